@@ -1,7 +1,7 @@
-//! How long the image loader and the stages of the CPU take, on a small synthetic scene.
+//! Times of the image loader and of the CPU's stages on a small synthetic scene.
 //!
-//! `cargo bench` measures all of them, `cargo bench -- loss` those with that name. What an iteration
-//! costs on a real scene and on a GPU is measured by `splat bench`.
+//! `cargo bench` measures all of them, `cargo bench -- loss` those with that name. `splat bench` measures iterations
+//! on a real scene and on a GPU.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,7 +24,7 @@ use splat::model::{Gaussians, from_points};
 use splat::synth::{SynthOptions, write_scene};
 use splat::train::near;
 
-/// The scene is the same in every run, and written where Cargo keeps such files.
+/// Folder of the scene, which is the same in every run.
 const FOLDER: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/bench-scene");
 
 const SIZE: SynthOptions = SynthOptions {
@@ -36,10 +36,9 @@ const SIZE: SynthOptions = SynthOptions {
     ..SynthOptions::DEMO
 };
 
-/// Share of SSIM in the loss.
 const LAMBDA_DSSIM: f64 = 0.2;
 
-/// What is measured: the first view, and the Gaussians that training starts from.
+/// The measured scene: the first view, and the initial Gaussians.
 struct Scene {
     dataset: Dataset,
     photograph: Arc<Image>,
@@ -74,7 +73,6 @@ impl Scene {
         device().render_train(model, self.view(), &self.settings, &Wants::default()).unwrap()
     }
 
-    /// Drawn, and compared with the photograph.
     fn compared(&self, model: &Model<f32>, target: &Arc<Image>) -> Frame<f32, Scored<Drawn>> {
         compare(model, self.drawn(model), target)
     }
@@ -95,7 +93,7 @@ fn compare(
     device().objective(model, frame, &objective).unwrap().0
 }
 
-/// It has no state.
+/// Returns a device, which has no state.
 fn device() -> Cpu<f32> {
     Cpu::new()
 }
@@ -104,7 +102,6 @@ fn loader(dataset: &Dataset) -> ImageLoader {
     ImageLoader::new(dataset.sources.clone(), Residency::All)
 }
 
-/// A photograph of 640 x 480 px, from its PNG.
 #[divan::bench]
 fn decode(bencher: Bencher<'_, '_>) {
     let scene = &*SCENE;
@@ -113,7 +110,7 @@ fn decode(bencher: Bencher<'_, '_>) {
         .bench_local_values(|images| images.fetch(0).unwrap());
 }
 
-/// 20,000 Gaussians onto the image, with the tiles that each reaches.
+/// Projects 20,000 Gaussians to the image and finds their tiles.
 #[divan::bench]
 fn project(bencher: Bencher<'_, '_>) {
     let scene = &*SCENE;
@@ -121,7 +118,6 @@ fn project(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| count(&scene.gaussians, scene.view(), near, Footprint::DILATED));
 }
 
-/// Projection, sorting into tiles and blending.
 #[divan::bench]
 fn blend_forward(bencher: Bencher<'_, '_>) {
     let scene = &*SCENE;
@@ -129,7 +125,6 @@ fn blend_forward(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| scene.drawn(&model));
 }
 
-/// L1 and SSIM of an image, and their gradient.
 #[divan::bench]
 fn loss(bencher: Bencher<'_, '_>) {
     let scene = &*SCENE;
@@ -140,7 +135,7 @@ fn loss(bencher: Bencher<'_, '_>) {
         .bench_local_values(|frame| compare(&model, frame, &target));
 }
 
-/// From the gradient of the image to those of the splats.
+/// Computes the splats' gradients from the image's.
 #[divan::bench]
 fn blend_backward(bencher: Bencher<'_, '_>) {
     let scene = &*SCENE;
@@ -153,7 +148,7 @@ fn blend_backward(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// The 16 nearest of each of 20,000 centres.
+/// Finds the 16 nearest neighbours of each of 20,000 centres.
 #[divan::bench]
 fn neighbours(bencher: Bencher<'_, '_>) {
     let model = SCENE.model();

@@ -1,6 +1,5 @@
-//! Compiles the kernels: each `.cu` to a fatbin that the program embeds, `cub.cu` to a
-//! static library, which is asked for the scratch that its calls want. Without nvcc there is a
-//! warning instead, and no cfg `kernels`.
+//! Compiles the kernels: each `.cu` to a fatbin that the program embeds, `cub.cu` to a static library, which is then
+//! asked for the scratch sizes of its calls. Without nvcc the build warns and does not set the cfg `kernels`.
 
 #[path = "../src/abi/mod.rs"]
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "the library uses the rest")]
@@ -21,10 +20,10 @@ use std::thread;
 
 use nvcc::{Missing, Nvcc};
 
-/// The file that becomes a static library because it brings host code.
+/// Name of the file that becomes a static library because it has host code.
 const LIBRARY: &str = "cub";
 
-/// The kernels of the tests' own primitive, and the variable that tells tests where their fatbin is.
+/// Kernels of the tests' own primitive, and the variable that holds the path of their fatbin.
 const TEST_KERNELS: &str = "tests/gpu/isotropic.cu";
 const TEST_FATBIN: &str = "SPLAT_TEST_FATBIN";
 
@@ -87,7 +86,7 @@ fn build(nvcc: &Nvcc) -> Result<(), String> {
     for file in texts(&folders.source, "cu")? {
         jobs.push(Job::new(nvcc, &archs, &file, &headers, &folders)?);
     }
-    // Tests are built with this feature, a release is not.
+    // Tests are built with this feature, releases are not.
     let for_tests = env::var_os("CARGO_FEATURE_BENCH").map(|_| root.join(TEST_KERNELS));
     let for_tests = for_tests.filter(|path| path.is_file());
     if let Some(file) = &for_tests {
@@ -96,7 +95,7 @@ fn build(nvcc: &Nvcc) -> Result<(), String> {
         println!("cargo::rustc-env={TEST_FATBIN}={}", job.product.display());
         jobs.push(job);
     }
-    // Of all files the library takes longest.
+    // The library takes longest.
     jobs.sort_by_key(|job| job.name != LIBRARY);
     run_all(&jobs)?;
     for job in &jobs {
@@ -114,17 +113,16 @@ fn build(nvcc: &Nvcc) -> Result<(), String> {
     Ok(())
 }
 
-/// Where files go.
 struct Folders {
-    /// Of this build.
+    /// Outputs of this build.
     out: PathBuf,
-    /// Of all builds: clippy, tests and every profile compile the same kernels.
+    /// Products of all builds: clippy, tests and every profile compile the same kernels.
     cache: PathBuf,
-    /// The kernels and their headers.
+    /// Kernels and headers.
     source: PathBuf,
 }
 
-/// The folder `kernels` of the target folder, which `out` (TARGET/PROFILE/build/PACKAGE/out) lies in.
+/// Returns the folder `kernels` of the target folder, four levels above `out` (TARGET/PROFILE/build/PACKAGE/out).
 fn cache(out: &Path) -> Result<PathBuf, String> {
     let target = out.ancestors().nth(4).unwrap_or(out);
     let cache = target.join("kernels");
@@ -136,7 +134,6 @@ fn describe(path: &Path, error: &io::Error) -> String {
     format!("{}: {error}", path.display())
 }
 
-/// Files of a folder with this extension, by name.
 fn texts(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(|error| describe(folder, &error))? {
@@ -163,7 +160,7 @@ fn link(nvcc: &Nvcc, out: &Path) {
     }
 }
 
-/// The Rust text that embeds the fatbins.
+/// Returns the Rust text that embeds the fatbins.
 fn table(jobs: &[Job], archs: &[u32], version: &str) -> String {
     let fatbins: Vec<&Job> = jobs.iter().filter(|job| job.name != LIBRARY).collect();
     let mut text = format!(
@@ -184,16 +181,15 @@ fn table(jobs: &[Job], archs: &[u32], version: &str) -> String {
     text + "];\n"
 }
 
-/// One file to compile.
 struct Job {
     name: String,
     source: PathBuf,
     product: PathBuf,
-    /// What ptxas says of registers and spills.
+    /// Report of ptxas about registers and spills.
     report: PathBuf,
-    /// Holds the key that the product was made with.
+    /// File with the key of the product.
     stamp: PathBuf,
-    /// Of all that the product depends on.
+    /// Hash of all inputs of the product.
     key: String,
     /// Product and report in the cache.
     cached: [PathBuf; 2],
@@ -227,7 +223,7 @@ impl Job {
         let kind: &[&str] = if is_library {
             &["-lib", "-Xcompiler", "-fPIC", "--threads", "0"]
         } else {
-            // Line numbers are for our own code; in the library they would be most of its size.
+            // Line numbers are for this program's code; in the library they would be most of the size.
             &["-fatbin", "-lineinfo", "-Werror", "all-warnings"]
         };
         arguments.extend(kind.iter().map(|&word| word.to_owned()));
@@ -235,7 +231,7 @@ impl Job {
 
         let mut hasher = DefaultHasher::new();
         (&nvcc.version, &nvcc.path, &arguments).hash(&mut hasher);
-        // Folders of a build change nothing of what is compiled.
+        // After the key, because the build's folders do not change the product.
         for folder in [out, headers_of_kernels] {
             arguments.extend(["-I".to_owned(), folder.display().to_string()]);
         }
@@ -257,7 +253,7 @@ impl Job {
         })
     }
 
-    /// Compiles unless the product of the same inputs is there.
+    /// Compiles unless a product of the same inputs exists.
     fn run(&self) -> Result<(), String> {
         if fs::read_to_string(&self.stamp).is_ok_and(|key| key == self.key)
             && self.product.is_file()
@@ -272,7 +268,7 @@ impl Job {
             return self.finish();
         }
         if self.product.is_file() {
-            // An archive is otherwise added to.
+            // nvcc would add to an existing archive.
             fs::remove_file(&self.product).map_err(|error| describe(&self.product, &error))?;
         }
         let output = Command::new(&self.program)
@@ -282,12 +278,12 @@ impl Job {
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text);
         if !output.status.success() {
-            let said: Vec<&str> = text.lines().filter(|line| !is_information(line)).collect();
+            let errors: Vec<&str> = text.lines().filter(|line| !is_information(line)).collect();
             return Err(format!(
                 "{}: nvcc failed ({})\n{}",
                 self.source.display(),
                 output.status,
-                said.join("\n")
+                errors.join("\n")
             ));
         }
         fs::write(&self.report, text.as_bytes()).map_err(|error| describe(&self.report, &error))?;
@@ -302,7 +298,7 @@ impl Job {
         fs::write(&self.stamp, &self.key).map_err(|error| describe(&self.stamp, &error))
     }
 
-    /// Makes room in the cache: of each file so many products stay, the newest.
+    /// Keeps the newest products of each file in the cache and removes the others.
     fn forget_older(&self) -> Result<(), String> {
         const KEPT: usize = 5;
         let [product, _] = &self.cached;
@@ -316,13 +312,12 @@ impl Job {
         let count = found.len().saturating_sub(KEPT);
         for path in &found[..count] {
             fs::remove_file(path).map_err(|error| describe(path, &error))?;
-            // Without its product a report is of no use, but does no harm either.
+            // A report without its product is of no use, but harmless.
             let _ = fs::remove_file(path.with_extension("ptxas"));
         }
         Ok(())
     }
 
-    /// One warning for each of our kernels that keeps registers in memory.
     fn warn_of_spills(&self) -> Result<(), String> {
         if self.name == LIBRARY {
             return Ok(());
@@ -342,7 +337,7 @@ impl Job {
     }
 }
 
-/// Copies a file so that nobody ever sees half of it.
+/// Copies a file so that readers see either all of it or nothing.
 fn copy(from: &Path, to: &Path) -> Result<(), String> {
     // Another build may copy the same file.
     let part = to.with_extension(format!("{}.part", std::process::id()));
@@ -354,7 +349,7 @@ fn is_information(line: &str) -> bool {
     line.starts_with("ptxas info") || line.contains("bytes stack frame")
 }
 
-/// Machine code for each architecture and PTX, which later ones can compile, for the newest.
+/// Returns the options for machine code of each architecture, and for PTX of the newest, which later GPUs can run.
 fn code_of(archs: &[u32]) -> Vec<String> {
     let newest = archs.iter().max();
     let machine = archs.iter().map(|arch| format!("arch=compute_{arch},code=sm_{arch}"));
@@ -362,7 +357,7 @@ fn code_of(archs: &[u32]) -> Vec<String> {
     machine.chain(portable).flat_map(|code| ["-gencode".to_owned(), code]).collect()
 }
 
-/// Runs the jobs side by side, as many as cargo would.
+/// Runs the jobs in parallel, as many as cargo allows.
 fn run_all(jobs: &[Job]) -> Result<(), String> {
     let workers = env::var("NUM_JOBS").ok().and_then(|number| number.parse().ok()).unwrap_or(1);
     let waiting = Mutex::new(jobs.iter().collect::<VecDeque<_>>());

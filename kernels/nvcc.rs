@@ -1,16 +1,16 @@
-//! Finds nvcc and says what it can do.
+//! Finds nvcc, its version and its architectures.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Oldest toolkit that the kernels and the driver's interface are written for.
+/// Oldest toolkit that has the interfaces that the kernels and the driver calls use.
 const OLDEST: (u32, u32) = (13, 0);
 
-/// Where nothing says which GPUs the program is for: every generation from Turing on.
+/// Default architectures: every generation from Turing on.
 const EVERY_ARCH: [u32; 7] = [75, 80, 86, 89, 90, 100, 120];
 
-/// Environment variables that decide which compiler is taken and for what it compiles.
+/// Returns the environment variables that decide the compiler and the architectures.
 pub(crate) fn variables() -> Vec<&'static str> {
     let mut variables = vec!["NVCC", "SPLAT_CUDA_ARCHS"];
     if env::var_os("NVCC").is_none() {
@@ -19,27 +19,25 @@ pub(crate) fn variables() -> Vec<&'static str> {
     variables
 }
 
-/// A compiler that serves.
 pub(crate) struct Nvcc {
     pub(crate) path: PathBuf,
-    /// Like `13.0.88`.
+    /// Version such as `13.0.88`.
     pub(crate) version: String,
-    /// Compute capabilities that it compiles for, as 10 major + minor.
+    /// Compute capabilities that the compiler supports, as 10 major + minor.
     known_archs: Vec<u32>,
 }
 
-/// Why there are no kernels.
 pub(crate) enum Missing {
-    /// The user wants none.
+    /// The user turned kernels off.
     Unwanted,
-    /// None is installed, or none that serves: what was looked for.
+    /// No usable compiler is installed.
     NotFound(String),
-    /// What the user named is not there or does not serve.
+    /// The compiler that the user named is missing or unusable.
     Wrong(String),
 }
 
 impl Nvcc {
-    /// The compiler that the environment names, or else one of the usual places.
+    /// Finds the compiler that the environment names, or else one in the usual places.
     pub(crate) fn find() -> Result<Self, Missing> {
         if let Some(named) = env::var_os("NVCC") {
             if named.is_empty() {
@@ -96,7 +94,7 @@ impl Nvcc {
         Ok(Self { path: path.to_owned(), version, known_archs })
     }
 
-    /// Compute capabilities to compile for, ascending, and what to warn of.
+    /// Returns the compute capabilities to compile for, ascending, and a warning.
     pub(crate) fn archs(&self) -> Result<(Vec<u32>, Option<String>), String> {
         let wanted = env::var("SPLAT_CUDA_ARCHS").unwrap_or_default();
         let (mut archs, warning) = match wanted.trim() {
@@ -133,7 +131,7 @@ impl Nvcc {
             .collect()
     }
 
-    /// Compute capabilities of this machine's GPUs; none where the driver's tool is missing.
+    /// Returns the compute capabilities of this machine's GPUs; none if `nvidia-smi` is missing.
     fn present_archs(&self) -> Result<Vec<u32>, String> {
         let query = Command::new("nvidia-smi")
             .args(["--query-gpu=compute_cap", "--format=csv,noheader"])
@@ -155,13 +153,13 @@ impl Nvcc {
         Ok(usable)
     }
 
-    /// Folder of the toolkit, behind symbolic links.
+    /// Returns the folder of the toolkit, with symbolic links resolved.
     pub(crate) fn root(&self) -> PathBuf {
         let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
         path.ancestors().nth(2).unwrap_or(&path).to_owned()
     }
 
-    /// Folder of `libcudart_static.a`, in toolkits as installed and as unpacked by pip.
+    /// Returns the folder of `libcudart_static.a`, in toolkits as installed and as unpacked by pip.
     pub(crate) fn folder_of_libraries(&self) -> Option<PathBuf> {
         ["lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"]
             .into_iter()
@@ -169,7 +167,7 @@ impl Nvcc {
             .find(|folder| folder.join("libcudart_static.a").is_file())
     }
 
-    /// Folder of the CUB headers, where nvcc does not look by itself.
+    /// Returns the folder of the CUB headers if nvcc does not find it by itself.
     pub(crate) fn cccl_folder(&self) -> Option<PathBuf> {
         ["include/cccl", "targets/x86_64-linux/include/cccl", "targets/sbsa-linux/include/cccl"]
             .into_iter()

@@ -1,5 +1,4 @@
-//! Asks CUB how much scratch its calls want, for each architecture, and writes the answers down as
-//! Rust. `scratch_sizes.cpp` says how.
+//! Asks CUB for the scratch sizes of its calls on each architecture, by `scratch_sizes.cpp`, and writes them as Rust.
 
 use std::env;
 use std::fs;
@@ -8,11 +7,10 @@ use std::process::Command;
 
 use crate::nvcc::Nvcc;
 
-/// The program that asks.
 const SOURCE: &str = "scratch_sizes.cpp";
 
-/// Writes `scratch_sizes.rs` into the output folder. Where CUB cannot be asked, the table is empty, so
-/// that the one of the source counts.
+/// Writes `scratch_sizes.rs` into the output folder. If CUB cannot be asked, the table is empty and the source's own
+/// table is used.
 pub(crate) fn write_table(
     nvcc: &Nvcc,
     archs: &[u32],
@@ -32,7 +30,6 @@ pub(crate) fn write_table(
     fs::write(&path, format!("&[\n{rows}]\n")).map_err(|error| crate::describe(&path, &error))
 }
 
-/// A row of each architecture.
 fn rows(
     nvcc: &Nvcc,
     archs: &[u32],
@@ -48,7 +45,6 @@ fn rows(
     archs.iter().map(|arch| run(Command::new(program).arg(arch.to_string()))).collect()
 }
 
-/// What a command prints.
 fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().display().to_string();
     let output = command.output().map_err(|error| format!("{name}: {error}"))?;

@@ -1,4 +1,4 @@
-//! Writing files so that a failure never costs what was there before, and finding them again.
+//! Files that a failure leaves whole, and searches for files.
 
 mod folder_lock;
 mod json_fault;
@@ -17,11 +17,10 @@ pub use json_fault::JsonFault;
 pub use splat_formats::{follow_links, remove_abandoned};
 pub use table_lock::TableLock;
 
-/// Replaces `path` by what `write` makes of an empty file, or leaves it as it was.
+/// Replaces `path` with the result of `write` on an empty file. After an error `path` is unchanged.
 ///
-/// The content goes to a temporary file (in the [`WorkFolder`] above `path`, or beside it), is synced
-/// to the disk and renamed, so that a full disk, a crash or a power cut leaves either the old file or
-/// the new one, whole.
+/// The content goes to a temporary file (in the [`WorkFolder`] above `path`, or beside it), is synced to the disk and
+/// renamed. A full disk, a crash or a power cut leaves either the old or the new file, complete.
 pub fn replace_file<E: From<OutputError>>(
     path: &Path,
     write: impl FnOnce(&mut File) -> Result<(), E>,
@@ -29,7 +28,7 @@ pub fn replace_file<E: From<OutputError>>(
     NewFile::begin(path)?.finish(write)
 }
 
-/// Replaces `path` as [`replace_file`] does by what `write` produces from front to back.
+/// Replaces `path` as [`replace_file`] does, with the output of `write`.
 pub fn write_atomically(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -42,25 +41,25 @@ pub fn write_atomically(
     })
 }
 
-/// Replaces `path` by `text`, or leaves it as it was.
+/// Replaces `path` with `text` as [`replace_file`] does.
 pub fn write_text(path: &Path, text: &str) -> Result<(), OutputError> {
     write_atomically(path, |out| out.write_all(text.as_bytes()))
 }
 
-/// Whether files can be written into this folder: their names, and something into them.
+/// Fails if files cannot be created and written in this folder.
 pub fn check_writable(folder: &Path) -> Result<(), OutputError> {
     let fail = |source| OutputError::new(folder, source);
     let mut temporary = unfinished_file(&folder.join("table")).map_err(fail)?;
     temporary.as_file_mut().write_all(b"\n").map_err(fail)
 }
 
-/// Makes the folder and those above it.
+/// Creates the folder and its parents.
 pub fn create_folder(path: &Path) -> Result<PathBuf, OutputError> {
     fs::create_dir_all(path).map_err(|source| OutputError::new(path, source))?;
     Ok(path.to_owned())
 }
 
-/// Bytes that files can still take on the disk of this folder; nothing where the system does not say.
+/// Returns the bytes that files can still take on the disk of this folder; `None` if the system does not report them.
 #[cfg(unix)]
 pub fn free_space(folder: &Path) -> Option<u64> {
     let system = rustix::fs::statvfs(folder).ok().filter(|system| system.f_blocks > 0)?;
@@ -72,13 +71,13 @@ pub fn free_space(_folder: &Path) -> Option<u64> {
     None
 }
 
-/// Why the system does not let us look into a folder that is there.
+/// Returns the error if the system does not let this program enter a folder that exists.
 pub fn entry_refusal(folder: &Path) -> Option<io::Error> {
-    // Of a folder that may not be entered, not even the entry `.` can be looked at.
+    // A folder without permission to enter refuses even the entry `.`.
     fs::metadata(folder.join(".")).err().filter(is_refusal)
 }
 
-/// Why the system does not list a folder that is there.
+/// Returns the error if the system does not list a folder that exists.
 pub fn listing_refusal(folder: &Path) -> Option<io::Error> {
     fs::read_dir(folder).err().filter(is_refusal)
 }
@@ -87,7 +86,7 @@ fn is_refusal(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// The entries of a folder whose names hold a number, ascending; of a folder that is not there, none.
+/// Returns the entries of a folder whose names contain a number, ascending; none if the folder does not exist.
 pub fn numbered(folder: &Path, number: impl Fn(&str) -> Option<u32>) -> Vec<(u32, PathBuf)> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found: Vec<(u32, PathBuf)> = entries
@@ -99,8 +98,6 @@ pub fn numbered(folder: &Path, number: impl Fn(&str) -> Option<u32>) -> Vec<(u32
     found.sort();
     found
 }
-
-// What can go wrong with an output.
 
 /// An output that cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -114,26 +111,24 @@ pub struct OutputError {
 }
 
 impl OutputError {
-    /// The error of writing `path`.
+    /// Creates the error of writing `path`.
     pub fn new(path: &Path, source: io::Error) -> Self {
         Self { path: path.display().to_string(), source }
     }
 
-    /// The file or folder that cannot be written.
+    /// Returns the file or folder that cannot be written.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// True if it cannot be written because the disk, or what the user may have of it, is full.
+    /// Returns true if the disk or the user's quota is full.
     pub fn is_for_space(&self) -> bool {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         matches!(self.source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
     }
 }
 
-// Pictures in PNG files.
-
-/// Writes samples, row by row, in the machine's order of bytes. The file appears when it is whole.
+/// Writes samples row by row, in the machine's byte order. The file appears when it is complete.
 pub fn write_png(
     path: &Path,
     [width, height]: [u32; 2],
@@ -143,14 +138,12 @@ pub fn write_png(
     write_atomically(path, |out| {
         let encoder = image::codecs::png::PngEncoder::new(out);
         encoder.write_image(bytes, width, height, kind).map_err(|error| match error {
-            // What the system says, such as that the disk is full.
+            // Keep the system's error, such as a full disk.
             ImageError::IoError(error) => error,
             error => io::Error::other(error),
         })
     })
 }
-
-// Paths in commands that messages show.
 
 /// Returns a path as a word of a shell's command: in quotes if it needs them.
 pub fn shell_word(path: &Path) -> String {
@@ -162,35 +155,33 @@ pub fn shell_word(path: &Path) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-// Files that are not whole yet: where they lie, and what becomes of those of killed programs.
+// Unfinished files: their folder, and removal after killed programs.
 //
-// Each is locked while its program writes it. The lock ends with the program, however that ends, so a
-// file that can be locked by another is nobody's any more.
+// A program locks its unfinished file. The lock ends with the program, so that a file that another program can lock
+// is abandoned.
 
-/// The hidden folder in an output folder that holds unfinished files.
+/// Hidden folder in an output folder for unfinished files.
 const WORK_FOLDER: &str = ".splat";
 
-/// How the names of unfinished files begin.
 const PREFIX: &str = ".splat-";
 
-/// How they end.
 const SUFFIX: &str = ".tmp";
 
-/// How far above a file its work folder may be: renders lie four folders deep in a model folder.
+/// Number of folders searched for a work folder: renders are four levels deep in a model folder.
 const LEVELS: usize = 4;
 
-/// Number of times a file is made again that another program removed before it was locked.
+/// Number of attempts to create a file if another program removes it before it is locked.
 const ATTEMPTS: usize = 10;
 
-/// The hidden folder for unfinished files, while a program writes into the folder that it lies in.
+/// The hidden folder for unfinished files, while a program writes into its parent.
 #[derive(Debug)]
 pub struct WorkFolder {
     path: PathBuf,
 }
 
 impl WorkFolder {
-    /// Makes the hidden folder in `output`, which is made too, and removes what killed programs left
-    /// in it. Where it cannot be made, unfinished files lie beside the finished ones.
+    /// Creates the hidden folder in `output`, with its parents, and removes files of killed programs. If that fails,
+    /// unfinished files lie beside the finished ones.
     pub fn open(output: &Path) -> Self {
         let path = output.join(WORK_FOLDER);
         fs::create_dir_all(&path).ok();
@@ -201,23 +192,23 @@ impl WorkFolder {
 
 impl Drop for WorkFolder {
     fn drop(&mut self) {
-        // Only where no other program has something in it.
+        // Fails if another program has files in the folder.
         fs::remove_dir(&self.path).ok();
     }
 }
 
-/// An empty, locked file that can be renamed to `path`: in the work folder above it, or beside it.
+/// Creates an empty, locked file that can be renamed to `path`, in the work folder above or beside it.
 fn unfinished_file(path: &Path) -> io::Result<NamedTempFile> {
     locked_file(&work_folder_of(path)).or_else(|_refused| locked_file(folder_of(path)))
 }
 
-/// The folder for the unfinished form of a file: the work folder above it, or the file's own.
+/// Returns the folder for the unfinished form of a file: the work folder above it, or its own.
 fn work_folder_of(path: &Path) -> PathBuf {
     let folder = folder_of(path);
     work_folder_above(folder).unwrap_or_else(|| folder.to_owned())
 }
 
-/// The nearest work folder in `folder` or above it, on the same disk: files are not renamed across disks.
+/// Returns the nearest work folder in or above `folder` on the same disk, because renaming needs one disk.
 fn work_folder_above(folder: &Path) -> Option<PathBuf> {
     let folder = folder.canonicalize().ok()?;
     let work =
@@ -240,24 +231,22 @@ fn are_on_one_disk(_a: &Path, _b: &Path) -> bool {
 fn locked_file(folder: &Path) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(PREFIX).suffix(SUFFIX);
-    // Temporary files are private; results are for everybody whom the user's umask allows.
+    // Temporary files are private; results follow the user's umask.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     for _ in 1..ATTEMPTS {
         let file = builder.tempfile_in(folder)?;
-        // File systems without locks have no other program that could take one.
+        // Without locks in the file system no other program can take one either.
         file.as_file().lock().ok();
         if file.path().exists() {
             return Ok(file);
         }
-        // Another program took it for abandoned in the moment before it was locked.
+        // Another program removed the file as abandoned just before it was locked.
     }
     builder.tempfile_in(folder)
 }
 
-// A file in the making, which appears under its name when it is whole.
-
-/// A temporary file that takes the place of another one when it is whole. It goes with this value.
+/// A temporary file that replaces another one when it is complete. Dropping it removes the file.
 #[derive(Debug)]
 pub struct NewFile {
     path: PathBuf,
@@ -265,7 +254,7 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// An empty file for `path`, in the [`WorkFolder`] above or beside it.
+    /// Creates an empty file for `path` in the [`WorkFolder`] above or beside it.
     pub fn begin(path: &Path) -> Result<Self, OutputError> {
         let path = follow_links(path);
         let temporary = UnfinishedFile::begin(&work_folder_of(&path))
@@ -273,17 +262,17 @@ impl NewFile {
         Ok(Self { path, temporary })
     }
 
-    /// The same with room on the disk for so many bytes, so that a full disk shows now. Nothing where the
-    /// file system keeps no room.
+    /// Creates a file with `bytes` reserved on the disk, so that a full disk fails now. `None` if the file system
+    /// cannot reserve space.
     pub fn with_room(path: &Path, bytes: u64) -> Result<Option<Self>, OutputError> {
         let file = Self::begin(path)?;
-        let keeps = keep_room(file.temporary.as_file(), bytes)
+        let keeps = reserve_space(file.temporary.as_file(), bytes)
             .map_err(|source| OutputError::new(path, source))?;
         Ok(keeps.then_some(file))
     }
 
-    /// Fills the file, syncs it to the disk and renames it, so that a full disk, a crash or a power cut
-    /// leaves either the old file or the new one, whole.
+    /// Fills the file, syncs it to the disk and renames it. A full disk, a crash or a power cut leaves either the old
+    /// or the new file, complete.
     pub fn finish<E: From<OutputError>>(
         mut self,
         write: impl FnOnce(&mut File) -> Result<(), E>,
@@ -295,10 +284,9 @@ impl NewFile {
     }
 }
 
-/// Keeps room on the disk for so many bytes of an empty file, without making it longer; whether that can be
-/// done.
+/// Reserves disk space for an empty file without making it longer. Returns false if the file system cannot.
 #[cfg(target_os = "linux")]
-fn keep_room(file: &File, bytes: u64) -> io::Result<bool> {
+fn reserve_space(file: &File, bytes: u64) -> io::Result<bool> {
     use rustix::fs::{FallocateFlags, fallocate};
     use rustix::io::Errno;
     if bytes == 0 {
@@ -311,17 +299,15 @@ fn keep_room(file: &File, bytes: u64) -> io::Result<bool> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn keep_room(_file: &File, _bytes: u64) -> std::io::Result<bool> {
+fn reserve_space(_file: &File, _bytes: u64) -> std::io::Result<bool> {
     Ok(false)
 }
 
-// Room on a disk that is kept for a file to come.
-
-/// Bytes of zeros that are written at once.
+/// Bytes of zeros of one write.
 const ZEROS: usize = 1 << 20;
 
-/// A file that takes room on a disk, so that there is some when it is removed. It goes with this value,
-/// and what a killed program leaves of it goes as other unfinished files do.
+/// A file that reserves disk space until it is released. Dropping the value removes it; after a kill it is removed
+/// like other unfinished files.
 #[derive(Debug)]
 pub struct DiskReserve {
     folder: PathBuf,
@@ -335,13 +321,12 @@ struct ReservedFile {
 }
 
 impl DiskReserve {
-    /// No room yet, on the disk of this folder, which is there.
+    /// Creates a reserve without space on the disk of this folder, which must exist.
     pub fn on_disk_of(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), held: None }
     }
 
-    /// Takes room for a file of so many bytes, or keeps what it has where that is more. Where there is
-    /// too little, what was taken before stays.
+    /// Reserves `bytes`, or keeps a larger reserve. After an error the earlier reserve stays.
     pub fn grow(&mut self, bytes: u64) -> Result<(), OutputError> {
         let fail = |source| OutputError::new(&self.folder, source);
         if self.held.is_none() {
@@ -353,7 +338,7 @@ impl DiskReserve {
         };
         let file = held.file.as_file_mut();
         if let Err(error) = extend(file, held.bytes, bytes) {
-            // Of a part of it, nobody could tell what it is good for.
+            // A part of the growth would be of no use.
             file.set_len(held.bytes).ok();
             return Err(fail(error));
         }
@@ -361,13 +346,12 @@ impl DiskReserve {
         Ok(())
     }
 
-    /// Gives the room back, and says how many bytes that were.
+    /// Frees the space and returns its size in bytes.
     pub fn release(&mut self) -> u64 {
         self.held.take().map_or(0, |held| held.bytes)
     }
 }
 
-/// Makes a file take room from `from` to `to`.
 #[cfg(target_os = "linux")]
 fn extend(file: &mut File, from: u64, to: u64) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
@@ -392,7 +376,7 @@ fn fill(file: &mut File, from: u64, to: u64) -> io::Result<()> {
         file.write_all(&zeros[..now])?;
         left -= now as u64;
     }
-    // Some file systems find out only now that there is no room.
+    // Some file systems report a full disk only here.
     file.sync_data()
 }
 
@@ -426,7 +410,7 @@ mod tests {
         assert_eq!(file.path().parent(), Some(work.path.canonicalize().unwrap().as_path()));
         let dead = work.path.join(".splat-Ab1c2D.tmp");
         fs::write(&dead, "half").unwrap();
-        // What a second program does.
+        // A second program opens the folder.
         drop(WorkFolder::open(output.path()));
         assert!(file.path().exists() && !dead.exists());
         drop(file);
@@ -435,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_work_folder_far_above_is_none_of_a_files() {
+    fn a_distant_work_folder_is_not_used() {
         let output = tempfile::tempdir().unwrap();
         let _work = WorkFolder::open(output.path());
         let parent_of_file_in = |below: &str| {
@@ -451,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_room_is_as_long_as_what_is_written() {
+    fn a_file_with_reserved_space_has_the_written_length() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.ply");
         let Some(file) = NewFile::with_room(&path, 1 << 20).unwrap() else { return };
@@ -465,17 +449,17 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn room_that_no_disk_has_is_refused_before_anything_is_written() {
+    fn too_large_a_reservation_fails_before_writing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.ply");
         let refused = NewFile::with_room(&path, 1 << 60);
-        // Some file systems keep no room at all.
+        // Some file systems cannot reserve space.
         assert!(refused.map_or_else(|error| error.is_for_space(), |file| file.is_none()));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn a_reserve_takes_room_until_it_is_released() {
+    fn a_reserve_takes_space_until_it_is_released() {
         let folder = tempfile::tempdir().unwrap();
         let files = || fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
         let mut reserve = DiskReserve::on_disk_of(folder.path());
@@ -494,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_take_room_where_the_file_system_offers_nothing_better() {
+    fn zeros_reserve_space_without_fallocate() {
         let mut file = tempfile::tempfile().unwrap();
         fill(&mut file, 0, 10).unwrap();
         fill(&mut file, 10, (ZEROS + 100) as u64).unwrap();

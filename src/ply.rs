@@ -1,7 +1,6 @@
-//! Binary PLY files of vertices whose rows lie one behind another: models, and the meshes among them.
+//! Binary PLY files of vertices: models and meshes.
 //!
-//! `splat_mesh::file::ply` reads the header; which columns are wanted and what they mean is the business
-//! of `export`.
+//! `splat_mesh::file::ply` reads the header; `export` knows the columns.
 
 use std::fs::File;
 use std::io::{self, BufRead};
@@ -9,19 +8,19 @@ use std::path::{Path, PathBuf};
 
 use splat_mesh::file::ply::{HeaderFault, PlyElement, PlyFault, PlyHeader};
 
-/// A file that cannot be read as PLY, whatever is in it.
+/// A file that cannot be read as PLY, whatever its contents.
 #[derive(Debug, thiserror::Error)]
 pub enum PlyFileError {
-    /// The system refuses it.
+    /// The system refuses the file.
     #[error("{path}: cannot be read: {source}. Check the path and its permissions")]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// The header is not that of a PLY with vertices.
+    /// The header is not one of a PLY with vertices.
     #[error(
         "{path}, line {line} of the header: {found}. Name another file, or copy or export this \
          one again as PLY"
@@ -31,10 +30,10 @@ pub enum PlyFileError {
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// Problem in the line.
         found: String,
     },
-    /// Fewer bytes than rows need.
+    /// The file has fewer bytes than its rows need.
     #[error(
         "{path}: is truncated: {rows} rows of {row_bytes} bytes are announced, but the file has \
          {found} bytes for them. Copy or export it again"
@@ -52,7 +51,7 @@ pub enum PlyFileError {
 }
 
 impl PlyFileError {
-    /// The system's refusal of `path`.
+    /// Creates the error of the system's refusal of `path`.
     pub fn unreadable(path: &Path, source: io::Error) -> Self {
         Self::Unreadable { path: path.to_owned(), source }
     }
@@ -75,7 +74,7 @@ pub fn open(path: &Path) -> Result<(File, u64), PlyFileError> {
     Ok((file, length))
 }
 
-/// A header with the place of the vertices.
+/// A header with the position of the vertices.
 #[derive(Debug)]
 pub struct VertexHeader {
     /// The header.
@@ -87,7 +86,7 @@ pub struct VertexHeader {
 }
 
 impl VertexHeader {
-    /// Reads up to `end_header`. Lists are read behind the vertices alone.
+    /// Reads up to `end_header`. Lists are accepted only after the vertices.
     pub fn read(path: &Path, input: &mut impl BufRead) -> Result<Self, PlyFileError> {
         let bad = |line, found| PlyFileError::Header { path: path.to_owned(), line, found };
         let header = PlyHeader::read(input).map_err(|HeaderFault { line, fault }| match fault {
@@ -105,7 +104,7 @@ impl VertexHeader {
                 return Err(bad(list.line, format!("\"property {list}\": lists are not read")));
             }
             if index < vertices {
-                // A count that is no file's ends past every file, and is found truncated.
+                // A number too large for any file ends past its end, and is found truncated.
                 let bytes = element.rows.saturating_mul(element.row_bytes as u64);
                 data_start = data_start.saturating_add(bytes);
             }
@@ -113,12 +112,12 @@ impl VertexHeader {
         Ok(Self { header, vertices, data_start })
     }
 
-    /// The element of the vertices.
+    /// Returns the element of the vertices.
     pub fn vertices(&self) -> &PlyElement {
         &self.header.elements[self.vertices]
     }
 
-    /// The elements behind the vertices.
+    /// Returns the elements after the vertices.
     pub fn after(&self) -> &[PlyElement] {
         &self.header.elements[self.vertices + 1..]
     }
@@ -151,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vertices_are_where_the_header_says() {
+    fn the_header_locates_the_vertices() {
         let text =
             b"ply\r\nformat  binary_little_endian 1.0\nelement camera 2\nproperty short id\n\
             element vertex 3\nproperty uchar red\nproperty double x\nelement face 1\n\

@@ -1,26 +1,25 @@
-//! Devices that learn what cameras did to the colours of their photographs.
+//! Learning the colour changes of the cameras.
 
 use super::appearance_tables::{AppearanceTables, TableStep};
 use super::frame_state::{Compensated, Drawn, Scored, Shown};
 use super::{DeviceError, Render};
 use crate::model::Primitive;
 
-/// Devices that learn what cameras did to the colours of their photographs.
+/// Devices that learn the colour change of each training view's camera.
 pub trait Appearance<P: Primitive>: Render<P> {
-    /// What changes the colours of the training views, with its moments.
+    /// Colour tables of the training views with Adam's moments.
     type Tables;
 
     /// Puts the tables of the training views on the device.
     fn upload_tables(&mut self, tables: &AppearanceTables) -> Result<Self::Tables, DeviceError>;
 
-    /// The tables as they are now.
+    /// Reads the tables back.
     fn read_tables(&mut self, tables: &Self::Tables) -> Result<AppearanceTables, DeviceError>;
 
-    /// Changes a frame's colours as the view's camera changed them, beside those drawn. The view's
-    /// table first catches up on the steps since it moved last: by its momentum, as in dense Adam.
+    /// Applies the view's table to the colours of a frame and keeps the drawn colours beside the changed ones. The
+    /// table first catches up on the steps since its last one by its momentum, as in dense Adam.
     ///
-    /// The frame was drawn with [`super::Wants::compensation`], or it is
-    /// [`DeviceError::NoRoomForColors`].
+    /// Returns [`DeviceError::NoRoomForColors`] if the frame was drawn without [`super::Wants::compensation`].
     fn compensate(
         &mut self,
         tables: &mut Self::Tables,
@@ -28,8 +27,8 @@ pub trait Appearance<P: Primitive>: Render<P> {
         step: &TableStep,
     ) -> Result<Self::Frame<Compensated>, DeviceError>;
 
-    /// Moves the table of the frame's view, and no other, down the gradient, and turns the gradient
-    /// that the frame holds into that of what was drawn. A table moves once in an iteration.
+    /// Moves the table of the frame's view down the gradient, and turns the frame's gradient into the gradient of the
+    /// drawn colours. A table moves once in an iteration.
     fn learn(
         &mut self,
         tables: &mut Self::Tables,
@@ -37,11 +36,10 @@ pub trait Appearance<P: Primitive>: Render<P> {
         step: &TableStep,
     ) -> Result<Self::Frame<Scored<Drawn>>, DeviceError>;
 
-    /// Changes the colours by which a frame is measured: clamped to 0..1 and mapped by the affine map
-    /// that brings them nearest to the photograph's by least squares. Masked pixels do not count.
+    /// Changes the colours by which a frame is measured: clamps them to 0..1 and applies the affine map with the
+    /// least squared error to the photograph. Masked pixels do not count.
     ///
-    /// The frame was drawn with [`super::Look::corrects_colors`], or it is
-    /// [`DeviceError::NoRoomForColors`].
+    /// Returns [`DeviceError::NoRoomForColors`] if the frame was drawn without [`super::Look::corrects_colors`].
     fn correct(
         &mut self,
         frame: Self::Frame<Shown>,

@@ -1,20 +1,20 @@
-//! What the cameras of the training views did to their colours, learned beside the model.
+//! Tables that model the colour changes of the training views' cameras, learned beside the model.
 
 use crate::math::Real;
 use crate::math::adam::{BETA_1, BETA_2, bias_corrections};
 use crate::math::appearance::{AFFINE_WIDTH, GRID_WIDTH, IDENTITY};
 
-/// What changes the colours of a view before they are compared with its photograph.
+/// A map that changes the colours of a view before they are compared with the photograph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compensation {
-    /// One affine map of colours, as 3D Gaussian splatting's exposure compensation has it.
+    /// One affine map of colours: the exposure compensation of 3D Gaussian splatting.
     Exposure,
-    /// A bilateral grid of such maps (Wang et al. 2024).
+    /// A bilateral grid of affine maps (Wang et al. 2024).
     BilateralGrid,
 }
 
 impl Compensation {
-    /// Values of a view's table.
+    /// Returns the number of values in a view's table.
     pub fn width(self) -> usize {
         match self {
             Self::Exposure => AFFINE_WIDTH,
@@ -26,9 +26,9 @@ impl Compensation {
 /// The tables of all training views on the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AppearanceTables {
-    /// What they hold.
+    /// Kind of the maps.
     pub kind: Compensation,
-    /// Steps of the run that each view's table has taken; `[views]`.
+    /// Number of the last step of each view's table; `[views]`.
     pub steps: Vec<u32>,
     /// The maps, [views, [`Compensation::width`]].
     pub values: Vec<f32>,
@@ -39,7 +39,7 @@ pub struct AppearanceTables {
 }
 
 impl AppearanceTables {
-    /// Tables of so many views that change nothing.
+    /// Creates tables of `views` views that change nothing.
     pub fn identity(kind: Compensation, views: usize) -> Self {
         let len = views * kind.width();
         Self {
@@ -51,7 +51,7 @@ impl AppearanceTables {
         }
     }
 
-    /// Takes over another's table of a view. Both are of one kind.
+    /// Copies the table of a view from `other`, which is of the same kind.
     pub fn take_view(&mut self, view: usize, other: &Self, others_view: usize) {
         let width = self.kind.width();
         let (to, from) = (view * width..(view + 1) * width, others_view * width);
@@ -63,13 +63,13 @@ impl AppearanceTables {
     }
 }
 
-/// How tables learn: by Adam, at a rate that rises linearly from a hundredth during the warm-up and
-/// falls log-linearly over the run.
+/// Schedule of the tables' Adam. The rate rises linearly from a hundredth during the warm-up and falls log-linearly
+/// over the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AppearanceRule {
-    /// Learning rate at the start, but for the warm-up.
+    /// Learning rate at the start, before the factor of the warm-up.
     pub rate_init: f64,
-    /// The same at the end.
+    /// Learning rate at the end.
     pub rate_final: f64,
     /// Iterations of the run.
     pub iterations: u32,
@@ -77,19 +77,22 @@ pub struct AppearanceRule {
     pub warm_up: u32,
     /// Added to the root of the second moment.
     pub epsilon: f64,
-    /// Weight of the grid's total variation in the loss; of bilateral grids only.
+    /// Weight of the grid's total variation in the loss. Only bilateral grids use it.
     pub total_variation: f64,
 }
 
-/// Share of the learning rate that a warm-up begins with.
-const COLD: f64 = 0.01;
+/// Factor of the learning rate at the start of the warm-up.
+const WARM_UP_START: f64 = 0.01;
 
 impl AppearanceRule {
-    /// Learning rate of an iteration, from 1.
+    /// Returns the learning rate of an iteration, from 1.
     pub fn rate(&self, iteration: u32) -> f64 {
         let passed = |of: u32| (f64::from(iteration) / f64::from(of.max(1))).min(1.0);
-        let warmth =
-            if self.warm_up == 0 { 1.0 } else { COLD + (1.0 - COLD) * passed(self.warm_up) };
+        let warmth = if self.warm_up == 0 {
+            1.0
+        } else {
+            WARM_UP_START + (1.0 - WARM_UP_START) * passed(self.warm_up)
+        };
         let t = passed(self.iterations);
         let (first, last) = (self.rate_init, self.rate_final);
         let rate = if first > 0.0 && last > 0.0 {
@@ -104,32 +107,32 @@ impl AppearanceRule {
 /// One step of the table of the view that an iteration trains on.
 #[derive(Clone, Copy, Debug)]
 pub struct TableStep {
-    /// The view, by its place among those trained on.
+    /// Index of the view among the training views.
     pub view: usize,
     /// Number of the iteration, from 1.
     pub number: u32,
-    /// How tables learn.
+    /// Schedule of the learning rate.
     pub rule: AppearanceRule,
 }
 
-/// What steps without a gradient do to a table. As in dense Adam, tables move on by their momentum in
-/// the iterations that train on other views; they do so when their own view comes again.
+/// Effect of the steps without a gradient on a table. As in dense Adam, tables move by their momentum while other
+/// views train; the moves are applied when their own view comes again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LazyTableStep<R> {
-    /// By how much a value moves, in units of its first moment over the root of its second.
+    /// Move of a value in units of its first moment over the root of its second.
     pub(super) drift: R,
-    /// What becomes of the first moment.
+    /// Factor of the first moment.
     pub(super) decay_1: R,
-    /// What becomes of the second moment.
+    /// Factor of the second moment.
     pub(super) decay_2: R,
     pub(super) epsilon: R,
 }
 
-/// Steps after which nothing is left of a momentum: 0.9³⁰⁰ is 2e-14.
+/// Steps after which a momentum is negligible: 0.9³⁰⁰ is 2e-14.
 const MOMENTUM_ENDS: u32 = 300;
 
 impl<R: Real> LazyTableStep<R> {
-    /// From behind step `done` up to and with step `last`; nothing where there is none.
+    /// Combines the steps after `done` up to and including `last`. Returns `None` if there is none.
     pub(super) fn new(rule: &AppearanceRule, done: u32, last: u32) -> Option<Self> {
         if last <= done {
             return None;
@@ -152,7 +155,7 @@ impl<R: Real> LazyTableStep<R> {
     }
 }
 
-/// What a step with a gradient takes.
+/// Coefficients of a step with a gradient.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stride<R> {
     /// Learning rate over the first moment's bias correction.
@@ -174,7 +177,7 @@ impl<R: Real> Stride<R> {
             inverse_root_correction: R::of(1.0 / second_correction.sqrt()),
             beta_1: R::of(BETA_1),
             beta_2: R::of(BETA_2),
-            // In double precision: 1 - 0.999 in single precision is 1e-5 of itself off.
+            // In double precision: 1 - 0.999 in single precision has a relative error of 1e-5.
             one_less_beta_1: R::of(1.0 - BETA_1),
             one_less_beta_2: R::of(1.0 - BETA_2),
             epsilon: R::of(step.rule.epsilon),
@@ -209,7 +212,7 @@ mod tests {
         assert_eq!(frozen.rate(7), 0.0);
     }
 
-    /// Steps of dense Adam without a gradient, one by one.
+    /// Takes steps of dense Adam without a gradient, one by one.
     fn dense(mut table: [f64; 3], rule: &AppearanceRule, done: u32, last: u32) -> [f64; 3] {
         for number in done + 1..=last {
             let [value, first, second] = &mut table;
@@ -222,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_catches_up_is_where_dense_adam_would_have_it() {
+    fn a_lazy_table_step_equals_dense_adam() {
         for (done, last) in [(1, 2), (3, 50), (700, 745), (990, 1400), (20_000, 20_500)] {
             let (value, first, second) = (0.25, -3e-4, 5e-7);
             let lazy_step = LazyTableStep::<f64>::new(&RULE, done, last).unwrap();

@@ -1,25 +1,25 @@
-//! What not all primitives can do.
+//! Operations that only some primitives support.
 
 use super::DeviceError;
 use crate::model::Primitive;
 
-/// What not all primitives can do.
+/// An operation that only some primitives support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
-    /// Be drawn through a 3D filter.
+    /// Drawing through a 3D filter.
     Filter3d,
-    /// Move at random after a step.
+    /// Random motion after a step.
     Noise,
-    /// Be drawn to opacity and scale by weights on their means.
+    /// Weights on the mean opacity and the mean scale.
     Regularisers,
-    /// Move centres at rates that follow sizes.
+    /// Learning rates of the centres that follow the sizes.
     SizedRates,
-    /// Show depths and normals, and be compared at samples.
+    /// Maps of depths and normals, and terms at samples.
     Surfaces,
 }
 
 impl Capability {
-    /// As messages call it.
+    /// Returns the name in messages.
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::Filter3d => "3D filter",
@@ -31,7 +31,6 @@ impl Capability {
     }
 }
 
-/// The error of a primitive that has it not, whatever it is.
 pub(crate) fn unsupported<P: Primitive>(what: &'static str) -> DeviceError {
     DeviceError::Unsupported { primitives: P::SCHEMA.many(), what }
 }

@@ -1,4 +1,4 @@
-//! A device: what it is, the photographs on it, and its memory.
+//! Devices: identity, photographs and memory.
 
 use std::sync::Arc;
 
@@ -8,168 +8,164 @@ use super::DeviceError;
 use crate::dataset::Image;
 use crate::memory::{Bytes, RungChange, TrainingScale};
 
-/// A device in words.
+/// Name and identifier of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Its name.
+    /// Name for people.
     pub name: String,
-    /// The identifier of the GPU that it is, as NVIDIA's tools write it.
+    /// Identifier of the GPU in the format of NVIDIA's tools.
     pub uuid: Option<String>,
 }
 
-/// How long a photograph stays on the device.
+/// Lifetime of a photograph on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stay {
-    /// As long as the target lives, as of a view that is measured and not trained on: the device
-    /// keeps nothing, and evicts nothing that it keeps.
+    /// As long as the target lives. For views that are measured and not trained on: the device keeps nothing and
+    /// evicts nothing.
     Transient,
-    /// The device may keep it as that of this view, by its index in the dataset.
+    /// The device may keep it as the photograph of this view (index in the dataset).
     Resident(usize),
-    /// The same of a view that comes next: [`Device::resident`] has it then without a wait, where the
-    /// device can bring it ahead.
+    /// As [`Self::Resident`], for a view that comes next: the device may copy it ahead, so that [`Device::resident`]
+    /// does not wait.
     Ahead(usize),
 }
 
-/// A photograph on its way to the device.
+/// A photograph to copy to the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Photo<'a> {
     /// Its pixels.
     pub image: &'a Arc<Image>,
-    /// How long it stays.
+    /// Its lifetime on the device.
     pub stay: Stay,
 }
 
-/// What kind of memory an entry is.
+/// Kind of memory of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryKind {
-    /// The driver's own, and code.
+    /// The driver's own memory, and code.
     Context,
     /// Photographs on the device.
     Photographs,
-    /// Lives as long as the model.
+    /// Memory that lives as long as the model.
     Region,
-    /// What the blocks of an iteration lie in.
+    /// Memory that holds the blocks of an iteration.
     Arena,
-    /// Lives for an iteration; lies in the arena, which takes the memory.
+    /// Memory that lives for an iteration. It lies in the arena.
     Block,
-    /// Page-locked memory of the host; no part of the device's.
+    /// Page-locked memory of the host, which is no part of the device's memory.
     Pinned,
 }
 
-/// What the device's memory is used for.
+/// One use of the device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MemoryEntry {
-    /// What it holds.
+    /// Name of the contents.
     pub label: &'static str,
-    /// What kind of memory it is.
+    /// Kind of memory.
     pub kind: MemoryKind,
-    /// Bytes that hold something now.
+    /// Bytes in use.
     pub bytes: Bytes,
-    /// Bytes that are taken now; a block takes those of its arena.
+    /// Bytes allocated. A block counts the bytes of its arena.
     pub mapped: Bytes,
-    /// The most that was held or taken. Not all entries are at their most at once.
+    /// Largest value of bytes in use or allocated. Entries reach their peaks at different times.
     pub peak: Bytes,
-    /// What was taken when all of the device's entries together took most: these add up.
+    /// Bytes allocated when the sum over all entries was largest; these add up.
     pub at_peak: Bytes,
 }
 
-/// A device's own memory.
+/// State of a device's own memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceMemory {
-    /// What holds it.
+    /// Uses of the memory.
     pub entries: Vec<MemoryEntry>,
-    /// The most that a recent iteration used of the memory that lives for one.
+    /// Largest use by a recent iteration of the memory that lives for an iteration.
     pub recent_scratch: Bytes,
-    /// What may be taken.
+    /// Upper bound on the memory.
     pub budget: Bytes,
 }
 
-/// What becomes of the peaks that [`Device::memory`] reports.
+/// Handling of the peaks that [`Device::memory`] reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peaks {
-    /// They stay.
+    /// Keep the peaks.
     Keep,
-    /// The next report has those since this one.
+    /// Reset the peaks after the report.
     Reset,
 }
 
-/// How a device's memory stands.
+/// State of a device's memory and of its fallbacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LadderState {
-    /// What was given up or restored since the last call.
+    /// Fallbacks taken or undone since the last call.
     pub changes: Vec<RungChange>,
     /// Bytes that the program holds.
     pub held: Bytes,
-    /// Bytes that it may hold.
+    /// Upper bound on `held`.
     pub budget: Bytes,
 }
 
-/// A device: what it is, the photographs on it, and its memory.
+/// A device with its photographs and memory.
 ///
-/// Work may be launched and not waited for; a fault of it is then reported by a later call.
+/// Work may run asynchronously. A later call then reports its faults.
 pub trait Device: Sized {
     /// A photograph on the device.
     type Target;
 
-    /// The device in words.
+    /// Returns the name and identifier.
     fn info(&self) -> DeviceInfo;
 
-    /// Brings a photograph to the device.
+    /// Copies a photograph to the device.
     fn upload_target(&mut self, photo: Photo<'_>) -> Result<Self::Target, DeviceError>;
 
-    /// The photograph of a view, where the device holds it.
+    /// Returns the photograph of a view if the device holds it.
     fn resident(&mut self, _view: usize) -> Option<Self::Target> {
         None
     }
 
-    /// Whether the device holds the photograph of a view, so that the host need not.
+    /// Returns true if the device holds the photograph of a view, so that the host can drop its copy.
     fn is_resident(&self, _view: usize) -> bool {
         false
     }
 
-    /// Waits until all that was launched is done.
+    /// Waits until all launched work is done.
     fn synchronize(&mut self) -> Result<(), DeviceError> {
         Ok(())
     }
 
-    /// The device's own memory; nothing of a device that shares the host's.
+    /// Returns the state of the device's own memory; `None` if the device shares the host's.
     fn memory(&mut self, _peaks: Peaks) -> Option<DeviceMemory> {
         None
     }
 
-    /// The most that was taken of the device's memory at once since the call before. Nothing of a device
-    /// that shares the host's.
+    /// Returns the largest allocation of the device's memory since the last call; `None` if the device shares the
+    /// host's.
     fn take_peak(&mut self) -> Option<Bytes> {
         None
     }
 
-    /// From now on density control makes no more rows than so many, where the device shares the host's
-    /// memory, which has room for no more.
+    /// Limits density control to `most` rows. Only devices that share the host's memory follow.
     fn limit_rows(&mut self, _most: usize) {}
 
-    /// From now on takes no more than `aim` of its memory for what can be done with less, more slowly;
-    /// nothing fails for it.
+    /// Takes at most `aim` of the memory for work that can do with less, more slowly; `None` lifts the limit. No call
+    /// fails for it.
     fn aim_below(&mut self, _aim: Option<Bytes>) -> Result<(), DeviceError> {
         Ok(())
     }
 
-    /// The size at which the device has memory for training views at present. Who draws them at another
-    /// follows, with [`Self::use_training_scale`], before anything else is tried again: memory that is
-    /// short waits for that ([`crate::memory::Rung::Resolution`]).
+    /// Returns the scale of the training views that the device has memory for. If it changes, call
+    /// [`Self::use_training_scale`] before anything else is tried again ([`crate::memory::Rung::Resolution`]).
     fn training_scale(&self) -> TrainingScale {
         TrainingScale::FULL
     }
 
-    /// Training views are drawn at this size from now on. The device drops the photographs that it holds,
-    /// which are of another size. A run that was stopped says so of the size that it had: a device that
-    /// may be short of memory goes along.
+    /// Draws training views at this scale from now on. The device drops the photographs that it holds, which are of
+    /// another size. A resumed run passes its earlier scale. The device follows if it may lower the resolution.
     fn use_training_scale(&mut self, _scale: TrainingScale) -> Result<(), DeviceError> {
         Ok(())
     }
 
-    /// How the device's memory stands, and what was given up or restored since the last call. Nothing
-    /// of a device that shares the host's.
+    /// Returns the state of the memory and the changes since the last call; `None` if the device shares the host's.
     fn take_changes(&mut self) -> Option<LadderState> {
         None
     }

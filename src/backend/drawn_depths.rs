@@ -1,4 +1,4 @@
-//! The depths and colours of a drawn view on the host, as geometry takes them.
+//! The depths and colours of a drawn view on the host, as meshing needs them.
 
 use splat_mesh::Camera;
 use splat_mesh::tsdf::DepthView;
@@ -9,17 +9,17 @@ use crate::math::Real as _;
 use crate::math::linalg::{Vec3, mul_transposed, scale, sub};
 use crate::math::normals::OPAQUE_MIN;
 
-/// Which depth of a pixel counts.
+/// Definition of a pixel's depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PixelDepth {
-    /// The mean of the depths of what is blended, by their weights.
+    /// Mean of the blended depths by their weights.
     Mean,
-    /// That by which half of the light is stopped.
+    /// Depth at which half of the light is stopped.
     Median,
 }
 
 impl PixelDepth {
-    /// What a view with these depths is drawn for.
+    /// Returns the maps that a view with these depths is drawn with.
     pub(crate) const fn look(self) -> Look {
         match self {
             Self::Mean => Look::SURFACE,
@@ -28,30 +28,30 @@ impl PixelDepth {
     }
 }
 
-/// A view, and which of its pixels count.
+/// A view and a mask of the pixels that count.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskedView<'a> {
     /// The view.
     pub view: &'a View,
-    /// [height, width]: 0 where a pixel does not count; without it all do.
+    /// `[height, width]`; 0 where a pixel does not count. All count without a mask.
     pub mask: Option<&'a [u8]>,
 }
 
-/// A view as the model shows it.
+/// Depths and colours of a view of the model.
 #[derive(Clone, Debug)]
 pub struct DrawnDepths {
     camera: Camera,
-    /// [height, width], scene units along the view axis; 0 where there is none.
+    /// `[height, width]`, scene units along the view axis; 0 if there is none.
     depths: Vec<f32>,
-    /// [height, width], sRGB.
+    /// `[height, width]`, sRGB.
     colors: Vec<[f32; 3]>,
-    /// [height, width]: whether the photograph counts there.
+    /// `[height, width]`; true where the photograph counts.
     mask: Option<Vec<bool>>,
 }
 
 impl DrawnDepths {
-    /// Of a view that was drawn on black with the maps of its surface: its median depths where they were
-    /// drawn, else the means of the Gaussians' depths.
+    /// Takes a view that was drawn on black with [`Look::SURFACE`] or [`Look::MEDIAN`]. Uses the median depths if
+    /// they were drawn, else the means of the Gaussians' depths.
     pub fn new(seen: MaskedView<'_>, rendered: &Rendered) -> Self {
         let opaque_min = OPAQUE_MIN.to_f32();
         let (sums, _) = rendered.surface.as_deref().unwrap_or_default().as_chunks::<4>();
@@ -63,7 +63,7 @@ impl DrawnDepths {
             None => sums.iter().map(mean).collect(),
         };
         let (colors, _) = rendered.rgb.as_chunks::<3>();
-        // On black a colour is dark by what is seen through it.
+        // On black a pixel is darker the more light passes through it.
         let color = |(color, &[_, _, _, weight]): (&[f32; 3], &[f32; 4])| {
             let whole = weight.max(opaque_min);
             color.map(|channel| (channel / whole).clamp(0.0, 1.0))
@@ -76,13 +76,13 @@ impl DrawnDepths {
         }
     }
 
-    /// Pixels that show something and count.
+    /// Returns the pixels that have a depth and count.
     pub fn pixels_with_depth(&self) -> impl Iterator<Item = usize> + '_ {
         let counts = |pixel: usize| self.mask.as_ref().is_none_or(|mask| mask[pixel]);
         (0..self.depths.len()).filter(move |&pixel| self.depths[pixel] > 0.0 && counts(pixel))
     }
 
-    /// What a pixel shows, world space.
+    /// Returns the point that a pixel shows, world space.
     pub fn place(&self, pixel: usize) -> Vec3<f64> {
         let Camera { width, focal_px, centre_px, rotation, translation, .. } = self.camera;
         let depth = f64::from(self.depths[pixel]);
@@ -91,22 +91,22 @@ impl DrawnDepths {
         mul_transposed(&rotation, sub([x * depth, y * depth, depth], translation))
     }
 
-    /// The colour of a pixel, sRGB.
+    /// Returns the colour of a pixel, sRGB.
     pub fn color(&self, pixel: usize) -> [f32; 3] {
         self.colors[pixel]
     }
 
-    /// What saw it, and from where.
+    /// Returns the camera.
     pub fn camera(&self) -> Camera {
         self.camera
     }
 
-    /// Where the camera stands, world space.
+    /// Returns the position of the camera, world space.
     pub fn eye(&self) -> Vec3<f64> {
         scale(mul_transposed(&self.camera.rotation, self.camera.translation), -1.0)
     }
 
-    /// As fusion takes it.
+    /// Returns the view as fusion takes it.
     pub fn depth_view(&self) -> DepthView<'_> {
         DepthView {
             camera: self.camera,
@@ -118,7 +118,7 @@ impl DrawnDepths {
     }
 }
 
-/// The camera of a view, as geometry takes it.
+/// Converts the camera and pose of a view.
 pub fn camera_of(view: &View) -> Camera {
     let camera = view.camera;
     Camera {

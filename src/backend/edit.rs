@@ -1,6 +1,6 @@
-//! Density control: what strategies add, move and remove Gaussians with.
+//! Density control: strategies add, move and remove Gaussians.
 //!
-//! A round scores the Gaussians, selects some of the candidates, and edits the model by the selection.
+//! A densification step scores the Gaussians, selects some of the candidates, and edits the model by the selection.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,51 +8,50 @@ use super::{DeviceError, RenderSettings, Store};
 use crate::dataset::View;
 use crate::model::Primitive;
 
-/// What makes a Gaussian a candidate, and what candidates are ranked by.
+/// Rule that finds and ranks candidates.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub enum ScoreRule {
-    /// The mean norm of its screen-space gradient, half the image being 1 (Kerbl et al. 2023).
+    /// Mean norm of the screen-space gradient, where half the image is 1 (Kerbl et al. 2023).
     Gradient {
-        /// From which on it is a candidate.
+        /// Smallest score of a candidate.
         min: f64,
-        /// Largest scale of a small candidate, world units; above, it is a large one.
+        /// Largest scale of a small candidate, world units. Candidates above are large ones.
         small_max: f64,
     },
-    /// The same, and as large a share of all by their absolute gradients: those not 0 that reach the
-    /// quantile (GOF, Yu et al. 2024). Needs [`super::Statistics::Both`].
+    /// As [`Self::Gradient`], and the same share of all Gaussians by their absolute gradients: those above 0 that
+    /// reach the quantile (GOF, Yu et al. 2024). Needs [`super::Statistics::Both`].
     GradientOrQuantile {
-        /// Mean norm of the gradient from which on it is a candidate.
+        /// Smallest mean norm of the gradient of a candidate.
         min: f64,
         /// Largest scale of a small candidate, world units.
         small_max: f64,
     },
-    /// How much the pixels disagree about its opacity, summed over the views: candidates are those of which some
-    /// do, and they are drawn without replacement in proportion to that. Needs
-    /// [`super::Statistics::Disagreement`].
+    /// Disagreement of the pixels about the opacity, summed over the views. Candidates are the Gaussians above 0,
+    /// drawn without replacement in proportion to the sum. Needs [`super::Statistics::Disagreement`].
     Disagreement {
         /// Largest scale of a small candidate, world units.
         small_max: f64,
-        /// Of the stream of random numbers.
+        /// Key of the stream of random numbers.
         key: u64,
     },
-    /// Its opacity. All are candidates, and [`Pick::WithReplacement`] says whose opacities count.
+    /// Opacity. All Gaussians are candidates, and [`Pick::WithReplacement`] says which may be sources.
     Opacity {
-        /// What the living exceed, and the least that a share of one gets.
+        /// Opacity above which a Gaussian is alive, and the smallest opacity of a copy.
         min: f64,
     },
-    /// The sum of its blend weights ([`Edit::weigh`]). All are candidates.
+    /// Sum of the blend weights ([`Edit::weigh`]). All Gaussians are candidates.
     Weight,
 }
 
-/// How gradients, or the weights in their place, make candidates.
+/// Candidates by gradients, or by the weights in their place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct GradientRule {
     pub(crate) min: f64,
     pub(crate) small_max: f64,
-    /// Whether absolute gradients count, too.
+    /// True if absolute gradients count, too.
     pub(crate) with_quantile: bool,
-    /// The stream of random numbers that candidates are drawn by, in proportion to their sums, where they are
-    /// not ranked by their means.
+    /// Key of the stream of random numbers if candidates are drawn in proportion to their sums; `None` if they are
+    /// ranked by their means.
     pub(crate) drawn_by: Option<u64>,
 }
 
@@ -63,7 +62,7 @@ impl GradientRule {
 }
 
 impl ScoreRule {
-    /// The rule of gradients, where it is one; of weights it is that of gradients of any size.
+    /// Returns the rule of gradients; for weights a rule that every Gaussian meets. `None` for opacities.
     pub(crate) fn by_gradient(self) -> Option<GradientRule> {
         match self {
             Self::Gradient { min, small_max } => Some(GradientRule::ranked(min, small_max)),
@@ -81,21 +80,21 @@ impl ScoreRule {
     }
 }
 
-/// The candidates of a model as it is: plain data, which holds no memory of a device.
+/// Candidates of a model. Plain data that holds no memory of a device.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Candidates {
-    /// What makes one.
+    /// Rule that found the candidates.
     pub rule: ScoreRule,
-    /// Mean absolute gradient from which on a Gaussian is one, too, where that counts.
+    /// Smallest mean absolute gradient of a candidate, if the rule uses it.
     pub absolute_min: Option<f64>,
-    /// Small ones. Opacities are not counted.
+    /// Number of small candidates. Rules by opacity do not count.
     pub small: usize,
-    /// Large ones.
+    /// Number of large candidates.
     pub large: usize,
 }
 
 impl Candidates {
-    /// None at all: for an edit that only removes.
+    /// No candidates, for an edit that only removes.
     pub const NONE: Self = Self {
         rule: ScoreRule::Gradient { min: f64::INFINITY, small_max: 0.0 },
         absolute_min: None,
@@ -103,134 +102,133 @@ impl Candidates {
         large: 0,
     };
 
-    /// How many were counted.
+    /// Returns the number of candidates.
     pub fn count(&self) -> usize {
         self.small + self.large
     }
 }
 
-/// Which of the candidates are selected.
+/// Selection among the candidates.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Pick {
-    /// At most so many of those by gradient or weight, the highest scores first; of equal ones the lower
-    /// row.
+    /// At most N candidates by gradient or weight, highest scores first and lower rows first among equals.
     Best(usize),
-    /// Sources of copies by their opacities, each as often as it is drawn.
+    /// Sources of copies, drawn by their opacities. A source may be drawn several times.
     WithReplacement {
-        /// Where the copies go.
+        /// Destination of the copies.
         into: Into,
-        /// Of the stream of random numbers.
+        /// Key of the stream of random numbers.
         key: u64,
     },
 }
 
-/// Where copies go.
+/// Destination of copies.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Into {
-    /// Over each of the dead, from the living alone. Nowhere where nothing is alive.
+    /// The rows of all dead Gaussians. Sources are the living; nothing is copied if none is alive.
     Dead,
-    /// To so many new rows, from all. To none of a model of which nothing can be seen.
+    /// N new rows. Sources are all Gaussians; nothing is copied if all are invisible.
     NewRows(usize),
 }
 
-/// What becomes of a large Gaussian that is selected.
+/// Growth of a large selected Gaussian.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub enum Grow {
-    /// It gets a copy.
+    /// Add a copy.
     Copy,
-    /// Two take its place, at random where its density is.
+    /// Replace it by two that are drawn from its density.
     SplitRandom {
-        /// They are smaller by this factor.
+        /// Divisor of the scales.
         shrink: f64,
-        /// Of the stream of random numbers.
+        /// Key of the stream of random numbers.
         key: u64,
     },
-    /// It stays as it is, and a child is added, at random where its density is.
+    /// Keep it, and add a child that is drawn from its density.
     AddChild {
-        /// The child is smaller by this factor.
+        /// Divisor of the child's scales.
         shrink: f64,
-        /// Of the stream of random numbers.
+        /// Key of the stream of random numbers.
         key: u64,
     },
 }
 
-/// Which Gaussians stay, newborn ones included.
+/// Limits on the Gaussians that stay, new ones included.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Keep {
-    /// Opacity below which one is removed.
+    /// Opacity below which a Gaussian is removed.
     pub opacity_min: f64,
-    /// Scale above which one is removed, where large ones are; world units.
+    /// Scale above which a Gaussian is removed, world units; `None` keeps large ones.
     pub scale_max: Option<f64>,
-    /// Whether those stay that no observed view has seen.
+    /// True if Gaussians that no observed view shows stay.
     pub unseen: bool,
 }
 
-/// What is done with a selection.
+/// Edit of a selection.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub enum EditRule {
-    /// Of [`Pick::Best`]: small ones get a copy, new rows start with moments of zero, all that is not to
-    /// be kept is removed, and the statistics start afresh.
+    /// For [`Pick::Best`]: small Gaussians get a copy, new rows start with zero moments, Gaussians beyond the limits
+    /// are removed, and the statistics restart.
     Grow {
-        /// What becomes of large ones.
+        /// Growth of large Gaussians.
         large: Grow,
-        /// Which Gaussians stay.
+        /// Limits on the Gaussians that stay.
         keep: Keep,
     },
-    /// Of [`Pick::WithReplacement`]: each source shares its opacity and scale with its copies. Copies in
-    /// new rows have moments and statistics of zero; where the dead become copies, they keep their
-    /// moments, and the sources forget theirs.
+    /// For [`Pick::WithReplacement`]: each source shares its opacity and scale with its copies. Copies in new rows
+    /// have zero moments and statistics. Copies in the rows of dead Gaussians keep those rows' moments, and the
+    /// sources' moments are reset.
     Share,
-    /// Of [`Pick::Best`] by [`ScoreRule::Weight`]: the selected stay as they are, all others are removed,
-    /// and the statistics start afresh.
+    /// For [`Pick::Best`] by [`ScoreRule::Weight`]: the selected Gaussians stay as they are, all others are removed,
+    /// and the statistics restart.
     Retain,
 }
 
-/// What an edit did.
+/// Counts of an edit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edited {
     /// Copies added.
     pub copied: usize,
     /// Gaussians split in two, or given a smaller child.
     pub split: usize,
-    /// Dead ones that became copies.
+    /// Dead Gaussians that became copies.
     pub moved: usize,
     /// Gaussians removed.
     pub removed: usize,
 }
 
-/// A change of what all Gaussians have.
+/// A change of all Gaussians.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub enum Adjust {
-    /// Lowers every opacity, as it is through the 3D filter where there is one, to at most this, and
-    /// forgets the opacities' moments.
+    /// Lowers every opacity to at most this value and resets the opacities' moments. Opacities count as drawn through
+    /// the 3D filter.
     ResetOpacity(f64),
-    /// Multiplies every opacity, but not to below a floor, and forgets the moments of all parameters.
+    /// Multiplies every opacity, down to a floor, and resets the moments of all parameters.
     FadeOpacity {
-        /// What an opacity is multiplied by.
+        /// Factor of the opacities.
         factor: f64,
-        /// Opacity below which none falls.
+        /// Opacity below which this change lowers none.
         floor: f64,
     },
-    /// Raises the opacity that every vertex of triangles has at least ([`super::Window`]). Opacities stay what they
-    /// are, those below the new floor rise to it; moments stay.
+    /// Raises the floor of the opacity of triangles' vertices ([`super::Window`]). Opacities below the new floor rise
+    /// to it; other opacities and all moments stay.
     RaiseOpacityFloor {
-        /// The floor so far.
+        /// Floor before the change.
         before: f64,
-        /// The floor from now on.
+        /// Floor after the change.
         after: f64,
     },
 }
 
 /// Density control of one kind of primitive.
 pub trait Edit<P: Primitive>: Store<P> {
-    /// What was selected, with the memory that the edit needs.
+    /// The selected Gaussians, with the memory that the edit needs.
     type Selection;
 
-    /// Puts the blend weight of each Gaussian, summed over the pixels of these views, where the
-    /// statistics were: the sum of its opacity in a pixel times what lies before it lets through. Where it
-    /// fails the statistics are of no use, and it may be tried again.
+    /// Replaces the statistics by the blend weight of each Gaussian, summed over the pixels of these views: the
+    /// opacity in a pixel times the transmittance before the Gaussian. After an error the statistics are invalid, and
+    /// the call may be repeated.
     ///
-    /// Of triangles it finds the largest weight of each ([`super::FaceStatistics`]) and nothing of the vertices.
+    /// For triangles it finds the largest weight of each ([`super::FaceStatistics`]) and nothing of the vertices.
     fn weigh(
         &mut self,
         model: &mut Self::Model,
@@ -238,14 +236,13 @@ pub trait Edit<P: Primitive>: Store<P> {
         settings: &RenderSettings,
     ) -> Result<(), DeviceError>;
 
-    /// What [`Self::weigh`] found of each Gaussian, pixels. Waits for the device.
+    /// Reads the result of [`Self::weigh`] for each Gaussian, pixels. Waits for the device.
     fn read_weights(&mut self, model: &Self::Model) -> Result<Vec<f32>, DeviceError>;
 
-    /// Finds what makes a candidate, and counts the candidates by gradient.
+    /// Finds the thresholds of candidates, and counts the candidates by gradient.
     fn score(&mut self, model: &Self::Model, rule: &ScoreRule) -> Result<Candidates, DeviceError>;
 
-    /// Selects among the candidates of the model, which has not changed since they were scored. The
-    /// edit follows at once.
+    /// Selects among the candidates. The model must not change between [`Self::score`] and [`Self::edit`].
     fn select(
         &mut self,
         model: &mut Self::Model,
@@ -253,7 +250,7 @@ pub trait Edit<P: Primitive>: Store<P> {
         pick: Pick,
     ) -> Result<Self::Selection, DeviceError>;
 
-    /// Edits the model by what was selected of it. Where memory is refused nothing has changed.
+    /// Edits the model by a selection. The model is unchanged if memory is refused.
     fn edit(
         &mut self,
         model: &mut Self::Model,
@@ -261,6 +258,6 @@ pub trait Edit<P: Primitive>: Store<P> {
         rule: &EditRule,
     ) -> Result<Edited, DeviceError>;
 
-    /// Changes all Gaussians alike.
+    /// Changes all Gaussians.
     fn adjust(&mut self, model: &mut Self::Model, adjust: &Adjust) -> Result<(), DeviceError>;
 }

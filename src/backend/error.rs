@@ -1,4 +1,4 @@
-//! What a device refuses, and why.
+//! Errors of devices.
 
 use splat_mesh::tsdf::FusionError;
 use splat_ranks::exchange::ExchangeError;
@@ -6,7 +6,7 @@ use splat_ranks::exchange::ExchangeError;
 use crate::abi::MOST_NEIGHBOURS;
 use crate::memory::{Bytes, Entry, HostDemand, HostRefusal, Refusal, held_most};
 
-/// What a device cannot do.
+/// An error of a device.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// The photograph and the render differ in size.
@@ -23,11 +23,11 @@ pub enum DeviceError {
          Lower the learning rates, or resume from an earlier checkpoint"
     )]
     NotFinite {
-        /// What one row is called.
+        /// Name of one row.
         primitive: &'static str,
-        /// Which row.
+        /// Index of the row.
         index: usize,
-        /// Which parameter.
+        /// Name of the parameter.
         group: &'static str,
         /// Its value.
         value: f64,
@@ -41,86 +41,86 @@ pub enum DeviceError {
         /// The loss.
         value: f64,
     },
-    /// More views than a step takes.
+    /// A step got more views than it takes.
     #[error("a step takes at most {most} views, and its gradients hold as many")]
     TooManyViews {
-        /// The most that a step takes.
+        /// Largest number of views of a step.
         most: usize,
     },
-    /// Another process of the run has failed, or sends what it should not.
+    /// Another process of the run has failed or sent an invalid message.
     #[error("rank {rank}: {message}")]
     OfRank {
-        /// Which.
+        /// Rank of the process.
         rank: u32,
-        /// What is wrong.
+        /// Cause.
         message: String,
     },
     /// A process of the run cannot use its device.
     #[error("rank {rank}: {problem}")]
     RankDevice {
-        /// Which.
+        /// Rank of the process.
         rank: u32,
-        /// What is wrong with its device, or with what it needs beside it.
+        /// Problem with the device or with its requirements.
         problem: String,
     },
-    /// Another process of the run has not the scene that rank 0 trains.
+    /// Another process of the run does not have the scene that rank 0 trains.
     #[error("rank {rank}: {problem}")]
     OtherScene {
-        /// Which.
+        /// Rank of the process.
         rank: u32,
-        /// What is wrong with its scene.
+        /// Problem with the scene.
         problem: String,
     },
     /// The processes of the run have lost each other.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
-    /// A primitive that has no kernels for what is asked for.
+    /// The primitive has no kernels for the request.
     #[error("{primitives} have no {what} on this device")]
     Unsupported {
-        /// What its rows are called.
+        /// Name of the primitives in the plural.
         primitives: &'static str,
-        /// What was asked for.
+        /// Name of the request.
         what: &'static str,
     },
-    /// Something is asked for that is drawn of surfels alone.
+    /// The request needs surfels.
     #[error("{what} are drawn of surfels alone: train with --primitive surfels")]
     NeedsSurfels {
-        /// What was asked for.
+        /// Name of the request.
         what: &'static str,
     },
-    /// A step before a view.
+    /// A step was called without a view.
     #[error("a step needs the gradients of a view: call backward before it")]
     NoView,
-    /// A term of the loss needs what the frame or the call does not have.
+    /// A term of the loss lacks an input.
     #[error(
         "the {term} term needs {input}, and there are none: ask for them when the view is drawn"
     )]
     MissingInput {
-        /// The term.
+        /// Name of the term.
         term: &'static str,
-        /// What it needs.
+        /// Name of the input.
         input: &'static str,
     },
-    /// Colours are to be changed in a frame that has no room for them.
+    /// The frame has no room for changed colours.
     #[error("the frame has no room for changed colours: ask for it when the view is drawn")]
     NoRoomForColors,
-    /// Depths are to be fused of a frame that has none.
+    /// The frame has no median depths to fuse.
     #[error("the frame has no median depths: ask for them when the view is drawn")]
     NoMedianDepths,
-    /// Depths that cannot be fused.
+    /// The depths cannot be fused.
     #[error(transparent)]
     Fusion(#[from] FusionError),
-    /// An image that a network of LPIPS sees nothing of.
+    /// The image is too small for a network of LPIPS.
     #[error(
         "LPIPS needs images of at least {least} x {least} px, and the view has {} x {}", size[0], size[1]
     )]
     TooSmallForLpips {
         /// Width and height in px.
         size: [u32; 2],
-        /// What either has to be, px.
+        /// Smallest width and height, px.
         least: u32,
     },
-    /// An image that kernels cannot number the pixels of.
+    /// The image has more pixels than kernels can number.
     #[error(
         "the view is {} x {} px, but a GPU draws at most 65535 px a side and 1431 Mpx in all. Choose a \
          lower --resolution",
@@ -130,15 +130,15 @@ pub enum DeviceError {
         /// Width and height in px.
         size: [u32; 2],
     },
-    /// More pairs of a splat and a tile than kernels can number.
+    /// The view has more pairs of a splat and a tile than kernels can number.
     #[error(
         "the view needs {count} pairs of a splat and a tile, but kernels number at most {most}: \
          lower the --resolution, or cap the Gaussians with --max-points"
     )]
     TooManyInstances {
-        /// How many.
+        /// Number of pairs.
         count: u64,
-        /// How many there may be.
+        /// Largest number of pairs.
         most: u32,
     },
     /// More Gaussians than kernels can number.
@@ -147,10 +147,10 @@ pub enum DeviceError {
          --max-points", most = u32::MAX
     )]
     TooManyGaussians {
-        /// How many.
+        /// Requested number.
         wanted: usize,
     },
-    /// A row behind the last was asked for.
+    /// A row beyond the last was requested.
     #[error("row {row} was asked for, but the model has {len} Gaussians")]
     NoSuchRow {
         /// The row.
@@ -158,62 +158,62 @@ pub enum DeviceError {
         /// Number of Gaussians.
         len: usize,
     },
-    /// Statistics of other triangles than the model's.
+    /// The statistics are of other triangles than the model's.
     #[error("{found} statistics of triangles were given, but the model has {faces} triangles")]
     OtherFaces {
-        /// How many there are of one kind.
+        /// Length of one of the columns.
         found: usize,
         /// Triangles of the model.
         faces: usize,
     },
-    /// Vertices that are to stay in an order that would change.
+    /// The kept vertices are not in ascending order.
     #[error("vertices that stay have to be given in ascending order, each once")]
     KeptNotAscending,
-    /// The colours of a view that there is no table for.
+    /// There is no colour table for the view.
     #[error("the colour table of training view {view} was asked for, but there are {views}")]
     NoSuchTable {
-        /// The view, by its place among those trained on.
+        /// Index of the view among the training views.
         view: usize,
         /// Number of tables.
         views: usize,
     },
-    /// Candidates of a model that changed since.
+    /// The model changed after its candidates were counted.
     #[error("{counted} candidates were counted, and the model has {found} now: score it again")]
     StaleCandidates {
-        /// How many were counted.
+        /// Number of candidates then.
         counted: usize,
-        /// How many there are.
+        /// Number of candidates now.
         found: usize,
     },
-    /// A selection of rows that are not the model's, or no longer.
+    /// The selection is of another model, or of rows that changed since.
     #[error(
         "Gaussians of the model came, went or changed places since some were selected: select again"
     )]
     StaleSelection,
-    /// A way to select that does not suit the candidates, or an edit that does not suit the selection.
+    /// The way to select does not suit the candidates, or the edit does not suit the selection.
     #[error(
         "the edit does not suit its candidates: by gradient they are picked as the best and grow, by \
          opacity they are picked with replacement and share"
     )]
     UnsuitedEdit,
-    /// Lists of neighbours of a length that devices do not make.
+    /// The length of neighbour lists is out of range.
     #[error(
         "lists of {count} neighbours were asked for, but a device makes such of 1 to {most}",
         most = MOST_NEIGHBOURS
     )]
     NeighbourCount {
-        /// What was asked for.
+        /// Requested length.
         count: u32,
     },
-    /// Neighbours of a model that has other rows by now, or of another model.
+    /// The neighbours are of another model, or of rows that changed since.
     #[error(
         "the neighbours were found among {found} Gaussians, and since then Gaussians of the model, \
          which has {len}, came, went or changed places: find them again"
     )]
     StaleNeighbours {
-        /// Gaussians that there were.
+        /// Gaussians of the lists.
         found: usize,
-        /// Gaussians that there are.
+        /// Gaussians of the model.
         len: usize,
     },
     /// The user asked for a device that this program or machine does not have.
@@ -225,16 +225,16 @@ pub enum DeviceError {
          580 or newer, or train with --device cpu"
     )]
     NoDriver,
-    /// The driver is older than the kernels.
+    /// The driver is older than the kernels need.
     #[error(
         "the NVIDIA driver supports CUDA {}.{}, but CUDA {}.{} is needed. Update the driver to 580 \
          or newer, or train with --device cpu",
         found / 1000, found % 1000 / 10, needed / 1000, needed % 1000 / 10
     )]
     DriverTooOld {
-        /// What the driver supports, as 1000 major + 10 minor.
+        /// CUDA version of the driver, as 1000 major + 10 minor.
         found: i32,
-        /// What the kernels need.
+        /// CUDA version of the kernels.
         needed: i32,
     },
     /// The driver shows no GPU.
@@ -243,7 +243,7 @@ pub enum DeviceError {
         match visible { Some(list) => format!(" (CUDA_VISIBLE_DEVICES={list})"), None => String::new() }
     )]
     NoGpu {
-        /// `CUDA_VISIBLE_DEVICES` where it is set.
+        /// `CUDA_VISIBLE_DEVICES` if it is set.
         visible: Option<String>,
     },
     /// The kernels were not compiled for this GPU.
@@ -253,41 +253,41 @@ pub enum DeviceError {
         arch / 10, arch % 10
     )]
     NoCode {
-        /// The GPU.
+        /// Name of the GPU.
         name: String,
         /// Its compute capability, as 10 major + minor.
         arch: u32,
-        /// What there is code for.
+        /// Compute capabilities with code.
         built: Vec<u32>,
     },
     /// The budget has no room.
     #[error(transparent)]
     Refused(Box<Refusal>),
-    /// The budget has room but the GPU has none, as when others use it, too.
+    /// The budget has room but the GPU has none, for example if other programs use it.
     #[error(
         "`{label}` needs {:.1} MiB of the GPU, and {:.1} are free; this program holds {:.1}{}. End other \
          programs that use the GPU, or lower --vram-limit",
         wanted.mib(), free.mib(), held.mib(), held_most(largest)
     )]
     OutOfMemory {
-        /// What the memory was for.
+        /// Name of the contents.
         label: &'static str,
-        /// How much was asked for.
+        /// Requested bytes.
         wanted: Bytes,
-        /// How much this program holds.
+        /// Bytes that this program holds.
         held: Bytes,
-        /// How much the driver has left.
+        /// Bytes that the driver has left.
         free: Bytes,
-        /// The entries that hold most.
+        /// The largest entries.
         largest: Vec<Entry>,
     },
-    /// The GPU has no memory left for what the driver itself takes: a context, code, queues.
+    /// The GPU has no memory left for the driver's own contexts, code and queues.
     #[error(
         "the GPU's memory is full: the driver has none left for its own part of {call}. End other \
          programs that use the GPU"
     )]
     DriverOutOfMemory {
-        /// The call.
+        /// Name of the call.
         call: &'static str,
     },
     /// The host has no page-locked memory left.
@@ -297,11 +297,11 @@ pub enum DeviceError {
         wanted.mib(), demand.map_or(", or lower --host-limit", HostDemand::remedy)
     )]
     OutOfHostMemory {
-        /// What the memory was for.
+        /// Name of the contents.
         label: &'static str,
-        /// How much was asked for.
+        /// Requested bytes.
         wanted: Bytes,
-        /// For what of a model, if for any.
+        /// Part of the model that needs the memory, if any.
         demand: Option<HostDemand>,
     },
     /// The host has no room for a part of the model.
@@ -310,25 +310,25 @@ pub enum DeviceError {
     /// The driver or a library refused a call.
     #[error("{call} failed: {reason}. Check the GPU: splat doctor")]
     Driver {
-        /// The call.
+        /// Name of the call.
         call: &'static str,
-        /// What was said.
+        /// Message of the driver or the library.
         reason: String,
     },
 }
 
 impl DeviceError {
-    /// Whether there is too little of the device's memory, or of the host's.
+    /// Returns true if the device's or the host's memory is exhausted.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::OutOfMemory { .. }) || self.is_out_of_host_memory()
     }
 
-    /// Whether there is too little of the host's memory.
+    /// Returns true if the host's memory is exhausted.
     pub fn is_out_of_host_memory(&self) -> bool {
         matches!(self, Self::OutOfHostMemory { .. } | Self::HostRefused(_))
     }
 
-    /// Whether the memory that is missing is held by other programs, at least in part.
+    /// Returns true if other programs hold at least a part of the missing memory.
     pub fn is_short_beside_others(&self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.sharing.is_some(),
@@ -337,7 +337,7 @@ impl DeviceError {
         }
     }
 
-    /// The entries that hold most, where there is too little memory.
+    /// Returns the largest entries if the device's memory is exhausted.
     pub fn largest(&self) -> &[Entry] {
         match self {
             Self::Refused(refusal) => &refusal.largest,

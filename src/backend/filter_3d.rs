@@ -6,11 +6,10 @@ use crate::model::Gaussians;
 
 /// Devices that filter Gaussians in space.
 pub trait Filter3d: Store<Gaussians> {
-    /// Widens every Gaussian to what these views can resolve of it, from now on and until the next
-    /// call. It is drawn with the filter, and its gradients go through it. After
-    /// [`super::Edit::edit`] the filter is zero.
+    /// Widens every Gaussian to the resolution of these views, until the next call. Gaussians are drawn with the
+    /// filter, and gradients go through it. [`super::Edit::edit`] resets it to zero.
     ///
-    /// Views sample what is deeper than `sampled_from`, world units along their axes.
+    /// A view counts for Gaussians deeper than `sampled_from`, world units along its axis.
     fn update_filter_3d(
         &mut self,
         model: &mut Self::Model,

@@ -1,4 +1,4 @@
-//! What was done to a frame, by its type: what needs a step before it takes a frame of that state.
+//! The states of a frame as types, so that each operation accepts only frames that are ready for it.
 
 use std::fmt::Debug;
 
@@ -8,10 +8,10 @@ mod sealed {
 
 /// The state of a frame.
 pub trait FrameState: sealed::Sealed + Debug + 'static {
-    /// What a frame of this state keeps of its comparison with the photograph.
+    /// Result of the comparison with the photograph that a frame of this state stores.
     type Kept<T>;
 
-    /// That, where the frame was compared.
+    /// Returns the result if the frame was compared.
     fn kept<T>(kept: &Self::Kept<T>) -> Option<&T>;
 }
 
@@ -20,7 +20,7 @@ pub trait Trainable: Fresh {}
 
 /// A state of frames that were not compared yet.
 pub trait Fresh: FrameState {
-    /// What such a frame keeps of a comparison.
+    /// Returns the empty result.
     fn nothing<T>() -> Self::Kept<T>;
 }
 
@@ -32,11 +32,11 @@ pub enum Shown {}
 #[derive(Clone, Copy, Debug)]
 pub enum Drawn {}
 
-/// Drawn to be trained on, its colours changed as the view's camera changes them.
+/// Drawn to be trained on, with the colour changes of the view's camera applied.
 #[derive(Clone, Copy, Debug)]
 pub enum Compensated {}
 
-/// Compared with its photograph: it holds the gradients of its pixels.
+/// Compared with its photograph. Holds the gradients of its pixels.
 #[derive(Clone, Copy, Debug)]
 pub struct Scored<S>(std::marker::PhantomData<S>);
 

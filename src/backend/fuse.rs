@@ -8,20 +8,20 @@ use super::frame_state::Shown;
 use super::{DeviceError, MaskedView, Render};
 use crate::model::Primitive;
 
-/// Devices that fuse the depths of views, each in two looks as [`splat_mesh::tsdf`] says.
+/// Devices that fuse the depths of views. Each view is passed twice, as [`splat_mesh::tsdf`] says.
 ///
-/// Frames are those of a view that was drawn with [`super::Look::MEDIAN`] on black; one without the median
-/// depths is [`DeviceError::NoMedianDepths`]. Where a call fails the view is not taken.
+/// Views are drawn with [`super::Look::MEDIAN`] on black. A frame without median depths returns
+/// [`DeviceError::NoMedianDepths`]. A view is not taken if its call fails.
 pub trait Fuse<P: Primitive>: Render<P> {
-    /// Which bricks there are, after the views up to now.
+    /// Bricks that the views so far reach.
     type BrickSurvey;
-    /// Voxels after the views up to now.
+    /// Voxels with the views so far.
     type FusedVoxels;
 
-    /// Before the first look at any view.
+    /// Creates a survey without views.
     fn new_survey(&mut self, space: Space) -> Result<Self::BrickSurvey, DeviceError>;
 
-    /// The first look at a view: finds the bricks near what it shows.
+    /// Adds the bricks near a view's depths to the survey.
     fn survey_depths(
         &mut self,
         survey: &mut Self::BrickSurvey,
@@ -29,16 +29,16 @@ pub trait Fuse<P: Primitive>: Render<P> {
         seen: MaskedView<'_>,
     ) -> Result<(), DeviceError>;
 
-    /// What the first looks found. Waits for the device.
+    /// Reads the survey. Waits for the device.
     fn read_survey(&mut self, survey: Self::BrickSurvey) -> Result<Survey, DeviceError>;
 
-    /// Before the second look at any view.
+    /// Creates the voxels of surveyed bricks, without views.
     fn new_voxels(
         &mut self,
         bricks: &Arc<SurveyedBricks>,
     ) -> Result<Self::FusedVoxels, DeviceError>;
 
-    /// The second look at a view: takes it into the mean of the voxels in its sight.
+    /// Adds a view to the means of the voxels that it shows.
     fn fuse_depths(
         &mut self,
         voxels: &mut Self::FusedVoxels,
@@ -46,6 +46,6 @@ pub trait Fuse<P: Primitive>: Render<P> {
         seen: MaskedView<'_>,
     ) -> Result<(), DeviceError>;
 
-    /// What the second looks came to. Waits for the device.
+    /// Reads the voxels. Waits for the device.
     fn read_voxels(&mut self, voxels: Self::FusedVoxels) -> Result<Fusion, DeviceError>;
 }

@@ -1,4 +1,4 @@
-//! What this program can do with a GPU: whether there is one, and how its own kernels were compiled.
+//! The GPU as this program can use it, and the build of the program's kernels.
 
 use std::path::PathBuf;
 
@@ -7,43 +7,42 @@ use serde::Serialize;
 use super::nvidia::{self, KernelBuild};
 use crate::memory::Bytes;
 
-/// Whether the machine has an NVIDIA GPU with a driver.
+/// Returns true if the machine has an NVIDIA GPU with a driver.
 pub fn is_present() -> bool {
     nvidia::has_gpu_files() || driver_shows_gpu()
 }
 
-/// What the driver says, for systems where no file tells: Windows, Jetson.
+/// Asks the driver, for systems without device files: Windows, Jetson.
 #[cfg(kernels)]
 fn driver_shows_gpu() -> bool {
     super::cuda::driver::shows_gpu()
 }
 
-/// A program without kernels does not ask the driver.
 #[cfg(not(kernels))]
 fn driver_shows_gpu() -> bool {
     false
 }
 
-/// How many GPUs the driver shows to this program.
+/// Returns the number of GPUs that the driver shows to this program.
 #[cfg(kernels)]
 pub fn count() -> u32 {
     super::cuda::driver::shown_gpus()
 }
 
-/// A program without kernels can use none.
+/// Returns 0: a program without kernels can use no GPU.
 #[cfg(not(kernels))]
 pub fn count() -> u32 {
     0
 }
 
-/// NCCL on this machine, by which several GPUs train a model.
+/// NCCL on this machine, which training on several GPUs needs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct NcclFinding {
-    /// Its version.
+    /// Version of the library.
     pub version: Option<String>,
-    /// Where it is.
+    /// Path of the library.
     pub path: Option<PathBuf>,
-    /// Why it cannot be used.
+    /// Reason why the library cannot be used.
     pub problem: Option<String>,
 }
 
@@ -60,32 +59,32 @@ pub fn nccl() -> NcclFinding {
     }
 }
 
-/// A program without kernels has no use for it.
+/// Reports that a program without kernels does not need NCCL.
 #[cfg(not(kernels))]
 pub fn nccl() -> NcclFinding {
     let problem = Some("of no use to a program without CUDA kernels".to_owned());
     NcclFinding { problem, ..NcclFinding::default() }
 }
 
-/// Memory of the GPU that training uses, used or not; `None` where there is none.
+/// Returns the total memory of the GPU that training uses; `None` if there is no GPU.
 #[cfg(kernels)]
 pub fn memory() -> Option<Bytes> {
     super::cuda::driver::memory_of_first()
 }
 
-/// A program without kernels asks the management library.
+/// Returns the total memory of the first GPU that the management library lists.
 #[cfg(not(kernels))]
 pub fn memory() -> Option<Bytes> {
     Some(nvidia::list().ok()?.first()?.memory)
 }
 
-/// How the kernels were compiled; `None` in a program without, which cannot use a GPU.
+/// Returns the build of the kernels; `None` in a program without kernels.
 #[cfg(kernels)]
 pub fn kernels() -> Option<KernelBuild> {
     Some(KernelBuild { archs: super::cuda::ARCHS, nvcc: super::cuda::NVCC })
 }
 
-/// How the kernels were compiled; this program has none and cannot use a GPU.
+/// Returns `None`: this program has no kernels and cannot use a GPU.
 #[cfg(not(kernels))]
 pub fn kernels() -> Option<KernelBuild> {
     None

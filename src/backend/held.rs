@@ -1,9 +1,9 @@
-//! What holds memory of a device.
+//! Owners of device memory.
 
 use crate::memory::Bytes;
 
-/// What holds memory of a device, or of the host for it.
+/// An owner of memory of a device, or of the host on the device's behalf.
 pub trait Held {
-    /// How much.
+    /// Returns the number of bytes.
     fn bytes(&self) -> Bytes;
 }

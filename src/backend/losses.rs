@@ -5,30 +5,29 @@ use crate::abi::terms::{Inputs, Means, Terms, Topic, Weighted};
 
 /// A value that the device may still be computing.
 pub trait Pending<T> {
-    /// Whether [`Self::read`] would not wait.
+    /// Returns true if [`Self::read`] would not wait.
     fn is_ready(&self) -> bool;
 
-    /// Waits for it. A fault that the device found in the meantime, such as a loss that is not
-    /// finite, may be reported only here.
+    /// Waits for the value. Faults that the device found in the meantime, such as a loss that is not finite, may
+    /// first be reported here.
     fn read(self) -> Result<T, DeviceError>;
 }
 
-/// The values of terms.
+/// Values of the loss's terms.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LossValues {
-    /// The sum of those of the terms that compare with the photograph, by their weights.
+    /// Weighted sum of the terms that compare with the photograph.
     pub total: f64,
-    /// What each term reports without its weight, by its key in logs.
+    /// Values of each term without its weight, by their keys in logs.
     pub pairs: Vec<(&'static str, f64)>,
 }
 
 impl LossValues {
-    /// The value with this key, where its term was on.
+    /// Returns the value with this key if its term is on.
     pub fn get(&self, key: &str) -> Option<f64> {
         self.pairs.iter().find(|(name, _)| *name == key).map(|&(_, value)| value)
     }
 
-    /// Those of terms by their means.
     pub(crate) fn of<'a>(terms: impl Iterator<Item = &'a Weighted>, means: &Means) -> Self {
         let mut all = Self::default();
         for Weighted { term, weight } in terms {
@@ -41,7 +40,7 @@ impl LossValues {
         all
     }
 
-    /// These, unless one of them is not finite: then its gradients are not, either.
+    /// Fails if a value is not finite, because then the gradients are not finite either.
     pub(crate) fn checked(self) -> Result<Self, DeviceError> {
         let values = self.pairs.iter().map(|&(_, value)| value);
         let mut all = std::iter::once(self.total).chain(values);
@@ -52,7 +51,7 @@ impl LossValues {
     }
 }
 
-/// Whether there is all that the terms need: what the frame was drawn with, another view, and neighbours.
+/// Fails if a term lacks an input: maps of the frame, another view, or neighbours.
 pub(crate) fn check_inputs(
     terms: &Terms,
     given: Inputs,

@@ -10,12 +10,11 @@ pub trait Lpips<P: Primitive>: Render<P> {
     /// A network on the device.
     type Net;
 
-    /// Brings a network to the device. Takes memory only where there is some left, and gives nothing
-    /// up for it.
+    /// Copies a network to the device. Uses only memory that is free, and frees nothing for it.
     fn load_lpips(&mut self, weights: &LpipsWeights) -> Result<Self::Net, DeviceError>;
 
-    /// LPIPS of a frame and its photograph. As in [`Render::measure`] the frame is clamped to 0..1,
-    /// and both images are multiplied by the mask. Takes memory as [`Self::load_lpips`] does.
+    /// Computes LPIPS of a frame and its photograph. As in [`Render::measure`] the frame is clamped to 0..1, and both
+    /// images are multiplied by the mask. Uses memory as [`Self::load_lpips`] does.
     fn lpips(
         &mut self,
         net: &Self::Net,

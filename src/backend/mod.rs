@@ -1,6 +1,4 @@
-//! The devices that render and train. The trainer knows them only by these traits.
-//!
-//! Operations are whole stages; what a device fuses or keeps in between is its own affair.
+//! Devices that render and train. The trainer uses them only through these traits, whose operations are whole stages.
 
 mod appearance;
 mod appearance_tables;

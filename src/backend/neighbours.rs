@@ -9,44 +9,42 @@ use crate::model::Primitive;
 
 /// Lists of nearest neighbours on a device.
 pub trait NeighbourLists: Held {
-    /// Neighbours of each Gaussian, itself among them.
+    /// Returns the number of neighbours of each Gaussian, itself among them.
     fn count(&self) -> u32;
 }
 
-/// Finding nearest neighbours.
+/// Devices that find nearest neighbours.
 pub trait Neighbours<P: Primitive>: Store<P> {
-    /// For each Gaussian the rows of those whose centres are nearest. They are of the model as it
-    /// was: centres that move make them stale, and rows that come, go or change places invalid, which
-    /// they know ([`DeviceError::StaleNeighbours`]).
+    /// Rows of the nearest neighbours of each Gaussian, by the centres. Lists become stale when centres move, and
+    /// invalid when rows come, go or change places ([`DeviceError::StaleNeighbours`]).
     type Lists: NeighbourLists;
 
-    /// For each centre the `count` nearest, nearest first; of equal distances the lower row first. It
-    /// is itself among them, unless `count` lower rows are in the same place. `count` is 1 to
-    /// [`MOST_NEIGHBOURS`]; a model of fewer Gaussians gives as many as there are. Centres that are
-    /// not finite are nobody's neighbours and have only themselves, `count` times, and so has the rest
-    /// of a list where there are fewer finite centres than it is long.
+    /// Finds the `count` nearest neighbours of each centre, nearest first and lower rows first among equals. A
+    /// Gaussian is its own neighbour, unless `count` lower rows are at the same position. `count` is 1 to
+    /// [`MOST_NEIGHBOURS`] and is lowered to the size of the model. Centres that are not finite are in no other list
+    /// and have only themselves, `count` times. If there are fewer than `count` finite centres, a list is filled up
+    /// with its own row.
     ///
-    /// Exact to the last bit on every device: the squared distance is dx dx + dy dy + dz dz in single
-    /// precision, each operation rounded by itself and the sum taken from the left. One that overflows
-    /// is infinite, and comes last by its row.
+    /// Exact to the last bit on every device: the squared distance is dx dx + dy dy + dz dz in single precision, each
+    /// operation rounded by itself and summed from the left. A distance that overflows is infinite and comes last by
+    /// its row.
     fn neighbours(&mut self, model: &Self::Model, count: u32) -> Result<Self::Lists, DeviceError>;
 
-    /// These rows' neighbours, `[rows, k]` by row.
+    /// Reads the neighbours of these rows, `[rows, k]`.
     fn read_neighbours(
         &mut self,
         lists: &Self::Lists,
         rows: Range<usize>,
     ) -> Result<Vec<u32>, DeviceError>;
 
-    /// The longest lists that the device has memory for at present. Who holds longer ones drops them
-    /// and has shorter ones found before anything else is tried again: memory that is short waits for
-    /// that (`Rung::Neighbours`).
+    /// Returns the longest lists that the device has memory for. If it shrinks, drop longer lists and find shorter
+    /// ones before anything else is tried again (`Rung::Neighbours`).
     fn max_neighbours(&self) -> u32 {
         MOST_NEIGHBOURS
     }
 }
 
-/// How many neighbours a list has in a model of so many Gaussians.
+/// Returns the length of a list in a model of `len` Gaussians.
 pub(crate) fn list_len(count: u32, len: usize) -> Result<u32, DeviceError> {
     if count == 0 || count > MOST_NEIGHBOURS {
         return Err(DeviceError::NeighbourCount { count });

@@ -1,4 +1,4 @@
-//! What NVIDIA hardware the machine has, asked without linking to a driver.
+//! NVIDIA hardware of the machine, found without linking to a driver.
 
 mod sample;
 
@@ -10,23 +10,22 @@ pub use sample::{GpuSample, Throttle, watch};
 
 use crate::memory::Bytes;
 
-/// A folder that exists under WSL.
 const WSL_FOLDER: &str = "/usr/lib/wsl/lib";
 
-/// A file that exists where the driver has found a GPU under WSL.
+/// Exists if the driver has found a GPU under WSL.
 const WSL_DRIVER: &str = "/usr/lib/wsl/lib/libcuda.so.1";
 
-/// Whether the program runs under the Windows Subsystem for Linux.
+/// Returns true if the program runs under the Windows Subsystem for Linux.
 pub fn is_wsl() -> bool {
     Path::new(WSL_FOLDER).exists()
 }
 
-/// Whether files of the system show an NVIDIA GPU with a driver. Windows and Jetson have none.
+/// Returns true if files of the system show an NVIDIA GPU with a driver. Windows and Jetson have no such files.
 pub fn has_gpu_files() -> bool {
     Path::new(WSL_DRIVER).exists() || has_gpu_file(Path::new("/dev"))
 }
 
-/// Whether the folder has a file `nvidia` with a number; a container may be given any of the GPUs.
+/// Returns true if the folder has a file `nvidia` with a number. The number may be any, as in containers.
 fn has_gpu_file(devices: &Path) -> bool {
     let is_gpu = |name: &str| {
         name.strip_prefix("nvidia").is_some_and(|number| number.parse::<u32>().is_ok())
@@ -45,53 +44,52 @@ pub struct Gpu {
     pub uuid: Option<String>,
     /// All of its memory.
     pub memory: Bytes,
-    /// Memory that nobody uses.
+    /// Free memory.
     pub free: Bytes,
-    /// Compute capability, as 10 major + minor, where the driver tells.
+    /// Compute capability as 10 major + minor, if the driver reports it.
     pub arch: Option<u32>,
     /// Version of the driver.
     pub driver: String,
-    /// CUDA version that the driver supports, such as `13.0`, where it tells.
+    /// CUDA version that the driver supports, such as `13.0`, if the driver reports it.
     pub driver_cuda: Option<String>,
-    /// Other programs that use it, the largest first; absent where the driver does not tell.
+    /// Other programs that use the GPU, the largest first; absent if the driver does not report them.
     pub users: Option<Vec<User>>,
 }
 
 /// A program that uses a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct User {
-    /// Its process; a container may know it by another number.
+    /// Number of the process. A container may know the process by another number.
     pub pid: u32,
-    /// Its file, where this user may know.
+    /// Path of the program, if this user may read it.
     pub name: Option<String>,
-    /// What it holds of the GPU's memory, where the driver tells.
+    /// GPU memory of the program, if the driver reports it.
     pub memory: Option<Bytes>,
 }
 
-/// How this program's kernels were compiled.
+/// Build of this program's kernels.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct KernelBuild {
-    /// Compute capabilities with machine code, as 10 major + minor; later ones run what the
-    /// driver makes of the last.
+    /// Compute capabilities with machine code, as 10 major + minor. Later GPUs run code that the driver compiles.
     pub archs: &'static [u32],
     /// Version of the compiler.
     pub nvcc: &'static str,
 }
 
-/// How a program comes to run on a GPU.
+/// Way in which a program runs on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fit {
-    /// It has machine code for it.
+    /// The program has machine code for the GPU.
     MachineCode,
-    /// The driver compiles the kernels when they are loaded first.
+    /// The driver compiles the kernels when they are first loaded.
     CompiledByDriver,
-    /// Not at all.
+    /// The program cannot run.
     Unfit,
 }
 
 impl KernelBuild {
-    /// How these kernels come to run on a GPU of this compute capability, as 10 major + minor.
+    /// Returns the way in which the kernels run on a GPU of this compute capability, as 10 major + minor.
     pub fn fit(&self, arch: u32) -> Fit {
         let runs_as_it_is = |&code: &u32| code / 10 == arch / 10 && code <= arch;
         if self.archs.iter().any(runs_as_it_is) {
@@ -104,7 +102,7 @@ impl KernelBuild {
     }
 }
 
-/// NVIDIA's management library, or why it cannot be asked.
+/// Opens NVIDIA's management library. The error is the reason for people.
 #[cfg(feature = "cuda")]
 fn open() -> Result<nvml_wrapper::Nvml, String> {
     nvml_wrapper::Nvml::init().map_err(|error| match error {
@@ -115,11 +113,10 @@ fn open() -> Result<nvml_wrapper::Nvml, String> {
     })
 }
 
-/// Why a program without the feature has no figures.
 #[cfg(not(feature = "cuda"))]
 const NO_FEATURE: &str = "this program was built without the feature `cuda`";
 
-/// The machine's GPUs as NVIDIA's management library lists them, or why it does not.
+/// Lists the machine's GPUs by NVIDIA's management library. The error is the reason for people.
 #[cfg(feature = "cuda")]
 pub fn list() -> Result<Vec<Gpu>, String> {
     let describe = |error: nvml_wrapper::error::NvmlError| error.to_string();
@@ -146,11 +143,10 @@ pub fn list() -> Result<Vec<Gpu>, String> {
         .collect()
 }
 
-/// Who else has work or windows on a GPU, where the driver tells.
+/// Lists the other programs with computations or windows on a GPU, if the driver reports them.
 #[cfg(feature = "cuda")]
 fn users(nvml: &nvml_wrapper::Nvml, device: &nvml_wrapper::Device<'_>) -> Option<Vec<User>> {
     use nvml_wrapper::enums::device::UsedGpuMemory;
-    /// Longest name that is asked for.
     const NAME_BYTES: usize = 512;
     let computing = device.running_compute_processes();
     let drawing = device.running_graphics_processes();
@@ -173,7 +169,7 @@ fn users(nvml: &nvml_wrapper::Nvml, device: &nvml_wrapper::Device<'_>) -> Option
     Some(users)
 }
 
-/// Memory that nobody uses of the GPU with this identifier, where the management library tells.
+/// Returns the free memory of a GPU, if the management library reports it.
 #[cfg(feature = "cuda")]
 pub fn free(uuid: &str) -> Option<Bytes> {
     let nvml = nvml_wrapper::Nvml::init().ok()?;
@@ -181,8 +177,8 @@ pub fn free(uuid: &str) -> Option<Bytes> {
     Some(Bytes(memory.free))
 }
 
-/// Memory that this process holds of the GPU with this identifier; nothing where the management
-/// library does not tell, as under WSL, or knows the process by another number, as in a container.
+/// Returns the memory that this process holds of a GPU. `None` if the management library does not report it, as under
+/// WSL, or knows the process by another number, as in a container.
 #[cfg(feature = "cuda")]
 pub fn held_by_this_process(uuid: &str) -> Option<Bytes> {
     let nvml = nvml_wrapper::Nvml::init().ok()?;
@@ -194,19 +190,19 @@ pub fn held_by_this_process(uuid: &str) -> Option<Bytes> {
     }
 }
 
-/// A program without the management library knows nothing of GPUs.
+/// Returns `None` without the management library.
 #[cfg(not(feature = "cuda"))]
 pub fn free(_uuid: &str) -> Option<Bytes> {
     None
 }
 
-/// A program without the management library knows nothing of GPUs.
+/// Returns `None` without the management library.
 #[cfg(not(feature = "cuda"))]
 pub fn held_by_this_process(_uuid: &str) -> Option<Bytes> {
     None
 }
 
-/// The machine's GPUs; this program was built without the feature that asks for them.
+/// Fails: this program was built without the feature that lists GPUs.
 #[cfg(not(feature = "cuda"))]
 pub fn list() -> Result<Vec<Gpu>, String> {
     Err(NO_FEATURE.to_owned())
@@ -217,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_numbered_gpu_counts_and_the_drivers_other_files_do_not() {
+    fn only_numbered_files_show_a_gpu() {
         let folder = tempfile::tempdir().unwrap();
         let make = |name: &str| std::fs::write(folder.path().join(name), "").unwrap();
         for name in ["nvidiactl", "nvidia-uvm", "nvidia", "tty7"] {
@@ -230,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_fit_later_minors_as_they_are_and_later_majors_by_the_driver() {
+    fn the_driver_compiles_kernels_for_later_majors_only() {
         let built = KernelBuild { archs: &[80, 86, 90], nvcc: "13.0" };
         for (arch, fit) in [
             (75, Fit::Unfit),

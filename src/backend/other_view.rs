@@ -1,19 +1,19 @@
-//! Another view of the scene, whose photograph should show the same surface.
+//! Another view of the scene whose photograph should show the same surface.
 
 use crate::abi::PATCH_STRIDE;
 use crate::dataset::View;
 use crate::math::linalg::{mat_mul, mul, sub, transpose};
 use crate::math::patches::OtherCamera;
 
-/// Another view of the scene as the term [`crate::abi::terms::Term::MultiView`] takes it. It is no longer
-/// needed once the frame is compared.
+/// Another view of the scene for the term [`crate::abi::terms::Term::MultiView`]. Only the comparison of the frame
+/// needs it.
 #[derive(Debug)]
 pub struct OtherView<'a, T> {
     /// Its photograph.
     pub target: &'a T,
-    /// Its camera, as seen from the view that is trained on.
+    /// Camera relative to the training view.
     pub camera: OtherCamera<f64>,
-    /// The first pixel whose patch is compared, 0 or 1 along each axis; from there it is every second.
+    /// First pixel whose patch is compared, 0 or 1 along each axis. Every second pixel follows.
     pub first_px: [u32; 2],
 }
 
@@ -25,7 +25,7 @@ impl<T> Clone for OtherView<'_, T> {
 
 impl<T> Copy for OtherView<'_, T> {}
 
-/// The camera of a view as seen from another's.
+/// Returns the camera of `other` relative to `view`.
 pub fn seen_from(view: &View, other: &View) -> OtherCamera<f64> {
     // x' = R' (Rᵀ (x - t)) + t'
     let rotation = mat_mul(&other.pose.rotation, &transpose(&view.pose.rotation));
@@ -40,7 +40,7 @@ pub fn seen_from(view: &View, other: &View) -> OtherCamera<f64> {
     }
 }
 
-/// How many pixels of an image of this size are looked at along each axis.
+/// Returns the number of compared pixels along each axis.
 pub(crate) fn patches(size: [u32; 2], first_px: [u32; 2]) -> [u32; 2] {
     [0, 1].map(|axis| size[axis].saturating_sub(first_px[axis]).div_ceil(PATCH_STRIDE))
 }
@@ -52,7 +52,7 @@ mod tests {
     use crate::math::linalg::{add, rotation};
 
     #[test]
-    fn a_point_of_one_camera_is_where_the_other_has_it() {
+    fn seen_from_maps_points_between_cameras() {
         let view = |quat, translation| View {
             name: String::new(),
             camera: Camera { width: 4, height: 3, focal_px: [5.0, 6.0], centre_px: [2.0, 1.0] },
@@ -74,12 +74,12 @@ mod tests {
     }
 
     #[test]
-    fn each_pixel_is_looked_at_from_one_of_four_first_ones() {
+    fn four_first_pixels_cover_each_pixel_once() {
         for size in [[7, 4], [1, 1], [2, 5]] {
             let firsts = [[0, 0], [1, 0], [0, 1], [1, 1]];
-            let looked_at: u32 =
+            let compared: u32 =
                 firsts.map(|first| patches(size, first).iter().product::<u32>()).iter().sum();
-            assert_eq!(looked_at, size[0] * size[1]);
+            assert_eq!(compared, size[0] * size[1]);
         }
     }
 }

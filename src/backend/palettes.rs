@@ -1,20 +1,19 @@
-//! Searching rows of numbers for their nearest ones.
+//! Nearest-neighbour search among rows of numbers.
 
 use splat_formats::{CellLists, NearRow};
 
 use super::{Device, DeviceError, Held};
 
-/// Devices that search rows of numbers for the nearest of others, of which the palettes of SOG are made: what
-/// [`splat_formats::RowSearch`] asks for.
+/// Devices that find the nearest centres of rows of numbers, for the palettes of SOG ([`splat_formats::RowSearch`]).
 pub trait Palettes: Device {
-    /// Rows that are searched for many times.
+    /// Rows to search for, kept between searches.
     type PaletteRows: Held;
 
-    /// Keeps rows of `width` numbers each, one after the other. A device that has no search for rows of that
-    /// width says [`DeviceError::Unsupported`].
+    /// Copies rows of `width` numbers each to the device. Returns [`DeviceError::Unsupported`] if the device cannot
+    /// search rows of this width.
     fn hold_rows(&mut self, rows: &[f32], width: usize) -> Result<Self::PaletteRows, DeviceError>;
 
-    /// For each row the nearest of the centres in its cells. Waits for the device.
+    /// Finds for each row the nearest of the centres in its cells. Waits for the device.
     fn near_entries(
         &mut self,
         rows: &mut Self::PaletteRows,
@@ -22,7 +21,7 @@ pub trait Palettes: Device {
         cells: &CellLists<'_>,
     ) -> Result<Vec<NearRow>, DeviceError>;
 
-    /// For each row the so many cells whose centres are nearest, the nearest first. Waits for the device.
+    /// Finds for each row the `count` cells with the nearest centres, nearest first. Waits for the device.
     fn near_cells(
         &mut self,
         rows: &mut Self::PaletteRows,

@@ -1,5 +1,4 @@
-//! What a device measures of itself for `splat bench`: how long its stages take, and what one view
-//! gives them to do.
+//! Measurements of a device for `splat bench`: times of its stages, and the work that one view causes.
 
 use serde::{Serialize, Serializer};
 
@@ -7,26 +6,24 @@ use super::error::DeviceError;
 use super::stage::Stage;
 use crate::memory::Bytes;
 
-/// A device that can be measured from inside. `Model` and `Frame` are those of its
-/// [`Render`](super::Render).
+/// A device that measures itself. `Model` and `Frame` are the types of its [`Render`](super::Render).
 pub trait Profiler<Model, Frame> {
-    /// Begins or ends the timing of stages, which costs a little time itself.
+    /// Starts or stops the timing of stages, which slows the device a little.
     fn time_stages(&mut self, on: bool) -> Result<(), DeviceError>;
-    /// What the stages since the last call took, in the order of an iteration; waits for them. Empty
-    /// while they are not timed.
+    /// Returns the times of the stages since the last call, in the order of an iteration. Waits for them. Empty
+    /// without timing.
     fn stage_times(&mut self) -> Result<Vec<StageTime>, DeviceError>;
-    /// How fast the device copies its own memory: what the stages' times are compared with. Waits
-    /// for it. Nothing where there is no room for the copy.
+    /// Measures the speed of copies within the device's memory. Waits for them. `None` if there is no room.
     fn copy_speed(&mut self) -> Result<Option<CopySpeed>, DeviceError>;
-    /// Counts what a frame, drawn for the backward pass, gives the stages to do when the step
-    /// follows. Waits for the device, and takes long. Nothing of other frames.
+    /// Counts the work of the stages and of the next step for a frame that was drawn for the backward pass; `None`
+    /// for other frames. Waits for the device; slow.
     fn work(&mut self, model: &Model, frame: &Frame) -> Result<Option<Work>, DeviceError>;
-    /// Gives back the memory that is kept for the next iteration.
+    /// Frees the memory that is kept for the next iteration.
     fn trim_memory(&mut self) -> Result<(), DeviceError>;
 }
 
 impl Stage {
-    /// All, in the order of an iteration.
+    /// All stages in the order of an iteration.
     pub const ALL: [Self; 8] = [
         Self::Project,
         Self::Sort,
@@ -38,7 +35,7 @@ impl Stage {
         Self::Step,
     ];
 
-    /// As tables name it.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Project => "project",
@@ -59,7 +56,7 @@ impl Serialize for Stage {
     }
 }
 
-/// What the device spent on one stage of one iteration.
+/// Time of one stage in one iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StageTime {
     /// The stage.
@@ -68,76 +65,75 @@ pub struct StageTime {
     pub ms: f64,
 }
 
-/// How fast a device copies its own memory.
+/// Speed of copies within a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CopySpeed {
-    /// What was copied at a time.
+    /// Size of one copy.
     pub bytes: Bytes,
-    /// 10⁹ bytes a second, those read and those written.
+    /// 10⁹ bytes a second, reads and writes together.
     pub gb_per_s: f64,
 }
 
-/// What one view gives the stages to do, counted. A lane block is 32 Gaussians that lie together,
-/// a part is a warp's pixels of a tile.
+/// Work of the stages for one view, counted. A lane block is 32 consecutive Gaussians, a warp tile the pixels of a
+/// tile that one warp draws.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Work {
     /// Gaussians of the model.
     pub gaussians: u64,
-    /// Words that a Gaussian takes as the model is stored.
+    /// Words of a Gaussian in the model's storage.
     pub row_words: RowWords,
-    /// Gaussians that the view sees: splats.
+    /// Splats: Gaussians that the view shows.
     pub visible: u64,
-    /// Lane blocks of which the view sees something.
+    /// Lane blocks with a splat.
     pub lane_blocks_seen: u64,
-    /// Gaussians that share a sector of 32 bytes, which is how memory moves, with one that the view
-    /// sees.
+    /// Gaussians that share a sector of 32 bytes, the unit of memory transfers, with a splat.
     pub rows_fetched: u64,
-    /// Those of them whose colours are behind, and catch up.
+    /// Fetched Gaussians whose colours are behind and catch up.
     pub rows_late: u64,
     /// Pixels of the view.
     pub pixels: u64,
-    /// Its tiles.
+    /// Tiles of the view.
     pub tiles: u64,
-    /// Pairs of a splat and a tile that it reaches.
+    /// Pairs of a splat and a tile that the splat reaches.
     pub instances: u64,
-    /// Those of them that came before all pixels of their tile were finished.
+    /// Pairs that the tile's pixels reach before all of them are finished.
     pub instances_reached: u64,
-    /// Splats that reach a part which was not finished before.
+    /// Splats that reach at least one warp tile before it is finished.
     pub splats_hit: u64,
-    /// Words of hits that were written: a bit for each of 32 instances, for each part.
+    /// Words of hits written: for each warp tile a bit for each of 32 instances.
     pub hit_words: u64,
-    /// Chunks of tiles' lists that pixels got to.
+    /// Chunks of the tiles' lists that pixels reach.
     pub chunks: u64,
-    /// States of a part's pixels that were kept before a chunk.
+    /// Stored states of a warp tile's pixels: one before each chunk that they reach, except the first.
     pub states: u64,
-    /// Pairs of a splat and a pixel whose opacity was evaluated, once forward and once backward:
-    /// those of the splats that reach a part, with all of its pixels.
+    /// Pairs of a splat and a pixel whose opacity is evaluated, once forward and once backward: all pixels of the
+    /// warp tiles that a splat reaches.
     pub pairs_evaluated: u64,
 }
 
-/// Words of 4 bytes that a Gaussian takes in each table, in the storage of the model.
+/// Words of 4 bytes of a Gaussian in each table of the model's storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RowWords {
-    /// Parameters that are no colours.
+    /// Parameters except colours.
     pub geometry: u64,
-    /// Both moments of these.
+    /// Both moments of the geometry.
     pub geometry_moments: u64,
-    /// Harmonics.
+    /// Spherical harmonics.
     pub sh: u64,
-    /// Both moments of these.
+    /// Both moments of the harmonics.
     pub sh_moments: u64,
 }
 
-/// Gaussians of a lane block, and pixels of a part.
+/// Gaussians of a lane block, and pixels of a warp tile.
 pub(crate) const LANES: u64 = 32;
 
 impl Work {
-    /// Gaussians in the lane blocks of which the view sees something.
+    /// Returns the number of Gaussians in lane blocks with a splat.
     pub fn rows_seen(&self) -> u64 {
         (self.lane_blocks_seen * LANES).min(self.gaussians)
     }
 
-    /// The mean of several views' work, each count rounded down; nothing of no views.
+    /// Returns the mean of several views' work, each count rounded down; `None` without views.
     pub fn mean(works: &[Self]) -> Option<Self> {
         let count = works.len() as u64;
         if count == 0 {
@@ -169,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_of_views_is_that_of_each_count() {
+    fn the_mean_of_views_is_taken_per_count() {
         assert_eq!(Work::mean(&[]), None);
         let [few, many] = [2, 5].map(|visible| Work { gaussians: 9, visible, ..Work::default() });
         let mean = Work::mean(&[few, many, many]);

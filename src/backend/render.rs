@@ -21,30 +21,25 @@ pub struct Rendered {
     pub width: u32,
     /// Height in px.
     pub height: u32,
-    /// Colours, [height, width, 3]; may leave 0..1.
+    /// Colours, `[height, width, 3]`; may leave 0..1.
     pub rgb: Vec<f32>,
-    /// Gaussians blended in each pixel, [height, width]; where [`super::Extra::Counts`] was asked for.
+    /// Number of Gaussians blended in each pixel, `[height, width]`, if [`super::Extra::Counts`] was requested.
     pub blended: Option<Vec<u32>>,
-    /// Sums of the weights over the depths, per world unit, [height, width]; where they were
-    /// drawn.
+    /// Sums of the weights divided by the depths, per world unit, `[height, width]`, if drawn.
     pub inverse_depths: Option<Vec<f32>>,
-    /// Sums of the weights over the squares of the depths, per squared world unit, [height, width]; where
-    /// they were drawn.
+    /// Sums of the weights divided by the squares of the depths, per squared world unit, `[height, width]`, if drawn.
     pub inverse_squares: Option<Vec<f32>>,
-    /// Sums of the weights times the depths, in world units, and times x and y of the normals in camera
-    /// axes, and the sums of the weights, [height, width, 4]; where they were
-    /// drawn. A Gaussian's normal is its shortest axis towards the camera.
+    /// Sums of the weights times the depth (world units), times x and y of the normal (camera axes), and of the
+    /// weights, `[height, width, 4]`, if drawn. A Gaussian's normal is its shortest axis towards the camera.
     pub surface: Option<Vec<f32>>,
-    /// Depths by which half of the light is stopped, world units along the view axis, [height, width]; 0
-    /// where more than half passes. Of the Gaussians in space, without the screen's filter; where
-    /// they were asked for.
+    /// Depths at which half of the light is stopped, world units along the view axis, `[height, width]`, if drawn; 0
+    /// if more than half passes. Gaussians are taken in space, without the screen's filter.
     pub median_depths: Option<Vec<f32>>,
 }
 
-/// How far a render, clamped to 0..1, is from its photograph.
+/// Distances between a render, clamped to 0..1, and its photograph.
 ///
-/// Where the photograph has a mask, both images are multiplied by it; means are over all pixels
-/// and channels.
+/// If the photograph has a mask, both images are multiplied by it. Means are over all pixels and channels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// Mean squared error.
@@ -68,12 +63,12 @@ pub struct Rates {
     pub opacity_logits: f64,
     /// SH coefficients of degree 0.
     pub sh_dc: f64,
-    /// SH coefficients above.
+    /// SH coefficients of higher degrees.
     pub sh_rest: f64,
 }
 
 impl Rates {
-    /// The rate that columns of this description take.
+    /// Returns the rate of a column.
     pub fn of(&self, rate: Rate) -> f64 {
         match rate {
             Rate::Means => self.means,
@@ -91,24 +86,24 @@ impl Rates {
 pub struct AdamStep {
     /// Number of this step, from 1.
     pub number: u32,
-    /// Decay of the moments, and the correction of their bias. Gaussians born later share it: their
-    /// zero moments are corrected as little as everybody's.
+    /// Decay of the moments, and the correction of their bias. Gaussians added later share the correction although
+    /// their moments start at zero.
     pub moments: Moments,
     /// Learning rates.
     pub rates: Rates,
-    /// How those of the centres follow the sizes of their Gaussians, where they do.
+    /// Dependence of the centres' rates on the sizes of their Gaussians, if any.
     pub by_size: Option<RateBySize>,
-    /// What is added to the gradients of all Gaussians, seen or not.
+    /// Regularisers, added to the gradients.
     pub regularisers: Regularisers,
     /// Random motion of the centres after the step.
     pub noise: Option<Noise>,
-    /// Share by which the SH coefficients above degree 0 of Gaussians that a view of the step shows decay after the
-    /// step (decoupled weight decay, Loshchilov and Hutter 2019).
+    /// Share by which the SH coefficients above degree 0 decay after the step, for Gaussians that a view of the step
+    /// shows (decoupled weight decay, Loshchilov and Hutter 2019).
     pub sh_decay: f64,
 }
 
 impl AdamStep {
-    /// A step down the gradients and nothing else.
+    /// Creates a step down the gradients and nothing else.
     pub fn new(number: u32, rates: Rates) -> Self {
         let moments = Moments::of_step(number);
         let regularisers = Regularisers::default();
@@ -116,19 +111,19 @@ impl AdamStep {
     }
 }
 
-/// Weights of what keeps Gaussians few and small (Kheradmand et al. 2024, section 4.4).
+/// Weights that keep Gaussians few and small (Kheradmand et al. 2024, section 4.4).
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Regularisers {
-    /// Of the mean opacity.
+    /// Weight of the mean opacity.
     pub opacity: f64,
-    /// Of the mean scale over all axes, world units.
+    /// Weight of the mean scale over all axes, world units.
     pub scale: f64,
-    /// Gaussians that they act on.
+    /// Gaussians that the weights act on.
     pub reach: Reach,
 }
 
 impl Regularisers {
-    /// Returns true if no weight is set.
+    /// Returns true if both weights are 0.
     pub fn are_off(&self) -> bool {
         self.opacity == 0.0 && self.scale == 0.0
     }
@@ -140,8 +135,9 @@ pub enum Reach {
     /// All Gaussians, in each step.
     #[default]
     All,
-    /// Gaussians to whose opacities the views of the step give a gradient. Adam moves a parameter by about its learning rate however
-    /// small the gradient is: what few views show would otherwise vanish between these views.
+    /// Gaussians whose opacities get a gradient from the views of the step. Adam moves a parameter by about its
+    /// learning rate however small the gradient is, so that Gaussians that few views show would otherwise vanish
+    /// between these views.
     Seen,
 }
 
@@ -167,20 +163,20 @@ pub enum MotionReach {
     Unseen,
 }
 
-/// What a frame is compared with, and by which terms.
+/// Inputs of the loss.
 #[derive(Debug)]
 pub struct Objective<'a, T, L> {
     /// The photograph.
     pub target: &'a T,
     /// The terms.
     pub terms: &'a Terms,
-    /// The nearest neighbours of all Gaussians, where a term needs them.
+    /// Nearest neighbours of all Gaussians, if a term needs them.
     pub near: Option<&'a L>,
-    /// Another view of the scene, where a term needs one.
+    /// Another view of the scene, if a term needs one.
     pub other: Option<OtherView<'a, T>>,
 }
 
-/// Training one kind of primitive on a device.
+/// Devices that train one kind of primitive.
 pub trait Render<P: Primitive>: Neighbours<P> {
     /// A drawn view, in one of the states of [`FrameState`].
     type Frame<S: FrameState>: Held;
@@ -198,7 +194,7 @@ pub trait Render<P: Primitive>: Neighbours<P> {
         look: Look,
     ) -> Result<Self::Frame<Shown>, DeviceError>;
 
-    /// Draws a view to be trained on, with what `wants` lists.
+    /// Draws a view to be trained on, with the requested maps.
     fn render_train(
         &mut self,
         model: &Self::Model,
@@ -207,11 +203,11 @@ pub trait Render<P: Primitive>: Neighbours<P> {
         wants: &Wants,
     ) -> Result<Self::Frame<Drawn>, DeviceError>;
 
-    /// Compares a frame by the terms at its pixels, and finds the gradients of these. The terms at
-    /// samples follow in [`Self::backward`], which needs the same model and neighbours.
+    /// Compares a frame by the terms at its pixels, and computes the pixels' gradients. The terms at samples follow
+    /// in [`Self::backward`], which needs the same model and neighbours.
     ///
-    /// A term that needs what the frame was not drawn with is [`DeviceError::MissingInput`]; neighbours
-    /// of other rows are [`DeviceError::StaleNeighbours`].
+    /// Returns [`DeviceError::MissingInput`] if a term needs a map that the frame was drawn without, and
+    /// [`DeviceError::StaleNeighbours`] if the neighbours are of other rows.
     #[expect(clippy::type_complexity, reason = "a frame and its values, of associated types")]
     fn objective<S: Trainable>(
         &mut self,
@@ -220,23 +216,22 @@ pub trait Render<P: Primitive>: Neighbours<P> {
         objective: &Objective<'_, Self::Target, Self::Lists>,
     ) -> Result<(Self::Frame<Scored<S>>, Self::Losses), DeviceError>;
 
-    /// Adds the frame's gradients and those of the terms at samples, and updates the statistics of
-    /// density control where the frame was drawn to be observed: by this view's own gradients, however
-    /// many views the step takes. Returns the values of the terms at samples.
+    /// Adds the frame's gradients and those of the terms at samples. Updates the statistics of density control if the
+    /// frame was drawn to be observed: by this view's own gradients, however many views the step takes. Returns the
+    /// values of the terms at samples.
     ///
-    /// Where it fails, the gradients hold the views that they held. More views than the device's steps
-    /// take are [`DeviceError::TooManyViews`].
+    /// After an error the gradients hold their earlier views. Returns [`DeviceError::TooManyViews`] beyond the
+    /// largest number of views of a step.
     ///
-    /// Samples are taken of the Gaussians that the view sees, and compared with the neighbours of the
-    /// one that each was taken of; all is of raw scales and opacities. Gaussians too transparent to be
-    /// drawn (below 1/255) are not seen; SuGaR counts them, too. A view that sees nothing has no terms.
+    /// Samples are drawn from the Gaussians that the view shows, and compared with the neighbours of their Gaussian,
+    /// by raw scales and opacities. Gaussians below the opacity 1/255 are not drawn and get no samples (SuGaR samples
+    /// them, too). A view that shows no Gaussian has no terms.
     ///
-    /// With [`crate::abi::terms::Term::Sdf`] samples are taken only of those of the Gaussians whose
-    /// centre is in the image and less than two standard deviations, towards the camera, from the
-    /// surface that the depths show; without any, these terms are 0. The depth of a pixel is what is
-    /// blended of the depths over that of the farthest splat, which has no gradient; between the pixels'
-    /// centres it changes linearly. A sample outside the image or not beyond the nearest depth has no
-    /// distance and adds 0 to the mean.
+    /// With [`crate::abi::terms::Term::Sdf`] samples are drawn only from Gaussians whose centre is in the image and
+    /// less than two standard deviations (along the line to the camera) from the surface that the depths show;
+    /// without any, these terms are 0. The depth of a pixel is the blended depth divided by the depth of the farthest
+    /// splat, which has no gradient. Between the centres of pixels it is interpolated linearly. A sample outside the
+    /// image, or not beyond the nearest depth, has no distance and adds 0 to the mean.
     fn backward(
         &mut self,
         model: &mut Self::Model,
@@ -245,8 +240,8 @@ pub trait Render<P: Primitive>: Neighbours<P> {
         gradients: &mut Self::Gradients,
     ) -> Result<Self::Losses, DeviceError>;
 
-    /// Says which view comes after the coming step, so that what it needs can come to the device meanwhile.
-    /// Called between the views of a step and [`Self::step`]; nothing that is computed depends on it.
+    /// Announces the view that follows the coming step, so that the device can fetch its inputs early. Called between
+    /// the views of a step and [`Self::step`]. Results do not depend on it.
     fn expect(
         &mut self,
         _model: &mut Self::Model,
@@ -256,8 +251,8 @@ pub trait Render<P: Primitive>: Neighbours<P> {
         Ok(())
     }
 
-    /// Moves every parameter by Adam, down the mean over the views of what they added. Without a view it
-    /// is [`DeviceError::NoView`].
+    /// Moves every parameter by Adam, down the mean gradient of the step's views. Returns [`DeviceError::NoView`]
+    /// without a view.
     fn step(
         &mut self,
         model: &mut Self::Model,
@@ -265,17 +260,17 @@ pub trait Render<P: Primitive>: Neighbours<P> {
         step: &AdamStep,
     ) -> Result<(), DeviceError>;
 
-    /// How much a frame looks like its photograph.
+    /// Measures the distance between a frame and its photograph.
     fn measure<S: FrameState>(
         &mut self,
         frame: &Self::Frame<S>,
         target: &Self::Target,
     ) -> Result<Measured, DeviceError>;
 
-    /// The frame's colours on the host, and what was drawn beside them.
+    /// Copies the frame's colours and maps to the host.
     fn image<S: FrameState>(&mut self, frame: &Self::Frame<S>) -> Result<Rendered, DeviceError>;
 
-    /// The device's own measurements, where it takes any.
+    /// Returns the device's own measurements if it has any.
     #[cfg(feature = "bench")]
     fn profiler(&mut self) -> Option<&mut dyn Profiler<Self::Model, Self::Frame<Drawn>>> {
         None

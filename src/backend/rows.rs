@@ -1,5 +1,4 @@
-//! A model passes between host and device in chunks of rows, so that the host never holds a second
-//! one.
+//! A model passes between host and device in chunks of rows, so that the host never holds a second copy of it.
 
 use std::ops::Range;
 
@@ -10,44 +9,44 @@ use crate::model::Primitive;
 /// Rows of a chunk: 46 MB of parameters, moments and statistics at SH degree 3.
 pub const CHUNK_ROWS: usize = 1 << 16;
 
-/// So many rows in chunks, in their order; all but the last are of [`CHUNK_ROWS`].
+/// Returns `count` rows in chunks, in their order. All but the last have [`CHUNK_ROWS`].
 pub fn chunks(count: usize) -> impl Iterator<Item = Range<usize>> {
     (0..count).step_by(CHUNK_ROWS).map(move |first| first..count.min(first + CHUNK_ROWS))
 }
 
-/// Rows that a model is made of, or written from.
+/// A source of a model's rows.
 pub trait Rows<P> {
-    /// Why they cannot be had.
+    /// Error of a source that cannot be read.
     type Error;
 
-    /// How many there are.
+    /// Returns the number of rows.
     fn len(&self) -> usize;
 
-    /// Whether there is none.
+    /// Returns true if there are no rows.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// No rows, but of the widths that these have.
+    /// Returns an empty model with the widths of these rows.
     fn shape(&mut self) -> Result<P, Self::Error>;
 
-    /// The columns that they have beside parameters, moments and statistics.
+    /// Returns the columns beside parameters, moments and statistics.
     fn optional(&self) -> OptionalColumns {
         OptionalColumns::NONE
     }
 
-    /// All of them, where the host holds them already: then nothing need be copied.
+    /// Returns all rows if the host holds them already, which saves a copy.
     fn whole(&self) -> Option<&Snapshot<P>> {
         None
     }
 
-    /// The parameters of all, where the host holds them already, all moments and statistics are zero, and there are
-    /// no other columns.
+    /// Returns the parameters of all rows if the host holds them already, all moments and statistics are zero, and
+    /// there are no other columns.
     fn fresh(&self) -> Option<&P> {
         None
     }
 
-    /// Some of them, in their order.
+    /// Reads some rows, in their order.
     fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<P>, Self::Error>;
 }
 
@@ -73,7 +72,7 @@ impl<P: Primitive> Rows<P> for Snapshot<P> {
     fn read(&mut self, rows: Range<usize>) -> Result<Self, DeviceError> {
         check_rows(&rows, self.len())?;
         let OptionalColumns { filter_3d, absolute_norm_sums } = Self::optional(self);
-        let if_there = |there: bool, values: &[f32]| {
+        let optional_column = |there: bool, values: &[f32]| {
             if there { values[rows.clone()].to_vec() } else { Vec::new() }
         };
         Ok(Self {
@@ -82,13 +81,12 @@ impl<P: Primitive> Rows<P> for Snapshot<P> {
             second_moments: self.second_moments.rows(rows.clone()),
             gradient_norm_sums: self.gradient_norm_sums[rows.clone()].to_vec(),
             views_seen: self.views_seen[rows.clone()].to_vec(),
-            absolute_norm_sums: if_there(absolute_norm_sums, &self.absolute_norm_sums),
-            filter_3d: if_there(filter_3d, &self.filter_3d),
+            absolute_norm_sums: optional_column(absolute_norm_sums, &self.absolute_norm_sums),
+            filter_3d: optional_column(filter_3d, &self.filter_3d),
         })
     }
 }
 
-/// Whether a model of so many has these rows.
 pub(crate) fn check_rows(rows: &Range<usize>, len: usize) -> Result<(), DeviceError> {
     if rows.start <= rows.end && rows.end <= len {
         return Ok(());
@@ -102,7 +100,7 @@ mod tests {
     use crate::model::Gaussians;
 
     #[test]
-    fn chunks_follow_each_other_and_end_with_the_last_row() {
+    fn chunks_cover_all_rows_in_order() {
         for count in [0, 1, CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 3 * CHUNK_ROWS + 7] {
             let mut next = 0;
             for rows in chunks(count) {
@@ -138,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_snapshot_are_those_asked_for() {
+    fn a_snapshot_reads_the_requested_rows() {
         let mut all = all_different(5);
         let some = all.read(1..4).unwrap();
         assert_eq!(some.parameters.quats, all.parameters.quats[4..16]);

@@ -1,16 +1,16 @@
-//! Whether a model's rows are still those that something was found of.
+//! Versions of a model's rows, which detect results of other rows.
 
 use std::sync::Arc;
 
-/// The rows of a model, as long as none comes, goes or changes places.
+/// Version of a model's rows. It changes when a row comes, goes or changes places.
 ///
-/// No two models share one, but a copy has that of what it was copied from: a number would be the same
-/// of many. It is the address that counts, which lives as long as anybody holds it.
+/// Models share a version only if one is a copy of the other. Versions are compared by address, because a number
+/// could repeat.
 #[derive(Clone, Debug)]
 pub(crate) struct RowsVersion(Arc<()>);
 
 impl RowsVersion {
-    /// One that nobody has seen.
+    /// Creates a version that differs from all others in use.
     pub(crate) fn new() -> Self {
         Self(Arc::new(()))
     }
@@ -29,11 +29,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_are_of_one_generation_and_others_are_not() {
+    fn only_copies_share_a_version() {
         let (one, other) = (RowsVersion::new(), RowsVersion::new());
         assert_eq!(one, one.clone());
         assert_ne!(one, other);
-        // Nor what comes where one was before.
+        // A held copy keeps the address from being reused.
         let held = one.clone();
         drop(one);
         assert!((0..100).all(|_| RowsVersion::new() != held));

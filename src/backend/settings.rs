@@ -1,4 +1,4 @@
-//! How a view is drawn, and what a frame has beside its colours.
+//! Settings of a drawn view, and the maps of its frame.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,41 +8,41 @@ use crate::layout::Records;
 use crate::math::Divisor;
 use crate::math::splat::{DILATION_PX2, PlaceGradients};
 
-/// What a Gaussian is on the screen.
+/// Shape of a primitive on the screen.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub enum Footprint {
-    /// An ellipse, to which its projection is linearised (EWA splatting, Zwicker et al. 2001), widened by
-    /// a filter so that none falls between the centres of pixels.
+    /// An ellipse by a linearised projection (EWA splatting, Zwicker et al. 2001), widened by a filter so that no
+    /// ellipse falls between the centres of pixels.
     Ellipse {
         /// Variance added to every splat along both axes, px².
         variance_px2: f64,
-        /// Whether opacity falls as the splat is widened, so that it adds up to as much as before: the
-        /// 2D filter of Mip-Splatting (Yu et al. 2024, section 4.2).
+        /// True if the opacity falls as the splat is widened, so that its sum stays: the 2D filter of Mip-Splatting
+        /// (Yu et al. 2024, section 4.2).
         compensates: bool,
     },
-    /// A disc that rays meet: a surfel, which its first two axes span and whose third scale is not looked
-    /// at (2D Gaussian splatting, Huang et al. 2024).
+    /// A surfel: a disc that rays meet, spanned by the first two axes. The third scale is ignored (2D Gaussian
+    /// splatting, Huang et al. 2024).
     Surfel,
-    /// Triangles between vertices: a row is a vertex, whose scales and rotation are not drawn, and the model
-    /// has faces ([`super::Faces`]; MeshSplatting, Held et al. 2025).
+    /// Triangles between vertices (MeshSplatting, Held et al. 2025). A row is a vertex, whose scales and rotation are
+    /// not drawn, and the model has faces ([`super::Faces`]).
     Triangle(Window),
 }
 
-/// How a triangle falls off from its middle to its edges, how it is sampled, and what its gradients follow.
+/// Falloff, sampling and gradients of triangles.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Window {
-    /// s in (1 - t)^s: 1 is a pyramid, next to 0 a solid triangle.
+    /// s in (1 - t)^s, where t is 0 in the middle and 1 at the edges: 1 is a pyramid, values near 0 a solid triangle.
     pub exponent: f64,
-    /// The opacity that every vertex has at least: of a logit w it is floor + (1 - floor) sigmoid(w).
+    /// Smallest opacity of a vertex. The opacity of a logit w is floor + (1 - floor) sigmoid(w).
     pub opacity_floor: f64,
-    /// Samples along each side of a pixel, 1 to [`MOST_SAMPLES`], whose mean the pixel is.
+    /// Samples along each side of a pixel, 1 to [`MOST_SAMPLES`]. The pixel is their mean.
     pub samples: u32,
     /// Radius of the inscribed circle above which a triangle is drawn, px.
     pub inradius_min_px: f64,
-    /// Width of the strips along edges in which gradients take the mean slope of the opacity, px. With 0 each
-    /// sample takes its own slope; edges of solid triangles then have next to no gradient.
+    /// Width of the strips along edges in which gradients take the mean slope of the opacity, px. With 0 each sample
+    /// takes its own slope, so that edges of solid triangles have almost no gradient.
     pub strip_px: f64,
-    /// What gradients of the vertices' places follow.
+    /// Gradients of the vertices' positions.
     pub gradients: PlaceGradients,
 }
 
@@ -58,14 +58,14 @@ impl Window {
     };
 }
 
-/// Most samples along a side of a pixel.
+/// Largest number of samples along a side of a pixel.
 pub const MOST_SAMPLES: u32 = 4;
 
 impl Footprint {
-    /// As in 3D Gaussian splatting (Kerbl et al. 2023): widened by 0.3 px² and not compensated.
+    /// The ellipse of 3D Gaussian splatting (Kerbl et al. 2023): widened by 0.3 px² and not compensated.
     pub const DILATED: Self = Self::Ellipse { variance_px2: DILATION_PX2, compensates: false };
 
-    /// What the records of its splats hold.
+    /// Returns the format of the splats' records.
     pub const fn records(self) -> Records {
         match self {
             Self::Ellipse { .. } => Records::Ellipses,
@@ -74,7 +74,6 @@ impl Footprint {
         }
     }
 
-    /// Fails where surfels are asked for what only volumes have.
     pub(crate) fn require_volumes(self, what: &'static str) -> Result<(), DeviceError> {
         match self {
             Self::Ellipse { .. } => Ok(()),
@@ -83,7 +82,6 @@ impl Footprint {
         }
     }
 
-    /// Fails where triangles are asked for what only Gaussians have, as ellipses or as surfels.
     pub(crate) fn require_gaussians(self, what: &'static str) -> Result<(), DeviceError> {
         match self {
             Self::Ellipse { .. } | Self::Surfel => Ok(()),
@@ -92,45 +90,44 @@ impl Footprint {
     }
 }
 
-/// What surfels lack, as messages call it.
+/// Name of the losses that surfels lack, in messages.
 pub(crate) const MEDIAN_GRADIENTS: &str = "losses of median depths";
-/// The same of light on its way to places.
+/// Name of the light between positions and a camera, in messages.
 pub(crate) const TRANSMITTANCES: &str = "transmittances between places";
 
-/// What density control gathers of the views that it observes.
+/// Statistics of the observed views for density control.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Statistics {
-    /// Norms of the gradients of the splats' centres, each summed over the pixels first (Kerbl et
-    /// al. 2023).
+    /// Norms of the gradients of the splats' centres, each summed over the pixels first (Kerbl et al. 2023).
     Norms,
-    /// Norms of sums of the absolute values that the pixels give (AbsGS, Ye et al. 2024).
+    /// Norms of the sums of the pixels' absolute values (AbsGS, Ye et al. 2024).
     AbsoluteNorms,
-    /// How much the pixels of each view disagree about the opacity: with g what a pixel gives to the gradient of
-    /// its logarithm, the sum over the pixels of (g - mean g)². The views that blend it are counted.
+    /// Disagreement of the pixels of each view about the opacity: the sum over the pixels of (g - mean g)², where g
+    /// is a pixel's gradient of the opacity's logarithm. The number of views counts those that blend the splat.
     Disagreement,
-    /// The norms, and beside them sums of the absolute values over both axes (GOF, Yu et al. 2024).
+    /// The norms, and beside them the sums of the absolute values over both axes (GOF, Yu et al. 2024).
     Both,
 }
 
-/// How a view is drawn.
+/// Settings of a drawn view.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct RenderSettings {
     /// Degree of the spherical harmonics in use, at most the model's.
     pub sh_degree: u32,
-    /// Colour behind everything, 0..1.
+    /// Colour of the background, 0..1.
     pub background: [f32; 3],
     /// Depth that a Gaussian must exceed to be drawn, world units along the view axis.
     pub near: f64,
-    /// What Gaussians are on the screen.
+    /// Shape of the primitives on the screen.
     pub footprint: Footprint,
-    /// Depth above which splats report their whole gradient to density control; nearer ones report
-    /// less, by the square of their share of this depth (Pixel-GS, Zhang et al. 2024). World units
-    /// along the view axis; at 0 all count alike.
+    /// Depth above which splats report their whole gradient to density control, world units along the view axis.
+    /// Nearer splats report less, by the square of their share of this depth (Pixel-GS, Zhang et al. 2024). With 0
+    /// all report the whole gradient.
     pub fade_depth: f64,
 }
 
 impl RenderSettings {
-    /// A view on black as 3D Gaussian splatting draws it.
+    /// Settings of 3D Gaussian splatting on black.
     pub const DEFAULT: Self = Self {
         sh_degree: 0,
         background: [0.0; 3],
@@ -140,31 +137,31 @@ impl RenderSettings {
     };
 }
 
-/// What a shown view has beside its colours.
+/// Maps beside the colours of a shown view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extra {
     /// Nothing.
     #[default]
     None,
-    /// How many Gaussians each pixel is blended of.
+    /// Number of blended Gaussians of each pixel.
     Counts,
-    /// Maps of what is drawn.
+    /// A set of maps.
     Maps {
-        /// The inverse depths.
+        /// Inverse depths.
         inverse_depths: bool,
-        /// The depths and normals of the surface.
+        /// Depths and normals of the surface.
         surface: bool,
-        /// The median depths.
+        /// Median depths.
         median: bool,
     },
 }
 
-/// What a view is drawn for that is shown or measured, and not trained on.
+/// Request for a view that is shown or measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// What it has beside its colours.
+    /// Maps beside the colours.
     pub extra: Extra,
-    /// Whether it has room for colours that are corrected ([`super::Appearance::correct`]).
+    /// True if the frame has room for corrected colours ([`super::Appearance::correct`]).
     pub corrects_colors: bool,
 }
 
@@ -178,7 +175,7 @@ impl Look {
         corrects_colors: false,
     };
 
-    /// The same with the median depths.
+    /// The image with the depths and normals of the surface and the median depths.
     pub const MEDIAN: Self = Self {
         extra: Extra::Maps { inverse_depths: false, surface: true, median: true },
         corrects_colors: false,
@@ -190,24 +187,24 @@ impl Look {
         corrects_colors: false,
     };
 
-    /// The image, and how many Gaussians each pixel is blended of.
+    /// The image with the number of blended Gaussians of each pixel.
     pub const COUNTS: Self = Self { extra: Extra::Counts, corrects_colors: false };
 }
 
-/// What a view is drawn for that is trained on.
+/// Request for a view that is trained on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
-    /// What the backward pass adds to the statistics of density control.
+    /// Statistics of density control that the backward pass updates.
     pub observe: Option<Statistics>,
-    /// What the terms of the loss need.
+    /// Maps that the terms of the loss need.
     pub inputs: Inputs,
-    /// What changes the colours before they are compared.
+    /// Colour change that is applied before the comparison.
     pub compensation: Option<Compensation>,
-    /// By how much it is smaller than its photograph, which is made smaller for the comparison.
+    /// Ratio of the photograph's size to the view's. The photograph is scaled down for the comparison.
     pub divisor: Divisor,
 }
 
-/// How the stages of a device draw a view: the settings with what the frame is for.
+/// Settings and request of a drawn view, for the stages of a device.
 #[expect(clippy::struct_excessive_bools, reason = "a set, of which any may be there")]
 #[derive(Clone, Copy, Debug)]
 pub struct Drawing {
@@ -216,40 +213,33 @@ pub struct Drawing {
     pub(crate) near: f64,
     pub(crate) footprint: Footprint,
     pub(crate) fade_depth: f64,
-    /// Whether the Gaussians that each pixel is blended of are counted.
+    /// True if the blended Gaussians of each pixel are counted.
     pub(crate) counts: bool,
     pub(crate) inverse_depths: bool,
-    /// Whether the squares of inverse depths are drawn, too.
     pub(crate) inverse_squares: bool,
-    /// Whether the depths and normals of the surface are drawn.
     pub(crate) surface: bool,
-    /// Whether the median depths are found.
     pub(crate) median: bool,
-    /// Whether a backward pass follows.
     pub(crate) trains: bool,
-    /// What that adds to the statistics of density control.
+    /// Statistics that the backward pass updates.
     pub(crate) observe: Option<Statistics>,
-    /// Room for changed colours.
     pub(crate) colors: Option<ColorRoom>,
-    /// By how much it is smaller than its photograph.
+    /// Ratio of the photograph's size to the view's.
     pub(crate) divisor: Divisor,
 }
 
-/// What room for changed colours is for.
+/// Use of the room for changed colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ColorRoom {
-    /// For those that a table changes, and the table's gradient.
+    /// Colours changed by a table, and the table's gradient.
     Learned(Compensation),
-    /// For those that fit the photograph best.
+    /// Colours fitted to the photograph.
     Corrected,
 }
 
 impl Drawing {
-    /// A view on black that is shown.
     #[cfg(test)]
     pub(crate) const DEFAULT: Self = Self::plain(&RenderSettings::DEFAULT);
 
-    /// A view that is shown.
     pub(crate) fn shown(settings: &RenderSettings, look: Look) -> Self {
         let (inverse_depths, surface, median) = match look.extra {
             Extra::None | Extra::Counts => (false, false, false),
@@ -265,7 +255,6 @@ impl Drawing {
         }
     }
 
-    /// A view that is trained on.
     pub(crate) fn trained(settings: &RenderSettings, wants: &Wants) -> Self {
         Self {
             inverse_depths: wants.inputs.inverse_depths,
@@ -280,14 +269,13 @@ impl Drawing {
         }
     }
 
-    /// What terms may use of the frame.
     pub(crate) fn inputs(&self) -> Inputs {
         let &Self { inverse_depths, inverse_squares, surface: maps, median, .. } = self;
         Inputs { inverse_depths, inverse_squares, maps, median, ..Inputs::NONE }
     }
 
-    /// Fails where something is asked for that is drawn of surfels alone. An ellipse has one depth for
-    /// all of its pixels, of which no spread along a ray says anything.
+    /// Fails if the footprint cannot draw a requested map. An ellipse has one depth for all of its pixels, so that
+    /// its squares of inverse depths say nothing of the spread along a ray.
     pub(crate) fn check_footprint(&self) -> Result<(), DeviceError> {
         match self.footprint {
             Footprint::Ellipse { .. } | Footprint::Triangle(_) if self.inverse_squares => {

@@ -1,11 +1,11 @@
-//! A model on the host, with everything that training changes.
+//! A model on the host with everything that training changes.
 
 use serde::{Deserialize, Serialize};
 
 use crate::memory::plan::OptionalColumns;
 use crate::model::Primitive;
 
-/// Everything about a model that training changes.
+/// A model's parameters, moments, statistics and filters on the host.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Snapshot<P> {
     /// The parameters.
@@ -14,33 +14,31 @@ pub struct Snapshot<P> {
     pub first_moments: P,
     /// Adam's running means of the squared gradients, before bias correction.
     pub second_moments: P,
-    /// Sums of the norms of the screen-space gradients since the last round of density control.
+    /// Sums of the norms of the screen-space gradients since the last densification step.
     pub gradient_norm_sums: Vec<f32>,
-    /// Number of views that saw each Gaussian since then.
+    /// Number of views that showed each Gaussian since then.
     pub views_seen: Vec<u32>,
-    /// Sums of the absolute screen-space gradients since then; empty where a model has none.
+    /// Sums of the absolute screen-space gradients since then; empty if the model has none.
     pub absolute_norm_sums: Vec<f32>,
-    /// Standard deviation of each Gaussian's 3D filter, world units; empty where a model has none.
+    /// Standard deviation of each Gaussian's 3D filter, world units; empty if the model has none.
     pub filter_3d: Vec<f32>,
 }
 
 impl<P: Primitive> Snapshot<P> {
-    /// So many rows, every value zero, with these of the columns that may be missing.
     pub(crate) fn zeros(sh_degree: u32, rows: usize, optional: OptionalColumns) -> Self {
         let zeros = || P::zeros(sh_degree, rows);
-        let if_there = |is_there| vec![0.0; if is_there { rows } else { 0 }];
+        let optional_column = |is_there| vec![0.0; if is_there { rows } else { 0 }];
         Self {
             parameters: zeros(),
             first_moments: zeros(),
             second_moments: zeros(),
             gradient_norm_sums: vec![0.0; rows],
             views_seen: vec![0; rows],
-            absolute_norm_sums: if_there(optional.absolute_norm_sums),
-            filter_3d: if_there(optional.filter_3d),
+            absolute_norm_sums: optional_column(optional.absolute_norm_sums),
+            filter_3d: optional_column(optional.filter_3d),
         }
     }
 
-    /// Puts others of the same columns after these.
     pub(crate) fn append(&mut self, others: Self) {
         self.parameters.append(others.parameters);
         self.first_moments.append(others.first_moments);
@@ -59,7 +57,7 @@ impl<P: Primitive> Extend<Self> for Snapshot<P> {
 }
 
 impl<P> Snapshot<P> {
-    /// Which of the optional columns there are. A model of no rows has none.
+    /// Returns the optional columns that exist. A model without rows has none.
     pub fn optional(&self) -> OptionalColumns {
         OptionalColumns {
             filter_3d: !self.filter_3d.is_empty(),

@@ -3,20 +3,20 @@
 /// A stage of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Gaussians to the image.
+    /// Projects Gaussians to the image.
     Project,
-    /// By depth.
+    /// Sorts splats by depth.
     Sort,
-    /// Into tiles.
+    /// Assigns splats to tiles.
     Bin,
-    /// Each tile, front to back.
+    /// Blends the splats of each tile, front to back.
     BlendForward,
-    /// Against the photograph.
+    /// Compares the image with the photograph.
     Loss,
-    /// Pixel gradients back to splats.
+    /// Computes the splats' gradients from the pixels'.
     BlendBackward,
-    /// What density control wants to know.
+    /// Updates the statistics of density control.
     Observe,
-    /// Down the gradient.
+    /// Moves the parameters down the gradient.
     Step,
 }

@@ -1,4 +1,4 @@
-//! Models on a device: how they come, go and lie there.
+//! Models on a device: upload, download, and memory.
 
 use std::ops::Range;
 
@@ -8,12 +8,12 @@ use crate::memory::Bytes;
 use crate::memory::plan::OptionalColumns;
 use crate::model::Primitive;
 
-/// What a model is made of.
+/// Size of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelShape {
     /// Number of primitives.
     pub rows: usize,
-    /// The columns that not every model has; none where it has no rows.
+    /// Optional columns; none without rows.
     pub optional: OptionalColumns,
     /// Bytes of the parameters.
     pub parameters: Bytes,
@@ -29,75 +29,73 @@ pub trait Store<P: Primitive>: Device {
     /// Puts primitives on the device, moments and statistics zero.
     fn upload(&mut self, host: &P) -> Result<Self::Model, DeviceError>;
 
-    /// The model that is made of these rows, of which the host holds one chunk at a time.
+    /// Creates a model of these rows. The host holds one chunk at a time.
     fn load<S: Rows<P>>(&mut self, source: &mut S) -> Result<Self::Model, S::Error>
     where
         S::Error: From<DeviceError>;
 
-    /// These rows' parameters as they are now. A device may first catch up on steps that it deferred.
+    /// Reads the current parameters of these rows. A device may first catch up on steps that it deferred.
     fn read_parameters(
         &mut self,
         model: &mut Self::Model,
         rows: Range<usize>,
     ) -> Result<P, DeviceError>;
 
-    /// The same with their moments and statistics.
+    /// Reads the current parameters, moments and statistics of these rows.
     fn read(
         &mut self,
         model: &mut Self::Model,
         rows: Range<usize>,
     ) -> Result<Snapshot<P>, DeviceError>;
 
-    /// The parameters of these rows, in their order; a row may come up more than once.
+    /// Reads the parameters of these rows, in their order. A row may be repeated.
     fn sample(&mut self, model: &mut Self::Model, rows: &[usize]) -> Result<P, DeviceError>;
 
-    /// What the model is made of.
+    /// Returns the size of the model.
     fn shape(&self, model: &Self::Model) -> ModelShape;
 
-    /// Puts the rows in the order of their centres along the Z-curve around a cube, so that
-    /// neighbours in space are neighbours in memory; rows of one key keep their order.
+    /// Sorts the rows by their centres' keys on the Z-curve around a cube, so that neighbours in space are neighbours
+    /// in memory. Rows with equal keys keep their order.
     ///
-    /// Parameters, moments and statistics move alike: which primitives there are does not change,
-    /// but rows get other numbers. Where it is refused nothing has moved.
+    /// Parameters, moments and statistics move alike. Nothing moves if memory is refused.
     fn reorder(&mut self, model: &mut Self::Model, cube: &Cube) -> Result<(), DeviceError>;
 
-    /// Number of primitives.
+    /// Returns the number of primitives.
     fn len(&self, model: &Self::Model) -> usize {
         self.shape(model).rows
     }
 
-    /// The columns that not every model has; none where it has no rows.
+    /// Returns the optional columns; none without rows.
     fn optional(&self, model: &Self::Model) -> OptionalColumns {
         self.shape(model).optional
     }
 
-    /// All primitives at once. What is large is better read in [`super::chunks`].
+    /// Reads all primitives at once. Read large models in [`super::chunks`].
     fn download(&mut self, model: &mut Self::Model) -> Result<P, DeviceError> {
         let all = 0..self.len(model);
         self.read_parameters(model, all)
     }
 
-    /// All primitives, moments and statistics at once. What is large is better read in
-    /// [`super::chunks`].
+    /// Reads all primitives, moments and statistics at once. Read large models in [`super::chunks`].
     fn snapshot(&mut self, model: &mut Self::Model) -> Result<Snapshot<P>, DeviceError> {
         let all = 0..self.len(model);
         self.read(model, all)
     }
 
-    /// The model that a snapshot was taken of.
+    /// Creates a model from a snapshot.
     fn restore(&mut self, mut snapshot: Snapshot<P>) -> Result<Self::Model, DeviceError> {
         self.load(&mut snapshot)
     }
 
-    /// Between two iterations, of which so many are done: returns what is not needed of the device's
-    /// memory, makes do with less where other programs need it, and restores what was given up where
-    /// there is room. Most calls do nothing.
+    /// Adapts the device's memory between two iterations: frees what is not needed, takes fallbacks if other programs
+    /// need memory, and undoes fallbacks if there is room. Most calls do nothing. `_iteration` is the number of
+    /// finished iterations.
     fn govern(&mut self, _model: &mut Self::Model, _iteration: u32) -> Result<(), DeviceError> {
         Ok(())
     }
 
-    /// After an error that says that there is too little memory: gives up what only can be between
-    /// two iterations. Returns whether another try is worth it.
+    /// Takes a fallback between two iterations after an error about missing memory. Returns true if a retry may
+    /// succeed.
     fn relieve(
         &mut self,
         _model: &mut Self::Model,
@@ -106,7 +104,7 @@ pub trait Store<P: Primitive>: Device {
         Ok(false)
     }
 
-    /// Of so many births, as many as there is memory for, now and in the iterations that follow.
+    /// Returns the number of requested new Gaussians that there is memory for, now and in the iterations that follow.
     fn grant_births(
         &mut self,
         _model: &mut Self::Model,

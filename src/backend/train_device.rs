@@ -1,4 +1,4 @@
-//! All that a run needs of a device.
+//! The device that a training run needs.
 
 use super::{
     Appearance, Bind, Edit, Faces, Filter3d, Fuse, Lpips, Palettes, Ranks, Transmittances, Worths,

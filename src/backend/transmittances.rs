@@ -1,4 +1,4 @@
-//! How much light passes Gaussians on its way from places to a camera.
+//! Transmittances between positions and a camera.
 
 use super::{DeviceError, RenderSettings, Store};
 use crate::dataset::View;
@@ -6,12 +6,12 @@ use crate::model::Primitive;
 
 pub use crate::abi::NOT_SEEN;
 
-/// Devices that know how much light passes between places and a camera.
+/// Devices that compute the transmittances between positions and a camera.
 pub trait Transmittances<P: Primitive>: Store<P> {
-    /// The transmittance between a view's camera and each place (world units), the Gaussians being
-    /// taken in space, without the screen's filter: 1 before all of them, falling along a ray as
-    /// [`crate::math::transmittance`] says. Less than 1e-4 may be 0; [`NOT_SEEN`] where the view does
-    /// not see the place: outside the image, or not beyond its near depth.
+    /// Computes the transmittance between a view's camera and each position (world units). Gaussians are taken in
+    /// space, without the screen's filter: the transmittance is 1 in front of all Gaussians and falls along a ray as
+    /// [`crate::math::transmittance`] says. Values below 1e-4 may be 0. The value is [`NOT_SEEN`] outside the image
+    /// and up to the view's near depth.
     fn transmittances(
         &mut self,
         model: &Self::Model,

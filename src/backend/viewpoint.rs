@@ -1,12 +1,12 @@
-//! A view of the dataset as the mathematics takes it.
+//! Conversion of the dataset's views.
 
 use super::Footprint;
 use crate::dataset::View;
 use crate::math::Real;
 use crate::math::splat::Viewpoint;
 
-/// The view in the precision of the computation, from this depth on (world units). The filter of ellipses
-/// is part of it; surfels have none.
+/// Converts a view to the precision of the computation. `near` is in world units. The filter of ellipses is part of
+/// the result; other footprints have none.
 pub(super) fn viewpoint<R: Real>(view: &View, near: f64, footprint: Footprint) -> Viewpoint<R> {
     let (variance_px2, compensates) = match footprint {
         Footprint::Ellipse { variance_px2, compensates } => (variance_px2, compensates),

@@ -1,39 +1,39 @@
-//! What Gaussians add to the likeness of views and photographs.
+//! Contributions of Gaussians to views and their likeness to the photographs.
 
 use super::{DeviceError, Held, Measured, Render, RenderSettings};
 use crate::dataset::View;
 use crate::model::Primitive;
 
-/// What a Gaussian adds, over the pixels of views that count.
+/// Contribution of a Gaussian over the counting pixels of views.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Worth {
     /// Sum of its blend weights.
     pub weight: f32,
-    /// The largest of them.
+    /// Largest of its blend weights.
     pub weight_max: f32,
-    /// By how much the squared error would grow, over pixels and channels, if this one alone were left
-    /// out; of one that is left out, if it alone were not. Where less than 1/1000 of the light passes it,
-    /// the background is taken for what lies behind.
+    /// Change of the squared error, over pixels and channels, if only this Gaussian was left out; for a Gaussian that
+    /// is left out, if only this Gaussian was put back. The background stands for what lies behind if less than
+    /// 1/1000 of the light passes the Gaussian.
     pub error_change: f32,
-    /// Sum, over pixels and channels, of the square of what would change in the views with that. Colours are
-    /// from 0 to 1. It is small, whatever the weight, of one that has the colour of what lies behind it.
+    /// Sum, over pixels and channels, of the squared change of the colours (0 to 1) by the same change of the model.
+    /// Small for a Gaussian with the colour of its background, whatever its weight.
     pub squared_change: f32,
 }
 
-/// Devices that know what Gaussians are worth.
+/// Devices that compute the contributions of Gaussians.
 pub trait Worths<P: Primitive>: Render<P> {
-    /// Sums over views, and which Gaussians are left out.
+    /// Sums over views, and the mask of left-out Gaussians.
     type WorthSums: Held;
 
-    /// No view yet. As many Gaussians as the model has are left out or not.
+    /// Creates sums without views. `absent` has an entry for each Gaussian: true if it is left out.
     fn no_worths(
         &mut self,
         model: &Self::Model,
         absent: &[bool],
     ) -> Result<Self::WorthSums, DeviceError>;
 
-    /// Adds what each Gaussian is worth in a view that is drawn without those left out; says how much that
-    /// looks like its photograph. Where it fails the view is not added.
+    /// Adds the contributions of each Gaussian in a view that is drawn without the left-out ones. Returns the
+    /// distances to the photograph. After an error the view is not added.
     fn add_worths(
         &mut self,
         model: &Self::Model,
@@ -43,11 +43,10 @@ pub trait Worths<P: Primitive>: Render<P> {
         sums: &mut Self::WorthSums,
     ) -> Result<Measured, DeviceError>;
 
-    /// What each is worth. Waits for the device.
+    /// Reads the contribution of each Gaussian. Waits for the device.
     fn read_worths(&mut self, sums: &Self::WorthSums) -> Result<Vec<Worth>, DeviceError>;
 }
 
-/// Fails where it is not said of every row of a model whether it is left out.
 pub(crate) fn check_absent(absent: &[bool], len: usize) -> Result<(), DeviceError> {
     if absent.len() == len {
         return Ok(());

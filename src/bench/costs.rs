@@ -1,4 +1,4 @@
-//! How far the stages are from the least that they could take.
+//! Times of the stages beside lower bounds of their memory traffic.
 
 use serde::Serialize;
 
@@ -6,32 +6,31 @@ use super::floor::floor;
 use crate::backend::{CopySpeed, Stage, StageTime, Work};
 use crate::memory::Bytes;
 
-/// What a stage takes.
+/// Cost of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StageCost {
     /// The stage.
     pub stage: Stage,
-    /// Median time on the device.
+    /// Median time on the device, ms.
     pub ms: f64,
-    /// What it moves at least; nothing where views' work was not counted.
+    /// Lower bound of the traffic; `None` if the views' work was not counted.
     #[serde(flatten)]
     pub traffic: Option<Traffic>,
 }
 
-/// What a stage moves at least, and how fast that is.
+/// Lower bound of a stage's memory traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Traffic {
-    /// Bytes that it must read and write, mean of the views whose work was counted.
+    /// Bytes that the stage must read and write; mean over the counted views.
     pub floor_bytes: Bytes,
     /// 10⁹ of these bytes a second.
     pub gb_per_s: f64,
-    /// That, as a share of a copy's speed: the time of such a copy over the stage's. What fits the
-    /// device's caches may reach more than 1.
+    /// `gb_per_s` as a share of a copy's speed. May exceed 1 if the data fits the device's caches.
     pub copy_share: Option<f64>,
 }
 
 impl Traffic {
-    /// So many bytes in so many milliseconds; nothing in no time.
+    /// Returns the traffic of a stage that takes `ms`; `None` if the time is 0.
     pub fn new(floor_bytes: Bytes, ms: f64, copy: Option<CopySpeed>) -> Option<Self> {
         let gb_per_s = floor_bytes.0 as f64 * 1e-9 / (ms * 1e-3);
         let copy_share = copy.map(|copy| gb_per_s / copy.gb_per_s);
@@ -39,16 +38,15 @@ impl Traffic {
     }
 }
 
-/// Pairs of a splat and a pixel, mean of the views whose work was counted.
+/// Pairs of a splat and a pixel; mean over the counted views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Pairs {
-    /// Those that each blend stage evaluates; nothing where the device does not count them.
+    /// Pairs that each blend stage evaluates; `None` if the device does not count them.
     pub evaluated: Option<u64>,
-    /// Those in which the splat changes the pixel.
+    /// Pairs in which the splat changes the pixel.
     pub contributing: u64,
 }
 
-/// Puts beside the stages' times what they move at least for these views.
 pub(super) fn costs(
     times: &[StageTime],
     works: &[Work],
@@ -70,7 +68,7 @@ mod tests {
         [StageTime { stage: Stage::Loss, ms: 0.5 }, StageTime { stage: Stage::Observe, ms: 0.0 }];
 
     #[test]
-    fn bytes_are_the_mean_of_the_views_and_the_share_that_of_a_copy() {
+    fn traffic_is_the_mean_of_the_views() {
         let works = [1_000_000, 3_000_000].map(|pixels| Work { pixels, ..Work::default() });
         let copy = CopySpeed { bytes: Bytes::GIB, gb_per_s: 432.0 };
         let [loss, observe] = costs(&TIMES, &works, Some(copy)).try_into().unwrap();

@@ -1,17 +1,17 @@
-//! A model with another number of Gaussians that looks and costs as a trained one of that size would.
+//! A model with another number of Gaussians that looks and costs like a trained one of that size.
 
 use crate::math::Real;
 use crate::math::linalg::{add, mul, rotation, scale};
 use crate::math::random::{RandomStream, RandomUse};
 use crate::model::{Gaussians, Primitive};
 
-/// Deviations by which a copy lies off its original, of the original's own: copies overlap as
-/// neighbours in a trained model do, and together fill about the original's place.
+/// Standard deviation of a copy's offset, in units of the original's. Copies overlap like neighbours in a trained
+/// model, and together cover about the original.
 const SPREAD: f64 = 0.5;
 
-/// Exactly `count` Gaussians: each is replaced by as many jittered copies as its neighbours in the
-/// order, give or take one. With k copies scales are divided by √k. With fewer than there are,
-/// Gaussians are left out evenly over the order.
+/// Returns exactly `count` Gaussians. Each is replaced by jittered copies, whose numbers differ by at most one, with
+/// the scales divided by the square root of the number. If `count` is smaller than the model, Gaussians are left out
+/// evenly over the order.
 pub(super) fn denser(gaussians: &Gaussians, count: usize, seed: u64) -> Gaussians {
     let stream = RandomStream::new(seed, 0, RandomUse::Jitter);
     let original_from_copy = originals(gaussians.len(), count);
@@ -41,7 +41,7 @@ pub(super) fn denser(gaussians: &Gaussians, count: usize, seed: u64) -> Gaussian
     copies
 }
 
-/// The original of each of `count` copies, in order, `len` originals evenly used.
+/// Returns the original of each of `count` copies, in order. Originals are used evenly.
 fn originals(len: usize, count: usize) -> Vec<usize> {
     let share = |i: usize| i as u128 * count as u128 / len.max(1) as u128;
     // Differences of shares are at most `count`.
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_is_reached_exactly_and_every_gaussian_takes_part() {
+    fn the_count_is_exact_and_originals_are_used_evenly() {
         for count in [0, 1, 6, 7, 8, 20, 21, 1003] {
             assert_eq!(denser(&model(7), count, 1).len(), count);
             let originals = originals(7, count);
@@ -86,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_there_are_is_the_model_itself() {
+    fn the_same_count_keeps_the_model() {
         assert_eq!(denser(&model(7), 7, 1), model(7));
         let fewer = denser(&model(7), 3, 1);
         assert_eq!(fewer, gather(&model(7), &originals(7, 3)));
     }
 
     #[test]
-    fn copies_shrink_by_the_root_of_their_number_and_only_move() {
+    fn copies_shrink_by_the_root_of_their_number() {
         let (original, copies) = (model(2), denser(&model(2), 8, 1));
         for copy in 0..8 {
             let from = copy / 4;
@@ -121,7 +121,7 @@ mod tests {
             (squares.sum::<f64>() / 20_000.0).sqrt()
         };
         for (axis, expected) in [(0, 0.05), (1, 5.0), (2, 5e-4)] {
-            // The deviation of 20,000 draws is known to 1/√40,000 of itself; four times that.
+            // The deviation of 20,000 draws has a relative error of 1/√40,000; four times that.
             assert!((deviation(axis) / expected - 1.0).abs() < 0.02, "{axis}: {}", deviation(axis));
         }
     }

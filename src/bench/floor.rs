@@ -1,9 +1,7 @@
-//! The least that a stage of the GPU moves: what its kernels read and write if each touches every
-//! value once and caches do the rest.
+//! Lower bounds of the memory traffic of the GPU's stages, if kernels touch every value once and caches do the rest.
 //!
-//! So a stage that takes as long as a copy of as many bytes has no memory traffic left to save; one
-//! that takes longer waits for something else, or moves more. What fits the GPU's caches may take
-//! less.
+//! A stage that takes as long as a copy of as many bytes has no traffic left to save. A slower stage waits for
+//! something else or moves more; a faster one fits the GPU's caches.
 
 use crate::abi::{BLEND_PARTS, RECORD_WIDTH, SHORT_KEYS_MAX};
 use crate::backend::{LANES, RowWords, Stage, Work};
@@ -11,21 +9,17 @@ use crate::memory::Bytes;
 
 /// Bytes of a float and of a count.
 const WORD: u64 = 4;
-/// Bytes of a splat's record, and of its gradients. Kernels that read two of a record's three
-/// quarters touch all of its sectors as well.
+/// Bytes of a splat's record, and of its gradients. A kernel that reads two of a record's three quarters touches all
+/// of its sectors, too.
 const RECORD: u64 = RECORD_WIDTH as u64 * WORD;
-/// Bytes of a Gaussian's centre.
 const CENTRE: u64 = 3 * WORD;
 /// Bytes of a splat's rectangle of tiles, of a tile's range and of a chunk's entry in the list.
 const PAIR: u64 = 8;
-/// Bytes of a pixel's colour or its gradient.
 const COLOR: u64 = 3 * WORD;
-/// Bytes of a part's pixels' state before a chunk: colour and transmittance.
+/// Bytes of the state of a warp tile's pixels before a chunk: colour and transmittance.
 const STATE: u64 = LANES * 4 * WORD;
-/// Bits that a pass of the sort takes.
 const DIGIT_BITS: u32 = 8;
 
-/// Bytes that a stage must move for a view.
 pub(super) fn floor(stage: Stage, work: &Work) -> Bytes {
     Bytes(match stage {
         Stage::Project => project(work),
@@ -39,10 +33,11 @@ pub(super) fn floor(stage: Stage, work: &Work) -> Bytes {
     })
 }
 
-/// - all centres are read, and every Gaussian's splat index is written;
-/// - the rest of the geometry and the colours are read where there is a splat, with the colours'
-///   moments where they are behind, and a lane block's count of steps;
-/// - a splat's record, rectangle, depth, index and number of instances are written.
+/// Counts:
+/// - reads of all centres, writes of every Gaussian's splat index;
+/// - where there is a splat, reads of the other geometry and the colours, with the colours' moments if they are
+///   behind, and of the lane block's step count;
+/// - writes of each splat's record, rectangle, depth, index and number of instances.
 fn project(work: &Work) -> u64 {
     let RowWords { geometry, sh, sh_moments, .. } = work.row_words;
     work.gaussians * (CENTRE + WORD)
@@ -52,18 +47,20 @@ fn project(work: &Work) -> u64 {
         + work.visible * (RECORD + PAIR + 3 * WORD)
 }
 
-/// - depths with splat indices go through the sort;
-/// - the sum over the instances in that order reads splat indices and numbers and writes first instances.
+/// Counts:
+/// - the sort of depths with splat indices;
+/// - the sum over the instances: reads of splat indices and numbers, writes of first instances.
 fn sort(work: &Work) -> u64 {
     radix_sort(work.visible, WORD, u32::BITS) + work.visible * 3 * WORD
 }
 
-/// - of each splat the index, first instance, number, rectangle and record are read;
-/// - each instance's key and splat index are written, go through the sort, and the keys are read again;
-/// - each tile's range is written.
+/// Counts:
+/// - reads of each splat's index, first instance, number, rectangle and record;
+/// - writes of each instance's key and splat index, their sort, and another read of the keys;
+/// - writes of each tile's range.
 fn bin(work: &Work) -> u64 {
     let key = if work.tiles <= u64::from(SHORT_KEYS_MAX) { 2 } else { WORD };
-    // The number behind the last tile has to fit as well.
+    // The number after the last tile must fit, too.
     let bits = u64::BITS - work.tiles.leading_zeros();
     work.visible * (3 * WORD + PAIR + RECORD)
         + work.instances * (key + WORD + key)
@@ -71,10 +68,11 @@ fn bin(work: &Work) -> u64 {
         + work.tiles * PAIR
 }
 
-/// - tiles' ranges are read, the splat indices of the instances that pixels got to, and the records of the
-///   splats among them that reach a part;
-/// - the image is written;
-/// - for the backward pass hits, states, the parts' lengths and the list of chunks are written.
+/// Counts:
+/// - reads of the tiles' ranges, of the splat indices of reached instances, and of the records of reached splats that
+///   hit a warp tile;
+/// - writes of the image;
+/// - for the backward pass, writes of hits, states, the warp tiles' lengths and the list of chunks.
 fn blend_forward(work: &Work) -> u64 {
     work.tiles * PAIR
         + work.instances_reached * WORD
@@ -86,16 +84,17 @@ fn blend_forward(work: &Work) -> u64 {
         + work.chunks * PAIR
 }
 
-/// Image and photograph, without a mask, are read, and the image's gradient is written.
+/// Counts reads of the image and the photograph, without a mask, and writes of the image's gradient.
 fn loss(work: &Work) -> u64 {
     work.pixels * (COLOR + 3 + COLOR)
 }
 
-/// - all splats' gradients become zero;
-/// - of each chunk the entry in the list, its tile's range and its parts' lengths are read;
-/// - hits, states, image and its gradient are read, the splat indices of the instances that pixels got to,
-///   and the records of the splats among them that reach a part;
-/// - these splats' gradients are read and written.
+/// Counts:
+/// - writes of zeros to all splats' gradients;
+/// - for each chunk, reads of the entry in the list, the tile's range and the warp tiles' lengths;
+/// - reads of hits, states, image and gradient, of the splat indices of reached instances, and of the records of
+///   reached splats that hit a warp tile;
+/// - reads and writes of these splats' gradients.
 fn blend_backward(work: &Work) -> u64 {
     work.visible * RECORD
         + work.chunks * (2 * PAIR + u64::from(BLEND_PARTS) * WORD)
@@ -106,18 +105,20 @@ fn blend_backward(work: &Work) -> u64 {
         + work.splats_hit * 3 * RECORD
 }
 
-/// - of each splat's record and gradients a value or two are read, which are a sector each;
-/// - the Gaussians' two statistics are read and written.
+/// Counts:
+/// - reads of a sector of each splat's record and of a sector of its gradients;
+/// - reads and writes of the Gaussians' two statistics.
 fn observe(work: &Work) -> u64 {
     const SECTOR: u64 = 32;
     work.visible * 2 * SECTOR + work.rows_fetched * 4 * WORD
 }
 
-/// - the splat index of every Gaussian is read, its geometry and two moments are read and written;
-/// - in lane blocks of which something is seen so are all colours, and the count of steps;
-/// - each splat's record and gradients are read.
+/// Counts:
+/// - reads of every Gaussian's splat index, reads and writes of its geometry and moments;
+/// - in lane blocks with a splat, reads and writes of all colours and moments, and of the step count;
+/// - reads of each splat's record and gradients.
 ///
-/// That now and then all colours catch up is left out, as it is of the median of the times.
+/// The rare steps in which all colours catch up are left out, as they are of the median time.
 fn step(work: &Work) -> u64 {
     const BOTH_WAYS: u64 = 2;
     let RowWords { geometry, geometry_moments, sh, sh_moments } = work.row_words;
@@ -128,8 +129,8 @@ fn step(work: &Work) -> u64 {
         + work.visible * 2 * RECORD
 }
 
-/// Keys of so many bytes, of which so many bits count, with a value each: all keys are read for
-/// their histograms, then each pass reads and writes keys and values.
+/// Counts a sort of `n` keys of `key` bytes and `bits` bits, with a value each: reads of all keys for the histograms,
+/// then reads and writes of keys and values in each pass.
 fn radix_sort(n: u64, key: u64, bits: u32) -> u64 {
     let passes = u64::from(bits.div_ceil(DIGIT_BITS));
     n * (key + passes * 2 * (key + WORD))
@@ -144,9 +145,9 @@ mod tests {
     const COMPACT: RowWords =
         RowWords { geometry: 11, geometry_moments: 6 + 11, sh: 24, sh_moments: 13 + 13 };
 
-    /// The bytes that one more of something adds to each stage that it changes.
+    /// Returns the bytes that each stage moves more for `work`. Stages without a change are left out.
     fn each(work: &Work) -> Vec<(Stage, u64)> {
-        // Two tiles have keys of two bits, three as well.
+        // Keys have two bits for two tiles and for three.
         let row_words = if work.row_words == RowWords::default() { FULL } else { work.row_words };
         let nothing = Work { tiles: 2, row_words, ..Work::default() };
         let sum = Work { tiles: nothing.tiles + work.tiles, row_words, ..*work };
@@ -155,13 +156,13 @@ mod tests {
     }
 
     #[test]
-    fn a_gaussian_that_is_not_seen_shows_its_centre_and_moves_its_geometry() {
+    fn an_invisible_gaussian_reads_its_centre_and_moves_its_geometry() {
         let work = Work { gaussians: 1, ..Work::default() };
         assert_eq!(each(&work), [(Stage::Project, 12 + 4), (Stage::Step, 4 + 11 * 3 * 4 * 2)]);
     }
 
     #[test]
-    fn a_compact_model_moves_the_bytes_that_it_has() {
+    fn a_compact_model_moves_compact_rows() {
         let row_words = COMPACT;
         let work = Work { gaussians: 1, row_words, ..Work::default() };
         assert_eq!(each(&work), [(Stage::Project, 16), (Stage::Step, 4 + 28 * 4 * 2)]);
@@ -205,7 +206,7 @@ mod tests {
             });
             one - none
         };
-        // Written, histogram, passes, ranges.
+        // Writes, histograms, passes, ranges.
         assert_eq!(bytes(255), 6 + 2 + 12 + 2);
         assert_eq!(bytes(256), 6 + 2 + 2 * 12 + 2);
         assert_eq!(bytes(65_535), 6 + 2 + 2 * 12 + 2);
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn blending_reads_what_pixels_got_to() {
+    fn blending_reads_reached_instances_and_chunks() {
         let both = |bytes| vec![(Stage::BlendForward, bytes), (Stage::BlendBackward, bytes)];
         assert_eq!(each(&Work { instances_reached: 1, ..Work::default() }), both(4));
         assert_eq!(each(&Work { hit_words: 1, ..Work::default() }), both(4));

@@ -1,9 +1,7 @@
-//! What one iteration costs in the steady state: milliseconds, by stage and beside the least that
-//! they could be, and bytes.
+//! Cost of one iteration in the steady state: milliseconds by stage, beside lower bounds, and bytes.
 //!
-//! The instruments of the hidden command `splat bench`. Only the command line uses this module, and
-//! it exists with the feature `bench` alone. What a device measures of itself is behind
-//! [`Profiler`](crate::backend::Profiler).
+//! Used by the hidden command `splat bench`, which needs the feature `bench`. [`Profiler`](crate::backend::Profiler)
+//! has the measurements of a device.
 
 mod costs;
 mod denser;

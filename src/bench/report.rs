@@ -1,4 +1,4 @@
-//! What was measured, as text and as JSON.
+//! Results of a benchmark as text and as JSON.
 
 use std::fmt::Write;
 
@@ -9,27 +9,27 @@ use super::result::{Bench, Peak};
 use crate::config::{Regularize, SugarOptions};
 use crate::memory::Bytes;
 
-/// What was measured.
+/// Results of a benchmark.
 #[derive(Serialize)]
 pub struct BenchReport {
-    /// The device in words.
+    /// Name of the device.
     pub device: String,
-    /// Views that are trained on.
+    /// Number of training views.
     pub train_views: usize,
-    /// Size of the first of them.
+    /// Size of the first training view.
     pub view_px: [u32; 2],
-    /// Whether density control's statistics were gathered.
+    /// True if density control's statistics were gathered.
     pub observes: bool,
     /// Views of a step.
     pub batch_views: u32,
-    /// What surfaces were asked for.
+    /// Options of the surface terms.
     pub sugar: SugarOptions,
-    /// In ascending order of their Gaussians.
+    /// Results in ascending order of the number of Gaussians.
     pub runs: Vec<Bench>,
 }
 
 impl BenchReport {
-    /// As tables, for people.
+    /// Formats tables for people.
     pub fn text(&self) -> String {
         let [width, height] = self.view_px;
         let mut text =
@@ -87,8 +87,8 @@ impl BenchReport {
     }
 }
 
-/// A line for each stage, and one for all of them: its time, what it moves at least, and how fast
-/// that is, beside a copy.
+/// Appends a line for each stage and one for all: the time, the lower bound of the traffic, and its speed beside a
+/// copy's.
 fn stages(text: &mut String, run: &Bench) {
     if run.stages.is_empty() {
         return;
@@ -120,7 +120,6 @@ fn stages(text: &mut String, run: &Bench) {
     }
 }
 
-/// What a view gives the stages to do.
 fn work(text: &mut String, run: &Bench) {
     let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64 * 100.0;
     text.push_str("\n  a view, mean of some:");
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_is_a_line_beside_the_least_that_it_moves() {
+    fn a_stage_is_a_line_beside_its_lower_bound() {
         let text = text(measured());
         let words = |start: &str| {
             let line = text.lines().find(|line| line.trim_start().starts_with(start));
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_device_does_not_count_is_not_printed() {
+    fn missing_counts_are_not_printed() {
         let mut run = measured();
         (run.stages, run.copy, run.work) = (Vec::new(), None, None);
         run.pairs.evaluated = None;

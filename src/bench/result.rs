@@ -1,4 +1,4 @@
-//! What was measured at one number of Gaussians.
+//! Results of a benchmark at one number of Gaussians.
 
 use serde::Serialize;
 
@@ -6,45 +6,45 @@ use super::costs::{Pairs, StageCost};
 use crate::backend::{CopySpeed, MemoryEntry, MemoryKind, Work};
 use crate::memory::Bytes;
 
-/// What an image costs.
+/// Cost of an image.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bench {
-    /// Gaussians.
+    /// Number of Gaussians.
     pub gaussians: usize,
-    /// Steps that were timed.
+    /// Number of timed steps.
     pub iterations: u32,
-    /// Median wall time of an image, over groups of ten steps.
+    /// Median wall time of an image over groups of ten steps.
     pub ms_median: f64,
     /// Mean wall time of an image.
     pub ms_mean: f64,
-    /// Median time on the device of each stage per image, timed in steps of their own; nothing where
-    /// the device does not tell. Beside it, what a stage moves at least.
+    /// Median device time of each stage per image, timed in separate steps, and lower bounds of the traffic; empty if
+    /// the device does not time stages.
     pub stages: Vec<StageCost>,
-    /// How fast the device copies its own memory, where it tells.
+    /// Speed of copies within the device's memory, if measured.
     pub copy: Option<CopySpeed>,
-    /// What a view gives the stages to do, mean of a few; nothing where the device does not count.
+    /// Work of a view, mean of a few; `None` if the device does not count.
     pub work: Option<Work>,
-    /// What the blend stages evaluate, and what that is good for.
+    /// Pairs that the blend stages evaluate, and pairs that contribute.
     pub pairs: Pairs,
-    /// The most memory at once.
+    /// Largest use of the memory.
     pub peak: Peak,
-    /// What the memory is used for; of a device that shares the host's, what its model, frame and
-    /// gradients take. Peaks are those since the warm-up.
+    /// Uses of the memory, with the peaks since the warm-up. For a device that shares the host's memory: its model,
+    /// frame and gradients.
     pub memory: Vec<MemoryEntry>,
 }
 
-/// The most memory that the device held at once since the warm-up, and its parts at that moment.
+/// Largest use of the device's memory since the warm-up, and its parts at that moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Peak {
-    /// All parts, as taken from the device.
+    /// Sum of the parts, as allocated on the device.
     pub total: Bytes,
     /// Context and code.
     pub context: Bytes,
     /// Photographs.
     pub photographs: Bytes,
-    /// Everything else: what the model and its training need.
+    /// Model and training: everything else.
     pub training: Bytes,
-    /// Page-locked memory of the host, which is no part of the total; each entry at its own most.
+    /// Page-locked memory of the host, not in the total; the sum of each entry's own peak.
     pub pinned: Bytes,
 }
 

@@ -1,4 +1,4 @@
-//! The measurement: iterations with a clock, then with timed stages, then with counted work.
+//! The measurement: timed iterations, then timed stages, then counted work.
 
 use std::time::Instant;
 
@@ -17,14 +17,14 @@ use crate::train::coarse::CoarseSchedule;
 use crate::train::feed::Feed;
 use crate::train::{TrainError, Views, scene_cube, scene_extent};
 
-/// Steps between two looks at the clock: to wait for the device after each would count the gaps that
-/// training does not have.
-const GROUP: u32 = 10;
+/// Steps between two readings of the clock. Waiting for the device after each step would add gaps that training does
+/// not have.
+const STEPS_PER_GROUP: u32 = 10;
 
-/// Views whose work is counted: to count takes much longer than to do it.
+/// Views whose work is counted. Counting is much slower than the work.
 const VIEWS_COUNTED: u32 = 10;
 
-/// Every parameter stays where it is, so that the last iteration costs as much as the first.
+/// Rates that keep every parameter, so that the last iteration costs as much as the first.
 const NO_RATES: Rates = Rates {
     means: 0.0,
     log_scales: 0.0,
@@ -34,21 +34,21 @@ const NO_RATES: Rates = Rates {
     sh_rest: 0.0,
 };
 
-/// How a model is measured.
+/// Inputs of a measurement.
 #[derive(Clone, Copy)]
 pub struct BenchSetup<'a> {
     /// The scene.
     pub dataset: &'a Dataset,
-    /// Its pixels.
+    /// Loader of the photographs.
     pub images: &'a ImageLoader,
-    /// Seed of the order of the views, weights of the loss, and what surfaces are asked for, as in the
-    /// last three quarters of the coarse stage.
+    /// Options for the order of the views, the weights of the loss, and the surface terms of the last three quarters
+    /// of the coarse stage.
     pub config: &'a Config,
-    /// Colour behind everything.
+    /// Colour of the background.
     pub background: [f32; 3],
-    /// What Gaussians are on the screen.
+    /// Shape of the Gaussians on the screen.
     pub footprint: Footprint,
-    /// Whether density control's statistics are gathered, as in the first half of a training.
+    /// True if density control's statistics are gathered, as in the first half of a training.
     pub observes: bool,
     /// Views of a step.
     pub batch_views: u32,
@@ -58,7 +58,7 @@ pub struct BenchSetup<'a> {
     pub iterations: u32,
 }
 
-/// Measures the model at each of these numbers of Gaussians, the smallest first.
+/// Measures models with these numbers of Gaussians, the smallest first.
 pub fn measure<B: TrainDevice>(
     device: &mut B,
     setup: &BenchSetup<'_>,
@@ -84,7 +84,7 @@ pub fn measure<B: TrainDevice>(
     })
 }
 
-/// Trains the model in place: no learning rates, no density control.
+/// Measures training steps without learning rates and density control.
 fn bench<B: TrainDevice>(
     device: &mut B,
     setup: &BenchSetup<'_>,
@@ -93,12 +93,12 @@ fn bench<B: TrainDevice>(
     let config = setup.config;
     let mut feed = Feed::new(Views::new(setup.dataset, setup.images), config.run.seed);
     feed.compare_views(setup.dataset, config);
-    // What a measurement before this one needed is not this one's.
+    // Memory of an earlier measurement must not count.
     if let Some(profiler) = device.profiler() {
         profiler.trim_memory()?;
     }
     let mut model = device.upload(gaussians)?;
-    // As training has it.
+    // Training sorts the model, too.
     device.reorder(&mut model, &scene_cube(setup.dataset))?;
     let settings = RenderSettings {
         sh_degree: gaussians.sh_degree,
@@ -124,10 +124,9 @@ fn bench<B: TrainDevice>(
         }),
     };
     let mut steady = SteadyState::new(device, model, feed, inputs, surfaces);
-    steady.bring_photographs()?;
+    steady.upload_photographs()?;
     steady.run(setup.warm_up)?;
-    // What the iterations so far have taken stays taken; photographs that had to make room for
-    // it are gone.
+    // The peaks start after the warm-up, when photographs have been evicted for the iterations' memory.
     steady.reset_memory_peaks();
 
     let images = |steps: u32| f64::from(steps * setup.batch_views);
@@ -135,7 +134,7 @@ fn bench<B: TrainDevice>(
     let mut seconds = 0.0;
     let mut left = setup.iterations;
     while left > 0 {
-        let count = left.min(GROUP);
+        let count = left.min(STEPS_PER_GROUP);
         let started = Instant::now();
         steady.run(count)?;
         let group = started.elapsed().as_secs_f64();
@@ -145,7 +144,7 @@ fn bench<B: TrainDevice>(
     }
     let times = steady.stages(setup.iterations)?;
     let memory = steady.memory();
-    // Only now, for both take memory that training does not.
+    // Last, because both take memory that training does not.
     let CountedWork { works, pairs } = steady.count(setup.iterations.min(VIEWS_COUNTED))?;
     let copy = steady.copy_speed()?;
     Ok(Bench {

@@ -1,4 +1,4 @@
-//! A model in training that stays as it is: what is measured.
+//! A model in training whose parameters stay, for measurements.
 
 use super::costs::Pairs;
 use crate::backend::{
@@ -17,55 +17,49 @@ use crate::train::feed::{Feed, TakenOther};
 use crate::train::terms::{self, ViewExtras};
 use crate::train::train_step::{ViewInputs, ViewOutputs, add_view};
 
-/// A model in training that stays as it is.
 pub(super) struct SteadyState<'a, B: TrainDevice> {
     device: &'a mut B,
     model: B::Model,
     feed: Feed<'a>,
     inputs: StepInputs,
-    /// What surfaces are asked for in an iteration, and the Gaussians' neighbours.
+    /// Surface terms of an iteration, with the Gaussians' neighbours.
     surfaces: Option<SurfaceWork<B>>,
-    /// The loss of the iteration before, read after the next is launched as in training.
+    /// Loss of the previous iteration, read after the next is launched, as in training.
     pending: Option<B::Losses>,
     /// Bytes of the last frame and gradients.
     bytes: [Bytes; 2],
 }
 
-/// What a step does.
 pub(super) struct StepInputs {
-    /// Views of a step.
     pub(super) batch_views: u32,
     pub(super) settings: RenderSettings,
     pub(super) observe: Option<Statistics>,
-    /// Without those of surfaces.
+    /// Terms without those of surfaces.
     pub(super) terms: Terms,
     pub(super) step: AdamStep,
 }
 
-/// What views give the device to do.
 pub(super) struct CountedWork {
-    /// Of each view; none where the device does not count.
+    /// Work of each view; empty if the device does not count.
     pub(super) works: Vec<Work>,
     pub(super) pairs: Pairs,
 }
 
-/// What the iterations ask of surfaces.
 pub(super) struct SurfaceWork<B: TrainDevice> {
     pub(super) config: Config,
-    /// Of a run with these options.
+    /// Schedule of a run with these options.
     pub(super) schedule: CoarseSchedule,
     pub(super) extent: f64,
     pub(super) near: B::Lists,
 }
 
 impl<B: TrainDevice> SurfaceWork<B> {
-    /// The iteration that comes so many after the first with surface terms.
+    /// Returns the iteration `number` after the first one with surface terms.
     fn iteration(&self, number: u32) -> u32 {
         let first = self.schedule.prune.max(self.schedule.start).saturating_add(1);
         first.saturating_add(number)
     }
 
-    /// The terms of that iteration.
     fn terms(&self, number: u32, extras: ViewExtras) -> Terms {
         let Self { config, schedule, extent, .. } = self;
         let stage = terms::TrainingStage::Coarse { schedule, extent: *extent };
@@ -84,8 +78,8 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         Self { device, model, feed, inputs, surfaces, pending: None, bytes: [Bytes(0); 2] }
     }
 
-    /// Gives the device as many photographs as it keeps: training brings each once in a while.
-    pub(super) fn bring_photographs(&mut self) -> Result<(), TrainError> {
+    /// Uploads as many photographs as the device keeps. Training uploads them rarely.
+    pub(super) fn upload_photographs(&mut self) -> Result<(), TrainError> {
         let views = &mut self.feed.views;
         let train = views.split(Split::Train);
         views.schedule_decoding(train);
@@ -102,7 +96,6 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         Ok(())
     }
 
-    /// So many steps, to their end.
     pub(super) fn run(&mut self, steps: u32) -> Result<(), TrainError> {
         for _ in 0..steps {
             self.step(|_, _, _| Ok(()))?;
@@ -110,14 +103,14 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         self.finish()
     }
 
-    /// One step, with a look at the model from each of its views.
+    /// Runs one step. Calls `visit` for each of its views first.
     fn step(
         &mut self,
-        mut look: impl FnMut(&mut B, &B::Model, &View) -> Result<(), DeviceError>,
+        mut visit: impl FnMut(&mut B, &B::Model, &View) -> Result<(), DeviceError>,
     ) -> Result<(), TrainError> {
         let mut gradients = B::Gradients::default();
         for _ in 0..self.inputs.batch_views {
-            self.add_view(&mut look, &mut gradients)?;
+            self.add_view(&mut visit, &mut gradients)?;
         }
         self.device.step(&mut self.model, gradients, &self.inputs.step)?;
         for warning in self.feed.views.take_warnings() {
@@ -126,17 +119,17 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         Ok(())
     }
 
-    /// The next view, after a look at the model from it.
+    /// Adds the next view to the gradients, after `visit`.
     fn add_view(
         &mut self,
-        look: &mut impl FnMut(&mut B, &B::Model, &View) -> Result<(), DeviceError>,
+        visit: &mut impl FnMut(&mut B, &B::Model, &View) -> Result<(), DeviceError>,
         gradients: &mut B::Gradients,
     ) -> Result<(), TrainError> {
         let step = &mut self.inputs.step;
         *step = AdamStep::new(step.number + 1, step.rates);
         let number = step.number;
         let (index, target) = self.feed.take(self.device, number)?;
-        look(self.device, &self.model, self.feed.views.view(index))?;
+        visit(self.device, &self.model, self.feed.views.view(index))?;
         let (mut terms, mut other) = (self.inputs.terms.clone(), None);
         if let Some(surfaces) = &self.surfaces {
             other = self.feed.take_other(self.device, surfaces.iteration(number), index)?;
@@ -175,7 +168,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         Ok(self.device.synchronize()?)
     }
 
-    /// What the views of so many steps, which are slow ones, give the device to do.
+    /// Counts the work of the views of some steps. Slow.
     pub(super) fn count(&mut self, steps: u32) -> Result<CountedWork, TrainError> {
         let StepInputs { settings, observe, .. } = self.inputs;
         let wants = Wants { observe, ..Wants::default() };
@@ -202,7 +195,6 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         Ok(CountedWork { works, pairs })
     }
 
-    /// How fast the device copies, with the model where it is.
     pub(super) fn copy_speed(&mut self) -> Result<Option<CopySpeed>, TrainError> {
         Ok(match self.device.profiler() {
             Some(profiler) => profiler.copy_speed()?,
@@ -210,13 +202,12 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         })
     }
 
-    /// Has the device's memory peaks begin now.
     pub(super) fn reset_memory_peaks(&mut self) {
         let _ = self.device.memory(Peaks::Reset);
     }
 
-    /// Medians of the stages' times per image, in the order in which they run; none of a device that
-    /// does not time them.
+    /// Returns medians of the stages' times per image, in the order of an iteration; empty if the device does not
+    /// time them.
     pub(super) fn stages(&mut self, steps: u32) -> Result<Vec<StageTime>, TrainError> {
         let Some(profiler) = self.device.profiler() else { return Ok(Vec::new()) };
         profiler.time_stages(true)?;
@@ -231,7 +222,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
                     times.push((stage, Vec::new()));
                     times.len() - 1
                 });
-                // A stage may run several times in one step, and in some not at all.
+                // A stage may run several times in one step, or not at all.
                 let sums = &mut times[place].1;
                 sums.resize(step as usize + 1, 0.0);
                 sums[step as usize] += ms / f64::from(self.inputs.batch_views);
@@ -249,7 +240,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
 
     pub(super) fn memory(&mut self) -> Vec<MemoryEntry> {
         if let Some(mut memory) = self.device.memory(Peaks::Keep) {
-            // What only a measurement before this one held.
+            // Without entries that only earlier measurements used.
             memory.entries.retain(|entry| entry.peak > Bytes(0));
             return memory.entries;
         }
@@ -273,7 +264,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
     }
 }
 
-/// The middle value, or the mean of the two in the middle; 0 of none.
+/// Returns the median; 0 for no values.
 pub(super) fn median(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;

@@ -1,4 +1,4 @@
-//! A model under way: what has gone, what is known of the rest, and steps that cost no more than is allowed.
+//! A model during cleaning: removed Gaussians, contributions of the others, and steps within the allowed loss.
 
 use serde::Serialize;
 use splat_formats::{CropBox, CropSphere};
@@ -8,57 +8,54 @@ use crate::model::Gaussians;
 use crate::train::event::{Metrics, Split};
 use crate::train::{TrainError, Views};
 
-/// Halvings of a set that costs too much, before none of it goes.
+/// Halvings of a set that costs too much before it is kept whole.
 const HALVINGS: u32 = 4;
 
-/// A gain from which on floaters have gone, dB. Less comes of Gaussians whose loss nobody sees.
-const FLOATERS: f64 = 0.5;
+/// Gain of PSNR that counts as removed floaters, dB. Smaller gains come from Gaussians whose loss is invisible.
+const FLOATER_GAIN: f64 = 0.5;
 
-/// A model under way.
 pub(super) struct Cleaner<'a, 'v, B: TrainDevice> {
-    pub(super) judge: Judge<'a, 'v, B>,
+    pub(super) evaluator: Evaluator<'a, 'v, B>,
     pub(super) gone: Vec<Option<CleanRule>>,
-    /// What is known of those that are left, and of those gone.
-    pub(super) now: Judgement,
-    /// Mean PSNR of all, dB.
+    /// Contributions of all Gaussians, removed or not.
+    pub(super) now: Evaluation,
+    /// Mean PSNR of the whole model, dB.
     pub(super) before: f64,
-    /// The same at its highest.
+    /// Highest mean PSNR so far, dB.
     pub(super) best: f64,
     pub(super) max_loss: f64,
 }
 
-/// What may go, and what would be left.
+/// A proposed set of removed Gaussians with its result.
 pub(super) struct Proposal {
     pub(super) gone: Vec<Option<CleanRule>>,
-    pub(super) judged: Judgement,
+    pub(super) evaluation: Evaluation,
 }
 
 impl<B: TrainDevice> Cleaner<'_, '_, B> {
-    /// Those that are left and of which this holds.
+    /// Returns the Gaussians left for which `holds` is true.
     pub(super) fn left(&self, holds: impl Fn(usize) -> bool) -> Vec<usize> {
         (0..self.gone.len()).filter(|&row| self.gone[row].is_none() && holds(row)).collect()
     }
 
-    /// The largest blend weight of a Gaussian.
     pub(super) fn weight_max(&self, row: usize) -> f64 {
         self.now.worths[row].weight_max.into()
     }
 
-    /// By how much the error would change, as a share of the Gaussian's weight.
+    /// Returns the change of the error without the Gaussian, as a share of its weight.
     pub(super) fn harm(&self, row: usize) -> f64 {
         let worth = &self.now.worths[row];
         f64::from(worth.error_change) / f64::from(worth.weight).max(f64::MIN_POSITIVE)
     }
 
-    /// The least mean PSNR that the loss leaves, dB. A small gain may be given up again, as far as the loss
-    /// goes.
-    pub(super) fn least(&self) -> f64 {
+    /// Returns the lowest allowed mean PSNR, dB. A small gain may be lost again, up to the allowed loss.
+    pub(super) fn min_psnr(&self) -> f64 {
         let gain = self.best - self.before;
-        let spare = if gain < FLOATERS { gain.min(self.max_loss) } else { 0.0 };
+        let spare = if gain < FLOATER_GAIN { gain.min(self.max_loss) } else { 0.0 };
         self.best - spare - self.max_loss
     }
 
-    /// What is known if these went, too.
+    /// Evaluates the model without these Gaussians, too.
     pub(super) fn without(
         &mut self,
         rows: &[usize],
@@ -69,20 +66,20 @@ impl<B: TrainDevice> Cleaner<'_, '_, B> {
         self.propose(gone)
     }
 
-    /// What is known if all these went.
+    /// Evaluates the model without all these Gaussians.
     pub(super) fn propose(&mut self, gone: Vec<Option<CleanRule>>) -> Result<Proposal, TrainError> {
-        // There was an image of a training view before.
-        let judged = self.judge.judge(&gone)?.unwrap_or_default();
-        Ok(Proposal { gone, judged })
+        // `clean` has found an image of a training view.
+        let evaluation = self.evaluator.evaluate(&gone)?.unwrap_or_default();
+        Ok(Proposal { gone, evaluation })
     }
 
-    pub(super) fn accept(&mut self, Proposal { gone, judged }: Proposal) {
-        self.best = self.best.max(judged.psnr);
-        (self.gone, self.now) = (gone, judged);
+    pub(super) fn accept(&mut self, Proposal { gone, evaluation }: Proposal) {
+        self.best = self.best.max(evaluation.psnr);
+        (self.gone, self.now) = (gone, evaluation);
     }
 
-    /// Removes as many of these as cost no more than this share of what is allowed, the first first: all,
-    /// or half of them, and so on.
+    /// Removes the first of these Gaussians: all, half, a quarter and so on, until the loss is at most this share of
+    /// the allowed loss.
     pub(super) fn drop_within(
         &mut self,
         mut rows: Vec<usize>,
@@ -94,12 +91,12 @@ impl<B: TrainDevice> Cleaner<'_, '_, B> {
                 return Ok(());
             }
             let proposal = self.without(&rows, rule)?;
-            if proposal.judged.psnr >= self.best - share * self.max_loss {
+            if proposal.evaluation.psnr >= self.best - share * self.max_loss {
                 tracing::info!(
                     "{}: {} go, PSNR {:.3} dB",
                     rule.name(),
                     rows.len(),
-                    proposal.judged.psnr
+                    proposal.evaluation.psnr
                 );
                 self.accept(proposal);
                 return Ok(());
@@ -110,59 +107,55 @@ impl<B: TrainDevice> Cleaner<'_, '_, B> {
     }
 }
 
-// Options of cleaning.
-
-/// What is cleaned, and how.
+/// Options of cleaning.
 #[derive(Clone, Debug)]
 pub struct CleanOptions {
-    /// By how much the mean PSNR of the training views may fall, dB: below what it was, and where it rises by
-    /// more than this, twice as far below its highest; but no farther than this where it rises by 0.5 dB.
+    /// Allowed loss of mean PSNR of the training views, dB, below the start. If the PSNR rises in between, the loss is
+    /// at most twice this below the highest value, and at most once if the PSNR rose by 0.5 dB.
     pub max_loss: f64,
-    /// Distance to a training camera up to which Gaussians are right before it, world units.
+    /// Distance to a training camera below which Gaussians count as right before it, world units.
     pub near: f64,
-    /// All outside of each of these goes; where there is none, nothing does.
+    /// Boxes of which at least one must contain a Gaussian; empty for no limit.
     pub boxes: Vec<CropBox>,
-    /// All outside goes.
+    /// Sphere that must contain a Gaussian.
     pub sphere: Option<CropSphere>,
 }
 
 impl CleanOptions {
-    /// True if a place lies in what is kept.
+    /// Returns true if a position is inside the crop.
     pub(super) fn keeps(&self, place: [f32; 3]) -> bool {
         let in_box = self.boxes.is_empty() || self.boxes.iter().any(|it| it.contains(place));
         in_box && self.sphere.is_none_or(|sphere| sphere.contains(place))
     }
 
-    /// True if any of these Gaussians does.
+    /// Returns true if any of these Gaussians is inside the crop.
     pub fn keeps_any(&self, gaussians: &Gaussians) -> bool {
         gaussians.means.as_chunks().0.iter().any(|&place| self.keeps(place))
     }
 }
 
-// Reasons for which a Gaussian is removed.
-
-/// Why a Gaussian is removed.
+/// Reason for which a Gaussian is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CleanRule {
-    /// No training view shows anything of it.
+    /// No training view shows it.
     Unseen,
     /// It is right before a training camera.
     Near,
-    /// It is far larger than the scene, and shows little.
+    /// It is far larger than the scene and contributes little.
     Huge,
-    /// The training views are nearer to their photographs without it.
+    /// The training views are closer to their photographs without it.
     Harmful,
-    /// It is far from all others, and hardly changes what views show.
+    /// It is far from all others and hardly changes the views.
     Isolated,
     /// The training views hardly change without it.
     Redundant,
-    /// It is outside of the box or ball that is kept.
+    /// It is outside the crop.
     Cropped,
 }
 
 impl CleanRule {
-    /// All, in the order in which they are applied.
+    /// All rules, in the order of their use.
     pub const ALL: [Self; 7] = [
         Self::Unseen,
         Self::Near,
@@ -173,7 +166,7 @@ impl CleanRule {
         Self::Cropped,
     ];
 
-    /// As reports call it.
+    /// Returns the name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unseen => "unseen",
@@ -187,31 +180,28 @@ impl CleanRule {
     }
 }
 
-// Error of the training views without some Gaussians, and what each Gaussian
-// is worth in them.
+// Error of the training views without some Gaussians, and the contribution of each Gaussian.
 
-/// Draws all training views of one model.
-pub(super) struct Judge<'a, 'v, B: TrainDevice> {
+pub(super) struct Evaluator<'a, 'v, B: TrainDevice> {
     device: &'a mut B,
     model: B::Model,
     views: &'a mut Views<'v>,
     settings: RenderSettings,
-    /// How often they were drawn.
     pub(super) passes: u32,
 }
 
-/// What is known of a model without some of its Gaussians.
+/// Result of a pass without some of the Gaussians.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Judgement {
-    /// Mean over the training views, dB.
+pub(super) struct Evaluation {
+    /// Mean PSNR of the training views, dB.
     pub(super) psnr: f64,
     /// Sum over their pixels and channels.
     pub(super) squared_error: f64,
-    /// What each Gaussian is worth, gone or not.
+    /// Contribution of each Gaussian, removed or not.
     pub(super) worths: Vec<Worth>,
 }
 
-impl<'a, 'v, B: TrainDevice> Judge<'a, 'v, B> {
+impl<'a, 'v, B: TrainDevice> Evaluator<'a, 'v, B> {
     pub(super) fn new(
         device: &'a mut B,
         gaussians: &Gaussians,
@@ -222,11 +212,11 @@ impl<'a, 'v, B: TrainDevice> Judge<'a, 'v, B> {
         Ok(Self { device, model, views, settings, passes: 0 })
     }
 
-    /// Without those that are gone. `None` where no view has an image.
-    pub(super) fn judge(
+    /// Evaluates the model without the removed Gaussians. `None` if no view has an image.
+    pub(super) fn evaluate(
         &mut self,
         gone: &[Option<CleanRule>],
-    ) -> Result<Option<Judgement>, TrainError> {
+    ) -> Result<Option<Evaluation>, TrainError> {
         let Self { device, model, views, settings, passes } = self;
         *passes += 1;
         let absent: Vec<bool> = gone.iter().map(Option::is_some).collect();
@@ -248,7 +238,7 @@ impl<'a, 'v, B: TrainDevice> Judge<'a, 'v, B> {
                 },
             };
             views.release(*device, index);
-            // Nothing of it would be compared.
+            // The mask hides the whole photograph.
             if views.is_hidden(index) {
                 continue;
             }
@@ -263,6 +253,6 @@ impl<'a, 'v, B: TrainDevice> Judge<'a, 'v, B> {
             return Ok(None);
         }
         let worths = device.read_worths(&sums)?;
-        Ok(Some(Judgement { psnr: psnr / f64::from(count), squared_error, worths }))
+        Ok(Some(Evaluation { psnr: psnr / f64::from(count), squared_error, worths }))
     }
 }

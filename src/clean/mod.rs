@@ -1,8 +1,7 @@
-//! Taking Gaussians out of a trained model that no view needs, or that harm what views show: floaters,
-//! haze, and what was never looked at.
+//! Removes Gaussians from a trained model that no view needs or that harm views: floaters, haze, and unseen ones.
 //!
-//! What a Gaussian is worth is measured over the training views, and so is the likeness of what is left:
-//! no rule has a step that costs more than is allowed. Held-out views are not looked at.
+//! Contributions and PSNR are measured over the training views, so that no rule takes a step that loses more PSNR
+//! than allowed. Held-out views are not used.
 
 mod cleaner;
 mod steps;
@@ -10,43 +9,43 @@ mod steps;
 use serde::Serialize;
 
 pub use self::cleaner::{CleanOptions, CleanRule};
-use self::cleaner::{Cleaner, Judge};
-use self::steps::{Places, drop_harmful, drop_redundant};
+use self::cleaner::{Cleaner, Evaluator};
+use self::steps::{Extents, drop_harmful, drop_redundant};
 use crate::backend::{RenderSettings, TrainDevice, Worth};
 use crate::memory::Bytes;
 use crate::model::{Gaussians, Primitive};
 use crate::train::{TrainError, Views};
 
-/// How many Gaussians a rule removes.
+/// Number of Gaussians that a rule removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RemovedByRule {
-    /// Which.
+    /// The rule.
     pub rule: CleanRule,
-    /// How many.
+    /// Number of Gaussians.
     pub removed: usize,
 }
 
-/// What cleaning comes to.
+/// Result of cleaning.
 #[derive(Clone, Debug)]
 pub struct Cleaning {
-    /// By which rule each Gaussian goes, if it does.
+    /// Rule that removes each Gaussian, if any.
     pub gone: Vec<Option<CleanRule>>,
-    /// Mean PSNR of the training views before, dB.
+    /// Mean PSNR of the training views before cleaning, dB.
     pub psnr_before: f64,
-    /// The same after all but the cut by place, which is made last.
+    /// Mean PSNR after all rules except the crop, which comes last, dB.
     pub psnr_after: f64,
-    /// How often all training views were drawn.
+    /// Number of passes over the training views.
     pub passes: u32,
 }
 
 impl Cleaning {
-    /// What each rule removes, in the order of the rules.
+    /// Counts the removed Gaussians of each rule, in the order of the rules.
     pub fn by_rule(&self) -> Vec<RemovedByRule> {
         let count = |rule| self.gone.iter().filter(|&&gone| gone == Some(rule)).count();
         CleanRule::ALL.map(|rule| RemovedByRule { rule, removed: count(rule) }).to_vec()
     }
 
-    /// The Gaussians that stay, in their order.
+    /// Returns the Gaussians that stay, in their order.
     pub fn left(&self, gaussians: &Gaussians) -> Gaussians {
         let mut left = Gaussians::empty(gaussians.sh_degree);
         for (to, from) in left.groups_mut().into_iter().zip(gaussians.groups()) {
@@ -57,13 +56,13 @@ impl Cleaning {
         left
     }
 
-    /// How many Gaussians are removed.
+    /// Returns the number of removed Gaussians.
     pub fn removed(&self) -> usize {
         self.gone.iter().flatten().count()
     }
 }
 
-/// Finds what is to be removed. `None` where no training view has an image.
+/// Finds the Gaussians to remove. `None` if no training view has an image.
 pub fn clean<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
@@ -71,25 +70,25 @@ pub fn clean<B: TrainDevice>(
     settings: RenderSettings,
     options: &CleanOptions,
 ) -> Result<Option<Cleaning>, TrainError> {
-    let places = Places::of(gaussians, views);
-    let mut judge = Judge::new(device, gaussians, views, settings)?;
-    let Some(now) = judge.judge(&vec![None; gaussians.len()])? else { return Ok(None) };
+    let extents = Extents::of(gaussians, views);
+    let mut evaluator = Evaluator::new(device, gaussians, views, settings)?;
+    let Some(now) = evaluator.evaluate(&vec![None; gaussians.len()])? else { return Ok(None) };
     let (psnr_before, max_loss) = (now.psnr, options.max_loss);
     tracing::info!("{} Gaussians, PSNR {psnr_before:.3} dB on training views", gaussians.len());
     let gone = vec![None; gaussians.len()];
     let (before, best) = (psnr_before, psnr_before);
-    let mut cleaner = Cleaner { judge, gone, now, before, best, max_loss };
+    let mut cleaner = Cleaner { evaluator, gone, now, before, best, max_loss };
     cleaner.drop_unseen();
-    cleaner.drop_near(&places, options.near)?;
-    cleaner.drop_huge(&places)?;
+    cleaner.drop_near(&extents, options.near)?;
+    cleaner.drop_huge(&extents)?;
     drop_harmful(&mut cleaner)?;
     cleaner.drop_isolated(gaussians)?;
-    // Some that were blamed for the isolated come back.
+    // Gaussians that covered errors of the isolated ones may come back.
     drop_harmful(&mut cleaner)?;
     drop_redundant(&mut cleaner)?;
     cleaner.drop_unseen();
     let psnr_after = cleaner.now.psnr;
-    let (mut gone, passes) = (cleaner.gone, cleaner.judge.passes);
+    let (mut gone, passes) = (cleaner.gone, cleaner.evaluator.passes);
     for (gone, &place) in gone.iter_mut().zip(gaussians.means.as_chunks().0) {
         if !options.keeps(place) {
             *gone = Some(CleanRule::Cropped);
@@ -98,11 +97,11 @@ pub fn clean<B: TrainDevice>(
     Ok(Some(Cleaning { gone, psnr_before, psnr_after, passes }))
 }
 
-/// What the host holds beside a model of so many Gaussians while it is cleaned, at most: what each is worth
-/// with and without a step, where it is, how far it is from others, and whether it goes.
+/// Returns the largest host memory of cleaning beside a model of this size: contributions with and without a
+/// step, positions, distances and rules.
 pub fn bytes_beside(gaussians: usize) -> Bytes {
-    // On the processor a third and a fourth are in the making.
+    // On the CPU a third and a fourth copy are being computed.
     let worths = Bytes::of::<[Worth; 4]>(gaussians);
-    let places = Bytes::of::<[[f32; 3]; 3]>(gaussians) + Bytes::of::<[f64; 6]>(gaussians);
-    worths + places + Bytes::of::<[Option<CleanRule>; 4]>(gaussians)
+    let extents = Bytes::of::<[[f32; 3]; 3]>(gaussians) + Bytes::of::<[f64; 6]>(gaussians);
+    worths + extents + Bytes::of::<[Option<CleanRule>; 4]>(gaussians)
 }

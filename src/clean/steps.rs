@@ -1,4 +1,4 @@
-//! The rules that look at each Gaussian once.
+//! Steps that remove Gaussians, one for each rule.
 
 use std::num::NonZeroUsize;
 
@@ -13,43 +13,45 @@ use crate::model::Gaussians;
 use crate::train::event::Split;
 use crate::train::{TrainError, Views};
 
-/// Isolation from which on a Gaussian goes that hardly changes the error: 3.5 standard deviations
-/// (Iglewicz and Hoaglin 1993).
-const ISOLATED: f64 = 3.5;
+/// Isolation above which a Gaussian is removed if it hardly changes the error: 3.5 standard deviations (Iglewicz and
+/// Hoaglin 1993).
+const ISOLATION_MIN: f64 = 3.5;
 
-/// By how much of a Gaussian's weight the error may grow, where it is isolated.
-const HARDLY_CHANGES: f64 = 1e-3;
+/// Allowed growth of the error by an isolated Gaussian, as a share of its weight.
+const ISOLATED_HARM_MAX: f64 = 1e-3;
 
-/// Isolation from which on a Gaussian goes without which the error is less.
-const RATHER_ISOLATED: f64 = 2.5;
+/// Isolation above which a Gaussian is removed if the error falls.
+const HARMFUL_ISOLATION_MIN: f64 = 2.5;
 
 impl<B: TrainDevice> Cleaner<'_, '_, B> {
-    /// Nothing changes in any view without those that none shows.
+    /// Removes Gaussians that no view shows, which changes no view.
     pub(super) fn drop_unseen(&mut self) {
         for row in self.left(|row| self.now.worths[row].weight_max <= 0.0) {
             self.gone[row] = Some(CleanRule::Unseen);
         }
     }
 
-    pub(super) fn drop_near(&mut self, places: &Places, near: f64) -> Result<(), TrainError> {
-        let mut rows = self.left(|row| places.camera_distance[row] < near);
-        rows.sort_by(|&a, &b| places.camera_distance[a].total_cmp(&places.camera_distance[b]));
+    pub(super) fn drop_near(&mut self, extents: &Extents, near: f64) -> Result<(), TrainError> {
+        let mut rows = self.left(|row| extents.camera_distance[row] < near);
+        rows.sort_by(|&a, &b| extents.camera_distance[a].total_cmp(&extents.camera_distance[b]));
         self.drop_within(rows, CleanRule::Near, 0.5)
     }
 
-    pub(super) fn drop_huge(&mut self, places: &Places) -> Result<(), TrainError> {
-        let mut rows = self.left(|row| places.is_huge(row) && self.weight_max(row) < 0.05);
-        rows.sort_by(|&a, &b| places.scale[b].total_cmp(&places.scale[a]));
+    pub(super) fn drop_huge(&mut self, extents: &Extents) -> Result<(), TrainError> {
+        let mut rows = self.left(|row| extents.is_huge(row) && self.weight_max(row) < 0.05);
+        rows.sort_by(|&a, &b| extents.scale[b].total_cmp(&extents.scale[a]));
         self.drop_within(rows, CleanRule::Huge, 0.5)
     }
 
     pub(super) fn drop_isolated(&mut self, gaussians: &Gaussians) -> Result<(), TrainError> {
-        for (least, most_harm) in [(ISOLATED, HARDLY_CHANGES), (RATHER_ISOLATED, 0.0)] {
+        for (isolation_min, harm_max) in
+            [(ISOLATION_MIN, ISOLATED_HARM_MAX), (HARMFUL_ISOLATION_MIN, 0.0)]
+        {
             let left = self.left(|_| true);
             let isolation = isolation(gaussians, &left);
-            let rows = left.into_iter().zip(isolation).filter(|&(_, found)| found > least);
+            let rows = left.into_iter().zip(isolation).filter(|&(_, found)| found > isolation_min);
             let mut rows: Vec<usize> =
-                rows.map(|(row, _)| row).filter(|&row| self.harm(row) < most_harm).collect();
+                rows.map(|(row, _)| row).filter(|&row| self.harm(row) < harm_max).collect();
             rows.sort_by(|&a, &b| self.harm(a).total_cmp(&self.harm(b)));
             self.drop_within(rows, CleanRule::Isolated, 0.5)?;
         }
@@ -59,33 +61,32 @@ impl<B: TrainDevice> Cleaner<'_, '_, B> {
 
 // Removing Gaussians without which the training views hardly change.
 //
-// How much they change is no question of weight: one that has the colour of what lies behind it can go,
-// however opaque it is. What stands in for those that went then counts for more. So a few go at a time, and
-// all is measured anew.
+// The blend weight does not tell the change: a Gaussian with the colour of its background can go, however opaque it
+// is. Its neighbours then count for more, so only a few go at a time, and all are measured again.
 
-/// Share of those left that goes in the first round.
+/// Share of the Gaussians left that the first step removes.
 const FIRST_SHARE: f64 = 0.1;
 
-/// Halvings of that share, each after a round that cost too much, before it ends: the last is of 0.6 %.
+/// Halvings of that share, each after a step that cost too much. The last share is 0.6 %.
 const HALVINGS: u32 = 4;
 
-/// Rounds at most, whatever may be lost: some 1.5 % of the Gaussians would be left.
-const ROUNDS: u32 = 40;
+/// Largest number of steps. About 1.5 % of the Gaussians would be left.
+const MAX_STEPS: u32 = 40;
 
-/// Removes those that change the views least, as many as the loss allows.
+/// Removes the Gaussians that change the views least, as many as the loss allows.
 pub(super) fn drop_redundant<B: TrainDevice>(
     cleaner: &mut Cleaner<'_, '_, B>,
 ) -> Result<(), TrainError> {
     let (mut share, mut halvings) = (FIRST_SHARE, 0);
-    for round in 1..=ROUNDS {
+    for round in 1..=MAX_STEPS {
         let rows = least_changing(cleaner, share);
         if rows.is_empty() {
             break;
         }
         let proposal = cleaner.without(&rows, CleanRule::Redundant)?;
-        let psnr = proposal.judged.psnr;
+        let psnr = proposal.evaluation.psnr;
         tracing::info!("redundant, round {round}: {}, PSNR {psnr:.3} dB", rows.len());
-        if psnr >= cleaner.least() {
+        if psnr >= cleaner.min_psnr() {
             cleaner.accept(proposal);
         } else if halvings < HALVINGS {
             halvings += 1;
@@ -97,7 +98,7 @@ pub(super) fn drop_redundant<B: TrainDevice>(
     Ok(())
 }
 
-/// The rows of this share of those left, without which the views change least.
+/// Returns this share of the rows left, those that change the views least.
 fn least_changing<B: TrainDevice>(cleaner: &Cleaner<'_, '_, B>, share: f64) -> Vec<usize> {
     let mut rows = cleaner.left(|_| true);
     let change = |row: usize| cleaner.now.worths[row].squared_change;
@@ -106,35 +107,33 @@ fn least_changing<B: TrainDevice>(cleaner: &Cleaner<'_, '_, B>, share: f64) -> V
     rows
 }
 
-// Removing Gaussians that harm what the training views show.
+// Removing Gaussians that harm the training views.
 //
-// That the error would be less without a Gaussian says nothing of removing many of them: neighbours answer
-// for one another. So the worst few go, and all is measured anew. Those that were blamed for what was before
-// them come back as soon as that has gone.
+// The change of the error by one Gaussian does not hold for many, because neighbours cover each other's errors. So
+// only the worst few go, and all are measured again. Gaussians that were blamed for a removed one come back.
 
-/// Share of the Gaussians that go in the first round, at most.
+/// Largest share of the Gaussians in the first step.
 const HARMFUL_FIRST_SHARE: f64 = 0.005;
 
 /// Share of a Gaussian's weight by which the error must fall without it.
 const HARM_MIN: f64 = 2e-3;
 
-/// By how much a round has to raise the PSNR, dB.
+/// Smallest rise of the PSNR by a step, dB.
 const RISE_MIN: f64 = 2e-3;
 
-/// Where the error fell by this share of what was expected, more go in the next round.
-const AS_EXPECTED: f64 = 0.5;
+/// Share of the expected fall of the error above which the next step is larger.
+const EXPECTED_SHARE: f64 = 0.5;
 
-/// Rounds one after the other that did not help, before it ends. Each has a quarter as many as the one
-/// before.
-const FAILURES: u32 = 3;
+/// Consecutive steps without success before the end. Each has a quarter of the size of the step before.
+const MAX_FAILURES: u32 = 3;
 
-/// Removes the worst, round by round, as long as the PSNR rises.
+/// Removes the worst Gaussians step by step while the PSNR rises.
 pub(super) fn drop_harmful<B: TrainDevice>(
     cleaner: &mut Cleaner<'_, '_, B>,
 ) -> Result<(), TrainError> {
     let mut most = (HARMFUL_FIRST_SHARE * cleaner.gone.len() as f64).max(1.0);
     let mut failures = 0;
-    for round in 1..=ROUNDS {
+    for round in 1..=MAX_STEPS {
         let changes = worst(cleaner, most.floor_i32().unsigned_abs() as usize);
         if changes.is_empty() {
             break;
@@ -146,29 +145,28 @@ pub(super) fn drop_harmful<B: TrainDevice>(
         let error_change = |&row: &usize| f64::from(cleaner.now.worths[row].error_change);
         let expected: f64 = changes.iter().map(error_change).sum();
         let proposal = cleaner.propose(gone)?;
-        let fell = cleaner.now.squared_error - proposal.judged.squared_error;
+        let fell = cleaner.now.squared_error - proposal.evaluation.squared_error;
         tracing::info!(
             "round {round}: {} change, PSNR {:.3} dB",
             changes.len(),
-            proposal.judged.psnr
+            proposal.evaluation.psnr
         );
-        if proposal.judged.psnr < cleaner.now.psnr + RISE_MIN {
+        if proposal.evaluation.psnr < cleaner.now.psnr + RISE_MIN {
             failures += 1;
             most = (most / 4.0).max(1.0);
-            if failures == FAILURES {
+            if failures == MAX_FAILURES {
                 break;
             }
             continue;
         }
         failures = 0;
-        most = if fell > -AS_EXPECTED * expected { most * 2.0 } else { (most / 2.0).max(1.0) };
+        most = if fell > -EXPECTED_SHARE * expected { most * 2.0 } else { (most / 2.0).max(1.0) };
         cleaner.accept(proposal);
     }
     Ok(())
 }
 
-/// The rows whose change lowers the error most: those left that would go, and those gone that would come
-/// back.
+/// Returns the rows whose change lowers the error most: rows to remove and rows to bring back.
 fn worst<B: TrainDevice>(cleaner: &Cleaner<'_, '_, B>, most: usize) -> Vec<usize> {
     let may_change = |row: &usize| {
         let gone = cleaner.gone[*row];
@@ -181,25 +179,22 @@ fn worst<B: TrainDevice>(cleaner: &Cleaner<'_, '_, B>, most: usize) -> Vec<usize
     rows
 }
 
-// Positions and sizes of Gaussians, by which those right before cameras and huge ones are found.
+/// Share of the centres beyond the scene's box at each end of each axis.
+const OUTSIDE_SHARE: f64 = 0.005;
 
-/// Share of the centres, along each axis, that the scene's box leaves out at each end.
-const OUTSIDE: f64 = 0.005;
+/// Ratio of a Gaussian's largest standard deviation to the box's longest side above which it is huge.
+const HUGE_FACTOR: f64 = 2.0;
 
-/// A Gaussian is huge whose largest standard deviation exceeds the box's longest side by this factor.
-const HUGE: f64 = 2.0;
-
-/// Where Gaussians are, and how large.
-pub(super) struct Places {
-    /// To the nearest training camera, world units.
+pub(super) struct Extents {
+    /// Distances to the nearest training camera, world units.
     pub(super) camera_distance: Vec<f64>,
-    /// The largest standard deviation, world units.
+    /// Largest standard deviations, world units.
     pub(super) scale: Vec<f64>,
-    /// The longest side of the box of most centres, world units.
+    /// Longest side of the box around most centres, world units.
     box_side: f64,
 }
 
-impl Places {
+impl Extents {
     pub(super) fn of(gaussians: &Gaussians, views: &Views<'_>) -> Self {
         let means = gaussians.means.as_chunks().0;
         let train = views.split(Split::Train).iter();
@@ -223,46 +218,43 @@ impl Places {
         }
     }
 
-    /// True if it is far larger than the scene.
     pub(super) fn is_huge(&self, row: usize) -> bool {
-        self.scale[row] > HUGE * self.box_side
+        self.scale[row] > HUGE_FACTOR * self.box_side
     }
 }
 
-/// The longest side of the box of most centres.
+/// Returns the longest side of the box around most centres.
 fn box_side(means: &[[f32; 3]]) -> f64 {
     let side = |axis: usize| {
         let mut values: Vec<f32> = means.iter().map(|mean| mean[axis]).collect();
         values.sort_unstable_by(f32::total_cmp);
-        let outside = (OUTSIDE * values.len() as f64).floor_i32().unsigned_abs();
+        let outside = (OUTSIDE_SHARE * values.len() as f64).floor_i32().unsigned_abs();
         let (low, high) = (outside as usize, values.len().checked_sub(1 + outside as usize));
         high.map_or(0.0, |high| f64::from(values[high.max(low)]) - f64::from(values[low]))
     };
     (0..3).map(side).fold(0.0, f64::max)
 }
 
-// Distances of Gaussians from all others.
-
-/// Others that a Gaussian's distance is taken from. Of few, a pair of floaters would hide one another.
+/// Number of neighbours. With a few, a pair of floaters would hide one another.
 const NEIGHBOURS: usize = 16;
 
-/// Standard deviations of a normal distribution to a median of absolute deviations.
-const DEVIATIONS: f64 = 1.4826;
+/// Ratio of a normal distribution's standard deviation to its median absolute deviation.
+const NORMAL_DEVIATIONS: f64 = 1.4826;
 
-/// How much farther each of these rows is from the nearest others of them than usual: the logarithm of the
-/// mean distance, less its median, in standard deviations as the median of absolute deviations tells them
-/// (Iglewicz and Hoaglin 1993). 0 where all are alike.
+/// Returns the isolation of each of these rows among them: the logarithm of the mean distance to the nearest others,
+/// minus its median, in robust standard deviations (Iglewicz and Hoaglin 1993). 0 if all distances are equal.
 pub(super) fn isolation(gaussians: &Gaussians, rows: &[usize]) -> Vec<f64> {
     let means = gaussians.means.as_chunks::<3>().0;
     let means: Vec<[f32; 3]> = rows.iter().map(|&row| means[row]).collect();
     let distances: Vec<f64> = mean_distances(&means);
     let typical = median(&distances);
     let apart: Vec<f64> = distances.iter().map(|distance| distance - typical).collect();
-    let spread = DEVIATIONS * median(&apart.iter().map(|apart| apart.abs()).collect::<Vec<_>>());
+    let spread =
+        NORMAL_DEVIATIONS * median(&apart.iter().map(|apart| apart.abs()).collect::<Vec<_>>());
     apart.iter().map(|apart| if spread > 0.0 { apart / spread } else { 0.0 }).collect()
 }
 
-/// Logarithms of the mean distances to the nearest others.
+/// Returns the logarithms of the mean distances to the nearest others.
 fn mean_distances(means: &[[f32; 3]]) -> Vec<f64> {
     let wanted = NonZeroUsize::new((NEIGHBOURS + 1).min(means.len()));
     let Some(wanted) = wanted.filter(|wanted| wanted.get() > 1) else {
@@ -272,7 +264,7 @@ fn mean_distances(means: &[[f32; 3]]) -> Vec<f64> {
         return vec![0.0; means.len()];
     };
     let distance = |mean: &[f32; 3]| {
-        // It comes first itself, or one that coincides with it, at distance 0.
+        // The Gaussian itself, or one at its position, comes first at distance 0.
         let near = tree.query(mean).nearest_n::<SquaredEuclidean<f32>>(wanted).execute();
         let sum: f64 = near.iter().skip(1).map(|near| f64::from(near.distance).sqrt()).sum();
         (sum / (wanted.get() - 1) as f64).max(f64::MIN_POSITIVE).ln()
@@ -297,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn one_far_from_a_crowd_is_isolated_and_the_crowd_is_not() {
+    fn a_gaussian_far_from_a_crowd_is_isolated() {
         let mut means: Vec<[f32; 3]> = (0..1000_u16)
             .map(|i| {
                 let grid = [i % 10, i / 10 % 10, i / 100];
@@ -309,15 +301,15 @@ mod tests {
         let rows: Vec<usize> = (0..means.len()).collect();
         let found = isolation(&at(&means), &rows);
         assert!(found[1000] > 10.0, "{}", found[1000]);
-        // At corners there are an eighth as many on all sides: twice as far, log 2 above the median.
+        // A corner has an eighth of the neighbours: twice the distance, log 2 above the median.
         let crowd = found[..1000].iter().copied().fold(0.0, f64::max);
         assert!(3.0 * crowd < found[1000], "{crowd} {}", found[1000]);
-        // Of one alone there is nothing to be far from.
+        // A single row has no neighbours.
         assert_eq!(isolation(&at(&means), &[1000]), [0.0]);
     }
 
     #[test]
-    fn those_in_one_place_and_none_at_all_are_not_isolated() {
+    fn coinciding_and_no_gaussians_are_not_isolated() {
         assert_eq!(isolation(&at(&[[1.0; 3]; 20]), &(0..20).collect::<Vec<_>>()), [0.0; 20]);
         assert!(isolation(&at(&[]), &[]).is_empty());
     }

@@ -1,4 +1,4 @@
-//! The small files beside the PLY that viewers and scripts for 3DGS models look for.
+//! Small files beside the PLY for viewers and scripts of 3DGS models.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,8 +16,8 @@ use crate::math::splat::DILATION_PX2;
 
 /// Writes `cfg_args` into the model folder: the options as one line that Python evaluates.
 ///
-/// Viewers search the line for a key and read up to the next comma or closing bracket; a path with
-/// one of these is written with a warning.
+/// Viewers read the value of a key up to the next comma or closing bracket, so that paths with these characters cause
+/// a warning.
 pub fn write_cfg_args(model_path: &Path, config: &Config) -> Result<(), OutputError> {
     let source = config.scene.source_path.as_deref();
     let source = source.map(absolute).unwrap_or_default();
@@ -41,13 +41,12 @@ pub fn write_cfg_args(model_path: &Path, config: &Config) -> Result<(), OutputEr
         config.scene.resolution,
         python_bool(config.scene.background_color() == Color::WHITE),
         python_bool(config.scene.eval),
-        // What Mip-Splatting's scripts read; plain 3DGS's do not.
+        // Mip-Splatting's scripts read this option; 3DGS's ignore it.
         if config.optimize.antialiasing { config.optimize.kernel_size } else { DILATION_PX2 },
     );
     write_text(&model_path.join("cfg_args"), &text)
 }
 
-/// The absolute path, or the path itself if it cannot be resolved.
 fn absolute(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).to_string_lossy().into_owned()
 }
@@ -56,7 +55,7 @@ fn python_bool(value: bool) -> &'static str {
     if value { "True" } else { "False" }
 }
 
-/// A Python literal on one line.
+/// Formats text as a Python literal on one line.
 fn python_string(text: &str) -> String {
     let mut literal = String::from("'");
     for c in text.chars() {
@@ -64,7 +63,7 @@ fn python_string(text: &str) -> String {
             '\'' | '\\' => literal.extend(['\\', c]),
             '\n' => literal.push_str("\\n"),
             '\r' => literal.push_str("\\r"),
-            // A control character could break the line; Python reads its number.
+            // A control character could break the line.
             c if c.is_control() => {
                 // Writing to a string does not fail.
                 write!(literal, "\\u{:04x}", u32::from(c)).ok();
@@ -76,7 +75,6 @@ fn python_string(text: &str) -> String {
     literal
 }
 
-/// A camera as viewers read it.
 #[derive(Serialize)]
 struct CameraEntry<'a> {
     id: usize,
@@ -92,10 +90,10 @@ struct CameraEntry<'a> {
     fx: f64,
 }
 
-/// The file of the cameras in a model folder, as the reference trainer names it.
+/// Name of the cameras' file in a model folder.
 pub const CAMERAS_JSON: &str = "cameras.json";
 
-/// A camera of that file. It has no principal point: that is the middle of the picture.
+/// A camera of `cameras.json`. Its principal point is the middle of the picture.
 #[derive(Debug, Deserialize)]
 pub struct StoredCamera {
     /// Name of the photograph without the extension.
@@ -143,9 +141,9 @@ pub fn write_cameras_json(model_path: &Path, dataset: &Dataset) -> Result<(), Ou
 
 const EXPOSURES: &str = "exposure.json";
 
-/// Writes `exposure.json` into the model folder: the affine map of colours that was learned of each
-/// training photograph, by its name. The reference trainer multiplies colours from the left, so that
-/// its rows are our columns; what is added comes last in each of its rows, as it does in ours.
+/// Writes `exposure.json` into the model folder: the learned affine map of colours of each training photograph, by
+/// its name. The reference trainer multiplies colours from the left, so its rows are our columns. The offset is last
+/// in each row.
 pub fn write_exposure_json(
     model_path: &Path,
     names: &[String],

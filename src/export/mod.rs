@@ -1,4 +1,4 @@
-//! Files of a model that other programs read: the PLY of Gaussians and what stands beside it.
+//! Files of a model for other programs: the PLY of Gaussians and the files beside it.
 
 mod inria;
 mod offset;

@@ -1,4 +1,4 @@
-//! The offset of a file: what is added to its coordinates to get those of the scene.
+//! The offset of a file. Adding it to the file's coordinates gives scene coordinates.
 //!
 //! The PLYs that a run writes name it in a comment, `offset X Y Z`. Files of other kinds (and PLYs of meshes) have a
 //! small file beside them, `NAME.offset.json`. Files without either are in scene coordinates.
@@ -15,17 +15,15 @@ use crate::files::{JsonFault, OutputError, write_text};
 use crate::math::linalg::Vec3;
 use crate::ply;
 
-/// Suffix of the name of a file's sidecar.
-const BESIDE: &str = ".offset.json";
+const SIDECAR_SUFFIX: &str = ".offset.json";
 
-/// The content of the file beside another.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct StoredOffset {
     offset: Vec3<f64>,
 }
 
-/// A file beside another that holds no offset.
+/// A sidecar cannot be read as an offset.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {problem}. Restore it, or write {{\"offset\": [0, 0, 0]}} for scene coordinates")]
 pub struct OffsetError {
@@ -33,22 +31,22 @@ pub struct OffsetError {
     problem: String,
 }
 
-/// Path of the file beside another that holds its offset.
+/// Returns the path of a file's sidecar.
 pub fn offset_path(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(BESIDE);
+    name.push(SIDECAR_SUFFIX);
     path.with_file_name(name)
 }
 
-/// The coordinates of a file of Gaussians, points or triangles.
+/// Returns the coordinates of a file of Gaussians, points or triangles.
 pub fn frame_of_file(path: &Path) -> Result<Frame, OffsetError> {
-    let of_comment = of_ply(path);
-    if of_comment != [0.0; 3] {
-        return Ok(Frame::of_file(of_comment));
+    let comment_offset = offset_in_ply(path);
+    if comment_offset != [0.0; 3] {
+        return Ok(Frame::of_file(comment_offset));
     }
-    let beside = offset_path(path);
-    let fail = |problem: String| OffsetError { path: beside.clone(), problem };
-    let text = match fs::read_to_string(&beside) {
+    let sidecar = offset_path(path);
+    let fail = |problem: String| OffsetError { path: sidecar.clone(), problem };
+    let text = match fs::read_to_string(&sidecar) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Frame::SCENE),
         read => read.map_err(|error| fail(error.to_string()))?,
     };
@@ -61,23 +59,23 @@ pub fn frame_of_file(path: &Path) -> Result<Frame, OffsetError> {
 }
 
 /// Returns the offset in the header of a PLY. Its reader reports a file that cannot be read.
-fn of_ply(path: &Path) -> Vec3<f64> {
+fn offset_in_ply(path: &Path) -> Vec3<f64> {
     let Ok((file, _)) = ply::open(path) else { return [0.0; 3] };
     PlyHeader::read(&mut BufReader::new(file)).map_or([0.0; 3], |header| header.offset())
 }
 
-/// Writes the offset of a file beside it, or removes an earlier one where there is none.
+/// Writes a file's sidecar, or removes an earlier one if there is no offset.
 pub fn write_offset(path: &Path, frame: &Frame) -> Result<(), OutputError> {
-    let beside = offset_path(path);
+    let sidecar = offset_path(path);
     let Frame { offset, .. } = *frame;
     if offset != [0.0; 3] {
         let text = serde_json::to_string(&StoredOffset { offset })
-            .map_err(|error| OutputError::new(&beside, io::Error::other(error)))?;
-        return write_text(&beside, &(text + "\n"));
+            .map_err(|error| OutputError::new(&sidecar, io::Error::other(error)))?;
+        return write_text(&sidecar, &(text + "\n"));
     }
-    match fs::remove_file(&beside) {
+    match fs::remove_file(&sidecar) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(OutputError::new(&beside, error))
+            Err(OutputError::new(&sidecar, error))
         }
         _ => Ok(()),
     }
@@ -88,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offset_is_kept_in_a_comment_or_beside_a_file() {
+    fn an_offset_is_stored_in_a_comment_or_a_sidecar() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.spz");
         assert_eq!(frame_of_file(&path).unwrap(), Frame::SCENE);

@@ -1,4 +1,4 @@
-//! Gaussians of other programs' formats as those that are trained.
+//! Conversion between splats of other formats and this program's Gaussians.
 
 use rayon::prelude::*;
 use splat_formats::{
@@ -11,7 +11,7 @@ use crate::math::linalg::{dot, normalize, sub};
 use crate::math::{Real as _, sh};
 use crate::model::{Gaussians, TriangleMesh, sh_rest_count};
 
-/// The same Gaussians; how they are meant to be drawn is not kept.
+/// Converts splats to Gaussians, without the way to draw them.
 pub fn gaussians_of(splats: Splats) -> Gaussians {
     let columns = splats.into_columns();
     Gaussians {
@@ -25,8 +25,8 @@ pub fn gaussians_of(splats: Splats) -> Gaussians {
     }
 }
 
-/// The same the other way round, as they are read from a PLY that was written for this mode: rotations are
-/// unit, and rows that cannot be drawn are left out.
+/// Converts Gaussians to splats, as reading a PLY of this mode would: with unit rotations, without rows that cannot
+/// be drawn.
 pub fn splats_of(gaussians: &Gaussians, mode: RenderMode) -> Result<CheckedSplats, SplatsError> {
     let antialiasing = match mode {
         RenderMode::Mip => Antialiasing::On,
@@ -57,9 +57,8 @@ fn triples(values: &[f32]) -> Vec<[f32; 3]> {
     values.as_chunks().0.to_vec()
 }
 
-// Triangles with one colour for each vertex, as programs draw them that know no harmonics.
-
-/// The mesh, coloured by what these cameras see on average; with none, by the harmonics of degree 0.
+/// Converts triangles to a mesh with the mean colours that these cameras see; without cameras the colours of degree
+/// 0.
 pub fn coloured_mesh(mesh: &TriangleMesh, cameras: &[SceneCamera]) -> Mesh {
     Mesh {
         vertices: mesh.vertices.means.as_chunks::<3>().0.to_vec(),
@@ -69,8 +68,8 @@ pub fn coloured_mesh(mesh: &TriangleMesh, cameras: &[SceneCamera]) -> Mesh {
     }
 }
 
-/// A colour of each vertex: the mean over the cameras that have it in their picture, whatever lies between;
-/// of one that none has, that of degree 0.
+/// Returns the mean colour of each vertex over the cameras with the vertex in their picture, ignoring occlusion; the
+/// colour of degree 0 if there is none.
 fn vertex_colors(vertices: &Gaussians, cameras: &[SceneCamera]) -> Vec<[f32; 3]> {
     let degree = vertices.sh_degree;
     let width = 3 * sh_rest_count(degree);
@@ -79,13 +78,13 @@ fn vertex_colors(vertices: &Gaussians, cameras: &[SceneCamera]) -> Vec<[f32; 3]>
         let base = [0, 1, 2].map(|c| 0.5 + sh::C0 * f64::from(vertices.sh_dc[3 * row + c]));
         let rest = &vertices.sh_rest[row * width..][..width];
         let (mut sum, mut seen) = ([0.0; 3], 0);
-        for direction in cameras.iter().filter_map(|camera| seen_along(camera, place)) {
+        for direction in cameras.iter().filter_map(|camera| viewing_direction(camera, place)) {
             let basis = sh::basis(degree, direction);
             let shown: [f64; 3] = std::array::from_fn(|c| {
                 let coefficients = rest.iter().skip(c).step_by(3).zip(&basis[1..]);
                 base[c] + coefficients.map(|(&k, b)| f64::from(k) * b).sum::<f64>()
             });
-            // As views draw them.
+            // Renders clamp colours below 0.
             sum = std::array::from_fn(|c| sum[c] + shown[c].max(0.0));
             seen += 1;
         }
@@ -95,8 +94,8 @@ fn vertex_colors(vertices: &Gaussians, cameras: &[SceneCamera]) -> Vec<[f32; 3]>
     (0..vertices.len()).into_par_iter().map(color_of).collect()
 }
 
-/// The unit direction in which a camera sees a place; none of one that is not in its picture.
-fn seen_along(camera: &SceneCamera, place: [f64; 3]) -> Option<[f64; 3]> {
+/// Returns the unit direction from a camera to a point; `None` if the point is outside the picture.
+fn viewing_direction(camera: &SceneCamera, place: [f64; 3]) -> Option<[f64; 3]> {
     let away = sub(place, camera.position);
     // Columns of the rotation are the camera's axes.
     let axis = |k: usize| [0, 1, 2].map(|row| camera.rotation[row][k]);
@@ -118,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_keep_their_rows_and_the_order_of_their_values() {
+    fn conversion_keeps_rows_and_the_order_of_values() {
         let columns = SplatColumns {
             sh_degree: 1,
             means: vec![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]],
@@ -140,7 +139,7 @@ mod tests {
         assert_eq!(gaussians_of(back), gaussians);
     }
 
-    /// Looks along z from the origin at a picture of 8 px by 6.
+    /// Returns a camera at the origin that looks along z, with a picture of 8 by 6 px.
     fn camera() -> SceneCamera {
         SceneCamera {
             name: String::new(),
@@ -154,32 +153,32 @@ mod tests {
     }
 
     #[test]
-    fn a_vertex_has_the_mean_colour_of_cameras_that_have_it_in_view() {
-        // Both cameras have the first in their picture, and none has another.
+    fn a_vertex_has_the_mean_colour_of_the_cameras_that_see_it() {
+        // Only the first vertex is in a picture, and it is in both.
         let vertices = Gaussians {
             sh_degree: 1,
             means: vec![0.0, 0.0, 2.0, 5.0, 0.0, 2.0, 0.0, 0.0, -9.0],
             sh_dc: vec![0.0; 9],
-            // Of the first red grows along z, of the others with what they are not asked.
+            // The first red grows along z; the other coefficients must not be used.
             sh_rest: [vec![0.0, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0], vec![0.3; 18]].concat(),
             opacity_logits: vec![0.0; 3],
             log_scales: vec![0.0; 9],
             quats: vec![0.5; 12],
         };
         let straight = camera();
-        // From the right along -x: to the left is its right.
+        // Looks along -x from the right.
         let aside = SceneCamera {
             position: [3.0, 0.0, 2.0],
             rotation: [[0.0, 0.0, -1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]],
             ..straight.clone()
         };
         let colors = vertex_colors(&vertices, &[straight.clone(), aside]);
-        // Y of degree 1 along z is 0.4886 z; the second camera looks across it.
+        // Y of degree 1 along z is 0.4886 z; the second camera looks across z.
         let red = 0.5 + 0.5 * 0.5 * 0.488_602_5;
         assert!((colors[0][0] - red).abs() < 1e-6, "{colors:?}");
         assert_eq!(colors[0][1..], [0.5, 0.5]);
         assert_eq!(colors[2], [0.5; 3]);
-        assert!(seen_along(&straight, [5.0, 0.0, 2.0]).is_none());
+        assert!(viewing_direction(&straight, [5.0, 0.0, 2.0]).is_none());
         assert_eq!(vertex_colors(&vertices, &[])[0], [0.5; 3]);
     }
 }

@@ -10,17 +10,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::OutputError;
 use super::{WORK_FOLDER, WorkFolder};
 
-/// The file in the work folder that is locked. It says who holds it.
+/// File in the work folder that is locked. It names the holder.
 const LOCK: &str = "lock";
 
-/// A program that ends or has just begun gets this many chances to let go or to say who it is.
+/// Number of attempts, for holders that are ending or have not signed yet.
 const ATTEMPTS: u32 = 10;
 
-/// The time between two of them.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Most characters that are repeated of what the lock's file says.
-const QUOTED: usize = 200;
+const MAX_QUOTED: usize = 200;
 
 /// A folder that cannot be locked.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +31,7 @@ pub enum LockError {
     InUse {
         /// The folder.
         folder: PathBuf,
-        /// The process and when it began.
+        /// Process, machine and start of the holder.
         holder: String,
     },
     /// The lock's file cannot be written.
@@ -41,8 +39,7 @@ pub enum LockError {
     Output(#[from] OutputError),
 }
 
-/// The sole right to write a run into a folder. It ends with this value or with the process, however
-/// that ends.
+/// The exclusive right to write a run into a folder. It ends with this value or with the process.
 #[derive(Debug)]
 pub struct FolderLock {
     /// Locked while it is open.
@@ -52,7 +49,7 @@ pub struct FolderLock {
 }
 
 impl FolderLock {
-    /// Locks the folder, which is made where it is missing.
+    /// Locks the folder, which is created if it is missing.
     pub fn take(folder: &Path) -> Result<Self, LockError> {
         let path = folder.join(WORK_FOLDER).join(LOCK);
         let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -61,7 +58,7 @@ impl FolderLock {
             if attempt > 0 {
                 sleep(PAUSE);
             }
-            // Each time: the holder before may have removed the folder as the last thing that it did.
+            // In each attempt, because the previous holder may have removed the folder last.
             let work = WorkFolder::open(folder);
             let made = fs::create_dir_all(folder.join(WORK_FOLDER));
             let file = match made.and_then(|()| open(&path)) {
@@ -83,7 +80,7 @@ impl FolderLock {
                     folder.display()
                 ),
             }
-            sign(&file).map_err(|source| OutputError::new(&path, source))?;
+            write_holder(&file).map_err(|source| OutputError::new(&path, source))?;
             return Ok(Self { _file: file, path, _work: work });
         }
         if is_held {
@@ -98,18 +95,18 @@ pub fn is_locked(folder: &Path) -> bool {
     lock_state(folder) == LockState::Held
 }
 
-/// What is known of a folder's lock.
+/// State of a folder's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockState {
     /// A program holds it.
     Held,
-    /// None does.
+    /// No program holds it.
     Free,
-    /// The file system has no locks, so that nobody can tell.
+    /// The file system has no locks.
     Unknown,
 }
 
-/// Looks at this folder's lock.
+/// Returns the state of this folder's lock.
 pub fn lock_state(folder: &Path) -> LockState {
     let Ok(file) = File::open(folder.join(WORK_FOLDER).join(LOCK)) else { return LockState::Free };
     match file.try_lock_shared() {
@@ -121,7 +118,7 @@ pub fn lock_state(folder: &Path) -> LockState {
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
-        // While it is locked: whoever waits for it sees that it is gone, and makes another.
+        // While it is locked, so that waiting programs see the removal and create a new file.
         fs::remove_file(&self.path).ok();
     }
 }
@@ -130,7 +127,7 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(false).open(path)
 }
 
-/// Whether the open file is still the one at `path`: its last holder removes it.
+/// Returns true if the open file is still the one at `path`, which the last holder removes.
 #[cfg(unix)]
 pub(super) fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -144,8 +141,7 @@ pub(super) fn is_at(_file: &File, path: &Path) -> bool {
     path.exists()
 }
 
-/// Says in the lock's file who holds it.
-fn sign(mut file: &File) -> io::Result<()> {
+fn write_holder(mut file: &File) -> io::Result<()> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let text = format!(
         "process {} on {}, started {}\n",
@@ -157,16 +153,15 @@ fn sign(mut file: &File) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// Who holds the lock, in words.
 fn holder(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
-    match text.trim().chars().take(QUOTED).collect::<String>() {
+    match text.trim().chars().take(MAX_QUOTED).collect::<String>() {
         name if name.is_empty() => "a process that does not say which".to_owned(),
         name => name,
     }
 }
 
-/// A time since the Unix epoch as date and time of day.
+/// Formats a time since the Unix epoch as date and time of day.
 fn utc(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
@@ -187,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn times_match_the_calendar() {
         assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(utc(951_782_399), "2000-02-28 23:59:59 UTC");
         assert_eq!(utc(951_782_400), "2000-02-29 00:00:00 UTC");
@@ -196,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_held_once_and_nothing_is_left_in_it() {
+    fn a_lock_is_exclusive_and_leaves_no_files() {
         let folder = tempfile::tempdir().unwrap();
         assert!(!is_locked(folder.path()));
         let lock = FolderLock::take(folder.path()).unwrap();
@@ -212,7 +207,7 @@ mod tests {
         let error = FolderLock::take(folder.path()).unwrap_err().to_string();
         assert!(error.contains("cannot be written"), "{error}");
         fs::remove_file(&in_the_way).unwrap();
-        // What a killed program leaves is not locked, and says nothing of who holds it next.
+        // A killed program leaves an unlocked file, whose text the next holder replaces.
         let left = folder.path().join(WORK_FOLDER);
         fs::create_dir(&left).unwrap();
         fs::write(left.join(LOCK), "process 1, of the last century, with a long name\n").unwrap();
@@ -222,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_that_want_a_folder_one_has_it_at_a_time() {
+    fn a_folder_has_one_holder_at_a_time() {
         use std::sync::atomic::{AtomicU32, Ordering};
         let folder = tempfile::tempdir().unwrap();
         let (inside, taken) = (AtomicU32::new(0), AtomicU32::new(0));

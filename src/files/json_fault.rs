@@ -1,8 +1,8 @@
-//! Faults of JSON that people edit, in words.
+//! Errors in JSON that people edit.
 
 use std::fmt;
 
-/// The place and the kind of an error in JSON text.
+/// Position and kind of an error in JSON text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonFault {
     line: usize,
@@ -19,7 +19,7 @@ impl fmt::Display for JsonFault {
 impl std::error::Error for JsonFault {}
 
 impl JsonFault {
-    /// The fault in `text` that the parser reports.
+    /// Creates the fault from the parser's error.
     pub fn new(text: &[u8], error: &serde_json::Error) -> Self {
         if let Some(at) = text.iter().position(|&byte| byte == 0) {
             let before = &text[..at];
@@ -45,7 +45,7 @@ impl JsonFault {
     }
 }
 
-/// True if a comment begins where the parser stopped, or one character beside.
+/// Returns true if a comment starts where the parser stopped, or one character beside.
 fn has_comment(text: &[u8], line: usize, column: usize) -> bool {
     let line = text.split(|&byte| byte == b'\n').nth(line.saturating_sub(1)).unwrap_or_default();
     let rest = line.get(column.saturating_sub(2)..).unwrap_or_default();

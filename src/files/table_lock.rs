@@ -1,4 +1,4 @@
-//! The lock of a folder's tables, which a run and `splat eval` beside it both change.
+//! The lock of a folder's tables, which a run and `splat eval` both change.
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
@@ -9,23 +9,19 @@ use std::time::{Duration, Instant};
 use super::folder_lock::{is_at, open};
 use super::{WORK_FOLDER, WorkFolder};
 
-/// The file in the work folder that is locked.
 const LOCK: &str = "tables";
 
-/// Tables are written in less than that, also on a slow disk.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest wait. Tables are written faster, even on a slow disk.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The right to read tables, change them and write them back, which one program at a time has. It ends
-/// with this value or with the process.
+/// The exclusive right to read, change and write tables. It ends with this value or with the process.
 #[derive(Debug)]
 pub struct TableLock {
     held: Option<HeldTables>,
 }
 
-/// The lock's file, locked while it is open.
 #[derive(Debug)]
 struct HeldTables {
     _file: File,
@@ -34,18 +30,18 @@ struct HeldTables {
 }
 
 impl TableLock {
-    /// Waits for the other program. Where the folder cannot be locked, what is written says why it
-    /// cannot be written, or a file system without locks is used by one program at a time.
+    /// Waits for other programs. Continues without a lock if the folder cannot be locked: a read-only folder fails on
+    /// writing, and a file system without locks is used by one program at a time.
     pub fn take(folder: &Path) -> Self {
         let work_folder = folder.join(WORK_FOLDER);
         let path = work_folder.join(LOCK);
         let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
-            // Each time: the holder before may have removed the folder as the last thing that it did.
+        while begun.elapsed() < TIMEOUT {
+            // In each attempt, because the previous holder may have removed the folder last.
             let work = WorkFolder::open(folder);
             let file = match open(&path) {
                 Ok(file) => file,
-                Err(error) if error.kind() == ErrorKind::NotFound && can_be_made(&work_folder) => {
+                Err(error) if error.kind() == ErrorKind::NotFound && can_create(&work_folder) => {
                     sleep(PAUSE);
                     continue;
                 }
@@ -63,20 +59,20 @@ impl TableLock {
         tracing::warn!(
             "{}: another program has held the tables for {} s; they are written without waiting for it",
             folder.display(),
-            PATIENCE.as_secs()
+            TIMEOUT.as_secs()
         );
         Self { held: None }
     }
 }
 
-/// True if a folder that is missing was only removed a moment ago.
-fn can_be_made(folder: &Path) -> bool {
+/// Returns true if a missing folder was only removed a moment ago.
+fn can_create(folder: &Path) -> bool {
     fs::create_dir(folder).map_or_else(|error| error.kind() == ErrorKind::AlreadyExists, |()| true)
 }
 
 impl Drop for TableLock {
     fn drop(&mut self) {
-        // While it is locked: whoever waits for it sees that it is gone, and makes another.
+        // While it is locked, so that waiting programs see the removal and create a new file.
         if let Some(held) = &self.held {
             fs::remove_file(&held.path).ok();
         }
@@ -88,20 +84,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_in_which_nothing_can_be_made_is_not_waited_for() {
+    fn an_unusable_folder_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let (file, taken) = (folder.path().join("file"), folder.path().join("folder"));
         fs::write(&file, "").unwrap();
         let begun = Instant::now();
         assert!(TableLock::take(&file).held.is_none());
-        // The name of the lock is taken.
+        // The name of the lock is in use.
         fs::create_dir_all(taken.join(WORK_FOLDER).join(LOCK)).unwrap();
         assert!(TableLock::take(&taken).held.is_none());
-        assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < TIMEOUT / 2, "{:?}", begun.elapsed());
     }
 
     #[test]
-    fn the_tables_of_a_folder_are_held_by_one_at_a_time() {
+    fn tables_have_one_holder_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
         let first = TableLock::take(folder.path());
         let begun = Instant::now();
@@ -111,8 +107,8 @@ mod tests {
             drop(first);
             assert!(second.join().unwrap().held.is_some());
         });
-        // Had it not waited, it would have come at once, and without the lock after the patience.
-        assert!((20 * PAUSE..PATIENCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        // Without waiting the second lock would come at once; without the release it would fail after the timeout.
+        assert!((20 * PAUSE..TIMEOUT).contains(&begun.elapsed()), "{:?}", begun.elapsed());
         assert!(!folder.path().join(WORK_FOLDER).exists(), "nothing is left in the folder");
     }
 }

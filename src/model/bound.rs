@@ -1,4 +1,4 @@
-//! A mesh and the Gaussians that are bound to its triangles: what is learned of them, and what is fixed.
+//! A mesh and the Gaussians bound to its triangles: learned columns and fixed topology.
 
 use std::ops::Range;
 
@@ -7,22 +7,20 @@ use crate::math::Real;
 use crate::math::bound::PerTriangle;
 use crate::math::linalg::{Vec3, length, sub};
 
-/// Smallest scale at first, world units.
 const MIN_SCALE: f64 = 1e-12;
 
-/// How much larger Gaussians are at first than the circles that touch one another, between which the
-/// background would show. The reference begins with 1; 1.4 was 0.2 dB better after 120 iterations.
-const WIDER: f64 = 1.5;
+/// Ratio of the initial scale to touching circles, between which the background would show. The reference uses 1; 1.4
+/// was 0.2 dB better after 120 iterations.
+const INITIAL_SCALE_FACTOR: f64 = 1.5;
 
-/// What is learned of a mesh, and of the form of the Gaussians on it. Row `n f + j` is Gaussian j of the n
-/// on face f.
+/// Learned values of a mesh and of the Gaussians' shapes. Row `n f + j` is Gaussian j of the n on face f.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BoundColumns {
-    /// Places of the vertices, world space; [vertices, 3].
+    /// Positions of the vertices, world space; `[vertices, 3]`.
     pub vertices: Vec<f32>,
-    /// Logarithms of the scales in the plane, world units; [Gaussians, 2].
+    /// Logarithms of the scales in the plane, world units; `[Gaussians, 2]`.
     pub log_scales: Vec<f32>,
-    /// Complex numbers by whose angles the Gaussians are turned in the plane; [Gaussians, 2].
+    /// Complex numbers whose angles turn the Gaussians in the plane; `[Gaussians, 2]`.
     pub turns: Vec<f32>,
 }
 
@@ -30,23 +28,23 @@ impl BoundColumns {
     /// Values per row of each column.
     pub const WIDTHS: [usize; 3] = [3, 2, 2];
 
-    /// The columns in their order.
+    /// Returns the columns in their order.
     pub fn values(&self) -> [&[f32]; 3] {
         [&self.vertices, &self.log_scales, &self.turns]
     }
 
-    /// The same to be changed.
+    /// Returns the columns to be changed.
     pub fn values_mut(&mut self) -> [&mut Vec<f32>; 3] {
         [&mut self.vertices, &mut self.log_scales, &mut self.turns]
     }
 
-    /// Columns of the same lengths, every value zero.
+    /// Creates columns of these lengths with zeros.
     pub fn zeros_like(&self) -> Self {
         let [vertices, log_scales, turns] = self.values().map(|column| vec![0.0; column.len()]);
         Self { vertices, log_scales, turns }
     }
 
-    /// Gaussians as large as their triangles allow, their axes along the edges.
+    /// Creates Gaussians as large as their triangles allow, with their axes along the edges.
     pub fn at_rest(vertices: &[[f32; 3]], topology: &BoundTopology) -> Self {
         let per_triangle = topology.per_triangle;
         let place = |vertex: u32| vertices[vertex as usize].map(f64::from);
@@ -54,7 +52,7 @@ impl BoundColumns {
             let [a, b, c]: [Vec3<f64>; 3] = face.map(place);
             let edges = [sub(a, b), sub(b, c), sub(c, a)];
             let shortest = edges.map(length).into_iter().fold(f64::INFINITY, f64::min);
-            (WIDER * per_triangle.radius() * shortest).max(MIN_SCALE).ln().to_f32()
+            (INITIAL_SCALE_FACTOR * per_triangle.radius() * shortest).max(MIN_SCALE).ln().to_f32()
         };
         let rows = topology.gaussians();
         let both = 2 * per_triangle.count();
@@ -70,17 +68,17 @@ impl BoundColumns {
     }
 }
 
-/// Which numbers belong to which vertex, those of a vertex in ascending order.
+/// Numbers that belong to each vertex, in ascending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VertexLists {
-    /// Where the numbers of each vertex begin, and where the last end; [vertices + 1].
+    /// First index of each vertex in `numbers`, and the end; `[vertices + 1]`.
     pub starts: Vec<u32>,
-    /// The numbers.
+    /// Numbers of all vertices.
     pub numbers: Vec<u32>,
 }
 
 impl VertexLists {
-    /// Of each of so many vertices the places in `uses` where it stands.
+    /// Lists the indices in `uses` of each vertex.
     fn of(vertices: usize, uses: &[u32]) -> Self {
         let mut starts = vec![0_u32; vertices + 1];
         for &vertex in uses {
@@ -99,27 +97,27 @@ impl VertexLists {
         Self { starts, numbers }
     }
 
-    /// The numbers of a vertex.
+    /// Returns the numbers of a vertex.
     pub fn numbers_of(&self, vertex: usize) -> &[u32] {
         let [start, end] = [0, 1].map(|i| self.starts[vertex + i] as usize);
         &self.numbers[start..end]
     }
 }
 
-/// What is fixed of a mesh to which Gaussians are bound.
+/// Fixed topology of a mesh with bound Gaussians.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BoundTopology {
     /// Three vertices of each face.
     pub faces: Vec<[u32; 3]>,
-    /// Gaussians on each.
+    /// Number of Gaussians on each face.
     pub per_triangle: PerTriangle,
     /// Logarithm of the Gaussians' scale along the normals, world units.
     pub log_thickness: f32,
-    /// Of each two faces at an edge: its vertices, then the third one of each.
+    /// Pairs of faces at an edge: the edge's vertices, then the third vertex of each face.
     pub hinges: Vec<[u32; 4]>,
-    /// Corners `3 f + i` of the faces about each vertex.
+    /// Corners `3 f + i` of the faces around each vertex.
     pub corners_of: VertexLists,
-    /// Places `4 h + i` of each vertex in the hinges.
+    /// Indices `4 h + i` of each vertex in the hinges.
     pub hinges_of: VertexLists,
 }
 
@@ -128,32 +126,32 @@ pub struct BoundTopology {
 #[error(
     "{faces} triangles with {each} Gaussians each are more than {} Gaussians. Use a mesh with fewer \
      triangles",
-    Self::MOST_GAUSSIANS
+    Self::MAX_GAUSSIANS
 )]
 pub struct TooManyBound {
     /// Triangles of the mesh.
     pub faces: usize,
-    /// Gaussians on each.
+    /// Gaussians on each triangle.
     pub each: usize,
 }
 
 impl TooManyBound {
-    /// The most rows: their values are counted in 32 bits.
-    const MOST_GAUSSIANS: usize = 1 << 28;
+    /// Largest number of rows: their values are counted in 32 bits.
+    const MAX_GAUSSIANS: usize = 1 << 28;
 }
 
-/// A side of a face, by its edge.
+/// A side of a face, sorted by its edge.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct FaceSide {
     low: u32,
     high: u32,
     face: u32,
-    /// The corner that is not on the edge.
+    /// Corner that is not on the edge.
     third: u32,
 }
 
 impl BoundTopology {
-    /// Of these faces over so many vertices.
+    /// Creates the topology of faces over `vertices` vertices.
     pub fn new(
         faces: Vec<[u32; 3]>,
         vertices: usize,
@@ -162,7 +160,7 @@ impl BoundTopology {
     ) -> Result<Self, TooManyBound> {
         let each = per_triangle.count();
         let hinges = hinges(&faces);
-        let most = TooManyBound::MOST_GAUSSIANS;
+        let most = TooManyBound::MAX_GAUSSIANS;
         if faces.len() > most / each || hinges.len() > most {
             return Err(TooManyBound { faces: faces.len(), each });
         }
@@ -171,17 +169,17 @@ impl BoundTopology {
         Ok(Self { faces, per_triangle, log_thickness, hinges, corners_of, hinges_of })
     }
 
-    /// How many vertices there are.
+    /// Returns the number of vertices.
     pub fn vertices(&self) -> usize {
         self.corners_of.starts.len().saturating_sub(1)
     }
 
-    /// How many Gaussians are bound.
+    /// Returns the number of bound Gaussians.
     pub fn gaussians(&self) -> usize {
         self.faces.len() * self.per_triangle.count()
     }
 
-    /// How much there is of it.
+    /// Returns the sizes of the mesh.
     pub fn sizes(&self) -> BoundSizes {
         BoundSizes {
             vertices: self.vertices() as u64,
@@ -191,14 +189,14 @@ impl BoundTopology {
         }
     }
 
-    /// The Gaussians on a face.
+    /// Returns the Gaussians on a face.
     pub fn rows_of(&self, face: usize) -> Range<usize> {
         let each = self.per_triangle.count();
         face * each..(face + 1) * each
     }
 }
 
-/// Each two faces of an edge, in the order of the edges and of the faces.
+/// Returns the pairs of faces at each edge, in the order of the edges and faces.
 fn hinges(faces: &[[u32; 3]]) -> Vec<[u32; 4]> {
     let mut sides: Vec<FaceSide> = (0_u32..)
         .zip(faces)
@@ -227,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_triangles_have_one_hinge_and_an_edge_of_three_has_three() {
+    fn hinges_are_the_pairs_of_faces_at_an_edge() {
         let topology = |faces: &[[u32; 3]], vertices| {
             BoundTopology::new(faces.to_vec(), vertices, PerTriangle::Three, -5.0).unwrap()
         };
@@ -243,12 +241,12 @@ mod tests {
     }
 
     #[test]
-    fn gaussians_begin_as_large_as_the_shortest_edge_allows() {
+    fn initial_scales_follow_the_shortest_edge() {
         let faces = vec![[0, 1, 2]];
         let topology = BoundTopology::new(faces, 3, PerTriangle::One, -5.0).unwrap();
         let vertices = [[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 1.0, 0.0]];
         let columns = BoundColumns::at_rest(&vertices, &topology);
-        let expected = (WIDER / (2.0 * 3.0_f64.sqrt())).ln();
+        let expected = (INITIAL_SCALE_FACTOR / (2.0 * 3.0_f64.sqrt())).ln();
         assert!((f64::from(columns.log_scales[1]) - expected).abs() < 1e-6);
         assert_eq!((columns.turns, columns.vertices.len()), (vec![1.0, 0.0], 9));
         let point = BoundColumns::at_rest(&[[1.0; 3]; 3], &topology);

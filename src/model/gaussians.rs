@@ -1,5 +1,4 @@
-//! Gaussians on the host, one column per parameter: the form that is loaded, saved and exchanged
-//! between devices.
+//! Gaussians on the host, one column per parameter: the form that is loaded, saved and exchanged between devices.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,37 +13,37 @@ use crate::math::{Real, inverse_sigmoid, sigmoid};
 /// Third log-scale of a surfel: about 2e-9 world units.
 pub const FLAT_LOG_SCALE: f32 = splat_formats::FLAT_LOG_SCALE;
 
-/// Gaussians as a structure of arrays, raw parameters as they are optimised.
+/// Gaussians as a structure of arrays of raw parameters.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Gaussians {
     /// Highest degree of the spherical harmonics, 0 to 3.
     pub sh_degree: u32,
-    /// Centres in the world, [n, 3].
+    /// Centres in the world, `[n, 3]`.
     pub means: Vec<f32>,
-    /// Natural logarithms of the scales, world units, [n, 3].
+    /// Natural logarithms of the scales, world units, `[n, 3]`.
     pub log_scales: Vec<f32>,
-    /// Rotations (w, x, y, z), of any length but zero, [n, 4].
+    /// Rotations (w, x, y, z), of any length but zero, `[n, 4]`.
     pub quats: Vec<f32>,
     /// Opacities before the sigmoid, `[n]`.
     pub opacity_logits: Vec<f32>,
-    /// SH coefficients of degree 0, [n, 3]; colour is 0.5 + 0.28209479 c.
+    /// SH coefficients of degree 0, `[n, 3]`; colour is 0.5 + 0.28209479 c.
     pub sh_dc: Vec<f32>,
-    /// SH coefficients of degrees 1 and up, [n, k, 3] with k = (degree + 1)² - 1.
+    /// SH coefficients of degrees 1 and up, `[n, k, 3]` with k = (degree + 1)² - 1.
     pub sh_rest: Vec<f32>,
 }
 
-/// SH coefficients per colour channel above degree 0: (degree + 1)² - 1.
+/// Returns the SH coefficients per colour channel above degree 0: (degree + 1)² - 1.
 pub const fn sh_rest_count(sh_degree: u32) -> usize {
     sh_rest_values(sh_degree) as usize / 3
 }
 
 impl Gaussians {
-    /// Number of Gaussians.
+    /// Returns the number of Gaussians.
     pub fn len(&self) -> usize {
         self.opacity_logits.len()
     }
 
-    /// No Gaussians at all.
+    /// Returns true if there are no Gaussians.
     pub fn is_empty(&self) -> bool {
         self.opacity_logits.is_empty()
     }
@@ -64,7 +63,7 @@ impl Gaussians {
         }
     }
 
-    /// `count` Gaussians with every value zero.
+    /// Creates `count` Gaussians with zeros.
     pub fn zeros(sh_degree: u32, count: usize) -> Self {
         <Self as Primitive>::zeros(sh_degree, count)
     }
@@ -104,11 +103,9 @@ impl Primitive for Gaussians {
     }
 }
 
-// Primitives that together make up a density, and so a surface.
-
-/// Primitives each of which adds to a density in space.
+/// Primitives that add to a density in space.
 pub trait Field {
-    /// What each of them adds, in their order.
+    /// Returns the density of each primitive, in their order.
     fn density_kernels(&self) -> impl Iterator<Item = DensityKernel<f64>>;
 }
 
@@ -129,15 +126,15 @@ impl Field for Gaussians {
     }
 }
 
-// Gaussians with their 3D filter baked in, for those that know of none.
+// Gaussians with their 3D filter fused, for programs without filters.
 
-/// Largest logit that is written, either way: of opacities that differ from 0 and 1 in single precision.
+/// Largest magnitude of a written logit, whose opacity rounds to 0 or 1 in single precision.
 const LOGIT_MAX: f64 = 80.0;
 
-/// Gives the Gaussians the scales and opacities that they are drawn with through filters of these
-/// standard deviations, `[n]`, world units (Mip-Splatting, Yu et al. 2024, section 4.1).
+/// Fuses 3D filters with the scales and opacities. `filter_3d` holds their standard deviations, `[n]`, world units
+/// (Mip-Splatting, Yu et al. 2024, section 4.1).
 ///
-/// The screen's filter is no part of it: it depends on the view.
+/// The screen's filter is left out because it depends on the view.
 pub fn fuse(gaussians: &mut Gaussians, filter_3d: &[f32]) {
     let scales = gaussians.log_scales.as_chunks_mut::<3>().0;
     for ((log_scale, logit), &filter) in
@@ -155,13 +152,11 @@ pub fn fuse(gaussians: &mut Gaussians, filter_3d: &[f32]) {
     }
 }
 
-// Rotations of unit length, as other programs want them in a file.
-
-/// How far from 1 rounding leaves the squared length of a unit quaternion: twice four half steps of 2^-24.
+/// Deviation from 1 of a rounded unit quaternion's squared length: twice four half steps of 2^-24.
 const UNIT_TOLERANCE: f64 = 5e-7;
 
-/// The same rotation at unit length. What has it, but for rounding, stays as it is, so that a model that is
-/// read and written again is the same; so does one without a direction, which is refused when it is read.
+/// Normalises a rotation. Rotations of unit length up to rounding keep their bits, so that reading and writing a
+/// model changes nothing. A zero rotation, which reading refuses, stays, too.
 pub fn unit_rotation(quat: [f32; 4]) -> [f32; 4] {
     let squared: f64 = quat.iter().map(|&part| f64::from(part).powi(2)).sum();
     if (squared - 1.0).abs() <= UNIT_TOLERANCE || squared == 0.0 {
@@ -171,7 +166,7 @@ pub fn unit_rotation(quat: [f32; 4]) -> [f32; 4] {
     quat.map(|part| (f64::from(part) * factor).to_f32())
 }
 
-/// Gives all rotations unit length, as a model has them that was saved and read.
+/// Normalises all rotations, as saving and reading a model does.
 pub fn make_rotations_unit(gaussians: &mut Gaussians) {
     for quat in gaussians.quats.as_chunks_mut::<4>().0 {
         *quat = unit_rotation(*quat);
@@ -210,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_put_together_are_the_whole() {
+    fn appended_parts_are_the_whole() {
         let whole = numbered(2, 7);
         let mut parts = whole.rows(0..3);
         parts.append(whole.rows(3..7));
@@ -218,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_copied_from_every_column_and_none_behind_the_last() {
+    fn rows_are_copied_from_every_column() {
         let all = numbered(2, 7);
         let some = all.rows(2..5);
         for (part, whole) in some.groups().into_iter().zip(all.groups()) {
@@ -256,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fused_is_finite_and_what_has_no_filter_stays() {
+    fn fused_values_are_finite_and_unfiltered_gaussians_stay() {
         let mut gaussians = Gaussians::zeros(0, 4);
         gaussians.log_scales =
             vec![-30.0, -30.0, -30.0, 5.0, 5.0, 5.0, -1.0, -2.0, -3.0, -1.0, -2.0, -3.0];
@@ -266,7 +261,7 @@ mod tests {
         assert!(
             gaussians.opacity_logits.iter().chain(&gaussians.log_scales).all(|v| v.is_finite())
         );
-        // Of scales of e^-30 with a filter of 0.1 nothing is left.
+        // A filter of 0.1 leaves nothing of scales of e^-30.
         assert_eq!(gaussians.opacity_logits[..2], [-80.0, 80.0]);
         assert_eq!(gaussians.log_scales[6..9], before.log_scales[6..9]);
         assert_eq!(gaussians.opacity_logits[2].to_bits(), 1.0_f32.to_bits());

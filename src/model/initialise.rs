@@ -1,4 +1,4 @@
-//! The Gaussians that training starts from.
+//! Initial Gaussians of a training.
 
 use std::num::NonZeroUsize;
 
@@ -13,20 +13,20 @@ use crate::math::random::{RandomStream, RandomUse};
 use crate::math::sh;
 use crate::math::{Real, inverse_sigmoid};
 
-/// Neighbours whose distance sets the scale.
+/// Number of neighbours whose distance sets the scale.
 const NEIGHBOURS: usize = 3;
 
-/// Smallest mean squared distance, world units²: points that coincide still get a size.
+/// Smallest mean squared distance, world units². Points that coincide get this size.
 const MIN_SQUARED_DISTANCE: f32 = 1e-7;
 
-/// One Gaussian per point, as 3D Gaussian splatting starts: isotropic, its scale the root of the
-/// mean squared distance to the 3 nearest other points times `init_scale`, its opacity
-/// `init_opacity`, the point's colour.
+/// Creates one isotropic Gaussian for each point, as 3D Gaussian splatting does. The scale is `init_scale` times the
+/// root of the mean squared distance to the 3 nearest other points. The opacity is `init_opacity`, the colour the
+/// point's.
 ///
-/// A surfel has that scale twice, and is flat.
+/// A surfel has the scale along two axes and is flat.
 ///
-/// The quaternions are drawn uniformly from [0, 1)⁴, as gsplat does: the Gaussians are round, but the
-/// axes along which they will stretch should not all be those of the world.
+/// Quaternions are drawn uniformly from [0, 1)⁴ as in gsplat, so that Gaussians do not all stretch along the world's
+/// axes.
 pub fn from_points(points: &PointCloud, options: &OptimizeOptions, seed: u64) -> Gaussians {
     let stream = RandomStream::new(seed, 0, RandomUse::Orient);
     let count = points.positions.len();
@@ -58,7 +58,7 @@ pub fn from_points(points: &PointCloud, options: &OptimizeOptions, seed: u64) ->
     gaussians
 }
 
-/// Points and colours drawn uniformly from a cube, for scenes without points.
+/// Draws points and colours uniformly from a cube, for scenes without points.
 pub fn random_points(count: u32, centre: [f64; 3], half_side: f64, seed: u64) -> PointCloud {
     let stream = RandomStream::new(seed, 0, RandomUse::Initialise);
     let draw = |i: u32, k: u64| stream.uniform(u64::from(i) * 6 + k);
@@ -71,7 +71,7 @@ pub fn random_points(count: u32, centre: [f64; 3], half_side: f64, seed: u64) ->
     }
 }
 
-/// At most `cap` of the points, evenly out of their order.
+/// Returns at most `cap` of the points, chosen evenly over their order.
 pub fn thinned(points: &PointCloud, cap: usize) -> PointCloud {
     let count = points.positions.len();
     if count <= cap {
@@ -84,9 +84,9 @@ pub fn thinned(points: &PointCloud, cap: usize) -> PointCloud {
     }
 }
 
-/// Mean of the squared distances to the 3 nearest other points, world units².
+/// Returns the mean of the squared distances to the 3 nearest other points, world units².
 ///
-/// With fewer than 4 points the mean is over those there are; a single point gets 1.
+/// With fewer than 4 points the mean is over all others; a single point gets 1.
 fn mean_squared_distances(positions: &[[f32; 3]]) -> Vec<f32> {
     let Some(wanted) = NonZeroUsize::new((NEIGHBOURS + 1).min(positions.len())) else {
         return Vec::new();
@@ -94,12 +94,12 @@ fn mean_squared_distances(positions: &[[f32; 3]]) -> Vec<f32> {
     if wanted.get() == 1 {
         return vec![1.0];
     }
-    // An index of 32 bits runs out at 4 billion points, far beyond what fits a machine; the scale
-    // of a lone point serves then as it does for a lone point.
+    // The 32-bit index runs out at 4 billion points, more than any machine holds; then the scale of a single point
+    // serves.
     let Ok(tree) = kiddo::ImmutableKdTree::<f32, 3>::new_from_slice(positions) else {
         return vec![1.0; positions.len()];
     };
-    let order = along_a_curve(positions);
+    let order = curve_order(positions);
     let found: Vec<f32> = order
         .par_iter()
         .map(|&i| {
@@ -116,9 +116,8 @@ fn mean_squared_distances(positions: &[[f32; 3]]) -> Vec<f32> {
     means
 }
 
-/// The points in an order in which most follow their neighbours, so that what a query reads of a tree is in the
-/// cache from the query before.
-fn along_a_curve(positions: &[[f32; 3]]) -> Vec<u32> {
+/// Sorts the points so that most follow their neighbours. A query then finds most of the tree's nodes in the cache.
+fn curve_order(positions: &[[f32; 3]]) -> Vec<u32> {
     let mean = |axis: usize, of: fn(f64) -> f64, from: f64| {
         let values = positions.iter().map(|point| of(f64::from(point[axis]) - from));
         values.sum::<f64>() / positions.len() as f64
@@ -157,7 +156,7 @@ mod tests {
         ]);
         let gaussians = from_points(&points, &options(3), 5);
         let expected = ((1.0_f32 + 4.0 + 9.0) / 3.0).sqrt().ln();
-        // The tree adds the same squares in another order: a few units in the last place.
+        // The tree adds the squares in another order: a few units in the last place.
         assert!((gaussians.log_scales[0] - expected).abs() < 1e-6);
         assert_eq!(gaussians.log_scales[0], gaussians.log_scales[2]);
         assert_eq!(gaussians.sh_rest.len(), 5 * 45);
@@ -166,17 +165,18 @@ mod tests {
     }
 
     #[test]
-    fn scales_go_to_the_points_that_they_are_of() {
+    fn each_point_gets_its_own_scale() {
         let stream = RandomStream::new(7, 0, RandomUse::Initialise);
-        // Ever farther apart, in no order along the curve.
-        let place = |i: u64, axis: u64| (stream.uniform(3 * i + axis) * (1 + i) as f64).to_f32();
-        let places: Vec<[f32; 3]> =
-            (0..300).map(|i| [0, 1, 2].map(|axis| place(i, axis))).collect();
+        // Ever farther apart, unsorted along the curve.
+        let coordinate =
+            |i: u64, axis: u64| (stream.uniform(3 * i + axis) * (1 + i) as f64).to_f32();
+        let positions: Vec<[f32; 3]> =
+            (0..300).map(|i| [0, 1, 2].map(|axis| coordinate(i, axis))).collect();
         let squared = |a: [f32; 3], b: [f32; 3]| -> f32 {
             a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
         };
-        for (&own, found) in places.iter().zip(mean_squared_distances(&places)) {
-            let mut all: Vec<f32> = places.iter().map(|&other| squared(own, other)).collect();
+        for (&own, found) in positions.iter().zip(mean_squared_distances(&positions)) {
+            let mut all: Vec<f32> = positions.iter().map(|&other| squared(own, other)).collect();
             all.sort_by(f32::total_cmp);
             let expected = all[1..=NEIGHBOURS].iter().sum::<f32>() / NEIGHBOURS as f32;
             assert!((found - expected).abs() <= 1e-5 * expected, "{own:?}: {found}, {expected}");
@@ -188,15 +188,15 @@ mod tests {
         let odd = [f32::NAN, f32::INFINITY, -3e38, 0.0, 3e38];
         let odd = odd.map(|x| [x, 1.0, -x]);
         for points in [&odd[3..4], &[[0.5; 3]; 20], &odd] {
-            let mut order = along_a_curve(points);
+            let mut order = curve_order(points);
             order.sort_unstable();
             let numbers = (0..).take(points.len());
             assert!(order.into_iter().eq(numbers), "{points:?}");
         }
-        // Two clusters, point by point in turn: one comes whole before the other.
-        let places: Vec<[f32; 3]> =
+        // Two clusters with alternating points: one precedes the other as a whole.
+        let positions: Vec<[f32; 3]> =
             (0..40).map(|i| [if i % 2 == 0 { -5.0 } else { 5.0 }; 3]).collect();
-        let order = along_a_curve(&places);
+        let order = curve_order(&positions);
         assert!(order[..20].iter().all(|i| i % 2 == order[0] % 2), "{order:?}");
     }
 
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn opacity_and_scale_are_those_that_are_asked_for() {
+    fn opacity_and_scale_follow_the_options() {
         let options = OptimizeOptions { init_opacity: 0.5, init_scale: 0.1, ..options(0) };
         let start = from_points(&cloud(vec![[0.0; 3], [0.0, 0.0, 2.0]]), &options, 5);
         assert_eq!(start.opacity_logits, [0.0; 2]);

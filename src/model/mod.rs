@@ -18,10 +18,10 @@ pub use surfels::{THICKENED, flatten, thicken};
 
 // A mesh of triangles that is trained and drawn as such (MeshSplatting, Held et al. 2025).
 
-/// Vertices with their opacities and colours, and the triangles between them.
+/// A mesh of vertices with opacities and colours.
 ///
-/// A vertex is a row of Gaussians: its place is the centre. In training all of its scales are the size of its
-/// triangles, by which only rates of positions go; its rotation is not looked at.
+/// A vertex is a row of Gaussians at the position of the centre. In training the scales hold the size of the vertex'
+/// triangles, which only the learning rates of positions use. The rotation is ignored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TriangleMesh {
     /// The vertices.
@@ -31,7 +31,7 @@ pub struct TriangleMesh {
 }
 
 impl TriangleMesh {
-    /// Has the scales of each vertex say how large its triangles are, as a run of training needs them.
+    /// Sets the scales of each vertex to the size of its triangles, as training needs them.
     pub fn size_vertices(&mut self) {
         let means = self.vertices.means.as_chunks::<3>().0;
         let sizes = log_sizes(means.len(), &self.faces, |row| means[row]);

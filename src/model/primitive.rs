@@ -1,25 +1,25 @@
-//! Data of every kind of model: columns of rows, as its schema describes them.
+//! Models of every kind of primitive: columns of rows that a schema describes.
 
 use std::ops::Range;
 
 use crate::layout::Schema;
 
-/// A set of parameter columns on the host: the form that is loaded, saved and exchanged between
-/// devices.
+/// A set of parameter columns on the host: the form that is loaded, saved and exchanged between devices.
 pub trait Primitive: Clone {
-    /// Its columns, and the tables that devices hold them in.
+    /// Columns, and the tables that devices store them in.
     const SCHEMA: &'static Schema;
 
-    /// No rows, with harmonics up to this degree. A kind without harmonics has none above degree 0.
+    /// Creates a model without rows, with harmonics up to this degree. A primitive without harmonics has none above
+    /// degree 0.
     fn empty(sh_degree: u32) -> Self;
-    /// Highest degree of the spherical harmonics; 0 of a kind without.
+    /// Returns the highest degree of the spherical harmonics; 0 for a primitive without them.
     fn sh_degree(&self) -> u32;
-    /// The columns' values, in the order of the schema.
+    /// Returns the columns' values, in the order of the schema.
     fn values(&self) -> Vec<&[f32]>;
-    /// The same to be changed.
+    /// Returns the columns' values to be changed.
     fn groups_mut(&mut self) -> Vec<&mut Vec<f32>>;
 
-    /// The columns in the order of the schema.
+    /// Returns the columns in the order of the schema.
     fn groups(&self) -> Vec<Group<'_>> {
         let columns = Self::SCHEMA.columns.iter().zip(self.values());
         columns
@@ -31,7 +31,7 @@ pub trait Primitive: Clone {
             .collect()
     }
 
-    /// So many rows, every value zero.
+    /// Creates `count` rows of zeros.
     fn zeros(sh_degree: u32, count: usize) -> Self {
         let mut zeros = Self::empty(sh_degree);
         for (values, column) in zeros.groups_mut().into_iter().zip(Self::SCHEMA.columns) {
@@ -40,17 +40,17 @@ pub trait Primitive: Clone {
         zeros
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     fn len(&self) -> usize {
         self.groups().first().map_or(0, |first| first.values.len() / first.width)
     }
 
-    /// True if there are no rows.
+    /// Returns true if there are no rows.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A copy of these rows; those after the last are left out.
+    /// Copies these rows. Rows after the last are left out.
     fn rows(&self, rows: Range<usize>) -> Self {
         let mut part = Self::empty(self.sh_degree());
         let end = rows.end.min(self.len());
@@ -61,21 +61,21 @@ pub trait Primitive: Clone {
         part
     }
 
-    /// Puts others with harmonics of the same degree after these.
+    /// Appends rows with harmonics of the same degree.
     fn append(&mut self, mut others: Self) {
         for (column, more) in self.groups_mut().into_iter().zip(others.groups_mut()) {
             column.append(more);
         }
     }
 
-    /// Drops the harmonics above this degree; a degree that is not lower changes nothing.
+    /// Drops the harmonics above this degree. Does nothing if the degree is not lower.
     fn lower_sh_degree(&mut self, sh_degree: u32) {
         if sh_degree < self.sh_degree() {
             self.set_sh_degree(sh_degree);
         }
     }
 
-    /// Drops the harmonics above this degree, or adds such as are zero up to it.
+    /// Drops the harmonics above this degree, or adds zeros up to it.
     fn set_sh_degree(&mut self, sh_degree: u32) {
         let (count, degrees) = (self.len(), [self.sh_degree(), sh_degree]);
         let mut changed = Self::empty(sh_degree);
@@ -88,8 +88,7 @@ pub trait Primitive: Clone {
     }
 }
 
-/// Rows of another width: the last values go, or zeros come after them. Coefficients are in the order of
-/// their degrees.
+/// Changes the width of rows: drops the last values or adds zeros. Coefficients are in the order of their degrees.
 fn fit(values: &mut Vec<f32>, count: usize, [before, after]: [usize; 2]) {
     if after > before {
         let mut wide = vec![0.0; count * after];
@@ -105,7 +104,7 @@ fn fit(values: &mut Vec<f32>, count: usize, [before, after]: [usize; 2]) {
     }
 }
 
-/// One column: `values` is [rows, width].
+/// A column: `values` is `[rows, width]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Group<'a> {
     /// Name in checkpoints.

@@ -1,24 +1,23 @@
 //! Surfels: Gaussians whose first two axes span a disc (2D Gaussian splatting, Huang et al. 2024).
 //!
-//! The third scale is held and not looked at when they are drawn as discs. It makes them flat for programs
-//! that draw them as Gaussians.
+//! Drawing them as discs ignores the third scale, which keeps them flat in programs that draw Gaussians.
 
 use super::Gaussians;
 use super::gaussians::FLAT_LOG_SCALE;
 use crate::math::Real;
 
-/// How thick surfels become as 3D Gaussians, as a share of the smaller of their scales.
+/// Thickness of thickened surfels, as a share of the smaller scale.
 pub const THICKENED: f64 = 0.1;
 
-/// Makes surfels of Gaussians: each loses its shortest axis. The others keep their directions and scales.
+/// Turns Gaussians into surfels by dropping the shortest axis. The other axes keep their directions and scales.
 pub fn flatten(gaussians: &mut Gaussians) {
     let (scales, _) = gaussians.log_scales.as_chunks_mut::<3>();
     let (quats, _) = gaussians.quats.as_chunks_mut::<4>();
     for (scales, quat) in scales.iter_mut().zip(quats) {
-        // Of equal ones the last: most have their axes in order then.
+        // The last of equal ones, so that most axes keep their order.
         let is_shortest = |axis: usize| scales.iter().all(|&other| scales[axis] <= other);
         let shortest = [2, 1, 0].into_iter().find(|&axis| is_shortest(axis)).unwrap_or(2);
-        // Axes change places in a circle, which is a turn by a third about the diagonal.
+        // Rotate the axes cyclically: a turn by a third about the diagonal.
         match shortest {
             0 => {
                 scales.rotate_left(1);
@@ -34,14 +33,14 @@ pub fn flatten(gaussians: &mut Gaussians) {
     }
 }
 
-/// Makes 3D Gaussians of surfels: thin, and not so thin that training could not make them thicker.
+/// Turns surfels into thin 3D Gaussians, thick enough that training can thicken them.
 pub fn thicken(surfels: &mut Gaussians) {
     let share = f32::of(THICKENED.ln());
     let (scales, _) = surfels.log_scales.as_chunks_mut::<3>();
     scales.iter_mut().for_each(|[first, second, third]| *third = first.min(*second) + share);
 }
 
-/// The quaternion of the rotation by `b` and then by `a`.
+/// Returns the quaternion of the rotation by `b` and then by `a`.
 fn product([aw, ax, ay, az]: [f32; 4], [bw, bx, by, bz]: [f32; 4]) -> [f32; 4] {
     [
         aw * bw - ax * bx - ay * by - az * bz,
@@ -63,13 +62,13 @@ mod tests {
         one
     }
 
-    /// Scales, and the axes that they are along, as columns.
+    /// Returns the log-scales and their axes as columns.
     fn axes(of: &Gaussians) -> ([f32; 3], Mat3<f32>) {
         (of.log_scales.as_chunks().0[0], rotation(of.quats.as_chunks().0[0]))
     }
 
     #[test]
-    fn the_shortest_axis_becomes_the_third_and_the_others_stay_what_they_were() {
+    fn the_shortest_axis_becomes_the_third_and_the_others_stay() {
         for shortest in 0..3 {
             let mut scales = [-1.0, -2.0, -3.0];
             scales.swap(2, shortest);
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_flat_already_keeps_its_bits() {
+    fn flat_gaussians_keep_their_bits() {
         let flat = one([-4.0, -3.0, FLAT_LOG_SCALE], [0.3, -0.7, 1.1, 0.4]);
         let mut again = flat.clone();
         flatten(&mut again);
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn thick_ones_are_a_tenth_of_their_smaller_side() {
+    fn thickened_surfels_are_a_tenth_of_their_smaller_side() {
         let mut model = one([-4.0, -3.0, FLAT_LOG_SCALE], [1.0, 0.0, 0.0, 0.0]);
         thicken(&mut model);
         // Rounding of logarithms.

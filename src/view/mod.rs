@@ -1,14 +1,14 @@
-//! A model folder as a page in a browser: what is in it, a run that goes on there, and the server.
+//! A model folder as a page in a browser: its contents, its active run, and the server.
 //!
-//! All is read from files, so that looking at a run costs it nothing but the Gaussians that it writes
-//! for the page (`live/`). In the order of use:
+//! Everything is read from files. The page costs a run only the Gaussians that the run writes for it (`live/`).
+//! In the order of use:
 //!
 //! | file | does |
 //! |---|---|
-//! | `run_events.rs` | follows `run.jsonl`, numbers its events, and says where the run stands |
+//! | `run_events.rs` | follows `run.jsonl`, numbers its events, and finds the state of the run |
 //! | `shown_splats.rs` | the newest Gaussians, packed |
-//! | `scene_facts.rs` | cameras, middle, photographs, points and meshes of a scene |
-//! | `viewed_model.rs` | all of these for one model folder, and requests to its run |
+//! | `scene_facts.rs` | cameras, centre, photographs, points and meshes of a scene |
+//! | `viewed_model.rs` | all of these for one model folder, and commands to its run |
 //! | `server.rs` | answers a browser |
 
 mod run_events;

@@ -7,18 +7,18 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Of each kind of event about as many are told to one who asks for all.
-const THINNED: usize = 2000;
+/// Approximate number of events of each kind in a first answer.
+const EVENTS_PER_KIND: usize = 2000;
 
-/// Most events of one answer to one who has asked before.
-const MOST_AT_ONCE: usize = 5000;
+/// Largest number of events in a later answer.
+const MAX_PAGE_EVENTS: usize = 5000;
 
-/// Events that are large and that nobody looks at.
-const LEFT_OUT: &str = "buffers";
+/// Kind of events that is not served: large, and of no use to a page.
+const HIDDEN_EVENT: &str = "buffers";
 
-/// What a line is about.
+/// Fields of a line that decide what it means.
 #[derive(Debug, Deserialize)]
-struct Head {
+struct EventHead {
     event: String,
     #[serde(default)]
     iteration: u32,
@@ -28,7 +28,6 @@ struct Head {
     action: Option<String>,
 }
 
-/// An event as it stands in the log.
 #[derive(Debug)]
 struct LoggedEvent {
     event: String,
@@ -36,41 +35,39 @@ struct LoggedEvent {
     line: String,
 }
 
-/// How a run stands by its log alone.
+/// State of a run according to its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum LoggedState {
-    /// No run has begun.
+    /// No run has started.
     #[default]
     None,
-    /// It began, and its end is not logged.
+    /// The run started, and its end is not logged.
     Begun,
-    /// It began and is paused.
+    /// The run started and is paused.
     Paused,
-    /// It did all iterations.
+    /// The run finished all iterations.
     Finished,
-    /// It was stopped.
+    /// The run was stopped.
     Interrupted,
 }
 
-/// The events from a number on.
+/// Events from a number on.
 #[derive(Debug, Serialize)]
 pub(super) struct EventPage {
-    /// The log is another one: the reader drops all earlier events.
+    /// True if the log was replaced. The reader then drops all earlier events.
     pub(super) reset: bool,
-    /// The number of the next event.
     pub(super) next: usize,
-    /// More events are there already.
+    /// True if more events are available.
     pub(super) more: bool,
-    /// Lines of the log, JSON.
     #[serde(skip)]
     pub(super) lines: Vec<String>,
 }
 
-/// All events of a log.
+/// All events of a log, numbered.
 #[derive(Debug)]
 pub(super) struct RunEvents {
     tail: LogTail,
-    /// The number of the first event that is kept.
+    /// Number of the first stored event.
     first: usize,
     events: Vec<LoggedEvent>,
     skipped: usize,
@@ -79,14 +76,13 @@ pub(super) struct RunEvents {
 }
 
 impl RunEvents {
-    /// Those of a log that may not be there yet.
+    /// Follows a log that may not exist yet.
     pub(super) fn of_log(path: PathBuf) -> Self {
         let tail = LogTail::new(path);
         let (events, state) = (Vec::new(), LoggedState::None);
         Self { tail, first: 0, events, skipped: 0, state, iteration: 0 }
     }
 
-    /// Reads what has been added.
     pub(super) fn refresh(&mut self) -> io::Result<()> {
         loop {
             let added = self.tail.read()?;
@@ -104,11 +100,11 @@ impl RunEvents {
     }
 
     fn record(&mut self, line: String) {
-        let Ok(head) = serde_json::from_str::<Head>(&line) else {
+        let Ok(head) = serde_json::from_str::<EventHead>(&line) else {
             self.skipped += 1;
             return;
         };
-        let Head { event, iteration, interrupted, action } = head;
+        let EventHead { event, iteration, interrupted, action } = head;
         self.iteration = iteration.max(self.iteration);
         match (event.as_str(), action.as_deref()) {
             ("started", _) => (self.state, self.iteration) = (LoggedState::Begun, iteration),
@@ -116,28 +112,26 @@ impl RunEvents {
             ("finished", _) => self.state = LoggedState::Finished,
             ("control", Some("pause")) => self.state = LoggedState::Paused,
             ("control", Some("resume")) => self.state = LoggedState::Begun,
-            (LEFT_OUT, _) => return,
+            (HIDDEN_EVENT, _) => return,
             _ => {}
         }
         self.events.push(LoggedEvent { event, line });
     }
 
-    /// How the run stands.
     pub(super) fn state(&self) -> LoggedState {
         self.state
     }
 
-    /// Iterations that are done.
     pub(super) fn iteration(&self) -> u32 {
         self.iteration
     }
 
-    /// Lines that were no events.
+    /// Returns the number of lines that were no events.
     pub(super) fn skipped(&self) -> usize {
         self.skipped
     }
 
-    /// The events from a number on. To one who has seen none of this log, they are thinned.
+    /// Returns the events from a number on. A reader without events of this log gets a thinned list.
     pub(super) fn from(&self, number: usize) -> EventPage {
         let next = self.first + self.events.len();
         if number <= self.first || number > next {
@@ -145,76 +139,76 @@ impl RunEvents {
             return EventPage { reset: number > 0, next, more: false, lines };
         }
         let rest = &self.events[number - self.first..];
-        let told = rest.len().min(MOST_AT_ONCE);
-        let lines = rest[..told].iter().map(|event| event.line.clone()).collect();
-        EventPage { reset: false, next: number + told, more: told < rest.len(), lines }
+        let sent = rest.len().min(MAX_PAGE_EVENTS);
+        let lines = rest[..sent].iter().map(|event| event.line.clone()).collect();
+        EventPage { reset: false, next: number + sent, more: sent < rest.len(), lines }
     }
 
-    /// About [`THINNED`] of each kind, the newest of each among them.
+    /// Returns about [`EVENTS_PER_KIND`] events of each kind, the newest included.
     fn thinned(&self) -> Vec<String> {
         let mut counts = HashMap::<&str, usize>::new();
         for event in &self.events {
             *counts.entry(&event.event).or_default() += 1;
         }
-        // By what is left, so that the newest of each kind is told.
+        // Counted from the end, so that the newest event of each kind is kept.
         let mut left = counts.clone();
-        let is_told = |event: &&LoggedEvent| {
-            let stride = counts.get(event.event.as_str()).map_or(1, |all| all.div_ceil(THINNED));
+        let is_sent = |event: &&LoggedEvent| {
+            let stride =
+                counts.get(event.event.as_str()).map_or(1, |all| all.div_ceil(EVENTS_PER_KIND));
             left.get_mut(event.event.as_str()).is_none_or(|left| {
                 *left -= 1;
                 *left % stride == 0
             })
         };
-        self.events.iter().filter(is_told).map(|event| event.line.clone()).collect()
+        self.events.iter().filter(is_sent).map(|event| event.line.clone()).collect()
     }
 }
 
-// Follows a log of one JSON object a line, which another program writes.
+// Follows a log of one JSON object a line that another program writes.
 
-/// Bytes that are read at once. A longer line is passed over.
-const MOST_READ: u64 = 8 << 20;
+/// Bytes of one read. A longer line is skipped.
+const MAX_READ_BYTES: u64 = 8 << 20;
 
-/// Bytes of the beginning by which a log is known again.
-const KNOWN: usize = 256;
+/// Bytes of the start of a log that identify it.
+const FINGERPRINT_BYTES: usize = 256;
 
-/// What has been added to a log.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Added {
-    /// It is another log than before: what it said is gone.
+pub(super) struct AddedLines {
+    /// True if the log was replaced, so that earlier lines are void.
     pub(super) is_new: bool,
     /// Lines without their ends, oldest first.
     pub(super) lines: Vec<String>,
-    /// Lines that are no text, or too long.
+    /// Number of lines that were no text or too long.
     pub(super) skipped: usize,
-    /// There is more to read.
+    /// True if there is more to read.
     pub(super) has_more: bool,
 }
 
-/// A place in a log.
+/// A position in a log.
 #[derive(Debug)]
 pub(super) struct LogTail {
     path: PathBuf,
     /// Bytes of the lines that were read.
     offset: u64,
-    /// How it begins, as far as it was read.
+    /// Start of the log, up to [`FINGERPRINT_BYTES`] bytes.
     beginning: Vec<u8>,
 }
 
 impl LogTail {
-    /// The beginning of a log, which need not be there yet.
+    /// Starts at the beginning of a log, which need not exist yet.
     pub(super) fn new(path: PathBuf) -> Self {
         Self { path, offset: 0, beginning: Vec::new() }
     }
 
-    /// The whole lines that came since the last call. A part of a line waits for its end.
-    pub(super) fn read(&mut self) -> io::Result<Added> {
+    /// Returns the complete lines since the last call. An incomplete line waits for its end.
+    pub(super) fn read(&mut self) -> io::Result<AddedLines> {
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(self.start_over()),
             Err(error) => return Err(error),
         };
         let about = file.metadata()?;
-        // The end of a pipe may never come.
+        // Reading a pipe could wait forever.
         if !about.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
         }
@@ -222,33 +216,33 @@ impl LogTail {
         let is_same = about.len() >= self.offset
             && file.read_exact(&mut beginning).is_ok()
             && beginning == self.beginning;
-        let mut added = if is_same { Added::default() } else { self.start_over() };
+        let mut added = if is_same { AddedLines::default() } else { self.start_over() };
         file.seek(SeekFrom::Start(self.offset))?;
         let mut bytes = Vec::new();
-        file.take(MOST_READ).read_to_end(&mut bytes)?;
+        file.take(MAX_READ_BYTES).read_to_end(&mut bytes)?;
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        let is_full = bytes.len() as u64 == MOST_READ;
+        let is_full = bytes.len() as u64 == MAX_READ_BYTES;
         for line in bytes[..whole].split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
             match str::from_utf8(line) {
                 Ok(line) => added.lines.push(line.to_owned()),
                 Err(_) => added.skipped += 1,
             }
         }
-        if self.offset < KNOWN as u64 {
-            let known = KNOWN.saturating_sub(self.beginning.len()).min(whole);
+        if self.offset < FINGERPRINT_BYTES as u64 {
+            let known = FINGERPRINT_BYTES.saturating_sub(self.beginning.len()).min(whole);
             self.beginning.extend_from_slice(&bytes[..known]);
         }
-        self.offset += if whole == 0 && is_full { MOST_READ } else { whole as u64 };
+        self.offset += if whole == 0 && is_full { MAX_READ_BYTES } else { whole as u64 };
         added.skipped += usize::from(whole == 0 && is_full);
         added.has_more = is_full;
         Ok(added)
     }
 
-    fn start_over(&mut self) -> Added {
+    fn start_over(&mut self) -> AddedLines {
         let is_new = self.offset > 0;
         self.offset = 0;
         self.beginning.clear();
-        Added { is_new, ..Added::default() }
+        AddedLines { is_new, ..AddedLines::default() }
     }
 }
 
@@ -289,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_again_is_told_what_is_new() {
+    fn a_later_request_gets_only_new_events() {
         let mut log = Log::new();
         log.add(&(event("started", 0) + &event("step", 10)));
         let page = log.events.from(0);
@@ -302,11 +296,11 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_was_replaced_is_told_from_its_beginning() {
+    fn a_replaced_log_is_sent_from_its_beginning() {
         let mut log = Log::new();
         log.add(&(event("started", 0) + &event("step", 10)));
         log.replace(&event("started", 5));
-        // One who has seen all of the first, one who has seen a part, and one who has seen nothing.
+        // Readers of the whole first log, of a part, of nothing, and of another log.
         for (number, reset) in [(2, true), (1, true), (0, false), (99, true)] {
             let page = log.events.from(number);
             assert_eq!((page.reset, page.next, page.lines.len()), (reset, 3, 1), "{number}");
@@ -315,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_log_a_part_of_each_kind_is_told_and_the_newest() {
+    fn a_long_log_is_thinned_by_kind_and_keeps_the_newest_events() {
         let mut log = Log::new();
         let steps: String = (1..=9000).map(|at| event("step", at)).collect();
         log.add(&(event("started", 0) + &steps + &event("evaluated", 9000)));
@@ -325,14 +319,14 @@ mod tests {
         assert_eq!((of("started"), of("evaluated")), (1, 1));
         assert_eq!(of("\"step\""), 1800);
         assert_eq!(page.lines[page.lines.len() - 2], event("step", 9000).trim());
-        // One who asks from the first on is told all, a part at a time.
+        // A reader of the first event gets all later ones, page by page.
         let page = log.events.from(1);
-        assert_eq!((page.lines.len(), page.next, page.more), (MOST_AT_ONCE, 5001, true));
+        assert_eq!((page.lines.len(), page.next, page.more), (MAX_PAGE_EVENTS, 5001, true));
         assert_eq!(log.events.from(5001).lines.len(), 4001);
     }
 
     #[test]
-    fn what_is_no_event_is_counted_and_what_is_large_left_out() {
+    fn other_lines_are_counted_and_large_events_hidden() {
         let mut log = Log::new();
         log.add("[1]\nnull\n{\"event\":3}\n{\"event\":\"step\",\"iterat\n");
         log.add("{\"event\":\"buffers\",\"iteration\":100,\"all\":[]}\n");
@@ -341,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_says_how_the_run_stands() {
+    fn the_last_event_decides_the_state() {
         use LoggedState::{Begun, Finished, Interrupted, None, Paused};
         let mut log = Log::new();
         assert_eq!(log.events.state(), None);
@@ -390,7 +384,7 @@ mod log_tail_tests {
         }
 
         fn read(&mut self) -> (bool, Vec<String>, usize) {
-            let Added { is_new, lines, skipped, .. } = self.tail.read().unwrap();
+            let AddedLines { is_new, lines, skipped, .. } = self.tail.read().unwrap();
             (is_new, lines, skipped)
         }
     }
@@ -400,7 +394,7 @@ mod log_tail_tests {
     }
 
     #[test]
-    fn lines_come_once_and_a_part_of_one_waits_for_its_end() {
+    fn each_line_is_read_once_when_complete() {
         let mut log = Log::with("{\"a\":1}\n{\"b\"");
         assert_eq!(log.read(), (false, lines(&["{\"a\":1}"]), 0));
         assert_eq!(log.read(), (false, vec![], 0));
@@ -412,7 +406,7 @@ mod log_tail_tests {
     fn another_log_is_read_from_its_beginning() {
         let mut log = Log::with("first\n");
         log.read();
-        // Shorter, as long, and longer than what was read.
+        // Shorter than the read part, as long, and longer.
         for text in ["new\n", "old\n", "another log\nof two lines\n"] {
             fs::write(&log.path, text).unwrap();
             assert_eq!(log.read(), (true, lines(&text.lines().collect::<Vec<_>>()), 0));
@@ -425,21 +419,21 @@ mod log_tail_tests {
     }
 
     #[test]
-    fn what_a_killed_run_cut_off_does_not_hide_what_a_resumed_one_adds() {
+    fn an_incomplete_line_does_not_hide_later_ones() {
         let mut log = Log::with("{\"a\":1}\n{\"b\":");
         log.read();
-        // A resumed run drops the part of a line.
+        // A resumed run drops the incomplete line.
         OpenOptions::new().write(true).open(&log.path).unwrap().set_len(8).unwrap();
         log.add(b"{\"c\":3}\n");
         assert_eq!(log.read(), (false, lines(&["{\"c\":3}"]), 0));
     }
 
     #[test]
-    fn what_is_no_text_or_without_end_is_skipped_and_counted() {
+    fn invalid_and_long_lines_are_skipped_and_counted() {
         let mut log = Log::with("");
         log.add(b"\xff\xfe\n{}\n");
         assert_eq!(log.read(), (false, lines(&["{}"]), 1));
-        log.add(&vec![b'x'; usize::try_from(MOST_READ).unwrap()]);
+        log.add(&vec![b'x'; usize::try_from(MAX_READ_BYTES).unwrap()]);
         assert_eq!(log.read(), (false, vec![], 1));
         log.add(b"\n{\"after\":1}\n");
         assert_eq!(log.read(), (false, lines(&["{\"after\":1}"]), 0));

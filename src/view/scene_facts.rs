@@ -22,32 +22,32 @@ use crate::files::numbered;
 use crate::mesh::convert_mesh;
 use crate::model::TriangleMesh;
 
-/// Up in COLMAP's axes, more or less, where no cameras tell it.
+/// Approximate up direction in COLMAP's axes.
 pub(super) const UP: [f64; 3] = [0.0, -1.0, 0.0];
 
 /// A camera of the page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ViewedCamera {
-    /// Where it stands and what it sees.
+    /// Position, orientation and lens.
     #[serde(flatten)]
     pub camera: SceneCamera,
-    /// Its photograph can be asked for.
+    /// True if the photograph is available.
     pub has_photo: bool,
-    /// PSNR of the newest evaluation, dB, of held-out views.
+    /// PSNR of a held-out view in the newest evaluation, dB.
     pub psnr: Option<f64>,
 }
 
-/// The cameras of a model, as they are known.
+/// The cameras of a model.
 #[derive(Clone, Debug, Default)]
 pub struct KnownCameras {
-    /// In the order of names.
+    /// The cameras in the order of their names.
     pub cameras: Vec<SceneCamera>,
-    /// Indices of held-out ones in the order of their evaluation.
+    /// Indices of held-out cameras in the order of their evaluation.
     pub held_out: Vec<usize>,
 }
 
 impl KnownCameras {
-    /// Cameras whose split says which are held out.
+    /// Finds the held-out cameras by their splits.
     pub fn in_order(cameras: Vec<SceneCamera>) -> Self {
         let is_held_out = |&index: &usize| cameras[index].split == CameraSplit::HeldOut;
         let held_out = (0..cameras.len()).filter(is_held_out).collect();
@@ -62,20 +62,20 @@ pub(super) struct SceneFacts<'a> {
     pub(super) primitive: PrimitiveName,
     pub(super) antialiased: bool,
     pub(super) sh_degree: u32,
-    /// The middle of what there is, scene units.
+    /// Centre of the scene, scene units.
     pub(super) center: [f32; 3],
-    /// How far from it most is, scene units; above 0.
+    /// Radius of most of the scene around the centre, scene units; above 0.
     pub(super) radius: f32,
     pub(super) up: [f64; 3],
     pub(super) cameras: Vec<ViewedCamera>,
-    /// Points that training began from.
+    /// Number of initial points.
     pub(super) points: usize,
     pub(super) meshes: Vec<KnownMesh>,
-    /// Nothing may be asked of a run.
+    /// True if the page cannot control a run.
     pub(super) read_only: bool,
 }
 
-/// The middle and the radius of a scene by its points, or else by its cameras.
+/// Returns the centre and the radius of a scene from its points, or from its cameras without points.
 pub(super) fn extent_of(points: &[[f32; 3]], cameras: &[SceneCamera]) -> ([f32; 3], f32) {
     if !points.is_empty() {
         return middle_and_radius(points);
@@ -86,8 +86,8 @@ pub(super) fn extent_of(points: &[[f32; 3]], cameras: &[SceneCamera]) -> ([f32; 
     middle_and_radius(&places)
 }
 
-/// PSNR of held-out views by their number in the split, of the newest evaluation that `per_view.json`
-/// in the model folder has, dB.
+/// Returns the PSNR (dB) of held-out views by their number in the split, from the newest evaluation in the model
+/// folder's `per_view.json`.
 pub(super) fn measured(model_path: &Path) -> Vec<(usize, f64)> {
     let read = std::fs::read(model_path.join("per_view.json")).ok();
     let all: Option<Map<String, Value>> =
@@ -107,20 +107,18 @@ pub(super) fn measured(model_path: &Path) -> Vec<(usize, f64)> {
 
 // Meshes of a model folder, as glTF.
 
-/// A mesh that can be looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct KnownMesh {
     /// Path in the model folder.
     pub(super) name: String,
-    /// Bytes of the file.
     pub(super) bytes: u64,
     #[serde(skip)]
     path: PathBuf,
 }
 
 impl KnownMesh {
-    /// The mesh as a GLB, in the coordinates of the page; of a model's triangles, in the colours that the training
-    /// cameras see.
+    /// Returns the mesh as a GLB in the coordinates of the page. A model's triangles get the colours that the
+    /// training cameras see.
     pub(super) fn glb(&self, cameras: &[SceneCamera], frame: &Frame) -> Result<Vec<u8>, String> {
         let unreadable =
             |error: &dyn std::fmt::Display| format!("{}: {error}", self.path.display());
@@ -153,8 +151,7 @@ fn glb_of(mesh: &Mesh, texture: Option<(&Atlas, &[u8])>) -> anyhow::Result<Vec<u
     Ok(bytes)
 }
 
-/// All meshes in a model folder, those of the highest iterations first. Links that lead out of the folder
-/// are none of it.
+/// Returns all meshes in a model folder, highest iterations first. Ignores links that lead out of the folder.
 pub(super) fn meshes_of(model_path: &Path) -> Vec<KnownMesh> {
     let Ok(root) = model_path.canonicalize() else { return Vec::new() };
     let is_inside = |path: &Path| path.canonicalize().is_ok_and(|path| path.starts_with(&root));
@@ -169,7 +166,7 @@ pub(super) fn meshes_of(model_path: &Path) -> Vec<KnownMesh> {
             );
         }
     }
-    // A model of triangles is one itself.
+    // A model of triangles is a mesh itself.
     let of_triangles = |path: &Path| {
         read_ply_primitive(path).is_ok_and(|primitive| primitive == PrimitiveName::Triangles)
     };
@@ -182,7 +179,7 @@ pub(super) fn meshes_of(model_path: &Path) -> Vec<KnownMesh> {
     found.into_iter().filter_map(known).collect()
 }
 
-/// The point cloud of the highest iteration that was saved, up to `last` where that is said.
+/// Returns the saved point cloud of the highest iteration, at most `last` if given.
 pub(super) fn newest_ply(model_path: &Path, last: Option<u32>) -> Option<(u32, PathBuf)> {
     let number = |name: &str| name.strip_prefix("iteration_")?.parse().ok();
     let mut saved = numbered(&model_path.join("point_cloud"), number);
@@ -192,7 +189,6 @@ pub(super) fn newest_ply(model_path: &Path, last: Option<u32>) -> Option<(u32, P
     files.find(|(_, ply)| ply.is_file())
 }
 
-/// What is in a folder, by name.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let read = std::fs::read_dir(folder).into_iter().flatten();
     let mut paths: Vec<PathBuf> = read.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -204,12 +200,11 @@ fn is_glb(path: &Path) -> bool {
     path.extension().is_some_and(|kind| kind.eq_ignore_ascii_case("glb")) && path.is_file()
 }
 
-// The points that training began from.
+// Initial points of the training.
 
-/// Points that a page shows.
-const MOST: usize = 500_000;
+const MAX_POINTS: usize = 500_000;
 
-/// The points of a model folder, in the coordinates of a frame; none where it has no `input.ply`.
+/// Returns the points of a model folder in the coordinates of a frame; `None` without `input.ply`.
 pub(super) fn points_of(
     model_path: &Path,
     frame: &Frame,
@@ -221,10 +216,10 @@ pub(super) fn points_of(
     read_points_ply(&path).map(|read| Some(read.points.converted(&Frame::SCENE, frame)))
 }
 
-/// Points as the page reads them: of each three little-endian `f32` of its place, three bytes of its
-/// colour and a zero. Of more than [`MOST`] some, evenly spread.
+/// Packs points for the page: for each point the position as three little-endian `f32`, three bytes of colour and a
+/// zero. Takes an even selection of more than [`MAX_POINTS`] points.
 pub(super) fn packed(points: &PointCloud) -> Vec<u8> {
-    let step = points.positions.len().div_ceil(MOST).max(1);
+    let step = points.positions.len().div_ceil(MAX_POINTS).max(1);
     let rows = points.positions.iter().zip(&points.colors).step_by(step);
     let row = |(position, color): (&[f32; 3], &[u8; 3])| {
         let [x, y, z] = position.map(f32::to_le_bytes);
@@ -236,39 +231,37 @@ pub(super) fn packed(points: &PointCloud) -> Vec<u8> {
 
 // Photographs for a page, as the trainer sees them.
 
-/// Quality of the JPEG, of 100: beside this, differences to a render are those of the model.
-const QUALITY: u8 = 95;
+/// Quality of the JPEG, of 100; high enough that differences to a render are the model's.
+const JPEG_QUALITY: u8 = 95;
 
-/// A photograph that cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PhotographError {
-    /// There is none of this number.
+    /// There is no photograph with this number.
     #[error("there is no photograph of this camera")]
     Missing,
-    /// It cannot be decoded.
+    /// The photograph cannot be decoded.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// It cannot be encoded.
+    /// The photograph cannot be encoded.
     #[error("the photograph cannot be made a JPEG: {0}")]
     Jpeg(#[from] image::ImageError),
 }
 
-/// Where the photographs of cameras are, in the cameras' order.
+/// Sources of the cameras' photographs, in the order of the cameras.
 #[derive(Clone, Debug, Default)]
 pub struct ShownPhotographs(Vec<ImageSource>);
 
 impl ShownPhotographs {
-    /// Those of these sources.
+    /// Takes the sources in the order of the cameras.
     pub fn of(sources: Vec<ImageSource>) -> Self {
         Self(sources)
     }
 
-    /// True if a camera has one.
     pub(super) fn has(&self, index: usize) -> bool {
         index < self.0.len()
     }
 
-    /// A photograph as a JPEG of at most this width, px.
+    /// Encodes a photograph as a JPEG of at most this width, px.
     pub(super) fn jpeg(&self, index: usize, width: u32) -> Result<Vec<u8>, PhotographError> {
         let source = self.0.get(index).ok_or(PhotographError::Missing)?;
         let decoded = decode(source)?;
@@ -281,7 +274,7 @@ impl ShownPhotographs {
             picture = resize(&picture, width.max(1), height, FilterType::Triangle);
         }
         let mut jpeg = Vec::new();
-        let encoder = JpegEncoder::new_with_quality(&mut jpeg, QUALITY);
+        let encoder = JpegEncoder::new_with_quality(&mut jpeg, JPEG_QUALITY);
         let (width, height) = picture.dimensions();
         encoder.write_image(&picture, width, height, ExtendedColorType::Rgb8)?;
         Ok(jpeg)
@@ -326,7 +319,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn what_a_link_shows_outside_of_the_folder_is_no_mesh() {
+    fn links_out_of_the_folder_are_no_meshes() {
         let [model, other] = [0, 1].map(|_| tempfile::tempdir().unwrap());
         let folder = model.path().join("mesh/iteration_7");
         fs::create_dir_all(&folder).unwrap();
@@ -373,14 +366,14 @@ mod tests {
     }
 
     #[test]
-    fn of_many_points_some_are_shown() {
-        let count = 3 * MOST + 1;
+    fn many_points_are_thinned() {
+        let count = 3 * MAX_POINTS + 1;
         let points = PointCloud { positions: vec![[0.0; 3]; count], colors: vec![[7; 3]; count] };
         assert_eq!(packed(&points).len(), 16 * count.div_ceil(4));
     }
 
     #[test]
-    fn a_folder_without_points_has_none_and_damaged_ones_are_named() {
+    fn damaged_points_are_errors_and_missing_ones_are_not() {
         let folder = tempfile::tempdir().unwrap();
         assert!(points_of(folder.path(), &Frame::SCENE).unwrap().is_none());
         fs::write(folder.path().join("input.ply"), "plx").unwrap();

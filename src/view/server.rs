@@ -1,4 +1,4 @@
-//! Answers browsers: HTTP/1.1 on one address, a few at a time, each for a while.
+//! Answers browsers by HTTP/1.1 on one address, with limits on connections and time.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -29,28 +29,26 @@ use tokio::time::timeout;
 use super::viewed_model::{ViewError, ViewedModel};
 use crate::train::event::ControlAction;
 
-/// Threads that answer; those of photographs and packed Gaussians work for seconds.
+/// Threads that answer. Photographs and packed Gaussians take seconds each.
 const WORKERS: usize = 8;
 
-/// Bytes of the head of a request.
 const HEAD_BYTES: usize = 16 << 10;
 
-/// Bytes of what is posted.
 const BODY_BYTES: usize = 4 << 10;
 
-/// Time for the head of a request, and for its body.
+/// Longest time for the head of a request, and for its body.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 
 /// Longest life of a connection that has not sent the token.
-const STRANGERS_TIME: Duration = Duration::from_secs(30);
+const ANONYMOUS_TIME: Duration = Duration::from_secs(30);
 
-/// Answers at once that take seconds each, so that others are not kept waiting.
+/// Number of slow answers at once, so that fast ones find a thread.
 const SLOW_ANSWERS: usize = 4;
 
-/// A server that cannot work.
+/// A server that cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The system refuses what it needs.
+    /// The system refused a socket, thread or timer.
     #[error("the page cannot be served: {0}. Try another --port")]
     System(#[from] io::Error),
 }
@@ -62,7 +60,6 @@ pub struct Server {
     shared: Arc<Shared>,
 }
 
-/// What all connections share.
 #[derive(Debug)]
 struct Shared {
     at: IpAddr,
@@ -74,7 +71,7 @@ struct Shared {
 }
 
 impl Server {
-    /// A server on a port that is open, to which the page comes from.
+    /// Creates a server on an open port.
     pub fn new(
         listener: TcpListener,
         access: Access,
@@ -94,7 +91,7 @@ impl Server {
         Ok(Self { listener, shared })
     }
 
-    /// Answers until the process ends, or the system refuses.
+    /// Answers until the process ends or the system refuses.
     pub fn run(self) -> Result<(), ServerError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -109,7 +106,7 @@ impl Server {
                 match listener.accept().await {
                     Ok((stream, _)) => {
                         let shared = Arc::clone(&self.shared);
-                        connections.start(|place| connection(stream, shared, place));
+                        connections.start(|slot| connection(stream, shared, slot));
                     }
                     // One connection failed, or too many files are open for now.
                     Err(error) => {
@@ -122,12 +119,11 @@ impl Server {
     }
 }
 
-/// Answers all that comes over a connection.
-async fn connection(stream: TcpStream, shared: Arc<Shared>, place: Place) {
-    let place = &place;
+async fn connection(stream: TcpStream, shared: Arc<Shared>, slot: ConnectionSlot) {
+    let slot = &slot;
     let service = service_fn(|request| {
         let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(respond(shared, place, request).await) }
+        async move { Ok::<_, Infallible>(respond(shared, slot, request).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -135,14 +131,14 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>, place: Place) {
         .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     let mut served = pin!(served);
-    // A browser that went away, or one that is too slow, has nothing more to be told.
-    if timeout(STRANGERS_TIME, served.as_mut()).await.is_err() && place.is_authorised() {
+    // Errors of clients that left or are too slow need no answer.
+    if timeout(ANONYMOUS_TIME, served.as_mut()).await.is_err() && slot.is_authorised() {
         served.await.ok();
     }
 }
 
-/// Answers a request. The first that has the token gives its connection one of the reserved places.
-async fn respond(shared: Arc<Shared>, place: &Place, request: Request<Incoming>) -> Reply {
+/// Answers a request. The first one with the token moves its connection to a reserved slot.
+async fn respond(shared: Arc<Shared>, slot: &ConnectionSlot, request: Request<Incoming>) -> Reply {
     if let Err(refusal) = shared.access.check_names(request.headers(), shared.at) {
         return refusal.into();
     }
@@ -153,16 +149,16 @@ async fn respond(shared: Arc<Shared>, place: &Place, request: Request<Incoming>)
         Ok(Route::Api(route)) => Ok(route),
         Err(none) => Err(none),
     };
-    // Who has no token learns nothing of what there is.
+    // Without the token, even missing paths are not told apart.
     if let Err(refusal) = shared.access.check_token(request.headers()) {
         return refusal.into();
     }
-    if !place.authorise() {
+    if !slot.authorise() {
         return refused(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open: close some");
     }
     match route {
         Ok(ApiRoute::Query(query)) => {
-            // It waits here, and not where it would take a worker from others.
+            // Wait here, where no thread is blocked.
             let _slow = match query.is_slow() {
                 true => shared.slow.acquire().await.ok(),
                 false => None,
@@ -177,7 +173,6 @@ async fn respond(shared: Arc<Shared>, place: &Place, request: Request<Incoming>)
     }
 }
 
-/// Has a thread ask the model.
 async fn work(
     shared: &Arc<Shared>,
     ask: impl FnOnce(&ViewedModel) -> Reply + Send + 'static,
@@ -189,7 +184,6 @@ async fn work(
     })
 }
 
-/// What is posted with a request.
 async fn body_of(request: Request<Incoming>) -> Result<Bytes, Reply> {
     let body = Limited::new(request.into_body(), BODY_BYTES);
     match timeout(REQUEST_TIME, body.collect()).await {
@@ -199,112 +193,108 @@ async fn body_of(request: Request<Incoming>) -> Result<Bytes, Reply> {
     }
 }
 
-// Places of connections: those whose client has sent the token have places of their own, and the others
-// cannot take these.
+// Slots of connections. Clients with the token have reserved slots that other clients cannot take.
 
-/// Connections of clients with the token. A browser has six.
-const AUTHORISED: usize = 64;
+/// Largest number of connections with the token. A browser opens six.
+const MAX_AUTHORISED: usize = 64;
 
-/// Connections of other clients. The oldest one is dropped for one more.
-const STRANGERS: usize = 256;
-
-/// All connections of a server.
-#[derive(Debug, Default)]
-struct Connections(Mutex<TakenPlaces>);
+/// Largest number of connections without the token. The oldest is dropped for a new one.
+const MAX_ANONYMOUS: usize = 256;
 
 #[derive(Debug, Default)]
-struct TakenPlaces {
+struct Connections(Mutex<UsedSlots>);
+
+#[derive(Debug, Default)]
+struct UsedSlots {
     /// Number of the next connection.
     next: u64,
     /// Connections without the token, the oldest first.
-    strangers: VecDeque<(u64, AbortHandle)>,
+    anonymous: VecDeque<(u64, AbortHandle)>,
     /// Numbers of the connections with the token.
     authorised: Vec<u64>,
 }
 
-/// A connection's place, which is free again when this value is dropped.
+/// A slot that is freed on drop.
 #[derive(Debug)]
-struct Place {
+struct ConnectionSlot {
     number: u64,
     connections: Arc<Connections>,
 }
 
 impl Connections {
     /// Starts a task that serves a new connection.
-    fn start<F>(self: &Arc<Self>, serve: impl FnOnce(Place) -> F)
+    fn start<F>(self: &Arc<Self>, serve: impl FnOnce(ConnectionSlot) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let mut taken = self.taken();
-        let number = taken.next;
-        taken.next += 1;
-        if taken.strangers.len() >= STRANGERS
-            && let Some((_, oldest)) = taken.strangers.pop_front()
+        let mut used = self.used();
+        let number = used.next;
+        used.next += 1;
+        if used.anonymous.len() >= MAX_ANONYMOUS
+            && let Some((_, oldest)) = used.anonymous.pop_front()
         {
             oldest.abort();
         }
-        // The task cannot give its place back before it has one: that waits for the lock.
-        let task = tokio::spawn(serve(Place { number, connections: Arc::clone(self) }));
-        taken.strangers.push_back((number, task.abort_handle()));
+        // The task cannot free its slot before the slot exists: freeing waits for the lock.
+        let task = tokio::spawn(serve(ConnectionSlot { number, connections: Arc::clone(self) }));
+        used.anonymous.push_back((number, task.abort_handle()));
     }
 
-    fn taken(&self) -> MutexGuard<'_, TakenPlaces> {
+    fn used(&self) -> MutexGuard<'_, UsedSlots> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Place {
-    /// Reserves the place for a client with the token. False if all reserved places are taken.
+impl ConnectionSlot {
+    /// Moves the connection to a reserved slot. Returns false if none is free.
     fn authorise(&self) -> bool {
-        let taken = &mut *self.connections.taken();
-        if taken.authorised.contains(&self.number) {
+        let used = &mut *self.connections.used();
+        if used.authorised.contains(&self.number) {
             return true;
         }
-        let is_free = taken.authorised.len() < AUTHORISED;
+        let is_free = used.authorised.len() < MAX_AUTHORISED;
         if is_free {
-            taken.strangers.retain(|(number, _)| *number != self.number);
-            taken.authorised.push(self.number);
+            used.anonymous.retain(|(number, _)| *number != self.number);
+            used.authorised.push(self.number);
         }
         is_free
     }
 
-    /// True if the client has sent the token.
     fn is_authorised(&self) -> bool {
-        self.connections.taken().authorised.contains(&self.number)
+        self.connections.used().authorised.contains(&self.number)
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut taken = self.connections.taken();
-        taken.strangers.retain(|(number, _)| *number != self.number);
-        taken.authorised.retain(|number| *number != self.number);
+        let mut used = self.connections.used();
+        used.anonymous.retain(|(number, _)| *number != self.number);
+        used.authorised.retain(|number| *number != self.number);
     }
 }
 
-// Access: requests with the token, by the address that the server was given.
+// Access: requests need the token and the address that the server was given.
 
-/// Random bytes of a token.
 const TOKEN_BYTES: usize = 16;
 
-/// A secret that stands in the address of a page. Each server has its own.
+/// A secret in the address of a page. Each server has its own.
 #[derive(Clone, Debug)]
 pub struct AccessToken(String);
 
 impl AccessToken {
-    /// A new one, of the system's random numbers.
+    /// Creates a token from the system's random numbers.
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; TOKEN_BYTES];
         getrandom::fill(&mut bytes)?;
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// As it stands in the address.
+    /// Returns the token as text for the address.
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// True if a text is this one; it takes as long wherever they differ.
+    /// Returns true if the text equals the token, in constant time.
     fn is(&self, text: &[u8]) -> bool {
         let own = self.0.as_bytes();
         let differs = own.iter().zip(text).fold(0, |differs, (a, b)| differs | (a ^ b));
@@ -312,33 +302,32 @@ impl AccessToken {
     }
 }
 
-/// Whom the server answers.
+/// Checks of the requests that the server answers.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// What asks for data has to have.
+    /// Token that requests of data need.
     pub token: AccessToken,
-    /// Names that the server is reached by, beside its addresses.
+    /// Host names of the server beside its addresses.
     pub hosts: Vec<String>,
 }
 
-/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AccessRefusal {
-    /// It was sent to another name, as a page does that made its own name ours.
+    /// The host is another name. Protects against DNS rebinding.
     Host,
-    /// It comes from another page.
+    /// The origin is another page.
     Origin,
-    /// It has no token, or a wrong one.
+    /// The token is missing or wrong.
     Token,
 }
 
 impl Access {
-    /// Fails where a request was not meant for the server at this address.
+    /// Fails if the host or the origin is not this server at address `at`.
     fn check_names(&self, headers: &HeaderMap, at: IpAddr) -> Result<(), AccessRefusal> {
         let host = headers.get(HOST).and_then(|host| host.to_str().ok());
         let has_one = headers.get_all(HOST).iter().count() == 1;
         let host =
-            host.filter(|host| has_one && self.is_ours(host, at)).ok_or(AccessRefusal::Host)?;
+            host.filter(|host| has_one && self.is_own_host(host, at)).ok_or(AccessRefusal::Host)?;
         let is_same = |origin: &[u8]| origin == format!("http://{host}").as_bytes();
         match headers.get(ORIGIN) {
             Some(origin) if !is_same(origin.as_bytes()) => Err(AccessRefusal::Origin),
@@ -346,7 +335,6 @@ impl Access {
         }
     }
 
-    /// Fails where a request has not the token.
     fn check_token(&self, headers: &HeaderMap) -> Result<(), AccessRefusal> {
         let given = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
         let token = given.and_then(|given| given.strip_prefix(b"Bearer "));
@@ -354,9 +342,9 @@ impl Access {
         if is_right { Ok(()) } else { Err(AccessRefusal::Token) }
     }
 
-    /// True if a name, with any port, is one of the server's: the port may be one that is forwarded. An
-    /// address cannot be made somebody else's, as a name can; of this machine alone, only its own are right.
-    fn is_ours(&self, host: &str, at: IpAddr) -> bool {
+    /// Returns true if a host with any port is this server; the port may be forwarded. Addresses are safe, because
+    /// unlike names they cannot be rebound. A server on loopback accepts only loopback addresses.
+    fn is_own_host(&self, host: &str, at: IpAddr) -> bool {
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.parse::<u16>().is_ok() => name,
             _ => host,
@@ -371,12 +359,10 @@ impl Access {
     }
 }
 
-// An answer, and the headers that all answers have.
+// Replies and their common headers.
 
-/// What is sent.
 type Reply = Response<Full<Bytes>>;
 
-/// Kinds of content.
 const JSON: &str = "application/json";
 
 const BINARY: &str = "application/octet-stream";
@@ -387,10 +373,9 @@ const JPEG: &str = "image/jpeg";
 
 const HTML: &str = "text/html; charset=utf-8";
 
-/// For pages of other origins the answers are not there.
+/// Keeps pages of other origins from reading the replies.
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// An answer of this kind of content.
 fn reply(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Reply {
     let mut reply = Response::new(Full::new(body.into()));
     *reply.status_mut() = status;
@@ -406,7 +391,7 @@ fn reply(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Repl
     reply
 }
 
-/// The page, which runs nothing but itself.
+/// Builds the reply of the page, whose policy allows no other script.
 fn page(html: Bytes, policy: &str) -> Reply {
     let mut reply = reply(StatusCode::OK, HTML, html);
     if let Ok(policy) = HeaderValue::from_str(policy) {
@@ -415,7 +400,7 @@ fn page(html: Bytes, policy: &str) -> Reply {
     reply
 }
 
-/// A sentence that says why there is no answer.
+/// Builds a reply with a reason for people.
 fn refused(status: StatusCode, why: &str) -> Reply {
     let body = serde_json::json!({ "error": why }).to_string();
     let mut reply = reply(status, JSON, body);
@@ -460,12 +445,11 @@ impl From<ViewError> for Reply {
     }
 }
 
-// Routes of requests. No path of the disk is ever part of one.
+// Routes of requests. None contains a path of the disk.
 
-/// Width of a photograph where none is asked for, px.
 const WIDTH_PX: u32 = 1600;
 
-/// Something that can be asked of a model.
+/// A request for data of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Query {
     Scene,
@@ -477,49 +461,46 @@ enum Query {
 }
 
 impl Query {
-    /// True if the answer may take seconds.
+    /// Returns true if the answer may take seconds.
     fn is_slow(self) -> bool {
         matches!(self, Self::Splats { .. } | Self::Mesh { .. } | Self::Photo { .. })
     }
 }
 
-/// What a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
-    /// The page itself, which everybody may have.
+    /// The page itself, without the token.
     Page,
-    /// What needs the token.
+    /// A route that needs the token.
     Api(ApiRoute),
 }
 
-/// What a request below `/api/` wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ApiRoute {
-    /// Data.
+    /// Data of a model.
     Query(Query),
-    /// Something of a run.
+    /// A command for the run.
     Control,
 }
 
-/// A request that cannot be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NoRoute {
-    /// There is nothing of this path.
+    /// The path does not exist.
     Unknown,
-    /// A number is none.
+    /// A number cannot be parsed.
     NoNumber,
-    /// It is there, but not by this method.
+    /// The path exists with another method.
     Method,
 }
 
-/// What a JSON of `/api/control` says.
+/// JSON of `/api/control`.
 #[derive(Deserialize)]
 struct ControlBody {
     action: ControlAction,
 }
 
 impl Route {
-    /// What a path with its query wants.
+    /// Finds the route of a path with a query.
     fn of(method: &Method, path: &str, query: Option<&str>) -> Result<Self, NoRoute> {
         let parts: Vec<&str> = path.split('/').skip(1).collect();
         let data = match parts.as_slice() {
@@ -542,7 +523,7 @@ impl Route {
     }
 }
 
-/// A route that is there by one method alone.
+/// Returns the route if the method is `wanted`.
 fn by(method: &Method, wanted: &Method, route: Route) -> Result<Route, NoRoute> {
     if method == wanted { Ok(route) } else { Err(NoRoute::Method) }
 }
@@ -557,7 +538,7 @@ impl From<NoRoute> for Reply {
     }
 }
 
-/// The number that is named in a query, such as `from=7`.
+/// Returns the number of a key in a query such as `from=7`, or the default.
 fn value<N: FromStr>(query: Option<&str>, name: &str, or_else: N) -> Result<N, NoRoute> {
     let pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
     match pairs.into_iter().find(|(key, _)| *key == name) {
@@ -571,7 +552,7 @@ fn parsed<N: FromStr>(text: &str) -> Result<N, NoRoute> {
     text.parse().ok().filter(|_| digits).ok_or(NoRoute::NoNumber)
 }
 
-/// Answers what is asked of a model; it may take seconds.
+/// Answers a query. May take seconds.
 fn answer(model: &ViewedModel, query: Query) -> Reply {
     let ok = |kind| move |body: Vec<u8>| reply(StatusCode::OK, kind, body);
     let answered: Result<Reply, ViewError> = match query {
@@ -587,7 +568,6 @@ fn answer(model: &ViewedModel, query: Query) -> Reply {
     answered.unwrap_or_else(Reply::from)
 }
 
-/// Asks a run for what a JSON says.
 fn control(model: &ViewedModel, body: &[u8]) -> Reply {
     let Ok(ControlBody { action }) = serde_json::from_slice(body) else {
         return refused(
@@ -612,57 +592,57 @@ mod tests {
         runtime.block_on(test(&Arc::default()));
     }
 
-    /// Lets all tasks run that can.
+    /// Runs all tasks that are ready.
     async fn settle() {
         for _ in 0..4 {
             tokio::task::yield_now().await;
         }
     }
 
-    /// Counts the connections of a kind that are served.
-    async fn hold(place: Place, count: Arc<AtomicUsize>) {
-        struct Served(Arc<AtomicUsize>, #[expect(dead_code, reason = "held")] Place);
+    /// Counts the connections that are served.
+    async fn hold(slot: ConnectionSlot, count: Arc<AtomicUsize>) {
+        struct Served(Arc<AtomicUsize>, #[expect(dead_code, reason = "held")] ConnectionSlot);
         impl Drop for Served {
             fn drop(&mut self) {
                 self.0.fetch_sub(1, Ordering::Relaxed);
             }
         }
         count.fetch_add(1, Ordering::Relaxed);
-        let _served = Served(count, place);
+        let _served = Served(count, slot);
         std::future::pending::<()>().await;
     }
 
     #[test]
-    fn strangers_push_each_other_out_and_nobody_with_the_token() {
+    fn anonymous_connections_replace_only_each_other() {
         with_runtime(async |connections| {
-            let [friends, strangers] = [0, 1].map(|_| Arc::new(AtomicUsize::new(0)));
+            let [trusted, anonymous] = [0, 1].map(|_| Arc::new(AtomicUsize::new(0)));
             for _ in 0..3 {
-                let friends = Arc::clone(&friends);
-                connections.start(async move |place| {
-                    assert!(place.authorise() && place.is_authorised());
-                    hold(place, friends).await;
+                let trusted = Arc::clone(&trusted);
+                connections.start(async move |slot| {
+                    assert!(slot.authorise() && slot.is_authorised());
+                    hold(slot, trusted).await;
                 });
             }
             settle().await;
-            for _ in 0..3 * STRANGERS {
-                let strangers = Arc::clone(&strangers);
-                connections.start(|place| hold(place, strangers));
+            for _ in 0..3 * MAX_ANONYMOUS {
+                let anonymous = Arc::clone(&anonymous);
+                connections.start(|slot| hold(slot, anonymous));
                 settle().await;
             }
-            let counts = [&friends, &strangers].map(|count| count.load(Ordering::Relaxed));
-            assert_eq!(counts, [3, STRANGERS]);
+            let counts = [&trusted, &anonymous].map(|count| count.load(Ordering::Relaxed));
+            assert_eq!(counts, [3, MAX_ANONYMOUS]);
         });
     }
 
     #[test]
-    fn reserved_places_end_and_come_back() {
+    fn reserved_slots_are_limited_and_reused() {
         with_runtime(async |connections| {
-            let place = |number| Place { number, connections: Arc::clone(connections) };
-            let mut places: Vec<_> = (0..AUTHORISED as u64).map(place).collect();
-            assert!(places.iter().all(|place| place.authorise() && place.authorise()));
-            let last = place(1000);
+            let slot = |number| ConnectionSlot { number, connections: Arc::clone(connections) };
+            let mut slots: Vec<_> = (0..MAX_AUTHORISED as u64).map(slot).collect();
+            assert!(slots.iter().all(|slot| slot.authorise() && slot.authorise()));
+            let last = slot(1000);
             assert!(!last.authorise() && !last.is_authorised());
-            places.pop();
+            slots.pop();
             assert!(last.authorise());
         });
     }
@@ -684,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_32_digits_and_never_the_same() {
+    fn tokens_have_32_digits_and_differ() {
         let [a, b] = [0, 1].map(|_| AccessToken::random().unwrap());
         assert!(a.text().len() == 32 && a.text().chars().all(|digit| digit.is_ascii_hexdigit()));
         assert_ne!(a.text(), b.text());
@@ -709,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_others_are_refused() {
+    fn other_hosts_are_refused() {
         let access = access(&["Workstation.lan"]);
         let check = |host: &str| access.check_names(&names(host, None), HERE.into());
         for ours in [
@@ -741,7 +721,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_for_others_is_reached_by_its_addresses() {
+    fn a_public_server_accepts_its_addresses() {
         let at = [0, 0, 0, 0].into();
         let check = |host: &str| access(&[]).check_names(&names(host, None), at);
         assert_eq!(check("192.168.1.2:7007"), Ok(()));
@@ -749,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_others_are_refused() {
+    fn other_origins_are_refused() {
         let check = |origin: &str| {
             let headers = names("localhost:7007", Some(origin));
             access(&[]).check_names(&headers, HERE.into())
@@ -768,7 +748,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_name_what_there_is() {
+    fn paths_have_their_routes() {
         for (path, query) in [
             ("/api/scene", Query::Scene),
             ("/api/run", Query::Run { from: 0 }),

@@ -14,22 +14,20 @@ use crate::dataset::Frame;
 use crate::export::{frame_of_file, read_ply_primitive};
 use crate::train::live::LiveFolder;
 
-/// Gaussians that can be asked for by their generation.
+/// Version of the Gaussians that a page shows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Generation {
-    /// Counts up with each newer file.
+    /// Number that grows with each newer file.
     pub(super) generation: u64,
-    /// Iterations that were done.
     pub(super) iteration: u32,
-    /// Bytes of the file that they are in.
     pub(super) bytes: u64,
-    /// Written by a run for the page, which may have left out faint ones.
+    /// True if a run wrote the file for the page, possibly without faint Gaussians.
     pub(super) live: bool,
 }
 
-/// A file of Gaussians as it was seen.
+/// State of a file of Gaussians at the last check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct SeenFile {
+struct SplatsFile {
     path: PathBuf,
     iteration: u32,
     live: bool,
@@ -37,10 +35,9 @@ struct SeenFile {
     modified: Option<SystemTime>,
 }
 
-/// Why Gaussians cannot be given.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum SplatsError {
-    /// There are newer ones.
+    /// Newer Gaussians exist.
     #[error("these Gaussians have been replaced by newer ones")]
     Replaced,
     /// The file cannot be read or packed.
@@ -51,39 +48,37 @@ pub(super) enum SplatsError {
 /// The newest file of Gaussians.
 #[derive(Debug, Default)]
 pub(super) struct ShownSplats {
-    seen: Option<SeenFile>,
+    seen: Option<SplatsFile>,
     generation: u64,
-    /// The file as SPZ, once somebody has asked.
+    /// The file as SPZ, after the first request.
     packed: Arc<Mutex<Option<Packed>>>,
     /// Coordinates of the page, and of live splats.
     frame: Frame,
 }
 
-/// An SPZ, or why there is none.
 type Packed = Result<Bytes, SplatsError>;
 
-/// Gaussians that are to be packed, which may take seconds.
+/// Gaussians to be packed, which may take seconds.
 #[derive(Debug)]
 pub(super) struct PackingJob {
-    file: SeenFile,
+    file: SplatsFile,
     packed: Arc<Mutex<Option<Packed>>>,
     frame: Frame,
 }
 
 impl ShownSplats {
-    /// None yet, of a page in these coordinates.
     pub(super) fn new(frame: Frame) -> Self {
         Self { frame, ..Self::default() }
     }
 
-    /// Looks for newer Gaussians. Those that are saved of later iterations than a run that goes on has done are
-    /// of one before it.
+    /// Looks for newer Gaussians. An active run has done `done` iterations; files of later iterations are from an
+    /// earlier run.
     pub(super) fn refresh(&mut self, model_path: &Path, live: &LiveFolder, done: Option<u32>) {
         let saved = newest_ply(model_path, done)
-            .and_then(|(iteration, ply)| SeenFile::of(iteration, ply, false));
+            .and_then(|(iteration, ply)| SplatsFile::of(iteration, ply, false));
         let live =
-            live.newest_splats().and_then(|(iteration, spz)| SeenFile::of(iteration, spz, true));
-        // Of the same iteration, the PLY has all of them.
+            live.newest_splats().and_then(|(iteration, spz)| SplatsFile::of(iteration, spz, true));
+        // For equal iterations the last one wins: the PLY, which has all Gaussians.
         let newest = [live, saved].into_iter().flatten().max_by_key(|file| file.iteration);
         if newest == self.seen {
             return;
@@ -93,13 +88,12 @@ impl ShownSplats {
         self.seen = newest;
     }
 
-    /// The newest Gaussians; none of a model of triangles.
+    /// Returns the newest Gaussians; `None` for a model of triangles.
     pub(super) fn newest(&self) -> Option<Generation> {
-        let SeenFile { iteration, bytes, live, .. } = *self.seen.as_ref()?;
+        let SplatsFile { iteration, bytes, live, .. } = *self.seen.as_ref()?;
         Some(Generation { generation: self.generation, iteration, bytes, live })
     }
 
-    /// What makes the Gaussians of a generation an SPZ.
     pub(super) fn job(&self, generation: u64) -> Result<PackingJob, SplatsError> {
         let seen = self.seen.clone().filter(|_| generation == self.generation);
         let file = seen.ok_or(SplatsError::Replaced)?;
@@ -108,14 +102,14 @@ impl ShownSplats {
 }
 
 impl PackingJob {
-    /// The SPZ, made by the first who asks while others wait.
+    /// Returns the SPZ. The first caller packs it while others wait.
     pub(super) fn spz(&self) -> Result<Bytes, SplatsError> {
         let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
         packed.get_or_insert_with(|| self.file.spz(&self.frame).map(Bytes::from)).clone()
     }
 }
 
-impl SeenFile {
+impl SplatsFile {
     fn of(iteration: u32, path: PathBuf, live: bool) -> Option<Self> {
         let about = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
         if !live && read_ply_primitive(&path).is_ok_and(|it| it == PrimitiveName::Triangles) {
@@ -132,7 +126,7 @@ impl SeenFile {
                 std::io::ErrorKind::NotFound => SplatsError::Replaced,
                 _ => SplatsError::Unreadable(format!("{}: {error}", self.path.display())),
             })?;
-            // Nothing else is sent that somebody may have put there.
+            // Other files must not be sent, whoever put them there.
             let read = parse_spz(&bytes, None);
             let why = |fault| format!("{}: {fault}", self.path.display());
             return read.map(|_| bytes).map_err(|fault| SplatsError::Unreadable(why(fault)));
@@ -173,11 +167,10 @@ mod tests {
             Self { folder, live, shown: ShownSplats::default(), done: None }
         }
 
-        /// Saves so many Gaussians of an iteration as a file of this format.
         fn save(&self, name: &str, count: usize, format: &SplatFormat) {
             let path = self.folder.path().join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
-            // Place, size, colour and rotation.
+            // Position, scale, colour and rotation.
             let row = [vec![0; 12], 1.0_f32.to_le_bytes().repeat(3), vec![128; 4], vec![255; 4]];
             let bytes = row.concat().repeat(count);
             let splats = splat_formats::parse_splat(&bytes).unwrap().splats;
@@ -189,7 +182,6 @@ mod tests {
             self.save(&name, count, &SplatFormat::Ply);
         }
 
-        /// Generation, iteration and whether it is live.
         fn newest(&mut self) -> Option<(u64, u32, bool)> {
             self.shown.refresh(self.folder.path(), &self.live, self.done);
             self.shown.newest().map(|it| (it.generation, it.iteration, it.live))
@@ -202,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_gaussians_are_shown_whoever_wrote_them() {
+    fn the_newest_gaussians_are_shown() {
         let mut model = Model::new();
         assert_eq!(model.newest(), None);
         model.save_ply(700, 3);
@@ -215,11 +207,11 @@ mod tests {
         assert_eq!((iteration, live, model.count(second)), (900, true, 2));
         assert!(second > first);
         assert!(matches!(model.shown.job(first), Err(SplatsError::Replaced)));
-        // What is saved has all Gaussians of its iteration.
+        // A saved file has all Gaussians of its iteration.
         model.save_ply(900, 4);
         let (third, iteration, live) = model.newest().unwrap();
         assert_eq!((iteration, live, model.count(third)), (900, false, 4));
-        // The live file vanishes before it was asked for.
+        // The live file vanishes before it is requested.
         model.save("live/splats_1000.spz", 2, &spz);
         let (fourth, ..) = model.newest().unwrap();
         let job = model.shown.job(fourth).unwrap();
@@ -229,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_before_has_saved_is_not_shown_of_one_that_goes_on() {
+    fn files_of_an_earlier_run_are_not_shown() {
         let mut model = Model::new();
         model.save_ply(400, 2);
         model.save_ply(9000, 3);
@@ -251,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_none_is_named() {
+    fn an_unreadable_file_is_named() {
         let mut model = Model::new();
         let path = model.folder.path().join("point_cloud/iteration_1/point_cloud.ply");
         fs::create_dir_all(path.parent().unwrap()).unwrap();

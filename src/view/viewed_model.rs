@@ -1,4 +1,4 @@
-//! A model folder and what can be asked of it.
+//! A model folder and the requests that a page makes of it.
 
 use std::fs::{self, File};
 use std::io;
@@ -24,38 +24,37 @@ use crate::files::{LockState, OutputError, create_folder, lock_state, write_text
 use crate::train::event::ControlAction;
 use crate::train::live::{ControlRequest, LiveFolder};
 
-/// Files are looked at again after this.
-const FRESH: Duration = Duration::from_millis(250);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What is known of a model before anybody looks.
+/// Facts of a model that do not change.
 #[derive(Clone, Debug)]
 pub struct ViewedSource {
     /// The model folder.
     pub model_path: PathBuf,
-    /// What the page is called.
+    /// Title of the page.
     pub title: String,
-    /// What the model is made of.
+    /// Primitive of the model.
     pub primitive: PrimitiveName,
-    /// It is drawn with the filters of Mip-Splatting.
+    /// True if the model is drawn with the filters of Mip-Splatting.
     pub antialiased: bool,
     /// Highest degree of harmonics.
     pub sh_degree: u32,
-    /// Coordinates of everything on the page: those of the training.
+    /// Coordinates of everything on the page: the training's.
     pub frame: Frame,
-    /// Its cameras.
+    /// The cameras.
     pub cameras: KnownCameras,
-    /// The photographs of these, where the scene is there.
+    /// Photographs of the cameras, if the scene is available.
     pub photographs: ShownPhotographs,
-    /// Runs may be asked to pause, to write a checkpoint and to stop.
+    /// True if the page may pause and stop runs and request checkpoints.
     pub accepts_control: bool,
-    /// The command that continues a run that ended early.
+    /// Command that continues a run that ended early.
     pub resume: String,
 }
 
-/// What a page is at, in the words of its JSON.
+/// State of the run in the page's JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum ShownState {
+enum RunState {
     None,
     Running,
     Paused,
@@ -67,7 +66,7 @@ enum ShownState {
 /// The JSON of `/api/run`.
 #[derive(Debug, Serialize)]
 struct RunPage {
-    state: ShownState,
+    state: RunState,
     message: String,
     skipped_lines: usize,
     splats: Option<Generation>,
@@ -77,89 +76,88 @@ struct RunPage {
     events: Vec<Box<RawValue>>,
 }
 
-/// Why something is not given.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ViewError {
-    /// There is no such thing, or no more.
+    /// The requested thing does not exist, or no longer.
     #[error("{0}")]
     Missing(String),
-    /// It cannot be done now.
+    /// The request is impossible now.
     #[error("{0}")]
     Conflict(String),
-    /// It must not be done.
+    /// The request is not allowed.
     #[error("{0}")]
     Forbidden(String),
-    /// It is there and cannot be read, or written.
+    /// A file cannot be read or written.
     #[error("{0}")]
     Failed(String),
 }
 
-/// What changes while a page is open.
+/// State that changes while a page is open.
 #[derive(Debug)]
-struct Followed {
+struct FolderState {
     events: RunEvents,
     splats: ShownSplats,
-    watching: Watching,
-    /// Lock of a run that goes on.
+    signal: PageSignal,
+    /// Lock of an active run.
     lock: LockState,
-    /// It was said that the run cannot be told that somebody looks.
-    has_complained: bool,
+    /// True if the warning about an unreachable run was printed.
+    has_warned: bool,
     refreshed: Option<Instant>,
 }
 
-/// A model folder that is looked at. Any number of pages may ask at once.
+/// A model folder that pages show. Any number of pages may send requests at once.
 #[derive(Debug)]
 pub struct ViewedModel {
     source: ViewedSource,
-    followed: Mutex<Followed>,
-    asked: AtomicU64,
+    folder_state: Mutex<FolderState>,
+    request_count: AtomicU64,
 }
 
 impl ViewedModel {
-    /// A model whose folder is there.
+    /// Creates a model of an existing folder.
     pub fn new(source: ViewedSource) -> Self {
-        let followed = Mutex::new(Followed {
+        let folder_state = Mutex::new(FolderState {
             events: RunEvents::of_log(source.model_path.join("run.jsonl")),
             splats: ShownSplats::new(source.frame),
-            watching: Watching::of(&source.model_path),
+            signal: PageSignal::of(&source.model_path),
             lock: LockState::Free,
-            has_complained: false,
+            has_warned: false,
             refreshed: None,
         });
-        Self { source, followed, asked: AtomicU64::new(0) }
+        Self { source, folder_state, request_count: AtomicU64::new(0) }
     }
 
     fn path(&self) -> &Path {
         &self.source.model_path
     }
 
-    fn followed(&self) -> MutexGuard<'_, Followed> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn folder_state(&self) -> MutexGuard<'_, FolderState> {
+        self.folder_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What changes, as it is now.
-    fn refreshed(&self) -> Result<MutexGuard<'_, Followed>, ViewError> {
-        let mut followed = self.followed();
-        if followed.refreshed.is_some_and(|at| at.elapsed() < FRESH) {
-            return Ok(followed);
+    /// Returns the current state. Reads the files if the last check is too old.
+    fn refreshed(&self) -> Result<MutexGuard<'_, FolderState>, ViewError> {
+        let mut folder_state = self.folder_state();
+        if folder_state.refreshed.is_some_and(|at| at.elapsed() < REFRESH_INTERVAL) {
+            return Ok(folder_state);
         }
-        let Followed { events, splats, watching, lock, refreshed, .. } = &mut *followed;
+        let FolderState { events, splats, signal, lock, refreshed, .. } = &mut *folder_state;
         *lock = lock_state(self.path());
         if *lock == LockState::Free {
-            // A page may have told a run that somebody looks just when that ended, or was killed.
-            watching.folder().remove();
+            // A signal may remain if the run has ended or was killed.
+            signal.folder().remove();
         }
         events.refresh().map_err(|error| {
             let log = self.path().join("run.jsonl");
             ViewError::Failed(format!("{}: cannot be read: {error}", log.display()))
         })?;
         let done = (*lock == LockState::Held).then(|| events.iteration());
-        splats.refresh(self.path(), watching.folder(), done);
+        splats.refresh(self.path(), signal.folder(), done);
         *refreshed = Some(Instant::now());
-        Ok(followed)
+        Ok(folder_state)
     }
 
-    /// `/api/scene`.
+    /// Answers `/api/scene`.
     pub(super) fn scene(&self) -> Result<String, ViewError> {
         let ViewedSource { title, cameras: KnownCameras { cameras, held_out }, .. } = &self.source;
         let points =
@@ -198,65 +196,66 @@ impl ViewedModel {
         })
     }
 
-    /// `/api/run`: what the run is at and its events from a number on. A run hears that somebody looks.
+    /// Answers `/api/run`: the state of the run and its events from a number on. Signals to the run that a page is
+    /// open.
     pub(super) fn run(&self, from: usize) -> Result<String, ViewError> {
-        let mut followed = self.refreshed()?;
-        let state = followed.state();
-        // A run that has logged its end holds the lock for a while, and removes nothing any more.
-        if followed.obeys()
-            && let Err(error) = followed.watching.tell()
-            && !std::mem::replace(&mut followed.has_complained, true)
+        let mut folder_state = self.refreshed()?;
+        let state = folder_state.state();
+        // A finished run holds the lock for a while and no longer removes signals.
+        if folder_state.is_controllable()
+            && let Err(error) = folder_state.signal.send()
+            && !std::mem::replace(&mut folder_state.has_warned, true)
         {
             tracing::warn!("{error}. The run writes no Gaussians for the page");
         }
-        let mut page = followed.events.from(from);
+        let mut page = folder_state.events.from(from);
         let lines = std::mem::take(&mut page.lines);
         let events: Result<Vec<_>, _> = lines.into_iter().map(RawValue::from_string).collect();
         json(&RunPage {
             state,
-            message: self.message(state, followed.events.iteration()),
-            skipped_lines: followed.events.skipped(),
-            splats: followed.splats.newest(),
-            control: followed.obeys() && self.source.accepts_control,
+            message: self.message(state, folder_state.events.iteration()),
+            skipped_lines: folder_state.events.skipped(),
+            splats: folder_state.splats.newest(),
+            control: folder_state.is_controllable() && self.source.accepts_control,
             page,
             events: events.map_err(|error| ViewError::Failed(error.to_string()))?,
         })
     }
 
-    fn message(&self, state: ShownState, iteration: u32) -> String {
+    fn message(&self, state: RunState, iteration: u32) -> String {
         let resume = &self.source.resume;
         match state {
-            ShownState::None => "No run has written into this folder yet.".to_owned(),
-            ShownState::Running | ShownState::Paused | ShownState::Finished => String::new(),
-            ShownState::Interrupted => {
+            RunState::None => "No run has written into this folder yet.".to_owned(),
+            RunState::Running | RunState::Paused | RunState::Finished => String::new(),
+            RunState::Interrupted => {
                 format!(
                     "The run was stopped after iteration {iteration}. Continue it with: {resume}"
                 )
             }
-            ShownState::Ended if self.path().join("checkpoints").is_dir() => format!(
+            RunState::Ended if self.path().join("checkpoints").is_dir() => format!(
                 "The run ended without a word after iteration {iteration} or later. Continue it from its \
                  last checkpoint with: {resume}"
             ),
-            ShownState::Ended => format!(
+            RunState::Ended => format!(
                 "The run ended without a word after iteration {iteration} or later, before its first \
                  checkpoint: start it again"
             ),
         }
     }
 
-    /// Packs the newest Gaussians, so that the first page does not wait for them.
+    /// Packs the newest Gaussians before the first page asks for them.
     pub(super) fn prepare(&self) {
-        let job = self.refreshed().ok().and_then(|followed| {
-            let newest = followed.splats.newest()?;
-            followed.splats.job(newest.generation).ok()
+        let job = self.refreshed().ok().and_then(|folder_state| {
+            let newest = folder_state.splats.newest()?;
+            folder_state.splats.job(newest.generation).ok()
         });
-        // Whoever asks hears what is wrong with them.
+        // A request for the Gaussians reports the error.
         job.map(|job| job.spz().ok());
     }
 
-    /// `/api/splats/G`, SPZ.
+    /// Answers `/api/splats/G` with SPZ.
     pub(super) fn splats(&self, generation: u64) -> Result<Bytes, ViewError> {
-        // Packing may take long, and others want to know of the run.
+        // Packing may take long; other requests need the lock.
         let job = self.refreshed()?.splats.job(generation);
         job.and_then(|job| job.spz()).map_err(|error| match error {
             SplatsError::Replaced => ViewError::Missing(error.to_string()),
@@ -264,7 +263,7 @@ impl ViewedModel {
         })
     }
 
-    /// `/api/points`.
+    /// Answers `/api/points`.
     pub(super) fn points(&self) -> Result<Vec<u8>, ViewError> {
         match points_of(self.path(), &self.source.frame) {
             Ok(Some(points)) => Ok(packed(&points)),
@@ -273,14 +272,14 @@ impl ViewedModel {
         }
     }
 
-    /// `/api/mesh/K`, glTF.
+    /// Answers `/api/mesh/K` with glTF.
     pub(super) fn mesh(&self, index: usize) -> Result<Vec<u8>, ViewError> {
         let mesh = meshes_of(self.path()).into_iter().nth(index);
         let mesh = mesh.ok_or_else(|| ViewError::Missing("there is no such mesh".to_owned()))?;
         mesh.glb(&self.source.cameras.cameras, &self.source.frame).map_err(ViewError::Failed)
     }
 
-    /// `/api/photo/I`, JPEG.
+    /// Answers `/api/photo/I` with JPEG.
     pub(super) fn photo(&self, index: usize, width: u32) -> Result<Vec<u8>, ViewError> {
         self.source.photographs.jpeg(index, width).map_err(|error| match error {
             PhotographError::Missing => ViewError::Missing(error.to_string()),
@@ -288,7 +287,7 @@ impl ViewedModel {
         })
     }
 
-    /// `/api/control`: asks the run for something; the name of the request.
+    /// Answers `/api/control`: sends a command to the run and returns the name of the request.
     pub(super) fn control(&self, action: ControlAction) -> Result<String, ViewError> {
         if !self.source.accepts_control {
             return Err(ViewError::Forbidden(
@@ -297,37 +296,36 @@ impl ViewedModel {
                     .to_owned(),
             ));
         }
-        // One that starts would not see it.
-        if !self.refreshed()?.obeys() {
+        // A run that is starting would not see the command.
+        if !self.refreshed()?.is_controllable() {
             return Err(ViewError::Conflict("no run trains in this folder now".to_owned()));
         }
-        // Unlike those of an earlier start of this program.
+        // Differs from the names of an earlier server.
         let since = SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let since = since.map_or(0, |since| since.as_millis());
-        let id = format!("{since:015}-{:06}", self.asked.fetch_add(1, Ordering::Relaxed));
-        let asked = self.followed().watching.ask(&id, action);
-        asked.map_err(|error: OutputError| ViewError::Failed(error.to_string()))?;
+        let id = format!("{since:015}-{:06}", self.request_count.fetch_add(1, Ordering::Relaxed));
+        let sent = self.folder_state().signal.ask(&id, action);
+        sent.map_err(|error: OutputError| ViewError::Failed(error.to_string()))?;
         json(&serde_json::json!({ "id": id }))
     }
 }
 
-impl Followed {
-    fn state(&self) -> ShownState {
+impl FolderState {
+    fn state(&self) -> RunState {
         match (self.lock, self.events.state()) {
-            (LockState::Held, LoggedState::Paused) => ShownState::Paused,
-            (LockState::Held, _) => ShownState::Running,
-            // Without locks, the log has the last word, and nobody is told to start a second run.
-            (LockState::Unknown, LoggedState::Begun) => ShownState::Running,
-            (LockState::Unknown, LoggedState::Paused) => ShownState::Paused,
-            (_, LoggedState::None) => ShownState::None,
-            (_, LoggedState::Begun | LoggedState::Paused) => ShownState::Ended,
-            (_, LoggedState::Finished) => ShownState::Finished,
-            (_, LoggedState::Interrupted) => ShownState::Interrupted,
+            (LockState::Held, LoggedState::Paused) => RunState::Paused,
+            (LockState::Held, _) => RunState::Running,
+            // Without locks the log decides, so that nobody is told to start a second run.
+            (LockState::Unknown, LoggedState::Begun) => RunState::Running,
+            (LockState::Unknown, LoggedState::Paused) => RunState::Paused,
+            (_, LoggedState::None) => RunState::None,
+            (_, LoggedState::Begun | LoggedState::Paused) => RunState::Ended,
+            (_, LoggedState::Finished) => RunState::Finished,
+            (_, LoggedState::Interrupted) => RunState::Interrupted,
         }
     }
 
-    /// True if a run trains that looks for what it is asked.
-    fn obeys(&self) -> bool {
+    fn is_controllable(&self) -> bool {
         let trains = matches!(self.events.state(), LoggedState::Begun | LoggedState::Paused);
         self.lock != LockState::Free && trains
     }
@@ -337,39 +335,38 @@ fn json(value: &impl Serialize) -> Result<String, ViewError> {
     serde_json::to_string(value).map_err(|error| ViewError::Failed(error.to_string()))
 }
 
-// Says to a run that somebody looks at its page, and what they ask for.
+// Signals to a run that a page is open, and sends its commands.
 
-/// While somebody looks, the run hears of it this often.
-const BETWEEN: Duration = Duration::from_secs(2);
+const SIGNAL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The page's side of a run's folder, which need not be there.
+/// The page's access to a run's live folder, which need not exist.
 #[derive(Debug)]
-pub(super) struct Watching {
+pub(super) struct PageSignal {
     folder: LiveFolder,
-    told: Option<Instant>,
+    sent: Option<Instant>,
 }
 
-impl Watching {
+impl PageSignal {
     pub(super) fn of(model_path: &Path) -> Self {
-        Self { folder: LiveFolder::of(model_path), told: None }
+        Self { folder: LiveFolder::of(model_path), sent: None }
     }
 
     pub(super) fn folder(&self) -> &LiveFolder {
         &self.folder
     }
 
-    /// Says that somebody looks.
-    pub(super) fn tell(&mut self) -> Result<(), OutputError> {
-        if self.told.is_some_and(|at| at.elapsed() < BETWEEN) {
+    /// Signals that a page is open.
+    pub(super) fn send(&mut self) -> Result<(), OutputError> {
+        if self.sent.is_some_and(|at| at.elapsed() < SIGNAL_INTERVAL) {
             return Ok(());
         }
-        self.told = Some(Instant::now());
+        self.sent = Some(Instant::now());
         self.open()?;
         let path = self.folder.watch();
         touch(&path).map_err(|source| OutputError::new(&path, source))
     }
 
-    /// Makes the folder. A link in its place is not followed.
+    /// Creates the folder. Fails if a link is in its place.
     fn open(&self) -> Result<(), OutputError> {
         create_folder(self.folder.path())?;
         if self.folder.is_there() {
@@ -379,7 +376,7 @@ impl Watching {
         Err(OutputError::new(self.folder.path(), io::Error::other(why)))
     }
 
-    /// Asks for something, after what was asked for before.
+    /// Sends a command. Commands are ordered by `id`.
     pub(super) fn ask(&self, id: &str, action: ControlAction) -> Result<(), OutputError> {
         self.open()?;
         let path = self.folder.control(id);
@@ -389,7 +386,7 @@ impl Watching {
     }
 }
 
-/// Makes a file, or makes it young. What a link leads to is not touched.
+/// Creates a file or updates its time. Does not follow links.
 fn touch(path: &Path) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|about| !about.is_file()) {
         return Err(io::Error::other("it is no file: remove it"));
@@ -403,17 +400,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_told_that_somebody_looks_and_what_is_wanted() {
+    fn signals_and_commands_reach_the_run() {
         let model = tempfile::tempdir().unwrap();
-        let mut watching = Watching::of(model.path());
-        watching.tell().unwrap();
-        let touched = fs::metadata(watching.folder().watch()).unwrap().modified().unwrap();
+        let mut signal = PageSignal::of(model.path());
+        signal.send().unwrap();
+        let touched = fs::metadata(signal.folder().watch()).unwrap().modified().unwrap();
         let age = touched.elapsed().unwrap();
         assert!(age < Duration::from_secs(2), "{age:?}");
-        watching.ask("80", ControlAction::Pause).unwrap();
-        watching.ask("7f", ControlAction::Checkpoint).unwrap();
-        let asked = watching.folder().requests();
-        let texts = asked.iter().map(|path| fs::read_to_string(path).unwrap());
+        signal.ask("80", ControlAction::Pause).unwrap();
+        signal.ask("7f", ControlAction::Checkpoint).unwrap();
+        let requests = signal.folder().requests();
+        let texts = requests.iter().map(|path| fs::read_to_string(path).unwrap());
         let expected = [r#"{"id":"7f","action":"checkpoint"}"#, r#"{"id":"80","action":"pause"}"#];
         assert_eq!(texts.collect::<Vec<_>>(), expected);
     }

@@ -31,7 +31,7 @@ fn shots(gaussians: &Gaussians) -> Vec<Shot> {
         .collect()
 }
 
-/// What a step over these views left behind.
+/// Takes a step over these views and returns the model's snapshot.
 fn stepped(gaussians: &Gaussians, shots: &[&Shot], rates: Rates) -> Snapshot<Gaussians> {
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(gaussians).unwrap();
@@ -61,7 +61,7 @@ fn several_views_of_one_photograph_step_as_one() {
             let error = relative_error(&found, &expected);
             assert!(error < 1e-6, "{count} views, {}: {error:e}", start.name);
         }
-        // Each is observed by its own gradients.
+        // Each view is observed by its own gradients.
         let sums = several.gradient_norm_sums.iter().zip(&one.gradient_norm_sums);
         for (found, expected) in sums {
             let expected = expected * f32::from(u8::try_from(count).unwrap());
@@ -80,12 +80,11 @@ fn a_step_takes_the_mean_of_the_views_gradients() {
     for (group, (name, _, found)) in all.into_iter().enumerate() {
         let mean = |i: usize| each.iter().map(|view| view[group].2[i]).sum::<f64>() / 3.0;
         let expected: Vec<f64> = (0..found.len()).map(mean).collect();
-        // Snapshots are of single precision.
+        // Snapshots have single precision.
         assert!(relative_error(&found, &expected) < 1e-6, "{name}");
     }
 }
 
-/// The mean loss of the views.
 fn mean_loss(model: &Model<f64>, shots: &[(Shot, Arc<Image>)]) -> f64 {
     let mut device = Cpu::<f64>::new();
     let losses = shots.iter().map(|(shot, target)| {
@@ -113,7 +112,7 @@ fn the_gradient_of_a_batch_is_that_of_the_mean_loss() {
         let seen = (&shot.view, &shot.settings);
         device.add_view(&mut model, seen, (target, &shot.terms), &mut gradients).unwrap();
     }
-    // As of one view: see `gradients.rs`.
+    // As in `gradients.rs`.
     let loss = |_: &mut Cpu<f64>, moved: &Model<f64>| mean_loss(moved, &shots);
     let found = (&model, &gradients);
     let compared = assert_differences(&mut device, found, &Parameter::ALL, (1e-5, 1e-6), loss);

@@ -1,4 +1,4 @@
-//! Gradients of Gaussians that are bound to a mesh, through the raster and the loss, against differences.
+//! Gradients of Gaussians that are bound to a mesh, through raster and loss, against differences.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use splat::math::bound::PerTriangle;
 use splat::math::bound::crease;
 use splat::model::{BoundColumns, BoundTopology, Gaussians};
 
-/// Weight of the creases, large enough to be seen beside the photograph.
+/// Weight of the creases, large enough beside the photograph.
 const CREASES: f64 = 0.3;
 
 /// Two triangles folded at an edge, with large Gaussians, before the camera of [`view`].
@@ -34,7 +34,6 @@ fn folded(per_triangle: PerTriangle) -> (Arc<BoundTopology>, BoundColumns, Gauss
     (Arc::new(topology), columns, gaussians)
 }
 
-/// The loss, and a tenth of its gradients.
 fn loss(
     topology: &Arc<BoundTopology>,
     columns: &BoundColumns,
@@ -71,12 +70,12 @@ fn loss(
     (total + CREASES * creases / topology.hinges.len() as f64, state.first_moments)
 }
 
-/// Derivative of the loss by a value, from the two neighbouring widths that agree best: a wider step than
-/// the right one crosses pixels at which splats end.
+/// Returns the derivative of the loss by a value, from the two neighbouring step widths that agree best: too wide a
+/// step crosses pixels at which splats end.
 fn difference(value: f32, mut loss_at: impl FnMut(f32) -> f64) -> f64 {
     let estimates = [-13, -14, -15, -16].map(|power| {
         let step = 2.0_f32.powi(power);
-        // Places of single precision, whose true distance counts.
+        // The distance after rounding to single precision.
         let (before, after) = (value - step, value + step);
         (loss_at(after) - loss_at(before)) / (f64::from(after) - f64::from(before))
     });
@@ -87,7 +86,7 @@ fn difference(value: f32, mut loss_at: impl FnMut(f32) -> f64) -> f64 {
 }
 
 #[test]
-fn what_is_bound_learns_by_the_derivative_of_the_loss() {
+fn gradients_of_bound_gaussians_agree_with_differences() {
     for per_triangle in PerTriangle::ALL {
         let (topology, columns, gaussians) = folded(per_triangle);
         let (_, tenths) = loss(&topology, &columns, &gaussians);

@@ -1,4 +1,4 @@
-//! Scenes written into temporary folders, and how they are read.
+//! Reading scenes that are written into temporary folders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use splat::dataset::{AlphaMeaning, Camera, Dataset, Frame, PointCloud, Pose, Vie
 use splat::math::Real as _;
 use tempfile::TempDir;
 
-/// Odd and different, so that no two are mistaken for each other.
+/// Odd and different, so that mistaking one for another shows.
 const WIDTH: u32 = 37;
 const HEIGHT: u32 = 23;
 
@@ -20,7 +20,7 @@ fn camera() -> Camera {
     Camera { width: WIDTH, height: HEIGHT, focal_px: [41.5, 43.25], centre_px: [18.25, 11.75] }
 }
 
-/// A rotation by `angle` about the vertical, standing at `x`.
+/// Returns a camera at `x` turned by `angle` about the vertical.
 fn view(name: &str, angle: f64, x: f64) -> View {
     let (sin, cos) = angle.sin_cos();
     let rotation = [[cos, 0.0, sin], [0.0, 1.0, 0.0], [-sin, 0.0, cos]];
@@ -52,7 +52,7 @@ fn write_image(path: &Path, width: u32, height: u32) {
     RgbImage::from_pixel(width, height, Rgb([90, 60, 30])).save(path).unwrap();
 }
 
-/// A COLMAP scene with these images, in this order.
+/// Writes a COLMAP scene with these images, in this order.
 fn scene(names: &[&str]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let views: Vec<View> =
@@ -81,7 +81,7 @@ fn names(dataset: &Dataset) -> Vec<&str> {
 }
 
 #[test]
-fn what_the_writer_writes_is_read_again_sorted_by_name() {
+fn a_written_scene_is_read_back_sorted_by_name() {
     let folder = scene(&["b.png", "left/a.png", "a.png"]);
     let dataset = load(folder.path());
     assert_eq!(names(&dataset), ["a.png", "b.png", "left/a.png"]);
@@ -112,7 +112,7 @@ fn what_the_writer_writes_is_read_again_sorted_by_name() {
     let mut nearer = Dataset::load(&with_share).unwrap();
     nearer.points.positions.clear();
     assert_eq!(splat::train::near(&nearer), 0.5 * distance);
-    // Half of the depth of the nearest points, where that is less.
+    // Half of the depth of the nearest points, if that is less.
     let View { pose, .. } = &nearer.views[nearer.train[0]];
     let ahead = |depth: f64| {
         [0, 1, 2].map(|axis| (pose.centre_world()[axis] + depth * pose.rotation[2][axis]).to_f32())
@@ -390,7 +390,7 @@ fn the_real_scenes_have_their_known_counts() {
         assert_eq!((dataset.test.len(), dataset.train.len()), (held_out, views - held_out));
         assert!(dataset.warnings.is_empty(), "{name}: {:?}", dataset.warnings);
         assert!(dataset.extent() > 0.0);
-        // As gsplat's normalisation has it of all cameras; those held out change little.
+        // As gsplat's normalisation over all cameras; the held-out ones change little.
         let distance = dataset.viewing_distance();
         let expected = if name == "fox" { 3.295 } else { 4.049 };
         assert!((distance / expected - 1.0).abs() < 0.05, "{name}: {distance}");

@@ -1,4 +1,4 @@
-//! Readers of scenes and of Gaussians never panic, whatever the files hold. `.ci/release` runs these.
+//! Readers of scenes and of Gaussians never panic, whatever the files hold. `.ci/release` runs these tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,6 @@ const FRAMES: &str = r#"{"camera_angle_x": 0.9, "fl_x": 30, "fl_y": 31, "cx": 16
  "k1": 0.01, "p1": 0.001, "camera_model": "OPENCV", "ply_file_path": "points.ply", "aabb_scale": 4,
  "frames": ["#;
 
-/// A scene in each of the formats.
 fn scenes(folder: &Path) -> Vec<PathBuf> {
     let (width, height) = (32, 24);
     let options = SynthOptions { views: 4, width, height, points: 40, ..SynthOptions::default() };

@@ -20,8 +20,8 @@ use splat::math::ssim::{
 use splat::math::{Real, sh, sigmoid, sigmoid_bwd};
 use splat::model::Gaussians;
 
-/// What the issue of correctness asks of every backward pass. Gradients below the floor of 1e-6
-/// drown in the rounding of the difference and are compared absolutely.
+/// Tolerances of every backward pass. Gradients below the floor of 1e-6 drown in the rounding of the difference and
+/// are compared absolutely.
 const EXACT: (f64, f64) = (1e-6, 1e-6);
 
 #[test]
@@ -123,7 +123,7 @@ fn pixel_opacity_agrees_with_its_differences_and_is_flat_if_clamped() {
     assert_eq!(clamped.d_opacity, 0.0);
 }
 
-/// A colour, or what is drawn of a surface, of each splat.
+/// A colour or a surface map's value of each splat.
 type Triples = [[f64; 3]; 6];
 
 #[test]
@@ -229,8 +229,8 @@ fn ssim_agrees_with_its_differences_even_in_tiny_images() {
     }
 }
 
-/// A handful of overlapping Gaussians, one behind the camera, one outside the image; drawn so that
-/// no pixel lies within a difference's step of a cut-off.
+/// Returns overlapping Gaussians, one behind the camera, one outside the image, so that no pixel lies within a
+/// difference's step of a cut-off.
 fn gaussians() -> Gaussians {
     let mut draws = Draws::new(10);
     let mut gaussians = nine(&mut draws, [-3.2, -1.4]);
@@ -241,7 +241,6 @@ fn gaussians() -> Gaussians {
     gaussians
 }
 
-/// The terms that compare what is drawn.
 fn terms_of(settings: &Drawing) -> Terms {
     let weight = if settings.inverse_depth { 0.4 } else { 0.0 };
     Terms::photometric(0.2).with(Term::InverseDepth, weight).with(Term::NormalMap, weight)
@@ -272,8 +271,8 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
         let mut gradients = Default::default();
         device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
 
-        // A loss of 0.3 carries a rounding of 3e-17, 1e-11 after division by the step: from 1e-4 on
-        // the difference is good to six digits and more.
+        // A loss of 0.3 has a rounding of 3e-17, 1e-11 after division by the step: above 1e-4 the difference has six
+        // digits.
         let loss = |_: &mut Cpu<f64>, moved: &Model<f64>| loss_of(moved, &target, &settings);
         let found = (&model, &gradients);
         let compared = assert_differences(&mut device, found, &Parameter::ALL, (1e-6, 1e-4), loss);
@@ -312,7 +311,7 @@ fn a_gaussian_behind_the_camera_or_outside_the_image_takes_no_gradient() {
     assert!(model.views_seen[2..].iter().all(|&seen| seen == 1));
 }
 
-/// Gradients of 400 Gaussians in one view, by parameter, as this precision computes them.
+/// Returns the gradients of 400 Gaussians in one view by parameter, in this precision.
 fn crowd_gradients<R: Real>() -> [Vec<f64>; 6] {
     let mut draws = Draws::new(21);
     let count = 400;
@@ -363,8 +362,8 @@ fn single_precision_agrees_with_double_precision() {
     for ((single, double), parameter) in single.iter().zip(&double).zip(Parameter::ALL) {
         let norm = |values: &[f64]| values.iter().map(|v| v * v).sum::<f64>().sqrt();
         let apart: Vec<f64> = single.iter().zip(double).map(|(a, b)| a - b).collect();
-        // Rounding over 400 layers is 3e-6 of the gradient; a pixel whose opacity or transmittance
-        // falls on the other side of a cut may cost ten times as much.
+        // Rounding over 400 layers is 3e-6 of the gradient; a pixel on the other side of a cut-off may cost ten times
+        // as much.
         assert!(norm(&apart) < 5e-5 * norm(double), "{parameter:?}: {:.1e}", norm(&apart));
         assert!(norm(double) > 0.0, "{parameter:?} takes no gradient");
     }

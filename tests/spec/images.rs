@@ -10,7 +10,7 @@ use crate::common::scenes::real_scenes;
 use splat::dataset::{AlphaMeaning, ImageLoader, ImageSource, Residency, decode, probe};
 use splat::memory::{Bytes, host_memory};
 
-/// The images of a scene by name, at `1 / divisor` of their size.
+/// Returns the images of a scene by name, at `1 / divisor` of their size.
 fn scene(name: &str, divisor: u32) -> Option<Vec<ImageSource>> {
     let folder = real_scenes()?.join(name).join("images");
     let mut paths: Vec<PathBuf> =
@@ -36,7 +36,7 @@ fn scene(name: &str, divisor: u32) -> Option<Vec<ImageSource>> {
 }
 
 #[test]
-fn the_first_fox_image_looks_as_it_does_to_another_program() {
+fn the_first_fox_image_agrees_with_pillow() {
     let Some(sources) = scene("fox", 8) else { return };
     assert_eq!((sources.len(), sources[0].full_size), (50, [1061, 1894]));
     let image = decode(&sources[0]).unwrap();
@@ -58,9 +58,8 @@ fn the_first_fox_image_looks_as_it_does_to_another_program() {
                 .sum();
             let mean = sum / (width * height) as f64;
             println!("{left},{top} channel {channel}: {mean:.3}, expected {expected}");
-            // The decoders round their transforms differently and interpolate the halved chroma
-            // differently: less than half a level in the mean. Another filter is off by more:
-            // a box by 0.5 in the fourth rectangle.
+            // The decoders round their transforms and interpolate the halved chroma differently: less than half a
+            // level in the mean. Another filter is off by more: a box by 0.5 in the fourth rectangle.
             assert!((mean - expected).abs() < 0.4, "{left},{top}: {mean} is not {expected}");
         }
     }
@@ -94,8 +93,8 @@ fn a_small_cache_serves_a_whole_scene_within_its_bound() {
         peak.mib(),
         loader.statistics()
     );
-    // The cache, four photographs being decoded (each a few times its 1.3 MB), and the threads'
-    // own heaps. All images at full size would take 370 MB, all at this size 23 MB more.
+    // The cache, four photographs being decoded (each a few times its 1.3 MB), and the threads' heaps. All images at
+    // full size would take 370 MB, all at this size 23 MB more.
     assert!(peak.mib() - start.mib() < 100.0, "{} MiB", peak.mib());
 }
 
@@ -114,7 +113,7 @@ fn images_are_the_same_on_demand_and_all_at_once() {
 }
 
 #[test]
-fn decoding_takes_a_bearable_time() {
+fn decoding_is_fast_enough() {
     for (name, divisor, images) in [("bonsai", 4, 40), ("fox", 8, 20)] {
         let Some(mut sources) = scene(name, divisor) else { return };
         sources.truncate(images);
@@ -124,21 +123,20 @@ fn decoding_takes_a_bearable_time() {
         }
         let ms = clock.elapsed().as_secs_f64() * 1e3 / images as f64;
         println!("{name} at 1/{divisor}: {ms:.1} ms per image on one thread");
-        // Twenty times what an idle machine takes; more would mean something is badly wrong.
+        // Twenty times the time on an idle machine.
         assert!(ms < 1500.0);
     }
 }
 
 #[test]
-fn a_host_limit_holds_the_process_while_real_photographs_come_and_go() {
+fn the_process_stays_within_its_host_limit() {
     let Some(sources) = scene("bonsai", 1) else { return };
-    if !process::is_of("images::a_host_limit_holds_the_process_while_real_photographs_come_and_go")
-    {
+    if !process::is_of("images::the_process_stays_within_its_host_limit") {
         return;
     }
     let count = sources.len();
     let start = host_memory().map_or(Bytes(0), |memory| memory.resident);
-    // All of them decoded take 374 MB, the cache is as large as it can be.
+    // All images decoded take 374 MB; the cache is as large as allowed.
     let limit = Bytes(start.0 + (150 << 20));
     let loader = ImageLoader::within(sources, Residency::All, limit, Bytes(0));
     let order: Vec<usize> = (0..2 * count).map(|turn| turn * 5 % count).collect();
@@ -161,11 +159,11 @@ fn a_host_limit_holds_the_process_while_real_photographs_come_and_go() {
         (peak, held)
     };
     let (peak, held) = fetch_all(&order[..count]);
-    // Between two looks, and beside what is kept, photographs are being decoded.
+    // Between two measurements, and beside the cache, photographs are being decoded.
     assert!(peak.mib() < limit.mib() + 60.0, "{} MiB", peak.mib());
-    // The limit is made use of.
+    // The cache uses the limit.
     assert!(held.mib() > 75.0, "{} MiB", held.mib());
-    // Something else takes most of it.
+    // Another part of the process takes most of the memory.
     let ballast = vec![1_u8; 100 << 20];
     loader.fetch(order[count]).unwrap();
     sleep(Duration::from_millis(300));

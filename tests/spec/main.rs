@@ -1,4 +1,4 @@
-//! What the library does, on the CPU alone.
+//! Behaviour of the library on the CPU.
 #![allow(
     missing_docs,
     clippy::unwrap_used,

@@ -24,7 +24,7 @@ use splat::train::event::{
 };
 use splat::train::pictures::{density_map, error_map};
 
-/// A folder that outlives the test, so that other programs can look into it.
+/// Returns a folder that outlives the test, so that other programs can read it.
 fn model_folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("outputs").join(name);
     if folder.exists() {
@@ -81,7 +81,7 @@ fn distributions(iteration: u32) -> Event {
     })
 }
 
-/// 37x23 px, no two neighbouring pixels equal.
+/// Returns a picture of 37x23 px without equal neighbours.
 fn picture(seed: u8) -> Arc<Picture> {
     let rgb = (0..37 * 23 * 3u32).map(|i| (i % 251) as u8 ^ seed).collect();
     Arc::new(Picture { width: 37, height: 23, rgb })
@@ -136,7 +136,7 @@ fn evaluated(iteration: u32, split: Split) -> Event {
     })
 }
 
-/// The events of a run from iteration `from` to `to`.
+/// Sends the events of a run from iteration `from` to `to`.
 fn run(sink: &mut dyn Sink, folder: &Path, from: u32, to: u32) {
     let mut send = |event: &Event| sink.on(event).unwrap();
     send(&Event::Started {
@@ -309,7 +309,7 @@ fn an_interrupted_run_records_its_last_iteration() {
 }
 
 #[test]
-fn a_model_folder_that_cannot_be_is_an_error_that_names_it() {
+fn an_impossible_model_folder_is_a_named_error() {
     let folder = model_folder("bad");
     fs::create_dir_all(&folder).unwrap();
     let file = folder.join("file");
@@ -320,7 +320,7 @@ fn a_model_folder_that_cannot_be_is_an_error_that_names_it() {
     assert!(error.to_string().contains("file"), "{error}");
 }
 
-/// The warnings that reach a sink.
+/// Records the warnings that reach a sink.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
@@ -344,29 +344,29 @@ fn a_full_device_under_a_file_of_a_run_costs_one_warning() {
     let warnings = Warnings::default();
     sinks.add(warnings.clone());
     sinks.on(&Event::OpacityReset { iteration: 3000 }).unwrap();
-    let told = || warnings.0.lock().unwrap().clone();
-    assert_eq!(told().len(), 1);
-    assert!(told()[0].contains("run.jsonl: cannot be written: No space left"), "{:?}", told());
-    // The other sinks still get what follows.
+    let log = || warnings.0.lock().unwrap().clone();
+    assert_eq!(log().len(), 1);
+    assert!(log()[0].contains("run.jsonl: cannot be written: No space left"), "{:?}", log());
+    // The other sinks still get later events.
     for iteration in [10, 20] {
         sinks.on(&evaluated(iteration, Split::Test)).unwrap();
     }
-    assert_eq!(told().len(), 1);
+    assert_eq!(log().len(), 1);
     for file in ["results.json", "metrics.csv"] {
         assert!(folder.join(file).exists(), "{file}");
     }
     sinks.written().iter().for_each(Completion::wait);
-    // So they do where a file cannot be written for another reason, which is an error.
+    // The other sinks also get an event that one sink fails on with an error.
     fs::remove_file(folder.join("per_view.json")).unwrap();
     fs::create_dir(folder.join("per_view.json")).unwrap();
     let error = sinks.on(&evaluated(30, Split::Test)).unwrap_err();
     assert!(error.to_string().contains("per_view.json: cannot be written"), "{error}");
-    assert_eq!(told().len(), 1);
+    assert_eq!(log().len(), 1);
     sinks.written().iter().for_each(Completion::wait);
     assert_eq!(steps_of_tags(&events_files(&folder)[0])["test/psnr"], [10, 20, 30]);
 }
 
-/// What the progress says of a run, line by line.
+/// Returns the progress lines of a run.
 fn progress(style: ProgressStyle) -> Vec<String> {
     let path = model_folder("progress").with_extension(format!("{style:?}"));
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -406,7 +406,7 @@ fn plain_progress_has_the_lines_that_scripts_look_for() {
 }
 
 #[test]
-fn progress_as_json_is_one_event_a_line_and_none_is_silent() {
+fn json_progress_is_one_event_a_line_and_none_is_silent() {
     let lines = progress(ProgressStyle::Json);
     let kinds: Vec<Value> = lines
         .iter()
@@ -417,7 +417,7 @@ fn progress_as_json_is_one_event_a_line_and_none_is_silent() {
     assert!(progress(ProgressStyle::None).is_empty());
 }
 
-/// Not a test of its own: what the next one runs as another process.
+/// Runs as the child process of the next test.
 #[test]
 fn child_that_reports_to_stderr() {
     let Some(style) = std::env::var_os("SPLAT_TEST_PROGRESS") else { return };
@@ -485,7 +485,7 @@ fn all_different(n: usize, sh_degree: u32) -> Gaussians {
 }
 
 #[test]
-fn a_model_is_written_and_read_again() {
+fn a_written_model_is_read_back() {
     let folder = model_folder("ply");
     fs::create_dir_all(&folder).unwrap();
     for degree in 0..=3 {
@@ -555,7 +555,7 @@ fn cameras_are_listed_test_views_first_at_full_size() {
     write_points_ply(&folder.join("input.ply"), &dataset.points, &Frame::SCENE).unwrap();
     let bytes = fs::read(folder.join("input.ply")).unwrap();
     let start = bytes.windows(11).position(|window| window == b"end_header\n").unwrap() + 11;
-    // Per vertex, six floats and three bytes.
+    // Six floats and three bytes for each vertex.
     assert_eq!(bytes.len() - start, 2 * 27);
     assert_eq!(bytes[bytes.len() - 3..], [10, 11, 12]);
 }

@@ -1,5 +1,5 @@
-//! A primitive that the product does not know: all that only moves rows about goes by the schema, and
-//! the processor trains what says how it is drawn.
+//! A primitive that the product does not know: operations on rows use the schema only, and the CPU trains any
+//! primitive that can be drawn.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::common::prelude::*;
 use crate::common::scene::{RATES, resized, straight};
 use crate::common::{Draws, assert_relative, derivative_between_cuts, view};
 
-/// Balls whose numbers are all different, from this one on.
+/// Returns balls whose numbers are all different, starting at `from`.
 fn balls(count: usize, from: f32) -> Balls {
     let mut balls = Balls::zeros(0, count);
     let values = balls.groups_mut().into_iter().flatten();
@@ -63,7 +63,7 @@ fn a_checkpoint_holds_the_columns_of_the_schema() {
     assert_eq!((stored.len(), stored.about.iteration), (11, 3));
     assert_eq!(stored.read(0..11).unwrap(), written);
     assert_eq!(stored.read(4..6).unwrap(), written.read(4..6).unwrap());
-    // They are not Gaussians'.
+    // The file's columns are not those of Gaussians.
     let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
     assert!(error.contains("`parameters.log_scales`"), "{error}");
 }
@@ -87,7 +87,7 @@ fn a_ply_holds_the_fields_of_the_primitive() {
 }
 
 #[test]
-fn a_model_on_the_processor_is_read_as_it_was_put_there() {
+fn an_uploaded_model_is_read_back() {
     let all = snapshot(40);
     let model = Model::<f64, Balls>::restore(&all);
     assert_eq!((model.len(), model.columns.len()), (40, 4));
@@ -96,12 +96,12 @@ fn a_model_on_the_processor_is_read_as_it_was_put_there() {
     let picked = model.sample(&[8, 0, 8]);
     assert_eq!(picked.means[..3], all.parameters.means[24..27]);
     assert_eq!(picked.colors[3..], [&all.parameters.colors[..3], &picked.colors[..3]].concat());
-    // 8 values with two moments each, and a sum; and how often each was seen.
+    // 8 values with two moments each, a sum, and the number of views.
     let [parameters, others] = model.bytes();
     assert_eq!((parameters.0, others.0), (40 * 8 * 8, 40 * (16 * 8 + 8 + 4)));
 }
 
-/// Noise as a photograph of this view, and as a map of its inverse depths.
+/// Returns noise as a photograph of this view, and as a map of its inverse depths.
 fn noise(view: &View, seed: u64) -> Arc<Image> {
     let mut draws = Draws::new(seed);
     let (width, height) = (view.camera.width, view.camera.height);
@@ -115,7 +115,7 @@ fn noise(view: &View, seed: u64) -> Arc<Image> {
 const SETTINGS: RenderSettings =
     RenderSettings { background: [0.2, 0.5, 0.9], ..RenderSettings::DEFAULT };
 
-/// Wider than a dilation of 0.3 px², so that opacities fall by much.
+/// Wider than the dilation of 0.3 px², so that opacities fall by much.
 const COMPENSATED: Footprint = Footprint::Ellipse { variance_px2: 0.5, compensates: true };
 
 /// Colours and inverse depths, and the norms for density control.
@@ -130,7 +130,6 @@ fn terms() -> Terms {
     Terms::photometric(0.2).with(Term::InverseDepth, 0.4)
 }
 
-/// Two views from different places, of different sizes.
 fn shots() -> [(View, Arc<Image>); 2] {
     let mut aside = resized(&straight(), [31, 23]);
     aside.pose.translation = [0.2, -0.1, 0.3];
@@ -140,7 +139,6 @@ fn shots() -> [(View, Arc<Image>); 2] {
     })
 }
 
-/// The gradients of both views.
 fn gradients_of<P: Drawable>(
     model: &mut Model<f64, P>,
     shots: &[(View, Arc<Image>)],
@@ -154,7 +152,6 @@ fn gradients_of<P: Drawable>(
     gradients
 }
 
-/// The mean loss of the views.
 fn mean_loss(
     model: &Model<f64, Balls>,
     shots: &[(View, Arc<Image>)],
@@ -197,8 +194,8 @@ fn the_gradients_of_every_column_agree_with_their_differences() {
                         mean_loss(&moved, &shots, &settings)
                     });
                     let what = format!("ball {row} {}[{k}], {footprint:?}", described.name);
-                    // A loss of 0.3 carries a rounding of 3e-17, 1e-11 after division by the
-                    // step: from 1e-4 on the difference is good to six digits and more.
+                    // A loss of 0.3 has a rounding of 3e-17, 1e-11 after division by the step: above 1e-4 the
+                    // difference has six digits.
                     assert_relative(found, expected, (1e-6, 1e-4), &what);
                     compared[column] += usize::from(found.abs() > 1e-4);
                 }
@@ -207,13 +204,12 @@ fn the_gradients_of_every_column_agree_with_their_differences() {
         assert!(compared.iter().zip([15, 5, 5, 15]).all(|(n, least)| *n >= least), "{compared:?}");
         let held = device.parameter_gradient(&model, &gradients, 4);
         assert_eq!(held.column(COLORS)[0], 0.0);
-        // Both views see all but the first two.
+        // Both views show all but the first two.
         assert_eq!(model.views_seen, [[0; 2].as_slice(), &[2; 7]].concat());
         assert!(model.gradient_norm_sums[2..].iter().all(|&sum| sum > 0.0));
     }
 }
 
-/// Gaussians that are these balls.
 fn gaussians_of(balls: &Model<f64, Balls>) -> Model<f64> {
     let count = balls.len();
     let mut model = Model::new(&Gaussians::zeros(0, count));
@@ -248,14 +244,14 @@ fn a_ball_is_a_gaussian_of_three_equal_scales() {
             let expected = device.render(&gaussians, view, &settings, look).unwrap();
             let measured = device.measure(&found, target).unwrap();
             let of_gaussians = device.measure(&expected, target).unwrap();
-            // Both in double precision: a colour of 0.5 + c differs by a rounding.
+            // In double precision; a colour of 0.5 + c differs by a rounding.
             assert_relative(measured.mse, of_gaussians.mse, (1e-12, 1e-12), "mse");
             let found = device.image(&found).unwrap();
             let expected = device.image(&expected).unwrap();
             assert_eq!(found.blended, expected.blended);
             assert!(found.blended.unwrap().iter().any(|&blended| blended > 2));
             for (found, expected) in found.rgb.iter().zip(&expected.rgb) {
-                // Images on the host are of single precision.
+                // Images on the host have single precision.
                 assert!((found - expected).abs() <= f32::EPSILON, "{found} for {expected}");
             }
         }
@@ -288,7 +284,7 @@ fn a_ball_is_a_gaussian_of_three_equal_scales() {
     }
 }
 
-/// What a device draws of balls, as photographs of two views.
+/// Draws balls as photographs of two views.
 fn photographs(balls: &Balls) -> Vec<(View, Arc<Image>)> {
     let mut device = Cpu::<f32>::new();
     let model = device.upload(balls).unwrap();
@@ -310,7 +306,7 @@ fn photographs(balls: &Balls) -> Vec<(View, Arc<Image>)> {
     shots().into_iter().map(photo).collect()
 }
 
-/// Trains a model over both views at once; gives the mean loss of each step.
+/// Trains a model over both views at once. Returns the mean loss of each step.
 fn train<R: Real>(
     device: &mut Cpu<R>,
     model: &mut Model<R, Balls>,
@@ -337,7 +333,7 @@ fn train<R: Real>(
 fn a_short_training_comes_close_to_the_photographs() {
     let shots = photographs(&visible_balls(6, 21));
     let mut device = Cpu::<f32>::new();
-    // Balls of other places, sizes and colours.
+    // Balls with other positions, sizes and colours.
     let mut model = device.upload(&visible_balls(8, 22)).unwrap();
     let losses = train(&mut device, &mut model, &shots, 1..=150);
     let (first, last) = (losses[0], losses[149]);
@@ -346,7 +342,7 @@ fn a_short_training_comes_close_to_the_photographs() {
 }
 
 #[test]
-fn a_training_goes_on_from_its_snapshot_as_if_nothing_had_been() {
+fn a_resumed_training_equals_an_uninterrupted_one() {
     let shots = photographs(&visible_balls(6, 21));
     let mut device = Cpu::<f32>::new();
     let mut model = device.upload(&visible_balls(8, 22)).unwrap();
@@ -414,7 +410,6 @@ fn rows_are_reordered_and_have_neighbours() {
 
 const SURFACES: &str = "surface maps or terms at samples";
 
-/// That something is refused, and by what words.
 fn assert_unsupported<T>(result: Result<T, DeviceError>, words: &str) {
     let Err(error) = result else { panic!("{words} of balls are not refused") };
     assert!(matches!(error, DeviceError::Unsupported { .. }), "{error}");
@@ -422,7 +417,7 @@ fn assert_unsupported<T>(result: Result<T, DeviceError>, words: &str) {
 }
 
 #[test]
-fn what_needs_a_density_in_space_is_refused() {
+fn operations_on_densities_are_refused() {
     let (view, mut device) = (view(), Cpu::<f64>::new());
     let host = visible_balls(5, 4);
     let mut model = device.upload(&host).unwrap();
@@ -462,7 +457,7 @@ fn what_needs_a_density_in_space_is_refused() {
 }
 
 #[test]
-fn a_broken_ball_is_left_out_and_named() {
+fn an_invalid_ball_is_left_out_and_named() {
     let shots = shots();
     for (column, words) in [(LOG_SCALES, "log-scale"), (COLORS, "colour")] {
         let mut device = Cpu::<f64>::new();

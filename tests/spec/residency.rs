@@ -1,4 +1,4 @@
-//! A device that keeps photographs is given each once, in time, and the host lets them go.
+//! A device that keeps photographs gets each of them once, in time, and the host drops them.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -42,28 +42,27 @@ impl Sink for Record {
     }
 }
 
-/// A record of events that another sees first.
-struct Seen<S> {
-    see: S,
+/// A sink that passes each event to a closure first.
+struct Tap<S> {
+    observe: S,
     record: Record,
 }
 
-impl<S: FnMut(&Event)> Sink for Seen<S> {
+impl<S: FnMut(&Event)> Sink for Tap<S> {
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
-        (self.see)(event);
+        (self.observe)(event);
         self.record.on(event)
     }
 }
 
-/// What is left of a run.
-struct Ran {
+struct Run {
     record: Record,
     ply: Vec<u8>,
     loader: LoaderStatistics,
     host: Bytes,
 }
 
-/// Epochs of a run; the tiny scene has seven training views and one that is held out.
+/// Epochs of a run. The tiny scene has seven training views and one held-out view.
 const EPOCHS: u32 = 4;
 const TRAIN_VIEWS: usize = 7;
 
@@ -78,22 +77,22 @@ fn dataset(place: &TestFolder) -> Dataset {
     Dataset::load(&scene(place)).unwrap()
 }
 
-fn run<B: TrainDevice>(place: &TestFolder, device: &mut B, residency: Residency) -> Ran {
+fn run<B: TrainDevice>(place: &TestFolder, device: &mut B, residency: Residency) -> Run {
     let images = ImageLoader::new(dataset(place).sources, residency);
     run_with(place, device, &images)
 }
 
-fn run_with<B: TrainDevice>(place: &TestFolder, device: &mut B, images: &ImageLoader) -> Ran {
-    run_seen_by(|_| (), place, device, images)
+fn run_with<B: TrainDevice>(place: &TestFolder, device: &mut B, images: &ImageLoader) -> Run {
+    run_observed(|_| (), place, device, images)
 }
 
-/// The same; `see` sees the events first.
-fn run_seen_by<B: TrainDevice>(
-    see: impl FnMut(&Event),
+/// Runs the training; `observe` gets the events first.
+fn run_observed<B: TrainDevice>(
+    observe: impl FnMut(&Event),
     place: &TestFolder,
     device: &mut B,
     images: &ImageLoader,
-) -> Ran {
+) -> Run {
     let mut config = Config { scene: scene(place), ..Config::default() };
     config.optimize.iterations = EPOCHS * 7;
     config.optimize.sh_degree = 1;
@@ -112,24 +111,24 @@ fn run_seen_by<B: TrainDevice>(
         began: Instant::now(),
         stop: &AtomicBool::new(false),
     };
-    let mut seen = Seen { see, record: Record::default() };
+    let mut seen = Tap { observe, record: Record::default() };
     let options = OptimizeOptions { sh_degree: 1, ..OptimizeOptions::default() };
     let gaussians = from_points(&dataset.points, &options, 0);
     Trainer::start(setup, device, &mut seen, &gaussians).unwrap().run().unwrap();
     let record = seen.record;
     let ply = std::fs::read(place.ply(EPOCHS * 7)).unwrap();
-    Ran { record, ply, loader: images.statistics(), host: images.held() }
+    Run { record, ply, loader: images.statistics(), host: images.held() }
 }
 
 const CACHE: Residency = Residency::OnDemand { cache: Bytes(1 << 20) };
 
 #[test]
-fn what_a_device_is_told_to_expect_is_drawn_next() {
+fn announced_views_are_drawn_next() {
     let place = TestFolder::with_scene();
     let mut backend = ConstrainedBackend::new(8);
     run(&place, &mut backend, CACHE);
     let (trained, expected) = (&backend.hooks.trained, &backend.hooks.expected);
-    // Before the first step nothing can be, and after the last nothing comes.
+    // No view is announced before the first step and after the last.
     assert_eq!(expected.len(), trained.len() - 1);
     for (after, (before, name)) in (1..).zip(expected) {
         assert_eq!((*before, name), (after, &trained[after]));
@@ -147,7 +146,7 @@ fn a_device_with_room_gets_each_photograph_once_and_the_host_keeps_none() {
     let mut given = [backend.hooks.late_uploads, backend.hooks.prefetched].concat();
     given.sort_unstable();
     assert_eq!(given, dataset(&place).train);
-    // The held-out photograph is shown to the device each time, and stays with the host.
+    // The held-out photograph is uploaded each time and stays on the host.
     assert_eq!((kept.record.evaluations.len(), kept.record.pictures), (2, 2));
     assert_eq!((backend.hooks.transient_uploads, kept.loader.decoded), (2, 8));
     let held_out = dataset(&place).test[0];
@@ -156,7 +155,7 @@ fn a_device_with_room_gets_each_photograph_once_and_the_host_keeps_none() {
         kept.host,
         Bytes::of::<u8>(image.rgb.len() + image.mask.map_or(0, |mask| mask.len()))
     );
-    let means = |ran: &Ran| ran.record.evaluations.iter().map(|e| e.mean).collect::<Vec<_>>();
+    let means = |ran: &Run| ran.record.evaluations.iter().map(|e| e.mean).collect::<Vec<_>>();
     assert_eq!(means(&kept), means(&plain));
 }
 
@@ -183,7 +182,7 @@ fn a_device_with_room_for_few_gets_every_photograph_in_time() {
 }
 
 #[test]
-fn a_device_without_any_room_is_given_what_was_read_ahead() {
+fn a_device_without_room_gets_views_read_ahead() {
     let place = TestFolder::with_scene();
     let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
     let mut backend = ConstrainedBackend::new(0);
@@ -191,8 +190,8 @@ fn a_device_without_any_room_is_given_what_was_read_ahead() {
     assert!(kept.ply == plain.ply);
     assert_eq!(backend.hooks.late_uploads.len(), EPOCHS as usize * TRAIN_VIEWS);
     assert_eq!(backend.hooks.transient_uploads, 2);
-    // Nothing is fetched twice for it.
-    let fetches = |ran: &Ran| ran.loader.ready + ran.loader.waited + ran.loader.missed;
+    // Reading ahead adds no fetches.
+    let fetches = |ran: &Run| ran.loader.ready + ran.loader.waited + ran.loader.missed;
     assert_eq!(fetches(&kept), fetches(&plain));
 }
 
@@ -201,7 +200,7 @@ fn held_out_photographs_are_decoded_before_they_are_evaluated() {
     let place = TestFolder::with_scene();
     let images = ImageLoader::new(dataset(&place).sources, CACHE);
     let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
-    // Well before the evaluation after ten iterations, all come by themselves.
+    // Well before the evaluation after ten iterations, all photographs are decoded ahead.
     let wait = |event: &Event| {
         let Event::Step(step) = event else { return };
         let started = Instant::now();
@@ -210,18 +209,18 @@ fn held_out_photographs_are_decoded_before_they_are_evaluated() {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
-    let ran = run_seen_by(wait, &place, &mut Cpu::<f32>::new(), &images);
+    let ran = run_observed(wait, &place, &mut Cpu::<f32>::new(), &images);
     assert!(ran.ply == plain.ply && ran.record.evaluations.len() == 2);
     assert_eq!(ran.loader.decoded, TRAIN_VIEWS as u64 + 1);
 }
 
 #[test]
-fn what_a_device_lets_go_is_decoded_ahead_again() {
+fn photographs_that_a_device_drops_are_decoded_ahead_again() {
     let place = TestFolder::with_scene();
     let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
     let mut backend = ConstrainedBackend::new(8);
-    // With the first frame of the third epoch, after an evaluation of one view: when the epoch began
-    // the device held everything.
+    // With the first frame of the third epoch, after an evaluation of one view: at the start of the epoch the device
+    // held everything.
     backend.hooks.gives_way = 2 * TRAIN_VIEWS + 1 + 1;
     let kept = run(&place, &mut backend, CACHE);
     assert!(kept.ply == plain.ply && kept.record.losses == plain.record.losses);
@@ -231,7 +230,7 @@ fn what_a_device_lets_go_is_decoded_ahead_again() {
         "{:?}",
         backend.hooks.late_uploads
     );
-    // All others of the epoch, had they not been announced.
+    // Without the announcement all other views of the epoch would be missed.
     assert!(kept.loader.missed < TRAIN_VIEWS as u64 - 1, "{:?}", kept.loader);
 }
 
@@ -254,7 +253,7 @@ fn with_high_dram_the_host_keeps_all() {
 }
 
 #[test]
-fn broken_photographs_are_passed_over_alike_on_every_device() {
+fn broken_photographs_are_skipped_on_every_device() {
     let place = TestFolder::with_scene();
     cut(&place.image(3), 200);
     cut(&place.image(5), 200);
@@ -272,26 +271,26 @@ fn beyond_the_host_limit_training_finishes_without_kept_photographs() {
     let place = TestFolder::with_scene();
     let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
     for policy in [CACHE, Residency::All] {
-        // The process holds more than that, whatever it does.
+        // The process holds more than that in any case.
         let images = ImageLoader::within(dataset(&place).sources, policy, Bytes(1 << 16), Bytes(0));
         let ran = run_with(&place, &mut Cpu::<f32>::new(), &images);
         assert!(ran.ply == plain.ply && ran.record.losses == plain.record.losses);
         assert_eq!(ran.host, Bytes(0));
         let LoaderStatistics { ready, waited, missed, decoded } = ran.loader;
-        // One decode for each that is trained on or evaluated: none ahead, and none is found.
+        // One decode for each trained or evaluated view, none ahead.
         assert_eq!([ready, waited], [0, 0]);
         assert_eq!([missed, decoded], [u64::from(EPOCHS) * 7 + 2; 2]);
     }
 }
 
 #[test]
-fn the_time_that_saving_takes_is_not_that_of_training() {
+fn saving_does_not_count_as_training_time() {
     let place = TestFolder::with_scene();
     let mut slow = ConstrainedBackend::new(8);
     slow.hooks.pause = Duration::from_millis(150);
     let started = Instant::now();
     let ran = run(&place, &mut slow, CACHE);
-    // A PLY and a checkpoint are read once each, at least.
+    // A PLY and a checkpoint are read at least once each.
     let training = ran.record.training_seconds;
     assert!(training > 0.0 && training + 0.3 < started.elapsed().as_secs_f64(), "{training} s");
 }

@@ -1,5 +1,5 @@
-//! A run on a device whose memory gives out: it tries again where something can be given up, grows
-//! less, and in the end stops with a checkpoint from which it goes on.
+//! A run on a device that runs out of memory: it retries after a fallback, grows less, and in the end stops with a
+//! checkpoint to resume from.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -21,11 +21,11 @@ struct Record {
     steps: Vec<u32>,
     rungs: Vec<(u32, Rung)>,
     warnings: Vec<String>,
-    /// Iterations at which views were measured, and whether with LPIPS.
+    /// Iterations of evaluations, and true if with LPIPS.
     evaluations: Vec<(u32, bool)>,
-    /// Lengths of the lists of neighbours that were found, and when.
+    /// Lengths of the neighbour lists, and their iterations.
     lists: Vec<(u32, u32)>,
-    /// Cloned or split, refused, Gaussians afterwards.
+    /// Cloned or split, refused, and resulting Gaussians.
     rounds: Vec<(usize, usize, usize)>,
 }
 
@@ -66,9 +66,9 @@ fn config(place: &TestFolder) -> Config {
     config.optimize.sh_degree = 0;
     config.densify.densify_from_iter = 5;
     config.densify.densification_interval = 10;
-    // Everything that is seen is a candidate.
+    // All visible Gaussians are candidates.
     config.densify.densify_grad_threshold = 0.0;
-    // Frames are counted.
+    // The test counts frames.
     config.output.eval_train = TrainSample::Views(0);
     config
 }
@@ -111,7 +111,7 @@ fn final_ply(place: &TestFolder) -> Vec<u8> {
 }
 
 #[test]
-fn a_refused_frame_is_drawn_again_after_something_was_given_up() {
+fn a_refused_frame_is_drawn_again_after_a_fallback() {
     let (place, other) = (TestFolder::with_scene(), TestFolder::with_scene());
     let (free, ended) = run(&place, &mut ConstrainedBackend::new(9));
     assert_eq!(ended.unwrap(), Outcome::Finished);
@@ -120,14 +120,14 @@ fn a_refused_frame_is_drawn_again_after_something_was_given_up() {
     device.hooks.reliefs = 3;
     let (record, ended) = run(&other, &mut device);
     assert_eq!(ended.unwrap(), Outcome::Finished);
-    // Told when the iteration is done.
+    // Reported at the end of the iteration.
     assert_eq!(record.rungs, [(4, Rung::Compact), (4, Rung::Compact), (15, Rung::Compact)]);
     assert_eq!((record.steps, record.rounds), (free.steps, free.rounds));
     assert_eq!(final_ply(&other), final_ply(&place));
 }
 
 #[test]
-fn a_run_with_nothing_left_to_give_up_stops_with_a_checkpoint() {
+fn a_run_without_fallbacks_left_stops_with_a_checkpoint() {
     let place = TestFolder::with_scene();
     let mut device = ConstrainedBackend::new(9);
     device.hooks.refused_frames = [13].into();
@@ -145,7 +145,7 @@ fn a_run_with_nothing_left_to_give_up_stops_with_a_checkpoint() {
 }
 
 #[test]
-fn a_short_grant_gives_fewer_births_and_says_how_many_were_refused() {
+fn a_short_grant_adds_fewer_gaussians_and_reports_the_refused() {
     let place = TestFolder::with_scene();
     let mut device = ConstrainedBackend::new(9);
     device.hooks.births = 5;
@@ -156,7 +156,7 @@ fn a_short_grant_gives_fewer_births_and_says_how_many_were_refused() {
 }
 
 #[test]
-fn a_round_that_is_refused_in_spite_of_its_grant_prunes_and_adds_nothing() {
+fn a_refused_densification_step_only_prunes() {
     let place = TestFolder::with_scene();
     let mut device = ConstrainedBackend::new(9);
     device.hooks.refused_rounds = 1;
@@ -171,7 +171,7 @@ fn a_round_that_is_refused_in_spite_of_its_grant_prunes_and_adds_nothing() {
 }
 
 #[test]
-fn a_host_without_memory_costs_births_or_ends_with_a_checkpoint() {
+fn a_host_without_memory_refuses_gaussians_or_stops_the_run() {
     let place = TestFolder::with_scene();
     let mut device = ConstrainedBackend::new(9);
     (device.hooks.is_host_short, device.hooks.refused_rounds) = (true, 1);
@@ -188,7 +188,7 @@ fn a_host_without_memory_costs_births_or_ends_with_a_checkpoint() {
 }
 
 #[test]
-fn an_evaluation_goes_without_lpips_where_there_is_no_room_for_it() {
+fn an_evaluation_without_memory_omits_lpips() {
     let weights = crate::common::lpips::weights(LpipsNet::Alex);
     let measured = |refuse: fn(&mut ConstrainedBackend)| {
         let place = TestFolder::with_scene();
@@ -214,15 +214,15 @@ fn an_evaluation_goes_without_lpips_where_there_is_no_room_for_it() {
 }
 
 #[test]
-fn lists_of_neighbours_get_shorter_where_there_is_no_room_for_them() {
+fn lists_of_neighbours_shrink_without_memory() {
     let place = TestFolder::with_scene();
     let mut config = config(&place);
     config.sugar.regularize = Regularize::Density;
     (config.sugar.sugar_iterations, config.sugar.n_samples_for_sdf) = (20, 50);
     // More opaque than transparent, so that the prune leaves some.
     config.optimize.init_opacity = 0.9;
-    // The frames of the photometric stage, of what comes before the prune, and two of what follows it;
-    // the views that show how near Gaussians lie to surfaces come every 1,000 iterations.
+    // The frames of the photometric stage, of the time before the prune, and two after it. Distances to surfaces are
+    // measured every 1,000 iterations only.
     let mut device = ConstrainedBackend::new(8);
     (device.hooks.reliefs, device.hooks.fewer_neighbours) = (1, 12);
     device.hooks.refused_frames = [30 + 6 + 3].into();
@@ -234,7 +234,7 @@ fn lists_of_neighbours_get_shorter_where_there_is_no_room_for_them() {
 }
 
 #[test]
-fn a_batch_that_is_refused_a_view_is_a_step_of_those_before_it() {
+fn a_batch_with_a_refused_view_steps_with_the_earlier_views() {
     for reliefs in [0, 1] {
         let place = TestFolder::with_scene();
         let mut config = config(&place);
@@ -254,10 +254,10 @@ fn a_batch_that_is_refused_a_view_is_a_step_of_those_before_it() {
 const SIZES: [[u32; 2]; 3] = [[48, 36], [43, 32], [39, 29]];
 
 #[test]
-fn views_get_smaller_while_steps_do_not_fit_and_full_again_after() {
+fn views_shrink_while_memory_is_short_and_grow_again() {
     let place = TestFolder::with_scene();
     let mut config = config(&place);
-    // Measured at the full size, held or not.
+    // Evaluations use the full size, held-out or not.
     (config.scene.eval, config.scene.test_every) = (true, 4);
     config.output.test_iterations = vec![12];
     let mut device = ConstrainedBackend::new(9);
@@ -267,15 +267,15 @@ fn views_get_smaller_while_steps_do_not_fit_and_full_again_after() {
     let (record, ended) = run_as(&place, &mut device, &config, None);
     assert_eq!(ended.unwrap(), Outcome::Finished);
     assert_eq!(record.steps, (1..=30).collect::<Vec<u32>>());
-    // Two frames are refused, after 3 and 7 steps; two of the others are those measured after 12.
+    // Two frames are refused, after 3 and 7 steps; two of the others are measured after 12.
     let [full, smaller, smallest] = SIZES;
     let trained = [(full, 4), (smaller, 5), (smallest, 14), (full, 9)];
     assert_eq!(device.hooks.trained_px, trained);
     let rungs = record.rungs.iter().map(|&(_, rung)| rung).collect::<Vec<_>>();
     assert_eq!(rungs, [Rung::Resolution; 3]);
-    let said = [("0.90", "iteration 3"), ("0.81", "iteration 7")];
+    let expected = [("0.90", "iteration 3"), ("0.81", "iteration 7")];
     assert_eq!(record.warnings.len(), 2, "{:?}", record.warnings);
-    for (warning, (scale, iteration)) in record.warnings.iter().zip(said) {
+    for (warning, (scale, iteration)) in record.warnings.iter().zip(expected) {
         for part in [scale, iteration, "--give-up resolution"] {
             assert!(warning.contains(part), "{part}: {warning}");
         }
@@ -284,13 +284,13 @@ fn views_get_smaller_while_steps_do_not_fit_and_full_again_after() {
 }
 
 #[test]
-fn an_evaluation_that_does_not_fit_where_views_are_smaller_is_left_out() {
+fn an_evaluation_beyond_the_memory_is_left_out() {
     let place = TestFolder::with_scene();
     let mut config = config(&place);
     (config.scene.eval, config.scene.test_every) = (true, 4);
     (config.optimize.iterations, config.output.test_iterations) = (6, vec![4]);
     let mut device = ConstrainedBackend::new(9);
-    // The second step, and the first view that is measured.
+    // The second step, and the first measured view.
     device.hooks.refused_frames = [2, 6].into();
     (device.hooks.reliefs, device.hooks.smaller_views) = (1, 1);
     let (record, ended) = run_as(&place, &mut device, &config, None);
@@ -301,7 +301,7 @@ fn an_evaluation_that_does_not_fit_where_views_are_smaller_is_left_out() {
 }
 
 #[test]
-fn a_resumed_run_draws_views_at_the_size_that_it_had() {
+fn a_resumed_run_keeps_the_size_of_its_views() {
     let place = TestFolder::with_scene();
     let mut config = config(&place);
     config.output.checkpoint_iterations = vec![20];
@@ -334,7 +334,7 @@ fn a_resumed_run_draws_views_at_the_size_that_it_had() {
     resume(&mut device);
     assert_eq!(device.hooks.trained_px, [(SIZES[1], 10)]);
     assert!(final_ply(&place) == unbroken);
-    // A device that is never short of memory draws them as they are.
+    // A device with enough memory draws views at full size.
     let mut device = ConstrainedBackend::new(9);
     device.hooks.is_ample = true;
     resume(&mut device);

@@ -1,4 +1,4 @@
-//! Writing and resuming take one chunk of the model's size in host memory, and no second model.
+//! Writing and resuming take host memory for one chunk of the model, not for a second model.
 
 use crate::common::prelude::*;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -15,7 +15,6 @@ use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
 use splat::train::save::{DeviceModel, write_point_cloud};
 
-/// The system's allocator, counted.
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
@@ -47,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, address: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // Both at once, as where the system has to copy.
+        // Both at once, as if the system copies.
         took(bytes);
         // SAFETY: the caller's promises are passed on.
         let moved = unsafe { System.realloc(address, layout, bytes) };
@@ -59,7 +58,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What `work` holds at most beyond what was held before.
+/// Returns the largest allocation of `work` beyond the memory before.
 fn most_held<R>(work: impl FnOnce() -> R) -> (R, usize) {
     let before = HELD.load(Ordering::SeqCst);
     MOST.store(before, Ordering::SeqCst);
@@ -67,10 +66,10 @@ fn most_held<R>(work: impl FnOnce() -> R) -> (R, usize) {
     (done, MOST.load(Ordering::SeqCst) - before)
 }
 
-/// Gaussians of degree 1: three chunks and a piece.
+/// Gaussians of degree 1: three chunks and a part of one.
 const COUNT: usize = 3 * CHUNK_ROWS + 1021;
 
-/// Parameters of one, and all that is known of it, in bytes.
+/// Bytes of a Gaussian's parameters, and of a whole row.
 const PARAMETERS: usize = 23 * 4;
 const ROW: usize = 3 * PARAMETERS + 8;
 
@@ -85,7 +84,7 @@ fn model() -> Snapshot<Gaussians> {
             value = (value + 1) % 65_521;
             *v = f32::from(value);
         }
-        // Larger ones are bad input.
+        // Larger scales are invalid.
         host.log_scales.iter_mut().for_each(|v| *v %= 30.0);
         host
     };
@@ -100,7 +99,7 @@ fn model() -> Snapshot<Gaussians> {
     }
 }
 
-// One test, in a process of its own, since the allocator counts for the whole process.
+// A single test, because the allocator counts for the whole process.
 #[test]
 fn the_host_holds_one_chunk_while_a_model_is_written_and_resumed() {
     let this = "streaming::the_host_holds_one_chunk_while_a_model_is_written_and_resumed";
@@ -138,7 +137,7 @@ fn the_host_holds_one_chunk_while_a_model_is_written_and_resumed() {
     drop(model);
     let (mut stored, held) = most_held(|| StoredCheckpoint::open(&path).unwrap());
     assert!(held < SLACK, "{held} bytes to look a checkpoint over");
-    // The processor's model is in the host's memory itself.
+    // The CPU's model is in host memory itself.
     let (mut model, held) = most_held(|| device.load(&mut stored).unwrap());
     assert!(held < (COUNT + CHUNK_ROWS) * ROW + SLACK, "{held} bytes to resume");
     assert!(held > COUNT * ROW, "{held} bytes cannot be all");

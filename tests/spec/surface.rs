@@ -1,5 +1,5 @@
-//! Stage `regularise`: the surface terms by their definition, their gradients against central
-//! differences of it, and what they do to Gaussians.
+//! The surface terms of the stage `surface` against their definition, their gradients against central differences,
+//! and their effect on Gaussians.
 
 use crate::common::oracle::AT_REST;
 use crate::common::prelude::*;
@@ -16,25 +16,23 @@ use splat::math::field::{distance, distance_bwd, entropy, entropy_bwd};
 use splat::memory::Bytes;
 use splat::model::Gaussians;
 
-/// What the issue of correctness asks of every backward pass; below the floor gradients drown in the
-/// rounding of the difference.
+/// Tolerances of every backward pass. Below the floor gradients drown in the rounding of the difference.
 const EXACT: (f64, f64) = (1e-6, 1e-6);
 
-/// The same of a total of order 1: over a step of 1e-4 its own rounding makes 1e-11 of a difference.
+/// Tolerances of a total of order 1, whose own rounding is 1e-11 of a difference over a step of 1e-4.
 const EXACT_IN_SUM: (f64, f64) = (1e-6, 1e-5);
 
 /// Weights that are all different.
 const RULE: SurfaceRule = SurfaceRule { samples: 203, ..SurfaceRule::UNEQUAL };
 
-/// None of them.
+/// All terms off.
 const OFF: SurfaceRule = SurfaceRule { entropy: 0.0, density: 0.0, normal: 0.0, ..RULE };
 
 /// Neighbours of each Gaussian in [`every_kind`].
 const NEAR: u32 = 5;
 
-/// Gaussians that among them meet every branch: overlapping ones of any direction, some of them too
-/// transparent to be seen, and five specks in one place, with a wide one that has none but them for
-/// neighbours. And which are seen.
+/// Returns Gaussians that meet every branch: overlapping ones in all directions, some too transparent to be seen, and
+/// five specks in one position with a wide one whose only neighbours they are. Returns the visible rows, too.
 fn every_kind() -> (Gaussians, Vec<usize>) {
     let mut draws = Draws::new(31);
     let mut parts = vec![gaussian([0.3, 0.2, 2.0], 1e-5, 0.9, [0.5; 3]); NEAR as usize];
@@ -48,7 +46,7 @@ fn every_kind() -> (Gaussians, Vec<usize>) {
         parts.push(one);
     }
     let mut all = together(&parts);
-    // Which axis is the smallest is to stay so.
+    // Keep the smallest axis the same.
     for (i, log_scale) in all.log_scales.iter_mut().enumerate() {
         *log_scale += [0.0, 0.13, 0.29][(i + i / 3) % 3];
     }
@@ -58,7 +56,7 @@ fn every_kind() -> (Gaussians, Vec<usize>) {
     (all, visible)
 }
 
-/// Of an opacity just below the 1/255 that can be seen.
+/// Logit of an opacity just below the visible 1/255.
 const UNSEEN_LOGIT: f64 = -5.6;
 
 #[test]
@@ -73,7 +71,7 @@ fn terms_and_gradients_agree_with_the_definition_and_its_differences() {
     let definition = Definition { visible: &visible, near: &lists, rule: RULE };
     let geometry = geometry(&model);
     let expected = definition.terms(&geometry, None);
-    // A place of 2 is right to 4e-16, and the specks measure 1e-5.
+    // A coordinate of 2 is right to 4e-16, and the specks measure 1e-5.
     assert_relative(found.entropy, expected.entropy, (1e-10, 1.0), "entropy");
     assert_relative(found.density, expected.density, (1e-10, 1.0), "density");
     assert_relative(found.normal, expected.normal, (1e-10, 1.0), "normal");
@@ -107,7 +105,7 @@ fn terms_and_gradients_agree_with_the_definition_and_its_differences() {
     }
 }
 
-/// Gaussians scattered about the plane z = 1, of any direction.
+/// Returns Gaussians scattered about the plane z = 1, in any direction.
 fn scattered(count: usize) -> Gaussians {
     let mut draws = Draws::new(77);
     let parts: Vec<Gaussians> = (0..count)
@@ -147,7 +145,7 @@ fn the_number_of_threads_changes_nothing() {
 fn weights_sum_to_one_and_normals_of_either_sign_agree() {
     let mut gaussians = scattered(300);
     for row in 0..300 {
-        // The z axis is the smallest scale's; half a turn about x turns it round.
+        // The z axis has the smallest scale; half a turn about x inverts it.
         gaussians.log_scales[row * 3..][..3].copy_from_slice(&[-3.0, -3.1, -5.0]);
         let quat = if row % 2 == 0 { [1.0, 0.0, 0.0, 0.2] } else { [0.0, 1.0, 0.3, 0.0] };
         gaussians.quats[row * 4..][..4].copy_from_slice(&quat);
@@ -174,7 +172,7 @@ fn a_small_gaussian_far_from_the_origin_keeps_its_digits() {
         regularised(&mut device, &mut model, &near, &RULE)
     }
     let (narrow, wide) = (found::<f32>(&gaussians), found::<f64>(&gaussians));
-    // A few hundred roundings of 6e-8 each. The ones of a place of 100 would be 1 % of a scale of 5e-4.
+    // A few hundred roundings of 6e-8 each. Roundings at a coordinate of 100 would be 1 % of a scale of 5e-4.
     assert_relative(narrow.0.density, wide.0.density, (1e-5, 1.0), "density");
     assert_relative(narrow.0.normal, wide.0.normal, (1e-5, 1.0), "normal");
     for column in 0..11 {
@@ -205,7 +203,7 @@ fn terms_that_are_off_have_no_value_and_no_gradient() {
         let mut expected = [0.0; 3];
         expected[term] = all[term];
         assert_eq!([terms.entropy, terms.density, terms.normal], expected);
-        // Opacities alone, all, and rotations alone.
+        // Opacities only, all, and rotations only.
         let touched = [[false, false, false, true], [true; 4], [false, false, true, false]][term];
         for (group, columns) in [0..3, 3..6, 6..10, 10..11].into_iter().enumerate() {
             let any = rows.iter().any(|row| row[columns.clone()].iter().any(|&d| d != 0.0));
@@ -221,23 +219,23 @@ fn terms_that_are_off_have_no_value_and_no_gradient() {
 }
 
 #[test]
-fn scales_below_the_least_have_no_say_and_break_nothing() {
+fn scales_below_the_minimum_get_almost_no_gradient() {
     let mut gaussians = scattered(100);
     gaussians.log_scales.fill(-40.0);
     let mut device = Cpu::<f32>::new();
     let mut model = device.upload(&gaussians).unwrap();
     let near = device.neighbours(&model, 16).unwrap();
     let (terms, rows) = regularised(&mut device, &mut model, &near, &RULE);
-    // Each is alone, and a surface's density is 1 where it is.
+    // Each Gaussian is alone, and the density on a surface is 1.
     assert!(terms.density > 0.2 && terms.density < 0.6, "{terms:?}");
     assert!(rows.iter().flatten().all(|d| d.is_finite()));
-    // What is left moves the samples, which are 4e-18 away, in units of 1e-8.
+    // The remaining gradients come from moved samples, which are 4e-18 away, in units of 1e-8.
     assert!(rows.iter().all(|row| row[3..6].iter().all(|d| d.abs() < 1e-15)));
     assert!(rows.iter().any(|row| row[10] != 0.0));
 }
 
 #[test]
-fn a_view_of_nothing_has_no_terms() {
+fn a_view_without_gaussians_has_no_terms() {
     let mut gaussians = scattered(20);
     gaussians.means.iter_mut().skip(2).step_by(3).for_each(|z| *z = -*z);
     let mut device = Cpu::<f64>::new();
@@ -251,7 +249,7 @@ fn a_view_of_nothing_has_no_terms() {
 }
 
 #[test]
-fn what_surfaces_ask_is_added_to_what_the_photograph_asks() {
+fn gradients_of_surface_terms_add_to_those_of_the_photograph() {
     let (gaussians, visible) = every_kind();
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(&gaussians).unwrap();
@@ -284,7 +282,7 @@ fn what_surfaces_ask_is_added_to_what_the_photograph_asks() {
 }
 
 #[test]
-fn what_is_broken_is_named_seen_or_not() {
+fn invalid_gaussians_are_named_even_if_unseen() {
     let (gaussians, visible) = every_kind();
     let mut device = Cpu::<f64>::new();
     let mut broken = gaussians.clone();
@@ -297,7 +295,7 @@ fn what_is_broken_is_named_seen_or_not() {
     let named = matches!(found, Err(DeviceError::NotFinite { index, .. }) if index == visible[7]);
     assert!(named, "{found:?}");
 
-    // A moment of one that only surfaces see.
+    // The moments of a Gaussian that only surface terms reach.
     let unseen = (0..gaussians.len()).rfind(|row| !visible.contains(row)).unwrap();
     let mut model = device.upload(&gaussians).unwrap();
     let mut snapshot = device.snapshot(&mut model).unwrap();
@@ -316,7 +314,7 @@ fn what_is_broken_is_named_seen_or_not() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn mismatched_inputs_are_refused() {
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(&scattered(50)).unwrap();
     let fewer = device.upload(&scattered(49)).unwrap();
@@ -347,7 +345,7 @@ fn entropy_and_distance_agree_with_their_differences() {
         let expected = derivative(logit, entropy);
         assert_relative(entropy_bwd(logit, 1.0), expected, EXACT, "entropy");
     }
-    // The most there is, and next to none, also in single precision.
+    // The maximum, and almost nothing, also in single precision.
     assert!((entropy(0.0) - std::f64::consts::LN_2).abs() < 1e-9);
     for logit in [-200.0_f32, 200.0] {
         assert!(entropy(logit).abs() < 1e-6 && entropy_bwd(logit, 1.0).abs() < 1e-6);
@@ -362,7 +360,7 @@ fn entropy_and_distance_agree_with_their_differences() {
 }
 
 #[test]
-fn a_distance_ends_at_a_density_of_one_and_where_nothing_is_left() {
+fn the_distance_is_clamped_at_both_ends_of_the_density() {
     let at_least = 0.03 * (-2.0 * 1e-16_f64.ln()).sqrt();
     assert!((distance(0.0, 0.03) - at_least).abs() < 1e-15);
     assert_eq!(distance_bwd(0.0, 0.03, 1.0)[0], 0.0);
@@ -375,8 +373,8 @@ fn a_distance_ends_at_a_density_of_one_and_where_nothing_is_left() {
     }
 }
 
-/// How well Gaussians lie in the plane z = 1: medians of the angle in degrees between their smallest
-/// axes and the plane's normal, and of their extent along it.
+/// Returns medians of the angle in degrees between the smallest axes and the normal of the plane z = 1, and of the
+/// Gaussians' extent along the normal.
 fn fit(model: &Model<f64>) -> [f64; 2] {
     let solids: Vec<Solid> = geometry(model).iter().map(|row| Solid::new(row)).collect();
     let median = |of: &dyn Fn(&Solid) -> f64| {
@@ -391,7 +389,7 @@ fn fit(model: &Model<f64>) -> [f64; 2] {
     [median(&angle), median(&extent)]
 }
 
-/// A sheet's fit and the terms' values, before and after 300 steps down the gradients.
+/// Returns a sheet's fit and the terms' values, before and after 300 steps down the gradients.
 fn after_steps(rule: &SurfaceRule) -> [([f64; 2], SurfaceTerms); 2] {
     let rates = Rates {
         means: 2e-4,
@@ -404,7 +402,7 @@ fn after_steps(rule: &SurfaceRule) -> [([f64; 2], SurfaceTerms); 2] {
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(&sheet()).unwrap();
     let near = device.neighbours(&model, 16).unwrap();
-    // At other places than those that were looked at.
+    // Samples at other positions than in training.
     let all = SurfaceRule { entropy: 1.0, density: 1.0, normal: 1.0, seed: 99, ..*rule };
     let before = (fit(&model), regularised(&mut device, &mut model, &near, &all).0);
     for number in 1..=300 {
@@ -418,7 +416,7 @@ fn after_steps(rule: &SurfaceRule) -> [([f64; 2], SurfaceTerms); 2] {
     [before, after]
 }
 
-/// What the two sampled terms do alone: it is far from what they would do uphill.
+/// The two sampled terms alone.
 const ALONE: SurfaceRule =
     SurfaceRule { entropy: 0.0, density: 0.0, normal: 0.0, samples: 2_000, seed: 3, ..RULE };
 
@@ -431,7 +429,7 @@ fn densities_make_a_sheet_thinner_and_turn_it_into_its_plane() {
 }
 
 #[test]
-fn normals_turn_a_sheet_into_its_plane_and_leave_it_otherwise_alone() {
+fn normals_only_turn_a_sheet_into_its_plane() {
     let [before, after] = after_steps(&SurfaceRule { normal: 0.2, ..ALONE });
     let ([tilt, _], terms) = after;
     assert!(terms.normal < 0.05 * before.1.normal, "{before:?} {after:?}");
@@ -447,7 +445,7 @@ fn entropy_drives_opacities_to_either_end() {
 }
 
 #[test]
-fn both_together_fit_a_sheet_to_its_plane() {
+fn densities_and_normals_fit_a_sheet_to_its_plane() {
     let [before, after] = after_steps(&SurfaceRule { density: 0.2, normal: 0.2, ..ALONE });
     let ([tilt, extent], terms) = after;
     assert!(tilt < before.0[0] / 3.0 && extent < 0.7 * before.0[1], "{before:?} {after:?}");

@@ -1,4 +1,4 @@
-//! Surfels: their gradients against differences, and what is drawn against the definition.
+//! Surfels: gradients against differences, and drawn images against the definition.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use splat::math::linalg::{add, dot, mul, rotation, scale, sub};
 use splat::math::{Real, sh, sigmoid};
 use splat::model::Gaussians;
 
-/// Surfels that are turned from the camera by no more than about twice `turn` radians, in front of the common view but for the first.
+/// Returns surfels turned from the camera by at most about twice `turn` radians, all but the first in front of the
+/// common view.
 fn facing(seed: u64, log_scales: [f64; 2], turn: f64) -> Gaussians {
     let mut draws = Draws::new(seed);
     let mut surfels = nine(&mut draws, log_scales);
@@ -50,7 +51,7 @@ fn terms() -> Terms {
     Terms::photometric(0.2).with(Term::InverseDepth, 0.4)
 }
 
-/// Compares all gradients with differences; says how many of each parameter were large enough to tell.
+/// Compares all gradients with differences. Returns how many of each parameter were large enough.
 fn compare(surfels: &Gaussians, terms: &Terms) -> Vec<usize> {
     let target = Arc::new(target(false));
     let mut device = Cpu::<f64>::new();
@@ -62,11 +63,11 @@ fn compare(surfels: &Gaussians, terms: &Terms) -> Vec<usize> {
         let frame = device.draw(moved, &view(), &DRAWING).unwrap();
         let (_, loss) = device.compare(moved, frame, &target, terms).unwrap();
         let values = loss.read().unwrap();
-        // What compares the surface with itself is no part of the total.
+        // Terms that compare the surface with itself are not in the total.
         let of = |name| values.get(name).unwrap_or(0.0);
         values.total + NORMAL_WEIGHT * of("dn") + DISTORTION_WEIGHT * of("distortion")
     };
-    // As of the Gaussians: rounding of the loss over the step.
+    // As for Gaussians: rounding of the loss over the step.
     assert_differences(&mut device, (&model, &gradients), &Parameter::ALL, (1e-6, 1e-4), loss)
 }
 
@@ -88,13 +89,13 @@ fn gradients_of_distortion_agree_with_differences() {
 fn gradients_of_surfels_below_a_pixel_agree_with_differences() {
     let compared = compare(&facing(11, [-9.0, -8.0], 0.3), &terms());
     let [means, log_scales, quats, ..] = compared[..] else { panic!("{compared:?}") };
-    // The filter's form does not depend on the disc's.
+    // The filter's shape does not depend on the disc's.
     assert!(means > 4 && log_scales == 0 && quats == 0, "{compared:?}");
 }
 
 #[test]
 fn gradients_of_normals_of_discs_agree_with_differences() {
-    // Discs that cover the image: where one ends, the depths make a step.
+    // Discs that cover the image: at the end of a disc the depths have a step.
     let mut surfels = facing(12, [-0.5, -0.1], 0.08);
     surfels.means[2] = 1.5;
     surfels.opacity_logits.iter_mut().for_each(|logit| *logit += 1.0);
@@ -118,7 +119,7 @@ fn gradients_of_normals_of_depths_agree_with_differences() {
     }
 }
 
-/// A pixel by the definition: intersections of the ray with each plane, front to back by the centres.
+/// Draws a pixel by the definition: intersections of the ray with each plane, front to back by the centres.
 fn by_definition(surfels: &Gaussians, pixel: [u32; 2]) -> ([f64; 3], f64, f64) {
     let view = view();
     let rotation_view = view.pose.rotation;
@@ -172,7 +173,7 @@ fn by_definition(surfels: &Gaussians, pixel: [u32; 2]) -> ([f64; 3], f64, f64) {
 }
 
 #[test]
-fn a_view_shows_what_the_rays_meet() {
+fn a_view_agrees_with_ray_intersections() {
     let settings = RenderSettings {
         background: DRAWING.background,
         near: NEAR,
@@ -185,7 +186,7 @@ fn a_view_shows_what_the_rays_meet() {
     let mut medians = 0;
     for (seed, log_scales) in [(1, [-2.5, -1.0]), (2, [-6.0, -1.0]), (3, [-9.0, -3.0])] {
         let mut draws = Draws::new(seed);
-        // Turned any way, so that some are seen nearly from their edges.
+        // Turned any way, some nearly seen from the edge.
         let mut surfels = nine(&mut draws, log_scales);
         surfels.opacity_logits.iter_mut().for_each(|logit| *logit += 1.5);
         let model = device.upload(&surfels).unwrap();
@@ -197,7 +198,7 @@ fn a_view_shows_what_the_rays_meet() {
             for x in 0..drawn.width {
                 let at = (y * drawn.width + x) as usize;
                 let (color, inverse_depth, median) = by_definition(&surfels, [x, y]);
-                // What is drawn is handed out in single precision.
+                // Images have single precision.
                 for (&found, expected) in drawn.rgb[at * 3..].iter().zip(color) {
                     assert!((f64::from(found) - expected).abs() < 1e-6, "{x} {y}");
                 }

@@ -1,4 +1,4 @@
-//! What a run on a GPU tells: figures of the GPU, of its memory, and of what is given up for it.
+//! Telemetry of a run on a GPU: figures of the GPU, of its memory, and of fallbacks.
 
 use std::fs;
 
@@ -13,7 +13,6 @@ use splat::train::event::{
     SurfaceReport, Tensors, TermValues, Vram,
 };
 
-/// Memory of a GPU after so many iterations.
 fn vram(iteration: u32, creep: Option<Bytes>) -> Event {
     let vram = Vram {
         allocated: Bytes(3 << 30),
@@ -49,7 +48,7 @@ fn rung(iteration: u32, rung: Rung, given_up: bool) -> Event {
 }
 
 #[test]
-fn figures_of_a_gpu_are_scalars_and_what_it_does_not_tell_is_absent() {
+fn figures_of_a_gpu_are_scalars_if_known() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let mut sinks = Sinks::for_run(folder, ProgressStyle::None, None).unwrap();
@@ -110,7 +109,7 @@ fn figures_of_a_gpu_are_scalars_and_what_it_does_not_tell_is_absent() {
 }
 
 #[test]
-fn what_is_given_up_is_counted_and_told_once() {
+fn fallbacks_are_counted_and_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let mut sinks = Sinks::for_run(folder, ProgressStyle::None, None).unwrap();
@@ -141,7 +140,6 @@ fn what_is_given_up_is_counted_and_told_once() {
     assert_eq!((&line["bytes"], &line["budget"]), (&(312 << 20).into(), &(2u64 << 30).into()));
 }
 
-/// The events of the coarse stage's beginning.
 fn coarse_stage() -> Vec<Event> {
     let step = |iteration| {
         let (values, total) = (TermValues(vec![("l1", 0.25), ("ssim", 0.5)]), 0.375);
@@ -186,7 +184,7 @@ fn coarse_stage() -> Vec<Event> {
 }
 
 #[test]
-fn what_surfaces_say_is_a_scalar_each_where_it_is_known() {
+fn surface_figures_are_scalars_if_known() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let mut sinks = Sinks::for_run(folder, ProgressStyle::None, None).unwrap();
@@ -220,7 +218,7 @@ fn what_surfaces_say_is_a_scalar_each_where_it_is_known() {
 }
 
 #[test]
-fn progress_names_the_coarse_stage_once_it_has_begun() {
+fn progress_names_the_coarse_stage_after_its_start() {
     let folder = tempfile::tempdir().unwrap();
     let shown = |style| {
         let path = folder.path().join(format!("{style:?}"));

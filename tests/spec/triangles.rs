@@ -1,4 +1,4 @@
-//! Triangles between shared vertices: their gradients against differences, and what is drawn against the definition.
+//! Triangles between shared vertices: gradients against differences, and drawn images against the definition.
 
 use std::sync::Arc;
 
@@ -19,7 +19,6 @@ mod refusals;
 
 use self::definition::{by_definition, flattened};
 
-/// Vertices and the triangles between them.
 #[derive(Clone)]
 struct Soup {
     vertices: Gaussians,
@@ -46,7 +45,7 @@ fn terms() -> Terms {
     Terms::photometric(0.2).with(Term::InverseDepth, 0.4)
 }
 
-/// Vertices at these places, opaque from above any floor by this logit, of one colour.
+/// Returns vertices at these positions with this logit above the floor and this colour.
 fn vertices(places: &[[f32; 3]], logit: f32, color: [f32; 3]) -> Gaussians {
     let mut vertices = Gaussians::zeros(3, places.len());
     vertices.means = places.as_flattened().to_vec();
@@ -56,7 +55,7 @@ fn vertices(places: &[[f32; 3]], logit: f32, color: [f32; 3]) -> Gaussians {
     vertices
 }
 
-/// Triangles that share vertices, each in three or more, the first of which is behind the camera.
+/// Returns triangles that share vertices, each in three or more. The first vertex is behind the camera.
 fn shared(seed: u64) -> Soup {
     let mut draws = Draws::new(seed);
     let mut vertices = nine(&mut draws, [0.0, 0.0]);
@@ -92,7 +91,6 @@ fn rendered(soup: &Soup, view: &View, window: Window) -> Rendered {
     device.image(&frame).unwrap()
 }
 
-/// The loss of the common view, and its gradients.
 fn trained(device: &mut Cpu<f64>, model: &mut Model<f64>, window: Window) -> Gradients<f64> {
     trained_by(device, model, window, &terms())
 }
@@ -109,7 +107,7 @@ fn trained_by(
     gradients
 }
 
-/// Compares all gradients with differences; says how many of each parameter were large enough to tell.
+/// Compares all gradients with differences. Returns how many of each parameter were large enough.
 fn compare(soup: &Soup, window: Window, terms: &Terms) -> [usize; 6] {
     let target = Arc::new(target(false));
     let mut device = Cpu::<f64>::new();
@@ -120,7 +118,7 @@ fn compare(soup: &Soup, window: Window, terms: &Terms) -> [usize; 6] {
         let gradient = device.parameter_gradient(&model, &gradients, row);
         for (parameter, compared) in Parameter::ALL.into_iter().zip(&mut compared) {
             let width = model.column(parameter).width;
-            // A loss of 0.5 carries a rounding of 1e-16, 3e-10 after division by the narrowest step.
+            // A loss of 0.5 has a rounding of 1e-16, 3e-10 after division by the narrowest step.
             let is_place = parameter == Parameter::Means;
             let floor = if is_place { 1e-3 } else { 3e-5 };
             for (k, &found) in gradient.row(parameter).iter().enumerate() {
@@ -148,7 +146,7 @@ fn compare(soup: &Soup, window: Window, terms: &Terms) -> [usize; 6] {
 
 #[test]
 fn gradients_of_places_opacities_and_colours_agree_with_differences() {
-    // Scenes of which no sample is so near an edge that it crosses it on the way.
+    // Scenes in which no sample crosses an edge within a step.
     for (samples, exponent, seed) in [(1, 0.6, 10), (2, 1.0, 14), (4, 0.3, 16)] {
         let window = Window { samples, exponent, ..WINDOW };
         let compared = compare(&shared(seed), window, &terms());
@@ -182,7 +180,7 @@ fn a_vertex_behind_the_camera_or_without_a_face_takes_no_gradient() {
     }
 }
 
-/// Triangles of all sizes that share vertices at random, slivers and some behind the camera among them.
+/// Returns triangles of all sizes that share vertices at random, slivers and some behind the camera among them.
 fn random(seed: u64) -> Soup {
     let mut draws = Draws::new(seed);
     let count = 60_u32;
@@ -222,7 +220,7 @@ fn a_view_shows_the_mean_of_its_samples_by_the_definition() {
             for x in 0..drawn.width {
                 let at = (y * drawn.width + x) as usize;
                 let (color, inverse_depth) = by_definition(&faces, [x, y], &window, &mut weights);
-                // What is drawn is handed out in single precision.
+                // Images have single precision.
                 for (&found, expected) in drawn.rgb[at * 3..].iter().zip(color) {
                     assert!((f64::from(found) - expected).abs() < 1e-6, "{x} {y}");
                 }
@@ -265,7 +263,7 @@ fn statistics_are_the_largest_of_all_observed_views() {
     let reach = corner(0.3, 0.2).max(corner(0.0, 0.4));
     for (statistics, share) in [(&seen[1], 1.0 / 3.0), (&seen[2], 1.0)] {
         assert!((statistics.reaches_px[0] - share * reach).abs() < 1e-4, "{statistics:?}");
-        // Of logit 0 above a floor of 0.2.
+        // Logit 0 above a floor of 0.2.
         assert!((statistics.weights[0] - 0.6).abs() < 1e-3, "{statistics:?}");
         assert_eq!((statistics.weights[1], statistics.reaches_px[1]), (0.0, 0.0));
     }
@@ -292,8 +290,7 @@ fn gradient_norms_are_summed_over_corners_and_views() {
         let mut gradients = Default::default();
         let seen = (&straight(), &drawing);
         device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
-        // Without colours that depend on the direction a place moves its image alone: by the focal lengths
-        // over the depth.
+        // Without directional colours a position only moves the image: by the focal lengths over the depth.
         let norm = |(row, &[.., z]): (usize, &[f32; 3])| {
             let gradient = device.parameter_gradient(&model, &gradients, row);
             let [d_x, d_y, _] = gradient.row(Parameter::Means) else { panic!("three of a place") };
@@ -320,14 +317,14 @@ fn solid_triangles_that_share_an_edge_leave_no_crack() {
     };
     for samples in [1, 2, 4] {
         let drawn = rendered(&soup, &straight(), Window { samples, ..Window::SOLID });
-        // Both cover the image; all that is left of the background are thousandths.
+        // Both cover the image; thousandths of the background are left.
         let least = drawn.rgb.iter().copied().fold(f32::INFINITY, f32::min);
         assert!(least > 0.995, "{least}");
     }
 }
 
 #[test]
-fn what_is_as_large_as_many_images_or_next_to_nothing_is_drawn() {
+fn huge_and_tiny_triangles_are_drawn() {
     let places = [
         // As large as many images, and another whose corner is behind the camera.
         [[-50.0, -60.0, 2.0], [70.0, -60.0, 2.0], [3.0, 80.0, 2.0]],
@@ -344,7 +341,7 @@ fn what_is_as_large_as_many_images_or_next_to_nothing_is_drawn() {
     for (places, is_seen) in places.iter().zip(seen) {
         let soup = Soup { vertices: vertices(places, 0.4, [0.9; 3]), faces: vec![[0, 1, 2]] };
         let mut view = straight();
-        // The principal point is no sample's place.
+        // The principal point is not at a sample.
         view.camera.centre_px = [17.31, 15.93];
         let drawn = rendered(&soup, &view, window);
         let pixels = drawn.rgb.as_chunks::<3>().0;

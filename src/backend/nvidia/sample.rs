@@ -1,19 +1,19 @@
-//! What a GPU is doing at the moment, as NVIDIA's management library tells.
+//! Figures of a GPU at work from NVIDIA's management library.
 
 use serde::Serialize;
 
 use crate::memory::Bytes;
 
-/// One look at a GPU. What the library does not tell there (under WSL, on laptops) is absent.
+/// Figures of a GPU at one moment. Absent if the library does not report them, as under WSL and on laptops.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct GpuSample {
-    /// Share of the last moments in which a kernel ran, per cent.
+    /// Share of the last sampling period in which a kernel ran, per cent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization: Option<u32>,
-    /// Share of the last moments in which memory was read or written, per cent.
+    /// Share of the last sampling period in which memory was read or written, per cent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_load: Option<u32>,
-    /// Memory that is in use, by everybody together.
+    /// Memory that all programs use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_used: Option<Bytes>,
     /// All of its memory.
@@ -22,13 +22,13 @@ pub struct GpuSample {
     /// Temperature of the chip.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature_c: Option<u32>,
-    /// Power that the board draws.
+    /// Power that the board draws, W.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_w: Option<f64>,
-    /// Power that it may draw.
+    /// Limit of the power, W.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_limit_w: Option<f64>,
-    /// Speed of its first fan, per cent; servers cool it with their own.
+    /// Speed of the first fan, per cent. Servers' GPUs have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fan_percent: Option<u32>,
     /// Clock of the memory.
@@ -40,42 +40,42 @@ pub struct GpuSample {
     /// Clock of the multiprocessors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_sm_mhz: Option<u32>,
-    /// Why it runs slower than it could; empty where nothing slows it.
+    /// Reasons why the GPU runs below its clocks; empty if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throttle: Option<Vec<Throttle>>,
 }
 
-/// What slows a GPU that has work to do.
+/// Reason why a GPU with work runs slower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Throttle {
-    /// It draws as much power as it may.
+    /// It reached its power limit.
     PowerLimit,
     /// It is too hot.
     Temperature,
     /// The power supply asks for less.
     PowerBrake,
-    /// Heat, power or supply, which the hardware does not tell apart.
+    /// Heat, power or supply; the hardware does not report which.
     Hardware,
     /// A GPU in the same group is slowed.
     SyncBoost,
 }
 
 impl GpuSample {
-    /// Share of the memory that is in use, per cent.
+    /// Returns the share of the memory in use, per cent.
     pub fn memory_percent(&self) -> Option<f64> {
         let (used, total) = (self.memory_used?, self.memory_total?);
         (total.0 > 0).then(|| 100.0 * used.gib() / total.gib())
     }
 
-    /// Whether the library told nothing at all.
+    /// Returns true if the library reported nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Opens the management library for as long as `work` runs, which takes samples of the GPU with
-/// this identifier. An error says why there are none.
+/// Opens the management library while `work` runs and passes it a function that samples the GPU with this identifier.
+/// The error is the reason for people.
 #[cfg(feature = "cuda")]
 pub fn watch<R>(uuid: &str, work: impl FnOnce(&dyn Fn() -> GpuSample) -> R) -> Result<R, String> {
     let nvml = super::open()?;
@@ -83,7 +83,7 @@ pub fn watch<R>(uuid: &str, work: impl FnOnce(&dyn Fn() -> GpuSample) -> R) -> R
     Ok(work(&|| sample(&device)))
 }
 
-/// This program was built without the feature that asks the management library.
+/// Fails: this program was built without the management library.
 #[cfg(not(feature = "cuda"))]
 pub fn watch<R>(_uuid: &str, _work: impl FnOnce(&dyn Fn() -> GpuSample) -> R) -> Result<R, String> {
     Err(super::NO_FEATURE.to_owned())
@@ -112,14 +112,13 @@ fn sample(device: &nvml_wrapper::Device<'_>) -> GpuSample {
     }
 }
 
-/// The number of a performance state that is known.
 #[cfg(feature = "cuda")]
 fn state_number(state: nvml_wrapper::enum_wrappers::device::PerformanceState) -> Option<u32> {
     use nvml_wrapper::enum_wrappers::device::PerformanceState;
     (state != PerformanceState::Unknown).then(|| state.as_c())
 }
 
-/// The reasons that work against the program: an idle GPU and a clock that the user set do not.
+/// Converts the reasons. Leaves out idle GPUs and clocks set by the user, which are no faults.
 #[cfg(feature = "cuda")]
 fn reasons(found: nvml_wrapper::bitmasks::device::ThrottleReasons) -> Vec<Throttle> {
     use nvml_wrapper::bitmasks::device::ThrottleReasons as Reasons;
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_is_not_written() {
+    fn absent_figures_are_not_written() {
         let sample = GpuSample {
             temperature_c: Some(61),
             throttle: Some(vec![Throttle::PowerLimit]),

@@ -1,4 +1,4 @@
-//! Properties and comments of a PLY: of each primitive, of triangles; and errors of reading.
+//! Properties and comments of a PLY, and errors of reading.
 
 use std::io::{self, Read, Write};
 use std::ops::RangeInclusive;
@@ -13,51 +13,51 @@ use crate::ply::{PlyFileError, VertexHeader, rows_within};
 
 /// A kind of primitive that can be written as a PLY.
 pub trait PlyRows: Primitive {
-    /// What a row of the file consists of, in the order of the file.
+    /// Values of a row, in the order of the file.
     const FIELDS: &'static [PlyField];
-    /// Columns whose values are of a range.
+    /// Columns with a limited range.
     const RANGES: &'static [ColumnRange] = &[];
-    /// What files of flat rows leave out; nothing of a kind that is never flat.
+    /// Value that files of flat rows leave out; `None` for primitives that are never flat.
     const FLAT: Option<FlatField> = None;
-    /// How it goes about a 3D filter; nothing of a kind that has none.
+    /// 3D filter; `None` for primitives without one.
     const FILTER: Option<FilterField<Self>> = None;
-    /// What files have of rows that are vertices of triangles; nothing of a kind that never is.
+    /// Format of rows that are vertices of triangles; `None` for primitives that never are.
     const VERTEX: Option<VertexFields<Self>> = None;
 }
 
-/// Rows that are vertices of triangles.
+/// Format of rows that are vertices of triangles.
 #[derive(Debug)]
 pub struct VertexFields<P> {
-    /// What a row of the file consists of, in the order of the file.
+    /// Values of a row, in the order of the file.
     pub fields: &'static [PlyField],
-    /// Gives so many rows that were read what a vertex has no use for, and no file.
+    /// Fills the columns that files of vertices leave out, for the given number of rows.
     pub complete: fn(&mut P, usize),
 }
 
-/// What the values of a column may be: others are no model that can be drawn.
+/// Range of a column's values. A model with other values cannot be drawn.
 #[derive(Debug)]
 pub struct ColumnRange {
-    /// Which column, by its place in the schema.
+    /// Index of the column in the schema.
     pub column: usize,
-    /// From here to there.
+    /// Allowed values.
     pub range: RangeInclusive<f32>,
 }
 
-/// A value that is in the file of each row, but where all rows are flat.
+/// A value that is in every row of the file unless all rows are flat.
 #[derive(Clone, Copy, Debug)]
 pub struct FlatField {
-    /// What it is called. It is the last of its column's values.
+    /// Name of the value, the last of its column.
     pub name: &'static str,
-    /// What is read where it is not in the file.
+    /// Value of rows without it.
     pub value: f32,
 }
 
-/// Standard deviations of a 3D filter beside the rows, world units.
+/// Standard deviations of a 3D filter, world units.
 #[derive(Debug)]
 pub struct FilterField<P> {
-    /// What other programs call them in a file. Ours hold rows that they are baked into.
+    /// Column name of other programs. This program writes rows with the filter fused.
     pub name: &'static str,
-    /// Bakes them into the rows, one for each.
+    /// Fuses the filter with the rows; one value for each.
     pub fuse: fn(&mut P, &[f32]),
 }
 
@@ -68,50 +68,49 @@ pub enum Meaning {
     Position,
     /// Natural logarithms of lengths.
     LogLength,
-    /// The same in all coordinates.
+    /// A value that does not depend on the coordinates.
     Other,
 }
 
-/// Neighbouring values of a row in the file. A column is a place in the schema.
+/// Consecutive values of a row in the file. A column is an index in the schema.
 #[derive(Clone, Copy, Debug)]
 pub enum PlyField {
-    /// Values that readers expect and no column holds: zero when written, passed over when read.
+    /// Values that readers expect without a column: zero when written, ignored when read.
     Zeros(&'static [&'static str]),
-    /// Colours of 8 bits for viewers, of a column of harmonics of degree 0: passed over when read.
+    /// Colours of 8 bits for viewers, from a column of harmonics of degree 0; ignored when read.
     Colors {
-        /// Which column.
+        /// Index of the column.
         column: usize,
-        /// What their channels are called.
+        /// Names of the channels.
         names: &'static [&'static str],
     },
     /// The values of a column in their order.
     Values {
-        /// Which column.
+        /// Index of the column.
         column: usize,
-        /// What they are called.
+        /// Names of the values.
         names: &'static [&'static str],
         /// Change of the values with the coordinates.
         meaning: Meaning,
     },
-    /// The same of a quaternion, which is not all zeros; it is written at unit length.
+    /// The values of a quaternion, which must not be all zeros. Written at unit length.
     Rotation {
-        /// Which column.
+        /// Index of the column.
         column: usize,
-        /// What its parts are called.
+        /// Names of the components.
         names: &'static [&'static str],
     },
-    /// The harmonics above degree 0, all of red, then of green, then of blue. In memory each
-    /// coefficient holds its three channels.
+    /// The harmonics above degree 0: all of red, then of green, then of blue. In memory each coefficient holds its
+    /// three channels.
     Harmonics {
-        /// Which column.
+        /// Index of the column.
         column: usize,
-        /// What their names begin with; numbers from 0 follow.
+        /// Prefix of the names; numbers from 0 follow.
         prefix: &'static str,
     },
 }
 
 impl PlyField {
-    /// The column that its values are read into.
     pub(super) fn column(self) -> Option<usize> {
         match self {
             Self::Zeros(_) | Self::Colors { .. } => None,
@@ -121,7 +120,7 @@ impl PlyField {
         }
     }
 
-    /// Its names in the file, where the harmonics have so many values.
+    /// Returns the names in the file, for `harmonics` values of harmonics.
     pub(super) fn names(self, harmonics: usize) -> Vec<String> {
         match self {
             Self::Zeros(names)
@@ -134,21 +133,20 @@ impl PlyField {
         }
     }
 
-    /// The type of its values in the file.
     pub(super) fn scalar(self) -> Scalar {
         if matches!(self, Self::Colors { .. }) { Scalar::U8 } else { Scalar::F32 }
     }
 }
 
-// Gaussians as 3D Gaussian splatting writes them.
+// The format of 3D Gaussian splatting.
 
-/// The largest log-scale that is believed, of about 1e13 world units. Flat Gaussians of a few hundred
-/// times that have gradients beyond the range of single precision.
-const LARGEST_LOG_SCALE: f32 = 30.0;
+/// Largest accepted log-scale, about 1e13 world units. Flat Gaussians a few hundred times larger have gradients
+/// beyond the range of single precision.
+const MAX_LOG_SCALE: f32 = 30.0;
 
-/// The largest harmonic that is believed, either way: a colour of 1 needs no more than 4. The losses
-/// square what is drawn, and beyond 1e19 that leaves the range of single precision.
-const LARGEST_HARMONIC: f32 = 1e12;
+/// Largest accepted magnitude of a harmonic. A colour of 1 needs at most 4. Losses square the colours, and squares
+/// beyond 1e19 leave the range of single precision.
+const MAX_HARMONIC: f32 = 1e12;
 
 impl PlyRows for Gaussians {
     const FIELDS: &'static [PlyField] = &[
@@ -170,15 +168,15 @@ impl PlyRows for Gaussians {
     ];
     const RANGES: &'static [ColumnRange] = &[
         ColumnRange { column: 0, range: -FARTHEST..=FARTHEST },
-        ColumnRange { column: 1, range: f32::MIN..=LARGEST_LOG_SCALE },
-        ColumnRange { column: 4, range: -LARGEST_HARMONIC..=LARGEST_HARMONIC },
-        ColumnRange { column: 5, range: -LARGEST_HARMONIC..=LARGEST_HARMONIC },
+        ColumnRange { column: 1, range: f32::MIN..=MAX_LOG_SCALE },
+        ColumnRange { column: 4, range: -MAX_HARMONIC..=MAX_HARMONIC },
+        ColumnRange { column: 5, range: -MAX_HARMONIC..=MAX_HARMONIC },
     ];
-    // As 2D Gaussian splatting writes its surfels.
+    // The format of 2D Gaussian splatting.
     const FLAT: Option<FlatField> = Some(FlatField { name: "scale_2", value: FLAT_LOG_SCALE });
-    // As Mip-Splatting writes it.
+    // The format of Mip-Splatting.
     const FILTER: Option<FilterField<Self>> = Some(FilterField { name: "filter_3D", fuse });
-    // Without normals, for which viewers would light a mesh that has its colours already.
+    // Without normals, because viewers would light a mesh that has its colours already.
     const VERTEX: Option<VertexFields<Self>> = Some(VertexFields {
         fields: &[
             PlyField::Values { column: 0, names: &["x", "y", "z"], meaning: Meaning::Position },
@@ -191,49 +189,46 @@ impl PlyRows for Gaussians {
             PlyField::Harmonics { column: 5, prefix: "f_rest_" },
             PlyField::Values { column: 3, names: &["opacity"], meaning: Meaning::Other },
         ],
-        complete: shapeless,
+        complete: fill_shapes,
     });
 }
 
-/// Gives vertices the scales and rotations that are not looked at.
-fn shapeless(vertices: &mut Gaussians, count: usize) {
+/// Fills the scales and rotations of vertices, which nothing reads.
+fn fill_shapes(vertices: &mut Gaussians, count: usize) {
     vertices.log_scales = vec![0.0; 3 * count];
     vertices.quats = [1.0, 0.0, 0.0, 0.0].repeat(count);
 }
 
-// The triangles of a PLY, and what its comments say of how they are drawn.
+// Triangles of a PLY, and the comments about drawing them.
 
-/// What lists of vertices are called.
-const LISTS: [&str; 2] = ["vertex_indices", "vertex_index"];
+const LIST_NAMES: [&str; 2] = ["vertex_indices", "vertex_index"];
 
 /// The word of the comment `SplatRenderMode` for triangles.
 pub(super) const RENDER_MODE: &str = "SplatRenderMode: triangles";
 
-/// What begins the comments of [`StoredWindow`].
 const EXPONENT: &str = "SplatWindowExponent: ";
 
 const OPACITY_FLOOR: &str = "SplatOpacityFloor: ";
 
-/// Bytes of a triangle as this program writes it: the number of its corners, and these.
+/// Bytes of a triangle in this program's files: the number of corners, and the corners.
 pub(super) const FACE_BYTES: usize = 1 + 3 * size_of::<u32>();
 
-/// Triangles that are laid out at a time: about a hundred kilobytes.
+/// Triangles per read or write: about a hundred kilobytes.
 const FACES_AT_ONCE: usize = 8192;
 
-/// How a file's triangles were drawn when it was saved.
+/// Window of a file's triangles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StoredWindow {
-    /// Exponent of their window: 1 is a pyramid, next to 0 a solid triangle.
+    /// Exponent of the window: 1 is a pyramid, values near 0 a solid triangle.
     pub exponent: f64,
-    /// The opacity that every vertex has at least: of a logit w it is floor + (1 - floor) sigmoid(w).
+    /// Smallest opacity of a vertex. The opacity of a logit w is floor + (1 - floor) sigmoid(w).
     pub opacity_floor: f64,
 }
 
 impl StoredWindow {
-    /// That of a run that is over, which a file has that says nothing of it.
+    /// The window at the end of a run, and of files without the comments.
     pub const SOLID: Self = Self { exponent: 1e-4, opacity_floor: 0.9999 };
 
-    /// Appends the comments that say it.
     pub(super) fn describe(self, header: &mut NewPlyHeader) {
         let Self { exponent, opacity_floor } = self;
         header.comment(RENDER_MODE);
@@ -243,8 +238,8 @@ impl StoredWindow {
 
     fn of(path: &Path, header: &VertexHeader) -> Result<Self, PlyFacesError> {
         let number = |key: &'static str, allowed: &'static str, is: fn(f64) -> bool| {
-            let said = header.header.comments.iter().find_map(|comment| comment.strip_prefix(key));
-            let Some(value) = said else { return Ok(None) };
+            let found = header.header.comments.iter().find_map(|comment| comment.strip_prefix(key));
+            let Some(value) = found else { return Ok(None) };
             value.parse().ok().filter(|&value| is(value)).map(Some).ok_or_else(|| {
                 let (path, value) = (path.to_owned(), value.to_owned());
                 PlyFacesError::Comment { path, key, value, allowed }
@@ -262,20 +257,19 @@ impl StoredWindow {
 /// The triangles of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlyTriangles {
-    /// Three rows of each.
+    /// Three vertices of each triangle.
     pub faces: Vec<[u32; 3]>,
-    /// How they are drawn.
+    /// Window of the triangles.
     pub window: StoredWindow,
 }
 
-/// True if a file holds triangles between its rows, and these have no scales.
+/// Returns true if a file holds triangles between rows without scales.
 pub(super) fn are_in(header: &VertexHeader) -> bool {
     let says_so = header.header.comments.iter().any(|comment| comment == RENDER_MODE);
     let has_faces = header.after().iter().any(|element| element.name == "face");
     says_so || (has_faces && !header.vertices().has("scale_0"))
 }
 
-/// Where the triangles of a file lie.
 #[derive(Debug)]
 pub(super) struct FaceLayout {
     window: StoredWindow,
@@ -283,14 +277,14 @@ pub(super) struct FaceLayout {
     row_bytes: usize,
     /// Bytes of a row before the list.
     start: usize,
-    /// The type of the number of corners.
+    /// Type of the number of corners.
     count: Scalar,
-    /// The type of the corners.
+    /// Type of the corners.
     corner: Scalar,
 }
 
 impl FaceLayout {
-    /// Finds them behind so many bytes, the last of the vertices.
+    /// Finds the triangles behind the vertices, which end at `vertices_end`.
     pub(super) fn of(
         path: &Path,
         header: &VertexHeader,
@@ -298,7 +292,7 @@ impl FaceLayout {
         file_bytes: u64,
     ) -> Result<Self, PlyError> {
         let window = StoredWindow::of(path, header)?;
-        // What lies between is of a length that its own reader knows.
+        // Only the element directly behind the vertices: the length of others is unknown here.
         let element = header.after().first().filter(|element| element.name == "face");
         let element = element.ok_or_else(|| PlyFacesError::Missing { path: path.to_owned() })?;
         let (mut list, mut row_bytes) = (None, 0);
@@ -306,7 +300,7 @@ impl FaceLayout {
             match property.list {
                 None => row_bytes += property.scalar.bytes(),
                 Some(count)
-                    if LISTS.contains(&property.name.as_str())
+                    if LIST_NAMES.contains(&property.name.as_str())
                         && list.is_none()
                         && !property.scalar.is_float() =>
                 {
@@ -328,12 +322,11 @@ impl FaceLayout {
         Ok(Self { window, faces, row_bytes, start, count, corner })
     }
 
-    /// Bytes of all rows.
     pub(super) fn bytes(&self) -> u64 {
         (self.faces as u64).saturating_mul(self.row_bytes as u64)
     }
 
-    /// Reads them from where they begin, of so many vertices.
+    /// Reads the triangles from their start. Corners must be below `vertices`.
     pub(super) fn read(
         &self,
         path: &Path,
@@ -381,7 +374,6 @@ impl FaceLayout {
     }
 }
 
-/// What is wrong with a face.
 enum FaceFault {
     Corners(f64),
     NoVertex(f64),
@@ -397,7 +389,7 @@ impl FaceFault {
     }
 }
 
-/// Writes triangles, all of whose corners are among so many vertices.
+/// Writes triangles. Fails if a corner is not below `vertices`.
 pub(super) fn write(out: &mut dyn Write, faces: &[[u32; 3]], vertices: usize) -> io::Result<()> {
     let invalid = |problem| io::Error::new(io::ErrorKind::InvalidInput, problem);
     if i32::try_from(vertices).is_err() {
@@ -420,19 +412,17 @@ pub(super) fn write(out: &mut dyn Write, faces: &[[u32; 3]], vertices: usize) ->
     Ok(())
 }
 
-// Files that hold no model.
-
-/// A PLY file that holds no Gaussians.
+/// An error of reading Gaussians from a PLY.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlyError {
     /// The file or its header cannot be read, or rows are missing.
     #[error(transparent)]
     File(#[from] PlyFileError),
-    /// Its triangles cannot be read.
+    /// The triangles cannot be read.
     #[error(transparent)]
     Faces(#[from] PlyFacesError),
-    /// Text or big-endian numbers.
+    /// The numbers are text or big-endian.
     #[error(
         "{path}: its format is `{format}`; only `binary_little_endian 1.0` is read. Export it \
          as binary PLY"
@@ -440,10 +430,10 @@ pub enum PlyError {
     Format {
         /// The file.
         path: PathBuf,
-        /// What the header says.
+        /// Format in the header.
         format: String,
     },
-    /// A column that Gaussians need is not there.
+    /// A column of Gaussians is missing.
     #[error(
         "{path}: has no column `{column}`. It is a point cloud, a mesh or a compressed file; \
          give an uncompressed PLY of Gaussians, or of triangles with harmonics"
@@ -454,7 +444,7 @@ pub enum PlyError {
         /// The column.
         column: String,
     },
-    /// A column stands in the header twice.
+    /// A column is in the header twice.
     #[error("{path}: lists the column `{column}` twice. Export it again")]
     DoubleColumn {
         /// The file.
@@ -462,7 +452,7 @@ pub enum PlyError {
         /// The column.
         column: String,
     },
-    /// A column of integers where numbers with a fraction belong.
+    /// A column has integers in place of floating-point numbers.
     #[error(
         "{path}: the column `{column}` is of type {found}; float or double is expected. Export \
          it uncompressed"
@@ -475,7 +465,7 @@ pub enum PlyError {
         /// Its type.
         found: String,
     },
-    /// The harmonics are of no degree.
+    /// The number of harmonics fits no degree.
     #[error(
         "{path}: has {count} f_rest columns; 0, 9, 24 or 45 are expected (SH degree 0, 1, 2 or \
          3). Export it again"
@@ -486,7 +476,7 @@ pub enum PlyError {
         /// Columns found.
         count: usize,
     },
-    /// A NaN or an infinite number.
+    /// A value is NaN or infinite.
     #[error(
         "{path}: row {row}, column `{column}` is {value}. Remove such Gaussians or export the \
          file again"
@@ -498,10 +488,10 @@ pub enum PlyError {
         row: usize,
         /// The column.
         column: String,
-        /// What it holds.
+        /// The value.
         value: f64,
     },
-    /// A value that no model holds.
+    /// A value is out of the range that can be drawn.
     #[error(
         "{path}: row {row}, column `{column}` is {}, and only {} to {} can be drawn. Remove \
          such Gaussians or export the file again",
@@ -514,12 +504,12 @@ pub enum PlyError {
         row: usize,
         /// The column.
         column: String,
-        /// What it holds.
+        /// The value.
         value: f64,
-        /// What it may hold.
+        /// Allowed range.
         range: RangeInclusive<f32>,
     },
-    /// A rotation that turns nowhere.
+    /// A rotation is all zeros.
     #[error(
         "{path}: row {row} has a rotation (rot_0..3) of all zeros. Remove such Gaussians or \
          export the file again"
@@ -532,17 +522,16 @@ pub enum PlyError {
     },
 }
 
-/// A number of a file as people write it: with no more digits than make it out among floats.
 fn in_words(exact: f64) -> String {
     let value = exact.to_f32();
     if value.abs() < 1e6 { value.to_string() } else { format!("{value:e}") }
 }
 
-/// Triangles that cannot be read.
+/// An error of reading triangles.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlyFacesError {
-    /// Its comments promise some.
+    /// The comments promise triangles that are missing.
     #[error(
         "{path}: says that it holds triangles (`SplatRenderMode: triangles`), but no `element face` follows its vertices. \
          Copy or export it again"
@@ -551,29 +540,29 @@ pub enum PlyFacesError {
         /// The file.
         path: PathBuf,
     },
-    /// Lines of the header that are not those of triangles.
+    /// The properties of the faces are not those of triangles.
     #[error(
         "{path}: `element face` has `{found}`, not one `property list uchar int vertex_indices`. Export it again"
     )]
     Property {
         /// The file.
         path: PathBuf,
-        /// What is there.
+        /// The property.
         found: String,
     },
-    /// Not a triangle.
+    /// A face is not a triangle.
     #[error(
         "{path}: face {face} has {corners} corners, where 3 are expected. Triangulate the mesh"
     )]
     Corners {
         /// The file.
         path: PathBuf,
-        /// Which face, from 0.
+        /// Index of the face, from 0.
         face: usize,
-        /// Its corners.
+        /// Number of its corners.
         corners: f64,
     },
-    /// A corner that is no row.
+    /// A corner is not a vertex of the file.
     #[error(
         "{path}: face {face} names vertex {vertex}, and there are {vertices}, from 0. Copy or export the file \
          again"
@@ -581,25 +570,25 @@ pub enum PlyFacesError {
     NoVertex {
         /// The file.
         path: PathBuf,
-        /// Which face, from 0.
+        /// Index of the face, from 0.
         face: usize,
-        /// What it names.
+        /// The corner.
         vertex: f64,
         /// Vertices of the file.
         vertices: usize,
     },
-    /// A comment without a number that can be.
+    /// A comment has no number, or a number out of range.
     #[error(
         "{path}: its comment `{key}{value}` has to have a number, {allowed}. Correct it, or remove the line"
     )]
     Comment {
         /// The file.
         path: PathBuf,
-        /// What the comment begins with.
+        /// Prefix of the comment.
         key: &'static str,
-        /// What follows.
+        /// Rest of the comment.
         value: String,
-        /// Which numbers can be.
+        /// Allowed numbers.
         allowed: &'static str,
     },
 }
@@ -610,7 +599,7 @@ mod tests {
     use crate::model::Primitive;
 
     #[test]
-    fn every_column_is_in_the_file_once_with_all_its_values() {
+    fn the_file_has_every_column_once_with_all_values() {
         let mut columns: Vec<usize> = Gaussians::FIELDS.iter().filter_map(|f| f.column()).collect();
         columns.sort_unstable();
         assert_eq!(columns, (0..Gaussians::SCHEMA.columns.len()).collect::<Vec<_>>());

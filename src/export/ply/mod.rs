@@ -1,16 +1,16 @@
-//! Models as PLY; Gaussians in the column order that 3DGS viewers expect.
+//! Models as PLY. Gaussians have the column order that 3DGS viewers expect.
 //!
-//! Viewers read the header by line number and the rows as raw structs, so the writer never changes
-//! the order, and line 3 is always `element vertex N`. The reader goes by column names alone.
+//! Viewers read the header by line number and the rows as raw structs, so the writer never changes the order, and
+//! line 3 is always `element vertex N`. The reader uses the column names only.
 //!
-//! In the file the higher harmonics are channel-major (all red coefficients, then green, then
-//! blue); in memory each coefficient holds its three channels.
+//! In the file the higher harmonics are channel-major (all red coefficients, then green, then blue); in memory each
+//! coefficient holds its three channels.
 //!
-//! Surfels have two scales in the file, as 2D Gaussian splatting writes them. What lacks `scale_2` alone is
-//! read as surfels.
+//! Surfels have two scales in the file, as in 2D Gaussian splatting. A file that lacks only `scale_2` is read as
+//! surfels.
 //!
-//! Triangles have a row for each vertex, without scales and rotation, and faces behind them; comments say how
-//! they are drawn. Programs for meshes open such a file, and show its colours of 8 bits.
+//! Triangles have a row for each vertex, without scales and rotation, and faces behind the vertices. Comments hold
+//! the window. Programs for meshes open such a file and show its 8-bit colours.
 
 mod fields;
 mod read;
@@ -43,7 +43,7 @@ mod tests {
         let mut column = |width: usize| -> Vec<f32> {
             (0..n * width)
                 .map(|_| {
-                    // Small enough that even the last are scales that can be drawn.
+                    // Small enough that the last values are valid scales.
                     next += 1.0 / 8192.0;
                     next - 1000.0
                 })
@@ -60,7 +60,7 @@ mod tests {
         }
     }
 
-    /// The same rotations at unit length, as a file holds them.
+    /// Normalises rotations, as a file holds them.
     fn unit_quats(quats: &[f32]) -> Vec<f32> {
         let unit = |quat: &[f32; 4]| {
             let length = quat.iter().map(|&part| f64::from(part).powi(2)).sum::<f64>().sqrt();
@@ -78,7 +78,6 @@ mod tests {
         assert_eq!(read_bytes(&file_of(&gaussians)).unwrap().quats, expected);
     }
 
-    /// The bytes that `write_ply` makes.
     fn file_of(gaussians: &Gaussians) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.ply");
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[rstest]
-    fn what_was_written_is_read_again(
+    fn a_written_file_is_read_back(
         #[values(0, 1, 2, 3)] degree: u32,
         // Below, at and above the rows of one chunk, and none at all.
         #[values(0, 1, 7, 4096, 4099)] n: usize,
@@ -137,7 +136,7 @@ mod tests {
         assert_eq!(floats[3..6], [0.0; 3], "normals are zero");
     }
 
-    /// A file with columns in another order, doubles among them, and columns of other programs.
+    /// Returns a file with columns in another order, doubles among them, and columns of other programs.
     fn foreign_file() -> Vec<u8> {
         let mut bytes = b"ply\r\nformat binary_little_endian 1.0\r\ncomment by hand\r\n".to_vec();
         bytes.extend(b"element camera 2\r\nproperty int id\r\nelement vertex 1\r\n");
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_found_by_name_and_strangers_are_ignored() {
+    fn columns_are_found_by_name_and_others_are_ignored() {
         let gaussians = read_bytes(&foreign_file()).unwrap();
         assert_eq!(gaussians.sh_degree, 0);
         assert_eq!(gaussians.means, [14.0, 13.0, 12.0]);
@@ -189,13 +188,13 @@ mod tests {
     #[case("element vertex 2", "element vertex many", "line 3")]
     #[case("element vertex 2", "element face 2", "no `element vertex`")]
     #[case("ply", "PLY?", "not a PLY")]
-    fn a_broken_header_is_named(#[case] from: &str, #[case] to: &str, #[case] said: &str) {
+    fn a_broken_header_is_named(#[case] from: &str, #[case] to: &str, #[case] text: &str) {
         let message = edited(from, to);
-        assert!(message.contains(said) && message.contains("a.ply"), "{message}");
+        assert!(message.contains(text) && message.contains("a.ply"), "{message}");
     }
 
     #[test]
-    fn a_number_that_is_none_is_named_by_row_and_column() {
+    fn invalid_numbers_are_reported_by_row_and_column() {
         let mut gaussians = all_different(5, 1);
         // Row 3, coefficient 2, green: in the file f_rest_5 (three of each channel).
         gaussians.sh_rest[3 * 9 + 2 * 3 + 1] = f32::NAN;
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[rstest]
-    fn the_file_is_the_same_however_its_rows_are_cut(
+    fn the_file_does_not_depend_on_the_chunks(
         #[values(0, 2)] degree: u32,
         #[values(1, 5, 4096, 5000)] chunk: usize,
     ) {
@@ -242,7 +241,7 @@ mod tests {
         assert!(fs::read(&path).unwrap() == file_of(&gaussians));
     }
 
-    /// Bytes on disk of the file in a folder that has no name yet.
+    /// Returns the bytes on disk of the unnamed file in a folder.
     #[cfg(target_os = "linux")]
     pub(super) fn bytes_of_unnamed(folder: &Path) -> u64 {
         use std::os::unix::fs::MetadataExt as _;
@@ -254,14 +253,14 @@ mod tests {
     }
 
     #[rstest]
-    fn room_is_kept_for_all_of_a_file_and_no_more(
+    fn space_is_reserved_for_the_whole_file_and_no_more(
         #[values(RenderMode::Dilated, RenderMode::Surfels)] mode: RenderMode,
     ) {
         let gaussians = all_different(9000, 2);
         let folder = tempfile::tempdir().unwrap();
         let [path, plain] = ["a.ply", "b.ply"].map(|name| folder.path().join(name));
         let file = NewPly::with_room::<Gaussians>(&path, mode, 2, 9000).unwrap();
-        // Some file systems keep no room.
+        // Some file systems cannot reserve space.
         let Some(file) = file else { return };
         #[cfg(target_os = "linux")]
         {
@@ -291,7 +290,6 @@ mod tests {
         assert_eq!(read_ply(&path).unwrap(), gaussians);
     }
 
-    /// The bytes of a file of surfels.
     fn surfels_of(gaussians: &Gaussians) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.ply");
@@ -303,7 +301,7 @@ mod tests {
     }
 
     #[rstest]
-    fn surfels_have_two_scales_and_are_read_again(
+    fn surfels_are_stored_with_two_scales(
         #[values(0, 1, 3)] degree: u32,
         #[values(0, 1, 4099)] n: usize,
     ) {
@@ -346,10 +344,10 @@ mod tests {
     #[case::too_few_rows(1, 8, "7 of 8 Gaussians")]
     #[case::too_many_rows(1, 6, "7 of 6 Gaussians")]
     #[case::another_degree(2, 7, "SH degree 1 among those of degree 2")]
-    fn chunks_that_are_not_what_was_announced_leave_the_old_file(
+    fn unexpected_chunks_leave_the_old_file(
         #[case] degree: u32,
         #[case] count: usize,
-        #[case] said: &str,
+        #[case] text: &str,
     ) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.ply");
@@ -358,7 +356,7 @@ mod tests {
         let error = write_ply_chunks(&path, RenderMode::Dilated, degree, count, chunks)
             .unwrap_err()
             .to_string();
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(text), "{error}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
@@ -409,7 +407,7 @@ mod ply_tests {
 
     const WINDOW: StoredWindow = StoredWindow { exponent: 0.012_345_678_9, opacity_floor: 0.713 };
 
-    /// A strip of triangles in whose vertices no two numbers are equal.
+    /// Creates a strip of triangles in whose vertices no two numbers are equal.
     fn strip(vertices: usize, sh_degree: u32) -> TriangleMesh {
         let mut next = 0.0_f32;
         let mut column = |width: usize| -> Vec<f32> {
@@ -449,7 +447,7 @@ mod ply_tests {
         read_ply_model(&path).inspect(|model| assert_eq!(model.primitive, primitive))
     }
 
-    /// The file with another header.
+    /// Reads the file with another header.
     fn edited(from: &str, to: &str) -> Result<PlyModel, PlyError> {
         let bytes = bytes_of(&strip(7, 1));
         let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
@@ -461,7 +459,7 @@ mod ply_tests {
     #[rstest]
     fn triangles_are_read_as_they_were_written(
         #[values(0, 1, 3)] degree: u32,
-        // None at all, and more than are laid out at a time.
+        // None, and more than one read holds.
         #[values(0, 3, 8, 20_011)] vertices: usize,
     ) {
         let mesh = strip(vertices, degree);
@@ -472,7 +470,7 @@ mod ply_tests {
     }
 
     #[test]
-    fn the_header_is_one_that_programs_for_meshes_know() {
+    fn programs_for_meshes_can_read_the_header() {
         let mut mesh = strip(5, 1);
         mesh.vertices.sh_dc[3..6].copy_from_slice(&[-9.0, 0.0, 0.9]);
         let bytes = bytes_of(&mesh);
@@ -495,7 +493,7 @@ mod ply_tests {
     }
 
     #[test]
-    fn what_others_add_is_passed_over_and_what_they_leave_out_is_solid() {
+    fn unknown_properties_are_ignored_and_missing_comments_mean_solid() {
         let mesh = strip(7, 1);
         for (from, to) in [
             ("vertex_indices", "vertex_index"),
@@ -507,7 +505,7 @@ mod ply_tests {
         let window = |from: &str| edited(from, "comment ").unwrap().triangles.unwrap().window;
         assert_eq!(window("comment SplatWindowExponent: ").exponent, StoredWindow::SOLID.exponent);
         assert_eq!(window("comment SplatOpacityFloor: ").opacity_floor, 0.9999);
-        // A number before the list and one behind it, as tools for meshes keep them.
+        // A number before the list and one behind it, as tools for meshes write them.
         let bytes = bytes_of(&mesh);
         let line = "property list uchar int vertex_indices\n";
         let end = bytes.windows(11).position(|window| window == b"end_header\n").unwrap() + 11;
@@ -535,10 +533,10 @@ mod ply_tests {
     #[case::exponent("Exponent: 0.0123456789", "Exponent: much", &["SplatWindowExponent: much", "0 and more"])]
     #[case::floor("Floor: 0.713", "Floor: 1", &["SplatOpacityFloor: 1", "below 1"])]
     #[case::big_endian("little", "big", &["binary_big_endian"])]
-    fn a_broken_header_is_named(#[case] from: &str, #[case] to: &str, #[case] said: &[&str]) {
+    fn a_broken_header_is_named(#[case] from: &str, #[case] to: &str, #[case] text: &[&str]) {
         let message = edited(from, to).unwrap_err().to_string();
         assert!(message.contains("a.ply"), "{message}");
-        assert!(said.iter().all(|part| message.contains(part)), "{message}");
+        assert!(text.iter().all(|part| message.contains(part)), "{message}");
     }
 
     #[rstest]
@@ -547,7 +545,7 @@ mod ply_tests {
     #[case::line(5 * 13, 2, "face 0 has 2 corners")]
     #[case::behind_the_last(2 * 13 - 5, 7, "face 3 names vertex 7, and there are 7")]
     #[case::below_zero(13 - 4, 0xff, "face 4 names vertex")]
-    fn a_broken_face_is_named(#[case] before_end: usize, #[case] value: u8, #[case] said: &str) {
+    fn a_broken_face_is_named(#[case] before_end: usize, #[case] value: u8, #[case] text: &str) {
         let mut bytes = bytes_of(&strip(7, 0));
         let at = bytes.len() - before_end;
         bytes[at] = value;
@@ -555,7 +553,7 @@ mod ply_tests {
             bytes[at..at + 4].fill(0xff);
         }
         let message = read_bytes(&bytes).unwrap_err().to_string();
-        assert!(message.contains(said) && message.contains("a.ply"), "{message}");
+        assert!(message.contains(text) && message.contains("a.ply"), "{message}");
     }
 
     #[test]
@@ -574,7 +572,7 @@ mod ply_tests {
         );
     }
 
-    /// A file that is there, and what is there after a failure to write it anew.
+    /// Returns the error of a write over an old file, which must stay.
     fn failed(write: impl FnOnce(&Path) -> Result<(), OutputError>) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path: PathBuf = folder.path().join("a.ply");
@@ -586,7 +584,7 @@ mod ply_tests {
     }
 
     #[test]
-    fn triangles_that_are_not_what_was_announced_leave_the_old_file() {
+    fn invalid_triangles_leave_the_old_file() {
         let mut mesh = strip(6, 0);
         mesh.faces[2][1] = 6;
         let error = failed(|path| write_ply_triangles(path, &mesh, WINDOW));
@@ -598,13 +596,13 @@ mod ply_tests {
     }
 
     #[test]
-    fn room_is_kept_for_faces_and_the_file_is_the_same_however_rows_are_cut() {
+    fn space_is_reserved_for_faces() {
         let mesh = strip(9001, 2);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.ply");
         let mode = RenderMode::Triangles { window: WINDOW, faces: mesh.faces.len() };
         let file = NewPly::with_room::<Gaussians>(&path, mode, 2, 9001).unwrap();
-        // Some file systems keep no room.
+        // Some file systems cannot reserve space.
         let Some(file) = file else { return };
         let whole = bytes_of(&mesh);
         #[cfg(target_os = "linux")]

@@ -17,39 +17,36 @@ use crate::math::sh::MAX_DEGREE;
 use crate::model::Gaussians;
 use crate::ply::{self, PlyFileError, VertexHeader};
 
-/// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Reads Gaussians from a binary PLY; columns are found by name, in any order, as float or double,
-/// and the SH degree follows from the number of `f_rest` columns. A column `filter_3D`, as
-/// Mip-Splatting writes it, is fused with scales and opacities. Other columns are passed over. Where
-/// `scale_2` is missing, they are surfels, and flat.
+/// Reads Gaussians from a binary PLY. Columns are found by name in any order, as float or double, and the number of
+/// `f_rest` columns gives the SH degree. Scales and opacities are fused with Mip-Splatting's column `filter_3D`.
+/// Other columns are ignored. Without `scale_2` the Gaussians are flat surfels.
 ///
-/// Memory beyond the result stays at about a megabyte; the file's size is checked before the
-/// result is allocated.
+/// Uses about a megabyte beyond the result. The file's size is checked before the result is allocated.
 pub fn read_ply(path: &Path) -> Result<Gaussians, PlyError> {
     read_ply_rows(path)
 }
 
-/// Gaussians of a file, and what they are.
+/// Gaussians of a file with their primitive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlyModel {
     /// The Gaussians; of triangles, their vertices.
     pub gaussians: Gaussians,
-    /// What they are to be drawn as.
+    /// Primitive to draw them as.
     pub primitive: PrimitiveName,
-    /// The triangles, where they are vertices.
+    /// The triangles between the rows, if the rows are vertices.
     pub triangles: Option<PlyTriangles>,
 }
 
-/// The same, and what the Gaussians are. Where scales are missing and faces follow the vertices, these are
-/// of triangles.
+/// Reads Gaussians as [`read_ply`] does, with their primitive. Rows without scales are vertices of triangles if faces
+/// follow.
 pub fn read_ply_model(path: &Path) -> Result<PlyModel, PlyError> {
     let ReadFile { rows: gaussians, primitive, triangles } = OpenedPly::open(path)?.read_any()?;
     Ok(PlyModel { gaussians, primitive, triangles })
 }
 
-/// What the Gaussians of a file are, by its header.
+/// Reads the primitive of a file from its header.
 pub fn read_ply_primitive(path: &Path) -> Result<PrimitiveName, PlyError> {
     let opened = OpenedPly::open(path)?;
     if fields::are_in(&opened.header) {
@@ -63,7 +60,7 @@ fn primitive_of(is_flat: bool) -> PrimitiveName {
     if is_flat { PrimitiveName::Surfels } else { PrimitiveName::Gaussians }
 }
 
-/// The rows of any kind of primitive.
+/// Reads the rows of any kind of primitive.
 pub fn read_ply_rows<P: PlyRows>(path: &Path) -> Result<P, PlyError> {
     let (rows, _) = OpenedPly::open(path)?.read_rows(P::FIELDS)?;
     Ok(rows)
@@ -79,14 +76,12 @@ fn read_header(path: &Path, input: &mut impl BufRead) -> Result<VertexHeader, Pl
     Err(PlyError::Format { path: path.to_owned(), format: format.to_owned() })
 }
 
-/// What a file holds.
 struct ReadFile<P> {
     rows: P,
     primitive: PrimitiveName,
     triangles: Option<PlyTriangles>,
 }
 
-/// A file whose header is read.
 struct OpenedPly<'a> {
     path: &'a Path,
     input: BufReader<File>,
@@ -102,7 +97,6 @@ impl<'a> OpenedPly<'a> {
         Ok(Self { path, input, header, file_bytes })
     }
 
-    /// The rows, and the triangles between them where there are any.
     fn read_any<P: PlyRows>(mut self) -> Result<ReadFile<P>, PlyError> {
         let vertex = P::VERTEX.filter(|_| fields::are_in(&self.header));
         let Some(vertex) = vertex else {
@@ -123,7 +117,7 @@ impl<'a> OpenedPly<'a> {
         Ok(ReadFile { rows, primitive: PrimitiveName::Triangles, triangles: Some(triangles) })
     }
 
-    /// The rows, which consist of these fields, and whether they are flat.
+    /// Reads rows of these fields. Returns true with them if they are flat.
     fn read_rows<P: PlyRows>(&mut self, fields: &[PlyField]) -> Result<(P, bool), PlyError> {
         let Self { path, input, header, file_bytes } = self;
         let unreadable = |source| PlyFileError::unreadable(path, source);
@@ -157,26 +151,25 @@ impl<'a> OpenedPly<'a> {
     }
 }
 
-/// A column of a 3D filter, and what bakes it into rows.
+/// A column of a 3D filter, and the function that fuses it with the rows.
 type FoundFilter<P> = (PlyProperty, fn(&mut P, &[f32]));
 
-/// Where the values of primitives lie in a row, in the order of our own files.
+/// Positions of a primitive's values in a row of the file, in the order of this program's files.
 struct PlyLayout {
     sh_degree: u32,
     fields: Vec<LocatedField>,
-    /// Rows have no value of [`PlyRows::FLAT`].
+    /// True if rows lack the value of [`PlyRows::FLAT`].
     is_flat: bool,
 }
 
-/// Values of one column.
 struct LocatedField {
     field: PlyField,
-    /// The column's place in the schema.
+    /// Index of the column in the schema.
     column: usize,
     values: Vec<PlyProperty>,
-    /// A last value that the file has not.
-    more: Option<f32>,
-    /// What they may be, where that is not any number.
+    /// Last value of the column if the file lacks it.
+    default: Option<f32>,
+    /// Range of the values, if it is limited.
     range: Option<&'static RangeInclusive<f32>>,
 }
 
@@ -184,11 +177,11 @@ impl PlyLayout {
     fn of<P: PlyRows>(
         path: &Path,
         header: &VertexHeader,
-        of: &[PlyField],
+        wanted: &[PlyField],
     ) -> Result<Self, PlyError> {
         let (sh_degree, rest) = sh_degree::<P>(path, header)?;
         let mut fields = Vec::new();
-        for &field in of {
+        for &field in wanted {
             let Some(column) = field.column() else { continue };
             let mut names = field.names(rest);
             let missing = P::FLAT.filter(|FlatField { name, .. }| {
@@ -199,14 +192,14 @@ impl PlyLayout {
             let values = values.collect::<Result<_, _>>()?;
             let range = P::RANGES.iter().find(|known| known.column == column);
             let range = range.map(|it| &it.range);
-            let more = missing.map(|flat| flat.value);
-            fields.push(LocatedField { field, column, values, more, range });
+            let default = missing.map(|flat| flat.value);
+            fields.push(LocatedField { field, column, values, default, range });
         }
-        let is_flat = fields.iter().any(|field| field.more.is_some());
+        let is_flat = fields.iter().any(|field| field.default.is_some());
         Ok(Self { sh_degree, fields, is_flat })
     }
 
-    /// The 3D filter of rows of Gaussians, which would make flat ones thick.
+    /// Returns the 3D filter if rows are Gaussians. It would make flat ones thick.
     fn filter<P: PlyRows>(
         &self,
         path: &Path,
@@ -232,7 +225,6 @@ impl PlyLayout {
         primitives
     }
 
-    /// Appends one row to the columns.
     fn take_row(
         &self,
         path: &Path,
@@ -240,7 +232,7 @@ impl PlyLayout {
         bytes: &[u8],
         columns: &mut [&mut Vec<f32>],
     ) -> Result<(), PlyError> {
-        for LocatedField { field, column, values, more, range } in &self.fields {
+        for LocatedField { field, column, values, default, range } in &self.fields {
             let to = &mut *columns[*column];
             let first = to.len();
             for source in values {
@@ -257,7 +249,7 @@ impl PlyLayout {
                 }
                 to.push(value);
             }
-            to.extend(more);
+            to.extend(default);
             let read = &mut to[first..];
             match field {
                 PlyField::Rotation { .. } if read.iter().all(|&part| part == 0.0) => {
@@ -271,7 +263,7 @@ impl PlyLayout {
     }
 }
 
-/// From all of red, then of green, then of blue, to three channels after one another.
+/// Reorders harmonics from red, green and blue planes to three channels for each coefficient.
 fn interleave(harmonics: &mut [f32]) {
     let coefficients = harmonics.len() / 3;
     let planar = harmonics.to_vec();
@@ -280,7 +272,7 @@ fn interleave(harmonics: &mut [f32]) {
     }
 }
 
-/// The degree of the harmonics in the file, and how many values of them a row has.
+/// Returns the degree of the harmonics, and the number of their values in a row.
 fn sh_degree<P: PlyRows>(path: &Path, header: &VertexHeader) -> Result<(u32, usize), PlyError> {
     let prefix = P::FIELDS.iter().find_map(|field| match field {
         PlyField::Harmonics { prefix, .. } => Some(prefix),
@@ -294,7 +286,7 @@ fn sh_degree<P: PlyRows>(path: &Path, header: &VertexHeader) -> Result<(u32, usi
     Ok((degree, count))
 }
 
-/// The one column called `name`, which must hold floating-point numbers.
+/// Returns the only column called `name`, which must hold floating-point numbers.
 fn find(path: &Path, vertices: &PlyElement, name: &str) -> Result<PlyProperty, PlyError> {
     let path = || path.to_owned();
     let mut named = vertices.properties.iter().filter(|column| column.name == name);

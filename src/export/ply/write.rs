@@ -14,33 +14,31 @@ use crate::layout::Width;
 use crate::math::{Real as _, sh};
 use crate::model::{Gaussians, Group, TriangleMesh, unit_rotation};
 
-/// Rows that are laid out at a time: about a megabyte.
+/// Rows of a write: about a megabyte.
 const ROWS_AT_ONCE: usize = 4096;
 
-/// Bytes that reach the file at a time.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// How Gaussians are meant to be drawn, which viewers look for.
+/// Way in which Gaussians are meant to be drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum RenderMode {
     /// Splats widened by 0.3 px².
     #[default]
     Dilated,
-    /// With the screen filter of Mip-Splatting.
+    /// Splats with the screen filter of Mip-Splatting.
     Mip,
-    /// As discs, of which the file has two scales (2D Gaussian splatting).
+    /// Discs with two scales in the file (2D Gaussian splatting).
     Surfels,
-    /// As vertices of triangles, without scales and rotations.
+    /// Vertices of triangles, without scales and rotations.
     Triangles {
-        /// How the triangles are drawn.
+        /// Window of the triangles.
         window: StoredWindow,
-        /// How many they are.
+        /// Number of triangles.
         faces: usize,
     },
 }
 
 impl RenderMode {
-    /// Appends the comments by which viewers know it.
     fn describe(self, header: &mut NewPlyHeader) {
         match self {
             Self::Dilated => {}
@@ -50,7 +48,6 @@ impl RenderMode {
         }
     }
 
-    /// What a row consists of.
     fn fields<P: PlyRows>(self) -> &'static [PlyField] {
         match (self, P::VERTEX) {
             (Self::Triangles { .. }, Some(vertex)) => vertex.fields,
@@ -58,7 +55,7 @@ impl RenderMode {
         }
     }
 
-    /// Names of a field's values in the file, where the harmonics have so many values.
+    /// Returns the names of a field's values in the file, for `harmonics` values of harmonics.
     fn names<P: PlyRows>(self, field: PlyField, harmonics: usize) -> Vec<String> {
         let mut names = field.names(harmonics);
         if self == Self::Surfels {
@@ -67,7 +64,6 @@ impl RenderMode {
         names
     }
 
-    /// Triangles of the file.
     fn faces(self) -> usize {
         match self {
             Self::Triangles { faces, .. } => faces,
@@ -76,13 +72,12 @@ impl RenderMode {
     }
 }
 
-/// Style of a PLY.
+/// Format and coordinates of a PLY.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PlyStyle {
-    /// Primitive of its rows.
+    /// Primitive of the rows.
     pub mode: RenderMode,
-    /// Coordinates of the rows in memory. Those of the file have the same offset, which a comment names, and
-    /// the scene's unit.
+    /// Coordinates of the rows in memory. The file keeps their offset, named in a comment, and uses the scene's unit.
     pub frame: Frame,
 }
 
@@ -92,18 +87,17 @@ impl From<RenderMode> for PlyStyle {
     }
 }
 
-/// Writes a model as binary little-endian PLY, all columns `float`. Those of Gaussians are `x y z nx ny
-/// nz f_dc_* f_rest_* opacity scale_* rot_*`: 62 at SH degree 3. Normals are zero, rotations of unit length.
+/// Writes a model as binary little-endian PLY, all columns `float`. The columns of Gaussians are `x y z nx ny nz
+/// f_dc_* f_rest_* opacity scale_* rot_*`: 62 at SH degree 3. Normals are zero, rotations of unit length.
 ///
-/// Memory beyond the argument stays at about two megabytes. A failure leaves the old file.
+/// Uses about two megabytes beyond the argument. A failure leaves the old file.
 pub fn write_ply<P: PlyRows>(path: &Path, primitives: &P) -> Result<(), OutputError> {
     let (sh_degree, count) = (primitives.sh_degree(), primitives.len());
     let chunks = [Ok::<_, OutputError>(primitives)];
     write_ply_chunks::<P, _, _>(path, RenderMode::default(), sh_degree, count, chunks)
 }
 
-/// The same of a model, of an SH degree and so many rows in all, that comes in chunks: no more than
-/// one of them is held at a time.
+/// Writes a model of `count` rows as [`write_ply`] does, from chunks. Holds one chunk at a time.
 pub fn write_ply_chunks<P: PlyRows, C: Borrow<P>, E: From<OutputError>>(
     path: &Path,
     style: impl Into<PlyStyle>,
@@ -127,19 +121,18 @@ pub fn write_ply_triangles(
     ply.write_triangles::<Gaussians, _, OutputError>([Ok(vertices)], faces)
 }
 
-/// A PLY that is to be written.
+/// A PLY to be written.
 #[derive(Debug)]
 pub struct NewPly {
     path: PathBuf,
     file: NewFile,
     style: PlyStyle,
     sh_degree: u32,
-    /// Rows.
     count: usize,
 }
 
 impl NewPly {
-    /// One without room on the disk.
+    /// Starts a file without reserving disk space.
     pub fn begin(
         path: &Path,
         style: impl Into<PlyStyle>,
@@ -150,8 +143,8 @@ impl NewPly {
         Ok(Self { path, file, style: style.into(), sh_degree, count })
     }
 
-    /// One that has its room on the disk, so that a full disk shows now; nothing where the file system
-    /// keeps no room.
+    /// Starts a file with all of its disk space, so that a full disk fails now. Returns `None` if the file system
+    /// cannot reserve space.
     pub fn with_room<P: PlyRows>(
         path: &Path,
         style: impl Into<PlyStyle>,
@@ -166,7 +159,7 @@ impl NewPly {
         Ok(file.map(|file| Self { path: path.to_owned(), file, style, sh_degree, count }))
     }
 
-    /// Writes the rows, in chunks, and lets the file appear. A failure leaves the old file.
+    /// Writes the rows from chunks and moves the file into place. A failure leaves the old file.
     pub fn write<P: PlyRows, C: Borrow<P>, E: From<OutputError>>(
         self,
         chunks: impl IntoIterator<Item = Result<C, E>>,
@@ -174,7 +167,7 @@ impl NewPly {
         self.write_triangles(chunks, &[])
     }
 
-    /// The same with the triangles between the rows.
+    /// Writes the rows and the triangles between them as [`Self::write`] does.
     pub fn write_triangles<P: PlyRows, C: Borrow<P>, E: From<OutputError>>(
         self,
         chunks: impl IntoIterator<Item = Result<C, E>>,
@@ -214,7 +207,7 @@ fn invalid(problem: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, problem)
 }
 
-/// All columns have as many rows as there are primitives.
+/// Fails unless all columns have a value for each primitive.
 fn check<P: PlyRows>(primitives: &P, sh_degree: u32) -> io::Result<()> {
     let (n, found_degree, many) = (primitives.len(), primitives.sh_degree(), P::SCHEMA.many());
     if found_degree != sh_degree {
@@ -230,9 +223,9 @@ fn check<P: PlyRows>(primitives: &P, sh_degree: u32) -> io::Result<()> {
     Err(invalid(format!("{n} {many} of SH degree {sh_degree} have columns of {found:?}")))
 }
 
-/// Coefficients of a row above degree 0.
+/// Returns the number of values of a row above degree 0.
 fn harmonics(sh_degree: u32) -> usize {
-    // A degree above 3 is refused with the first rows.
+    // `check` refuses a degree above 3.
     Width::ShRest.values(sh_degree.min(3)) as usize
 }
 
@@ -251,14 +244,12 @@ fn header<P: PlyRows>(style: &PlyStyle, sh_degree: u32, count: usize) -> Vec<u8>
     header.end()
 }
 
-/// A field, and how many of its values a row of the file has.
 struct WrittenField {
     field: PlyField,
     values: usize,
 }
 
 impl WrittenField {
-    /// Bytes of a row.
     fn bytes(&self) -> usize {
         self.values * self.field.scalar().bytes()
     }
@@ -292,7 +283,7 @@ fn write_rows<P: PlyRows>(
     Ok(())
 }
 
-/// Appends the values of a field in a row in the order of the file.
+/// Appends a row's values of a field in the order of the file.
 fn put(written: &WrittenField, groups: &[Group<'_>], row: usize, frame: &Frame, to: &mut Vec<u8>) {
     let values = |column: usize| {
         let Group { width, values, .. } = groups[column];
@@ -325,7 +316,6 @@ fn put(written: &WrittenField, groups: &[Group<'_>], row: usize, frame: &Frame, 
     }
 }
 
-/// The colour of a harmonic of degree 0, in 8 bits.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

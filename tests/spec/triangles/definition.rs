@@ -1,4 +1,4 @@
-//! What a pixel shows of triangles by the definition: areas and distances, every face in every sample.
+//! A pixel of triangles by the definition: areas and distances, every face in every sample.
 
 use super::{BACKGROUND, Soup};
 use crate::common::scene::NEAR;
@@ -9,7 +9,7 @@ use splat::math::linalg::{add, mul, normalize, scale, sub};
 use splat::math::sh;
 use splat::math::splat::TRIANGLE_ALPHA_MAX;
 
-/// A face as the definition has it.
+/// A projected face by the definition.
 pub(super) struct Flat {
     px: [[f64; 2]; 3],
     inverse_depths: [f64; 3],
@@ -26,7 +26,7 @@ impl Flat {
         cross(self.px[0], self.px[1], self.px[2])
     }
 
-    /// The distances of a place from the edges that face the corners, those inside not below 0.
+    /// Returns the distances of a position from the edges opposite the corners, not below 0 inside.
     fn distances(&self, place: [f64; 2]) -> [f64; 3] {
         [0, 1, 2].map(|i| {
             let (a, b) = (self.px[(i + 1) % 3], self.px[(i + 2) % 3]);
@@ -42,7 +42,6 @@ impl Flat {
         self.area().abs() / (side(0) + side(1) + side(2))
     }
 
-    /// Opacity, colour and inverse depth in a sample.
     fn at(&self, place: [f64; 2], exponent: f64) -> Option<(f64, [f64; 3], f64)> {
         let distances = self.distances(place);
         let nearest = distances.into_iter().fold(f64::INFINITY, f64::min);
@@ -60,7 +59,7 @@ impl Flat {
     }
 }
 
-/// The faces beyond the nearest depth, front to back, and which they are.
+/// Returns the faces beyond the nearest depth, front to back, with their indices.
 pub(super) fn flattened(soup: &Soup, view: &View, window: &Window) -> Vec<(usize, Flat)> {
     let vertices = &soup.vertices;
     let triple = |column: &[f32], at: usize| [0, 1, 2].map(|k| f64::from(column[at * 3 + k]));
@@ -97,7 +96,8 @@ pub(super) fn flattened(soup: &Soup, view: &View, window: &Window) -> Vec<(usize
     seen
 }
 
-/// Colours, inverse depth and the faces' largest weights of a pixel by the definition: no tiles, no bounds.
+/// Returns the colours, the inverse depth and the faces' largest weights of a pixel by the definition, without tiles
+/// and bounds.
 pub(super) fn by_definition(
     faces: &[(usize, Flat)],
     [x, y]: [u32; 2],

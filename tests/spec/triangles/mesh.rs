@@ -1,4 +1,4 @@
-//! How a mesh changes: its vertices, their opacities, their order.
+//! Changes of a mesh: vertices, opacities and order.
 
 use super::*;
 use crate::common::scene::{in_training, rows};
@@ -15,7 +15,7 @@ fn remesh<'a>(kept: &'a [u32], midpoints: &'a [[u32; 2]], faces: &'a [[u32; 3]])
     Remesh { kept, midpoints, faces }
 }
 
-/// A mesh in training on a device with this storage, in single precision.
+/// Returns a mesh in training on a device with this storage, in single precision.
 fn training(storage: Storage) -> (Cpu<f32>, Model<f32>) {
     let mut device = Cpu::with_storage(storage, 0);
     let soup = shared(10);
@@ -24,7 +24,7 @@ fn training(storage: Storage) -> (Cpu<f32>, Model<f32>) {
     (device, model)
 }
 
-/// All scales of a vertex are the root of the mean area of its triangles.
+/// Asserts that all scales of a vertex are the root of the mean area of its triangles.
 fn assert_sizes_are_those_of_the_faces(vertices: &Gaussians, faces: &[[u32; 3]]) {
     let place = |row: u32| [0, 1, 2].map(|k| f64::from(vertices.means[3 * row as usize + k]));
     let area = |&[a, b, c]: &[u32; 3]| {
@@ -35,7 +35,7 @@ fn assert_sizes_are_those_of_the_faces(vertices: &Gaussians, faces: &[[u32; 3]])
         let own: Vec<f64> = faces.iter().filter(|face| face.contains(&row)).map(area).collect();
         let size = (own.iter().sum::<f64>() / own.len() as f64).sqrt();
         for &found in &vertices.log_scales[3 * row as usize..][..3] {
-            // Rounding of single precision, which has no area of a triangle that is next to none.
+            // Rounding of single precision, which cannot resolve almost empty areas.
             let found = f64::from(found).exp();
             assert!((found - size).abs() < 1e-4 + 1e-5 * size, "{row}: {found} for {size}");
         }
@@ -56,7 +56,7 @@ fn kept_vertices_stay_as_they_are_and_new_ones_are_in_the_middle() {
         let after = device.snapshot(&mut model).unwrap();
         assert_eq!(after.views_seen, [0; 6]);
         assert_eq!(after.gradient_norm_sums, [0.0; 6]);
-        // Nor the scales behind the place, which say how large a vertex's triangles are.
+        // Without the scales, which hold the sizes of the triangles.
         let without_statistics = |mut row: Vec<u32>| {
             row.truncate(row.len() - 2);
             row.drain(3..6);
@@ -103,7 +103,7 @@ fn kept_vertices_stay_as_they_are_and_new_ones_are_in_the_middle() {
 }
 
 #[test]
-fn changes_that_do_not_fit_are_refused_and_leave_the_mesh_as_it_is() {
+fn invalid_changes_are_refused_and_leave_the_mesh() {
     let (mut device, mut model) = training(Storage::Full);
     let before = (device.snapshot(&mut model).unwrap(), device.faces(&model).to_vec());
     let refused = device.set_faces(&mut model, &[[0, 1, 9]]);
@@ -123,7 +123,7 @@ fn changes_that_do_not_fit_are_refused_and_leave_the_mesh_as_it_is() {
     let other = FaceStatistics::zeros(1);
     let refused = device.set_face_statistics(&mut model, &other);
     assert!(matches!(refused, Err(DeviceError::OtherFaces { found: 1, faces: 10 })));
-    // Nor does density control of Gaussians know what becomes of the triangles.
+    // Density control of Gaussians is refused, too.
     let rule = ScoreRule::Opacity { min: 0.5 };
     let candidates = device.score(&model, &rule).unwrap();
     let pick = Pick::WithReplacement { into: Into::NewRows(1), key: 1 };
@@ -135,7 +135,7 @@ fn changes_that_do_not_fit_are_refused_and_leave_the_mesh_as_it_is() {
 }
 
 #[test]
-fn a_mesh_without_anything_is_one() {
+fn an_empty_mesh_is_valid() {
     let (mut device, mut model) = training(Storage::Compact);
     device.remesh(&mut model, &remesh(&[], &[], &[])).unwrap();
     assert_eq!((model.len(), device.faces(&model).len()), (0, 0));

@@ -1,22 +1,22 @@
-//! What of triangles is refused: numbers that are none, and what they have not.
+//! Refused operations on triangles: invalid numbers and missing capabilities.
 
 use super::*;
 use splat::backend::RenderSettings;
 
 #[test]
-fn what_is_no_number_is_left_out_and_told_by_the_step() {
+fn invalid_numbers_are_left_out_and_reported_by_the_step() {
     let mut device = Cpu::<f64>::new();
     let mut soup = shared(10);
     soup.vertices.means[3 * 3] = f32::NAN;
     let mut model = upload(&mut device, &soup);
     let gradients = trained(&mut device, &mut model, WINDOW);
     let rates = crate::common::scene::RATES;
-    let told = device.step(&mut model, gradients, &splat::backend::AdamStep::new(1, rates));
-    assert!(matches!(told, Err(DeviceError::NotFinite { index: 3, .. })), "{told:?}");
+    let result = device.step(&mut model, gradients, &splat::backend::AdamStep::new(1, rates));
+    assert!(matches!(result, Err(DeviceError::NotFinite { index: 3, .. })), "{result:?}");
 }
 
 #[test]
-fn what_triangles_have_not_is_refused() {
+fn missing_capabilities_are_refused() {
     let mut device = Cpu::<f64>::new();
     let model = upload(&mut device, &shared(10));
     let shown = Drawing { pass: Pass::Eval, ..drawing(WINDOW) };
@@ -36,7 +36,7 @@ fn what_triangles_have_not_is_refused() {
     let mut worths = device.no_worths(&model, &[false; 9]).unwrap();
     let photo = Arc::new(target(false));
     is_refused(device.add_worths(&model, &view(), &settings, &photo, &mut worths).err());
-    // A model without triangles shows what is behind them.
+    // A model without triangles shows the background.
     let bare = device.upload(&shared(10).vertices).unwrap();
     let frame = device.show(&bare, &view(), &shown).unwrap();
     let image = device.image(&frame).unwrap();
