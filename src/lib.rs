@@ -82,9 +82,17 @@
 //!
 //! # Recipes
 //!
+//! Paths are below `src/`, except those that begin with `kernels/`, `tests/` or `configs/`.
+//!
 //! **Add a guide.** `guide/x.md` and its name in `guide/mod.rs`.
 //!
-//! Paths are below `src/`, except those that begin with `kernels/`, `tests/` or `configs/`.
+//! **Add a file format of Gaussians.** `crates/formats/src/x.rs`: the reader, the writer, or both.
+//! `crates/formats/src/save.rs`: a variant of `SplatFormat`, its extension and its writer (the compiler asks for the
+//! other arms); `open.rs` beside it: its first bytes and its reader. `cli/export/args.rs`: the name for `--format`, and
+//! options if it has any. Tests: `crates/formats/tests` writes and reads every format.
+//!
+//! **Add a command.** `cli/x.rs`: a struct of `clap::Args` and a function `run`. `cli/mod.rs`: a variant of `Command`
+//! with its line of help, and its call. `cli/exit.rs` gives each type of error its exit code. Tests: `tests/program`.
 //!
 //! **Add an option.** `config/options.rs`: one entry with help, default, range (a function of `config/values.rs`) and
 //! the conditions under which it has no effect (`idle`); `config/declare.rs` explains the fields. Options of the
