@@ -1,4 +1,4 @@
-//! `splat doctor`: what this machine and this program can do.
+//! `splat doctor`: abilities and problems of this machine and program.
 
 use std::path::{Path, PathBuf};
 
@@ -31,8 +31,7 @@ pub(super) struct DoctorArgs {
     json: bool,
 }
 
-/// Prints the findings. That something is missing is a finding; that nothing can be trained is an
-/// error.
+/// Prints the findings. Returns an error if nothing can be trained.
 pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
     let findings = Findings::gather();
     print(&if args.json { serde_json::to_string_pretty(&findings)? } else { findings.text() })?;
@@ -44,7 +43,7 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
 
 impl Findings {
     fn gather() -> Self {
-        // Before the program itself is one of those that use the GPU.
+        // NVML lists the users of the GPU before this program becomes one of them.
         let (gpus, nvml) = match nvidia::list() {
             Ok(gpus) => (gpus, None),
             Err(reason) => (Vec::new(), Some(reason)),
@@ -84,12 +83,12 @@ impl Findings {
         findings
     }
 
-    /// On a machine with a GPU, nobody trains on the processor by accident.
+    /// True if training can start: the GPU of a machine that has one works, and the disk has space.
     fn can_train(&self) -> bool {
         self.gpu_problem.is_none() && self.disk_free.is_none_or(|free| free >= DISK_NEEDED)
     }
 
-    /// A line for each part: `ok`, or what to do.
+    /// Returns one line per part: `ok`, or advice.
     fn text(&self) -> String {
         let mut lines = Vec::new();
         let mut part = |part: Part, facts: String| {
@@ -97,7 +96,6 @@ impl Findings {
             if todo.is_empty() {
                 lines.extend(facts.lines().map(|facts| part.line(facts)));
             } else if part == Part::Gpu {
-                // The facts say what the advice is about.
                 let facts = facts.lines().map(|facts| facts.trim_start_matches(OK));
                 lines.extend(facts.map(|facts| part.line(facts)));
             }
@@ -142,7 +140,7 @@ impl Findings {
         }
     }
 
-    /// A line for each GPU. The first that the driver shows is the one that trains.
+    /// Returns a line for each GPU. Training uses the first.
     fn gpu_facts(&self) -> Vec<String> {
         let mut listed: Vec<String> =
             self.gpus.iter().map(|gpu| describe(gpu, self.kernels)).collect();
@@ -164,7 +162,7 @@ impl Findings {
     }
 }
 
-/// Lines of machines by what is wrong with them; those of the first are left out of the others.
+/// Returns the lines of the sample machines by problem, without the lines of the healthy machine.
 #[cfg(test)]
 pub(super) fn samples() -> Vec<(&'static str, Vec<String>)> {
     let mut usual: Vec<String> = Vec::new();
@@ -181,7 +179,7 @@ pub(super) fn samples() -> Vec<(&'static str, Vec<String>)> {
     lines.collect()
 }
 
-/// Beginning of a line about a part without a problem.
+/// Prefix of a line without a problem.
 const OK: &str = "ok: ";
 
 const UNKNOWN: &str = "unknown on this system";
@@ -204,9 +202,7 @@ fn describe(gpu: &Gpu, kernels: Option<KernelBuild>) -> String {
     )
 }
 
-// Findings of `splat doctor`.
-
-/// A part of the machine or of the program.
+/// Part of the machine or of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Program,
@@ -223,7 +219,7 @@ enum Part {
 }
 
 impl Part {
-    /// A line about the part.
+    /// Formats a line about the part.
     fn line(self, text: &str) -> String {
         let name = match self {
             Self::Program => "splat",
@@ -242,7 +238,7 @@ impl Part {
     }
 }
 
-/// A thing to do about a part.
+/// Advice about a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Advice {
     part: Part,
@@ -255,14 +251,14 @@ impl Advice {
     }
 }
 
-/// The text alone: the part is for the terminal.
+/// Serializes the text without the part.
 impl Serialize for Advice {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.text.serialize(serializer)
     }
 }
 
-/// What was found.
+/// Findings of `splat doctor`.
 #[derive(Serialize)]
 struct Findings {
     version: &'static str,
@@ -273,47 +269,47 @@ struct Findings {
     cpu_threads: usize,
     /// RAM that the process may use.
     host_memory: Option<Bytes>,
-    /// RAM of the machine, of which a control group may leave less.
+    /// Total RAM of the machine. A control group may allow less.
     host_machine: Option<Bytes>,
     /// Free space in the working directory, where models go by default.
     disk_free: Option<Bytes>,
     wsl: bool,
-    /// How the CUDA kernels were compiled, where there are any.
+    /// Build of the CUDA kernels, if any.
     kernels: Option<KernelBuild>,
     gpus: Vec<Gpu>,
-    /// Why the management library lists no GPU.
+    /// Reason that the management library lists no GPU.
     nvml: Option<String>,
-    /// The GPU that training runs on.
+    /// GPU that training runs on.
     trains_on_gpu: Option<UsableGpu>,
-    /// The preset for its memory; none for a card that needs none.
+    /// Recommended preset for the GPU's memory, if it needs one.
     preset: Option<&'static str>,
-    /// All of its memory, used or not.
+    /// Total memory of the GPU.
     gpu_memory: Option<Bytes>,
-    /// Why it cannot, on a machine that has one.
+    /// Reason that the present GPU cannot be used.
     gpu_problem: Option<String>,
-    /// True if that is for its memory, which other programs hold.
+    /// True if other programs hold too much of the GPU's memory.
     gpu_is_full: bool,
-    /// By which several GPUs train a model.
+    /// NCCL, needed to train on several GPUs.
     nccl: NcclFinding,
-    /// Weights with which LPIPS can be measured.
+    /// Weights of LPIPS.
     lpips: LpipsFinding,
-    /// Things to do, the most important first.
+    /// Advice, the most important first.
     advice: Vec<Advice>,
 }
 
 /// Weights of LPIPS on this machine.
 #[derive(Clone, Debug, Default, Serialize)]
 struct LpipsFinding {
-    /// Whose they are.
+    /// Network of the weights.
     net: Option<LpipsNet>,
-    /// The files that they are in.
+    /// Files of the weights.
     files: Vec<PathBuf>,
-    /// Why there are none, or why those that there are cannot be used.
+    /// Reason that there are no usable weights.
     problem: Option<String>,
 }
 
 impl LpipsFinding {
-    /// What `--enable-lpips` would use.
+    /// Finds the weights that `--enable-lpips` would use.
     fn gather() -> Self {
         let search = WeightsSearch::run();
         let named = named_by_environment();
@@ -343,7 +339,6 @@ impl LpipsFinding {
     }
 }
 
-/// NCCL in a line.
 fn nccl_line(found: &NcclFinding) -> String {
     match (&found.version, &found.path, &found.problem) {
         (Some(version), Some(path), _) => format!("ok: {version}, {}, for --gpus", path.display()),
@@ -352,28 +347,26 @@ fn nccl_line(found: &NcclFinding) -> String {
     }
 }
 
-/// `7.5, 9.0`
+/// Formats compute capabilities: `7.5, 9.0`.
 fn capabilities(archs: &[u32]) -> String {
     let texts: Vec<String> =
         archs.iter().map(|arch| format!("{}.{}", arch / 10, arch % 10)).collect();
     texts.join(", ")
 }
 
-// Advice for each finding.
-
-/// Less than this, and not even a small model can be written.
+/// Free space that even a small model needs.
 const DISK_NEEDED: Bytes = Bytes(64 << 20);
 
-/// Less than this, and a model of some million Gaussians cannot be written.
+/// Free space that a model of some million Gaussians needs.
 const DISK_WANTED: Bytes = Bytes(5 << 30);
 
-/// Less than this, and the default cache of images is too large.
+/// RAM that the default image cache needs.
 const RAM_WANTED: Bytes = Bytes(6 << 30);
 
-/// Others have so much of a GPU that it is worth a word, per cent.
+/// Use of a GPU by other programs that is reported, per cent.
 const FOREIGN_PERCENT: f64 = 10.0;
 
-/// Things to do, the most important first.
+/// Returns advice, the most important first.
 fn advice(findings: &Findings) -> Vec<Advice> {
     let mut advice = Vec::new();
     gpu(findings, &mut advice);
@@ -383,7 +376,7 @@ fn advice(findings: &Findings) -> Vec<Advice> {
     advice
 }
 
-/// Advice about a GPU that is not used, or starts slowly.
+/// Adds advice about a GPU that is unused or starts slowly.
 fn gpu(findings: &Findings, advice: &mut Vec<Advice>) {
     if findings.kernels.is_none() {
         let text = format!("no kernels in this program: it trains on the CPU only. {REBUILD}");
@@ -424,7 +417,7 @@ fn gpu(findings: &Findings, advice: &mut Vec<Advice>) {
     }
 }
 
-/// Advice about memory that other programs hold of a GPU.
+/// Returns advice about GPU memory that other programs hold.
 fn foreign(gpu: &Gpu) -> Option<Advice> {
     let used = Bytes(gpu.memory.0.saturating_sub(gpu.free.0));
     if used.gib() * 100.0 < FOREIGN_PERCENT * gpu.memory.gib() {
@@ -450,7 +443,7 @@ fn foreign(gpu: &Gpu) -> Option<Advice> {
     Some(Advice::new(Part::Gpu, text))
 }
 
-/// Advice about unusual memory of the GPU.
+/// Adds advice about the GPU's memory management.
 fn memory(findings: &Findings, advice: &mut Vec<Advice>) {
     let Some(gpu) = &findings.trains_on_gpu else { return };
     if findings.wsl {
@@ -465,7 +458,7 @@ fn memory(findings: &Findings, advice: &mut Vec<Advice>) {
     }
 }
 
-/// Advice about RAM and disk.
+/// Adds advice about RAM and disk.
 fn host(findings: &Findings, advice: &mut Vec<Advice>) {
     if let Some(total) = findings.host_memory.filter(|&total| total < RAM_WANTED) {
         let of_machine = match findings.host_machine {
@@ -511,7 +504,7 @@ mod tests {
         }
     }
 
-    /// A machine on which nothing is wrong.
+    /// Returns a machine without problems.
     fn well() -> Findings {
         let usable = UsableGpu {
             name: "a GPU, 16.0 GiB".to_owned(),
@@ -542,7 +535,7 @@ mod tests {
         }
     }
 
-    /// Machines by what is wrong with them.
+    /// Returns sample machines, each named by its problem.
     pub(in crate::cli) fn machines() -> Vec<(&'static str, Findings)> {
         let user = |pid, name: Option<&str>| User {
             pid,

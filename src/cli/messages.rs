@@ -1,4 +1,4 @@
-//! Each message that users see, for the reviewed snapshot `tests/snapshots/messages.snap`.
+//! Snapshot of all messages that users see: `tests/snapshots/messages.snap`.
 //!
 //! After a change: `INSTA_UPDATE=always cargo test --lib messages`, then read the difference.
 
@@ -60,10 +60,10 @@ use crate::train::checkpoint::CheckpointError;
 use crate::video::FramesFileError;
 use crate::view::ServerError;
 
-/// A heading and the messages below it.
+/// Heading and messages of a section.
 type Section = (String, Vec<String>);
 
-/// Most letters of an error message.
+/// Longest line of an error message, characters.
 const MOST: usize = 200;
 
 fn section(name: &str, messages: &[&dyn Display]) -> Section {
@@ -74,12 +74,12 @@ fn denied() -> io::Error {
     io::Error::from(io::ErrorKind::PermissionDenied)
 }
 
-/// All errors, by type.
+/// Returns all errors by type.
 fn errors() -> Vec<Section> {
     [command_errors(), program_errors(), crate_errors()].concat()
 }
 
-/// Lines of a run and of `splat doctor`.
+/// Returns lines of runs, of the parser and of `splat doctor`.
 fn others() -> Vec<Section> {
     let mut sections = parser_errors();
     sections.push(("First line of a run".to_owned(), train::run_lines()));
@@ -121,7 +121,7 @@ fn errors_of_commands_end_with_a_remedy() {
 
 #[test]
 fn errors_are_short_and_single_lines() {
-    // The parser of TOML shows the place in the file. Below a run without memory stands a table.
+    // TOML errors show a position in the file, and memory errors a table.
     let has_lines = |message: &str| {
         ["not valid TOML", "Nothing more can be given up"].iter().any(|it| message.contains(it))
     };
@@ -136,19 +136,19 @@ fn errors_are_short_and_single_lines() {
     assert!(long.is_empty(), "{} messages:\n{}", long.len(), long.join("\n"));
 }
 
-// Errors of command lines, run in a folder with a scene and two models.
+// Errors of command lines, which run in a folder with a scene and two models.
 
-/// The folder in a command line; messages are shown without it.
+/// Placeholder of the folder in command lines. Messages are shown without it.
 const FOLDER: &str = "DIR";
 
-/// Command lines that make the files of all others.
+/// Command lines that create the input files of the others.
 const MADE: [&str; 3] = [
     "synth -o DIR/fox --views 9 --width 24 --height 18 --points 60 --truth-cells 64",
     "train -s DIR/fox -m DIR/out --device cpu --iterations 2 --eval --quiet",
     "train -s DIR/fox -m DIR/triangles --device cpu --iterations 2 --primitive triangles --quiet",
 ];
 
-/// Wrong command lines, by command.
+/// Wrong command lines by command.
 const WRONG: &[(&str, &[&str])] = &[
     (
         "train",
@@ -285,7 +285,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ("help", &["teapots"]),
 ];
 
-/// Command lines that the parser refuses.
+/// Command lines that the parser rejects.
 const UNREADABLE: [&str; 9] = [
     "tain -s DIR/fox",
     "train -s DIR/fox --max-point 5",
@@ -298,7 +298,7 @@ const UNREADABLE: [&str; 9] = [
     "completions tcsh",
 ];
 
-/// Makes the files that the command lines name.
+/// Creates the files that the command lines name.
 fn fill(folder: &Path) {
     let path = |name: &str| folder.join(name);
     for name in ["empty", "no_scene"] {
@@ -337,7 +337,7 @@ fn words(line: &str, folder: &Path) -> Vec<OsString> {
     words.map(|word| word.replace(FOLDER, &folder).into()).collect()
 }
 
-/// Runs a command line; an error is the text that the user sees.
+/// Runs a command line. The error is the text that users see.
 fn run(line: &str, folder: &Path) -> Result<(), String> {
     let normalized = normalize_args(words(line, folder).into_iter());
     if let Some(refusal) = normalized.refusal() {
@@ -353,10 +353,10 @@ fn run(line: &str, folder: &Path) -> Result<(), String> {
     dispatch(cli.command, matches).map_err(|error| exit::message(&error))
 }
 
-/// Shown where a command line has no error.
+/// Text of a command line without an error.
 const NONE: &str = "has no error";
 
-/// The error of a wrong command line, with paths relative to the folder.
+/// Returns the error of a wrong command line, with paths relative to the folder.
 fn error(line: &str, folder: &Path) -> String {
     let within = format!("{}/", folder.display());
     match run(line, folder) {
@@ -365,7 +365,7 @@ fn error(line: &str, folder: &Path) -> String {
     }
 }
 
-/// Errors of commands that the parser has read.
+/// Returns the errors of commands after parsing.
 fn command_errors() -> Vec<Section> {
     let folder = tempfile::tempdir().unwrap();
     fill(folder.path());
@@ -381,14 +381,13 @@ fn command_errors() -> Vec<Section> {
     command_errors
 }
 
-/// Errors of the parser.
 fn parser_errors() -> Vec<Section> {
     let error =
         |line: &&str| (format!("Parser: splat {line}"), vec![error(line, Path::new("data"))]);
     UNREADABLE.iter().map(error).collect()
 }
 
-// Errors of the crates.
+// Errors of the crates in this repository.
 
 fn json_error() -> serde_json::Error {
     serde_json::from_str::<serde_json::Value>("{").unwrap_err()
@@ -754,7 +753,7 @@ fn unknown_preset() -> ConfigError {
     }
 }
 
-/// A refusal of memory on a card that other programs use, or on one of its own.
+/// Returns a memory refusal on a shared or an unshared card.
 fn refusal(is_shared: bool) -> Refusal {
     let held = Entry {
         label: "spherical harmonics",
@@ -776,7 +775,7 @@ fn refusal(is_shared: bool) -> Refusal {
     }
 }
 
-/// A refusal of page-locked memory of the host.
+/// Returns a refusal of page-locked host memory.
 fn host_refusal() -> HostRefusal {
     let gib = |gib: u64| Bytes(gib << 30);
     HostRefusal {

@@ -1,4 +1,4 @@
-//! `splat plan`: what a run will take of memory, without a GPU.
+//! `splat plan`: forecast of a run's memory, without a GPU.
 
 mod report;
 
@@ -93,7 +93,7 @@ pub(super) struct PlanArgs {
     bound: BoundOptions,
 }
 
-/// Plans and prints; a plan that does not fit is an error, after it was printed.
+/// Prints the plan. A plan that does not fit is an error that is returned after printing.
 pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let layers = Layers {
         base: None,
@@ -153,9 +153,8 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that a training fits `--host-limit`, where that or the processor was asked for. As training does,
-/// it lets the model grow as far as there is memory for it: from the Gaussians at the start, or from
-/// those that are `typed`, to `most`.
+/// Checks a training against `--host-limit`, if that or the processor is requested. Like training, the check lets the
+/// model grow from the initial or the `typed` number of Gaussians to `most`.
 fn on_host(
     config: &Config,
     dataset: &Dataset,
@@ -184,7 +183,7 @@ fn on_host(
     })))
 }
 
-/// What may be taken; nothing where no limit is named, since no card is looked at.
+/// Returns the budget of `--vram-limit`, or `None` without it, because a plan inspects no card.
 fn budget(config: &Config) -> Result<Option<Budget>, UsageError> {
     let threshold = config.memory.vram_threshold;
     match config.memory.vram_limit {
@@ -250,7 +249,7 @@ fn report(
         rounds: strategy.shape(),
         target: config.densify.target_gaussians,
         bands: config.memory.give_up.contains(&Rung::Bands),
-        // Where births may be refused, that is what growth meets first.
+        // Growth may be refused first if the fallbacks include it.
         resolution: config.memory.give_up.contains(&Rung::Resolution)
             && (!config.memory.give_up.contains(&Rung::Births) || gaussians.count <= start),
         context: args.context,
@@ -268,7 +267,7 @@ fn report(
     };
     let mut report = PlanReport::new(scene, gaussians, &on_each, budget);
     if args.gpus > 1 {
-        // Of all Gaussians.
+        // The largest view counts all Gaussians, not one GPU's share.
         report.gpus = Some(PlannedGpus { count: args.gpus, nccl: of_nccl });
         report.view = seen.of(report.gaussians.count);
     }
@@ -284,13 +283,13 @@ fn report(
         report.remedies = report::remedies(&run, args.gpus, budget.bytes, &smaller);
         report.training_ends_with = given_up(&config.memory.give_up, &run)
             .and_then(|run| run.largest_shared(args.gpus, budget.bytes))
-            // Those at the start are there before any is born.
+            // The initial Gaussians exist before growth can be refused.
             .filter(|&most| most >= start);
     }
     Ok(report)
 }
 
-/// The run on one of so many GPUs.
+/// Returns the share of one GPU.
 fn of_gpu(gpus: u32, nccl: Bytes, run: &PlannedRun) -> Result<PlannedRun, UsageError> {
     if gpus > 1 && !run.can_be_shared() {
         return Err(UsageError(format!(
@@ -301,7 +300,7 @@ fn of_gpu(gpus: u32, nccl: Bytes, run: &PlannedRun) -> Result<PlannedRun, UsageE
     Ok(run.of_rank(gpus, nccl))
 }
 
-/// What training makes of a run that does not fit, if it may give up births.
+/// Returns the run after training's fallbacks, if refusing new Gaussians is one of them.
 fn given_up(may: &[Rung], run: &PlannedRun) -> Option<PlannedRun> {
     let storage = match run.model.storage {
         _ if may.contains(&Rung::Offload) => Storage::Offloaded,
@@ -312,16 +311,16 @@ fn given_up(may: &[Rung], run: &PlannedRun) -> Option<PlannedRun> {
     may.contains(&Rung::Births).then(|| PlannedRun { model, ..run.clone() })
 }
 
-/// Numbers of Gaussians that are known beside those at the start.
+/// Known numbers of Gaussians besides the initial number.
 #[derive(Clone, Copy)]
 struct Known {
-    /// Of the model of `--model`.
+    /// Number in the model of `--model`.
     model: Option<usize>,
-    /// What the scene has the run grow to, where nothing is said of it.
+    /// Number that the scene suggests if the options name none.
     goal: Option<u64>,
 }
 
-/// For how many Gaussians, and who says so.
+/// Returns the planned number of Gaussians and its source.
 fn gaussians(
     args: &PlanArgs,
     config: &Config,
@@ -338,7 +337,7 @@ fn gaussians(
     if let Some(count) = args.gaussians {
         return counted(count, "--gaussians");
     }
-    // Without density control their number stays.
+    // Without density control the number stays the same.
     if !forecast::has_rounds(config, strategy) {
         return counted(start, "those at the start: there is no round of density control");
     }
@@ -350,7 +349,7 @@ fn gaussians(
     }
 }
 
-/// Reads a file, or the last point cloud of a model folder, into the coordinates of a frame.
+/// Reads a file, or the last point cloud of a model folder, in the coordinates of a frame.
 fn read_model(path: &Path, frame: &Frame) -> anyhow::Result<PlyModel> {
     let read = |file: &Path| -> anyhow::Result<PlyModel> {
         let mut model = read_model_file(file, None)?;
@@ -371,7 +370,7 @@ fn read_model(path: &Path, frame: &Frame) -> anyhow::Result<PlyModel> {
     }
 }
 
-/// The scene at the divisors that make its views smaller than they are.
+/// Loads the scene at each divisor that makes its views smaller.
 fn smaller_scenes(config: &Config, seen: ViewGrowth) -> anyhow::Result<Vec<report::Smaller>> {
     let mut smaller = Vec::new();
     for divisor in [2, 4, 8] {

@@ -1,4 +1,4 @@
-//! `splat profile`: where the memory went in a run.
+//! `splat profile`: memory of a finished or running run.
 
 use std::fmt::Write;
 use std::fs;
@@ -42,7 +42,6 @@ pub(super) struct ProfileArgs {
     json: bool,
 }
 
-/// Prints the profile.
 pub(super) fn run(args: &ProfileArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let model_path = named_or_newest(args.model_path.as_deref())?;
     if let Some(problem) = folder::not_a_folder(&model_path) {
@@ -68,15 +67,15 @@ pub(super) fn run(args: &ProfileArgs, matches: &ArgMatches) -> anyhow::Result<()
     Ok(print(&text)?)
 }
 
-// The run that is meant, and its profile.
+// Choice of the run.
 
-/// Where runs go for which no folder is named.
+/// Folder of runs without a named folder.
 const OUTPUT: &str = "output";
 
-/// What is written in place of a folder.
+/// Argument that means the newest run.
 const LATEST: &str = "latest";
 
-/// The named folder; the newest run where none is named or `latest` is, unless a folder is called so.
+/// Returns the named folder, or the newest run if none or `latest` is named and no folder is called `latest`.
 fn named_or_newest(named: Option<&Path>) -> Result<PathBuf, DataError> {
     match named {
         Some(path) if path != Path::new(LATEST) || path.exists() => Ok(path.to_owned()),
@@ -88,12 +87,12 @@ fn named_or_newest(named: Option<&Path>) -> Result<PathBuf, DataError> {
     }
 }
 
-/// The profile of the run in this model folder.
+/// Reads the profile of the run in this model folder.
 fn read(model_path: &Path) -> Result<Profile, DataError> {
     Profile::read(model_path).map_err(|error| DataError(error.to_string()))
 }
 
-/// The folder in this one whose log was written last.
+/// Returns the subfolder whose log was written last.
 fn newest(folder: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).ok()?;
     let runs = entries.filter_map(|entry| {
@@ -104,11 +103,9 @@ fn newest(folder: &Path) -> Option<PathBuf> {
     runs.max().map(|(_, path)| path)
 }
 
-// A profile as text.
-
-/// The profile as people read it, with so many buffers.
+/// Returns the profile as text for the terminal. `top`: number of listed buffers.
 fn profile_text(profile: &Profile, top: usize) -> String {
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let mut text = head(profile);
     for share in profile.categories.iter().filter(|share| share.bytes > Bytes(0)) {
         let name = share.category.name();
@@ -174,7 +171,7 @@ fn head(profile: &Profile) -> String {
     text
 }
 
-/// The most by phase, without iterations: what each needs is compared with the others.
+/// Adds the peaks by phase, without iterations, to compare the needs of the phases.
 fn peaks(text: &mut String, profile: &Profile) {
     let what = match profile.peaks.most() {
         PhasePeak { vram: Some(_), .. } => "GPU memory",
@@ -211,7 +208,7 @@ fn buffers(text: &mut String, profile: &Profile, top: usize) {
     }
 }
 
-/// `: u32[1500, 12]`, as far as that is known.
+/// Formats the known element type and shape: `: u32[1500, 12]`.
 fn elements(buffer: &BufferPeak) -> String {
     match (buffer.element, buffer.shape) {
         (Some(element), Some([count, 1])) => format!(": {element}[{count}]"),
@@ -221,7 +218,7 @@ fn elements(buffer: &BufferPeak) -> String {
     }
 }
 
-/// What stands out, and the flags that help.
+/// Adds the findings and the flags that help.
 fn findings(text: &mut String, findings: &[Finding]) {
     if findings.is_empty() {
         return;
@@ -319,22 +316,22 @@ fn maybe_mib(bytes: Option<Bytes>) -> String {
     bytes.map_or_else(|| "-".to_owned(), |bytes| mib(bytes).trim_start().to_owned())
 }
 
-// The profile of a run that is still training, drawn again and again.
+// Live profile of a run in training.
 
-/// Between two looks at the log.
+/// Interval between reads of the log.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// What a terminal takes as: to the top, and nothing below.
+/// Escape sequence that moves the cursor to the top and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Shows the profile until the run ends or nobody reads it any more.
+/// Shows the profile until the run ends or the reader is gone.
 fn follow(model_path: &Path, top: usize) -> anyhow::Result<()> {
     let mut screen = Screen::of_stdout();
     loop {
-        // Before the log is read: what is written last is then seen.
+        // Check this before reading the log, so that the last entry is not missed.
         let is_training = is_locked(model_path);
         match read(model_path) {
-            // The run has not read its scene yet.
+            // The run may still be loading its scene.
             Err(_) if is_training => {}
             Err(error) => return Err(error.into()),
             Ok(profile) => {
@@ -350,7 +347,7 @@ fn follow(model_path: &Path, top: usize) -> anyhow::Result<()> {
     }
 }
 
-/// What to add where the run will get no further.
+/// Returns a note if the run stopped without finishing.
 fn end(profile: &Profile, is_training: bool) -> String {
     if profile.finished || is_training {
         return String::new();
@@ -358,9 +355,9 @@ fn end(profile: &Profile, is_training: bool) -> String {
     "\n\nNo program trains in this folder now: there is nothing to follow.".to_owned()
 }
 
-/// Where the profile is drawn.
+/// Destination of the live profile.
 struct Screen {
-    /// The terminal is cleared before each drawing.
+    /// True if the terminal is cleared before each update.
     is_terminal: bool,
     shown: String,
 }
@@ -371,7 +368,7 @@ impl Screen {
         Self { is_terminal, shown: String::new() }
     }
 
-    /// Draws a text unless it is there already; whether somebody reads it.
+    /// Draws a text unless it is already shown. Returns false if the reader is gone.
     fn show(&mut self, text: &str) -> Result<bool, PrintError> {
         if text == self.shown {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! `splat video`: the model from a moving camera.
+//! `splat video`: film of a model along a camera path.
 
 mod output;
 
@@ -25,10 +25,10 @@ use crate::video::{
     through_cameras,
 };
 
-/// Most pixels along a side of a frame.
+/// Largest side of a frame, px.
 const LARGEST: u32 = 16_384;
 
-/// Most frames of a video.
+/// Largest number of frames.
 const MOST_FRAMES: f64 = 1e6;
 
 /// Arguments of `splat video`.
@@ -109,14 +109,14 @@ pub(super) struct VideoArgs {
     samples: TriangleSamples,
 }
 
-/// What a path comes to.
+/// Cameras and format of a video.
 struct Plan {
     cameras: Vec<PathCamera>,
     size_px: [u32; 2],
     fps: f64,
 }
 
-/// Draws the path's frames and makes a video of them.
+/// Renders the frames of the path and makes a video of them.
 pub(super) fn run(args: &VideoArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     check(args)?;
     let output = VideoOutput::of(&args.file, args.overwrite)?;
@@ -137,7 +137,7 @@ pub(super) fn run(args: &VideoArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     Made { file, frames: count, fps, width, height }.tell(args.json)
 }
 
-/// Fails where a number serves no video.
+/// Returns an error for numbers out of range.
 fn check(args: &VideoArgs) -> Result<(), UsageError> {
     let above_0 = |flag: &str, value: Option<f64>, most: f64| match value {
         Some(value) if !(value > 0.0 && value <= most) => {
@@ -157,7 +157,7 @@ fn check(args: &VideoArgs) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// The cameras of all frames.
+/// Plans the cameras of all frames.
 fn plan(args: &VideoArgs, dataset: &Dataset, is_video: bool) -> anyhow::Result<Plan> {
     let known: Vec<PathCamera> = dataset.views.iter().map(PathCamera::of).collect();
     let usual = dataset.views.first().map(|view| [view.camera.width, view.camera.height]);
@@ -220,12 +220,12 @@ fn frame_count(seconds: f64, fps: f64) -> Result<usize, UsageError> {
     Ok(frames as usize)
 }
 
-/// So many frames of a path, evenly spread over its own.
+/// Returns `frames` cameras, evenly spread over a path.
 fn resampled(cameras: &[PathCamera], frames: usize) -> Vec<PathCamera> {
     (0..frames).map(|at| cameras[at * cameras.len() / frames]).collect()
 }
 
-/// The size of the frames: as asked for, and else that of `shape`; of a video even.
+/// Returns the size of the frames: the typed size, or else `shape`. Videos get even sizes.
 fn frame_size(args: &VideoArgs, shape: [u32; 2], is_video: bool) -> Result<[u32; 2], UsageError> {
     let [width, height] = shape.map(f64::from);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked below")]
@@ -249,7 +249,7 @@ fn frame_size(args: &VideoArgs, shape: [u32; 2], is_video: bool) -> Result<[u32;
     Ok(size)
 }
 
-/// The model with the frames in place of its scene's views.
+/// Replaces the views of the scene by the frames.
 fn on_path(mut model: ReadModel, cameras: &[PathCamera], size_px: [u32; 2]) -> ReadModel {
     let view = |(at, camera): (usize, &PathCamera)| camera.view(format!("{at:05}.png"), size_px);
     model.dataset.views = cameras.iter().enumerate().map(view).collect();
@@ -259,7 +259,7 @@ fn on_path(mut model: ReadModel, cameras: &[PathCamera], size_px: [u32; 2]) -> R
     model
 }
 
-/// Drawing the frames.
+/// Task that renders the frames.
 struct Filming<'a> {
     opened: &'a Opened,
     near: f64,
@@ -290,7 +290,7 @@ impl Task for Filming<'_> {
     }
 }
 
-// The pictures that a run has kept with `--timelapse`, as a video.
+// Videos of the pictures of `--timelapse`.
 
 /// Makes a video of the pictures in a model folder, or copies them as frames.
 fn make_timelapse(
@@ -311,7 +311,7 @@ fn make_timelapse(
     Ok(Made { file, frames: pictures.len(), fps, width, height })
 }
 
-/// The pictures in the order of training; two at least.
+/// Returns the pictures in the order of training, at least two.
 fn pictures(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let pictures = timelapse_pictures(folder);
     if pictures.len() < 2 {
@@ -325,7 +325,7 @@ fn pictures(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(pictures.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Frames that go where the pictures are would replace some of them before they are copied.
+/// Rejects the pictures' own folder as output, because frames would replace pictures before they are copied.
 fn refuse_own_folder(output: &VideoOutput, folder: &Path) -> Result<(), UsageError> {
     let VideoOutput::Frames(frames) = output else { return Ok(()) };
     let places = [frames.canonicalize(), folder.canonicalize()];
@@ -338,7 +338,7 @@ fn refuse_own_folder(output: &VideoOutput, folder: &Path) -> Result<(), UsageErr
     }
 }
 
-/// The size that all pictures have.
+/// Returns the common size of all pictures, px.
 fn common_size(pictures: &[PathBuf]) -> anyhow::Result<[u32; 2]> {
     let size = |path: &Path| {
         let size = image::image_dimensions(path).map(|(width, height)| [width, height]);
@@ -360,12 +360,10 @@ fn common_size(pictures: &[PathBuf]) -> anyhow::Result<[u32; 2]> {
     Ok(expected)
 }
 
-// Report of a finished video.
-
-/// Frames a second where neither a flag nor the path says.
+/// Default frame rate, frames per second.
 const USUAL_FPS: f64 = 30.0;
 
-/// What is printed of a video.
+/// Report of a video.
 #[derive(Serialize)]
 struct Made {
     file: PathBuf,
@@ -376,7 +374,7 @@ struct Made {
 }
 
 impl Made {
-    /// Prints it, or where it is.
+    /// Prints the report as JSON, or the path of the file.
     fn tell(&self, as_json: bool) -> anyhow::Result<()> {
         let text = match as_json {
             true => serde_json::to_string_pretty(self)?,
