@@ -1,6 +1,7 @@
-//! Growth to a given number of Gaussians: births come at an even pace where the pixels of a view disagree
-//! about an opacity, Gaussians that no view shows are removed, and opacities fade now and then in place of resets, at
-//! which Adam forgets all moments (the density control of `LiteGS`, 2026).
+//! Growth to a given number of Gaussians, as in the density control of `LiteGS` (2026): new Gaussians come at an even
+//! pace where a view's pixels disagree about an opacity, unseen Gaussians are removed, and
+//! opacities are halved now and
+//! then. Opacity resets, after which Adam loses all moments, are not used.
 
 use super::growth::{Births, SPLIT_SHRINK, grow};
 use super::interface::{RandomMotion, Rounds, Site, StepExtras, Strategy, least_images};
@@ -14,8 +15,8 @@ use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError};
 
-/// Rounds that there are time for, unless those of `--densification-interval` are fewer: each Gaussian gives
-/// birth once in a round, so that few rounds may not reach the number.
+/// Minimum number of densification steps, unless `--densification-interval` allows fewer. Each Gaussian is cloned or
+/// split once per step, so that too few steps may miss the goal.
 const LEAST_ROUNDS: u32 = 8;
 
 /// Factor of one opacity decay.
@@ -23,12 +24,11 @@ const FADE: f64 = 0.5;
 
 /// Largest number of passes over the training views between two halvings of the opacities.
 ///
-/// A large faint Gaussian right before one camera pays for nothing else and covers held-out views. Halving makes every
-/// Gaussian prove itself again. Runs of many passes need as many halvings per pass
-/// as short ones.
+/// A large faint Gaussian right before one camera covers held-out views at no cost. Halving makes every Gaussian earn
+/// its opacity again. Long runs need as many halvings per pass as short ones.
 const FADE_PASSES: u32 = 6;
 
-/// Opacity to which one fades at most.
+/// Lower bound of the opacity decay.
 const FADE_FLOOR: f64 = 1.0 / 128.0;
 
 /// Number of views up to which `--sh-decay` counts in full.
@@ -36,37 +36,39 @@ const DECAY_VIEWS: f64 = 100.0;
 
 /// Decay of the SH coefficients above degree 0 over their learning rate.
 ///
-/// The harmonics of a Gaussian fit errors of its few views, and then change between these views at random. With many views
-/// they show real reflections, which the decay would remove.
+/// High harmonics fit the errors of a Gaussian's few views and vary at random between these views.
+/// With many views they
+/// are real reflections, which the decay would remove.
 fn sh_decay(options: &OptimizeOptions, views: u32) -> f64 {
     options.sh_decay * (DECAY_VIEWS / f64::from(views)).powi(2).min(1.0)
 }
 
-/// Growth to a number of Gaussians.
+/// Strategy that grows the model to a number of Gaussians.
 pub(super) struct BudgetGrowth {
     rounds: Rounds,
     window: Window,
-    /// Images between two rounds at least, where iterations pass with the clock.
+    /// Minimum number of images between two densification steps in runs with a clock.
     round_images: u32,
     extras: StepExtras,
-    /// Random motion of Gaussians that no view of a step shows; `None` of surfels.
+    /// Random motion of Gaussians that no view of a step sees. `None` for surfels.
     motion: Option<RandomMotion>,
-    /// Largest scale that is copied, not split, world units.
+    /// Largest scale of cloned Gaussians, world units. Larger ones are split.
     small_max: f64,
-    /// Gaussians at the end; as many as there are candidates for where no number is given.
+    /// Final number of Gaussians. Without a limit, every candidate is added.
     most: u64,
-    /// Iterations between two halvings.
+    /// Iterations between two halvings of the opacities.
     fade_interval: u32,
-    /// Images between two halvings at most, in runs whose iterations pass with the clock.
+    /// Maximum number of images between two halvings in runs with a clock.
     fade_images: Option<u32>,
-    /// Opacity below which a Gaussian is removed.
+    /// Smallest opacity that is kept.
     opacity_min: f64,
     seed: u64,
 }
 
 impl BudgetGrowth {
-    /// Density control of a scene with this many training views. Rounds are whole passes apart, so that every view is
-    /// observed, unless that would leave too few rounds before density control or the run ends.
+    /// Creates the strategy for a scene with `views` training views. Densification steps are whole
+    /// passes apart, so that
+    /// every view is observed, unless too few steps would be left.
     pub(super) fn new(config: &Config, scene: SceneScale, views: usize) -> Self {
         let options = &config.densify;
         let (from, interval) = (options.densify_from_iter, options.densification_interval);
@@ -75,7 +77,7 @@ impl BudgetGrowth {
         let views = u32::try_from(views).unwrap_or(u32::MAX).max(1);
         let longest = interval.max(until.saturating_sub(from) / LEAST_ROUNDS);
         let window = Window::new(&config.optimize, views, interval, longest);
-        // Surfels have no volume that the motion could follow.
+        // Surfels have no volume for the random motion.
         let is_moved = config.optimize.primitive == PrimitiveName::Gaussians;
         let extras = StepExtras {
             sh_decay_rate: sh_decay(&config.optimize, views),
@@ -104,10 +106,10 @@ impl BudgetGrowth {
         }
     }
 
-    /// How many of so many Gaussians give birth in the round of `iteration`: the rest of the way to the goal,
-    /// dealt to the rounds that are left.
+    /// Returns the number of new Gaussians of the densification step of `iteration`: an even share of the way to the
+    /// goal.
     ///
-    /// Where fewer images pass than iterations, rounds are left out, and those that come have more births.
+    /// If images are scarcer than iterations, steps are skipped and the remaining steps add more.
     fn births(&self, gaussians: usize, iteration: u32, images_per_iteration: Option<f64>) -> usize {
         let most = usize::try_from(self.most).unwrap_or(usize::MAX);
         let rounds = self.rounds.left(iteration);
@@ -123,20 +125,21 @@ impl BudgetGrowth {
     }
 }
 
-/// The iterations between two rounds, in which views are observed.
+/// Interval between two densification steps, in which views are observed.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     iterations: u32,
-    /// Images in it; nothing in a run whose iterations pass with the clock.
+    /// Number of images. `None` in a run with a clock.
     images: Option<u64>,
     views: u32,
 }
 
 impl Window {
-    /// Returns the whole passes that take at least `interval` iterations, but not more than `longest` iterations.
+    /// Returns the whole passes that take at least `interval` iterations, but no more than `longest` iterations.
     ///
-    /// The schedule of a run with limits of passes does not pass with images: a window of fewer images than a pass would
-    /// remove what only the other views show.
+    /// A pass limit decouples iterations from images. A window of less than a pass would remove
+    /// what only the other views
+    /// see.
     fn new(options: &OptimizeOptions, views: u32, interval: u32, longest: u32) -> Self {
         let whole_passes = interval.div_ceil(views).saturating_mul(views);
         if options.time_budget.is_some() {
@@ -149,7 +152,7 @@ impl Window {
         Self { iterations, images: Some(u64::from(iterations) * images / all), views }
     }
 
-    /// True if a window is a pass or more. A Gaussian that none of its views show can then be removed.
+    /// True if the window covers all views. Unseen Gaussians can then be removed.
     fn covers_views(&self, images_per_iteration: Option<f64>) -> bool {
         let images = match (self.images, images_per_iteration) {
             (Some(images), _) => images as f64,
@@ -165,8 +168,9 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
         self.rounds.may_follow(iteration).then_some(Statistics::Disagreement)
     }
 
-    /// Gaussians that have become nearly transparent move at random while no view shows them, and some find a place where
-    /// a view needs them. Those that the view shows stay: the gradients place them better.
+    /// Moves nearly transparent Gaussians at random while no view sees them, until some are useful.
+    /// Gradients place the
+    /// visible ones better.
     fn step_extras(&self, turn: Turn) -> StepExtras {
         let noise = self.motion.as_ref().and_then(|motion| motion.of_step(turn));
         StepExtras { noise, ..self.extras }
@@ -295,10 +299,10 @@ mod tests {
             let window = Window::new(&options, views, interval, longest);
             (window.iterations, window.covers_views(None))
         };
-        // An iteration an image: whole passes, or less than one.
+        // One iteration per image: whole passes, or less than one.
         assert_eq!(window(6000, 0, 44, 100, 312), (132, true));
         assert_eq!(window(6000, 0, 700, 100, 312), (312, false));
-        // 24,000 iterations in 130 passes over 26 views are 7.1 iterations an image: a pass is 185 iterations.
+        // 24,000 iterations in 130 passes over 26 views are 7.1 iterations per image. A pass is 185 iterations.
         assert_eq!(window(24_000, 130, 26, 100, 1437), (185, true));
         assert_eq!(window(24_000, 130, 26, 100, 150), (150, false));
     }
@@ -327,7 +331,7 @@ mod tests {
         }
         assert_eq!(gaussians, 10_000);
         assert_eq!((born.iter().min(), born.iter().max()), (Some(&62), Some(&63)));
-        // What was pruned is born again.
+        // Pruned Gaussians are added again.
         assert_eq!(budget.births(9_000, 14_900, None), 1000);
         assert_eq!(budget.births(10_001, 14_900, None), 0);
     }
@@ -337,7 +341,7 @@ mod tests {
         let mut config = Config::default();
         config.densify.max_points = Some(10_000);
         let budget = BudgetGrowth::new(&config, UNIT, 50);
-        // Ten iterations pass with an image, so that of ten rounds every fifth has its 50 images.
+        // Ten iterations pass per image, so that every fifth of ten steps has its 50 images.
         let (mut gaussians, mut rounds) = (1000, 0);
         for iteration in (600..15_000).step_by(500) {
             gaussians += budget.births(gaussians, iteration, Some(0.1));
