@@ -1,6 +1,5 @@
-//! Density control as a Markov chain (Kheradmand et al. 2024, "3D Gaussian Splatting as Markov Chain
-//! Monte Carlo"): the dead move to where living Gaussians are, copies are added up to a cap, and random
-//! motion explores.
+//! Density control as a Markov chain (Kheradmand et al. 2024, "3D Gaussian Splatting as Markov Chain Monte Carlo"):
+//! transparent Gaussians move to opaque ones, copies are added up to a limit, and random motion explores.
 
 use super::interface::{RandomMotion, Rounds, Site, StepExtras, Strategy};
 use crate::backend::{
@@ -15,18 +14,18 @@ use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError};
 
-/// Gaussians become more by at most this factor a round.
+/// Largest growth factor of one densification step.
 const GROWTH: f64 = 1.05;
 
-/// Gaussians at most where nothing else is said.
+/// Default limit of Gaussians.
 const MOST_BY_DEFAULT: u64 = 1_000_000;
 
-/// The Markov chain.
+/// Strategy of the Markov chain.
 pub(super) struct Mcmc {
     rounds: Rounds,
     motion: RandomMotion,
     most: u64,
-    /// Opacity that the living exceed.
+    /// Opacity below which a Gaussian is relocated.
     opacity_min: f64,
     seed: u64,
     extras: StepExtras,
@@ -60,7 +59,7 @@ impl Mcmc {
         more.min(most).saturating_sub(gaussians)
     }
 
-    /// Copies Gaussians that are drawn by their opacities; nothing where there is no memory for it.
+    /// Copies Gaussians drawn in proportion to their opacities. Returns `None` without memory.
     fn copy<D: Edit<Gaussians>>(
         &self,
         site: &mut Site<'_, D>,
@@ -78,7 +77,7 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
         None
     }
 
-    /// The motion lasts as long as the run.
+    /// The motion does not end with density control.
     fn step_extras(&self, turn: Turn) -> StepExtras {
         StepExtras { noise: self.motion.of_step(turn), ..self.extras }
     }
@@ -91,8 +90,7 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
         self.rounds.reorders(span)
     }
 
-    /// The dead move to where others are, and as many copies are added as the cap and the memory allow;
-    /// what there is no memory for is left out.
+    /// Relocates transparent Gaussians and adds copies up to the limit and the available memory.
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
         let key = self.key(site.iteration(), RandomUse::Relocate);
         let moved =
@@ -104,7 +102,7 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
         let counts = vec![
             ("relocated", moved.unwrap_or_default().moved),
             ("born", added.unwrap_or_default().copied),
-            // Where nothing can be seen none is born, though none is refused.
+            // If no copy can be made, no Gaussians are added, but none are refused.
             ("refused", wanted - added.map_or(0, |_| granted)),
         ];
         Ok(RoundReport { event: "relocated", counts })
