@@ -22,7 +22,7 @@ const NO_DEPTH_NORMALS: Idle<SugarOptions> = Idle::When {
 };
 
 options! {
-    /// How surfaces are regularised after the photometric stage (SuGaR, Guédon and Lepetit 2024).
+    /// Options of surface regularization after the photometric stage (SuGaR, Guédon and Lepetit 2024).
     #[command(next_help_heading = "Surfaces (SuGaR's coarse stage)")]
     pub struct SugarOptions in "sugar" of SugarOptions {
         /// Surface terms of the coarse stage
@@ -137,7 +137,7 @@ options! {
 }
 
 impl SugarOptions {
-    /// True if views are compared with those beside them.
+    /// True if views are compared with neighbour views.
     pub fn compares_views(&self) -> bool {
         self.multi_view
             && self.regularize == Regularize::MedianNormal
@@ -164,7 +164,7 @@ pub enum Regularize {
     MedianNormal,
 }
 
-/// Where the schedule of SuGaR's coarse stage starts.
+/// Reference point of the schedule of SuGaR's coarse stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SugarSchedule {
