@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_of_3dgs_tells_its_scene_and_its_split() {
+    fn cfg_args_of_3dgs_gives_scene_and_split() {
         let kept = of_namespace(
             "Namespace(data_device='cuda', depths='', eval=True, images='images_4', \
              model_path='out/garden', resolution=2, sh_degree=3, source_path='/data/garden', \
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_of_mip_splatting_tells_its_filter() {
+    fn cfg_args_of_mip_splatting_gives_the_filter() {
         let filter = |text: &str| of_namespace(text).expect("a namespace").optimize;
         let mip = filter("Namespace(eval=False, kernel_size=0.1, resolution=-1)");
         assert_eq!(mip, KeptFilter { antialiasing: true, kernel_size: 0.1 });

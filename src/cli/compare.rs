@@ -488,7 +488,7 @@ fn other_views(run: &MeasuredSplit, baseline: &MeasuredSplit) -> Option<String> 
 // Comparison of runs with a baseline.
 
 /// Options that differ between any two runs.
-const NAMES: [&str; 2] = [MODEL_PATH, "output.experiment_name"];
+const NAME_OPTIONS: [&str; 2] = [MODEL_PATH, "output.experiment_name"];
 
 /// Compared runs, the baseline first.
 #[derive(Serialize)]
@@ -746,7 +746,7 @@ fn differences(runs: &[Run]) -> Result<BTreeMap<String, Vec<Value>>, ConfigError
     };
     let keys: BTreeSet<&String> = runs.iter().flat_map(|run| run.summary.options.keys()).collect();
     let mut rows: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-    for key in keys.into_iter().filter(|key| !NAMES.contains(&key.as_str())) {
+    for key in keys.into_iter().filter(|key| !NAME_OPTIONS.contains(&key.as_str())) {
         let of_run =
             |run: &Run| run.summary.options.get(key).cloned().unwrap_or_else(|| default(key));
         rows.insert(key.clone(), runs.iter().map(of_run).collect());
@@ -773,7 +773,7 @@ enum Style {
 const ABSENT: &str = "-";
 
 /// Longest cell in characters. Longer ones end with the number of their values or characters.
-const MOST_LETTERS: usize = 60;
+const MAX_CELL_CHARS: usize = 60;
 
 /// Smallest change that is shown, per cent.
 const SHOWN_PERCENT: f64 = 0.005;
@@ -869,7 +869,7 @@ fn push_differences(comparison: &Comparison<'_>) -> TextTable {
     TextTable { head, rows: comparison.differences.iter().map(row).collect() }
 }
 
-/// Returns a value as one line of at most [`MOST_LETTERS`] characters.
+/// Returns a value as one line of at most [`MAX_CELL_CHARS`] characters.
 fn cell(value: &Value) -> String {
     let (text, count) = match value {
         Value::Null => return ABSENT.to_owned(),
@@ -878,14 +878,14 @@ fn cell(value: &Value) -> String {
         other => (other.to_string(), None),
     };
     let letters = text.chars().count();
-    if letters <= MOST_LETTERS {
+    if letters <= MAX_CELL_CHARS {
         return text;
     }
     let size = match count {
         Some(values) => format!("... ({values} values)"),
         None => format!("... ({letters} characters)"),
     };
-    text.chars().take(MOST_LETTERS - size.len()).collect::<String>() + &size
+    text.chars().take(MAX_CELL_CHARS - size.len()).collect::<String>() + &size
 }
 
 /// Table with a heading. The first column is left-aligned, the others are right-aligned.
@@ -941,7 +941,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_written_with_its_sign() {
+    fn a_tolerance_needs_a_percent_sign() {
         let parsed = |text: &str| text.parse::<Tolerance>().ok().map(|it| it.to_string());
         assert_eq!(parsed("0.5%").as_deref(), Some("0.5%"));
         assert_eq!(parsed(" 2 %").as_deref(), Some("2%"));
@@ -967,9 +967,9 @@ mod tests {
         let text = cell(&Value::from("é".repeat(70_000)));
         assert!(text.ends_with("é... (70000 characters)"), "{text}");
         for shown in [shown, text] {
-            assert_eq!(shown.chars().count(), MOST_LETTERS);
+            assert_eq!(shown.chars().count(), MAX_CELL_CHARS);
         }
-        assert_eq!(cell(&Value::from("x".repeat(MOST_LETTERS))), "x".repeat(MOST_LETTERS));
+        assert_eq!(cell(&Value::from("x".repeat(MAX_CELL_CHARS))), "x".repeat(MAX_CELL_CHARS));
     }
 
     #[test]
@@ -982,7 +982,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_stand_below_each_other() {
+    fn table_columns_are_aligned() {
         let cells = |line: [&str; 2]| line.map(str::to_owned).to_vec();
         let rows = vec![cells(["PSNR ↑", "25.1"]), cells(["a|b", "7"])];
         let table = TextTable { head: cells(["", "runs"]), rows };

@@ -295,7 +295,7 @@ mod tests {
     use crate::config::TestList;
 
     #[test]
-    fn views_that_were_trained_on_are_not_held_out() {
+    fn training_views_are_not_held_out() {
         let model = |eval, test_every| {
             let scene = SceneOptions { eval, test_every, ..SceneOptions::default() };
             let options = RecordedOptions { scene, ..RecordedOptions::default() };
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_tells_its_iteration_by_its_folder() {
+    fn the_iteration_comes_from_the_folder_name() {
         assert_eq!(iteration_of(Path::new("m/iteration_30000/point_cloud.ply")), Some(30_000));
         assert_eq!(iteration_of(Path::new("m/point_cloud.ply")), None);
     }

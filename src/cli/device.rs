@@ -311,7 +311,7 @@ pub(super) const REBUILD: &str =
 // Memory check before rendering.
 
 /// Number of rows that a shortage lists one by one.
-const LISTED: usize = 6;
+const LISTED_ROWS: usize = 6;
 
 /// Available memory of a GPU.
 pub(super) struct DeviceRoom {
@@ -367,7 +367,7 @@ fn shortage(forecast: &Forecast, budget: Bytes) -> String {
     let most = forecast.stages.iter().max_by_key(|stage| stage.total);
     let Some(PlannedStage { name, rows, .. }) = most else { return String::new() };
     let line = |label: &str, bytes: Bytes| format!("{:>12.1} MiB  {label}\n", bytes.mib());
-    let (listed, others) = rows.split_at(rows.len().min(LISTED));
+    let (listed, others) = rows.split_at(rows.len().min(LISTED_ROWS));
     let mut table: String =
         listed.iter().map(|&PlannedRow { label, bytes }| line(label, bytes)).collect();
     if !others.is_empty() {
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_at_the_most_is_not_counted_and_the_rest_by_its_count() {
+    fn views_are_counted_only_if_the_upper_bound_does_not_fit() {
         let seen = |share| ViewGrowth { px: [8, 8], share, surface: 0.0 };
         let check = |mib: u64, count_seen: &dyn Fn() -> ViewGrowth| {
             let room = DeviceRoom { budget: Bytes(mib << 18), context: Bytes(0) };
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_how_much_is_named_of_the_gpu_in_use() {
+    fn memory_holders_of_the_used_gpu_are_named() {
         let own = user(std::process::id(), 4);
         let gpus =
             [gpu("GPU-0", vec![user(17, 134), own, user(18, 1)]), gpu("GPU-1", vec![user(19, 2)])];
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_is_cut() {
+    fn a_long_list_of_holders_is_cut() {
         let gpus = [gpu("GPU-0", (0..11).map(|pid| user(pid, 1)).collect())];
         let text = short_of_memory(&gpus, None);
         assert!(text.contains("process 1 ") && !text.contains("process 2 "), "{text}");

@@ -505,7 +505,7 @@ mod tests {
     }
 
     /// Returns a machine without problems.
-    fn well() -> Findings {
+    fn healthy() -> Findings {
         let usable = UsableGpu {
             name: "a GPU, 16.0 GiB".to_owned(),
             uuid: Some("GPU-0".to_owned()),
@@ -544,7 +544,7 @@ mod tests {
         };
         let shared = vec![user(17, Some("/bin/game")), user(23, None), user(29, None)];
         let used = |users| vec![Gpu { users, ..gpu(9) }];
-        let mut copying = well();
+        let mut copying = healthy();
         if let Some(gpu) = &mut copying.trains_on_gpu {
             gpu.virtual_memory = false;
         }
@@ -553,14 +553,14 @@ mod tests {
         let full = Some("`sort` needs 2.0 MiB more".to_owned());
         let nvml = || Some("the management library is not installed".to_owned());
         vec![
-            ("nothing is wrong", well()),
+            ("nothing is wrong", healthy()),
             (
                 "the GPU cannot be used",
-                Findings { gpu_problem: too_old, trains_on_gpu: None, ..well() },
+                Findings { gpu_problem: too_old, trains_on_gpu: None, ..healthy() },
             ),
             (
                 "the GPU is full",
-                Findings { gpu_problem: full, gpu_is_full: true, trains_on_gpu: None, ..well() },
+                Findings { gpu_problem: full, gpu_is_full: true, trains_on_gpu: None, ..healthy() },
             ),
             (
                 "no GPU and no kernels",
@@ -569,20 +569,23 @@ mod tests {
                     nvml: nvml(),
                     kernels: None,
                     trains_on_gpu: None,
-                    ..well()
+                    ..healthy()
                 },
             ),
-            ("others use the GPU", Findings { gpus: used(Some(shared)), ..well() }),
-            ("unnamed programs use the GPU", Findings { gpus: used(Some(Vec::new())), ..well() }),
-            ("who uses the GPU is unknown", Findings { gpus: used(None), ..well() }),
-            ("WSL", Findings { wsl: true, ..well() }),
+            ("others use the GPU", Findings { gpus: used(Some(shared)), ..healthy() }),
+            (
+                "unnamed programs use the GPU",
+                Findings { gpus: used(Some(Vec::new())), ..healthy() },
+            ),
+            ("who uses the GPU is unknown", Findings { gpus: used(None), ..healthy() }),
+            ("WSL", Findings { wsl: true, ..healthy() }),
             ("no virtual memory", copying),
-            ("kernels of an earlier card", Findings { kernels: build(&[75]), ..well() }),
-            ("no NVML", Findings { nvml: nvml(), gpus: Vec::new(), ..well() }),
-            ("two GPUs", Findings { gpus: vec![gpu(15), gpu(15)], ..well() }),
-            ("little RAM", Findings { host_memory: Some(Bytes(4 * GIB)), ..well() }),
-            ("a nearly full disk", Findings { disk_free: Some(Bytes(GIB)), ..well() }),
-            ("a full disk", Findings { disk_free: Some(Bytes(1 << 20)), ..well() }),
+            ("kernels of an earlier card", Findings { kernels: build(&[75]), ..healthy() }),
+            ("no NVML", Findings { nvml: nvml(), gpus: Vec::new(), ..healthy() }),
+            ("two GPUs", Findings { gpus: vec![gpu(15), gpu(15)], ..healthy() }),
+            ("little RAM", Findings { host_memory: Some(Bytes(4 * GIB)), ..healthy() }),
+            ("a nearly full disk", Findings { disk_free: Some(Bytes(GIB)), ..healthy() }),
+            ("a full disk", Findings { disk_free: Some(Bytes(1 << 20)), ..healthy() }),
         ]
         .into_iter()
         .map(|(name, findings)| {
@@ -593,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn each_problem_is_one_of_its_part_and_only_some_keep_training_from_running() {
+    fn each_problem_has_its_part_and_only_some_prevent_training() {
         let found: Vec<(Vec<Part>, bool)> = machines()
             .iter()
             .map(|(_, it)| (it.advice.iter().map(|advice| advice.part).collect(), it.can_train()))
@@ -617,11 +620,11 @@ mod tests {
         ];
         assert_eq!(found, expected);
         let of_8_6 = Some(KernelBuild { archs: &[75, 86], nvcc: "13.0" });
-        assert!(advice(&Findings { kernels: of_8_6, ..well() }).is_empty(), "8.6 runs on 8.9");
+        assert!(advice(&Findings { kernels: of_8_6, ..healthy() }).is_empty(), "8.6 runs on 8.9");
     }
 
     #[test]
-    fn a_part_that_is_ok_says_so_and_no_other() {
+    fn only_healthy_parts_are_ok() {
         for (name, findings) in machines() {
             let text = findings.text();
             for advice in &findings.advice {

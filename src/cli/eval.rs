@@ -601,7 +601,7 @@ fn measure_mesh_images(
         let view = views.view(index);
         let drawn = draw(&mesh, paint(texture.as_ref()), &camera_of(view), views.near());
         let background = opened.config.scene.background_color().0;
-        let image = before(background, &drawn);
+        let image = composited(background, &drawn);
         let figures = figures(&drawn, &image, &photograph)?;
         if let Some(folder) = &folder {
             let samples: Vec<u8> = image.iter().map(|&value| byte(value.into())).collect();
@@ -660,7 +660,7 @@ fn paint(texture: Option<&MeshPicture>) -> Paint<'_> {
 }
 
 /// Composites the render onto the background: 3 values per pixel.
-fn before(background: [f32; 3], drawn: &DrawnPixels) -> Vec<f32> {
+fn composited(background: [f32; 3], drawn: &DrawnPixels) -> Vec<f32> {
     let pixel = |(color, covers): (&[f32; 3], &f32)| -> [f32; 3] {
         std::array::from_fn(|channel| color[channel] + (1.0 - covers) * background[channel])
     };
@@ -727,7 +727,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_have_four_digits_whatever_the_unit() {
+    fn lengths_have_four_significant_digits() {
         let cases = [
             (0.0, "0"),
             (2e-16, "0"),

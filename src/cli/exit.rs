@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_the_device_is_found_wherever_it_is_wrapped() {
+    fn a_device_error_is_found_in_any_wrapper() {
         let stopped =
             TrainError::OutOfMemory { source: Box::new(refusal()), checkpoint: "a".into() };
         let (command, less) = ("splat train".to_owned(), "-r 4".to_owned());

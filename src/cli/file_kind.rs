@@ -15,7 +15,7 @@ use crate::train::checkpoint;
 const ZIP: &[u8] = b"PK\x03\x04";
 
 /// Number of inspected bytes. The name of a zip's first entry lies within them.
-const LOOKED_AT: u64 = 1 << 10;
+const INSPECTED_BYTES: u64 = 1 << 10;
 
 /// Kind of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,8 @@ impl FileKind {
             return Self::Folder;
         }
         let mut start = Vec::new();
-        let opened = File::open(path).and_then(|file| file.take(LOOKED_AT).read_to_end(&mut start));
+        let opened =
+            File::open(path).and_then(|file| file.take(INSPECTED_BYTES).read_to_end(&mut start));
         let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
         let contains = |words: &[u8]| start.windows(words.len()).any(|window| window == words);
         match opened {
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_known_by_what_is_in_them() {
+    fn file_kinds_are_recognised_by_content() {
         let folder = tempfile::tempdir().unwrap();
         let kind = |name: &str, content: &[u8]| {
             let path = folder.path().join(name);

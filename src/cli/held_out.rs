@@ -92,7 +92,7 @@ pub(super) fn refuse_seen(
     .into())
 }
 
-/// Held-out views that were trained on, in words.
+/// Describes the held-out views that were trained on.
 fn trained_among(seen: &[&str], whose: &str) -> String {
     format!(
         "{} of {whose} held-out views {} trained on, for instance {}",

@@ -30,16 +30,16 @@ const CODE_AND_LOGS: Bytes = Bytes(6 << 20);
 const VARIATION: Bytes = Bytes(2 << 20);
 
 /// Divisor of the planned memory: this part stays in the allocator after it is freed.
-const KEPT_FREE: u64 = 16;
+const KEPT_DIVISOR: u64 = 16;
 
 /// Divisor of the limit. A larger plan returns freed memory to the system at once, which takes time.
-const TIGHT_SHARE: u64 = 2;
+const TIGHT_DIVISOR: u64 = 2;
 
 /// Factor on the counted visible Gaussians, because their number changes during training.
-const VIEWS_CHANGE: f64 = 1.25;
+const VISIBLE_MARGIN: f64 = 1.25;
 
 /// Rows whose size follows the number of Gaussians.
-const OF_GAUSSIANS: [&str; 6] = [
+const GAUSSIAN_ROWS: [&str; 6] = [
     AT_START,
     "Gaussians as the host made them",
     "their order",
@@ -175,8 +175,8 @@ impl<'a> HostRun<'a> {
         if at_start(&growth) > self.bytes {
             let counted = count_seen();
             growth = ViewGrowth {
-                share: (counted.share * VIEWS_CHANGE).min(1.0),
-                surface: counted.surface * VIEWS_CHANGE,
+                share: (counted.share * VISIBLE_MARGIN).min(1.0),
+                surface: counted.surface * VISIBLE_MARGIN,
                 ..counted
             };
         }
@@ -189,7 +189,7 @@ impl<'a> HostRun<'a> {
         let gaussians = largest_that_fits(work.gaussians, u64::from(u32::MAX), fits);
         let planned = gaussians.min((*most).max(work.gaussians));
         let needed = self.total(&largest(&growth, planned), beside);
-        if needed.0 > self.bytes.0 / TIGHT_SHARE {
+        if needed.0 > self.bytes.0 / TIGHT_DIVISOR {
             keep_little_freed_memory();
         }
         // The photograph in use is also one of the cached ones.
@@ -239,7 +239,7 @@ impl<'a> HostRun<'a> {
         // Page-locked memory does not come from the allocator.
         let allocated = stage.rows.iter().filter(|row| row.label != OFFLOADED);
         let allocated: Bytes = allocated.map(|row| row.bytes).sum();
-        let kept = Bytes(allocated.0.div_ceil(KEPT_FREE));
+        let kept = Bytes(allocated.0.div_ceil(KEPT_DIVISOR));
         let kept = PlannedRow { label: "freed, but kept by the allocator", bytes: kept };
         let rows = [program].into_iter().chain(stage.rows.iter().copied()).chain([beside, kept]);
         rows.map(|row| PlannedRow { bytes: whole_mib(row.bytes), ..row })
@@ -281,7 +281,7 @@ impl<'a> HostRun<'a> {
     fn remedy_of(&self, label: &str, of_points: bool) -> Option<String> {
         match label {
             LARGEST_PHOTOGRAPH => Some("smaller photographs".to_owned()),
-            label if OF_GAUSSIANS.contains(&label) => {
+            label if GAUSSIAN_ROWS.contains(&label) => {
                 of_points.then(|| "fewer Gaussians at the start (--max-points)".to_owned())
             }
             SAVED_ROWS => None,
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn each_remedy_is_one_that_the_run_has_not_taken() {
+    fn remedies_skip_flags_in_use() {
         let refusal = || Ledger::new(Bytes(1)).check("sh", Bytes(2)).unwrap_err();
         let of_gpu = stopped(refusal().into());
         let mut config = Config::default();

@@ -426,7 +426,7 @@ n_samples_for_sdf = 10000
 ";
 
 /// Options of the demonstration with triangles. Their schedules scale with the length, and their iterations are slow.
-const DEMO_OF_TRIANGLES: &str = "\
+const TRIANGLE_DEMO: &str = "\
 [scene]
 eval = true
 
@@ -438,16 +438,16 @@ iterations = 600
 pub(super) const DEMO_SCENE: &str = "scene";
 
 /// Largest default batch, views.
-const MOST_VIEWS: u32 = 8;
+const MAX_BATCH_VIEWS: u32 = 8;
 
 /// Returns the lowest layer of options: the demonstration's, and one view per rank. `demo`: the given options of a
 /// demonstration.
 pub(super) fn base_text(demo: Option<&Config>, ranks: u32) -> Option<ConfigText> {
-    let views = format!("[optimize]\nbatch_views = {}\n", ranks.min(MOST_VIEWS));
+    let views = format!("[optimize]\nbatch_views = {}\n", ranks.min(MAX_BATCH_VIEWS));
     let (origin, text) = match demo {
         Some(config) => {
             let is_triangles = config.optimize.primitive == PrimitiveName::Triangles;
-            let mut text = if is_triangles { DEMO_OF_TRIANGLES } else { DEMO }.to_owned();
+            let mut text = if is_triangles { TRIANGLE_DEMO } else { DEMO }.to_owned();
             if config.densify.strategy != StrategyName::Budget {
                 // The other strategies need this regularization.
                 text = text.replace("opacity_reg = 0\n", "");

@@ -13,7 +13,7 @@ use crate::perceptual::{
 };
 
 /// Error context of weights that an earlier run recorded.
-const OF_RUN: &str = "the weights that the run was given (another file: --lpips-weights)";
+const RUN_WEIGHTS: &str = "the weights that the run was given (another file: --lpips-weights)";
 
 /// Inputs of the choice.
 pub(super) struct Sources<'a> {
@@ -76,7 +76,7 @@ fn choose(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeights>> {
         return Ok(Some(LpipsWeights::read(path).context("--lpips-weights")?));
     }
     if let Some(path) = sources.earlier.filter(|path| path.exists()) {
-        return Ok(Some(LpipsWeights::read(path).context(OF_RUN)?));
+        return Ok(Some(LpipsWeights::read(path).context(RUN_WEIGHTS)?));
     }
     if let Some(path) = named_by_environment() {
         let weights = LpipsWeights::read(&path).context(WEIGHTS_VARIABLE)?;
@@ -94,7 +94,7 @@ fn choose(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeights>> {
         return Ok(Some(weights));
     }
     match sources.earlier {
-        Some(path) if is_required => Ok(Some(LpipsWeights::read(path).context(OF_RUN)?)),
+        Some(path) if is_required => Ok(Some(LpipsWeights::read(path).context(RUN_WEIGHTS)?)),
         Some(path) => {
             tracing::warn!(
                 "the weights of LPIPS that the run was given are no longer at {}: LPIPS is not \

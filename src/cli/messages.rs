@@ -64,7 +64,7 @@ use crate::view::ServerError;
 type Section = (String, Vec<String>);
 
 /// Longest line of an error message, characters.
-const MOST: usize = 200;
+const MAX_LINE_CHARS: usize = 200;
 
 fn section(name: &str, messages: &[&dyn Display]) -> Section {
     (name.to_owned(), messages.iter().map(ToString::to_string).collect())
@@ -125,7 +125,7 @@ fn errors_are_short_and_single_lines() {
     let has_lines = |message: &str| {
         ["not valid TOML", "Nothing more can be given up"].iter().any(|it| message.contains(it))
     };
-    let is_long = |line: &str| line.chars().count() > MOST;
+    let is_long = |line: &str| line.chars().count() > MAX_LINE_CHARS;
     let long: Vec<String> = errors()
         .into_iter()
         .flat_map(|(_, messages)| messages)
@@ -142,7 +142,7 @@ fn errors_are_short_and_single_lines() {
 const FOLDER: &str = "DIR";
 
 /// Command lines that create the input files of the others.
-const MADE: [&str; 3] = [
+const SETUP: [&str; 3] = [
     "synth -o DIR/fox --views 9 --width 24 --height 18 --points 60 --truth-cells 64",
     "train -s DIR/fox -m DIR/out --device cpu --iterations 2 --eval --quiet",
     "train -s DIR/fox -m DIR/triangles --device cpu --iterations 2 --primitive triangles --quiet",
@@ -304,7 +304,7 @@ fn fill(folder: &Path) {
     for name in ["empty", "no_scene"] {
         fs::create_dir_all(path(name)).unwrap();
     }
-    for line in MADE {
+    for line in SETUP {
         run(line, folder).unwrap();
     }
     let copy = |from: &str, to: &str| {
@@ -354,13 +354,13 @@ fn run(line: &str, folder: &Path) -> Result<(), String> {
 }
 
 /// Text of a command line without an error.
-const NONE: &str = "has no error";
+const NO_ERROR: &str = "has no error";
 
 /// Returns the error of a wrong command line, with paths relative to the folder.
 fn error(line: &str, folder: &Path) -> String {
     let within = format!("{}/", folder.display());
     match run(line, folder) {
-        Ok(()) => format!("splat {line} {NONE}"),
+        Ok(()) => format!("splat {line} {NO_ERROR}"),
         Err(text) => text.replace(&within, "").trim_end().to_owned(),
     }
 }
@@ -376,7 +376,7 @@ fn command_errors() -> Vec<Section> {
     };
     let command_errors: Vec<Section> = WRONG.iter().map(of_command).collect();
     let found = command_errors.iter().flat_map(|(_, command_errors)| command_errors);
-    let none: Vec<&String> = found.filter(|error| error.ends_with(NONE)).collect();
+    let none: Vec<&String> = found.filter(|error| error.ends_with(NO_ERROR)).collect();
     assert!(none.is_empty(), "{none:#?}");
     command_errors
 }

@@ -137,7 +137,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn commands_name_the_folder_as_a_shell_takes_it_within_80_columns() {
+    fn commands_quote_the_folder_and_fit_80_columns() {
         for (name, lines) in samples() {
             assert!(lines.iter().all(|line| line.chars().count() <= 80), "{name}: {lines:#?}");
         }

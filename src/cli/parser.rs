@@ -11,12 +11,12 @@ use super::output::shell_word;
 use crate::config::{Config, parse_switch};
 
 /// Commands whose option defaults come from the model's configuration.
-const OF_A_MODEL: [&str; 6] = ["eval", "render", "mesh", "refine", "clean", "bench"];
+const MODEL_COMMANDS: [&str; 6] = ["eval", "render", "mesh", "refine", "clean", "bench"];
 
 /// Applies the shared settings: switches take `true` or `false`, the last of repeated flags counts, and negative
 /// numbers are values, so that an error names their flag.
 pub(super) fn shaped(command: clap::Command) -> clap::Command {
-    let of_model = OF_A_MODEL.contains(&command.get_name());
+    let of_model = MODEL_COMMANDS.contains(&command.get_name());
     let configured = of_model.then(|| Config::augment_args(clap::Command::new("config")));
     let is_configured = |id: &Id| {
         configured

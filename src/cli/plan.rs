@@ -221,7 +221,7 @@ fn report(
         None => forecast::seen_of_points(dataset, &points.positions),
     };
     let found = model.as_ref().map(|model| model.gaussians.len());
-    let gaussians = gaussians(args, config, &*strategy, start, Known { model: found, goal });
+    let gaussians = gaussians(args, config, &*strategy, start, KnownCounts { model: found, goal });
     let run = PlannedRun {
         model: ModelSize {
             gaussians: gaussians.count,
@@ -311,9 +311,9 @@ fn given_up(may: &[Rung], run: &PlannedRun) -> Option<PlannedRun> {
     may.contains(&Rung::Births).then(|| PlannedRun { model, ..run.clone() })
 }
 
-/// Known numbers of Gaussians besides the initial number.
+/// KnownCounts numbers of Gaussians besides the initial number.
 #[derive(Clone, Copy)]
-struct Known {
+struct KnownCounts {
     /// Number in the model of `--model`.
     model: Option<usize>,
     /// Number that the scene suggests if the options name none.
@@ -326,7 +326,7 @@ fn gaussians(
     config: &Config,
     strategy: &dyn Strategy<Cpu<f32>>,
     start: u64,
-    known: Known,
+    known: KnownCounts,
 ) -> PlannedGaussians {
     let rows = match config.optimize.primitive {
         PrimitiveName::Gaussians => "Gaussians",
@@ -342,9 +342,9 @@ fn gaussians(
         return counted(start, "those at the start: there is no round of density control");
     }
     match (known, config.densify.max_points) {
-        (Known { goal: None, .. }, Some(count)) => counted(count, "--max-points"),
-        (Known { model: Some(count), .. }, _) => counted(count as u64, "the model"),
-        (Known { goal: Some(count), .. }, _) => counted(count, OF_PIXELS),
+        (KnownCounts { goal: None, .. }, Some(count)) => counted(count, "--max-points"),
+        (KnownCounts { model: Some(count), .. }, _) => counted(count as u64, "the model"),
+        (KnownCounts { goal: Some(count), .. }, _) => counted(count, OF_PIXELS),
         _ => counted(forecast::guessed_gaussians(start), "a guess: 17 for each at the start"),
     }
 }

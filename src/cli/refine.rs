@@ -401,10 +401,10 @@ fn prepared_mesh(path: &Path, vertices: Option<usize>, model: &ReadModel) -> any
 /// Numbers of values: position of a vertex, and shape of a Gaussian on its triangle.
 const VERTEX_VALUES: u64 = 3;
 
-const FORM_VALUES: u64 = 4;
+const SHAPE_VALUES: u64 = 4;
 
 /// Number of stored copies: value, first and second moment.
-const PARTS: u64 = 3;
+const COPIES: u64 = 3;
 
 /// Gradients of a Gaussian's geometry, of its triangle's three corners and of its shape.
 const GRADIENT_VALUES: u64 = 11 + 3 * 3 + 4;
@@ -413,7 +413,7 @@ const GRADIENT_VALUES: u64 = 11 + 3 * 3 + 4;
 /// two copies, as read and in training, and gradients.
 pub(super) fn bound_bytes(sizes: &BoundSizes, on_processor: bool) -> Bytes {
     let BoundSizes { vertices, gaussians, .. } = *sizes;
-    let state = PARTS * (VERTEX_VALUES * vertices + FORM_VALUES * gaussians);
+    let state = COPIES * (VERTEX_VALUES * vertices + SHAPE_VALUES * gaussians);
     let gradients = GRADIENT_VALUES * gaussians + VERTEX_VALUES * vertices;
     Bytes(4 * if on_processor { 2 * state + gradients } else { state })
 }

@@ -104,7 +104,7 @@ impl Task for Rendering<'_> {
             if skip || views.split(split).is_empty() {
                 continue;
             }
-            let wanted = Wanted { depths: args.depth, normals: args.normals };
+            let wanted = RequestedMaps { depths: args.depth, normals: args.normals };
             let surface = if wanted.depths || wanted.normals {
                 let depth = if args.median_depth { PixelDepth::Median } else { PixelDepth::Mean };
                 ShownSurface::Required(depth)
@@ -151,7 +151,7 @@ fn output_folder(model_path: &Path, request: &EvalRequest<'_>) -> PathBuf {
 
 /// Additional maps to write.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct RequestedMaps {
     depths: bool,
     normals: bool,
 }
@@ -173,7 +173,7 @@ struct DepthFolders {
 
 impl Folders {
     /// Creates the folders in the split's `folder`. `extent`: extent of the scene's cameras.
-    fn create(folder: &Path, wanted: Wanted, extent: f64) -> Result<Self, OutputError> {
+    fn create(folder: &Path, wanted: RequestedMaps, extent: f64) -> Result<Self, OutputError> {
         let create = |name: &str| create_folder(&folder.join(name));
         let depths = wanted.depths.then(|| -> Result<_, OutputError> {
             let (values, colors) = (create("depth")?, create("depth_color")?);
@@ -215,7 +215,7 @@ impl Folders {
 }
 
 /// Minimum depth that 16 bits cover, in extents of the cameras.
-const EXTENTS: f64 = 20.0;
+const MIN_EXTENTS: f64 = 20.0;
 
 /// Conversion of world units to 16-bit integers.
 #[derive(Clone, Copy)]
@@ -228,7 +228,7 @@ struct DepthUnit {
 
 impl DepthUnit {
     fn of(extent: f64) -> Self {
-        let most = f64::from(u16::MAX) / (EXTENTS * extent);
+        let most = f64::from(u16::MAX) / (MIN_EXTENTS * extent);
         Self { extent, values_per_unit: most.log2().floor().exp2() }
     }
 
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_of_depths_reach_twenty_extents() {
+    fn integer_depths_reach_twenty_extents() {
         for extent in [1e-3, 0.7, 1.0, 5.0, 1e4] {
             let reached = f64::from(u16::MAX) / DepthUnit::of(extent).values_per_unit;
             assert!((20.0..40.1).contains(&(reached / extent)), "{extent}: {reached}");

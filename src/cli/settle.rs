@@ -4,18 +4,18 @@ use crate::config::{Color, Config, PrimitiveName, RegReach, TrainingBackground};
 use crate::dataset::{Dataset, Image, decode, evenly_spread};
 
 /// Largest number of Gaussians that follows from the photographs.
-const MOST: u64 = 5_000_000;
+const MAX_GAUSSIANS: u64 = 5_000_000;
 
 /// Number of Gaussians that small photographs still allow, ...
-const LEAST: u64 = 200_000;
+const MIN_GAUSSIANS: u64 = 200_000;
 
 /// ... limited to one Gaussian per this number of pixels.
-const LEAST_PIXELS_FOR_ONE: u64 = 40;
+const MIN_PIXELS_PER_GAUSSIAN: u64 = 40;
 
 /// Training pixels per vertex: below [`FEW_PIXELS`], and for the pixels beyond.
-const PIXELS_FOR_VERTEX: [u64; 2] = [60, 20];
+const PIXELS_PER_VERTEX: [u64; 2] = [60, 20];
 
-/// Number of training pixels up to which the first of [`PIXELS_FOR_VERTEX`] applies.
+/// Number of training pixels up to which the first of [`PIXELS_PER_VERTEX`] applies.
 const FEW_PIXELS: u64 = 6_000_000;
 
 /// Largest number of vertices that follows from the photographs.
@@ -41,14 +41,14 @@ pub(super) fn settle(config: &mut Config, dataset: &Dataset, now: u64) -> Option
 /// Returns the limit of vertices for this number of training pixels. Large photographs do not limit training.
 fn vertices_for(pixels: u64) -> u64 {
     let few = pixels.min(FEW_PIXELS);
-    let [of_few, of_more] = PIXELS_FOR_VERTEX;
+    let [of_few, of_more] = PIXELS_PER_VERTEX;
     (few / of_few + (pixels - few) / of_more).clamp(1, MOST_VERTICES)
 }
 
 /// Returns the number of Gaussians that this number of pixels supports.
 fn room_for(pixels: u64, pixels_for_one: u32) -> u64 {
-    let least = LEAST.min(pixels / LEAST_PIXELS_FOR_ONE).max(1);
-    (pixels / u64::from(pixels_for_one.max(1))).clamp(least, MOST)
+    let least = MIN_GAUSSIANS.min(pixels / MIN_PIXELS_PER_GAUSSIAN).max(1);
+    (pixels / u64::from(pixels_for_one.max(1))).clamp(least, MAX_GAUSSIANS)
 }
 
 /// Limits within which few training views get more passes: images and pixels.
@@ -139,10 +139,10 @@ pub(super) const OF_PIXELS: &str = "by the pixels of the training views";
 // Settings that follow from the photographs: training background and reach of the regularization.
 
 /// Maximum number of inspected photographs.
-const LOOKED_AT: usize = 8;
+const INSPECTED_PHOTOS: usize = 8;
 
 /// Rule that recognises the background's colour in photographs.
-struct Likeness {
+struct ColorMatch {
     /// Largest difference of a channel, steps of 255.
     tolerance: u8,
     /// Largest share of such pixels that still allows another training background.
@@ -151,10 +151,10 @@ struct Likeness {
 
 /// Rules for flat colours after JPEG compression, and for backdrops of a similar colour. Shadows of real scenes are
 /// seldom as dark as the first rule needs, or as large as the second needs.
-const LIKENESSES: [Likeness; 2] = [Likeness { tolerance: 2, most: 0.05 }, NEAR];
+const COLOR_MATCHES: [ColorMatch; 2] = [ColorMatch { tolerance: 2, most: 0.05 }, NEAR];
 
 /// Rule for colours near the background's. Objects count as cut out if masked and matching pixels exceed this share.
-const NEAR: Likeness = Likeness { tolerance: 16, most: 1.0 / 3.0 };
+const NEAR: ColorMatch = ColorMatch { tolerance: 16, most: 1.0 / 3.0 };
 
 /// Sets the training background and the reach of the opacity and scale regularization from the photographs. `done`:
 /// iterations that are done. The background stays if density control is already over.
@@ -186,9 +186,9 @@ pub(super) fn settle_by_photographs(config: &mut Config, dataset: &Dataset, done
 }
 
 fn background_for(shares: &Shares) -> TrainingBackground {
-    let is_alike = |(share, likeness): &(f64, Likeness)| *share > likeness.most;
-    if let Some((share, Likeness { tolerance, .. })) =
-        shares.alike.into_iter().zip(LIKENESSES).find(is_alike)
+    let is_alike = |(share, color_match): &(f64, ColorMatch)| *share > color_match.most;
+    if let Some((share, ColorMatch { tolerance, .. })) =
+        shares.alike.into_iter().zip(COLOR_MATCHES).find(is_alike)
     {
         tracing::debug!(
             "{:.0} % of the photographs' pixels have the background's colour to {tolerance} steps of 255: training \
@@ -207,7 +207,7 @@ fn background_for(shares: &Shares) -> TrainingBackground {
 /// Shares of the pixels of some training photographs.
 struct Shares {
     /// Share of the unmasked pixels that have the background's colour, by rule.
-    alike: [f64; LIKENESSES.len()],
+    alike: [f64; COLOR_MATCHES.len()],
     /// Share of all pixels that are masked or have nearly the background's colour.
     empty: f64,
 }
@@ -216,8 +216,9 @@ impl Shares {
     /// Inspects a few photographs. Unreadable ones are skipped, because training reports them.
     fn of_photographs(dataset: &Dataset, color: Color) -> Self {
         let train = &dataset.train;
-        let indices: Vec<usize> =
-            evenly_spread(LOOKED_AT.min(train.len()), train.len()).map(|at| train[at]).collect();
+        let indices: Vec<usize> = evenly_spread(INSPECTED_PHOTOS.min(train.len()), train.len())
+            .map(|at| train[at])
+            .collect();
         let mut sum = PixelCounts::default();
         // Decode one at a time, because --host-limit has room for one.
         for image in indices.into_iter().filter_map(|view| decode(&dataset.sources[view]).ok()) {
@@ -227,7 +228,7 @@ impl Shares {
             sum.all += counts.all;
         }
         let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-        let about = sum.alike[LIKENESSES.len() - 1];
+        let about = sum.alike[COLOR_MATCHES.len() - 1];
         Self {
             alike: sum.alike.map(|alike| share(alike, sum.counting)),
             empty: share(sum.all - sum.counting + about, sum.all),
@@ -239,7 +240,7 @@ impl Shares {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PixelCounts {
     /// Unmasked pixels with the background's colour, by rule.
-    alike: [u64; LIKENESSES.len()],
+    alike: [u64; COLOR_MATCHES.len()],
     /// Unmasked pixels.
     counting: u64,
     all: u64,
@@ -266,7 +267,8 @@ impl PixelCounts {
             }
             counts.counting += 1;
             let difference = difference(pixel);
-            for (pixels, Likeness { tolerance, .. }) in counts.alike.iter_mut().zip(LIKENESSES) {
+            for (pixels, ColorMatch { tolerance, .. }) in counts.alike.iter_mut().zip(COLOR_MATCHES)
+            {
                 *pixels += u64::from(difference <= tolerance);
             }
         }
@@ -282,7 +284,7 @@ mod tests {
     use crate::config::StrategyName;
 
     #[test]
-    fn small_photographs_have_room_for_one_gaussian_in_forty_pixels() {
+    fn small_photographs_allow_one_gaussian_per_forty_pixels() {
         for (pixels, gaussians) in [
             (8_000_000_000, 5_000_000),
             (86_407_462, 246_878),
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn few_views_have_more_passes_unless_they_are_large() {
+    fn few_small_views_get_more_passes() {
         for (views, pixels, passes) in [
             // castle, fox, cattoy, bonsai.
             (26, 26 * 1536 * 1024, 100),
@@ -373,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_says_how_many_there_is_room_for() {
+    fn the_help_states_the_limits_of_the_code() {
         let command = Config::augment_args(Command::new("splat"));
         for (flag, numbers) in [
             ("max_points", &["40 pixels", "60 of the", "6,000,000", "4,000,000"][..]),
@@ -390,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn pixels_are_told_by_their_colours_and_by_the_mask() {
+    fn pixels_are_counted_by_colour_and_mask() {
         let rgb = vec![0, 0, 0, 2, 1, 0, 16, 3, 0, 255, 253, 254, 0, 17, 0];
         let without = Image { width: 5, height: 1, rgb, mask: None, depth: None, normals: None };
         let counts = PixelCounts::of;

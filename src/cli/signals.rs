@@ -17,7 +17,7 @@ static RUNNING: Mutex<Weak<AtomicBool>> = Mutex::new(Weak::new());
 static SIGNALLED: AtomicBool = AtomicBool::new(false);
 
 /// Temporary folder that is removed if a signal ends the process.
-static LITTER: Mutex<Option<PathBuf>> = Mutex::new(None);
+static TEMP_FOLDER: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// Number of attempts to remove the folder, because another thread may still write into it.
 const REMOVALS: usize = 20;
@@ -27,7 +27,7 @@ static HANDLED: Once = Once::new();
 
 /// Registers a folder to remove if SIGINT, SIGTERM or SIGHUP ends the process.
 pub(super) fn remove_on_signals(folder: &Path) {
-    *LITTER.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.to_owned());
+    *TEMP_FOLDER.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.to_owned());
     HANDLED.call_once(|| {
         if let Err(error) = handle() {
             tracing::warn!("signals cannot be handled: {error}");
@@ -35,9 +35,9 @@ pub(super) fn remove_on_signals(folder: &Path) {
     });
 }
 
-fn remove_litter() {
-    let litter = LITTER.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let Some(folder) = litter else { return };
+fn remove_temp_folder() {
+    let folder_to_remove = TEMP_FOLDER.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(folder) = folder_to_remove else { return };
     for _ in 0..REMOVALS {
         if fs::remove_dir_all(&folder).is_ok() || !folder.exists() {
             break;
@@ -75,7 +75,7 @@ fn handle() -> Result<(), ctrlc::Error> {
         let is_second = SIGNALLED.swap(true, Ordering::Relaxed);
         let was_set = running.map(|stop| stop.swap(true, Ordering::Relaxed));
         if is_second || was_set.is_none() {
-            remove_litter();
+            remove_temp_folder();
             release_notices();
             std::process::exit(i32::from(Exit::Interrupted.code()));
         }

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_named() {
+    fn an_invalid_record_is_named() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(RECORD), "{").unwrap();
         let message = StageRecords::read(folder.path()).unwrap_err().to_string();

@@ -224,12 +224,12 @@ pub(super) fn read_model_file(path: &Path, axes: Option<SpzAxes>) -> anyhow::Res
 
 /// Returns an error for values whose squares exceed the range of f32, because the loss would not be finite.
 fn check_trainable(path: &Path, model: &Gaussians) -> Result<(), DataError> {
-    const FARTHEST: f32 = 1e15;
+    const MAX_COORDINATE: f32 = 1e15;
     const LARGEST_LOG_SCALE: f32 = 35.0;
     const LARGEST_LOGIT: f32 = 1e6;
     const LARGEST_HARMONIC: f32 = 1e6;
     let columns: [(&str, &[f32], f32); 5] = [
-        ("coordinate", &model.means, FARTHEST),
+        ("coordinate", &model.means, MAX_COORDINATE),
         ("logarithm of a scale", &model.log_scales, LARGEST_LOG_SCALE),
         ("opacity", &model.opacity_logits, LARGEST_LOGIT),
         ("colour", &model.sh_dc, LARGEST_HARMONIC),
@@ -270,13 +270,13 @@ fn refuse_unlike(
 }
 
 /// Largest opacity whose logit is computed for a floor of 0.
-const MOST_OPAQUE: f64 = 1.0 - 1e-6;
+const MAX_OPACITY: f64 = 1.0 - 1e-6;
 
 /// Recomputes logits for a floor of 0, at which a run begins, so that the opacities stay the same.
 fn lower_opacity_floor(logits: &mut [f32], floor: f64) {
     for logit in logits {
         let opacity = floor + (1.0 - floor) * sigmoid(f64::from(*logit));
-        *logit = inverse_sigmoid(opacity.min(MOST_OPAQUE)).to_f32();
+        *logit = inverse_sigmoid(opacity.min(MAX_OPACITY)).to_f32();
     }
 }
 

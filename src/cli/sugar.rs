@@ -44,14 +44,14 @@ const ON_PROCESSOR: Lengths = Lengths { photometric: 800, coarse: 200 };
 const TERMS: &str = "--regularize=dn-consistency";
 
 /// Error for surfels.
-const OF_SURFELS: &str = "splat sugar needs 3D Gaussians, and these are surfels. Train with splat train \
+const SURFELS_ERROR: &str = "splat sugar needs 3D Gaussians, and these are surfels. Train with splat train \
                           --primitive surfels, then: splat mesh --method tsdf";
 
-const OF_TRIANGLES: &str = "splat sugar needs 3D Gaussians, and these are triangles, a mesh already. Train with \
+const TRIANGLES_ERROR: &str = "splat sugar needs 3D Gaussians, and these are triangles, a mesh already. Train with \
                             splat train --primitive triangles, then: splat export -o mesh.glb";
 
 /// Sections of the configuration that do not change the trained model.
-const OF_A_MACHINE: [&str; 3] = ["memory", "output", "run"];
+const MACHINE_SECTIONS: [&str; 3] = ["memory", "output", "run"];
 
 /// Runs each incomplete stage as its own command and prints the written files.
 pub(super) fn run(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<()> {
@@ -115,7 +115,7 @@ fn follow(stages: &[CommandStage], model_path: &Path) -> anyhow::Result<Vec<Path
             is_unchanged = false;
             tracing::info!("{number}: {}", stage.shown());
             if stage.name == TRAIN {
-                make_room(state, stage, model_path)?;
+                claim_folder(state, stage, model_path)?;
             }
             records.begin(stage, model_path)?;
             let files = (stage.run)(&stage.line, &before).inspect_err(|_| {
@@ -134,7 +134,7 @@ const TRAIN: &str = "train";
 
 /// Makes sure that the folder holds this run or none: a run with other options is moved away, and a run of `splat
 /// train` with other options is an error.
-fn make_room(state: StageState, stage: &CommandStage, model_path: &Path) -> anyhow::Result<()> {
+fn claim_folder(state: StageState, stage: &CommandStage, model_path: &Path) -> anyhow::Result<()> {
     let _lock = FolderLock::take(model_path)?;
     match state {
         StageState::Begun | StageState::Complete => Ok(()),
@@ -174,7 +174,7 @@ fn options_of(config: &Config) -> anyhow::Result<Vec<String>> {
         // The budget strategy may take it from the scene, which this command has not read.
         let is_settled =
             key == "densify.max_points" && config.densify.strategy == StrategyName::Budget;
-        !is_settled && (key == "run.seed" || !OF_A_MACHINE.contains(&section))
+        !is_settled && (key == "run.seed" || !MACHINE_SECTIONS.contains(&section))
     };
     let changed = config.changed()?;
     Ok(changed
@@ -185,8 +185,8 @@ fn options_of(config: &Config) -> anyhow::Result<Vec<String>> {
 }
 
 fn refuse_other_primitives(primitive: PrimitiveName) -> Result<(), UsageError> {
-    refuse_surfels(primitive, OF_SURFELS)?;
-    refuse_triangles(primitive, OF_TRIANGLES)
+    refuse_surfels(primitive, SURFELS_ERROR)?;
+    refuse_triangles(primitive, TRIANGLES_ERROR)
 }
 
 /// Returns the model of `--skip-coarse`: the last of its folder, or the named point cloud.
@@ -481,13 +481,13 @@ fn meshing(model: &MeshedModel, args: &SugarArgs, matches: &ArgMatches) -> Comma
     }
     let (mut line, of_model) = model.told(matches);
     line.extend(options.iter().cloned());
-    line.extend(of_machine::<MeshArgs>(MESH, model, matches));
+    line.extend(machine_options::<MeshArgs>(MESH, model, matches));
     options.extend(of_model);
     CommandStage { name: MESH, line, options: words(&options), run: run_meshing }
 }
 
 /// Returns the typed device and report options that the stage's command takes.
-fn of_machine<A: Args>(
+fn machine_options<A: Args>(
     name: &'static str,
     model: &MeshedModel,
     matches: &ArgMatches,
@@ -534,7 +534,7 @@ fn refining(
     options.extend(formats(args, matches));
     let (mut line, of_model) = model.told(matches);
     line.extend(options.iter().cloned());
-    line.extend(of_machine::<RefineArgs>(REFINE, model, matches));
+    line.extend(machine_options::<RefineArgs>(REFINE, model, matches));
     options.extend(of_model);
     // Reject wrong options before training.
     parse::<RefineArgs>(REFINE, &line)?.0.resolved()?;

@@ -168,7 +168,9 @@ impl Task for Training<'_> {
         let goal = settle(&mut intent.config, &dataset, now as u64);
         match &intent.checkpoint {
             Some(checkpoint) => warn_of_cap(checkpoint, &intent.config),
-            None if goal.is_none() => warn_of_no_rounds(&intent.config, &dataset, now as u64),
+            None if goal.is_none() => {
+                warn_of_no_densification(&intent.config, &dataset, now as u64)
+            }
             None => {}
         }
         let goal = goal.filter(|_| is_new);
@@ -426,7 +428,7 @@ fn run_line(config: &Config, &Growth { now, goal, preset, views }: &Growth) -> S
 }
 
 /// Warns if no densification step can reach `--max-points`.
-fn warn_of_no_rounds(config: &Config, dataset: &Dataset, start: u64) {
+fn warn_of_no_densification(config: &Config, dataset: &Dataset, start: u64) {
     let densify = &config.densify;
     let goal =
         densify.max_points.filter(|&goal| densify.strategy.grows_to_a_number() && goal > start);

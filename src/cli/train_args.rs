@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_preset_by_its_name_is_taken_as_it_is() {
+    fn a_named_preset_is_unchanged() {
         assert_eq!(named(None), None);
         assert_eq!(named(Some("16gb")), Some("16gb"));
         let card = Bytes(16 << 30);

@@ -26,10 +26,10 @@ use crate::video::{
 };
 
 /// Largest side of a frame, px.
-const LARGEST: u32 = 16_384;
+const MAX_SIDE_PX: u32 = 16_384;
 
 /// Largest number of frames.
-const MOST_FRAMES: f64 = 1e6;
+const MAX_FRAMES: f64 = 1e6;
 
 /// Arguments of `splat video`.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -134,7 +134,7 @@ pub(super) fn run(args: &VideoArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     device::on(&DeviceOptions::of_earlier(&opened.config, matches), task)?;
     let file = frames.finish(fps)?;
     let [width, height] = size_px;
-    Made { file, frames: count, fps, width, height }.tell(args.json)
+    VideoReport { file, frames: count, fps, width, height }.tell(args.json)
 }
 
 /// Returns an error for numbers out of range.
@@ -149,9 +149,9 @@ fn check(args: &VideoArgs) -> Result<(), UsageError> {
     above_0("fps", args.fps, 1000.0)?;
     above_0("turns", Some(args.turns.abs()), 1000.0)?;
     for (flag, px) in [("width", args.width), ("height", args.height)] {
-        if px.is_some_and(|px| !(1..=LARGEST).contains(&px)) {
+        if px.is_some_and(|px| !(1..=MAX_SIDE_PX).contains(&px)) {
             let px = px.unwrap_or_default();
-            return Err(UsageError(format!("--{flag} {px}: must be 1 to {LARGEST}")));
+            return Err(UsageError(format!("--{flag} {px}: must be 1 to {MAX_SIDE_PX}")));
         }
     }
     Ok(())
@@ -211,9 +211,9 @@ fn read_file(
 
 fn frame_count(seconds: f64, fps: f64) -> Result<usize, UsageError> {
     let frames = (seconds * fps).round().max(1.0);
-    if frames > MOST_FRAMES {
+    if frames > MAX_FRAMES {
         return Err(UsageError(format!(
-            "--seconds {seconds} --fps {fps}: are {frames} frames, and {MOST_FRAMES} are the most. Give fewer seconds"
+            "--seconds {seconds} --fps {fps}: are {frames} frames, and {MAX_FRAMES} are the most. Give fewer seconds"
         )));
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 1e6")]
@@ -236,10 +236,10 @@ fn frame_size(args: &VideoArgs, shape: [u32; 2], is_video: bool) -> Result<[u32;
         (None, Some(h)) => [follows(h, width / height), h],
         (None, None) => shape,
     };
-    if wanted.iter().any(|px| !(1..=LARGEST).contains(px)) {
+    if wanted.iter().any(|px| !(1..=MAX_SIDE_PX).contains(px)) {
         let [width, height] = wanted;
         return Err(UsageError(format!(
-            "frames of {width} x {height} px: each side must be 1 to {LARGEST}. Give --width and --height"
+            "frames of {width} x {height} px: each side must be 1 to {MAX_SIDE_PX}. Give --width and --height"
         )));
     }
     let size = if is_video { wanted.map(|px| (px & !1).max(2)) } else { wanted };
@@ -297,7 +297,7 @@ fn make_timelapse(
     model_path: &Path,
     output: VideoOutput,
     fps: Option<f64>,
-) -> anyhow::Result<Made> {
+) -> anyhow::Result<VideoReport> {
     let fps = fps.unwrap_or(USUAL_FPS);
     let folder = model_path.join(TIMELAPSE);
     let pictures = pictures(&folder)?;
@@ -308,7 +308,7 @@ fn make_timelapse(
         frames.copy(&format!("{number:05}.png"), picture)?;
     }
     let file = frames.finish(fps)?;
-    Ok(Made { file, frames: pictures.len(), fps, width, height })
+    Ok(VideoReport { file, frames: pictures.len(), fps, width, height })
 }
 
 /// Returns the pictures in the order of training, at least two.
@@ -365,7 +365,7 @@ const USUAL_FPS: f64 = 30.0;
 
 /// Report of a video.
 #[derive(Serialize)]
-struct Made {
+struct VideoReport {
     file: PathBuf,
     frames: usize,
     fps: f64,
@@ -373,7 +373,7 @@ struct Made {
     height: u32,
 }
 
-impl Made {
+impl VideoReport {
     /// Prints the report as JSON, or the path of the file.
     fn tell(&self, as_json: bool) -> anyhow::Result<()> {
         let text = match as_json {

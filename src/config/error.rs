@@ -91,8 +91,8 @@ pub(super) fn most_like<'a>(names: impl Iterator<Item = &'a str>, word: &str) ->
     let word = word.to_lowercase();
     let likeness = |name: &&str| strsim::jaro_winkler(name, &word);
     let best = names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    best.filter(|best| likeness(best) > LIKE)
+    best.filter(|best| likeness(best) > MIN_SIMILARITY)
 }
 
 /// Smallest Jaro-Winkler similarity of a suggestion, about the same as clap's.
-const LIKE: f64 = 0.8;
+const MIN_SIMILARITY: f64 = 0.8;

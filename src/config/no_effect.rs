@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_idle_where_what_they_belong_to_is_off() {
+    fn options_are_idle_if_their_feature_is_off() {
         let mut config = Config::default();
         let idle = |config: &Config, key: &str| config.idle_options(|given| given == key);
         assert_eq!(idle(&config, "kernel_size").len(), 1);

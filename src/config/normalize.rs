@@ -55,7 +55,7 @@ const IGNORED: [(&str, FlagValues, &str); 20] = [
 ];
 
 /// Flags of 2D Gaussian splatting's meshing script that have no effect on `splat mesh`, with the reason.
-const IGNORED_OF_MESH: [(&str, FlagValues, &str); 6] = [
+const IGNORED_BY_MESH: [(&str, FlagValues, &str); 6] = [
     ("--depth-ratio", FlagValues::One, DEPTHS),
     (
         "--depth-trunc",
@@ -69,7 +69,7 @@ const IGNORED_OF_MESH: [(&str, FlagValues, &str); 6] = [
 ];
 
 /// Flags of the stages after SuGaR's coarse stage.
-const OF_LATER_STAGES: [(&str, FlagValues); 14] = [
+const LATER_STAGE_FLAGS: [(&str, FlagValues); 14] = [
     ("--skip-coarse", FlagValues::Switch),
     ("--coarse-checkpoint", FlagValues::One),
     ("--refinement-time", FlagValues::One),
@@ -129,10 +129,10 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
         let like_reference = is_one_of(&command, &["train", "sugar", "eval", "render", "plan"]);
         let ends_with_training = is_one_of(&command, &["train", "plan"]);
         let of_reference: &[_] = if like_reference { &IGNORED } else { &[] };
-        let of_mesh: &[_] = if is_one_of(&command, &["mesh"]) { &IGNORED_OF_MESH } else { &[] };
+        let of_mesh: &[_] = if is_one_of(&command, &["mesh"]) { &IGNORED_BY_MESH } else { &[] };
         let ignored = of_reference.iter().chain(of_mesh).find(|(known, ..)| *known == name);
         let missing =
-            OF_LATER_STAGES.iter().find(|(known, _)| ends_with_training && *known == name);
+            LATER_STAGE_FLAGS.iter().find(|(known, _)| ends_with_training && *known == name);
         let values = ignored.map(|(_, values, _)| values).or(missing.map(|(_, values)| values));
         if values == Some(&FlagValues::One) && value.is_none() {
             skip_value(&mut args);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn commas_and_spaces_part_the_numbers_of_a_list() {
+    fn commas_and_spaces_separate_numbers() {
         for (line, expected) in [
             ("splat train --test-iterations 7, 8, 9", "splat train --test-iterations 7 8 9"),
             ("splat train --test-iterations 7,9, -1", "splat train --test-iterations 7,9 -1"),
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_value_does_not_eat_the_next_flag() {
+    fn a_missing_value_does_not_take_the_next_flag() {
         for line in ["splat train --ip --eval", "splat train --port -s"] {
             let kept = line.rsplit(' ').next().unwrap();
             assert_eq!(normalized(line), (format!("splat train {kept}"), 1), "{line}");
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_are_no_resolution() {
+    fn surface_terms_are_not_a_resolution() {
         for (line, expected, notices) in [
             ("splat train -r density", "splat train --regularize density", 1),
             ("splat train -rsdf -r 2", "splat train --regularize sdf -r 2", 1),
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_beside_c_is_an_iteration_where_the_scene_has_no_such_folder() {
+    fn a_number_with_c_is_an_iteration_unless_the_scene_has_that_folder() {
         let scene = tempfile::tempdir().unwrap();
         std::fs::create_dir(scene.path().join("4000")).unwrap();
         let scene = scene.path().to_str().unwrap();

@@ -25,7 +25,7 @@ const PRESETS: [(&str, &str); 13] = [
 const ALIASES: [(&str, &str); 1] = [("default", "fast")];
 
 /// Presets for cards with the card's size in GiB, ascending.
-const OF_CARDS: [(&str, u64); 4] = [("8gb", 8), ("12gb", 12), ("16gb", 16), ("24gb", 24)];
+const CARD_PRESETS: [(&str, u64); 4] = [("8gb", 8), ("12gb", 12), ("16gb", 16), ("24gb", 24)];
 
 /// Deviation of a card's memory from its nominal size, per cent.
 const CARD_TOLERANCE: u64 = 7;
@@ -34,12 +34,12 @@ const CARD_TOLERANCE: u64 = 7;
 /// all presets need none.
 pub fn preset_for_card(memory: Bytes) -> Option<&'static str> {
     let above = |gib: u64, percent: u64| memory.0 >= (gib << 30) / 100 * percent;
-    let (_, largest) = OF_CARDS[OF_CARDS.len() - 1];
+    let (_, largest) = CARD_PRESETS[CARD_PRESETS.len() - 1];
     if above(largest, 100 + CARD_TOLERANCE) {
         return None;
     }
-    let fitting = OF_CARDS.iter().rev().find(|(_, gib)| above(*gib, 100 - CARD_TOLERANCE));
-    fitting.or(OF_CARDS.first()).map(|(name, _)| *name)
+    let fitting = CARD_PRESETS.iter().rev().find(|(_, gib)| above(*gib, 100 - CARD_TOLERANCE));
+    fitting.or(CARD_PRESETS.first()).map(|(name, _)| *name)
 }
 
 /// Preset that equals [`Config::default`](super::Config). Naming it keeps a new run from the usual preset.
@@ -72,13 +72,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_is_another_name_of_fast() {
+    fn default_is_an_alias_of_fast() {
         assert_eq!(preset_text("default").unwrap(), preset_text("fast").unwrap());
         assert!(preset_text("refer").is_err());
     }
 
     #[test]
-    fn a_card_gets_the_largest_preset_that_is_not_above_it() {
+    fn a_card_gets_the_largest_preset_that_fits() {
         for (mib, preset) in [
             (4096, Some("8gb")),
             (8192, Some("8gb")),
@@ -93,7 +93,7 @@ mod tests {
         ] {
             assert_eq!(preset_for_card(Bytes(mib << 20)), preset, "{mib} MiB");
         }
-        for (name, _) in OF_CARDS {
+        for (name, _) in CARD_PRESETS {
             preset_text(name).unwrap();
         }
     }

@@ -69,7 +69,7 @@ const USUAL_PRESET: &str = "fast";
 /// Options that choose a kind of growth, for which [`Config::default`] replaces the usual preset.
 /// The last value of each
 /// chooses nothing.
-const OF_GROWTH: [(&str, &str, Option<&str>); 4] = [
+const GROWTH_OPTIONS: [(&str, &str, Option<&str>); 4] = [
     (DensifyOptions::NAME, STRATEGY, Some("budget")),
     (OptimizeOptions::NAME, "primitive", Some("gaussians")),
     (SugarOptions::NAME, "regularize", Some("none")),
@@ -80,7 +80,8 @@ const STRATEGY: &str = "strategy";
 
 /// Options of `adc` and `gof` only. Without a strategy they choose a kind of growth too, except for
 /// switches that are off.
-const OF_GRADIENTS: [&str; 4] = ["absgrad", "densify_grad_threshold", "near_fade", "prune_scale"];
+const GRADIENT_OPTIONS: [&str; 4] =
+    ["absgrad", "densify_grad_threshold", "near_fade", "prune_scale"];
 
 /// Merges all layers to a valid configuration.
 ///
@@ -92,7 +93,7 @@ const OF_GRADIENTS: [&str; 4] = ["absgrad", "densify_grad_threshold", "near_fade
 pub fn resolve(layers: Layers<'_>) -> Result<Config, ConfigError> {
     let given = layers.table()?;
     let defaults = Config::default().to_table()?;
-    let decided = together(defaults.clone(), given.clone())?;
+    let decided = merged(defaults.clone(), given.clone())?;
     let mut table = defaults;
     let DensifyOptions { strategy, absgrad, .. } = decided.densify;
     let primitive = decided.optimize.primitive;
@@ -112,14 +113,14 @@ pub fn resolve(layers: Layers<'_>) -> Result<Config, ConfigError> {
     if primitive == PrimitiveName::Triangles {
         triangles_for(&mut table, decided.optimize.iterations);
     }
-    let mut config = together(table, given)?;
+    let mut config = merged(table, given)?;
     config.scene.eval |= config.scene.chooses_views();
     config.validate()?;
     Ok(config)
 }
 
 /// Merges two tables. The upper one wins.
-fn together(mut lower: Table, upper: Table) -> Result<Config, ConfigError> {
+fn merged(mut lower: Table, upper: Table) -> Result<Config, ConfigError> {
     overlay(&mut lower, upper);
     lower.try_into().map_err(|source: toml::de::Error| {
         // Each layer was read as a `Config` before, so this is an error of this module.
@@ -142,7 +143,7 @@ impl Layers<'_> {
             if layers.iter().any(has_clock) {
                 raise_passes(&mut usual);
             }
-            keep_of_beneath(&mut usual, &table);
+            keep_base_values(&mut usual, &table);
             overlay(&mut table, usual);
         }
         for layer in above {
@@ -279,13 +280,13 @@ fn chooses_growth(layers: &[Table]) -> bool {
     };
     let of_densify = |key: &str| given(DensifyOptions::NAME, key);
     let is_on = |value: &toml::Value| value.as_bool() != Some(false);
-    OF_GROWTH.iter().any(chooses)
+    GROWTH_OPTIONS.iter().any(chooses)
         || (of_densify(STRATEGY).is_none()
-            && OF_GRADIENTS.into_iter().filter_map(of_densify).any(is_on))
+            && GRADIENT_OPTIONS.into_iter().filter_map(of_densify).any(is_on))
 }
 
 /// Keeps the length of the run and the opacity weight of the layer beneath, if it has them.
-fn keep_of_beneath(preset: &mut Table, beneath: &Table) {
+fn keep_base_values(preset: &mut Table, beneath: &Table) {
     let given = beneath.get(OptimizeOptions::NAME).and_then(toml::Value::as_table);
     let section = preset.get_mut(OptimizeOptions::NAME).and_then(toml::Value::as_table_mut);
     let (Some(given), Some(section)) = (given, section) else { return };
@@ -465,7 +466,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_differs_is_named_by_section_and_key() {
+    fn only_changed_options_are_listed() {
         assert!(Config::default().changed().unwrap().is_empty());
         let mut config = Config::default();
         config.optimize.iterations = 7000;

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_of_views_replaces_the_one_below_it() {
+    fn a_choice_of_views_overrides_the_lower_layer() {
         let left = |above: &str| {
             let mut below: Table = toml::from_str("test_list = ['a']\neval = true").unwrap();
             give_way(&mut below, &toml::from_str(above).unwrap());

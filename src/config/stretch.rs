@@ -16,7 +16,7 @@ const SHARES: [(&str, &str); 3] = [
 ];
 
 /// Iterations of triangle runs that scale with the length.
-const OF_TRIANGLES: [(&str, &str); 16] = [
+const TRIANGLE_SHARES: [(&str, &str); 16] = [
     (OptimizeOptions::NAME, "position_lr_max_steps"),
     (OptimizeOptions::NAME, "normals_from_iter"),
     (OptimizeOptions::NAME, "sh_degree_interval"),
@@ -36,7 +36,7 @@ const OF_TRIANGLES: [(&str, &str); 16] = [
 ];
 
 /// Additional iterations of the preset `best` that scale with the length. At 65 passes they match those of `fast`.
-const OF_BEST: [(&str, &str); 4] = [
+const BEST_INTERVALS: [(&str, &str); 4] = [
     (OptimizeOptions::NAME, "sh_degree_interval"),
     (DensifyOptions::NAME, "densify_from_iter"),
     (DensifyOptions::NAME, "densification_interval"),
@@ -44,7 +44,7 @@ const OF_BEST: [(&str, &str); 4] = [
 ];
 
 /// Length at which these intervals equal those of `fast`. Shorter runs keep them, as `fast` does.
-const LEAST_OF_BEST: i64 = 6000;
+const MIN_BEST_LENGTH: i64 = 6000;
 
 /// Divisor of the end of density control: the latest start.
 const LATEST_START: i64 = 4;
@@ -121,7 +121,7 @@ const PASSES: [&str; 3] = ["min_passes", MAX_PASSES, FEW_VIEW_PASSES];
 const FEW_VIEW_PASSES: &str = "few_view_passes";
 
 /// Options that few training views may change.
-const OF_FEW_VIEWS: [(&str, &str); 3] = [
+const FEW_VIEW_OPTIONS: [(&str, &str); 3] = [
     (OptimizeOptions::NAME, MAX_PASSES),
     (DensifyOptions::NAME, "densify_until_iter"),
     (DensifyOptions::NAME, "opacity_reset_interval"),
@@ -135,7 +135,7 @@ const PASSES_BY_CLOCK: i64 = 100;
 /// Scales a preset to the length that a layer above gives. Other presets, and a preset without a given length, stay
 /// unchanged.
 pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table {
-    if OF_FEW_VIEWS
+    if FEW_VIEW_OPTIONS
         .iter()
         .any(|(section, key)| above.iter().any(|layer| gives(layer, section, key)))
     {
@@ -144,9 +144,9 @@ pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table
     let given = above.iter().rev().find_map(iterations);
     let own = iterations(&preset).filter(|&own| own > 0 && follows_iterations(name));
     let (Some(given), Some(own)) = (given, own) else { return preset };
-    let intervals = if unaliased(name) == "best" { &OF_BEST[..] } else { &[] };
+    let intervals = if unaliased(name) == "best" { &BEST_INTERVALS[..] } else { &[] };
     let lengths = SHARES.iter().map(|key| (key, given));
-    let lengths = lengths.chain(intervals.iter().map(|key| (key, given.max(LEAST_OF_BEST))));
+    let lengths = lengths.chain(intervals.iter().map(|key| (key, given.max(MIN_BEST_LENGTH))));
     for ((section, key), length) in lengths {
         let value = preset.get_mut(*section).and_then(|section| section.get_mut(*key));
         if let Some(Value::Integer(value)) = value {
@@ -202,7 +202,7 @@ fn gives(layer: &Table, section: &str, key: &str) -> bool {
 /// Scales the schedules of a triangle run to this number of iterations. Values above 0 stay above 0.
 pub(super) fn triangles_for(values: &mut Table, iterations: u32) {
     let Some(own) = self::iterations(values).filter(|&own| own > 0) else { return };
-    for (section, key) in OF_TRIANGLES {
+    for (section, key) in TRIANGLE_SHARES {
         let value = values.get_mut(section).and_then(|section| section.get_mut(key));
         if let Some(Value::Integer(value)) = value {
             let share = value.saturating_mul(i64::from(iterations)) / own;
@@ -240,7 +240,7 @@ mod tests {
                         densify_until_iter = 4800\n";
 
     #[test]
-    fn shares_follow_the_last_length_that_is_given_and_other_values_stay() {
+    fn shares_scale_with_the_last_given_length_and_other_values_stay() {
         let file = table("[optimize]\niterations = 99\n");
         let typed = table("[optimize]\niterations = 10000\n");
         let expected = FAST.replace("steps = 6000", "steps = 10000").replace("4800", "8000");
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_run_has_more_passes_by_a_clock_that_it_had_not() {
+    fn a_new_clock_raises_the_passes_of_an_earlier_run() {
         let clock = "[optimize]\ntime_budget = \"20s\"\n";
         let most = |before: &str, above: &str| {
             let mut before = table(before);

@@ -9,7 +9,7 @@ use super::values::PrimitiveName;
 use super::values::{Checked, count, holds, positive, rate, share};
 
 /// Largest number of samples along a side of a pixel.
-const MOST_SAMPLES: u32 = 4;
+const MAX_SAMPLES: u32 = 4;
 
 /// Facts that decide which options have an effect.
 pub(super) struct TriangleRun {
@@ -203,5 +203,5 @@ pub enum SplitBy {
 }
 
 fn samples(value: &u32) -> Checked {
-    holds((1..=MOST_SAMPLES).contains(value), value, "1 to 4")
+    holds((1..=MAX_SAMPLES).contains(value), value, "1 to 4")
 }

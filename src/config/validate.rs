@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn surfels_bring_the_opacity_below_which_they_go() {
+    fn surfels_imply_their_minimum_opacity() {
         let least = |more: &str| surfels(more).unwrap().densify.min_opacity;
         assert_eq!([least(""), least("densify.strategy = \"gof\"")], [0.05; 2]);
         assert_eq!(least("densify.min_opacity = 0.02"), 0.02);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn opacities_of_surfels_must_be_able_to_rise_again_after_a_reset() {
+    fn surfel_opacities_must_recover_after_a_reset() {
         // 0.01 is 1.65 of a logit below 0.05, which is 33 steps of 0.05.
         assert!(surfels("densify.densification_interval = 34").is_ok());
         let error = surfels("densify.densification_interval = 32").unwrap_err().to_string();
@@ -373,7 +373,7 @@ mod primitive_checks_tests {
     }
 
     #[test]
-    fn surfels_refuse_what_is_for_gaussians_with_a_volume() {
+    fn surfels_reject_options_of_volumes() {
         for (given, names) in [
             ("optimize.antialiasing = true", ["--antialiasing", "preset mip"]),
             ("optimize.filter_3d = true", ["--filter-3d", "no third axis"]),
@@ -397,7 +397,7 @@ mod primitive_checks_tests {
     }
 
     #[test]
-    fn triangles_bring_rates_and_rounds_of_their_own() {
+    fn triangles_imply_their_rates_and_schedules() {
         let Config { optimize, densify, triangles, .. } = triangles("").unwrap();
         assert_eq!([optimize.position_lr_init, optimize.position_lr_final], [1.5e-3, 1.5e-5]);
         assert_eq!(optimize.position_lr_by_size, 0.5);
@@ -410,7 +410,7 @@ mod primitive_checks_tests {
     }
 
     #[test]
-    fn triangles_in_rooms_bring_values_that_options_still_override() {
+    fn indoor_values_can_be_overridden() {
         let more =
             "triangles.indoor = true\noptimize.iterations = 3000\ntriangles.prune_size = 900";
         let Config { optimize, densify, triangles: found, .. } = triangles(more).unwrap();
@@ -428,7 +428,7 @@ mod primitive_checks_tests {
     }
 
     #[test]
-    fn schedules_of_triangles_follow_the_length_of_the_run() {
+    fn triangle_schedules_scale_with_the_length() {
         let more = "optimize.iterations = 3000\ntriangles.sigma_until = 30000";
         let Config { optimize, densify, triangles: found, .. } = triangles(more).unwrap();
         assert_eq!((optimize.position_lr_max_steps, optimize.sh_degree_interval), (3000, 100));
@@ -446,7 +446,7 @@ mod primitive_checks_tests {
     }
 
     #[test]
-    fn triangles_refuse_what_is_for_gaussians() {
+    fn triangles_reject_options_of_gaussians() {
         for (given, names) in [
             ("optimize.antialiasing = true", ["--antialiasing", "preset mip"]),
             ("optimize.filter_3d = true", ["--filter-3d", "no extent"]),

@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_above_0_is_refused() {
+    fn only_times_above_0_are_accepted() {
         for text in
             ["", "s", "0", "0s", "-5s", "5x", "5s3m", "1h30", "1e3s", "inf", "nan", "5s5s", "1..5"]
         {

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_of_a_checkpoint_go_to_the_views_of_their_names() {
+    fn stored_tables_are_matched_by_view_name() {
         let names = |names: [&str; 3]| names.map(str::to_owned);
         let kind = Compensation::Exposure;
         let mut stored = AppearanceTables::identity(kind, 3);

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_in_a_run_is_due_once_whatever_the_batch() {
+    fn milestones_come_once_for_any_batch_size() {
         for views in 1..=8 {
             let mut config = config(views);
             config.optimize.iterations = 1003;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn every_image_is_one_ranks_and_those_of_a_round_are_different_ranks() {
+    fn ranks_share_the_images_of_each_round() {
         for (views, world) in [(1, 1), (3, 3), (4, 3), (2, 5), (8, 3)] {
             let config = Config {
                 optimize: OptimizeOptions { iterations: 101, ..config(views).optimize },
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_resumed_with_another_batch_is_soon_where_it_would_be() {
+    fn a_run_resumed_with_another_batch_size_realigns() {
         let batches = Batches::of(&config(8));
         assert_eq!(batches.next(13), ImageSpan { before: 13, after: 16 });
         assert_eq!(batches.next(16), ImageSpan { before: 16, after: 24 });

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_relative_schedule_is_the_same_wherever_it_starts() {
+    fn the_relative_schedule_does_not_depend_on_its_start() {
         for start in [7000, 40_000] {
             let config = config(start, SugarSchedule::Relative);
             let schedule = CoarseSchedule::of(&config).expect("a stage");

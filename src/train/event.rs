@@ -821,7 +821,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_is_an_event_in_the_words_of_its_strategy() {
+    fn a_densification_step_uses_the_event_name_of_its_strategy() {
         let counts = vec![("relocated", 3), ("born", 2), ("refused", 0)];
         let report = RoundReport { event: "relocated", counts };
         let event = Event::Round(Round { iteration: 600, report, gaussians: 42, ms: 1.5 });
@@ -836,7 +836,7 @@ mod tests {
     }
 
     #[test]
-    fn each_phase_keeps_its_most() {
+    fn each_phase_keeps_its_peak() {
         let mut peaks = PhasePeaks::default();
         assert_eq!((peaks.vram_of_training(), peaks.most().of_device()), (None, None));
         for (phase, vram) in [(Phase::Training, 7), (Phase::Evaluation, 9), (Phase::Training, 5)] {
@@ -855,7 +855,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_go_on_when_the_work_is_over_or_panics() {
+    fn waiters_continue_after_completion_or_panic() {
         let (done, over) = Completion::new();
         let (panics, given_up) = Completion::new();
         let waits = [over.clone(), over, given_up]

@@ -31,7 +31,7 @@ const VISIBLE_PER_POINT: f64 = 0.77;
 const LAYERS: f64 = 168.0;
 
 /// Number of sampled points. The error of the share is then about 0.01.
-const POINTS_LOOKED_AT: usize = 20_000;
+const SAMPLED_POINTS: usize = 20_000;
 
 /// Number of final Gaussians per point of the scene: 20 on fox, 14 on bonsai.
 const GAUSSIANS_PER_POINT: u64 = 17;
@@ -75,7 +75,7 @@ pub fn coarse(config: &Config) -> Option<PlannedCoarse> {
 
 /// Returns the part of a model that views will see as it grows from these points.
 pub fn seen_of_points(dataset: &Dataset, points: &[[f32; 3]]) -> ViewGrowth {
-    let step = points.len().div_ceil(POINTS_LOOKED_AT).max(1);
+    let step = points.len().div_ceil(SAMPLED_POINTS).max(1);
     let near = near(dataset);
     let share = |&view: &usize| {
         let view = &dataset.views[view];

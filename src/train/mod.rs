@@ -143,7 +143,7 @@ pub fn scene_cube(dataset: &Dataset) -> Cube {
 const NEAR_SHARE: f64 = 0.01;
 
 /// Largest number of points whose depths are sampled.
-const DEPTHS_LOOKED_AT: usize = 1000;
+const SAMPLED_POINTS: usize = 1000;
 
 /// Returns the near plane, world units along the view axis. It depends only on the training cameras, the points and
 /// [`Dataset::near_share`], so that a model is always rendered as it was trained.
@@ -162,7 +162,7 @@ pub fn near(dataset: &Dataset) -> f64 {
 /// Returns depths of sampled points in the training views that see them.
 fn depths_in_view(dataset: &Dataset) -> Vec<f64> {
     let points = &dataset.points.positions;
-    let step = points.len().div_ceil(DEPTHS_LOOKED_AT).max(1);
+    let step = points.len().div_ceil(SAMPLED_POINTS).max(1);
     let of_view = |&view: &usize| {
         let view = &dataset.views[view];
         let seen = points.iter().step_by(step).map(|point| point.map(f64::from));

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn scenes_that_differ_in_anything_have_other_fingerprints() {
+    fn different_scenes_have_different_fingerprints() {
         let same = fingerprint(&scene());
         assert_eq!(same, fingerprint(&scene()));
         let changes: [fn(&mut Dataset); 10] = [

@@ -9,7 +9,7 @@ use crate::math::quantile::median;
 use crate::math::random::{RandomStream, RandomUse};
 
 /// Largest number of neighbour views (GGGS, 2601.17835).
-const MOST: usize = 8;
+const MAX_NEIGHBOURS: usize = 8;
 
 /// Smallest and largest angle between the lines of sight, degrees. Below, depth errors are
 /// invisible to the neighbour.
@@ -20,7 +20,7 @@ const ANGLE_DEGREES: [f64; 2] = [2.0, 30.0];
 const BASELINE: [f64; 2] = [0.01, 1.5];
 
 /// Number of sampled points of the scene.
-const POINTS: usize = 20_000;
+const SAMPLED_POINTS: usize = 20_000;
 
 /// Neighbour views of each view.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl OtherViews {
     /// at the median depth of
     /// the scene's points that it sees. A view without such points has no neighbours.
     pub(crate) fn of(dataset: &Dataset, seed: u64) -> Self {
-        let step = dataset.points.positions.len().div_ceil(POINTS).max(1);
+        let step = dataset.points.positions.len().div_ceil(SAMPLED_POINTS).max(1);
         let points: Vec<Vec3<f64>> =
             dataset.points.positions.iter().step_by(step).map(wide).collect();
         let trained = &dataset.train;
@@ -122,7 +122,7 @@ fn nearest(dataset: &Dataset, points: &[Vec3<f64>], view: usize) -> Vec<usize> {
     let mut found: Vec<OtherAngle> = dataset.train.iter().filter_map(angle_of).collect();
     // The sort is stable: equal angles keep the order of names.
     found.sort_by(|a, b| a.angle.total_cmp(&b.angle));
-    found.truncate(MOST);
+    found.truncate(MAX_NEIGHBOURS);
     found.into_iter().map(|other| other.view).collect()
 }
 
@@ -191,7 +191,10 @@ mod tests {
         assert!(others.of_view[6].is_empty() && !others.is_empty());
         // There are at most eight.
         let many: Vec<f64> = (0..20).map(|i| 2.5 * f64::from(i)).collect();
-        assert_eq!(OtherViews::of(&dataset(ring(4.0, &many), cloud()), 1).of_view[0].len(), MOST);
+        assert_eq!(
+            OtherViews::of(&dataset(ring(4.0, &many), cloud()), 1).of_view[0].len(),
+            MAX_NEIGHBOURS
+        );
     }
 
     #[test]
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_the_others_is_drawn_alike_and_the_same_again() {
+    fn neighbours_are_drawn_uniformly_and_reproducibly() {
         let others = OtherViews::of(&dataset(ring(4.0, &[0.0, 5.0, 10.0, 15.0]), cloud()), 3);
         let mut counts = [0; 4];
         let mut firsts = [0; 4];

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_run_has_the_rest_of_the_time_for_the_rest() {
+    fn a_resumed_run_spreads_the_rest_over_the_rest_of_the_time() {
         let from = Passed { iteration: 400, images: 9000, seconds: 1.5 };
         let mut pace = Pace::new(&config(Some("2s"), 1), 1_000_000, from);
         let first = pace.next(400, 0.0);
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_goes_on_for_longer_passes_on_from_where_it_was() {
+    fn a_lengthened_run_continues_from_its_progress() {
         let mut longer = config(None, 1);
         longer.optimize.max_passes = 10;
         let from = Passed { iteration: 300, images: 50, seconds: 0.0 };
@@ -451,14 +451,14 @@ mod tests {
     }
 
     #[test]
-    fn passes_that_leave_the_iterations_as_they_are_change_nothing() {
+    fn pass_limits_without_effect_change_nothing() {
         for passes in [[0, 0], [20, 0], [0, 20], [10, 30], [20, 20]] {
             assert_eq!(iterations(passes), None, "{passes:?}");
         }
     }
 
     #[test]
-    fn a_run_beyond_its_passes_goes_on_with_an_image_an_iteration() {
+    fn a_run_beyond_its_passes_takes_one_image_per_iteration() {
         let optimize =
             OptimizeOptions { iterations: 100, min_passes: 3, ..OptimizeOptions::default() };
         let config = Config { optimize, ..Config::default() };
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_passes_in_as_many_images_as_passes_say() {
+    fn pass_limits_set_the_number_of_images() {
         for (passes, images) in
             [([0, 10], 500), ([30, 0], 1500), ([30, 40], 1500), ([30, 25], 1250)]
         {

@@ -155,8 +155,9 @@ impl SurfaceMaps {
     /// Returns normals as integers, [height, width, 3]: (x right, y up, z towards the camera) mapped from -1..1 to
     /// 0..65,535. 0, 0, 0 means empty.
     pub fn normal_values(&self) -> Vec<u16> {
-        let values =
-            |pixel: &SurfacePixel| Some(normal_color(pixel)?.map(|value| to_integer(MOST * value)));
+        let values = |pixel: &SurfacePixel| {
+            Some(normal_color(pixel)?.map(|value| to_integer(MAX_U16 * value)))
+        };
         let pixels = self.pixels.iter();
         pixels.flat_map(|pixel| pixel.as_ref().and_then(values).unwrap_or_default()).collect()
     }
@@ -168,7 +169,7 @@ impl SurfaceMaps {
 }
 
 /// Largest 16-bit integer.
-const MOST: f64 = 65_535.0;
+const MAX_U16: f64 = 65_535.0;
 
 /// Maps a normal to 0..1 along x right, y up and z towards the camera.
 fn normal_color(pixel: &SurfacePixel) -> Option<[f64; 3]> {
@@ -183,7 +184,7 @@ fn normal_color(pixel: &SurfacePixel) -> Option<[f64; 3]> {
     reason = "clamped to 0..=65535 before"
 )]
 fn to_integer(value: f64) -> u16 {
-    value.round().clamp(0.0, MOST) as u16
+    value.round().clamp(0.0, MAX_U16) as u16
 }
 
 #[cfg(test)]
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn heat_grows_lighter_all_the_way() {
+    fn heat_lightens_monotonically() {
         let lightness = |i: i32| heat(f64::from(i) / 100.0).map(u32::from).iter().sum::<u32>();
         assert!((0..100).all(|i| lightness(i) < lightness(i + 1)));
     }
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn median_depths_stand_for_the_means_where_there_are_some() {
+    fn median_depths_replace_means() {
         let sums = [[1.0, 0.3, 0.0, 0.5], [4.0, 0.0, 0.0, 1.0], [0.0; 4]];
         let medians = Some(vec![0.0, 3.0, 0.0]);
         let maps = SurfaceMaps::of(&Rendered { median_depths: medians, ..drawn(&sums) }).unwrap();
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_maps_has_no_pictures() {
+    fn views_without_maps_have_no_pictures() {
         assert_eq!(SurfaceMaps::of(&Rendered { surface: None, ..drawn(&[]) }), None);
     }
 
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn depths_in_whole_numbers_never_say_nothing_where_something_is() {
+    fn integer_depths_of_surfaces_are_never_0() {
         let row = [[3.0, 0.0, 0.0, 1.0], [1e-6, 0.0, 0.0, 1.0], [1e9, 0.0, 0.0, 1.0], [0.0; 4]];
         let maps = SurfaceMaps::of(&drawn(&row)).unwrap();
         assert_eq!(maps.depth_values(512.0), [1536, 1, 65_535, 0]);

@@ -51,7 +51,7 @@ const RATE_ITERATIONS: f64 = 15_000.0;
 
 /// Largest factor on the rate of shorter runs, whose vertices have to move as far. 120 iterations with a factor of 12
 /// were 0.3 dB better than without.
-const FASTEST: f64 = 8.0;
+const MAX_RATE_FACTOR: f64 = 8.0;
 
 /// Options of a refinement.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +69,8 @@ pub struct RefineRule {
 impl RefineRule {
     /// Returns the unit of the vertices' learning rate, world units.
     fn vertex_unit(&self) -> f64 {
-        let faster = (RATE_ITERATIONS / f64::from(self.iterations.max(1))).clamp(1.0, FASTEST);
+        let faster =
+            (RATE_ITERATIONS / f64::from(self.iterations.max(1))).clamp(1.0, MAX_RATE_FACTOR);
         faster * RATE_EDGES * self.edge
     }
 

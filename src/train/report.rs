@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn page_locked_memory_is_none_of_the_device() {
+    fn page_locked_memory_is_not_device_memory() {
         let report = report(100, &device(), &mut UnexplainedGrowth::from(0));
         let vram = report.vram.unwrap();
         assert_eq!((vram.allocated, vram.reserved), (Bytes(650), Bytes(948)));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn slack_is_what_neither_values_nor_an_iteration_need() {
+    fn slack_is_memory_without_use() {
         let vram = report(100, &device(), &mut UnexplainedGrowth::from(0)).vram.unwrap();
         assert_eq!(vram.slack, Bytes(38 + 4 + 56));
         assert!((vram.fragmentation_percent() - 100.0 * 98.0 / 948.0).abs() < 1e-9);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn photographs_that_come_and_go_are_no_creep() {
+    fn photographs_are_no_creep() {
         let mut creep = UnexplainedGrowth::from(0);
         let mut device = device();
         assert_eq!(report(100, &device, &mut creep).vram.unwrap().creep, Some(Bytes(0)));
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_shares_the_hosts_memory_has_no_video_memory() {
+    fn a_device_with_host_memory_has_no_vram() {
         let mut creep = UnexplainedGrowth::from(100);
         let first = report(100, &[], &mut creep);
         assert_eq!((first.vram, first.tensors.images), (None, Bytes(5)));
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_lies_where_a_surface_is_drawn_counts() {
+    fn only_gaussians_in_front_of_a_surface_pixel_count() {
         let seen = disc(3.0, [0.0, -0.2]);
         let transparent = disc(3.0, [0.0, 0.2]);
         let beside = disc(3.0, [0.0, -9.0]);

@@ -268,7 +268,7 @@ mod tests {
     use crate::model::Gaussians;
 
     #[test]
-    fn the_first_value_that_is_no_number_is_named_with_its_row() {
+    fn the_first_value_that_is_not_finite_is_named() {
         let mut rows = Gaussians::zeros(1, 5);
         check_finite(&rows, 0).unwrap();
         rows.log_scales[3 * 4 + 1] = f32::INFINITY;

@@ -273,7 +273,7 @@ mod tests {
     use crate::config::Color;
 
     #[test]
-    fn the_position_rate_falls_log_linearly_and_then_rests() {
+    fn the_position_rate_falls_log_linearly_and_then_stays() {
         let options = OptimizeOptions::default();
         let at = |iteration| rates(&options, 2.0, iteration).means;
         // Rounding of exp(ln(x)).
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_follow_sizes_where_an_exponent_is_given() {
+    fn rates_follow_sizes_if_an_exponent_is_given() {
         let options = OptimizeOptions { position_lr_by_size: 0.5, ..OptimizeOptions::default() };
         let expected = RateBySize { exponent: 0.5, unit: 0.02 };
         assert_eq!(rate_by_size(&options, 4.0), Some(expected));
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn every_view_comes_once_an_epoch_and_a_resumed_run_goes_on_where_it_was() {
+    fn every_view_comes_once_per_epoch_and_a_resumed_run_continues() {
         let views = vec![3, 5, 8, 9, 11];
         let mut order = ViewOrder::new(1, views.clone());
         let run: Vec<usize> = (1..=15).map(|i| order.coming(i)[0]).collect();
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_once_when_density_control_ends() {
+    fn the_target_prune_comes_once_at_the_end_of_density_control() {
         let mut config = Config::default();
         assert_eq!(TargetPrune::of(&config), None);
         config.densify.target_gaussians = Some(7);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn views_are_whole_in_time_however_long_the_interval() {
+    fn views_reach_full_size_in_time_for_any_interval() {
         assert_eq!(changes(&config(30_000, 15_000, 20_000)), [(1, 4), (15_001, 1)]);
         assert_eq!(changes(&config(10_000, 9000, 4000)), [(1, 4), (4001, 1)]);
         let mut coarse = config(1000, 15_000, 5000);
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_has_as_many_pixels_as_it_should_up_to_a_divisor() {
+    fn the_divisor_is_the_nearest_to_the_wanted_pixels() {
         let config = config(3000, 1000, 1);
         for iteration in 1..=3000 {
             let share = FIRST_SHARE + (1.0 - FIRST_SHARE) * f64::from(iteration - 1) / 1000.0;
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn without_density_control_or_a_schedule_views_are_whole() {
+    fn views_are_full_size_without_density_control_or_schedule() {
         assert_eq!(changes(&config(1000, 0, 100)), [(1, 1)]);
         assert_eq!(changes(&Config::default()), [(1, 1)]);
         let mut coarse = config(1000, 15_000, 100);
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_grey_until_density_control_ends_and_then_the_background() {
+    fn the_background_is_grey_until_density_control_ends() {
         let mut config = Config::default();
         config.scene.background = Some(Color([0.1, 0.2, 0.3]));
         let [plain, grey] = [[0.1, 0.2, 0.3], [0.5; 3]];
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_one_goes_by_the_image_to_the_end() {
+    fn a_random_background_depends_on_the_image() {
         let mut config = Config::default();
         config.optimize.random_background = true;
         config.densify.training_background = TrainingBackground::Grey;

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_are_all_images_in_their_order() {
+    fn parts_of_a_span_cover_all_images_in_order() {
         let span = ImageSpan { before: 4, after: 11 };
         for images in [0, 1, 3, 7, 8] {
             let rounds: Vec<_> = span.rounds(images).collect();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_image_it_is_what_counting_iterations_is() {
+    fn a_span_of_one_image_equals_counting_iterations() {
         for image in 1..=30_000_u32 {
             let span = ImageSpan::of(image);
             for interval in [1, 2, 3, 10, 100, 500, 1000, 3000, 7001] {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_images_it_names_the_last_multiple() {
+    fn a_span_returns_its_last_multiple() {
         let span = ImageSpan { before: 96, after: 104 };
         assert_eq!((span.images(), span.each().next()), (8, Some(97)));
         assert_eq!(

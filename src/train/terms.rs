@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_relative_schedule_is_the_same_wherever_it_starts() {
+    fn the_relative_schedule_does_not_depend_on_its_start() {
         for start in [7000, 40_000] {
             let config = config(start, SugarSchedule::Relative);
             let spans = [
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn inverse_depths_count_where_the_view_has_a_map_of_them() {
+    fn inverse_depths_count_if_the_view_has_a_map() {
         let config = Config::default();
         let weights = [true, false].map(|depth_map| {
             let extras = ViewExtras { depth_map, ..ViewExtras::default() };
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn normals_count_behind_the_iteration_that_is_given_where_there_is_a_map() {
+    fn normals_count_after_the_given_iteration_if_there_is_a_map() {
         let mut config = Config::default();
         let weight = |config: &Config, iteration, normal_map| {
             let extras = ViewExtras { normal_map, ..ViewExtras::default() };
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn surfels_are_regularised_behind_the_iterations_that_are_given() {
+    fn surfels_are_regularised_after_the_given_iterations() {
         let mut config = config(9000, SugarSchedule::Relative);
         let weights = |config: &Config, iteration| {
             let terms =
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_that_is_on_every_fifth_time_is_open_between() {
+    fn a_term_of_every_fifth_iteration_stays_open_in_between() {
         let mut config = config(7000, SugarSchedule::Absolute);
         config.sugar.sdf_every = 5;
         let schedule = CoarseSchedule::of(&config).expect("a stage");

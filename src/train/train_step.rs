@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_the_mean_of_the_views_that_have_it() {
+    fn a_key_is_averaged_over_the_views_that_have_it() {
         let photometric = Term::Photometric { lambda_dssim: 0.2 };
         let mut mean = MeanLosses::default();
         mean.add(terms(&[photometric]), [values(0.5, &[("l1", 0.25)]), LossValues::default()]);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_view_they_are_its_own() {
+    fn losses_of_one_view_are_unchanged() {
         let mut mean = MeanLosses::default();
         let pairs = [("l1", 0.1), ("ssim", 0.7)];
         mean.add(Terms::default(), [values(0.3, &pairs), LossValues::default()]);

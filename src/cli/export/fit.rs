@@ -204,7 +204,7 @@ pub(super) fn open_trained_scene(
 // Writing a SOG. A GPU speeds up the palette search and measures the visibility of each Gaussian.
 
 /// Minimum number of Gaussians for a GPU. Fewer are written before a GPU has started.
-const LEAST_FOR_GPU: usize = 20_000;
+const MIN_GAUSSIANS_FOR_GPU: usize = 20_000;
 
 /// Gaussians to write, with their target.
 pub(super) struct SogExport<'a> {
@@ -241,7 +241,9 @@ impl SogExport<'_> {
             DeviceChoice::Cpu => false,
             DeviceChoice::Cuda => true,
             DeviceChoice::Auto => {
-                gpu::is_present() && gpu::kernels().is_some() && self.splats.len() >= LEAST_FOR_GPU
+                gpu::is_present()
+                    && gpu::kernels().is_some()
+                    && self.splats.len() >= MIN_GAUSSIANS_FOR_GPU
             }
         };
         if let Some(refit) = self.refit {

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vertices_without_a_triangle_go_and_faces_follow() {
+    fn unused_vertices_are_removed_and_faces_renumbered() {
         let mut vertices = Gaussians::zeros(1, 5);
         for (row, place) in vertices.means.as_chunks_mut::<3>().0.iter_mut().enumerate() {
             place[0] = f32::from(u16::try_from(row).unwrap());

@@ -509,7 +509,7 @@ fn refinement_host(
 }
 
 /// Number of a stage's rows that are listed one by one.
-const LISTED: usize = 6;
+const LISTED_ROWS: usize = 6;
 
 /// Returns the report as text for the terminal.
 pub(super) fn plan_text(report: &PlanReport) -> String {
@@ -621,7 +621,7 @@ fn shared(text: &mut String, PlannedGpus { count: gpus, nccl }: PlannedGpus) {
 
 fn table(text: &mut String, stage: &PlannedStage) {
     write!(text, "\n\n{:<34} {:>9.1} MiB", stage.name, stage.total.mib()).ok();
-    let (listed, others) = stage.rows.split_at(stage.rows.len().min(LISTED));
+    let (listed, others) = stage.rows.split_at(stage.rows.len().min(LISTED_ROWS));
     for PlannedRow { label, bytes } in listed {
         line(text, label, *bytes);
     }

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_the_video_says_how_it_is_encoded() {
+    fn the_extension_selects_the_encoding() {
         let mp4 = arguments("libx264", "out.mp4");
         assert!(
             mp4.contains("-framerate 24 -i a 50%%/frames/%05d.png -c:v libx264 -crf 18"),

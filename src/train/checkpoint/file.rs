@@ -34,7 +34,7 @@ use crate::train::save::check_snapshot;
 const MAX_HEADER_BYTES: u64 = 100 << 20;
 
 /// Number of values that are checked at a time: one megabyte.
-const CHECKED_AT_ONCE: usize = 1 << 18;
+const CHUNK_VALUES: usize = 1 << 18;
 
 /// Checkpoint that passed all checks.
 #[derive(Debug)]
@@ -174,7 +174,7 @@ impl<P: Primitive> StoredCheckpoint<P> {
 
     /// Checks that all parameters and moments are finite.
     fn check_values(&mut self) -> Result<(), String> {
-        let mut values = vec![0.0_f32; CHECKED_AT_ONCE];
+        let mut values = vec![0.0_f32; CHUNK_VALUES];
         let columns = columns(P::SCHEMA, self.stored_degree, self.optional);
         for (column, &place) in columns.iter().zip(&self.places) {
             if !column.is_of_training {
@@ -183,8 +183,8 @@ impl<P: Primitive> StoredCheckpoint<P> {
             let name = &column.name;
             self.file.seek(SeekFrom::Start(place)).map_err(|error| error.to_string())?;
             let count = self.rows * column.row_values();
-            for first in (0..count).step_by(CHECKED_AT_ONCE) {
-                let values = &mut values[..CHECKED_AT_ONCE.min(count - first)];
+            for first in (0..count).step_by(CHUNK_VALUES) {
+                let values = &mut values[..CHUNK_VALUES.min(count - first)];
                 let read = self.file.read_exact(bytemuck::cast_slice_mut(values));
                 read.map_err(|error| format!("`{name}`: {error}"))?;
                 if let Some(at) = values.iter().position(|value| !value.is_finite()) {

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_checkpoint_is_read_as_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path(), 70);
         assert_eq!(read_whole(&path), model(2, 5));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_several_chunks_lie_one_behind_the_other() {
+    fn columns_of_several_chunks_are_contiguous() {
         let folder = tempfile::tempdir().unwrap();
         let mut whole = model(0, 2 * CHUNK_ROWS + 77);
         let path = about(1).write(folder.path(), &mut whole, None).unwrap();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn each_row_is_asked_for_once_and_a_fault_on_the_way_leaves_the_old_file() {
+    fn rows_are_read_once_and_a_failure_keeps_the_old_file() {
         let folder = tempfile::tempdir().unwrap();
         let whole = model(0, CHUNK_ROWS + 5);
         let mut source = Fragile { whole, asked_for: Vec::new(), broken_from: usize::MAX };
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_of_no_gaussians_is_read_again() {
+    fn an_empty_checkpoint_is_read_as_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = about(1).write(folder.path(), &mut model(3, 0), None).unwrap();
         assert!(StoredCheckpoint::open(&path).unwrap().is_empty());
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_no_numbers_are_damage() {
+    fn values_that_are_not_finite_are_damage() {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path(), 6);
         overwrite(&path, "parameters.means", 4, f32::NAN);
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_no_numbers_are_not_written() {
+    fn values_that_are_not_finite_are_not_written() {
         let folder = tempfile::tempdir().unwrap();
         let mut broken = model(2, CHUNK_ROWS + 5);
         broken.first_moments.quats[4 * (CHUNK_ROWS + 2) + 1] = f32::NAN;

@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_read_as_they_were_written_and_the_model_stays_what_it_is() {
+    fn tables_are_read_as_written_and_do_not_change_the_model() {
         let folder = tempfile::tempdir().unwrap();
         for kind in [Compensation::Exposure, Compensation::BilateralGrid] {
             let tables = tables(kind, 3);
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_other_views_and_values_that_are_no_numbers_are_damage() {
+    fn tables_of_other_views_and_values_that_are_not_finite_are_damage() {
         let folder = tempfile::tempdir().unwrap();
         let mut broken = tables(Compensation::Exposure, 3);
         let path = about(2).write(folder.path(), &mut model(), Some(&broken)).unwrap();
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_bound_is_read_as_it_was_written_and_no_number_is_damage() {
+    fn a_bound_mesh_is_read_as_written_and_must_be_finite() {
         let folder = tempfile::tempdir().unwrap();
         let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
         let (config, train_views) = (Config::default(), Vec::new());
@@ -566,7 +566,7 @@ mod columns_tests {
     }
 
     #[test]
-    fn triangles_are_read_as_they_were_written_beside_tables_of_colours() {
+    fn triangles_and_colour_tables_are_read_as_written() {
         let folder = tempfile::tempdir().unwrap();
         for tables in [None, Some(AppearanceTables::identity(Compensation::Exposure, 3))] {
             let written = about(3);
@@ -590,7 +590,7 @@ mod columns_tests {
     }
 
     #[test]
-    fn an_older_file_without_gradients_has_none_and_the_rest() {
+    fn an_older_file_lacks_only_gradients() {
         let folder = tempfile::tempdir().unwrap();
         let path = about(0).write_with_faces(folder.path(), &mut model(), None, &state()).unwrap();
         let mut bytes = fs::read(&path).unwrap();
@@ -605,7 +605,7 @@ mod columns_tests {
     }
 
     #[test]
-    fn corners_that_are_no_rows_and_values_that_are_no_numbers_are_damage() {
+    fn invalid_corners_and_values_that_are_not_finite_are_damage() {
         let folder = tempfile::tempdir().unwrap();
         let refused = |broken: &FaceState| {
             let path =

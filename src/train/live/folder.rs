@@ -138,7 +138,7 @@ fn splats_iteration(name: &str) -> Option<u32> {
 // Request files.
 
 /// Largest size of a request, bytes.
-const BYTES: u64 = 4096;
+const MAX_REQUEST_BYTES: u64 = 4096;
 
 /// Request of the page.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -193,14 +193,16 @@ pub(super) fn take_request(folder: &LiveFolder) -> Result<Option<ControlRequest>
 fn read_request(path: &Path) -> Result<ControlRequest, String> {
     // Reading a pipe would block.
     match fs::metadata(path) {
-        Ok(about) if about.is_file() && about.len() <= BYTES => {}
-        Ok(about) if about.is_file() => return Err(format!("is longer than {BYTES} bytes")),
+        Ok(about) if about.is_file() && about.len() <= MAX_REQUEST_BYTES => {}
+        Ok(about) if about.is_file() => {
+            return Err(format!("is longer than {MAX_REQUEST_BYTES} bytes"));
+        }
         Ok(_) => return Err("is no file".to_owned()),
         Err(error) => return Err(format!("cannot be read: {error}")),
     }
     let mut text = String::new();
     File::open(path)
-        .and_then(|file| file.take(BYTES).read_to_string(&mut text))
+        .and_then(|file| file.take(MAX_REQUEST_BYTES).read_to_string(&mut text))
         .map_err(|error| format!("cannot be read: {error}"))?;
     serde_json::from_str(&text).map_err(|error| format!("cannot be understood: {error}"))
 }
@@ -235,7 +237,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn what_a_link_leads_to_is_left_alone() {
+    fn link_targets_are_left_alone() {
         let [model, other] = [0, 1].map(|_| tempfile::tempdir().unwrap());
         for name in [WATCH, "splats_5.spz", "control_1.json"] {
             fs::write(other.path().join(name), "mine").unwrap();
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_goes_with_what_was_made_for_it_and_nothing_else() {
+    fn removal_deletes_only_own_files() {
         let (model, folder) = empty();
         for name in
             [WATCH, "control_1-0.json", TAKEN, "splats_7.spz", "splats_12.spz", ".splat-a.tmp"]
@@ -313,7 +315,7 @@ mod tests {
     #[case::no_id(br#"{"action": "stop"}"#, "id")]
     #[case::no_text(b"\xff\xfe", "cannot be read")]
     #[case::long(&[b' '; 5000], "longer than 4096 bytes")]
-    fn what_is_no_request_is_removed_and_named(#[case] text: &[u8], #[case] said: &str) {
+    fn invalid_requests_are_removed_and_reported(#[case] text: &[u8], #[case] said: &str) {
         let (request, left) = taken(text);
         let message = request.unwrap_err().to_string();
         assert!(message.contains(said) && message.contains("control_1.json: "), "{message}");
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_comes_before_all_that_waits() {
+    fn a_stop_request_comes_first() {
         let model = tempfile::tempdir().unwrap();
         let folder = LiveFolder::of(model.path());
         fs::create_dir(folder.path()).unwrap();
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_that_name_is_no_request_and_nothing_is_none() {
+    fn a_folder_is_no_request() {
         let model = tempfile::tempdir().unwrap();
         let folder = LiveFolder::of(model.path());
         assert!(take_request(&folder).unwrap().is_none());

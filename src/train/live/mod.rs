@@ -223,7 +223,7 @@ impl Drop for LivePage {
 // Intervals of the splats.
 
 /// Ratio of the interval to the cost of showing splats: 2 % of a run's time.
-const REST: u32 = 50;
+const COST_RATIO: u32 = 50;
 
 /// Schedule of the splats.
 #[derive(Debug)]
@@ -246,7 +246,7 @@ impl LivePace {
 
     /// Schedules the next splats after some that began at `began` and took `cost` of the run's time.
     fn wait_after(&mut self, began: Instant, cost: Duration) {
-        self.next = began.checked_add(self.every.max(cost.saturating_mul(REST)));
+        self.next = began.checked_add(self.every.max(cost.saturating_mul(COST_RATIO)));
     }
 }
 
@@ -288,7 +288,7 @@ mod tests {
     const PAUSE: &str = r#"{"id": "1", "action": "pause"}"#;
 
     #[test]
-    fn the_folder_is_looked_at_once_a_second_and_more_often_in_a_pause() {
+    fn the_folder_is_checked_once_a_second_and_more_often_in_a_pause() {
         let (place, mut page) = Place::new();
         let looks = |page: &mut LivePage, seconds: f64| place.look(page, 1, seconds).is_some();
         assert!(looks(&mut page, 0.0) && !looks(&mut page, 0.99) && looks(&mut page, 1.0));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_told_once() {
+    fn a_request_is_returned_once() {
         let (place, mut page) = Place::new();
         place.write("control_1.json", PAUSE);
         let news = place.look(&mut page, 1, 0.0).unwrap();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn splats_are_wanted_while_somebody_looks_and_the_last_are_old() {
+    fn splats_are_wanted_if_watched_and_due() {
         let (place, mut page) = Place::new();
         let wants = |page: &mut LivePage, iteration: u32, seconds: f64| {
             place.look(page, iteration, seconds).unwrap().wants_splats
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_the_last_splats_replace_those_before() {
+    fn new_splats_replace_the_earlier_file() {
         let (place, mut page) = Place::new();
         place.write("splats_1.spz", "old");
         let mode = RenderMode::Dilated;
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_switched_off_is_left_alone() {
+    fn disabled_features_do_nothing() {
         let (place, _) = Place::new();
         let options = OutputOptions { live_control: false, ..OutputOptions::default() };
         let mut page = place.page(&options, PrimitiveName::Gaussians);
@@ -367,13 +367,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_shown_is_said_once() {
+    fn a_failure_to_show_is_reported_once() {
         let (_place, mut page) = Place::new();
         assert!(page.give_up(Instant::now()) && !page.give_up(Instant::now()));
     }
 
     #[test]
-    fn what_a_killed_run_left_is_gone_at_the_start() {
+    fn files_of_a_killed_run_are_removed_at_the_start() {
         let (place, page) = Place::new();
         drop(page);
         place.write("control_1.json", PAUSE);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_long_comes_less_often() {
+    fn expensive_splats_come_less_often() {
         let start = Instant::now();
         let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
         let mut pace = LivePace::every(5.0).unwrap();

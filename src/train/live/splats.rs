@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[rstest]
-    fn they_are_what_the_ply_is_exported_as(
+    fn live_splats_equal_the_export_of_the_ply(
         #[values(RenderMode::Dilated, RenderMode::Mip, RenderMode::Surfels)] mode: RenderMode,
     ) {
         let folder = tempfile::tempdir().unwrap();
@@ -185,14 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_is_small_enough_is_shown_as_it_is() {
+    fn a_small_model_is_shown_completely() {
         let all = rows(1, CHUNK_ROWS + 5);
         assert!(picked(&all, all.len()) == all);
         assert!(picked(&all.rows(0..0), 3).is_empty());
     }
 
     #[test]
-    fn of_a_larger_one_the_largest_and_most_opaque_stay_in_their_order() {
+    fn the_most_visible_gaussians_stay_in_order() {
         let count = CHUNK_ROWS + 300;
         let mut all = rows(1, count);
         // Opaque and large; large along two axes; even larger, but along one axis only.
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_stay_as_are_asked_for_where_sizes_are_equal() {
+    fn ties_keep_the_requested_number() {
         let sizes = [1.0, 2.0, 1.0, f32::NAN, 1.0];
         assert_eq!(largest(&sizes, 3), [true, true, true, false, false]);
         assert_eq!(largest(&sizes, 0), [false; 5]);

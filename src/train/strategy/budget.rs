@@ -17,22 +17,22 @@ use crate::train::{SceneScale, TrainError};
 
 /// Minimum number of densification steps, unless `--densification-interval` allows fewer. Each Gaussian is cloned or
 /// split once per step, so that too few steps may miss the goal.
-const LEAST_ROUNDS: u32 = 8;
+const MIN_ROUNDS: u32 = 8;
 
 /// Factor of one opacity decay.
-const FADE: f64 = 0.5;
+const DECAY_FACTOR: f64 = 0.5;
 
 /// Largest number of passes over the training views between two halvings of the opacities.
 ///
 /// A large faint Gaussian right before one camera covers held-out views at no cost. Halving makes every Gaussian earn
 /// its opacity again. Long runs need as many halvings per pass as short ones.
-const FADE_PASSES: u32 = 6;
+const DECAY_PASSES: u32 = 6;
 
 /// Lower bound of the opacity decay.
-const FADE_FLOOR: f64 = 1.0 / 128.0;
+const DECAY_FLOOR: f64 = 1.0 / 128.0;
 
 /// Number of views up to which `--sh-decay` counts in full.
-const DECAY_VIEWS: f64 = 100.0;
+const SH_DECAY_VIEWS: f64 = 100.0;
 
 /// Decay of the SH coefficients above degree 0 over their learning rate.
 ///
@@ -40,7 +40,7 @@ const DECAY_VIEWS: f64 = 100.0;
 /// With many views they
 /// are real reflections, which the decay would remove.
 fn sh_decay(options: &OptimizeOptions, views: u32) -> f64 {
-    options.sh_decay * (DECAY_VIEWS / f64::from(views)).powi(2).min(1.0)
+    options.sh_decay * (SH_DECAY_VIEWS / f64::from(views)).powi(2).min(1.0)
 }
 
 /// Strategy that grows the model to a number of Gaussians.
@@ -57,9 +57,9 @@ pub(super) struct BudgetGrowth {
     /// Final number of Gaussians. Without a limit, every candidate is added.
     most: u64,
     /// Iterations between two halvings of the opacities.
-    fade_interval: u32,
+    decay_interval: u32,
     /// Maximum number of images between two halvings in runs with a clock.
-    fade_images: Option<u32>,
+    decay_images: Option<u32>,
     /// Smallest opacity that is kept.
     opacity_min: f64,
     seed: u64,
@@ -75,7 +75,7 @@ impl BudgetGrowth {
         let until = options.densify_until_iter.min(config.optimize.iterations);
         let round_images = least_images(options, views);
         let views = u32::try_from(views).unwrap_or(u32::MAX).max(1);
-        let longest = interval.max(until.saturating_sub(from) / LEAST_ROUNDS);
+        let longest = interval.max(until.saturating_sub(from) / MIN_ROUNDS);
         let window = Window::new(&config.optimize, views, interval, longest);
         // Surfels have no volume for the random motion.
         let is_moved = config.optimize.primitive == PrimitiveName::Gaussians;
@@ -98,9 +98,9 @@ impl BudgetGrowth {
             }),
             small_max: options.percent_dense * scene.extent,
             most: options.max_points.unwrap_or(u64::MAX),
-            fade_interval: options.opacity_reset_interval,
-            fade_images: (options.opacity_reset_interval < until)
-                .then_some(FADE_PASSES.saturating_mul(views)),
+            decay_interval: options.opacity_reset_interval,
+            decay_images: (options.opacity_reset_interval < until)
+                .then_some(DECAY_PASSES.saturating_mul(views)),
             opacity_min: options.min_opacity,
             seed: config.run.seed,
         }
@@ -206,13 +206,14 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
     }
 
     fn adjust(&self, span: ImageSpan, images_since: Option<u32>) -> Option<Adjust> {
-        let mut fades = span.multiple(self.fade_interval).into_iter();
-        let is_due = fades.any(|fade| self.rounds.may_follow(fade));
+        let mut decays = span.multiple(self.decay_interval).into_iter();
+        let is_due = decays.any(|decay| self.rounds.may_follow(decay));
         let has_waited =
-            images_since.zip(self.fade_images).is_some_and(|(since, most)| since >= most);
+            images_since.zip(self.decay_images).is_some_and(|(since, most)| since >= most);
         let is_late =
             has_waited && self.rounds.has_begun(span.after) && self.rounds.may_follow(span.after);
-        (is_due || is_late).then_some(Adjust::FadeOpacity { factor: FADE, floor: FADE_FLOOR })
+        (is_due || is_late)
+            .then_some(Adjust::FadeOpacity { factor: DECAY_FACTOR, floor: DECAY_FLOOR })
     }
 
     fn shape(&self) -> RoundShape {
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn gaussians_that_no_view_shows_move_at_random_and_surfels_do_not() {
+    fn unseen_gaussians_move_at_random_but_surfels_do_not() {
         let mut config = Config::default();
         config.densify.unseen_noise_lr = 1.0;
         let noise = |config: &Config| {
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_do_not_wait_for_whole_passes_where_too_few_would_be_left() {
+    fn rounds_do_not_wait_for_whole_passes_if_too_few_would_be_left() {
         let mut config = Config::default();
         let mut due = |views, iterations, until, interval| -> Vec<u32> {
             config.optimize.iterations = iterations;
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn with_the_clock_opacities_are_halved_after_six_passes_at_the_latest() {
+    fn with_a_clock_opacities_are_halved_at_least_every_six_passes() {
         let mut config = Config::default();
         config.densify.opacity_reset_interval = 4000;
         let adjusts = |config: &Config, iteration, images| {
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn births_come_at_an_even_pace_and_end_at_the_goal() {
+    fn new_gaussians_come_at_an_even_pace_and_reach_the_goal() {
         let mut config = Config::default();
         config.densify.max_points = Some(10_000);
         let budget = BudgetGrowth::new(&config, UNIT, 100);
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_that_are_left_out_pass_their_births_on() {
+    fn skipped_rounds_pass_their_growth_on() {
         let mut config = Config::default();
         config.densify.max_points = Some(10_000);
         let budget = BudgetGrowth::new(&config, UNIT, 50);
@@ -365,14 +366,14 @@ mod tests {
     }
 
     #[test]
-    fn opacities_fade_at_intervals_until_the_last_round() {
+    fn opacities_are_halved_at_intervals_until_the_last_round() {
         let mut config = Config::default();
         config.densify.opacity_reset_interval = 4000;
         let budget = BudgetGrowth::new(&config, UNIT, 100);
-        let fades = |iteration| {
+        let decays = |iteration| {
             Strategy::<Cpu<f32>>::adjust(&budget, ImageSpan::of(iteration), None).is_some()
         };
-        let found: Vec<u32> = (1..=30_000).filter(|&iteration| fades(iteration)).collect();
+        let found: Vec<u32> = (1..=30_000).filter(|&iteration| decays(iteration)).collect();
         assert_eq!(found, [4000, 8000, 12_000]);
     }
 }

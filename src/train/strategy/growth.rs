@@ -24,13 +24,13 @@ pub fn fade_depth(config: &Config, scene: SceneScale) -> f64 {
 }
 
 /// Training pixels per Gaussian without `--max-points`.
-const PIXELS_FOR_ONE: u64 = 40;
+const PIXELS_PER_GAUSSIAN: u64 = 40;
 
 /// Smallest such limit, for scenes with few pixels.
-const LEAST_LIMIT: u64 = 100_000;
+const MIN_LIMIT: u64 = 100_000;
 
 /// Largest such limit.
-const MOST: u64 = 5_000_000;
+const MAX_LIMIT: u64 = 5_000_000;
 
 /// Strategy that grows by gradients.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ impl GradientGrowth {
 
     /// Sets the limit of a run without `--max-points`: one Gaussian per 40 training pixels.
     pub(super) fn limited_by_pixels(mut self, pixels: u64) -> Self {
-        self.most.get_or_insert((pixels / PIXELS_FOR_ONE).clamp(LEAST_LIMIT, MOST));
+        self.most.get_or_insert((pixels / PIXELS_PER_GAUSSIAN).clamp(MIN_LIMIT, MAX_LIMIT));
         self
     }
 
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cap_leaves_room_for_the_difference_and_none_when_it_is_passed() {
+    fn the_cap_limits_the_number_of_new_gaussians() {
         let mut config = Config::default();
         assert_eq!(growth(&config, 1.0).room(10), usize::MAX);
         config.densify.max_points = Some(12);

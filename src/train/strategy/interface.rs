@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_iterations_the_last_round_that_may_come_does() {
+    fn a_span_of_iterations_runs_its_last_possible_round() {
         let rounds = Rounds::every(10, 20..55);
         let due = |before, after| rounds.iteration_of(ImageSpan { before, after });
         let spans = [(15, 20), (15, 25), (15, 31), (45, 80), (51, 80), (60, 80)];

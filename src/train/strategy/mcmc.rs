@@ -15,10 +15,10 @@ use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError};
 
 /// Largest growth factor of one densification step.
-const GROWTH: f64 = 1.05;
+const MAX_GROWTH: f64 = 1.05;
 
 /// Default limit of Gaussians.
-const MOST_BY_DEFAULT: u64 = 1_000_000;
+const DEFAULT_LIMIT: u64 = 1_000_000;
 
 /// Strategy of the Markov chain.
 pub(super) struct Mcmc {
@@ -36,7 +36,7 @@ impl Mcmc {
         Self {
             rounds: Rounds::new(&config.densify),
             motion: RandomMotion::new(config, scene, config.densify.noise_lr, MotionReach::All),
-            most: config.densify.max_points.unwrap_or(MOST_BY_DEFAULT),
+            most: config.densify.max_points.unwrap_or(DEFAULT_LIMIT),
             opacity_min: config.densify.min_opacity,
             seed: config.run.seed,
             extras: StepExtras::of(config, scene),
@@ -53,9 +53,9 @@ impl Mcmc {
         clippy::cast_sign_loss,
         reason = "a number of Gaussians a little larger"
     )]
-    fn births_wanted(&self, gaussians: usize) -> usize {
+    fn wanted_copies(&self, gaussians: usize) -> usize {
         let most = usize::try_from(self.most).unwrap_or(usize::MAX);
-        let more = (gaussians as f64 * GROWTH) as usize;
+        let more = (gaussians as f64 * MAX_GROWTH) as usize;
         more.min(most).saturating_sub(gaussians)
     }
 
@@ -95,7 +95,7 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
         let key = self.key(site.iteration(), RandomUse::Relocate);
         let moved =
             self.copy(site, Into::Dead, key, "transparent Gaussians stay where they are")?;
-        let wanted = self.births_wanted(site.len());
+        let wanted = self.wanted_copies(site.len());
         let granted = site.grant(wanted)?;
         let key = self.key(site.iteration(), RandomUse::Multiply);
         let added = self.copy(site, Into::NewRows(granted), key, "no Gaussians are added")?;
@@ -139,17 +139,17 @@ mod tests {
     }
 
     #[test]
-    fn it_adds_a_twentieth_and_never_one_above_the_cap() {
+    fn mcmc_adds_a_twentieth_up_to_the_cap() {
         let mut config = Config::default();
         let mcmc = Mcmc::new(&config, UNIT);
-        assert_eq!([1000, 19, 980_000].map(|count| mcmc.births_wanted(count)), [50, 0, 20_000]);
+        assert_eq!([1000, 19, 980_000].map(|count| mcmc.wanted_copies(count)), [50, 0, 20_000]);
         config.densify.max_points = Some(1001);
         let mcmc = Mcmc::new(&config, UNIT);
-        assert_eq!([1000, 1001, 2000].map(|count| mcmc.births_wanted(count)), [1, 0, 0]);
+        assert_eq!([1000, 1001, 2000].map(|count| mcmc.wanted_copies(count)), [1, 0, 0]);
     }
 
     #[test]
-    fn its_noise_follows_the_rate_of_the_centres_and_never_ends() {
+    fn noise_follows_the_position_rate_and_never_ends() {
         let mut config = Config::default();
         config.optimize.scale_reg = 0.25;
         let scene = SceneScale { extent: 2.0, unit: 4.0 };

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_rises_at_intervals_alone() {
+    fn the_floor_rises_only_at_intervals() {
         let rounds = rounds("triangles.delaunay_iter = 11000", 100);
         let adjust = |span| Strategy::<Cpu<f32>>::adjust(&rounds, span, None).is_some();
         let rises: Vec<u32> = spans().filter(|&s| adjust(s)).map(|span| span.after).collect();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_transparent_or_hidden_goes_once_pruning_has_started() {
+    fn transparent_and_hidden_triangles_are_pruned_after_the_start() {
         let rule = |views, after| rounds("", views).prune_rule(ImageSpan::of(after));
         assert_eq!(rule(499, 4000).opacity_max, -1.0);
         assert_eq!(rule(499, 6000).weight_max, Some(0.245));
@@ -307,13 +307,13 @@ mod tests {
     }
 
     #[test]
-    fn a_round_splits_by_the_growth_and_by_what_is_left_to_the_most() {
+    fn splits_are_limited_by_growth_and_cap() {
         let rounds = rounds("densify.max_points = 1100", 100);
         assert_eq!([100, 1000, 1100, 2000].map(|v| rounds.births(v)), [23, 100, 0, 0]);
     }
 
     #[test]
-    fn opacities_cost_until_the_floor_rises() {
+    fn opacity_regularization_ends_when_the_floor_rises() {
         let rounds = rounds("optimize.opacity_reg = 0.5", 100);
         let cost = |i| {
             let extras = Strategy::<Cpu<f32>>::step_extras(&rounds, Turn::of(i));

@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_drawn_once_and_what_has_no_score_or_is_too_small_is_not() {
+    fn triangles_are_drawn_once_unless_too_small_or_without_score() {
         let scores: Vec<f32> = (0..1000_u16).map(|face| f32::from(face % 5)).collect();
         let areas: Vec<f32> = (0..1000_u16).map(|face| f32::from(face % 7)).collect();
         let rule = FaceDraw { drawn: 300, area_min: 1.0, largest: 0 };
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_transparent_unseen_or_too_large_goes() {
+    fn transparent_unseen_and_huge_triangles_are_pruned() {
         let opacities = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.0, 0.9];
         let of = |opacity_max, weight_max, reach_max_px| {
             let rule = PruneRule { opacity_max, weight_max, reach_max_px };
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn vertices_without_triangles_go_and_the_rest_keep_their_order() {
+    fn unused_vertices_are_removed_and_the_rest_keep_their_order() {
         let mut faces = [FACES[1], [3, 8, 9], [9, 10, 2]];
         let used = UsedVertices::of(&faces[..1], 9);
         assert_eq!(used.kept, [1, 2, 3]);
@@ -635,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_tetrahedra_says_so() {
+    fn a_mesh_without_tetrahedra_is_an_error() {
         let flat = [[0.0; 3], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 0.0]];
         assert!(matches!(connect(&flat, &[[0, 1, 2]]), Err(ConnectError::Tetrahedra(_))));
     }

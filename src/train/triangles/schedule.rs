@@ -9,7 +9,7 @@ use crate::train::span::ImageSpan;
 const FIRST_FLOOR: f64 = 0.1;
 
 /// Number of rises that are skipped after the mesh is connected, while opacities settle.
-const LEFT_OUT: u32 = 2;
+const SKIPPED_RISES: u32 = 2;
 
 /// Returns the window of image `image` (from 1). The floor has risen over `raised` images.
 pub fn window(options: &TrianglesOptions, image: u32, raised: u32) -> Window {
@@ -104,8 +104,9 @@ fn last_multiple(options: &TrianglesOptions, done: u32) -> u32 {
     let interval = options.opacity_floor_interval.max(1);
     let connected = options.delaunay_iter;
     let last = done / interval * interval;
-    let is_at_rest =
-        connected > 0 && last > connected && last - connected <= interval.saturating_mul(LEFT_OUT);
+    let is_at_rest = connected > 0
+        && last > connected
+        && last - connected <= interval.saturating_mul(SKIPPED_RISES);
     if is_at_rest { connected / interval * interval } else { last }
 }
 
