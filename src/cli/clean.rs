@@ -217,7 +217,6 @@ impl Task for ModelCleaning<'_> {
     }
 }
 
-/// Report of one cleaning.
 #[derive(Serialize)]
 struct CleanReport {
     from: PathBuf,

@@ -211,7 +211,6 @@ fn is_model(folder: &Path, stored: Option<&Path>) -> bool {
 
 // Figures that are compared.
 
-/// Figure of a run.
 #[derive(Clone, Debug)]
 struct Figure {
     /// Name in JSON.
@@ -530,7 +529,6 @@ struct ComparedFigure {
     verdict: Option<Verdict>,
 }
 
-/// Verdict on a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Verdict {

@@ -193,9 +193,7 @@ const USUAL_ITERATION: u32 = 7000;
 
 /// Trained model to start from.
 pub(super) struct Handover {
-    /// PLY of its Gaussians.
     pub(super) ply: PathBuf,
-    /// Iteration of the Gaussians.
     pub(super) iteration: u32,
     recorded_run: Option<RecordedRun>,
 }

@@ -202,7 +202,6 @@ fn name_holders(error: anyhow::Error, uuid: Option<&str>) -> anyhow::Error {
     error
 }
 
-/// Opens the GPU.
 #[cfg(kernels)]
 pub(super) fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
     let memory = &options.memory;

@@ -291,7 +291,6 @@ struct Findings {
     gpu_is_full: bool,
     /// NCCL, needed to train on several GPUs.
     nccl: NcclFinding,
-    /// Weights of LPIPS.
     lpips: LpipsFinding,
     /// Advice, the most important first.
     advice: Vec<Advice>,
@@ -302,7 +301,6 @@ struct Findings {
 struct LpipsFinding {
     /// Network of the weights.
     net: Option<LpipsNet>,
-    /// Files of the weights.
     files: Vec<PathBuf>,
     /// Reason that there are no usable weights.
     problem: Option<String>,

@@ -27,7 +27,6 @@ use crate::train::checkpoint::CheckpointError;
 /// Outcome of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
-    /// Success.
     Done,
     /// Any other failure, such as an output that cannot be written or lost quality.
     Error,

@@ -32,7 +32,6 @@ use crate::export::{frame_of_file, read_ply_primitive};
 use crate::files::{OutputError, create_folder, follow_links, remove_abandoned};
 use crate::math::quantile::median;
 
-/// Report of an export.
 #[derive(Serialize)]
 struct Exported {
     from: PathBuf,

@@ -17,7 +17,6 @@ const ZIP: &[u8] = b"PK\x03\x04";
 /// Number of inspected bytes. The name of a zip's first entry lies within them.
 const INSPECTED_BYTES: u64 = 1 << 10;
 
-/// Kind of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileKind {
     Folder,

@@ -151,7 +151,6 @@ impl Intent {
         Ok(Self { config, usual, model_path, checkpoint, goes_on, lock })
     }
 
-    /// Returns the scene's folder.
     pub(super) fn scene(&self) -> anyhow::Result<PathBuf> {
         self.config.scene.source_path.clone().context("an intent always names its scene")
     }

@@ -25,7 +25,6 @@ pub(super) struct Sources<'a> {
     pub(super) metrics: MetricSet,
 }
 
-/// Demand for LPIPS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LpipsDemand {
     /// `--enable-lpips`: missing weights are an error.

@@ -100,7 +100,6 @@ impl ReadModel {
         train.retain(|&view| trained.contains_stem(views[view].stem()));
     }
 
-    /// Returns the iteration of the Gaussians.
     pub(super) fn iteration(&self) -> u32 {
         self.iteration
     }
@@ -176,7 +175,6 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Uploads the model to a device.
     pub(super) fn upload<B: TrainDevice>(&self, device: &mut B) -> Result<B::Model, DeviceError> {
         upload(device, &self.gaussians, self.triangles.as_ref())
     }

@@ -236,7 +236,6 @@ impl Shares {
     }
 }
 
-/// Pixel counts of an image.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PixelCounts {
     /// Unmasked pixels with the background's colour, by rule.

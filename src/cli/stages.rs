@@ -20,7 +20,6 @@ const RECORD: &str = "sugar.json";
 
 /// Command that runs as part of another.
 pub(super) struct CommandStage {
-    /// Name of the command.
     pub(super) name: &'static str,
     /// Arguments of the command.
     pub(super) line: Vec<OsString>,
@@ -70,7 +69,6 @@ struct FileMark {
     modified_ns: u64,
 }
 
-/// Progress of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StageState {
     /// Not begun.
@@ -110,7 +108,6 @@ impl StageRecords {
         })
     }
 
-    /// Returns the state of a stage.
     pub(super) fn state(&self, stage: &CommandStage) -> StageState {
         let Some(record) = self.stages.iter().find(|record| record.name == stage.name) else {
             return StageState::New;

@@ -38,7 +38,6 @@ pub(super) enum Start<'a> {
 
 /// Initial model of a training.
 pub(super) enum First {
-    /// Gaussians or surfels.
     Gaussians(Gaussians),
     /// Triangles with their vertices.
     Triangles(TriangleMesh),

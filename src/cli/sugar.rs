@@ -129,7 +129,6 @@ fn follow(stages: &[CommandStage], model_path: &Path) -> anyhow::Result<Vec<Path
     Ok(written)
 }
 
-/// Name of the training stage.
 const TRAIN: &str = "train";
 
 /// Makes sure that the folder holds this run or none: a run with other options is moved away, and a run of `splat
@@ -391,10 +390,8 @@ const BACKGROUND: &str = "--mesh-background=true";
 /// Default source of the texture, as in SuGaR.
 pub(super) const SUGAR_TEXTURE: TextureSource = TextureSource::Gaussians;
 
-/// Name of the meshing stage.
 const MESH: &str = "mesh";
 
-/// Name of the refinement stage.
 const REFINE: &str = "refine";
 
 /// Returns the requested mesh formats as an argument.
@@ -428,7 +425,6 @@ fn words(line: &[OsString]) -> Vec<String> {
     line.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// Model that is meshed.
 enum MeshedModel {
     /// Folder that the stage before trains in. The folder has the scene and the seed.
     Trained(PathBuf),
@@ -459,7 +455,6 @@ impl MeshedModel {
     }
 }
 
-/// Returns the meshing stage.
 fn meshing(model: &MeshedModel, args: &SugarArgs, matches: &ArgMatches) -> CommandStage {
     let of_mesh = command_of::<MeshOptions>("mesh");
     let of_texture = command_of::<TextureOptions>("texture");

@@ -99,7 +99,6 @@ impl TrainArgs {
         }
     }
 
-    /// Returns the style of the progress.
     pub(super) fn style(&self) -> ProgressStyle {
         if self.quiet { ProgressStyle::None } else { self.progress }
     }

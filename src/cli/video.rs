@@ -363,7 +363,6 @@ fn common_size(pictures: &[PathBuf]) -> anyhow::Result<[u32; 2]> {
 /// Default frame rate, frames per second.
 const USUAL_FPS: f64 = 30.0;
 
-/// Report of a video.
 #[derive(Serialize)]
 struct VideoReport {
     file: PathBuf,

@@ -11,7 +11,6 @@ use super::values::{count, fits_toml, holds, positive, rate, share, toml_count};
 pub(super) struct DensifiedRun {
     /// Strategy of density control.
     pub(super) strategy: StrategyName,
-    /// Primitive of the model.
     pub(super) primitive: PrimitiveName,
     /// True if the model is already trained, and only the coarse stage follows.
     pub(super) is_trained: bool,

@@ -19,7 +19,6 @@ pub(super) struct Refused {
     allowed: &'static str,
 }
 
-/// Result of a check.
 pub(super) type Checked = Result<(), Refused>;
 
 impl Refused {

@@ -26,7 +26,6 @@ pub(super) const DISTRIBUTION_INTERVAL: u32 = 1000;
 /// Largest number of sampled Gaussians.
 const SAMPLES: usize = 10_000;
 
-/// Inputs of the memory report.
 pub(super) struct MemoryInputs<'a> {
     /// Finished iterations.
     pub(super) iteration: u32,

@@ -164,7 +164,6 @@ fn first_not_finite(values: &[f32]) -> Option<usize> {
 /// Path of a written file. `None` if it was left out.
 pub(super) type FileResult = Result<Option<PathBuf>, TrainError>;
 
-/// Outcome of a file.
 pub(super) struct WrittenFile {
     pub(super) what: Saved,
     /// Iteration of the model in the file.

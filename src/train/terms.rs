@@ -26,7 +26,6 @@ struct TermRow {
     due: fn(&Moment<'_>) -> bool,
 }
 
-/// All terms.
 const ROWS: [TermRow; 11] = [
     TermRow {
         term: |moment| Term::Photometric { lambda_dssim: moment.optimize.lambda_dssim },

@@ -135,7 +135,6 @@ pub struct Trainer<'a, B: TrainDevice> {
     keeper: Arc<Mutex<CheckpointKeeper>>,
     /// Files that threads write.
     files: BackgroundFiles,
-    /// Live page of the run.
     live: LivePage,
     times: RunTimes,
     /// Time of the last checkpoint, or of the run's start.
@@ -551,7 +550,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Returns the stage of an iteration.
     fn stage(&self, iteration: u32) -> TrainingStage<'_> {
         let coarse = self.coarse.as_ref().map(|coarse| &coarse.schedule);
         match coarse.filter(|schedule| schedule.contains(iteration)) {
@@ -560,7 +558,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// Returns the terms of an iteration's loss.
     fn terms(&self, iteration: u32, extras: ViewExtras) -> Terms {
         terms::active(self.setup.config, self.stage(iteration), iteration, extras)
     }

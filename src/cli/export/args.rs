@@ -94,7 +94,6 @@ pub(super) enum VertexColors {
     Base,
 }
 
-/// Output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum ExportFormat {
     /// PLY of 3D Gaussian splatting, or of 2DGS for surfels, which loses nothing; of triangles, a mesh

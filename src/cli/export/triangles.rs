@@ -22,7 +22,6 @@ use crate::model::{Gaussians, Primitive as _, TriangleMesh};
 
 use super::fit;
 
-/// Report of an export.
 #[derive(Serialize)]
 struct ExportedMesh {
     from: PathBuf,

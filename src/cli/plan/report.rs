@@ -138,7 +138,6 @@ pub(super) struct PlannedHost {
     pub(super) on_processor: bool,
 }
 
-/// Report of a plan.
 #[derive(Debug, Serialize)]
 pub(super) struct PlanReport {
     pub(super) scene: PlannedScene,

@@ -19,7 +19,6 @@ use crate::model::{BoundColumns, BoundTopology};
 use crate::telemetry::ProgressStyle;
 use crate::train::event::Evaluation;
 
-/// File name of the record.
 const RECORD: &str = "refine.json";
 
 /// Name of the refined mesh without its extension.
@@ -130,7 +129,6 @@ impl Measurement {
     }
 }
 
-/// Results of a refinement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Results {
     triangles: usize,
@@ -154,7 +152,6 @@ pub(super) struct WrittenMesh<'a> {
     pub(super) files: Vec<PathBuf>,
 }
 
-/// Record of a refinement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RefineRecord {
     settings: RefineSettings,
@@ -251,7 +248,6 @@ impl RefineRecord {
         });
     }
 
-    /// Returns the paths of the refinement's files.
     pub(super) fn files(&self, folder: &Path) -> Vec<PathBuf> {
         let files = self.results.iter().flat_map(|results| &results.files);
         files.map(|file| folder.join(file)).collect()
@@ -449,7 +445,6 @@ impl BoundOptions {
 }
 
 impl RefineArgs {
-    /// Returns the style of the progress.
     pub(in crate::cli) fn style(&self) -> ProgressStyle {
         if self.model.quiet { ProgressStyle::None } else { self.progress }
     }

@@ -28,9 +28,7 @@ pub(super) struct EncodingError {
 /// Kind and path of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum VideoOutput {
-    /// Folder of frames.
     Frames(PathBuf),
-    /// Video file.
     Video(PathBuf),
 }
 
@@ -193,7 +191,6 @@ const H264: [&str; 2] = ["libx264", "libopenh264"];
 /// Number of characters of ffmpeg's output that an error quotes.
 const QUOTED: usize = 2000;
 
-/// Installed ffmpeg.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ffmpeg {
     program: OsString,

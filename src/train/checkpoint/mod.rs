@@ -26,7 +26,6 @@ pub use tensors::FaceState;
 pub(super) use keeper::{BesideRows, CheckpointKeeper, row_bytes};
 pub(super) use tensors::FACE_BYTES;
 
-/// Format name in the metadata.
 const FORMAT: &str = "splat checkpoint";
 
 /// Format version. Raise it when the meaning of a tensor or metadata key changes.

@@ -21,7 +21,6 @@ pub(super) const ABSOLUTE_NORM_SUMS: &str = "statistics.absolute_norm_sums";
 
 pub(super) const FILTER_3D: &str = "filter_3d";
 
-/// Column of the file.
 pub(super) struct CheckpointColumn {
     pub(super) name: String,
     pub(super) dtype: Dtype,
@@ -145,7 +144,6 @@ const TABLE_TENSORS: [&str; 3] =
 
 const STEPS: &str = "appearance.steps";
 
-/// Tensor of the file.
 pub(super) struct Tensor<'a> {
     pub(super) name: &'static str,
     pub(super) dtype: Dtype,

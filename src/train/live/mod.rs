@@ -30,10 +30,8 @@ const TRAINING: Duration = Duration::from_secs(1);
 /// Interval during a pause.
 const PAUSED: Duration = Duration::from_millis(100);
 
-/// News from the page.
 #[derive(Debug, Default)]
 pub(super) struct PageNews {
-    /// Request to the run.
     pub(super) request: Option<ControlRequest>,
     /// True if the page is watched and new Gaussians are due.
     pub(super) wants_splats: bool,

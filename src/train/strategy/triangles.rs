@@ -23,10 +23,8 @@ use crate::train::triangles::{
 };
 use crate::train::{SceneScale, TrainError};
 
-/// Strategy of triangles.
 pub(super) struct TriangleRounds {
     options: TrianglesOptions,
-    /// Schedule of splits.
     splits: Rounds,
     /// Schedule of splits and prunes, and of later steps that only prune.
     rounds: Rounds,

@@ -39,7 +39,6 @@ use crate::train::save::{
 };
 use crate::train::schedule::Milestones;
 
-/// Mode of writing a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WritingMode {
     /// By a thread from a copy of the model, if the host has memory for it.

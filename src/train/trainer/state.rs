@@ -43,7 +43,6 @@ impl TrainingClock {
         ms
     }
 
-    /// Returns the seconds of training.
     pub(super) fn seconds(&self) -> f64 {
         self.seconds
     }
@@ -51,7 +50,6 @@ impl TrainingClock {
 
 // Peak memory of each phase on device and host.
 
-/// Recorder of peaks by phase.
 #[derive(Debug, Default)]
 pub(super) struct PeakRecorder {
     pub(super) peaks: PhasePeaks,
@@ -74,7 +72,6 @@ impl PeakRecorder {
 
 /// State of a run's coarse stage.
 pub(super) struct CoarseState<B: TrainDevice> {
-    /// Schedule of the stage.
     pub(super) schedule: CoarseSchedule,
     /// True if the stage has begun.
     pub(super) has_begun: bool,

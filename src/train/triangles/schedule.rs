@@ -92,7 +92,6 @@ fn last_rise(options: &TrianglesOptions, done: u32) -> Option<u32> {
     (last > options.start_opacity_floor).then_some(last)
 }
 
-/// Returns the number of rises.
 fn rises_of(options: &TrianglesOptions, done: u32) -> u32 {
     let interval = options.opacity_floor_interval.max(1);
     let first = options.start_opacity_floor / interval;
