@@ -34,8 +34,7 @@ pub(super) struct CompareArgs {
 
     /// Loss of quality that is accepted, in per cent
     ///
-    /// It is a share of the baseline's PSNR, SSIM and LPIPS. 0 accepts no loss at all, not even one of
-    /// rounding.
+    /// It is a share of the baseline's PSNR, SSIM and LPIPS. 0 accepts no loss at all, not even one of rounding.
     #[arg(long, value_name = "P%", default_value = "0.5%", allow_hyphen_values = true)]
     tolerance: Tolerance,
 

@@ -54,8 +54,7 @@ pub(super) struct EvalArgs {
 
     /// LPIPS weights (.safetensors or .pth)
     ///
-    /// The default is the file that the model was trained with, or else the one that
-    /// `SPLAT_LPIPS_WEIGHTS` names.
+    /// The default is the file that the model was trained with, or else the one that `SPLAT_LPIPS_WEIGHTS` names.
     #[arg(long, value_name = "FILE", help_heading = "Evaluation")]
     lpips_weights: Option<PathBuf>,
 

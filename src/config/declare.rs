@@ -1,6 +1,5 @@
-//! `options!` declares a section of options. Each option is declared once: name, type, default,
-//! help, allowed values and
-//! the conditions under which it has no effect.
+//! `options!` declares a section of options. Each option is declared once: name, type, default, help, allowed values
+//! and the conditions under which it has no effect.
 //!
 //! ```text
 //! options! {
@@ -15,9 +14,8 @@
 //! }
 //! ```
 //!
-//! `is` is a function of `values.rs` or a closure, applied to values from any source. `idle` is a
-//! list of [`Idle`], whose
-//! conditions take the type after `of`. Both are optional. The type of an option determines its flag:
+//! `is` is a function of `values.rs` or a closure, applied to values from any source. `idle` is a list of [`Idle`],
+//! whose conditions take the type after `of`. Both are optional. The type of an option determines its flag:
 //!
 //! | type | flag | default |
 //! |---|---|---|

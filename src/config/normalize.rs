@@ -86,11 +86,9 @@ const LATER_STAGE_FLAGS: [(&str, FlagValues); 14] = [
     ("--postprocess-density-threshold", FlagValues::One),
 ];
 
-/// Spells long flags with hyphens and joins `True` and `False` to them. Harmless flags of the
-/// reference's scripts (for
-/// `train`, `sugar`, `eval`, `render` and `plan`) and of 2D Gaussian splatting (for `mesh`) are
-/// removed with a notice.
-/// `train`, `sugar` and `plan` also accept SuGaR's short flags.
+/// Spells long flags with hyphens and joins `True` and `False` to them. Harmless flags of the reference's scripts
+/// (for `train`, `sugar`, `eval`, `render` and `plan`) and of 2D Gaussian splatting (for `mesh`) are removed with a
+/// notice. `train`, `sugar` and `plan` also accept SuGaR's short flags.
 ///
 /// Only the name before `=` changes, and nothing after `--`. Arguments that are not UTF-8 stay unchanged.
 pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
@@ -262,9 +260,8 @@ const TERMS: [&str; 6] =
 /// Value of `-r` that asks for the refinement.
 const REFINEMENT: &str = "refinement";
 
-/// Converts `-r TERMS` to `--regularize`, and `-i N` with `-c` to `--iteration-to-load` unless the
-/// scene has a folder N.
-/// Adds a notice for each.
+/// Converts `-r TERMS` to `--regularize`, and `-i N` with `-c` to `--iteration-to-load` unless the scene has a folder
+/// N. Adds a notice for each.
 pub(super) fn translate(normalized: Normalized) -> Normalized {
     let Normalized { args, mut notices, mut later_stages } = normalized;
     let has_model = value_of(&args, "-c", "--checkpoint-path").is_some();

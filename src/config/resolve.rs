@@ -49,9 +49,8 @@ pub struct Typed<'a> {
 pub struct Layers<'a> {
     /// Configuration of an earlier run: a checkpoint's, or `config.toml` of a model folder.
     pub base: Option<ConfigLayer<'a>>,
-    /// True for a new run. `base` then has lower priority than the preset `fast`, except for its
-    /// length and its opacity weight, unless a layer
-    /// above chooses another kind of growth.
+    /// True for a new run. `base` then has lower priority than the preset `fast`, except for its length and its
+    /// opacity weight, unless a layer above chooses another kind of growth.
     pub is_new: bool,
     /// True if the run trains on the processor, which has other defaults.
     pub on_processor: bool,
@@ -66,9 +65,8 @@ pub struct Layers<'a> {
 /// Default preset of a new run.
 const USUAL_PRESET: &str = "fast";
 
-/// Options that choose a kind of growth, for which [`Config::default`] replaces the usual preset.
-/// The last value of each
-/// chooses nothing.
+/// Options that choose a kind of growth, for which [`Config::default`] replaces the usual preset. The last value of
+/// each chooses nothing.
 const GROWTH_OPTIONS: [(&str, &str, Option<&str>); 4] = [
     (DensifyOptions::NAME, STRATEGY, Some("budget")),
     (OptimizeOptions::NAME, "primitive", Some("gaussians")),
@@ -85,11 +83,9 @@ const GRADIENT_OPTIONS: [&str; 4] =
 
 /// Merges all layers to a valid configuration.
 ///
-/// Unless a layer overrides them, `mcmc` implies the values of its preset, `gof` its threshold and
-/// fade, and `absgrad`
-/// its threshold. Surfels imply their minimum opacity, triangles their rates, weights and schedules
-/// by the length of the
-/// run, with other values for rooms (`--indoor`).
+/// Unless a layer overrides them, `mcmc` implies the values of its preset, `gof` its threshold and fade, and
+/// `absgrad` its threshold. Surfels imply their minimum opacity, triangles their rates, weights and schedules by the
+/// length of the run, with other values for rooms (`--indoor`).
 pub fn resolve(layers: Layers<'_>) -> Result<Config, ConfigError> {
     let given = layers.table()?;
     let defaults = Config::default().to_table()?;

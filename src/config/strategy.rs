@@ -39,9 +39,8 @@ impl StrategyName {
             }),
             Self::Gof => Some(Implied {
                 origin: "strategy gof",
-                // Its authors use 2e-4 and 0. Absolute gradients are largest for Gaussians that
-                // cover most of an image, which
-                // float right before the camera (Pixel-GS, Zhang et al. 2024), and they add as many
+                // Its authors use 2e-4 and 0. Absolute gradients are largest for Gaussians that cover most of an
+                // image, which float right before the camera (Pixel-GS, Zhang et al. 2024), and they add as many
                 // candidates again as in 3DGS.
                 text: "[densify]\ndensify_grad_threshold = 4e-4\nnear_fade = 0.37\n",
             }),

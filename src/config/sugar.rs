@@ -113,8 +113,7 @@ options! {
 
         /// Nearest neighbours of a Gaussian, 1 to 32
         ///
-        /// Density, distance and normal at a point are those of these Gaussians. The Gaussian itself
-        /// is one of them.
+        /// Density, distance and normal at a point are those of these Gaussians. The Gaussian itself is one of them.
         #[arg(value_name = "K")]
         regularity_knn: u32 = 16, is |neighbours| {
             holds((1..=MOST_NEIGHBOURS).contains(neighbours), neighbours, "1 to 32")

@@ -89,9 +89,8 @@ impl Config {
     /// Checks that the coarse stage ends after its start, and that density control ends before the
     /// run if a prune follows.
     ///
-    /// With the reference's iterations a late stage has no room. The start of the stage may depend
-    /// on a model, so this
-    /// check comes last.
+    /// With the reference's iterations a late stage has no room. The start of the stage may depend on a model, so
+    /// this check comes last.
     pub fn validate_schedule(&self) -> Result<(), ConfigError> {
         let checked = holds(
             !self.has_coarse_stage() || self.optimize.iterations < self.last_iteration(),

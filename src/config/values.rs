@@ -374,9 +374,8 @@ pub enum Compactness {
     Sh,
     /// Compact colours and moments.
     All,
-    /// Like `All` on a GPU and like `Off` on the CPU, where compact state costs time and resumed
-    /// runs would end with other
-    /// bytes.
+    /// Like `All` on a GPU and like `Off` on the CPU, where compact state costs time and resumed runs would end with
+    /// other bytes.
     Auto,
 }
 
@@ -482,16 +481,14 @@ impl PrimitiveName {
     /// Returns the options that the primitive implies unless a layer overrides them.
     pub(super) fn implied(self, strategy: StrategyName) -> Option<Implied> {
         match self {
-            // The authors' `opacity_cull`, for their density control (Huang et al. 2024). With
-            // other strategies opacities may
-            // stay lower for longer.
+            // The authors' `opacity_cull`, for their density control (Huang et al. 2024). With other strategies
+            // opacities may stay lower for longer.
             Self::Surfels if strategy.grows_by_gradient() => Some(Implied {
                 origin: "primitive surfels",
                 text: "[densify]\nmin_opacity = 0.05\n",
             }),
-            // The authors' values (Held et al. 2025), except for the exponent of the size, small
-            // views at first, and the rate
-            // of opacities, which stays 0.05 as theirs does in rooms.
+            // The authors' values (Held et al. 2025), except for the exponent of the size, small views at first, and
+            // the rate of opacities, which stays 0.05 as theirs does in rooms.
             Self::Triangles => Some(Implied {
                 origin: "primitive triangles",
                 text: "[optimize]\nposition_lr_init = 1.5e-3\nposition_lr_final = 1.5e-5\n\

@@ -1,9 +1,8 @@
 //! Schedule of SuGaR's coarse stage (Guédon and Lepetit 2024, sections 4.1 and 5).
 //!
-//! The authors' program starts the stage after iteration 6,999, drives opacities to 0 or 1 from
-//! 7,001 to 8,999, prunes
-//! transparent Gaussians at 9,001 and applies surface terms from there to 15,000: a quarter of the
-//! stage and the rest.
+//! The authors' program starts the stage after iteration 6,999, drives opacities to 0 or 1 from 7,001 to 8,999,
+//! prunes transparent Gaussians at 9,001 and applies surface terms from there to 15,000: a quarter of the stage and
+//! the rest.
 
 use std::ops::RangeInclusive;
 
@@ -88,9 +87,8 @@ impl CoarseSchedule {
         self.contains(span.after) && span.crosses(REPORT_INTERVAL)
     }
 
-    /// Returns the learning rates of `iteration` (from 1): those of the authors' program at the
-    /// same distance from the
-    /// start of its stage.
+    /// Returns the learning rates of `iteration` (from 1): those of the authors' program at the same distance from
+    /// the start of its stage.
     fn rates(&self, config: &Config, extent: f64, iteration: u32) -> Rates {
         let at = match self.schedule {
             SugarSchedule::Relative => REFERENCE_START.saturating_add(iteration - self.start),

@@ -140,9 +140,8 @@ impl<B: TrainDevice> Perception<B> {
         self.loaded.as_ref().map(|loaded| loaded.kind)
     }
 
-    /// Measures LPIPS of a view. After a failure no further view is measured, because a mean over
-    /// some of the views is not
-    /// comparable.
+    /// Measures LPIPS of a view. After a failure no further view is measured, because a mean over some of the views
+    /// is not comparable.
     fn of(
         &mut self,
         device: &mut B,

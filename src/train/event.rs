@@ -288,18 +288,16 @@ pub struct Step {
     pub images: u32,
     /// Last iteration of the run.
     pub iterations: u32,
-    /// Values of the terms without weights: `l1` and `ssim`, `depth_l1` and `normals` if the view
-    /// has such a map, and `dn`
-    /// and `distortion` of surfels. Surface terms of SuGaR's coarse stage are in a [`SurfaceReport`].
+    /// Values of the terms without weights: `l1` and `ssim`, `depth_l1` and `normals` if the view has such a map, and
+    /// `dn` and `distortion` of surfels. Surface terms of SuGaR's coarse stage are in a [`SurfaceReport`].
     #[serde(flatten)]
     pub values: TermValues,
     /// Photometric part of the loss.
     pub total: f64,
     /// Number of Gaussians.
     pub gaussians: usize,
-    /// Milliseconds per image between the ends of two steps. Waits for images are included; density
-    /// control, evaluation
-    /// and saving are not.
+    /// Milliseconds per image between the ends of two steps. Waits for images are included; density control,
+    /// evaluation and saving are not.
     pub ms: f64,
 }
 

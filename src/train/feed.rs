@@ -18,9 +18,8 @@ use crate::math::Divisor;
 use crate::math::patches::OtherCamera;
 use crate::memory::{Bytes, TrainingScale};
 
-/// Minimum number of iterations before an evaluation at which its photographs are decoded: enough
-/// for a few dozen at one
-/// millisecond per iteration.
+/// Minimum number of iterations before an evaluation at which its photographs are decoded: enough for a few dozen at
+/// one millisecond per iteration.
 const EVALUATED_AHEAD: usize = 2000;
 
 /// Training views in order.
@@ -107,9 +106,8 @@ impl<'a> Feed<'a> {
         others.views.drawn(iteration, view, |other| !self.views.is_broken(other))
     }
 
-    /// Uploads the neighbour view of an iteration's view, if there is one. Call it after
-    /// [`Self::take`], whose photograph
-    /// stays resident.
+    /// Uploads the neighbour view of an iteration's view, if there is one. Call it after [`Self::take`], whose
+    /// photograph stays resident.
     pub(crate) fn take_other<B: Device>(
         &mut self,
         device: &mut B,
@@ -224,9 +222,8 @@ impl<'a> Feed<'a> {
         Ok(())
     }
 
-    /// Schedules decoding of the images that the device will lack: the rest of the epoch from
-    /// `iteration` on, the next
-    /// epoch, and the held-out images of a coming evaluation.
+    /// Schedules decoding of the images that the device will lack: the rest of the epoch from `iteration` on, the
+    /// next epoch, and the held-out images of a coming evaluation.
     pub(crate) fn schedule_decoding<B: Device>(&mut self, device: &B, iteration: u32) {
         let at_hand = self.ahead.as_ref().is_some_and(|chosen| chosen.iteration == iteration);
         let mut coming = self.order.coming(iteration).to_vec();
@@ -248,9 +245,8 @@ impl<'a> Feed<'a> {
         self.views.schedule_decoding(&order);
     }
 
-    /// Loads the image of a view. If the device held the view at the last scheduling, it has
-    /// probably dropped others too,
-    /// and decoding is scheduled again.
+    /// Loads the image of a view. If the device held the view at the last scheduling, it has probably dropped others
+    /// too, and decoding is scheduled again.
     fn fetch<B: Device>(&mut self, device: &B, iteration: u32, view: usize) -> Option<Arc<Image>> {
         if self.left_out.contains(&view) {
             self.schedule_decoding(device, iteration);

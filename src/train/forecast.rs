@@ -19,15 +19,13 @@ use crate::memory::plan::{
 };
 use crate::model::Gaussians;
 
-/// Ratio of two shares that the most demanding view sees: Gaussians of a trained model over points
-/// of the scene. Views'
-/// edges and near parts have more Gaussians than points. The peaks in `benches/README.md` need 0.82 (fox) and 0.69
-/// (bonsai).
+/// Ratio of two shares that the most demanding view sees: Gaussians of a trained model over points of the scene.
+/// Views' edges and near parts have more Gaussians than points. The peaks in `benches/README.md` need 0.82 (fox) and
+/// 0.69 (bonsai).
 const VISIBLE_PER_POINT: f64 = 0.77;
 
-/// Area of a trained model's splats over the area of the image: 168 on fox (252 thousand to 6
-/// million Gaussians), enough
-/// for bonsai.
+/// Area of a trained model's splats over the area of the image: 168 on fox (252 thousand to 6 million Gaussians),
+/// enough for bonsai.
 const LAYERS: f64 = 168.0;
 
 /// Number of sampled points. The error of the share is then about 0.01.
@@ -114,9 +112,8 @@ pub fn resized(seen: ViewGrowth, dataset: &Dataset) -> ViewGrowth {
     seen.resized(largest_view(dataset))
 }
 
-/// Returns the sizes of the photographs on the device, bytes: colours and, if there are files,
-/// mask, inverse depths and
-/// normals. Masks from alpha channels are unknown before decoding.
+/// Returns the sizes of the photographs on the device, bytes: colours and, if there are files, mask, inverse depths
+/// and normals. Masks from alpha channels are unknown before decoding.
 pub fn photographs(dataset: &Dataset) -> PlannedPhotographs {
     let bytes = |&view: &usize| {
         let ImageSource { size, mask, depth, normals, .. } = &dataset.sources[view];

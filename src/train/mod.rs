@@ -103,9 +103,8 @@ fn outcome(checkpoint: Option<&Path>) -> String {
 /// Smallest plausible extent, world units. Below, all cameras stand in one place.
 const EXTENT_MIN: f64 = 1e-6;
 
-/// Returns the scale of learning rates and size limits: 1.1 times the largest distance of a
-/// training camera from their
-/// mean, world units. 1 if all cameras stand in one place.
+/// Returns the scale of learning rates and size limits: 1.1 times the largest distance of a training camera from
+/// their mean, world units. 1 if all cameras stand in one place.
 pub fn scene_extent(dataset: &Dataset) -> f64 {
     let extent = dataset.extent();
     if extent > EXTENT_MIN { extent } else { 1.0 }
@@ -116,9 +115,8 @@ pub fn scene_extent(dataset: &Dataset) -> f64 {
 pub struct SceneScale {
     /// Extent of the cameras, see [`scene_extent`].
     pub extent: f64,
-    /// Viewing distance of the cameras, world units. Unit of constants from scenes whose cameras
-    /// stand about one unit from
-    /// what they see, as in gsplat.
+    /// Viewing distance of the cameras, world units. Unit of constants from scenes whose cameras stand about one unit
+    /// from what they see, as in gsplat.
     pub unit: f64,
 }
 

@@ -11,9 +11,8 @@ use crate::math::random::{RandomStream, RandomUse};
 /// Largest number of neighbour views (GGGS, 2601.17835).
 const MAX_NEIGHBOURS: usize = 8;
 
-/// Smallest and largest angle between the lines of sight, degrees. Below, depth errors are
-/// invisible to the neighbour.
-/// Above, surfaces look different.
+/// Smallest and largest angle between the lines of sight, degrees. Below, depth errors are invisible to the
+/// neighbour. Above, surfaces look different.
 const ANGLE_DEGREES: [f64; 2] = [2.0, 30.0];
 
 /// Smallest and largest distance of the cameras, relative to the depth of the surface.
@@ -31,9 +30,8 @@ pub(crate) struct OtherViews {
 }
 
 impl OtherViews {
-    /// Finds the neighbours among a scene's training views. A view looks at the point of its axis
-    /// at the median depth of
-    /// the scene's points that it sees. A view without such points has no neighbours.
+    /// Finds the neighbours among a scene's training views. A view looks at the point of its axis at the median depth
+    /// of the scene's points that it sees. A view without such points has no neighbours.
     pub(crate) fn of(dataset: &Dataset, seed: u64) -> Self {
         let step = dataset.points.positions.len().div_ceil(SAMPLED_POINTS).max(1);
         let points: Vec<Vec3<f64>> =

@@ -6,9 +6,8 @@ use crate::config::{Config, TimeBudget};
 
 /// Images of a step and the iterations of the schedule that pass with it.
 ///
-/// Usually one iteration passes per image. With a time budget iterations follow the clock, so that
-/// a step may pass many
-/// or none. A limit of passes over the views stretches the schedule over fewer or more images.
+/// Usually one iteration passes per image. With a time budget iterations follow the clock, so that a step may pass
+/// many or none. A limit of passes over the views stretches the schedule over fewer or more images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// Images of the step.
@@ -79,9 +78,8 @@ impl Pace {
 
     /// Returns the step after `iteration`. `seconds`: training time of this process.
     ///
-    /// With a budget the step ends where the clock will be when it is done, predicted from the
-    /// shorter of the last two
-    /// steps.
+    /// With a budget the step ends where the clock will be when it is done, predicted from the shorter of the last
+    /// two steps.
     pub(super) fn next(&mut self, iteration: u32, seconds: f64) -> Turn {
         self.begun = [self.begun[1], self.begun[2], seconds];
         let images = |count: u32| ImageSpan {
@@ -107,9 +105,8 @@ impl Pace {
         self.images = images.after;
     }
 
-    /// True if a densification step may come. With a clock, steps may be due in quick succession. A
-    /// step is then skipped
-    /// unless `least_images` images have passed since the last one.
+    /// True if a densification step may come. With a clock, steps may be due in quick succession. A step is then
+    /// skipped unless `least_images` images have passed since the last one.
     pub(super) fn takes_round(&mut self, least_images: u32) -> bool {
         self.rests(0, least_images)
     }
@@ -253,9 +250,8 @@ impl PaceBudget {
         by_images.max(by_clock)
     }
 
-    /// Depends only on the number of images, so that a resumed run follows the schedule of an
-    /// uninterrupted one. Changed
-    /// options spread the rest of the schedule over the rest of the images.
+    /// Depends only on the number of images, so that a resumed run follows the schedule of an uninterrupted one.
+    /// Changed options spread the rest of the schedule over the rest of the images.
     fn by_images(&self, images: u32, most: u32) -> u32 {
         let at = |images: u32| u64::from(images) * u64::from(self.last) / u64::from(most);
         if at(self.from.images) == u64::from(self.from.iteration) {

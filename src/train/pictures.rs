@@ -96,18 +96,16 @@ pub struct SurfaceMaps {
 /// Surface at a pixel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SurfacePixel {
-    /// Depth along the view axis, world units: the weighted mean over the blended splats, or the
-    /// median depth at which
-    /// half of the light is stopped.
+    /// Depth along the view axis, world units: the weighted mean over the blended splats, or the median depth at
+    /// which half of the light is stopped.
     pub depth: f32,
     /// Unit normal towards the camera in camera axes (x right, y down, z along the view). `None` without normals.
     pub normal_cam: Option<[f32; 3]>,
 }
 
 impl SurfaceMaps {
-    /// Reads the maps of a view. `None` if it was rendered without them. With median depths a pixel
-    /// is visible where half
-    /// of the light is stopped.
+    /// Reads the maps of a view. `None` if it was rendered without them. With median depths a pixel is visible where
+    /// half of the light is stopped.
     pub fn of(rendered: &Rendered) -> Option<Self> {
         let (sums, _) = rendered.surface.as_deref()?.as_chunks::<4>();
         let medians = rendered.median_depths.as_deref();

@@ -1,10 +1,9 @@
 //! Refinement: trains Gaussians that are bound to a mesh, together with the mesh (SuGaR, Guédon and Lepetit 2024,
 //! section 4.3).
 //!
-//! The vertices are learned, and the shape of each Gaussian on its triangle, its opacity and its
-//! colours. No Gaussians
-//! are added or removed. Randomness depends on seed and iteration, so that a resumed run continues
-//! as if never stopped.
+//! The vertices are learned, and the shape of each Gaussian on its triangle, its opacity and its colours. No
+//! Gaussians are added or removed. Randomness depends on seed and iteration, so that a resumed run continues as if
+//! never stopped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,10 +39,9 @@ const SH_INTERVAL: u32 = 1000;
 /// Divisor of a short run for the interval between two SH degrees: the first half of the run learns all degrees.
 const SH_SHARE: u32 = 8;
 
-/// Ratio of a vertex's learning rate to a centre's, in edge lengths. The reference divides 10
-/// extents by the root of the
-/// number of vertices, which equals this for a ball as large as the extent but moves the vertices of smaller objects
-/// farther.
+/// Ratio of a vertex's learning rate to a centre's, in edge lengths. The reference divides 10 extents by the root of
+/// the number of vertices, which equals this for a ball as large as the extent but moves the vertices of smaller
+/// objects farther.
 const RATE_EDGES: f64 = 2.6;
 
 /// Number of iterations for which this rate is right.
@@ -74,9 +72,8 @@ impl RefineRule {
         faster * RATE_EDGES * self.edge
     }
 
-    /// Derives the configuration of the stage from that of the training, without colour tables,
-    /// density control and other
-    /// stages.
+    /// Derives the configuration of the stage from that of the training, without colour tables, density control and
+    /// other stages.
     pub fn config(&self, trained: &Config) -> Config {
         let mut config = trained.clone();
         let optimize = &mut config.optimize;

@@ -107,9 +107,8 @@ pub(super) fn offloaded(device: &[MemoryEntry]) -> Option<Bytes> {
 
 /// Returns the device memory that is reserved and unused.
 ///
-/// Persistent buffers have spare room behind their values and in the last granule. The arena, empty
-/// between iterations,
-/// counts as unused beyond the need of an iteration.
+/// Persistent buffers have spare room behind their values and in the last granule. The arena, empty between
+/// iterations, counts as unused beyond the need of an iteration.
 fn slack(device: &[MemoryEntry], scratch_needed: Bytes) -> Bytes {
     let useful = |entry: &MemoryEntry| match entry.kind {
         MemoryKind::Context | MemoryKind::Photographs | MemoryKind::Region => entry.bytes,

@@ -98,9 +98,8 @@ pub fn write_point_cloud<P: PlyRows, B: Store<P>>(
 
 // Checks of saved values.
 
-/// Returns an error with the first value that is not finite. `first`: index of the first row in its
-/// model. Training only
-/// checks visible rows, but files hold all rows.
+/// Returns an error with the first value that is not finite. `first`: index of the first row in its model. Training
+/// only checks visible rows, but files hold all rows.
 pub(super) fn check_finite<P: Primitive>(rows: &P, first: usize) -> Result<(), DeviceError> {
     for (group, column) in rows.groups().iter().zip(P::SCHEMA.columns) {
         let Some(at) = first_not_finite(group.values) else { continue };
@@ -195,9 +194,8 @@ pub(super) struct BackgroundFiles {
 }
 
 impl BackgroundFiles {
-    /// Starts a thread that writes a file and holds `copy` bytes. If no thread can start, writes at
-    /// once and returns the
-    /// outcome.
+    /// Starts a thread that writes a file and holds `copy` bytes. If no thread can start, writes at once and returns
+    /// the outcome.
     pub(super) fn start(
         &mut self,
         what: Saved,

@@ -91,9 +91,8 @@ fn log_linear([first, last]: [f64; 2], iteration: u32, steps: u32) -> f64 {
     }
 }
 
-/// Returns the SH degree of `iteration` (from 1): one more every `sh_degree_interval`. Models of
-/// `--init` and the coarse
-/// stage use the full degree.
+/// Returns the SH degree of `iteration` (from 1): one more every `sh_degree_interval`. Models of `--init` and the
+/// coarse stage use the full degree.
 pub fn sh_degree(options: &OptimizeOptions, iteration: u32) -> u32 {
     if options.init.is_some() || iteration > options.iterations {
         return options.sh_degree;
@@ -184,9 +183,8 @@ impl ViewOrder {
 /// Iterations between two updates after density control.
 const INTERVAL: u32 = 100;
 
-/// True if the filter is updated after a step. Centres still move after density control, but the
-/// last iterations train
-/// with the filter that is saved.
+/// True if the filter is updated after a step. Centres still move after density control, but the last iterations
+/// train with the filter that is saved.
 pub(super) fn is_due(config: &Config, span: ImageSpan) -> bool {
     let from = config.densify.densify_until_iter;
     let until = config.optimize.iterations.saturating_sub(INTERVAL);
@@ -229,8 +227,8 @@ const GROWTH_PART: f64 = 0.6;
 /// `--densification-interval`, so that a densification step usually observes one size.
 ///
 /// The number of pixels grows linearly (in `DashGaussian`, Chen et al. 2025, it follows the
-/// photographs' spectra), and
-/// the nearest divisor is used. Views have their full size once the schedule asks for it, and in the coarse stage.
+/// photographs' spectra), and the nearest divisor is used. Views have their full size once the
+/// schedule asks for it, and in the coarse stage.
 pub(crate) fn view_divisor(config: &Config, iteration: u32) -> Divisor {
     match config.optimize.resolution_schedule {
         ResolutionSchedule::None => Divisor::One,
@@ -253,9 +251,8 @@ pub(crate) fn view_divisor(config: &Config, iteration: u32) -> Divisor {
 
 /// Returns the background of an image's view in an iteration, both from 1.
 ///
-/// A grey background forces dark surfaces to become opaque. Before black they may stay transparent,
-/// and other views see
-/// through them. After density control and in the coarse stage the background is that of evaluation.
+/// A grey background forces dark surfaces to become opaque. Before black they may stay transparent, and other views
+/// see through them. After density control and in the coarse stage the background is that of evaluation.
 pub(super) fn training_background(config: &Config, image: u32, iteration: u32) -> [f32; 3] {
     if config.optimize.random_background {
         let stream = RandomStream::new(config.run.seed, u64::from(image), RandomUse::Background);

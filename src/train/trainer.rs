@@ -69,9 +69,8 @@ use crate::memory::Rung;
 use crate::model::{Gaussians, TriangleMesh};
 use crate::perceptual::LpipsWeights;
 
-/// Nearest depth at which views limit the 3D filter, as a share of the scene's unit. Mip-Splatting
-/// uses 0.2 world units;
-/// cameras of common scenes stand 4 units from their subject.
+/// Nearest depth at which views limit the 3D filter, as a share of the scene's unit. Mip-Splatting uses 0.2 world
+/// units; cameras of common scenes stand 4 units from their subject.
 const SAMPLED_SHARE: f64 = 0.05;
 
 /// Inputs of a run.
@@ -333,9 +332,8 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
 
     /// Changes the model before a step: density control, prunes and the 3D filter, or the coarse stage's prune.
     ///
-    /// This comes at the start of the next iteration, so that the model is evaluated, saved and
-    /// checkpointed as it was
-    /// optimised, before opacities are reset.
+    /// This comes at the start of the next iteration, so that the model is evaluated, saved and checkpointed as it
+    /// was optimised, before opacities are reset.
     fn prepare_step(&mut self) -> Result<(), TrainError> {
         if self.is_in_coarse() {
             return self.prepare_coarse();
@@ -684,9 +682,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     // Views of a step, one per rank at a time.
 
-    /// Adds the gradients of these images to their step: the first on this rank, the others on one
-    /// rank each. A view that
-    /// its rank cannot decode is left out.
+    /// Adds the gradients of these images to their step: the first on this rank, the others on one rank each. A view
+    /// that its rank cannot decode is left out.
     fn add_round(
         &mut self,
         round: ImageSpan,
@@ -872,9 +869,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Runs `work`, which leaves the model unchanged if it fails. If memory is short, takes a
-    /// fallback and tries again.
-    /// Without a fallback, stops the run with a checkpoint.
+    /// Runs `work`, which leaves the model unchanged if it fails. If memory is short, takes a fallback and tries
+    /// again. Without a fallback, stops the run with a checkpoint.
     fn with_memory_retry<R>(
         &mut self,
         mut work: impl FnMut(&mut Self) -> Result<R, TrainError>,

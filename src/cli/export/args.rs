@@ -322,10 +322,9 @@ pub(super) struct SpzArgs {
 
     /// Axes of the file: where x, y and z point [default: rub]
     ///
-    /// Letters for right or left, up or down, front or back. rub (right, up, back) is what the format says;
-    /// rdf are the axes of the model, in which splat-transform 3 and Niantic's `ply_to_spz` write and read.
-    /// Other axes than rub are named in the file (`SPZ_ADOBE_coordinate_system`), which @adobe/spz reads in
-    /// --spz-version 4 alone.
+    /// Letters for right or left, up or down, front or back. rub (right, up, back) is what the format says; rdf are
+    /// the axes of the model, in which splat-transform 3 and Niantic's `ply_to_spz` write and read. Other axes than
+    /// rub are named in the file (`SPZ_ADOBE_coordinate_system`), which @adobe/spz reads in --spz-version 4 alone.
     #[arg(long, value_name = "AXES", value_parser = spz_axes, hide_default_value = true, default_value = "rub")]
     pub(super) spz_axes: SpzAxes,
 }

@@ -98,11 +98,9 @@ impl CheckpointKeeper {
         }
     }
 
-    /// Writes a checkpoint. On a full disk, older checkpoints by time are removed, and then the
-    /// reserve is released for a
-    /// requested checkpoint. Returns `None` with a warning if a checkpoint by time finds no space.
-    /// The file appears after
-    /// `earlier` is complete.
+    /// Writes a checkpoint. On a full disk, older checkpoints by time are removed, and then the reserve is released
+    /// for a requested checkpoint. Returns `None` with a warning if a checkpoint by time finds no space. The file
+    /// appears after `earlier` is complete.
     pub(in crate::train) fn write<P: Primitive, S: Rows<P>>(
         &mut self,
         checkpoint: &Checkpoint,

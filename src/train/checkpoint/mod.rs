@@ -1,12 +1,10 @@
 //! Checkpoints of a run in safetensors. A resumed run continues as if it had never stopped.
 //!
-//! Randomness depends on (seed, iteration, purpose) and the order of views on (seed, epoch), so
-//! that the state consists
-//! of model, iteration and configuration.
+//! Randomness depends on (seed, iteration, purpose) and the order of views on (seed, epoch), so that the state
+//! consists of model, iteration and configuration.
 //!
-//! Values are stored in single precision. A run may therefore continue with or without
-//! `--optimize-memory`, on a GPU or
-//! on the processor. Models are written and read in chunks of rows, and the host holds one chunk.
+//! Values are stored in single precision. A run may therefore continue with or without `--optimize-memory`, on a GPU
+//! or on the processor. Models are written and read in chunks of rows, and the host holds one chunk.
 
 mod file;
 mod keeper;

@@ -166,9 +166,8 @@ pub(super) enum ControlFault {
     Stays { path: PathBuf, source: io::Error },
 }
 
-/// Takes a request: the first stop request, or else the first of all. It is renamed before it is
-/// read, so that no newer
-/// request can replace it in between.
+/// Takes a request: the first stop request, or else the first of all. It is renamed before it is read, so that no
+/// newer request can replace it in between.
 pub(super) fn take_request(folder: &LiveFolder) -> Result<Option<ControlRequest>, ControlFault> {
     let requests = folder.requests();
     let stops = |path: &&PathBuf| {

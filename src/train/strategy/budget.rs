@@ -1,7 +1,6 @@
 //! Growth to a given number of Gaussians, as in the density control of `LiteGS` (2026): new Gaussians come at an even
-//! pace where a view's pixels disagree about an opacity, unseen Gaussians are removed, and
-//! opacities are halved now and
-//! then. Opacity resets, after which Adam loses all moments, are not used.
+//! pace where a view's pixels disagree about an opacity, unseen Gaussians are removed, and opacities are halved now
+//! and then. Opacity resets, after which Adam loses all moments, are not used.
 
 use super::growth::{Births, SPLIT_SHRINK, grow};
 use super::interface::{RandomMotion, Rounds, Site, StepExtras, Strategy, least_images};
@@ -36,9 +35,8 @@ const SH_DECAY_VIEWS: f64 = 100.0;
 
 /// Decay of the SH coefficients above degree 0 over their learning rate.
 ///
-/// High harmonics fit the errors of a Gaussian's few views and vary at random between these views.
-/// With many views they
-/// are real reflections, which the decay would remove.
+/// High harmonics fit the errors of a Gaussian's few views and vary at random between these views. With many views
+/// they are real reflections, which the decay would remove.
 fn sh_decay(options: &OptimizeOptions, views: u32) -> f64 {
     options.sh_decay * (SH_DECAY_VIEWS / f64::from(views)).powi(2).min(1.0)
 }
@@ -66,9 +64,8 @@ pub(super) struct BudgetGrowth {
 }
 
 impl BudgetGrowth {
-    /// Creates the strategy for a scene with `views` training views. Densification steps are whole
-    /// passes apart, so that
-    /// every view is observed, unless too few steps would be left.
+    /// Creates the strategy for a scene with `views` training views. Densification steps are whole passes apart, so
+    /// that every view is observed, unless too few steps would be left.
     pub(super) fn new(config: &Config, scene: SceneScale, views: usize) -> Self {
         let options = &config.densify;
         let (from, interval) = (options.densify_from_iter, options.densification_interval);
@@ -137,9 +134,8 @@ struct Window {
 impl Window {
     /// Returns the whole passes that take at least `interval` iterations, but no more than `longest` iterations.
     ///
-    /// A pass limit decouples iterations from images. A window of less than a pass would remove
-    /// what only the other views
-    /// see.
+    /// A pass limit decouples iterations from images. A window of less than a pass would remove what only the other
+    /// views see.
     fn new(options: &OptimizeOptions, views: u32, interval: u32, longest: u32) -> Self {
         let whole_passes = interval.div_ceil(views).saturating_mul(views);
         if options.time_budget.is_some() {
@@ -168,9 +164,8 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
         self.rounds.may_follow(iteration).then_some(Statistics::Disagreement)
     }
 
-    /// Moves nearly transparent Gaussians at random while no view sees them, until some are useful.
-    /// Gradients place the
-    /// visible ones better.
+    /// Moves nearly transparent Gaussians at random while no view sees them, until some are useful. Gradients place
+    /// the visible ones better.
     fn step_extras(&self, turn: Turn) -> StepExtras {
         let noise = self.motion.as_ref().and_then(|motion| motion.of_step(turn));
         StepExtras { noise, ..self.extras }

@@ -1,6 +1,5 @@
-//! Growth by gradients as in 3DGS (Kerbl et al. 2023, section 5) and GOF: small candidates are
-//! cloned, large ones split,
-//! transparent or too large Gaussians removed, and opacities reset.
+//! Growth by gradients as in 3DGS (Kerbl et al. 2023, section 5) and GOF: small candidates are cloned, large ones
+//! split, transparent or too large Gaussians removed, and opacities reset.
 
 use super::interface::{Rounds, Site, StepExtras, Strategy};
 use crate::backend::{Adjust, Candidates, Edit, EditRule, Grow, Keep, Pick, ScoreRule, Statistics};
@@ -16,9 +15,8 @@ use crate::train::{SceneScale, TrainError};
 /// Factor by which the children of a split are smaller than their parent.
 pub(super) const SPLIT_SHRINK: f64 = 1.6;
 
-/// Returns the depth from which on splats report their full gradient to density control, world
-/// units. Pixel-GS takes a
-/// share of the cameras' extent, but on a street the extent may exceed the depth of the scene.
+/// Returns the depth from which on splats report their full gradient to density control, world units. Pixel-GS takes
+/// a share of the cameras' extent, but on a street the extent may exceed the depth of the scene.
 pub fn fade_depth(config: &Config, scene: SceneScale) -> f64 {
     config.densify.near_fade * scene.extent.min(scene.unit)
 }

@@ -56,9 +56,8 @@ pub struct StepExtras {
 }
 
 impl StepExtras {
-    /// Returns the extras that the options add for every strategy. Scales are divided by the
-    /// scene's unit, so that the
-    /// effect does not depend on the scene's size.
+    /// Returns the extras that the options add for every strategy. Scales are divided by the scene's unit, so that
+    /// the effect does not depend on the scene's size.
     pub(super) fn of(config: &Config, scene: SceneScale) -> Self {
         let options = &config.optimize;
         let scale = options.scale_reg / scene.unit;
@@ -94,9 +93,8 @@ impl RandomMotion {
         Self { optimize: config.optimize.clone(), noise_lr, moved, seed: config.run.seed, scene }
     }
 
-    /// Returns the motion of a step. It is proportional to covariances and divided by the square of
-    /// the scene's unit, so
-    /// that the effect does not depend on the scene's size.
+    /// Returns the motion of a step. It is proportional to covariances and divided by the square of the scene's unit,
+    /// so that the effect does not depend on the scene's size.
     pub(super) fn of_step(&self, turn: Turn) -> Option<Noise> {
         let SceneScale { extent, unit } = self.scene;
         let stream = RandomStream::new(self.seed, turn.images.after.into(), RandomUse::Noise);
@@ -167,9 +165,8 @@ impl<'a, D: Edit<Gaussians>> Site<'a, D> {
         Ok(self.device.score(self.model, rule)?)
     }
 
-    /// Edits the model by the first of the picks that fits in memory. If none fits, the model stays
-    /// unchanged, and the run
-    /// warns with `what`.
+    /// Edits the model by the first of the picks that fits in memory. If none fits, the model stays unchanged, and
+    /// the run warns with `what`.
     pub fn edit(
         &mut self,
         candidates: &Candidates,
@@ -225,9 +222,8 @@ impl<D: Faces> Site<'_, D> {
         Ok(self.device.face_statistics(self.model)?)
     }
 
-    /// Applies the first of the changes that fits in memory and returns it. If none fits, the mesh
-    /// stays unchanged, and the
-    /// run warns with `what`.
+    /// Applies the first of the changes that fits in memory and returns it. If none fits, the mesh stays unchanged,
+    /// and the run warns with `what`.
     pub fn remesh<'c, 'm>(
         &mut self,
         changes: &'c [Remesh<'m>],
@@ -281,9 +277,8 @@ impl Rounds {
         self.until.saturating_sub(iteration).div_ceil(self.interval)
     }
 
-    /// Returns the number of steps left, that of `iteration` included, if each step except the
-    /// first waits for `least`
-    /// images.
+    /// Returns the number of steps left, that of `iteration` included, if each step except the first waits for
+    /// `least` images.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -316,9 +311,8 @@ impl Rounds {
         iteration < self.until
     }
 
-    /// True if Gaussians are sorted after the densification step of a step: after the first of
-    /// every thousand iterations
-    /// and after the last of all.
+    /// True if Gaussians are sorted after the densification step of a step: after the first of every thousand
+    /// iterations and after the last of all.
     pub(super) fn reorders(self, span: ImageSpan) -> bool {
         self.iteration_of(span).is_some_and(|round| {
             let first = round % REORDER_INTERVAL < self.interval;

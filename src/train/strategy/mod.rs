@@ -1,6 +1,5 @@
-//! Strategies of density control. They choose when and which Gaussians are added, moved and
-//! removed, and the device does
-//! it. `src/lib.rs` explains how to add a strategy.
+//! Strategies of density control. They choose when and which Gaussians are added, moved and removed, and the device
+//! does it. `src/lib.rs` explains how to add a strategy.
 
 mod budget;
 mod growth;

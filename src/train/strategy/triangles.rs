@@ -1,7 +1,6 @@
 //! Density control of triangles (MeshSplatting, Held et al. 2025): triangles drawn by `--split-by` are split at the
-//! midpoints of their edges, transparent, hidden and huge ones are removed, and the vertices are
-//! finally connected to a
-//! new mesh. A floor under all opacities rises meanwhile.
+//! midpoints of their edges, transparent, hidden and huge ones are removed, and the vertices are finally connected to
+//! a new mesh. A floor under all opacities rises meanwhile.
 
 use std::time::Instant;
 

@@ -50,9 +50,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Starts the stage with zero moments and with the 3D filter applied, because surfaces are made
-    /// of Gaussians as they
-    /// are.
+    /// Starts the stage with zero moments and with the 3D filter applied, because surfaces are made of Gaussians as
+    /// they are.
     fn begin_coarse(&mut self, schedule: &CoarseSchedule) -> Result<(), TrainError> {
         self.report_pending()?;
         self.end_phase(self.phase());

@@ -1,10 +1,8 @@
 //! Files of a run: PLY, checkpoints, exposures; and the end of a run on a full disk.
 //!
-//! If the host has memory for a copy of the model, a thread writes it while training continues, one
-//! file of a kind at a
-//! time. Otherwise training waits while the file is written in chunks. A checkpoint appears after
-//! all files and logs that
-//! belong before it, so that a killed and resumed run lacks none of them.
+//! If the host has memory for a copy of the model, a thread writes it while training continues, one file of a kind at
+//! a time. Otherwise training waits while the file is written in chunks. A checkpoint appears after all files and
+//! logs that belong before it, so that a killed and resumed run lacks none of them.
 
 use std::fs;
 use std::ops::Range;
@@ -193,9 +191,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
         PlyStyle { mode, frame: self.setup.dataset.frame }
     }
 
-    /// Creates a PLY with reserved disk space. `None` if the file system cannot reserve space. On a
-    /// full disk, the run must
-    /// stop before the iteration ends.
+    /// Creates a PLY with reserved disk space. `None` if the file system cannot reserve space. On a full disk, the
+    /// run must stop before the iteration ends.
     pub(super) fn new_point_cloud(&mut self, path: &Path) -> Result<Option<NewPly>, TrainError> {
         let style = self.point_cloud_style();
         let sh_degree = self.device.read_parameters(&mut self.model, 0..0)?.sh_degree;
@@ -501,13 +498,11 @@ fn free(keeper: &Mutex<CheckpointKeeper>) -> Option<MutexGuard<'_, CheckpointKee
     }
 }
 
-// PLY and checkpoint of a run's last step. Nothing changes the model any more, so threads write
-// both while it is read,
-// and the host holds a few chunks instead of a copy.
+// PLY and checkpoint of a run's last step. Nothing changes the model any more, so threads write both while it is
+// read, and the host holds a few chunks instead of a copy.
 
-/// Chunks of a model that the host holds at once: one being read, one waiting and one being
-/// written, and the parameters
-/// of as many for the PLY.
+/// Chunks of a model that the host holds at once: one being read, one waiting and one being written, and the
+/// parameters of as many for the PLY.
 const CHUNKS_HELD: u64 = 4;
 
 /// Rows from another thread, each once and in order.

@@ -102,9 +102,8 @@ pub struct FaceDraw {
     pub largest: usize,
 }
 
-/// Returns the triangles to split, each once: first the largest, then others drawn without
-/// replacement in proportion to
-/// their scores.
+/// Returns the triangles to split, each once: first the largest, then others drawn without replacement in proportion
+/// to their scores.
 ///
 /// Each triangle gets the key ln(u) / score with a random u, and the largest keys are drawn (Efraimidis and Spirakis,
 /// "Weighted random sampling with a reservoir", 2006).
