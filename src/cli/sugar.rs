@@ -458,10 +458,7 @@ impl MeshedModel {
 fn meshing(model: &MeshedModel, args: &SugarArgs, matches: &ArgMatches) -> CommandStage {
     let of_mesh = command_of::<MeshOptions>("mesh");
     let of_texture = command_of::<TextureOptions>("texture");
-    let is_in = |command: &Command, id: &str| {
-        command.get_arguments().any(|arg| arg.get_id().as_str() == id)
-    };
-    let mut options = forwarded(&of_mesh, matches, |id| id != "formats" && !is_in(&of_texture, id));
+    let mut options = forwarded(&of_mesh, matches, |id| id != "formats" && !has(&of_texture, id));
     let has_method = is_typed(matches, "method");
     let method = if has_method { args.mesh.method } else { SUGAR_METHOD };
     if method == MeshMethod::Poisson && !is_typed(matches, "mesh_background") {
@@ -489,9 +486,7 @@ fn machine_options<A: Args>(
 ) -> Vec<OsString> {
     let machine = command_of::<MachineOptions>("machine");
     let is_told = matches!(model, MeshedModel::Given(..));
-    forwarded(&command_of::<A>(name), matches, |id| {
-        machine.get_arguments().any(|arg| arg.get_id().as_str() == id) && !(is_told && id == "seed")
-    })
+    forwarded(&command_of::<A>(name), matches, |id| has(&machine, id) && !(is_told && id == "seed"))
 }
 
 fn run_meshing(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {

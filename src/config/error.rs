@@ -41,7 +41,7 @@ pub enum ConfigError {
         origin: String,
         /// Line, from 1.
         line: usize,
-        /// Unknown name: `key `x` in [y]` or `section [x]`.
+        /// Unknown section or key, with its kind.
         name: String,
         /// Right section, or similar names.
         remedy: String,

@@ -18,8 +18,8 @@ use crate::math::Divisor;
 use crate::math::patches::OtherCamera;
 use crate::memory::{Bytes, TrainingScale};
 
-/// Minimum number of iterations before an evaluation at which its photographs are decoded: enough for a few dozen at
-/// one millisecond per iteration.
+/// Smallest lead at which the photographs of an evaluation are decoded, iterations. At one millisecond per iteration
+/// it is enough for a few dozen.
 const EVALUATED_AHEAD: usize = 2000;
 
 /// Training views in order.
