@@ -166,7 +166,7 @@ impl Origin {
     fn of(run: &Run) -> Self {
         let path = Path::new(&run.path);
         let stored = run.summary.options.get(MODEL_PATH).and_then(Value::as_str).map(Path::new);
-        if let Some(folder) = around(path).filter(|folder| is_model(folder, stored)) {
+        if let Some(folder) = run_folder(path).filter(|folder| is_model(folder, stored)) {
             return Self { folder: shell_word(folder), afterwards: String::new() };
         }
         let Some(stored) = stored else {
@@ -188,7 +188,7 @@ impl Origin {
 }
 
 /// Returns the path itself if it is a folder, or the folder of a `summary.json`.
-fn around(path: &Path) -> Option<&Path> {
+fn run_folder(path: &Path) -> Option<&Path> {
     if path.is_dir() {
         return Some(path);
     }
@@ -583,7 +583,7 @@ impl<'a> Comparison<'a> {
     /// Returns an error text if a run has no quality figure that can be compared.
     fn without_quality(&self) -> Option<String> {
         let (baseline, others) = self.runs.split_first()?;
-        let lacks = |run: &&ComparedRun<'_>| gate(&run.figures, &run.other_views).is_none();
+        let lacks = |run: &&ComparedRun<'_>| judged_on(&run.figures, &run.other_views).is_none();
         let run = others.iter().find(lacks)?;
         let others = &run.other_views;
         let test = others.get_key_value(Split::Test.name());
@@ -670,7 +670,10 @@ fn splits_of_other_views<'a>(
 
 /// Returns the views that decide about lost quality: the held-out views if both runs measured them, else others.
 /// `None` if the held-out views differ.
-fn gate(figures: &[ComparedFigure], other_views: &BTreeMap<&str, String>) -> Option<QualityOf> {
+fn judged_on(
+    figures: &[ComparedFigure],
+    other_views: &BTreeMap<&str, String>,
+) -> Option<QualityOf> {
     if other_views.contains_key(Split::Test.name()) {
         return None;
     }
@@ -701,7 +704,7 @@ fn compare(
             ComparedFigure { change_percent, verdict, ..ComparedFigure::alone(figure) }
         })
         .collect();
-    let Some(gate) = gate(&compared, other_views) else { return compared };
+    let Some(gate) = judged_on(&compared, other_views) else { return compared };
     for found in &mut compared {
         let worse = found.change_percent.map_or(0.0, f64::abs);
         let is_quality = found.figure.role == Role::Quality(gate);

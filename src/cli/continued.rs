@@ -22,15 +22,15 @@ pub(super) fn named_checkpoint(path: &Path) -> anyhow::Result<StoredCheckpoint> 
     let opened = StoredCheckpoint::open(path).map_err(|problem| match problem {
         CheckpointError::Damaged { .. } => {
             let model_path = path.ancestors().nth(2).unwrap_or(path);
-            anyhow::Error::from(DataError(format!("{problem}. {}", instead_of(path, model_path))))
+            anyhow::Error::from(DataError(format!("{problem}. {}", use_instead(path, model_path))))
         }
         other => other.into(),
     });
-    Ok(unbound(path, opened?)?)
+    Ok(check_unbound(path, opened?)?)
 }
 
 /// Rejects the checkpoint of a refinement, because training would move its Gaussians off the mesh.
-fn unbound(path: &Path, checkpoint: StoredCheckpoint) -> Result<StoredCheckpoint, DataError> {
+fn check_unbound(path: &Path, checkpoint: StoredCheckpoint) -> Result<StoredCheckpoint, DataError> {
     if !checkpoint.is_bound() {
         return Ok(checkpoint);
     }
@@ -52,7 +52,9 @@ pub(super) fn newest_checkpoint(
     let mut first_problem = None;
     for path in &paths {
         match StoredCheckpoint::open(path) {
-            Ok(checkpoint) => return Ok(Some((path.clone(), unbound(path, checkpoint)?))),
+            Ok(checkpoint) => {
+                return Ok(Some((path.clone(), check_unbound(path, checkpoint)?)));
+            }
             Err(
                 problem @ (CheckpointError::Damaged { .. } | CheckpointError::Unreadable { .. }),
             ) => {
@@ -67,7 +69,7 @@ pub(super) fn newest_checkpoint(
             1 => "the model folder's only checkpoint cannot be used",
             _ => "none of the model folder's checkpoints can be used",
         };
-        let remedy = without_checkpoint(model_path);
+        let remedy = restart_advice(model_path);
         return Err(DataError(format!("{which}: {problem}. {remedy}")).into());
     }
     tracing::info!("{} has no checkpoint; training starts", model_path.display());
@@ -87,19 +89,19 @@ pub(super) fn earlier_options(model_path: &Path) -> anyhow::Result<Option<Config
 }
 
 /// Returns advice that replaces a damaged checkpoint.
-fn instead_of(damaged: &Path, model_path: &Path) -> String {
+fn use_instead(damaged: &Path, model_path: &Path) -> String {
     let others = checkpoint::list(model_path);
     let is_whole = |path: &&PathBuf| {
         path.file_name() != damaged.file_name() && StoredCheckpoint::open(path).is_ok()
     };
     match others.iter().find(is_whole) {
         Some(other) => format!("Use --start-checkpoint {}", shell_word(other)),
-        None => without_checkpoint(model_path),
+        None => restart_advice(model_path),
     }
 }
 
 /// Returns advice for a folder without a usable checkpoint.
-fn without_checkpoint(model_path: &Path) -> String {
+fn restart_advice(model_path: &Path) -> String {
     match folder::point_clouds(model_path).last() {
         Some((_, ply)) => format!(
             "Train again without it, or start from the Gaussians that were saved with --init {}",

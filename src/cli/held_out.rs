@@ -74,7 +74,7 @@ pub(super) fn refuse_seen(
         let before = HeldOut::of(&checkpoint.about.config.scene);
         let now = HeldOut::of(&now.scene);
         if before != now {
-            return Err(other_split(checkpoint.path(), first, &before, &now).into());
+            return Err(split_error(checkpoint.path(), first, &before, &now).into());
         }
     }
     let since = match checkpoint {
@@ -87,13 +87,13 @@ pub(super) fn refuse_seen(
         "{}: the scene has changed since {since}: {}. Restore it, name the held-out views with --test-list, or \
          use --eval false",
         dataset.root.display(),
-        trained_among(&seen, "its"),
+        describe_seen(&seen, "its"),
     ))
     .into())
 }
 
 /// Describes the held-out views that were trained on.
-fn trained_among(seen: &[&str], whose: &str) -> String {
+fn describe_seen(seen: &[&str], whose: &str) -> String {
     format!(
         "{} of {whose} held-out views {} trained on, for instance {}",
         seen.len(),
@@ -102,7 +102,7 @@ fn trained_among(seen: &[&str], whose: &str) -> String {
     )
 }
 
-fn other_split(path: &Path, seen: &str, before: &HeldOut<'_>, now: &HeldOut<'_>) -> UsageError {
+fn split_error(path: &Path, seen: &str, before: &HeldOut<'_>, now: &HeldOut<'_>) -> UsageError {
     let remedy = match before {
         HeldOut::Listed(_) => "Leave that out".to_owned(),
         before => format!("Leave that out or use {}", before.flag()),
@@ -154,7 +154,7 @@ impl MeasuredModel<'_> {
         Err(DataError(format!(
             "{}: {}. {remedy}, or use {}",
             TrainedViews::path(self.model_path).display(),
-            trained_among(&seen, "the"),
+            describe_seen(&seen, "the"),
             self.instead
         )))
     }

@@ -112,7 +112,7 @@ impl Intent {
             config = resolve(layers)?;
             usual = layers.usual_preset()?;
             if let Some(handover) = Handover::find(&config.sugar)? {
-                config = imported_model(args, &handover, layers)?;
+                config = coarse_stage_config(args, &handover, layers)?;
             }
         }
         if found.is_none() {
@@ -200,7 +200,7 @@ fn resolved_folder(args: &TrainArgs, config: &Config) -> Option<PathBuf> {
 }
 
 /// Returns the options of a run whose coarse stage starts from a trained model.
-fn imported_model(
+fn coarse_stage_config(
     args: &TrainArgs,
     model: &Handover,
     layers: Layers<'_>,
@@ -327,7 +327,7 @@ fn report_resume_point(origin: &str, done: u32, config: &Config) {
     if done == last {
         tracing::warn!(
             "already trained for {last} iterations. To train longer, give {}",
-            more(config)
+            lengthening_options(config)
         );
     }
 }
@@ -343,7 +343,7 @@ fn fewer_than_done(path: &Path, about: &Checkpoint, now: &Config) -> Option<Stri
     let remedy = if before > done {
         format!("With the options that it had, the run continues to {before}")
     } else {
-        format!("Ask for more with {}", more(now))
+        format!("Ask for more with {}", lengthening_options(now))
     };
     Some(format!(
         "{}: {done} iterations are done and {last} requested: nothing to train. {remedy}; to go back, name an earlier \
@@ -361,12 +361,12 @@ fn refuse_empty_run(path: &Path, done: u32, config: &Config) -> Result<(), Usage
     Err(UsageError(format!(
         "{}: {done} iterations are done and {last} requested: nothing to train in another folder. Ask for more with {}",
         path.display(),
-        more(config)
+        lengthening_options(config)
     )))
 }
 
 /// Returns the options that make a run longer.
-fn more(config: &Config) -> &'static str {
+fn lengthening_options(config: &Config) -> &'static str {
     match config.sugar.sugar_schedule {
         _ if config.optimize.time_budget.is_some() => "--iterations and a longer --time-budget",
         SugarSchedule::Relative if config.has_coarse_stage() => "--sugar-iterations",

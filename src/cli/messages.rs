@@ -299,7 +299,7 @@ const UNREADABLE: [&str; 9] = [
 ];
 
 /// Creates the files that the command lines name.
-fn fill(folder: &Path) {
+fn write_inputs(folder: &Path) {
     let path = |name: &str| folder.join(name);
     for name in ["empty", "no_scene"] {
         fs::create_dir_all(path(name)).unwrap();
@@ -368,7 +368,7 @@ fn error(line: &str, folder: &Path) -> String {
 /// Returns the errors of commands after parsing.
 fn command_errors() -> Vec<Section> {
     let folder = tempfile::tempdir().unwrap();
-    fill(folder.path());
+    write_inputs(folder.path());
     let of_command = |&(name, lines): &(&str, &[&str])| {
         let command_errors =
             lines.iter().map(|line| error(&format!("{name} {line}"), folder.path()));
@@ -740,7 +740,7 @@ fn picture() -> image::ImageError {
     image::ImageError::IoError(io::Error::from(io::ErrorKind::UnexpectedEof))
 }
 
-fn full() -> OutputError {
+fn full_disk() -> OutputError {
     let error = io::Error::from(io::ErrorKind::StorageFull);
     OutputError::new(Path::new("out/fox/run.jsonl"), error)
 }
@@ -1223,7 +1223,7 @@ fn program_errors() -> Vec<Section> {
                     source: Box::new(refusal(false).into()),
                     checkpoint: "out/fox/checkpoints/chkpnt_3000.safetensors".into(),
                 },
-                &TrainError::NoSpace { source: full(), checkpoint: None },
+                &TrainError::NoSpace { source: full_disk(), checkpoint: None },
                 &TrainError::NoImages { views: 43, first: "0001.jpg: is empty".to_owned() },
                 &TrainError::Emptied { iteration: 11 },
             ],
@@ -1400,6 +1400,6 @@ fn program_errors() -> Vec<Section> {
             ],
         ),
         section("TooManyBound", &[&TooManyBound { faces: 1 << 31, each: 6 }]),
-        section("OutputError", &[&full()]),
+        section("OutputError", &[&full_disk()]),
     ]
 }

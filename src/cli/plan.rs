@@ -129,7 +129,7 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         context: args.context,
     };
     report.sugar = report::surface_stages(&of_surface, matches, &config, &dataset, &report)?;
-    let on_host = on_host(&config, &dataset, &start, args.gaussians, report.gaussians.count)?;
+    let on_host = check_host(&config, &dataset, &start, args.gaussians, report.gaussians.count)?;
     report.host_limit = on_host.as_ref().map(|found| PlannedHost {
         limit: config.memory.host_limit.to_string(),
         needed: found.as_ref().ok().map(|room| room.needed),
@@ -155,7 +155,7 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
 
 /// Checks a training against `--host-limit`, if that or the processor is requested. Like training, the check lets the
 /// model grow from the initial or the `typed` number of Gaussians to `most`.
-fn on_host(
+fn check_host(
     config: &Config,
     dataset: &Dataset,
     start: &Start<'_>,
@@ -257,7 +257,7 @@ fn report(
         dry_run,
     };
     let of_nccl = nccl(args.gpus, nccl_blocks(budget.map_or(Bytes(u64::MAX), |of| of.bytes)));
-    let on_each = of_gpu(args.gpus, of_nccl, &run)?;
+    let on_each = share_of_gpu(args.gpus, of_nccl, &run)?;
     let [width, height] = seen.px;
     let scene = PlannedScene {
         path: dataset.root.clone(),
@@ -281,7 +281,7 @@ fn report(
     if let Some(budget) = budget.filter(|_| report.fits == Some(false)) {
         let smaller = smaller_scenes(config, seen)?;
         report.remedies = report::remedies(&run, args.gpus, budget.bytes, &smaller);
-        report.training_ends_with = given_up(&config.memory.give_up, &run)
+        report.training_ends_with = with_fallbacks(&config.memory.give_up, &run)
             .and_then(|run| run.largest_shared(args.gpus, budget.bytes))
             // The initial Gaussians exist before growth can be refused.
             .filter(|&most| most >= start);
@@ -290,7 +290,7 @@ fn report(
 }
 
 /// Returns the share of one GPU.
-fn of_gpu(gpus: u32, nccl: Bytes, run: &PlannedRun) -> Result<PlannedRun, UsageError> {
+fn share_of_gpu(gpus: u32, nccl: Bytes, run: &PlannedRun) -> Result<PlannedRun, UsageError> {
     if gpus > 1 && !run.can_be_shared() {
         return Err(UsageError(format!(
             "--gpus {gpus}: several GPUs train Gaussians alone, without --regularize, --appearance, surfels and \
@@ -301,7 +301,7 @@ fn of_gpu(gpus: u32, nccl: Bytes, run: &PlannedRun) -> Result<PlannedRun, UsageE
 }
 
 /// Returns the run after training's fallbacks, if refusing new Gaussians is one of them.
-fn given_up(may: &[Rung], run: &PlannedRun) -> Option<PlannedRun> {
+fn with_fallbacks(may: &[Rung], run: &PlannedRun) -> Option<PlannedRun> {
     let storage = match run.model.storage {
         _ if may.contains(&Rung::Offload) => Storage::Offloaded,
         Storage::Full | Storage::HalfColors if may.contains(&Rung::Compact) => Storage::Compact,

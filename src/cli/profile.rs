@@ -120,12 +120,12 @@ fn profile_text(profile: &Profile, top: usize) -> String {
         )
         .ok();
     }
-    peaks(&mut text, profile);
-    buffers(&mut text, profile, top);
-    growth(&mut text, &profile.growth);
-    given_up(&mut text, profile);
+    push_peaks(&mut text, profile);
+    push_buffers(&mut text, profile, top);
+    push_growth(&mut text, &profile.growth);
+    push_given_up(&mut text, profile);
     if let Some(summary) = &profile.gpu {
-        gpu(&mut text, summary);
+        push_gpu(&mut text, summary);
     }
     if !profile.profiled && profile.slack.is_some() {
         text.push_str(
@@ -134,7 +134,7 @@ fn profile_text(profile: &Profile, top: usize) -> String {
              evaluations.",
         );
     }
-    findings(&mut text, &profile.findings);
+    push_findings(&mut text, &profile.findings);
     text
 }
 
@@ -172,7 +172,7 @@ fn head(profile: &Profile) -> String {
 }
 
 /// Adds the peaks by phase, without iterations, to compare the needs of the phases.
-fn peaks(text: &mut String, profile: &Profile) {
+fn push_peaks(text: &mut String, profile: &Profile) {
     let what = match profile.peaks.most() {
         PhasePeak { vram: Some(_), .. } => "GPU memory",
         PhasePeak { host: Some(_), .. } => "RAM",
@@ -186,7 +186,7 @@ fn peaks(text: &mut String, profile: &Profile) {
     }
 }
 
-fn buffers(text: &mut String, profile: &Profile, top: usize) {
+fn push_buffers(text: &mut String, profile: &Profile, top: usize) {
     if profile.buffers.is_empty() || top == 0 {
         return;
     }
@@ -219,7 +219,7 @@ fn elements(buffer: &BufferPeak) -> String {
 }
 
 /// Adds the findings and the flags that help.
-fn findings(text: &mut String, findings: &[Finding]) {
+fn push_findings(text: &mut String, findings: &[Finding]) {
     if findings.is_empty() {
         return;
     }
@@ -232,7 +232,7 @@ fn findings(text: &mut String, findings: &[Finding]) {
     }
 }
 
-fn growth(text: &mut String, points: &[Point]) {
+fn push_growth(text: &mut String, points: &[Point]) {
     if points.is_empty() {
         return;
     }
@@ -257,7 +257,7 @@ fn growth(text: &mut String, points: &[Point]) {
     }
 }
 
-fn given_up(text: &mut String, profile: &Profile) {
+fn push_given_up(text: &mut String, profile: &Profile) {
     if profile.changes.is_empty() {
         if profile.slack.is_some() {
             text.push_str("\n\nnothing was given up to save memory");
@@ -279,7 +279,7 @@ fn given_up(text: &mut String, profile: &Profile) {
     }
 }
 
-fn gpu(text: &mut String, summary: &GpuSummary) {
+fn push_gpu(text: &mut String, summary: &GpuSummary) {
     write!(text, "\n\nthe GPU, {} samples", summary.samples).ok();
     let figures = [
         ("busy, mean", summary.utilization_mean, "%"),
@@ -336,7 +336,8 @@ fn follow(model_path: &Path, top: usize) -> anyhow::Result<()> {
             Err(error) => return Err(error.into()),
             Ok(profile) => {
                 let ends = profile.finished || !is_training;
-                if !screen.show(&(profile_text(&profile, top) + &end(&profile, is_training)))?
+                if !screen
+                    .show(&(profile_text(&profile, top) + &end_note(&profile, is_training)))?
                     || ends
                 {
                     return Ok(());
@@ -348,7 +349,7 @@ fn follow(model_path: &Path, top: usize) -> anyhow::Result<()> {
 }
 
 /// Returns a note if the run stopped without finishing.
-fn end(profile: &Profile, is_training: bool) -> String {
+fn end_note(profile: &Profile, is_training: bool) -> String {
     if profile.finished || is_training {
         return String::new();
     }

@@ -80,7 +80,7 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
     model.refuse_seen(&args.model.model_path, "the options of its training")?;
     let trained = model.trained_on();
     let path = mesh_file(&args.model, args.mesh.as_deref(), model.iteration())?;
-    let mesh = prepared_mesh(&path, options.vertices, &model)?;
+    let mesh = prepare_mesh(&path, options.vertices, &model)?;
     let settings = RefineSettings::new(&options, &path, &mesh, &model);
     let name = path.file_stem().unwrap_or_default();
     let folder = args.model.model_path.join("refined");
@@ -135,7 +135,7 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
         trained,
         record,
         began,
-        command: continuing(matches),
+        command: continue_command(matches),
     };
     let done = device::on(&DeviceOptions::of_surface(&opened.config, matches), task);
     drop(lock);
@@ -143,7 +143,7 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
 }
 
 /// Returns the command that continues the refinement: the typed one without `--overwrite`.
-fn continuing(matches: &ArgMatches) -> String {
+fn continue_command(matches: &ArgMatches) -> String {
     const NAME: &str = "refine";
     shown(NAME, &forwarded(&command_of::<RefineArgs>(NAME), matches, |id| id != "overwrite"))
 }
@@ -206,7 +206,7 @@ impl Task for Refining<'_> {
         trained.add(dataset.train.iter().map(|&view| dataset.views[view].name.as_str()), 0);
         folder::describe(folder, &config, dataset, &dataset.points, &trained, resumed.is_some())?;
         if record.model.is_none() {
-            record.model = measured_model(device, opened)?.as_ref().map(Measurement::of);
+            record.model = measure_model(device, opened)?.as_ref().map(Measurement::of);
         }
         record.write(folder)?;
 
@@ -240,7 +240,7 @@ impl Task for Refining<'_> {
         }
         let mesh = refined_mesh(topology, &state.values.vertices, &sh_dc);
         let ply = point_cloud(rule.iterations);
-        let texture = textured(device, &read_ply(&folder.join(&ply))?, &mesh, args, opened)?;
+        let texture = make_texture(device, &read_ply(&folder.join(&ply))?, &mesh, args, opened)?;
         let mut files = vec![ply];
         let made = MeshFiles { formats: &args.formats, frame: &dataset.frame };
         let written = write_mesh(folder, MESH_NAME, &made, &mesh, texture.as_ref())?;
@@ -255,7 +255,7 @@ impl Task for Refining<'_> {
 }
 
 /// Makes the texture of a refined mesh, if requested.
-fn textured<B: TrainDevice>(
+fn make_texture<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     mesh: &Mesh,
@@ -306,7 +306,7 @@ fn newest_checkpoint(folder: &Path) -> Option<StoredCheckpoint> {
 }
 
 /// Measures the model of the mesh on the held-out views, if there are any.
-fn measured_model<B: TrainDevice>(
+fn measure_model<B: TrainDevice>(
     device: &mut B,
     opened: &Opened,
 ) -> anyhow::Result<Option<Evaluation>> {
@@ -366,7 +366,7 @@ fn mesh_file(
 }
 
 /// Reads a mesh with vertex colours in the model's coordinates and decimates it to about `vertices` vertices.
-fn prepared_mesh(path: &Path, vertices: Option<usize>, model: &ReadModel) -> anyhow::Result<Mesh> {
+fn prepare_mesh(path: &Path, vertices: Option<usize>, model: &ReadModel) -> anyhow::Result<Mesh> {
     let ReadModel { dataset, gaussians, .. } = model;
     let mut mesh = read_mesh(path)?;
     convert_mesh(&mut mesh, &frame_of_file(path)?, &dataset.frame);

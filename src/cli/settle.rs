@@ -32,7 +32,7 @@ pub(super) fn settle(config: &mut Config, dataset: &Dataset, now: u64) -> Option
     let room = if has_triangles {
         vertices_for(pixels)
     } else {
-        room_for(pixels, densify.pixels_per_gaussian)
+        gaussians_for(pixels, densify.pixels_per_gaussian)
     };
     densify.max_points = Some(room.max(now));
     densify.max_points
@@ -46,7 +46,7 @@ fn vertices_for(pixels: u64) -> u64 {
 }
 
 /// Returns the number of Gaussians that this number of pixels supports.
-fn room_for(pixels: u64, pixels_for_one: u32) -> u64 {
+fn gaussians_for(pixels: u64, pixels_for_one: u32) -> u64 {
     let least = MIN_GAUSSIANS.min(pixels / MIN_PIXELS_PER_GAUSSIAN).max(1);
     (pixels / u64::from(pixels_for_one.max(1))).clamp(least, MAX_GAUSSIANS)
 }
@@ -292,7 +292,7 @@ mod tests {
             (806_400, 20_160),
             (9, 1),
         ] {
-            assert_eq!(room_for(pixels, 350), gaussians, "{pixels} pixels");
+            assert_eq!(gaussians_for(pixels, 350), gaussians, "{pixels} pixels");
         }
     }
 

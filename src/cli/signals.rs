@@ -48,7 +48,7 @@ fn remove_temp_folder() {
 /// Returns the stop flag that SIGINT, SIGTERM and SIGHUP set. A second signal, or a signal without a living flag,
 /// ends the process. All callers share one flag while it lives. An ignored SIGHUP, as with `nohup`, stays ignored.
 pub(super) fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = flag();
+    let stop = stop_flag();
     let mut result = Ok(());
     HANDLED.call_once(|| result = handle());
     result.context("signals cannot be handled")?;
@@ -56,7 +56,7 @@ pub(super) fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
 }
 
 /// Returns the living flag, or a new one.
-fn flag() -> Arc<AtomicBool> {
+fn stop_flag() -> Arc<AtomicBool> {
     let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     running.upgrade().unwrap_or_else(|| {
         let stop = Arc::default();

@@ -239,7 +239,7 @@ impl Task for Training<'_> {
             },
         };
         let command = resume_command(args, &intent);
-        match trainer.run().map_err(|error| explained(error, &intent, &command))? {
+        match trainer.run().map_err(|error| add_command(error, &intent, &command))? {
             Outcome::Interrupted => Err(interrupted(&command, args.style()).into()),
             Outcome::Finished => {
                 let Intent { model_path, mut config, .. } = intent;
@@ -332,7 +332,7 @@ fn resume_command(args: &TrainArgs, intent: &Intent) -> String {
 }
 
 /// Adds the command that resumes the run to errors about GPU memory and disk space.
-fn explained(error: TrainError, intent: &Intent, command: &str) -> anyhow::Error {
+fn add_command(error: TrainError, intent: &Intent, command: &str) -> anyhow::Error {
     let command = command.to_owned();
     if matches!(error, TrainError::NoSpace { .. }) {
         return OutOfSpace { stopped: error, command }.into();

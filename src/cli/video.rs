@@ -128,7 +128,7 @@ pub(super) fn run(args: &VideoArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     let Plan { cameras, size_px, fps } = plan(args, &model.dataset, output.is_video())?;
     let near = near(&model.dataset);
     let count = cameras.len();
-    let opened = on_path(model, &cameras, size_px).open(None)?;
+    let opened = with_frames(model, &cameras, size_px).open(None)?;
     let frames = output.begin()?;
     let task = Filming { opened: &opened, near, frames: &frames };
     device::on(&DeviceOptions::of_earlier(&opened.config, matches), task)?;
@@ -184,7 +184,7 @@ fn plan(args: &VideoArgs, dataset: &Dataset, is_video: bool) -> anyhow::Result<P
         let cameras: Vec<_> = cameras.collect();
         let fps = args.fps.or(fps).unwrap_or(USUAL_FPS);
         let cameras = match args.seconds {
-            Some(seconds) => resampled(&cameras, frame_count(seconds, fps)?),
+            Some(seconds) => resample(&cameras, frame_count(seconds, fps)?),
             None => cameras,
         };
         (cameras, size_px.or(usual), fps)
@@ -221,7 +221,7 @@ fn frame_count(seconds: f64, fps: f64) -> Result<usize, UsageError> {
 }
 
 /// Returns `frames` cameras, evenly spread over a path.
-fn resampled(cameras: &[PathCamera], frames: usize) -> Vec<PathCamera> {
+fn resample(cameras: &[PathCamera], frames: usize) -> Vec<PathCamera> {
     (0..frames).map(|at| cameras[at * cameras.len() / frames]).collect()
 }
 
@@ -250,7 +250,7 @@ fn frame_size(args: &VideoArgs, shape: [u32; 2], is_video: bool) -> Result<[u32;
 }
 
 /// Replaces the views of the scene by the frames.
-fn on_path(mut model: ReadModel, cameras: &[PathCamera], size_px: [u32; 2]) -> ReadModel {
+fn with_frames(mut model: ReadModel, cameras: &[PathCamera], size_px: [u32; 2]) -> ReadModel {
     let view = |(at, camera): (usize, &PathCamera)| camera.view(format!("{at:05}.png"), size_px);
     model.dataset.views = cameras.iter().enumerate().map(view).collect();
     model.dataset.sources = Vec::new();

@@ -78,7 +78,7 @@ pub fn changes_run(name: &str, run: &Config) -> bool {
 }
 
 /// Returns the preset without its length and memory options, for a run of this length.
-fn compared(name: &str, run: &Table) -> Option<Table> {
+fn comparable(name: &str, run: &Table) -> Option<Table> {
     let mut preset: Table = preset_text(name).ok()?.parse().ok()?;
     preset.remove(MemoryOptions::NAME);
     // A preset without a length is not scaled.
@@ -91,13 +91,13 @@ fn compared(name: &str, run: &Table) -> Option<Table> {
 
 /// Returns the number of options of a preset.
 fn keys(name: &str) -> Option<usize> {
-    let preset = compared(name, &Table::new())?;
+    let preset = comparable(name, &Table::new())?;
     Some(preset.values().filter_map(Value::as_table).map(Table::len).sum())
 }
 
 /// Returns the number of a preset's options that a run has otherwise.
 fn differences(name: &str, run: &Table) -> Option<usize> {
-    let preset = compared(name, run)?;
+    let preset = comparable(name, run)?;
     let sections =
         preset.iter().filter_map(|(section, values)| Some((section, values.as_table()?)));
     let differs = |section: &str, key: &str, value: &Value| {
@@ -137,9 +137,9 @@ const PASSES_BY_CLOCK: i64 = 100;
 pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table {
     if FEW_VIEW_OPTIONS
         .iter()
-        .any(|(section, key)| above.iter().any(|layer| gives(layer, section, key)))
+        .any(|(section, key)| above.iter().any(|layer| has_option(layer, section, key)))
     {
-        lift(&mut preset, &[FEW_VIEW_PASSES]);
+        clear_limits(&mut preset, &[FEW_VIEW_PASSES]);
     }
     let given = above.iter().rev().find_map(iterations);
     let own = iterations(&preset).filter(|&own| own > 0 && follows_iterations(name));
@@ -154,7 +154,7 @@ pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table
         }
     }
     start_in_time(&mut preset);
-    lift(&mut preset, &PASSES);
+    clear_limits(&mut preset, &PASSES);
     preset
 }
 
@@ -163,14 +163,14 @@ pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table
 pub(super) fn free_passes(before: &mut Table, above: &[Table]) {
     let given = above.iter().rev().find_map(iterations);
     if given.is_some() && given != iterations(before) {
-        lift(before, &PASSES);
+        clear_limits(before, &PASSES);
     } else if above.iter().any(has_clock) && !has_clock(before) {
         raise_passes(before);
     }
 }
 
 /// Sets these pass limits of a layer to 0.
-fn lift(layer: &mut Table, limits: &[&str]) {
+fn clear_limits(layer: &mut Table, limits: &[&str]) {
     let optimize = layer.get_mut(OptimizeOptions::NAME).and_then(Value::as_table_mut);
     for (key, passes) in optimize.into_iter().flatten() {
         if limits.contains(&key.as_str()) {
@@ -191,11 +191,11 @@ pub(super) fn raise_passes(layer: &mut Table) {
 
 /// True if a layer sets a time budget.
 pub(super) fn has_clock(layer: &Table) -> bool {
-    gives(layer, OptimizeOptions::NAME, "time_budget")
+    has_option(layer, OptimizeOptions::NAME, "time_budget")
 }
 
 /// True if a layer has an option.
-fn gives(layer: &Table, section: &str, key: &str) -> bool {
+fn has_option(layer: &Table, section: &str, key: &str) -> bool {
     layer.get(section).is_some_and(|section| section.get(key).is_some())
 }
 

@@ -40,7 +40,7 @@ fn position_unit(options: &OptimizeOptions, extent: f64) -> f64 {
 /// those of positions fall log-linearly to `final_lr_share`.
 pub fn photometric_rates(options: &OptimizeOptions, extent: f64, iteration: u32) -> Rates {
     let rates = rates(options, extent, iteration);
-    let share = late_share(options, iteration);
+    let share = final_factor(options, iteration);
     Rates {
         means: rates.means,
         log_scales: rates.log_scales * share,
@@ -59,7 +59,7 @@ pub fn rate_by_size(options: &OptimizeOptions, extent: f64) -> Option<RateBySize
 }
 
 /// Returns the late factor on the learning rates.
-fn late_share(options: &OptimizeOptions, iteration: u32) -> f64 {
+fn final_factor(options: &OptimizeOptions, iteration: u32) -> f64 {
     if options.final_lr_share == 1.0 {
         return 1.0;
     }

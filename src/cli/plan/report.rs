@@ -513,14 +513,14 @@ const LISTED_ROWS: usize = 6;
 /// Returns the report as text for the terminal.
 pub(super) fn plan_text(report: &PlanReport) -> String {
     let mut text = String::new();
-    head(&mut text, report);
+    push_head(&mut text, report);
     if let Some(gpus) = report.gpus {
-        shared(&mut text, gpus);
+        push_shared(&mut text, gpus);
     }
     for stage in &report.forecast.stages {
-        table(&mut text, stage);
+        push_table(&mut text, stage);
     }
-    peak(&mut text, report);
+    push_peak(&mut text, report);
     if !report.remedies.is_empty() {
         text.push_str("\n\nwhat would help");
         if let Some(count) = report.training_ends_with {
@@ -533,12 +533,12 @@ pub(super) fn plan_text(report: &PlanReport) -> String {
             write!(text, "\n  {:<32} {mib:>9.1} MiB: {verdict}", remedy.words()).ok();
         }
     }
-    sugar(&mut text, report);
+    push_sugar(&mut text, report);
     push_largest(&mut text, report.gaussians.rows, &report.largest);
     push_vertex_budgets(&mut text, &report.vertex_budgets);
     text.push_str("\n\nhost, beside the program and the driver, each at its own most");
     for row in &report.host {
-        line(&mut text, row.label, row.bytes);
+        push_line(&mut text, row.label, row.bytes);
     }
     if let Some(host) = &report.host_limit {
         let whose = if host.on_processor {
@@ -560,7 +560,7 @@ pub(super) fn plan_text(report: &PlanReport) -> String {
 }
 
 /// Adds the table of `splat sugar`'s stages.
-fn sugar(text: &mut String, report: &PlanReport) {
+fn push_sugar(text: &mut String, report: &PlanReport) {
     if report.sugar.is_empty() {
         return;
     }
@@ -583,7 +583,7 @@ fn sugar(text: &mut String, report: &PlanReport) {
     }
 }
 
-fn head(text: &mut String, report: &PlanReport) {
+fn push_head(text: &mut String, report: &PlanReport) {
     let PlannedScene { path, train_views, test_views, largest_px: [width, height] } = &report.scene;
     let PlannedGaussians { count, start, from, rows } = &report.gaussians;
     let storage = match report.storage {
@@ -608,7 +608,7 @@ fn head(text: &mut String, report: &PlanReport) {
 }
 
 /// Adds a note that the tables describe one of several GPUs.
-fn shared(text: &mut String, PlannedGpus { count: gpus, nccl }: PlannedGpus) {
+fn push_shared(text: &mut String, PlannedGpus { count: gpus, nccl }: PlannedGpus) {
     let nccl = nccl.mib();
     write!(
         text,
@@ -618,23 +618,23 @@ fn shared(text: &mut String, PlannedGpus { count: gpus, nccl }: PlannedGpus) {
     .ok();
 }
 
-fn table(text: &mut String, stage: &PlannedStage) {
+fn push_table(text: &mut String, stage: &PlannedStage) {
     write!(text, "\n\n{:<34} {:>9.1} MiB", stage.name, stage.total.mib()).ok();
     let (listed, others) = stage.rows.split_at(stage.rows.len().min(LISTED_ROWS));
     for PlannedRow { label, bytes } in listed {
-        line(text, label, *bytes);
+        push_line(text, label, *bytes);
     }
     if !others.is_empty() {
         let sum = others.iter().map(|row| row.bytes).sum();
-        line(text, &format!("{} others", others.len()), sum);
+        push_line(text, &format!("{} others", others.len()), sum);
     }
 }
 
-fn line(text: &mut String, label: &str, bytes: Bytes) {
+fn push_line(text: &mut String, label: &str, bytes: Bytes) {
     write!(text, "\n  {label:<32} {:>9.1}", bytes.mib()).ok();
 }
 
-fn peak(text: &mut String, report: &PlanReport) {
+fn push_peak(text: &mut String, report: &PlanReport) {
     let forecast = &report.forecast;
     write!(text, "\n\n{:<34} {:>9.1} MiB", "peak", forecast.peak.mib()).ok();
     if let Some(Budget { limit, bytes }) = report.budget {

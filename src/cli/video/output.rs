@@ -158,14 +158,14 @@ impl FrameWriter {
         made.map(|()| video.clone()).map_err(|why| {
             fs::remove_file(&unfinished).ok();
             let [video, frames] =
-                [video.clone(), kept(work, &video)].map(|path| path.display().to_string());
+                [video.clone(), keep_frames(work, &video)].map(|path| path.display().to_string());
             EncodingError { video, frames, why }
         })
     }
 }
 
 /// Keeps the frames of a video in a folder beside it with a free name. Returns the folder.
-fn kept(work: TempDir, video: &Path) -> PathBuf {
+fn keep_frames(work: TempDir, video: &Path) -> PathBuf {
     let stem = video.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let names = (1_u32..).map(|number| match number {
         1 => format!("{stem}_frames"),

@@ -133,7 +133,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let (rows, optional) = (self.device.len(&self.model), self.device.optional(&self.model));
         let faces = self.device.faces(&self.model).len();
         // While a checkpoint is being written, this is skipped and repeated after its report.
-        if let Some(mut keeper) = free(&self.keeper) {
+        if let Some(mut keeper) = lock_if_free(&self.keeper) {
             keeper.keep_room::<Gaussians>(rows, faces, optional);
         }
         self.warn_of_checkpoints()
@@ -141,7 +141,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     fn warn_of_checkpoints(&mut self) -> Result<(), TrainError> {
         let warnings =
-            free(&self.keeper).map_or_else(Vec::new, |mut keeper| keeper.take_warnings());
+            lock_if_free(&self.keeper).map_or_else(Vec::new, |mut keeper| keeper.take_warnings());
         for message in warnings {
             self.warn(message)?;
         }
@@ -490,7 +490,7 @@ pub(super) fn has_room(config: &Config, bytes: Bytes) -> bool {
 }
 
 /// Returns the keeper, unless it is writing a checkpoint.
-fn free(keeper: &Mutex<CheckpointKeeper>) -> Option<MutexGuard<'_, CheckpointKeeper>> {
+fn lock_if_free(keeper: &Mutex<CheckpointKeeper>) -> Option<MutexGuard<'_, CheckpointKeeper>> {
     match keeper.try_lock() {
         Ok(keeper) => Some(keeper),
         Err(TryLockError::Poisoned(keeper)) => Some(keeper.into_inner()),

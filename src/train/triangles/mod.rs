@@ -35,7 +35,7 @@ pub fn soup(
     cube: &Cube,
     seed: u64,
 ) -> TriangleMesh {
-    let points = in_order(points, cube);
+    let points = sorted_along_curve(points, cube);
     let ellipsoids = from_points(&points, options, seed);
     let stream = RandomStream::new(seed, 0, RandomUse::Orient);
     let count = points.positions.len();
@@ -70,7 +70,7 @@ pub fn soup(
 }
 
 /// Sorts the points along the Z-curve of a cube.
-fn in_order(points: &PointCloud, cube: &Cube) -> PointCloud {
+fn sorted_along_curve(points: &PointCloud, cube: &Cube) -> PointCloud {
     let mut order: Vec<usize> = (0..points.positions.len()).collect();
     order.sort_by_cached_key(|&at| cube.key(points.positions[at]));
     PointCloud {
@@ -109,7 +109,7 @@ pub struct FaceDraw {
 /// "Weighted random sampling with a reservoir", 2006).
 pub fn draw(scores: &[f32], areas: &[f32], rule: &FaceDraw, stream: RandomStream) -> Vec<u32> {
     let largest =
-        first(ranked(areas, |_, area| (area > 0.0).then_some(f64::from(area))), rule.largest);
+        top_keys(ranked(areas, |_, area| (area > 0.0).then_some(f64::from(area))), rule.largest);
     let keys = ranked(scores, |face, score| {
         let may_be = score > 0.0 && areas[face] >= rule.area_min;
         may_be.then(|| (1.0 - stream.uniform(face as u64)).ln() / f64::from(score))
@@ -117,7 +117,7 @@ pub fn draw(scores: &[f32], areas: &[f32], rule: &FaceDraw, stream: RandomStream
     let mut order: Vec<u32> = largest.into_iter().map(|ranked| ranked.face).collect();
     let mut is_there = vec![false; scores.len()];
     order.iter().for_each(|&face| is_there[face as usize] = true);
-    let drawn = first(keys, rule.drawn).into_iter().map(|ranked| ranked.face);
+    let drawn = top_keys(keys, rule.drawn).into_iter().map(|ranked| ranked.face);
     order.extend(drawn.filter(|&face| !is_there[face as usize]));
     order
 }
@@ -139,7 +139,7 @@ fn ranked(values: &[f32], key: impl Fn(usize, f32) -> Option<f64> + Sync) -> Vec
 }
 
 /// Returns the `count` largest keys in descending order. Equal keys are ordered by triangle.
-fn first(mut ranked: Vec<RankedFace>, count: usize) -> Vec<RankedFace> {
+fn top_keys(mut ranked: Vec<RankedFace>, count: usize) -> Vec<RankedFace> {
     let order = |a: &RankedFace, b: &RankedFace| -> Ordering {
         b.key.total_cmp(&a.key).then(a.face.cmp(&b.face))
     };
