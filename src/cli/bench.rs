@@ -1,4 +1,4 @@
-//! `splat bench`: what an iteration costs.
+//! `splat bench`: time of a training step.
 
 use clap::{ArgMatches, Args};
 
@@ -51,7 +51,7 @@ pub(super) struct BenchArgs {
     json: bool,
 }
 
-/// Measures and prints.
+/// Measures the step and prints the times.
 pub(super) fn run(args: &BenchArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     if args.iterations == 0 {
         return Err(UsageError("--iterations: 0 iterations cannot be timed".to_owned()).into());

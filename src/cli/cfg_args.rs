@@ -1,4 +1,4 @@
-//! `cfg_args`, in which trainers of 3DGS record their options as a line of Python.
+//! `cfg_args`: options that 3DGS trainers record as a line of Python.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,14 +15,14 @@ use crate::math::splat::DILATION_PX2;
 /// Name of the file in a model folder.
 pub(super) const CFG_ARGS: &str = "cfg_args";
 
-/// Options of a run that later commands keep, unless they are set anew.
+/// Scene and filter options of an earlier run, used unless the command line sets them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct RecordedOptions {
     pub(super) scene: SceneOptions,
     pub(super) optimize: KeptFilter,
 }
 
-/// Filter that a model is drawn with.
+/// Filter that renders a model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct KeptFilter {
     pub(super) antialiasing: bool,
@@ -37,7 +37,7 @@ impl Default for KeptFilter {
 }
 
 impl RecordedOptions {
-    /// The options as a layer beneath others.
+    /// Returns the options as a configuration layer with lower priority than the command line.
     pub(super) fn layer(&self, origin: &Path) -> anyhow::Result<ConfigText> {
         let text = toml::to_string(self).context("options of an earlier run are plain values")?;
         Ok(ConfigText { origin: origin.display().to_string(), text })
@@ -63,7 +63,7 @@ pub(super) fn read(model_path: &Path) -> Result<Option<RecordedOptions>, DataErr
     }
 }
 
-/// What `Namespace(key=value, ...)`, as Python writes it, says of what is kept. It is read, not run.
+/// Parses the kept options from `Namespace(key=value, ...)`. The text is parsed, never run as Python.
 fn of_namespace(text: &str) -> Option<RecordedOptions> {
     let values = values(text)?;
     let value = |key: &str| values.get(key).map(String::as_str).filter(|value| !value.is_empty());
@@ -79,7 +79,7 @@ fn of_namespace(text: &str) -> Option<RecordedOptions> {
     if let Some(resolution) = value("resolution").and_then(|value| value.parse().ok()) {
         scene.resolution = resolution;
     }
-    // Mip-Splatting's trainer has it; where it is what 3DGS dilates by, our own says that it is none.
+    // Mip-Splatting's trainer writes this key. The dilation of 3DGS means no filter.
     let variance = value("kernel_size").and_then(|value| value.parse::<f64>().ok());
     if let Some(variance) = variance.filter(|variance| variance.total_cmp(&DILATION_PX2).is_ne()) {
         kept.optimize = KeptFilter { antialiasing: true, kernel_size: variance };
@@ -87,7 +87,7 @@ fn of_namespace(text: &str) -> Option<RecordedOptions> {
     Some(kept)
 }
 
-/// Keys and values of a namespace, text without its quotes.
+/// Returns the keys and values of a namespace. Values lose their quotes.
 fn values(text: &str) -> Option<BTreeMap<String, String>> {
     let inside = text.trim().strip_prefix("Namespace(")?.strip_suffix(')')?;
     let mut values = BTreeMap::new();
@@ -104,7 +104,7 @@ fn values(text: &str) -> Option<BTreeMap<String, String>> {
                 (Some(_), '\\') => value.extend(letters.next()),
                 (Some(open), _) if letter == open => quote = None,
                 (None, '\'' | '"') => {
-                    // Of `PosixPath('a')` the text counts.
+                    // For `PosixPath('a')` the value is the quoted text.
                     if !has_text && depth > 0 {
                         value.clear();
                     }
@@ -122,19 +122,17 @@ fn values(text: &str) -> Option<BTreeMap<String, String>> {
     }
 }
 
-// Options as text, and where they are from.
+// Options as text.
 
-/// Options as text.
+/// TOML text of options.
 #[derive(Clone, Debug)]
 pub(super) struct ConfigText {
-    /// The file, or what else, that they are from.
+    /// Source of the text for error messages: a file or a description.
     pub(super) origin: String,
-    /// TOML.
     pub(super) text: String,
 }
 
 impl ConfigText {
-    /// As a layer beneath other options.
     pub(super) fn layer(&self) -> ConfigLayer<'_> {
         ConfigLayer { origin: &self.origin, text: &self.text }
     }
@@ -145,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_of_3dgs_tells_its_scene_and_its_split() {
+    fn cfg_args_of_3dgs_gives_scene_and_split() {
         let kept = of_namespace(
             "Namespace(data_device='cuda', depths='', eval=True, images='images_4', \
              model_path='out/garden', resolution=2, sh_degree=3, source_path='/data/garden', \
@@ -178,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_of_mip_splatting_tells_its_filter() {
+    fn cfg_args_of_mip_splatting_gives_the_filter() {
         let filter = |text: &str| of_namespace(text).expect("a namespace").optimize;
         let mip = filter("Namespace(eval=False, kernel_size=0.1, resolution=-1)");
         assert_eq!(mip, KeptFilter { antialiasing: true, kernel_size: 0.1 });

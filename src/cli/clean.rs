@@ -1,4 +1,4 @@
-//! `splat clean`: a trained model without floaters, haze and what no view needs.
+//! `splat clean`: removes floaters, haze and Gaussians that no view needs from a trained model.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -60,7 +60,7 @@ pub(super) struct CleanArgs {
     json: bool,
 }
 
-/// What is removed.
+/// Limits of the cleaning.
 #[derive(Args)]
 #[command(next_help_heading = "Cleaning")]
 struct RuleArgs {
@@ -86,7 +86,7 @@ fn not_negative(text: &str) -> Result<f64, String> {
     if value >= 0.0 { Ok(value) } else { Err("give 0 or more".to_owned()) }
 }
 
-/// Cleans the model, says what that removed, and writes what is left as a model of its own.
+/// Cleans the model, prints a report and writes the remaining Gaussians to a new model folder.
 pub(super) fn run(args: &CleanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     clean_model(args, matches, |report| {
         let text =
@@ -123,7 +123,7 @@ fn clean_model(
     let cleaning = device::on(&DeviceOptions::of_surface(&opened.config, matches), task)?;
     let written = target.as_ref().map(CleanTarget::path);
     let report = CleanReport::new(&cleaning, &opened, &options, started).at(model_path, written);
-    // A result that was computed is not lost to a full disk.
+    // A full disk must not cost the computed report.
     let told = tell(&report);
     if report.gaussians_after == 0 {
         return Err(nothing_left(model_path).into());
@@ -134,7 +134,7 @@ fn clean_model(
     told
 }
 
-/// Fails where there is nothing to clean, or where nothing would be left.
+/// Returns an error if the model is empty or the crop would remove every Gaussian.
 fn check_model(model: &ReadModel, options: &CleanOptions, path: &Path) -> Result<(), DataError> {
     let shown = path.display();
     if model.gaussians.is_empty() {
@@ -146,7 +146,7 @@ fn check_model(model: &ReadModel, options: &CleanOptions, path: &Path) -> Result
     Ok(())
 }
 
-/// Says where photographs have other colours than the Gaussians.
+/// Warns if the photographs' colours differ from those of the Gaussians.
 fn warn_of_colors(opened: &Opened) {
     let options = &opened.config.optimize;
     if options.exposure || options.bilateral_grid {
@@ -164,7 +164,7 @@ fn nothing_left(path: &Path) -> DataError {
     ))
 }
 
-/// How the command keeps `--host-limit`.
+/// Checks the work against `--host-limit`.
 fn host_room(model: &ReadModel) -> Result<HostRoom, DoesNotFit> {
     let ReadModel { config, dataset, gaussians, .. } = model;
     let mut work = showing(config, gaussians.len() as u64);
@@ -189,7 +189,7 @@ impl RuleArgs {
     }
 }
 
-/// Finding what is to be removed.
+/// Task that decides which Gaussians to remove.
 struct ModelCleaning<'a> {
     opened: &'a Opened,
     options: &'a CleanOptions,
@@ -217,21 +217,18 @@ impl Task for ModelCleaning<'_> {
     }
 }
 
-// Report of a cleaning.
-
-/// What is said of a cleaning.
 #[derive(Serialize)]
 struct CleanReport {
     from: PathBuf,
-    /// Nothing where nothing is written.
+    /// Target folder. `None` for a dry run.
     to: Option<PathBuf>,
     iteration: u32,
     gaussians_before: usize,
     gaussians_after: usize,
-    /// Share of the Gaussians that go, 0 to 1.
+    /// Removed share of the Gaussians, 0 to 1.
     removed_share: f64,
     removed: Vec<RuleReport>,
-    /// Means over the training views, dB. The latter is before the cut by place, which is made last.
+    /// Mean PSNR over the training views, dB. `psnr_after` is measured before the final crop.
     psnr_before: f64,
     psnr_after: f64,
     max_loss: f64,
@@ -240,12 +237,12 @@ struct CleanReport {
     seconds: f64,
 }
 
-/// What a rule removes.
+/// Gaussians that one rule removed.
 #[derive(Serialize)]
 struct RuleReport {
     rule: CleanRule,
     removed: usize,
-    /// Of all Gaussians, 0 to 1.
+    /// Share of all Gaussians, 0 to 1.
     share: f64,
 }
 
@@ -277,12 +274,11 @@ impl CleanReport {
         }
     }
 
-    /// The same of a model folder, written to another.
     fn at(self, from: &Path, to: Option<&Path>) -> Self {
         Self { from: from.to_owned(), to: to.map(Path::to_owned), ..self }
     }
 
-    /// As a person reads it.
+    /// Returns the report as text for the terminal.
     fn described(&self) -> String {
         let Self { gaussians_before, gaussians_after, psnr_before, psnr_after, .. } = self;
         let mut text = match &self.to {
@@ -310,21 +306,19 @@ impl CleanReport {
     }
 }
 
-// Destination of a cleaned model: a model folder of its own.
-
-/// What describes a model beside its Gaussians, and is the same of the cleaned one.
+/// Files of a model folder that a cleaned model copies.
 const DESCRIPTION: [&str; 5] =
     ["config.toml", "cfg_args", "cameras.json", "exposure.json", "input.ply"];
 
-/// A folder that a cleaned model may be written to.
+/// Destination folder of a cleaned model.
 struct CleanTarget {
     from: PathBuf,
     to: PathBuf,
 }
 
 impl CleanTarget {
-    /// Fails where something would be lost, or where nothing can be written. Nothing is written yet, but
-    /// for the folder.
+    /// Returns an error if the folder is the model itself, holds a model or cannot be written.
+    /// Creates only the folder.
     fn check(from: &Path, to: PathBuf, overwrite: bool) -> anyhow::Result<Self> {
         let shown = to.display();
         if absolute(from) == absolute(&to) {
@@ -351,7 +345,7 @@ impl CleanTarget {
         &self.to
     }
 
-    /// Writes what is left.
+    /// Writes the remaining Gaussians and the files that describe the model.
     fn write(
         &self,
         opened: &Opened,
@@ -381,7 +375,7 @@ impl CleanTarget {
         for name in DESCRIPTION {
             copy_file(&from.join(name), &to.join(name))?;
         }
-        // What was removed was decided by these views: nothing is held out of them any more.
+        // The training views chose the removals, so no later split may hold one of them out.
         if from.join(TRAINED_VIEWS).exists() {
             let views = opened.dataset.train.iter().map(|&view| &opened.dataset.views[view]);
             trained.add(views.map(|view| view.name.as_str()), 0);
@@ -392,7 +386,7 @@ impl CleanTarget {
     }
 }
 
-/// Copies a file where there is one.
+/// Copies a file if it exists.
 fn copy_file(from: &Path, to: &Path) -> Result<(), OutputError> {
     let Ok(mut source) = fs::File::open(from) else { return Ok(()) };
     replace_file(to, |file| {
@@ -402,15 +396,15 @@ fn copy_file(from: &Path, to: &Path) -> Result<(), OutputError> {
 
 // Cleaning as the end of `splat train --clean`.
 
-/// What an earlier cleaning says of itself.
+/// Record of an earlier cleaning.
 #[derive(Deserialize)]
 struct CleanedBefore {
-    /// Of the Gaussians that were cleaned.
+    /// Iteration of the Gaussians that were cleaned.
     iteration: u32,
 }
 
-/// Cleans the last Gaussians of a model folder as `splat clean -m MODEL` does, unless they are cleaned
-/// already, and gives the folder of what is left. Others that were cleaned before are moved aside.
+/// Cleans the last Gaussians of a model folder like `splat clean -m MODEL`, unless they are clean already. Returns
+/// the folder of the cleaned model and moves an older one aside.
 pub(super) fn clean_trained(model_path: &Path) -> anyhow::Result<PathBuf> {
     let cleaned = model_path.join(folder::CLEANED);
     let (iteration, ply) = folder::point_cloud(model_path, None)?;
@@ -430,7 +424,7 @@ pub(super) fn clean_trained(model_path: &Path) -> anyhow::Result<PathBuf> {
     Ok(cleaned)
 }
 
-/// Says what went as the last lines of the run, and not as its results.
+/// Logs the report instead of printing it to stdout.
 fn tell(report: &CleanReport) -> anyhow::Result<()> {
     report.described().lines().for_each(|line| tracing::info!("{line}"));
     Ok(())

@@ -1,4 +1,4 @@
-//! `splat compare`: runs side by side, and whether one of them lost quality.
+//! `splat compare`: compares runs and fails if one of them lost quality.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -34,8 +34,7 @@ pub(super) struct CompareArgs {
 
     /// Loss of quality that is accepted, in per cent
     ///
-    /// It is a share of the baseline's PSNR, SSIM and LPIPS. 0 accepts no loss at all, not even one of
-    /// rounding.
+    /// It is a share of the baseline's PSNR, SSIM and LPIPS. 0 accepts no loss at all, not even one of rounding.
     #[arg(long, value_name = "P%", default_value = "0.5%", allow_hyphen_values = true)]
     tolerance: Tolerance,
 
@@ -48,7 +47,7 @@ pub(super) struct CompareArgs {
     markdown: bool,
 }
 
-/// Prints the comparison; lost quality is an error, after it was printed.
+/// Prints the comparison. Lost quality is an error that is returned after printing.
 pub(super) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     let paths = paths(args);
     let named = args.runs.len() + usize::from(args.baseline.is_some());
@@ -76,7 +75,7 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     }
 }
 
-/// The baseline and then the others, each once.
+/// Returns the baseline and then the other runs, without duplicates.
 fn paths(args: &CompareArgs) -> Vec<&Path> {
     let mut seen = Vec::new();
     let mut paths = Vec::new();
@@ -97,15 +96,15 @@ fn read(path: &Path) -> Result<Run, DataError> {
 
 // Tolerated loss of quality.
 
-/// Relative differences of this size come from rounding, per cent.
+/// Relative difference below which two figures are equal up to rounding, per cent.
 const ROUNDING: f64 = 1e-9;
 
-/// A share of a figure, per cent.
+/// Relative tolerance, per cent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(transparent)]
 struct Tolerance(f64);
 
-/// A tolerance that cannot be read.
+/// Error of a tolerance that cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is not a tolerance; write a share from 0% to 100%, for instance 0.5%")]
 struct ParseToleranceError(String);
@@ -121,14 +120,14 @@ impl Tolerance {
 impl FromStr for Tolerance {
     type Err = ParseToleranceError;
 
-    /// The sign is asked for: `0.5` may be meant as a half or as half a per cent. Nothing is nothing.
+    /// Parses a number with `%`. Only 0 needs no sign, because `0.5` may mean a half or half a per cent.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let number = |text: &str| text.trim().parse::<f64>().ok();
         let percent = match text.trim().strip_suffix('%') {
             Some(text) => number(text),
             None => number(text).filter(|&number| number == 0.0),
         };
-        // -0 is written without its sign.
+        // Adding 0 turns -0 into 0.
         let percent = percent.map(|percent| percent + 0.0);
         percent
             .filter(|percent| (0.0..=100.0).contains(percent))
@@ -143,31 +142,31 @@ impl fmt::Display for Tolerance {
     }
 }
 
-// A run that is compared, and where it can be measured again.
+// Runs of a comparison and the commands that measure them again.
 
-/// The option that names the model folder.
+/// Key of the option that names the model folder.
 const MODEL_PATH: &str = "output.model_path";
 
-/// A run and where its summary is from.
+/// Summary of a run and the path that it was read from.
 struct Run {
     path: String,
     summary: RunSummary,
 }
 
-/// The model folder of a run: its summary may have been copied away.
+/// Model folder of a run. Its summary may be a copy in another place.
 struct Origin {
-    /// The folder, as a shell takes it.
+    /// Folder, quoted for a shell.
     folder: String,
-    /// A sentence on what else a copy needs once the model is measured; it begins with a full stop.
+    /// Sentence about the next step after measuring, beginning with a full stop. Empty if there is none.
     afterwards: String,
 }
 
 impl Origin {
-    /// Of the run that the summary is of.
+    /// Finds the model folder of a run.
     fn of(run: &Run) -> Self {
         let path = Path::new(&run.path);
         let stored = run.summary.options.get(MODEL_PATH).and_then(Value::as_str).map(Path::new);
-        if let Some(folder) = around(path).filter(|folder| is_model(folder, stored)) {
+        if let Some(folder) = run_folder(path).filter(|folder| is_model(folder, stored)) {
             return Self { folder: shell_word(folder), afterwards: String::new() };
         }
         let Some(stored) = stored else {
@@ -188,19 +187,19 @@ impl Origin {
     }
 }
 
-/// The folder that this is, or of which it is the summary.
-fn around(path: &Path) -> Option<&Path> {
+/// Returns the path itself if it is a folder, or the folder of a `summary.json`.
+fn run_folder(path: &Path) -> Option<&Path> {
     if path.is_dir() {
         return Some(path);
     }
     let is_summary = path.file_name().is_some_and(|name| name == "summary.json");
-    // That of a bare name is the working directory.
+    // The parent of a bare name is empty and means the working directory.
     path.parent()
         .filter(|_| is_summary)
         .map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
 }
 
-/// True if a folder is a run's own: it holds the model, or is where the model will be.
+/// True if the folder holds a model or is the model path that the summary stores.
 fn is_model(folder: &Path, stored: Option<&Path>) -> bool {
     let is_stored = || {
         let real = folder.canonicalize().ok();
@@ -209,27 +208,26 @@ fn is_model(folder: &Path, stored: Option<&Path>) -> bool {
     folder.join("point_cloud").is_dir() || is_stored()
 }
 
-// The figures of a run that are compared: their names, their units, and which way is better.
+// Figures that are compared.
 
-/// A figure of a run.
 #[derive(Clone, Debug)]
 struct Figure {
-    /// Its name in JSON.
+    /// Name in JSON.
     key: String,
-    /// Its name in tables.
+    /// Name in tables.
     title: String,
     unit: Unit,
     better: Better,
     role: Role,
-    /// NaN where it was measured and is not finite.
+    /// Value. NaN if the measured value is not finite.
     value: f64,
 }
 
-/// How a figure is written.
+/// Unit that chooses a figure's number format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Decibels,
-    /// A share or a loss.
+    /// Ratio or loss.
     Share,
     PerSecond,
     Seconds,
@@ -237,35 +235,34 @@ enum Unit {
     Count,
 }
 
-/// Which of two values is better.
+/// Direction of improvement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Better {
     Higher,
     Lower,
-    /// Neither is.
     Neither,
 }
 
-/// What a figure is for.
+/// Role of a figure in the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// Quality that may not be lost.
+    /// Quality that is checked against the tolerance.
     Quality(QualityOf),
-    /// It is shown.
+    /// Information that is only shown.
     Information,
 }
 
-/// Views that quality was measured on.
+/// Views that a quality figure was measured on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QualityOf {
     /// Held-out views.
     Test,
-    /// Others, such as training views.
+    /// Other views, such as training views.
     Others,
 }
 
 impl Unit {
-    /// The value with the digits that say something.
+    /// Formats the value with its unit.
     fn text(self, value: f64) -> String {
         if !value.is_finite() {
             return "not finite".to_owned();
@@ -282,7 +279,6 @@ impl Unit {
 }
 
 impl Better {
-    /// The arrow that the figure's title ends with.
     fn arrow(self) -> &'static str {
         match self {
             Self::Higher => " ↑",
@@ -292,7 +288,7 @@ impl Better {
     }
 }
 
-/// What a metric or a term of the loss is, by its name in `summary.json`.
+/// Title, unit and direction of a metric or loss term.
 struct FigureKind {
     title: String,
     unit: Unit,
@@ -323,14 +319,14 @@ impl FigureKind {
         Self { title: title + how, unit, better }
     }
 
-    /// L1 says nothing that PSNR does not, with other tolerances.
+    /// True if a loss of the metric counts as lost quality. L1 is left out because PSNR measures it too.
     fn is_quality(name: &str) -> bool {
         ["psnr", "ssim", "cc_psnr", "cc_ssim", "ref_ssim", "ref_lpips"].contains(&name)
             || name.starts_with("lpips")
     }
 }
 
-/// All figures of a run, in the order of the table.
+/// Returns all figures of a run in table order.
 fn figures_of(summary: &RunSummary) -> Vec<Figure> {
     let mut figures = metrics(summary);
     figures.extend(losses(summary));
@@ -339,7 +335,7 @@ fn figures_of(summary: &RunSummary) -> Vec<Figure> {
     figures
 }
 
-/// The held-out views stand first.
+/// Returns the metrics of all splits, held-out views first.
 fn metrics(summary: &RunSummary) -> Vec<Figure> {
     let mut splits: Vec<_> = summary.metrics.iter().collect();
     splits.sort_by_key(|(split, _)| split.as_str() != "test");
@@ -384,7 +380,7 @@ fn losses(summary: &RunSummary) -> impl Iterator<Item = Figure> {
     })
 }
 
-/// The most memory of each phase, of the device where it has its own.
+/// Returns the peak memory of each phase, of the device if it has its own memory.
 fn peaks(summary: &RunSummary) -> impl Iterator<Item = Figure> {
     summary.peaks.iter().filter_map(|(phase, peak)| {
         Some(Figure {
@@ -423,9 +419,7 @@ fn resources(summary: &RunSummary) -> impl Iterator<Item = Figure> {
     })
 }
 
-// Notes on the runs of a comparison.
-
-/// Sentences about a run beside its baseline, which may be itself.
+/// Returns notes about a run beside its baseline, which may be the same run.
 fn notes_of(run: &RunSummary, baseline: &RunSummary) -> Vec<String> {
     let mut notes = Vec::new();
     let RunSummary { iteration, iterations, first_iteration, .. } = *run;
@@ -478,7 +472,7 @@ fn notes_of(run: &RunSummary, baseline: &RunSummary) -> Vec<String> {
     notes
 }
 
-/// How the measured views differ from those of the baseline, if it is known that they do.
+/// Describes how the measured views differ from the baseline's. `None` if they agree or are unknown.
 fn other_views(run: &MeasuredSplit, baseline: &MeasuredSplit) -> Option<String> {
     let (now, before) = (run.views.as_ref()?, baseline.views.as_ref()?);
     if now == before {
@@ -489,63 +483,58 @@ fn other_views(run: &MeasuredSplit, baseline: &MeasuredSplit) -> Option<String> 
     Some(format!("{now}{how}, and {before} of the baseline"))
 }
 
-// Runs against a baseline: changes of figures, and which of them are too large.
+// Comparison of runs with a baseline.
 
-/// Options that are another for each run, whatever it does.
-const NAMES: [&str; 2] = [MODEL_PATH, "output.experiment_name"];
+/// Options that differ between any two runs.
+const NAME_OPTIONS: [&str; 2] = [MODEL_PATH, "output.experiment_name"];
 
-/// Runs beside each other, the baseline first.
+/// Compared runs, the baseline first.
 #[derive(Serialize)]
 struct Comparison<'a> {
-    /// Path of the baseline.
     baseline: &'a str,
-    /// Loss of quality that is accepted.
+    /// Accepted loss of quality.
     #[serde(rename = "tolerance_percent")]
     tolerance: Tolerance,
-    /// True if no run lost more; null where there is nothing to compare.
+    /// True if no run lost more than the tolerance. `None` if quality cannot be compared.
     within_tolerance: Option<bool>,
     runs: Vec<ComparedRun<'a>>,
-    /// What the runs were not alike in, by name, with a value for each run.
+    /// Options that differ between the runs, with one value per run.
     differences: BTreeMap<String, Vec<Value>>,
 }
 
-/// A run beside the baseline.
+/// Run beside the baseline.
 #[derive(Serialize)]
 struct ComparedRun<'a> {
     path: &'a str,
-    /// Sentences that a reader should know.
     notes: Vec<String>,
     #[serde(serialize_with = "by_key")]
     figures: Vec<ComparedFigure>,
-    /// As it was read.
     summary: &'a RunSummary,
-    /// Where it can be measured.
     #[serde(skip)]
     origin: Origin,
-    /// Splits whose views are not those of the baseline, and how they differ.
+    /// Splits whose views differ from the baseline's, with a description of the difference.
     #[serde(skip)]
     other_views: BTreeMap<&'a str, String>,
 }
 
-/// A figure beside that of the baseline.
+/// Figure beside the baseline's.
 #[derive(Serialize)]
 struct ComparedFigure {
     #[serde(skip)]
     figure: Figure,
     value: f64,
-    /// Change from the baseline's value in per cent of it; nothing where either lacks the figure.
+    /// Change relative to the baseline's value, per cent. `None` if either run lacks the figure.
     change_percent: Option<f64>,
     verdict: Option<Verdict>,
 }
 
-/// What a change means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Verdict {
     Better,
     Same,
     Worse,
-    /// Quality is worse by more than is accepted.
+    /// Quality is worse by more than the tolerance.
     OutsideTolerance,
 }
 
@@ -554,7 +543,7 @@ fn by_key<S: Serializer>(figures: &[ComparedFigure], serializer: S) -> Result<S:
 }
 
 impl<'a> Comparison<'a> {
-    /// Of runs, of which the first is the baseline.
+    /// Compares runs. The first run is the baseline.
     fn new(runs: &'a [Run], tolerance: Tolerance) -> Result<Self, ConfigError> {
         let (baseline, others) =
             runs.split_first().map_or((None, runs), |(first, rest)| (Some(first), rest));
@@ -591,10 +580,10 @@ impl<'a> Comparison<'a> {
         Ok(comparison)
     }
 
-    /// What to say where a run has no quality that can be compared.
+    /// Returns an error text if a run has no quality figure that can be compared.
     fn without_quality(&self) -> Option<String> {
         let (baseline, others) = self.runs.split_first()?;
-        let lacks = |run: &&ComparedRun<'_>| gate(&run.figures, &run.other_views).is_none();
+        let lacks = |run: &&ComparedRun<'_>| judged_on(&run.figures, &run.other_views).is_none();
         let run = others.iter().find(lacks)?;
         let others = &run.other_views;
         let test = others.get_key_value(Split::Test.name());
@@ -628,7 +617,7 @@ impl<'a> Comparison<'a> {
         ))
     }
 
-    /// Which runs lost more quality than is accepted, and by what.
+    /// Names the runs and figures that lost more quality than the tolerance allows.
     fn lost_quality(&self) -> Option<String> {
         let words = self.runs.iter().flat_map(|run| {
             let outside =
@@ -653,7 +642,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// A change in per cent, with more digits where the usual two would show none.
+/// Formats a change in per cent, with an exponent if two decimals would show 0.
 fn percent(change: f64) -> String {
     if change == 0.0 || change.abs() >= 0.005 {
         format!("{change:+.2}%")
@@ -668,7 +657,7 @@ impl ComparedFigure {
     }
 }
 
-/// Splits that both measured on different views, and how these differ.
+/// Returns the splits that both runs measured on different views, with a description of the difference.
 fn splits_of_other_views<'a>(
     run: &'a RunSummary,
     baseline: &RunSummary,
@@ -679,9 +668,12 @@ fn splits_of_other_views<'a>(
     run.metrics.iter().filter_map(differing).collect()
 }
 
-/// The views whose quality decides: the held-out ones, where both runs measured them. None do where
-/// these differ.
-fn gate(figures: &[ComparedFigure], other_views: &BTreeMap<&str, String>) -> Option<QualityOf> {
+/// Returns the views that decide about lost quality: the held-out views if both runs measured them, else others.
+/// `None` if the held-out views differ.
+fn judged_on(
+    figures: &[ComparedFigure],
+    other_views: &BTreeMap<&str, String>,
+) -> Option<QualityOf> {
     if other_views.contains_key(Split::Test.name()) {
         return None;
     }
@@ -712,7 +704,7 @@ fn compare(
             ComparedFigure { change_percent, verdict, ..ComparedFigure::alone(figure) }
         })
         .collect();
-    let Some(gate) = gate(&compared, other_views) else { return compared };
+    let Some(gate) = judged_on(&compared, other_views) else { return compared };
     for found in &mut compared {
         let worse = found.change_percent.map_or(0.0, f64::abs);
         let is_quality = found.figure.role == Role::Quality(gate);
@@ -723,13 +715,13 @@ fn compare(
     compared
 }
 
-/// NaN where either is not finite.
+/// Returns the relative change in per cent. NaN if either value is not finite.
 fn change_percent(before: f64, after: f64) -> f64 {
     if before == after { 0.0 } else { 100.0 * (after - before) / before.abs() }
 }
 
-/// What a change of a figure means, if one way is better. No value is worse than one that is not
-/// finite.
+/// Returns the verdict on a change, or `None` for figures without a better direction. A value that is not finite is
+/// the worst.
 fn judge(better: Better, before: f64, after: f64) -> Option<Verdict> {
     let gain = match better {
         Better::Neither => return None,
@@ -746,7 +738,7 @@ fn judge(better: Better, before: f64, after: f64) -> Option<Verdict> {
     })
 }
 
-/// Options, device and version as far as they differ between the runs.
+/// Returns the options, devices and versions that differ between the runs.
 fn differences(runs: &[Run]) -> Result<BTreeMap<String, Vec<Value>>, ConfigError> {
     let defaults = Config::default().by_key()?;
     let default = |key: &str| {
@@ -754,7 +746,7 @@ fn differences(runs: &[Run]) -> Result<BTreeMap<String, Vec<Value>>, ConfigError
     };
     let keys: BTreeSet<&String> = runs.iter().flat_map(|run| run.summary.options.keys()).collect();
     let mut rows: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-    for key in keys.into_iter().filter(|key| !NAMES.contains(&key.as_str())) {
+    for key in keys.into_iter().filter(|key| !NAME_OPTIONS.contains(&key.as_str())) {
         let of_run =
             |run: &Run| run.summary.options.get(key).cloned().unwrap_or_else(|| default(key));
         rows.insert(key.clone(), runs.iter().map(of_run).collect());
@@ -768,27 +760,25 @@ fn differences(runs: &[Run]) -> Result<BTreeMap<String, Vec<Value>>, ConfigError
     Ok(rows)
 }
 
-// A comparison as tables, plain or in Markdown.
-
-/// What tables look like.
+/// Table format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
-    /// Columns of spaces.
+    /// Columns aligned by spaces.
     Plain,
-    /// Those of GitHub.
+    /// GitHub's Markdown.
     Markdown,
 }
 
-/// Stands where a run has no such figure.
+/// Cell text of a missing figure.
 const ABSENT: &str = "-";
 
 /// Longest cell in characters. Longer ones end with the number of their values or characters.
-const MOST_LETTERS: usize = 60;
+const MAX_CELL_CHARS: usize = 60;
 
-/// Shares of a per cent below this are shown as none.
+/// Smallest change that is shown, per cent.
 const SHOWN_PERCENT: f64 = 0.005;
 
-/// The comparison as people read it.
+/// Returns the comparison as text for the terminal.
 fn comparison_text(comparison: &Comparison<'_>, style: Style) -> String {
     let mut text = figures(comparison).render(style);
     text.push_str("\n\n↑ higher is better, ↓ lower is better");
@@ -818,7 +808,7 @@ fn comparison_text(comparison: &Comparison<'_>, style: Style) -> String {
     text
 }
 
-/// A row for each figure that any run has, a column for each run, and for its changes.
+/// Builds the table of figures: a row per figure, a column per run and one per change.
 fn figures(comparison: &Comparison<'_>) -> TextTable {
     let mut order: Vec<&Figure> = Vec::new();
     for run in &comparison.runs {
@@ -826,7 +816,7 @@ fn figures(comparison: &Comparison<'_>) -> TextTable {
         for ComparedFigure { figure, .. } in &run.figures {
             match order.iter().position(|it| it.key == figure.key) {
                 Some(place) => after = place + 1,
-                // Where the run has it, between those that others have, too.
+                // Insert the figure after its predecessor in this run.
                 None => {
                     order.insert(after, figure);
                     after += 1;
@@ -867,7 +857,7 @@ fn change(compared: &ComparedFigure) -> String {
     if is_lost { text + " !" } else { text }
 }
 
-/// What the runs were not alike in.
+/// Builds the table of options that differ between the runs.
 fn push_differences(comparison: &Comparison<'_>) -> TextTable {
     let mut head = vec!["differences".to_owned()];
     head.extend(comparison.runs.iter().map(|run| run.path.to_owned()));
@@ -879,7 +869,7 @@ fn push_differences(comparison: &Comparison<'_>) -> TextTable {
     TextTable { head, rows: comparison.differences.iter().map(row).collect() }
 }
 
-/// Returns a value as one line of at most [`MOST_LETTERS`] characters.
+/// Returns a value as one line of at most [`MAX_CELL_CHARS`] characters.
 fn cell(value: &Value) -> String {
     let (text, count) = match value {
         Value::Null => return ABSENT.to_owned(),
@@ -888,17 +878,17 @@ fn cell(value: &Value) -> String {
         other => (other.to_string(), None),
     };
     let letters = text.chars().count();
-    if letters <= MOST_LETTERS {
+    if letters <= MAX_CELL_CHARS {
         return text;
     }
     let size = match count {
         Some(values) => format!("... ({values} values)"),
         None => format!("... ({letters} characters)"),
     };
-    text.chars().take(MOST_LETTERS - size.len()).collect::<String>() + &size
+    text.chars().take(MAX_CELL_CHARS - size.len()).collect::<String>() + &size
 }
 
-/// Cells with a head above them. The first column is left-aligned, the others are right-aligned.
+/// Table with a heading. The first column is left-aligned, the others are right-aligned.
 struct TextTable {
     head: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -920,7 +910,7 @@ impl TextTable {
         let line = |cells: &Vec<String>| {
             let mut text = String::new();
             for (place, (cell, &width)) in cells.iter().zip(&widths).enumerate() {
-                // The width of a format string is limited to 65,535; a path may be longer.
+                // Format strings limit the width to 65,535, and a path may be longer.
                 let space = " ".repeat(width - cell.chars().count());
                 if place == 0 {
                     text.extend([cell, space.as_str()]);
@@ -951,7 +941,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_written_with_its_sign() {
+    fn a_tolerance_needs_a_percent_sign() {
         let parsed = |text: &str| text.parse::<Tolerance>().ok().map(|it| it.to_string());
         assert_eq!(parsed("0.5%").as_deref(), Some("0.5%"));
         assert_eq!(parsed(" 2 %").as_deref(), Some("2%"));
@@ -977,9 +967,9 @@ mod tests {
         let text = cell(&Value::from("é".repeat(70_000)));
         assert!(text.ends_with("é... (70000 characters)"), "{text}");
         for shown in [shown, text] {
-            assert_eq!(shown.chars().count(), MOST_LETTERS);
+            assert_eq!(shown.chars().count(), MAX_CELL_CHARS);
         }
-        assert_eq!(cell(&Value::from("x".repeat(MOST_LETTERS))), "x".repeat(MOST_LETTERS));
+        assert_eq!(cell(&Value::from("x".repeat(MAX_CELL_CHARS))), "x".repeat(MAX_CELL_CHARS));
     }
 
     #[test]
@@ -992,7 +982,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_stand_below_each_other() {
+    fn table_columns_are_aligned() {
         let cells = |line: [&str; 2]| line.map(str::to_owned).to_vec();
         let rows = vec![cells(["PSNR ↑", "25.1"]), cells(["a|b", "7"])];
         let table = TextTable { head: cells(["", "runs"]), rows };

@@ -1,4 +1,4 @@
-//! `splat completions`: what a shell and `man` know of the commands, written from the parser itself.
+//! `splat completions`: shell completions and manual pages, generated from the parser.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub(super) struct CompletionsArgs {
     output: Option<PathBuf>,
 }
 
-/// What reads the text.
+/// Consumer of the generated text.
 #[derive(Clone, Copy, ValueEnum)]
 enum CompletionFormat {
     /// GNU Bash
@@ -44,7 +44,6 @@ enum CompletionFormat {
 }
 
 impl CompletionFormat {
-    /// The shell, if it is one.
     fn shell(self) -> Option<Shell> {
         match self {
             Self::Bash => Some(Shell::Bash),
@@ -57,20 +56,20 @@ impl CompletionFormat {
     }
 }
 
-/// A text and the name of its file.
+/// Generated text and its file name.
 struct NamedText {
     name: String,
     text: String,
 }
 
-/// Prints or writes what `command`, the program's parser, takes.
+/// Prints or writes the generated text for `command`, the program's parser.
 pub(super) fn run(args: &CompletionsArgs, command: clap::Command) -> anyhow::Result<()> {
     let texts = match args.format.shell() {
         Some(shell) => vec![completion(shell, command)?],
         None => pages(command)?,
     };
     let Some(folder) = &args.output else {
-        // The page of the program itself comes first.
+        // The first page is the page of the program itself.
         if let Some(NamedText { text, .. }) = texts.first() {
             print(text.trim_end())?;
         }

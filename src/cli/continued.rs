@@ -1,4 +1,4 @@
-//! Source that a run continues: the checkpoint that is named, or the newest of its folder; or the options of
+//! Sources that a run continues from: a named checkpoint, the newest checkpoint of its folder, or the options of
 //! a run that stopped before its first checkpoint.
 
 use std::path::{Path, PathBuf};
@@ -16,21 +16,21 @@ use crate::config::{
 };
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};
 
-/// The checkpoint of `--start-checkpoint`.
+/// Opens the checkpoint of `--start-checkpoint`.
 pub(super) fn named_checkpoint(path: &Path) -> anyhow::Result<StoredCheckpoint> {
     check_checkpoint(path)?;
     let opened = StoredCheckpoint::open(path).map_err(|problem| match problem {
         CheckpointError::Damaged { .. } => {
             let model_path = path.ancestors().nth(2).unwrap_or(path);
-            anyhow::Error::from(DataError(format!("{problem}. {}", instead_of(path, model_path))))
+            anyhow::Error::from(DataError(format!("{problem}. {}", use_instead(path, model_path))))
         }
         other => other.into(),
     });
-    Ok(unbound(path, opened?)?)
+    Ok(check_unbound(path, opened?)?)
 }
 
-/// Refuses the checkpoint of a refinement: training would take its Gaussians off their mesh.
-fn unbound(path: &Path, checkpoint: StoredCheckpoint) -> Result<StoredCheckpoint, DataError> {
+/// Rejects the checkpoint of a refinement, because training would move its Gaussians off the mesh.
+fn check_unbound(path: &Path, checkpoint: StoredCheckpoint) -> Result<StoredCheckpoint, DataError> {
     if !checkpoint.is_bound() {
         return Ok(checkpoint);
     }
@@ -42,7 +42,7 @@ fn unbound(path: &Path, checkpoint: StoredCheckpoint) -> Result<StoredCheckpoint
     )))
 }
 
-/// The newest checkpoint that can be read; damaged ones are skipped with a warning.
+/// Opens the newest readable checkpoint. Damaged checkpoints are skipped with a warning.
 pub(super) fn newest_checkpoint(
     model_path: &Path,
 ) -> anyhow::Result<Option<(PathBuf, StoredCheckpoint)>> {
@@ -52,7 +52,9 @@ pub(super) fn newest_checkpoint(
     let mut first_problem = None;
     for path in &paths {
         match StoredCheckpoint::open(path) {
-            Ok(checkpoint) => return Ok(Some((path.clone(), unbound(path, checkpoint)?))),
+            Ok(checkpoint) => {
+                return Ok(Some((path.clone(), check_unbound(path, checkpoint)?)));
+            }
             Err(
                 problem @ (CheckpointError::Damaged { .. } | CheckpointError::Unreadable { .. }),
             ) => {
@@ -67,39 +69,39 @@ pub(super) fn newest_checkpoint(
             1 => "the model folder's only checkpoint cannot be used",
             _ => "none of the model folder's checkpoints can be used",
         };
-        let remedy = without_checkpoint(model_path);
+        let remedy = restart_advice(model_path);
         return Err(DataError(format!("{which}: {problem}. {remedy}")).into());
     }
     tracing::info!("{} has no checkpoint; training starts", model_path.display());
     Ok(None)
 }
 
-/// The options of a run that stopped before its first checkpoint.
+/// Returns the options of a run that stopped before its first checkpoint.
 pub(super) fn earlier_options(model_path: &Path) -> anyhow::Result<Option<ConfigText>> {
     let Some(earlier) = folder::read_config(model_path)? else { return Ok(None) };
     let mut options = Config::from_toml(&earlier.origin, &earlier.text)?;
     if options.sugar.checkpoint_path.is_some() {
-        // The PLY of -c, which is looked for again.
+        // `-c` finds the PLY again.
         options.optimize.init = None;
     }
     tracing::info!("the options of {} are kept", earlier.origin);
     Ok(Some(ConfigText { text: options.to_toml()?, ..earlier }))
 }
 
-/// What to use instead of a damaged checkpoint.
-fn instead_of(damaged: &Path, model_path: &Path) -> String {
+/// Returns advice that replaces a damaged checkpoint.
+fn use_instead(damaged: &Path, model_path: &Path) -> String {
     let others = checkpoint::list(model_path);
     let is_whole = |path: &&PathBuf| {
         path.file_name() != damaged.file_name() && StoredCheckpoint::open(path).is_ok()
     };
     match others.iter().find(is_whole) {
         Some(other) => format!("Use --start-checkpoint {}", shell_word(other)),
-        None => without_checkpoint(model_path),
+        None => restart_advice(model_path),
     }
 }
 
-/// What to do where no checkpoint is whole.
-fn without_checkpoint(model_path: &Path) -> String {
+/// Returns advice for a folder without a usable checkpoint.
+fn restart_advice(model_path: &Path) -> String {
     match folder::point_clouds(model_path).last() {
         Some((_, ply)) => format!(
             "Train again without it, or start from the Gaussians that were saved with --init {}",
@@ -109,14 +111,14 @@ fn without_checkpoint(model_path: &Path) -> String {
     }
 }
 
-/// Where a run that has iterations left may train on no more images, or for no more time, one step would do them all.
+/// Rejects a resumed run whose limit of images or of time is already reached.
 pub(super) fn refuse_spent(
     path: &Path,
     about: &Checkpoint,
     now: &Config,
 ) -> Result<(), UsageError> {
     let (options, before) = (&now.optimize, &about.config.optimize);
-    // With the options that it had, a last step is left at most.
+    // With unchanged options at most the last step is left.
     let is_same = options.iterations == before.iterations
         && options.max_passes == before.max_passes
         && options.time_budget == before.time_budget;
@@ -125,7 +127,7 @@ pub(super) fn refuse_spent(
     }
     let (path, passed) = (path.display(), about.progress());
     let views = about.train_views.len() as u64;
-    // Later, few views may raise the limit.
+    // A run with few views may raise the limit.
     let passes =
         if options.max_passes > 0 { options.max_passes.max(options.few_view_passes) } else { 0 };
     if passes > 0 && u64::from(passed.images) >= u64::from(passes) * views {
@@ -145,8 +147,7 @@ pub(super) fn refuse_spent(
     }
 }
 
-/// The schedules of a preset that follow the length of a run stay where they were when it is made longer
-/// without the preset.
+/// Warns if a run is made longer without its preset, because the preset's schedules keep the old length.
 pub(super) fn warn_of_longer(before: &Config, now: &Config, preset: Option<&str>) {
     let (iterations, longer) = (before.optimize.iterations, now.optimize.iterations);
     let share = now.optimize.final_lr_share;
@@ -160,7 +161,7 @@ pub(super) fn warn_of_longer(before: &Config, now: &Config, preset: Option<&str>
     );
 }
 
-/// Warns of a preset that replaces options of a run that began with others.
+/// Warns if a preset replaces options that the run began with.
 pub(super) fn warn_of_other_preset(before: &Config, preset: Option<&str>) {
     let Some(preset) = preset.filter(|preset| changes_run(preset, before)) else { return };
     let earlier = nearest_preset(before)
@@ -170,7 +171,7 @@ pub(super) fn warn_of_other_preset(before: &Config, preset: Option<&str>) {
     );
 }
 
-/// What a run is made of stays what it is.
+/// Rejects a change of the primitive between the checkpoint and now.
 pub(super) fn keep_primitive(path: &Path, before: &Config, now: &Config) -> Result<(), UsageError> {
     let name = |config: &Config| {
         let value = config.optimize.primitive.to_possible_value();
@@ -187,29 +188,27 @@ pub(super) fn keep_primitive(path: &Path, before: &Config, now: &Config) -> Resu
     )))
 }
 
-// A trained model that SuGaR's coarse stage starts from: its Gaussians and the options of its run.
+// Trained model that SuGaR's coarse stage starts from.
 
-/// The iteration of a PLY in a folder without a number: the reference's default.
+/// Iteration of a PLY whose folder has no number: the reference's default.
 const USUAL_ITERATION: u32 = 7000;
 
-/// A model to start from.
+/// Trained model to start from.
 pub(super) struct Handover {
-    /// Its Gaussians.
     pub(super) ply: PathBuf,
-    /// The iteration that they are of.
     pub(super) iteration: u32,
     recorded_run: Option<RecordedRun>,
 }
 
-/// What is known of the run that a model is of.
+/// Recorded options of the model's run.
 struct RecordedRun {
-    /// The file that says so.
+    /// File that records the options.
     path: PathBuf,
     options: RecordedOptions,
 }
 
 impl Handover {
-    /// The model that the options name, if they do.
+    /// Returns the model that the options name, if any.
     pub(super) fn find(options: &SugarOptions) -> anyhow::Result<Option<Self>> {
         let Some(path) = &options.checkpoint_path else { return Ok(None) };
         check_coarse_model(path)?;
@@ -222,13 +221,13 @@ impl Handover {
         Ok(Some(Self { ply, iteration, recorded_run: recorded_run(path)? }))
     }
 
-    /// The options that are kept, as a layer beneath those that are given.
+    /// Returns the recorded options as a layer with lower priority than the command line.
     pub(super) fn kept(&self) -> anyhow::Result<Option<ConfigText>> {
         let Some(RecordedRun { path, options }) = &self.recorded_run else { return Ok(None) };
         Ok(Some(options.layer(path)?))
     }
 
-    /// Fails where a view would be held out that the model was trained on.
+    /// Returns an error if a held-out view was a training view of the model.
     pub(super) fn check_split(&self, now: &SceneOptions) -> Result<(), UsageError> {
         if !now.eval {
             return Ok(());
@@ -264,12 +263,12 @@ impl Handover {
     }
 }
 
-/// The iteration that a file's folder is named after.
+/// Parses the iteration from the name of a file's folder.
 fn iteration_of(ply: &Path) -> Option<u32> {
     ply.parent()?.file_name()?.to_str()?.strip_prefix("iteration_")?.parse().ok()
 }
 
-/// The options of a model folder's run: from our own file, or from the one that 3DGS's trainers write.
+/// Reads the options of a model folder from `config.toml` or from 3DGS's `cfg_args`.
 fn recorded_run(model_path: &Path) -> anyhow::Result<Option<RecordedRun>> {
     if let Some(ConfigText { origin, text }) = folder::read_config(model_path)? {
         let Config { scene, optimize, .. } = Config::from_toml(&origin, &text)?;
@@ -279,7 +278,7 @@ fn recorded_run(model_path: &Path) -> anyhow::Result<Option<RecordedRun>> {
                  its Gaussians; the coarse stage starts without them"
             );
         }
-        // Maps of depths are for training from points.
+        // Depth maps are only for training from points.
         let scene = SceneOptions { depths: None, ..scene };
         let filter =
             KeptFilter { antialiasing: optimize.antialiasing, kernel_size: optimize.kernel_size };
@@ -296,7 +295,7 @@ mod tests {
     use crate::config::TestList;
 
     #[test]
-    fn views_that_were_trained_on_are_not_held_out() {
+    fn training_views_are_not_held_out() {
         let model = |eval, test_every| {
             let scene = SceneOptions { eval, test_every, ..SceneOptions::default() };
             let options = RecordedOptions { scene, ..RecordedOptions::default() };
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_tells_its_iteration_by_its_folder() {
+    fn the_iteration_comes_from_the_folder_name() {
         assert_eq!(iteration_of(Path::new("m/iteration_30000/point_cloud.ply")), Some(30_000));
         assert_eq!(iteration_of(Path::new("m/point_cloud.ply")), None);
     }

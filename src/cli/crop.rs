@@ -5,7 +5,7 @@ use splat_formats::{CropBox, CropSphere};
 
 use crate::dataset::Frame;
 
-/// Where Gaussians have to be to be kept.
+/// Region that is kept.
 #[derive(Args)]
 pub(super) struct CropOptions {
     /// Keep what lies in this box; may be given several times
@@ -22,7 +22,7 @@ pub(super) struct CropOptions {
 }
 
 impl CropOptions {
-    /// The boxes and the ball, which are typed in scene coordinates, in those of a file.
+    /// Converts the box and ball from scene coordinates to those of a file.
     pub(super) fn converted(&self, file: &Frame) -> Self {
         let to = |place| Frame::SCENE.to(file, place);
         let in_box = |it: &CropBox| CropBox { low: to(it.low), high: to(it.high) };
@@ -34,7 +34,7 @@ impl CropOptions {
     }
 }
 
-/// Finite numbers between commas.
+/// Parses N finite numbers between commas.
 pub(super) fn numbers<const N: usize>(text: &str) -> Result<[f64; N], String> {
     let read = |number: &str| number.trim().parse().ok().filter(|n: &f64| n.is_finite());
     let all: Option<Vec<f64>> = text.split(',').map(read).collect();

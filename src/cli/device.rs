@@ -31,20 +31,19 @@ use crate::backend::{DeviceInfo, nvidia};
 #[cfg(kernels)]
 use anyhow::Context;
 
-/// Work for whichever device is chosen.
+/// Work that runs on any device.
 pub(super) trait Task {
-    /// What it comes to.
+    /// Result of the work.
     type Output;
 
-    /// Does the work.
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Self::Output>;
 }
 
-/// What was asked of the device.
+/// Options that choose a device and its limits.
 #[derive(Clone)]
 pub(super) struct DeviceOptions {
     device: DeviceChoice,
-    /// The number of the GPU among those that the driver shows.
+    /// Index of the GPU in the driver's order.
     #[cfg_attr(not(kernels), allow(dead_code, reason = "without kernels none is opened"))]
     ordinal: u32,
     /// Processes of the run on this host.
@@ -52,7 +51,7 @@ pub(super) struct DeviceOptions {
     ranks_here: u32,
     seed: u64,
     memory: MemoryOptions,
-    /// Options that were typed; nothing where all that differ from their defaults are worth a word.
+    /// Names of the typed options. `None` warns about every idle option that differs from its default.
     typed: Option<BTreeSet<String>>,
     #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor plans nothing"))]
     target: Option<u64>,
@@ -62,19 +61,19 @@ pub(super) struct DeviceOptions {
     inputs: Inputs,
 }
 
-/// A rank among the others.
+/// Position of a rank on its host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RankPlace {
-    /// How many ranks there are.
+    /// Number of ranks.
     pub(super) world: u32,
-    /// How many of them are on this host, as far as is known.
+    /// Known number of ranks on this host.
     pub(super) ranks_here: u32,
-    /// The number of its GPU among those that the driver shows, where it trains on one.
+    /// Index of its GPU in the driver's order.
     pub(super) gpu: u32,
 }
 
 impl DeviceOptions {
-    /// The part of the configuration that says where to run.
+    /// Takes the device options of a configuration.
     pub(super) fn of(config: &Config) -> Self {
         Self {
             device: config.run.device,
@@ -89,8 +88,8 @@ impl DeviceOptions {
         }
     }
 
-    /// The same of one of so many ranks, which trains its share on the GPU of this number. What all ranks would have to give up together is
-    /// not given up.
+    /// Returns the options of one rank, which trains its share on its own GPU. Fallbacks that all ranks would have to
+    /// take together are removed.
     pub(super) fn of_rank(config: &Config, ranks: RankPlace) -> Self {
         let RankPlace { world, ranks_here, gpu: ordinal } = ranks;
         let target = config.densify.target_gaussians.map(|all| all.div_ceil(world.max(1).into()));
@@ -99,7 +98,7 @@ impl DeviceOptions {
         this
     }
 
-    /// True if it is a GPU.
+    /// True if the options choose a GPU.
     pub(super) fn is_gpu(&self) -> bool {
         match self.device {
             DeviceChoice::Cpu => false,
@@ -108,16 +107,16 @@ impl DeviceOptions {
         }
     }
 
-    /// The same of a command that takes the options of an earlier run: of those, what has no effect was
-    /// said when it was trained.
+    /// Returns the options of a command that reads an earlier run's configuration. Only typed options without effect
+    /// are reported.
     pub(super) fn of_earlier(config: &Config, matches: &ArgMatches) -> Self {
         let is_typed = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
         let typed = matches.ids().map(|id| id.as_str().to_owned()).filter(|id| is_typed(id));
         Self { typed: Some(typed.collect()), ..Self::of(config) }
     }
 
-    /// The same of a command after which the model has as many Gaussians as before: of what may be given up,
-    /// births and lists of neighbours are nothing that it has.
+    /// Returns the options of a command that keeps the number of Gaussians. Fallbacks of densification and of
+    /// neighbour lists do not apply.
     pub(super) fn of_surface(config: &Config, matches: &ArgMatches) -> Self {
         let earlier = Self::of_earlier(config, matches);
         let mut this = Self { target: None, coarse: None, inputs: Inputs::NONE, ..earlier };
@@ -140,27 +139,25 @@ impl DeviceOptions {
     }
 }
 
-/// Opens the device that was asked for and has it do the work.
+/// Opens the chosen device and runs the task on it.
 ///
-/// Nobody trains on the processor by accident: on a machine with an NVIDIA GPU it has to be named.
+/// On a machine with an NVIDIA GPU the processor has to be named.
 pub(super) fn on<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
     if options.is_gpu() { on_cuda(options, task) } else { on_cpu(options, task) }
 }
 
-/// True if the demonstration trains on the processor although the machine has a GPU: it shows what the
-/// program does, and this program cannot use any GPU. Scenes of the user's own are refused there.
+/// True if the demonstration trains on the processor of a machine whose GPU this program cannot use.
 pub(super) fn demo_lacks_kernels(device: DeviceChoice) -> bool {
     device == DeviceChoice::Auto && gpu::kernels().is_none() && gpu::is_present()
 }
 
-/// True if the processor does the work of these options.
+/// True if these options run on the processor.
 pub(super) fn is_on_processor(config: &Config) -> bool {
     let has_gpu = gpu::is_present() && gpu::kernels().is_some();
     host_limit::is_on_processor(config.run.device, has_gpu)
 }
 
-/// Resolves options with the defaults of the device that they choose, and returns the layers as they are for
-/// it.
+/// Resolves options with the defaults of the device that they choose. Returns the layers adapted to that device.
 pub(super) fn resolve_on_device(layers: Layers<'_>) -> Result<(Config, Layers<'_>), ConfigError> {
     let config = resolve(layers)?;
     if !is_on_processor(&config) {
@@ -174,7 +171,7 @@ fn on_cpu<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output
     task.run(&mut processor(options)?)
 }
 
-/// The processor with these options.
+/// Opens the processor with these options.
 pub(super) fn processor(options: &DeviceOptions) -> anyhow::Result<Cpu<f32>> {
     let is_typed = |key: &str| options.typed.as_ref().is_none_or(|typed| typed.contains(key));
     let idle = options.memory.idle_on_cpu(is_typed)?;
@@ -194,7 +191,7 @@ fn on_cuda<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Outpu
     task.run(&mut cuda).map_err(|error| name_holders(error, uuid.as_deref()))
 }
 
-/// Says who holds the GPU's memory, where others keep this program from having enough of it.
+/// Warns about the processes that hold GPU memory if they leave too little.
 #[cfg(kernels)]
 fn name_holders(error: anyhow::Error, uuid: Option<&str>) -> anyhow::Error {
     if !device_error(&error).is_some_and(DeviceError::is_short_beside_others) {
@@ -205,7 +202,6 @@ fn name_holders(error: anyhow::Error, uuid: Option<&str>) -> anyhow::Error {
     error
 }
 
-/// The GPU, or why it cannot be used.
 #[cfg(kernels)]
 pub(super) fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
     let memory = &options.memory;
@@ -228,7 +224,7 @@ pub(super) fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
             let uuid = crate::backend::cuda::driver::uuid_of(options.ordinal);
             return Err(name_holders(error.into(), uuid.as_deref()));
         }
-        // The limit is the user's own, and the message names it.
+        // This error names the user's own limit and needs no advice about the GPU.
         Err(error) if error.is_out_of_memory() => return Err(error.into()),
         other => other,
     };
@@ -241,25 +237,24 @@ pub(super) fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
     })
 }
 
-/// A GPU that this program can use.
+/// GPU that this program can use.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(not(kernels), allow(dead_code, reason = "a program without kernels finds none"))]
 pub(super) struct UsableGpu {
-    /// In words.
     pub(super) name: String,
-    /// As NVIDIA's tools write it.
+    /// UUID in the format of NVIDIA's tools.
     pub(super) uuid: Option<String>,
-    /// True if what grows can stay where it is.
+    /// True if the driver supports virtual memory, so that buffers grow without copies.
     pub(super) virtual_memory: bool,
-    /// What may be taken of its memory without a `--vram-limit`, as others use it now.
+    /// Memory available without `--vram-limit`, given the present use by other programs.
     pub(super) budget: Option<Bytes>,
 }
 
-/// Why a GPU cannot be used.
+/// Reason that a GPU cannot be used.
 #[derive(Clone, Debug)]
 pub(super) struct GpuProblem {
     pub(super) reason: String,
-    /// The GPU itself would do; other programs have filled its memory.
+    /// True if only the memory use of other programs prevents the use of the GPU.
     pub(super) is_full: bool,
 }
 
@@ -270,7 +265,7 @@ impl From<DeviceError> for GpuProblem {
     }
 }
 
-/// The GPU, or why this program cannot use it.
+/// Opens the GPU and describes it.
 #[cfg(kernels)]
 pub(super) fn try_gpu() -> Result<UsableGpu, GpuProblem> {
     let gpu = Cuda::open(&CudaOptions::default())?;
@@ -284,7 +279,7 @@ pub(super) fn try_gpu() -> Result<UsableGpu, GpuProblem> {
     })
 }
 
-/// Why this program cannot use a GPU.
+/// Returns the error of a program without kernels.
 #[cfg(not(kernels))]
 pub(super) fn try_gpu() -> Result<UsableGpu, GpuProblem> {
     let reason = "this program was built without CUDA kernels".to_owned();
@@ -296,7 +291,7 @@ fn on_cuda<T: Task>(options: &DeviceOptions, _task: T) -> anyhow::Result<T::Outp
     Err(no_kernels(options).into())
 }
 
-/// Why a program without kernels does not train where it was asked to.
+/// Returns the error of a program without kernels that is asked to train on a GPU.
 #[cfg(any(not(kernels), test))]
 pub(super) fn no_kernels(options: &DeviceOptions) -> DeviceError {
     let asked = match options.device {
@@ -308,43 +303,43 @@ pub(super) fn no_kernels(options: &DeviceOptions) -> DeviceError {
     ))
 }
 
-/// How a program comes by CUDA kernels.
+/// Advice for building a program with CUDA kernels.
 pub(super) const REBUILD: &str =
     "Build it again with nvcc of CUDA 13.0 or newer on the PATH or named by NVCC or CUDA_HOME";
 
-// Check that drawing a model fits the GPU's memory, before anything is drawn.
+// Memory check before rendering.
 
-/// Rows of a refusal that are listed; the others stand together in one.
-const LISTED: usize = 6;
+/// Number of rows that a shortage lists one by one.
+const LISTED_ROWS: usize = 6;
 
-/// What may be taken of a GPU.
+/// Available memory of a GPU.
 pub(super) struct DeviceRoom {
     budget: Bytes,
-    /// What context and code take.
+    /// Memory of context and code.
     pub(super) context: Bytes,
 }
 
-/// What is looked at before it is drawn.
+/// Render work whose memory is checked.
 pub(super) struct DrawingPlan<'a> {
-    /// What is made, in words that begin a sentence.
+    /// Name of the work, the beginning of a sentence.
     pub(super) what: &'static str,
-    /// What helps beside more memory.
+    /// Advice beside more memory.
     pub(super) remedy: &'static str,
-    /// What views see at the most. Where that does not fit, it is counted.
+    /// Upper bound on the Gaussians that views see.
     pub(super) seen_at_most: ViewGrowth,
-    /// What views see, which takes a while to count.
+    /// Counts the Gaussians that views see. Slow: called only if the upper bound does not fit.
     pub(super) count_seen: &'a dyn Fn() -> ViewGrowth,
 }
 
 impl DeviceRoom {
-    /// Of a device with memory of its own; none of the processor.
+    /// Returns the memory of a device, or `None` for the processor.
     pub(super) fn of(device: &mut impl Device) -> Option<Self> {
         let memory = device.memory(Peaks::Keep)?;
         let context = memory.entries.iter().filter(|entry| entry.kind == MemoryKind::Context);
         Some(Self { budget: memory.budget, context: context.map(|entry| entry.mapped).sum() })
     }
 
-    /// Refuses what does not fit whatever is given up.
+    /// Returns an error if the work does not fit even after all fallbacks.
     pub(super) fn check(
         &self,
         plan: &DrawingPlan<'_>,
@@ -366,12 +361,12 @@ impl DeviceRoom {
     }
 }
 
-/// The stage that takes most, as a table, and what there is.
+/// Formats the largest stage and the available memory as a table.
 fn shortage(forecast: &Forecast, budget: Bytes) -> String {
     let most = forecast.stages.iter().max_by_key(|stage| stage.total);
     let Some(PlannedStage { name, rows, .. }) = most else { return String::new() };
     let line = |label: &str, bytes: Bytes| format!("{:>12.1} MiB  {label}\n", bytes.mib());
-    let (listed, others) = rows.split_at(rows.len().min(LISTED));
+    let (listed, others) = rows.split_at(rows.len().min(LISTED_ROWS));
     let mut table: String =
         listed.iter().map(|&PlannedRow { label, bytes }| line(label, bytes)).collect();
     if !others.is_empty() {
@@ -385,12 +380,12 @@ fn shortage(forecast: &Forecast, budget: Bytes) -> String {
     )
 }
 
-// Processes that hold a GPU's memory, in words.
+// Processes that hold GPU memory.
 
-/// Programs that are listed, those that hold most.
+/// Number of programs that are listed by name.
 pub(super) const LISTED_HOLDERS: usize = 2;
 
-/// `process 17 (/usr/bin/game), 3.00 GiB`
+/// Formats a holder: `process 17 (/usr/bin/game), 3.00 GiB`.
 pub(super) fn holders_in_words(user: &User) -> String {
     let memory = user.memory.map(|held| format!(", {:.2} GiB", held.gib()));
     format!(
@@ -401,8 +396,8 @@ pub(super) fn holders_in_words(user: &User) -> String {
     )
 }
 
-/// Says that a GPU's memory is short, and which other processes hold it. `uuid` names the GPU. If it is
-/// unknown, only the one GPU of the machine can be meant.
+/// Returns a message about the processes that hold a GPU's memory. If `uuid` is unknown, the machine's only GPU is
+/// meant.
 #[cfg(any(kernels, test))]
 pub(super) fn short_of_memory(gpus: &[Gpu], uuid: Option<&str>) -> String {
     let is_meant = |gpu: &&Gpu| match (uuid, gpu.uuid.as_deref()) {
@@ -439,7 +434,6 @@ mod tests {
     use crate::memory::Bytes;
 
     fn forecast(seen: ViewGrowth) -> Forecast {
-        // What views see is all that it takes.
         let bytes = Bytes(seen.of(1 << 20).instances);
         let row = |label, bytes| PlannedRow { label, bytes };
         let rows = vec![row("instances", bytes), row("geometry", Bytes(1))];
@@ -457,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_at_the_most_is_not_counted_and_the_rest_by_its_count() {
+    fn views_are_counted_only_if_the_upper_bound_does_not_fit() {
         let seen = |share| ViewGrowth { px: [8, 8], share, surface: 0.0 };
         let check = |mib: u64, count_seen: &dyn Fn() -> ViewGrowth| {
             let room = DeviceRoom { budget: Bytes(mib << 18), context: Bytes(0) };
@@ -491,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_how_much_is_named_of_the_gpu_in_use() {
+    fn memory_holders_of_the_used_gpu_are_named() {
         let own = user(std::process::id(), 4);
         let gpus =
             [gpu("GPU-0", vec![user(17, 134), own, user(18, 1)]), gpu("GPU-1", vec![user(19, 2)])];
@@ -507,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_is_cut() {
+    fn a_long_list_of_holders_is_cut() {
         let gpus = [gpu("GPU-0", (0..11).map(|pid| user(pid, 1)).collect())];
         let text = short_of_memory(&gpus, None);
         assert!(text.contains("process 1 ") && !text.contains("process 2 "), "{text}");

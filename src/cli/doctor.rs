@@ -1,4 +1,4 @@
-//! `splat doctor`: what this machine and this program can do.
+//! `splat doctor`: abilities and problems of this machine and program.
 
 use std::path::{Path, PathBuf};
 
@@ -31,8 +31,7 @@ pub(super) struct DoctorArgs {
     json: bool,
 }
 
-/// Prints the findings. That something is missing is a finding; that nothing can be trained is an
-/// error.
+/// Prints the findings. Returns an error if nothing can be trained.
 pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
     let findings = Findings::gather();
     print(&if args.json { serde_json::to_string_pretty(&findings)? } else { findings.text() })?;
@@ -44,7 +43,7 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
 
 impl Findings {
     fn gather() -> Self {
-        // Before the program itself is one of those that use the GPU.
+        // NVML lists the users of the GPU before this program becomes one of them.
         let (gpus, nvml) = match nvidia::list() {
             Ok(gpus) => (gpus, None),
             Err(reason) => (Vec::new(), Some(reason)),
@@ -84,12 +83,12 @@ impl Findings {
         findings
     }
 
-    /// On a machine with a GPU, nobody trains on the processor by accident.
+    /// True if training can start: the GPU of a machine that has one works, and the disk has space.
     fn can_train(&self) -> bool {
         self.gpu_problem.is_none() && self.disk_free.is_none_or(|free| free >= DISK_NEEDED)
     }
 
-    /// A line for each part: `ok`, or what to do.
+    /// Returns one line per part: `ok`, or advice.
     fn text(&self) -> String {
         let mut lines = Vec::new();
         let mut part = |part: Part, facts: String| {
@@ -97,7 +96,6 @@ impl Findings {
             if todo.is_empty() {
                 lines.extend(facts.lines().map(|facts| part.line(facts)));
             } else if part == Part::Gpu {
-                // The facts say what the advice is about.
                 let facts = facts.lines().map(|facts| facts.trim_start_matches(OK));
                 lines.extend(facts.map(|facts| part.line(facts)));
             }
@@ -142,7 +140,7 @@ impl Findings {
         }
     }
 
-    /// A line for each GPU. The first that the driver shows is the one that trains.
+    /// Returns a line for each GPU. Training uses the first.
     fn gpu_facts(&self) -> Vec<String> {
         let mut listed: Vec<String> =
             self.gpus.iter().map(|gpu| describe(gpu, self.kernels)).collect();
@@ -164,7 +162,7 @@ impl Findings {
     }
 }
 
-/// Lines of machines by what is wrong with them; those of the first are left out of the others.
+/// Returns the lines of the sample machines by problem, without the lines of the healthy machine.
 #[cfg(test)]
 pub(super) fn samples() -> Vec<(&'static str, Vec<String>)> {
     let mut usual: Vec<String> = Vec::new();
@@ -181,7 +179,7 @@ pub(super) fn samples() -> Vec<(&'static str, Vec<String>)> {
     lines.collect()
 }
 
-/// Beginning of a line about a part without a problem.
+/// Prefix of a line without a problem.
 const OK: &str = "ok: ";
 
 const UNKNOWN: &str = "unknown on this system";
@@ -204,9 +202,7 @@ fn describe(gpu: &Gpu, kernels: Option<KernelBuild>) -> String {
     )
 }
 
-// Findings of `splat doctor`.
-
-/// A part of the machine or of the program.
+/// Part of the machine or of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Program,
@@ -223,7 +219,7 @@ enum Part {
 }
 
 impl Part {
-    /// A line about the part.
+    /// Formats a line about the part.
     fn line(self, text: &str) -> String {
         let name = match self {
             Self::Program => "splat",
@@ -242,7 +238,7 @@ impl Part {
     }
 }
 
-/// A thing to do about a part.
+/// Advice about a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Advice {
     part: Part,
@@ -255,14 +251,14 @@ impl Advice {
     }
 }
 
-/// The text alone: the part is for the terminal.
+/// Serializes the text without the part.
 impl Serialize for Advice {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.text.serialize(serializer)
     }
 }
 
-/// What was found.
+/// Findings of `splat doctor`.
 #[derive(Serialize)]
 struct Findings {
     version: &'static str,
@@ -273,47 +269,45 @@ struct Findings {
     cpu_threads: usize,
     /// RAM that the process may use.
     host_memory: Option<Bytes>,
-    /// RAM of the machine, of which a control group may leave less.
+    /// Total RAM of the machine. A control group may allow less.
     host_machine: Option<Bytes>,
     /// Free space in the working directory, where models go by default.
     disk_free: Option<Bytes>,
     wsl: bool,
-    /// How the CUDA kernels were compiled, where there are any.
+    /// Build of the CUDA kernels, if any.
     kernels: Option<KernelBuild>,
     gpus: Vec<Gpu>,
-    /// Why the management library lists no GPU.
+    /// Reason that the management library lists no GPU.
     nvml: Option<String>,
-    /// The GPU that training runs on.
+    /// GPU that training runs on.
     trains_on_gpu: Option<UsableGpu>,
-    /// The preset for its memory; none for a card that needs none.
+    /// Recommended preset for the GPU's memory, if it needs one.
     preset: Option<&'static str>,
-    /// All of its memory, used or not.
+    /// Total memory of the GPU.
     gpu_memory: Option<Bytes>,
-    /// Why it cannot, on a machine that has one.
+    /// Reason that the present GPU cannot be used.
     gpu_problem: Option<String>,
-    /// True if that is for its memory, which other programs hold.
+    /// True if other programs hold too much of the GPU's memory.
     gpu_is_full: bool,
-    /// By which several GPUs train a model.
+    /// NCCL, needed to train on several GPUs.
     nccl: NcclFinding,
-    /// Weights with which LPIPS can be measured.
     lpips: LpipsFinding,
-    /// Things to do, the most important first.
+    /// Advice, the most important first.
     advice: Vec<Advice>,
 }
 
 /// Weights of LPIPS on this machine.
 #[derive(Clone, Debug, Default, Serialize)]
 struct LpipsFinding {
-    /// Whose they are.
+    /// Network of the weights.
     net: Option<LpipsNet>,
-    /// The files that they are in.
     files: Vec<PathBuf>,
-    /// Why there are none, or why those that there are cannot be used.
+    /// Reason that there are no usable weights.
     problem: Option<String>,
 }
 
 impl LpipsFinding {
-    /// What `--enable-lpips` would use.
+    /// Finds the weights that `--enable-lpips` would use.
     fn gather() -> Self {
         let search = WeightsSearch::run();
         let named = named_by_environment();
@@ -343,7 +337,6 @@ impl LpipsFinding {
     }
 }
 
-/// NCCL in a line.
 fn nccl_line(found: &NcclFinding) -> String {
     match (&found.version, &found.path, &found.problem) {
         (Some(version), Some(path), _) => format!("ok: {version}, {}, for --gpus", path.display()),
@@ -352,28 +345,26 @@ fn nccl_line(found: &NcclFinding) -> String {
     }
 }
 
-/// `7.5, 9.0`
+/// Formats compute capabilities: `7.5, 9.0`.
 fn capabilities(archs: &[u32]) -> String {
     let texts: Vec<String> =
         archs.iter().map(|arch| format!("{}.{}", arch / 10, arch % 10)).collect();
     texts.join(", ")
 }
 
-// Advice for each finding.
-
-/// Less than this, and not even a small model can be written.
+/// Free space that even a small model needs.
 const DISK_NEEDED: Bytes = Bytes(64 << 20);
 
-/// Less than this, and a model of some million Gaussians cannot be written.
+/// Free space that a model of some million Gaussians needs.
 const DISK_WANTED: Bytes = Bytes(5 << 30);
 
-/// Less than this, and the default cache of images is too large.
+/// RAM that the default image cache needs.
 const RAM_WANTED: Bytes = Bytes(6 << 30);
 
-/// Others have so much of a GPU that it is worth a word, per cent.
+/// Use of a GPU by other programs that is reported, per cent.
 const FOREIGN_PERCENT: f64 = 10.0;
 
-/// Things to do, the most important first.
+/// Returns advice, the most important first.
 fn advice(findings: &Findings) -> Vec<Advice> {
     let mut advice = Vec::new();
     gpu(findings, &mut advice);
@@ -383,7 +374,7 @@ fn advice(findings: &Findings) -> Vec<Advice> {
     advice
 }
 
-/// Advice about a GPU that is not used, or starts slowly.
+/// Adds advice about a GPU that is unused or starts slowly.
 fn gpu(findings: &Findings, advice: &mut Vec<Advice>) {
     if findings.kernels.is_none() {
         let text = format!("no kernels in this program: it trains on the CPU only. {REBUILD}");
@@ -424,7 +415,7 @@ fn gpu(findings: &Findings, advice: &mut Vec<Advice>) {
     }
 }
 
-/// Advice about memory that other programs hold of a GPU.
+/// Returns advice about GPU memory that other programs hold.
 fn foreign(gpu: &Gpu) -> Option<Advice> {
     let used = Bytes(gpu.memory.0.saturating_sub(gpu.free.0));
     if used.gib() * 100.0 < FOREIGN_PERCENT * gpu.memory.gib() {
@@ -450,7 +441,7 @@ fn foreign(gpu: &Gpu) -> Option<Advice> {
     Some(Advice::new(Part::Gpu, text))
 }
 
-/// Advice about unusual memory of the GPU.
+/// Adds advice about the GPU's memory management.
 fn memory(findings: &Findings, advice: &mut Vec<Advice>) {
     let Some(gpu) = &findings.trains_on_gpu else { return };
     if findings.wsl {
@@ -465,7 +456,7 @@ fn memory(findings: &Findings, advice: &mut Vec<Advice>) {
     }
 }
 
-/// Advice about RAM and disk.
+/// Adds advice about RAM and disk.
 fn host(findings: &Findings, advice: &mut Vec<Advice>) {
     if let Some(total) = findings.host_memory.filter(|&total| total < RAM_WANTED) {
         let of_machine = match findings.host_machine {
@@ -511,8 +502,8 @@ mod tests {
         }
     }
 
-    /// A machine on which nothing is wrong.
-    fn well() -> Findings {
+    /// Returns a machine without problems.
+    fn healthy() -> Findings {
         let usable = UsableGpu {
             name: "a GPU, 16.0 GiB".to_owned(),
             uuid: Some("GPU-0".to_owned()),
@@ -542,7 +533,7 @@ mod tests {
         }
     }
 
-    /// Machines by what is wrong with them.
+    /// Returns sample machines, each named by its problem.
     pub(in crate::cli) fn machines() -> Vec<(&'static str, Findings)> {
         let user = |pid, name: Option<&str>| User {
             pid,
@@ -551,7 +542,7 @@ mod tests {
         };
         let shared = vec![user(17, Some("/bin/game")), user(23, None), user(29, None)];
         let used = |users| vec![Gpu { users, ..gpu(9) }];
-        let mut copying = well();
+        let mut copying = healthy();
         if let Some(gpu) = &mut copying.trains_on_gpu {
             gpu.virtual_memory = false;
         }
@@ -560,14 +551,14 @@ mod tests {
         let full = Some("`sort` needs 2.0 MiB more".to_owned());
         let nvml = || Some("the management library is not installed".to_owned());
         vec![
-            ("nothing is wrong", well()),
+            ("nothing is wrong", healthy()),
             (
                 "the GPU cannot be used",
-                Findings { gpu_problem: too_old, trains_on_gpu: None, ..well() },
+                Findings { gpu_problem: too_old, trains_on_gpu: None, ..healthy() },
             ),
             (
                 "the GPU is full",
-                Findings { gpu_problem: full, gpu_is_full: true, trains_on_gpu: None, ..well() },
+                Findings { gpu_problem: full, gpu_is_full: true, trains_on_gpu: None, ..healthy() },
             ),
             (
                 "no GPU and no kernels",
@@ -576,20 +567,23 @@ mod tests {
                     nvml: nvml(),
                     kernels: None,
                     trains_on_gpu: None,
-                    ..well()
+                    ..healthy()
                 },
             ),
-            ("others use the GPU", Findings { gpus: used(Some(shared)), ..well() }),
-            ("unnamed programs use the GPU", Findings { gpus: used(Some(Vec::new())), ..well() }),
-            ("who uses the GPU is unknown", Findings { gpus: used(None), ..well() }),
-            ("WSL", Findings { wsl: true, ..well() }),
+            ("others use the GPU", Findings { gpus: used(Some(shared)), ..healthy() }),
+            (
+                "unnamed programs use the GPU",
+                Findings { gpus: used(Some(Vec::new())), ..healthy() },
+            ),
+            ("who uses the GPU is unknown", Findings { gpus: used(None), ..healthy() }),
+            ("WSL", Findings { wsl: true, ..healthy() }),
             ("no virtual memory", copying),
-            ("kernels of an earlier card", Findings { kernels: build(&[75]), ..well() }),
-            ("no NVML", Findings { nvml: nvml(), gpus: Vec::new(), ..well() }),
-            ("two GPUs", Findings { gpus: vec![gpu(15), gpu(15)], ..well() }),
-            ("little RAM", Findings { host_memory: Some(Bytes(4 * GIB)), ..well() }),
-            ("a nearly full disk", Findings { disk_free: Some(Bytes(GIB)), ..well() }),
-            ("a full disk", Findings { disk_free: Some(Bytes(1 << 20)), ..well() }),
+            ("kernels of an earlier card", Findings { kernels: build(&[75]), ..healthy() }),
+            ("no NVML", Findings { nvml: nvml(), gpus: Vec::new(), ..healthy() }),
+            ("two GPUs", Findings { gpus: vec![gpu(15), gpu(15)], ..healthy() }),
+            ("little RAM", Findings { host_memory: Some(Bytes(4 * GIB)), ..healthy() }),
+            ("a nearly full disk", Findings { disk_free: Some(Bytes(GIB)), ..healthy() }),
+            ("a full disk", Findings { disk_free: Some(Bytes(1 << 20)), ..healthy() }),
         ]
         .into_iter()
         .map(|(name, findings)| {
@@ -600,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn each_problem_is_one_of_its_part_and_only_some_keep_training_from_running() {
+    fn each_problem_has_its_part_and_only_some_prevent_training() {
         let found: Vec<(Vec<Part>, bool)> = machines()
             .iter()
             .map(|(_, it)| (it.advice.iter().map(|advice| advice.part).collect(), it.can_train()))
@@ -624,11 +618,11 @@ mod tests {
         ];
         assert_eq!(found, expected);
         let of_8_6 = Some(KernelBuild { archs: &[75, 86], nvcc: "13.0" });
-        assert!(advice(&Findings { kernels: of_8_6, ..well() }).is_empty(), "8.6 runs on 8.9");
+        assert!(advice(&Findings { kernels: of_8_6, ..healthy() }).is_empty(), "8.6 runs on 8.9");
     }
 
     #[test]
-    fn a_part_that_is_ok_says_so_and_no_other() {
+    fn only_healthy_parts_are_ok() {
         for (name, findings) in machines() {
             let text = findings.text();
             for advice in &findings.advice {

@@ -54,8 +54,7 @@ pub(super) struct EvalArgs {
 
     /// LPIPS weights (.safetensors or .pth)
     ///
-    /// The default is the file that the model was trained with, or else the one that
-    /// `SPLAT_LPIPS_WEIGHTS` names.
+    /// The default is the file that the model was trained with, or else the one that `SPLAT_LPIPS_WEIGHTS` names.
     #[arg(long, value_name = "FILE", help_heading = "Evaluation")]
     lpips_weights: Option<PathBuf>,
 
@@ -76,7 +75,7 @@ pub(super) struct EvalArgs {
     geometry: GeometryArgs,
 }
 
-/// Evaluates, prints the means, and writes the tables of the model folder.
+/// Evaluates the model, prints the means and writes the tables of the model folder.
 pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     if let Some(truth) = &args.geometry.geometry {
         return measure_geometry(&args.geometry, truth, &args.model, args.json, matches);
@@ -101,7 +100,7 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     }
     model.refuse_empty(args.split)?;
     if !args.json && !model.altered {
-        // Before minutes are spent on what cannot be kept.
+        // A folder that cannot be written fails before minutes of measuring.
         check_writable(folder)?;
     }
     let metrics = args.metrics.unwrap_or(model.config.output.metrics);
@@ -114,7 +113,7 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let opened = model.open(lpips.as_ref())?;
     let task = Evaluating { opened: &opened, split: args.split, metrics, lpips: lpips.as_ref() };
     let evaluation = device::on(&DeviceOptions::of_earlier(&opened.config, matches), task)?;
-    // First of all: a result that was computed is not lost to a full disk, nor the tables to stdout.
+    // Print first: a full disk must not cost the computed result.
     let text =
         if args.json { serde_json::to_string_pretty(&evaluation)? } else { table(&evaluation) };
     let printed = print(&text);
@@ -127,7 +126,7 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         return Ok(printed?);
     }
     match write_tables(folder, &evaluation) {
-        // Who asks for JSON reads it from stdout.
+        // With `--json` the caller reads the result from stdout.
         Err(error) if args.json => tracing::warn!("the tables are left as they were: {error}"),
         done => done?,
     }
@@ -142,7 +141,7 @@ fn write_tables(folder: &Path, evaluation: &Evaluation) -> Result<(), OutputErro
     update_summary(folder, evaluation)
 }
 
-/// Measuring one split of the scene's views.
+/// Task that measures one split of the scene.
 struct Evaluating<'a> {
     opened: &'a Opened,
     split: Split,
@@ -197,10 +196,7 @@ fn table(evaluation: &Evaluation) -> String {
     )
 }
 
-// The mesh that is measured where none is named.
-
-/// The mesh that was written last for an iteration, or else for the last iteration that has one.
-/// Files with these extensions count.
+/// Returns the newest mesh file of the wanted iteration, or of the last iteration that has one.
 fn newest_mesh(
     model_path: &Path,
     wanted: Option<u32>,
@@ -222,7 +218,7 @@ fn newest_mesh(
     })
 }
 
-/// The file of a mesh in a folder that was written last; of several at that time, the last by name.
+/// Returns the most recently written mesh of a folder. Ties go to the last name.
 fn newest_of(folder: &Path, extensions: &[&str]) -> Option<PathBuf> {
     let paths = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let is_mesh = |path: &PathBuf| {
@@ -235,33 +231,31 @@ fn newest_of(folder: &Path, extensions: &[&str]) -> Option<PathBuf> {
         .max_by_key(|path| (time(path).unwrap_or(SystemTime::UNIX_EPOCH), path.clone()))
 }
 
-// Figures of geometry, and how they are shown.
+// Figures of geometry.
 
-/// Letters of the rows' names, and of a column.
+/// Widths of the table's columns in characters: row names and values.
 const NAME: usize = 24;
 
 const COLUMN: usize = 22;
 
-/// All figures of a mesh and what they are of.
+/// Geometry figures of a mesh.
 #[derive(Serialize)]
 struct GeometryReport {
-    /// The mesh.
     mesh: PathBuf,
-    /// The true mesh.
     truth: PathBuf,
-    /// Training cameras.
+    /// Number of training cameras.
     cameras: usize,
     #[serde(flatten)]
     comparison: Comparison,
 }
 
-/// A row's name and what it shows of a column.
+/// Table row: name and formatter of one column.
 struct FigureRow {
     name: String,
     show: Box<dyn Fn(&Figures) -> String>,
 }
 
-/// The figures as a person reads them.
+/// Returns the figures as text for the terminal.
 fn figure_table(report: &GeometryReport) -> String {
     let GeometryReport { mesh, truth, cameras, comparison } = report;
     let Comparison { diagonal, clamp, .. } = *comparison;
@@ -361,17 +355,17 @@ fn rows(comparison: &Comparison) -> Vec<FigureRow> {
     rows
 }
 
-/// The mean of a figure of both directions.
+/// Returns the mean of a figure over both directions.
 fn both(figures: &Figures, of: fn(&Distances) -> f64) -> f64 {
     0.5 * (of(&figures.accuracy) + of(&figures.completeness))
 }
 
-/// A distance, and its share of the diagonal.
+/// Formats a distance and its share of the diagonal.
 fn share(distance: f64, diagonal: f64) -> String {
     format!("{} ({:.3} %)", length(distance), 100.0 * distance / diagonal)
 }
 
-/// A length with four digits that count; 0 of what only rounding leaves.
+/// Formats a length with four significant digits. Values below 1e-12 are rounding errors and become 0.
 fn length(value: f64) -> String {
     match value.abs() {
         nothing if nothing < 1e-12 => "0".to_owned(),
@@ -399,15 +393,15 @@ fn aligned(found: &Similarity) -> String {
     )
 }
 
-// `splat eval --geometry`: how far a mesh is from the true surface.
+// `splat eval --geometry`: distance of a mesh from the true surface.
 
-/// The file of the figures in the model folder.
+/// File of the figures in the model folder.
 const GEOMETRY_FIGURES: &str = "geometry.json";
 
-/// Files of meshes that can be read.
+/// Extensions of mesh files that can be read.
 const EXTENSIONS: [&str; 2] = ["ply", "obj"];
 
-/// What to measure of a mesh.
+/// Options of the measured mesh.
 #[derive(Args)]
 #[command(next_help_heading = "Geometry")]
 struct GeometryArgs {
@@ -445,14 +439,14 @@ struct GeometryArgs {
     align: Option<AlignBy>,
 }
 
-/// How a mesh is moved onto the truth.
+/// Method of mesh alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum AlignBy {
     /// Iterated closest points
     Icp,
 }
 
-/// Measures the mesh, prints the figures and keeps them in the model folder.
+/// Measures the mesh, prints the figures and writes them to the model folder.
 fn measure_geometry(
     args: &GeometryArgs,
     truth_path: &Path,
@@ -502,14 +496,14 @@ fn measure_geometry(
         serde_json::to_writer_pretty(out, &report).map_err(io::Error::from)
     });
     match written {
-        // Who asks for JSON reads it from stdout.
+        // With `--json` the caller reads the result from stdout.
         Err(error) if json => tracing::warn!("{GEOMETRY_FIGURES} is left as it was: {error}"),
         done => done?,
     }
     Ok(printed?)
 }
 
-/// The training cameras.
+/// Returns the training cameras.
 fn viewpoints(dataset: &Dataset) -> Vec<Viewpoint> {
     dataset.train.iter().map(|&index| viewpoint(&dataset.views[index])).collect()
 }
@@ -524,40 +518,38 @@ fn viewpoint(view: &View) -> Viewpoint {
     }
 }
 
-// `splat eval --mesh-images`: how much a mesh by itself looks like the photographs.
+// `splat eval --mesh-images`: similarity of a mesh's renders and the photographs.
 
-/// The file of the figures in the model folder.
+/// File of the figures in the model folder.
 const FIGURES: &str = "mesh_images.json";
 
-/// The folder of the pictures in the model folder, with a folder for each split.
+/// Folder of the rendered images in the model folder, with a subfolder per split.
 const PICTURES: &str = "mesh_images";
 
-/// Figures of a mesh's images.
+/// Figures of a mesh's renders.
 #[derive(Serialize)]
 struct MeshImages {
     mesh: PathBuf,
-    /// True if it has a texture, and not only colours of vertices.
+    /// True if the mesh has a texture instead of vertex colours.
     is_textured: bool,
     split: Split,
-    /// Means over the views.
     #[serde(flatten)]
     mean: ImageFigures,
     views: Vec<MeshImage>,
 }
 
-/// Figures of one image.
+/// Figures of one render, or their means.
 #[derive(Clone, Copy, Serialize)]
 struct ImageFigures {
     psnr: f64,
     ssim: f64,
     l1: f64,
-    /// PSNR of the pixels that the mesh covers; none where it covers nothing.
+    /// PSNR of the pixels that the mesh covers. `None` if it covers none.
     covered_psnr: Option<f64>,
-    /// The share of the pixels that the mesh covers.
+    /// Share of the pixels that the mesh covers, 0 to 1.
     covered: f64,
 }
 
-/// Figures of a view.
 #[derive(Serialize)]
 struct MeshImage {
     name: String,
@@ -565,8 +557,8 @@ struct MeshImage {
     figures: ImageFigures,
 }
 
-/// Draws the mesh from the views of a split, prints how near to the photographs that is, and keeps the
-/// figures in the model folder.
+/// Renders the mesh from the views of a split, compares it with the photographs, prints the figures and writes them
+/// to the model folder.
 fn measure_mesh_images(
     named: Option<&Path>,
     split: Split,
@@ -595,7 +587,7 @@ fn measure_mesh_images(
     let mut views = Views::new(&opened.dataset, &opened.images);
     let order = views.split(split);
     views.schedule_decoding(order);
-    // Pictures and figures are written there first, and swept if this program is killed.
+    // The work folder is removed later if this program is killed.
     let _work = WorkFolder::open(&args.model_path);
     let folder = (!json)
         .then(|| create_folder(&args.model_path.join(PICTURES).join(split.name())))
@@ -608,7 +600,7 @@ fn measure_mesh_images(
         let view = views.view(index);
         let drawn = draw(&mesh, paint(texture.as_ref()), &camera_of(view), views.near());
         let background = opened.config.scene.background_color().0;
-        let image = before(background, &drawn);
+        let image = composited(background, &drawn);
         let figures = figures(&drawn, &image, &photograph)?;
         if let Some(folder) = &folder {
             let samples: Vec<u8> = image.iter().map(|&value| byte(value.into())).collect();
@@ -638,14 +630,14 @@ fn measure_mesh_images(
         serde_json::to_writer_pretty(out, &report).map_err(io::Error::from)
     });
     match written {
-        // Who asks for JSON reads it from stdout.
+        // With `--json` the caller reads the result from stdout.
         Err(error) if json => tracing::warn!("{FIGURES} is left as it was: {error}"),
         done => done?,
     }
     Ok(printed?)
 }
 
-/// A GLB with its texture, or another file with the colours of its vertices.
+/// Reads a GLB with its texture, or another mesh file with vertex colours.
 fn read(path: &Path) -> anyhow::Result<PaintedMesh> {
     let is = |kind| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(kind));
     if is("glb") {
@@ -666,8 +658,8 @@ fn paint(texture: Option<&MeshPicture>) -> Paint<'_> {
         .map_or(Paint::Vertices, |MeshPicture { atlas, picture }| Paint::Texture { atlas, picture })
 }
 
-/// What is drawn, before the background: 3 values a pixel.
-fn before(background: [f32; 3], drawn: &DrawnPixels) -> Vec<f32> {
+/// Composites the render onto the background: 3 values per pixel.
+fn composited(background: [f32; 3], drawn: &DrawnPixels) -> Vec<f32> {
     let pixel = |(color, covers): (&[f32; 3], &f32)| -> [f32; 3] {
         std::array::from_fn(|channel| color[channel] + (1.0 - covers) * background[channel])
     };
@@ -713,7 +705,7 @@ fn mean(views: &[MeshImage]) -> ImageFigures {
     }
 }
 
-/// The figures as a person reads them.
+/// Returns the figures as text for the terminal.
 fn image_table(report: &MeshImages, mesh: &Mesh) -> String {
     let ImageFigures { psnr, ssim, l1, covered_psnr, covered } = report.mean;
     let colours = if report.is_textured { "texture" } else { "colours of vertices" };
@@ -734,7 +726,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_have_four_digits_whatever_the_unit() {
+    fn lengths_have_four_significant_digits() {
         let cases = [
             (0.0, "0"),
             (2e-16, "0"),

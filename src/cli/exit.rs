@@ -1,4 +1,4 @@
-//! Exit codes, and the one place where an error becomes text.
+//! Exit codes and the text of errors.
 
 use std::sync::Arc;
 
@@ -24,47 +24,44 @@ use crate::telemetry::{Newlines, escape_controls};
 use crate::train::TrainError;
 use crate::train::checkpoint::CheckpointError;
 
-/// How the program ends.
+/// Outcome of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
-    /// Everything is done.
     Done,
-    /// Something failed that is neither of the below; as a rule an output that cannot be written, or
-    /// quality that was lost.
+    /// Any other failure, such as an output that cannot be written or lost quality.
     Error,
-    /// Flags, values, configuration files.
+    /// Wrong flag, value or configuration file.
     Usage,
-    /// Scene, images, checkpoint, PLY.
+    /// Unusable scene, image, checkpoint or PLY.
     Data,
-    /// The plan does not fit the memory budget.
+    /// Too little memory.
     Memory,
-    /// Device or driver.
+    /// Failure of the device or driver.
     Device,
     /// SIGINT or SIGTERM, after a checkpoint.
     Interrupted,
 }
 
-/// A wrong command line that only shows once other things are known.
+/// Error of the command line that is found after parsing.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct UsageError(pub(super) String);
 
-/// A run that is resumed has done all that is asked for. It is left as it is, and the program ends as after
-/// a run that trained.
+/// Notice that a resumed run is already complete. The program ends with success.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct NothingToTrain(pub(super) String);
 
-/// Input that is there but does not serve.
+/// Unusable input.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct DataError(pub(super) String);
 
-/// A run that was asked to stop.
+/// Interruption by the user.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted; the checkpoint is written{}", continuation(.command.as_deref()))]
 pub(super) struct Interrupted {
-    /// The command that continues the run, unless the closing block names the command.
+    /// Command that continues the run, unless the closing block shows it.
     pub(super) command: Option<String>,
 }
 
@@ -72,7 +69,7 @@ fn continuation(command: Option<&str>) -> String {
     command.map_or(String::new(), |command| format!(". Continue with: {command}"))
 }
 
-/// The run ran out of GPU memory and ended after writing a checkpoint.
+/// Lack of memory. The run wrote a checkpoint before it ended.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{stopped}\n{}continue with less memory: {command} {}",
@@ -82,33 +79,33 @@ fn continuation(command: Option<&str>) -> String {
 pub(super) struct OutOfMemory {
     #[source]
     pub(super) stopped: TrainError,
-    /// The command that continues the run.
+    /// Command that continues the run.
     pub(super) command: String,
-    /// Flags with which the run takes less memory.
+    /// Flags that reduce the run's memory.
     pub(super) less: String,
 }
 
-/// The run met a full disk and ended.
+/// Full disk.
 #[derive(Debug, thiserror::Error)]
 #[error("{stopped}\nFree space on this disk, then: {command}")]
 pub(super) struct OutOfSpace {
     #[source]
     pub(super) stopped: TrainError,
-    /// The command that continues the run.
+    /// Command that continues the run.
     pub(super) command: String,
 }
 
-/// A plan that was printed does not fit the budget.
+/// Work that does not fit the memory budget.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct DoesNotFit(pub(super) String);
 
-/// A run that is compared is worse than its baseline.
+/// Loss of quality against the baseline.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct QualityLost(pub(super) String);
 
-/// The entries that hold most, a line each.
+/// Formats the largest memory entries, one per line.
 fn table(stopped: &TrainError) -> String {
     let TrainError::OutOfMemory { source, .. } = stopped else { return String::new() };
     let line = |entry: &Entry| format!("{:>12.1} MiB  {}\n", entry.mapped.mib(), entry.label);
@@ -116,7 +113,7 @@ fn table(stopped: &TrainError) -> String {
 }
 
 impl Exit {
-    /// The number that a shell sees.
+    /// Returns the process exit code.
     pub(super) fn code(self) -> u8 {
         match self {
             Self::Done => 0,
@@ -129,7 +126,7 @@ impl Exit {
         }
     }
 
-    /// That ranks do not come together: what differs says whose fault it is.
+    /// Returns the outcome of ranks that cannot join: the difference between them decides.
     fn of_join(error: &JoinError) -> Self {
         match error {
             JoinError::Refused(refusal) => match refusal.kind {
@@ -144,13 +141,13 @@ impl Exit {
         }
     }
 
-    /// What a code says of another process of the run.
+    /// Returns the outcome of another process by its exit code.
     fn of_code(code: u8) -> Self {
         let all = [Self::Usage, Self::Data, Self::Memory, Self::Device, Self::Interrupted];
         all.into_iter().find(|exit| exit.code() == code).unwrap_or(Self::Error)
     }
 
-    /// The code of an error, by the first of its causes that has one.
+    /// Returns the outcome of an error, decided by its outermost cause that has one.
     pub(super) fn of(error: &anyhow::Error) -> Self {
         error.chain().find_map(Self::of_cause).unwrap_or(Self::Error)
     }
@@ -266,7 +263,7 @@ impl Exit {
         }
     }
 
-    /// That an optimisation diverged is no fault of the device.
+    /// Returns the outcome of a device error. A diverged optimisation is no failure of the device.
     fn of_device(error: &DeviceError) -> Self {
         match error {
             DeviceError::Unavailable(_)
@@ -312,7 +309,7 @@ impl Exit {
     }
 }
 
-/// The device's error, where that is what an error comes from.
+/// Returns the device error that caused an error, if any.
 pub(super) fn device_error(error: &anyhow::Error) -> Option<&DeviceError> {
     error.chain().find_map(|cause| match cause.downcast_ref::<TrainError>() {
         Some(TrainError::Device(error)) => Some(error),
@@ -321,8 +318,8 @@ pub(super) fn device_error(error: &anyhow::Error) -> Option<&DeviceError> {
     })
 }
 
-/// The error and those of its causes that it does not quote already. Lines are ended by errors that show
-/// a table or a place in a file, not by the names in the others.
+/// Joins the messages of an error and its causes without repetition. Newlines are kept only for errors that show a
+/// table or a position in a file, not for names in other errors.
 pub(super) fn message(error: &anyhow::Error) -> String {
     let has_lines = |cause: &(dyn std::error::Error + 'static)| {
         cause.is::<OutOfMemory>()
@@ -344,14 +341,14 @@ pub(super) fn message(error: &anyhow::Error) -> String {
     message
 }
 
-// Errors of runs of several processes.
+// Errors of runs with several processes.
 
-/// A rank of the run ended, and has said why.
+/// Failure of another process, which has already printed its reason.
 #[derive(Debug, thiserror::Error)]
 #[error("a process of the run ended with exit code {0}, as it says above")]
 pub(super) struct EndedRank(pub(super) u8);
 
-/// The ranks do not come together.
+/// Failure of the ranks to join.
 #[derive(Debug, thiserror::Error)]
 #[error("{source}")]
 pub(super) struct NoParty {
@@ -359,18 +356,18 @@ pub(super) struct NoParty {
     pub(super) source: JoinError,
 }
 
-/// A rank died.
+/// Death of a rank.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{departure}. The other ranks are ended. The last checkpoint, if there is one, resumes the run: {command}"
 )]
 pub(super) struct DeadRank {
     pub(super) departure: Departure,
-    /// What continues the run.
+    /// Command that continues the run.
     pub(super) command: String,
 }
 
-/// The user did not want to wait for the other ranks any longer.
+/// Interruption while waiting for other ranks.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted before all ranks had come together; nothing is trained")]
 pub(super) struct StoppedMeeting;
@@ -388,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_the_device_is_found_wherever_it_is_wrapped() {
+    fn a_device_error_is_found_in_any_wrapper() {
         let stopped =
             TrainError::OutOfMemory { source: Box::new(refusal()), checkpoint: "a".into() };
         let (command, less) = ("splat train".to_owned(), "-r 4".to_owned());

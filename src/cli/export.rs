@@ -32,19 +32,18 @@ use crate::export::{frame_of_file, read_ply_primitive};
 use crate::files::{OutputError, create_folder, follow_links, remove_abandoned};
 use crate::math::quantile::median;
 
-/// What is printed of an export.
 #[derive(Serialize)]
 struct Exported {
     from: PathBuf,
     to: PathBuf,
     sh_degree: u32,
-    /// Gaussians that were cut off, or had no use in a file: values that are not finite.
+    /// Gaussians that were cut off or have values that are not finite.
     left_out: usize,
     #[serde(flatten)]
     written: WriteReport,
 }
 
-/// Reads Gaussians, cuts and places them as is asked, and writes them.
+/// Reads, cuts, places and writes Gaussians. Triangles are passed on to [`triangles::run`].
 pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let named = named_format(args)?;
     check_output(args, named)?;
@@ -121,15 +120,14 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     Ok(print(&text)?)
 }
 
-/// Returns the unit of a page, in units of the placed scene. A page stores SPZ, which cannot hold very small or very
-/// large scenes: their unit is not 1.
+/// Returns the unit of an HTML page, in units of the placed scene. The page stores SPZ, which needs another unit than
+/// 1 for very small and very large scenes.
 fn unit_of_page(splats: &Splats, scale: f64) -> f64 {
     let (_, radius) = middle_and_radius(&splats.columns().means);
     Frame::unit_of(scale * f64::from(radius))
 }
 
-/// Warns if an SPZ cannot hold the sizes of many Gaussians, which are then drawn too large or too small. The sizes
-/// are already multiplied by `scale`.
+/// Warns if SPZ clamps the sizes of more than 5 % of the Gaussians. The sizes already include `scale`.
 fn warn_of_sizes(to: &Path, splats: &Splats, scale: f64) {
     const MANY: f64 = 0.05;
     /// Logarithm of a size in the middle of the range.
@@ -161,13 +159,13 @@ fn shifted(scale: f64, power: f64) -> String {
     format!("{digits}e{}", exponent.parse().unwrap_or(0.0) + power)
 }
 
-/// The place of the file, in a folder that is there.
+/// Creates the folder of the output and returns the path to write, with links resolved.
 fn target(args: &ExportArgs) -> Result<PathBuf, OutputError> {
     let parent = args.output.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = parent {
         create_folder(folder)?;
     }
-    // What a link points to is replaced, and not the link.
+    // The target of a link is replaced, not the link.
     let output = follow_links(&args.output);
     remove_abandoned(
         output.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new(".")),
@@ -175,7 +173,7 @@ fn target(args: &ExportArgs) -> Result<PathBuf, OutputError> {
     Ok(output)
 }
 
-/// Refuses to write where a file must not be lost, and what would come out upside down.
+/// Rejects outputs that would lose a file or turn the scene twice.
 fn check_output(args: &ExportArgs, format: ExportFormat) -> Result<(), UsageError> {
     let shown = args.output.display();
     if args.output.as_os_str() == "-" {
@@ -217,7 +215,7 @@ fn check_output(args: &ExportArgs, format: ExportFormat) -> Result<(), UsageErro
     }
 }
 
-/// True for what an export into a folder leaves if the program is killed before the list is written.
+/// True for files that an interrupted export into a folder leaves behind.
 fn is_of_interrupted_export(entry: &fs::DirEntry) -> bool {
     let name = entry.file_name();
     let name = name.to_string_lossy();
@@ -229,7 +227,7 @@ fn is_of_interrupted_export(entry: &fs::DirEntry) -> bool {
     is_chunk || is_part || (name.starts_with(".splat-") && name.ends_with(".tmp"))
 }
 
-/// The Gaussians of a file of any format, and how many of its rows are none.
+/// Reads Gaussians of any format. Returns the number of dropped rows too.
 pub(super) fn read_splats(
     path: &Path,
     spz_axes: Option<SpzAxes>,
@@ -250,7 +248,7 @@ pub(super) fn read_splats(
     Ok((splats, dropped))
 }
 
-/// The format that is asked for, or that the name of the file tells.
+/// Returns the format of `--format` or of the file extension.
 fn named_format(args: &ExportArgs) -> Result<ExportFormat, UsageError> {
     let shown = args.output.display();
     let is_obj = args.output.extension().is_some_and(|kind| kind.eq_ignore_ascii_case("obj"));
@@ -262,7 +260,7 @@ fn named_format(args: &ExportArgs) -> Result<ExportFormat, UsageError> {
              .glb or .html, of triangles with .glb, .obj or .ply, or give --format"
         )));
     };
-    // The parts of a folder have names of their own.
+    // The other files of such a folder have fixed names.
     let folder =
         [Some(format), of_name].into_iter().flatten().find_map(ExportFormat::file_of_folder);
     if let Some(name) = folder.filter(|_| of_name != Some(format)) {
@@ -274,7 +272,7 @@ fn named_format(args: &ExportArgs) -> Result<ExportFormat, UsageError> {
     Ok(format)
 }
 
-/// A format of Gaussians with its options.
+/// Returns a format of Gaussians with its options.
 fn splat_format(args: &ExportArgs, format: ExportFormat) -> Result<SplatFormat, UsageError> {
     let sog = SogOptions { seed: args.sog.sog_seed, cameras: Vec::new() };
     Ok(match format {
@@ -315,7 +313,7 @@ fn splat_format(args: &ExportArgs, format: ExportFormat) -> Result<SplatFormat, 
     })
 }
 
-/// Warns of options of other formats than that of Gaussians, or than any of triangles: they change nothing.
+/// Warns about typed options that the format ignores. `None` means triangles.
 fn warn_of_idle(format: Option<&SplatFormat>, matches: &ArgMatches) {
     let is_spz = matches!(format, Some(SplatFormat::Spz(_)));
     let is_sog = matches!(
@@ -351,7 +349,7 @@ fn warn_of_idle(format: Option<&SplatFormat>, matches: &ArgMatches) {
     }
 }
 
-/// The file that is read, and the iteration of the model that it is of.
+/// Returns the file to read and the iteration of its model, if it has one.
 fn source(args: &ExportArgs) -> Result<(PathBuf, Option<u32>), DataError> {
     if let Some(file) = &args.file {
         return Ok((file.clone(), None));
@@ -361,7 +359,7 @@ fn source(args: &ExportArgs) -> Result<(PathBuf, Option<u32>), DataError> {
     Ok((ply, Some(iteration)))
 }
 
-/// Gives a format the cameras of its model, where it has a use for them, and puts them where the scene goes.
+/// Adds the model's cameras to formats that store cameras, placed like the scene.
 fn add_cameras(
     format: &mut SplatFormat,
     args: &ExportArgs,
@@ -389,7 +387,7 @@ fn add_cameras(
     Ok(())
 }
 
-/// Leaves out what the options say; how many Gaussians.
+/// Removes Gaussians by the options. Returns the number of removed Gaussians.
 fn cut(splats: &mut Splats, options: &CutOptions, file: &Frame) -> usize {
     let CropOptions { crop, crop_sphere } = options.place.converted(file);
     let mut left_out = splats.crop_boxes(&crop);
@@ -403,7 +401,7 @@ fn cut(splats: &mut Splats, options: &CutOptions, file: &Frame) -> usize {
     left_out
 }
 
-/// The export as a person reads it.
+/// Returns the report as text for the terminal.
 fn described(exported: &Exported) -> String {
     let Exported { to, sh_degree, left_out, written, .. } = exported;
     let WriteReport { splats, bytes, errors, .. } = written;

@@ -11,24 +11,22 @@ use super::output::shell_word;
 use super::scene::absolute;
 use crate::train::checkpoint;
 
-/// How a zip archive begins, which `torch.save` writes.
+/// First bytes of a zip archive, the format of `torch.save`.
 const ZIP: &[u8] = b"PK\x03\x04";
 
-/// Bytes that are looked at: the name of the first entry of a zip lies in them.
-const LOOKED_AT: u64 = 1 << 10;
+/// Number of inspected bytes. The name of a zip's first entry lies within them.
+const INSPECTED_BYTES: u64 = 1 << 10;
 
-/// What lies at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileKind {
-    /// A folder.
     Folder,
-    /// A PLY, of Gaussians or of anything else.
+    /// PLY of any content.
     Ply,
-    /// A checkpoint of this program.
+    /// Checkpoint of this program.
     Checkpoint,
-    /// What `torch.save` wrote.
+    /// File of `torch.save`.
     PyTorch,
-    /// Something else, or nothing.
+    /// Other file, or none.
     Other,
 }
 
@@ -38,7 +36,8 @@ impl FileKind {
             return Self::Folder;
         }
         let mut start = Vec::new();
-        let opened = File::open(path).and_then(|file| file.take(LOOKED_AT).read_to_end(&mut start));
+        let opened =
+            File::open(path).and_then(|file| file.take(INSPECTED_BYTES).read_to_end(&mut start));
         let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
         let contains = |words: &[u8]| start.windows(words.len()).any(|window| window == words);
         match opened {
@@ -52,7 +51,7 @@ impl FileKind {
     }
 }
 
-/// Refuses what `-c` does not take: a model folder and a PLY it takes.
+/// Rejects files that `-c` cannot read. It reads model folders and PLY files.
 pub(super) fn check_coarse_model(path: &Path) -> Result<(), DataError> {
     match FileKind::of(path) {
         FileKind::PyTorch => Err(pytorch(path, "-c")),
@@ -65,8 +64,7 @@ pub(super) fn check_coarse_model(path: &Path) -> Result<(), DataError> {
     }
 }
 
-/// The model folder that `--coarse-checkpoint` names, by itself or by a point cloud in it, and then the
-/// iteration of that.
+/// Returns the model folder of `--coarse-checkpoint`, and the iteration if the path is a point cloud in it.
 pub(super) fn model_folder_of(path: &Path) -> Result<(PathBuf, Option<u32>), DataError> {
     let shown = path.display();
     let of_ply = path.ancestors().nth(3).map(parent_or_here).and_then(|folder| {
@@ -89,7 +87,7 @@ pub(super) fn model_folder_of(path: &Path) -> Result<(PathBuf, Option<u32>), Dat
     }
 }
 
-/// Refuses what `--init` does not take: a PLY it takes.
+/// Rejects files that `--init` cannot read. It reads PLY files.
 pub(super) fn check_init(path: &Path) -> Result<(), DataError> {
     match FileKind::of(path) {
         FileKind::PyTorch => Err(pytorch(path, "--init")),
@@ -109,7 +107,7 @@ pub(super) fn check_init(path: &Path) -> Result<(), DataError> {
     }
 }
 
-/// Refuses what `--start-checkpoint` does not take: a checkpoint of this program it takes.
+/// Rejects files that `--start-checkpoint` cannot read. It reads this program's checkpoints.
 pub(super) fn check_checkpoint(path: &Path) -> Result<(), DataError> {
     let shown = path.display();
     match FileKind::of(path) {
@@ -143,17 +141,17 @@ fn pytorch(path: &Path, flag: &str) -> DataError {
     ))
 }
 
-/// How to use the PLY of the run that saved this checkpoint, of the same iteration if there is one.
+/// Returns advice to use the PLY of a checkpoint's run, of the same iteration if possible.
 pub(super) fn with_ply(checkpoint: &Path, flag: &str) -> String {
     let name = checkpoint.file_stem().and_then(OsStr::to_str).unwrap_or_default();
     let digits: String = name.chars().filter(char::is_ascii_digit).collect();
-    // The reference trainer's lie in the model folder, this program's in a folder of that.
+    // Checkpoints of the reference lie in the model folder, those of this program one folder below.
     let folders = checkpoint.ancestors().skip(1).take(2);
     let model = folders.map(parent_or_here).find(|folder| !folder::point_clouds(folder).is_empty());
     with_ply_in(&model.unwrap_or_default(), digits.parse().ok(), flag)
 }
 
-/// How to use a PLY of this model folder: that of the iteration, or the last.
+/// Returns advice to use a PLY of this model folder, of the iteration or else the last.
 fn with_ply_in(model: &Path, iteration: Option<u32>, flag: &str) -> String {
     let found = folder::point_clouds(model);
     let same = found.iter().find(|(saved, _)| Some(*saved) == iteration);
@@ -172,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_known_by_what_is_in_them() {
+    fn file_kinds_are_recognised_by_content() {
         let folder = tempfile::tempdir().unwrap();
         let kind = |name: &str, content: &[u8]| {
             let path = folder.path().join(name);

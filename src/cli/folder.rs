@@ -1,4 +1,4 @@
-//! The model folder: where it is, what is in it, and what happens to what was there before.
+//! Model folder: its path, contents and earlier results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use crate::files::{
 };
 use crate::telemetry::TIMELAPSE;
 
-/// The model that `splat clean` leaves in a model folder, where no other place is named.
+/// Default folder of `splat clean` inside the model folder.
 pub(super) const CLEANED: &str = "clean";
 
-/// What that says of its work.
+/// Report of `splat clean`.
 pub(super) const CLEANING: &str = "clean.json";
 
-/// What a run leaves in its folder, besides renders and TensorBoard's files.
+/// Files of a run, besides renders and TensorBoard's files.
 const RESULTS: [&str; 19] = [
     "checkpoints",
     "point_cloud",
@@ -45,9 +45,8 @@ const RESULTS: [&str; 19] = [
     TIMELAPSE,
 ];
 
-/// The folder of a run for which none was given: `output/` and the experiment's or scene's name,
-/// with a number where that is taken. A run without a named scene trains the one in the working
-/// directory.
+/// Returns the default model folder: `output/` and the experiment's or scene's name, with a number if that folder
+/// exists. Without a named scene the working directory is the scene.
 pub(super) fn default_path(config: &Config, resuming: bool) -> PathBuf {
     let scene = config.scene.source_path.as_deref().unwrap_or(Path::new("."));
     let scene = scene.canonicalize().unwrap_or_else(|_| scene.to_owned());
@@ -67,14 +66,14 @@ pub(super) fn default_path(config: &Config, resuming: bool) -> PathBuf {
         .unwrap_or(first)
 }
 
-/// True if this checkpoint is one of the model folder's own.
+/// True if the checkpoint lies in the model folder.
 pub(super) fn holds(model_path: &Path, checkpoint: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().ok();
     let folder = checkpoint.parent().and_then(real);
     folder.is_some() && folder == real(&model_path.join("checkpoints"))
 }
 
-/// Removes what killed programs had not finished writing beside their results.
+/// Removes temporary files of killed programs.
 pub(super) fn sweep(model_path: &Path) {
     let mut folders = entries(model_path, "point_cloud", "iteration_");
     folders.extend(entries(model_path, "mesh", "iteration_"));
@@ -89,13 +88,12 @@ pub(super) fn sweep(model_path: &Path) {
     }
 }
 
-/// True if a run has left anything in this folder.
+/// True if the folder holds results of a run.
 pub(super) fn holds_run(model_path: &Path) -> bool {
     ["checkpoints", "point_cloud", "run.jsonl"].iter().any(|name| model_path.join(name).exists())
 }
 
-/// Moves the results of an earlier run into `previous_N/`, so that neither is taken for the other:
-/// a resumed run must not find the checkpoints of another.
+/// Moves the results of an earlier run into `previous_N/`, so that a resumed run cannot find its checkpoints.
 pub(super) fn set_aside(model_path: &Path) -> Result<Option<PathBuf>, OutputError> {
     if !holds_run(model_path) {
         return Ok(None);
@@ -112,7 +110,7 @@ pub(super) fn set_aside(model_path: &Path) -> Result<Option<PathBuf>, OutputErro
     for folder in ["mesh", "refined"] {
         names.extend(entries(model_path, folder, "iteration_"));
     }
-    // Not these folders whole: photographs may lie in them, where a scene is its own model folder.
+    // Keep the other contents: a scene that is its own model folder may have photographs here.
     for split in ["train", "test"] {
         names.extend(entries(model_path, split, "ours_"));
     }
@@ -124,13 +122,13 @@ pub(super) fn set_aside(model_path: &Path) -> Result<Option<PathBuf>, OutputErro
         }
     }
     for folder in ["train", "test", "mesh", "refined"] {
-        // Only where nothing is left in it.
+        // This fails, as intended, if the folder is not empty.
         fs::remove_dir(model_path.join(folder)).ok();
     }
     Ok(Some(aside))
 }
 
-/// What begins with `prefix` in a folder below the model folder, as paths relative to the latter.
+/// Returns the entries of a subfolder that begin with `prefix`, relative to the model folder.
 fn entries(model_path: &Path, below: impl AsRef<Path>, prefix: &str) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(model_path.join(&below)) else { return Vec::new() };
     entries
@@ -140,9 +138,8 @@ fn entries(model_path: &Path, below: impl AsRef<Path>, prefix: &str) -> Vec<Path
         .collect()
 }
 
-/// Writes what other tools look for in a model folder, the configuration and the views that are
-/// trained on. `points` are those that the Gaussians start from; a resumed run keeps its first record
-/// of them.
+/// Writes the configuration, the training views and the files that other tools read. `points` are the initial points.
+/// A resumed run keeps its first `input.ply`.
 pub(super) fn describe(
     model_path: &Path,
     config: &Config,
@@ -162,7 +159,7 @@ pub(super) fn describe(
     Ok(())
 }
 
-/// `config.toml` of a trained model, if there is one.
+/// Reads `config.toml` of a trained model, if it exists.
 pub(super) fn read_config(model_path: &Path) -> Result<Option<ConfigText>, ConfigError> {
     let path = model_path.join("config.toml");
     match fs::read_to_string(&path) {
@@ -172,7 +169,7 @@ pub(super) fn read_config(model_path: &Path) -> Result<Option<ConfigText>, Confi
     }
 }
 
-/// Options of a trained model: `config.toml`, or else the `cfg_args` of another trainer.
+/// Reads the options of a trained model from `config.toml` or from another trainer's `cfg_args`.
 pub(super) fn read_options(model_path: &Path) -> anyhow::Result<Option<ConfigText>> {
     if let Some(text) = read_config(model_path)? {
         return Ok(Some(text));
@@ -181,7 +178,7 @@ pub(super) fn read_options(model_path: &Path) -> anyhow::Result<Option<ConfigTex
     recorded.map(|options| options.layer(&model_path.join(CFG_ARGS))).transpose()
 }
 
-/// What to say of a model folder that is a file.
+/// Returns an error if the model folder is a file.
 pub(super) fn not_a_folder(model_path: &Path) -> Option<DataError> {
     if !model_path.is_file() {
         return None;
@@ -199,7 +196,7 @@ pub(super) fn not_a_folder(model_path: &Path) -> Option<DataError> {
     }))
 }
 
-/// Fails where a folder is there and cannot be read.
+/// Returns an error if an existing folder cannot be read.
 pub(super) fn check_readable(folder: &Path) -> Result<(), DataError> {
     match entry_refusal(folder).or_else(|| listing_refusal(folder)) {
         Some(source) => Err(DataError(format!(
@@ -210,7 +207,7 @@ pub(super) fn check_readable(folder: &Path) -> Result<(), DataError> {
     }
 }
 
-/// The saved point cloud of this iteration, or the last.
+/// Returns the saved point cloud of this iteration, or the last.
 pub(super) fn point_cloud(
     model_path: &Path,
     wanted: Option<u32>,
@@ -238,7 +235,7 @@ pub(super) fn point_cloud(
     })
 }
 
-/// The saved point clouds of a model folder: iteration and PLY, ascending.
+/// Returns the saved point clouds of a model folder by ascending iteration.
 pub(super) fn point_clouds(model_path: &Path) -> Vec<(u32, PathBuf)> {
     let number = |name: &str| name.strip_prefix("iteration_")?.parse().ok();
     let mut found = numbered(&model_path.join("point_cloud"), number);

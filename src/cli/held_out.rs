@@ -13,13 +13,13 @@ use crate::dataset::Dataset;
 use crate::files::write_text;
 use crate::train::checkpoint::StoredCheckpoint;
 
-/// Which views a run holds out.
+/// Rule that selects the held-out views of a run.
 #[derive(Debug, PartialEq)]
 pub(super) enum HeldOut<'a> {
     None,
     EveryNth(u32),
     Spread(u32),
-    /// Those that a file names, which is not read.
+    /// Views that a file names. The file is not read.
     InFile(&'a Path),
     Listed(BTreeSet<&'a str>),
 }
@@ -37,7 +37,7 @@ impl<'a> HeldOut<'a> {
         }
     }
 
-    /// The flags that hold these out.
+    /// Returns the flags that hold these views out.
     pub(super) fn flag(&self) -> String {
         match self {
             Self::None => "--eval false".to_owned(),
@@ -51,7 +51,7 @@ impl<'a> HeldOut<'a> {
         }
     }
 
-    /// How a model was trained that held these out.
+    /// Returns the flags of a training with these held-out views, as text.
     pub(super) fn of_training(&self) -> String {
         match self {
             Self::None => "no view held out".to_owned(),
@@ -60,8 +60,8 @@ impl<'a> HeldOut<'a> {
     }
 }
 
-/// Fails where a run would hold out a view that the model was trained on which it starts from: because of
-/// its options, `now`, or because the scene has changed.
+/// Returns an error if a run would hold out training views of the model that it starts from. The cause is a change of
+/// the options or of the scene.
 pub(super) fn refuse_seen(
     trained: &TrainedViews,
     checkpoint: Option<&StoredCheckpoint>,
@@ -74,7 +74,7 @@ pub(super) fn refuse_seen(
         let before = HeldOut::of(&checkpoint.about.config.scene);
         let now = HeldOut::of(&now.scene);
         if before != now {
-            return Err(other_split(checkpoint.path(), first, &before, &now).into());
+            return Err(split_error(checkpoint.path(), first, &before, &now).into());
         }
     }
     let since = match checkpoint {
@@ -87,13 +87,13 @@ pub(super) fn refuse_seen(
         "{}: the scene has changed since {since}: {}. Restore it, name the held-out views with --test-list, or \
          use --eval false",
         dataset.root.display(),
-        trained_among(&seen, "its"),
+        describe_seen(&seen, "its"),
     ))
     .into())
 }
 
-/// Held-out views that were trained on, in words.
-fn trained_among(seen: &[&str], whose: &str) -> String {
+/// Describes the held-out views that were trained on.
+fn describe_seen(seen: &[&str], whose: &str) -> String {
     format!(
         "{} of {whose} held-out views {} trained on, for instance {}",
         seen.len(),
@@ -102,7 +102,7 @@ fn trained_among(seen: &[&str], whose: &str) -> String {
     )
 }
 
-fn other_split(path: &Path, seen: &str, before: &HeldOut<'_>, now: &HeldOut<'_>) -> UsageError {
+fn split_error(path: &Path, seen: &str, before: &HeldOut<'_>, now: &HeldOut<'_>) -> UsageError {
     let remedy = match before {
         HeldOut::Listed(_) => "Leave that out".to_owned(),
         before => format!("Leave that out or use {}", before.flag()),
@@ -116,21 +116,21 @@ fn other_split(path: &Path, seen: &str, before: &HeldOut<'_>, now: &HeldOut<'_>)
     ))
 }
 
-/// A trained model whose held-out views are to be measured.
+/// Trained model whose held-out views are measured.
 pub(super) struct MeasuredModel<'a> {
     pub(super) model_path: &'a Path,
-    /// What it was trained on.
+    /// Its training views.
     pub(super) trained: &'a TrainedViews,
-    /// The options that it was trained with.
+    /// Options of the training.
     pub(super) before: &'a SceneOptions,
-    /// Those that are used now.
+    /// Current options.
     pub(super) now: &'a SceneOptions,
-    /// Flags with which no held-out view is needed.
+    /// Flags that need no held-out view.
     pub(super) instead: &'a str,
 }
 
 impl MeasuredModel<'_> {
-    /// Fails where one of them was trained on.
+    /// Returns an error if a held-out view was a training view.
     pub(super) fn refuse_seen(&self, dataset: &Dataset) -> Result<(), DataError> {
         let seen = self.trained.held_out_in(dataset);
         if seen.is_empty() {
@@ -154,13 +154,13 @@ impl MeasuredModel<'_> {
         Err(DataError(format!(
             "{}: {}. {remedy}, or use {}",
             TrainedViews::path(self.model_path).display(),
-            trained_among(&seen, "the"),
+            describe_seen(&seen, "the"),
             self.instead
         )))
     }
 }
 
-/// What to do where no view is held out that could be measured.
+/// Returns the error of a scene without held-out views.
 pub(super) fn nothing_held_out(trained: Option<&TrainedViews>, dataset: &Dataset) -> UsageError {
     let remedy = match trained.map(|trained| unseen(trained, dataset)) {
         None => "give the --eval, --test-views or --test-list that the model was trained with"
@@ -173,30 +173,30 @@ pub(super) fn nothing_held_out(trained: Option<&TrainedViews>, dataset: &Dataset
     UsageError(format!("no view is held out. Use --split train, or {remedy}"))
 }
 
-/// The first view that a model was not trained on.
+/// Returns the first view that the model was not trained on.
 fn unseen<'a>(trained: &TrainedViews, dataset: &'a Dataset) -> Option<&'a str> {
     let mut names = dataset.views.iter().map(|view| view.name.as_str());
     names.find(|name| !trained.contains(name))
 }
 
-// The record of the views that a model was trained on, in its folder. They are never held out again.
+// Record of the training views in the model folder.
 
-/// Name of the file in the model folder.
+/// File name in the model folder.
 pub(super) const TRAINED_VIEWS: &str = "trained_views.json";
 
-/// Names of views, each with the iterations that were done when it was first trained on.
+/// Names of training views, each with the number of iterations done before its first use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct TrainedViews(BTreeMap<String, u32>);
 
 impl TrainedViews {
-    /// Where the record of a model folder is.
+    /// Returns the path of the record in a model folder.
     pub(super) fn path(model_path: &Path) -> PathBuf {
         model_path.join(TRAINED_VIEWS)
     }
 
-    /// What the model of this iteration was trained on; nothing where that is not recorded, as in folders
-    /// of other programs.
+    /// Reads the training views of the model of this iteration. `None` if there is no record, as in folders of other
+    /// programs.
     pub(super) fn read(model_path: &Path, iteration: u32) -> Result<Option<Self>, DataError> {
         let path = Self::path(model_path);
         let text = match fs::read_to_string(&path) {
@@ -209,7 +209,7 @@ impl TrainedViews {
         Ok(Some(Self(first)))
     }
 
-    /// What the model was trained on that a run starts from.
+    /// Returns the training views of the model that a run starts from.
     pub(super) fn of_start(
         config: &Config,
         checkpoint: Option<&StoredCheckpoint>,
@@ -220,7 +220,7 @@ impl TrainedViews {
             return Ok(read.transpose()?.flatten().unwrap_or_default());
         };
         let about = &checkpoint.about;
-        // The folder has views, too, whose photographs were gone when the checkpoint was written.
+        // The record also has views whose photographs were gone when the checkpoint was written.
         let real = checkpoint.path().canonicalize().ok();
         let folder = real.as_deref().and_then(|path| path.ancestors().nth(2));
         let read = folder.map(|folder| Self::read(folder, about.iteration)).transpose()?;
@@ -229,24 +229,24 @@ impl TrainedViews {
         Ok(views)
     }
 
-    /// Adds views that are trained on after this number of iterations.
+    /// Adds views whose training begins after `done` iterations.
     pub(super) fn add<'a>(&mut self, names: impl Iterator<Item = &'a str>, done: u32) {
         for name in names {
             self.0.entry(name.to_owned()).or_insert(done);
         }
     }
 
-    /// True if a view is one of them.
+    /// True if the model was trained on the view.
     pub(super) fn contains(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// The same of a name without its extension.
+    /// True if the model was trained on a view with this name, compared without extension.
     pub(super) fn contains_stem(&self, stem: &str) -> bool {
         self.0.keys().any(|name| Path::new(name).with_extension("") == Path::new(stem))
     }
 
-    /// Those that a scene holds out now.
+    /// Returns the training views that a scene holds out now.
     pub(super) fn held_out_in<'a>(&self, dataset: &'a Dataset) -> Vec<&'a str> {
         let held_out = dataset.test.iter().map(|&view| dataset.views[view].name.as_str());
         held_out.filter(|name| self.contains(name)).collect()

@@ -10,7 +10,7 @@ use super::output::print;
 use crate::guide::{GUIDES, guide, guide_about};
 use crate::telemetry::is_plain_wanted;
 
-/// Columns of a text, unless the terminal has fewer.
+/// Maximum width of a text, columns.
 const WIDTH: usize = 100;
 
 /// Arguments of `splat help`.
@@ -27,7 +27,7 @@ pub(super) fn guide_list() -> String {
     format!("Guides (splat help TOPIC):\n{}", rows.join("\n"))
 }
 
-/// Prints a guide, the options of a command, or, where both have the name, both.
+/// Prints a guide, the options of a command, or both if both have the name.
 pub(super) fn run(args: &HelpArgs, mut program: clap::Command) -> anyhow::Result<()> {
     program.build();
     let Some(topic) = &args.topic else {
@@ -61,7 +61,7 @@ fn shown(help: &clap::builder::StyledStr) -> String {
     if has_colors { help.ansi().to_string() } else { help.to_string() }
 }
 
-/// Prints a text, through a pager if there is a screen.
+/// Prints a text, through a pager on a terminal.
 fn show(text: &str, is_screen: bool) -> anyhow::Result<()> {
     if is_screen && is_paged(text) {
         return Ok(());
@@ -78,14 +78,14 @@ fn is_paged(text: &str) -> bool {
     let mut command = Command::new("sh");
     command.args(["-c", &pager]).stdin(Stdio::piped());
     if std::env::var_os("LESS").is_none() {
-        // A short text needs no keys, and escape sequences stay colours.
+        // A short text ends the pager at once, and escape sequences stay colours.
         command.env("LESS", "FRX");
     }
     let Ok(mut child) = command.spawn() else { return false };
     if let Some(mut input) = child.stdin.take() {
-        // A reader that quits early has seen enough.
+        // Writing fails if the reader quits early.
         input.write_all(text.as_bytes()).and_then(|()| input.write_all(b"\n")).ok();
     }
-    // A shell ends with 127 where it finds no pager.
+    // The shell ends with 127 if the pager does not exist.
     child.wait().is_ok_and(|status| status.code() != Some(127))
 }

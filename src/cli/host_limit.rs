@@ -1,4 +1,4 @@
-//! Check of `--host-limit`: memory of a command, and the rest for photographs.
+//! Check of `--host-limit`: memory of a command, and the memory left for photographs.
 
 use super::exit::DoesNotFit;
 use crate::backend::cpu::{Cpu, CpuWork, WorkKind};
@@ -17,31 +17,29 @@ use crate::train::strategy::Strategy;
 use crate::train::terms::ViewExtras;
 use crate::train::{TrainError, forecast};
 
-/// What each thread takes: its stack, and what its allocator keeps.
+/// Memory of a thread: its stack and its allocator's cache.
 const THREAD: Bytes = Bytes(1 << 19);
 
-/// Threads beside those that compute: they decode photographs and write logs.
+/// Number of threads that decode photographs and write logs.
 const OTHER_THREADS: u64 = 8;
 
-/// Code that is not in memory yet, and logs.
+/// Memory of logs and of code that is not loaded yet.
 const CODE_AND_LOGS: Bytes = Bytes(6 << 20);
 
-/// What the program takes beside a scene differs by less than this from run to run.
+/// Variation of the program's own memory between runs.
 const VARIATION: Bytes = Bytes(2 << 20);
 
-/// Of what is planned, so much is kept by the allocator when it was freed: one part in so many.
-const KEPT_FREE: u64 = 16;
+/// Divisor of the planned memory: this part stays in the allocator after it is freed.
+const KEPT_DIVISOR: u64 = 16;
 
-/// Of a limit, so much may be planned for before freed memory goes back to the system at once: that
-/// takes time.
-const TIGHT_SHARE: u64 = 2;
+/// Divisor of the limit. A larger plan returns freed memory to the system at once, which takes time.
+const TIGHT_DIVISOR: u64 = 2;
 
-/// A limit that is tight is looked at with so much more of what views see now: it changes while a
-/// model is trained.
-const VIEWS_CHANGE: f64 = 1.25;
+/// Factor on the counted visible Gaussians, because their number changes during training.
+const VISIBLE_MARGIN: f64 = 1.25;
 
-/// Rows of stages whose size is that of the model.
-const OF_GAUSSIANS: [&str; 6] = [
+/// Rows whose size follows the number of Gaussians.
+const GAUSSIAN_ROWS: [&str; 6] = [
     AT_START,
     "Gaussians as the host made them",
     "their order",
@@ -50,69 +48,68 @@ const OF_GAUSSIANS: [&str; 6] = [
     "lists of neighbours",
 ];
 
-/// A row of a stage that is always of the same size.
+/// Row of constant size.
 const SAVED_ROWS: &str = "rows on their way to a file";
 
-/// Rows beside those of the model's stages.
+/// Rows in addition to those of the model's stages.
 const AT_START: &str = "Gaussians at the start";
 
 const LARGEST_PHOTOGRAPH: &str = "the largest photograph and its copies";
 
 const OFFLOADED: &str = "colours and their moments (--offload)";
 
-/// Rows beside a model that is meshed or refined.
+/// Rows of a model that is meshed or refined.
 pub(super) const SURFACE_MAPS: &str = "maps of a drawn view";
 
 pub(super) const BOUND_MESH: &str = "the mesh, and what is learned of it";
 
-/// Stages beside those of the model.
+/// Stages in addition to those of the model.
 const START: &str = "the start";
 
 const DECODING: &str = "decoding photographs";
 
-/// A command on the host, before its photographs are opened.
+/// Memory check of a command on the host, before its photographs are opened.
 pub(super) struct HostRun<'a> {
     limit: Limit,
-    /// The limit on this machine.
+    /// Limit on this machine.
     bytes: Bytes,
     dataset: &'a Dataset,
-    /// What the program holds now.
+    /// Memory that the program holds now.
     program: Bytes,
-    /// What `--resolution` is.
+    /// Value of `--resolution`.
     resolution: i32,
-    /// True if Gaussians at the start are made of points, so that they may be fewer.
+    /// True if the initial Gaussians come from points, so that `--max-points` reduces them.
     starts_from_points: bool,
 }
 
-/// A model on the processor, at its beginning.
+/// Model on the processor at the start of a command.
 pub(super) struct OnProcessor<'a> {
-    /// The work with it. What the view sees of it is not looked at.
+    /// Work with the model. The view size is ignored.
     pub(super) work: CpuWork,
-    /// Gaussians that it may grow to.
+    /// Number of Gaussians that the model may grow to.
     pub(super) most: u64,
-    /// Counts what views see of it, which takes a while.
+    /// Counts the Gaussians that views see. Slow.
     pub(super) count_seen: &'a dyn Fn() -> ViewGrowth,
-    /// The network of LPIPS.
     pub(super) lpips: Option<&'a LpipsWeights>,
-    /// What is held beside the model, whatever is done with it.
+    /// Further memory that the command always holds.
     pub(super) beside: Option<PlannedRow>,
 }
 
-/// How a command keeps the limit.
+/// Memory of a command that keeps the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct HostRoom {
-    /// What it takes at its most, with a photograph.
+    /// Largest memory, including a photograph.
     pub(super) needed: Bytes,
-    /// The same beside the photographs that are kept.
+    /// Largest memory without cached photographs.
     pub(super) taken: Bytes,
-    /// Gaussians that there is memory for.
+    /// Number of Gaussians that fit.
     pub(super) gaussians: Option<u64>,
 }
 
 impl<'a> HostRun<'a> {
-    /// Of a command with these options; nothing where the system does not tell what memory there is.
+    /// Prepares the check, or returns `None` if the system does not tell its memory.
     pub(super) fn new(config: &Config, dataset: &'a Dataset) -> Option<Self> {
-        // What was freed since the start is nothing that the program takes.
+        // Freed memory of the start would count as used.
         release_freed_memory();
         let host = host_memory()?;
         let limit = config.memory.host_limit;
@@ -126,7 +123,7 @@ impl<'a> HostRun<'a> {
         })
     }
 
-    /// A command whose model is on a GPU, and for which the host makes so many bytes of Gaussians.
+    /// Checks a command whose model is on a GPU. `gaussians`: bytes of Gaussians that the host creates.
     pub(super) fn on_gpu(
         &self,
         gaussians: Bytes,
@@ -135,7 +132,7 @@ impl<'a> HostRun<'a> {
         self.beside_gpu(PlannedRow { label: AT_START, bytes: gaussians }, offloaded)
     }
 
-    /// The same where the host holds this.
+    /// Checks a command whose model is on a GPU while the host holds this row.
     pub(super) fn beside_gpu(
         &self,
         row: PlannedRow,
@@ -147,13 +144,13 @@ impl<'a> HostRun<'a> {
         let decoding = with_row(self.decoding(&stage), tables);
         let made = if row.label == AT_START { row.bytes.0 } else { 0 };
         self.check(&decoding, Bytes(0), made)?;
-        // Whatever the model grows to, half of the limit is not denied to images for it.
+        // Images keep at least half of the limit, however large the offloaded tables may grow.
         let tables = now.max(most.min(Bytes(self.bytes.0 / 2)));
         let taken = if tables > Bytes(0) { self.program + tables } else { Bytes(0) };
         Ok(HostRoom { needed: self.total(&decoding, Bytes(0)), taken, gaussians: None })
     }
 
-    /// A command whose model is on the processor. Its model grows as far as there is memory for it.
+    /// Checks a command whose model is on the processor. The model may grow as far as memory allows.
     pub(super) fn on_processor(&self, model: &OnProcessor<'_>) -> Result<HostRoom, DoesNotFit> {
         let OnProcessor { work, most, count_seen, lpips, beside: held } = model;
         let threads = Bytes((work.threads + OTHER_THREADS) * THREAD.0);
@@ -178,8 +175,8 @@ impl<'a> HostRun<'a> {
         if at_start(&growth) > self.bytes {
             let counted = count_seen();
             growth = ViewGrowth {
-                share: (counted.share * VIEWS_CHANGE).min(1.0),
-                surface: counted.surface * VIEWS_CHANGE,
+                share: (counted.share * VISIBLE_MARGIN).min(1.0),
+                surface: counted.surface * VISIBLE_MARGIN,
                 ..counted
             };
         }
@@ -192,15 +189,15 @@ impl<'a> HostRun<'a> {
         let gaussians = largest_that_fits(work.gaussians, u64::from(u32::MAX), fits);
         let planned = gaussians.min((*most).max(work.gaussians));
         let needed = self.total(&largest(&growth, planned), beside);
-        if needed.0 > self.bytes.0 / TIGHT_SHARE {
+        if needed.0 > self.bytes.0 / TIGHT_DIVISOR {
             keep_little_freed_memory();
         }
-        // The photograph in use is one of those that are kept.
+        // The photograph in use is also one of the cached ones.
         let taken = Bytes(needed.0.saturating_sub(self.photograph().0));
         Ok(HostRoom { needed, taken, gaussians: Some(gaussians) })
     }
 
-    /// Bytes of the largest photograph that is in use.
+    /// Returns the size of the largest photograph in use.
     fn photograph(&self) -> Bytes {
         let bytes = |source: &ImageSource| {
             let pixels: u64 = source.size.map(u64::from).iter().product();
@@ -209,12 +206,12 @@ impl<'a> HostRun<'a> {
         self.dataset.sources.iter().map(bytes).max().unwrap_or_default()
     }
 
-    /// A stage with the photograph that it uses.
+    /// Adds the photograph in use to a stage.
     fn drawing(&self, stage: PlannedStage) -> PlannedStage {
         with_row(stage, PlannedRow { label: "the photograph in use", bytes: self.photograph() })
     }
 
-    /// The model of a stage while a photograph is decoded.
+    /// Returns the stage in which a photograph is decoded beside the model.
     fn decoding(&self, stage: &PlannedStage) -> PlannedStage {
         let rows: Vec<PlannedRow> = stage.rows.first().copied().into_iter().collect();
         let total = rows.iter().map(|row| row.bytes).sum();
@@ -223,7 +220,7 @@ impl<'a> HostRun<'a> {
         with_row(PlannedStage { name: DECODING, rows, total }, decoded)
     }
 
-    /// Checks that a stage fits if the host makes this number of Gaussians, or bytes of them.
+    /// Checks that a stage fits. `made`: Gaussians, or bytes of them, that the host creates.
     fn check(&self, stage: &PlannedStage, beside: Bytes, made: u64) -> Result<(), DoesNotFit> {
         if self.total(stage, beside) <= self.bytes {
             return Ok(());
@@ -231,7 +228,7 @@ impl<'a> HostRun<'a> {
         Err(self.refusal(stage, beside, made > 0 && self.starts_from_points))
     }
 
-    /// All that is held in a stage, in whole MiB for each row.
+    /// Returns the memory of a stage. Each row is rounded up to whole MiB.
     fn total(&self, stage: &PlannedStage, beside: Bytes) -> Bytes {
         self.rows(stage, beside).iter().map(|row| row.bytes).sum()
     }
@@ -239,10 +236,10 @@ impl<'a> HostRun<'a> {
     fn rows(&self, stage: &PlannedStage, beside: Bytes) -> Vec<PlannedRow> {
         let program = PlannedRow { label: "the program and the scene", bytes: self.program };
         let beside = PlannedRow { label: "threads, code and logs", bytes: beside };
-        // What is page-locked is no allocator's.
+        // Page-locked memory does not come from the allocator.
         let allocated = stage.rows.iter().filter(|row| row.label != OFFLOADED);
         let allocated: Bytes = allocated.map(|row| row.bytes).sum();
-        let kept = Bytes(allocated.0.div_ceil(KEPT_FREE));
+        let kept = Bytes(allocated.0.div_ceil(KEPT_DIVISOR));
         let kept = PlannedRow { label: "freed, but kept by the allocator", bytes: kept };
         let rows = [program].into_iter().chain(stage.rows.iter().copied()).chain([beside, kept]);
         rows.map(|row| PlannedRow { bytes: whole_mib(row.bytes), ..row })
@@ -252,7 +249,7 @@ impl<'a> HostRun<'a> {
 
     fn refusal(&self, stage: &PlannedStage, beside: Bytes, of_points: bool) -> DoesNotFit {
         let mut rows = self.rows(stage, beside);
-        // So that the next run is not refused at the limit that is proposed here.
+        // The proposed limit must not be rejected by the next run.
         rows.push(PlannedRow { label: "differences from run to run", bytes: VARIATION });
         let total: Bytes = rows.iter().map(|row| row.bytes).sum();
         let line = |row: &PlannedRow| format!("{:>10.0} MiB  {}\n", row.bytes.mib(), row.label);
@@ -270,8 +267,7 @@ impl<'a> HostRun<'a> {
         ))
     }
 
-    /// What makes the largest of a stage's rows smaller that can be made so. Nothing where the others
-    /// are more than the limit already.
+    /// Returns advice to shrink the largest row that can shrink. `None` if the other rows already exceed the limit.
     fn remedy(&self, stage: &PlannedStage, total: Bytes, of_points: bool) -> Option<String> {
         let helps = |row: &PlannedRow| Some((row.bytes, self.remedy_of(row.label, of_points)?));
         let rows: Vec<(Bytes, String)> = stage.rows.iter().filter_map(helps).collect();
@@ -281,12 +277,11 @@ impl<'a> HostRun<'a> {
         (fixed <= self.bytes.0).then_some(largest.1)
     }
 
-    /// What makes the rows of this name smaller. `of_points`: Gaussians are made of points, so that they
-    /// may be fewer.
+    /// Returns advice to shrink rows of this label. `of_points`: the initial Gaussians come from points.
     fn remedy_of(&self, label: &str, of_points: bool) -> Option<String> {
         match label {
             LARGEST_PHOTOGRAPH => Some("smaller photographs".to_owned()),
-            label if OF_GAUSSIANS.contains(&label) => {
+            label if GAUSSIAN_ROWS.contains(&label) => {
                 of_points.then(|| "fewer Gaussians at the start (--max-points)".to_owned())
             }
             SAVED_ROWS => None,
@@ -295,7 +290,7 @@ impl<'a> HostRun<'a> {
             }
             OFFLOADED => Some("--offload none".to_owned()),
             BOUND_MESH => Some("a mesh with fewer vertices (--vertices)".to_owned()),
-            // What is drawn.
+            // The rest depends on the resolution.
             _ => match self.resolution {
                 1 | -1 => Some("a smaller --resolution (-r 2, 4 or 8)".to_owned()),
                 2 => Some("a smaller --resolution (-r 4 or 8)".to_owned()),
@@ -309,13 +304,12 @@ impl<'a> HostRun<'a> {
 
 const EMPTY: PlannedStage = PlannedStage { name: "nothing", rows: Vec::new(), total: Bytes(0) };
 
-/// Bytes that the most demanding photograph takes while it is decoded.
+/// Returns the memory of the most demanding photograph while it is decoded.
 pub(super) fn largest_to_decode(dataset: &Dataset) -> Bytes {
     dataset.sources.iter().map(bytes_to_decode).max().unwrap_or_default()
 }
 
-/// The work of a training on the processor that starts from so many Gaussians, of which the host makes
-/// `start`.
+/// Returns the work of a training on the processor that starts from `gaussians`, `start` of which the host creates.
 pub(super) fn training(
     config: &Config,
     strategy: &dyn Strategy<Cpu<f32>>,
@@ -339,7 +333,7 @@ pub(super) fn training(
     CpuWork { kind, optional, ..showing(config, gaussians) }
 }
 
-/// The work with a model that is there.
+/// Returns the work of rendering a model on the processor.
 pub(super) fn showing(config: &Config, gaussians: u64) -> CpuWork {
     CpuWork {
         sh_degree: config.optimize.sh_degree,
@@ -353,7 +347,7 @@ pub(super) fn showing(config: &Config, gaussians: u64) -> CpuWork {
     }
 }
 
-/// Gaussians that a run may grow to from so many, as far as that can be known.
+/// Estimates the number of Gaussians that a run grows to from `now`.
 pub(super) fn grown(
     config: &Config,
     strategy: &dyn Strategy<Cpu<f32>>,
@@ -383,7 +377,7 @@ fn with_row(mut stage: PlannedStage, row: PlannedRow) -> PlannedStage {
     stage
 }
 
-/// An evaluation that measures LPIPS: the weights in another order, and features of both images.
+/// Adds the memory of LPIPS to an evaluation: the reordered weights and the features of both images.
 fn with_lpips(stage: &PlannedStage, weights: &LpipsWeights, px: [u32; 2]) -> PlannedStage {
     let values = weights.convolutions().iter().map(|layer| layer.weights.len() + layer.bias.len());
     let features = LayerSizes::new(weights.net(), px).map_or(Bytes(0), |sizes| sizes.wish());
@@ -400,9 +394,9 @@ fn capitalised(words: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-// With which flags a run that memory was too short for takes less.
+// Advice for runs that ended for lack of memory.
 
-/// Flags for the command that continues a training.
+/// Returns flags that continue a training with less memory.
 pub(super) fn less_memory(stopped: &TrainError, config: &Config) -> String {
     let Config { memory, scene, .. } = config;
     if !matches!(stopped, TrainError::OutOfMemory { .. }) {
@@ -419,12 +413,12 @@ pub(super) fn less_memory(stopped: &TrainError, config: &Config) -> String {
         _ if !may_be_offloaded => "--offload sh".to_owned(),
         divisor @ (1 | 2 | 4) => format!("-r {}", 2 * divisor),
         -1 => "-r 4".to_owned(),
-        // Nothing is left but more memory.
+        // All flags are in use.
         _ => "--vram-limit SIZE, more than now, or when other programs have ended".to_owned(),
     }
 }
 
-/// The same for any command, where it is the host's memory that was too short.
+/// Returns flags that reduce host memory, if host memory was short.
 pub(super) fn less_host_memory(stopped: &TrainError) -> Option<&'static str> {
     let TrainError::OutOfMemory { source, .. } = stopped else { return None };
     match **source {
@@ -437,24 +431,22 @@ pub(super) fn less_host_memory(stopped: &TrainError) -> Option<&'static str> {
     }
 }
 
-// Bytes of a model on a GPU that `--offload` keeps in the host's memory.
-
-/// What of a model on a GPU lies in the host's memory.
+/// Host memory of a GPU model's offloaded tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Offloaded {
-    /// As the model is.
+    /// Size now.
     pub(super) now: Bytes,
-    /// As it may grow to be.
+    /// Size after growth.
     pub(super) most: Bytes,
 }
 
 impl Offloaded {
-    /// Of a model of so many Gaussians that stays as it is.
+    /// Returns the sizes of a model that does not grow.
     pub(super) fn of(config: &Config, gaussians: u64) -> Self {
         Self::growing(config, gaussians, gaussians)
     }
 
-    /// Of one that may grow.
+    /// Returns the sizes of a model that may grow.
     pub(super) fn growing(config: &Config, now: u64, most: u64) -> Self {
         let (storage, optional) = (config.memory.storage_on_gpu(), OptionalColumns::NONE);
         let (schema, sh_degree) = (&GAUSSIANS, config.optimize.sh_degree);
@@ -479,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn each_remedy_is_one_that_the_run_has_not_taken() {
+    fn remedies_skip_flags_in_use() {
         let refusal = || Ledger::new(Bytes(1)).check("sh", Bytes(2)).unwrap_err();
         let of_gpu = stopped(refusal().into());
         let mut config = Config::default();

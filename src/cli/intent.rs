@@ -1,4 +1,4 @@
-//! A training run, resolved: its options from all their sources, its folder, its checkpoint.
+//! Resolved training run: its options from all sources, its folder and its checkpoint.
 
 use std::path::{Path, PathBuf};
 
@@ -30,27 +30,26 @@ use crate::files::{FolderLock, LockError, OutputError, create_folder};
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};
 use crate::train::coarse::CoarseSchedule;
 
-/// What is to be done, before anything is written.
+/// Resolved run, before anything is written.
 pub(super) struct Intent {
-    /// Everything resolved, paths absolute.
+    /// Resolved options with absolute paths.
     pub(super) config: Config,
-    /// The preset that the run took by itself.
+    /// Preset that applies by default.
     pub(super) usual: Option<&'static str>,
-    /// Model folder.
     pub(super) model_path: PathBuf,
-    /// The checkpoint that the run resumes from, if it does not start anew.
+    /// Checkpoint that the run resumes from.
     pub(super) checkpoint: Option<StoredCheckpoint>,
-    /// The checkpoint lies in the model folder, whose run is resumed.
+    /// True if the checkpoint lies in the model folder, whose run is resumed.
     pub(super) goes_on: bool,
-    /// Held from before the checkpoint is read to the end of the run.
+    /// Lock that is held from reading the checkpoint to the end of the run.
     lock: Option<FolderLock>,
 }
 
 impl Intent {
-    /// Decides everything and reads the checkpoint; writes nothing but the lock of a folder that is
-    /// there already: a run that still trains in it may write another checkpoint.
+    /// Resolves the options and reads the checkpoint. Writes only the lock of an existing folder, because a run that
+    /// still trains in it may write another checkpoint.
     ///
-    /// Where several ranks train, a step takes a view of each unless it is told otherwise.
+    /// With several ranks, the default batch has one view per rank.
     pub(super) fn make(args: &TrainArgs, matches: &ArgMatches, ranks: u32) -> anyhow::Result<Self> {
         let given = Layers {
             base: None,
@@ -64,7 +63,7 @@ impl Intent {
         let lowest = base_text(demo.as_ref(), ranks);
         let layers = Layers { base: lowest.as_ref().map(ConfigText::layer), ..given };
         let (mut config, layers) = resolve_on_device(layers)?;
-        // A resumed run stays in its folder, wherever its checkpoint was written.
+        // A resumed run stays in its folder, even if its checkpoint was written elsewhere.
         let settled = resolved_folder(args, &config);
         if let Some(problem) = settled.as_deref().and_then(folder::not_a_folder) {
             anyhow::bail!(problem.0);
@@ -82,7 +81,7 @@ impl Intent {
             let base = Some(ConfigLayer { origin: &origin, text: &text });
             let before = &checkpoint.about.config;
             if matches.value_source("primitive") == Some(ValueSource::CommandLine) {
-                // Before values that go with one are held against the other.
+                // Check this before values that go with one primitive are checked against the other.
                 keep_primitive(path, before, &config)?;
             }
             config = resolve(Layers { base, is_new: false, ..layers })?;
@@ -94,7 +93,7 @@ impl Intent {
             warn_of_other_preset(before, layers.preset);
             warn_of_longer(before, &config, layers.preset);
             if let Some(problem) = fewer_than_done(path, &checkpoint.about, &config) {
-                // A script that is run again finds the parts of its work done.
+                // A script that is repeated succeeds if its work is done.
                 return Err(match &args.start_checkpoint {
                     Some(_) => UsageError(problem).into(),
                     None => NothingToTrain(problem).into(),
@@ -113,7 +112,7 @@ impl Intent {
             config = resolve(layers)?;
             usual = layers.usual_preset()?;
             if let Some(handover) = Handover::find(&config.sugar)? {
-                config = imported_model(args, &handover, layers)?;
+                config = coarse_stage_config(args, &handover, layers)?;
             }
         }
         if found.is_none() {
@@ -136,7 +135,7 @@ impl Intent {
         let measured = LpipsDemand::of(config.output.enable_lpips, matches) != LpipsDemand::Never;
         let weights = config.output.lpips_weights.take().filter(|_| measured);
         config.output.lpips_weights = weights.as_deref().map(absolute);
-        // As the scene's: a checkpoint may be resumed from another working directory.
+        // Absolute, because a checkpoint may be resumed from another working directory.
         config.output.model_path = Some(
             std::path::absolute(&model_path)
                 .map_err(|source| OutputError::new(&model_path, source))?,
@@ -152,12 +151,11 @@ impl Intent {
         Ok(Self { config, usual, model_path, checkpoint, goes_on, lock })
     }
 
-    /// The scene's folder.
     pub(super) fn scene(&self) -> anyhow::Result<PathBuf> {
         self.config.scene.source_path.clone().context("an intent always names its scene")
     }
 
-    /// Locks the model folder, which is made where it is missing; fails while another run trains in it.
+    /// Creates and locks the model folder. Returns an error if another run trains in it.
     pub(super) fn lock_folder(&mut self) -> Result<(), LockError> {
         if self.lock.is_none() {
             create_folder(&self.model_path)?;
@@ -166,7 +164,7 @@ impl Intent {
         Ok(())
     }
 
-    /// Locks the model folder and writes what describes the run.
+    /// Locks the model folder and writes the files that describe the run.
     pub(super) fn prepare_folder(
         &mut self,
         dataset: &Dataset,
@@ -189,7 +187,7 @@ impl Intent {
     }
 }
 
-/// The model folder, where no checkpoint has a say in it.
+/// Returns the model folder if it does not depend on a checkpoint.
 fn resolved_folder(args: &TrainArgs, config: &Config) -> Option<PathBuf> {
     let typed = config.output.model_path.clone();
     if args.demo {
@@ -201,8 +199,8 @@ fn resolved_folder(args: &TrainArgs, config: &Config) -> Option<PathBuf> {
     typed
 }
 
-/// The options of a run whose coarse stage starts from a trained model.
-fn imported_model(
+/// Returns the options of a run whose coarse stage starts from a trained model.
+fn coarse_stage_config(
     args: &TrainArgs,
     model: &Handover,
     layers: Layers<'_>,
@@ -246,14 +244,14 @@ fn imported_model(
     model.check_split(&config.scene)?;
     config.optimize.init = Some(model.ply.clone());
     config.optimize.iterations = model.iteration;
-    // It is baked into what a run saves, and surfaces are made of Gaussians as they are.
+    // The saved Gaussians already include the filter, and surfaces are made of them as they are.
     config.optimize.filter_3d = false;
     config.sugar.checkpoint_path = config.sugar.checkpoint_path.as_deref().map(absolute);
     tracing::info!("starting the coarse stage from {ply}, iteration {}", model.iteration);
     Ok(config)
 }
 
-/// What a run started from is read from its checkpoint, whatever a preset or the command line says.
+/// Keeps a resumed run's origin from its checkpoint, whatever a preset or the command line says.
 fn keep_origin(before: &Config, config: &mut Config, matches: &ArgMatches) {
     if before.sugar.checkpoint_path.is_some() {
         config.optimize.iterations = before.optimize.iterations;
@@ -282,8 +280,7 @@ fn keep_origin(before: &Config, config: &mut Config, matches: &ArgMatches) {
     config.sugar.iteration_to_load = before.sugar.iteration_to_load;
 }
 
-/// A checkpoint of the coarse stage resumes in it, on the same side of its prune, and one of the
-/// photometric stage in the photometric stage.
+/// Rejects options under which the checkpoint would change its stage, or the side of the coarse stage's prune.
 fn keep_start(path: &Path, about: &Checkpoint, now: &Config) -> Result<(), UsageError> {
     let place = |config| {
         let schedule =
@@ -312,7 +309,7 @@ fn keep_start(path: &Path, about: &Checkpoint, now: &Config) -> Result<(), Usage
     )))
 }
 
-/// Gaussians that were trained with a 3D filter are too small and too opaque without it.
+/// Rejects a lost 3D filter, because Gaussians trained with it are too small and too opaque without it.
 fn keep_filter(path: &Path, before: &Config, now: &Config) -> Result<(), UsageError> {
     if now.optimize.filter_3d || !before.optimize.filter_3d {
         return Ok(());
@@ -330,13 +327,13 @@ fn report_resume_point(origin: &str, done: u32, config: &Config) {
     if done == last {
         tracing::warn!(
             "already trained for {last} iterations. To train longer, give {}",
-            more(config)
+            lengthening_options(config)
         );
     }
 }
 
-/// What to say of a run that has come further than what is asked for: to go on with it would call it
-/// complete at an iteration that nobody asked for.
+/// Returns an error text if the run has more iterations than requested, because continuing would mark it complete at
+/// another iteration.
 fn fewer_than_done(path: &Path, about: &Checkpoint, now: &Config) -> Option<String> {
     let (done, last, before) =
         (about.iteration, now.last_iteration(), about.config.last_iteration());
@@ -346,7 +343,7 @@ fn fewer_than_done(path: &Path, about: &Checkpoint, now: &Config) -> Option<Stri
     let remedy = if before > done {
         format!("With the options that it had, the run continues to {before}")
     } else {
-        format!("Ask for more with {}", more(now))
+        format!("Ask for more with {}", lengthening_options(now))
     };
     Some(format!(
         "{}: {done} iterations are done and {last} requested: nothing to train. {remedy}; to go back, name an earlier \
@@ -355,7 +352,7 @@ fn fewer_than_done(path: &Path, about: &Checkpoint, now: &Config) -> Option<Stri
     ))
 }
 
-/// A run in another folder that trains nothing would only push aside what is there.
+/// Rejects a run in another folder that has nothing to train, because it would only move earlier results aside.
 fn refuse_empty_run(path: &Path, done: u32, config: &Config) -> Result<(), UsageError> {
     let last = config.last_iteration();
     if done < last {
@@ -364,12 +361,12 @@ fn refuse_empty_run(path: &Path, done: u32, config: &Config) -> Result<(), Usage
     Err(UsageError(format!(
         "{}: {done} iterations are done and {last} requested: nothing to train in another folder. Ask for more with {}",
         path.display(),
-        more(config)
+        lengthening_options(config)
     )))
 }
 
-/// What a run gets longer by.
-fn more(config: &Config) -> &'static str {
+/// Returns the options that make a run longer.
+fn lengthening_options(config: &Config) -> &'static str {
     match config.sugar.sugar_schedule {
         _ if config.optimize.time_budget.is_some() => "--iterations and a longer --time-budget",
         SugarSchedule::Relative if config.has_coarse_stage() => "--sugar-iterations",
@@ -378,7 +375,7 @@ fn more(config: &Config) -> &'static str {
     }
 }
 
-/// Whoever goes back to an older checkpoint should know what `--resume` will find.
+/// Warns if a newer checkpoint exists, because a later `--resume` starts from it.
 fn warn_of_newer(start: &Path, model_path: &Path) {
     if let Some(newest) = checkpoint::list(model_path).first()
         && newest.file_name() != start.file_name()
@@ -390,7 +387,7 @@ fn warn_of_newer(start: &Path, model_path: &Path) {
     }
 }
 
-/// Drops harmonics that are not requested, with a warning; missing ones are an error.
+/// Drops harmonics above the requested degree with a warning. Missing harmonics are an error.
 fn fit_degree(checkpoint: &mut StoredCheckpoint, wanted: u32) -> Result<(), CheckpointError> {
     let found = checkpoint.sh_degree();
     checkpoint.lower_sh_degree(wanted)?;
@@ -403,10 +400,10 @@ fn fit_degree(checkpoint: &mut StoredCheckpoint, wanted: u32) -> Result<(), Chec
     Ok(())
 }
 
-// Options beneath all that are given: of the demonstration, and of several ranks.
+// Base layer of options: the demonstration's, and those of several ranks.
 
-/// What differs from the defaults in the demonstration. Beneath the usual preset, only what that does not say counts,
-/// the length and the weight of opacities. With more Gaussians it takes over two minutes on two cores.
+/// Options of the demonstration. The usual preset overrides them except for the length and the opacity weight. More
+/// Gaussians would take over two minutes on two cores.
 const DEMO: &str = "\
 [scene]
 eval = true
@@ -427,8 +424,8 @@ sugar_iterations = 400
 n_samples_for_sdf = 10000
 ";
 
-/// The same of triangles, whose schedules follow the length, and whose iterations take longer.
-const DEMO_OF_TRIANGLES: &str = "\
+/// Options of the demonstration with triangles. Their schedules scale with the length, and their iterations are slow.
+const TRIANGLE_DEMO: &str = "\
 [scene]
 eval = true
 
@@ -436,26 +433,26 @@ eval = true
 iterations = 600
 ";
 
-/// Folder of the demonstration's scene inside the model folder.
+/// Subfolder of the demonstration's scene in the model folder.
 pub(super) const DEMO_SCENE: &str = "scene";
 
-/// Most views of a step.
-const MOST_VIEWS: u32 = 8;
+/// Largest default batch, views.
+const MAX_BATCH_VIEWS: u32 = 8;
 
-/// The lowest layer of options, where there is one: a step of several ranks takes a view of each. `demo` is what
-/// is given for a demonstration.
+/// Returns the lowest layer of options: the demonstration's, and one view per rank. `demo`: the given options of a
+/// demonstration.
 pub(super) fn base_text(demo: Option<&Config>, ranks: u32) -> Option<ConfigText> {
-    let views = format!("[optimize]\nbatch_views = {}\n", ranks.min(MOST_VIEWS));
+    let views = format!("[optimize]\nbatch_views = {}\n", ranks.min(MAX_BATCH_VIEWS));
     let (origin, text) = match demo {
         Some(config) => {
             let is_triangles = config.optimize.primitive == PrimitiveName::Triangles;
-            let mut text = if is_triangles { DEMO_OF_TRIANGLES } else { DEMO }.to_owned();
+            let mut text = if is_triangles { TRIANGLE_DEMO } else { DEMO }.to_owned();
             if config.densify.strategy != StrategyName::Budget {
-                // The others need theirs.
+                // The other strategies need this regularization.
                 text = text.replace("opacity_reg = 0\n", "");
             }
             if config.optimize.primitive == PrimitiveName::Surfels {
-                // They take longer.
+                // Surfels take longer.
                 text = text.replace("max_points = 15000\n", "max_points = 11000\n");
             }
             ("the demonstration", text.replace("[optimize]\n", &views))
@@ -466,9 +463,9 @@ pub(super) fn base_text(demo: Option<&Config>, ranks: u32) -> Option<ConfigText>
     Some(ConfigText { origin: origin.to_owned(), text })
 }
 
-// Notices about a run's options.
+// Notices about options.
 
-/// Names the schedule of a time budget.
+/// Logs the schedule of a time budget.
 pub(super) fn tell_budget(config: &Config) {
     let OptimizeOptions { time_budget: Some(budget), iterations, max_passes, .. } = config.optimize
     else {
@@ -488,7 +485,7 @@ pub(super) fn tell_budget(config: &Config) {
     );
 }
 
-/// Names a default of the processor that the coarse stage takes.
+/// Reports the processor's default of `--n-samples-for-sdf`.
 pub(super) fn tell_samples(config: &Config, layers: Layers<'_>, matches: &ArgMatches) {
     let samples = config.sugar.n_samples_for_sdf;
     let usual = Config::default().sugar.n_samples_for_sdf;
@@ -498,7 +495,7 @@ pub(super) fn tell_samples(config: &Config, layers: Layers<'_>, matches: &ArgMat
     }
 }
 
-/// Says which preset a new run takes by itself, if it takes one, and how to have the other one.
+/// Reports the preset that a new run uses by default, and the alternative.
 pub(super) fn tell_usual(usual: Option<&str>) {
     if let Some(preset) = usual {
         tracing::info!(
@@ -507,7 +504,7 @@ pub(super) fn tell_usual(usual: Option<&str>) {
     }
 }
 
-/// Names options that were typed and have no effect, since what they belong to is off.
+/// Warns about typed options that have no effect.
 pub(super) fn warn_of_idle(config: &Config, matches: &ArgMatches) {
     let was_typed = |id: &str| is_typed(matches, id);
     for sentence in config.idle_options(was_typed) {
@@ -515,12 +512,12 @@ pub(super) fn warn_of_idle(config: &Config, matches: &ArgMatches) {
     }
 }
 
-/// Names iterations that were typed and never come, as the reference trainer's 30,000 in a run that took the usual preset.
+/// Warns about typed iterations after the end of the run, such as the reference trainer's 30,000.
 pub(super) fn warn_of_late(config: &Config, usual: Option<&str>, matches: &ArgMatches) {
     let last = config.last_iteration();
     let reference = i64::from(Config::default().optimize.iterations);
     let output = &config.output;
-    // A length that is given, wherever, lifts the usual preset's passes.
+    // An explicit length replaces the usual preset's passes.
     let has_usual_length = usual.is_some() && config.optimize.min_passes > 0;
     for (id, given) in [
         ("test_iterations", &output.test_iterations),

@@ -1,5 +1,4 @@
-//! Weights of LPIPS: those that the command line names, those of an earlier run, or those that lie
-//! where they usually do.
+//! Choice of the LPIPS weights: from the command line, an earlier run, or a usual place.
 
 use std::path::{Path, PathBuf};
 
@@ -13,34 +12,31 @@ use crate::perceptual::{
     LpipsNet, LpipsWeights, WEIGHTS_VARIABLE, WeightsSearch, named_by_environment,
 };
 
-/// Who named a file that is stored with a run.
-const OF_RUN: &str = "the weights that the run was given (another file: --lpips-weights)";
+/// Error context of weights that an earlier run recorded.
+const RUN_WEIGHTS: &str = "the weights that the run was given (another file: --lpips-weights)";
 
-/// Where weights may be.
+/// Inputs of the choice.
 pub(super) struct Sources<'a> {
-    /// The file that is named.
+    /// File that the user names.
     pub(super) named: Option<&'a Path>,
-    /// The file that an earlier run was given, and which may have gone since.
+    /// File of an earlier run. It may no longer exist.
     pub(super) earlier: Option<&'a Path>,
-    /// Demand for LPIPS.
     pub(super) demand: LpipsDemand,
-    /// Which metrics are.
     pub(super) metrics: MetricSet,
 }
 
-/// Demand for LPIPS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LpipsDemand {
-    /// `--enable-lpips`: without weights, the command fails.
+    /// `--enable-lpips`: missing weights are an error.
     Required,
-    /// If there are weights.
+    /// Measured if there are weights.
     IfPossible,
-    /// `--enable-lpips false`: whatever weights there are.
+    /// `--enable-lpips false`: not measured.
     Never,
 }
 
 impl LpipsDemand {
-    /// What `--enable-lpips` says, or a configuration file where the flag is not typed.
+    /// Returns the demand of `--enable-lpips`, typed or from a configuration file.
     pub(super) fn of(enabled: bool, matches: &ArgMatches) -> Self {
         let is_typed = matches.value_source("enable_lpips") == Some(ValueSource::CommandLine);
         match (enabled, is_typed) {
@@ -51,7 +47,7 @@ impl LpipsDemand {
     }
 }
 
-/// Reads the weights, if there are any. Those that nobody named are used where LPIPS is asked for.
+/// Reads the weights, if any. Usual places are searched only if LPIPS is requested.
 pub(super) fn weights(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeights>> {
     let weights = match sources.demand {
         LpipsDemand::Never => return Ok(None),
@@ -79,7 +75,7 @@ fn choose(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeights>> {
         return Ok(Some(LpipsWeights::read(path).context("--lpips-weights")?));
     }
     if let Some(path) = sources.earlier.filter(|path| path.exists()) {
-        return Ok(Some(LpipsWeights::read(path).context(OF_RUN)?));
+        return Ok(Some(LpipsWeights::read(path).context(RUN_WEIGHTS)?));
     }
     if let Some(path) = named_by_environment() {
         let weights = LpipsWeights::read(&path).context(WEIGHTS_VARIABLE)?;
@@ -97,7 +93,7 @@ fn choose(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeights>> {
         return Ok(Some(weights));
     }
     match sources.earlier {
-        Some(path) if is_required => Ok(Some(LpipsWeights::read(path).context(OF_RUN)?)),
+        Some(path) if is_required => Ok(Some(LpipsWeights::read(path).context(RUN_WEIGHTS)?)),
         Some(path) => {
             tracing::warn!(
                 "the weights of LPIPS that the run was given are no longer at {}: LPIPS is not \
@@ -115,9 +111,9 @@ fn choose(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeights>> {
     }
 }
 
-/// What to do where no weights were found.
+/// Advice for missing weights.
 pub(super) struct Missing {
-    /// A network that lacks the file of the `lpips` package.
+    /// Network file whose heads, from the `lpips` package, are missing.
     without_heads: Option<PathBuf>,
 }
 
@@ -146,7 +142,7 @@ impl std::fmt::Display for Missing {
     }
 }
 
-/// Paths in a sentence.
+/// Joins paths for a sentence.
 pub(super) fn lpips_in_words(paths: &[PathBuf]) -> String {
     let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
     paths.join(" and ")

@@ -45,14 +45,13 @@ pub(super) struct MeshArgs {
     pub(super) options: MeshOptions,
 }
 
-/// Makes the mesh and prints where its files are.
+/// Makes the mesh and prints the paths of its files.
 pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let files = make(args, matches)?;
     Ok(print_paths(&files)?)
 }
 
-/// Writes `MODEL/mesh/iteration_N/METHOD.{ply,glb,obj}`, and beside them `METHOD.json`, which says how they
-/// were made; returns the former.
+/// Writes `MODEL/mesh/iteration_N/METHOD.{ply,glb,obj}` and the record `METHOD.json`. Returns the mesh files.
 pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<PathBuf>> {
     let started = Instant::now();
     args.options.check()?;
@@ -107,7 +106,7 @@ pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<
     Ok(files)
 }
 
-/// Refuses what asks for the density of surfels: they have none in space.
+/// Rejects options that need a density in space, which surfels lack.
 fn check_surfels(options: &MeshOptions, model: &ReadModel) -> Result<(), UsageError> {
     if options.method != MeshMethod::Tsdf {
         model.refuse_surfels(&format!(
@@ -129,8 +128,7 @@ fn check_surfels(options: &MeshOptions, model: &ReadModel) -> Result<(), UsageEr
     Ok(())
 }
 
-/// How the command keeps `--host-limit` while views are drawn. What a method takes beside that it looks at
-/// itself.
+/// Checks `--host-limit` while views are drawn. Each method checks its own memory.
 fn host_room(model: &ReadModel) -> Result<HostRoom, DoesNotFit> {
     let ReadModel { config, dataset, gaussians, .. } = model;
     let mut work = showing(config, gaussians.len() as u64);
@@ -143,7 +141,7 @@ fn host_room(model: &ReadModel) -> Result<HostRoom, DoesNotFit> {
     model.room_for(&OnProcessor { work, most, count_seen, lpips: None, beside })
 }
 
-/// The exposures of a model's photographs, where a texture is made of these and the run has learned them.
+/// Returns the learned exposures if the texture comes from photographs.
 pub(super) fn exposures(
     source: TextureSource,
     model_path: &Path,
@@ -165,17 +163,17 @@ pub(super) fn exposures(
     }
 }
 
-/// A mesh, and how it was made.
+/// Mesh and how it was made.
 struct MadeMesh {
     figures: ExtractionFigures,
     extraction_seconds: f64,
-    /// The box; none of a surface without one.
+    /// Meshed box. `None` for an unbounded surface.
     world_box: Option<WorldBox>,
     finished: Finished,
     texture: Option<MeshTexture>,
 }
 
-/// Making a mesh of a model.
+/// Task that makes a mesh of a model.
 struct Meshing<'a> {
     options: &'a MeshOptions,
     opened: &'a Opened,
@@ -196,7 +194,7 @@ impl Task for Meshing<'_> {
 }
 
 impl Meshing<'_> {
-    /// Refuses to draw what does not fit a GPU's memory.
+    /// Returns an error if drawing the model does not fit the GPU's memory.
     fn check_device(
         &self,
         device: &mut impl Device,
@@ -255,7 +253,7 @@ impl Meshing<'_> {
         let mut drawn = DrawnModel { device, model: &model, views, settings, told };
         let started = Instant::now();
         let seed = config.run.seed;
-        // The points of the other method are checked themselves, and surfels have no density to find any by.
+        // Poisson checks its own points, and surfels have no density to check.
         let is_unchecked = options.method != MeshMethod::Poisson
             && config.optimize.primitive == PrimitiveName::Gaussians;
         if is_unchecked && options.consistency() == Consistency::Required {
@@ -285,7 +283,7 @@ impl Meshing<'_> {
     }
 }
 
-/// The voxels of the fused depths, behind the box.
+/// Describes the resolution of the fused depths, to follow the box in the log.
 fn detail(options: &MeshOptions) -> String {
     match (options.method, options.tsdf.voxel) {
         (MeshMethod::Tsdf, None) => {
@@ -295,14 +293,14 @@ fn detail(options: &MeshOptions) -> String {
     }
 }
 
-/// A model that is drawn, as far as memory is concerned.
+/// Returns the size of a model that is only drawn.
 pub(super) fn planned_model(config: &Config, sh_degree: u32, gaussians: u64) -> ModelSize {
     let (schema, optional) = (&GAUSSIANS, OptionalColumns::NONE);
     let storage = config.memory.storage_on_gpu();
     ModelSize { gaussians, schema, sh_degree, storage, optional }
 }
 
-/// What drawing a model for its mesh takes of a GPU.
+/// Returns the GPU memory plan of drawing a model for its mesh.
 pub(super) fn meshing(
     options: &MeshOptions,
     config: &Config,
@@ -322,13 +320,13 @@ pub(super) fn meshing(
     }
 }
 
-/// Half of the host's memory that --host-limit leaves; the other half is for what becomes of a surface.
+/// Returns half of the memory that `--host-limit` leaves. The other half is for later steps on the surface.
 pub(super) fn room(limit: Limit) -> Bytes {
     let Some(host) = host_memory() else { return Bytes(u64::MAX) };
     Bytes(limit.on(host.total).0.saturating_sub(host.resident.0) / 2)
 }
 
-/// What is written beside a mesh.
+/// Content of the JSON file beside a mesh.
 #[derive(Serialize)]
 struct MeshRecord<'a> {
     method: MeshMethod,
@@ -346,7 +344,7 @@ struct MeshRecord<'a> {
     texture: Option<&'a TextureFigures>,
 }
 
-/// A line about a texture for a person.
+/// Describes a texture in one line.
 pub(super) fn texture_described(figures: &TextureFigures) -> String {
     let [width, height] = figures.size;
     let seen = 100.0 * figures.bake.seen_texels as f64 / figures.bake.texels.max(1) as f64;
@@ -358,7 +356,7 @@ pub(super) fn texture_described(figures: &TextureFigures) -> String {
     )
 }
 
-/// A line about a mesh for a person.
+/// Describes a mesh in one line.
 fn described(finished: &Finished, extraction_seconds: f64, seconds: f64) -> String {
     let Finished { report, work, .. } = finished;
     let mut text = format!("{} triangles, {} vertices", report.faces, report.vertices);
@@ -385,9 +383,7 @@ fn described(finished: &Finished, extraction_seconds: f64, seconds: f64) -> Stri
     text
 }
 
-// Options of a mesh that change nothing beside others.
-
-/// Warns of options of other methods, of those that others replace, and of a texture that there is not.
+/// Warns about options of other methods, replaced options and options of a missing texture.
 fn warn_of_idle(options: &MeshOptions, matches: &ArgMatches) {
     let method = options.method;
     let of_methods = [
@@ -416,7 +412,7 @@ fn warn_of_idle(options: &MeshOptions, matches: &ArgMatches) {
     warn_of_idle_texture(&options.texture, matches);
 }
 
-/// Warns of options of a texture that there is not, and of another layout.
+/// Warns about options of a missing texture or of another atlas layout.
 pub(super) fn warn_of_idle_texture(options: &TextureOptions, matches: &ArgMatches) {
     if options.texture == TextureSource::None {
         let command = command_of::<TextureOptions>("texture");
@@ -428,7 +424,7 @@ pub(super) fn warn_of_idle_texture(options: &TextureOptions, matches: &ArgMatche
     }
 }
 
-/// Flags of a command that stand on the command line.
+/// Returns the flags of a command that were typed.
 fn typed<'a>(command: &'a Command, matches: &'a ArgMatches) -> impl Iterator<Item = &'a str> {
     let typed = command.get_arguments().filter(|arg| is_typed(matches, arg.get_id().as_str()));
     typed.filter_map(|arg| arg.get_long())

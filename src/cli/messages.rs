@@ -1,4 +1,4 @@
-//! Each message that users see, for the reviewed snapshot `tests/snapshots/messages.snap`.
+//! Snapshot of all messages that users see: `tests/snapshots/messages.snap`.
 //!
 //! After a change: `INSTA_UPDATE=always cargo test --lib messages`, then read the difference.
 
@@ -60,11 +60,11 @@ use crate::train::checkpoint::CheckpointError;
 use crate::video::FramesFileError;
 use crate::view::ServerError;
 
-/// A heading and the messages below it.
+/// Heading and messages of a section.
 type Section = (String, Vec<String>);
 
-/// Most letters of an error message.
-const MOST: usize = 200;
+/// Longest line of an error message, characters.
+const MAX_LINE_CHARS: usize = 200;
 
 fn section(name: &str, messages: &[&dyn Display]) -> Section {
     (name.to_owned(), messages.iter().map(ToString::to_string).collect())
@@ -74,12 +74,12 @@ fn denied() -> io::Error {
     io::Error::from(io::ErrorKind::PermissionDenied)
 }
 
-/// All errors, by type.
+/// Returns all errors by type.
 fn errors() -> Vec<Section> {
     [command_errors(), program_errors(), crate_errors()].concat()
 }
 
-/// Lines of a run and of `splat doctor`.
+/// Returns lines of runs, of the parser and of `splat doctor`.
 fn others() -> Vec<Section> {
     let mut sections = parser_errors();
     sections.push(("First line of a run".to_owned(), train::run_lines()));
@@ -121,11 +121,11 @@ fn errors_of_commands_end_with_a_remedy() {
 
 #[test]
 fn errors_are_short_and_single_lines() {
-    // The parser of TOML shows the place in the file. Below a run without memory stands a table.
+    // TOML errors show a position in the file, and memory errors a table.
     let has_lines = |message: &str| {
         ["not valid TOML", "Nothing more can be given up"].iter().any(|it| message.contains(it))
     };
-    let is_long = |line: &str| line.chars().count() > MOST;
+    let is_long = |line: &str| line.chars().count() > MAX_LINE_CHARS;
     let long: Vec<String> = errors()
         .into_iter()
         .flat_map(|(_, messages)| messages)
@@ -136,19 +136,19 @@ fn errors_are_short_and_single_lines() {
     assert!(long.is_empty(), "{} messages:\n{}", long.len(), long.join("\n"));
 }
 
-// Errors of command lines, run in a folder with a scene and two models.
+// Errors of command lines, which run in a folder with a scene and two models.
 
-/// The folder in a command line; messages are shown without it.
+/// Placeholder of the folder in command lines. Messages are shown without it.
 const FOLDER: &str = "DIR";
 
-/// Command lines that make the files of all others.
-const MADE: [&str; 3] = [
+/// Command lines that create the input files of the others.
+const SETUP: [&str; 3] = [
     "synth -o DIR/fox --views 9 --width 24 --height 18 --points 60 --truth-cells 64",
     "train -s DIR/fox -m DIR/out --device cpu --iterations 2 --eval --quiet",
     "train -s DIR/fox -m DIR/triangles --device cpu --iterations 2 --primitive triangles --quiet",
 ];
 
-/// Wrong command lines, by command.
+/// Wrong command lines by command.
 const WRONG: &[(&str, &[&str])] = &[
     (
         "train",
@@ -285,7 +285,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ("help", &["teapots"]),
 ];
 
-/// Command lines that the parser refuses.
+/// Command lines that the parser rejects.
 const UNREADABLE: [&str; 9] = [
     "tain -s DIR/fox",
     "train -s DIR/fox --max-point 5",
@@ -298,13 +298,13 @@ const UNREADABLE: [&str; 9] = [
     "completions tcsh",
 ];
 
-/// Makes the files that the command lines name.
-fn fill(folder: &Path) {
+/// Creates the files that the command lines name.
+fn write_inputs(folder: &Path) {
     let path = |name: &str| folder.join(name);
     for name in ["empty", "no_scene"] {
         fs::create_dir_all(path(name)).unwrap();
     }
-    for line in MADE {
+    for line in SETUP {
         run(line, folder).unwrap();
     }
     let copy = |from: &str, to: &str| {
@@ -337,7 +337,7 @@ fn words(line: &str, folder: &Path) -> Vec<OsString> {
     words.map(|word| word.replace(FOLDER, &folder).into()).collect()
 }
 
-/// Runs a command line; an error is the text that the user sees.
+/// Runs a command line. The error is the text that users see.
 fn run(line: &str, folder: &Path) -> Result<(), String> {
     let normalized = normalize_args(words(line, folder).into_iter());
     if let Some(refusal) = normalized.refusal() {
@@ -353,22 +353,22 @@ fn run(line: &str, folder: &Path) -> Result<(), String> {
     dispatch(cli.command, matches).map_err(|error| exit::message(&error))
 }
 
-/// Shown where a command line has no error.
-const NONE: &str = "has no error";
+/// Text of a command line without an error.
+const NO_ERROR: &str = "has no error";
 
-/// The error of a wrong command line, with paths relative to the folder.
+/// Returns the error of a wrong command line, with paths relative to the folder.
 fn error(line: &str, folder: &Path) -> String {
     let within = format!("{}/", folder.display());
     match run(line, folder) {
-        Ok(()) => format!("splat {line} {NONE}"),
+        Ok(()) => format!("splat {line} {NO_ERROR}"),
         Err(text) => text.replace(&within, "").trim_end().to_owned(),
     }
 }
 
-/// Errors of commands that the parser has read.
+/// Returns the errors of commands after parsing.
 fn command_errors() -> Vec<Section> {
     let folder = tempfile::tempdir().unwrap();
-    fill(folder.path());
+    write_inputs(folder.path());
     let of_command = |&(name, lines): &(&str, &[&str])| {
         let command_errors =
             lines.iter().map(|line| error(&format!("{name} {line}"), folder.path()));
@@ -376,19 +376,18 @@ fn command_errors() -> Vec<Section> {
     };
     let command_errors: Vec<Section> = WRONG.iter().map(of_command).collect();
     let found = command_errors.iter().flat_map(|(_, command_errors)| command_errors);
-    let none: Vec<&String> = found.filter(|error| error.ends_with(NONE)).collect();
+    let none: Vec<&String> = found.filter(|error| error.ends_with(NO_ERROR)).collect();
     assert!(none.is_empty(), "{none:#?}");
     command_errors
 }
 
-/// Errors of the parser.
 fn parser_errors() -> Vec<Section> {
     let error =
         |line: &&str| (format!("Parser: splat {line}"), vec![error(line, Path::new("data"))]);
     UNREADABLE.iter().map(error).collect()
 }
 
-// Errors of the crates.
+// Errors of the crates in this repository.
 
 fn json_error() -> serde_json::Error {
     serde_json::from_str::<serde_json::Value>("{").unwrap_err()
@@ -741,7 +740,7 @@ fn picture() -> image::ImageError {
     image::ImageError::IoError(io::Error::from(io::ErrorKind::UnexpectedEof))
 }
 
-fn full() -> OutputError {
+fn full_disk() -> OutputError {
     let error = io::Error::from(io::ErrorKind::StorageFull);
     OutputError::new(Path::new("out/fox/run.jsonl"), error)
 }
@@ -754,7 +753,7 @@ fn unknown_preset() -> ConfigError {
     }
 }
 
-/// A refusal of memory on a card that other programs use, or on one of its own.
+/// Returns a memory refusal on a shared or an unshared card.
 fn refusal(is_shared: bool) -> Refusal {
     let held = Entry {
         label: "spherical harmonics",
@@ -776,7 +775,7 @@ fn refusal(is_shared: bool) -> Refusal {
     }
 }
 
-/// A refusal of page-locked memory of the host.
+/// Returns a refusal of page-locked host memory.
 fn host_refusal() -> HostRefusal {
     let gib = |gib: u64| Bytes(gib << 30);
     HostRefusal {
@@ -1224,7 +1223,7 @@ fn program_errors() -> Vec<Section> {
                     source: Box::new(refusal(false).into()),
                     checkpoint: "out/fox/checkpoints/chkpnt_3000.safetensors".into(),
                 },
-                &TrainError::NoSpace { source: full(), checkpoint: None },
+                &TrainError::NoSpace { source: full_disk(), checkpoint: None },
                 &TrainError::NoImages { views: 43, first: "0001.jpg: is empty".to_owned() },
                 &TrainError::Emptied { iteration: 11 },
             ],
@@ -1401,6 +1400,6 @@ fn program_errors() -> Vec<Section> {
             ],
         ),
         section("TooManyBound", &[&TooManyBound { faces: 1 << 31, each: 6 }]),
-        section("OutputError", &[&full()]),
+        section("OutputError", &[&full_disk()]),
     ]
 }

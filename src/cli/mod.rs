@@ -1,4 +1,4 @@
-//! The command line: commands, their arguments, exit codes.
+//! Command line: commands, arguments and exit codes.
 
 #[cfg(feature = "bench")]
 mod bench;
@@ -61,7 +61,7 @@ use crate::telemetry::{
     release_notices,
 };
 
-/// The end of the program's help.
+/// Last paragraph of the program's help.
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 error; 2 bad usage; 3 bad input data; 4 the plan does not fit \
                           the memory budget; 5 device or driver fault; 130 interrupted (after a checkpoint).";
 
@@ -116,9 +116,9 @@ enum Command {
     Help(help::HelpArgs),
 }
 
-/// Runs the program; the returned code is the process's.
+/// Runs the program and returns its exit code.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    // A defect must not bury the user in a backtrace; the line below says what to report.
+    // A defect must not bury the user in a backtrace. The message below tells what to report.
     let place = Arc::new(Mutex::new(String::new()));
     let seen = Arc::clone(&place);
     panic::set_hook(Box::new(move |info| {
@@ -146,9 +146,9 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::from(exit.code())
 }
 
-/// The parser.
+/// Builds the parser.
 fn command() -> clap::Command {
-    // The parser by itself takes any terminal for a colourful one where `CI` is set.
+    // clap takes any terminal for a colourful one if `CI` is set.
     let colors = if is_plain_wanted() { ColorChoice::Never } else { ColorChoice::Auto };
     let guides = help::guide_list();
     Cli::command()
@@ -160,7 +160,7 @@ fn command() -> clap::Command {
         .mut_subcommands(grouped)
 }
 
-/// The parser quotes arguments in its errors: their control characters are escaped, as in all messages.
+/// Escapes control characters of arguments that a parser error quotes.
 fn refusal_without_controls(refusal: clap::Error, args: &[OsString]) -> clap::Error {
     let has_controls = |arg: &OsString| arg.to_string_lossy().chars().any(char::is_control);
     if !args.iter().any(has_controls) {
@@ -174,7 +174,7 @@ fn refusal_without_controls(refusal: clap::Error, args: &[OsString]) -> clap::Er
     let again = command()
         .try_get_matches_from(escaped)
         .and_then(|matches| Cli::from_arg_matches(&matches).map(drop));
-    // What is refused by its control character alone is named by the option's rule.
+    // If only the control character is wrong, the error names the option's rule.
     again.err().unwrap_or_else(|| {
         command().error(refusal.kind(), escape_controls(&refusal.to_string(), Newlines::Kept))
     })
@@ -242,7 +242,7 @@ fn run(args: Vec<OsString>) -> Exit {
         log_error(style, &refusal);
         return Exit::Usage;
     }
-    // The parser has found the command, so its matches are there.
+    // The parser has found a command, so its matches exist.
     let empty = ArgMatches::default();
     let matches = matches.subcommand().map_or(&empty, |(_, matches)| matches);
     let result = dispatch(cli.command, matches);
@@ -258,7 +258,6 @@ fn run(args: Vec<OsString>) -> Exit {
     }
 }
 
-/// Runs a command with the matches of its options.
 fn dispatch(command: Command, matches: &ArgMatches) -> anyhow::Result<()> {
     match command {
         Command::Train(args) => train::run(&args, matches),
@@ -292,7 +291,6 @@ mod tests {
         for command in command().get_subcommands() {
             for arg in command.get_arguments() {
                 let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-                // Two defaults stand behind it.
                 let help = help.split(" [default: ").next().unwrap_or_default();
                 let name = format!("splat {} {}", command.get_name(), arg.get_id());
                 assert!((1..=70).contains(&help.chars().count()), "{name}: {help}");

@@ -1,4 +1,4 @@
-//! The rows of a closing block that name what to do after a run, and the summary of the demonstration.
+//! Rows of a closing block that name the next commands, and the summary of the demonstration.
 
 use std::path::Path;
 
@@ -9,24 +9,24 @@ use super::output::shell_word;
 use crate::config::{Config, PrimitiveName};
 use crate::telemetry::{ProgressStyle, closing_row, shows_news};
 
-/// Columns of a row, without the name before it.
+/// Width of a row without its name, columns.
 const COLUMNS: usize = 66;
 
-/// A trained model and how it was trained.
+/// Trained model and its options.
 pub(super) struct Trained<'a> {
-    /// The model, or what `splat clean` left of it.
+    /// Folder of the model or of its cleaned version.
     pub(super) model: &'a Path,
     pub(super) config: &'a Config,
 }
 
-/// Names the commands that follow, below the figures of the run.
+/// Prints the next commands below the figures of the run.
 pub(super) fn tell_next(trained: &Trained<'_>, style: ProgressStyle) {
     if has_block(style) {
         tell(&next_lines(trained));
     }
 }
 
-/// Names the command that continues an interrupted run, below its figures or in the error.
+/// Prints the command that continues an interrupted run, or puts it into the error.
 pub(super) fn interrupted(command: &str, style: ProgressStyle) -> Interrupted {
     if !has_block(style) || !shows_news(module_path!()) {
         return Interrupted { command: Some(command.to_owned()) };
@@ -35,7 +35,7 @@ pub(super) fn interrupted(command: &str, style: ProgressStyle) -> Interrupted {
     Interrupted { command: None }
 }
 
-/// True if a run ends with a closing block.
+/// True if a run of this style ends with a closing block.
 fn has_block(style: ProgressStyle) -> bool {
     matches!(style, ProgressStyle::Bar | ProgressStyle::Plain)
 }
@@ -46,10 +46,10 @@ fn tell(lines: &[String]) {
     }
 }
 
-/// Returns what the demonstration prints as its result.
+/// Returns the demonstration's result as text.
 pub(super) fn demo_summary(model: &Path) -> String {
     let folder = model.display();
-    // A run may have ended before its last iteration.
+    // A run may end before its last iteration.
     let last = point_clouds(model).last().map_or(0, |(iteration, _)| *iteration);
     let word = shell_word(model);
     format!(
@@ -85,13 +85,13 @@ fn next_lines(trained: &Trained<'_>) -> Vec<String> {
     rows.iter().flat_map(|(name, command)| command_rows(name, command)).collect()
 }
 
-/// Returns the rows of a command with this name.
+/// Returns the rows of a named command.
 fn command_rows(name: &str, command: &str) -> Vec<String> {
     let names = std::iter::once(name).chain(std::iter::repeat(""));
     names.zip(folded(command)).map(|(name, part)| closing_row(name, &part)).collect()
 }
 
-/// A command in lines that a shell reads as one, broken before options.
+/// Breaks a command before options into lines that a shell reads as one.
 fn folded(command: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut parts = command.split(" -");
@@ -112,7 +112,7 @@ fn folded(command: &str) -> Vec<String> {
 pub(super) mod tests {
     use super::*;
 
-    /// Rows of runs: name and lines.
+    /// Returns sample rows by run.
     pub(in crate::cli) fn samples() -> Vec<(&'static str, Vec<String>)> {
         let mut config = Config::default();
         config.scene.source_path = Some("data/fox".into());
@@ -137,7 +137,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn commands_name_the_folder_as_a_shell_takes_it_within_80_columns() {
+    fn commands_quote_the_folder_and_fit_80_columns() {
         for (name, lines) in samples() {
             assert!(lines.iter().all(|line| line.chars().count() <= 80), "{name}: {lines:#?}");
         }

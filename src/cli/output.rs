@@ -1,23 +1,23 @@
-//! Output to stdout, and paths in it.
+//! Output to stdout.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 pub(super) use crate::files::shell_word;
 
-/// Results that did not reach stdout.
+/// Failure to write results to stdout.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the results cannot be written to the standard output: {0}. Check the free space where it goes"
 )]
 pub(super) struct PrintError(#[source] pub(super) io::Error);
 
-/// Results on stdout. A reader that has gone, as `head` does, has seen enough of them.
+/// Prints results to stdout. A closed pipe, as `head` leaves it, is no error.
 pub(super) fn print(text: &str) -> Result<(), PrintError> {
     print_to_reader(text).map(drop)
 }
 
-/// Help or the version on stdout, in the colours of the terminal.
+/// Prints help or the version to stdout in the terminal's colours.
 pub(super) fn print_help(help: &clap::Error) -> Result<(), PrintError> {
     match help.print().and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(PrintError(error)),
@@ -25,13 +25,13 @@ pub(super) fn print_help(help: &clap::Error) -> Result<(), PrintError> {
     }
 }
 
-/// Where files are, a line each.
+/// Prints paths, one per line.
 pub(super) fn print_paths(paths: &[PathBuf]) -> Result<(), PrintError> {
     let lines: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     print(&lines.join("\n"))
 }
 
-/// Results on stdout; whether the reader is still there.
+/// Prints results to stdout. Returns false if the reader is gone.
 pub(super) fn print_to_reader(text: &str) -> Result<bool, PrintError> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {

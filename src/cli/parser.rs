@@ -1,4 +1,4 @@
-//! Settings that all commands share.
+//! Parser settings that all commands share.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,13 +10,13 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Id};
 use super::output::shell_word;
 use crate::config::{Config, parse_switch};
 
-/// Commands on a model, whose configuration is the default of all options that it has.
-const OF_A_MODEL: [&str; 6] = ["eval", "render", "mesh", "refine", "clean", "bench"];
+/// Commands whose option defaults come from the model's configuration.
+const MODEL_COMMANDS: [&str; 6] = ["eval", "render", "mesh", "refine", "clean", "bench"];
 
-/// A command of which each switch takes `true` or `false`, the last counts of a flag given twice, and a
-/// negative number is a value, so that the error for one that makes no sense names its flag.
+/// Applies the shared settings: switches take `true` or `false`, the last of repeated flags counts, and negative
+/// numbers are values, so that an error names their flag.
 pub(super) fn shaped(command: clap::Command) -> clap::Command {
-    let of_model = OF_A_MODEL.contains(&command.get_name());
+    let of_model = MODEL_COMMANDS.contains(&command.get_name());
     let configured = of_model.then(|| Config::augment_args(clap::Command::new("config")));
     let is_configured = |id: &Id| {
         configured
@@ -32,18 +32,18 @@ pub(super) fn shaped(command: clap::Command) -> clap::Command {
     })
 }
 
-/// The parser of one command, for lines that the program itself writes.
+/// Returns the parser of one command, for lines that the program itself builds.
 pub(super) fn command_of<A: Args>(name: &'static str) -> clap::Command {
     shaped(A::augment_args(clap::Command::new(name))).no_binary_name(true)
 }
 
-/// Shortens an error of the parser to the error, the nearest name, and the command that explains more.
+/// Shortens a parser error to the error, the nearest name and the help command.
 pub(super) fn briefly(
     error: clap::Error,
     program: &clap::Command,
     args: &[OsString],
 ) -> clap::Error {
-    // Without a command, the help lists the commands.
+    // Without a command, the help lists all commands.
     if matches!(
         error.kind(),
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
@@ -72,7 +72,7 @@ pub(super) fn briefly(
     clap::Error::raw(error.kind(), text).with_cmd(program)
 }
 
-/// Says how a folder is named that stands without an option.
+/// Returns a tip for a folder that is given without its option.
 fn folder_tip(error: &clap::Error, command: &clap::Command) -> Option<String> {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return None };
     if error.kind() != ErrorKind::UnknownArgument || given.starts_with('-') {
@@ -89,7 +89,7 @@ fn folder_tip(error: &clap::Error, command: &clap::Command) -> Option<String> {
     Some(format!("  tip: name the folder by its option: splat {name} {flag} {folder}\n"))
 }
 
-/// Replaces the words of the standard library for a number that cannot be read.
+/// Replaces the standard library's wording for unreadable numbers.
 fn in_plain_words(text: String) -> String {
     const WORDS: [(&str, &str); 5] = [
         ("invalid digit found in string", "not a whole number that the option takes"),
@@ -101,7 +101,7 @@ fn in_plain_words(text: String) -> String {
     WORDS.into_iter().fold(text, |text, (raw, plain)| text.replace(raw, plain))
 }
 
-/// Parses such a line.
+/// Parses a line that the program itself built.
 pub(super) fn parse<A: Args>(
     name: &'static str,
     line: &[OsString],
@@ -110,14 +110,13 @@ pub(super) fn parse<A: Args>(
     Ok((A::from_arg_matches(&matches)?, matches))
 }
 
-/// True if an option, by its name in the program, stands on the command line; not where the command does not
-/// have it.
+/// True if the command has the option `id` and it was typed.
 pub(super) fn is_typed(matches: &ArgMatches, id: &str) -> bool {
     matches.try_contains_id(id).is_ok()
         && matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
-/// A switch that also takes a value, after `=`: what follows a space may be a model folder.
+/// Turns a switch into an option with a value after `=`. A word after a space may be a model folder.
 fn switch(arg: Arg) -> Arg {
     arg.action(ArgAction::Set)
         .num_args(0..=1)

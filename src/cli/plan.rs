@@ -1,4 +1,4 @@
-//! `splat plan`: what a run will take of memory, without a GPU.
+//! `splat plan`: forecast of a run's memory, without a GPU.
 
 mod report;
 
@@ -93,7 +93,7 @@ pub(super) struct PlanArgs {
     bound: BoundOptions,
 }
 
-/// Plans and prints; a plan that does not fit is an error, after it was printed.
+/// Prints the plan. A plan that does not fit is an error that is returned after printing.
 pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let layers = Layers {
         base: None,
@@ -129,7 +129,7 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         context: args.context,
     };
     report.sugar = report::surface_stages(&of_surface, matches, &config, &dataset, &report)?;
-    let on_host = on_host(&config, &dataset, &start, args.gaussians, report.gaussians.count)?;
+    let on_host = check_host(&config, &dataset, &start, args.gaussians, report.gaussians.count)?;
     report.host_limit = on_host.as_ref().map(|found| PlannedHost {
         limit: config.memory.host_limit.to_string(),
         needed: found.as_ref().ok().map(|room| room.needed),
@@ -153,10 +153,9 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that a training fits `--host-limit`, where that or the processor was asked for. As training does,
-/// it lets the model grow as far as there is memory for it: from the Gaussians at the start, or from
-/// those that are `typed`, to `most`.
-fn on_host(
+/// Checks a training against `--host-limit`, if that or the processor is requested. Like training, the check lets the
+/// model grow from the initial or the `typed` number of Gaussians to `most`.
+fn check_host(
     config: &Config,
     dataset: &Dataset,
     start: &Start<'_>,
@@ -184,7 +183,7 @@ fn on_host(
     })))
 }
 
-/// What may be taken; nothing where no limit is named, since no card is looked at.
+/// Returns the budget of `--vram-limit`, or `None` without it, because a plan inspects no card.
 fn budget(config: &Config) -> Result<Option<Budget>, UsageError> {
     let threshold = config.memory.vram_threshold;
     match config.memory.vram_limit {
@@ -222,7 +221,7 @@ fn report(
         None => forecast::seen_of_points(dataset, &points.positions),
     };
     let found = model.as_ref().map(|model| model.gaussians.len());
-    let gaussians = gaussians(args, config, &*strategy, start, Known { model: found, goal });
+    let gaussians = gaussians(args, config, &*strategy, start, KnownCounts { model: found, goal });
     let run = PlannedRun {
         model: ModelSize {
             gaussians: gaussians.count,
@@ -250,7 +249,7 @@ fn report(
         rounds: strategy.shape(),
         target: config.densify.target_gaussians,
         bands: config.memory.give_up.contains(&Rung::Bands),
-        // Where births may be refused, that is what growth meets first.
+        // Growth may be refused first if the fallbacks include it.
         resolution: config.memory.give_up.contains(&Rung::Resolution)
             && (!config.memory.give_up.contains(&Rung::Births) || gaussians.count <= start),
         context: args.context,
@@ -258,7 +257,7 @@ fn report(
         dry_run,
     };
     let of_nccl = nccl(args.gpus, nccl_blocks(budget.map_or(Bytes(u64::MAX), |of| of.bytes)));
-    let on_each = of_gpu(args.gpus, of_nccl, &run)?;
+    let on_each = share_of_gpu(args.gpus, of_nccl, &run)?;
     let [width, height] = seen.px;
     let scene = PlannedScene {
         path: dataset.root.clone(),
@@ -268,7 +267,7 @@ fn report(
     };
     let mut report = PlanReport::new(scene, gaussians, &on_each, budget);
     if args.gpus > 1 {
-        // Of all Gaussians.
+        // The largest view counts all Gaussians, not one GPU's share.
         report.gpus = Some(PlannedGpus { count: args.gpus, nccl: of_nccl });
         report.view = seen.of(report.gaussians.count);
     }
@@ -282,16 +281,16 @@ fn report(
     if let Some(budget) = budget.filter(|_| report.fits == Some(false)) {
         let smaller = smaller_scenes(config, seen)?;
         report.remedies = report::remedies(&run, args.gpus, budget.bytes, &smaller);
-        report.training_ends_with = given_up(&config.memory.give_up, &run)
+        report.training_ends_with = with_fallbacks(&config.memory.give_up, &run)
             .and_then(|run| run.largest_shared(args.gpus, budget.bytes))
-            // Those at the start are there before any is born.
+            // The initial Gaussians exist before growth can be refused.
             .filter(|&most| most >= start);
     }
     Ok(report)
 }
 
-/// The run on one of so many GPUs.
-fn of_gpu(gpus: u32, nccl: Bytes, run: &PlannedRun) -> Result<PlannedRun, UsageError> {
+/// Returns the share of one GPU.
+fn share_of_gpu(gpus: u32, nccl: Bytes, run: &PlannedRun) -> Result<PlannedRun, UsageError> {
     if gpus > 1 && !run.can_be_shared() {
         return Err(UsageError(format!(
             "--gpus {gpus}: several GPUs train Gaussians alone, without --regularize, --appearance, surfels and \
@@ -301,8 +300,8 @@ fn of_gpu(gpus: u32, nccl: Bytes, run: &PlannedRun) -> Result<PlannedRun, UsageE
     Ok(run.of_rank(gpus, nccl))
 }
 
-/// What training makes of a run that does not fit, if it may give up births.
-fn given_up(may: &[Rung], run: &PlannedRun) -> Option<PlannedRun> {
+/// Returns the run after training's fallbacks, if refusing new Gaussians is one of them.
+fn with_fallbacks(may: &[Rung], run: &PlannedRun) -> Option<PlannedRun> {
     let storage = match run.model.storage {
         _ if may.contains(&Rung::Offload) => Storage::Offloaded,
         Storage::Full | Storage::HalfColors if may.contains(&Rung::Compact) => Storage::Compact,
@@ -312,22 +311,22 @@ fn given_up(may: &[Rung], run: &PlannedRun) -> Option<PlannedRun> {
     may.contains(&Rung::Births).then(|| PlannedRun { model, ..run.clone() })
 }
 
-/// Numbers of Gaussians that are known beside those at the start.
+/// KnownCounts numbers of Gaussians besides the initial number.
 #[derive(Clone, Copy)]
-struct Known {
-    /// Of the model of `--model`.
+struct KnownCounts {
+    /// Number in the model of `--model`.
     model: Option<usize>,
-    /// What the scene has the run grow to, where nothing is said of it.
+    /// Number that the scene suggests if the options name none.
     goal: Option<u64>,
 }
 
-/// For how many Gaussians, and who says so.
+/// Returns the planned number of Gaussians and its source.
 fn gaussians(
     args: &PlanArgs,
     config: &Config,
     strategy: &dyn Strategy<Cpu<f32>>,
     start: u64,
-    known: Known,
+    known: KnownCounts,
 ) -> PlannedGaussians {
     let rows = match config.optimize.primitive {
         PrimitiveName::Gaussians => "Gaussians",
@@ -338,19 +337,19 @@ fn gaussians(
     if let Some(count) = args.gaussians {
         return counted(count, "--gaussians");
     }
-    // Without density control their number stays.
+    // Without density control the number stays the same.
     if !forecast::has_rounds(config, strategy) {
         return counted(start, "those at the start: there is no round of density control");
     }
     match (known, config.densify.max_points) {
-        (Known { goal: None, .. }, Some(count)) => counted(count, "--max-points"),
-        (Known { model: Some(count), .. }, _) => counted(count as u64, "the model"),
-        (Known { goal: Some(count), .. }, _) => counted(count, OF_PIXELS),
+        (KnownCounts { goal: None, .. }, Some(count)) => counted(count, "--max-points"),
+        (KnownCounts { model: Some(count), .. }, _) => counted(count as u64, "the model"),
+        (KnownCounts { goal: Some(count), .. }, _) => counted(count, OF_PIXELS),
         _ => counted(forecast::guessed_gaussians(start), "a guess: 17 for each at the start"),
     }
 }
 
-/// Reads a file, or the last point cloud of a model folder, into the coordinates of a frame.
+/// Reads a file, or the last point cloud of a model folder, in the coordinates of a frame.
 fn read_model(path: &Path, frame: &Frame) -> anyhow::Result<PlyModel> {
     let read = |file: &Path| -> anyhow::Result<PlyModel> {
         let mut model = read_model_file(file, None)?;
@@ -371,7 +370,7 @@ fn read_model(path: &Path, frame: &Frame) -> anyhow::Result<PlyModel> {
     }
 }
 
-/// The scene at the divisors that make its views smaller than they are.
+/// Loads the scene at each divisor that makes its views smaller.
 fn smaller_scenes(config: &Config, seen: ViewGrowth) -> anyhow::Result<Vec<report::Smaller>> {
     let mut smaller = Vec::new();
     for divisor in [2, 4, 8] {

@@ -1,4 +1,4 @@
-//! `splat profile`: where the memory went in a run.
+//! `splat profile`: memory of a finished or running run.
 
 use std::fmt::Write;
 use std::fs;
@@ -42,7 +42,6 @@ pub(super) struct ProfileArgs {
     json: bool,
 }
 
-/// Prints the profile.
 pub(super) fn run(args: &ProfileArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let model_path = named_or_newest(args.model_path.as_deref())?;
     if let Some(problem) = folder::not_a_folder(&model_path) {
@@ -68,15 +67,15 @@ pub(super) fn run(args: &ProfileArgs, matches: &ArgMatches) -> anyhow::Result<()
     Ok(print(&text)?)
 }
 
-// The run that is meant, and its profile.
+// Choice of the run.
 
-/// Where runs go for which no folder is named.
+/// Folder of runs without a named folder.
 const OUTPUT: &str = "output";
 
-/// What is written in place of a folder.
+/// Argument that means the newest run.
 const LATEST: &str = "latest";
 
-/// The named folder; the newest run where none is named or `latest` is, unless a folder is called so.
+/// Returns the named folder, or the newest run if none or `latest` is named and no folder is called `latest`.
 fn named_or_newest(named: Option<&Path>) -> Result<PathBuf, DataError> {
     match named {
         Some(path) if path != Path::new(LATEST) || path.exists() => Ok(path.to_owned()),
@@ -88,12 +87,12 @@ fn named_or_newest(named: Option<&Path>) -> Result<PathBuf, DataError> {
     }
 }
 
-/// The profile of the run in this model folder.
+/// Reads the profile of the run in this model folder.
 fn read(model_path: &Path) -> Result<Profile, DataError> {
     Profile::read(model_path).map_err(|error| DataError(error.to_string()))
 }
 
-/// The folder in this one whose log was written last.
+/// Returns the subfolder whose log was written last.
 fn newest(folder: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).ok()?;
     let runs = entries.filter_map(|entry| {
@@ -104,11 +103,9 @@ fn newest(folder: &Path) -> Option<PathBuf> {
     runs.max().map(|(_, path)| path)
 }
 
-// A profile as text.
-
-/// The profile as people read it, with so many buffers.
+/// Returns the profile as text for the terminal. `top`: number of listed buffers.
 fn profile_text(profile: &Profile, top: usize) -> String {
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let mut text = head(profile);
     for share in profile.categories.iter().filter(|share| share.bytes > Bytes(0)) {
         let name = share.category.name();
@@ -123,12 +120,12 @@ fn profile_text(profile: &Profile, top: usize) -> String {
         )
         .ok();
     }
-    peaks(&mut text, profile);
-    buffers(&mut text, profile, top);
-    growth(&mut text, &profile.growth);
-    given_up(&mut text, profile);
+    push_peaks(&mut text, profile);
+    push_buffers(&mut text, profile, top);
+    push_growth(&mut text, &profile.growth);
+    push_given_up(&mut text, profile);
     if let Some(summary) = &profile.gpu {
-        gpu(&mut text, summary);
+        push_gpu(&mut text, summary);
     }
     if !profile.profiled && profile.slack.is_some() {
         text.push_str(
@@ -137,7 +134,7 @@ fn profile_text(profile: &Profile, top: usize) -> String {
              evaluations.",
         );
     }
-    findings(&mut text, &profile.findings);
+    push_findings(&mut text, &profile.findings);
     text
 }
 
@@ -174,8 +171,8 @@ fn head(profile: &Profile) -> String {
     text
 }
 
-/// The most by phase, without iterations: what each needs is compared with the others.
-fn peaks(text: &mut String, profile: &Profile) {
+/// Adds the peaks by phase, without iterations, to compare the needs of the phases.
+fn push_peaks(text: &mut String, profile: &Profile) {
     let what = match profile.peaks.most() {
         PhasePeak { vram: Some(_), .. } => "GPU memory",
         PhasePeak { host: Some(_), .. } => "RAM",
@@ -189,7 +186,7 @@ fn peaks(text: &mut String, profile: &Profile) {
     }
 }
 
-fn buffers(text: &mut String, profile: &Profile, top: usize) {
+fn push_buffers(text: &mut String, profile: &Profile, top: usize) {
     if profile.buffers.is_empty() || top == 0 {
         return;
     }
@@ -211,7 +208,7 @@ fn buffers(text: &mut String, profile: &Profile, top: usize) {
     }
 }
 
-/// `: u32[1500, 12]`, as far as that is known.
+/// Formats the known element type and shape: `: u32[1500, 12]`.
 fn elements(buffer: &BufferPeak) -> String {
     match (buffer.element, buffer.shape) {
         (Some(element), Some([count, 1])) => format!(": {element}[{count}]"),
@@ -221,8 +218,8 @@ fn elements(buffer: &BufferPeak) -> String {
     }
 }
 
-/// What stands out, and the flags that help.
-fn findings(text: &mut String, findings: &[Finding]) {
+/// Adds the findings and the flags that help.
+fn push_findings(text: &mut String, findings: &[Finding]) {
     if findings.is_empty() {
         return;
     }
@@ -235,7 +232,7 @@ fn findings(text: &mut String, findings: &[Finding]) {
     }
 }
 
-fn growth(text: &mut String, points: &[Point]) {
+fn push_growth(text: &mut String, points: &[Point]) {
     if points.is_empty() {
         return;
     }
@@ -260,7 +257,7 @@ fn growth(text: &mut String, points: &[Point]) {
     }
 }
 
-fn given_up(text: &mut String, profile: &Profile) {
+fn push_given_up(text: &mut String, profile: &Profile) {
     if profile.changes.is_empty() {
         if profile.slack.is_some() {
             text.push_str("\n\nnothing was given up to save memory");
@@ -282,7 +279,7 @@ fn given_up(text: &mut String, profile: &Profile) {
     }
 }
 
-fn gpu(text: &mut String, summary: &GpuSummary) {
+fn push_gpu(text: &mut String, summary: &GpuSummary) {
     write!(text, "\n\nthe GPU, {} samples", summary.samples).ok();
     let figures = [
         ("busy, mean", summary.utilization_mean, "%"),
@@ -319,27 +316,28 @@ fn maybe_mib(bytes: Option<Bytes>) -> String {
     bytes.map_or_else(|| "-".to_owned(), |bytes| mib(bytes).trim_start().to_owned())
 }
 
-// The profile of a run that is still training, drawn again and again.
+// Live profile of a run in training.
 
-/// Between two looks at the log.
+/// Interval between reads of the log.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// What a terminal takes as: to the top, and nothing below.
+/// Escape sequence that moves the cursor to the top and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Shows the profile until the run ends or nobody reads it any more.
+/// Shows the profile until the run ends or the reader is gone.
 fn follow(model_path: &Path, top: usize) -> anyhow::Result<()> {
     let mut screen = Screen::of_stdout();
     loop {
-        // Before the log is read: what is written last is then seen.
+        // Check this before reading the log, so that the last entry is not missed.
         let is_training = is_locked(model_path);
         match read(model_path) {
-            // The run has not read its scene yet.
+            // The run may still be loading its scene.
             Err(_) if is_training => {}
             Err(error) => return Err(error.into()),
             Ok(profile) => {
                 let ends = profile.finished || !is_training;
-                if !screen.show(&(profile_text(&profile, top) + &end(&profile, is_training)))?
+                if !screen
+                    .show(&(profile_text(&profile, top) + &end_note(&profile, is_training)))?
                     || ends
                 {
                     return Ok(());
@@ -350,17 +348,17 @@ fn follow(model_path: &Path, top: usize) -> anyhow::Result<()> {
     }
 }
 
-/// What to add where the run will get no further.
-fn end(profile: &Profile, is_training: bool) -> String {
+/// Returns a note if the run stopped without finishing.
+fn end_note(profile: &Profile, is_training: bool) -> String {
     if profile.finished || is_training {
         return String::new();
     }
     "\n\nNo program trains in this folder now: there is nothing to follow.".to_owned()
 }
 
-/// Where the profile is drawn.
+/// Destination of the live profile.
 struct Screen {
-    /// The terminal is cleared before each drawing.
+    /// True if the terminal is cleared before each update.
     is_terminal: bool,
     shown: String,
 }
@@ -371,7 +369,7 @@ impl Screen {
         Self { is_terminal, shown: String::new() }
     }
 
-    /// Draws a text unless it is there already; whether somebody reads it.
+    /// Draws a text unless it is already shown. Returns false if the reader is gone.
     fn show(&mut self, text: &str) -> Result<bool, PrintError> {
         if text == self.shown {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! `splat refine`: Gaussians on the triangles of a mesh, trained with it.
+//! `splat refine`: trains Gaussians on the triangles of a mesh, together with the mesh.
 
 mod record;
 
@@ -52,17 +52,17 @@ use crate::train::{
 
 pub(super) use self::record::{BoundOptions, RefineArgs};
 
-/// The scale of Gaussians along the normals of their triangles, as a share of the cameras' extent.
+/// Scale of Gaussians along their triangle's normal, as a share of the cameras' extent.
 const THICKNESS: f64 = 1e-6;
 
-/// Binds Gaussians to a mesh of the model and trains both, into `MODEL/refined/iteration_N/MESH/`, which
-/// is a model folder of its own. What is complete is left as it is; what was begun goes on.
+/// Binds Gaussians to a mesh of the model and trains both in the model folder `MODEL/refined/iteration_N/MESH/`. A
+/// complete refinement is kept, and an interrupted one continues.
 pub(super) fn run(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let files = make(args, matches)?;
     Ok(print_paths(&files)?)
 }
 
-/// The same; returns the files of the refinement.
+/// Refines as [`run`] does. Returns the files of the refinement.
 pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Vec<PathBuf>> {
     let began = Instant::now();
     let options = args.resolved()?;
@@ -80,7 +80,7 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
     model.refuse_seen(&args.model.model_path, "the options of its training")?;
     let trained = model.trained_on();
     let path = mesh_file(&args.model, args.mesh.as_deref(), model.iteration())?;
-    let mesh = prepared_mesh(&path, options.vertices, &model)?;
+    let mesh = prepare_mesh(&path, options.vertices, &model)?;
     let settings = RefineSettings::new(&options, &path, &mesh, &model);
     let name = path.file_stem().unwrap_or_default();
     let folder = args.model.model_path.join("refined");
@@ -135,20 +135,20 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
         trained,
         record,
         began,
-        command: continuing(matches),
+        command: continue_command(matches),
     };
     let done = device::on(&DeviceOptions::of_surface(&opened.config, matches), task);
     drop(lock);
     done.map_err(|error| explain_shortage(error, &args.model.model_path, &opened.config))
 }
 
-/// The command that goes on with the refinement: the same, but for what would begin it anew.
-fn continuing(matches: &ArgMatches) -> String {
+/// Returns the command that continues the refinement: the typed one without `--overwrite`.
+fn continue_command(matches: &ArgMatches) -> String {
     const NAME: &str = "refine";
     shown(NAME, &forwarded(&command_of::<RefineArgs>(NAME), matches, |id| id != "overwrite"))
 }
 
-/// Says where Gaussians learn the photographs' colours that the model has learned to change.
+/// Warns if the model learned colour changes of the photographs, which the refinement does not use.
 fn warn_of_cameras(opened: &Opened) {
     let options = &opened.config.optimize;
     if options.exposure || options.bilateral_grid {
@@ -175,18 +175,18 @@ fn set_aside(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A refinement that is intended.
+/// Task that refines a mesh.
 struct Refining<'a> {
     args: &'a RefineArgs,
     opened: &'a Opened,
     rule: RefineRule,
     start: &'a BoundStart,
     folder: &'a Path,
-    /// The views that the model was trained on.
+    /// Views that the model was trained on.
     trained: TrainedViews,
     record: RefineRecord,
     began: Instant,
-    /// What continues it where it is interrupted.
+    /// Command that continues an interrupted refinement.
     command: String,
 }
 
@@ -206,7 +206,7 @@ impl Task for Refining<'_> {
         trained.add(dataset.train.iter().map(|&view| dataset.views[view].name.as_str()), 0);
         folder::describe(folder, &config, dataset, &dataset.points, &trained, resumed.is_some())?;
         if record.model.is_none() {
-            record.model = measured_model(device, opened)?.as_ref().map(Measurement::of);
+            record.model = measure_model(device, opened)?.as_ref().map(Measurement::of);
         }
         record.write(folder)?;
 
@@ -240,7 +240,7 @@ impl Task for Refining<'_> {
         }
         let mesh = refined_mesh(topology, &state.values.vertices, &sh_dc);
         let ply = point_cloud(rule.iterations);
-        let texture = textured(device, &read_ply(&folder.join(&ply))?, &mesh, args, opened)?;
+        let texture = make_texture(device, &read_ply(&folder.join(&ply))?, &mesh, args, opened)?;
         let mut files = vec![ply];
         let made = MeshFiles { formats: &args.formats, frame: &dataset.frame };
         let written = write_mesh(folder, MESH_NAME, &made, &mesh, texture.as_ref())?;
@@ -254,8 +254,8 @@ impl Task for Refining<'_> {
     }
 }
 
-/// The texture of a refined mesh, where one is asked for.
-fn textured<B: TrainDevice>(
+/// Makes the texture of a refined mesh, if requested.
+fn make_texture<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     mesh: &Mesh,
@@ -286,12 +286,12 @@ fn textured<B: TrainDevice>(
     Ok(made)
 }
 
-/// Where the refined Gaussians are in their folder.
+/// Returns the path of the refined Gaussians, relative to the refinement's folder.
 fn point_cloud(iteration: u32) -> PathBuf {
     PathBuf::from(format!("point_cloud/iteration_{iteration}/point_cloud.ply"))
 }
 
-/// The newest checkpoint of a folder that is whole.
+/// Opens the newest undamaged checkpoint of a folder.
 fn newest_checkpoint(folder: &Path) -> Option<StoredCheckpoint> {
     checkpoint::list(folder).into_iter().find_map(|path| match StoredCheckpoint::open(&path) {
         Ok(stored) => {
@@ -305,8 +305,8 @@ fn newest_checkpoint(folder: &Path) -> Option<StoredCheckpoint> {
     })
 }
 
-/// How good the model is that the mesh was made of, on the views held out.
-fn measured_model<B: TrainDevice>(
+/// Measures the model of the mesh on the held-out views, if there are any.
+fn measure_model<B: TrainDevice>(
     device: &mut B,
     opened: &Opened,
 ) -> anyhow::Result<Option<Evaluation>> {
@@ -323,9 +323,9 @@ fn measured_model<B: TrainDevice>(
     Ok(found)
 }
 
-// The mesh that Gaussians are bound to.
+// Mesh that Gaussians are bound to.
 
-/// The mesh that is named, or the newest that was made of an iteration of the model.
+/// Returns the named mesh, or the newest mesh of this iteration of the model.
 fn mesh_file(
     model: &ModelArgs,
     named: Option<&Path>,
@@ -338,7 +338,7 @@ fn mesh_file(
     let newest = |iteration: u32| {
         let entries = fs::read_dir(folder.join(format!("iteration_{iteration}"))).ok()?;
         let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-        // Beside each mesh of the program lies the record of how it was made.
+        // Only meshes of this program have a JSON record beside them.
         let meshes = paths.filter(|path| {
             path.extension().is_some_and(|it| it == "ply") && path.with_extension("json").exists()
         });
@@ -365,8 +365,8 @@ fn mesh_file(
     })
 }
 
-/// The mesh of a file, in the coordinates of a model, with a colour for each vertex, decimated to about so many vertices.
-fn prepared_mesh(path: &Path, vertices: Option<usize>, model: &ReadModel) -> anyhow::Result<Mesh> {
+/// Reads a mesh with vertex colours in the model's coordinates and decimates it to about `vertices` vertices.
+fn prepare_mesh(path: &Path, vertices: Option<usize>, model: &ReadModel) -> anyhow::Result<Mesh> {
     let ReadModel { dataset, gaussians, .. } = model;
     let mut mesh = read_mesh(path)?;
     convert_mesh(&mut mesh, &frame_of_file(path)?, &dataset.frame);
@@ -396,29 +396,29 @@ fn prepared_mesh(path: &Path, vertices: Option<usize>, model: &ReadModel) -> any
     Ok(mesh)
 }
 
-// Memory of a refinement, checked before anything is drawn.
+// Memory of a refinement, checked before rendering.
 
-/// Values of a vertex, and of a Gaussian's form on its triangle.
+/// Numbers of values: position of a vertex, and shape of a Gaussian on its triangle.
 const VERTEX_VALUES: u64 = 3;
 
-const FORM_VALUES: u64 = 4;
+const SHAPE_VALUES: u64 = 4;
 
-/// Values, first and second moments.
-const PARTS: u64 = 3;
+/// Number of stored copies: value, first and second moment.
+const COPIES: u64 = 3;
 
-/// Gradients of a Gaussian's geometry, and what becomes of them: of three corners and of its form.
+/// Gradients of a Gaussian's geometry, of its triangle's three corners and of its shape.
 const GRADIENT_VALUES: u64 = 11 + 3 * 3 + 4;
 
-/// What is learned of a mesh on the host, in its single precision: once beside a GPU, and on the processor
-/// as it is read and as it is trained, with gradients.
+/// Returns the host memory of the bound mesh in single precision: one copy beside a GPU. On the processor there are
+/// two copies, as read and in training, and gradients.
 pub(super) fn bound_bytes(sizes: &BoundSizes, on_processor: bool) -> Bytes {
     let BoundSizes { vertices, gaussians, .. } = *sizes;
-    let state = PARTS * (VERTEX_VALUES * vertices + FORM_VALUES * gaussians);
+    let state = COPIES * (VERTEX_VALUES * vertices + SHAPE_VALUES * gaussians);
     let gradients = GRADIENT_VALUES * gaussians + VERTEX_VALUES * vertices;
     Bytes(4 * if on_processor { 2 * state + gradients } else { state })
 }
 
-/// What a refinement takes of a GPU.
+/// Returns the GPU memory plan of a refinement.
 pub(super) fn refining(
     config: &Config,
     dataset: &Dataset,
@@ -442,7 +442,7 @@ pub(super) fn refining(
     }
 }
 
-/// How the command keeps `--host-limit`.
+/// Checks the command against `--host-limit`.
 fn host_room(model: &ReadModel, start: &BoundStart) -> Result<HostRoom, DoesNotFit> {
     let ReadModel { config, dataset, .. } = model;
     let sizes = start.topology.sizes();
@@ -463,7 +463,7 @@ fn host_room(model: &ReadModel, start: &BoundStart) -> Result<HostRoom, DoesNotF
     model.room_for(&OnProcessor { work, most, count_seen, lpips: None, beside: Some(beside) })
 }
 
-/// Refuses what does not fit a GPU's memory.
+/// Returns an error if the refinement does not fit the GPU's memory.
 fn check_device(
     device: &mut impl Device,
     opened: &Opened,
@@ -498,7 +498,7 @@ fn check_device(
     })
 }
 
-/// Names the command that continues the refinement, if it ran out of GPU memory.
+/// Adds the command that continues the refinement to an out-of-memory error.
 fn explain_shortage(error: anyhow::Error, model: &Path, config: &Config) -> anyhow::Error {
     let stopped = match error.downcast::<TrainError>() {
         Ok(stopped @ TrainError::OutOfMemory { .. }) => stopped,

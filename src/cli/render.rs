@@ -1,4 +1,4 @@
-//! `splat render`: the model's images beside the photographs.
+//! `splat render`: renders of a model beside the photographs.
 
 use std::path::{Path, PathBuf};
 
@@ -59,8 +59,7 @@ pub(super) struct RenderArgs {
     samples: TriangleSamples,
 }
 
-/// Writes `MODEL/{train,test}/ours_N/{renders,gt}/00000.png`, and on demand `depth`, `depth_color` and
-/// `normals` beside them.
+/// Writes `MODEL/{train,test}/ours_N/{renders,gt}/00000.png`, and `depth`, `depth_color` and `normals` if requested.
 pub(super) fn run(args: &RenderArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let mut model = args.model.read(matches)?;
     if args.normals {
@@ -86,7 +85,7 @@ pub(super) fn run(args: &RenderArgs, matches: &ArgMatches) -> anyhow::Result<()>
     )
 }
 
-/// Rendering a model's views.
+/// Task that renders a model's views.
 struct Rendering<'a> {
     args: &'a RenderArgs,
     opened: &'a Opened,
@@ -105,7 +104,7 @@ impl Task for Rendering<'_> {
             if skip || views.split(split).is_empty() {
                 continue;
             }
-            let wanted = Wanted { depths: args.depth, normals: args.normals };
+            let wanted = RequestedMaps { depths: args.depth, normals: args.normals };
             let surface = if wanted.depths || wanted.normals {
                 let depth = if args.median_depth { PixelDepth::Median } else { PixelDepth::Mean };
                 ShownSurface::Required(depth)
@@ -124,12 +123,12 @@ impl Task for Rendering<'_> {
             for warning in views.take_warnings() {
                 tracing::warn!("{warning}");
             }
-            // Views that masks hide have pictures, black ones, though nothing to measure by.
+            // Views that masks hide are written as black images but cannot be measured.
             if pictures == 0 {
                 return Err(none_to_compare(&views, split).into());
             }
             written = true;
-            // The pictures are written whether or not that can be said.
+            // Printing may fail, but the images are already written.
             printed = printed.and(print(&folder.display().to_string()));
         }
         if written {
@@ -148,16 +147,16 @@ fn output_folder(model_path: &Path, request: &EvalRequest<'_>) -> PathBuf {
     model_path.join(request.split.name()).join(format!("ours_{}", request.iteration))
 }
 
-// The folders that rendered pictures go to, and the forms that they are written in.
+// Folders and formats of the images.
 
-/// What is written beside renders and photographs.
+/// Additional maps to write.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct RequestedMaps {
     depths: bool,
     normals: bool,
 }
 
-/// The folders that one split's pictures go to, and how they are written.
+/// Folders of one split's images.
 struct Folders {
     renders: PathBuf,
     truths: PathBuf,
@@ -165,7 +164,7 @@ struct Folders {
     normals: Option<PathBuf>,
 }
 
-/// Where depths go.
+/// Folders and unit of depth maps.
 struct DepthFolders {
     values: PathBuf,
     colors: PathBuf,
@@ -173,8 +172,8 @@ struct DepthFolders {
 }
 
 impl Folders {
-    /// Makes them in the split's `folder`, for a scene of this extent.
-    fn create(folder: &Path, wanted: Wanted, extent: f64) -> Result<Self, OutputError> {
+    /// Creates the folders in the split's `folder`. `extent`: extent of the scene's cameras.
+    fn create(folder: &Path, wanted: RequestedMaps, extent: f64) -> Result<Self, OutputError> {
         let create = |name: &str| create_folder(&folder.join(name));
         let depths = wanted.depths.then(|| -> Result<_, OutputError> {
             let (values, colors) = (create("depth")?, create("depth_color")?);
@@ -190,7 +189,7 @@ impl Folders {
         })
     }
 
-    /// Writes a view, numbered by its position in the split.
+    /// Writes the images of a view, numbered by its position in the split.
     fn write(&self, view: &EvaluatedView<'_>) -> Result<(), OutputError> {
         let name = format!("{:05}.png", view.position);
         let write = |folder: &Path, picture: Picture| {
@@ -215,21 +214,21 @@ impl Folders {
     }
 }
 
-/// Cameras' extents that 16 bits reach at least.
-const EXTENTS: f64 = 20.0;
+/// Minimum depth that 16 bits cover, in extents of the cameras.
+const MIN_EXTENTS: f64 = 20.0;
 
-/// How world units become whole numbers of 16 bits.
+/// Conversion of world units to 16-bit integers.
 #[derive(Clone, Copy)]
 struct DepthUnit {
     /// Extent of the scene's cameras, world units.
     extent: f64,
-    /// A power of 2.
+    /// Factor, a power of 2.
     values_per_unit: f64,
 }
 
 impl DepthUnit {
     fn of(extent: f64) -> Self {
-        let most = f64::from(u16::MAX) / (EXTENTS * extent);
+        let most = f64::from(u16::MAX) / (MIN_EXTENTS * extent);
         Self { extent, values_per_unit: most.log2().floor().exp2() }
     }
 
@@ -244,7 +243,7 @@ impl DepthUnit {
     }
 }
 
-/// Pixels as they are compared: 0 where the photograph's mask excludes them.
+/// Sets pixels that the photograph's mask excludes to 0.
 fn masked<T: Copy + Default>(mut values: Vec<T>, photo: &Image) -> Vec<T> {
     if let Some(mask) = &photo.mask {
         let channels = values.len() / mask.len().max(1);
@@ -262,7 +261,7 @@ fn write_16_bits(
     values: &[u16],
     kind: ExtendedColorType,
 ) -> Result<(), OutputError> {
-    // The encoder takes samples in the machine's order of bytes.
+    // The encoder takes samples in native byte order.
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
     write_png(path, size, &bytes, kind)
 }
@@ -272,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_of_depths_reach_twenty_extents() {
+    fn integer_depths_reach_twenty_extents() {
         for extent in [1e-3, 0.7, 1.0, 5.0, 1e4] {
             let reached = f64::from(u16::MAX) / DepthUnit::of(extent).values_per_unit;
             assert!((20.0..40.1).contains(&(reached / extent)), "{extent}: {reached}");

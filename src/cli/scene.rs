@@ -1,4 +1,4 @@
-//! A scene and a trained model, as `eval` and `render` open them.
+//! Scene and trained model, as commands open them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ use crate::train::eval::{EvalRequest, ShownSurface, ShownViews};
 use crate::train::event::Split;
 use crate::train::{Views, forecast, render_footprint};
 
-/// Which model, of which scene.
+/// Options that choose a model and its scene.
 #[derive(Args)]
 pub(super) struct ModelArgs {
     /// Model folder
@@ -58,25 +58,24 @@ pub(super) struct ModelArgs {
     pub(super) run: RunOptions,
 }
 
-/// A trained model with its scene, whose images are not open yet.
+/// Trained model with its scene, before the images are opened.
 pub(super) struct ReadModel {
     pub(super) config: Config,
     pub(super) dataset: Dataset,
     pub(super) gaussians: Gaussians,
-    /// The triangles between them, where they are vertices.
+    /// Triangles, if the Gaussians are their vertices.
     pub(super) triangles: Option<ShownTriangles>,
     iteration: u32,
-    /// The scene's options are not those that the model was trained with.
+    /// True if the scene options differ from those of the training.
     pub(super) altered: bool,
-    /// The options that it was trained with.
+    /// Scene options of the training.
     trained_scene: SceneOptions,
-    /// The views that it was trained on, where that is recorded.
+    /// Training views, if recorded.
     trained: Option<TrainedViews>,
 }
 
 impl ReadModel {
-    /// Fails where the model was trained on a view that is held out now. `instead` are flags with which
-    /// no held-out view is needed.
+    /// Returns an error if a held-out view was a training view. `instead`: flags that need no held-out view.
     pub(super) fn refuse_seen(&self, model_path: &Path, instead: &str) -> Result<(), DataError> {
         let Some(trained) = &self.trained else { return Ok(()) };
         let (before, now) = (&self.trained_scene, &self.config.scene);
@@ -84,35 +83,33 @@ impl ReadModel {
         measured.refuse_seen(&self.dataset)
     }
 
-    /// Fails where it is of surfels, with what a command cannot do with these, and what to do instead.
+    /// Returns the error `why` if the model is of surfels.
     pub(super) fn refuse_surfels(&self, why: &str) -> Result<(), UsageError> {
         refuse_surfels(self.config.optimize.primitive, why)
     }
 
-    /// The same where it is of triangles.
+    /// Returns the error `why` if the model is of triangles.
     pub(super) fn refuse_triangles(&self, why: &str) -> Result<(), UsageError> {
         refuse_triangles(self.config.optimize.primitive, why)
     }
 
-    /// Leaves only those views among the training views that the model was trained on, where that is
-    /// recorded: a scene that holds out others now does not make these known to it.
+    /// Keeps only those training views that the model was trained on, if they are recorded.
     pub(super) fn train_only_seen(&mut self) {
         let Some(trained) = &self.trained else { return };
         let Dataset { train, views, .. } = &mut self.dataset;
         train.retain(|&view| trained.contains_stem(views[view].stem()));
     }
 
-    /// The iteration of its Gaussians.
     pub(super) fn iteration(&self) -> u32 {
         self.iteration
     }
 
-    /// The views that it was trained on, as far as they are recorded.
+    /// Returns the recorded training views, or none without a record.
     pub(super) fn trained_on(&self) -> TrainedViews {
         self.trained.clone().unwrap_or_default()
     }
 
-    /// Fails where a split has no views.
+    /// Returns an error if the test split has no views.
     pub(super) fn refuse_empty(&self, split: Split) -> Result<(), UsageError> {
         if split == Split::Test && self.dataset.test.is_empty() {
             return Err(nothing_held_out(self.trained.as_ref(), &self.dataset));
@@ -120,19 +117,17 @@ impl ReadModel {
         Ok(())
     }
 
-    /// Makes the scene's images available, as far as `--host-limit` allows beside all else that is needed
-    /// to draw the model and to measure it.
+    /// Opens the scene's images, within `--host-limit` and beside the memory of rendering and measuring.
     pub(super) fn open(self, lpips: Option<&LpipsWeights>) -> anyhow::Result<Opened> {
         let Self { config, dataset, gaussians, .. } = &self;
         let mut work = showing(config, gaussians.len() as u64);
         work.sh_degree = gaussians.sh_degree;
         let count_seen = &|| match self.triangles {
-            // Vertices cover nothing by themselves.
+            // Vertices by themselves cover no pixels.
             Some(_) => forecast::seen_of_points(dataset, gaussians.means.as_chunks::<3>().0),
             None => forecast::seen_of_model(dataset, gaussians, render_footprint(config)),
         };
         let most = work.gaussians;
-        // The Gaussians are there already.
         let room = self.room_for(&OnProcessor { work, most, count_seen, lpips, beside: None })?;
         self.open_within(room)
     }
@@ -142,8 +137,8 @@ impl ReadModel {
         is_on_processor(self.config.run.device, gpu::is_present())
     }
 
-    /// How a command keeps `--host-limit` that does this with the model where it is on the processor; where
-    /// it is not, the host has what is held beside the model.
+    /// Checks `--host-limit` for a command that does this work on the processor. On a GPU the host only holds
+    /// `beside` and offloaded tables.
     pub(super) fn room_for(&self, model: &OnProcessor<'_>) -> Result<HostRoom, DoesNotFit> {
         let Self { config, dataset, .. } = self;
         match HostRun::new(config, dataset) {
@@ -159,7 +154,7 @@ impl ReadModel {
         }
     }
 
-    /// Makes the images available beside what the host holds.
+    /// Opens the images within the memory that is left.
     pub(super) fn open_within(self, room: HostRoom) -> anyhow::Result<Opened> {
         let Self { config, dataset, gaussians, triangles, iteration, altered, .. } = self;
         let images = open_images(&dataset, &config.memory, room.taken)?;
@@ -167,7 +162,7 @@ impl ReadModel {
     }
 }
 
-/// A trained model with its scene.
+/// Trained model with its opened scene.
 pub(super) struct Opened {
     pub(super) config: Config,
     pub(super) dataset: Dataset,
@@ -175,23 +170,22 @@ pub(super) struct Opened {
     pub(super) gaussians: Gaussians,
     triangles: Option<ShownTriangles>,
     pub(super) iteration: u32,
-    /// The scene's options are not those that the model was trained with.
+    /// True if the scene options differ from those of the training.
     pub(super) altered: bool,
 }
 
 impl Opened {
-    /// Puts the model on a device.
     pub(super) fn upload<B: TrainDevice>(&self, device: &mut B) -> Result<B::Model, DeviceError> {
         upload(device, &self.gaussians, self.triangles.as_ref())
     }
 
-    /// What its Gaussians, or its triangles, are on the screen.
+    /// Returns the screen footprint of the Gaussians or triangles.
     fn footprint(&self) -> Footprint {
         let of_config = || render_footprint(&self.config);
         self.triangles.as_ref().map_or_else(of_config, ShownTriangles::footprint)
     }
 
-    /// The evaluation of these views as the model was trained, without LPIPS and corrected colours.
+    /// Returns a request to evaluate a split, without LPIPS and colour correction.
     pub(super) fn request(&self, split: Split, shown: ShownViews) -> EvalRequest<'static> {
         EvalRequest {
             split,
@@ -209,23 +203,22 @@ impl Opened {
     }
 }
 
-/// How a model is shown, and how it was trained.
+/// Configuration of a shown model and of its training.
 struct ShownConfig {
     config: Config,
-    /// The scene's options that the model was trained with.
+    /// Scene options of the training.
     trained_scene: SceneOptions,
-    /// The scene's options are not these.
+    /// True if the scene options differ from those of the training.
     altered: bool,
 }
 
 impl ModelArgs {
-    /// Reads the model's configuration, its scene and its Gaussians; flags win over the
-    /// configuration.
+    /// Reads the model's configuration, scene and Gaussians. Flags override the configuration.
     pub(super) fn read(&self, matches: &ArgMatches) -> anyhow::Result<ReadModel> {
         let (iteration, ply) = self.point_cloud()?;
         let ShownConfig { mut config, trained_scene, altered } = self.configure(matches)?;
         let PlyModel { gaussians, primitive, triangles } = read_ply_model(&ply)?;
-        // A file of surfels or triangles says so where no configuration does.
+        // The file decides about surfels and triangles, because the configuration may be missing.
         match (primitive, config.optimize.primitive) {
             (PrimitiveName::Gaussians, PrimitiveName::Triangles) => {
                 return Err(DataError(format!(
@@ -255,13 +248,12 @@ impl ModelArgs {
         })
     }
 
-    /// Reads the scene alone, of which the model's configuration or a flag says where it is, in the coordinates
-    /// of a file.
+    /// Reads only the scene that the configuration or a flag names, in the coordinates of a file.
     pub(super) fn read_scene(&self, file: &Frame, matches: &ArgMatches) -> anyhow::Result<Dataset> {
         Ok(open_at(&mut self.configure(matches)?.config, file)?)
     }
 
-    /// The model's configuration, over which flags win.
+    /// Returns the model's configuration with the flags applied.
     fn configure(&self, matches: &ArgMatches) -> anyhow::Result<ShownConfig> {
         if self.scene.offset.is_some() || self.scene.unit.is_some() {
             return Err(UsageError(
@@ -282,9 +274,9 @@ impl ModelArgs {
         let typed = Some(Typed { flags: &flags, matches });
         let mut config = resolve(Layers { base, typed, ..Layers::default() })?;
         read_test_list(&mut config.scene)?;
-        // The scene may have been moved; that alone changes nothing.
+        // A moved scene is not an altered one.
         let source_path = config.scene.source_path.clone();
-        // Nor do depth maps, which only training looks at.
+        // Depth maps matter only to training.
         let depths = config.scene.depths.clone();
         let same = SceneOptions { source_path, depths, ..trained_scene.clone() };
         let altered = base.is_some() && config.scene != same;
@@ -302,17 +294,17 @@ impl ModelArgs {
         Ok(folder::point_cloud(&self.model_path, self.wanted_iteration())?)
     }
 
-    /// The iteration that was asked for; none for the last.
+    /// Returns the requested iteration, or `None` for the last.
     pub(super) fn wanted_iteration(&self) -> Option<u32> {
         match self.iteration {
             -1 => None,
-            // What is no iteration is none that was saved.
+            // An impossible number matches no saved iteration.
             other => Some(u32::try_from(other).unwrap_or(u32::MAX)),
         }
     }
 }
 
-/// Fails where a model is of surfels.
+/// Returns the error `why` if a model is of surfels.
 pub(super) fn refuse_surfels(primitive: PrimitiveName, why: &str) -> Result<(), UsageError> {
     match primitive {
         PrimitiveName::Surfels => Err(UsageError(why.to_owned())),
@@ -320,7 +312,7 @@ pub(super) fn refuse_surfels(primitive: PrimitiveName, why: &str) -> Result<(), 
     }
 }
 
-/// The scene that is named, or else the one in the working directory.
+/// Returns the named scene, or the working directory if it is a scene.
 pub(super) fn named_or_here(scene: &SceneOptions, or_else: &str) -> Result<PathBuf, UsageError> {
     if let Some(named) = &scene.source_path {
         return Ok(absolute(named));
@@ -335,8 +327,7 @@ pub(super) fn named_or_here(scene: &SceneOptions, or_else: &str) -> Result<PathB
     Ok(here)
 }
 
-/// Reads the scene of a trained model in the coordinates of its file, without inverse depths: these are for
-/// training.
+/// Reads the scene of a trained model in the coordinates of its file, without depth maps, which are for training.
 fn open_at(config: &mut Config, file: &Frame) -> Result<Dataset, DatasetError> {
     config.scene.offset = Some(Offset(file.offset));
     config.scene.unit = Some(file.unit);
@@ -345,14 +336,14 @@ fn open_at(config: &mut Config, file: &Frame) -> Result<Dataset, DatasetError> {
     Ok(dataset)
 }
 
-/// Reads a scene; warnings go to the log.
+/// Reads a scene and logs its warnings.
 pub(super) fn open_scene(options: &SceneOptions) -> Result<Dataset, DatasetError> {
     let dataset = Dataset::load(options)?;
     tell_warnings(&dataset);
     Ok(dataset)
 }
 
-/// Reads a scene to train on; warnings go to the log.
+/// Reads a scene to train on and logs its warnings.
 pub(super) fn open_to_train(config: &Config) -> Result<Dataset, DatasetError> {
     let dataset = Dataset::load_to_train(config)?;
     tell_warnings(&dataset);
@@ -365,7 +356,7 @@ fn tell_warnings(dataset: &Dataset) {
     }
 }
 
-/// That a split has no image to compare a model with.
+/// Returns the error of a split without a measurable image.
 pub(super) fn none_to_compare(views: &Views<'_>, split: Split) -> DataError {
     if views.hides_all(split) {
         return DataError(format!(
@@ -377,11 +368,11 @@ pub(super) fn none_to_compare(views: &Views<'_>, split: Split) -> DataError {
     DataError(format!("no image of the {} views can be decoded: {reason}", split.name()))
 }
 
-/// What to do about masks that are the wrong way round.
+/// Advice for inverted masks.
 const WHITE_COUNTS: &str =
     "Masks are white where a photograph counts: invert them, or move them away";
 
-/// Refuses to train where the masks leave nothing of any training view.
+/// Returns an error if the masks hide every training view.
 pub(super) fn refuse_hidden(dataset: &Dataset, images: &ImageLoader) -> Result<(), DataError> {
     let mut first_hidden = None;
     for &view in &dataset.train {
@@ -390,7 +381,7 @@ pub(super) fn refuse_hidden(dataset: &Dataset, images: &ImageLoader) -> Result<(
                 first_hidden.get_or_insert(view);
             }
             Ok(_) => return Ok(()),
-            // Training names what it leaves out, and ends where nothing is left.
+            // Training reports unreadable images, and ends if none is left.
             Err(_) => {}
         }
     }
@@ -404,15 +395,15 @@ pub(super) fn refuse_hidden(dataset: &Dataset, images: &ImageLoader) -> Result<(
     )))
 }
 
-/// A path that means the same from every working directory.
+/// Returns a path that is valid in every working directory.
 pub(super) fn absolute(path: &Path) -> PathBuf {
-    // A folder that is not there yet has no canonical path.
+    // A folder that does not exist yet has no canonical path.
     path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
 }
 
-// A scene's images, as commands hold them within the host's memory.
+// Images of a scene within the host's memory.
 
-/// Makes a scene's images available beside what a command takes of the host's memory at its most.
+/// Opens a scene's images. `taken`: largest memory of the command without images.
 pub(super) fn open_images(
     dataset: &Dataset,
     options: &MemoryOptions,
@@ -434,7 +425,7 @@ pub(super) fn open_images(
     Ok(images)
 }
 
-/// The scene's images within the host's memory, and whether all of them are to be kept.
+/// Returns the image loader, and true if all images are to be kept.
 fn loader(dataset: &Dataset, options: &MemoryOptions, taken: Bytes) -> (ImageLoader, bool) {
     let host = host_memory();
     let limit = host.map_or(Bytes(u64::MAX), |host| options.host_limit.on(host.total));
@@ -470,7 +461,7 @@ fn loader(dataset: &Dataset, options: &MemoryOptions, taken: Bytes) -> (ImageLoa
     (images, false)
 }
 
-// The cameras of a model, as its folder has them.
+// Cameras of a model folder.
 
 fn of_scene(camera: StoredCamera, split: CameraSplit, frame: &Frame) -> SceneCamera {
     let StoredCamera { img_name, width, height, position, rotation, fx, fy } = camera;
@@ -485,8 +476,8 @@ fn of_scene(camera: StoredCamera, split: CameraSplit, frame: &Frame) -> SceneCam
     }
 }
 
-/// The cameras of a model folder at an iteration, in the coordinates of a frame; none, with a warning, where
-/// they cannot be read.
+/// Reads the cameras of a model folder in the coordinates of a frame. Returns none, with a warning, if they cannot be
+/// read.
 pub(super) fn cameras_of(model_path: &Path, iteration: u32, frame: &Frame) -> Vec<SceneCamera> {
     let path = model_path.join(CAMERAS_JSON);
     let trained = TrainedViews::read(model_path, iteration).unwrap_or_else(|error| {
@@ -523,7 +514,7 @@ pub(super) fn cameras_of(model_path: &Path, iteration: u32, frame: &Frame) -> Ve
     usable
 }
 
-/// The same of those that the model was trained with.
+/// Reads the cameras of the training views.
 pub(super) fn training_cameras_of(
     model_path: &Path,
     iteration: u32,
@@ -534,9 +525,9 @@ pub(super) fn training_cameras_of(
     cameras
 }
 
-// Models of triangles: how commands draw them, and what says that a command has no use for them.
+// Triangle models.
 
-/// How finely triangles are sampled.
+/// Sampling of triangles.
 #[derive(Args)]
 pub(super) struct TriangleSamples {
     /// Samples along each side of a pixel of a model of triangles
@@ -551,7 +542,7 @@ fn samples(text: &str) -> Result<u32, String> {
     value.filter(|value| [1, 2, 4].contains(value)).ok_or_else(|| "give 1, 2 or 4".to_owned())
 }
 
-/// The triangles of a model, and how they are drawn.
+/// Triangles of a model and their rendering options.
 #[derive(Debug)]
 pub(super) struct ShownTriangles {
     faces: Vec<[u32; 3]>,
@@ -559,7 +550,7 @@ pub(super) struct ShownTriangles {
 }
 
 impl ShownTriangles {
-    /// As they were drawn when they were saved, with as many samples as training ends with.
+    /// Uses the window of the file and the final number of samples of training.
     pub(super) fn new(stored: PlyTriangles) -> Self {
         let PlyTriangles { faces, window: StoredWindow { exponent, opacity_floor } } = stored;
         let window = Window { exponent, opacity_floor, samples: MOST_SAMPLES, ..Window::SOLID };
@@ -572,7 +563,7 @@ impl ShownTriangles {
 }
 
 impl TriangleSamples {
-    /// Has triangles drawn as the option says; of another model, says that it changes nothing.
+    /// Applies the option to triangles, or warns that it has no effect on other models.
     pub(super) fn apply(&self, triangles: Option<&mut ShownTriangles>, matches: &ArgMatches) {
         match (triangles, self.samples) {
             (Some(triangles), Some(samples)) => triangles.window.samples = samples,
@@ -584,7 +575,7 @@ impl TriangleSamples {
     }
 }
 
-/// Puts a model on a device, with the triangles between its rows where it has any.
+/// Uploads a model and its triangles, if any.
 pub(super) fn upload<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
@@ -597,7 +588,7 @@ pub(super) fn upload<B: TrainDevice>(
     Ok(model)
 }
 
-/// Fails where a model is of triangles, with what a command cannot do with these, and what to do instead.
+/// Returns the error `why` if a model is of triangles.
 pub(super) fn refuse_triangles(primitive: PrimitiveName, why: &str) -> Result<(), UsageError> {
     match primitive {
         PrimitiveName::Triangles => Err(UsageError(why.to_owned())),

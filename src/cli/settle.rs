@@ -3,25 +3,25 @@
 use crate::config::{Color, Config, PrimitiveName, RegReach, TrainingBackground};
 use crate::dataset::{Dataset, Image, decode, evenly_spread};
 
-/// The most that it grows to.
-const MOST: u64 = 5_000_000;
+/// Largest number of Gaussians that follows from the photographs.
+const MAX_GAUSSIANS: u64 = 5_000_000;
 
-/// Where photographs are small, it grows to so many all the same ...
-const LEAST: u64 = 200_000;
+/// Number of Gaussians that small photographs still allow, ...
+const MIN_GAUSSIANS: u64 = 200_000;
 
-/// ... unless that is more than one for so many pixels.
-const LEAST_PIXELS_FOR_ONE: u64 = 40;
+/// ... limited to one Gaussian per this number of pixels.
+const MIN_PIXELS_PER_GAUSSIAN: u64 = 40;
 
-/// Pixels of the training views for each vertex of triangles, as long as there are few pixels, and beyond.
-const PIXELS_FOR_VERTEX: [u64; 2] = [60, 20];
+/// Training pixels per vertex: below [`FEW_PIXELS`], and for the pixels beyond.
+const PIXELS_PER_VERTEX: [u64; 2] = [60, 20];
 
-/// Pixels up to which there are few.
+/// Number of training pixels up to which the first of [`PIXELS_PER_VERTEX`] applies.
 const FEW_PIXELS: u64 = 6_000_000;
 
-/// Most vertices of triangles.
+/// Largest number of vertices that follows from the photographs.
 pub(super) const MOST_VERTICES: u64 = 4_000_000;
 
-/// Settles what a run grows to that has so many Gaussians now, and returns it, where it follows from the scene.
+/// Sets `max_points` from the training pixels, if the options leave it open. Returns the value that was set.
 pub(super) fn settle(config: &mut Config, dataset: &Dataset, now: u64) -> Option<u64> {
     let has_triangles = config.optimize.primitive == PrimitiveName::Triangles;
     let densify = &mut config.densify;
@@ -32,7 +32,7 @@ pub(super) fn settle(config: &mut Config, dataset: &Dataset, now: u64) -> Option
     let room = if has_triangles {
         vertices_for(pixels)
     } else {
-        room_for(pixels, densify.pixels_per_gaussian)
+        gaussians_for(pixels, densify.pixels_per_gaussian)
     };
     densify.max_points = Some(room.max(now));
     densify.max_points
@@ -41,18 +41,18 @@ pub(super) fn settle(config: &mut Config, dataset: &Dataset, now: u64) -> Option
 /// Returns the limit of vertices for this number of training pixels. Large photographs do not limit training.
 fn vertices_for(pixels: u64) -> u64 {
     let few = pixels.min(FEW_PIXELS);
-    let [of_few, of_more] = PIXELS_FOR_VERTEX;
+    let [of_few, of_more] = PIXELS_PER_VERTEX;
     (few / of_few + (pixels - few) / of_more).clamp(1, MOST_VERTICES)
 }
 
-/// Gaussians that so many pixels can teach.
-fn room_for(pixels: u64, pixels_for_one: u32) -> u64 {
-    let least = LEAST.min(pixels / LEAST_PIXELS_FOR_ONE).max(1);
-    (pixels / u64::from(pixels_for_one.max(1))).clamp(least, MOST)
+/// Returns the number of Gaussians that this number of pixels supports.
+fn gaussians_for(pixels: u64, pixels_for_one: u32) -> u64 {
+    let least = MIN_GAUSSIANS.min(pixels / MIN_PIXELS_PER_GAUSSIAN).max(1);
+    (pixels / u64::from(pixels_for_one.max(1))).clamp(least, MAX_GAUSSIANS)
 }
 
-/// Images and pixels up to which few training views have more passes. Beyond as many pixels for each 6,000 iterations,
-/// large photographs have fewer.
+/// Limits within which few training views get more passes: images and pixels. Beyond this number of pixels for each
+/// 6,000 iterations, large photographs get fewer passes.
 const FEW_IMAGES: u64 = 6000;
 
 const FEW_PIXELS_TRAINED: u64 = 5_600_000_000;
@@ -60,22 +60,22 @@ const FEW_PIXELS_TRAINED: u64 = 5_600_000_000;
 /// Passes over few training views after density control: fewer leave surfaces transparent, more overfit.
 const LAST_PASSES: u64 = 32;
 
-/// Passes between two halvings of the opacities over few training views.
+/// Passes between two halvings of the opacities with few training views.
 const HALVING_PASSES: u64 = 6;
 
-/// Smallest number of images between two halvings of the opacities. After fewer, Adam has not raised the opacities that
-/// matter again, and halving after halving removes the model.
+/// Smallest number of images between two halvings of the opacities. After fewer images Adam has not yet restored the
+/// opacities that matter, and the model vanishes.
 const HALVING_IMAGES: u64 = 100;
 
-/// Sets the pass limit, the end of density control and the halving interval for few training views with `pixels` in all.
-/// The stored configuration then holds plain numbers, so that a resumed run keeps them.
+/// Sets the pass limit, the end of density control and the halving interval for few training views of `pixels`
+/// pixels. The configuration stores the numbers, so that a resumed run keeps them.
 pub(super) fn settle_passes(config: &mut Config, views: usize, pixels: u64) {
     let views = u32::try_from(views).unwrap_or(u32::MAX).max(1);
     settle_few_views(config, views, pixels);
     spread_halvings(config, views);
 }
 
-/// Keeps halvings of the opacities apart if limits of passes leave fewer images than iterations.
+/// Spreads the opacity halvings if pass limits leave fewer images than iterations.
 fn spread_halvings(config: &mut Config, views: u32) {
     let (optimize, densify) = (&config.optimize, &mut config.densify);
     let (iterations, images) = (u64::from(optimize.iterations), u64::from(optimize.images(views)));
@@ -86,7 +86,7 @@ fn spread_halvings(config: &mut Config, views: u32) {
         return;
     }
     let interval = u64::from(densify.opacity_reset_interval);
-    // An interval of fewer iterations was chosen for a short run, and stays.
+    // A shorter interval was chosen for a short run and stays.
     if interval < HALVING_IMAGES {
         return;
     }
@@ -123,7 +123,7 @@ fn settle_few_views(config: &mut Config, views: u32, pixels: u64) {
     };
     let end = optimize.iterations.saturating_sub(iterations_of(LAST_PASSES));
     densify.densify_until_iter = densify.densify_until_iter.max(end);
-    // With the clock the number of passes is unknown, and halvings follow the passes themselves.
+    // A time budget leaves the number of passes open, and halvings follow the passes themselves.
     if !is_timed {
         let interval = iterations_of(HALVING_PASSES).max(1);
         densify.opacity_reset_interval = densify.opacity_reset_interval.min(interval);
@@ -135,7 +135,7 @@ fn settle_few_views(config: &mut Config, views: u32, pixels: u64) {
     );
 }
 
-/// Returns the passes, `few` at most, that stay within the limits of images and pixels.
+/// Returns at most `few` passes, within the limits of images and pixels.
 fn passes_for(few: u32, views: u32, pixels: u64) -> u32 {
     let allowed = (FEW_IMAGES / u64::from(views)).min(FEW_PIXELS_TRAINED / pixels.max(1));
     few.min(u32::try_from(allowed).unwrap_or(u32::MAX))
@@ -147,31 +147,31 @@ fn passes_over_large_photographs(iterations: u32, pixels: u64) -> u32 {
     u32::try_from(trained / pixels.max(1)).unwrap_or(u32::MAX)
 }
 
-/// Who says so, for messages.
+/// Source of the number of Gaussians, for messages.
 pub(super) const OF_PIXELS: &str = "by the pixels of the training views";
 
-// Choices that follow from the photographs: the background of the training views, and where weights act.
+// Settings that follow from the photographs: training background and reach of the regularization.
 
-/// Photographs that are looked at, at most.
-const LOOKED_AT: usize = 8;
+/// Maximum number of inspected photographs.
+const INSPECTED_PHOTOS: usize = 8;
 
-/// A colour that photographs may have instead of the background's.
-struct Likeness {
-    /// By how many steps of 255 a channel may differ.
+/// Rule that recognises the background's colour in photographs.
+struct ColorMatch {
+    /// Largest difference of a channel, steps of 255.
     tolerance: u8,
-    /// Where more than this share of the photographs' pixels is so alike, the background stays behind the views.
+    /// Largest share of such pixels that still allows another training background.
     most: f64,
 }
 
-/// What a JPEG file makes of a flat colour, and a backdrop that is not quite of that colour. Shadows of real scenes are seldom
-/// as dark as the first, and seldom fill as much as the second.
-const LIKENESSES: [Likeness; 2] = [Likeness { tolerance: 2, most: 0.05 }, NEAR];
+/// Rules for flat colours after JPEG compression, and for backdrops of a similar colour. Shadows of real scenes are
+/// seldom as dark as the first rule needs, or as large as the second needs.
+const COLOR_MATCHES: [ColorMatch; 2] = [ColorMatch { tolerance: 2, most: 0.05 }, NEAR];
 
-/// A colour about that of the background. An object was cut out if more of the photographs is masked or has this colour.
-const NEAR: Likeness = Likeness { tolerance: 16, most: 1.0 / 3.0 };
+/// Rule for colours near the background's. Objects count as cut out if masked and matching pixels exceed this share.
+const NEAR: ColorMatch = ColorMatch { tolerance: 16, most: 1.0 / 3.0 };
 
-/// Settles what the photographs decide: what is behind the training views, unless density control is over after the
-/// iterations that are done, and the Gaussians on which the weights of opacity and scale act.
+/// Sets the training background and the reach of the opacity and scale regularization from the photographs. `done`:
+/// iterations that are done. The background stays if density control is already over.
 pub(super) fn settle_by_photographs(config: &mut Config, dataset: &Dataset, done: u32) {
     let is_idle = config.optimize.random_background
         || config.sugar.checkpoint_path.is_some()
@@ -200,9 +200,9 @@ pub(super) fn settle_by_photographs(config: &mut Config, dataset: &Dataset, done
 }
 
 fn background_for(shares: &Shares) -> TrainingBackground {
-    let is_alike = |(share, likeness): &(f64, Likeness)| *share > likeness.most;
-    if let Some((share, Likeness { tolerance, .. })) =
-        shares.alike.into_iter().zip(LIKENESSES).find(is_alike)
+    let is_alike = |(share, color_match): &(f64, ColorMatch)| *share > color_match.most;
+    if let Some((share, ColorMatch { tolerance, .. })) =
+        shares.alike.into_iter().zip(COLOR_MATCHES).find(is_alike)
     {
         tracing::debug!(
             "{:.0} % of the photographs' pixels have the background's colour to {tolerance} steps of 255: training \
@@ -218,22 +218,23 @@ fn background_for(shares: &Shares) -> TrainingBackground {
     TrainingBackground::Grey
 }
 
-/// Shares of some training photographs' pixels.
+/// Shares of the pixels of some training photographs.
 struct Shares {
-    /// Share of the pixels that count: they have the background's colour, by likeness.
-    alike: [f64; LIKENESSES.len()],
-    /// Share of all pixels: a mask hides them, or they have about the background's colour.
+    /// Share of the unmasked pixels that have the background's colour, by rule.
+    alike: [f64; COLOR_MATCHES.len()],
+    /// Share of all pixels that are masked or have nearly the background's colour.
     empty: f64,
 }
 
 impl Shares {
-    /// Looks at a few photographs. One that cannot be read is passed over here: training names it.
+    /// Inspects a few photographs. Unreadable ones are skipped, because training reports them.
     fn of_photographs(dataset: &Dataset, color: Color) -> Self {
         let train = &dataset.train;
-        let indices: Vec<usize> =
-            evenly_spread(LOOKED_AT.min(train.len()), train.len()).map(|at| train[at]).collect();
+        let indices: Vec<usize> = evenly_spread(INSPECTED_PHOTOS.min(train.len()), train.len())
+            .map(|at| train[at])
+            .collect();
         let mut sum = PixelCounts::default();
-        // One at a time: --host-limit has room for one that is decoded.
+        // Decode one at a time, because --host-limit has room for one.
         for image in indices.into_iter().filter_map(|view| decode(&dataset.sources[view]).ok()) {
             let counts = PixelCounts::of(&image, color);
             sum.alike.iter_mut().zip(counts.alike).for_each(|(sum, more)| *sum += more);
@@ -241,7 +242,7 @@ impl Shares {
             sum.all += counts.all;
         }
         let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-        let about = sum.alike[LIKENESSES.len() - 1];
+        let about = sum.alike[COLOR_MATCHES.len() - 1];
         Self {
             alike: sum.alike.map(|alike| share(alike, sum.counting)),
             empty: share(sum.all - sum.counting + about, sum.all),
@@ -249,12 +250,11 @@ impl Shares {
     }
 }
 
-/// Pixels of an image.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PixelCounts {
-    /// Pixels that count and have the background's colour, by likeness.
-    alike: [u64; LIKENESSES.len()],
-    /// Pixels that no mask hides.
+    /// Unmasked pixels with the background's colour, by rule.
+    alike: [u64; COLOR_MATCHES.len()],
+    /// Unmasked pixels.
     counting: u64,
     all: u64,
 }
@@ -280,7 +280,8 @@ impl PixelCounts {
             }
             counts.counting += 1;
             let difference = difference(pixel);
-            for (pixels, Likeness { tolerance, .. }) in counts.alike.iter_mut().zip(LIKENESSES) {
+            for (pixels, ColorMatch { tolerance, .. }) in counts.alike.iter_mut().zip(COLOR_MATCHES)
+            {
                 *pixels += u64::from(difference <= tolerance);
             }
         }
@@ -296,7 +297,7 @@ mod tests {
     use crate::config::StrategyName;
 
     #[test]
-    fn small_photographs_have_room_for_one_gaussian_in_forty_pixels() {
+    fn small_photographs_allow_one_gaussian_per_forty_pixels() {
         for (pixels, gaussians) in [
             (8_000_000_000, 5_000_000),
             (86_407_462, 246_878),
@@ -305,12 +306,12 @@ mod tests {
             (806_400, 20_160),
             (9, 1),
         ] {
-            assert_eq!(room_for(pixels, 350), gaussians, "{pixels} pixels");
+            assert_eq!(gaussians_for(pixels, 350), gaussians, "{pixels} pixels");
         }
     }
 
     #[test]
-    fn few_views_have_more_passes_unless_they_are_large() {
+    fn few_small_views_get_more_passes() {
         for (views, pixels, passes) in [
             // castle, fox, cattoy, bonsai.
             (26, 26 * 1536 * 1024, 100),
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_says_how_many_there_is_room_for() {
+    fn the_help_states_the_limits_of_the_code() {
         let command = Config::augment_args(Command::new("splat"));
         for (flag, numbers) in [
             ("max_points", &["40 pixels", "60 of the", "6,000,000", "4,000,000"][..]),
@@ -424,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn pixels_are_told_by_their_colours_and_by_the_mask() {
+    fn pixels_are_counted_by_colour_and_mask() {
         let rgb = vec![0, 0, 0, 2, 1, 0, 16, 3, 0, 255, 253, 254, 0, 17, 0];
         let without = Image { width: 5, height: 1, rgb, mask: None, depth: None, normals: None };
         let counts = PixelCounts::of;

@@ -7,10 +7,10 @@ use toml::{Table, Value};
 
 use crate::config::{Config, ConfigError, Layers, resolve};
 
-/// A group of the short help: its heading and its options.
+/// Group of the short help: heading and option names.
 type Group = (&'static str, &'static [&'static str]);
 
-/// Options of a command that its short help shows. A command that is not listed shows all.
+/// Options in the short help by command. Commands that are not listed show all options.
 const USUAL: [(&str, &[Group]); 10] = [
     (
         "train",
@@ -178,7 +178,7 @@ const USUAL: [(&str, &[Group]); 10] = [
     ),
 ];
 
-/// Options that only state a schedule or a constant of a paper: the group "Advanced" of `--help`.
+/// Options that set a schedule or a constant of a paper: the group "Advanced" of `--help`.
 const ADVANCED: [&str; 80] = [
     "near_share",
     "sh_degree_interval",
@@ -262,7 +262,7 @@ const ADVANCED: [&str; 80] = [
     "checkpoint_interval",
 ];
 
-/// Moves constants of papers to the group "Advanced", and hides from `-h` options that few people use.
+/// Moves constants of papers to the group "Advanced" and hides rarely used options from `-h`.
 pub(super) fn grouped(command: Command) -> Command {
     let usual = groups(command.get_name());
     let count = command.get_arguments().filter(|arg| !arg.is_hide_set()).count();
@@ -283,7 +283,7 @@ pub(super) fn grouped(command: Command) -> Command {
     })
 }
 
-/// Gives the options of a command the groups of the short help, a line each, if `-h` asks for it.
+/// Groups and shortens the options of a command for `-h`.
 pub(super) fn shortened(command: Command) -> Command {
     let usual = groups(command.get_name());
     command.mut_args(|arg| {
@@ -320,15 +320,15 @@ fn groups(command: &str) -> Option<&'static [Group]> {
     USUAL.iter().find(|(name, _)| *name == command).map(|(_, groups)| *groups)
 }
 
-// Defaults in the help of commands that train: those of a run of which nothing else is said.
+// Defaults in the help of commands that train.
 
 /// Commands whose new runs take the usual preset.
 const NEW_RUNS: [&str; 2] = ["train", "plan"];
 
-/// Has the help of the command say both defaults of an option: that of a usual run, and the reference's.
+/// Adds both defaults of an option to the help: the usual preset's and the reference's.
 pub(super) fn with_usual_defaults(command: Command) -> Command {
     let changed = if NEW_RUNS.contains(&command.get_name()) { changed() } else { Ok(Vec::new()) };
-    // The presets are part of the program, and tests read them all.
+    // The presets are embedded, and tests read them all.
     let changed = changed.unwrap_or_default();
     command.mut_args(|arg| {
         let usual = changed.iter().find(|(key, _)| arg.get_id() == key.as_str());
@@ -336,7 +336,7 @@ pub(super) fn with_usual_defaults(command: Command) -> Command {
     })
 }
 
-/// Options of which a usual run has other values than [`Config::default`], and these.
+/// Returns the options whose default in a usual run differs from [`Config::default`], with the usual values.
 fn changed() -> Result<Vec<(String, String)>, ConfigError> {
     let usual = resolve(Layers { is_new: true, ..Layers::default() })?;
     let [usual, reference] = [usual, Config::default()].map(|config| tables(&config));
@@ -360,7 +360,7 @@ fn tables(config: &Config) -> Result<Table, ConfigError> {
     text.parse().map_err(read)
 }
 
-/// As a flag takes it.
+/// Formats a value as a flag takes it.
 fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

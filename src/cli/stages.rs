@@ -1,4 +1,4 @@
-//! Stages that follow one another in a model folder, and the record of what is done: `sugar.json`.
+//! Consecutive stages of a model folder, recorded in `sugar.json`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,71 +15,69 @@ use super::output::shell_word;
 use super::parser::is_typed;
 use crate::files::write_text;
 
-/// The record in the model folder.
+/// File name of the record.
 const RECORD: &str = "sugar.json";
 
-/// A command that is run as part of another.
+/// Command that runs as part of another.
 pub(super) struct CommandStage {
-    /// Of the command.
     pub(super) name: &'static str,
-    /// Its arguments.
+    /// Arguments of the command.
     pub(super) line: Vec<OsString>,
-    /// Those that its result depends on.
+    /// Arguments that the result depends on.
     pub(super) options: Vec<String>,
-    /// Runs the command with such arguments on the files of the stage before; returns those that it wrote.
+    /// Runs the command with these arguments and the files of the stage before. Returns the written files.
     pub(super) run: fn(&[OsString], &[PathBuf]) -> anyhow::Result<Vec<PathBuf>>,
 }
 
 impl CommandStage {
-    /// The command as one types it.
+    /// Returns the command as a user types it.
     pub(super) fn shown(&self) -> String {
         shown(self.name, &self.line)
     }
 }
 
-/// A command with its arguments as one types it.
+/// Returns a command with its arguments as a user types it.
 pub(super) fn shown(name: &str, line: &[OsString]) -> String {
     let words = line.iter().map(|word| shell_word(Path::new(word)));
     ["splat".to_owned(), name.to_owned()].into_iter().chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// What was done in a model folder.
+/// Record of a model folder's stages.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct StageRecords {
     stages: Vec<StageRecord>,
 }
 
-/// A stage that was begun.
+/// Stage that has begun.
 #[derive(Debug, Serialize, Deserialize)]
 struct StageRecord {
     name: String,
-    /// The command as one types it.
+    /// Command as a user types it.
     command: String,
-    /// The arguments that its result depends on.
+    /// Arguments that the result depends on.
     options: Vec<String>,
-    /// What it wrote; none before its end.
+    /// Written files. `None` until the stage is complete.
     files: Option<Vec<FileMark>>,
 }
 
-/// A file as it was when its stage ended.
+/// State of a file at the end of its stage.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct FileMark {
     path: PathBuf,
     bytes: u64,
-    /// Since 1970.
+    /// Modification time, nanoseconds since 1970.
     modified_ns: u64,
 }
 
-/// What is known of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StageState {
-    /// Nothing.
+    /// Not begun.
     New,
-    /// It was begun with other options.
+    /// Begun with other options.
     Other,
-    /// It was begun with these options; what it wrote is missing or was changed since.
+    /// Begun with these options, but its files are missing or changed.
     Begun,
-    /// What it wrote is there.
+    /// Complete, with unchanged files.
     Complete,
 }
 
@@ -93,7 +91,7 @@ impl FileMark {
 }
 
 impl StageRecords {
-    /// The record of this folder; empty where there is none.
+    /// Reads the record of a folder. A missing record is empty.
     pub(super) fn read(model_path: &Path) -> anyhow::Result<Self> {
         let path = model_path.join(RECORD);
         let text = match fs::read_to_string(&path) {
@@ -110,7 +108,6 @@ impl StageRecords {
         })
     }
 
-    /// What is known of a stage.
     pub(super) fn state(&self, stage: &CommandStage) -> StageState {
         let Some(record) = self.stages.iter().find(|record| record.name == stage.name) else {
             return StageState::New;
@@ -125,7 +122,7 @@ impl StageRecords {
         }
     }
 
-    /// Writes that a stage begins; what is known of it and of all after it is dropped.
+    /// Records the begin of a stage. Drops the records of this stage and all later ones.
     pub(super) fn begin(&mut self, stage: &CommandStage, model_path: &Path) -> anyhow::Result<()> {
         let place = self.stages.iter().position(|record| record.name == stage.name);
         self.stages.truncate(place.unwrap_or(self.stages.len()));
@@ -138,7 +135,7 @@ impl StageRecords {
         self.write(model_path)
     }
 
-    /// Writes that the stage that was begun last is complete.
+    /// Records that the last begun stage is complete.
     pub(super) fn complete(&mut self, files: &[PathBuf], model_path: &Path) -> anyhow::Result<()> {
         if let Some(record) = self.stages.last_mut() {
             record.files = Some(files.iter().filter_map(|path| FileMark::of(path)).collect());
@@ -146,7 +143,7 @@ impl StageRecords {
         self.write(model_path)
     }
 
-    /// What a complete stage wrote.
+    /// Returns the files of a complete stage.
     pub(super) fn files(&self, stage: &CommandStage) -> Vec<PathBuf> {
         let record = self.stages.iter().find(|record| record.name == stage.name);
         let marks = record.and_then(|record| record.files.as_deref()).unwrap_or_default();
@@ -159,8 +156,7 @@ impl StageRecords {
     }
 }
 
-/// The options of a stage that were typed for the whole, as arguments of the stage. `takes` says which, by
-/// their names in the program.
+/// Returns typed options as arguments of a stage. `takes` selects them by argument id.
 pub(super) fn forwarded(
     stage: &clap::Command,
     typed: &ArgMatches,
@@ -223,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_named() {
+    fn an_invalid_record_is_named() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(RECORD), "{").unwrap();
         let message = StageRecords::read(folder.path()).unwrap_err().to_string();

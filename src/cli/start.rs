@@ -1,4 +1,4 @@
-//! Start of a run: the scene's points, random ones, or a model.
+//! Start of a run: from the scene's points, random points or a model.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -24,29 +24,28 @@ use crate::model::{
 use crate::train::triangles::{SOUP_VERTICES, soup};
 use crate::train::{scene_cube, scene_extent};
 
-/// What the first Gaussians are made of.
+/// Source of the first Gaussians or triangles.
 pub(super) enum Start<'a> {
-    /// A Gaussian for every point.
+    /// Points, one Gaussian each.
     Points(Cow<'a, PointCloud>),
-    /// A triangle for every point.
+    /// Points, one triangle each.
     Soup(Cow<'a, PointCloud>),
-    /// The Gaussians of `--init`, of the SH degree that is asked for.
+    /// Gaussians of `--init`, at the requested SH degree.
     Model(Gaussians),
-    /// The triangles of `--init`, likewise.
+    /// Triangles of `--init`, at the requested SH degree.
     Mesh(TriangleMesh),
 }
 
-/// What training starts with.
+/// Initial model of a training.
 pub(super) enum First {
-    /// Gaussians, or surfels.
     Gaussians(Gaussians),
-    /// Triangles between vertices.
+    /// Triangles with their vertices.
     Triangles(TriangleMesh),
 }
 
 impl<'a> Start<'a> {
-    /// The model of `--init` if given; otherwise the scene's points, or random ones if it has none.
-    /// Never more than `--max-points`.
+    /// Chooses the model of `--init`, or else the scene's points, or else random points. Never
+    /// exceeds `--max-points`.
     pub(super) fn of(dataset: &'a Dataset, config: &Config) -> anyhow::Result<Self> {
         let (start, from, remedy) = match &config.optimize.init {
             Some(path) => (
@@ -87,7 +86,7 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// How many they are, or their vertices.
+    /// Returns the number of Gaussians or vertices.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Points(points) => points.positions.len(),
@@ -97,7 +96,7 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// Places and colours.
+    /// Returns positions and colours.
     pub(super) fn points(&self) -> Cow<'_, PointCloud> {
         match self {
             Self::Points(points) | Self::Soup(points) => Cow::Borrowed(points.as_ref()),
@@ -106,7 +105,7 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// What training starts with.
+    /// Creates the initial model.
     pub(super) fn first(self, config: &Config, dataset: &Dataset) -> First {
         let (options, seed) = (&config.optimize, config.run.seed);
         match self {
@@ -120,7 +119,7 @@ impl<'a> Start<'a> {
     }
 }
 
-/// A model that another run, or another program, has trained.
+/// Reads a model that another run or program has trained.
 fn starting_model<'a>(path: &Path, config: &Config, frame: &Frame) -> anyhow::Result<Start<'a>> {
     check_init(path)?;
     let axes = config.optimize.init_spz_axes.as_deref().and_then(SpzAxes::of_name);
@@ -199,7 +198,7 @@ pub(super) fn read_model_file(path: &Path, axes: Option<SpzAxes>) -> anyhow::Res
         Ok(model) => return Ok(model),
         Err(error) => error,
     };
-    // PLYs of other programs are text, have other types or leave harmonics out.
+    // PLY files of other programs may be text, have other types or lack harmonics.
     let (splats, dropped) = match (read_splats(path, axes), error) {
         (Err(foreign), Some(PlyError::Format { .. }) | None) => return Err(foreign.into()),
         (Err(_), Some(error)) => return Err(error.into()),
@@ -222,14 +221,14 @@ pub(super) fn read_model_file(path: &Path, axes: Option<SpzAxes>) -> anyhow::Res
     Ok(PlyModel { gaussians: gaussians_of(splats), primitive, triangles: None })
 }
 
-/// Refuses values whose squares are beyond the range of f32: the loss would not be a number.
+/// Returns an error for values whose squares exceed the range of f32, because the loss would not be finite.
 fn check_trainable(path: &Path, model: &Gaussians) -> Result<(), DataError> {
-    const FARTHEST: f32 = 1e15;
+    const MAX_COORDINATE: f32 = 1e15;
     const LARGEST_LOG_SCALE: f32 = 35.0;
     const LARGEST_LOGIT: f32 = 1e6;
     const LARGEST_HARMONIC: f32 = 1e6;
     let columns: [(&str, &[f32], f32); 5] = [
-        ("coordinate", &model.means, FARTHEST),
+        ("coordinate", &model.means, MAX_COORDINATE),
         ("logarithm of a scale", &model.log_scales, LARGEST_LOG_SCALE),
         ("opacity", &model.opacity_logits, LARGEST_LOGIT),
         ("colour", &model.sh_dc, LARGEST_HARMONIC),
@@ -251,7 +250,7 @@ fn check_trainable(path: &Path, model: &Gaussians) -> Result<(), DataError> {
     Ok(())
 }
 
-/// Triangles are made neither of Gaussians nor these of triangles.
+/// Returns an error if a file of triangles starts a run of Gaussians, or the reverse.
 fn refuse_unlike(
     path: &Path,
     found: PrimitiveName,
@@ -269,18 +268,18 @@ fn refuse_unlike(
     }
 }
 
-/// Largest opacity that a logit is given for above a floor of 0.
-const MOST_OPAQUE: f64 = 1.0 - 1e-6;
+/// Largest opacity whose logit is computed for a floor of 0.
+const MAX_OPACITY: f64 = 1.0 - 1e-6;
 
-/// Has vertices above a floor keep their opacities above a floor of 0, where a run begins.
+/// Recomputes logits for a floor of 0, at which a run begins, so that the opacities stay the same.
 fn lower_opacity_floor(logits: &mut [f32], floor: f64) {
     for logit in logits {
         let opacity = floor + (1.0 - floor) * sigmoid(f64::from(*logit));
-        *logit = inverse_sigmoid(opacity.min(MOST_OPAQUE)).to_f32();
+        *logit = inverse_sigmoid(opacity.min(MAX_OPACITY)).to_f32();
     }
 }
 
-/// Centres and base colours of a model.
+/// Returns the centres and base colours of a model.
 fn points_of(model: &Gaussians) -> PointCloud {
     #[expect(
         clippy::cast_possible_truncation,
@@ -294,7 +293,7 @@ fn points_of(model: &Gaussians) -> PointCloud {
     }
 }
 
-/// The scene's points, or random ones where it has none; never more than `--max-points`.
+/// Returns the scene's points, or random ones if it has none. Never exceeds `--max-points`.
 fn starting_points<'a>(
     dataset: &'a Dataset,
     config: &Config,
@@ -326,9 +325,9 @@ fn starting_points<'a>(
     Ok(Cow::Owned(random_points(count, centre, half_side, config.run.seed)))
 }
 
-/// Running out of memory would end the process without a word.
+/// Returns an error if the Gaussians exceed the RAM, because the process would be killed without a message.
 fn refuse_more_than_memory(count: u32) -> Result<(), UsageError> {
-    // 59 parameters at most, each with two moments and a gradient.
+    // At most 59 parameters, each with two moments and a gradient.
     let needed = Bytes(u64::from(count) * 59 * 4 * 4);
     match host_memory() {
         Some(host) if needed > host.total => Err(UsageError(format!(

@@ -1,4 +1,4 @@
-//! `splat sugar`: from photographs to a mesh, stage by stage.
+//! `splat sugar`: photographs to mesh, stage by stage.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -26,34 +26,34 @@ use crate::files::FolderLock;
 use crate::mesh::{MeshFormat, MeshMethod, MeshOptions, TextureOptions, TextureSource};
 use crate::telemetry::ProgressStyle;
 
-/// Lengths of a run where none are given.
+/// Default lengths of a run, iterations.
 struct Lengths {
-    /// Iterations before the coarse stage.
+    /// Length before the coarse stage.
     photometric: u32,
-    /// Iterations of the coarse stage.
+    /// Length of the coarse stage.
     coarse: u32,
 }
 
-/// As in SuGaR (Guédon and Lepetit 2024).
+/// Defaults on a GPU, from SuGaR (Guédon and Lepetit 2024).
 const ON_GPU: Lengths = Lengths { photometric: 7000, coarse: 8000 };
 
-/// Defaults of a run on the CPU.
+/// Defaults on the CPU.
 const ON_PROCESSOR: Lengths = Lengths { photometric: 800, coarse: 200 };
 
-/// Surface terms where none are named: of SuGaR's those with the best meshes.
+/// Default surface terms: those of SuGaR with the best meshes.
 const TERMS: &str = "--regularize=dn-consistency";
 
-/// Why surfels are not flattened and bound to a mesh.
-const OF_SURFELS: &str = "splat sugar needs 3D Gaussians, and these are surfels. Train with splat train \
+/// Error for surfels.
+const SURFELS_ERROR: &str = "splat sugar needs 3D Gaussians, and these are surfels. Train with splat train \
                           --primitive surfels, then: splat mesh --method tsdf";
 
-const OF_TRIANGLES: &str = "splat sugar needs 3D Gaussians, and these are triangles, a mesh already. Train with \
+const TRIANGLES_ERROR: &str = "splat sugar needs 3D Gaussians, and these are triangles, a mesh already. Train with \
                             splat train --primitive triangles, then: splat export -o mesh.glb";
 
-/// Options of training that choose where and how it runs, not what becomes of the model.
-const OF_A_MACHINE: [&str; 3] = ["memory", "output", "run"];
+/// Sections of the configuration that do not change the trained model.
+const MACHINE_SECTIONS: [&str; 3] = ["memory", "output", "run"];
 
-/// Runs the stages that are not complete, each as the command that it is, and prints what they wrote.
+/// Runs each incomplete stage as its own command and prints the written files.
 pub(super) fn run(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     args.mesh.check()?;
     if args.train.start_checkpoint.is_some() {
@@ -100,7 +100,7 @@ pub(super) fn run(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     Ok(print_paths(&written)?)
 }
 
-/// Runs the stages from the first that is not complete; returns the files of all.
+/// Runs the stages from the first incomplete one. Returns the files of all stages.
 fn follow(stages: &[CommandStage], model_path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut records = StageRecords::read(model_path)?;
     let mut is_unchanged = true;
@@ -115,7 +115,7 @@ fn follow(stages: &[CommandStage], model_path: &Path) -> anyhow::Result<Vec<Path
             is_unchanged = false;
             tracing::info!("{number}: {}", stage.shown());
             if stage.name == TRAIN {
-                make_room(state, stage, model_path)?;
+                claim_folder(state, stage, model_path)?;
             }
             records.begin(stage, model_path)?;
             let files = (stage.run)(&stage.line, &before).inspect_err(|_| {
@@ -129,12 +129,11 @@ fn follow(stages: &[CommandStage], model_path: &Path) -> anyhow::Result<Vec<Path
     Ok(written)
 }
 
-/// The name of the stage that trains.
 const TRAIN: &str = "train";
 
-/// Has the run find its own folder: one of other options is moved away, one of `splat train` is not taken
-/// for it.
-fn make_room(state: StageState, stage: &CommandStage, model_path: &Path) -> anyhow::Result<()> {
+/// Makes sure that the folder holds this run or none: a run with other options is moved away, and a run of `splat
+/// train` with other options is an error.
+fn claim_folder(state: StageState, stage: &CommandStage, model_path: &Path) -> anyhow::Result<()> {
     let _lock = FolderLock::take(model_path)?;
     match state {
         StageState::Begun | StageState::Complete => Ok(()),
@@ -161,20 +160,20 @@ fn make_room(state: StageState, stage: &CommandStage, model_path: &Path) -> anyh
     }
 }
 
-/// The options of the run in a model folder.
+/// Returns the options of the run in a model folder.
 fn options_of_folder(model_path: &Path) -> anyhow::Result<Vec<String>> {
     let Some(text) = folder::read_config(model_path)? else { return Ok(Vec::new()) };
     options_of(&Config::from_toml(&text.origin, &text.text)?)
 }
 
-/// What the result of training depends on.
+/// Returns the options that the trained model depends on.
 fn options_of(config: &Config) -> anyhow::Result<Vec<String>> {
     let matters = |key: &str| {
         let section = key.split('.').next().unwrap_or_default();
-        // Of budget it may follow from the scene, which the command has not read.
+        // The budget strategy may take it from the scene, which this command has not read.
         let is_settled =
             key == "densify.max_points" && config.densify.strategy == StrategyName::Budget;
-        !is_settled && (key == "run.seed" || !OF_A_MACHINE.contains(&section))
+        !is_settled && (key == "run.seed" || !MACHINE_SECTIONS.contains(&section))
     };
     let changed = config.changed()?;
     Ok(changed
@@ -185,11 +184,11 @@ fn options_of(config: &Config) -> anyhow::Result<Vec<String>> {
 }
 
 fn refuse_other_primitives(primitive: PrimitiveName) -> Result<(), UsageError> {
-    refuse_surfels(primitive, OF_SURFELS)?;
-    refuse_triangles(primitive, OF_TRIANGLES)
+    refuse_surfels(primitive, SURFELS_ERROR)?;
+    refuse_triangles(primitive, TRIANGLES_ERROR)
 }
 
-/// The model of `--skip-coarse`: the last of its folder, or the one of the point cloud that is named.
+/// Returns the model of `--skip-coarse`: the last of its folder, or the named point cloud.
 fn coarse_model(args: &SugarArgs) -> anyhow::Result<MeshedModel> {
     let typed = args.train.options.output.model_path.clone();
     let given = |model_path: PathBuf, iteration| {
@@ -215,7 +214,7 @@ fn coarse_model(args: &SugarArgs) -> anyhow::Result<MeshedModel> {
     }
 }
 
-/// The stage that trains, the folder that it trains in, and the flags that are the processor's defaults.
+/// Returns the folder, the training stage and the flags that are the processor's defaults.
 fn training(
     args: &SugarArgs,
     matches: &ArgMatches,
@@ -286,7 +285,7 @@ fn training(
     ))
 }
 
-/// Trains, and looks whether the folder holds what was to be trained.
+/// Trains and checks that the folder holds the intended run.
 fn run_training(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let (args, matches) = parse::<TrainArgs>(TRAIN, line)?;
     train::train(&args, &matches, None)?;
@@ -305,8 +304,6 @@ fn run_training(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>
     ))
     .into())
 }
-
-// The command line of `splat sugar`.
 
 /// Arguments of `splat sugar`.
 #[derive(Args)]
@@ -344,12 +341,10 @@ pub(super) struct SugarArgs {
     pub(super) bound: BoundOptions,
 }
 
-// Options of stages that do not run.
-
-/// Warns of options that were typed for a stage that does not run: they change nothing.
+/// Warns about typed options of stages that do not run.
 fn warn_of_idle(args: &SugarArgs, matches: &ArgMatches) {
     if args.skip_coarse {
-        // The stages that follow open the scene and run on the machine, too.
+        // Later stages use the options of scene and machine too.
         let shared = [command_of::<SceneOptions>("scene"), command_of::<MachineOptions>("machine")];
         let others = ["model_path", "start_checkpoint"];
         for flag in typed_flags(&command_of::<TrainArgs>("train"), matches, |id| {
@@ -372,7 +367,7 @@ fn has(command: &Command, id: &str) -> bool {
     command.get_arguments().any(|arg| arg.get_id().as_str() == id)
 }
 
-/// Flags of a stage that stand on the command line, of options with these names in the program.
+/// Returns the typed flags of a stage, selected by argument id.
 fn typed_flags(
     stage: &Command,
     matches: &ArgMatches,
@@ -383,25 +378,23 @@ fn typed_flags(
     typed.filter_map(|(_, long)| long.map(str::to_owned)).collect()
 }
 
-// The stages of `splat sugar` after training, each as a line of the command that it is.
+// Stages after training, each a command line.
 
-/// How a surface is found where it is not said: as in SuGaR.
+/// Default meshing method, as in SuGaR.
 pub(super) const SUGAR_METHOD: MeshMethod = MeshMethod::Poisson;
 
-/// What is around the box: meshed, too, as in SuGaR. Without it Gaussians have nothing to be bound to
-/// there, and the photographs teach those of the box its colours.
+/// Flag that also meshes the background, as in SuGaR. Otherwise no Gaussians are bound there, and those in the box
+/// learn its colours.
 const BACKGROUND: &str = "--mesh-background=true";
 
-/// Where the colours of a texture come from where it is not said: as in SuGaR.
+/// Default source of the texture, as in SuGaR.
 pub(super) const SUGAR_TEXTURE: TextureSource = TextureSource::Gaussians;
 
-/// The name of the stage that meshes.
 const MESH: &str = "mesh";
 
-/// The name of the stage that refines.
 const REFINE: &str = "refine";
 
-/// The files that are asked for, as an argument.
+/// Returns the requested mesh formats as an argument.
 fn formats(args: &SugarArgs, matches: &ArgMatches) -> Option<OsString> {
     let mut formats = args.mesh.formats.clone();
     if args.export_obj && !formats.contains(&MeshFormat::Obj) {
@@ -412,7 +405,7 @@ fn formats(args: &SugarArgs, matches: &ArgMatches) -> Option<OsString> {
         .then(|| format!("--formats={}", names.join(",")).into())
 }
 
-/// The texture that is asked for: by default that of the Gaussians.
+/// Returns the texture options. The default is the texture of the Gaussians.
 fn texture(matches: &ArgMatches) -> Vec<OsString> {
     let mut line = forwarded(&command_of::<TextureOptions>("texture"), matches, |_| true);
     if !is_typed(matches, "texture") {
@@ -421,7 +414,7 @@ fn texture(matches: &ArgMatches) -> Vec<OsString> {
     line
 }
 
-/// An option with one of its named values, as an argument.
+/// Returns an option with a named value as an argument.
 fn named(option: &str, value: &impl ValueEnum) -> OsString {
     let value = value.to_possible_value();
     let name = value.as_ref().map_or_else(Default::default, |value| value.get_name());
@@ -432,29 +425,26 @@ fn words(line: &[OsString]) -> Vec<String> {
     line.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// The model that is meshed.
 enum MeshedModel {
-    /// One that the stage before trains in this folder, whose scene and seed it has.
+    /// Folder that the stage before trains in. The folder has the scene and the seed.
     Trained(PathBuf),
-    /// One that is in this folder already, of this iteration. What is typed of the scene and of chance is
-    /// for the stages that follow.
+    /// Folder and iteration of an existing model. Typed options of scene and seed apply to the later stages.
     Given(PathBuf, u32),
 }
 
 impl MeshedModel {
-    /// Its folder.
     fn path(&self) -> &Path {
         let (Self::Trained(path) | Self::Given(path, _)) = self;
         path
     }
 
-    /// What a stage is told of it, and the part of that on which the result depends.
+    /// Returns the arguments that describe the model, and those that the result depends on.
     fn told(&self, matches: &ArgMatches) -> (Vec<OsString>, Vec<OsString>) {
         let mut line = vec![flag("model-path", self.path())];
         let mut options = Vec::new();
         if let Self::Given(_, iteration) = self {
             options.push(format!("--iteration={iteration}").into());
-            // Where the scene lies is not what it is.
+            // The path of a scene does not change the result.
             let scene = command_of::<SceneOptions>("scene");
             line.extend(forwarded(&scene, matches, |id| id == "source_path"));
             options.extend(forwarded(&scene, matches, |id| id != "source_path"));
@@ -465,14 +455,10 @@ impl MeshedModel {
     }
 }
 
-/// The stage that makes a mesh.
 fn meshing(model: &MeshedModel, args: &SugarArgs, matches: &ArgMatches) -> CommandStage {
     let of_mesh = command_of::<MeshOptions>("mesh");
     let of_texture = command_of::<TextureOptions>("texture");
-    let is_in = |command: &Command, id: &str| {
-        command.get_arguments().any(|arg| arg.get_id().as_str() == id)
-    };
-    let mut options = forwarded(&of_mesh, matches, |id| id != "formats" && !is_in(&of_texture, id));
+    let mut options = forwarded(&of_mesh, matches, |id| id != "formats" && !has(&of_texture, id));
     let has_method = is_typed(matches, "method");
     let method = if has_method { args.mesh.method } else { SUGAR_METHOD };
     if method == MeshMethod::Poisson && !is_typed(matches, "mesh_background") {
@@ -487,22 +473,20 @@ fn meshing(model: &MeshedModel, args: &SugarArgs, matches: &ArgMatches) -> Comma
     }
     let (mut line, of_model) = model.told(matches);
     line.extend(options.iter().cloned());
-    line.extend(of_machine::<MeshArgs>(MESH, model, matches));
+    line.extend(machine_options::<MeshArgs>(MESH, model, matches));
     options.extend(of_model);
     CommandStage { name: MESH, line, options: words(&options), run: run_meshing }
 }
 
-/// How and where a stage runs, as far as its command asks.
-fn of_machine<A: Args>(
+/// Returns the typed device and report options that the stage's command takes.
+fn machine_options<A: Args>(
     name: &'static str,
     model: &MeshedModel,
     matches: &ArgMatches,
 ) -> Vec<OsString> {
     let machine = command_of::<MachineOptions>("machine");
     let is_told = matches!(model, MeshedModel::Given(..));
-    forwarded(&command_of::<A>(name), matches, |id| {
-        machine.get_arguments().any(|arg| arg.get_id().as_str() == id) && !(is_told && id == "seed")
-    })
+    forwarded(&command_of::<A>(name), matches, |id| has(&machine, id) && !(is_told && id == "seed"))
 }
 
 fn run_meshing(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
@@ -510,7 +494,7 @@ fn run_meshing(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>>
     mesh::make(&args, &matches)
 }
 
-/// Flags of the refinement that the processor has the time for, if none are given.
+/// Returns the processor's defaults of the refinement, if they are not typed.
 fn refinement_on_processor(args: &SugarArgs, matches: &ArgMatches) -> Vec<String> {
     let has = |ids: &[&str]| ids.iter().any(|id| is_typed(matches, id));
     let mut flags = Vec::new();
@@ -526,7 +510,7 @@ fn refinement_on_processor(args: &SugarArgs, matches: &ArgMatches) -> Vec<String
     flags
 }
 
-/// The stage that binds Gaussians to the mesh and trains both, with these flags beside those that are given.
+/// Returns the refinement stage, with these flags in addition to the typed ones.
 fn refining(
     model: &MeshedModel,
     args: &SugarArgs,
@@ -540,14 +524,14 @@ fn refining(
     options.extend(formats(args, matches));
     let (mut line, of_model) = model.told(matches);
     line.extend(options.iter().cloned());
-    line.extend(of_machine::<RefineArgs>(REFINE, model, matches));
+    line.extend(machine_options::<RefineArgs>(REFINE, model, matches));
     options.extend(of_model);
-    // What it refuses is refused before anything is trained.
+    // Reject wrong options before training.
     parse::<RefineArgs>(REFINE, &line)?.0.resolved()?;
     Ok(CommandStage { name: REFINE, line, options: words(&options), run: run_refining })
 }
 
-/// Binds Gaussians to the mesh of the stage before, whatever was refined in its place.
+/// Refines the mesh of the stage before and replaces another refinement.
 fn run_refining(line: &[OsString], before: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut line = line.to_vec();
     let is_ply = |path: &&PathBuf| path.extension().is_some_and(|it| it == "ply");
@@ -557,7 +541,7 @@ fn run_refining(line: &[OsString], before: &[PathBuf]) -> anyhow::Result<Vec<Pat
     refine::make(&args, &matches)
 }
 
-/// Options of a device and how a command reports, which stages share.
+/// Device and report options that stages share.
 #[derive(Args)]
 struct MachineOptions {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `splat synth`: a synthetic scene.
+//! `splat synth`: writes a synthetic scene.
 
 use std::path::{Path, PathBuf, absolute};
 
@@ -40,7 +40,7 @@ pub(super) struct SynthArgs {
     gaussian_count: u32,
 }
 
-/// Writes the scene with its true mesh and says where it is.
+/// Writes the scene with its true mesh and prints the folder.
 pub(super) fn run(args: &SynthArgs) -> anyhow::Result<()> {
     let report = write_scene(&args.output, &args.options)?;
     tracing::info!("{} photographs and {} points written", report.views, report.points);
@@ -55,22 +55,22 @@ pub(super) fn run(args: &SynthArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-// A model folder of flat Gaussians that lie on known surfaces.
+// Model folder of flat Gaussians on known surfaces.
 
-/// Standard deviation along the surface, in sides of the square that a Gaussian stands for: large
-/// enough that no gaps are seen.
+/// Standard deviation along the surface, in sides of the square that a Gaussian covers. Large
+/// enough to leave no gaps.
 const ALONG: f64 = 0.75;
 
-/// Standard deviation across the surface, in those along it.
+/// Standard deviation across the surface, relative to that along it.
 const FLATNESS: f64 = 0.1;
 
-/// Opacity of a Gaussian's middle.
+/// Opacity at the centre of a Gaussian.
 const OPACITY: f64 = 0.95;
 
-/// The iteration that the folder names.
+/// Iteration in the folder's name.
 const ITERATION: u32 = 1;
 
-/// Writes a Gaussian for each piece of the scene's surfaces, and what else a model folder holds.
+/// Writes the Gaussians and the other files of a model folder.
 fn write(model_path: &Path, scene: &Path, surfels: &[SurfaceDisc]) -> anyhow::Result<()> {
     let mut config = Config::default();
     config.scene.source_path = Some(absolute(scene)?);
@@ -107,9 +107,9 @@ fn gaussians(surfels: &[SurfaceDisc]) -> Gaussians {
     gaussians
 }
 
-/// The quaternion (w, x, y, z) that turns the z axis to a direction of length 1.
+/// Returns a quaternion (w, x, y, z), not normalized, that turns the z axis to a unit direction.
 fn turn_to([x, y, z]: Vec3<f64>) -> [f64; 4] {
-    // Opposite directions have no way between them that is shortest.
+    // The shortest turn to the opposite direction is not unique.
     if z < -1.0 + 1e-9 { [0.0, 1.0, 0.0, 0.0] } else { [1.0 + z, -y, x, 0.0] }
 }
 

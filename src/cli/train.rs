@@ -1,4 +1,4 @@
-//! `splat train`.
+//! `splat train`: trains a model.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -44,12 +44,12 @@ pub(super) struct TrainedModel {
     config: Config,
 }
 
-/// Trains, cleans the model where that is asked for, and names the commands that follow.
+/// Trains, cleans the model if requested and prints the next commands.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let trained = match RankRole::of(args)? {
         RankRole::Alone => train(args, matches, None)?,
         RankRole::Supervisor(world) => {
-            // The ranks show the opening of the run.
+            // Rank 0 prints the first lines of the run.
             release_notices();
             return ranks::supervise(world, args);
         }
@@ -68,7 +68,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Trains, with the ranks of a party where there are several. Nothing where more is done already than is asked for.
+/// Trains, with other ranks if `party` is given. Returns `None` if a resumed run is already complete.
 pub(super) fn train(
     args: &TrainArgs,
     matches: &ArgMatches,
@@ -99,10 +99,10 @@ pub(super) fn train(
         tracing::warn!(
             "trains on the processor, far slower than the GPU: the program has no CUDA kernels. {REBUILD}"
         );
-        // It is stored, so that eval, render and --resume do the same.
+        // The configuration stores it, so that eval, render and --resume use the processor too.
         intent.config.run.device = DeviceChoice::Cpu;
     }
-    // Before anything is begun: who waited for a run should not miss its metric.
+    // Find the weights before training: a long run must not end without its metric.
     let output = &intent.config.output;
     let path = output.lpips_weights.as_deref();
     let is_earlier = intent.checkpoint.is_some() && args.options.output.lpips_weights.is_none();
@@ -110,12 +110,12 @@ pub(super) fn train(
     let demand = LpipsDemand::of(output.enable_lpips, matches);
     let metrics = output.metrics;
     let lpips = lpips::weights(&Sources { named, earlier, demand, metrics })?;
-    // What was found is stored, so that eval and --resume measure with the same.
+    // The configuration stores the file, so that eval and --resume use the same weights.
     if let Some(network) = lpips.as_ref().and_then(|weights| weights.files().first()) {
         intent.config.output.lpips_weights = Some(absolute(network));
     }
     let Some(party) = party else {
-        // Nobody typed the options of a preset.
+        // Options of a preset are not typed, and cause no notices.
         let options = DeviceOptions::of_earlier(&intent.config, matches);
         return device::on(&options, Training { args, intent, lpips, started }).map(Some);
     };
@@ -124,16 +124,16 @@ pub(super) fn train(
     party.on_all(&options, Training { args, intent, lpips, started }).map(Some)
 }
 
-/// Why triangles are not cleaned.
+/// Error for `--clean` with triangles.
 const NO_CLEANING: &str = "--clean removes Gaussians, and --primitive triangles removes hidden triangles by itself. Leave --clean \
                            out";
 
-/// A run that is intended.
+/// Task that trains a model.
 struct Training<'a> {
     args: &'a TrainArgs,
     intent: Intent,
     lpips: Option<LpipsWeights>,
-    /// When the program began.
+    /// Start of the program.
     started: Instant,
 }
 
@@ -168,7 +168,9 @@ impl Task for Training<'_> {
         let goal = settle(&mut intent.config, &dataset, now as u64);
         match &intent.checkpoint {
             Some(checkpoint) => warn_of_cap(checkpoint, &intent.config),
-            None if goal.is_none() => warn_of_no_rounds(&intent.config, &dataset, now as u64),
+            None if goal.is_none() => {
+                warn_of_no_densification(&intent.config, &dataset, now as u64)
+            }
             None => {}
         }
         let goal = goal.filter(|_| is_new);
@@ -178,7 +180,7 @@ impl Task for Training<'_> {
         warn_of_background(&dataset, &intent.config);
         let done = intent.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
         if device.world() > 1 {
-            // The other ranks are told what was settled.
+            // The other ranks receive the settled options.
             settle_by_photographs(&mut intent.config, &dataset, done);
             if device.info().uuid.is_some() {
                 refuse_many_tiles(&dataset)?;
@@ -200,7 +202,8 @@ impl Task for Training<'_> {
         }
         let images = open_images(&dataset, &intent.config.memory, room.taken)?;
         refuse_hidden(&dataset, &images)?;
-        // A run by itself settles it here: what a photograph takes to be decoded is no part of what the run holds.
+        // A single run decodes photographs here, after the memory check, because decoding is not
+        // part of the run's memory.
         settle_by_photographs(&mut intent.config, &dataset, done);
         let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_str());
         let has_new_views = names.clone().any(|name| !trained.contains(name));
@@ -236,11 +239,11 @@ impl Task for Training<'_> {
             },
         };
         let command = resume_command(args, &intent);
-        match trainer.run().map_err(|error| explained(error, &intent, &command))? {
+        match trainer.run().map_err(|error| add_command(error, &intent, &command))? {
             Outcome::Interrupted => Err(interrupted(&command, args.style()).into()),
             Outcome::Finished => {
                 let Intent { model_path, mut config, .. } = intent;
-                // As it was typed, for messages.
+                // Messages show the path as it was typed.
                 config.scene.source_path = args.options.scene.source_path.clone();
                 Ok(TrainedModel { model_path, config })
             }
@@ -248,7 +251,7 @@ impl Task for Training<'_> {
     }
 }
 
-/// Reports coordinates that are not those of the scene.
+/// Logs a frame that differs from the scene's.
 fn tell_frame(frame: &Frame) {
     let Frame { offset, unit } = *frame;
     if offset != [0.0; 3] {
@@ -262,7 +265,7 @@ fn tell_frame(frame: &Frame) {
     }
 }
 
-/// GPUs that share a view tell each other in 16 bits how many tiles a splat reaches.
+/// Returns an error for views with too many tiles: GPUs that share a view send tile counts in 16 bits.
 fn refuse_many_tiles(dataset: &Dataset) -> Result<(), UsageError> {
     let size = |view: &View| [view.camera.width, view.camera.height];
     let tiles =
@@ -276,16 +279,16 @@ fn refuse_many_tiles(dataset: &Dataset) -> Result<(), UsageError> {
     )))
 }
 
-/// What a run holds before its photographs are opened.
+/// Inputs of the host memory check.
 struct RunParts<'a> {
     start: &'a Start<'a>,
     checkpoint: Option<&'a StoredCheckpoint>,
     lpips: Option<&'a LpipsWeights>,
-    /// Processes that share the model.
+    /// Number of processes that share the model.
     ranks: u64,
 }
 
-/// How the run keeps `--host-limit`.
+/// Checks the run against `--host-limit`.
 fn host_room(
     config: &Config,
     dataset: &Dataset,
@@ -321,15 +324,15 @@ fn host_room(
     })?)
 }
 
-/// The command that continues the run.
+/// Returns the command that continues the run.
 fn resume_command(args: &TrainArgs, intent: &Intent) -> String {
     let clean = if args.clean { " --clean" } else { "" };
     let ranks = args.ranks_flag();
     format!("splat train --resume -m {}{ranks}{clean}", shell_word(&intent.model_path))
 }
 
-/// Names the command that resumes the run, if it ran out of GPU memory or of space on the disk.
-fn explained(error: TrainError, intent: &Intent, command: &str) -> anyhow::Error {
+/// Adds the command that resumes the run to errors about GPU memory and disk space.
+fn add_command(error: TrainError, intent: &Intent, command: &str) -> anyhow::Error {
     let command = command.to_owned();
     if matches!(error, TrainError::NoSpace { .. }) {
         return OutOfSpace { stopped: error, command }.into();
@@ -343,7 +346,7 @@ fn explained(error: TrainError, intent: &Intent, command: &str) -> anyhow::Error
 
 // Notices before training.
 
-/// Photographs that are blended over one colour teach the model that colour.
+/// Warns if photographs are blended over one colour while the training background is another.
 fn warn_of_background(dataset: &Dataset, config: &Config) {
     let blended = |source: &ImageSource| matches!(source.alpha, AlphaMeaning::BlendOver(_));
     let flag = if config.optimize.random_background {
@@ -361,7 +364,7 @@ fn warn_of_background(dataset: &Dataset, config: &Config) {
     }
 }
 
-/// A smaller `--max-points` than the checkpoint has Gaussians stops their growth and no more.
+/// Warns if the checkpoint exceeds `--max-points`: its Gaussians stay, but no new ones are added.
 fn warn_of_cap(checkpoint: &StoredCheckpoint, config: &Config) {
     let found = checkpoint.len();
     if let Some(cap) = config.densify.max_points.filter(|&cap| cap < found as u64) {
@@ -372,19 +375,18 @@ fn warn_of_cap(checkpoint: &StoredCheckpoint, config: &Config) {
     }
 }
 
-/// Number of Gaussians of a run.
+/// Number of Gaussians, preset and training views of a run.
 struct Growth {
-    /// At the start.
+    /// Number of Gaussians at the start.
     now: u64,
-    /// Most that they grow to, if it follows from the photographs.
+    /// Largest number of Gaussians, if it follows from the photographs.
     goal: Option<u64>,
-    /// Preset that the run took by itself.
+    /// Preset that applies by default.
     preset: Option<&'static str>,
-    /// Number of training views.
     views: u32,
 }
 
-/// Prints the first line of a run: length, growth and preset.
+/// Logs the first line of a run: length, growth and preset.
 fn tell_run(config: &Config, dataset: &Dataset, growth: &Growth) {
     let is_trained = config.sugar.checkpoint_path.is_some();
     let grows = !is_trained && forecast::has_rounds(config, &*forecast::strategy(config, dataset));
@@ -404,7 +406,7 @@ fn run_line(config: &Config, &Growth { now, goal, preset, views }: &Growth) -> S
         ),
         None => {
             let (all, images) = (config.optimize.iterations, config.optimize.images(views));
-            // Limits of passes shorten or lengthen the run.
+            // Pass limits shorten or lengthen the run.
             let images = match images == all {
                 true => String::new(),
                 false => format!(" ({} images)", number(images.into())),
@@ -425,8 +427,8 @@ fn run_line(config: &Config, &Growth { now, goal, preset, views }: &Growth) -> S
     format!("{length}{growth}{preset}")
 }
 
-/// Nobody who names a number of Gaussians should get another without a word.
-fn warn_of_no_rounds(config: &Config, dataset: &Dataset, start: u64) {
+/// Warns if no densification step can reach `--max-points`.
+fn warn_of_no_densification(config: &Config, dataset: &Dataset, start: u64) {
     let densify = &config.densify;
     let goal =
         densify.max_points.filter(|&goal| densify.strategy.grows_to_a_number() && goal > start);
@@ -443,10 +445,8 @@ fn warn_of_no_rounds(config: &Config, dataset: &Dataset, start: u64) {
     );
 }
 
-// Check of the view of `--timelapse`.
-
-/// Refuses a view that the scene has not, or that is not the one of the run that goes on. A scene that has lost the
-/// view of an earlier run costs the pictures, and not the run.
+/// Returns an error if the scene lacks the typed view, or a resumed run has pictures of another. A view that vanished
+/// from the scene only ends the timelapse.
 pub(super) fn check_timelapse(
     args: &TrainArgs,
     intent: &mut Intent,
@@ -479,7 +479,7 @@ pub(super) fn check_timelapse(
 mod tests {
     use super::*;
 
-    /// First lines of runs.
+    /// Returns sample first lines.
     pub(in crate::cli) fn samples() -> Vec<String> {
         let mut config = Config::default();
         config.optimize.iterations = 6000;

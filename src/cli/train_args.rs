@@ -1,4 +1,4 @@
-//! The arguments of `splat train`.
+//! Arguments of `splat train`.
 
 use std::path::PathBuf;
 
@@ -80,17 +80,17 @@ pub(super) struct TrainArgs {
 }
 
 impl TrainArgs {
-    /// How many processes train.
+    /// Returns the number of training processes.
     pub(super) fn ranks(&self) -> RankCount {
         self.gpus.map_or(self.ranks, |gpus| gpus.ranks(is_launched()))
     }
 
-    /// The flag that asks for them, with a space before it; nothing for one process.
+    /// Returns the flag for the processes with a leading space. Empty for one process.
     pub(super) fn ranks_flag(&self) -> String {
         self.gpus.map_or_else(|| self.ranks.as_flag(), GpuCount::as_flag)
     }
 
-    /// Detail of the log; `otherwise` applies without a flag.
+    /// Returns the detail of the log. `otherwise` applies without a flag.
     pub(super) fn detail(&self, otherwise: LogDetail) -> LogDetail {
         match (self.quiet, self.verbose) {
             (true, _) => LogDetail::Warnings,
@@ -99,18 +99,17 @@ impl TrainArgs {
         }
     }
 
-    /// Style of the progress.
     pub(super) fn style(&self) -> ProgressStyle {
         if self.quiet { ProgressStyle::None } else { self.progress }
     }
 }
 
-// The preset that a command line names: by its name, for a GPU, or for a quality.
+// Presets: named, chosen by GPU or chosen by quality.
 
-/// The name that stands for the preset of this machine's GPU.
+/// Name of the preset for this machine's GPU.
 const AUTO: &str = "auto";
 
-/// Which built-in options a command takes.
+/// Choice of a preset.
 #[derive(Args)]
 pub(super) struct PresetArgs {
     /// Built-in options; --config and flags win over it
@@ -130,7 +129,7 @@ pub(super) struct PresetArgs {
     quality: Option<Quality>,
 }
 
-/// What quality a model is to have, without numbers.
+/// Quality of a model.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Quality {
     /// A first look
@@ -142,7 +141,7 @@ enum Quality {
 }
 
 impl PresetArgs {
-    /// The name of the preset; `None` where none is named. That for the GPU is said.
+    /// Returns the name of the preset, if any. Logs the choice of `auto`.
     pub(super) fn named(&self) -> Option<&str> {
         match self.quality {
             Some(Quality::Draft) => Some("draft"),
@@ -153,7 +152,7 @@ impl PresetArgs {
     }
 }
 
-/// The preset of this name. That for the GPU is said; `None` where it needs none.
+/// Returns the preset of this name. Logs the choice of `auto`, which may be none.
 fn named(name: Option<&str>) -> Option<&str> {
     if name != Some(AUTO) {
         return name;
@@ -164,7 +163,7 @@ fn named(name: Option<&str>) -> Option<&str> {
     preset
 }
 
-/// What is taken for a card, in words.
+/// Describes the choice of `auto`.
 pub(super) fn choice(card: Option<Bytes>, preset: Option<&str>) -> String {
     match (card, preset) {
         (Some(card), Some(preset)) => {
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_preset_by_its_name_is_taken_as_it_is() {
+    fn a_named_preset_is_unchanged() {
         assert_eq!(named(None), None);
         assert_eq!(named(Some("16gb")), Some("16gb"));
         let card = Bytes(16 << 30);

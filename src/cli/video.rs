@@ -1,4 +1,4 @@
-//! `splat video`: the model from a moving camera.
+//! `splat video`: film of a model along a camera path.
 
 mod output;
 
@@ -25,11 +25,11 @@ use crate::video::{
     through_cameras,
 };
 
-/// Most pixels along a side of a frame.
-const LARGEST: u32 = 16_384;
+/// Largest side of a frame, px.
+const MAX_SIDE_PX: u32 = 16_384;
 
-/// Most frames of a video.
-const MOST_FRAMES: f64 = 1e6;
+/// Largest number of frames.
+const MAX_FRAMES: f64 = 1e6;
 
 /// Arguments of `splat video`.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -109,14 +109,14 @@ pub(super) struct VideoArgs {
     samples: TriangleSamples,
 }
 
-/// What a path comes to.
+/// Cameras and format of a video.
 struct Plan {
     cameras: Vec<PathCamera>,
     size_px: [u32; 2],
     fps: f64,
 }
 
-/// Draws the path's frames and makes a video of them.
+/// Renders the frames of the path and makes a video of them.
 pub(super) fn run(args: &VideoArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     check(args)?;
     let output = VideoOutput::of(&args.file, args.overwrite)?;
@@ -128,16 +128,16 @@ pub(super) fn run(args: &VideoArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     let Plan { cameras, size_px, fps } = plan(args, &model.dataset, output.is_video())?;
     let near = near(&model.dataset);
     let count = cameras.len();
-    let opened = on_path(model, &cameras, size_px).open(None)?;
+    let opened = with_frames(model, &cameras, size_px).open(None)?;
     let frames = output.begin()?;
     let task = Filming { opened: &opened, near, frames: &frames };
     device::on(&DeviceOptions::of_earlier(&opened.config, matches), task)?;
     let file = frames.finish(fps)?;
     let [width, height] = size_px;
-    Made { file, frames: count, fps, width, height }.tell(args.json)
+    VideoReport { file, frames: count, fps, width, height }.tell(args.json)
 }
 
-/// Fails where a number serves no video.
+/// Returns an error for numbers out of range.
 fn check(args: &VideoArgs) -> Result<(), UsageError> {
     let above_0 = |flag: &str, value: Option<f64>, most: f64| match value {
         Some(value) if !(value > 0.0 && value <= most) => {
@@ -149,15 +149,15 @@ fn check(args: &VideoArgs) -> Result<(), UsageError> {
     above_0("fps", args.fps, 1000.0)?;
     above_0("turns", Some(args.turns.abs()), 1000.0)?;
     for (flag, px) in [("width", args.width), ("height", args.height)] {
-        if px.is_some_and(|px| !(1..=LARGEST).contains(&px)) {
+        if px.is_some_and(|px| !(1..=MAX_SIDE_PX).contains(&px)) {
             let px = px.unwrap_or_default();
-            return Err(UsageError(format!("--{flag} {px}: must be 1 to {LARGEST}")));
+            return Err(UsageError(format!("--{flag} {px}: must be 1 to {MAX_SIDE_PX}")));
         }
     }
     Ok(())
 }
 
-/// The cameras of all frames.
+/// Plans the cameras of all frames.
 fn plan(args: &VideoArgs, dataset: &Dataset, is_video: bool) -> anyhow::Result<Plan> {
     let known: Vec<PathCamera> = dataset.views.iter().map(PathCamera::of).collect();
     let usual = dataset.views.first().map(|view| [view.camera.width, view.camera.height]);
@@ -184,7 +184,7 @@ fn plan(args: &VideoArgs, dataset: &Dataset, is_video: bool) -> anyhow::Result<P
         let cameras: Vec<_> = cameras.collect();
         let fps = args.fps.or(fps).unwrap_or(USUAL_FPS);
         let cameras = match args.seconds {
-            Some(seconds) => resampled(&cameras, frame_count(seconds, fps)?),
+            Some(seconds) => resample(&cameras, frame_count(seconds, fps)?),
             None => cameras,
         };
         (cameras, size_px.or(usual), fps)
@@ -211,21 +211,21 @@ fn read_file(
 
 fn frame_count(seconds: f64, fps: f64) -> Result<usize, UsageError> {
     let frames = (seconds * fps).round().max(1.0);
-    if frames > MOST_FRAMES {
+    if frames > MAX_FRAMES {
         return Err(UsageError(format!(
-            "--seconds {seconds} --fps {fps}: are {frames} frames, and {MOST_FRAMES} are the most. Give fewer seconds"
+            "--seconds {seconds} --fps {fps}: are {frames} frames, and {MAX_FRAMES} are the most. Give fewer seconds"
         )));
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 1e6")]
     Ok(frames as usize)
 }
 
-/// So many frames of a path, evenly spread over its own.
-fn resampled(cameras: &[PathCamera], frames: usize) -> Vec<PathCamera> {
+/// Returns `frames` cameras, evenly spread over a path.
+fn resample(cameras: &[PathCamera], frames: usize) -> Vec<PathCamera> {
     (0..frames).map(|at| cameras[at * cameras.len() / frames]).collect()
 }
 
-/// The size of the frames: as asked for, and else that of `shape`; of a video even.
+/// Returns the size of the frames: the typed size, or else `shape`. Videos get even sizes.
 fn frame_size(args: &VideoArgs, shape: [u32; 2], is_video: bool) -> Result<[u32; 2], UsageError> {
     let [width, height] = shape.map(f64::from);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked below")]
@@ -236,10 +236,10 @@ fn frame_size(args: &VideoArgs, shape: [u32; 2], is_video: bool) -> Result<[u32;
         (None, Some(h)) => [follows(h, width / height), h],
         (None, None) => shape,
     };
-    if wanted.iter().any(|px| !(1..=LARGEST).contains(px)) {
+    if wanted.iter().any(|px| !(1..=MAX_SIDE_PX).contains(px)) {
         let [width, height] = wanted;
         return Err(UsageError(format!(
-            "frames of {width} x {height} px: each side must be 1 to {LARGEST}. Give --width and --height"
+            "frames of {width} x {height} px: each side must be 1 to {MAX_SIDE_PX}. Give --width and --height"
         )));
     }
     let size = if is_video { wanted.map(|px| (px & !1).max(2)) } else { wanted };
@@ -249,8 +249,8 @@ fn frame_size(args: &VideoArgs, shape: [u32; 2], is_video: bool) -> Result<[u32;
     Ok(size)
 }
 
-/// The model with the frames in place of its scene's views.
-fn on_path(mut model: ReadModel, cameras: &[PathCamera], size_px: [u32; 2]) -> ReadModel {
+/// Replaces the views of the scene by the frames.
+fn with_frames(mut model: ReadModel, cameras: &[PathCamera], size_px: [u32; 2]) -> ReadModel {
     let view = |(at, camera): (usize, &PathCamera)| camera.view(format!("{at:05}.png"), size_px);
     model.dataset.views = cameras.iter().enumerate().map(view).collect();
     model.dataset.sources = Vec::new();
@@ -259,7 +259,7 @@ fn on_path(mut model: ReadModel, cameras: &[PathCamera], size_px: [u32; 2]) -> R
     model
 }
 
-/// Drawing the frames.
+/// Task that renders the frames.
 struct Filming<'a> {
     opened: &'a Opened,
     near: f64,
@@ -290,14 +290,14 @@ impl Task for Filming<'_> {
     }
 }
 
-// The pictures that a run has kept with `--timelapse`, as a video.
+// Videos of the pictures of `--timelapse`.
 
 /// Makes a video of the pictures in a model folder, or copies them as frames.
 fn make_timelapse(
     model_path: &Path,
     output: VideoOutput,
     fps: Option<f64>,
-) -> anyhow::Result<Made> {
+) -> anyhow::Result<VideoReport> {
     let fps = fps.unwrap_or(USUAL_FPS);
     let folder = model_path.join(TIMELAPSE);
     let pictures = pictures(&folder)?;
@@ -308,10 +308,10 @@ fn make_timelapse(
         frames.copy(&format!("{number:05}.png"), picture)?;
     }
     let file = frames.finish(fps)?;
-    Ok(Made { file, frames: pictures.len(), fps, width, height })
+    Ok(VideoReport { file, frames: pictures.len(), fps, width, height })
 }
 
-/// The pictures in the order of training; two at least.
+/// Returns the pictures in the order of training, at least two.
 fn pictures(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let pictures = timelapse_pictures(folder);
     if pictures.len() < 2 {
@@ -325,7 +325,7 @@ fn pictures(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(pictures.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Frames that go where the pictures are would replace some of them before they are copied.
+/// Rejects the pictures' own folder as output, because frames would replace pictures before they are copied.
 fn refuse_own_folder(output: &VideoOutput, folder: &Path) -> Result<(), UsageError> {
     let VideoOutput::Frames(frames) = output else { return Ok(()) };
     let places = [frames.canonicalize(), folder.canonicalize()];
@@ -338,7 +338,7 @@ fn refuse_own_folder(output: &VideoOutput, folder: &Path) -> Result<(), UsageErr
     }
 }
 
-/// The size that all pictures have.
+/// Returns the common size of all pictures, px.
 fn common_size(pictures: &[PathBuf]) -> anyhow::Result<[u32; 2]> {
     let size = |path: &Path| {
         let size = image::image_dimensions(path).map(|(width, height)| [width, height]);
@@ -360,14 +360,11 @@ fn common_size(pictures: &[PathBuf]) -> anyhow::Result<[u32; 2]> {
     Ok(expected)
 }
 
-// Report of a finished video.
-
-/// Frames a second where neither a flag nor the path says.
+/// Default frame rate, frames per second.
 const USUAL_FPS: f64 = 30.0;
 
-/// What is printed of a video.
 #[derive(Serialize)]
-struct Made {
+struct VideoReport {
     file: PathBuf,
     frames: usize,
     fps: f64,
@@ -375,8 +372,8 @@ struct Made {
     height: u32,
 }
 
-impl Made {
-    /// Prints it, or where it is.
+impl VideoReport {
+    /// Prints the report as JSON, or the path of the file.
     fn tell(&self, as_json: bool) -> anyhow::Result<()> {
         let text = match as_json {
             true => serde_json::to_string_pretty(self)?,

@@ -1,4 +1,4 @@
-//! `splat view`: a model, or a run that goes on, in a browser.
+//! `splat view`: shows a model or a running training in a browser.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::view::{
     Access, AccessToken, KnownCameras, Server, ShownPhotographs, ViewedModel, ViewedSource,
 };
 
-/// Ports that are tried, one after the other.
+/// Number of ports that are tried in turn.
 const PORTS: u16 = 20;
 
 /// Arguments of `splat view`.
@@ -70,7 +70,7 @@ fn host_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Serves the page until the process is ended.
+/// Serves the page until the process ends.
 pub(super) fn run(args: &ViewerArgs) -> anyhow::Result<()> {
     let source = source(args)?;
     let listener = listen(args)?;
@@ -99,7 +99,7 @@ pub(super) fn run(args: &ViewerArgs) -> anyhow::Result<()> {
     Ok(server.run()?)
 }
 
-/// What is known of the model.
+/// Collects the data of the page.
 fn source(args: &ViewerArgs) -> anyhow::Result<ViewedSource> {
     let model_path = absolute(&args.model_path);
     if let Some(problem) = folder::not_a_folder(&model_path) {
@@ -142,7 +142,7 @@ fn source(args: &ViewerArgs) -> anyhow::Result<ViewedSource> {
     })
 }
 
-/// The coordinates of the page: those of the training, or of the newest PLY where no run says anything.
+/// Returns the coordinates of the page: the training's, or else those of the newest PLY.
 fn shown_frame(config: &Config, model_path: &Path) -> anyhow::Result<Frame> {
     let Frame { offset, unit } = match folder::point_clouds(model_path).last() {
         Some((_, ply)) => frame_of_file(ply)?,
@@ -152,7 +152,7 @@ fn shown_frame(config: &Config, model_path: &Path) -> anyhow::Result<Frame> {
     Ok(Frame { offset: kept.map_or(offset, |Offset(kept)| kept), unit: kept_unit.unwrap_or(unit) })
 }
 
-/// Cameras and photographs of the scene, or else the cameras that the model folder records.
+/// Returns cameras and photographs of the scene, or else the cameras that the model folder records.
 fn scene_of(
     config: &mut Config,
     model_path: &Path,
@@ -166,7 +166,7 @@ fn scene_of(
     };
     let why = match read() {
         Ok(dataset) => return Ok((cameras_in(&dataset), ShownPhotographs::of(dataset.sources))),
-        // Who names a scene wants that one.
+        // A scene that the user names must be readable.
         Err(error) if args.source_path.is_some() => return Err(error.into()),
         Err(error) => error,
     };
@@ -177,7 +177,7 @@ fn scene_of(
     ))
 }
 
-/// The cameras of a scene as a page has them.
+/// Converts the cameras of a scene for the page.
 fn cameras_in(dataset: &Dataset) -> KnownCameras {
     let on_page = |(index, view): (usize, &View)| SceneCamera {
         name: view.name.clone(),
@@ -194,7 +194,7 @@ fn cameras_in(dataset: &Dataset) -> KnownCameras {
     KnownCameras::in_order(dataset.views.iter().enumerate().map(on_page).collect())
 }
 
-/// Opens the port, or one of those behind it.
+/// Opens the port, or the next free one.
 fn listen(args: &ViewerArgs) -> Result<TcpListener, UsageError> {
     let ViewerArgs { listen, port, .. } = *args;
     let last = if port == 0 { 0 } else { port.saturating_add(PORTS - 1) };

@@ -1,5 +1,5 @@
-//! `options!` declares a section of options. Each option is stated once: name, type, default, help,
-//! the values that it takes, and what makes it idle.
+//! `options!` declares a section of options. Each option is declared once: name, type, default, help, allowed values
+//! and the conditions under which it has no effect.
 //!
 //! ```text
 //! options! {
@@ -14,9 +14,8 @@
 //! }
 //! ```
 //!
-//! `is` names a function of `values.rs`, or is one; it runs wherever the value comes from. `idle` is
-//! a list of [`Idle`], whose conditions are about the type after `of`. Both may be
-//! left out. The type of an option says what its flag looks like:
+//! `is` is a function of `values.rs` or a closure, applied to values from any source. `idle` is a list of [`Idle`],
+//! whose conditions take the type after `of`. Both are optional. The type of an option determines its flag:
 //!
 //! | type | flag | default |
 //! |---|---|---|
@@ -27,7 +26,7 @@
 
 /// Declares a section of options; see the head of this file.
 macro_rules! options {
-    // The last step: everything is sorted into four lists.
+    // The last step sorts everything into four lists.
     (
         @next [$(#[$about:meta])* $Section:ident $section:literal $Whole:ty]
         [$($field:tt)*]
@@ -50,11 +49,11 @@ macro_rules! options {
             /// Name of the section in a configuration file.
             pub(super) const NAME: &str = $section;
 
-            /// When options of the section have no effect.
+            /// Conditions under which options of the section have no effect.
             pub(super) const IDLE: &[(&str, Idle<$Whole>)] =
                 &[$((stringify!($key), $idle)),*];
 
-            /// Checks each option by itself; the first that is out of range is the error.
+            /// Checks each option by itself. Returns an error for the first value out of range.
             pub(super) fn check_values(&self) -> Result<(), super::ConfigError> {
                 $(super::values::check(&self.$checked, $is)
                     .map_err(|refused| refused.of($section, stringify!($checked)))?;)*
@@ -150,25 +149,25 @@ macro_rules! options {
 
 pub(super) use options;
 
-/// When an option has no effect. Conditions are about a `C`: a section, or all options.
+/// Condition under which an option has no effect. `C` is a section, or all options.
 pub(super) enum Idle<C> {
-    /// If other options have certain values.
+    /// Depends on other options.
     When {
-        /// Whether they have them.
+        /// True if the option has no effect.
         is: fn(&C) -> bool,
-        /// What follows `--key has no effect`.
+        /// Words that follow `--key has no effect`.
         words: &'static str,
     },
-    /// On the CPU.
+    /// Applies on the CPU.
     OnCpu,
 }
 
-/// The flag of an option.
+/// Returns the flag of an option.
 pub(super) fn flag(key: &str) -> String {
     format!("--{}", key.replace('_', "-"))
 }
 
-/// A sentence for each option that was given and has no effect.
+/// Returns a sentence for each given option without effect.
 pub(super) fn idle_options<C>(
     rules: &[(&str, Idle<C>)],
     config: &C,

@@ -7,19 +7,18 @@ use super::values::PrimitiveName;
 use super::values::TrainingBackground;
 use super::values::{count, fits_toml, holds, positive, rate, share, toml_count};
 
-/// What of a run says which options of density control have an effect.
+/// Facts that decide which options of density control have an effect.
 pub(super) struct DensifiedRun {
-    /// How Gaussians are added and removed.
+    /// Strategy of density control.
     pub(super) strategy: StrategyName,
-    /// What the model is made of.
     pub(super) primitive: PrimitiveName,
-    /// True if the model is there already, and the coarse stage is all that follows.
+    /// True if the model is already trained, and only the coarse stage follows.
     pub(super) is_trained: bool,
     /// True if the number of Gaussians is given.
     pub(super) has_max_points: bool,
     /// True if every iteration has another background.
     pub(super) has_random_background: bool,
-    /// The iteration at which it ends.
+    /// Iteration at which density control ends.
     pub(super) until: u32,
 }
 
@@ -53,7 +52,7 @@ const OF_TRIANGLES: Idle<DensifiedRun> = Idle::When {
 };
 
 options! {
-    /// How the number of Gaussians grows and shrinks.
+    /// Options of density control.
     #[command(next_help_heading = "Density control")]
     pub struct DensifyOptions in "densify" of DensifiedRun {
         /// Strategy that adds and removes Gaussians

@@ -1,98 +1,98 @@
-//! What can be wrong with a configuration; every message names the place, the value and the remedy.
+//! Errors of configurations. Each message names the place, the value and the remedy.
 
 use std::io;
 use std::path::PathBuf;
 
-/// A configuration that cannot be used.
+/// Error of a configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file does not open or is not text.
+    /// The file cannot be opened or is not text.
     #[error("{path}: cannot be read: {source}. Check the path and its permissions")]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// No preset of that name is built in.
+    /// No preset has this name.
     #[error("there is no preset `{name}`{}. Give one of: {known}; or auto for this machine's GPU", meant(.like))]
     UnknownPreset {
-        /// What was asked for.
+        /// Requested name.
         name: String,
-        /// The name that is spelled most like it.
+        /// Most similar name.
         like: Option<&'static str>,
-        /// All names, with commas.
+        /// All names, separated by commas.
         known: String,
     },
     /// The text is not TOML.
     #[error("{origin}: not valid TOML: {source}")]
     Syntax {
-        /// The file or preset.
+        /// File or preset.
         origin: String,
-        /// Where, and what was expected.
+        /// Position and expectation.
         #[source]
         source: Box<toml::de::Error>,
     },
-    /// A name in the file that no option has.
+    /// No option has a name of the file.
     #[error("{origin}, line {line}: unknown {name}; {remedy}")]
     Unknown {
-        /// The file or preset.
+        /// File or preset.
         origin: String,
-        /// Line in it, from 1.
+        /// Line, from 1.
         line: usize,
-        /// What was found, `key `x` in [y]` or `section [x]`.
+        /// Unknown section or key, with its kind.
         name: String,
-        /// Where it belongs, or what exists.
+        /// Right section, or similar names.
         remedy: String,
     },
-    /// A value of another type than the option's.
+    /// A value has another type than the option.
     #[error("{origin}, line {line}: `{key}` in [{section}] cannot be read: {message}")]
     WrongType {
-        /// The file or preset.
+        /// File or preset.
         origin: String,
-        /// Line in it, from 1.
+        /// Line, from 1.
         line: usize,
         /// Section of the option.
         section: String,
-        /// The option.
+        /// Key of the option.
         key: String,
-        /// What was found and what was expected.
+        /// Found and expected type.
         message: String,
     },
-    /// A value outside of what the option allows.
+    /// A value is out of range.
     #[error("{flag} (`{key}` in [{section}]) is {value}; allowed: {allowed}")]
     OutOfRange {
-        /// The option on the command line.
+        /// Flag on the command line.
         flag: String,
-        /// The option in a file.
+        /// Key in a file.
         key: &'static str,
-        /// Its section there.
+        /// Section in a file.
         section: &'static str,
-        /// What was given.
+        /// Given value.
         value: String,
-        /// What may be given.
+        /// Allowed values.
         allowed: &'static str,
     },
-    /// A value that TOML has no way to write, such as a path that is not UTF-8.
+    /// TOML cannot express a value, such as a path that is not UTF-8.
     #[error(
         "the configuration cannot be written as TOML: {0}. Use paths in UTF-8 and numbers below 2^63"
     )]
     Unwritable(#[source] Box<toml::ser::Error>),
 }
 
-/// Asks for the name that may be meant.
+/// Formats the suggestion of a similar name.
 fn meant(like: &Option<&str>) -> String {
     like.map_or_else(String::new, |like| format!(" (do you mean {like}?)"))
 }
 
-/// The name that is spelled most like a word, if one is like it.
+/// Returns the name that is most similar to a word, if any is similar enough.
 pub(super) fn most_like<'a>(names: impl Iterator<Item = &'a str>, word: &str) -> Option<&'a str> {
     let word = word.to_lowercase();
     let likeness = |name: &&str| strsim::jaro_winkler(name, &word);
     let best = names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    best.filter(|best| likeness(best) > LIKE)
+    best.filter(|best| likeness(best) > MIN_SIMILARITY)
 }
 
-/// Jaro-Winkler similarity from which a name is taken for a misspelt one; clap takes about the same.
-const LIKE: f64 = 0.8;
+/// Smallest Jaro-Winkler similarity of a suggestion, about the same as clap's.
+const MIN_SIMILARITY: f64 = 0.8;

@@ -1,4 +1,4 @@
-//! Options of a training run: what they are, where they come from, what they may be.
+//! Options of a training run: declarations, sources and allowed values.
 
 mod declare;
 mod densify;

@@ -1,4 +1,4 @@
-//! Which of the given options have no effect, because of others or because of the device.
+//! Options without effect, because of other options or the device.
 
 use super::declare::{Idle, flag, idle_options};
 use super::densify::DensifiedRun;
@@ -9,7 +9,7 @@ use super::{
 };
 
 impl Config {
-    /// A sentence for each option that was given and has no effect, since what it belongs to is off.
+    /// Returns a sentence for each given option without effect, because what it belongs to is off.
     pub fn idle_options(&self, was_given: impl Fn(&str) -> bool) -> Vec<String> {
         let given: &dyn Fn(&str) -> bool = &was_given;
         let densified = DensifiedRun {
@@ -40,7 +40,7 @@ impl Config {
         .concat()
     }
 
-    /// What is said of maps of normals that do not count, or only after the end of the run.
+    /// Reports normal maps that do not count, or only after the end of the run.
     fn idle_normals(&self, was_given: &dyn Fn(&str) -> bool) -> Option<String> {
         if !was_given("normals") {
             return None;
@@ -57,7 +57,7 @@ impl Config {
         })
     }
 
-    /// What is said of the half of compactness that is given beside all of it.
+    /// Reports `--optimize-memory sh` if `--offload` already includes it.
     fn idle_compactness(&self, was_given: &dyn Fn(&str) -> bool) -> Option<String> {
         let MemoryOptions { optimize_memory, offload, .. } = self.memory;
         let is_less = (optimize_memory, offload) == (Compactness::Sh, Offload::Sh);
@@ -67,7 +67,7 @@ impl Config {
         })
     }
 
-    /// The folder of maps of normals that are compared, if any are.
+    /// Returns the folder of normal maps, if they are used.
     pub fn normals_folder(&self) -> Option<&str> {
         let folder = self.optimize.normals.as_deref();
         folder.filter(|_| self.optimize.lambda_normals_super > 0.0)
@@ -75,7 +75,7 @@ impl Config {
 }
 
 impl MemoryOptions {
-    /// Flags of the options that were given, are not at their defaults and have no effect on the CPU.
+    /// Returns the flags of given options that differ from their defaults and have no effect on the CPU.
     pub fn idle_on_cpu(
         &self,
         was_given: impl Fn(&str) -> bool,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_idle_where_what_they_belong_to_is_off() {
+    fn options_are_idle_if_their_feature_is_off() {
         let mut config = Config::default();
         let idle = |config: &Config, key: &str| config.idle_options(|given| given == key);
         assert_eq!(idle(&config, "kernel_size").len(), 1);

@@ -1,10 +1,10 @@
-//! Command lines as other trainers write them.
+//! Conversion of command lines that are written for other trainers.
 
 use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
 use std::path::{Path, PathBuf};
 
-/// How many values a flag takes.
+/// Number of values of a flag.
 #[derive(Clone, Copy, PartialEq)]
 enum FlagValues {
     /// At most `True` or `False`.
@@ -14,20 +14,19 @@ enum FlagValues {
 
 const WARM_UP: &str = "the value is not used: exposures warm up over the first 5,000 iterations or a sixth of the run";
 
-/// Of Mip-Splatting's switches, by which it trains on places between pixel centres.
+/// Reason for Mip-Splatting's switches that train between pixel centres.
 const CENTRES: &str = "pixels are drawn and compared at their centres, Mip-Splatting's own default; \
                        its filters are --preset mip";
 
-/// Of those by which it trains on several sizes of each photograph.
+/// Reason for Mip-Splatting's switches that train on several sizes of each photograph.
 const ONE_SIZE: &str = "photographs are trained at the one size of --resolution, Mip-Splatting's own \
                         default; --preset mip keeps other sizes right";
 
-/// Of 2D Gaussian splatting's switch between mean and median depths.
+/// Reason for 2D Gaussian splatting's switch between mean and median depths.
 const DEPTHS: &str = "meshes are made of median depths, by which half of the light is stopped, and \
                       --depth of splat render shows mean depths";
 
-/// Flags of the reference trainer, and of Mip-Splatting's and 2D Gaussian splatting's, that change nothing
-/// here, and why.
+/// Flags of the reference trainer, Mip-Splatting and 2D Gaussian splatting that have no effect here, with the reason.
 const IGNORED: [(&str, FlagValues, &str); 20] = [
     ("--convert-SHs-python", FlagValues::Switch, "colours are always computed by the renderer"),
     (
@@ -55,8 +54,8 @@ const IGNORED: [(&str, FlagValues, &str); 20] = [
     ("--skip-mesh", FlagValues::Switch, "splat mesh makes meshes"),
 ];
 
-/// Flags by which 2D Gaussian splatting's script makes meshes that change nothing of `splat mesh`, and why.
-const IGNORED_OF_MESH: [(&str, FlagValues, &str); 6] = [
+/// Flags of 2D Gaussian splatting's meshing script that have no effect on `splat mesh`, with the reason.
+const IGNORED_BY_MESH: [(&str, FlagValues, &str); 6] = [
     ("--depth-ratio", FlagValues::One, DEPTHS),
     (
         "--depth-trunc",
@@ -69,8 +68,8 @@ const IGNORED_OF_MESH: [(&str, FlagValues, &str); 6] = [
     ("--render-path", FlagValues::Switch, "no path of cameras is drawn"),
 ];
 
-/// Flags of the stages that follow SuGaR's coarse stage.
-const OF_LATER_STAGES: [(&str, FlagValues); 14] = [
+/// Flags of the stages after SuGaR's coarse stage.
+const LATER_STAGE_FLAGS: [(&str, FlagValues); 14] = [
     ("--skip-coarse", FlagValues::Switch),
     ("--coarse-checkpoint", FlagValues::One),
     ("--refinement-time", FlagValues::One),
@@ -87,12 +86,11 @@ const OF_LATER_STAGES: [(&str, FlagValues); 14] = [
     ("--postprocess-density-threshold", FlagValues::One),
 ];
 
-/// Spells long flags with hyphens and joins `True` and `False` to them. For `train`, `sugar`, `eval`,
-/// `render` and `plan`, leaves out harmless flags of the reference trainer's scripts with a notice each, for
-/// `mesh` those of 2D Gaussian splatting's; for `train`, `sugar` and `plan`, reads SuGaR's short flags.
+/// Spells long flags with hyphens and joins `True` and `False` to them. Harmless flags of the reference's scripts
+/// (for `train`, `sugar`, `eval`, `render` and `plan`) and of 2D Gaussian splatting (for `mesh`) are removed with a
+/// notice. `train`, `sugar` and `plan` also accept SuGaR's short flags.
 ///
-/// Only the name before `=` changes, and nothing after `--`. Arguments that are not UTF-8 stay
-/// as they are: no flag's name is among them.
+/// Only the name before `=` changes, and nothing after `--`. Arguments that are not UTF-8 stay unchanged.
 pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
     let mut args = args.peekable();
     let mut normalized = Normalized::default();
@@ -129,10 +127,10 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
         let like_reference = is_one_of(&command, &["train", "sugar", "eval", "render", "plan"]);
         let ends_with_training = is_one_of(&command, &["train", "plan"]);
         let of_reference: &[_] = if like_reference { &IGNORED } else { &[] };
-        let of_mesh: &[_] = if is_one_of(&command, &["mesh"]) { &IGNORED_OF_MESH } else { &[] };
+        let of_mesh: &[_] = if is_one_of(&command, &["mesh"]) { &IGNORED_BY_MESH } else { &[] };
         let ignored = of_reference.iter().chain(of_mesh).find(|(known, ..)| *known == name);
         let missing =
-            OF_LATER_STAGES.iter().find(|(known, _)| ends_with_training && *known == name);
+            LATER_STAGE_FLAGS.iter().find(|(known, _)| ends_with_training && *known == name);
         let values = ignored.map(|(_, values, _)| values).or(missing.map(|(_, values)| values));
         if values == Some(&FlagValues::One) && value.is_none() {
             skip_value(&mut args);
@@ -141,7 +139,7 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
             (Some((.., reason)), _) => {
                 normalized.notices.push(format!("{name} is ignored: {reason}"));
             }
-            // What is not asked for is not missed.
+            // A switch that is off needs no later stage.
             (_, Some((_, FlagValues::Switch))) if value.as_deref().is_some_and(is_false) => {
                 normalized
                     .notices
@@ -162,7 +160,7 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
     }
 }
 
-/// Takes the next argument unless it is a flag; a negative number is a value.
+/// Takes the next argument unless it is a flag. A negative number is a value.
 fn skip_value(args: &mut Peekable<impl Iterator<Item = OsString>>) {
     args.next_if(|next| !next.to_string_lossy().starts_with('-') || is_number(next));
 }
@@ -179,47 +177,47 @@ fn is_false(text: &str) -> bool {
     text.eq_ignore_ascii_case("false")
 }
 
-/// A switch's value as Python writes it.
+/// True for a switch's value in Python's spelling.
 fn is_switch_value(arg: &OsString) -> bool {
     arg.eq_ignore_ascii_case("true") || arg.eq_ignore_ascii_case("false")
 }
 
-/// The numbers of a list that commas part, without a comma at its end.
+/// Returns a comma-separated list of numbers without a trailing comma.
 fn numbers(arg: &OsString) -> Option<&str> {
     let text = arg.to_str()?;
     let list = text.strip_suffix(',').unwrap_or(text);
     list.split(',').all(|part| part.parse::<f64>().is_ok()).then_some(list)
 }
 
-/// `1000,` as the first of `1000, 2000`.
+/// Removes the comma of `1000,` in `1000, 2000`.
 fn without_last_comma(arg: OsString, is_followed: bool) -> OsString {
     numbers(&arg).filter(|_| is_followed).map(OsString::from).unwrap_or(arg)
 }
 
-// What becomes of a command line before it is parsed.
+// Conversion of a command line before parsing.
 
-/// An option as it was typed.
+/// Typed option.
 struct GivenValue<'a> {
     name: &'a str,
     value: &'a str,
 }
 
-/// A command line ready to be parsed.
+/// Command line that is ready for the parser.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Normalized {
-    /// The arguments, program name first.
+    /// Arguments, program name first.
     pub args: Vec<OsString>,
-    /// What was left out and why, one sentence each.
+    /// Notices about removed or converted arguments, one sentence each.
     pub notices: Vec<String>,
-    /// Flags of stages that follow training, which the command ends with.
+    /// Flags of stages after training, which the command does not run.
     pub later_stages: Vec<String>,
 }
 
-/// Two names of one option: the one that is stored, and another.
+/// Stored and alternative name of one option.
 const TWO_NAMES: [&str; 2] = ["--batch-views", "--accumulate"];
 
 impl Normalized {
-    /// Says which value counts where an option is given by both of its names with different ones.
+    /// Adds a notice if both names of one option are given with different values.
     pub(super) fn note_two_names(&mut self) {
         let before_paths = self.args.iter().take_while(|arg| *arg != "--");
         let texts: Vec<&str> = before_paths.filter_map(|arg| arg.to_str()).collect();
@@ -240,7 +238,7 @@ impl Normalized {
         ));
     }
 
-    /// Why the command cannot run: it asks for stages that follow training.
+    /// Returns an error text if the command line asks for stages after training.
     pub fn refusal(&self) -> Option<String> {
         if self.later_stages.is_empty() {
             return None;
@@ -253,17 +251,17 @@ impl Normalized {
     }
 }
 
-// Command lines as SuGaR's programs take them.
+// Command lines in the style of SuGaR.
 
-/// What `-r` takes in SuGaR, besides a resolution.
+/// Surface terms that SuGaR's `-r` accepts besides a resolution.
 const TERMS: [&str; 6] =
     ["density", "sdf", "dn_consistency", "dn-consistency", "median_normal", "median-normal"];
 
-/// What `-r` names where the stage after the coarse one is meant.
+/// Value of `-r` that asks for the refinement.
 const REFINEMENT: &str = "refinement";
 
-/// Reads `-r TERMS` as `--regularize`, and `-i N` beside `-c` as `--iteration-to-load`, unless the
-/// scene has a folder of that name. Each is said in a notice.
+/// Converts `-r TERMS` to `--regularize`, and `-i N` with `-c` to `--iteration-to-load` unless the scene has a folder
+/// N. Adds a notice for each.
 pub(super) fn translate(normalized: Normalized) -> Normalized {
     let Normalized { args, mut notices, mut later_stages } = normalized;
     let has_model = value_of(&args, "-c", "--checkpoint-path").is_some();
@@ -307,13 +305,13 @@ fn is_folder(scene: &Path, name: &str) -> bool {
     scene.join(name).is_dir()
 }
 
-/// What is attached to a short flag, empty where nothing is.
+/// Returns the text that is attached to a short flag. Empty if there is none.
 fn attached<'a>(arg: &'a OsStr, short: &str) -> Option<&'a str> {
     let rest = arg.to_str()?.strip_prefix(short)?;
     Some(rest.strip_prefix('=').unwrap_or(rest))
 }
 
-/// The value of a short flag, attached or the next argument, if it `is` one that is looked for.
+/// Takes the value of a short flag, attached or the next argument, if it satisfies `is`.
 fn taken_value(
     arg: &OsStr,
     short: &str,
@@ -326,7 +324,7 @@ fn taken_value(
     }
 }
 
-/// The value of a flag in a command line; of several the last.
+/// Returns the value of a flag. The last one counts.
 fn value_of(args: &[OsString], short: &str, long: &str) -> Option<OsString> {
     let mut found = None;
     for (arg, next) in args.iter().zip(args.iter().skip(1).map(Some).chain([None])) {
@@ -406,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn commas_and_spaces_part_the_numbers_of_a_list() {
+    fn commas_and_spaces_separate_numbers() {
         for (line, expected) in [
             ("splat train --test-iterations 7, 8, 9", "splat train --test-iterations 7 8 9"),
             ("splat train --test-iterations 7,9, -1", "splat train --test-iterations 7,9 -1"),
@@ -431,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_value_does_not_eat_the_next_flag() {
+    fn a_missing_value_does_not_take_the_next_flag() {
         for line in ["splat train --ip --eval", "splat train --port -s"] {
             let kept = line.rsplit(' ').next().unwrap();
             assert_eq!(normalized(line), (format!("splat train {kept}"), 1), "{line}");
@@ -448,7 +446,7 @@ mod tests {
         assert_eq!(normalize_args(args.into_iter()).args[1], path);
     }
 
-    /// The line as it is parsed, and how much is said of it.
+    /// Returns the converted line and the number of notices.
     fn translated(line: &str) -> (String, usize) {
         let result = normalize_args(line.split(' ').map(OsString::from));
         let args: Vec<_> = result.args.iter().map(|arg| arg.to_str().unwrap()).collect();
@@ -456,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_are_no_resolution() {
+    fn surface_terms_are_not_a_resolution() {
         for (line, expected, notices) in [
             ("splat train -r density", "splat train --regularize density", 1),
             ("splat train -rsdf -r 2", "splat train --regularize sdf -r 2", 1),
@@ -473,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_beside_c_is_an_iteration_where_the_scene_has_no_such_folder() {
+    fn a_number_with_c_is_an_iteration_unless_the_scene_has_that_folder() {
         let scene = tempfile::tempdir().unwrap();
         std::fs::create_dir(scene.path().join("4000")).unwrap();
         let scene = scene.path().to_str().unwrap();

@@ -1,8 +1,8 @@
-//! Every training option, stated once: flag, TOML key, help, default, values, when it is idle.
+//! Every training option, declared once: flag, TOML key, help, default, allowed values, conditions without effect.
 //!
-//! `declare.rs` says how to write one. Some sections have files of their own: `scene.rs` has the scene,
-//! `densify.rs` density control, `triangles.rs` that of triangles, `sugar.rs` the coarse stage, `run_options.rs` memory, output and device.
-//! `configs/reference.toml` is generated: `SPLAT_UPDATE_CONFIGS=1 cargo test --test house configs` renews it.
+//! `declare.rs` explains the syntax. Some sections have their own files: `scene.rs`, `densify.rs`, `triangles.rs`,
+//! `sugar.rs` (coarse stage) and `run_options.rs` (memory, output and device). `configs/reference.toml` is generated
+//! by `SPLAT_UPDATE_CONFIGS=1 cargo test --test house configs`.
 
 use std::path::PathBuf;
 
@@ -50,34 +50,34 @@ const INIT: Idle<Config> =
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Which scene is trained, and which of its views.
+    /// Scene and its views.
     #[command(flatten)]
     pub scene: SceneOptions,
-    /// How the Gaussians are optimised.
+    /// Optimisation of the Gaussians.
     #[command(flatten)]
     pub optimize: OptimizeOptions,
-    /// How their number grows and shrinks.
+    /// Density control.
     #[command(flatten)]
     pub densify: DensifyOptions,
-    /// How triangles become opaque and how many they are, where the model is made of these.
+    /// Options of triangles.
     #[command(flatten)]
     pub triangles: TrianglesOptions,
-    /// How their surfaces are regularised.
+    /// Regularization of surfaces.
     #[command(flatten)]
     pub sugar: SugarOptions,
-    /// How much memory is used, and for what.
+    /// Memory.
     #[command(flatten)]
     pub memory: MemoryOptions,
-    /// What is written, and when.
+    /// Output files.
     #[command(flatten)]
     pub output: OutputOptions,
-    /// Where and how the program runs.
+    /// Device and seed.
     #[command(flatten)]
     pub run: RunOptions,
 }
 
 options! {
-    /// How the Gaussians are initialised and optimised.
+    /// Options of initialisation and optimisation.
     #[command(next_help_heading = "Optimisation")]
     pub struct OptimizeOptions in "optimize" of Config {
         /// Number of iterations, which count views, not steps
@@ -178,8 +178,7 @@ options! {
 
         /// Final position rate, times extent
         ///
-        /// Learning rate of the positions after --position-lr-max-steps, times the extent of the
-        /// cameras.
+        /// Learning rate of the positions after --position-lr-max-steps, times the extent of the cameras.
         #[arg(value_name = "RATE")]
         position_lr_final: f64 = 1.6e-6, is rate;
 

@@ -1,10 +1,10 @@
-//! Configurations that come with the program.
+//! Built-in configurations.
 
 use super::ConfigError;
 use super::error::most_like;
 use crate::memory::Bytes;
 
-/// Name and text; each is a file in `configs/`.
+/// Name and text of each preset, a file in `configs/`.
 const PRESETS: [(&str, &str); 13] = [
     ("reference", include_str!("../../configs/reference.toml")),
     ("draft", include_str!("../../configs/draft.toml")),
@@ -24,38 +24,38 @@ const PRESETS: [(&str, &str); 13] = [
 /// Other names of presets.
 const ALIASES: [(&str, &str); 1] = [("default", "fast")];
 
-/// The presets for cards, and the GiB that each is for, ascending.
-const OF_CARDS: [(&str, u64); 4] = [("8gb", 8), ("12gb", 12), ("16gb", 16), ("24gb", 24)];
+/// Presets for cards with the card's size in GiB, ascending.
+const CARD_PRESETS: [(&str, u64); 4] = [("8gb", 8), ("12gb", 12), ("16gb", 16), ("24gb", 24)];
 
-/// A card has a little less or more memory than its name says, per cent.
+/// Deviation of a card's memory from its nominal size, per cent.
 const CARD_TOLERANCE: u64 = 7;
 
-/// The preset for a card with so much memory: the largest that is not above it, or the smallest. A
-/// card that is larger than all of them needs none.
+/// Returns the preset for a card: the largest that fits, or else the smallest. Larger cards than
+/// all presets need none.
 pub fn preset_for_card(memory: Bytes) -> Option<&'static str> {
     let above = |gib: u64, percent: u64| memory.0 >= (gib << 30) / 100 * percent;
-    let (_, largest) = OF_CARDS[OF_CARDS.len() - 1];
+    let (_, largest) = CARD_PRESETS[CARD_PRESETS.len() - 1];
     if above(largest, 100 + CARD_TOLERANCE) {
         return None;
     }
-    let fitting = OF_CARDS.iter().rev().find(|(_, gib)| above(*gib, 100 - CARD_TOLERANCE));
-    fitting.or(OF_CARDS.first()).map(|(name, _)| *name)
+    let fitting = CARD_PRESETS.iter().rev().find(|(_, gib)| above(*gib, 100 - CARD_TOLERANCE));
+    fitting.or(CARD_PRESETS.first()).map(|(name, _)| *name)
 }
 
-/// The preset that is [`Config::default`](super::Config): it says no more than that a new run does not take the usual one.
+/// Preset that equals [`Config::default`](super::Config). Naming it keeps a new run from the usual preset.
 pub(super) const REFERENCE: &str = "reference";
 
-/// Names that `--preset` takes.
+/// Returns the names that `--preset` accepts.
 pub fn preset_names() -> impl Iterator<Item = &'static str> {
     PRESETS.into_iter().map(|(name, _)| name)
 }
 
-/// The name of a preset that may have been called by another one.
+/// Resolves an alias of a preset.
 pub(super) fn unaliased(name: &str) -> &str {
     ALIASES.into_iter().find(|&(alias, _)| alias == name).map_or(name, |(_, of)| of)
 }
 
-/// The TOML text of a preset.
+/// Returns the TOML text of a preset.
 pub fn preset_text(name: &str) -> Result<&'static str, ConfigError> {
     let name = unaliased(name);
     PRESETS.into_iter().find(|&(known, _)| known == name).map(|(_, text)| text).ok_or_else(|| {
@@ -72,18 +72,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_is_another_name_of_fast() {
+    fn default_is_an_alias_of_fast() {
         assert_eq!(preset_text("default").unwrap(), preset_text("fast").unwrap());
         assert!(preset_text("refer").is_err());
     }
 
     #[test]
-    fn a_card_gets_the_largest_preset_that_is_not_above_it() {
+    fn a_card_gets_the_largest_preset_that_fits() {
         for (mib, preset) in [
             (4096, Some("8gb")),
             (8192, Some("8gb")),
             (11_264, Some("8gb")),
-            // As drivers report cards of 12, 16 and 24 GiB.
+            // Sizes that drivers report for cards of 12, 16 and 24 GiB.
             (11_909, Some("12gb")),
             (15_931, Some("16gb")),
             (20_480, Some("16gb")),
@@ -93,7 +93,7 @@ mod tests {
         ] {
             assert_eq!(preset_for_card(Bytes(mib << 20)), preset, "{mib} MiB");
         }
-        for (name, _) in OF_CARDS {
+        for (name, _) in CARD_PRESETS {
             preset_text(name).unwrap();
         }
     }

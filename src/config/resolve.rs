@@ -1,4 +1,4 @@
-//! Which of several places an option's value comes from.
+//! Resolution of options from several sources.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,48 +26,48 @@ use super::{
     SugarOptions, preset_text,
 };
 
-/// TOML text and where it is from.
+/// TOML text and its source.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfigLayer<'a> {
-    /// Name in messages: a path, as a rule.
+    /// Name in messages, usually a path.
     pub origin: &'a str,
-    /// The text.
+    /// TOML text.
     pub text: &'a str,
 }
 
-/// Options as the command line gave them.
+/// Options of the command line.
 #[derive(Clone, Copy, Debug)]
 pub struct Typed<'a> {
-    /// The flags' values, defaults included.
+    /// Values of the flags, including defaults.
     pub flags: &'a Config,
-    /// Which of them were typed.
+    /// Matches that tell which flags were typed.
     pub matches: &'a ArgMatches,
 }
 
-/// Places that options come from; each wins over those above it.
+/// Sources of options. Each overrides those above it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Layers<'a> {
-    /// The configuration of an earlier run: a checkpoint's, or `config.toml` of a model folder.
+    /// Configuration of an earlier run: a checkpoint's, or `config.toml` of a model folder.
     pub base: Option<ConfigLayer<'a>>,
-    /// True if that is no earlier run's. Then it lies beneath the preset fast, but for the length that it gives, unless
-    /// a layer above chooses another way to grow.
+    /// True for a new run. `base` then has lower priority than the preset `fast`, except for its length and its
+    /// opacity weight, unless a layer above chooses another kind of growth.
     pub is_new: bool,
-    /// True if the processor trains, which has other defaults.
+    /// True if the run trains on the processor, which has other defaults.
     pub on_processor: bool,
     /// Name of a preset.
     pub preset: Option<&'a str>,
-    /// A configuration file.
+    /// Configuration file.
     pub file: Option<&'a Path>,
-    /// The command line.
+    /// Command line.
     pub typed: Option<Typed<'a>>,
 }
 
-/// The preset of a new run that nothing else chooses.
+/// Default preset of a new run.
 const USUAL_PRESET: &str = "fast";
 
-/// Options by which a run says how its Gaussians come to be, and keeps the values of [`Config::default`]; with each, the
-/// value that says nothing.
-const OF_GROWTH: [(&str, &str, Option<&str>); 4] = [
+/// Options that choose a kind of growth, for which [`Config::default`] replaces the usual preset. The last value of
+/// each chooses nothing.
+const GROWTH_OPTIONS: [(&str, &str, Option<&str>); 4] = [
     (DensifyOptions::NAME, STRATEGY, Some("budget")),
     (OptimizeOptions::NAME, "primitive", Some("gaussians")),
     (SugarOptions::NAME, "regularize", Some("none")),
@@ -76,18 +76,20 @@ const OF_GROWTH: [(&str, &str, Option<&str>); 4] = [
 
 const STRATEGY: &str = "strategy";
 
-/// Options that only `adc` and `gof` have: where no strategy is given, they say so, too, but for a switch that is off.
-const OF_GRADIENTS: [&str; 4] = ["absgrad", "densify_grad_threshold", "near_fade", "prune_scale"];
+/// Options of `adc` and `gof` only. Without a strategy they choose a kind of growth too, except for
+/// switches that are off.
+const GRADIENT_OPTIONS: [&str; 4] =
+    ["absgrad", "densify_grad_threshold", "near_fade", "prune_scale"];
 
-/// The configuration that all layers give together, proven to be in range.
+/// Merges all layers to a valid configuration.
 ///
-/// The strategy `mcmc` brings the values of its preset, `gof` its threshold and fade, and `absgrad` its
-/// threshold, where no layer says otherwise. Surfels bring the opacity below which they go, triangles rates,
-/// weights and schedules that follow the length of the run, and other ones in rooms (`--indoor`).
+/// Unless a layer overrides them, `mcmc` implies the values of its preset, `gof` its threshold and fade, and
+/// `absgrad` its threshold. Surfels imply their minimum opacity, triangles their rates, weights and schedules by the
+/// length of the run, with other values for rooms (`--indoor`).
 pub fn resolve(layers: Layers<'_>) -> Result<Config, ConfigError> {
     let given = layers.table()?;
     let defaults = Config::default().to_table()?;
-    let decided = together(defaults.clone(), given.clone())?;
+    let decided = merged(defaults.clone(), given.clone())?;
     let mut table = defaults;
     let DensifyOptions { strategy, absgrad, .. } = decided.densify;
     let primitive = decided.optimize.primitive;
@@ -107,23 +109,23 @@ pub fn resolve(layers: Layers<'_>) -> Result<Config, ConfigError> {
     if primitive == PrimitiveName::Triangles {
         triangles_for(&mut table, decided.optimize.iterations);
     }
-    let mut config = together(table, given)?;
+    let mut config = merged(table, given)?;
     config.scene.eval |= config.scene.chooses_views();
     config.validate()?;
     Ok(config)
 }
 
-/// What stands in the upper table, and in the lower where the upper says nothing.
-fn together(mut lower: Table, upper: Table) -> Result<Config, ConfigError> {
+/// Merges two tables. The upper one wins.
+fn merged(mut lower: Table, upper: Table) -> Result<Config, ConfigError> {
     overlay(&mut lower, upper);
     lower.try_into().map_err(|source: toml::de::Error| {
-        // Each layer was read as a `Config` before, so only an error of this module ends here.
+        // Each layer was read as a `Config` before, so this is an error of this module.
         ConfigError::Syntax { origin: "all options together".to_owned(), source: Box::new(source) }
     })
 }
 
 impl Layers<'_> {
-    /// What is given anywhere.
+    /// Merges all given options.
     fn table(self) -> Result<Table, ConfigError> {
         let base = self.base_table()?.unwrap_or_default();
         let above = self.above_the_base()?;
@@ -137,7 +139,7 @@ impl Layers<'_> {
             if layers.iter().any(has_clock) {
                 raise_passes(&mut usual);
             }
-            keep_of_beneath(&mut usual, &table);
+            keep_base_values(&mut usual, &table);
             overlay(&mut table, usual);
         }
         for layer in above {
@@ -146,7 +148,7 @@ impl Layers<'_> {
         Ok(table)
     }
 
-    /// The preset that a new run takes by itself, unless a layer says how Gaussians come to be.
+    /// Returns the preset that a new run uses by default, unless a layer chooses a kind of growth.
     pub fn usual_preset(self) -> Result<Option<&'static str>, ConfigError> {
         Ok(self.usual_above(&self.above_the_base()?))
     }
@@ -157,17 +159,17 @@ impl Layers<'_> {
         (self.is_new && !is_named && !chooses_growth(above)).then_some(USUAL_PRESET)
     }
 
-    /// What an earlier run had.
+    /// Returns the options of an earlier run.
     fn base_table(self) -> Result<Option<Table>, ConfigError> {
         self.base.map(|ConfigLayer { origin, text }| read_strictly(origin, text)).transpose()
     }
 
-    /// What wins over an earlier run.
+    /// Returns the layers that override an earlier run.
     fn above_the_base(self) -> Result<Vec<Table>, ConfigError> {
         let mut layers = self.above_the_preset()?;
         if let Some(name) = self.preset.filter(|&name| name != REFERENCE) {
             let mut preset = stretched(name, read_preset(name)?, &layers);
-            // An earlier run's clock goes on.
+            // The clock of an earlier run continues.
             if layers.iter().chain(&self.base_table()?).any(has_clock) {
                 raise_passes(&mut preset);
             }
@@ -176,7 +178,7 @@ impl Layers<'_> {
         Ok(layers)
     }
 
-    /// What wins over the preset.
+    /// Returns the layers that override the preset.
     fn above_the_preset(&self) -> Result<Vec<Table>, ConfigError> {
         let mut layers = Vec::new();
         if let Some(path) = self.file {
@@ -194,24 +196,24 @@ impl Layers<'_> {
 }
 
 impl Config {
-    /// The configuration as a file of a model folder holds it; [`Config::from_toml`] reads it.
+    /// Returns the TOML text of the configuration, which [`Config::from_toml`] reads.
     pub fn to_toml(&self) -> Result<String, ConfigError> {
         toml::to_string(self).map_err(|source| ConfigError::Unwritable(Box::new(source)))
     }
 
-    /// Reads a configuration file; what it does not name takes its default.
+    /// Reads a configuration file. Missing options take their defaults.
     pub fn from_toml(origin: &str, text: &str) -> Result<Self, ConfigError> {
         resolve(Layers { base: Some(ConfigLayer { origin, text }), ..Layers::default() })
     }
 
-    /// The sections as tables.
+    /// Returns the sections as tables.
     pub(super) fn to_table(&self) -> Result<Table, ConfigError> {
         Table::try_from(self).map_err(|source| ConfigError::Unwritable(Box::new(source)))
     }
 }
 
 impl Typed<'_> {
-    /// Only those options that were typed.
+    /// Returns only the typed options.
     fn table(self) -> Result<Table, ConfigError> {
         let mut table = self.flags.to_table()?;
         for (_, section) in &mut table {
@@ -229,15 +231,14 @@ impl Typed<'_> {
         Ok(table)
     }
 
-    /// A command may leave out sections, so a flag that it does not know was not typed.
+    /// True if a flag was typed. Commands may lack sections, and thereby the flag.
     fn was_typed(self, id: &str) -> bool {
         matches!(self.matches.try_contains_id(id), Ok(true))
             && self.matches.value_source(id) == Some(ValueSource::CommandLine)
     }
 }
 
-/// Refuses a command line that holds views out and none at once. In a file `eval` may stand at its
-/// default.
+/// Rejects a command line that both holds views out and turns `--eval` off. A file may state `eval` at its default.
 fn refuse_contradiction(typed: &Table) -> Result<(), ConfigError> {
     let says = |key: &str| typed.get(SceneOptions::NAME).and_then(|scene| scene.get(key));
     let holds_some_out = NAMED.iter().any(|key| says(key).is_some());
@@ -248,7 +249,7 @@ fn refuse_contradiction(typed: &Table) -> Result<(), ConfigError> {
         .map_err(|refused| refused.of(SceneOptions::NAME, "eval"))
 }
 
-/// Replaces in `table` the keys that `upper` has.
+/// Replaces the keys of `table` that `upper` has.
 fn overlay(table: &mut Table, upper: Table) {
     for (name, section) in upper {
         match (table.get_mut(&name).and_then(toml::Value::as_table_mut), section) {
@@ -265,7 +266,7 @@ fn overlay(table: &mut Table, upper: Table) {
     }
 }
 
-/// True if these layers say how Gaussians come to be.
+/// True if the layers choose a kind of growth.
 fn chooses_growth(layers: &[Table]) -> bool {
     let given = |section: &str, key: &str| {
         layers.iter().rev().find_map(|layer| layer.get(section)?.get(key))
@@ -275,13 +276,13 @@ fn chooses_growth(layers: &[Table]) -> bool {
     };
     let of_densify = |key: &str| given(DensifyOptions::NAME, key);
     let is_on = |value: &toml::Value| value.as_bool() != Some(false);
-    OF_GROWTH.iter().any(chooses)
+    GROWTH_OPTIONS.iter().any(chooses)
         || (of_densify(STRATEGY).is_none()
-            && OF_GRADIENTS.into_iter().filter_map(of_densify).any(is_on))
+            && GRADIENT_OPTIONS.into_iter().filter_map(of_densify).any(is_on))
 }
 
-/// Leaves the length of the run and the weight of opacities to the layer beneath, where that gives them.
-fn keep_of_beneath(preset: &mut Table, beneath: &Table) {
+/// Keeps the length of the run and the opacity weight of the layer beneath, if it has them.
+fn keep_base_values(preset: &mut Table, beneath: &Table) {
     let given = beneath.get(OptimizeOptions::NAME).and_then(toml::Value::as_table);
     let section = preset.get_mut(OptimizeOptions::NAME).and_then(toml::Value::as_table_mut);
     let (Some(given), Some(section)) = (given, section) else { return };
@@ -296,7 +297,7 @@ fn read_preset(name: &str) -> Result<Table, ConfigError> {
     read_strictly(&format!("preset {name}"), preset_text(name)?)
 }
 
-/// Reads a layer; every key in it must be an option and every value of the option's type.
+/// Reads a layer. Unknown keys and values of another type are errors.
 fn read_strictly(origin: &str, text: &str) -> Result<Table, ConfigError> {
     let syntax =
         |source| ConfigError::Syntax { origin: origin.to_owned(), source: Box::new(source) };
@@ -308,7 +309,7 @@ fn read_strictly(origin: &str, text: &str) -> Result<Table, ConfigError> {
     }
 }
 
-/// An error where the file names a section or key that no option has.
+/// Returns an error if the file has an unknown section or key.
 fn refuse_unknown(origin: &str, text: &str, table: &DeTable<'_>) -> Result<(), ConfigError> {
     let sections = sections();
     let unknown = |span: Range<usize>, name: String, remedy: String| ConfigError::Unknown {
@@ -340,7 +341,7 @@ fn refuse_unknown(origin: &str, text: &str, table: &DeTable<'_>) -> Result<(), C
     Ok(())
 }
 
-/// Where a key belongs that stands in the wrong place.
+/// Returns advice for a key in the wrong section.
 fn place_of(sections: &[Section], key: &str) -> Option<String> {
     let spelled = key.replace('-', "_");
     if spelled == LOW_DRAM {
@@ -350,8 +351,7 @@ fn place_of(sections: &[Section], key: &str) -> Option<String> {
     Some(format!("write `{spelled}` in section [{}]", section.name))
 }
 
-/// Names the key of a section that is spelled most like another one. A model of another version of the program has keys
-/// that this one lacks.
+/// Suggests the most similar key of a section. Models of other program versions may have other keys.
 fn nearest(section: &Section, key: &str) -> String {
     match most_like(section.flags.iter().map(|flag| flag.get_id().as_str()), key) {
         Some(best) => format!("do you mean `{best}`? All keys: splat train --help"),
@@ -369,7 +369,7 @@ fn all_sections(sections: &[Section], found: &str) -> String {
     format!("{meant}the sections are {}", names.join(" "))
 }
 
-/// Names the key whose value the error's span lies in.
+/// Returns an error that names the key at the error's position.
 fn wrong_type(
     origin: &str,
     text: &str,
@@ -393,7 +393,7 @@ fn wrong_type(
     ConfigError::Syntax { origin: origin.to_owned(), source: Box::new(source) }
 }
 
-/// Replaces the types of the program in an error of the parser.
+/// Replaces Rust types in a parser error.
 fn in_plain_words(message: &str) -> String {
     let Some((found, kind)) = message.rsplit_once("expected ") else { return message.to_owned() };
     let kind = match kind {
@@ -406,23 +406,23 @@ fn in_plain_words(message: &str) -> String {
     format!("{found}expected {kind}")
 }
 
-/// The line, from 1, of a position in a text.
+/// Returns the line of a position in a text, from 1.
 fn line_of(text: &str, position: usize) -> usize {
     1 + text.bytes().take(position).filter(|&byte| byte == b'\n').count()
 }
 
-// Where the stages of a run begin and end.
+// Ends of the stages of a run.
 
-/// The last iteration of the coarse stage, if its schedule is the reference's.
+/// Last iteration of the coarse stage with the reference's schedule.
 const ABSOLUTE_LAST: u32 = 15_000;
 
 impl Config {
-    /// Whether SuGaR's coarse stage follows the photometric stage.
+    /// True if SuGaR's coarse stage follows the photometric stage.
     pub fn has_coarse_stage(&self) -> bool {
         self.sugar.regularize != Regularize::None
     }
 
-    /// The last iteration of the run: that of the coarse stage, if it has one.
+    /// Returns the last iteration of the run, including the coarse stage.
     pub fn last_iteration(&self) -> u32 {
         let photometric = self.optimize.iterations;
         if !self.has_coarse_stage() {
@@ -435,10 +435,8 @@ impl Config {
     }
 }
 
-// Options that differ from their defaults.
-
 impl Config {
-    /// The options that differ from their defaults, by `section.key`.
+    /// Returns the options that differ from their defaults, by `section.key`.
     pub fn changed(&self) -> Result<BTreeMap<String, toml::Value>, ConfigError> {
         let defaults = Self::default().by_key()?;
         let mut changed = self.by_key()?;
@@ -446,7 +444,7 @@ impl Config {
         Ok(changed)
     }
 
-    /// All options that have a value, by `section.key`.
+    /// Returns all options that have a value, by `section.key`.
     pub fn by_key(&self) -> Result<BTreeMap<String, toml::Value>, ConfigError> {
         let mut found = BTreeMap::new();
         for (section, options) in self.to_table()? {
@@ -464,7 +462,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_differs_is_named_by_section_and_key() {
+    fn only_changed_options_are_listed() {
         assert!(Config::default().changed().unwrap().is_empty());
         let mut config = Config::default();
         config.optimize.iterations = 7000;

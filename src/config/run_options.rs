@@ -1,4 +1,4 @@
-//! Options of a run's resources: its memory, its output, its device.
+//! Options of a run's resources: memory, output and device.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use super::values::{count, fits_toml, holds, iterations, path, toml_count};
 use crate::memory::plan::Storage;
 use crate::memory::{Bytes, Limit, Rung};
 
-/// The flag that is no key: it sets `high_dram` to false.
+/// Id of the flag that sets `high_dram` to false and is no key.
 pub(super) const LOW_DRAM: &str = "low_dram";
 
-/// `--low-dram`, the way back from `high_dram = true` in a configuration file.
+/// Returns `--low-dram`, which undoes `high_dram = true` of a configuration file.
 fn low_dram() -> Arg {
     Arg::new(LOW_DRAM)
         .long("low-dram")
@@ -30,7 +30,7 @@ fn low_dram() -> Arg {
 }
 
 options! {
-    /// How much memory is used, and for what.
+    /// Options of memory.
     #[command(next_help_heading = "Memory", arg = low_dram())]
     pub struct MemoryOptions in "memory" of MemoryOptions {
         /// Decode all images once and keep them
@@ -122,13 +122,13 @@ options! {
 }
 
 impl MemoryOptions {
-    /// How a GPU keeps the model's state.
+    /// Returns the storage of the model's state on a GPU.
     pub fn storage_on_gpu(&self) -> Storage {
         self.offload.storage(self.optimize_memory)
     }
 }
 
-/// How often unused memory goes back to the driver.
+/// Cadence of returning unused memory to the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fragmentation {
@@ -142,7 +142,7 @@ pub enum Fragmentation {
 }
 
 impl Fragmentation {
-    /// Iterations between two times.
+    /// Returns the number of iterations between two returns.
     pub fn interval(self) -> u32 {
         match self {
             Self::Minimal => 100,
@@ -153,7 +153,7 @@ impl Fragmentation {
 }
 
 options! {
-    /// What is written, and when.
+    /// Options of output files.
     #[command(next_help_heading = "Output")]
     pub struct OutputOptions in "output" of OutputOptions {
         /// Model folder [default: output/SCENE]
@@ -264,7 +264,7 @@ options! {
     }
 }
 
-/// Metrics that evaluations measure.
+/// Metrics of evaluations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MetricSet {
@@ -276,7 +276,7 @@ pub enum MetricSet {
 }
 
 options! {
-    /// Where and how the program runs.
+    /// Options of the run.
     #[command(next_help_heading = "Run")]
     pub struct RunOptions in "run" of RunOptions {
         /// Seed of every random decision
@@ -302,7 +302,7 @@ pub enum DeviceChoice {
     Cpu,
 }
 
-/// Reads a device. Other programs' names of the GPU are errors that point to ours.
+/// Parser of a device. Other programs' names of the GPU are errors that suggest `cuda`.
 #[derive(Clone)]
 struct DeviceParser;
 

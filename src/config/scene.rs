@@ -8,11 +8,11 @@ use super::splits::TestList;
 use super::values::{count, holds, path, positive, share};
 use super::{Color, Offset};
 
-/// The widest image that JPEG can hold, px.
+/// Largest width of a JPEG image, px.
 const MAX_WIDTH: i32 = 65_535;
 
 options! {
-    /// Which scene is trained, and which of its views.
+    /// Options of the scene and its views.
     #[command(next_help_heading = "Scene")]
     pub struct SceneOptions in "scene" of SceneOptions {
         /// Scene folder (COLMAP or transforms.json)
@@ -124,7 +124,7 @@ options! {
     }
 }
 
-/// The number after `-r`. What is none may be meant as the terms that SuGaR's `-r` takes.
+/// Parses the number of `-r`. Other text may be meant as the terms of SuGaR's `-r`.
 fn parse_resolution(text: &str) -> Result<i32, &'static str> {
     text.parse().ok().ok_or(
         "write 1, 2, 4 or 8, a width in px, or -1; `splat train` also takes the terms density, sdf, \
@@ -133,24 +133,24 @@ fn parse_resolution(text: &str) -> Result<i32, &'static str> {
 }
 
 impl SceneOptions {
-    /// True if the views that are held out are not simply every nth.
+    /// True if views are held out by another rule than every nth view.
     pub(super) fn chooses_views(&self) -> bool {
         self.test_views.is_some() || self.test_list.is_some()
     }
 
-    /// Keeps the coordinates that were settled, where they are not those of the scene.
+    /// Stores the coordinates of the run unless they are those of the scene.
     pub fn keep_frame(&mut self, offset: [f64; 3], unit: f64) {
         self.offset = (offset != [0.0; 3]).then_some(Offset(offset));
         self.unit = (unit != 1.0).then_some(unit);
     }
 
-    /// Takes the coordinates that were kept, and not those that the scene has now.
+    /// Uses the stored coordinates instead of those that the scene suggests now.
     pub fn take_kept_frame(&mut self) {
         self.offset.get_or_insert_default();
         self.unit.get_or_insert(1.0);
     }
 
-    /// What is behind the scene: the colour that is given, or white or black.
+    /// Returns the background: the given colour, or else white or black.
     pub fn background_color(&self) -> Color {
         let plain = if self.white_background { Color::WHITE } else { Color::BLACK };
         self.background.unwrap_or(plain)

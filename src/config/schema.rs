@@ -1,4 +1,4 @@
-//! The sections and keys of a configuration file, as the flags define them.
+//! Sections and keys of a configuration file, derived from the flags.
 
 use std::fmt::Write;
 
@@ -10,11 +10,11 @@ use super::{
     SceneOptions, SugarOptions, TrianglesOptions,
 };
 
-/// One section of a configuration file.
+/// Section of a configuration file.
 pub(super) struct Section {
-    /// Its name in brackets.
+    /// Name in brackets.
     pub name: &'static str,
-    /// One flag for each key; the flag's id is the key.
+    /// Flags of the keys. The id of a flag is its key.
     pub flags: Vec<Arg>,
 }
 
@@ -25,13 +25,13 @@ impl Section {
         Self { name, flags: keys.cloned().collect() }
     }
 
-    /// Whether the section has this key.
+    /// True if the section has this key.
     pub(super) fn has(&self, key: &str) -> bool {
         self.flags.iter().any(|flag| flag.get_id() == key)
     }
 }
 
-/// All sections in the order of [`Config`].
+/// Returns all sections in the order of [`Config`].
 pub(super) fn sections() -> [Section; 8] {
     [
         Section::of::<SceneOptions>(SceneOptions::NAME),
@@ -45,9 +45,9 @@ pub(super) fn sections() -> [Section; 8] {
     ]
 }
 
-/// Every option with its help and its value in [`Config::default`]: the text of `configs/reference.toml`.
+/// Returns the text of `configs/reference.toml`: every option with its help and its value in [`Config::default`].
 ///
-/// Options that are unset by default stand there as comments.
+/// Options without a default are commented out.
 pub fn reference_toml() -> Result<String, ConfigError> {
     let defaults = Config::default().to_table()?;
     let mut text = String::from(
@@ -73,10 +73,10 @@ pub fn reference_toml() -> Result<String, ConfigError> {
     Ok(text)
 }
 
-/// The widest line of a comment.
+/// Largest width of a comment line.
 const WIDTH: usize = 100;
 
-/// The help of a flag, with its details, and the values that it takes, as comment lines.
+/// Formats a flag's help, details and allowed values as comment lines.
 fn comment(flag: &Arg) -> String {
     let mut lines = String::new();
     let help = flag.get_long_help().or(flag.get_help()).map(ToString::to_string);
@@ -98,7 +98,7 @@ fn comment(flag: &Arg) -> String {
     lines
 }
 
-/// What the value of an unset option may look like.
+/// Returns an example value of an unset option.
 fn example(section: &str, flag: &Arg) -> String {
     let key = flag.get_id().as_str();
     let name = flag.get_value_names().and_then(<[_]>::first).map_or("", |name| name.as_str());

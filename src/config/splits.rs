@@ -1,4 +1,4 @@
-//! Values of the options that choose which views are held out, and which are measured.
+//! Options that choose held-out and evaluated views.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -8,16 +8,16 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use toml::{Table, Value};
 
-/// Options that choose the views that are held out.
+/// Options that choose the held-out views.
 pub(super) const NAMED: [&str; 2] = ["test_views", "test_list"];
 
-/// Views that are held out, by name.
+/// Held-out views by name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum TestList {
-    /// A file of names, one a line.
+    /// File with one name per line.
     File(PathBuf),
-    /// The names: a run stores them, so that it does not depend on the file.
+    /// Names. A run stores them, so that it does not depend on the file.
     Names(Vec<String>),
 }
 
@@ -29,16 +29,16 @@ impl FromStr for TestList {
     }
 }
 
-/// How many training views are measured.
+/// Number of evaluated training views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrainSample {
-    /// So many, evenly spread.
+    /// This number of views, evenly spread.
     Views(u32),
-    /// All.
+    /// All views.
     All,
 }
 
-/// What is no number of views.
+/// Error of text that is no number of views.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is no number of views; write 5, or `all`")]
 pub struct ParseTrainSampleError(String);
@@ -88,8 +88,7 @@ impl<'de> Deserialize<'de> for TrainSample {
     }
 }
 
-/// Takes from the scene's options those that hold views out in a way that the options above replace
-/// by another.
+/// Removes options that hold out views if the options above choose another rule.
 pub(super) fn give_way(below: &mut Table, above: &Table) {
     let chooses = |key: &&str| above.contains_key(*key);
     let holds_none_out = above.get("eval") == Some(&Value::Boolean(false));
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_of_views_replaces_the_one_below_it() {
+    fn a_choice_of_views_overrides_the_lower_layer() {
         let left = |above: &str| {
             let mut below: Table = toml::from_str("test_list = ['a']\neval = true").unwrap();
             give_way(&mut below, &toml::from_str(above).unwrap());

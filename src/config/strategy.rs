@@ -1,19 +1,19 @@
-//! The strategies of density control, and the options that they bring values of.
+//! Strategies of density control and the options that they imply.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::{ConfigError, preset_text};
 
-/// Options that are to be given where nothing is said of them.
+/// Options that apply unless a layer overrides them.
 pub(super) struct Implied {
     /// Name in messages.
     pub(super) origin: &'static str,
-    /// The values, as a layer beneath all that is given.
+    /// TOML text of the values, the lowest layer.
     pub(super) text: &'static str,
 }
 
-/// How Gaussians are added and removed.
+/// Strategy of density control.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StrategyName {
@@ -29,19 +29,19 @@ pub enum StrategyName {
 }
 
 impl StrategyName {
-    /// The options that it brings its own values of, where no layer says otherwise.
+    /// Returns the options that the strategy implies unless a layer overrides them.
     pub(super) fn implied(self, absgrad: bool) -> Result<Option<Implied>, ConfigError> {
         Ok(match self {
             Self::Adc => absgrad.then_some(Implied {
                 origin: "absgrad",
-                // Sums of absolute values are larger: AbsGS's own threshold (Ye et al. 2024).
+                // Sums of absolute values are larger. This is AbsGS's own threshold (Ye et al. 2024).
                 text: "[densify]\ndensify_grad_threshold = 8e-4\n",
             }),
             Self::Gof => Some(Implied {
                 origin: "strategy gof",
-                // Its authors have 2e-4 and 0. Absolute gradients are largest of what covers most of an
-                // image, which is what floats right before the camera (Pixel-GS, Zhang et al. 2024); and
-                // they choose as many Gaussians again as 3DGS does.
+                // Its authors use 2e-4 and 0. Absolute gradients are largest for Gaussians that cover most of an
+                // image, which float right before the camera (Pixel-GS, Zhang et al. 2024), and they add as many
+                // candidates again as in 3DGS.
                 text: "[densify]\ndensify_grad_threshold = 4e-4\nnear_fade = 0.37\n",
             }),
             Self::Budget => Some(Implied {
@@ -52,7 +52,7 @@ impl StrategyName {
         })
     }
 
-    /// True if `absgrad` is an option of it.
+    /// True if the strategy has the option `absgrad`.
     pub(super) fn takes_absgrad(self) -> bool {
         match self {
             Self::Adc => true,
@@ -60,8 +60,7 @@ impl StrategyName {
         }
     }
 
-    /// True if it adds Gaussians where gradients are high and resets opacities: what the options of both
-    /// are for.
+    /// True if the strategy adds Gaussians by gradients and resets opacities.
     pub(super) fn grows_by_gradient(self) -> bool {
         match self {
             Self::Adc | Self::Gof => true,
@@ -69,7 +68,7 @@ impl StrategyName {
         }
     }
 
-    /// True if `--max-points` is the number that it grows to, not one that it only keeps.
+    /// True if the strategy grows to `--max-points` instead of only respecting it.
     pub fn grows_to_a_number(self) -> bool {
         match self {
             Self::Budget | Self::Mcmc => true,
@@ -77,7 +76,7 @@ impl StrategyName {
         }
     }
 
-    /// True if it moves Gaussians at random after a step.
+    /// True if the strategy moves Gaussians at random after a step.
     pub(super) fn moves_at_random(self) -> bool {
         match self {
             Self::Mcmc => true,

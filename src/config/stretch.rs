@@ -1,22 +1,22 @@
-//! Presets whose schedules follow the length of the run, and those of triangles.
+//! Schedules that scale with the length of the run: those of some presets, and of triangles.
 
 use toml::{Table, Value};
 
 use super::presets::{REFERENCE, preset_text, unaliased};
 use super::{Config, DensifyOptions, MemoryOptions, OptimizeOptions, TrianglesOptions};
 
-/// Their names.
+/// Presets whose schedules scale with the length of the run.
 const PRESETS: [&str; 3] = ["draft", "fast", "best"];
 
-/// Iterations that are a share of the run's.
+/// Iterations of these presets that scale with the length.
 const SHARES: [(&str, &str); 3] = [
     (OptimizeOptions::NAME, "position_lr_max_steps"),
     (OptimizeOptions::NAME, "normals_from_iter"),
     (DensifyOptions::NAME, "densify_until_iter"),
 ];
 
-/// Iterations of a run of triangles that are a share of its own.
-const OF_TRIANGLES: [(&str, &str); 16] = [
+/// Iterations of triangle runs that scale with the length.
+const TRIANGLE_SHARES: [(&str, &str); 16] = [
     (OptimizeOptions::NAME, "position_lr_max_steps"),
     (OptimizeOptions::NAME, "normals_from_iter"),
     (OptimizeOptions::NAME, "sh_degree_interval"),
@@ -35,29 +35,29 @@ const OF_TRIANGLES: [(&str, &str); 16] = [
     (TrianglesOptions::NAME, "hidden_interval"),
 ];
 
-/// Intervals of the preset `best` that are a share of its iterations, as those of `fast` are when both make 65 passes.
-const OF_BEST: [(&str, &str); 4] = [
+/// Additional iterations of the preset `best` that scale with the length. At 65 passes they match those of `fast`.
+const BEST_INTERVALS: [(&str, &str); 4] = [
     (OptimizeOptions::NAME, "sh_degree_interval"),
     (DensifyOptions::NAME, "densify_from_iter"),
     (DensifyOptions::NAME, "densification_interval"),
     (DensifyOptions::NAME, "opacity_reset_interval"),
 ];
 
-/// Length at which these intervals are those of `fast`. A shorter run keeps these, as `fast` does.
-const LEAST_OF_BEST: i64 = 6000;
+/// Length at which these intervals equal those of `fast`. Shorter runs keep them, as `fast` does.
+const MIN_BEST_LENGTH: i64 = 6000;
 
-/// Density control starts before this part of the iterations at which it ends: one in so many.
+/// Divisor of the end of density control: the latest start.
 const LATEST_START: i64 = 4;
 
-/// True if schedules of this preset follow the length of the run.
+/// True if schedules of this preset scale with the length of the run.
 pub fn follows_iterations(preset: &str) -> bool {
     PRESETS.contains(&unaliased(preset))
 }
 
-/// The preset that a run of this configuration was begun with, among those whose schedules follow its length.
+/// Returns the preset, among those that scale with the length, that a run of this configuration began with.
 pub fn nearest_preset(run: &Config) -> Option<&'static str> {
     let table = run.to_table().ok()?;
-    // Of presets that differ in as many options, the one that has more of the run's.
+    // Among equal numbers of differences, prefer the preset with more matching options.
     let rank = |name| {
         let (differing, keys) = (differences(name, &table)?, keys(name)?);
         Some((differing, std::cmp::Reverse(keys - differing), keys, name))
@@ -66,9 +66,9 @@ pub fn nearest_preset(run: &Config) -> Option<&'static str> {
     (2 * differing < keys).then_some(name)
 }
 
-/// True if the run began with another preset than this, and this preset replaces its options.
+/// True if the run began with another preset than this one, which replaces options.
 ///
-/// `reference` replaces nothing. Of other presets with a schedule of their own, the run may have changed single options.
+/// `reference` replaces nothing. For other presets, the run may have changed up to half of their options.
 pub fn changes_run(name: &str, run: &Config) -> bool {
     if follows_iterations(name) {
         return nearest_preset(run) != Some(unaliased(name));
@@ -77,11 +77,11 @@ pub fn changes_run(name: &str, run: &Config) -> bool {
     name != REFERENCE && run.to_table().ok().and_then(differs).unwrap_or(false)
 }
 
-/// Returns the preset without its length and the options of memory, for a run of this length.
-fn compared(name: &str, run: &Table) -> Option<Table> {
+/// Returns the preset without its length and memory options, for a run of this length.
+fn comparable(name: &str, run: &Table) -> Option<Table> {
     let mut preset: Table = preset_text(name).ok()?.parse().ok()?;
     preset.remove(MemoryOptions::NAME);
-    // A preset without a length keeps its values.
+    // A preset without a length is not scaled.
     let mut preset = stretched(name, preset, std::slice::from_ref(run));
     if let Some(section) = preset.get_mut(OptimizeOptions::NAME).and_then(Value::as_table_mut) {
         section.remove(LENGTH);
@@ -89,15 +89,15 @@ fn compared(name: &str, run: &Table) -> Option<Table> {
     Some(preset)
 }
 
-/// Number of options of a preset.
+/// Returns the number of options of a preset.
 fn keys(name: &str) -> Option<usize> {
-    let preset = compared(name, &Table::new())?;
+    let preset = comparable(name, &Table::new())?;
     Some(preset.values().filter_map(Value::as_table).map(Table::len).sum())
 }
 
-/// Number of options of a preset that a run has otherwise.
+/// Returns the number of a preset's options that a run has otherwise.
 fn differences(name: &str, run: &Table) -> Option<usize> {
-    let preset = compared(name, run)?;
+    let preset = comparable(name, run)?;
     let sections =
         preset.iter().filter_map(|(section, values)| Some((section, values.as_table()?)));
     let differs = |section: &str, key: &str, value: &Value| {
@@ -112,16 +112,16 @@ fn differences(name: &str, run: &Table) -> Option<usize> {
     )
 }
 
-/// The key of a run's length.
+/// Key of a run's length.
 pub(super) const LENGTH: &str = "iterations";
 
-/// Limits of passes, which are for the preset's own length.
+/// Limits of passes, which only fit the preset's own length.
 const PASSES: [&str; 3] = ["min_passes", MAX_PASSES, FEW_VIEW_PASSES];
 
 const FEW_VIEW_PASSES: &str = "few_view_passes";
 
-/// Options whose values few training views would change.
-const OF_FEW_VIEWS: [(&str, &str); 3] = [
+/// Options that few training views may change.
+const FEW_VIEW_OPTIONS: [(&str, &str); 3] = [
     (OptimizeOptions::NAME, MAX_PASSES),
     (DensifyOptions::NAME, "densify_until_iter"),
     (DensifyOptions::NAME, "opacity_reset_interval"),
@@ -129,24 +129,24 @@ const OF_FEW_VIEWS: [(&str, &str); 3] = [
 
 const MAX_PASSES: &str = "max_passes";
 
-/// Least limit of passes of a run whose length a clock gives. More passes overfit.
+/// Smallest limit of passes with a time budget. More passes overfit.
 const PASSES_BY_CLOCK: i64 = 100;
 
-/// The preset for a run whose length one of the layers above gives; of another preset, or where none gives
-/// one, as it is.
+/// Scales a preset to the length that a layer above gives. Other presets, and a preset without a given length, stay
+/// unchanged.
 pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table {
-    if OF_FEW_VIEWS
+    if FEW_VIEW_OPTIONS
         .iter()
-        .any(|(section, key)| above.iter().any(|layer| gives(layer, section, key)))
+        .any(|(section, key)| above.iter().any(|layer| has_option(layer, section, key)))
     {
-        lift(&mut preset, &[FEW_VIEW_PASSES]);
+        clear_limits(&mut preset, &[FEW_VIEW_PASSES]);
     }
     let given = above.iter().rev().find_map(iterations);
     let own = iterations(&preset).filter(|&own| own > 0 && follows_iterations(name));
     let (Some(given), Some(own)) = (given, own) else { return preset };
-    let intervals = if unaliased(name) == "best" { &OF_BEST[..] } else { &[] };
+    let intervals = if unaliased(name) == "best" { &BEST_INTERVALS[..] } else { &[] };
     let lengths = SHARES.iter().map(|key| (key, given));
-    let lengths = lengths.chain(intervals.iter().map(|key| (key, given.max(LEAST_OF_BEST))));
+    let lengths = lengths.chain(intervals.iter().map(|key| (key, given.max(MIN_BEST_LENGTH))));
     for ((section, key), length) in lengths {
         let value = preset.get_mut(*section).and_then(|section| section.get_mut(*key));
         if let Some(Value::Integer(value)) = value {
@@ -154,23 +154,23 @@ pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table
         }
     }
     start_in_time(&mut preset);
-    lift(&mut preset, &PASSES);
+    clear_limits(&mut preset, &PASSES);
     preset
 }
 
-/// Lifts the limits of passes of an earlier run where one of the layers above gives it another length, and raises
-/// them where one gives a run without a clock a clock.
+/// Lifts the pass limits of an earlier run if a layer above changes its length, and raises them if
+/// a layer adds a clock.
 pub(super) fn free_passes(before: &mut Table, above: &[Table]) {
     let given = above.iter().rev().find_map(iterations);
     if given.is_some() && given != iterations(before) {
-        lift(before, &PASSES);
+        clear_limits(before, &PASSES);
     } else if above.iter().any(has_clock) && !has_clock(before) {
         raise_passes(before);
     }
 }
 
-/// Lifts these limits of passes where a layer has them.
-fn lift(layer: &mut Table, limits: &[&str]) {
+/// Sets these pass limits of a layer to 0.
+fn clear_limits(layer: &mut Table, limits: &[&str]) {
     let optimize = layer.get_mut(OptimizeOptions::NAME).and_then(Value::as_table_mut);
     for (key, passes) in optimize.into_iter().flatten() {
         if limits.contains(&key.as_str()) {
@@ -179,7 +179,7 @@ fn lift(layer: &mut Table, limits: &[&str]) {
     }
 }
 
-/// Leaves a time budget its time, where a preset or an earlier run limits passes.
+/// Raises the pass limit of a preset or an earlier run, so that a time budget can be used up.
 pub(super) fn raise_passes(layer: &mut Table) {
     let optimize = layer.get_mut(OptimizeOptions::NAME).and_then(Value::as_table_mut);
     if let Some(Value::Integer(most)) = optimize.and_then(|optimize| optimize.get_mut(MAX_PASSES))
@@ -189,20 +189,20 @@ pub(super) fn raise_passes(layer: &mut Table) {
     }
 }
 
-/// True if a layer gives the run a time budget.
+/// True if a layer sets a time budget.
 pub(super) fn has_clock(layer: &Table) -> bool {
-    gives(layer, OptimizeOptions::NAME, "time_budget")
+    has_option(layer, OptimizeOptions::NAME, "time_budget")
 }
 
-/// Returns true if a layer has an option.
-fn gives(layer: &Table, section: &str, key: &str) -> bool {
+/// True if a layer has an option.
+fn has_option(layer: &Table, section: &str, key: &str) -> bool {
     layer.get(section).is_some_and(|section| section.get(key).is_some())
 }
 
-/// Has the schedules of a run of triangles be for one of so many iterations. What is not 0 stays so.
+/// Scales the schedules of a triangle run to this number of iterations. Values above 0 stay above 0.
 pub(super) fn triangles_for(values: &mut Table, iterations: u32) {
     let Some(own) = self::iterations(values).filter(|&own| own > 0) else { return };
-    for (section, key) in OF_TRIANGLES {
+    for (section, key) in TRIANGLE_SHARES {
         let value = values.get_mut(section).and_then(|section| section.get_mut(key));
         if let Some(Value::Integer(value)) = value {
             let share = value.saturating_mul(i64::from(iterations)) / own;
@@ -211,7 +211,7 @@ pub(super) fn triangles_for(values: &mut Table, iterations: u32) {
     }
 }
 
-/// Leaves room for rounds of density control.
+/// Starts density control early enough for several densification steps.
 fn start_in_time(preset: &mut Table) {
     let densify = preset.get_mut(DensifyOptions::NAME).and_then(Value::as_table_mut);
     let Some(densify) = densify else { return };
@@ -222,7 +222,7 @@ fn start_in_time(preset: &mut Table) {
     }
 }
 
-/// The length of the run, as far as a layer gives it.
+/// Returns the length of the run, if a layer gives it.
 fn iterations(layer: &Table) -> Option<i64> {
     layer.get(OptimizeOptions::NAME)?.get(LENGTH)?.as_integer()
 }
@@ -240,7 +240,7 @@ mod tests {
                         densify_until_iter = 4800\n";
 
     #[test]
-    fn shares_follow_the_last_length_that_is_given_and_other_values_stay() {
+    fn shares_scale_with_the_last_given_length_and_other_values_stay() {
         let file = table("[optimize]\niterations = 99\n");
         let typed = table("[optimize]\niterations = 10000\n");
         let expected = FAST.replace("steps = 6000", "steps = 10000").replace("4800", "8000");
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_run_has_more_passes_by_a_clock_that_it_had_not() {
+    fn a_new_clock_raises_the_passes_of_an_earlier_run() {
         let clock = "[optimize]\ntime_budget = \"20s\"\n";
         let most = |before: &str, above: &str| {
             let mut before = table(before);

@@ -22,7 +22,7 @@ const NO_DEPTH_NORMALS: Idle<SugarOptions> = Idle::When {
 };
 
 options! {
-    /// How surfaces are regularised after the photometric stage (SuGaR, Guédon and Lepetit 2024).
+    /// Options of surface regularization after the photometric stage (SuGaR, Guédon and Lepetit 2024).
     #[command(next_help_heading = "Surfaces (SuGaR's coarse stage)")]
     pub struct SugarOptions in "sugar" of SugarOptions {
         /// Surface terms of the coarse stage
@@ -113,8 +113,7 @@ options! {
 
         /// Nearest neighbours of a Gaussian, 1 to 32
         ///
-        /// Density, distance and normal at a point are those of these Gaussians. The Gaussian itself
-        /// is one of them.
+        /// Density, distance and normal at a point are those of these Gaussians. The Gaussian itself is one of them.
         #[arg(value_name = "K")]
         regularity_knn: u32 = 16, is |neighbours| {
             holds((1..=MOST_NEIGHBOURS).contains(neighbours), neighbours, "1 to 32")
@@ -137,7 +136,7 @@ options! {
 }
 
 impl SugarOptions {
-    /// True if views are compared with those beside them.
+    /// True if views are compared with neighbour views.
     pub fn compares_views(&self) -> bool {
         self.multi_view
             && self.regularize == Regularize::MedianNormal
@@ -164,7 +163,7 @@ pub enum Regularize {
     MedianNormal,
 }
 
-/// Where the schedule of SuGaR's coarse stage starts.
+/// Reference point of the schedule of SuGaR's coarse stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SugarSchedule {

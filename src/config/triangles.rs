@@ -1,4 +1,4 @@
-//! Options of `--primitive triangles`: how they become solid and opaque, and how many there are.
+//! Options of `--primitive triangles`.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -8,10 +8,10 @@ use super::declare::options;
 use super::values::PrimitiveName;
 use super::values::{Checked, count, holds, positive, rate, share};
 
-/// Most samples along a side of a pixel.
-const MOST_SAMPLES: u32 = 4;
+/// Largest number of samples along a side of a pixel.
+const MAX_SAMPLES: u32 = 4;
 
-/// What decides which of the options have an effect.
+/// Facts that decide which options have an effect.
 pub(super) struct TriangleRun {
     pub(super) primitive: PrimitiveName,
     pub(super) reference_gradients: bool,
@@ -37,10 +37,9 @@ const NO_STRIPS: Idle<TriangleRun> = Idle::When {
 };
 
 options! {
-    /// Triangles between shared vertices (MeshSplatting, Held et al. 2025).
+    /// Options of triangles between shared vertices (MeshSplatting, Held et al. 2025).
     ///
-    /// Iterations are those of a run of 30,000: where --iterations is another number, and an option is not
-    /// given, it is the same share of that.
+    /// The defaults are for 30,000 iterations and scale with `--iterations`.
     #[command(next_help_heading = "Triangles")]
     pub struct TrianglesOptions in "triangles" of TriangleRun {
         /// Take MeshSplatting's values for rooms
@@ -193,7 +192,7 @@ options! {
     }
 }
 
-/// What triangles are drawn in proportion to when they are split.
+/// Score by which triangles are drawn for a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SplitBy {
@@ -204,5 +203,5 @@ pub enum SplitBy {
 }
 
 fn samples(value: &u32) -> Checked {
-    holds((1..=MOST_SAMPLES).contains(value), value, "1 to 4")
+    holds((1..=MAX_SAMPLES).contains(value), value, "1 to 4")
 }

@@ -1,4 +1,4 @@
-//! Which values options may have, alone and together.
+//! Ranges of single options, and checks of their combinations.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use super::{
     SceneOptions, StrategyName, SugarOptions,
 };
 
-/// Opacity that a reset leaves at most.
+/// Largest opacity after a reset.
 pub const RESET_OPACITY: f64 = 0.01;
 
 impl Config {
-    /// Checks that every value is in its range; the first that is not is the error.
+    /// Checks all values. Returns an error for the first that is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.scene.check_values()?;
         self.scene.check_together()?;
@@ -34,7 +34,7 @@ impl Config {
         self.run.check_values()
     }
 
-    /// Checks that what ends a run before its last iteration leaves nothing of it undone.
+    /// Checks that an early end of the run leaves no work undone.
     fn check_ends(&self) -> Result<(), ConfigError> {
         let OptimizeOptions { exposure, bilateral_grid, primitive, .. } = self.optimize;
         let budget = self.optimize.time_budget;
@@ -54,7 +54,7 @@ impl Config {
         named(OptimizeOptions::NAME, "until_psnr", checked)
     }
 
-    /// Checks that some Gaussians are left in the round after opacities were reset.
+    /// Checks that the densification step after an opacity reset leaves some Gaussians.
     fn check_resets(&self) -> Result<(), ConfigError> {
         let DensifyOptions { min_opacity, strategy, opacity_reset_interval, .. } = self.densify;
         let is_reset = strategy.grows_by_gradient()
@@ -76,7 +76,7 @@ impl Config {
         named(DensifyOptions::NAME, "min_opacity", min_opacity)
     }
 
-    /// The opacity that Adam can raise one to between a reset and the next round of density control.
+    /// Returns the opacity that Adam can reach between a reset and the next densification step.
     fn regained_opacity(&self) -> f64 {
         let OptimizeOptions { opacity_lr, batch_views, no_batch_scaling, .. } = self.optimize;
         let views = f64::from(batch_views);
@@ -86,11 +86,11 @@ impl Config {
         1.0 / (1.0 + (-logit).exp())
     }
 
-    /// Checks that the coarse stage ends after it starts, and that density control ends before the run
-    /// where something follows its end.
+    /// Checks that the coarse stage ends after its start, and that density control ends before the
+    /// run if a prune follows.
     ///
-    /// The reference's iterations leave no room for a stage that starts after them. Where a stage
-    /// starts may be known only after all else, from a model.
+    /// With the reference's iterations a late stage has no room. The start of the stage may depend on a model, so
+    /// this check comes last.
     pub fn validate_schedule(&self) -> Result<(), ConfigError> {
         let checked = holds(
             !self.has_coarse_stage() || self.optimize.iterations < self.last_iteration(),
@@ -131,7 +131,7 @@ impl SceneOptions {
 }
 
 impl Config {
-    /// Returns whether --few-view-passes can have an effect.
+    /// True if `--few-view-passes` can have an effect.
     pub fn allows_few_view_passes(&self) -> bool {
         self.densify.strategy == StrategyName::Budget
             && self.optimize.primitive != PrimitiveName::Triangles
@@ -188,7 +188,7 @@ impl SugarOptions {
     }
 }
 
-/// The outcome for one option, as an error that names it.
+/// Turns a refused value into an error that names the option.
 pub(super) fn named(
     section: &'static str,
     key: &'static str,
@@ -197,10 +197,10 @@ pub(super) fn named(
     checked.map_err(|refused| refused.of(section, key))
 }
 
-// What is made for one kind of primitive, and refused of another.
+// Options that only fit other primitives.
 
 impl Config {
-    /// Checks that nothing is asked of surfels that is made for Gaussians with a volume.
+    /// Rejects options that need Gaussians with a volume for surfels.
     pub(super) fn check_surfels(&self) -> Result<(), ConfigError> {
         if self.optimize.primitive != PrimitiveName::Surfels {
             return Ok(());
@@ -246,14 +246,14 @@ impl Config {
         named(SugarOptions::NAME, "regularize", regularize)
     }
 
-    /// Checks that nothing is asked of triangles that only Gaussians have.
+    /// Rejects options that need Gaussians for triangles.
     pub(super) fn check_triangles(&self) -> Result<(), ConfigError> {
         if self.optimize.primitive != PrimitiveName::Triangles {
             return Ok(());
         }
         let OptimizeOptions { antialiasing, filter_3d, scale_reg, .. } = self.optimize;
         let DensifyOptions { strategy, absgrad, target_gaussians, max_points, .. } = self.densify;
-        // First: a strategy brings values of other options.
+        // Check the strategy first, because it implies values of other options.
         let name = strategy.to_possible_value();
         let strategy = holds(
             strategy == StrategyName::Adc,
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn surfels_bring_the_opacity_below_which_they_go() {
+    fn surfels_imply_their_minimum_opacity() {
         let least = |more: &str| surfels(more).unwrap().densify.min_opacity;
         assert_eq!([least(""), least("densify.strategy = \"gof\"")], [0.05; 2]);
         assert_eq!(least("densify.min_opacity = 0.02"), 0.02);
@@ -341,12 +341,12 @@ mod tests {
     }
 
     #[test]
-    fn opacities_of_surfels_must_be_able_to_rise_again_after_a_reset() {
+    fn surfel_opacities_must_recover_after_a_reset() {
         // 0.01 is 1.65 of a logit below 0.05, which is 33 steps of 0.05.
         assert!(surfels("densify.densification_interval = 34").is_ok());
         let error = surfels("densify.densification_interval = 32").unwrap_err().to_string();
         assert!(error.contains("--min-opacity") && error.contains("--opacity-lr"), "{error}");
-        // Of 8 views a step there are an eighth as many, nearly three times as large.
+        // Steps of 8 views are an eighth as many, and nearly three times as large.
         assert!(surfels("optimize.batch_views = 8").is_ok());
         assert!(surfels("optimize.batch_views = 8\noptimize.no_batch_scaling = true").is_err());
         assert!(surfels("densify.densification_interval = 9\ndensify.min_opacity = 0.005").is_ok());
@@ -372,7 +372,7 @@ mod primitive_checks_tests {
     }
 
     #[test]
-    fn surfels_refuse_what_is_for_gaussians_with_a_volume() {
+    fn surfels_reject_options_of_volumes() {
         for (given, names) in [
             ("optimize.antialiasing = true", ["--antialiasing", "preset mip"]),
             ("optimize.filter_3d = true", ["--filter-3d", "no third axis"]),
@@ -396,7 +396,7 @@ mod primitive_checks_tests {
     }
 
     #[test]
-    fn triangles_bring_rates_and_rounds_of_their_own() {
+    fn triangles_imply_their_rates_and_schedules() {
         let Config { optimize, densify, triangles, .. } = triangles("").unwrap();
         assert_eq!([optimize.position_lr_init, optimize.position_lr_final], [1.5e-3, 1.5e-5]);
         assert_eq!(optimize.position_lr_by_size, 0.5);
@@ -409,13 +409,13 @@ mod primitive_checks_tests {
     }
 
     #[test]
-    fn triangles_in_rooms_bring_values_that_options_still_override() {
+    fn indoor_values_can_be_overridden() {
         let more =
             "triangles.indoor = true\noptimize.iterations = 3000\ntriangles.prune_size = 900";
         let Config { optimize, densify, triangles: found, .. } = triangles(more).unwrap();
         assert_eq!([optimize.feature_lr, optimize.depth_l1_weight_init], [4e-3, 0.01]);
         assert_eq!(optimize.position_lr_init, 1.5e-3);
-        // They follow the length of the run, too.
+        // They scale with the length of the run too.
         assert_eq!((densify.densify_from_iter, found.start_pruning), (100, 300));
         assert_eq!((found.add_percentage, found.size_probs_zero), (1.27, 0.0));
         assert_eq!((found.split_large_triangles, found.lambda_weight), (500, 0.0));
@@ -427,7 +427,7 @@ mod primitive_checks_tests {
     }
 
     #[test]
-    fn schedules_of_triangles_follow_the_length_of_the_run() {
+    fn triangle_schedules_scale_with_the_length() {
         let more = "optimize.iterations = 3000\ntriangles.sigma_until = 30000";
         let Config { optimize, densify, triangles: found, .. } = triangles(more).unwrap();
         assert_eq!((optimize.position_lr_max_steps, optimize.sh_degree_interval), (3000, 100));
@@ -439,13 +439,13 @@ mod primitive_checks_tests {
         assert_eq!((found.start_pruning, found.delaunay_iter), (400, 0));
         let shortest = triangles("optimize.iterations = 1").unwrap();
         assert_eq!(shortest.densify.densification_interval, 1);
-        // Of a run that goes on, every value is given.
+        // A resumed run states every value.
         let stored = shortest.to_toml().unwrap().replace("iterations = 1\n", "iterations = 9\n");
         assert_eq!(Config::from_toml("a.toml", &stored).unwrap().densify, shortest.densify);
     }
 
     #[test]
-    fn triangles_refuse_what_is_for_gaussians() {
+    fn triangles_reject_options_of_gaussians() {
         for (given, names) in [
             ("optimize.antialiasing = true", ["--antialiasing", "preset mip"]),
             ("optimize.filter_3d = true", ["--filter-3d", "no extent"]),

@@ -1,4 +1,4 @@
-//! What values an option takes, wherever they come from.
+//! Allowed values of options from any source.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Display};
@@ -13,17 +13,16 @@ use super::strategy::Implied;
 use super::{ConfigError, StrategyName};
 use crate::memory::plan::Storage;
 
-/// A value that an option does not take.
+/// Value that an option does not accept.
 pub(super) struct Refused {
     value: String,
     allowed: &'static str,
 }
 
-/// Whether an option takes a value.
 pub(super) type Checked = Result<(), Refused>;
 
 impl Refused {
-    /// The error that names the option.
+    /// Returns the error that names the option.
     pub(super) fn of(self, section: &'static str, key: &'static str) -> ConfigError {
         ConfigError::OutOfRange {
             flag: format!("--{}", key.replace('_', "-")),
@@ -35,12 +34,12 @@ impl Refused {
     }
 }
 
-/// Asks a rule about a value.
+/// Applies a rule to a value.
 pub(super) fn check<T>(value: &T, is: impl FnOnce(&T) -> Checked) -> Checked {
     is(value)
 }
 
-/// Refuses a value that is not good.
+/// Returns an error for a value unless it is `good`.
 pub(super) fn holds(good: bool, value: impl Display, allowed: &'static str) -> Checked {
     if good { Ok(()) } else { Err(Refused { value: value.to_string(), allowed }) }
 }
@@ -57,12 +56,12 @@ pub(super) fn share(value: &f64) -> Checked {
     holds((0.0..=1.0).contains(value), value, "0 to 1")
 }
 
-/// A length or a factor: there is none of 0.
+/// Checks a length or a factor, which must be above 0.
 pub(super) fn positive(value: &f64) -> Checked {
     holds(value.is_finite() && *value > 0.0, value, "a finite number above 0")
 }
 
-/// Axes of an SPZ.
+/// Checks the axes of an SPZ.
 pub(super) fn spz_axes(value: &Option<String>) -> Checked {
     let Some(name) = value else { return Ok(()) };
     let is_known = SpzAxes::of_name(name).is_some();
@@ -74,7 +73,7 @@ pub(super) fn path<T: AsRef<OsStr>>(value: &Option<T>) -> Checked {
     holds(!is_empty, "empty", "a path")
 }
 
-/// A list of iterations; -1 is the customary way to write "never".
+/// Checks a list of iterations. -1 is the customary way to write "never".
 pub(super) fn iterations(values: &[i64]) -> Checked {
     match values.iter().find(|&&value| value != -1 && value < 1) {
         Some(value) => holds(false, value, "1 and more, or -1 for never"),
@@ -94,7 +93,7 @@ pub(super) fn toml_count() -> RangedU64ValueParser<u64> {
 
 // Switches that take a value.
 
-/// Reads a switch; Python's spelling is welcome (`--eval True`).
+/// Parses a switch. Python's spelling is accepted (`--eval True`).
 pub fn parse_switch(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "1" | "yes" | "on" => Ok(true),
@@ -103,9 +102,7 @@ pub fn parse_switch(text: &str) -> Result<bool, String> {
     }
 }
 
-// What axes maps of normals are in.
-
-/// The axes of the normals of `--normals`.
+/// Axes of the normals of `--normals`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NormalsFrame {
@@ -120,9 +117,7 @@ pub enum NormalsFrame {
     World,
 }
 
-// What of the model `--offload` keeps in the host's memory.
-
-/// What of the model lies in RAM instead of the GPU's memory.
+/// Part of the model in RAM instead of the GPU's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Offload {
@@ -134,7 +129,7 @@ pub enum Offload {
 }
 
 impl Offload {
-    /// How a GPU keeps the state of a model that is so compact.
+    /// Returns the storage on a GPU of a model with this compactness.
     pub fn storage(self, compactness: Compactness) -> Storage {
         match self {
             Self::None => compactness.storage_on_gpu(),
@@ -142,8 +137,6 @@ impl Offload {
         }
     }
 }
-
-// Gaussians on which the weights of opacity and scale act.
 
 /// Gaussians on which the weights of opacity and scale act.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -158,9 +151,7 @@ pub enum RegReach {
     Auto,
 }
 
-// How training views grow to their full size.
-
-/// At what size training views are drawn at the beginning of a run.
+/// Schedule of the training views' size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ResolutionSchedule {
@@ -171,9 +162,7 @@ pub enum ResolutionSchedule {
     Linear,
 }
 
-// What is behind the training views while density control runs.
-
-/// What is behind the training views until density control ends.
+/// Background of the training views until density control ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrainingBackground {
@@ -187,13 +176,13 @@ pub enum TrainingBackground {
 }
 
 impl TrainingBackground {
-    /// The grey.
+    /// Grey background.
     pub const GREY: Color = Color([0.5; 3]);
 }
 
-// Colours and offsets as people write them: text like `0.5,0.5,0.5`, or an array in TOML.
+// Colours and offsets: text like `0.5,0.5,0.5`, or an array in TOML.
 
-/// Text that is not three valid numbers.
+/// Error of text that is not three valid numbers.
 #[derive(Debug, thiserror::Error)]
 #[error("`{text}`: {expected}")]
 pub struct ParseTripleError {
@@ -268,7 +257,7 @@ triple!(
 );
 
 triple!(
-    /// The origin of training in scene coordinates: x, y and z, all finite.
+    /// Origin of training in scene coordinates: x, y and z, all finite.
     Offset,
     f64,
     |x: &f64| x.is_finite(),
@@ -282,22 +271,22 @@ impl Color {
     pub const WHITE: Self = Self([1.0; 3]);
 }
 
-// Times that options take.
+// Time budgets.
 
-/// A time above 0: `90`, `90s`, `1.5m`, `2h` or `1h30m`; a number alone is of seconds.
+/// Time above 0: `90`, `90s`, `1.5m`, `2h` or `1h30m`. A number alone means seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimeBudget(f64);
 
 /// Units and their seconds, the longest first.
 const UNITS: [(char, f64); 3] = [('h', 3600.0), ('m', 60.0), ('s', 1.0)];
 
-/// A text that is no such time.
+/// Error of text that is no such time.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is no time: write one above 0 such as 60s, 2m or 1h30m")]
 pub struct ParseTimeError(String);
 
 impl TimeBudget {
-    /// In seconds.
+    /// Returns the seconds.
     pub fn seconds(self) -> f64 {
         self.0
     }
@@ -314,7 +303,7 @@ impl FromStr for TimeBudget {
     }
 }
 
-/// The sum of the parts; nothing where one is no number or has no unit of its own.
+/// Sums the parts. `None` if a part is no number or has no unit of its own.
 fn seconds(text: &str) -> Option<f64> {
     let (mut rest, mut sum) = (text, 0.0);
     for (unit, of_unit) in UNITS {
@@ -330,7 +319,7 @@ fn seconds(text: &str) -> Option<f64> {
     }
 }
 
-/// A number of digits and a point, without what else a number may be made of.
+/// Parses a number of digits and a point, without sign and exponent.
 fn plain(text: &str) -> Option<f64> {
     let text = text.trim();
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
@@ -357,7 +346,7 @@ impl Serialize for TimeBudget {
     }
 }
 
-/// A time as a configuration file may have it.
+/// Time in a configuration file.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Given {
@@ -375,31 +364,29 @@ impl<'de> Deserialize<'de> for TimeBudget {
     }
 }
 
-// How much of the model `--optimize-memory` makes compact.
-
-/// How much of the model's state is made compact.
+/// Compactness of the model's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compactness {
-    /// Nothing.
+    /// Full precision.
     #[default]
     Off,
-    /// Colours.
+    /// Compact colours.
     Sh,
-    /// Colours and moments.
+    /// Compact colours and moments.
     All,
-    /// Both on a GPU, and nothing on the CPU, where it costs time and a resumed run would not end with the same
-    /// bytes.
+    /// Like `All` on a GPU and like `Off` on the CPU, where compact state costs time and resumed runs would end with
+    /// other bytes.
     Auto,
 }
 
-/// The word for colours alone.
+/// Word for compact colours.
 const SH: &str = "sh";
 
-/// The word for what depends on the device.
+/// Word for the choice by device.
 const AUTO: &str = "auto";
 
 impl Compactness {
-    /// How the CPU keeps the model's state.
+    /// Returns the storage of the model's state on the CPU.
     pub fn storage_on_cpu(self) -> Storage {
         match self {
             Self::Off | Self::Auto => Storage::Full,
@@ -408,7 +395,7 @@ impl Compactness {
         }
     }
 
-    /// How a GPU keeps the model's state.
+    /// Returns the storage of the model's state on a GPU.
     pub fn storage_on_gpu(self) -> Storage {
         match self {
             Self::Auto => Storage::Compact,
@@ -434,7 +421,7 @@ impl Display for Compactness {
     }
 }
 
-/// Reads `true`, `false`, `auto` or `sh`.
+/// Parses `true`, `false`, `auto` or `sh`.
 pub(super) fn parse_compactness(text: &str) -> Result<Compactness, String> {
     if text.eq_ignore_ascii_case(SH) {
         return Ok(Compactness::Sh);
@@ -447,7 +434,7 @@ pub(super) fn parse_compactness(text: &str) -> Result<Compactness, String> {
 }
 
 impl Serialize for Compactness {
-    /// A switch, or the word.
+    /// Writes a switch or a word.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Off => serializer.serialize_bool(false),
@@ -477,9 +464,7 @@ impl<'de> Deserialize<'de> for Compactness {
     }
 }
 
-// What a model is made of.
-
-/// What is trained, and drawn of a model.
+/// Primitive of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PrimitiveName {
@@ -493,17 +478,17 @@ pub enum PrimitiveName {
 }
 
 impl PrimitiveName {
-    /// The options that it brings its own values of, where no layer says otherwise.
+    /// Returns the options that the primitive implies unless a layer overrides them.
     pub(super) fn implied(self, strategy: StrategyName) -> Option<Implied> {
         match self {
-            // Its authors' `opacity_cull`, for density control as theirs (Huang et al. 2024). Of another
-            // strategy opacities may be lower for longer.
+            // The authors' `opacity_cull`, for their density control (Huang et al. 2024). With other strategies
+            // opacities may stay lower for longer.
             Self::Surfels if strategy.grows_by_gradient() => Some(Implied {
                 origin: "primitive surfels",
                 text: "[densify]\nmin_opacity = 0.05\n",
             }),
-            // Its authors' values (Held et al. 2025), but for the exponent of the size, views that are small at
-            // first, the rate of opacities, which stays 0.05 as theirs does in rooms.
+            // The authors' values (Held et al. 2025), except for the exponent of the size, small views at first, and
+            // the rate of opacities, which stays 0.05 as theirs does in rooms.
             Self::Triangles => Some(Implied {
                 origin: "primitive triangles",
                 text: "[optimize]\nposition_lr_init = 1.5e-3\nposition_lr_final = 1.5e-5\n\
@@ -516,8 +501,8 @@ impl PrimitiveName {
         }
     }
 
-    /// The same of triangles in a room, above those: its authors' values for `--indoor`, but that maps of depths
-    /// still count.
+    /// Returns the additional options of triangles in rooms: the authors' values for `--indoor`,
+    /// but depth maps still count.
     pub(super) fn implied_indoors(self, is_indoors: bool) -> Option<Implied> {
         (self == Self::Triangles && is_indoors).then_some(Implied {
             origin: "indoor",
@@ -598,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_above_0_is_refused() {
+    fn only_times_above_0_are_accepted() {
         for text in
             ["", "s", "0", "0s", "-5s", "5x", "5s3m", "1h30", "1e3s", "inf", "nan", "5s5s", "1..5"]
         {

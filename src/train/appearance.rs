@@ -3,18 +3,17 @@
 use crate::backend::{AppearanceRule, AppearanceTables, Compensation, TableStep};
 use crate::config::OptimizeOptions;
 
-/// Epsilon of Adam for exposures: that of `torch`, which 3D Gaussian splatting leaves as it is.
+/// Epsilon of Adam for exposures: `torch`'s default, which 3DGS keeps.
 const EXPOSURE_EPSILON: f64 = 1e-8;
 
-/// Iterations over which the rate of exposures rises: what the reference trainer's README recommends, as
-/// it does the rates. Earlier, colours of the scene itself are still on their way, and tables would take
-/// part in what is theirs. Of a short run no more than a share of it.
+/// Iterations over which the learning rate of exposures rises, as the reference's README recommends. Earlier the
+/// scene's own colours are unfinished, and the tables would learn part of them. Short runs use a share of the run.
 const EXPOSURE_WARM_UP: u32 = 5000;
 const EXPOSURE_WARM_UP_SHARE: u32 = 6;
 
-/// Learning rate of bilateral grids; this and what follows are gsplat's.
+/// Learning rate of bilateral grids. This and the following values are gsplat's.
 const GRID_RATE: f64 = 2e-3;
-/// Share of it that is left at the end.
+/// Share of the rate that is left at the end.
 const GRID_RATE_LEFT: f64 = 0.01;
 const GRID_WARM_UP: u32 = 1000;
 const GRID_EPSILON: f64 = 1e-15;
@@ -54,14 +53,14 @@ pub fn rule(options: &OptimizeOptions, kind: Compensation, iterations: u32) -> A
 /// Colour tables of an earlier part of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct EarlierTables<'a> {
-    /// The names of its training views.
+    /// Names of the training views.
     pub views: &'a [String],
-    /// Their tables, in that order.
+    /// Tables in the order of `views`.
     pub tables: &'a AppearanceTables,
 }
 
-/// The tables of these training views that a run begins with: those that a checkpoint has of them by
-/// their names, and others that change nothing.
+/// Returns the first tables of these training views: those of a checkpoint by the views' names, else tables without
+/// effect.
 pub fn tables(
     kind: Compensation,
     views: &[String],
@@ -78,17 +77,17 @@ pub fn tables(
     tables
 }
 
-/// The table of the view that an iteration trains on, and how it learns.
+/// Colour table of a step's view and its learning rule.
 #[derive(Debug)]
 pub struct ColorStep<'a, A> {
     /// The tables on the device.
     pub tables: &'a mut A,
-    /// The table that moves, and its learning rule.
+    /// Moved table and its learning rule.
     pub step: TableStep,
 }
 
-/// The table of the view of image `number`, by its index in the dataset, and how it learns in a run of so many
-/// images.
+/// Returns the table and learning rule of image `number` in a run of `images` images. `view` is an index in the
+/// dataset.
 pub(super) fn color_step<'a, A>(
     tables: Option<&'a mut A>,
     options: &OptimizeOptions,
@@ -107,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_of_a_checkpoint_go_to_the_views_of_their_names() {
+    fn stored_tables_are_matched_by_view_name() {
         let names = |names: [&str; 3]| names.map(str::to_owned);
         let kind = Compensation::Exposure;
         let mut stored = AppearanceTables::identity(kind, 3);

@@ -4,19 +4,18 @@ use super::coarse::CoarseSchedule;
 use super::span::ImageSpan;
 use crate::config::Config;
 
-/// The steps of a run. A stage begins with a whole batch, and its last batch may be short: what changes
-/// between two stages changes between two steps.
+/// Steps of a run. A stage begins with a whole batch and may end with a short one, so that stages
+/// change between steps.
 #[derive(Clone, Debug)]
 pub(super) struct Batches {
-    /// Images of a step.
+    /// Number of images of a step.
     views: u32,
-    /// The last images of the stages, ascending.
+    /// Last images of the stages, ascending.
     ends: Vec<u32>,
 }
 
 impl Batches {
-    /// Those of a run. Of the coarse stage, what is before the removal of transparent Gaussians and
-    /// what is after it are stages of their own.
+    /// Divides a run into batches. The coarse stage has one part before and one after the prune.
     pub(super) fn of(config: &Config) -> Self {
         let (start, last) = (config.optimize.iterations, config.last_iteration());
         let prune = CoarseSchedule::of(config).map(|course| course.prune);
@@ -26,7 +25,7 @@ impl Batches {
         Self { views: config.optimize.batch_views.max(1), ends }
     }
 
-    /// The step after so many images.
+    /// Returns the step after `before` images.
     pub(super) fn next(&self, before: u32) -> ImageSpan {
         let start = self.start(before.saturating_add(1));
         let whole = (before - start) / self.views + 1;
@@ -35,20 +34,20 @@ impl Batches {
         ImageSpan { before, after: after.min(end.unwrap_or(u32::MAX)) }
     }
 
-    /// The step that ended after so many images.
+    /// Returns the step that ended after `after` images.
     pub(super) fn ended(&self, after: u32) -> ImageSpan {
         let Some(last) = after.checked_sub(1) else { return ImageSpan::of(0) };
         let start = self.start(after);
         ImageSpan { before: start + (last - start) / self.views * self.views, after }
     }
 
-    /// Images before the stage of image `image` (from 1).
+    /// Returns the number of images before the stage of image `image` (from 1).
     fn start(&self, image: u32) -> u32 {
         self.ends.iter().copied().rfind(|&end| end < image).unwrap_or(0)
     }
 }
 
-/// Which images of a run a rank draws: of each step one after the other, in turn with the other ranks.
+/// Images that one rank draws. The ranks take turns through each step.
 #[derive(Clone, Debug)]
 pub(super) struct RankImages {
     batches: Batches,
@@ -57,12 +56,12 @@ pub(super) struct RankImages {
 }
 
 impl RankImages {
-    /// Batches of one of N ranks.
+    /// Returns the images of one of `world` ranks.
     pub(super) fn of(config: &Config, rank: u32, world: u32) -> Self {
         Self { batches: Batches::of(config), rank, world: world.max(1) }
     }
 
-    /// True if an image (from 1) is one of them.
+    /// True if the rank draws this image (from 1).
     pub(super) fn has(&self, image: u32) -> bool {
         let place = image.saturating_sub(self.batches.ended(image).before + 1);
         place % self.world == self.rank
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_in_a_run_is_due_once_whatever_the_batch() {
+    fn milestones_come_once_for_any_batch_size() {
         for views in 1..=8 {
             let mut config = config(views);
             config.optimize.iterations = 1003;
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn every_image_is_one_ranks_and_those_of_a_round_are_different_ranks() {
+    fn ranks_share_the_images_of_each_round() {
         for (views, world) in [(1, 1), (3, 3), (4, 3), (2, 5), (8, 3)] {
             let config = Config {
                 optimize: OptimizeOptions { iterations: 101, ..config(views).optimize },
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_resumed_with_another_batch_is_soon_where_it_would_be() {
+    fn a_run_resumed_with_another_batch_size_realigns() {
         let batches = Batches::of(&config(8));
         assert_eq!(batches.next(13), ImageSpan { before: 13, after: 16 });
         assert_eq!(batches.next(16), ImageSpan { before: 16, after: 24 });

@@ -1,8 +1,8 @@
 //! Schedule of SuGaR's coarse stage (Guédon and Lepetit 2024, sections 4.1 and 5).
 //!
-//! The authors' program starts behind iteration 6,999, has opacities go to 0 or 1 from 7,001 to 8,999,
-//! removes at 9,001 what is rather transparent than opaque, and from there to 15,000 asks for surfaces:
-//! a quarter of the stage and the rest of it.
+//! The authors' program starts the stage after iteration 6,999, drives opacities to 0 or 1 from 7,001 to 8,999,
+//! prunes transparent Gaussians at 9,001 and applies surface terms from there to 15,000: a quarter of the stage and
+//! the rest.
 
 use std::ops::RangeInclusive;
 
@@ -12,43 +12,43 @@ use super::train_step::adam_step;
 use crate::backend::{AdamStep, EditRule, Grow, Keep, Rates};
 use crate::config::{Config, SugarSchedule};
 
-/// Iterations of the authors' program that are done when its stage begins, as it counts them.
+/// Finished iterations at the begin of the stage in the authors' program.
 const REFERENCE_START: u32 = 6999;
 
-/// Iterations in which opacities go to 0 or 1, in the authors' program.
+/// Iterations that drive opacities to 0 or 1 in the authors' program.
 const REFERENCE_ENTROPY: RangeInclusive<u32> = 7001..=8999;
 
-/// Iteration after which rather transparent Gaussians are pruned, in the authors' program.
+/// Iteration after which transparent Gaussians are pruned in the authors' program.
 const REFERENCE_PRUNE: u32 = 9000;
 
-/// Part of the stage that is for opacities.
+/// Divisor of the stage: its first part drives opacities to 0 or 1.
 const OPACITIES_PART: u32 = 4;
 
-/// Opacity below which a Gaussian is rather transparent than opaque.
+/// Opacity below which Gaussians are pruned.
 const OPAQUE_MIN: f64 = 0.5;
 
-/// Iterations after which centres have moved so far that their neighbours are found anew.
+/// Iterations between two searches of neighbours, because the centres move.
 const NEIGHBOURS_INTERVAL: u32 = 500;
 
 /// Iterations between two reports of the terms.
 const REPORT_INTERVAL: u32 = 100;
 
-/// The stage in iterations of the run.
+/// Schedule of the stage, in iterations of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoarseSchedule {
-    /// The last iteration of the photometric stage.
+    /// Last iteration of the photometric stage.
     pub start: u32,
-    /// The last of this one.
+    /// Last iteration of the coarse stage.
     pub last: u32,
-    /// Iterations in which opacities go to 0 or 1.
+    /// Iterations that drive opacities to 0 or 1.
     pub entropy: RangeInclusive<u32>,
-    /// The one behind which what is rather transparent than opaque goes.
+    /// Iteration after which transparent Gaussians are pruned.
     pub prune: u32,
     schedule: SugarSchedule,
 }
 
 impl CoarseSchedule {
-    /// The stage of a run that has one.
+    /// Returns the stage of a run, if it has one.
     pub fn of(config: &Config) -> Option<Self> {
         if !config.has_coarse_stage() {
             return None;
@@ -65,7 +65,7 @@ impl CoarseSchedule {
         Some(Self { start, last, entropy, prune, schedule })
     }
 
-    /// True if `iteration` (from 1) is one of the stage.
+    /// True if `iteration` (from 1) belongs to the stage.
     pub fn contains(&self, iteration: u32) -> bool {
         iteration > self.start
     }
@@ -75,7 +75,7 @@ impl CoarseSchedule {
         self.contains(iteration) && iteration > self.prune
     }
 
-    /// True if neighbours are found anew after a step, though some are there.
+    /// True if neighbours are found again after a step.
     pub fn is_neighbour_update(&self, span: ImageSpan) -> bool {
         let [before, after] =
             [span.before, span.after].map(|image| image.saturating_sub(self.prune));
@@ -87,8 +87,8 @@ impl CoarseSchedule {
         self.contains(span.after) && span.crosses(REPORT_INTERVAL)
     }
 
-    /// Learning rates of `iteration` (from 1): those that the authors' program has as far behind the
-    /// start of its stage, wherever this one starts.
+    /// Returns the learning rates of `iteration` (from 1): those of the authors' program at the same distance from
+    /// the start of its stage.
     fn rates(&self, config: &Config, extent: f64, iteration: u32) -> Rates {
         let at = match self.schedule {
             SugarSchedule::Relative => REFERENCE_START.saturating_add(iteration - self.start),
@@ -97,14 +97,14 @@ impl CoarseSchedule {
         schedule::rates(&config.optimize, extent, at)
     }
 
-    /// The step over these images. The stage starts with moments of zero.
+    /// Returns the Adam step over these images. The stage starts with zero moments.
     pub fn step(&self, config: &Config, extent: f64, span: ImageSpan) -> AdamStep {
         let rates = self.rates(config, extent, span.after);
         adam_step(&config.optimize, span, self.start, rates)
     }
 }
 
-/// The removal of what is rather transparent than opaque.
+/// Rule that prunes transparent Gaussians.
 pub const PRUNE_RULE: EditRule = EditRule::Grow {
     large: Grow::Copy,
     keep: Keep { opacity_min: OPAQUE_MIN, scale_max: None, unseen: true },
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_relative_schedule_is_the_same_wherever_it_starts() {
+    fn the_relative_schedule_does_not_depend_on_its_start() {
         for start in [7000, 40_000] {
             let config = config(start, SugarSchedule::Relative);
             let schedule = CoarseSchedule::of(&config).expect("a stage");

@@ -1,4 +1,4 @@
-//! Renders held against their photographs.
+//! Comparison of renders with photographs.
 
 use std::sync::Arc;
 
@@ -16,20 +16,20 @@ use crate::math::ssim::{Pair, zero_padded_ssim};
 use crate::memory::TrainingScale;
 use crate::perceptual::{LpipsInput, LpipsNet, LpipsWeights};
 
-/// Views that an evaluation shows as images; the others are measured and never leave the device.
+/// Views that an evaluation shows as images. The others are only measured on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShownViews {
     /// None.
     Nothing,
-    /// The first N views, with the number of splats of each pixel.
+    /// The first N views, with the number of splats per pixel.
     First(usize),
     /// All.
     All,
 }
 
 impl ShownViews {
-    /// Returns the extra output of the view at this position: counts of splats. Triangles, which hide each other,
-    /// are not counted.
+    /// Returns the extra output of the view at this position: splat counts, except for triangles,
+    /// which hide each other.
     fn extra(self, position: usize, footprint: Footprint) -> Extra {
         let counts = !matches!(footprint, Footprint::Triangle(_));
         match self {
@@ -47,29 +47,29 @@ impl ShownViews {
     }
 }
 
-/// Depths and normals beside the colours of shown views.
+/// Depth and normal maps of shown views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShownSurface {
-    /// They have not.
+    /// No maps.
     None,
-    /// They have, unless memory is short, of which a warning tells.
+    /// Maps, or a warning if memory is short.
     WhereItFits,
-    /// They have, with these depths, or the evaluation ends with an error.
+    /// Maps with these depths, or an error.
     Required(PixelDepth),
 }
 
-/// One shown view of an evaluation.
+/// Shown view of an evaluation.
 #[derive(Debug)]
 pub struct EvaluatedView<'a> {
     /// Position in the split.
     pub position: usize,
     /// Name of the image in the scene.
     pub name: &'a str,
-    /// The model's image.
+    /// Render of the model.
     pub rendered: &'a Rendered,
     /// The photograph.
     pub image: &'a Arc<Image>,
-    /// Depths and normals, where they were asked for and there was memory for them.
+    /// Depths and normals, if requested and if memory allowed them.
     pub surface: Option<&'a SurfaceMaps>,
 }
 
@@ -78,43 +78,41 @@ pub struct EvaluatedView<'a> {
 pub struct EvalRequest<'a> {
     /// Split of the views.
     pub split: Split,
-    /// Number of views, evenly spread; all if none is given.
+    /// Number of views, evenly spread. `None` means all.
     pub most: Option<usize>,
     /// Finished iterations of the model.
     pub iteration: u32,
     /// SH degree in use.
     pub sh_degree: u32,
-    /// Colour behind everything.
+    /// Background colour.
     pub background: [f32; 3],
-    /// Footprint of Gaussians on the screen.
+    /// Footprint of the primitives on the screen.
     pub footprint: Footprint,
-    /// What changed the colours that the model was trained with; its renders are then measured by
-    /// colours that fit the photographs', too.
+    /// Colour change of the training. The renders are then also measured with corrected colours.
     pub compensation: Option<Compensation>,
-    /// Views that are shown.
+    /// Shown views.
     pub shown: ShownViews,
-    /// Metrics that are measured.
+    /// Measured metrics.
     pub metrics: MetricSet,
     /// Depths and normals of the shown views.
     pub surface: ShownSurface,
-    /// Weights of the network whose LPIPS is measured, too.
+    /// Network weights for LPIPS.
     pub lpips: Option<&'a LpipsWeights>,
 }
 
-/// A drawn view and its photograph.
+/// Rendered view and its photograph.
 struct Compared<'a, B: TrainDevice> {
     frame: &'a B::Frame<frame_state::Shown>,
     target: &'a B::Target,
 }
 
-/// The network of an evaluation's LPIPS, as long as there is memory for it.
+/// LPIPS network of an evaluation. Unloaded if memory is short.
 struct Perception<B: TrainDevice> {
     loaded: Option<LoadedNet<B>>,
 }
 
-/// A network on the device.
+/// LPIPS network on the device.
 struct LoadedNet<B: TrainDevice> {
-    /// Index of the view.
     kind: LpipsNet,
     net: B::Net,
 }
@@ -137,13 +135,13 @@ impl<B: TrainDevice> Perception<B> {
         }
     }
 
-    /// Name of the network.
+    /// Returns the kind of the network.
     fn net(&self) -> Option<LpipsNet> {
         self.loaded.as_ref().map(|loaded| loaded.kind)
     }
 
-    /// LPIPS of a view. Where it cannot be had that is told, and no other view is asked: a mean over
-    /// some of the views could be compared with nothing.
+    /// Measures LPIPS of a view. After a failure no further view is measured, because a mean over some of the views
+    /// is not comparable.
     fn of(
         &mut self,
         device: &mut B,
@@ -165,19 +163,19 @@ impl<B: TrainDevice> Perception<B> {
         }
     }
 
-    /// Lets the network go, and warns of it.
+    /// Unloads the network with a warning.
     fn give_up(&mut self, views: &mut Views<'_>, error: &DeviceError) {
         self.loaded = None;
         views.warn(format!("this evaluation goes without LPIPS: {error}"));
     }
 }
 
-/// Draws and measures every view of a split, shows those that are to be shown to `visit`, and
-/// averages the metrics. LPIPS is left out, with a warning, where it cannot be had. Photographs that the device does not hold take no place there that one of
-/// training could keep.
+/// Renders and measures every view of a split, passes the shown views to `visit` and averages the
+/// metrics. LPIPS is left out, with a warning, if it cannot be measured. Photographs that the
+/// device does not hold are uploaded temporarily.
 ///
-/// Views whose image cannot be decoded are left out, as in training; those that their masks hide are
-/// shown but not measured. `None` if no view is left.
+/// Views whose image cannot be decoded are left out, as in training. Views that their masks hide are shown but not
+/// measured. `None` if no view is left.
 pub fn evaluate<B: TrainDevice>(
     device: &mut B,
     model: &B::Model,
@@ -189,9 +187,9 @@ pub fn evaluate<B: TrainDevice>(
     let most = request.most.unwrap_or(all.len());
     let indices: Vec<usize> = evenly_spread(most, all.len()).map(|at| all[at]).collect();
     let with_reference = request.metrics == MetricSet::Reference;
-    // Photographs of another size than the views' serve training alone.
+    // Photographs at a reduced size are for training only.
     let is_full = views.training_scale() == TrainingScale::FULL;
-    // Photographs that the device holds are compared there, all but for that.
+    // Photographs on the device are compared there, except for the reference metrics.
     let is_fetched = |position| with_reference || request.shown.includes(position);
     let wanted = indices
         .iter()
@@ -206,7 +204,7 @@ pub fn evaluate<B: TrainDevice>(
         let is_shown = request.shown.includes(position);
         let is_fetched = is_fetched(position);
         let image = if is_fetched || resident.is_none() { views.fetch(index) } else { None };
-        // Nothing of it would be compared: its error would be 0, its PSNR the highest there is.
+        // A hidden view has an error of 0 and would get the highest PSNR.
         let is_hidden = views.is_hidden(index);
         if is_hidden && !is_shown {
             continue;
@@ -230,7 +228,7 @@ pub fn evaluate<B: TrainDevice>(
         let view = views.view(index);
         let name = view.name.as_str();
         let mut frame = match device.render(model, view, &settings, look) {
-            // LPIPS must not cost a run the figures that it has room for.
+            // A failure of LPIPS must not cost the other metrics.
             Err(error) if error.is_out_of_memory() && perception.loaded.is_some() => {
                 perception.give_up(views, &error);
                 device.render(model, view, &settings, look)?
@@ -259,7 +257,7 @@ pub fn evaluate<B: TrainDevice>(
         }
         if let Some(image) = image.filter(|_| is_shown) {
             let rendered = &device.image(&frame)?;
-            // Both frames at once would take more than training does.
+            // Free the frame: two frames take more memory than training.
             drop(frame);
             let maps = match surface {
                 ShownSurface::None => None,
@@ -304,7 +302,7 @@ pub fn evaluate<B: TrainDevice>(
     }))
 }
 
-/// The depths and normals of a view; of triangles, the depths.
+/// Renders the depths and normals of a view, or only the depths of triangles.
 fn surface_maps<B: TrainDevice>(
     device: &mut B,
     model: &B::Model,
@@ -320,8 +318,7 @@ fn surface_maps<B: TrainDevice>(
     Ok(maps(&device.image(&frame)?))
 }
 
-/// Means over all views; of LPIPS, of corrected colours and of the reference's metrics, where every view
-/// has them.
+/// Averages the metrics of all views. Optional metrics are averaged only if every view has them.
 fn mean(views: &[ViewMetrics]) -> Metrics {
     let count = views.len() as f64;
     let mean = |of: fn(&Metrics) -> f64| views.iter().map(|v| of(&v.metrics)).sum::<f64>() / count;
@@ -336,7 +333,6 @@ fn mean(views: &[ViewMetrics]) -> Metrics {
     }
 }
 
-/// Means where every view has them.
 fn mean_corrected(views: &[ViewMetrics]) -> Option<Corrected> {
     let all: Vec<Corrected> =
         views.iter().map(|view| view.metrics.corrected).collect::<Option<_>>()?;
@@ -345,7 +341,6 @@ fn mean_corrected(views: &[ViewMetrics]) -> Option<Corrected> {
     Some(Corrected { psnr: mean(|m| m.psnr), ssim: mean(|m| m.ssim) })
 }
 
-/// Means where every view has them.
 fn mean_reference(views: &[ViewMetrics]) -> Option<ReferenceMetrics> {
     let all: Vec<ReferenceMetrics> =
         views.iter().map(|view| view.metrics.reference).collect::<Option<_>>()?;
@@ -363,7 +358,7 @@ fn mean_reference(views: &[ViewMetrics]) -> Option<ReferenceMetrics> {
 const PSNR_MAX_DB: f64 = 100.0;
 
 impl From<Measured> for Metrics {
-    /// PSNR is 10 log₁₀(1 / mean squared error). LPIPS is another matter.
+    /// Computes PSNR = 10 log₁₀(1 / mean squared error). LPIPS is measured separately.
     fn from(Measured { mse, l1, ssim }: Measured) -> Self {
         Self { psnr: psnr(mse), ssim, l1, lpips: None, corrected: None, reference: None }
     }
@@ -379,10 +374,9 @@ fn psnr(mse: f64) -> f64 {
     if mse > 0.0 { (-10.0 * mse.log10()).min(PSNR_MAX_DB) } else { PSNR_MAX_DB }
 }
 
-// Structural similarity as the reference trainers' `metrics.py` finds it in PNGs.
+// SSIM of PNG files as in the reference's `metrics.py`.
 
-/// Of a render and its photograph, both of 8 bits. Where the photograph has a mask, both are multiplied
-/// by it.
+/// Returns the SSIM of a render and its photograph, both rounded to 8 bits and multiplied by the mask.
 pub(super) fn reference_ssim(rendered: &Rendered, image: &Image) -> f64 {
     let counts = |at: usize| image.mask.as_ref().is_none_or(|mask| mask[at / 3] != 0);
     let values = |rgb: Vec<u8>| -> Vec<f64> {

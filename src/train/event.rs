@@ -14,39 +14,39 @@ use crate::files::OutputError;
 use crate::memory::{Bytes, RungChange};
 use crate::perceptual::LpipsNet;
 
-/// Receives every event of a run.
+/// Receiver of a run's events.
 pub trait Sink {
-    /// Takes one event; an error ends the run.
+    /// Processes an event. An error ends the run.
     fn on(&mut self, event: &Event) -> Result<(), OutputError>;
 
-    /// Where threads write the events: what is over when all of them so far are written.
+    /// Returns completions of the threads that write the events so far.
     fn written(&mut self) -> Vec<Completion> {
         Vec::new()
     }
 }
 
-/// Something that happened in a run. `iteration` counts finished iterations.
+/// Event of a run. `iteration` counts finished iterations.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// The scene is read and the model is on the device.
+    /// The scene is loaded and the model is on the device.
     Started {
         /// Model folder.
         model_path: PathBuf,
-        /// Device in words.
+        /// Description of the device.
         device: String,
-        /// Identifier of the GPU that trains, as NVIDIA's tools write it.
+        /// UUID of the training GPU in the format of NVIDIA tools.
         #[serde(skip_serializing_if = "Option::is_none")]
         gpu: Option<String>,
-        /// Views trained on.
+        /// Number of training views.
         train_views: usize,
-        /// Views held out.
+        /// Number of held-out views.
         test_views: usize,
-        /// Gaussians at the start.
+        /// Number of Gaussians at the start.
         gaussians: usize,
-        /// Iterations already done, above 0 in a resumed run.
+        /// Finished iterations, above 0 in a resumed run.
         iteration: u32,
-        /// Iterations that the run ends at.
+        /// Last iteration of the run.
         iterations: u32,
     },
     /// An iteration is done. Sent for every iteration.
@@ -56,80 +56,80 @@ pub enum Event {
         /// Finished iterations.
         iteration: u32,
     },
-    /// Training views are drawn at another size from the next iteration on; of a run that begins with
-    /// smaller ones, or goes on with them, right behind `Started`.
+    /// Training views change their size from the next iteration on. A run that begins or continues with smaller views
+    /// sends the event right after `Started`.
     ViewSize {
         /// Finished iterations.
         iteration: u32,
         /// Divisor of the photographs' sides.
         divisor: u32,
     },
-    /// Something was given up because the device's memory is short, or taken back.
+    /// A fallback was taken because memory is short, or was undone.
     Rung {
         /// Finished iterations.
         iteration: u32,
-        /// The fallback, and the bytes that it freed.
+        /// Fallback and the bytes that it freed.
         #[serde(flatten)]
         change: RungChange,
-        /// Bytes that the program holds of the device's memory.
+        /// Device memory that the program holds.
         held: Bytes,
-        /// Bytes that it may hold.
+        /// Device memory that the program may hold.
         budget: Bytes,
     },
-    /// SuGaR's coarse stage begins; of a run that goes on inside of it, right behind `Started`.
+    /// SuGaR's coarse stage begins. A run that resumes inside of the stage sends the event right after `Started`.
     CoarseStarted {
         /// Finished iterations.
         iteration: u32,
-        /// Iterations that the stage ends at.
+        /// Last iteration of the stage.
         iterations: u32,
-        /// Gaussians at its start.
+        /// Number of Gaussians at the start of the stage.
         gaussians: usize,
     },
     /// Transparent Gaussians were removed before the coarse stage's surface terms.
     Pruned {
         /// Finished iterations.
         iteration: u32,
-        /// Gaussians removed.
+        /// Number of removed Gaussians.
         pruned: usize,
-        /// Gaussians afterwards.
+        /// Number of Gaussians afterwards.
         gaussians: usize,
     },
     /// The Gaussians were pruned to `--target-gaussians`.
     PrunedToTarget(TargetReport),
-    /// The nearest neighbours of all Gaussians were found anew.
+    /// The nearest neighbours of all Gaussians were found again.
     Neighbours {
         /// Finished iterations.
         iteration: u32,
-        /// Neighbours of each, itself among them.
+        /// Number of neighbours of each Gaussian, itself included.
         count: u32,
-        /// Gaussians.
+        /// Number of Gaussians.
         gaussians: usize,
         /// Duration, seconds.
         seconds: f64,
     },
     /// Values of the surface terms, every 100 iterations of the coarse stage.
     Surface(SurfaceReport),
-    /// Bytes held, every 100 iterations.
+    /// Memory use, every 100 iterations.
     Memory(MemoryReport),
-    /// The size of every buffer; only with `--profile-tensors`.
+    /// Sizes of all buffers. Only with `--profile-tensors`.
     Buffers(Buffers),
-    /// State of the GPU, every 50 iterations; reported by the sinks themselves.
+    /// State of the GPU, every 50 iterations. The sinks report it themselves.
     Gpu(GpuReport),
     /// Distributions over the Gaussians, on evaluation, every 1,000 iterations and at the end.
     Distributions(Distributions),
     /// Views were compared with their photographs.
     Evaluated(Evaluation),
-    /// One evaluated view as pictures; sent before the `Evaluated` that it belongs to.
+    /// One evaluated view as pictures. Sent before its `Evaluated` event.
     Pictures(Pictures),
-    /// A picture of the view of `--timelapse`.
+    /// A picture of the `--timelapse` view.
     TimelapsePicture {
         /// Finished iterations.
         iteration: u32,
-        /// The view as the model shows it.
+        /// Render of the view.
         #[serde(skip)]
         picture: Picture,
     },
-    /// A file of the model begins to be written, by a thread where the host has room for a copy.
+    /// Writing a file of the model begins, in a thread if the host has memory for a copy.
     Saving {
         /// Finished iterations.
         iteration: u32,
@@ -145,17 +145,16 @@ pub enum Event {
         /// Path of the file.
         path: PathBuf,
     },
-    /// The page that shows the run asked for something, and it is done.
+    /// A request of the live page was carried out.
     Control {
         /// Finished iterations.
         iteration: u32,
         /// The request.
         action: ControlAction,
-        /// By which the page knows it again.
+        /// Identifier by which the page recognises the request.
         id: String,
     },
-    /// A PSNR that was asked for, the clock, or a number of passes over the views ended training; or the PSNR was not
-    /// reached.
+    /// Training ended by a target PSNR, the clock or a limit of passes, or missed its target PSNR.
     Ended {
         /// Finished iterations of the schedule.
         iteration: u32,
@@ -164,7 +163,7 @@ pub enum Event {
         /// One sentence.
         message: String,
     },
-    /// Something the user should know; training goes on.
+    /// A problem that does not end training.
     Warning {
         /// One sentence.
         message: String,
@@ -173,41 +172,41 @@ pub enum Event {
     Finished {
         /// Finished iterations.
         iteration: u32,
-        /// Gaussians at the end.
+        /// Number of Gaussians at the end.
         gaussians: usize,
-        /// Seconds of training since the start of the program, evaluation and saving excluded.
+        /// Seconds of training since the start of the program, without evaluation and saving.
         training_seconds: f64,
-        /// Ended by SIGINT or SIGTERM.
+        /// True if SIGINT or SIGTERM ended the run.
         interrupted: bool,
-        /// The most memory since the start of the program, by what the run was doing.
+        /// Peak memory since the start of the program, by phase.
         peaks: PhasePeaks,
-        /// Seconds beside training.
+        /// Seconds of other work.
         #[serde(flatten)]
         times: RunTimes,
     },
-    /// A round of density control is done; its strategy names the event.
+    /// A densification step is done. The strategy names the event.
     #[serde(untagged)]
     Round(Round),
 }
 
-/// Seconds of a run beside training.
+/// Seconds that a run spends on other work than training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct RunTimes {
     /// From the start of the program to the end of the run.
     pub wall_seconds: f64,
     /// Before the first iteration.
     pub start_seconds: f64,
-    /// Comparing views with their photographs, and preparing their pictures.
+    /// Evaluation, including its pictures.
     pub evaluation_seconds: f64,
-    /// Copying the model for the files that threads write, or writing it.
+    /// Writing files, or copying the model for the threads that write them.
     pub saving_seconds: f64,
     /// Waiting for threads that write files.
     pub waiting_seconds: f64,
-    /// Waiting until the page that shows the run lets it go on.
+    /// Pauses by the live page.
     pub paused_seconds: f64,
 }
 
-/// Report of a densification step, in the words of its strategy.
+/// Report of a densification step with the strategy's event name and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoundReport {
     /// Name of the event.
@@ -216,16 +215,16 @@ pub struct RoundReport {
     pub counts: Vec<(&'static str, usize)>,
 }
 
-/// A round of density control.
+/// Densification step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
     /// Finished iterations.
     pub iteration: u32,
     /// Report of the strategy.
     pub report: RoundReport,
-    /// Gaussians afterwards.
+    /// Number of Gaussians afterwards.
     pub gaussians: usize,
-    /// Time of the round, and of putting the Gaussians in order where that is due.
+    /// Duration including the reordering of Gaussians, milliseconds.
     pub ms: f64,
 }
 
@@ -244,24 +243,24 @@ impl Serialize for Round {
     }
 }
 
-/// Kinds of files in the model folder.
+/// Kind of a file in the model folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Saved {
     /// The Gaussians as PLY.
     PointCloud,
-    /// Everything that a resumed run needs.
+    /// State of the run.
     Checkpoint,
 }
 
-// Steps: values of the loss terms, and number of Gaussians.
+// Steps: loss terms and number of Gaussians.
 
-/// Values of terms by their keys.
+/// Values of terms by key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TermValues(pub Vec<(&'static str, f64)>);
 
 impl TermValues {
-    /// Returns the pairs that belong to the terms of a topic.
+    /// Selects the pairs that belong to the terms of a topic.
     pub fn of(terms: &Terms, topic: Topic, pairs: &[(&'static str, f64)]) -> Self {
         let of_topic = terms.active().filter(|weighted| weighted.term.topic() == topic);
         let keys: Vec<&str> =
@@ -276,43 +275,41 @@ impl Serialize for TermValues {
     }
 }
 
-/// One finished step.
+/// Finished step.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
-    /// Finished iterations of the schedule before it.
+    /// Finished iterations before the step.
     #[serde(skip)]
     pub before: u32,
-    /// Finished iterations of the schedule: one for each image, unless
-    /// the run has a time budget or a limit of passes over few views.
+    /// Finished iterations. One per image, unless the run has a time budget or a limit of passes over few views.
     pub iteration: u32,
-    /// Images of the step; values are means over them.
+    /// Number of images of the step. All values are means over them.
     #[serde(skip)]
     pub images: u32,
-    /// Iterations that the run ends at.
+    /// Last iteration of the run.
     pub iterations: u32,
-    /// Values of the terms, without their weights: `l1` and `ssim`, `depth_l1` and `normals` where the
-    /// view has a map of its inverse depths or normals, and of surfels `dn` and `distortion`. In SuGaR's
-    /// coarse stage those of surface terms are in a [`SurfaceReport`].
+    /// Values of the terms without weights: `l1` and `ssim`, `depth_l1` and `normals` if the view has such a map, and
+    /// `dn` and `distortion` of surfels. Surface terms of SuGaR's coarse stage are in a [`SurfaceReport`].
     #[serde(flatten)]
     pub values: TermValues,
-    /// The part of the loss that compares with the photograph.
+    /// Photometric part of the loss.
     pub total: f64,
-    /// Gaussians.
+    /// Number of Gaussians.
     pub gaussians: usize,
-    /// Milliseconds from the end of the step before to the end of this one, for each image, waits for
-    /// images included; density control, evaluation and saving excluded.
+    /// Milliseconds per image between the ends of two steps. Waits for images are included; density control,
+    /// evaluation and saving are not.
     pub ms: f64,
 }
 
 impl Step {
-    /// The iterations that passed with it.
+    /// Returns the iterations of the step.
     pub fn span(&self) -> ImageSpan {
         ImageSpan { before: self.before, after: self.iteration }
     }
 }
 
-/// The surface terms of an iteration, each without its weight and absent where it is off, and how near
-/// the Gaussians lie to the surface that they draw.
+/// Surface terms of an iteration, and the distance of the Gaussians from the surface that they render. Terms that are
+/// off are absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SurfaceReport {
     /// Finished iterations.
@@ -320,24 +317,24 @@ pub struct SurfaceReport {
     /// Values of the surface terms without their weights.
     #[serde(flatten)]
     pub values: TermValues,
-    /// Share of the Gaussians near the drawn surface, 0..1; every 1,000 iterations.
+    /// Share of the Gaussians near the rendered surface, 0 to 1. Every 1,000 iterations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_near_surface: Option<f64>,
-    /// Mean of the Gaussians' smallest scales, world units; every 1,000 iterations.
+    /// Mean of the Gaussians' smallest scales, world units. Every 1,000 iterations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mean_thickness: Option<f64>,
 }
 
-/// Samples of at most 10,000 Gaussians.
+/// Distributions over a sample of at most 10,000 Gaussians.
 #[derive(Clone, Debug, Serialize)]
 pub struct Distributions {
     /// Finished iterations.
     pub iteration: u32,
-    /// Gaussians in all.
+    /// Number of all Gaussians.
     pub gaussians: usize,
     /// Mean opacity of the sample.
     pub opacity_mean: f64,
-    /// Opacities in 0..1.
+    /// Opacities, 0 to 1.
     #[serde(skip)]
     pub opacity: Vec<f64>,
     /// Scales of all three axes, world units.
@@ -351,24 +348,24 @@ pub struct Distributions {
     pub rotation_magnitude: Vec<f64>,
 }
 
-// Evaluations: views compared with their photographs.
+// Evaluations.
 
 /// Split of the views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Split {
-    /// Views trained on.
+    /// Training views.
     Train,
-    /// Views held out.
+    /// Held-out views.
     Test,
-    /// Some of the views trained on: those that `--eval-train` asks for.
+    /// Training views of `--eval-train`.
     #[value(skip)]
     #[serde(rename = "eval_train")]
     EvalTrain,
 }
 
 impl Split {
-    /// `train`, `test` or `eval_train`, as folders and tags spell it.
+    /// Returns the name in folders and tags: `train`, `test` or `eval_train`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Train => "train",
@@ -378,42 +375,41 @@ impl Split {
     }
 }
 
-/// Likeness of a render and its photograph, both clamped to 0..1.
+/// Similarity of a render and its photograph, both clamped to 0..1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Metrics {
-    /// Peak signal-to-noise ratio in dB.
+    /// Peak signal-to-noise ratio, dB.
     pub psnr: f64,
     /// Structural similarity: 11x11 Gaussian window of sigma 1.5, mean over the valid region.
     pub ssim: f64,
     /// Mean absolute error.
     pub l1: f64,
-    /// LPIPS, where weights of a network are given.
+    /// LPIPS, if network weights are given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lpips: Option<f64>,
-    /// The same by colours that fit the photograph's; only of models whose training changed colours.
+    /// Metrics after colour correction. Only for models whose training changed colours.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub corrected: Option<Corrected>,
-    /// As the reference trainers measure, where that is wanted.
+    /// Metrics of the reference trainers, if requested.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub reference: Option<ReferenceMetrics>,
 }
 
-/// Figures that `metrics.py` of the reference trainers prints for the PNGs of a render and its photograph.
+/// Metrics that the reference's `metrics.py` prints for the PNGs of a render and its photograph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ReferenceMetrics {
-    /// Structural similarity, mean over all pixels; beyond the border is black.
+    /// Structural similarity, mean over all pixels with a black border.
     #[serde(rename = "ref_ssim")]
     pub ssim: f64,
-    /// LPIPS of VGG16, fed with 0..1.
+    /// LPIPS of VGG16 with inputs of 0..1.
     #[serde(rename = "ref_lpips", skip_serializing_if = "Option::is_none")]
     pub lpips: Option<f64>,
 }
 
-/// Likeness of a photograph and of a render whose colours, clamped to 0..1, are brought nearest to it by
-/// an affine map of least squares.
+/// Similarity of a photograph and a render whose clamped colours are fitted to it by a least-squares affine map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Corrected {
-    /// Peak signal-to-noise ratio in dB.
+    /// Peak signal-to-noise ratio, dB.
     #[serde(rename = "cc_psnr")]
     pub psnr: f64,
     /// Structural similarity.
@@ -424,15 +420,15 @@ pub struct Corrected {
 /// Metrics of one view.
 #[derive(Clone, Debug, Serialize)]
 pub struct ViewMetrics {
-    /// Position in the split, which views without metrics have, too.
+    /// Position in the split. Views without metrics count too.
     #[serde(skip)]
     pub position: usize,
     /// Name of the image in the scene.
     pub name: String,
-    /// Width and height.
+    /// Width and height, px.
     #[serde(skip)]
     pub px: [u32; 2],
-    /// Its metrics.
+    /// Metrics of the view.
     #[serde(flatten)]
     pub metrics: Metrics,
 }
@@ -446,27 +442,27 @@ pub struct Evaluation {
     pub split: Split,
     /// Means over the views.
     pub mean: Metrics,
-    /// The network of their LPIPS.
+    /// Network of the LPIPS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lpips_net: Option<LpipsNet>,
-    /// Gaussians.
+    /// Number of Gaussians.
     pub gaussians: usize,
-    /// Each view that could be measured, in the order of names.
+    /// Measured views in the order of names.
     pub views: Vec<ViewMetrics>,
 }
 
-/// An 8-bit picture, [height, width, 3].
+/// 8-bit picture, [height, width, 3].
 #[derive(Clone, Debug)]
 pub struct Picture {
-    /// Width in px.
+    /// Width, px.
     pub width: u32,
-    /// Height in px.
+    /// Height, px.
     pub height: u32,
     /// Colours.
     pub rgb: Vec<u8>,
 }
 
-/// One evaluated view as pictures.
+/// Evaluated view as pictures.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pictures {
     /// Finished iterations.
@@ -475,40 +471,38 @@ pub struct Pictures {
     pub split: Split,
     /// Name of the image in the scene.
     pub name: String,
-    /// The model's image.
+    /// Render of the model.
     #[serde(skip)]
     pub render: Arc<Picture>,
     /// The photograph.
     #[serde(skip)]
     pub ground_truth: Arc<Picture>,
-    /// Absolute error, as a heat map.
+    /// Absolute error as a heat map.
     #[serde(skip)]
     pub error: Arc<Picture>,
-    /// Gaussians blended per pixel, as a heat map.
+    /// Number of blended Gaussians per pixel as a heat map.
     #[serde(skip)]
     pub density: Arc<Picture>,
-    /// Depths, as a heat map, where they were drawn.
+    /// Depths as a heat map, if rendered.
     #[serde(skip)]
     pub depth: Option<Arc<Picture>>,
-    /// Normals as colours, where they were drawn.
+    /// Normals as colours, if rendered.
     #[serde(skip)]
     pub normals: Option<Arc<Picture>>,
 }
 
-// The prune to `--target-gaussians`.
-
-/// The prune to `--target-gaussians`.
+/// Result of the prune to `--target-gaussians`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TargetReport {
     /// Finished iterations.
     pub iteration: u32,
-    /// Gaussians that were to stay.
+    /// Target number of Gaussians.
     pub target: usize,
-    /// Gaussians removed; none where there were no more than were to stay.
+    /// Number of removed Gaussians. 0 if the model was not larger than the target.
     pub pruned: usize,
-    /// Gaussians afterwards.
+    /// Number of Gaussians afterwards.
     pub gaussians: usize,
-    /// PSNR before and after. Absent if none was removed, or no view could be measured.
+    /// PSNR before and after. Absent if none was removed or no view could be measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub psnr: Option<TargetPsnr>,
 }
@@ -516,17 +510,17 @@ pub struct TargetReport {
 /// PSNR of the same views before and after the prune.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TargetPsnr {
-    /// `test` or `eval_train`: which views were measured.
+    /// Measured split: `test` or `eval_train`.
     pub split: String,
-    /// Mean over the views in dB; nothing where it is not finite.
+    /// Mean over the views before the prune, dB. `None` if it is not finite.
     pub before: Option<f64>,
     /// PSNR after the prune, dB.
     pub after: Option<f64>,
 }
 
-// Requests of the page that shows a run.
+// Requests of the live page.
 
-/// Request of the page.
+/// Request of the live page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ControlAction {
@@ -541,7 +535,7 @@ pub enum ControlAction {
 }
 
 impl ControlAction {
-    /// Returns the word for the request in logs.
+    /// Returns the log message for the request.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Pause => "Paused from the page",
@@ -552,30 +546,30 @@ impl ControlAction {
     }
 }
 
-// Phases of a run, by which memory is counted.
+// Phases of a run, for memory peaks.
 
 /// Phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Iterations, but for those of the coarse stage.
+    /// Iterations outside of the coarse stage.
     Training,
-    /// A round of density control.
+    /// Densification step.
     DensityControl,
-    /// A comparison of views with their photographs.
+    /// Comparison of views with their photographs.
     Evaluation,
-    /// Writing a PLY or a checkpoint.
+    /// Writing of a PLY or a checkpoint.
     Saving,
     /// Iterations of SuGaR's coarse stage.
     Coarse,
 }
 
 impl Phase {
-    /// All of them, in the order of reports.
+    /// All phases in the order of reports.
     pub const ALL: [Self; 5] =
         [Self::Training, Self::DensityControl, Self::Coarse, Self::Evaluation, Self::Saving];
 
-    /// As tags and keys spell it.
+    /// Returns the name in tags and keys.
     pub fn key(self) -> &'static str {
         match self {
             Self::Training => "training",
@@ -586,7 +580,7 @@ impl Phase {
         }
     }
 
-    /// In words.
+    /// Returns the name in text.
     pub fn words(self) -> &'static str {
         match self {
             Self::DensityControl => "density control",
@@ -596,21 +590,21 @@ impl Phase {
     }
 }
 
-// The most memory that each phase of a run took.
+// Peak memory of each phase.
 
-/// The most memory at one time.
+/// Peak memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhasePeak {
-    /// Taken of a device that has its own.
+    /// Peak on a device with its own memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vram: Option<Bytes>,
-    /// Resident on the host, where the system reports it.
+    /// Peak resident memory on the host, if the system reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Bytes>,
 }
 
 impl PhasePeak {
-    /// Peak of the device's own memory, or of the host's if it has none.
+    /// Returns the peak of the device's own memory, or of the host's if it has none.
     pub fn of_device(self) -> Option<Bytes> {
         self.vram.or(self.host)
     }
@@ -620,25 +614,25 @@ impl PhasePeak {
     }
 }
 
-/// The peaks of the phases that a run has been in; in JSON an object of these.
+/// Peaks by phase. Phases that did not occur are absent, also in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhasePeaks {
-    /// In the order of [`Phase::ALL`].
+    /// Peaks in the order of [`Phase::ALL`].
     of_phases: [Option<PhasePeak>; Phase::ALL.len()],
 }
 
 impl PhasePeaks {
-    /// The peak of a phase, if the run was in it.
+    /// Returns the peak of a phase, if the run was in it.
     pub fn of(&self, phase: Phase) -> Option<PhasePeak> {
         self.iter().find(|(found, _)| *found == phase).map(|(_, peak)| peak)
     }
 
-    /// The phases that the run was in, with their peaks.
+    /// Returns the phases of the run with their peaks.
     pub fn iter(&self) -> impl Iterator<Item = (Phase, PhasePeak)> {
         Phase::ALL.into_iter().zip(self.of_phases).filter_map(|(phase, peak)| Some((phase, peak?)))
     }
 
-    /// Takes in what a phase needed now.
+    /// Raises the peak of a phase to at least this value.
     pub fn raise(&mut self, phase: Phase, peak: PhasePeak) {
         for (known, found) in Phase::ALL.into_iter().zip(&mut self.of_phases) {
             if known == phase {
@@ -647,17 +641,17 @@ impl PhasePeaks {
         }
     }
 
-    /// Takes in what another start of the program needed.
+    /// Raises the peaks to at least those of another start of the program.
     pub fn raise_all(&mut self, other: &Self) {
         other.iter().for_each(|(phase, peak)| self.raise(phase, peak));
     }
 
-    /// The most of all phases.
+    /// Returns the peak over all phases.
     pub fn most(&self) -> PhasePeak {
         self.iter().fold(PhasePeak::default(), |most, (_, peak)| most.raised(peak))
     }
 
-    /// The most of the device's own memory outside of evaluations and saving.
+    /// Returns the peak of the device's own memory outside of evaluations and saving.
     pub fn vram_of_training(&self) -> Option<Bytes> {
         let phases = [Phase::Training, Phase::DensityControl, Phase::Coarse];
         phases.into_iter().filter_map(|phase| self.of(phase)?.vram).max()
@@ -671,7 +665,7 @@ impl Serialize for PhasePeaks {
 }
 
 impl<'de> Deserialize<'de> for PhasePeaks {
-    /// Phases of a later version are passed over.
+    /// Ignores phases of later versions.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let found = BTreeMap::<String, PhasePeak>::deserialize(deserializer)?;
         let of_phases = Phase::ALL.map(|phase| found.get(phase.key()).copied());
@@ -679,42 +673,41 @@ impl<'de> Deserialize<'de> for PhasePeaks {
     }
 }
 
-// Memory, and the state of the GPU.
+// Memory and GPU state.
 
-/// Bytes held by the run.
+/// Memory use of the run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct MemoryReport {
     /// Finished iterations.
     pub iteration: u32,
-    /// Buffers of the device by category.
+    /// Device buffers by category.
     pub tensors: Tensors,
     /// Memory of a device that has its own.
     pub vram: Option<Vram>,
-    /// Page-locked memory of the host that a part of the model on a GPU lies in. Systems count it in no
-    /// process, or as shared.
+    /// Page-locked host memory that holds a part of a GPU's model. Systems count it for no process, or as shared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offloaded: Option<Bytes>,
-    /// Resident host memory of the process, where the system tells it.
+    /// Resident host memory of the process, if the system tells it.
     pub host_resident: Option<Bytes>,
-    /// RAM of the machine, where the system tells it.
+    /// RAM of the machine, if the system tells it.
     pub host_total: Option<Bytes>,
-    /// RAM that the program may use of it.
+    /// RAM that the program may use.
     pub host_limit: Option<Bytes>,
-    /// On a device without memory of its own, growth of the process that nothing explains: of
-    /// `host_resident`, photographs aside, as [`Vram::creep`] is of `allocated`.
+    /// Unexplained growth of `host_resident` without photographs, on a device without its own
+    /// memory. See [`Vram::creep`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_creep: Option<Bytes>,
-    /// The most so far, by what the run was doing.
+    /// Peaks so far by phase.
     pub peaks: PhasePeaks,
 }
 
-/// Contents of a buffer that is counted as a large one.
+/// Size from which on a buffer counts as large.
 pub const LARGE: Bytes = Bytes(100 << 20);
 
-/// Bytes of a device's own memory that the program holds, context and code included.
+/// Device memory that the program holds, including context and code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Vram {
-    /// Bytes that hold something between two iterations.
+    /// Bytes in use between two iterations.
     pub allocated: Bytes,
     /// Bytes taken from the device.
     pub reserved: Bytes,
@@ -722,41 +715,40 @@ pub struct Vram {
     pub context: Bytes,
     /// Bytes of photographs.
     pub photographs: Bytes,
-    /// Bytes that hold the buffers of an iteration.
+    /// Bytes for the buffers of an iteration.
     pub scratch: Bytes,
-    /// Of what is taken, bytes that serve nothing: of regions what lies behind their values, of the
-    /// scratch of an iteration what none of the recent ones came to use.
+    /// Unused bytes: those behind the values of regions, and those of the scratch that no recent iteration needed.
     pub slack: Bytes,
-    /// Growth that nothing explains: of `allocated`, photographs aside, since the model has had its
-    /// present number of Gaussians for 100 iterations. Nothing before that.
+    /// Unexplained growth of `allocated` without photographs, since the number of Gaussians has been constant for 100
+    /// iterations. `None` before that.
     pub creep: Option<Bytes>,
-    /// Buffers that hold [`LARGE`] and more between two iterations.
+    /// Number of buffers that hold at least [`LARGE`] between two iterations.
     pub large_count: usize,
     /// Budget of the device's memory.
     pub budget: Option<Bytes>,
 }
 
 impl Vram {
-    /// Share of what is taken that serves nothing, per cent.
+    /// Returns the unused share of the reserved memory, per cent.
     pub fn fragmentation_percent(&self) -> f64 {
         if self.reserved.0 == 0 { 0.0 } else { 100.0 * self.slack.gib() / self.reserved.gib() }
     }
 }
 
-/// Every buffer of the device, and what it grew to since the report before.
+/// All buffers of the device with their growth since the last report.
 #[derive(Clone, Debug, Serialize)]
 pub struct Buffers {
     /// Finished iterations.
     pub iteration: u32,
-    /// What came before.
+    /// Phase before the report.
     pub after: Phase,
-    /// Gaussians.
+    /// Number of Gaussians.
     pub gaussians: usize,
-    /// The buffers. Peaks are those since the report before.
+    /// Buffers, with peaks since the last report.
     pub entries: Vec<MemoryEntry>,
 }
 
-/// Bytes of the device's buffers by what they are for.
+/// Device buffers by category, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensors {
     /// Trained parameters.
@@ -765,24 +757,24 @@ pub struct Tensors {
     pub optimizer: Bytes,
     /// Gradients of the last iteration.
     pub gradients: Bytes,
-    /// Bytes that the last forward pass kept for the backward pass.
+    /// Values that the last forward pass kept for the backward pass.
     pub activations: Bytes,
-    /// Decoded photographs that are kept, on the host and on the device.
+    /// Cached photographs on host and device.
     pub images: Bytes,
-    /// Lists of the Gaussians' nearest neighbours. Logs of older programs have none.
+    /// Lists of nearest neighbours. Absent from old logs.
     #[serde(default)]
     pub knn: Bytes,
 }
 
 impl Tensors {
-    /// All categories together.
+    /// Returns the sum of all categories.
     pub fn total(&self) -> Bytes {
         let working = self.gradients + self.activations + self.knn;
         self.parameters + self.optimizer + working + self.images
     }
 }
 
-/// State of the GPU shortly before.
+/// Recent state of the GPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct GpuReport {
     /// Finished iterations.
@@ -792,24 +784,24 @@ pub struct GpuReport {
     pub sample: GpuSample,
 }
 
-// Work that another thread does, and those who wait for its end.
+// Completion of work in other threads.
 
-/// The end of some work, for which any number of threads may wait.
+/// Completion of some work. Any number of threads may wait for it.
 #[derive(Clone, Debug)]
 pub struct Completion(Arc<OnceLock<()>>);
 
-/// Held by who does the work: it is over when this value goes, also in a panic.
+/// Guard of the worker. The work is complete when the guard is dropped, even in a panic.
 #[derive(Debug)]
 pub struct Completes(Arc<OnceLock<()>>);
 
 impl Completion {
-    /// Returns the completion of work that is still to be done.
+    /// Returns the guard and the completion of future work.
     pub fn new() -> (Completes, Self) {
         let over = Arc::<OnceLock<()>>::default();
         (Completes(Arc::clone(&over)), Self(over))
     }
 
-    /// Returns when the work is over.
+    /// Blocks until the work is complete.
     pub fn wait(&self) {
         self.0.wait();
     }
@@ -817,7 +809,7 @@ impl Completion {
 
 impl Drop for Completes {
     fn drop(&mut self) {
-        // Nobody else sets it.
+        // Only this guard sets the value, so it cannot be set already.
         self.0.set(()).ok();
     }
 }
@@ -827,7 +819,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_is_an_event_in_the_words_of_its_strategy() {
+    fn a_densification_step_uses_the_event_name_of_its_strategy() {
         let counts = vec![("relocated", 3), ("born", 2), ("refused", 0)];
         let report = RoundReport { event: "relocated", counts };
         let event = Event::Round(Round { iteration: 600, report, gaussians: 42, ms: 1.5 });
@@ -842,7 +834,7 @@ mod tests {
     }
 
     #[test]
-    fn each_phase_keeps_its_most() {
+    fn each_phase_keeps_its_peak() {
         let mut peaks = PhasePeaks::default();
         assert_eq!((peaks.vram_of_training(), peaks.most().of_device()), (None, None));
         for (phase, vram) in [(Phase::Training, 7), (Phase::Evaluation, 9), (Phase::Training, 5)] {
@@ -861,7 +853,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_go_on_when_the_work_is_over_or_panics() {
+    fn waiters_continue_after_completion_or_panic() {
         let (done, over) = Completion::new();
         let (panics, given_up) = Completion::new();
         let waits = [over.clone(), over, given_up]

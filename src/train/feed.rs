@@ -1,4 +1,4 @@
-//! Order of the training views, and their photographs' way to the device.
+//! Order of the training views and upload of their photographs.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,40 +18,40 @@ use crate::math::Divisor;
 use crate::math::patches::OtherCamera;
 use crate::memory::{Bytes, TrainingScale};
 
-/// Iterations before an evaluation in which its photographs are decoded, at least: enough for a few dozen
-/// where iterations take a millisecond each.
+/// Smallest lead at which the photographs of an evaluation are decoded, iterations. At one millisecond per iteration
+/// it is enough for a few dozen.
 const EVALUATED_AHEAD: usize = 2000;
 
-/// The views of a run in their order.
+/// Training views in order.
 pub(crate) struct Feed<'a> {
     pub(crate) views: Views<'a>,
     order: ViewOrder,
-    /// The images that this process draws, where others draw some.
+    /// Images of this process, if other ranks draw the rest.
     own: Option<RankImages>,
-    /// The epoch whose views are decoded ahead.
+    /// Epoch whose views are decoded ahead.
     epoch: Option<usize>,
     ahead: Option<Chosen>,
-    /// Views that were not announced, since the device held them.
+    /// Views that were not scheduled for decoding because the device held them.
     left_out: BTreeSet<usize>,
-    /// Iterations after which held-out views are looked at.
+    /// Iterations after which held-out views are evaluated.
     evaluations: Vec<u32>,
     others: Option<ComparedViews>,
 }
 
-/// The views that those of iterations are compared with.
+/// Neighbour views for comparisons.
 struct ComparedViews {
     views: OtherViews,
-    /// The first of these iterations.
+    /// First iteration that compares views.
     from: u32,
 }
 
-/// A view whose photograph is on the device.
+/// View whose photograph is on the device.
 pub(crate) struct TakenView<T> {
     pub(crate) view: usize,
     pub(crate) target: T,
 }
 
-/// A view that another is compared with, with its photograph on the device.
+/// Neighbour view with its photograph on the device.
 pub(crate) struct TakenOther<T> {
     target: T,
     camera: OtherCamera<f64>,
@@ -64,16 +64,16 @@ impl<T> TakenOther<T> {
     }
 }
 
-/// The view of an iteration.
+/// View of an iteration.
 struct Chosen {
     iteration: u32,
     view: usize,
-    /// Nothing where the device held the photograph when the view was chosen.
+    /// Photograph. `None` if the device already held it.
     image: Option<Arc<Image>>,
 }
 
 impl<'a> Feed<'a> {
-    /// The training views in the order that follows from the seed.
+    /// Orders the training views by the seed.
     pub(crate) fn new(views: Views<'a>, seed: u64) -> Self {
         let order = ViewOrder::new(seed, views.split(Split::Train).to_vec());
         let (left_out, evaluations) = (BTreeSet::new(), Vec::new());
@@ -81,12 +81,12 @@ impl<'a> Feed<'a> {
         Self { views, order, own, epoch, ahead: None, left_out, evaluations, others: None }
     }
 
-    /// Has only photographs of these images decoded ahead: other ranks draw the rest.
+    /// Decodes only photographs of these images ahead, because other ranks draw the rest.
     pub(super) fn share_images(&mut self, own: RankImages) {
         self.own = Some(own);
     }
 
-    /// Has views compared with others in the iterations in which the run does that.
+    /// Enables comparisons with neighbour views in the iterations that need them.
     pub(crate) fn compare_views(&mut self, dataset: &Dataset, config: &Config) {
         let schedule = CoarseSchedule::of(config).filter(|_| config.sugar.compares_views());
         self.others = schedule.map(|schedule| ComparedViews {
@@ -95,19 +95,19 @@ impl<'a> Feed<'a> {
         });
     }
 
-    /// The views that those of iterations are compared with, if they are.
+    /// Returns the neighbour views, if comparisons are enabled.
     pub(crate) fn compared_views(&self) -> Option<&OtherViews> {
         self.others.as_ref().map(|others| &others.views)
     }
 
-    /// The view that the one of an iteration is compared with.
+    /// Returns the neighbour view of an iteration's view.
     fn other_of(&self, iteration: u32, view: usize) -> Option<usize> {
         let others = self.others.as_ref().filter(|others| iteration >= others.from)?;
         others.views.drawn(iteration, view, |other| !self.views.is_broken(other))
     }
 
-    /// The view that the one of an iteration is compared with, where there is any. Asked for after
-    /// [`Self::take`], whose photograph stays.
+    /// Uploads the neighbour view of an iteration's view, if there is one. Call it after [`Self::take`], whose
+    /// photograph stays resident.
     pub(crate) fn take_other<B: Device>(
         &mut self,
         device: &mut B,
@@ -134,7 +134,7 @@ impl<'a> Feed<'a> {
             if let Some(target) = device.resident(other) {
                 return Ok(Some(TakenView { view: other, target }));
             }
-            // What cannot be decoded is passed over by the next choice.
+            // The next choice skips views that cannot be decoded.
             let Some(image) = self.fetch(device, iteration, other) else { continue };
             let target =
                 device.upload_target(Photo { image: &image, stay: Stay::Resident(other) })?;
@@ -145,12 +145,12 @@ impl<'a> Feed<'a> {
         Ok(None)
     }
 
-    /// Has held-out photographs decoded ahead of evaluations after these iterations.
+    /// Decodes held-out photographs ahead of the evaluations after these iterations.
     pub(crate) fn expect_evaluations(&mut self, iterations: Vec<u32>) {
         self.evaluations = iterations;
     }
 
-    /// The view of an iteration and its photograph on the device.
+    /// Returns the view of an iteration with its photograph on the device.
     pub(crate) fn take<B: Device>(
         &mut self,
         device: &mut B,
@@ -163,12 +163,12 @@ impl<'a> Feed<'a> {
                 None => self.choose(device, iteration)?,
             };
             if let Some(target) = device.resident(view) {
-                // What was read ahead is on the device now.
+                // The prefetched image is already on the device.
                 drop(image);
                 self.views.release(device, view);
                 return Ok((view, target));
             }
-            // What cannot be decoded is passed over by the next choice.
+            // The next choice skips views that cannot be decoded.
             let Some(image) = image.or_else(|| self.fetch(device, iteration, view)) else {
                 continue;
             };
@@ -180,7 +180,7 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// The view of an iteration whose photograph another rank fetches.
+    /// Returns the view of an iteration whose photograph another rank loads.
     pub(crate) fn assigned(&mut self, iteration: u32) -> Result<usize, TrainError> {
         let views = &self.views;
         let is_whole = |view: &usize| !views.is_broken(*view);
@@ -194,7 +194,7 @@ impl<'a> Feed<'a> {
         TrainError::NoImages { views: self.views.split(Split::Train).len(), first }
     }
 
-    /// Has views drawn at another size from `iteration` on. The device has dropped their photographs.
+    /// Changes the size of the training views from `iteration` on. The device has already dropped their photographs.
     pub(crate) fn set_training_scale<B: Device>(
         &mut self,
         device: &B,
@@ -202,12 +202,12 @@ impl<'a> Feed<'a> {
         iteration: u32,
     ) {
         self.views.set_training_scale(scale);
-        // What was read ahead is of the size before.
+        // The prefetched image has the old size.
         self.ahead = None;
         self.schedule_decoding(device, iteration);
     }
 
-    /// Brings the photograph of a coming iteration on its way to the device.
+    /// Starts the upload of a coming iteration's photograph.
     pub(crate) fn prefetch<B: Device>(
         &mut self,
         device: &mut B,
@@ -222,8 +222,8 @@ impl<'a> Feed<'a> {
         Ok(())
     }
 
-    /// Has the images that the device will lack decoded ahead, in their order: the rest of the
-    /// epoch from `iteration` on, and the next; then those of an evaluation that comes soon.
+    /// Schedules decoding of the images that the device will lack: the rest of the epoch from `iteration` on, the
+    /// next epoch, and the held-out images of a coming evaluation.
     pub(crate) fn schedule_decoding<B: Device>(&mut self, device: &B, iteration: u32) {
         let at_hand = self.ahead.as_ref().is_some_and(|chosen| chosen.iteration == iteration);
         let mut coming = self.order.coming(iteration).to_vec();
@@ -245,8 +245,8 @@ impl<'a> Feed<'a> {
         self.views.schedule_decoding(&order);
     }
 
-    /// The image of a view that the device lacks. Where it held it when the views were announced,
-    /// it is likely to have let go of others, too: what it lacks now is announced anew.
+    /// Loads the image of a view. If the device held the view at the last scheduling, it has probably dropped others
+    /// too, and decoding is scheduled again.
     fn fetch<B: Device>(&mut self, device: &B, iteration: u32, view: usize) -> Option<Arc<Image>> {
         if self.left_out.contains(&view) {
             self.schedule_decoding(device, iteration);
@@ -254,7 +254,7 @@ impl<'a> Feed<'a> {
         self.views.fetch_to_train(view)
     }
 
-    /// The view of this iteration, or the next in the order whose photograph can be had.
+    /// Chooses the view of this iteration, or the next one whose photograph can be loaded.
     fn choose<B: Device>(&mut self, device: &B, iteration: u32) -> Result<Chosen, TrainError> {
         if self.epoch != Some(self.epoch_of(iteration)) {
             self.schedule_decoding(device, iteration);
@@ -274,7 +274,7 @@ impl<'a> Feed<'a> {
         Err(self.no_images())
     }
 
-    /// The epoch of an iteration, from 0.
+    /// Returns the epoch of an iteration, from 0.
     fn epoch_of(&self, iteration: u32) -> usize {
         iteration.saturating_sub(1) as usize / self.views.split(Split::Train).len().max(1)
     }
@@ -288,30 +288,30 @@ impl<'a> Feed<'a> {
     }
 }
 
-// The views of a run, without those whose image turned out to be undecodable.
+// Views of a run without undecodable images.
 
-/// Gives out images, and remembers which cannot be had.
+/// Views and images of a scene. Undecodable images are remembered and skipped.
 pub struct Views<'a> {
     dataset: &'a Dataset,
     loader: &'a ImageLoader,
     near: f64,
-    /// Training views smaller than the scene's, where they are.
+    /// Reduced training views, if training uses them.
     smaller: Option<SmallerViews>,
     broken: BTreeMap<usize, String>,
-    /// Views whose masks leave nothing of them, as far as they were fetched.
+    /// Fetched views that their masks hide completely.
     hidden: BTreeSet<usize>,
-    /// Warnings not yet told.
+    /// Warnings that are not yet reported.
     fresh: Vec<String>,
 }
 
-/// The views of a scene at another size.
+/// Views of a scene at a reduced size.
 struct SmallerViews {
     scale: TrainingScale,
     views: Vec<View>,
 }
 
 impl<'a> Views<'a> {
-    /// All views of the dataset.
+    /// Prepares all views of the dataset.
     pub fn new(dataset: &'a Dataset, loader: &'a ImageLoader) -> Self {
         Self {
             dataset,
@@ -324,18 +324,18 @@ impl<'a> Views<'a> {
         }
     }
 
-    /// Camera and pose of a view.
+    /// Returns camera and pose of a view at full size.
     pub fn view(&self, index: usize) -> &'a View {
         &self.dataset.views[index]
     }
 
-    /// Returns the view as it is drawn for training.
+    /// Returns a view at training size.
     pub fn training_view(&self, index: usize) -> &View {
         self.smaller.as_ref().map_or(self.view(index), |smaller| &smaller.views[index])
     }
 
-    /// The same smaller by a divisor, or as far as its size allows. Its photograph is that of
-    /// [`Self::training_view`]: where memory is short, both smaller sizes go together.
+    /// Returns the training view reduced by a divisor, as far as its size allows. Its photograph is that of
+    /// [`Self::training_view`].
     pub fn divided_view(&self, index: usize, divisor: Divisor) -> (Cow<'_, View>, Divisor) {
         let view = self.training_view(index);
         let divisor = divisor.within([view.camera.width, view.camera.height]);
@@ -345,12 +345,12 @@ impl<'a> Views<'a> {
         (Cow::Owned(View { camera: view.camera.divided(divisor), ..view.clone() }), divisor)
     }
 
-    /// The size at which views are drawn for training.
+    /// Returns the scale of the training views.
     pub fn training_scale(&self) -> TrainingScale {
         self.smaller.as_ref().map_or(TrainingScale::FULL, |smaller| smaller.scale)
     }
 
-    /// Has them drawn at another size.
+    /// Sets the scale of the training views.
     pub fn set_training_scale(&mut self, scale: TrainingScale) {
         let smaller = |view: &View| {
             let [width, height] = scale.px([view.camera.width, view.camera.height]);
@@ -362,12 +362,12 @@ impl<'a> Views<'a> {
         });
     }
 
-    /// Depth from which on the views are drawn, as [`super::near`] has it.
+    /// Returns the near plane of the views, see [`super::near`].
     pub fn near(&self) -> f64 {
         self.near
     }
 
-    /// Indices of a split's views in the order of names.
+    /// Returns the indices of a split's views in the order of names.
     pub fn split(&self, split: Split) -> &'a [usize] {
         match split {
             Split::Train | Split::EvalTrain => &self.dataset.train,
@@ -375,17 +375,17 @@ impl<'a> Views<'a> {
         }
     }
 
-    /// Names of a split's views.
+    /// Returns the names of a split's views.
     pub fn names(&self, split: Split) -> Vec<String> {
         self.split(split).iter().map(|&index| self.view(index).name.clone()).collect()
     }
 
-    /// Says which views come next, so that they are decoded ahead.
+    /// Schedules decoding of the next views.
     pub fn schedule_decoding(&self, order: &[usize]) {
         self.loader.schedule_decoding(order);
     }
 
-    /// The image of a view at the size at which it is drawn for training.
+    /// Loads the image of a view at training size.
     pub fn fetch_to_train(&mut self, index: usize) -> Option<Arc<Image>> {
         let image = self.fetch(index)?;
         if self.smaller.is_none() {
@@ -401,7 +401,7 @@ impl<'a> Views<'a> {
         }
     }
 
-    /// The image of a view; nothing, and a warning to tell, where it cannot be decoded.
+    /// Loads the image of a view. Returns `None` and records a warning if it cannot be decoded.
     pub fn fetch(&mut self, index: usize) -> Option<Arc<Image>> {
         if self.broken.contains_key(&index) {
             return None;
@@ -424,7 +424,7 @@ impl<'a> Views<'a> {
         }
     }
 
-    /// Leaves out a view whose image cannot be had, and says why.
+    /// Excludes a view and records the reason.
     pub(super) fn leave_out(&mut self, index: usize, error: &dyn Display) {
         self.broken.insert(index, error.to_string());
         self.fresh.push(format!(
@@ -434,14 +434,14 @@ impl<'a> Views<'a> {
         ));
     }
 
-    /// Lets an image go that the device holds now.
+    /// Drops the host's image of a view that the device holds.
     pub fn release<B: Device>(&self, device: &B, index: usize) {
         if device.is_resident(index) {
             self.loader.forget(index);
         }
     }
 
-    /// True if a view's image may have pixels that do not count.
+    /// True if a view's image may have masked pixels.
     pub fn may_have_mask(&self, index: usize) -> bool {
         self.dataset.sources[index].may_have_mask()
     }
@@ -451,7 +451,7 @@ impl<'a> Views<'a> {
         self.broken.contains_key(&index)
     }
 
-    /// True if a view's mask is known to leave nothing of it.
+    /// True if a view is known to be hidden by its mask.
     pub fn is_hidden(&self, index: usize) -> bool {
         self.hidden.contains(&index)
     }
@@ -466,22 +466,22 @@ impl<'a> Views<'a> {
         self.broken.get(&index).map(String::as_str)
     }
 
-    /// The reason that the first undecodable image gave.
+    /// Returns the error of the first undecodable image.
     pub fn first_problem(&self) -> Option<&str> {
         self.broken.values().next().map(String::as_str)
     }
 
-    /// Something of these views that the user should know.
+    /// Records a warning about the views.
     pub(super) fn warn(&mut self, message: String) {
         self.fresh.push(message);
     }
 
-    /// Warnings since the last call.
+    /// Returns the warnings since the last call.
     pub fn take_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.fresh)
     }
 
-    /// Host memory that decoded images take.
+    /// Returns the host memory of decoded images.
     pub fn held(&self) -> Bytes {
         self.loader.held()
     }

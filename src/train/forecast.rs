@@ -19,22 +19,22 @@ use crate::memory::plan::{
 };
 use crate::model::Gaussians;
 
-/// Of the share of the scene's points that the most demanding view sees, so much is the share of a
-/// trained model's Gaussians that it sees: views' edges and what is near them have more Gaussians
-/// than points. The peaks in `benches/README.md` ask for 0.82 on fox and 0.69 on bonsai.
+/// Ratio of two shares that the most demanding view sees: Gaussians of a trained model over points of the scene.
+/// Views' edges and near parts have more Gaussians than points. The peaks in `benches/README.md` need 0.82 (fox) and
+/// 0.69 (bonsai).
 const VISIBLE_PER_POINT: f64 = 0.77;
 
-/// Surface of a trained model's splats over that of the image: 168 on fox (252 thousand to 6
-/// million Gaussians, from the same peaks), with which bonsai's are met, too.
+/// Area of a trained model's splats over the area of the image: 168 on fox (252 thousand to 6 million Gaussians),
+/// enough for bonsai.
 const LAYERS: f64 = 168.0;
 
-/// Points that are looked at: the share is then known to a hundredth.
-const POINTS_LOOKED_AT: usize = 20_000;
+/// Number of sampled points. The error of the share is then about 0.01.
+const SAMPLED_POINTS: usize = 20_000;
 
-/// Gaussians that density control makes of a point of the scene: 20 on fox, 14 on bonsai.
+/// Number of final Gaussians per point of the scene: 20 on fox, 14 on bonsai.
 const GAUSSIANS_PER_POINT: u64 = 17;
 
-/// A guess of how many Gaussians a training ends with that starts from so many.
+/// Estimates the final number of Gaussians of a training.
 pub fn guessed_gaussians(start: u64) -> u64 {
     start * GAUSSIANS_PER_POINT
 }
@@ -45,17 +45,17 @@ pub fn color_tables(config: &Config, dataset: &Dataset) -> Option<PlannedColorTa
     Some(PlannedColorTables { views: dataset.train.len() as u64, width: kind.width() as u64 })
 }
 
-/// The strategy of density control of a run, to ask it what it will do.
+/// Creates the density control strategy of a run, to query its schedule.
 pub fn strategy(config: &Config, dataset: &Dataset) -> Box<dyn Strategy<Cpu<f32>>> {
     strategy::of(config, SceneScale::of(dataset), dataset)
 }
 
-/// True if a run has a round of density control.
+/// True if a run has a densification step.
 pub fn has_rounds(config: &Config, strategy: &dyn Strategy<Cpu<f32>>) -> bool {
     (0..config.optimize.iterations).any(|done| strategy.due(ImageSpan::of(done)))
 }
 
-/// SuGaR's coarse stage, if it follows.
+/// Returns the plan of SuGaR's coarse stage, if the run has one.
 pub fn coarse(config: &Config) -> Option<PlannedCoarse> {
     let maps = match config.sugar.regularize {
         Regularize::None => return None,
@@ -73,7 +73,7 @@ pub fn coarse(config: &Config) -> Option<PlannedCoarse> {
 
 /// Returns the part of a model that views will see as it grows from these points.
 pub fn seen_of_points(dataset: &Dataset, points: &[[f32; 3]]) -> ViewGrowth {
-    let step = points.len().div_ceil(POINTS_LOOKED_AT).max(1);
+    let step = points.len().div_ceil(SAMPLED_POINTS).max(1);
     let near = near(dataset);
     let share = |&view: &usize| {
         let view = &dataset.views[view];
@@ -88,15 +88,14 @@ pub fn seen_of_points(dataset: &Dataset, points: &[[f32; 3]]) -> ViewGrowth {
     ViewGrowth { px, share: VISIBLE_PER_POINT * largest, surface: LAYERS * tiles as f64 }
 }
 
-/// What the most demanding view sees at most of any model that its points are trained to: all of it.
+/// Returns an upper bound on what the most demanding view sees: the whole model.
 pub fn seen_at_most(dataset: &Dataset) -> ViewGrowth {
     let px = largest_view(dataset);
     let tiles = ViewSize { px, visible: 0, instances: 0 }.tiles();
     ViewGrowth { px, share: 1.0, surface: LAYERS * tiles as f64 }
 }
 
-/// What views that are drawn with this footprint see of a model, counted: the most splats and the
-/// most instances of any that is trained on.
+/// Counts the largest numbers of splats and instances that a training view sees of a model.
 pub fn seen_of_model(dataset: &Dataset, gaussians: &Gaussians, footprint: Footprint) -> ViewGrowth {
     let near = near(dataset);
     let mut most = ViewSize { px: largest_view(dataset), visible: 0, instances: 0 };
@@ -113,14 +112,14 @@ pub fn resized(seen: ViewGrowth, dataset: &Dataset) -> ViewGrowth {
     seen.resized(largest_view(dataset))
 }
 
-/// The photographs as the device takes them: colours, and a mask, inverse depths and normals where there is
-/// a file of them. (A mask from an alpha channel shows only when the photograph is decoded.)
+/// Returns the sizes of the photographs on the device, bytes: colours and, if there are files, mask, inverse depths
+/// and normals. Masks from alpha channels are unknown before decoding.
 pub fn photographs(dataset: &Dataset) -> PlannedPhotographs {
     let bytes = |&view: &usize| {
         let ImageSource { size, mask, depth, normals, .. } = &dataset.sources[view];
         let pixels = size.map(u64::from).iter().product::<u64>();
         let shown = pixels * if mask.is_some() { 4 } else { 3 };
-        // Inverse depths take 16 bits and lie at even places.
+        // Inverse depths take 16 bits at even offsets.
         let with_depths =
             if depth.is_some() { shown.next_multiple_of(2) + 2 * pixels } else { shown };
         with_depths + if normals.is_some() { 3 * pixels } else { 0 }
@@ -131,7 +130,7 @@ pub fn photographs(dataset: &Dataset) -> PlannedPhotographs {
     }
 }
 
-/// Returns the extras of any view beside its photograph.
+/// Returns the maps that any view has beside its photograph.
 pub fn extras(dataset: &Dataset) -> ViewExtras {
     let all = dataset.sources.iter().map(ViewExtras::of);
     all.fold(ViewExtras::default(), |any, of| ViewExtras {
@@ -141,15 +140,14 @@ pub fn extras(dataset: &Dataset) -> ViewExtras {
     })
 }
 
-/// What terms need of views while the model is made, at its start or at its end: one that comes on late
-/// stays on.
+/// Returns the inputs that the terms need at the start or at the end of training. A term that comes on late stays on.
 pub fn inputs(config: &Config, extras: ViewExtras) -> Inputs {
     let needs =
         |iteration| terms::active(config, TrainingStage::Photometric, iteration, extras).needs();
     needs(1).and(needs(config.optimize.iterations))
 }
 
-/// Bytes of each photograph as it is decoded, and of its maps, whose files are taken to be of the same size.
+/// Returns the decoded size of each photograph and its maps, bytes. Maps are assumed to have the photograph's size.
 pub fn full_size(dataset: &Dataset) -> Vec<u64> {
     let bytes = |source: &ImageSource| {
         let pixels: u64 = source.full_size.map(u64::from).iter().product();
@@ -158,7 +156,7 @@ pub fn full_size(dataset: &Dataset) -> Vec<u64> {
     dataset.sources.iter().map(bytes).collect()
 }
 
-/// Size of the view with most pixels, px.
+/// Returns the size of the largest view, px.
 fn largest_view(dataset: &Dataset) -> [u32; 2] {
     let sizes = dataset.views.iter().map(|view| [view.camera.width, view.camera.height]);
     sizes.max_by_key(|px| px.map(u64::from).iter().product::<u64>()).unwrap_or([0; 2])

@@ -47,10 +47,10 @@ pub enum TrainError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// There is too little of the device's memory, and nothing is left that could be given up.
+    /// The device's memory is short, and all fallbacks are in use.
     #[error("{source}.\nNothing more can be given up, so the run stops; {checkpoint} holds it")]
     OutOfMemory {
-        /// The refused request.
+        /// Refused request.
         source: Box<DeviceError>,
         /// Checkpoint from which the run can continue.
         checkpoint: PathBuf,
@@ -58,18 +58,18 @@ pub enum TrainError {
     /// A result cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// There is no space for a result on the disk.
+    /// The disk has no space for a result.
     #[error("{source}. {}", outcome(.checkpoint.as_deref()))]
     NoSpace {
-        /// The file that cannot be written.
+        /// File that cannot be written.
         source: OutputError,
         /// Checkpoint from which the run can continue.
         checkpoint: Option<PathBuf>,
     },
-    /// The checkpoint that the run goes on from cannot be read.
+    /// The checkpoint of the run cannot be read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// Every image of the training views turned out to be undecodable.
+    /// No image of the training views can be decoded.
     #[error(
         "none of the {views} training images can be decoded. The first says: {first}. Check the \
          image folder of the scene"
@@ -92,7 +92,7 @@ pub enum TrainError {
     },
 }
 
-/// Says what is left of a run that a full disk stopped.
+/// Describes what remains of a run that a full disk stopped.
 fn outcome(checkpoint: Option<&Path>) -> String {
     match checkpoint {
         Some(path) => format!("The run stops; it can continue from {}", path.display()),
@@ -100,23 +100,23 @@ fn outcome(checkpoint: Option<&Path>) -> String {
     }
 }
 
-/// Smallest extent that is believed, world units: below, all cameras stand in one place.
+/// Smallest plausible extent, world units. Below, all cameras stand in one place.
 const EXTENT_MIN: f64 = 1e-6;
 
-/// The scale of the scene that learning rates and size limits are multiplied with: 1.1 times the
-/// largest distance of a training camera from their mean, or 1 where all stand in one place.
+/// Returns the scale of learning rates and size limits: 1.1 times the largest distance of a training camera from
+/// their mean, world units. 1 if all cameras stand in one place.
 pub fn scene_extent(dataset: &Dataset) -> f64 {
     let extent = dataset.extent();
     if extent > EXTENT_MIN { extent } else { 1.0 }
 }
 
-/// Units in which lengths of a scene are measured.
+/// Length units of a scene.
 #[derive(Clone, Copy, Debug)]
 pub struct SceneScale {
-    /// [`scene_extent`].
+    /// Extent of the cameras, see [`scene_extent`].
     pub extent: f64,
-    /// The unit of lengths for constants that were found on scenes whose cameras stand about one unit
-    /// from what they look at, as gsplat scales every scene; world units.
+    /// Viewing distance of the cameras, world units. Unit of constants from scenes whose cameras stand about one unit
+    /// from what they see, as in gsplat.
     pub unit: f64,
 }
 
@@ -129,41 +129,38 @@ impl SceneScale {
     }
 }
 
-/// The cube that Gaussians are put in order around: as the training cameras stand, so that what they
-/// look at fills most of it.
+/// Returns the cube for ordering Gaussians. It is derived from the training cameras and mostly filled by the scene.
 pub fn scene_cube(dataset: &Dataset) -> Cube {
     Cube { centre: dataset.centre().map(f64::to_f32), half_side: scene_extent(dataset).to_f32() }
 }
 
 /// Smallest near depth, as a share of [`scene_extent`].
 ///
-/// Splats right before one camera cost it nothing and spoil the views of its neighbours, and how
-/// near that is depends on the scene: a depth in world units would let more of them in the larger
-/// the scene is. gsplat takes the same share of its cameras' median distance, which it scales
-/// every scene to.
+/// Splats right before one camera fit that camera and spoil neighbour views. The safe depth scales with the scene.
+/// gsplat takes the same share of its cameras' median distance.
 const NEAR_SHARE: f64 = 0.01;
 
-/// Points of which the depths are looked at, at most.
-const DEPTHS_LOOKED_AT: usize = 1000;
+/// Largest number of points whose depths are sampled.
+const SAMPLED_POINTS: usize = 1000;
 
-/// Depth that a Gaussian must exceed to be drawn, world units along the view axis. It follows from the training cameras,
-/// the scene's points and [`Dataset::near_share`], so that a model is looked at as it was trained.
+/// Returns the near plane, world units along the view axis. It depends only on the training cameras, the points and
+/// [`Dataset::near_share`], so that a model is always rendered as it was trained.
 pub fn near(dataset: &Dataset) -> f64 {
     let SceneScale { extent, unit } = SceneScale::of(dataset);
     let (least, wanted) = (NEAR_SHARE * extent, dataset.near_share * unit.min(extent));
     if wanted <= least {
         return least;
     }
-    // Walks pass things far nearer than the middle of the scene.
+    // Cameras on a walk pass objects far nearer than the middle of the scene.
     let nearest = percentile(depths_in_view(dataset).into_iter(), 1);
     let most = if nearest > 0.0 { 0.5 * nearest } else { f64::INFINITY };
     wanted.min(most).max(least)
 }
 
-/// Depths of a part of the scene's points in the training views that show them.
+/// Returns depths of sampled points in the training views that see them.
 fn depths_in_view(dataset: &Dataset) -> Vec<f64> {
     let points = &dataset.points.positions;
-    let step = points.len().div_ceil(DEPTHS_LOOKED_AT).max(1);
+    let step = points.len().div_ceil(SAMPLED_POINTS).max(1);
     let of_view = |&view: &usize| {
         let view = &dataset.views[view];
         let seen = points.iter().step_by(step).map(|point| point.map(f64::from));
@@ -174,7 +171,7 @@ fn depths_in_view(dataset: &Dataset) -> Vec<f64> {
     dataset.train.par_iter().flat_map_iter(of_view).collect()
 }
 
-/// Returns the footprint of Gaussians in views, in training and after.
+/// Returns the footprint of the primitives, in training and afterwards.
 pub fn render_footprint(config: &Config) -> Footprint {
     let OptimizeOptions { primitive, antialiasing, kernel_size, .. } = config.optimize;
     match primitive {

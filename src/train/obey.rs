@@ -1,4 +1,4 @@
-//! A rank that obeys rank 0: it has the photographs of its own views, and no trainer.
+//! Rank that follows rank 0: it loads the photographs of its own views and has no trainer.
 
 use sha2::{Digest as _, Sha256};
 
@@ -11,20 +11,20 @@ use crate::backend::{Device, DeviceError, Photo, RankView, Stay};
 use crate::config::Config;
 use crate::dataset::{Dataset, ImageLoader};
 
-/// State of a run on a rank that follows rank 0.
+/// State of a following rank.
 pub struct ObeyingRank<'a> {
-    /// The scene.
+    /// Scene.
     pub dataset: &'a Dataset,
-    /// Its pixels.
+    /// Images of the scene.
     pub images: &'a ImageLoader,
-    /// Everything resolved, as rank 0 has it.
+    /// Resolved configuration of rank 0.
     pub config: &'a Config,
-    /// Called with the number of each image that a step begins with.
+    /// Callback that receives the first image number of each step.
     pub progress: &'a dyn Fn(u64),
 }
 
 impl ObeyingRank<'_> {
-    /// Does what rank 0 asks for, to the end of the run.
+    /// Follows the orders of rank 0 until the run ends.
     pub fn obey<S: RankShard>(&self, rank: &mut Obeying<S>) -> Result<(), DeviceError> {
         let mut views = Views::new(self.dataset, self.images);
         let mut ahead = Ahead::new(self.dataset, self.config, rank.rank(), rank.world());
@@ -50,7 +50,7 @@ impl ObeyingRank<'_> {
         }
     }
 
-    /// Target of a view, or the reason why its photograph cannot be loaded.
+    /// Returns the target of a view, or the reason that its photograph cannot be loaded.
     fn comparison<D: Device>(
         &self,
         device: &mut D,
@@ -78,12 +78,12 @@ impl ObeyingRank<'_> {
     }
 }
 
-/// Has the photographs of coming views decoded ahead.
+/// Scheduler that decodes coming views ahead.
 struct Ahead {
     order: ViewOrder,
     own: RankImages,
     views: usize,
-    /// The epoch whose views are announced.
+    /// Epoch whose views are scheduled.
     epoch: Option<usize>,
 }
 
@@ -94,7 +94,7 @@ impl Ahead {
         Self { order, own, views: dataset.train.len().max(1), epoch: None }
     }
 
-    /// From an image on, the views of its epoch and of the next that this rank draws.
+    /// Schedules this rank's views from `image` to the end of the next epoch.
     fn announce(&mut self, views: &Views<'_>, image: u32) {
         let epoch = image.saturating_sub(1) as usize / self.views;
         if self.epoch.replace(epoch) == Some(epoch) {
@@ -109,8 +109,7 @@ impl Ahead {
     }
 }
 
-/// A number that two scenes share only if they are the same: their views, where these were taken from, what there
-/// is beside their photographs, and their points. The photographs' pixels are not looked at.
+/// Returns a hash of a scene: views, cameras, kinds of maps and points, but not the photographs' pixels.
 pub fn fingerprint(dataset: &Dataset) -> u64 {
     let mut hasher = Sha256::new();
     for indices in [&dataset.train, &dataset.test] {
@@ -137,7 +136,7 @@ pub fn fingerprint(dataset: &Dataset) -> u64 {
     first_bytes(hasher)
 }
 
-/// A number that two texts share only if they are the same.
+/// Returns a hash of a text.
 pub fn fingerprint_of(text: &[u8]) -> u64 {
     first_bytes(Sha256::new_with_prefix(text))
 }
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn scenes_that_differ_in_anything_have_other_fingerprints() {
+    fn different_scenes_have_different_fingerprints() {
         let same = fingerprint(&scene());
         assert_eq!(same, fingerprint(&scene()));
         let changes: [fn(&mut Dataset); 10] = [

@@ -8,32 +8,32 @@ use crate::math::linalg::{Vec3, add, dot, length, mul, scale, sub};
 use crate::math::quantile::median;
 use crate::math::random::{RandomStream, RandomUse};
 
-/// Most views that a view is compared with (GGGS, 2601.17835).
-const MOST: usize = 8;
+/// Largest number of neighbour views (GGGS, 2601.17835).
+const MAX_NEIGHBOURS: usize = 8;
 
-/// Least and greatest angle between the lines of sight, degrees: below, depths do not show in what the
-/// other sees; above, surfaces look different.
+/// Smallest and largest angle between the lines of sight, degrees. Below, depth errors are invisible to the
+/// neighbour. Above, surfaces look different.
 const ANGLE_DEGREES: [f64; 2] = [2.0, 30.0];
 
-/// Least and greatest distance of the cameras, as shares of the depth of what they see.
+/// Smallest and largest distance of the cameras, relative to the depth of the surface.
 const BASELINE: [f64; 2] = [0.01, 1.5];
 
-/// Points of the scene that are looked at.
-const POINTS: usize = 20_000;
+/// Number of sampled points of the scene.
+const SAMPLED_POINTS: usize = 20_000;
 
-/// The views that each view can be compared with.
+/// Neighbour views of each view.
 #[derive(Clone, Debug)]
 pub(crate) struct OtherViews {
     seed: u64,
-    /// By the index of the view; those at the smallest angles first.
+    /// Neighbours by the index of the view, smallest angles first.
     of_view: Vec<Vec<usize>>,
 }
 
 impl OtherViews {
-    /// Those of a scene, among its training views. What a view looks at is where its axis is as deep as
-    /// the scene's points that it sees are in the middle: a view that sees none has no others.
+    /// Finds the neighbours among a scene's training views. A view looks at the point of its axis at the median depth
+    /// of the scene's points that it sees. A view without such points has no neighbours.
     pub(crate) fn of(dataset: &Dataset, seed: u64) -> Self {
-        let step = dataset.points.positions.len().div_ceil(POINTS).max(1);
+        let step = dataset.points.positions.len().div_ceil(SAMPLED_POINTS).max(1);
         let points: Vec<Vec3<f64>> =
             dataset.points.positions.iter().step_by(step).map(wide).collect();
         let trained = &dataset.train;
@@ -46,13 +46,12 @@ impl OtherViews {
         Self { seed, of_view }
     }
 
-    /// True if no view has another.
+    /// True if no view has a neighbour.
     pub(crate) fn is_empty(&self) -> bool {
         self.of_view.iter().all(Vec::is_empty)
     }
 
-    /// The one that a view is compared with in this iteration; where that is not usable, the next
-    /// that is.
+    /// Draws the neighbour of a view in this iteration, or the next usable one.
     pub(crate) fn drawn(
         &self,
         iteration: u32,
@@ -70,7 +69,7 @@ impl OtherViews {
             .find(|&other| is_usable(other))
     }
 
-    /// The first of the pixels that are looked at in this iteration, 0 or 1 along each axis.
+    /// Returns the first sampled pixel of this iteration, 0 or 1 along each axis.
     pub(crate) fn first_px(&self, iteration: u32) -> [u32; 2] {
         [1, 2].map(|axis| u32::from(self.stream(iteration).below(axis, 2) == 1))
     }
@@ -84,7 +83,7 @@ fn wide(point: &[f32; 3]) -> Vec3<f64> {
     point.map(f64::of_f32)
 }
 
-/// Depth at which a view sees a point; nothing where it does not.
+/// Returns the depth at which a view sees a point, if it does.
 fn depth_of(view: &View, point: Vec3<f64>) -> Option<f64> {
     let [x, y, depth] = add(mul(&view.pose.rotation, point), view.pose.translation);
     let camera = &view.camera;
@@ -96,7 +95,7 @@ fn depth_of(view: &View, point: Vec3<f64>) -> Option<f64> {
     is_seen.then_some(depth)
 }
 
-/// The views that one can be compared with.
+/// Finds the neighbours of a view.
 fn nearest(dataset: &Dataset, points: &[Vec3<f64>], view: usize) -> Vec<usize> {
     let own = &dataset.views[view];
     let depth = median(points.iter().filter_map(|&point| depth_of(own, point)));
@@ -119,13 +118,13 @@ fn nearest(dataset: &Dataset, points: &[Vec3<f64>], view: usize) -> Vec<usize> {
         counts.then_some(OtherAngle { view: other, angle })
     };
     let mut found: Vec<OtherAngle> = dataset.train.iter().filter_map(angle_of).collect();
-    // Stable: of equal angles the first by name.
+    // The sort is stable: equal angles keep the order of names.
     found.sort_by(|a, b| a.angle.total_cmp(&b.angle));
-    found.truncate(MOST);
+    found.truncate(MAX_NEIGHBOURS);
     found.into_iter().map(|other| other.view).collect()
 }
 
-/// A view and the angle at which it looks at what another does, degrees.
+/// Neighbour view and its angle, degrees.
 struct OtherAngle {
     view: usize,
     angle: f64,
@@ -136,7 +135,7 @@ mod tests {
     use super::*;
     use crate::dataset::{Camera, Frame, PointCloud, Pose};
 
-    /// Cameras on a ring of this radius around the origin, at these angles in degrees, that look at it.
+    /// Returns cameras on a ring of this radius around the origin that look at it, at these angles in degrees.
     fn ring(radius: f64, degrees: &[f64]) -> Vec<View> {
         let view = |degrees: &f64| {
             let (sine, cosine) = degrees.to_radians().sin_cos();
@@ -168,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Around the origin, and one behind all cameras.
+    /// Returns points around the origin, and one behind all cameras.
     fn cloud() -> Vec<[f32; 3]> {
         vec![
             [0.1, 0.0, 0.0],
@@ -186,11 +185,14 @@ mod tests {
         let others = OtherViews::of(&scene, 1);
         let angles: Vec<f64> = others.of_view[0].iter().map(|&view| degrees[view]).collect();
         assert_eq!(angles, [5.0, -8.0, 12.0, 25.0]);
-        // Of the opposite camera there is none.
+        // The opposite camera is no neighbour.
         assert!(others.of_view[6].is_empty() && !others.is_empty());
-        // As many as eight.
+        // There are at most eight.
         let many: Vec<f64> = (0..20).map(|i| 2.5 * f64::from(i)).collect();
-        assert_eq!(OtherViews::of(&dataset(ring(4.0, &many), cloud()), 1).of_view[0].len(), MOST);
+        assert_eq!(
+            OtherViews::of(&dataset(ring(4.0, &many), cloud()), 1).of_view[0].len(),
+            MAX_NEIGHBOURS
+        );
     }
 
     #[test]
@@ -205,13 +207,13 @@ mod tests {
         let others = OtherViews::of(&scene, 1);
         assert_eq!(others.of_view[0], [2]);
         assert!(others.of_view[1].is_empty(), "it is held out");
-        // Without points nobody knows what a view looks at.
+        // Without points it is unknown what a view looks at.
         let blind = dataset(ring(4.0, &[0.0, 5.0]), Vec::new());
         assert!(OtherViews::of(&blind, 1).is_empty());
     }
 
     #[test]
-    fn each_of_the_others_is_drawn_alike_and_the_same_again() {
+    fn neighbours_are_drawn_uniformly_and_reproducibly() {
         let others = OtherViews::of(&dataset(ring(4.0, &[0.0, 5.0, 10.0, 15.0]), cloud()), 3);
         let mut counts = [0; 4];
         let mut firsts = [0; 4];
@@ -223,7 +225,7 @@ mod tests {
             let [x, y] = others.first_px(iteration);
             firsts[(2 * y + x) as usize] += 1;
         }
-        // Of 300 and of 225, whose standard deviations are 14 and 13.
+        // Standard deviations for 300 and 225 draws are 14 and 13.
         assert!(counts[0] == 0 && counts[1..].iter().all(|n| (230..370).contains(n)), "{counts:?}");
         assert!(firsts.iter().all(|n| (160..290).contains(n)), "{firsts:?}");
         assert_eq!(others.drawn(1, 0, |_| false), None);

@@ -4,19 +4,17 @@ use super::batches::Batches;
 use super::span::ImageSpan;
 use crate::config::{Config, TimeBudget};
 
-/// One step: the images that it trains on, and the iterations of the schedule that pass with it.
+/// Images of a step and the iterations of the schedule that pass with it.
 ///
-/// As a rule an iteration passes with each image. With a time budget iterations pass with the clock: more of them
-/// than images where the budget is short, and fewer, or none in a step, where it is long. Where passes over the
-/// views are limited to fewer images than iterations, some more pass with each image, and where they have to be more
-/// images than that, none with some of them.
+/// Usually one iteration passes per image. With a time budget iterations follow the clock, so that a step may pass
+/// many or none. A limit of passes over the views stretches the schedule over fewer or more images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// The images.
+    /// Images of the step.
     pub images: ImageSpan,
-    /// The iterations.
+    /// Iterations of the schedule.
     pub iterations: ImageSpan,
-    /// True if an iteration passes with each image.
+    /// True if one iteration passes per image.
     pub is_plain: bool,
 }
 
@@ -26,7 +24,7 @@ impl Turn {
         Self { images: ImageSpan::of(image), iterations: ImageSpan::of(image), is_plain: true }
     }
 
-    /// Returns the turn with only the first images of it.
+    /// Shortens the turn to its first images.
     pub(super) fn cut(self, images: ImageSpan) -> Self {
         if !self.is_plain {
             return Self { images, ..self };
@@ -35,7 +33,7 @@ impl Turn {
         Self { images, iterations: ImageSpan { after, ..self.iterations }, is_plain: true }
     }
 
-    /// The iteration (from 1) that image `image` of the step is trained by.
+    /// Returns the iteration (from 1) that trains image `image` of the step.
     pub fn iteration_of(self, image: u32) -> u32 {
         if self.is_plain {
             return self.iterations.before + (image - self.images.before);
@@ -43,29 +41,29 @@ impl Turn {
         self.iteration()
     }
 
-    /// The iteration (from 1) that the step is taken by.
+    /// Returns the iteration (from 1) of the step.
     pub fn iteration(self) -> u32 {
         self.iterations.after.max(1)
     }
 }
 
-/// The steps of a run.
+/// Steps of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
     batches: Batches,
     batch_views: u32,
     budget: Option<PaceBudget>,
     images: u32,
-    /// Seconds of training before this process began.
+    /// Seconds of training before this process.
     earlier_seconds: f64,
-    /// Seconds at the beginnings of the last three steps.
+    /// Start times of the last three steps, seconds.
     begun: [f64; 3],
-    /// Images before the last round, and before opacities were last lowered, of this process.
+    /// Images before the last densification step and before the last opacity decay, in this process.
     rested_at: [Option<u32>; 2],
 }
 
 impl Pace {
-    /// Returns the pace of a run over N training views, from its progress on.
+    /// Returns the pace of a run over `views` training views, from its progress on.
     pub(super) fn new(config: &Config, views: usize, from: Passed) -> Self {
         Self {
             batches: Batches::of(config),
@@ -78,10 +76,10 @@ impl Pace {
         }
     }
 
-    /// The step after `iteration`, of which this process has trained for so many seconds.
+    /// Returns the step after `iteration`. `seconds`: training time of this process.
     ///
-    /// With a budget it passes to where the clock will be when it is done, if it takes as long as the shorter of the
-    /// two before it.
+    /// With a budget the step ends where the clock will be when it is done, predicted from the shorter of the last
+    /// two steps.
     pub(super) fn next(&mut self, iteration: u32, seconds: f64) -> Turn {
         self.begun = [self.begun[1], self.begun[2], seconds];
         let images = |count: u32| ImageSpan {
@@ -102,23 +100,23 @@ impl Pace {
         Turn { images, iterations: ImageSpan { before: iteration, after }, is_plain: false }
     }
 
-    /// The step has trained on all images up to this one.
+    /// Records that the run has trained on the images of a step.
     pub(super) fn trained(&mut self, images: ImageSpan) {
         self.images = images.after;
     }
 
-    /// True if a round of density control may come. With the clock rounds may be due so soon after one another that
-    /// there is little to go by: then one is left out unless there were so many images since the last.
+    /// True if a densification step may come. With a clock, steps may be due in quick succession. A step is then
+    /// skipped unless `least_images` images have passed since the last one.
     pub(super) fn takes_round(&mut self, least_images: u32) -> bool {
         self.rests(0, least_images)
     }
 
-    /// True if an adjustment that lowers opacities may come, which have to rise again.
+    /// True if an adjustment that lowers opacities may come. The opacities need images to rise again.
     pub(super) fn takes_adjustment(&mut self, least_images: u32) -> bool {
         self.rests(1, least_images)
     }
 
-    /// Returns the images since opacities were last lowered, or since this process began, in runs with a clock.
+    /// Returns the images since opacities were last lowered or this process began, in runs with a clock.
     pub(super) fn images_since_adjustment(&self) -> Option<u32> {
         let budget = self.budget.filter(|budget| budget.seconds.is_some())?;
         Some(self.images - self.rested_at[1].unwrap_or(budget.from.images))
@@ -134,34 +132,34 @@ impl Pace {
         is_taken
     }
 
-    /// Images that pass with an iteration of a run with a clock, as far as it has come.
+    /// Returns the images per iteration so far in this process, in runs with a clock.
     pub(super) fn images_per_iteration(&self, iteration: u32) -> Option<f64> {
         let budget = self.budget.filter(|budget| budget.seconds.is_some())?;
         let iterations = iteration.checked_sub(budget.from.iteration).filter(|&since| since > 0)?;
         Some(f64::from(self.images - budget.from.images) / f64::from(iterations))
     }
 
-    /// The first image that no step has trained on.
+    /// Returns the first image that is not yet trained on.
     pub(super) fn next_image(&self) -> u32 {
         self.images.saturating_add(1)
     }
 
-    /// Returns the progress of the run, of which this process has trained for `seconds`.
+    /// Returns the progress of the run. `seconds`: training time of this process.
     pub(super) fn progress(&self, iteration: u32, seconds: f64) -> Passed {
         Passed { iteration, images: self.images, seconds: self.earlier_seconds + seconds }
     }
 
-    /// True if iterations pass otherwise than with images.
+    /// True if iterations do not simply follow images.
     pub(super) fn has_budget(&self) -> bool {
         self.budget.is_some()
     }
 
-    /// Images that the run ends with at the latest, where iterations do not pass with images alone.
+    /// Returns the limit of images, if the run has one.
     pub(super) fn most_images(&self) -> Option<u32> {
         self.budget.and_then(|budget| budget.most_images)
     }
 
-    /// Returns a checkpoint's progress beside its iterations, if these do not say all.
+    /// Returns the progress to store in a checkpoint, if the iterations alone do not determine it.
     pub(super) fn paced(&self, last_step: ImageSpan, seconds: f64) -> Option<Paced> {
         let ImageSpan { before, after } = last_step;
         let has_clock = self.budget.is_some_and(|budget| budget.seconds.is_some());
@@ -173,7 +171,7 @@ impl Pace {
         })
     }
 
-    /// Images of the run, where the clock says nothing of their number.
+    /// Returns the expected number of images of the run, without regard to the clock.
     pub(super) fn all_images(&self, iterations: u32) -> u32 {
         let has_clock = self.budget.is_some_and(|budget| budget.seconds.is_some());
         self.most_images()
@@ -194,34 +192,34 @@ pub struct Passed {
     pub seconds: f64,
 }
 
-/// Progress of a run with a time budget, or with a limit of passes over few views, beside its iterations.
+/// Additional progress of a run with a time budget or a limit of passes over few views.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paced {
     /// Images trained on.
     pub images: u32,
     /// Finished iterations before the last step.
     pub before: u32,
-    /// Seconds of training, where the run has a time budget.
+    /// Seconds of training, if the run has a time budget.
     pub seconds: Option<f64>,
 }
 
-// Options by which an iteration of the schedule is not one image.
+// Options that decouple iterations from images.
 
-/// Options by which iterations do not pass with images.
+/// Limits that decouple iterations from images.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PaceBudget {
-    /// Seconds of training; nothing where the clock says nothing.
+    /// Seconds of training, if the run has a time budget.
     pub(super) seconds: Option<f64>,
-    /// Images of the run; with a clock, at most.
+    /// Number of images. With a time budget, an upper bound.
     pub(super) most_images: Option<u32>,
     /// Iterations of the schedule.
     pub(super) last: u32,
-    /// Progress at which this process began.
+    /// Progress at the start of this process.
     pub(super) from: Passed,
 }
 
 impl PaceBudget {
-    /// Returns the budget of a run over N training views; none if iterations pass with images.
+    /// Returns the budget of a run over `views` training views, or `None` if iterations follow images.
     pub(super) fn of(config: &Config, views: usize, from: Passed) -> Option<Self> {
         let options = &config.optimize;
         let seconds = options.time_budget.map(TimeBudget::seconds);
@@ -232,7 +230,7 @@ impl PaceBudget {
             most
         } else {
             let images = options.images(views);
-            // Where more were trained on by other options, an iteration passes with each that is left.
+            // If a run with other options has trained on more images, each remaining image is one iteration.
             Some(images).filter(|&images| images != options.iterations && images > from.images)
         };
         (seconds.is_some() || most_images.is_some()).then_some(Self {
@@ -243,7 +241,7 @@ impl PaceBudget {
         })
     }
 
-    /// The last iteration that has passed by then.
+    /// Returns the last iteration that has passed at this time and number of images.
     pub(super) fn iteration_at(&self, seconds: f64, images: u32) -> u32 {
         let by_images = self.most_images.map_or(0, |most| self.by_images(images, most));
         let by_clock = self.seconds.map_or(0, |all| {
@@ -252,8 +250,8 @@ impl PaceBudget {
         by_images.max(by_clock)
     }
 
-    /// A function of the number of images alone, so that a run that goes on from a checkpoint goes the same way as
-    /// one that was never stopped; unless its options have changed.
+    /// Depends only on the number of images, so that a resumed run follows the schedule of an uninterrupted one.
+    /// Changed options spread the rest of the schedule over the rest of the images.
     fn by_images(&self, images: u32, most: u32) -> u32 {
         let at = |images: u32| u64::from(images) * u64::from(self.last) / u64::from(most);
         if at(self.from.images) == u64::from(self.from.iteration) {
@@ -263,7 +261,7 @@ impl PaceBudget {
         self.share_of_rest(share(since, f64::from(most) - f64::from(self.from.images)))
     }
 
-    /// A run that goes on has what is left of its budget for what is left of the schedule.
+    /// Spreads the rest of the schedule over the rest of the budget.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -297,7 +295,7 @@ mod tests {
         Config { optimize, ..Config::default() }
     }
 
-    /// The steps of a run whose steps take so many seconds, to the end of its schedule.
+    /// Returns all steps of a run in which each step takes this many seconds.
     fn turns(pace: &mut Pace, mut iteration: u32, step_seconds: f64) -> Vec<Turn> {
         let (mut seconds, mut turns) = (0.0, Vec::new());
         while iteration < 1000 {
@@ -327,7 +325,7 @@ mod tests {
         for (step_seconds, steps) in [(0.001, 2000), (0.01, 200), (0.11, 18), (5.0, 1)] {
             let mut pace = Pace::new(&config(Some("2s"), 1), 1_000_000, Passed::default());
             let turns = turns(&mut pace, 0, step_seconds);
-            // The first two steps do not know how long they take.
+            // The duration of the first two steps is unknown.
             let apart = turns.len().abs_diff(steps);
             assert!(
                 apart <= 1 || steps < 3 && turns.len() <= 3,
@@ -356,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_run_has_the_rest_of_the_time_for_the_rest() {
+    fn a_resumed_run_spreads_the_rest_over_the_rest_of_the_time() {
         let from = Passed { iteration: 400, images: 9000, seconds: 1.5 };
         let mut pace = Pace::new(&config(Some("2s"), 1), 1_000_000, from);
         let first = pace.next(400, 0.0);
@@ -420,13 +418,13 @@ mod tests {
             let resumed = turns(&mut Pace::new(&short, 31, from), iteration, 1.0);
             assert_eq!(resumed, turns_of_all[at + 1..]);
         }
-        // Of many views the limit is none.
+        // With many views the limit has no effect.
         let mut many = Pace::new(&short, 143, Passed::default());
         assert!(turns(&mut many, 0, 1.0).iter().all(|turn| turn.images == turn.iterations));
     }
 
     #[test]
-    fn a_run_that_goes_on_for_longer_passes_on_from_where_it_was() {
+    fn a_lengthened_run_continues_from_its_progress() {
         let mut longer = config(None, 1);
         longer.optimize.max_passes = 10;
         let from = Passed { iteration: 300, images: 50, seconds: 0.0 };
@@ -434,7 +432,7 @@ mod tests {
         assert_eq!((turns.len(), turns[74].iterations.after), (150, 650));
     }
 
-    /// Images of a run of 1,000 iterations over 50 views, and its iteration after each.
+    /// Returns the images of a run of 1,000 iterations over 50 views, and its iteration after each image.
     fn iterations([min_passes, max_passes]: [u32; 2]) -> Option<(u32, Vec<u32>)> {
         let optimize = OptimizeOptions {
             iterations: 1000,
@@ -449,14 +447,14 @@ mod tests {
     }
 
     #[test]
-    fn passes_that_leave_the_iterations_as_they_are_change_nothing() {
+    fn pass_limits_without_effect_change_nothing() {
         for passes in [[0, 0], [20, 0], [0, 20], [10, 30], [20, 20]] {
             assert_eq!(iterations(passes), None, "{passes:?}");
         }
     }
 
     #[test]
-    fn a_run_beyond_its_passes_goes_on_with_an_image_an_iteration() {
+    fn a_run_beyond_its_passes_takes_one_image_per_iteration() {
         let optimize =
             OptimizeOptions { iterations: 100, min_passes: 3, ..OptimizeOptions::default() };
         let config = Config { optimize, ..Config::default() };
@@ -466,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_passes_in_as_many_images_as_passes_say() {
+    fn pass_limits_set_the_number_of_images() {
         for (passes, images) in
             [([0, 10], 500), ([30, 0], 1500), ([30, 40], 1500), ([30, 25], 1250)]
         {

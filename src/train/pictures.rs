@@ -1,4 +1,4 @@
-//! Pictures that show where a model is wrong and where it is dense.
+//! Pictures of a model's errors and density.
 
 use rayon::prelude::*;
 
@@ -7,23 +7,22 @@ use crate::backend::Rendered;
 use crate::dataset::Image;
 use crate::math::normals::blended_normal;
 
-/// Mean absolute error of a pixel, 0..1, from which on the error map is white.
+/// Mean absolute error of a pixel that is shown as white, 0 to 1.
 const WHITE_ERROR: f64 = 0.25;
 
-/// Gaussians blended in a pixel from which on the density map is white.
+/// Number of blended Gaussians that is shown as white.
 const WHITE_COUNT: u32 = 1023;
 
-/// A colour for a value of 0..1: black, red, yellow, white.
+/// Maps 0..1 to black, red, yellow and white.
 ///
-/// The ramp of a heated black body in three straight pieces, known as `hot` in plotting programs:
-/// red rises over the first third, green over the second, blue over the last. Its lightness rises
-/// throughout, so that the picture also reads in grey.
+/// This is the `hot` colour map: red rises over the first third, green over the second and blue over the last. Its
+/// lightness rises throughout, so that it also works in grey.
 pub fn heat(value: f64) -> [u8; 3] {
     let rise = 3.0 * if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) };
     [byte(rise), byte(rise - 1.0), byte(rise - 2.0)]
 }
 
-/// 0..1 as 0..255.
+/// Converts 0..1 to 0..255.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -33,7 +32,7 @@ pub fn byte(value: f64) -> u8 {
     (255.0 * value).round().clamp(0.0, 255.0) as u8
 }
 
-/// A render as 8-bit pixels: clamped to 0..1 and rounded.
+/// Converts a render to 8 bits, clamped and rounded.
 pub fn render_picture(rendered: &Rendered) -> Picture {
     Picture {
         width: rendered.width,
@@ -42,14 +41,14 @@ pub fn render_picture(rendered: &Rendered) -> Picture {
     }
 }
 
-/// A photograph as it was compared, without its mask.
+/// Returns a photograph as a picture, without its mask.
 pub fn photo_picture(image: &Image) -> Picture {
     Picture { width: image.width, height: image.height, rgb: image.rgb.clone() }
 }
 
-/// The mean over the channels of |render - ground truth| as heat; white from 0.25 of full scale.
+/// Maps the mean over the channels of |render - ground truth| to heat. White is 0.25 and more.
 ///
-/// Both pictures have one size; where they do not, what the smaller lacks is black.
+/// Both pictures should have the same size. Pixels that one of them lacks are black.
 pub fn error_map(render: &Picture, ground_truth: &Picture) -> Picture {
     let pixels = render.rgb.par_chunks_exact(3).zip(ground_truth.rgb.par_chunks_exact(3));
     let errors = pixels.map(|(a, b)| {
@@ -59,16 +58,15 @@ pub fn error_map(render: &Picture, ground_truth: &Picture) -> Picture {
     picture(render.width, render.height, errors.map(|error| heat(error / WHITE_ERROR)))
 }
 
-/// The number of Gaussians blended in each pixel, [height, width], as heat.
+/// Maps the number of blended Gaussians per pixel, [height, width], to heat.
 ///
-/// The scale is logarithmic and the same for all pictures: no Gaussian is black, 31 are in the
-/// middle, 1023 and more are white.
+/// The logarithmic scale is the same for all pictures: black is 0, the middle is 31, white is 1023 and more.
 pub fn density_map(counts: &[u32], width: u32, height: u32) -> Picture {
     let full = f64::from(WHITE_COUNT).ln_1p();
     picture(width, height, counts.par_iter().map(|&count| heat(f64::from(count).ln_1p() / full)))
 }
 
-/// A picture of exactly `width` x `height`; missing pixels are black.
+/// Builds a picture of exactly `width` x `height`. Missing pixels are black.
 fn picture(
     width: u32,
     height: u32,
@@ -79,36 +77,35 @@ fn picture(
     Picture { width, height, rgb }
 }
 
-// Depths and normals of a drawn view as pictures.
+// Depth and normal pictures.
 
-/// Sum of the weights below which a pixel shows nothing.
+/// Smallest sum of weights of a visible pixel.
 const WEIGHT_MIN: f32 = 1.0 / 255.0;
 
-/// Depth and normal of each pixel of a view.
+/// Depth and normal maps of a view.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SurfaceMaps {
-    /// Width in px.
+    /// Width, px.
     pub width: u32,
-    /// Height in px.
+    /// Height, px.
     pub height: u32,
-    /// Surface at each pixel, [height, width]; `None` where nothing is drawn.
+    /// Surface at each pixel, [height, width]. `None` if nothing is drawn.
     pub pixels: Vec<Option<SurfacePixel>>,
 }
 
 /// Surface at a pixel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SurfacePixel {
-    /// Depth along the view axis, world units: the mean over what is blended, by its weights, or that by which
-    /// half of the light is stopped.
+    /// Depth along the view axis, world units: the weighted mean over the blended splats, or the median depth at
+    /// which half of the light is stopped.
     pub depth: f32,
-    /// Unit normal towards the camera, in camera axes: x right, y down, z along the view; none of a view that
-    /// was drawn without normals.
+    /// Unit normal towards the camera in camera axes (x right, y down, z along the view). `None` without normals.
     pub normal_cam: Option<[f32; 3]>,
 }
 
 impl SurfaceMaps {
-    /// The maps of a view; nothing of one that was drawn without them. A view with median depths shows something
-    /// where half of the light is stopped.
+    /// Reads the maps of a view. `None` if it was rendered without them. With median depths a pixel is visible where
+    /// half of the light is stopped.
     pub fn of(rendered: &Rendered) -> Option<Self> {
         let (sums, _) = rendered.surface.as_deref()?.as_chunks::<4>();
         let medians = rendered.median_depths.as_deref();
@@ -123,8 +120,7 @@ impl SurfaceMaps {
         Some(Self { width, height, pixels: pixels.collect() })
     }
 
-    /// The depths that inverse depths tell, where what is drawn is opaque; nothing of a view that was drawn
-    /// without them.
+    /// Reads depths from the inverse depths of opaque surfaces. `None` if the view was rendered without them.
     pub fn of_inverse_depths(rendered: &Rendered) -> Option<Self> {
         let depth = |&inverse: &f32| {
             (inverse > 0.0).then(|| SurfacePixel { depth: 1.0 / inverse, normal_cam: None })
@@ -133,31 +129,33 @@ impl SurfaceMaps {
         Some(Self { width: rendered.width, height: rendered.height, pixels })
     }
 
-    /// Depths as heat: near is white, `extent` in the middle, far black, as is what shows nothing.
+    /// Draws depths as heat: near is white, `extent` is in the middle, far and empty pixels are black.
     ///
-    /// The scale is extent / (extent + depth), the same for all pictures of a scene.
+    /// The scale extent / (extent + depth) is the same for all pictures of a scene.
     pub fn depth_picture(&self, extent: f64) -> Picture {
         self.picture(|pixel| heat(extent / (extent + f64::from(pixel.depth))))
     }
 
-    /// Normals as colours: red to the right, green up, blue towards the camera; black shows nothing.
+    /// Draws normals as colours: red to the right, green up, blue towards the camera, black for empty pixels.
     pub fn normal_picture(&self) -> Picture {
         self.picture(|pixel| normal_color(pixel).map_or([0; 3], |color| color.map(byte)))
     }
 
-    /// Depths in whole numbers, [height, width]: world units times `values_per_unit`, at least 1 and at
-    /// most 65,535; 0 where nothing is drawn.
+    /// Returns depths as integers, [height, width]: world units times `values_per_unit`, clamped to
+    /// 1..65,535. 0 means
+    /// empty.
     pub fn depth_values(&self, values_per_unit: f64) -> Vec<u16> {
         let value =
             |pixel: &SurfacePixel| to_integer(f64::from(pixel.depth) * values_per_unit).max(1);
         self.pixels.iter().map(|pixel| pixel.as_ref().map_or(0, value)).collect()
     }
 
-    /// Normals in whole numbers, [height, width, 3]: (x right, y up, z towards the camera) from -1..1 to
-    /// 0..65,535; 0, 0, 0 where nothing is drawn.
+    /// Returns normals as integers, [height, width, 3]: (x right, y up, z towards the camera) mapped from -1..1 to
+    /// 0..65,535. 0, 0, 0 means empty.
     pub fn normal_values(&self) -> Vec<u16> {
-        let values =
-            |pixel: &SurfacePixel| Some(normal_color(pixel)?.map(|value| to_integer(MOST * value)));
+        let values = |pixel: &SurfacePixel| {
+            Some(normal_color(pixel)?.map(|value| to_integer(MAX_U16 * value)))
+        };
         let pixels = self.pixels.iter();
         pixels.flat_map(|pixel| pixel.as_ref().and_then(values).unwrap_or_default()).collect()
     }
@@ -168,23 +166,23 @@ impl SurfaceMaps {
     }
 }
 
-/// The largest number of 16 bits.
-const MOST: f64 = 65_535.0;
+/// Largest 16-bit integer.
+const MAX_U16: f64 = 65_535.0;
 
-/// A normal as 0..1 along x right, y up and z towards the camera.
+/// Maps a normal to 0..1 along x right, y up and z towards the camera.
 fn normal_color(pixel: &SurfacePixel) -> Option<[f64; 3]> {
     let [x, y, z] = pixel.normal_cam?.map(f64::from);
     Some([x, -y, -z].map(|axis| 0.5 + 0.5 * axis))
 }
 
-/// Rounded, and within 16 bits.
+/// Rounds and clamps to 16 bits.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "clamped to 0..=65535 before"
 )]
 fn to_integer(value: f64) -> u16 {
-    value.round().clamp(0.0, MOST) as u16
+    value.round().clamp(0.0, MAX_U16) as u16
 }
 
 #[cfg(test)]
@@ -201,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn heat_grows_lighter_all_the_way() {
+    fn heat_lightens_monotonically() {
         let lightness = |i: i32| heat(f64::from(i) / 100.0).map(u32::from).iter().sum::<u32>();
         assert!((0..100).all(|i| lightness(i) < lightness(i + 1)));
     }
@@ -227,7 +225,7 @@ mod tests {
         assert_eq!(density_map(&[], 2, 2).rgb, [0; 12]);
     }
 
-    /// A drawn view of a row of pixels: sums of depth, of the normal's x and y, and of the weights.
+    /// Returns a rendered row of pixels with these sums of depth, normal x and y, and weight.
     fn drawn(sums: &[[f32; 4]]) -> Rendered {
         Rendered {
             width: u32::try_from(sums.len()).unwrap(),
@@ -253,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn median_depths_stand_for_the_means_where_there_are_some() {
+    fn median_depths_replace_means() {
         let sums = [[1.0, 0.3, 0.0, 0.5], [4.0, 0.0, 0.0, 1.0], [0.0; 4]];
         let medians = Some(vec![0.0, 3.0, 0.0]);
         let maps = SurfaceMaps::of(&Rendered { median_depths: medians, ..drawn(&sums) }).unwrap();
@@ -262,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_maps_has_no_pictures() {
+    fn views_without_maps_have_no_pictures() {
         assert_eq!(SurfaceMaps::of(&Rendered { surface: None, ..drawn(&[]) }), None);
     }
 
@@ -277,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn depths_in_whole_numbers_never_say_nothing_where_something_is() {
+    fn integer_depths_of_surfaces_are_never_0() {
         let row = [[3.0, 0.0, 0.0, 1.0], [1e-6, 0.0, 0.0, 1.0], [1e9, 0.0, 0.0, 1.0], [0.0; 4]];
         let maps = SurfaceMaps::of(&drawn(&row)).unwrap();
         assert_eq!(maps.depth_values(512.0), [1536, 1, 65_535, 0]);

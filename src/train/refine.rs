@@ -1,9 +1,9 @@
-//! Refinement: Gaussians bound to a mesh, trained with it on the photographs (SuGaR, Guédon and Lepetit
-//! 2024, section 4.3).
+//! Refinement: trains Gaussians that are bound to a mesh, together with the mesh (SuGaR, Guédon and Lepetit 2024,
+//! section 4.3).
 //!
-//! What is learned are the vertices, and of each Gaussian its form on its triangle, its opacity and its
-//! colours; nothing is added or removed. Randomness follows from the seed and the iteration, so that
-//! a run that goes on from a checkpoint does as if it had never stopped.
+//! The vertices are learned, and the shape of each Gaussian on its triangle, its opacity and its colours. No
+//! Gaussians are added or removed. Randomness depends on seed and iteration, so that a resumed run continues as if
+//! never stopped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,47 +33,47 @@ use crate::math::Divisor;
 use crate::memory::{TrainingScale, peak_resident_memory};
 use crate::model::{BoundTopology, Gaussians};
 
-/// Iterations after which the degree of the harmonics rises, as the reference has it.
+/// Iterations between two SH degrees, as in the reference.
 const SH_INTERVAL: u32 = 1000;
 
-/// Of a short run, the share of it after which the degree rises: all degrees are learned in its first half.
+/// Divisor of a short run for the interval between two SH degrees: the first half of the run learns all degrees.
 const SH_SHARE: u32 = 8;
 
-/// A vertex's learning rate is that of a centre times so many edges. The reference takes 10 extents over
-/// the root of the number of vertices, which is that for a ball as large as the cameras' extent; of a
-/// smaller one, whose edges are shorter, it moves vertices farther.
+/// Ratio of a vertex's learning rate to a centre's, in edge lengths. The reference divides 10 extents by the root of
+/// the number of vertices, which equals this for a ball as large as the extent but moves the vertices of smaller
+/// objects farther.
 const RATE_EDGES: f64 = 2.6;
 
-/// Iterations in which vertices move as far at that rate as they should.
+/// Number of iterations for which this rate is right.
 const RATE_ITERATIONS: f64 = 15_000.0;
 
-/// A shorter run has a higher rate, so that they can move as far; at most so much higher. Of 120 iterations 12
-/// times the rate was 0.3 dB better than the rate itself.
-const FASTEST: f64 = 8.0;
+/// Largest factor on the rate of shorter runs, whose vertices have to move as far. 120 iterations with a factor of 12
+/// were 0.3 dB better than without.
+const MAX_RATE_FACTOR: f64 = 8.0;
 
 /// Options of a refinement.
 #[derive(Clone, Copy, Debug)]
 pub struct RefineRule {
-    /// Iterations.
+    /// Number of iterations.
     pub iterations: u32,
-    /// Weight of the mean over all pairs of neighbouring triangles of 1 - cos of their angle.
+    /// Weight of the mean of 1 - cos of the angle over all pairs of neighbouring triangles.
     pub normal_consistency: f64,
     /// Iterations between two checkpoints.
     pub checkpoint_interval: u32,
-    /// Mean length of the mesh's edges at first, which the vertices' learning rate is measured in; world
-    /// units.
+    /// Initial mean edge length, unit of the vertices' learning rate, world units.
     pub edge: f64,
 }
 
 impl RefineRule {
-    /// Factor of the centres' learning rate for vertices, world units.
+    /// Returns the unit of the vertices' learning rate, world units.
     fn vertex_unit(&self) -> f64 {
-        let faster = (RATE_ITERATIONS / f64::from(self.iterations.max(1))).clamp(1.0, FASTEST);
+        let faster =
+            (RATE_ITERATIONS / f64::from(self.iterations.max(1))).clamp(1.0, MAX_RATE_FACTOR);
         faster * RATE_EDGES * self.edge
     }
 
-    /// The options of the stage, from those that the model was trained with: what is learned of the
-    /// photographs' cameras, density control and other stages are not part of it.
+    /// Derives the configuration of the stage from that of the training, without colour tables, density control and
+    /// other stages.
     pub fn config(&self, trained: &Config) -> Config {
         let mut config = trained.clone();
         let optimize = &mut config.optimize;
@@ -92,23 +92,23 @@ impl RefineRule {
 /// Inputs of a refinement.
 #[derive(Clone, Copy)]
 pub struct RefineSetup<'a> {
-    /// The scene.
+    /// Scene.
     pub dataset: &'a Dataset,
-    /// Its pixels.
+    /// Images of the scene.
     pub images: &'a ImageLoader,
     /// Configuration of [`RefineRule::config`].
     pub config: &'a Config,
     /// Options of the refinement.
     pub rule: &'a RefineRule,
-    /// Folder of checkpoints and results; it exists.
+    /// Existing folder of checkpoints and results.
     pub folder: &'a Path,
-    /// Time at which the program began.
+    /// Start of the program.
     pub began: Instant,
-    /// Set from outside when the run should end after its iteration.
+    /// Flag that ends the run after its iteration.
     pub stop: &'a AtomicBool,
 }
 
-/// A mesh that Gaussians are bound to, and what is learned of it.
+/// Mesh that Gaussians are bound to, with its learned state.
 #[derive(Clone, Copy)]
 pub struct BoundMesh<'a> {
     /// Fixed part of the model.
@@ -124,13 +124,13 @@ pub struct Refined {
     pub outcome: Outcome,
     /// Evaluation after the last iteration.
     pub after: Option<Evaluation>,
-    /// The mesh and what is learned of it.
+    /// Learned state of the mesh.
     pub state: BoundState,
-    /// The Gaussians' constant colours.
+    /// Degree-0 SH coefficients of the Gaussians.
     pub sh_dc: Vec<f32>,
 }
 
-/// A refinement on a device.
+/// Refinement on a device.
 pub struct Refiner<'a, B: TrainDevice> {
     setup: RefineSetup<'a>,
     device: &'a mut B,
@@ -140,14 +140,14 @@ pub struct Refiner<'a, B: TrainDevice> {
     feed: Feed<'a>,
     /// Finished iterations.
     iteration: u32,
-    /// The step whose losses have not been read yet.
+    /// Step whose losses are not read yet.
     pending: Option<PendingLoss<B>>,
     training_seconds: f64,
     reported: Instant,
     times: RunTimes,
 }
 
-/// The losses of a step.
+/// Losses of a step.
 struct PendingLoss<B: TrainDevice> {
     iteration: u32,
     terms: Terms,
@@ -155,7 +155,7 @@ struct PendingLoss<B: TrainDevice> {
 }
 
 impl<'a, B: TrainDevice> Refiner<'a, B> {
-    /// A refinement of Gaussians that are bound and have not moved yet.
+    /// Starts the refinement of newly bound Gaussians.
     pub fn start(
         setup: RefineSetup<'a>,
         device: &'a mut B,
@@ -167,7 +167,7 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
         Self::new(setup, device, sink, model, mesh, 0)
     }
 
-    /// One that goes on where a checkpoint was written of Gaussians bound to the same mesh.
+    /// Resumes a refinement from a checkpoint of the same mesh.
     pub fn resume(
         setup: RefineSetup<'a>,
         device: &'a mut B,
@@ -226,13 +226,13 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
         })
     }
 
-    /// Says what is about to be trained, and measures it where nothing has moved yet.
+    /// Reports the start of the run, and evaluates the model if it has not moved yet.
     pub fn begin(&mut self) -> Result<Option<Evaluation>, TrainError> {
         self.announce()?;
         if self.iteration == 0 { self.measure() } else { Ok(None) }
     }
 
-    /// Trains to the last iteration, or until asked to stop, and writes the Gaussians at the end.
+    /// Trains to the last iteration or until stopped, and writes the Gaussians at the end.
     pub fn run(mut self) -> Result<Refined, TrainError> {
         let last = self.setup.rule.iterations;
         self.times.start_seconds = self.setup.began.elapsed().as_secs_f64();
@@ -287,10 +287,10 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
     }
 }
 
-// A step of a refinement, and what it does where memory is short.
+// Steps and fallbacks of a refinement.
 
 impl<B: TrainDevice> Refiner<'_, B> {
-    /// One step: a view, and one move of all that is learned.
+    /// Trains one step on one view.
     fn iterate(&mut self) -> Result<(), TrainError> {
         let started = Instant::now();
         self.follow_training_scale()?;
@@ -321,7 +321,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         self.device.step_bound(&mut self.model, &mut self.binding, gradients, &step)?;
         if iteration < self.setup.rule.iterations {
             match self.feed.prefetch(self.device, iteration + 1) {
-                // What there is no room for now is asked for again when it is needed.
+                // Without memory the prefetch is skipped, and the view is uploaded when needed.
                 Err(TrainError::Device(error)) if error.is_out_of_memory() => {}
                 done => done?,
             }
@@ -345,7 +345,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         BoundStep { adam: AdamStep::new(iteration, rates), normal_consistency }
     }
 
-    /// Reports a step once its losses are there.
+    /// Reports a step once its losses are available.
     fn report(&mut self, pending: Option<PendingLoss<B>>) -> Result<(), TrainError> {
         let Some(PendingLoss { iteration, terms, losses }) = pending else { return Ok(()) };
         let losses = losses.read()?;
@@ -376,8 +376,8 @@ impl<B: TrainDevice> Refiner<'_, B> {
         Ok(())
     }
 
-    /// Does something that leaves all as it was where it fails. Where memory is short, tries again as
-    /// long as something can be given up, and then stops with a checkpoint.
+    /// Repeats work that is undone by its failure. If memory is short, takes the next fallback, or stops with a
+    /// checkpoint after the last.
     fn with_memory_retry<R>(
         &mut self,
         mut work: impl FnMut(&mut Self) -> Result<R, TrainError>,
@@ -394,7 +394,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         }
     }
 
-    /// Writes a checkpoint, so that nothing is lost, and says what was lacking.
+    /// Writes a checkpoint and returns the error that names it.
     fn stop_for_memory(&mut self, error: DeviceError) -> TrainError {
         let checkpoint = checkpoint::path(self.setup.folder, self.iteration);
         if self.iteration == 0 {
@@ -416,7 +416,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         Ok(())
     }
 
-    /// Draws training views at the size that the device has memory for.
+    /// Sets the scale of the training views that fits the device's memory.
     fn follow_training_scale(&mut self) -> Result<(), TrainError> {
         let scale = self.device.training_scale();
         if scale != self.feed.views.training_scale() {
@@ -426,7 +426,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         Ok(())
     }
 
-    /// Writes a checkpoint; those before it go.
+    /// Writes a checkpoint and removes the earlier ones.
     fn write_checkpoint(&mut self) -> Result<(), TrainError> {
         let started = Instant::now();
         self.report_pending()?;
@@ -443,7 +443,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         let mut rows = DeviceModel { device: &mut *self.device, model: &mut self.model };
         let path = about.write_bound(setup.folder, &mut rows, &state)?;
         for earlier in checkpoint::list(setup.folder).into_iter().filter(|other| *other != path) {
-            // One that stays does no harm: the newest counts.
+            // A leftover does no harm, because the newest checkpoint counts.
             fs::remove_file(earlier).ok();
         }
         self.sink.on(&Event::Saved { iteration, what: Saved::Checkpoint, path })?;
@@ -464,7 +464,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         Ok(())
     }
 
-    /// Compares the views held out, or else some of those trained on, with their photographs.
+    /// Evaluates the held-out views, or else some training views.
     fn measure(&mut self) -> Result<Option<Evaluation>, TrainError> {
         let started = Instant::now();
         let config = self.setup.config;
@@ -485,7 +485,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         let views = &mut self.feed.views;
         let is_full = views.training_scale() == TrainingScale::FULL;
         let found = match evaluate(self.device, &self.model, views, &request, |_| Ok(())) {
-            // Where training has no memory for full views, evaluation may not have any either.
+            // If training needs smaller views, full-size evaluation may run out of memory.
             Err(TrainError::Device(error)) if error.is_out_of_memory() && !is_full => None,
             done => done?,
         };
@@ -516,9 +516,9 @@ impl<B: TrainDevice> Refiner<'_, B> {
     }
 }
 
-// Measurements and files of a refinement.
+// Evaluation and files of a refinement.
 
-/// Training views that are measured where none is held out.
+/// Number of evaluated training views if no view is held out.
 const MEASURED_WITHOUT_TEST: usize = 5;
 
 /// Returns the path of an iteration's Gaussians in a model folder.

@@ -1,4 +1,4 @@
-//! Events that have to be computed: memory, distributions, pictures.
+//! Computed events: memory, distributions, pictures.
 
 use std::sync::Arc;
 
@@ -23,30 +23,29 @@ pub(super) const MEMORY_INTERVAL: u32 = 100;
 /// Iterations between two reports of distributions.
 pub(super) const DISTRIBUTION_INTERVAL: u32 = 1000;
 
-/// Gaussians that enter a distribution at most.
+/// Largest number of sampled Gaussians.
 const SAMPLES: usize = 10_000;
 
-/// Inputs of the reports about memory.
 pub(super) struct MemoryInputs<'a> {
     /// Finished iterations.
     pub(super) iteration: u32,
-    /// Bytes that the run itself knows: the model, the last iteration, the host's photographs.
+    /// Bytes that the run itself counts: the model, the last iteration, the host's photographs.
     pub(super) tensors: Tensors,
     /// Entries of the device's ledger.
     pub(super) device: &'a [MemoryEntry],
-    /// The most of the arena that a recent iteration used.
+    /// Peak use of the arena in recent iterations.
     pub(super) scratch_needed: Bytes,
-    /// Copies of the model on their way to files.
+    /// Copies of the model that threads write to files.
     pub(super) copies: Bytes,
     /// Budget of the device's memory.
     pub(super) budget: Option<Bytes>,
     /// Limit of the host's memory.
     pub(super) host_limit: Limit,
-    /// The most so far.
+    /// Peaks so far.
     pub(super) peaks: PhasePeaks,
 }
 
-/// Reports the memory that is held now.
+/// Reports the current memory use.
 pub(super) fn memory(inputs: &MemoryInputs<'_>, creep: &mut UnexplainedGrowth) -> Event {
     let host = host_memory();
     let photographs = inputs.device.iter().filter(|entry| entry.kind == MemoryKind::Photographs);
@@ -60,7 +59,7 @@ pub(super) fn memory(inputs: &MemoryInputs<'_>, creep: &mut UnexplainedGrowth) -
             let entries = inputs.device.iter().filter(move |entry| entry.kind == kind);
             entries.map(|entry| entry.mapped).sum()
         };
-        // The governor decides how many photographs the device holds.
+        // Photographs are left out, because the governor varies their number.
         let held = Bytes(allocated.0.saturating_sub(photographs.0));
         Vram {
             allocated,
@@ -106,11 +105,10 @@ pub(super) fn offloaded(device: &[MemoryEntry]) -> Option<Bytes> {
     (taken > Bytes(0)).then_some(taken)
 }
 
-/// Memory that is taken from the device and serves nothing.
+/// Returns the device memory that is reserved and unused.
 ///
-/// Of what lives longer than an iteration that is what lies behind its values: spare room, and the
-/// rest of the last granule. Of the arena, empty between iterations, it is what an iteration leaves
-/// unused.
+/// Persistent buffers have spare room behind their values and in the last granule. The arena, empty between
+/// iterations, counts as unused beyond the need of an iteration.
 fn slack(device: &[MemoryEntry], scratch_needed: Bytes) -> Bytes {
     let useful = |entry: &MemoryEntry| match entry.kind {
         MemoryKind::Context | MemoryKind::Photographs | MemoryKind::Region => entry.bytes,
@@ -120,7 +118,7 @@ fn slack(device: &[MemoryEntry], scratch_needed: Bytes) -> Bytes {
     device.iter().map(|entry| Bytes(entry.mapped.0.saturating_sub(useful(entry).0))).sum()
 }
 
-/// Gaussians that enter a distribution: all, or a random sample where there are more than 10,000.
+/// Chooses the Gaussians of a distribution: all, or a random sample if there are more than 10,000.
 pub(super) fn sample(count: usize, seed: u64, iteration: u32) -> Vec<usize> {
     if count <= SAMPLES {
         return (0..count).collect();
@@ -129,13 +127,13 @@ pub(super) fn sample(count: usize, seed: u64, iteration: u32) -> Vec<usize> {
     (0..SAMPLES).map(|i| stream.below(i as u64, count)).collect()
 }
 
-/// Distributions over a sample of `count` Gaussians.
+/// Computes distributions over a sample of `count` Gaussians.
 pub(super) fn distributions(sample: &Gaussians, count: usize, iteration: u32) -> Event {
     let length =
         |values: &[f32]| values.iter().map(|&v| f64::from(v) * f64::from(v)).sum::<f64>().sqrt();
     let opacity: Vec<f64> =
         sample.opacity_logits.iter().map(|&logit| sigmoid(f64::from(logit))).collect();
-    // Three scales a Gaussian: of a full sample, those of every third.
+    // Each Gaussian has three scales. A full sample takes those of every third Gaussian.
     let every = if sample.log_scales.len() > SAMPLES { 3 } else { 1 };
     let scales = sample.log_scales.chunks_exact(3).step_by(every).flatten().take(SAMPLES);
     Event::Distributions(Distributions {
@@ -149,7 +147,7 @@ pub(super) fn distributions(sample: &Gaussians, count: usize, iteration: u32) ->
     })
 }
 
-/// An evaluated view of a scene of this extent as pictures.
+/// Draws the pictures of an evaluated view. `extent`: scale of the depth picture.
 pub(super) fn pictures(request: &EvalRequest<'_>, view: &EvaluatedView<'_>, extent: f64) -> Event {
     let (rendered, image) = (view.rendered, view.image);
     let counts = rendered.blended.as_deref().unwrap_or_default();
@@ -168,29 +166,28 @@ pub(super) fn pictures(request: &EvalRequest<'_>, view: &EvaluatedView<'_>, exte
     })
 }
 
-// Growth of the device's memory that nothing explains.
+// Unexplained growth of memory.
 
-/// Iterations after which every buffer has its size, unless the number of Gaussians changes.
+/// Iterations after which every buffer has its final size, if the number of Gaussians is constant.
 const WARM_UP: u32 = 100;
 
-/// Growth beyond the bytes that the run held once it had warmed up.
+/// Growth of memory beyond a baseline after the warm-up.
 ///
-/// A change of the number of Gaussians explains what follows, so the run warms up anew: growth shows
-/// where it goes on while the model stays as large as it is.
+/// A change of the number of Gaussians restarts the warm-up, so that only growth at a constant model size counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnexplainedGrowth {
-    /// The iteration from which on what is held stays the same.
+    /// Iteration from which on memory should be constant.
     steady_from: u32,
     baseline: Option<Bytes>,
 }
 
 impl UnexplainedGrowth {
-    /// A run that starts, or goes on, behind this iteration.
+    /// Starts the warm-up after this iteration.
     pub(super) fn from(iteration: u32) -> Self {
         Self { steady_from: iteration.saturating_add(WARM_UP), baseline: None }
     }
 
-    /// Returns the bytes held after this iteration beyond the baseline, once there is one.
+    /// Returns the growth beyond the baseline, if there is one.
     pub(super) fn take(&mut self, iteration: u32, held: Bytes) -> Option<Bytes> {
         if iteration < self.steady_from {
             return None;
@@ -200,24 +197,23 @@ impl UnexplainedGrowth {
     }
 }
 
-// Distance of Gaussians from the surface that they draw, and their thickness.
+// Distance of Gaussians from the rendered surface, and their thickness.
 
-/// Opacity above which a pixel shows a surface.
+/// Smallest opacity of a surface pixel.
 const OPACITY_MIN: f64 = 0.5;
 
-/// Channels of a pixel of [`Rendered::surface`], and which of them are depth and opacity.
+/// Number of channels of [`Rendered::surface`], and the indices of depth and opacity.
 const CHANNELS: usize = 4;
 
 const DEPTH: usize = 0;
 
 const OPACITY: usize = 3;
 
-/// Of the Gaussians whose centres lie where the view shows a surface, the share of those that lie at
-/// it, as SuGaR's SDF term has it: |z - drawn depth| is below 2 |s Rᵀ d|, with d the direction to the
-/// camera. One that is hidden behind the surface lies far from it.
+/// Returns the share of Gaussians near the surface, among those whose centres project onto a surface pixel. As in
+/// SuGaR's SDF term, near means |z - rendered depth| < 2 |s Rᵀ d|, with d the direction to the camera.
 ///
-/// `drawn` is the whole model in this view, from depth `near` (world units) on. `None` where it has no
-/// maps of this view's size, or nothing of the sample lies where a surface is.
+/// `drawn` renders the whole model in this view from depth `near` (world units) on. `None` if it has no maps of this
+/// size, or no Gaussian of the sample projects onto a surface.
 pub fn share_near_surface(
     sample: &impl Field,
     view: &View,
@@ -240,7 +236,7 @@ pub fn share_near_surface(
     (there > 0).then(|| f64::from(close) / f64::from(there))
 }
 
-/// Mean of the smallest scales, world units; `None` of none.
+/// Returns the mean of the smallest scales, world units. `None` for an empty sample.
 pub fn mean_thickness(sample: &impl Field) -> Option<f64> {
     let (sum, count) = sample
         .density_kernels()
@@ -248,7 +244,7 @@ pub fn mean_thickness(sample: &impl Field) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
-/// The drawn depths and opacities of a view, [height, width, 4].
+/// Rendered depths and opacities of a view, [height, width, 4].
 struct ViewMaps<'a> {
     size: [u32; 2],
     pixels: &'a [[f32; CHANNELS]],
@@ -261,7 +257,7 @@ impl<'a> ViewMaps<'a> {
         (size == [view.camera.width, view.camera.height]).then_some(Self { size, pixels })
     }
 
-    /// Depth of the surface that is drawn where this place is seen, world units.
+    /// Returns the surface depth at the pixel that sees this point, world units.
     fn depth_at(&self, [x, y, z]: Vec3<f64>, view: &View) -> Option<f64> {
         let camera = &view.camera;
         let pixel = |axis: usize, along: f64| {
@@ -326,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn page_locked_memory_is_none_of_the_device() {
+    fn page_locked_memory_is_not_device_memory() {
         let report = report(100, &device(), &mut UnexplainedGrowth::from(0));
         let vram = report.vram.unwrap();
         assert_eq!((vram.allocated, vram.reserved), (Bytes(650), Bytes(948)));
@@ -348,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn slack_is_what_neither_values_nor_an_iteration_need() {
+    fn slack_is_memory_without_use() {
         let vram = report(100, &device(), &mut UnexplainedGrowth::from(0)).vram.unwrap();
         assert_eq!(vram.slack, Bytes(38 + 4 + 56));
         assert!((vram.fragmentation_percent() - 100.0 * 98.0 / 948.0).abs() < 1e-9);
@@ -356,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn photographs_that_come_and_go_are_no_creep() {
+    fn photographs_are_no_creep() {
         let mut creep = UnexplainedGrowth::from(0);
         let mut device = device();
         assert_eq!(report(100, &device, &mut creep).vram.unwrap().creep, Some(Bytes(0)));
@@ -367,11 +363,11 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_shares_the_hosts_memory_has_no_video_memory() {
+    fn a_device_with_host_memory_has_no_vram() {
         let mut creep = UnexplainedGrowth::from(100);
         let first = report(100, &[], &mut creep);
         assert_eq!((first.vram, first.tensors.images), (None, Bytes(5)));
-        // Growth before the baseline is that of the Gaussians.
+        // Growth before the baseline comes from the Gaussians.
         assert_eq!(first.host_creep, None);
         let second = report(200, &[], &mut creep);
         assert_eq!(second.host_creep, second.host_resident.map(|_| Bytes(0)));
@@ -398,7 +394,7 @@ mod tests {
         assert_eq!(creep.take(700, Bytes(217)), Some(Bytes(7)));
     }
 
-    /// A camera that looks from (0.5, 0, 0) along the world's x: a quarter turn about y.
+    /// Returns a camera at (0.5, 0, 0) that looks along the world's x: a quarter turn about y.
     fn view() -> View {
         let camera =
             Camera { width: 40, height: 30, focal_px: [40.0, 41.0], centre_px: [19.0, 16.0] };
@@ -409,7 +405,7 @@ mod tests {
         View { name: "a.jpg".to_owned(), camera, pose }
     }
 
-    /// One that is thin along the world's x and lies at this depth of [`view`].
+    /// Returns the centre of a Gaussian, thin along the world's x, at this depth of [`view`].
     fn disc(depth: f32, [y, z]: [f32; 2]) -> [f32; 3] {
         [0.5 + depth, y, z]
     }
@@ -419,13 +415,13 @@ mod tests {
         discs.means = means.as_flattened().to_vec();
         let scales = [0.02_f32, 0.3, 0.4].map(f32::ln);
         discs.log_scales = scales.repeat(means.len());
-        // Of any length: it turns nothing.
+        // The length of the quaternion does not matter.
         discs.quats = [2.0, 0.0, 0.0, 0.0].repeat(means.len());
         discs.opacity_logits = vec![6.0; means.len()];
         discs
     }
 
-    /// Maps of a plane at depth 3, but for the left half of the image, which is too transparent.
+    /// Returns maps of a plane at depth 3. The left half of the image is too transparent.
     fn plane() -> Rendered {
         let pixel = |i: usize| {
             let opacity = if i % 40 < 20 { 0.5 } else { 0.8 };
@@ -449,12 +445,12 @@ mod tests {
 
     #[test]
     fn near_is_within_two_sigmas_along_the_line_of_sight() {
-        // A little beside the axis, where the longer scales have a small say: 2 sigma is 0.051.
+        // Slightly off the axis the longer scales contribute a little: 2 sigma is 0.051.
         let at = [0.0, -0.12];
         for (depth, near) in [(2.97, 1.0), (3.03, 1.0), (2.93, 0.0), (3.07, 0.0)] {
             assert_eq!(share(&discs(&[disc(depth, at)])), Some(near), "{depth}");
         }
-        // Turned by a quarter about y the long axis looks at the camera: sigma is 0.4.
+        // After a quarter turn about y the long axis points at the camera: sigma is 0.4.
         let mut long = discs(&[disc(3.7, at), disc(3.9, at)]);
         let root = 0.5_f32.sqrt();
         long.quats = [root, 0.0, root, 0.0].repeat(2);
@@ -462,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_lies_where_a_surface_is_drawn_counts() {
+    fn only_gaussians_in_front_of_a_surface_pixel_count() {
         let seen = disc(3.0, [0.0, -0.2]);
         let transparent = disc(3.0, [0.0, 0.2]);
         let beside = disc(3.0, [0.0, -9.0]);
@@ -493,7 +489,7 @@ mod tests {
             device.image(&frame).unwrap()
         };
         assert_eq!(share_near_surface(&wall, &view(), 0.1, &drawn(&wall)), Some(1.0));
-        // Every other one comes nearer where it is seen, and too transparent to be a surface.
+        // Every other Gaussian comes nearer to its camera and is too transparent to be a surface.
         for (mean, logit) in wall.means.chunks_exact_mut(3).zip(&mut wall.opacity_logits).step_by(2)
         {
             mean[0] -= 0.5;

@@ -1,4 +1,4 @@
-//! Writing a device's model to files, chunk by chunk.
+//! Writing of a device's model to files, chunk by chunk.
 
 use std::ops::Range;
 use std::panic::resume_unwind;
@@ -17,11 +17,11 @@ use crate::memory::Bytes;
 use crate::memory::plan::OptionalColumns;
 use crate::model::Primitive;
 
-/// A model where it is.
+/// Model on a device.
 pub struct DeviceModel<'a, P: Primitive, B: Store<P>> {
-    /// Its device.
+    /// Device of the model.
     pub device: &'a mut B,
-    /// The model.
+    /// Handle of the model.
     pub model: &'a mut B::Model,
 }
 
@@ -50,18 +50,18 @@ pub fn render_mode(config: &Config) -> RenderMode {
     match config.optimize.primitive {
         PrimitiveName::Surfels => RenderMode::Surfels,
         PrimitiveName::Gaussians if config.optimize.antialiasing => RenderMode::Mip,
-        // Of triangles `triangle_mode` says more.
+        // `triangle_mode` holds the details of triangles.
         PrimitiveName::Gaussians | PrimitiveName::Triangles => RenderMode::Dilated,
     }
 }
 
-/// Returns the render mode of N triangles that are drawn with this window.
+/// Returns the render mode of `faces` triangles with this window.
 pub fn triangle_mode(window: Window, faces: usize) -> RenderMode {
     let Window { exponent, opacity_floor, .. } = window;
     RenderMode::Triangles { window: StoredWindow { exponent, opacity_floor }, faces }
 }
 
-/// The parameters of these rows as they are drawn: with the 3D filter baked in where the model has one.
+/// Reads parameters as they are rendered, with the 3D filter applied if the model has one.
 pub(super) fn drawn_rows<P: PlyRows, B: Store<P>>(
     device: &mut B,
     model: &mut B::Model,
@@ -75,8 +75,8 @@ pub(super) fn drawn_rows<P: PlyRows, B: Store<P>>(
     Ok(parameters)
 }
 
-/// Writes the parameters as a PLY, with the 3D filter baked in where the model has one; the host holds
-/// one chunk of them. Triangles between them follow.
+/// Writes a PLY of the parameters, with the 3D filter applied if the model has one, and the triangles. The host holds
+/// one chunk.
 pub fn write_point_cloud<P: PlyRows, B: Store<P>>(
     path: &Path,
     style: impl Into<PlyStyle>,
@@ -96,10 +96,10 @@ pub fn write_point_cloud<P: PlyRows, B: Store<P>>(
         .write_triangles::<P, _, TrainError>(parameters, triangles)
 }
 
-// Check that all saved values are finite.
+// Checks of saved values.
 
-/// An error with the first value that is infinite or NaN, of rows of which the first is number `first`
-/// of its model. Training looks at the rows that a view has seen; files hold the others, too.
+/// Returns an error with the first value that is not finite. `first`: index of the first row in its model. Training
+/// only checks visible rows, but files hold all rows.
 pub(super) fn check_finite<P: Primitive>(rows: &P, first: usize) -> Result<(), DeviceError> {
     for (group, column) in rows.groups().iter().zip(P::SCHEMA.columns) {
         let Some(at) = first_not_finite(group.values) else { continue };
@@ -113,7 +113,7 @@ pub(super) fn check_finite<P: Primitive>(rows: &P, first: usize) -> Result<(), D
     Ok(())
 }
 
-/// Checks all values of a checkpoint's rows; statistics of density control may be anything.
+/// Checks the values of a checkpoint's rows, except for density statistics.
 pub(super) fn check_snapshot<P: Primitive>(
     rows: &Snapshot<P>,
     first: usize,
@@ -151,31 +151,30 @@ pub(super) fn check_tables(tables: &AppearanceTables) -> Result<(), DeviceError>
 
 /// Returns the position of the first value that is infinite or NaN.
 fn first_not_finite(values: &[f32]) -> Option<usize> {
-    // Without a way out of the inner loop it takes several values at once.
+    // Without an early exit the inner loop is vectorised.
     let is_finite = |part: &[f32]| part.iter().fold(true, |all, value| all & value.is_finite());
     let part = values.chunks(4096).position(|part| !is_finite(part))?;
     let first = 4096 * part;
     values[first..].iter().position(|value| !value.is_finite()).map(|at| first + at)
 }
 
-// Files that threads write while a run trains on.
+// Files that threads write during training.
 
-/// The path of a file that was written; nothing where it was left out.
+/// Path of a written file. `None` if it was left out.
 pub(super) type FileResult = Result<Option<PathBuf>, TrainError>;
 
-/// Outcome of a file.
 pub(super) struct WrittenFile {
     pub(super) what: Saved,
-    /// Iterations that it holds.
+    /// Iteration of the model in the file.
     pub(super) iteration: u32,
     pub(super) result: FileResult,
 }
 
-/// A file that is being written.
+/// File that is being written.
 struct Writing {
     what: Saved,
     iteration: u32,
-    /// Bytes of the model that the thread holds.
+    /// Memory of the thread's copy of the model.
     copy: Bytes,
     over: Completion,
     thread: JoinHandle<FileResult>,
@@ -188,15 +187,15 @@ impl Writing {
     }
 }
 
-/// The files that are being written. They are whole before this value goes.
+/// Files that are being written. Dropping waits for them.
 #[derive(Default)]
 pub(super) struct BackgroundFiles {
     writing: Vec<Writing>,
 }
 
 impl BackgroundFiles {
-    /// Has a thread write a file, of which it holds so many bytes. Where no thread can be started, the file is written at once, and this
-    /// returns what became of it.
+    /// Starts a thread that writes a file and holds `copy` bytes. If no thread can start, writes at once and returns
+    /// the outcome.
     pub(super) fn start(
         &mut self,
         what: Saved,
@@ -205,7 +204,7 @@ impl BackgroundFiles {
         write: impl FnOnce() -> FileResult + Send + 'static,
     ) -> Option<WrittenFile> {
         let (completes, over) = Completion::new();
-        // A thread that is not started drops what it was given.
+        // The closure is shared, because a thread that fails to start drops what it owns.
         let job = Arc::new(Mutex::new(Some(write)));
         let job_of_thread = Arc::clone(&job);
         let run = move || {
@@ -220,18 +219,18 @@ impl BackgroundFiles {
         Some(WrittenFile { what, iteration, result: write() })
     }
 
-    /// Over when the files are written that are being written now.
+    /// Returns completions of the files that are being written.
     pub(super) fn written(&self) -> Vec<Completion> {
         self.writing.iter().map(|writing| writing.over.clone()).collect()
     }
 
-    /// Bytes of the model that threads hold.
+    /// Returns the memory of the model that threads hold.
     pub(super) fn held(&self) -> Bytes {
         let unfinished = self.writing.iter().filter(|writing| !writing.thread.is_finished());
         unfinished.map(|writing| writing.copy).sum()
     }
 
-    /// The files that are written since the last call.
+    /// Returns the files that were completed since the last call.
     pub(super) fn take_written(&mut self) -> Vec<WrittenFile> {
         let done = self.writing.extract_if(.., |writing| writing.thread.is_finished());
         done.map(Writing::end).collect()
@@ -248,7 +247,7 @@ impl BackgroundFiles {
 impl Drop for BackgroundFiles {
     fn drop(&mut self) {
         for writing in self.writing.drain(..) {
-            // The run has ended with an error already.
+            // The run has already ended with an error.
             writing.thread.join().ok();
         }
     }
@@ -266,7 +265,7 @@ mod tests {
     use crate::model::Gaussians;
 
     #[test]
-    fn the_first_value_that_is_no_number_is_named_with_its_row() {
+    fn the_first_value_that_is_not_finite_is_named() {
         let mut rows = Gaussians::zeros(1, 5);
         check_finite(&rows, 0).unwrap();
         rows.log_scales[3 * 4 + 1] = f32::INFINITY;

@@ -9,14 +9,14 @@ use crate::math::adam::RateBySize;
 use crate::math::random::{RandomStream, RandomUse};
 use crate::math::{Divisor, Real as _};
 
-/// The coefficients above degree 0 learn this much slower than the base colour, where no rate is given.
+/// Default ratio of the base colour's learning rate to that of higher SH degrees.
 const SH_REST_SLOWDOWN: f64 = 20.0;
 
-/// Size of a Gaussian whose position has its learning rate whatever sizes say, as a share of the cameras' extent.
+/// Size of a Gaussian whose position rate is not scaled by size, as a share of the cameras' extent.
 const SIZE_UNIT: f64 = 0.005;
 
-/// Learning rates of `iteration` (from 1); positions scale with the extent of the cameras, but for those of
-/// triangles' vertices.
+/// Returns the learning rates of `iteration` (from 1). Position rates scale with the cameras' extent, except those of
+/// triangle vertices.
 pub fn rates(options: &OptimizeOptions, extent: f64, iteration: u32) -> Rates {
     Rates {
         means: position_rate(options, iteration) * position_unit(options, extent),
@@ -28,7 +28,7 @@ pub fn rates(options: &OptimizeOptions, extent: f64, iteration: u32) -> Rates {
     }
 }
 
-/// Unit of the positions' rate, world units.
+/// Returns the unit of the positions' rate, world units.
 fn position_unit(options: &OptimizeOptions, extent: f64) -> f64 {
     match options.primitive {
         PrimitiveName::Gaussians | PrimitiveName::Surfels => extent,
@@ -36,11 +36,11 @@ fn position_unit(options: &OptimizeOptions, extent: f64) -> f64 {
     }
 }
 
-/// Those of the photometric stage: from `final_lr_from` of its iterations on, all but those of the positions
-/// fall log-linearly to `final_lr_share` of themselves at its end.
+/// Returns the learning rates of the photometric stage. From `final_lr_from` of its iterations on, all rates except
+/// those of positions fall log-linearly to `final_lr_share`.
 pub fn photometric_rates(options: &OptimizeOptions, extent: f64, iteration: u32) -> Rates {
     let rates = rates(options, extent, iteration);
-    let share = late_share(options, iteration);
+    let share = final_factor(options, iteration);
     Rates {
         means: rates.means,
         log_scales: rates.log_scales * share,
@@ -51,15 +51,15 @@ pub fn photometric_rates(options: &OptimizeOptions, extent: f64, iteration: u32)
     }
 }
 
-/// Returns the dependence of the positions' rates on sizes in the photometric stage, if any.
+/// Returns the dependence of position rates on Gaussian sizes in the photometric stage, if any.
 pub fn rate_by_size(options: &OptimizeOptions, extent: f64) -> Option<RateBySize> {
     let exponent = options.position_lr_by_size;
     let unit = SIZE_UNIT * extent;
     (exponent > 0.0 && unit > 0.0).then_some(RateBySize { exponent, unit })
 }
 
-/// Returns the factor of a learning rate.
-fn late_share(options: &OptimizeOptions, iteration: u32) -> f64 {
+/// Returns the late factor on the learning rates.
+fn final_factor(options: &OptimizeOptions, iteration: u32) -> f64 {
     if options.final_lr_share == 1.0 {
         return 1.0;
     }
@@ -69,20 +69,19 @@ fn late_share(options: &OptimizeOptions, iteration: u32) -> f64 {
     options.final_lr_share.powf(passed.clamp(0.0, 1.0))
 }
 
-/// Log-linear from the first to the last rate over `position_lr_max_steps`, then constant.
+/// Falls log-linearly from the first to the last rate over `position_lr_max_steps`, then stays constant.
 fn position_rate(options: &OptimizeOptions, iteration: u32) -> f64 {
     let rates = [options.position_lr_init, options.position_lr_final];
     log_linear(rates, iteration, options.position_lr_max_steps)
 }
 
-/// Weight of the inverse depths in the loss of `iteration` (from 1); nothing where it is 0.
+/// Returns the loss weight of inverse depths in `iteration` (from 1). `None` if it is 0.
 pub fn depth_weight(options: &OptimizeOptions, iteration: u32) -> Option<f64> {
     let weights = [options.depth_l1_weight_init, options.depth_l1_weight_final];
     Some(log_linear(weights, iteration, options.iterations)).filter(|&weight| weight > 0.0)
 }
 
-/// Log-linear from the first value to the last over so many iterations, then constant; linear where one
-/// of them is 0.
+/// Interpolates log-linearly over `steps` iterations, then stays constant. Linear if either value is 0.
 fn log_linear([first, last]: [f64; 2], iteration: u32, steps: u32) -> f64 {
     let t = (f64::from(iteration) / f64::from(steps.max(1))).clamp(0.0, 1.0);
     if first > 0.0 && last > 0.0 {
@@ -92,8 +91,8 @@ fn log_linear([first, last]: [f64; 2], iteration: u32, steps: u32) -> f64 {
     }
 }
 
-/// SH degree in use at `iteration` (from 1): one more every `sh_degree_interval`. A model that is
-/// trained on has its harmonics already, and so has one behind its photometric stage.
+/// Returns the SH degree of `iteration` (from 1): one more every `sh_degree_interval`. Models of `--init` and the
+/// coarse stage use the full degree.
 pub fn sh_degree(options: &OptimizeOptions, iteration: u32) -> u32 {
     if options.init.is_some() || iteration > options.iterations {
         return options.sh_degree;
@@ -125,20 +124,19 @@ impl Milestones {
         }
     }
 
-    /// Something is due.
+    /// True if any work is due.
     pub fn any(self) -> bool {
         self.evaluate || self.save || self.checkpoint
     }
 }
 
-/// The iterations after which held-out views are compared with their photographs, if there are any.
+/// Returns the iterations after which held-out views are evaluated.
 pub fn evaluations(config: &Config) -> Vec<u32> {
     let listed = config.output.test_iterations.iter().filter_map(|&at| u32::try_from(at).ok());
     listed.chain([config.optimize.iterations, config.last_iteration()]).collect()
 }
 
-/// Order in which views are trained on: every epoch is a fresh permutation, drawn from the seed and
-/// the number of the epoch alone.
+/// Order of the training views. Every epoch is a new permutation that depends only on the seed and the epoch.
 #[derive(Clone, Debug)]
 pub struct ViewOrder {
     seed: u64,
@@ -149,17 +147,17 @@ pub struct ViewOrder {
 #[derive(Clone, Debug)]
 struct Epoch {
     number: u32,
-    /// All views in its order.
+    /// All views in the order of the epoch.
     order: Vec<usize>,
 }
 
 impl ViewOrder {
-    /// The order of these views; there must be one at least.
+    /// Orders these views. `views` must not be empty.
     pub fn new(seed: u64, views: Vec<usize>) -> Self {
         Self { seed, views, epoch: None }
     }
 
-    /// The rest of the epoch from `iteration` (from 1) on, that iteration's view first.
+    /// Returns the rest of the epoch, beginning with the view of `iteration` (from 1).
     pub fn coming(&mut self, iteration: u32) -> &[usize] {
         let count = self.views.len();
         let done = iteration.saturating_sub(1) as usize;
@@ -172,7 +170,7 @@ impl ViewOrder {
         self.epoch.as_ref().map_or(&[], |epoch| &epoch.order[done % count..])
     }
 
-    /// The views of the epoch after that of `iteration`.
+    /// Returns the views of the epoch after that of `iteration`.
     pub fn following(&self, iteration: u32) -> Vec<usize> {
         let next = iteration.saturating_sub(1) as usize / self.views.len() + 1;
         let stream = RandomStream::new(self.seed, next as u64, RandomUse::ViewOrder);
@@ -180,14 +178,13 @@ impl ViewOrder {
     }
 }
 
-// Updates of the 3D filter between densification steps (Mip-Splatting, Yu et al.
-// 2024, as its authors' program does).
+// Updates of the 3D filter between densification steps, as in the program of Mip-Splatting (Yu et al. 2024).
 
-/// Iterations between two times once density control has ended.
+/// Iterations between two updates after density control.
 const INTERVAL: u32 = 100;
 
-/// True if it is after a step: centres still move when no round comes any more, but the last iterations
-/// train what is saved.
+/// True if the filter is updated after a step. Centres still move after density control, but the last iterations
+/// train with the filter that is saved.
 pub(super) fn is_due(config: &Config, span: ImageSpan) -> bool {
     let from = config.densify.densify_until_iter;
     let until = config.optimize.iterations.saturating_sub(INTERVAL);
@@ -195,14 +192,12 @@ pub(super) fn is_due(config: &Config, span: ImageSpan) -> bool {
     config.optimize.filter_3d && span.multiple(INTERVAL).is_some_and(in_window)
 }
 
-// The prune to `--target-gaussians`.
-
-/// The prune to `--target-gaussians`.
+/// Prune to `--target-gaussians`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TargetPrune {
-    /// The iteration that it comes after: that at which density control ends.
+    /// Iteration after which it comes: the end of density control.
     pub(super) iteration: u32,
-    /// Gaussians that stay.
+    /// Number of Gaussians that stay.
     pub(super) target: usize,
 }
 
@@ -210,32 +205,30 @@ impl TargetPrune {
     /// Returns the prune of a run, if it has one.
     pub(super) fn of(config: &Config) -> Option<Self> {
         let target = usize::try_from(config.densify.target_gaussians?).unwrap_or(usize::MAX);
-        // Where there is no density control, at the first opportunity.
+        // Without density control it comes at the first opportunity.
         Some(Self { iteration: config.densify.densify_until_iter.max(1), target })
     }
 
-    /// True if it comes after a step.
+    /// True if the prune comes after a step.
     pub(super) fn is_due(self, span: ImageSpan) -> bool {
         span.hits(self.iteration)
     }
 }
 
-// By how much training views are drawn smaller than their photographs at the beginning of a run.
+// Reduced size of the training views at the start of a run.
 
-/// Share of a photograph's pixels that the first iterations draw.
+/// Share of a photograph's pixels in the first iterations.
 const FIRST_SHARE: f64 = 1.0 / 16.0;
 
-/// Part of the photometric iterations after which views have their full size, at the latest.
+/// Share of the photometric iterations after which views have their full size at the latest.
 const GROWTH_PART: f64 = 0.6;
 
-/// By what the sides of the view of `iteration` (from 1) are divided. It changes after multiples of
-/// `--densification-interval`, where rounds of most strategies come, so that as a rule what a round has
-/// observed is of one size.
+/// Returns the divisor of the view's sides in `iteration` (from 1). It changes after multiples of
+/// `--densification-interval`, so that a densification step usually observes one size.
 ///
-/// Its pixels grow linearly (`DashGaussian`, Chen et al. 2025, has them grow by what the spectra of
-/// the photographs hold): the divisor is the nearest to the one that draws so many. Once they should be
-/// all of them, they are, whatever the interval. The coarse stage, which follows the photometric iterations,
-/// draws at full size.
+/// The number of pixels grows linearly (in `DashGaussian`, Chen et al. 2025, it follows the
+/// photographs' spectra), and the nearest divisor is used. Views have their full size once the
+/// schedule asks for it, and in the coarse stage.
 pub(crate) fn view_divisor(config: &Config, iteration: u32) -> Divisor {
     match config.optimize.resolution_schedule {
         ResolutionSchedule::None => Divisor::One,
@@ -258,8 +251,8 @@ pub(crate) fn view_divisor(config: &Config, iteration: u32) -> Divisor {
 
 /// Returns the background of an image's view in an iteration, both from 1.
 ///
-/// Before grey, dark surfaces must become opaque. Before black they can stay transparent, and other views then see through
-/// them. Once density control is over, and in the coarse stage, the background is that of evaluation.
+/// A grey background forces dark surfaces to become opaque. Before black they may stay transparent, and other views
+/// see through them. After density control and in the coarse stage the background is that of evaluation.
 pub(super) fn training_background(config: &Config, image: u32, iteration: u32) -> [f32; 3] {
     if config.optimize.random_background {
         let stream = RandomStream::new(config.run.seed, u64::from(image), RandomUse::Background);
@@ -277,7 +270,7 @@ mod tests {
     use crate::config::Color;
 
     #[test]
-    fn the_position_rate_falls_log_linearly_and_then_rests() {
+    fn the_position_rate_falls_log_linearly_and_then_stays() {
         let options = OptimizeOptions::default();
         let at = |iteration| rates(&options, 2.0, iteration).means;
         // Rounding of exp(ln(x)).
@@ -319,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_follow_sizes_where_an_exponent_is_given() {
+    fn rates_follow_sizes_if_an_exponent_is_given() {
         let options = OptimizeOptions { position_lr_by_size: 0.5, ..OptimizeOptions::default() };
         let expected = RateBySize { exponent: 0.5, unit: 0.02 };
         assert_eq!(rate_by_size(&options, 4.0), Some(expected));
@@ -360,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn every_view_comes_once_an_epoch_and_a_resumed_run_goes_on_where_it_was() {
+    fn every_view_comes_once_per_epoch_and_a_resumed_run_continues() {
         let views = vec![3, 5, 8, 9, 11];
         let mut order = ViewOrder::new(1, views.clone());
         let run: Vec<usize> = (1..=15).map(|i| order.coming(i)[0]).collect();
@@ -408,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_once_when_density_control_ends() {
+    fn the_target_prune_comes_once_at_the_end_of_density_control() {
         let mut config = Config::default();
         assert_eq!(TargetPrune::of(&config), None);
         config.densify.target_gaussians = Some(7);
@@ -431,7 +424,7 @@ mod tests {
         config
     }
 
-    /// The iterations in which a divisor begins, with it.
+    /// Returns the iterations in which the divisor changes, with the divisor.
     fn changes(config: &Config) -> Vec<(u32, u32)> {
         let mut found: Vec<(u32, u32)> = Vec::new();
         for iteration in 1..=config.last_iteration() {
@@ -447,39 +440,39 @@ mod tests {
     fn views_are_quartered_halved_and_whole_as_their_pixels_grow() {
         // A ninth of the pixels is reached after 5.2 % of 15,000 iterations, four ninths after 40.7 %.
         assert_eq!(changes(&config(30_000, 15_000, 100)), [(1, 4), (801, 2), (6201, 1)]);
-        // As triangles have it.
+        // As for triangles.
         assert_eq!(changes(&config(30_000, 10_000, 500)), [(1, 4), (1001, 2), (4501, 1)]);
-        // Density control ends later than views have grown: of 6000 iterations.
+        // Density control ends after views have their full size, in 6000 iterations.
         assert_eq!(changes(&config(10_000, 9000, 100)), [(1, 4), (401, 2), (2501, 1)]);
         assert_eq!(changes(&config(10_000, 9000, 1000)), [(1, 4), (1001, 2), (3001, 1)]);
     }
 
     #[test]
-    fn views_are_whole_in_time_however_long_the_interval() {
+    fn views_reach_full_size_in_time_for_any_interval() {
         assert_eq!(changes(&config(30_000, 15_000, 20_000)), [(1, 4), (15_001, 1)]);
         assert_eq!(changes(&config(10_000, 9000, 4000)), [(1, 4), (4001, 1)]);
         let mut coarse = config(1000, 15_000, 5000);
         assert_eq!(changes(&coarse), [(1, 4), (601, 1)]);
-        // Its coarse stage has no smaller view even where all of the others are.
+        // The coarse stage has no smaller views, even if all others are small.
         coarse.optimize.iterations = 1;
         coarse.sugar.regularize = crate::config::Regularize::Density;
         assert_eq!(changes(&coarse), [(1, 4), (2, 1)]);
     }
 
     #[test]
-    fn a_view_has_as_many_pixels_as_it_should_up_to_a_divisor() {
+    fn the_divisor_is_the_nearest_to_the_wanted_pixels() {
         let config = config(3000, 1000, 1);
         for iteration in 1..=3000 {
             let share = FIRST_SHARE + (1.0 - FIRST_SHARE) * f64::from(iteration - 1) / 1000.0;
             let drawn = f64::from(view_divisor(&config, iteration).get()).powi(-2);
-            // Divisors change at 1.5 and at 3.
+            // Divisors change at 1.5 and 3.
             let ratio = drawn / share.min(1.0);
             assert!((0.5624..=2.2501).contains(&ratio), "{iteration}: {drawn} for {share}");
         }
     }
 
     #[test]
-    fn without_density_control_or_a_schedule_views_are_whole() {
+    fn views_are_full_size_without_density_control_or_schedule() {
         assert_eq!(changes(&config(1000, 0, 100)), [(1, 1)]);
         assert_eq!(changes(&Config::default()), [(1, 1)]);
         let mut coarse = config(1000, 15_000, 100);
@@ -488,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_grey_until_density_control_ends_and_then_the_background() {
+    fn the_background_is_grey_until_density_control_ends() {
         let mut config = Config::default();
         config.scene.background = Some(Color([0.1, 0.2, 0.3]));
         let [plain, grey] = [[0.1, 0.2, 0.3], [0.5; 3]];
@@ -497,7 +490,7 @@ mod tests {
         for (what, colors) in [
             (TrainingBackground::Same, [plain; 3]),
             (TrainingBackground::Grey, [grey, grey, plain]),
-            // Where it was not settled there were no photographs to settle it.
+            // Without photographs the setting stays open.
             (TrainingBackground::Auto, [plain; 3]),
         ] {
             config.densify.training_background = what;
@@ -516,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_one_goes_by_the_image_to_the_end() {
+    fn a_random_background_depends_on_the_image() {
         let mut config = Config::default();
         config.optimize.random_background = true;
         config.densify.training_background = TrainingBackground::Grey;

@@ -1,33 +1,32 @@
-//! The images that one step trains on. As a rule schedules count images, so that what is due in a run does not
-//! depend on how many images a step takes. Where iterations of the schedule pass otherwise, those that pass with a step
-//! are such a span as well.
+//! Images of one step. Schedules count images, so that they do not depend on the batch size. The iterations of a step
+//! are a span too if they do not follow the images.
 
-/// Images from after `before` to `after`: those of one step.
+/// Range of images in one step: after `before`, up to and including `after`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageSpan {
-    /// Images that the run had trained on before the step.
+    /// Number of trained images before the step.
     pub before: u32,
-    /// Images that it has trained on after the step.
+    /// Number of trained images after the step.
     pub after: u32,
 }
 
 impl ImageSpan {
-    /// The one image `image` (from 1); no image where that is 0.
+    /// Returns the span of image `image` (from 1), or an empty span for 0.
     pub fn of(image: u32) -> Self {
         Self { before: image.saturating_sub(1), after: image }
     }
 
-    /// Number of images.
+    /// Returns the number of images.
     pub fn images(self) -> u32 {
         self.after - self.before
     }
 
-    /// The images, from 1.
+    /// Iterates over the images, from 1.
     pub fn each(self) -> impl Iterator<Item = u32> {
         self.before + 1..=self.after
     }
 
-    /// The images in parts of so many, the last of which may be short.
+    /// Divides the span into parts of `images` images. The last part may be shorter.
     pub fn rounds(self, images: u32) -> impl Iterator<Item = Self> {
         let images = images.max(1);
         (self.before..self.after).step_by(images as usize).map(move |before| Self {
@@ -36,19 +35,19 @@ impl ImageSpan {
         })
     }
 
-    /// The last multiple of `interval` among them, 0 excepted.
+    /// Returns the last positive multiple of `interval` in the span.
     pub fn multiple(self, interval: u32) -> Option<u32> {
         let interval = interval.max(1);
         let last = self.after / interval;
         (self.before / interval < last).then_some(last * interval)
     }
 
-    /// True if a multiple of `interval`, 0 excepted, is among them.
+    /// True if a positive multiple of `interval` is in the span.
     pub fn crosses(self, interval: u32) -> bool {
         self.multiple(interval).is_some()
     }
 
-    /// True if image `number` is among them.
+    /// True if image `number` is in the span.
     pub fn hits(self, number: u32) -> bool {
         self.before < number && number <= self.after
     }
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_are_all_images_in_their_order() {
+    fn parts_of_a_span_cover_all_images_in_order() {
         let span = ImageSpan { before: 4, after: 11 };
         for images in [0, 1, 3, 7, 8] {
             let rounds: Vec<_> = span.rounds(images).collect();
@@ -71,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_image_it_is_what_counting_iterations_is() {
+    fn a_span_of_one_image_equals_counting_iterations() {
         for image in 1..=30_000_u32 {
             let span = ImageSpan::of(image);
             for interval in [1, 2, 3, 10, 100, 500, 1000, 3000, 7001] {
@@ -88,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_images_it_names_the_last_multiple() {
+    fn a_span_returns_its_last_multiple() {
         let span = ImageSpan { before: 96, after: 104 };
         assert_eq!((span.images(), span.each().next()), (8, Some(97)));
         assert_eq!(

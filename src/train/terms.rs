@@ -1,4 +1,4 @@
-//! The loss of an iteration: every term with its weight and the iterations in which it is on.
+//! Loss of an iteration: all terms with their weights and iterations.
 
 use super::coarse::CoarseSchedule;
 use super::schedule;
@@ -6,27 +6,26 @@ use crate::backend::{NormalDepths, SampleRule, Term, Terms};
 use crate::config::{Config, OptimizeOptions, PrimitiveName, Regularize, SugarOptions};
 use crate::dataset::ImageSource;
 
-/// Weight of the opacities' mean entropy.
+/// Weight of the mean entropy of the opacities.
 const ENTROPY_FACTOR: f64 = 0.1;
 
-/// Share of the extent of the cameras that the distances of the SDF term are measured in.
+/// Unit of the SDF term's distances, as a share of the cameras' extent.
 const SDF_UNIT_SHARE: f64 = 0.1;
 
-/// Kinds of terms in which the density is that of a surface.
+/// Regularizations that use the density term.
 const BY_DENSITY: [Regularize; 3] =
     [Regularize::Density, Regularize::DnConsistency, Regularize::MedianNormal];
 
-/// A term of the loss.
+/// Term of the loss.
 struct TermRow {
     term: fn(&Moment<'_>) -> Term,
     weight: fn(&Moment<'_>) -> f64,
-    /// The part of a run in which it is on.
+    /// True in the part of a run that uses the term.
     window: fn(&Moment<'_>) -> bool,
-    /// In which iterations of that part.
+    /// True in the iterations of that part that use the term.
     due: fn(&Moment<'_>) -> bool,
 }
 
-/// All terms.
 const ROWS: [TermRow; 11] = [
     TermRow {
         term: |moment| Term::Photometric { lambda_dssim: moment.optimize.lambda_dssim },
@@ -96,16 +95,16 @@ const ROWS: [TermRow; 11] = [
     },
 ];
 
-/// The part of a run that an iteration is of.
+/// Stage of an iteration.
 #[derive(Clone, Copy, Debug)]
 pub enum TrainingStage<'a> {
-    /// The model is made: the photographs count, and of surfels how they lie.
+    /// Photometric stage, with regularization of surfels.
     Photometric,
-    /// SuGaR's coarse stage, in a scene of this extent.
+    /// SuGaR's coarse stage.
     Coarse {
         /// Schedule of the stage.
         schedule: &'a CoarseSchedule,
-        /// The extent of the cameras.
+        /// Extent of the cameras, world units.
         extent: f64,
     },
 }
@@ -113,11 +112,11 @@ pub enum TrainingStage<'a> {
 /// Extras of a view beside its photograph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ViewExtras {
-    /// A map of its inverse depths.
+    /// True with a map of inverse depths.
     pub depth_map: bool,
-    /// A map of its normals.
+    /// True with a map of normals.
     pub normal_map: bool,
-    /// Another view to compare it with.
+    /// True with a neighbour view.
     pub other_view: bool,
 }
 
@@ -129,27 +128,27 @@ impl ViewExtras {
         Self { depth_map, normal_map, other_view: false }
     }
 
-    /// Returns the extras of a view that is compared with its photograph alone.
+    /// Returns the extras of a view without its neighbours.
     pub fn of(source: &ImageSource) -> Self {
         let (depth_map, normal_map) = (source.depth.is_some(), source.normals.is_some());
         Self { depth_map, normal_map, other_view: false }
     }
 }
 
-/// Facts on which the rows depend.
+/// Facts that determine the terms of an iteration.
 struct Moment<'a> {
     optimize: &'a OptimizeOptions,
     sugar: &'a SugarOptions,
     seed: u64,
     extent: f64,
-    /// From 1.
+    /// Iteration, from 1.
     iteration: u32,
     extras: ViewExtras,
-    /// True if the stage is that which makes the model.
+    /// True in the photometric stage.
     is_photometric: bool,
     /// True if opacities are driven to 0 or 1.
     drives_opacities: bool,
-    /// Iterations since the surface terms came on.
+    /// Number of earlier iterations with surface terms.
     surface_iteration: Option<u32>,
 }
 
@@ -180,7 +179,7 @@ impl<'a> Moment<'a> {
         }
     }
 
-    /// True if the model is one of surfels and is made, and this iteration is over.
+    /// True in the photometric stage of surfels, after `iteration`.
     fn has_surfels_after(&self, iteration: u32) -> bool {
         let has_surfels = self.optimize.primitive == PrimitiveName::Surfels;
         self.is_photometric && has_surfels && self.iteration > iteration
@@ -202,7 +201,7 @@ impl<'a> Moment<'a> {
         }
     }
 
-    /// Terms that are on every few iterations count as often more.
+    /// Returns the weight of a sampled term, scaled up if it is only used every few iterations.
     fn sampled_weight(&self, factor: f64) -> f64 {
         let counts = if self.sugar.reference_weighting { 1 } else { self.sugar.sdf_every };
         factor * f64::from(counts)
@@ -223,7 +222,7 @@ impl<'a> Moment<'a> {
     }
 }
 
-/// The terms of `iteration` (from 1) over a view.
+/// Returns the terms of `iteration` (from 1) for a view with these extras.
 pub fn active(
     config: &Config,
     stage: TrainingStage<'_>,
@@ -233,7 +232,7 @@ pub fn active(
     Moment { extras, ..Moment::new(config, stage, iteration) }.terms()
 }
 
-/// The terms that are on now and then in the part of the run that `iteration` (from 1) is of.
+/// Returns all terms that are used, at least now and then, in the part of the run around `iteration` (from 1).
 pub fn open(config: &Config, stage: TrainingStage<'_>, iteration: u32) -> Vec<Term> {
     let moment = Moment::new(config, stage, iteration);
     ROWS.iter().filter(|row| (row.window)(&moment)).map(|row| (row.term)(&moment)).collect()
@@ -279,7 +278,7 @@ mod tests {
         active(config, stage(&schedule), iteration, ViewExtras::default())
     }
 
-    /// The first and last iteration in which something is on.
+    /// Returns the first and last iteration that satisfy `is_on`.
     fn span(config: &Config, is_on: impl Fn(&Terms) -> bool) -> [u32; 2] {
         let last = CoarseSchedule::of(config).expect("a stage").last;
         let on: Vec<u32> = (1..=last).filter(|&it| is_on(&coarse_terms(config, it))).collect();
@@ -300,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_relative_schedule_is_the_same_wherever_it_starts() {
+    fn the_relative_schedule_does_not_depend_on_its_start() {
         for start in [7000, 40_000] {
             let config = config(start, SugarSchedule::Relative);
             let spans = [
@@ -315,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn inverse_depths_count_where_the_view_has_a_map_of_them() {
+    fn inverse_depths_count_if_the_view_has_a_map() {
         let config = Config::default();
         let weights = [true, false].map(|depth_map| {
             let extras = ViewExtras { depth_map, ..ViewExtras::default() };
@@ -326,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn normals_count_behind_the_iteration_that_is_given_where_there_is_a_map() {
+    fn normals_count_after_the_given_iteration_if_there_is_a_map() {
         let mut config = Config::default();
         let weight = |config: &Config, iteration, normal_map| {
             let extras = ViewExtras { normal_map, ..ViewExtras::default() };
@@ -347,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn surfels_are_regularised_behind_the_iterations_that_are_given() {
+    fn surfels_are_regularised_after_the_given_iterations() {
         let mut config = config(9000, SugarSchedule::Relative);
         let weights = |config: &Config, iteration| {
             let terms =
@@ -375,7 +374,7 @@ mod tests {
         assert_eq!(coarse_terms(&config, 9001).weight(VALUE_DN), 0.0, "the stage has its own");
     }
 
-    /// Returns the iteration with surface terms that comes N after their first.
+    /// Returns the terms of the iteration with surface terms number `number`.
     fn surface_terms(options: &SugarOptions, number: u32) -> Terms {
         let of_stage = config(7000, SugarSchedule::Relative);
         let schedule = CoarseSchedule::of(&of_stage).expect("a stage");
@@ -400,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_that_is_on_every_fifth_time_is_open_between() {
+    fn a_term_of_every_fifth_iteration_stays_open_in_between() {
         let mut config = config(7000, SugarSchedule::Absolute);
         config.sugar.sdf_every = 5;
         let schedule = CoarseSchedule::of(&config).expect("a stage");

@@ -1,4 +1,4 @@
-//! A view of a step on the device.
+//! Forward and backward pass of one view.
 
 use super::appearance::ColorStep;
 use super::span::ImageSpan;
@@ -17,16 +17,16 @@ use crate::memory::Bytes;
 pub(crate) struct ViewInputs<'a, N, T> {
     pub(crate) view: &'a View,
     pub(crate) settings: RenderSettings,
-    /// Statistics that density control gathers from the view.
+    /// Statistics that density control gathers.
     pub(crate) observe: Option<Statistics>,
-    /// By how much it is smaller than its photograph.
+    /// Divisor of the view's size relative to its photograph.
     pub(crate) divisor: Divisor,
-    /// Change of colours before they are compared.
+    /// Colour change before the comparison.
     pub(crate) compensation: Option<Compensation>,
     pub(crate) terms: &'a Terms,
-    /// The nearest neighbours of all Gaussians, where they are found.
+    /// Nearest neighbours of all Gaussians, if needed.
     pub(crate) near: Option<&'a N>,
-    /// Another view to compare it with, where there is one.
+    /// Neighbour view for comparison, if any.
     pub(crate) other: Option<OtherView<'a, T>>,
 }
 
@@ -40,8 +40,7 @@ pub(crate) struct ViewOutputs<B: TrainDevice> {
     pub(crate) activations: Bytes,
 }
 
-/// Adds the gradients of a view's loss to those of a step, and moves the table of the view's colours
-/// where these are learned.
+/// Adds the gradients of a view's loss to a step, and updates the view's colour table if it is learned.
 pub(crate) fn add_view<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
@@ -67,13 +66,13 @@ pub(crate) fn add_view<B: TrainDevice>(
     Ok(ViewOutputs { pixels, samples, activations })
 }
 
-// Adam's step for a batch, in terms of steps of single images.
+// Adam's step for a batch, expressed in steps of single images.
 
-/// The step over these images, with the learning rates of a step of one image, in a stage that began
-/// after `start` images with moments of zero.
+/// Returns the Adam step over these images, given the learning rates of a single image. The stage began after `start`
+/// images with zero moments.
 ///
-/// A step down the mean gradient of several images stands for as many steps of one: its rates and its
-/// moments follow [`Moments::of_batch`], unless the options say that they do not.
+/// A step along the mean gradient of several images replaces as many single steps. Its rates and moments follow
+/// [`Moments::of_batch`] unless `no_batch_scaling` is set.
 pub(super) fn adam_step(
     options: &OptimizeOptions,
     span: ImageSpan,
@@ -90,7 +89,7 @@ pub(super) fn adam_step(
     AdamStep { moments: Moments::of_batch(number, span.images()), rates, ..step }
 }
 
-/// Factor of the learning rates of the step over these images.
+/// Returns the factor on the learning rates of the step over these images.
 pub(super) fn rate_factor(options: &OptimizeOptions, span: ImageSpan) -> f64 {
     if options.no_batch_scaling { 1.0 } else { batch_rate(span.images()) }
 }
@@ -107,19 +106,19 @@ fn scaled(rates: Rates, factor: f64) -> Rates {
     }
 }
 
-// Mean values of terms over the views of a step.
+// Mean losses over the views of a step.
 
-/// Sums over views.
+/// Sums of loss values over views.
 #[derive(Debug, Default)]
 pub(super) struct MeanLosses {
     total: f64,
     views: u32,
-    /// The terms of all views.
+    /// Terms of all views.
     pub(super) terms: Terms,
     sums: Vec<KeySum>,
 }
 
-/// Sums of views under a key.
+/// Sum of the values under one key.
 #[derive(Debug)]
 struct KeySum {
     key: &'static str,
@@ -129,7 +128,7 @@ struct KeySum {
 }
 
 impl MeanLosses {
-    /// Adds what a view's terms came to, at its pixels and at samples.
+    /// Adds the loss values of a view, at its pixels and at samples.
     pub(super) fn add(&mut self, terms: Terms, [pixels, samples]: [LossValues; 2]) {
         self.total += pixels.total;
         for (key, value) in [pixels.pairs, samples.pairs].concat() {
@@ -146,12 +145,12 @@ impl MeanLosses {
         self.views += 1;
     }
 
-    /// The mean loss.
+    /// Returns the mean loss.
     pub(super) fn total(&self) -> f64 {
         self.total / f64::from(self.views.max(1))
     }
 
-    /// The mean value of each key, over the views that have it.
+    /// Returns the mean of each key over the views that have it.
     pub(super) fn pairs(&self) -> Vec<(&'static str, f64)> {
         self.sums.iter().map(|of| (of.key, of.sum / f64::from(of.views))).collect()
     }
@@ -177,7 +176,7 @@ mod tests {
         assert_alike(step.moments, Moments::of_step(25));
     }
 
-    /// But for the rounding of powers, which compilers may take themselves.
+    /// Compares moments up to the rounding of powers, which depends on the compiler.
     fn assert_alike(found: Moments, expected: Moments) {
         assert_eq!((found.betas, found.epsilon), (expected.betas, expected.epsilon));
         for (found, expected) in found.corrections.into_iter().zip(expected.corrections) {
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_the_mean_of_the_views_that_have_it() {
+    fn a_key_is_averaged_over_the_views_that_have_it() {
         let photometric = Term::Photometric { lambda_dssim: 0.2 };
         let mut mean = MeanLosses::default();
         mean.add(terms(&[photometric]), [values(0.5, &[("l1", 0.25)]), LossValues::default()]);
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_view_they_are_its_own() {
+    fn losses_of_one_view_are_unchanged() {
         let mut mean = MeanLosses::default();
         let pairs = [("l1", 0.1), ("ssim", 0.7)];
         mean.add(Terms::default(), [values(0.3, &pairs), LossValues::default()]);

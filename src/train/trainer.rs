@@ -18,7 +18,7 @@
 //! end_run
 //! ```
 //!
-//! `state.rs` holds the run's state beside the model. The other files are parts of the run: `coarse.rs`,
+//! `state.rs` holds the run's state besides the model. The other files are parts of the run: `coarse.rs`,
 //! `evaluation.rs`, `live.rs` (page and timelapse), `removal.rs` (prunes), `reports.rs` and `saving.rs`.
 
 mod coarse;
@@ -69,26 +69,26 @@ use crate::memory::Rung;
 use crate::model::{Gaussians, TriangleMesh};
 use crate::perceptual::LpipsWeights;
 
-/// Share of the scene's unit from which on views limit the 3D filter. Mip-Splatting begins at 0.2,
-/// independent of the scene's size; cameras of common scenes stand 4 from their subject.
+/// Nearest depth at which views limit the 3D filter, as a share of the scene's unit. Mip-Splatting uses 0.2 world
+/// units; cameras of common scenes stand 4 units from their subject.
 const SAMPLED_SHARE: f64 = 0.05;
 
 /// Inputs of a run.
 #[derive(Clone, Copy)]
 pub struct TrainerSetup<'a> {
-    /// The scene.
+    /// Scene.
     pub dataset: &'a Dataset,
-    /// Its pixels.
+    /// Images of the scene.
     pub images: &'a ImageLoader,
-    /// Everything resolved.
+    /// Resolved configuration.
     pub config: &'a Config,
-    /// Weights of the network whose LPIPS evaluations measure.
+    /// Network weights for LPIPS in evaluations.
     pub lpips: Option<&'a LpipsWeights>,
-    /// Model folder; it exists.
+    /// Existing model folder.
     pub model_path: &'a Path,
-    /// Time at which the program began.
+    /// Start of the program.
     pub began: Instant,
-    /// Flag from outside that ends the run after its iteration.
+    /// Flag that ends the run after its iteration.
     pub stop: &'a AtomicBool,
 }
 
@@ -97,7 +97,7 @@ pub struct TrainerSetup<'a> {
 pub enum Outcome {
     /// The last iteration is done.
     Finished,
-    /// It was asked to stop; a checkpoint is written.
+    /// The run was stopped and wrote a checkpoint.
     Interrupted,
 }
 
@@ -109,7 +109,7 @@ pub struct Trainer<'a, B: TrainDevice> {
     model: B::Model,
     /// Learned colour changes of the photographs, if the run learns them.
     appearance: Option<B::Tables>,
-    /// SuGaR's coarse stage, of a run that has one.
+    /// State of SuGaR's coarse stage, if the run has one.
     coarse: Option<CoarseState<B>>,
     feed: Feed<'a>,
     strategy: Box<dyn Strategy<B>>,
@@ -119,31 +119,29 @@ pub struct Trainer<'a, B: TrainDevice> {
     iteration: u32,
     /// Iterations of the last step.
     last_step: ImageSpan,
-    /// The PSNR that ends the run.
+    /// State of the target PSNR.
     reached: ReachedPsnr,
-    /// Divisor of the views' sides that was reported last.
+    /// Last reported divisor of the views' sides.
     divisor: Divisor,
-    /// The step whose losses have not been read yet.
+    /// Step whose losses are not read yet.
     pending: Option<PendingStep<B>>,
     tensors: Tensors,
     creep: UnexplainedGrowth,
-    /// The view of which pictures are kept.
+    /// View whose pictures are kept.
     timelapse: Option<Timelapse>,
     peaks: PeakRecorder,
     clock: TrainingClock,
     keeper: Arc<Mutex<CheckpointKeeper>>,
     /// Files that threads write.
     files: BackgroundFiles,
-    /// The page that shows the run.
     live: LivePage,
     times: RunTimes,
-    /// Time of the last checkpoint, or of the run's beginning.
+    /// Time of the last checkpoint, or of the run's start.
     saved_at: Instant,
 }
 
 impl<'a, B: TrainDevice> Trainer<'a, B> {
-    /// A run that starts from these Gaussians: at its first iteration, or, where they are a model to
-    /// load, at its coarse stage.
+    /// Starts a run from Gaussians: at its first iteration, or at its coarse stage if they are a model of `-c`.
     pub fn start(
         setup: TrainerSetup<'a>,
         device: &'a mut B,
@@ -152,14 +150,14 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     ) -> Result<Self, TrainError> {
         let mut model = device.upload(gaussians)?;
         match device.reorder(&mut model, &scene_cube(setup.dataset)) {
-            // That costs speed, and nothing else.
+            // Unsorted Gaussians only cost speed.
             Err(error) if error.is_out_of_memory() => {}
             done => done?,
         }
         Self::begin(setup, device, sink, model)
     }
 
-    /// A run that starts from triangles, which go by the numbers of their vertices.
+    /// Starts a run from triangles. Their vertices stay in order, because triangles refer to them by index.
     pub fn start_triangles(
         setup: TrainerSetup<'a>,
         device: &'a mut B,
@@ -185,8 +183,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         Ok(trainer)
     }
 
-    /// A run that goes on where a checkpoint was written. The host never holds more of it than a
-    /// chunk.
+    /// Resumes a run from a checkpoint, which is read in chunks.
     pub fn resume(
         setup: TrainerSetup<'a>,
         device: &'a mut B,
@@ -205,7 +202,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let scale = device.training_scale();
         let mut trainer = Self::new(setup, device, sink, model, progress);
         trainer.feed.views.set_training_scale(scale);
-        // What is due after that step comes at the beginning of the next.
+        // Work that is due after that step comes at the start of the next.
         let after = progress.iteration;
         trainer.last_step = match paced {
             Some(Paced { before, .. }) => ImageSpan { before: before.min(after), after },
@@ -277,7 +274,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         }
     }
 
-    /// Trains to the last iteration, or until asked to stop.
+    /// Trains to the last iteration or until stopped.
     pub fn run(mut self) -> Result<Outcome, TrainError> {
         let outcome = self.train();
         if outcome.is_err() {
@@ -303,7 +300,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             if !is_last {
                 self.serve_page()?;
             }
-            // Asked to stop after the last iteration, a run is simply done.
+            // A stop after the last iteration is a normal end.
             interrupted = !is_last && self.setup.stop.load(Ordering::Relaxed);
             let lasts = if is_reached { &[self.iteration][..] } else { &lasts };
             let mut due = Milestones::after(&config.output, self.last_step, lasts);
@@ -320,7 +317,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         Ok(if interrupted { Outcome::Interrupted } else { Outcome::Finished })
     }
 
-    /// Announces the run, keeps room for a checkpoint and writes what an earlier run could not.
+    /// Announces the run, reserves space for a checkpoint and writes files that an earlier run could not.
     fn begin_run(&mut self, last: u32, lasts: &[u32]) -> Result<(), TrainError> {
         self.announce_start(last)?;
         self.warn_of_missed_target()?;
@@ -335,8 +332,8 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
 
     /// Changes the model before a step: density control, prunes and the 3D filter, or the coarse stage's prune.
     ///
-    /// This comes at the beginning of the next iteration, not at the end of its own: the model is evaluated,
-    /// saved and checkpointed as it was optimised, before opacities are reset.
+    /// This comes at the start of the next iteration, so that the model is evaluated, saved and checkpointed as it
+    /// was optimised, before opacities are reset.
     fn prepare_step(&mut self) -> Result<(), TrainError> {
         if self.is_in_coarse() {
             return self.prepare_coarse();
@@ -346,13 +343,13 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         self.smooth_in_time()
     }
 
-    /// Settles a step: its picture, the device's memory, written files, and the prunes after the last iteration.
+    /// Finishes a step: its picture, the device's memory, written files, and the prunes after the last iteration.
     fn follow_step(&mut self) -> Result<(), TrainError> {
         self.keep_timelapse(self.last_step)?;
         self.govern()?;
         self.settle_written()?;
         if self.iteration == self.setup.config.optimize.iterations {
-            // No density control follows that would prune.
+            // No later densification step would prune.
             self.prune_to_target()?;
             self.drop_hidden_triangles()?;
         }
@@ -399,8 +396,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
 impl<B: TrainDevice> Trainer<'_, B> {
     /// Trains one step: the views of a batch, and one Adam step of every parameter.
     ///
-    /// Losses that are not ready are read after the next step is queued, so that the device never waits for
-    /// the log.
+    /// Losses that are not ready are read after the next step is queued, so that the device never waits for the log.
     fn iterate(&mut self) -> Result<(), TrainError> {
         let started = Instant::now();
         let turn = self.pace.next(self.iteration, self.clock.seconds());
@@ -420,12 +416,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Trains a step over these images, or over the first of them if there is no memory for all.
+    /// Trains a step over these images, or over the first of them if memory is short.
     fn train_step(&mut self, turn: Turn) -> Result<PendingStep<B>, TrainError> {
         self.follow_training_scale()?;
         let whole = turn.images;
         self.tell_view_size(turn.iteration_of(whole.before + 1))?;
-        // Before a photograph is taken, which may be evicted while neighbours are searched.
+        // The search may evict a photograph, so it comes before photographs are uploaded.
         for image in whole.each() {
             let terms = self.terms(turn.iteration_of(image), ViewExtras::default());
             if terms.has_topic(Topic::Surface) {
@@ -439,7 +435,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             match self.add_round(round, turn, &mut gradients) {
                 Ok(of_round) => views.extend(of_round),
                 Err(TrainError::Device(error)) if error.is_out_of_memory() && !views.is_empty() => {
-                    // The views that are there have been observed, and must not be so again.
+                    // Density control must not count the finished views again.
                     refused = Some(error);
                     break;
                 }
@@ -465,7 +461,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(PendingStep { turn, gaussians, views })
     }
 
-    /// Adds the gradients of the view of an image, which is trained by this iteration, to those of its batch.
+    /// Adds the gradients of one image's view to its batch.
     fn add_view(
         &mut self,
         image: u32,
@@ -503,12 +499,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(PendingView { terms, losses: [pixels, samples] })
     }
 
-    /// Reports the size at which an iteration's view is drawn, if it has changed.
+    /// Reports the size of an iteration's views if it has changed.
     fn tell_view_size(&mut self, iteration: u32) -> Result<(), TrainError> {
         let divisor = view_divisor(self.setup.config, iteration);
         if divisor != self.divisor {
             self.divisor = divisor;
-            // Other views take more memory, and explain it.
+            // Views of another size explain a change of memory.
             self.creep = UnexplainedGrowth::from(self.iteration);
             let (iteration, divisor) = (self.iteration, divisor.get());
             self.sink.on(&Event::ViewSize { iteration, divisor })?;
@@ -519,7 +515,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// Starts loading the photograph of an image while the device works.
     fn prefetch(&mut self, image: u32) -> Result<(), TrainError> {
         match self.feed.prefetch(self.device, image) {
-            // What there is no room for now is asked for again when it is needed.
+            // Without memory the prefetch is skipped, and the view is uploaded when needed.
             Err(TrainError::Device(error)) if error.is_out_of_memory() => Ok(()),
             done => done,
         }
@@ -542,8 +538,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Gives up what can be given up between two steps, after a batch that did not fit. If nothing can be,
-    /// steps continue with fewer views.
+    /// Takes a fallback after a batch that did not fit. If none is left, steps continue with fewer views.
     fn make_room_for_batch(&mut self, error: &DeviceError) -> Result<(), TrainError> {
         tracing::debug!("a step takes fewer views: {error}");
         if self.device.relieve(&mut self.model, error)? {
@@ -553,7 +548,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Stage of the run that an iteration belongs to.
     fn stage(&self, iteration: u32) -> TrainingStage<'_> {
         let coarse = self.coarse.as_ref().map(|coarse| &coarse.schedule);
         match coarse.filter(|schedule| schedule.contains(iteration)) {
@@ -562,12 +556,11 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// The terms of an iteration's loss.
     fn terms(&self, iteration: u32, extras: ViewExtras) -> Terms {
         terms::active(self.setup.config, self.stage(iteration), iteration, extras)
     }
 
-    /// Statistics that density control gathers from an iteration's view.
+    /// Returns the statistics that density control gathers in an iteration.
     fn observes(&self, iteration: u32) -> Option<Statistics> {
         match self.stage(iteration) {
             TrainingStage::Photometric => self.strategy.observes(iteration),
@@ -575,7 +568,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// Rates and extras of the Adam step after a batch.
+    /// Returns the rates and extras of the Adam step after a batch.
     fn adam_step(&self, turn: Turn) -> AdamStep {
         let (config, iteration) = (self.setup.config, turn.iteration());
         match self.stage(iteration) {
@@ -595,7 +588,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// Settings by which the view of an iteration is drawn.
+    /// Returns the render settings of an iteration's view.
     fn settings_of(&self, iteration: u32) -> RenderSettings {
         let config = self.setup.config;
         RenderSettings {
@@ -607,13 +600,13 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// Settings by which the view of an image is drawn in an iteration.
+    /// Returns the render settings of an image's view in an iteration.
     fn settings_in(&self, image: u32, iteration: u32) -> RenderSettings {
         let background = training_background(self.setup.config, image, iteration);
         RenderSettings { background, ..self.settings_of(iteration) }
     }
 
-    /// Reads the losses of a step and reports it with the milliseconds since the report before.
+    /// Reads the losses of a step and reports it with the milliseconds since the last report.
     fn report(&mut self, pending: Option<PendingStep<B>>) -> Result<(), TrainError> {
         let Some(PendingStep { turn, gaussians, views }) = pending else {
             return Ok(());
@@ -637,20 +630,20 @@ impl<B: TrainDevice> Trainer<'_, B> {
         };
         let total = mean.total();
         let step = Step { before, iteration, images, iterations, values, total, gaussians, ms };
-        // While it is told the device trains on: that is part of an iteration's time.
+        // The device trains on during the report, so its duration counts as training.
         let started = Instant::now();
         self.sink.on(&Event::Step(step))?;
         self.clock.add_since(started);
         self.report_surfaces(span)
     }
 
-    /// Reports the step whose losses have not been read yet, if any.
+    /// Reports the pending step, if any.
     fn report_pending(&mut self) -> Result<(), TrainError> {
         let pending = self.pending.take();
         self.report(pending)
     }
 
-    /// Warns if `--multi-view` is on and no view has a neighbour to compare with.
+    /// Warns if `--multi-view` is on and no view has a neighbour.
     fn warn_of_lone_views(&mut self) -> Result<(), TrainError> {
         if self.feed.compared_views().is_some_and(OtherViews::is_empty) {
             self.warn(
@@ -662,7 +655,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Updates the 3D filter if the run has one: no Gaussian is finer than the training views resolve.
+    /// Updates the 3D filter if the run has one, so that no Gaussian is finer than the training views resolve.
     fn smooth(&mut self) -> Result<(), TrainError> {
         if !self.setup.config.optimize.filter_3d {
             return Ok(());
@@ -676,8 +669,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
         })
     }
 
-    /// Updates the 3D filter if it is due between densification steps, or if the model has none yet: its
-    /// checkpoint had no filter.
+    /// Updates the 3D filter if it is due between densification steps, or if the model comes from a
+    /// checkpoint without one.
     fn smooth_in_time(&mut self) -> Result<(), TrainError> {
         let lacks_one = !self.device.optional(&self.model).filter_3d;
         let is_empty = self.device.len(&self.model) == 0;
@@ -687,10 +680,10 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    // The views of a step, as many at once as the device has ranks.
+    // Views of a step, one per rank at a time.
 
-    /// Adds the gradients of these images to those of their step: of the first on this rank, of the others on
-    /// ranks of their own. A view that its rank cannot decode is left out.
+    /// Adds the gradients of these images to their step: the first on this rank, the others on one rank each. A view
+    /// that its rank cannot decode is left out.
     fn add_round(
         &mut self,
         round: ImageSpan,
@@ -714,7 +707,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(views)
     }
 
-    /// The view of an image that another rank draws. Such a view is compared with its photograph alone.
+    /// Describes the view of an image for another rank, which does not compare neighbour views.
     fn rank_view(&mut self, image: u32, iteration: u32) -> Result<RankView, TrainError> {
         let index = self.feed.assigned(image)?;
         let terms = self.terms(iteration, ViewExtras::of(&self.setup.dataset.sources[index]));
@@ -737,7 +730,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let options = &self.setup.config.densify;
         let least = strategy::least_images(options, self.setup.dataset.train.len());
         let is_due = self.strategy.due(span) && self.pace.takes_round(least);
-        // Floors of opacities only rise, and say themselves how far.
+        // A raised opacity floor carries its own values and is never skipped.
         let adjust =
             self.strategy.adjust(span, self.pace.images_since_adjustment()).filter(|adjust| {
                 matches!(adjust, Adjust::RaiseOpacityFloor { .. })
@@ -748,7 +741,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
         if is_due {
             let started = Instant::now();
-            // So that the time of the round is the round's, and not that of the step before.
+            // Synchronize, so that the measured time does not include the previous step.
             self.device.synchronize()?;
             let begun = Instant::now();
             let before = self.device.len(&self.model);
@@ -768,7 +761,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
                 return Err(TrainError::Emptied { iteration });
             }
         }
-        // Before opacities are lowered, which would hide a Gaussian's contribution.
+        // Prune before opacities are lowered, which would hide a Gaussian's contribution.
         self.prune_to_target()?;
         if let Some(adjust) = adjust {
             self.device.adjust(&mut self.model, &adjust)?;
@@ -794,7 +787,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
         let last_files = occasion.filter(|_| is_over && due.save);
         if due.save && last_files.is_none() {
-            // First, so that it is written during the evaluation.
+            // Save first, so that the file is written during the evaluation.
             self.save_point_cloud()?;
             self.end_saving()?;
         }
@@ -816,7 +809,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
         if let Some(occasion) = occasion {
             if is_over {
-                // None follows the last one, and no room is kept for it.
+                // No checkpoint follows, so no space is reserved.
                 self.write_checkpoint(occasion)?;
                 self.end_saving()?;
             } else {
@@ -829,11 +822,11 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Writes a checkpoint of a run that goes on.
+    /// Writes a checkpoint of a run that continues.
     fn write_checkpoint_between(&mut self, occasion: Occasion) -> Result<(), TrainError> {
         self.write_checkpoint(occasion)?;
         self.reserve_checkpoint()?;
-        // A run that goes on from it has none.
+        // A resumed run finds its neighbours again, and this run must do the same.
         self.drop_neighbours();
         self.end_saving()
     }
@@ -844,7 +837,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Ends the phase of density control, which explains the memory that it took.
+    /// Ends the phase of density control, whose memory changes are explained.
     fn end_density_control(&mut self) -> Result<(), TrainError> {
         self.creep = UnexplainedGrowth::from(self.iteration);
         self.profile(Phase::DensityControl)?;
@@ -852,11 +845,11 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Lets the device settle its memory, and reports what was given up or taken back.
+    /// Lets the device adjust its memory, and reports fallbacks that were taken or undone.
     fn govern(&mut self) -> Result<(), TrainError> {
         let started = Instant::now();
         self.device.govern(&mut self.model, self.iteration)?;
-        // Done at every iteration, while the device trains on.
+        // This happens in every iteration while the device trains on.
         self.clock.add_since(started);
         self.report_memory_changes()
     }
@@ -868,7 +861,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let iteration = self.iteration;
         for change in changes {
             if matches!(change.rung, Rung::Compact | Rung::Offload) {
-                // The model takes less from now on.
+                // The model takes less memory from now on.
                 self.creep = UnexplainedGrowth::from(iteration);
             }
             self.sink.on(&Event::Rung { iteration, change, held, budget })?;
@@ -876,8 +869,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Runs `work`, which leaves the model unchanged if it fails. If memory is short, gives something up and
-    /// tries again; if nothing is left to give up, stops the run with a checkpoint.
+    /// Runs `work`, which leaves the model unchanged if it fails. If memory is short, takes a fallback and tries
+    /// again. Without a fallback, stops the run with a checkpoint.
     fn with_memory_retry<R>(
         &mut self,
         mut work: impl FnMut(&mut Self) -> Result<R, TrainError>,
@@ -896,7 +889,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// Draws training views at the size that the device has memory for.
+    /// Sets the scale of the training views that fits the device's memory.
     fn follow_training_scale(&mut self) -> Result<(), TrainError> {
         let (scale, before) = (self.device.training_scale(), self.feed.views.training_scale());
         if scale == before {
@@ -924,7 +917,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
                 source: Box::new(error),
                 checkpoint: checkpoint::path(self.setup.model_path, self.iteration),
             },
-            // Ranks that wait within a step send no rows: what counts is why.
+            // Ranks that wait within a step cannot send rows. Return the original error.
             Err(TrainError::Device(DeviceError::OfRank { .. })) => error.into(),
             Err(other) => other,
         }
@@ -944,7 +937,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         report
     }
 
-    /// Sorts the Gaussians along the Z-curve. Without memory for it they stay as they are, which only costs speed.
+    /// Sorts the Gaussians along the Z-curve. Skipped without memory, which only costs speed.
     fn reorder(&mut self) -> Result<(), TrainError> {
         match self.device.reorder(&mut self.model, &scene_cube(self.setup.dataset)) {
             Err(error) if error.is_out_of_memory() => {

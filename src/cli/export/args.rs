@@ -82,7 +82,7 @@ pub(in crate::cli) struct ExportArgs {
     pub(super) sog: SogArgs,
 }
 
-/// Where the colours of vertices come from, which a file has one of.
+/// Source of the vertex colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum VertexColors {
@@ -94,7 +94,6 @@ pub(super) enum VertexColors {
     Base,
 }
 
-/// Formats that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum ExportFormat {
     /// PLY of 3D Gaussian splatting, or of 2DGS for surfels, which loses nothing; of triangles, a mesh
@@ -135,12 +134,12 @@ impl ExportFormat {
         }
     }
 
-    /// True if it holds meshes.
+    /// True if the format holds meshes.
     pub(super) fn is_of_meshes(self) -> bool {
         matches!(self, Self::Ply | Self::Glb | Self::Obj)
     }
 
-    /// The name of the file that lists the others, where the format is a folder.
+    /// Returns the name of the listing file if the format is a folder.
     pub(super) fn file_of_folder(self) -> Option<&'static str> {
         match self {
             Self::SogFolder => Some("meta.json"),
@@ -150,7 +149,7 @@ impl ExportFormat {
     }
 }
 
-/// What is left out.
+/// Options that remove Gaussians.
 #[derive(Args)]
 #[command(next_help_heading = "Cutting, in the scene's axes and unit")]
 pub(super) struct CutOptions {
@@ -166,10 +165,10 @@ pub(super) struct CutOptions {
     pub(super) sh_degree: u32,
 }
 
-/// Up in COLMAP's axes.
+/// Up axis of COLMAP.
 const SCENE_UP: UpAxis = UpAxis::NegativeY;
 
-/// Where the scene goes. Its colours turn with it.
+/// Options that move the scene.
 #[derive(Args)]
 #[command(next_help_heading = "Placing, in this order")]
 pub(super) struct PlaceOptions {
@@ -192,9 +191,9 @@ pub(super) struct PlaceOptions {
     pub(super) translate: Option<[f64; 3]>,
 }
 
-/// What an export does to the coordinates of a file.
+/// Change of an exported file's coordinates.
 pub(super) struct FilePlacement {
-    /// One after the other.
+    /// Placements in the order of application.
     pub(super) steps: Vec<ScenePlacement>,
     /// Coordinates of the written file.
     pub(super) frame: Frame,
@@ -218,8 +217,8 @@ impl FilePlacement {
 }
 
 impl PlaceOptions {
-    /// The placements for points of a file. They are asked for in scene coordinates: what they do to the offset of
-    /// the file is done in doubles, and added to the points only where these are near the origin afterwards.
+    /// Converts the options from scene coordinates to those of a file. The file's offset is placed in double
+    /// precision and added to the points only if they lie near the origin afterwards.
     pub(super) fn placements(
         &self,
         file: &Frame,
@@ -242,7 +241,7 @@ impl PlaceOptions {
         Ok(FilePlacement { steps, frame: Frame::of_file(offset) })
     }
 
-    /// One after the other, in scene coordinates.
+    /// Returns the placements in the order of application, in scene coordinates.
     fn steps(&self) -> Vec<ScenePlacement> {
         let turned = |rotation| ScenePlacement { rotation, ..ScenePlacement::default() };
         let degrees = self.rotate.unwrap_or_default().into_iter().enumerate();
@@ -263,18 +262,18 @@ impl PlaceOptions {
         about_axes.chain(upright).chain(moved).collect()
     }
 
-    /// True if another axis than that of COLMAP is to be up.
+    /// True if the up axis differs from COLMAP's.
     pub(super) fn is_turned_up(&self) -> bool {
         self.up() != SCENE_UP
     }
 
-    /// Up in the placed scene.
+    /// Returns the up axis of the placed scene.
     pub(super) fn up(&self) -> UpAxis {
         self.up.map_or(SCENE_UP, NamedAxis::axis)
     }
 }
 
-/// An axis as it is typed.
+/// Axis as the command line spells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum NamedAxis {
     /// +x
@@ -307,7 +306,7 @@ impl NamedAxis {
     }
 }
 
-/// Options of one format.
+/// Options of SPZ.
 #[derive(Args)]
 #[command(next_help_heading = "SPZ")]
 pub(super) struct SpzArgs {
@@ -323,15 +322,14 @@ pub(super) struct SpzArgs {
 
     /// Axes of the file: where x, y and z point [default: rub]
     ///
-    /// Letters for right or left, up or down, front or back. rub (right, up, back) is what the format says;
-    /// rdf are the axes of the model, in which splat-transform 3 and Niantic's `ply_to_spz` write and read.
-    /// Other axes than rub are named in the file (`SPZ_ADOBE_coordinate_system`), which @adobe/spz reads in
-    /// --spz-version 4 alone.
+    /// Letters for right or left, up or down, front or back. rub (right, up, back) is what the format says; rdf are
+    /// the axes of the model, in which splat-transform 3 and Niantic's `ply_to_spz` write and read. Other axes than
+    /// rub are named in the file (`SPZ_ADOBE_coordinate_system`), which @adobe/spz reads in --spz-version 4 alone.
     #[arg(long, value_name = "AXES", value_parser = spz_axes, hide_default_value = true, default_value = "rub")]
     pub(super) spz_axes: SpzAxes,
 }
 
-/// Axes by their name; `unchanged` are those of the model.
+/// Parses the name of SPZ axes. `unchanged` means the axes of the model.
 pub(in crate::cli) fn spz_axes(text: &str) -> Result<SpzAxes, String> {
     match text.to_ascii_lowercase().as_str() {
         "unchanged" => Ok(SpzAxes::SCENE),
@@ -340,7 +338,7 @@ pub(in crate::cli) fn spz_axes(text: &str) -> Result<SpzAxes, String> {
     }
 }
 
-/// Versions of SPZ that are written.
+/// Versions of SPZ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum SpzRelease {
     /// Read by all programs that read SPZ
@@ -360,7 +358,7 @@ impl SpzRelease {
     }
 }
 
-/// Options of one format.
+/// Options of SOG.
 #[derive(Args)]
 #[command(next_help_heading = "SOG")]
 pub(super) struct SogArgs {

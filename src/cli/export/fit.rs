@@ -1,4 +1,4 @@
-//! `--refit`: the colours of a SOG are fitted to the photographs that its model was trained on.
+//! `--refit`: fits the colours of a SOG to the training photographs.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ use crate::sog::{RefitScene, drawn_looks, footprint_of, with_device};
 use crate::train::Views;
 use crate::train::event::Split;
 
-/// A model with its photographs, and how its export goes back to where it was trained.
+/// Model with its photographs, and the placements that undo the export's.
 pub(super) struct Refit {
     config: Config,
     dataset: Dataset,
@@ -35,7 +35,7 @@ pub(super) struct Refit {
 }
 
 impl Refit {
-    /// Opens the scene of the model, where colours are to be fitted.
+    /// Opens the scene of the model if colours are fitted.
     pub(super) fn open(
         args: &ExportArgs,
         placement: &FilePlacement,
@@ -57,7 +57,7 @@ impl Refit {
         self.options.clone()
     }
 
-    /// Fits the colours where the photographs were taken.
+    /// Fits the colours in the coordinates of the photographs.
     pub(super) fn fit<B: TrainDevice>(
         &self,
         device: &mut B,
@@ -89,7 +89,7 @@ impl Refit {
     }
 }
 
-/// Fails where colours are to be fitted that no photograph can be compared with, or that are not shared.
+/// Rejects `--refit` without a model, without harmonics, with a crop or with another format than SOG.
 pub(super) fn check(args: &ExportArgs, format: ExportFormat) -> Result<(), UsageError> {
     if args.sog.refit.is_none() {
         return Ok(());
@@ -120,7 +120,7 @@ pub(super) fn check(args: &ExportArgs, format: ExportFormat) -> Result<(), Usage
     Ok(())
 }
 
-/// Without harmonics nothing is shared, and nothing is lost that could be made up for.
+/// Returns the error of `--refit` without harmonics.
 pub(super) fn no_harmonics() -> UsageError {
     UsageError(
         "--refit makes up for harmonics that Gaussians share, and there are none above degree 0. Leave it out"
@@ -128,11 +128,11 @@ pub(super) fn no_harmonics() -> UsageError {
     )
 }
 
-// `--colors photographs`: the colours of a mesh of triangles are fitted to the photographs of its training.
+// `--colors photographs`: fits the vertex colours of triangles to the training photographs.
 
 const FLAG: &str = "--colors photographs";
 
-/// Fails where there is a file alone.
+/// Rejects `--colors photographs` without a model folder.
 pub(super) fn check_photographs(args: &ExportArgs) -> Result<(), UsageError> {
     let is_asked = args.colors == Some(VertexColors::Photographs);
     if is_asked && args.model_path.is_none() { Err(no_model()) } else { Ok(()) }
@@ -144,7 +144,7 @@ fn no_model() -> UsageError {
     ))
 }
 
-/// Fits the colours of the whole mesh, where it was trained, if they are to be; `None` if not.
+/// Fits the colours of the whole mesh in training coordinates. Returns `None` unless `--colors photographs` is given.
 pub(super) fn fit_to_photographs(
     args: &ExportArgs,
     mesh: &mut Mesh,
@@ -177,9 +177,7 @@ pub(super) fn fit_to_photographs(
     }
 }
 
-// The scene that a model was trained on, to fit colours to its photographs.
-
-/// Opens the scene with the views alone that the model has seen. Errors begin with the flag that asks for it.
+/// Opens the scene with the model's training views only. Errors begin with the flag that needs the scene.
 pub(super) fn open_trained_scene(
     args: &ExportArgs,
     model_path: PathBuf,
@@ -203,25 +201,24 @@ pub(super) fn open_trained_scene(
     model.open(None).context(flag)
 }
 
-// Writing a SOG with what the machine has: its palette is searched for on a GPU, which also draws the
-// Gaussians to know from where they are seen.
+// Writing a SOG. A GPU speeds up the palette search and measures the visibility of each Gaussian.
 
-/// Fewer Gaussians than these are written before a GPU is ready.
-const LEAST_FOR_GPU: usize = 20_000;
+/// Minimum number of Gaussians for a GPU. Fewer are written before a GPU has started.
+const MIN_GAUSSIANS_FOR_GPU: usize = 20_000;
 
-/// What is written, and where.
+/// Gaussians to write, with their target.
 pub(super) struct SogExport<'a> {
     pub(super) to: &'a Path,
     pub(super) splats: &'a Splats,
     pub(super) format: &'a SplatFormat,
-    /// Depth before which nothing is drawn, units of the placed scene.
+    /// Near plane, units of the placed scene.
     pub(super) near: f64,
-    /// What its colours are fitted to, where they are.
+    /// Scene that the colours are fitted to.
     pub(super) refit: Option<&'a Refit>,
 }
 
 impl SogExport<'_> {
-    /// The cameras that its options have.
+    /// Returns the cameras of the format's options.
     fn cameras(&self) -> &[SceneCamera] {
         match self.format {
             SplatFormat::Sog(options) | SplatFormat::SogFolder(options) => &options.cameras,
@@ -230,7 +227,7 @@ impl SogExport<'_> {
         }
     }
 
-    /// True if a device has anything to do for it.
+    /// True if the format has a palette of harmonics to search for.
     fn has_palette(&self) -> bool {
         let is_sog = matches!(
             self.format,
@@ -239,13 +236,14 @@ impl SogExport<'_> {
         is_sog && self.splats.sh_degree() > 0 && !self.splats.is_empty()
     }
 
-    /// Writes on the chosen device.
     pub(super) fn write(self, device: DeviceChoice) -> anyhow::Result<WriteReport> {
         let wants_gpu = match device {
             DeviceChoice::Cpu => false,
             DeviceChoice::Cuda => true,
             DeviceChoice::Auto => {
-                gpu::is_present() && gpu::kernels().is_some() && self.splats.len() >= LEAST_FOR_GPU
+                gpu::is_present()
+                    && gpu::kernels().is_some()
+                    && self.splats.len() >= MIN_GAUSSIANS_FOR_GPU
             }
         };
         if let Some(refit) = self.refit {
@@ -271,7 +269,7 @@ impl SogExport<'_> {
     }
 }
 
-/// Depth before which nothing is drawn in training with these cameras and without `--near-share`.
+/// Returns the near plane that training with these cameras uses without `--near-share`.
 fn near_of(cameras: &[SceneCamera]) -> f64 {
     let centres = || cameras.iter().map(|camera| camera.position);
     let mean = scale(centres().fold([0.0; 3], add), 1.0 / cameras.len().max(1) as f64);
@@ -280,7 +278,7 @@ fn near_of(cameras: &[SceneCamera]) -> f64 {
     if is_spread { RenderSettings::DEFAULT.near * reach } else { f64::INFINITY }
 }
 
-/// The work of a device. What the file itself cannot hold is no failure of the device.
+/// Task of a device. Errors of the file format are part of the output, not failures of the device.
 struct OnDevice<'a>(SogExport<'a>);
 
 impl Task for OnDevice<'_> {
@@ -289,7 +287,7 @@ impl Task for OnDevice<'_> {
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Self::Output> {
         let Self(export) = self;
         let cameras = export.cameras();
-        // Where the scene is small, as in training without `--near-share`.
+        // A small scene needs a nearer plane, as in training without `--near-share`.
         let near = export.near.min(near_of(cameras));
         let seen = match cameras {
             [] => None,

@@ -1,4 +1,4 @@
-//! Models of triangles as meshes, whose vertices have one colour each.
+//! Export of triangle models as meshes with one colour per vertex.
 
 use std::path::{Path, PathBuf};
 
@@ -22,32 +22,30 @@ use crate::model::{Gaussians, Primitive as _, TriangleMesh};
 
 use super::fit;
 
-/// What is printed of an export.
 #[derive(Serialize)]
 struct ExportedMesh {
     from: PathBuf,
     to: PathBuf,
     vertices: usize,
     triangles: usize,
-    /// Triangles that were cut off.
     left_out: usize,
     colors: VertexColors,
-    /// Of all training photographs together before colours were fitted to them, dB.
+    /// PSNR over all training photographs before the colour fit, dB.
     #[serde(skip_serializing_if = "Option::is_none")]
     psnr_before: Option<f64>,
-    /// The same before the last round.
+    /// PSNR before the last iteration of the fit, dB.
     #[serde(skip_serializing_if = "Option::is_none")]
     psnr: Option<f64>,
     bytes: u64,
 }
 
-/// A PLY of triangles, and the iteration of the model that it belongs to, if any.
+/// PLY of triangles and the iteration of its model, if it has one.
 pub(super) struct MeshSource<'a> {
     pub(super) from: &'a Path,
     pub(super) iteration: Option<u32>,
 }
 
-/// Reads triangles, colours, cuts and places them as is asked, and writes them.
+/// Reads, colours, cuts, places and writes triangles.
 pub(super) fn run(
     args: &ExportArgs,
     format: ExportFormat,
@@ -82,7 +80,7 @@ pub(super) fn run(
         (None, Some(_)) => VertexColors::Views,
         (None, None) => VertexColors::Base,
     };
-    // Photographs show what is cut off, too.
+    // The fit uses the uncut mesh, because photographs also show the parts that are cut off.
     set_colors(&mut mesh.vertices, &colored.colors);
     let left_out = crop(&mut mesh, &args.cut.place.converted(&file));
     let mut mesh = coloured_mesh(&mesh, &[]);
@@ -135,7 +133,7 @@ fn described(exported: &ExportedMesh) -> String {
     )
 }
 
-/// Gives vertices these colours from everywhere.
+/// Sets the colours of vertices for all directions.
 fn set_colors(vertices: &mut Gaussians, colors: &[[f32; 3]]) {
     vertices.lower_sh_degree(0);
     for (harmonic, color) in vertices.sh_dc.iter_mut().zip(colors.as_flattened()) {
@@ -143,7 +141,7 @@ fn set_colors(vertices: &mut Gaussians, colors: &[[f32; 3]]) {
     }
 }
 
-/// The cameras whose views colours are means of; none where they are not to be.
+/// Returns the cameras whose views are averaged into colours, or `None` for colours of degree 0.
 fn training_cameras(
     args: &ExportArgs,
     iteration: Option<u32>,
@@ -156,7 +154,7 @@ fn training_cameras(
     let cameras = of_model.map(|(model, iteration)| training_cameras_of(model, iteration, file));
     match cameras.filter(|cameras| !cameras.is_empty()) {
         Some(cameras) => Ok(Some(cameras)),
-        // Colours of degree 0 are as good to begin with.
+        // The fit may also start from colours of degree 0.
         None if args.colors == Some(VertexColors::Photographs) => Ok(None),
         None if args.colors == Some(VertexColors::Views) => Err(UsageError(
             "--colors views: there are no training cameras. Name a model folder with -m, in which \
@@ -173,8 +171,8 @@ fn training_cameras(
     }
 }
 
-/// Keeps triangles all of whose corners lie where the options say, and the vertices that these have; how many
-/// went.
+/// Keeps triangles whose corners all lie in the kept region, and their vertices. Returns the number of removed
+/// triangles.
 fn crop(mesh: &mut TriangleMesh, places: &CropOptions) -> usize {
     let before = mesh.faces.len();
     let (rows, _) = mesh.vertices.means.as_chunks::<3>();
@@ -188,7 +186,7 @@ fn crop(mesh: &mut TriangleMesh, places: &CropOptions) -> usize {
     before - mesh.faces.len()
 }
 
-/// Leaves out vertices of no triangle.
+/// Removes vertices without a triangle.
 fn keep_used(mesh: &mut TriangleMesh) {
     let mut new_from_old = vec![None; mesh.vertices.len()];
     for &vertex in mesh.faces.as_flattened() {
@@ -228,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vertices_without_a_triangle_go_and_faces_follow() {
+    fn unused_vertices_are_removed_and_faces_renumbered() {
         let mut vertices = Gaussians::zeros(1, 5);
         for (row, place) in vertices.means.as_chunks_mut::<3>().0.iter_mut().enumerate() {
             place[0] = f32::from(u16::try_from(row).unwrap());

@@ -1,4 +1,4 @@
-//! A plan's figures, and their text.
+//! Figures of a plan and their text.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -23,10 +23,9 @@ use crate::memory::{Allowance, Bytes, Limit};
 use crate::mesh::{Corner, MeshOptions, MeshedScene, TextureSource, WorldBox, mesh_host_rows};
 use crate::train::forecast;
 
-/// Cards that are listed if no limit is named.
+/// Sizes of the cards that are listed without a limit, GiB.
 const COMMON_CARDS: [u64; 4] = [8, 12, 16, 24];
 
-/// The scene.
 #[derive(Debug, Serialize)]
 pub(super) struct PlannedScene {
     pub(super) path: PathBuf,
@@ -35,161 +34,158 @@ pub(super) struct PlannedScene {
     pub(super) largest_px: [u32; 2],
 }
 
-/// For how many Gaussians is planned.
+/// Number of Gaussians that the plan is for.
 #[derive(Debug, Serialize)]
 pub(super) struct PlannedGaussians {
     pub(super) count: u64,
     pub(super) start: u64,
-    /// Who says so.
+    /// Source of the number.
     pub(super) from: &'static str,
-    /// What they are: of triangles vertices.
+    /// Name of the counted primitives: triangles count vertices.
     pub(super) rows: &'static str,
 }
 
-/// GPUs that share a model.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct PlannedGpus {
     pub(super) count: u32,
-    /// What NCCL takes of each.
+    /// Memory of NCCL on each GPU.
     pub(super) nccl: Bytes,
 }
 
-/// What may be taken.
+/// Memory budget of a card.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Budget {
     pub(super) limit: Bytes,
-    /// Its share.
+    /// Part of the limit that may be used.
     pub(super) bytes: Bytes,
 }
 
-/// The most Gaussians on a card.
+/// Largest number of Gaussians on a card.
 #[derive(Debug, Serialize)]
 pub(super) struct Largest {
-    /// The card, limit or preset.
+    /// Card, limit or preset.
     pub(super) name: String,
     pub(super) budget: Bytes,
-    /// Nothing where not even one fits.
+    /// Number at full precision. `None` if not even one fits.
     pub(super) full: Option<u64>,
-    /// With --optimize-memory.
+    /// Number with `--optimize-memory`.
     pub(super) compact: Option<u64>,
-    /// With --offload sh, where the run is planned so, if the host has the room.
+    /// Number with `--offload sh`, if the run uses it and the host has enough memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) offloaded: Option<u64>,
-    /// What that takes of RAM.
+    /// RAM of the offloaded tables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) offloaded_ram: Option<Bytes>,
-    /// What the preset chooses of both.
+    /// Storage that the preset chooses.
     pub(super) chosen: Option<Storage>,
 }
 
-/// Numbers of vertices that are listed of a model of triangles.
+/// Numbers of vertices that are listed for triangle models.
 const VERTEX_BUDGETS: [u64; 4] = [4_000_000, 8_000_000, 12_000_000, 16_000_000];
 
-/// What a run takes at its peak with so many vertices, where no limit makes it do with less.
+/// Peak memory of a run with this number of vertices and no limit.
 #[derive(Debug, Serialize)]
 pub(super) struct VertexBudget {
     pub(super) vertices: u64,
     pub(super) full: Bytes,
-    /// With --optimize-memory.
+    /// Peak with `--optimize-memory`.
     pub(super) compact: Bytes,
 }
 
-/// A flag, and what it comes to.
+/// Flag and its effect.
 #[derive(Debug, Serialize)]
 pub(super) struct Remedy {
     pub(super) flag: String,
     pub(super) gaussians: u64,
     pub(super) least: Bytes,
-    /// What lies in RAM instead.
+    /// RAM that holds offloaded tables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ram: Option<Bytes>,
     pub(super) fits: bool,
 }
 
 impl Remedy {
-    /// With what of RAM.
+    /// Formats the flag and its RAM.
     pub(super) fn words(&self) -> String {
         let Self { flag, ram, .. } = self;
         ram.map_or_else(|| flag.clone(), |ram| format!("{flag} and {} of RAM", ram.in_words()))
     }
 }
 
-/// What the tables of a model take that lie in RAM, if any do.
+/// Returns the RAM of a model's offloaded tables, if any.
 fn in_ram(model: &ModelSize) -> Option<Bytes> {
     let bytes = model.host_tables().map(|(_, bytes)| bytes).sum();
     (bytes > 0).then_some(Bytes(bytes))
 }
 
-/// The scene at another resolution.
+/// Scene at a lower resolution.
 pub(super) struct Smaller {
     pub(super) divisor: i32,
     pub(super) seen: ViewGrowth,
     pub(super) photographs: PlannedPhotographs,
 }
 
-/// What `--host-limit` comes to.
+/// Result of the `--host-limit` check.
 #[derive(Debug, Serialize)]
 pub(super) struct PlannedHost {
     pub(super) limit: String,
-    /// With the program and a photograph; nothing where it does not fit.
+    /// Memory with the program and a photograph. `None` if it does not fit.
     pub(super) needed: Option<Bytes>,
-    /// Where it fits, but not all Gaussians that are planned for: those that the model ends with.
+    /// Final number of Gaussians, if fewer than planned fit.
     pub(super) ends_with: Option<u64>,
     pub(super) fits: bool,
-    /// True if the processor trains, with all of the model in RAM.
+    /// True if the processor trains, with the whole model in RAM.
     pub(super) on_processor: bool,
 }
 
-/// Everything.
 #[derive(Debug, Serialize)]
 pub(super) struct PlanReport {
     pub(super) scene: PlannedScene,
     pub(super) gaussians: PlannedGaussians,
-    /// GPUs that share them, where several do: what is planned is of each.
+    /// GPUs that share the model. All figures are per GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gpus: Option<PlannedGpus>,
     pub(super) sh_degree: u32,
     pub(super) storage: Storage,
-    /// The most demanding view.
+    /// Most demanding view.
     pub(super) view: ViewSize,
-    /// True if that was counted on a model, not estimated from the scene's points.
+    /// True if the view was counted on a model, false if estimated from the scene's points.
     pub(super) counted: bool,
     pub(super) budget: Option<Budget>,
     pub(super) fits: Option<bool>,
     #[serde(flatten)]
     pub(super) forecast: Forecast,
     pub(super) largest: Vec<Largest>,
-    /// Of triangles only.
+    /// Peaks of triangle models.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) vertex_budgets: Vec<VertexBudget>,
-    /// Where it does not fit: the Gaussians that training would make do with, if it may.
+    /// Final number of Gaussians after training's fallbacks, if the plan does not fit.
     pub(super) training_ends_with: Option<u64>,
-    /// Where it does not fit: what would help.
+    /// Flags that help if the plan does not fit.
     pub(super) remedies: Vec<Remedy>,
-    /// Beside the program and the driver; each at its own most.
+    /// Host memory besides the program and the driver, each row at its own peak.
     pub(super) host: Vec<PlannedRow>,
-    /// Where a limit, or the processor, was asked for.
+    /// Check of `--host-limit`, if that or the processor is requested.
     pub(super) host_limit: Option<PlannedHost>,
-    /// Stages of `splat sugar` after training, where terms of surfaces are named.
+    /// Stages of `splat sugar` after training, if surface terms are on.
     pub(super) sugar: Vec<SurfaceStage>,
-    /// What views see of a model.
+    /// Gaussians that views see.
     #[serde(skip)]
     pub(super) seen: Option<ViewGrowth>,
 }
 
-/// A stage after training.
+/// Stage after training.
 #[derive(Debug, Serialize)]
 pub(super) struct SurfaceStage {
-    /// The command.
     pub(super) command: &'static str,
-    /// With what, in words.
+    /// Description of its input.
     pub(super) with: String,
     pub(super) fits: Option<bool>,
     #[serde(flatten)]
     pub(super) forecast: Forecast,
-    /// Beside the program and the driver; each at its own most.
+    /// Host memory besides the program and the driver, each row at its own peak.
     pub(super) host: Vec<PlannedRow>,
-    /// What helps where it does not fit.
+    /// Advice if the stage does not fit.
     pub(super) remedy: &'static str,
 }
 
@@ -224,7 +220,7 @@ impl PlanReport {
         }
     }
 
-    /// In words, where it does not fit.
+    /// Returns an error text if the plan does not fit.
     pub(super) fn shortage(&self) -> Option<String> {
         let budget = self.budget?;
         if self.fits != Some(false) {
@@ -255,7 +251,7 @@ impl PlanReport {
     }
 }
 
-/// How many Gaussians fit: within the limit, or on common cards, and with each preset that names a
+/// Returns the largest numbers of Gaussians within the limit or on common cards, and with each preset that names a
 /// limit.
 pub(super) fn largest(
     run: &PlannedRun,
@@ -291,7 +287,7 @@ pub(super) fn largest(
         if let Some(Limit::Bytes(limit)) = preset.memory.vram_limit {
             let budget = within_threshold(limit, preset.memory.vram_threshold);
             let storage = match preset.memory.storage_on_gpu() {
-                // It says nothing of it.
+                // The preset names no storage.
                 Storage::Full => run.model.storage,
                 chosen => chosen,
             };
@@ -301,7 +297,7 @@ pub(super) fn largest(
     Ok(lines)
 }
 
-/// What usual numbers of vertices take.
+/// Returns the peaks of the usual numbers of vertices.
 pub(super) fn vertex_budgets(run: &PlannedRun) -> Vec<VertexBudget> {
     let peak = |vertices, storage| {
         let model = ModelSize { storage, ..run.model };
@@ -315,8 +311,8 @@ pub(super) fn vertex_budgets(run: &PlannedRun) -> Vec<VertexBudget> {
     VERTEX_BUDGETS.map(budget).into()
 }
 
-/// What would make it fit, the least harm first. That photographs leave the card is reckoned with
-/// already.
+/// Returns flags that might make the plan fit, the least harmful first. The plan already moves photographs off the
+/// card.
 pub(super) fn remedies(
     run: &PlannedRun,
     gpus: u32,
@@ -355,7 +351,7 @@ pub(super) fn remedies(
     remedies
 }
 
-/// What the host holds, beside the program and the driver.
+/// Returns the host memory besides the program and the driver.
 pub(super) fn host(run: &PlannedRun, config: &Config, full_size: &[u64]) -> Vec<PlannedRow> {
     let memory = &config.memory;
     Host {
@@ -370,32 +366,30 @@ pub(super) fn host(run: &PlannedRun, config: &Config, full_size: &[u64]) -> Vec<
     .rows()
 }
 
-// Options that concern memory.
-
-/// What is taken at most of a card, or of a limit, of this size.
+/// Returns the usable part of a card or limit of this size.
 pub(super) fn within_threshold(limit: Bytes, threshold: f64) -> Bytes {
     Allowance::new(Some(Limit::Bytes(limit)), threshold, limit).beside(Bytes(0))
 }
 
-// The stages of `splat sugar` after training: its mesh, and what is bound to that.
+// Stages of `splat sugar` after training: the mesh and the refinement.
 
-/// Triangles of a mesh that is not decimated: as many as one is decimated to otherwise.
+/// Assumed number of triangles without decimation: the usual decimation target.
 const UNDECIMATED: u64 = 1_000_000;
 
-/// Triangles of a closed mesh for each of its vertices, nearly.
+/// Approximate number of triangles per vertex of a closed mesh.
 const FACES_OF_VERTEX: u64 = 2;
 
-/// What is typed of these stages.
+/// Options of these stages.
 pub(super) struct SurfaceOptions<'a> {
     pub(super) mesh: &'a MeshOptions,
     pub(super) bound: &'a BoundOptions,
-    /// True if nothing is bound to the mesh.
+    /// True if the refinement is left out.
     pub(super) skip_refinement: bool,
-    /// Context and code.
+    /// Memory of context and code.
     pub(super) context: Bytes,
 }
 
-/// The stages; none where no surface terms are named, after which there is no mesh.
+/// Returns the stages after training, none without surface terms.
 pub(super) fn surface_stages(
     typed: &SurfaceOptions<'_>,
     matches: &ArgMatches,
@@ -407,14 +401,14 @@ pub(super) fn surface_stages(
         return Ok(Vec::new());
     };
     let mut options = typed.mesh.clone();
-    // As `splat sugar` has them where they are not named.
+    // Defaults of `splat sugar`.
     if !is_typed(matches, "method") {
         options.method = SUGAR_METHOD;
     }
     if !is_typed(matches, "texture") {
         options.texture.texture = SUGAR_TEXTURE;
     }
-    // A plan is for a GPU unless --device cpu is given, even on a machine without a GPU.
+    // A plan is for a GPU unless `--device cpu` is given, even on a machine without a GPU.
     if config.run.device == DeviceChoice::Cpu {
         options.tsdf.fit_processor();
     }
@@ -431,7 +425,7 @@ pub(super) fn surface_stages(
     let refined_texture = options.texture.texture;
     let mut surface_stages = Vec::new();
     if !typed.skip_refinement {
-        // The mesh has vertices' colours until it is refined.
+        // The mesh has vertex colours until it is refined.
         options.texture.texture = TextureSource::None;
     }
     let scene = MeshedScene {
@@ -490,7 +484,7 @@ fn mesh_stage(
     }
 }
 
-/// What a refinement takes of the host: as training, with the mesh.
+/// Returns the host memory of a refinement: as in training, with the mesh.
 fn refinement_host(
     refinement: &PlannedRefinement,
     config: &Config,
@@ -513,22 +507,20 @@ fn refinement_host(
     rows
 }
 
-// A plan as text tables.
+/// Number of a stage's rows that are listed one by one.
+const LISTED_ROWS: usize = 6;
 
-/// Rows of a stage that are listed; the others stand together in one.
-const LISTED: usize = 6;
-
-/// The report as people read it.
+/// Returns the report as text for the terminal.
 pub(super) fn plan_text(report: &PlanReport) -> String {
     let mut text = String::new();
-    head(&mut text, report);
+    push_head(&mut text, report);
     if let Some(gpus) = report.gpus {
-        shared(&mut text, gpus);
+        push_shared(&mut text, gpus);
     }
     for stage in &report.forecast.stages {
-        table(&mut text, stage);
+        push_table(&mut text, stage);
     }
-    peak(&mut text, report);
+    push_peak(&mut text, report);
     if !report.remedies.is_empty() {
         text.push_str("\n\nwhat would help");
         if let Some(count) = report.training_ends_with {
@@ -541,12 +533,12 @@ pub(super) fn plan_text(report: &PlanReport) -> String {
             write!(text, "\n  {:<32} {mib:>9.1} MiB: {verdict}", remedy.words()).ok();
         }
     }
-    sugar(&mut text, report);
+    push_sugar(&mut text, report);
     push_largest(&mut text, report.gaussians.rows, &report.largest);
     push_vertex_budgets(&mut text, &report.vertex_budgets);
     text.push_str("\n\nhost, beside the program and the driver, each at its own most");
     for row in &report.host {
-        line(&mut text, row.label, row.bytes);
+        push_line(&mut text, row.label, row.bytes);
     }
     if let Some(host) = &report.host_limit {
         let whose = if host.on_processor {
@@ -567,8 +559,8 @@ pub(super) fn plan_text(report: &PlanReport) -> String {
     text
 }
 
-/// A row for each stage of `splat sugar`.
-fn sugar(text: &mut String, report: &PlanReport) {
+/// Adds the table of `splat sugar`'s stages.
+fn push_sugar(text: &mut String, report: &PlanReport) {
     if report.sugar.is_empty() {
         return;
     }
@@ -577,7 +569,7 @@ fn sugar(text: &mut String, report: &PlanReport) {
         .ok();
     let mut row = |words: &str, forecast: &Forecast, host: &[PlannedRow], fits: Option<bool>| {
         let host: Bytes = host.iter().map(|row| row.bytes).sum();
-        // Memory is taken in steps, of which the least has a whole one more.
+        // Memory is taken in steps, and the least includes one more whole step than the peak.
         let peak = forecast.peak.max(forecast.least);
         let [least, peak, host] = [forecast.least, peak, host].map(Bytes::mib);
         let verdict = if fits == Some(false) { "  does not fit" } else { "" };
@@ -591,7 +583,7 @@ fn sugar(text: &mut String, report: &PlanReport) {
     }
 }
 
-fn head(text: &mut String, report: &PlanReport) {
+fn push_head(text: &mut String, report: &PlanReport) {
     let PlannedScene { path, train_views, test_views, largest_px: [width, height] } = &report.scene;
     let PlannedGaussians { count, start, from, rows } = &report.gaussians;
     let storage = match report.storage {
@@ -615,8 +607,8 @@ fn head(text: &mut String, report: &PlanReport) {
     .ok();
 }
 
-/// What the tables are of where several GPUs share the model.
-fn shared(text: &mut String, PlannedGpus { count: gpus, nccl }: PlannedGpus) {
+/// Adds a note that the tables describe one of several GPUs.
+fn push_shared(text: &mut String, PlannedGpus { count: gpus, nccl }: PlannedGpus) {
     let nccl = nccl.mib();
     write!(
         text,
@@ -626,23 +618,23 @@ fn shared(text: &mut String, PlannedGpus { count: gpus, nccl }: PlannedGpus) {
     .ok();
 }
 
-fn table(text: &mut String, stage: &PlannedStage) {
+fn push_table(text: &mut String, stage: &PlannedStage) {
     write!(text, "\n\n{:<34} {:>9.1} MiB", stage.name, stage.total.mib()).ok();
-    let (listed, others) = stage.rows.split_at(stage.rows.len().min(LISTED));
+    let (listed, others) = stage.rows.split_at(stage.rows.len().min(LISTED_ROWS));
     for PlannedRow { label, bytes } in listed {
-        line(text, label, *bytes);
+        push_line(text, label, *bytes);
     }
     if !others.is_empty() {
         let sum = others.iter().map(|row| row.bytes).sum();
-        line(text, &format!("{} others", others.len()), sum);
+        push_line(text, &format!("{} others", others.len()), sum);
     }
 }
 
-fn line(text: &mut String, label: &str, bytes: Bytes) {
+fn push_line(text: &mut String, label: &str, bytes: Bytes) {
     write!(text, "\n  {label:<32} {:>9.1}", bytes.mib()).ok();
 }
 
-fn peak(text: &mut String, report: &PlanReport) {
+fn push_peak(text: &mut String, report: &PlanReport) {
     let forecast = &report.forecast;
     write!(text, "\n\n{:<34} {:>9.1} MiB", "peak", forecast.peak.mib()).ok();
     if let Some(Budget { limit, bytes }) = report.budget {
@@ -672,10 +664,10 @@ fn peak(text: &mut String, report: &PlanReport) {
     }
 }
 
-/// The two kinds of storage that tables compare.
+/// Storages that the tables always compare.
 const STORAGES: [&str; 2] = ["full precision", "--optimize-memory"];
 
-/// The third, where it is planned for.
+/// Storage that is compared only if the run uses it.
 const OFFLOADED: &str = "--offload sh";
 
 fn push_largest(text: &mut String, rows: &str, lines: &[Largest]) {

@@ -1,4 +1,4 @@
-//! `refine.json`: how a refinement was asked for, and what it came to.
+//! `refine.json`: settings and results of a refinement.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -19,30 +19,29 @@ use crate::model::{BoundColumns, BoundTopology};
 use crate::telemetry::ProgressStyle;
 use crate::train::event::Evaluation;
 
-/// Name of the file.
 const RECORD: &str = "refine.json";
 
-/// Name of the refined mesh, without that of its format.
+/// Name of the refined mesh without its extension.
 pub(super) const MESH_NAME: &str = "mesh";
 
-/// What the result follows from.
+/// Inputs that determine the result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RefineSettings {
     mesh: PathBuf,
-    /// Of its places, faces and colours, after decimation.
+    /// Hash of the vertices, faces and colours after decimation.
     mesh_hash: String,
     gaussians_per_triangle: usize,
     iterations: u32,
     normal_consistency: f64,
     vertices: Option<usize>,
     seed: u64,
-    /// Of the scene's options, but for where it lies, and of the names of the views that are trained on.
+    /// Hash of the scene options without the scene's path, and of the names of the training views.
     scene_hash: String,
 }
 
 impl RefineSettings {
-    /// Of a mesh as it is bound.
+    /// Collects the settings of a refinement. `mesh` is already decimated.
     pub(super) fn new(
         options: &RefineOptions,
         path: &Path,
@@ -56,7 +55,7 @@ impl RefineSettings {
         let mut of_scene = Hash::new();
         let ReadModel { config, dataset, .. } = model;
         let scene = SceneOptions { source_path: None, ..config.scene.clone() };
-        // Records of before the option was there go on to hold for runs without it.
+        // Records from before this option existed stay valid for runs without it.
         let scene = serde_json::to_string(&scene).unwrap_or_default();
         of_scene.take(scene.replace("\"near_share\":0.0,", "").as_bytes());
         for &view in &dataset.train {
@@ -74,7 +73,7 @@ impl RefineSettings {
         }
     }
 
-    /// What of these is not as it is in others, in words.
+    /// Describes the differences between two settings.
     fn differences(&self, other: &Self) -> Vec<String> {
         let mut found = Vec::new();
         let mut note = |flag: &str, before: String, now: String| {
@@ -107,7 +106,7 @@ impl RefineSettings {
     }
 }
 
-/// Figures of an evaluation.
+/// Mean figures of an evaluation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Measurement {
     split: String,
@@ -118,7 +117,6 @@ pub(super) struct Measurement {
 }
 
 impl Measurement {
-    /// Its means.
     pub(super) fn of(evaluation: &Evaluation) -> Self {
         let Evaluation { split, mean, views, .. } = evaluation;
         Self {
@@ -131,51 +129,48 @@ impl Measurement {
     }
 }
 
-/// What a refinement came to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Results {
     triangles: usize,
     vertices: usize,
     gaussians: usize,
-    /// Means over all pairs of neighbouring triangles of 1 - cos of their angle.
+    /// Means of 1 - cos of the angle over all pairs of neighbouring triangles.
     creases_before: f64,
     creases_after: f64,
     seconds: f64,
-    /// How the refined mesh was asked to be textured.
+    /// Texture options of the refined mesh.
     texture: TextureOptions,
     /// Names of the files, relative to the folder.
     files: Vec<PathBuf>,
 }
 
-/// What was written of a refined mesh.
+/// Written files of a refined mesh.
 pub(super) struct WrittenMesh<'a> {
-    /// How it was asked to be textured.
+    /// Texture options of the mesh.
     pub(super) texture: &'a TextureOptions,
     /// Names of the files, relative to the folder.
     pub(super) files: Vec<PathBuf>,
 }
 
-/// The record of a refinement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RefineRecord {
     settings: RefineSettings,
-    /// How good the model is that the mesh was made of.
+    /// Figures of the model that the mesh was made of.
     pub(super) model: Option<Measurement>,
-    /// The bound Gaussians before the first iteration.
+    /// Figures of the bound Gaussians before the first iteration.
     pub(super) before: Option<Measurement>,
-    /// The same after the last.
+    /// Figures of the bound Gaussians after the last iteration.
     pub(super) after: Option<Measurement>,
-    /// Where it is complete.
+    /// Results, if the refinement is complete.
     results: Option<Results>,
 }
 
 impl RefineRecord {
-    /// Of one that begins.
     pub(super) fn new(settings: RefineSettings) -> Self {
         Self { settings, model: None, before: None, after: None, results: None }
     }
 
-    /// The record of a folder, if it has one.
+    /// Reads the record of a folder, if it has one.
     pub(super) fn read(folder: &Path) -> Result<Option<Self>, DataError> {
         let path = folder.join(RECORD);
         let text = match fs::read_to_string(&path) {
@@ -185,7 +180,7 @@ impl RefineRecord {
         serde_json::from_str(&text).map(Some).map_err(|error| unusable(&path, &error))
     }
 
-    /// Writes it into a folder.
+    /// Writes the record into a folder.
     pub(super) fn write(&self, folder: &Path) -> Result<(), OutputError> {
         let path = folder.join(RECORD);
         let text = serde_json::to_string_pretty(self)
@@ -193,7 +188,7 @@ impl RefineRecord {
         write_text(&path, &(text + "\n"))
     }
 
-    /// Fails where it was asked for otherwise.
+    /// Returns an error if the settings differ from the record's.
     pub(super) fn refuse_other(
         &self,
         settings: &RefineSettings,
@@ -211,12 +206,12 @@ impl RefineRecord {
         )))
     }
 
-    /// True if it was asked for otherwise.
+    /// True if the settings differ from the record's.
     pub(super) fn is_other(&self, settings: &RefineSettings) -> bool {
         !self.settings.differences(settings).is_empty()
     }
 
-    /// True if all its files are in the folder, the mesh in these formats and with such a texture.
+    /// True if all files are in the folder, with the mesh in these formats and this texture.
     pub(super) fn is_complete(
         &self,
         folder: &Path,
@@ -232,7 +227,7 @@ impl RefineRecord {
             && results.files.iter().all(|file| folder.join(file).is_file())
     }
 
-    /// Takes in what came of it.
+    /// Sets the results.
     pub(super) fn complete(
         &mut self,
         topology: &BoundTopology,
@@ -253,13 +248,12 @@ impl RefineRecord {
         });
     }
 
-    /// The paths of its files.
     pub(super) fn files(&self, folder: &Path) -> Vec<PathBuf> {
         let files = self.results.iter().flat_map(|results| &results.files);
         files.map(|file| folder.join(file)).collect()
     }
 
-    /// A line for a person.
+    /// Describes the result in one line.
     pub(super) fn described(&self) -> String {
         let mut text = String::from("refined");
         if let Some(results) = &self.results {
@@ -282,7 +276,7 @@ impl RefineRecord {
     }
 }
 
-/// Mean over all pairs of neighbouring triangles of 1 - cos of their angle.
+/// Returns the mean of 1 - cos of the angle over all pairs of neighbouring triangles.
 fn mean_crease(topology: &BoundTopology, vertices: &[f32]) -> f64 {
     let (places, _) = vertices.as_chunks::<3>();
     let place = |vertex: u32| places[vertex as usize].map(f64::from);
@@ -297,7 +291,7 @@ fn unusable(path: &Path, problem: &dyn std::error::Error) -> DataError {
     ))
 }
 
-/// FNV-1a of 64 bits: tells inputs apart that differ by chance.
+/// 64-bit FNV-1a hash, safe against accidental collisions only.
 struct Hash(u64);
 
 impl Hash {
@@ -305,7 +299,7 @@ impl Hash {
         Self(0xcbf2_9ce4_8422_2325)
     }
 
-    /// Takes in these bytes, and how many they are.
+    /// Adds bytes and their number.
     fn take(&mut self, bytes: &[u8]) {
         let length = (bytes.len() as u64).to_le_bytes();
         for &byte in length.iter().chain(bytes) {
@@ -318,9 +312,7 @@ impl Hash {
     }
 }
 
-// Arguments of `splat refine`.
-
-/// How long is refined, in the reference's words.
+/// Length of a refinement, named as in the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum RefinementTime {
     /// 2,000 iterations
@@ -393,7 +385,7 @@ pub(in crate::cli) struct RefineArgs {
     progress: ProgressStyle,
 }
 
-/// What is bound to a mesh, and how it is trained.
+/// Options of the bound Gaussians and their training.
 #[derive(Args)]
 #[command(next_help_heading = "Refinement")]
 pub(in crate::cli) struct BoundOptions {
@@ -424,19 +416,19 @@ pub(in crate::cli) struct BoundOptions {
     normal_consistency: f64,
 }
 
-/// The options of a refinement, with what presets bring.
+/// Resolved options of a refinement.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cli) struct RefineOptions {
     pub(super) per_triangle: PerTriangle,
     pub(super) iterations: u32,
-    /// Vertices that the mesh is decimated to, about.
+    /// Approximate number of vertices after decimation.
     pub(super) vertices: Option<usize>,
     pub(super) normal_consistency: f64,
     pub(super) checkpoint_interval: u32,
 }
 
 impl BoundOptions {
-    /// Vertices that a preset decimates to, and Gaussians on each triangle.
+    /// Returns the number of vertices of a preset, and the Gaussians per triangle.
     pub(in crate::cli) fn bound(&self) -> Result<(Option<usize>, PerTriangle), UsageError> {
         let (vertices, each) = match (self.low_poly, self.high_poly) {
             (true, _) => (Some(200_000), 6),
@@ -453,12 +445,11 @@ impl BoundOptions {
 }
 
 impl RefineArgs {
-    /// How progress is shown.
     pub(in crate::cli) fn style(&self) -> ProgressStyle {
         if self.model.quiet { ProgressStyle::None } else { self.progress }
     }
 
-    /// What the flags come to.
+    /// Resolves and checks the flags.
     pub(in crate::cli) fn resolved(&self) -> Result<RefineOptions, UsageError> {
         let bound = &self.bound;
         let (vertices, per_triangle) = bound.bound()?;
@@ -487,7 +478,7 @@ impl RefineArgs {
     }
 }
 
-/// That an option does not take a value.
+/// Returns the error of a value outside of the allowed range.
 fn refused(flag: &str, value: &dyn std::fmt::Display, allowed: &str) -> UsageError {
     UsageError(format!("--{flag} is {value}; allowed: {allowed}"))
 }

@@ -13,10 +13,10 @@ use crate::cli::signals::remove_on_signals;
 use crate::files::{OutputError, create_folder, follow_links, write_png};
 use crate::train::event::Picture;
 
-/// Ends of names of videos.
+/// Extensions of videos.
 const VIDEOS: [&str; 3] = ["mp4", "mkv", "webm"];
 
-/// A video that was not made. Its frames are there.
+/// Failure to make a video. Its frames are kept.
 #[derive(Debug, thiserror::Error)]
 #[error("{video}: is not made: {why}. The frames are kept in {frames}")]
 pub(super) struct EncodingError {
@@ -25,18 +25,16 @@ pub(super) struct EncodingError {
     why: String,
 }
 
-/// What is asked for by its name.
+/// Kind and path of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum VideoOutput {
-    /// A folder of frames.
     Frames(PathBuf),
-    /// A video.
     Video(PathBuf),
 }
 
 impl VideoOutput {
-    /// What a name stands for: a video, or, where it has no such end, a folder. Fails where something is
-    /// there that must not be lost. Nothing is written yet.
+    /// Chooses a video or a folder by the name. Returns an error if the output exists without
+    /// `overwrite`. Writes nothing.
     pub(super) fn of(file: &Path, overwrite: bool) -> Result<Self, UsageError> {
         let shown = file.display();
         let kind = file.extension().and_then(|kind| kind.to_str()).map(str::to_ascii_lowercase);
@@ -61,12 +59,11 @@ impl VideoOutput {
         Ok(if is_video { Self::Video(path) } else { Self::Frames(path) })
     }
 
-    /// True if a video is made.
     pub(super) fn is_video(&self) -> bool {
         matches!(self, Self::Video(_))
     }
 
-    /// Makes room for the frames. Those of a video go into a folder beside it that does not stay.
+    /// Creates the folder of the frames. For a video it is a temporary folder beside the file.
     pub(super) fn begin(self) -> Result<FrameWriter, OutputError> {
         match self {
             Self::Frames(folder) => {
@@ -76,7 +73,7 @@ impl VideoOutput {
             Self::Video(video) => {
                 let ffmpeg = Ffmpeg::find();
                 if ffmpeg.is_err() {
-                    // The error at the end says why.
+                    // The final error tells the reason.
                     tracing::warn!("{}: no ffmpeg, so the frames are kept as PNG", video.display());
                 }
                 let fail = |source| OutputError::new(&video, source);
@@ -88,7 +85,7 @@ impl VideoOutput {
                 let work = tempfile::Builder::new().prefix(FRAMES).tempdir_in(parent);
                 let work = work.map_err(fail)?;
                 let lock = File::create(work.path().join(LOCK)).map_err(fail)?;
-                // File systems without locks have no other program that could take one.
+                // On a file system without locks no other program can hold one either.
                 lock.lock().ok();
                 remove_on_signals(work.path());
                 let folder = work.path().to_owned();
@@ -99,7 +96,7 @@ impl VideoOutput {
     }
 }
 
-/// Writes frames, and makes a video of them where that is asked for.
+/// Writer of frames, which may become a video.
 #[derive(Debug)]
 pub(super) struct FrameWriter {
     folder: PathBuf,
@@ -110,19 +107,19 @@ pub(super) struct FrameWriter {
 struct VideoInMaking {
     video: PathBuf,
     ffmpeg: Result<Ffmpeg, String>,
-    /// Holds the frames, and goes with this value.
+    /// Folder of the frames, removed when dropped.
     work: TempDir,
-    /// Locked while the program is alive.
+    /// Lock file, locked while the program lives.
     _lock: File,
 }
 
-/// Prefix of the name of a temporary folder of frames.
+/// Prefix of temporary folders of frames.
 const FRAMES: &str = ".frames-";
 
-/// The file in such a folder that is locked.
+/// Lock file in such a folder.
 const LOCK: &str = ".lock";
 
-/// Removes the folders of frames that killed programs left here.
+/// Removes temporary folders of killed programs.
 fn remove_abandoned_frames(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_string_lossy().starts_with(FRAMES);
@@ -134,24 +131,23 @@ fn remove_abandoned_frames(parent: &Path) {
 }
 
 impl FrameWriter {
-    /// Writes a frame.
     pub(super) fn write(&self, name: &str, picture: &Picture) -> Result<(), OutputError> {
         let size = [picture.width, picture.height];
         write_png(&self.folder.join(name), size, &picture.rgb, ExtendedColorType::Rgb8)
     }
 
-    /// Takes a copy of a picture as a frame.
+    /// Copies a picture as a frame.
     pub(super) fn copy(&self, name: &str, picture: &Path) -> Result<(), OutputError> {
         let to = self.folder.join(name);
         fs::copy(picture, &to).map(drop).map_err(|source| OutputError::new(&to, source))
     }
 
-    /// Makes the video of the frames, which go then; what there is in the end.
+    /// Encodes the video and removes its frames. Returns the path of the video, or of the folder of frames.
     pub(super) fn finish(self, fps: f64) -> Result<PathBuf, EncodingError> {
         let Some(VideoInMaking { video, ffmpeg, work, .. }) = self.video else {
             return Ok(self.folder);
         };
-        // A video that is cut off by a failure must not stand under its name.
+        // Encode under a temporary path, so that a failure leaves no broken video.
         let unfinished = work.path().join(video.file_name().unwrap_or_default());
         let made = ffmpeg.and_then(|ffmpeg| ffmpeg.encode(work.path(), fps, &unfinished));
         if let Ok(before) = fs::metadata(&video) {
@@ -162,14 +158,14 @@ impl FrameWriter {
         made.map(|()| video.clone()).map_err(|why| {
             fs::remove_file(&unfinished).ok();
             let [video, frames] =
-                [video.clone(), kept(work, &video)].map(|path| path.display().to_string());
+                [video.clone(), keep_frames(work, &video)].map(|path| path.display().to_string());
             EncodingError { video, frames, why }
         })
     }
 }
 
-/// Lets the frames of a video stay beside it, in a folder of a name that is free; where they are.
-fn kept(work: TempDir, video: &Path) -> PathBuf {
+/// Keeps the frames of a video in a folder beside it with a free name. Returns the folder.
+fn keep_frames(work: TempDir, video: &Path) -> PathBuf {
     let stem = video.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let names = (1_u32..).map(|number| match number {
         1 => format!("{stem}_frames"),
@@ -184,27 +180,26 @@ fn kept(work: TempDir, video: &Path) -> PathBuf {
     }
 }
 
-// ffmpeg, which makes a video of frames.
+// Encoding by ffmpeg.
 
-/// The variable that names the program.
+/// Environment variable that names the program.
 const VARIABLE: &str = "FFMPEG";
 
-/// Encoders of H.264, the better first.
+/// H.264 encoders in order of preference.
 const H264: [&str; 2] = ["libx264", "libopenh264"];
 
-/// Characters that are repeated of what ffmpeg says.
+/// Number of characters of ffmpeg's output that an error quotes.
 const QUOTED: usize = 2000;
 
-/// ffmpeg as it is on this machine.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ffmpeg {
     program: OsString,
-    /// Its encoder of H.264.
+    /// Available H.264 encoder.
     h264: &'static str,
 }
 
 impl Ffmpeg {
-    /// The one that FFMPEG names, or that of PATH; why there is none.
+    /// Finds the ffmpeg of FFMPEG or of PATH. The error is a reason for users.
     pub(super) fn find() -> Result<Self, String> {
         let program = std::env::var_os(VARIABLE).filter(|name| !name.is_empty());
         let program = program.unwrap_or_else(|| "ffmpeg".into());
@@ -220,12 +215,12 @@ impl Ffmpeg {
             })?;
         let encoders = String::from_utf8_lossy(&listed.stdout).into_owned();
         let has = |name: &&&str| encoders.split_whitespace().any(|word| word == **name);
-        // ffmpeg itself says what it lacks.
+        // Without an encoder, ffmpeg reports the problem itself.
         let h264 = H264.iter().find(has).copied().unwrap_or(H264[0]);
         Ok(Self { program, h264 })
     }
 
-    /// Makes a video of a folder's frames `00000.png` and so on; what ffmpeg says where it cannot.
+    /// Encodes a folder's frames `00000.png` and so on. The error quotes ffmpeg.
     pub(super) fn encode(&self, frames: &Path, fps: f64, video: &Path) -> Result<(), String> {
         let mut command = Command::new(&self.program);
         command.args(self.arguments(frames, fps, video)).stdin(Stdio::null());
@@ -239,7 +234,7 @@ impl Ffmpeg {
         Err(format!("{}: {}", ended.status, &said[from..]))
     }
 
-    /// Arguments for frames with the colours of sRGB, at a quality that shows no loss.
+    /// Returns the arguments for sRGB frames at a visually lossless quality.
     fn arguments(&self, frames: &Path, fps: f64, video: &Path) -> Vec<OsString> {
         let is_webm = video.extension().is_some_and(|kind| kind.eq_ignore_ascii_case("webm"));
         let encoder: &[&str] = match (is_webm, self.h264) {
@@ -250,7 +245,7 @@ impl Ffmpeg {
         let mut arguments: Vec<OsString> =
             ["-hide_banner", "-loglevel", "error", "-y", "-framerate"].map(Into::into).to_vec();
         arguments.extend([fps.to_string().into(), "-i".into()]);
-        // A per cent sign is ffmpeg's; none is in the frames' own names but the number.
+        // ffmpeg expands per cent signs, so those of the path are escaped.
         let pattern = frames.display().to_string().replace('%', "%%");
         arguments.push(PathBuf::from(pattern).join("%05d.png").into());
         arguments.extend(encoder.iter().map(Into::into));
@@ -278,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_the_video_says_how_it_is_encoded() {
+    fn the_extension_selects_the_encoding() {
         let mp4 = arguments("libx264", "out.mp4");
         assert!(
             mp4.contains("-framerate 24 -i a 50%%/frames/%05d.png -c:v libx264 -crf 18"),

@@ -30,13 +30,13 @@ use crate::train::event::Completion;
 use crate::train::pace::Paced;
 use crate::train::save::check_snapshot;
 
-/// Longest header that is read; ours are a few kilobytes plus the names of the views.
+/// Longest header that is read. Usual headers hold a few kilobytes and the names of the views.
 const MAX_HEADER_BYTES: u64 = 100 << 20;
 
-/// Values that are checked at a time: a megabyte.
-const CHECKED_AT_ONCE: usize = 1 << 18;
+/// Number of values that are checked at a time: one megabyte.
+const CHUNK_VALUES: usize = 1 << 18;
 
-/// A checkpoint that was found whole.
+/// Checkpoint that passed all checks.
 #[derive(Debug)]
 pub struct StoredCheckpoint<P = Gaussians> {
     /// Description of the run.
@@ -45,7 +45,7 @@ pub struct StoredCheckpoint<P = Gaussians> {
     file: File,
     /// Degree of the harmonics in the file.
     stored_degree: u32,
-    /// Degree of those that are read.
+    /// Degree of the harmonics that are read.
     sh_degree: u32,
     rows: usize,
     /// Columns that not every model has.
@@ -69,14 +69,14 @@ impl StoredCheckpoint {
 }
 
 impl<P> StoredCheckpoint<P> {
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
 impl<P: Primitive> StoredCheckpoint<P> {
-    /// Opens a checkpoint and reads it once, so that nothing is begun with one that is damaged.
+    /// Opens a checkpoint and reads it once, to reject damaged files before a run begins.
     pub fn open_of_kind(path: &Path) -> Result<Self, CheckpointError> {
         let unreadable = |source| CheckpointError::Unreadable { path: path.to_owned(), source };
         let damaged = |problem: String| CheckpointError::Damaged { path: path.to_owned(), problem };
@@ -117,8 +117,7 @@ impl<P: Primitive> StoredCheckpoint<P> {
         Ok(stored)
     }
 
-    /// What was learned of the photographs' colours, by the views' places in
-    /// [`Checkpoint::train_views`]; nothing where nothing was.
+    /// Reads the colour tables in the order of [`Checkpoint::train_views`]. `None` without tables.
     pub fn appearance(&mut self) -> Result<Option<AppearanceTables>, CheckpointError> {
         let unreadable = |source| CheckpointError::Unreadable { path: self.path.clone(), source };
         self.tables
@@ -133,13 +132,13 @@ impl<P: Primitive> StoredCheckpoint<P> {
         self.bound.is_some()
     }
 
-    /// Reads the bound mesh; none if the model is not bound to one.
+    /// Reads the bound mesh. `None` if the model is not bound to one.
     pub fn bound(&mut self) -> Result<Option<BoundState>, CheckpointError> {
         let read = self.read_bound();
         read.map_err(|source| CheckpointError::Unreadable { path: self.path.clone(), source })
     }
 
-    /// The triangles between the rows, and what views have shown of them; nothing where there are none.
+    /// Reads the triangles and their statistics. `None` without triangles.
     pub fn faces(&mut self) -> Result<Option<FaceState>, CheckpointError> {
         let read = self.read_faces();
         read.map_err(|source| CheckpointError::Unreadable { path: self.path.clone(), source })
@@ -157,13 +156,13 @@ impl<P: Primitive> StoredCheckpoint<P> {
         self.tables.as_ref().map_or(Ok(()), |tables| tables.read(&mut self.file).map(drop))
     }
 
-    /// Highest degree of the harmonics that are read.
+    /// Returns the degree of the harmonics that are read.
     pub fn sh_degree(&self) -> u32 {
         self.sh_degree
     }
 
-    /// Leaves out harmonics above this degree, and their moments, from what is read. There are none
-    /// above those in the file.
+    /// Drops harmonics above this degree, and their moments, from what is read. Returns an error if
+    /// the file has fewer.
     pub fn lower_sh_degree(&mut self, wanted: u32) -> Result<(), CheckpointError> {
         if wanted > self.stored_degree {
             let (path, found) = (self.path.clone(), self.stored_degree);
@@ -173,9 +172,9 @@ impl<P: Primitive> StoredCheckpoint<P> {
         Ok(())
     }
 
-    /// All parameters and moments are numbers.
+    /// Checks that all parameters and moments are finite.
     fn check_values(&mut self) -> Result<(), String> {
-        let mut values = vec![0.0_f32; CHECKED_AT_ONCE];
+        let mut values = vec![0.0_f32; CHUNK_VALUES];
         let columns = columns(P::SCHEMA, self.stored_degree, self.optional);
         for (column, &place) in columns.iter().zip(&self.places) {
             if !column.is_of_training {
@@ -184,8 +183,8 @@ impl<P: Primitive> StoredCheckpoint<P> {
             let name = &column.name;
             self.file.seek(SeekFrom::Start(place)).map_err(|error| error.to_string())?;
             let count = self.rows * column.row_values();
-            for first in (0..count).step_by(CHECKED_AT_ONCE) {
-                let values = &mut values[..CHECKED_AT_ONCE.min(count - first)];
+            for first in (0..count).step_by(CHUNK_VALUES) {
+                let values = &mut values[..CHUNK_VALUES.min(count - first)];
                 let read = self.file.read_exact(bytemuck::cast_slice_mut(values));
                 read.map_err(|error| format!("`{name}`: {error}"))?;
                 if let Some(at) = values.iter().position(|value| !value.is_finite()) {
@@ -236,10 +235,10 @@ impl<P: Primitive> Rows<P> for StoredCheckpoint<P> {
     }
 }
 
-/// True if a file begins as a checkpoint does, whole or not.
+/// True if a file begins like a checkpoint. The rest may be missing.
 pub fn is_checkpoint(path: &Path) -> bool {
     let header = File::open(path).and_then(|mut file| {
-        // The length of the header, and its first byte.
+        // Length of the header and its first byte.
         let mut prefix = [0; 9];
         file.read_exact(&mut prefix)?;
         let [length @ .., first] = prefix;
@@ -254,7 +253,7 @@ pub fn is_checkpoint(path: &Path) -> bool {
     header.is_ok_and(|header| header.windows(format.len()).any(|part| part == format.as_bytes()))
 }
 
-/// True if this is a checkpoint that was written because of the time. Looks at the header only.
+/// True if the checkpoint was written by time. Reads only the header.
 pub fn is_timed(path: &Path) -> bool {
     let Ok(mut file) = File::open(path) else { return false };
     let header = file
@@ -275,7 +274,7 @@ fn occasion(about: &HashMap<String, String>) -> Occasion {
     }
 }
 
-/// The header, checked against the length of the file.
+/// Reads the header and checks it against the length of the file.
 fn read_header(file: &mut File, length: u64) -> Result<Metadata, String> {
     let mut prefix = [0; 8];
     file.read_exact(&mut prefix).map_err(|error| format!("it is {length} bytes long: {error}"))?;
@@ -285,8 +284,8 @@ fn read_header(file: &mut File, length: u64) -> Result<Metadata, String> {
     }
     let mut header = Vec::new();
     file.take(header_length).read_to_end(&mut header).map_err(|error| error.to_string())?;
-    // Checks on the way that the tensors follow each other without gaps and are as large as their
-    // shapes say; the crate's own entry point wants the whole file in memory.
+    // Deserializing checks that the tensors follow each other without gaps and match their shapes. The crate's own
+    // entry point needs the whole file in memory.
     let metadata: Metadata =
         serde_json::from_slice(&header).map_err(|error| format!("its header: {error}"))?;
     let expected = (metadata.data_len() as u64).saturating_add(8 + header_length);
@@ -330,7 +329,7 @@ fn read_about(path: &Path, header: &Metadata) -> Result<(Checkpoint, u32), Check
     Ok((about, sh_degree))
 }
 
-/// Reads the progress of a run whose iterations do not pass with its images.
+/// Reads the progress of a run whose iterations differ from its images.
 fn paced(about: &HashMap<String, String>) -> Result<Option<Paced>, String> {
     let Some(images) = about.get(IMAGES) else { return Ok(None) };
     let wrong = |key: &str, text: &str| format!("`{key}` is `{text}`");
@@ -345,7 +344,7 @@ fn paced(about: &HashMap<String, String>) -> Result<Option<Paced>, String> {
     Ok(Some(Paced { images, before, seconds: seconds.transpose()? }))
 }
 
-/// The number of rows, and where in the file each column begins.
+/// Returns the number of rows and the offset of each column.
 fn places(
     header: &Metadata,
     data_start: u64,
@@ -364,12 +363,11 @@ fn places(
     Ok((rows, places))
 }
 
-// Writing a checkpoint: the header, then each chunk's part of every column in its place.
+// Writing: the header, then each chunk's part of every column at its offset.
 
 impl Checkpoint {
-    /// Writes the checkpoint of this model, and what was learned of the photographs' colours, into the
-    /// model folder: to a temporary file, synced and renamed. Of a model that is not on the host it holds one
-    /// chunk at a time.
+    /// Writes the checkpoint of a model and its colour tables into the model folder, through a synced and renamed
+    /// temporary file. A model on a device is read in chunks.
     pub fn write<P: Primitive, S: Rows<P>>(
         &self,
         model_path: &Path,
@@ -383,7 +381,7 @@ impl Checkpoint {
         self.write_after(model_path, model, &tables, &[])
     }
 
-    /// Writes a checkpoint of vertices and the triangles between them.
+    /// Writes a checkpoint of triangles and their vertices.
     pub fn write_with_faces<P: Primitive, S: Rows<P>>(
         &self,
         model_path: &Path,
@@ -412,8 +410,7 @@ impl Checkpoint {
         self.write_after(model_path, model, &tensors::bound_tensors(bound), &[])
     }
 
-    /// The same with these tensors beside the model's; the checkpoint appears in its folder when other
-    /// work is over.
+    /// Writes a checkpoint with these additional tensors. The file appears in its folder after `earlier` is complete.
     pub(super) fn write_after<P: Primitive, S: Rows<P>>(
         &self,
         model_path: &Path,
@@ -453,7 +450,7 @@ impl Checkpoint {
                 file.write_all(table.bytes).map_err(fail)?;
             }
             if !earlier.is_empty() {
-                // The disk need not wait for the other work.
+                // Syncing in parallel with the other work saves time.
                 file.sync_all().map_err(fail)?;
                 earlier.iter().for_each(Completion::wait);
             }
@@ -506,11 +503,11 @@ impl Checkpoint {
             let info = TensorInfo { dtype: *dtype, shape: shape.clone(), data_offsets };
             table_tensors.push(((*name).to_owned(), info));
         }
-        // The metadata is a hash map: sorted, equal runs write equal files.
+        // The metadata is a hash map. Sorting makes equal runs write equal files.
         let mut header = serde_json::to_value(Metadata::new(Some(about), table_tensors)?)?;
         header.sort_all_objects();
         let mut header = header.to_string();
-        // Spaces align the data to 8 bytes, as the format asks.
+        // The format aligns data to 8 bytes by spaces.
         header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
         Ok(header)
     }
@@ -520,7 +517,7 @@ impl Checkpoint {
 struct ColumnOffsets(Vec<u64>);
 
 impl ColumnOffsets {
-    /// Columns one behind the other from here on.
+    /// Places the columns one behind the other from `start` on.
     fn behind(start: u64, columns: &[CheckpointColumn], rows: usize) -> Self {
         let mut next = start;
         let place = |column: &CheckpointColumn| {

@@ -1,4 +1,4 @@
-//! The checkpoints of a run on its disk: room for one is kept, and those by time make way for newer ones.
+//! Checkpoints of a run on its disk: reserves space for one, and removes old ones that were written by time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,15 +19,15 @@ use crate::train::event::Completion;
 
 use super::tensors;
 
-/// The tensors' names and places, and a few blocks of the file system.
+/// Space for the tensors' names and offsets, and for a few blocks of the file system.
 const SLACK: u64 = 1 << 16;
 
-/// Parts of a checkpoint beside the rows of the model.
+/// Parts of a checkpoint besides the rows of the model.
 #[derive(Clone, Debug, Default)]
 pub(in crate::train) struct BesideRows {
     /// Learned colour tables.
     pub(in crate::train) appearance: Option<AppearanceTables>,
-    /// The triangles between the rows.
+    /// Triangles between the rows.
     pub(in crate::train) faces: Option<FaceState>,
 }
 
@@ -39,24 +39,24 @@ impl BesideRows {
     }
 }
 
-/// Writes the checkpoints of a run into its model folder.
+/// Writer of a run's checkpoints.
 pub(in crate::train) struct CheckpointKeeper {
     model_path: PathBuf,
-    /// Checkpoints of which older ones by time are removed.
+    /// Number of newest checkpoints of which none is removed.
     kept: usize,
     sh_degree: u32,
-    /// Bytes of a checkpoint beside those of the model's rows, about.
+    /// Approximate size of a checkpoint without the model's rows, bytes.
     beside_rows: u64,
     reserve: Option<DiskReserve>,
-    /// True if the user knows that there is no room for the reserve.
+    /// True if the user was warned that the disk has no space for the reserve.
     lacks_reserve: bool,
-    /// True if the user knows that there is no room for checkpoints by time.
+    /// True if the user was warned that the disk has no space for checkpoints by time.
     lacks_timed: bool,
     warnings: Vec<String>,
 }
 
 impl CheckpointKeeper {
-    /// The keeper of a model folder, which is there. No room is kept yet.
+    /// Prepares the writer for an existing model folder. Reserves no space yet.
     pub(in crate::train) fn new(
         model_path: &Path,
         config: &Config,
@@ -77,7 +77,7 @@ impl CheckpointKeeper {
         }
     }
 
-    /// Keeps room for a checkpoint of a model of so many rows and triangles, where the run is to keep any.
+    /// Reserves space for a checkpoint of this size, if the options ask for a reserve.
     pub(in crate::train) fn keep_room<P: Primitive>(
         &mut self,
         rows: usize,
@@ -98,9 +98,9 @@ impl CheckpointKeeper {
         }
     }
 
-    /// Writes a checkpoint. Where the disk is full, older ones by time make way for it, and, if it was
-    /// asked for, so does the room that was kept. Nothing, with a warning, where there is no space for one
-    /// by time. It appears when the files and logs that a run finds with it are written.
+    /// Writes a checkpoint. On a full disk, older checkpoints by time are removed, and then the reserve is released
+    /// for a requested checkpoint. Returns `None` with a warning if a checkpoint by time finds no space. The file
+    /// appears after `earlier` is complete.
     pub(in crate::train) fn write<P: Primitive, S: Rows<P>>(
         &mut self,
         checkpoint: &Checkpoint,
@@ -143,7 +143,7 @@ impl CheckpointKeeper {
         }
     }
 
-    /// Writes rows that can be read once: a full disk is an error.
+    /// Writes rows that can be read only once. A full disk is an error.
     pub(in crate::train) fn write_once<P: Primitive, S: Rows<P>>(
         &self,
         checkpoint: &Checkpoint,
@@ -162,7 +162,7 @@ impl CheckpointKeeper {
         Ok(path)
     }
 
-    /// Bytes of a checkpoint of so many rows and triangles, about.
+    /// Returns the approximate size of a checkpoint.
     fn bytes<P: Primitive>(&self, rows: usize, faces: usize, optional: OptionalColumns) -> Bytes {
         let row = row_bytes::<P>(self.sh_degree, optional);
         Bytes((rows * row + faces * FACE_BYTES) as u64 + self.beside_rows)
@@ -173,7 +173,7 @@ impl CheckpointKeeper {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Gives back the room that was kept; whether there was any.
+    /// Releases the reserve. Returns true if there was one.
     fn release(&mut self) -> bool {
         let bytes = Bytes(self.reserve.as_mut().map_or(0, DiskReserve::release));
         if bytes > Bytes(0) {
@@ -186,22 +186,21 @@ impl CheckpointKeeper {
         bytes > Bytes(0)
     }
 
-    /// Has older checkpoints by time make way for one of so many bytes before the disk is full: that would take
-    /// other files' space, the run's logs among them.
+    /// Removes older checkpoints by time before the disk is full, because a full disk would also stop the run's logs.
     fn make_room(&self, bytes: Bytes) {
         if free_space(&folder_on_disk(&self.model_path)).is_some_and(|free| free < bytes.0) {
             self.remove_timed(1);
         }
     }
 
-    /// Removes the checkpoints by time that are not among so many newest; whether there were any.
+    /// Removes checkpoints by time that are not among the `newest`. Returns true if there were any.
     fn remove_timed(&self, newest: usize) -> bool {
         let older = list(&self.model_path).into_iter().skip(newest);
         older.filter(|path| is_timed(path) && fs::remove_file(path).is_ok()).count() > 0
     }
 }
 
-/// Bytes that a checkpoint has of a row of the model.
+/// Returns the size of a row of the model in a checkpoint, bytes.
 pub(in crate::train) fn row_bytes<P: Primitive>(
     sh_degree: u32,
     optional: OptionalColumns,
@@ -209,18 +208,18 @@ pub(in crate::train) fn row_bytes<P: Primitive>(
     columns(P::SCHEMA, sh_degree, optional).iter().map(CheckpointColumn::row_bytes).sum()
 }
 
-/// Bytes of the header and of what is learned of colours, and what a file system may take for them.
+/// Returns the size of the header and the colour tables, with slack for the file system, bytes.
 fn beside_rows(config: &Config, train_views: &[String]) -> u64 {
     let text = config.to_toml().map_or(0, |text| text.len());
     let names: usize = train_views.iter().map(|name| name.len() + 4).sum();
-    // Values, two moments and a number of steps.
+    // Values, two moments and a step count.
     let table = |kind: Compensation| (3 * kind.width() + 1) * VALUE_BYTES;
     let tables = compensation(&config.optimize).map_or(0, table) * train_views.len();
-    // Quotes and ends of lines take two bytes.
+    // Quotes and line ends take two bytes.
     (2 * (text + names) + tables) as u64 + SLACK
 }
 
-/// A folder on the disk that checkpoints go to: theirs may be a link to another one.
+/// Returns the checkpoint folder, or the model folder if it does not exist. The former may be a link to another disk.
 fn folder_on_disk(model_path: &Path) -> PathBuf {
     let folder = model_path.join("checkpoints");
     if folder.is_dir() { folder } else { model_path.to_owned() }

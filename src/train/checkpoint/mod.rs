@@ -1,11 +1,10 @@
-//! Snapshots of a run in safetensors, from which it goes on as if it had never stopped.
+//! Checkpoints of a run in safetensors. A resumed run continues as if it had never stopped.
 //!
-//! Randomness is drawn from (seed, iteration, purpose) and the order of views from (seed, epoch),
-//! so that the iteration and the configuration are all the state there is besides the model.
+//! Randomness depends on (seed, iteration, purpose) and the order of views on (seed, epoch), so that the state
+//! consists of model, iteration and configuration.
 //!
-//! Values are in single precision, whatever precision a device keeps them in: a checkpoint goes on
-//! with `--optimize-memory` and without, on a GPU and on the processor. Models pass to the file and
-//! back in chunks of rows; the host holds one chunk.
+//! Values are stored in single precision. A run may therefore continue with or without `--optimize-memory`, on a GPU
+//! or on the processor. Models are written and read in chunks of rows, and the host holds one chunk.
 
 mod file;
 mod keeper;
@@ -25,19 +24,18 @@ pub use tensors::FaceState;
 pub(super) use keeper::{BesideRows, CheckpointKeeper, row_bytes};
 pub(super) use tensors::FACE_BYTES;
 
-/// Name of the format in its files.
 const FORMAT: &str = "splat checkpoint";
 
-/// Raised when the meaning of a tensor or a metadata key changes.
+/// Format version. Raise it when the meaning of a tensor or metadata key changes.
 const VERSION: &str = "1";
 
-/// Metadata of a checkpoint that was written because of the time.
+/// Metadata entry of a checkpoint by time.
 const BY_TIME: (&str, &str) = ("written", "by time");
 
-/// Metadata of a checkpoint whose run draws views smaller than they are: how often by 0.9.
+/// Metadata key of the training scale: the number of times that views were scaled by 0.9.
 const TRAINING_SCALE: &str = "training_scale";
 
-/// Metadata of [`Paced`]: images, iterations before the last step, and seconds of training.
+/// Metadata keys of [`Paced`]: images, iterations before the last step, and seconds of training.
 const IMAGES: &str = "images";
 
 const ITERATION_BEFORE: &str = "iteration_before";
@@ -47,27 +45,27 @@ const TRAINING_SECONDS: &str = "training_seconds";
 /// Occasion of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Occasion {
-    /// The run's options name its iteration, or the run ended there.
+    /// Requested by an option, or the end of the run.
     #[default]
     Asked,
-    /// The time since the one before: when newer ones are there, it is removed.
+    /// Written by time, and removed when newer checkpoints exist.
     Time,
 }
 
-/// A run that stopped, or could have, without its model.
+/// State of a run without its model.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     /// Finished iterations.
     pub iteration: u32,
-    /// Everything resolved.
+    /// Resolved configuration.
     pub config: Config,
-    /// Names of the views that were trained on, in their order.
+    /// Names of the training views, in order.
     pub train_views: Vec<String>,
-    /// Occasion for which it was written.
+    /// Occasion of the checkpoint.
     pub occasion: Occasion,
-    /// The size at which views were drawn, where memory was short.
+    /// Scale of the training views, below full size if memory was short.
     pub training_scale: TrainingScale,
-    /// Progress of a run whose iterations do not pass with its images.
+    /// Progress of a run whose iterations differ from its images.
     pub paced: Option<Paced>,
 }
 
@@ -82,7 +80,7 @@ impl Checkpoint {
     }
 }
 
-/// A checkpoint that cannot be used.
+/// Error of a checkpoint that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The file cannot be opened or read.
@@ -112,7 +110,7 @@ pub enum CheckpointError {
         /// Its version.
         found: String,
     },
-    /// It holds fewer harmonics than were asked for.
+    /// It holds fewer harmonics than requested.
     #[error(
         "{path}: has SH degree {found}, below --sh-degree {wanted}. Resume with --sh-degree {found} or less, or \
          train from the start"
@@ -122,7 +120,7 @@ pub enum CheckpointError {
         path: PathBuf,
         /// Its degree.
         found: u32,
-        /// The degree asked for.
+        /// Requested degree.
         wanted: u32,
     },
     /// The configuration inside cannot be read.
@@ -140,7 +138,7 @@ pub fn path(model_path: &Path, iteration: u32) -> PathBuf {
     model_path.join("checkpoints").join(format!("chkpnt_{iteration}.safetensors"))
 }
 
-/// The checkpoints of a model folder, newest first.
+/// Returns the checkpoints of a model folder, newest first.
 pub fn list(model_path: &Path) -> Vec<PathBuf> {
     let number =
         |name: &str| name.strip_prefix("chkpnt_")?.strip_suffix(".safetensors")?.parse().ok();
@@ -160,7 +158,7 @@ mod tests {
     use crate::model::{Gaussians, Primitive};
     use crate::train::pace::Paced;
 
-    /// A model in which few values are alike.
+    /// Returns a model with mostly different values.
     fn model(sh_degree: u32, count: usize) -> Snapshot<Gaussians> {
         let mut value = 0_u16;
         let mut next = || {
@@ -206,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_checkpoint_is_read_as_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path(), 70);
         assert_eq!(read_whole(&path), model(2, 5));
@@ -232,7 +230,7 @@ mod tests {
             assert_eq!((passed.iteration, passed.images), (72, 4000));
             assert_eq!(passed.seconds, seconds.unwrap_or(0.0));
         }
-        // Another reader of the format agrees, alignment of the data included.
+        // Another reader of the format agrees, including the alignment of the data.
         let bytes = fs::read(&path).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
         assert_eq!(tensors.tensor("parameters.sh_rest").unwrap().shape(), [5, 24]);
@@ -265,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_several_chunks_lie_one_behind_the_other() {
+    fn columns_of_several_chunks_are_contiguous() {
         let folder = tempfile::tempdir().unwrap();
         let mut whole = model(0, 2 * CHUNK_ROWS + 77);
         let path = about(1).write(folder.path(), &mut whole, None).unwrap();
@@ -286,7 +284,7 @@ mod tests {
         assert!(error.contains("row 131149"), "{error}");
     }
 
-    /// A model that fails where one of its chunks is asked for, and notes what was.
+    /// Model that fails at one of its chunks and records the requested chunks.
     struct Fragile {
         whole: Snapshot<Gaussians>,
         asked_for: Vec<Range<usize>>,
@@ -314,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn each_row_is_asked_for_once_and_a_fault_on_the_way_leaves_the_old_file() {
+    fn rows_are_read_once_and_a_failure_keeps_the_old_file() {
         let folder = tempfile::tempdir().unwrap();
         let whole = model(0, CHUNK_ROWS + 5);
         let mut source = Fragile { whole, asked_for: Vec::new(), broken_from: usize::MAX };
@@ -360,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_of_no_gaussians_is_read_again() {
+    fn an_empty_checkpoint_is_read_as_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = about(1).write(folder.path(), &mut model(3, 0), None).unwrap();
         assert!(StoredCheckpoint::open(&path).unwrap().is_empty());
@@ -422,7 +420,7 @@ mod tests {
         assert!(error.contains("version 7") && error.contains("reads version 1"), "{error}");
     }
 
-    /// Puts a value at an element of a tensor in the file.
+    /// Replaces an element of a tensor in the file.
     fn overwrite(path: &Path, tensor: &str, element: usize, value: f32) {
         let mut bytes = fs::read(path).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
@@ -433,13 +431,13 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_no_numbers_are_damage() {
+    fn values_that_are_not_finite_are_damage() {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path(), 6);
         overwrite(&path, "parameters.means", 4, f32::NAN);
         let error = StoredCheckpoint::open(&path).unwrap_err();
         assert!(error.to_string().contains("`parameters.means` is not finite at element 4"));
-        // Beyond what is looked at in one go.
+        // This element lies beyond the first checked block.
         let path = about(7).write(folder.path(), &mut model(0, 120_000), None).unwrap();
         overwrite(&path, "second_moments.quats", 400_001, f32::INFINITY);
         let error = StoredCheckpoint::open(&path).unwrap_err();
@@ -449,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_no_numbers_are_not_written() {
+    fn values_that_are_not_finite_are_not_written() {
         let folder = tempfile::tempdir().unwrap();
         let mut broken = model(2, CHUNK_ROWS + 5);
         broken.first_moments.quats[4 * (CHUNK_ROWS + 2) + 1] = f32::NAN;

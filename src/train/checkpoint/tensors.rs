@@ -10,39 +10,38 @@ use crate::layout::{Schema, Width};
 use crate::memory::plan::OptionalColumns;
 use crate::model::{BoundColumns, Primitive};
 
-/// Bytes of a value; all columns are of 32 bits.
+/// Size of a value in bytes. All columns have 32-bit values.
 pub(super) const VALUE_BYTES: usize = 4;
 
 /// Prefix of the parameters' names.
 const PARAMETERS: &str = "parameters";
 
-/// Columns that not every model has.
+/// Names of optional columns.
 pub(super) const ABSOLUTE_NORM_SUMS: &str = "statistics.absolute_norm_sums";
 
 pub(super) const FILTER_3D: &str = "filter_3d";
 
-/// A column of the file.
 pub(super) struct CheckpointColumn {
     pub(super) name: String,
     pub(super) dtype: Dtype,
-    /// Length of the second dimension, where there is one.
+    /// Length of the second dimension, if there is one.
     pub(super) width: Option<usize>,
-    /// True if it is a parameter, a moment or the 3D filter, all of whose values are finite.
+    /// True for parameters, moments and the 3D filter, whose values must be finite.
     pub(super) is_of_training: bool,
 }
 
 impl CheckpointColumn {
-    /// Its shape with so many rows.
+    /// Returns the shape for this number of rows.
     pub(super) fn shape(&self, rows: usize) -> Vec<usize> {
         [rows].into_iter().chain(self.width).collect()
     }
 
-    /// Values per row.
+    /// Returns the number of values per row.
     pub(super) fn row_values(&self) -> usize {
         self.width.unwrap_or(1)
     }
 
-    /// Bytes per row.
+    /// Returns the number of bytes per row.
     pub(super) fn row_bytes(&self) -> usize {
         self.row_values() * VALUE_BYTES
     }
@@ -70,15 +69,14 @@ fn parameter_name(part: &str, column: &str) -> String {
     format!("{part}.{column}")
 }
 
-/// The column whose length is the number of rows: the first that has one value a row, or else the
-/// first.
+/// Returns the column whose length is the number of rows: the first with one value per row, or else the first.
 pub(super) fn counting_column(schema: &Schema) -> String {
     let single = schema.columns.iter().find(|column| column.width == Width::Fixed(1));
     let column = single.or(schema.columns.first()).map_or("", |column| column.name);
     parameter_name(PARAMETERS, column)
 }
 
-/// The columns in the order of the file.
+/// Returns the columns in file order.
 pub(super) fn columns(
     schema: &Schema,
     sh_degree: u32,
@@ -102,7 +100,7 @@ pub(super) fn columns(
         (FILTER_3D, Dtype::F32, optional.filter_3d),
     ];
     for (name, dtype, _) in statistics.into_iter().filter(|&(_, _, there)| there) {
-        // The filter goes into every scale.
+        // A value that is not finite would spoil every scale.
         let is_of_training = name == FILTER_3D;
         columns.push(CheckpointColumn {
             name: name.to_owned(),
@@ -114,7 +112,7 @@ pub(super) fn columns(
     columns
 }
 
-/// The values of a chunk as the file holds them, in the order of [`columns`].
+/// Returns the bytes of a chunk's columns, in the order of [`columns`].
 pub(super) fn bytes<P: Primitive>(chunk: &Snapshot<P>) -> Vec<&[u8]> {
     let parts = [&chunk.parameters, &chunk.first_moments, &chunk.second_moments];
     let groups = parts.into_iter().flat_map(|part| part.groups());
@@ -138,15 +136,14 @@ pub(super) fn bytes_mut<P: Primitive>(chunk: &mut Snapshot<P>) -> Vec<&mut [u8]>
     bytes
 }
 
-// Tables of the photographs' colours.
+// Colour tables of the photographs.
 
-/// Names of values, moments and the number of steps behind them.
+/// Tensor names of values and moments, and of the step counts.
 const TABLE_TENSORS: [&str; 3] =
     ["appearance.values", "appearance.first_moments", "appearance.second_moments"];
 
 const STEPS: &str = "appearance.steps";
 
-/// A tensor as the file holds it.
 pub(super) struct Tensor<'a> {
     pub(super) name: &'static str,
     pub(super) dtype: Dtype,
@@ -154,7 +151,7 @@ pub(super) struct Tensor<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-/// The tables' tensors, in the order of the file.
+/// Returns the tensors of colour tables in file order.
 pub(super) fn table_tensors(tables: &AppearanceTables) -> Vec<Tensor<'_>> {
     let views = tables.steps.len();
     let parts = [&tables.values, &tables.first_moments, &tables.second_moments];
@@ -185,7 +182,7 @@ pub(super) struct StoredTables {
 }
 
 impl StoredTables {
-    /// Finds those of so many views; nothing where the file has none.
+    /// Finds the tables of `views` views. `None` if the file has none.
     pub(super) fn find(
         header: &Metadata,
         data_start: u64,
@@ -204,7 +201,7 @@ impl StoredTables {
         Ok(Some(Self { kind, views, places, steps }))
     }
 
-    /// Reads them; a value that is no number is damage.
+    /// Reads the tables. Returns an error for values that are not finite.
     pub(super) fn read(&self, file: &mut File) -> io::Result<AppearanceTables> {
         let mut tables = AppearanceTables::identity(self.kind, self.views);
         let parts = [&mut tables.values, &mut tables.first_moments, &mut tables.second_moments];
@@ -222,9 +219,9 @@ impl StoredTables {
     }
 }
 
-// The mesh that Gaussians are bound to.
+// Bound mesh.
 
-/// The tensors: of each column its values, then first and second moments.
+/// Tensor names by part (values, first and second moments) and column.
 const BOUND_TENSORS: [[&str; 3]; 3] = [
     ["bound.values.vertices", "bound.values.log_scales", "bound.values.turns"],
     ["bound.first_moments.vertices", "bound.first_moments.log_scales", "bound.first_moments.turns"],
@@ -235,7 +232,7 @@ const BOUND_TENSORS: [[&str; 3]; 3] = [
     ],
 ];
 
-/// The tensors in the order of the file.
+/// Returns the tensors of a bound mesh in file order.
 pub(super) fn bound_tensors(state: &BoundState) -> Vec<Tensor<'_>> {
     let parts = [&state.values, &state.first_moments, &state.second_moments];
     let all = BOUND_TENSORS
@@ -261,7 +258,7 @@ pub(super) struct StoredBound {
 }
 
 impl StoredBound {
-    /// Finds them; nothing where the file has none.
+    /// Finds the bound mesh. `None` if the file has none.
     pub(super) fn find(header: &Metadata, data_start: u64) -> Result<Option<Self>, String> {
         let mut found = Self { rows: [0; 3], places: [[0; 3]; 3] };
         for (column, name) in BOUND_TENSORS[0].into_iter().enumerate() {
@@ -277,7 +274,7 @@ impl StoredBound {
         Ok(Some(found))
     }
 
-    /// Reads them; a value that is no number is damage.
+    /// Reads the bound mesh. Returns an error for values that are not finite.
     pub(super) fn read(&self, file: &mut File) -> io::Result<BoundState> {
         let mut state = BoundState::default();
         let parts = [&mut state.values, &mut state.first_moments, &mut state.second_moments];
@@ -297,33 +294,33 @@ impl StoredBound {
     }
 }
 
-// Triangles between the model's vertices.
+// Triangles.
 
-/// The three rows of each triangle.
+/// Tensor of the triangles' vertex indices.
 const CORNERS: &str = "faces.corners";
 
-/// Statistics of the triangles, in the order of [`FaceStatistics::columns`].
+/// Tensors of the statistics, in the order of [`FaceStatistics::columns`].
 const STATISTICS: [&str; 3] = ["faces.weights", "faces.reaches_px", GRADIENT_NORMS];
 
-/// Absent from files older than `--split-by`.
+/// Tensor that files from before `--split-by` lack.
 const GRADIENT_NORMS: &str = "faces.gradient_norms";
 
-/// Values of a triangle: its corners, and a value of each of the statistics.
+/// Values per triangle: its corners and one value per statistic.
 const ROW_VALUES: usize = 3 + STATISTICS.len();
 
-/// Bytes that a checkpoint has of a triangle.
+/// Bytes per triangle in a checkpoint.
 pub(in crate::train) const FACE_BYTES: usize = ROW_VALUES * VALUE_BYTES;
 
-/// The triangles of a model, and what views have shown of them.
+/// Triangles of a model and their statistics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FaceState {
-    /// Three rows of each.
+    /// Vertex indices of each triangle.
     pub faces: Vec<[u32; 3]>,
-    /// Statistics of the triangles, gathered from views.
+    /// Statistics gathered from views.
     pub statistics: FaceStatistics,
 }
 
-/// The tensors in the order of the file.
+/// Returns the tensors of triangles in file order.
 pub(super) fn face_tensors(state: &FaceState) -> Vec<Tensor<'_>> {
     let FaceState { faces, statistics } = state;
     let corners = Tensor {
@@ -346,15 +343,15 @@ pub(super) fn face_tensors(state: &FaceState) -> Vec<Tensor<'_>> {
 #[derive(Debug)]
 pub(super) struct StoredFaces {
     faces: usize,
-    /// Rows that they are between.
+    /// Number of vertices.
     rows: usize,
     corners: u64,
-    /// Offset of each statistic; none if the file lacks it, whose values are then 0.
+    /// Offset of each statistic. The values of a missing statistic are 0.
     statistics: [Option<u64>; 3],
 }
 
 impl StoredFaces {
-    /// Finds those between so many rows; nothing where the file has none.
+    /// Finds the triangles between `rows` vertices. `None` if the file has none.
     pub(super) fn find(
         header: &Metadata,
         data_start: u64,
@@ -372,7 +369,7 @@ impl StoredFaces {
         Ok(Some(Self { faces, rows, corners, statistics }))
     }
 
-    /// Reads them; a corner that is no row, and a value that is no number, is damage.
+    /// Reads the triangles. Returns an error for corners out of range and values that are not finite.
     pub(super) fn read(&self, file: &mut File) -> io::Result<FaceState> {
         let damage = |problem| io::Error::new(io::ErrorKind::InvalidData, problem);
         let mut state = FaceState { faces: vec![[0; 3]; self.faces], ..FaceState::default() };
@@ -442,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_read_as_they_were_written_and_the_model_stays_what_it_is() {
+    fn tables_are_read_as_written_and_do_not_change_the_model() {
         let folder = tempfile::tempdir().unwrap();
         for kind in [Compensation::Exposure, Compensation::BilateralGrid] {
             let tables = tables(kind, 3);
@@ -450,7 +447,7 @@ mod tests {
             let mut stored = StoredCheckpoint::open(&path).unwrap();
             assert_eq!(stored.appearance().unwrap(), Some(tables));
             assert_eq!(crate::backend::Rows::read(&mut stored, 0..5).unwrap(), model());
-            // As another reader of the format sees it.
+            // Another reader of the format agrees.
             let bytes = std::fs::read(&path).unwrap();
             let table_tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
             assert_eq!(table_tensors.tensor(TABLE_TENSORS[1]).unwrap().shape(), [3, kind.width()]);
@@ -460,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_other_views_and_values_that_are_no_numbers_are_damage() {
+    fn tables_of_other_views_and_values_that_are_not_finite_are_damage() {
         let folder = tempfile::tempdir().unwrap();
         let mut broken = tables(Compensation::Exposure, 3);
         let path = about(2).write(folder.path(), &mut model(), Some(&broken)).unwrap();
@@ -476,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_bound_is_read_as_it_was_written_and_no_number_is_damage() {
+    fn a_bound_mesh_is_read_as_written_and_must_be_finite() {
         let folder = tempfile::tempdir().unwrap();
         let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
         let (config, train_views) = (Config::default(), Vec::new());
@@ -567,7 +564,7 @@ mod columns_tests {
     }
 
     #[test]
-    fn triangles_are_read_as_they_were_written_beside_tables_of_colours() {
+    fn triangles_and_colour_tables_are_read_as_written() {
         let folder = tempfile::tempdir().unwrap();
         for tables in [None, Some(AppearanceTables::identity(Compensation::Exposure, 3))] {
             let written = about(3);
@@ -578,7 +575,7 @@ mod columns_tests {
             assert_eq!(stored.faces().unwrap(), Some(state()));
             assert_eq!(stored.appearance().unwrap(), tables);
             assert_eq!(stored.read(0..5).unwrap(), model());
-            // As another reader of the format sees it.
+            // Another reader of the format agrees.
             let bytes = fs::read(&path).unwrap();
             let face_tensors = SafeTensors::deserialize(&bytes).unwrap();
             assert_eq!(face_tensors.tensor(CORNERS).unwrap().shape(), [3, 3]);
@@ -591,11 +588,11 @@ mod columns_tests {
     }
 
     #[test]
-    fn an_older_file_without_gradients_has_none_and_the_rest() {
+    fn an_older_file_lacks_only_gradients() {
         let folder = tempfile::tempdir().unwrap();
         let path = about(0).write_with_faces(folder.path(), &mut model(), None, &state()).unwrap();
         let mut bytes = fs::read(&path).unwrap();
-        // The tensor under another name, which nobody asks for.
+        // Renaming hides the tensor.
         let at = bytes.windows(GRADIENT_NORMS.len()).position(|w| w == GRADIENT_NORMS.as_bytes());
         bytes[at.unwrap()] = b'x';
         fs::write(&path, &bytes).unwrap();
@@ -606,7 +603,7 @@ mod columns_tests {
     }
 
     #[test]
-    fn corners_that_are_no_rows_and_values_that_are_no_numbers_are_damage() {
+    fn invalid_corners_and_values_that_are_not_finite_are_damage() {
         let folder = tempfile::tempdir().unwrap();
         let refused = |broken: &FaceState| {
             let path =

@@ -1,4 +1,4 @@
-//! The folder that a run and its page share: which files are in it, and when they go.
+//! Folder that a run and its live page share.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _};
@@ -10,47 +10,47 @@ use serde::{Deserialize, Serialize};
 use crate::files::{numbered, remove_abandoned};
 use crate::train::event::ControlAction;
 
-/// The folder in the model folder.
+/// Name of the folder in the model folder.
 const NAME: &str = "live";
 
-/// It is touched while somebody looks.
+/// File that the page touches while it is watched.
 const WATCH: &str = "watch";
 
-/// What is asked of the run: a file for each request.
+/// Prefix and suffix of request files.
 const CONTROL: [&str; 2] = ["control_", ".json"];
 
-/// A request while it is read.
+/// Name of a request while it is read.
 const TAKEN: &str = "control.taken";
 
 /// Time after a touch for which the page counts as watched.
 const WATCHED_FOR: Duration = Duration::from_secs(10);
 
-/// Number of attempts to empty a folder into which a page writes at the same time.
+/// Number of attempts to empty a folder, because a page may write into it at the same time.
 const ATTEMPTS: u32 = 3;
 
-/// `MODEL/live/`. The page makes it and the run removes it.
+/// Folder `MODEL/live/`. The page creates it and the run removes it.
 #[derive(Clone, Debug)]
 pub struct LiveFolder {
     path: PathBuf,
 }
 
 impl LiveFolder {
-    /// Returns the folder of a model; it need not exist.
+    /// Returns the folder of a model. It need not exist.
     pub fn of(model_path: &Path) -> Self {
         Self { path: model_path.join(NAME) }
     }
 
-    /// The folder itself.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file that is touched while somebody looks.
+    /// Returns the file that the page touches while it is watched.
     pub fn watch(&self) -> PathBuf {
         self.path.join(WATCH)
     }
 
-    /// The newest Gaussians that the run has written for its page, and the iterations that they are of.
+    /// Returns the newest Gaussians that the run wrote for its page, with their iteration.
     pub fn newest_splats(&self) -> Option<(u32, PathBuf)> {
         if !self.is_there() {
             return None;
@@ -61,19 +61,18 @@ impl LiveFolder {
         numbered(&self.path, splats_iteration).into_iter().rev().find(is_file)
     }
 
-    /// True if it is there. A link is none: what it leads to is somebody else's.
+    /// True if the folder exists. A link does not count, because its target belongs to others.
     pub fn is_there(&self) -> bool {
         fs::symlink_metadata(&self.path).is_ok_and(|about| about.is_dir())
     }
 
-    /// Where the page says what is asked, by the name of the request. Requests are obeyed in the order of their
-    /// names.
+    /// Returns the path of a request. Requests are carried out in the order of their names.
     pub fn control(&self, id: &str) -> PathBuf {
         let [before, behind] = CONTROL;
         self.path.join(format!("{before}{id}{behind}"))
     }
 
-    /// The requests that wait, the first to be obeyed first.
+    /// Returns the waiting requests in order.
     pub fn requests(&self) -> Vec<PathBuf> {
         let [before, behind] = CONTROL;
         let is_request = |path: &PathBuf| {
@@ -92,21 +91,21 @@ impl LiveFolder {
         self.path.join(TAKEN)
     }
 
-    /// True if somebody looks at this time.
+    /// True if the page is watched at this time.
     pub(super) fn is_watched(&self, now: SystemTime) -> bool {
         let touched = fs::metadata(self.watch()).and_then(|about| about.modified());
         let Ok(touched) = touched else { return false };
-        // The clock of a network folder may be ahead of ours.
+        // The clock of a network folder may be ahead of the local clock.
         let age = now.duration_since(touched).unwrap_or_else(|ahead| ahead.duration());
         age < WATCHED_FOR
     }
 
-    /// The file of the Gaussians after so many iterations.
+    /// Returns the file of the Gaussians of an iteration.
     pub(super) fn splats(&self, iteration: u32) -> PathBuf {
         self.path.join(format!("splats_{iteration}.spz"))
     }
 
-    /// Removes the files of other iterations.
+    /// Removes the Gaussians of other iterations.
     pub(super) fn remove_splats_but(&self, iteration: Option<u32>) {
         for (found, path) in numbered(&self.path, splats_iteration) {
             if Some(found) != iteration {
@@ -115,8 +114,7 @@ impl LiveFolder {
         }
     }
 
-    /// Removes the folder with all that a run and a page leave in it. Files of others stay, and the folder
-    /// with them.
+    /// Removes the folder and the files of run and page. The folder stays if it has other files.
     pub fn remove(&self) {
         for _ in 0..ATTEMPTS {
             if !self.is_there() {
@@ -137,30 +135,30 @@ fn splats_iteration(name: &str) -> Option<u32> {
     name.strip_prefix("splats_")?.strip_suffix(".spz")?.parse().ok()
 }
 
-// Requests of the page, from their file.
+// Request files.
 
-/// Bytes of the file, at most.
-const BYTES: u64 = 4096;
+/// Largest size of a request, bytes.
+const MAX_REQUEST_BYTES: u64 = 4096;
 
 /// Request of the page.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControlRequest {
-    /// By which who asks knows it again.
+    /// Identifier by which the page recognises the request.
     pub id: String,
     /// Kind of the request.
     pub action: ControlAction,
 }
 
-/// A file that says nothing that can be done.
+/// Error of a request file.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ControlFault {
-    /// It is no request.
+    /// Not a request.
     #[error(
         "{path}: {problem}. The request is dropped. Write {{\"id\": \"1\", \"action\": \"pause\"}}, or resume, \
          checkpoint or stop"
     )]
     Unreadable { path: PathBuf, problem: String },
-    /// It cannot be taken away, so that it would be obeyed again and again.
+    /// Not removable. The request would be carried out again and again.
     #[error(
         "{path}: cannot be removed: {source}. The run obeys no buttons any more; check the permissions of \
          the folder"
@@ -168,8 +166,8 @@ pub(super) enum ControlFault {
     Stays { path: PathBuf, source: io::Error },
 }
 
-/// Takes a request away and reads it, if there is one: the first that stops the run, or else the first of
-/// all. Under another name no newer one can take its place between the two.
+/// Takes a request: the first stop request, or else the first of all. It is renamed before it is read, so that no
+/// newer request can replace it in between.
 pub(super) fn take_request(folder: &LiveFolder) -> Result<Option<ControlRequest>, ControlFault> {
     let requests = folder.requests();
     let stops = |path: &&PathBuf| {
@@ -192,16 +190,18 @@ pub(super) fn take_request(folder: &LiveFolder) -> Result<Option<ControlRequest>
 }
 
 fn read_request(path: &Path) -> Result<ControlRequest, String> {
-    // A pipe would be waited for.
+    // Reading a pipe would block.
     match fs::metadata(path) {
-        Ok(about) if about.is_file() && about.len() <= BYTES => {}
-        Ok(about) if about.is_file() => return Err(format!("is longer than {BYTES} bytes")),
+        Ok(about) if about.is_file() && about.len() <= MAX_REQUEST_BYTES => {}
+        Ok(about) if about.is_file() => {
+            return Err(format!("is longer than {MAX_REQUEST_BYTES} bytes"));
+        }
         Ok(_) => return Err("is no file".to_owned()),
         Err(error) => return Err(format!("cannot be read: {error}")),
     }
     let mut text = String::new();
     File::open(path)
-        .and_then(|file| file.take(BYTES).read_to_string(&mut text))
+        .and_then(|file| file.take(MAX_REQUEST_BYTES).read_to_string(&mut text))
         .map_err(|error| format!("cannot be read: {error}"))?;
     serde_json::from_str(&text).map_err(|error| format!("cannot be understood: {error}"))
 }
@@ -229,14 +229,14 @@ mod tests {
         assert!(!at(0.0), "nothing is touched yet");
         File::create(folder.path.join(WATCH)).unwrap().set_modified(touched).unwrap();
         assert!(at(0.0) && at(9.9) && !at(10.0) && !at(3600.0));
-        // A clock that is ahead by less than that is believed, one of tomorrow is not.
+        // A clock that is ahead by less than ten seconds is accepted, one of tomorrow is not.
         assert!(folder.is_watched(touched - Duration::from_secs(5)));
         assert!(!folder.is_watched(touched - Duration::from_secs(86_400)));
     }
 
     #[cfg(unix)]
     #[test]
-    fn what_a_link_leads_to_is_left_alone() {
+    fn link_targets_are_left_alone() {
         let [model, other] = [0, 1].map(|_| tempfile::tempdir().unwrap());
         for name in [WATCH, "splats_5.spz", "control_1.json"] {
             fs::write(other.path().join(name), "mine").unwrap();
@@ -247,7 +247,7 @@ mod tests {
         assert!(!folder.is_there() && folder.newest_splats().is_none());
         folder.remove();
         assert_eq!(fs::read_dir(other.path()).unwrap().count(), 3);
-        // Nor is a file shown that a link in the folder leads to.
+        // A file behind a link in the folder is not shown either.
         fs::remove_file(model.path().join(NAME)).unwrap();
         fs::create_dir(&folder.path).unwrap();
         link(&other.path().join(WATCH), &folder.splats(9));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_goes_with_what_was_made_for_it_and_nothing_else() {
+    fn removal_deletes_only_own_files() {
         let (model, folder) = empty();
         for name in
             [WATCH, "control_1-0.json", TAKEN, "splats_7.spz", "splats_12.spz", ".splat-a.tmp"]
@@ -314,7 +314,7 @@ mod tests {
     #[case::no_id(br#"{"action": "stop"}"#, "id")]
     #[case::no_text(b"\xff\xfe", "cannot be read")]
     #[case::long(&[b' '; 5000], "longer than 4096 bytes")]
-    fn what_is_no_request_is_removed_and_named(#[case] text: &[u8], #[case] said: &str) {
+    fn invalid_requests_are_removed_and_reported(#[case] text: &[u8], #[case] said: &str) {
         let (request, left) = taken(text);
         let message = request.unwrap_err().to_string();
         assert!(message.contains(said) && message.contains("control_1.json: "), "{message}");
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_comes_before_all_that_waits() {
+    fn a_stop_request_comes_first() {
         let model = tempfile::tempdir().unwrap();
         let folder = LiveFolder::of(model.path());
         fs::create_dir(folder.path()).unwrap();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_that_name_is_no_request_and_nothing_is_none() {
+    fn a_folder_is_no_request() {
         let model = tempfile::tempdir().unwrap();
         let folder = LiveFolder::of(model.path());
         assert!(take_request(&folder).unwrap().is_none());

@@ -1,7 +1,7 @@
-//! A run and the page that shows it: `MODEL/live/`, where `splat view` says that somebody looks and what
-//! they ask for, and where the run leaves the Gaussians as they are now.
+//! Live page of a run. In `MODEL/live/`, `splat view` signals that it is watched and leaves requests, and the run
+//! writes its current Gaussians.
 //!
-//! Nothing here changes what is trained. A run that nobody looks at looks for the folder once a second.
+//! The page does not change what is trained. An unwatched run checks the folder once a second.
 
 mod folder;
 mod splats;
@@ -22,55 +22,53 @@ pub use self::folder::{ControlRequest, LiveFolder};
 
 pub(super) use self::splats::{MOST_SPLATS, most_visible, packing_bytes};
 
-// A run's side of its page: requests, and splats to show.
+// The run's side: requests and splats.
 
-/// Least time between two looks into the folder while the run trains.
+/// Minimum interval between two checks of the folder during training.
 const TRAINING: Duration = Duration::from_secs(1);
 
-/// Interval while the run is paused.
+/// Interval during a pause.
 const PAUSED: Duration = Duration::from_millis(100);
 
-/// News from the page.
 #[derive(Debug, Default)]
 pub(super) struct PageNews {
-    /// Request to the run.
     pub(super) request: Option<ControlRequest>,
-    /// Somebody looks, and it is time to show the Gaussians.
+    /// True if the page is watched and new Gaussians are due.
     pub(super) wants_splats: bool,
-    /// Sentences for the user.
+    /// Warnings for the user.
     pub(super) problems: Vec<String>,
 }
 
-/// Splats that a thread writes.
+/// Splats that a thread is writing.
 #[derive(Debug)]
 struct LiveWriting {
     began: Instant,
-    /// Time that the run itself waited for them.
+    /// Time for which the run waited.
     reading: Duration,
     copy: Bytes,
     thread: JoinHandle<(Result<(), LiveSplatsError>, Duration)>,
 }
 
-/// The run's side of the page. The folder goes with this value.
+/// Run's side of the page. Dropping it removes the folder.
 #[derive(Debug)]
 pub(super) struct LivePage {
     folder: LiveFolder,
-    /// True if requests are obeyed.
+    /// True if requests are carried out.
     obeys: bool,
-    /// Nothing where no splats are shown.
+    /// Intervals of the splats. `None` if none are shown.
     pace: Option<LivePace>,
     looked: Option<Instant>,
-    /// The run waits until it is told to go on.
+    /// True if the run is paused.
     is_paused: bool,
     writing: Option<LiveWriting>,
-    /// Iterations that the last splats show.
+    /// Iteration of the last splats.
     shown: Option<u32>,
-    /// True if it was said that splats cannot be shown.
+    /// True if the user was warned that splats cannot be shown.
     has_complained: bool,
 }
 
 impl LivePage {
-    /// That of a run in this folder, of which the run holds the lock: what a killed one left is removed.
+    /// Opens the page of a run that holds its folder's lock. Removes the files of a killed run.
     pub(super) fn new(
         model_path: &Path,
         options: &OutputOptions,
@@ -91,13 +89,12 @@ impl LivePage {
         }
     }
 
-    /// From now on the run waits, or does not.
+    /// Pauses or resumes the run.
     pub(super) fn set_paused(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
     }
 
-    /// What is new after so many iterations. Nothing most of the time, which costs no more than to ask for
-    /// the time.
+    /// Checks for news after an iteration. Usually returns `None` after reading the clock.
     pub(super) fn look(&mut self, iteration: u32) -> Option<PageNews> {
         if !self.obeys && self.pace.is_none() {
             return None;
@@ -139,7 +136,7 @@ impl LivePage {
         Some(news)
     }
 
-    /// Has a thread write splats, for which the run was kept waiting since `began`.
+    /// Starts a thread that writes splats. The run has waited since `began`.
     pub(super) fn show(
         &mut self,
         iteration: u32,
@@ -161,30 +158,30 @@ impl LivePage {
         let reading = began.elapsed();
         match Builder::new().name("live".to_owned()).spawn(write) {
             Ok(thread) => self.writing = Some(LiveWriting { began, reading, copy, thread }),
-            // No thread can be had now; perhaps the next time.
+            // No thread is available now. Try again later.
             Err(_) => self.wait_after(began, reading),
         }
     }
 
-    /// After an attempt that began then and came to nothing. Whether that is new to the user.
+    /// Records a failed attempt that began at `began`. Returns true if the user is not yet warned.
     pub(super) fn give_up(&mut self, began: Instant) -> bool {
         self.wait_after(began, began.elapsed());
         !std::mem::replace(&mut self.has_complained, true)
     }
 
-    /// Bytes of Gaussians that a thread holds.
+    /// Returns the memory of Gaussians that a thread holds.
     pub(super) fn held(&self) -> Bytes {
         self.writing.as_ref().map_or(Bytes(0), |writing| writing.copy)
     }
 
-    /// Takes note of splats that are written.
+    /// Processes splats that are written.
     fn settle(&mut self, news: &mut PageNews) {
         let Some(writing) = self.writing.take_if(|writing| writing.thread.is_finished()) else {
             return;
         };
         let LiveWriting { began, reading, thread, .. } = writing;
         let Ok((written, packing)) = thread.join() else {
-            // A page is not worth a run.
+            // A failure of the page must not end the run.
             self.pace = None;
             news.problems.push(
                 "the page shows no more Gaussians: packing them failed, by a defect of this program. \
@@ -193,7 +190,7 @@ impl LivePage {
             );
             return;
         };
-        // A thread takes from the run what one of the processors is of all.
+        // The thread used one of the processors that the run shares.
         let processors = available_parallelism().map_or(1, NonZeroUsize::get);
         let packing = packing / u32::try_from(processors).unwrap_or(u32::MAX);
         self.wait_after(began, reading + packing);
@@ -214,28 +211,28 @@ impl LivePage {
 impl Drop for LivePage {
     fn drop(&mut self) {
         if let Some(writing) = self.writing.take() {
-            // The run is over, and nobody is told any more.
+            // Ignore errors, because the run is over.
             writing.thread.join().ok();
         }
         self.folder.remove();
     }
 }
 
-// Intervals at which live splats are written.
+// Intervals of the splats.
 
-/// What one costs, times this, is the least time to the next: 2 % of a run's time.
-const REST: u32 = 50;
+/// Ratio of the interval to the cost of showing splats: 2 % of a run's time.
+const COST_RATIO: u32 = 50;
 
-/// Time at which the next are due.
+/// Schedule of the splats.
 #[derive(Debug)]
 struct LivePace {
-    /// Least time from one to the next.
+    /// Minimum interval.
     every: Duration,
     next: Option<Instant>,
 }
 
 impl LivePace {
-    /// Every so many seconds; nothing where that is never.
+    /// Shows splats every `seconds`. `None` if the number means never.
     fn every(seconds: f64) -> Option<Self> {
         let every = Duration::try_from_secs_f64(seconds).ok().filter(|every| !every.is_zero())?;
         Some(Self { every, next: None })
@@ -245,9 +242,9 @@ impl LivePace {
         self.next.is_none_or(|next| now >= next)
     }
 
-    /// After some that were begun then, and took so much of the run's time.
+    /// Schedules the next splats after some that began at `began` and took `cost` of the run's time.
     fn wait_after(&mut self, began: Instant, cost: Duration) {
-        self.next = began.checked_add(self.every.max(cost.saturating_mul(REST)));
+        self.next = began.checked_add(self.every.max(cost.saturating_mul(COST_RATIO)));
     }
 }
 
@@ -279,7 +276,7 @@ mod tests {
             fs::write(self.model.path().join("live").join(name), text).unwrap();
         }
 
-        /// Looks into the folder `seconds` after the start.
+        /// Checks the folder `seconds` after the start.
         fn look(&self, page: &mut LivePage, iteration: u32, seconds: f64) -> Option<PageNews> {
             let now = self.start + Duration::from_secs_f64(seconds);
             page.look_at(iteration, now, SystemTime::now)
@@ -289,7 +286,7 @@ mod tests {
     const PAUSE: &str = r#"{"id": "1", "action": "pause"}"#;
 
     #[test]
-    fn the_folder_is_looked_at_once_a_second_and_more_often_in_a_pause() {
+    fn the_folder_is_checked_once_a_second_and_more_often_in_a_pause() {
         let (place, mut page) = Place::new();
         let looks = |page: &mut LivePage, seconds: f64| place.look(page, 1, seconds).is_some();
         assert!(looks(&mut page, 0.0) && !looks(&mut page, 0.99) && looks(&mut page, 1.0));
@@ -300,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_told_once() {
+    fn a_request_is_returned_once() {
         let (place, mut page) = Place::new();
         place.write("control_1.json", PAUSE);
         let news = place.look(&mut page, 1, 0.0).unwrap();
@@ -312,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn splats_are_wanted_while_somebody_looks_and_the_last_are_old() {
+    fn splats_are_wanted_if_watched_and_due() {
         let (place, mut page) = Place::new();
         let wants = |page: &mut LivePage, iteration: u32, seconds: f64| {
             place.look(page, iteration, seconds).unwrap().wants_splats
@@ -323,7 +320,7 @@ mod tests {
         let began = place.start + Duration::from_secs(1);
         page.show(1, Gaussians::zeros(0, 3), RenderMode::Dilated, Bytes(7), began);
         assert_eq!(page.held(), Bytes(7));
-        // While they are written none are wanted.
+        // None are wanted while splats are being written.
         if let Some(writing) = &page.writing {
             while !writing.thread.is_finished() {
                 std::thread::yield_now();
@@ -340,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_the_last_splats_replace_those_before() {
+    fn new_splats_replace_the_earlier_file() {
         let (place, mut page) = Place::new();
         place.write("splats_1.spz", "old");
         let mode = RenderMode::Dilated;
@@ -351,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_switched_off_is_left_alone() {
+    fn disabled_features_do_nothing() {
         let (place, _) = Place::new();
         let options = OutputOptions { live_control: false, ..OutputOptions::default() };
         let mut page = place.page(&options, PrimitiveName::Gaussians);
@@ -368,13 +365,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_shown_is_said_once() {
+    fn a_failure_to_show_is_reported_once() {
         let (_place, mut page) = Place::new();
         assert!(page.give_up(Instant::now()) && !page.give_up(Instant::now()));
     }
 
     #[test]
-    fn what_a_killed_run_left_is_gone_at_the_start() {
+    fn files_of_a_killed_run_are_removed_at_the_start() {
         let (place, page) = Place::new();
         drop(page);
         place.write("control_1.json", PAUSE);
@@ -384,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_long_comes_less_often() {
+    fn expensive_splats_come_less_often() {
         let start = Instant::now();
         let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
         let mut pace = LivePace::every(5.0).unwrap();

@@ -1,4 +1,4 @@
-//! Gaussians as they are now, packed for the page.
+//! Current Gaussians, packed for the page.
 
 use std::convert::identity;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::layout::GAUSSIANS;
 use crate::memory::Bytes;
 use crate::model::{Gaussians, Primitive as _};
 
-/// Reason for which Gaussians are not shown.
+/// Failure to show Gaussians.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LiveSplatsError {
     #[error(transparent)]
@@ -24,15 +24,14 @@ pub(super) enum LiveSplatsError {
     Pack(#[from] SpzOptionsError),
 }
 
-/// Returns the most bytes that the host holds while N Gaussians are packed.
+/// Returns the peak host memory while `count` Gaussians are packed.
 pub(in crate::train) fn packing_bytes(count: usize, sh_degree: u32) -> Bytes {
     let values = u64::from(GAUSSIANS.row_values(sh_degree));
-    // The rows twice; packed at most two bytes a value, in parts and put together twice.
+    // The rows twice, and the packed file of at most two bytes per value three times.
     Bytes(count as u64 * values * (2 * 4 + 3 * 2))
 }
 
-/// Writes Gaussians as they are exported from the PLY of the same iteration: as SPZ, version 3, in the axes of the
-/// scene, which the file names.
+/// Writes Gaussians as SPZ version 3 in the scene's axes, equal to an export of the same iteration's PLY.
 pub(super) fn write_splats(
     path: &Path,
     gaussians: Gaussians,
@@ -46,13 +45,13 @@ pub(super) fn write_splats(
     Ok(write_atomically(path, |out| out.write_all(&packed))?)
 }
 
-// Selection of the most visible Gaussians.
+// Choice of the most visible Gaussians.
 
-/// Gaussians that are shown live, at most.
+/// Largest number of Gaussians that are shown live.
 pub(in crate::train) const MOST_SPLATS: usize = 1_000_000;
 
-/// Of so many Gaussians at most `most`, in their order: those with the largest products of opacity and area.
-/// `read` gives rows; the host holds a chunk of them beside the result.
+/// Reads at most `most` of `count` Gaussians: those with the largest product of opacity and area, in their order. The
+/// host holds one chunk of rows besides the result.
 pub(in crate::train) fn most_visible<E>(
     count: usize,
     most: usize,
@@ -83,22 +82,22 @@ pub(in crate::train) fn most_visible<E>(
     Ok(picked)
 }
 
-/// Logarithms of opacity times the two larger scales.
+/// Returns the logarithms of opacity times the two larger scales.
 fn visible_sizes(gaussians: &Gaussians) -> impl Iterator<Item = f32> {
     let scales = gaussians.log_scales.as_chunks::<3>().0;
     gaussians.opacity_logits.iter().zip(scales).map(|(&logit, &[a, b, c])| {
-        // ln(sigmoid(x)), of which the exponential never overflows.
+        // ln(sigmoid(x)) without overflow.
         let log_opacity = logit.min(0.0) - (-logit.abs()).exp().ln_1p();
         log_opacity + a + b + c - a.min(b).min(c)
     })
 }
 
-/// Marks the largest `most`; of equals, the first.
+/// Marks the largest `most` values. Among equals the first win.
 fn largest(sizes: &[f32], most: usize) -> Vec<bool> {
     let Some(last) = most.checked_sub(1).filter(|&last| last < sizes.len()) else {
         return vec![most > 0; sizes.len()];
     };
-    // What is no number is the smallest.
+    // NaN ranks lowest.
     let ranked = |size: f32| if size.is_nan() { f32::NEG_INFINITY } else { size };
     let mut sorted: Vec<f32> = sizes.iter().copied().map(ranked).collect();
     let (larger, &mut least, _) = sorted.select_nth_unstable_by(last, |a, b| b.total_cmp(a));
@@ -118,7 +117,7 @@ fn largest(sizes: &[f32], most: usize) -> Vec<bool> {
 
 fn append_kept(to: &mut Gaussians, from: &Gaussians, kept: &[bool]) {
     for (to, from) in to.groups_mut().into_iter().zip(from.groups()) {
-        // A column without values has no width.
+        // A column without values has width 0.
         let rows = from.values.chunks_exact(from.width.max(1)).zip(kept);
         to.extend(rows.filter(|(_, kept)| **kept).flat_map(|(row, _)| row));
     }
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[rstest]
-    fn they_are_what_the_ply_is_exported_as(
+    fn live_splats_equal_the_export_of_the_ply(
         #[values(RenderMode::Dilated, RenderMode::Mip, RenderMode::Surfels)] mode: RenderMode,
     ) {
         let folder = tempfile::tempdir().unwrap();
@@ -158,18 +157,18 @@ mod tests {
         let all = some(300);
         let rows = [Ok::<_, OutputError>(&all)];
         write_ply_chunks::<Gaussians, _, _>(&ply, mode, 1, 300, rows).unwrap();
-        // As `splat export` does.
+        // This is how `splat export` does it.
         let mut splats = splat_formats::read(&ply).unwrap().splats;
         let format = SplatFormat::Spz(SpzOptions::for_page());
         splats.flatten_for(&format);
         write(&exported, &splats, &format).unwrap();
         write_splats(&live, all, mode).unwrap();
-        // One is packed more quickly than the other.
+        // The two are packed at different speeds.
         let held = |path| parse_spz(&fs::read(path).unwrap(), None).unwrap().splats;
         assert!(held(live) == held(exported));
     }
 
-    /// Rows of one more chunk than one, of which number `row` is known by its place.
+    /// Returns rows of more than one chunk. Each row can be recognised by its position.
     fn rows(sh_degree: u32, count: usize) -> Gaussians {
         let mut all = Gaussians::zeros(sh_degree, count);
         for (row, mean) in all.means.as_chunks_mut::<3>().0.iter_mut().enumerate() {
@@ -186,17 +185,17 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_is_small_enough_is_shown_as_it_is() {
+    fn a_small_model_is_shown_completely() {
         let all = rows(1, CHUNK_ROWS + 5);
         assert!(picked(&all, all.len()) == all);
         assert!(picked(&all.rows(0..0), 3).is_empty());
     }
 
     #[test]
-    fn of_a_larger_one_the_largest_and_most_opaque_stay_in_their_order() {
+    fn the_most_visible_gaussians_stay_in_order() {
         let count = CHUNK_ROWS + 300;
         let mut all = rows(1, count);
-        // Opaque and large; large in two axes; one that is larger yet but of one axis alone.
+        // Opaque and large; large along two axes; even larger, but along one axis only.
         let wanted = [3, 70, CHUNK_ROWS + 1, CHUNK_ROWS + 299];
         for row in wanted {
             all.log_scales[3 * row..][..3].copy_from_slice(&[2.0, -9.0, 2.0]);
@@ -204,7 +203,7 @@ mod tests {
         }
         all.log_scales[3 * 100..][..3].copy_from_slice(&[3.0, 0.0, 0.0]);
         all.log_scales[3 * 200..][..3].copy_from_slice(&[2.0, 2.0, 2.0]);
-        // Hardly there, and no number at all.
+        // Nearly transparent, and NaN.
         all.opacity_logits[200] = -9.0;
         all.opacity_logits[300] = f32::NAN;
         let expected = wanted.map(|row| all.rows(row..row + 1)).into_iter().reduce(|mut a, b| {
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_stay_as_are_asked_for_where_sizes_are_equal() {
+    fn ties_keep_the_requested_number() {
         let sizes = [1.0, 2.0, 1.0, f32::NAN, 1.0];
         assert_eq!(largest(&sizes, 3), [true, true, true, false, false]);
         assert_eq!(largest(&sizes, 0), [false; 5]);
@@ -231,10 +230,10 @@ mod tests {
         all.opacity_logits = vec![200.0, -200.0, 0.0];
         all.log_scales = vec![1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 0.0, 0.0, 0.0];
         let sizes: Vec<f32> = visible_sizes(&all).collect();
-        // ln(1), ln(e^-200), ln(1/2), each with the two larger scales.
+        // ln(1), ln(e^-200), ln(1/2), each plus the two larger scales.
         let expected = [5.0, -195.0, 0.5_f32.ln()];
         for (found, expected) in sizes.iter().zip(expected) {
-            // Sums of a few values of up to 200 in single precision.
+            // Rounding of sums of a few values of up to 200 in single precision.
             assert!((found - expected).abs() < 1e-4, "{found} {expected}");
         }
     }

@@ -1,6 +1,6 @@
-//! Growth to a given number of Gaussians: births come at an even pace where the pixels of a view disagree
-//! about an opacity, Gaussians that no view shows are removed, and opacities fade now and then in place of resets, at
-//! which Adam forgets all moments (the density control of `LiteGS`, 2026).
+//! Growth to a given number of Gaussians, as in the density control of `LiteGS` (2026): new Gaussians come at an even
+//! pace where a view's pixels disagree about an opacity, unseen Gaussians are removed, and opacities are halved now
+//! and then. Opacity resets, after which Adam loses all moments, are not used.
 
 use super::growth::{Births, SPLIT_SHRINK, grow};
 use super::interface::{RandomMotion, Rounds, Site, StepExtras, Strategy, least_images};
@@ -14,68 +14,67 @@ use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError};
 
-/// Rounds that there are time for, unless those of `--densification-interval` are fewer: each Gaussian gives
-/// birth once in a round, so that few rounds may not reach the number.
-const LEAST_ROUNDS: u32 = 8;
+/// Minimum number of densification steps, unless `--densification-interval` allows fewer. Each Gaussian is cloned or
+/// split once per step, so that too few steps may miss the goal.
+const MIN_ROUNDS: u32 = 8;
 
 /// Factor of one opacity decay.
-const FADE: f64 = 0.5;
+const DECAY_FACTOR: f64 = 0.5;
 
 /// Largest number of passes over the training views between two halvings of the opacities.
 ///
-/// A large faint Gaussian right before one camera pays for nothing else and covers held-out views. Halving makes every
-/// Gaussian prove itself again. Runs of many passes need as many halvings per pass
-/// as short ones.
-const FADE_PASSES: u32 = 6;
+/// A large faint Gaussian right before one camera covers held-out views at no cost. Halving makes every Gaussian earn
+/// its opacity again. Long runs need as many halvings per pass as short ones.
+const DECAY_PASSES: u32 = 6;
 
-/// Opacity to which one fades at most.
-const FADE_FLOOR: f64 = 1.0 / 128.0;
+/// Lower bound of the opacity decay.
+const DECAY_FLOOR: f64 = 1.0 / 128.0;
 
 /// Number of views up to which `--sh-decay` counts in full.
-const DECAY_VIEWS: f64 = 100.0;
+const SH_DECAY_VIEWS: f64 = 100.0;
 
 /// Decay of the SH coefficients above degree 0 over their learning rate.
 ///
-/// The harmonics of a Gaussian fit errors of its few views, and then change between these views at random. With many views
-/// they show real reflections, which the decay would remove.
+/// High harmonics fit the errors of a Gaussian's few views and vary at random between these views. With many views
+/// they are real reflections, which the decay would remove.
 fn sh_decay(options: &OptimizeOptions, views: u32) -> f64 {
-    options.sh_decay * (DECAY_VIEWS / f64::from(views)).powi(2).min(1.0)
+    options.sh_decay * (SH_DECAY_VIEWS / f64::from(views)).powi(2).min(1.0)
 }
 
-/// Growth to a number of Gaussians.
+/// Strategy that grows the model to a number of Gaussians.
 pub(super) struct BudgetGrowth {
     rounds: Rounds,
     window: Window,
-    /// Images between two rounds at least, where iterations pass with the clock.
+    /// Minimum number of images between two densification steps in runs with a clock.
     round_images: u32,
     extras: StepExtras,
-    /// Random motion of Gaussians that no view of a step shows; `None` of surfels.
+    /// Random motion of Gaussians that no view of a step sees. `None` for surfels.
     motion: Option<RandomMotion>,
-    /// Largest scale that is copied, not split, world units.
+    /// Largest scale of cloned Gaussians, world units. Larger ones are split.
     small_max: f64,
-    /// Gaussians at the end; as many as there are candidates for where no number is given.
+    /// Final number of Gaussians. Without a limit, every candidate is added.
     most: u64,
-    /// Iterations between two halvings.
-    fade_interval: u32,
-    /// Images between two halvings at most, in runs whose iterations pass with the clock.
-    fade_images: Option<u32>,
-    /// Opacity below which a Gaussian is removed.
+    /// Iterations between two halvings of the opacities.
+    decay_interval: u32,
+    /// Maximum number of images between two halvings in runs with a clock.
+    decay_images: Option<u32>,
+    /// Smallest opacity that is kept.
     opacity_min: f64,
     seed: u64,
 }
 
 impl BudgetGrowth {
-    /// Density control of a scene with this many training views. Rounds are whole passes apart, so that every view is
-    /// observed, unless that would leave too few rounds before density control or the run ends.
+    /// Creates the strategy for a scene with `views` training views. Densification steps are whole passes apart, so
+    /// that every view is observed, unless too few steps would be left.
     pub(super) fn new(config: &Config, scene: SceneScale, views: usize) -> Self {
         let options = &config.densify;
         let (from, interval) = (options.densify_from_iter, options.densification_interval);
         let until = options.densify_until_iter.min(config.optimize.iterations);
         let round_images = least_images(options, views);
         let views = u32::try_from(views).unwrap_or(u32::MAX).max(1);
-        let longest = interval.max(until.saturating_sub(from) / LEAST_ROUNDS);
+        let longest = interval.max(until.saturating_sub(from) / MIN_ROUNDS);
         let window = Window::new(&config.optimize, views, interval, longest);
-        // Surfels have no volume that the motion could follow.
+        // Surfels have no volume for the random motion.
         let is_moved = config.optimize.primitive == PrimitiveName::Gaussians;
         let extras = StepExtras {
             sh_decay_rate: sh_decay(&config.optimize, views),
@@ -96,18 +95,18 @@ impl BudgetGrowth {
             }),
             small_max: options.percent_dense * scene.extent,
             most: options.max_points.unwrap_or(u64::MAX),
-            fade_interval: options.opacity_reset_interval,
-            fade_images: (options.opacity_reset_interval < until)
-                .then_some(FADE_PASSES.saturating_mul(views)),
+            decay_interval: options.opacity_reset_interval,
+            decay_images: (options.opacity_reset_interval < until)
+                .then_some(DECAY_PASSES.saturating_mul(views)),
             opacity_min: options.min_opacity,
             seed: config.run.seed,
         }
     }
 
-    /// How many of so many Gaussians give birth in the round of `iteration`: the rest of the way to the goal,
-    /// dealt to the rounds that are left.
+    /// Returns the number of new Gaussians of the densification step of `iteration`: an even share of the way to the
+    /// goal.
     ///
-    /// Where fewer images pass than iterations, rounds are left out, and those that come have more births.
+    /// If images are scarcer than iterations, steps are skipped and the remaining steps add more.
     fn births(&self, gaussians: usize, iteration: u32, images_per_iteration: Option<f64>) -> usize {
         let most = usize::try_from(self.most).unwrap_or(usize::MAX);
         let rounds = self.rounds.left(iteration);
@@ -123,20 +122,20 @@ impl BudgetGrowth {
     }
 }
 
-/// The iterations between two rounds, in which views are observed.
+/// Interval between two densification steps, in which views are observed.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     iterations: u32,
-    /// Images in it; nothing in a run whose iterations pass with the clock.
+    /// Number of images. `None` in a run with a clock.
     images: Option<u64>,
     views: u32,
 }
 
 impl Window {
-    /// Returns the whole passes that take at least `interval` iterations, but not more than `longest` iterations.
+    /// Returns the whole passes that take at least `interval` iterations, but no more than `longest` iterations.
     ///
-    /// The schedule of a run with limits of passes does not pass with images: a window of fewer images than a pass would
-    /// remove what only the other views show.
+    /// A pass limit decouples iterations from images. A window of less than a pass would remove what only the other
+    /// views see.
     fn new(options: &OptimizeOptions, views: u32, interval: u32, longest: u32) -> Self {
         let whole_passes = interval.div_ceil(views).saturating_mul(views);
         if options.time_budget.is_some() {
@@ -149,7 +148,7 @@ impl Window {
         Self { iterations, images: Some(u64::from(iterations) * images / all), views }
     }
 
-    /// True if a window is a pass or more. A Gaussian that none of its views show can then be removed.
+    /// True if the window covers all views. Unseen Gaussians can then be removed.
     fn covers_views(&self, images_per_iteration: Option<f64>) -> bool {
         let images = match (self.images, images_per_iteration) {
             (Some(images), _) => images as f64,
@@ -165,8 +164,8 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
         self.rounds.may_follow(iteration).then_some(Statistics::Disagreement)
     }
 
-    /// Gaussians that have become nearly transparent move at random while no view shows them, and some find a place where
-    /// a view needs them. Those that the view shows stay: the gradients place them better.
+    /// Moves nearly transparent Gaussians at random while no view sees them, until some are useful. Gradients place
+    /// the visible ones better.
     fn step_extras(&self, turn: Turn) -> StepExtras {
         let noise = self.motion.as_ref().and_then(|motion| motion.of_step(turn));
         StepExtras { noise, ..self.extras }
@@ -202,13 +201,14 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
     }
 
     fn adjust(&self, span: ImageSpan, images_since: Option<u32>) -> Option<Adjust> {
-        let mut fades = span.multiple(self.fade_interval).into_iter();
-        let is_due = fades.any(|fade| self.rounds.may_follow(fade));
+        let mut decays = span.multiple(self.decay_interval).into_iter();
+        let is_due = decays.any(|decay| self.rounds.may_follow(decay));
         let has_waited =
-            images_since.zip(self.fade_images).is_some_and(|(since, most)| since >= most);
+            images_since.zip(self.decay_images).is_some_and(|(since, most)| since >= most);
         let is_late =
             has_waited && self.rounds.has_begun(span.after) && self.rounds.may_follow(span.after);
-        (is_due || is_late).then_some(Adjust::FadeOpacity { factor: FADE, floor: FADE_FLOOR })
+        (is_due || is_late)
+            .then_some(Adjust::FadeOpacity { factor: DECAY_FACTOR, floor: DECAY_FLOOR })
     }
 
     fn shape(&self) -> RoundShape {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn gaussians_that_no_view_shows_move_at_random_and_surfels_do_not() {
+    fn unseen_gaussians_move_at_random_but_surfels_do_not() {
         let mut config = Config::default();
         config.densify.unseen_noise_lr = 1.0;
         let noise = |config: &Config| {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_do_not_wait_for_whole_passes_where_too_few_would_be_left() {
+    fn rounds_do_not_wait_for_whole_passes_if_too_few_would_be_left() {
         let mut config = Config::default();
         let mut due = |views, iterations, until, interval| -> Vec<u32> {
             config.optimize.iterations = iterations;
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn with_the_clock_opacities_are_halved_after_six_passes_at_the_latest() {
+    fn with_a_clock_opacities_are_halved_at_least_every_six_passes() {
         let mut config = Config::default();
         config.densify.opacity_reset_interval = 4000;
         let adjusts = |config: &Config, iteration, images| {
@@ -295,10 +295,10 @@ mod tests {
             let window = Window::new(&options, views, interval, longest);
             (window.iterations, window.covers_views(None))
         };
-        // An iteration an image: whole passes, or less than one.
+        // One iteration per image: whole passes, or less than one.
         assert_eq!(window(6000, 0, 44, 100, 312), (132, true));
         assert_eq!(window(6000, 0, 700, 100, 312), (312, false));
-        // 24,000 iterations in 130 passes over 26 views are 7.1 iterations an image: a pass is 185 iterations.
+        // 24,000 iterations in 130 passes over 26 views are 7.1 iterations per image. A pass is 185 iterations.
         assert_eq!(window(24_000, 130, 26, 100, 1437), (185, true));
         assert_eq!(window(24_000, 130, 26, 100, 150), (150, false));
     }
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn births_come_at_an_even_pace_and_end_at_the_goal() {
+    fn new_gaussians_come_at_an_even_pace_and_reach_the_goal() {
         let mut config = Config::default();
         config.densify.max_points = Some(10_000);
         let budget = BudgetGrowth::new(&config, UNIT, 100);
@@ -327,17 +327,17 @@ mod tests {
         }
         assert_eq!(gaussians, 10_000);
         assert_eq!((born.iter().min(), born.iter().max()), (Some(&62), Some(&63)));
-        // What was pruned is born again.
+        // Pruned Gaussians are added again.
         assert_eq!(budget.births(9_000, 14_900, None), 1000);
         assert_eq!(budget.births(10_001, 14_900, None), 0);
     }
 
     #[test]
-    fn rounds_that_are_left_out_pass_their_births_on() {
+    fn skipped_rounds_pass_their_growth_on() {
         let mut config = Config::default();
         config.densify.max_points = Some(10_000);
         let budget = BudgetGrowth::new(&config, UNIT, 50);
-        // Ten iterations pass with an image, so that of ten rounds every fifth has its 50 images.
+        // Ten iterations pass per image, so that every fifth of ten steps has its 50 images.
         let (mut gaussians, mut rounds) = (1000, 0);
         for iteration in (600..15_000).step_by(500) {
             gaussians += budget.births(gaussians, iteration, Some(0.1));
@@ -361,14 +361,14 @@ mod tests {
     }
 
     #[test]
-    fn opacities_fade_at_intervals_until_the_last_round() {
+    fn opacities_are_halved_at_intervals_until_the_last_round() {
         let mut config = Config::default();
         config.densify.opacity_reset_interval = 4000;
         let budget = BudgetGrowth::new(&config, UNIT, 100);
-        let fades = |iteration| {
+        let decays = |iteration| {
             Strategy::<Cpu<f32>>::adjust(&budget, ImageSpan::of(iteration), None).is_some()
         };
-        let found: Vec<u32> = (1..=30_000).filter(|&iteration| fades(iteration)).collect();
+        let found: Vec<u32> = (1..=30_000).filter(|&iteration| decays(iteration)).collect();
         assert_eq!(found, [4000, 8000, 12_000]);
     }
 }

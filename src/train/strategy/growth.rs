@@ -1,5 +1,5 @@
-//! Growth by gradients, as 3DGS and GOF have it (Kerbl et al. 2023, section 5): small candidates are
-//! copied, large ones split, what is transparent or too large is removed, and opacities are reset.
+//! Growth by gradients as in 3DGS (Kerbl et al. 2023, section 5) and GOF: small candidates are cloned, large ones
+//! split, transparent or too large Gaussians removed, and opacities reset.
 
 use super::interface::{Rounds, Site, StepExtras, Strategy};
 use crate::backend::{Adjust, Candidates, Edit, EditRule, Grow, Keep, Pick, ScoreRule, Statistics};
@@ -12,45 +12,45 @@ use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError};
 
-/// Children of a split are smaller than their parent by this factor.
+/// Factor by which the children of a split are smaller than their parent.
 pub(super) const SPLIT_SHRINK: f64 = 1.6;
 
-/// Depth above which splats report their whole gradient to density control, world units. Pixel-GS
-/// takes its share of the cameras' extent; where they went far along what they look at, as through a
-/// street, that would be more than the scene is deep.
+/// Returns the depth from which on splats report their full gradient to density control, world units. Pixel-GS takes
+/// a share of the cameras' extent, but on a street the extent may exceed the depth of the scene.
 pub fn fade_depth(config: &Config, scene: SceneScale) -> f64 {
     config.densify.near_fade * scene.extent.min(scene.unit)
 }
 
-/// Pixels of the training views for each Gaussian, where `--max-points` does not limit them.
-const PIXELS_FOR_ONE: u64 = 40;
+/// Training pixels per Gaussian without `--max-points`.
+const PIXELS_PER_GAUSSIAN: u64 = 40;
 
-/// Limit of scenes with few pixels.
-const LEAST_LIMIT: u64 = 100_000;
+/// Smallest such limit, for scenes with few pixels.
+const MIN_LIMIT: u64 = 100_000;
 
-/// Limit of scenes with many pixels.
-const MOST: u64 = 5_000_000;
+/// Largest such limit.
+const MAX_LIMIT: u64 = 5_000_000;
 
-/// Growth by gradients.
+/// Strategy that grows by gradients.
 #[derive(Clone, Debug)]
 pub(super) struct GradientGrowth {
     rounds: Rounds,
     statistics: Statistics,
     extras: StepExtras,
     rule: ScoreRule,
-    /// Opacity below which a Gaussian is removed.
+    /// Smallest opacity that is kept.
     opacity_min: f64,
-    /// Largest scale that stays once large Gaussians are removed, world units.
+    /// Largest scale once large Gaussians are removed, world units.
     scale_max: f64,
     most: Option<u64>,
     seed: u64,
     reset_interval: u32,
-    /// Where density control begins over a white background, which hides what is behind it.
+    /// Iteration of an additional reset: the start of density control on a white background, which
+    /// hides what is behind it.
     first_reset: Option<u32>,
 }
 
 impl GradientGrowth {
-    /// By these sums of gradients.
+    /// Creates the strategy for these gradient statistics.
     pub(super) fn new(config: &Config, scene: SceneScale, statistics: Statistics) -> Self {
         let options = &config.densify;
         let is_white = config.scene.background_color() == Color::WHITE;
@@ -75,9 +75,9 @@ impl GradientGrowth {
         }
     }
 
-    /// Sets the limit of a run without `--max-points`: one Gaussian for 40 pixels of the training views.
+    /// Sets the limit of a run without `--max-points`: one Gaussian per 40 training pixels.
     pub(super) fn limited_by_pixels(mut self, pixels: u64) -> Self {
-        self.most.get_or_insert((pixels / PIXELS_FOR_ONE).clamp(LEAST_LIMIT, MOST));
+        self.most.get_or_insert((pixels / PIXELS_PER_GAUSSIAN).clamp(MIN_LIMIT, MAX_LIMIT));
         self
     }
 
@@ -90,7 +90,7 @@ impl GradientGrowth {
 
     fn edit_rule(&self, iteration: u32) -> EditRule {
         let key = RandomStream::new(self.seed, u64::from(iteration), RandomUse::Split).key();
-        // Before the first reset of the opacities large Gaussians are still finding their place.
+        // Before the first opacity reset large Gaussians are still finding their place.
         let prunes_large = iteration > self.reset_interval;
         EditRule::Grow {
             large: Grow::SplitRandom { shrink: SPLIT_SHRINK, key },
@@ -103,18 +103,15 @@ impl GradientGrowth {
     }
 }
 
-/// Returns the number of new Gaussians of a densification step.
+/// Requested and largest number of new Gaussians of a densification step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Births {
-    /// As many as ask for it.
     pub(super) wanted: usize,
-    /// At most.
     pub(super) most: usize,
 }
 
-/// A round in which `wanted` of the candidates should give birth: as many do as `most` and the memory
-/// allow. Where memory is short in spite of that, a round without births; and where even that is refused,
-/// none.
+/// Densifies up to `wanted` candidates, as far as `most` and memory allow. If memory is still short, prunes only, and
+/// skips the step if that fails too.
 pub(super) fn grow<D: Edit<Gaussians>>(
     site: &mut Site<'_, D>,
     candidates: &Candidates,
@@ -160,7 +157,7 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
         grow(site, &candidates, births, &rule)
     }
 
-    /// Opacities are reset every interval, and once more where density control begins over white.
+    /// Resets opacities every interval, and once when density control begins on a white background.
     fn adjust(&self, span: ImageSpan, _images_since: Option<u32>) -> Option<Adjust> {
         let first = self.first_reset.filter(|&first| span.hits(first));
         let mut resets = first.into_iter().chain(span.multiple(self.reset_interval));
@@ -173,10 +170,10 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
     }
 }
 
-// Adaptive density control of 3DGS (Kerbl et al. 2023, section 5), with the gradients of AbsGS (Ye et
-// al. 2024) where the options ask for them.
+// Adaptive density control of 3DGS (Kerbl et al. 2023, section 5), optionally with the gradients of AbsGS (Ye et al.
+// 2024).
 
-/// Candidates are those of high gradients.
+/// Creates the strategy whose candidates have high gradients.
 pub(super) fn adc(config: &Config, scene: SceneScale) -> GradientGrowth {
     let statistics = match config.densify.absgrad {
         true => Statistics::AbsoluteNorms,
@@ -185,10 +182,9 @@ pub(super) fn adc(config: &Config, scene: SceneScale) -> GradientGrowth {
     GradientGrowth::new(config, scene, statistics)
 }
 
-// The strategy of GOF (Yu et al. 2024): as adaptive density control, with absolute gradients as a
-// second criterion.
+// Strategy of GOF (Yu et al. 2024): adaptive density control with absolute gradients as a second criterion.
 
-/// Candidates are those of high gradients, and as large a share of all by their absolute gradients.
+/// Creates the strategy that adds, by absolute gradients, as large a share of candidates as have high gradients.
 pub(super) fn gof(config: &Config, scene: SceneScale) -> GradientGrowth {
     GradientGrowth::new(config, scene, Statistics::Both)
 }
@@ -252,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cap_leaves_room_for_the_difference_and_none_when_it_is_passed() {
+    fn the_cap_limits_the_number_of_new_gaussians() {
         let mut config = Config::default();
         assert_eq!(growth(&config, 1.0).room(10), usize::MAX);
         config.densify.max_points = Some(12);

@@ -17,8 +17,8 @@ use crate::train::span::ImageSpan;
 use crate::train::train_step::rate_factor;
 use crate::train::{SceneScale, TrainError};
 
-/// A strategy of density control. It is a function of the options and the iteration alone, so that a
-/// resumed run goes the same way as one that was never stopped.
+/// Strategy of density control. It depends only on the options and the iteration, so that a resumed
+/// run repeats an uninterrupted one.
 pub trait Strategy<D: Edit<Gaussians>> {
     /// Returns the statistics that the backward pass of `iteration` (from 1) gathers, if any.
     fn observes(&self, iteration: u32) -> Option<Statistics>;
@@ -26,18 +26,18 @@ pub trait Strategy<D: Edit<Gaussians>> {
     /// Returns the extras of a step beside the gradients of the loss.
     fn step_extras(&self, turn: Turn) -> StepExtras;
 
-    /// True if there is a round after a step.
+    /// True if a densification step follows a step.
     fn due(&self, span: ImageSpan) -> bool;
 
-    /// True if Gaussians are put in the order of their places after that round.
+    /// True if Gaussians are sorted by position after that densification step.
     fn reorders(&self, span: ImageSpan) -> bool;
 
-    /// The round after the iterations that are done.
+    /// Runs the densification step after the finished iterations.
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError>;
 
-    /// Returns the change of all Gaussians after a step and the round that is due then.
+    /// Returns the change of all Gaussians after a step and its densification step.
     ///
-    /// `images_since` counts the images since the last such change, in runs whose iterations pass with the clock.
+    /// `images_since`: images since the last such change, in runs with a clock.
     fn adjust(&self, span: ImageSpan, images_since: Option<u32>) -> Option<Adjust>;
 
     /// Returns the shape of the memory of a densification step, as `splat plan` uses it.
@@ -47,23 +47,23 @@ pub trait Strategy<D: Edit<Gaussians>> {
 /// Extras of a step beside the gradients of the loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepExtras {
-    /// Regularisers that keep Gaussians few and small.
+    /// Regularization that keeps Gaussians few and small.
     pub regularisers: Regularisers,
     /// Random motion.
     pub noise: Option<Noise>,
-    /// Decay of the SH coefficients above degree 0 in a step, over their learning rate.
+    /// Decay of the SH coefficients above degree 0 per step, relative to their learning rate.
     pub sh_decay_rate: f64,
 }
 
 impl StepExtras {
-    /// What the options add to the gradients of every strategy. It acts as it would in a scene of the
-    /// unit size: scales are divided by the unit.
+    /// Returns the extras that the options add for every strategy. Scales are divided by the scene's unit, so that
+    /// the effect does not depend on the scene's size.
     pub(super) fn of(config: &Config, scene: SceneScale) -> Self {
         let options = &config.optimize;
         let scale = options.scale_reg / scene.unit;
         let reach = match options.reg_reach {
             RegReach::Seen => Reach::Seen,
-            // `Auto` is left only if there were no photographs to settle it.
+            // `Auto` is left only if there are no photographs.
             RegReach::All | RegReach::Auto => Reach::All,
         };
         let regularisers = Regularisers { opacity: options.opacity_reg, scale, reach };
@@ -71,11 +71,11 @@ impl StepExtras {
     }
 }
 
-/// Random motion of Gaussians after every step of a run.
+/// Random motion of Gaussians after every step.
 #[derive(Clone, Debug)]
 pub(super) struct RandomMotion {
     optimize: OptimizeOptions,
-    /// Factor over the learning rate of the centres.
+    /// Factor on the learning rate of the centres.
     noise_lr: f64,
     moved: MotionReach,
     seed: u64,
@@ -83,7 +83,7 @@ pub(super) struct RandomMotion {
 }
 
 impl RandomMotion {
-    /// Motion of these Gaussians at so many times the learning rate of the centres.
+    /// Creates the motion at `noise_lr` times the learning rate of the centres.
     pub(super) fn new(
         config: &Config,
         scene: SceneScale,
@@ -93,13 +93,13 @@ impl RandomMotion {
         Self { optimize: config.optimize.clone(), noise_lr, moved, seed: config.run.seed, scene }
     }
 
-    /// The motion of a step. It acts as it would in a scene of the unit size: it is divided by the unit's square, since
-    /// it goes with covariances.
+    /// Returns the motion of a step. It is proportional to covariances and divided by the square of the scene's unit,
+    /// so that the effect does not depend on the scene's size.
     pub(super) fn of_step(&self, turn: Turn) -> Option<Noise> {
         let SceneScale { extent, unit } = self.scene;
         let stream = RandomStream::new(self.seed, turn.images.after.into(), RandomUse::Noise);
         (self.noise_lr > 0.0).then(|| Noise {
-            // The rate after this iteration's change of it, as gsplat has it.
+            // As in gsplat, this is the rate of the next iteration.
             rate: rates(&self.optimize, extent, turn.iteration().saturating_add(1)).means
                 * rate_factor(&self.optimize, turn.images)
                 * self.noise_lr
@@ -110,7 +110,7 @@ impl RandomMotion {
     }
 }
 
-/// The model that a round is about, on its device.
+/// Model of a densification step, on its device.
 pub struct Site<'a, D: Edit<Gaussians>> {
     device: &'a mut D,
     model: &'a mut D::Model,
@@ -120,53 +120,53 @@ pub struct Site<'a, D: Edit<Gaussians>> {
 }
 
 impl<'a, D: Edit<Gaussians>> Site<'a, D> {
-    /// A model after a step.
+    /// Wraps the model after a step.
     pub fn new(device: &'a mut D, model: &'a mut D::Model, span: ImageSpan) -> Self {
         Self { device, model, span, images_per_iteration: None, left_out: Vec::new() }
     }
 
-    /// Sets the number of images of an iteration, for a run whose iterations pass with the clock.
+    /// Sets the number of images per iteration, for runs with a clock.
     pub fn with_pace(self, images_per_iteration: Option<f64>) -> Self {
         Self { images_per_iteration, ..self }
     }
 
-    /// Images that pass with an iteration, where iterations pass with the clock.
+    /// Returns the number of images per iteration in runs with a clock.
     pub fn images_per_iteration(&self) -> Option<f64> {
         self.images_per_iteration
     }
 
-    /// The step that is done.
+    /// Returns the finished step.
     pub fn span(&self) -> ImageSpan {
         self.span
     }
 
-    /// Finished iterations.
+    /// Returns the number of finished iterations.
     pub fn iteration(&self) -> u32 {
         self.span.after
     }
 
-    /// Number of Gaussians.
+    /// Returns the number of Gaussians.
     pub fn len(&self) -> usize {
         self.device.len(self.model)
     }
 
-    /// True if there are none.
+    /// True if there are no Gaussians.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Limits a number of new Gaussians to the available memory. `--max-points` is the strategy's own task.
+    /// Limits a number of new Gaussians to the available memory. The strategy itself applies `--max-points`.
     pub fn grant(&mut self, wanted: usize) -> Result<usize, TrainError> {
         Ok(self.device.grant_births(self.model, wanted)?)
     }
 
-    /// Finds the candidates.
+    /// Finds the candidates of a rule.
     pub fn score(&mut self, rule: &ScoreRule) -> Result<Candidates, TrainError> {
         Ok(self.device.score(self.model, rule)?)
     }
 
-    /// Edits the model by the first of these picks that there is memory for. Where there is none for
-    /// any, the model stays as it is, and the run warns that `what` happens.
+    /// Edits the model by the first of the picks that fits in memory. If none fits, the model stays unchanged, and
+    /// the run warns with `what`.
     pub fn edit(
         &mut self,
         candidates: &Candidates,
@@ -195,35 +195,35 @@ impl<'a, D: Edit<Gaussians>> Site<'a, D> {
         self.device.edit(self.model, selection, rule)
     }
 
-    /// Says what was left out, and why.
+    /// Records a sentence about skipped work.
     pub fn leave_out(&mut self, sentence: String) {
         self.left_out.push(sentence);
     }
 
-    /// Returns what was left out for want of memory, in sentences for the user.
+    /// Returns the sentences about skipped work, for the user.
     pub fn into_left_out(self) -> Vec<String> {
         self.left_out
     }
 }
 
 impl<D: Faces> Site<'_, D> {
-    /// Place and opacity logit of each vertex.
+    /// Reads position and opacity logit of each vertex.
     pub fn vertices(&mut self) -> Result<Vec<[f32; 4]>, TrainError> {
         Ok(self.device.vertices(self.model)?)
     }
 
-    /// The triangles.
+    /// Returns the triangles.
     pub fn faces(&self) -> Vec<[u32; 3]> {
         self.device.faces(self.model).to_vec()
     }
 
-    /// Statistics that views have gathered.
+    /// Reads the statistics that views have gathered.
     pub fn face_statistics(&mut self) -> Result<FaceStatistics, TrainError> {
         Ok(self.device.face_statistics(self.model)?)
     }
 
-    /// Changes the mesh by the first of these that there is memory for, which it returns. Where there is none for
-    /// any, the mesh stays as it is, and the run warns that `what` happens.
+    /// Applies the first of the changes that fits in memory and returns it. If none fits, the mesh stays unchanged,
+    /// and the run warns with `what`.
     pub fn remesh<'c, 'm>(
         &mut self,
         changes: &'c [Remesh<'m>],
@@ -243,10 +243,10 @@ impl<D: Faces> Site<'_, D> {
 
 // Schedule of densification steps.
 
-/// Iterations after which the Gaussians have grown and moved enough to be put in order anew.
+/// Iterations after which Gaussians have moved enough to be sorted again.
 const REORDER_INTERVAL: u32 = 1000;
 
-/// The iterations after which there is a round.
+/// Schedule of densification steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rounds {
     from: u32,
@@ -254,7 +254,7 @@ pub(super) struct Rounds {
     interval: u32,
 }
 
-/// Images between two rounds over so many views at least: those of a pass, or of an interval if that is less.
+/// Returns the minimum number of images between two densification steps: one pass, or an interval if that is less.
 pub fn least_images(options: &DensifyOptions, views: usize) -> u32 {
     options.densification_interval.min(u32::try_from(views).unwrap_or(u32::MAX))
 }
@@ -266,7 +266,7 @@ impl Rounds {
         Self::every(options.densification_interval, window)
     }
 
-    /// Every `interval` iterations of these, their first and their end excepted.
+    /// Schedules a step every `interval` iterations, excluding both ends of the range.
     pub(super) fn every(interval: u32, iterations: Range<u32>) -> Self {
         let Range { start: from, end: until } = iterations;
         Self { from, until, interval: interval.max(1) }
@@ -277,8 +277,8 @@ impl Rounds {
         self.until.saturating_sub(iteration).div_ceil(self.interval)
     }
 
-    /// How many are left, that of `iteration` included, where so many images pass with an iteration and each round
-    /// but the first waits for `least` of them.
+    /// Returns the number of steps left, that of `iteration` included, if each step except the first waits for
+    /// `least` images.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -289,12 +289,12 @@ impl Rounds {
         1 + (images / f64::from(least.max(1))) as u32
     }
 
-    /// True if there is one after a step.
+    /// True if a densification step follows a step.
     pub(super) fn is_due(self, span: ImageSpan) -> bool {
         self.iteration_of(span).is_some()
     }
 
-    /// The iteration of a step that a round comes for, if there is one.
+    /// Returns the iteration that a densification step is due after, if a step contains one.
     fn iteration_of(self, span: ImageSpan) -> Option<u32> {
         let last = self.until.saturating_sub(1).max(span.before);
         let inside = ImageSpan { after: span.after.min(last), ..span };
@@ -306,13 +306,13 @@ impl Rounds {
         iteration > self.from
     }
 
-    /// True if a round may follow `iteration`, so that what is observed in it may be used.
+    /// True if a densification step may follow `iteration`, which therefore gathers statistics.
     pub(super) fn may_follow(self, iteration: u32) -> bool {
         iteration < self.until
     }
 
-    /// True if Gaussians are put in the order of their places after the round that is due after a step:
-    /// after the first of every thousand iterations, and after the last of all.
+    /// True if Gaussians are sorted after the densification step of a step: after the first of every thousand
+    /// iterations and after the last of all.
     pub(super) fn reorders(self, span: ImageSpan) -> bool {
         self.iteration_of(span).is_some_and(|round| {
             let first = round % REORDER_INTERVAL < self.interval;
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_iterations_the_last_round_that_may_come_does() {
+    fn a_span_of_iterations_runs_its_last_possible_round() {
         let rounds = Rounds::every(10, 20..55);
         let due = |before, after| rounds.iteration_of(ImageSpan { before, after });
         let spans = [(15, 20), (15, 25), (15, 31), (45, 80), (51, 80), (60, 80)];
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(orders(&options), [1200, 2100, 3000, 3900]);
         options.densification_interval = 1500;
         assert_eq!(orders(&options), [1500, 3000]);
-        // There is no round at all.
+        // No densification step exists.
         options.densify_until_iter = 0;
         assert_eq!(orders(&options), [0; 0]);
     }

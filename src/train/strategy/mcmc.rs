@@ -1,6 +1,5 @@
-//! Density control as a Markov chain (Kheradmand et al. 2024, "3D Gaussian Splatting as Markov Chain
-//! Monte Carlo"): the dead move to where living Gaussians are, copies are added up to a cap, and random
-//! motion explores.
+//! Density control as a Markov chain (Kheradmand et al. 2024, "3D Gaussian Splatting as Markov Chain Monte Carlo"):
+//! transparent Gaussians move to opaque ones, copies are added up to a limit, and random motion explores.
 
 use super::interface::{RandomMotion, Rounds, Site, StepExtras, Strategy};
 use crate::backend::{
@@ -15,18 +14,18 @@ use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError};
 
-/// Gaussians become more by at most this factor a round.
-const GROWTH: f64 = 1.05;
+/// Largest growth factor of one densification step.
+const MAX_GROWTH: f64 = 1.05;
 
-/// Gaussians at most where nothing else is said.
-const MOST_BY_DEFAULT: u64 = 1_000_000;
+/// Default limit of Gaussians.
+const DEFAULT_LIMIT: u64 = 1_000_000;
 
-/// The Markov chain.
+/// Strategy of the Markov chain.
 pub(super) struct Mcmc {
     rounds: Rounds,
     motion: RandomMotion,
     most: u64,
-    /// Opacity that the living exceed.
+    /// Opacity below which a Gaussian is relocated.
     opacity_min: f64,
     seed: u64,
     extras: StepExtras,
@@ -37,7 +36,7 @@ impl Mcmc {
         Self {
             rounds: Rounds::new(&config.densify),
             motion: RandomMotion::new(config, scene, config.densify.noise_lr, MotionReach::All),
-            most: config.densify.max_points.unwrap_or(MOST_BY_DEFAULT),
+            most: config.densify.max_points.unwrap_or(DEFAULT_LIMIT),
             opacity_min: config.densify.min_opacity,
             seed: config.run.seed,
             extras: StepExtras::of(config, scene),
@@ -54,13 +53,13 @@ impl Mcmc {
         clippy::cast_sign_loss,
         reason = "a number of Gaussians a little larger"
     )]
-    fn births_wanted(&self, gaussians: usize) -> usize {
+    fn wanted_copies(&self, gaussians: usize) -> usize {
         let most = usize::try_from(self.most).unwrap_or(usize::MAX);
-        let more = (gaussians as f64 * GROWTH) as usize;
+        let more = (gaussians as f64 * MAX_GROWTH) as usize;
         more.min(most).saturating_sub(gaussians)
     }
 
-    /// Copies Gaussians that are drawn by their opacities; nothing where there is no memory for it.
+    /// Copies Gaussians drawn in proportion to their opacities. Returns `None` without memory.
     fn copy<D: Edit<Gaussians>>(
         &self,
         site: &mut Site<'_, D>,
@@ -78,7 +77,7 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
         None
     }
 
-    /// The motion lasts as long as the run.
+    /// The motion does not end with density control.
     fn step_extras(&self, turn: Turn) -> StepExtras {
         StepExtras { noise: self.motion.of_step(turn), ..self.extras }
     }
@@ -91,20 +90,19 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
         self.rounds.reorders(span)
     }
 
-    /// The dead move to where others are, and as many copies are added as the cap and the memory allow;
-    /// what there is no memory for is left out.
+    /// Relocates transparent Gaussians and adds copies up to the limit and the available memory.
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
         let key = self.key(site.iteration(), RandomUse::Relocate);
         let moved =
             self.copy(site, Into::Dead, key, "transparent Gaussians stay where they are")?;
-        let wanted = self.births_wanted(site.len());
+        let wanted = self.wanted_copies(site.len());
         let granted = site.grant(wanted)?;
         let key = self.key(site.iteration(), RandomUse::Multiply);
         let added = self.copy(site, Into::NewRows(granted), key, "no Gaussians are added")?;
         let counts = vec![
             ("relocated", moved.unwrap_or_default().moved),
             ("born", added.unwrap_or_default().copied),
-            // Where nothing can be seen none is born, though none is refused.
+            // If no copy can be made, no Gaussians are added, but none are refused.
             ("refused", wanted - added.map_or(0, |_| granted)),
         ];
         Ok(RoundReport { event: "relocated", counts })
@@ -141,17 +139,17 @@ mod tests {
     }
 
     #[test]
-    fn it_adds_a_twentieth_and_never_one_above_the_cap() {
+    fn mcmc_adds_a_twentieth_up_to_the_cap() {
         let mut config = Config::default();
         let mcmc = Mcmc::new(&config, UNIT);
-        assert_eq!([1000, 19, 980_000].map(|count| mcmc.births_wanted(count)), [50, 0, 20_000]);
+        assert_eq!([1000, 19, 980_000].map(|count| mcmc.wanted_copies(count)), [50, 0, 20_000]);
         config.densify.max_points = Some(1001);
         let mcmc = Mcmc::new(&config, UNIT);
-        assert_eq!([1000, 1001, 2000].map(|count| mcmc.births_wanted(count)), [1, 0, 0]);
+        assert_eq!([1000, 1001, 2000].map(|count| mcmc.wanted_copies(count)), [1, 0, 0]);
     }
 
     #[test]
-    fn its_noise_follows_the_rate_of_the_centres_and_never_ends() {
+    fn noise_follows_the_position_rate_and_never_ends() {
         let mut config = Config::default();
         config.optimize.scale_reg = 0.25;
         let scene = SceneScale { extent: 2.0, unit: 4.0 };

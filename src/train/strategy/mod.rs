@@ -1,5 +1,5 @@
-//! Strategies of density control: when Gaussians are added, moved and removed, and which. The device
-//! does it. `src/lib.rs` says how one is added.
+//! Strategies of density control. They choose when and which Gaussians are added, moved and removed, and the device
+//! does it. `src/lib.rs` explains how to add a strategy.
 
 mod budget;
 mod growth;

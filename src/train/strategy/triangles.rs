@@ -1,6 +1,6 @@
-//! Density control of triangles (MeshSplatting, Held et al. 2025): some are split at the middles of their edges, drawn
-//! by what `--split-by` says, transparent, hidden and huge ones are removed, and after that the mesh is made anew
-//! between its vertices. Meanwhile a floor under all opacities rises.
+//! Density control of triangles (MeshSplatting, Held et al. 2025): triangles drawn by `--split-by` are split at the
+//! midpoints of their edges, transparent, hidden and huge ones are removed, and the vertices are finally connected to
+//! a new mesh. A floor under all opacities rises meanwhile.
 
 use std::time::Instant;
 
@@ -22,27 +22,25 @@ use crate::train::triangles::{
 };
 use crate::train::{SceneScale, TrainError};
 
-/// Density control of triangles.
 pub(super) struct TriangleRounds {
     options: TrianglesOptions,
-    /// Rounds in which triangles are split.
     splits: Rounds,
-    /// Schedule of splits and prunes, and of the steps after them that only prune.
+    /// Schedule of splits and prunes, and of later steps that only prune.
     rounds: Rounds,
     extras: StepExtras,
-    /// Vertices at most.
+    /// Largest number of vertices.
     most: usize,
-    /// True if there is time between two rounds for all training views to show what they see.
+    /// True if an interval between two steps covers all training views.
     sees_all: bool,
     seed: u64,
 }
 
 impl TriangleRounds {
-    /// In a scene with so many training views.
+    /// Creates the strategy for a scene with `views` training views.
     pub(super) fn new(config: &Config, scene: SceneScale, views: usize) -> Self {
         let (options, densify) = (&config.triangles, &config.densify);
         let interval = densify.densification_interval;
-        // No round comes once the mesh is connected; until then some triangles are removed.
+        // No step follows the connection of the mesh. Until then triangles are pruned.
         let until = densify.densify_until_iter;
         let [split_until, until] = match options.delaunay_iter {
             0 => [until; 2],
@@ -77,12 +75,12 @@ impl TriangleRounds {
         }
     }
 
-    /// Removes what is not to stay, and splits.
+    /// Prunes and splits triangles.
     fn reshape<D: Faces>(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
         let span = site.span();
         let vertices = site.vertices()?;
         let (all, statistics) = (site.faces(), site.face_statistics()?);
-        // That of the iterations before this step: it rises after the round.
+        // The floor before this step, because it rises after the densification step.
         let floor = opacity_floor(&self.options, span.before).to_f32();
         let opacities: Vec<f32> =
             vertices.par_iter().map(|&[.., logit]| floored(logit, floor)).collect();
@@ -119,8 +117,7 @@ impl TriangleRounds {
         })
     }
 
-    /// What triangles are drawn in proportion to: by their weights where no gradient is known, as after a
-    /// checkpoint without.
+    /// Returns the scores for drawing triangles. Weights replace unknown gradients, as after an old checkpoint.
     fn scores(&self, FaceStatistics { weights, gradient_norms, .. }: &FaceStatistics) -> Vec<f32> {
         let knows_gradients = gradient_norms.iter().any(|&norm| norm > 0.0);
         match self.options.split_by {
@@ -131,7 +128,7 @@ impl TriangleRounds {
         }
     }
 
-    /// The triangles to split, in the order of their importance.
+    /// Draws the triangles to split, the most important first.
     fn drawn(
         &self,
         span: ImageSpan,
@@ -165,7 +162,7 @@ impl TriangleRounds {
         grown.min(self.most).saturating_sub(vertices)
     }
 
-    /// Makes the mesh anew between its vertices.
+    /// Connects the vertices to a new mesh.
     fn connect<D: Faces>(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
         let started = Instant::now();
         let vertices = site.vertices()?;
@@ -194,7 +191,7 @@ impl TriangleRounds {
     }
 }
 
-/// Returns the positions of vertices with their opacities.
+/// Returns the positions of vertices without their opacities.
 fn places(vertices: &[[f32; 4]]) -> Vec<[f32; 3]> {
     vertices.par_iter().map(|&[x, y, z, _]| [x, y, z]).collect()
 }
@@ -216,7 +213,7 @@ impl<D: Faces> Strategy<D> for TriangleRounds {
         self.rounds.is_due(span) || self.connects(span)
     }
 
-    /// Triangles go by the numbers of rows.
+    /// Triangles refer to vertices by index, which sorting would change.
     fn reorders(&self, _span: ImageSpan) -> bool {
         false
     }
@@ -274,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_rises_at_intervals_alone() {
+    fn the_floor_rises_only_at_intervals() {
         let rounds = rounds("triangles.delaunay_iter = 11000", 100);
         let adjust = |span| Strategy::<Cpu<f32>>::adjust(&rounds, span, None).is_some();
         let rises: Vec<u32> = spans().filter(|&s| adjust(s)).map(|span| span.after).collect();
@@ -284,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_transparent_or_hidden_goes_once_pruning_has_started() {
+    fn transparent_and_hidden_triangles_are_pruned_after_the_start() {
         let rule = |views, after| rounds("", views).prune_rule(ImageSpan::of(after));
         assert_eq!(rule(499, 4000).opacity_max, -1.0);
         assert_eq!(rule(499, 6000).weight_max, Some(0.245));
@@ -307,13 +304,13 @@ mod tests {
     }
 
     #[test]
-    fn a_round_splits_by_the_growth_and_by_what_is_left_to_the_most() {
+    fn splits_are_limited_by_growth_and_cap() {
         let rounds = rounds("densify.max_points = 1100", 100);
         assert_eq!([100, 1000, 1100, 2000].map(|v| rounds.births(v)), [23, 100, 0, 0]);
     }
 
     #[test]
-    fn opacities_cost_until_the_floor_rises() {
+    fn opacity_regularization_ends_when_the_floor_rises() {
         let rounds = rounds("optimize.opacity_reg = 0.5", 100);
         let cost = |i| {
             let extras = Strategy::<Cpu<f32>>::step_extras(&rounds, Turn::of(i));

@@ -1,4 +1,4 @@
-//! SuGaR's coarse stage as part of a run: its beginning, its prune, neighbours, and what is reported of it.
+//! SuGaR's coarse stage in a run: its start, prune, neighbours and reports.
 
 use std::time::Instant;
 
@@ -17,16 +17,16 @@ use crate::train::span::ImageSpan;
 use crate::train::terms::open;
 use crate::train::{TrainError, render_footprint, schedule};
 
-/// Measures of a sample of the Gaussians.
+/// Surface measures of sampled Gaussians.
 struct SurfaceMeasures {
-    /// Share of them near the surface that a view shows, 0..1.
+    /// Share of the Gaussians near the visible surface, 0 to 1.
     share_near: Option<f64>,
-    /// Mean of their smallest scales, world units.
+    /// Mean of the smallest scales, world units.
     mean_thickness: Option<f64>,
 }
 
 impl<B: TrainDevice> Trainer<'_, B> {
-    /// True if the coming iteration is one of the coarse stage.
+    /// True if the next iteration belongs to the coarse stage.
     pub(super) fn is_in_coarse(&self) -> bool {
         self.coarse.as_ref().is_some_and(|coarse| coarse.schedule.contains(self.iteration + 1))
     }
@@ -50,17 +50,17 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Hands the model over to the stage, at its start: with the 3D filter baked in, since surfaces are
-    /// made of Gaussians as they are, and with moments of zero.
+    /// Starts the stage with zero moments and with the 3D filter applied, because surfaces are made of Gaussians as
+    /// they are.
     fn begin_coarse(&mut self, schedule: &CoarseSchedule) -> Result<(), TrainError> {
         self.report_pending()?;
         self.end_phase(self.phase());
         let loaded = self.setup.config.sugar.checkpoint_path.is_some();
         if self.iteration == schedule.start && !loaded {
             let mut gaussians = self.fused()?;
-            // As they would be in a PLY, from which the stage can begin, too.
+            // The stage may also start from a PLY, which holds unit rotations.
             make_rotations_unit(&mut gaussians);
-            // Of the device's memory, both do not have to fit at once.
+            // The device need not hold both models at once.
             self.model = self.device.upload(&Gaussians::zeros(gaussians.sh_degree, 0))?;
             self.model = self.device.upload(&gaussians)?;
             self.reorder()?;
@@ -83,7 +83,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// The Gaussians as they are drawn.
+    /// Downloads the Gaussians with the 3D filter applied.
     pub(super) fn fused(&mut self) -> Result<Gaussians, TrainError> {
         if !self.device.optional(&self.model).filter_3d {
             return Ok(self.device.download(&mut self.model)?);
@@ -98,14 +98,14 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(all)
     }
 
-    /// Removes what is rather transparent than opaque.
+    /// Removes transparent Gaussians.
     fn prune(&mut self) -> Result<(), TrainError> {
         self.report_pending()?;
         self.drop_neighbours();
         let started = Instant::now();
         let iteration = self.iteration;
         self.end_phase(self.phase());
-        // Left out like another round it would never come again.
+        // The prune comes only once, so it must not be skipped.
         let pruned = self.with_memory_retry(|trainer| {
             let (device, model) = (&mut *trainer.device, &mut trainer.model);
             let selection = device.select(model, &Candidates::NONE, Pick::Best(0))?;
@@ -125,7 +125,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Neighbours are found anew when they are wanted next.
+    /// Drops the neighbours, which are found again when needed.
     pub(super) fn drop_neighbours(&mut self) {
         if let Some(coarse) = &mut self.coarse {
             coarse.near = None;
@@ -133,7 +133,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.tensors.knn = Bytes(0);
     }
 
-    /// True if the next iteration uses the neighbours that were found for one before.
+    /// True if the next iteration uses the present neighbours.
     pub(super) fn keeps_neighbours(&self) -> bool {
         self.coarse.as_ref().is_some_and(|coarse| {
             let schedule = &coarse.schedule;
@@ -143,7 +143,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         })
     }
 
-    /// Drops the neighbours where the device has no more room for lists as long as they are.
+    /// Drops the neighbours if the device has no memory for lists of their length.
     pub(super) fn drop_longer_neighbours(&mut self) {
         let most = self.device.max_neighbours();
         if let Some(coarse) = &mut self.coarse {
@@ -151,8 +151,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// Finds the nearest neighbours of all Gaussians where a term needs them and there are none, or
-    /// where the device has no more room for lists as long as they are.
+    /// Finds the nearest neighbours of all Gaussians if a term needs them and there are none that fit.
     pub(super) fn find_neighbours(&mut self, terms: &Terms) -> Result<(), TrainError> {
         let Some(coarse) = &mut self.coarse else { return Ok(()) };
         let most = self.device.max_neighbours();
@@ -169,7 +168,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let seconds = started.elapsed().as_secs_f64();
         let count = near.count();
         if near.bytes() != self.tensors.knn {
-            // Lists of another length explain what is held more.
+            // Lists of another length explain a change of memory.
             self.creep = UnexplainedGrowth::from(self.iteration);
         }
         self.tensors.knn = near.bytes();
@@ -181,8 +180,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Keeps the values of the surface terms of an iteration of the stage. One that is on now and then stays until its
-    /// next value; one that is over goes.
+    /// Keeps the last value of each surface term. Values of terms that are no longer used are dropped.
     pub(super) fn keep_surface_losses(
         &mut self,
         iteration: u32,

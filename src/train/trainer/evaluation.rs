@@ -1,4 +1,4 @@
-//! Views held against their photographs in a run.
+//! Evaluations during a run.
 
 use std::time::Instant;
 
@@ -15,8 +15,7 @@ use crate::train::event::{Completion, Event, Phase, Split};
 use crate::train::{TrainError, report, schedule};
 
 impl<'a, B: TrainDevice> Trainer<'a, B> {
-    /// Compares held-out views and some of those trained on, as far as there are any, with their
-    /// photographs.
+    /// Evaluates the held-out views and some training views, if there are any.
     pub(super) fn evaluate(&mut self) -> Result<(), TrainError> {
         let has_test = !self.setup.dataset.test.is_empty();
         if has_test {
@@ -25,7 +24,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         }
         let most = self.train_sample();
         if most != Some(0) {
-            // They take most of the time, and held-out views show more.
+            // Pictures take most of the time, and those of held-out views show more.
             let shown = ShownViews::First(if has_test { 0 } else { PICTURED_VIEWS });
             self.evaluate_split(Split::EvalTrain, most, shown)?;
         } else if !has_test {
@@ -37,8 +36,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         Ok(())
     }
 
-    /// Evaluates views at their full size. Where training has no memory for that, evaluation may not have
-    /// any either, and the run must not end for it.
+    /// Evaluates views at full size. If training needs smaller views, a lack of memory only skips the evaluation.
     fn evaluate_split(
         &mut self,
         split: Split,
@@ -77,7 +75,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let (device, sink) = (&mut *self.device, &mut *self.sink);
         let evaluation = evaluate(device, &self.model, &mut self.feed.views, &request, |view| {
             sink.on(&report::pictures(&request, view, extent))?;
-            // Where no room is left for others, those that wait are written first.
+            // Without memory for more pictures, wait until the queued ones are written.
             if !has_room(config, Bytes(PICTURES_OF_VIEW * view.image.bytes().0)) {
                 sink.written().iter().for_each(Completion::wait);
             }
@@ -96,7 +94,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         Ok(())
     }
 
-    /// Number of training views that are evaluated; all if none is given.
+    /// Returns the number of training views to evaluate. `None` means all.
     fn train_sample(&self) -> Option<usize> {
         match self.setup.config.output.eval_train {
             TrainSample::Views(count) => Some(count as usize),
@@ -104,8 +102,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         }
     }
 
-    /// What is asked of these views where nothing is shown, and nothing but the figures that every
-    /// evaluation has is measured.
+    /// Returns a request without pictures and optional metrics.
     fn plain_request(&self, split: Split, most: Option<usize>) -> EvalRequest<'a> {
         let config = self.setup.config;
         EvalRequest {
@@ -123,12 +120,12 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         }
     }
 
-    /// The views by which a run is judged: those held out, or else the sample of those trained on.
+    /// Returns the split that a run is judged by: held-out views, or else the sample of training views.
     pub(super) fn judged_split(&self) -> Split {
         if self.setup.dataset.test.is_empty() { Split::EvalTrain } else { Split::Test }
     }
 
-    /// Mean PSNR of these views; nothing where none is measured.
+    /// Measures the mean PSNR of the judged views. `None` if none can be measured.
     pub(super) fn mean_psnr(&mut self) -> Result<Option<f64>, TrainError> {
         let split = self.judged_split();
         let most = if split == Split::Test { None } else { self.train_sample() };
@@ -136,7 +133,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let (device, views) = (&mut *self.device, &mut self.feed.views);
         let is_full = views.training_scale() == TrainingScale::FULL;
         let evaluation = match evaluate(device, &self.model, views, &request, |_| Ok(())) {
-            // As of other evaluations.
+            // If training needs smaller views, full-size evaluation may run out of memory.
             Err(TrainError::Device(error)) if error.is_out_of_memory() && !is_full => {
                 self.warn(format!("the PSNR of these views is left out: {error}"))?;
                 None
@@ -148,13 +145,13 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     }
 }
 
-// Ends of a run before its last iteration: `--until-psnr`, the time budget, and passes over the views.
+// Early ends of a run: `--until-psnr`, the time budget and passes over the views.
 
-/// About how often the PSNR that ends a run is measured.
+/// Approximate number of measurements of the target PSNR in a run.
 const MEASUREMENTS: u32 = 20;
 
 impl<B: TrainDevice> Trainer<'_, B> {
-    /// Measures the views, where that is due after the last step. Whether they have the PSNR that ends the run.
+    /// Measures the PSNR if that is due after the last step. Returns true if it reaches the target.
     pub(super) fn reaches_psnr(&mut self) -> Result<bool, TrainError> {
         let options = &self.setup.config.optimize;
         let interval = options.iterations.div_ceil(MEASUREMENTS);
@@ -167,14 +164,14 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.has_psnr()
     }
 
-    /// Measures a resumed run before its first step.
+    /// Measures the PSNR of a resumed run before its first step. Returns true if it reaches the target.
     pub(super) fn has_reached_psnr(&mut self) -> Result<bool, TrainError> {
         if self.iteration == 0 || self.is_in_coarse() { Ok(false) } else { self.has_psnr() }
     }
 
     fn has_psnr(&mut self) -> Result<bool, TrainError> {
         let (options, densify) = (&self.setup.config.optimize, &self.setup.config.densify);
-        // A run that is to end with fewer Gaussians has to come to their prune.
+        // A run with `--target-gaussians` must not end before the prune.
         let is_pruned =
             densify.target_gaussians.is_none() || self.iteration > densify.densify_until_iter;
         let Some(wanted) = options.until_psnr.filter(|_| is_pruned) else { return Ok(false) };
@@ -190,7 +187,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(self.reached.is_enough)
     }
 
-    /// Says what ended a run beside its iterations, and what it has reached.
+    /// Reports the reason of the run's end besides its iterations, and its result.
     pub(super) fn announce_end(&mut self) -> Result<(), TrainError> {
         let options = &self.setup.config.optimize;
         let progress = self.pace.progress(self.iteration, self.clock.seconds());

@@ -1,4 +1,4 @@
-//! Requests of the page that shows a run, and pictures for it.
+//! Requests and pictures of the live page, and the timelapse.
 
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
@@ -20,8 +20,8 @@ use crate::train::{TrainError, schedule};
 const NAP: Duration = Duration::from_millis(100);
 
 impl<B: TrainDevice> Trainer<'_, B> {
-    /// Does what the page asks for after an iteration that others follow. A pause ends before this does,
-    /// with the page's word or with a signal.
+    /// Carries out requests of the page between two iterations. Returns from a pause after the
+    /// page's request or a signal.
     pub(super) fn serve_page(&mut self) -> Result<(), TrainError> {
         if self.answer_page()? != Some(ControlAction::Pause) {
             return Ok(());
@@ -37,7 +37,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             let began = Instant::now();
             sleep(NAP);
             self.times.paused_seconds += began.elapsed().as_secs_f64();
-            // Files of before may have become whole.
+            // Earlier files may be complete now.
             self.settle_written()?;
             if self.answer_page()? == Some(ControlAction::Resume) {
                 break;
@@ -72,7 +72,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(action)
     }
 
-    /// Has a thread write the Gaussians that show most, where the host has room for a copy of these.
+    /// Starts a thread that writes the most visible Gaussians, if the host has memory for a copy.
     fn show_splats(&mut self) -> Result<(), TrainError> {
         let config = self.setup.config;
         let count = self.device.len(&self.model);
@@ -109,15 +109,15 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    // Pictures of one view while a model is trained.
+    // Timelapse pictures.
 
-    /// Keeps a picture where one is due after a step.
+    /// Renders a picture if one is due after a step.
     pub(super) fn keep_timelapse(&mut self, span: ImageSpan) -> Result<(), TrainError> {
         let is_due = self.timelapse.as_ref().is_some_and(|timelapse| timelapse.is_due(span));
         if is_due { self.keep_picture() } else { Ok(()) }
     }
 
-    /// Keeps a picture of the model as it is, where pictures are kept.
+    /// Renders a picture of the present model, if the run keeps a timelapse.
     pub(super) fn keep_picture(&mut self) -> Result<(), TrainError> {
         let Some(timelapse) = &self.timelapse else { return Ok(()) };
         let config = self.setup.config;
@@ -131,7 +131,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let drawn = self.device.render(&self.model, &timelapse.view, &settings, Look::IMAGE);
         let picture = match drawn.and_then(|frame| self.device.image(&frame)) {
             Ok(rendered) => render_picture(&rendered),
-            // A run does not end for a picture.
+            // A missing picture must not end the run.
             Err(error) if error.is_out_of_memory() => {
                 tracing::debug!("a picture of --timelapse is left out: {error}");
                 return Ok(());

@@ -1,4 +1,4 @@
-//! The prune to `--target-gaussians` as part of a run.
+//! Prunes of a run: to `--target-gaussians`, and of hidden triangles.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::train::triangles::{UsedVertices, kept, schedule};
 use crate::train::{TrainError, render_footprint};
 
 impl<B: TrainDevice> Trainer<'_, B> {
-    /// Removes all Gaussians but those that matter most, where that is due after the last step.
+    /// Prunes to the Gaussians with the largest contributions, if that is due after the last step.
     pub(super) fn prune_to_target(&mut self) -> Result<(), TrainError> {
         let prune = TargetPrune::of(self.setup.config);
         let Some(TargetPrune { target, .. }) = prune.filter(|prune| prune.is_due(self.last_step))
@@ -34,7 +34,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
                 let finite = |psnr: f64| Some(psnr).filter(|psnr| psnr.is_finite());
                 TargetPsnr { split, before: finite(before), after: finite(after) }
             });
-            // Other views were wanted in between.
+            // The measurement scheduled other views.
             self.feed.schedule_decoding(self.device, self.pace.next_image());
         }
         self.sink.on(&Event::PrunedToTarget(report))?;
@@ -48,10 +48,10 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(psnr)
     }
 
-    /// Removes all but so many; says how many were removed.
+    /// Removes all but `target` Gaussians. Returns the number of removed Gaussians.
     fn retain_heaviest(&mut self, target: usize) -> Result<usize, TrainError> {
         let started = Instant::now();
-        // Left out like another round it would never come again.
+        // The prune comes only once, so it must not be skipped.
         let pruned = self.with_memory_retry(|run| run.try_to_retain(target))?;
         self.device.synchronize()?;
         self.clock.add_beside_iterations(started);
@@ -71,13 +71,13 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(device.edit(model, selection, &EditRule::Retain)?.removed)
     }
 
-    /// Warns where a run continues from an iteration after the prune, and was not pruned then.
+    /// Warns if a run resumes after the prune and was not pruned.
     pub(super) fn warn_of_missed_target(&mut self) -> Result<(), TrainError> {
         let prune = TargetPrune::of(self.setup.config);
         let Some(TargetPrune { iteration, target }) = prune else { return Ok(()) };
         let gaussians = self.device.len(&self.model);
         let is_loaded = self.setup.config.sugar.checkpoint_path.is_some();
-        // A batch may end after that iteration, and the prune then comes before the next.
+        // A batch may end after that iteration. The prune then comes before the next.
         let is_ahead = self.last_step.before < iteration
             && self.last_step.after < self.setup.config.optimize.iterations;
         if is_ahead || gaussians <= target || is_loaded {
@@ -107,8 +107,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.footprint(self.iteration.max(1), self.last_step.before)
     }
 
-    /// Removes triangles that are hidden in a connected mesh, where that is due after the last step. That saves time,
-    /// so they stay where there is no memory to find them.
+    /// Removes hidden triangles of a connected mesh, if that is due after the last step. This only saves time, and is
+    /// skipped without memory.
     pub(super) fn drop_hidden_in_time(&mut self) -> Result<(), TrainError> {
         let views = self.setup.dataset.train.len();
         let is_due = schedule::drops_hidden(&self.setup.config.triangles, self.last_step, views);
@@ -126,7 +126,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// After the last step: removes the triangles that are hidden in all training views, and their vertices.
+    /// Removes the triangles that no training view sees, and their vertices, after the last step.
     pub(super) fn drop_hidden_triangles(&mut self) -> Result<(), TrainError> {
         if !self.drop_hidden(|run| run.with_memory_retry(Self::try_to_drop_hidden))? {
             self.warn(
@@ -138,7 +138,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Does the work of removing hidden triangles, and reports it; false where that would be all, which stay.
+    /// Removes hidden triangles by `work` and reports it. Returns false, without removal, if all are hidden.
     fn drop_hidden(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<bool, TrainError>,
@@ -168,11 +168,11 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(sees_any)
     }
 
-    /// True if there are others: if all are hidden, all stay.
+    /// Returns false, without removal, if all triangles are hidden.
     fn try_to_drop_hidden(&mut self) -> Result<bool, TrainError> {
         let mut settings = self.settings_of(self.iteration.max(1));
         let Footprint::Triangle(window) = self.shown_footprint() else { return Ok(true) };
-        // A small triangle may lie between the middles of all pixels.
+        // A small triangle may lie between all pixel centres.
         let samples = window.samples.max(self.setup.config.triangles.upscaling_factor);
         settings.footprint = Footprint::Triangle(Window { samples, ..window });
         let least = (HIDDEN_SHARE * window.opacity_floor).to_f32();
@@ -197,12 +197,11 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 }
 
-// Drawing of triangles, and removal of hidden ones.
+// Hidden triangles.
 
-/// A triangle is hidden if no sample of any training view shows it with a weight above this share of the floor under all
-/// opacities.
+/// Share of the opacity floor. A triangle is hidden if its weight in no sample of a training view exceeds this share.
 const HIDDEN_SHARE: f64 = 0.5;
 
-/// How a training view's focal length is multiplied to find what is hidden. Other views see what lies just beyond the
-/// edges of a photograph: judged by the photographs alone, a connected mesh of fox loses 0.4 to 0.8 dB.
+/// Factor on the focal lengths of the views that search for hidden triangles. Other views see beyond the edges of the
+/// photographs: judged by the photographs alone, a connected mesh of fox loses 0.4 to 0.8 dB.
 const FOCAL_FACTOR: f64 = 0.8;

@@ -10,11 +10,11 @@ use crate::train::event::{Buffers, Event, Phase, Tensors};
 use crate::train::schedule::Milestones;
 use crate::train::{TrainError, report};
 
-/// A run warns if fewer than one of this many Gaussians are left at its end.
+/// Divisor of the initial number of Gaussians. A run warns if fewer are left at its end.
 const FEW_LEFT: usize = 20;
 
 impl<B: TrainDevice> Trainer<'_, B> {
-    /// Tells of the images that turned out to be undecodable.
+    /// Reports warnings about images.
     pub(super) fn warn_of_images(&mut self) -> Result<(), TrainError> {
         for message in self.feed.views.take_warnings() {
             self.warn(message)?;
@@ -31,7 +31,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Tells of all iterations so far, and at intervals of memory and distributions.
+    /// Reports all iterations so far and, at intervals, memory and distributions.
     pub(super) fn report_milestones(
         &mut self,
         due: Milestones,
@@ -43,7 +43,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             self.report_pending()?;
         }
         if due.any() {
-            // What follows is not training, and must not wait for it on its own account.
+            // The following work is no training and must not wait for it.
             let started = Instant::now();
             self.device.synchronize()?;
             self.clock.add_since(started);
@@ -59,7 +59,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// True if the last step asks for them, evaluated or not: at intervals and at the run's end.
+    /// True if distributions are due after the last step: at intervals and at the run's end.
     pub(super) fn distributions_are_due(&self) -> bool {
         self.last_step.crosses(report::DISTRIBUTION_INTERVAL)
             || self.iteration == self.setup.config.last_iteration()
@@ -84,8 +84,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// With `--profile-tensors`, tells the size of every buffer, and what it grew to since it was
-    /// told last.
+    /// Reports the sizes of all buffers and their peaks since the last report, with `--profile-tensors`.
     pub(super) fn profile(&mut self, after: Phase) -> Result<(), TrainError> {
         if !self.setup.config.memory.profile_tensors {
             return Ok(());
@@ -105,7 +104,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Warns if the run has removed most Gaussians without having been asked for fewer.
+    /// Warns if the run has removed most Gaussians without `--target-gaussians`.
     pub(super) fn warn_of_few_left(&mut self, before: usize) -> Result<(), TrainError> {
         let left = self.device.len(&self.model);
         let densify = &self.setup.config.densify;
@@ -124,7 +123,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.sink.on(&Event::Warning { message })
     }
 
-    // Ends of a run's phases, and evaluation within the memory of training.
+    // Phases of a run, and evaluation within the memory of training.
 
     /// Returns the phase of the present iterations.
     pub(super) fn phase(&self) -> Phase {
@@ -132,18 +131,18 @@ impl<B: TrainDevice> Trainer<'_, B> {
         if is_coarse { Phase::Coarse } else { Phase::Training }
     }
 
-    /// Ends a phase: the memory that was taken since the phase before is of this one.
+    /// Ends a phase: peaks since the last phase belong to it.
     pub(super) fn end_phase(&mut self, phase: Phase) {
         let vram = self.device.take_peak();
         self.peaks.end(phase, vram);
     }
 
-    /// Evaluates with no more of the device's memory than training has taken, as far as that can be.
+    /// Evaluates without exceeding the device memory of training, if possible.
     pub(super) fn evaluate_within_training(&mut self) -> Result<(), TrainError> {
         self.within_training(Self::evaluate)
     }
 
-    /// Has the device hold no more than it did in training, where less will do.
+    /// Runs `work` while the device avoids exceeding the memory of training.
     pub(super) fn within_training<R>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<R, TrainError>,

@@ -1,9 +1,8 @@
-//! Files of a run: PLY, checkpoints, exposures; and the end of a run whose disk is full.
+//! Files of a run: PLY, checkpoints, exposures; and the end of a run on a full disk.
 //!
-//! Where the host has room for a copy of what is saved, a thread writes it while training continues: one
-//! file of a kind at a time. Where it has none, the file is written in chunks, and training waits. A
-//! checkpoint appears when all else is written that belongs before it, so that a run that is killed and
-//! resumed lacks none of that.
+//! If the host has memory for a copy of the model, a thread writes it while training continues, one file of a kind at
+//! a time. Otherwise training waits while the file is written in chunks. A checkpoint appears after all files and
+//! logs that belong before it, so that a killed and resumed run lacks none of them.
 
 use std::fs;
 use std::ops::Range;
@@ -38,12 +37,11 @@ use crate::train::save::{
 };
 use crate::train::schedule::Milestones;
 
-/// Way in which a checkpoint is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WritingMode {
-    /// By a thread, from a copy of the model, where the host has room for that.
+    /// By a thread from a copy of the model, if the host has memory for it.
     OnThread,
-    /// Before training continues, if it does, a chunk of the model after the other.
+    /// Immediately, in chunks.
     AtOnce,
 }
 
@@ -55,11 +53,11 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
         let minutes = self.setup.config.output.checkpoint_minutes;
         let is_time = minutes > 0.0 && self.saved_at.elapsed().as_secs_f64() >= 60.0 * minutes;
-        // A run that resumes finds its neighbours anew: one that is not stopped must do so, too.
+        // A resumed run finds its neighbours again, so a run with neighbours must not write a checkpoint.
         (is_time && !self.keeps_neighbours()).then_some(Occasion::Time)
     }
 
-    /// Saves the Gaussians as PLY. Where there is no space for it, the run stops with a checkpoint.
+    /// Saves the Gaussians as PLY. On a full disk, stops the run with a checkpoint.
     pub(super) fn save_point_cloud(&mut self) -> Result<(), TrainError> {
         let what = Saved::PointCloud;
         self.wait_for_files(Some(what))?;
@@ -70,8 +68,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.settle_begun(what, begun)
     }
 
-    /// Saves the Gaussians of a run that resumes if it stopped before it could: then its checkpoint is
-    /// there, but not the PLY of that iteration.
+    /// Saves the PLY of a resumed run that stopped between its checkpoint and that PLY.
     pub(super) fn save_missing(&mut self, due: Milestones) -> Result<(), TrainError> {
         let checkpoint = checkpoint::path(self.setup.model_path, self.iteration);
         if due.save && checkpoint.exists() && !self.point_cloud_path().exists() {
@@ -80,12 +77,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Writes a checkpoint while training continues, where the host has room for a copy of the model.
+    /// Writes a checkpoint, in a thread if the host has memory for a copy of the model.
     pub(super) fn write_checkpoint(&mut self, occasion: Occasion) -> Result<(), TrainError> {
         self.begin_and_settle_checkpoint(occasion, WritingMode::OnThread)
     }
 
-    /// Writes a checkpoint of which the host holds a chunk at a time, and comes back when it is there.
+    /// Writes a checkpoint in chunks and returns when it is complete.
     pub(super) fn write_checkpoint_now(&mut self) -> Result<(), TrainError> {
         self.begin_and_settle_checkpoint(Occasion::Asked, WritingMode::AtOnce)
     }
@@ -103,7 +100,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.settle_begun(Saved::Checkpoint, begun)
     }
 
-    /// Reports the files that threads have written while training continues.
+    /// Reports the files that threads have written.
     pub(super) fn settle_written(&mut self) -> Result<(), TrainError> {
         let written = self.files.take_written();
         if written.is_empty() {
@@ -113,11 +110,11 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.reserve_checkpoint()
     }
 
-    /// Waits for all files after an error that ends the run, and reports those that are written.
+    /// Waits for all files after an error, and reports the written ones.
     pub(super) fn end_files(&mut self) {
         for WrittenFile { what, iteration, result } in self.files.wait(None) {
             if let Ok(Some(path)) = result {
-                // The run ends with the error that came first.
+                // The run ends with the first error.
                 self.sink.on(&Event::Saved { iteration, what, path }).ok();
             }
         }
@@ -131,12 +128,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
         if written.is_empty() { Ok(()) } else { self.settle(written) }
     }
 
-    /// Keeps room on the disk for a checkpoint of the model as large as it is now.
+    /// Reserves disk space for a checkpoint of the present model.
     pub(super) fn reserve_checkpoint(&mut self) -> Result<(), TrainError> {
         let (rows, optional) = (self.device.len(&self.model), self.device.optional(&self.model));
         let faces = self.device.faces(&self.model).len();
-        // While a checkpoint is written this waits: it is done again when that has been reported.
-        if let Some(mut keeper) = free(&self.keeper) {
+        // While a checkpoint is being written, this is skipped and repeated after its report.
+        if let Some(mut keeper) = lock_if_free(&self.keeper) {
             keeper.keep_room::<Gaussians>(rows, faces, optional);
         }
         self.warn_of_checkpoints()
@@ -144,14 +141,14 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     fn warn_of_checkpoints(&mut self) -> Result<(), TrainError> {
         let warnings =
-            free(&self.keeper).map_or_else(Vec::new, |mut keeper| keeper.take_warnings());
+            lock_if_free(&self.keeper).map_or_else(Vec::new, |mut keeper| keeper.take_warnings());
         for message in warnings {
             self.warn(message)?;
         }
         Ok(())
     }
 
-    /// Has a thread write the PLY, or writes it. Returns what is written already.
+    /// Starts a thread that writes the PLY, or writes it. Returns a file that is already written.
     fn begin_point_cloud(&mut self) -> Result<Option<WrittenFile>, TrainError> {
         let (what, iteration) = (Saved::PointCloud, self.iteration);
         let path = self.prepare_point_cloud()?;
@@ -172,7 +169,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }))
     }
 
-    /// Writes what is beside the PLY; gives its path, in a folder that is there.
+    /// Writes the files beside the PLY and creates its folder. Returns the path of the PLY.
     pub(super) fn prepare_point_cloud(&mut self) -> Result<PathBuf, TrainError> {
         let path = self.point_cloud_path();
         if let Some(folder) = path.parent() {
@@ -182,7 +179,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(path)
     }
 
-    /// Style of the PLY: primitive and coordinates.
+    /// Returns the style of the PLY: primitive and coordinates.
     pub(super) fn point_cloud_style(&self) -> PlyStyle {
         let config = self.setup.config;
         let mode = match self.shown_footprint() {
@@ -194,20 +191,20 @@ impl<B: TrainDevice> Trainer<'_, B> {
         PlyStyle { mode, frame: self.setup.dataset.frame }
     }
 
-    /// A PLY with room on the disk; nothing where the file system keeps none. Where the disk is full, the
-    /// run must stop before this iteration is past.
+    /// Creates a PLY with reserved disk space. `None` if the file system cannot reserve space. On a full disk, the
+    /// run must stop before the iteration ends.
     pub(super) fn new_point_cloud(&mut self, path: &Path) -> Result<Option<NewPly>, TrainError> {
         let style = self.point_cloud_style();
         let sh_degree = self.device.read_parameters(&mut self.model, 0..0)?.sh_degree;
         let count = self.device.len(&self.model);
         let file = NewPly::with_room::<Gaussians>(path, style, sh_degree, count);
         Ok(file.inspect_err(|_full| {
-            // A folder that is not empty stays.
+            // The call fails, as intended, if the folder is not empty.
             path.parent().map(fs::remove_dir);
         })?)
     }
 
-    /// Has a thread write a checkpoint, or writes it. Returns what is written already.
+    /// Starts a thread that writes a checkpoint, or writes it. Returns a file that is already written.
     fn begin_checkpoint(
         &mut self,
         occasion: Occasion,
@@ -234,7 +231,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }))
     }
 
-    /// Reads the parts of a checkpoint beside the rows of the model.
+    /// Reads the parts of a checkpoint besides the rows of the model.
     pub(super) fn read_beside_rows(&mut self) -> Result<BesideRows, TrainError> {
         let appearance = self.read_appearance()?;
         let faces = self.device.faces(&self.model).to_vec();
@@ -257,7 +254,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// Bytes that a thread takes of the model for a file: a copy.
+    /// Returns the memory of the copy that a thread writes to a file.
     fn copy_for(&self, what: Saved) -> Bytes {
         let sh_degree = self.setup.config.optimize.sh_degree;
         let (rows, optional) = (self.device.len(&self.model), self.device.optional(&self.model));
@@ -265,7 +262,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let faces = (self.device.faces(&self.model).len() * FACE_BYTES) as u64;
         let values = match what {
             Saved::Checkpoint => rows as u64 * row + faces,
-            // The filter of a model that has one is read with all the rest.
+            // The 3D filter is read together with all other columns.
             Saved::PointCloud if optional.filter_3d => rows as u64 * row,
             Saved::PointCloud => rows as u64 * row.div_ceil(3) + faces,
         };
@@ -285,8 +282,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// Reports files that are written. The first that is not ends the run; if the disk is full, with a
-    /// checkpoint.
+    /// Reports written files. The first failure ends the run, on a full disk with a checkpoint.
     pub(super) fn settle(&mut self, files: Vec<WrittenFile>) -> Result<(), TrainError> {
         let mut failed = None;
         for WrittenFile { what, iteration, result } in files {
@@ -307,7 +303,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// The error of a checkpoint that could not be written.
+    /// Returns the error of a checkpoint that could not be written.
     fn without_checkpoint(&self, error: TrainError) -> TrainError {
         match error {
             TrainError::Output(source) if source.is_for_space() => {
@@ -318,7 +314,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// Writes a checkpoint, so that nothing is lost, and says what there was no space for.
+    /// Writes a checkpoint and returns the error of a full disk.
     fn stop_for_space(&mut self, source: OutputError) -> TrainError {
         let written = self.report_pending().and_then(|()| self.write_checkpoint_now());
         match written {
@@ -333,8 +329,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// True if the host may hold a copy of the model beside what of it lies there already, which is not
-    /// counted as resident.
+    /// True if the host has memory for a copy of the model. Offloaded tables are added, because they do not count as
+    /// resident.
     fn has_room_for_copy(&mut self, copy: Bytes) -> bool {
         let memory = self.device.memory(Peaks::Keep);
         let offloaded = memory.and_then(|memory| offloaded(&memory.entries)).unwrap_or_default();
@@ -346,15 +342,14 @@ impl<B: TrainDevice> Trainer<'_, B> {
         folder.join(format!("iteration_{}", self.iteration)).join("point_cloud.ply")
     }
 
-    /// Writes both files; false where that takes memory or space that is not there, or a file system that
-    /// keeps no room for a file.
+    /// Writes both files. Returns false if memory or disk space is short, or if the file system cannot reserve space.
     pub(super) fn write_last_files(&mut self, occasion: Occasion) -> Result<bool, TrainError> {
         if !has_room(self.setup.config, self.bytes_of_chunks()) {
             return Ok(false);
         }
         self.wait_for_files(None)?;
         let started = Instant::now();
-        // What fails here fails again where there is an answer to it.
+        // The fallback repeats what fails here, and handles its errors.
         let Ok(path) = self.prepare_point_cloud() else { return Ok(false) };
         let Ok(Some(ply)) = self.new_point_cloud(&path) else { return Ok(false) };
         self.sink.on(&Event::Saving { iteration: self.iteration, what: Saved::PointCloud })?;
@@ -415,7 +410,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
                 keeper.write_once(&checkpoint, &mut passed, beside, &earlier).map(Some)
             });
             let read = self.pass_rows(&to_ply, &to_checkpoint);
-            // What waits for more ends.
+            // Closing the channels ends the waiting writers.
             drop((to_ply, to_checkpoint));
             let written = [ply, checkpoint].map(end);
             read.map(|()| written).map_err(TrainError::from)
@@ -426,7 +421,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         ])
     }
 
-    /// Reads the model for those who write it. One who failed takes no more of it.
+    /// Reads the model and sends it to both writers. A writer that failed receives no more.
     fn pass_rows(
         &mut self,
         to_ply: &SyncSender<Gaussians>,
@@ -444,10 +439,9 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    // Tables of the photographs' colours: from a checkpoint, to a checkpoint and to `exposure.json`.
+    // Colour tables: from a checkpoint, to a checkpoint and to `exposure.json`.
 
-    /// Puts the tables on the device, where the run has such: those of a checkpoint with the views that
-    /// it was trained on, or new ones.
+    /// Uploads the colour tables, if the run learns them: those of a checkpoint, or new ones.
     pub(super) fn begin_appearance(
         &mut self,
         stored: Option<EarlierTables<'_>>,
@@ -469,8 +463,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Writes what was learned of the photographs' exposures beside the model, where that is wanted;
-    /// where it is not, what an earlier part of the run wrote goes.
+    /// Writes the learned exposures beside the model, or removes the file of an earlier part of the run.
     pub(super) fn write_exposures(&mut self) -> Result<(), TrainError> {
         match self.read_appearance()? {
             Some(AppearanceTables { kind: Compensation::Exposure, values, .. }) => {
@@ -481,7 +474,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// The tables as they are now, to be saved; fails where they are not finite.
+    /// Reads the present tables. Returns an error if they are not finite.
     pub(super) fn read_appearance(&mut self) -> Result<Option<AppearanceTables>, TrainError> {
         let read = |tables| self.device.read_tables(tables);
         let tables = self.appearance.as_ref().map(read).transpose()?;
@@ -490,14 +483,14 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 }
 
-/// True if the host may hold so much more, beside the most that it held so far: training continues.
+/// True if the host has memory for `bytes` more than its peak so far.
 pub(super) fn has_room(config: &Config, bytes: Bytes) -> bool {
     let Some((host, most)) = host_memory().zip(peak_resident_memory()) else { return false };
     most + bytes <= config.memory.host_limit.on(host.total)
 }
 
-/// The keeper, unless it is writing a checkpoint.
-fn free(keeper: &Mutex<CheckpointKeeper>) -> Option<MutexGuard<'_, CheckpointKeeper>> {
+/// Returns the keeper, unless it is writing a checkpoint.
+fn lock_if_free(keeper: &Mutex<CheckpointKeeper>) -> Option<MutexGuard<'_, CheckpointKeeper>> {
     match keeper.try_lock() {
         Ok(keeper) => Some(keeper),
         Err(TryLockError::Poisoned(keeper)) => Some(keeper.into_inner()),
@@ -505,17 +498,17 @@ fn free(keeper: &Mutex<CheckpointKeeper>) -> Option<MutexGuard<'_, CheckpointKee
     }
 }
 
-// The PLY and the checkpoint of a run's last step. Nothing changes the model any more, so threads write
-// both while it is read: the host holds a few chunks of it, and no copy.
+// PLY and checkpoint of a run's last step. Nothing changes the model any more, so threads write both while it is
+// read, and the host holds a few chunks instead of a copy.
 
-/// Chunks of a model that the host holds at once: one that is read, one that waits and one that is
-/// written, and the parameters of as many for the PLY.
+/// Chunks of a model that the host holds at once: one being read, one waiting and one being written, and the
+/// parameters of as many for the PLY.
 const CHUNKS_HELD: u64 = 4;
 
-/// Rows that come from another thread, each once and in their order.
+/// Rows from another thread, each once and in order.
 struct PassedRows {
     rows: usize,
-    /// No rows, but of the widths that these have.
+    /// Empty model with the right widths.
     shape: Gaussians,
     optional: OptionalColumns,
     chunks: Receiver<Snapshot<Gaussians>>,
@@ -537,7 +530,7 @@ impl Rows<Gaussians> for PassedRows {
     }
 
     fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<Gaussians>, DeviceError> {
-        // None comes after an error of the device, which ends the run.
+        // The channel is closed only after a device error, which ends the run.
         self.chunks
             .recv()
             .map_err(|_none| DeviceError::NoSuchRow { row: rows.start, len: self.rows })

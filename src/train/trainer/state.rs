@@ -1,4 +1,4 @@
-//! State of a run beside the model.
+//! State of a run besides the model.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -12,77 +12,72 @@ use crate::train::event::{Phase, PhasePeak, PhasePeaks};
 use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 
-// Seconds of training: iterations with their reports and memory changes, and density control.
-// Evaluation and saving do not count.
+// Training time: iterations with their reports and memory changes, and density control, but not
+// evaluation and saving.
 
-/// Seconds of training, and those that reports of iterations have covered.
+/// Seconds of training, and the part of them that reports have covered.
 #[derive(Debug, Default)]
 pub(super) struct TrainingClock {
     seconds: f64,
-    /// Seconds at the time when the last reported iteration was known to be done.
+    /// Seconds at the end of the last reported iteration.
     reported_seconds: f64,
 }
 
 impl TrainingClock {
-    /// Counts the time since `started` as training, and as part of the next report.
+    /// Counts the time since `started` as training and as part of the next report.
     pub(super) fn add_since(&mut self, started: Instant) {
         self.seconds += started.elapsed().as_secs_f64();
     }
 
-    /// Counts the time since `started` as training, but as none of an iteration's.
+    /// Counts the time since `started` as training but not as part of an iteration.
     pub(super) fn add_beside_iterations(&mut self, started: Instant) {
         let seconds = started.elapsed().as_secs_f64();
         self.seconds += seconds;
         self.reported_seconds += seconds;
     }
 
-    /// Milliseconds since the last report.
+    /// Returns the milliseconds since the last report.
     pub(super) fn take_report_ms(&mut self) -> f64 {
         let ms = (self.seconds - self.reported_seconds) * 1e3;
         self.reported_seconds = self.seconds;
         ms
     }
 
-    /// Seconds of training.
     pub(super) fn seconds(&self) -> f64 {
         self.seconds
     }
 }
 
-// The most memory that each phase of a run takes, of the device and of the host.
+// Peak memory of each phase on device and host.
 
-/// Peaks of the phases that have ended, and what is needed to tell those of the host apart.
 #[derive(Debug, Default)]
 pub(super) struct PeakRecorder {
     pub(super) peaks: PhasePeaks,
-    /// The most that the program ever had in RAM when a phase ended last.
+    /// Peak of the process's RAM at the end of the last phase.
     host_most: Option<Bytes>,
-    /// Bytes in RAM at that time.
+    /// RAM of the process at the end of the last phase.
     host_before: Option<Bytes>,
 }
 
 impl PeakRecorder {
-    /// Takes in what was taken of the device since the phase before had ended.
+    /// Ends a phase. `vram`: peak on the device since the last phase.
     pub(super) fn end(&mut self, phase: Phase, vram: Option<Bytes>) {
         let (now, most) = (resident_memory(), peak_resident_memory());
-        // The system has one peak, of the whole program: it is of this phase if it has risen.
+        // The system only reports the peak of the whole process. It belongs to this phase if it has risen.
         let host = if most > self.host_most { most } else { now.max(self.host_before) };
         (self.host_most, self.host_before) = (most, now);
         self.peaks.raise(phase, PhasePeak { vram, host });
     }
 }
 
-// State of SuGaR's coarse stage.
-
 /// State of a run's coarse stage.
 pub(super) struct CoarseState<B: TrainDevice> {
-    /// Schedule of the stage.
     pub(super) schedule: CoarseSchedule,
-    /// True if the model is one of it already.
+    /// True if the stage has begun.
     pub(super) has_begun: bool,
-    /// The nearest neighbours of all Gaussians.
+    /// Nearest neighbours of all Gaussians.
     pub(super) near: Option<B::Lists>,
-    /// The last value of each surface term.
+    /// Last value of each surface term.
     pub(super) losses: BTreeMap<u32, (&'static str, f64)>,
 }
 
@@ -91,46 +86,44 @@ impl<B: TrainDevice> CoarseState<B> {
         Self { schedule, has_begun: false, near: None, losses: BTreeMap::new() }
     }
 
-    /// The nearest neighbours, where they are found.
+    /// Returns the nearest neighbours, if they are found.
     pub(super) fn near(&self) -> Option<&B::Lists> {
         self.near.as_ref()
     }
 
-    /// Drops lists of more neighbours than that.
+    /// Drops lists of more than `most` neighbours.
     pub(super) fn drop_longer_lists(&mut self, most: u32) {
         self.near.take_if(|near| near.count() > most);
     }
 }
 
-// The PSNR that ends a run.
-
-/// The PSNR that ends a run, as far as it was measured.
+/// Progress towards the target PSNR.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReachedPsnr {
-    /// The highest so far, dB.
+    /// Highest measured PSNR, dB.
     pub(super) best: Option<f64>,
-    /// True if that is enough.
+    /// True if the target is reached.
     pub(super) is_enough: bool,
 }
 
-// Steps whose losses are not known yet.
+// Steps whose losses are not read yet.
 
-/// A step on its way.
+/// Step whose losses are not read yet.
 pub(super) struct PendingStep<B: TrainDevice> {
     pub(super) turn: Turn,
     pub(super) gaussians: usize,
     pub(super) views: Vec<PendingView<B>>,
 }
 
-/// A view of it.
+/// View of a pending step.
 pub(super) struct PendingView<B: TrainDevice> {
     pub(super) terms: Terms,
-    /// Values of the terms at pixels, and of those at samples.
+    /// Loss values at pixels and at samples.
     pub(super) losses: [B::Losses; 2],
 }
 
 impl<B: TrainDevice> PendingStep<B> {
-    /// True if its losses can be read without waiting.
+    /// True if the losses can be read without waiting.
     pub(super) fn is_ready(&self) -> bool {
         self.views.last().is_none_or(|view| view.losses[0].is_ready())
     }
@@ -138,18 +131,18 @@ impl<B: TrainDevice> PendingStep<B> {
 
 // Schedule of the pictures of `--timelapse`.
 
-/// Pictures of a whole run: ten seconds at 30 a second.
+/// Number of pictures of a run: ten seconds at 30 per second.
 const PICTURES: u32 = 300;
 
-/// Most pixels along a side of a picture.
+/// Largest side of a picture, px.
 const LARGEST_PX: u32 = 720;
 
-/// A view of which pictures are kept.
+/// View whose pictures are kept.
 #[derive(Debug)]
 pub(in crate::train) struct Timelapse {
-    /// As it is drawn.
+    /// View at the size of the pictures.
     pub(in crate::train) view: View,
-    /// The run's last image.
+    /// Last image of the run.
     last: u32,
 }
 
@@ -169,7 +162,7 @@ impl Timelapse {
         self.number(span.after) > self.number(span.before)
     }
 
-    /// Pictures up to an image: most come early, when a model changes most.
+    /// Returns the number of pictures up to an image. Most come early, when a model changes most.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -181,7 +174,7 @@ impl Timelapse {
     }
 }
 
-/// The size of a picture, both sides even, as encoders of videos need them.
+/// Returns the size of a picture. Both sides are even, as video encoders require.
 fn even_within(width: u32, height: u32) -> [u32; 2] {
     let longest = width.max(height).max(1);
     let side = |px: u32| {
@@ -213,7 +206,7 @@ mod tests {
         assert_eq!((due.len(), due.last()), (300, Some(&30_000)));
         let of_first = due.iter().filter(|&&image| image <= 7500);
         assert_eq!(of_first.count(), 150, "half of them in a quarter of the run");
-        // Of a run so short that each step has one, each has one.
+        // In a short run every step has a picture.
         let of = timelapse(20);
         assert!((1..=20).all(|image| of.is_due(ImageSpan::of(image))));
     }

@@ -1,6 +1,5 @@
-//! The mesh of a run of triangles: how opaque and how solid it is, and which triangles are split,
-//! removed and made anew (MeshSplatting, Held et al. 2025). All of it is about plain arrays; devices do the
-//! rest.
+//! Mesh operations of triangle training on plain arrays (MeshSplatting, Held et al. 2025): initial triangles, splits,
+//! prunes and the connection of the mesh. Devices do the rest.
 
 pub mod schedule;
 
@@ -20,23 +19,23 @@ use crate::math::morton::Cube;
 use crate::math::random::{RandomStream, RandomUse};
 use crate::model::{Gaussians, TriangleMesh, from_points};
 
-// The triangles that training starts from: one for each point, none of which share a vertex.
+// Initial triangles: one per point, without shared vertices.
 
-/// Vertices of a triangle.
+/// Number of vertices per initial triangle.
 pub const SOUP_VERTICES: usize = 3;
 
-/// Distance of a corner from the point, as a share of the scale that a Gaussian of the point has (Held et al. 2025).
+/// Distance of a corner from the point, relative to the scale of a Gaussian at the point (Held et al. 2025).
 const CORNER_DISTANCE: f64 = 2.23;
 
-/// An equilateral triangle about each point, turned at random, of the point's colour. Points that are neighbours in
-/// space become neighbours in memory.
+/// Creates an equilateral triangle at each point, randomly rotated, in the point's colour. Neighbouring points become
+/// neighbours in memory.
 pub fn soup(
     points: &PointCloud,
     options: &OptimizeOptions,
     cube: &Cube,
     seed: u64,
 ) -> TriangleMesh {
-    let points = in_order(points, cube);
+    let points = sorted_along_curve(points, cube);
     let ellipsoids = from_points(&points, options, seed);
     let stream = RandomStream::new(seed, 0, RandomUse::Orient);
     let count = points.positions.len();
@@ -49,7 +48,7 @@ pub fn soup(
     vertices.quats = [1.0, 0.0, 0.0, 0.0].repeat(3 * count);
     for (at, place) in points.positions.iter().enumerate() {
         let scale = f64::from(ellipsoids.log_scales[3 * at]).exp();
-        // Numbers of a normal distribution make a uniform rotation; those of a cube nearly do.
+        // Normally distributed numbers would make a uniform rotation. Uniform numbers are close enough.
         let turn = [0, 1, 2, 3].map(|k| 2.0 * stream.uniform(at as u64 * 4 + k) - 1.0);
         let turn = rotation(turn);
         for corner in 0..SOUP_VERTICES {
@@ -70,8 +69,8 @@ pub fn soup(
     mesh
 }
 
-/// The points along the Z-curve around a cube.
-fn in_order(points: &PointCloud, cube: &Cube) -> PointCloud {
+/// Sorts the points along the Z-curve of a cube.
+fn sorted_along_curve(points: &PointCloud, cube: &Cube) -> PointCloud {
     let mut order: Vec<usize> = (0..points.positions.len()).collect();
     order.sort_by_cached_key(|&at| cube.key(points.positions[at]));
     PointCloud {
@@ -80,9 +79,9 @@ fn in_order(points: &PointCloud, cube: &Cube) -> PointCloud {
     }
 }
 
-// Choice of triangles to split: some at random, in proportion to their scores, and the largest.
+// Choice of triangles to split: the largest, and others at random in proportion to their scores.
 
-/// Areas of triangles between these places.
+/// Returns the areas of triangles.
 pub fn areas(faces: &[[u32; 3]], places: &[[f32; 3]]) -> Vec<f32> {
     let area = |&[a, b, c]: &[u32; 3]| {
         let [a, b, c] = [a, b, c].map(|corner| places[corner as usize]);
@@ -92,25 +91,25 @@ pub fn areas(faces: &[[u32; 3]], places: &[[f32; 3]]) -> Vec<f32> {
     faces.par_iter().map(area).collect()
 }
 
-/// Rule by which triangles are drawn for a split.
+/// Rule that draws triangles to split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FaceDraw {
-    /// Number of triangles, as far as that many have a score above 0.
+    /// Number of drawn triangles. Only triangles with a score above 0 are drawn.
     pub drawn: usize,
-    /// None of an area below this.
+    /// Smallest area of a drawn triangle.
     pub area_min: f32,
-    /// And so many of the largest.
+    /// Number of the largest triangles that are split in addition.
     pub largest: usize,
 }
 
-/// Triangles to split in the order of their importance, each once: the largest, and then others in the order
-/// in which they are drawn without replacement in proportion to their scores.
+/// Returns the triangles to split, each once: first the largest, then others drawn without replacement in proportion
+/// to their scores.
 ///
-/// Each gets the key ln(u) / score of a number u of its own, and those of the largest keys are drawn
-/// (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006).
+/// Each triangle gets the key ln(u) / score with a random u, and the largest keys are drawn (Efraimidis and Spirakis,
+/// "Weighted random sampling with a reservoir", 2006).
 pub fn draw(scores: &[f32], areas: &[f32], rule: &FaceDraw, stream: RandomStream) -> Vec<u32> {
     let largest =
-        first(ranked(areas, |_, area| (area > 0.0).then_some(f64::from(area))), rule.largest);
+        top_keys(ranked(areas, |_, area| (area > 0.0).then_some(f64::from(area))), rule.largest);
     let keys = ranked(scores, |face, score| {
         let may_be = score > 0.0 && areas[face] >= rule.area_min;
         may_be.then(|| (1.0 - stream.uniform(face as u64)).ln() / f64::from(score))
@@ -118,19 +117,19 @@ pub fn draw(scores: &[f32], areas: &[f32], rule: &FaceDraw, stream: RandomStream
     let mut order: Vec<u32> = largest.into_iter().map(|ranked| ranked.face).collect();
     let mut is_there = vec![false; scores.len()];
     order.iter().for_each(|&face| is_there[face as usize] = true);
-    let drawn = first(keys, rule.drawn).into_iter().map(|ranked| ranked.face);
+    let drawn = top_keys(keys, rule.drawn).into_iter().map(|ranked| ranked.face);
     order.extend(drawn.filter(|&face| !is_there[face as usize]));
     order
 }
 
-/// A triangle and what it is ranked by.
+/// Triangle and its key.
 #[derive(Clone, Copy, Debug)]
 struct RankedFace {
     key: f64,
     face: u32,
 }
 
-/// The triangles that have a key.
+/// Returns the triangles that have a key.
 fn ranked(values: &[f32], key: impl Fn(usize, f32) -> Option<f64> + Sync) -> Vec<RankedFace> {
     let numbered = (0_u32..).zip(values).collect::<Vec<_>>();
     numbered
@@ -139,8 +138,8 @@ fn ranked(values: &[f32], key: impl Fn(usize, f32) -> Option<f64> + Sync) -> Vec
         .collect()
 }
 
-/// Returns the `count` largest keys, the largest first; of equal ones the first triangle.
-fn first(mut ranked: Vec<RankedFace>, count: usize) -> Vec<RankedFace> {
+/// Returns the `count` largest keys in descending order. Equal keys are ordered by triangle.
+fn top_keys(mut ranked: Vec<RankedFace>, count: usize) -> Vec<RankedFace> {
     let order = |a: &RankedFace, b: &RankedFace| -> Ordering {
         b.key.total_cmp(&a.key).then(a.face.cmp(&b.face))
     };
@@ -155,36 +154,35 @@ fn first(mut ranked: Vec<RankedFace>, count: usize) -> Vec<RankedFace> {
     ranked
 }
 
-// Triangles are split in four at the middles of their edges, which neighbours share.
+// Splits of triangles into four at the midpoints of their edges, which neighbours share.
 
 /// Result of splitting triangles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SplitFaces {
-    /// The ends of the edges that get a new vertex in their middle.
+    /// End vertices of the edges that get a new vertex at their midpoint.
     pub midpoints: Vec<[u32; 2]>,
-    /// All triangles: those that are split have four in their place. New vertices are numbered after those
-    /// that there were.
+    /// All triangles. A split triangle is replaced by four. New vertices are numbered after the old ones.
     pub faces: Vec<[u32; 3]>,
     /// Number of split triangles.
     pub count: usize,
 }
 
-/// No triangle that is split, among ranks.
+/// Rank of triangles that are not split.
 const UNSPLIT: u32 = u32::MAX;
 
-/// An edge of a triangle that is to be split.
+/// Edge of a triangle to split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct WantedEdge {
-    /// The smaller number first.
+    /// End vertices in ascending order.
     ends: [u32; 2],
-    /// Place of the triangle in the order.
+    /// Position of the triangle in the order of splits.
     rank: u32,
-    /// Edge of the triangle: from its corner of this number to the next.
+    /// Edge of the triangle, from this corner to the next.
     slot: u8,
 }
 
-/// Splits the triangles of an order, each once in it, for as long as no more than `most` vertices are made.
-/// A neighbour that is not split keeps the whole edge: the new vertex then lies on it.
+/// Splits the triangles of `order`, which are distinct, until `most` new vertices are used up. An unsplit neighbour
+/// keeps the whole edge, and the new vertex lies on it.
 pub fn split(faces: &[[u32; 3]], vertices: usize, order: &[u32], most: usize) -> SplitFaces {
     let mut edges = wanted_edges(faces, order);
     let count = affordable(&edges, order.len(), most);
@@ -213,7 +211,7 @@ pub fn split(faces: &[[u32; 3]], vertices: usize, order: &[u32], most: usize) ->
     SplitFaces { midpoints, faces: all, count }
 }
 
-/// The edges of the triangles of an order, equal ones side by side and by rank.
+/// Returns the edges of the triangles to split, sorted by ends and rank.
 fn wanted_edges(faces: &[[u32; 3]], order: &[u32]) -> Vec<WantedEdge> {
     let ranked: Vec<(u32, [u32; 3])> =
         (0..).zip(order).map(|(rank, &face)| (rank, faces[face as usize])).collect();
@@ -229,12 +227,12 @@ fn wanted_edges(faces: &[[u32; 3]], order: &[u32]) -> Vec<WantedEdge> {
     edges
 }
 
-/// Returns how many first triangles of an order can be split by at most N new vertices.
+/// Returns how many leading triangles can be split with at most `most` new vertices.
 fn affordable(edges: &[WantedEdge], triangles: usize, most: usize) -> usize {
     let mut made_by_rank = vec![0_u8; triangles];
     let mut before = None;
     for edge in edges {
-        // The first triangle that wants an edge split makes its vertex.
+        // The first triangle that splits an edge pays for its vertex.
         if before != Some(edge.ends) {
             made_by_rank[edge.rank as usize] += 1;
         }
@@ -248,7 +246,7 @@ fn affordable(edges: &[WantedEdge], triangles: usize, most: usize) -> usize {
     made_by_rank.iter().copied().take_while(fits).count()
 }
 
-/// The four in the place of a triangle with these vertices in the middle of its edges, turned as it is.
+/// Returns the four parts of a triangle with these edge midpoints, in the same orientation.
 fn quarters([a, b, c]: [u32; 3], [ab, bc, ca]: [u32; 3]) -> [[u32; 3]; 4] {
     [[a, ab, ca], [ab, b, bc], [ca, bc, c], [ab, bc, ca]]
 }
@@ -258,15 +256,15 @@ fn quarters([a, b, c]: [u32; 3], [ab, bc, ca]: [u32; 3]) -> [[u32; 3]; 4] {
 /// Limits beyond which a triangle is pruned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PruneRule {
-    /// An opacity not above this.
+    /// Largest opacity of pruned triangles.
     pub opacity_max: f32,
-    /// A weight in all views not above this, where weights count.
+    /// Largest weight of pruned triangles, if weights count.
     pub weight_max: Option<f32>,
-    /// A reach above this, px.
+    /// Largest reach of kept triangles, px.
     pub reach_max_px: f32,
 }
 
-/// True if each triangle between vertices of these opacities stays.
+/// Returns true for each triangle that stays. `opacities` belong to the vertices.
 pub fn stays(
     faces: &[[u32; 3]],
     opacities: &[f32],
@@ -286,22 +284,22 @@ pub fn stays(
         .collect()
 }
 
-/// Returns the values that stay.
+/// Returns the values whose flag is set.
 pub fn kept<T: Copy>(all: &[T], stays: &[bool]) -> Vec<T> {
     all.iter().zip(stays).filter(|&(_, &stays)| stays).map(|(&value, _)| value).collect()
 }
 
-/// The vertices that triangles use, and their numbers among these.
+/// Vertices that triangles use, and their new numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsedVertices {
-    /// Earlier number of each used vertex, ascending.
+    /// Old number of each used vertex, ascending.
     pub kept: Vec<u32>,
-    /// Present number of each earlier vertex; meaningless for an unused one.
+    /// New number of each old vertex. Meaningless for unused vertices.
     new_from_old: Vec<u32>,
 }
 
 impl UsedVertices {
-    /// Returns the used vertices of these triangles.
+    /// Finds the vertices that these triangles use.
     pub fn of(faces: &[[u32; 3]], vertices: usize) -> Self {
         let mut is_used = vec![false; vertices];
         for &corner in faces.as_flattened() {
@@ -316,8 +314,7 @@ impl UsedVertices {
         Self { kept, new_from_old }
     }
 
-    /// Gives the corners of triangles their new numbers. New vertices, whose numbers follow all that there
-    /// were, follow those that are kept.
+    /// Renumbers the corners of triangles. Vertices that were added behind the old ones follow the used ones.
     pub fn renumber(&self, faces: &mut [[u32; 3]]) {
         let before = self.new_from_old.len();
         faces.as_flattened_mut().par_iter_mut().for_each(|corner| {
@@ -330,30 +327,30 @@ impl UsedVertices {
     }
 }
 
-// The triangles of a run are made anew between their vertices, so that they are connected: the restricted
-// Delaunay triangulation of the vertices, which keeps what the triangles before it cover.
+// Connection of the triangles: the restricted Delaunay triangulation of the vertices, which covers what the earlier
+// triangles covered.
 
 /// Error of connecting a mesh.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The vertices have no tetrahedra.
+    /// The vertices have no tetrahedralisation.
     #[error(transparent)]
     Tetrahedra(#[from] DelaunayError),
-    /// No face between them follows the triangles.
+    /// No surface follows the triangles.
     #[error(transparent)]
     Surface(#[from] RestrictedError),
 }
 
-/// A mesh between some of the vertices.
+/// Mesh of some of the vertices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connected {
-    /// The vertices that it uses, ascending.
+    /// Used vertices, ascending.
     pub kept: Vec<u32>,
-    /// Its triangles, by the places of their corners among these.
+    /// Triangles, as positions in `kept`.
     pub faces: Vec<[u32; 3]>,
 }
 
-/// The mesh that follows these triangles between vertices at these places, world units.
+/// Connects vertices to a mesh that follows these triangles. `places`: positions, world units.
 pub fn connect(places: &[[f32; 3]], faces: &[[u32; 3]]) -> Result<Connected, ConnectError> {
     let points: Vec<[f64; 3]> = places.par_iter().map(|place| place.map(f64::from)).collect();
     let tetrahedra = delaunay(&points, Want::Neighbours)?;
@@ -373,7 +370,7 @@ mod tests {
 
     const CUBE: Cube = Cube { centre: [0.0; 3], half_side: 4.0 };
 
-    /// Along the Z-curve, the second comes last.
+    /// Returns points whose second comes last along the Z-curve.
     fn cloud() -> PointCloud {
         let positions = vec![[-1.0; 3], [3.0; 3], [-1.0, 1.0, -1.0]];
         PointCloud { positions, colors: vec![[255, 0, 51], [1, 2, 3], [4, 5, 6]] }
@@ -390,7 +387,7 @@ mod tests {
         let points = cloud();
         let TriangleMesh { vertices, faces } = soup(&points, &options, &CUBE, 5);
         assert_eq!(faces, [[0, 1, 2], [3, 4, 5], [6, 7, 8]]);
-        // Of the first point, the squares of the distances to the others are 4 and 48.
+        // The squared distances of the first point to the others are 4 and 48.
         let radius = 2.23 * 26.0_f32.sqrt();
         let corners = *vertices.means.as_chunks::<3>().0.first_chunk::<3>().unwrap();
         // Rounding of single precision.
@@ -409,7 +406,7 @@ mod tests {
         assert!(vertices.opacity_logits.iter().all(|&w| (sigmoid(w) - 0.28).abs() < 1e-6));
         assert_eq!(vertices.quats[32..], [1.0, 0.0, 0.0, 0.0]);
         assert_eq!(vertices.sh_rest.len(), 9 * 9);
-        // Of an equilateral triangle about a circle: the area is 3 root(3) / 4 radii squared.
+        // The area of an equilateral triangle is 3 root(3) / 4 times its squared circumradius.
         let size = (0.75 * 3.0_f32.sqrt()).sqrt() * radius;
         let sizes = &vertices.log_scales[..9];
         assert!(sizes.iter().all(|found| (found - size.ln()).abs() < 1e-5), "{sizes:?}");
@@ -424,7 +421,7 @@ mod tests {
         assert_ne!(places(&options, 5), places(&options, 6));
         let half = OptimizeOptions { init_scale: 0.5, ..options.clone() };
         let (small, large) = (places(&half, 5), places(&options, 5));
-        // The first corner, as seen from its point.
+        // Direction of the first corner from its point.
         assert!((0..3).all(|k| (2.0 * (small[k] + 1.0) - (large[k] + 1.0)).abs() < 1e-5));
     }
 
@@ -439,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_drawn_once_and_what_has_no_score_or_is_too_small_is_not() {
+    fn triangles_are_drawn_once_unless_too_small_or_without_score() {
         let scores: Vec<f32> = (0..1000_u16).map(|face| f32::from(face % 5)).collect();
         let areas: Vec<f32> = (0..1000_u16).map(|face| f32::from(face % 7)).collect();
         let rule = FaceDraw { drawn: 300, area_min: 1.0, largest: 0 };
@@ -475,7 +472,7 @@ mod tests {
         assert!(heavy.abs_diff(3000) < 110, "{heavy}");
     }
 
-    /// A square of so many by so many vertices.
+    /// Returns a square grid of `side` by `side` vertices.
     fn grid(side: u32) -> Vec<[u32; 3]> {
         let cells = (0..side - 1).flat_map(|y| (0..side - 1).map(move |x| y * side + x));
         cells.flat_map(|at| [[at, at + 1, at + side], [at + side, at + 1, at + side + 1]]).collect()
@@ -516,7 +513,7 @@ mod tests {
             assert_eq!(found.faces.len(), faces.len() + 3 * found.count);
             let used: BTreeSet<u32> = found.faces.as_flattened().iter().copied().collect();
             assert!(used.into_iter().eq(0..81 + u32::try_from(found.midpoints.len()).unwrap()));
-            // A triangle that is not split would have needed more vertices than are left.
+            // An unsplit triangle would have needed more vertices than are left.
             if found.count < order.len() {
                 assert!(most - found.midpoints.len() < 3);
             }
@@ -528,7 +525,7 @@ mod tests {
         let faces = grid(5);
         let order: Vec<u32> = (0..u32::try_from(faces.len()).unwrap()).collect();
         let found = split(&faces, 25, &order, usize::MAX);
-        // A vertex for each edge: 20 along each axis, and 16 across.
+        // One vertex per edge: 20 along each axis, and 16 across.
         assert_eq!((found.midpoints.len(), found.faces.len()), (56, 4 * faces.len()));
         let mut edges: Vec<_> = found
             .faces
@@ -552,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_transparent_unseen_or_too_large_goes() {
+    fn transparent_unseen_and_huge_triangles_are_pruned() {
         let opacities = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.0, 0.9];
         let of = |opacity_max, weight_max, reach_max_px| {
             let rule = PruneRule { opacity_max, weight_max, reach_max_px };
@@ -565,13 +562,13 @@ mod tests {
     }
 
     #[test]
-    fn vertices_without_triangles_go_and_the_rest_keep_their_order() {
+    fn unused_vertices_are_removed_and_the_rest_keep_their_order() {
         let mut faces = [FACES[1], [3, 8, 9], [9, 10, 2]];
         let used = UsedVertices::of(&faces[..1], 9);
         assert_eq!(used.kept, [1, 2, 3]);
         let used = UsedVertices::of(&[FACES[1], FACES[3]], 9);
         assert_eq!(used.kept, [1, 2, 3, 5, 6, 8]);
-        // Of 9 vertices before, 9 and 10 are new ones.
+        // Vertices 9 and 10 are new, after 9 old ones.
         used.renumber(&mut faces);
         assert_eq!(faces, [[1, 0, 2], [2, 5, 6], [6, 7, 1]]);
         assert_eq!(UsedVertices::of(&[], 3).kept, [0; 0]);
@@ -623,7 +620,7 @@ mod tests {
         split_at(&mut places, &mut faces, &some);
         let open = edges(&faces).iter().filter(|&&count| count == 1).count();
         assert!(open > 500, "{open}");
-        // No triangle is near it.
+        // No triangle is near this vertex.
         places.push([0.0; 3]);
         let vertices = places.len() - 1;
         let Connected { kept, faces: found } = connect(&places, &faces).unwrap();
@@ -632,12 +629,12 @@ mod tests {
         assert!(found.as_flattened().iter().all(|&corner| (corner as usize) < kept.len()));
         let counts = edges(&found);
         let closed = counts.iter().filter(|&&count| count == 2).count();
-        // Its corners lie on one sphere: a face may be one of several of a flat tetrahedron.
+        // All corners lie on one sphere, so a face may be one of several of a flat tetrahedron.
         assert!(closed * 100 >= counts.len() * 99, "{closed} of {}", counts.len());
     }
 
     #[test]
-    fn what_has_no_tetrahedra_says_so() {
+    fn a_mesh_without_tetrahedra_is_an_error() {
         let flat = [[0.0; 3], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 0.0]];
         assert!(matches!(connect(&flat, &[[0, 1, 2]]), Err(ConnectError::Tetrahedra(_))));
     }

@@ -5,13 +5,13 @@ use crate::config::TrianglesOptions;
 use crate::math::splat::PlaceGradients;
 use crate::train::span::ImageSpan;
 
-/// The floor before its first rise.
+/// Start value of the floor's linear rise.
 const FIRST_FLOOR: f64 = 0.1;
 
-/// Floors that are left out after the mesh was connected: its opacities come to rest first.
-const LEFT_OUT: u32 = 2;
+/// Number of rises that are skipped after the mesh is connected, while opacities settle.
+const SKIPPED_RISES: u32 = 2;
 
-/// The window that image `image` (from 1) is drawn with, of a model whose floor has risen for so many images.
+/// Returns the window of image `image` (from 1). The floor has risen over `raised` images.
 pub fn window(options: &TrianglesOptions, image: u32, raised: u32) -> Window {
     Window {
         exponent: exponent(options, image),
@@ -26,7 +26,7 @@ pub fn window(options: &TrianglesOptions, image: u32, raised: u32) -> Window {
     }
 }
 
-/// Linear from the first to the last.
+/// Interpolates linearly from the first to the last exponent.
 fn exponent(options: &TrianglesOptions, image: u32) -> f64 {
     let &TrianglesOptions { set_sigma, sigma_final, sigma_start, sigma_until, .. } = options;
     let passed = f64::from(image.saturating_sub(sigma_start));
@@ -45,7 +45,7 @@ fn samples(options: &TrianglesOptions, image: u32) -> u32 {
     }
 }
 
-/// The opacity that every vertex has at least once all is done that is due after so many images.
+/// Returns the opacity floor after `done` images and the changes that are due.
 pub fn opacity_floor(options: &TrianglesOptions, done: u32) -> f64 {
     let &TrianglesOptions { start_opacity_floor: start, opacity_floor_final: most, .. } = options;
     let Some(last) = last_rise(options, done) else { return 0.0 };
@@ -59,17 +59,17 @@ pub fn rises(options: &TrianglesOptions, span: ImageSpan) -> bool {
     opacity_floor(options, span.before) < opacity_floor(options, span.after)
 }
 
-/// Passes over the training views between two removals of hidden triangles, at least. A removal draws all of them.
+/// Minimum number of passes between two removals of hidden triangles. A removal renders all views.
 const PASSES_BETWEEN_REMOVALS: u32 = 4;
 
-/// Images of so many training views between two removals of hidden triangles, at least.
+/// Returns the minimum number of images between two removals of hidden triangles.
 pub fn least_images_between_removals(views: usize) -> u32 {
     let views = u32::try_from(views).unwrap_or(u32::MAX);
     views.saturating_mul(PASSES_BETWEEN_REMOVALS)
 }
 
-/// True if hidden triangles are removed after a step, where there are so many training views: at intervals since the mesh
-/// was connected, in steps of the interval that are long enough.
+/// True if hidden triangles are removed after a step: at multiples of the interval since the mesh was connected that
+/// leave enough passes between two removals.
 pub fn drops_hidden(options: &TrianglesOptions, span: ImageSpan, views: usize) -> bool {
     let &TrianglesOptions { delaunay_iter: connected, hidden_interval: interval, .. } = options;
     if connected == 0 || interval == 0 || span.before < connected {
@@ -80,32 +80,32 @@ pub fn drops_hidden(options: &TrianglesOptions, span: ImageSpan, views: usize) -
     since.crosses(interval.saturating_mul(intervals))
 }
 
-/// Largest opacity and weight of what is removed after so many images.
+/// Returns the largest opacity and weight of pruned triangles after `done` images.
 pub fn prune_threshold(options: &TrianglesOptions, done: u32) -> f64 {
     options.prune_triangles_threshold
         + options.prune_threshold_rise * f64::from(rises_of(options, done))
 }
 
-/// The last image after which the floor rose, of so many.
+/// Returns the last image up to `done` after which the floor rose.
 fn last_rise(options: &TrianglesOptions, done: u32) -> Option<u32> {
     let last = last_multiple(options, done);
     (last > options.start_opacity_floor).then_some(last)
 }
 
-/// Returns the number of rises.
 fn rises_of(options: &TrianglesOptions, done: u32) -> u32 {
     let interval = options.opacity_floor_interval.max(1);
     let first = options.start_opacity_floor / interval;
     (last_multiple(options, done) / interval).saturating_sub(first)
 }
 
-/// The last multiple of the interval; of those a short time after the mesh was connected, the last before.
+/// Returns the last multiple of the interval up to `done`. Shortly after the mesh is connected, the last one before.
 fn last_multiple(options: &TrianglesOptions, done: u32) -> u32 {
     let interval = options.opacity_floor_interval.max(1);
     let connected = options.delaunay_iter;
     let last = done / interval * interval;
-    let is_at_rest =
-        connected > 0 && last > connected && last - connected <= interval.saturating_mul(LEFT_OUT);
+    let is_at_rest = connected > 0
+        && last > connected
+        && last - connected <= interval.saturating_mul(SKIPPED_RISES);
     if is_at_rest { connected / interval * interval } else { last }
 }
 
@@ -148,9 +148,9 @@ mod tests {
         let options = TrianglesOptions { hidden_interval: 2000, ..options() };
         assert_eq!(due(&options, 1, 500), [13_000, 15_000, 17_000, 19_000]);
         assert_eq!(due(&options, 8, 43), [13_000, 15_000, 17_000, 19_000]);
-        // A removal draws every view: with more of them there are fewer.
+        // A removal renders every view, so more views mean fewer removals.
         assert_eq!(due(&options, 1, 501), [15_000, 19_000]);
-        // Not in the step after which the mesh is connected.
+        // No removal in the step that connects the mesh.
         let late = TrianglesOptions { delaunay_iter: 11_998, hidden_interval: 1, ..options };
         assert_eq!(due(&late, 8, 1)[..2], [12_008, 12_016]);
         let none = TrianglesOptions { hidden_interval: 0, ..options };
@@ -188,7 +188,7 @@ mod tests {
         let threshold = |done| prune_threshold(&options(), done);
         let close = |a: f64, b: f64| (a - b).abs() < 1e-12;
         assert!(close(threshold(5499), 0.235) && close(threshold(5500), 0.245));
-        // At the last round opacities are above it all: the floor has overtaken it.
+        // In the last step the threshold is below the floor, and with it below all opacities.
         assert!(close(threshold(10_499), 0.335) && opacity_floor(&options(), 10_499) > 0.335);
     }
 
