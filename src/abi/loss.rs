@@ -236,7 +236,7 @@ abi! {
         pub image: In<'a, f32>,
         /// As in `CompensateArgs`.
         pub table: In<'a, f32>,
-        /// Of the compensated colours at first, of those drawn at last; [h, w, 3].
+        /// Gradient of the compensated colours at first, of those drawn at last; [h, w, 3].
         pub d_image: Out<'a, f32>,
         /// [shares, 12], or [cells, shares, 4, luma, 12].
         pub sums: Out<'a, f32>,

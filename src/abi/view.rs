@@ -93,20 +93,20 @@ abi! {
     /// The gradients of a splat, as `blend_bwd` adds them up over the pixels: all that a step wants to
     /// know of the view's splats.
     pub struct SplatGradient {
-        /// Of the centre, px.
+        /// Gradient of the centre, px.
         pub d_mean_px: [f32; 2],
-        /// Of the opacity's logarithm.
+        /// Gradient of the opacity's logarithm.
         pub d_log_opacity: f32,
         /// What density control asks for, summed over the pixels: the absolute value of a pixel's share in
         /// `d_mean_px[0]`, or the square of its share in `d_log_opacity`; 0 where no one asks.
         pub statistic_x: f32,
-        /// Of the conic: xx, xy (counted once), yy; per px⁻².
+        /// Gradient of the conic: xx, xy (counted once), yy; per px⁻².
         pub d_conic: [f32; 3],
         /// The same of `d_mean_px[1]`, or how many pixels there are.
         pub statistic_y: f32,
-        /// Of the colour; 0 of channels that were held at 0.
+        /// Gradient of the colour; 0 of channels that were held at 0.
         pub d_color: [f32; 3],
-        /// Of the depth; 0 where none was compared.
+        /// Gradient of the depth; 0 where none was compared.
         pub d_depth: f32,
     }
 }
