@@ -10,7 +10,7 @@ use super::raw::{CameraModel, ColmapError, Points, RawImage, SolvedCamera, open,
 use crate::dataset::finder::{is_utf16, utf8};
 use crate::dataset::shot::bytes_of_colors;
 
-/// Most characters of a wrong value that a message repeats.
+/// Largest number of characters of an invalid value in a message.
 const QUOTED: usize = 40;
 
 /// The lines of a file.
@@ -42,7 +42,7 @@ impl<R: Read> TextLines<R> {
         Self { path: path.to_owned(), input, number: 0, line: String::new() }
     }
 
-    /// Goes to the next line, whatever it holds; false at the end.
+    /// Reads the next line; false at the end.
     fn advance(&mut self) -> Result<bool, ColmapError> {
         let mut bytes = Vec::new();
         let read = self.input.read_until(b'\n', &mut bytes);
@@ -54,7 +54,7 @@ impl<R: Read> TextLines<R> {
         Ok(read > 0)
     }
 
-    /// Goes to the next line that is neither empty nor a comment; false at the end.
+    /// Reads the next line that is neither empty nor a comment; false at the end.
     fn advance_to_record(&mut self) -> Result<bool, ColmapError> {
         while self.advance()? {
             if !self.line.is_empty() && !self.line.starts_with('#') {
@@ -109,7 +109,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Reads `cameras.txt`: a camera a line, `ID MODEL WIDTH HEIGHT PARAMETERS`.
+/// Reads `cameras.txt`: one camera per line, `ID MODEL WIDTH HEIGHT PARAMETERS`.
 pub(super) fn cameras<R: Read>(
     lines: &mut TextLines<R>,
 ) -> Result<BTreeMap<u32, SolvedCamera>, ColmapError> {
@@ -138,9 +138,8 @@ pub(super) fn cameras<R: Read>(
     Ok(cameras)
 }
 
-/// Reads `images.txt`: two lines an image, `ID QW QX QY QZ TX TY TZ CAMERA NAME` and its
-/// observations `X Y POINT`, which may be none: then the second line is empty. Some programs leave out
-/// empty lines; the next image then follows at once.
+/// Reads `images.txt`: two lines per image, `ID QW QX QY QZ TX TY TZ CAMERA NAME` and its observations `X Y POINT`.
+/// Without observations the second line is empty, and some programs omit it.
 pub(super) fn images<R: Read>(lines: &mut TextLines<R>) -> Result<Vec<RawImage>, ColmapError> {
     let mut images = Vec::new();
     let mut is_at_image = lines.advance_to_record()?;
@@ -168,7 +167,7 @@ fn image(fields: &mut Fields<'_>) -> Result<RawImage, ColmapError> {
     let _id: u32 = fields.number("the id of an image")?;
     let pose = pose(fields.numbers("a number of the image's pose")?);
     let camera = fields.number("the id of a camera")?;
-    // The name is the rest of the line: it may hold spaces.
+    // The name is the rest of the line, because it may contain spaces.
     let name = fields.rest.to_owned();
     if name.is_empty() {
         return Err(fields.wrong("", "the name of an image"));
@@ -176,8 +175,7 @@ fn image(fields: &mut Fields<'_>) -> Result<RawImage, ColmapError> {
     Ok(RawImage { name, camera, pose })
 }
 
-/// True for triples of numbers. A name follows the first nine words of an image's line, and is a word
-/// that is no number.
+/// True for triples of numbers. An image's line has a name after nine words, which is not a number.
 fn is_observations(line: &str) -> bool {
     const LOOKED_AT: usize = 30;
     let is_number = |word: &str| word.parse::<f64>().is_ok();
@@ -186,8 +184,8 @@ fn is_observations(line: &str) -> bool {
         && line.split_whitespace().count().is_multiple_of(3)
 }
 
-/// Reads `points3D.txt`: a point a line, `ID X Y Z R G B ERROR TRACK`. Colours may have fractions; if
-/// none is above 1, they are from 0 to 1.
+/// Reads `points3D.txt`: one point per line, `ID X Y Z R G B ERROR TRACK`. Colours may have fractions; if none is
+/// above 1, they are in 0..1.
 pub(super) fn points<R: Read>(lines: &mut TextLines<R>) -> Result<Points, ColmapError> {
     let mut points = Points::default();
     let mut colors: Vec<[f32; 3]> = Vec::new();
@@ -267,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_with_fractions_are_of_255_unless_all_are_of_1() {
+    fn fractional_colours_up_to_1_are_scaled() {
         let colors = |text: &str| points(&mut lines(text.as_bytes())).unwrap().kept.colors;
         assert_eq!(colors("1 0 0 0 9.6 255.0 0 0\n"), [[10, 255, 0]]);
         assert_eq!(colors("1 0 0 0 0.2 1.0 0 0\n2 0 0 0 1 1 1 0\n"), [[51, 255, 0], [255; 3]]);
@@ -303,7 +301,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_a_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             read_all(&bytes);
         }
 
