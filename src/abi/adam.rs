@@ -195,7 +195,7 @@ abi! {
         pub sh_width: u32,
     }
 
-    /// `fill_lines`: reads wanted blocks into lines that neither the next step nor the one after needs.
+    /// `fill_lines`: reads wanted blocks into lines that neither the coming step nor the one after needs.
     /// `write_lines_back`: empties all lines.
     pub struct CacheArgs<'a> {
         /// The lines.
