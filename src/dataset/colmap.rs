@@ -23,10 +23,10 @@ use super::lens::Lens;
 use super::shot::PointCloud;
 
 /// Deepest folder below the scene that is searched for a model.
-const DEEPEST: usize = 3;
+const MAX_DEPTH: usize = 3;
 
 /// Largest number of folders of a depth whose own folders are searched for a model.
-const MOST_FOLDERS: usize = 500;
+const MAX_FOLDERS: usize = 500;
 
 /// Folders of a scene that usually hold its model.
 pub const USUAL_FOLDERS: [&str; 2] = ["sparse/0", "sparse"];
@@ -115,11 +115,11 @@ pub fn find_anywhere(
         |folder: &Path| ["cameras", "images"].iter().all(|file| part(folder, file).is_some());
     let mut found = Vec::new();
     let mut level = vec![scene.to_owned()];
-    for _ in 0..DEEPEST {
+    for _ in 0..MAX_DEPTH {
         let mut searched_next = Vec::new();
         let below = level.iter().flat_map(|folder| subfolders(folder));
         for folder in below.filter(|folder| !is_other_scene(folder)) {
-            if searched_next.len() == MOST_FOLDERS {
+            if searched_next.len() == MAX_FOLDERS {
                 break;
             }
             if has_both(&folder) {

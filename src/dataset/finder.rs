@@ -14,7 +14,7 @@ use super::camera::stem;
 use super::shot::{EXTENSIONS, UNREAD_EXTENSIONS};
 
 /// Deepest folder below the finder's folder that is searched.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// A file name of another system, split at either separator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,7 +240,7 @@ impl Index {
                 // Links to folders are not followed, because they may form cycles.
                 let kind = entry.file_type();
                 let is_folder = kind.as_ref().is_ok_and(fs::FileType::is_dir);
-                if is_folder && depth < DEEPEST {
+                if is_folder && depth < MAX_DEPTH {
                     folders.push((entry.path(), format!("{name}/"), depth + 1));
                 } else if is_photograph(&name) {
                     let is_file = kind.is_ok_and(|kind| kind.is_file()) || entry.path().is_file();
@@ -384,13 +384,13 @@ fn from_utf16(text: &[u8], unit: fn([u8; 2]) -> u16) -> Vec<u8> {
 // Lists of names in messages.
 
 /// Number of photographs that a message names.
-const NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// Returns the first few items, and the number of the others.
 pub(super) fn first_few(items: &[String]) -> String {
-    let mut text = items.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    if items.len() > NAMED {
-        text += &format!(" and {} more", items.len() - NAMED);
+    let mut text = items.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if items.len() > MAX_NAMED {
+        text += &format!(" and {} more", items.len() - MAX_NAMED);
     }
     text
 }
@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_and_wide_letters_become_utf_8() {
+    fn byte_order_marks_and_utf_16_become_utf_8() {
         let wide = |mark: &[u8], order: fn(u16) -> [u8; 2]| {
             [mark, &"{a: 1é}".encode_utf16().flat_map(order).collect::<Vec<_>>()].concat()
         };

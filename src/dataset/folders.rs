@@ -11,13 +11,13 @@ use super::transforms;
 use crate::files::shell_word;
 
 /// Default folder of photographs.
-const USUAL: &str = "images";
+const DEFAULT_FOLDER: &str = "images";
 
 /// Other folders of photographs, in search order.
-const OTHERS: [&str; 6] = ["input", "image", "imgs", "photos", "rgb", "color"];
+const OTHER_FOLDERS: [&str; 6] = ["input", "image", "imgs", "photos", "rgb", "color"];
 
 /// Largest number of pictures in a folder of results, such as a preview of a model.
-const MOST_RESULTS: usize = 3;
+const MAX_RESULT_IMAGES: usize = 3;
 
 /// Folder of COLMAP models of distorted photographs, below the scene.
 const DISTORTED: &str = "distorted";
@@ -66,11 +66,11 @@ fn model_anywhere(root: &Path, images: &str) -> Option<FoundModel> {
     let mut parts = Path::new(images).components();
     let name = match (parts.next(), parts.next()) {
         (Some(Component::Normal(_)), None) => images,
-        _ => USUAL,
+        _ => DEFAULT_FOLDER,
     };
     let is_other_scene = |folder: &Path| !beside_model(folder, name).is_empty();
     let holds_photographs = |folder: &Path| {
-        own.iter().any(|own| own == folder) || photographs_in(folder) > MOST_RESULTS
+        own.iter().any(|own| own == folder) || photographs_in(folder) > MAX_RESULT_IMAGES
     };
     colmap::find_anywhere(root, &is_other_scene, &holds_photographs)
 }
@@ -119,7 +119,7 @@ pub(super) fn of_transforms(
     names: &[&str],
 ) -> Result<Located, DatasetError> {
     let expected = root.join(images);
-    if images != USUAL {
+    if images != DEFAULT_FOLDER {
         DatasetError::check_folder(&expected)?;
         if !expected.is_dir() {
             return Err(missing(root, expected));
@@ -145,7 +145,7 @@ pub(super) fn of_transforms(
     for folder in beside(root) {
         fill(&mut files, names, &Finder::new(folder.clone(), Reach::Anywhere));
         if files.count() > 0 {
-            let warnings = moved(root, &root.join(USUAL), &folder).into_iter().collect();
+            let warnings = moved(root, &root.join(DEFAULT_FOLDER), &folder).into_iter().collect();
             return Ok(Located { folder, files, may_be_scaled: true, warnings });
         }
     }
@@ -166,18 +166,18 @@ fn fill(files: &mut FoundFiles, names: &[&str], finder: &Finder) {
 
 /// True if a folder exists that may hold the photographs of a COLMAP model.
 pub(super) fn has_photographs(root: &Path, model: &Path, images: &str) -> bool {
-    folders(root, model, images).iter().any(|folder| images != USUAL || folder != root)
+    folders(root, model, images).iter().any(|folder| images != DEFAULT_FOLDER || folder != root)
 }
 
 /// Lists the existing folders that may hold the photographs of a model, likeliest first.
 fn folders(root: &Path, model: &Path, images: &str) -> Vec<PathBuf> {
     let above = model.ancestors().skip(1).take_while(|folder| folder.starts_with(root));
     let mut folders: Vec<PathBuf> = above.map(|folder| folder.join(images)).collect();
-    if images == USUAL {
+    if images == DEFAULT_FOLDER {
         // The photographs of such a model are distorted, unlike those of `images`.
         if model.starts_with(root.join(DISTORTED)) {
             let at = folders.len().saturating_sub(1);
-            folders.insert(at, root.join(OTHERS[0]));
+            folders.insert(at, root.join(OTHER_FOLDERS[0]));
         }
         folders.extend(beside(root));
         folders.push(root.to_owned());
@@ -192,8 +192,8 @@ fn folders(root: &Path, model: &Path, images: &str) -> Vec<PathBuf> {
 /// Lists the existing folders besides the default: reduced copies last, the largest first.
 fn beside(root: &Path) -> Vec<PathBuf> {
     let names = names_in(root);
-    let others = [USUAL].into_iter().chain(OTHERS).flat_map(|other| {
-        names.iter().filter(move |name| name.eq_ignore_ascii_case(other) && *name != USUAL)
+    let others = [DEFAULT_FOLDER].into_iter().chain(OTHER_FOLDERS).flat_map(|other| {
+        names.iter().filter(move |name| name.eq_ignore_ascii_case(other) && *name != DEFAULT_FOLDER)
     });
     let mut folders: Vec<PathBuf> = others.map(|name| root.join(name)).collect();
     let copies = names.iter().cloned().filter_map(|name| {
@@ -236,7 +236,8 @@ fn unused(finder: &Finder, located: &Located) -> Option<String> {
 
 fn missing(root: &Path, path: PathBuf) -> DatasetError {
     let mut others = with_photographs(root);
-    let is_scene = |folder: &&Path| folder.join(USUAL).is_dir() && usual_model(folder).is_some();
+    let is_scene =
+        |folder: &&Path| folder.join(DEFAULT_FOLDER).is_dir() && usual_model(folder).is_some();
     if others.is_empty()
         && let Some(scene) = root.ancestors().skip(1).take(2).find(is_scene)
     {

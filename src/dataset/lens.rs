@@ -13,13 +13,13 @@ use super::camera::Camera;
 ///
 /// A pinhole image needs tan θ for the angle θ, so a fisheye's rim would take most of the pixels and show next to
 /// nothing. A field of view beyond 120°, in either direction, is cropped.
-const WIDEST: f64 = 1.732_050_807_568_877_2;
+const MAX_TANGENT: f64 = 1.732_050_807_568_877_2;
 
 /// Largest width or height of a straightened image, in those of the photograph.
-const MOST_GROWTH: f64 = 2.0;
+const MAX_GROWTH: f64 = 2.0;
 
 /// Smallest plausible width or height of a straightened image, in those of the photograph.
-const LEAST_SHARE: f64 = 0.2;
+const MIN_SHARE: f64 = 0.2;
 
 /// Number of samples along each side of the photograph. The straightened sides are smooth, so the extremes between
 /// samples are within 1e-4 of the curve's sag.
@@ -132,7 +132,7 @@ impl Lens {
             // The slack absorbs rounding where the sides are straight and fall on whole pixels.
             let size = (high - low + 1e-6).floor();
             let photograph = f64::from(self.size()[axis]);
-            if size < 1.0 || size < LEAST_SHARE * photograph {
+            if size < 1.0 || size < MIN_SHARE * photograph {
                 return Err(self.folds());
             }
             straight.centre_px[axis] = (size - (high - low)) / 2.0 - low;
@@ -147,10 +147,10 @@ impl Lens {
         let size = self.size().map(f64::from);
         let middle = self.plane_from_px([size[0] / 2.0, size[1] / 2.0])?;
         let growth: [f64; 2] =
-            std::array::from_fn(|i| MOST_GROWTH * size[i] / 2.0 / self.camera.focal_px[i]);
+            std::array::from_fn(|i| MAX_GROWTH * size[i] / 2.0 / self.camera.focal_px[i]);
         let mut rectangle = Rectangle {
-            low: std::array::from_fn(|i| (middle[i] - growth[i]).max(-WIDEST)),
-            high: std::array::from_fn(|i| (middle[i] + growth[i]).min(WIDEST)),
+            low: std::array::from_fn(|i| (middle[i] - growth[i]).max(-MAX_TANGENT)),
+            high: std::array::from_fn(|i| (middle[i] + growth[i]).min(MAX_TANGENT)),
         };
         for step in 0..=BORDER_POINTS {
             let along = f64::from(step) / f64::from(BORDER_POINTS);
@@ -207,7 +207,7 @@ impl Lens {
         // The image circle of a fisheye may be smaller than the longer side.
         let shorter = f64::from(self.size()[0].min(self.size()[1]));
         let least = if is_fisheye { over(shorter) } else { field };
-        let widest = |of_pinhole: f64| if is_fisheye { WIDEST_FISHEYE } else { of_pinhole };
+        let widest = |of_pinhole: f64| if is_fisheye { MAX_FISHEYE_FIELD } else { of_pinhole };
         let is_within = |fields: RangeInclusive<f64>, field: f64| {
             (*fields.start()..=widest(*fields.end())).contains(&field)
         };
@@ -225,7 +225,7 @@ impl Lens {
     fn implausible_centre(&self, axis: usize, key: &str) -> Option<Implausible> {
         let (centre, size) = (self.camera.centre_px[axis], self.size()[axis]);
         let side = f64::from(size);
-        if (EDGE * side..=(1.0 - EDGE) * side).contains(&centre) {
+        if (EDGE_MARGIN * side..=(1.0 - EDGE_MARGIN) * side).contains(&centre) {
             return None;
         }
         let outside = (-centre).max(centre - side).max(0.0);
@@ -235,7 +235,7 @@ impl Lens {
         } else {
             format!("{key} = {} px, at the edge of a photograph of {size} px", shown(centre))
         };
-        let is_impossible = angle > FARTHEST_FROM_AXIS;
+        let is_impossible = angle > MAX_ANGLE_FROM_AXIS;
         let remedy = match is_impossible {
             true => "Give it in px of the photograph, or solve the cameras again",
             false => "Right for crops alone; else give it in px of the photograph",
@@ -246,7 +246,7 @@ impl Lens {
     fn implausible_stretch(&self, keys: &LengthKeys) -> Option<Implausible> {
         let [x, y] = self.camera.focal_px;
         let [key_x, key_y] = keys.focal;
-        (x.max(y) > STRETCH * x.min(y)).then(|| Implausible {
+        (x.max(y) > MAX_STRETCH * x.min(y)).then(|| Implausible {
             is_impossible: false,
             found: format!(
                 "{key_x} = {} and {key_y} = {} px, pixels that are far from square",
@@ -548,16 +548,16 @@ pub(super) const POSSIBLE_FIELDS: RangeInclusive<f64> = 0.001..=175.0;
 const USUAL_FIELDS: RangeInclusive<f64> = 1.0..=150.0;
 
 /// Largest field of view of a fisheye, degrees.
-const WIDEST_FISHEYE: f64 = 360.0;
+const MAX_FISHEYE_FIELD: f64 = 360.0;
 
 /// Largest angle between the axis and the nearest point of a photograph, degrees.
-const FARTHEST_FROM_AXIS: f64 = 80.0;
+const MAX_ANGLE_FROM_AXIS: f64 = 80.0;
 
 /// Smallest distance of the usual principal point from the photograph's edges, as a share of the side.
-const EDGE: f64 = 0.02;
+const EDGE_MARGIN: f64 = 0.02;
 
 /// Largest usual ratio of the focal lengths; anamorphic films have 2.
-const STRETCH: f64 = 2.1;
+const MAX_STRETCH: f64 = 2.1;
 
 /// Names of a camera's lengths in the files of a scene, for x and y.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -785,7 +785,7 @@ mod tests {
         let fisheye = lens([420.0; 2], Distortion::Fisheye([0.01, 0.002, -0.001, 0.0001]));
         let straight = assert_covered(&fisheye);
         let half = f64::from(straight.width) / 2.0 / straight.focal_px[0];
-        assert!(half <= WIDEST && half > 1.5, "{straight:?}");
+        assert!(half <= MAX_TANGENT && half > 1.5, "{straight:?}");
     }
 
     #[test]
@@ -800,13 +800,13 @@ mod tests {
     }
 
     #[test]
-    fn an_undistorted_lens_is_used_as_it_is() {
+    fn undistorted_lens_is_unchanged() {
         let lens = lens([900.0, 901.0], Distortion::NONE);
         assert_eq!(lens.straighten().unwrap(), (lens.camera, None));
     }
 
     #[test]
-    fn a_distortion_that_vanishes_leaves_the_camera_as_it_was() {
+    fn vanishing_distortion_keeps_the_camera() {
         let nothing = Distortion::brown([1e-15, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0; 2]);
         let lens = lens([900.0, 901.0], nothing);
         let (straight, _) = lens.straighten().unwrap();

@@ -27,7 +27,7 @@ use crate::math::quantile::median;
 pub(super) const PARAMETERS: &str = "depth_params.json";
 
 /// Largest valid scale and offset, per world unit.
-const LARGEST: f64 = 1e12;
+const MAX_VALUE: f64 = 1e12;
 
 /// Scales below this share of the median are rejected.
 const SCALE_SHARE_MIN: f64 = 0.2;
@@ -73,7 +73,7 @@ pub enum DepthsError {
     },
     /// An implausible value.
     #[error(
-        "{path}: the {key} of {name:?} is {value:e}, beyond {LARGEST:e}. Make the file again with the \
+        "{path}: the {key} of {name:?} is {value:e}, beyond {MAX_VALUE:e}. Make the file again with the \
          make_depth_scale.py of 3D Gaussian splatting"
     )]
     TooLarge {
@@ -141,7 +141,7 @@ fn read(path: &Path) -> Result<BTreeMap<String, DepthScale>, DepthsError> {
     // Such values would make the loss NaN.
     for (name, fit) in &fits {
         for (key, value) in [("scale", fit.scale), ("offset", fit.offset)] {
-            if value.abs() > LARGEST {
+            if value.abs() > MAX_VALUE {
                 let (path, name) = (path.to_owned(), name.clone());
                 return Err(DepthsError::TooLarge { path, name, key, value });
             }
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_an_even_number_is_the_mean_of_the_middle_two() {
+    fn median_of_an_even_number_is_the_mean_of_the_middle_two() {
         let fits = |scales: &[f64]| {
             let fit =
                 |(i, &scale): (usize, &f64)| (i.to_string(), DepthScale { scale, offset: 0.0 });

@@ -8,7 +8,7 @@ use super::image::ImageHeader;
 use super::lens::{Lens, Undistortion};
 
 /// Width that `-r -1` scales wider photographs to, px.
-const WIDEST_BY_DEFAULT: u32 = 1600;
+const DEFAULT_MAX_WIDTH: u32 = 1600;
 
 /// A camera at the photograph's full size.
 #[derive(Clone, Debug)]
@@ -86,8 +86,8 @@ fn size_by_resolution(full: [u32; 2], resolution: i32) -> Result<[u32; 2], Datas
     };
     match resolution {
         1 | 2 | 4 | 8 => Ok(scaled(f64::from(resolution), f64::round_ties_even)),
-        -1 if full[0] > WIDEST_BY_DEFAULT => {
-            Ok(scaled(width / f64::from(WIDEST_BY_DEFAULT), f64::floor))
+        -1 if full[0] > DEFAULT_MAX_WIDTH => {
+            Ok(scaled(width / f64::from(DEFAULT_MAX_WIDTH), f64::floor))
         }
         -1 => Ok(full),
         target if target > 0 => Ok(scaled(width / f64::from(target), f64::floor)),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turned_photograph_is_turned_back_and_another_refused() {
+    fn rotated_photographs_fit_and_others_are_rejected() {
         let fitted = fit_to(1894, 1061, true).unwrap();
         assert!(fitted.apply_orientation);
         assert_eq!([fitted.camera.width, fitted.camera.height], [1061, 1894]);

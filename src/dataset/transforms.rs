@@ -1044,7 +1044,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_view_of_pixels_that_are_not_square_are_noticed() {
+    fn nonsquare_pixels_are_detected() {
         let stretch = |y: f64| {
             keys(&json!({"camera_angle_x": 1.0, "camera_angle_y": y, "w": 100, "h": 80})).stretch()
         };

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_moves_transparent_gaussians_along_their_axes_and_no_opaque_one() {
+    fn noise_moves_only_transparent_gaussians() {
         let half = std::f64::consts::FRAC_1_SQRT_2;
         let shape = Shape {
             mean_world: [0.0; 3],

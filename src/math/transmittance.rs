@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_stops_half_of_the_light_where_its_opacity_is_three_quarters() {
+    fn median_of_a_wall_is_at_opacity_three_quarters() {
         for (peak, deviation) in [(0.8, 0.1), (0.95, 0.01), (0.99, 0.3)] {
             let wall = OnRay { depth: 2.0, sharpness: 1.0 / (deviation * deviation), peak };
             let median = median_depth(&[wall], 0.0).unwrap();

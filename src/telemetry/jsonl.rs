@@ -16,7 +16,7 @@ use crate::train::event::{Event, Sink, Step};
 const BLOCK: u64 = 1 << 16;
 
 /// Largest number of buffered bytes.
-const ROOM: usize = 1 << 16;
+const BUFFER_BYTES: usize = 1 << 16;
 
 /// One line: an event and its time.
 #[derive(Serialize)]
@@ -183,7 +183,7 @@ fn last_line(file: &mut File, end: u64) -> io::Result<u64> {
 impl<W: Write> JsonLines<W> {
     /// Writes to `writer`; errors name `path`.
     pub fn to_writer(path: &Path, writer: W) -> Self {
-        let out = WholeRecords::new(writer, ROOM);
+        let out = WholeRecords::new(writer, BUFFER_BYTES);
         Self { path: path.to_owned(), out, encoder: Encoder::default() }
     }
 }

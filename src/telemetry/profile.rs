@@ -69,6 +69,7 @@ pub struct MemoryPeak {
 pub struct CategoryShare {
     /// Category of memory.
     pub category: Category,
+    /// Bytes at the peak.
     pub bytes: Bytes,
     /// Share of the peak, per cent.
     pub percent: f64,
@@ -92,9 +93,9 @@ pub struct BufferPeak {
     /// Share of the total peak, per cent. Shares do not add up, because blocks lie in the arena and pinned memory is
     /// the host's.
     pub percent: f64,
-    /// Iteration at the end of which the peak was recorded.
+    /// Finished iterations at the report of the peak.
     pub iteration: u32,
-    /// Stage of the iteration in which the peak was recorded.
+    /// Phase before that report.
     pub after: String,
 }
 
@@ -1119,7 +1120,7 @@ mod profile_tests {
     }
 
     #[test]
-    fn a_run_on_the_processor_has_neither_slack_nor_a_gpu() {
+    fn cpu_run_has_neither_slack_nor_gpu() {
         let log = Log { memory: vec![memory(100, None)], ..Log::default() };
         let profile = Profile::of(Path::new("m"), &log);
         assert!(profile.slack.is_none() && profile.gpu.is_none());
@@ -1142,7 +1143,7 @@ mod profile_tests {
     }
 
     #[test]
-    fn figures_of_the_gpu_are_over_the_samples_that_have_them() {
+    fn gpu_figures_ignore_missing_samples() {
         let sample = |utilization, temperature_c, throttle: Option<&[&str]>| LoggedGpu {
             iteration: 50,
             utilization,

@@ -337,17 +337,17 @@ impl BarLayout {
             return line.to_owned();
         }
         // Loads, elapsed time, number of Gaussians, speed, loss.
-        const LEAST_FIRST: [usize; 5] = [3, 5, 2, 4, 1];
+        const DROP_ORDER: [usize; 5] = [3, 5, 2, 4, 1];
         let parts: Vec<&str> = line.split(" │ ").collect();
         let room = usize::from(columns).saturating_sub(BAR_COLUMNS);
         let without = |dropped: &[usize]| {
             let kept = parts.iter().enumerate().filter(|(at, _)| !dropped.contains(at));
             kept.map(|(_, part)| *part).collect::<Vec<_>>().join("│")
         };
-        (0..=LEAST_FIRST.len())
-            .map(|count| without(&LEAST_FIRST[..count]))
+        (0..=DROP_ORDER.len())
+            .map(|count| without(&DROP_ORDER[..count]))
             .find(|line| line.chars().count() <= room)
-            .unwrap_or_else(|| without(&LEAST_FIRST))
+            .unwrap_or_else(|| without(&DROP_ORDER))
     }
 }
 

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_share_is_of_all_programs_if_the_gpu_reports_it() {
+    fn memory_share_counts_all_programs() {
         let (values, total, ms, gaussians) = (TermValues::default(), 0.2, 50.0, 1);
         let (iteration, images, iterations) = (50, 1, 100);
         let before = iteration - images;

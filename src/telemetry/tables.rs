@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn lpips_stands_in_every_table_with_its_network() {
+    fn every_table_has_lpips_with_its_network() {
         let folder = tempfile::tempdir().unwrap();
         let mut evaluation = evaluation(10, Split::Test);
         evaluation.lpips_net = Some(LpipsNet::Vgg);

@@ -29,7 +29,7 @@ use crate::train::event::{
 const RUNG: &str = "memory/rung";
 
 /// Largest number of buffered bytes.
-const ROOM: usize = 1 << 16;
+const BUFFER_BYTES: usize = 1 << 16;
 
 /// The sink that writes TensorBoard's events file.
 pub struct TensorBoard<W: Write> {
@@ -72,7 +72,7 @@ impl<W: Write> TensorBoard<W> {
     pub fn to_writer(path: &Path, writer: W) -> Result<Self, OutputError> {
         let mut this = Self {
             path: path.to_owned(),
-            records: WholeRecords::new(writer, ROOM),
+            records: WholeRecords::new(writer, BUFFER_BYTES),
             cadence: Cadence::default(),
             photographs: HashSet::new(),
             given_up: Vec::new(),

@@ -15,22 +15,22 @@ use crate::files::{OutputError, create_folder, write_atomically};
 use crate::math::linalg::{Mat3, Quat, Vec3};
 
 /// Smallest size of a camera, bytes: id, model, width and height.
-const LEAST_CAMERA: u64 = 24;
+const MIN_CAMERA_BYTES: u64 = 24;
 
 /// Smallest size of an image, bytes: id, pose, camera, an empty name and the number of observations.
-const LEAST_IMAGE: u64 = 73;
+const MIN_IMAGE_BYTES: u64 = 73;
 
 /// Size of an observation in an image, bytes.
-const OBSERVATION: u64 = 24;
+const OBSERVATION_BYTES: u64 = 24;
 
 /// Smallest size of a point, bytes: id, position, colour, error and the length of its track.
-const LEAST_POINT: u64 = 51;
+const MIN_POINT_BYTES: u64 = 51;
 
 /// Size of an element of a track, bytes.
-const TRACK_ELEMENT: u64 = 8;
+const TRACK_ELEMENT_BYTES: u64 = 8;
 
 /// Longest name of an image, bytes; the limit of a path in file systems.
-const LONGEST_NAME: u64 = 4096;
+const MAX_NAME_BYTES: u64 = 4096;
 
 /// A file that is read sequentially, and the current record for messages.
 #[derive(Debug)]
@@ -158,7 +158,7 @@ impl<R: Read + Seek> Input<R> {
 
     /// Reads text up to a zero byte. Invalid UTF-8 becomes U+FFFD, and the photograph is reported as missing.
     fn name(&mut self) -> Result<String, ColmapError> {
-        let longest = LONGEST_NAME.min(self.left);
+        let longest = MAX_NAME_BYTES.min(self.left);
         let mut bytes = Vec::new();
         let read = (&mut self.bytes).take(longest).read_until(0, &mut bytes);
         let read = read.map_err(|source| self.failed(longest, source))?;
@@ -189,7 +189,7 @@ pub(super) fn cameras<R: Read + Seek>(
     warnings: &mut Vec<String>,
 ) -> Result<BTreeMap<u32, SolvedCamera>, ColmapError> {
     let mut cameras = BTreeMap::new();
-    for _ in 0..input.start("camera", LEAST_CAMERA)? {
+    for _ in 0..input.start("camera", MIN_CAMERA_BYTES)? {
         input.next();
         let id = input.u32()?;
         let number = i32::from_le_bytes(input.take()?);
@@ -217,14 +217,14 @@ pub(super) fn images<R: Read + Seek>(
     warnings: &mut Vec<String>,
 ) -> Result<Vec<RawImage>, ColmapError> {
     let mut images = Vec::new();
-    for _ in 0..input.start("image", LEAST_IMAGE)? {
+    for _ in 0..input.start("image", MIN_IMAGE_BYTES)? {
         input.next();
         input.u32()?;
         let pose = pose(input.f64s()?);
         let camera = input.u32()?;
         let name = input.name()?;
         let observations = input.u64()?;
-        input.skip(observations, OBSERVATION, "observation")?;
+        input.skip(observations, OBSERVATION_BYTES, "observation")?;
         images.push(RawImage { name, camera, pose });
     }
     input.finish(warnings);
@@ -236,7 +236,7 @@ pub(super) fn points<R: Read + Seek>(
     input: &mut Input<R>,
     warnings: &mut Vec<String>,
 ) -> Result<Points, ColmapError> {
-    let count = input.start("point", LEAST_POINT)?;
+    let count = input.start("point", MIN_POINT_BYTES)?;
     let mut points = Points::default();
     if let Ok(count) = usize::try_from(count) {
         points.kept.positions.reserve_exact(count);
@@ -249,7 +249,7 @@ pub(super) fn points<R: Read + Seek>(
         let color = input.take()?;
         input.f64()?;
         let track = input.u64()?;
-        input.skip(track, TRACK_ELEMENT, "track element")?;
+        input.skip(track, TRACK_ELEMENT_BYTES, "track element")?;
         if !points.push(position, color) {
             return Err(
                 input.invalid(format!("is at {position:?}, and coordinates end at {FARTHEST:e}"))

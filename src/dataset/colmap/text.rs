@@ -11,7 +11,7 @@ use crate::dataset::finder::{is_utf16, utf8};
 use crate::dataset::shot::bytes_of_colors;
 
 /// Largest number of characters of an invalid value in a message.
-const QUOTED: usize = 40;
+const MAX_QUOTED: usize = 40;
 
 /// The lines of a file.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl<'a> Fields<'a> {
         ColmapError::Line {
             path: self.path.to_owned(),
             line: self.line,
-            found: found.chars().take(QUOTED).collect(),
+            found: found.chars().take(MAX_QUOTED).collect(),
             expected,
         }
     }
@@ -121,7 +121,7 @@ pub(super) fn cameras<R: Read>(
         let model = CameraModel::by_name(name).ok_or_else(|| ColmapError::UnknownModel {
             path: lines.path.clone(),
             camera: id,
-            model: name.chars().take(QUOTED).collect(),
+            model: name.chars().take(MAX_QUOTED).collect(),
         })?;
         let size = [fields.number("a width in px")?, fields.number("a height in px")?];
         let mut params = Vec::with_capacity(model.params);
@@ -177,9 +177,9 @@ fn image(fields: &mut Fields<'_>) -> Result<RawImage, ColmapError> {
 
 /// True for triples of numbers. An image's line has a name after nine words, which is not a number.
 fn is_observations(line: &str) -> bool {
-    const LOOKED_AT: usize = 30;
+    const MAX_WORDS: usize = 30;
     let is_number = |word: &str| word.parse::<f64>().is_ok();
-    line.split_whitespace().take(LOOKED_AT).all(is_number)
+    line.split_whitespace().take(MAX_WORDS).all(is_number)
         && line.split_whitespace().next_back().is_some_and(is_number)
         && line.split_whitespace().count().is_multiple_of(3)
 }

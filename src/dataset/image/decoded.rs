@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn both_masks_must_let_a_pixel_count() {
+    fn intersection_masks_the_pixels_of_both() {
         assert_eq!(intersect(None, vec![255, 0]), [255, 0]);
         let both = intersect(Some(vec![255, 255, 0, 0]), vec![255, 0, 255, 0]);
         assert_eq!(both, [255, 0, 0, 0]);

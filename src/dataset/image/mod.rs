@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn exif_turns_the_image_only_where_asked() {
+    fn exif_rotation_is_applied_only_on_request() {
         let folder = TempDir::new().unwrap();
         // 3x2 blocks of 16 px in distinct greys; orientation 6 shows the image rotated clockwise.
         let grey = |x: u32, y: u32| (40 * (x / 16 + 3 * (y / 16)) + 10) as u8;
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_a_decoder_is_an_error_of_that_image() {
+    fn decoder_panic_is_an_error_of_the_image() {
         let path = Path::new("bad.jpg");
         let outcome: Result<(), _> = guarded(path, || panic!("index {} out of range", 7));
         let message = outcome.unwrap_err().to_string();
@@ -470,7 +470,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
 
         #[test]
-        fn no_damage_panics(
+        fn damaged_files_never_panic(
             format in 0_usize..4,
             keep in 0.0_f64..1.3,
             flips in prop::collection::vec((0.0_f64..1.0, 1_u8..=255), 0..6),

@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permutation_longer_than_the_cache_is_decoded_once_per_epoch() {
+    fn images_are_decoded_once_per_epoch() {
         let loader = loader(50, cache(6), |source| Ok(picture(source)));
         for epoch in 0..4 {
             let order = RandomStream::new(1, epoch, RandomUse::ViewOrder).permutation(50);
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_larger_than_the_cache_is_served_and_not_kept() {
+    fn oversized_image_is_decoded_and_not_kept() {
         let mut sources = sources(4);
         sources[1].size = [50, 40];
         let decoder = Box::new(|source: &ImageSource| Ok(picture(source)));
@@ -654,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn loading_all_keeps_all_and_counts_failures() {
+    fn load_all_keeps_images_and_returns_failures() {
         let loader = loader(30, Residency::All, |source| match number(source) {
             13 | 21 => Err(failing(source)),
             _ => Ok(picture(source)),
@@ -681,7 +681,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_cache_of_two_images_one_is_decoded_while_the_other_is_in_use() {
+    fn cache_of_two_images_decodes_ahead() {
         let small = loader(4, cache(1), |source| Ok(picture(source)));
         assert_eq!(small.least_to_decode_ahead(), Some(Bytes(2 * RESERVED)));
         let loader = loader(4, cache(2), |source| Ok(picture(source)));
@@ -748,7 +748,7 @@ mod loader_tests {
     }
 
     #[test]
-    fn beyond_the_limit_images_are_decoded_on_demand_and_not_kept() {
+    fn beyond_the_limit_nothing_is_kept() {
         for policy in [cache(8), Residency::All] {
             let (loader, otherwise) = beside(10, policy, 1000);
             otherwise.store(5000, Ordering::SeqCst);
@@ -795,7 +795,7 @@ mod loader_tests {
     }
 
     #[test]
-    fn all_images_decoded_take_three_bytes_a_pixel_and_a_mask_one_more() {
+    fn decoded_bytes_count_colours_and_masks() {
         let mut sources = sources(3);
         sources[1].mask = Some("mask.png".into());
         let decoder = Box::new(|source: &ImageSource| Ok(picture(source)));
