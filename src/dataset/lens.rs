@@ -670,8 +670,8 @@ mod tests {
 
     const PLANE: [[f64; 2]; 4] = [[0.31, -0.17], [-0.62, 0.45], [0.05, 0.52], [-0.7, -0.5]];
 
-    /// Results of pycolmap 4.2.1's `Camera.img_from_cam` for `PLANE`: `SIMPLE_RADIAL`, RADIAL, OPENCV, `FULL_OPENCV`
-    /// and `OPENCV_FISHEYE`.
+    /// Returns results of pycolmap 4.2.1's `Camera.img_from_cam` for `PLANE`: `SIMPLE_RADIAL`, RADIAL, OPENCV,
+    /// `FULL_OPENCV` and `OPENCV_FISHEYE`.
     fn recorded() -> Vec<(Lens, [[f64; 2]; 4])> {
         let brown = |k, p| Distortion::brown(k, p);
         vec![

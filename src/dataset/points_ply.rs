@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(dropped, 1);
     }
 
-    /// An ASCII point at the origin with these further columns.
+    /// Reads an ASCII point at the origin with these further columns and returns its colour.
     fn point(properties: &str, values: &str) -> [u8; 3] {
         let text = format!(
             "ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nproperty float y\n\

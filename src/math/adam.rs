@@ -122,7 +122,7 @@ fn log_size<R: Real>(sum: R, count: R) -> R {
     if is_used { R::HALF * (sum / count).max(R::of(AREA_MIN)).ln() } else { R::ZERO }
 }
 
-/// Area of a triangle, world units squared.
+/// Returns the area of a triangle, world units squared.
 fn area<R: Real>([a, b, c]: [Vec3<R>; 3]) -> R {
     let normal = cross(sub(b, a), sub(c, a));
     R::HALF * dot(normal, normal).sqrt()

@@ -123,7 +123,7 @@ impl NormalMap {
         value.cast_unsigned() ^ 0x80
     }
 
-    /// The value of such a byte.
+    /// Converts such a byte back to a value.
     pub fn unbiased(byte: u8) -> i8 {
         (byte ^ 0x80).cast_signed()
     }
@@ -134,7 +134,7 @@ impl NormalMap {
 /// Least value of an averaged mask that counts: half.
 const HALF: u8 = 128;
 
-/// The mask of an alpha channel, from `[n][4]`: pixels below half opacity do not count.
+/// Returns the mask of an alpha channel, from `[n][4]`: pixels below half opacity are masked.
 pub(super) fn from_alpha(rgba: &[u8]) -> Vec<u8> {
     rgba.chunks_exact(4).map(|pixel| counts(pixel[3])).collect()
 }

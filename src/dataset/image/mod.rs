@@ -414,7 +414,7 @@ mod tests {
         }
     }
 
-    /// The checksum of a PNG chunk (ISO 3309).
+    /// Returns the checksum of a PNG chunk (ISO 3309).
     fn crc(bytes: &[u8]) -> u32 {
         !bytes.iter().fold(u32::MAX, |sum, &byte| {
             (0..8).fold(sum ^ u32::from(byte), |sum, _| (sum >> 1) ^ (0xedb8_8320 * (sum & 1)))

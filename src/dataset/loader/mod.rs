@@ -323,7 +323,7 @@ impl LoaderShared {
         Some(Bytes((u64::from(width) * u64::from(height)).saturating_mul(each).min(1 << 33)))
     }
 
-    /// Loop of a worker thread.
+    /// Runs the loop of a worker thread.
     fn decode_ahead(&self) {
         loop {
             self.adapt_cache();
