@@ -118,7 +118,7 @@ abi! {
         pub cache: ColorCache<'a>,
         /// Views whose gradients are averaged; the first `view_count` are used.
         pub views: [ViewArgs<'a>; 8],
-        /// Twice `index * FAULT_GROUPS + group` of the first value or moment that is not finite, plus 1 for an infinity.
+        /// Twice `index * FAULT_GROUPS + group` of the first value or moment that is not finite, plus 1 if infinite.
         pub fault: Out<'a, u64>,
         /// Standard deviations of the 3D filter, world units; `[gaussians]`. Null where there is none.
         pub filter_3d: In<'a, f32>,

@@ -2,10 +2,10 @@
 //! the homography of the plane that the patch's middle pixel shows (PGSR, Chen et al. 2024, with the constants of
 //! GGGS, 2601.17835).
 //!
-//! The plane n · X = h in camera axes goes through the point t r at depth t on the middle pixel's ray r = (x/z, y/z,
-//! 1). The inverse depth of the pixel with ray r + δ is (1 + g · δ) / t with the tilt g = (n.x, n.y) / (n · r). It
-//! contains only differences of rays, so nothing cancels. The other camera sees that point in the direction R (r + δ)
-//! + T (1 + g · δ) / t. This is H = `K_s` (R + T n' / h) `K_r`⁻¹, per pixel.
+//! The plane n · X = h in camera axes goes through the point t r at depth t on the middle pixel's ray
+//! r = (x/z, y/z, 1). The inverse depth of the pixel with ray r + δ is (1 + g · δ) / t with the tilt
+//! g = (n.x, n.y) / (n · r). It contains only differences of rays, so nothing cancels. The other camera sees the point in
+//! the direction R (r + δ) + T (1 + g · δ) / t, which is H = `K_s` (R + T n' / h) `K_r`⁻¹ for one pixel.
 
 use super::Real;
 use super::linalg::{Mat3, Vec3, add, dot, length, mul, scale};

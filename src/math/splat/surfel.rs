@@ -3,8 +3,8 @@
 //!
 //! A Gaussian without its third scale is a disc: the points m + s₁ u e₁ + s₂ v e₂ in camera axes, with density
 //! e^(-½ (u² + v²)). The ray of a pixel meets its plane in one point. The paper intersects two planes per pixel to find
-//! u and v. Here the homography from pixels to (u, v) is inverted once, about the projected centre, where u and v are
-//! 0. With d the pixel minus that centre,
+//! u and v. Here the homography from pixels to (u, v) is inverted once, about the projected centre, where both are 0.
+//! With d the pixel minus that centre,
 //!
 //! u = (a·d) / (1 + g·d), v = (b·d) / (1 + g·d), and the depth is z / (1 + g·d),
 //!
