@@ -120,7 +120,7 @@ abi! {
         pub views: [ViewArgs<'a>; 8],
         /// Twice `index * FAULT_GROUPS + group` of the first value or moment that is not finite, plus 1 if infinite.
         pub fault: Out<'a, u64>,
-        /// Standard deviations of the 3D filter, world units; `[gaussians]`. Null where there is none.
+        /// Standard deviations of the 3D filter, world units; `[gaussians]`. Null without a filter.
         pub filter_3d: In<'a, f32>,
         /// Gradients that are added to the geometry's; [gaussians, 12], the last of a row unused. Null without any.
         pub surface: In<'a, f32>,

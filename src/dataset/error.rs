@@ -134,7 +134,7 @@ pub enum DatasetError {
         path: PathBuf,
         /// Name of the photograph in the scene.
         view: String,
-        /// The value and what it means.
+        /// The value with its meaning.
         found: String,
         /// Remedy.
         remedy: &'static str,

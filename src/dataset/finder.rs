@@ -59,7 +59,6 @@ enum Match {
     Elsewhere,
 }
 
-/// A file that was found.
 #[derive(Clone, Debug)]
 struct Found {
     path: PathBuf,
@@ -228,7 +227,6 @@ impl Finder {
 }
 
 impl Index {
-    /// Lists all photographs below a folder.
     fn of(folder: &Path) -> Self {
         let mut files = Vec::new();
         let mut folders = vec![(folder.to_owned(), String::new(), 0)];

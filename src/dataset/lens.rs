@@ -59,9 +59,7 @@ pub enum LensError {
 /// A solved camera: a pinhole with distortion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lens {
-    /// Size, focal lengths and principal point.
     camera: Camera,
-    /// Distortion of the rays.
     distortion: Distortion,
     /// Largest |plane| up to which the distortion does not fold.
     reach: f64,
@@ -588,7 +586,6 @@ fn shown(number: f64) -> String {
     }
 }
 
-/// Formats an angle for a message.
 fn degrees(angle: f64) -> String {
     if angle < 0.01 { format!("{angle:.1e}") } else { format!("{angle:.2}") }
 }

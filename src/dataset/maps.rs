@@ -150,7 +150,6 @@ fn read(path: &Path) -> Result<BTreeMap<String, DepthScale>, DepthsError> {
     Ok(fits)
 }
 
-/// Returns the median of the scales above 0.
 fn median_scale(fits: &BTreeMap<String, DepthScale>) -> f64 {
     median(fits.values().map(|fit| fit.scale).filter(|&scale| scale > 0.0))
 }
@@ -466,7 +465,7 @@ mod tests {
 }
 
 #[cfg(test)]
-mod depths_tests {
+mod normals_tests {
     use std::fs;
 
     use image::{Luma, Rgb};

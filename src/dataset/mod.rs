@@ -306,7 +306,6 @@ enum Unusable {
     Stop(Box<DatasetError>),
 }
 
-/// A usable photograph.
 struct Opened {
     view: View,
     source: ImageSource,

@@ -149,7 +149,6 @@ fn found_of(fault: PlyFault) -> String {
     }
 }
 
-/// Coding of a colour channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Coding {
     /// Integers.
@@ -186,7 +185,6 @@ const COLOR_NAMES: [[&str; 3]; 5] = [
     ["f_dc_0", "f_dc_1", "f_dc_2"],
 ];
 
-/// Columns of position and colour in a vertex.
 struct Columns {
     position: [usize; 3],
     color: Option<[usize; 3]>,

@@ -497,7 +497,6 @@ const MODEL_KEYS: [&str; 2] = ["camera_model", "camera_type"];
 
 const FISHEYE_KEY: &str = "is_fisheye";
 
-/// Kinds of lenses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LensKind {
     /// Pinhole with the given distortion.
@@ -523,10 +522,8 @@ struct CameraKeys {
     unread_focal: Vec<String>,
 }
 
-/// Fault of a camera.
 #[derive(Debug)]
 enum CameraFault {
-    /// Fault of a key.
     Found(String),
     /// A value that no lens can have.
     Lens(LensError),
@@ -759,7 +756,6 @@ fn number_of(key: &str, value: &Value) -> Result<f64, String> {
     number(value).ok_or_else(|| format!("has {key} = {}, which is no number", shown(value)))
 }
 
-/// Formats a value for a message.
 fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(40) {

@@ -337,9 +337,7 @@ pub fn distance_error_bwd<R: Real>(distance: R, height: R, unit: R, d_error: R) 
 
 /// Returns a Gaussian's standard deviation towards a position, world units: |S Rᵀ v| with v the unit direction.
 pub fn deviation_towards<R: Real>(kernel: &DensityKernel<R>, place_world: Vec3<R>) -> R {
-    let along = mul_transposed(&kernel.axes, normalize(sub(place_world, kernel.mean_world)));
-    let stretched = [0, 1, 2].map(|axis| kernel.scale[axis] * along[axis]);
-    dot(stretched, stretched).sqrt()
+    deviation_along(kernel, normalize(sub(place_world, kernel.mean_world)))
 }
 
 /// True if a Gaussian whose centre has this distance from a surface along a view belongs to the surface.

@@ -112,7 +112,6 @@ impl<R: Real> Pair<'_, R> {
         radius(self.size)
     }
 
-    /// Returns the size of the valid region.
     fn valid(&self) -> [usize; 2] {
         self.size.map(|side| side - 2 * self.radius())
     }

@@ -337,7 +337,6 @@ mod tests {
     use super::*;
     use crate::math::random::{RandomStream, RandomUse};
 
-    /// Returns Gaussians along a ray, ordered by depth.
     fn ray(stream: &RandomStream, number: u64, count: u64) -> Vec<OnRay<f64>> {
         let mut met: Vec<OnRay<f64>> = (0..count)
             .map(|index| {

@@ -101,7 +101,6 @@ impl Closing {
     }
 }
 
-/// Formats the seconds of a run by activity.
 fn spent(training_seconds: f64, times: &RunTimes) -> String {
     let RunTimes { wall_seconds, evaluation_seconds, paused_seconds, .. } = times;
     let files = times.saving_seconds + times.waiting_seconds;

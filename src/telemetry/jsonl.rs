@@ -18,7 +18,6 @@ const BLOCK: u64 = 1 << 16;
 /// Largest number of buffered bytes.
 const BUFFER_BYTES: usize = 1 << 16;
 
-/// One line: an event and its time.
 #[derive(Serialize)]
 struct Line<'a> {
     /// Seconds since the Unix epoch.
@@ -96,13 +95,11 @@ impl JsonLines<File> {
     }
 }
 
-/// A line with an iteration.
 #[derive(Deserialize)]
 struct Iteration {
     iteration: u64,
 }
 
-/// Removes the lines of later iterations.
 fn drop_lines_after(path: &Path, iteration: u32) -> Result<(), OutputError> {
     let failed = |source| OutputError::new(path, source);
     // Devices and pipes have no earlier lines.
@@ -349,7 +346,6 @@ mod tests {
         }
     }
 
-    /// A disk with limited space.
     #[derive(Clone, Default)]
     struct Disk(Rc<RefCell<State>>);
 

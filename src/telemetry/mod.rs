@@ -47,7 +47,6 @@ use crate::train::event::{Completion, Event, Sink};
 #[derive(Default)]
 pub struct Sinks {
     sinks: Vec<Box<dyn Sink>>,
-    /// Sampler of the GPU of a run.
     sampler: Option<GpuSampler>,
     /// Files that could not be written for lack of space.
     without_space: BTreeSet<String>,

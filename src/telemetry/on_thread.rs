@@ -11,14 +11,12 @@ use crate::files::OutputError;
 use crate::memory::plan::PICTURED_VIEWS;
 use crate::train::event::{Completes, Completion, Event, Sink};
 
-/// A message to the thread.
 enum Message {
     Event(Box<Event>),
     /// Completed when everything before it is written.
     Written(Completes),
 }
 
-/// State of the thread.
 #[derive(Debug, Default)]
 struct ThreadReport {
     /// Number of pictured views that are not written yet.
@@ -87,7 +85,6 @@ fn start<S: Sink + Send + 'static>(
     })
 }
 
-/// True if an event holds pictures.
 fn is_large(event: &Event) -> bool {
     matches!(event, Event::Pictures(_) | Event::TimelapsePicture { .. })
 }

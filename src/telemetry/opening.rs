@@ -14,7 +14,6 @@ const MAX_SHOWN: usize = 2;
 /// Crate whose notices are kept.
 pub(super) const OWN: &str = "splat";
 
-/// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Notice {
     level: Level,
@@ -60,7 +59,6 @@ impl Opening {
         Self { format, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Returns the layer of the current log.
     fn current() -> Option<Self> {
         tracing::dispatcher::get_default(|log| log.downcast_ref::<Self>().cloned())
     }
@@ -84,7 +82,6 @@ impl Opening {
     }
 }
 
-/// True for warnings and info.
 fn is_notice(level: Level) -> bool {
     level == Level::WARN || level == Level::INFO
 }

@@ -228,7 +228,6 @@ fn taken(entry: &LoggedEntry) -> Option<(Category, Bytes)> {
     Some((Category::of(&entry.label, &entry.kind)?, entry.at_peak))
 }
 
-/// Returns the bytes between two iterations.
 fn between(recorded: &LoggedMemory) -> Bytes {
     recorded.vram.map_or_else(|| recorded.tensors.total(), |vram| vram.reserved)
 }
@@ -360,7 +359,6 @@ fn gpu(recorded: &[LoggedGpu]) -> Option<GpuSummary> {
     })
 }
 
-/// Returns the mean; `None` without values.
 fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
@@ -585,7 +583,6 @@ fn limit(log: &Log) -> Option<Finding> {
     })
 }
 
-/// Use of a limit.
 struct LimitUse {
     what: &'static str,
     flags: &'static str,
@@ -646,7 +643,6 @@ struct Log {
     device: String,
     /// Number of starts of the run, resumptions included.
     starts: u32,
-    /// True if an evaluation measured LPIPS.
     has_lpips: bool,
     /// Last iteration known to be done.
     iteration: u32,
@@ -694,7 +690,6 @@ enum Record {
     Other,
 }
 
-/// Memory after an iteration.
 #[derive(Clone, Debug, Deserialize)]
 struct LoggedMemory {
     iteration: u32,
@@ -730,7 +725,6 @@ struct LoggedVram {
     budget: Option<Bytes>,
 }
 
-/// All buffers at one time.
 #[derive(Clone, Debug, Deserialize)]
 struct LoggedBuffers {
     iteration: u32,
@@ -751,7 +745,6 @@ struct LoggedEntry {
     at_peak: Bytes,
 }
 
-/// A sample of the GPU.
 #[derive(Clone, Debug, Deserialize)]
 struct LoggedGpu {
     iteration: u32,

@@ -33,19 +33,15 @@ pub struct Progress {
     bar: Option<ProgressBar>,
     status: RunStatus,
     started: Instant,
-    /// Iteration of the last report of memory.
     memory_reported: u32,
-    /// Line that was shown last.
     shown: Option<ShownLine>,
     encoder: Encoder,
     closing: Closing,
 }
 
-/// A shown line.
 #[derive(Clone, Copy)]
 struct ShownLine {
     at: Instant,
-    /// Iteration of the line.
     iteration: u32,
 }
 
@@ -369,7 +365,6 @@ struct Stage {
     begun: Instant,
     /// Finished share, 0 to 1.
     share: f64,
-    /// Time of the last line.
     shown: Instant,
 }
 

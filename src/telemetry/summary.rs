@@ -224,7 +224,6 @@ const AVERAGED_STEPS: usize = 100;
 #[derive(Debug)]
 pub struct SummaryFile {
     model_path: PathBuf,
-    /// Start of the program.
     began: Instant,
     /// Seconds of earlier starts of the program.
     earlier: Seconds,
@@ -236,7 +235,6 @@ pub struct SummaryFile {
     is_paced: bool,
 }
 
-/// Seconds of a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seconds {
     training: f64,

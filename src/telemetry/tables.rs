@@ -88,7 +88,6 @@ pub fn append_metrics(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
     write_text(&path, &(lines.join("\n") + "\n"))
 }
 
-/// Pads the row to the number of columns.
 fn filled_up(row: &str) -> String {
     let commas = |line: &str| line.matches(',').count();
     row.to_owned() + &",".repeat(commas(HEADER).saturating_sub(commas(row)))

@@ -291,7 +291,6 @@ impl<W: Write> TensorBoard<W> {
         Ok(())
     }
 
-    /// Writes the known values.
     fn write_known_scalars(
         &mut self,
         iteration: u32,
@@ -331,7 +330,6 @@ impl<W: Write> Sink for TensorBoard<W> {
     }
 }
 
-/// Returns values of terms with their tags.
 fn tagged(folder: &str, values: &TermValues) -> Vec<(String, f64)> {
     values.0.iter().map(|(name, value)| (format!("{folder}/{name}"), *value)).collect()
 }
@@ -353,7 +351,6 @@ fn summary_image(picture: &Picture) -> io::Result<Summary_Image> {
     Ok(image)
 }
 
-/// Encodes the picture as PNG.
 fn png(picture: &Picture) -> io::Result<Vec<u8>> {
     let Picture { width, height, rgb } = picture;
     // The encoder panics on a wrong length.
@@ -368,7 +365,6 @@ fn png(picture: &Picture) -> io::Result<Vec<u8>> {
     Ok(png)
 }
 
-/// A histogram of samples for TensorBoard.
 #[derive(Debug)]
 struct Histogram {
     min: f64,
@@ -475,7 +471,6 @@ pub fn pictures(folder: &Path) -> Vec<(u32, PathBuf)> {
     pictures
 }
 
-/// Returns the iteration in a picture's name.
 fn iteration_of(path: &Path) -> Option<u32> {
     let is_png = path.extension().is_some_and(|extension| extension == "png");
     path.file_stem().filter(|_| is_png)?.to_str()?.parse().ok()

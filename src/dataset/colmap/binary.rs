@@ -301,28 +301,26 @@ pub fn write_colmap(
             cameras.push(view.camera);
         }
     }
-    let sightings = sightings(views.len(), points);
+    let points_in_views = points_in_views(views.len(), points);
     write_atomically(&folder.join("cameras.bin"), |out| write_cameras(out, &cameras))?;
     write_atomically(&folder.join("images.bin"), |out| {
-        write_images(out, views, &camera_from_view, &sightings)
+        write_images(out, views, &camera_from_view, &points_in_views)
     })?;
     write_atomically(&folder.join("points3D.bin"), |out| write_points(out, points, views.len()))
 }
 
-/// A point in a view.
 #[derive(Clone, Copy)]
-struct Sighting {
-    /// Index of the point.
+struct PointInView {
     point: usize,
     at_px: [f64; 2],
 }
 
 /// Returns the points of each view, in their order.
-fn sightings(views: usize, points: &[TrackedPoint]) -> Vec<Vec<Sighting>> {
+fn points_in_views(views: usize, points: &[TrackedPoint]) -> Vec<Vec<PointInView>> {
     let mut of_view = vec![Vec::new(); views];
     for (index, point) in points.iter().enumerate() {
         for seen in &point.track {
-            of_view[seen.view].push(Sighting { point: index, at_px: seen.at_px });
+            of_view[seen.view].push(PointInView { point: index, at_px: seen.at_px });
         }
     }
     of_view
@@ -345,7 +343,7 @@ fn write_images(
     out: &mut dyn Write,
     views: &[View],
     camera_from_view: &[usize],
-    sightings: &[Vec<Sighting>],
+    points_in_views: &[Vec<PointInView>],
 ) -> io::Result<()> {
     write_count(out, views.len())?;
     for (index, view) in views.iter().enumerate() {
@@ -358,8 +356,8 @@ fn write_images(
         }
         out.write_all(view.name.as_bytes())?;
         out.write_all(&[0])?;
-        write_count(out, sightings[index].len())?;
-        for Sighting { point, at_px } in &sightings[index] {
+        write_count(out, points_in_views[index].len())?;
+        for PointInView { point, at_px } in &points_in_views[index] {
             write_reals(out, at_px)?;
             write_count(out, point + 1)?;
         }
@@ -385,7 +383,6 @@ fn write_points(out: &mut dyn Write, points: &[TrackedPoint], views: usize) -> i
     Ok(())
 }
 
-/// Writes a 64-bit count or id.
 fn write_count(out: &mut dyn Write, count: usize) -> io::Result<()> {
     out.write_all(&(count as u64).to_le_bytes())
 }

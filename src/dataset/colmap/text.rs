@@ -69,7 +69,6 @@ impl<R: Read> TextLines<R> {
     }
 }
 
-/// The values of a line.
 struct Fields<'a> {
     path: &'a Path,
     line: usize,
@@ -162,7 +161,6 @@ pub(super) fn images<R: Read>(lines: &mut TextLines<R>) -> Result<Vec<RawImage>,
     Ok(images)
 }
 
-/// Reads the first line of an image.
 fn image(fields: &mut Fields<'_>) -> Result<RawImage, ColmapError> {
     let _id: u32 = fields.number("the id of an image")?;
     let pose = pose(fields.numbers("a number of the image's pose")?);

@@ -150,7 +150,6 @@ fn is_raw(path: &Path) -> bool {
     RAW_EXTENSIONS.contains(&extension.as_str())
 }
 
-/// Names the format of an unsupported file.
 fn kind_of(bytes: &[u8], guessed: Option<ImageFormat>) -> String {
     let brand = bytes.get(4..12).unwrap_or_default();
     let known: [(&[u8], &str); 7] = [

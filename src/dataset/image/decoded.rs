@@ -131,7 +131,7 @@ impl NormalMap {
 
 // Mask of the pixels that count: 255 where they do, 0 where they do not.
 
-/// Least value of an averaged mask that counts: half.
+/// Smallest averaged mask value of a pixel that counts.
 const HALF: u8 = 128;
 
 /// Returns the mask of an alpha channel, from `[n][4]`: pixels below half opacity are masked.

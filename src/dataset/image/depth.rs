@@ -172,7 +172,6 @@ mod tests {
     use crate::dataset::shot::{AlphaMeaning, DepthFile};
     use crate::memory::Bytes;
 
-    /// Writes a map and returns its path.
     fn write<P>(
         folder: &TempDir,
         [width, height]: [u32; 2],

@@ -132,7 +132,6 @@ mod tests {
 
     const OPENGL: Mat3<f64> = [[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]];
 
-    /// Writes a map and returns its path.
     fn write<P>(
         folder: &TempDir,
         [width, height]: [u32; 2],

@@ -213,7 +213,6 @@ impl Band {
     }
 }
 
-/// Returns the centre of a pixel, px.
 fn centre(x: u32, y: u32) -> [f64; 2] {
     [f64::from(x) + 0.5, f64::from(y) + 0.5]
 }
@@ -255,7 +254,6 @@ fn sample(image: &Image, at: [f64; 2]) -> ([u8; 3], u8) {
     (colour.map(rounded), if counts { 255 } else { 0 })
 }
 
-/// Two pixels of a row or column.
 struct PixelPair {
     low: usize,
     high: usize,

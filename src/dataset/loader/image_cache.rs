@@ -80,7 +80,6 @@ pub(super) struct ImageCache {
     queue: PrefetchQueue,
     /// All turns before this one are ready, in flight, failed or too large to keep.
     frontier: u64,
-    /// Number of uses, for the order of eviction.
     clock: u64,
     pub(super) statistics: LoaderStatistics,
 }

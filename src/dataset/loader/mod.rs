@@ -64,7 +64,6 @@ struct LoaderShared {
     /// Bytes that images may take if memory is not short.
     wanted: Bytes,
     watch: Option<Watch>,
-    /// Bytes of the most demanding decode.
     largest_decode: Bytes,
     state: Mutex<LoaderState>,
     /// Signals work to decode ahead, or the end of the loader.
@@ -75,7 +74,6 @@ struct LoaderShared {
 
 struct LoaderState {
     cache: ImageCache,
-    /// Number of decodes in flight.
     decoding: u64,
     stopping: bool,
 }
@@ -323,7 +321,6 @@ impl LoaderShared {
         Some(Bytes((u64::from(width) * u64::from(height)).saturating_mul(each).min(1 << 33)))
     }
 
-    /// Runs the loop of a worker thread.
     fn decode_ahead(&self) {
         loop {
             self.adapt_cache();
@@ -700,7 +697,7 @@ mod tests {
 
 #[cfg(test)]
 #[allow(clippy::cast_possible_truncation, reason = "test values are small")]
-mod loader_tests {
+mod concurrency_tests {
     use std::sync::atomic::{AtomicBool, AtomicU64};
     use std::sync::mpsc;
     use std::time::Duration;
@@ -884,7 +881,6 @@ mod loader_tests {
         }
     }
 
-    /// An operation of a caller.
     #[derive(Clone, Debug)]
     enum Operation {
         Fetch(usize),

@@ -38,7 +38,7 @@ pub struct Vertex<R> {
 /// Gradients of [`Vertex`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VertexGradient<R> {
-    /// Gradient of the place, per px.
+    /// Gradient of the position, per px.
     pub d_px: [R; 2],
     /// Gradient of the inverse depth.
     pub d_inverse_depth: R,
@@ -926,7 +926,7 @@ mod tests {
 }
 
 #[cfg(test)]
-mod triangle_tests {
+mod edge_distance_tests {
     use super::tests::{
         Draws, INRADIUS_MIN_PX, assert_near, cross2, difference, from_kink, inside, triangles,
     };
@@ -1005,7 +1005,7 @@ mod triangle_tests {
 }
 
 #[cfg(test)]
-mod triangle_tests_more {
+mod strip_tests {
     use super::*;
 
     const INRADIUS_MIN_PX: f64 = 0.01;
