@@ -1,167 +1,164 @@
-//! Arguments of the kernels that follow the light of a view: blending, distortion, transmittances, weights, worths
+//! Arguments of the kernels that trace a view's light: blending, distortion, transmittances, weights, contributions
 //! and medians.
 
 use super::view::TileRange;
 use super::{In, Out, ViewCamera};
 
 constants! {
-    /// Threads in a block of `blend_fwd` and `blend_counted`: one per pixel of a tile.
+    /// Threads per block of `blend_fwd` and `blend_counted`: one per pixel of a tile.
     pub const BLEND_BLOCK: u32 = 256;
-    /// Parts of a tile's pixels, a warp each.
+    /// Warp tiles of a tile.
     pub const BLEND_PARTS: u32 = 8;
-    /// Instances of a tile that a piece of work of `blend_bwd` has at most.
+    /// Largest number of a tile's instances in a chunk of `blend_bwd`.
     pub const BLEND_CHUNK: u32 = 256;
-    /// Threads in a block of `blend_bwd`.
+    /// Threads per block of `blend_bwd`.
     pub const BLEND_BWD_BLOCK: u32 = 128;
 
-    /// Threads in a block of `measure_distortion`.
+    /// Threads per block of `measure_distortion`.
     pub const DISTORTION_BLOCK: u32 = 256;
-    /// Depth that is mapped to 0.
+    /// Depth that is mapped to 0, world units.
     pub const DISTORTION_NEAR: f32 = 0.2;
-    /// Depth that is mapped to 1.
+    /// Depth that is mapped to 1, world units.
     pub const DISTORTION_FAR: f32 = 100.0;
 
-    /// Threads in a block of `transmittances`.
+    /// Threads per block of `transmittances`.
     pub const TRANSMITTANCE_BLOCK: u32 = 256;
-    /// In place of a transmittance where the view does not see the place.
+    /// Replacement of a transmittance outside the view.
     pub const NOT_SEEN: f32 = -1.0;
 
-    /// Threads in a block of the kernels of `weights`.
+    /// Threads per block of the kernels of `weights`.
     pub const WEIGHTS_BLOCK: u32 = 256;
 
-    /// Threads in a block of `worth_pixels`: one per pixel of a tile.
+    /// Threads per block of `worth_pixels`: one per pixel of a tile.
     pub const WORTH_BLOCK: u32 = 256;
-    /// Values of a Gaussian: sum and maximum of its blend weights, the change of the squared error, and the
-    /// squared change of the view.
+    /// Values per Gaussian: sum and maximum of its blend weights, the change of the squared error, and the squared
+    /// change of the view.
     pub const WORTH_WIDTH: u32 = 4;
-    /// Transmittance below which nobody knows what lies behind a splat.
+    /// Transmittance below which the colour behind a splat is unknown.
     pub const BEHIND_MIN: f32 = 1e-3;
 
-    /// Threads in a block of `median_depths`: one per pixel of a tile.
+    /// Threads per block of `median_depths`: one per pixel of a tile.
     pub const MEDIAN_BLOCK: u32 = 256;
-    /// Depths at which a round of the search looks.
+    /// Depths that one pass of the search evaluates.
     pub const MEDIAN_ABSCISSAE: u32 = 16;
-    /// Rounds that leave a fifteenth of the interval each.
+    /// Number of search passes that each keep a fifteenth of the interval.
     pub const MEDIAN_NARROWINGS: u32 = 2;
-    /// Rounds in which an interval that does not hold the median is moved.
+    /// Largest number of search passes that move an interval without the median.
     pub const MEDIAN_MOVES: u32 = 4;
-    /// Steps of Newton's method after the search.
+    /// Number of Newton steps after the search.
     pub const MEDIAN_NEWTON_STEPS: u32 = 5;
-    /// Distances from peaks at which the search begins and ends, in standard deviations.
+    /// Margin of the search around peaks, in standard deviations.
     pub const MEDIAN_REACH: f32 = 3.0;
-    /// Smallest transmittance where the search begins.
+    /// Transmittance below which the search begins.
     pub const MEDIAN_FROM: f32 = 0.9;
-    /// Largest transmittance where the search ends.
+    /// Transmittance below which the search ends.
     pub const MEDIAN_TO: f32 = 0.1;
-    /// Least slope of the logarithm at a median, per share of its depth.
+    /// Smallest slope of the logarithm at a median, per relative depth.
     pub const MEDIAN_SLOPE_MIN: f32 = 1e-4;
-    /// Least such slope of a median that has a gradient.
+    /// Smallest such slope of a median that has a gradient.
     pub const MEDIAN_FALL_MIN: f32 = 0.1;
 }
 
 abi! {
-    /// `blend_fwd`, `blend_counted`, `blend_fwd_depth`, `blend_fwd_surface`: splats to pixels.
-    /// `blend_bwd`, `blend_bwd_depth`, `blend_bwd_surface`, and each of them with `_absolute` or `_squares`:
-    /// pixel gradients to splats. All of them with `_surfels`: of these. `blend_fwd_triangles_*` and
-    /// `blend_bwd_triangles_*`: of triangles, with so many samples along a pixel's sides; they keep no states.
+    /// `blend_fwd`, `blend_counted`, `blend_fwd_depth`, `blend_fwd_surface`: splats to pixels. `blend_bwd`,
+    /// `blend_bwd_depth`, `blend_bwd_surface`, and each with `_absolute` or `_squares`: pixel gradients to splats.
+    /// Each with `_surfels`: for surfels. `blend_fwd_triangles_*` and `blend_bwd_triangles_*`: for triangles, by
+    /// samples along a pixel's side; they keep no states.
     pub struct BlendArgs<'a> {
         /// [visible, record]
         pub splats: In<'a, f32>,
-        /// [visible, 4], as in `FeaturesArgs`. Of `blend_fwd_surface` and `blend_bwd_surface` only.
+        /// [visible, 4], as in `FeaturesArgs`. For `blend_fwd_surface` and `blend_bwd_surface` only.
         pub features: In<'a, f32>,
         /// `[instances]`
         pub splat_from_instance: In<'a, u32>,
         /// `[tiles]`
         pub ranges: In<'a, TileRange>,
-        /// Pieces of work of the backward pass: tile, chunk of its list; [chunks, 2].
+        /// Work items of the backward pass (tile, chunk of its list); [chunks, 2].
         pub chunks: Out<'a, u32>,
-        /// Number of them, 0 at first.
+        /// Number of chunks, 0 at first.
         pub chunk_count: Out<'a, u32>,
-        /// Colour and transmittance before a chunk, the latter negative where the pixel is finished;
-        /// [instances / chunk + 1, 256, 4]. Null where no backward pass follows.
+        /// Colour and transmittance before a chunk, the latter negative for a finished pixel; [instances / chunk + 1,
+        /// 256, 4]. Null without a backward pass.
         pub states: Out<'a, f32>,
-        /// Inverse depth before a chunk; [instances / chunk + 1, 256]. Of `blend_fwd_depth` and
-        /// `blend_bwd_depth`, and of surfels' surfaces the squares of inverse depths; null where no backward pass follows.
+        /// Inverse depth before a chunk, for `blend_fwd_depth` and `blend_bwd_depth`, or squared inverse depth, for
+        /// surfels' surfaces; [instances / chunk + 1, 256]. Null without a backward pass.
         pub depth_states: Out<'a, f32>,
-        /// Sums of the weights times the features before a chunk; [instances / chunk + 1, 256, 4]. Of
-        /// `blend_fwd_surface` and `blend_bwd_surface` only, and null where no backward pass follows.
+        /// Weighted sums of the features before a chunk; [instances / chunk + 1, 256, 4]. For `blend_fwd_surface` and
+        /// `blend_bwd_surface` only; null without a backward pass.
         pub surface_states: Out<'a, f32>,
-        /// Bits of the instances that reach a part of a tile; [instances / 32 + tiles + 1, 8]. Null
-        /// where no backward pass follows.
+        /// Bits of the instances that reach a warp tile; [instances / 32 + tiles + 1, 8]. Null without a backward
+        /// pass.
         pub hits: Out<'a, u32>,
-        /// [h, w, 3]. Backward passes read it; of triangles that of one sample a pixel alone.
+        /// [h, w, 3]. Read by backward passes, except by those of triangles with several samples per pixel.
         pub image: Out<'a, f32>,
-        /// Instances looked at until all pixels of a part of a tile were finished; [tiles, 8]. Null
-        /// where no backward pass follows.
+        /// Instances until all pixels of a warp tile are finished; [tiles, 8]. Null without a backward pass.
         pub reached: Out<'a, u32>,
-        /// Splats that changed the pixel; [h, w]. Of `blend_counted` only.
+        /// Number of splats that changed the pixel; [h, w]. For `blend_counted` only.
         pub blended: Out<'a, u32>,
-        /// [h, w]. Of `blend_fwd_depth` and `blend_bwd_depth`; null in those of surfaces where nobody
-        /// asks for it. Of triangles the backward pass reads it where `d_inverse_depths` is there.
+        /// [h, w]. For `blend_fwd_depth` and `blend_bwd_depth`; optional (null) in the `surface` kernels. The
+        /// backward pass of triangles reads it if `d_inverse_depths` is not null.
         pub inverse_depths: Out<'a, f32>,
-        /// Sums of the weights over the squares of the depths; [h, w]. Null where nobody asks for them.
+        /// Sums of the weights over the squared depths; [h, w]. Optional (null).
         pub inverse_squares: Out<'a, f32>,
-        /// [h, w, 4]: depth, x and y of the normal, opacity. Of `blend_fwd_surface` and
-        /// `blend_bwd_surface` only.
+        /// [h, w, 4]: depth, x and y of the normal, opacity. For `blend_fwd_surface` and `blend_bwd_surface` only.
         pub surface: Out<'a, f32>,
-        /// [h, w]. Of `blend_fwd_surface_surfels` only; null where nobody asks for it.
+        /// [h, w]. For `blend_fwd_surface_surfels` only; optional (null).
         pub median_depths: Out<'a, f32>,
         /// [h, w, 3]
         pub d_image: In<'a, f32>,
-        /// [h, w]. Of `blend_bwd_depth`; null in `blend_bwd_surface` and of triangles where they were not
+        /// [h, w]. For `blend_bwd_depth`; null in `blend_bwd_surface`, and for triangles if inverse depths are not
         /// compared.
         pub d_inverse_depths: In<'a, f32>,
-        /// [h, w]. Null where nothing was compared with them.
+        /// [h, w]. Null if squared inverse depths are not compared.
         pub d_inverse_squares: In<'a, f32>,
-        /// [h, w, 4], the last of a pixel being that of the final transmittance. Of
-        /// `blend_bwd_surface` only; null where neither normals nor depths were compared.
+        /// [h, w, 4], the last of a pixel for the final transmittance. For `blend_bwd_surface` only; null if neither
+        /// normals nor depths are compared.
         pub d_surface: In<'a, f32>,
-        /// `SplatGradient` of each splat, added to; [visible, record].
+        /// `SplatGradient` of each splat; [visible, record]. Added to.
         pub gradients: Out<'a, f32>,
-        /// Added to; [visible, 4]: depth, x and y of the normal, 0. Of `blend_bwd_surface` only.
+        /// [visible, 4]: depth, x and y of the normal, 0; added to. For `blend_bwd_surface` only.
         pub d_features: Out<'a, f32>,
-        /// Largest weight of each face so far; `[faces]`. Of `blend_bwd_triangles_*`; null where nobody asks for it.
+        /// Largest weight of each face; `[faces]`, updated. For `blend_bwd_triangles_*`; optional (null).
         pub face_weights: Out<'a, f32>,
         /// Width and height in pixels.
         pub size: [u32; 2],
         /// Colour behind everything.
         pub background: [f32; 3],
-        /// Tiles in a row.
+        /// Tiles per row.
         pub tiles_wide: u32,
-        /// Tile of the first block of the forward pass, and of triangles of the backward pass.
+        /// Tile of the first block, in the forward pass and in the backward pass of triangles.
         pub first_tile: u32,
-        /// Of triangles only.
+        /// Exponent of the window of triangles.
         pub window_exponent: f32,
-        /// Of `blend_bwd_triangles_*` only.
+        /// Width of the strips along edges, px. For `blend_bwd_triangles_*` only.
         pub strip_px: f32,
     }
 
-    /// `measure_distortion`: how far apart along its ray lies what a pixel is blended of, and the
-    /// gradients of the maps that say so.
+    /// `measure_distortion`: the depth distortion of each pixel, and its gradients.
     pub struct DistortionArgs<'a> {
         /// [h, w]
         pub inverse_depths: In<'a, f32>,
-        /// Blended of the squares of the inverse depths; [h, w].
+        /// Blended squared inverse depths; [h, w].
         pub inverse_squares: In<'a, f32>,
         /// [h, w, 4]: depth, x and y of the normal, opacity.
         pub surface: In<'a, f32>,
-        /// The photograph's, [h, w], 0 where it excludes a pixel; or null.
+        /// Mask of the photograph; [h, w], 0 for an excluded pixel; or null.
         pub mask: In<'a, u8>,
         /// Added to; [h, w].
         pub d_inverse_depths: Out<'a, f32>,
         /// [h, w]
         pub d_inverse_squares: Out<'a, f32>,
-        /// [h, w, 4], to whose last values, those of the final transmittance, is added.
+        /// [h, w, 4]; the last value of a pixel, for the final transmittance, is added to.
         pub d_surface: Out<'a, f32>,
-        /// One; added to.
+        /// Sum over the pixels; added to.
         pub sum: Out<'a, f64>,
-        /// Pixels.
+        /// Number of pixels.
         pub pixels: u32,
-        /// Gradient of what a pixel adds.
+        /// Gradient of a pixel's term.
         pub d_mean: f32,
     }
 
-    /// `transmittances`: what passes between the view's camera and places.
+    /// `transmittances`: transmittance between the camera and given points.
     pub struct TransmittanceArgs<'a> {
         /// [visible, 16], as in `RaysArgs`.
         pub rays: In<'a, f32>,
@@ -169,19 +166,19 @@ abi! {
         pub splat_from_instance: In<'a, u32>,
         /// `[tiles]`
         pub ranges: In<'a, TileRange>,
-        /// World units; [places, 3].
+        /// Points in the world, world units; [places, 3].
         pub places: In<'a, f32>,
-        /// `[places]`; those seen in rows of tiles that are not listed stay as they are.
+        /// `[places]`; points in unlisted rows of tiles are left unchanged.
         pub transmittances: Out<'a, f32>,
         /// The view.
         pub camera: ViewCamera,
-        /// Number of places.
+        /// Number of points.
         pub count: u32,
-        /// The first row of tiles that is listed.
+        /// First listed row of tiles.
         pub first_row: u32,
-        /// The row behind the last.
+        /// Row after the last listed row.
         pub end_row: u32,
-        /// Fills up to the alignment.
+        /// Padding.
         pub reserved: u32,
     }
 
@@ -189,9 +186,9 @@ abi! {
     pub struct WhitenArgs<'a> {
         /// [visible, record]
         pub splats: Out<'a, f32>,
-        /// Splats.
+        /// Number of splats.
         pub visible: u32,
-        /// Floats of a record of a splat, and of its gradients.
+        /// Floats per record of a splat, and of its gradients.
         pub record_width: u32,
     }
 
@@ -209,7 +206,7 @@ abi! {
         pub record_width: u32,
     }
 
-    /// `worth_pixels`: a view without the Gaussians that are left out, and what each would change in it.
+    /// `worth_pixels`: renders a view without absent Gaussians and sums each Gaussian's contribution.
     pub struct WorthArgs<'a> {
         /// [visible, record]
         pub splats: In<'a, f32>,
@@ -225,35 +222,35 @@ abi! {
         pub mask: In<'a, u8>,
         /// [h, w, 3]
         pub image: Out<'a, f32>,
-        /// Added to; [visible, 4].
+        /// Contributions; [visible, 4]. Added to.
         pub worths: Out<'a, f32>,
         /// Width and height in pixels.
         pub size: [u32; 2],
         /// Colour behind everything.
         pub background: [f32; 3],
-        /// Tiles in a row.
+        /// Tiles per row.
         pub tiles_wide: u32,
-        /// The first tile that is listed.
+        /// First listed tile.
         pub first_tile: u32,
-        /// Fills up to the alignment.
+        /// Padding.
         pub reserved: u32,
     }
 
-    /// `add_worths`: adds those of a view's splats to those of all Gaussians.
+    /// `add_worths`: adds the contributions of a view's splats to the Gaussians' sums.
     pub struct AddWorthsArgs<'a> {
         /// [visible, record]
         pub splats: In<'a, f32>,
-        /// Worths of the view's splats; [visible, 4].
+        /// Contributions of the view's splats; [visible, 4].
         pub worths: In<'a, f32>,
         /// [n, 4]
         pub sums: Out<'a, f32>,
-        /// Splats.
+        /// Number of splats.
         pub visible: u32,
-        /// Floats of a record of a splat.
+        /// Floats per record of a splat.
         pub record_width: u32,
     }
 
-    /// `median_depths`: the depth of each pixel by which half of the light is stopped.
+    /// `median_depths`: the depth of each pixel at which half of the light is stopped.
     pub struct MedianArgs<'a> {
         /// [visible, 16], as in `RaysArgs`.
         pub rays: In<'a, f32>,
@@ -261,7 +258,7 @@ abi! {
         pub splat_from_instance: In<'a, u32>,
         /// `[tiles]`
         pub ranges: In<'a, TileRange>,
-        /// [h, w]; 0 where there is none.
+        /// [h, w]; 0 without a median.
         pub depths: Out<'a, f32>,
         /// Focal lengths in pixels.
         pub focal_px: [f32; 2],
@@ -269,17 +266,17 @@ abi! {
         pub centre_px: [f32; 2],
         /// Width and height in pixels.
         pub size: [u32; 2],
-        /// Tiles in a row.
+        /// Tiles per row.
         pub tiles_wide: u32,
-        /// The first tile that is listed.
+        /// First listed tile.
         pub first_tile: u32,
         /// Depth that a median must exceed, world units.
         pub near: f32,
-        /// Fills up to the alignment.
+        /// Padding.
         pub reserved: u32,
     }
 
-    /// `median_depths_bwd`: gradients of the Gaussians as rays meet them.
+    /// `median_depths_bwd`: gradients of the ray Gaussians.
     pub struct MedianBwdArgs<'a> {
         /// [visible, 16], as in `RaysArgs`.
         pub rays: In<'a, f32>,
@@ -287,7 +284,7 @@ abi! {
         pub splat_from_instance: In<'a, u32>,
         /// `[tiles]`
         pub ranges: In<'a, TileRange>,
-        /// [h, w]; 0 where there is none.
+        /// [h, w]; 0 without a median.
         pub depths: In<'a, f32>,
         /// [h, w]
         pub d_depths: In<'a, f32>,
@@ -299,9 +296,9 @@ abi! {
         pub centre_px: [f32; 2],
         /// Width and height in pixels.
         pub size: [u32; 2],
-        /// Tiles in a row.
+        /// Tiles per row.
         pub tiles_wide: u32,
-        /// The first tile that is listed.
+        /// First listed tile.
         pub first_tile: u32,
     }
 }

@@ -1,34 +1,34 @@
-//! How a declaration becomes a Rust item and the same item in C++.
+//! Macros that declare constants and structs for both Rust and C++.
 
 use std::marker::PhantomData;
 
-/// A type that may be a field of a kernel's arguments.
+/// A type that can be a field of a kernel's arguments.
 pub trait Abi: Copy {
-    /// The C++ declaration of a variable of this type: `float x[3]` for `x`.
+    /// Returns the C++ declaration of a variable of this type: `float x[3]` for `x`.
     fn declaration(name: &str) -> String;
 }
 
-/// A type with a name in C++, which pointers may point to.
+/// A type with a name in C++, so that pointers can point to it.
 pub trait Named {
-    /// The name.
+    /// Name in C++.
     const NAME: &'static str;
 }
 
-/// Numbers, and arrays and structs of numbers.
+/// A number, or an array or struct of numbers.
 ///
 /// # Safety
-/// Every pattern of bits is a value, and there is no padding.
+/// Every bit pattern is a valid value, and there is no padding.
 pub unsafe trait Plain: Copy + 'static {}
 
-/// A type that a constant may have.
+/// A type of constants.
 pub trait Literal: Named {
-    /// The value as C++ writes it.
+    /// Returns the value as a C++ literal.
     fn literal(&self) -> String;
 }
 
-/// A kernel's argument struct without its borrows, as the table of kernels names it.
+/// A kernel's argument struct without its borrows, for the table of kernels.
 pub trait Arguments: 'static {
-    /// The struct whose pointers live as long as `'a`.
+    /// The struct with pointers that live as long as `'a`.
     type With<'a>: Copy;
 }
 
@@ -49,7 +49,7 @@ macro_rules! numbers {
 
         impl Literal for $rust {
             fn literal(&self) -> String {
-                // Debug, unlike Display, writes the point that makes 1.0 no integer.
+                // Debug, unlike Display, writes the ".0" of 1.0.
                 format!("{self:?}{}", $suffix)
             }
         }
@@ -87,7 +87,7 @@ macro_rules! pointer {
         }
 
         impl<'a, T> $pointer<'a, T> {
-            /// Points to nothing; the kernel must not follow it.
+            /// Null pointer; the kernel must not follow it.
             pub const NULL: Self = Self::at(0);
 
             /// Points to device memory whose borrow the caller holds.
@@ -95,17 +95,17 @@ macro_rules! pointer {
                 Self { address, borrow: PhantomData }
             }
 
-            /// The device address.
+            /// Returns the device address.
             pub const fn address(self) -> u64 {
                 self.address
             }
 
-            /// The same for a kernel that knows the type otherwise.
+            /// Casts to bytes, for a kernel that knows the type.
             pub const fn bytes(self) -> $pointer<'a, u8> {
                 $pointer::at(self.address)
             }
 
-            /// Words that hold numbers of single precision, as such.
+            /// Casts to single precision, for words that hold such numbers.
             pub const fn floats(self) -> $pointer<'a, f32> {
                 $pointer::at(self.address)
             }
@@ -133,22 +133,22 @@ pointer! {
 }
 
 pointer! {
-    /// Device memory that a kernel writes, and may read. Made of a `&mut`, so that nothing else is
-    /// made of the buffer meanwhile; copies of one point to the same memory.
+    /// Device memory that a kernel writes, and may read. Built from a `&mut`, so that the buffer has no other
+    /// pointers; copies point to the same memory.
     Out, ""
 }
 
-/// A field as the macro sees it.
+/// A field of a declared struct.
 pub(super) struct StructField {
     pub(super) docs: &'static [&'static str],
-    /// In C++.
+    /// Declaration in C++.
     pub(super) declaration: String,
     pub(super) name: &'static str,
-    /// Bytes from the beginning of the struct.
+    /// Bytes from the start of the struct.
     pub(super) offset: usize,
 }
 
-/// The C++ text of a struct.
+/// Prints a struct in C++.
 pub(super) fn print_struct(
     name: &str,
     docs: &[&str],
@@ -171,7 +171,7 @@ pub(super) fn print_struct(
     text
 }
 
-/// The C++ text of a constant.
+/// Prints a constant in C++.
 pub(super) fn print_constant<T: Literal>(name: &str, docs: &[&str], value: &T) -> String {
     format!("\n{}constexpr {} {name} = {};\n", comment(docs, ""), T::NAME, value.literal())
 }
@@ -180,7 +180,7 @@ fn comment(docs: &[&str], indent: &str) -> String {
     docs.iter().map(|line| format!("{indent}//{line}\n")).collect()
 }
 
-/// Declares constants for both sides: `/// doc` and `pub const NAME: u32 = 1;`. Once in a module.
+/// Declares constants for both sides: `/// doc` and `pub const NAME: u32 = 1;`. Once per module.
 macro_rules! constants {
     ($($(#[doc = $doc:literal])* pub const $name:ident: $type:ty = $value:expr;)*) => {
         $(
@@ -188,7 +188,7 @@ macro_rules! constants {
             pub const $name: $type = $value;
         )*
 
-        /// The constants in C++.
+        /// Prints the constants in C++.
         pub(super) fn constants() -> String {
             let texts: &[String] =
                 &[$($crate::abi::declare::print_constant(stringify!($name), &[$($doc),*], &$name)),*];
@@ -197,10 +197,10 @@ macro_rules! constants {
     };
 }
 
-/// Declares structs for both sides, in the order in which they use each other. Once in a module.
+/// Declares structs for both sides, in order of use. Once per module.
 ///
-/// With a lifetime a struct holds pointers and is the argument of a kernel; without, it is plain
-/// data without padding.
+/// A struct with a lifetime holds pointers and is the argument of a kernel. Without one it is plain data without
+/// padding.
 macro_rules! abi {
     ($(
         $(#[doc = $doc:literal])*
@@ -220,7 +220,7 @@ macro_rules! abi {
             abi!(@kind $name [$($life)?] $($type),*);
 
             impl $(<$life>)? $name $(<$life>)? {
-                /// The struct in C++.
+                /// Prints the struct in C++.
                 fn cpp() -> String {
                     $crate::abi::declare::print_struct(
                         stringify!($name),
@@ -239,7 +239,7 @@ macro_rules! abi {
             }
         )*
 
-        /// The structs in C++.
+        /// Prints the structs in C++.
         pub(super) fn structs() -> String {
             let texts: &[String] = &[$($name::cpp()),*];
             texts.concat()

@@ -1,79 +1,78 @@
-//! Arguments of density control, of relocation, of the order of rows, and of quantiles.
+//! Arguments of density control, relocation, sorting of rows, and quantiles.
 
 use super::{In, Out};
 
 constants! {
-    /// Threads in a block of the kernels that take one Gaussian per thread.
+    /// Threads per block of the kernels with one Gaussian per thread.
     pub const DENSIFY_BLOCK: u32 = 256;
-    /// Threads in a block of `gather`, `scatter` and `clear_padding`.
+    /// Threads per block of `gather`, `scatter` and `clear_padding`.
     pub const COMPACT_BLOCK: u32 = 256;
-    /// Warps that share the columns of 32 rows between them.
+    /// Warps that share the columns of 32 rows.
     pub const COMPACT_SLICES: u32 = 8;
-    /// Threads in a block of `observe`.
+    /// Threads per block of `observe`.
     pub const OBSERVE_BLOCK: u32 = 256;
-    /// What `observe` adds up: norms of the gradients of the centres,
+    /// Statistic of `observe`: norms of the centres' gradients.
     pub const OBSERVE_NORMS: u32 = 0;
-    /// norms of the sums of the pixels' absolute values,
+    /// Statistic of `observe`: norms of the pixels' absolute gradients, summed.
     pub const OBSERVE_ABSOLUTE: u32 = 1;
-    /// or how much the pixels disagree about the opacity.
+    /// Statistic of `observe`: disagreement of the pixels about the opacity.
     pub const OBSERVE_DISAGREEMENT: u32 = 2;
-    /// Threads in a block of `sample_rows`.
+    /// Threads per block of `sample_rows`.
     pub const SAMPLE_BLOCK: u32 = 256;
-    /// Tables of a model, at most: parameters, first and second moments, of Gaussians those of the
-    /// geometry and then of the SH.
+    /// Largest number of tables of a model: parameters, first and second moments, for Gaussians of the geometry and
+    /// then of the SH.
     pub const TABLES: u32 = 6;
 
-    /// Threads in a block of the kernels of `relocate`.
+    /// Threads per block of the kernels of `relocate`.
     pub const RELOCATE_BLOCK: u32 = 256;
-    /// Stands for a row that is not copied to.
+    /// Marks a row that is not copied to.
     pub const NO_SOURCE: u32 = 4_294_967_295;
 
-    /// Threads in a block of the kernels of `reorder`.
+    /// Threads per block of the kernels of `reorder`.
     pub const REORDER_BLOCK: u32 = 256;
 
-    /// Threads in a block of `count_digits`.
+    /// Threads per block of `count_digits`.
     pub const DIGITS_BLOCK: u32 = 256;
-    /// Values of a digit, at most.
+    /// Largest number of values of a digit.
     pub const DIGITS: u32 = 2048;
 }
 
 abi! {
-    /// What the kernels of density control count.
+    /// Counts of density control.
     pub struct DensityCounts {
-        /// Candidates to clone.
+        /// Number of candidates to clone.
         pub clones: u32,
-        /// Candidates to split.
+        /// Number of candidates to split.
         pub splits: u32,
-        /// Gaussians cloned.
+        /// Number of cloned Gaussians.
         pub cloned: u32,
-        /// Gaussians split in two.
+        /// Number of split Gaussians.
         pub split: u32,
-        /// Gaussians to remove.
+        /// Number of pruned Gaussians.
         pub pruned: u32,
-        /// Rows from the first that is to be removed to the last; 0 where all stay.
+        /// Number of rows from the first pruned to the last; 0 if all rows stay.
         pub rows_after_hole: u32,
     }
 
-    /// `sample_rows`: what a table has of chosen rows, of which each has all its parameters in one
-    /// piece in the end.
+    /// `sample_rows`: copies a table's values of chosen rows. The tables' values of a row end up side by side.
     pub struct SampleArgs<'a> {
         /// [lane blocks, `words`, 32]
         pub table: In<'a, u32>,
         /// [count]
         pub rows: In<'a, u32>,
-        /// [count, `row_values`], from value `first` of each row on.
+        /// [count, `row_values`]; written from value `first` of each row on.
         pub sample: Out<'a, f32>,
-        /// Rows.
+        /// Number of chosen rows.
         pub count: u32,
-        /// Values of a row in the table.
+        /// Values per row of the table.
         pub values: u32,
         /// Words that hold them.
         pub words: u32,
         /// A `FORM_` number.
         pub form: u32,
-        /// Values of a row in the tables before.
+        /// Values per row of the preceding tables.
         pub first: u32,
-        /// Values of a row in all tables.
+        /// Values per row of all tables.
         pub row_values: u32,
     }
 
@@ -83,34 +82,33 @@ abi! {
         pub splat_from_gaussian: In<'a, u32>,
         /// `SplatGradient` of each splat; [visible, record].
         pub gradients: In<'a, f32>,
-        /// Of each row its centre and then more, [lane blocks, `width`, 32]; looked at where there is a
-        /// `fade_depth`.
+        /// Rows that start with the centre; [lane blocks, `width`, 32]. Read if `fade_depth` is not 0.
         pub table: In<'a, f32>,
         /// [n]
         pub gradient_norm_sums: Out<'a, f32>,
         /// [n]
         pub views_seen: Out<'a, u32>,
-        /// [n], or null: sums of the absolute values over both axes.
+        /// Sums over both axes of the absolute values; [n], or null.
         pub absolute_norm_sums: Out<'a, f32>,
         /// Number of Gaussians.
         pub gaussians: u32,
         /// Half the width and height of the image in px.
         pub half_size: [f32; 2],
-        /// What `gradient_norm_sums` take: an `OBSERVE_` number.
+        /// Statistic that `gradient_norm_sums` add up: an `OBSERVE_` number.
         pub observed: u32,
-        /// The view's axis in world space, and what is added to a place's share along it.
+        /// The view's axis in world space, and the offset of the depth along it.
         pub axis: [f32; 4],
-        /// Depth from which on splats tell all; 0 where all do.
+        /// Depth below which a splat's statistics are scaled down; 0 for no scaling.
         pub fade_depth: f32,
-        /// Values of a row of the table.
+        /// Values per row of the table.
         pub width: u32,
         /// Floats of a splat's gradients.
         pub record_width: u32,
-        /// Fills up to the alignment.
+        /// Padding.
         pub reserved: u32,
     }
 
-    /// `survey`: flags the candidates and counts them; either may be left out.
+    /// `survey`: flags or counts the candidates, or both.
     pub struct SurveyArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,
@@ -118,29 +116,29 @@ abi! {
         pub gradient_norm_sums: In<'a, f32>,
         /// [n]
         pub views_seen: In<'a, u32>,
-        /// [n], or null where absolute gradients do not count.
+        /// [n], or null without absolute gradients.
         pub absolute_norm_sums: In<'a, f32>,
         /// [n], or null.
         pub flags: Out<'a, u32>,
-        /// One, or null.
+        /// One element, or null.
         pub counts: Out<'a, DensityCounts>,
-        /// Gaussians.
+        /// Number of Gaussians.
         pub n: u32,
-        /// Mean norm of the gradient from which one is a candidate.
+        /// Smallest mean gradient norm of a candidate.
         pub gradient_min: f32,
-        /// Mean absolute gradient from which one is, if it is not 0.
+        /// Smallest mean absolute gradient of a candidate, unless 0.
         pub absolute_min: f32,
-        /// Largest logarithm of a scale that is cloned.
+        /// Largest log-scale that is cloned.
         pub clone_log_scale_max: f32,
     }
 
-    /// `list_candidates`: the flagged rows and their keys for sorting.
+    /// `list_candidates`: lists the flagged rows and their sort keys.
     pub struct ListArgs<'a> {
         /// [n]
         pub gradient_norm_sums: In<'a, f32>,
         /// [n]
         pub views_seen: In<'a, u32>,
-        /// [n], or null where absolute gradients do not count.
+        /// [n], or null without absolute gradients.
         pub absolute_norm_sums: In<'a, f32>,
         /// [n]
         pub flags: In<'a, u32>,
@@ -150,13 +148,13 @@ abi! {
         pub keys: Out<'a, u32>,
         /// [candidates]
         pub rows: Out<'a, u32>,
-        /// Of the stream of random numbers.
+        /// Key of the stream of random numbers.
         pub random_key: u64,
-        /// Gaussians.
+        /// Number of Gaussians.
         pub n: u32,
-        /// Mean norm of the gradient from which one is a candidate.
+        /// Smallest mean gradient norm of a candidate.
         pub gradient_min: f32,
-        /// The same of the mean absolute gradient.
+        /// Smallest mean absolute gradient of a candidate.
         pub absolute_min: f32,
         /// Not 0: candidates are drawn in proportion to `gradient_norm_sums`.
         pub drawn: u32,
@@ -168,33 +166,33 @@ abi! {
         pub rows: In<'a, u32>,
         /// [n]
         pub flags: Out<'a, u32>,
-        /// Rows to flag.
+        /// Number of rows to flag.
         pub births: u32,
     }
 
     /// `grow`: clones and splits the flagged rows.
     pub struct GrowArgs<'a> {
-        /// Room for the newborn included.
+        /// Tables with room for the new Gaussians.
         pub tables: [Out<'a, u32>; TABLES as usize],
         /// [n]
         pub flags: In<'a, u32>,
         /// [n]
         pub ranks: In<'a, u32>,
-        /// One.
+        /// One element.
         pub counts: Out<'a, DensityCounts>,
-        /// Of the stream of random numbers.
+        /// Key of the stream of random numbers.
         pub key: u64,
-        /// Gaussians before.
+        /// Number of Gaussians before.
         pub n: u32,
-        /// Words of a row in each table.
+        /// Words per row of each table.
         pub widths: [u32; TABLES as usize],
-        /// Largest logarithm of a scale that is cloned.
+        /// Largest log-scale that is cloned.
         pub clone_log_scale_max: f32,
-        /// What the children's logarithms of scales are smaller by.
+        /// Decrease of the children's log-scales.
         pub log_shrink: f32,
-        /// Not 0: parents stay as they are beside one child.
+        /// Not 0: parents stay unchanged beside one child.
         pub parents_stay: u32,
-        /// Nothing.
+        /// Padding.
         pub reserved: u32,
     }
 
@@ -202,27 +200,27 @@ abi! {
     pub struct SurvivorsArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,
-        /// [`observed_rows`], or null where those that no view has seen stay.
+        /// [`observed_rows`], or null if rows outside all views stay.
         pub views_seen: In<'a, u32>,
         /// [rows]
         pub flags: Out<'a, u32>,
-        /// One.
+        /// One element.
         pub counts: Out<'a, DensityCounts>,
-        /// Gaussians.
+        /// Number of Gaussians.
         pub rows: u32,
-        /// Gaussians before the round.
+        /// Number of Gaussians before the densification step.
         pub observed_rows: u32,
         /// Smallest opacity logit that stays.
         pub opacity_logit_min: f32,
-        /// Largest logarithm of a scale that stays.
+        /// Largest log-scale that stays.
         pub log_scale_max: f32,
-        /// 0 where scales are not limited.
+        /// 0 if scales are not limited.
         pub limits_scale: u32,
-        /// Fills up to the alignment.
+        /// Padding.
         pub reserved: u32,
     }
 
-    /// `gather` and `scatter`: the survivors of a chunk of rows to scratch, and to their places.
+    /// `gather` and `scatter`: move the survivors of a chunk of rows to scratch, and from there to their new rows.
     pub struct CompactArgs<'a> {
         /// All rows.
         pub tables: [Out<'a, u32>; TABLES as usize],
@@ -236,39 +234,39 @@ abi! {
         pub first_block: u32,
         /// Blocks of 32 rows of the chunk.
         pub blocks: u32,
-        /// Gaussians before.
+        /// Number of Gaussians before.
         pub rows: u32,
-        /// Gaussians that stay.
+        /// Number of survivors.
         pub survivors: u32,
-        /// Words of a row in each table.
+        /// Words per row of each table.
         pub widths: [u32; TABLES as usize],
     }
 
-    /// `clear_padding`: zeros behind the last row.
+    /// `clear_padding`: clears the rows after the last.
     pub struct PaddingArgs<'a> {
         /// All rows.
         pub tables: [Out<'a, u32>; TABLES as usize],
-        /// Gaussians.
+        /// Number of Gaussians.
         pub rows: u32,
-        /// Words of a row in each table.
+        /// Words per row of each table.
         pub widths: [u32; TABLES as usize],
     }
 
-    /// `fade_opacity`: multiplies opacities.
+    /// `fade_opacity`: decays opacities.
     pub struct FadeArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: Out<'a, f32>,
-        /// Gaussians.
+        /// Number of Gaussians.
         pub n: u32,
-        /// What an opacity is multiplied by.
+        /// Factor of the opacities.
         pub factor: f32,
-        /// Least opacity that one has then, where it was not less.
+        /// Smallest opacity after the decay, for opacities that were above it.
         pub floor: f32,
-        /// Nothing.
+        /// Padding.
         pub reserved: u32,
     }
 
-    /// `reset_opacity`: lowers opacities and forgets their moments.
+    /// `reset_opacity`: lowers opacities and clears their moments.
     pub struct ResetArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: Out<'a, f32>,
@@ -276,55 +274,55 @@ abi! {
         pub geometry_first: Out<'a, u32>,
         /// [lane blocks, 11, 32]
         pub geometry_second: Out<'a, f32>,
-        /// Words of a row's first moments: the last is the opacity's.
+        /// Words per row of the first moments; the last is the opacity's.
         pub first_width: u32,
-        /// Gaussians.
+        /// Number of Gaussians.
         pub n: u32,
         /// Largest opacity logit.
         pub ceiling_logit: f32,
     }
 
-    /// `weigh`: how often each row is drawn.
+    /// `weigh`: computes the weights of a draw.
     pub struct WeighArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,
         /// [n]
         pub weights: Out<'a, u64>,
-        /// 1 for each dead row, [n]; null if the dead are drawn, too.
+        /// 1 for each dead row; [n]. Null if dead rows are drawn too.
         pub flags: Out<'a, u32>,
-        /// Opacity that the living exceed.
+        /// Opacity that living Gaussians exceed.
         pub opacity_min: f64,
-        /// Gaussians.
+        /// Number of Gaussians.
         pub n: u32,
-        /// Fills up to the alignment.
+        /// Padding.
         pub reserved: u32,
     }
 
-    /// `draw_sources`: which row each copy is of.
+    /// `draw_sources`: draws the source row of each copy.
     pub struct DrawArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,
-        /// Sums of the weights, each row's own included; the last is not 0. [n]
+        /// Inclusive prefix sums of the weights; the last is not 0. [n]
         pub sums: In<'a, u64>,
-        /// [copies]; over the dead, in the beginning how many dead there are up to each row.
+        /// [copies]; if copies replace the dead, initially the number of dead rows up to each row.
         pub sources: Out<'a, u32>,
-        /// Copies of each row, [n]; zero in the beginning.
+        /// Copies of each row; [n], initially 0.
         pub counts: Out<'a, u32>,
-        /// Of the stream of random numbers.
+        /// Key of the stream of random numbers.
         pub key: u64,
-        /// Opacity that the living exceed.
+        /// Opacity that living Gaussians exceed.
         pub opacity_min: f64,
-        /// Gaussians.
+        /// Number of Gaussians.
         pub n: u32,
-        /// Copies; over the dead, as many as there are Gaussians.
+        /// Number of copies; if copies replace the dead, the number of Gaussians.
         pub copies: u32,
-        /// 0 where the copies stand behind the last row.
+        /// 0 if the copies follow the last row, else they replace the dead.
         pub over_the_dead: u32,
-        /// Fills up to the alignment.
+        /// Padding.
         pub reserved: u32,
     }
 
-    /// `split_opacity`: gives each row that is copied its share of opacity and scale.
+    /// `split_opacity`: gives each copied row its share of opacity and scale.
     pub struct SplitOpacityArgs<'a> {
         /// All rows.
         pub tables: [Out<'a, u32>; TABLES as usize],
@@ -332,52 +330,52 @@ abi! {
         pub counts: In<'a, u32>,
         /// Smallest opacity of a share.
         pub opacity_min: f64,
-        /// Words of a row in each table.
+        /// Words per row of each table.
         pub widths: [u32; TABLES as usize],
-        /// Gaussians.
+        /// Number of Gaussians.
         pub n: u32,
-        /// 0 where the rows keep their moments.
+        /// 0 if the rows keep their moments.
         pub forgets: u32,
     }
 
-    /// `copy_sources`: the parameters of the rows that were drawn, to the rows of their copies.
+    /// `copy_sources`: copies the parameters of the drawn rows.
     pub struct CopyArgs<'a> {
         /// All rows.
         pub tables: [Out<'a, u32>; TABLES as usize],
         /// [copies]
         pub sources: In<'a, u32>,
-        /// Words of a row in each table.
+        /// Words per row of each table.
         pub widths: [u32; TABLES as usize],
         /// Row of the first copy.
         pub first: u32,
-        /// Copies.
+        /// Number of copies.
         pub copies: u32,
-        /// 0 where the copies' rows keep the moments they have.
+        /// 0 if the copies' rows keep their moments.
         pub forgets: u32,
-        /// Fills up to the alignment.
+        /// Padding.
         pub reserved: u32,
     }
 
-    /// `morton_keys`: every row's place along the Z-curve, and its number.
+    /// `morton_keys`: computes every row's key along the Z-curve, and its index.
     pub struct MortonArgs<'a> {
-        /// Of each row its centre and then more, [lane blocks, width, 32]
+        /// Rows that start with the centre; [lane blocks, `width`, 32].
         pub table: In<'a, f32>,
         /// [n]
         pub keys: Out<'a, u32>,
         /// 0, 1, 2, ...; [n]
         pub rows: Out<'a, u32>,
-        /// Centre of the cube that the keys are for, world units.
+        /// Centre of the keys' cube, world units.
         pub centre: [f32; 3],
-        /// Half its side, world units.
+        /// Half the cube's side, world units.
         pub half_side: f32,
-        /// Rows.
+        /// Number of rows.
         pub n: u32,
-        /// Values of a row.
+        /// Values per row.
         pub width: u32,
     }
 
-    /// `fetch_column`: the first of the columns to scratch as it lies. `gather_columns` and `return_columns`: some
-    /// columns of a table to scratch, in another order of the rows, and back.
+    /// `fetch_column`: copies the first column to scratch. `gather_columns` and `return_columns`: copy columns of a
+    /// table to scratch in another order of the rows, and back.
     pub struct ColumnsArgs<'a> {
         /// Values of 4 bytes, [lane blocks, width, 32].
         pub table: Out<'a, u8>,
@@ -385,35 +383,35 @@ abi! {
         pub row_from_place: In<'a, u32>,
         /// Values of 4 bytes, [columns, n].
         pub scratch: Out<'a, u8>,
-        /// Gaussians.
+        /// Number of Gaussians.
         pub n: u32,
-        /// Columns of the table.
+        /// Number of columns of the table.
         pub width: u32,
-        /// First of the columns.
+        /// Index of the first column.
         pub first: u32,
-        /// How many.
+        /// Number of columns to copy.
         pub columns: u32,
     }
 
-    /// `count_digits`: how often each value of a digit comes up.
+    /// `count_digits`: counts the values of a digit.
     pub struct DigitsArgs<'a> {
         /// [n]
         pub absolute_norm_sums: In<'a, f32>,
         /// [n]
         pub views_seen: In<'a, u32>,
-        /// [`DIGITS`]; zero in the beginning.
+        /// [`DIGITS`]; initially 0.
         pub counts: Out<'a, u32>,
-        /// Gaussians.
+        /// Number of Gaussians.
         pub n: u32,
-        /// Bits above the digit, which are known.
+        /// Mask of the known bits above the digit.
         pub known: u32,
-        /// What these bits are in the numbers that count.
+        /// Value of these bits in the counted numbers.
         pub prefix: u32,
-        /// Place of the digit's lowest bit.
+        /// Position of the digit's lowest bit.
         pub shift: u32,
-        /// The digit's bits, shifted down.
+        /// Mask of the digit after the shift.
         pub digit: u32,
-        /// Fills up to the alignment.
+        /// Padding.
         pub reserved: u32,
     }
 }

@@ -1,41 +1,41 @@
-//! Of fusing the depths of views into voxels.
+//! Arguments of the fusion of depth maps into voxels.
 
 use super::{In, Out};
 
 constants! {
-    /// Threads in a block of each kernel; of `fuse_bricks` each has two of a brick's voxels.
+    /// Threads per block; in `fuse_bricks` each thread has two voxels of a brick.
     pub const FUSE_BLOCK: u32 = 256;
     /// Voxels along a side of a brick.
     pub const BRICK_SIDE: u32 = 8;
     /// Voxels of a brick.
     pub const BRICK_VOXELS: u32 = 512;
-    /// Directions that a brick tells apart.
+    /// Number of directions of a brick.
     pub const BRICK_DIRECTIONS: u32 = 6;
-    /// Values of a brick: its place in bricks, and the unit vectors of its directions.
+    /// Values per brick: its position in bricks, and the unit vectors of its directions.
     pub const BRICK_WIDTH: u32 = 21;
-    /// Values of a pixel that was weighed: its depth, 0 where it does not count, and its weight.
+    /// Values per weighted pixel: its depth (0 for an excluded pixel) and its weight.
     pub const WEIGHED_WIDTH: u32 = 2;
-    /// The weight of a pixel that looks along its surface.
+    /// Weight of a pixel whose ray grazes the surface.
     pub const GRAZING_WEIGHT: f32 = 0.05;
-    /// The contracted radius beyond which nothing is kept.
+    /// Largest contracted radius of a voxel.
     pub const FARTHEST: f32 = 1.95;
-    /// Steps of a voxel's distance of 1.
+    /// Quantisation steps of a voxel's distance of 1.
     pub const DISTANCE_STEPS: f32 = 32767.0;
-    /// The least weight that a voxel keeps.
+    /// Smallest weight of a voxel.
     pub const VOXEL_WEIGHT_MIN: f32 = 1.0 / 16384.0;
-    /// The largest.
+    /// Largest weight of a voxel.
     pub const VOXEL_WEIGHT_MAX: f32 = 65504.0;
 }
 
 abi! {
-    /// A lattice of voxels, and a camera that looks at it. Places are offsets from the lattice's origin along
-    /// the world's axes, world units: from the first node of a box, or from the centre of contracted space.
+    /// A lattice of voxels and a camera. Positions are offsets from the lattice's origin along the world's axes,
+    /// world units: from the first node of a box, or from the centre of contracted space.
     pub struct LatticeView {
         /// Rotation from world to camera, in rows.
         pub rotation: [f32; 9],
         /// The origin in camera axes.
         pub origin_cam: [f32; 3],
-        /// Where the camera stands.
+        /// Position of the camera.
         pub eye: [f32; 3],
         /// Focal lengths in pixels.
         pub focal_px: [f32; 2],
@@ -43,43 +43,43 @@ abi! {
         pub centre_px: [f32; 2],
         /// Width and height in pixels.
         pub size: [u32; 2],
-        /// Side of a voxel: world units in a box, units of contracted space in that.
+        /// Side of a voxel: world units in a box, units of contracted space otherwise.
         pub voxel: f32,
-        /// The distance beyond which distances are not told apart, in the same.
+        /// Truncation distance, in the unit of `voxel`.
         pub truncation: f32,
-        /// World units a unit of contracted space near its centre; 0 in a box.
+        /// World units per unit of contracted space near its centre; 0 for a box.
         pub radius: f32,
         /// Nodes along each axis.
         pub nodes: [u32; 3],
     }
 
-    /// `mark_bricks`: which bricks lie near what a view shows.
+    /// `mark_bricks`: marks bricks near a view's surface.
     pub struct MarkBricksArgs<'a> {
-        /// [h, w]; not above 0 where there is none.
+        /// [h, w]; a pixel without a depth has none above 0.
         pub depths: In<'a, f32>,
-        /// [h, w]: 0 where a pixel does not count; or null.
+        /// [h, w]: 0 for an excluded pixel; or null.
         pub mask: In<'a, u8>,
-        /// A bit a brick of the lattice, x fastest; bits are set.
+        /// One bit per brick of the lattice, x fastest; bits are only set.
         pub marks: Out<'a, u32>,
-        /// The lattice, and what sees it.
+        /// Lattice and camera.
         pub view: LatticeView,
         /// Bricks along each axis.
         pub bricks: [u32; 3],
-        /// Pixels on to the next that is looked at.
+        /// Distance between sampled pixels, px.
         pub stride: u32,
-        /// Pixels of a row that are looked at.
+        /// Sampled pixels per row.
         pub columns: u32,
-        /// Pixels that are looked at.
+        /// Number of sampled pixels.
         pub count: u32,
-        /// Voxels around a place whose bricks it calls.
+        /// Margin around a point whose bricks are marked, voxels.
         pub margin: f32,
     }
 
-    /// `weigh_pixels`: how much each pixel's depth counts.
+    /// `weigh_pixels`: computes the weight of each pixel's depth.
     pub struct WeighPixelsArgs<'a> {
-        /// [h, w]; not above 0 where there is none.
+        /// [h, w]; a pixel without a depth has none above 0.
         pub depths: In<'a, f32>,
-        /// [h, w]: 0 where a pixel does not count; or null.
+        /// [h, w]: 0 for an excluded pixel; or null.
         pub mask: In<'a, u8>,
         /// [h, w, 2]
         pub weighed: Out<'a, f32>,
@@ -91,7 +91,7 @@ abi! {
         pub size: [u32; 2],
     }
 
-    /// `fuse_bricks`: a view is taken into the mean of the voxels in its sight.
+    /// `fuse_bricks`: averages a view into the voxels that it sees.
     pub struct FuseBricksArgs<'a> {
         /// [bricks, 21]
         pub bricks: In<'a, f32>,
@@ -99,14 +99,14 @@ abi! {
         pub weighed: In<'a, f32>,
         /// Colours on black; [h, w, 3].
         pub image: In<'a, f32>,
-        /// Of their last values the opacity is taken; [h, w, 4].
+        /// [h, w, 4], the last value being the opacity.
         pub maps: In<'a, f32>,
-        /// [bricks, 512], x fastest: distance in steps and half-precision weight, then the colour and what
-        /// is known of views.
+        /// [bricks, 512], x fastest: quantised distance and half-precision weight, then the colour, 2 bits for the
+        /// number of views (up to 3), and a bit per direction from which the voxel is seen to be empty.
         pub voxels: Out<'a, u64>,
-        /// The lattice, and what sees it.
+        /// Lattice and camera.
         pub view: LatticeView,
-        /// Depth up to which a pixel counts in full, world units.
+        /// Depth up to which a pixel has its full weight, world units.
         pub near: f32,
     }
 }

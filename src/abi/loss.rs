@@ -1,63 +1,63 @@
-//! Arguments of the losses, of LPIPS, of smaller photographs, and of the colours that cameras changed.
+//! Arguments of the losses, LPIPS, reduced photographs, and colour compensation.
 
 use super::terms::TERM_VALUES;
 use super::{In, Out};
 
 constants! {
-    /// Threads in a block of `depth_loss`.
+    /// Threads per block of `depth_loss`.
     pub const DEPTH_LOSS_BLOCK: u32 = 256;
-    /// Threads in a block of `loss`.
+    /// Threads per block of `loss`.
     pub const LOSS_BLOCK: u32 = 128;
-    /// Columns of pixels that a block of `loss` works on.
+    /// Columns of pixels per block of `loss`.
     pub const LOSS_COLUMNS: u32 = 108;
-    /// Rows of pixels that a block of `loss` works on: whole steps of 8, less a rim of 10.
+    /// Rows of pixels per block of `loss`: whole steps of 8 minus a margin of 10.
     pub const LOSS_ROWS: u32 = 54;
     /// Width of the SSIM window.
     pub const LOSS_TAPS: u32 = 11;
 
-    /// Threads in a block of `lpips_convolution`; each brings one pixel's values.
+    /// Threads per block of `lpips_convolution`; each loads one pixel's values.
     pub const LPIPS_BLOCK: u32 = 128;
-    /// Channels that a block of `lpips_convolution` works out.
+    /// Channels per block of `lpips_convolution`.
     pub const LPIPS_CHANNELS: u32 = 64;
-    /// What the window sees comes in pieces of so many values; weights are filled up to whole pieces.
+    /// Values of a window per piece; weights are padded to whole pieces.
     pub const LPIPS_DEPTH: u32 = 8;
-    /// Threads in a block of the other kernels of LPIPS.
+    /// Threads per block of the other kernels of LPIPS.
     pub const LPIPS_PIXELS: u32 = 256;
-    /// Subtracted from each channel of 2 v - 1.
+    /// Shift that is subtracted from red, after 2 v - 1.
     pub const LPIPS_SHIFT_R: f32 = -0.030;
-    /// The same of green.
+    /// Shift of green.
     pub const LPIPS_SHIFT_G: f32 = -0.088;
-    /// The same of blue.
+    /// Shift of blue.
     pub const LPIPS_SHIFT_B: f32 = -0.188;
-    /// What the shifted values are divided by.
+    /// Divisor of the shifted red.
     pub const LPIPS_SCALE_R: f32 = 0.458;
-    /// The same of green.
+    /// Divisor of green.
     pub const LPIPS_SCALE_G: f32 = 0.448;
-    /// The same of blue.
+    /// Divisor of blue.
     pub const LPIPS_SCALE_B: f32 = 0.450;
-    /// Added to the length of a pixel's features.
+    /// Offset of the length of a pixel's features.
     pub const LPIPS_EPSILON: f32 = 1e-10;
 
-    /// Threads in a block of `shrink`: one per pixel of the smaller photograph.
+    /// Threads per block of `shrink`: one per pixel of the smaller photograph.
     pub const SHRINK_BLOCK: u32 = 256;
 
-    /// Threads in a block of the kernels that take one pixel or one value per thread.
+    /// Threads per block of the kernels that take one pixel or one value per thread.
     pub const APPEARANCE_BLOCK: u32 = 256;
-    /// Blocks that share the pixels of an image where their colours are added up.
+    /// Blocks that share an image's pixels in sums over colours.
     pub const COLOR_SHARES: u32 = 256;
     /// Values of an affine map of colours.
     pub const AFFINE_WIDTH: u32 = 12;
-    /// Corners of a bilateral grid from left to right.
+    /// Corners of a bilateral grid along x.
     pub const GRID_X: u32 = 16;
-    /// The same from top to bottom.
+    /// Corners of a bilateral grid along y.
     pub const GRID_Y: u32 = 16;
-    /// The same from dark to bright.
+    /// Corners of a bilateral grid along luma.
     pub const GRID_LUMA: u32 = 8;
-    /// Threads in a block of `grid_bwd`: four for each value of a column of corners.
+    /// Threads per block of `grid_bwd`: four per value of a column of corners.
     pub const GRID_BWD_BLOCK: u32 = 384;
     /// Blocks of `grid_bwd` that share the pixels between four columns of corners.
     pub const GRID_SHARES: u32 = 4;
-    /// Values that `fit_colors` adds up.
+    /// Number of sums of `fit_colors`.
     pub const FIT_SUMS: u32 = 22;
 }
 
@@ -72,9 +72,9 @@ abi! {
         pub mask: In<'a, u8>,
         /// [h, w]
         pub d_inverse_depths: Out<'a, f32>,
-        /// One; added to: absolute values of the differences.
+        /// Sum of the absolute differences; added to.
         pub sum: Out<'a, f64>,
-        /// Pixels.
+        /// Number of pixels.
         pub pixels: u32,
         /// Inverse depth of a step of the target.
         pub scale: f32,
@@ -92,24 +92,23 @@ abi! {
         pub target: In<'a, u8>,
         /// [h, w], or null.
         pub mask: In<'a, u8>,
-        /// [h, w, 3]; null where no gradient is wanted.
+        /// [h, w, 3]; null without a gradient.
         pub d_image: Out<'a, f32>,
-        /// Added to: |x - y|, the windows' similarities and (x - y)², each at its place; one of each kind.
+        /// Sums of |x - y|, of the windows' similarities and of (x - y)², by `VALUE_` and `SUM_` index; added to.
         pub sums: Out<'a, f64>,
         /// Width and height in pixels.
         pub size: [u32; 2],
-        /// The window along one axis, its centre in the middle; adds up to 1.
+        /// Window along one axis, centred; adds up to 1.
         pub taps: [f32; 11],
-        /// Pixels at the image's border whose window does not lie inside.
+        /// Number of pixels at each border without a window inside the image.
         pub margin: u32,
-        /// Gradients of the summands of the values, each at its place: of |x - y| at a pixel, and of a
-        /// window's similarity.
+        /// Gradients of |x - y| at a pixel and of a window's similarity, by `VALUE_` index.
         pub d_values: [f32; TERM_VALUES as usize],
-        /// Not 0: the image is held to 0..1 first.
+        /// Not 0: the image is clamped to 0..1 first.
         pub clamp: u32,
     }
 
-    /// `lpips_input`: rows of the render and of its photograph as the networks are fed.
+    /// `lpips_input`: rows of the render and of its photograph as inputs of the network.
     pub struct LpipsInputArgs<'a> {
         /// [h, w, 3]
         pub image: In<'a, f32>,
@@ -121,56 +120,56 @@ abi! {
         pub input: Out<'a, f32>,
         /// Width of the image, px.
         pub width: u32,
-        /// Rows.
+        /// Number of rows.
         pub rows: u32,
-        /// The first of them in the image.
+        /// Index of the first row in the image.
         pub first_row: u32,
-        /// Not 0: values v are fed as 8 bits store them, not as 2 v - 1.
+        /// Not 0: values v are quantised to 8 bits and stay in 0..1, instead of 2 v - 1.
         pub eight_bits: u32,
     }
 
-    /// `lpips_convolution` and `lpips_pool`: some rows behind a layer, of both images.
+    /// `lpips_convolution` and `lpips_pool`: rows of a layer's output, of both images.
     pub struct LpipsLayerArgs<'a> {
         /// [2, inputs, input rows, input width]
         pub input: In<'a, f32>,
-        /// [inputs, window, window, outputs], filled up with zeros to whole pieces of the first three;
-        /// null for `lpips_pool`.
+        /// [inputs, window, window, outputs], the first three padded with zeros to whole pieces; null for
+        /// `lpips_pool`.
         pub weights: In<'a, f32>,
         /// `[outputs]`; null for `lpips_pool`.
         pub bias: In<'a, f32>,
         /// [2, outputs, output rows, output width]
         pub output: Out<'a, f32>,
-        /// Width before.
+        /// Width of the input.
         pub input_width: u32,
-        /// Rows before that are there.
+        /// Number of given input rows.
         pub input_rows: u32,
-        /// The first of them in the whole image.
+        /// Index of the first input row in the whole image.
         pub input_first: u32,
-        /// Rows before in the whole image; beyond are zeros.
+        /// Rows of the input in the whole image; rows beyond are zeros.
         pub input_height: u32,
-        /// Width behind.
+        /// Width of the output.
         pub output_width: u32,
-        /// Rows behind that are wanted.
+        /// Number of requested output rows.
         pub output_rows: u32,
-        /// The first of them in the whole image.
+        /// Index of the first output row in the whole image.
         pub output_first: u32,
-        /// Channels before.
+        /// Input channels.
         pub inputs: u32,
-        /// Channels behind.
+        /// Output channels.
         pub outputs: u32,
         /// Side of the window, px.
         pub side: u32,
-        /// How far it moves, px.
+        /// Stride of the window, px.
         pub stride: u32,
         /// Zeros at each border of the image, px.
         pub padding: u32,
-        /// Pieces that what the window sees comes in.
+        /// Number of pieces of a window's values.
         pub pieces: u32,
-        /// Fills up to the alignment.
+        /// Padding.
         pub reserved: u32,
     }
 
-    /// `lpips_compare`: adds up how unlike the features of both images are.
+    /// `lpips_compare`: sums the difference of the features of both images.
     pub struct LpipsCompareArgs<'a> {
         /// [2, channels, rows, width]
         pub features: In<'a, f32>,
@@ -178,13 +177,13 @@ abi! {
         pub weights: In<'a, f32>,
         /// Added to.
         pub sum: Out<'a, f64>,
-        /// Pixels of the rows that are there.
+        /// Number of pixels of the given rows.
         pub plane: u32,
-        /// The first pixel that counts.
+        /// Index of the first compared pixel.
         pub first: u32,
-        /// Pixels that count.
+        /// Number of compared pixels.
         pub count: u32,
-        /// Channels.
+        /// Number of channels.
         pub channels: u32,
     }
 
@@ -192,7 +191,7 @@ abi! {
     pub struct ShrinkArgs<'a> {
         /// [full height, full width, 3]
         pub rgb: In<'a, u8>,
-        /// [full height, full width], 0 where a pixel does not count; or null.
+        /// [full height, full width], 0 for an excluded pixel; or null.
         pub mask: In<'a, u8>,
         /// Inverse depths in steps, [full height, full width]; or null.
         pub depths: In<'a, u16>,
@@ -200,13 +199,13 @@ abi! {
         pub normals: In<'a, i8>,
         /// [h, w, 3]
         pub small_rgb: Out<'a, u8>,
-        /// [h, w]; null where `mask` is.
+        /// [h, w]; null if `mask` is null.
         pub small_mask: Out<'a, u8>,
-        /// [h, w]; null where `depths` is.
+        /// [h, w]; null if `depths` is null.
         pub small_depths: Out<'a, u16>,
-        /// [h, w, 3]; null where `normals` is.
+        /// [h, w, 3]; null if `normals` is null.
         pub small_normals: Out<'a, i8>,
-        /// Width and height of the smaller photograph, pixels.
+        /// Width and height of the reduced photograph, pixels.
         pub size: [u32; 2],
         /// Width of the photograph in pixels.
         pub full_width: u32,
@@ -214,7 +213,7 @@ abi! {
         pub divisor: u32,
     }
 
-    /// `compensate_exposure` and `compensate_grid`: colours as a camera changed them.
+    /// `compensate_exposure` and `compensate_grid`: apply the colour changes of a camera.
     pub struct CompensateArgs<'a> {
         /// [h, w, 3]
         pub image: In<'a, f32>,
@@ -224,19 +223,19 @@ abi! {
         pub compensated: Out<'a, f32>,
         /// Width and height in pixels.
         pub size: [u32; 2],
-        /// Not 0: colours are held to 0..1 first.
+        /// Not 0: colours are clamped to 0..1 first.
         pub clamp: u32,
-        /// Fills up to the alignment.
+        /// Padding.
         pub reserved: u32,
     }
 
-    /// `exposure_bwd` and `grid_bwd`: gradients of what was drawn, and of the table in shares.
+    /// `exposure_bwd` and `grid_bwd`: gradients of the rendered colours, and partial sums of the table's gradient.
     pub struct ColorBwdArgs<'a> {
         /// [h, w, 3]
         pub image: In<'a, f32>,
         /// As in `CompensateArgs`.
         pub table: In<'a, f32>,
-        /// Of the compensated colours at first, of those drawn at last; [h, w, 3].
+        /// Gradient of the compensated colours, replaced by that of the rendered colours; [h, w, 3].
         pub d_image: Out<'a, f32>,
         /// [shares, 12], or [cells, shares, 4, luma, 12].
         pub sums: Out<'a, f32>,
@@ -250,15 +249,15 @@ abi! {
         pub sums: In<'a, f32>,
         /// As in `CompensateArgs`.
         pub table: In<'a, f32>,
-        /// As the table.
+        /// Shaped like the table.
         pub gradient: Out<'a, f32>,
-        /// Weight of the total variation; of `gather_grid` only.
+        /// Weight of the total variation; for `gather_grid` only.
         pub total_variation: f32,
-        /// Fills up to the alignment.
+        /// Padding.
         pub reserved: u32,
     }
 
-    /// `coast_table`: steps without a gradient.
+    /// `coast_table`: applies steps without a gradient.
     pub struct CoastArgs<'a> {
         /// `[width]`
         pub values: Out<'a, f32>,
@@ -266,21 +265,21 @@ abi! {
         pub first_moments: Out<'a, f32>,
         /// `[width]`
         pub second_moments: Out<'a, f32>,
-        /// How far values move, in units of the first moment over the root of the second.
+        /// Motion of the values, in units of the first moment over the root of the second.
         pub drift: f32,
-        /// What becomes of the first moment.
+        /// Factor of the first moment.
         pub decay_1: f32,
-        /// What becomes of the second moment.
+        /// Factor of the second moment.
         pub decay_2: f32,
-        /// Added to the root.
+        /// Added to the root of the second moment.
         pub epsilon: f32,
         /// Number of values.
         pub width: u32,
-        /// Fills up to the alignment.
+        /// Padding.
         pub reserved: u32,
     }
 
-    /// `move_table`: a step of Adam.
+    /// `move_table`: applies a step of Adam.
     pub struct MoveArgs<'a> {
         /// `[width]`
         pub values: Out<'a, f32>,
@@ -302,13 +301,13 @@ abi! {
         pub one_less_beta_1: f32,
         /// 1 - `beta_2`, rounded once.
         pub one_less_beta_2: f32,
-        /// Added to the root.
+        /// Added to the root of the second moment.
         pub epsilon: f32,
         /// Number of values.
         pub width: u32,
     }
 
-    /// `fit_colors`: what the fit of a render's colours to a photograph adds up.
+    /// `fit_colors`: sums for the fit of a render's colours to a photograph.
     pub struct FitArgs<'a> {
         /// [h, w, 3]
         pub image: In<'a, f32>,
@@ -329,7 +328,7 @@ mod tests {
     use crate::math::appearance as math;
 
     #[test]
-    fn the_kernels_know_the_tables_of_the_mathematics() {
+    fn constants_match_the_mathematics() {
         assert_eq!([GRID_X, GRID_Y, GRID_LUMA].map(|corners| corners as usize), math::GRID);
         assert_eq!(
             (AFFINE_WIDTH as usize, FIT_SUMS as usize),

@@ -1,8 +1,7 @@
-//! What the host and the kernels must agree on: constants, and one argument struct per kernel.
+//! Interface of host and kernels: constants, and one argument struct per kernel.
 //!
-//! Everything is declared once, here; `kernels/build.rs` includes this module and prints
-//! [`header`] to `abi.cuh`, where nvcc asserts every size and offset. So this module uses nothing
-//! but the standard library.
+//! Everything is declared once, here. `kernels/build.rs` includes this module and prints [`header`] to `abi.cuh`,
+//! where nvcc asserts every size and offset. So this module depends only on the standard library.
 
 #[macro_use]
 mod declare;
@@ -105,7 +104,7 @@ pub use view::{
     TRANSMITTANCE_MIN, TRIANGLE_RECORD_WIDTH, TileRange, TileRect, UNSEEN, ViewCamera,
 };
 
-/// The text of `abi.cuh`.
+/// Returns the text of `abi.cuh`.
 pub fn header() -> String {
     [
         "// Printed by kernels/build.rs from src/abi/.\n#pragma once\n\

@@ -1,56 +1,57 @@
-//! Of searching rows of numbers for their nearest ones.
+//! Arguments of the nearest-neighbour search among rows of values.
 
 use super::{In, Out};
 
 constants! {
-    /// Threads in a block of the searches: one per row, or per row and cell.
+    /// Threads per block of the searches: one per row, or per row and cell.
     pub const PALETTE_BLOCK: u32 = 128;
-    /// Cells that a row is searched in, at most.
+    /// Largest number of cells that a row is searched in.
     pub const PALETTE_CELLS: u32 = 8;
-    /// Numbers of a row, at most.
+    /// Largest number of values per row.
     pub const PALETTE_WIDTH: u32 = 48;
 }
 
 abi! {
-    /// `near_entries`: of each row the nearest centre of its cells.
+    /// `near_entries`: finds each row's nearest centre in its cells.
     pub struct NearEntriesArgs<'a> {
         /// [n, width]
         pub rows: In<'a, f32>,
         /// [centres, width]
         pub centers: In<'a, f32>,
-        /// The first centre of each cell, and their number; [cells + 1].
+        /// First centre of each cell, and the number of centres; [cells + 1].
         pub starts: In<'a, u32>,
-        /// Cells of each row; [n, cells of a row].
+        /// Cells of each row; [n, cells per row].
         pub cells: In<'a, u32>,
-        /// For each thread a place in `cells`; [n x cells of a row].
+        /// Index into `cells` of each thread; [n x cells per row].
         pub order: In<'a, u32>,
-        /// Zeros before; the nearest centres inverted, the bits of the squared distance above those of the number; `[n]`.
+        /// Initially 0; bitwise inverse of the nearest centre: the bits of the squared distance above its index;
+        /// `[n]`.
         pub nearest: Out<'a, u64>,
-        /// Rows times cells of a row.
+        /// Number of rows times cells per row.
         pub count: u32,
-        /// Numbers of a row: 8, 16, 24 or 48.
+        /// Values per row: 8, 16, 24 or 48.
         pub width: u32,
-        /// Cells of a row.
+        /// Cells per row.
         pub per_row: u32,
-        /// Fills up to the alignment.
+        /// Padding.
         pub reserved: u32,
     }
 
-    /// `near_cells`: of each row the nearest cells, the nearest first.
+    /// `near_cells`: finds each row's nearest cells, nearest first.
     pub struct NearCellsArgs<'a> {
         /// [n, width]
         pub rows: In<'a, f32>,
         /// [cells, width]
         pub centers: In<'a, f32>,
-        /// [n, cells of a row]
+        /// [n, cells per row]
         pub cells: Out<'a, u32>,
-        /// Rows.
+        /// Number of rows.
         pub count: u32,
-        /// Numbers of a row: 8, 16, 24 or 48.
+        /// Values per row: 8, 16, 24 or 48.
         pub width: u32,
-        /// Cells that there are.
+        /// Number of cells.
         pub cell_count: u32,
-        /// Cells of a row, at most 8.
+        /// Cells per row, at most 8.
         pub per_row: u32,
     }
 }

@@ -1,9 +1,9 @@
-//! Of the probe of the kernels' mathematics, which tests hold to the host's.
+//! Arguments of the probe that compares the kernels' mathematics with the host's.
 
 use super::{In, Out, ViewCamera};
 
 constants! {
-    /// Threads in a block of `probe`.
+    /// Threads per block of `probe`.
     pub const PROBE_BLOCK: u32 = 128;
     /// `linalg::add`.
     pub const PROBE_ADD: u32 = 0;
@@ -144,17 +144,17 @@ constants! {
 }
 
 abi! {
-    /// `probe`: one function of many inputs.
+    /// `probe`: evaluates one function for many inputs.
     pub struct ProbeArgs<'a> {
         /// [n, input width]
         pub inputs: In<'a, f32>,
         /// [n, output width]
         pub outputs: Out<'a, f32>,
-        /// Of the functions that project.
+        /// Camera of the functions that project.
         pub camera: ViewCamera,
         /// A `PROBE_` number.
         pub function: u32,
-        /// Rows.
+        /// Number of rows.
         pub n: u32,
         /// Inputs per row.
         pub input_width: u32,

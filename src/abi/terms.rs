@@ -1,35 +1,35 @@
-//! The vocabulary of the loss: its terms, what each of them needs, and the values that it reports.
+//! Terms of the loss, their inputs, and the values that they report.
 
 mod inputs;
 
 pub use inputs::Inputs;
 
 constants! {
-    /// Where the value of a term stands among the sums that kernels add up: the mean absolute error.
+    /// Index of the mean absolute error among the sums of kernels.
     pub const VALUE_L1: u32 = 0;
-    /// The mean structural similarity.
+    /// Index of the mean structural similarity.
     pub const VALUE_SSIM: u32 = 1;
-    /// The mean absolute error of the inverse depths.
+    /// Index of the mean absolute error of the inverse depths.
     pub const VALUE_DEPTH_L1: u32 = 2;
-    /// The mean entropy of the opacities.
+    /// Index of the mean entropy of the opacities.
     pub const VALUE_ENTROPY: u32 = 3;
-    /// The mean absolute difference of the densities.
+    /// Index of the mean absolute difference of the densities.
     pub const VALUE_DENSITY: u32 = 4;
-    /// The mean absolute difference of the distances.
+    /// Index of the mean absolute difference of the distances.
     pub const VALUE_SDF: u32 = 5;
-    /// The mean squared difference of the normals.
+    /// Index of the mean squared difference of the normals.
     pub const VALUE_NORMAL: u32 = 6;
-    /// The mean disagreement of drawn normals and those of the drawn depths.
+    /// Index of the mean disagreement of rendered normals with those of the rendered depths.
     pub const VALUE_DN: u32 = 7;
-    /// The mean disagreement of patches and of what another view has in their place.
+    /// Index of the mean disagreement of patches with another view.
     pub const VALUE_MULTI_VIEW: u32 = 8;
-    /// The mean spread of what a pixel is blended of along its ray.
+    /// Index of the mean depth distortion.
     pub const VALUE_DISTORTION: u32 = 9;
-    /// The mean disagreement of the normals of drawn depths and of those of the photograph's map.
+    /// Index of the mean disagreement of the rendered depths' normals with the photograph's normal map.
     pub const VALUE_NORMAL_MAP: u32 = 10;
-    /// Number of values of terms.
+    /// Number of reported values.
     pub const TERM_VALUES: u32 = 11;
-    /// The squared error, which is measured but is a value of no term.
+    /// Index of the squared error, which is measured but belongs to no term.
     pub const SUM_SQUARED: u32 = 11;
     /// Number of sums.
     pub const TERM_SUMS: u32 = 12;
@@ -43,105 +43,100 @@ pub enum Term {
         /// λ.
         lambda_dssim: f64,
     },
-    /// Mean absolute error of the inverse depths against the photograph's map of them. Without such a
-    /// map it has no value and no gradient.
-    InverseDepth,
-    /// Mean over all pixels of 1 - cos between the normals of the surface that the inverse depths make up and
-    /// those of the photograph's map. Pixels that have no normal, there or here, that the photograph's mask
-    /// excludes, or that lie beside a step of depth add nothing. Without such a map it has no value and no
+    /// Mean absolute error of the inverse depths against the photograph's map. Without a map it has no value and no
     /// gradient.
+    InverseDepth,
+    /// Mean over all pixels of 1 - cos between the normals of the surface that the inverse depths form and the
+    /// photograph's normal map. Pixels without a normal in either, masked pixels, and pixels beside a step of depth
+    /// add nothing. Without a map it has no value and no gradient.
     NormalMap,
-    /// Mean over all pixels of 1 - cos between the drawn normals and those of the surface that depths
-    /// make up.
+    /// Mean over all pixels of 1 - cos between the rendered normals and those of the surface that depths form.
     DepthNormal {
-        /// Which depths, and of which pixels.
+        /// Source of the depths, and selection of pixels.
         depths: NormalDepths,
     },
-    /// Mean over all pixels of 1 - the correlation between the patch of the photograph around the pixel
-    /// and what another view's photograph has where the pixel's median depth and drawn normal put it. One
-    /// pixel in four is looked at and stands for all four; one whose patch says nothing adds nothing.
+    /// Mean over all pixels of 1 - the correlation of the photograph's patch around the pixel with another view's
+    /// photograph, projected by the pixel's median depth and rendered normal. One pixel in four is compared, with
+    /// fourfold weight. Uninformative patches add nothing.
     MultiView,
-    /// Mean over all pixels of how far apart along the ray lies what the pixel is blended of (depth
-    /// distortion; 2D Gaussian splatting, Huang et al. 2024, equation 13). Pixels that the photograph's
-    /// mask excludes add nothing.
+    /// Mean over all pixels of the depth distortion (2D Gaussian splatting, Huang et al. 2024, equation 13). Masked
+    /// pixels add nothing.
     Distortion,
-    /// Mean entropy of the opacities of the Gaussians that the view sees, nats. It drives them to 0 or 1.
+    /// Mean entropy of the opacities of visible Gaussians, nats. It drives opacities to 0 or 1.
     Entropy,
     /// Mean absolute difference between the density of the Gaussians and that of a surface.
     Density,
     /// Mean squared difference between a Gaussian's normal and its neighbours'.
     Normal,
-    /// Mean absolute difference between the distances from the surface by the Gaussians' density and
-    /// by the view's depths. With it, samples are taken only of Gaussians near the surface that the
-    /// depths show.
+    /// Mean absolute difference between the distances from the surface that the density and the view's depths
+    /// imply. With this term, only Gaussians near the surface that the depths show are sampled.
     Sdf {
-        /// What these distances are divided by, world units.
+        /// Divisor of the distances, world units.
         unit: f64,
     },
 }
 
-/// The depths whose normals the drawn ones are compared with.
+/// Depths whose normals are compared with the rendered normals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormalDepths {
-    /// Those drawn, of all pixels, as SuGaR has it. A pixel of the image's border, and one without depths
-    /// next to it, counts like a right angle and has no gradient.
+    /// Rendered depths of all pixels, as in SuGaR. Pixels at the border, or next to a pixel without a depth, count
+    /// as a right angle and have no gradient.
     ///
-    /// In an empty background it falls when something is drawn there: black Gaussians on black.
+    /// On an empty background, the term falls if something is drawn there: black Gaussians on black.
     All,
-    /// Those drawn, over the opacity. A pixel counts where it and the four beside it are opaque and no
-    /// mask of the photograph excludes them, and where no step of depth is between them. Any other adds
-    /// nothing. Which pixels count has no gradient.
+    /// Rendered depths over the opacity. A pixel counts if it and its four neighbours are opaque and not masked,
+    /// with no step of depth between them. The selection has no gradient.
     Opaque,
-    /// The median depths, of such pixels.
+    /// Median depths of the pixels that count for `Opaque`.
     Median,
 }
 
-/// What a term compares.
+/// Kind of comparison of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topic {
-    /// What is drawn, with the photograph.
+    /// The render with the photograph.
     Photograph,
-    /// The Gaussians, with the surface that they form (SuGaR, Guédon and Lepetit 2024, section 4.1).
+    /// The Gaussians with the surface that they form (SuGaR, Guédon and Lepetit 2024, section 4.1).
     Surface,
 }
 
-/// Where a term is evaluated, and with it when.
+/// Stage in which a term is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// At the pixels of the view, before its backward pass.
+    /// Pixels of the view, before the backward pass.
     Pixels,
-    /// At Gaussians or at samples near them, after it.
+    /// Gaussians or samples near them, after the backward pass.
     Samples,
 }
 
-/// A value that a term reports, without the term's weight.
+/// A reported value, without the term's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// Its key in logs.
+    /// Key in logs.
     pub name: &'static str,
-    /// Its place among the sums; logs have values in this order.
+    /// Index among the sums; logs are in this order.
     pub place: u32,
-    /// What its sum is divided by.
+    /// Set that the value is the mean over.
     pub over: Over,
 }
 
-/// What a value is the mean over.
+/// Set that a mean is taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// The pixels of the view.
     Pixels,
-    /// Their channels.
+    /// The channels of these pixels.
     Channels,
     /// The windows of the structural similarity, channel by channel.
     Windows,
-    /// The Gaussians that the view sees.
+    /// The visible Gaussians.
     Seen,
     /// The samples.
     Samples,
 }
 
 impl Term {
-    /// Its name in messages.
+    /// Returns the name in messages.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Photometric { .. } => "photometric",
@@ -157,7 +152,7 @@ impl Term {
         }
     }
 
-    /// What it reports, in the order of logs.
+    /// Returns the reported values, in the order of logs.
     pub const fn values(&self) -> &'static [Value] {
         const fn value(name: &'static str, place: u32, over: Over) -> Value {
             Value { name, place, over }
@@ -183,7 +178,7 @@ impl Term {
         }
     }
 
-    /// The derivative of [`Self::loss`] by the value at this place.
+    /// Returns the derivative of [`Self::loss`] by the value at index `place`.
     pub fn d_loss(&self, place: u32) -> f64 {
         match (self, place) {
             (Self::Photometric { lambda_dssim }, VALUE_L1) => 1.0 - lambda_dssim,
@@ -192,7 +187,7 @@ impl Term {
         }
     }
 
-    /// What is minimised of it, by the means of all values.
+    /// Returns the term's loss from the means of all values.
     pub fn loss(&self, means: &Means) -> f64 {
         match self {
             Self::Photometric { lambda_dssim } => {
@@ -213,7 +208,7 @@ impl Term {
         }
     }
 
-    /// What it needs beside colours.
+    /// Returns the inputs besides colours.
     pub const fn needs(&self) -> Inputs {
         match self {
             Self::Photometric { .. } | Self::Entropy => Inputs::NONE,
@@ -237,8 +232,8 @@ impl Term {
         }
     }
 
-    /// Where it is evaluated. Of [`Term::Sdf`] the gradient of the drawn depths is found at the pixels
-    /// already.
+    /// Returns the stage of evaluation. The gradient of [`Term::Sdf`] by the rendered depths is computed at the
+    /// pixels.
     pub const fn at(&self) -> At {
         match self {
             Self::Photometric { .. }
@@ -251,7 +246,7 @@ impl Term {
         }
     }
 
-    /// What it compares.
+    /// Returns the kind of comparison.
     pub const fn topic(&self) -> Topic {
         match self {
             Self::Photometric { .. } | Self::InverseDepth | Self::NormalMap => Topic::Photograph,
@@ -266,27 +261,26 @@ impl Term {
     }
 }
 
-/// The values of all terms by their places; 0 of those that are off.
+/// Values of all terms by index; 0 for terms that are off.
 pub type Means = [f64; TERM_VALUES as usize];
 
-/// A term and what it counts.
+/// A term and its weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weighted {
     /// The term.
     pub term: Term,
-    /// Its weight in the loss; at 0 it is off.
+    /// Weight in the loss; 0 turns the term off.
     pub weight: f64,
 }
 
-/// Which samples of the Gaussians are taken: each of those that the view sees is as likely, with
-/// replacement.
+/// Random samples of the visible Gaussians, uniform and with replacement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SampleRule {
-    /// How many; without any, the terms that need them are off.
+    /// Number of samples; at 0 the terms that need them are off.
     pub count: u32,
-    /// Seed of their places.
+    /// Seed of the positions.
     pub seed: u64,
-    /// Finished iterations, which change the places.
+    /// Number of finished iterations, which varies the positions.
     pub iteration: u32,
 }
 
@@ -294,38 +288,38 @@ pub struct SampleRule {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Terms {
     list: Vec<Weighted>,
-    /// Where [`At::Samples`] is.
+    /// Samples of the terms at [`At::Samples`].
     pub samples: SampleRule,
 }
 
 impl Terms {
-    /// The loss of 3D Gaussian splatting: [`Term::Photometric`] alone.
+    /// Returns the loss of 3D Gaussian splatting: [`Term::Photometric`] alone.
     pub fn photometric(lambda_dssim: f64) -> Self {
         Self::default().with(Term::Photometric { lambda_dssim }, 1.0)
     }
 
-    /// These and one more, in place of one of the same kind.
+    /// Returns the terms with another one, which replaces one of its kind.
     #[must_use]
     pub fn with(mut self, term: Term, weight: f64) -> Self {
         self.add(term, weight);
         self
     }
 
-    /// Adds a term, in place of one of the same kind.
+    /// Adds a term, which replaces one of its kind.
     pub fn add(&mut self, term: Term, weight: f64) {
         let kind = std::mem::discriminant(&term);
         self.list.retain(|weighted| std::mem::discriminant(&weighted.term) != kind);
         self.list.push(Weighted { term, weight });
     }
 
-    /// These with other samples.
+    /// Returns the terms with other samples.
     #[must_use]
     pub fn sampled_by(mut self, samples: SampleRule) -> Self {
         self.samples = samples;
         self
     }
 
-    /// The terms that are on, in their order.
+    /// Returns the terms that are on, in the order in which they were added.
     pub fn active(&self) -> impl Iterator<Item = &Weighted> {
         let has_samples = self.samples.count > 0;
         self.list.iter().filter(move |weighted| {
@@ -333,29 +327,29 @@ impl Terms {
         })
     }
 
-    /// Those of them that are evaluated there.
+    /// Returns the active terms of a stage.
     pub fn active_at(&self, at: At) -> impl Iterator<Item = &Weighted> {
         self.active().filter(move |weighted| weighted.term.at() == at)
     }
 
-    /// Whether a term of this topic is on.
+    /// True if a term of this kind of comparison is on.
     pub fn has_topic(&self, topic: Topic) -> bool {
         self.active().any(|weighted| weighted.term.topic() == topic)
     }
 
-    /// What the terms need together.
+    /// Returns the union of the terms' inputs.
     pub fn needs(&self) -> Inputs {
         self.active().fold(Inputs::NONE, |needs, weighted| needs.and(weighted.term.needs()))
     }
 
-    /// The weight of the term that reports this value; 0 where it is off.
+    /// Returns the weight of the term that reports the value at index `place`; 0 if it is off.
     pub fn weight(&self, place: u32) -> f64 {
         let reports =
             |weighted: &&Weighted| weighted.term.values().iter().any(|value| value.place == place);
         self.active().find(reports).map_or(0.0, |weighted| weighted.weight)
     }
 
-    /// The unit of [`Term::Sdf`], where it is on.
+    /// Returns the unit of [`Term::Sdf`] if it is on.
     pub fn sdf_unit(&self) -> Option<f64> {
         self.active().find_map(|weighted| match weighted.term {
             Term::Sdf { unit } => Some(unit),

@@ -1,4 +1,4 @@
-//! What is printed, against what C++ needs.
+//! Tests of the printed C++.
 
 use super::{In, Literal, Out, header};
 
@@ -95,7 +95,7 @@ constexpr float TINY = 1e-10f;
 }
 
 #[test]
-fn fields_lie_in_memory_where_the_header_says() {
+fn fields_lie_at_the_printed_offsets() {
     let args = ExampleArgs {
         from: In::at(0x1111_2222_3333),
         to: Out::at(0x4444_5555_6666),
@@ -110,7 +110,7 @@ fn fields_lie_in_memory_where_the_header_says() {
         (offset..offset + length)
             .map(|at| {
                 let place = base.wrapping_add(at);
-                // SAFETY: the ranges below lie within the 76 bytes of `args` that are no padding.
+                // SAFETY: the ranges below lie within the 76 bytes of `args` that are not padding.
                 unsafe { place.read() }
             })
             .collect()
@@ -126,7 +126,7 @@ fn fields_lie_in_memory_where_the_header_says() {
 }
 
 #[test]
-fn the_header_holds_what_the_product_declares() {
+fn header_contains_the_declarations() {
     let header = header();
     for text in [
         "#pragma once",

@@ -1,7 +1,7 @@
 //! Cameras as the trainer uses them: undistorted, with their true principal point.
 //!
-//! Frames: `world` is the scene's, `cam` has x right, y down, z forward (COLMAP, OpenCV), `px` is
-//! the image with its origin at the outer corner of the top left pixel, whose centre is (0.5, 0.5).
+//! Frames: `world` is the scene's, `cam` has x right, y down, z forward (COLMAP, OpenCV), `px` is the image with its
+//! origin at the outer corner of the top left pixel, whose centre is (0.5, 0.5).
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ pub struct Camera {
 }
 
 impl Camera {
-    /// The same camera with its image resized to `width` x `height`.
+    /// Returns the camera of the image resized to `width` x `height`.
     pub fn resized(&self, width: u32, height: u32) -> Self {
         let x = f64::from(width) / f64::from(self.width);
         let y = f64::from(height) / f64::from(self.height);
@@ -35,8 +35,8 @@ impl Camera {
         }
     }
 
-    /// The camera of the image whose pixels are squares of this one's; those that fill no square, at the
-    /// right and at the bottom, are not seen.
+    /// Returns the camera of the image whose pixels are squares of this one's. Pixels at the right and bottom that
+    /// fill no square are dropped.
     pub fn divided(&self, divisor: Divisor) -> Self {
         let [width, height] = divisor.px([self.width, self.height]);
         let number = f64::from(divisor.get());
@@ -48,18 +48,18 @@ impl Camera {
         }
     }
 
-    /// The same with another focal length: with a factor below 1 it sees a wider field in as many pixels.
+    /// Multiplies the focal lengths. A factor below 1 widens the field of view at the same size.
     pub fn with_focal_times(&self, factor: f64) -> Self {
         Self { focal_px: self.focal_px.map(|focal| factor * focal), ..*self }
     }
 
-    /// Pixels of the image.
+    /// Returns the number of pixels.
     pub fn pixels(&self) -> usize {
         self.width as usize * self.height as usize
     }
 }
 
-/// Where a camera stands and how it is turned: `point_cam = rotation point_world + translation`.
+/// Position and rotation of a camera: `point_cam = rotation point_world + translation`.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Pose {
     /// Rotation from world to camera axes.
@@ -69,25 +69,25 @@ pub struct Pose {
 }
 
 impl Pose {
-    /// The camera's position in the world: -Rᵀ t.
+    /// Returns the camera's position in the world: -Rᵀ t.
     pub fn centre_world(&self) -> Vec3<f64> {
         scale(mul_transposed(&self.rotation, self.translation), -1.0)
     }
 }
 
-/// One photograph: what took it, from where.
+/// One photograph with its camera and pose.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct View {
-    /// Name of the image below the image folder, as the scene writes it (`left/a.jpg`).
+    /// Name of the image below the image folder, as in the scene (`left/a.jpg`).
     pub name: String,
-    /// The camera at the resolution that is trained.
+    /// Camera at the resolution of training.
     pub camera: Camera,
     /// The camera's pose.
     pub pose: Pose,
 }
 
 impl View {
-    /// True if a point of the world is before the camera and inside of the image.
+    /// True if a point of the world lies in front of the camera and inside the image.
     pub fn sees(&self, point_world: Vec3<f64>) -> bool {
         let Pose { rotation, translation } = &self.pose;
         let [x, y, z] = add(mul(rotation, point_world), *translation);
@@ -99,13 +99,13 @@ impl View {
         z > 0.0 && is_inside(0, width) && is_inside(1, height)
     }
 
-    /// The name without its extension: `left/a.b` of `left/a.b.jpg`.
+    /// Returns the name without its extension: `left/a.b` of `left/a.b.jpg`.
     pub fn stem(&self) -> &str {
         stem(&self.name)
     }
 }
 
-/// A name of a photograph without its extension.
+/// Returns a photograph's name without its extension.
 pub(super) fn stem(name: &str) -> &str {
     match name.rsplit_once('.') {
         Some((stem, extension)) if !extension.contains('/') && !stem.is_empty() => stem,
@@ -116,14 +116,14 @@ pub(super) fn stem(name: &str) -> &str {
 /// The optical axis of a camera.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpticalAxis {
-    /// Of the camera.
+    /// Position of the camera.
     pub(super) centre: Vec3<f64>,
-    /// Where it looks, of length 1.
+    /// Unit vector along the view.
     pub(super) forward: Vec3<f64>,
 }
 
-/// Median distance of cameras to what they look at: along each axis of the world the median of the
-/// points of their optical axes that are nearest to `mean`.
+/// Returns the median distance of cameras to the point that they look at: along each axis of the world, the median of
+/// the points of their optical axes nearest to `mean`.
 pub(super) fn viewing_distance(cameras: &[OpticalAxis], mean: Vec3<f64>) -> f64 {
     let nearest = |&OpticalAxis { centre, forward }: &OpticalAxis| {
         add(centre, scale(forward, dot(sub(mean, centre), forward)))
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shorter_focal_length_sees_what_lies_beyond_the_edges() {
+    fn shorter_focal_length_widens_the_view() {
         let camera = Camera { width: 40, height: 30, focal_px: [50.0; 2], centre_px: [20.0, 15.0] };
         let wider = camera.with_focal_times(0.8);
         let x_px = |camera: &Camera| camera.focal_px[0] * 0.48 + camera.centre_px[0];
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_is_seen_before_the_camera_and_inside_of_the_image() {
+    fn points_in_front_and_inside_the_image_are_seen() {
         let camera = Camera { width: 40, height: 30, focal_px: [50.0; 2], centre_px: [20.0, 15.0] };
         let rotation = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
         let pose = Pose { rotation, translation: [0.0, 0.0, 2.0] };
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_divided_camera_sees_squares_of_pixels_and_drops_the_rest() {
+    fn divided_camera_drops_incomplete_squares() {
         let camera = Camera {
             width: 1061,
             height: 1894,
@@ -190,7 +190,7 @@ mod tests {
         let quarter = camera.divided(Divisor::Four);
         assert_eq!((quarter.width, quarter.height), (265, 473));
         assert_eq!(quarter.focal_px, [325.125, 325.5625]);
-        // What is seen at 4 x is seen at x: also in the middle of the first square.
+        // A point at 4 x in the full image is at x in this one.
         let px = |camera: &Camera, slope: f64| camera.focal_px[0] * slope + camera.centre_px[0];
         for x in [2.0, 530.0, 1058.0] {
             let slope = (x - camera.centre_px[0]) / camera.focal_px[0];
@@ -200,18 +200,18 @@ mod tests {
     }
 
     #[test]
-    fn cameras_around_a_thing_look_at_it_from_as_far_as_they_stand() {
+    fn viewing_distance_is_the_median_distance() {
         let thing = [1.0, -2.0, 3.0];
         let camera = |turn: f64, distance: f64| {
             let forward = [turn.cos(), turn.sin(), 0.0];
             OpticalAxis { centre: sub(thing, scale(forward, distance)), forward }
         };
-        // Around a mean that is the thing itself, whatever the distances of single cameras.
+        // Around a mean at the thing itself, whatever the distances of single cameras.
         let ring = [(0.0, 4.0), (1.0, 2.0), (2.0, 4.0), (4.0, 4.5), (5.0, 9.0)];
         let ring = ring.map(|(turn, distance)| camera(turn, distance));
         // A few roundings.
         assert!((viewing_distance(&ring, thing) - 4.0).abs() < 1e-12);
-        // From elsewhere, too, where all axes meet in the thing and most are passed near it.
+        // Around another mean too, if all axes meet in the thing and pass near the mean.
         let beside = viewing_distance(&ring, add(thing, [0.0, 0.0, 0.5]));
         assert!((beside - 4.0).abs() < 0.05, "{beside}");
         assert_eq!(viewing_distance(&[ring[0]; 3], ring[0].centre), 0.0);

@@ -1,7 +1,7 @@
 //! COLMAP models on disk: `cameras`, `images` and `points3D`, binary or text.
 //!
-//! Formats as COLMAP's documentation describes them ("Output Format"). Newer versions put `rigs`
-//! and `frames` beside these; the poses that count are in `images` all the same.
+//! Formats as in COLMAP's documentation ("Output Format"). Newer versions also write `rigs` and `frames`, but the
+//! poses are still in `images`.
 
 mod binary;
 mod raw;
@@ -23,10 +23,10 @@ use super::lens::Lens;
 use super::shot::PointCloud;
 
 /// Deepest folder below the scene that is searched for a model.
-const DEEPEST: usize = 3;
+const MAX_DEPTH: usize = 3;
 
 /// Largest number of folders of a depth whose own folders are searched for a model.
-const MOST_FOLDERS: usize = 500;
+const MAX_FOLDERS: usize = 500;
 
 /// Folders of a scene that usually hold its model.
 pub const USUAL_FOLDERS: [&str; 2] = ["sparse/0", "sparse"];
@@ -53,12 +53,12 @@ pub struct Reconstruction {
     pub images: Vec<SolvedImage>,
     /// Points in the order of the file.
     pub points: PointCloud<f64>,
-    /// Things the user should know, one sentence each.
+    /// Warnings, one sentence each.
     pub warnings: Vec<String>,
 }
 
 impl Reconstruction {
-    /// The lens of a camera; none if there is no such camera.
+    /// Returns the lens of a camera; `None` if there is no such camera.
     pub fn lens(&self, camera: u32) -> Option<Result<Lens, ColmapError>> {
         let solved = self.cameras.get(&camera)?;
         let model = solved.model.name;
@@ -83,16 +83,16 @@ impl Reconstruction {
 pub struct FoundModel {
     /// Its folder.
     pub folder: PathBuf,
-    /// One sentence about other models and about an unusual folder.
+    /// Notice about other models or an unusual folder.
     pub notice: Option<String>,
 }
 
 /// Finds the model of a scene.
 ///
-/// The first of these folders with a model counts: `sparse`, `colmap/sparse`, `dense/sparse`,
-/// `undistorted/sparse`, `distorted/sparse`, `colmap`, the scene itself. Of several models in it, as in
-/// `sparse/0` and `sparse/1`, the one with the most images counts. With `only_usual`, only `sparse` is
-/// looked into: nerfstudio leaves a model in `colmap` beside its own description of the scene.
+/// The first of these folders with a model counts: `sparse`, `colmap/sparse`, `dense/sparse`, `undistorted/sparse`,
+/// `distorted/sparse`, `colmap`, the scene itself. Among several models there, as in `sparse/0` and `sparse/1`, the
+/// one with the most images counts. `only_usual` searches `sparse` only: nerfstudio leaves a model in `colmap` beside
+/// its own description of the scene.
 pub fn find(scene: &Path, only_usual: bool) -> Option<FoundModel> {
     let dense = scene.join("dense");
     let mut groups: Vec<PathBuf> =
@@ -104,9 +104,8 @@ pub fn find(scene: &Path, only_usual: bool) -> Option<FoundModel> {
     groups.iter().find_map(|group| largest(scene, &with_numbered(group)))
 }
 
-/// Finds a model in any folder of a scene, three levels below it at most: the one with the most images.
-///
-/// Folders of other scenes are left out. Folders inside of a folder of photographs are not searched.
+/// Finds the model with the most images in any folder of a scene, at most three levels deep. Folders of other scenes
+/// and folders inside a folder of photographs are not searched.
 pub fn find_anywhere(
     scene: &Path,
     is_other_scene: &dyn Fn(&Path) -> bool,
@@ -116,11 +115,11 @@ pub fn find_anywhere(
         |folder: &Path| ["cameras", "images"].iter().all(|file| part(folder, file).is_some());
     let mut found = Vec::new();
     let mut level = vec![scene.to_owned()];
-    for _ in 0..DEEPEST {
+    for _ in 0..MAX_DEPTH {
         let mut searched_next = Vec::new();
         let below = level.iter().flat_map(|folder| subfolders(folder));
         for folder in below.filter(|folder| !is_other_scene(folder)) {
-            if searched_next.len() == MOST_FOLDERS {
+            if searched_next.len() == MAX_FOLDERS {
                 break;
             }
             if has_both(&folder) {
@@ -135,14 +134,14 @@ pub fn find_anywhere(
     largest(scene, &found)
 }
 
-/// The numbered folders in a folder, and the folder itself.
+/// Returns the numbered folders in a folder, and the folder itself.
 fn with_numbered(group: &Path) -> Vec<PathBuf> {
     let mut folders = numbered(group);
     folders.push(group.to_owned());
     folders
 }
 
-/// The largest of the models in some folders.
+/// Returns the model with the most images.
 fn largest(scene: &Path, folders: &[PathBuf]) -> Option<FoundModel> {
     let has_model =
         |folder: &&PathBuf| ["cameras", "images"].iter().any(|file| part(folder, file).is_some());
@@ -172,10 +171,10 @@ fn largest(scene: &Path, folders: &[PathBuf]) -> Option<FoundModel> {
     Some(FoundModel { folder: folders[best].clone(), notice: Some(notice) })
 }
 
-/// The folders in a folder, in the order of their names.
+/// Lists the folders in a folder, sorted by name.
 fn subfolders(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    // Links are not followed: they may lead back.
+    // Links are not followed, because they may form cycles.
     let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
     let mut folders: Vec<PathBuf> =
         entries.flatten().filter(is_folder).map(|entry| entry.path()).collect();
@@ -183,7 +182,7 @@ fn subfolders(folder: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// Folders in a folder whose names are numbers, in the order of these.
+/// Lists the folders whose names are numbers, in numeric order.
 fn numbered(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut numbered: Vec<(u32, PathBuf)> = entries
@@ -194,7 +193,7 @@ fn numbered(folder: &Path) -> Vec<PathBuf> {
     numbered.into_iter().map(|(_, path)| path).collect()
 }
 
-/// Number of images of a model; 0 if they cannot be read.
+/// Returns the number of images of a model; 0 if they cannot be read.
 fn count_images(folder: &Path) -> u64 {
     let Some(path) = part(folder, "images") else { return 0 };
     if !is_binary(&path) {
@@ -206,9 +205,8 @@ fn count_images(folder: &Path) -> u64 {
     read.map_or(0, |()| u64::from_le_bytes(count))
 }
 
-/// Reads the model in `folder`, each file in its binary form if it exists, as text otherwise.
-///
-/// Points and poses that are not finite are dropped with a warning.
+/// Reads the model in `folder`: binary files where they exist, else text. Points and poses that are not finite are
+/// dropped with a warning.
 pub fn read(folder: &Path) -> Result<Reconstruction, ColmapError> {
     let missing = |file| ColmapError::Missing { folder: folder.to_owned(), file };
     let cameras_path = part(folder, "cameras").ok_or_else(|| missing("cameras"))?;
@@ -226,7 +224,7 @@ pub fn read(folder: &Path) -> Result<Reconstruction, ColmapError> {
     };
     let images = check(images, &cameras, &images_path, &mut warnings)?;
     let points = match part(folder, "points3D") {
-        // Read by whoever looks for points in other formats.
+        // The caller looks for points in other formats.
         None if folder.join("points3D.ply").is_file() => Points::default(),
         None => {
             warnings.push(format!(
@@ -252,7 +250,7 @@ pub fn read(folder: &Path) -> Result<Reconstruction, ColmapError> {
     Ok(Reconstruction { cameras_path, cameras, images, points: points.kept, warnings })
 }
 
-/// The binary file of this name, else the text file, else one whose name differs in its case, else none.
+/// Returns the binary file of this name, else the text file, else one that differs in case.
 fn part(folder: &Path, name: &str) -> Option<PathBuf> {
     let names = ["bin", "txt"].map(|extension| format!("{name}.{extension}"));
     let as_written = names.iter().map(|name| folder.join(name)).find(|path| path.is_file());
@@ -273,7 +271,7 @@ fn is_binary(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("bin"))
 }
 
-/// Drops images without a pose; refuses names listed twice and cameras not listed.
+/// Drops images without a pose; rejects repeated names and unknown cameras.
 fn check(
     images: Vec<RawImage>,
     cameras: &BTreeMap<u32, SolvedCamera>,

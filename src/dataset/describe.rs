@@ -17,21 +17,21 @@ use super::split::Holdout;
 use super::transforms::{self, Frame, Transforms};
 use crate::config::SceneOptions;
 
-/// The cube that Blender's objects fit into has this half side, and random Gaussians fill it.
+/// Half side of the cube of Blender's objects, which random Gaussians fill.
 const BLENDER_HALF_SIDE: f64 = 1.3;
 
 /// A scene's description, before its photographs are opened.
 #[derive(Debug)]
 pub(super) struct Description {
     pub(super) shots: Vec<Shot>,
-    /// Where the photographs are looked for.
+    /// Folder of the photographs.
     pub(super) folder: PathBuf,
     pub(super) points: PointCloud<f64>,
     pub(super) warnings: Vec<String>,
     pub(super) alpha: AlphaMeaning,
     pub(super) holdout: Holdout,
     pub(super) random_half_side: Option<f64>,
-    /// Scales of the photographs' depth maps, where there are any.
+    /// File of the scales of the photographs' depth maps.
     pub(super) depth_scales: PathBuf,
     /// Names of a camera's numbers in the scene's files.
     pub(super) length_keys: LengthKeys,
@@ -138,7 +138,7 @@ fn describe_transforms(
     })
 }
 
-/// Points of a scene whose transforms file names none: as Inria's trainer and nerfstudio call them.
+/// Finds the points of a scene whose transforms file names none, by the names of Inria's trainer and nerfstudio.
 fn points_beside(root: &Path) -> Option<PathBuf> {
     const NAMES: [&str; 2] = ["points3d.ply", "sparse_pc.ply"];
     let mut files: Vec<PathBuf> = fs::read_dir(root).ok()?.flatten().map(|it| it.path()).collect();
@@ -169,7 +169,7 @@ fn read_points(path: &Path, warnings: &mut Vec<String>) -> Result<PointCloud<f64
     Ok(points)
 }
 
-/// The name of a view: that of its frame, with the extension that the frame leaves out.
+/// Returns the name of a view: its frame's, with the extension that the frame omits.
 fn name_of(frame: &Frame, path: Option<&Path>, root: &Path) -> String {
     let is_absolute = Path::new(&frame.name).is_absolute() || frame.name.contains(':');
     let name = ForeignName::new(&frame.name).after_parts(0);
@@ -185,7 +185,7 @@ fn name_of(frame: &Frame, path: Option<&Path>, root: &Path) -> String {
     }
 }
 
-/// Keeps one of frames with the same photograph, one that is held out if there is one.
+/// Drops frames with the same photograph, preferably keeping a held-out one.
 fn drop_repeated(frames: &mut Vec<Frame>) -> Option<String> {
     let keys = frames.iter().map(|frame| (ForeignName::new(&frame.name).folded(), frame.held_out));
     let kept = first_of_each(keys);
@@ -193,11 +193,11 @@ fn drop_repeated(frames: &mut Vec<Frame>) -> Option<String> {
     repeated(&dropped)
 }
 
-/// The same for photographs that are one file under several names.
+/// Drops photographs that are one file under several names, likewise.
 fn drop_shared_files(shots: &mut Vec<Shot>) -> Option<String> {
     let keys = shots.iter().enumerate().map(|(at, shot)| {
         let file = shot.path.as_ref().map(|path| path.canonicalize().unwrap_or(path.clone()));
-        // Those without a file are counted later.
+        // Photographs without a file are counted later.
         (file.ok_or(at), shot.held_out)
     });
     let kept = first_of_each(keys);
@@ -275,11 +275,11 @@ fn describe_colmap(
     let mut shots = Vec::with_capacity(model.images.len());
     let mut lenses = BTreeMap::new();
     for ((image, path), mask) in model.images.iter().zip(located.files.paths).zip(masks_of_names) {
-        // Once per camera: finding where a lens folds takes thousands of steps.
+        // Once per camera, because finding a lens' fold takes thousands of steps.
         let lens = match lenses.entry(image.camera) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(place) => {
-                // The reader has made sure that the camera is there.
+                // The reader has checked that the camera exists.
                 let Some(lens) = model.lens(image.camera) else { continue };
                 *place.insert(lens?)
             }

@@ -11,7 +11,7 @@ use super::points_ply::PointsPlyError;
 use super::transforms::TransformsError;
 use crate::files::entry_refusal;
 
-/// A scene that cannot be trained on.
+/// Error of a scene.
 #[derive(Debug, thiserror::Error)]
 pub enum DatasetError {
     /// No scene was named.
@@ -23,12 +23,12 @@ pub enum DatasetError {
         /// The folder.
         path: PathBuf,
     },
-    /// The system does not let us look into a folder.
+    /// A folder cannot be listed.
     #[error("{path}: the folder cannot be read: {source}. Check its permissions")]
     FolderUnreadable {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
     /// The scene is a file.
@@ -49,19 +49,19 @@ pub enum DatasetError {
         /// Remedy.
         remedy: String,
     },
-    /// The inverse depths of `--depths`.
+    /// Fault of the inverse depths of `--depths`.
     #[error(transparent)]
     Depths(#[from] DepthsError),
-    /// The normals of `--normals`.
+    /// Fault of the normals of `--normals`.
     #[error(transparent)]
     Normals(#[from] NormalsError),
-    /// The COLMAP model.
+    /// Fault of the COLMAP model.
     #[error(transparent)]
     Colmap(#[from] ColmapError),
-    /// The transforms file.
+    /// Fault of the transforms file.
     #[error(transparent)]
     Transforms(#[from] TransformsError),
-    /// The points beside the transforms file.
+    /// Fault of the points beside the transforms file.
     #[error(transparent)]
     Points(#[from] PointsPlyError),
     /// The folder of the photographs is missing.
@@ -78,11 +78,11 @@ pub enum DatasetError {
          --images{others}"
     )]
     NoImageLeft {
-        /// Where they were looked for.
+        /// Folder that was searched.
         folder: PathBuf,
-        /// How many the scene lists.
+        /// Number of photographs of the scene.
         count: usize,
-        /// The first, and why.
+        /// The first photograph with the reason.
         first: String,
         /// Folders that hold photographs, after a colon.
         others: String,
@@ -106,9 +106,9 @@ pub enum DatasetError {
     SizeMismatch {
         /// The photograph.
         path: PathBuf,
-        /// Its width in px.
+        /// Width of the photograph in px.
         width: u32,
-        /// Its height in px.
+        /// Height of the photograph in px.
         height: u32,
         /// The camera's width in px.
         camera_width: u32,
@@ -118,28 +118,28 @@ pub enum DatasetError {
     /// A mask does not fit its photograph.
     #[error(transparent)]
     Mask(ImageError),
-    /// A camera that cannot be used for this photograph.
+    /// A camera that does not suit this photograph.
     #[error("{path}: its camera cannot be used: {source}")]
     Lens {
         /// The photograph.
         path: PathBuf,
-        /// What is wrong with the camera.
+        /// Fault of the camera.
         #[source]
         source: LensError,
     },
-    /// A camera that no useful picture can come of.
+    /// A camera that cannot give a useful image.
     #[error("{path}: the camera of {view} has {found}. {remedy}")]
     Camera {
         /// The file that describes the camera.
         path: PathBuf,
-        /// The name of the photograph in the scene.
+        /// Name of the photograph in the scene.
         view: String,
-        /// The value and what it means.
+        /// The value with its meaning.
         found: String,
         /// Remedy.
         remedy: &'static str,
     },
-    /// A resolution that is not a size.
+    /// An invalid resolution.
     #[error("--resolution {value} is no resolution. Give -1, 1, 2, 4, 8 or a width in px")]
     Resolution {
         /// The value.
@@ -156,34 +156,34 @@ pub enum DatasetError {
         /// Views of the scene.
         count: usize,
     },
-    /// The file of `--test-list`.
+    /// The file of `--test-list` cannot be read.
     #[error("{path}: the list of held-out views cannot be read: {source}. Check --test-list")]
     TestListUnreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// It names nothing.
+    /// The test list is empty.
     #[error("{path}: lists no view to hold out. Write one name a line")]
     EmptyTestList {
         /// The file.
         path: PathBuf,
     },
-    /// It names views that the scene does not have.
+    /// The test list names unknown views.
     #[error(
         "--test-list names {count} {} that the scene does not have: {names}. Write names as the scene \
          does, for instance {example}", if *.count == 1 { "view" } else { "views" }
     )]
     UnknownTestViews {
-        /// How many.
+        /// Number of unknown names.
         count: usize,
         /// The first few.
         names: String,
         /// A name that the scene has.
         example: String,
     },
-    /// Nothing would be left.
+    /// `--test-views` leaves no view to train on.
     #[error(
         "--test-views {wanted}: the scene has {count} views with a photograph, one of which at least \
          has to be trained on. Give less than {count}"
@@ -197,7 +197,7 @@ pub enum DatasetError {
 }
 
 impl DatasetError {
-    /// Fails where a folder is there and cannot be looked into.
+    /// Fails if a folder exists and cannot be listed.
     pub(super) fn check_folder(path: &Path) -> Result<(), Self> {
         match entry_refusal(path) {
             Some(source) => Err(Self::FolderUnreadable { path: path.to_owned(), source }),

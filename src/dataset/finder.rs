@@ -1,7 +1,5 @@
-//! Finds files by names that other programs and other systems wrote.
-//!
-//! A name may have backslashes, a foreign absolute path, another extension, other upper and lower
-//! case, or another Unicode form than the file.
+//! Finds files by names that other programs and systems wrote. A name may have backslashes, a foreign absolute path,
+//! or another extension, case or Unicode form than the file.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -16,9 +14,9 @@ use super::camera::stem;
 use super::shot::{EXTENSIONS, UNREAD_EXTENSIONS};
 
 /// Deepest folder below the finder's folder that is searched.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
-/// A name of a file as other systems write it, split at either separator.
+/// A file name of another system, split at either separator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ForeignName {
     parts: Vec<String>,
@@ -39,37 +37,35 @@ impl ForeignName {
         Self { parts }
     }
 
-    /// The name for comparisons: without case, Unicode form and the extension of a photograph.
+    /// Returns the name for comparisons: without case, Unicode form and a photograph's extension.
     pub(super) fn folded(&self) -> String {
         let name = self.after_parts(0);
         fold(if is_photograph(&name) { stem(&name) } else { &name })
     }
 
-    /// The name with `/` between its parts, without the first `dropped`.
+    /// Joins the parts with `/`, without the first `dropped`.
     pub(super) fn after_parts(&self, dropped: usize) -> String {
         self.parts.get(dropped..).unwrap_or_default().join("/")
     }
 }
 
-/// Kind of match of a file, the best first.
+/// Kind of match of a file, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Match {
-    /// As it is written.
     Exact,
-    /// At the same path but for case, Unicode form or extension.
+    /// The path up to case, Unicode form or extension.
     SamePath,
-    /// At the end of the path that is written, or by the file's name alone.
+    /// The end of the path, or the file name alone.
     Elsewhere,
 }
 
-/// A file that was found.
 #[derive(Clone, Debug)]
 struct Found {
     path: PathBuf,
     by: Match,
 }
 
-/// Which file a name means.
+/// Kind of file that a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// The photograph of this name.
@@ -81,29 +77,29 @@ pub(super) enum Wanted {
 /// Extent of the search for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// At the end of the path, where a folder and the file agree at least.
+    /// The end of the path; a folder and the file name must match.
     Paths,
-    /// Anywhere in the folder, where one file and one name agree.
+    /// Anywhere in the folder, if exactly one file matches one name.
     Anywhere,
 }
 
 /// The files that were found for a list of names.
 #[derive(Debug)]
 pub(super) struct FoundFiles {
-    /// In the order of the names.
+    /// Files in the order of the names.
     pub(super) paths: Vec<Option<PathBuf>>,
-    /// Number of files that are not where the names say.
+    /// Number of files in other places than the names say.
     pub(super) elsewhere: usize,
 }
 
 impl FoundFiles {
-    /// Number of names with a file.
+    /// Returns the number of names with a file.
     pub(super) fn count(&self) -> usize {
         self.paths.iter().flatten().count()
     }
 }
 
-/// Finds files below a folder.
+/// A search for files below a folder.
 #[derive(Debug)]
 pub(super) struct Finder {
     folder: PathBuf,
@@ -114,7 +110,7 @@ pub(super) struct Finder {
 /// The photographs below a folder.
 #[derive(Debug, Default)]
 struct Index {
-    /// Path below the folder and path, in the order of names.
+    /// Path below the folder and full path, sorted.
     files: Vec<(String, PathBuf)>,
     /// Files by their folded path without extension.
     by_path: BTreeMap<String, Vec<usize>>,
@@ -127,16 +123,15 @@ impl Finder {
         Self { folder, reach, index: OnceCell::new() }
     }
 
-    /// The folder that is searched.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Finds the files of all names. No file is the guess for two names.
+    /// Finds the files of all names. A guessed file is never returned for two names.
     pub(super) fn find(&self, names: &[&str], wanted: Wanted) -> FoundFiles {
         let mut found: Vec<Option<Found>> =
             names.iter().map(|name| self.find_one(name, wanted)).collect();
-        // Best match of each file, and the number of names that have it.
+        // Best match of each file, and the number of names with that match.
         let mut taken: BTreeMap<PathBuf, (Match, usize)> = BTreeMap::new();
         for file in found.iter().flatten() {
             let (by, count) = taken.entry(file.path.clone()).or_insert((file.by, 0));
@@ -165,7 +160,7 @@ impl Finder {
         FoundFiles { paths, elsewhere }
     }
 
-    /// Number of photographs below the folder, and of those that are not among `used`.
+    /// Returns the number of photographs below the folder, and of those not among `used`.
     pub(super) fn unused(&self, used: &[Option<PathBuf>]) -> [usize; 2] {
         let used: HashSet<&Path> = used.iter().flatten().map(PathBuf::as_path).collect();
         let files = || self.index().files.iter().filter(|(name, _)| is_read(name));
@@ -174,7 +169,7 @@ impl Finder {
 
     fn find_one(&self, name: &str, wanted: Wanted) -> Option<Found> {
         let exact = |path: PathBuf| path.is_file().then_some(Found { path, by: Match::Exact });
-        // A name without extension means a file with one.
+        // A name without extension stands for a file with one.
         let as_written = || {
             exact(self.folder.join(name)).or_else(|| {
                 let with = |extension: &&str| self.folder.join(format!("{name}.{extension}"));
@@ -221,7 +216,7 @@ impl Finder {
             let files = index.by_base.get(&fold(sought))?;
             let mut paths = files.iter().map(|&file| stem(&index.files[file].0));
             let first = paths.next()?;
-            // Files that differ in their extension only are one photograph.
+            // Files that differ only in their extension are one photograph.
             paths.all(|path| path == first).then(|| index.best(files, first, base)).flatten()
         })
     }
@@ -232,19 +227,18 @@ impl Finder {
 }
 
 impl Index {
-    /// Lists all photographs below a folder.
     fn of(folder: &Path) -> Self {
         let mut files = Vec::new();
         let mut folders = vec![(folder.to_owned(), String::new(), 0)];
         while let Some((folder, prefix, depth)) = folders.pop() {
-            // A folder that cannot be listed holds no photograph that could be read.
+            // A folder that cannot be listed has no readable photograph.
             let Ok(entries) = fs::read_dir(&folder) else { continue };
             for entry in entries.flatten() {
                 let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
-                // Links to folders are not followed: they may lead back here.
+                // Links to folders are not followed, because they may form cycles.
                 let kind = entry.file_type();
                 let is_folder = kind.as_ref().is_ok_and(fs::FileType::is_dir);
-                if is_folder && depth < DEEPEST {
+                if is_folder && depth < MAX_DEPTH {
                     folders.push((entry.path(), format!("{name}/"), depth + 1));
                 } else if is_photograph(&name) {
                     let is_file = kind.is_ok_and(|kind| kind.is_file()) || entry.path().is_file();
@@ -252,7 +246,7 @@ impl Index {
                 }
             }
         }
-        // The order in which a folder is listed is the file system's.
+        // The file system's order is arbitrary.
         files.sort_unstable();
         let mut index = Self::default();
         for (number, (name, _)) in files.iter().enumerate() {
@@ -265,7 +259,7 @@ impl Index {
         index
     }
 
-    /// The best of files whose folded paths are equal; none if two are equally good but for their case.
+    /// Returns the best of files with equal folded paths; `None` if two are equally good except for their case.
     fn best(&self, files: &[usize], wanted_stem: &str, name: &str) -> Option<PathBuf> {
         let composed = |text: &str| text.nfc().collect::<String>();
         let (wanted_stem, extension) = (composed(wanted_stem), extension_of(name));
@@ -289,7 +283,7 @@ impl Index {
     }
 }
 
-/// Stems that a file of this name may have, the likelier first.
+/// Returns the stems that a file of this name may have, likelier first.
 fn stems(name: &str, wanted: Wanted) -> [&str; 2] {
     // `frame.001` may lack its extension.
     if wanted == Wanted::Photograph && is_photograph(name) {
@@ -299,7 +293,7 @@ fn stems(name: &str, wanted: Wanted) -> [&str; 2] {
     }
 }
 
-/// The same for names that differ in case or Unicode form only.
+/// Returns a key that ignores case and Unicode form.
 fn fold(name: &str) -> String {
     name.nfc().collect::<String>().to_lowercase().nfc().collect()
 }
@@ -309,7 +303,7 @@ fn extension_of(name: &str) -> String {
     base.rsplit_once('.').map_or(String::new(), |(_, extension)| extension.to_lowercase())
 }
 
-/// True for photographs that are read.
+/// True for photographs in a supported format.
 fn is_read(name: &str) -> bool {
     EXTENSIONS.contains(&extension_of(name).as_str())
 }
@@ -318,18 +312,18 @@ fn ends_unread(name: &str) -> bool {
     UNREAD_EXTENSIONS.contains(&extension_of(name).as_str())
 }
 
-/// True if the extension is that of a photograph, read or not.
+/// True if the extension is a photograph's, supported or not.
 pub(super) fn is_photograph(name: &str) -> bool {
     is_read(name) || ends_unread(name)
 }
 
-/// Number of photographs directly in a folder.
+/// Returns the number of photographs directly in a folder.
 pub(super) fn photographs_in(folder: &Path) -> usize {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     entries.flatten().filter(|entry| is_read(&entry.file_name().to_string_lossy())).count()
 }
 
-/// Finds a file that a scene names; its last folders count if it is not where the scene says.
+/// Finds a file that a scene names. If it is not there, the longest existing end of the path counts.
 pub(super) fn find_file(root: &Path, name: &str) -> PathBuf {
     let as_written = root.join(name);
     let foreign = ForeignName::new(name);
@@ -340,15 +334,15 @@ pub(super) fn find_file(root: &Path, name: &str) -> PathBuf {
         .unwrap_or(as_written)
 }
 
-// Text that other programs wrote: byte order marks and UTF-16.
+// Text of other programs: byte order marks and UTF-16.
 
-/// Byte order mark that editors and spreadsheets on Windows put before text.
+/// Byte order mark that Windows programs put before text.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Returns the text as UTF-8 without a byte order mark.
 ///
-/// UTF-16 is known by its mark, or by a zero byte beside an ASCII character at the start. Bytes that
-/// are not UTF-8 stay as they are.
+/// UTF-16 is recognised by its mark, or by a zero byte beside an ASCII character at the start. Other bytes stay as
+/// they are.
 pub(super) fn utf8(text: &[u8]) -> Cow<'_, [u8]> {
     match text {
         [0xff, 0xfe, rest @ ..] => Cow::Owned(from_utf16(rest, u16::from_le_bytes)),
@@ -359,12 +353,12 @@ pub(super) fn utf8(text: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// True if text that begins so is not UTF-8.
+/// True if text with this start is not UTF-8.
 pub(super) fn is_utf16(start: &[u8]) -> bool {
     matches!(utf8(start), Cow::Owned(_))
 }
 
-/// Returns the problem and its remedy if a file begins like a web page or a Git LFS pointer.
+/// Returns the problem and its remedy if a file starts like a web page or a Git LFS pointer.
 pub(super) fn other_content(start: &[u8]) -> Option<&'static str> {
     let text = utf8(start).trim_ascii_start().to_ascii_lowercase();
     if start.starts_with(splat_mesh::file::ply::LFS_POINTER) {
@@ -387,14 +381,14 @@ fn from_utf16(text: &[u8], unit: fn([u8; 2]) -> u16) -> Vec<u8> {
 
 // Lists of names in messages.
 
-/// Photographs that a warning or an error names.
-const NAMED: usize = 3;
+/// Number of photographs that a message names.
+const MAX_NAMED: usize = 3;
 
-/// The first few of a list, and how many more there are.
+/// Returns the first few items, and the number of the others.
 pub(super) fn first_few(items: &[String]) -> String {
-    let mut text = items.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    if items.len() > NAMED {
-        text += &format!(" and {} more", items.len() - NAMED);
+    let mut text = items.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if items.len() > MAX_NAMED {
+        text += &format!(" and {} more", items.len() - MAX_NAMED);
     }
     text
 }
@@ -404,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_and_wide_letters_become_utf_8() {
+    fn byte_order_marks_and_utf_16_become_utf_8() {
         let wide = |mark: &[u8], order: fn(u16) -> [u8; 2]| {
             [mark, &"{a: 1é}".encode_utf16().flat_map(order).collect::<Vec<_>>()].concat()
         };

@@ -1,4 +1,4 @@
-//! Finds models and photographs of a scene, and lists what a folder without a scene holds.
+//! Finds models and photographs of a scene, and describes a folder without a scene.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -10,34 +10,34 @@ use super::shot::UNREAD_EXTENSIONS;
 use super::transforms;
 use crate::files::shell_word;
 
-/// The folder of photographs where no other is named.
-const USUAL: &str = "images";
+/// Default folder of photographs.
+const DEFAULT_FOLDER: &str = "images";
 
-/// Folders of photographs beside [`USUAL`], in the order in which they are tried.
-const OTHERS: [&str; 6] = ["input", "image", "imgs", "photos", "rgb", "color"];
+/// Other folders of photographs, in search order.
+const OTHER_FOLDERS: [&str; 6] = ["input", "image", "imgs", "photos", "rgb", "color"];
 
 /// Largest number of pictures in a folder of results, such as a preview of a model.
-const MOST_RESULTS: usize = 3;
+const MAX_RESULT_IMAGES: usize = 3;
 
-/// COLMAP models of photographs before their lenses were taken out, below the scene.
+/// Folder of COLMAP models of distorted photographs, below the scene.
 const DISTORTED: &str = "distorted";
 
 /// Cameras that Metashape exports.
 const METASHAPE: &str = "cameras.xml";
 
-/// Missing files of a folder without a scene, for its error.
+/// Files that a folder without a scene lacks, for its error.
 const SOUGHT: &str = ": no sparse/0, no transforms.json";
 
 /// The photographs of a scene.
 #[derive(Debug)]
 pub(super) struct Located {
-    /// The folder that most of them lie in.
+    /// Folder of most photographs.
     pub(super) folder: PathBuf,
-    /// The files of the names.
+    /// Files of the names.
     pub(super) files: FoundFiles,
-    /// True if a file may be a copy of another size than its camera's photograph.
+    /// True if a file may be a resized copy of its camera's photograph.
     pub(super) may_be_scaled: bool,
-    /// Things the user should know, one sentence each.
+    /// Warnings, one sentence each.
     pub(super) warnings: Vec<String>,
 }
 
@@ -46,36 +46,36 @@ pub(super) fn has_transforms(root: &Path) -> bool {
     [transforms::BLENDER_TRAIN, transforms::NERFSTUDIO].iter().any(|name| root.join(name).is_file())
 }
 
-/// The COLMAP model of a scene, unless a transforms file describes the scene: in a usual folder, else in any.
+/// Finds the COLMAP model of a scene without a transforms file: in a usual folder, else in any.
 pub(super) fn model(root: &Path, images: &str) -> Option<FoundModel> {
     usual_model(root).or_else(|| model_anywhere(root, images))
 }
 
-/// The COLMAP model of a scene in a usual folder.
+/// Finds the COLMAP model of a scene in a usual folder.
 fn usual_model(root: &Path) -> Option<FoundModel> {
     colmap::find(root, has_transforms(root))
 }
 
-/// The COLMAP model of a scene in an unusual folder, beside its photographs.
+/// Finds the COLMAP model of a scene in an unusual folder, beside its photographs.
 fn model_anywhere(root: &Path, images: &str) -> Option<FoundModel> {
     let own = beside_model(root, images);
     if own.is_empty() || has_transforms(root) {
         return None;
     }
-    // Any other path, as `.` or an absolute one, exists in every folder.
+    // Other paths, such as `.` or absolute ones, exist in every folder.
     let mut parts = Path::new(images).components();
     let name = match (parts.next(), parts.next()) {
         (Some(Component::Normal(_)), None) => images,
-        _ => USUAL,
+        _ => DEFAULT_FOLDER,
     };
     let is_other_scene = |folder: &Path| !beside_model(folder, name).is_empty();
     let holds_photographs = |folder: &Path| {
-        own.iter().any(|own| own == folder) || photographs_in(folder) > MOST_RESULTS
+        own.iter().any(|own| own == folder) || photographs_in(folder) > MAX_RESULT_IMAGES
     };
     colmap::find_anywhere(root, &is_other_scene, &holds_photographs)
 }
 
-/// Folders that exist and may hold the photographs of a scene.
+/// Lists the existing folders that may hold the photographs of a scene.
 fn beside_model(root: &Path, images: &str) -> Vec<PathBuf> {
     let mut folders = vec![root.join(images)];
     folders.extend(beside(root));
@@ -112,25 +112,25 @@ pub(super) fn of_colmap(
     first.ok_or_else(|| missing(root, expected))
 }
 
-/// Finds the photographs of a transforms file. A folder that is named takes the place of the frames' own.
+/// Finds the photographs of a transforms file. A named folder replaces the frames' own paths.
 pub(super) fn of_transforms(
     root: &Path,
     images: &str,
     names: &[&str],
 ) -> Result<Located, DatasetError> {
     let expected = root.join(images);
-    if images != USUAL {
+    if images != DEFAULT_FOLDER {
         DatasetError::check_folder(&expected)?;
         if !expected.is_dir() {
             return Err(missing(root, expected));
         }
-        // Below this folder even if a name is an absolute path.
+        // Also below this folder if a name is an absolute path.
         let below: Vec<String> =
             names.iter().map(|name| ForeignName::new(name).after_parts(0)).collect();
         let below: Vec<&str> = below.iter().map(String::as_str).collect();
         let mut files =
             Finder::new(expected.clone(), Reach::Anywhere).find(&below, Wanted::Photograph);
-        // Where they are found is what was asked for.
+        // The user named this folder, so nothing is elsewhere.
         files.elsewhere = 0;
         return Ok(Located { folder: expected, files, may_be_scaled: true, warnings: Vec::new() });
     }
@@ -145,7 +145,7 @@ pub(super) fn of_transforms(
     for folder in beside(root) {
         fill(&mut files, names, &Finder::new(folder.clone(), Reach::Anywhere));
         if files.count() > 0 {
-            let warnings = moved(root, &root.join(USUAL), &folder).into_iter().collect();
+            let warnings = moved(root, &root.join(DEFAULT_FOLDER), &folder).into_iter().collect();
             return Ok(Located { folder, files, may_be_scaled: true, warnings });
         }
     }
@@ -153,7 +153,7 @@ pub(super) fn of_transforms(
     Ok(Located { folder, files, may_be_scaled: false, warnings: Vec::new() })
 }
 
-/// Looks for the names without a file in another folder.
+/// Searches another folder for the names without a file.
 fn fill(files: &mut FoundFiles, names: &[&str], finder: &Finder) {
     let without: Vec<usize> = (0..names.len()).filter(|&at| files.paths[at].is_none()).collect();
     let sought: Vec<&str> = without.iter().map(|&at| names[at]).collect();
@@ -164,20 +164,20 @@ fn fill(files: &mut FoundFiles, names: &[&str], finder: &Finder) {
     }
 }
 
-/// True if there is a folder that may hold the photographs of a COLMAP model.
+/// True if a folder exists that may hold the photographs of a COLMAP model.
 pub(super) fn has_photographs(root: &Path, model: &Path, images: &str) -> bool {
-    folders(root, model, images).iter().any(|folder| images != USUAL || folder != root)
+    folders(root, model, images).iter().any(|folder| images != DEFAULT_FOLDER || folder != root)
 }
 
-/// Folders that exist and may hold the photographs of a model, the likeliest first.
+/// Lists the existing folders that may hold the photographs of a model, likeliest first.
 fn folders(root: &Path, model: &Path, images: &str) -> Vec<PathBuf> {
     let above = model.ancestors().skip(1).take_while(|folder| folder.starts_with(root));
     let mut folders: Vec<PathBuf> = above.map(|folder| folder.join(images)).collect();
-    if images == USUAL {
-        // The lens is still in the photographs of such a model, which are not those of `images`.
+    if images == DEFAULT_FOLDER {
+        // The photographs of such a model are distorted, unlike those of `images`.
         if model.starts_with(root.join(DISTORTED)) {
             let at = folders.len().saturating_sub(1);
-            folders.insert(at, root.join(OTHERS[0]));
+            folders.insert(at, root.join(OTHER_FOLDERS[0]));
         }
         folders.extend(beside(root));
         folders.push(root.to_owned());
@@ -189,11 +189,11 @@ fn folders(root: &Path, model: &Path, images: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// Folders of photographs beside the usual one that exist: smaller copies last, the largest first.
+/// Lists the existing folders besides the default: reduced copies last, the largest first.
 fn beside(root: &Path) -> Vec<PathBuf> {
     let names = names_in(root);
-    let others = [USUAL].into_iter().chain(OTHERS).flat_map(|other| {
-        names.iter().filter(move |name| name.eq_ignore_ascii_case(other) && *name != USUAL)
+    let others = [DEFAULT_FOLDER].into_iter().chain(OTHER_FOLDERS).flat_map(|other| {
+        names.iter().filter(move |name| name.eq_ignore_ascii_case(other) && *name != DEFAULT_FOLDER)
     });
     let mut folders: Vec<PathBuf> = others.map(|name| root.join(name)).collect();
     let copies = names.iter().cloned().filter_map(|name| {
@@ -220,7 +220,7 @@ fn moved(root: &Path, expected: &Path, folder: &Path) -> Option<String> {
     })
 }
 
-/// Warns that photographs are in no model.
+/// Warns of photographs without a camera.
 fn unused(finder: &Finder, located: &Located) -> Option<String> {
     if located.folder != finder.folder() {
         return None;
@@ -236,7 +236,8 @@ fn unused(finder: &Finder, located: &Located) -> Option<String> {
 
 fn missing(root: &Path, path: PathBuf) -> DatasetError {
     let mut others = with_photographs(root);
-    let is_scene = |folder: &&Path| folder.join(USUAL).is_dir() && usual_model(folder).is_some();
+    let is_scene =
+        |folder: &&Path| folder.join(DEFAULT_FOLDER).is_dir() && usual_model(folder).is_some();
     if others.is_empty()
         && let Some(scene) = root.ancestors().skip(1).take(2).find(is_scene)
     {
@@ -245,7 +246,7 @@ fn missing(root: &Path, path: PathBuf) -> DatasetError {
     DatasetError::ImagesMissing { path, others }
 }
 
-/// Folders of a scene that hold photographs, after a colon; empty if there are none.
+/// Lists the folders of a scene that hold photographs, after a colon; empty if there are none.
 pub(super) fn with_photographs(root: &Path) -> String {
     let mut found = Vec::new();
     for name in names_in(root) {
@@ -301,9 +302,9 @@ pub(super) fn not_a_scene(root: &Path) -> DatasetError {
     DatasetError::NotAScene { path, content, sought: SOUGHT, remedy }
 }
 
-/// Name of the program whose data a folder holds, and how the data becomes a scene.
+/// Returns the program whose data a folder holds, and the command that converts the data to a scene.
 fn foreign(root: &Path, names: &[String]) -> Option<(&'static str, String)> {
-    /// Files or folders of data of other programs, the program, and the command for the data.
+    /// Files that identify a program's data, the program, and the subcommand for its data.
     const PROGRAMS: [(&[&str], &str, &str); 7] = [
         (&["keyframes/cameras"], "Polycam", "polycam"),
         (&["keyframes/corrected_cameras"], "Polycam", "polycam"),
@@ -323,7 +324,7 @@ fn foreign(root: &Path, names: &[String]) -> Option<(&'static str, String)> {
             let remedy = format!("Run opensfm export_colmap {shown} && splat train -s {shown}");
             return Some((program, remedy));
         }
-        // The photographs themselves: no folders in it are searched.
+        // ns-process-data does not search subfolders for photographs.
         "Metashape" => {
             let photographs = photographs_of(root, names).unwrap_or_else(|| root.to_owned());
             let xml = shell_word(&root.join(METASHAPE));
@@ -337,13 +338,13 @@ fn foreign(root: &Path, names: &[String]) -> Option<(&'static str, String)> {
     Some((program, remedy))
 }
 
-/// The folder of a scene without cameras that holds photographs.
+/// Returns a folder of photographs of a scene without cameras.
 fn photographs_of(root: &Path, names: &[String]) -> Option<PathBuf> {
     let below = names.iter().map(|name| root.join(name));
     below.chain([root.to_owned()]).find(|folder| photographs_in(folder) > 0)
 }
 
-/// Says how a folder without a scene becomes one.
+/// Returns the remedy for a folder without cameras.
 fn unsolved(root: &Path, names: &[String]) -> String {
     if let Some(name) = misnamed_transforms(root) {
         return format!("Rename {name} to {}", transforms::NERFSTUDIO);
@@ -386,13 +387,13 @@ fn extension_of(path: &Path) -> String {
     path.extension().unwrap_or_default().to_string_lossy().to_lowercase()
 }
 
-/// The first file of a folder with one of these extensions, by name.
+/// Returns the first file, by name, with one of these extensions.
 fn first_of(folder: &Path, extensions: &[&str]) -> Option<PathBuf> {
     let files = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     files.filter(|path| path.is_file() && extensions.contains(&extension_of(path).as_str())).min()
 }
 
-/// A file that is named nearly as a transforms file.
+/// Returns a file whose name is nearly that of a transforms file.
 fn misnamed_transforms(root: &Path) -> Option<String> {
     let names = fs::read_dir(root).ok()?.flatten().map(|entry| entry.file_name());
     let mut names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
@@ -403,7 +404,7 @@ fn misnamed_transforms(root: &Path) -> Option<String> {
     })
 }
 
-/// Names of the folders in a folder, in order; none where it cannot be listed.
+/// Lists the names of the folders in a folder, sorted; empty if it cannot be listed.
 fn names_in(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let folders = entries.flatten().filter(|entry| entry.path().is_dir());

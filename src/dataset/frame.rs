@@ -1,9 +1,8 @@
-//! Coordinates of training beside those of the scene.
+//! Coordinates of training and of the scene.
 //!
-//! Training computes with 32-bit floats, of which a coordinate of 5,000,000 (UTM, ECEF) keeps steps of 0.5. The
-//! readers therefore keep poses and points as doubles, and [`Dataset::load`](super::Dataset::load) moves them
-//! into a [`Frame`] near the origin, and scales extreme units by a power of two. Everything after it is in
-//! coordinates of that frame. Three frames matter:
+//! Training computes with 32-bit floats, whose steps at a coordinate of 5,000,000 (UTM, ECEF) are 0.5. So the readers
+//! keep poses and points as doubles. [`Dataset::load`](super::Dataset::load) moves them into a [`Frame`] near the
+//! origin, and scales extreme units by a power of two. Three frames matter:
 //!
 //! | frame | offset | unit | used by |
 //! |---|---|---|---|
@@ -22,25 +21,25 @@ use crate::math::Real;
 use crate::math::linalg::{Vec3, add, length, mul, scale, sub};
 use crate::math::quantile::median;
 
-/// Distance of the scene from the origin, in sizes of the scene, above which it is moved there. Below, 32-bit
-/// coordinates have steps of at most 1/250,000 of the size.
+/// Distance from the origin, in sizes of the scene, above which the scene is moved there. Below, 32-bit coordinates
+/// have steps of at most 1/250,000 of the size.
 const FAR: f64 = 32.0;
 
-/// Sizes of scenes whose unit stays as it is, scene units.
+/// Sizes of scenes whose unit is kept, scene units.
 const USUAL_SIZES: std::ops::RangeInclusive<f64> = 0.01..=1000.0;
 
-/// Size of a scene in training units after its unit has been changed, within a factor of the root of 2.
+/// Size of a scene in training units after its unit changes, within a factor of √2.
 const CHANGED_SIZE: f64 = 4.0;
 
-/// Points that the size of a scene is measured by.
+/// Number of points that the size of a scene is measured by.
 const POINTS: usize = 10_000;
 
 /// A coordinate system with the scene's axes: `scene = offset + unit x own`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Frame {
-    /// Its origin, scene coordinates.
+    /// Origin in scene coordinates.
     pub offset: Vec3<f64>,
-    /// Length of its unit, scene units.
+    /// Length of the unit, scene units.
     pub unit: f64,
 }
 
@@ -54,17 +53,17 @@ impl Frame {
     /// The scene's own coordinates.
     pub const SCENE: Self = Self { offset: [0.0; 3], unit: 1.0 };
 
-    /// The coordinates of files with this offset.
+    /// Returns the coordinates of files with this offset.
     pub fn of_file(offset: Vec3<f64>) -> Self {
         Self { offset, unit: 1.0 }
     }
 
-    /// The coordinates of files that are written from this frame.
+    /// Returns the coordinates of files that are written from this frame.
     pub fn file(&self) -> Self {
         Self::of_file(self.offset)
     }
 
-    /// True if 32-bit coordinates carry a scene of this size at this place.
+    /// True if 32-bit coordinates resolve a scene of this size at this position.
     pub fn is_near(place: Vec3<f64>, size: f64) -> bool {
         place.into_iter().map(f64::abs).fold(0.0, f64::max) <= FAR * size
     }
@@ -74,17 +73,17 @@ impl Frame {
         if self == other {
             return point;
         }
-        // Offsets first: their difference is small where both are far from the origin.
+        // Offsets first: their difference is small if both are far from the origin.
         let moved = add(scale(point, self.unit), sub(self.offset, other.offset));
         moved.map(|x| x / other.unit)
     }
 
-    /// Length of this frame's unit in another.
+    /// Returns the length of this frame's unit in another.
     pub fn unit_in(&self, other: &Self) -> f64 {
         self.unit / other.unit
     }
 
-    /// Converts a pose. Only the camera's centre changes, which the translation follows from.
+    /// Converts a pose: moves the camera's centre and keeps its rotation.
     pub(super) fn pose_to(&self, other: &Self, pose: &Pose) -> Pose {
         if self == other {
             return *pose;
@@ -93,15 +92,15 @@ impl Frame {
         Pose { translation: scale(mul(&pose.rotation, centre), -1.0), ..*pose }
     }
 
-    /// The frame that the options name, or else the one that suits a scene.
+    /// Returns the frame of the options, or else the one that suits the scene.
     pub(super) fn of(options: &SceneOptions, poses: &[&Pose], points: &PointCloud<f64>) -> Self {
         let found = Self::found(poses, points);
         let offset = options.offset.map_or(found.offset, |Offset(offset)| offset);
         Self { offset, unit: options.unit.unwrap_or(found.unit) }
     }
 
-    /// A rounded offset where the cameras are far from the origin, and a power of two as unit where the
-    /// scene is very small or very large.
+    /// Returns a frame with a rounded offset if the cameras are far from the origin, and with a power of two as unit
+    /// if the scene is very small or very large.
     fn found(poses: &[&Pose], points: &PointCloud<f64>) -> Self {
         let cameras: Vec<Vec3<f64>> = poses.iter().map(|pose| pose.centre_world()).collect();
         let middle = [0, 1, 2].map(|axis| median(cameras.iter().map(|centre| centre[axis])));
@@ -112,7 +111,7 @@ impl Frame {
         let of_points = spread(&mut points.positions.iter().step_by(step).copied());
         let size = spread(&mut cameras.iter().copied()).max(of_points);
         let distance = middle.into_iter().map(f64::abs).fold(0.0, f64::max);
-        // All cameras in one place, without points: nothing says how large the scene is.
+        // With all cameras in one place and without points the size is unknown.
         let is_known = size > f64::EPSILON * distance;
         let size = if is_known { size } else { 1.0 };
         if !(size.is_finite() && distance.is_finite()) {
@@ -122,14 +121,14 @@ impl Frame {
             [0.0; 3]
         } else {
             let step = 10_f64.powf(size.log10().ceil());
-            // Written with decimals, the offset is short.
+            // Rounded, the offset is short in decimals.
             middle.map(|x| rounded(x, step))
         };
         Self { offset, unit: Self::unit_of(size) }
     }
 
-    /// The unit for a scene of this size, scene units: 1, or a power of two where the scene is very small or very
-    /// large.
+    /// Returns the unit for a scene of this size, scene units: 1, or a power of two for a very small or very large
+    /// scene.
     pub fn unit_of(size: f64) -> f64 {
         if USUAL_SIZES.contains(&size) || !size.is_normal() {
             1.0
@@ -148,12 +147,12 @@ impl PointCloud<f64> {
     }
 }
 
-/// The multiple of a power of ten that is nearest.
+/// Returns the nearest multiple of a power of ten.
 fn rounded(x: f64, step: f64) -> f64 {
     let count = (x / step).round();
-    // Steps below 1 are not exact, but their inverses are.
+    // Steps below 1 are inexact, but their inverses are exact.
     let found = if step < 1.0 { count / (1.0 / step).round() } else { count * step };
-    // Not -0.
+    // Turns -0 into 0.
     found + 0.0
 }
 
@@ -169,7 +168,7 @@ mod tests {
         Pose { rotation, translation: scale(mul(&rotation, centre), -1.0) }
     }
 
-    /// Cameras on a ring of this radius around a place.
+    /// Returns cameras on a ring of this radius around a point.
     fn ring(middle: Vec3<f64>, radius: f64) -> Vec<Pose> {
         let angles = (0..12).map(|i| f64::from(i) * std::f64::consts::TAU / 12.0);
         let at = |angle: f64| [radius * angle.cos(), 0.1 * radius, radius * angle.sin()];
@@ -213,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn cameras_in_one_place_without_points_tell_no_size() {
+    fn cameras_in_one_place_without_points_keep_the_unit() {
         let one = pose_at([5e6, 1.0, 2.0]);
         let frame = Frame::found(&[&one, &one], &PointCloud::default());
         assert_eq!(frame, Frame::of_file([5e6, 1.0, 2.0]));
     }
 
     #[test]
-    fn conversions_keep_what_doubles_hold() {
+    fn conversions_keep_double_precision() {
         let frame = Frame { offset: [500_000.0, 5_000_000.0, -40.0], unit: 2.0_f64.powi(-13) };
         let place = [500_000.000_012, 4_999_999.999_31, -40.000_001];
         let there = Frame::SCENE.to(&frame, place);
@@ -231,7 +230,7 @@ mod tests {
         }
         let pose = Frame::SCENE.pose_to(&frame, &pose_at(place));
         for (found, expected) in pose.centre_world().into_iter().zip(there) {
-            // The translation of the pose had rounded the place by some steps.
+            // The pose's translation has rounded the position by some steps.
             assert!((found - expected).abs() < 1e-8 / frame.unit);
         }
         assert_eq!(frame.to(&frame.file(), [8192.0, 0.0, -4096.0]), [1.0, 0.0, -0.5]);

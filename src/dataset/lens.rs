@@ -1,8 +1,7 @@
-//! Lenses that bend straight lines, and the straightening of their images.
+//! Lenses with distortion, and undistortion of their images.
 //!
-//! The trainer draws with pinhole cameras only; a photograph taken through another lens is
-//! resampled once, while it is loaded. Rays are written as points `plane` of the plane at depth 1
-//! before the camera, (x/z, y/z).
+//! The trainer draws with pinhole cameras only, so other photographs are resampled once while they are loaded. Rays
+//! are points `plane` = (x/z, y/z) of the plane at depth 1.
 
 use std::f64::consts::TAU;
 use std::fmt;
@@ -10,24 +9,23 @@ use std::ops::RangeInclusive;
 
 use super::camera::Camera;
 
-/// Widest ray kept on either side of a straightened image: tan 60°.
+/// Tangent of the widest ray on either side of a straightened image: tan 60°.
 ///
-/// A pinhole image needs tan θ for the angle θ, so that a fisheye's rim would take most of the
-/// pixels and show next to nothing. What lies beyond 120° of field, in either direction, is cropped.
-const WIDEST: f64 = 1.732_050_807_568_877_2;
+/// A pinhole image needs tan θ for the angle θ, so a fisheye's rim would take most of the pixels and show next to
+/// nothing. A field of view beyond 120°, in either direction, is cropped.
+const MAX_TANGENT: f64 = 1.732_050_807_568_877_2;
 
-/// A straightened image is at most this many times as wide or as high as the photograph.
-const MOST_GROWTH: f64 = 2.0;
+/// Largest width or height of a straightened image, in those of the photograph.
+const MAX_GROWTH: f64 = 2.0;
 
-/// Below this share of the photograph's width or height the distortion cannot be meant.
-const LEAST_SHARE: f64 = 0.2;
+/// Smallest plausible width or height of a straightened image, in those of the photograph.
+const MIN_SHARE: f64 = 0.2;
 
-/// Points tried along each side of the photograph. Its straightened sides are smooth curves, so the
-/// extremes between the points lie within 1e-4 of the curve's sag.
+/// Number of samples along each side of the photograph. The straightened sides are smooth, so the extremes between
+/// samples are within 1e-4 of the curve's sag.
 const BORDER_POINTS: u32 = 256;
 
-/// Share of the distance to the fold of the distortion that is used; the fold itself stretches
-/// one pixel over many.
+/// Used share of the distance to the distortion's fold, where one pixel is stretched over many.
 const SAFE_REACH: f64 = 0.98;
 
 /// Lens parameters that no camera can have.
@@ -38,9 +36,9 @@ pub enum LensError {
         "{parameter} is {value}, which no camera has. Solve the cameras again, or correct the value"
     )]
     Parameter {
-        /// What the parameter means.
+        /// Name of the parameter.
         parameter: &'static str,
-        /// What it is.
+        /// Value of the parameter.
         value: f64,
     },
     /// No rectangle of the image plane is covered by the photograph.
@@ -58,19 +56,17 @@ pub enum LensError {
     },
 }
 
-/// A camera as it was solved: a pinhole with a distortion before it.
+/// A solved camera: a pinhole with distortion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lens {
-    /// Size, focal lengths and principal point.
     camera: Camera,
-    /// What bends the rays.
     distortion: Distortion,
     /// Largest |plane| up to which the distortion does not fold.
     reach: f64,
 }
 
 impl Lens {
-    /// A lens; fails on parameters that are not finite or not positive where they must be.
+    /// Builds a lens; fails if a parameter is not finite, or not positive where it must be.
     pub fn new(camera: Camera, distortion: Distortion) -> Result<Self, LensError> {
         let check = |parameter, value: f64, good: bool| {
             if good && value.is_finite() {
@@ -94,35 +90,34 @@ impl Lens {
         Ok(Self { camera, distortion, reach: distortion.reach() })
     }
 
-    /// Size of the photograph in px, as it was solved.
+    /// Returns the size of the solved photograph, px.
     pub fn size(&self) -> [u32; 2] {
         [self.camera.width, self.camera.height]
     }
 
-    /// The same lens with its photograph resized.
+    /// Returns the lens for a resized photograph.
     pub fn resized(&self, width: u32, height: u32) -> Self {
         Self { camera: self.camera.resized(width, height), ..*self }
     }
 
-    /// Where in the photograph a ray falls, px.
+    /// Projects a ray to the photograph, px.
     pub fn px_from_plane(&self, plane: [f64; 2]) -> [f64; 2] {
         let bent = self.distortion.bend(plane);
         std::array::from_fn(|i| bent[i] * self.camera.focal_px[i] + self.camera.centre_px[i])
     }
 
-    /// The ray of a point of the photograph; `None` if no ray before the camera falls there.
+    /// Returns the ray of a point of the photograph; `None` if no ray in front of the camera reaches it.
     pub fn plane_from_px(&self, px: [f64; 2]) -> Option<[f64; 2]> {
         let bent =
             std::array::from_fn(|i| (px[i] - self.camera.centre_px[i]) / self.camera.focal_px[i]);
         self.distortion.unbend(bent, self.reach)
     }
 
-    /// The pinhole camera whose image is trained, and how to get that image from the photograph.
+    /// Returns the pinhole camera of the trained image, and the mapping from that image to the photograph.
     ///
-    /// The straightened camera keeps the focal lengths. Its image is the rectangle between the
-    /// innermost points of the photograph's four straightened sides, so every pixel has a source;
-    /// it is cropped to 60° on either side of the axis, to twice the photograph's size, and to
-    /// where the distortion is one to one.
+    /// The pinhole camera keeps the focal lengths. Its image is the rectangle between the innermost points of the
+    /// four straightened sides, so every pixel has a source. It is cropped to 60° on either side of the axis, to
+    /// twice the photograph's size, and to where the distortion is one to one.
     pub fn straighten(&self) -> Result<(Camera, Option<Undistortion>), LensError> {
         if self.distortion.is_none() {
             return Ok((self.camera, None));
@@ -135,7 +130,7 @@ impl Lens {
             // The slack absorbs rounding where the sides are straight and fall on whole pixels.
             let size = (high - low + 1e-6).floor();
             let photograph = f64::from(self.size()[axis]);
-            if size < 1.0 || size < LEAST_SHARE * photograph {
+            if size < 1.0 || size < MIN_SHARE * photograph {
                 return Err(self.folds());
             }
             straight.centre_px[axis] = (size - (high - low)) / 2.0 - low;
@@ -145,21 +140,21 @@ impl Lens {
         Ok((straight, Some(Undistortion { lens: *self, straight })))
     }
 
-    /// The rectangle of the plane that the straightened image shows.
+    /// Returns the rectangle of the plane that the straightened image shows.
     fn covered(&self) -> Option<Rectangle> {
         let size = self.size().map(f64::from);
         let middle = self.plane_from_px([size[0] / 2.0, size[1] / 2.0])?;
         let growth: [f64; 2] =
-            std::array::from_fn(|i| MOST_GROWTH * size[i] / 2.0 / self.camera.focal_px[i]);
+            std::array::from_fn(|i| MAX_GROWTH * size[i] / 2.0 / self.camera.focal_px[i]);
         let mut rectangle = Rectangle {
-            low: std::array::from_fn(|i| (middle[i] - growth[i]).max(-WIDEST)),
-            high: std::array::from_fn(|i| (middle[i] + growth[i]).min(WIDEST)),
+            low: std::array::from_fn(|i| (middle[i] - growth[i]).max(-MAX_TANGENT)),
+            high: std::array::from_fn(|i| (middle[i] + growth[i]).min(MAX_TANGENT)),
         };
         for step in 0..=BORDER_POINTS {
             let along = f64::from(step) / f64::from(BORDER_POINTS);
             for axis in 0..2 {
                 let across = 1 - axis;
-                // A point of the border that no ray reaches bounds nothing: `reach` does.
+                // A border point without a ray gives no bound; `reach` bounds the rectangle there.
                 let side = |position: f64| {
                     let mut px = [0.0; 2];
                     px[axis] = position;
@@ -174,8 +169,8 @@ impl Lens {
                 }
             }
         }
-        // No side of the photograph crosses the rectangle, so it lies wholly inside or wholly
-        // outside of the photograph: inside if it holds the middle.
+        // No side of the photograph crosses the rectangle, so it is inside the photograph if it contains the middle,
+        // else outside.
         let holds_middle =
             (0..2).all(|i| rectangle.low[i] < middle[i] && middle[i] < rectangle.high[i]);
         holds_middle.then(|| rectangle.within(self.reach * SAFE_REACH, middle)).flatten()
@@ -189,7 +184,7 @@ impl Lens {
         }
     }
 
-    /// Returns the worst of the numbers that hardly any camera has.
+    /// Returns the worst of the implausible numbers.
     pub(super) fn implausible(&self, keys: &LengthKeys) -> Option<Implausible> {
         let focal = (0..2).filter_map(|axis| self.implausible_focal(axis, keys.focal[axis]));
         let centre = (0..2).filter_map(|axis| self.implausible_centre(axis, keys.centre[axis]));
@@ -210,7 +205,7 @@ impl Lens {
         // The image circle of a fisheye may be smaller than the longer side.
         let shorter = f64::from(self.size()[0].min(self.size()[1]));
         let least = if is_fisheye { over(shorter) } else { field };
-        let widest = |of_pinhole: f64| if is_fisheye { WIDEST_FISHEYE } else { of_pinhole };
+        let widest = |of_pinhole: f64| if is_fisheye { MAX_FISHEYE_FIELD } else { of_pinhole };
         let is_within = |fields: RangeInclusive<f64>, field: f64| {
             (*fields.start()..=widest(*fields.end())).contains(&field)
         };
@@ -228,7 +223,7 @@ impl Lens {
     fn implausible_centre(&self, axis: usize, key: &str) -> Option<Implausible> {
         let (centre, size) = (self.camera.centre_px[axis], self.size()[axis]);
         let side = f64::from(size);
-        if (EDGE * side..=(1.0 - EDGE) * side).contains(&centre) {
+        if (EDGE_MARGIN * side..=(1.0 - EDGE_MARGIN) * side).contains(&centre) {
             return None;
         }
         let outside = (-centre).max(centre - side).max(0.0);
@@ -238,7 +233,7 @@ impl Lens {
         } else {
             format!("{key} = {} px, at the edge of a photograph of {size} px", shown(centre))
         };
-        let is_impossible = angle > FARTHEST_FROM_AXIS;
+        let is_impossible = angle > MAX_ANGLE_FROM_AXIS;
         let remedy = match is_impossible {
             true => "Give it in px of the photograph, or solve the cameras again",
             false => "Right for crops alone; else give it in px of the photograph",
@@ -249,7 +244,7 @@ impl Lens {
     fn implausible_stretch(&self, keys: &LengthKeys) -> Option<Implausible> {
         let [x, y] = self.camera.focal_px;
         let [key_x, key_y] = keys.focal;
-        (x.max(y) > STRETCH * x.min(y)).then(|| Implausible {
+        (x.max(y) > MAX_STRETCH * x.min(y)).then(|| Implausible {
             is_impossible: false,
             found: format!(
                 "{key_x} = {} and {key_y} = {} px, pixels that are far from square",
@@ -269,7 +264,7 @@ struct Rectangle {
 }
 
 impl Rectangle {
-    /// The rectangle shrunk towards `middle` until its corners are within `reach` of the axis.
+    /// Shrinks the rectangle towards `middle` until its corners are within `reach` of the axis.
     fn within(self, reach: f64, middle: [f64; 2]) -> Option<Self> {
         let shrunk = |share: f64| Self {
             low: std::array::from_fn(|i| middle[i] + share * (self.low[i] - middle[i])),
@@ -296,7 +291,7 @@ impl Rectangle {
     }
 }
 
-/// A size in px from a whole, positive number.
+/// Converts a whole, positive size in px.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -306,7 +301,7 @@ fn whole(size: f64) -> u32 {
     size as u32
 }
 
-/// Maps the pixels of a straightened image to those of the photograph, both at full size.
+/// Mapping from the pixels of a straightened image to the photograph, both at full size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Undistortion {
     lens: Lens,
@@ -314,7 +309,7 @@ pub struct Undistortion {
 }
 
 impl Undistortion {
-    /// Where in the photograph the straightened image's point lies, px.
+    /// Returns the position in the photograph of a point of the straightened image, px.
     pub fn source_px(&self, target_px: [f64; 2]) -> [f64; 2] {
         self.lens.px_from_plane(std::array::from_fn(|i| {
             (target_px[i] - self.straight.centre_px[i]) / self.straight.focal_px[i]
@@ -322,20 +317,18 @@ impl Undistortion {
     }
 }
 
-// Displacement of rays by a lens, forwards and backwards.
-//
-// The models are COLMAP's (its documentation, "Camera Models") and thereby OpenCV's ("Camera
+// Distortion and its inverse. The models are COLMAP's ("Camera Models" in its documentation) and so OpenCV's ("Camera
 // Calibration and 3D Reconstruction" and "Fisheye camera model").
 
-/// Steps between which a fold of a distortion is looked for, and the farthest place (84° off axis).
+/// Step of the search for a distortion's fold, and number of steps (up to 84° off the axis).
 const SCAN_STEP: f64 = 1.0 / 512.0;
 
 const SCAN_STEPS: u32 = 5120;
 
-/// Newton's steps before a point counts as having no inverse; a dozen suffice where it has one.
+/// Newton steps before a point counts as having no inverse; a dozen suffice if there is one.
 const NEWTON_STEPS: usize = 50;
 
-/// How a lens displaces rays on the plane at depth 1.
+/// Displacement of rays on the plane at depth 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distortion {
     /// Radial and tangential: with r² = x² + y²,
@@ -354,17 +347,17 @@ struct Sloped {
 }
 
 impl Distortion {
-    /// Straight lines stay straight.
+    /// No distortion.
     pub const NONE: Self = Self::Brown([0.0; 8]);
 
-    /// Radial coefficients k1 to k6 and tangential p1, p2.
+    /// Builds the Brown model from radial coefficients k1 to k6 and tangential p1, p2.
     pub fn brown(radial: [f64; 6], tangential: [f64; 2]) -> Self {
         let [k1, k2, k3, k4, k5, k6] = radial;
         let [p1, p2] = tangential;
         Self::Brown([k1, k2, p1, p2, k3, k4, k5, k6])
     }
 
-    /// All coefficients, in COLMAP's order.
+    /// Returns all coefficients, in COLMAP's order.
     pub fn coefficients(&self) -> &[f64] {
         match self {
             Self::Brown(coefficients) => coefficients,
@@ -377,7 +370,7 @@ impl Distortion {
         *self == Self::NONE
     }
 
-    /// Where the ray `plane` seems to come from.
+    /// Distorts a ray.
     pub fn bend(&self, plane: [f64; 2]) -> [f64; 2] {
         let [x, y] = plane;
         let squared = x * x + y * y;
@@ -398,10 +391,10 @@ impl Distortion {
         }
     }
 
-    /// The ray that seems to come from `bent`, if one within `reach` does.
+    /// Inverts [`Self::bend`]; `None` if no ray within `reach` is bent to `bent`.
     ///
-    /// Newton's method on the radius first, held between bounds so that it cannot leave the part
-    /// where the radius grows, then on both coordinates for the tangential terms.
+    /// Newton's method first solves for the radius, bracketed so that it stays where the radius grows, then for both
+    /// coordinates, for the tangential terms.
     pub fn unbend(&self, bent: [f64; 2], reach: f64) -> Option<[f64; 2]> {
         let bent_radius = bent[0].hypot(bent[1]);
         if bent_radius <= f64::EPSILON {
@@ -421,7 +414,7 @@ impl Distortion {
         }
     }
 
-    /// Largest radius up to which the distorted radius grows; 10 where it grows for ever.
+    /// Returns the largest radius up to which the distorted radius grows; 10 if it grows for ever.
     pub fn reach(&self) -> f64 {
         if self.is_none() {
             return f64::from(SCAN_STEPS) * SCAN_STEP;
@@ -440,7 +433,7 @@ impl Distortion {
         reach
     }
 
-    /// Radial factor and its derivative by r², of the Brown model.
+    /// Returns the Brown model's radial factor and its derivative by r².
     fn gain(&self, squared: f64) -> Sloped {
         let Self::Brown([k1, k2, _, _, k3, k4, k5, k6]) = *self else {
             return Sloped { value: 1.0, slope: 0.0 };
@@ -454,7 +447,7 @@ impl Distortion {
         Sloped { value: gain, slope: (d_above - gain * d_below) / below }
     }
 
-    /// Distorted radius of a radius, and its derivative; tangential terms left out.
+    /// Returns the distorted radius and its derivative, without tangential terms.
     fn profile(&self, r: f64) -> Sloped {
         match *self {
             Self::Brown(_) => {
@@ -471,9 +464,9 @@ impl Distortion {
         }
     }
 
-    /// The radius whose distorted radius is `bent`, if it is within `reach`.
+    /// Returns the radius whose distorted radius is `bent`, if it is within `reach`.
     fn radius_from_bent(&self, bent: f64, reach: f64) -> Option<f64> {
-        // Also false where a coefficient made it NaN.
+        // Also false for NaN.
         let within = bent <= self.profile(reach).value;
         if !within {
             return None;
@@ -498,7 +491,7 @@ impl Distortion {
         Some(r)
     }
 
-    /// Newton's method on both coordinates of the Brown model, from `start`.
+    /// Solves for both coordinates of the Brown model by Newton's method, from `start`.
     fn polish(&self, start: [f64; 2], bent: [f64; 2], reach: f64) -> Option<[f64; 2]> {
         let Self::Brown([_, _, p1, p2, ..]) = *self else {
             return Some(start);
@@ -542,30 +535,29 @@ impl fmt::Display for Distortion {
     }
 }
 
-// Limits of focal lengths and principal points.
-//
-// A value beyond them is a mistake of units (shares of the width, millimetres, degrees) or of the solver.
+// Limits of focal lengths and principal points. Values beyond them are a mistake of units (shares of the width,
+// millimetres, degrees) or of the solver.
 
-/// Fields of view of pictures that can be trained on, degrees: from crops of satellite pictures to a
-/// pinhole whose border stretches a pixel of the middle over 500.
+/// Fields of view that can be trained on, degrees: from crops of satellite images to a pinhole whose border stretches
+/// a pixel of the middle over 500.
 pub(super) const POSSIBLE_FIELDS: RangeInclusive<f64> = 0.001..=175.0;
 
-/// Fields of view that photographs have, degrees.
+/// Usual fields of view of photographs, degrees.
 const USUAL_FIELDS: RangeInclusive<f64> = 1.0..=150.0;
 
 /// Largest field of view of a fisheye, degrees.
-const WIDEST_FISHEYE: f64 = 360.0;
+const MAX_FISHEYE_FIELD: f64 = 360.0;
 
 /// Largest angle between the axis and the nearest point of a photograph, degrees.
-const FARTHEST_FROM_AXIS: f64 = 80.0;
+const MAX_ANGLE_FROM_AXIS: f64 = 80.0;
 
-/// Least distance of the usual principal point from the photograph's edges, as a share of the side.
-const EDGE: f64 = 0.02;
+/// Smallest distance of the usual principal point from the photograph's edges, as a share of the side.
+const EDGE_MARGIN: f64 = 0.02;
 
 /// Largest usual ratio of the focal lengths; anamorphic films have 2.
-const STRETCH: f64 = 2.1;
+const MAX_STRETCH: f64 = 2.1;
 
-/// Names of a camera's numbers in the files of a scene, for x and y.
+/// Names of a camera's lengths in the files of a scene, for x and y.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LengthKeys {
     /// Names of the focal lengths.
@@ -577,15 +569,15 @@ pub(super) struct LengthKeys {
 /// An implausible number of a camera.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Implausible {
-    /// True if no useful picture can come of it.
+    /// True if the camera cannot give a useful image.
     pub(super) is_impossible: bool,
-    /// The number with its name and what it means.
+    /// The number with its name and meaning.
     pub(super) found: String,
     /// Remedy.
     pub(super) remedy: &'static str,
 }
 
-/// A number as a message shows it.
+/// Formats a number for a message.
 fn shown(number: f64) -> String {
     if (1e-3..1e7).contains(&number.abs()) || number == 0.0 {
         number.to_string()
@@ -594,7 +586,6 @@ fn shown(number: f64) -> String {
     }
 }
 
-/// An angle as a message shows it.
 fn degrees(angle: f64) -> String {
     if angle < 0.01 { format!("{angle:.1e}") } else { format!("{angle:.2}") }
 }
@@ -612,18 +603,18 @@ mod tests {
 
     const FISHEYE: Distortion = Distortion::Fisheye([0.0; 4]);
 
-    /// None: plausible. Some(true): impossible.
+    /// Focal lengths, principal point, distortion, and the expected fault (true: impossible).
     type Case = ([f64; 2], [f64; 2], Distortion, Option<(bool, &'static str)>);
 
     #[test]
-    fn numbers_that_no_camera_has_are_named() {
+    fn implausible_numbers_are_named() {
         let usual = ([152.0, 150.0], [82.0, 58.0]);
         let cases: [Case; 26] = [
             (usual.0, usual.1, NONE, None),
             // A crop of a corner that still holds the axis, and an anamorphic film.
             (usual.0, [5.0, 114.0], NONE, None),
             ([150.0, 300.0], usual.1, NONE, None),
-            // A telescope, a wide pinhole and a fisheye of half a turn.
+            // A telescope, a wide pinhole and a fisheye with a field of 180 degrees.
             ([5e3, 5e3], usual.1, NONE, None),
             ([40.0, 40.0], usual.1, NONE, None),
             ([51.0, 51.0], usual.1, FISHEYE, None),
@@ -637,7 +628,7 @@ mod tests {
             ([152.0, 9.9e3], usual.1, NONE, Some((false, "fy = 9900 px"))),
             ([1e9, 150.0], usual.1, NONE, Some((true, "fx = 1e9 px"))),
             ([1e-3, 1e-3], usual.1, NONE, Some((true, "fx = 0.001 px"))),
-            // Shares of the width; a fisheye would turn around itself.
+            // Shares of the width; a fisheye beyond 360 degrees.
             ([0.95, 1.25], [0.5, 0.5], NONE, Some((true, "fx = 0.95 px"))),
             ([10.0, 10.0], usual.1, FISHEYE, Some((true, "fx = 10 px"))),
             ([20.0, 20.0], usual.1, NONE, Some((false, "151.93 degrees over 160 px"))),
@@ -676,8 +667,8 @@ mod tests {
 
     const PLANE: [[f64; 2]; 4] = [[0.31, -0.17], [-0.62, 0.45], [0.05, 0.52], [-0.7, -0.5]];
 
-    /// What pycolmap 4.2.1's `Camera.img_from_cam` answers for `PLANE`, for `SIMPLE_RADIAL`, RADIAL,
-    /// OPENCV, `FULL_OPENCV` and `OPENCV_FISHEYE`.
+    /// Returns results of pycolmap 4.2.1's `Camera.img_from_cam` for `PLANE`: `SIMPLE_RADIAL`, RADIAL, OPENCV,
+    /// `FULL_OPENCV` and `OPENCV_FISHEYE`.
     fn recorded() -> Vec<(Lens, [[f64; 2]; 4])> {
         let brown = |k, p| Distortion::brown(k, p);
         vec![
@@ -733,7 +724,7 @@ mod tests {
     }
 
     #[test]
-    fn rays_fall_where_colmap_says_and_come_back() {
+    fn projection_matches_colmap_and_inverts() {
         for (lens, expected) in recorded() {
             for (plane, expected) in PLANE.into_iter().zip(expected) {
                 let px = lens.px_from_plane(plane);
@@ -747,7 +738,7 @@ mod tests {
         }
     }
 
-    /// Every pixel corner on the rim of the straightened image has its source in the photograph.
+    /// Asserts that every pixel corner on the rim of the straightened image has its source in the photograph.
     fn assert_covered(lens: &Lens) -> Camera {
         let (straight, undistortion) = lens.straighten().unwrap();
         let undistortion = undistortion.unwrap();
@@ -777,7 +768,7 @@ mod tests {
         for (lens, _) in recorded() {
             let straight = assert_covered(&lens);
             assert_eq!(straight.focal_px, lens.camera.focal_px);
-            // These lenses pull the rim inwards, so the straightened image is the larger one.
+            // These lenses pull the rim inwards, so the straightened image is larger.
             assert!(straight.width > 1280 && straight.height > 960, "{straight:?}");
         }
         let pincushion = Distortion::brown([0.1, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0; 2]);
@@ -786,16 +777,16 @@ mod tests {
     }
 
     #[test]
-    fn a_fisheye_that_sees_half_the_world_is_cropped_to_sixty_degrees() {
+    fn wide_fisheye_is_cropped_to_sixty_degrees() {
         // 180° across the diagonal and more: the corners see behind the camera.
         let fisheye = lens([420.0; 2], Distortion::Fisheye([0.01, 0.002, -0.001, 0.0001]));
         let straight = assert_covered(&fisheye);
         let half = f64::from(straight.width) / 2.0 / straight.focal_px[0];
-        assert!(half <= WIDEST && half > 1.5, "{straight:?}");
+        assert!(half <= MAX_TANGENT && half > 1.5, "{straight:?}");
     }
 
     #[test]
-    fn a_lens_that_folds_is_cropped_before_the_fold() {
+    fn folding_lens_is_cropped_before_the_fold() {
         // r (1 - 0.6 r²) grows up to r = 0.745 only, and the corners lie at 0.89.
         let folding = Distortion::brown([-0.6, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0; 2]);
         let lens = lens([900.0; 2], folding);
@@ -806,13 +797,13 @@ mod tests {
     }
 
     #[test]
-    fn an_undistorted_lens_is_used_as_it_is() {
+    fn undistorted_lens_is_unchanged() {
         let lens = lens([900.0, 901.0], Distortion::NONE);
         assert_eq!(lens.straighten().unwrap(), (lens.camera, None));
     }
 
     #[test]
-    fn a_distortion_that_vanishes_leaves_the_camera_as_it_was() {
+    fn vanishing_distortion_keeps_the_camera() {
         let nothing = Distortion::brown([1e-15, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0; 2]);
         let lens = lens([900.0, 901.0], nothing);
         let (straight, _) = lens.straighten().unwrap();
@@ -856,7 +847,7 @@ mod tests {
         }
 
         #[test]
-        fn no_parameters_make_straightening_panic(
+        fn straightening_never_panics(
             k in prop::array::uniform8(prop::num::f64::ANY),
             focal in prop::array::uniform2(prop::num::f64::ANY),
             centre in prop::array::uniform2(-1e4_f64..1e4),

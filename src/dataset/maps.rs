@@ -1,6 +1,6 @@
-//! The maps of inverse depths of photographs, and their scales.
+//! Maps of inverse depths with their scales, maps of normals, and masks.
 //!
-//! The layout is that of 3D Gaussian splatting's trainer: `DEPTHS/a.png` belongs to the photograph
+//! Inverse depths are laid out as for 3D Gaussian splatting's trainer: `DEPTHS/a.png` belongs to the photograph
 //! `a.jpg`, and `depth_params.json` beside the COLMAP model has an entry `"a": {"scale": s, "offset": o}`.
 
 use std::collections::BTreeMap;
@@ -26,8 +26,8 @@ use crate::math::quantile::median;
 /// The file of the scales, in the folder of the COLMAP model.
 pub(super) const PARAMETERS: &str = "depth_params.json";
 
-/// Largest scale and offset that are believed, per world unit.
-const LARGEST: f64 = 1e12;
+/// Largest valid scale and offset, per world unit.
+const MAX_VALUE: f64 = 1e12;
 
 /// Scales below this share of the median are rejected.
 const SCALE_SHARE_MIN: f64 = 0.2;
@@ -35,7 +35,7 @@ const SCALE_SHARE_MIN: f64 = 0.2;
 /// Scales above this multiple of the median are rejected.
 const SCALE_SHARE_MAX: f64 = 5.0;
 
-/// What is wrong with the inverse depths of a scene.
+/// Fault of a scene's inverse depths.
 #[derive(Debug, thiserror::Error)]
 pub enum DepthsError {
     /// The folder is missing.
@@ -59,7 +59,7 @@ pub enum DepthsError {
         #[source]
         source: std::io::Error,
     },
-    /// The scales are no JSON of the expected form.
+    /// The file of scales is invalid JSON.
     #[error(
         "{path}: {source}. Make the file again: {{\"NAME\": {{\"scale\": 1.0, \"offset\": 0.0}}, ...}} with an entry \
          for each photograph"
@@ -71,9 +71,9 @@ pub enum DepthsError {
         #[source]
         source: JsonFault,
     },
-    /// A value that no scene has.
+    /// An implausible value.
     #[error(
-        "{path}: the {key} of {name:?} is {value:e}, beyond {LARGEST:e}. Make the file again with the \
+        "{path}: the {key} of {name:?} is {value:e}, beyond {MAX_VALUE:e}. Make the file again with the \
          make_depth_scale.py of 3D Gaussian splatting"
     )]
     TooLarge {
@@ -83,10 +83,10 @@ pub enum DepthsError {
         name: String,
         /// `scale` or `offset`.
         key: &'static str,
-        /// Its value.
+        /// Value of the key.
         value: f64,
     },
-    /// No photograph has a map that can be used.
+    /// No photograph has a usable map.
     #[error(
         "{path}: none of the {views} training photographs has a map there and a scale above 0 in {parameters}. Name the \
          map of a.jpg a.png, or leave -d out"
@@ -96,7 +96,7 @@ pub enum DepthsError {
         path: PathBuf,
         /// The file of the scales.
         parameters: PathBuf,
-        /// Photographs trained on.
+        /// Number of training photographs.
         views: usize,
     },
 }
@@ -108,8 +108,8 @@ struct DepthScale {
     offset: f64,
 }
 
-/// The maps of these views, which are names and indices. Views without a map or an entry, or with a
-/// scale that is not above 0 or far from the others', go without one.
+/// Finds the maps of views, given by name and index. Views without a map or an entry, or whose scale is not above 0
+/// or is far from the median, get none.
 pub(super) fn find_depths<'a>(
     folder: PathBuf,
     parameters: &Path,
@@ -138,10 +138,10 @@ fn read(path: &Path) -> Result<BTreeMap<String, DepthScale>, DepthsError> {
         let source = JsonFault::new(&text, &error);
         DepthsError::ParametersDamaged { path: path.to_owned(), source }
     })?;
-    // Such values would make the loss no number.
+    // Such values would make the loss NaN.
     for (name, fit) in &fits {
         for (key, value) in [("scale", fit.scale), ("offset", fit.offset)] {
-            if value.abs() > LARGEST {
+            if value.abs() > MAX_VALUE {
                 let (path, name) = (path.to_owned(), name.clone());
                 return Err(DepthsError::TooLarge { path, name, key, value });
             }
@@ -150,15 +150,14 @@ fn read(path: &Path) -> Result<BTreeMap<String, DepthScale>, DepthsError> {
     Ok(fits)
 }
 
-/// Median of the scales above 0.
 fn median_scale(fits: &BTreeMap<String, DepthScale>) -> f64 {
     median(fits.values().map(|fit| fit.scale).filter(|&scale| scale > 0.0))
 }
 
-/// The map with its fit, or why it is not used.
+/// Returns the map with its fit, or the reason why it is not used.
 fn fitting(path: &Path, fit: Option<&DepthScale>, median: f64) -> Result<DepthFile, &'static str> {
     let &DepthScale { scale, offset } = fit.ok_or("no entry in depth_params.json")?;
-    // NaN is not above 0, either.
+    // Also rejects NaN.
     if !(scale > 0.0 && scale.is_finite() && offset.is_finite()) {
         return Err("its scale is not above 0");
     }
@@ -173,14 +172,12 @@ fn fitting(path: &Path, fit: Option<&DepthScale>, median: f64) -> Result<DepthFi
     Ok(DepthFile { path: path.to_owned(), scale, offset })
 }
 
-// The maps of normals of photographs, and the axes that they are in.
-//
-// `NORMALS/a.png` belongs to the photograph `a.jpg`, and so does `NORMALS/a.jpg` where there is no such PNG.
+// Maps of normals, and their axes. `NORMALS/a.png` belongs to the photograph `a.jpg`, else `NORMALS/a.jpg`.
 
-/// What their names may end in; the first that is there counts.
+/// Extensions of normal maps, in search order.
 const EXTENSIONS: [&str; 6] = ["png", "PNG", "jpg", "JPG", "jpeg", "JPEG"];
 
-/// What is wrong with the normals of a scene.
+/// Fault of a scene's normals.
 #[derive(Debug, thiserror::Error)]
 pub enum NormalsError {
     /// The folder is missing.
@@ -192,7 +189,7 @@ pub enum NormalsError {
         /// The folder.
         path: PathBuf,
     },
-    /// No photograph has a map that can be used.
+    /// No photograph has a usable map.
     #[error(
         "{path}: holds no usable normal map of the {views} training photographs: {reasons}. Name the map of a.jpg \
          a.png, or leave --normals out"
@@ -200,14 +197,14 @@ pub enum NormalsError {
     NoneFits {
         /// The folder.
         path: PathBuf,
-        /// Photographs trained on.
+        /// Number of training photographs.
         views: usize,
-        /// Why, for the first few.
+        /// Reasons, for the first few.
         reasons: String,
     },
 }
 
-/// The maps of those views that are trained on. Views without a map, or with what is none, go without one.
+/// Finds the maps of the training views. Views without a valid map get none.
 pub(super) fn find_normals(
     folder: PathBuf,
     frame: NormalsFrame,
@@ -237,7 +234,7 @@ fn file(folder: &Path, stem: &str) -> Option<PathBuf> {
     EXTENSIONS.iter().map(path).find(|path| path.is_file())
 }
 
-/// From these axes to those of a camera.
+/// Returns the rotation from a map's axes to the camera's.
 fn cam_from_map(frame: NormalsFrame, pose: &Pose) -> Mat3<f64> {
     match frame {
         NormalsFrame::Camera => [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
@@ -247,7 +244,7 @@ fn cam_from_map(frame: NormalsFrame, pose: &Pose) -> Mat3<f64> {
     }
 }
 
-// Masks of photographs: those that a scene names, and those in a folder `masks`.
+// Masks of photographs: named by the scene, or in a folder `masks`.
 
 /// Names of the folder of masks, which lies beside the folder of the photographs.
 const FOLDERS: [&str; 3] = ["masks", "mask", "Masks"];
@@ -261,13 +258,13 @@ pub(super) struct Masks {
 /// The masks that frames name.
 #[derive(Debug)]
 pub(super) struct NamedMasks {
-    /// By frame.
+    /// Masks by frame.
     pub(super) files: Vec<Option<PathBuf>>,
     missing: Vec<String>,
 }
 
 impl Masks {
-    /// The folder of masks beside the photographs, else in the scene, where there is one.
+    /// Finds the folder of masks beside the photographs, else in the scene.
     pub(super) fn beside(photographs: &Path, root: &Path) -> Self {
         let above = photographs.parent().filter(|above| above.starts_with(root));
         let mut folders = above.into_iter().chain([root]);
@@ -277,7 +274,7 @@ impl Masks {
         Self { finder: folder.map(|folder| Finder::new(folder, Reach::Anywhere)) }
     }
 
-    /// The masks of photographs: of `a.jpg`, `a.jpg.png`, else `a.png`.
+    /// Finds the masks of photographs: for `a.jpg`, `a.jpg.png`, else `a.png`.
     pub(super) fn find(&self, names: &[&str]) -> Vec<Option<PathBuf>> {
         match &self.finder {
             Some(finder) => finder.find(names, Wanted::Mask).paths,
@@ -285,7 +282,7 @@ impl Masks {
         }
     }
 
-    /// The masks that frames name.
+    /// Finds the masks that frames name.
     pub(super) fn named(frames: &[Frame], in_scene: &Finder) -> NamedMasks {
         let names: Vec<&str> = frames.iter().filter_map(|frame| frame.mask.as_deref()).collect();
         let mut found = in_scene.find(&names, Wanted::Photograph).paths.into_iter();
@@ -304,7 +301,7 @@ impl Masks {
         masks
     }
 
-    /// The warning if the folder of masks does not hold one for every photograph.
+    /// Warns of photographs without a mask in the folder.
     pub(super) fn without_use(&self, shots: &[Shot]) -> Option<String> {
         let folder = self.finder.as_ref()?.folder();
         let without = shots.iter().filter(|shot| shot.mask.is_none()).count();
@@ -320,7 +317,7 @@ impl Masks {
 }
 
 impl NamedMasks {
-    /// The warning if masks are missing.
+    /// Warns of missing masks.
     pub(super) fn warning(&self) -> Option<String> {
         (!self.missing.is_empty()).then(|| {
             format!(
@@ -332,22 +329,20 @@ impl NamedMasks {
     }
 }
 
-// Photographs that have a map beside them.
-
 /// The maps of a scene.
 #[derive(Debug)]
 pub(super) struct FoundMaps<F> {
-    /// By the index of their view.
+    /// Maps with the index of their view.
     pub(super) files: Vec<(usize, F)>,
-    /// Photographs without, each with the reason.
+    /// Photographs without a map, each with the reason.
     pub(super) without: Vec<String>,
-    /// Photographs that were looked at.
+    /// Number of searched photographs.
     pub(super) views: usize,
 }
 
 impl<F> FoundMaps<F> {
-    /// The maps of these views, which are names and indices. `file` gives that of a name without its
-    /// extension and of an index, or says why there is none.
+    /// Finds the maps of views, given by name and index. `file` returns the map of a stem and an index, or the reason
+    /// why there is none.
     pub(super) fn of<'a, R: Display>(
         views: impl Iterator<Item = (&'a str, usize)>,
         file: impl Fn(&str, usize) -> Result<F, R>,
@@ -363,7 +358,7 @@ impl<F> FoundMaps<F> {
         found
     }
 
-    /// What the user should know where some photographs are trained without their maps of this.
+    /// Warns of photographs without a map of this kind.
     pub(super) fn warning(&self, of: &str) -> Option<String> {
         let Self { without, views, .. } = self;
         (!without.is_empty()).then(|| {
@@ -432,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_an_even_number_is_the_mean_of_the_middle_two() {
+    fn median_of_an_even_number_is_the_mean_of_the_middle_two() {
         let fits = |scales: &[f64]| {
             let fit =
                 |(i, &scale): (usize, &f64)| (i.to_string(), DepthScale { scale, offset: 0.0 });
@@ -470,7 +465,7 @@ mod tests {
 }
 
 #[cfg(test)]
-mod depths_tests {
+mod normals_tests {
     use std::fs;
 
     use image::{Luma, Rgb};
@@ -495,7 +490,7 @@ mod depths_tests {
         folder
     }
 
-    /// Photographs that are their own maps.
+    /// Returns a source whose photograph is `name`.
     fn source(folder: &Path, name: &str) -> ImageSource {
         ImageSource {
             path: folder.join(name),
@@ -525,7 +520,7 @@ mod depths_tests {
     }
 
     #[test]
-    fn normal_maps_match_photograph_names_and_a_png_goes_first() {
+    fn normal_maps_match_photograph_names_and_png_is_preferred() {
         let folder = folder(&["a.png", "a.jpg", "left/b.jpeg", "c.JPG", "d.tiff"]);
         let names = ["a.jpg", "left/b.JPG", "c.png", "d.jpg", "e.jpg"];
         let maps = found(folder.path().to_owned(), &names).unwrap();
@@ -541,7 +536,7 @@ mod depths_tests {
     }
 
     #[test]
-    fn a_normal_of_any_axes_becomes_that_of_the_camera() {
+    fn normals_are_rotated_to_camera_axes() {
         let normal = normalize([0.3, -0.5, -0.7]);
         let [x, y, z] = normal;
         for (frame, stored) in [
@@ -557,7 +552,7 @@ mod depths_tests {
     }
 
     #[test]
-    fn what_is_no_map_is_known_by_its_header_and_why() {
+    fn invalid_maps_are_rejected_by_their_header() {
         let folder = folder(&["a.jpg", "b.jpg"]);
         image::GrayImage::from_pixel(4, 3, Luma([9])).save(folder.path().join("b.png")).unwrap();
         image::RgbImage::new(3, 4).save(folder.path().join("c.png")).unwrap();

@@ -47,42 +47,42 @@ use split::{KnownViews, held_out};
 /// Margin that Inria's trainer adds to the cameras' extent.
 const EXTENT_MARGIN: f64 = 1.1;
 
-/// A scene as the trainer sees it: everything but the pixels, in coordinates of its frame.
+/// A scene for the trainer: everything but the pixels, in coordinates of its frame.
 #[derive(Clone, Debug)]
 pub struct Dataset {
     /// Scene folder.
     pub root: PathBuf,
-    /// Coordinates that poses, points and lengths are in.
+    /// Coordinates of poses, points and lengths.
     pub frame: Frame,
     /// Views with a usable image, in the order of names.
     pub views: Vec<View>,
-    /// How to get the pixels of each view; same order as `views`.
+    /// Source of each view's pixels, in the order of `views`.
     pub sources: Vec<ImageSource>,
-    /// Indices into `views` of those trained on, ascending.
+    /// Indices into `views` of the training views, ascending.
     pub train: Vec<usize>,
-    /// Indices into `views` of those held out, ascending.
+    /// Indices into `views` of the held-out views, ascending.
     pub test: Vec<usize>,
-    /// Points that the Gaussians start from; may be empty.
+    /// Initial points; may be empty.
     pub points: PointCloud,
-    /// Half side of the cube that random Gaussians fill where `points` is empty and the scene's
-    /// format fixes it, world units (1.3 for Blender scenes).
+    /// Half side of the cube that random Gaussians fill if `points` is empty, world units; if the format of the scene
+    /// defines it (1.3 for Blender).
     pub random_half_side: Option<f64>,
-    /// Share of the viewing distance within which no Gaussian is drawn, as `--near-share` has it.
+    /// Share of the viewing distance within which no Gaussian is drawn (`--near-share`).
     pub near_share: f64,
-    /// Things the user should know, one sentence each (images missing, points dropped).
+    /// Warnings, one sentence each (images missing, points dropped).
     pub warnings: Vec<String>,
 }
 
 impl Dataset {
-    /// Reads a scene; of the photographs only the headers.
+    /// Reads a scene, and only the headers of its photographs.
     ///
-    /// A folder with a COLMAP model is a COLMAP scene; else `transforms_train.json` makes it a
-    /// Blender scene, else `transforms.json` a nerfstudio scene. Views are sorted by name. A
-    /// photograph that is missing or unreadable, or whose camera is impossible, is left out with a warning.
+    /// A folder with a COLMAP model is a COLMAP scene; else `transforms_train.json` makes it a Blender scene, else
+    /// `transforms.json` a nerfstudio scene. Views are sorted by name. A photograph that is missing or unreadable, or
+    /// whose camera is impossible, is left out with a warning.
     ///
-    /// With `eval`, view i of those left is held out when i % `test_every` == 0; in a Blender
-    /// scene, the views of `transforms_test.json` are (without `eval` they are trained on). The views
-    /// of `test_list`, or as many as `test_views` says, are held out instead where these are given.
+    /// With `eval`, every view i of the remaining ones with i % `test_every` == 0 is held out; in a Blender scene,
+    /// the views of `transforms_test.json` (training views without `eval`). `test_list` and `test_views` take
+    /// precedence.
     pub fn load(options: &SceneOptions) -> Result<Self, DatasetError> {
         let root = options.source_path.clone().ok_or(DatasetError::NoScene)?;
         DatasetError::check_folder(&root)?;
@@ -93,7 +93,7 @@ impl Dataset {
                 DatasetError::SceneMissing { path: root }
             });
         }
-        // The value is at fault, not the scene: say so before the scene is read.
+        // Checked before the scene is read, because the option is at fault.
         photographs::trained_size([1, 1], options.resolution, options.resolution_scale)?;
         let mut scene = describe(&root, options)?;
         scene.shots.sort_by(|a, b| a.name.cmp(&b.name));
@@ -129,7 +129,7 @@ impl Dataset {
             scene.warnings.extend(found.warning("inverse depths"));
             let unit = frame.unit_in(&Frame::SCENE).to_f32();
             for (_, file) in &mut found.files {
-                // Inverse depths of the frame.
+                // Converts inverse depths to the frame's unit.
                 file.scale *= unit;
                 file.offset *= unit;
             }
@@ -151,7 +151,7 @@ impl Dataset {
         })
     }
 
-    /// Reads a scene to train on: with the maps of normals of its training views, where these are wanted.
+    /// Reads a scene to train on, with the normal maps of its training views if requested.
     pub fn load_to_train(config: &Config) -> Result<Self, DatasetError> {
         let mut dataset = Self::load(&config.scene)?;
         if let Some(folder) = config.normals_folder() {
@@ -165,26 +165,26 @@ impl Dataset {
         Ok(dataset)
     }
 
-    /// Pixels of the training views.
+    /// Returns the number of pixels of all training views.
     pub fn train_pixels(&self) -> u64 {
         self.train.iter().map(|&view| self.views[view].camera.pixels() as u64).sum()
     }
 
-    /// Mean of the training cameras' positions, world units.
+    /// Returns the mean of the training cameras' positions, world units.
     pub fn centre(&self) -> Vec3<f64> {
         let sum = self.train_centres().fold([0.0; 3], add);
         scale(sum, 1.0 / self.train.len().max(1) as f64)
     }
 
-    /// How far the training cameras reach: 1.1 times the largest distance of one from their mean,
-    /// world units. Zero where all stand in one place.
+    /// Returns 1.1 times the largest distance of a training camera from the mean, world units; 0 if all are in one
+    /// place.
     pub fn extent(&self) -> f64 {
         let mean = self.centre();
         let distances = self.train_centres().map(|centre| length(sub(centre, mean)));
         EXTENT_MARGIN * distances.fold(0.0, f64::max)
     }
 
-    /// True if a training camera sees one of the points, coordinates of the frame.
+    /// True if a training camera sees one of the points (coordinates of the frame).
     pub fn sees_any(&self, points: &[[f32; 3]]) -> bool {
         let views: Vec<&View> = self.train.iter().map(|&index| &self.views[index]).collect();
         points.par_iter().any(|point| {
@@ -193,8 +193,7 @@ impl Dataset {
         })
     }
 
-    /// How far the training cameras are from what they look at, world units; zero where all stand in
-    /// one place.
+    /// Returns the training cameras' distance to the point that they look at, world units; 0 if all are in one place.
     pub fn viewing_distance(&self) -> f64 {
         let pose = |&index: &usize| &self.views[index].pose;
         let axis =
@@ -208,7 +207,7 @@ impl Dataset {
     }
 }
 
-/// Warns of cameras that stand so far from the others that their reach says nothing of the scene's size.
+/// Warns of cameras so far from the others that the extent does not describe the scene.
 fn stray_cameras(views: &[View]) -> Option<String> {
     const FACTOR: f64 = 1000.0;
     let centres: Vec<_> = views.iter().map(|view| view.pose.centre_world()).collect();
@@ -236,7 +235,7 @@ struct KeptViews {
     held_out: Vec<bool>,
 }
 
-/// Looks at every photograph; those that cannot be used are left out with a warning.
+/// Checks every photograph. Unusable ones are left out with a warning.
 fn keep(
     scene: &mut Description,
     root: &Path,
@@ -297,25 +296,24 @@ fn keep(
     Ok(kept)
 }
 
-/// Why a photograph is not among the views.
+/// Reason why a photograph is not among the views.
 enum Unusable {
-    /// It is left out, for this reason.
+    /// The photograph is left out for this reason.
     LeftOut(String),
-    /// It is left out because of an impossible number of its camera.
+    /// The photograph is left out because of an impossible number of its camera.
     Camera(Implausible),
-    /// Nothing should be trained before this is put right.
+    /// An error that stops the run.
     Stop(Box<DatasetError>),
 }
 
-/// A usable photograph.
 struct Opened {
     view: View,
     source: ImageSource,
-    /// A number of its camera that hardly any camera has.
+    /// Implausible number of its camera.
     doubt: Option<Implausible>,
 }
 
-/// Looks at the header of a photograph and makes its view.
+/// Reads the header of a photograph and builds its view.
 fn open(shot: &Shot, options: &SceneOptions, scene: &Description) -> Result<Opened, Unusable> {
     let stop = |error| Unusable::Stop(Box::new(error));
     let path = shot.path.clone().ok_or_else(|| Unusable::LeftOut("not found".to_owned()))?;

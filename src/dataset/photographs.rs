@@ -1,4 +1,4 @@
-//! Makes cameras fit photographs.
+//! Fits cameras to photographs.
 
 use std::path::Path;
 
@@ -7,25 +7,24 @@ use super::error::DatasetError;
 use super::image::ImageHeader;
 use super::lens::{Lens, Undistortion};
 
-/// With `-r -1`, wider photographs are scaled to this width, px.
-const WIDEST_BY_DEFAULT: u32 = 1600;
+/// Width that `-r -1` scales wider photographs to, px.
+const DEFAULT_MAX_WIDTH: u32 = 1600;
 
 /// A camera at the photograph's full size.
 #[derive(Clone, Debug)]
 pub(super) struct Fitted {
     /// The straightened camera.
     pub(super) camera: Camera,
-    /// How the lens is taken out.
+    /// Removal of the lens distortion.
     pub(super) undistort: Option<Undistortion>,
-    /// True if the pixels are turned as EXIF says.
+    /// True if the pixels are rotated by the EXIF orientation.
     pub(super) apply_orientation: bool,
 }
 
-/// Makes the camera fit the photograph.
+/// Fits the camera to the photograph.
 ///
-/// The stored size decides first, because structure from motion often ignores EXIF: equal to the
-/// camera's, or of the same shape, and the stored pixels are used. Otherwise the size after EXIF's
-/// turn is tried in the same way.
+/// Structure from motion often ignores EXIF, so the stored pixels are used if their size equals the camera's or has
+/// its shape. Otherwise the size after the EXIF rotation is tried.
 pub(super) fn fit(lens: Lens, header: &ImageHeader, path: &Path) -> Result<Fitted, DatasetError> {
     let stored = [header.width, header.height];
     let turned = [header.height, header.width];
@@ -49,8 +48,8 @@ pub(super) fn fit(lens: Lens, header: &ImageHeader, path: &Path) -> Result<Fitte
     Ok(Fitted { camera, undistort, apply_orientation })
 }
 
-/// The most that rounding to a pixel may change a side of a photograph, as a share of it. Of sides of
-/// a few pixels, a whole pixel would be any shape.
+/// Largest change of a side by rounding to a pixel, as a share of the side: for sides of a few pixels, a whole pixel
+/// would allow any shape.
 const ROUNDED_SHARE: f64 = 0.1;
 
 /// True if `size` is `solved` scaled, with either side rounded to a pixel.
@@ -67,7 +66,7 @@ fn is_rounded(side: f64, exact: f64) -> bool {
     (side - exact).abs() <= (ROUNDED_SHARE * side).min(1.0)
 }
 
-/// The size that is trained: what the resolution leaves of the photograph, times a scale.
+/// Returns the trained size: the photograph's size at the resolution, times a scale.
 pub(super) fn trained_size(
     full: [u32; 2],
     resolution: i32,
@@ -77,9 +76,9 @@ pub(super) fn trained_size(
     Ok(size.map(|side| size_px((f64::from(side) * scale).round_ties_even())))
 }
 
-/// A size as Inria's trainer chooses it: 1, 2, 4 and 8 divide and round (halves
-/// to even), -1 caps the width at 1600 px, any other positive number is the width in px. These two
-/// are rounded down as there, by which the width may come out 1 px less.
+/// Returns the size that Inria's trainer chooses: 1, 2, 4 and 8 divide and round (halves to even), -1 limits the
+/// width to 1600 px, other positive numbers are the width in px. The last two round down, so the width may be 1 px
+/// less.
 fn size_by_resolution(full: [u32; 2], resolution: i32) -> Result<[u32; 2], DatasetError> {
     let width = f64::from(full[0]);
     let scaled = |divisor: f64, round: fn(f64) -> f64| {
@@ -87,8 +86,8 @@ fn size_by_resolution(full: [u32; 2], resolution: i32) -> Result<[u32; 2], Datas
     };
     match resolution {
         1 | 2 | 4 | 8 => Ok(scaled(f64::from(resolution), f64::round_ties_even)),
-        -1 if full[0] > WIDEST_BY_DEFAULT => {
-            Ok(scaled(width / f64::from(WIDEST_BY_DEFAULT), f64::floor))
+        -1 if full[0] > DEFAULT_MAX_WIDTH => {
+            Ok(scaled(width / f64::from(DEFAULT_MAX_WIDTH), f64::floor))
         }
         -1 => Ok(full),
         target if target > 0 => Ok(scaled(width / f64::from(target), f64::floor)),
@@ -96,7 +95,7 @@ fn size_by_resolution(full: [u32; 2], resolution: i32) -> Result<[u32; 2], Datas
     }
 }
 
-/// A size in px; at least 1.
+/// Converts a size to px; at least 1.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -113,10 +112,10 @@ mod tests {
     use crate::dataset::shot::{Focal, Optics, SizelessLens};
 
     #[test]
-    fn resolutions_are_those_of_inria() {
+    fn resolutions_match_inria() {
         let size = |full, r| trained_size(full, r, 1.0).unwrap();
         assert_eq!(size([1061, 1894], 1), [1061, 1894]);
-        // Python rounds 530.5 and 132.5 to even, and so does this.
+        // Python rounds 530.5 and 132.5 to even.
         assert_eq!(size([1061, 1894], 2), [530, 947]);
         assert_eq!(size([1060, 1894], 8), [132, 237]);
         assert_eq!(size([800, 533], 4), [200, 133]);
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_equal_size_takes_the_camera_as_it_is_whatever_exif_says() {
+    fn equal_size_keeps_the_camera() {
         for swaps in [false, true] {
             let fitted = fit_to(1061, 1894, swaps).unwrap();
             assert_eq!(fitted.camera.focal_px, [900.0, 910.0]);
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_of_a_few_pixels_makes_no_other_shape_fit() {
+    fn tiny_sizes_do_not_fit_other_shapes() {
         assert!(same_shape([12, 8], [96, 64]) && same_shape([13, 9], [96, 64]));
         for size in [[1, 1], [2, 1], [1, 2], [2, 2], [4, 4]] {
             assert!(!same_shape(size, [96, 64]), "{size:?}");
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turned_photograph_is_turned_back_and_another_refused() {
+    fn rotated_photographs_fit_and_others_are_rejected() {
         let fitted = fit_to(1894, 1061, true).unwrap();
         assert!(fitted.apply_orientation);
         assert_eq!([fitted.camera.width, fitted.camera.height], [1061, 1894]);

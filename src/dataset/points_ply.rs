@@ -1,4 +1,4 @@
-//! Point clouds as PLY: reads those beside a `transforms.json`, writes `input.ply`.
+//! Point clouds as PLY: reads points beside a `transforms.json`, writes `input.ply`.
 
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -15,17 +15,17 @@ use crate::math::Real;
 use crate::math::linalg::add;
 use crate::ply::{self, PlyFileError};
 
-/// Colour of points that have none.
+/// Colour of points without a colour.
 const GREY: u8 = 128;
 
 /// The points of a PLY.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlyPoints {
-    /// Points in the order of the file. Points without colour are grey.
+    /// Points in the order of the file, grey without colours.
     pub points: PointCloud<f64>,
-    /// Number of points left out because their coordinates are not finite.
+    /// Number of points that were dropped because their coordinates are not finite.
     pub dropped: usize,
-    /// True if the file has properties of colours.
+    /// True if the file has colours.
     pub has_colors: bool,
 }
 
@@ -43,22 +43,22 @@ pub enum PointsPlyError {
     NoPoints {
         /// The file.
         path: PathBuf,
-        /// What the header says or lacks.
+        /// Fault of the header.
         found: String,
     },
-    /// The points end too early or hold something else than numbers.
+    /// A vertex is missing or is not numeric.
     #[error("{path}: vertex {index} of {count} {found}. Copy or write the file again")]
     Vertex {
         /// The file.
         path: PathBuf,
-        /// Vertex, from 1.
+        /// Index of the vertex, from 1.
         index: u64,
-        /// Vertices that the header promises.
+        /// Number of vertices in the header.
         count: u64,
-        /// What is wrong with it.
+        /// Fault of the vertex.
         found: String,
     },
-    /// A point that is too far away to be meant.
+    /// A point too far away to be plausible.
     #[error(
         "{path}: vertex {index} is at {position:?}, and coordinates end at {FARTHEST:e}. Remove such \
          points, or write the file again in smaller units"
@@ -66,14 +66,14 @@ pub enum PointsPlyError {
     TooFar {
         /// The file.
         path: PathBuf,
-        /// Vertex, from 1.
+        /// Index of the vertex, from 1.
         index: u64,
-        /// Its coordinates.
+        /// Coordinates of the vertex.
         position: [f64; 3],
     },
 }
 
-/// Reads the points of a PLY of any encoding. An offset that a comment names is added.
+/// Reads the points of a PLY of any encoding, and adds the offset of its comment.
 pub fn read_points_ply(path: &Path) -> Result<PlyPoints, PointsPlyError> {
     let (file, length) = ply::open(path)?;
     read(path, file, length)
@@ -149,23 +149,22 @@ fn found_of(fault: PlyFault) -> String {
     }
 }
 
-/// Coding of a colour channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Coding {
-    /// Whole numbers.
+    /// Integers.
     Whole,
-    /// Numbers with fractions.
+    /// Fractions.
     Fractions,
-    /// Coefficients of the harmonics of a model of Gaussians.
+    /// Coefficients of degree 0 of a model of Gaussians.
     Harmonics,
 }
 
 impl Coding {
-    /// The channel, with the harmonics taken out.
+    /// Returns the channel, converted from the harmonics.
     fn decoded(self, value: f64) -> f64 {
         match self {
             Self::Whole | Self::Fractions => value,
-            // The harmonic of degree 0 is 1 / (2 sqrt(pi)) everywhere.
+            // The harmonic of degree 0 is 1 / (2 sqrt(pi)).
             Self::Harmonics => {
                 (0.5 + value * 0.25 * std::f64::consts::FRAC_2_SQRT_PI).clamp(0.0, 1.0)
             }
@@ -177,7 +176,7 @@ impl Coding {
     }
 }
 
-/// Names of the columns of colours, by program, the first that are there count.
+/// Names of colour columns, in search order.
 const COLOR_NAMES: [[&str; 3]; 5] = [
     ["red", "green", "blue"],
     ["diffuse_red", "diffuse_green", "diffuse_blue"],
@@ -186,7 +185,6 @@ const COLOR_NAMES: [[&str; 3]; 5] = [
     ["f_dc_0", "f_dc_1", "f_dc_2"],
 ];
 
-/// Where in a vertex the position and the colour are.
 struct Columns {
     position: [usize; 3],
     color: Option<[usize; 3]>,
@@ -217,8 +215,8 @@ impl Columns {
     }
 }
 
-/// Writes the points as Inria's trainer writes `input.ply`: position, a zero normal, colour. They are in coordinates
-/// of `frame`; those of the file have its offset, which a comment names, and the scene's unit.
+/// Writes the points like Inria's `input.ply`: position, a zero normal, colour. Coordinates are converted from
+/// `frame` to the frame of files: the offset, which a comment names, and the scene's unit.
 pub fn write_points_ply(
     path: &Path,
     points: &PointCloud,
@@ -277,9 +275,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_points_are_read_back() {
         let bytes = written();
-        // Header, then 6 floats and 3 bytes a point.
+        // Header, then 6 floats and 3 bytes per point.
         let header = bytes.windows(11).position(|part| part == b"end_header\n").unwrap() + 11;
         assert_eq!(bytes.len() - header, 3 * 27);
     }
@@ -303,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_too_far_away_is_refused_and_one_near_enough_is_read() {
+    fn far_points_are_rejected() {
         let at = |x: &str| {
             let head = "ply\nformat ascii 1.0\nelement vertex 1\nproperty double x\n\
                 property double y\nproperty double z\nend_header\n";
@@ -331,7 +329,7 @@ mod tests {
         assert_eq!(dropped, 1);
     }
 
-    /// An ASCII point at the origin with these further columns.
+    /// Reads an ASCII point at the origin with these further columns and returns its colour.
     fn point(properties: &str, values: &str) -> [u8; 3] {
         let text = format!(
             "ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nproperty float y\n\
@@ -363,7 +361,7 @@ mod tests {
         let list = "property list uchar int seen_by\n";
         let with_lists = format!("{list}{}{list}", columns(rgb, "uchar"));
         assert_eq!(point(&with_lists, "2 7 8 51 102 255 0"), [51, 102, 255]);
-        // Bright values of 0 to 1 are not taken for 0 to 255.
+        // Bright values of 0 to 1 are not mistaken for 0 to 255.
         assert_eq!(point(&columns(rgb, "float"), "1.5 0.2 0"), [255, 51, 0]);
     }
 
@@ -445,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_beyond_the_file_ends_at_its_end() {
+    fn count_beyond_the_file_is_an_error() {
         let text = b"ply\nformat ascii 1.0\nelement vertex 18446744073709551615\n\
             property float x\nproperty float y\nproperty float z\nend_header\n1 2 3\n";
         let error = parse(text).unwrap_err().to_string();
@@ -453,13 +451,13 @@ mod tests {
         let bytes = written();
         let error = parse(&bytes[..bytes.len() - 1]).unwrap_err().to_string();
         assert!(error.contains("points.ply") && error.contains("vertex 3 of 3"), "{error}");
-        // No properties at all: a vertex of no bytes would never end.
+        // Vertices without properties have no bytes and would never end.
         assert!(parse(b"ply\nelement vertex 18446744073709551615\nend_header\n").is_err());
     }
 
     proptest! {
         #[test]
-        fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn reader_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             parse(&bytes).ok();
         }
 

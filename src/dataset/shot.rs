@@ -6,37 +6,37 @@ use super::camera::{Camera, Pose};
 use super::lens::{Distortion, Lens, LensError, Undistortion};
 use crate::math::linalg::Mat3;
 
-/// Extensions of photographs that are read, lower case.
+/// Supported extensions of photographs, lower case.
 pub(super) const EXTENSIONS: [&str; 7] = ["png", "jpg", "jpeg", "webp", "tif", "tiff", "bmp"];
 
-/// Extensions of photographs that are not read, lower case: an error says what they are.
+/// Unsupported extensions of photographs, lower case, for errors.
 pub(super) const UNREAD_EXTENSIONS: [&str; 22] = [
     "avif", "heic", "heif", "gif", "jxl", "jp2", "j2k", "dng", "cr2", "cr3", "nef", "arw", "raf",
     "rw2", "orf", "exr", "hdr", "ppm", "pgm", "tga", "psd", "ico",
 ];
 
-/// A photograph as the scene describes it, before its file was looked at.
+/// A photograph as the scene describes it, before its file is opened.
 #[derive(Debug)]
 pub(super) struct Shot {
     /// Name in the scene.
     pub(super) name: String,
     /// Pose of the camera.
     pub(super) pose: Pose,
-    /// What took it.
+    /// Lens of the camera.
     pub(super) optics: Optics,
-    /// The file that describes its camera.
+    /// File that describes the camera.
     pub(super) described_in: PathBuf,
-    /// The file, where it exists.
+    /// Path of the file, if it exists.
     pub(super) path: Option<PathBuf>,
-    /// The photograph whose size the camera is of, if that is another file.
+    /// Photograph with the camera's size, if that is another file.
     pub(super) sized_by: Option<PathBuf>,
-    /// Its mask, where it has one.
+    /// Mask, if there is one.
     pub(super) mask: Option<PathBuf>,
-    /// Held out by the scene itself.
+    /// True if the scene itself holds the photograph out.
     pub(super) held_out: bool,
 }
 
-/// What took a photograph.
+/// Lens of a photograph.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Optics {
     /// A lens for photographs of a known size.
@@ -45,33 +45,33 @@ pub(super) enum Optics {
     Sizeless(SizelessLens),
 }
 
-/// A lens whose file does not say how large its photographs are.
+/// A lens whose file does not give the size of its photographs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SizelessLens {
     /// Horizontal and vertical focal length.
     pub(super) focal: [Focal; 2],
-    /// Principal point in px; the middle if there is none.
+    /// Principal point in px; the middle without one.
     pub(super) centre_px: [Option<f64>; 2],
-    /// What bends the rays.
+    /// Distortion of the rays.
     pub(super) distortion: Distortion,
 }
 
 /// A focal length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Focal {
-    /// In px.
+    /// Focal length in px.
     Px(f64),
-    /// By a field of view.
+    /// Field of view.
     Angle {
-        /// 0: along the photograph's width; 1: along its height.
+        /// 0: along the width; 1: along the height.
         axis: usize,
-        /// In radians.
+        /// Angle in radians.
         angle: f64,
     },
 }
 
 impl Optics {
-    /// The lens for photographs of `own_px`, if it does not say how large its photographs are.
+    /// Returns the lens; `own_px` is the size of the photographs if the lens has none.
     pub(super) fn lens(&self, own_px: [u32; 2]) -> Result<Lens, LensError> {
         match self {
             Self::Lens(lens) => Ok(*lens),
@@ -81,7 +81,7 @@ impl Optics {
 }
 
 impl SizelessLens {
-    /// The lens for photographs of `size` px.
+    /// Returns the lens for photographs of `size` px.
     pub(super) fn of_size(&self, size: [u32; 2]) -> Result<Lens, LensError> {
         let half = size.map(|size| f64::from(size) / 2.0);
         let focal = |focal| match focal {
@@ -97,33 +97,30 @@ impl SizelessLens {
         Lens::new(camera, self.distortion)
     }
 
-    /// True if a length in px tells how large the photographs are.
+    /// True if a length is in px, so that it implies the size of the photographs.
     pub(super) fn has_px(&self) -> bool {
         self.focal.iter().any(|focal| matches!(focal, Focal::Px(_)))
             || self.centre_px.iter().any(Option::is_some)
     }
 }
 
-// The points that a scene starts from.
-
-/// The largest coordinate that is believed, of points and of Gaussians, world units. Beyond it the
-/// squares of distances, and what images multiply them with, leave the range of single precision.
+/// Largest valid coordinate of points and Gaussians, world units. Beyond it, products with squared distances exceed
+/// the range of single precision.
 pub const FARTHEST: f32 = 1e12;
 
-/// Coloured points in the world: of doubles as the scene's files have them, and of 32-bit floats in a
-/// [`Frame`](super::Frame).
+/// Coloured points in the world: doubles in the scene's coordinates, or 32-bit floats in a [`Frame`](super::Frame).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PointCloud<T = f32> {
-    /// World units, `[n][3]`.
+    /// Positions in world units, `[n][3]`.
     pub positions: Vec<[T; 3]>,
-    /// sRGB, `[n][3]`.
+    /// Colours in sRGB, `[n][3]`.
     pub colors: Vec<[u8; 3]>,
 }
 
-/// Colours of 0 to 255 from numbers of any of the usual ranges.
+/// Converts colours of any usual range to 0..255.
 ///
-/// Numbers with fractions are of 0 to 1 if none is above 2 (a little more than 1 is brighter than
-/// white), else of 0 to 255. Whole numbers above 255 make the range 0 to 65535.
+/// Fractions are in 0..1 if none is above 2 (slightly more than 1 is brighter than white), else in 0..255. Integers
+/// above 255 make the range 0..65535.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -140,25 +137,23 @@ pub(super) fn bytes_of_colors(colors: &[[f32; 3]], has_fractions: bool) -> Vec<[
     colors.iter().map(|color| color.map(|channel| (channel * scale).round() as u8)).collect()
 }
 
-// Source of a view's pixels.
-
-/// Where the pixels of a view come from and what is done to them.
+/// Source of a view's pixels, and their processing.
 #[derive(Clone, Debug)]
 pub struct ImageSource {
     /// The photograph.
     pub path: PathBuf,
-    /// A greyscale file: white where the photograph counts, black where it does not.
+    /// Greyscale mask: white pixels count, black pixels do not.
     pub mask: Option<PathBuf>,
     /// Size after undistortion and before the final resize, px (of the view at `-r 1`).
     pub full_size: [u32; 2],
-    /// Size that is trained, px; equals the view's camera.
+    /// Trained size, px; equals the view's camera.
     pub size: [u32; 2],
-    /// Turn the stored pixels as the EXIF orientation says. Off where the camera's size fits the
-    /// stored pixels, because the cameras were then solved on these.
+    /// True if the stored pixels are rotated by the EXIF orientation. False if the camera's size fits the stored
+    /// pixels, because the cameras were then solved on these.
     pub apply_orientation: bool,
-    /// How the lens is taken out, for cameras that are not pinholes.
+    /// Removal of the lens distortion, for cameras that are not pinholes.
     pub undistort: Option<Undistortion>,
-    /// What an alpha channel means.
+    /// Meaning of an alpha channel.
     pub alpha: AlphaMeaning,
     /// Inverse depths of the photograph.
     pub depth: Option<DepthFile>,
@@ -167,8 +162,7 @@ pub struct ImageSource {
 }
 
 impl ImageSource {
-    /// True if there may be pixels that do not count: of a mask's file, or of an alpha channel, which a
-    /// JPEG does not have.
+    /// True if some pixels may not count: because of a mask's file, or of an alpha channel (not in a JPEG).
     pub fn may_have_mask(&self) -> bool {
         let is_jpeg = self.path.extension().is_some_and(|extension| {
             ["jpg", "jpeg"].iter().any(|jpeg| extension.eq_ignore_ascii_case(jpeg))
@@ -176,40 +170,38 @@ impl ImageSource {
         self.mask.is_some() || (self.alpha == AlphaMeaning::Mask && !is_jpeg)
     }
 
-    /// Bytes that the maps of a pixel take: 2 of its inverse depth, 3 of its normal, as far as there are
-    /// files of them.
+    /// Returns the bytes of a pixel's maps: 2 for its inverse depth, 3 for its normal, if there are files.
     pub fn map_bytes(&self) -> u64 {
         2 * u64::from(self.depth.is_some()) + 3 * u64::from(self.normals.is_some())
     }
 
-    /// Bytes that a decoded pixel takes at the least: its colours, and a mask and maps of which there are
-    /// files.
+    /// Returns the smallest number of bytes of a decoded pixel: its colours, and a mask and maps if there are files.
     pub fn pixel_bytes(&self) -> u64 {
         3 + u64::from(self.mask.is_some()) + self.map_bytes()
     }
 }
 
-/// A map of inverse depths on disk, as [`InverseDepthMap`](super::InverseDepthMap) has it.
+/// File of a map of inverse depths (see [`InverseDepthMap`](super::InverseDepthMap)).
 #[derive(Clone, Debug, PartialEq)]
 pub struct DepthFile {
-    /// A greyscale file of the photograph's proportions.
+    /// Greyscale file of the photograph's proportions.
     pub path: PathBuf,
-    /// What fits the map to the scene's unit, per world unit.
+    /// Scale from the map to inverse depths, per world unit.
     pub scale: f32,
-    /// The same, per world unit.
+    /// Offset of the inverse depths, per world unit.
     pub offset: f32,
 }
 
-/// A map of normals on disk.
+/// File of a map of normals.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormalFile {
-    /// A file in colours, of the photograph's proportions.
+    /// Colour file of the photograph's proportions.
     pub path: PathBuf,
-    /// From the map's axes to the camera's: x right, y down, z along the view. Keeps lengths.
+    /// Rotation or reflection from the map's axes to the camera's: x right, y down, z along the view.
     pub cam_from_map: Mat3<f64>,
 }
 
-/// What an alpha channel means.
+/// Meaning of an alpha channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AlphaMeaning {
     /// Pixels below half opacity do not count (COLMAP scenes).

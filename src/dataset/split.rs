@@ -9,23 +9,22 @@ use super::error::DatasetError;
 use super::finder::{first_few, utf8};
 use crate::config::{SceneOptions, TestList};
 
-/// Which views are held out with `--eval` alone.
+/// Held-out views with `--eval` alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Holdout {
     /// Every n-th by name.
     EveryNth,
-    /// Those of the scene's own test file.
+    /// The views of the scene's own test file.
     AsListed,
 }
 
-/// So many indices out of the first `count`, evenly spread from the first on; all if there are not so
-/// many.
+/// Returns `wanted` indices out of the first `count`, evenly spread from 0; all if there are fewer.
 pub fn evenly_spread(wanted: usize, count: usize) -> impl Iterator<Item = usize> + Clone {
     let wanted = wanted.min(count);
     (0..wanted).map(move |k| k * count / wanted.max(1))
 }
 
-/// Reads the file of `--test-list`: the options hold the names afterwards.
+/// Replaces the file of `--test-list` by its names.
 pub fn read_test_list(options: &mut SceneOptions) -> Result<(), DatasetError> {
     if let Some(TestList::File(path)) = &options.test_list {
         let names = names_in(path)?;
@@ -34,7 +33,7 @@ pub fn read_test_list(options: &mut SceneOptions) -> Result<(), DatasetError> {
     Ok(())
 }
 
-/// The names in a file, one a line; empty lines and those that begin with `#` do not count.
+/// Returns the names in a file, one per line, without empty lines and `#` comments.
 fn names_in(path: &Path) -> Result<Vec<String>, DatasetError> {
     let text = fs::read(path)
         .map_err(|source| DatasetError::TestListUnreadable { path: path.to_owned(), source })?;
@@ -51,13 +50,13 @@ fn names_in(path: &Path) -> Result<Vec<String>, DatasetError> {
     Ok(names)
 }
 
-/// What the scene itself says of its views.
+/// Views of the scene, and its own choice of held-out ones.
 pub(super) struct KnownViews<'a> {
     /// Names of all views, also of those without a usable photograph.
     pub(super) all: Vec<&'a str>,
-    /// Those with one.
+    /// Views with a usable photograph.
     pub(super) kept: &'a [View],
-    /// True if the scene itself holds out each of these.
+    /// True for each of these that the scene itself holds out.
     pub(super) listed: &'a [bool],
     pub(super) holdout: Holdout,
 }
@@ -90,7 +89,7 @@ pub(super) fn held_out(
     Ok((0..count).map(is_held_out).collect())
 }
 
-/// Names may lack their extension, as other tools list them.
+/// Chooses views by name. Names may lack their extension, as in other tools' lists.
 fn by_name(names: &[String], known: &KnownViews<'_>) -> Result<Vec<bool>, DatasetError> {
     let mut sought: BTreeSet<&str> = names.iter().map(String::as_str).collect();
     let mut unknown = sought.clone();
@@ -106,7 +105,7 @@ fn by_name(names: &[String], known: &KnownViews<'_>) -> Result<Vec<bool>, Datase
             example: known.all.first().map_or(String::new(), |&name| name.to_owned()),
         });
     }
-    // `a` means `a.png`, unless a view is called `a`.
+    // `a` stands for `a.png`, unless a view is called `a`.
     sought.extend(known.all.iter().filter(|name| names.iter().any(|it| it == stem(name))));
     Ok(known.kept.iter().map(|view| sought.contains(view.name.as_str())).collect())
 }

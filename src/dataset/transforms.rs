@@ -1,7 +1,7 @@
 //! Scenes of Blender (`transforms_train.json`) and nerfstudio (`transforms.json`).
 //!
-//! Both store camera-to-world matrices with OpenGL's axes (y up, z backwards). Paths are relative
-//! to the folder of the JSON file and may lack their extension.
+//! Both store camera-to-world matrices with OpenGL's axes (y up, z backwards). Paths are relative to the folder of
+//! the JSON file and may lack their extension.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::f64::consts::PI;
@@ -20,20 +20,19 @@ use crate::math::linalg::{cross, dot, length, mul, scale};
 /// The file of Blender's training views.
 pub(super) const BLENDER_TRAIN: &str = "transforms_train.json";
 
-/// The files of Blender's held-out views; the first that is there counts.
+/// Files of Blender's held-out views, in search order.
 const BLENDER_HELD_OUT: [&str; 2] = ["transforms_test.json", "transforms_val.json"];
 
 /// The file of nerfstudio's views.
 pub(super) const NERFSTUDIO: &str = "transforms.json";
 
-/// How far a camera's axes may be from orthonormal after each is scaled to length 1; text with
-/// four digits stays below.
+/// Largest deviation of a camera's normalised axes from orthonormal. Text with four digits stays below.
 const SKEW: f64 = 1e-3;
 
 /// A transforms file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TransformsError {
-    /// The system refused to open or read the file.
+    /// The file cannot be opened or read.
     #[error("{path}: cannot be read: {source}. Check the path and the permissions")]
     Unreadable {
         /// The file.
@@ -42,12 +41,12 @@ pub enum TransformsError {
         #[source]
         source: io::Error,
     },
-    /// Not JSON, or not of this form.
+    /// The file is not valid JSON.
     #[error("{path}: {source}. Correct the file there, or export the scene again")]
     Json {
         /// The file.
         path: PathBuf,
-        /// Where and what.
+        /// Position and fault.
         #[source]
         source: JsonFault,
     },
@@ -68,43 +67,43 @@ pub enum TransformsError {
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// Letter in the line, from 1.
+        /// Column, from 1.
         column: usize,
-        /// The word.
+        /// The invalid word.
         word: &'static str,
     },
-    /// A key of the whole file that cannot be meant.
+    /// An invalid key of the file.
     #[error("{path}: {found}. Correct the key, or export the scene again")]
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Fault of the key.
         found: String,
     },
-    /// A frame without something that it needs.
+    /// An incomplete frame.
     #[error("{path}: frame {frame:?} {found}. {remedy}")]
     TransformsFrame {
         /// The file.
         path: PathBuf,
         /// The frame's `file_path`.
         frame: String,
-        /// What is wrong.
+        /// Fault of the frame.
         found: String,
         /// Remedy.
         remedy: &'static str,
     },
-    /// Parameters of a camera that cannot be meant.
+    /// Invalid parameters of a camera.
     #[error("{path}: frame {frame:?}: {source}")]
     Lens {
         /// The file.
         path: PathBuf,
         /// The frame's `file_path`.
         frame: String,
-        /// What is wrong with them.
+        /// Fault of the parameters.
         #[source]
         source: LensError,
     },
-    /// No frames.
+    /// The file has no frames.
     #[error("{path}: lists no frames. Export the scene again")]
     Empty {
         /// The file.
@@ -112,34 +111,34 @@ pub enum TransformsError {
     },
 }
 
-/// A transforms scene as it is read, before its photographs are looked for.
+/// A transforms scene, before its photographs are searched.
 #[derive(Debug, Default)]
 pub(super) struct Transforms {
-    /// All frames, those of the test file or of the file's lists marked as held out.
+    /// All frames. Frames of the test file or of the file's lists are held out.
     pub(super) frames: Vec<Frame>,
-    /// The points' file as the scene names it, where it does.
+    /// File of the points, if the scene names one.
     pub(super) points: Option<String>,
-    /// True if the scene says which frames are held out.
+    /// True if the scene selects the held-out frames.
     pub(super) has_split: bool,
-    /// Things the user should know, one sentence each.
+    /// Warnings, one sentence each.
     pub(super) warnings: Vec<String>,
 }
 
 /// A photograph as a transforms file describes it.
 #[derive(Debug)]
 pub(super) struct Frame {
-    /// Its `file_path`.
+    /// The frame's `file_path`.
     pub(super) name: String,
     pub(super) pose: Pose,
     pub(super) optics: Optics,
-    /// The file that lists it.
+    /// File that lists the frame.
     pub(super) described_in: PathBuf,
-    /// Its `mask_path`.
+    /// The frame's `mask_path`.
     pub(super) mask: Option<String>,
     pub(super) held_out: bool,
 }
 
-/// Keys of a file or a frame that change no picture.
+/// Keys of a file or a frame that do not affect any image.
 const HARMLESS_KEYS: [&str; 41] = [
     "frames",
     "file_path",
@@ -186,15 +185,15 @@ const HARMLESS_KEYS: [&str; 41] = [
     "comment",
 ];
 
-/// The key that names the points.
+/// Key of the points' file.
 const POINTS_KEY: &str = "ply_file_path";
 
-/// Lists of nerfstudio.
+/// Keys of nerfstudio's lists.
 const TRAIN_KEY: &str = "train_filenames";
 
 const HELD_OUT_KEYS: [&str; 2] = ["val_filenames", "test_filenames"];
 
-/// Reads a Blender scene: the training file, and the test file if it exists, else that of validation.
+/// Reads a Blender scene: the training file, and the test file if it exists, else the validation file.
 pub(super) fn read_blender(scene: &Path) -> Result<Transforms, TransformsError> {
     let mut transforms = read(&scene.join(BLENDER_TRAIN))?;
     transforms.has_split = true;
@@ -269,24 +268,24 @@ fn read(path: &Path) -> Result<Transforms, TransformsError> {
     Ok(read)
 }
 
-/// The word that stands where JSON failed, if it is a value of Python that JSON does not have.
+/// Returns the value of Python at which JSON parsing failed, if there is one.
 fn word_at(text: &[u8], error: &serde_json::Error) -> Option<&'static str> {
     let line = text.split(|&byte| byte == b'\n').nth(error.line().checked_sub(1)?)?;
     let start = error.column().saturating_sub(1);
     let before = line.get(..start.min(line.len()))?;
-    // The parser stops at the first letter that it does not expect: `N`, the `I` after a sign, the `a` of `nan`.
+    // The parser stops at the first unexpected letter: `N`, the `I` after a sign, the `a` of `nan`.
     let rest = line.get(before.len().saturating_sub(1)..)?;
     ["NaN", "-Infinity", "Infinity", "nan", "-inf", "inf", "None", "True", "False"]
         .into_iter()
         .find(|word| rest.windows(word.len()).take(3).any(|part| part == word.as_bytes()))
 }
 
-/// The text of a key; none where it is missing or no text.
+/// Returns the text of a key; `None` if it is missing, empty or not text.
 fn text(keys: &Map<String, Value>, key: &str) -> Option<String> {
     keys.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// Keys that mean something that is not made use of.
+/// Returns the meaningful keys that are ignored.
 fn unused_keys(keys: &Map<String, Value>) -> impl Iterator<Item = &str> {
     keys.iter()
         .filter(|(key, value)| {
@@ -295,7 +294,7 @@ fn unused_keys(keys: &Map<String, Value>) -> impl Iterator<Item = &str> {
         .map(|(key, _)| key.as_str())
 }
 
-/// A frame, with its camera's keys and all of its keys.
+/// A frame with its camera's keys and all of its keys.
 type ReadFrame<'a> = (Frame, (CameraKeys, &'a Map<String, Value>));
 
 fn read_frame<'a>(
@@ -343,7 +342,7 @@ fn read_frame<'a>(
     ))
 }
 
-/// Holds out what nerfstudio's lists say, and leaves out what no list has where all frames are listed.
+/// Holds out the frames of nerfstudio's lists, and drops unlisted frames if training frames are listed.
 fn apply_lists(
     file: &Map<String, Value>,
     read: &mut Transforms,
@@ -355,7 +354,7 @@ fn apply_lists(
         Some(Value::Array(names)) if names.iter().all(Value::is_string) => {
             let names = names.iter().filter_map(Value::as_str);
             let names = names.map(|name| frames.listed(ForeignName::new(name).folded()));
-            // An empty list says nothing.
+            // An empty list counts as none.
             Ok(Some(names.collect()).filter(|names: &HashSet<String>| !names.is_empty()))
         }
         Some(_) => {
@@ -407,7 +406,7 @@ fn apply_lists(
 /// Names of frames, folded for comparisons.
 struct FrameNames {
     whole: HashSet<String>,
-    /// By the name without its folders; none if several frames have it.
+    /// Name by the name without its folders; `None` if several frames share it.
     by_base: HashMap<String, Option<String>>,
 }
 
@@ -425,7 +424,7 @@ impl FrameNames {
         names
     }
 
-    /// The name of the frame that a list means: by its path, else by its file name alone.
+    /// Returns the frame's name for a list's entry: by its path, else by its file name alone.
     fn listed(&self, name: String) -> String {
         let base = name.rsplit_once('/').map_or(name.as_str(), |(_, base)| base);
         match self.by_base.get(base) {
@@ -435,7 +434,7 @@ impl FrameNames {
     }
 }
 
-/// World-to-camera with OpenCV's axes, from camera-to-world with OpenGL's.
+/// Converts camera-to-world with OpenGL's axes to world-to-camera with OpenCV's.
 fn pose(matrix: &Value) -> Result<Pose, &'static str> {
     const SHAPE: &str = "has a transform_matrix that is not 4x4 numbers";
     let row = |row: &Value| {
@@ -444,7 +443,7 @@ fn pose(matrix: &Value) -> Result<Pose, &'static str> {
     };
     let rows: Option<Vec<[f64; 4]>> =
         matrix.as_array().and_then(|rows| rows.iter().map(row).collect());
-    // Some tools leave the last row out, which says nothing.
+    // Some tools omit the last row, which is constant.
     let rows = rows.ok_or(SHAPE)?;
     let ([x, y, z] | [x, y, z, _]) = rows.as_slice() else { return Err(SHAPE) };
     // Column i of the matrix is the camera's axis i in the world: row i of the inverse rotation.
@@ -457,7 +456,7 @@ fn pose(matrix: &Value) -> Result<Pose, &'static str> {
         .max(dot(rotation[1], rotation[2]).abs())
         .max(dot(rotation[2], rotation[0]).abs())
         .max((handed - 1.0).abs());
-    // `max` passes over NaN, which a zero axis leads to: ask each axis.
+    // `max` ignores NaN, which a zero axis leads to, so each axis is checked.
     let finite = rotation.iter().flatten().all(|x| x.is_finite());
     if !finite || skew >= SKEW {
         return Err("has a transform_matrix that is not a rotation with a position");
@@ -469,14 +468,12 @@ fn pose(matrix: &Value) -> Result<Pose, &'static str> {
     Ok(Pose { rotation, translation })
 }
 
-// The keys of a transforms file that describe a camera.
-//
-// Keys are those of instant-ngp, nerfstudio and exporters for Blender.
+// Keys of a camera: those of instant-ngp, nerfstudio and exporters for Blender.
 
-/// Largest difference of the focal lengths that two fields of view of square pixels explain.
+/// Largest relative difference of focal lengths from two fields of view of square pixels.
 const SQUARE: f64 = 0.05;
 
-/// Key, aliases first to last, of each number in px.
+/// Aliases of the keys in px, in search order.
 const FOCAL_KEYS: [&[&str]; 2] =
     [&["fl_x", "fx", "focal_x", "f_x"], &["fl_y", "fy", "focal_y", "f_y"]];
 
@@ -484,7 +481,7 @@ const CENTRE_KEYS: [&[&str]; 2] = [&["cx", "c_x"], &["cy", "c_y"]];
 
 const SIZE_KEYS: [&[&str]; 2] = [&["w", "width", "image_width"], &["h", "height", "image_height"]];
 
-/// Fields of view in radians and in degrees.
+/// Keys of fields of view in radians and in degrees.
 const RADIANS_KEYS: [&str; 2] = ["camera_angle_x", "camera_angle_y"];
 
 const DEGREES_KEYS: [&str; 2] = ["x_fov", "y_fov"];
@@ -493,19 +490,18 @@ const RADIAL_KEYS: [&str; 6] = ["k1", "k2", "k3", "k4", "k5", "k6"];
 
 const TANGENTIAL_KEYS: [&str; 2] = ["p1", "p2"];
 
-/// Matrices of focal lengths and principal point.
+/// Keys of matrices of focal lengths and principal point.
 const MATRIX_KEYS: [&str; 3] = ["K", "intrinsic_matrix", "camera_matrix"];
 
 const MODEL_KEYS: [&str; 2] = ["camera_model", "camera_type"];
 
 const FISHEYE_KEY: &str = "is_fisheye";
 
-/// Kinds of lenses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LensKind {
-    /// Pinhole, with the distortion that is given.
+    /// Pinhole with the given distortion.
     Perspective,
-    /// The same with a rational distortion.
+    /// Pinhole with a rational distortion.
     Rational,
     /// Equidistant fisheye.
     Fisheye,
@@ -520,23 +516,21 @@ struct CameraKeys {
     size_px: [Option<f64>; 2],
     radial: [Option<f64>; 6],
     tangential: [Option<f64>; 2],
-    /// Keys that are not read, but change the camera.
+    /// Unsupported keys that change the camera.
     unread: Vec<String>,
-    /// Keys of focal lengths that are not read, which are needed if there is no other.
+    /// Unsupported keys of focal lengths, which are needed if there is no other.
     unread_focal: Vec<String>,
 }
 
-/// Fault of a camera.
 #[derive(Debug)]
 enum CameraFault {
-    /// Fault of a key.
     Found(String),
     /// A value that no lens can have.
     Lens(LensError),
 }
 
 impl CameraKeys {
-    /// Reads the keys of a file or a frame; the error says what is wrong with a value.
+    /// Reads the keys of a file or a frame. The error describes an invalid value.
     fn read(keys: &Map<String, Value>) -> Result<Self, String> {
         let first = |names: &[&str]| {
             let present = names.iter().find(|name| keys.get(**name).is_some_and(|v| !v.is_null()));
@@ -579,7 +573,7 @@ impl CameraKeys {
         Ok(read)
     }
 
-    /// These where given, else those of the file.
+    /// Fills missing values from the file's keys.
     fn or(&self, file: &Self) -> Self {
         fn or<T: Copy, const N: usize>(
             own: [Option<T>; N],
@@ -604,7 +598,7 @@ impl CameraKeys {
         }
     }
 
-    /// The camera that the keys describe.
+    /// Returns the camera that the keys describe.
     fn optics(&self) -> Result<Optics, CameraFault> {
         let found = |text: String| CameraFault::Found(text);
         if let Some(key) = self.unread.first() {
@@ -612,7 +606,7 @@ impl CameraKeys {
         }
         let focal = match self.focal {
             [Some(x), Some(y)] => [x, y],
-            // Pixels are square if one focal length is given.
+            // Pixels are square if only one focal length is given.
             [Some(one), None] | [None, Some(one)] => [one; 2],
             [None, None] => {
                 let text = match self.unread_focal.first() {
@@ -635,7 +629,7 @@ impl CameraKeys {
                 lens.of_size(size).map(Optics::Lens).map_err(CameraFault::Lens)
             }
             [None, None] => {
-                // Values that are wrong for any size are found here.
+                // Finds values that are invalid for any size.
                 lens.of_size([1, 1]).map_err(CameraFault::Lens)?;
                 Ok(Optics::Sizeless(lens))
             }
@@ -644,7 +638,7 @@ impl CameraKeys {
         }
     }
 
-    /// Fields of view that make pixels much higher than wide, which only some exporters mean: the ratio.
+    /// Returns the ratio of pixels' sides if two fields of view contradict square pixels, as with some exporters.
     fn stretch(&self) -> Option<f64> {
         let [Some(Focal::Angle { angle: x, .. }), Some(Focal::Angle { angle: y, .. })] = self.focal
         else {
@@ -693,12 +687,12 @@ fn is_read(key: &str) -> bool {
         || key == FISHEYE_KEY
 }
 
-/// True if a key is of a camera, whether it is read or refused.
+/// True if a key belongs to a camera, supported or not.
 fn is_of_camera(key: &str) -> bool {
     is_read(key) || is_focal(key) || changes_camera(key)
 }
 
-/// True if a key that is not read gives a focal length or a field of view.
+/// True if an unsupported key gives a focal length or a field of view.
 fn is_focal(key: &str) -> bool {
     let key = key.to_lowercase();
     let is_fov = |word: &str| word.ends_with("fov");
@@ -707,7 +701,7 @@ fn is_focal(key: &str) -> bool {
         || ["f", "fl", "lens"].contains(&key.as_str())
 }
 
-/// True if a key that is not read makes another camera of those that are read.
+/// True if an unsupported key changes the camera that the supported keys describe.
 fn changes_camera(key: &str) -> bool {
     const PARTS: [&str; 12] = [
         "distort",
@@ -724,7 +718,7 @@ fn changes_camera(key: &str) -> bool {
         "ortho",
     ];
     const WHOLE: [&str; 5] = ["xi", "shift_x", "shift_y", "k", "pixel_aspect"];
-    // Not cameras, but like them in name.
+    // Names that only resemble camera keys.
     const NOT: [&str; 3] = ["fisheye_crop_radius", "orthonormal", "undistort"];
     let key = key.to_lowercase();
     let is_coefficient = || {
@@ -737,7 +731,7 @@ fn changes_camera(key: &str) -> bool {
             || is_coefficient())
 }
 
-/// True for values that say something: not null, false, zero or empty.
+/// True for meaningful values: not null, false, zero or empty.
 fn is_meant(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -749,7 +743,7 @@ fn is_meant(value: &Value) -> bool {
     }
 }
 
-/// A number, also one that is written as text.
+/// Returns a number, also from text.
 fn number(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),
@@ -762,7 +756,6 @@ fn number_of(key: &str, value: &Value) -> Result<f64, String> {
     number(value).ok_or_else(|| format!("has {key} = {}, which is no number", shown(value)))
 }
 
-/// A value as a message shows it.
 fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(40) {
@@ -771,7 +764,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// A field of view in radians.
+/// Reads a field of view in radians.
 fn angle(keys: &Map<String, Value>, axis: usize) -> Result<Option<f64>, String> {
     let of = |key: &str, scale: f64| {
         let Some(value) = keys.get(key).filter(|value| !value.is_null()) else { return Ok(None) };
@@ -789,7 +782,7 @@ fn angle(keys: &Map<String, Value>, axis: usize) -> Result<Option<f64>, String> 
     }
 }
 
-/// Focal lengths and principal point of a matrix of 3 rows (or 4, of a homogeneous one), nested or flat.
+/// Returns focal lengths and principal point of a matrix of 3 rows (or 4, if homogeneous), nested or flat.
 fn matrix(key: &str, value: &Value) -> Result<[[f64; 2]; 2], String> {
     let wrong = || format!("has {key} = {}, which is no 3x3 matrix of a camera", shown(value));
     let rows = value.as_array().ok_or_else(wrong)?;
@@ -814,7 +807,7 @@ fn matrix(key: &str, value: &Value) -> Result<[[f64; 2]; 2], String> {
     Ok([[fx, fy], [cx, cy]])
 }
 
-/// The lens that `camera_model` and `is_fisheye` name together.
+/// Returns the lens kind that `camera_model` and `is_fisheye` give together.
 fn kind(keys: &Map<String, Value>) -> Result<Option<LensKind>, String> {
     let model = MODEL_KEYS.iter().find_map(|key| keys.get(*key).filter(|value| !value.is_null()));
     let by_model = match model {
@@ -869,7 +862,7 @@ mod tests {
         CameraKeys::read(value.as_object().unwrap()).unwrap()
     }
 
-    /// The camera of these keys for a photograph of 100x80 px: focal lengths, principal point, distortion.
+    /// Returns the camera of these keys for a photograph of 100x80 px: focal lengths, principal point, distortion.
     fn camera(value: &Value) -> Result<([f64; 2], [f64; 2], Distortion), String> {
         let read = CameraKeys::read(value.as_object().unwrap())?;
         let (straight, _) = match read.optics().map_err(|fault| format!("{fault:?}"))? {
@@ -879,7 +872,7 @@ mod tests {
         let text = format!("{straight:?}");
         assert!(text.contains("width: 100, height: 80"), "{text}");
         let middle = straight.px_from_plane([0.0; 2]);
-        // Far below what the distortion changes.
+        // Small enough that distortion has no effect.
         let step = 1e-7;
         let right = straight.px_from_plane([step, 0.0])[0] - middle[0];
         let below = straight.px_from_plane([0.0, step])[1] - middle[1];
@@ -912,7 +905,7 @@ mod tests {
     }
 
     #[test]
-    fn matrices_that_are_no_poses_are_refused() {
+    fn invalid_matrices_are_rejected() {
         let row = [1, 0, 0, 0];
         for matrix in [
             json!([]),
@@ -928,7 +921,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_camera_is_written_in_many_ways() {
+    fn equivalent_keys_give_the_same_camera() {
         let angle = |focal: f64, size: f64| 2.0 * (size / 2.0 / focal).atan();
         let (x, y) = (angle(90.0, 100.0), angle(95.0, 80.0));
         for value in [
@@ -952,7 +945,7 @@ mod tests {
             }
             assert_eq!(distortion, Distortion::NONE);
         }
-        // One focal length: square pixels, the middle.
+        // One focal length means square pixels and a centred principal point.
         for value in [
             json!({"fl_x": 90}),
             json!({"fl_y": 90}),
@@ -971,7 +964,7 @@ mod tests {
         let merged = keys(&json!({"fl_x": 3})).or(&file);
         let same = json!({"fl_x": 3, "fl_y": 2, "k1": 0.1, "w": 8, "is_fisheye": true});
         assert_eq!(merged, keys(&same));
-        // Angles and pixels are not mixed.
+        // Angles and pixels are not combined.
         let merged =
             keys(&json!({"camera_angle_x": 1.0})).or(&keys(&json!({"fl_x": 9, "fl_y": 9})));
         assert_eq!(merged, keys(&json!({"camera_angle_x": 1.0})));
@@ -1042,12 +1035,12 @@ mod tests {
             let error = with(extra.clone(), 0.0, 0.02).unwrap_err();
             assert!(error.contains(named), "{extra}: {error}");
         }
-        // Redundant where the focal length is known.
+        // Redundant if the focal length is known.
         assert_eq!(with(json!({"focal_length": 35, "fov": 50}), 0.0, 0.02), Ok(brown));
     }
 
     #[test]
-    fn fields_of_view_of_pixels_that_are_not_square_are_noticed() {
+    fn nonsquare_pixels_are_detected() {
         let stretch = |y: f64| {
             keys(&json!({"camera_angle_x": 1.0, "camera_angle_y": y, "w": 100, "h": 80})).stretch()
         };

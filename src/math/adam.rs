@@ -1,4 +1,4 @@
-//! Adam (Kingma and Ba 2015) as every backend runs it.
+//! Adam (Kingma and Ba 2015), shared by all backends.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,36 +11,37 @@ pub const BETA_1: f64 = 0.9;
 /// Decay of the running mean of the squared gradient.
 pub const BETA_2: f64 = 0.999;
 
-/// Keeps a parameter that never had a gradient from a division by zero.
+/// Added to the root of the second moment; prevents a division by zero.
 pub const EPSILON: f64 = 1e-15;
 
-/// Bias corrections, which the moments are divided by after step `number` (from 1): 1 - β^number of each.
+/// Returns the bias corrections 1 - β^number of both moments after step `number` (from 1).
 pub fn bias_corrections(number: u32) -> [f64; 2] {
     let power = i32::try_from(number).unwrap_or(i32::MAX);
     [BETA_1, BETA_2].map(|beta| 1.0 - beta.powi(power))
 }
 
-/// How one step treats the moments.
+/// Coefficients of one step.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Moments {
     /// Decays of the first and of the second moment.
     pub betas: [f64; 2],
-    /// What the bias-corrected moments are: the moments divided by these.
+    /// Divisors of both moments (bias correction).
     pub corrections: [f64; 2],
     /// Added to the root of the second moment.
     pub epsilon: f64,
 }
 
 impl Moments {
-    /// Of step `number` (from 1).
+    /// Returns the coefficients of step `number` (from 1).
     pub fn of_step(number: u32) -> Self {
         let corrections = bias_corrections(number);
         Self { betas: [BETA_1, BETA_2], corrections, epsilon: EPSILON }
     }
 
-    /// Of a step down the mean gradient of `views` images, after which the run has seen `images`: the
-    /// moments decay as in that many steps of one image, and the step is as much longer as the mean is
-    /// less noisy (Grendel, Zhao et al. 2025, section 4.2; its rates grow by [`batch_rate`]).
+    /// Returns the coefficients of a step along the mean gradient of `views` images, after `images` images in all.
+    ///
+    /// The moments decay as in `views` steps of one image. The rates grow by [`batch_rate`] (Grendel, Zhao et al.
+    /// 2025, section 4.2).
     pub fn of_batch(images: u32, views: u32) -> Self {
         let one = Self::of_step(images);
         let power = i32::try_from(views).unwrap_or(i32::MAX);
@@ -52,33 +53,31 @@ impl Moments {
     }
 }
 
-/// Factor of the learning rates of a step down the mean gradient of `views` images.
+/// Returns the factor of the learning rates for a batch of `views` images.
 pub fn batch_rate(views: u32) -> f64 {
     f64::from(views).sqrt()
 }
 
 // The learning rate of a centre as a function of the size of its Gaussian.
 //
-// Adam moves every centre by about its learning rate, whatever its gradient: of a Gaussian as large as a
-// wall that is next to nothing, of one as small as a pixel it is far. A rate that grows with the size lets
-// the former arrive and the latter rest.
+// Adam moves every centre by about its learning rate, whatever its gradient. That is little for a Gaussian as large
+// as a wall and far for a Gaussian as small as a pixel.
 
-/// Greatest factor of a rate; the least is its inverse.
+/// Largest factor of a rate; the smallest is its inverse.
 pub const MOST: f64 = 10.0;
 
-/// How the rates of centres follow sizes.
+/// Power law of a centre's learning rate over the size of its Gaussian.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct RateBySize {
     /// Exponent of the size.
     pub exponent: f64,
-    /// Size of the Gaussians whose rate stays as it is, world units.
+    /// Size at which the factor is 1, world units.
     pub unit: f64,
 }
 
 impl RateBySize {
-    /// Factor of the rate of a Gaussian with these log-scales: (s / `unit`)^`exponent`, at most [`MOST`] and at
-    /// least its inverse, with the geometric mean s of its two largest scales. The smallest says nothing of
-    /// how far a disc may be moved, and a surfel has none.
+    /// Returns (s / `unit`)^`exponent` with s the geometric mean of the two largest scales, held to 1 / [`MOST`] to
+    /// [`MOST`]. The smallest scale does not limit how far a disc can move, and a surfel has none.
     pub fn factor<R: Real>(&self, log_scale: Vec3<R>) -> R {
         let [x, y, z] = log_scale;
         let smallest = x.min(y).min(z);
@@ -88,19 +87,19 @@ impl RateBySize {
         log_factor.min(log_most).max(-log_most).exp()
     }
 
-    /// Logarithm of the factor of a Gaussian of size 1.
+    /// Returns the logarithm of the factor at size 1.
     pub fn offset(&self) -> f64 {
         -self.exponent * self.unit.ln()
     }
 }
 
-// Size of the triangles about a vertex, by which the rates of positions may go, as they go by a Gaussian's scales.
+// Size of the triangles at a vertex, for rates of vertices.
 
-/// Least mean area whose size is told apart, world units squared.
+/// Smallest mean area, world units squared.
 const AREA_MIN: f64 = 1e-20;
 
-/// Of each of `rows` vertices the logarithm of its size, the root of the mean area of its triangles. Of one without
-/// any it is 0.
+/// Returns the logarithm of each vertex's size: the root of the mean area of its triangles. A vertex without
+/// triangles gets 0.
 pub fn log_sizes<R: Real>(
     rows: usize,
     faces: &[[u32; 3]],
@@ -118,41 +117,39 @@ pub fn log_sizes<R: Real>(
     sums.into_iter().map(|(sum, count)| log_size(sum, count)).collect()
 }
 
-/// Logarithm of the size of a vertex by the sum of the areas of its triangles and their number.
 fn log_size<R: Real>(sum: R, count: R) -> R {
     let is_used = count > R::ZERO;
     if is_used { R::HALF * (sum / count).max(R::of(AREA_MIN)).ln() } else { R::ZERO }
 }
 
-/// Area of a triangle, world units squared.
+/// Returns the area of a triangle, world units squared.
 fn area<R: Real>([a, b, c]: [Vec3<R>; 3]) -> R {
     let normal = cross(sub(b, a), sub(c, a));
     R::HALF * dot(normal, normal).sqrt()
 }
 
-// Opacities that do not fall below a floor (MeshSplatting, Held et al. 2025): of a logit w it is
-// floor + (1 - floor) sigmoid(w).
+// Opacities above a floor (MeshSplatting, Held et al. 2025): floor + (1 - floor) sigmoid(logit).
 
-/// Least share of the way from the floor to 1 that a logit is given for, and what is left to 1 at least.
+/// Smallest and, from 1, largest share between floor and 1 that has a logit.
 const SHARE_MIN: f64 = 1e-6;
 
-/// The opacity of a logit above this floor.
+/// Returns the opacity of a logit above a floor.
 pub fn floored<R: Real>(logit: R, floor: R) -> R {
     floor + (R::ONE - floor) * sigmoid(logit)
 }
 
-/// `d_logit` of [`floored`].
+/// Returns `d_logit` of [`floored`].
 pub fn floored_bwd<R: Real>(logit: R, floor: R, d_opacity: R) -> R {
     sigmoid_bwd(sigmoid(logit), d_opacity * (R::ONE - floor))
 }
 
-/// The logit of the mean of two opacities. It is the same whatever the floor.
+/// Returns the logit of the mean of two opacities, which is independent of the floor.
 pub fn mean_logit<R: Real>(logits: [R; 2]) -> R {
     let share = (sigmoid(logits[0]) + sigmoid(logits[1])) * R::HALF;
     inverse_sigmoid(share.max(R::of(SHARE_MIN)).min(R::of(1.0 - SHARE_MIN)))
 }
 
-/// The logit of the same opacity when the floor rises; of one below the new floor that which is next to it.
+/// Returns the logit of an opacity after its floor rises. Opacities below the new floor rise to just above it.
 pub fn raised_logit<R: Real>(logit: R, before: R, after: R) -> R {
     let least = R::of(SHARE_MIN);
     let opacity = floored(logit, before).max(after + least).min(R::ONE - least);
@@ -164,16 +161,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_of_one_is_a_step_to_the_last_bit() {
+    fn batch_of_one_equals_a_step() {
         for images in [1, 2, 999, 30_000] {
             assert_eq!(Moments::of_batch(images, 1), Moments::of_step(images));
         }
         assert_eq!(batch_rate(1), 1.0);
     }
 
-    /// A constant gradient leaves the same moments however many images a step takes.
     #[test]
-    fn moments_of_a_constant_gradient_do_not_depend_on_the_batch() {
+    fn moments_of_a_constant_gradient_are_independent_of_batch_size() {
         let after = |views: u32| {
             let (mut first, mut second, mut images) = (0.0, 0.0, 0);
             while images < 24 {
@@ -199,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gaussian_of_the_unit_keeps_its_rate_and_larger_ones_have_more() {
+    fn rate_grows_with_size() {
         for (scales, expected) in [
             ([0.02; 3], 1.0),
             ([0.08; 3], 2.0),
@@ -212,14 +208,14 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_scale_says_nothing() {
+    fn smallest_scale_is_ignored() {
         for smallest in [1e-9, 1e-3, 0.019] {
             assert!((factor([0.02, smallest, 0.02]) - 1.0).abs() < 1e-12);
         }
     }
 
     #[test]
-    fn factors_are_held_between_a_tenth_and_ten() {
+    fn factors_are_clamped() {
         assert!((factor([1e9; 3]) / MOST - 1.0).abs() < 1e-12);
         assert!((factor([1e-9; 3]) * MOST - 1.0).abs() < 1e-12);
         let none = RateBySize { exponent: 0.0, unit: 0.02 };
@@ -227,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vertex_is_as_large_as_its_triangles_are_on_average() {
+    fn vertex_size_is_the_root_of_the_mean_triangle_area() {
         let places: [Vec3<f64>; 6] =
             [[0.0; 3], [2.0, 0.0, 0.0], [0.0, 4.0, 0.0], [2.0, 16.0, 0.0], [5.0; 3], [5.0; 3]];
         // Areas of 4 and 16.
@@ -240,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn opacities_stay_when_the_floor_rises_and_those_below_rise_to_it() {
+    fn raised_logit_keeps_opacities_above_the_floor() {
         for (logit, before, after) in [(0.3, 0.0, 0.1), (2.0, 0.1, 0.4), (4.0, 0.5, 0.9)] {
             let raised: f64 = raised_logit(logit, before, after);
             let [old, new] = [floored(logit, before), floored(raised, after)];
@@ -248,7 +244,7 @@ mod tests {
         }
         let lifted: f64 = floored(raised_logit(-3.0, 0.0, 0.2), 0.2);
         assert!((lifted - 0.2).abs() < 2e-6, "{lifted}");
-        // What is saturated has a logit, too.
+        // Saturated opacities have finite logits.
         for logit in [-200.0, 200.0] {
             assert!(raised_logit::<f64>(logit, 0.99, 0.9999).is_finite());
             assert!(raised_logit::<f64>(logit, 0.9999, 0.9999).is_finite());
@@ -256,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_is_that_of_the_opacities_above_any_floor() {
+    fn mean_logit_is_independent_of_the_floor() {
         for floor in [0.0, 0.3, 0.9999] {
             let mean = floored(mean_logit([-1.0, 2.0]), floor);
             let expected: f64 = 0.5 * (floored(-1.0, floor) + floored(2.0, floor));
@@ -266,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gradient_is_that_of_differences() {
+    fn gradient_matches_finite_differences() {
         let (logit, floor, h) = (0.7, 0.3, 1e-5);
         let difference = (floored(logit + h, floor) - floored(logit - h, floor)) / (2.0 * h);
         assert!((floored_bwd::<f64>(logit, floor, 2.0) - 2.0 * difference).abs() < 1e-9);

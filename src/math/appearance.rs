@@ -1,33 +1,33 @@
-//! Changes of colour that a photograph's camera made: one affine map for the whole image, or a
-//! bilateral grid of them (Wang et al., "Bilateral Guided Radiance Field Processing", 2024, section 4.1).
+//! Models of a camera's colour changes: one affine map per image, or a bilateral grid of affine maps (Wang et al.,
+//! "Bilateral Guided Radiance Field Processing", 2024, section 4.1).
 //!
-//! An affine map is a 3x4 matrix in rows: three factors and an offset for each channel. A grid has one
-//! at each corner of its cells, [luma, y, x, 12]; the map of a pixel is interpolated linearly along
-//! all three axes at its place in the image and the luma of its colour.
+//! An affine map is a row-major 3x4 matrix: three factors and an offset per channel. A grid has one map at each
+//! corner of its cells, [luma, y, x, 12]. The map of a pixel is interpolated linearly along all three axes, at the
+//! pixel's position and the luma of its colour.
 
 use super::Real;
 use super::linalg::Vec3;
 
-/// Values of an affine map.
+/// Number of values of an affine map.
 pub const AFFINE_WIDTH: usize = 12;
 
 /// Corners of a grid along x, y and luma.
 pub const GRID: [usize; 3] = [16, 16, 8];
 
-/// Values of a grid.
+/// Number of values of a grid.
 pub const GRID_WIDTH: usize = GRID[0] * GRID[1] * GRID[2] * AFFINE_WIDTH;
 
-/// Weights of the channels in luma (ITU-R BT.601).
+/// Luma weights of the channels (ITU-R BT.601).
 pub const LUMA: [f64; 3] = [0.299, 0.587, 0.114];
 
-/// The map that changes nothing.
+/// The identity map.
 pub const IDENTITY: [f32; AFFINE_WIDTH] =
     [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0];
 
-/// An affine map of colours.
+/// An affine colour map.
 pub type Affine<R> = [R; AFFINE_WIDTH];
 
-/// The colour that a map makes of a colour.
+/// Applies a map to a colour.
 #[inline]
 pub fn affine<R: Real>(map: &Affine<R>, rgb: Vec3<R>) -> Vec3<R> {
     [0, 1, 2].map(|row| {
@@ -36,7 +36,7 @@ pub fn affine<R: Real>(map: &Affine<R>, rgb: Vec3<R>) -> Vec3<R> {
     })
 }
 
-/// The gradient of the colour, by that of what the map makes of it.
+/// Returns `d_rgb` of [`affine`].
 #[inline]
 pub fn affine_bwd<R: Real>(map: &Affine<R>, d_out: Vec3<R>) -> Vec3<R> {
     [0, 1, 2].map(|column| {
@@ -44,7 +44,7 @@ pub fn affine_bwd<R: Real>(map: &Affine<R>, d_out: Vec3<R>) -> Vec3<R> {
     })
 }
 
-/// Adds a pixel's gradient of a map, times a weight.
+/// Adds a pixel's gradient of a map, times `weight`.
 #[inline]
 pub fn add_map_gradient<R: Real>(d_map: &mut [R], weight: R, rgb: Vec3<R>, d_out: Vec3<R>) {
     for (d_row, d_out) in d_map.chunks_exact_mut(4).zip(d_out) {
@@ -55,17 +55,17 @@ pub fn add_map_gradient<R: Real>(d_map: &mut [R], weight: R, rgb: Vec3<R>, d_out
     }
 }
 
-/// Where between two corners something lies.
+/// A position between two grid corners along one axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Between<R> {
-    /// The corner before it.
+    /// Index of the lower corner.
     pub corner: usize,
-    /// How far it is on the way to the next, 0..1.
+    /// Fraction of the way to the next corner, 0..1.
     pub fraction: R,
 }
 
-/// Where the centre of a pixel lies between the corners along one axis: the first and the last of
-/// them stand at the edges of the image. In integers, so that devices agree.
+/// Returns a pixel centre's position along one axis. The first and last corners lie on the image's edges. The
+/// arithmetic is in integers, so that all devices agree.
 #[inline]
 pub fn place_of_pixel<R: Real>(pixel: u32, side: u32, corners: usize) -> Between<R> {
     let (cells, whole) = (corners as u64 - 1, 2 * u64::from(side.max(1)));
@@ -74,8 +74,7 @@ pub fn place_of_pixel<R: Real>(pixel: u32, side: u32, corners: usize) -> Between
     Between { corner, fraction: R::of((scaled % whole) as f64 / whole as f64) }
 }
 
-/// The same of a colour along luma, and whether it moves with the colour: not where luma is held to
-/// 0..1.
+/// Returns a colour's position along luma, and true if luma is strictly between 0 and 1, where it has a gradient.
 #[inline]
 pub fn place_of_luma<R: Real>(rgb: Vec3<R>) -> (Between<R>, bool) {
     let [r, g, b] = LUMA.map(R::of);
@@ -87,26 +86,26 @@ pub fn place_of_luma<R: Real>(rgb: Vec3<R>) -> (Between<R>, bool) {
     (Between { corner, fraction }, luma > R::ZERO && luma < R::ONE)
 }
 
-/// Where a pixel's map is read.
+/// The position in the grid at which a pixel's map is read.
 #[derive(Clone, Copy, Debug)]
 pub struct GridPlace<R> {
-    /// Along x, y and luma.
+    /// Positions along x, y and luma.
     pub along: [Between<R>; 3],
-    /// True if luma moves it.
+    /// True if luma is not clamped, so that the position has a gradient.
     pub is_free: bool,
 }
 
-/// What is read of a grid for a pixel.
+/// The map of one pixel and its derivative.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice<R> {
     /// The pixel's map.
     pub map: Affine<R>,
-    /// Its slope along luma.
+    /// Derivative of the map by luma.
     pub slope: Affine<R>,
 }
 
 impl<R: Real> GridPlace<R> {
-    /// Of a pixel of an image with this colour.
+    /// Returns the position of a pixel of this colour in an image of `size`.
     pub fn new([x, y]: [u32; 2], size: [u32; 2], rgb: Vec3<R>) -> Self {
         let (luma, is_free) = place_of_luma(rgb);
         let along_x = place_of_pixel(x, size[0], GRID[0]);
@@ -114,8 +113,8 @@ impl<R: Real> GridPlace<R> {
         Self { along: [along_x, along_y, luma], is_free }
     }
 
-    /// The four corners on one side of the luma, 0 or 1: where their maps begin in the table, and
-    /// their weights, which add up to 1.
+    /// Returns the offsets and weights of the four corners below (`side` 0) or above (1) the luma. The weights add up
+    /// to 1.
     fn corners(&self, side: usize) -> [(usize, R); 4] {
         let [x, y, luma] = self.along;
         let weight = |between: Between<R>, far: usize| {
@@ -127,7 +126,7 @@ impl<R: Real> GridPlace<R> {
         })
     }
 
-    /// The maps at the luma corners below and above.
+    /// Returns the maps at the luma corners below and above.
     fn planes(&self, grid: &[R]) -> [Affine<R>; 2] {
         [0, 1].map(|side| {
             let mut map = [R::ZERO; AFFINE_WIDTH];
@@ -140,7 +139,7 @@ impl<R: Real> GridPlace<R> {
         })
     }
 
-    /// The map of the pixel.
+    /// Reads the map of the pixel.
     pub fn slice(&self, grid: &[R]) -> Slice<R> {
         let [low, high] = self.planes(grid);
         let cells = R::of((GRID[2] - 1) as f64);
@@ -149,7 +148,7 @@ impl<R: Real> GridPlace<R> {
         Slice { map, slope: difference.map(|value| value * cells) }
     }
 
-    /// The gradient of the pixel's colour, which is changed by the map and chooses it.
+    /// Returns `d_rgb`, through the map and through the luma that selects it.
     pub fn slice_bwd(&self, grid: &[R], rgb: Vec3<R>, d_out: Vec3<R>) -> Vec3<R> {
         let Slice { map, slope } = self.slice(grid);
         let mut d_rgb = affine_bwd(&map, d_out);
@@ -175,12 +174,12 @@ impl<R: Real> GridPlace<R> {
     }
 }
 
-/// Distance in a grid's table to the next corner along each axis.
+/// Distances in the table between neighbouring corners along each axis.
 const STRIDES: [usize; 3] =
     [AFFINE_WIDTH, GRID[0] * AFFINE_WIDTH, GRID[0] * GRID[1] * AFFINE_WIDTH];
 
-/// How little a grid's maps vary: along each axis the mean of the squared differences of neighbours,
-/// added up (Wang et al. 2024, section 4.1: total variation).
+/// Returns the total variation of a grid: the mean squared difference of neighbours, summed over the axes (Wang et
+/// al. 2024, section 4.1).
 pub fn total_variation<R: Real>(grid: &[R]) -> R {
     let mut sum = R::ZERO;
     for (axis, stride) in STRIDES.into_iter().enumerate() {
@@ -195,12 +194,12 @@ pub fn total_variation<R: Real>(grid: &[R]) -> R {
     sum
 }
 
-/// Pairs of neighbours along an axis.
+/// Returns the number of neighbour pairs along an axis.
 fn pairs(axis: usize) -> f64 {
     (GRID_WIDTH / GRID[axis] * (GRID[axis] - 1)) as f64
 }
 
-/// Gradient of [`total_variation`] by one value of the grid.
+/// Returns the gradient of [`total_variation`] by value `k` of the grid.
 #[inline]
 pub fn total_variation_bwd<R: Real>(grid: &[R], k: usize) -> R {
     let mut d = R::ZERO;
@@ -218,11 +217,11 @@ pub fn total_variation_bwd<R: Real>(grid: &[R], k: usize) -> R {
     d
 }
 
-/// Values that the fit of colours adds up over pixels: products of (r, g, b, 1) with each other, the
-/// upper triangle in rows, and then with each channel of the photograph.
+/// Number of sums of a colour fit: products of (r, g, b, 1) with each other (upper triangle, row by row), then with
+/// each channel of the photograph.
 pub const FIT_SUMS: usize = 22;
 
-/// What a pixel of an image, and of the photograph that it is fitted to, adds to these sums.
+/// Returns the terms that one pixel and its pixel in the photograph add to the sums.
 #[inline]
 pub fn fit_terms(rgb: Vec3<f64>, target: Vec3<f64>) -> [f64; FIT_SUMS] {
     let x = [rgb[0], rgb[1], rgb[2], 1.0];
@@ -245,15 +244,14 @@ pub fn fit_terms(rgb: Vec3<f64>, target: Vec3<f64>) -> [f64; FIT_SUMS] {
     terms
 }
 
-/// A ridge of so much for each pixel keeps channels that do not vary from a division by zero, and
-/// their maps at the identity.
+/// Ridge per pixel. It prevents a division by zero and keeps the map of a constant channel at the identity.
 const RIDGE: f64 = 1e-9;
 
-/// Where the rows of the triangle of products begin among the sums.
+/// Indices of the triangle's rows in the sums.
 const TRIANGLE: [usize; 4] = [0, 4, 7, 9];
 
-/// The affine map that brings an image nearest to a photograph by least squares, from the sums of
-/// [`fit_terms`] over the pixels; the identity of no pixels.
+/// Returns the affine map that brings an image nearest to a photograph by least squares, from the sums of
+/// [`fit_terms`]. Without pixels, or with a sum that is not finite, this is the identity.
 pub fn fit(sums: &[f64; FIT_SUMS]) -> Affine<f64> {
     let mut map = IDENTITY.map(f64::from);
     let count = sums[9];
@@ -277,14 +275,14 @@ pub fn fit(sums: &[f64; FIT_SUMS]) -> Affine<f64> {
     map
 }
 
-/// Solves a positive definite system by Cholesky's decomposition.
+/// Solves a positive definite system by Cholesky decomposition.
 fn solve(matrix: [[f64; 4]; 4], right: [f64; 4]) -> [f64; 4] {
     let mut lower = [[0.0_f64; 4]; 4];
     for i in 0..4 {
         for j in 0..=i {
             let known: f64 = (0..j).map(|k| lower[i][k] * lower[j][k]).sum();
             let rest = matrix[i][j] - known;
-            // Rounding may leave the square of what is nearly nothing below it.
+            // Rounding may make a tiny pivot negative.
             lower[i][j] = if i == j { rest.max(RIDGE * RIDGE).sqrt() } else { rest / lower[j][j] };
         }
     }
@@ -304,7 +302,7 @@ fn solve(matrix: [[f64; 4]; 4], right: [f64; 4]) -> [f64; 4] {
 mod tests {
     use super::*;
 
-    /// Numbers in -1..1 in which few are alike.
+    /// Returns distinct pseudo-random numbers in -1..1.
     fn drawn(seed: u64, count: usize) -> Vec<f64> {
         let stream =
             crate::math::random::RandomStream::new(seed, 0, crate::math::random::RandomUse::Sample);
@@ -312,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn pixels_lie_between_corners_that_stand_at_the_edges() {
+    fn outermost_corners_lie_on_the_edges() {
         for side in [1, 2, 15, 16, 37, 1894, 65_535] {
             for pixel in [0, side / 2, side - 1] {
                 let Between { corner, fraction } = place_of_pixel::<f64>(pixel, side, 16);
@@ -325,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn luma_is_held_between_black_and_white() {
+    fn luma_is_clamped() {
         let of = |value: f64| place_of_luma([value; 3]);
         assert_eq!(of(-0.5), (Between { corner: 0, fraction: 0.0 }, false));
         let (white, is_free) = of(1.5);
@@ -336,25 +334,24 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_of_one_map_is_that_map_everywhere() {
+    fn constant_grid_gives_a_constant_map() {
         let map: Affine<f64> = drawn(1, AFFINE_WIDTH).try_into().unwrap();
         let grid: Vec<f64> = map.iter().copied().cycle().take(GRID_WIDTH).collect();
         for (i, rgb) in (0..).zip(drawn(2, 300).chunks(3)) {
             let rgb = [rgb[0], rgb[1], rgb[2]];
             let place = GridPlace::new([i % 37, i % 29], [37, 29], rgb);
             let Slice { map: found, slope } = place.slice(&grid);
-            // Rounding of a few sums of numbers below 1.
+            // Rounding of sums of numbers below 1.
             assert!(found.iter().zip(map).all(|(found, map)| (found - map).abs() < 1e-14));
             assert!(slope.iter().all(|slope| slope.abs() < 1e-13));
         }
-        // Rounding of differences of equal numbers: none.
         assert_eq!(total_variation(&grid), 0.0);
     }
 
     #[test]
-    fn the_corners_of_an_image_read_the_corners_of_the_grid() {
+    fn corner_pixels_read_corner_maps() {
         let grid = drawn(3, GRID_WIDTH);
-        // So wide that the outermost pixels lie on the edge but for 2e-4 of a cell.
+        // At this size the outermost pixels lie within 2e-4 of a cell from the edge.
         let size = [40_000, 40_000];
         for (x, y, luma) in [(0, 0, 0), (15, 0, 7), (0, 15, 7), (15, 15, 0)] {
             let rgb = [if luma == 0 { 0.0 } else { 1.0 }; 3];
@@ -368,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fit_finds_the_map_that_changed_the_colours() {
+    fn fit_recovers_the_affine_map() {
         let map: Affine<f64> = drawn(4, AFFINE_WIDTH).try_into().unwrap();
         let mut sums = [0.0; FIT_SUMS];
         for rgb in drawn(5, 600).chunks(3) {
@@ -377,12 +374,12 @@ mod tests {
             sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
         }
         let found = fit(&sums);
-        // The ridge moves it by 1e-9 of its distance from the identity, over variances of 1/3.
+        // The ridge changes the map by 1e-9 of its distance from the identity, over variances of 1/3.
         assert!(found.iter().zip(map).all(|(found, map)| (found - map).abs() < 1e-7), "{found:?}");
     }
 
     #[test]
-    fn a_fit_of_one_colour_or_of_none_is_finite() {
+    fn fit_of_a_constant_or_empty_image_is_finite() {
         assert_eq!(fit(&[0.0; FIT_SUMS]), IDENTITY.map(f64::from));
         for grey in [0.0, 0.25, 1.0] {
             let mut sums = [0.0; FIT_SUMS];
@@ -392,7 +389,7 @@ mod tests {
             }
             let fitted = affine(&fit(&sums), [grey; 3]);
             for (found, expected) in fitted.into_iter().zip([0.5, 0.25, 0.75]) {
-                // What the ridge of 1e-9 leaves, over pivots that rounding brings down to it.
+                // Effect of the ridge of 1e-9 where rounding brings pivots down to it.
                 assert!((found - expected).abs() < 1e-5, "{fitted:?} of {grey}");
             }
         }

@@ -1,33 +1,32 @@
 //! Front-to-back compositing of one pixel: opacity of a splat, transmittance, and their gradients.
 //!
-//! Colour is Σ cᵢ αᵢ Tᵢ + Tₙ · background, with Tᵢ = Π_{j<i} (1 - αⱼ) (Kerbl et al. 2023). An inverse
-//! depth 1/zᵢ is a fourth channel whose background is 0, and so are its square and the three of a surface:
-//! depth, and x and y of the normal in camera axes. What may shine through all splats, Tₙ, may have a gradient of its own.
+//! Colour is Σ cᵢ αᵢ Tᵢ + Tₙ · background, with Tᵢ = Π_{j<i} (1 - αⱼ) (Kerbl et al. 2023). The inverse depth 1/zᵢ,
+//! its square, and the surface's three channels (depth, and x and y of the normal in camera axes) are blended
+//! likewise, with a background of 0. The final transmittance Tₙ can have its own gradient.
 
 use serde::{Deserialize, Serialize};
 
 use super::Real;
 use super::linalg::{Sym2, Vec3, add, dot, scale, sub};
 
-/// Below this opacity a splat leaves a pixel untouched: one step of what 8 bits can show. It also
-/// bounds the tiles that a splat is listed in.
+/// Smallest opacity that changes a pixel: one step of 8 bits. It also bounds the tiles of a splat.
 pub const ALPHA_MIN: f64 = 1.0 / 255.0;
 
-/// Opacities are held below 1 so that every splat behind keeps a gradient.
+/// Largest opacity. It is below 1 so that every splat behind keeps a gradient.
 pub const ALPHA_MAX: f64 = 0.99;
 
-/// A pixel is finished before its transmittance falls below this; a sample of triangles once it has.
+/// Transmittance at which blending ends: a splat that would pass it is skipped, a sample of triangles ends below it.
 pub const TRANSMITTANCE_MIN: f64 = 1e-4;
 
-/// Exponent of the Gaussian at `offset_px` from its centre: -½ dᵀ C d. Never above 0 for a
-/// positive definite conic, save for rounding.
+/// Returns the exponent of a Gaussian at `offset_px` from its centre, -½ dᵀ C d. For a positive definite conic only
+/// rounding can make it positive.
 #[inline]
 pub fn exponent<R: Real>(conic: Sym2<R>, offset_px: [R; 2]) -> R {
     let [dx, dy] = offset_px;
     -R::HALF * (conic[0] * dx * dx + conic[2] * dy * dy) - conic[1] * dx * dy
 }
 
-/// Opacity of a splat in a pixel, or `None` if it is below [`ALPHA_MIN`].
+/// Returns the opacity of a splat in a pixel, or `None` if it is below [`ALPHA_MIN`].
 #[inline]
 pub fn alpha<R: Real>(opacity: R, exponent: R) -> Option<R> {
     if exponent > R::ZERO {
@@ -40,30 +39,30 @@ pub fn alpha<R: Real>(opacity: R, exponent: R) -> Option<R> {
 /// Gradients of one splat in screen space.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct ScreenGradient<R> {
-    /// Of the centre, per px.
+    /// Gradient of the centre, per px.
     pub d_mean_px: [R; 2],
-    /// Absolute values of what each pixel gives to it, added up (Ye et al. 2024).
+    /// Sum over pixels of the absolute gradients of the centre (Ye et al. 2024).
     pub d_mean_abs: [R; 2],
-    /// Squares of what each pixel gives to the gradient of the opacity's logarithm, added up.
+    /// Sum over pixels of the squared gradients of the opacity's logarithm.
     pub squares: R,
-    /// How many pixels it is blended into.
+    /// Number of pixels that the splat is blended into.
     pub pixels: R,
-    /// Of the conic (xx, xy, yy); xy counted once.
+    /// Gradient of the conic (xx, xy, yy); xy counted once.
     pub d_conic: Sym2<R>,
-    /// Of the opacity.
+    /// Gradient of the opacity.
     pub d_opacity: R,
-    /// Of the colour.
+    /// Gradient of the colour.
     pub d_color: Vec3<R>,
-    /// Of the inverse depth, world units.
+    /// Gradient of the inverse depth, world units.
     pub d_inverse_depth: R,
-    /// Of the surface's channels.
+    /// Gradient of the surface's channels.
     pub d_surface: Vec3<R>,
-    /// Of the slopes of a surfel's two coordinates, and of its tilt.
+    /// Gradient of the slopes of a surfel's two coordinates, and of its tilt.
     pub d_surfel: [[R; 2]; 3],
 }
 
 impl<R: Real> ScreenGradient<R> {
-    /// Adds another contribution to the same splat.
+    /// Adds the gradients of other pixels of the splat.
     #[inline]
     pub fn add(&mut self, other: &Self) {
         for i in 0..2 {
@@ -86,49 +85,47 @@ impl<R: Real> ScreenGradient<R> {
     }
 }
 
-/// A pixel on its way front to back, for the backward pass.
+/// State of a pixel's backward pass, front to back.
 #[derive(Clone, Copy, Debug)]
 pub struct PixelWalk<R> {
     /// Transmittance in front of the next splat.
     pub transmittance: R,
-    /// Colour that the splats not yet passed and the background contribute.
+    /// Colour of the remaining splats and the background.
     pub behind: Vec3<R>,
     /// Gradient of the pixel's colour.
     pub d_color: Vec3<R>,
-    /// Inverse depth that the splats not yet passed contribute.
+    /// Inverse depth of the remaining splats.
     pub inverse_depth_behind: R,
     /// Gradient of the pixel's inverse depth.
     pub d_inverse_depth: R,
-    /// The same of the squares of inverse depths.
+    /// Squared inverse depth of the remaining splats.
     pub inverse_square_behind: R,
-    /// Gradient of the pixel's sum of them.
+    /// Gradient of the pixel's squared inverse depth.
     pub d_inverse_square: R,
-    /// What the splats not yet passed contribute to the surface's channels.
+    /// Surface channels of the remaining splats.
     pub surface_behind: Vec3<R>,
-    /// Gradient of the pixel's channels of the surface.
+    /// Gradient of the pixel's surface channels.
     pub d_surface: Vec3<R>,
-    /// The final transmittance times its own gradient, without that of the background.
+    /// The final transmittance times its gradient, without the background's part.
     pub through: R,
 }
 
-/// What a splat contributes to a pixel, before its opacity.
+/// Values of a splat in a pixel, before its opacity.
 #[derive(Clone, Copy, Debug)]
 pub struct Shade<R> {
     /// Colour.
     pub color: Vec3<R>,
     /// Inverse depth, per world unit.
     pub inverse_depth: R,
-    /// Depth in world units, and x and y of the normal; zero where they are not drawn.
+    /// Depth in world units, and x and y of the normal; 0 if they are not drawn.
     pub surface: Vec3<R>,
 }
 
-/// `d_alpha` of one splat in one pixel; adds to its `d_color`, `d_inverse_depth` and `d_surface` and moves
-/// the walk past it.
+/// Returns `d_alpha` of one splat in one pixel, adds to its `d_color`, `d_inverse_depth` and `d_surface`, and
+/// advances `walk` past the splat.
 ///
-/// With B the colour of everything behind the splat, dC/dα = T c - B / (1 - α), and so with the other channels.
-///
-/// Without `SURFACE` nothing is done for the surface's channels and for the squares of inverse depths, whose
-/// gradients are 0.
+/// dC/dα = T c - B / (1 - α), with B the colour of everything behind the splat; the other channels likewise. Without
+/// `SURFACE` the surface's channels and the squared inverse depth have no gradient.
 #[inline]
 pub fn blend_bwd_of<R: Real, const SURFACE: bool>(
     walk: &mut PixelWalk<R>,
@@ -161,7 +158,7 @@ pub fn blend_bwd_of<R: Real, const SURFACE: bool>(
     d_alpha
 }
 
-/// Gradient through [`alpha`] and [`exponent`]; nothing flows where the opacity was clamped.
+/// Adds the gradients through [`alpha`] and [`exponent`]. A clamped opacity passes none.
 #[inline]
 pub fn alpha_bwd<R: Real>(
     conic: Sym2<R>,
@@ -175,7 +172,7 @@ pub fn alpha_bwd<R: Real>(
     if alpha >= R::of(ALPHA_MAX) {
         return;
     }
-    // Unclamped, alpha = opacity · e^exponent: its logarithmic derivatives need no exponential.
+    // alpha = opacity · e^exponent: its logarithmic derivatives need no exponential.
     let [dx, dy] = offset_px;
     let d_exponent = d_alpha * alpha;
     sums.d_opacity += d_exponent / opacity;
@@ -183,7 +180,7 @@ pub fn alpha_bwd<R: Real>(
     sums.d_conic[0] -= R::HALF * dx * dx * d_exponent;
     sums.d_conic[1] -= dx * dy * d_exponent;
     sums.d_conic[2] -= R::HALF * dy * dy * d_exponent;
-    // The offset is the pixel less the centre, so the centre takes the opposite sign.
+    // The offset is the pixel minus the centre, so the centre's gradient has the opposite sign.
     let d_mean_px =
         [conic[0] * dx + conic[1] * dy, conic[1] * dx + conic[2] * dy].map(|d| d * d_exponent);
     for (axis, &d) in d_mean_px.iter().enumerate() {
@@ -192,37 +189,36 @@ pub fn alpha_bwd<R: Real>(
     }
 }
 
-// Colour of a pixel without one of its splats, or with one more.
+// Colour of a pixel without one of its splats, or with an additional one.
 //
-// With w = αT the blend weight of a splat of colour c, and B what is added behind it, of which it lets
-// 1 - α pass, a pixel C becomes C - w c + B α / (1 - α) without the splat; with one that was left out it
-// becomes C + w c - α B.
+// With w = αT the blend weight of a splat of colour c, and B the colour that is blended behind it: without the splat,
+// pixel C becomes C - w c + B α / (1 - α). With an additional splat it becomes C + w c - α B.
 
-/// Transmittance below which nobody knows what lies behind a splat: too little of it has reached the pixel,
-/// and blending ends soon. The background is taken for it.
+/// Transmittance below which the colour behind a splat is unknown, because blending ends soon. The background is
+/// taken instead.
 pub const BEHIND_MIN: f64 = 1e-3;
 
-/// A splat in a pixel, on the way front to back.
+/// A splat in a pixel, in front-to-back order.
 #[derive(Clone, Copy, Debug)]
 pub struct PixelLayer<R> {
-    /// Its opacity there.
+    /// Opacity in the pixel.
     pub alpha: R,
-    /// Transmittance before it.
+    /// Transmittance in front of the splat.
     pub transmittance: R,
-    /// Its colour.
+    /// Colour of the splat.
     pub color: Vec3<R>,
-    /// What is added to the pixel behind it, with the background.
+    /// Colour that is blended behind the splat, background included.
     pub behind: Vec3<R>,
 }
 
 impl<R: Real> PixelLayer<R> {
-    /// Its blend weight.
+    /// Returns the blend weight.
     #[inline]
     pub fn weight(&self) -> R {
         self.alpha * self.transmittance
     }
 
-    /// The pixel's colour, now `drawn`, without it.
+    /// Returns the colour of a pixel, now `drawn`, without this splat.
     #[inline]
     pub fn taken_out(&self, drawn: Vec3<R>, background: Vec3<R>) -> Vec3<R> {
         let passes = R::ONE - self.alpha;
@@ -232,23 +228,23 @@ impl<R: Real> PixelLayer<R> {
         add(sub(drawn, scale(self.color, self.weight())), scale(behind, self.alpha / passes))
     }
 
-    /// The pixel's colour, now `drawn`, with it, where it was left out.
+    /// Returns the colour of a pixel, now `drawn` without this splat, with this splat.
     #[inline]
     pub fn put_in(&self, drawn: Vec3<R>) -> Vec3<R> {
         sub(add(drawn, scale(self.color, self.weight())), scale(self.behind, self.alpha))
     }
 }
 
-/// How a pixel, held to 0..1, changes; sums over the channels.
+/// Change of a pixel whose colour is clamped to 0..1, summed over the channels.
 #[derive(Clone, Copy, Debug)]
 pub struct PixelChange<R> {
-    /// By how much its squared error grows.
+    /// Increase of the squared error.
     pub error_change: R,
-    /// The square of the change of its colour, whatever the truth is.
+    /// Squared change of the colour.
     pub squared_change: R,
 }
 
-/// How a pixel changes where its colour does.
+/// Returns the change of a pixel from colour `drawn` to `changed`.
 #[inline]
 pub fn pixel_change<R: Real>(drawn: Vec3<R>, changed: Vec3<R>, truth: Vec3<R>) -> PixelChange<R> {
     let held = |value: R| value.max(R::ZERO).min(R::ONE);
@@ -256,7 +252,7 @@ pub fn pixel_change<R: Real>(drawn: Vec3<R>, changed: Vec3<R>, truth: Vec3<R>) -
     for channel in 0..3 {
         let (before, after) = (held(drawn[channel]), held(changed[channel]));
         let change = after - before;
-        // The difference of the squares: that of two nearly equal squares would have no digit right.
+        // Factored, because the difference of two nearly equal squares would cancel.
         sums.error_change += change * (after + before - R::of(2.0) * truth[channel]);
         sums.squared_change += change * change;
     }
@@ -269,7 +265,7 @@ mod tests {
 
     const BACKGROUND: Vec3<f64> = [0.2, 0.5, 0.1];
 
-    /// The colour of a pixel of these splats, front to back, and the layer at `wanted`.
+    /// Blends splats front to back; returns the pixel's colour and the layer at `wanted`.
     fn blended(splats: &[(f64, Vec3<f64>)], wanted: usize) -> (Vec3<f64>, PixelLayer<f64>) {
         let (mut drawn, mut transmittance) = ([0.0; 3], 1.0);
         let mut before = ([0.0; 3], 1.0);
@@ -288,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pixel_without_a_splat_is_what_the_others_make() {
+    fn taken_out_matches_blending_the_others() {
         let splats = [(0.3, [0.9, 0.1, 0.4]), (0.6, [0.2, 0.8, 0.5]), (0.45, [0.7, 0.3, 0.05])];
         for out in 0..splats.len() {
             let mut rest = splats.to_vec();
@@ -296,7 +292,7 @@ mod tests {
             let (drawn, layer) = blended(&splats, out);
             let (expected, _) = blended(&rest, 0);
             let found = layer.taken_out(drawn, BACKGROUND);
-            // What is behind it in the pixel of the others is what it lets pass, and more.
+            // Without the splat, the colour behind it is no longer attenuated by it.
             let behind = scale(layer.behind, 1.0 / (1.0 - layer.alpha));
             let back = PixelLayer { behind, ..layer }.put_in(expected);
             for channel in 0..3 {
@@ -308,20 +304,20 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_known_behind_a_splat_the_background_is_taken() {
+    fn unknown_colour_behind_is_the_background() {
         let splats = [(0.99, [0.5; 3]), (0.95, [0.4, 0.6, 0.1]), (0.99, [1.0, 0.0, 0.0])];
         let (drawn, layer) = blended(&splats, 1);
         assert!(layer.transmittance * (1.0 - layer.alpha) < BEHIND_MIN);
         let (expected, _) = blended(&splats[..1], 0);
         let found = layer.taken_out(drawn, BACKGROUND);
-        // Of the last one, 5e-4 of its colour shows, which stays in the pixel.
+        // The last splat keeps 5e-4 of its colour in the pixel.
         for channel in 0..3 {
             assert!((found[channel] - expected[channel]).abs() < 1e-3, "{found:?} {expected:?}");
         }
     }
 
     #[test]
-    fn changes_are_of_what_a_screen_shows() {
+    fn changes_are_of_clamped_colours() {
         let truth = [0.5, 1.0, 0.25];
         let shown = |color: Vec3<f64>| color.map(|value| value.clamp(0.0, 1.0));
         let squared = |color: Vec3<f64>, from: Vec3<f64>| -> f64 {

@@ -1,14 +1,13 @@
-//! Flat Gaussians bound to triangles (SuGaR, Guédon and Lepetit 2024, section 4.3): where a Gaussian
-//! lies on its triangle, how it is turned, and the derivative of that.
+//! Flat Gaussians bound to triangles (SuGaR, Guédon and Lepetit 2024, section 4.3): position and rotation of a
+//! Gaussian on its triangle, and their derivatives.
 //!
-//! A triangle has axes of its own: its normal, the direction of its first edge, and what is across both.
-//! A bound Gaussian is thin along the normal; its other axes are turned in the plane by the angle of a
-//! complex number.
+//! A triangle's axes are its normal, the direction of its first edge, and their cross product. A bound Gaussian is
+//! thin along the normal. Its other axes are rotated in the plane by the angle of a complex number.
 
 use super::Real;
 use super::linalg::{Quat, Vec3, add, cross, dot, length, quaternion, scale, sub};
 
-/// How many Gaussians lie on each triangle.
+/// Number of Gaussians on each triangle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PerTriangle {
     /// In the middle.
@@ -21,7 +20,7 @@ pub enum PerTriangle {
     Six,
 }
 
-/// Weights of the corners of a triangle; they add up to 1.
+/// Barycentric weights of a triangle's corners.
 type Weights = [f64; 3];
 
 const MIDDLE: [Weights; 1] = [[1.0 / 3.0; 3]];
@@ -36,21 +35,21 @@ const FOUR: [Weights; 4] = [MIDDLE[0], CORNERS[0], CORNERS[1], CORNERS[2]];
 
 const SIX: [Weights; 6] = [CORNERS[0], CORNERS[1], CORNERS[2], EDGES[0], EDGES[1], EDGES[2]];
 
-/// One weight at each corner in turn, and another at the others.
+/// Returns the weights with `one` at each corner in turn and `others` at the other corners.
 const fn permuted(one: f64, others: f64) -> [Weights; 3] {
     [[one, others, others], [others, one, others], [others, others, one]]
 }
 
 impl PerTriangle {
-    /// All that there are.
+    /// All variants, fewest Gaussians first.
     pub const ALL: [Self; 4] = [Self::One, Self::Three, Self::Four, Self::Six];
 
-    /// How many.
+    /// Returns the number of Gaussians.
     pub const fn count(self) -> usize {
         self.weights().len()
     }
 
-    /// Where each of them lies: the weights of the corners.
+    /// Returns the barycentric weights of each Gaussian's centre.
     pub const fn weights(self) -> &'static [[f64; 3]] {
         match self {
             Self::One => &MIDDLE,
@@ -60,8 +59,8 @@ impl PerTriangle {
         }
     }
 
-    /// Standard deviation of each at first, as a share of the shortest edge: circles of these radii
-    /// touch one another and the edges of an even triangle.
+    /// Returns the initial standard deviation as a share of the shortest edge: circles of this radius touch each
+    /// other and the edges of an equilateral triangle.
     pub fn radius(self) -> f64 {
         let root = 3.0_f64.sqrt();
         match self {
@@ -73,55 +72,55 @@ impl PerTriangle {
     }
 }
 
-/// What is learned of a Gaussian's form on its triangle.
+/// Learned parameters of a Gaussian on its triangle.
 #[derive(Clone, Copy, Debug)]
 pub struct FlatForm<R> {
     /// Logarithms of the scales in the plane.
     pub log_scales: [R; 2],
-    /// A complex number, of any length, by whose angle these axes are turned.
+    /// Complex number, of any length, whose angle rotates the axes in the plane.
     pub turn: [R; 2],
 }
 
-/// Where a bound Gaussian is, as Gaussians have it.
+/// Position and rotation of a bound Gaussian.
 #[derive(Clone, Copy, Debug)]
 pub struct BoundPlace<R> {
-    /// Centre.
+    /// Centre in the world.
     pub mean: Vec3<R>,
     /// A unit quaternion.
     pub quat: Quat<R>,
 }
 
-/// Gradients of a bound Gaussian, as Gaussians have them.
+/// Gradients of a bound Gaussian's parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct BoundGradient<R> {
-    /// Of the centre.
+    /// Gradient of the centre.
     pub d_mean: Vec3<R>,
-    /// Of the log-scales: along the normal, and in the plane.
+    /// Gradient of the log-scales: along the normal, and in the plane.
     pub d_log_scale: Vec3<R>,
-    /// Of the quaternion.
+    /// Gradient of the quaternion.
     pub d_quat: Quat<R>,
 }
 
-/// Gradients of what is learned.
+/// Gradients of the triangle and of [`FlatForm`].
 #[derive(Clone, Copy, Debug)]
 pub struct FlatGradient<R> {
-    /// Of the triangle's corners.
+    /// Gradient of the triangle's corners.
     pub d_corners: [Vec3<R>; 3],
-    /// Of the logarithms of the scales in the plane.
+    /// Gradient of the logarithms of the scales in the plane.
     pub d_log_scales: [R; 2],
-    /// Of the complex number.
+    /// Gradient of the complex number.
     pub d_turn: [R; 2],
 }
 
-/// The axes of a triangle. One without an area has those of the world, which nothing turns.
+/// Axes of a triangle: the world's if the triangle has no area; then nothing depends on the corners.
 struct TriangleAxes<R> {
     normal: Vec3<R>,
     /// Direction from the second corner to the first.
     along: Vec3<R>,
     across: Vec3<R>,
-    /// 1 over the length of that edge; 0 where the axes are the world's.
+    /// 1 over the length of that edge; 0 without an area.
     per_length: R,
-    /// 1 over twice the area; 0 likewise.
+    /// 1 over twice the area; 0 without an area.
     per_area: R,
 }
 
@@ -145,13 +144,13 @@ fn triangle_axes<R: Real>(corners: &[Vec3<R>; 3]) -> TriangleAxes<R> {
     TriangleAxes { normal, along, across: cross(normal, along), per_length, per_area }
 }
 
-/// 1 over the length of a complex number; 0 where that is 0, which turns nothing.
+/// Returns 1 over the length of a complex number; 0 if its length is 0.
 fn per_length<R: Real>([p, q]: [R; 2]) -> R {
     let squared = p * p + q * q;
     if squared > R::ZERO { R::ONE / squared.sqrt() } else { R::ZERO }
 }
 
-/// Where a Gaussian with these weights of the corners is, and how it is turned.
+/// Returns the position and rotation of a Gaussian with these barycentric weights.
 pub fn place<R: Real>(
     corners: &[Vec3<R>; 3],
     weights: Vec3<R>,
@@ -167,10 +166,10 @@ pub fn place<R: Real>(
     BoundPlace { mean, quat: quaternion([axes.normal, first, second]) }
 }
 
-/// Gradients of what is learned, of a Gaussian that [`place`] put at `quat`.
+/// Returns the gradients of the triangle and the form of a Gaussian that [`place`] rotated to `quat`.
 ///
-/// A quaternion turns with the triangle's axes, whatever turns those: so its gradient is one of a
-/// rotation vector first, and then of the normal, of the edge and of the angle.
+/// The gradient of the quaternion is first turned into one of a rotation vector, then into gradients of the normal,
+/// the edge and the angle.
 pub fn place_bwd<R: Real>(
     corners: &[Vec3<R>; 3],
     weights: Vec3<R>,
@@ -184,7 +183,7 @@ pub fn place_bwd<R: Real>(
     let inverse = per_length(form.turn);
     let d_angle_over = d_angle * inverse * inverse;
     let [p, q] = form.turn;
-    // The normal carries the turns about the axes in the plane, the edge those about the normal.
+    // Rotations about the in-plane axes move the normal; rotations about the normal move the edge.
     let d_product = scale(cross(d_rotation, axes.normal), axes.per_area);
     let d_edge = scale(axes.across, d_angle * axes.per_length);
     let [a, b, c] = *corners;
@@ -203,7 +202,7 @@ pub fn place_bwd<R: Real>(
     }
 }
 
-/// Gradient of a rotation vector in the world, by which a unit quaternion is turned further: its
+/// Returns the gradient of a rotation vector in the world that rotates a unit quaternion further. The quaternion's
 /// derivative by the vector r is half the product of (0, r) and the quaternion.
 fn rotation_vector_bwd<R: Real>([w, x, y, z]: Quat<R>, d_quat: Quat<R>) -> Vec3<R> {
     let [d_w, d_x, d_y, d_z] = d_quat;
@@ -212,21 +211,19 @@ fn rotation_vector_bwd<R: Real>([w, x, y, z]: Quat<R>, d_quat: Quat<R>) -> Vec3<
     scale(sum, R::HALF)
 }
 
-// Distance of two triangles at an edge from one plane (normal consistency), and the derivative of
-// that.
+// Normal consistency: the deviation of two neighbouring triangles from one plane, and its derivative.
 
-/// Two triangles of one edge: its ends, then the corner of each triangle that is not one of them.
+/// Two triangles with a common edge: the edge's ends, then the opposite corner of each triangle.
 pub type Hinge<R> = [Vec3<R>; 4];
 
-/// What the angle between two triangles follows from; nothing where one has no area.
 struct Fold<R> {
-    /// From the first end of the edge to the others.
+    /// Vector from the edge's first end to the second.
     along: Vec3<R>,
     to_first: Vec3<R>,
     to_second: Vec3<R>,
-    /// Unit normals, both on one side where the triangles lie in one plane.
+    /// Unit normals, equal if the triangles lie in one plane.
     units: [Vec3<R>; 2],
-    /// 1 over the lengths of the products that they are made of.
+    /// 1 over the lengths of the cross products.
     inverses: [R; 2],
     cosine: R,
 }
@@ -243,13 +240,13 @@ fn fold<R: Real>([a, b, first, second]: &Hinge<R>) -> Option<Fold<R>> {
     Some(Fold { along, to_first, to_second, units, inverses, cosine })
 }
 
-/// 1 - cos of the angle by which two triangles are folded: 0 where they lie in one plane, 2 where one
-/// lies on the other. It does not depend on the order of their corners. 0 where one has no area.
+/// Returns 1 - cos of the angle between two triangles: 0 in one plane, 2 if folded onto each other, 0 if one has no
+/// area. It is independent of the order of the corners.
 pub fn crease<R: Real>(hinge: &Hinge<R>) -> R {
     fold(hinge).map_or(R::ZERO, |fold| R::ONE - fold.cosine)
 }
 
-/// Gradients of the corners of [`crease`], times `weight`.
+/// Returns the gradients of [`crease`] by the corners, times `weight`.
 pub fn crease_bwd<R: Real>(hinge: &Hinge<R>, weight: R) -> Hinge<R> {
     let Some(fold) = fold(hinge) else { return [[R::ZERO; 3]; 4] };
     let [n, m] = fold.units;
@@ -280,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn on_the_unit_triangle_a_gaussian_lies_as_the_reference_has_it() {
+    fn unit_triangle_matches_the_reference() {
         let form = FlatForm { log_scales: [-1.0, -2.0], turn: [3.0, 0.0] };
         for per_triangle in PerTriangle::ALL {
             assert_eq!(per_triangle.count(), per_triangle.weights().len());
@@ -291,7 +288,7 @@ mod tests {
                 for (found, expected) in placed.mean.iter().zip(expected) {
                     assert!((found - expected).abs() < 1e-15);
                 }
-                // Columns: the normal, from the second corner to the first, and across.
+                // Columns: the normal, the direction from the second corner to the first, and their cross product.
                 let columns = [[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]];
                 let found = rotation(placed.quat);
                 for (row, column) in (0..9).map(|i| (i / 3, i % 3)) {
@@ -299,22 +296,22 @@ mod tests {
                 }
             }
         }
-        // A quarter of a turn.
+        // A rotation by 90 degrees.
         let turned = FlatForm { turn: [0.0, 0.5], ..form };
         let found = rotation(place(&CORNERS_AT, [1.0 / 3.0; 3], &turned).quat);
         let first = [found[0][1], found[1][1], found[2][1]];
         assert!((first[1] + 1.0).abs() < 1e-12, "{first:?}");
     }
 
-    /// A function of where a Gaussian is, whose gradients are `mean` and, through the rotation, `turns`.
-    fn judged(mean: &Vec3<f64>, turns: &[f64; 9], placed: &BoundPlace<f64>) -> f64 {
+    /// Returns a function of the placed Gaussian with gradients `mean` and, through the rotation, `turns`.
+    fn objective(mean: &Vec3<f64>, turns: &[f64; 9], placed: &BoundPlace<f64>) -> f64 {
         let matrix = rotation(placed.quat);
         let by_rotation: f64 = matrix.iter().flatten().zip(turns).map(|(m, t)| m * t).sum();
         dot(*mean, placed.mean) + by_rotation
     }
 
     #[test]
-    fn the_derivative_is_that_of_differences_for_every_number() {
+    fn place_bwd_matches_finite_differences() {
         let stream = RandomStream::new(3, 0, RandomUse::Sample);
         let mut next = normals(stream, 0);
         for per_triangle in PerTriangle::ALL {
@@ -330,7 +327,7 @@ mod tests {
                 };
                 let value = |at: &[f64; 11]| {
                     let (corners, form) = unpack(at);
-                    judged(&d_mean, &turns, &place(&corners, weights, &form))
+                    objective(&d_mean, &turns, &place(&corners, weights, &form))
                 };
                 let (corners, form) = unpack(&at);
                 let quat = place(&corners, weights, &form).quat;
@@ -355,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rotation_has_its_quaternion() {
+    fn quaternions_match_the_axes() {
         let stream = RandomStream::new(5, 0, RandomUse::Sample);
         let mut next = normals(stream, 0);
         for _ in 0..200 {
@@ -370,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_triangle_without_an_area_turns_nothing() {
+    fn degenerate_triangle_has_no_rotation_gradient() {
         let line = [[0.0_f32; 3], [1.0, 0.0, 0.0], [2.0, 0.0, 0.0]];
         let form = FlatForm { log_scales: [0.0; 2], turn: [0.0; 2] };
         let placed = place(&line, [1.0 / 3.0; 3], &form);
@@ -382,14 +379,14 @@ mod tests {
         assert_eq!(found.d_turn, [0.0; 2]);
     }
 
-    /// Two triangles about the x axis, folded by an angle.
+    /// Returns two triangles about the x axis, folded by an angle.
     fn folded(angle: f64) -> Hinge<f64> {
         let second = [0.7, -2.0 * angle.cos(), 2.0 * angle.sin()];
         [[0.0; 3], [1.5, 0.0, 0.0], [0.3, 1.0, 0.0], second]
     }
 
     #[test]
-    fn a_folded_quad_has_its_angle() {
+    fn crease_matches_the_fold_angle() {
         for degrees in [0.0_f64, 30.0, 90.0, 150.0, 180.0] {
             let angle = degrees.to_radians();
             let hinge = folded(angle);
@@ -401,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn the_derivative_is_that_of_differences() {
+    fn crease_bwd_matches_finite_differences() {
         let stream = RandomStream::new(7, 0, RandomUse::Sample);
         for case in 0..20_u64 {
             let hinge: Hinge<f64> = std::array::from_fn(|corner| {
@@ -424,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_triangle_without_an_area_has_no_crease() {
+    fn degenerate_triangle_has_no_crease() {
         let mut hinge = folded(1.0).map(|corner| corner.map(|x: f64| x.to_f32()));
         hinge[3] = hinge[0];
         assert_eq!(crease(&hinge), 0.0);

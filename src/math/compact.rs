@@ -1,14 +1,14 @@
-//! Numbers in 16 and 8 bits, rounded at random so that on average nothing is lost: up with the
-//! probability of what would be cut off. Twin of `kernels/compact.cuh`, bit for bit but for [`held_quotient`].
+//! Formats of 16 and 8 bits with stochastic rounding: up with the probability of the fraction that is cut off, so
+//! that the mean is exact. Twin of `kernels/compact.cuh`, identical bit for bit except in [`held_quotient`].
 //!
-//! Each encoder scales a float down to where single precision itself runs out of normal numbers at
-//! the same place as the code: then the code, its denormal numbers included, is the upper bits of the
-//! float, and rounding is the addition of random bits below them. Codes are in the upper bits of a
-//! word. `random` is 32 bits of which the upper count; half of the range rounds to the nearest.
+//! Each encoder scales a float down so that the smallest normal number of single precision falls on that of the
+//! format. The code, denormal numbers included, is then in the upper bits of the float, and rounding adds random bits
+//! below. Codes are in the upper bits of a word. `random` is 32 bits, of which the upper count; half of the range
+//! rounds to nearest.
 
 use super::Real;
 
-/// Rounds to the nearest.
+/// Random bits that round to nearest.
 pub const NEAREST: u32 = 0x8000_0000;
 
 const SIGN: u32 = 0x8000_0000;
@@ -17,44 +17,43 @@ const UPPER_16: u32 = 0xffff_0000;
 
 const UPPER_8: u32 = 0xff00_0000;
 
-/// Largest number of 16 bits.
+/// Largest finite number of the 16-bit format.
 pub const HALF_MAX: f32 = 65_504.0;
 
-/// Largest share of its scale that a code of 8 bits holds.
+/// Largest share of its scale that an 8-bit code represents.
 pub const CODE_MAX: f32 = 0.9375;
 
-/// From where the formats' exponents lie to where those of single precision do: 2^-112, 2^-111 and
-/// 2^-95.
+/// Factors between the exponents of single precision and of the formats.
 const HALF_DOWN: f32 = power_of_two(-112);
 
 const FIRST_DOWN: f32 = power_of_two(-111);
 
 const SECOND_DOWN: f32 = power_of_two(-95);
 
-/// Exponents of normal numbers only.
+/// Returns a power of two, for exponents of normal numbers.
 const fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits((127 + exponent).cast_unsigned() << 23)
 }
 
-/// The next random word of one Gaussian in one step; the first is `rounding_seed`. A linear
-/// congruence: the upper bits are good enough for rounding, and a word costs a multiplication.
+/// Returns the next random word of one Gaussian in one step; `rounding_seed` gives the first. The linear congruential
+/// generator is good enough for rounding, which uses the upper bits.
 pub const fn roll(dice: &mut u32) -> u32 {
     *dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
     *dice
 }
 
-/// The bits of `sign` and `size`, the upper 31 of which lie below the sign.
+/// Returns the sign of `sign` with the lower 31 bits of `size`.
 const fn signed_bits(sign: f32, size: u32) -> u32 {
     (sign.to_bits() & SIGN) | (size & !SIGN)
 }
 
-/// IEEE half precision in the upper 16 bits; values that are too large, and NaN, become infinite.
+/// Encodes IEEE half precision in the upper 16 bits. Values that are too large, and NaN, become infinite.
 pub fn encode_half(value: f32, random: u32) -> u32 {
     let size = (value.abs() * HALF_DOWN).min(power_of_two(-96));
     signed_bits(value, (size.to_bits() + (random >> 19)) << 3) & UPPER_16
 }
 
-/// Of the lower half of a word, or the upper.
+/// Decodes the lower (`upper` 0) or upper half of a word from half precision.
 pub const fn decode_half(word: u32, upper: u32) -> f32 {
     let half = if upper == 0 { word & 0xffff } else { word >> 16 };
     let (exponent, mantissa) = (half >> 10 & 0x1f, half & 0x3ff);
@@ -62,83 +61,82 @@ pub const fn decode_half(word: u32, upper: u32) -> f32 {
     if exponent == 0x1f {
         return f32::from_bits(sign | 0x7f80_0000 | mantissa << 13);
     }
-    // 2^112 brings the exponent to where it is in single precision; denormal numbers become normal.
+    // Divided by 2^-112, the exponent is that of single precision, and denormal numbers become normal.
     f32::from_bits(sign | exponent << 23 | mantissa << 13) / HALF_DOWN
 }
 
-/// The upper 16 bits of single precision.
+/// Encodes a value as the upper 16 bits of single precision.
 pub const fn encode_bfloat(value: f32, random: u32) -> u32 {
     let bits = value.to_bits();
     (if value.is_nan() { bits } else { bits + (random >> 16) }) & UPPER_16
 }
 
-/// Of the lower half of a word, or the upper.
+/// Decodes the lower (`upper` 0) or upper half of a word from bfloat16.
 pub const fn decode_bfloat(word: u32, upper: u32) -> f32 {
     f32::from_bits(if upper == 0 { word << 16 } else { word & UPPER_16 })
 }
 
-/// The lower half of a word, or the upper, becomes the upper 16 bits of `code`.
+/// Returns a word whose lower (`upper` 0) or upper half is replaced by the upper 16 bits of `code`.
 pub const fn with_half(word: u32, upper: u32, code: u32) -> u32 {
     if upper == 0 { (word & UPPER_16) | code >> 16 } else { (word & !UPPER_16) | (code & UPPER_16) }
 }
 
-/// A share of at most [`CODE_MAX`] either way, in the upper 8 bits: sign, 4 bits of exponent and 3
-/// of mantissa; down to 2^-15 normal, to 2^-18 at all.
+/// Encodes a share in ±[`CODE_MAX`] in the upper 8 bits: sign, 4 bits of exponent, 3 of mantissa. Normal down to
+/// 2^-15, smallest 2^-18.
 pub fn encode_first(share: f32, random: u32) -> u32 {
     let size = share.abs().min(CODE_MAX) * FIRST_DOWN;
     signed_bits(share, (size.to_bits() + (random >> 12)) << 4) & UPPER_8
 }
 
-/// Of byte `at` of a word.
+/// Decodes byte `at` of a word from the format of [`encode_first`].
 pub const fn decode_first(word: u32, at: u32) -> f32 {
     let upper = (word << (24 - 8 * at)).cast_signed();
     f32::from_bits((upper >> 4).cast_unsigned() & 0x87f0_0000) / FIRST_DOWN
 }
 
-/// A share from 0 to [`CODE_MAX`] in the upper 8 bits: 5 bits of exponent and 3 of mantissa; down
-/// to 2^-31 normal, to 2^-34 at all. Only 0 becomes 0: a quotient by the root of a second moment
-/// that was rounded away would be far too large.
+/// Encodes a share from 0 to [`CODE_MAX`] in the upper 8 bits: 5 bits of exponent, 3 of mantissa. Normal down to
+/// 2^-31, smallest 2^-34. Only 0 becomes 0, because a quotient by the root of a vanished second moment would be far
+/// too large.
 pub fn encode_second(share: f32, random: u32) -> u32 {
     let size = share.min(CODE_MAX);
     let least = size.to_bits().min(1) << 20;
     (((size * SECOND_DOWN).to_bits() + (random >> 12)).max(least) << 4) & UPPER_8
 }
 
-/// Of byte `at` of a word.
+/// Decodes byte `at` of a word from the format of [`encode_second`].
 pub const fn decode_second(word: u32, at: u32) -> f32 {
     f32::from_bits((word >> (8 * at) & 0xff) << 20) / SECOND_DOWN
 }
 
-/// Byte `at` of a word becomes the upper 8 bits of `code`.
+/// Returns a word whose byte `at` is replaced by the upper 8 bits of `code`.
 pub const fn with_byte(word: u32, at: u32, code: u32) -> u32 {
     (word & !(0xff << (8 * at))) | (code >> 24) << (8 * at)
 }
 
-/// A scale to 20 bits, so that its product with a code is exact; denormal numbers become 0.
+/// Rounds a scale to 20 bits, so that its product with a code is exact. Denormal numbers become 0.
 pub const fn rounded_scale(scale: f32) -> f32 {
     let rounded = f32::from_bits(scale.to_bits().wrapping_add(8) & !15);
     if rounded < f32::MIN_POSITIVE { 0.0 } else { rounded }
 }
 
-/// 1 / scale; 0 of none.
+/// Returns 1 / `scale`; 0 if `scale` is not positive.
 pub const fn inverse_scale(scale: f32) -> f32 {
     if scale > 0.0 { 1.0 / scale } else { 0.0 }
 }
 
-/// What no |m| / √v of Adam can exceed before bias correction (Cauchy and Schwarz):
-/// `(1 - β₁) Σ β₁^i |g_i|` against `√((1 - β₂) Σ β₂^i g_i²)` is at most
-/// (1 - β₁) / √((1 - β₂) (1 - β₁² / β₂)), which is 7.2703. Moments of 8 bits are held to it: rounding must
-/// not make a step that no gradients could.
+/// Upper bound of Adam's |m| / √v before bias correction (Cauchy-Schwarz): (1 - β₁) / √((1 - β₂) (1 - β₁² / β₂)) =
+/// 7.2703. Quotients of 8-bit moments are clamped to it, because rounding must not make a step larger than any
+/// gradients could.
 pub const QUOTIENT_MAX: f32 = 7.2704;
 
 /// The unit of [`held_quotient`].
 pub const HELD_UNIT: f32 = 2.0 * QUOTIENT_MAX;
 
-/// m / √v, held to [`QUOTIENT_MAX`] either way, in units of [`HELD_UNIT`]. A root below 1e-15 counts as that.
+/// Returns m / √v, clamped to ±[`QUOTIENT_MAX`], in units of [`HELD_UNIT`]. 1e-30 is added under the root.
 pub fn held_quotient<R: Real>(first: R, second: R) -> R {
     let (half, unit) = (R::of(0.5), R::of_f32(HELD_UNIT));
     let root = (second + R::of(1e-30)).sqrt() * unit;
-    // As a GPU holds it, by a sum that saturates: what that rounds away is lost here, too.
+    // A GPU clamps by a saturating sum; its rounding is repeated here.
     (first / root + half).max(R::ZERO).min(R::ONE) - half
 }
 
@@ -150,11 +148,11 @@ mod tests {
     use crate::math::adam::{BETA_1, BETA_2};
     use crate::math::random::{RandomStream, RandomUse};
 
-    /// A code of 8 bits as its formats' functions treat it.
+    /// Functions and range of an 8-bit format.
     struct Code {
         encode: fn(f32, u32) -> u32,
         decode: fn(u32, u32) -> f32,
-        /// Smallest normal share, and largest step below it.
+        /// Smallest normal share, and the largest step below it.
         normal: f32,
         step: f32,
     }
@@ -187,13 +185,13 @@ mod tests {
         decode_bfloat(encode_bfloat(value, random), 1)
     }
 
-    /// Mean over every pattern of the upper `bits` random bits.
+    /// Returns the mean over all patterns of the upper `bits` random bits.
     fn mean(bits: u32, rounded: impl Fn(u32) -> f32) -> f64 {
         let draws = (0..1_u32 << bits).map(|i| f64::from(rounded(i << (32 - bits))));
         draws.sum::<f64>() / f64::from(1_u32 << bits)
     }
 
-    /// Numbers of both signs and of any size between two powers of two.
+    /// Returns numbers of both signs with sizes between two powers of two.
     fn sized(least: i32, most: i32) -> impl Strategy<Value = f32> {
         (least..most, 1.0_f32..2.0, any::<bool>()).prop_map(|(exponent, mantissa, negative)| {
             let size = mantissa * power_of_two(exponent);
@@ -204,8 +202,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// Over all random words of as many bits as count, the mean is the number: what is left is
-        /// that a 2^13th (or 2^20th) of a step is not distinguished.
+        /// Over all random words the mean is the number, to a 2^13th of a step (bfloat: 2^20th).
         #[test]
         fn the_mean_of_a_half_is_the_number(value in sized(-26, 15)) {
             let step = (value.abs() * power_of_two(-10)).max(power_of_two(-24));
@@ -219,7 +216,7 @@ mod tests {
             prop_assert!(error.abs() <= f64::from(value.abs()) / f64::from(1 << 23));
         }
 
-        /// Of second moments from the least code on: below it, what is not zero is that code.
+        /// Second moments below the smallest code become that code, so only those above have an exact mean.
         #[test]
         fn the_mean_of_a_code_is_the_share(first in sized(-20, -1), second in 0.01_f32..0.93) {
             for (code, share) in [(FIRST, first * 0.93), (SECOND, second), (SECOND, second * 1e-8)] {
@@ -239,7 +236,7 @@ mod tests {
             prop_assert!(error <= (share.abs() / 8.0).max(FIRST.step) / 2.0);
             let share = share.abs();
             let error = (SECOND.rounded(share, NEAREST) - share).abs();
-            // But a value other than zero does not become zero.
+            // Values other than zero do not become zero.
             let step = (share / 8.0).max(SECOND.step) / 2.0;
             prop_assert!(error <= step || share < SECOND.step, "{share}: {error}");
         }
@@ -259,7 +256,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_decoded_is_encoded_to_itself(word in any::<u32>(), random in any::<u32>()) {
+        fn decoded_values_encode_to_themselves(word in any::<u32>(), random in any::<u32>()) {
             for upper in 0..2 {
                 let value = decode_half(word, upper);
                 if value.is_finite() {
@@ -279,7 +276,7 @@ mod tests {
             }
         }
 
-        /// A scale times a code is exact, so that decoded moments can be encoded again.
+        /// The product of a scale and a code is exact, so that decoded moments can be encoded again.
         #[test]
         fn the_product_of_a_scale_and_a_code_is_exact(scale in sized(-80, 60), word in any::<u32>()) {
             let scale = rounded_scale(scale.abs());
@@ -289,15 +286,15 @@ mod tests {
         }
 
         #[test]
-        fn a_scale_loses_a_two_millionth_at_most(scale in sized(-120, 100)) {
+        fn rounded_scale_is_within_a_two_millionth(scale in sized(-120, 100)) {
             let error = (rounded_scale(scale.abs()) / scale.abs() - 1.0).abs();
             prop_assert!(error <= power_of_two(-20));
         }
     }
 
     #[test]
-    fn halves_are_those_of_ieee() {
-        // One, its neighbour, the largest, the smallest normal and the smallest of all.
+    fn halves_match_ieee() {
+        // 1, its neighbour, the largest, the smallest normal, the smallest denormal.
         let halves = [0x3c00, 0x3c01, 0x7bff, 0x0400, 0x0001, 0x8000, 0xc000];
         let values = [1.0, 1.0 + power_of_two(-10), HALF_MAX, power_of_two(-14)];
         let values = values.into_iter().chain([power_of_two(-24), -0.0, -2.0]);
@@ -314,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_stays_zero_and_nothing_else_becomes_a_second_moment_of_zero() {
+    fn only_zero_encodes_to_zero() {
         for random in [0, NEAREST, u32::MAX] {
             assert_eq!(encode_half(0.0, random), 0);
             assert_eq!(encode_bfloat(0.0, random), 0);
@@ -327,12 +324,12 @@ mod tests {
     }
 
     #[test]
-    fn codes_reach_from_their_least_to_their_largest() {
+    fn codes_cover_their_range() {
         for code in [FIRST, SECOND] {
             for share in [CODE_MAX, 1.0, 1e9, f32::INFINITY] {
                 assert_eq!(code.rounded(share, u32::MAX), CODE_MAX);
             }
-            // Three bits of mantissa: neighbours of normal shares are an eighth apart at most.
+            // Three bits of mantissa: neighbouring normal shares are at most an eighth apart.
             let mut shares: Vec<f32> = (0..=255).map(|code_| (code.decode)(code_, 0)).collect();
             shares.retain(|share| share.is_sign_positive());
             shares.sort_by(f32::total_cmp);
@@ -345,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn values_go_where_they_are_asked_to_go() {
+    fn values_are_inserted_at_their_slot() {
         let word = 0x1234_5678;
         assert_eq!(with_half(word, 0, 0xabcd_ef01), 0x1234_abcd);
         assert_eq!(with_half(word, 1, 0xabcd_ef01), 0xabcd_5678);
@@ -360,13 +357,13 @@ mod tests {
         }
     }
 
-    /// (1 - β₁) / √((1 - β₂) (1 - β₁² / β₂)).
+    /// Returns (1 - β₁) / √((1 - β₂) (1 - β₁² / β₂)).
     fn quotient_max() -> f64 {
         (1.0 - BETA_1) / ((1.0 - BETA_2) * (1.0 - BETA_1 * BETA_1 / BETA_2)).sqrt()
     }
 
     #[test]
-    fn the_bound_of_quotients_is_the_one_that_gradients_can_reach() {
+    fn quotient_bound_is_tight() {
         assert!(f64::from(QUOTIENT_MAX) >= quotient_max());
         assert!(f64::from(QUOTIENT_MAX) < quotient_max() * 1.0001);
         // The worst gradients grow as (β₂ / β₁)^i towards the last.
@@ -380,13 +377,13 @@ mod tests {
         assert_eq!(held_quotient(3.0_f32, 0.01), 0.5);
         assert_eq!(held_quotient(-3.0_f32, 0.01), -0.5);
         assert_eq!(held_quotient(0.0_f32, 0.0), 0.0);
-        // A sum with a half knows nothing below 2^-25.
+        // A sum with a half has no digits below 2^-25.
         assert!((held_quotient(0.3_f32, 0.01) * HELD_UNIT - 3.0).abs() < 1e-6);
         assert!((held_quotient(0.3, 0.01) * f64::from(HELD_UNIT) - 3.0).abs() < 1e-12);
     }
 
     #[test]
-    fn words_of_a_dice_are_uniform_from_one_seed_and_over_many() {
+    fn random_words_are_uniform() {
         let mut dice = 12_345;
         let mut sums = [0.0; 2];
         let count = 100_000;

@@ -1,41 +1,41 @@
-//! How far apart along a pixel's ray lies what the pixel is blended of (depth distortion; 2D Gaussian
-//! splatting, Huang et al. 2024, equation 13).
+//! Depth distortion (2D Gaussian splatting, Huang et al. 2024, equation 13): the spread along a ray of the splats
+//! that a pixel blends.
 //!
-//! Of all pairs j < i of what is blended, with weights w and depths z, it is the sum of
-//! `w_i w_j (m_i - m_j)²`, with z mapped to m = f / (f - n) (1 - n / z), which is 0 at the depth n and 1 at f.
-//! m is affine in 1 / z: with c = f n / (f - n) the sum is c² (A `I_2` - `I_1`²), where A is the sum of the
-//! weights, `I_1` that of w / z and `I_2` that of w / z². So maps of these three say all.
+//! It is the sum of `w_i w_j (m_i - m_j)²` over all pairs j < i, with weights w and depths z mapped to m = f / (f -
+//! n) (1 - n / z), which is 0 at the depth n and 1 at f. As m is affine in 1 / z, the sum is c² (A `I_2` - `I_1`²)
+//! with c = f n / (f - n), A the sum of the weights, `I_1` the sum of w / z and `I_2` the sum of w / z². Three sums
+//! per ray are enough.
 
 use super::Real;
 
 /// Depth that is mapped to 0, world units along the view axis, as in the authors' program.
 pub const NEAR: f64 = 0.2;
 
-/// Depth that is mapped to 1.
+/// Depth that is mapped to 1, world units.
 pub const FAR: f64 = 100.0;
 
-/// c: how fast a mapped depth falls with the inverse depth, world units.
+/// Factor c between inverse and mapped depths, world units.
 const FALL: f64 = FAR * NEAR / (FAR - NEAR);
 
-/// What a pixel's ray is blended of, added up.
+/// Sums over the splats of a pixel's ray.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RaySums<R> {
-    /// The weights: the pixel's opacity.
+    /// Sum of the weights: the pixel's opacity.
     pub opacity: R,
-    /// The weights over the depths, per world unit.
+    /// Sum of the weights over the depths, per world unit.
     pub inverse_depth: R,
-    /// The weights over the squares of the depths.
+    /// Sum of the weights over the squared depths.
     pub inverse_square: R,
 }
 
-/// How far apart it lies, in squares of mapped depths; 0 where all is at one depth.
+/// Returns the distortion, in squared mapped depths; 0 if all splats have one depth.
 #[inline]
 pub fn distortion<R: Real>(sums: RaySums<R>) -> R {
     let RaySums { opacity, inverse_depth, inverse_square } = sums;
     R::of(FALL * FALL) * (opacity * inverse_square - inverse_depth * inverse_depth)
 }
 
-/// `d_sums` of [`distortion`].
+/// Returns the gradients of [`distortion`].
 #[inline]
 pub fn distortion_bwd<R: Real>(sums: RaySums<R>, d_distortion: R) -> RaySums<R> {
     let d = R::of(FALL * FALL) * d_distortion;
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
     use crate::math::random::{RandomStream, RandomUse};
 
-    /// Weights and depths of a ray, front to back: no more light is stopped than there is.
+    /// Returns weights and depths of a ray, front to back. The weights add up to at most 1.
     fn ray(stream: u64, count: u64) -> Vec<[f64; 2]> {
         let stream = RandomStream::new(3, stream, RandomUse::Sample);
         let mut left = 1.0;
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_sum_over_all_pairs_of_the_squares_between_mapped_depths() {
+    fn distortion_is_the_sum_over_all_pairs() {
         let mapped = |depth: f64| FAR / (FAR - NEAR) * (1.0 - NEAR / depth);
         assert!(mapped(NEAR).abs() < 1e-15 && (mapped(FAR) - 1.0).abs() < 1e-15);
         for count in [0, 1, 2, 5, 40] {
@@ -85,14 +85,14 @@ mod tests {
                 }
             }
             let found = distortion(sums(&ray));
-            // Sums of some ten numbers below 4.
+            // Rounding of sums of about ten numbers below 4.
             assert!((found - expected).abs() < 1e-15, "{count}: {found} for {expected}");
             assert!(count < 2 || found > 1e-5, "{count}: {found} says nothing");
         }
     }
 
     #[test]
-    fn what_lies_at_one_depth_has_none_wherever_that_is() {
+    fn equal_depths_have_no_distortion() {
         for depth in [0.1, 0.2, 3.0, 500.0] {
             let ray = [0.3, 0.2, 0.4].map(|weight| [weight, depth]);
             let scale = (FALL / depth).powi(2);
@@ -100,11 +100,10 @@ mod tests {
         }
     }
 
-    /// One of the sums.
     type Sum = fn(&mut RaySums<f64>) -> &mut f64;
 
     #[test]
-    fn the_gradient_agrees_with_differences() {
+    fn gradient_matches_finite_differences() {
         let at = sums(&ray(9, 7));
         let d = distortion_bwd(at, 0.7);
         let moved: [(f64, Sum); 3] = [
@@ -118,7 +117,7 @@ mod tests {
                 *of(&mut sums) += step;
                 0.7 * distortion(sums)
             };
-            // Of a polynomial of degree 2 central differences are exact but for rounding.
+            // Central differences of a polynomial of degree 2 are exact except for rounding.
             let expected = (value(1e-3) - value(-1e-3)) / 2e-3;
             assert!((found - expected).abs() < 1e-12, "{found} for {expected}");
             assert!(found.abs() > 1e-3, "{found} says nothing");

@@ -1,27 +1,27 @@
-//! By what the sides of an image are divided where it is made smaller.
+//! Divisors of the sides of an image.
 
 use serde::{Deserialize, Serialize};
 
-/// Sides that no image is made shorter than, px.
+/// Smallest side of a reduced image, px.
 const SIDE_MIN_PX: u32 = 8;
 
-/// A whole number of pixels, along both axes, that become one.
+/// Number of pixels along each axis that become one.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Divisor {
-    /// The image as it is.
+    /// Full size.
     #[default]
     One,
-    /// Half its sides.
+    /// Half the sides.
     Two,
-    /// A quarter of its sides.
+    /// A quarter of the sides.
     Four,
 }
 
 impl Divisor {
-    /// All of them, the largest first.
+    /// All divisors, largest first.
     pub const ALL: [Self; 3] = [Self::Four, Self::Two, Self::One];
 
-    /// The number.
+    /// Returns the divisor as a number.
     pub const fn get(self) -> u32 {
         match self {
             Self::One => 1,
@@ -30,7 +30,7 @@ impl Divisor {
         }
     }
 
-    /// The one that is nearest to this number; of two, the larger.
+    /// Returns the nearest divisor to a number; of two equally near, the larger.
     pub fn nearest(number: f64) -> Self {
         Self::first(|divisor| match divisor {
             Self::Four => number >= 3.0,
@@ -39,7 +39,7 @@ impl Divisor {
         })
     }
 
-    /// Itself, or the largest smaller one that leaves an image of this size sides of 8 px.
+    /// Returns this divisor, or the largest smaller one that leaves sides of at least 8 px.
     pub fn within(self, px: [u32; 2]) -> Self {
         Self::first(|divisor| {
             let leaves_enough = px.iter().all(|side| side / divisor.get() >= SIDE_MIN_PX);
@@ -47,8 +47,7 @@ impl Divisor {
         })
     }
 
-    /// The size of an image of this size, made smaller: the pixels at its right and bottom edges that
-    /// fill no square are dropped.
+    /// Returns the reduced size. Pixels at the right and bottom edges that fill no square are dropped.
     pub fn px(self, full: [u32; 2]) -> [u32; 2] {
         full.map(|side| side / self.get())
     }
@@ -63,13 +62,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_divisor_is_the_nearest_to_what_is_asked_for() {
+    fn nearest_divisor_is_chosen() {
         let numbers = [0.5, 1.0, 1.49, 1.5, 2.99, 3.0, 9.0];
         assert_eq!(numbers.map(|number| Divisor::nearest(number).get()), [1, 1, 1, 2, 2, 4, 4]);
     }
 
     #[test]
-    fn small_images_keep_eight_pixels_a_side() {
+    fn small_images_keep_the_minimum_side() {
         for (px, expected) in [([400, 32], 4), ([31, 400], 2), ([15, 400], 1), ([1, 1], 1)] {
             assert_eq!(Divisor::Four.within(px).get(), expected, "{px:?}");
         }

@@ -1,12 +1,11 @@
-//! The density of Gaussians as a field in space, and the surface that it implies (SuGaR: Guédon and
-//! Lepetit 2024, section 4.1).
+//! The density of Gaussians as a field in space, and the surface that it implies (SuGaR: Guédon and Lepetit 2024,
+//! section 4.1).
 //!
-//! The field is sampled around Gaussians and summed over the neighbours of the one that a sample was
-//! taken of. All is of raw scales and opacities, without a 3D filter. A Gaussian's normal is its axis
-//! of the smallest scale.
+//! The field is sampled around each Gaussian and summed over the neighbours of that Gaussian. Scales and opacities
+//! are raw, without a 3D filter. A Gaussian's normal is its axis of the smallest scale.
 //!
-//! Places are given as offsets from centres: of a sample in a small Gaussian far from the origin,
-//! single precision would lose its offset among the digits of the place.
+//! Positions are offsets from centres: single precision would lose the offset of a sample in a small Gaussian far
+//! from the origin.
 
 use super::linalg::{
     Mat3, Quat, Vec3, add, dot, length, mul, mul_transposed, normalize, rotation, rotation_bwd,
@@ -15,63 +14,62 @@ use super::linalg::{
 use super::splat::{Shape, Viewpoint};
 use super::{Real, sigmoid};
 
-/// Least scale that an offset is divided by, and least thickness of a surface, world units.
+/// Smallest scale that divides an offset, and smallest thickness of a surface, world units.
 pub const SCALE_MIN: f64 = 1e-8;
 
-/// Squared Mahalanobis distance beyond which a Gaussian has no density, and no gradient.
-///
-/// The reference holds the distance to it; e^-5e7 is 0 in every precision.
+/// Squared Mahalanobis distance beyond which a Gaussian has no density and no gradient. The reference clamps the
+/// distance to this value; e^-5e7 is 0 in every precision.
 pub const DISTANCE2_MAX: f64 = 1e8;
 
 /// Standard deviation of the samples within a Gaussian, in units of its scales.
 pub const SPREAD: f64 = 1.5;
 
-/// Least thickness that a normal's weight is divided by the square of, world units.
+/// Smallest thickness whose square divides a normal's weight, world units.
 pub const WEIGHED_THICKNESS_MIN: f64 = 1e-6;
 
-/// Least sum that the normals' weights are divided by.
+/// Smallest sum of normal weights that divides them.
 pub const WEIGHT_SUM_MIN: f64 = 1e-6;
 
 /// Factor of the densities that distances are computed from, so that a few Gaussians seldom reach 1.
 pub const DISTANCE_DENSITY_FACTOR: f64 = 1.0 / 16.0;
 
-/// Least density that a distance is computed from.
+/// Smallest density that a distance is computed from.
 pub const DENSITY_MIN: f64 = 1e-16;
 
-/// Added to the arguments of the entropy's logarithms.
+/// Offset of the arguments of the entropy's logarithms.
 const ENTROPY_EPSILON: f64 = 1e-10;
 
-/// Most that a difference of distances counts, in the unit that it is divided by (the reference: ten
-/// times the scene's extent, of a difference in tenths of it).
+/// Largest counted difference of distances, in units of `unit` (the reference: ten times the scene's extent, for a
+/// difference in tenths of the extent).
 pub const DISTANCE_ERROR_MAX: f64 = 100.0;
 
-/// How near to a surface a Gaussian's centre is one of it, in its own standard deviations.
+/// Distance below which a centre belongs to a surface, in standard deviations of the Gaussian.
 const NEAR_SURFACE: f64 = 2.0;
 
-/// Least root that a distance's derivative is divided by: nearer to a density of 1, single precision
-/// has too few digits to separate them, and the derivative grows without bound.
+/// Smallest root that divides a distance's derivative. Nearer to a density of 1, single precision has too few digits,
+/// and the derivative has no bound.
 const ROOT_MIN: f64 = 1e-3;
 
-/// Values of a Gaussian's geometry: centre 3, log-scales 3, quaternion 4, opacity logit.
+/// Number of geometry values of a Gaussian: centre 3, log-scales 3, quaternion 4, opacity logit.
 pub const GEOMETRY: usize = 11;
 
-/// A Gaussian as the field takes it.
+/// A Gaussian of the density field.
 #[derive(Clone, Copy, Debug)]
 pub struct DensityKernel<R> {
     /// Centre in the world.
     pub mean_world: Vec3<R>,
     /// Scales, world units.
     pub scale: Vec3<R>,
-    /// Rotation from its axes to the world: they are its columns.
+    /// Rotation to the world; the columns are the Gaussian's axes.
     pub axes: Mat3<R>,
-    /// Raw opacity.
+    /// Opacity without a filter.
     pub opacity: R,
-    /// Which axis has the smallest scale; of equal ones the first.
+    /// Index of the axis with the smallest scale; the first of equal ones.
     pub thin: usize,
 }
 
 impl<R: Real> DensityKernel<R> {
-    /// From raw parameters.
+    /// Converts raw parameters.
     pub fn new(shape: &Shape<R>, opacity_logit: R) -> Self {
         let scale = shape.log_scale.map(Real::exp);
         let thin = thinnest(scale);
@@ -79,43 +77,43 @@ impl<R: Real> DensityKernel<R> {
         Self { mean_world: shape.mean_world, scale, axes, opacity, thin }
     }
 
-    /// The smallest scale, world units.
+    /// Returns the smallest scale, world units.
     pub fn thickness(&self) -> R {
         self.scale[self.thin]
     }
 
-    /// The axis of the smallest scale, a unit vector of the world; its sign says nothing.
+    /// Returns the axis of the smallest scale, a unit vector in the world with an arbitrary sign.
     pub fn normal(&self) -> Vec3<R> {
         self.axes.map(|row| row[self.thin])
     }
 
-    /// What to divide an offset along each axis by.
+    /// Returns the inverse scales, with scales held to at least [`SCALE_MIN`].
     fn inverse_scale(&self) -> Vec3<R> {
         self.scale.map(|s| R::ONE / s.max(R::of(SCALE_MIN)))
     }
 }
 
-/// Index of the smallest; of equal ones the first.
+/// Returns the index of the smallest scale; the first of equal ones.
 pub fn thinnest<R: Real>(scale: Vec3<R>) -> usize {
     let first = usize::from(scale[1] < scale[0]);
     if scale[2] < scale[first] { 2 } else { first }
 }
 
-/// Gradients of a [`DensityKernel`]'s raw parameters, but of its axes in place of its quaternion.
+/// Gradients of a [`DensityKernel`]'s raw parameters, with the axes instead of the quaternion.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DensityKernelGradient<R> {
-    /// Of the centre.
+    /// Gradient of the centre.
     pub d_mean_world: Vec3<R>,
-    /// Of the logarithms of the scales.
+    /// Gradient of the logarithms of the scales.
     pub d_log_scale: Vec3<R>,
-    /// Of the rotation.
+    /// Gradient of the rotation.
     pub d_axes: Mat3<R>,
-    /// Of the opacity logit.
+    /// Gradient of the opacity logit.
     pub d_opacity_logit: R,
 }
 
 impl<R: Real> DensityKernelGradient<R> {
-    /// Centre, log-scales, quaternion as stored, opacity logit.
+    /// Returns the gradients of centre, log-scales, quaternion as stored, and opacity logit.
     pub fn row(&self, quat: Quat<R>) -> [R; GEOMETRY] {
         let ([x, y, z], [a, b, c]) = (self.d_mean_world, self.d_log_scale);
         let [q0, q1, q2, q3] = rotation_bwd(quat, &self.d_axes);
@@ -123,18 +121,18 @@ impl<R: Real> DensityKernelGradient<R> {
     }
 }
 
-/// Where a sample lies in its Gaussian, along the Gaussian's axes, of standard normal numbers.
+/// Returns a sample's offset along its Gaussian's axes, world units, from three standard normal numbers.
 pub fn sample_along<R: Real>(kernel: &DensityKernel<R>, normals: Vec3<R>) -> Vec3<R> {
     [0, 1, 2].map(|axis| R::of(SPREAD) * kernel.scale[axis] * normals[axis])
 }
 
-/// The sample's offset from its Gaussian's centre, world units.
+/// Returns the sample's offset from its Gaussian's centre in world axes.
 pub fn sample_offset<R: Real>(kernel: &DensityKernel<R>, along: Vec3<R>) -> Vec3<R> {
     mul(&kernel.axes, along)
 }
 
-/// Adds the gradients of the Gaussian that the sample was taken of, of the sample's place in the world
-/// and of its distance from the Gaussian's middle plane, which is `along[thin]`.
+/// Adds the gradients of a sample's own Gaussian, from those of the sample's position in the world and of its
+/// distance from the Gaussian's middle plane, which is `along[thin]`.
 pub fn sample_bwd<R: Real>(
     kernel: &DensityKernel<R>,
     along: Vec3<R>,
@@ -151,14 +149,13 @@ pub fn sample_bwd<R: Real>(
     }
 }
 
-/// The offset from a Gaussian's centre in units of its scales, and its density there:
-/// o e^(-|y|²/2) with y = S⁻¹ Rᵀ offset.
+/// Returns the whitened offset y = S⁻¹ Rᵀ `offset` from a Gaussian's centre, and the density o e^(-|y|²/2) there.
 pub fn density<R: Real>(kernel: &DensityKernel<R>, offset: Vec3<R>) -> (Vec3<R>, R) {
     let turned = mul_transposed(&kernel.axes, offset);
     let inverse = kernel.inverse_scale();
     let whitened = [0, 1, 2].map(|axis| turned[axis] * inverse[axis]);
     let distance2 = dot(whitened, whitened);
-    // Written so that NaN has none either.
+    // Written so that NaN has no density.
     let density = if distance2 <= R::of(DISTANCE2_MAX) {
         kernel.opacity * (-R::HALF * distance2).exp()
     } else {
@@ -167,7 +164,7 @@ pub fn density<R: Real>(kernel: &DensityKernel<R>, offset: Vec3<R>) -> (Vec3<R>,
     (whitened, density)
 }
 
-/// `d_offset` of [`density`]; adds to the other gradients, that of the centre excepted.
+/// Returns `d_offset` of [`density`] and adds to the other gradients, except the centre's.
 pub fn density_bwd<R: Real>(
     kernel: &DensityKernel<R>,
     offset: Vec3<R>,
@@ -176,7 +173,7 @@ pub fn density_bwd<R: Real>(
     d_density: R,
     d_kernel: &mut DensityKernelGradient<R>,
 ) -> Vec3<R> {
-    // Every gradient has the density as a factor, but the others may be infinite.
+    // Every gradient has the density as a factor, but the other factors may be infinite.
     if density <= R::ZERO {
         return [R::ZERO; 3];
     }
@@ -185,7 +182,7 @@ pub fn density_bwd<R: Real>(
     let inverse = kernel.inverse_scale();
     let d_turned = [0, 1, 2].map(|axis| -d_exponent * whitened[axis] * inverse[axis]);
     for i in 0..3 {
-        // A scale below the least gets no gradient.
+        // A scale below the minimum has no gradient.
         if kernel.scale[i] > R::of(SCALE_MIN) {
             d_kernel.d_log_scale[i] += d_exponent * whitened[i] * whitened[i];
         }
@@ -194,33 +191,33 @@ pub fn density_bwd<R: Real>(
     mul(&kernel.axes, d_turned)
 }
 
-/// Thickness of the surface that these Gaussians form, world units: the mean of theirs, from the sum.
+/// Returns the thickness of the surface that `count` Gaussians form, world units: their mean thickness.
 pub fn surface_thickness<R: Real>(sum: R, count: usize) -> R {
     let (mean, least) = (sum / R::of(count as f64), R::of(SCALE_MIN));
     // NaN stays NaN.
     if mean < least { least } else { mean }
 }
 
-/// `d_log_scale` of the smallest scale of one of `count` Gaussians, of [`surface_thickness`].
+/// Returns `d_log_scale` of the smallest scale of one of `count` Gaussians, of [`surface_thickness`].
 pub fn surface_thickness_bwd<R: Real>(
     kernel: &DensityKernel<R>,
     beta: R,
     count: usize,
     d_beta: R,
 ) -> R {
-    // Where the thickness is infinite nothing depends on it, and its gradient is nothing.
+    // An infinite thickness has no influence, so its gradient is 0.
     let depends = beta > R::of(SCALE_MIN) && d_beta != R::ZERO;
     if depends { d_beta * kernel.thickness() / R::of(count as f64) } else { R::ZERO }
 }
 
-/// Density at this distance from a surface as thick as `beta`: e^(-distance² / (2 beta²)).
+/// Returns the density at a distance from a surface of thickness `beta`: e^(-distance² / (2 beta²)).
 pub fn surface_density<R: Real>(distance: R, beta: R) -> R {
     let ratio = distance / beta;
-    // Written so that NaN gives none, which has no gradient.
+    // Written so that NaN gives 0, which has no gradient.
     if ratio * ratio <= R::of(DISTANCE2_MAX) { (-R::HALF * ratio * ratio).exp() } else { R::ZERO }
 }
 
-/// `d_distance` and `d_beta` of the `target` that [`surface_density`] gave.
+/// Returns `d_distance` and `d_beta` of [`surface_density`], which gave `target`.
 pub fn surface_density_bwd<R: Real>(distance: R, beta: R, target: R, d_target: R) -> [R; 2] {
     if target <= R::ZERO {
         return [R::ZERO; 2];
@@ -230,7 +227,7 @@ pub fn surface_density_bwd<R: Real>(distance: R, beta: R, target: R, d_target: R
     [d_distance, -d_distance * ratio]
 }
 
-/// -1, 0 or 1; 0 of NaN.
+/// Returns -1, 0 or 1; 0 for NaN.
 pub fn sign<R: Real>(x: R) -> R {
     if x > R::ZERO {
         R::ONE
@@ -241,18 +238,17 @@ pub fn sign<R: Real>(x: R) -> R {
     }
 }
 
-/// A neighbour's normal, turned to the side of the sample's Gaussian's, and which side that is: 1, -1,
-/// or 0 where they are perpendicular, which leaves nothing of it.
+/// Returns a neighbour's normal, flipped to the side of the sample's Gaussian, and the sign of the flip: 1, -1, or 0
+/// if the normals are perpendicular, in which case the normal becomes 0.
 pub fn aligned<R: Real>(normal: Vec3<R>, own: Vec3<R>) -> (Vec3<R>, R) {
     let side = sign(dot(normal, own));
     (scale(normal, side), side)
 }
 
-/// What a neighbour's normal counts before the weights are divided by their sum: the more, the denser
-/// it is at the sample and the farther the sample is from its middle plane. No gradient flows
-/// through it.
+/// Returns the weight of a neighbour's normal before normalisation. It grows with the neighbour's density at the
+/// sample and with the sample's distance from the neighbour's middle plane. It has no gradient.
 pub fn normal_weight<R: Real>(kernel: &DensityKernel<R>, offset: Vec3<R>, density: R) -> R {
-    // So that nothing is nothing, even where the offset is infinite.
+    // The offset may be infinite where the density is 0.
     if density <= R::ZERO {
         return R::ZERO;
     }
@@ -260,12 +256,12 @@ pub fn normal_weight<R: Real>(kernel: &DensityKernel<R>, offset: Vec3<R>, densit
     density * dot(offset, kernel.normal()).abs() / (thickness * thickness)
 }
 
-/// What the weights are multiplied by, from their sum.
+/// Returns the normalisation factor of weights with this sum.
 pub fn normal_weight_factor<R: Real>(sum: R) -> R {
     R::ONE / sum.max(R::of(WEIGHT_SUM_MIN))
 }
 
-/// Adds the gradient of a Gaussian's normal to that of its axes.
+/// Adds the gradient of a Gaussian's normal to the gradient of its axes.
 pub fn normal_bwd<R: Real>(
     kernel: &DensityKernel<R>,
     d_normal: Vec3<R>,
@@ -276,13 +272,13 @@ pub fn normal_bwd<R: Real>(
     }
 }
 
-/// Entropy of an opacity in nats, from its logit: -o ln(o + ε) - (1 - o) ln(1 - o + ε).
+/// Returns the entropy of an opacity in nats, from its logit: -o ln(o + ε) - (1 - o) ln(1 - o + ε).
 pub fn entropy<R: Real>(opacity_logit: R) -> R {
     let [o, rest, epsilon] = entropy_parts(opacity_logit);
     -o * (o + epsilon).ln() - rest * (rest + epsilon).ln()
 }
 
-/// `d_opacity_logit` of [`entropy`].
+/// Returns `d_opacity_logit` of [`entropy`].
 pub fn entropy_bwd<R: Real>(opacity_logit: R, d_entropy: R) -> R {
     let [o, rest, epsilon] = entropy_parts(opacity_logit);
     let (sum, rest_sum) = (o + epsilon, rest + epsilon);
@@ -290,13 +286,13 @@ pub fn entropy_bwd<R: Real>(opacity_logit: R, d_entropy: R) -> R {
     d_entropy * d_opacity * o * rest
 }
 
-/// Opacity, what lacks to 1 with all of its digits, and epsilon.
+/// Returns o, 1 - o without cancellation, and ε.
 fn entropy_parts<R: Real>(opacity_logit: R) -> [R; 3] {
     [sigmoid(opacity_logit), sigmoid(-opacity_logit), R::of(ENTROPY_EPSILON)]
 }
 
-/// Distance from the surface by the density, world units: beta √(-2 ln density); 0 from a
-/// density of 1 on.
+/// Returns the distance from the surface that a density implies, world units: beta √(-2 ln density), 0 for a density
+/// of at least 1.
 pub fn distance<R: Real>(density: R, beta: R) -> R {
     beta * distance_root(density)
 }
@@ -306,11 +302,11 @@ fn distance_root<R: Real>(density: R) -> R {
     (-R::TWO * held.ln()).max(R::ZERO).sqrt()
 }
 
-/// `d_density` and `d_beta` of [`distance`].
+/// Returns `d_density` and `d_beta` of [`distance`].
 ///
-/// Above a density of 1 the reference divides it by itself and lets the gradient pass, so that it can
-/// come down again; where the root has no derivative, it is clamped to the steepest that single precision
-/// can represent.
+/// Above a density of 1, the gradient passes, so that the density can fall again (the reference divides the density
+/// by itself there). Near 1, where the root has no derivative, the slope is clamped to the steepest that single
+/// precision can represent.
 pub fn distance_bwd<R: Real>(density: R, beta: R, d_distance: R) -> [R; 2] {
     let root = distance_root(density);
     let d_density = if density > R::of(DENSITY_MIN) {
@@ -321,15 +317,15 @@ pub fn distance_bwd<R: Real>(density: R, beta: R, d_distance: R) -> [R; 2] {
     [d_density, d_distance * root]
 }
 
-/// Difference between the distance by the density and the absolute value of the measured `height`,
-/// in units of `unit`; at most [`DISTANCE_ERROR_MAX`].
+/// Returns the difference of the implied distance and the absolute measured `height`, in units of `unit`, at most
+/// [`DISTANCE_ERROR_MAX`].
 pub fn distance_error<R: Real>(distance: R, height: R, unit: R) -> R {
     let error = (distance - height.abs()).abs() / unit;
     // NaN stays NaN.
     if error > R::of(DISTANCE_ERROR_MAX) { R::of(DISTANCE_ERROR_MAX) } else { error }
 }
 
-/// `d_distance` and `d_height` of [`distance_error`]; zero where it was clamped.
+/// Returns `d_distance` and `d_height` of [`distance_error`]; 0 where the error was clamped.
 pub fn distance_error_bwd<R: Real>(distance: R, height: R, unit: R, d_error: R) -> [R; 2] {
     let difference = distance - height.abs();
     if difference.abs() > R::of(DISTANCE_ERROR_MAX) * unit {
@@ -339,54 +335,50 @@ pub fn distance_error_bwd<R: Real>(distance: R, height: R, unit: R, d_error: R) 
     [d_distance, -d_distance * sign(height)]
 }
 
-/// Standard deviation of a Gaussian along the line to a place, world units: |S Rᵀ v| with v the line's
-/// direction.
+/// Returns a Gaussian's standard deviation towards a position, world units: |S Rᵀ v| with v the unit direction.
 pub fn deviation_towards<R: Real>(kernel: &DensityKernel<R>, place_world: Vec3<R>) -> R {
-    let along = mul_transposed(&kernel.axes, normalize(sub(place_world, kernel.mean_world)));
-    let stretched = [0, 1, 2].map(|axis| kernel.scale[axis] * along[axis]);
-    dot(stretched, stretched).sqrt()
+    deviation_along(kernel, normalize(sub(place_world, kernel.mean_world)))
 }
 
-/// True if a Gaussian whose centre is so far from a surface, along a view, is one of it.
+/// True if a Gaussian whose centre has this distance from a surface along a view belongs to the surface.
 pub fn is_near_surface<R: Real>(height: R, deviation: R) -> bool {
     height.abs() < R::of(NEAR_SURFACE) * deviation
 }
 
-// Intersection of a ray with the surface at which the density of Gaussians passes a level (SuGaR: Guédon and
-// Lepetit 2024, section 4.2).
+// Intersection of a ray with a level set of the density (SuGaR: Guédon and Lepetit 2024, section 4.2).
 
-/// Samples along a ray.
+/// Number of samples along a ray.
 pub const RAY_SAMPLES: usize = 21;
 
-/// How far they reach to each side, in standard deviations of the front Gaussian along the ray.
+/// Reach of the samples to each side, in standard deviations of the front Gaussian along the ray.
 pub const RAY_REACH: f64 = 3.0;
 
-/// The least slope of the density, over the front Gaussian's standard deviation, that has a direction.
+/// Smallest slope of the density, per standard deviation of the front Gaussian, that defines a normal.
 const SLOPE_MIN: f64 = 1e-8;
 
 /// A point of a level set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LevelPoint<R> {
-    /// Offset from the place that the ray's samples lie around, world units.
+    /// Offset from the position around which the ray is sampled, world units.
     pub offset: Vec3<R>,
-    /// Unit normal, world space, towards lower densities: outwards.
+    /// Unit normal in world space, towards lower density.
     pub normal: Vec3<R>,
 }
 
-/// Standard deviation of a Gaussian along a unit direction of the world: |S Rᵀ d|, world units.
+/// Returns a Gaussian's standard deviation along a unit direction, world units: |S Rᵀ d|.
 pub fn deviation_along<R: Real>(kernel: &DensityKernel<R>, direction: Vec3<R>) -> R {
     let turned = mul_transposed(&kernel.axes, direction);
     length([0, 1, 2].map(|axis| kernel.scale[axis] * turned[axis]))
 }
 
-/// min(1, Σ o e^(-q/2)) at an offset from the centres' common place; `from[k]` is that place seen from the
-/// centre of Gaussian k.
+/// Returns min(1, Σ o e^(-q/2)) at `offset` from a common position; `from[k]` is that position relative to the centre
+/// of Gaussian k.
 pub fn density_of<R: Real>(kernels: &[DensityKernel<R>], from: &[Vec3<R>], offset: Vec3<R>) -> R {
     let sum: R = kernels.iter().zip(from).map(|(k, &f)| density(k, add(f, offset)).1).sum();
     sum.min(R::ONE)
 }
 
-/// The Gaussian that adds most to the density at the place; the first where none adds any.
+/// Returns the index of the Gaussian with the largest density at the position; 0 if all densities are 0.
 pub fn front<R: Real>(kernels: &[DensityKernel<R>], from: &[Vec3<R>]) -> usize {
     let mut best = (0, R::ZERO);
     for (index, (kernel, &offset)) in kernels.iter().zip(from).enumerate() {
@@ -398,12 +390,12 @@ pub fn front<R: Real>(kernels: &[DensityKernel<R>], from: &[Vec3<R>]) -> usize {
     best.0
 }
 
-/// The first point of a ray at which the density of these Gaussians rises above a level.
+/// Returns the first point of a ray at which the density of these Gaussians rises above `level`.
 ///
-/// The ray passes a place along the unit `direction`, away from the camera; `from[k]` is that place
-/// seen from the centre of Gaussian k, world units, and `deviation` how far the samples are spread. There
-/// is none where the density is not below the level at the first sample, or above it at no other. Between
-/// two samples the density is taken as linear. Normals that look away from the camera are turned over.
+/// The ray passes a position along the unit `direction`, away from the camera; `from[k]` is that position relative to
+/// the centre of Gaussian k, world units. `deviation` scales the spread of the samples. `None` if the density at the
+/// first sample is not below the level, or at no later sample above it. The density is taken as linear between
+/// samples. Normals are flipped towards the camera.
 pub fn level_point<R: Real>(
     kernels: &[DensityKernel<R>],
     from: &[Vec3<R>],
@@ -432,7 +424,7 @@ pub fn level_point<R: Real>(
     None
 }
 
-/// The unit direction of falling density at an offset; none where it does not fall.
+/// Returns the unit direction of falling density at an offset; `None` if the density is flat.
 fn outward<R: Real>(
     kernels: &[DensityKernel<R>],
     from: &[Vec3<R>],
@@ -444,10 +436,10 @@ fn outward<R: Real>(
     for (kernel, &from) in kernels.iter().zip(from) {
         let place = add(from, offset);
         let (whitened, here) = density(kernel, place);
-        let ignored = &mut DensityKernelGradient::default();
-        slope = sub(slope, density_bwd(kernel, place, whitened, here, R::ONE, ignored));
+        let discarded = &mut DensityKernelGradient::default();
+        slope = sub(slope, density_bwd(kernel, place, whitened, here, R::ONE, discarded));
     }
-    // NaN has no direction either.
+    // Written so that NaN has no direction.
     let has_direction = length(slope) * deviation >= R::of(SLOPE_MIN);
     if !has_direction {
         return None;
@@ -457,11 +449,10 @@ fn outward<R: Real>(
     Some(if faces_away { scale(normal, -R::ONE) } else { normal })
 }
 
-// Position of a point in a map of a view, and the map's value there: between the centres of its
-// pixels by their distances (bilinear), and beyond those of the border as at the border.
+// Bilinear lookup of a view's map at a point. Beyond the centres of the border's pixels, the border's values hold.
 
-/// Where a point of the camera's space lies in the image, px; `None` if it lies outside or
-/// not beyond [`Viewpoint::near`].
+/// Returns the image position of a point in camera space, px; `None` if it lies outside the image or not beyond
+/// [`Viewpoint::near`].
 pub fn place_px<R: Real>(view: &Viewpoint<R>, [x, y, z]: Vec3<R>) -> Option<[R; 2]> {
     // Written so that NaN is rejected too.
     if !(z > view.near && z.is_finite()) {
@@ -474,24 +465,24 @@ pub fn place_px<R: Real>(view: &Viewpoint<R>, [x, y, z]: Vec3<R>) -> Option<[R; 
     (is_inside(0) && is_inside(1)).then_some(place)
 }
 
-/// `d_point_cam` of [`place_px`], for points that have a position in the image.
+/// Returns `d_point_cam` of [`place_px`], for points that have an image position.
 pub fn place_px_bwd<R: Real>(view: &Viewpoint<R>, [x, y, z]: Vec3<R>, d_place: [R; 2]) -> Vec3<R> {
     let [d_x, d_y] = [0, 1].map(|axis| d_place[axis] * view.focal_px[axis] / z);
     [d_x, d_y, -(d_x * x + d_y * y) / z]
 }
 
-/// The four pixels that a place lies between.
+/// The four pixels around an image position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PixelQuad<R> {
-    /// Column and row of the first.
+    /// Column and row of the first pixel.
     pub low: [u32; 2],
-    /// Of the last; the same as the first's beyond the centres of the border.
+    /// Column and row of the last pixel; equal to the first beyond the border's centres.
     pub high: [u32; 2],
-    /// How far the place is on the way from the first to the last.
+    /// Fraction of the way from the first to the last pixel.
     pub share: [R; 2],
 }
 
-/// Where a place in an image of this size lies between the centres of pixels.
+/// Returns the pixels around a position in an image of this size.
 pub fn cell<R: Real>(place_px: [R; 2], size: [u32; 2]) -> PixelQuad<R> {
     let mut cell = PixelQuad { low: [0; 2], high: [0; 2], share: [R::ZERO; 2] };
     for axis in 0..2 {
@@ -509,13 +500,13 @@ pub fn cell<R: Real>(place_px: [R; 2], size: [u32; 2]) -> PixelQuad<R> {
 }
 
 impl<R: Real> PixelQuad<R> {
-    /// Its four pixels, row by row.
+    /// Returns the four pixels, row by row.
     pub fn pixels(&self) -> [[u32; 2]; 4] {
         let ([x0, y0], [x1, y1]) = (self.low, self.high);
         [[x0, y0], [x1, y0], [x0, y1], [x1, y1]]
     }
 
-    /// What each of them counts.
+    /// Returns the bilinear weights of the four pixels.
     pub fn weights(&self) -> [R; 4] {
         let [x, y] = self.share;
         let (left, above) = (R::ONE - x, R::ONE - y);
@@ -523,7 +514,7 @@ impl<R: Real> PixelQuad<R> {
     }
 }
 
-/// The value at the place and how it rises along x and y, per px, from those of the four pixels.
+/// Returns the interpolated value and its slopes along x and y, per px, from the values of the four pixels.
 pub fn between<R: Real>(cell: &PixelQuad<R>, [a, b, c, d]: [R; 4]) -> (R, [R; 2]) {
     let [x, y] = cell.share;
     let (above, below) = (a + x * (b - a), c + x * (d - c));
@@ -547,20 +538,20 @@ mod tests {
     }
 
     #[test]
-    fn a_gaussians_level_set_is_where_its_density_is_the_level() {
+    fn level_point_has_the_density_of_the_level() {
         // o e^(-t²/2s²) = L at t = s √(2 ln(o/L)).
         for (opacity, level) in [(0.9, 0.3), (0.6, 0.3), (0.99, 0.1), (0.8, 0.5)] {
             let kernel = ball([0.0; 3], 0.2, opacity);
             let found = level_point(&[kernel], &[[0.0; 3]], [0.0, 0.0, 1.0], 0.2, level).unwrap();
             let exact = -0.2 * (2.0_f64 * (opacity / level).ln()).sqrt();
-            // The density is not linear between samples of 0.3 standard deviations: one of a hundred.
+            // Linear interpolation between samples 0.3 standard deviations apart errs by a hundredth of one.
             assert!((found.offset[2] - exact).abs() < 0.01 * 0.2, "{found:?} {exact}");
             assert!((found.normal[2] + 1.0).abs() < 1e-12, "{found:?}");
         }
     }
 
     #[test]
-    fn a_ray_that_starts_inside_or_stays_outside_has_no_point() {
+    fn ray_that_starts_inside_or_stays_outside_has_no_point() {
         let kernel = ball([0.0; 3], 0.2, 0.9);
         let at =
             |from: Vec3<f64>, level| level_point(&[kernel], &[from], [0.0, 0.0, 1.0], 0.2, level);
@@ -571,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flat_gaussian_has_its_plane_as_level_set() {
+    fn flat_gaussian_has_its_plane_as_level_set() {
         let shape = Shape {
             mean_world: [1.0, 2.0, 3.0],
             log_scale: [0.5_f64.ln(), 0.5_f64.ln(), 0.01_f64.ln()],
@@ -583,7 +574,7 @@ mod tests {
         let deviation = deviation_along(&kernel, direction);
         let found = level_point(&[kernel], &[[0.0; 3]], direction, deviation, 0.3).unwrap();
         let facing = dot(found.normal, kernel.normal()).abs();
-        // The level set of so flat a Gaussian is as flat: a thickness of a fiftieth of its width.
+        // The level set is as flat as the Gaussian, whose thickness is a fiftieth of its width.
         assert!(facing > 0.999 && dot(found.normal, direction) < 0.0, "{found:?} {facing}");
         assert_eq!(front(&[ball([0.0; 3], 0.1, 0.5), kernel], &[[1.0, 0.0, 0.0], [0.0; 3]]), 1);
     }
@@ -607,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_centres_of_the_border_everything_is_as_at_the_border() {
+    fn border_values_extend_outwards() {
         for (place, pixel) in [
             ([0.0, 0.2], [0, 0]),
             ([0.5, 0.5], [0, 0]),
@@ -620,12 +611,12 @@ mod tests {
             assert_eq!(cell.weights(), [1.0, 0.0, 0.0, 0.0]);
             assert_eq!(between(&cell, [7.0; 4]), (7.0, [0.0; 2]));
         }
-        // An image of one pixel is all border.
+        // A 1x1 image is all border.
         assert_eq!(cell([0.9, 0.1], [1, 1]).pixels(), [[0, 0]; 4]);
     }
 
     #[test]
-    fn weights_are_how_the_value_follows_the_four_pixels() {
+    fn weights_reproduce_the_interpolated_value() {
         let cell = cell([2.3, 1.9], SIZE);
         let values = [0.3, -1.2, 2.5, 0.7];
         let sum: f64 = cell.weights().iter().zip(values).map(|(w, v)| w * v).sum();

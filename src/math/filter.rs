@@ -1,6 +1,5 @@
-//! The filters of Mip-Splatting (Yu et al. 2024): a Gaussian is never finer than the
-//! training views can resolve (section 4.1), and a splat never thinner than a pixel (section 4.2). Both keep
-//! what it adds up to: as it grows its opacity falls.
+//! The filters of Mip-Splatting (Yu et al. 2024): a Gaussian is at least as large as the training views resolve
+//! (section 4.1), and a splat at least as wide as a pixel (section 4.2). Opacity falls as a Gaussian widens.
 
 use super::linalg::{Vec3, add, mul};
 pub use super::splat::projection::{
@@ -9,25 +8,25 @@ pub use super::splat::projection::{
 use super::splat::{Shape, Viewpoint};
 use super::{Real, inverse_sigmoid, sigmoid};
 
-/// Variance of the 3D filter in units of the smallest interval that a view samples, squared.
+/// Variance of the 3D filter, in units of the squared smallest sampling interval of a view.
 pub const INTERVAL_VARIANCE: f64 = 0.2;
 
-/// How far beyond the image's border a view still counts, as a share of its side.
+/// Margin around the image inside which a view still samples a point, as a share of the side.
 pub const SAMPLED_MARGIN: f64 = 0.15;
 
-/// The share of its opacity that a Gaussian keeps through its 3D filter.
+/// Returns the share of its opacity that a Gaussian keeps through its 3D filter.
 pub fn kept_in_space<R: Real>(shape: &Shape<R>) -> R {
     smoothed(shape.log_scale.map(Real::exp), shape.smoothing).1
 }
 
-/// The opacity logit with which a Gaussian that keeps this share is of no more than this opacity.
+/// Returns the logit held so that the opacity times `kept` is at most `ceiling`.
 pub fn lowered_logit<R: Real>(logit: R, kept: R, ceiling: R) -> R {
-    // The share is above the ceiling then, and the quotient below 1.
+    // `kept` is above the ceiling here, so the quotient is below 1.
     if sigmoid(logit) * kept > ceiling { inverse_sigmoid(ceiling / kept) } else { logit }
 }
 
-/// The depth in which a view samples this place (world units along its axis), if it does: beyond
-/// [`Viewpoint::near`], and not far outside of the image.
+/// Returns the depth (world units along the view axis) in which a view samples a point; `None` if the point is not
+/// beyond [`Viewpoint::near`] or far outside the image.
 pub fn sampled_depth<R: Real>(view: &Viewpoint<R>, mean_world: Vec3<R>) -> Option<R> {
     let [x, y, z] = add(mul(&view.rotation, mean_world), view.translation);
     let inside = |axis: usize, along: R| {
@@ -39,8 +38,7 @@ pub fn sampled_depth<R: Real>(view: &Viewpoint<R>, mean_world: Vec3<R>) -> Optio
     (z > view.near && inside(0, x) && inside(1, y)).then_some(z)
 }
 
-/// Standard deviation of the 3D filter per depth (world units both): of the finest view, whose focal
-/// length is this (px).
+/// Returns the standard deviation of the 3D filter per unit of depth, for the finest view's focal length (px).
 pub fn smoothing_per_depth<R: Real>(focal_px: R) -> R {
     R::of(INTERVAL_VARIANCE).sqrt() / focal_px
 }
@@ -50,8 +48,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_splat_keeps_its_opacity_and_one_without_area_keeps_none() {
-        // The root of 1 + 1e-6, less what the filter of 0.1 px² takes.
+    fn large_splats_keep_their_opacity_and_degenerate_ones_lose_it() {
+        // √(1 + 1e-6), reduced by the filter of 0.1 px².
         assert!((kept_on_screen(1e8_f64, 1.001e8) - 0.9995).abs() < 1e-5);
         for det in [1e-6_f64, 1e-7, 0.0, f64::NAN] {
             assert_eq!(kept_on_screen(det, 0.01), 0.0, "{det}");
@@ -61,17 +59,17 @@ mod tests {
     }
 
     #[test]
-    fn without_a_filter_scales_stay_as_they_are() {
+    fn zero_filter_leaves_scales_unchanged() {
         let scale = [0.1_f32, 1e-30, 3e20];
         assert_eq!(smoothed(scale, 0.0), (scale, 1.0));
         assert_eq!(smoothed_bwd(scale, 0.0, [1.0, 2.0, 3.0], 9.0), [1.0, 2.0, 3.0]);
-        // Nor with one that single precision has no square of.
+        // A filter whose square underflows in single precision has no effect either.
         assert_eq!(smoothed([0.0_f32; 3], 1e-30), ([0.0; 3], 1.0));
         assert_eq!(smoothed_bwd([0.0_f32; 3], 1e-30, [1.0; 3], 9.0), [1.0; 3]);
     }
 
     #[test]
-    fn a_lowered_logit_gives_the_filtered_ceiling_and_lower_ones_stay() {
+    fn lowered_logit_respects_the_ceiling() {
         for (logit, kept) in [(3.0_f64, 1.0), (0.5, 0.4), (-1.0, 0.05), (8.0, 0.0101)] {
             let lowered = lowered_logit(logit, kept, 0.01);
             assert!((sigmoid(lowered) * kept - 0.01).abs() < 1e-12, "{logit} {kept}");

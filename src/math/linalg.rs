@@ -14,50 +14,50 @@ pub type Sym2<R> = [R; 3];
 /// A 3x3 matrix in rows.
 pub type Mat3<R> = [[R; 3]; 3];
 
-/// a + b.
+/// Returns a + b.
 #[inline]
 pub fn add<R: Real>(a: Vec3<R>, b: Vec3<R>) -> Vec3<R> {
     [a[0] + b[0], a[1] + b[1], a[2] + b[2]]
 }
 
-/// a - b.
+/// Returns a - b.
 #[inline]
 pub fn sub<R: Real>(a: Vec3<R>, b: Vec3<R>) -> Vec3<R> {
     [a[0] - b[0], a[1] - b[1], a[2] - b[2]]
 }
 
-/// s a.
+/// Returns s a.
 #[inline]
 pub fn scale<R: Real>(a: Vec3<R>, s: R) -> Vec3<R> {
     [a[0] * s, a[1] * s, a[2] * s]
 }
 
-/// a · b.
+/// Returns a · b.
 #[inline]
 pub fn dot<R: Real>(a: Vec3<R>, b: Vec3<R>) -> R {
     a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 }
 
-/// a x b.
+/// Returns a x b.
 #[inline]
 pub fn cross<R: Real>(a: Vec3<R>, b: Vec3<R>) -> Vec3<R> {
     [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
 }
 
-/// |a|.
+/// Returns |a|.
 #[inline]
 pub fn length<R: Real>(a: Vec3<R>) -> R {
     dot(a, a).sqrt()
 }
 
-/// a / |a|; the zero vector stays zero.
+/// Returns a / |a|; the zero vector stays zero.
 #[inline]
 pub fn normalize<R: Real>(a: Vec3<R>) -> Vec3<R> {
     let length = length(a);
     if length > R::ZERO { scale(a, R::ONE / length) } else { a }
 }
 
-/// `d_a` of `normalize(a)`: the part of `d_unit` across the direction, over the length.
+/// Returns `d_a` of `normalize(a)`: the part of `d_unit` across the direction, over the length.
 #[inline]
 pub fn normalize_bwd<R: Real>(a: Vec3<R>, d_unit: Vec3<R>) -> Vec3<R> {
     let length = length(a);
@@ -68,31 +68,31 @@ pub fn normalize_bwd<R: Real>(a: Vec3<R>, d_unit: Vec3<R>) -> Vec3<R> {
     scale(sub(d_unit, scale(unit, dot(unit, d_unit))), R::ONE / length)
 }
 
-/// M v.
+/// Returns M v.
 #[inline]
 pub fn mul<R: Real>(m: &Mat3<R>, v: Vec3<R>) -> Vec3<R> {
     [dot(m[0], v), dot(m[1], v), dot(m[2], v)]
 }
 
-/// Mᵀ v.
+/// Returns Mᵀ v.
 #[inline]
 pub fn mul_transposed<R: Real>(m: &Mat3<R>, v: Vec3<R>) -> Vec3<R> {
     add(add(scale(m[0], v[0]), scale(m[1], v[1])), scale(m[2], v[2]))
 }
 
-/// A B.
+/// Returns A B.
 #[inline]
 pub fn mat_mul<R: Real>(a: &Mat3<R>, b: &Mat3<R>) -> Mat3<R> {
     [mul_transposed(b, a[0]), mul_transposed(b, a[1]), mul_transposed(b, a[2])]
 }
 
-/// Mᵀ.
+/// Returns Mᵀ.
 #[inline]
 pub fn transpose<R: Real>(m: &Mat3<R>) -> Mat3<R> {
     [[m[0][0], m[1][0], m[2][0]], [m[0][1], m[1][1], m[2][1]], [m[0][2], m[1][2], m[2][2]]]
 }
 
-/// Rotation matrix of a quaternion (w, x, y, z) of any length but zero.
+/// Returns the rotation matrix of a quaternion (w, x, y, z). The zero quaternion gives the identity.
 pub fn rotation<R: Real>(quat: Quat<R>) -> Mat3<R> {
     let [w, x, y, z] = normalized_quat(quat).0;
     let (one, two) = (R::ONE, R::TWO);
@@ -103,7 +103,7 @@ pub fn rotation<R: Real>(quat: Quat<R>) -> Mat3<R> {
     ]
 }
 
-/// The unit quaternion of a rotation, whose columns these are.
+/// Returns the unit quaternion of a rotation with these columns.
 pub fn quaternion<R: Real>(columns: [Vec3<R>; 3]) -> Quat<R> {
     let m = |row: usize, column: usize| columns[column][row];
     let quarter = R::HALF * R::HALF;
@@ -128,7 +128,7 @@ pub fn quaternion<R: Real>(columns: [Vec3<R>; 3]) -> Quat<R> {
     }
 }
 
-/// `d_quat` of [`rotation`], normalisation included.
+/// Returns `d_quat` of [`rotation`], normalisation included.
 pub fn rotation_bwd<R: Real>(quat: Quat<R>, d_m: &Mat3<R>) -> Quat<R> {
     let (unit, inverse_length) = normalized_quat(quat);
     let [w, x, y, z] = unit;
@@ -154,7 +154,7 @@ pub fn rotation_bwd<R: Real>(quat: Quat<R>, d_m: &Mat3<R>) -> Quat<R> {
     std::array::from_fn(|i| (d_unit[i] - unit[i] * along) * inverse_length)
 }
 
-/// The unit quaternion and 1 / |quat|. A zero quaternion becomes the identity and takes no gradient.
+/// Returns the unit quaternion and 1 / |quat|; the identity and 0 for the zero quaternion.
 #[inline]
 fn normalized_quat<R: Real>(quat: Quat<R>) -> (Quat<R>, R) {
     let squared = quat.iter().map(|&q| q * q).sum::<R>();

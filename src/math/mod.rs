@@ -1,7 +1,6 @@
-//! The mathematics of splatting, generic over precision; every backward stands under its forward.
+//! The mathematics of splatting, generic over precision. Each backward function follows its forward function.
 //!
-//! At `f64` these functions are the oracle that the gradients are proven with; at `f32` they are
-//! the CPU backend.
+//! At `f64` these functions are the reference that tests check gradients against. At `f32` they are the CPU backend.
 
 pub mod adam;
 pub mod appearance;

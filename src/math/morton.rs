@@ -1,5 +1,4 @@
-//! The order of points along the Z-curve (Morton 1966): neighbours in space mostly are neighbours in
-//! it.
+//! Order of points along the Z-curve (Morton 1966), which keeps most neighbours in space together.
 
 use serde::{Deserialize, Serialize};
 use splat_mesh::bricks::morton;
@@ -7,37 +6,35 @@ use splat_mesh::bricks::morton;
 use super::Real;
 use super::linalg::{Vec3, sub};
 
-/// Bits of a key that may be set: ten for each axis.
+/// Number of bits of a key: ten per axis.
 pub const KEY_BITS: u32 = 30;
 
-/// Cells along an axis on each side of the centre.
+/// Number of cells along an axis on each side of the centre.
 const CELLS_A_SIDE: f32 = 512.0;
 
-/// The last cell along an axis.
+/// Index of the last cell along an axis.
 const LAST_CELL: i32 = 1023;
 
-/// A cube around what matters of a scene: half of the cells along each axis lie within it.
+/// A cube around the main part of a scene. Half of the cells along each axis lie inside.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Cube {
-    /// Its centre, world units.
+    /// Centre, world units.
     pub centre: Vec3<f32>,
-    /// Half the length of a side, world units; above zero.
+    /// Half the side, world units; above zero.
     pub half_side: f32,
 }
 
 impl Cube {
-    /// Place of a point along the curve; 0 where the point is not finite, or too far for the
-    /// arithmetic.
+    /// Returns a point's key along the curve; 0 if the point is not finite or its offset overflows.
     ///
-    /// An axis' offset from the centre, in half sides, is contracted by u / (1 + |u|) to -1..1, so
-    /// that far points outside the scene keep their order, too; 1,024 cells divide that.
-    /// The cells' bits take turns in the key, x in the lowest. Each operation rounds by itself, as
-    /// in the twin in `kernels/reorder.cu`, so that both give the same keys.
+    /// Each axis' offset from the centre, in half sides, is contracted by u / (1 + |u|) to -1..1 and divided into
+    /// 1,024 cells, so far points keep their order too. The bits of the cells alternate, x in the lowest. Each
+    /// operation rounds separately, as in the twin in `kernels/reorder.cu`, so that both give the same keys.
     pub fn key(&self, point: Vec3<f32>) -> u32 {
         let [x, y, z] = sub(point, self.centre).map(|offset| cell(offset / self.half_side));
         match (x, y, z) {
             (Some(x), Some(y), Some(z)) => {
-                // Ten bits an axis: the key has 30.
+                // Ten bits per axis: 30 in all.
                 u32::try_from(morton::key([x, y, z])).unwrap_or(u32::MAX)
             }
             _ => 0,
@@ -45,7 +42,7 @@ impl Cube {
     }
 }
 
-/// The cell of an offset in half sides; none of one that is infinite or NaN.
+/// Returns the cell of an offset in half sides; `None` if the offset is not finite.
 fn cell(offset: f32) -> Option<u32> {
     if !offset.is_finite() {
         return None;
@@ -63,20 +60,20 @@ mod tests {
 
     const CUBE: Cube = Cube { centre: [1.0, -2.0, 0.5], half_side: 4.0 };
 
-    /// The point so many half sides off the centre.
-    fn off(offset: Vec3<f32>) -> Vec3<f32> {
+    /// Returns the point at an offset in half sides from the centre.
+    fn point_at(offset: Vec3<f32>) -> Vec3<f32> {
         [0, 1, 2].map(|axis| CUBE.centre[axis] + offset[axis] * CUBE.half_side)
     }
 
     #[test]
-    fn the_bits_of_the_axes_take_turns() {
+    fn bits_of_the_axes_alternate() {
         // In the middle all axes have cell 512.
         let middle = CUBE.key(CUBE.centre);
         assert_eq!(middle, 0b111 << 27);
-        // One half side off is the middle of what is left: cell 768, or 256.
-        assert_eq!(CUBE.key(off([1.0, 0.0, 0.0])), middle | 1 << 24);
-        assert_eq!(CUBE.key(off([0.0, 1.0, 0.0])), middle | 1 << 25);
-        assert_eq!(CUBE.key(off([0.0, 0.0, -1.0])), 0b011 << 27 | 1 << 26);
+        // One half side from the centre is cell 768 or 256.
+        assert_eq!(CUBE.key(point_at([1.0, 0.0, 0.0])), middle | 1 << 24);
+        assert_eq!(CUBE.key(point_at([0.0, 1.0, 0.0])), middle | 1 << 25);
+        assert_eq!(CUBE.key(point_at([0.0, 0.0, -1.0])), 0b011 << 27 | 1 << 26);
     }
 
     #[test]
@@ -86,18 +83,18 @@ mod tests {
                 .map(|step: i32| {
                     let mut offset = [0.0; 3];
                     offset[axis] = (f64::from(step) / 1000.0).to_f32();
-                    CUBE.key(off(offset))
+                    CUBE.key(point_at(offset))
                 })
                 .collect();
             assert!(keys.is_sorted(), "axis {axis}");
-            // 40 half sides to either side are 40/41 of the cells.
+            // 40 half sides to either side cover 40/41 of the cells.
             assert_eq!(keys.chunk_by(|a, b| a == b).count(), 1000, "axis {axis}");
         }
     }
 
     #[test]
     fn far_points_keep_their_order() {
-        let key = |x: f32| CUBE.key(off([x, 0.0, 0.0]));
+        let key = |x: f32| CUBE.key(point_at([x, 0.0, 0.0]));
         let far = [1.0, 3.0, 10.0, 30.0, 100.0, 400.0];
         for pair in far.windows(2) {
             assert!(key(pair[0]) < key(pair[1]) && key(-pair[1]) < key(-pair[0]), "{pair:?}");
@@ -108,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn points_next_to_each_other_in_the_order_are_near_in_space() {
+    fn neighbours_in_the_order_are_near_in_space() {
         let stream = RandomStream::new(5, 0, RandomUse::Sample);
         let coordinate = |i: u64| CUBE.half_side * (2.0 * stream.uniform(i) - 1.0).to_f32();
         let mut points: Vec<Vec3<f32>> = (0..4096)
@@ -121,18 +118,18 @@ mod tests {
             });
             steps.sum::<f64>() / 4095.0
         };
-        // Points drawn anywhere lie 0.66 sides apart on average, neighbours in a grid of 16 per
-        // side a sixteenth; the curve makes a longer step now and then.
+        // Random points lie 0.66 sides apart on average, neighbours in a grid of 16 per side a sixteenth. The curve
+        // sometimes makes a longer step.
         let shuffled = mean_step(&points);
         points.sort_by_key(|&point| CUBE.key(point));
         assert!(mean_step(&points) < 0.2 * shuffled, "{} of {shuffled}", mean_step(&points));
     }
 
     #[test]
-    fn what_is_no_number_comes_first() {
+    fn nonfinite_points_come_first() {
         for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for axis in 0..3 {
-                let mut point = off([0.5; 3]);
+                let mut point = point_at([0.5; 3]);
                 point[axis] = value;
                 assert_eq!(CUBE.key(point), 0);
             }

@@ -1,46 +1,45 @@
-//! Whether a patch of a photograph is found again in that of another view, where the plane that its
-//! middle pixel shows puts it: normalised cross-correlation under the homography of the plane (PGSR, Chen
-//! et al. 2024, multi-view photometric consistency, with the constants that GGGS, 2601.17835, takes).
+//! Multi-view photometric consistency: normalised cross-correlation of a patch with another view's photograph under
+//! the homography of the plane that the patch's middle pixel shows (PGSR, Chen et al. 2024, with the constants of
+//! GGGS, 2601.17835).
 //!
-//! The plane n · X = h in camera axes goes through the point t r that the middle pixel shows at depth t,
-//! with r = (x/z, y/z, 1) the pixel's ray. The inverse depth of a pixel whose ray is r + δ is then
-//! (1 + g · δ) / t with the tilt g = (n.x, n.y) / (n · r): only differences of rays are in it, so that
-//! nothing cancels. The other camera sees that point in the direction R (r + δ) + T (1 + g · δ) / t. That
-//! is H = `K_s` (R + T n' / h) `K_r`⁻¹, written for one pixel after the other.
+//! The plane n · X = h in camera axes goes through the point t r at depth t on the middle pixel's ray
+//! r = (x/z, y/z, 1). The inverse depth of the pixel with ray r + δ is (1 + g · δ) / t with the tilt
+//! g = (n.x, n.y) / (n · r). It contains only differences of rays, so nothing cancels. The other camera sees the point in
+//! the direction R (r + δ) + T (1 + g · δ) / t, which is H = `K_s` (R + T n' / h) `K_r`⁻¹ for one pixel.
 
 use super::Real;
 use super::linalg::{Mat3, Vec3, add, dot, length, mul, scale};
 
-/// Pixels along a side of a patch.
+/// Number of pixels along a side of a patch.
 pub const PATCH_SIDE: usize = 7;
 
-/// Pixels of a patch.
+/// Number of pixels of a patch.
 pub const PATCH_PIXELS: usize = PATCH_SIDE * PATCH_SIDE;
 
-/// Pixels between the middle of a patch and its side.
+/// Number of pixels between the middle of a patch and its side.
 pub const PATCH_REACH: u32 = 3;
 
-/// Added to the variances of patches, grey values of 0..1 squared.
+/// Offset of patch variances, in squared grey values of 0..1.
 pub const VARIANCE_FLOOR: f64 = 1e-5;
 
-/// Least standard deviation of a patch that looks like one place and no other.
+/// Smallest standard deviation of a patch that can be located.
 pub const CONTRAST_MIN: f64 = 0.01;
 
-/// Greatest cosine between a plane's normal and the ray towards it. Above it, the plane is seen at less than
-/// 6 degrees, or from its back.
+/// Largest cosine between a plane's normal and the ray towards it. Above, the plane is seen at less than 6 degrees or
+/// from its back.
 pub const FACING_MAX: f64 = -0.1;
 
-/// Correlation below which something else hides the patch in the other view. PGSR leaves such patches
-/// out. Here they count as much as one of this correlation, and have no gradient, so that the loss has no
-/// step there and cannot fall by patches that become worse.
+/// Correlation below which the patch is hidden in the other view. PGSR drops such patches. Here they cost as much as
+/// a patch of this correlation and have no gradient, so that the loss has no step and cannot fall by making patches
+/// worse.
 pub const AGREEMENT_MIN: f64 = 0.1;
 
-/// Another view's camera, as seen from the one that a patch is of.
+/// Camera of the other view, relative to the reference view.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OtherCamera<R> {
-    /// Rotation from camera axes to the other's.
+    /// Rotation from reference to other camera axes.
     pub rotation: Mat3<R>,
-    /// Translation in the other's axes, world units.
+    /// Translation in the other camera's axes, world units.
     pub translation: Vec3<R>,
     /// Focal lengths, px.
     pub focal_px: [R; 2],
@@ -51,7 +50,7 @@ pub struct OtherCamera<R> {
 }
 
 impl OtherCamera<f64> {
-    /// The same in another precision.
+    /// Converts to another precision.
     pub fn cast<R: Real>(&self) -> OtherCamera<R> {
         OtherCamera {
             rotation: self.rotation.map(|row| row.map(R::of)),
@@ -63,19 +62,20 @@ impl OtherCamera<f64> {
     }
 }
 
-/// What the other camera sees of a point on a ray.
+/// Position of a reference ray's point in the other view.
 #[derive(Clone, Copy, Debug)]
 pub struct OtherPlace<R> {
-    /// Where, px.
+    /// Position, px.
     pub px: [R; 2],
-    /// x/z and y/z there.
+    /// x/z and y/z in the other camera.
     slopes: [R; 2],
-    /// Depth there, times the inverse depth here.
+    /// Depth in the other view times the inverse depth in the reference view.
     depth_ratio: R,
 }
 
 impl<R: Real> OtherCamera<R> {
-    /// Where it sees the point of this inverse depth on the ray of these slopes; `None` behind it.
+    /// Projects the point of an inverse depth on the reference ray of these slopes; `None` if it lies behind the
+    /// camera.
     pub fn place(&self, [x, y]: [R; 2], inverse_depth: R) -> Option<OtherPlace<R>> {
         let turned = mul(&self.rotation, [x, y, R::ONE]);
         let [x, y, depth_ratio] = add(turned, scale(self.translation, inverse_depth));
@@ -87,7 +87,7 @@ impl<R: Real> OtherCamera<R> {
         })
     }
 
-    /// `d_inverse_depth` of [`Self::place`].
+    /// Returns `d_inverse_depth` of [`Self::place`].
     pub fn place_bwd(&self, place: &OtherPlace<R>, d_px: [R; 2]) -> R {
         let along = |axis: usize| {
             let moved = self.translation[axis] - place.slopes[axis] * self.translation[2];
@@ -108,12 +108,12 @@ pub struct PatchPlane<R> {
     pub slopes: [R; 2],
 }
 
-/// Gradients of what makes a plane.
+/// Gradients of [`PatchPlane`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PatchPlaneGradient<R> {
-    /// Of the normal.
+    /// Gradient of the normal.
     pub d_normal: Vec3<R>,
-    /// Of the depth.
+    /// Gradient of the depth.
     pub d_depth: R,
 }
 
@@ -122,32 +122,32 @@ impl<R: Real> PatchPlane<R> {
         [self.slopes[0], self.slopes[1], R::ONE]
     }
 
-    /// True if the plane faces the camera enough.
+    /// True if the plane faces the camera enough to be compared.
     pub fn faces(&self) -> bool {
         let ray = self.ray();
         dot(self.normal, ray) <= R::of(FACING_MAX) * length(ray)
     }
 
-    /// How inverse depth changes over the slopes, as a share of that of the pixel itself.
+    /// Returns the derivative of the inverse depth by the slopes, relative to the pixel's inverse depth.
     pub fn tilt(&self) -> [R; 2] {
         let along = dot(self.normal, self.ray());
         [self.normal[0] / along, self.normal[1] / along]
     }
 
-    /// `d_normal` of [`Self::tilt`].
+    /// Returns `d_normal` of [`Self::tilt`].
     fn tilt_bwd(&self, tilt: [R; 2], d_tilt: [R; 2]) -> Vec3<R> {
         let along = dot(self.normal, self.ray());
         let d_along = -(tilt[0] * d_tilt[0] + tilt[1] * d_tilt[1]) / along;
         add([d_tilt[0] / along, d_tilt[1] / along, R::ZERO], scale(self.ray(), d_along))
     }
 
-    /// Inverse depth of the plane at slopes that are so far from the pixel's.
+    /// Returns the plane's inverse depth at an offset of slopes from the pixel.
     pub fn inverse_depth(&self, tilt: [R; 2], from_middle: [R; 2]) -> R {
         (R::ONE + tilt[0] * from_middle[0] + tilt[1] * from_middle[1]) / self.depth
     }
 
-    /// The gradient of the plane from those of all [`Self::inverse_depth`]: their sum, and their sum times
-    /// the distances of the slopes from the pixel's.
+    /// Returns the plane's gradient from all `d` of [`Self::inverse_depth`]: `d_sum` is their sum, `d_moment` their
+    /// sum times the offsets.
     pub fn inverse_depth_bwd(
         &self,
         tilt: [R; 2],
@@ -163,7 +163,7 @@ impl<R: Real> PatchPlane<R> {
     }
 }
 
-/// Grey value of a colour, 0..1 (luma of ITU-R BT.601).
+/// Returns the grey value of a colour, 0..1 (luma of ITU-R BT.601).
 #[inline]
 pub fn grey<R: Real>([red, green, blue]: [u8; 3]) -> R {
     let value = |byte: u8| R::of(f64::from(byte));
@@ -171,17 +171,17 @@ pub fn grey<R: Real>([red, green, blue]: [u8; 3]) -> R {
     sum * R::of(1.0 / 255.0)
 }
 
-/// A photograph between the centres of its pixels.
+/// A bilinear sample of a photograph.
 #[derive(Clone, Copy, Debug)]
 pub struct GreySample<R> {
-    /// The grey value.
+    /// Grey value.
     pub value: R,
-    /// How it changes along x and y, per px.
+    /// Slopes along x and y, per px.
     pub slope: [R; 2],
 }
 
-/// The photograph at a place in px, linear between the pixels' centres; `None` outside of these, and where
-/// one of the four pixels does not count.
+/// Samples a photograph at a position in px; `None` outside the pixels' centres, or if one of the four pixels is
+/// masked.
 pub fn bilinear<R: Real>(
     place_px: [R; 2],
     size: [u32; 2],
@@ -208,12 +208,12 @@ pub fn bilinear<R: Real>(
     })
 }
 
-/// Means and deviations of two patches, and how they agree.
+/// Statistics of two patches.
 #[derive(Clone, Copy, Debug)]
 pub struct Correlation<R> {
     mean_a: R,
     mean_b: R,
-    /// Standard deviation of the first, without [`VARIANCE_FLOOR`].
+    /// Standard deviation of the first patch, without [`VARIANCE_FLOOR`].
     pub contrast: R,
     /// 1 / (`sd_a` `sd_b`).
     inverse_product: R,
@@ -223,7 +223,7 @@ pub struct Correlation<R> {
     pub ncc: R,
 }
 
-/// How two patches agree.
+/// Correlates two patches.
 pub fn correlation<R: Real>(a: &[R; PATCH_PIXELS], b: &[R; PATCH_PIXELS]) -> Correlation<R> {
     let count = R::of(PATCH_PIXELS as f64);
     let mean = |values: &[R; PATCH_PIXELS]| values.iter().copied().sum::<R>() / count;
@@ -247,35 +247,35 @@ pub fn correlation<R: Real>(a: &[R; PATCH_PIXELS], b: &[R; PATCH_PIXELS]) -> Cor
 }
 
 impl<R: Real> Correlation<R> {
-    /// `d_b` of [`correlation`] at a pixel with these values, of the correlation itself.
+    /// Returns the gradient of [`Self::ncc`] by a pixel of the second patch, from the pixel's values.
     pub fn ncc_bwd(&self, a: R, b: R) -> R {
         let by_a = (a - self.mean_a) * self.inverse_product;
         let by_b = self.ncc * (b - self.mean_b) * self.inverse_variance;
         (by_a - by_b) / R::of(PATCH_PIXELS as f64)
     }
 
-    /// What the patch adds to the loss.
+    /// Returns the patch's term of the loss.
     pub fn cost(&self) -> R {
         R::ONE - self.ncc.max(R::of(AGREEMENT_MIN))
     }
 
-    /// True if that has a gradient, which is the correlation's turned round.
+    /// True if the cost has a gradient (-1 times the correlation's).
     pub fn is_seen(&self) -> bool {
         self.ncc >= R::of(AGREEMENT_MIN)
     }
 }
 
-/// A patch that was compared.
+/// Result of comparing a patch.
 #[derive(Clone, Copy, Debug)]
 pub struct ComparedPatch<R> {
-    /// 1 - the correlation, at most 1 - [`AGREEMENT_MIN`].
+    /// 1 - correlation, at most 1 - [`AGREEMENT_MIN`].
     pub cost: R,
-    /// Its gradient; nothing where something hides the patch in the other view.
+    /// Gradient of the cost; `None` if the patch is hidden in the other view.
     pub gradient: Option<PatchPlaneGradient<R>>,
 }
 
-/// The grey values of the patch around a pixel, row by row; `None` where it leaves the image or has a pixel
-/// that does not count.
+/// Returns the grey values of the patch around a pixel, row by row; `None` if the patch leaves the image or has a
+/// masked pixel.
 pub fn patch_at<R: Real>(
     middle: [u32; 2],
     size: [u32; 2],
@@ -294,15 +294,15 @@ pub fn patch_at<R: Real>(
     Some(values)
 }
 
-/// Columns and rows of a patch's pixels, row by row.
+/// Returns columns and rows of a patch's pixels, row by row.
 fn places() -> impl Iterator<Item = [u32; 2]> {
     let side = 0..2 * PATCH_REACH + 1;
     side.clone().flat_map(move |row| side.clone().map(move |column| [column, row]))
 }
 
-/// Compares the patch around a pixel with what the other photograph has in its place. `step` is how far
-/// the slopes of pixels side by side are apart. `None` where the patch says nothing: the plane is seen too
-/// obliquely, the patch has no contrast, or a pixel of it is not in the other photograph.
+/// Compares the patch around a pixel with the other photograph. `step` is the difference of slopes of neighbouring
+/// pixels. `None` if the plane is seen too obliquely, the patch has no contrast, or a pixel is not in the other
+/// photograph.
 pub fn compare<R: Real>(
     plane: &PatchPlane<R>,
     step: [R; 2],
@@ -362,8 +362,7 @@ mod tests {
 
     const CENTRE_PX: [f64; 2] = [30.2, 26.9];
 
-    /// What is painted on a plane, at a place in the camera axes of the reference: smooth, and different
-    /// everywhere. It depends on x and y alone, as if projected along z.
+    /// Returns the texture at a point in the reference's camera axes: smooth, without repetition, projected along z.
     fn painted(point: Vec3<f64>) -> f64 {
         let [x, y, _] = point;
         0.5 + 0.2 * (20.0 * x + 1.3 * y).sin() + 0.2 * (16.0 * y - 2.1 * x + 0.7).cos()
@@ -389,13 +388,13 @@ mod tests {
         PatchPlane { normal: unit, depth, slopes }
     }
 
-    /// The point of a plane on a ray of the reference.
+    /// Returns the point of a plane on a ray of the reference.
     fn point_of(plane: &PatchPlane<f64>, [x, y]: [f64; 2]) -> Vec3<f64> {
         let from_middle = [x - plane.slopes[0], y - plane.slopes[1]];
         scale([x, y, 1.0], 1.0 / plane.inverse_depth(plane.tilt(), from_middle))
     }
 
-    /// The same on a ray of the other camera, by where the ray meets n · X = h.
+    /// Intersects a ray of the other camera with the plane n · X = h.
     fn point_from_other(
         plane: &PatchPlane<f64>,
         camera: &OtherCamera<f64>,
@@ -417,7 +416,7 @@ mod tests {
         painted(point_of(plane, slopes([x, y].map(|at| f64::from(at) + 0.5))))
     }
 
-    /// The cost of a patch of the true plane under another plane, with an affine change of the values.
+    /// Compares a patch of the true plane under another plane, with an affine change of the grey values.
     fn compared(
         truth: &PatchPlane<f64>,
         guess: &PatchPlane<f64>,
@@ -433,12 +432,12 @@ mod tests {
     }
 
     #[test]
-    fn a_true_plane_is_found_again_under_an_affine_change_of_grey() {
+    fn true_plane_matches_under_an_affine_change_of_grey() {
         for (middle, depth) in [([30, 26], 1.4), ([22, 31], 1.1), ([38, 20], 2.0)] {
             let plane = plane_at(middle, NORMAL, depth);
             let right = compared(&plane, &plane, middle).unwrap();
-            // Between pixels the photograph is linear, and waves of 14 to 20 pixels lose 1 to 3 % of their
-            // height; they lose different shares, whose square shows. The variance floor takes 5e-4.
+            // The photograph is linear between pixels. Waves of 14 to 20 pixels lose 1 to 3 % of their height, each a
+            // different share. The variance floor takes 5e-4.
             assert!(right.cost.abs() < 3e-3, "{middle:?}: {}", right.cost);
             let nearer = PatchPlane { depth: 0.85 * depth, ..plane };
             let wrong = compared(&plane, &nearer, middle).unwrap();
@@ -447,10 +446,10 @@ mod tests {
     }
 
     #[test]
-    fn the_homography_is_that_of_the_plane() {
+    fn positions_match_the_homography() {
         let plane = plane_at([30, 26], NORMAL, 1.4);
         let (camera, tilt) = (other(), plane.tilt());
-        // Of Hartley and Zisserman: K_s (R + T n' / h) K_r⁻¹.
+        // Hartley and Zisserman: K_s (R + T n' / h) K_r⁻¹.
         let middle = [plane.slopes[0], plane.slopes[1], 1.0];
         let h = plane.depth * dot(plane.normal, middle);
         let homography: Mat3<f64> = [0, 1, 2].map(|row| {
@@ -465,21 +464,21 @@ mod tests {
             let expected = [u / w, v / w];
             for axis in 0..2 {
                 let expected = camera.focal_px[axis] * expected[axis] + camera.centre_px[axis];
-                // Roundings of numbers of 60.
+                // Rounding of numbers of about 60.
                 assert!((place.px[axis] - expected).abs() < 1e-12, "{place:?}, not {expected}");
             }
         }
     }
 
-    /// By central differences. Wide steps would cross from one square of pixels to the next, where the slope of
-    /// the photograph jumps.
+    /// Returns the central difference of `cost`. Wider steps would cross squares of pixels, where the photograph's
+    /// slope jumps.
     fn difference(at: f64, cost: impl Fn(f64) -> f64) -> f64 {
         const WIDTH: f64 = 1e-6;
         (cost(at + WIDTH) - cost(at - WIDTH)) / (2.0 * WIDTH)
     }
 
     #[test]
-    fn gradients_of_planes_agree_with_their_differences() {
+    fn gradients_match_finite_differences() {
         let mut draws =
             (0..).map(|index| RandomStream::new(5, 0, RandomUse::Sample).uniform(index));
         let mut draw = |low: f64, high: f64| low + (high - low) * draws.next().unwrap();
@@ -503,7 +502,7 @@ mod tests {
             told += 1;
             let of_depth =
                 difference(guess.depth, |depth| cost(&PatchPlane { depth, ..guess }).unwrap());
-            // The step makes an error of 1e-12 of the third derivative and 1e-16 / 1e-6 by rounding.
+            // The step has an error of 1e-12 times the third derivative; rounding adds 1e-16 / 1e-6.
             let close = |found: f64, expected: f64| {
                 let allowed = 1e-7 + 1e-6 * expected.abs();
                 assert!((found - expected).abs() < allowed, "{found} for {expected} at {guess:?}");
@@ -522,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_left_out() {
+    fn uninformative_patches_are_skipped() {
         let middle = [30, 26];
         let plane = plane_at(middle, NORMAL, 1.4);
         let camera = other();
@@ -533,11 +532,11 @@ mod tests {
             compare(plane, STEP, patch, &camera, striped).is_some()
         };
         assert!(is_compared(&plane, &patch));
-        // Without contrast, obliquely and from behind.
+        // Without contrast, oblique, and from behind.
         assert!(!is_compared(&plane, &[0.5; PATCH_PIXELS]));
         assert!(!is_compared(&plane_at(middle, [1.0, 0.0, -0.05], 1.4), &patch));
         assert!(!is_compared(&plane_at(middle, [0.0, 0.0, 1.0], 1.4), &patch));
-        // In part beside the other image: its left half is missing.
+        // Partly outside the other image: its left half is missing.
         let edge =
             camera.place(plane.slopes, 1.0 / plane.depth).unwrap().px[0] - camera.centre_px[0];
         let beside = OtherCamera { centre_px: [-edge, camera.centre_px[1]], ..camera };
@@ -545,7 +544,7 @@ mod tests {
         // Behind the other camera.
         let behind = OtherCamera { translation: [0.0, 0.0, -9.0], ..camera };
         assert!(compare(&plane, STEP, &patch, &behind, striped).is_none());
-        // Where a pixel of either photograph does not count.
+        // With a masked pixel in either photograph.
         let hidden = |at: [u32; 2]| (at != [29, 25]).then_some(0.5);
         assert!(patch_at(middle, SIZE, hidden).is_none());
         let around = camera.place(plane.slopes, 1.0 / plane.depth).unwrap().px;
@@ -554,7 +553,7 @@ mod tests {
             (!is_there).then_some(0.5)
         };
         assert!(compare(&plane, STEP, &patch, &camera, masked).is_none());
-        // At the border of its own image.
+        // At the border of the reference image.
         for middle in [[2, 26], [30, 2], [58, 26], [30, 50]] {
             assert!(patch_at(middle, SIZE, plain).is_none(), "{middle:?}");
         }
@@ -562,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_counts_and_has_no_gradient() {
+    fn hidden_patches_have_a_cost_but_no_gradient() {
         let middle = [30, 26];
         let plane = plane_at(middle, NORMAL, 1.4);
         let patch = patch_at(middle, SIZE, |at| Some(grey_of_reference(&plane, at))).unwrap();

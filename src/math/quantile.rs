@@ -1,15 +1,15 @@
 //! Quantiles of sorted values, interpolated linearly.
 
-/// A place among values in ascending order.
+/// Position of a quantile among ascending values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuantilePlace {
-    /// Rank of the value below, from 0.
+    /// Index of the value below.
     pub rank: usize,
-    /// Share of the way from there to the next value; 0 at the last value.
+    /// Fraction of the way to the next value; 0 at the last value.
     pub share: f64,
 }
 
-/// The place of the quantile 1 - `above / count`; `count` must not be 0.
+/// Returns the position of the quantile 1 - `above / count`. `count` must not be 0.
 pub fn place(count: usize, above: usize) -> QuantilePlace {
     let last = count.saturating_sub(1);
     // In integers up to the division: (count - 1)(count - above) / count.
@@ -19,12 +19,12 @@ pub fn place(count: usize, above: usize) -> QuantilePlace {
     QuantilePlace { rank, share: if rank < last { share } else { 0.0 } }
 }
 
-/// The value at such a share of the way from one to the next.
+/// Interpolates linearly between two values.
 pub fn between(low: f64, high: f64, share: f64) -> f64 {
     if share > 0.0 { low + (high - low) * share } else { low }
 }
 
-/// The middle of the values in their order, the mean of both where two are in the middle; 0 of none.
+/// Returns the median: the mean of both middle values if there are two, 0 without values.
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -32,7 +32,7 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     middle.map_or(0.0, |middle| middle.iter().sum::<f64>() / middle.len() as f64)
 }
 
-/// The value that so many percent of the values do not exceed, interpolated between two; 0 of none.
+/// Returns the percentile, interpolated between two values; 0 without values.
 pub fn percentile(values: impl Iterator<Item = f64>, percent: u8) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -47,22 +47,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_those_of_linear_interpolation() {
+    fn positions_interpolate_linearly() {
         assert_eq!(place(5, 0), QuantilePlace { rank: 4, share: 0.0 });
         assert_eq!(place(5, 5), QuantilePlace { rank: 0, share: 0.0 });
-        // Four steps of a fifth each: 1 - 2/5 lies at 2.4.
+        // 4 · (1 - 2/5) = 2.4.
         let found = place(5, 2);
         assert_eq!(found.rank, 2);
         assert!((found.share - 0.4).abs() < 1e-15);
         assert_eq!(place(1, 1), QuantilePlace { rank: 0, share: 0.0 });
-        // Beyond what single precision counts.
+        // More values than single precision can count.
         let many = place(40_000_003, 1);
         assert_eq!(many.rank, 40_000_001);
         assert_eq!([between(2.0, 4.0, 0.25), between(2.0, f64::INFINITY, 0.0)], [2.5, 2.0]);
     }
 
     #[test]
-    fn places_beyond_what_single_precision_counts_are_exact() {
+    fn positions_of_many_values_are_exact() {
         // (n - 1)(n - k) / n = n - 1 - k + k / n.
         let (count, above) = (30_000_001, 12_345);
         let found = place(count, above);

@@ -1,4 +1,4 @@
-//! The two precisions that the mathematics is written for.
+//! The trait of both floating-point precisions.
 
 use std::fmt::Debug;
 use std::iter::Sum;
@@ -33,33 +33,33 @@ pub trait Real:
     /// 2.
     const TWO: Self;
 
-    /// The nearest value to `x`.
+    /// Converts to the nearest value.
     fn of(x: f64) -> Self;
-    /// The nearest value to a single-precision `x`.
+    /// Converts single precision to the nearest value.
     fn of_f32(x: f32) -> Self;
-    /// This value in double precision.
+    /// Converts to double precision.
     fn to_f64(self) -> f64;
-    /// This value in single precision.
+    /// Converts to single precision.
     fn to_f32(self) -> f32;
-    /// The integer below, held to the range of `i32`; NaN becomes 0.
+    /// Returns the integer below, clamped to the range of `i32`; NaN becomes 0.
     fn floor_i32(self) -> i32;
-    /// The integer above, held to the range of `i32`; NaN becomes 0.
+    /// Returns the integer above, clamped to the range of `i32`; NaN becomes 0.
     fn ceil_i32(self) -> i32;
-    /// This value times `a` plus `b`, rounded once.
+    /// Returns this value times `a` plus `b`, rounded once.
     fn mul_add(self, a: Self, b: Self) -> Self;
-    /// Square root.
+    /// Returns the square root.
     fn sqrt(self) -> Self;
-    /// e to the power of this value.
+    /// Returns e to the power of this value.
     fn exp(self) -> Self;
-    /// Natural logarithm.
+    /// Returns the natural logarithm.
     fn ln(self) -> Self;
-    /// Absolute value.
+    /// Returns the absolute value.
     fn abs(self) -> Self;
-    /// The smaller of two; `other` where this is NaN.
+    /// Returns the smaller of two values; `other` if this is NaN.
     fn min(self, other: Self) -> Self;
-    /// The larger of two; `other` where this is NaN.
+    /// Returns the larger of two values; `other` if this is NaN.
     fn max(self, other: Self) -> Self;
-    /// Neither infinite nor NaN.
+    /// True if neither infinite nor NaN.
     fn is_finite(self) -> bool;
 }
 
@@ -139,19 +139,19 @@ mod precisions {
     real!(f64);
 }
 
-/// Opacity of a raw parameter: 1 / (1 + e^-x).
+/// Returns the opacity of a logit: 1 / (1 + e^-x).
 #[inline]
 pub fn sigmoid<R: Real>(x: R) -> R {
     R::ONE / (R::ONE + (-x).exp())
 }
 
-/// `d_x` from the output `y = sigmoid(x)` and its gradient.
+/// Returns `d_x` from the output `y = sigmoid(x)` and its gradient.
 #[inline]
 pub fn sigmoid_bwd<R: Real>(y: R, d_y: R) -> R {
     d_y * y * (R::ONE - y)
 }
 
-/// Raw parameter of an opacity: ln(y / (1 - y)).
+/// Returns the logit of an opacity: ln(y / (1 - y)).
 #[inline]
 pub fn inverse_sigmoid<R: Real>(y: R) -> R {
     (y / (R::ONE - y)).ln()

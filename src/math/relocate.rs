@@ -1,34 +1,34 @@
-//! Draws of Gaussians to copy, and the values of copies: density control by Markov chain
-//! Monte Carlo (Kheradmand et al. 2024, "3D Gaussian Splatting as Markov Chain Monte Carlo").
+//! Density control by Markov chain Monte Carlo (Kheradmand et al. 2024, "3D Gaussian Splatting as Markov Chain Monte
+//! Carlo"): draws of Gaussians to copy, and the values of the copies.
 //!
-//! In double precision everywhere, and drawn in integers: all devices draw the same Gaussians.
+//! Everything is in double precision and drawn in integers, so that all devices draw the same Gaussians.
 
 use super::linalg::{Vec3, mul, mul_transposed, rotation};
 use super::random::RandomStream;
 use super::splat::Shape;
 use super::{Real, sigmoid};
 
-/// A Gaussian is shared by so many at most.
+/// Largest number of Gaussians that share one Gaussian.
 pub const SHARES_MAX: u32 = 51;
 
-/// Largest opacity that is reckoned with: 1 less single precision's epsilon, as in gsplat.
+/// Largest opacity in computations: 1 minus single precision's epsilon, as in gsplat.
 pub const OPACITY_MAX: f64 = 1.0 - 1.0 / (1 << 23) as f64;
 
 /// Weight of an opacity of 1 in a draw.
 const WEIGHT_OF_ONE: f64 = 65_536.0;
 
-/// Opacity of a raw parameter: 1 / (1 + e^-x).
+/// Returns the opacity of a logit: 1 / (1 + e^-x).
 pub fn opacity(logit: f64) -> f64 {
     1.0 / (1.0 + (-logit).exp())
 }
 
-/// True if a Gaussian is too transparent to be of use; one whose opacity is NaN is, too.
+/// True if the opacity is not above `opacity_min`, or NaN.
 pub fn is_dead(logit: f64, opacity_min: f64) -> bool {
     let alive = opacity(logit) > opacity_min;
     !alive
 }
 
-/// How often a Gaussian is drawn compared with others: its opacity in 65,536ths, 0 where it is NaN.
+/// Returns a Gaussian's weight in a draw: its opacity in 65,536ths, 0 for NaN.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -38,25 +38,24 @@ pub fn weight(logit: f64) -> u64 {
     (opacity(logit) * WEIGHT_OF_ONE) as u64
 }
 
-/// A place below `total`, which must not be 0, of 64 random bits. The bias is below `total / 2^64`.
+/// Maps 64 random bits to an index below `total`, which must not be 0. The bias is below `total / 2^64`.
 pub fn place(bits: u64, total: u64) -> u64 {
     let scaled = (u128::from(bits) * u128::from(total)) >> 64;
     u64::try_from(scaled).unwrap_or(0)
 }
 
-/// What each of several Gaussians becomes that take the place of one.
+/// Values of each Gaussian among those that replace one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OpacityShare {
-    /// Their opacity, as a raw parameter.
+    /// Opacity logit.
     pub logit: f64,
-    /// What is added to the logarithms of the scales.
+    /// Summand of the log-scales.
     pub log_growth: f64,
 }
 
-/// The share of a Gaussian of which `copies` copies are made, so that all together look as it did
-/// (equation 9): with n of them, o' = 1 - (1 - o)^(1/n), and scales change by
-/// o / Σ C(n, k) (-1)^(k-1) o'^k / √k over k from 1 to n. (The paper's double sum, its inner
-/// binomials added up.) The opacity is then held to `opacity_min` from below.
+/// Returns the values of a Gaussian and its `copies`, which together look like the original (equation 9): with n
+/// Gaussians, o' = 1 - (1 - o)^(1/n), and scales change by o / Σ C(n, k) (-1)^(k-1) o'^k / √k over k from 1 to n (the
+/// paper's double sum with its inner binomials added up). The opacity is then held to at least `opacity_min`.
 pub fn share(logit: f64, copies: u32, opacity_min: f64) -> OpacityShare {
     let shares = copies.saturating_add(1).min(SHARES_MAX);
     let n = f64::from(shares);
@@ -72,26 +71,25 @@ pub fn share(logit: f64, copies: u32, opacity_min: f64) -> OpacityShare {
     OpacityShare { logit: (held / (1.0 - held)).ln(), log_growth: (whole / sum).ln() }
 }
 
-// Random motion of Gaussians that are nearly transparent (Kheradmand et al. 2024, section 4.1).
+// Random motion of nearly transparent Gaussians (Kheradmand et al. 2024, section 4.1).
 
-/// How sharply motion ends as opacity grows, and where.
+/// Steepness of the sigmoid that ends the motion as opacity grows, and the opacity at its middle.
 const STEEPNESS: f64 = 100.0;
 
 const OPACITY_MOVED: f64 = 0.005;
 
-/// Three independent standard normal numbers, by Box and Muller's transform in single precision, as
-/// a device draws them.
+/// Returns three independent standard normal numbers by the Box-Muller transform in single precision, as on a device.
 pub fn standard_normals(stream: RandomStream, index: u64) -> Vec3<f32> {
     let [x, y] = pair(stream.bits(2 * index));
     [x, y, pair(stream.bits(2 * index + 1))[0]]
 }
 
-/// Two of them, of 64 random bits.
+/// Returns two of them from 64 random bits.
 #[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
 fn pair(bits: u64) -> [f32; 2] {
     // 2^-32, without rounding.
     const UNIT: f32 = f32::EPSILON * f32::EPSILON * 16_384.0;
-    // Never 0, whose logarithm is infinite.
+    // Above 0, because the logarithm of 0 is infinite.
     let first = ((bits >> 32) as u32 as f32 + 0.5) * UNIT;
     let second = bits as u32 as f32 * UNIT;
     let radius = (-2.0 * first.ln()).sqrt();
@@ -99,8 +97,8 @@ fn pair(bits: u64) -> [f32; 2] {
     [radius * cos, radius * sin]
 }
 
-/// By how much a Gaussian of this shape and opacity moves, in units of the motion's rate:
-/// sigmoid(-100 (opacity - 0.005)) Σ n, Σ of its raw scales.
+/// Returns the random offset of a Gaussian in units of the motion's rate: sigmoid(-100 (opacity - 0.005)) Σ n, with Σ
+/// the covariance of the raw scales.
 pub fn jitter<R: Real>(shape: &Shape<R>, opacity: R, normals: Vec3<f32>) -> Vec3<R> {
     let gate = sigmoid(-R::of(STEEPNESS) * (opacity - R::of(OPACITY_MOVED)));
     let turn = rotation(shape.quat);
@@ -122,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_is_that_of_equation_9() {
+    fn share_matches_equation_9() {
         for (whole, copies) in [(0.3_f64, 1_u32), (0.9, 2), (0.02, 7), (0.7, 20)] {
             let n = copies + 1;
             let part = 1.0 - (1.0 - whole).powf(1.0 / f64::from(n));
@@ -144,12 +142,12 @@ mod tests {
     }
 
     #[test]
-    fn all_shares_together_cover_as_much_as_the_one_did() {
+    fn shares_together_cover_as_much_as_the_original() {
         for whole in [0.006, 0.1, 0.5, 0.95, OPACITY_MAX] {
             for copies in [1, 2, 5, 20, 50] {
                 let found = share(logit(whole), copies, 0.0);
                 let (part, n) = (opacity(found.logit), f64::from(copies + 1));
-                // Along an axis, in units of the new scale; 400 steps of a smooth function.
+                // Along an axis, in units of the new scale: 800 steps of a smooth function.
                 let covered: f64 = (-400..=400)
                     .map(|i| f64::from(i) / 40.0)
                     .map(|x: f64| 1.0 - (1.0 - part * (-0.5 * x * x).exp()).powf(n))
@@ -174,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_opacities_and_what_is_no_number_is_dead() {
+    fn weights_are_opacities_and_nan_is_dead() {
         assert_eq!(
             [weight(0.0), weight(800.0), weight(-800.0), weight(f64::NAN)],
             [32_768, 65_536, 0, 0]
@@ -200,14 +198,14 @@ mod tests {
                 assert!((mean(&|draw| draw[a] * draw[b]) - expected).abs() < 0.018, "{a} {b}");
             }
         }
-        // The bits at which a logarithm could fail.
+        // Bits for which a logarithm could fail.
         for bits in [0, u64::MAX, 0xffff_ffff, 0xffff_ffff_0000_0000] {
             assert!(pair(bits).iter().all(|v| v.is_finite() && v.abs() < 7.0), "{bits}");
         }
     }
 
     #[test]
-    fn noise_moves_transparent_gaussians_along_their_axes_and_no_opaque_one() {
+    fn noise_moves_only_transparent_gaussians() {
         let half = std::f64::consts::FRAC_1_SQRT_2;
         let shape = Shape {
             mean_world: [0.0; 3],
@@ -220,7 +218,7 @@ mod tests {
         for (found, expected) in found.into_iter().zip([-0.5 * 0.01, 0.5 * 0.5, 1.5e-4]) {
             assert!((found - expected).abs() < 1e-15, "{found} {expected}");
         }
-        // e^-9.5 of it is left at an opacity of 0.1.
+        // A factor of e^-9.5 remains at an opacity of 0.1.
         assert!(jitter(&shape, 0.1, [1.0; 3]).iter().all(|v| v.abs() < 2e-5));
     }
 }

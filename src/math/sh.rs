@@ -1,7 +1,5 @@
-//! Real spherical harmonics up to degree 3: view-dependent colour.
-//!
-//! Order and signs are those of 3D Gaussian splatting (Kerbl et al. 2023), so that coefficients
-//! in PLY files mean the same everywhere.
+//! Real spherical harmonics up to degree 3: view-dependent colour. Order and signs are as in 3D Gaussian splatting
+//! (Kerbl et al. 2023) and in its PLY files.
 
 use super::Real;
 use super::linalg::Vec3;
@@ -9,10 +7,10 @@ use super::linalg::Vec3;
 /// Highest degree of the spherical harmonics.
 pub const MAX_DEGREE: u32 = 3;
 
-/// Coefficients per channel at degree 3.
+/// Number of coefficients per channel at degree 3.
 pub const MAX_COEFFICIENTS: usize = 16;
 
-/// The constant of degree 0: 1 / (2 √π).
+/// Constant of degree 0: 1 / (2 √π).
 pub const C0: f64 = 0.282_094_791_773_878_14;
 /// √(3 / 4π).
 const C1: f64 = 0.488_602_511_902_919_9;
@@ -27,12 +25,12 @@ const C3: [f64; 5] = [
     1.445_305_721_320_277,
 ];
 
-/// Coefficients per channel up to `degree`.
+/// Returns the number of coefficients per channel up to `degree`.
 pub const fn coefficients(degree: u32) -> usize {
     ((degree + 1) * (degree + 1)) as usize
 }
 
-/// Values of the basis functions in the unit direction `dir`; zero above `degree`.
+/// Returns the values of the basis functions in the unit direction `dir`; 0 above `degree`.
 #[inline]
 pub fn basis<R: Real>(degree: u32, dir: Vec3<R>) -> [R; MAX_COEFFICIENTS] {
     let c = R::of;
@@ -68,7 +66,7 @@ pub fn basis<R: Real>(degree: u32, dir: Vec3<R>) -> [R; MAX_COEFFICIENTS] {
     b
 }
 
-/// `d_dir` of [`basis`], the direction's three components taken as independent.
+/// Returns `d_dir` of [`basis`], with the direction's components taken as independent.
 #[inline]
 pub fn basis_bwd<R: Real>(degree: u32, dir: Vec3<R>, d_b: &[R; MAX_COEFFICIENTS]) -> Vec3<R> {
     let c = R::of;

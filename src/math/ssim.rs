@@ -1,8 +1,7 @@
-//! Structural similarity (Wang et al. 2004): 11x11 Gaussian window of sigma 1.5, per channel,
-//! averaged over the valid region, where the whole window lies inside the image.
+//! Structural similarity (Wang et al. 2004): 11x11 Gaussian window of sigma 1.5, per channel, averaged over the valid
+//! region, where the whole window lies inside the image.
 //!
-//! C1 = 0.01², C2 = 0.03² for values in 0..1. Images narrower than the window take the largest
-//! odd window that fits, so that every image has a similarity.
+//! C1 = 0.01², C2 = 0.03² for values in 0..1. Images narrower than the window use the largest odd window that fits.
 
 use std::ops::Range;
 
@@ -10,13 +9,13 @@ use rayon::prelude::*;
 
 use super::Real;
 
-/// Half the window, px; the window has 2·5 + 1 taps a side.
+/// Half the window, px; the window has 2·5 + 1 taps per side.
 const RADIUS: usize = 5;
 const SIGMA_PX: f64 = 1.5;
 const C1: f64 = 1e-4;
 const C2: f64 = 9e-4;
 
-/// Window moments of two images at one place.
+/// Window moments of two images at one position.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WindowMoments<R> {
     /// `E[x]`.
@@ -31,13 +30,13 @@ pub struct WindowMoments<R> {
     pub xy: R,
 }
 
-/// Similarity at one place from the window's moments.
+/// Returns the similarity at one position from the window's moments.
 pub fn similarity<R: Real>(m: &WindowMoments<R>) -> R {
     let Factors { a1, a2, b1, b2 } = factors(m);
     (a1 * a2) / (b1 * b2)
 }
 
-/// Gradients of the moments that depend on x: (`E[x]`, `E[x²]`, `E[xy]`).
+/// Returns the gradients of `E[x]`, `E[x²]` and `E[xy]`.
 pub fn similarity_bwd<R: Real>(m: &WindowMoments<R>, d_s: R) -> [R; 3] {
     let Factors { a1, a2, b1, b2 } = factors(m);
     let s = (a1 * a2) / (b1 * b2);
@@ -49,15 +48,11 @@ pub fn similarity_bwd<R: Real>(m: &WindowMoments<R>, d_s: R) -> [R; 3] {
     [d_x * d_s, d_variance * d_s, d_covariance * d_s]
 }
 
-/// Of the similarity a1 a2 / (b1 b2).
+/// Factors of the similarity a1 a2 / (b1 b2): of the means, the covariance, the squared means and the variances.
 struct Factors<R> {
-    /// Of the means.
     a1: R,
-    /// Of the covariance.
     a2: R,
-    /// Of the squared means.
     b1: R,
-    /// Of the variances.
     b2: R,
 }
 
@@ -71,7 +66,7 @@ fn factors<R: Real>(m: &WindowMoments<R>) -> Factors<R> {
     }
 }
 
-/// The window along one axis, of odd length, adding up to 1.
+/// Returns the taps along one axis, which add up to 1.
 fn window<R: Real>(radius: usize) -> Vec<R> {
     let taps: Vec<f64> = (0..=2 * radius)
         .map(|i| {
@@ -83,13 +78,13 @@ fn window<R: Real>(radius: usize) -> Vec<R> {
     taps.iter().map(|tap| R::of(tap / sum)).collect()
 }
 
-/// Half the window for an image of this size, px.
+/// Returns half the window for an image of this size, px.
 fn radius(size: [usize; 2]) -> usize {
     RADIUS.min((size[0].min(size[1]).max(1) - 1) / 2)
 }
 
-/// The window for an image of this size in the middle of `N` taps, 0 beside it, and its half width:
-/// that many pixels at the border have no window inside the image.
+/// Returns the window for an image of this size, centred in `N` taps and padded with 0, and its half width. That many
+/// pixels at each border have no window inside the image.
 #[expect(clippy::cast_possible_truncation, reason = "a device's precision; at most 5 px")]
 pub fn taps<const N: usize>(size: [u32; 2]) -> ([f32; N], u32) {
     const { assert!(N == 2 * RADIUS + 1, "the widest window") };
@@ -104,7 +99,7 @@ pub fn taps<const N: usize>(size: [u32; 2]) -> ([f32; N], u32) {
 /// Two images of the same size, [height, width, 3], values in 0..1.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<'a, R> {
-    /// The image that is judged.
+    /// The image under test.
     pub x: &'a [R],
     /// The photograph.
     pub y: &'a [R],
@@ -117,17 +112,16 @@ impl<R: Real> Pair<'_, R> {
         radius(self.size)
     }
 
-    /// Size of the valid region.
     fn valid(&self) -> [usize; 2] {
         self.size.map(|side| side - 2 * self.radius())
     }
 }
 
-/// Rows of the valid region that are compared at a time where no gradient is wanted: the moments of
-/// a whole photograph take 80 times its size.
+/// Number of rows of the valid region per batch without gradients. The moments of a whole photograph would take 80
+/// times its size.
 const BAND: usize = 32;
 
-/// Mean similarity over the valid region and the channels. The size must not be zero.
+/// Returns the mean similarity over the valid region and the channels. The size must not be zero.
 pub fn ssim<R: Real>(pair: Pair<'_, R>) -> f64 {
     let [width, height] = pair.valid();
     let row_sums: Vec<Vec<f64>> = (0..height.div_ceil(BAND))
@@ -140,8 +134,8 @@ pub fn ssim<R: Real>(pair: Pair<'_, R>) -> f64 {
     row_sums.iter().flatten().sum::<f64>() / (width * height * 3) as f64
 }
 
-/// Mean similarity over all pixels, as the reference trainers' `metrics.py` computes it: the window has
-/// 11x11 pixels whatever the image's size, and pixels beyond the border are 0.
+/// Returns the mean similarity over all pixels, as the reference trainers' `metrics.py` computes it: always an 11x11
+/// window, with zeros beyond the border.
 pub fn zero_padded_ssim(pair: Pair<'_, f64>) -> f64 {
     let [width, height] = pair.size;
     let size = pair.size.map(|side| side + 2 * RADIUS);
@@ -161,7 +155,7 @@ fn similarity_sum<R: Real>(row: &[WindowMoments<R>]) -> f64 {
     row.iter().map(|m| similarity(m).to_f64()).sum()
 }
 
-/// Mean similarity, and its gradient times `d_mean` added to `d_x`.
+/// Returns the mean similarity and adds its gradient, times `d_mean`, to `d_x`.
 pub fn ssim_with_gradient<R: Real>(pair: Pair<'_, R>, d_mean: R, d_x: &mut [R]) -> f64 {
     let valid = pair.valid();
     let count = (valid[0] * valid[1] * 3) as f64;
@@ -173,7 +167,7 @@ pub fn ssim_with_gradient<R: Real>(pair: Pair<'_, R>, d_mean: R, d_x: &mut [R]) 
     row_sums.iter().sum::<f64>() / count
 }
 
-/// Window moments over these rows of the valid region, [rows, valid width, 3].
+/// Returns the window moments over these rows of the valid region, [rows, valid width, 3].
 fn moments<R: Real>(pair: Pair<'_, R>, rows: Range<usize>) -> Vec<WindowMoments<R>> {
     let taps = window::<R>(pair.radius());
     let (width, row_length) = (pair.size[0] * 3, pair.valid()[0] * 3);
@@ -209,7 +203,7 @@ fn moments<R: Real>(pair: Pair<'_, R>, rows: Range<usize>) -> Vec<WindowMoments<
     out
 }
 
-/// The adjoint of [`moments`] for x: every moment's gradient goes back to the pixels of its window.
+/// Applies the adjoint of [`moments`] for x: adds each moment's gradient to the pixels of its window.
 fn spread<R: Real>(pair: Pair<'_, R>, d_moments: &[[R; 3]], d_x: &mut [R]) {
     let taps = window::<R>(pair.radius());
     let (width, [valid_width, valid_height]) = (pair.size[0] * 3, pair.valid());
@@ -250,16 +244,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_taps_of_a_small_image_lie_in_the_middle_and_add_up_to_one() {
+    fn taps_of_small_images_are_centred_and_normalised() {
         let (low, margin) = taps::<11>([40, 7]);
         assert_eq!((margin, low[..2].to_vec(), low[9..].to_vec()), (3, vec![0.0; 2], vec![0.0; 2]));
-        // Eleven roundings to single precision.
+        // Rounding of eleven numbers in single precision.
         assert!((low.iter().sum::<f32>() - 1.0).abs() < 1e-6, "{low:?}");
         assert_eq!(taps::<11>([1, 1]).0[5], 1.0);
         assert_eq!(taps::<11>([400, 300]).1, 5);
     }
 
-    /// An image of a pattern, and the same with another pattern shining through.
+    /// Returns an image of a pattern, and the image mixed with another pattern.
     fn images(size: [usize; 2]) -> [Vec<f64>; 2] {
         let pattern = |seed: usize, [width, height]: [usize; 2]| -> Vec<f64> {
             let mut values = Vec::new();
@@ -279,8 +273,8 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_border_of_the_references_images_is_black() {
-        // The definition as nested loops, in Python.
+    fn zero_padded_ssim_matches_nested_loops() {
+        // Expected values: nested loops in Python.
         for (size, expected) in
             [([23, 17], 0.719_970_070_391_558_2), ([8, 5], 0.841_529_493_570_509_7)]
         {

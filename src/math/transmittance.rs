@@ -1,13 +1,12 @@
-//! How much light passes Gaussians along a ray, and the depth by which half of it is stopped
+//! Transmittance of Gaussians along a ray, and the median depth, at which half of the light is stopped
 //! (Geometry-Grounded Gaussian Splatting, arXiv:2601.17835).
 //!
-//! A Gaussian is a solid that is there by chance: light on its way to a place passes it with the
-//! probability T = √(1 - G) up to its peak on the ray, G being its opacity times its falloff, and
-//! T = (1 - Ĝ) / √(1 - G) behind the peak, where it is Ĝ. Far behind that is 1 - Ĝ, as when blending.
-//! So T falls along the ray without a jump, for one Gaussian and for the product over all. The depth
-//! at which the product is one half is the ray's median depth.
+//! A Gaussian is a stochastic solid. With G its opacity times its falloff, and Ĝ the value of G at the Gaussian's
+//! peak on the ray, the transmittance up to a point is T = √(1 - G) in front of the peak and T = (1 - Ĝ) / √(1 - G)
+//! behind it. Far behind, T is 1 - Ĝ, as in blending. T is continuous for one Gaussian and for the product over all.
+//! The median depth is where the product is one half.
 //!
-//! All is in camera axes; a ray is given by its slopes x/z and y/z, and places on it by their depth z.
+//! Everything is in camera axes. A ray is given by its slopes x/z and y/z, a point on it by its depth z.
 
 use super::blend::{ALPHA_MAX, ALPHA_MIN};
 use super::field::{GEOMETRY, SCALE_MIN};
@@ -19,42 +18,42 @@ use super::splat::projection::{smoothed, smoothed_bwd};
 use super::splat::{Shape, Viewpoint};
 use super::{Real, sigmoid, sigmoid_bwd};
 
-/// Depths at which the transmittance is looked at in a round of the search.
+/// Number of depths at which one pass of the search evaluates the transmittance.
 pub const ABSCISSAE: usize = 16;
 
-/// Rounds of the search that leave a fifteenth of the interval each.
+/// Number of search passes that each keep a fifteenth of the interval.
 pub const NARROWINGS: u32 = 2;
 
-/// Rounds in which an interval that does not hold the median is moved.
+/// Largest number of search passes that move an interval without the median.
 pub const MOVES: u32 = 4;
 
-/// Steps of Newton's method after the search.
+/// Number of Newton steps after the search.
 pub const NEWTON_STEPS: u32 = 5;
 
-/// How far about a Gaussian's peak the search begins and ends, in its standard deviations on the ray.
+/// Margin of the search around the first and last Gaussian's peaks, in their standard deviations along the ray.
 pub const REACH: f64 = 3.0;
 
-/// The search begins about the Gaussian that takes what passes below this, in the order of the centres.
+/// Transmittance below which the search begins, in the order of the centres.
 pub const FROM: f64 = 0.9;
 
-/// It ends about the one that takes it below this, or else the last.
+/// Transmittance below which the search ends.
 pub const TO: f64 = 0.1;
 
-/// Least slope of the logarithm at the median, per share of its depth: below, the place is arbitrary.
+/// Smallest slope of the logarithm at the median, per relative depth. Below, the depth is arbitrary.
 pub const SLOPE_MIN: f64 = 1e-4;
 
-/// Least fall of the logarithm per share of the depth at a median that has a gradient: below, the light fades
-/// over ten times the depth, as in haze, and the gradient, which is divided by the fall, would have no bound.
+/// Smallest slope of the logarithm, per relative depth, of a median that has a gradient. Below, the light fades over
+/// ten times the depth, as in haze, and the gradient, which is divided by the slope, has no bound.
 pub const FALL_MIN: f64 = 0.1;
 
-/// A Gaussian as the rays of a view meet it.
+/// A Gaussian in a view's camera axes.
 #[derive(Clone, Copy, Debug)]
 pub struct RayGaussian<R> {
     /// Centre in camera axes.
     pub mean_cam: Vec3<R>,
-    /// From offsets in camera axes to standard deviations: S⁻¹ Rᵀ.
+    /// Matrix from offsets in camera axes to standard deviations: S⁻¹ Rᵀ.
     pub whitening: Mat3<R>,
-    /// Opacity, of which the 3D filter leaves a share. The screen's filter has no part in it.
+    /// Opacity with the 3D filter, without the screen filter.
     pub opacity: R,
 }
 
@@ -70,7 +69,7 @@ pub struct OnRay<R> {
 }
 
 impl<R: Real> RayGaussian<R> {
-    /// From raw parameters.
+    /// Converts raw parameters.
     pub fn new(view: &Viewpoint<R>, shape: &Shape<R>, opacity_logit: R) -> Self {
         let mean_cam = add(mul(&view.rotation, shape.mean_world), view.translation);
         let axes = transpose(&mat_mul(&view.rotation, &rotation(shape.quat)));
@@ -80,10 +79,10 @@ impl<R: Real> RayGaussian<R> {
         Self { mean_cam, whitening, opacity: sigmoid(opacity_logit) * kept }
     }
 
-    /// Along the ray of these slopes.
+    /// Intersects the Gaussian with the ray of these slopes.
     ///
-    /// Measured from the centre's depth, where the ray is near the centre: from the camera, single
-    /// precision would lose the Gaussian's thickness among the digits of its distance.
+    /// Offsets are relative to the ray's point at the centre's depth, because single precision would lose a thin
+    /// Gaussian's thickness in its distance from the camera.
     #[inline]
     pub fn on_ray(&self, [x, y]: [R; 2]) -> OnRay<R> {
         let depth = self.mean_cam[2];
@@ -99,8 +98,7 @@ impl<R: Real> RayGaussian<R> {
 
     /// Adds the gradients of ln T at a depth on the ray of these slopes, times `d_log`.
     ///
-    /// The peak moves along the ray with the Gaussian, but its opacity is largest there: the move changes
-    /// nothing.
+    /// The peak moves along the ray with the Gaussian, but has no gradient there, because the opacity is largest.
     pub fn log_transmittance_bwd(
         &self,
         slopes: [R; 2],
@@ -127,14 +125,14 @@ impl<R: Real> RayGaussian<R> {
         }
     }
 
-    /// From the centre to a depth on the ray of these slopes.
+    /// Returns the offset from the centre to a depth on the ray of these slopes.
     fn offset(&self, [x, y]: [R; 2], depth: R) -> Vec3<R> {
         let [mean_x, mean_y, mean_z] = self.mean_cam;
         let behind = depth - mean_z;
         [x * mean_z - mean_x + x * behind, y * mean_z - mean_y + y * behind, behind]
     }
 
-    /// Gradients of the raw parameters that [`Self::new`] takes: centre, log-scales, quaternion as stored,
+    /// Returns the gradients of the raw parameters of [`Self::new`]: centre, log-scales, quaternion as stored,
     /// opacity logit.
     pub fn new_bwd(
         view: &Viewpoint<R>,
@@ -146,7 +144,7 @@ impl<R: Real> RayGaussian<R> {
         let (wide, kept) = smoothed(shape.log_scale.map(Real::exp), shape.smoothing);
         let least = R::of(SCALE_MIN);
         let d_log_wide = [0, 1, 2].map(|axis| {
-            // A scale below the least gets no gradient.
+            // A scale below the minimum has no gradient.
             let counts = wide[axis] > least;
             if counts { -dot(whitening[axis], d.d_whitening[axis]) } else { R::ZERO }
         });
@@ -163,26 +161,26 @@ impl<R: Real> RayGaussian<R> {
 }
 
 impl<R: Real> OnRay<R> {
-    /// True if the ray meets it at all, as in blending.
+    /// True if the ray meets the Gaussian, by the threshold of blending.
     #[inline]
     pub fn is_met(&self) -> bool {
         self.peak >= R::of(ALPHA_MIN)
     }
 
-    /// What passes all of it.
+    /// Returns the transmittance behind the whole Gaussian.
     #[inline]
     pub fn passed(&self) -> R {
         R::ONE - self.peak.min(R::of(ALPHA_MAX))
     }
 
-    /// Opacity at a depth, before it is held below 1.
+    /// Returns the opacity at a depth, before it is clamped.
     #[inline]
     fn opacity(&self, depth: R) -> R {
         let offset = depth - self.depth;
         self.peak * (-R::HALF * self.sharpness * offset * offset).exp()
     }
 
-    /// T² at a depth: of a product of these no logarithm is needed until the end.
+    /// Returns T² at a depth. A product of squares needs no root and no logarithm.
     #[inline]
     pub fn squared_transmittance(&self, depth: R) -> R {
         let here = R::ONE - self.opacity(depth).min(R::of(ALPHA_MAX));
@@ -193,13 +191,13 @@ impl<R: Real> OnRay<R> {
         passed * (passed / here)
     }
 
-    /// ln T at a depth.
+    /// Returns ln T at a depth.
     pub fn log_transmittance(&self, depth: R) -> R {
         R::HALF * self.squared_transmittance(depth).ln()
     }
 
-    /// The derivative of [`Self::log_transmittance`] by the depth, never above 0; 0 where the opacity is
-    /// held below 1.
+    /// Returns the derivative of [`Self::log_transmittance`] by the depth: at most 0, and 0 where the opacity is
+    /// clamped.
     #[inline]
     pub fn log_slope(&self, depth: R) -> R {
         let opacity = self.opacity(depth);
@@ -210,8 +208,8 @@ impl<R: Real> OnRay<R> {
         -R::HALF * opacity * self.sharpness * offset / (R::ONE - opacity)
     }
 
-    /// Derivatives of [`Self::log_transmittance`] by the opacity at the depth and by that at the peak. An
-    /// opacity that is held below 1 has none.
+    /// Returns the derivatives of [`Self::log_transmittance`] by the opacity at the depth and at the peak; 0 for a
+    /// clamped opacity.
     #[inline]
     pub fn log_transmittance_bwd(&self, depth: R) -> [R; 2] {
         let most = R::of(ALPHA_MAX);
@@ -223,11 +221,11 @@ impl<R: Real> OnRay<R> {
     }
 }
 
-/// The depth at which half of the light has been stopped by the Gaussians that a ray meets, which come
-/// in the order of their centres' depths.
+/// Returns the depth at which the Gaussians of a ray, ordered by their centres' depths, have stopped half of the
+/// light.
 ///
-/// None where more than half passes all of them, where it falls so slowly that the depth is arbitrary, or
-/// where that is not beyond `near` (world units).
+/// `None` if more than half passes all of them, if the transmittance is so flat that the depth is arbitrary, or if
+/// the depth is not beyond `near` (world units).
 pub fn median_depth<R: Real>(met: &[OnRay<R>], near: R) -> Option<R> {
     let mut interval = first_interval(met)?;
     let mut narrowings = 0;
@@ -246,7 +244,7 @@ pub fn median_depth<R: Real>(met: &[OnRay<R>], near: R) -> Option<R> {
     None
 }
 
-/// Where the search begins: about the Gaussians at which most and little of the light is left.
+/// Returns the initial search interval; `None` if the transmittance stays above [`FROM`].
 fn first_interval<R: Real>(met: &[OnRay<R>]) -> Option<[R; 2]> {
     let [from, to] = [FROM, TO].map(R::of);
     let mut left = R::ONE;
@@ -266,8 +264,8 @@ fn first_interval<R: Real>(met: &[OnRay<R>]) -> Option<[R; 2]> {
     interval.filter(|_| left < R::HALF)
 }
 
-/// The part of an interval in which the transmittance falls to one half, or else the interval beside it
-/// that may hold the place.
+/// Returns the part of an interval in which the transmittance falls to one half, or else (`Err`) the neighbouring
+/// interval that may contain it.
 fn narrowed<R: Real>(met: &[OnRay<R>], [low, high]: [R; 2]) -> Result<[R; 2], [R; 2]> {
     let width = high - low;
     let step = width / R::of((ABSCISSAE - 1) as f64);
@@ -286,7 +284,7 @@ fn narrowed<R: Real>(met: &[OnRay<R>], [low, high]: [R; 2]) -> Result<[R; 2], [R
     }
 }
 
-/// The median in a narrow interval, by Newton's method.
+/// Refines the median in a narrow interval by Newton's method.
 fn polished<R: Real>(met: &[OnRay<R>], [low, high]: [R; 2]) -> Option<R> {
     let mut depth = R::HALF * (low + high);
     let mut slope = R::ZERO;
@@ -305,22 +303,21 @@ fn polished<R: Real>(met: &[OnRay<R>], [low, high]: [R; 2]) -> Option<R> {
     (-slope * depth >= R::of(SLOPE_MIN)).then_some(depth)
 }
 
-// Gradients of the median depth, which is where the transmittances of all Gaussians on a ray make one
-// half: with F = Σ ln T, ∂t/∂θ = -(∂F/∂θ) / (∂F/∂t) at the median t.
+// Gradients of the median depth t, where F = Σ ln T over the ray's Gaussians is ln ½: ∂t/∂θ = -(∂F/∂θ) / (∂F/∂t).
 
 /// Gradients of a [`RayGaussian`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RayGaussianGradient<R> {
-    /// Of the centre in camera axes.
+    /// Gradient of the centre in camera axes.
     pub d_mean_cam: Vec3<R>,
-    /// Of the matrix to standard deviations.
+    /// Gradient of the matrix to standard deviations.
     pub d_whitening: Mat3<R>,
-    /// Of the opacity.
+    /// Gradient of the opacity.
     pub d_opacity: R,
 }
 
 impl<R: Real> RayGaussianGradient<R> {
-    /// Adds another.
+    /// Adds another ray's gradients.
     pub fn add(&mut self, other: &Self) {
         self.d_mean_cam = add(self.d_mean_cam, other.d_mean_cam);
         for (row, other) in self.d_whitening.iter_mut().zip(other.d_whitening) {
@@ -330,7 +327,7 @@ impl<R: Real> RayGaussianGradient<R> {
     }
 }
 
-/// How fast the logarithm of the transmittance of these Gaussians falls at a depth; at a median never 0.
+/// Returns the negative derivative of the Gaussians' ln T by the depth; at a median never 0.
 pub fn fall<R: Real>(met: impl Iterator<Item = OnRay<R>>, depth: R) -> R {
     met.map(|on_ray| -on_ray.log_slope(depth)).sum()
 }
@@ -340,7 +337,6 @@ mod tests {
     use super::*;
     use crate::math::random::{RandomStream, RandomUse};
 
-    /// Gaussians along a ray, in the order of their depths.
     fn ray(stream: &RandomStream, number: u64, count: u64) -> Vec<OnRay<f64>> {
         let mut met: Vec<OnRay<f64>> = (0..count)
             .map(|index| {
@@ -358,7 +354,7 @@ mod tests {
         met.iter().map(|on_ray| on_ray.log_transmittance(depth)).sum()
     }
 
-    /// Where the transmittance is one half, by halving; none where it stays above.
+    /// Returns the depth of transmittance one half by bisection; `None` if the transmittance stays above.
     fn by_bisection(met: &[OnRay<f64>]) -> Option<f64> {
         let half = 0.5_f64.ln();
         let (mut low, mut high) = (-10.0, 20.0);
@@ -373,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_of_a_thousand_rays_are_those_of_bisection() {
+    fn medians_match_bisection() {
         let stream = RandomStream::new(1, 0, RandomUse::Sample);
         let mut found_some = 0;
         for number in 0..1000 {
@@ -384,7 +380,7 @@ mod tests {
             found_some += 1;
             let thinnest =
                 met.iter().map(|on_ray| 1.0 / on_ray.sharpness.sqrt()).fold(1.0, f64::min);
-            // What Newton's method leaves of a fifteenth of a fifteenth of the interval.
+            // Newton's method starts in a fifteenth of a fifteenth of the interval.
             let error = (found - expected).abs() / thinnest;
             assert!(error < 1e-3, "{number}: {found} for {expected}, {error} deviations");
             let single: Vec<OnRay<f32>> = met
@@ -396,7 +392,7 @@ mod tests {
                 })
                 .collect();
             let in_single = median_depth(&single, 0.0).map(f64::from);
-            // Single precision tells a hundred thousandth of a deviation of a hundredth apart.
+            // Single precision resolves a hundred thousandth of a deviation of a hundredth.
             let error = in_single.map(|depth| (log_transmittance(&met, depth).exp() - 0.5).abs());
             assert!(error.is_some_and(|error| error < 1e-3), "{number}: {in_single:?} {expected}");
         }
@@ -404,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slope_is_that_of_the_differences() {
+    fn slope_matches_finite_differences() {
         let stream = RandomStream::new(2, 0, RandomUse::Sample);
         for number in 0..200 {
             let on_ray = ray(&stream, number, 1)[0];
@@ -414,7 +410,7 @@ mod tests {
             let ends = [depth - step, depth + step].map(|depth| on_ray.log_transmittance(depth));
             let expected = (ends[1] - ends[0]) / (2.0 * step);
             let error = (on_ray.log_slope(depth) - expected).abs() * deviation;
-            // The opacity's limit and the peak have two slopes, one on each side.
+            // The slope jumps at the opacity's clamp and at the peak.
             let is_smooth = (on_ray.opacity(depth) - ALPHA_MAX).abs() > 1e-4
                 && (depth - on_ray.depth).abs() > 2.0 * step;
             assert!(error < 1e-6 * (1.0 + expected.abs() * deviation) || !is_smooth, "{error}");
@@ -422,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_stops_half_of_the_light_where_its_opacity_is_three_quarters() {
+    fn median_of_a_wall_is_at_opacity_three_quarters() {
         for (peak, deviation) in [(0.8, 0.1), (0.95, 0.01), (0.99, 0.3)] {
             let wall = OnRay { depth: 2.0, sharpness: 1.0 / (deviation * deviation), peak };
             let median = median_depth(&[wall], 0.0).unwrap();
@@ -435,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn rays_that_meet_little_have_no_median() {
+    fn nearly_empty_rays_have_no_median() {
         let thin = OnRay { depth: 2.0, sharpness: 100.0, peak: 0.45 };
         assert_eq!(median_depth::<f64>(&[], 0.0), None);
         assert_eq!(median_depth(&[thin], 0.0), None);
@@ -443,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ray_meets_a_gaussian_where_it_passes_it() {
+    fn on_ray_matches_the_density() {
         let view = Viewpoint {
             rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
             translation: [0.1, -0.2, 0.3],
@@ -503,7 +499,7 @@ mod tests {
         (Shape { mean_world, log_scale, quat, smoothing }, logit)
     }
 
-    /// Gaussians along the ray, near enough that it meets all.
+    /// Returns Gaussians that all lie near the ray.
     fn rows(stream: &RandomStream, number: u64) -> Vec<Row> {
         let unit = |at: usize, value: usize| {
             2.0 * stream.uniform(1000 * number + (20 * at + value) as u64) - 1.0
@@ -525,7 +521,7 @@ mod tests {
             .collect()
     }
 
-    /// The median to the last digit: by halving about what the search finds.
+    /// Returns the median to the last digit, by bisection around the search's result.
     fn median(rows: &[Row], slopes: [f64; 2], smoothing: f64) -> Option<f64> {
         let met = met(rows, slopes, smoothing);
         let found = median_depth(&met, 0.0)?;
@@ -552,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_of_the_median_agree_with_its_differences() {
+    fn gradients_of_the_median_match_finite_differences() {
         let (stream, view) = (RandomStream::new(7, 0, RandomUse::Sample), view());
         let mut compared = 0;
         for (number, smoothing) in (0..40).zip([0.0, 0.1].into_iter().cycle()) {
@@ -590,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_below_one_has_no_gradient() {
+    fn clamped_opacities_have_no_gradient() {
         let wall = OnRay { depth: 2.0, sharpness: 100.0, peak: 0.995 };
         assert_eq!(wall.log_transmittance_bwd(2.0), [0.0, 0.0]);
         let behind = wall.log_transmittance_bwd(2.2);

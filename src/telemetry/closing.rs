@@ -1,4 +1,4 @@
-//! The block that ends a run: result, time, memory, files. At most 80 columns, unless a path is longer.
+//! The block at the end of a run: result, time, memory, files. At most 80 columns, unless a path is longer.
 
 use std::path::PathBuf;
 
@@ -7,12 +7,12 @@ use super::status::{clock, grouped};
 use crate::memory::Bytes;
 use crate::train::event::{Evaluation, Event, Metrics, PhasePeaks, RunTimes, Saved, Split};
 
-/// A row of a closing block.
+/// Formats a row of a closing block.
 pub fn closing_row(name: &str, text: &str) -> String {
     format!("  {name:<10}{text}")
 }
 
-/// The parts of a run that its closing block names.
+/// Facts of a run for its closing block.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     model_path: PathBuf,
@@ -33,7 +33,7 @@ impl Closing {
             }
             Event::Evaluated(evaluation) => {
                 self.evaluations.retain(|earlier| earlier.split != evaluation.split);
-                // Pictures and figures of each view are not named here.
+                // Pictures and figures of each view are not listed here.
                 self.evaluations.push(Evaluation { views: Vec::new(), ..evaluation.clone() });
             }
             Event::Saved { iteration, what: Saved::PointCloud, .. } => {
@@ -44,7 +44,7 @@ impl Closing {
         }
     }
 
-    /// The lines of a run that ends with this event, if it ends a run.
+    /// Returns the lines of a run that ends with this event; empty if it does not end a run.
     pub(super) fn lines(&self, event: &Event) -> Vec<String> {
         let Event::Finished { iteration, gaussians, training_seconds, interrupted, peaks, times } =
             event
@@ -66,9 +66,8 @@ impl Closing {
         lines
     }
 
-    /// Row of the held-out views, or of the training views without any.
-    ///
-    /// An interrupted run goes on with its own views, so that other views are no advice.
+    /// Returns the row of the held-out views, or of the training views without any. An interrupted run is resumed
+    /// with its own views, so it gets no hint.
     fn quality(&self, is_interrupted: bool) -> Option<String> {
         let of = |split| self.evaluations.iter().find(|found| found.split == split);
         let found = [Split::Test, Split::EvalTrain, Split::Train].into_iter().find_map(of);
@@ -102,7 +101,6 @@ impl Closing {
     }
 }
 
-/// Seconds of a run, by what it did.
 fn spent(training_seconds: f64, times: &RunTimes) -> String {
     let RunTimes { wall_seconds, evaluation_seconds, paused_seconds, .. } = times;
     let files = times.saving_seconds + times.waiting_seconds;
@@ -122,7 +120,7 @@ fn spent(training_seconds: f64, times: &RunTimes) -> String {
     )
 }
 
-/// `12.3 s`, `12:34` or `1:23:45`.
+/// Formats `12.3 s`, `12:34` or `1:23:45`.
 fn duration(seconds: f64) -> String {
     if seconds < 60.0 {
         return format!("{seconds:.1} s");
@@ -132,7 +130,7 @@ fn duration(seconds: f64) -> String {
     short.strip_prefix('0').unwrap_or(short).to_owned()
 }
 
-/// The most memory of the GPU and of the host.
+/// Formats the peak memory of the GPU and of the host.
 fn memory(peaks: &PhasePeaks) -> Option<String> {
     let most = peaks.most();
     let part = |name: &str, bytes: Option<Bytes>| {
@@ -148,7 +146,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::train::event::{Phase, PhasePeak};
 
-    /// Closing blocks of runs by what they were: name and lines.
+    /// Returns closing blocks by kind of run.
     pub(crate) fn samples() -> Vec<(&'static str, Vec<String>)> {
         let started = Event::Started {
             model_path: "out/fox".into(),

@@ -1,4 +1,4 @@
-//! `run.jsonl`: a run as one event a line.
+//! `run.jsonl`: the events of a run, one per line.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -12,26 +12,24 @@ use super::status::RunStage;
 use crate::files::{OutputError, write_atomically};
 use crate::train::event::{Event, Sink, Step};
 
-/// Bytes that are read at once in search of the last newline.
+/// Bytes per read in the search for the last newline.
 const BLOCK: u64 = 1 << 16;
 
-/// Bytes of lines that may wait for space on the disk.
-const ROOM: usize = 1 << 16;
+/// Largest number of buffered bytes.
+const BUFFER_BYTES: usize = 1 << 16;
 
-/// One line: the event and when it was.
 #[derive(Serialize)]
 struct Line<'a> {
     /// Seconds since the Unix epoch.
     time: f64,
-    /// What the run is at; only of the coarse stage.
+    /// Stage of the run, if it is the coarse one.
     #[serde(skip_serializing_if = "Option::is_none")]
     stage: Option<&'static str>,
     #[serde(flatten)]
     event: &'a Event,
 }
 
-/// Turns events into lines, newline included: iterations only every tenth and the last, pictures
-/// never.
+/// Encoder of events as lines with newlines: every tenth and the last iteration, no pictures.
 #[derive(Debug, Default)]
 pub(super) struct Encoder {
     cadence: Cadence,
@@ -39,7 +37,7 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// The lines that `event` calls for, often none.
+    /// Returns the lines for an event, often none.
     pub(super) fn lines(&mut self, event: &Event) -> io::Result<Vec<u8>> {
         let mut lines = Vec::new();
         match event {
@@ -81,13 +79,13 @@ pub struct JsonLines<W: Write> {
 }
 
 impl JsonLines<File> {
-    /// Opens `run.jsonl` in the model folder. A run that resumes after an iteration drops the lines of later
-    /// iterations, which it does again, and appends.
+    /// Opens `run.jsonl` in the model folder. A resumed run appends, and drops the lines of later iterations, which
+    /// it repeats.
     pub fn create(model_path: &Path, resumed: Option<u32>) -> Result<Self, OutputError> {
         let path = model_path.join("run.jsonl");
         let file = match resumed {
             Some(iteration) => {
-                forget_after(&path, iteration)?;
+                drop_lines_after(&path, iteration)?;
                 open_to_append(&path)
             }
             None => File::create(&path),
@@ -97,16 +95,14 @@ impl JsonLines<File> {
     }
 }
 
-/// The iteration of a line that has one.
 #[derive(Deserialize)]
 struct Iteration {
     iteration: u64,
 }
 
-/// Removes the lines of iterations after this one, if there are any.
-fn forget_after(path: &Path, iteration: u32) -> Result<(), OutputError> {
+fn drop_lines_after(path: &Path, iteration: u32) -> Result<(), OutputError> {
     let failed = |source| OutputError::new(path, source);
-    // A device or a pipe has no lines to look back at.
+    // Devices and pipes have no earlier lines.
     if !path.metadata().is_ok_and(|about| about.is_file()) {
         return Ok(());
     }
@@ -128,7 +124,7 @@ fn forget_after(path: &Path, iteration: u32) -> Result<(), OutputError> {
     })
 }
 
-/// Hands over each line with its end, which the last may lack.
+/// Calls `take` with each line and its newline, which the last line may lack.
 fn each_line(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let mut file = BufReader::new(File::open(path)?);
     let mut line = Vec::new();
@@ -139,11 +135,11 @@ fn each_line(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::
     Ok(())
 }
 
-/// A run that was killed may have left a part of a line, which is dropped.
+/// Opens the file and drops an incomplete last line, which a killed run may leave.
 fn open_to_append(path: &Path) -> io::Result<File> {
     let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
     let kept = file.metadata()?;
-    // A device or a pipe has no lines to look back at, and its end may never come.
+    // Devices and pipes have no earlier lines, and may never end.
     if !kept.is_file() {
         return Ok(file);
     }
@@ -155,7 +151,7 @@ fn open_to_append(path: &Path) -> io::Result<File> {
     if last.is_empty() {
         return Ok(file);
     }
-    // An editor may have taken the newline from a line that is whole.
+    // An editor may have removed the newline of a complete line.
     if serde_json::from_slice::<serde_json::Value>(&last).is_ok_and(|line| line.is_object()) {
         file.write_all(b"\n")?;
     } else {
@@ -164,7 +160,7 @@ fn open_to_append(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Where the text after the last newline begins.
+/// Returns the offset of the text after the last newline.
 fn last_line(file: &mut File, end: u64) -> io::Result<u64> {
     let mut block = Vec::new();
     let mut stop = end;
@@ -182,9 +178,9 @@ fn last_line(file: &mut File, end: u64) -> io::Result<u64> {
 }
 
 impl<W: Write> JsonLines<W> {
-    /// Writes to `writer`; `path` is what errors name.
+    /// Writes to `writer`; errors name `path`.
     pub fn to_writer(path: &Path, writer: W) -> Self {
-        let out = WholeRecords::new(writer, ROOM);
+        let out = WholeRecords::new(writer, BUFFER_BYTES);
         Self { path: path.to_owned(), out, encoder: Encoder::default() }
     }
 }
@@ -208,14 +204,12 @@ impl<W: Write> Sink for JsonLines<W> {
     }
 }
 
-// Records that reach a file whole and in their order, also where its disk is full for a while.
-
-/// A writer of records. While it cannot write, it keeps what it has accepted and refuses more: readers
-/// find no half record before a whole one, as they would if each was written on its own.
+/// A writer of whole records. While writing fails, it keeps accepted records and rejects others, so that no partial
+/// record precedes a whole one in the file.
 pub(super) struct WholeRecords<W: Write> {
     out: W,
     waiting: Vec<u8>,
-    /// Bytes that may wait before they are written; a longer record is written at once.
+    /// Largest number of buffered bytes. A longer record is written at once.
     room: usize,
 }
 
@@ -224,8 +218,7 @@ impl<W: Write> WholeRecords<W> {
         Self { out, waiting: Vec::new(), room }
     }
 
-    /// Accepts a record. Where there is no room for it and what waits cannot be written, the record is
-    /// lost.
+    /// Accepts a record. It is lost if the buffer is full and cannot be written.
     pub(super) fn put(&mut self, record: &[u8]) -> io::Result<()> {
         if !self.waiting.is_empty() && self.waiting.len() + record.len() > self.room {
             self.flush()?;
@@ -234,7 +227,7 @@ impl<W: Write> WholeRecords<W> {
         if self.waiting.len() > self.room { self.flush() } else { Ok(()) }
     }
 
-    /// Writes what waits; what cannot be written waits on.
+    /// Writes the buffer; the rest stays buffered after an error.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let mut written = 0;
         let result = loop {
@@ -255,17 +248,15 @@ impl<W: Write> WholeRecords<W> {
 
 impl<W: Write> Drop for WholeRecords<W> {
     fn drop(&mut self) {
-        // Nobody is left to hear of it.
+        // The error cannot be reported any more.
         self.flush().ok();
     }
 }
 
-// Choice of the recorded iterations.
-
 /// Iterations between two records.
 const INTERVAL: u32 = 10;
 
-/// Lets every tenth iteration through, and the last.
+/// Selection of every tenth iteration and the last.
 #[derive(Debug, Default)]
 pub(super) struct Cadence {
     waiting: Option<Step>,
@@ -277,12 +268,12 @@ pub(super) struct Cadence {
 #[derive(Clone, Debug)]
 pub(super) struct Recorded {
     pub(super) step: Step,
-    /// Mean milliseconds of the iterations since the record before.
+    /// Mean milliseconds of the iterations since the previous record.
     pub(super) mean_ms: f64,
 }
 
 impl Cadence {
-    /// Takes an iteration; `Some` where it is to be recorded.
+    /// Takes an iteration; returns it if it is to be recorded.
     pub(super) fn take(&mut self, step: &Step) -> Option<Recorded> {
         self.ms += step.ms * f64::from(step.images);
         self.count += step.images;
@@ -294,7 +285,7 @@ impl Cadence {
         }
     }
 
-    /// The last iteration, where it is not recorded yet: a run may be interrupted at any.
+    /// Returns the last iteration if it is not recorded yet, as after an interruption.
     pub(super) fn rest(&mut self) -> Option<Recorded> {
         let step = self.waiting.take()?;
         let mean_ms = self.ms / f64::from(self.count.max(1));
@@ -311,7 +302,7 @@ mod tests {
     use super::*;
     use crate::train::event::TermValues;
 
-    /// The log that a resumed run has after its first event.
+    /// Returns the log of a resumed run after its first event.
     fn resumed_log(before: &[u8]) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.jsonl");
@@ -322,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_line_of_a_killed_run_is_dropped() {
+    fn incomplete_line_is_dropped() {
         let long = format!("{{\"time\":1.0,\"message\":\"{}", "a".repeat(200_000));
         for part in ["", "{", "{\"ti", "\0\0\0", "\u{1b}", "12", &long] {
             let text = resumed_log(format!("{{\"time\":1.0}}\n{part}").as_bytes());
@@ -336,18 +327,18 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_iterations_that_are_done_again_are_dropped() {
+    fn lines_of_repeated_iterations_are_dropped() {
         let line = |iteration: u32| format!("{{\"event\":\"step\",\"iteration\":{iteration}}}\n");
         let kept = format!("{}{{\"event\":\"warning\"}}\n{}", line(2990), line(3000));
         let text = resumed_log(format!("{kept}{}{}", line(3010), line(3020)).as_bytes());
         assert_eq!((&text[..kept.len()], text.lines().count()), (&kept[..], 4));
-        // A part of a line behind them goes as well.
+        // An incomplete line after them is dropped too.
         let text = resumed_log(format!("{kept}{}{{\"ev", line(3010)).as_bytes());
         assert_eq!((&text[..kept.len()], text.lines().count()), (&kept[..], 4));
     }
 
     #[test]
-    fn a_whole_line_without_its_newline_is_kept() {
+    fn complete_line_without_newline_is_kept() {
         let long = format!("{{}}\n{{\"a\":\"{}\"}}", "b".repeat(200_000));
         for before in ["{\"time\":1.0}", &long] {
             let text = resumed_log(before.as_bytes());
@@ -355,7 +346,6 @@ mod tests {
         }
     }
 
-    /// A disk with so many bytes left.
     #[derive(Clone, Default)]
     struct Disk(Rc<RefCell<State>>);
 
@@ -383,14 +373,14 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_begun_is_ended_when_there_is_space_again() {
+    fn partial_record_is_completed_when_there_is_space() {
         let disk = Disk::default();
         disk.0.borrow_mut().left = 12;
         let mut records = WholeRecords::new(disk.clone(), 8);
         records.put(b"first\n").unwrap();
         records.put(b"second\n").unwrap();
         assert!(records.flush().is_err());
-        // There is room for this one, but not for the next.
+        // The buffer has room for this one, but not for the next.
         records.put(b"third\n").unwrap();
         assert!(records.put(b"fourth\n").is_err());
         disk.0.borrow_mut().left = 100;
@@ -403,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tenth_and_the_last_iteration_are_recorded() {
+    fn every_tenth_and_last_iteration_is_recorded() {
         let mut cadence = Cadence::default();
         let mut recorded = Vec::new();
         for iteration in 1..=23 {
@@ -419,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_several_images_is_recorded_where_it_crosses_a_tenth() {
+    fn step_that_crosses_a_tenth_is_recorded() {
         let mut cadence = Cadence::default();
         let mut recorded = Vec::new();
         for (iteration, images, ms) in [(8, 8, 1.0), (16, 8, 2.0), (19, 3, 4.0), (27, 8, 1.0)] {

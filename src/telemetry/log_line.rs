@@ -1,4 +1,4 @@
-//! A line of the log: its text and its forms.
+//! Lines of the log: text and format.
 
 use std::fmt::{self, Write as _};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
-/// Form of a line of the log.
+/// Format of a line of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     /// `warning: text`.
@@ -18,7 +18,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// A line without its newline.
+    /// Formats a line without its newline.
     pub(super) fn line(self, level: Level, message: &str) -> String {
         let color = match level {
             Level::ERROR => "\x1b[1;31m",
@@ -28,9 +28,9 @@ impl Format {
         let name = name_of(level);
         let shown = escape_controls(message, Newlines::Escaped);
         match self {
-            // Which escapes by itself.
+            // The JSON encoder escapes by itself.
             Self::Json => json_line(level, message).to_string(),
-            // News needs no heading.
+            // Info lines have no label.
             _ if level == Level::INFO => shown,
             Self::Plain => format!("{name}: {shown}"),
             Self::Colored => format!("{color}{name}:\x1b[0m {shown}"),
@@ -38,7 +38,7 @@ impl Format {
     }
 }
 
-/// A line of the log as JSON.
+/// Formats a line of the log as JSON.
 pub(super) fn json_line(level: Level, message: &str) -> serde_json::Value {
     serde_json::json!({
         "time": unix_seconds(), "event": "log", "level": name_of(level), "message": message,
@@ -60,9 +60,9 @@ fn name_of(level: Level) -> &'static str {
 pub(super) struct Text {
     message: String,
     fields: String,
-    /// True if the line is about the run itself and never waits.
+    /// True if the line is about the run itself and is never held back.
     pub(super) is_headline: bool,
-    /// True if a part of the input is not used.
+    /// True if the line says that a part of the input is not used.
     pub(super) is_about_data: bool,
 }
 
@@ -96,25 +96,23 @@ impl Visit for Text {
     }
 }
 
-// The clock of the records.
-
-/// Now, in seconds since the Unix epoch; 0 on a clock set before it.
+/// Returns the seconds since the Unix epoch; 0 if the clock is before it.
 pub(super) fn unix_seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
-// Text of files and folders in messages: no name moves the cursor, ends a line or colours the terminal.
+// Names of files and folders in messages must not move the cursor, end a line or colour the terminal.
 
-/// What becomes of newlines.
+/// Treatment of newlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Newlines {
-    /// They stay: the message has several lines by itself.
+    /// Kept: the message has several lines.
     Kept,
-    /// They are escaped as other control characters are: only names have them.
+    /// Escaped like other control characters, because only names contain them.
     Escaped,
 }
 
-/// The text with its control characters as Rust writes them in literals: `\u{1b}`, `\r`, `\n`.
+/// Escapes control characters as in Rust literals: `\u{1b}`, `\r`, `\n`.
 pub fn escape_controls(text: &str, newlines: Newlines) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

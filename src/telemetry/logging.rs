@@ -1,4 +1,4 @@
-//! The log on stderr, and how it shares the terminal with the progress bar.
+//! The log on stderr, which shares the terminal with the progress bar.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write as _};
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::log_line::{Format, Newlines, Text, escape_controls, json_line};
 use super::opening::{OWN, Opening, give_up_run};
 
-/// How progress is shown.
+/// Style of progress on stderr.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProgressStyle {
@@ -39,11 +39,11 @@ pub enum ProgressStyle {
 /// Detail of the log on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogDetail {
-    /// Everything that the user can check, and more.
+    /// Everything, including details that the user can check.
     Details,
-    /// News, warnings and errors.
+    /// Info, warnings and errors.
     All,
-    /// Like `All`, but with little news before a run begins.
+    /// Like `All`, with few info lines before a run starts.
     Brief,
     /// Warnings and errors.
     Warnings,
@@ -52,7 +52,7 @@ pub enum LogDetail {
 }
 
 impl LogDetail {
-    /// With `--quiet` or without.
+    /// Returns the detail with or without `--quiet`.
     pub fn of(quiet: bool) -> Self {
         if quiet { Self::Warnings } else { Self::All }
     }
@@ -70,15 +70,13 @@ impl LogDetail {
 /// Environment variable with the level of the log, such as `debug` or `splat::dataset=trace`.
 const LEVEL: &str = "SPLAT_LOG";
 
-/// Bars drawn at most so often a second.
+/// Largest number of redraws of bars per second.
 const DRAWS_PER_SECOND: u8 = 20;
 
-/// Sends the log to stderr: `warning: ...`, without time and module; as JSON lines with
-/// [`ProgressStyle::Json`]. `SPLAT_LOG` overrides what is shown. Notices are kept for `run.jsonl` if the command
-/// `has_run`.
+/// Sends the log to stderr: `warning: ...`, without time and module; as JSON lines with [`ProgressStyle::Json`].
 ///
-/// A closed stderr is not an error: the log is lost, the program continues. Called again, it does
-/// nothing.
+/// `SPLAT_LOG` overrides the level. Notices are kept for `run.jsonl` if the command `has_run`. If stderr is closed,
+/// the log is lost and the program continues. Later calls have no effect.
 pub fn init_logging(detail: LogDetail, style: ProgressStyle, has_run: bool) {
     let default = || EnvFilter::new(detail.filter());
     let asked = std::env::var(LEVEL).ok().filter(|text| !text.is_empty());
@@ -93,17 +91,17 @@ pub fn init_logging(detail: LogDetail, style: ProgressStyle, has_run: bool) {
         Err(problem) => (default(), Some(problem)),
     };
     let directives = asked.as_deref().filter(|_| problem.is_none()).unwrap_or(detail.filter());
-    // Directives for spans are no targets: such a log counts as one without news.
+    // Directives for spans are not targets; such a log counts as one without info lines.
     let shown = directives.parse().unwrap_or_default();
     let console = Console { shown, ..Console::stderr(style) };
-    // Who names a level, or reads JSON, gets each line at once.
+    // With a level or JSON, each line is shown at once.
     let is_held =
         has_run && detail == LogDetail::Brief && asked.is_none() && format != Format::Json;
     let opening = Opening::new(format, is_held);
     let lines = tracing_subscriber::fmt::layer()
         .event_format(LogLines { format, opening: opening.clone() })
         .with_writer(console.writer())
-        // Else a line that cannot be written is reported by a panic, on a stderr that is closed.
+        // Otherwise a failed write to a closed stderr would be reported by a panic.
         .log_internal_errors(false)
         .with_filter(filter);
     let kept = if has_run { LevelFilter::DEBUG } else { LevelFilter::OFF };
@@ -115,21 +113,19 @@ pub fn init_logging(detail: LogDetail, style: ProgressStyle, has_run: bool) {
     }
 }
 
-/// The environment asks for text without escape sequences: a terminal that takes none (`TERM=dumb`),
-/// or `NO_COLOR` with any value but an empty one (<https://no-color.org>).
+/// True if the environment asks for plain text: `TERM=dumb`, or `NO_COLOR` is not empty (<https://no-color.org>).
 pub(crate) fn is_plain_wanted() -> bool {
     std::env::var_os("TERM").is_some_and(|name| name == "dumb")
         || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
-/// stderr is a terminal, and escape sequences are welcome there.
+/// True if stderr is a terminal and escape sequences are allowed.
 pub(super) fn escapes_wanted() -> bool {
     io::stderr().is_terminal() && !is_plain_wanted()
 }
 
-/// stderr with the bars that are drawn on it. Lines go above the bars.
-///
-/// The log and the progress find the same one: it is a layer of the subscriber.
+/// stderr with its progress bars; lines are printed above the bars. It is a layer of the subscriber, so that log and
+/// progress share it.
 #[derive(Clone, Debug)]
 pub(super) struct Console {
     bars: MultiProgress,
@@ -143,39 +139,39 @@ impl<S: Subscriber> Layer<S> for Console {}
 
 impl Console {
     fn stderr(style: ProgressStyle) -> Self {
-        let terminal = Box::new(Patient(Term::stderr()));
+        let terminal = Box::new(TolerantTerminal(Term::stderr()));
         let target = ProgressDrawTarget::term_like_with_hz(terminal, DRAWS_PER_SECOND);
         Self { bars: MultiProgress::with_draw_target(target), style, shown: Targets::new() }
     }
 
-    /// The console of the log, or a new one where no log was set up.
+    /// Returns the console of the log, or a new one without a log.
     pub(super) fn current() -> Self {
         tracing::dispatcher::get_default(|log| log.downcast_ref::<Self>().cloned())
             .unwrap_or_else(|| Self::stderr(ProgressStyle::None))
     }
 
-    /// True if the log shows INFO events of this module.
+    /// True if the log shows info events of this module.
     pub(super) fn shows_news(&self, module: &str) -> bool {
         self.shown.would_enable(module, &Level::INFO)
     }
 
-    /// Writes lines above the bars.
+    /// Returns a writer of lines above the bars.
     pub(super) fn writer(&self) -> IndicatifWriter<Stderr> {
         IndicatifWriter::new(self.bars.clone())
     }
 
-    /// Puts a bar at the bottom.
+    /// Adds a bar at the bottom.
     pub(super) fn add(&self, bar: indicatif::ProgressBar) -> indicatif::ProgressBar {
         self.bars.add(bar)
     }
 }
 
-/// A terminal that may go away: indicatif panics at a failed write between log lines, and training
-/// should outlive its terminal.
+/// A terminal whose write errors are ignored: indicatif would panic between log lines, and training should outlive
+/// its terminal.
 #[derive(Debug)]
-struct Patient(Term);
+struct TolerantTerminal(Term);
 
-impl TermLike for Patient {
+impl TermLike for TolerantTerminal {
     fn width(&self) -> u16 {
         self.0.size().1
     }
@@ -217,7 +213,7 @@ impl TermLike for Patient {
     }
 }
 
-/// Writes the lines of the log, but for those that wait for a run.
+/// Formatter of the log's lines, except those that are held back for a run.
 struct LogLines {
     format: Format,
     opening: Opening,
@@ -242,26 +238,25 @@ where
     }
 }
 
-/// True if the log on stderr shows INFO events of this module.
+/// True if the log on stderr shows info events of this module.
 pub fn shows_news(module: &str) -> bool {
     Console::current().shows_news(module)
 }
 
-/// Shows the notices that wait for a run, as the program ends without one.
+/// Shows the notices that were held back, when the program ends without a run.
 pub fn release_notices() {
     for line in give_up_run() {
         writeln!(io::stderr(), "{line}").ok();
     }
 }
 
-/// Says on stderr why the program ends: in the form of the log, but whatever its level. The message may
-/// have several lines.
+/// Prints the program's error on stderr in the format of the log, at any level. The message may have several lines.
 pub fn log_error(style: ProgressStyle, message: &str) {
     let line = match style {
         ProgressStyle::Json => json_line(Level::ERROR, message).to_string(),
         _ => format!("error: {}", escape_controls(message, Newlines::Kept)),
     };
-    // Nobody may be reading any more.
+    // stderr may be closed.
     writeln!(io::stderr(), "{line}").ok();
 }
 
@@ -271,7 +266,7 @@ mod tests {
 
     use super::*;
 
-    /// What a log of this format says to three events.
+    /// Returns the output of a log of this format for three events.
     fn logged(format: Format) -> String {
         let out = Arc::new(Mutex::new(Vec::new()));
         let sink = out.clone();
@@ -303,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_carry_their_level_and_nothing_else() {
+    fn lines_carry_only_their_level() {
         assert_eq!(
             logged(Format::Plain),
             "50 views\nwarning: images are missing count=3\na\\u{1b}[31m\\nb.png\n"
@@ -337,12 +332,12 @@ mod tests {
     }
 
     #[test]
-    fn the_progress_finds_the_console_of_the_log() {
+    fn progress_uses_the_console_of_the_log() {
         let console = Console::stderr(ProgressStyle::Bar);
         let bar = console.add(indicatif::ProgressBar::hidden());
         let log = tracing_subscriber::registry().with(console);
         tracing::subscriber::with_default(log, || {
-            // Removing a bar that another console draws would be a panic in indicatif.
+            // Removing a bar that another console draws would panic in indicatif.
             Console::current().bars.remove(&bar);
         });
     }

@@ -1,4 +1,4 @@
-//! The output of a run: sinks for its events, and the log.
+//! Output of a run: sinks for its events, and the log.
 
 mod closing;
 mod jsonl;
@@ -43,22 +43,19 @@ use self::sampler::GpuSampler;
 use crate::files::{OutputError, create_folder};
 use crate::train::event::{Completion, Event, Sink};
 
-/// Several sinks as one. They also get samples of the GPU, taken while training runs.
+/// Several sinks as one, with periodic samples of the GPU during training.
 #[derive(Default)]
 pub struct Sinks {
     sinks: Vec<Box<dyn Sink>>,
-    /// Present while a run uses a GPU.
     sampler: Option<GpuSampler>,
-    /// Files that there was no space for.
+    /// Files that could not be written for lack of space.
     without_space: BTreeSet<String>,
 }
 
 impl Sinks {
-    /// What a training run writes into its model folder (made where it is missing), and its
-    /// progress on stderr.
+    /// Returns the sinks of a training run: the files in its model folder, which is created, and progress on stderr.
     ///
-    /// A run that resumes after an iteration continues the files of the run before; another starts
-    /// `run.jsonl` and `metrics.csv` anew.
+    /// A resumed run continues the files of the previous run; another run replaces `run.jsonl` and `metrics.csv`.
     pub fn for_run(
         model_path: &Path,
         style: ProgressStyle,
@@ -70,19 +67,19 @@ impl Sinks {
             sinks.add(table);
         }
         sinks.add(JsonLines::create(model_path, resumed)?);
-        // Its pictures take long to encode.
+        // Encoding pictures takes long.
         sinks.add(OnThread::start(model_path, TensorBoard::create(model_path)?)?);
         sinks.add(Progress::to_stderr(style));
         Ok(sinks)
     }
 
-    /// Has pictures of `--timelapse` written on a thread.
+    /// Adds a writer of the pictures of `--timelapse`, on a thread.
     pub fn add_timelapse(&mut self, model_path: &Path) -> Result<(), OutputError> {
         self.add(OnThread::start(model_path, TimelapseFolder::new(model_path))?);
         Ok(())
     }
 
-    /// One more receiver of every event.
+    /// Adds a receiver of all events.
     pub fn add(&mut self, sink: impl Sink + 'static) {
         self.sinks.push(Box::new(sink));
     }
@@ -103,7 +100,7 @@ impl Sinks {
                 other => result = result.and(other),
             }
         }
-        // Each file is new to the set only once, so that this comes to an end.
+        // Each file is added to the set only once, so the recursion ends.
         for message in warnings {
             result = result.and(self.send(&Event::Warning { message }));
         }
@@ -112,8 +109,8 @@ impl Sinks {
 }
 
 impl Sink for Sinks {
-    /// Every sink gets the event, even after one fails; the first error is returned. A full disk is
-    /// none: it costs what belongs into the file, and a warning for each file.
+    /// Passes the event to every sink, even after one fails, and returns the first error. A full disk is not an
+    /// error: the output is lost, with one warning per file.
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
         let result = self.send(event);
         match event {

@@ -1,4 +1,4 @@
-//! A sink on a thread of its own, so that training does not wait for what it writes.
+//! A sink on its own thread, so that training does not wait for writes.
 
 use std::io;
 use std::path::Path;
@@ -11,24 +11,22 @@ use crate::files::OutputError;
 use crate::memory::plan::PICTURED_VIEWS;
 use crate::train::event::{Completes, Completion, Event, Sink};
 
-/// What the thread gets.
 enum Message {
     Event(Box<Event>),
-    /// Over when all before it is written.
+    /// Completed when everything before it is written.
     Written(Completes),
 }
 
-/// What the thread tells of its work.
 #[derive(Debug, Default)]
 struct ThreadReport {
-    /// Pictured views that are not written yet.
+    /// Number of pictured views that are not written yet.
     pictured: AtomicUsize,
     failed: Mutex<Option<OutputError>>,
 }
 
-/// A sink that works on a thread. Its errors are those of earlier events.
+/// A sink on a thread. Its errors are those of earlier events.
 pub(super) struct OnThread {
-    /// Nothing once the thread was asked to end.
+    /// `None` after the thread was asked to end.
     messages: Option<Sender<Message>>,
     thread: Option<JoinHandle<()>>,
     report: Arc<ThreadReport>,
@@ -49,12 +47,12 @@ impl OnThread {
 
     fn send(&mut self, message: Message) {
         if let Some(messages) = &self.messages {
-            // Refused only by a thread that has panicked, as will be seen when it is joined.
+            // Fails only if the thread has panicked, which shows when it is joined.
             messages.send(message).ok();
         }
     }
 
-    /// Lets the thread write all that it has got.
+    /// Waits until the thread has written everything.
     fn end(&mut self) {
         self.messages = None;
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
@@ -87,7 +85,6 @@ fn start<S: Sink + Send + 'static>(
     })
 }
 
-/// True if an event holds pictures.
 fn is_large(event: &Event) -> bool {
     matches!(event, Event::Pictures(_) | Event::TimelapsePicture { .. })
 }
@@ -95,7 +92,7 @@ fn is_large(event: &Event) -> bool {
 impl Sink for OnThread {
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
         if is_large(event) {
-            // Pictures are large: no more than those of an evaluation wait.
+            // At most the pictures of one evaluation are queued, because they are large.
             if self.report.pictured.load(Ordering::Relaxed) >= PICTURED_VIEWS {
                 self.written().iter().for_each(Completion::wait);
             }
@@ -120,7 +117,7 @@ impl Drop for OnThread {
     fn drop(&mut self) {
         self.messages = None;
         if let Some(thread) = self.thread.take() {
-            // A second panic would end the program.
+            // A second panic would abort the program.
             thread.join().ok();
         }
     }
@@ -133,10 +130,10 @@ mod tests {
     use super::*;
     use crate::train::event::{PhasePeaks, RunTimes};
 
-    /// Fails at the first event, and counts all.
-    struct Fragile(Arc<Mutex<u32>>);
+    /// A sink that counts events and fails at the first.
+    struct FailingOnce(Arc<Mutex<u32>>);
 
-    impl Sink for Fragile {
+    impl Sink for FailingOnce {
         fn on(&mut self, _event: &Event) -> Result<(), OutputError> {
             let mut count = self.0.lock().unwrap();
             *count += 1;
@@ -150,7 +147,7 @@ mod tests {
     #[test]
     fn every_event_is_written_and_an_error_reported_once() {
         let count = Arc::new(Mutex::new(0));
-        let mut sink = OnThread::start(Path::new("a"), Fragile(Arc::clone(&count))).unwrap();
+        let mut sink = OnThread::start(Path::new("a"), FailingOnce(Arc::clone(&count))).unwrap();
         let mut errors = 0;
         for iteration in 0..100 {
             errors += u32::from(sink.on(&Event::OpacityReset { iteration }).is_err());

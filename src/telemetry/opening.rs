@@ -1,4 +1,4 @@
-//! The notices of a run before its progress: all warnings and little news on the terminal, all of them in `run.jsonl`.
+//! Notices before the progress of a run: all warnings and little info on the terminal, everything in `run.jsonl`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,23 +8,22 @@ use tracing_subscriber::layer::Context;
 
 use super::log_line::{Format, Text, json_line};
 
-/// Notices that are shown before a run, unless there are more warnings. Two more lines are about the run itself.
-const MOST_SHOWN: usize = 2;
+/// Number of notices before a run, if there are not more warnings. Two more lines are about the run itself.
+const MAX_SHOWN: usize = 2;
 
-/// Modules whose notices count.
+/// Crate whose notices are kept.
 pub(super) const OWN: &str = "splat";
 
-/// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Notice {
     level: Level,
-    /// True if it says that a part of the input is not used.
+    /// True if the line says that a part of the input is not used.
     is_about_data: bool,
     message: String,
 }
 
 impl Notice {
-    /// Lower for the more important.
+    /// Returns the rank; lower is more important.
     fn rank(&self) -> u8 {
         match (self.level, self.is_about_data) {
             (_, true) => 0,
@@ -34,10 +33,10 @@ impl Notice {
     }
 }
 
-/// Rank of notices that no result depends on.
+/// Rank of notices that do not affect the result.
 const NEWS: u8 = 2;
 
-/// Layer of the log that keeps the notices until a run begins.
+/// Layer of the log that keeps the notices until a run starts.
 #[derive(Clone, Debug)]
 pub(super) struct Opening {
     format: Format,
@@ -54,13 +53,12 @@ struct State {
 }
 
 impl Opening {
-    /// Keeps what is logged, and holds it back from the terminal if `is_held`.
+    /// Keeps notices, and holds them back from the terminal if `is_held`.
     pub(super) fn new(format: Format, is_held: bool) -> Self {
         let state = State { is_held, is_open: true, notices: Vec::new() };
         Self { format, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The layer of the current log.
     fn current() -> Option<Self> {
         tracing::dispatcher::get_default(|log| log.downcast_ref::<Self>().cloned())
     }
@@ -69,12 +67,12 @@ impl Opening {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if a line of this level waits for the run.
+    /// True if lines of this level are held back for the run.
     pub(super) fn holds(&self, level: Level) -> bool {
         is_notice(level) && self.lock().is_held
     }
 
-    /// Ends the opening; returns the notices that waited.
+    /// Ends the opening; returns the notices that were held back.
     fn close(&self) -> Vec<Notice> {
         let State { is_held, is_open, notices } = &mut *self.lock();
         *is_open = false;
@@ -84,7 +82,6 @@ impl Opening {
     }
 }
 
-/// True for a warning and for news, not for details.
 fn is_notice(level: Level) -> bool {
     level == Level::WARN || level == Level::INFO
 }
@@ -99,9 +96,9 @@ impl<S: Subscriber> Layer<S> for Opening {
         if !self.lock().is_open {
             return;
         }
-        // A value that is shown may log, and takes the lock then.
+        // Formatting a value may log, which takes the lock.
         let text = Text::of(event);
-        // A headline is shown at once.
+        // Headlines are shown at once.
         if !text.is_headline {
             let is_about_data = text.is_about_data;
             self.lock().notices.push(Notice { level, is_about_data, message: text.message() });
@@ -109,14 +106,14 @@ impl<S: Subscriber> Layer<S> for Opening {
     }
 }
 
-/// Returns all warnings, the most important first, and as much news as there is room for. A line says how much is left out.
+/// Keeps all warnings, most important first, and as much info as fits. A last line counts the others.
 fn shortened(mut notices: Vec<Notice>) -> Vec<Notice> {
-    if notices.len() <= MOST_SHOWN {
+    if notices.len() <= MAX_SHOWN {
         return notices;
     }
     notices.sort_by_key(Notice::rank);
     let important = notices.iter().filter(|notice| notice.rank() < NEWS).count();
-    let hidden = notices.split_off(important.max(MOST_SHOWN - 1).min(notices.len()));
+    let hidden = notices.split_off(important.max(MAX_SHOWN - 1).min(notices.len()));
     if !hidden.is_empty() {
         let lines = if hidden.len() == 1 { "line" } else { "lines" };
         let message = format!("{} more {lines}: --verbose or run.jsonl", hidden.len());
@@ -125,7 +122,7 @@ fn shortened(mut notices: Vec<Notice>) -> Vec<Notice> {
     notices
 }
 
-/// Lines of `run.jsonl` about the notices so far, newlines included.
+/// Returns the notices so far as lines of `run.jsonl`.
 pub(super) fn notices_as_json() -> String {
     let Some(opening) = Opening::current() else { return String::new() };
     let state = opening.lock();
@@ -133,14 +130,14 @@ pub(super) fn notices_as_json() -> String {
     state.notices.iter().map(line).collect()
 }
 
-/// Ends the opening as a run begins; returns the lines to show before its progress.
+/// Ends the opening when a run starts; returns the lines to show before its progress.
 pub(super) fn begin_run() -> Vec<String> {
     let Some(opening) = Opening::current() else { return Vec::new() };
     let notices = shortened(opening.close());
     notices.iter().map(|notice| opening.format.line(notice.level, &notice.message)).collect()
 }
 
-/// Ends the opening of a program that begins no run; returns all lines that waited.
+/// Ends the opening of a program without a run; returns all lines that were held back.
 pub(super) fn give_up_run() -> Vec<String> {
     let Some(opening) = Opening::current() else { return Vec::new() };
     let notices = opening.close();
@@ -175,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn all_warnings_are_shown_those_about_data_first_and_news_is_counted() {
+    fn all_warnings_are_shown_and_other_notices_counted() {
         let (shown, json) = logged(true, many);
         let more = "1 more line: --verbose or run.jsonl";
         let warnings = ["warning: 2 photographs are missing", "warning: --near has no effect"];
@@ -200,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn few_notices_are_shown_in_their_order_and_none_twice() {
+    fn few_notices_are_shown_once_in_order() {
         let few = || {
             tracing::info!("continuing");
             tracing::warn!(is_about_data = true, "2 photographs are missing");

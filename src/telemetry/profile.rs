@@ -1,4 +1,4 @@
-//! The memory use of a run, read from its `run.jsonl`.
+//! Memory use of a run, from its `run.jsonl`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,153 +11,153 @@ use crate::layout::{self, Purpose};
 use crate::memory::{Bytes, Rung};
 use crate::train::event::{Phase, PhasePeaks, Tensors};
 
-/// Points that the growth of a run is listed at.
+/// Number of points of the list of growth.
 const POINTS: usize = 10;
 
-/// The memory use of a run.
+/// Memory use of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Profile {
-    /// The model folder.
+    /// Model folder.
     pub model_path: PathBuf,
-    /// Device in words.
+    /// Description of the device.
     pub device: String,
-    /// How often the run was started: once, and once for each time that it was resumed.
+    /// Number of starts of the run, resumptions included.
     pub starts: u32,
-    /// Iterations that are known to be done.
+    /// Number of iterations known to be done.
     pub iteration: u32,
-    /// Iterations that the run ends at.
+    /// Number of iterations of the whole run.
     pub iterations: u32,
-    /// True if the run ended or was asked to stop; otherwise it is still running or was killed.
+    /// True if the run ended or was interrupted; false if it is running or was killed.
     pub finished: bool,
-    /// Gaussians at the end.
+    /// Number of Gaussians at the end.
     pub gaussians: u64,
     /// True if the run recorded the size of every buffer (`--profile-tensors`).
     pub profiled: bool,
-    /// The most memory by what the run was doing.
+    /// Peak memory by phase.
     pub peaks: PhasePeaks,
-    /// The recorded time at which most memory was taken.
+    /// Recorded time of the memory peak.
     pub peak: Option<MemoryPeak>,
-    /// What the memory was for at that time.
+    /// Categories of memory at that time.
     pub categories: Vec<CategoryShare>,
-    /// The buffers by their own peaks, the largest first, if the run recorded them.
+    /// Buffers by their own peaks, largest first, if the run recorded them.
     pub buffers: Vec<BufferPeak>,
-    /// Share of the memory that served nothing, per cent; of a device that has its own.
+    /// Unused share of the memory, per cent; for a device with its own memory.
     pub slack: Option<Slack>,
-    /// How memory grew.
+    /// Growth of memory.
     pub growth: Vec<Point>,
-    /// What was given up to save memory, and restored.
+    /// Fallbacks of the memory ladder that were applied or reverted.
     pub changes: Vec<LoggedChange>,
-    /// What the GPU was doing.
+    /// Figures of the GPU.
     pub gpu: Option<GpuSummary>,
-    /// What stands out, with the flags that help.
+    /// Notable facts, with flags that help.
     pub findings: Vec<Finding>,
 }
 
-/// The time at which most memory was taken.
+/// Time of the memory peak.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct MemoryPeak {
     /// Finished iterations.
     pub iteration: u32,
-    /// Bytes that were taken of the device's memory; held, of one that shares the host's.
+    /// Reserved bytes of the device's memory, or bytes held in the host's if the device shares it.
     pub bytes: Bytes,
-    /// What could be taken then.
+    /// Bytes that could be reserved then.
     pub budget: Option<Bytes>,
 }
 
-/// A category's part of the peak.
+/// Share of a category in the peak.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct CategoryShare {
-    /// What the memory was for.
+    /// Category of memory.
     pub category: Category,
-    /// Bytes.
+    /// Bytes at the peak.
     pub bytes: Bytes,
-    /// Of all, per cent.
+    /// Share of the peak, per cent.
     pub percent: f64,
 }
 
-/// A buffer at its own most.
+/// A buffer at its own peak.
 #[derive(Clone, Debug, Serialize)]
 pub struct BufferPeak {
-    /// Its name in the books.
+    /// Name in the ledger.
     pub label: String,
     /// `region`, `arena`, `block`, `photographs`, `context` or `pinned`.
     pub kind: String,
-    /// What it is for.
+    /// Purpose of the buffer.
     pub purpose: &'static str,
-    /// The type of its elements, of a buffer whose elements are all of one.
+    /// Element type, if all elements have one type.
     pub element: Option<&'static str>,
-    /// How many indices it has elements for at most, and how many for each.
+    /// Largest number of indices, and elements per index.
     pub shape: Option<[u64; 2]>,
-    /// The most that it took or held.
+    /// Peak bytes.
     pub peak: Bytes,
-    /// Of the peak of all, per cent. Blocks lie in the arena and pinned memory is the host's: these
-    /// do not add up.
+    /// Share of the total peak, per cent. Shares do not add up, because blocks lie in the arena and pinned memory is
+    /// the host's.
     pub percent: f64,
-    /// The iteration by which it had grown to that.
+    /// Finished iterations at the report of the peak.
     pub iteration: u32,
-    /// What the run was doing.
+    /// Phase before that report.
     pub after: String,
 }
 
-/// Memory that served nothing, per cent of what was taken.
+/// Unused memory, per cent of the reserved memory.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Slack {
     /// Mean over the run.
     pub mean: f64,
-    /// The most.
+    /// Maximum over the run.
     pub most: f64,
-    /// At the end.
+    /// Value at the end.
     pub last: f64,
 }
 
-/// How much was held after an iteration.
+/// Memory after an iteration.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Point {
     /// Finished iterations.
     pub iteration: u32,
-    /// Gaussians.
+    /// Number of Gaussians.
     pub gaussians: u64,
-    /// Bytes that held something; of a device that shares the host's memory, all its buffers.
+    /// Allocated bytes; all buffers if the device shares the host's memory.
     pub allocated: Bytes,
-    /// Bytes that were taken from a device that has its own memory.
+    /// Reserved bytes, if the device has its own memory.
     pub reserved: Option<Bytes>,
-    /// Growth that nothing explained; of a device without memory of its own, that of the process.
+    /// Unexplained growth: of the device's memory, or of the process if the device has none.
     pub creep: Option<Bytes>,
     /// Resident memory of the process.
     pub host_resident: Option<Bytes>,
 }
 
-/// What the GPU was doing over the run; figures that it never reported are absent.
+/// Figures of the GPU over the run; unreported figures are absent.
 #[derive(Clone, Debug, Serialize)]
 pub struct GpuSummary {
     /// Number of samples.
     pub samples: usize,
-    /// Mean share of the time in which it was busy, per cent.
+    /// Mean share of the time in which the GPU was busy, per cent.
     pub utilization_mean: Option<f64>,
     /// Mean share of the time in which its memory was read or written, per cent.
     pub memory_load_mean: Option<f64>,
-    /// The most of its memory that everybody together used, per cent.
+    /// Peak use of its memory by all programs, per cent.
     pub memory_percent_max: Option<f64>,
     /// Highest temperature.
     pub temperature_max_c: Option<u32>,
     /// Mean power.
     pub power_mean_w: Option<f64>,
-    /// The power that it might draw, at the end.
+    /// Power limit at the end.
     pub power_limit_w: Option<f64>,
-    /// Highest speed of its first fan, per cent.
+    /// Highest speed of the first fan, per cent.
     pub fan_max_percent: Option<u32>,
     /// Mean clock of the multiprocessors.
     pub clock_sm_mean_mhz: Option<f64>,
     /// Mean clock of the memory.
     pub clock_memory_mean_mhz: Option<f64>,
-    /// The slowest performance state; 0 is the fastest.
+    /// Slowest performance state; 0 is the fastest.
     pub pstate_slowest: Option<u32>,
-    /// What slowed it, and in how many per cent of the samples; absent if it does not report it.
+    /// Reasons of throttling with their percentage of samples; absent if unreported.
     pub throttled_percent: Option<BTreeMap<String, f64>>,
 }
 
 impl Profile {
-    /// Reads the log of the run in this model folder.
+    /// Reads the log in a model folder.
     pub fn read(model_path: &Path) -> Result<Self, LogError> {
         Ok(Self::of(model_path, &Log::read(model_path)?))
     }
@@ -191,13 +191,13 @@ impl Profile {
     }
 }
 
-/// `part` of `all`, per cent.
+/// Returns `part` of `all`, per cent.
 fn percent(part: Bytes, all: Bytes) -> f64 {
     if all.0 == 0 { 0.0 } else { 100.0 * part.gib() / all.gib() }
 }
 
-/// When most memory was taken, and for what: within iterations if the run recorded its buffers,
-/// otherwise between them.
+/// Returns the memory peak and its categories: within iterations if the run recorded its buffers, otherwise between
+/// them.
 fn peak(log: &Log) -> Option<(MemoryPeak, Vec<(Category, Bytes)>)> {
     let total = |recorded: &LoggedBuffers| {
         recorded.entries.iter().filter_map(taken).map(|(_, at)| at).sum()
@@ -223,12 +223,11 @@ fn peak(log: &Log) -> Option<(MemoryPeak, Vec<(Category, Bytes)>)> {
     Some((peak, parts_between(recorded)))
 }
 
-/// What an entry takes from the device at the moment of most, and what for.
+/// Returns the category of an entry and its bytes at the peak; `None` if it reserves no memory of the device.
 fn taken(entry: &LoggedEntry) -> Option<(Category, Bytes)> {
     Some((Category::of(&entry.label, &entry.kind)?, entry.at_peak))
 }
 
-/// What is taken between two iterations.
 fn between(recorded: &LoggedMemory) -> Bytes {
     recorded.vram.map_or_else(|| recorded.tensors.total(), |vram| vram.reserved)
 }
@@ -255,10 +254,10 @@ fn parts_between(recorded: &LoggedMemory) -> Vec<(Category, Bytes)> {
     ]
 }
 
-/// Each buffer at its own most, the largest first.
+/// Returns each buffer at its own peak, largest first.
 fn buffers(recorded: &[LoggedBuffers], all: Bytes) -> Vec<BufferPeak> {
     let mut found: BTreeMap<(&str, &str), (Bytes, &LoggedBuffers)> = BTreeMap::new();
-    // What lives longer than an iteration takes whole granules: its shape is that of what it holds.
+    // Long-lived buffers take whole granules, so their shape follows from the used bytes.
     let mut held: BTreeMap<(&str, &str), Bytes> = BTreeMap::new();
     for report in recorded {
         for entry in &report.entries {
@@ -290,7 +289,7 @@ fn buffers(recorded: &[LoggedBuffers], all: Bytes) -> Vec<BufferPeak> {
     buffers
 }
 
-/// Indices and elements for each of a buffer that holds so many bytes.
+/// Returns the number of indices and the elements per index of a buffer with `bytes` bytes.
 fn shape(label: &str, bytes: Bytes) -> Option<[u64; 2]> {
     let slot = layout::only(label)?;
     let each = slot.element as u64 * u64::from(slot.width);
@@ -310,7 +309,7 @@ fn slack(recorded: &[LoggedMemory]) -> Option<Slack> {
     })
 }
 
-/// At so many points, evenly over the run, the first and the last among them.
+/// Returns [`POINTS`] points, evenly over the run, with the first and the last.
 fn growth(log: &Log) -> Vec<Point> {
     let recorded = &log.memory;
     let count = POINTS.min(recorded.len());
@@ -360,33 +359,30 @@ fn gpu(recorded: &[LoggedGpu]) -> Option<GpuSummary> {
     })
 }
 
-/// Nothing of no values.
 fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-// Categories of memory, in words.
-
-/// What memory is for, in one word.
+/// Category of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
-    /// What is trained.
+    /// Trained parameters.
     Parameters,
-    /// Moments of the gradients, and what density control counts.
+    /// Moments of the gradients, and statistics of density control.
     Optimizer,
     /// Photographs.
     Photographs,
-    /// What an iteration needs while it lasts.
+    /// Buffers of a single iteration.
     Scratch,
-    /// The driver's own, and code.
+    /// The driver's memory, and code.
     Context,
-    /// Anything else, the rest of the last granule of each buffer included.
+    /// Everything else, including the rest of each buffer's last granule.
     Other,
 }
 
 impl Category {
-    /// All of them, in the order of the report.
+    /// All categories, in the order of the report.
     const ALL: [Self; 6] = [
         Self::Parameters,
         Self::Optimizer,
@@ -396,8 +392,8 @@ impl Category {
         Self::Other,
     ];
 
-    /// Of memory that is taken from the device: the buffers of an iteration lie in the arena, which
-    /// is what takes it.
+    /// Returns the category of memory that an entry reserves on the device. Blocks lie in the arena, which reserves
+    /// the memory.
     fn of(label: &str, kind: &str) -> Option<Self> {
         match kind {
             "context" => Some(Self::Context),
@@ -412,7 +408,7 @@ impl Category {
         }
     }
 
-    /// In words.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Parameters => "parameters",
@@ -425,7 +421,7 @@ impl Category {
     }
 }
 
-/// What a buffer is for, in words.
+/// Returns the purpose of a buffer.
 fn words(label: &str, kind: &str) -> &'static str {
     layout::named(label).map_or_else(
         || match kind {
@@ -438,25 +434,23 @@ fn words(label: &str, kind: &str) -> &'static str {
     )
 }
 
-// Notable facts of a run's memory use, and remedies.
-
-/// Unexplained growth below this is that of the driver's own lists.
+/// Growth below this is ascribed to the driver.
 const LEAK: Bytes = Bytes(16 << 20);
 
-/// Slack from which on it is worth returning more often, per cent.
+/// Slack above which memory should be returned more often, per cent.
 const SLACK_PERCENT: f64 = 10.0;
 
-/// Share of what may be taken from which on a run is near its limit, per cent.
+/// Share of a limit above which a run is near it, per cent.
 const NEAR_PERCENT: f64 = 90.0;
 
-/// Something that stands out.
+/// A notable fact.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
-    /// What kind of thing.
+    /// Kind of the finding.
     pub kind: FindingKind,
-    /// In a sentence.
+    /// Description, one sentence.
     pub text: String,
-    /// Flags of `splat train` that help; none where nothing has to be done.
+    /// Flags of `splat train` that help; `None` if nothing has to be done.
     pub flags: Option<String>,
 }
 
@@ -464,17 +458,17 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
-    /// Memory grew that nothing explains.
+    /// Memory grew without explanation.
     Leak,
-    /// Memory served nothing.
+    /// Memory was unused.
     Slack,
-    /// Evaluation took more than training.
+    /// Evaluation took more memory than training.
     Evaluation,
-    /// How near the nearest limit was.
+    /// Distance to the nearest limit.
     Limit,
 }
 
-/// The findings of a run, of whose memory so many per cent served nothing on average.
+/// Returns the findings of a run whose mean slack is `slack_percent`.
 fn of(log: &Log, slack_percent: Option<f64>) -> Vec<Finding> {
     let slack_finding = slack_percent.and_then(slack_finding);
     [leak(log), slack_finding, evaluation(log), limit(log)].into_iter().flatten().collect()
@@ -510,7 +504,7 @@ fn leak(log: &Log) -> Option<Finding> {
     })
 }
 
-/// The buffer whose contents grew most while the number of Gaussians stayed the same, up to the end.
+/// Returns the buffer that grew most at the end of the run while the number of Gaussians was constant.
 fn grown(recorded: &[LoggedBuffers]) -> Option<(&str, Bytes)> {
     let last = recorded.last()?;
     let mut same = recorded.iter().rev().take_while(|it| it.gaussians == last.gaussians);
@@ -549,20 +543,20 @@ fn evaluation(log: &Log) -> Option<Finding> {
     })
 }
 
-/// Of the limits that are known the one that was approached most.
+/// Returns the known limit that was approached most.
 fn limit(log: &Log) -> Option<Finding> {
     let of_gpu = log.memory.iter().filter_map(|memory| {
         let vram = memory.vram?;
         Some((vram.reserved, vram.budget?))
     });
-    // Within iterations more is taken than between them.
+    // More memory is taken within iterations than between them.
     let budget = log.memory.iter().rev().find_map(|memory| memory.vram?.budget);
     let of_gpu = of_gpu.chain(log.peaks.most().vram.zip(budget));
-    // Where the limit is not known, the machine is it.
+    // Without a known limit, the machine's memory is the limit.
     let may_use = |memory: &LoggedMemory| memory.host_limit.or(memory.host_total);
     let of_host = log.memory.iter().filter_map(|it| Some((it.host_resident?, may_use(it)?)));
     let of_host = of_host.chain(log.peaks.most().host.zip(log.memory.last().and_then(may_use)));
-    let nearest = |what: &'static str, flags: &'static str, used: Bytes, limit: Bytes| Nearest {
+    let nearest = |what: &'static str, flags: &'static str, used: Bytes, limit: Bytes| LimitUse {
         what,
         flags,
         used,
@@ -589,26 +583,25 @@ fn limit(log: &Log) -> Option<Finding> {
     })
 }
 
-/// What was used of a limit.
-struct Nearest {
+struct LimitUse {
     what: &'static str,
     flags: &'static str,
     used: Bytes,
     limit: Bytes,
 }
 
-impl Nearest {
+impl LimitUse {
     fn percent(&self) -> f64 {
         100.0 * self.used.gib() / self.limit.gib()
     }
 }
 
-// Reading `run.jsonl` again.
+// Reading `run.jsonl`.
 
-/// A log that cannot be read.
+/// Error of a log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The folder has none.
+    /// The log is missing.
     #[error(
         "{path}: there is no such file. Name the folder of a run (`splat train -m` says which)"
     )]
@@ -616,27 +609,27 @@ pub enum LogError {
         /// The log.
         path: PathBuf,
     },
-    /// The system refuses it.
+    /// The log cannot be read.
     #[error("{path}: cannot be read: {source}. Check its permissions")]
     Unreadable {
         /// The log.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A line is not what a run writes.
+    /// A line is not an event.
     #[error(
         "{path}, line {line}: is not an event of a run: {reason}. Remove the line, or train anew"
     )]
     Damaged {
         /// The log.
         path: PathBuf,
-        /// Which line, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Fault of the line.
         reason: String,
     },
-    /// Nothing has happened yet.
+    /// The log has no events yet.
     #[error("{path}: no run has begun. Train first, or wait until the run has read its scene")]
     Empty {
         /// The log.
@@ -644,22 +637,21 @@ pub enum LogError {
     },
 }
 
-/// The events of a run that concern memory.
+/// Events of a run about memory.
 #[derive(Clone, Debug, Default)]
 struct Log {
     device: String,
-    /// How often the run was started: 1, and once more for each time that it was resumed.
+    /// Number of starts of the run, resumptions included.
     starts: u32,
-    /// True if an evaluation measured LPIPS.
     has_lpips: bool,
-    /// The last iteration that is known to be done.
+    /// Last iteration known to be done.
     iteration: u32,
-    /// The iteration that the run ends at.
+    /// Last iteration of the run.
     iterations: u32,
     is_finished: bool,
-    /// Gaussians after iterations, of which every tenth is known.
+    /// Gaussians by iteration; every tenth is known.
     gaussians: BTreeMap<u32, u64>,
-    /// The most memory by what the run was doing, of all its starts.
+    /// Peak memory by phase, over all starts.
     peaks: PhasePeaks,
     memory: Vec<LoggedMemory>,
     buffers: Vec<LoggedBuffers>,
@@ -667,7 +659,7 @@ struct Log {
     changes: Vec<LoggedChange>,
 }
 
-/// A line of the log; of its fields, those that are read.
+/// A line of the log, with the fields that are read.
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Record {
@@ -698,7 +690,6 @@ enum Record {
     Other,
 }
 
-/// Bytes held.
 #[derive(Clone, Debug, Deserialize)]
 struct LoggedMemory {
     iteration: u32,
@@ -707,18 +698,18 @@ struct LoggedMemory {
     host_resident: Option<Bytes>,
     #[serde(default)]
     host_total: Option<Bytes>,
-    /// Logs of older programs have none.
+    /// Absent in older logs.
     #[serde(default)]
     host_limit: Option<Bytes>,
-    /// Growth of the process that nothing explains; only of a device without memory of its own.
+    /// Unexplained growth of the process; only for a device without its own memory.
     #[serde(default)]
     host_creep: Option<Bytes>,
-    /// Logs of older programs have none.
+    /// Absent in older logs.
     #[serde(default)]
     peaks: PhasePeaks,
 }
 
-/// Bytes of a device's own memory. What older programs did not write is 0 or absent.
+/// Bytes of a device's own memory. Fields that are missing in older logs are 0 or absent.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct LoggedVram {
     allocated: Bytes,
@@ -734,7 +725,6 @@ struct LoggedVram {
     budget: Option<Bytes>,
 }
 
-/// Every buffer at one time.
 #[derive(Clone, Debug, Deserialize)]
 struct LoggedBuffers {
     iteration: u32,
@@ -744,19 +734,17 @@ struct LoggedBuffers {
     entries: Vec<LoggedEntry>,
 }
 
-/// One buffer.
 #[derive(Clone, Debug, Deserialize)]
 struct LoggedEntry {
     label: String,
     kind: String,
-    /// What held something between two iterations.
+    /// Bytes in use between two iterations.
     #[serde(default)]
     bytes: Bytes,
     peak: Bytes,
     at_peak: Bytes,
 }
 
-/// A look at the GPU.
 #[derive(Clone, Debug, Deserialize)]
 struct LoggedGpu {
     iteration: u32,
@@ -774,25 +762,25 @@ struct LoggedGpu {
     throttle: Option<Vec<String>>,
 }
 
-/// Something given up or restored.
+/// A fallback that was applied or reverted.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct LoggedChange {
     /// Finished iterations.
     pub iteration: u32,
-    /// What.
+    /// The fallback.
     pub rung: Rung,
-    /// Given up, or restored.
+    /// True if applied, false if reverted.
     pub given_up: bool,
-    /// Bytes gained, or what taking it back might cost.
+    /// Bytes gained, or the possible cost of reverting.
     pub bytes: Bytes,
-    /// Bytes that were held then.
+    /// Bytes held then.
     pub held: Bytes,
-    /// Bytes that could be held.
+    /// Bytes that could be held then.
     pub budget: Bytes,
 }
 
 impl Log {
-    /// The log of the run in this model folder.
+    /// Reads the log in a model folder.
     fn read(model_path: &Path) -> Result<Self, LogError> {
         let path = model_path.join("run.jsonl");
         let file = File::open(&path).map_err(|source| match source.kind() {
@@ -804,10 +792,8 @@ impl Log {
         Self::of_lines(&path, BufReader::new(file))
     }
 
-    /// The same of lines; `path` is what errors name.
-    ///
-    /// A killed run may leave its last line unfinished. One that resumes it drops that part; older
-    /// programs wrote after it.
+    /// Reads lines; errors name `path`. A killed run may leave its last line unfinished. A resumed run drops that
+    /// part, but older versions wrote after it.
     fn of_lines(path: &Path, mut lines: impl BufRead) -> Result<Self, LogError> {
         let mut log = Self::default();
         let mut unfinished: Option<LogError> = None;
@@ -873,7 +859,7 @@ impl Log {
         self.iteration = iteration;
     }
 
-    /// The run resumes after this iteration: later records of an earlier part are void.
+    /// Drops later records, because the run resumes after this iteration.
     fn forget_after(&mut self, iteration: u32) {
         self.gaussians.retain(|&at, _| at <= iteration);
         self.memory.retain(|recorded| recorded.iteration <= iteration);
@@ -882,7 +868,7 @@ impl Log {
         self.changes.retain(|recorded| recorded.iteration <= iteration);
     }
 
-    /// Gaussians after an iteration, or after the last one before it that is known.
+    /// Returns the Gaussians after an iteration, or after the last known one before it.
     fn gaussians_at(&self, iteration: u32) -> u64 {
         self.gaussians.range(..=iteration).next_back().map_or(0, |(_, &count)| count)
     }
@@ -899,7 +885,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_memory_has_a_category() {
+    fn reserved_memory_has_a_category() {
         for (label, kind, category) in [
             ("geometry", "region", Some(Category::Parameters)),
             ("sh, second moments", "region", Some(Category::Optimizer)),
@@ -933,7 +919,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_are_not_known_are_passed_over() {
+    fn unknown_events_are_skipped() {
         let text = [STARTED, r#"{"event":"from the future","x":{}}"#, &step(10, 210)].join("\n");
         let log = read(&(text + "\n")).unwrap();
         assert_eq!((log.starts, log.iteration, log.gaussians_at(9)), (1, 10, 200));
@@ -942,7 +928,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_resumed_run_the_later_part_counts() {
+    fn resumed_run_replaces_later_records() {
         let resumed = STARTED.replace(r#""iteration":0"#, r#""iteration":100"#);
         let text = [
             STARTED,
@@ -966,12 +952,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_line_is_a_killed_runs_and_any_other_is_named() {
+    fn unfinished_last_line_is_allowed_and_others_are_errors() {
         let half = &step(20, 2)[..25];
         let resumed = STARTED.replace(r#""iteration":0"#, r#""iteration":10"#);
         for text in [
             format!("{STARTED}\n{half}"),
-            // As a power cut leaves it.
+            // As after a power cut.
             format!("{STARTED}\n\u{0}\u{0}"),
             format!("{STARTED}\n{half}\n"),
             format!("{STARTED}\n{half}\n{resumed}\n{}\n", step(20, 5)),
@@ -1056,7 +1042,7 @@ mod profile_tests {
     }
 
     #[test]
-    fn buffers_stand_by_their_own_peaks_and_categories_by_that_of_all() {
+    fn buffers_have_their_own_peaks_and_categories_the_total_peak() {
         let log = Log {
             memory: vec![memory(100, Some(vram(100, 10)))],
             buffers: vec![
@@ -1108,7 +1094,7 @@ mod profile_tests {
     }
 
     #[test]
-    fn without_buffers_the_parts_are_those_between_iterations_and_add_up() {
+    fn without_buffers_categories_are_those_between_iterations() {
         let memories = [(100, 90), (200, 120), (300, 110)];
         let log = Log {
             memory: memories
@@ -1127,7 +1113,7 @@ mod profile_tests {
     }
 
     #[test]
-    fn a_run_on_the_processor_has_neither_slack_nor_a_gpu() {
+    fn cpu_run_has_neither_slack_nor_gpu() {
         let log = Log { memory: vec![memory(100, None)], ..Log::default() };
         let profile = Profile::of(Path::new("m"), &log);
         assert!(profile.slack.is_none() && profile.gpu.is_none());
@@ -1137,7 +1123,7 @@ mod profile_tests {
     }
 
     #[test]
-    fn growth_is_told_at_ten_points_from_first_to_last() {
+    fn growth_has_ten_points_from_first_to_last() {
         for (reports, points) in [(0_u32, 0), (1, 1), (2, 2), (10, 10), (11, 10), (300, 10)] {
             let log =
                 Log { memory: (1..=reports).map(|i| memory(i, None)).collect(), ..Log::default() };
@@ -1150,7 +1136,7 @@ mod profile_tests {
     }
 
     #[test]
-    fn figures_of_the_gpu_are_over_the_samples_that_have_them() {
+    fn gpu_figures_ignore_missing_samples() {
         let sample = |utilization, temperature_c, throttle: Option<&[&str]>| LoggedGpu {
             iteration: 50,
             utilization,
@@ -1191,7 +1177,7 @@ mod profile_tests {
     }
 
     #[test]
-    fn a_plain_run_is_told_its_nearest_limit_and_no_more() {
+    fn plain_run_has_only_a_limit_finding() {
         let log = Log { memory: vec![memory(100, Some(vram(100, 9)))], ..Log::default() };
         let shown = found(&log);
         assert_eq!(kinds(&log), [FindingKind::Limit]);
@@ -1207,7 +1193,7 @@ mod profile_tests {
     }
 
     #[test]
-    fn the_limit_of_the_ram_is_told_by_the_most_that_was_held() {
+    fn limit_of_ram_uses_the_peak() {
         let limited = LoggedMemory { host_limit: Some(Bytes(4000)), ..memory(100, None) };
         let mut log = Log { memory: vec![limited], ..Log::default() };
         assert!(found(&log)[0].text.contains("(25 %)"), "1000 bytes are held of 4000");
@@ -1218,7 +1204,7 @@ mod profile_tests {
     }
 
     #[test]
-    fn leaks_slack_and_evaluations_are_found_with_what_helps() {
+    fn leaks_slack_and_evaluations_are_found_with_flags() {
         let mib = |count: u64| Bytes(count << 20);
         let creeping = LoggedVram { creep: Some(mib(20)), ..vram(100, 11) };
         let mut log = Log { memory: vec![memory(100, Some(creeping))], ..Log::default() };

@@ -1,4 +1,4 @@
-//! The progress of a run on stderr.
+//! Progress of a run on stderr.
 
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
@@ -20,37 +20,33 @@ use crate::train::span::ImageSpan;
 /// Time between two lines without a bar.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Time between two changes of the bar.
+/// Time between two updates of the bar.
 const BAR_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Iterations between two lines about memory.
 const MEMORY_INTERVAL: u32 = 1000;
 
-/// The sink that shows progress. It never fails: training outlives its terminal.
+/// The sink that shows progress. It never fails, because training should outlive its terminal.
 pub struct Progress {
     style: ProgressStyle,
     out: Box<dyn Write>,
     bar: Option<ProgressBar>,
     status: RunStatus,
     started: Instant,
-    /// Iteration of the last report of memory.
     memory_reported: u32,
-    /// The line that was last shown.
     shown: Option<ShownLine>,
     encoder: Encoder,
     closing: Closing,
 }
 
-/// A line that was shown.
 #[derive(Clone, Copy)]
 struct ShownLine {
     at: Instant,
-    /// The iteration in it.
     iteration: u32,
 }
 
 impl Progress {
-    /// Shows progress on stderr, together with the log that `init_logging` set up.
+    /// Shows progress on stderr, together with the log of `init_logging`.
     pub fn to_stderr(style: ProgressStyle) -> Self {
         let console = Console::current();
         let mut this = Self::to_writer(style, console.writer());
@@ -60,7 +56,7 @@ impl Progress {
         this
     }
 
-    /// Shows progress as lines in `writer`; a bar is lines there too.
+    /// Shows progress as lines in `writer`, also in the style of a bar.
     pub fn to_writer(style: ProgressStyle, writer: impl Write + 'static) -> Self {
         Self {
             style,
@@ -75,7 +71,7 @@ impl Progress {
         }
     }
 
-    /// Nobody may be reading any more, and that is no reason to stop.
+    /// Prints a line and ignores errors, because the reader may be gone.
     fn print(&mut self, text: &str) {
         self.out.write_all(format!("{text}\n").as_bytes()).ok();
         self.out.flush().ok();
@@ -148,7 +144,7 @@ impl Progress {
             }
             Event::Finished { .. } => self.finish(event),
             Event::Rung { change, held, budget, .. } => {
-                // What only makes less be asked for brings no bytes at once.
+                // Some fallbacks only reduce later requests and free no bytes.
                 let bytes = match change.bytes {
                     Bytes(0) => String::new(),
                     bytes => format!(": {:.1} MiB", bytes.mib()),
@@ -191,7 +187,7 @@ impl Progress {
         }
     }
 
-    /// What happens in the coarse stage now and then.
+    /// Shows occasional events of the coarse stage.
     fn show_coarse(&mut self, event: &Event) {
         let (iteration, what) = match event {
             Event::CoarseStarted { iteration, iterations, gaussians } => {
@@ -229,7 +225,7 @@ impl Progress {
         self.shown = Some(ShownLine { at: Instant::now(), iteration });
     }
 
-    /// The bar gives way to its last line.
+    /// Replaces the bar by its last line.
     fn finish(&mut self, event: &Event) {
         let bar = self.bar.take();
         if let Some(bar) = &bar {
@@ -269,7 +265,7 @@ impl Sink for Progress {
     }
 }
 
-/// What the prune to `--target-gaussians` did.
+/// Describes the prune to `--target-gaussians`.
 fn target_line(report: &TargetReport) -> String {
     let TargetReport { iteration, target, pruned, gaussians, psnr } = report;
     if *pruned == 0 {
@@ -285,17 +281,17 @@ fn target_line(report: &TargetReport) -> String {
     format!("[ITER {iteration}] Pruned {}, {gaussians} left{cost}", counted(*pruned))
 }
 
-/// `1 Gaussian`, `2 Gaussians`.
+/// Formats `1 Gaussian`, `2 Gaussians`.
 fn counted(gaussians: usize) -> String {
     format!("{gaussians} Gaussian{}", if gaussians == 1 { "" } else { "s" })
 }
 
-/// A bar, hidden until the console that it is added to draws it.
+/// Returns a bar, hidden until its console draws it.
 fn bar() -> ProgressBar {
     ProgressBar::hidden().with_style(BarLayout::Wide.style(RunStage::default()))
 }
 
-/// How much of the line fits the terminal: its end, the remaining time, matters more than the bar.
+/// Layout of the line for the width of the terminal. Its end, the remaining time, matters more than the bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BarLayout {
     Wide,
@@ -307,8 +303,8 @@ enum BarLayout {
 const BAR_COLUMNS: usize = 5;
 
 impl BarLayout {
-    /// The line of a long run takes 82 columns, 70 without the blanks around its bars, and what the run
-    /// is at takes 8 or, in the coarse stage, 15 before it.
+    /// Chooses the layout. The line of a long run takes 82 columns, or 70 without the blanks around its separators;
+    /// the name of the stage before it takes 8, or 15 in the coarse stage.
     fn for_columns(columns: u16, stage: RunStage) -> Self {
         let taken = if stage == RunStage::Coarse { 15 } else { 8 };
         match columns.saturating_sub(taken) {
@@ -318,7 +314,7 @@ impl BarLayout {
         }
     }
 
-    /// Without colours; cut where the terminal ends.
+    /// Returns the style without colours, cut at the width of the terminal.
     fn style(self, stage: RunStage) -> indicatif::ProgressStyle {
         let stage = stage.name();
         let template = match self {
@@ -331,32 +327,32 @@ impl BarLayout {
             .progress_chars("━╸ ")
     }
 
-    /// Returns the line without its least important parts, until the rest fits beside a narrow bar.
+    /// Drops the least important parts of the line until it fits beside a narrow bar.
     fn fit(self, line: &str, columns: u16) -> String {
         if self != Self::Narrow {
             return line.to_owned();
         }
-        // Loads, time so far, number of Gaussians, speed, loss.
-        const LEAST_FIRST: [usize; 5] = [3, 5, 2, 4, 1];
+        // Loads, elapsed time, number of Gaussians, speed, loss.
+        const DROP_ORDER: [usize; 5] = [3, 5, 2, 4, 1];
         let parts: Vec<&str> = line.split(" │ ").collect();
         let room = usize::from(columns).saturating_sub(BAR_COLUMNS);
         let without = |dropped: &[usize]| {
             let kept = parts.iter().enumerate().filter(|(at, _)| !dropped.contains(at));
             kept.map(|(_, part)| *part).collect::<Vec<_>>().join("│")
         };
-        (0..=LEAST_FIRST.len())
-            .map(|count| without(&LEAST_FIRST[..count]))
+        (0..=DROP_ORDER.len())
+            .map(|count| without(&DROP_ORDER[..count]))
             .find(|line| line.chars().count() <= room)
-            .unwrap_or_else(|| without(&LEAST_FIRST))
+            .unwrap_or_else(|| without(&DROP_ORDER))
     }
 }
 
-// Progress of work that is no training: a bar where stderr takes escape sequences, else a line every 5 seconds.
+// Progress of other work: a bar if stderr takes escape sequences, else a line every 5 seconds.
 
 /// Positions of a full bar.
 const FULL: u64 = 1000;
 
-/// Shows how far the stages of a work are, in the command's style, unless the log shows warnings alone.
+/// Progress of the stages of some work, in the command's style, unless the log shows only warnings.
 pub struct WorkProgress {
     is_shown: bool,
     bar: Option<ProgressBar>,
@@ -367,9 +363,8 @@ struct Stage {
     name: &'static str,
     /// Start of the stage, or of its last repetition.
     begun: Instant,
-    /// Share that is done, 0 to 1.
+    /// Finished share, 0 to 1.
     share: f64,
-    /// Time of the last line.
     shown: Instant,
 }
 
@@ -379,7 +374,7 @@ impl Stage {
         Self { name, begun: now, share: 0.0, shown: now }
     }
 
-    /// Takes the share that is done. A share that falls begins the stage again.
+    /// Sets the finished share. A falling share restarts the stage.
     fn advance(&mut self, share: f64) {
         if share < self.share {
             self.begun = Instant::now();
@@ -387,7 +382,7 @@ impl Stage {
         self.share = share;
     }
 
-    /// `45 %, 0:01:10 left`.
+    /// Formats `45 %, 0:01:10 left`.
     fn described(&self) -> String {
         let share = self.share;
         let percent = (100.0 * share).floor();
@@ -400,7 +395,7 @@ impl Stage {
 }
 
 impl WorkProgress {
-    /// Shows progress on stderr, together with the log that `init_logging` set up.
+    /// Shows progress on stderr, together with the log of `init_logging`.
     pub fn to_stderr() -> Self {
         let console = Console::current();
         let is_shown = console.style != ProgressStyle::None && console.shows_news(module_path!());
@@ -409,7 +404,7 @@ impl WorkProgress {
         Self { is_shown, bar, stage: Mutex::new(Stage::new("")) }
     }
 
-    /// Takes the share of a stage that is done, 0 to 1.
+    /// Sets the finished share of a stage, 0 to 1.
     pub fn tell(&self, name: &'static str, share: f64) {
         let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
         if stage.name != name {
@@ -444,7 +439,7 @@ impl Drop for WorkProgress {
     }
 }
 
-/// A bar, hidden until the console that it is added to draws it.
+/// Returns a bar, hidden until its console draws it.
 fn work_bar() -> ProgressBar {
     let style = indicatif::ProgressStyle::with_template("{prefix} {bar:16} {wide_msg}")
         .unwrap_or_else(|_| indicatif::ProgressStyle::default_bar())
@@ -459,7 +454,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_narrow_terminal_keeps_iterations_and_remaining_time() {
+    fn narrow_terminal_keeps_iterations_and_remaining_time() {
         let line =
             "491/30000 │ L:0.214 │ N:1.2M │ V:83% R:34% C:14% │ 17.2it/s │ 0:09:31 │ 0:23:10";
         let fit =
@@ -471,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_that_falls_begins_the_stage_again() {
+    fn falling_share_restarts_the_stage() {
         let mut stage = Stage::new("surface");
         let Some(long_ago) = stage.begun.checked_sub(Duration::from_secs(93)) else { return };
         stage.begun = long_ago;

@@ -1,4 +1,4 @@
-//! Samples of the GPU's state, taken while training runs.
+//! Samples of the GPU's state during training.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -11,14 +11,14 @@ use crate::train::span::ImageSpan;
 /// Iterations between two reports.
 const INTERVAL: u32 = 50;
 
-/// A sample is requested so many iterations before its report, since it takes some milliseconds.
+/// Iterations between the request of a sample, which takes some milliseconds, and its report.
 const AHEAD: u32 = 10;
 
-/// The end of a run waits for its last sample no longer than this: a driver may hang.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest wait for the last sample at the end of a run, because a driver may hang.
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
-/// A thread that owns the management library and looks at the GPU when asked. The training asks,
-/// and takes what has come by then; it never waits.
+/// A thread that owns the management library and samples the GPU on request. Training takes the samples that have
+/// arrived and never waits.
 pub(super) struct GpuSampler {
     asks: SyncSender<()>,
     samples: Receiver<GpuSample>,
@@ -26,7 +26,7 @@ pub(super) struct GpuSampler {
 }
 
 impl GpuSampler {
-    /// Looks at the GPU with this identifier.
+    /// Samples the GPU with this identifier.
     pub(super) fn of_gpu(uuid: &str) -> Option<Self> {
         let uuid = uuid.to_owned();
         Self::start(move |asks, samples| {
@@ -37,9 +37,9 @@ impl GpuSampler {
         })
     }
 
-    /// `work` runs in the thread; `None` if no thread can be started.
+    /// Runs `work` in a thread; `None` if it cannot be started.
     fn start(work: impl FnOnce(Receiver<()>, Sender<GpuSample>) + Send + 'static) -> Option<Self> {
-        // One ask may wait while the one before is answered; more would only be late.
+        // One request may wait during the previous one; more would be late.
         let (asks, asked) = sync_channel(1);
         let (answers, samples) = channel();
         let named = thread::Builder::new().name("gpu sampler".to_owned());
@@ -66,18 +66,18 @@ impl GpuSampler {
     }
 }
 
-/// Answers until the other end is closed.
+/// Answers requests until the other end is closed.
 fn answer(asks: &Receiver<()>, samples: &Sender<GpuSample>, look: &dyn Fn() -> GpuSample) {
     while asks.recv().is_ok() && samples.send(look()).is_ok() {}
 }
 
 impl Drop for GpuSampler {
-    /// Ends the thread, which is left alone only where the driver holds it.
+    /// Ends the thread, or leaves it if the driver hangs.
     fn drop(&mut self) {
         let (nobody, _) = sync_channel(0);
         self.asks = nobody;
         loop {
-            match self.samples.recv_timeout(PATIENCE) {
+            match self.samples.recv_timeout(MAX_WAIT) {
                 Ok(_late) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => return,
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// A GPU that grows warmer by a degree from look to look.
+    /// Returns a sampler of a GPU that warms by a degree per sample.
     fn warming(is_done: &Arc<AtomicBool>) -> GpuSampler {
         let is_done = Arc::clone(is_done);
         let work = move |asks: Receiver<()>, samples: Sender<GpuSample>| {
@@ -113,7 +113,7 @@ mod tests {
         GpuSampler::start(work).unwrap()
     }
 
-    /// Iterations that take long enough for a sample.
+    /// Runs iterations that take long enough for a sample.
     fn reports(sampler: &GpuSampler, iterations: std::ops::RangeInclusive<u32>) -> Vec<(u32, u32)> {
         let mut reports = Vec::new();
         for iteration in iterations {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fiftieth_iteration_tells_the_newest_sample_and_the_thread_ends() {
+    fn every_fiftieth_iteration_reports_the_newest_sample() {
         let is_done = Arc::new(AtomicBool::new(false));
         let sampler = warming(&is_done);
         assert_eq!(reports(&sampler, 1..=120), [(50, 41), (100, 42)]);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_tells_nothing_is_not_reported() {
+    fn empty_samples_are_not_reported() {
         let work = |asks: Receiver<()>, samples: Sender<GpuSample>| {
             answer(&asks, &samples, &GpuSample::default);
         };
@@ -148,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_has_ended_costs_nothing() {
+    fn ended_thread_is_ignored() {
         let sampler = GpuSampler::start(|_, _| {}).unwrap();
         assert_eq!(reports(&sampler, 30..=60), []);
     }
 
     #[test]
-    fn a_driver_that_hangs_neither_holds_the_training_nor_its_end() {
+    fn hanging_driver_does_not_block_training() {
         let (release, hold) = sync_channel::<()>(0);
         let work = move |asks: Receiver<()>, _samples: Sender<GpuSample>| {
             asks.recv().ok();
@@ -165,17 +165,17 @@ mod tests {
         for iteration in 1..=1000 {
             assert!(sampler.after(ImageSpan::of(iteration)).is_none());
         }
-        assert!(started.elapsed() < PATIENCE, "the training waited");
+        assert!(started.elapsed() < MAX_WAIT, "the training waited");
         drop(sampler);
-        assert!(started.elapsed() < 3 * PATIENCE, "the end waited");
+        assert!(started.elapsed() < 3 * MAX_WAIT, "the end waited");
         drop(release);
     }
 
     #[test]
-    fn a_gpu_that_is_not_there_ends_the_thread_at_once() {
+    fn missing_gpu_ends_the_thread() {
         let sampler = GpuSampler::of_gpu("GPU-none").unwrap();
         let started = Instant::now();
         drop(sampler);
-        assert!(started.elapsed() < PATIENCE);
+        assert!(started.elapsed() < MAX_WAIT);
     }
 }

@@ -1,4 +1,4 @@
-//! The progress line: where a run stands, in one line.
+//! The progress line of a run.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use crate::backend::nvidia::GpuSample;
 use crate::memory::Bytes;
 use crate::train::event::{GpuReport, MemoryReport, Step};
 
-/// Share of the newest iteration in the smoothed loss.
+/// Weight of the newest iteration in the smoothed loss.
 const LOSS_WEIGHT: f64 = 0.4;
 
-/// Share of the newest iteration in the smoothed time of an iteration.
+/// Weight of the newest iteration in the smoothed time of an iteration.
 const TIME_WEIGHT: f64 = 0.05;
 
-/// What a run is at.
+/// Stage of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RunStage {
-    /// Photographs alone.
+    /// Training on photographs only.
     #[default]
     Photometric,
     /// SuGaR's coarse stage.
@@ -23,7 +23,7 @@ pub(super) enum RunStage {
 }
 
 impl RunStage {
-    /// What its lines begin with.
+    /// Returns the first word or words of its lines.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Photometric => "Training",
@@ -32,19 +32,19 @@ impl RunStage {
     }
 }
 
-/// What is known of a run.
+/// Current state of a run.
 #[derive(Debug, Default)]
 pub(super) struct RunStatus {
     pub(super) stage: RunStage,
     step: Option<Step>,
     loss: f64,
-    /// Of an image, smoothed.
+    /// Smoothed milliseconds per image.
     ms: f64,
-    /// Of an iteration of the schedule, smoothed: another time than that of an image in a run with a time budget.
+    /// Smoothed milliseconds per iteration of the schedule, which differ from those of an image with a time budget.
     ms_of_iteration: Option<f64>,
-    /// Steps that this is the time of.
+    /// Number of steps in the mean of `ms_of_iteration`.
     timed: u32,
-    /// Since the last step with which an iteration passed.
+    /// Milliseconds since the last step that completed an iteration.
     waiting_ms: f64,
     memory: Option<MemoryReport>,
     gpu: GpuSample,
@@ -61,7 +61,7 @@ impl RunStatus {
             let ms = std::mem::take(&mut self.waiting_ms) / f64::from(passed);
             let before = self.ms_of_iteration.unwrap_or(ms);
             self.timed += 1;
-            // The first of a run take longer than those that follow.
+            // The first iterations of a run are slower.
             let weight = TIME_WEIGHT.max(1.0 / f64::from(self.timed));
             self.ms_of_iteration = Some(before + weight * (ms - before));
         }
@@ -78,14 +78,14 @@ impl RunStatus {
         self.gpu = report.sample.clone();
     }
 
-    /// The last iteration.
+    /// Returns the last iteration.
     pub(super) fn step(&self) -> Option<&Step> {
         self.step.as_ref()
     }
 
-    /// `491/30000 │ L:0.214 │ N:1.2M │ V:83% R:34% C:14% │ 17.2it/s │ 0:09:31 │ 0:23:10`: iterations,
-    /// smoothed loss, Gaussians, load of video memory, host memory and GPU, speed, elapsed and
-    /// remaining time. Empty before the first iteration.
+    /// Formats `491/30000 │ L:0.214 │ N:1.2M │ V:83% R:34% C:14% │ 17.2it/s │ 0:09:31 │ 0:23:10`: iterations,
+    /// smoothed loss, Gaussians, load of video memory, host memory and GPU, speed, elapsed and remaining time. Empty
+    /// before the first iteration.
     pub(super) fn line(&self, elapsed: Duration) -> String {
         let Some(step) = &self.step else { return String::new() };
         let left = f64::from(step.iterations.saturating_sub(step.iteration));
@@ -104,8 +104,8 @@ impl RunStatus {
         )
     }
 
-    /// Share of the GPU's memory that is used by all programs; if the driver does not
-    /// report it, the memory of this program over its budget.
+    /// Returns the used share of the GPU's memory by all programs, per cent; if the driver does not report it, this
+    /// program's memory over its budget.
     fn video_share(&self) -> Option<f64> {
         let of_budget = || {
             let vram = self.memory.as_ref()?.vram?;
@@ -115,16 +115,16 @@ impl RunStatus {
         self.gpu.memory_percent().or_else(of_budget)
     }
 
-    /// Resident memory of the process in percent of the host's.
+    /// Returns the resident memory of the process in percent of the host's.
     fn host_share(&self) -> Option<f64> {
         let report = self.memory.as_ref()?;
         let (resident, total) = (report.host_resident?, report.host_total?);
         (total.0 > 0).then(|| 100.0 * resident.gib() / total.gib())
     }
 
-    /// `[Training] Iter 1000: Allocated: 7.52GB, Reserved: 8.00GB, Creep: 0.021GB`: our buffers,
-    /// what is taken for them, and growth that nothing explains, of the device where it has memory
-    /// of its own; else of the process. Where a part of the model is in RAM, `, In RAM: 2.00GB` follows.
+    /// Formats `[Training] Iter 1000: Allocated: 7.52GB, Reserved: 8.00GB, Creep: 0.021GB`: buffers, reserved memory
+    /// and unexplained growth, of the device if it has its own memory, else of the process. `, In RAM: 2.00GB`
+    /// follows if a part of the model is in RAM.
     pub(super) fn memory_line(&self) -> Option<String> {
         let report = self.memory.as_ref()?;
         let resident = report.host_resident.map(Bytes::gib);
@@ -146,12 +146,12 @@ impl RunStatus {
     }
 }
 
-/// `34%`, or `-` where it is not known.
+/// Formats `34%`, or `-` if unknown.
 fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{share:.0}%"))
 }
 
-/// `999`, `12.4k`, `318k`, `1.2M`.
+/// Formats `999`, `12.4k`, `318k`, `1.2M`.
 pub(super) fn count(n: usize) -> String {
     let x = n as f64;
     match n {
@@ -162,7 +162,7 @@ pub(super) fn count(n: usize) -> String {
     }
 }
 
-/// `246,768`.
+/// Formats `246,768`.
 pub fn grouped(n: usize) -> String {
     let digits = n.to_string();
     let mut text = String::new();
@@ -175,7 +175,7 @@ pub fn grouped(n: usize) -> String {
     text
 }
 
-/// `17.2it/s`, with three digits that say something.
+/// Formats `17.2it/s`, with three significant digits.
 fn speed(ms: f64) -> String {
     let per_second = if ms > 0.0 { 1000.0 / ms } else { return "-it/s".to_owned() };
     if per_second >= 99.95 {
@@ -187,7 +187,7 @@ fn speed(ms: f64) -> String {
     }
 }
 
-/// `0:09:31`.
+/// Formats `0:09:31`.
 pub(super) fn clock(seconds: f64) -> String {
     let seconds = Duration::try_from_secs_f64(seconds).unwrap_or_default().as_secs();
     format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_says_where_the_run_stands() {
+    fn line_shows_the_state_of_the_run() {
         let mut status = RunStatus::default();
         assert_eq!(status.line(Duration::ZERO), "");
         let (values, total, ms, gaussians) = (TermValues::default(), 0.2141, 50.0, 1_234_567);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_remains_is_reckoned_by_iterations_however_many_images_pass() {
+    fn remaining_time_is_estimated_by_iterations() {
         for (images_of_iteration, expected) in [(1, "0:00:45"), (10, "0:07:30")] {
             let mut status = RunStatus::default();
             for image in 1..=100 * images_of_iteration {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn creep_is_what_nothing_explains() {
+    fn creep_is_unexplained_growth() {
         let mut status = RunStatus::default();
         assert_eq!(status.memory_line(), None);
         status.take_memory(&report(1100, 1000));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_a_gpu_is_the_gpus() {
+    fn memory_of_a_gpu_is_reported() {
         let mut status = RunStatus::default();
         let vram = Vram {
             allocated: Bytes(5 << 30),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_share_is_of_all_programs_if_the_gpu_reports_it() {
+    fn memory_share_counts_all_programs() {
         let (values, total, ms, gaussians) = (TermValues::default(), 0.2, 50.0, 1);
         let (iteration, images, iterations) = (50, 1, 100);
         let before = iteration - images;

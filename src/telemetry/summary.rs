@@ -1,4 +1,4 @@
-//! `summary.json`: a run in figures, which `splat compare` reads.
+//! `summary.json`: the figures of a run, which `splat compare` reads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -18,86 +18,86 @@ use crate::train::event::{
 /// Name of the file in the model folder.
 const SUMMARY: &str = "summary.json";
 
-/// Figures by name; nothing where one was measured and is not finite.
+/// Figures by name; `None` if a figure is not finite.
 pub type Figures = BTreeMap<String, Option<f64>>;
 
-/// A run in figures. What was not measured is absent or null.
+/// Figures of a run. Figures that were not measured are absent or null.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RunSummary {
     /// Version of the program.
     pub version: String,
-    /// Device in words.
+    /// Description of the device.
     pub device: String,
-    /// How far the run has come.
+    /// State of the run.
     pub state: RunState,
     /// Finished iterations.
     pub iteration: u32,
-    /// Iterations that the run ends at.
+    /// Last iteration of the run.
     pub iterations: u32,
-    /// Iterations that were done before what seconds and peaks are of. Above 0 where a run was
-    /// resumed from another iteration than the one at which this file was last written.
+    /// Number of iterations before those that seconds and peaks cover. Above 0 if a run was resumed from another
+    /// iteration than that of the last summary.
     #[serde(default)]
     pub first_iteration: u32,
-    /// Gaussians.
+    /// Number of Gaussians.
     pub gaussians: u64,
     /// Mean opacity of a sample of the Gaussians.
     #[serde(default)]
     pub mean_opacity: Option<f64>,
-    /// Iterations in a second of training.
+    /// Iterations per second of training.
     #[serde(default)]
     pub iterations_per_second: Option<f64>,
-    /// Seconds of training, evaluation and saving excluded.
+    /// Seconds of training, without evaluation and saving.
     #[serde(default)]
     pub training_seconds: f64,
-    /// Seconds in which the program ran.
+    /// Wall time of the program, seconds.
     #[serde(default)]
     pub wall_seconds: f64,
-    /// The most memory that was taken from the GPU.
+    /// Peak memory of the GPU.
     #[serde(default)]
     pub peak_vram: Option<Bytes>,
-    /// The most RAM that the program had.
+    /// Peak RAM of the program.
     #[serde(default)]
     pub peak_host: Option<Bytes>,
-    /// The most memory by what the run was doing.
+    /// Peak memory by phase.
     #[serde(default)]
     pub peaks: PhasePeaks,
-    /// Means over the last 100 steps: `total`, and the terms that compare with the photograph.
+    /// Means over the last 100 steps: `total`, and the terms of the photograph.
     #[serde(default)]
     pub losses: Figures,
-    /// The prune to `--target-gaussians`, once it is done.
+    /// Prune to `--target-gaussians`, once done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetReport>,
     /// The last evaluation of each split.
     #[serde(default)]
     pub metrics: BTreeMap<String, MeasuredSplit>,
-    /// Options that differ from those of the preset reference, by `section.key`.
+    /// Options that differ from the preset reference, by `section.key`.
     #[serde(default)]
     pub options: BTreeMap<String, serde_json::Value>,
 }
 
-/// How far a run has come.
+/// State of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
-    /// It is training, or was killed.
+    /// Training, or killed.
     #[default]
     Training,
-    /// It was asked to stop before its end.
+    /// Stopped by the user.
     Interrupted,
-    /// All its iterations are done.
+    /// Finished.
     Complete,
 }
 
-/// What an evaluation measured.
+/// Metrics of a split.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredSplit {
     /// Finished iterations.
     pub iteration: u32,
-    /// Which views.
+    /// Measured views.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub views: Option<MeasuredViews>,
-    /// `psnr`, `ssim` and `l1`; `lpips_vgg` or `lpips_alex`, `cc_psnr` and `cc_ssim`, `ref_ssim` and
-    /// `ref_lpips` where they were measured.
+    /// Means: `psnr`, `ssim` and `l1`, and if measured `lpips_vgg` or `lpips_alex`, `cc_psnr` and `cc_ssim`,
+    /// `ref_ssim` and `ref_lpips`.
     #[serde(flatten)]
     pub figures: Figures,
 }
@@ -113,7 +113,7 @@ impl From<&Evaluation> for MeasuredSplit {
         figures.extend(reference.and_then(|reference| Some(("ref_lpips", reference.lpips?))));
         let mut figures: Figures =
             figures.into_iter().map(|(name, value)| (name.to_owned(), finite(value))).collect();
-        // LPIPS of two networks are two metrics.
+        // LPIPS of different networks are different metrics.
         if let Some((lpips, net)) = lpips.zip(evaluation.lpips_net) {
             figures.insert(format!("lpips_{}", net.name()), finite(lpips));
         }
@@ -122,16 +122,16 @@ impl From<&Evaluation> for MeasuredSplit {
     }
 }
 
-/// A summary that cannot be read.
+/// Error of a summary.
 #[derive(Debug, thiserror::Error)]
 pub enum SummaryError {
-    /// There is none.
+    /// The summary is missing.
     #[error("{path}: there is no such file. Name the folder of a run, or a summary.json of one")]
     Missing {
         /// The file.
         path: PathBuf,
     },
-    /// The run was trained by a program that wrote none.
+    /// The run was trained by a version that wrote no summary.
     #[error(
         "{path}: there is no such file, though a run was trained there: by an older version, which \
          wrote none. Train it with this version"
@@ -140,28 +140,28 @@ pub enum SummaryError {
         /// The file.
         path: PathBuf,
     },
-    /// The system refuses it.
+    /// The summary cannot be read.
     #[error("{path}: cannot be read: {source}. Check its permissions")]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// It is not what a run writes.
+    /// The file is not a summary.
     #[error("{path}: is not the summary of a run: {reason}. Name another run, or train it anew")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Fault of the file.
         reason: String,
     },
 }
 
 impl RunSummary {
-    /// The summary in this model folder, or in this file.
+    /// Reads the summary in a model folder, or a summary's file.
     pub fn read(run: &Path) -> Result<Self, SummaryError> {
-        // A device, such as /dev/null, is read as a file.
+        // Devices, such as /dev/null, are read as files.
         let is_file = run.exists() && !run.is_dir();
         let path = if is_file { run.to_owned() } else { run.join(SUMMARY) };
         let text = fs::read_to_string(&path).map_err(|source| match source.kind() {
@@ -169,7 +169,7 @@ impl RunSummary {
                 SummaryError::Older { path: path.clone() }
             }
             io::ErrorKind::NotFound => SummaryError::Missing { path: path.clone() },
-            // That of a text that is none: a PLY, for instance.
+            // The file is not text, for example a PLY.
             io::ErrorKind::InvalidData => {
                 SummaryError::Damaged { path: path.clone(), reason: source.to_string() }
             }
@@ -187,7 +187,7 @@ impl RunSummary {
     }
 }
 
-/// A summary; what is wrong with the text, where it is none.
+/// Parses a summary; the error describes the fault.
 fn parse(text: &str) -> Result<RunSummary, String> {
     if text.trim().is_empty() {
         return Err("it is empty".to_owned());
@@ -197,12 +197,12 @@ fn parse(text: &str) -> Result<RunSummary, String> {
     if !value.is_object() {
         return Err("it does not hold a JSON object, { .. }".to_owned());
     }
-    // From the text: its places are named in errors.
+    // Parsed from the text, because errors name positions in it.
     serde_json::from_str(text).map_err(|error| fault(&error))
 }
 
-/// Puts what was measured after a run into the summary of its model folder. One that is of another
-/// iteration, or that cannot be read, stays as it is.
+/// Adds a later evaluation to the summary of a model folder. A summary of another iteration, or an unreadable one,
+/// stays unchanged.
 pub fn update_summary(model_path: &Path, evaluation: &Evaluation) -> Result<(), OutputError> {
     let Ok(mut summary) = RunSummary::read(model_path) else { return Ok(()) };
     if summary.iteration != evaluation.iteration {
@@ -212,33 +212,29 @@ pub fn update_summary(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
     summary.write(model_path)
 }
 
-/// What JSON can hold.
+/// Returns the value if JSON can represent it.
 pub(super) fn finite(value: f64) -> Option<f64> {
     Some(value).filter(|value| value.is_finite())
 }
 
-// The sink that keeps `summary.json`.
-
-/// Last steps whose losses are averaged: a single photograph's loss says little.
+/// Number of last steps whose losses are averaged, because the loss of a single photograph varies much.
 const AVERAGED_STEPS: usize = 100;
 
-/// Writes the summary at the start of a run, after each evaluation and checkpoint, and at the end.
+/// The sink that writes the summary at the start of a run, after each evaluation and checkpoint, and at the end.
 #[derive(Debug)]
 pub struct SummaryFile {
     model_path: PathBuf,
-    /// When the program began.
     began: Instant,
-    /// What earlier starts of the program took.
+    /// Seconds of earlier starts of the program.
     earlier: Seconds,
-    /// Earlier figures of held-out views may be of views that are trained on now.
+    /// True if earlier metrics of held-out views are dropped, because some of these views may be trained on now.
     drops_test: bool,
     summary: RunSummary,
     steps: VecDeque<Step>,
-    /// True if iterations pass otherwise than with images, so that their number says nothing of the speed.
+    /// True if iterations do not follow images, so that their number does not give the speed.
     is_paced: bool,
 }
 
-/// Seconds of a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seconds {
     training: f64,
@@ -246,9 +242,9 @@ struct Seconds {
 }
 
 impl SummaryFile {
-    /// Of a run with this configuration, by a program that began then.
+    /// Builds the summary of a run with this configuration, by a program that started at `began`.
     pub fn new(model_path: &Path, config: &Config, began: Instant) -> Result<Self, ConfigError> {
-        // What JSON cannot hold, such as infinity, is null in it.
+        // JSON has no infinity; it becomes null.
         let json = |value| serde_json::to_value(value).unwrap_or_default();
         let options = config.changed()?.into_iter().map(|(key, value)| (key, json(value)));
         let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -263,14 +259,13 @@ impl SummaryFile {
         })
     }
 
-    /// Drops what was measured earlier on held-out views, where the run trains on views that it has
-    /// not seen yet: those may be among them.
+    /// Drops earlier metrics of held-out views if the run trains on new views, which may be among them.
     #[must_use]
     pub fn with_new_training_views(self, are_new: bool) -> Self {
         Self { drops_test: are_new, ..self }
     }
 
-    /// A resumed run continues the summary as far as that is known.
+    /// Continues the summary of a resumed run, as far as it is known.
     fn start(&mut self, iteration: u32, gaussians: usize) {
         self.summary.iteration = iteration;
         self.summary.first_iteration = iteration;
@@ -286,7 +281,7 @@ impl SummaryFile {
         if self.drops_test {
             summary.metrics.remove(Split::Test.name());
         }
-        // From the iteration itself it comes again, unless it came before the checkpoint.
+        // At the iteration itself the report is repeated, unless it preceded the checkpoint.
         summary.target = before.target.filter(|target| {
             target.iteration < iteration
                 || (target.iteration == iteration && target.gaussians == gaussians)
@@ -309,7 +304,7 @@ impl SummaryFile {
         let summary = &mut self.summary;
         (summary.iteration, summary.gaussians) = (step.iteration, step.gaussians as u64);
         summary.training_seconds += step.ms * f64::from(step.images) * 1e-3;
-        // It is that of the model before the step.
+        // The opacity is that of the model before the step.
         summary.mean_opacity = None;
     }
 
@@ -337,7 +332,7 @@ impl SummaryFile {
         self.summary.metrics.insert(evaluation.split.name().to_owned(), evaluation.into());
     }
 
-    /// Each value is the mean over those steps that have it.
+    /// Returns the mean of each value over the steps that have it.
     fn losses(&self) -> Figures {
         let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for step in &self.steps {
@@ -384,7 +379,7 @@ impl Sink for SummaryFile {
             }
             Event::PrunedToTarget(report) => {
                 self.summary.gaussians = report.gaussians as u64;
-                // One that removes nothing says less than the one before.
+                // A report without removals does not replace an earlier one with removals.
                 let earlier = self.summary.target.as_ref();
                 if report.pruned > 0 || earlier.is_none_or(|earlier| earlier.pruned == 0) {
                     self.summary.target = Some(report.clone());
@@ -403,7 +398,7 @@ impl Sink for SummaryFile {
                 self.take_evaluation(evaluation);
                 self.write()
             }
-            // When it is saved, this may have got to a later iteration than its own.
+            // Written now, because the summary may have advanced when the checkpoint is saved.
             Event::Saving { what: Saved::Checkpoint, .. } => self.write(),
             Event::Finished {
                 iteration, gaussians, training_seconds, interrupted, peaks, ..
@@ -436,25 +431,25 @@ impl Sink for SummaryFile {
     }
 }
 
-// Views that an evaluation measured, in few words: figures of other views cannot be compared.
+// Views of an evaluation; metrics of different views are not comparable.
 
-/// The views that an evaluation measured.
+/// Views of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasuredViews {
-    /// How many.
+    /// Number of views.
     pub count: u64,
-    /// Width and height of the largest, px.
+    /// Width and height of the largest view, px.
     pub largest_px: [u32; 2],
-    /// Equal for the same names and sizes alone: FNV-1a of both, in hexadecimal digits.
+    /// FNV-1a hash of all names and sizes, in hexadecimal.
     pub digest: String,
 }
 
 impl MeasuredViews {
-    /// Of these views.
+    /// Describes these views.
     pub fn of(views: &[ViewMetrics]) -> Self {
         let pixels = |px: &[u32; 2]| u64::from(px[0]) * u64::from(px[1]);
         let largest_px = views.iter().map(|view| view.px).max_by_key(pixels).unwrap_or_default();
-        // Neither a name nor a number holds a line feed.
+        // Names and numbers contain no line feed.
         let line = |view: &ViewMetrics| format!("{}\n{}\n{}\n", view.name, view.px[0], view.px[1]);
         let text: String = views.iter().map(line).collect();
         Self { count: views.len() as u64, largest_px, digest: format!("{:016x}", fnv_1a(&text)) }
@@ -469,7 +464,7 @@ impl fmt::Display for MeasuredViews {
     }
 }
 
-/// The 64-bit hash of Fowler, Noll and Vo, which is the same in every version of the program.
+/// Returns the 64-bit FNV-1a hash, which is stable across versions of the program.
 fn fnv_1a(text: &str) -> u64 {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
@@ -490,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_later_is_added_for_the_last_iteration_alone() {
+    fn later_evaluation_is_added_for_the_last_iteration_only() {
         let folder = tempfile::tempdir().unwrap();
         update_summary(folder.path(), &evaluation(30, 20.0)).unwrap();
         assert!(matches!(RunSummary::read(folder.path()), Err(SummaryError::Missing { .. })));
@@ -515,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_sizes_make_the_difference() {
+    fn digest_depends_on_names_and_sizes() {
         let found = views(&["a.png", "b.png"], [8, 6]);
         assert_eq!(found, views(&["a.png", "b.png"], [8, 6]));
         assert_ne!(found, views(&["a.png", "c.png"], [8, 6]));

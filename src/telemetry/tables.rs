@@ -1,4 +1,4 @@
-//! Metrics as tables: `metrics.csv`, `results.json` and `per_view.json` in the model folder.
+//! Tables of metrics: `metrics.csv`, `results.json` and `per_view.json` in the model folder.
 
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
@@ -10,21 +10,20 @@ use serde_json::{Map, Value, json};
 use crate::files::{OutputError, TableLock, write_atomically, write_text};
 use crate::train::event::{Evaluation, Event, Metrics, Sink, Split};
 
-/// Enters an evaluation into a table of the model folder.
+/// A function that enters an evaluation into a table of the model folder.
 type WriteTable = fn(&Path, &Evaluation) -> Result<(), OutputError>;
 
-/// The sink that keeps one of the tables.
+/// The sink that writes one of the tables.
 #[derive(Debug)]
 pub struct MetricsTable {
     model_path: PathBuf,
     write: WriteTable,
-    /// Evaluations that could not be written. They are tried again with the next and at the end.
+    /// Evaluations that could not be written. They are retried with the next one and at the end.
     unwritten: Vec<Evaluation>,
 }
 
 impl MetricsTable {
-    /// The tables in the model folder. A run that is not resumed starts `metrics.csv` anew;
-    /// the JSON files are always merged with what they hold.
+    /// Returns the tables in the model folder. A new run replaces `metrics.csv`; JSON files are always merged.
     pub fn all(model_path: &Path, resumed: bool) -> Result<[Self; 3], OutputError> {
         let csv = model_path.join(METRICS);
         if !resumed {
@@ -61,14 +60,14 @@ const METRICS: &str = "metrics.csv";
 const HEADER: &str =
     "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim,ref_ssim,ref_lpips";
 
-/// Appends a row to `metrics.csv` in the model folder; a row of the same iteration and split is
-/// replaced. As with the other tables, another program that does so waits.
+/// Appends a row to `metrics.csv` in the model folder, or replaces the row of the same iteration and split. All
+/// tables are locked against other programs.
 pub fn append_metrics(model_path: &Path, evaluation: &Evaluation) -> Result<(), OutputError> {
     let _lock = TableLock::take(model_path);
     let path = model_path.join(METRICS);
     let old = read_if_there(&path)?.unwrap_or_default();
     let key = format!("{},{},", evaluation.iteration, evaluation.split.name());
-    // Columns are added at the end, so that rows of an older program only lack some.
+    // Columns are added at the end, so rows of older versions are only shorter.
     let is_header = |line: &str| line.starts_with("iteration,");
     let kept = old
         .lines()
@@ -89,14 +88,13 @@ pub fn append_metrics(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
     write_text(&path, &(lines.join("\n") + "\n"))
 }
 
-/// The row with as many columns as the header has.
 fn filled_up(row: &str) -> String {
     let commas = |line: &str| line.matches(',').count();
     row.to_owned() + &",".repeat(commas(HEADER).saturating_sub(commas(row)))
 }
 
-/// Merges `{"ours_N": {"SSIM": .., "PSNR": .., "L1": ..}}` into `results.json` in the model folder; with
-/// LPIPS, where it was measured, and `lpips_net`, the network that measured it. Held-out views only: an evaluation of the training views changes nothing.
+/// Merges `{"ours_N": {"SSIM": .., "PSNR": .., "L1": ..}}` into `results.json` in the model folder, if measured with
+/// LPIPS and its network, `lpips_net`. Only for held-out views.
 pub fn write_results(model_path: &Path, evaluation: &Evaluation) -> Result<(), OutputError> {
     if evaluation.split != Split::Test {
         return Ok(());
@@ -106,8 +104,8 @@ pub fn write_results(model_path: &Path, evaluation: &Evaluation) -> Result<(), O
     merge(&model_path.join("results.json"), evaluation.iteration, metrics)
 }
 
-/// Merges `{"ours_N": {"SSIM": {"00000.png": ..}, ..}}` into `per_view.json` in the model folder;
-/// views are numbered in the order of the split, as the folder of renders is. Held-out views only.
+/// Merges `{"ours_N": {"SSIM": {"00000.png": ..}, ..}}` into `per_view.json` in the model folder. Views are numbered
+/// in the order of the split, like the renders. Only for held-out views.
 pub fn write_per_view(model_path: &Path, evaluation: &Evaluation) -> Result<(), OutputError> {
     if evaluation.split != Split::Test {
         return Ok(());
@@ -123,7 +121,7 @@ pub fn write_per_view(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
     merge(&model_path.join("per_view.json"), evaluation.iteration, metrics)
 }
 
-/// The metrics that were measured by the names that they have in the files.
+/// Returns the measured metrics by their names in the files.
 fn columns(
     evaluation: &Evaluation,
     value: impl Fn(fn(&Metrics) -> Option<f64>) -> Value,
@@ -132,7 +130,7 @@ fn columns(
     measured.map(|&(name, metric)| (name, value(metric))).collect()
 }
 
-/// A metric's name in the files, and how it is read.
+/// A metric's name in the files, and its accessor.
 type MetricColumn = (&'static str, fn(&Metrics) -> Option<f64>);
 
 /// All metrics.
@@ -147,10 +145,10 @@ const COLUMNS: [MetricColumn; 8] = [
     ("REF_LPIPS", |m| m.reference?.lpips),
 ];
 
-/// The network of the LPIPS beside it.
+/// Key of the network that measured LPIPS.
 const LPIPS_NET: &str = "lpips_net";
 
-/// Sets the metrics of one iteration and keeps everything else that the file holds.
+/// Sets the metrics of one iteration and keeps everything else in the file.
 fn merge(
     path: &Path,
     iteration: u32,
@@ -163,8 +161,8 @@ fn merge(
         *entry = json!({});
     }
     if let Value::Object(entry) = entry {
-        // What an earlier evaluation measured and this one does not is not true of the model any more.
-        // An LPIPS without the name of its network is another program's.
+        // Metrics that only an earlier evaluation measured are outdated. An LPIPS without the name of its network is
+        // another program's.
         let ours: &[&str] = if entry.contains_key(LPIPS_NET) { &["LPIPS", LPIPS_NET] } else { &[] };
         let is_ours = |name: &str| {
             ["CC_", "REF_"].iter().any(|it| name.starts_with(it)) || ours.contains(&name)
@@ -181,13 +179,13 @@ fn merge(
     })
 }
 
-/// `ours_7000` before `ours_30000`; names of another kind come first.
+/// Orders `ours_7000` before `ours_30000`; other names come first.
 fn by_iteration(a: &str, b: &str) -> Ordering {
     let number = |name: &str| name.strip_prefix("ours_").and_then(|n| n.parse::<u64>().ok());
     number(a).cmp(&number(b)).then_with(|| a.cmp(b))
 }
 
-/// What a JSON file holds. One that cannot be read as an object is put aside, not lost.
+/// Reads a JSON object from a file. An unreadable file is renamed, not lost.
 fn read_object(path: &Path) -> Result<Map<String, Value>, OutputError> {
     let Some(text) = read_if_there(path)? else { return Ok(Map::new()) };
     match serde_json::from_str(&text) {
@@ -236,7 +234,7 @@ mod tests {
         }
     }
 
-    /// The tables of a run, or of what resumes one, after these evaluations.
+    /// Writes evaluations to the tables of a new or resumed run.
     fn tell(model_path: &Path, resumed: bool, evaluations: &[Evaluation]) {
         for mut table in MetricsTable::all(model_path, resumed).unwrap() {
             for evaluation in evaluations {
@@ -246,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_ordered_by_number_and_keep_what_others_wrote() {
+    fn results_are_ordered_and_keep_other_entries() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.json");
         fs::write(&path, r#"{"ours_30000":{"LPIPS":0.1,"PSNR":1.0},"theirs":[1]}"#).unwrap();
@@ -300,14 +298,14 @@ mod tests {
     }
 
     #[test]
-    fn lpips_stands_in_every_table_with_its_network() {
+    fn every_table_has_lpips_with_its_network() {
         let folder = tempfile::tempdir().unwrap();
         let mut evaluation = evaluation(10, Split::Test);
         evaluation.lpips_net = Some(LpipsNet::Vgg);
         evaluation.mean.lpips = Some(0.25);
         evaluation.views[0].metrics.lpips = Some(0.125);
         evaluation.views[1].metrics.lpips = Some(0.375);
-        // A row as it was written before there was LPIPS.
+        // A row of a version without LPIPS.
         let csv = folder.path().join("metrics.csv");
         let older = "iteration,split,psnr,ssim,l1,gaussians\n5,test,20.0,0.5,0.1,99\n";
         fs::write(&csv, older).unwrap();
@@ -353,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_is_tried_again() {
+    fn failed_writes_are_retried() {
         let folder = tempfile::tempdir().unwrap();
         let in_the_way = folder.path().join("results.json");
         fs::create_dir(&in_the_way).unwrap();
@@ -367,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_that_write_tables_none_loses_a_row() {
+    fn concurrent_writers_lose_no_row() {
         let folder = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for writer in 0..4 {
@@ -388,12 +386,12 @@ mod tests {
             let json: Value = serde_json::from_str(&text(name)).unwrap();
             assert_eq!(json.as_object().unwrap().len(), 40, "{name}");
         }
-        // The lock leaves nothing.
+        // The lock leaves no file.
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
     }
 
     #[test]
-    fn a_file_that_is_no_json_is_put_aside() {
+    fn invalid_json_is_renamed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.json");
         fs::write(&path, "{\"ours_1").unwrap();

@@ -1,7 +1,5 @@
-//! TensorBoard's events file.
-//!
-//! The records and messages are those of `tensorboard-rs`; its own writer works on a thread that
-//! panics where the disk is full, so the file is ours.
+//! TensorBoard's events file. Records and messages come from `tensorboard-rs`, but not the writer, whose thread
+//! panics if the disk is full.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -27,28 +25,28 @@ use crate::train::event::{
     Picture, Pictures, Saved, Sink, Split, SurfaceReport, TermValues,
 };
 
-/// Tag of the number of rungs that are given up.
+/// Tag of the number of applied fallbacks.
 const RUNG: &str = "memory/rung";
 
-/// Bytes of records that may wait before they are written.
-const ROOM: usize = 1 << 16;
+/// Largest number of buffered bytes.
+const BUFFER_BYTES: usize = 1 << 16;
 
 /// The sink that writes TensorBoard's events file.
 pub struct TensorBoard<W: Write> {
     path: PathBuf,
     records: WholeRecords<W>,
     cadence: Cadence,
-    /// Image tags of the photographs that are in the file.
+    /// Image tags of the photographs in the file.
     photographs: HashSet<String>,
-    /// The rungs that are given up at present.
+    /// Fallbacks that are applied now.
     given_up: Vec<Rung>,
 }
 
 impl TensorBoard<File> {
-    /// Starts a new events file in the model folder; TensorBoard merges all that lie there.
+    /// Starts a new events file in the model folder. TensorBoard merges all files there.
     pub fn create(model_path: &Path) -> Result<Self, OutputError> {
         let host = gethostname::gethostname();
-        // As a whole number: the files of a folder are merged in the order of their names.
+        // A whole number, because files are merged in the order of their names.
         let name = format!(
             "events.out.tfevents.{:010.0}.{}",
             unix_seconds().floor(),
@@ -70,11 +68,11 @@ impl TensorBoard<File> {
 }
 
 impl<W: Write> TensorBoard<W> {
-    /// Writes to `writer`; `path` is what errors name.
+    /// Writes to `writer`; errors name `path`.
     pub fn to_writer(path: &Path, writer: W) -> Result<Self, OutputError> {
         let mut this = Self {
             path: path.to_owned(),
-            records: WholeRecords::new(writer, ROOM),
+            records: WholeRecords::new(writer, BUFFER_BYTES),
             cadence: Cadence::default(),
             photographs: HashSet::new(),
             given_up: Vec::new(),
@@ -107,7 +105,7 @@ impl<W: Write> TensorBoard<W> {
                 self.evaluation(evaluation)?;
                 self.records.flush()
             }
-            // A run that resumes from the checkpoint finds all that was recorded before it.
+            // A run that resumes from the checkpoint finds all earlier records.
             Event::Saving { what: Saved::Checkpoint, .. } => self.records.flush(),
             Event::Finished { iteration, peaks, .. } => {
                 self.peaks(*iteration, peaks)?;
@@ -138,13 +136,13 @@ impl<W: Write> TensorBoard<W> {
         }
     }
 
-    /// Makes TensorBoard drop what a killed run recorded after the checkpoint.
+    /// Makes TensorBoard drop the records of a killed run after the checkpoint.
     fn start(&mut self, iteration: u32) -> io::Result<()> {
         let mut session = SessionLog::new();
         session.set_status(SessionLog_SessionStatus::START);
         let mut record = Record::new();
         record.set_session_log(session);
-        // What is at this step and later goes; the iteration resumed from stays.
+        // Records from this step on are dropped; the iteration resumed from stays.
         record.set_step(if iteration == 0 { 0 } else { i64::from(iteration) + 1 });
         self.write(record)
     }
@@ -185,7 +183,7 @@ impl<W: Write> TensorBoard<W> {
         self.peaks(report.iteration, &report.peaks)
     }
 
-    /// Of the device's memory where it has its own, otherwise of the host's.
+    /// Records the peaks of the device's memory if it has its own, otherwise of the host's.
     fn peaks(&mut self, iteration: u32, peaks: &PhasePeaks) -> io::Result<()> {
         let tagged = |(phase, peak): (Phase, PhasePeak)| {
             Some((format!("memory/peak_{}_gb", phase.key()), peak.of_device()?.gib()))
@@ -207,7 +205,7 @@ impl<W: Write> TensorBoard<W> {
             ("gpu/clock_memory_mhz", sample.clock_memory_mhz.map(f64::from)),
             ("gpu/pstate", sample.pstate.map(f64::from)),
             ("gpu/clock_sm_mhz", sample.clock_sm_mhz.map(f64::from)),
-            // How many things slow it; `run.jsonl` names them.
+            // Number of reasons; `run.jsonl` names them.
             ("gpu/throttle", sample.throttle.as_ref().map(|reasons| reasons.len() as f64)),
         ];
         self.write_known_scalars(report.iteration, &values)
@@ -293,7 +291,6 @@ impl<W: Write> TensorBoard<W> {
         Ok(())
     }
 
-    /// Of these what is known.
     fn write_known_scalars(
         &mut self,
         iteration: u32,
@@ -333,12 +330,11 @@ impl<W: Write> Sink for TensorBoard<W> {
     }
 }
 
-/// Values of terms with their tags.
 fn tagged(folder: &str, values: &TermValues) -> Vec<(String, f64)> {
     values.0.iter().map(|(name, value)| (format!("{folder}/{name}"), *value)).collect()
 }
 
-/// First part of the tags of an evaluated split; `train/` is the training itself.
+/// Returns the first part of the tags of an evaluated split; `train/` is for training itself.
 fn folder(split: Split) -> &'static str {
     match split {
         Split::Test => "test",
@@ -355,10 +351,9 @@ fn summary_image(picture: &Picture) -> io::Result<Summary_Image> {
     Ok(image)
 }
 
-/// The picture as PNG.
 fn png(picture: &Picture) -> io::Result<Vec<u8>> {
     let Picture { width, height, rgb } = picture;
-    // The encoder takes a wrong length for a bug of the caller and panics.
+    // The encoder panics on a wrong length.
     if rgb.len() as u64 != 3 * u64::from(*width) * u64::from(*height) {
         let message = format!("a picture of {width}x{height} px has {} bytes", rgb.len());
         return Err(io::Error::new(ErrorKind::InvalidInput, message));
@@ -370,9 +365,6 @@ fn png(picture: &Picture) -> io::Result<Vec<u8>> {
     Ok(png)
 }
 
-// A histogram as TensorBoard shows it.
-
-/// Samples counted in buckets.
 #[derive(Debug)]
 struct Histogram {
     min: f64,
@@ -380,14 +372,14 @@ struct Histogram {
     num: f64,
     sum: f64,
     sum_squares: f64,
-    /// Upper ends of the buckets, ascending; each bucket holds its upper end.
+    /// Upper ends of the buckets, ascending and inclusive.
     limits: Vec<f64>,
     counts: Vec<f64>,
 }
 
 impl Histogram {
-    /// Half of the buckets are equally wide, for the shape; half hold equally many samples, for the
-    /// percentiles of long-tailed quantities such as scales. `None` without a finite sample.
+    /// Counts samples; `None` without a finite sample. Half of the buckets have equal widths, for the shape. Half
+    /// have equal counts, for percentiles of long-tailed quantities such as scales.
     fn of(samples: &[f64]) -> Option<Self> {
         const PIECES: usize = 30;
         let mut sorted: Vec<f64> = samples.iter().copied().filter(|x| x.is_finite()).collect();
@@ -426,26 +418,26 @@ impl Histogram {
     }
 }
 
-// Pictures of a view while a model is trained, as PNG.
+// Pictures of a view during training, as PNG.
 
-/// The folder inside a model folder that the pictures are in.
+/// Folder of the pictures in a model folder.
 pub const TIMELAPSE: &str = "timelapse";
 
-/// Writes each picture of `--timelapse` to its file.
+/// The sink that writes each picture of `--timelapse` to its file.
 #[derive(Debug)]
 pub struct TimelapseFolder(PathBuf);
 
 impl TimelapseFolder {
-    /// In this model folder.
+    /// Builds the sink for a model folder.
     pub fn new(model_path: &Path) -> Self {
         Self(model_path.join(TIMELAPSE))
     }
 
-    /// Removes the pictures of iterations that a run which resumes does again.
+    /// Removes the pictures of iterations that a resumed run repeats.
     fn forget_after(&self, iteration: u32) {
         for (later, path) in pictures(&self.0) {
             if later > iteration {
-                // One that stays is written again, or shows what was.
+                // A picture that cannot be removed is overwritten later, or stays.
                 fs::remove_file(path).ok();
             }
         }
@@ -470,7 +462,7 @@ impl Sink for TimelapseFolder {
     }
 }
 
-/// The pictures in a folder with their iterations, in the order of these.
+/// Returns the pictures in a folder, sorted by iteration.
 pub fn pictures(folder: &Path) -> Vec<(u32, PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let numbered = entries.filter_map(|entry| Some((iteration_of(&entry.path())?, entry.path())));
@@ -479,7 +471,6 @@ pub fn pictures(folder: &Path) -> Vec<(u32, PathBuf)> {
     pictures
 }
 
-/// The iteration that a picture's name is.
 fn iteration_of(path: &Path) -> Option<u32> {
     let is_png = path.extension().is_some_and(|extension| extension == "png");
     path.file_stem().filter(|_| is_png)?.to_str()?.parse().ok()
@@ -492,7 +483,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_histogram_counts_every_finite_sample_once() {
+    fn histogram_counts_every_finite_sample_once() {
         let mut samples: Vec<f64> = (0..1001).map(|i| f64::from(i * i) * 1e-3).collect();
         samples.extend([f64::NAN, f64::INFINITY]);
         let histogram = Histogram::of(&samples).unwrap();
@@ -500,12 +491,12 @@ mod tests {
         assert_eq!(histogram.counts.iter().sum::<f64>(), 1001.0);
         assert_eq!(histogram.limits.last(), Some(&1000.0));
         assert!(histogram.limits.is_sorted_by(|a, b| a < b));
-        // A quantile limit ends every thirtieth of the samples: none is wider in counts.
+        // Every thirtieth of the samples ends a bucket, so no bucket has more.
         assert!(histogram.counts.iter().all(|&count| count <= 35.0), "{:?}", histogram.counts);
     }
 
     #[test]
-    fn samples_that_are_all_equal_make_one_bucket_and_none_make_no_histogram() {
+    fn equal_samples_make_one_bucket_and_no_samples_no_histogram() {
         let histogram = Histogram::of(&[2.0; 5]).unwrap();
         assert_eq!((histogram.limits, histogram.counts), (vec![2.0], vec![5.0]));
         assert!(Histogram::of(&[f64::NAN]).is_none());
@@ -520,7 +511,7 @@ mod tests {
         assert!(error.to_string().starts_with("/dev/full: cannot be written"), "{error}");
     }
 
-    /// Takes so many bytes and is full then.
+    /// A disk that is full after some bytes.
     struct Disk(usize);
 
     impl Write for Disk {
@@ -556,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_of_another_size_than_it_says_is_an_error() {
+    fn picture_with_a_wrong_size_is_an_error() {
         let mut sink = TensorBoard::to_writer(Path::new("events"), Vec::new()).unwrap();
         let wrong = Arc::new(Picture { width: 2, height: 2, rgb: vec![0; 11] });
         let pictures = Pictures {

@@ -1,27 +1,27 @@
-//! What the terms of the loss need of a view.
+//! Inputs of the terms of the loss.
 
-/// What terms need beside the colours that are drawn.
+/// Set of inputs of terms besides rendered colours.
 #[expect(clippy::struct_excessive_bools, reason = "a set, of which any may be there")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inputs {
-    /// The inverse depths of the view.
+    /// Inverse depths of the view.
     pub inverse_depths: bool,
-    /// The squares of these, blended as they are.
+    /// Blended squared inverse depths.
     pub inverse_squares: bool,
-    /// The maps of the view's depths and normals.
+    /// Maps of the view's depths and normals.
     pub maps: bool,
-    /// The view's median depths.
+    /// Median depths of the view.
     pub median: bool,
     /// Another view of the scene with its photograph.
     pub other_view: bool,
-    /// The nearest neighbours of all Gaussians.
+    /// Nearest neighbours of all Gaussians.
     pub neighbours: bool,
-    /// Samples of the Gaussians that the view sees.
+    /// Samples of the visible Gaussians.
     pub samples: bool,
 }
 
 impl Inputs {
-    /// Colours alone.
+    /// No inputs besides colours.
     pub const NONE: Self = Self {
         inverse_depths: false,
         inverse_squares: false,
@@ -32,7 +32,7 @@ impl Inputs {
         samples: false,
     };
 
-    /// What either needs.
+    /// Returns the union of two sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {

@@ -20,13 +20,13 @@ fn all() -> Terms {
 }
 
 #[test]
-fn the_derivative_by_a_value_is_the_change_of_the_loss() {
+fn derivatives_match_the_change_of_the_loss() {
     for term in ALL {
         for value in term.values() {
             let mut means = [0.25; TERM_VALUES as usize];
             let before = term.loss(&means);
             means[value.place as usize] += 1.0;
-            // The loss is linear: what is left is rounding.
+            // The loss is linear, so only rounding remains.
             let change = term.loss(&means) - before;
             assert!((change - term.d_loss(value.place)).abs() < 1e-12, "{}", value.name);
         }
@@ -34,7 +34,7 @@ fn the_derivative_by_a_value_is_the_change_of_the_loss() {
 }
 
 #[test]
-fn means_are_over_what_there_is_where_a_term_is_evaluated() {
+fn values_are_means_over_a_set_of_their_stage() {
     for term in ALL {
         for value in term.values() {
             let of_pixels = matches!(value.over, Over::Pixels | Over::Channels | Over::Windows);
@@ -44,7 +44,7 @@ fn means_are_over_what_there_is_where_a_term_is_evaluated() {
 }
 
 #[test]
-fn every_value_has_a_place_and_a_name_of_its_own() {
+fn values_have_distinct_indices_and_names() {
     let values: Vec<Value> = ALL.iter().flat_map(|term| term.values()).copied().collect();
     assert_eq!(values.len(), TERM_VALUES as usize);
     for (i, value) in values.iter().enumerate() {
@@ -55,7 +55,7 @@ fn every_value_has_a_place_and_a_name_of_its_own() {
 }
 
 #[test]
-fn what_has_no_weight_or_no_samples_is_off() {
+fn terms_without_weight_or_samples_are_off() {
     let mut terms = all();
     assert_eq!(terms.active().count(), ALL.len());
     let every = Inputs {
@@ -82,7 +82,7 @@ fn what_has_no_weight_or_no_samples_is_off() {
 }
 
 #[test]
-fn a_term_of_the_same_kind_takes_the_place_of_the_one_before() {
+fn added_term_replaces_one_of_its_kind() {
     let terms = all().with(Term::Sdf { unit: 0.7 }, 0.25);
     assert_eq!(terms.active().count(), ALL.len());
     assert_eq!((terms.weight(VALUE_SDF), terms.sdf_unit()), (0.25, Some(0.7)));

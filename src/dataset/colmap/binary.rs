@@ -1,7 +1,7 @@
-//! Reads COLMAP's binary files, little-endian and unaligned.
+//! Reads and writes COLMAP's binary files, little-endian and unaligned.
 //!
-//! A count is believed only after it was held against the bytes that are left, so that no file can
-//! make the program take more memory than a few times its own size.
+//! Counts are checked against the remaining bytes, so that a file cannot make the program allocate more than a few
+//! times the file's size.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,25 +14,25 @@ use crate::dataset::shot::FARTHEST;
 use crate::files::{OutputError, create_folder, write_atomically};
 use crate::math::linalg::{Mat3, Quat, Vec3};
 
-/// Fewest bytes of a camera: id, model, width and height.
-const LEAST_CAMERA: u64 = 24;
+/// Smallest size of a camera, bytes: id, model, width and height.
+const MIN_CAMERA_BYTES: u64 = 24;
 
-/// Fewest bytes of an image: id, pose, camera, an empty name and the number of observations.
-const LEAST_IMAGE: u64 = 73;
+/// Smallest size of an image, bytes: id, pose, camera, an empty name and the number of observations.
+const MIN_IMAGE_BYTES: u64 = 73;
 
-/// Bytes of an observation in an image.
-const OBSERVATION: u64 = 24;
+/// Size of an observation in an image, bytes.
+const OBSERVATION_BYTES: u64 = 24;
 
-/// Fewest bytes of a point: id, position, colour, error and the length of its track.
-const LEAST_POINT: u64 = 51;
+/// Smallest size of a point, bytes: id, position, colour, error and the length of its track.
+const MIN_POINT_BYTES: u64 = 51;
 
-/// Bytes of an element of a track.
-const TRACK_ELEMENT: u64 = 8;
+/// Size of an element of a track, bytes.
+const TRACK_ELEMENT_BYTES: u64 = 8;
 
-/// Longest name of an image, in bytes; file systems allow as much for a path.
-const LONGEST_NAME: u64 = 4096;
+/// Longest name of an image, bytes; the limit of a path in file systems.
+const MAX_NAME_BYTES: u64 = 4096;
 
-/// A file that is read front to back, with what is being read for messages.
+/// A file that is read sequentially, and the current record for messages.
 #[derive(Debug)]
 pub(super) struct Input<R> {
     path: PathBuf,
@@ -83,7 +83,7 @@ impl<R: Read + Seek> Input<R> {
         ColmapError::Invalid { path: self.path.clone(), reading: self.reading(), found }
     }
 
-    /// The system's error; a file that became shorter since it was opened is a truncated one.
+    /// Converts a system error. A file that has become shorter since it was opened is truncated.
     fn failed(&self, needed: u64, source: io::Error) -> ColmapError {
         if source.kind() == io::ErrorKind::UnexpectedEof {
             self.truncated(needed)
@@ -92,7 +92,7 @@ impl<R: Read + Seek> Input<R> {
         }
     }
 
-    /// The number of records of this kind, each of at least so many bytes.
+    /// Reads the number of records of this kind, each of at least `least` bytes.
     fn start(&mut self, kind: &'static str, least: u64) -> Result<u64, ColmapError> {
         self.kind = kind;
         let count = self.u64()?;
@@ -105,7 +105,7 @@ impl<R: Read + Seek> Input<R> {
         self.index += 1;
     }
 
-    /// Fails if so many parts of so many bytes cannot follow.
+    /// Fails if `count` parts of `bytes` bytes cannot follow.
     fn fits(&self, count: u64, bytes: u64, what: &str) -> Result<u64, ColmapError> {
         match count.checked_mul(bytes) {
             Some(total) if total <= self.left => Ok(total),
@@ -147,7 +147,7 @@ impl<R: Read + Seek> Input<R> {
         Ok(numbers)
     }
 
-    /// Passes over so many parts of so many bytes.
+    /// Skips `count` parts of `bytes` bytes.
     fn skip(&mut self, count: u64, bytes: u64, what: &str) -> Result<(), ColmapError> {
         let total = self.fits(count, bytes, what)?;
         let distance = i64::try_from(total).map_err(|_too_far| self.truncated(total))?;
@@ -156,10 +156,9 @@ impl<R: Read + Seek> Input<R> {
         Ok(())
     }
 
-    /// Text up to a zero byte. What is not UTF-8 becomes U+FFFD, and the photograph will be
-    /// reported as missing.
+    /// Reads text up to a zero byte. Invalid UTF-8 becomes U+FFFD, and the photograph is reported as missing.
     fn name(&mut self) -> Result<String, ColmapError> {
-        let longest = LONGEST_NAME.min(self.left);
+        let longest = MAX_NAME_BYTES.min(self.left);
         let mut bytes = Vec::new();
         let read = (&mut self.bytes).take(longest).read_until(0, &mut bytes);
         let read = read.map_err(|source| self.failed(longest, source))?;
@@ -190,7 +189,7 @@ pub(super) fn cameras<R: Read + Seek>(
     warnings: &mut Vec<String>,
 ) -> Result<BTreeMap<u32, SolvedCamera>, ColmapError> {
     let mut cameras = BTreeMap::new();
-    for _ in 0..input.start("camera", LEAST_CAMERA)? {
+    for _ in 0..input.start("camera", MIN_CAMERA_BYTES)? {
         input.next();
         let id = input.u32()?;
         let number = i32::from_le_bytes(input.take()?);
@@ -212,32 +211,32 @@ pub(super) fn cameras<R: Read + Seek>(
     Ok(cameras)
 }
 
-/// Reads `images.bin`, passing over the observations.
+/// Reads `images.bin` without the observations.
 pub(super) fn images<R: Read + Seek>(
     input: &mut Input<R>,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<RawImage>, ColmapError> {
     let mut images = Vec::new();
-    for _ in 0..input.start("image", LEAST_IMAGE)? {
+    for _ in 0..input.start("image", MIN_IMAGE_BYTES)? {
         input.next();
         input.u32()?;
         let pose = pose(input.f64s()?);
         let camera = input.u32()?;
         let name = input.name()?;
         let observations = input.u64()?;
-        input.skip(observations, OBSERVATION, "observation")?;
+        input.skip(observations, OBSERVATION_BYTES, "observation")?;
         images.push(RawImage { name, camera, pose });
     }
     input.finish(warnings);
     Ok(images)
 }
 
-/// Reads `points3D.bin`, passing over the tracks.
+/// Reads `points3D.bin` without the tracks.
 pub(super) fn points<R: Read + Seek>(
     input: &mut Input<R>,
     warnings: &mut Vec<String>,
 ) -> Result<Points, ColmapError> {
-    let count = input.start("point", LEAST_POINT)?;
+    let count = input.start("point", MIN_POINT_BYTES)?;
     let mut points = Points::default();
     if let Ok(count) = usize::try_from(count) {
         points.kept.positions.reserve_exact(count);
@@ -250,7 +249,7 @@ pub(super) fn points<R: Read + Seek>(
         let color = input.take()?;
         input.f64()?;
         let track = input.u64()?;
-        input.skip(track, TRACK_ELEMENT, "track element")?;
+        input.skip(track, TRACK_ELEMENT_BYTES, "track element")?;
         if !points.push(position, color) {
             return Err(
                 input.invalid(format!("is at {position:?}, and coordinates end at {FARTHEST:e}"))
@@ -261,35 +260,32 @@ pub(super) fn points<R: Read + Seek>(
     Ok(points)
 }
 
-// Writes a reconstruction as COLMAP's binary files: `cameras.bin`, `images.bin`, `points3D.bin`.
-//
-// The layout is that of COLMAP's documentation ("Output format"): little endian, counts as u64.
+// Writes a reconstruction as COLMAP's binary files, in the layout of its documentation ("Output format").
 
 /// A triangulated point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrackedPoint {
-    /// World units.
+    /// Position in world units.
     pub position: Vec3<f64>,
-    /// sRGB.
+    /// Colour in sRGB.
     pub color: [u8; 3],
     /// Mean reprojection error, px.
     pub error_px: f64,
-    /// Where it was seen; each view at most once.
+    /// Observations; each view at most once.
     pub track: Vec<Observation>,
 }
 
-/// One sighting of a point.
+/// An observation of a point in a view.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
     /// Index of the view.
     pub view: usize,
-    /// Place in its image, px.
+    /// Position in the image, px.
     pub at_px: [f64; 2],
 }
 
-/// Writes the three files into `folder`, which is made.
-///
-/// Cameras become PINHOLE, one for all views that share it; ids count from 1 in the order given.
+/// Writes the three files into `folder`, which is created. Cameras are PINHOLE, one per set of views that share it;
+/// ids count from 1 in the given order.
 pub fn write_colmap(
     folder: &Path,
     views: &[View],
@@ -305,28 +301,26 @@ pub fn write_colmap(
             cameras.push(view.camera);
         }
     }
-    let sightings = sightings(views.len(), points);
+    let points_in_views = points_in_views(views.len(), points);
     write_atomically(&folder.join("cameras.bin"), |out| write_cameras(out, &cameras))?;
     write_atomically(&folder.join("images.bin"), |out| {
-        write_images(out, views, &camera_from_view, &sightings)
+        write_images(out, views, &camera_from_view, &points_in_views)
     })?;
     write_atomically(&folder.join("points3D.bin"), |out| write_points(out, points, views.len()))
 }
 
-/// A point that a view sees.
 #[derive(Clone, Copy)]
-struct Sighting {
-    /// Its index.
+struct PointInView {
     point: usize,
     at_px: [f64; 2],
 }
 
-/// For each view the points that it sees, in their order.
-fn sightings(views: usize, points: &[TrackedPoint]) -> Vec<Vec<Sighting>> {
+/// Returns the points of each view, in their order.
+fn points_in_views(views: usize, points: &[TrackedPoint]) -> Vec<Vec<PointInView>> {
     let mut of_view = vec![Vec::new(); views];
     for (index, point) in points.iter().enumerate() {
         for seen in &point.track {
-            of_view[seen.view].push(Sighting { point: index, at_px: seen.at_px });
+            of_view[seen.view].push(PointInView { point: index, at_px: seen.at_px });
         }
     }
     of_view
@@ -349,7 +343,7 @@ fn write_images(
     out: &mut dyn Write,
     views: &[View],
     camera_from_view: &[usize],
-    sightings: &[Vec<Sighting>],
+    points_in_views: &[Vec<PointInView>],
 ) -> io::Result<()> {
     write_count(out, views.len())?;
     for (index, view) in views.iter().enumerate() {
@@ -362,8 +356,8 @@ fn write_images(
         }
         out.write_all(view.name.as_bytes())?;
         out.write_all(&[0])?;
-        write_count(out, sightings[index].len())?;
-        for Sighting { point, at_px } in &sightings[index] {
+        write_count(out, points_in_views[index].len())?;
+        for PointInView { point, at_px } in &points_in_views[index] {
             write_reals(out, at_px)?;
             write_count(out, point + 1)?;
         }
@@ -389,12 +383,11 @@ fn write_points(out: &mut dyn Write, points: &[TrackedPoint], views: usize) -> i
     Ok(())
 }
 
-/// A 64-bit count or id.
 fn write_count(out: &mut dyn Write, count: usize) -> io::Result<()> {
     out.write_all(&(count as u64).to_le_bytes())
 }
 
-/// A 32-bit id: the index, from 1.
+/// Writes a 32-bit id: the index, from 1.
 fn write_id(out: &mut dyn Write, index: usize) -> io::Result<()> {
     write_u32(out, index + 1)
 }
@@ -410,9 +403,7 @@ fn write_reals(out: &mut dyn Write, values: &[f64]) -> io::Result<()> {
     values.iter().try_for_each(|value| out.write_all(&value.to_le_bytes()))
 }
 
-/// The unit quaternion (w, x, y, z) of a rotation, with w >= 0.
-///
-/// Of the four ways to solve for it, the one that divides by the largest component (Shepperd,
+/// Returns the unit quaternion (w, x, y, z) of a rotation, with w >= 0. Divides by the largest component (Shepperd,
 /// "Quaternion from rotation matrix", 1978).
 fn quat_from_rotation(m: &Mat3<f64>) -> Quat<f64> {
     // Four times the squares of w, x, y, z.
@@ -447,7 +438,7 @@ mod tests {
     use super::*;
     use crate::math::linalg::rotation;
 
-    /// Reads the bytes as each of the three files; the errors' texts.
+    /// Reads the bytes as each of the three files; returns the errors' texts.
     fn read(bytes: &[u8]) -> [Result<(), String>; 3] {
         let input = || Input::new(Path::new("a.bin"), Cursor::new(bytes), bytes.len() as u64);
         let mut warnings = Vec::new();
@@ -459,7 +450,7 @@ mod tests {
         .map(|result| result.map_err(|error| error.to_string()))
     }
 
-    /// Two records of each kind, observations and tracks included.
+    /// Returns two records of each kind, with observations and tracks.
     fn valid() -> [Vec<u8>; 3] {
         let mut files: [Vec<u8>; 3] = std::array::from_fn(|_| 2_u64.to_le_bytes().to_vec());
         let numbers = |count: usize| (1..=count).flat_map(|i| (i as f64).to_le_bytes());
@@ -513,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_behind_the_last_record_are_warned_of() {
+    fn trailing_bytes_are_warned_of() {
         let [mut bytes, ..] = valid();
         bytes.extend([0; 5]);
         let mut warnings = Vec::new();
@@ -523,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_beyond_the_file_is_refused_before_anything_is_allocated() {
+    fn count_beyond_the_file_is_rejected_before_allocation() {
         for count in [3, 1_u64 << 40, u64::MAX] {
             for (kind, mut bytes) in valid().into_iter().enumerate() {
                 bytes[..8].copy_from_slice(&count.to_le_bytes());
@@ -534,12 +525,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_a_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
             drop(read(&bytes));
         }
 
         #[test]
-        fn no_bytes_behind_a_small_count_make_a_reader_panic(
+        fn arbitrary_records_never_panic(
             count in 0_u8..4,
             bytes in prop::collection::vec(any::<u8>(), 0..600),
         ) {

@@ -1,4 +1,4 @@
-//! Records of both formats before they are checked, camera models, and errors.
+//! Unchecked records of both formats, camera models, and errors.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
@@ -10,27 +10,26 @@ use crate::dataset::lens::{Distortion, Lens, LensError};
 use crate::dataset::shot::{FARTHEST, PointCloud};
 use crate::math::linalg::rotation;
 
-/// An image as read, before it is checked.
+/// An unchecked image.
 pub(super) struct RawImage {
     pub(super) name: String,
-    /// The id of its camera.
+    /// Id of the camera.
     pub(super) camera: u32,
-    /// Nothing where it is not finite.
+    /// `None` if the pose is not finite.
     pub(super) pose: Option<Pose>,
 }
 
-/// Points as read.
 #[derive(Debug, Default)]
 pub(super) struct Points {
-    /// The points that are finite.
+    /// Finite points.
     pub(super) kept: PointCloud<f64>,
-    /// Number of the others.
+    /// Number of other points.
     pub(super) dropped: usize,
 }
 
 impl Points {
-    /// Takes a point, or drops it where its coordinates are not finite; false where it is too far
-    /// away to be meant.
+    /// Adds a point, or counts it as dropped if its coordinates are not finite. Returns false if it is implausibly
+    /// far.
     #[must_use]
     pub(super) fn push(&mut self, position: [f64; 3], color: [u8; 3]) -> bool {
         if !position.iter().all(|x| x.is_finite()) {
@@ -46,7 +45,7 @@ impl Points {
     }
 }
 
-/// A file and its length.
+/// Opens a file and returns its length. Fails if the content is a web page or a Git LFS pointer.
 pub(super) fn open(path: &Path) -> Result<(File, u64), ColmapError> {
     let fail = |source| ColmapError::Unreadable { path: path.to_owned(), source };
     let mut file = File::open(path).map_err(fail)?;
@@ -60,8 +59,8 @@ pub(super) fn open(path: &Path) -> Result<(File, u64), ColmapError> {
     Ok((file, length))
 }
 
-/// Rotation and translation from COLMAP's seven numbers (w, x, y, z of the quaternion, then the
-/// translation); `None` if they are not finite or the quaternion has no direction.
+/// Returns the pose from COLMAP's seven numbers (quaternion w, x, y, z, then translation); `None` if they are not
+/// finite or the quaternion has no direction.
 pub(super) fn pose(numbers: [f64; 7]) -> Option<Pose> {
     let [w, x, y, z, tx, ty, tz] = numbers;
     let pose = Pose { rotation: rotation([w, x, y, z]), translation: [tx, ty, tz] };
@@ -70,12 +69,12 @@ pub(super) fn pose(numbers: [f64; 7]) -> Option<Pose> {
     (finite && squared.is_normal()).then_some(pose)
 }
 
-// COLMAP's camera models: names, numbers and the meaning of their parameters.
+// COLMAP's camera models: names, numbers and parameters.
 
-/// A camera as COLMAP solved it.
+/// A camera of a COLMAP model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SolvedCamera {
-    /// Its model.
+    /// Camera model.
     pub model: &'static CameraModel,
     /// Width and height in px.
     pub size: [u64; 2],
@@ -90,7 +89,7 @@ pub struct CameraModel {
     pub id: i32,
     /// Name in text files.
     pub name: &'static str,
-    /// How many parameters it has.
+    /// Number of parameters.
     pub params: usize,
 }
 
@@ -98,7 +97,7 @@ const fn model(id: i32, name: &'static str, params: usize) -> CameraModel {
     CameraModel { id, name, params }
 }
 
-/// Number of PINHOLE, which is what the writer writes.
+/// Number of the model PINHOLE, which the writer uses.
 pub(super) const PINHOLE: i32 = 1;
 
 /// All models of COLMAP 4.2.
@@ -124,19 +123,19 @@ static MODELS: [CameraModel; 18] = [
 ];
 
 impl CameraModel {
-    /// The model with this number.
+    /// Returns the model with this number.
     pub fn by_id(id: i32) -> Option<&'static Self> {
         MODELS.iter().find(|model| model.id == id)
     }
 
-    /// The model with this name.
+    /// Returns the model with this name.
     pub fn by_name(name: &str) -> Option<&'static Self> {
         MODELS.iter().find(|model| model.name == name)
     }
 }
 
 impl SolvedCamera {
-    /// The camera as a lens; none for models that cannot be straightened.
+    /// Returns the camera as a lens; `None` for unsupported models.
     pub fn lens(&self) -> Option<Result<Lens, LensError>> {
         let radial = |k: [f64; 6]| Distortion::brown(k, [0.0; 2]);
         let (focal_px, centre_px, distortion) = match (self.model.name, self.params.as_slice()) {
@@ -161,15 +160,13 @@ impl SolvedCamera {
             }
             _ => return None,
         };
-        // A size beyond u32 saturates to one that no photograph has, and is refused there.
+        // A size beyond u32 saturates and is rejected later.
         let [width, height] = self.size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
         Some(Lens::new(Camera { width, height, focal_px, centre_px }, distortion))
     }
 }
 
-// Errors of a COLMAP model.
-
-/// A COLMAP model that cannot be read.
+/// Error of a COLMAP model.
 #[derive(Debug, thiserror::Error)]
 pub enum ColmapError {
     /// A file is missing.
@@ -183,7 +180,7 @@ pub enum ColmapError {
         /// Name without extension.
         file: &'static str,
     },
-    /// The system refused to open or read a file.
+    /// A file cannot be opened or read.
     #[error("{path}: cannot be read: {source}. Check that it is a file and its permissions")]
     Unreadable {
         /// The file.
@@ -208,14 +205,14 @@ pub enum ColmapError {
     Truncated {
         /// The file.
         path: PathBuf,
-        /// What was being read.
+        /// Part of the file that was being read.
         reading: String,
-        /// Bytes asked for.
+        /// Number of requested bytes.
         needed: u64,
-        /// Bytes that were left.
+        /// Number of remaining bytes.
         left: u64,
     },
-    /// A value that cannot be meant.
+    /// An invalid value.
     #[error(
         "{path}: {reading} {found}. The file is damaged or was not written by COLMAP: copy it \
          again, or export the model again with COLMAP"
@@ -223,12 +220,12 @@ pub enum ColmapError {
     Invalid {
         /// The file.
         path: PathBuf,
-        /// What was being read.
+        /// Part of the file that was being read.
         reading: String,
-        /// What is wrong with it.
+        /// Fault of the value.
         found: String,
     },
-    /// A line of a text file is not what belongs there.
+    /// An invalid line of a text file.
     #[error(
         "{path}, line {line}: {found:?} stands where {expected} belongs. Correct the line, or \
          export the model again with COLMAP"
@@ -238,12 +235,12 @@ pub enum ColmapError {
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// What stands there.
+        /// Invalid value.
         found: String,
-        /// What belongs there.
+        /// Expected value.
         expected: &'static str,
     },
-    /// A camera model that is not in COLMAP's list.
+    /// A camera model that COLMAP 4.2 does not have.
     #[error(
         "{path}: camera {camera} has the model {model}, which COLMAP 4.2 does not know. Export \
          the model again with COLMAP, or update splat if a newer COLMAP wrote it"
@@ -256,7 +253,7 @@ pub enum ColmapError {
         /// Name or number of the model.
         model: String,
     },
-    /// A camera model that is known, but cannot be straightened.
+    /// A camera model that is not supported.
     #[error(
         "{path}: camera {camera} has the unsupported model {model}. Train on the output of `colmap \
          image_undistorter`, or solve again with OPENCV or OPENCV_FISHEYE"
@@ -269,7 +266,7 @@ pub enum ColmapError {
         /// Name of the model.
         model: &'static str,
     },
-    /// Parameters of a camera that cannot be meant.
+    /// Invalid parameters of a camera.
     #[error("{path}: camera {camera} ({model}): {source}")]
     Lens {
         /// The file.
@@ -278,7 +275,7 @@ pub enum ColmapError {
         camera: u32,
         /// Name of the model.
         model: &'static str,
-        /// What is wrong with them.
+        /// Fault of the parameters.
         #[source]
         source: LensError,
     },
@@ -301,7 +298,7 @@ pub enum ColmapError {
         /// The name.
         name: String,
     },
-    /// An image taken by a camera that is not listed.
+    /// An image of an unknown camera.
     #[error(
         "{path}: the image {name:?} names camera {camera}, which is not among the {count} cameras \
          of the model. Take cameras and images from the same export"
@@ -311,12 +308,12 @@ pub enum ColmapError {
         path: PathBuf,
         /// The image.
         name: String,
-        /// The id that it names.
+        /// Unknown id.
         camera: u32,
-        /// Cameras listed.
+        /// Number of cameras.
         count: usize,
     },
-    /// A model without a single usable image.
+    /// A model without a usable image.
     #[error(
         "{path}: the model holds no image with a pose. Run COLMAP's mapper again, or point splat \
          at the larger of its models"

@@ -10,8 +10,8 @@ use super::raw::{CameraModel, ColmapError, Points, RawImage, SolvedCamera, open,
 use crate::dataset::finder::{is_utf16, utf8};
 use crate::dataset::shot::bytes_of_colors;
 
-/// Most characters of a wrong value that a message repeats.
-const QUOTED: usize = 40;
+/// Largest number of characters of an invalid value in a message.
+const MAX_QUOTED: usize = 40;
 
 /// The lines of a file.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl<R: Read> TextLines<R> {
         Self { path: path.to_owned(), input, number: 0, line: String::new() }
     }
 
-    /// Goes to the next line, whatever it holds; false at the end.
+    /// Reads the next line; false at the end.
     fn advance(&mut self) -> Result<bool, ColmapError> {
         let mut bytes = Vec::new();
         let read = self.input.read_until(b'\n', &mut bytes);
@@ -54,7 +54,7 @@ impl<R: Read> TextLines<R> {
         Ok(read > 0)
     }
 
-    /// Goes to the next line that is neither empty nor a comment; false at the end.
+    /// Reads the next line that is neither empty nor a comment; false at the end.
     fn advance_to_record(&mut self) -> Result<bool, ColmapError> {
         while self.advance()? {
             if !self.line.is_empty() && !self.line.starts_with('#') {
@@ -69,7 +69,6 @@ impl<R: Read> TextLines<R> {
     }
 }
 
-/// The values of a line.
 struct Fields<'a> {
     path: &'a Path,
     line: usize,
@@ -81,7 +80,7 @@ impl<'a> Fields<'a> {
         ColmapError::Line {
             path: self.path.to_owned(),
             line: self.line,
-            found: found.chars().take(QUOTED).collect(),
+            found: found.chars().take(MAX_QUOTED).collect(),
             expected,
         }
     }
@@ -109,7 +108,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Reads `cameras.txt`: a camera a line, `ID MODEL WIDTH HEIGHT PARAMETERS`.
+/// Reads `cameras.txt`: one camera per line, `ID MODEL WIDTH HEIGHT PARAMETERS`.
 pub(super) fn cameras<R: Read>(
     lines: &mut TextLines<R>,
 ) -> Result<BTreeMap<u32, SolvedCamera>, ColmapError> {
@@ -121,7 +120,7 @@ pub(super) fn cameras<R: Read>(
         let model = CameraModel::by_name(name).ok_or_else(|| ColmapError::UnknownModel {
             path: lines.path.clone(),
             camera: id,
-            model: name.chars().take(QUOTED).collect(),
+            model: name.chars().take(MAX_QUOTED).collect(),
         })?;
         let size = [fields.number("a width in px")?, fields.number("a height in px")?];
         let mut params = Vec::with_capacity(model.params);
@@ -138,9 +137,8 @@ pub(super) fn cameras<R: Read>(
     Ok(cameras)
 }
 
-/// Reads `images.txt`: two lines an image, `ID QW QX QY QZ TX TY TZ CAMERA NAME` and its
-/// observations `X Y POINT`, which may be none: then the second line is empty. Some programs leave out
-/// empty lines; the next image then follows at once.
+/// Reads `images.txt`: two lines per image, `ID QW QX QY QZ TX TY TZ CAMERA NAME` and its observations `X Y POINT`.
+/// Without observations the second line is empty, and some programs omit it.
 pub(super) fn images<R: Read>(lines: &mut TextLines<R>) -> Result<Vec<RawImage>, ColmapError> {
     let mut images = Vec::new();
     let mut is_at_image = lines.advance_to_record()?;
@@ -163,12 +161,11 @@ pub(super) fn images<R: Read>(lines: &mut TextLines<R>) -> Result<Vec<RawImage>,
     Ok(images)
 }
 
-/// Reads the first line of an image.
 fn image(fields: &mut Fields<'_>) -> Result<RawImage, ColmapError> {
     let _id: u32 = fields.number("the id of an image")?;
     let pose = pose(fields.numbers("a number of the image's pose")?);
     let camera = fields.number("the id of a camera")?;
-    // The name is the rest of the line: it may hold spaces.
+    // The name is the rest of the line, because it may contain spaces.
     let name = fields.rest.to_owned();
     if name.is_empty() {
         return Err(fields.wrong("", "the name of an image"));
@@ -176,18 +173,17 @@ fn image(fields: &mut Fields<'_>) -> Result<RawImage, ColmapError> {
     Ok(RawImage { name, camera, pose })
 }
 
-/// True for triples of numbers. A name follows the first nine words of an image's line, and is a word
-/// that is no number.
+/// True for triples of numbers. An image's line has a name after nine words, which is not a number.
 fn is_observations(line: &str) -> bool {
-    const LOOKED_AT: usize = 30;
+    const MAX_WORDS: usize = 30;
     let is_number = |word: &str| word.parse::<f64>().is_ok();
-    line.split_whitespace().take(LOOKED_AT).all(is_number)
+    line.split_whitespace().take(MAX_WORDS).all(is_number)
         && line.split_whitespace().next_back().is_some_and(is_number)
         && line.split_whitespace().count().is_multiple_of(3)
 }
 
-/// Reads `points3D.txt`: a point a line, `ID X Y Z R G B ERROR TRACK`. Colours may have fractions; if
-/// none is above 1, they are from 0 to 1.
+/// Reads `points3D.txt`: one point per line, `ID X Y Z R G B ERROR TRACK`. Colours may have fractions; if none is
+/// above 1, they are in 0..1.
 pub(super) fn points<R: Read>(lines: &mut TextLines<R>) -> Result<Points, ColmapError> {
     let mut points = Points::default();
     let mut colors: Vec<[f32; 3]> = Vec::new();
@@ -267,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_with_fractions_are_of_255_unless_all_are_of_1() {
+    fn fractional_colours_up_to_1_are_scaled() {
         let colors = |text: &str| points(&mut lines(text.as_bytes())).unwrap().kept.colors;
         assert_eq!(colors("1 0 0 0 9.6 255.0 0 0\n"), [[10, 255, 0]]);
         assert_eq!(colors("1 0 0 0 0.2 1.0 0 0\n2 0 0 0 1 1 1 0\n"), [[51, 255, 0], [255; 3]]);
@@ -303,7 +299,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_a_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             read_all(&bytes);
         }
 

@@ -1,4 +1,4 @@
-//! From the bytes of a file to pixels: JPEG, PNG, WebP, TIFF and BMP, recognised by their content.
+//! Decodes JPEG, PNG, WebP, TIFF and BMP files, recognised by their content.
 
 use std::any::Any;
 use std::fs::File;
@@ -12,25 +12,24 @@ use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Lim
 use super::decoded::ImageHeader;
 use super::error::{ImageError, name};
 
-/// Bytes that a decoded image may take: 350 million 8-bit pixels, several times what the largest
-/// cameras give. A header that promises more is damaged or made to exhaust the memory.
+/// Largest decoded image, bytes: 350 million 8-bit pixels, several times the largest cameras. A larger size in a
+/// header is damage or an attack on the memory.
 pub(super) const MAX_DECODED: u64 = 1 << 30;
 
-/// Bytes of a file that are read at most.
+/// Largest file, bytes.
 const MAX_FILE: u64 = 1 << 30;
 
-/// First part of a JPEG that is searched for its header. EXIF with a thumbnail fits; where it does
-/// not, the part grows.
+/// Initial part of a JPEG that is searched for its header, bytes. It is extended if EXIF does not fit.
 const JPEG_HEADER: u64 = 64 << 10;
 
-/// The size and orientation of the image in `path`, without its pixels.
+/// Reads the size and orientation of the image in `path`, without its pixels.
 pub(super) fn header(path: &Path) -> Result<ImageHeader, ImageError> {
     let mut reader = BufReader::new(open(path)?);
     let format = format_of(path, reader.fill_buf().map_err(|source| unreadable(path, source))?)?;
     if format != ImageFormat::Jpeg {
         return guarded(path, || header_in(path, format, reader));
     }
-    // The JPEG decoder reads all that it is given before it looks at the first byte.
+    // The JPEG decoder reads all its input before it parses the first byte.
     let mut part = Vec::new();
     let mut wanted = JPEG_HEADER;
     loop {
@@ -51,12 +50,12 @@ pub(super) fn header(path: &Path) -> Result<ImageHeader, ImageError> {
     }
 }
 
-/// The pixels of the image in `path`, turned upright where `upright` says so.
+/// Decodes the image in `path`, and rotates it upright if `upright` is true.
 pub(super) fn pixels(path: &Path, upright: bool) -> Result<DynamicImage, ImageError> {
     let mut reader = BufReader::new(open(path)?);
     let format = format_of(path, reader.fill_buf().map_err(|source| unreadable(path, source))?)?;
     if matches!(format, ImageFormat::Tiff | ImageFormat::Bmp) {
-        // Such files may be as large as their pixels, so they are not held in memory beside these.
+        // Such files may be as large as their pixels, so they are streamed.
         return guarded(path, || turned(path, decoder(path, format, reader)?, upright));
     }
     let mut bytes = Vec::new();
@@ -73,7 +72,7 @@ pub(super) fn pixels(path: &Path, upright: bool) -> Result<DynamicImage, ImageEr
     })
 }
 
-/// The pixels of a decoder, turned upright where `upright` says so.
+/// Decodes the pixels, and rotates them upright if `upright` is true.
 fn turned(
     path: &Path,
     mut decoder: impl ImageDecoder,
@@ -88,12 +87,11 @@ fn turned(
     Ok(pixels)
 }
 
-/// Runs `work` on the image in `path`; a panic becomes an error of that image.
+/// Runs `work` on the image in `path`. A panic becomes an error of that image.
 ///
-/// The decoders are safe Rust written for hostile input, yet each has had an index out of range
-/// or an overflow found by fuzzing. One such file must cost one view, not the run. Asserting
-/// unwind safety is sound as long as `work` only reads what it shares and owns what it writes:
-/// what it leaves half done is dropped with it.
+/// The decoders are safe Rust for hostile input, but fuzzing has found out-of-range indices and overflows in each.
+/// Such a file must cost one view, not the run. Asserting unwind safety is sound if `work` only reads shared data and
+/// writes data that it owns, which is dropped with it.
 pub(in crate::dataset) fn guarded<T>(
     path: &Path,
     work: impl FnOnce() -> Result<T, ImageError>,
@@ -125,7 +123,7 @@ fn undecodable(path: &Path, source: image::ImageError) -> ImageError {
     ImageError::Undecodable { path: name(path), source }
 }
 
-/// The format that the first bytes of a file show.
+/// Returns the format of a file from its first bytes.
 fn format_of(path: &Path, bytes: &[u8]) -> Result<ImageFormat, ImageError> {
     if bytes.is_empty() {
         return Err(ImageError::Empty { path: name(path) });
@@ -136,7 +134,7 @@ fn format_of(path: &Path, bytes: &[u8]) -> Result<ImageFormat, ImageError> {
     match image::guess_format(bytes) {
         Ok(format @ (ImageFormat::Jpeg | ImageFormat::Png | ImageFormat::WebP)) => Ok(format),
         Ok(ImageFormat::Bmp) => Ok(ImageFormat::Bmp),
-        // The first picture in a camera's raw file is a thumbnail.
+        // The first image in a camera's raw file is a thumbnail.
         Ok(ImageFormat::Tiff) if !is_raw(path) => Ok(ImageFormat::Tiff),
         guessed => {
             Err(ImageError::UnknownFormat { path: name(path), found: kind_of(bytes, guessed.ok()) })
@@ -144,7 +142,7 @@ fn format_of(path: &Path, bytes: &[u8]) -> Result<ImageFormat, ImageError> {
     }
 }
 
-/// Extensions of cameras' raw files that begin as a TIFF, lower case.
+/// Extensions of cameras' raw files that are TIFF files, lower case.
 const RAW_EXTENSIONS: [&str; 9] = ["dng", "nef", "cr2", "arw", "pef", "nrw", "srw", "3fr", "iiq"];
 
 fn is_raw(path: &Path) -> bool {
@@ -152,7 +150,6 @@ fn is_raw(path: &Path) -> bool {
     RAW_EXTENSIONS.contains(&extension.as_str())
 }
 
-/// Names the kind of a file that is not read as a photograph.
 fn kind_of(bytes: &[u8], guessed: Option<ImageFormat>) -> String {
     let brand = bytes.get(4..12).unwrap_or_default();
     let known: [(&[u8], &str); 7] = [
@@ -196,7 +193,7 @@ fn header_in<R: BufRead + Seek>(
     Ok(ImageHeader { width, height, orientation_swaps, has_colors })
 }
 
-/// A decoder that has read the header and found that the pixels fit the limits.
+/// Returns a decoder that has read the header and checked that the pixels fit the limits.
 fn decoder<'a, R: BufRead + Seek + 'a>(
     path: &Path,
     format: ImageFormat,
@@ -219,17 +216,16 @@ fn decoder<'a, R: BufRead + Seek + 'a>(
     Ok(decoder)
 }
 
-/// Unreadable EXIF is no reason to lose a photograph: it then counts as upright.
+/// Returns the EXIF orientation; a photograph with unreadable EXIF counts as upright.
 fn orientation(decoder: &mut impl ImageDecoder) -> Orientation {
     decoder.orientation().unwrap_or(Orientation::NoTransforms)
 }
 
 /// True if the end marker of a JPEG follows its image data.
 ///
-/// The decoder fills missing rows with grey and reports success, and grey must not be trained on.
-/// A photograph that lacks only the marker looks like one that lost its last rows, so it is refused,
-/// too, as by the reference trainer's imaging library (Pillow). Segments are skipped by their
-/// length, so that the end of an embedded thumbnail does not count (ITU-T T.81, annex B).
+/// The decoder fills missing rows with grey and reports success, and grey must not be trained on. A photograph that
+/// lacks only the marker looks as if it lost its last rows, so it is rejected too, as by Pillow. Segments are skipped
+/// by their length, so that the end of an embedded thumbnail does not count (ITU-T T.81, annex B).
 fn jpeg_is_whole(bytes: &[u8]) -> bool {
     let mut at = 2;
     loop {
@@ -242,7 +238,7 @@ fn jpeg_is_whole(bytes: &[u8]) -> bool {
             None => return false,
             // End of image.
             Some(0xd9) => return true,
-            // A fill byte: the marker is still to come.
+            // A fill byte before the marker.
             Some(0xff) => {}
             // Stuffing, restart and other markers that stand alone.
             Some(0x00 | 0x01 | 0xd0..=0xd8) => at += 1,

@@ -2,19 +2,19 @@
 
 use crate::memory::Bytes;
 
-/// Steps of a stored value that make 1 before it is scaled.
+/// Number of steps of a stored value per unit, before scaling.
 const STEPS: f32 = 65_536.0;
 
-/// 8-bit colours in sRGB, as photographs store them, and an optional mask; rows from the top.
+/// 8-bit sRGB colours and an optional mask, rows from the top.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Image {
     /// Width in px.
     pub width: u32,
     /// Height in px.
     pub height: u32,
-    /// [height, width, 3]; black where the image does not count.
+    /// Colours [height, width, 3], black where masked.
     pub rgb: Vec<u8>,
-    /// [height, width]: 255 where the image counts, 0 where it does not. `None`: everywhere.
+    /// Mask [height, width]: 255 for pixels that count, 0 for masked pixels. `None`: all count.
     pub mask: Option<Vec<u8>>,
     /// Inverse depths, if the photograph has a map of them.
     pub depth: Option<InverseDepthMap>,
@@ -23,7 +23,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// One of this width and height without maps.
+    /// Builds an image of this width and height without maps.
     pub(super) fn without_maps(
         [width, height]: [u32; 2],
         rgb: Vec<u8>,
@@ -32,19 +32,19 @@ impl Image {
         Self { width, height, rgb, mask, depth: None, normals: None }
     }
 
-    /// Host memory that the pixels take.
+    /// Returns the size of the pixels in host memory.
     pub fn bytes(&self) -> Bytes {
         Bytes::of::<u8>(self.rgb.len() + self.mask.as_ref().map_or(0, Vec::len))
             + self.depth.as_ref().map_or(Bytes(0), InverseDepthMap::bytes)
             + self.normals.as_ref().map_or(Bytes(0), NormalMap::bytes)
     }
 
-    /// True if the mask leaves nothing of the image.
+    /// True if the mask excludes the whole image.
     pub fn is_hidden(&self) -> bool {
         self.mask.as_ref().is_some_and(|mask| mask.iter().all(|&counts| counts == 0))
     }
 
-    /// Drops a mask that counts everywhere, and blackens what does not count.
+    /// Drops a mask without masked pixels, and blackens masked pixels.
     pub(super) fn settled(mut self) -> Self {
         if let Some(mask) = self.mask.take_if(|mask| mask.iter().all(|&counts| counts == 255)) {
             drop(mask);
@@ -60,71 +60,70 @@ impl Image {
     }
 }
 
-/// What the header of an image file says.
+/// Header of an image file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageHeader {
     /// Width in px, as stored.
     pub width: u32,
     /// Height in px, as stored.
     pub height: u32,
-    /// The EXIF orientation exchanges width and height.
+    /// True if the EXIF orientation exchanges width and height.
     pub orientation_swaps: bool,
-    /// Its pixels are not grey.
+    /// True if the pixels are not grey.
     pub has_colors: bool,
 }
 
 impl ImageHeader {
-    /// Width and height in px, as stored, or turned upright as EXIF says.
+    /// Returns width and height in px, as stored or rotated upright.
     pub(in crate::dataset) fn size(&self, upright: bool) -> [u32; 2] {
         let stored = [self.width, self.height];
         if upright && self.orientation_swaps { [stored[1], stored[0]] } else { stored }
     }
 }
 
-/// Inverse depths of a photograph's pixels; the inverse depth of a pixel is value / 65536 · scale +
-/// offset, per world unit. Rows from the top.
+/// Inverse depths of a photograph's pixels, rows from the top: value / 65536 · scale + offset, per world unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InverseDepthMap {
-    /// [height, width]
+    /// Values [height, width].
     pub values: Vec<u16>,
-    /// What fits the map to the scene's unit, per world unit.
+    /// Scale of the values, per world unit.
     pub scale: f32,
-    /// The same, per world unit.
+    /// Offset of the inverse depths, per world unit.
     pub offset: f32,
 }
 
 impl InverseDepthMap {
-    /// Host memory that the values take.
+    /// Returns the size of the values in host memory.
     pub fn bytes(&self) -> Bytes {
         Bytes::of::<u16>(self.values.len())
     }
 
-    /// By how much one step of a value changes the inverse depth, per world unit.
+    /// Returns the inverse depth of one step of a value, per world unit.
     pub fn scale_of_step(&self) -> f32 {
         self.scale / STEPS
     }
 }
 
-/// Normals of a photograph's pixels in camera axes: x right, y down, z along the view. Rows from the top.
+/// Normals of a photograph's pixels in camera axes (x right, y down, z along the view), rows from the top.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormalMap {
-    /// [height, width, 3]: x, y and z times [`STORED_ONE`](crate::math::normals::STORED_ONE). Three zeros are
-    /// no normal.
+    /// Values [height, width, 3]: x, y and z times [`STORED_ONE`](crate::math::normals::STORED_ONE); zeros without a
+    /// normal.
     pub values: Vec<i8>,
 }
 
 impl NormalMap {
-    /// Host memory that the values take.
+    /// Returns the size of the values in host memory.
     pub fn bytes(&self) -> Bytes {
         Bytes::of::<i8>(self.values.len())
     }
 
-    /// A value as a byte whose order is the values', for means that are taken of bytes.
+    /// Converts a value to a byte in the same order, for means of bytes.
     pub fn biased(value: i8) -> u8 {
         value.cast_unsigned() ^ 0x80
     }
 
-    /// The value of such a byte.
+    /// Converts such a byte back to a value.
     pub fn unbiased(byte: u8) -> i8 {
         (byte ^ 0x80).cast_signed()
     }
@@ -132,22 +131,22 @@ impl NormalMap {
 
 // Mask of the pixels that count: 255 where they do, 0 where they do not.
 
-/// Least value of an averaged mask that counts: half.
+/// Smallest averaged mask value of a pixel that counts.
 const HALF: u8 = 128;
 
-/// The mask of an alpha channel, from `[n][4]`: pixels below half opacity do not count.
+/// Returns the mask of an alpha channel, from `[n][4]`: pixels below half opacity are masked.
 pub(super) fn from_alpha(rgba: &[u8]) -> Vec<u8> {
     rgba.chunks_exact(4).map(|pixel| counts(pixel[3])).collect()
 }
 
-/// Brings averages back to "counts" or "does not".
+/// Thresholds averages to 0 or 255.
 pub(super) fn binarise(mask: &mut [u8]) {
     for value in mask {
         *value = counts(*value);
     }
 }
 
-/// What counts in both.
+/// Returns the pixels that count in both masks.
 pub(super) fn intersect(mask: Option<Vec<u8>>, other: Vec<u8>) -> Vec<u8> {
     match mask {
         None => other,
@@ -159,15 +158,15 @@ fn counts(value: u8) -> u8 {
     if value >= HALF { 255 } else { 0 }
 }
 
-/// The most that rounding to a pixel may change a side, as a share of it. Of sides of a few pixels, a
-/// whole pixel would be any shape.
+/// Largest change of a side by rounding to a pixel, as a share of the side: for sides of a few pixels, a whole pixel
+/// would allow any shape.
 const ROUNDED_SHARE: f64 = 0.1;
 
-/// True if one size is the other scaled, up to one pixel of rounding in the smaller.
+/// True if one size is the other one scaled, up to a pixel of rounding in the smaller.
 pub(super) fn same_shape(a: [u32; 2], b: [u32; 2]) -> bool {
     let (small, large) = if a[0] <= b[0] { (a, b) } else { (b, a) };
     let rounding = |side: usize| (ROUNDED_SHARE * f64::from(small[side])).min(1.0);
-    // Scales that would round to the smaller size, for each side.
+    // Scales that round to the smaller size, for each side.
     let low = |side: usize| (f64::from(small[side]) - rounding(side)) / f64::from(large[side]);
     let high = |side: usize| (f64::from(small[side]) + rounding(side)) / f64::from(large[side]);
     low(0).max(low(1)) <= high(0).min(high(1))
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn both_masks_must_let_a_pixel_count() {
+    fn intersection_masks_the_pixels_of_both() {
         assert_eq!(intersect(None, vec![255, 0]), [255, 0]);
         let both = intersect(Some(vec![255, 255, 0, 0]), vec![255, 0, 255, 0]);
         assert_eq!(both, [255, 0, 0, 0]);

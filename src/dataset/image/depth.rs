@@ -1,4 +1,4 @@
-//! Inverse depths beside a photograph, as a depth estimator sees them.
+//! Maps of inverse depths of photographs.
 
 use std::path::Path;
 
@@ -15,8 +15,8 @@ use crate::dataset::shot::ImageSource;
 
 const KIND: MapKind = MapKind { name: "depth", flag: "--depths" };
 
-/// The map of a view at the size that is trained, where it has one: decoded, straightened and resized
-/// as its photograph of size `photograph_px`.
+/// Loads the map of a view, if it has one: decoded, straightened and resized like its photograph of size
+/// `photograph_px`.
 pub(super) fn load(
     source: &ImageSource,
     photograph_px: [u32; 2],
@@ -29,7 +29,7 @@ pub(super) fn load(
     Ok(Some(InverseDepthMap { values, scale: file.scale, offset: file.offset }))
 }
 
-/// Values as they are stored, of 8 or 16 bits: the scales are fitted to them so.
+/// Decodes 8- or 16-bit values without conversion, because the scales are fitted to the stored values.
 fn decode(path: &Path, upright: bool) -> Result<Plane<u16>, ImageError> {
     let pixels = codec::pixels(path, upright)?;
     let px = [pixels.width(), pixels.height()];
@@ -45,14 +45,14 @@ fn decode(path: &Path, upright: bool) -> Result<Plane<u16>, ImageError> {
     Ok(Plane { px, values })
 }
 
-/// One channel of `[n][3]` colours that are all grey.
+/// Returns one channel of `[n][3]` colours; fails unless all are grey.
 fn single_channel<T: Copy + PartialEq>(path: &Path, rgb: &[T]) -> Result<Vec<T>, ImageError> {
     let grey = |pixel: &[T]| (pixel[0] == pixel[1] && pixel[1] == pixel[2]).then_some(pixel[0]);
     let channel: Option<Vec<T>> = rgb.chunks_exact(3).map(grey).collect();
     channel.ok_or_else(|| ImageError::NoDepthMap { path: name(path) })
 }
 
-/// The values of a map that is decoded, at another size.
+/// Resizes the values of a decoded map.
 pub(super) fn resized(
     path: &Path,
     values: &[u16],
@@ -61,7 +61,7 @@ pub(super) fn resized(
     resize(path, Plane { px, values: values.to_vec() }, size)
 }
 
-/// The values at another size, by a filter without negative lobes: none leaves its neighbours' range.
+/// Resizes the values by a filter without negative lobes, so that they stay in the range of their neighbours.
 fn resize(path: &Path, plane: Plane<u16>, size: [u32; 2]) -> Result<Vec<u16>, ImageError> {
     let Plane { px, values } = plane;
     if px == size {
@@ -77,19 +77,19 @@ fn resize(path: &Path, plane: Plane<u16>, size: [u32; 2]) -> Result<Vec<u16>, Im
     Ok(bytes.chunks_exact(2).map(|pair| u16::from_ne_bytes([pair[0], pair[1]])).collect())
 }
 
-// A map beside a photograph, before it has the size that is trained.
+// A map of a photograph, before it has the trained size.
 
-/// What a map is of.
+/// Kind of a map.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MapKind {
-    /// In messages.
+    /// Name in messages.
     pub(super) name: &'static str,
-    /// The option that names the maps' folder.
+    /// Option of the maps' folder.
     pub(super) flag: &'static str,
 }
 
 impl MapKind {
-    /// Fails where a map of `size` has not the proportions of its photograph of `photograph_px`.
+    /// Fails if a map of `size` does not have the proportions of its photograph of `photograph_px`.
     pub(super) fn check_shape(
         self,
         path: &Path,
@@ -118,8 +118,8 @@ pub(super) struct Plane<T> {
 }
 
 impl<T: Copy> Plane<T> {
-    /// The map in the file `path` as the photograph of size `photograph_px` is straightened. Fails where it
-    /// has not the photograph's proportions.
+    /// Straightens the map in the file `path` like its photograph of size `photograph_px`. Fails if the map does not
+    /// have the photograph's proportions.
     pub(super) fn straightened(
         self,
         path: &Path,
@@ -134,7 +134,7 @@ impl<T: Copy> Plane<T> {
         })
     }
 
-    /// What a pinhole camera of `full_px` would have seen, by the nearest stored values.
+    /// Resamples the map for a pinhole camera of `full_px`, by the nearest stored values.
     pub(super) fn straighten(
         &self,
         lens: &Undistortion,
@@ -151,7 +151,7 @@ impl<T: Copy> Plane<T> {
     }
 }
 
-/// The pixel of a row or column that holds `at`, or the nearest.
+/// Returns the nearest pixel of a row or column to `at`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -172,7 +172,6 @@ mod tests {
     use crate::dataset::shot::{AlphaMeaning, DepthFile};
     use crate::memory::Bytes;
 
-    /// Writes a map and says where.
     fn write<P>(
         folder: &TempDir,
         [width, height]: [u32; 2],
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_8_and_16_bits_are_taken_as_they_are_stored() {
+    fn stored_values_are_not_converted() {
         let folder = tempfile::tempdir().unwrap();
         let size = [5, 3];
         let value = |x: u32, y: u32| u16::try_from(9000 * x + 1001 * y).unwrap();
@@ -231,13 +230,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ramp = write(&folder, [40, 24], |x, _| Luma([u16::try_from(1000 * x).unwrap()]));
         for size in [[20, 12], [10, 6], [80, 48]] {
-            // The map itself may be of another size than the photograph.
+            // The map may have another size than the photograph.
             let map = load_at(ramp.clone(), [80, 48], size).unwrap();
             let ratio = 40.0 / size[0] as f32;
             for (at, &value) in map.values.iter().enumerate() {
                 let x = (at % size[0] as usize) as f32;
                 let centre = ((x + 0.5) * ratio - 0.5).clamp(0.0, 39.0) * 1000.0;
-                // Away from the edges a ramp stays a ramp to rounding; there the filter is cut off.
+                // A ramp stays a ramp up to rounding, except at the edges, where the filter is cut off.
                 let edge = x < 2.0 || x > size[0] as f32 - 3.0;
                 let tolerance = if edge { 1000.0 * ratio } else { 2.0 };
                 assert!((f32::from(value) - centre).abs() <= tolerance, "{size:?} {at}: {value}");
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_depth_map_is_refused_by_name() {
+    fn invalid_depth_maps_are_rejected_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let size = [4, 4];
         let colours = write(&folder, size, |x, _| Rgb([u8::try_from(x).unwrap(), 0, 0]));
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lens_is_taken_out_of_the_map_as_of_the_photograph() {
+    fn map_is_undistorted_like_the_photograph() {
         use crate::dataset::{Camera, Distortion, Lens};
         let camera =
             Camera { width: 64, height: 48, focal_px: [50.0, 50.0], centre_px: [32.0, 24.0] };
@@ -281,7 +280,7 @@ mod tests {
             let [at, _] = lens.source_px([f64::from(x) + 0.5, f64::from(y) + 0.5]);
             let expected = 100.0 * (at / 2.0).floor();
             let found = straightened.values[(y * full_px[0] + x) as usize];
-            // A place on a boundary may fall to the neighbour.
+            // A position on a boundary may fall to the neighbour.
             assert!((f64::from(found) - expected).abs() <= 100.0, "{x} {y}: {found} {expected}");
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::files::shell_word;
 
-/// An image that cannot be used, in the words that the user reads.
+/// Error of an image file.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// The file cannot be opened or read.
@@ -17,7 +17,7 @@ pub enum ImageError {
         #[source]
         source: io::Error,
     },
-    /// The content is of no format that is supported.
+    /// The format is not supported.
     #[error(
         "{path}: is neither JPEG, PNG, WebP, TIFF nor BMP ({found}). Convert it: magick mogrify \
          -format png {}",
@@ -29,19 +29,19 @@ pub enum ImageError {
         /// Kind of the file.
         found: String,
     },
-    /// No bytes.
+    /// The file is empty.
     #[error("{path}: is empty (0 bytes). Copy the file again, or remove it")]
     Empty {
         /// The file.
         path: String,
     },
-    /// The content was not fetched from the store of large files.
+    /// The file is a pointer of Git LFS.
     #[error("{path}: {}", splat_mesh::file::ply::LFS_SAID)]
     LfsPointer {
         /// The file.
         path: String,
     },
-    /// The decoder turned the content away.
+    /// The decoder rejects the content.
     #[error(
         "{path}: cannot be decoded: {source}. The file is damaged or of a rare kind; copy it again or export it anew"
     )]
@@ -59,7 +59,7 @@ pub enum ImageError {
     Truncated {
         /// The file.
         path: String,
-        /// Bytes that are there.
+        /// Number of present bytes.
         bytes: usize,
     },
     /// The file is larger than any photograph.
@@ -67,10 +67,10 @@ pub enum ImageError {
     FileTooLarge {
         /// The file.
         path: String,
-        /// Bytes that are read at most.
+        /// Largest number of bytes.
         limit: u64,
     },
-    /// The header promises more pixels than are decoded, or none.
+    /// The size in the header is 0 or too large.
     #[error(
         "{path}: {width}x{height} px is no usable size (1 px to {limit} bytes decoded). Export the photograph at a usual size"
     )]
@@ -81,19 +81,19 @@ pub enum ImageError {
         width: u32,
         /// Stored height in px.
         height: u32,
-        /// Bytes that a decoded image may take.
+        /// Largest number of bytes of a decoded image.
         limit: u64,
     },
-    /// The camera asks for a size that no image can have.
+    /// The size of the camera is 0 or too large.
     #[error(
         "{path}: its camera asks for {width}x{height} px, which is no usable size. Correct the camera or choose another --resolution"
     )]
     UnusableTarget {
         /// The photograph.
         path: String,
-        /// Wanted width in px.
+        /// Requested width in px.
         width: u32,
-        /// Wanted height in px.
+        /// Requested height in px.
         height: u32,
     },
     /// The mask has other proportions than its photograph.
@@ -108,7 +108,7 @@ pub enum ImageError {
         size: [u32; 2],
         /// The photograph.
         photograph: String,
-        /// Size of the photograph as it is used, px.
+        /// Size of the upright or stored photograph, px.
         photograph_size: [u32; 2],
     },
     /// A map has other proportions than its photograph.
@@ -120,18 +120,18 @@ pub enum ImageError {
     MapShape {
         /// The map.
         path: String,
-        /// What it is a map of.
+        /// Kind of the map.
         kind: &'static str,
-        /// The option that names its folder.
+        /// Option of its folder.
         flag: &'static str,
         /// Size of the map, px.
         size: [u32; 2],
         /// The photograph.
         photograph: String,
-        /// Size of the photograph as it is used, px.
+        /// Size of the upright or stored photograph, px.
         photograph_size: [u32; 2],
     },
-    /// A picture in colours, or one that is transparent, in place of a depth map.
+    /// A colour or transparent image instead of a depth map.
     #[error(
         "{path}: is no depth map: its pixels are not grey. Store inverse depths as a greyscale PNG of 16 \
          bits, not colours that stand for them"
@@ -140,7 +140,7 @@ pub enum ImageError {
         /// The file.
         path: String,
     },
-    /// A picture without three colours in place of a normal map.
+    /// An image without three channels instead of a normal map.
     #[error(
         "{path}: is no normal map: its pixels are not red, green and blue. Store x, y and z of the \
          normals, from -1 to 1, as the colours of an RGB PNG or JPEG"
@@ -149,7 +149,7 @@ pub enum ImageError {
         /// The file.
         path: String,
     },
-    /// A normal map in other axes than was said.
+    /// A normal map in other axes than the option says.
     #[error(
         "{path}: {percent} % of its normals point away from the camera. Say with --normals-frame what axes \
          they are in, or remove the map from the folder of --normals"
@@ -157,10 +157,10 @@ pub enum ImageError {
     NormalsFaceAway {
         /// The file.
         path: String,
-        /// How many of those that it has.
+        /// Percentage of the normals.
         percent: usize,
     },
-    /// The resampling library turned the image away.
+    /// The resampling library failed.
     #[error("{path}: cannot be resized: {reason}. Please report this together with the file")]
     Resize {
         /// The file.
@@ -168,7 +168,7 @@ pub enum ImageError {
         /// The error of the library.
         reason: String,
     },
-    /// The decoder failed in a way that it should not.
+    /// The decoder panicked.
     #[error("{path}: the decoder failed: {reason}. Export the image anew, or leave it out")]
     Panicked {
         /// The file.
@@ -176,17 +176,17 @@ pub enum ImageError {
         /// The error of the decoder.
         reason: String,
     },
-    /// A view was asked for that the scene does not have.
+    /// A view that the scene does not have.
     #[error("image {index} was requested, but the scene has {count} images")]
     NoSuchImage {
-        /// Index asked for.
+        /// Requested index.
         index: usize,
-        /// Images of the scene.
+        /// Number of images in the scene.
         count: usize,
     },
 }
 
-/// How a path stands in a message.
+/// Formats a path for a message.
 pub(super) fn name(path: &Path) -> String {
     path.display().to_string()
 }

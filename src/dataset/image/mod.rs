@@ -1,4 +1,4 @@
-//! A decoded training image, and how it is made from files.
+//! Decoding of training images.
 
 mod codec;
 mod decoded;
@@ -19,15 +19,15 @@ pub use error::ImageError;
 pub(super) use codec::guarded;
 pub(super) use normals::check_normals;
 
-/// Reads the header of a JPEG, PNG, WebP, TIFF or BMP file, whatever its name ends in, and no pixels.
+/// Reads only the header of a JPEG, PNG, WebP, TIFF or BMP file, whatever its extension.
 pub fn probe(path: &Path) -> Result<ImageHeader, ImageError> {
     codec::header(path)
 }
 
-/// The image of a view as it is trained: decoded, masked, straightened and resized.
+/// Decodes, masks, straightens and resizes the image of a view.
 ///
-/// Besides the result, a photograph takes a few times its full size for as long as this runs.
-/// Nothing here waits for another thread, so that it may run on any.
+/// While this runs, a photograph takes a few times its full size besides the result. This waits for no other thread,
+/// so that it may run on any.
 pub fn decode(source: &ImageSource) -> Result<Image, ImageError> {
     check_target(&source.path, source.size)?;
     let mut image = photograph(source)?;
@@ -43,12 +43,12 @@ pub fn decode(source: &ImageSource) -> Result<Image, ImageError> {
         check_target(&source.path, source.full_size)?;
         image = resample::straighten(&image, source.full_size, |at| lens.source_px(at));
     }
-    // A mask that hides nothing would make resizing slower.
+    // A mask without masked pixels would make resizing slower.
     let image = resample::image(&source.path, image.settled(), source.size)?;
     Ok(Image { depth, normals, ..image.settled() })
 }
 
-/// A decoded image at another size, with its mask and its maps, by the same filters.
+/// Resizes a decoded image with its mask and its maps, by the same filters.
 pub(super) fn resized(path: &Path, image: &Image, size: [u32; 2]) -> Result<Image, ImageError> {
     check_target(path, size)?;
     let from = [image.width, image.height];
@@ -67,7 +67,7 @@ pub(super) fn resized(path: &Path, image: &Image, size: [u32; 2]) -> Result<Imag
     Ok(Image { depth, normals, ..smaller.settled() })
 }
 
-/// The photograph at full size, its alpha channel put to use.
+/// Decodes the photograph at full size and applies its alpha channel.
 fn photograph(source: &ImageSource) -> Result<Image, ImageError> {
     let pixels = codec::pixels(&source.path, source.apply_orientation)?;
     let size = [pixels.width(), pixels.height()];
@@ -88,7 +88,7 @@ fn photograph(source: &ImageSource) -> Result<Image, ImageError> {
     Ok(Image::without_maps(size, rgb, mask))
 }
 
-/// A pixel of `[4]` in front of a background of 0..1, both sRGB values.
+/// Blends an RGBA pixel over a background of 0..1, both in sRGB.
 fn over(pixel: &[u8], background: [f32; 3]) -> [u8; 3] {
     let alpha = f32::from(pixel[3]) / 255.0;
     [0, 1, 2].map(|channel| {
@@ -97,7 +97,7 @@ fn over(pixel: &[u8], background: [f32; 3]) -> [u8; 3] {
     })
 }
 
-/// Sizes come from cameras, which come from files: they are not allocated unchecked.
+/// Checks a size before it is allocated: it comes from a camera's file.
 fn check_target(path: &Path, size: [u32; 2]) -> Result<(), ImageError> {
     let [width, height] = size;
     let bytes = (u64::from(width) * u64::from(height)).saturating_mul(4);
@@ -109,11 +109,10 @@ fn check_target(path: &Path, size: [u32; 2]) -> Result<(), ImageError> {
 
 // Masks in files of their own.
 
-/// The mask in the file `path` for a photograph of `size`.
+/// Loads the mask in the file `path` for a photograph of `size`.
 ///
-/// A pixel counts when it is at least half as bright as the brightest one: that takes 0 and 255,
-/// 0 and 1 and the noise that JPEG leaves around black all for what they mean. An even black mask
-/// counts nowhere.
+/// A pixel counts if it is at least half as bright as the brightest one. This handles masks of 0 and 255, of 0 and 1,
+/// and JPEG noise around black. In a black mask no pixel counts.
 fn load_mask(
     path: &Path,
     upright: bool,
@@ -129,8 +128,8 @@ fn load_mask(
     resample::mask(path, mask, own_size, size)
 }
 
-/// Fails where the header of a mask says other proportions than those of its photograph of `size`. What
-/// cannot be read is found out when the photograph is decoded.
+/// Fails if a mask's header does not have the proportions of its photograph of `size`. An unreadable mask is an error
+/// when the photograph is decoded.
 pub(super) fn check_mask(
     path: &Path,
     upright: bool,
@@ -217,7 +216,7 @@ mod tests {
         bytes
     }
 
-    /// EXIF that holds nothing but the orientation (TIFF 6.0, little endian, tag 0x112).
+    /// Returns EXIF with only the orientation (TIFF 6.0, little endian, tag 0x112).
     fn exif(orientation: u8) -> Vec<u8> {
         let mut bytes = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
         bytes.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_is_told_by_the_content_not_the_name() {
+    fn format_is_detected_by_content() {
         let folder = TempDir::new().unwrap();
         let pixels = gradient(16, 12);
         let files = [
@@ -259,15 +258,15 @@ mod tests {
         }
     }
 
-    /// What was stored in `LOSSY_WEBP`.
+    /// Returns the image stored in `LOSSY_WEBP`.
     fn webp_gradient() -> Vec<u8> {
         (0..12).flat_map(|y| (0..16).flat_map(move |x| [x * 16, y * 20, 90])).collect()
     }
 
     #[test]
-    fn exif_turns_the_image_only_where_asked() {
+    fn exif_rotation_is_applied_only_on_request() {
         let folder = TempDir::new().unwrap();
-        // 3x2 blocks of 16 px in distinct greys; orientation 6 shows the image turned clockwise.
+        // 3x2 blocks of 16 px in distinct greys; orientation 6 shows the image rotated clockwise.
         let grey = |x: u32, y: u32| (40 * (x / 16 + 3 * (y / 16)) + 10) as u8;
         let pixels: Vec<u8> =
             (0..32).flat_map(|y| (0..48).flat_map(move |x| [grey(x, y); 3])).collect();
@@ -281,7 +280,7 @@ mod tests {
         as_stored.size = [32, 48];
         as_stored.apply_orientation = true;
         let upright = decode(&as_stored).unwrap();
-        // Clockwise: what was at the left of the bottom row is now at the top left.
+        // Clockwise: the left of the bottom row moves to the top left.
         assert!(stored.rgb[0].abs_diff(10) <= 3);
         assert!(upright.rgb[0].abs_diff(130) <= 3);
         assert!(upright.rgb.last().unwrap().abs_diff(90) <= 3);
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_behind_much_metadata_is_found() {
+    fn header_after_much_metadata_is_found() {
         let folder = TempDir::new().unwrap();
         let plain = jpeg(&gradient(24, 16), [24, 16], None);
         // Forty comment segments of 60 kB between the start and the rest.
@@ -328,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn an_opaque_alpha_channel_is_no_mask() {
+    fn opaque_alpha_channel_is_not_a_mask() {
         let folder = TempDir::new().unwrap();
         let bytes = png(&[1, 2, 3, 255, 4, 5, 6, 200], [2, 1], ExtendedColorType::Rgba8);
         let image = decode(&source(write(&folder, "opaque.png", &bytes), [2, 1])).unwrap();
@@ -349,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_of_the_same_shape_is_resized_and_another_is_an_error() {
+    fn masks_of_another_shape_are_errors() {
         let folder = TempDir::new().unwrap();
         let photograph = png(&[50; 8 * 4 * 3], [8, 4], ExtendedColorType::Rgb8);
         let mut masked = source(write(&folder, "a.png", &photograph), [8, 4]);
@@ -396,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_no_image_has_are_refused_before_anything_is_allocated() {
+    fn invalid_sizes_are_rejected_before_allocation() {
         let folder = TempDir::new().unwrap();
         let path = write(&folder, "a.png", &png(&[1, 2, 3], [1, 1], ExtendedColorType::Rgb8));
         for size in [[0, 5], [u32::MAX, u32::MAX], [40_000, 40_000]] {
@@ -415,7 +414,7 @@ mod tests {
         }
     }
 
-    /// The checksum of a PNG chunk (ISO 3309).
+    /// Returns the checksum of a PNG chunk (ISO 3309).
     fn crc(bytes: &[u8]) -> u32 {
         !bytes.iter().fold(u32::MAX, |sum, &byte| {
             (0..8).fold(sum ^ u32::from(byte), |sum, _| (sum >> 1) ^ (0xedb8_8320 * (sum & 1)))
@@ -423,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_breaks_off_or_is_something_else_is_an_error_that_names_it() {
+    fn truncated_and_foreign_files_are_named_errors() {
         let folder = TempDir::new().unwrap();
         let pixels = gradient(40, 30);
         let files = [
@@ -445,7 +444,7 @@ mod tests {
         let error = decode(&source(unmarked, [10, 10])).unwrap_err();
         assert!(matches!(error, ImageError::Truncated { .. }), "{error}");
         assert!(error.to_string().contains("save it anew"), "{error}");
-        // What phones append after the end (depth maps, videos) is ignored.
+        // Data that phones append after the end (depth maps, videos) are ignored.
         let longer = write(&folder, "longer.jpg", &[whole.as_slice(), &[0; 999]].concat());
         assert!(decode(&source(longer, [10, 10])).is_ok());
         let text = write(&folder, "page.jpg", b"<html>404</html>");
@@ -457,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_a_decoder_is_an_error_of_that_image() {
+    fn decoder_panic_is_an_error_of_the_image() {
         let path = Path::new("bad.jpg");
         let outcome: Result<(), _> = guarded(path, || panic!("index {} out of range", 7));
         let message = outcome.unwrap_err().to_string();
@@ -471,7 +470,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
 
         #[test]
-        fn no_damage_panics(
+        fn damaged_files_never_panic(
             format in 0_usize..4,
             keep in 0.0_f64..1.3,
             flips in prop::collection::vec((0.0_f64..1.0, 1_u8..=255), 0..6),

@@ -1,4 +1,4 @@
-//! Normals beside a photograph, as a normal estimator sees them.
+//! Normal maps of photographs.
 
 use std::path::Path;
 
@@ -18,12 +18,11 @@ use crate::math::normals::STORED_ONE;
 
 const KIND: MapKind = MapKind { name: "normal", flag: "--normals" };
 
-/// Lengths of stored vectors that are normals: black, white and grey are none, with the noise that JPEG leaves
-/// around them.
+/// Lengths of stored vectors that are normals. Black, white, grey, and JPEG noise around them are outside.
 const LENGTHS: std::ops::RangeInclusive<f64> = 0.5..=1.25;
 
-/// Fails where the header of a map says that it is none, or of other proportions than its photograph. What of
-/// the photograph cannot be read is found out when it is decoded.
+/// Fails if a map's header is not a normal map's or does not have the photograph's proportions. An unreadable
+/// photograph is an error when it is decoded.
 pub(in crate::dataset) fn check_normals(
     path: &Path,
     source: &ImageSource,
@@ -36,8 +35,8 @@ pub(in crate::dataset) fn check_normals(
     KIND.check_shape(path, map.size(upright), source, photograph.size(upright))
 }
 
-/// The map of a view at the size that is trained and in the camera's axes, where it has one: decoded,
-/// turned, straightened and resized as its photograph of size `photograph_px`.
+/// Loads the map of a view in camera axes, if it has one: decoded, rotated, straightened and resized like its
+/// photograph of size `photograph_px`.
 pub(super) fn load(
     source: &ImageSource,
     photograph_px: [u32; 2],
@@ -58,7 +57,7 @@ fn decode(
     if !pixels.color().has_color() {
         return Err(ImageError::NoNormalMap { path: name(path) });
     }
-    // Of 16 bits the eight high ones.
+    // 16-bit colours keep their upper eight bits.
     let colours = pixels.into_rgba8();
     let px = [colours.width(), colours.height()];
     let normal = |&Rgba([red, green, blue, alpha]): &Rgba<u8>| match alpha {
@@ -70,7 +69,7 @@ fn decode(
     Ok(Plane { px, values })
 }
 
-/// Fails where most of these normals point away from the camera, as those of other axes do.
+/// Fails if most normals point away from the camera, as in other axes.
 fn check_facing(path: &Path, values: &[[i8; 3]]) -> Result<(), ImageError> {
     let count = |counts: fn(&[i8; 3]) -> bool| values.iter().filter(|value| counts(value)).count();
     let (all, away) = (count(|value| *value != [0; 3]), count(|value| value[2] > 0));
@@ -80,19 +79,19 @@ fn check_facing(path: &Path, values: &[[i8; 3]]) -> Result<(), ImageError> {
     Err(ImageError::NormalsFaceAway { path: name(path), percent: 100 * away / all })
 }
 
-/// The normal that a colour stands for in camera axes; zeros where it stands for none.
+/// Returns the normal of a colour in camera axes; zeros if the colour has none.
 fn stored(colour: [u8; 3], cam_from_map: &Mat3<f64>) -> [i8; 3] {
     let vector = colour.map(|value| f64::from(value) / 255.0 * 2.0 - 1.0);
     let length = length(vector);
     if !LENGTHS.contains(&length) {
         return [0; 3];
     }
-    // What is longer than 1 would not fit along every axis.
+    // A vector longer than 1 would not fit along every axis.
     let turned = mul(cam_from_map, scale(vector, STORED_ONE / length.max(1.0)));
     turned.map(|component| i8::try_from((component + 0.5).floor_i32()).unwrap_or(0))
 }
 
-/// The values of a map that is decoded, at another size.
+/// Resizes the values of a decoded map.
 pub(super) fn resized(
     path: &Path,
     values: &[i8],
@@ -101,7 +100,7 @@ pub(super) fn resized(
     resize(path, Plane { px, values: values.as_chunks().0.to_vec() }, size)
 }
 
-/// The values at another size: means over areas, which are the shorter the less of them has a normal.
+/// Resizes by means over areas. A mean is shorter if fewer pixels have a normal.
 fn resize(path: &Path, plane: Plane<[i8; 3]>, size: [u32; 2]) -> Result<Vec<i8>, ImageError> {
     let Plane { px, values } = plane;
     if px == size {
@@ -133,7 +132,6 @@ mod tests {
 
     const OPENGL: Mat3<f64> = [[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]];
 
-    /// Writes a map and says where.
     fn write<P>(
         folder: &TempDir,
         [width, height]: [u32; 2],
@@ -186,26 +184,26 @@ mod tests {
     }
 
     #[test]
-    fn stored_normals_are_turned_and_none_is_longer_than_1() {
+    fn stored_normals_are_rotated_and_at_most_unit() {
         for (colour, expected) in [([200, 90, 40], [72, 37, 87]), ([236, 236, 128], [90, -90, 0])] {
             assert_eq!(stored(colour, &OPENGL), expected, "{colour:?}");
             let [x, y, z] = stored(colour, &SAME);
             assert_eq!([x, -y, -z], expected, "the same, half a turn apart");
         }
-        // An eighth of a turn about the view axis.
+        // A rotation by 45 degrees about the view axis.
         let half = 0.5_f64.sqrt();
         let turn = [[half, -half, 0.0], [half, half, 0.0], [0.0, 0.0, 1.0]];
         assert_eq!(stored([255, 128, 128], &turn), [89, 90, 0]);
-        // Of the length 1.73, 1.46 and 0.45.
+        // Lengths of 1.73, 1.46 and 0.45.
         for colour in [[255; 3], [20; 3], [185, 128, 128]] {
             assert_eq!(stored(colour, &SAME), [0; 3], "{colour:?}");
         }
     }
 
     #[test]
-    fn a_smaller_map_has_means_which_are_short_where_few_have_a_normal() {
+    fn means_of_few_normals_are_short() {
         let folder = tempfile::tempdir().unwrap();
-        // Squares of four: all alike, two of a kind each, three without, opposite ones.
+        // Squares of four: equal, two pairs, three without a normal, opposite.
         let right = [255_u8, 128, 128];
         let (left, near, none) = ([0, 128, 128], [128, 128, 0], [0; 3]);
         let rows = [
@@ -213,7 +211,7 @@ mod tests {
             [right, right, right, near, none, none, left, right],
         ];
         let path = write(&folder, [8, 2], |x, y| Rgb(rows[y as usize][x as usize]));
-        // The map itself may be of another size than the photograph.
+        // The map may have another size than the photograph.
         let map = load_at(path, [16, 4], [4, 1]).unwrap();
         let expected = [[127, 0, 0], [64, 0, -63], [32, 0, 0], [0; 3]];
         for (found, expected) in map.values.iter().zip(expected.as_flattened()) {
@@ -231,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_normal_map_is_refused_by_name() {
+    fn invalid_normal_maps_are_rejected_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let size = [4, 4];
         let grey = write(&folder, size, |_, _| Luma([3_u8]));
@@ -245,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_transparent_is_no_normal() {
+    fn transparent_pixels_have_no_normal() {
         let folder = tempfile::tempdir().unwrap();
         let size = [2, 1];
         let expected = [0, 0, -127, 0, 0, 0];
@@ -259,10 +257,10 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_mostly_faces_away_is_refused() {
+    fn map_that_mostly_faces_away_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let size = [5, 1];
-        // One without a normal, and of the others so many that face away.
+        // One without a normal, and `away` of the others facing away.
         let map = |away: u32| {
             write(&folder, size, move |x, _| match x {
                 4 => Rgb([0_u8; 3]),
@@ -281,14 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lens_moves_normals_as_pixels_and_turns_none() {
+    fn undistortion_moves_normals_without_rotation() {
         use crate::dataset::{Camera, Distortion, Lens};
         let folder = tempfile::tempdir().unwrap();
         let camera = Camera { width: 64, height: 48, focal_px: [50.0; 2], centre_px: [32.0, 24.0] };
         let distortion = Distortion::brown([-0.12, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0; 2]);
         let (straight, undistort) = Lens::new(camera, distortion).unwrap().straighten().unwrap();
         let size = [straight.width, straight.height];
-        // Two halves that look at one another.
+        // Two halves that face each other.
         let path =
             write(&folder, [64, 48], |x, _| Rgb([if x < 20 { 255_u8 } else { 0 }, 128, 128]));
         let source = ImageSource { undistort, full_size: size, size, ..source(path, size, size) };

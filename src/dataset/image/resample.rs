@@ -1,10 +1,9 @@
-//! Other sizes and straight lines: resizing, and taking the lens out.
+//! Resizing and undistortion.
 //!
-//! Colours are resized with a Lanczos filter of three lobes whose support grows with the ratio, in
-//! sRGB values, as the reference implementation does through its imaging library. Lanczos comes
-//! closest of the usual filters to an ideal low-pass: it neither aliases nor blurs at the ratios
-//! that occur, whole (2, 4, 8) or not (the cap of 1600 px), where a box is uneven. Its overshoot
-//! at hard edges is clipped to 0..255. Training and evaluation use the same images.
+//! Colours are resized in sRGB with a Lanczos filter of three lobes whose support grows with the ratio, like the
+//! reference's imaging library. Among the usual filters, Lanczos is closest to an ideal low-pass: it neither aliases
+//! nor blurs at whole ratios (2, 4, 8) and at others (the limit of 1600 px), where a box is uneven. Overshoot at hard
+//! edges is clipped to 0..255. Training and evaluation use the same images.
 
 use std::path::Path;
 
@@ -19,9 +18,8 @@ use super::error::{ImageError, name};
 
 use super::decoded;
 
-/// The image at `size`; the mask holds what counts in at least half of each new pixel.
-///
-/// Colours that do not count have no part in the average of those that do.
+/// Resizes an image. A new pixel counts if at least half of its area does. Masked colours do not affect the average
+/// of the others.
 pub(super) fn image(path: &Path, image: Image, size: [u32; 2]) -> Result<Image, ImageError> {
     let from = [image.width, image.height];
     if from == size {
@@ -37,9 +35,8 @@ pub(super) fn image(path: &Path, image: Image, size: [u32; 2]) -> Result<Image, 
     Ok(Image::without_maps(size, rgb, Some(mask(path, old, from, size)?)))
 }
 
-/// Colours of a masked image at another size: the filtered sum of what counts, divided by the
-/// filtered mask. Sums take 16 bits and twice the range, since clipping their overshoot beside
-/// the mask's edge would leave a halo there.
+/// Resizes colours of a masked image: the filtered sum of unmasked colours over the filtered mask. Sums have 16 bits
+/// and twice the range, because clipping their overshoot beside the mask's edge would leave a halo.
 fn masked(
     path: &Path,
     rgb: &[u8],
@@ -64,14 +61,14 @@ fn masked(
     for channel in 0..3 {
         let sum = filtered(&|pixel| rgb[3 * pixel + channel])?;
         for (pixel, colour) in resized.chunks_exact_mut(3).enumerate() {
-            // Where the share is zero nothing counts, and the colour is dropped later.
+            // Where the share is zero, the colour is dropped later.
             colour[channel] = rounded(255.0 * value(&sum, pixel) / value(&share, pixel).max(1.0));
         }
     }
     Ok(resized)
 }
 
-/// The mask at `size`: what counts in at least half of each new pixel.
+/// Resizes a mask: a new pixel counts if at least half of its area does.
 pub(super) fn mask(
     path: &Path,
     mask: Vec<u8>,
@@ -83,15 +80,14 @@ pub(super) fn mask(
     }
     let source = ImageRef::new(from[0], from[1], &mask, PixelType::U8)
         .map_err(|error| failure(path, &error))?;
-    // A box has no negative lobes: its result is a share of the area.
+    // A box has no negative lobes, so its result is a share of the area.
     let mut mask = convolve::<U8>(path, &source, size, FilterType::Box)?;
     decoded::binarise(&mut mask);
     Ok(mask)
 }
 
-/// The source at another size. Its pixels' type is named, since for one that is only known when the
-/// program runs, the filters would be compiled for all thirteen types that there are: most of the time
-/// that this package takes to compile.
+/// Resizes the source. The pixel type is static, because dynamic dispatch would compile the filters for all thirteen
+/// types, which is most of this package's compile time.
 pub(super) fn convolve<P: PixelTrait>(
     path: &Path,
     source: &ImageRef<'_>,
@@ -114,20 +110,18 @@ fn failure(path: &Path, error: &dyn std::error::Error) -> ImageError {
     ImageError::Resize { path: name(path), reason: error.to_string() }
 }
 
-/// Side of the squares of the straightened image, px, in whose corners and middle the way through
-/// the lens is computed. It is smooth, so that elsewhere it is interpolated: thirty evaluations
-/// fewer, each of which costs as much as the colours of a pixel, or twice that for a fisheye.
+/// Side of squares of the straightened image, px. The lens is evaluated at their corners and middles and interpolated
+/// elsewhere: one evaluation costs as much as a pixel's colours, or twice that for a fisheye.
 const CELL: u32 = 8;
 
-/// Largest error of an interpolated place, px. Where a pixel is black and its neighbour white, so
-/// much is one of 255 levels.
+/// Largest error of an interpolated position, px: one of 255 levels between a black and a white pixel.
 const PLACE_ERROR_PX: f64 = 1.0 / 256.0;
 
-/// The image that a pinhole camera of `size` would have taken, by bilinear interpolation.
-/// `source_px` maps a point of that image to its position in the photograph.
+/// Resamples the image for a pinhole camera of `size`, by bilinear interpolation. `source_px` maps a point of the new
+/// image to the photograph.
 ///
-/// What the photograph does not show takes the colour of its nearest edge, so that no dark rim
-/// bleeds into the image when it is resized, and does not count.
+/// Pixels outside the photograph are masked, and take the colour of its nearest edge, so that no dark rim bleeds into
+/// the image when it is resized.
 pub(super) fn straighten(
     image: &Image,
     size: [u32; 2],
@@ -136,8 +130,7 @@ pub(super) fn straighten(
     let [width, height] = size;
     let pixels = width as usize * height as usize;
     let mut rgb = Vec::with_capacity(pixels * 3);
-    // Most photographs show all of the straightened image: a mask is made for the first pixel
-    // that does not count.
+    // Most photographs cover the whole straightened image, so the mask is only created at the first masked pixel.
     let mut mask: Option<Vec<u8>> = None;
     each_place(size, &source_px, |at| {
         let (colour, counts) = sample(image, at);
@@ -154,7 +147,7 @@ pub(super) fn straighten(
     Image::without_maps(size, rgb, mask)
 }
 
-/// Gives `take` the place in the photograph of each pixel of a straightened image, row by row, px.
+/// Calls `take` with the position in the photograph of each pixel of a straightened image, row by row, px.
 pub(super) fn each_place(
     size: [u32; 2],
     source_px: &impl Fn([f64; 2]) -> [f64; 2],
@@ -175,9 +168,9 @@ struct Band {
     cells: Vec<SourceCell>,
 }
 
-/// Where the corners of a square lie in the photograph, px.
+/// Positions of a square's corners in the photograph, px.
 struct SourceCell {
-    /// Upper left, upper right, lower left, lower right; `None` if interpolation is too far off.
+    /// Upper left, upper right, lower left, lower right; `None` if the interpolation error is too large.
     corners: Option<[[f64; 2]; 4]>,
 }
 
@@ -190,7 +183,7 @@ impl Band {
             let right = [source(x + CELL, top), source(x + CELL, top + CELL)];
             let corners = [left[0], right[0], left[1], right[1]];
             left = right;
-            // A place bends away from the interpolated one most in the middle.
+            // The interpolation error is largest in the middle.
             let exact = source_px(centre(x, top).map(|at| at + half));
             let guess = between(&corners, 0.5, 0.5);
             let good = (0..2).all(|i| (exact[i] - guess[i]).abs() <= PLACE_ERROR_PX);
@@ -199,7 +192,7 @@ impl Band {
         Self { top, cells: cells.collect() }
     }
 
-    /// Gives `take` the place of each pixel of row `y`.
+    /// Calls `take` with the position of each pixel of row `y`.
     fn row(
         &self,
         y: u32,
@@ -220,12 +213,11 @@ impl Band {
     }
 }
 
-/// The centre of a pixel, px.
 fn centre(x: u32, y: u32) -> [f64; 2] {
     [f64::from(x) + 0.5, f64::from(y) + 0.5]
 }
 
-/// The bilinear mean of four corners.
+/// Returns the bilinear mean of four corners.
 fn between(corners: &[[f64; 2]; 4], across: f64, down: f64) -> [f64; 2] {
     let mix = |a: f64, b: f64, share: f64| a + (b - a) * share;
     std::array::from_fn(|i| {
@@ -235,7 +227,7 @@ fn between(corners: &[[f64; 2]; 4], across: f64, down: f64) -> [f64; 2] {
     })
 }
 
-/// Colour and mask at a point of the image, px.
+/// Returns colour and mask at a point of the image, px.
 fn sample(image: &Image, at: [f64; 2]) -> ([u8; 3], u8) {
     let inside = (0.0..=f64::from(image.width)).contains(&at[0])
         && (0.0..=f64::from(image.height)).contains(&at[1]);
@@ -262,15 +254,14 @@ fn sample(image: &Image, at: [f64; 2]) -> ([u8; 3], u8) {
     (colour.map(rounded), if counts { 255 } else { 0 })
 }
 
-/// Two pixels of a row or column.
 struct PixelPair {
     low: usize,
     high: usize,
-    /// Of the second, 0..1.
+    /// Weight of the second pixel, 0..1.
     share: f32,
 }
 
-/// Those between whose centres `at` lies.
+/// Returns the pixels around `at`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -279,12 +270,12 @@ struct PixelPair {
 fn neighbours(at: f64, length: u32) -> PixelPair {
     let last = length as usize - 1;
     let at = if at.is_nan() { 0.0 } else { (at - 0.5).clamp(0.0, last as f64) };
-    // A cast is the floor here, and costs a tenth of it where that is a call.
+    // The cast is a floor here, and ten times faster where floor is a call.
     let low = at as usize;
     PixelPair { low, high: (low + 1).min(last), share: (at - low as f64) as f32 }
 }
 
-/// The nearest 8-bit value.
+/// Rounds to the nearest 8-bit value.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -315,11 +306,11 @@ mod tests {
 
     #[test]
     fn positions_interpolated_within_cells_match_the_lens() {
-        // Noise, in which no misplaced pixel is like its neighbour; sizes that no cell divides.
+        // Noise, so that a misplaced pixel differs from its neighbour; sizes that are not multiples of a cell.
         let noise = |i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8;
         let rgb = (0..211 * 157 * 3).map(noise).collect();
         let photograph = Image::without_maps([211, 157], rgb, None);
-        // Strong for so small an image: cells of both kinds, interpolated and exact.
+        // Strong enough for both interpolated and exact cells.
         let lens = |[x, y]: [f64; 2]| {
             let (u, v) = ((x - 100.0) / 120.0, (y - 70.0) / 120.0);
             let bend = 1.0 - 0.05 * (u * u + v * v);
@@ -336,14 +327,14 @@ mod tests {
         for ((x, y), found) in places.zip(straight.rgb.chunks_exact(3)) {
             let (exact, _) = sample(&photograph, lens(centre(x, y)));
             for (found, exact) in found.iter().zip(exact) {
-                // One level for each axis, and one for rounding.
+                // One level per axis, and one for rounding.
                 assert!(found.abs_diff(exact) <= 3, "{x} {y}: {found} {exact}");
             }
         }
     }
 
     #[test]
-    fn what_lies_outside_the_photograph_does_not_count() {
+    fn pixels_outside_the_photograph_are_masked() {
         let image = gradient(5, 3);
         assert_eq!(sample(&image, [5.1, 1.5]), ([40, 20, 7], 0));
         assert_eq!(sample(&image, [-1e300, 1.5]).1, 0);
@@ -363,8 +354,8 @@ mod tests {
     }
 
     #[test]
-    fn colours_that_do_not_count_stay_out_of_the_average() {
-        // Left half grey and counting, right half white and not.
+    fn masked_colours_do_not_affect_the_average() {
+        // The left half is grey, the right half is white and masked.
         let (rgb, mask) = (vec![], Some(vec![]));
         let mut half = Image::without_maps([30, 6], rgb, mask);
         for pixel in 0..30 * 6 {
@@ -382,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_counts_where_half_of_the_pixel_does() {
+    fn mask_is_thresholded_at_half_the_area() {
         let path = Path::new("mask.png");
         let half = mask(path, vec![255, 255, 0, 0, 255, 0, 0, 0], [4, 2], [2, 1]).unwrap();
         assert_eq!(half, [255, 0]);

@@ -1,6 +1,5 @@
-//! The state of the bounded cache: which images are kept, evicted and decoded next.
-//!
-//! Nothing here waits or decodes; the loader calls it under its lock.
+//! State of the bounded cache: images that are kept, evicted and decoded next. The loader calls it under its lock, so
+//! nothing here waits or decodes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,25 +9,25 @@ use std::time::{Duration, Instant};
 use crate::dataset::{Image, ImageError};
 use crate::memory::{Bytes, images_budget, release_freed_memory, resident_memory};
 
-/// Receives the result of a decode for those who wait for it, even if the cache does not keep it.
+/// Result of a decode for its waiting threads, even if the cache does not keep it.
 pub(super) type Ticket = Arc<OnceLock<Decoded>>;
 
-/// A decode that a thread has taken on. It must be returned to [`ImageCache::finish`].
+/// A decode in progress. It must be returned to [`ImageCache::finish`].
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Job {
     pub(super) image: usize,
     ticket: Ticket,
-    /// Bytes reserved for the result; zero if they did not fit.
+    /// Bytes reserved for the result; 0 if they do not fit.
     reserved: Bytes,
 }
 
-/// The answer to a request for an image.
+/// Answer to a request for an image.
 #[derive(Debug)]
 pub(super) enum Lookup {
     /// The image is decoded, or its decode has failed before.
     Hit(Decoded),
-    /// Another thread is decoding it: wait.
+    /// Another thread is decoding the image.
     InFlight(Ticket),
     /// The caller must decode it.
     Miss(Job),
@@ -42,7 +41,7 @@ enum CachedImage {
     Failed(Arc<ImageError>),
 }
 
-/// The order in which images are evicted, the first to go first.
+/// Order of eviction, first to last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum EvictionRank {
     /// Not scheduled; the least recently used goes first.
@@ -59,7 +58,7 @@ impl EvictionRank {
         }
     }
 
-    /// True if the image may be evicted for one that is wanted at `turn` (`None`: at once).
+    /// True if the image may be evicted for one that is needed at `turn` (`None`: now).
     fn yields_to(self, turn: Option<u64>) -> bool {
         match (self, turn) {
             (Self::Scheduled(Reverse(own)), Some(turn)) => own >= turn,
@@ -73,15 +72,14 @@ impl EvictionRank {
 pub(super) struct ImageCache {
     capacity: Bytes,
     held: Bytes,
-    /// Bytes of them that are reserved for decodes in flight.
+    /// Part of `held` that is reserved for decodes in flight.
     reserved: Bytes,
     places: BTreeMap<usize, CachedImage>,
-    /// The images that are ready, in the order of eviction.
+    /// Ready images in the order of eviction.
     ranks: BTreeSet<(EvictionRank, usize)>,
     queue: PrefetchQueue,
     /// All turns before this one are ready, in flight, failed or too large to keep.
     frontier: u64,
-    /// Counts uses, for the order of eviction.
     clock: u64,
     pub(super) statistics: LoaderStatistics,
 }
@@ -101,9 +99,9 @@ impl ImageCache {
         }
     }
 
-    /// Changes how many bytes may be kept and reserved. If too many are held, images that are not in
-    /// use are evicted in the usual order; images in use or being decoded stay for now. Returns
-    /// whether the capacity grew.
+    /// Changes the number of bytes that may be kept and reserved. If too many are held, images that are not in use
+    /// are evicted in the usual order. Images in use or being decoded stay for now. Returns true if the capacity
+    /// grew.
     pub(super) fn set_capacity(&mut self, capacity: Bytes) -> bool {
         let grows = capacity > self.capacity;
         if grows {
@@ -117,12 +115,12 @@ impl ImageCache {
         grows
     }
 
-    /// Bytes of the decoded images, without reservations.
+    /// Returns the bytes of decoded images, without reservations.
     pub(super) fn kept(&self) -> Bytes {
         Bytes(self.held.0 - self.reserved.0)
     }
 
-    /// Bytes kept and reserved; never more than the capacity, unless it was lowered since.
+    /// Returns the kept and reserved bytes. They exceed the capacity only if it was lowered.
     pub(super) fn held(&self) -> Bytes {
         self.held
     }
@@ -139,7 +137,7 @@ impl ImageCache {
         }
     }
 
-    /// A caller wants `image`, of about `estimate` bytes, now.
+    /// Requests `image`, of about `estimate` bytes, for immediate use.
     pub(super) fn ask(&mut self, image: usize, estimate: Bytes) -> Lookup {
         self.queue.pop(image);
         self.clock += 1;
@@ -159,8 +157,8 @@ impl ImageCache {
             }
             None => {
                 self.statistics.missed += 1;
-                // The caller needs it now, so any image that is not in use may be evicted. If even
-                // that is not enough, the image is decoded for the caller and not kept.
+                // The caller needs the image now, so any image that is not in use may be evicted. If that is not
+                // enough, the image is decoded for the caller and not kept.
                 let reserved =
                     if self.make_room(estimate, None) { estimate } else { Bytes::default() };
                 Lookup::Miss(self.start(image, reserved))
@@ -168,7 +166,7 @@ impl ImageCache {
         }
     }
 
-    /// The next image to decode ahead, if there is room for it.
+    /// Returns the next image to decode ahead, if there is room for it.
     pub(super) fn next_job(&mut self, estimate: impl Fn(usize) -> Bytes) -> Option<Job> {
         while let Some((turn, image)) = self.queue.next_from(self.frontier) {
             let bytes = estimate(image);
@@ -185,14 +183,14 @@ impl ImageCache {
         None
     }
 
-    /// Stores the result of a decode for those who wait and, if it fits, in the cache.
+    /// Stores the result of a decode for its waiting threads and, if it fits, in the cache.
     pub(super) fn finish(&mut self, job: Job, outcome: Decoded) {
         let Job { image: index, ticket, reserved } = job;
         self.statistics.decoded += 1;
         self.held.0 -= reserved.0;
         self.reserved.0 -= reserved.0;
         self.clock += 1;
-        // Set once: a job is started once and consumed here.
+        // The ticket is empty: a job is started once and consumed here.
         ticket.set(outcome.clone()).ok();
         match outcome {
             Err(error) => {
@@ -215,8 +213,8 @@ impl ImageCache {
         }
     }
 
-    /// Drops an image that is kept elsewhere, and its turns. One that is in use or not ready stays,
-    /// and is among the first to be evicted.
+    /// Drops an image that is kept elsewhere, and its turns. An image in use stays and is among the first to be
+    /// evicted.
     pub(super) fn discard(&mut self, index: usize) {
         self.queue.remove(index);
         let Some(CachedImage::Ready { image, used, rank }) = self.places.get_mut(&index) else {
@@ -240,7 +238,7 @@ impl ImageCache {
         Job { image, ticket, reserved }
     }
 
-    /// Frees `bytes` wanted at `turn` (`None`: at once), or changes nothing.
+    /// Frees `bytes` for `turn` (`None`: now), or changes nothing.
     fn make_room(&mut self, bytes: Bytes, turn: Option<u64>) -> bool {
         let over = self.held.0.saturating_add(bytes.0).saturating_sub(self.capacity.0);
         if over == 0 {
@@ -257,19 +255,19 @@ impl ImageCache {
         true
     }
 
-    /// The images to evict for `wanted` bytes at `turn` (`None`: at once), and the bytes that they
-    /// free, which may be fewer.
+    /// Returns the images to evict for `wanted` bytes at `turn` (`None`: now), and the bytes that they free, which
+    /// may be fewer.
     ///
-    /// Images that are not scheduled go first, the least recently used before the others; then those
-    /// whose turn comes later than `turn`, the latest first. An image in use is never evicted: its
-    /// memory would not be freed.
+    /// Images that are not scheduled go first, the least recently used before the others. Then images go whose turn
+    /// is later than `turn`, the latest first. An image in use is never evicted, because its memory would not be
+    /// freed.
     fn first_to_go(&self, wanted: Bytes, turn: Option<u64>) -> (Vec<usize>, Bytes) {
         let (mut victims, mut freed) = (Vec::new(), Bytes::default());
         for &(rank, index) in &self.ranks {
             if freed >= wanted || !rank.yields_to(turn) {
                 break;
             }
-            // The count cannot rise while the lock is held: all copies come from here.
+            // The count cannot rise while the lock is held, because all copies come from here.
             if let Some(CachedImage::Ready { image, .. }) = self.places.get(&index)
                 && Arc::strong_count(image) == 1
             {
@@ -287,7 +285,7 @@ impl ImageCache {
         self.held.0 -= freed.0;
     }
 
-    /// A forgotten image is decoded again when its turn comes.
+    /// Removes an image, which is decoded again at its turn.
     fn forget(&mut self, image: usize) {
         if let Some(CachedImage::Ready { rank, .. }) = self.places.remove(&image) {
             self.ranks.remove(&(rank, image));
@@ -298,9 +296,7 @@ impl ImageCache {
     }
 }
 
-// The order in which images will be fetched.
-
-/// Images in the order of their turns; one may come up several times.
+/// Scheduled images in the order of their turns; an image may occur several times.
 #[derive(Debug, Default)]
 pub(super) struct PrefetchQueue {
     image_from_turn: BTreeMap<u64, usize>,
@@ -308,7 +304,7 @@ pub(super) struct PrefetchQueue {
 }
 
 impl PrefetchQueue {
-    /// A queue of these images, one after the other.
+    /// Builds a queue of these images.
     pub(super) fn new(order: impl Iterator<Item = usize>) -> Self {
         let mut queue = Self::default();
         for (turn, image) in (0..).zip(order) {
@@ -318,12 +314,12 @@ impl PrefetchQueue {
         queue
     }
 
-    /// The first turn of the image that is still to come.
+    /// Returns the image's next turn.
     pub(super) fn turn_of(&self, image: usize) -> Option<u64> {
         self.turns_from_image.get(&image)?.first().copied()
     }
 
-    /// Removes the image's first turn: it has been used.
+    /// Removes the image's next turn, which has been used.
     pub(super) fn pop(&mut self, image: usize) {
         let Some(turns) = self.turns_from_image.get_mut(&image) else { return };
         if let Some(turn) = turns.pop_first() {
@@ -341,18 +337,18 @@ impl PrefetchQueue {
         }
     }
 
-    /// The first turn that is not before `turn`, and its image.
+    /// Returns the first turn from `turn` on, and its image.
     pub(super) fn next_from(&self, turn: u64) -> Option<(u64, usize)> {
         self.image_from_turn.range(turn..).next().map(|(&turn, &image)| (turn, image))
     }
 }
 
-// Checks the memory of the process at intervals, so that decoded images leave enough for the rest.
+// Periodic checks of the process' memory, so that decoded images leave enough for the rest.
 
 /// Time between two checks: short compared with the decoding of a gigabyte of images.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// Memory of the process, given the bytes of its images; `None` if the system does not report it.
+/// Function that returns the memory of the process, given the bytes of its images; `None` if it is unknown.
 pub(super) type ResidentMemory = Box<dyn Fn(Bytes) -> Option<Bytes> + Send + Sync>;
 
 /// A limit on the memory of the process, images included.
@@ -363,7 +359,7 @@ pub(super) struct Watch {
     latest: Mutex<Latest>,
 }
 
-/// The time of the last check, and whether the limit was ever reported.
+/// Time of the last check, and true if the limit was reported.
 #[derive(Default)]
 struct Latest {
     at: Option<Instant>,
@@ -371,14 +367,14 @@ struct Latest {
 }
 
 impl Watch {
-    /// Of this process, which takes so many bytes beside images at its most: between two checks it may
-    /// come to that.
+    /// Watches this process, which takes up to `taken` bytes besides images. Between two checks its memory may reach
+    /// that.
     pub(super) fn new(limit: Bytes, taken: Bytes) -> Self {
         let resident = move |images: Bytes| Some(resident_within(limit)?.max(taken + images));
         Self::with(limit, INTERVAL, Box::new(resident))
     }
 
-    /// With the figures of `resident`.
+    /// Watches the figures of `resident`.
     pub(super) fn with(limit: Bytes, interval: Duration, resident: ResidentMemory) -> Self {
         Self { limit, interval, resident, latest: Mutex::default() }
     }
@@ -387,7 +383,7 @@ impl Watch {
         self.limit
     }
 
-    /// True if a check is due; the caller must then do it.
+    /// True if a check is due; the caller must then make it.
     pub(super) fn is_due(&self) -> bool {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let due = latest.at.is_none_or(|at| at.elapsed() >= self.interval);
@@ -397,29 +393,28 @@ impl Watch {
         due
     }
 
-    /// Bytes of `wanted` that images may take while they take `images`, so that `spare` bytes are left
-    /// beside them; all if the system does not report its memory.
+    /// Returns the bytes, at most `wanted`, that images may take so that `spare` bytes are left beside them. They
+    /// take `images` now. Returns `wanted` if the memory is unknown.
     pub(super) fn budget(&self, wanted: Bytes, images: Bytes, spare: Bytes) -> Bytes {
         let limit = Bytes(self.limit.0.saturating_sub(spare.0));
         (self.resident)(images)
             .map_or(wanted, |resident| images_budget(wanted, limit, resident, images))
     }
 
-    /// True if `more` bytes stay within the limit while images take `images`; so if the system does not
-    /// report its memory.
+    /// True if `more` bytes stay within the limit while images take `images`, or if the memory is unknown.
     pub(super) fn has_room(&self, images: Bytes, more: Bytes) -> bool {
         (self.resident)(images)
             .is_none_or(|resident| resident.0.saturating_add(more.0) <= self.limit.0)
     }
 
-    /// True if the limit takes effect for the first time.
+    /// True on the first call.
     pub(super) fn is_first_report(&self) -> bool {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         !std::mem::replace(&mut latest.is_reported, true)
     }
 }
 
-/// Memory of this process. Near the limit, what was freed goes back to the system first.
+/// Returns the memory of this process. Near the limit, freed memory is returned to the system first.
 fn resident_within(limit: Bytes) -> Option<Bytes> {
     let resident = resident_memory()?;
     if resident.0 <= limit.0 - limit.0 / 8 {
@@ -429,21 +424,19 @@ fn resident_within(limit: Bytes) -> Option<Bytes> {
     resident_memory()
 }
 
-// Outcome of requested images.
-
-/// The result of decoding an image. The error is shared, since every later fetch returns it.
+/// Result of decoding an image. The error is shared, because every later fetch returns it.
 pub(super) type Decoded = Result<Arc<Image>, Arc<ImageError>>;
 
-/// How well decoding ahead worked.
+/// Counts of fetches and decodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoaderStatistics {
-    /// Fetches that found the image decoded.
+    /// Number of fetches that found the image decoded.
     pub ready: u64,
-    /// Fetches that waited for a decode in flight.
+    /// Number of fetches that waited for a decode in flight.
     pub waited: u64,
-    /// Fetches that had to decode.
+    /// Number of fetches that had to decode.
     pub missed: u64,
-    /// Images decoded, failures included.
+    /// Number of decoded images, failures included.
     pub decoded: u64,
 }
 
@@ -452,7 +445,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_come_up_in_the_scheduled_order_and_number() {
+    fn images_are_queued_in_the_scheduled_order() {
         let mut queue = PrefetchQueue::new([5, 2, 5, 9].into_iter());
         assert_eq!(queue.next_from(0), Some((0, 5)));
         assert_eq!(queue.next_from(3), Some((3, 9)));
@@ -464,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_image_does_not_come_up_again() {
+    fn removed_image_is_not_queued_again() {
         let mut queue = PrefetchQueue::new([5, 2, 5].into_iter());
         queue.remove(5);
         queue.remove(7);

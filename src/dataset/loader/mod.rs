@@ -1,4 +1,4 @@
-//! Loads images: decoded ahead into a bounded cache, or all of them kept.
+//! Loads images, either decoded ahead into a bounded cache or all kept in memory.
 
 mod image_cache;
 
@@ -16,42 +16,40 @@ use crate::memory::Bytes;
 
 pub use image_cache::LoaderStatistics;
 
-/// Threads that decode ahead, at most. More would only hold more photographs at full size.
+/// Largest number of threads that decode ahead. More would only hold more photographs at full size.
 const MAX_WORKERS: usize = 4;
 
 type Decoder = Box<dyn Fn(&ImageSource) -> Result<Image, ImageError> + Send + Sync>;
 
-/// Most bytes that are held while a photograph is decoded: its file, its pixels, and a copy of these that
-/// is straightened or resized; where there is a map of normals, its pixels, of up to 16 bits, and those of 8.
+/// Returns the largest number of bytes during a decode: the file, its pixels, and a straightened or resized copy;
+/// with a map of normals, also its pixels of up to 16 bits and their 8-bit copy.
 pub fn bytes_to_decode(source: &ImageSource) -> Bytes {
     let pixels: u64 = source.full_size.map(u64::from).iter().product();
     let each = if source.normals.is_some() { 12 + 8 + 4 } else { 12 };
     Bytes(pixels.saturating_mul(each))
 }
 
-/// How many decoded images stay in memory.
+/// Policy for decoded images in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residency {
-    /// Those that fit (`--low-dram`).
+    /// Keep the images that fit (`--low-dram`).
     OnDemand {
-        /// Bytes that decoded images may take.
+        /// Largest number of bytes of decoded images.
         cache: Bytes,
     },
-    /// All of them (`--high-dram`).
+    /// Keep all images (`--high-dram`).
     All,
 }
 
-/// Gives out decoded images by their index in the scene.
+/// A loader of decoded images by their index in the scene.
 ///
-/// Decoded images and those being decoded never take more than the cache's size together, with
-/// one exception: an image that does not fit beside those in use is decoded for its caller and not
-/// kept. (While a thread decodes a photograph, its full size is held in addition.) An image is in
-/// use while a caller holds it.
+/// Decoded images and images being decoded never exceed the cache's size together, with one exception: an image that
+/// does not fit beside the images in use is decoded for its caller and not kept. An image is in use while a caller
+/// holds it. In addition, each decode holds one photograph at full size.
 ///
-/// With a limit on the memory of the process, images get what its other parts leave, at most the
-/// cache's size, and room for one decode is left beside them. If the limit would be exceeded, no image
-/// is decoded ahead and images that are not in use are evicted. An image that is fetched is always
-/// decoded, after the decodes in flight where there is no room beside them.
+/// With a limit on the memory of the process, images get the rest of the limit, at most the cache's size, minus one
+/// decode. If the limit would be exceeded, no image is decoded ahead, and images that are not in use are evicted. A
+/// fetched image is always decoded, after the decodes in flight if there is no room beside them.
 ///
 /// A failed decode is remembered and returned by every later fetch of that image.
 pub struct ImageLoader {
@@ -66,30 +64,27 @@ struct LoaderShared {
     /// Bytes that images may take if memory is not short.
     wanted: Bytes,
     watch: Option<Watch>,
-    /// Bytes that the most demanding decode takes.
     largest_decode: Bytes,
     state: Mutex<LoaderState>,
-    /// There may be something to decode ahead, or the loader is going away.
+    /// Signals work to decode ahead, or the end of the loader.
     work: Condvar,
-    /// A decode has finished.
+    /// Signals the end of a decode.
     finished: Condvar,
 }
 
 struct LoaderState {
     cache: ImageCache,
-    /// Decodes in flight.
     decoding: u64,
     stopping: bool,
 }
 
 impl ImageLoader {
-    /// A loader for these images. Decodes nothing and starts no thread.
+    /// Builds a loader for these images. Decodes nothing and starts no thread.
     pub fn new(sources: Vec<ImageSource>, policy: Residency) -> Self {
         Self::with_decoder(sources, policy, Box::new(decode), None)
     }
 
-    /// The same, with a limit on the memory of the whole process, which takes so many bytes beside images
-    /// at its most.
+    /// Builds a loader with a limit on the memory of the process, which takes up to `taken` bytes besides images.
     pub fn within(
         sources: Vec<ImageSource>,
         policy: Residency,
@@ -117,24 +112,24 @@ impl ImageLoader {
         let shared =
             LoaderShared { sources, decoder, wanted, watch, largest_decode, state, work, finished };
         // Nothing is decoded before the first check of the memory.
-        shared.look();
+        shared.adapt_cache();
         Self { policy, shared: Arc::new(shared), workers: Mutex::new(Vec::new()) }
     }
 
-    /// Returns the image: from the cache, from a worker that is decoding it, or decoded by the calling
-    /// thread, which never waits for images that are decoded ahead.
+    /// Returns the image: from the cache, from a worker that is decoding it, or decoded by the calling thread, which
+    /// never waits for images that are decoded ahead.
     pub fn fetch(&self, index: usize) -> Result<Arc<Image>, Arc<ImageError>> {
         let shared = &*self.shared;
         let Some(estimate) = shared.estimate(index) else {
             let count = shared.sources.len();
             return Err(Arc::new(ImageError::NoSuchImage { index, count }));
         };
-        shared.look();
+        shared.adapt_cache();
         let mut state = shared.lock();
         match state.cache.ask(index, estimate) {
             Lookup::Hit(outcome) => {
                 drop(state);
-                // The image used before this one may be given up now, or this one's turn freed.
+                // The previously used image, or this one's turn, may have become free.
                 shared.work.notify_all();
                 outcome
             }
@@ -157,7 +152,7 @@ impl ImageLoader {
         }
     }
 
-    /// An image that was fetched, at another size.
+    /// Resizes a fetched image.
     pub fn resized(
         &self,
         index: usize,
@@ -170,8 +165,8 @@ impl ImageLoader {
         guarded(&source.path, || resized(&source.path, image, size))
     }
 
-    /// Sets which images will be fetched next, in order, and replaces the previous order. Worker
-    /// threads decode ahead until the cache is full. An image may occur more than once.
+    /// Replaces the order of the next fetches. Worker threads decode ahead until the cache is full. An image may
+    /// occur more than once.
     pub fn schedule_decoding(&self, order: &[usize]) {
         let count = self.shared.sources.len();
         let order = order.iter().copied().filter(|&index| index < count);
@@ -180,9 +175,8 @@ impl ImageLoader {
         self.shared.work.notify_all();
     }
 
-    /// Drops an image that is kept elsewhere: it is decoded again only if it is fetched or scheduled
-    /// anew. One that a caller still holds is evicted when memory is needed. Under
-    /// [`Residency::All`] nothing is dropped.
+    /// Drops an image that is kept elsewhere. It is decoded again only if it is fetched or scheduled again. An image
+    /// in use is evicted when memory is needed. With [`Residency::All`] nothing is dropped.
     pub fn forget(&self, index: usize) {
         if self.policy == Residency::All {
             return;
@@ -191,11 +185,11 @@ impl ImageLoader {
         self.shared.work.notify_all();
     }
 
-    /// Decodes all images that are not decoded yet, on all cores. `on_progress` gets the number of
-    /// finished images and their total; it is called from several threads.
+    /// Decodes all remaining images on all cores. `on_progress` receives the number of finished images and the total,
+    /// on several threads.
     ///
-    /// Returns the images that failed, in order. Fails where that is all of them. Under
-    /// [`Residency::OnDemand`] only what fits stays.
+    /// Returns the images that failed, in order. Fails if all images failed. With [`Residency::OnDemand`] only images
+    /// that fit stay.
     pub fn load_all(
         &self,
         on_progress: impl Fn(usize, usize) + Sync,
@@ -216,14 +210,14 @@ impl ImageLoader {
         }
     }
 
-    /// The least cache with which the largest image is decoded ahead while another is in use, where
-    /// this loader's is smaller.
+    /// Returns the smallest cache that allows to decode the largest image ahead while another is in use; `None` if
+    /// this loader's is large enough.
     pub fn least_to_decode_ahead(&self) -> Option<Bytes> {
         let needed = self.shared.ahead_bytes()?;
         (needed > self.shared.wanted).then_some(needed)
     }
 
-    /// The least that all images take when they are decoded.
+    /// Returns the smallest number of bytes of all decoded images.
     pub fn decoded_bytes(&self) -> Bytes {
         let bytes = |source: &ImageSource| {
             let [width, height] = source.size;
@@ -232,12 +226,12 @@ impl ImageLoader {
         Bytes(self.shared.sources.iter().map(bytes).sum())
     }
 
-    /// Bytes of decoded images that are kept, and of those reserved for decodes in flight.
+    /// Returns the bytes of kept images and of reservations for decodes in flight.
     pub fn held(&self) -> Bytes {
         self.shared.lock().cache.held()
     }
 
-    /// What happened so far.
+    /// Returns the counts of fetches and decodes so far.
     pub fn statistics(&self) -> LoaderStatistics {
         self.shared.lock().cache.statistics
     }
@@ -253,7 +247,7 @@ impl ImageLoader {
             let builder = thread::Builder::new().name(format!("images-{number}"));
             match builder.spawn(move || shared.decode_ahead()) {
                 Ok(worker) => workers.push(worker),
-                // Without workers every fetch decodes its image itself: slower, not wrong.
+                // Without workers every fetch decodes its own image, which is slower but correct.
                 Err(error) => tracing::warn!("no thread to decode images ahead: {error}"),
             }
         }
@@ -261,7 +255,7 @@ impl ImageLoader {
 }
 
 impl Drop for ImageLoader {
-    /// Waits for the decodes in flight, and begins no others.
+    /// Waits for the decodes in flight and starts no others.
     fn drop(&mut self) {
         self.shared.lock().stopping = true;
         self.shared.work.notify_all();
@@ -274,13 +268,13 @@ impl Drop for ImageLoader {
 }
 
 impl LoaderShared {
-    /// Nothing panics under the lock; if it did, the state would still be usable.
+    /// Locks the state. Nothing panics under the lock, and the state would stay usable.
     fn lock(&self) -> MutexGuard<'_, LoaderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// At intervals, fits the cache to the memory that the limit leaves.
-    fn look(&self) {
+    /// Adapts the cache to the memory that the limit leaves, if a check is due.
+    fn adapt_cache(&self) {
         let Some(watch) = self.watch.as_ref().filter(|watch| watch.is_due()) else { return };
         let all = (0..self.sources.len()).filter_map(|index| self.estimate(index)).sum();
         let mut state = self.lock();
@@ -310,32 +304,31 @@ impl LoaderShared {
         }
     }
 
-    /// Bytes to decode the largest image ahead while another is in use; `None` for a single image,
-    /// which is never decoded ahead.
+    /// Returns the bytes that decoding the largest image ahead takes while another is in use; `None` for a single
+    /// image.
     fn ahead_bytes(&self) -> Option<Bytes> {
         let estimates = (0..self.sources.len()).filter_map(|index| self.estimate(index));
         let largest = estimates.max().filter(|_| self.sources.len() > 1)?;
         Some(largest + largest)
     }
 
-    /// Most bytes that the decoded image can take: colours, a mask, and the maps that it has files of.
+    /// Returns the largest number of bytes of the decoded image: colours, a mask, and its maps.
     fn estimate(&self, index: usize) -> Option<Bytes> {
         let source = self.sources.get(index)?;
         let [width, height] = source.size;
         let each = 4 + source.map_bytes();
-        // Decoding refuses what is larger than the bound here, which keeps sums far from overflow.
+        // Decoding rejects larger images, and the bound keeps sums from overflowing.
         Some(Bytes((u64::from(width) * u64::from(height)).saturating_mul(each).min(1 << 33)))
     }
 
-    /// The loop of a worker thread.
     fn decode_ahead(&self) {
         loop {
-            self.look();
+            self.adapt_cache();
             let mut state = self.lock();
             if state.stopping {
                 return;
             }
-            // What has no estimate is never scheduled.
+            // Images without an estimate are never scheduled.
             let estimate = |index| self.estimate(index).unwrap_or_default();
             let has_room = self.has_room_to_decode(&state);
             let job = has_room.then(|| state.cache.next_job(estimate)).flatten();
@@ -344,7 +337,7 @@ impl LoaderShared {
                     state.decoding += 1;
                     drop(state);
                     let outcome = self.decode(job.image);
-                    // Not a copy: one that lives on here would look like an image in use.
+                    // `outcome` is moved, because a copy would count as an image in use.
                     self.finish(job, outcome);
                 }
                 None => drop(self.work.wait(state).unwrap_or_else(PoisonError::into_inner)),
@@ -352,14 +345,13 @@ impl LoaderShared {
         }
     }
 
-    /// Decodes; called without the lock.
+    /// Decodes an image; called without the lock.
     fn decode(&self, index: usize) -> Decoded {
         let Some(source) = self.sources.get(index) else {
             let count = self.sources.len();
             return Err(Arc::new(ImageError::NoSuchImage { index, count }));
         };
-        // A job that is never finished would block its fetchers for ever, so that whatever
-        // happens in here ends as an outcome.
+        // An unfinished job would block its fetchers for ever, so panics become outcomes too.
         guarded(&source.path, || (self.decoder)(source)).map(Arc::new).map_err(Arc::new)
     }
 
@@ -371,14 +363,14 @@ impl LoaderShared {
         })
     }
 
-    /// Passes the result to all threads that wait for it.
+    /// Hands the result to all waiting threads.
     fn finish(&self, job: Job, outcome: Decoded) {
         let mut state = self.lock();
         state.decoding -= 1;
         state.cache.finish(job, outcome);
         drop(state);
         self.finished.notify_all();
-        // The image may be smaller than what was reserved for it.
+        // The image may be smaller than its reservation.
         self.work.notify_all();
     }
 }
@@ -394,7 +386,7 @@ mod tests {
     use crate::dataset::AlphaMeaning;
     use crate::math::random::{RandomStream, RandomUse};
 
-    /// Bytes of each test image, and what is reserved for it while it is decoded.
+    /// Bytes of each test image, and of its reservation.
     pub(super) const KEPT: u64 = 5 * 3 * 3;
 
     pub(super) const RESERVED: u64 = 5 * 3 * 4;
@@ -421,7 +413,7 @@ mod tests {
         source.path.to_str().unwrap().parse().unwrap()
     }
 
-    /// An image that shows its index.
+    /// Returns an image that shows its index.
     pub(super) fn picture(source: &ImageSource) -> Image {
         let [width, height] = source.size;
         let value = number(source) as u8;
@@ -451,7 +443,7 @@ mod tests {
         ImageError::Truncated { path: source.path.display().to_string(), bytes: 1 }
     }
 
-    /// Waits for what worker threads are about to do; a test that waits in vain fails.
+    /// Waits for worker threads; fails after a timeout.
     pub(super) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
         let start = Instant::now();
         while !done() {
@@ -472,14 +464,14 @@ mod tests {
         let order = [7, 3, 19, 0, 11, 4, 8, 2];
         loader.schedule_decoding(&order);
         for (done, &index) in order.iter().enumerate() {
-            // Room for three, of which the image used last takes one until the next fetch.
+            // Room for three, one of which is the image used last until the next fetch.
             let ahead = (done + 2).min(order.len());
             eventually("decoding ahead", || log.lock().unwrap().len() >= ahead);
             let image = loader.fetch(index).unwrap();
             assert_eq!(image.rgb[0], index as u8);
             assert!(loader.held() <= Bytes(3 * RESERVED));
         }
-        // Each decoded once; two workers may finish in either order, so neighbours may swap.
+        // Each is decoded once. Two workers may finish in either order, so neighbours may swap.
         let mut decoded = log.lock().unwrap().clone();
         for (turn, index) in decoded.iter().enumerate() {
             let own = order.iter().position(|i| i == index).unwrap();
@@ -492,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permutation_longer_than_the_cache_is_decoded_once_per_epoch() {
+    fn images_are_decoded_once_per_epoch() {
         let loader = loader(50, cache(6), |source| Ok(picture(source)));
         for epoch in 0..4 {
             let order = RandomStream::new(1, epoch, RandomUse::ViewOrder).permutation(50);
@@ -506,11 +498,11 @@ mod tests {
     }
 
     #[test]
-    fn a_later_announcement_replaces_the_earlier_and_what_comes_sooner_wins() {
+    fn new_schedule_replaces_the_old_one() {
         let loader = loader(40, cache(4), |source| Ok(picture(source)));
         loader.schedule_decoding(&[0, 1, 2, 3, 4, 5, 6, 7]);
         eventually("a full cache", || loader.statistics().decoded >= 4);
-        // Images 0 to 3 are still scheduled, but their turns come last now.
+        // Images 0 to 3 are still scheduled, but their turns are last now.
         loader.schedule_decoding(&[30, 31, 32, 33, 0, 1, 2, 3]);
         eventually("the new order", || loader.statistics().decoded >= 8);
         for index in 30..34 {
@@ -520,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fetch_does_not_wait_for_images_decoded_ahead() {
+    fn fetch_does_not_wait_for_images_decoded_ahead() {
         let (release, gate) = mpsc::channel::<()>();
         let gate = Mutex::new(gate);
         let busy = Arc::new(AtomicUsize::new(0));
@@ -547,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_remembered_and_told_to_everyone() {
+    fn failure_is_remembered_and_returned_to_all() {
         let loader = loader(6, cache(6), |source| match number(source) {
             2 => Err(failing(source)),
             4 => panic!("index out of range"),
@@ -570,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_larger_than_the_cache_is_served_and_not_kept() {
+    fn oversized_image_is_decoded_and_not_kept() {
         let mut sources = sources(4);
         sources[1].size = [50, 40];
         let decoder = Box::new(|source: &ImageSource| Ok(picture(source)));
@@ -580,16 +572,16 @@ mod tests {
             assert_eq!(loader.fetch(index).unwrap().rgb[0], index as u8);
             assert!(loader.held() <= Bytes(2 * RESERVED));
         }
-        // Never decoded ahead, for nothing would remain of it.
+        // Never decoded ahead, because it would not be kept.
         assert!(loader.statistics().missed >= 2);
     }
 
     #[test]
-    fn what_a_caller_holds_is_not_given_up_and_counts() {
+    fn images_in_use_are_not_evicted() {
         let loader = loader(10, cache(2), |source| Ok(picture(source)));
         let (first, second) = (loader.fetch(0).unwrap(), loader.fetch(1).unwrap());
         assert_eq!(loader.held(), Bytes(2 * KEPT));
-        // No room: decoded for the caller alone.
+        // No room: decoded for the caller only.
         let third = loader.fetch(2).unwrap();
         assert_eq!(loader.held(), Bytes(2 * KEPT));
         assert!(Arc::ptr_eq(&first, &loader.fetch(0).unwrap()));
@@ -600,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_image_is_gone_and_does_not_come_back_by_itself() {
+    fn forgotten_image_is_not_decoded_again() {
         let loader = loader(3, cache(3), |source| Ok(picture(source)));
         loader.schedule_decoding(&[0, 1, 0, 2]);
         eventually("three images", || loader.statistics().decoded == 3);
@@ -612,7 +604,7 @@ mod tests {
         drop(in_use);
         loader.forget(1);
         assert_eq!(loader.held(), Bytes(0));
-        // A worker would have taken up a turn that was left.
+        // A worker would have used a remaining turn.
         thread::sleep(Duration::from_millis(30));
         assert_eq!(loader.statistics().decoded, 3);
         assert_eq!(loader.fetch(0).unwrap().rgb[0], 0);
@@ -621,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn with_all_images_kept_none_is_forgotten() {
+    fn residency_all_forgets_nothing() {
         let loader = loader(2, Residency::All, |source| Ok(picture(source)));
         loader.load_all(|_, _| {}).unwrap();
         loader.forget(0);
@@ -629,20 +621,19 @@ mod tests {
     }
 
     #[test]
-    fn many_images_in_the_cache_make_a_fetch_no_slower() {
+    fn fetch_time_is_independent_of_the_cache_size() {
         const IMAGES: usize = 40_000;
         let loader = loader(IMAGES, cache(IMAGES as u64 / 2), |source| Ok(picture(source)));
         let start = Instant::now();
         for index in 0..IMAGES {
             loader.fetch(index).unwrap();
         }
-        // Half of the fetches give up another image. Sorting all that are kept for each took 15 s in
-        // this test; a fraction of a second is left.
+        // Half of the fetches evict another image. Sorting all kept images for each took 15 s in this test.
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     }
 
     #[test]
-    fn dropping_a_busy_loader_ends_after_the_decodes_under_way() {
+    fn drop_waits_for_decodes_in_flight() {
         let decoded = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&decoded);
         let loader = loader(200, cache(200), move |source| {
@@ -660,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn loading_all_keeps_all_and_counts_failures() {
+    fn load_all_keeps_images_and_returns_failures() {
         let loader = loader(30, Residency::All, |source| match number(source) {
             13 | 21 => Err(failing(source)),
             _ => Ok(picture(source)),
@@ -687,7 +678,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_cache_of_two_images_one_is_decoded_while_the_other_is_in_use() {
+    fn cache_of_two_images_decodes_ahead() {
         let small = loader(4, cache(1), |source| Ok(picture(source)));
         assert_eq!(small.least_to_decode_ahead(), Some(Bytes(2 * RESERVED)));
         let loader = loader(4, cache(2), |source| Ok(picture(source)));
@@ -695,7 +686,7 @@ mod tests {
         loader.schedule_decoding(&[0, 1, 2, 3]);
         eventually("the first image", || loader.statistics().decoded >= 1);
         for index in 0..3 {
-            // As training does: the image before is gone when the next is asked for.
+            // As in training: the previous image is dropped before the next request.
             let image = loader.fetch(index).unwrap();
             eventually("the next image", || loader.statistics().decoded >= index as u64 + 2);
             drop(image);
@@ -706,7 +697,7 @@ mod tests {
 
 #[cfg(test)]
 #[allow(clippy::cast_possible_truncation, reason = "test values are small")]
-mod loader_tests {
+mod concurrency_tests {
     use std::sync::atomic::{AtomicBool, AtomicU64};
     use std::sync::mpsc;
     use std::time::Duration;
@@ -718,7 +709,7 @@ mod loader_tests {
     use super::*;
     use crate::math::random::{RandomStream, RandomUse};
 
-    /// A loader in a process that holds other memory and checks it all the time.
+    /// Returns a loader whose process holds other memory, which is checked on every call.
     fn beside(count: usize, policy: Residency, limit: u64) -> (ImageLoader, Arc<AtomicU64>) {
         let otherwise = Arc::new(AtomicU64::new(0));
         let held = Arc::clone(&otherwise);
@@ -732,7 +723,7 @@ mod loader_tests {
     }
 
     #[test]
-    fn images_give_way_to_what_else_is_held_and_come_back() {
+    fn images_yield_to_other_memory_and_return() {
         let (loader, otherwise) = beside(40, cache(8), 100 * RESERVED);
         let order: Vec<usize> = (0..40).collect();
         loader.schedule_decoding(&order);
@@ -740,7 +731,7 @@ mod loader_tests {
         // Room for three.
         otherwise.store(97 * RESERVED, Ordering::SeqCst);
         assert_eq!(loader.fetch(0).unwrap().rgb[0], 0);
-        // A decode that was in flight keeps what was reserved for it, but not the image.
+        // A decode in flight keeps its reservation, but not the image.
         eventually("room", || loader.held() <= Bytes(3 * RESERVED));
         for index in 1..10 {
             loader.fetch(index).unwrap();
@@ -754,7 +745,7 @@ mod loader_tests {
     }
 
     #[test]
-    fn beyond_the_limit_images_are_decoded_on_demand_and_not_kept() {
+    fn beyond_the_limit_nothing_is_kept() {
         for policy in [cache(8), Residency::All] {
             let (loader, otherwise) = beside(10, policy, 1000);
             otherwise.store(5000, Ordering::SeqCst);
@@ -771,7 +762,7 @@ mod loader_tests {
     }
 
     #[test]
-    fn when_all_are_kept_they_are_only_as_long_as_the_limit_allows() {
+    fn limit_evicts_even_with_residency_all() {
         let (loader, otherwise) = beside(30, Residency::All, 100 * RESERVED);
         loader.load_all(|_, _| {}).unwrap();
         assert_eq!(loader.held(), Bytes(30 * KEPT));
@@ -785,7 +776,7 @@ mod loader_tests {
     }
 
     #[test]
-    fn a_system_that_does_not_tell_leaves_the_cache_as_it_is() {
+    fn unknown_memory_keeps_the_cache() {
         let watch = Watch::with(Bytes(1), Duration::ZERO, Box::new(|_| None));
         let decoder = Box::new(|source: &ImageSource| Ok(picture(source)));
         let loader = ImageLoader::with_decoder(sources(4), cache(4), decoder, Some(watch));
@@ -794,14 +785,14 @@ mod loader_tests {
     }
 
     #[test]
-    fn a_look_is_taken_once_an_interval_and_images_held_back_are_told_once() {
+    fn memory_is_checked_per_interval_and_reported_once() {
         let watch = Watch::with(Bytes(1), Duration::from_secs(3600), Box::new(|_| None));
         assert_eq!([watch.is_due(), watch.is_due()], [true, false]);
         assert_eq!([watch.is_first_report(), watch.is_first_report()], [true, false]);
     }
 
     #[test]
-    fn all_images_decoded_take_three_bytes_a_pixel_and_a_mask_one_more() {
+    fn decoded_bytes_count_colours_and_masks() {
         let mut sources = sources(3);
         sources[1].mask = Some("mask.png".into());
         let decoder = Box::new(|source: &ImageSource| Ok(picture(source)));
@@ -809,10 +800,9 @@ mod loader_tests {
         assert_eq!(loader.decoded_bytes(), Bytes(2 * 45 + 60));
     }
 
-    /// One operation on the cache.
     #[derive(Clone, Debug)]
-    enum Happening {
-        /// Fetched, and held for as many of the following.
+    enum CacheEvent {
+        /// Fetch, and hold for the next operations.
         Fetch(usize, usize),
         Begin(usize),
         Finish,
@@ -821,14 +811,14 @@ mod loader_tests {
         Capacity(u64),
     }
 
-    fn happening() -> impl Strategy<Value = Happening> {
+    fn cache_event() -> impl Strategy<Value = CacheEvent> {
         prop_oneof![
-            4 => (0_usize..12, 0_usize..4).prop_map(|(image, held)| Happening::Fetch(image, held)),
-            2 => (0_usize..12).prop_map(Happening::Begin),
-            3 => Just(Happening::Finish),
-            4 => Just(Happening::Ahead),
-            1 => prop::collection::vec(0_usize..12, 0..20).prop_map(Happening::Announce),
-            3 => (0_u64..10).prop_map(|images| Happening::Capacity(images * RESERVED)),
+            4 => (0_usize..12, 0_usize..4).prop_map(|(image, held)| CacheEvent::Fetch(image, held)),
+            2 => (0_usize..12).prop_map(CacheEvent::Begin),
+            3 => Just(CacheEvent::Finish),
+            4 => Just(CacheEvent::Ahead),
+            1 => prop::collection::vec(0_usize..12, 0..20).prop_map(CacheEvent::Announce),
+            3 => (0_u64..10).prop_map(|images| CacheEvent::Capacity(images * RESERVED)),
         ]
     }
 
@@ -836,19 +826,19 @@ mod loader_tests {
         #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..Default::default() })]
 
         #[test]
-        fn whatever_the_capacity_becomes_only_what_is_in_use_exceeds_it(
-            happenings in prop::collection::vec(happening(), 1..80),
+        fn only_images_in_use_exceed_the_capacity(
+            events in prop::collection::vec(cache_event(), 1..80),
         ) {
             let all = sources(12);
             let image = |index: usize| Arc::new(picture(&all[index]));
             let mut cache = ImageCache::new(Bytes(4 * RESERVED));
             let mut capacity = Bytes(4 * RESERVED);
             let (mut jobs, mut in_use) = (Vec::new(), Vec::<(usize, Arc<Image>)>::new());
-            for happening in happenings {
+            for event in events {
                 in_use.retain(|(left, _)| *left > 0);
                 in_use.iter_mut().for_each(|(left, _)| *left -= 1);
-                match happening {
-                    Happening::Fetch(index, held) => match cache.ask(index, Bytes(RESERVED)) {
+                match event {
+                    CacheEvent::Fetch(index, held) => match cache.ask(index, Bytes(RESERVED)) {
                         Lookup::Hit(outcome) => in_use.push((held, outcome.unwrap())),
                         Lookup::InFlight(_) => {}
                         Lookup::Miss(job) => {
@@ -857,23 +847,23 @@ mod loader_tests {
                             cache.finish(job, Ok(outcome));
                         }
                     },
-                    Happening::Begin(index) => {
+                    CacheEvent::Begin(index) => {
                         if let Lookup::Miss(job) = cache.ask(index, Bytes(RESERVED)) {
                             jobs.push(job);
                         }
                     }
-                    Happening::Finish => {
+                    CacheEvent::Finish => {
                         if let Some(job) = jobs.pop() {
                             let outcome = image(job.image);
                             cache.finish(job, Ok(outcome));
                         }
                     }
-                    Happening::Ahead => jobs.extend(cache.next_job(|_| Bytes(RESERVED))),
-                    Happening::Announce(order) => cache.schedule_decoding(order.into_iter()),
-                    Happening::Capacity(bytes) => capacity = Bytes(bytes),
+                    CacheEvent::Ahead => jobs.extend(cache.next_job(|_| Bytes(RESERVED))),
+                    CacheEvent::Announce(order) => cache.schedule_decoding(order.into_iter()),
+                    CacheEvent::Capacity(bytes) => capacity = Bytes(bytes),
                 }
                 cache.set_capacity(capacity);
-                // An image may be in use twice, and decoded for its caller alone: this is a bound.
+                // An image may be in use twice, and decoded for its caller only, so this is a bound.
                 let busy = jobs.len() as u64 * RESERVED + in_use.len() as u64 * KEPT;
                 prop_assert!(cache.held().0 <= capacity.0.max(busy), "{} of {capacity}", cache.held());
                 prop_assert!(cache.kept() <= cache.held());
@@ -891,11 +881,10 @@ mod loader_tests {
         }
     }
 
-    /// One thing that a caller does.
     #[derive(Clone, Debug)]
     enum Operation {
         Fetch(usize),
-        /// Fetch, and hold on to the image for the next operations.
+        /// Fetch, and hold the image for the next operations.
         Hold(usize),
         Announce(Vec<usize>),
         Forget(usize),
@@ -910,7 +899,7 @@ mod loader_tests {
         ]
     }
 
-    /// Does everything from one thread each, and checks every image and the bound all along.
+    /// Runs each list of operations on a thread, and checks every image and the bound.
     fn perform(loader: &ImageLoader, threads: &[Vec<Operation>], bound: Bytes) {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -946,7 +935,7 @@ mod loader_tests {
         assert!(!over.into_inner(), "more than {bound} held");
     }
 
-    /// Image 5 fails, image 9 is larger than the cache.
+    /// Returns a loader whose image 5 fails and whose image 9 is larger than the cache.
     fn awkward(images: u64) -> ImageLoader {
         let mut sources = sources(12);
         sources[9].size = [100, 100];
@@ -960,7 +949,7 @@ mod loader_tests {
         #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
 
         #[test]
-        fn the_bound_holds_whatever_the_threads_do(
+        fn bound_holds_under_concurrent_operations(
             threads in prop::collection::vec(prop::collection::vec(operation(), 1..40), 1..5),
             images in 0_u64..8,
         ) {
@@ -969,7 +958,7 @@ mod loader_tests {
     }
 
     #[test]
-    fn ten_thousand_random_operations_of_four_threads_come_to_an_end() {
+    fn ten_thousand_random_operations_do_not_deadlock() {
         let (sender, ended) = mpsc::channel();
         thread::spawn(move || {
             let threads: Vec<Vec<Operation>> = (0..4)
@@ -992,7 +981,7 @@ mod loader_tests {
             drop(loader);
             sender.send(()).unwrap();
         });
-        // Well under a second on two cores; a deadlock would never end.
+        // Takes less than a second on two cores; a deadlock would never end.
         assert!(ended.recv_timeout(Duration::from_secs(60)).is_ok(), "deadlock, or a failed check");
     }
 }

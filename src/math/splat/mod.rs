@@ -1,4 +1,4 @@
-//! A Gaussian as a view shows it: its ellipse on the screen or, flat, a surfel, and what that covers.
+//! Projection of Gaussians, surfels and triangles to the screen, and their coverage.
 
 pub(super) mod projection;
 mod surfel;

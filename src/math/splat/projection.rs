@@ -1,4 +1,4 @@
-//! From a Gaussian in the world to an ellipse on the screen (EWA splatting, Zwicker et al. 2001).
+//! Projection of a Gaussian in the world to an ellipse on the screen (EWA splatting, Zwicker et al. 2001).
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use crate::math::linalg::{
     scale, transpose,
 };
 
-/// Variance in px² added to every splat, so that none falls between pixel centres.
+/// Variance in px² added to every splat, so that no splat falls between pixel centres.
 pub const DILATION_PX2: f64 = 0.3;
 
-/// How far beyond the image's border the Jacobian is still evaluated, as a share of half its
-/// width: farther out the linearisation would stretch a splat without bound.
+/// Margin beyond the image within which the Jacobian is evaluated, as a share of half the side. Farther out,
+/// linearisation would stretch a splat without bound.
 const GUARD_BAND: f64 = 0.3;
 
 /// A pinhole camera with its pose, in the precision of the computation.
@@ -33,27 +33,26 @@ pub struct Viewpoint<R> {
     pub centre_px: [R; 2],
     /// Image size, px.
     pub size: [u32; 2],
-    /// Depth that a Gaussian must exceed to be drawn, world units along the view axis.
-    ///
-    /// Towards 0 the projection's Jacobian grows as 1/z² and one splat can cover the image.
+    /// Depth that a Gaussian must exceed to be drawn, world units along the view axis. Towards 0 the Jacobian grows
+    /// as 1/z², and one splat can cover the image.
     pub near: R,
     /// Variance added to every splat along both axes, px².
     pub variance_px2: R,
-    /// True if opacity falls as a splat is widened by it.
+    /// True if that variance lowers a splat's opacity as it widens the splat.
     pub compensates: bool,
 }
 
 /// Bounds of x/z or y/z within which the Jacobian is evaluated.
 #[derive(Clone, Copy, Debug)]
 pub struct Guard<R> {
-    /// The lower.
+    /// Lower bound.
     pub low: R,
-    /// The upper.
+    /// Upper bound.
     pub high: R,
 }
 
 impl<R: Real> Viewpoint<R> {
-    /// Where the Jacobian is evaluated along x and y.
+    /// Returns the bounds of the Jacobian along x and y.
     pub fn guard(&self) -> [Guard<R>; 2] {
         [0, 1].map(|axis| {
             let size = R::of(f64::from(self.size[axis]));
@@ -65,7 +64,7 @@ impl<R: Real> Viewpoint<R> {
         })
     }
 
-    /// Slopes x/z and y/z of the ray through the centre of a pixel.
+    /// Returns the slopes x/z and y/z of the ray through the centre of a pixel.
     pub fn slopes(&self, pixel: [u32; 2]) -> [R; 2] {
         [0, 1].map(|axis| {
             let place = R::of(f64::from(pixel[axis])) + R::HALF;
@@ -74,7 +73,7 @@ impl<R: Real> Viewpoint<R> {
     }
 }
 
-/// A Gaussian's shape and place, raw parameters.
+/// Raw parameters of a Gaussian's position and shape.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape<R> {
     /// Centre in the world.
@@ -83,38 +82,39 @@ pub struct Shape<R> {
     pub log_scale: Vec3<R>,
     /// Rotation (w, x, y, z), of any length but zero.
     pub quat: Quat<R>,
-    /// Standard deviation of its 3D filter, world units; 0 without one.
+    /// Standard deviation of the 3D filter, world units; 0 without a filter.
     pub smoothing: R,
 }
 
-/// The ellipse that a Gaussian projects to.
+/// Projected ellipse of a Gaussian.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Ellipse<R> {
     /// Centre, px.
     pub mean_px: [R; 2],
     /// Depth along the view axis, world units.
     pub depth: R,
-    /// Covariance, the screen filter included, px².
+    /// Covariance with the screen filter, px².
     pub cov_px2: Sym2<R>,
-    /// Its inverse.
+    /// Inverse of the covariance.
     pub conic: Sym2<R>,
-    /// The share of the Gaussian's opacity that both filters leave.
+    /// Share of the opacity that both filters keep.
     pub kept: R,
 }
 
-/// What forward and backward share: everything between the shape and its ellipse.
+/// Intermediate values of the projection, for both passes.
 struct Chain<R> {
     mean_cam: Vec3<R>,
-    /// x/z and y/z clamped to the guard band, and whether they were inside.
+    /// x/z and y/z clamped to the guard band.
     slope: [R; 2],
+    /// True if `slope` was not clamped.
     inside: [bool; 2],
     /// J, 2x3.
     jacobian: [[R; 3]; 2],
     /// Rotation from the Gaussian's axes to the camera's.
     cam_from_axes: Mat3<R>,
-    /// With the 3D filter.
+    /// Scales with the 3D filter.
     scale: Vec3<R>,
-    /// The share of the opacity that the filter leaves.
+    /// Share of the opacity that the 3D filter keeps.
     kept_in_space: R,
     /// J · `cam_from_axes` · diag(scale): its Gram matrix is the covariance.
     root: [[R; 3]; 2],
@@ -143,8 +143,7 @@ fn chain<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Chain<R>> {
     Some(Chain { mean_cam, slope, inside, jacobian, cam_from_axes, scale, kept_in_space, root })
 }
 
-/// Projects a Gaussian; `None` if it is not beyond [`Viewpoint::near`] or a parameter is
-/// not finite.
+/// Projects a Gaussian; `None` if it is not beyond [`Viewpoint::near`] or a parameter is not finite.
 pub fn project<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Ellipse<R>> {
     ellipse(view, &chain(view, shape)?)
 }
@@ -166,18 +165,17 @@ fn ellipse<R: Real>(view: &Viewpoint<R>, chain: &Chain<R>) -> Option<Ellipse<R>>
     Some(Ellipse { mean_px, depth: z, cov_px2: [xx, xy, yy], conic, kept })
 }
 
-/// A Aᵀ with the screen filter's variance on its diagonal, its determinant, and that without the
-/// filter.
+/// A Aᵀ with the screen filter's variance on its diagonal, and its determinants with and without the filter.
 struct Covariance<R> {
     cov: Sym2<R>,
     det: R,
     sharp_det: R,
 }
 
-/// A Aᵀ with the screen filter's variance on its diagonal, and the determinants.
+/// Returns A Aᵀ with the screen filter's variance on its diagonal, and the determinants.
 ///
-/// For long thin splats xx yy - xy² would cancel all digits of single precision. Lagrange's
-/// identity |a|² |b|² - (a·b)² = |a x b|² leaves a sum of positive terms.
+/// For long thin splats xx yy - xy² would cancel in single precision. Lagrange's identity |a|² |b|² - (a·b)² = |a x
+/// b|² leaves a sum of positive terms.
 fn covariance<R: Real>(view: &Viewpoint<R>, root: &[Vec3<R>; 2]) -> Covariance<R> {
     let [a, b] = *root;
     let variance = view.variance_px2;
@@ -188,33 +186,31 @@ fn covariance<R: Real>(view: &Viewpoint<R>, root: &[Vec3<R>; 2]) -> Covariance<R
     Covariance { cov: [aa + variance, dot(a, b), bb + variance], det, sharp_det }
 }
 
-/// Gradients of [`Shape`], raw parameters.
+/// Gradients of [`Shape`].
 #[derive(Clone, Copy, Debug)]
 pub struct ShapeGradient<R> {
-    /// Of the centre in the world.
+    /// Gradient of the centre in the world.
     pub d_mean_world: Vec3<R>,
-    /// Of the logarithms of the scales.
+    /// Gradient of the logarithms of the scales.
     pub d_log_scale: Vec3<R>,
-    /// Of the quaternion as stored.
+    /// Gradient of the quaternion as stored.
     pub d_quat: Quat<R>,
 }
 
 /// Gradients of [`Ellipse`].
 #[derive(Clone, Copy, Debug)]
 pub struct EllipseGradient<R> {
-    /// Of the centre, per px.
+    /// Gradient of the centre, per px.
     pub d_mean_px: [R; 2],
-    /// Of the conic; xy counted once.
+    /// Gradient of the conic; xy counted once.
     pub d_conic: Sym2<R>,
-    /// Of the logarithm of the kept share of the opacity.
+    /// Gradient of the logarithm of the kept share of the opacity.
     pub d_log_kept: R,
-    /// Of the depth.
+    /// Gradient of the depth.
     pub d_depth: R,
 }
 
-/// `d_shape` of [`project`].
-///
-/// `None` exactly where [`project`] gives `None`.
+/// Returns `d_shape` of [`project`]; `None` exactly if [`project`] returns `None`.
 pub fn project_bwd<R: Real>(
     view: &Viewpoint<R>,
     shape: &Shape<R>,
@@ -259,7 +255,7 @@ pub fn project_bwd<R: Real>(
     })
 }
 
-/// `d_cov` (xx, xy, yy; xy counted once) of the inverse of a matrix with this determinant.
+/// Returns `d_cov` (xx, xy, yy; xy counted once) of the inverse of a matrix with this determinant.
 fn conic_bwd<R: Real>([xx, xy, yy]: Sym2<R>, det: R, d_conic: Sym2<R>) -> Sym2<R> {
     let inverse_det = R::ONE / det;
     let shared = (d_conic[0] * yy - d_conic[1] * xy + d_conic[2] * xx) * inverse_det;
@@ -270,8 +266,8 @@ fn conic_bwd<R: Real>([xx, xy, yy]: Sym2<R>, det: R, d_conic: Sym2<R>) -> Sym2<R
     ]
 }
 
-/// `d_root` of the determinants of A Aᵀ, of which |a x b|² is in both, and the variance times
-/// |a|² + |b|² in the second. Like the determinants themselves, without a difference of products.
+/// Returns `d_root` of the determinants of A Aᵀ. Both contain |a x b|²; the filtered one also contains the variance
+/// times |a|² + |b|². Like the determinants, it has no difference of products.
 fn det_bwd<R: Real>([a, b]: [Vec3<R>; 2], variance: R, d_area: R, d_det: R) -> [Vec3<R>; 2] {
     let area = cross(a, b);
     let (d_area, d_det) = (R::TWO * d_area, R::TWO * d_det * variance);
@@ -281,7 +277,7 @@ fn det_bwd<R: Real>([a, b]: [Vec3<R>; 2], variance: R, d_area: R, d_det: R) -> [
     ]
 }
 
-/// `d_mean_cam` through the projected centre and through the Jacobian's entries f/z and -f u/z.
+/// Returns `d_mean_cam` through the projected centre and through the Jacobian's entries f/z and -f u/z.
 fn mean_bwd<R: Real>(
     view: &Viewpoint<R>,
     chain: &Chain<R>,
@@ -309,7 +305,7 @@ fn mean_bwd<R: Real>(
 
 // Coverage of a splat: the pixels and tiles that it may reach, and its span in rows of pixels.
 
-/// Side of a tile in px.
+/// Side of a tile, px.
 pub const TILE: u32 = 16;
 
 /// A rectangle of pixels or tiles: `x0..x1` by `y0..y1`.
@@ -326,12 +322,12 @@ pub struct Rect {
 }
 
 impl Rect {
-    /// Nothing inside.
+    /// True if the rectangle contains nothing.
     pub fn is_empty(&self) -> bool {
         self.x0 >= self.x1 || self.y0 >= self.y1
     }
 
-    /// What both have.
+    /// Returns the intersection of two rectangles.
     #[inline]
     pub fn intersection(&self, other: &Self) -> Self {
         Self {
@@ -342,7 +338,7 @@ impl Rect {
         }
     }
 
-    /// The tiles that these pixels lie in.
+    /// Returns the tiles that contain these pixels.
     pub fn tiles(&self) -> Self {
         Self {
             x0: self.x0 / TILE,
@@ -352,7 +348,7 @@ impl Rect {
         }
     }
 
-    /// The pixels of tile (`x`, `y`) in an image of this size.
+    /// Returns the pixels of tile (`x`, `y`) in an image of this size.
     pub fn of_tile(x: u32, y: u32, size: [u32; 2]) -> Self {
         Self {
             x0: x * TILE,
@@ -363,25 +359,24 @@ impl Rect {
     }
 }
 
-/// Where a splat of some opacity can be seen.
+/// Visible extent of a splat at its opacity.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds<R> {
-    /// Pixels outside of which its opacity is below [`ALPHA_MIN`]; may be empty between centres.
+    /// Pixels outside which its opacity is below [`ALPHA_MIN`]; may be empty between pixel centres.
     pub pixels: Rect,
-    /// An exponent below which its opacity is certainly below [`ALPHA_MIN`].
+    /// Exponent below which its opacity is certainly below [`ALPHA_MIN`].
     pub exponent_min: R,
 }
 
-/// Bounds of an ellipse, or `None` if it cannot be seen at all.
+/// Returns the bounds of an ellipse, or `None` if it is invisible.
 ///
-/// The opacity falls to 1/255 where ½ dᵀ C d = ln(255 o); that ellipse reaches √(2 ln(255 o) cov)
-/// along each axis. A splat counts as seen when this box, rounded up to whole pixels, meets the
-/// image, even if no pixel centre lies in it: density statistics are averaged over seen splats.
+/// The opacity falls to 1/255 where ½ dᵀ C d = ln(255 o), which reaches √(2 ln(255 o) cov) along each axis. A splat
+/// is visible if this box, rounded up to whole pixels, meets the image, even if it contains no pixel centre. Density
+/// statistics are averaged over visible splats.
 pub fn bounds<R: Real>(ellipse: &Ellipse<R>, opacity: R, size: [u32; 2]) -> Option<Bounds<R>> {
     let exponent_min = exponent_min(opacity)?;
     let reach = (opacity / R::of(ALPHA_MIN)).ln();
-    // A thousandth of a pixel and 1e-5 of the reach are added against rounding: a bound may be
-    // too wide, since every pixel is tested again, but never too narrow.
+    // Margins against rounding: bounds may be too wide, because every pixel is tested again, but never too narrow.
     let extent = [ellipse.cov_px2[0], ellipse.cov_px2[2]]
         .map(|variance| (R::TWO * reach * variance).sqrt() * R::of(1.0 + 1e-5) + R::of(1e-3));
     let mut spans = [(0, 0); 2];
@@ -401,57 +396,53 @@ pub fn bounds<R: Real>(ellipse: &Ellipse<R>, opacity: R, size: [u32; 2]) -> Opti
     Some(Bounds { pixels, exponent_min })
 }
 
-/// An exponent below which a splat of this opacity is certainly invisible; `None` if it always is.
+/// Returns an exponent below which a splat of this opacity is certainly invisible; `None` if it always is.
 pub(super) fn exponent_min<R: Real>(opacity: R) -> Option<R> {
     if opacity < R::of(ALPHA_MIN) || !opacity.is_finite() {
         return None;
     }
     let reach = (opacity / R::of(ALPHA_MIN)).ln();
-    // A little lower because of rounding: below it the search stops, above it the exact test decides.
+    // The margin covers rounding: below it the search stops, above it the exact test decides.
     Some(-reach * R::of(1.0 + 1e-4) - R::of(1e-4))
 }
 
-/// Holds an index to `0..=side`.
+/// Clamps an index to `0..=side`.
 fn pixel_index(index: i32, side: u32) -> u32 {
     u32::try_from(index).unwrap_or(0).min(side)
 }
 
-/// What a splat reaches in rows of pixels: an ellipse is convex, so that it spans columns in each.
-///
-/// Heights grow downwards and count from the centre.
+/// Spans of columns that an ellipse covers in rows of pixels. Heights are relative to the centre and grow downwards.
 #[derive(Clone, Copy, Debug)]
 pub struct Spans<R> {
-    /// Of the image, px.
+    /// Size of the image, px.
     size: [u32; 2],
     /// Height of the centre in the image.
     mean_y_px: R,
-    /// How far the middle of the span moves to the right per px of height.
+    /// Shift of the span's middle to the right per px of height.
     shear: R,
     /// Square of half the span through the centre.
     half_px2: R,
-    /// What that loses per px² of height.
+    /// Decrease of that square per px² of height.
     taper: R,
-    /// Height of the rightmost point; the leftmost lies opposite.
+    /// Height of the rightmost point; the leftmost is opposite.
     tip_px: R,
-    /// Column of the first pixel of a splat without extent, rounding included.
+    /// First column of a splat without extent, with a margin for rounding.
     left_px: R,
-    /// The one after its last.
+    /// Last column of a splat without extent, with a margin for rounding.
     right_px: R,
 }
 
 impl<R: Real> Spans<R> {
-    /// Of a splat down to this exponent, in an image of this size.
+    /// Returns the spans of a splat down to an exponent, in an image of this size.
     pub fn new(ellipse: &Ellipse<R>, exponent_min: R, size: [u32; 2]) -> Self {
         let [xx, xy, yy] = ellipse.conic;
         let mean = ellipse.mean_px;
-        // Kahan's difference of products: that of rounded products has no digit right where a splat
-        // is long and thin.
+        // Kahan's difference of products, because rounded products would cancel for a long thin splat.
         let square = xy * xy;
         let det = xx.mul_add(yy, -square) - xy.mul_add(xy, -square);
         let inverse = R::ONE / xx;
-        // A few units in the last place of single precision are added against rounding here and
-        // below: where a centre is far away or a row's middle moves fast, more than a thousandth of
-        // a pixel is at stake.
+        // Margins of a few units in the last place of single precision, here and below: for a far centre or a steep
+        // shear, rounding exceeds a thousandth of a pixel.
         let reach = R::of(-2.000_004) * exponent_min;
         let shear = -xy * inverse;
         let height = R::of(f64::from(size[1]));
@@ -463,14 +454,14 @@ impl<R: Real> Spans<R> {
             shear,
             half_px2: reach * inverse,
             taper: det * inverse * inverse,
-            // Rounded, a conic may be that of a hyperbola: its tips are infinitely far.
+            // After rounding a conic may be a hyperbola, whose tips are infinitely far.
             tip_px: -xy * (reach / (yy * det.max(R::ZERO))).sqrt(),
             left_px: mean[0] - R::HALF - margin,
             right_px: mean[0] + R::HALF + margin,
         }
     }
 
-    /// The columns of pixels whose centres the splat reaches at some height between the centres of
+    /// Returns the columns of pixels whose centres the splat reaches between the centres of the first and last of
     /// these rows.
     pub fn columns(&self, rows: Range<u32>) -> Range<u32> {
         let low = R::of(f64::from(rows.start)) + R::HALF - self.mean_y_px;
@@ -483,7 +474,7 @@ impl<R: Real> Spans<R> {
         let half = |height| self.half_px2_at(height).max(R::ZERO).sqrt();
         let first = self.left_px + self.shear * left - half(left);
         let end = self.right_px + self.shear * right + half(right);
-        // What overflowed on the way, and is no number, gives whole rows.
+        // An overflow on the way, or NaN, gives whole rows.
         let width = R::of(f64::from(self.size[0]));
         pixel_index(first.ceil_i32(), self.size[0])
             ..pixel_index(end.min(width).floor_i32(), self.size[0])
@@ -494,14 +485,14 @@ impl<R: Real> Spans<R> {
     }
 }
 
-// The opacity that remains after widening, on the screen and in space; used by the filters.
+// Share of the opacity that filters keep, on the screen and in space.
 
-/// Least determinant of a covariance, px⁴: below, nothing is left of a splat. It is added to
-/// denominators, too (the numerics of Mip-Splatting's own rasteriser).
+/// Smallest determinant of a covariance, px⁴. Below, a splat is invisible. It is also added to denominators (as in
+/// Mip-Splatting's rasteriser).
 pub const DET_MIN_PX4: f64 = 1e-6;
 
-/// The share of its opacity that a splat keeps when it is widened, from the determinants of its
-/// covariance before and after (px⁴).
+/// Returns the share of its opacity that a splat keeps when it is widened, from the determinants of its covariance
+/// before and after (px⁴).
 pub fn kept_on_screen<R: Real>(det: R, widened: R) -> R {
     kept_squared(det, widened).map_or(R::ZERO, Real::sqrt)
 }
@@ -511,8 +502,7 @@ fn kept_squared<R: Real>(det: R, widened: R) -> Option<R> {
     (det > least && widened > least).then(|| det / (widened + least) + least)
 }
 
-/// Gradients of both determinants from that of the share's logarithm. Zero if nothing
-/// is kept.
+/// Returns the gradients of both determinants from the gradient of the share's logarithm; 0 if the share is 0.
 pub fn kept_on_screen_bwd<R: Real>(det: R, widened: R, d_log_kept: R) -> [R; 2] {
     let Some(squared) = kept_squared(det, widened) else { return [R::ZERO; 2] };
     let inverse = R::ONE / (widened + R::of(DET_MIN_PX4));
@@ -520,11 +510,11 @@ pub fn kept_on_screen_bwd<R: Real>(det: R, widened: R, d_log_kept: R) -> [R; 2] 
     [d_det, -d_det * det * inverse]
 }
 
-/// Scales with a 3D filter of this standard deviation (world units), √(s² + f²) each, and the share
-/// of its opacity that a Gaussian keeps: Π s / √(s² + f²).
+/// Returns the scales √(s² + f²) with a 3D filter of standard deviation f (world units), and the share of its opacity
+/// that the Gaussian keeps: Π s / √(s² + f²).
 pub fn smoothed<R: Real>(scale: Vec3<R>, smoothing: R) -> (Vec3<R>, R) {
     let variance = smoothing * smoothing;
-    // Without a filter the scales keep all their digits; so they do if its square underflows.
+    // Without a filter, or if its square underflows, the scales keep all their digits.
     if variance <= R::ZERO {
         return (scale, R::ONE);
     }
@@ -532,8 +522,7 @@ pub fn smoothed<R: Real>(scale: Vec3<R>, smoothing: R) -> (Vec3<R>, R) {
     (wide, scale[0] / wide[0] * (scale[1] / wide[1]) * (scale[2] / wide[2]))
 }
 
-/// Gradients of the logarithms of the scales, from those of the logarithms of the smoothed scales
-/// and of the kept share.
+/// Returns the gradients of the log-scales, from those of the smoothed log-scales and of the share's logarithm.
 ///
 /// With l = ln s: ∂ ln √(s² + f²) / ∂l = s² / (s² + f²), and ∂ ln(kept) / ∂l = f² / (s² + f²).
 pub fn smoothed_bwd<R: Real>(

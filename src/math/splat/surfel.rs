@@ -1,20 +1,19 @@
-//! From a flat Gaussian in the world to what rays meet of it: a surfel (2D Gaussian splatting, Huang et al.
-//! 2024, section 4).
+//! Projection of a flat Gaussian (surfel), and its intersection with rays (2D Gaussian splatting, Huang et al. 2024,
+//! section 4).
 //!
-//! A Gaussian without its third scale is a disc: the places m + s₁ u e₁ + s₂ v e₂ in camera axes, with a
-//! density of e^-(u² + v²)/2. The ray of a pixel meets its plane in one place. The paper finds u and v by
-//! intersecting two planes for each pixel. Here the homography from pixels to (u, v) is inverted once, and
-//! taken about the projected centre, where u and v are 0. With d the pixel less that centre,
+//! A Gaussian without its third scale is a disc: the points m + s₁ u e₁ + s₂ v e₂ in camera axes, with density
+//! e^(-½ (u² + v²)). The ray of a pixel meets its plane in one point. The paper intersects two planes per pixel to find
+//! u and v. Here the homography from pixels to (u, v) is inverted once, about the projected centre, where both are 0.
+//! With d the pixel minus that centre,
 //!
-//! u = (a·d) / (1 + g·d), v = (b·d) / (1 + g·d), and the depth there is z / (1 + g·d),
+//! u = (a·d) / (1 + g·d), v = (b·d) / (1 + g·d), and the depth is z / (1 + g·d),
 //!
-//! z being the centre's depth, n = e₁ x e₂, and with x and y of these vectors times z / (f n·m)
+//! where z is the centre's depth and n = e₁ x e₂. With x and y of these vectors times z / (f n·m),
 //!
 //! a = (e₂ x m) / s₁, b = (m x e₁) / s₂, g = n.
 //!
-//! Where a disc is seen from its edge, or from afar, it would fall between the centres of pixels. There the
-//! Gaussian of variance ½ px² about the projected centre is taken, whichever of both is larger
-//! (section 4.2), at the centre's depth.
+//! A disc that is seen edge-on or from afar would fall between pixel centres. So the larger density of the disc and
+//! of a Gaussian of variance ½ px² about the projected centre, at the centre's depth, is taken (section 4.2).
 
 use serde::{Deserialize, Serialize};
 
@@ -26,10 +25,10 @@ use crate::math::linalg::{
     scale, transpose,
 };
 
-/// Least cosine between the normal and the line of sight: a disc nearer to its edge is not seen.
+/// Smallest cosine between the normal and the line of sight of a visible disc.
 pub const SURFEL_FACING_MIN: f64 = 1e-5;
 
-/// A surfel on the screen; see the head of this file.
+/// A surfel on the screen (see the module documentation).
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Surfel<R> {
     /// Centre, px.
@@ -47,29 +46,29 @@ pub struct Surfel<R> {
 /// Gradients of [`Surfel`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SurfelGradient<R> {
-    /// Of the centre, per px.
+    /// Gradient of the centre, per px.
     pub d_mean_px: [R; 2],
-    /// Of the centre's depth.
+    /// Gradient of the centre's depth.
     pub d_depth: R,
-    /// Of the slope of u.
+    /// Gradient of the slope of u.
     pub d_along_u: [R; 2],
-    /// Of the slope of v.
+    /// Gradient of the slope of v.
     pub d_along_v: [R; 2],
-    /// Of the relative slope of the inverse depth.
+    /// Gradient of the relative slope of the inverse depth.
     pub d_tilt: [R; 2],
 }
 
-/// What forward and backward share.
+/// Intermediate values of the projection, for both passes.
 struct SurfelChain<R> {
     mean_cam: Vec3<R>,
-    /// The disc's axes and its normal, camera axes.
+    /// Axes of the disc and its normal, camera axes.
     axes: [Vec3<R>; 3],
-    /// Their normal times the centre.
+    /// Dot product of normal and centre.
     facing: R,
     inverse_scale: [R; 2],
-    /// a, b and g before they are brought to pixels.
+    /// a, b and g in space, before their scaling to pixels.
     in_space: [Vec3<R>; 3],
-    /// z / (f n·m), x and y.
+    /// z / (f n·m) along x and y.
     per_px: [R; 2],
 }
 
@@ -99,8 +98,8 @@ fn chain<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<SurfelChain<R
     Some(SurfelChain { mean_cam, axes, facing, inverse_scale, in_space, per_px })
 }
 
-/// Projects a flat Gaussian; `None` if it is not beyond [`Viewpoint::near`], is seen from its edge, or a
-/// parameter is not finite.
+/// Projects a flat Gaussian; `None` if it is not beyond [`Viewpoint::near`], is seen edge-on, or a parameter is not
+/// finite.
 pub fn project_surfel<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Surfel<R>> {
     surfel(view, &chain(view, shape)?)
 }
@@ -117,9 +116,8 @@ fn surfel<R: Real>(view: &Viewpoint<R>, chain: &SurfelChain<R>) -> Option<Surfel
     finite.then_some(Surfel { mean_px, depth: z, along_u, along_v, tilt })
 }
 
-/// `d_shape` of [`project_surfel`]; the third scale has none.
-///
-/// `None` exactly where [`project_surfel`] gives `None`.
+/// Returns `d_shape` of [`project_surfel`], with 0 for the third scale; `None` exactly if [`project_surfel`] returns
+/// `None`.
 pub fn project_surfel_bwd<R: Real>(
     view: &Viewpoint<R>,
     shape: &Shape<R>,
@@ -131,7 +129,7 @@ pub fn project_surfel_bwd<R: Real>(
     let z = mean_cam[2];
     let SurfelGradient { d_mean_px, d_depth, d_along_u, d_along_v, d_tilt } = *d_surfel;
 
-    // Through z / (f n·m), which x and y of all three have in common.
+    // Through the common factor z / (f n·m).
     let mut d_mean_cam = [R::ZERO, R::ZERO, d_depth];
     let d_per_px = [0, 1].map(|k| {
         chain.in_space[0][k] * d_along_u[k]
@@ -145,7 +143,7 @@ pub fn project_surfel_bwd<R: Real>(
     let to_space = |d: [R; 2]| [d[0] * chain.per_px[0], d[1] * chain.per_px[1], R::ZERO];
     let [d_u, d_v] = [to_space(d_along_u), to_space(d_along_v)];
     let d_log_scale = [-dot(chain.in_space[0], d_u), -dot(chain.in_space[1], d_v), R::ZERO];
-    // Of the cross products: c = a x b gives d_a = b x d_c and d_b = d_c x a.
+    // Cross products: c = a x b gives d_a = b x d_c and d_b = d_c x a.
     let [d_u, d_v] = [scale(d_u, chain.inverse_scale[0]), scale(d_v, chain.inverse_scale[1])];
     let d_normal = add(to_space(d_tilt), scale(mean_cam, d_facing));
     d_mean_cam = add(d_mean_cam, add(cross(d_u, second), cross(first, d_v)));
@@ -168,19 +166,19 @@ pub fn project_surfel_bwd<R: Real>(
     })
 }
 
-/// Where a ray meets a surfel.
+/// Intersection of a ray with a surfel.
 #[derive(Clone, Copy, Debug)]
 pub struct Meeting<R> {
-    /// -½ (u² + v²), or that of the filter where it is larger.
+    /// -½ (u² + v²), or the filter's exponent if that is larger.
     pub exponent: R,
-    /// The depth there over that of the centre: 1 / (1 + g·d).
+    /// Depth of the intersection over the depth of the centre: 1 / (1 + g·d).
     pub depth_share: R,
-    /// u and v; `None` where the filter decides.
+    /// u and v; `None` if the filter decides.
     pub on_disc: Option<[R; 2]>,
 }
 
 impl<R: Real> Surfel<R> {
-    /// Where the ray through the place at this offset from the centre meets it.
+    /// Intersects the ray at this offset from the centre with the surfel.
     #[inline]
     pub fn meet(&self, offset_px: [R; 2]) -> Meeting<R> {
         let along = |slope: [R; 2]| slope[0] * offset_px[0] + slope[1] * offset_px[1];
@@ -197,8 +195,8 @@ impl<R: Real> Surfel<R> {
         Meeting { exponent: filtered, depth_share: R::ONE, on_disc: None }
     }
 
-    /// Adds to the gradients of the surfel those of a meeting; `d_inverse_share` is that of 1 + g·d besides
-    /// what the exponent gives it. Returns the gradient of the centre that the exponent alone gives.
+    /// Adds the gradients of an intersection to `sums`. `d_inverse_share` is the gradient of 1 + g·d besides the
+    /// exponent's part. Returns the gradient of the centre that the exponent alone gives.
     #[inline]
     pub fn meet_bwd(
         &self,
@@ -214,7 +212,7 @@ impl<R: Real> Surfel<R> {
             return d_mean_px;
         };
         let share = meeting.depth_share;
-        // Of a·d, b·d and 1 + g·d.
+        // Gradients of a·d, b·d and 1 + g·d.
         let d_u = -u * d_exponent * share;
         let d_v = -v * d_exponent * share;
         let d_inverse = -(u * d_u + v * d_v);
@@ -231,19 +229,19 @@ impl<R: Real> Surfel<R> {
         d_mean_of(d_inverse)
     }
 
-    /// An ellipse that contains all places where the exponent is at least `exponent_min`, at which its own
-    /// exponent is that; `None` where the disc reaches behind the camera before.
+    /// Returns an ellipse that contains all points whose exponent is at least `exponent_min`, with `exponent_min` as
+    /// its own exponent on the border; `None` if the disc reaches behind the camera.
     ///
-    /// (a·d)² + (b·d)² ≤ t² (1 + g·d)² with t² = -2 `exponent_min` is an ellipse where
-    /// K = a aᵀ + b bᵀ - t² g gᵀ is positive definite. If the filter's circle does not lie in it, the
-    /// circle's squared radius is added along all axes.
+    /// (a·d)² + (b·d)² ≤ t² (1 + g·d)² with t² = -2 `exponent_min` is an ellipse if K = a aᵀ + b bᵀ - t² g gᵀ is
+    /// positive definite. If it does not contain the filter's circle, the circle's squared radius is added along all
+    /// axes.
     pub fn cover(&self, exponent_min: R) -> Option<Ellipse<R>> {
         let Self { along_u: a, along_v: b, tilt: g, .. } = *self;
         let reach2 = -R::TWO * exponent_min;
         let area = |p: [R; 2], q: [R; 2]| p[0] * q[1] - p[1] * q[0];
         let k = |i: usize, j: usize| a[i] * a[j] + b[i] * b[j] - reach2 * g[i] * g[j];
         let [xx, xy, yy] = [k(0, 0), k(0, 1), k(1, 1)];
-        // Without the difference of products that xx yy - xy² would be.
+        // Avoids the difference of products xx yy - xy².
         let [of_disc, of_u, of_v] = [area(a, b), area(a, g), area(b, g)];
         let det = of_disc * of_disc - reach2 * (of_u * of_u + of_v * of_v);
         if !(det > R::ZERO && xx > R::ZERO && yy > R::ZERO) {
@@ -256,7 +254,7 @@ impl<R: Real> Surfel<R> {
         let mut cov = inverse.map(|entry| entry * widened);
         let radius = R::HALF.sqrt() + ((shift[0] * shift[0] + shift[1] * shift[1]) / reach2).sqrt();
         let radius2 = radius * radius;
-        // The smaller eigenvalue is at least that: neither root nor difference is needed.
+        // A lower bound of the smaller eigenvalue, which needs neither root nor difference.
         let (mut cov_det, trace) = (widened * widened / det, cov[0] + cov[2]);
         let holds_the_circle = cov_det >= radius2 * trace;
         if !holds_the_circle {
@@ -274,7 +272,7 @@ impl<R: Real> Surfel<R> {
         finite.then_some(Ellipse { mean_px, depth: self.depth, cov_px2: cov, conic, kept })
     }
 
-    /// What covers it at this opacity, and where it can be seen; `None` if it cannot at all.
+    /// Returns the covering ellipse at this opacity and its bounds; `None` if the surfel is invisible.
     pub fn bounds(&self, opacity: R, size: [u32; 2]) -> Option<(Ellipse<R>, Bounds<R>)> {
         let exponent_min = projection::exponent_min(opacity)?;
         let cover = self.cover(exponent_min)?;
@@ -293,7 +291,7 @@ mod tests {
     use crate::math::linalg::{normalize, sub};
     use crate::math::random::{RandomStream, RandomUse};
 
-    /// A camera that is turned and stands beside the origin.
+    /// Returns a rotated camera away from the origin.
     fn view() -> Viewpoint<f64> {
         Viewpoint {
             rotation: rotation([0.9, 0.1, -0.2, 0.05]),
@@ -308,7 +306,7 @@ mod tests {
         }
     }
 
-    /// Flat Gaussians in front of the camera, of sizes from a tenth of a pixel to half of the image.
+    /// Returns flat Gaussians in front of the camera, from a tenth of a pixel to half of the image.
     fn shapes() -> Vec<Shape<f64>> {
         let stream = RandomStream::new(5, 0, RandomUse::Initialise);
         let draw =
@@ -323,7 +321,7 @@ mod tests {
             .collect()
     }
 
-    /// Offsets from the centre of a surfel, up to the border of the image.
+    /// Returns offsets from the centre of a surfel, up to the border of the image.
     fn offsets(i: u64) -> impl Iterator<Item = [f64; 2]> {
         let stream = RandomStream::new(6, i, RandomUse::Initialise);
         (0..40).map(move |k| {
@@ -333,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ray_meets_a_surfel_where_it_meets_its_plane() {
+    fn ray_meets_a_surfel_in_its_plane() {
         let view = view();
         let mut met = 0;
         for (i, shape) in (0..).zip(shapes()) {
@@ -367,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_the_camera_or_smaller_than_a_pixel_is_the_filters() {
+    fn filter_decides_behind_the_camera_and_below_a_pixel() {
         let tilted = Surfel {
             mean_px: [0.0; 2],
             depth: 2.0,
@@ -384,8 +382,7 @@ mod tests {
         assert!((tiny.meet([0.3, 0.4]).exponent + 0.25).abs() < 1e-15);
     }
 
-    /// What the gradients are tested on: a sum over meetings with fixed weights, and over the surfel's own
-    /// depth.
+    /// Returns a sum with fixed weights over intersections and the surfel's depth, to differentiate.
     fn value(surfel: &Surfel<f64>, places: &[[f64; 2]]) -> f64 {
         let of_place = |(k, place): (usize, &[f64; 2])| {
             let offset = [place[0] - surfel.mean_px[0], place[1] - surfel.mean_px[1]];
@@ -415,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_are_those_of_differences() {
+    fn gradients_match_finite_differences() {
         let view = view();
         let (mut compared, mut on_discs) = (0, 0);
         for shape in shapes() {
@@ -425,7 +422,7 @@ mod tests {
                     [surfel.mean_px[0] + offset[0], surfel.mean_px[1] + offset[1]]
                 })
                 .to_vec();
-            // Where disc and filter are equal there is a kink.
+            // There is a kink where disc and filter are equal.
             let is_at_kink = places.iter().any(|place| {
                 let offset = [place[0] - surfel.mean_px[0], place[1] - surfel.mean_px[1]];
                 let filtered = -(offset[0] * offset[0] + offset[1] * offset[1]);
@@ -464,15 +461,15 @@ mod tests {
         assert!(compared > 100 && on_discs > 50, "{compared} {on_discs}");
     }
 
-    /// 1e-5 of the value: differences over 1e-6 have an error of its square times the third derivative, which
-    /// is large of a surfel that is small against its distance.
+    /// Asserts a relative error below 1e-5: differences over 1e-6 have an error of its square times the third
+    /// derivative, which is large for small distant surfels.
     fn assert_near(found: f64, expected: f64) {
         let tolerance = 1e-5 * (1.0 + expected.abs());
         assert!((found - expected).abs() < tolerance, "{found} {expected}");
     }
 
     #[test]
-    fn a_cover_contains_all_that_is_seen() {
+    fn cover_contains_all_visible_points() {
         let view = view();
         let (mut covered, mut seen) = (0, 0);
         for (i, shape) in (0..).zip(shapes()) {
@@ -498,8 +495,8 @@ mod tests {
     }
 
     #[test]
-    fn a_large_disc_is_covered_tightly() {
-        // Seen from the front there is no perspective: the cover is the disc itself.
+    fn large_disc_is_covered_tightly() {
+        // Seen frontally there is no perspective: the cover is the disc.
         let surfel = Surfel {
             mean_px: [10.0, 20.0],
             depth: 2.0,
@@ -513,12 +510,12 @@ mod tests {
     }
 
     #[test]
-    fn what_reaches_behind_the_camera_or_is_seen_from_its_edge_is_not_seen() {
+    fn surfels_behind_the_camera_or_edge_on_are_invisible() {
         let view = Viewpoint { rotation: rotation([1.0, 0.0, 0.0, 0.0]), ..view() };
         let shape = Shape {
             mean_world: [0.0, 0.3, -2.0],
             log_scale: [0.0, 0.0, 0.0],
-            // The disc lies level: its second axis is along the view.
+            // The disc is level: its second axis is along the view.
             quat: [0.5_f64.sqrt(), 0.5_f64.sqrt(), 0.0, 0.0],
             smoothing: 0.0,
         };
@@ -526,7 +523,7 @@ mod tests {
         assert!(level.cover(-5.0).is_none());
         let small = Shape { log_scale: [-3.0; 3], ..shape };
         assert!(project_surfel(&view, &small).unwrap().cover(-5.0).is_some());
-        // The camera's centre is in its plane.
+        // The camera's centre is in the disc's plane.
         let from_edge = Shape { mean_world: [-0.1, 0.2, -2.0], ..small };
         assert!(project_surfel(&view, &from_edge).is_none());
         let towards = normalize(add(shape.mean_world, view.translation));
@@ -534,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn the_third_scale_says_nothing() {
+    fn third_scale_is_ignored() {
         let view = view();
         for shape in shapes().into_iter().take(20) {
             let log_scale = [shape.log_scale[0], shape.log_scale[1], f64::NEG_INFINITY];

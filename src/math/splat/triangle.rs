@@ -1,16 +1,16 @@
-//! A triangle between three vertices on the screen, opaque or not (MeshSplatting, Held et al. 2025; the window is
-//! that of Triangle Splatting, Held et al. 2025).
+//! A triangle between three vertices on the screen, opaque or not (MeshSplatting, Held et al. 2025, with the window
+//! of Triangle Splatting, Held et al. 2025).
 //!
-//! With c the centre of the triangle's inscribed circle, r its radius, nᵢ the outward normal of the edge that
-//! faces corner i, and d a pixel less c, the share of the way from c to that edge is
+//! With c the centre of the triangle's inscribed circle, r its radius, nᵢ the outward normal of the edge opposite
+//! corner i, and d a pixel minus c, the share of the way from c to that edge is
 //!
 //! tᵢ = mᵢ·d with mᵢ = nᵢ / r, which is 0 in c and 1 on the edge.
 //!
-//! Inside all shares are below 1. There the opacity is o (1 - max tᵢ)^s: with s = 1 a pyramid, with s near 0 a
-//! solid triangle. Gradients of an edge are averaged over a strip inside it ([`FallOff`]). What is linear between
-//! the corners follows from the same slopes: the barycentric weight of corner i is bᵢ (1 - tᵢ), with bᵢ the length of
-//! the edge that faces it over the perimeter. Colours are linear on the screen, as the reference has them; inverse
-//! depths really are.
+//! Inside, all shares are below 1, and the opacity is o (1 - max tᵢ)^s: a pyramid for s = 1, a solid triangle for s
+//! near 0. Gradients of an edge are averaged over a strip inside it ([`FallOff`]). Values that are linear between the
+//! corners follow from the same slopes: the barycentric weight of corner i is bᵢ (1 - tᵢ), with bᵢ the length of the
+//! opposite edge over the perimeter. Colours are taken as linear on the screen, as in the reference; inverse depths
+//! are exactly linear.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,13 +19,13 @@ use crate::math::Real;
 use crate::math::blend::ALPHA_MIN;
 use crate::math::linalg::{Sym2, Vec3, add, dot, mul, mul_transposed, scale};
 
-/// Largest opacity of a triangle in a sample: a solid one leaves next to nothing of what is behind.
+/// Largest opacity of a triangle in a sample.
 pub const TRIANGLE_ALPHA_MAX: f64 = 0.999;
 
-/// A vertex as a view shows it.
+/// A vertex in a view.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Vertex<R> {
-    /// Place, px.
+    /// Position, px.
     pub px: [R; 2],
     /// Inverse of the depth along the view axis, per world unit.
     pub inverse_depth: R,
@@ -38,17 +38,17 @@ pub struct Vertex<R> {
 /// Gradients of [`Vertex`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VertexGradient<R> {
-    /// Of the place, per px.
+    /// Gradient of the position, per px.
     pub d_px: [R; 2],
-    /// Of the inverse depth.
+    /// Gradient of the inverse depth.
     pub d_inverse_depth: R,
-    /// Of the opacity.
+    /// Gradient of the opacity.
     pub d_opacity: R,
-    /// Of the colour.
+    /// Gradient of the colour.
     pub d_color: Vec3<R>,
 }
 
-/// Where a place in the world is on the screen, and its inverse depth; `None` where it is not beyond
+/// Projects a point in the world to the screen and returns its position and inverse depth; `None` if it is not beyond
 /// [`Viewpoint::near`] or not finite.
 pub fn place_vertex<R: Real>(view: &Viewpoint<R>, world: Vec3<R>) -> Option<([R; 2], R)> {
     let [x, y, z] = add(mul(&view.rotation, world), view.translation);
@@ -64,7 +64,7 @@ pub fn place_vertex<R: Real>(view: &Viewpoint<R>, world: Vec3<R>) -> Option<([R;
     px.iter().all(|value| value.is_finite()).then_some((px, inverse_depth))
 }
 
-/// `d_world` of [`place_vertex`]; nothing where that gives nothing.
+/// Returns `d_world` of [`place_vertex`]; `None` if that returns `None`.
 pub fn place_vertex_bwd<R: Real>(
     view: &Viewpoint<R>,
     world: Vec3<R>,
@@ -80,17 +80,17 @@ pub fn place_vertex_bwd<R: Real>(
     Some(mul_transposed(&view.rotation, d_cam))
 }
 
-/// A value that is linear on the screen: at the centre of the inscribed circle, and its slopes, per px.
+/// A value that is linear on the screen: the value at the centre of the inscribed circle, and its slopes per px.
 pub type Linear<V> = [V; 3];
 
-/// A triangle on the screen; see the head of this file.
+/// A triangle on the screen (see the module documentation).
 #[derive(Clone, Copy, Debug)]
 pub struct Triangle<R> {
     /// c: centre of the inscribed circle, px.
     pub centre_px: [R; 2],
-    /// m: slopes of the shares, per px; each of the edge that faces that corner.
+    /// m: slopes of the shares, per px, by opposite corner.
     pub slopes: [[R; 2]; 3],
-    /// Smallest opacity of its corners.
+    /// Smallest opacity of the corners.
     pub opacity: R,
     /// Colour.
     pub color: Linear<Vec3<R>>,
@@ -98,23 +98,23 @@ pub struct Triangle<R> {
     pub inverse_depth: Linear<R>,
 }
 
-/// Gradients of [`Triangle`], summed over samples. That of the centre follows from the others.
+/// Gradients of [`Triangle`], summed over samples. The centre's gradient follows from the others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TriangleGradient<R> {
-    /// Of the shares.
+    /// Gradients of the shares.
     pub d_shares: [R; 3],
-    /// Of their slopes.
+    /// Gradients of their slopes.
     pub d_slopes: [[R; 2]; 3],
-    /// Of the opacity's logarithm.
+    /// Gradient of the opacity's logarithm.
     pub d_log_opacity: R,
-    /// Of the colour.
+    /// Gradient of the colour.
     pub d_color: Linear<Vec3<R>>,
-    /// Of the inverse depth.
+    /// Gradient of the inverse depth.
     pub d_inverse_depth: Linear<R>,
 }
 
 impl<R: Real> TriangleGradient<R> {
-    /// Adds what other samples give.
+    /// Adds the gradients of other samples.
     pub fn add(&mut self, other: &Self) {
         for k in 0..3 {
             self.d_shares[k] += other.d_shares[k];
@@ -127,21 +127,21 @@ impl<R: Real> TriangleGradient<R> {
     }
 }
 
-/// What the corners' places alone decide.
+/// Values that depend on the corners' positions only.
 struct Incircle<R> {
-    /// Of each corner the edge that faces it, px.
+    /// Edge opposite each corner, px.
     edges: [[R; 2]; 3],
     lengths: [R; 3],
     perimeter: R,
-    /// Twice the area, negative where the corners run the other way.
+    /// Twice the area; negative for the other orientation.
     doubled_area: R,
-    /// b
+    /// b: shares of the perimeter.
     weights: [R; 3],
     centre_px: [R; 2],
     slopes: [[R; 2]; 3],
 }
 
-/// Nothing where the radius of the inscribed circle is not above `inradius_min_px`.
+/// Returns `None` if the radius of the inscribed circle is not above `inradius_min_px`.
 fn outline<R: Real>(corners: [[R; 2]; 3], inradius_min_px: R) -> Option<Incircle<R>> {
     let edges = [0, 1, 2].map(|i| {
         let (from, to) = (corners[(i + 1) % 3], corners[(i + 2) % 3]);
@@ -172,7 +172,7 @@ fn outline<R: Real>(corners: [[R; 2]; 3], inradius_min_px: R) -> Option<Incircle
     })
 }
 
-/// The triangle between three vertices; nothing where it is too narrow, or too transparent to be seen.
+/// Returns the triangle between three vertices; `None` if it is too narrow or too transparent to be seen.
 pub fn triangle<R: Real>(corners: &[Vertex<R>; 3], inradius_min_px: R) -> Option<Triangle<R>> {
     let Incircle { weights, centre_px, slopes, .. } =
         outline(corners.map(|corner| corner.px), inradius_min_px)?;
@@ -195,7 +195,7 @@ pub fn triangle<R: Real>(corners: &[Vertex<R>; 3], inradius_min_px: R) -> Option
     Some(Triangle { centre_px, slopes, opacity, color, inverse_depth })
 }
 
-/// The corner of the smallest opacity, of equal ones the first, and that opacity.
+/// Returns the index and opacity of the most transparent corner; the first of equal ones.
 fn least_opacity<R: Real>(corners: &[Vertex<R>; 3]) -> (usize, R) {
     let mut least = (0, corners[0].opacity);
     for (i, corner) in corners.iter().enumerate().skip(1) {
@@ -206,20 +206,20 @@ fn least_opacity<R: Real>(corners: &[Vertex<R>; 3]) -> (usize, R) {
     least
 }
 
-/// What gradients of a vertex's place follow.
+/// Selection of the gradients of vertex positions.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub enum PlaceGradients {
-    /// All that depends on it.
+    /// All dependencies.
     #[default]
     All,
-    /// Only how far samples are from their nearest edges, as if the inscribed circle stayed as large, and how deep the
-    /// vertex itself is: neither what colours and depths are between the corners, nor the directions in which harmonics
-    /// are seen. As the program of MeshSplatting (Held et al. 2025) has them.
+    /// Only distances of samples to their nearest edges, with the inscribed circle fixed, and the vertex's own depth.
+    /// Ignores the interpolation of colours and depths, and the viewing directions of harmonics. As in the program of
+    /// MeshSplatting (Held et al. 2025).
     EdgeDistances,
 }
 
-/// `d_corners` of [`triangle`]; nothing where that gives nothing. The opacity's gradient is that of the corner
-/// which decides it.
+/// Returns `d_corners` of [`triangle`]; `None` if that returns `None`. The opacity's gradient goes to the corner that
+/// determines it.
 pub fn triangle_bwd<R: Real>(
     corners: &[Vertex<R>; 3],
     inradius_min_px: R,
@@ -241,7 +241,7 @@ pub fn triangle_bwd<R: Real>(
     Some(d_corners)
 }
 
-/// The gradients of the corners' colours and inverse depths.
+/// Returns the gradients of the corners' colours and inverse depths.
 fn values_bwd<R: Real>(
     &Incircle { weights, slopes, .. }: &Incircle<R>,
     d: &TriangleGradient<R>,
@@ -259,7 +259,7 @@ fn values_bwd<R: Real>(
     })
 }
 
-/// The gradients of the corners' places by all that depends on them.
+/// Returns the gradients of the corners' positions through all dependencies.
 fn places_bwd<R: Real>(
     corners: &[Vertex<R>; 3],
     drawn: &Triangle<R>,
@@ -267,7 +267,7 @@ fn places_bwd<R: Real>(
     d: &TriangleGradient<R>,
 ) -> [[R; 2]; 3] {
     let &Incircle { edges, lengths, perimeter, doubled_area, weights, centre_px, slopes } = outline;
-    // A pixel less the centre is in all that is linear.
+    // All linear values depend on a pixel minus the centre.
     let d_centre_px = [0, 1].map(|axis| {
         let of_shares: R = (0..3).map(|k| slopes[k][axis] * d.d_shares[k]).sum();
         let of_color = dot(drawn.color[axis + 1], d.d_color[0]);
@@ -278,14 +278,14 @@ fn places_bwd<R: Real>(
     let mut d_weights = [R::ZERO; 3];
     let mut d_slopes = d.d_slopes;
     for (i, corner) in corners.iter().enumerate() {
-        // Of the three numbers that stand for this corner's share of what is linear.
+        // Gradients of the three numbers of this corner's linear share.
         let d_linear = [0, 1, 2]
             .map(|k| dot(corner.color, d.d_color[k]) + corner.inverse_depth * d.d_inverse_depth[k]);
         let [m_x, m_y] = slopes[i];
         d_weights[i] = d_linear[0] - m_x * d_linear[1] - m_y * d_linear[2];
         d_slopes[i][0] -= weights[i] * d_linear[1];
         d_slopes[i][1] -= weights[i] * d_linear[2];
-        // Relative to the centre: all weights together are 1, whatever happens.
+        // Relative to the centre, because the weights always add up to 1.
         let from_centre = [0, 1].map(|axis| corner.px[axis] - centre_px[axis]);
         d_weights[i] += from_centre[0] * d_centre_px[0] + from_centre[1] * d_centre_px[1];
         d_px[i] = d_centre_px.map(|d| weights[i] * d);
@@ -320,10 +320,10 @@ fn places_bwd<R: Real>(
     d_px
 }
 
-/// The same by the distances of samples to the nearest edges alone.
+/// Returns the gradients of the corners' positions through the distances of samples to their nearest edges.
 ///
-/// At a share u of the way along an edge a sample goes off it by as much as the edge moves there: its start counts
-/// 1 - u, its end u. Off an edge by a px is to lose a share |m| a of the way to it.
+/// At a share u along an edge, a sample's distance changes by the edge's motion there: 1 - u of its start's motion
+/// and u of its end's. Moving by a px changes the sample's share by |m| a.
 fn distances_bwd<R: Real>(
     corners: &[Vertex<R>; 3],
     &Incircle { edges, lengths, centre_px, slopes, .. }: &Incircle<R>,
@@ -345,43 +345,43 @@ fn distances_bwd<R: Real>(
     d_px
 }
 
-// A triangle in a sample: its opacity, colour and inverse depth there.
+// Opacity, colour and inverse depth of a triangle in a sample.
 
-/// How the opacity of a triangle falls off from its middle to its edges.
+/// Shape of the opacity's fall-off from a triangle's middle to its edges.
 #[derive(Clone, Copy, Debug)]
 pub struct FallOff<R> {
-    /// s
+    /// s: exponent of the window.
     pub exponent: R,
-    /// Width of the strips along the edges in which gradients take the mean slope, px.
+    /// Width of the strips along the edges in which gradients use the mean slope, px.
     pub strip_px: R,
 }
 
-/// A triangle in a sample that it changes.
+/// A triangle in a sample inside it.
 #[derive(Clone, Copy, Debug)]
 pub struct TriangleHit<R> {
-    /// The sample less the centre, px.
+    /// Sample minus the centre of the inscribed circle, px.
     pub offset_px: [R; 2],
-    /// Opacity there.
+    /// Opacity in the sample.
     pub alpha: R,
-    /// The edge that is nearest, by its share.
+    /// Index of the nearest edge, by share.
     edge: usize,
-    /// What is left to that edge: 1 - its share.
+    /// 1 - the share of that edge.
     left: R,
 }
 
-/// Gradients of what a sample takes of a triangle.
+/// Gradients of a triangle's values in a sample.
 #[derive(Clone, Copy, Debug)]
 pub struct HitGradient<R> {
-    /// Of the opacity there.
+    /// Gradient of the opacity there.
     pub d_alpha: R,
-    /// Of the colour there.
+    /// Gradient of the colour there.
     pub d_color: Vec3<R>,
-    /// Of the inverse depth there.
+    /// Gradient of the inverse depth there.
     pub d_inverse_depth: R,
 }
 
 impl<R: Real> Triangle<R> {
-    /// In a sample at this place; nothing where it leaves it as it is.
+    /// Evaluates the triangle in a sample; `None` if the sample is outside or the opacity too low.
     pub fn hit(&self, sample_px: [R; 2], exponent: R) -> Option<TriangleHit<R>> {
         let offset_px = [sample_px[0] - self.centre_px[0], sample_px[1] - self.centre_px[1]];
         let shares = self.slopes.map(|[x, y]| x * offset_px[0] + y * offset_px[1]);
@@ -400,28 +400,28 @@ impl<R: Real> Triangle<R> {
         (alpha >= R::of(ALPHA_MIN)).then_some(TriangleHit { offset_px, alpha, edge, left })
     }
 
-    /// Where so much of the way to an edge is left.
+    /// Returns the opacity at a remaining share of the way to an edge.
     fn opacity_at(&self, left: R, exponent: R) -> R {
         (self.opacity * (exponent * left.ln()).exp()).min(R::of(TRIANGLE_ALPHA_MAX))
     }
 
-    /// Colour in a sample.
+    /// Returns the colour in a sample.
     pub fn color_at(&self, hit: &TriangleHit<R>) -> Vec3<R> {
         let [x, y] = hit.offset_px;
         add(self.color[0], add(scale(self.color[1], x), scale(self.color[2], y)))
     }
 
-    /// Inverse depth in a sample.
+    /// Returns the inverse depth in a sample.
     pub fn inverse_depth_at(&self, hit: &TriangleHit<R>) -> R {
         let [x, y] = hit.offset_px;
         self.inverse_depth[0] + self.inverse_depth[1] * x + self.inverse_depth[2] * y
     }
 
-    /// What the opacity grows by with [`TriangleHit::left`].
+    /// Returns the derivative of the opacity by [`TriangleHit::left`].
     ///
-    /// Next to an edge it is the mean over a strip. Wherever the edge lies between samples, these together then
-    /// give what they give on average. Of a solid triangle all of the slope is so near to the edge that without
-    /// a strip no sample would meet it.
+    /// Next to an edge it is the mean over a strip, so that the sum over samples is right on average wherever the
+    /// edge lies between them. The slope of a solid triangle is so near to its edges that without a strip no sample
+    /// would meet it.
     fn slope_of_opacity(&self, hit: &TriangleHit<R>, fall_off: &FallOff<R>) -> R {
         let &FallOff { exponent, strip_px } = fall_off;
         let [x, y] = self.slopes[hit.edge];
@@ -435,8 +435,8 @@ impl<R: Real> Triangle<R> {
         }
     }
 
-    /// Adds what a sample gives: the gradients of its opacity, its colour and its inverse depth. Where the opacity
-    /// was held at the largest, only strips along edges pass one.
+    /// Adds the gradients through a sample's opacity, colour and inverse depth. A clamped opacity passes a gradient
+    /// only in the strips along edges.
     pub fn hit_bwd(
         &self,
         hit: &TriangleHit<R>,
@@ -462,22 +462,20 @@ impl<R: Real> Triangle<R> {
 
 // Pixels that a triangle covers.
 
-/// By how much the variance of a triangle's corners grows, and what is added to it, px². An ellipse that takes up
-/// another has (1 + p) times its variance and (1 + 1/p) times that of the other: with p = 1/8, the ellipse about
-/// the triangle takes up a circle of 0.54 px. So it covers the centres of all pixels that have a sample inside,
-/// which tiles go by.
+/// Growth factor of the variance of a triangle's corners, and the variance added to it, px². An ellipse that covers
+/// another needs (1 + p) times its own variance and (1 + 1/p) times the other's. With p = 1/8 the triangle's ellipse
+/// covers a circle of 0.54 px more, and so the centres of all pixels with a sample inside, as tiles require.
 const COVER_GROWTH: f64 = 1.125;
 
 const COVER_VARIANCE_PX2: f64 = 1.3;
 
-/// Share of the variance along both axes that is added to each: of a longer sliver single precision would not know
-/// how long it is.
+/// Share of the total variance that is added along each axis: single precision cannot represent longer slivers.
 const COVER_ROUNDNESS: f64 = 1e-4;
 
 /// Exponent of the ellipse through a triangle's corners, whose conic is the inverse of their variance (Steiner).
 const COVER_EXPONENT: f64 = -1.0;
 
-/// Largest distance of a corner from the middle of all, px.
+/// Returns the largest distance of a corner from the centroid, px.
 pub fn reach_px<R: Real>(corners: &[Vertex<R>; 3]) -> R {
     let middle = middle(corners);
     let squared = corners.iter().map(|corner| {
@@ -492,8 +490,7 @@ fn middle<R: Real>(corners: &[Vertex<R>; 3]) -> [R; 2] {
     [0, 1].map(|axis| (corners[0].px[axis] + corners[1].px[axis] + corners[2].px[axis]) * third)
 }
 
-/// The ellipse that covers a triangle, its depth in the middle, and the pixels of which some sample may be
-/// inside; nothing where there is none.
+/// Returns the ellipse that covers a triangle and the pixels that may have a sample inside; `None` if there are none.
 pub fn cover<R: Real>(corners: &[Vertex<R>; 3], size: [u32; 2]) -> Option<(Ellipse<R>, Bounds<R>)> {
     let mean_px = middle(corners);
     let third = R::ONE / R::of(3.0);
@@ -515,7 +512,7 @@ pub fn cover<R: Real>(corners: &[Vertex<R>; 3], size: [u32; 2]) -> Option<(Ellip
     is_finite.then_some((ellipse, Bounds { pixels, exponent_min: R::of(COVER_EXPONENT) }))
 }
 
-/// Pixels that the rectangle about the corners touches.
+/// Returns the pixels that the corners' bounding box touches.
 fn pixels<R: Real>(corners: &[Vertex<R>; 3], size: [u32; 2]) -> Option<Rect> {
     let range = |axis: usize| {
         let values = corners.map(|corner| corner.px[axis]);
@@ -543,7 +540,7 @@ mod tests {
 
     pub(super) const INRADIUS_MIN_PX: f64 = 0.01;
 
-    /// A camera that is turned and stands beside the origin.
+    /// Returns a rotated camera away from the origin.
     fn view() -> Viewpoint<f64> {
         Viewpoint {
             rotation: rotation([0.9, 0.1, -0.2, 0.05]),
@@ -558,7 +555,7 @@ mod tests {
         }
     }
 
-    /// Uniform numbers in -1..1, of which each stream has its own.
+    /// A stream of uniform numbers in -1..1.
     pub(super) struct Draws(RandomStream, u64);
 
     impl Draws {
@@ -576,7 +573,7 @@ mod tests {
         }
     }
 
-    /// Corners of both orientations about a place in the image: from a pixel to far larger than it, and slivers.
+    /// Returns triangles of both orientations: from a pixel to larger than the image, and slivers.
     pub(super) fn triangles() -> Vec<[Vertex<f64>; 3]> {
         let of = |(k, size): (u64, f64)| {
             let mut draws = Draws::new(k);
@@ -604,13 +601,13 @@ mod tests {
         (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
     }
 
-    /// Barycentric weights by areas.
+    /// Returns barycentric weights by areas.
     fn weights([a, b, c]: [[f64; 2]; 3], p: [f64; 2]) -> [f64; 3] {
         let area = cross2(a, b, c);
         [cross2(p, b, c) / area, cross2(a, p, c) / area, cross2(a, b, p) / area]
     }
 
-    /// A place inside, by its weights.
+    /// Returns a random point inside and its barycentric weights.
     pub(super) fn inside(corners: &[Vertex<f64>; 3], draws: &mut Draws) -> ([f64; 2], [f64; 3]) {
         let raw = [0; 3].map(|_| draws.within(0.02, 1.0));
         let shares = raw.map(|w| w / raw.iter().sum::<f64>());
@@ -619,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_linear_between_the_corners_is_what_their_weights_say() {
+    fn linear_values_match_barycentric_weights() {
         let (mut orientations, mut seen) = ([0; 2], 0);
         for (k, corners) in (0..).zip(triangles()) {
             let Some(triangle) = triangle(&corners, INRADIUS_MIN_PX) else { continue };
@@ -648,7 +645,7 @@ mod tests {
     }
 
     #[test]
-    fn opacity_falls_towards_the_nearest_edge_by_the_distance_to_it() {
+    fn opacity_falls_with_the_distance_to_the_nearest_edge() {
         for (k, corners) in (0..).zip(triangles()) {
             let Some(triangle) = triangle(&corners, INRADIUS_MIN_PX) else { continue };
             let least = corners.iter().map(|corner| corner.opacity).fold(1.0, f64::min);
@@ -669,7 +666,7 @@ mod tests {
                     Some(hit) => assert!((hit.alpha - expected).abs() < 1e-6, "{expected}"),
                     None => assert!(expected < ALPHA_MIN + 1e-6, "{expected}"),
                 }
-                // As far beyond the nearest edge as the circle is large there is nothing.
+                // Outside, at the distance of the circle's radius.
                 let opposite = [0, 1].map(|axis| 2.0 * px[0][axis] - triangle.centre_px[axis]);
                 assert!(triangle.hit(opposite, exponent).is_none());
             }
@@ -677,7 +674,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inverse_depth_is_that_of_the_ray_through_the_plane() {
+    fn inverse_depth_matches_the_plane() {
         let view = view();
         let (mut draws, mut seen) = (Draws::new(1), 0);
         for _ in 0..60 {
@@ -706,19 +703,19 @@ mod tests {
         assert!(seen > 300, "{seen}");
     }
 
-    /// Relative to the largest that they may be.
+    /// Asserts an error below 1e-6, relative to the value and a scale.
     pub(super) fn assert_near(found: f64, expected: f64, scale: f64, what: &str) {
         let error = (found - expected).abs() / (scale + expected.abs());
         assert!(error < 1e-6, "{what}: {found} against {expected}, error {error:.1e}");
     }
 
-    /// By five-point differences over a share of the value's scale.
+    /// Returns a five-point difference over a share of the value's scale.
     pub(super) fn difference(scale: f64, f: impl Fn(f64) -> f64) -> f64 {
         let h = 1e-4 * scale;
         (8.0 * (f(h) - f(-h)) - (f(2.0 * h) - f(-2.0 * h))) / (12.0 * h)
     }
 
-    /// A sum over samples with fixed weights of what is blended of a triangle.
+    /// Returns a sum with fixed weights over samples of a triangle, to differentiate.
     fn value(triangle: &Triangle<f64>, places: &[[f64; 2]], exponent: f64) -> f64 {
         let of_place = |(k, &place): (usize, &[f64; 2])| {
             let hit = triangle.hit(place, exponent).unwrap();
@@ -750,7 +747,7 @@ mod tests {
         sums
     }
 
-    /// Least distance between the shares of a place, relative to what is left: where two are equal there is a kink.
+    /// Returns the smallest relative distance between two edges' shares, which is 0 at a kink.
     pub(super) fn from_kink(triangle: &Triangle<f64>, place: [f64; 2]) -> f64 {
         let d = [place[0] - triangle.centre_px[0], place[1] - triangle.centre_px[1]];
         let mut left = triangle.slopes.map(|[x, y]| 1.0 - (x * d[0] + y * d[1]));
@@ -759,7 +756,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_are_those_of_differences() {
+    fn gradients_match_finite_differences() {
         let (mut compared, mut narrow) = (0, 0);
         for (k, corners) in (0..).zip(triangles()) {
             for exponent in [1.0, 0.4, 0.05] {
@@ -786,7 +783,7 @@ mod tests {
                         value(&triangle(&moved, INRADIUS_MIN_PX).unwrap(), &places, exponent)
                     })
                 };
-                // What moves by as much as the triangle is wide changes by about its value.
+                // A motion by the triangle's width changes the value by about itself.
                 let slopes = drawn.slopes.as_flattened();
                 let inradius_px = 1.0 / slopes.iter().map(|m| m.abs()).fold(0.0, f64::max);
                 narrow += usize::from(inradius_px < 0.05 * reach_px(&corners));
@@ -811,7 +808,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_of_places_are_those_of_differences() {
+    fn position_gradients_match_finite_differences() {
         let (view, mut draws) = (view(), Draws::new(2));
         for _ in 0..50 {
             let world = [0; 3].map(|_| draws.next());
@@ -830,7 +827,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cover_contains_every_pixel_that_has_a_sample_inside() {
+    fn cover_contains_every_pixel_with_a_sample_inside() {
         let (mut seen, mut without_centre) = (0, 0);
         for corners in triangles() {
             let Some(triangle) = triangle(&corners, INRADIUS_MIN_PX) else { continue };
@@ -866,7 +863,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_sliver_is_listed_in_single_precision() {
+    fn long_sliver_is_covered_in_single_precision() {
         for turn in 0..40 {
             let (sin, cos) = (f64::from(turn) * 0.11).sin_cos();
             let at = |along: f64, across: f64| {
@@ -894,7 +891,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_the_camera_or_not_finite_is_not_placed() {
+    fn vertices_behind_the_camera_or_not_finite_are_rejected() {
         let view = Viewpoint { rotation: rotation([1.0, 0.0, 0.0, 0.0]), ..view() };
         let at = |z: f64| place_vertex(&view, [0.1, 0.2, z]);
         assert!(at(-2.7).is_some() && at(-2.85).is_none() && at(-5.0).is_none());
@@ -904,7 +901,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_width_no_opacity_or_no_pixel_is_not_seen() {
+    fn degenerate_transparent_or_outside_triangles_are_rejected() {
         let at = |px: [[f64; 2]; 3], opacity: f64| {
             px.map(|px| Vertex { px, inverse_depth: 1.0, opacity, color: [0.5; 3] })
         };
@@ -929,20 +926,20 @@ mod tests {
 }
 
 #[cfg(test)]
-mod triangle_tests {
+mod edge_distance_tests {
     use super::tests::{
         Draws, INRADIUS_MIN_PX, assert_near, cross2, difference, from_kink, inside, triangles,
     };
     use super::*;
 
-    /// Distance of a place inside from the edge that faces corner `i`, px.
+    /// Returns the distance of a point inside from the edge opposite corner `i`, px.
     fn distance(px: &[[f64; 2]; 3], place: [f64; 2], i: usize) -> f64 {
         let (a, b) = (px[(i + 1) % 3], px[(i + 2) % 3]);
         (cross2(a, b, place) / (b[0] - a[0]).hypot(b[1] - a[1])).abs()
     }
 
     #[test]
-    fn with_the_circle_held_only_distances_to_edges_move_corners() {
+    fn edge_distances_ignore_other_dependencies() {
         let mut compared = 0;
         for (k, corners) in (0..).zip(triangles()) {
             let Some(drawn) = triangle(&corners, INRADIUS_MIN_PX) else { continue };
@@ -973,7 +970,7 @@ mod triangle_tests {
             let mut sums = TriangleGradient::default();
             for &place in &places {
                 let hit = drawn.hit(place, exponent).unwrap();
-                // Gradients of colours and depths are there, and move no corner.
+                // Gradients of colours and depths must not move a corner.
                 let d =
                     HitGradient { d_alpha: 0.7, d_color: [0.3, -0.2, 0.5], d_inverse_depth: 0.4 };
                 drawn.hit_bwd(&hit, &FallOff { exponent, strip_px: 0.0 }, &d, &mut sums);
@@ -1002,13 +999,13 @@ mod triangle_tests {
             }
             compared += 1;
         }
-        // Of 160 triangles a half and more are wide enough for four samples away from where two edges are equally near.
+        // More than half of 160 triangles have four samples away from kinks.
         assert!(compared > 60, "{compared}");
     }
 }
 
 #[cfg(test)]
-mod triangle_tests_more {
+mod strip_tests {
     use super::*;
 
     const INRADIUS_MIN_PX: f64 = 0.01;
@@ -1020,7 +1017,7 @@ mod triangle_tests_more {
     }
 
     #[test]
-    fn an_opacity_that_is_held_passes_a_gradient_in_strips_alone() {
+    fn clamped_opacity_has_a_gradient_only_in_strips() {
         let drawn = triangle(&corners(1.0), INRADIUS_MIN_PX).unwrap();
         let hit = drawn.hit(drawn.centre_px, 1e-4).unwrap();
         assert_eq!(hit.alpha, TRIANGLE_ALPHA_MAX);
@@ -1031,7 +1028,7 @@ mod triangle_tests_more {
         assert_eq!((sums.d_log_opacity, sums.d_shares), (0.0, [0.0; 3]));
         assert_eq!((sums.d_color[0], sums.d_inverse_depth[0]), ([1.0; 3], 1.0));
 
-        // Half a pixel from the edge that faces the third corner.
+        // Half a pixel from the edge opposite the third corner.
         let edge = 2;
         let [x, y] = drawn.slopes[edge];
         let per_px = x.hypot(y);
@@ -1041,12 +1038,12 @@ mod triangle_tests_more {
         let mut sums = TriangleGradient::default();
         drawn.hit_bwd(&hit, &fall_off, &d, &mut sums);
         assert_eq!((hit.alpha, sums.d_log_opacity), (TRIANGLE_ALPHA_MAX, 0.0));
-        // Over the pixel to the edge, all of the largest opacity is lost.
+        // Over the last pixel to the edge the whole opacity is lost.
         let expected = -TRIANGLE_ALPHA_MAX / per_px;
         assert!((sums.d_shares[edge] / expected - 1.0).abs() < 1e-12, "{:?}", sums.d_shares);
     }
 
-    /// Gradients of the corners' places of what a triangle covers, summed over a grid of samples.
+    /// Returns the gradients of the corners' positions, summed over a grid of samples.
     fn coverage_bwd(corners: &[Vertex<f64>; 3], fall_off: &FallOff<f64>) -> [[f64; 2]; 3] {
         const PER_PX: u32 = 20;
         let drawn = triangle(corners, INRADIUS_MIN_PX).unwrap();
@@ -1064,12 +1061,12 @@ mod triangle_tests_more {
     }
 
     #[test]
-    fn strips_along_edges_give_on_average_what_the_covered_area_gives() {
-        // The last is held at the largest opacity but in its strips.
+    fn strips_match_the_gradient_of_the_covered_area() {
+        // The last is clamped except in its strips.
         for (opacity, exponent) in [(0.9, 1.0), (0.9, 0.3), (0.9, 1e-4), (1.0, 1e-4)] {
             let corners = corners(opacity);
-            // Of all that is covered, what lies above u of the window is (1 - u)² of the area A: the opacity's sum
-            // is 2 o A / ((s + 1) (s + 2)).
+            // A share (1 - u)² of the area A lies above u of the window, so the opacity's sum is 2 o A / ((s + 1) (s
+            // + 2)).
             let per_area = 2.0 * opacity / ((exponent + 1.0) * (exponent + 2.0));
             let found = coverage_bwd(&corners, &FallOff { exponent, strip_px: 1.0 });
             let exact = coverage_bwd(&corners, &FallOff { exponent, strip_px: 0.0 });
@@ -1078,9 +1075,9 @@ mod triangle_tests_more {
                 let expected = [from[1] - to[1], to[0] - from[0]].map(|d| 0.5 * per_area * d);
                 let length = expected[0].hypot(expected[1]);
                 let error = |d: [f64; 2]| (d[0] - expected[0]).hypot(d[1] - expected[1]) / length;
-                // A strip is 1 px wide, a 15th of the inscribed radius, so it is about that much shorter than its edge.
+                // A strip of 1 px is a 15th of the inscribed radius, so it is about a 15th shorter than its edge.
                 assert!(error(found[i]) < 0.08, "{exponent}: {:?}, not {expected:?}", found[i]);
-                // Without strips no sample is where the slope of a solid triangle is.
+                // Without strips no sample meets the slope of a solid triangle.
                 assert!(exponent > 0.1 || error(exact[i]) > 0.9, "{:?}", exact[i]);
             }
         }
