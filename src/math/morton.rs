@@ -2,10 +2,10 @@
 //! it.
 
 use serde::{Deserialize, Serialize};
-use splat_mesh::bricks::morton;
 
 use super::Real;
 use super::linalg::{Vec3, sub};
+use splat_mesh::bricks;
 
 /// Bits of a key that may be set: ten for each axis.
 pub const KEY_BITS: u32 = 30;
@@ -38,7 +38,7 @@ impl Cube {
         match (x, y, z) {
             (Some(x), Some(y), Some(z)) => {
                 // Ten bits an axis: the key has 30.
-                u32::try_from(morton::key([x, y, z])).unwrap_or(u32::MAX)
+                u32::try_from(bricks::key([x, y, z])).unwrap_or(u32::MAX)
             }
             _ => 0,
         }

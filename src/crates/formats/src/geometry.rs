@@ -1,7 +1,8 @@
 //! Rotations, opacities and the order of places along the Z-curve.
 
 use rayon::prelude::*;
-use splat_mesh::bricks::morton;
+
+use splat_mesh::bricks;
 use splat_mesh::narrow::{round_u32, to_f32, to_u32};
 
 // Rotations as quaternions, and how the formats squeeze them.
@@ -138,9 +139,9 @@ pub(crate) fn logit_of_byte(byte: u8) -> f32 {
 /// Row numbers so that neighbours in space follow one another; equal places stay in their order.
 pub(crate) fn morton_order(means: &[[f32; 3]]) -> Vec<u32> {
     let (low, high) = bounds(means);
-    let most = f64::from((1_u32 << morton::AXIS_BITS) - 1);
+    let most = f64::from((1_u32 << bricks::AXIS_BITS) - 1);
     let key = |mean: &[f32; 3]| {
-        morton::key([0, 1, 2].map(|i: usize| {
+        bricks::key([0, 1, 2].map(|i: usize| {
             let (x, low, high) = (f64::from(mean[i]), f64::from(low[i]), f64::from(high[i]));
             let share = if high > low { (x - low) / (high - low) } else { 0.0 };
             round_u32(share * most)

@@ -1,14 +1,110 @@
-//! The face in front at each pixel, and how deep it lies.
+//! Views of a mesh by a camera, drawn on the host.
+//!
+//! [`FrontFaces`] finds the face in front at each pixel, [`draw`] gives it colours: those of the vertices or
+//! of a texture. [`MetRays`] keeps where the rays meet faces, for colours of vertices that are fitted to pixels.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::{DrawnPixels, RAYS};
-use crate::camera::Camera;
-use crate::mesh::{Mesh, Vec3};
-use crate::narrow::{floor_u32, to_f32, to_f64s, to_u32};
-use crate::vector::{add, cross, dot, scale, sub};
+use crate::atlas::Atlas;
+use crate::file::Picture;
+use crate::mesh::{Camera, Mesh, Vec3};
+use crate::narrow::{floor_i32, floor_u32, to_f32, to_f64s, to_index, to_u32};
+use crate::place::{add, cross, dot, scale, sub};
+
+// A mesh in its colours.
+
+/// Rays a pixel, along and across.
+const RAYS: usize = 2;
+
+/// What gives a mesh its colours.
+#[derive(Clone, Copy, Debug)]
+pub enum Paint<'a> {
+    /// The vertices' own colours.
+    Vertices,
+    /// A picture on the faces.
+    Texture {
+        /// Where the faces lie on it.
+        atlas: &'a Atlas,
+        /// The picture.
+        picture: &'a Picture,
+    },
+}
+
+/// A drawn mesh, in rows from the top.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DrawnPixels {
+    /// Colours, sRGB, 0 to 1; black beside the mesh.
+    pub colors: Vec<[f32; 3]>,
+    /// The share of each pixel that the mesh covers.
+    pub covers: Vec<f32>,
+}
+
+/// Draws a checked mesh as it is, without light, with 4 rays a pixel. A mesh without colours is white.
+pub fn draw(mesh: &Mesh, paint: Paint<'_>, camera: &Camera, near: f64) -> DrawnPixels {
+    let fine = camera.finer(RAYS);
+    let front = FrontFaces::of(mesh, &fine, near);
+    let color = |pixel: usize| -> Option<[f64; 3]> {
+        let face = front.face(pixel)?;
+        let corners =
+            mesh.faces[face].map(|vertex| fine.cam(to_f64s(mesh.vertices[vertex as usize])));
+        let ray = fine.ray(pixel % fine.width, pixel / fine.width);
+        let shares = SeenTriangle::new(corners).shares(ray);
+        Some(color_at(mesh, paint, face, shares))
+    };
+    let pixels = (0..camera.width * camera.height).into_par_iter().map(|pixel| {
+        let first = [pixel % camera.width, pixel / camera.width].map(|at| at * RAYS);
+        let (mut sum, mut hits) = ([0.0; 3], 0.0);
+        for ray in 0..RAYS * RAYS {
+            let [x, y] = [first[0] + ray % RAYS, first[1] + ray / RAYS];
+            if let Some(color) = color(y * fine.width + x) {
+                sum = std::array::from_fn(|channel| sum[channel] + color[channel]);
+                hits += 1.0;
+            }
+        }
+        let rays = (RAYS * RAYS) as f64;
+        (sum.map(|channel| to_f32(channel / rays)), to_f32(hits / rays))
+    });
+    let (colors, covers) = pixels.unzip();
+    DrawnPixels { colors, covers }
+}
+
+/// The colour of a place of a face, sRGB, 0 to 1.
+fn color_at(mesh: &Mesh, paint: Paint<'_>, face: usize, shares: [f64; 3]) -> [f64; 3] {
+    let mix = |corners: [[f64; 3]; 3]| {
+        std::array::from_fn(|channel| (0..3).map(|i| shares[i] * corners[i][channel]).sum())
+    };
+    match paint {
+        Paint::Vertices if mesh.colors.is_empty() => [1.0; 3],
+        Paint::Vertices => mix(mesh.faces[face].map(|v| to_f64s(mesh.colors[v as usize]))),
+        Paint::Texture { atlas, picture } => {
+            let corners = atlas.corners_px(atlas.faces[face]);
+            let at = [0, 1].map(|axis| (0..3).map(|i| shares[i] * corners[i][axis]).sum());
+            texel_between(picture, at)
+        }
+    }
+}
+
+/// The colour at a place of a picture in texels, between the four texels around it.
+fn texel_between(picture: &Picture, at_px: [f64; 2]) -> [f64; 3] {
+    let [x, y] = at_px.map(|at| at - 0.5);
+    let (left, top) = (floor_i32(x), floor_i32(y));
+    let (s, t) = (x - f64::from(left), y - f64::from(top));
+    let texel = |across: i32, down: i32| {
+        let within = |at: i32, size: u32| to_index(at).min((size as usize).saturating_sub(1));
+        let at = within(top.saturating_add(down), picture.height) * picture.width as usize
+            + within(left.saturating_add(across), picture.width);
+        picture.texels.get(at).copied().unwrap_or_default().map(f64::from)
+    };
+    let corners = [texel(0, 0), texel(1, 0), texel(0, 1), texel(1, 1)];
+    let weights = [(1.0 - s) * (1.0 - t), s * (1.0 - t), (1.0 - s) * t, s * t];
+    std::array::from_fn(|channel| {
+        (0..4).map(|i| weights[i] * corners[i][channel]).sum::<f64>() / 255.0
+    })
+}
+
+// The face in front at each pixel, and how deep it lies.
 
 /// No face.
 const NO_FACE: u32 = u32::MAX;
@@ -186,14 +282,14 @@ impl PixelBox {
 
 /// A triangle in camera axes and the planes through the camera and its sides (Olano and Greer 1997):
 /// no clipping, and of two triangles at a side none leaves a gap.
-pub(super) struct SeenTriangle {
+struct SeenTriangle {
     planes: [Vec3; 3],
     /// Six times the volume of the tetrahedron of the camera and the triangle.
     volume: f64,
 }
 
 impl SeenTriangle {
-    pub(super) fn new([a, b, c]: [Vec3; 3]) -> Self {
+    fn new([a, b, c]: [Vec3; 3]) -> Self {
         let planes = [cross(b, c), cross(c, a), cross(a, b)];
         Self { planes, volume: dot(a, planes[0]) }
     }
@@ -218,7 +314,7 @@ impl SeenTriangle {
     }
 
     /// The shares of the corners in the place where a ray meets the triangle.
-    pub(super) fn shares(&self, ray: Vec3) -> [f64; 3] {
+    fn shares(&self, ray: Vec3) -> [f64; 3] {
         let (sides, sum) = self.sides(ray);
         sides.map(|side| if sum == 0.0 { 1.0 / 3.0 } else { side / sum })
     }
@@ -250,7 +346,7 @@ pub struct VertexSum {
 }
 
 impl MetRays {
-    /// Of a checked mesh, from the depth `near` on, with the rays of [`draw`](super::draw).
+    /// Of a checked mesh, from the depth `near` on, with the rays of [`draw`](draw).
     pub fn of(mesh: &Mesh, camera: &Camera, near: f64) -> Self {
         let fine = camera.finer(RAYS);
         let front = FrontFaces::of(mesh, &fine, near);
@@ -308,7 +404,13 @@ impl MetRays {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw::{Paint, draw};
+    use crate::Camera;
+    use crate::atlas::Atlas;
+    use crate::file::Picture;
+    use crate::known_meshes::{cube, mesh_of, sphere};
+    use crate::mesh::Mesh;
+    use crate::place::{corners, dot, doubled_area, mul, scale};
+    use crate::search::BoxTree;
 
     const CAMERA: Camera = Camera {
         width: 12,
@@ -379,5 +481,123 @@ mod tests {
             }
         }
         assert!(sums.iter().all(|sum| sum.share > 1.0), "all are seen: {sums:?}");
+    }
+
+    const NEAR: f64 = 0.01;
+
+    /// A camera of 64 x 48 px that looks along z from a place.
+    fn ahead(eye: [f64; 3]) -> Camera {
+        let rotation = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+        Camera {
+            width: 64,
+            height: 48,
+            focal_px: [60.0, 60.0],
+            centre_px: [32.0, 24.0],
+            rotation,
+            translation: scale(mul(&rotation, eye), -1.0),
+        }
+    }
+
+    #[test]
+    fn the_front_is_what_rays_meet_first() {
+        // From without, from within, and through the camera's own plane.
+        for (mesh, eye) in [
+            (sphere(1.0, 3), [0.2, -0.1, -3.0]),
+            (cube(), [0.4, 0.3, 0.45]),
+            (cube(), [0.5, 0.5, -2.0]),
+        ] {
+            let camera = ahead(eye);
+            let front = FrontFaces::of(&mesh, &camera, NEAR);
+            let tree = BoxTree::new(&mesh).unwrap();
+            let mut seen = 0;
+            for pixel in 0..64 * 48 {
+                let ray = [
+                    ((pixel % 64) as f64 + 0.5 - 32.0) / 60.0,
+                    ((pixel / 64) as f64 + 0.5 - 24.0) / 60.0,
+                    1.0,
+                ];
+                let hit = tree.first_hit(eye, ray, [NEAR, f64::INFINITY]);
+                assert_eq!(front.face(pixel).is_some(), hit.is_some(), "{pixel}");
+                if let Some(hit) = hit {
+                    assert!((f64::from(front.depth(pixel)) - hit.at).abs() < 1e-6 * hit.at);
+                    seen += 1;
+                }
+            }
+            assert!(seen > 500, "{seen}");
+        }
+    }
+
+    #[test]
+    fn any_number_of_threads_sees_the_same() {
+        let (mesh, camera) = (sphere(1.0, 4), ahead([0.0, 0.0, -3.0]));
+        let on = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| FrontFaces::of(&mesh, &camera, NEAR))
+        };
+        assert_eq!(on(1), on(3));
+    }
+
+    /// A square of 2 x 2 before the camera, and a picture whose four quarters differ.
+    fn quadrants() -> (Mesh, Atlas, Picture) {
+        let mesh = mesh_of(
+            &[[-1.0, -1.0, 2.0], [1.0, -1.0, 2.0], [1.0, 1.0, 2.0], [-1.0, 1.0, 2.0]],
+            &[[0, 1, 2], [0, 2, 3]],
+        );
+        let places_px = vec![[0.0, 0.0], [8.0, 0.0], [8.0, 8.0], [0.0, 8.0]];
+        let atlas =
+            Atlas { width: 8, height: 8, places_px, faces: vec![[0, 1, 2], [0, 2, 3]], charts: 1 };
+        let mut picture = Picture::plain(8, 8, [255, 0, 0]);
+        for (at, texel) in picture.texels.iter_mut().enumerate() {
+            match (at % 8 < 4, at / 8 < 4) {
+                (true, true) => *texel = [255, 0, 0],
+                (false, true) => *texel = [0, 255, 0],
+                (true, false) => *texel = [0, 0, 255],
+                (false, false) => *texel = [255, 255, 255],
+            }
+        }
+        (mesh, atlas, picture)
+    }
+
+    #[test]
+    fn a_picture_is_the_right_way_up_and_ends_with_the_mesh() {
+        let (mesh, atlas, picture) = quadrants();
+        let paint = Paint::Texture { atlas: &atlas, picture: &picture };
+        let drawn = draw(&mesh, paint, &ahead([0.0; 3]), NEAR);
+        let at = |x: usize, y: usize| drawn.colors[64 * y + x];
+        assert_eq!(at(16, 8), [1.0, 0.0, 0.0]);
+        assert_eq!(at(48, 8), [0.0, 1.0, 0.0]);
+        assert_eq!(at(16, 40), [0.0, 0.0, 1.0]);
+        assert_eq!(at(48, 40), [1.0, 1.0, 1.0]);
+        // 60 px a side, from 2 to 62.
+        let row = |x: usize| drawn.covers[64 * 24 + x];
+        assert_eq!([row(1), row(2), row(61), row(62)], [0.0, 1.0, 1.0, 0.0]);
+        assert_eq!(at(0, 24), [0.0; 3]);
+    }
+
+    #[test]
+    fn colours_of_vertices_are_linear_on_a_face_seen_askew() {
+        let mut mesh = sphere(1.0, 2);
+        let color = |v: &[f32; 3]| v.map(|x| 0.5 + 0.4 * x);
+        mesh.colors = mesh.vertices.iter().map(color).collect();
+        let camera = ahead([0.3, 0.0, -2.5]);
+        let drawn = draw(&mesh, Paint::Vertices, &camera, NEAR);
+        let front = FrontFaces::of(&mesh, &camera, NEAR);
+        let mut compared = 0;
+        for pixel in 0..64 * 48 {
+            let Some(face) = front.face(pixel).filter(|_| drawn.covers[pixel] == 1.0) else {
+                continue;
+            };
+            let depth = f64::from(front.depth(pixel));
+            let place = camera.world(pixel % 64, pixel / 64, depth);
+            for (color, x) in drawn.colors[pixel].into_iter().zip(place) {
+                let error = f64::from(color) - (0.5 + 0.4 * x);
+                assert!(error.abs() < 0.02, "{pixel} {error}");
+            }
+            // A closed surface shows its outer side.
+            let outwards = doubled_area(corners(&mesh, mesh.faces[face]));
+            assert!(dot(outwards, [place[0] - 0.3, place[1], place[2] + 2.5]) < 0.0);
+            compared += 1;
+        }
+        assert!(compared > 1000);
     }
 }

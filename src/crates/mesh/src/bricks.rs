@@ -1,7 +1,5 @@
 //! A sparse lattice of nodes: bricks of 8³ nodes, found by their place.
 
-pub mod morton;
-
 use rayon::prelude::*;
 
 use crate::narrow::to_u32;
@@ -106,7 +104,7 @@ impl Bricks {
         Self { keys, neighbours }
     }
 
-    /// How many there are.
+    /// Their number.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
@@ -123,7 +121,7 @@ impl Bricks {
 
     /// The brick's place, in bricks.
     pub fn place(&self, brick: usize) -> [u32; 3] {
-        morton::cell(self.keys[brick])
+        cell(self.keys[brick])
     }
 
     /// Ids of the 27 bricks around, [`NO_BRICK`] where there is none.
@@ -138,14 +136,14 @@ impl Bricks {
 }
 
 fn find(keys: &[u64], place: [i32; 3]) -> Option<usize> {
-    if place.iter().any(|&p| !(0..1 << morton::AXIS_BITS).contains(&p)) {
+    if place.iter().any(|&p| !(0..1 << AXIS_BITS).contains(&p)) {
         return None;
     }
-    keys.binary_search(&morton::key(place.map(i32::unsigned_abs))).ok()
+    keys.binary_search(&key(place.map(i32::unsigned_abs))).ok()
 }
 
 fn around(keys: &[u64], key: u64) -> [u32; 27] {
-    let centre = morton::cell(key).map(u32::cast_signed);
+    let centre = cell(key).map(u32::cast_signed);
     let mut ids = [NO_BRICK; 27];
     for z in -1..=1 {
         for y in -1..=1 {
@@ -160,15 +158,57 @@ fn around(keys: &[u64], key: u64) -> [u32; 27] {
     ids
 }
 
+// Places along the Z-curve (Morton 1966): 21 bits an axis, x in the lowest.
+//
+// Shifting a key right by three bits gives the key of the cell twice as large that holds it, so that
+// one sort serves every level.
+
+/// Bits of an axis.
+pub const AXIS_BITS: u32 = 21;
+
+/// The key of a cell; each coordinate is below 2^21.
+#[inline]
+pub const fn key(cell: [u32; 3]) -> u64 {
+    spread(cell[0]) | spread(cell[1]) << 1 | spread(cell[2]) << 2
+}
+
+/// The cell of a key.
+#[inline]
+pub const fn cell(key: u64) -> [u32; 3] {
+    [gather(key), gather(key >> 1), gather(key >> 2)]
+}
+
+/// 21 bits with two zeros before each.
+const fn spread(x: u32) -> u64 {
+    let mut bits = (x & 0x1f_ffff) as u64;
+    bits = (bits | bits << 32) & 0x001f_0000_0000_ffff;
+    bits = (bits | bits << 16) & 0x001f_0000_ff00_00ff;
+    bits = (bits | bits << 8) & 0x100f_00f0_0f00_f00f;
+    bits = (bits | bits << 4) & 0x10c3_0c30_c30c_30c3;
+    (bits | bits << 2) & 0x1249_2492_4924_9249
+}
+
+/// Every third bit, joined.
+const fn gather(key: u64) -> u32 {
+    let mut bits = key & 0x1249_2492_4924_9249;
+    bits = (bits | bits >> 2) & 0x10c3_0c30_c30c_30c3;
+    bits = (bits | bits >> 4) & 0x100f_00f0_0f00_f00f;
+    bits = (bits | bits >> 8) & 0x001f_0000_ff00_00ff;
+    bits = (bits | bits >> 16) & 0x001f_0000_0000_ffff;
+    ((bits | bits >> 32) & 0x1f_ffff) as u32
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::narrow::to_u32;
 
     #[test]
     fn a_block_holds_its_brick_and_the_ring_around() {
         let places = [[1, 1, 1], [0, 1, 1], [2, 1, 1], [1, 2, 1], [2, 2, 2]];
-        let bricks = Bricks::of_keys(places.iter().map(|&p| morton::key(p)).collect());
+        let bricks = Bricks::of_keys(places.iter().map(|&p| key(p)).collect());
         // Each node's value says where it lies.
         let number = |n: [usize; 3]| (n[0] + 32 * n[1] + 1024 * n[2]) as f32;
         let mut values = vec![0.0; bricks.len() * BRICK_NODES];
@@ -192,7 +232,7 @@ mod tests {
     #[test]
     fn bricks_know_their_neighbours_and_their_borders() {
         let places = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [3, 0, 0]];
-        let bricks = Bricks::of_keys(places.iter().map(|&p| morton::key(p)).collect());
+        let bricks = Bricks::of_keys(places.iter().map(|&p| key(p)).collect());
         let id = |p: [i32; 3]| to_u32(bricks.find(p).unwrap());
         let first = bricks.neighbours(id([0, 0, 0]) as usize);
         assert_eq!(first[OWN], id([0, 0, 0]));
@@ -201,5 +241,20 @@ mod tests {
         assert_eq!(first.iter().filter(|&&i| i != NO_BRICK).count(), 3);
         assert_eq!(bricks.find([-1, 0, 0]), None);
         assert_eq!(bricks.neighbours(id([3, 0, 0]) as usize)[neighbour([-1, 0, 0])], NO_BRICK);
+    }
+
+    #[test]
+    fn the_bits_of_the_axes_take_turns() {
+        for bit in 0..AXIS_BITS {
+            assert_eq!(key([1 << bit, 0, 0]), 1 << (3 * bit));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_key_gives_back_its_cell(x in 0_u32..1 << 21, y in 0_u32..1 << 21, z in 0_u32..1 << 21) {
+            prop_assert_eq!(cell(key([x, y, z])), [x, y, z]);
+            prop_assert_eq!(key([x, y, z]) >> 3, key([x / 2, y / 2, z / 2]));
+        }
     }
 }
