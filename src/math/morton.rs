@@ -1,7 +1,7 @@
 //! Order of points along the Z-curve (Morton 1966), which keeps most neighbours in space together.
 
 use serde::{Deserialize, Serialize};
-use splat_mesh::bricks::morton;
+use splat_mesh::bricks;
 
 use super::Real;
 use super::linalg::{Vec3, sub};
@@ -35,7 +35,7 @@ impl Cube {
         match (x, y, z) {
             (Some(x), Some(y), Some(z)) => {
                 // Ten bits per axis: 30 in all.
-                u32::try_from(morton::key([x, y, z])).unwrap_or(u32::MAX)
+                u32::try_from(bricks::key([x, y, z])).unwrap_or(u32::MAX)
             }
             _ => 0,
         }

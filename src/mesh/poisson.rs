@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use rayon::prelude::*;
+use splat_mesh::Watch;
 use splat_mesh::free_space::SightVotes;
 use splat_mesh::place::Bounds;
 use splat_mesh::points::{
@@ -15,7 +16,6 @@ use splat_mesh::poisson::{
     CUBE_FACTOR, Cube, Depth, FEWEST_POINTS, PoissonSettings, Trim, cut_off, depth_for,
     reconstruct, trim,
 };
-use splat_mesh::watch::Watch;
 
 use super::drawn::ALL_VIEWS;
 use super::finish::{Extracted, ExtractionFigures, PoissonFigures, Surface};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use splat_mesh::Watch;
 use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
-use splat_mesh::watch::Watch;
 
 use super::finish::{Extracted, ExtractionFigures};
 use super::options::TsdfOptions;

@@ -4,14 +4,15 @@ use std::sync::atomic::AtomicBool;
 
 use rayon::prelude::*;
 use splat_mesh::Mesh;
-use splat_mesh::bricks::{BRICK_NODES, Bricks, SIDE, morton};
+use splat_mesh::Watch;
+use splat_mesh::bricks::{BRICK_NODES, Bricks, SIDE};
 use splat_mesh::cubes::{ExtractError, extract};
 use splat_mesh::narrow::to_f32;
-use splat_mesh::watch::Watch;
 
 use super::nearest::SurfacePoint;
 use super::scene::{Scene, Scenery};
 use crate::math::linalg::{Vec3, add, dot, scale, sub};
+use splat_mesh::bricks;
 
 /// The surfaces of the scene of a seed, without colours and light.
 pub struct Truth {
@@ -91,7 +92,7 @@ impl NodeLattice {
                     let middle = brick.map(|b| f64::from(b) * SIDE as f64 + half);
                     scenery.distance(self.place(middle)).abs() <= reach
                 });
-                may_pass.flat_map(with_next).map(morton::key).collect()
+                may_pass.flat_map(with_next).map(bricks::key).collect()
             })
             .collect();
         Bricks::of_keys(slices.concat())

@@ -9,7 +9,7 @@ use splat::dataset::{Camera, Pose, View};
 use splat::math::linalg::{Vec3, cross, mul, normalize, scale};
 use splat::model::Gaussians;
 use splat_mesh::tsdf::{Fusion, FusionError, Space, Survey, SurveyedBricks, Voxel};
-use splat_mesh::watch::Watch;
+use splat_mesh::Watch;
 
 each_backend!(
     bricks_and_voxels_agree_with_the_hosts,

@@ -154,17 +154,11 @@ fn modules_use_only_those_above_them() {
 
 /// Files beside those of the stages, each with the stage that it is a part of. A file that serves
 /// several stages has that of the first of them.
-const PARTS: [(&str, &str); 30] = [
+const PARTS: [(&str, &str); 24] = [
     ("src/backend/cpu/stage/blend_triangles.rs", "blend"),
     ("src/backend/cpu/stage/depth_map.rs", "surface"),
-    ("src/backend/cpu/stage/faces.rs", "project"),
     ("src/backend/cpu/stage/gradients.rs", "adam"),
     ("src/backend/cpu/stage/map_gradients.rs", "blend"),
-    ("src/backend/cpu/stage/pixel_sums.rs", "depth"),
-    ("src/backend/cpu/stage/sampled_depths.rs", "surface"),
-    ("src/backend/cpu/stage/sampler.rs", "surface"),
-    ("src/backend/cpu/stage/slopes.rs", "normals"),
-    ("src/backend/cpu/stage/vertices.rs", "project"),
     ("src/backend/cuda/stage/bands.rs", "bin"),
     ("src/backend/cuda/stage/blend_triangles.rs", "blend"),
     ("src/backend/cuda/stage/candidates.rs", "densify"),
@@ -596,10 +590,7 @@ fn check_circles(files: &[File], folder: &str) {
 /// Rooms and files of a backend from the lowest up; all others of its folder stand above them.
 const FLOORS: [(&str, &[&str]); 2] = [
     ("backend/cuda", &["device", "memory", "primitive", "session", "model", "photos", "stage"]),
-    (
-        "backend/cpu",
-        &["packed", "model_faces", "model", "splat", "ellipsoid", "primitive", "stage"],
-    ),
+    ("backend/cpu", &["packed", "model", "primitive", "stage"]),
 ];
 
 #[test]

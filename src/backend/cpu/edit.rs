@@ -1,11 +1,10 @@
 //! Density control on the processor.
 
-use super::Cpu;
 use super::model::Model;
 use super::stage::densify::{self, Growing};
 use super::stage::relocate::{self, DrawnSources};
 use super::stage::smooth;
-use super::{faces, frame};
+use super::{Cpu, frame, traits};
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::{
     Adjust, Candidates, DeviceError, Drawing, Edit, EditRule, Edited, Pick, RenderSettings,
@@ -108,7 +107,7 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
             Adjust::ResetOpacity(ceiling) => densify::reset_opacity(model, ceiling),
             Adjust::FadeOpacity { factor, floor } => densify::fade_opacity(model, factor, floor),
             Adjust::RaiseOpacityFloor { before, after } => {
-                faces::raise_opacity_floor(model, before, after);
+                traits::raise_opacity_floor(model, before, after);
             }
         }
         Ok(())

@@ -5,22 +5,19 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::model::Model;
-use super::primitive::{Drawable, density_field};
+use super::primitive::{Drawable, DrawnView, Splat, density_field};
 use super::seen::Seen;
-use super::splat::{DrawnView, Splat};
 use super::stage::blend::{self, Canvas, CanvasGradient};
-use super::stage::depth::ComparedDepths;
+use super::stage::depth::{self, ComparedDepths};
 use super::stage::depth_map::DepthMap;
 use super::stage::gradients::{Gradients, ViewGradients};
 use super::stage::map_gradients::ComparedMaps;
-use super::stage::median::MedianGradient;
+use super::stage::median::{self, MedianGradient};
 use super::stage::neighbours::NearestLists;
-use super::stage::normals::ComparedNormals;
-use super::stage::patches::PatchPair;
-use super::stage::sampled_depths::Sampled;
-use super::stage::{
-    depth, distortion, loss, median, normal_map, normals, patches, rays, shrink, surface, weights,
-};
+use super::stage::normals::{self, ComparedNormals};
+use super::stage::patches::{self, PatchPair};
+use super::stage::surface::{self, Sampled};
+use super::stage::{distortion, loss, normal_map, rays, shrink, weights};
 use crate::abi::terms::{
     At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_DN, VALUE_MULTI_VIEW,
     VALUE_NORMAL_MAP, Weighted,

@@ -1,10 +1,8 @@
 //! Gaussians as views see them: ellipsoids whose colour is a sum of spherical harmonics, or vertices of such a
 //! colour.
 
-use super::ellipsoid::Ellipsoid;
 use super::model::{Model, NotFinite, Parameter};
-use super::primitive::{DensityField, Drawable, VertexRows};
-use super::splat::{DrawnView, Splat};
+use super::primitive::{DensityField, Drawable, DrawnView, Ellipsoid, Splat, VertexRows};
 use crate::backend::{Footprint, Window};
 use crate::math::adam::{floored, floored_bwd};
 use crate::math::blend::ScreenGradient;

@@ -3,7 +3,7 @@
 use std::mem::size_of;
 
 use super::model::Model;
-use super::splat::Splat;
+use super::primitive::Splat;
 use crate::backend::CHUNK_ROWS;
 use crate::math::blend::ScreenGradient;
 use crate::memory::Bytes;
@@ -67,7 +67,7 @@ pub struct CpuWork {
     pub view: ViewSize,
     /// What is done.
     pub kind: WorkKind,
-    /// Whether evaluations measure as the reference's `metrics.py`.
+    /// True if evaluations measure as the reference's `metrics.py`.
     pub with_reference: bool,
     /// Threads that work at once.
     pub threads: u64,
@@ -84,11 +84,11 @@ pub enum WorkKind {
         start: u64,
         /// Views of a step.
         batch_views: u64,
-        /// Whether depths and normals are drawn.
+        /// True if depths and normals are drawn.
         surface: bool,
-        /// Whether inverse depths are compared.
+        /// True if inverse depths are compared.
         inverse_depths: bool,
-        /// Whether the spread along rays is found.
+        /// True if the spread along rays is found.
         distortion: bool,
         /// Neighbours of each Gaussian that are listed.
         neighbours: u64,

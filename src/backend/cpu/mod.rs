@@ -3,38 +3,32 @@
 //! Generic over the precision: `Cpu<f32>` trains, `Cpu<f64>` is the oracle of the gradient tests.
 //! Results do not depend on the number of threads: sums run in a fixed order.
 
-mod count;
 mod edit;
-mod ellipsoid;
-mod faces;
 mod frame;
 mod gaussians;
 mod host_plan;
 mod model;
-mod model_faces;
 mod packed;
-mod palettes;
-mod parts;
 mod primitive;
 pub mod ranks;
-mod row_block;
 mod rows;
 mod seen;
-mod splat;
 mod stage;
 mod traits;
-mod without_frame;
 
 use std::marker::PhantomData;
 
-pub use count::{CountedView, count};
+use crate::math::Real;
+use crate::memory::plan::Storage;
+
 pub use edit::Selection;
-pub use ellipsoid::Ellipsoid;
 pub use frame::{Frame, Ready};
 pub use host_plan::{CpuWork, WorkKind};
 pub use model::{Model, ModelColumn, NotFinite, Parameter};
+pub use primitive::Ellipsoid;
 pub use primitive::{DensityField, Drawable, VertexRows};
-pub use splat::{DrawnView, Splat};
+pub use primitive::{DrawnView, Splat};
+pub use seen::{CountedView, count};
 pub use stage::appearance::ColorTables;
 pub use stage::bind::Binding;
 pub use stage::gradients::Gradients;
@@ -42,9 +36,6 @@ pub(crate) use stage::loss::measure;
 pub use stage::lpips::LpipsModel;
 pub use stage::neighbours::NearestLists;
 pub use stage::project::ParameterGradient;
-
-use crate::math::Real;
-use crate::memory::plan::Storage;
 
 /// The processor as a device.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +46,7 @@ pub struct Cpu<R> {
     seed: u64,
     /// Rows that there is memory for.
     most_rows: Option<usize>,
-    /// Whether the user knows that there is none for more.
+    /// True if the user knows that there is none for more.
     is_limit_known: bool,
     precision: PhantomData<R>,
 }

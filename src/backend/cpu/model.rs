@@ -1,9 +1,9 @@
 //! The model on the processor: parameter columns with their moments, and density statistics.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::model_faces::ModelFaces;
 use super::packed::{PackedPart, TablePart};
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::{DeviceError, Snapshot};
@@ -361,4 +361,154 @@ pub(super) fn precise<R: Real>(values: &[f32]) -> impl Iterator<Item = R> {
 /// Values in the precision of the host's columns.
 pub(super) fn host<R: Real>(values: &[R]) -> Vec<f32> {
     values.iter().map(|value| value.to_f32()).collect()
+}
+
+// The triangles of a model on the processor.
+
+/// The triangles of a model, and what views have shown of them.
+#[derive(Clone, Debug)]
+pub(super) struct ModelFaces<R> {
+    /// Three rows of each.
+    pub(super) corners: Vec<[u32; 3]>,
+    /// Largest weight of each in any sample.
+    pub(super) weights: Vec<R>,
+    /// Largest distance of a corner of each from the middle of all, px.
+    pub(super) reaches_px: Vec<R>,
+    /// Norms of the gradients of the places of each one's corners, summed over these and views.
+    pub(super) gradient_norms: Vec<R>,
+}
+
+impl<R: Real> ModelFaces<R> {
+    pub(super) const NONE: Self = Self {
+        corners: Vec::new(),
+        weights: Vec::new(),
+        reaches_px: Vec::new(),
+        gradient_norms: Vec::new(),
+    };
+
+    /// These triangles, of which views have shown nothing yet.
+    pub(super) fn new(corners: &[[u32; 3]]) -> Self {
+        let zeros = vec![R::ZERO; corners.len()];
+        Self {
+            corners: corners.to_vec(),
+            weights: zeros.clone(),
+            reaches_px: zeros.clone(),
+            gradient_norms: zeros,
+        }
+    }
+
+    /// From now on views have shown nothing of them.
+    pub(super) fn forget(&mut self) {
+        self.weights.fill(R::ZERO);
+        self.reaches_px.fill(R::ZERO);
+        self.gradient_norms.fill(R::ZERO);
+    }
+
+    /// Has the triangles follow their vertices into another order.
+    pub(super) fn follow(&mut self, row_from_place: &[usize]) {
+        if self.corners.is_empty() {
+            return;
+        }
+        let mut place_from_row = vec![0; row_from_place.len()];
+        for (place, &row) in (0..).zip(row_from_place) {
+            place_from_row[row] = place;
+        }
+        for corner in self.corners.as_flattened_mut() {
+            *corner = place_from_row[*corner as usize];
+        }
+    }
+
+    /// Fails where there are triangles, of which rows cannot come and go by themselves.
+    pub(super) fn require_none(&self, what: &'static str) -> Result<(), DeviceError> {
+        match self.corners[..] {
+            [] => Ok(()),
+            [..] => Err(DeviceError::Unsupported { primitives: "triangles", what }),
+        }
+    }
+
+    /// Bytes of the triangles, and of their statistics.
+    pub(super) fn bytes(&self) -> [Bytes; 2] {
+        let Self { weights, reaches_px, gradient_norms, .. } = self;
+        let statistics = [weights, reaches_px, gradient_norms].map(Vec::capacity).iter().sum();
+        [Bytes::of::<[u32; 3]>(self.corners.capacity()), Bytes::of::<R>(statistics)]
+    }
+}
+
+// Parts of a model's rows, whether its storage keeps them in floats or in words.
+
+impl<R: Real, P: Primitive> Model<R, P> {
+    /// The words that hold a part of a column, if any do.
+    fn packed_part(&self, column: usize, part: usize) -> Option<&PackedPart> {
+        let of = TablePart::of_column::<P>(column)[part];
+        self.packed.iter().find(|packed| packed.of == of)
+    }
+
+    /// A part of a column of one row, in any storage.
+    pub(super) fn row_part(&self, column: usize, part: usize, row: usize) -> Cow<'_, [R]> {
+        if let Some(packed) = self.packed_part(column, part) {
+            let values = self.span_in_table(column);
+            return values.map(|k| R::of_f32(packed.value(row, k))).collect();
+        }
+        let column = &self.columns[column];
+        Cow::Borrowed(&column.part(part)[row * column.width..][..column.width])
+    }
+
+    /// Where a column's values lie among those of a row of its table.
+    pub(super) fn span_in_table(&self, column: usize) -> Range<usize> {
+        let table = P::SCHEMA.columns[column].table;
+        let before = (0..column).filter(|&other| P::SCHEMA.columns[other].table == table);
+        let start = before.map(|other| self.columns[other].width).sum();
+        start..start + self.columns[column].width
+    }
+
+    /// A part of these rows.
+    pub(super) fn gather(&self, rows: &Range<usize>, part: usize) -> P {
+        let mut gathered = P::empty(self.sh_degree);
+        for (number, values) in gathered.groups_mut().into_iter().enumerate() {
+            let column = &self.columns[number];
+            *values = if self.packed_part(number, part).is_some() {
+                rows.clone().flat_map(|row| host(&self.row_part(number, part, row))).collect()
+            } else {
+                host(&column.part(part)[rows.start * column.width..rows.end * column.width])
+            };
+        }
+        gathered
+    }
+
+    /// Adds rows of these values, first and second moments behind the last; statistics stay as they are.
+    pub(super) fn append_parts(&mut self, parts: [&P; 3]) {
+        let groups = parts.map(P::groups);
+        for packed in &mut self.packed {
+            let columns: Vec<&Group<'_>> = P::SCHEMA
+                .columns_of(packed.of.table)
+                .map(|(number, _)| &groups[packed.of.part][number])
+                .collect();
+            for row in 0..parts[0].len() {
+                let values = columns
+                    .iter()
+                    .flat_map(|group| &group.values[row * group.width..][..group.width]);
+                packed.push(&values.copied().collect::<Vec<f32>>());
+            }
+        }
+        for number in 0..self.columns.len() {
+            for (part, groups) in groups.iter().enumerate() {
+                if self.packed_part(number, part).is_none() {
+                    let values = precise::<R>(groups[number].values);
+                    self.columns[number].parts_mut()[part].extend(values);
+                }
+            }
+        }
+    }
+}
+
+impl<R> ModelColumn<R> {
+    /// Values, first or second moments.
+    pub(super) fn part(&self, part: usize) -> &Vec<R> {
+        [&self.values, &self.first_moments, &self.second_moments][part]
+    }
+
+    /// All three.
+    pub(super) fn parts_mut(&mut self) -> [&mut Vec<R>; 3] {
+        [&mut self.values, &mut self.first_moments, &mut self.second_moments]
+    }
 }

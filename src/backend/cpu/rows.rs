@@ -1,5 +1,7 @@
 //! Rows of a model that are copied, removed and put in another order, in floats and words alike.
 
+use serde::{Deserialize, Serialize};
+
 use super::model::{Model, ModelColumn};
 use crate::math::Real;
 use crate::model::Primitive;
@@ -197,4 +199,134 @@ pub(super) fn gathered<T: Copy>(values: &[T], width: usize, row_from_place: &[us
         gathered.extend_from_slice(&values[row * width..(row + 1) * width]);
     }
     gathered
+}
+
+// Rows of a model as they are kept, on their way to another process.
+
+/// Rows with their moments and statistics.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct RowBlock<R> {
+    /// The three parts of each column in the order of the schema; empty where they are kept in words.
+    floats: Vec<Vec<R>>,
+    /// What is kept in words.
+    words: Vec<Vec<u32>>,
+    gradient_norm_sums: Vec<R>,
+    views_seen: Vec<u32>,
+    absolute_norm_sums: Vec<R>,
+    filter_3d: Vec<R>,
+}
+
+impl<R: Real, P: Primitive> Model<R, P> {
+    /// True if a block is of so many whole rows of a model kept like this one.
+    pub(super) fn takes(&self, block: &RowBlock<R>, rows: usize) -> bool {
+        let is = |found: usize, width: usize| found == rows * width;
+        let may_be = |found: usize, width: usize| found == 0 || is(found, width);
+        let widths = self.columns.iter().flat_map(|column| [column.width; 3]);
+        let floats = block.floats.iter().zip(widths);
+        let words = block.words.iter().zip(&self.packed);
+        block.floats.len() == 3 * self.columns.len()
+            && block.words.len() == self.packed.len()
+            && floats.into_iter().all(|(part, width)| may_be(part.len(), width))
+            && words.into_iter().all(|(part, packed)| is(part.len(), packed.width()))
+            && is(block.gradient_norm_sums.len(), 1)
+            && is(block.views_seen.len(), 1)
+            && may_be(block.absolute_norm_sums.len(), 1)
+            && may_be(block.filter_3d.len(), 1)
+    }
+
+    /// These rows, in their order.
+    pub(super) fn block(&self, rows: &[usize]) -> RowBlock<R> {
+        let some = |values: &[R], width: usize| match values {
+            [] => Vec::new(),
+            values => gathered(values, width, rows),
+        };
+        let columns = self.columns.iter();
+        let floats =
+            columns.flat_map(|column| [0, 1, 2].map(|part| some(column.part(part), column.width)));
+        let words = self.packed.iter().map(|part| gathered(&part.words, part.width(), rows));
+        RowBlock {
+            floats: floats.collect(),
+            words: words.collect(),
+            gradient_norm_sums: gathered(&self.gradient_norm_sums, 1, rows),
+            views_seen: gathered(&self.views_seen, 1, rows),
+            absolute_norm_sums: some(&self.absolute_norm_sums, 1),
+            filter_3d: some(&self.filter_3d, 1),
+        }
+    }
+
+    /// Adds them behind the last. They are of a model kept alike.
+    pub(super) fn append_block(&mut self, block: &RowBlock<R>) {
+        self.invalidate_rows();
+        let parts = self.columns.iter_mut().flat_map(|column| column.parts_mut());
+        for (part, more) in parts.zip(&block.floats) {
+            part.extend_from_slice(more);
+        }
+        for (part, more) in self.packed.iter_mut().zip(&block.words) {
+            part.words.extend_from_slice(more);
+        }
+        self.gradient_norm_sums.extend_from_slice(&block.gradient_norm_sums);
+        self.views_seen.extend_from_slice(&block.views_seen);
+        self.absolute_norm_sums.extend_from_slice(&block.absolute_norm_sums);
+        self.filter_3d.extend_from_slice(&block.filter_3d);
+    }
+
+    /// Gives these rows the parameters of those; moments and statistics stay.
+    pub(super) fn take_parameters(&mut self, rows: &[usize], block: &RowBlock<R>) {
+        for (column, parts) in self.columns.iter_mut().zip(block.floats.chunks(3)) {
+            place(&mut column.values, column.width, rows, &parts[0]);
+        }
+        for (part, words) in self.packed.iter_mut().zip(&block.words) {
+            if !part.of.is_moment() {
+                let width = part.width();
+                place(&mut part.words, width, rows, words);
+            }
+        }
+    }
+}
+
+/// Puts rows of values, where there are any, at these places.
+fn place<T: Copy>(to: &mut [T], width: usize, rows: &[usize], from: &[T]) {
+    if width == 0 || from.is_empty() {
+        return;
+    }
+    for (&row, values) in rows.iter().zip(from.chunks(width)) {
+        to[row * width..(row + 1) * width].copy_from_slice(values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::plan::Storage;
+    use crate::model::Gaussians;
+
+    fn all_different(storage: Storage) -> Model<f32> {
+        let mut host = Gaussians::zeros(2, 70);
+        let groups = host.groups_mut().into_iter().flatten();
+        groups.enumerate().for_each(|(number, value)| *value = (number % 89) as f32 / 64.0);
+        let mut model = Model::stored(&host, storage);
+        model.views_seen = (0..70).collect();
+        model.filter_3d = (0..70_u8).map(f32::from).collect();
+        model
+    }
+
+    #[test]
+    fn rows_that_travel_are_those_that_left_in_any_storage() {
+        for storage in [Storage::Full, Storage::Compact] {
+            let model = all_different(storage);
+            let mut there = Model::<f32>::with_room(&Gaussians::empty(2), 0, storage);
+            for rows in [&[69, 3][..], &[], &[40]] {
+                there.append_block(&model.block(rows));
+            }
+            assert_eq!((there.len(), &*there.views_seen), (3, &[69, 3, 40][..]));
+            assert_eq!(there.sample(&[0, 1, 2]), model.sample(&[69, 3, 40]));
+            assert_eq!(there.filter_3d, [69.0, 3.0, 40.0]);
+            assert!(there.takes(&model.block(&[1, 2]), 2) && !there.takes(&model.block(&[1]), 2));
+            let other = Model::<f32>::with_room(&Gaussians::empty(1), 0, storage);
+            assert!(!other.takes(&model.block(&[1]), 1), "of other widths");
+            there.take_parameters(&[2, 0], &model.block(&[5, 6]));
+            assert_eq!(there.sample(&[0, 1, 2]), model.sample(&[6, 3, 5]));
+            assert_eq!(there.views_seen, [69, 3, 40], "statistics stay");
+        }
+    }
 }

@@ -3,31 +3,33 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use splat_formats::{CellLists, NearRow};
 use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 
-use super::Cpu;
 use super::frame::{self, Frame, Ready};
-use super::model::Model;
+use super::model::{Model, ModelFaces, Parameter, host, precise};
 use super::primitive::{Drawable, density_field};
 use super::stage::appearance::{self, ColorTables};
 use super::stage::bind::Binding;
 use super::stage::gradients::Gradients;
 use super::stage::lpips::{self, LpipsModel};
 use super::stage::neighbours::{self, NearestLists};
+use super::stage::palette::PaletteRows;
 use super::stage::worth::WorthSums;
 use super::stage::{adam, fuse, loss, reorder, smooth};
-use super::without_frame;
+use super::{Cpu, seen};
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
     AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Capability, Device,
-    DeviceError, DeviceInfo, Drawing, Filter3d, Footprint, Fuse, Look, Lpips, MaskedView, Measured,
-    ModelShape, Neighbours, Objective, Photo, Ranks, Render, RenderSettings, Rendered, Rows,
-    Snapshot, Store, TableStep, Transmittances, Wants, Worth, Worths, check_absent, check_rows,
-    chunks,
+    DeviceError, DeviceInfo, Drawing, FaceStatistics, Faces, Filter3d, Footprint, Fuse, Look,
+    Lpips, MaskedView, Measured, ModelShape, Neighbours, Objective, Palettes, Photo, Ranks, Remesh,
+    Render, RenderSettings, Rendered, Rows, Snapshot, Store, TableStep, Transmittances, Wants,
+    Worth, Worths, check_absent, check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
+use crate::math::adam::{log_sizes, mean_logit, raised_logit};
 use crate::math::morton::Cube;
 use crate::model::{BoundTopology, Gaussians};
 use crate::perceptual::{LpipsInput, LpipsWeights};
@@ -233,7 +235,7 @@ impl<R: Real> Transmittances<Gaussians> for Cpu<R> {
         settings: &RenderSettings,
         places: &[[f32; 3]],
     ) -> Result<Vec<f32>, DeviceError> {
-        without_frame::transmittances(model, view, settings, places)
+        seen::transmittances(model, view, settings, places)
     }
 }
 
@@ -257,7 +259,7 @@ impl<R: Real> Worths<Gaussians> for Cpu<R> {
         target: &Arc<Image>,
         sums: &mut WorthSums<R>,
     ) -> Result<Measured, DeviceError> {
-        without_frame::add_worths(model, view, settings, target, sums)
+        seen::add_worths(model, view, settings, target, sums)
     }
 
     fn read_worths(&mut self, sums: &WorthSums<R>) -> Result<Vec<Worth>, DeviceError> {
@@ -389,5 +391,136 @@ impl<R: Real> Bind for Cpu<R> {
 
     fn read_binding(&mut self, binding: &Binding<R>) -> Result<BoundState, DeviceError> {
         Ok(binding.read())
+    }
+}
+
+// Meshes on the processor: triangles between the rows of a model.
+
+/// Fails where one of these is not below `len`.
+fn check_exist<'a>(rows: impl IntoIterator<Item = &'a u32>, len: usize) -> Result<(), DeviceError> {
+    let largest = rows.into_iter().max().map_or(0, |&row| row as usize + 1);
+    match largest <= len {
+        true => Ok(()),
+        false => Err(DeviceError::NoSuchRow { row: largest - 1, len }),
+    }
+}
+
+impl<R: Real> Faces for Cpu<R> {
+    fn set_faces(&mut self, model: &mut Model<R>, faces: &[[u32; 3]]) -> Result<(), DeviceError> {
+        check_exist(faces.as_flattened(), model.len())?;
+        model.faces = ModelFaces::new(faces);
+        model.invalidate_rows();
+        Ok(())
+    }
+
+    fn faces<'a>(&self, model: &'a Model<R>) -> &'a [[u32; 3]] {
+        &model.faces.corners
+    }
+
+    fn vertices(&mut self, model: &Model<R>) -> Result<Vec<[f32; 4]>, DeviceError> {
+        let vertex = |row: usize| {
+            let [x, y, z] = model.triple(Parameter::Means, row).map(Real::to_f32);
+            [x, y, z, model.row(Parameter::OpacityLogits, row)[0].to_f32()]
+        };
+        Ok((0..model.len()).map(vertex).collect())
+    }
+
+    fn face_statistics(&mut self, model: &Model<R>) -> Result<FaceStatistics, DeviceError> {
+        let ModelFaces { weights, reaches_px, gradient_norms, .. } = &model.faces;
+        Ok(FaceStatistics {
+            weights: host(weights),
+            reaches_px: host(reaches_px),
+            gradient_norms: host(gradient_norms),
+        })
+    }
+
+    fn set_face_statistics(
+        &mut self,
+        model: &mut Model<R>,
+        statistics: &FaceStatistics,
+    ) -> Result<(), DeviceError> {
+        let faces = model.faces.corners.len();
+        let columns = statistics.columns();
+        if let Some(other) = columns.iter().find(|column| column.len() != faces) {
+            return Err(DeviceError::OtherFaces { found: other.len(), faces });
+        }
+        let ModelFaces { weights, reaches_px, gradient_norms, .. } = &mut model.faces;
+        [*weights, *reaches_px, *gradient_norms] = columns.map(|column| precise(column).collect());
+        Ok(())
+    }
+
+    fn remesh(&mut self, model: &mut Model<R>, change: &Remesh<'_>) -> Result<(), DeviceError> {
+        let &Remesh { kept, midpoints, faces } = change;
+        let before = model.len();
+        check_exist(kept.iter().chain(midpoints.as_flattened()), before)?;
+        check_exist(faces.as_flattened(), kept.len() + midpoints.len())?;
+        if !kept.is_sorted_by(|a, b| a < b) {
+            return Err(DeviceError::KeptNotAscending);
+        }
+        model.reserve_rows(midpoints.len());
+        for &ends in midpoints {
+            let ends = ends.map(|row| row as usize);
+            let logits = ends.map(|row| model.row(Parameter::OpacityLogits, row)[0]);
+            model.append_mean(ends);
+            let column = &mut model.column_mut(Parameter::OpacityLogits).values;
+            if let Some(logit) = column.last_mut() {
+                *logit = mean_logit(logits);
+            }
+        }
+        let mut keep = vec![false; before];
+        for &row in kept {
+            keep[row as usize] = true;
+        }
+        keep.resize(before + midpoints.len(), true);
+        model.retain_rows(&keep);
+        model.faces = ModelFaces::new(faces);
+        size_vertices(model);
+        model.forget_statistics();
+        model.invalidate_rows();
+        Ok(())
+    }
+}
+
+/// Has the scales of each vertex say how large its triangles are.
+fn size_vertices<R: Real>(model: &mut Model<R>) {
+    let place = |row: usize| model.triple(Parameter::Means, row);
+    let sizes = log_sizes(model.len(), &model.faces.corners, place);
+    model.column_mut(Parameter::LogScales).values =
+        sizes.into_iter().flat_map(|size| [size; 3]).collect();
+}
+
+/// Raises the opacity that every vertex has at least.
+pub(super) fn raise_opacity_floor<R: Real>(model: &mut Model<R>, before: f64, after: f64) {
+    // In double precision: next to 1 single precision has few opacities.
+    for logit in &mut model.column_mut(Parameter::OpacityLogits).values {
+        *logit = R::of(raised_logit(logit.to_f64(), before, after));
+    }
+}
+
+// Searching rows of numbers for their nearest ones.
+
+impl<R: Real> Palettes for Cpu<R> {
+    type PaletteRows = PaletteRows;
+
+    fn hold_rows(&mut self, rows: &[f32], width: usize) -> Result<PaletteRows, DeviceError> {
+        Ok(PaletteRows::new(rows, width))
+    }
+
+    fn near_entries(
+        &mut self,
+        rows: &mut PaletteRows,
+        centers: &[f32],
+        cells: &CellLists<'_>,
+    ) -> Result<Vec<NearRow>, DeviceError> {
+        Ok(rows.near_entries(centers, cells))
+    }
+
+    fn near_cells(
+        &mut self,
+        rows: &mut PaletteRows,
+        centers: &[f32],
+        count: usize,
+    ) -> Result<Vec<u32>, DeviceError> {
+        Ok(rows.near_cells(centers, count))
     }
 }

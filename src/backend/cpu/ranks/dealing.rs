@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::share::{CpuShard, ModelShare};
 use crate::backend::cpu::model::Model;
-use crate::backend::cpu::row_block::RowBlock;
+use crate::backend::cpu::rows::RowBlock;
 use crate::backend::ranks::numbering::Numbering;
 use crate::backend::ranks::{DealtRows, dealt};
 use crate::backend::{DeviceError, ModelShape, Rows, Snapshot, Store as _};
@@ -130,7 +130,7 @@ impl CpuShard {
     }
 }
 
-/// Whether a rank sends as many rows as it has to.
+/// True if a rank sends as many rows as it has to.
 pub(super) fn check_block(
     model: &Model<f32>,
     rank: u32,

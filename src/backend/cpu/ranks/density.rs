@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::dealing::check_block;
 use super::share::{CpuShard, ModelShare};
 use crate::backend::cpu::model::{Model, Parameter};
-use crate::backend::cpu::row_block::RowBlock;
+use crate::backend::cpu::rows::RowBlock;
 use crate::backend::cpu::stage::densify::{self, Growing};
 use crate::backend::cpu::stage::relocate::{self, DrawnSources};
 use crate::backend::cpu::stage::smooth;

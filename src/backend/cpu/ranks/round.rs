@@ -2,7 +2,7 @@
 
 use super::share::{CpuShard, ModelShare};
 use crate::backend::cpu::frame::{self, Frame};
-use crate::backend::cpu::splat::{DrawnView, Splat};
+use crate::backend::cpu::primitive::{DrawnView, Splat};
 use crate::backend::cpu::stage::densify;
 use crate::backend::cpu::stage::gradients::{Gradients, ViewGradients};
 use crate::backend::cpu::stage::project::project;
@@ -29,7 +29,7 @@ struct OwnSplats {
 }
 
 impl OwnSplats {
-    /// Whether a rank that has drawn them sends a value of each.
+    /// True if a rank that has drawn them sends a value of each.
     fn check(&self, rank: u32, values: usize) -> Result<(), DeviceError> {
         if values == self.splats.len() {
             return Ok(());

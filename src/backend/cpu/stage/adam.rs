@@ -8,10 +8,9 @@ use rayon::prelude::*;
 
 use super::gradients::{Gradients, UNSEEN};
 use super::project::parameter_gradient;
-use crate::backend::cpu::ellipsoid::Ellipsoid;
 use crate::backend::cpu::model::{Model, NotFinite};
 use crate::backend::cpu::packed::{TablePart, set_code};
-use crate::backend::cpu::primitive::{DensityField, Drawable, density_field, places};
+use crate::backend::cpu::primitive::{DensityField, Drawable, Ellipsoid, density_field, places};
 use crate::backend::{AdamStep, Capability, DeviceError, MotionReach, Noise, Reach, Regularisers};
 use crate::layout::{LANES, Rate, RowForm, TABLE_PARTS};
 use crate::math::adam::{Moments, RateBySize};
@@ -280,7 +279,7 @@ impl<R: Real> Constants<R> {
 /// What the step of every row takes.
 pub(super) struct PackedStep<'a> {
     step: &'a AdamStep,
-    /// Whether any view sees anything of each block of [`LANES`] rows.
+    /// True if any view sees anything of each block of [`LANES`] rows.
     seen: Vec<bool>,
     /// Rounds what is seen, and what is not.
     streams: [RandomStream; 2],
@@ -443,7 +442,7 @@ impl<'a> PackedStep<'a> {
 }
 
 impl PackedTable {
-    /// Whether both moments are in 8 bits.
+    /// True if both moments are in 8 bits.
     fn holds_moments(&self) -> bool {
         self.words[1].is_some() && self.words[2].is_some()
     }

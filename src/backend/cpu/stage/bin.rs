@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::backend::cpu::splat::Splat;
+use crate::backend::cpu::primitive::Splat;
 use crate::math::Real;
 use crate::math::splat::{Spans, TILE};
 use crate::memory::Bytes;

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::bin::Bins;
 use super::blend::{Canvas, CanvasGradient, place_in_tile, split_by_tile_row};
-use crate::backend::cpu::splat::Splat;
+use crate::backend::cpu::primitive::Splat;
 use crate::backend::{Drawing, Window};
 use crate::math::Real;
 use crate::math::blend::{PixelWalk, ScreenGradient, Shade, TRANSMITTANCE_MIN, blend_bwd_of};

@@ -4,7 +4,6 @@
 use rayon::prelude::*;
 
 use super::blend::Canvas;
-use super::pixel_sums;
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::memory::Bytes;
@@ -41,7 +40,7 @@ pub(crate) fn compare<R: Real>(
         let expected = R::of(f64::from(map.values[pixel])) * scale + offset;
         if counts { canvas.inverse_depths[pixel] - expected } else { R::ZERO }
     };
-    let mean = pixel_sums::mean(pixels, |pixel| error(pixel).abs().to_f64());
+    let mean = mean(pixels, |pixel| error(pixel).abs().to_f64());
     let sign = |error: R| match error.partial_cmp(&R::ZERO) {
         Some(std::cmp::Ordering::Greater) => slope,
         Some(std::cmp::Ordering::Less) => -slope,
@@ -49,4 +48,30 @@ pub(crate) fn compare<R: Real>(
     };
     let d_inverse_depths = (0..pixels).into_par_iter().map(|pixel| sign(error(pixel))).collect();
     Some(ComparedDepths { mean, d_inverse_depths })
+}
+
+// Means over pixels, the same on any number of threads.
+
+/// Pixels whose values are added up in order; so are their sums.
+const BLOCK: usize = 1 << 14;
+
+/// The mean over so many pixels of the values that they have.
+pub(crate) fn mean(pixels: usize, value: impl Fn(usize) -> f64 + Sync) -> f64 {
+    let starts: Vec<usize> = (0..pixels).step_by(BLOCK).collect();
+    let sum_from = |&start: &usize| -> f64 { (start..pixels.min(start + BLOCK)).map(&value).sum() };
+    let sums: Vec<f64> = starts.par_iter().map(sum_from).collect();
+    sums.iter().sum::<f64>() / pixels as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_of_several_blocks_counts_every_pixel_once() {
+        for pixels in [1, BLOCK, BLOCK + 1, 3 * BLOCK + 7] {
+            // Of 0, 1, 2 and so on.
+            assert_eq!(mean(pixels, |pixel| pixel as f64), (pixels - 1) as f64 / 2.0);
+        }
+    }
 }

@@ -4,7 +4,7 @@
 use rayon::prelude::*;
 
 use super::blend::Canvas;
-use super::pixel_sums;
+use super::depth;
 use crate::math::Real;
 use crate::math::distortion::{RaySums, distortion, distortion_bwd};
 use crate::memory::Bytes;
@@ -46,7 +46,7 @@ pub(crate) fn find<R: Real>(
         inverse_square: canvas.inverse_squares[pixel],
     };
     let found = |pixel| if counts(pixel) { distortion(sums(pixel)).to_f64() } else { 0.0 };
-    let mean = pixel_sums::mean(pixels, found);
+    let mean = depth::mean(pixels, found);
     let gradient = |pixel: usize| {
         let d = distortion_bwd(sums(pixel), if counts(pixel) { d_mean } else { R::ZERO });
         // There is the more opacity the less passes.
@@ -58,4 +58,103 @@ pub(crate) fn find<R: Real>(
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::backend::Drawing;
+    use crate::backend::cpu::stage::bin::bin;
+    use crate::backend::cpu::stage::blend::forward;
+    use crate::math::distortion::{FAR, NEAR};
+    use crate::math::random::{RandomStream, RandomUse};
+
+    const SIZE: [u32; 2] = [7, 5];
+
+    const PIXELS: usize = 35;
+
+    const WEIGHT: f64 = 1.7;
+
+    /// Weights and depths of each pixel's ray: of 0 to 8 splats.
+    fn rays() -> Vec<Vec<[f64; 2]>> {
+        let ray = |pixel: usize| {
+            let stream = RandomStream::new(4, pixel as u64, RandomUse::Sample);
+            let mut left = 1.0;
+            let stopped = |i: u64| {
+                let weight = left * 0.7 * stream.uniform(2 * i);
+                left -= weight;
+                [weight, 0.3 + 5.0 * stream.uniform(2 * i + 1)]
+            };
+            (0..pixel as u64 % 9).map(stopped).collect()
+        };
+        (0..PIXELS).map(ray).collect()
+    }
+
+    /// A canvas of nothing with the maps of these rays.
+    fn canvas(rays: &[Vec<[f64; 2]>]) -> Canvas<f64> {
+        let settings = Drawing {
+            inverse_depths: true,
+            inverse_squares: true,
+            surface: true,
+            ..Drawing::DEFAULT
+        };
+        let mut canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &settings);
+        for (pixel, ray) in rays.iter().enumerate() {
+            for [weight, depth] in ray {
+                canvas.surface[pixel * 4] += weight * depth;
+                canvas.surface[pixel * 4 + 3] += weight;
+                canvas.inverse_depths[pixel] += weight / depth;
+                canvas.inverse_squares[pixel] += weight / (depth * depth);
+            }
+        }
+        canvas
+    }
+
+    /// Every third pixel is excluded.
+    fn mask() -> Vec<u8> {
+        (0..PIXELS).map(|pixel| u8::from(pixel % 3 != 1) * 255).collect()
+    }
+
+    /// Over all pairs of what a ray is blended of.
+    fn of_pairs(ray: &[[f64; 2]]) -> f64 {
+        let mapped = |depth: f64| FAR / (FAR - NEAR) * (1.0 - NEAR / depth);
+        let pairs = (0..ray.len()).flat_map(|i| (0..i).map(move |j| (ray[i], ray[j])));
+        pairs.map(|([w, a], [v, b])| w * v * (mapped(a) - mapped(b)).powi(2)).sum()
+    }
+
+    #[test]
+    fn the_mean_is_that_of_all_pairs_and_what_a_mask_excludes_counts_as_0() {
+        let (rays, mask) = (rays(), mask());
+        for mask in [None, Some(&mask[..])] {
+            let counts = |pixel: usize| mask.is_none_or(|mask| mask[pixel] != 0);
+            let counted = rays.iter().enumerate().filter(|&(pixel, _)| counts(pixel));
+            let expected = counted.map(|(_, ray)| of_pairs(ray)).sum::<f64>() / PIXELS as f64;
+            let found = find(&canvas(&rays), mask, WEIGHT);
+            assert!((found.mean - expected).abs() < 1e-14, "{} for {expected}", found.mean);
+            assert!(expected > 1e-3, "{expected} says nothing");
+        }
+    }
+
+    #[test]
+    fn gradients_agree_with_differences_of_the_mean() {
+        let (rays, mask) = (rays(), mask());
+        let found = find(&canvas(&rays), Some(&mask), WEIGHT);
+        for pixel in 0..PIXELS {
+            let assert_agrees = |name: &str, found: f64, moved: &dyn Fn(&mut Canvas<f64>, f64)| {
+                let mean = |step: f64| {
+                    let mut canvas = canvas(&rays);
+                    moved(&mut canvas, step);
+                    WEIGHT * find(&canvas, Some(&mask), WEIGHT).mean
+                };
+                // Of a polynomial of degree 2 central differences are exact but for rounding.
+                let expected = (mean(1e-3) - mean(-1e-3)) / 2e-3;
+                assert!((found - expected).abs() < 1e-12, "{pixel} {name}: {found} for {expected}");
+            };
+            let moved = |canvas: &mut Canvas<f64>, step| canvas.inverse_depths[pixel] += step;
+            assert_agrees("inverse depth", found.d_inverse_depths[pixel], &moved);
+            let moved = |canvas: &mut Canvas<f64>, step| canvas.inverse_squares[pixel] += step;
+            assert_agrees("inverse square", found.d_inverse_squares[pixel], &moved);
+            // There is the more opacity the less passes.
+            let moved = |canvas: &mut Canvas<f64>, step| canvas.surface[pixel * 4 + 3] -= step;
+            assert_agrees("transmittance", found.d_through[pixel], &moved);
+        }
+        assert!(found.d_through.iter().filter(|&&d| d < 0.0).count() > PIXELS / 2);
+    }
+}

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::AtomicBool;
 
+use splat_mesh::Watch;
 use splat_mesh::tsdf::{Fusion, FusionError, Survey};
-use splat_mesh::watch::Watch;
 
 use crate::backend::DrawnDepths;
 

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::depth_map::DepthMap;
-use crate::backend::cpu::splat::DrawnView;
+use crate::backend::cpu::primitive::DrawnView;
 use crate::backend::{DeviceError, Held};
 use crate::math::Real;
 use crate::math::blend::ScreenGradient;

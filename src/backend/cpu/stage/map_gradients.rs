@@ -5,7 +5,7 @@ use super::depth::ComparedDepths;
 use super::depth_map::DepthMap;
 use super::distortion::RayDistortion;
 use super::normals::ComparedNormals;
-use super::sampled_depths::Sampled;
+use super::surface::Sampled;
 use crate::math::Real;
 use crate::memory::Bytes;
 

@@ -4,9 +4,8 @@
 use rayon::prelude::*;
 
 use super::blend::Canvas;
-use super::depth::ComparedDepths;
-use super::pixel_sums;
-use super::slopes::SlopedMap;
+use super::depth::{self, ComparedDepths};
+use super::normals::SlopedMap;
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::math::linalg::dot;
@@ -47,7 +46,7 @@ pub(crate) fn compare<R: Real>(
         })
     };
     let of_pixels: Vec<(R, [R; 2])> = (0..pixels).into_par_iter().map(of_pixel).collect();
-    let mean = pixel_sums::mean(pixels, |pixel| of_pixels[pixel].0.to_f64());
+    let mean = depth::mean(pixels, |pixel| of_pixels[pixel].0.to_f64());
     let d_inverse_depths = (0..pixels)
         .into_par_iter()
         .map(|pixel| map.d_depth(map.at(pixel), |beside| of_pixels[beside].1))
@@ -56,4 +55,188 @@ pub(crate) fn compare<R: Real>(
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::backend::Drawing;
+    use crate::backend::cpu::stage::bin::bin;
+    use crate::backend::cpu::stage::blend::forward;
+    use crate::dataset::NormalMap;
+    use crate::math::linalg::{Vec3, normalize};
+    use crate::math::normals::STORED_ONE;
+    use crate::math::random::{RandomStream, RandomUse};
+
+    const SIZE: [u32; 2] = [11, 8];
+
+    const PIXELS: usize = 88;
+
+    const WEIGHT: f64 = 1.7;
+
+    /// Pixels that have four beside them.
+    const INNER: f64 = 9.0 * 6.0;
+
+    /// Three zeros.
+    const NONE: [i8; 3] = [0; 3];
+
+    fn view() -> Viewpoint<f64> {
+        Viewpoint {
+            rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+            translation: [0.0; 3],
+            centre_world: [0.0; 3],
+            focal_px: [13.0, 9.0],
+            centre_px: [5.2, 4.9],
+            size: SIZE,
+            near: 0.01,
+            variance_px2: 0.3,
+            compensates: false,
+        }
+    }
+
+    /// Compares these inverse depths with this map.
+    fn compared(
+        inverse_depths: &[f64],
+        normals: &[[i8; 3]],
+        mask: Option<Vec<u8>>,
+    ) -> ComparedDepths<f64> {
+        let settings = Drawing { inverse_depths: true, ..Drawing::DEFAULT };
+        let mut canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &settings);
+        canvas.inverse_depths = inverse_depths.to_vec();
+        let [width, height] = SIZE;
+        let normals = Some(NormalMap { values: normals.as_flattened().to_vec() });
+        let rgb = vec![0; 3 * PIXELS];
+        let photo = Image { width, height, rgb, mask, depth: None, normals };
+        compare(&canvas, &view(), &photo, WEIGHT).expect("a map")
+    }
+
+    /// How a map stores a normal.
+    fn stored(normal: Vec3<f64>) -> [i8; 3] {
+        let value = |component: f64| (component * STORED_ONE).round().floor_i32();
+        normal.map(|component| i8::try_from(value(component)).unwrap())
+    }
+
+    /// Inverse depths of the plane of this normal through a point of the view axis, seen through so much opacity.
+    fn plane(normal: Vec3<f64>, depth: f64, opacity: f64) -> Vec<f64> {
+        let view = view();
+        let inverse = |pixel: usize| {
+            let at = [pixel % SIZE[0] as usize, pixel / SIZE[0] as usize];
+            let [x, y] =
+                [0, 1].map(|i| (at[i] as f64 + 0.5 - view.centre_px[i]) / view.focal_px[i]);
+            opacity * dot(normal, [x, y, 1.0]) / (depth * normal[2])
+        };
+        (0..PIXELS).map(inverse).collect()
+    }
+
+    #[test]
+    fn the_normals_of_an_oblique_plane_are_its_own_whatever_its_opacity() {
+        for along in [[0.0, 0.0], [0.7, 0.0], [0.0, -0.7], [0.5, 0.4], [-0.6, 0.5]] {
+            let normal = normalize([along[0], along[1], -1.0]);
+            let turned = normalize([-along[0], -along[1], -1.0]);
+            for opacity in [1.0, 0.3] {
+                let inverse_depths = plane(normal, 2.5, opacity);
+                for map in [normal, turned, normal.map(|n| -n)] {
+                    let found = compared(&inverse_depths, &[stored(map); PIXELS], None);
+                    // What is stored in eight bits is exact up to itself.
+                    let kept: Vec3<f64> = mapped_normal(stored(map)).unwrap();
+                    let expected = INNER / PIXELS as f64 * (1.0 - dot(kept, normal));
+                    let error = (found.mean - expected).abs();
+                    assert!(error < 1e-13, "{along:?}, {opacity}: {} for {expected}", found.mean);
+                    if map == normal {
+                        assert!(found.mean < 1e-4, "{along:?}: {}", found.mean);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A bumpy wall, and a map of normals that lean anywhere, of which some are none.
+    fn bumpy() -> (Vec<f64>, Vec<[i8; 3]>) {
+        let draws = RandomStream::new(3, 2, RandomUse::Sample);
+        let uniform =
+            |at: usize, low: f64, high: f64| low + (high - low) * draws.uniform(at as u64);
+        let inverse_depths = (0..PIXELS).map(|at| uniform(at, 0.4, 0.5)).collect();
+        let leaning = |pixel: usize| {
+            let [x, y] = [0, 1].map(|axis| uniform(PIXELS * (axis + 1) + pixel, -0.8, 0.8));
+            if pixel % 7 == 3 { NONE } else { stored(normalize([x, y, -1.0])) }
+        };
+        (inverse_depths, (0..PIXELS).map(leaning).collect())
+    }
+
+    #[test]
+    fn gradients_of_inverse_depths_agree_with_their_differences() {
+        let (mut inverse_depths, normals) = bumpy();
+        // Nothing is drawn, and beyond a step of depth.
+        (inverse_depths[3 * 11 + 4], inverse_depths[5 * 11 + 7]) = (0.0, 1.5);
+        let mut mask = vec![255; PIXELS];
+        mask[2 * 11 + 8] = 0;
+        let mean = |inverse_depths: &[f64]| {
+            WEIGHT * compared(inverse_depths, &normals, Some(mask.clone())).mean
+        };
+        let found = compared(&inverse_depths, &normals, Some(mask.clone())).d_inverse_depths;
+        let mut large = 0;
+        for (pixel, &found) in found.iter().enumerate() {
+            let moved = |h: f64| {
+                let mut inverse_depths = inverse_depths.clone();
+                // What shows nothing shows something no sooner than by a jump.
+                inverse_depths[pixel] += if inverse_depths[pixel] > 0.0 { h } else { 0.0 };
+                mean(&inverse_depths)
+            };
+            let h = 1e-5;
+            let expected =
+                (8.0 * (moved(h) - moved(-h)) - (moved(2.0 * h) - moved(-2.0 * h))) / (12.0 * h);
+            // Rounding leaves 1e-17 / 1e-5.
+            let error = (found - expected).abs() / found.abs().max(1e-4);
+            assert!(error < 1e-6, "{pixel}: {found} for {expected}");
+            large += usize::from(found.abs() > 1e-3);
+        }
+        assert!(large > 40, "{large} gradients tell");
+    }
+
+    #[test]
+    fn a_pixel_without_a_normal_on_either_side_adds_nothing() {
+        let (inverse_depths, mut normals) = bumpy();
+        let at = |[x, y]: [usize; 2]| y * SIZE[0] as usize + x;
+        let centre = [5, 4];
+        let around = [centre, [4, 4], [6, 4], [5, 3], [5, 5]];
+        // One pixel of the map alone has a normal: it is that which counts.
+        let alone = |pixel: [usize; 2], inverse_depths: &[f64], mask: Option<Vec<u8>>| {
+            let mut single = vec![NONE; PIXELS];
+            single[at(pixel)] = stored(normalize([0.9, 0.0, -0.4]));
+            compared(inverse_depths, &single, mask)
+        };
+        let counts = |found: &ComparedDepths<f64>| {
+            let has_gradient = found.d_inverse_depths.iter().any(|&d| d != 0.0);
+            assert_eq!(found.mean > 0.0, has_gradient);
+            has_gradient
+        };
+        let mut empty = inverse_depths.clone();
+        empty[at(centre)] = 0.0;
+        let mut near = inverse_depths.clone();
+        near[at(centre)] *= 4.0;
+        let mut mask = vec![255; PIXELS];
+        mask[at(centre)] = 0;
+        for pixel in (0..11).flat_map(|x| (0..8).map(move |y| [x, y])) {
+            let is_inner = (1..10).contains(&pixel[0]) && (1..7).contains(&pixel[1]);
+            assert_eq!(counts(&alone(pixel, &inverse_depths, None)), is_inner, "{pixel:?}");
+            let counts_beside = is_inner && !around.contains(&pixel);
+            for (inverse_depths, mask) in
+                [(&empty, None), (&near, None), (&inverse_depths, Some(mask.clone()))]
+            {
+                assert_eq!(counts(&alone(pixel, inverse_depths, mask)), counts_beside, "{pixel:?}");
+            }
+        }
+        // Half of a normal's length is the least.
+        for (short, is_none) in [([0, 64, 0], false), ([0, 63, 0], true), ([36, -36, 36], true)] {
+            normals.fill(short);
+            assert_eq!(!counts(&compared(&inverse_depths, &normals, None)), is_none, "{short:?}");
+        }
+        assert_eq!(compared(&[0.0; PIXELS], &normals, None).mean, 0.0);
+    }
+
+    #[test]
+    fn a_photograph_without_a_map_is_not_compared() {
+        let canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &Drawing::DEFAULT);
+        let [width, height] = SIZE;
+        let rgb = vec![0; 3 * PIXELS];
+        let photo = Image { width, height, rgb, mask: None, depth: None, normals: None };
+        assert!(compare(&canvas, &view(), &photo, WEIGHT).is_none());
+    }
+}

@@ -6,14 +6,14 @@ use std::mem;
 use rayon::prelude::*;
 
 use super::blend::Canvas;
-use super::pixel_sums;
-use super::slopes::SlopedMap;
+use super::depth;
 use crate::abi::terms::NormalDepths;
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::math::linalg::dot;
 use crate::math::normals::{
-    OPAQUE_MIN, blended_normal, blended_normal_bwd, surface_normal, surface_normal_bwd,
+    OPAQUE_MIN, blended_normal, blended_normal_bwd, is_smooth, slope, slope_bwd, surface_normal,
+    surface_normal_bwd,
 };
 use crate::math::splat::Viewpoint;
 use crate::memory::Bytes;
@@ -119,7 +119,7 @@ pub(crate) fn compare<R: Real>(
     let d_mean = R::of(weight / pixels as f64);
     let of_pixels: Vec<NormalPixel<R>> =
         (0..pixels).into_par_iter().map(|pixel| maps.pixel(map.at(pixel), d_mean)).collect();
-    let mean = pixel_sums::mean(pixels, |pixel| of_pixels[pixel].disagreement.to_f64());
+    let mean = depth::mean(pixels, |pixel| of_pixels[pixel].disagreement.to_f64());
     let d_shown = (0..pixels).into_par_iter().map(|pixel| {
         let [x, y] = of_pixels[pixel].d_normal;
         [map.d_depth(map.at(pixel), |beside| of_pixels[beside].d_slopes), x, y]
@@ -182,5 +182,321 @@ impl<R: Real> SurfaceMapsOf<'_, R> {
     }
 }
 
+/// Depths of a view's pixels, or their inverses: of these the slopes are the same, turned round, since
+/// (1/b - 1/a) / (1/a + 1/b) = (a - b) / (a + b), and a step of one is a step of the other.
+#[derive(Clone, Copy)]
+pub(crate) struct SlopedMap<'a, R> {
+    pub(crate) view: &'a Viewpoint<R>,
+    /// 0 where a pixel has none, [height, width].
+    pub(crate) depths: &'a [R],
+    /// True if there is no slope beside a step of depth.
+    pub(crate) smooth: bool,
+}
+
+impl<R: Real> SlopedMap<'_, R> {
+    pub(crate) fn index(&self, [x, y]: [u32; 2]) -> usize {
+        y as usize * self.view.size[0] as usize + x as usize
+    }
+
+    /// The pixel of an index.
+    pub(crate) fn at(&self, index: usize) -> [u32; 2] {
+        let width = self.view.size[0] as usize;
+        [index % width, index / width].map(|side| u32::try_from(side).unwrap_or(u32::MAX))
+    }
+
+    pub(crate) fn depth(&self, at: [u32; 2]) -> R {
+        self.depths[self.index(at)]
+    }
+
+    /// The pixels before and behind along an axis, where there are both.
+    fn beside(&self, at: [u32; 2], axis: usize) -> Option<[[u32; 2]; 2]> {
+        let (mut before, mut behind) = (at, at);
+        before[axis] = at[axis].checked_sub(1)?;
+        behind[axis] = at[axis] + 1;
+        (behind[axis] < self.view.size[axis]).then_some([before, behind])
+    }
+
+    fn slope(&self, at: [u32; 2], axis: usize) -> Option<R> {
+        let [before, behind] = self.beside(at, axis)?.map(|at| self.depth(at));
+        let focal_px = self.view.focal_px[axis];
+        let is_smooth = |beside| is_smooth(focal_px, self.depth(at), beside);
+        let counts = !self.smooth || (is_smooth(before) && is_smooth(behind));
+        counts.then(|| slope(focal_px, before, behind)).flatten()
+    }
+
+    /// The slopes at a pixel along x and y, where there are both.
+    pub(crate) fn slopes(&self, at: [u32; 2]) -> Option<[R; 2]> {
+        Some([self.slope(at, 0)?, self.slope(at, 1)?])
+    }
+
+    /// x/z and y/z of what the centre of a pixel shows.
+    pub(crate) fn ray(&self, at: [u32; 2]) -> [R; 2] {
+        [0, 1].map(|axis| {
+            let centre = R::of(f64::from(at[axis])) + R::HALF;
+            (centre - self.view.centre_px[axis]) / self.view.focal_px[axis]
+        })
+    }
+
+    /// Gradient of a depth, which the slopes of the four pixels beside it are made of, from those of the
+    /// slopes by the index of their pixel.
+    pub(crate) fn d_depth(&self, at: [u32; 2], d_slopes: impl Fn(usize) -> [R; 2]) -> R {
+        let mut sum = R::ZERO;
+        for axis in 0..2 {
+            let mut beside = [at; 2];
+            beside[0][axis] = at[axis].wrapping_sub(1);
+            beside[1][axis] = at[axis] + 1;
+            for (side, place) in beside.into_iter().enumerate() {
+                if place[axis] >= self.view.size[axis] || self.slope(place, axis).is_none() {
+                    continue;
+                }
+                let Some(ends) = self.beside(place, axis) else { continue };
+                let [before, behind] = ends.map(|at| self.depth(at));
+                let d_slope = d_slopes(self.index(place))[axis];
+                let d = slope_bwd(self.view.focal_px[axis], before, behind, d_slope);
+                // Seen from the pixel before it, this one lies behind.
+                sum += d[1 - side];
+            }
+        }
+        sum
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::backend::Drawing;
+    use crate::backend::cpu::stage::bin::bin;
+    use crate::backend::cpu::stage::blend::forward;
+    use crate::math::linalg::{Vec3, normalize, scale};
+    use crate::math::random::{RandomStream, RandomUse};
+
+    const SIZE: [u32; 2] = [11, 8];
+
+    const PIXELS: usize = 88;
+
+    fn view() -> Viewpoint<f64> {
+        Viewpoint {
+            rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+            translation: [0.0; 3],
+            centre_world: [0.0; 3],
+            focal_px: [13.0, 9.0],
+            centre_px: [5.2, 4.9],
+            size: SIZE,
+            near: 0.01,
+            variance_px2: 0.3,
+            compensates: false,
+        }
+    }
+
+    /// A canvas of nothing with these maps.
+    fn canvas(surface: Vec<f64>) -> Canvas<f64> {
+        let settings = Drawing { surface: true, ..Drawing::DEFAULT };
+        let mut canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &settings);
+        assert_eq!(canvas.surface.len(), surface.len());
+        canvas.surface = surface;
+        canvas
+    }
+
+    fn compared(surface: &[f64], of: NormalDepths) -> ComparedNormals<f64> {
+        compared_under(surface, of, None)
+    }
+
+    fn compared_under(
+        surface: &[f64],
+        of: NormalDepths,
+        mask: Option<Vec<u8>>,
+    ) -> ComparedNormals<f64> {
+        let [width, height] = SIZE;
+        let photo =
+            Image { width, height, rgb: vec![0; 3 * PIXELS], mask, depth: None, normals: None };
+        compare(&canvas(surface.to_vec()), &view(), &photo, of, 1.7)
+    }
+
+    const BOTH: [NormalDepths; 2] = [NormalDepths::All, NormalDepths::Opaque];
+
+    /// The maps of the plane of this unit normal through a point of the view axis.
+    fn plane(normal: Vec3<f64>, depth: f64) -> Vec<f64> {
+        let (view, mut surface) = (view(), Vec::new());
+        for at in (0..PIXELS).map(|i| [i % SIZE[0] as usize, i / SIZE[0] as usize]) {
+            let [x, y] =
+                [0, 1].map(|i| (at[i] as f64 + 0.5 - view.centre_px[i]) / view.focal_px[i]);
+            let depth = depth * normal[2] / dot(normal, [x, y, 1.0]);
+            surface.extend([depth, normal[0], normal[1], 1.0]);
+        }
+        surface
+    }
+
+    /// Pixels at the border, as a share of all.
+    const BORDER: f64 = 34.0 / 88.0;
+
+    #[test]
+    fn a_plane_at_any_angle_disagrees_at_the_border_only() {
+        for along in [[0.0, 0.0], [0.7, 0.0], [0.0, -0.7], [0.5, 0.4], [-0.9, 0.6]] {
+            let normal = normalize([along[0], along[1], -1.0]);
+            for (of, expected) in BOTH.into_iter().zip([BORDER, 0.0]) {
+                let found = compared(&plane(normal, 2.5), of);
+                // Rounding of a hundred terms.
+                assert!((found.mean - expected).abs() < 1e-13, "{along:?}: {}", found.mean);
+            }
+            // The other way round it disagrees all over, save where it faces the camera.
+            let turned = normalize([-along[0], -along[1], -1.0]);
+            let mut surface = plane(normal, 2.5);
+            for pixel in surface.as_chunks_mut::<4>().0 {
+                (pixel[1], pixel[2]) = (turned[0], turned[1]);
+            }
+            let expected = BORDER + (1.0 - BORDER) * (1.0 - dot(turned, normal));
+            let found = compared(&surface, NormalDepths::All).mean;
+            assert!((found - expected).abs() < 1e-13, "{along:?}: {found} for {expected}");
+        }
+    }
+
+    #[test]
+    fn the_normal_of_depths_is_that_of_the_points_they_stand_for() {
+        let (view, draws) = (view(), RandomStream::new(3, 1, RandomUse::Sample));
+        let surface: Vec<f64> =
+            (0..PIXELS as u64).flat_map(|i| [1.0 + draws.uniform(i), 0.0, 0.0, 1.0]).collect();
+        let shown = ComparedSurface::new(&canvas(surface), None, NormalDepths::All);
+        let map = SlopedMap { view: &view, depths: &shown.depths, smooth: false };
+        let point = |at: [u32; 2]| {
+            let [x, y] = map.ray(at);
+            scale([x, y, 1.0], map.depth(at))
+        };
+        for at in (1..10).flat_map(|x| (1..7).map(move |y| [x, y])) {
+            let [left, right] = [[at[0] - 1, at[1]], [at[0] + 1, at[1]]].map(point);
+            let [above, below] = [[at[0], at[1] - 1], [at[0], at[1] + 1]].map(point);
+            let [down, along] =
+                [(below, above), (right, left)].map(|(a, b)| crate::math::linalg::sub::<f64>(a, b));
+            let expected = normalize(crate::math::linalg::cross(down, along));
+            let found = surface_normal(map.slopes(at).expect("depths"), map.ray(at));
+            for (found, expected) in found.iter().zip(expected) {
+                assert!((found - expected).abs() < 1e-13, "{found} for {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_of_the_maps_agree_with_their_differences() {
+        let draws = RandomStream::new(3, 0, RandomUse::Sample);
+        let mut surface: Vec<f64> = (0..PIXELS as u64 * 4)
+            .map(|i| draws.uniform(i))
+            .enumerate()
+            .map(|(i, u)| [1.0 + u, 1.2 * u - 0.6, 1.2 * u - 0.6, 0.2 + 0.8 * u][i % 4])
+            .collect();
+        // Nothing is drawn of two pixels that lie beside one.
+        surface[4 * (3 * 11 + 4)] = 0.0;
+        surface[4 * (3 * 11 + 6)] = 0.0;
+        // Where depth begins the slope beside it has a jump.
+        let has_jump = |pixel: usize| surface[pixel * 4] == 0.0;
+        assert_gradients(&surface, NormalDepths::All, has_jump);
+    }
+
+    /// Holds the gradients of the maps against differences, but those of depths that are left out.
+    fn assert_gradients(surface: &[f64], of: NormalDepths, leaves_out: impl Fn(usize) -> bool) {
+        let found = compared(surface, of);
+        for at in (0..PIXELS).flat_map(|pixel| (0..4).map(move |channel| [pixel, channel])) {
+            let [pixel, channel] = at;
+            if channel == 0 && leaves_out(pixel) {
+                continue;
+            }
+            let moved = |h: f64| {
+                let mut surface = surface.to_vec();
+                surface[pixel * 4 + channel] += h;
+                1.7 * compared(&surface, of).mean
+            };
+            let h = 1e-4;
+            let expected =
+                (8.0 * (moved(h) - moved(-h)) - (moved(2.0 * h) - moved(-2.0 * h))) / (12.0 * h);
+            let found = match channel {
+                // More opacity is less that passes.
+                3 => -found.d_through.get(pixel).copied().unwrap_or(0.0),
+                _ => found.d_surface[pixel * 3 + channel],
+            };
+            // Rounding leaves 1e-16 / 1e-4.
+            let error = (found - expected).abs() / found.abs().max(1e-4);
+            assert!(error < 1e-7, "{of:?}, {at:?}: {found} for {expected}");
+        }
+    }
+
+    /// A bumpy wall, with opacities from 0.6 to 1.
+    fn bumpy() -> Vec<f64> {
+        let draws = RandomStream::new(3, 2, RandomUse::Sample);
+        let mut unit = (0..).map(|at| draws.uniform(at));
+        let mut next = |low: f64, high: f64| low + (high - low) * unit.next().unwrap_or(0.5);
+        let pixel = |_| {
+            let opacity = next(0.6, 1.0);
+            [2.0 + next(0.0, 0.3), next(-0.6, 0.6), next(-0.6, 0.6), 1.0].map(|v| v * opacity)
+        };
+        (0..PIXELS).flat_map(pixel).collect()
+    }
+
+    #[test]
+    fn gradients_over_the_opacity_agree_with_their_differences() {
+        let mut surface = bumpy();
+        // Transparent, and beyond a step of depth.
+        surface[4 * (3 * 11 + 4) + 3] = 0.2;
+        surface[4 * (5 * 11 + 7)] *= 3.0;
+        assert_gradients(&surface, NormalDepths::Opaque, |_| false);
+        assert!(compared(&surface, NormalDepths::All).d_through.is_empty());
+    }
+
+    #[test]
+    fn only_opaque_pixels_away_from_outlines_count() {
+        let surface = bumpy();
+        let at = |[x, y]: [usize; 2]| y * SIZE[0] as usize + x;
+        let counts = |found: &ComparedNormals<f64>, pixel| {
+            found.d_surface[3 * at(pixel) + 1..3 * at(pixel) + 3] != [0.0; 2]
+        };
+        let centre = [5, 4];
+        let around = [centre, [4, 4], [6, 4], [5, 3], [5, 5]];
+        let all = compared(&surface, NormalDepths::Opaque);
+        assert!(around.iter().all(|&pixel| counts(&all, pixel)));
+        let mut transparent = surface.clone();
+        transparent[4 * at(centre) + 3] = 0.4;
+        let mut far = surface.clone();
+        far[4 * at(centre)] *= 4.0;
+        let mut mask = vec![255; PIXELS];
+        mask[at(centre)] = 0;
+        for found in [
+            compared(&transparent, NormalDepths::Opaque),
+            compared(&far, NormalDepths::Opaque),
+            compared_under(&surface, NormalDepths::Opaque, Some(mask)),
+        ] {
+            for y in 1..7 {
+                for x in 1..10 {
+                    let is_near = around.contains(&[x, y]);
+                    assert_eq!(counts(&found, [x, y]), !is_near, "{x}, {y}");
+                }
+            }
+            // What has a depth for nobody has no gradient of it.
+            assert_eq!(found.d_surface[3 * at(centre)], 0.0);
+            assert_eq!(found.d_through[at(centre)], 0.0);
+        }
+        // Nothing is won by drawing where nothing is.
+        let nothing = compared(&[0.0; PIXELS * 4], NormalDepths::Opaque);
+        assert_eq!(nothing.mean, 0.0);
+    }
+
+    #[test]
+    fn grazing_normals_and_missing_depths_give_finite_results() {
+        let mut surface = plane(normalize([1.0, 0.2, -0.46]), 2.5);
+        for (i, pixel) in surface.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            pixel[0] = pixel[0].abs();
+            match i % 5 {
+                0 => (pixel[1], pixel[2]) = (0.6, 0.8),
+                1 => (pixel[1], pixel[2]) = (3.0, -1.0),
+                2 => pixel[0] = 0.0,
+                3 => pixel[0] *= 1e-30,
+                _ => {}
+            }
+        }
+        for of in BOTH {
+            let found = compared(&surface, of);
+            assert!((0.0..=2.0).contains(&found.mean), "{}", found.mean);
+            assert!(found.d_surface.iter().all(|d| d.is_finite()));
+        }
+        // Of nothing at all there is no surface.
+        let nothing = compared(&[0.0; PIXELS * 4], NormalDepths::All);
+        assert_eq!(nothing.mean, 1.0);
+        assert!(nothing.d_surface.iter().all(|&d| d == 0.0));
+    }
+}

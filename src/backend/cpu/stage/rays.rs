@@ -2,8 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::backend::cpu::primitive::DensityField;
-use crate::backend::cpu::splat::Splat;
+use crate::backend::cpu::primitive::{DensityField, Splat};
 use crate::math::Real;
 use crate::math::field::GEOMETRY;
 use crate::math::splat::Viewpoint;

@@ -3,17 +3,27 @@
 
 use rayon::prelude::*;
 
+use super::depth_map::DepthMap;
 use super::gradients::Gradients;
 use super::neighbours::NearestLists;
-use super::sampler::{GeometryRow, Sampler};
 use crate::abi::terms::{
-    At, Inputs, Means, Terms, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF,
+    At, Inputs, Means, SampleRule, Terms, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF,
 };
 use crate::backend::cpu::model::Model;
-use crate::backend::cpu::primitive::{DensityField, Drawable, density_field};
+use crate::backend::cpu::primitive::{DensityField, Drawable, Ellipsoid, density_field};
 use crate::backend::{Capability, DeviceError, LossValues, check_inputs};
 use crate::math::Real;
-use crate::math::field::{GEOMETRY, entropy, entropy_bwd};
+use crate::math::field::{
+    DISTANCE_DENSITY_FACTOR, DensityKernel, DensityKernelGradient, GEOMETRY, PixelQuad, aligned,
+    density, density_bwd, distance, distance_bwd, distance_error, distance_error_bwd, entropy,
+    entropy_bwd, normal_bwd, normal_weight, normal_weight_factor, sample_along, sample_bwd,
+    sample_offset, sign, surface_density, surface_density_bwd, surface_thickness,
+    surface_thickness_bwd,
+};
+use crate::math::linalg::{Vec3, add, dot, scale, sub};
+use crate::math::random::{RandomStream, RandomUse};
+use crate::math::relocate::standard_normals;
+use crate::memory::Bytes;
 
 /// Adds the gradients of the terms at samples of the last view; returns the terms' values.
 pub(crate) fn regularise<R: Real, P: Drawable>(
@@ -79,4 +89,414 @@ fn regularise_opacities<R: Real>(
         rows[row][GEOMETRY - 1] += d_logit;
     }
     sum / count
+}
+
+// Stage `surface`, what a view's depths say: their gradient where samples are compared with them.
+
+/// A frame's depths, and their gradient.
+#[derive(Debug)]
+pub(crate) struct Sampled<R> {
+    pub(crate) map: DepthMap<R>,
+    /// [height, width]
+    d_depths: Vec<R>,
+}
+
+impl<R: Real> Sampled<R> {
+    /// That of a drawn view, without any gradient yet.
+    pub(crate) fn new(map: DepthMap<R>) -> Self {
+        let d_depths = vec![R::ZERO; map.pixels()];
+        Self { map, d_depths }
+    }
+
+    /// Adds the gradient of comparing the depths with the distances of samples of the rows that the
+    /// view sees.
+    pub(crate) fn compare<P: Drawable>(
+        &mut self,
+        model: &Model<R, P>,
+        near: &NearestLists<P>,
+        visible: Vec<usize>,
+        terms: &Terms,
+    ) -> Result<(), DeviceError> {
+        let Self { map, d_depths } = self;
+        let sampler = Sampler::new(model, near, visible, terms, Some(map))?;
+        sampler.each_depth(|cell, d_depth| {
+            for (at, weight) in cell.pixels().into_iter().zip(cell.weights()) {
+                d_depths[map.index(at)] += weight * d_depth;
+            }
+        });
+        Ok(())
+    }
+
+    /// Adds the gradient to those of the surface's maps, [height, width, 3], and of the final
+    /// transmittance, [height, width].
+    pub(crate) fn add_to(&self, d_surface: &mut Vec<R>, d_through: &mut Vec<R>) {
+        d_surface.resize(self.d_depths.len() * 3, R::ZERO);
+        for (d_pixel, &d_depth) in d_surface.as_chunks_mut::<3>().0.iter_mut().zip(&self.d_depths) {
+            d_pixel[0] += d_depth;
+        }
+        d_through.resize(self.d_depths.len(), R::ZERO);
+        for (d_pixel, &d_depth) in d_through.iter_mut().zip(&self.d_depths) {
+            *d_pixel += d_depth * self.map.farthest;
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.map.bytes() + Bytes::of::<R>(self.d_depths.capacity())
+    }
+}
+
+// Stage `surface`, the samples: where they are taken, what they are compared with, and the gradients
+// of that.
+//
+// Samples are looked at in blocks, and what a block says of a Gaussian is added up in the order of the
+// samples, so that sums do not depend on the number of threads.
+
+/// Samples whose gradients are held at a time.
+const BLOCK: usize = 4096;
+
+/// Samples whose gradients one thread sorts by the Gaussians that they are of.
+const SORTED_AT_ONCE: usize = 256;
+
+/// Gradients of one Gaussian's geometry, as [`DensityKernelGradient::row`] orders them.
+pub(crate) type GeometryRow<R> = [R; GEOMETRY];
+
+/// The terms of density, normal and distance.
+type SampleTerms<R> = [R; 3];
+
+/// A sample that was taken.
+struct TakenSample<R> {
+    /// The row of its Gaussian.
+    own_row: usize,
+    terms: SampleTerms<R>,
+}
+
+/// Takes samples of the Gaussians that a view sees.
+pub(crate) struct Sampler<'a, R, P> {
+    field: &'a dyn DensityField<R>,
+    near: &'a NearestLists<P>,
+    /// All Gaussians, which are looked at many times each.
+    kernels: Vec<DensityKernel<R>>,
+    /// Rows of the Gaussians that samples are taken of, ascending.
+    sampled: Vec<usize>,
+    /// Where distances are compared, what with.
+    map: Option<&'a DepthMap<R>>,
+    distance_unit: R,
+    samples: usize,
+    /// Which Gaussians samples are taken of, and where in them.
+    rows: RandomStream,
+    places: RandomStream,
+    /// What a sample's terms are worth; 0 of those that are off.
+    d_density_error: R,
+    d_normal_error: R,
+    d_distance_error: R,
+}
+
+/// A neighbour of the Gaussian that a sample was taken of.
+struct Neighbour<'a, R> {
+    row: usize,
+    kernel: &'a DensityKernel<R>,
+    /// Of the sample from its centre, in the world's units and in those of its scales.
+    offset: Vec3<R>,
+    whitened: Vec3<R>,
+    /// Its own at the sample.
+    density: R,
+    gradient: DensityKernelGradient<R>,
+}
+
+impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
+    /// Of these Gaussians, ascending; with a map only of those near its surface.
+    pub(crate) fn new(
+        model: &'a Model<R, P>,
+        near: &'a NearestLists<P>,
+        mut visible: Vec<usize>,
+        terms: &Terms,
+        map: Option<&'a DepthMap<R>>,
+    ) -> Result<Self, DeviceError> {
+        let field = density_field(model, Capability::Surfaces)?;
+        let kernels = kernels(field, model.len());
+        if let Some(map) = map {
+            visible.retain(|&row| map.has_near(&kernels[row]));
+        }
+        let SampleRule { count, seed, iteration } = terms.samples;
+        let stream = |purpose| RandomStream::new(seed, u64::from(iteration), purpose);
+        let share = |value| R::of(terms.weight(value) / f64::from(count));
+        Ok(Self {
+            field,
+            near,
+            kernels,
+            sampled: visible,
+            map,
+            distance_unit: R::of(terms.sdf_unit().unwrap_or(1.0)),
+            samples: count as usize,
+            rows: stream(RandomUse::SurfaceSample),
+            places: stream(RandomUse::SurfaceNormal),
+            d_density_error: share(VALUE_DENSITY),
+            d_normal_error: share(VALUE_NORMAL),
+            d_distance_error: share(VALUE_SDF),
+        })
+    }
+
+    /// Adds the gradients of all samples to the Gaussians' rows; gives the means of the terms.
+    pub(crate) fn run(&self, rows: &mut [GeometryRow<R>]) -> SampleTerms<f64> {
+        if self.sampled.is_empty() {
+            return SampleTerms::default();
+        }
+        // The Gaussian that the sample is of comes before its neighbours.
+        let width = 1 + self.near.width();
+        let mut block = vec![[R::ZERO; GEOMETRY]; width * BLOCK.min(self.samples)];
+        let mut sums = SampleTerms::default();
+        for start in (0..self.samples).step_by(BLOCK) {
+            let count = BLOCK.min(self.samples - start);
+            let taken: Vec<TakenSample<R>> = block[..count * width]
+                .par_chunks_mut(width)
+                .enumerate()
+                .map_init(Vec::new, |near, (i, rows)| self.sample((start + i) as u64, near, rows))
+                .collect();
+            for TakenSample { terms, .. } in &taken {
+                sums = add(sums, terms.map(Real::to_f64));
+            }
+            self.scatter(&taken, &block, rows);
+        }
+        sums.map(|sum| sum / self.samples as f64)
+    }
+
+    /// Adds what a block of samples says. Each thread has Gaussians of its own, which hear the samples
+    /// in their order.
+    fn scatter(
+        &self,
+        taken: &[TakenSample<R>],
+        block: &[GeometryRow<R>],
+        rows: &mut [GeometryRow<R>],
+    ) {
+        let share = rows.len().div_ceil(rayon::current_num_threads());
+        let width = 1 + self.near.width();
+        // For each thread which of the block's rows are of its Gaussians, and of which.
+        let sorted: Vec<Vec<Vec<[usize; 2]>>> = taken
+            .par_chunks(SORTED_AT_ONCE)
+            .enumerate()
+            .map(|(chunk, taken)| {
+                let mut of_threads = vec![Vec::new(); rows.len().div_ceil(share)];
+                for (sample, &TakenSample { own_row: own, .. }) in
+                    (chunk * SORTED_AT_ONCE..).zip(taken)
+                {
+                    let near = self.near.of(own).iter().map(|&row| row as usize);
+                    for (said, row) in (sample * width..).zip(std::iter::once(own).chain(near)) {
+                        of_threads[row / share].push([said, row % share]);
+                    }
+                }
+                of_threads
+            })
+            .collect();
+        rows.par_chunks_mut(share).enumerate().for_each(|(thread, rows)| {
+            for &[said, row] in sorted.iter().flat_map(|of_threads| &of_threads[thread]) {
+                for (sum, d) in rows[row].iter_mut().zip(&block[said]) {
+                    *sum += *d;
+                }
+            }
+        });
+    }
+
+    /// Takes one sample: the row of its Gaussian, the terms' values, and into `rows` the gradients of
+    /// that Gaussian and of its neighbours.
+    fn sample<'s>(
+        &'s self,
+        index: u64,
+        near: &mut Vec<Neighbour<'s, R>>,
+        rows: &mut [GeometryRow<R>],
+    ) -> TakenSample<R> {
+        let (own_row, along) = self.place(index, near);
+        let own = &self.kernels[own_row];
+        let mut gradient = DensityKernelGradient::default();
+        let terms = [
+            self.compare_densities(own, along, near, &mut gradient),
+            self.compare_normals(own, near, &mut gradient),
+            self.compare_distances(own, along, near, &mut gradient),
+        ];
+        rows[0] = gradient.row(self.field.ellipsoid(own_row).shape.quat);
+        for (row, neighbour) in rows[1..].iter_mut().zip(near.iter()) {
+            *row = neighbour.gradient.row(self.field.ellipsoid(neighbour.row).shape.quat);
+        }
+        TakenSample { own_row, terms }
+    }
+
+    /// Where a sample lies: the row of its Gaussian, along the Gaussian's axes, and to its neighbours.
+    fn place<'s>(&'s self, index: u64, near: &mut Vec<Neighbour<'s, R>>) -> (usize, Vec3<R>) {
+        // As many numbers apart as a device draws at a time.
+        let own_row = self.sampled[self.rows.below(2 * index, self.sampled.len())];
+        let own = &self.kernels[own_row];
+        let along = sample_along(own, standard_normals(self.places, index).map(R::of_f32));
+        let offset = sample_offset(own, along);
+        near.clear();
+        near.extend(self.near.of(own_row).iter().map(|&row| self.neighbour(row, own, offset)));
+        (own_row, along)
+    }
+
+    fn neighbour(&self, row: u32, own: &DensityKernel<R>, offset: Vec3<R>) -> Neighbour<'_, R> {
+        let row = row as usize;
+        let kernel = &self.kernels[row];
+        let offset = add(sub(own.mean_world, kernel.mean_world), offset);
+        let (whitened, density) = density(kernel, offset);
+        Neighbour {
+            row,
+            kernel,
+            offset,
+            whitened,
+            density,
+            gradient: DensityKernelGradient::default(),
+        }
+    }
+
+    /// The absolute difference between the density at the sample and that of a surface through the
+    /// Gaussian's middle plane.
+    fn compare_densities(
+        &self,
+        own: &DensityKernel<R>,
+        along: Vec3<R>,
+        near: &mut [Neighbour<'_, R>],
+        d_own: &mut DensityKernelGradient<R>,
+    ) -> R {
+        if self.d_density_error == R::ZERO {
+            return R::ZERO;
+        }
+        let NearDensity { density: found, thickness: beta } = found(near);
+        let distance = along[own.thin];
+        let target = surface_density(distance, beta);
+
+        let error = found - target;
+        let d_found = self.d_density_error * sign(error);
+        let [d_distance, d_beta] = surface_density_bwd(distance, beta, target, -d_found);
+        let d_place = found_bwd(near, beta, [d_found, d_beta]);
+        sample_bwd(own, along, d_place, d_distance, d_own);
+        error.abs()
+    }
+
+    /// The absolute difference between the distances from the surface that the density tells and that
+    /// the view's depths show. A sample that the view does not look at has none.
+    fn compare_distances(
+        &self,
+        own: &DensityKernel<R>,
+        along: Vec3<R>,
+        near: &mut [Neighbour<'_, R>],
+        d_own: &mut DensityKernelGradient<R>,
+    ) -> R {
+        let Some(map) = self.map else { return R::ZERO };
+        let Some(look) = map.look(own, sample_offset(own, along)) else { return R::ZERO };
+        let compared = self.distance_error(near, look.height);
+        let DistanceError { error, beta, d_found, d_beta, d_height } = compared;
+        let d_density = found_bwd(near, beta, [d_found, d_beta]);
+        let d_place = add(d_density, map.look_bwd(&look, d_height));
+        sample_bwd(own, along, d_place, R::ZERO, d_own);
+        error
+    }
+
+    fn distance_error(&self, near: &[Neighbour<'_, R>], height: R) -> DistanceError<R> {
+        let NearDensity { density: found, thickness: beta } = found(near);
+        let factor = R::of(DISTANCE_DENSITY_FACTOR);
+        let predicted = distance(factor * found, beta);
+        let error = distance_error(predicted, height, self.distance_unit);
+        let [d_told, d_height] =
+            distance_error_bwd(predicted, height, self.distance_unit, self.d_distance_error);
+        let [d_density, d_beta] = distance_bwd(factor * found, beta, d_told);
+        DistanceError { error, beta, d_found: factor * d_density, d_beta, d_height }
+    }
+
+    /// Visits the places in the map that samples are compared at, in the samples' order, with the
+    /// gradients of the depths there.
+    pub(crate) fn each_depth(&self, mut visit: impl FnMut(&PixelQuad<R>, R)) {
+        let Some(map) = self.map.filter(|_| !self.sampled.is_empty()) else { return };
+        for start in (0..self.samples).step_by(BLOCK) {
+            let end = self.samples.min(start + BLOCK);
+            let said: Vec<Option<(PixelQuad<R>, R)>> = (start..end)
+                .into_par_iter()
+                .map_init(Vec::new, |near, index| {
+                    let (own_row, along) = self.place(index as u64, near);
+                    let own = &self.kernels[own_row];
+                    let look = map.look(own, sample_offset(own, along))?;
+                    Some((look.cell, self.distance_error(near, look.height).d_height))
+                })
+                .collect();
+            said.iter().flatten().for_each(|(cell, d_depth)| visit(cell, *d_depth));
+        }
+    }
+
+    /// The squared difference between the Gaussian's normal and the weighted mean of its neighbours'.
+    fn compare_normals(
+        &self,
+        own: &DensityKernel<R>,
+        near: &mut [Neighbour<'_, R>],
+        d_own: &mut DensityKernelGradient<R>,
+    ) -> R {
+        if self.d_normal_error == R::ZERO {
+            return R::ZERO;
+        }
+        let normal = own.normal();
+        let (mut mean, mut sum) = ([R::ZERO; 3], R::ZERO);
+        for Neighbour { kernel, offset, density, .. } in near.iter() {
+            let weight = normal_weight(kernel, *offset, *density);
+            mean = add(mean, scale(aligned(kernel.normal(), normal).0, weight));
+            sum += weight;
+        }
+        let factor = normal_weight_factor(sum);
+        let residual = sub(normal, scale(mean, factor));
+
+        let d_normal = scale(residual, R::TWO * self.d_normal_error);
+        for Neighbour { kernel, offset, density, gradient, .. } in near {
+            let weight = factor * normal_weight(kernel, *offset, *density);
+            let (_, side) = aligned(kernel.normal(), normal);
+            normal_bwd(kernel, scale(d_normal, -weight * side), gradient);
+        }
+        normal_bwd(own, d_normal, d_own);
+        dot(residual, residual)
+    }
+}
+
+/// All Gaussians of a model as the field takes them.
+fn kernels<R: Real>(field: &dyn DensityField<R>, count: usize) -> Vec<DensityKernel<R>> {
+    let kernel = |row| {
+        let Ellipsoid { shape, opacity_logit } = field.ellipsoid(row);
+        DensityKernel::new(&shape, opacity_logit)
+    };
+    (0..count).into_par_iter().map(kernel).collect()
+}
+
+/// What comes of comparing a sample's distances.
+struct DistanceError<R> {
+    error: R,
+    /// Thickness of the surface that the neighbours form.
+    beta: R,
+    /// Gradients, weighted: of the neighbours' density, of that thickness, and of how far the map's
+    /// surface lies behind the sample.
+    d_found: R,
+    d_beta: R,
+    d_height: R,
+}
+
+/// What the neighbours of a sample make up.
+struct NearDensity<R> {
+    /// At the sample.
+    density: R,
+    /// Of the surface that they form.
+    thickness: R,
+}
+
+fn found<R: Real>(near: &[Neighbour<'_, R>]) -> NearDensity<R> {
+    let sum = near.iter().map(|n| n.kernel.thickness()).sum();
+    let density = near.iter().map(|n| n.density).sum();
+    NearDensity { density, thickness: surface_thickness(sum, near.len()) }
+}
+
+/// Adds the gradients of [`found`] to the neighbours'; that of the sample's place comes back.
+fn found_bwd<R: Real>(
+    near: &mut [Neighbour<'_, R>],
+    beta: R,
+    [d_found, d_beta]: [R; 2],
+) -> Vec3<R> {
+    let (mut d_place, count) = ([R::ZERO; 3], near.len());
+    for Neighbour { kernel, offset, whitened, density, gradient, .. } in near {
+        let d_offset = density_bwd(kernel, *offset, *whitened, *density, d_found, gradient);
+        d_place = add(d_place, d_offset);
+        gradient.d_mean_world = sub(gradient.d_mean_world, d_offset);
+        gradient.d_log_scale[kernel.thin] += surface_thickness_bwd(kernel, beta, count, d_beta);
+    }
+    d_place
 }

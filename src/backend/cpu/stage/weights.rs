@@ -4,7 +4,7 @@
 //! weight, summed over the pixels, is the gradient of its colour where that of every pixel is 1.
 
 use crate::backend::cpu::model::Model;
-use crate::backend::cpu::splat::Splat;
+use crate::backend::cpu::primitive::Splat;
 use crate::math::Real;
 use crate::math::blend::ScreenGradient;
 use crate::model::Primitive;

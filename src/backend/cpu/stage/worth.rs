@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::bin::Bins;
 use super::blend::{place_in_tile, split_by_tile_row};
-use crate::backend::cpu::splat::{InPixel, Splat};
+use crate::backend::cpu::primitive::{InPixel, Splat};
 use crate::backend::{Held, Worth};
 use crate::dataset::Image;
 use crate::math::Real;

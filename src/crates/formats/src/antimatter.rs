@@ -3,12 +3,12 @@
 
 use std::io::{self, Write};
 
-use crate::error::FormatFault;
-use crate::geometry::UnitQuat;
-use crate::geometry::{logit_of_byte, sigmoid};
-use crate::splats::{CheckedSplats, SH_C0, SplatColumns, Splats};
-use crate::worst::WorstErrors;
 use splat_mesh::narrow::{round_u8, to_f32, to_u32};
+
+use crate::error::FormatFault;
+use crate::geometry::{UnitQuat, logit_of_byte, sigmoid};
+use crate::save::WorstErrors;
+use crate::splats::{CheckedSplats, SH_C0, SplatColumns, Splats};
 
 /// Bytes of a Gaussian.
 pub(crate) const ROW_BYTES: usize = 32;

@@ -14,13 +14,11 @@ use splat_mesh::file::{GlbChunks, MOST_GLB_BYTES, glb_bytes, json_chunk, write_c
 use splat_mesh::narrow::{round_u8, to_f32};
 
 use crate::error::FormatFault;
-use crate::geometry::bounds;
-use crate::geometry::{logit, sigmoid};
-use crate::geometry::{matrix, quaternion};
+use crate::geometry::{bounds, logit, matrix, quaternion, sigmoid};
 use crate::parse::parse_json;
 use crate::place::{PlacementError, ScenePlacement};
+use crate::save::WorstErrors;
 use crate::splats::{Antialiasing, CheckedSplats, SH_C0, SplatColumns, Splats, sh_rest_count};
-use crate::worst::WorstErrors;
 
 /// The extension, and what its attributes begin with.
 const EXTENSION: &str = "KHR_gaussian_splatting";
@@ -129,8 +127,6 @@ fn component(accessor: &GltfAccessor, bytes: &[u8]) -> f32 {
         _ => f32::NAN,
     }
 }
-
-// What of the JSON of a glTF is read here (Khronos Group, glTF 2.0, chapter 5).
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -699,8 +695,8 @@ mod tests {
 
     use super::*;
     use crate::known_splats::{hard_splats, random_splats};
+    use crate::save::WorstErrors;
     use crate::splats::Splats;
-    use crate::worst::WorstErrors;
 
     fn written(splats: &Splats) -> (Vec<u8>, WorstErrors) {
         let mut bytes = Vec::new();
@@ -859,7 +855,7 @@ mod tests {
                 .sum::<f64>()
         };
         let color = |columns: &SplatColumns, row: usize, direction: [f64; 3]| {
-            let values = crate::harmonics::harmonics(direction);
+            let values = crate::geometry::sh_basis(direction);
             columns
                 .rest(row)
                 .iter()

@@ -11,11 +11,10 @@ use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use crate::camera::SceneCamera;
-use crate::place::UpAxis;
+use crate::place::{SceneCamera, UpAxis};
+use crate::save::WorstErrors;
 use crate::splats::{Antialiasing, Splats};
 use crate::spz::{SpzOptions, SpzOptionsError, encode_spz};
-use crate::worst::WorstErrors;
 
 /// What a page shows besides the Gaussians.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,8 +26,6 @@ pub struct HtmlOptions {
     /// Up in the scene. The cameras' mean is taken instead where there are any.
     pub up: UpAxis,
 }
-
-// What a page knows about its Gaussians before it unpacks them.
 
 /// Most Gaussians that are looked at for the middle and the radius.
 const SAMPLES: usize = 100_000;
@@ -209,9 +206,8 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::camera::CameraSplit;
     use crate::known_splats::{random_splats, splats_at};
-    use crate::place::ScenePlacement;
+    use crate::place::{CameraSplit, ScenePlacement};
     use crate::splats::{Antialiasing, Splats};
     use crate::spz::{SpzOptions, encode_spz};
 

@@ -28,12 +28,10 @@
 //! Gaussians that [`Splats::flatten_for`] made as flat as the format stores, which viewers draw as these.
 
 mod antimatter;
-mod camera;
 mod error;
 mod folder;
 mod geometry;
 mod glb;
-mod harmonics;
 mod html;
 #[cfg(test)]
 mod known_splats;
@@ -48,10 +46,8 @@ mod splats;
 mod spz;
 mod streamed;
 mod unfinished;
-mod worst;
 
 pub use antimatter::{parse_splat, write_splat};
-pub use camera::{CameraSplit, SceneCamera};
 pub use error::{FormatFault, SplatFileError};
 pub use folder::{PartSink, PartSource, ZipSink};
 pub use geometry::UnitQuat;
@@ -59,10 +55,12 @@ pub use glb::{GlbError, parse_glb, write_glb};
 pub use html::{HtmlError, HtmlOptions, ServedPage, middle_and_radius, served_page, write_html};
 pub use ksplat::parse_ksplat;
 pub use open::{ReadSplats, SplatFileKind, folder_of, read, read_with_axes};
+pub use place::{CameraSplit, SceneCamera};
 pub use place::{PlacementError, ScenePlacement, UpAxis};
 pub use ply::{
     MIP_COMMENT, PlyKind, PlySplats, SURFELS_COMMENT, parse_ply, write_packed_ply, write_ply,
 };
+pub use save::WorstErrors;
 pub use save::{EncodedSplats, SplatFormat, WriteReport, write, write_with};
 pub use sog::{
     CellLists, ColorFit, HeldRows, HostSearch, Looks, NearRow, RowSearch, SeenFrom, SharedRows,
@@ -78,4 +76,3 @@ pub use spz::{
 };
 pub use streamed::{StreamedOptions, read_streamed, write_streamed};
 pub use unfinished::{UnfinishedFile, follow_links, remove_abandoned};
-pub use worst::WorstErrors;

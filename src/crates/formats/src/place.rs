@@ -1,9 +1,10 @@
 //! Turning, scaling and moving a scene.
 
-use crate::geometry::{matrix, product};
-use crate::harmonics::{self, HarmonicTurn};
-use crate::splats::Splats;
+use serde::{Deserialize, Serialize};
 use splat_mesh::narrow::to_f32;
+
+use crate::geometry::{self, HarmonicTurn, matrix, product};
+use crate::splats::Splats;
 
 /// An axis with its direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -148,7 +149,7 @@ impl Splats {
         let width = columns.sh_rest.len() / columns.means.len().max(1);
         if width > 0 {
             let rows = columns.sh_rest.chunks_exact_mut(width);
-            rows.for_each(|rest| harmonics::mirror(rest, signs));
+            rows.for_each(|rest| geometry::mirror(rest, signs));
         }
     }
 
@@ -177,6 +178,59 @@ impl Splats {
             }
         }
         Ok(self.retain(|columns, row| columns.means[row].iter().all(|x| x.is_finite())))
+    }
+}
+
+// Cameras from which a scene was seen.
+
+/// A camera of a scene, in COLMAP's axes: x right, y down, z forward.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SceneCamera {
+    /// Name, such as that of the photograph.
+    pub name: String,
+    /// Centre, scene units.
+    pub position: [f64; 3],
+    /// Rotation from the camera to the scene, row by row, as in Inria's `cameras.json`.
+    pub rotation: [[f64; 3]; 3],
+    /// Focal lengths along x and y, pixels.
+    pub focal_px: [f64; 2],
+    /// Principal point from the upper left corner, pixels.
+    pub principal_px: [f64; 2],
+    /// Width and height of the picture, pixels.
+    pub size_px: [u32; 2],
+    /// What the camera was for.
+    pub split: CameraSplit,
+}
+
+/// What a camera was for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CameraSplit {
+    /// The model was trained with it.
+    #[default]
+    Training,
+    /// It was kept for evaluation.
+    HeldOut,
+}
+
+impl SceneCamera {
+    /// Goes where a scene goes. Pixels stay.
+    pub fn place(&mut self, to: &ScenePlacement) -> Result<(), PlacementError> {
+        let rows = matrix(to.unit_rotation()?);
+        self.position = to.point(&rows, self.position);
+        let before = self.rotation;
+        self.rotation = rows.map(|row| {
+            std::array::from_fn(|k| row.iter().zip(before).map(|(r, axes)| r * axes[k]).sum())
+        });
+        Ok(())
+    }
+
+    /// True if a picture can be drawn from it.
+    pub fn is_usable(&self) -> bool {
+        let values = [self.position.as_slice(), self.rotation.as_flattened(), &self.principal_px];
+        values.into_iter().flatten().all(|value| value.is_finite())
+            && self.focal_px.iter().all(|&focal| focal.is_finite() && focal > 0.0)
+            && self.size_px.iter().all(|&size| size > 0)
     }
 }
 

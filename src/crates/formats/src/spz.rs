@@ -14,15 +14,13 @@ use flate2::write::GzEncoder;
 use splat_mesh::narrow::{half, low_byte, round_i32, round_u8, round_u32, to_f32};
 
 use crate::error::FormatFault;
-use crate::geometry::{SmallestThree, UnitQuat, normalised};
-use crate::geometry::{logit_of_byte, sigmoid};
+use crate::geometry::{SmallestThree, UnitQuat, logit_of_byte, normalised, sigmoid};
 use crate::parse::ByteCursor;
 use crate::place::{PlacementError, ScenePlacement};
-use crate::save::EncodedSplats;
+use crate::save::{EncodedSplats, WorstErrors};
 use crate::splats::{
     Antialiasing, CheckedSplats, MAX_SH_DEGREE, SplatColumns, Splats, sh_rest_count,
 };
-use crate::worst::WorstErrors;
 
 // The axes of an SPZ, and the way between them and those of the scene.
 
@@ -120,8 +118,6 @@ impl SpzAxes {
         Ok(())
     }
 }
-
-// How an SPZ is packed: one gzip stream, or a zstd frame for each kind of value.
 
 /// Packing of zstd; that of the reference.
 const ZSTD_LEVEL: i32 = 12;
@@ -342,8 +338,6 @@ fn zstd_streams(
     Ok(bytes)
 }
 
-// What an SPZ says before its values.
-
 /// How version 4 begins, and the unpacked content of the others.
 pub(crate) const SPZ_MAGIC: [u8; 4] = *b"NGSP";
 
@@ -537,8 +531,6 @@ fn means(header: &SpzHeader, positions: &[u8]) -> Vec<[f32; 3]> {
     })
     .collect()
 }
-
-// How SPZ stores each kind of value.
 
 /// The share of a unit of colour that the coefficient of degree 0 is stored with.
 const COLOR_SCALE: f64 = 0.15;
@@ -775,8 +767,8 @@ mod tests {
 
     use super::*;
     use crate::known_splats::{hard_splats, random_splats};
+    use crate::save::WorstErrors;
     use crate::splats::{Antialiasing, SplatColumns, Splats};
-    use crate::worst::WorstErrors;
 
     fn v4() -> SpzOptions {
         SpzOptions { version: SpzVersion::V4, ..SpzOptions::default() }

@@ -39,7 +39,7 @@ impl<'a> SightVotes<'a> {
         self.votes.par_iter_mut().zip(self.places.par_iter()).for_each(of_place);
     }
 
-    /// Whether more views look through a place than show a surface there.
+    /// True if more views look through a place than show a surface there.
     pub fn is_free(&self) -> Vec<bool> {
         self.votes.iter().map(|&votes| votes > 0).collect()
     }
@@ -79,7 +79,7 @@ fn vote_of(view: &DepthView<'_>, place: [f32; 3], margin: f64, meshed: &Bounds) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::camera::Camera;
+    use crate::mesh::Camera;
 
     /// A camera at `eye` that looks along z, 10 px wide, with 90 degrees across.
     fn camera(eye: [f64; 3]) -> Camera {

@@ -1,8 +1,7 @@
 //! A triangle mesh.
 
 use crate::narrow::{to_f32s, to_u32};
-use crate::place::{corners, doubled_area};
-use crate::vector::{add, normalize};
+use crate::place::{add, corners, doubled_area, mul, mul_transposed, normalize, scale, sub};
 
 /// A place, direction or difference, in the space that its name says.
 pub type Vec3 = [f64; 3];
@@ -80,7 +79,7 @@ pub(super) fn copy_of(mesh: &mut Mesh, vertex: u32) -> u32 {
 
 // Meshes that are none: faces of vertices that do not exist, places that are no numbers.
 
-/// What is wrong with a mesh.
+/// The fault in a mesh.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MeshError {
     /// A face names a vertex that is not there.
@@ -100,7 +99,7 @@ pub enum MeshError {
     Unequal {
         /// `normals` or `colours`.
         what: &'static str,
-        /// How many there are.
+        /// Their number.
         found: usize,
         /// Vertices of the mesh.
         vertices: usize,
@@ -128,9 +127,9 @@ pub enum MeshError {
     TooMany {
         /// `vertices` or `faces`.
         what: &'static str,
-        /// How many there are.
+        /// Their number.
         found: usize,
-        /// How many there may be.
+        /// The most there may be.
         limit: usize,
     },
 }
@@ -141,7 +140,7 @@ const LARGEST_COUNT: usize = (u32::MAX / 3) as usize;
 /// Largest coordinate of a vertex.
 const FARTHEST: f32 = 1e15;
 
-/// Whether all faces name vertices, places are finite and normals and colours one a vertex or none.
+/// True if all faces name vertices, places are finite and normals and colours one a vertex or none.
 ///
 /// All else here takes this for granted of the meshes that it is given inside, and checks it where
 /// it is entered.
@@ -176,12 +175,95 @@ pub fn check_mesh(mesh: &Mesh) -> Result<(), MeshError> {
     Ok(())
 }
 
+// A pinhole camera.
+
+/// A pinhole camera and where it stands: x right, y down, z forward; the centre of the top left pixel is
+/// (0.5, 0.5). `point_cam = rotation point_world + translation`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Camera {
+    /// Width, px.
+    pub width: usize,
+    /// Height, px.
+    pub height: usize,
+    /// Focal lengths, px.
+    pub focal_px: [f64; 2],
+    /// Principal point, px.
+    pub centre_px: [f64; 2],
+    /// Rotation from world to camera axes, in rows.
+    pub rotation: [Vec3; 3],
+    /// Translation in camera axes, scene units.
+    pub translation: Vec3,
+}
+
+impl Camera {
+    /// The same camera with so many pixels in place of one along each axis.
+    pub(crate) fn finer(&self, times: usize) -> Self {
+        let factor = times as f64;
+        Self {
+            width: self.width * times,
+            height: self.height * times,
+            focal_px: self.focal_px.map(|focal| focal * factor),
+            centre_px: self.centre_px.map(|centre| centre * factor),
+            ..*self
+        }
+    }
+
+    /// The camera's place, world space.
+    pub(crate) fn centre(&self) -> Vec3 {
+        scale(mul_transposed(&self.rotation, self.translation), -1.0)
+    }
+
+    /// A world place in camera axes.
+    #[inline]
+    pub(crate) fn cam(&self, world: Vec3) -> Vec3 {
+        add(mul(&self.rotation, world), self.translation)
+    }
+
+    /// The ray through a pixel's centre in camera axes, z = 1.
+    #[inline]
+    pub(crate) fn ray(&self, x: usize, y: usize) -> Vec3 {
+        let along =
+            |axis: usize, at: usize| (at as f64 + 0.5 - self.centre_px[axis]) / self.focal_px[axis];
+        [along(0, x), along(1, y), 1.0]
+    }
+
+    /// What a pixel shows at this depth, world space.
+    #[inline]
+    pub(crate) fn world(&self, x: usize, y: usize, depth: f64) -> Vec3 {
+        let cam = scale(self.ray(x, y), depth);
+        mul_transposed(&self.rotation, sub(cam, self.translation))
+    }
+
+    /// Where a place in camera axes, before the camera, is seen, px.
+    #[inline]
+    pub(crate) fn pixel(&self, cam: Vec3) -> [f64; 2] {
+        [0, 1].map(|a| self.focal_px[a] * cam[a] / cam[2] + self.centre_px[a])
+    }
+
+    /// True if a ball, world space, may be in sight.
+    pub(crate) fn sees(&self, centre: Vec3, radius: f64) -> bool {
+        let cam = self.cam(centre);
+        let size = [self.width as f64, self.height as f64];
+        let beside = |axis: usize, span: f64, sign: f64| {
+            // The plane through the camera and an edge of the image; its normal looks inwards.
+            let focal = self.focal_px[axis];
+            let distance = (sign * focal * cam[axis] + span * cam[2]) / focal.hypot(span);
+            distance < -radius
+        };
+        let is_beside = |axis: usize| {
+            beside(axis, self.centre_px[axis], 1.0)
+                || beside(axis, size[axis] - self.centre_px[axis], -1.0)
+        };
+        cam[2] > -radius && !is_beside(0) && !is_beside(1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::known_meshes::sphere;
     use crate::narrow::to_f64s;
-    use crate::vector::dot;
+    use crate::place::dot;
 
     #[test]
     fn normals_of_a_sphere_point_outwards() {

@@ -1,16 +1,13 @@
-//! What kind of surface a mesh is.
+//! A report of the kind of surface that a mesh is.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use crate::edges::UnionFind;
-use crate::edges::{Edges, fans, side_vertices};
-use crate::mesh::Mesh;
-use crate::mesh::{MeshError, check_mesh};
+use crate::edges::{Edges, UnionFind, fans, side_vertices};
+use crate::mesh::{Mesh, MeshError, check_mesh};
 use crate::narrow::to_f64s;
-use crate::place::{area, corners, six_volumes};
-use crate::vector::sub;
+use crate::place::{area, corners, six_volumes, sub};
 
 /// Counts of a mesh. Vertices that no face uses count in none but their own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -4,9 +4,7 @@ use rayon::prelude::*;
 use splat_mesh::narrow::{floor_usize, low_byte, to_f32, to_u32};
 use splat_mesh::random::RandomSequence;
 
-use super::ENTRIES_A_LINE;
-use super::PictureSize;
-use super::seen::SeenFrom;
+use super::{ENTRIES_A_LINE, PictureSize, SeenFrom};
 use crate::splats::{SH_C0, SplatColumns, Splats, sh_rest_count};
 
 /// Passes of each level.
@@ -391,8 +389,6 @@ impl Groups {
         &self.members
     }
 }
-
-// How much a change of harmonics is seen.
 
 /// Harmonics above degree 0, at most.
 pub(super) const MOST: usize = 15;
@@ -811,9 +807,9 @@ mod tests {
     use splat_mesh::random::RandomSequence;
 
     use super::*;
-    use crate::harmonics::harmonics;
+    use crate::geometry::sh_basis;
     use crate::known_splats::random_splats;
-    use crate::sog::seen::Looks;
+    use crate::sog::Looks;
 
     fn random_rows(count: usize, width: usize) -> RowTable {
         let mut random = RandomSequence::of_seed(3);
@@ -1053,7 +1049,7 @@ mod tests {
 
     /// Colour of a Gaussian along a direction, of the columns' colours and these harmonics.
     fn seen_along(dc: [f32; 3], rest: &[[f32; 3]], direction: [f64; 3]) -> [f64; 3] {
-        let values = harmonics(direction);
+        let values = sh_basis(direction);
         std::array::from_fn(|c| {
             let rest = rest.iter().zip(&values[1..]).map(|(r, y)| f64::from(r[c]) * y);
             SH_C0 * f64::from(dc[c]) + rest.sum::<f64>()

@@ -1,25 +1,23 @@
 //! Texture atlases: where the faces of a mesh lie on a picture.
 
-mod apart;
-mod boxes;
-mod charts;
 mod packing;
-mod raster;
 
-#[cfg(test)]
-mod tests;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
-use charts::Surface;
-use raster::doubled_area_px;
+use packing::{FlatChart, LocalFaces, Packed, Place, boxed, doubled_area_px, flatten, pack};
+use rayon::prelude::*;
 
-use crate::mesh::Mesh;
-use crate::mesh::{MeshError, check_mesh};
-use crate::narrow::to_u32;
-use crate::place::{corners, doubled_area};
+use crate::edges::{Edges, NO_SIDE, UnionFind};
+use crate::mesh::{Mesh, MeshError, Vec3, check_mesh};
+use crate::narrow::{floor_u32, to_f32, to_u32};
+use crate::place::{
+    add, area, centroid, corners, dot, doubled_area, length, normalize, scale, sub,
+};
 
-pub use raster::{dilate, for_each_texel, texel_faces};
+pub use packing::{dilate, for_each_texel, texel_faces};
 
-pub(crate) use raster::for_each_touched;
+pub(crate) use packing::for_each_touched;
 
 /// An atlas and how it was made.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,12 +44,12 @@ pub fn make_atlas(mesh: &Mesh, options: &AtlasOptions) -> Result<MadeAtlas, Atla
         Layout::Boxes => {
             let surface = surface();
             let all: Vec<u32> = (0..to_u32(faces)).collect();
-            (apart::lay_out(&surface, boxes::boxes(&surface, &all), options)?, 0)
+            (lay_out(&surface, boxed(&surface, &all), options)?, 0)
         }
         Layout::Charts => {
             let surface = surface();
-            let cut = charts::charts(&surface);
-            (apart::lay_out(&surface, cut.charts, options)?, cut.boxed)
+            let cut = charts(&surface);
+            (lay_out(&surface, cut.charts, options)?, cut.boxed)
         }
     };
     Ok(MadeAtlas { atlas, boxed })
@@ -65,8 +63,6 @@ pub fn texture_side_px(face_areas_px2: &[f64], most_px: u32) -> u32 {
     let side = (2.0 * sum).sqrt().ceil() as u32;
     side.min(most_px).div_ceil(4).saturating_mul(4).clamp(64, most_px.max(64))
 }
-
-// Why there is no atlas.
 
 /// Why there is no atlas.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -102,7 +98,7 @@ pub enum AtlasError {
     /// Squares leave nothing of a face.
     #[error("squares of {found} texels: a face needs a square of 4 or more")]
     Square {
-        /// What was given.
+        /// The value given.
         found: u32,
     },
     /// Regions fold over themselves.
@@ -114,8 +110,6 @@ pub enum AtlasError {
         rounds: usize,
     },
 }
-
-// What an atlas is made by.
 
 /// Greatest side of a picture in texels.
 pub const MOST_SIDE_PX: u32 = 16_384;
@@ -144,8 +138,6 @@ pub struct AtlasOptions {
     /// Texels about each chart that no other has.
     pub padding_px: u32,
 }
-
-// What an atlas is: faces with places on a picture.
 
 /// Places of a mesh's faces on one picture.
 #[derive(Clone, Debug, PartialEq)]
@@ -178,8 +170,6 @@ impl Atlas {
     }
 }
 
-// Whether an atlas is one: no texel claimed twice, no face turned over, all on the picture.
-
 /// Area in square texels to which a face may be turned over by rounding.
 const ROUNDING_PX2: f64 = 1e-3;
 
@@ -190,7 +180,7 @@ pub struct AtlasCheck {
     pub texels: u64,
     /// Texels whose centre lies in a face.
     pub claimed: u64,
-    /// How often a texel lies in a further face.
+    /// Times that a texel lies in a further face.
     pub claimed_twice: u64,
     /// Faces that run the other way round.
     pub flipped: usize,
@@ -238,5 +228,768 @@ impl AtlasCheck {
     /// Share of the picture that faces claim.
     pub fn claimed_share(&self) -> f64 {
         self.claimed as f64 / self.texels.max(1) as f64
+    }
+}
+
+// From flat charts to an atlas on which none lies on itself.
+
+/// Rounds of parting charts that fold over themselves; after the first ones face by face.
+const OVERLAP_ROUNDS: usize = 40;
+
+const ROUNDS_BY_PATCH: usize = 8;
+
+/// Packs charts, and parts those of which two faces claim one texel until there is none.
+fn lay_out(
+    surface: &Surface<'_>,
+    mut charts: Vec<FlatChart>,
+    options: &AtlasOptions,
+) -> Result<Atlas, AtlasError> {
+    for round in 0..OVERLAP_ROUNDS {
+        let sizes: Vec<[f64; 2]> = charts.iter().map(|chart| chart.size).collect();
+        let packed = pack(&sizes, options.side_px, options.padding_px)
+            .ok_or(AtlasError::TooSmall { charts: charts.len(), side_px: options.side_px })?;
+        let count = charts.len();
+        let by_patch = round < ROUNDS_BY_PATCH;
+        let part = |(chart, &corner_px): (FlatChart, &[u32; 2])| {
+            PackedChart { chart, corner_px, density: packed.density }.parted(surface, by_patch)
+        };
+        let parted: Vec<Vec<FlatChart>> =
+            charts.into_par_iter().zip(&packed.corners).map(part).collect();
+        charts = parted.into_iter().flatten().collect();
+        if charts.len() == count {
+            return Ok(placed(&charts, &packed, surface.mesh.faces.len(), options.side_px));
+        }
+    }
+    Err(AtlasError::Overlap { charts: charts.len(), rounds: OVERLAP_ROUNDS })
+}
+
+/// Where a place of a chart lies on the picture.
+fn place_px(place: Place, corner_px: [u32; 2], density: f64) -> [f32; 2] {
+    [0, 1].map(|axis| to_f32(f64::from(corner_px[axis]) + place[axis] * density))
+}
+
+/// A chart at its place on the picture.
+struct PackedChart {
+    chart: FlatChart,
+    corner_px: [u32; 2],
+    density: f64,
+}
+
+impl PackedChart {
+    /// The chart without the faces that lie on a texel of an earlier one, and charts of those. The chart
+    /// itself where there are none.
+    fn parted(self, surface: &Surface<'_>, by_patch: bool) -> Vec<FlatChart> {
+        let taken = self.taken();
+        if taken.is_empty() {
+            return vec![self.chart];
+        }
+        let chart = &self.chart;
+        let left: Vec<u32> =
+            chart.faces.iter().copied().filter(|f| taken.binary_search(f).is_err()).collect();
+        // What is left may have come apart.
+        let mut parts: Vec<FlatChart> =
+            surface.patches(&left).into_iter().map(|faces| chart.part(faces)).collect();
+        if by_patch {
+            parts.extend(surface.patches(&taken).into_iter().map(|faces| chart.part(faces)));
+        } else {
+            parts.extend(taken.into_iter().map(|face| FlatChart::alone(surface.mesh, face)));
+        }
+        parts
+    }
+
+    /// The faces with a texel that an earlier one has, in ascending order.
+    fn taken(&self) -> Vec<u32> {
+        // As many as the packer keeps for it, and one more on each side for rounding.
+        let texels = |axis: usize| floor_u32(self.chart.size[axis] * self.density) + 3;
+        let [width, height] = [texels(0), texels(1)];
+        let first = self.corner_px.map(|corner| corner.saturating_sub(1));
+        let end = [first[0] + width, first[1] + height];
+        let mut is_claimed = vec![false; width as usize * height as usize];
+        let mut own = Vec::new();
+        let mut taken = Vec::new();
+        for (&face, &corners) in self.chart.faces.iter().zip(&self.chart.corners) {
+            own.clear();
+            let corners_px = corners.map(|place| {
+                let place = self.chart.places[place as usize];
+                place_px(place, self.corner_px, self.density).map(f64::from)
+            });
+            for_each_texel(corners_px, end, |x, y| {
+                own.push((y - first[1]) as usize * width as usize + (x - first[0]) as usize);
+            });
+            if own.iter().any(|&texel| is_claimed[texel]) {
+                taken.push(face);
+            } else {
+                own.iter().for_each(|&texel| is_claimed[texel] = true);
+            }
+        }
+        taken
+    }
+}
+
+fn placed(charts: &[FlatChart], packed: &Packed, faces: usize, side_px: u32) -> Atlas {
+    let mut atlas = Atlas {
+        width: side_px,
+        height: packed.height.next_multiple_of(4),
+        places_px: Vec::with_capacity(charts.iter().map(|chart| chart.places.len()).sum()),
+        faces: vec![[0; 3]; faces],
+        charts: to_u32(charts.len()),
+    };
+    for (chart, &corner) in charts.iter().zip(&packed.corners) {
+        let first = to_u32(atlas.places_px.len());
+        let places = chart.places.iter();
+        atlas.places_px.extend(places.map(|&place| place_px(place, corner, packed.density)));
+        for (&face, places) in chart.faces.iter().zip(&chart.corners) {
+            atlas.faces[face as usize] = places.map(|place| first + place);
+        }
+    }
+    atlas
+}
+
+// Charts that bend little, flattened as rigidly as it goes; those that cannot be are boxes.
+
+/// A face that becomes larger or smaller by more than this factor does not fit into its chart.
+const MOST_STRETCH: f64 = 4.0;
+
+/// The share of its faces that may not fit into a chart; of more, the chart is crumpled.
+const MOST_MISFITS: f64 = 0.1;
+
+/// Times that faces that do not fit are flattened anew; then each lies alone.
+const CHART_ROUNDS: usize = 3;
+
+/// A mesh as flat charts.
+struct CutCharts {
+    charts: Vec<FlatChart>,
+    /// Faces of charts that are too crumpled, which are boxes.
+    boxed: usize,
+}
+
+/// Cuts and flattens a mesh.
+fn charts(surface: &Surface<'_>) -> CutCharts {
+    let pieces: Vec<FlattenedPiece> =
+        grow(surface).into_par_iter().map(|faces| piece(surface, faces)).collect();
+    let mut charts = Vec::new();
+    let mut crumpled = Vec::new();
+    for piece in pieces {
+        match piece {
+            FlattenedPiece::Flat(flat) => charts.extend(flat),
+            FlattenedPiece::Crumpled(faces) => crumpled.extend(faces),
+        }
+    }
+    crumpled.sort_unstable();
+    charts.extend(boxed(surface, &crumpled));
+    CutCharts { charts, boxed: crumpled.len() }
+}
+
+/// What becomes of a chart.
+enum FlattenedPiece {
+    /// Itself, and small ones of what does not fit into it.
+    Flat(Vec<FlatChart>),
+    /// It folds over in too many places.
+    Crumpled(Vec<u32>),
+}
+
+fn piece(surface: &Surface<'_>, faces: Vec<u32>) -> FlattenedPiece {
+    let count = faces.len();
+    let mut charts = Vec::new();
+    let misfits = split_misfits(surface, faces, &mut charts);
+    if misfits.len() as f64 > MOST_MISFITS * count as f64 {
+        let left = charts.into_iter().flat_map(|chart| chart.faces);
+        return FlattenedPiece::Crumpled(left.chain(misfits).collect());
+    }
+    let mut left = misfits;
+    for _ in 1..CHART_ROUNDS {
+        let patches = surface.patches(&left);
+        left = patches.into_iter().flat_map(|p| split_misfits(surface, p, &mut charts)).collect();
+        left.sort_unstable();
+    }
+    charts.extend(left.into_iter().map(|face| FlatChart::alone(surface.mesh, face)));
+    FlattenedPiece::Flat(charts)
+}
+
+/// Flattens faces, adds the charts of those that fit and returns the others.
+fn split_misfits(surface: &Surface<'_>, faces: Vec<u32>, charts: &mut Vec<FlatChart>) -> Vec<u32> {
+    let mesh = surface.mesh;
+    if let [face] = faces[..] {
+        charts.push(FlatChart::alone(mesh, face));
+        return Vec::new();
+    }
+    let local = LocalFaces::of(mesh, &faces);
+    let places = flatten(mesh, &faces, &local);
+    let fits = |(&face, ends): (&u32, &[u32; 3])| {
+        let doubled = doubled_area_of(ends.map(|end| places[end as usize]));
+        let own = 2.0 * area(corners(mesh, mesh.faces[face as usize]));
+        doubled >= own / MOST_STRETCH && doubled <= own * MOST_STRETCH
+    };
+    let fits: Vec<bool> = faces.iter().zip(&local.corners).map(fits).collect();
+    let pick = |wanted: bool| -> Vec<u32> {
+        let picked = faces.iter().zip(&fits).filter(|(_, fits)| **fits == wanted);
+        picked.map(|(&face, _)| face).collect()
+    };
+    let misfits = pick(false);
+    if misfits.is_empty() {
+        charts.push(FlatChart::new(faces, local.corners, places));
+        return misfits;
+    }
+    let left = pick(true);
+    let whole = FlatChart::new(faces, local.corners, places);
+    charts.extend(surface.patches(&left).into_iter().map(|patch| whole.part(patch)));
+    misfits
+}
+
+/// Twice the signed area; positive from x to y.
+fn doubled_area_of([a, b, c]: [Place; 3]) -> f64 {
+    (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
+}
+
+// Which faces make one chart: pieces that bend little, of a bounded number of faces.
+
+/// Faces of a chart at most: the work of flattening one grows faster than its faces.
+const MOST_FACES: usize = 1000;
+
+/// Charts that a mesh is cut into at least, unless they have fewer faces than the next constant: larger ones
+/// leave gaps between their rectangles.
+const LEAST_CHARTS: usize = 64;
+
+/// A bound on a chart's faces is not below this.
+const LEAST_BOUND: usize = 64;
+
+/// Charts of fewer faces join a neighbour.
+const FEW_FACES: usize = 8;
+
+/// Rounds in which charts grow from the middles of the charts before.
+const GROWTH_ROUNDS: usize = 2;
+
+/// Rounds of smoothing the normals that charts are cut by: those of noisy surfaces would cut combs.
+const SMOOTHING_ROUNDS: usize = 6;
+
+/// Least cosine between neighbours that are smoothed: sharp edges stay.
+const SMOOTH_COSINE: f64 = 0.5;
+
+/// Least cosine between a face's smoothed normal and that of its chart.
+const LEAST_COSINE: f64 = 0.5;
+
+/// How much farther a face seems where it bends away from its chart or lies past a crease.
+const BEND_WEIGHT: f64 = 2.0;
+
+const CREASE_WEIGHT: f64 = 4.0;
+
+/// No chart.
+const NO_CHART: u32 = u32::MAX;
+
+/// The faces of each chart, in ascending order.
+fn grow(surface: &Surface<'_>) -> Vec<Vec<u32>> {
+    let faces = surface.mesh.faces.len();
+    let bound = (faces / LEAST_CHARTS).clamp(LEAST_BOUND, MOST_FACES);
+    let mut growth = ChartGrowth::of(surface);
+    // Half of the bound leaves the next round room for what the first one leaves between its charts.
+    growth.fill(bound / 2);
+    for _ in 0..GROWTH_ROUNDS {
+        let seeds = growth.middles(bound / 8);
+        growth.of_face.fill(NO_CHART);
+        growth.charts.clear();
+        let heap = seeds.into_iter().map(|seed| growth.plant(seed.face, seed.normal)).collect();
+        growth.spread(heap, bound);
+        growth.fill(bound);
+    }
+    growth.join_few(bound);
+    growth.members()
+}
+
+/// Where a chart begins.
+struct Seed {
+    face: u32,
+    normal: Vec3,
+}
+
+/// A chart that grows.
+struct GrowingChart {
+    normal: Vec3,
+    faces: usize,
+}
+
+/// A face that may join a chart: by distance from where it began, then by number.
+type Candidate = Reverse<(u32, u32, u32)>;
+
+struct ChartGrowth<'a> {
+    surface: &'a Surface<'a>,
+    centres: Vec<[f32; 3]>,
+    /// Smoothed unit normals.
+    normals: Vec<[f32; 3]>,
+    of_face: Vec<u32>,
+    charts: Vec<GrowingChart>,
+}
+
+impl<'a> ChartGrowth<'a> {
+    fn of(surface: &'a Surface<'a>) -> Self {
+        let mesh = surface.mesh;
+        let centre = |&face: &[u32; 3]| centroid(corners(mesh, face)).map(to_f32);
+        Self {
+            surface,
+            centres: mesh.faces.par_iter().map(centre).collect(),
+            normals: smoothed(surface),
+            of_face: vec![NO_CHART; mesh.faces.len()],
+            charts: Vec::new(),
+        }
+    }
+
+    fn centre(&self, face: u32) -> Vec3 {
+        self.centres[face as usize].map(f64::from)
+    }
+
+    fn normal(&self, face: u32) -> Vec3 {
+        self.normals[face as usize].map(f64::from)
+    }
+
+    /// Begins a chart.
+    fn plant(&mut self, face: u32, normal: Vec3) -> Candidate {
+        self.charts.push(GrowingChart { normal, faces: 0 });
+        Reverse((0, face, to_u32(self.charts.len() - 1)))
+    }
+
+    /// Gives each face without a chart one: of at most `bound` faces.
+    fn fill(&mut self, bound: usize) {
+        for face in 0..to_u32(self.of_face.len()) {
+            if self.of_face[face as usize] == NO_CHART {
+                let seed = self.plant(face, self.normal(face));
+                self.spread(BinaryHeap::from([seed]), bound);
+            }
+        }
+    }
+
+    /// Lets charts grow from where they begin, nearest faces first (Dijkstra 1959).
+    fn spread(&mut self, mut heap: BinaryHeap<Candidate>, bound: usize) {
+        while let Some(Reverse((bits, face, chart))) = heap.pop() {
+            let growing = &mut self.charts[chart as usize];
+            if self.of_face[face as usize] != NO_CHART || growing.faces == bound {
+                continue;
+            }
+            self.of_face[face as usize] = chart;
+            growing.faces += 1;
+            let along = growing.normal;
+            // Bits of numbers from 0 on are in the order of the numbers.
+            let distance = f32::from_bits(bits);
+            let (centre, normal) = (self.centre(face), self.surface.normals[face as usize]);
+            for other in self.surface.neighbours(face) {
+                let cosine = dot(along, self.normal(other));
+                if self.of_face[other as usize] != NO_CHART || cosine < LEAST_COSINE {
+                    continue;
+                }
+                let crease = 1.0 - dot(normal, self.surface.normals[other as usize]);
+                let factor = 1.0 + BEND_WEIGHT * (1.0 - cosine) + CREASE_WEIGHT * crease;
+                let step = factor * length(sub(self.centre(other), centre));
+                heap.push(Reverse(((distance + to_f32(step)).to_bits(), other, chart)));
+            }
+        }
+    }
+
+    /// Mean normals of the charts, and the faces nearest to their middles; not of those with fewer than
+    /// `least` faces, beside which others have room.
+    fn middles(&self, least: usize) -> Vec<Seed> {
+        let members = self.members();
+        let middle = |faces: &Vec<u32>| {
+            let mut sums = ([0.0; 3], [0.0; 3], 0.0);
+            for &face in faces {
+                let area = self.area(face);
+                sums.0 = add(sums.0, scale(self.centre(face), area));
+                sums.1 = add(sums.1, scale(self.normal(face), area));
+                sums.2 += area;
+            }
+            let centre = scale(sums.0, 1.0 / sums.2.max(f64::MIN_POSITIVE));
+            let away = |face: u32| length(sub(self.centre(face), centre));
+            let face = faces.iter().copied().min_by(|&a, &b| away(a).total_cmp(&away(b)))?;
+            Some(Seed { face, normal: normalize(sums.1) })
+        };
+        members.par_iter().filter(|faces| faces.len() >= least).filter_map(middle).collect()
+    }
+
+    fn area(&self, face: u32) -> f64 {
+        let mesh = self.surface.mesh;
+        length(doubled_area(corners(mesh, mesh.faces[face as usize])))
+    }
+
+    /// Gives the faces of very small charts to the neighbour with most common sides.
+    fn join_few(&mut self, bound: usize) {
+        for faces in self.members() {
+            let own = self.of_face[faces[0] as usize];
+            // One that others have joined stays.
+            if faces.len() >= FEW_FACES || self.charts[own as usize].faces > faces.len() {
+                continue;
+            }
+            let mut others: Vec<u32> = Vec::new();
+            for &face in &faces {
+                let neighbours = self.surface.neighbours(face);
+                others.extend(neighbours.map(|other| self.of_face[other as usize]));
+            }
+            others.sort_unstable();
+            let takes = |other: u32| {
+                let chart = &self.charts[other as usize];
+                other != own
+                    && chart.faces + faces.len() <= bound
+                    && faces.iter().all(|&face| {
+                        dot(chart.normal, self.surface.normals[face as usize]) >= LEAST_COSINE
+                    })
+            };
+            let best = others
+                .chunk_by(|a, b| a == b)
+                .filter(|same| takes(same[0]))
+                .max_by_key(|same| (same.len(), Reverse(same[0])));
+            if let Some(same) = best {
+                let chart = same[0];
+                self.charts[chart as usize].faces += faces.len();
+                self.charts[own as usize].faces = 0;
+                faces.iter().for_each(|&face| self.of_face[face as usize] = chart);
+            }
+        }
+    }
+
+    /// The faces of each chart that has some.
+    fn members(&self) -> Vec<Vec<u32>> {
+        let mut members: Vec<Vec<u32>> =
+            self.charts.iter().map(|chart| Vec::with_capacity(chart.faces)).collect();
+        for (face, &chart) in (0..).zip(&self.of_face) {
+            members[chart as usize].push(face);
+        }
+        members.retain(|faces| !faces.is_empty());
+        members
+    }
+}
+
+/// The normals of the faces, smoothed over neighbours but not past sharp edges.
+fn smoothed(surface: &Surface<'_>) -> Vec<[f32; 3]> {
+    let mesh = surface.mesh;
+    let is_smooth = |side: usize| {
+        let twin = surface.twins[side];
+        let normal = |side: usize| surface.normals[side / 3];
+        twin != NO_SIDE && dot(normal(side), normal(twin as usize)) >= SMOOTH_COSINE
+    };
+    let links: Vec<[bool; 3]> = (0..mesh.faces.len())
+        .into_par_iter()
+        .map(|face| [0, 1, 2].map(|side| is_smooth(3 * face + side)))
+        .collect();
+    let mut normals: Vec<Vec3> =
+        mesh.faces.par_iter().map(|&face| doubled_area(corners(mesh, face))).collect();
+    for _ in 0..SMOOTHING_ROUNDS {
+        let smooth = |face: usize| {
+            let others = (0..3).filter(|&side| links[face][side]);
+            others.fold(normals[face], |sum, side| {
+                add(sum, normals[surface.twins[3 * face + side] as usize / 3])
+            })
+        };
+        normals = (0..normals.len()).into_par_iter().map(smooth).collect();
+    }
+    normals.into_par_iter().map(|normal| normalize(normal).map(to_f32)).collect()
+}
+
+// The faces of a mesh and which of them have a common side.
+
+/// A checked mesh and what charts are cut by.
+struct Surface<'a> {
+    mesh: &'a Mesh,
+    /// The other side of each side, or [`NO_SIDE`].
+    twins: Vec<u32>,
+    /// Unit normals of the faces; zero of those without area.
+    normals: Vec<Vec3>,
+}
+
+impl<'a> Surface<'a> {
+    fn of(mesh: &'a Mesh) -> Self {
+        let normal = |&face: &[u32; 3]| normalize(doubled_area(corners(mesh, face)));
+        Self {
+            mesh,
+            twins: Edges::of(&mesh.faces).twins(),
+            normals: mesh.faces.par_iter().map(normal).collect(),
+        }
+    }
+
+    /// The faces that have a side in common with one.
+    fn neighbours(&self, face: u32) -> impl Iterator<Item = u32> {
+        let sides = 3 * face as usize..3 * face as usize + 3;
+        self.twins[sides].iter().filter(|&&twin| twin != NO_SIDE).map(|twin| twin / 3)
+    }
+
+    /// Connected patches of some faces, which are in ascending order.
+    fn patches(&self, faces: &[u32]) -> Vec<Vec<u32>> {
+        let mut sets = UnionFind::new(faces.len());
+        for (at, &face) in faces.iter().enumerate() {
+            for other in self.neighbours(face) {
+                if let Ok(other) = faces.binary_search(&other) {
+                    sets.join(to_u32(at), to_u32(other));
+                }
+            }
+        }
+        let mut members: Vec<(u32, u32)> =
+            faces.iter().zip(0..).map(|(&face, at)| (sets.root(at), face)).collect();
+        members.sort_unstable();
+        let patches = members.chunk_by(|a, b| a.0 == b.0);
+        patches.map(|patch| patch.iter().map(|&(_, face)| face).collect()).collect()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::known_meshes::{cube, mesh_of, sphere, torus};
+    use crate::place::area;
+    use crate::random::RandomStream;
+
+    const OPTIONS: AtlasOptions =
+        AtlasOptions { layout: Layout::Boxes, side_px: 512, padding_px: 2 };
+
+    /// A torus whose tube varies by this share from vertex to vertex.
+    fn rough([around, across]: [u32; 2], noise: f64) -> Mesh {
+        let stream = RandomStream::of_seed(6);
+        torus([1.0, 0.4], [around, across], |u, v| {
+            let at = (u * 1e6) as u64 * 10_000_000 + (v * 1e6) as u64;
+            1.0 + 0.05 * (5.0 * u).sin() * (3.0 * v).cos() + noise * (stream.uniform(at) - 0.5)
+        })
+    }
+
+    /// Texels of faces a square unit of their area: from the least to the greatest percent.
+    fn densities(mesh: &Mesh, atlas: &Atlas) -> [f64; 2] {
+        let mut found: Vec<f64> = mesh
+            .faces
+            .iter()
+            .zip(&atlas.faces)
+            .map(|(&face, &places)| {
+                0.5 * doubled_area_px(atlas.corners_px(places)) / area(corners(mesh, face))
+            })
+            .collect();
+        found.sort_by(f64::total_cmp);
+        let middle = found[found.len() / 2];
+        [found[found.len() / 100] / middle, found[found.len() * 99 / 100] / middle]
+    }
+
+    /// The distance in texels between what different charts claim is at least twice the padding.
+    fn keeps_padding(atlas: &Atlas, padding: i64) -> bool {
+        let faces = texel_faces(atlas);
+        let mut charts = UnionFind::new(atlas.places_px.len());
+        for face in &atlas.faces {
+            charts.join(face[0], face[1]);
+            charts.join(face[0], face[2]);
+        }
+        let (width, height) = (i64::from(atlas.width), i64::from(atlas.height));
+        let mut chart_at = |x: i64, y: i64| {
+            let face = *faces.get((y * width + x) as usize)?;
+            let face = atlas.faces.get(face as usize)?;
+            Some(charts.root(face[0]))
+        };
+        for y in 0..height {
+            for x in 0..width {
+                let Some(own) = chart_at(x, y) else { continue };
+                for (dx, dy) in [(2 * padding - 1, 0), (0, 2 * padding - 1), (padding, padding - 1)]
+                {
+                    let is_inside = x + dx < width && y + dy < height;
+                    if is_inside && chart_at(x + dx, y + dy).is_some_and(|other| other != own) {
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    #[test]
+    fn boxes_are_sound_even_and_apart() {
+        for mesh in [rough([120, 60], 0.002), rough([60, 30], 0.4), sphere(1.0, 4), cube()] {
+            let atlas = make_atlas(&mesh, &OPTIONS).unwrap().atlas;
+            let check = AtlasCheck::of(&atlas);
+            assert!(check.is_sound(), "{check:?}");
+            assert!(check.claimed_share() > 0.2, "{check:?}");
+            assert!(keeps_padding(&atlas, 2));
+            // A direction of 26 is within 37 degrees of a normal, a joined face's within 78.
+            assert!(densities(&mesh, &atlas)[0] > 0.15, "{:?}", densities(&mesh, &atlas));
+        }
+        assert_eq!(make_atlas(&cube(), &OPTIONS).unwrap().atlas.charts, 6);
+    }
+
+    #[test]
+    fn charts_are_sound_even_and_apart() {
+        let options = AtlasOptions { layout: Layout::Charts, ..OPTIONS };
+        for mesh in [rough([120, 60], 0.002), sphere(1.0, 4)] {
+            let MadeAtlas { atlas, boxed } = make_atlas(&mesh, &options).unwrap();
+            assert_eq!(boxed, 0);
+            let check = AtlasCheck::of(&atlas);
+            assert!(check.is_sound() && check.claimed_share() > 0.2, "{check:?}");
+            assert!(keeps_padding(&atlas, 1), "{}", atlas.charts);
+            let [least, most] = densities(&mesh, &atlas);
+            assert!(least > 0.7 && most < 1.4, "{least} {most}");
+        }
+    }
+
+    #[test]
+    fn a_crumpled_surface_gets_boxes() {
+        let options = AtlasOptions { layout: Layout::Charts, ..OPTIONS };
+        let MadeAtlas { atlas, boxed } = make_atlas(&rough([60, 30], 0.8), &options).unwrap();
+        assert!(AtlasCheck::of(&atlas).is_sound());
+        assert!(boxed > 0);
+    }
+
+    #[test]
+    fn a_surface_that_winds_over_itself_is_parted() {
+        // Three turns of a ramp: each lies over the others, all face up.
+        let mut ramp = Mesh::default();
+        for i in 0..=90_u32 {
+            let angle = f64::from(i) * 0.2;
+            for radius in [0.5, 1.0] {
+                ramp.vertices.push([
+                    (radius * angle.cos()) as f32,
+                    (radius * angle.sin()) as f32,
+                    (0.01 * angle) as f32,
+                ]);
+            }
+            if i > 0 {
+                let [a, b, c, d] = [2 * i - 2, 2 * i - 1, 2 * i, 2 * i + 1];
+                ramp.faces.extend([[a, b, d], [a, d, c]]);
+            }
+        }
+        let atlas = make_atlas(&ramp, &OPTIONS).unwrap().atlas;
+        let check = AtlasCheck::of(&atlas);
+        assert!(check.is_sound() && (3..20).contains(&atlas.charts), "{check:?} {}", atlas.charts);
+    }
+
+    #[test]
+    fn squares_hold_two_faces_each_of_either_number() {
+        for faces in [1, 2, 3, 7, 8, 9, 50, 51] {
+            let mut mesh = sphere(1.0, 2);
+            mesh.faces.truncate(faces);
+            for side_px in [4, 5, 8, 10] {
+                let options = AtlasOptions { layout: Layout::Squares { side_px }, ..OPTIONS };
+                let atlas = make_atlas(&mesh, &options).unwrap().atlas;
+                let check = AtlasCheck::of(&atlas);
+                assert!(check.is_sound(), "{faces} {side_px} {check:?}");
+                assert!(atlas.width >= side_px && atlas.faces.len() == faces);
+                assert!(side_px < 8 || keeps_padding(&atlas, 1));
+            }
+        }
+        let small =
+            AtlasOptions { layout: Layout::Squares { side_px: 10 }, side_px: 60, ..OPTIONS };
+        let error = make_atlas(&sphere(1.0, 2), &small).unwrap_err().to_string();
+        assert!(error.contains("64 charts do not fit a texture of 60 x 60"), "{error}");
+        let none = AtlasOptions { layout: Layout::Squares { side_px: 3 }, ..OPTIONS };
+        assert!(make_atlas(&sphere(1.0, 2), &none).is_err());
+    }
+
+    #[test]
+    fn faults_are_found() {
+        let atlas = |places_px: Vec<[f32; 2]>, faces: Vec<[u32; 3]>| {
+            AtlasCheck::of(&Atlas { width: 16, height: 16, places_px, faces, charts: 1 })
+        };
+        let square = vec![[2.0, 2.0], [10.0, 2.0], [10.0, 10.0], [2.0, 10.0]];
+        let good = atlas(square.clone(), vec![[0, 1, 2], [0, 2, 3]]);
+        assert!(good.is_sound() && good.claimed == 64, "{good:?}");
+        let flipped = atlas(square.clone(), vec![[0, 1, 2], [0, 3, 2]]);
+        assert_eq!((flipped.flipped, flipped.claimed_twice), (1, 0));
+        let twice = atlas(square.clone(), vec![[0, 1, 2], [0, 1, 3]]);
+        assert!(twice.claimed_twice > 8 && !twice.is_sound());
+        assert_eq!(atlas(square, vec![[0, 1, 9]]).outside, 1);
+        assert_eq!(atlas(vec![[0.0, 0.0], [17.0, 0.0], [0.0, 9.0]], vec![[0, 1, 2]]).outside, 1);
+    }
+
+    #[test]
+    fn what_cannot_be_laid_out_is_named() {
+        let flat = mesh_of(&[[0.0; 3], [1.0, 0.0, 0.0]], &[[0, 1, 1]]);
+        assert!(
+            make_atlas(&flat, &OPTIONS).unwrap_err().to_string().contains("1 faces without area")
+        );
+        let broken = mesh_of(&[[0.0; 3]], &[[0, 0, 1]]);
+        assert!(make_atlas(&broken, &OPTIONS).is_err());
+        let huge = AtlasOptions { side_px: 20_000, ..OPTIONS };
+        let error = make_atlas(&cube(), &huge).unwrap_err().to_string();
+        assert!(error.contains("20000 x 20000"), "{error}");
+        // Too small even for boxes.
+        let tiny = AtlasOptions { side_px: 8, ..OPTIONS };
+        let error = make_atlas(&rough([60, 30], 0.01), &tiny).unwrap_err().to_string();
+        assert!(error.contains("do not fit a texture of 8 x 8"), "{error}");
+    }
+
+    #[test]
+    fn the_side_follows_the_views() {
+        assert_eq!(texture_side_px(&[1e6; 4], 8192), 2832);
+        assert_eq!(texture_side_px(&[1e6; 400], 8192), 8192);
+        assert_eq!(texture_side_px(&[], 8192), 64);
+    }
+
+    /// The figures of a million triangles:
+    /// `cargo test --release -p splat-mesh -- --ignored a_million_faces --nocapture`.
+    #[test]
+    #[ignore = "takes a minute"]
+    fn a_million_faces_are_laid_out() {
+        let edge = std::f64::consts::TAU / 447.0;
+        let mesh = rough([1118, 447], 0.5 * edge);
+        for (layout, side_px) in
+            [(Layout::Charts, 4096), (Layout::Boxes, 4096), (Layout::Squares { side_px: 8 }, 8192)]
+        {
+            let started = Instant::now();
+            let options = AtlasOptions { layout, side_px, padding_px: 2 };
+            let MadeAtlas { atlas, boxed } = make_atlas(&mesh, &options).unwrap();
+            assert_eq!(boxed, 0);
+            let seconds = started.elapsed().as_secs_f64();
+            let check = AtlasCheck::of(&atlas);
+            println!(
+                "{layout:?}: {seconds:.1} s, {} charts, {:.2} places a vertex, {:.0} % claimed, density {:?}",
+                atlas.charts,
+                atlas.places_px.len() as f64 / mesh.vertices.len() as f64,
+                100.0 * check.claimed_share(),
+                densities(&mesh, &atlas)
+            );
+            assert!(check.is_sound());
+        }
+    }
+
+    /// The share of small pictures that is used:
+    /// `cargo test --release -p splat-mesh -- --ignored small_meshes --nocapture`.
+    #[test]
+    #[ignore = "prints figures"]
+    fn small_meshes_are_laid_out() {
+        let edge = std::f64::consts::TAU / 141.0;
+        for (name, mesh, side_px) in [
+            ("rough 14k 512", rough([120, 60], 0.002), 512),
+            ("rough 14k 2048", rough([120, 60], 0.002), 2048),
+            ("sphere 2k 512", sphere(1.0, 4), 512),
+            ("sphere 8k 1024", sphere(1.0, 5), 1024),
+            ("cube", cube(), 512),
+            ("noise .25, 100k 2048", rough([354, 141], 0.25 * edge), 2048),
+            ("noise .5, 100k 2048", rough([354, 141], 0.5 * edge), 2048),
+            ("noise .8, 100k 2048", rough([354, 141], 0.8 * edge), 2048),
+        ] {
+            let started = Instant::now();
+            let options = AtlasOptions { layout: Layout::Charts, side_px, padding_px: 2 };
+            let MadeAtlas { atlas, boxed } = make_atlas(&mesh, &options).unwrap();
+            let seconds = started.elapsed().as_secs_f64();
+            let check = AtlasCheck::of(&atlas);
+            println!(
+                "{name}: {seconds:.2} s, {} charts, {:.2} places a vertex, {:.1} % claimed, density {:?} {boxed}",
+                atlas.charts,
+                atlas.places_px.len() as f64 / mesh.vertices.len() as f64,
+                100.0 * check.claimed_share(),
+                densities(&mesh, &atlas)
+            );
+            assert!(check.is_sound());
+        }
+    }
+
+    /// The work of flattening grows faster than the faces of a chart, which is why these are bounded.
+    #[test]
+    fn charts_are_connected_and_have_a_bounded_number_of_faces() {
+        let stream = RandomStream::of_seed(9);
+        let rough = torus([1.0, 0.4], [400, 200], |u, v| {
+            1.0 + 0.05 * stream.uniform((1e3 * u).to_bits() ^ (1e3 * v).to_bits().rotate_left(20))
+        });
+        for mesh in [rough, sphere(1.0, 4), cube()] {
+            let surface = Surface::of(&mesh);
+            let charts = grow(&surface);
+            let most = charts.iter().map(Vec::len).max().unwrap();
+            assert!(most <= MOST_FACES, "{most}");
+            let few = (mesh.faces.len() / LEAST_CHARTS).max(LEAST_BOUND);
+            assert!(most <= few, "{most} of {}", mesh.faces.len());
+            assert!(charts.iter().all(|faces| surface.patches(faces).len() == 1));
+            let mut all = charts.concat();
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..to_u32(mesh.faces.len())));
+        }
+        assert_eq!(grow(&Surface::of(&cube())).len(), 6);
     }
 }

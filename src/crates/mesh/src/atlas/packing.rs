@@ -1,11 +1,12 @@
 //! Rectangles in rows.
 
-use super::boxes::{LocalFaces, true_shape};
-use super::{Atlas, AtlasError};
+use rayon::prelude::*;
+
+use super::{Atlas, AtlasError, Surface};
+use crate::edges::UnionFind;
 use crate::mesh::{Mesh, Vec3};
 use crate::narrow::to_u32;
-use crate::place::{corners, doubled_area};
-use crate::vector::{add, normalize};
+use crate::place::{add, corners, cross, dot, doubled_area, length, normalize, sub};
 
 /// A rectangle in world units; wider than high.
 pub(super) type Size = [f64; 2];
@@ -281,7 +282,7 @@ struct TrueShape {
 impl TrueShape {
     fn new(ends: [u32; 3], corners: [Place; 3]) -> Self {
         let sides = [0, 1, 2].map(|i| minus(corners[(i + 1) % 3], corners[i]));
-        let doubled = cross(sides[0], sides[1]).abs();
+        let doubled = flat_cross(sides[0], sides[1]).abs();
         let weights = [0, 1, 2].map(|i| {
             // The angle that side i faces lies between the other two.
             let (a, b) = (sides[(i + 1) % 3], sides[(i + 2) % 3]);
@@ -298,8 +299,8 @@ impl TrueShape {
 
     /// True if places keep it to a hundredth, and its sense.
     fn is_kept(&self, places: &[Place]) -> bool {
-        let doubled = cross(self.side(0, places), self.side(1, places));
-        doubled >= 0.99 * cross(self.sides[0], self.sides[1])
+        let doubled = flat_cross(self.side(0, places), self.side(1, places));
+        doubled >= 0.99 * flat_cross(self.sides[0], self.sides[1])
     }
 
     /// Adds where the triangle, turned as its corners lie, would have them.
@@ -308,7 +309,7 @@ impl TrueShape {
         for i in 0..3 {
             let (now, side) = (self.side(i, places), self.sides[i]);
             cosine += self.weights[i] * (now[0] * side[0] + now[1] * side[1]);
-            sine += self.weights[i] * cross(side, now);
+            sine += self.weights[i] * flat_cross(side, now);
         }
         let length = cosine.hypot(sine);
         let [cosine, sine] =
@@ -420,7 +421,7 @@ fn minus(a: Place, b: Place) -> Place {
     [a[0] - b[0], a[1] - b[1]]
 }
 
-fn cross(a: Place, b: Place) -> f64 {
+fn flat_cross(a: Place, b: Place) -> f64 {
     a[0] * b[1] - a[1] * b[0]
 }
 
@@ -435,9 +436,470 @@ fn inner(a: &[Place], b: &[Place]) -> [f64; 2] {
     products.fold([0.0; 2], |sum, (a, b)| [sum[0] + a[0] * b[0], sum[1] + a[1] * b[1]])
 }
 
+// Regions seen along one of 26 directions: to the faces, edges and corners of a box. Linear in the
+// faces and never worse for a crumpled surface.
+
+/// Regions of fewer faces join a neighbour.
+const FEW_FACES: usize = 8;
+
+/// Least cosine between a face's normal and the direction of the region that it joins.
+const LEAST_COSINE: f64 = 0.2;
+
+/// Cuts some faces, in ascending order, into regions that are seen along one direction.
+pub(super) fn boxed(surface: &Surface<'_>, faces: &[u32]) -> Vec<FlatChart> {
+    let directions = directions();
+    let regions = BoxCut { surface, faces, directions: &directions }.regions();
+    regions
+        .into_par_iter()
+        .map(|region| {
+            FlatChart::along(surface.mesh, region.faces, directions[usize::from(region.direction)])
+        })
+        .collect()
+}
+
+/// The 26 directions.
+fn directions() -> Vec<Vec3> {
+    let steps = [-1.0, 0.0, 1.0];
+    let all = steps.into_iter().flat_map(|x| {
+        steps.into_iter().flat_map(move |y| steps.into_iter().map(move |z| [x, y, z]))
+    });
+    all.filter(|&direction| direction != [0.0; 3]).map(normalize).collect()
+}
+
+/// A region and how it is looked at.
+struct BoxRegion {
+    /// In ascending order.
+    faces: Vec<u32>,
+    direction: u8,
+}
+
+/// The faces that are cut, numbered in their order.
+struct BoxCut<'a> {
+    surface: &'a Surface<'a>,
+    faces: &'a [u32],
+    directions: &'a [Vec3],
+}
+
+impl BoxCut<'_> {
+    /// Those of the faces that have a side in common with one.
+    fn neighbours(&self, number: u32) -> impl Iterator<Item = u32> {
+        let others = self.surface.neighbours(self.faces[number as usize]);
+        let are_all = self.faces.len() == self.surface.normals.len();
+        others.filter_map(move |other| match are_all {
+            true => Some(other),
+            false => self.faces.binary_search(&other).ok().map(to_u32),
+        })
+    }
+
+    fn normal(&self, number: u32) -> Vec3 {
+        self.surface.normals[self.faces[number as usize] as usize]
+    }
+
+    /// The direction that a normal is nearest to; of none where there is no normal, the first.
+    fn nearest_direction(&self, normal: Vec3) -> u8 {
+        let mut nearest = (f64::NEG_INFINITY, 0);
+        for (index, &direction) in (0_u8..).zip(self.directions) {
+            let cosine = dot(direction, normal);
+            if cosine > nearest.0 {
+                nearest = (cosine, index);
+            }
+        }
+        nearest.1
+    }
+
+    /// Neighbouring faces of one direction, small regions joined to neighbours that see them.
+    fn regions(&self) -> Vec<BoxRegion> {
+        let numbers = 0..to_u32(self.faces.len());
+        let of_face: Vec<u8> = numbers
+            .clone()
+            .into_par_iter()
+            .map(|number| self.nearest_direction(self.normal(number)))
+            .collect();
+        let mut regions = UnionFind::new(self.faces.len());
+        for number in numbers.clone() {
+            for other in self.neighbours(number) {
+                if of_face[number as usize] == of_face[other as usize] {
+                    regions.join(number, other);
+                }
+            }
+        }
+        let members = |regions: &mut UnionFind| {
+            let mut members: Vec<(u32, u32)> =
+                numbers.clone().map(|number| (regions.root(number), number)).collect();
+            members.par_sort_unstable();
+            members
+        };
+        let mut direction = of_face;
+        // One that others have joined stays as it is: they do not all face a further direction.
+        let mut has_grown = vec![false; direction.len()];
+        for region in members(&mut regions).chunk_by(|a, b| a.0 == b.0) {
+            let root = regions.root(region[0].0);
+            if region.len() < FEW_FACES
+                && !has_grown[root as usize]
+                && self.join_neighbour(region, &mut regions, &mut direction)
+            {
+                has_grown[regions.root(root) as usize] = true;
+            }
+        }
+        let grouped = members(&mut regions);
+        let charts = grouped.chunk_by(|a, b| a.0 == b.0);
+        charts
+            .map(|region| BoxRegion {
+                faces: region.iter().map(|&(_, number)| self.faces[number as usize]).collect(),
+                direction: direction[region[0].0 as usize],
+            })
+            .collect()
+    }
+
+    /// Joins a small region to the one with most common sides of those whose direction it faces;
+    /// whether there is one.
+    fn join_neighbour(
+        &self,
+        region: &[(u32, u32)],
+        regions: &mut UnionFind,
+        direction: &mut [u8],
+    ) -> bool {
+        let own = regions.root(region[0].0);
+        let mut others: Vec<u32> = Vec::new();
+        for &(_, number) in region {
+            others.extend(self.neighbours(number).map(|other| regions.root(other)));
+        }
+        others.retain(|&other| other != own);
+        others.sort_unstable();
+        let faces_it = |other: u32| {
+            let along = self.directions[direction[other as usize] as usize];
+            region.iter().all(|&(_, number)| {
+                let normal = self.normal(number);
+                normal == [0.0; 3] || dot(normal, along) >= LEAST_COSINE
+            })
+        };
+        let best = others
+            .chunk_by(|a, b| a == b)
+            .filter(|same| faces_it(same[0]))
+            .max_by_key(|same| (same.len(), std::cmp::Reverse(same[0])));
+        if let Some(same) = best {
+            let kept = direction[same[0] as usize];
+            regions.join(own, same[0]);
+            let root = regions.root(own);
+            direction[root as usize] = kept;
+        }
+        best.is_some()
+    }
+}
+
+// Charts on a plane.
+
+/// A piece of a mesh on its plane, in world units from its least coordinates; wider than high.
+pub(super) struct FlatChart {
+    /// Its faces, in ascending order.
+    pub(super) faces: Vec<u32>,
+    /// Which of its places the faces have.
+    pub(super) corners: Vec<[u32; 3]>,
+    pub(super) places: Vec<Place>,
+    pub(super) size: [f64; 2],
+}
+
+/// The faces of a piece over vertices of its own.
+pub(super) struct LocalFaces {
+    /// Vertices of the faces, in ascending order.
+    pub(super) vertices: Vec<u32>,
+    /// Which of them each face has.
+    pub(super) corners: Vec<[u32; 3]>,
+}
+
+impl LocalFaces {
+    pub(super) fn of(mesh: &Mesh, faces: &[u32]) -> Self {
+        Self::over(faces.iter().map(|&face| mesh.faces[face as usize]))
+    }
+
+    fn over(faces: impl Iterator<Item = [u32; 3]> + Clone) -> Self {
+        let mut vertices: Vec<u32> = faces.clone().flatten().collect();
+        vertices.sort_unstable();
+        vertices.dedup();
+        let local = |vertex: u32| to_u32(vertices.partition_point(|&v| v < vertex));
+        let corners = faces.map(|face| face.map(local)).collect();
+        Self { vertices, corners }
+    }
+
+    /// Their places on a plane that is seen along a direction: faces that show their front run from x to y.
+    pub(super) fn along(&self, mesh: &Mesh, direction: Vec3) -> Vec<Place> {
+        let helper = if direction[2].abs() < 0.9 { [0.0, 0.0, 1.0] } else { [1.0, 0.0, 0.0] };
+        // x, y and the direction are right-handed.
+        let x = normalize(cross(helper, direction));
+        let y = cross(direction, x);
+        let place = |&vertex: &u32| {
+            let place = mesh.vertices[vertex as usize].map(f64::from);
+            [dot(x, place), dot(y, place)]
+        };
+        self.vertices.iter().map(place).collect()
+    }
+}
+
+impl FlatChart {
+    /// Faces with their corners among some places.
+    pub(super) fn new(faces: Vec<u32>, corners: Vec<[u32; 3]>, mut places: Vec<Place>) -> Self {
+        let size = least_rectangle(&mut places);
+        Self { faces, corners, places, size }
+    }
+
+    /// Faces as they are seen along a direction.
+    pub(super) fn along(mesh: &Mesh, faces: Vec<u32>, direction: Vec3) -> Self {
+        let local = LocalFaces::of(mesh, &faces);
+        let places = local.along(mesh, direction);
+        Self::new(faces, local.corners, places)
+    }
+
+    /// A face in its own shape.
+    pub(super) fn alone(mesh: &Mesh, face: u32) -> Self {
+        let places = true_shape(corners(mesh, mesh.faces[face as usize]));
+        Self::new(vec![face], vec![[0, 1, 2]], places.to_vec())
+    }
+
+    /// Some of the faces as they lie; `faces` are in ascending order.
+    pub(super) fn part(&self, faces: Vec<u32>) -> Self {
+        let old = faces.iter().filter_map(|face| self.faces.binary_search(face).ok());
+        let local = LocalFaces::over(old.map(|at| self.corners[at]));
+        let places = local.vertices.iter().map(|&place| self.places[place as usize]).collect();
+        Self::new(faces, local.corners, places)
+    }
+}
+
+/// The corners of a triangle on its plane; they run from x to y.
+pub(super) fn true_shape([a, b, c]: [Vec3; 3]) -> [Place; 3] {
+    let (side, other) = (sub(b, a), sub(c, a));
+    let along = length(side);
+    if along == 0.0 {
+        return [[0.0; 2], [0.0; 2], [length(other), 0.0]];
+    }
+    [[0.0; 2], [along, 0.0], [dot(other, side) / along, length(cross(side, other)) / along]]
+}
+
+// Texels of a triangle.
+
+/// Shows `visit` the texels whose centres lie in a triangle on a picture, row by row. Of two triangles
+/// with a common side, exactly one has the centres on it.
+pub fn for_each_texel(
+    corners_px: [[f64; 2]; 3],
+    [width, height]: [u32; 2],
+    mut visit: impl FnMut(u32, u32),
+) {
+    let Some([a, b, c]) = turned_positive(corners_px) else { return };
+    let sides = [EdgeSide::new(a, b), EdgeSide::new(b, c), EdgeSide::new(c, a)];
+    let range = |axis: usize, size: u32| {
+        let (low, high) = extent_along([a, b, c], axis);
+        // Centres from low to high.
+        (texel((low - 0.5).ceil(), size), texel((high - 0.5).floor() + 1.0, size))
+    };
+    let (columns, rows) = (range(0, width), range(1, height));
+    for y in rows.0..rows.1 {
+        for x in columns.0..columns.1 {
+            let centre = [f64::from(x) + 0.5, f64::from(y) + 0.5];
+            if sides.iter().all(|side| side.has_inside(centre)) {
+                visit(x, y);
+            }
+        }
+    }
+}
+
+/// Shows `visit` the texels that a triangle on a picture touches with more than a corner or a side, row by
+/// row; nothing of a triangle without area.
+pub(crate) fn for_each_touched(
+    corners_px: [[f64; 2]; 3],
+    [width, height]: [u32; 2],
+    mut visit: impl FnMut(u32, u32),
+) {
+    let Some([a, b, c]) = turned_positive(corners_px) else { return };
+    let range = |axis: usize, size: u32| {
+        let (low, high) = extent_along([a, b, c], axis);
+        (texel(low.floor(), size), texel(high.ceil(), size))
+    };
+    let (columns, rows) = (range(0, width), range(1, height));
+    // The triangle's side of each line has positive areas: of a texel beside it, not even the corner that is
+    // farthest to that side.
+    let reaches = |from: [f64; 2], to: [f64; 2], [x, y]: [f64; 2]| {
+        let far =
+            [x + f64::from(u8::from(to[1] < from[1])), y + f64::from(u8::from(to[0] > from[0]))];
+        doubled_area_px([from, to, far]) > 0.0
+    };
+    for y in rows.0..rows.1 {
+        for x in columns.0..columns.1 {
+            let corner = [f64::from(x), f64::from(y)];
+            if reaches(a, b, corner) && reaches(b, c, corner) && reaches(c, a, corner) {
+                visit(x, y);
+            }
+        }
+    }
+}
+
+/// The corners in the order in which their area is positive; none of a triangle without area.
+fn turned_positive(corners_px: [[f64; 2]; 3]) -> Option<[[f64; 2]; 3]> {
+    let doubled = doubled_area_px(corners_px);
+    let [a, b, c] = corners_px;
+    let turned = if doubled < 0.0 { [a, c, b] } else { corners_px };
+    (doubled != 0.0 && doubled.is_finite()).then_some(turned)
+}
+
+/// The least and the greatest place of the corners along an axis.
+fn extent_along([a, b, c]: [[f64; 2]; 3], axis: usize) -> (f64, f64) {
+    (a[axis].min(b[axis]).min(c[axis]), a[axis].max(b[axis]).max(c[axis]))
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+fn texel(at: f64, size: u32) -> u32 {
+    (at as u32).min(size)
+}
+
+/// Twice the signed area in square texels; positive from x to y.
+pub(super) fn doubled_area_px([a, b, c]: [[f64; 2]; 3]) -> f64 {
+    (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
+}
+
+/// A side of a triangle of positive area.
+struct EdgeSide {
+    /// The lesser end first, so that both triangles at a side compute the same.
+    ends: [[f64; 2]; 2],
+    is_swapped: bool,
+    /// True if centres on the side belong to the triangle: so for one of both ways along it.
+    takes_ties: bool,
+}
+
+impl EdgeSide {
+    fn new(from: [f64; 2], to: [f64; 2]) -> Self {
+        let is_swapped = (to[0], to[1]) < (from[0], from[1]);
+        let ends = if is_swapped { [to, from] } else { [from, to] };
+        Self { ends, is_swapped, takes_ties: is_swapped }
+    }
+
+    #[inline]
+    fn has_inside(&self, centre: [f64; 2]) -> bool {
+        let doubled = doubled_area_px([self.ends[0], self.ends[1], centre]);
+        if doubled == 0.0 { self.takes_ties } else { (doubled > 0.0) != self.is_swapped }
+    }
+}
+
+/// The face of each texel of a picture, row by row; `u32::MAX` where there is none.
+pub fn texel_faces(atlas: &Atlas) -> Vec<u32> {
+    let (width, height) = (atlas.width, atlas.height);
+    let mut faces = vec![u32::MAX; width as usize * height as usize];
+    for (index, &face) in atlas.faces.iter().enumerate() {
+        for_each_texel(atlas.corners_px(face), [width, height], |x, y| {
+            faces[y as usize * width as usize + x as usize] = to_u32(index);
+        });
+    }
+    faces
+}
+
+// Texels about charts, filled with the nearest texel of one: what filters read across a seam.
+
+/// No texel within the radius.
+const NONE: i8 = i8::MAX;
+
+/// Greatest radius in texels.
+const MOST_PX: u8 = 64;
+
+/// Gives each unset texel the value of the nearest set one within `radius_px` (64 at most) on a picture
+/// of so many texels a row; which texels are set then. Exact, where jump flooding may miss by a texel,
+/// and the same for any number of threads. Of several at one distance, the one in the nearest row, the
+/// upper, the left.
+///
+/// Texels beyond whole rows, or without a flag, stay as they are.
+pub fn dilate<T: Copy + Send + Sync>(
+    texels: &mut [T],
+    is_set: &[bool],
+    width: usize,
+    radius_px: u8,
+) -> Vec<bool> {
+    let radius = i16::from(radius_px.min(MOST_PX));
+    let count = texels.len().min(is_set.len());
+    if width == 0 || count < width {
+        return is_set.to_vec();
+    }
+    let rows = count / width;
+    let mut across = vec![NONE; rows * width];
+    across
+        .par_chunks_mut(width)
+        .zip(is_set.par_chunks(width))
+        .for_each(|(across, is_set)| nearest_in_row(across, is_set, radius));
+    let old = texels.to_vec();
+    let mut set = is_set.to_vec();
+    let nearest = NearestTexel { across: &across, width, rows, radius };
+    texels.par_chunks_mut(width).zip(set.par_chunks_mut(width)).enumerate().take(rows).for_each(
+        |(y, (texels, set))| {
+            for x in 0..width {
+                if let Some(source) = (!set[x]).then(|| nearest.to(x, y)).flatten() {
+                    texels[x] = old[source];
+                    set[x] = true;
+                }
+            }
+        },
+    );
+    set
+}
+
+/// How far the nearest set texel of the row is from each, to the right.
+fn nearest_in_row(across: &mut [i8], is_set: &[bool], radius: i16) {
+    let mut since = i16::MAX;
+    for (nearest, &set) in across.iter_mut().zip(is_set) {
+        since = if set { 0 } else { since.saturating_add(1) };
+        if since <= radius {
+            *nearest = small(-since);
+        }
+    }
+    since = i16::MAX;
+    for (nearest, &set) in across.iter_mut().zip(is_set).rev() {
+        since = if set { 0 } else { since.saturating_add(1) };
+        if since <= radius && (*nearest == NONE || since < -i16::from(*nearest)) {
+            *nearest = small(since);
+        }
+    }
+}
+
+/// An offset within the greatest radius.
+fn small(offset: i16) -> i8 {
+    i8::try_from(offset).unwrap_or(NONE)
+}
+
+struct NearestTexel<'a> {
+    across: &'a [i8],
+    width: usize,
+    rows: usize,
+    radius: i16,
+}
+
+impl NearestTexel<'_> {
+    /// The set texel that is nearest to one, within the radius.
+    fn to(&self, x: usize, y: usize) -> Option<usize> {
+        let mut best = i32::from(self.radius).pow(2) + 1;
+        let mut found = None;
+        for off in 0..=i32::from(self.radius) {
+            if off * off >= best {
+                break;
+            }
+            for down in [-off, off].into_iter().take(if off == 0 { 1 } else { 2 }) {
+                let row = isize::try_from(down)
+                    .ok()
+                    .and_then(|down| y.checked_add_signed(down))
+                    .filter(|&row| row < self.rows);
+                let Some(row) = row else { continue };
+                let across = self.across[row * self.width + x];
+                let squared = off * off + i32::from(across).pow(2);
+                if across != NONE && squared < best {
+                    best = squared;
+                    found = (row * self.width + x).checked_add_signed(isize::from(across));
+                }
+            }
+        }
+        found
+    }
+}
+
 #[cfg(test)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::random::RandomStream;
 
     #[test]
     fn rectangles_keep_apart_and_fill_the_picture() {
@@ -490,5 +952,114 @@ mod tests {
         let [width, height] = least_rectangle(&mut line);
         assert!((width - 5.0).abs() < 1e-12 && height < 1e-12);
         assert_eq!(least_rectangle(&mut []), [0.0; 2]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_fan_claims_each_texel_inside_it_once(
+            rim in prop::collection::vec((0..64_u8, 0..64_u8), 3..12),
+            middle in (0..64_u8, 0..64_u8),
+        ) {
+            // About a point in the middle, on halves and quarters, so that many centres are hit.
+            let at = |(x, y): (u8, u8)| [f64::from(x) / 4.0, f64::from(y) / 4.0];
+            let middle = at(middle);
+            let mut rim: Vec<[f64; 2]> = rim.into_iter().map(at).collect();
+            rim.push([0.0, 0.0]);
+            rim.push([16.0, 0.0]);
+            rim.push([16.0, 16.0]);
+            rim.push([0.0, 16.0]);
+            let angle = |p: &[f64; 2]| (p[1] - middle[1]).atan2(p[0] - middle[0]);
+            rim.sort_by(|a, b| angle(a).total_cmp(&angle(b)));
+            rim.dedup_by(|a, b| (angle(a) - angle(b)).abs() < 1e-12);
+            let mut claims = vec![0; 256];
+            for i in 0..rim.len() {
+                let next = rim[(i + 1) % rim.len()];
+                if doubled_area_px([middle, rim[i], next]) > 0.0 {
+                    for_each_texel([middle, rim[i], next], [16, 16], |x, y| {
+                        claims[(16 * y + x) as usize] += 1;
+                    });
+                }
+            }
+            prop_assert!(claims.iter().all(|&claims| claims <= 1));
+        }
+    }
+
+    #[test]
+    fn two_halves_of_a_square_claim_all_of_it() {
+        let [a, b, c, d] = [[1.0, 1.0], [7.0, 1.0], [7.0, 7.0], [1.0, 7.0]];
+        let mut count = 0;
+        // Centres lie on the diagonal. The second half is given in the other sense.
+        for corners in [[a, b, c], [a, d, c]] {
+            for_each_texel(corners, [8, 8], |x, y| {
+                assert!((1..7).contains(&x) && (1..7).contains(&y));
+                count += 1;
+            });
+        }
+        assert_eq!(count, 36);
+        // What lies outside of the picture is cut off.
+        for_each_texel([[-9.0, -9.0], [40.0, -9.0], [-9.0, 40.0]], [3, 2], |_, _| count += 1);
+        assert_eq!(count, 42);
+    }
+
+    #[test]
+    fn touched_texels_are_those_of_places_in_the_triangle() {
+        let stream = RandomStream::of_seed(8);
+        let mut at = 0;
+        let mut number = || {
+            at += 1;
+            16.0 * stream.uniform(at)
+        };
+        for _ in 0..50 {
+            let corners: [[f64; 2]; 3] = std::array::from_fn(|_| [number(), number()]);
+            let mut is_touched = vec![false; 256];
+            for_each_touched(corners, [16, 16], |x, y| is_touched[(16 * y + x) as usize] = true);
+            let mut has_place = vec![false; 256];
+            for _ in 0..20_000 {
+                let (u, v) = (number() / 16.0, number() / 16.0);
+                let [b, c] = if u + v > 1.0 { [1.0 - u, 1.0 - v] } else { [u, v] };
+                let place: [f64; 2] = std::array::from_fn(|i| {
+                    corners[0][i] * (1.0 - b - c) + corners[1][i] * b + corners[2][i] * c
+                });
+                has_place[(16 * place[1] as usize) + place[0] as usize] = true;
+            }
+            let missed = (0..256).filter(|&i| has_place[i] && !is_touched[i]).count();
+            let spare = (0..256).filter(|&i| is_touched[i] && !has_place[i]).count();
+            assert!(missed == 0 && spare <= 6, "{corners:?}: {missed} {spare}");
+        }
+    }
+
+    #[test]
+    fn each_texel_gets_the_nearest_value_within_the_radius() {
+        let (width, height) = (61, 47);
+        let stream = RandomStream::of_seed(5);
+        let is_set: Vec<bool> =
+            (0..width * height).map(|i| stream.uniform(i as u64) < 0.003).collect();
+        let before: Vec<usize> = (0..width * height).collect();
+        let mut texels = before.clone();
+        let set = dilate(&mut texels, &is_set, width, 8);
+        let gap = |a: usize, b: usize| {
+            (a % width).abs_diff(b % width).pow(2) + (a / width).abs_diff(b / width).pow(2)
+        };
+        for texel in before {
+            let sources = (0..is_set.len()).filter(|&other| is_set[other]);
+            let least = sources.map(|other| gap(texel, other)).min().unwrap();
+            assert_eq!(set[texel], least <= 64);
+            let expected = if least <= 64 { least } else { 0 };
+            assert_eq!(gap(texel, texels[texel]), expected, "{texel}");
+        }
+    }
+
+    #[test]
+    fn a_constant_stays_constant_and_odd_sizes_are_no_fault() {
+        let mut texels = vec![[7_u8, 8, 9]; 100];
+        let mut is_set = vec![false; 100];
+        is_set[55] = true;
+        let set = dilate(&mut texels, &is_set, 10, 200);
+        assert!(texels.iter().all(|texel| *texel == [7, 8, 9]) && set.iter().all(|set| *set));
+        for (count, width) in [(0, 10), (7, 10), (25, 10), (10, 0)] {
+            let mut texels = vec![1; count];
+            assert_eq!(dilate(&mut texels, &is_set[..count], width, 8).len(), count);
+        }
+        assert_eq!(dilate(&mut texels, &[true; 3], 10, 8), [true; 3]);
     }
 }

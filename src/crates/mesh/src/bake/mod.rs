@@ -4,24 +4,18 @@
 //! from the others. Each texel looks into each view, so that fine textures have no holes; sums are whole
 //! numbers, so that no order changes them.
 
-mod sight;
-#[cfg(test)]
-mod tests;
 mod texels;
 
 use rayon::prelude::*;
 use serde::Serialize;
-use sight::{AgreedColor, SomeColors};
-use sight::{Sighting, byte};
-use texels::fill;
-use texels::{FacePlane, FaceTexels, Piece, corners_cam, mixed};
+use texels::{
+    AgreedColor, FacePlane, FaceTexels, Piece, Sighting, SomeColors, byte, corners_cam, fill, mixed,
+};
 
 use crate::atlas::Atlas;
-use crate::camera::Camera;
 use crate::file::Picture;
-use crate::mesh::Mesh;
-use crate::place::centroid;
-use crate::vector::{cross, dot, length, sub};
+use crate::mesh::{Camera, Mesh};
+use crate::place::{centroid, cross, dot, length, sub};
 
 // From views to a texture.
 
@@ -45,7 +39,7 @@ pub struct BakeFigures {
 pub struct Baked {
     /// The texture.
     pub picture: Picture,
-    /// How it was made.
+    /// The way it was made.
     pub figures: BakeFigures,
 }
 
@@ -205,8 +199,6 @@ impl ColorView<'_> {
     }
 }
 
-// How large views show the faces of a mesh, by which a texture's size is chosen.
-
 /// The largest area of each face in any view.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenAreas {
@@ -240,8 +232,6 @@ impl SeenAreas {
         &self.areas
     }
 }
-
-// What is added up for each texel.
 
 /// The weight of a colour that may be that of something else.
 const DOUBTFUL: u8 = 1;
@@ -324,5 +314,331 @@ impl TexelState for JudgedTexel {
 
     fn next_round(&mut self) {
         *self = Self { agreed: self.some.agreed(), ..Self::default() };
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
+mod tests {
+    use super::*;
+    use crate::Camera;
+    use crate::atlas::{Atlas, AtlasOptions, Layout, make_atlas};
+    use crate::draw::{Paint, draw};
+    use crate::known_meshes::{cube, joined, mesh_of, moved, sphere};
+    use crate::mesh::{Mesh, Vec3};
+    use crate::place::{cross, mul, normalize, scale};
+
+    const NEAR: f64 = 0.01;
+
+    const SIDE: usize = 96;
+
+    /// A camera that looks from a place to the origin.
+    fn looking(eye: Vec3) -> Camera {
+        let forward = normalize(scale(eye, -1.0));
+        let right = normalize(cross(forward, [0.1, 0.2, 1.0]));
+        let rotation = [right, cross(forward, right), forward];
+        Camera {
+            width: SIDE,
+            height: SIDE,
+            focal_px: [1.2 * SIDE as f64; 2],
+            centre_px: [0.5 * SIDE as f64; 2],
+            rotation,
+            translation: scale(mul(&rotation, eye), -1.0),
+        }
+    }
+
+    fn around() -> Vec<Camera> {
+        let steps = [-1.0, 0.0, 1.0];
+        let all =
+            steps.iter().flat_map(|x| steps.iter().flat_map(move |y| steps.map(|z| [*x, *y, z])));
+        all.filter(|&eye| eye != [0.0; 3]).map(|eye| looking(scale(normalize(eye), 3.0))).collect()
+    }
+
+    /// What a camera sees of a coloured mesh.
+    fn photograph(mesh: &Mesh, camera: &Camera) -> Vec<[u8; 3]> {
+        let drawn = draw(mesh, Paint::Vertices, camera, NEAR);
+        drawn.colors.iter().map(|color| color.map(|c| (255.0 * c).round() as u8)).collect()
+    }
+
+    fn view<'a>(camera: &Camera, colors: &'a [[u8; 3]]) -> ColorView<'a> {
+        ColorView { camera: *camera, near: NEAR, colors, counts: None }
+    }
+
+    fn atlas_of(mesh: &Mesh, layout: Layout) -> Atlas {
+        make_atlas(mesh, &AtlasOptions { layout, side_px: 256, padding_px: 2 }).unwrap().atlas
+    }
+
+    /// Colours that vary with the place.
+    fn colored(mut mesh: Mesh) -> Mesh {
+        mesh.colors = mesh.vertices.iter().map(|v| v.map(|x| 0.5 + 0.4 * x)).collect();
+        mesh
+    }
+
+    /// Decibels between a drawn texture and drawn vertices, on the mesh.
+    fn agreement(mesh: &Mesh, atlas: &Atlas, baked: &Baked, camera: &Camera) -> f64 {
+        let paint = Paint::Texture { atlas, picture: &baked.picture };
+        let textured = draw(mesh, paint, camera, NEAR);
+        let truth = draw(mesh, Paint::Vertices, camera, NEAR);
+        let (mut sum, mut count) = (0.0, 0.0);
+        for pixel in (0..SIDE * SIDE).filter(|&pixel| truth.covers[pixel] == 1.0) {
+            for channel in 0..3 {
+                let error = textured.colors[pixel][channel] - truth.colors[pixel][channel];
+                sum += f64::from(error).powi(2);
+                count += 1.0;
+            }
+        }
+        assert!(count > 1000.0);
+        -10.0 * (sum / count).log10()
+    }
+
+    #[test]
+    fn a_texture_looks_as_the_views_it_was_made_of() {
+        let mesh = colored(sphere(1.0, 3));
+        for layout in [Layout::Charts, Layout::Boxes, Layout::Squares { side_px: 7 }] {
+            let atlas = atlas_of(&mesh, layout);
+            let mut bake = Bake::new(&mesh, &atlas, false);
+            for camera in around() {
+                bake.add(&view(&camera, &photograph(&mesh, &camera)));
+            }
+            let baked = bake.finish();
+            assert_eq!((baked.figures.views, baked.figures.unseen_faces), (26, 0));
+            assert_eq!(baked.figures.seen_texels, baked.figures.texels);
+            let found = agreement(&mesh, &atlas, &baked, &looking([1.5, 2.0, -1.0]));
+            assert!(found > 36.0, "{layout:?}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_constant_stays_constant_to_the_seams() {
+        let mut mesh = cube();
+        mesh.colors = vec![[77.0 / 255.0, 200.0 / 255.0, 3.0 / 255.0]; mesh.vertices.len()];
+        let mesh = moved(mesh, [-0.5; 3]);
+        for leaves_out in [false, true] {
+            for layout in [Layout::Charts, Layout::Boxes, Layout::Squares { side_px: 10 }] {
+                let atlas = atlas_of(&mesh, layout);
+                let mut bake = Bake::new(&mesh, &atlas, leaves_out);
+                let plain = vec![[77, 200, 3]; SIDE * SIDE];
+                for round in 0..2 {
+                    // One side is never seen.
+                    let cameras = around().into_iter().filter(|camera| camera.centre()[2] < 0.5);
+                    cameras.for_each(|camera| bake.add(&view(&camera, &plain)));
+                    if round == 0 {
+                        bake.next_round();
+                    }
+                }
+                let baked = bake.finish();
+                assert!(baked.picture.texels.iter().all(|&texel| texel == [77, 200, 3]));
+                assert_eq!((baked.figures.unseen_faces, baked.figures.left_out), (2, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_hidden_or_does_not_count_gives_no_colour() {
+        // A white plate before a larger red one, seen from the front.
+        let plate = |half: f32, z: f32| {
+            mesh_of(
+                &[[-half, -half, z], [half, -half, z], [half, half, z], [-half, half, z]],
+                &[[0, 2, 1], [0, 3, 2]],
+            )
+        };
+        let mut mesh = joined(plate(1.0, 0.0), &plate(0.4, -0.5));
+        mesh.colors = [[1.0, 0.0, 0.0]; 4].into_iter().chain([[1.0; 3]; 4]).collect();
+        let camera = looking([0.0, 0.0, -3.0]);
+        let seen = photograph(&mesh, &camera);
+        mesh.colors.clear();
+        let atlas = atlas_of(&mesh, Layout::Boxes);
+        let mut bake = Bake::new(&mesh, &atlas, false);
+        // The left half does not count: all black.
+        let counts: Vec<bool> = (0..SIDE * SIDE).map(|pixel| pixel % SIDE >= SIDE / 2).collect();
+        let blackened =
+            |(pixel, &color): (usize, &[u8; 3])| if counts[pixel] { color } else { [0; 3] };
+        let seen: Vec<[u8; 3]> = seen.iter().enumerate().map(blackened).collect();
+        bake.add(&ColorView { counts: Some(&counts), ..view(&camera, &seen) });
+        let baked = bake.finish();
+        let share = baked.figures.seen_texels as f64 / baked.figures.texels as f64;
+        assert!(share < 0.5, "{share}");
+        let colors: Vec<[u8; 3]> = baked.picture.texels;
+        assert!(!colors.contains(&[0, 0, 0]));
+        let red = colors.iter().filter(|&&color| color == [255, 0, 0]).count();
+        let white = colors.iter().filter(|&&color| color == [255; 3]).count();
+        assert!(red > 1000 && white > 100, "{red} {white}");
+    }
+
+    #[test]
+    fn what_few_photographs_show_is_left_out() {
+        let mesh = colored(sphere(1.0, 3));
+        let atlas = atlas_of(&mesh, Layout::Boxes);
+        let found = [false, true].map(|leaves_out| {
+            let mut bake = Bake::new(&mesh, &atlas, leaves_out);
+            for round in 0..3 {
+                for (number, camera) in around().iter().enumerate() {
+                    let mut colors = photograph(&mesh, camera);
+                    // Somebody walks through every fifth photograph.
+                    if number % 5 == 0 {
+                        colors[SIDE * SIDE / 3..SIDE * SIDE / 2].fill([0; 3]);
+                    }
+                    bake.add(&view(camera, &colors));
+                }
+                if round < 2 {
+                    bake.next_round();
+                }
+            }
+            let baked = bake.finish();
+            assert_eq!(baked.figures.left_out > 0, leaves_out);
+            agreement(&mesh, &atlas, &baked, &looking([1.5, 2.0, -1.0]))
+        });
+        assert!(found[1] > 36.0 && found[1] > found[0] + 6.0, "{found:?}");
+    }
+
+    #[test]
+    fn threads_and_the_order_of_views_change_nothing() {
+        let mesh = colored(sphere(1.0, 2));
+        let atlas = atlas_of(&mesh, Layout::Boxes);
+        let cameras = around();
+        let shots: Vec<_> = cameras.iter().map(|camera| photograph(&mesh, camera)).collect();
+        let on = |threads: usize, step: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| {
+                let mut bake = Bake::new(&mesh, &atlas, false);
+                for number in 0..cameras.len() {
+                    let number = number * step % cameras.len();
+                    bake.add(&view(&cameras[number], &shots[number]));
+                }
+                bake.finish()
+            })
+        };
+        assert_eq!(on(1, 1), on(3, 7));
+    }
+
+    #[test]
+    fn areas_are_those_of_what_is_in_sight() {
+        let mesh = moved(cube(), [-0.5; 3]);
+        let mut areas = SeenAreas::new(&mesh);
+        areas.add(&mesh, looking([0.0, 0.0, -3.0]), NEAR);
+        // One side, 2.5 away, focal length 1.2 times the side of the picture.
+        let side_px = 1.2 * SIDE as f64 / 2.5;
+        let sum: f64 = areas.areas_px2().iter().sum();
+        assert!((sum / side_px.powi(2) - 1.0).abs() < 1e-9, "{sum}");
+        assert_eq!(areas.areas_px2().iter().filter(|&&area| area > 0.0).count(), 2);
+        // A view whose colours do not fit shows nothing.
+        let atlas = atlas_of(&mesh, Layout::Boxes);
+        let mut bake = Bake::new(&mesh, &atlas, false);
+        bake.add(&view(&looking([0.0, 0.0, -3.0]), &[[9; 3]; 5]));
+        assert_eq!(bake.finish().figures.views, 0);
+    }
+
+    /// How far the texture is from the vertices' colours at places of some faces: the greatest difference of a
+    /// channel, in 1/255.
+    fn worst_at(mesh: &Mesh, atlas: &Atlas, baked: &Baked, faces: std::ops::Range<usize>) -> f64 {
+        let mut worst = 0.0_f64;
+        for face in faces {
+            let corners_px = atlas.corners_px(atlas.faces[face]);
+            for shares in [[0.4, 0.3, 0.3], [0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]] {
+                let at: [usize; 2] = std::array::from_fn(|axis| {
+                    (0..3).map(|i| shares[i] * corners_px[i][axis]).sum::<f64>() as usize
+                });
+                let found = baked.picture.texels[at[1] * atlas.width as usize + at[0]];
+                for (channel, found) in found.into_iter().enumerate() {
+                    let own = mesh.faces[face].map(|v| f64::from(mesh.colors[v as usize][channel]));
+                    let own: f64 = (0..3).map(|i| shares[i] * own[i]).sum();
+                    worst = worst.max((255.0 * own - f64::from(found)).abs());
+                }
+            }
+        }
+        worst
+    }
+
+    #[test]
+    fn faces_thinner_than_a_texel_have_colours_of_their_own() {
+        // A dark plate, and bright needles of a twentieth of a texel.
+        let plate = mesh_of(
+            &[[0.0; 3], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 0.0]],
+            &[[0, 1, 2], [0, 2, 3]],
+        );
+        let mut mesh = plate;
+        mesh.colors = vec![[0.1; 3]; 4];
+        for i in 0..30_u32 {
+            let (first, x) = (4 + 3 * i, 1.1 + 0.02 * i as f32);
+            mesh.vertices.extend([[x, 0.0, 0.0], [x + 2e-4, 0.0, 0.0], [x, 0.3, 0.1]]);
+            mesh.colors.extend([[0.9; 3]; 3]);
+            mesh.faces.push([first, first + 1, first + 2]);
+        }
+        for layout in [Layout::Charts, Layout::Boxes] {
+            let atlas = atlas_of(&mesh, layout);
+            let baked = Bake::new(&mesh, &atlas, false).finish();
+            let worst = worst_at(&mesh, &atlas, &baked, 0..mesh.faces.len());
+            assert!(worst < 2.0, "{layout:?}: {worst}");
+        }
+    }
+
+    #[test]
+    fn edges_of_what_stands_before_a_face_do_not_darken_it() {
+        // A black bar before a white plate, seen from five places: pixels at its edges are grey.
+        let plate = |[x, y]: [f32; 2], z: f32| {
+            mesh_of(&[[-x, -y, z], [x, -y, z], [x, y, z], [-x, y, z]], &[[0, 2, 1], [0, 3, 2]])
+        };
+        let mut mesh = joined(plate([1.0; 2], 0.0), &plate([0.1, 1.2], -1.0));
+        mesh.colors = [[1.0; 3]; 4].into_iter().chain([[0.0; 3]; 4]).collect();
+        let atlas = atlas_of(&mesh, Layout::Charts);
+        let mut bake = Bake::new(&mesh, &atlas, false);
+        for x in [-0.8, -0.4, 0.0, 0.4, 0.8] {
+            let camera = looking([x, 0.0, -3.0]);
+            bake.add(&view(&camera, &photograph(&mesh, &camera)));
+        }
+        let baked = bake.finish();
+        let faces = crate::atlas::texel_faces(&atlas);
+        let of_plate: Vec<[u32; 2]> = (0..atlas.height)
+            .flat_map(|y| (0..atlas.width).map(move |x| [x, y]))
+            .filter(|[x, y]| faces[(y * atlas.width + x) as usize] < 2)
+            .collect();
+        let [low, high] = [0, 1].map(|end| {
+            [0, 1].map(|axis| {
+                let along = of_plate.iter().map(|at| at[axis]);
+                if end == 0 { along.min() } else { along.max() }.unwrap()
+            })
+        });
+        // The plate's own edges are grey in all views.
+        let is_inner = |at: &&[u32; 2]| (0..2).all(|i| at[i] > low[i] + 8 && at[i] + 8 < high[i]);
+        let inner: Vec<&[u32; 2]> = of_plate.iter().filter(is_inner).collect();
+        let darkest = inner
+            .iter()
+            .map(|[x, y]| baked.picture.texels[(y * atlas.width + x) as usize][0])
+            .min();
+        assert!(inner.len() > 2000 && darkest >= Some(252), "{} {darkest:?}", inner.len());
+    }
+
+    /// The figures of a million triangles:
+    /// `cargo test --release -p splat-mesh -- --ignored a_million_faces --nocapture`.
+    #[test]
+    #[ignore = "takes a minute"]
+    fn a_million_faces_are_baked() {
+        let mesh = colored(crate::known_meshes::torus([1.0, 0.4], [1118, 447], |_, _| 1.0));
+        let options = AtlasOptions { layout: Layout::Boxes, side_px: 4096, padding_px: 2 };
+        let atlas = make_atlas(&mesh, &options).unwrap().atlas;
+        let colors = vec![[90; 3]; 1600 * 1067];
+        let cameras = around().into_iter().map(|camera| Camera {
+            width: 1600,
+            height: 1067,
+            focal_px: [1300.0; 2],
+            centre_px: [800.0, 533.5],
+            ..camera
+        });
+        let started = std::time::Instant::now();
+        let mut areas = SeenAreas::new(&mesh);
+        cameras.clone().for_each(|camera| areas.add(&mesh, camera, NEAR));
+        let seconds = started.elapsed().as_secs_f64();
+        println!("areas: {:.3} s a view", seconds / 26.0);
+        for leaves_out in [false, true] {
+            let started = std::time::Instant::now();
+            let mut bake = Bake::new(&mesh, &atlas, leaves_out);
+            let begun = started.elapsed().as_secs_f64();
+            cameras.clone().for_each(|camera| bake.add(&view(&camera, &colors)));
+            let added = started.elapsed().as_secs_f64();
+            let figures = bake.finish().figures;
+            let end = started.elapsed().as_secs_f64() - added;
+            let a_view = (added - begun) / 26.0;
+            println!("begin {begun:.2} s, {a_view:.3} s a view, end {end:.2} s: {figures:?}");
+        }
     }
 }

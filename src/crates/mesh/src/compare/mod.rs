@@ -1,32 +1,23 @@
-//! How far a mesh is from the true surface.
+//! Distances of a mesh from the true surface.
 //!
 //! Distances are exact, from samples of one surface to the triangles of the other: vertices would
 //! reward fine tessellation, and samples against samples have a floor of half their spacing.
 
-mod align;
-mod figures;
 mod viewpoint;
 
-#[cfg(test)]
-mod tests;
-
-use figures::{Measured, measure, way};
 use rayon::prelude::*;
 use serde::Serialize;
-use viewpoint::Sight;
-use viewpoint::neighbours;
+use viewpoint::{Sight, about, neighbours};
 
-use crate::mesh::MeshError;
-use crate::mesh::{Mesh, Vec3};
-use crate::narrow::to_u32;
-use crate::place::{Bounds, area, corners};
+use crate::mesh::{Mesh, MeshError, Vec3};
+use crate::narrow::{to_f32, to_f32s, to_f64s, to_u32};
+use crate::place::{
+    Bounds, add, area, corners, cross, dot, length, mat_mul, mul, normalize, scale, sub,
+};
 use crate::random::RandomStream;
 use crate::report::MeshReport;
-use crate::search::BoxTree;
-use crate::vector::{add, scale};
+use crate::search::{BoxTree, Nearest};
 
-pub use align::Similarity;
-pub use figures::{Distances, Figures, Score};
 pub use viewpoint::{FaceCrossings, Viewpoint, self_crossings};
 
 /// Shares of the truth's diagonal at which surfaces are said to agree.
@@ -47,7 +38,7 @@ pub struct CompareOptions {
     pub samples: [usize; 2],
     /// Rays of a camera along the width and the height of its image.
     pub scan_rays: [usize; 2],
-    /// Whether the mesh is moved, turned and scaled to the truth first.
+    /// True if the mesh is moved, turned and scaled to the truth first.
     pub alignment: Alignment,
     /// Of the samples.
     pub seed: u64,
@@ -103,7 +94,7 @@ pub enum CompareError {
     Mesh {
         /// `mesh` or `truth`.
         which: &'static str,
-        /// What is wrong with it.
+        /// The fault.
         #[source]
         source: MeshError,
     },
@@ -118,7 +109,7 @@ pub enum CompareError {
     /// The threshold is none.
     #[error("a threshold of {found}: give a distance above 0 in the scene's unit")]
     Threshold {
-        /// What was given.
+        /// The value given.
         found: f64,
     },
 }
@@ -146,7 +137,7 @@ pub fn compare(
     let (alignment, moved) = match options.alignment {
         Alignment::Given => (None, None),
         Alignment::Icp => {
-            let found = align::align(&given, &truth_tree, options.seed);
+            let found = align(&given, &truth_tree, options.seed);
             (Some(found), Some(found.applied_to(mesh)))
         }
     };
@@ -229,7 +220,7 @@ impl<'a> SurfaceSamples<'a> {
         mesh.faces.iter().map(|&face| area(corners(mesh, face))).sum()
     }
 
-    /// How many there are.
+    /// Their number.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -345,6 +336,298 @@ fn meet(
     }
 }
 
+// Moving, turning and scaling a mesh onto the truth: iterated closest points, from places to planes
+// (Chen and Medioni 1992), the worst tenth of the pairs left out (Chetverikov et al. 2002).
+
+const ROUNDS: usize = 30;
+
+const SAMPLES: usize = 20_000;
+
+const KEPT_SHARE: f64 = 0.9;
+
+/// Unknowns: a turn, a shift, the logarithm of the scale.
+const UNKNOWNS: usize = 7;
+
+/// x' = scale rotation x + translation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Similarity {
+    /// Factor of lengths.
+    pub scale: f64,
+    /// Rotation in rows.
+    pub rotation: [Vec3; 3],
+    /// Shift after both, world units.
+    pub translation: Vec3,
+}
+
+impl Similarity {
+    /// What leaves all as it is.
+    pub const IDENTITY: Self = Self {
+        scale: 1.0,
+        rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+        translation: [0.0; 3],
+    };
+
+    /// Where a place goes.
+    pub fn of(&self, place: Vec3) -> Vec3 {
+        add(scale(mul(&self.rotation, place), self.scale), self.translation)
+    }
+
+    /// The mesh, moved, its normals turned.
+    pub fn applied_to(&self, mesh: &Mesh) -> Mesh {
+        Mesh {
+            vertices: mesh.vertices.iter().map(|&v| to_f32s(self.of(to_f64s(v)))).collect(),
+            faces: mesh.faces.clone(),
+            normals: mesh
+                .normals
+                .iter()
+                .map(|&n| to_f32s(mul(&self.rotation, to_f64s(n))))
+                .collect(),
+            colors: mesh.colors.clone(),
+        }
+    }
+
+    /// This after `first`.
+    fn after(&self, first: &Self) -> Self {
+        Self {
+            scale: self.scale * first.scale,
+            rotation: mat_mul(&self.rotation, &first.rotation),
+            translation: self.of(first.translation),
+        }
+    }
+}
+
+/// A place of the mesh, the nearest one of the truth and the truth's normal there.
+#[derive(Clone, Copy)]
+struct Pair {
+    place: Vec3,
+    off: Vec3,
+    normal: Vec3,
+}
+
+/// The similarity that brings the mesh onto the truth, from where it stands.
+fn align(mesh: &BoxTree<'_>, truth: &BoxTree<'_>, seed: u64) -> Similarity {
+    let samples = SurfaceSamples::new(mesh.mesh(), |_| SAMPLES, seed);
+    let places: Vec<Vec3> = (0..samples.len()).map(|index| samples.get(index).place).collect();
+    let mut found = Similarity::IDENTITY;
+    for _ in 0..ROUNDS {
+        let mut pairs: Vec<Pair> = places
+            .par_iter()
+            .filter_map(|&place| {
+                let place = found.of(place);
+                let nearest = truth.nearest(place, f64::INFINITY)?;
+                let normal = truth.normal(nearest.face);
+                Some(Pair { place, off: sub(nearest.place, place), normal })
+            })
+            .collect();
+        pairs.sort_by(|a, b| dot(a.off, a.off).total_cmp(&dot(b.off, b.off)));
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share")]
+        pairs.truncate((KEPT_SHARE * pairs.len() as f64) as usize);
+        let Some(step) = step(&pairs) else { break };
+        found = step.after(&found);
+    }
+    found
+}
+
+/// The small similarity that brings the pairs closest along their normals: least squares of
+/// n · (w x r + s r + t - off) over turn w, scale e^s and shift t, r from the middle of the places.
+fn step(pairs: &[Pair]) -> Option<Similarity> {
+    let count = pairs.len() as f64;
+    let middle = scale(pairs.iter().fold([0.0; 3], |sum, pair| add(sum, pair.place)), 1.0 / count);
+    let size = pairs.iter().map(|pair| length(sub(pair.place, middle))).sum::<f64>() / count;
+    if !(size.is_finite() && size > 0.0) {
+        return None;
+    }
+    let mut normal_matrix = [[0.0; UNKNOWNS]; UNKNOWNS];
+    let mut right = [0.0; UNKNOWNS];
+    for pair in pairs {
+        let from_middle = scale(sub(pair.place, middle), 1.0 / size);
+        let turn = cross(from_middle, pair.normal);
+        let n = pair.normal;
+        let row = [turn[0], turn[1], turn[2], n[0], n[1], n[2], dot(n, from_middle)];
+        let residual = dot(n, pair.off);
+        for i in 0..UNKNOWNS {
+            right[i] += row[i] * residual;
+            for j in 0..UNKNOWNS {
+                normal_matrix[i][j] += row[i] * row[j];
+            }
+        }
+    }
+    // So little that it only decides what the surfaces leave open, as the turns of a sphere are.
+    let trace: f64 = (0..UNKNOWNS).map(|i| normal_matrix[i][i]).sum();
+    (0..UNKNOWNS).for_each(|i| normal_matrix[i][i] += 1e-7 * trace);
+    let [wx, wy, wz, tx, ty, tz, s] = solve(normal_matrix, right)?;
+    let turn = scale([wx, wy, wz], 1.0 / size);
+    let rotation = about(normalize(turn), length(turn));
+    let factor = (s / size).exp();
+    let shift = add(middle, [tx, ty, tz]);
+    let translation = sub(shift, scale(mul(&rotation, middle), factor));
+    Some(Similarity { scale: factor, rotation, translation })
+}
+
+/// Solves a symmetric positive definite system by Cholesky's factors; none where it is not.
+fn solve(mut a: [[f64; UNKNOWNS]; UNKNOWNS], mut b: [f64; UNKNOWNS]) -> Option<[f64; UNKNOWNS]> {
+    for i in 0..UNKNOWNS {
+        for j in 0..=i {
+            let sum = a[i][j] - (0..j).map(|k| a[i][k] * a[j][k]).sum::<f64>();
+            if i != j {
+                a[i][j] = sum / a[j][j];
+            } else if sum > 0.0 {
+                a[i][i] = sum.sqrt();
+            } else {
+                return None;
+            }
+        }
+    }
+    for i in 0..UNKNOWNS {
+        b[i] = (b[i] - (0..i).map(|k| a[i][k] * b[k]).sum::<f64>()) / a[i][i];
+    }
+    for i in (0..UNKNOWNS).rev() {
+        b[i] = (b[i] - (i + 1..UNKNOWNS).map(|k| a[k][i] * b[k]).sum::<f64>()) / a[i][i];
+    }
+    Some(b)
+}
+
+// Distances between two surfaces, and what is said of them.
+
+/// One sample's way to the other surface.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    /// Distance, world units; infinite beyond the clamp.
+    distance: f64,
+    /// Of the normals of both faces; of nothing where there is no other.
+    cosine: Option<f32>,
+    /// What the filter said of the nearest place.
+    is_seen: bool,
+}
+
+/// Distances from samples of one surface to another.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Distances {
+    /// Samples.
+    pub samples: usize,
+    /// Mean distance, world units.
+    pub mean: f64,
+    /// Median distance, world units.
+    pub median: f64,
+    /// 95 % of the distances are smaller, world units.
+    pub p95: f64,
+    /// Share of samples farther than the clamp, which count as that.
+    pub clamped_share: f64,
+    /// Mean |n · n'| over the others.
+    pub normal_agreement: f64,
+    /// Share of them with n · n' < 0.
+    pub opposed_share: f64,
+}
+
+/// How much of both surfaces agrees within a distance.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Score {
+    /// The distance, world units.
+    pub threshold: f64,
+    /// Share of the mesh nearer than that to the truth.
+    pub precision: f64,
+    /// Share of the truth nearer than that to the mesh.
+    pub recall: f64,
+    /// 2 P R / (P + R).
+    pub f_score: f64,
+}
+
+/// Figures of two surfaces.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// From the mesh to the truth.
+    pub accuracy: Distances,
+    /// From the truth to the mesh.
+    pub completeness: Distances,
+    /// Half the sum of both means, world units.
+    pub chamfer: f64,
+    /// At several distances.
+    pub scores: Vec<Score>,
+}
+
+impl Figures {
+    fn of(
+        accuracy: &[Measured],
+        completeness: &[Measured],
+        clamp: f64,
+        thresholds: &[f64],
+    ) -> Self {
+        let score = |&threshold: &f64| {
+            let [precision, recall] =
+                [accuracy, completeness].map(|measured| share_under(measured, threshold));
+            let sum = precision + recall;
+            let f_score = if sum > 0.0 { 2.0 * precision * recall / sum } else { 0.0 };
+            Score { threshold, precision, recall, f_score }
+        };
+        let scores = thresholds.iter().map(score).collect();
+        let accuracy = Distances::of(accuracy, clamp);
+        let completeness = Distances::of(completeness, clamp);
+        let chamfer = 0.5 * (accuracy.mean + completeness.mean);
+        Self { accuracy, completeness, chamfer, scores }
+    }
+}
+
+impl Distances {
+    fn of(measured: &[Measured], clamp: f64) -> Self {
+        if measured.is_empty() {
+            return Self::default();
+        }
+        let samples = measured.len();
+        let mut distances: Vec<f64> = measured.iter().map(|m| m.distance.min(clamp)).collect();
+        let mean = distances.iter().sum::<f64>() / samples as f64;
+        distances.par_sort_unstable_by(f64::total_cmp);
+        // The least value that a share of all does not exceed.
+        let quantile = |percent: usize| distances[(samples * percent).div_ceil(100).max(1) - 1];
+        let clamped = measured.iter().filter(|m| m.distance > clamp).count();
+        let cosines = || measured.iter().filter_map(|m| m.cosine).map(f64::from);
+        let compared = cosines().count().max(1) as f64;
+        Self {
+            samples,
+            mean,
+            median: quantile(50),
+            p95: quantile(95),
+            clamped_share: clamped as f64 / samples as f64,
+            normal_agreement: cosines().map(f64::abs).sum::<f64>() / compared,
+            opposed_share: cosines().filter(|&cosine| cosine < 0.0).count() as f64 / compared,
+        }
+    }
+}
+
+/// Share of the samples nearer than `threshold`.
+fn share_under(measured: &[Measured], threshold: f64) -> f64 {
+    let under = measured.iter().filter(|m| m.distance < threshold).count();
+    under as f64 / measured.len().max(1) as f64
+}
+
+/// The way from each sample to the surface of `tree`, in the samples' order.
+fn measure(
+    samples: &SurfaceSamples<'_>,
+    from: &BoxTree<'_>,
+    to: &BoxTree<'_>,
+    clamp: f64,
+    is_seen: impl Fn(&Nearest) -> bool + Sync,
+) -> Vec<Measured> {
+    let indices = (0..samples.len()).into_par_iter();
+    indices
+        .map(|index| {
+            let sample = samples.get(index);
+            let mut measured = way(sample.place, from.normal(sample.face), to, clamp);
+            if let Some(nearest) = measured.1 {
+                measured.0.is_seen = is_seen(&nearest);
+            }
+            measured.0
+        })
+        .collect()
+}
+
+/// The way from a place of one surface, whose normal there is `normal`, to another surface.
+fn way(place: Vec3, normal: Vec3, to: &BoxTree<'_>, clamp: f64) -> (Measured, Option<Nearest>) {
+    let nearest = to.nearest(place, clamp);
+    let cosine = nearest.map(|nearest| to_f32(dot(normal, to.normal(nearest.face))));
+    let distance = nearest.map_or(f64::INFINITY, |nearest| nearest.distance);
+    (Measured { distance, cosine, is_seen: false }, nearest)
+}
+
 #[cfg(test)]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
 mod samples_tests {
@@ -371,5 +654,190 @@ mod samples_tests {
         assert!(all.iter().all(|s| s.place[0] + s.place[1] <= 2.0 && s.place[2] == 0.0));
         let none = mesh_of(&cube().vertices, &[[0, 0, 1]]);
         assert!(SurfaceSamples::new(&none, |_| 5, 0).is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::viewpoint::{about, looking};
+    use super::*;
+    use crate::known_meshes::{
+        cube, joined, mesh_of, moved, sphere, subdivided, torus, turned_over,
+    };
+    use crate::mesh::Vec3;
+    use crate::place::{length, sub};
+
+    fn plain(mesh: &Mesh, truth: &Mesh) -> Comparison {
+        compare(mesh, truth, &[], &few()).unwrap()
+    }
+
+    /// As few samples and rays as the tolerances allow.
+    fn few() -> CompareOptions {
+        CompareOptions {
+            samples: [20_000, 20_000],
+            scan_rays: [90, 60],
+            ..CompareOptions::default()
+        }
+    }
+
+    /// Cameras about the origin at this distance, in the plane z = 1 and below.
+    fn ring(distance: f64, count: u32) -> Vec<Viewpoint> {
+        (0..count)
+            .map(|i| {
+                let angle = std::f64::consts::TAU * f64::from(i) / f64::from(count);
+                let height = if i % 2 == 0 { 1.5 } else { -1.5 };
+                looking([distance * angle.cos(), distance * angle.sin(), height], [0.0; 3])
+            })
+            .collect()
+    }
+
+    #[test]
+    fn spheres_a_hundredth_apart_are_that_far_however_fine_they_are() {
+        let (small, large) = (sphere(1.0, 6), sphere(1.01, 6));
+        for found in
+            [plain(&large, &small), plain(&subdivided(&large), &small), plain(&small, &large)]
+        {
+            for distances in [&found.uniform.accuracy, &found.uniform.completeness] {
+                assert!((distances.mean - 0.01).abs() < 1e-4, "{distances:?}");
+                assert!(
+                    (distances.median - 0.01).abs() < 1e-4 && (distances.p95 - 0.01).abs() < 1e-4
+                );
+                assert_eq!((distances.clamped_share, distances.opposed_share), (0.0, 0.0));
+                assert!(distances.normal_agreement > 0.999);
+            }
+            assert!((found.uniform.chamfer - 0.01).abs() < 1e-4);
+            // The diagonal is 2 √3: at .2 % nothing agrees, at .5 % all.
+            let scores: Vec<f64> = found.uniform.scores.iter().map(|score| score.f_score).collect();
+            assert_eq!(scores, [0.0, 1.0, 1.0]);
+            assert!((found.diagonal / 12_f64.sqrt() - 1.0).abs() < 0.011);
+            assert_eq!((found.report.genus, found.visible.is_none()), (Some(0), true));
+            assert_eq!(
+                found.crossings,
+                FaceCrossings { sampled: found.crossings.sampled, crossing: 0 }
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_missing_costs_recall_alone() {
+        let truth = sphere(1.0, 5);
+        let mut half = truth.clone();
+        half.faces.retain(|face| face.iter().all(|&v| half.vertices[v as usize][2] > -1e-6));
+        let options = CompareOptions { threshold: Some(1e-3), ..few() };
+        let found = compare(&half, &truth, &[], &options).unwrap();
+        let score = found.uniform.scores[3];
+        // One sample of 20,000, and the strip of a threshold at the rim: area 2 pi .001 of 4 pi.
+        assert!((score.recall - 0.5).abs() < 1e-3 && score.precision == 1.0, "{score:?}");
+        assert!((score.f_score - 2.0 / 3.0).abs() < 1e-3);
+        // Beyond 20 thresholds: nearly half, but for a strip of .02.
+        assert!((found.uniform.completeness.clamped_share - 0.49).abs() < 1e-3);
+        assert!(found.uniform.completeness.mean < 0.0101 && found.uniform.accuracy.mean < 1e-9);
+    }
+
+    #[test]
+    fn normals_that_point_the_other_way_are_counted() {
+        let truth = sphere(1.0, 4);
+        let found = plain(&turned_over(truth.clone()), &truth).uniform;
+        assert_eq!((found.accuracy.opposed_share, found.completeness.opposed_share), (1.0, 1.0));
+        assert!(found.accuracy.normal_agreement > 0.9999);
+    }
+
+    #[test]
+    fn unseen_sides_cost_nothing_in_the_scan_and_in_what_is_visible() {
+        // The truth has a core that no camera sees; the mesh lacks it.
+        let truth = joined(sphere(1.0, 5), &sphere(0.5, 4));
+        let found = compare(&sphere(1.0, 5), &truth, &ring(4.0, 6), &few()).unwrap();
+        let score = found.uniform.scores[0];
+        // The core is a fifth of the truth's area.
+        assert!((score.recall - 0.8).abs() < 0.005 && score.precision == 1.0, "{score:?}");
+        let visible = found.visible.unwrap();
+        assert_eq!((visible.scores[0].recall, visible.scores[0].precision), (1.0, 1.0));
+        assert!(visible.completeness.samples < found.uniform.completeness.samples * 81 / 100);
+        assert!(visible.chamfer < 1e-9);
+        let scan = found.scan.unwrap();
+        assert_eq!((scan.mesh_only, scan.truth_only, scan.median_depth_error), (0, 0, 0.0));
+        assert!(scan.both > 5_000 && scan.figures.chamfer < 1e-9);
+        // Neighbours stand one beside the other, round the ring.
+        assert!(scan.views > 8, "{}", scan.views);
+    }
+
+    #[test]
+    fn the_scan_counts_what_one_surface_alone_has() {
+        let truth = sphere(1.0, 5);
+        let other = joined(sphere(1.0, 5), &moved(sphere(0.4, 4), [0.0, 0.0, 1.8]));
+        let cameras = ring(5.0, 4);
+        let found = compare(&other, &truth, &cameras, &few()).unwrap();
+        let back = compare(&truth, &other, &cameras, &few()).unwrap();
+        let (scan, back) = (found.scan.unwrap(), back.scan.unwrap());
+        assert!(scan.mesh_only > 100 && scan.truth_only == 0);
+        assert_eq!((back.mesh_only, back.truth_only), (0, scan.mesh_only));
+        assert!(scan.figures.scores[1].precision < 0.99 && scan.figures.scores[1].recall > 0.999);
+    }
+
+    #[test]
+    fn alignment_finds_turn_scale_and_shift() {
+        let truth = torus([1.0, 0.4], [60, 30], |u, v| {
+            1.0 + 0.15 * (2.0 * u).sin() + 0.1 * (u + 2.0 * v).cos()
+        });
+        let away = Similarity {
+            scale: 1.04,
+            rotation: about([0.6, 0.0, 0.8], 0.1),
+            translation: [0.05, -0.04, 0.03],
+        };
+        let options = CompareOptions { alignment: Alignment::Icp, ..few() };
+        let found = compare(&away.applied_to(&truth), &truth, &[], &options).unwrap();
+        let back = found.alignment.unwrap();
+        for place in [[1.0, 0.5, 0.0], [-1.0, 0.0, 0.3], [0.0, -1.0, -0.3]] {
+            assert!(length(sub(back.of(away.of(place)), place)) < 1e-4, "{back:?}");
+        }
+        assert!(found.uniform.chamfer < 1e-4);
+        // A sphere's turns are open, and stay what they are.
+        let found =
+            compare(&moved(sphere(1.1, 4), [0.1, 0.0, 0.0]), &sphere(1.0, 4), &[], &options);
+        let back = found.unwrap().alignment.unwrap();
+        assert!((back.scale * 1.1 - 1.0).abs() < 1e-3 && (back.rotation[0][0] - 1.0).abs() < 1e-2);
+    }
+
+    #[test]
+    fn faces_that_pass_through_others_are_counted() {
+        let apart = joined(cube(), &moved(cube(), [1.5, 0.0, 0.0]));
+        let through = joined(cube(), &moved(cube(), [0.45, 0.4, 0.35]));
+        let count = |mesh: &Mesh| self_crossings(&BoxTree::new(mesh).unwrap());
+        assert_eq!(count(&apart), FaceCrossings { sampled: 24, crossing: 0 });
+        assert!(count(&through).crossing >= 10, "{:?}", count(&through));
+    }
+
+    #[test]
+    fn surfaces_that_are_none_are_named() {
+        let flat = mesh_of(&[[0.0; 3], [1.0, 0.0, 0.0]], &[[0, 1, 1]]);
+        let broken = mesh_of(&[[0.0; 3]], &[[0, 0, 1]]);
+        let options = CompareOptions::default();
+        let error = |mesh: &Mesh, truth: &Mesh, options: &CompareOptions| {
+            compare(mesh, truth, &[], options).unwrap_err().to_string()
+        };
+        assert!(error(&cube(), &flat, &options).contains("the truth has no area in its 1 faces"));
+        assert!(error(&Mesh::default(), &cube(), &options).contains("the mesh has no area"));
+        assert!(
+            error(&broken, &cube(), &options)
+                .contains("the mesh is no mesh: face 0 names vertex 1")
+        );
+        let negative = CompareOptions { threshold: Some(-1.0), ..options };
+        assert!(error(&cube(), &cube(), &negative).contains("a threshold of -1"));
+    }
+
+    #[test]
+    fn figures_are_the_same_for_any_number_of_threads() {
+        let truth = torus([1.0, 0.4], [40, 20], |u, v| 1.0 + 0.1 * (u + 2.0 * v).cos());
+        let mesh = moved(truth.clone(), [0.03, 0.02, 0.01]);
+        let cameras: Vec<Viewpoint> = ring(4.0, 2);
+        let run = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let samples = [5_000, 5_000];
+            let options = CompareOptions { alignment: Alignment::Icp, samples, ..few() };
+            pool.install(|| compare(&mesh, &truth, &cameras, &options).unwrap())
+        };
+        assert_eq!(run(1), run(5));
+        let origin: Vec3 = Similarity::IDENTITY.of([0.0; 3]);
+        assert_eq!(origin, [0.0; 3]);
     }
 }

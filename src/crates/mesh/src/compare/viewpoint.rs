@@ -6,9 +6,10 @@ use serde::Serialize;
 use super::SurfaceSamples;
 use crate::mesh::Vec3;
 use crate::narrow::to_u32;
-use crate::place::doubled_area;
+use crate::place::{
+    add, cross, dot, doubled_area, length, mat_mul, mul, mul_transposed, normalize, scale, sub,
+};
 use crate::search::BoxTree;
-use crate::vector::{add, cross, dot, length, mat_mul, mul, mul_transposed, normalize, scale, sub};
 
 /// A pinhole camera and where it stands: `cam = rotation world + translation`, x right, y down, z
 /// forward.
@@ -191,8 +192,6 @@ fn pierces(sides: [Vec3; 3], through: [Vec3; 3]) -> bool {
         })
     })
 }
-
-// What cameras see of a surface.
 
 /// Where on the way to a camera, in shares of it, a surface hides a place: not at the place itself.
 const HIDES: [f64; 2] = [1e-6, 1.0];

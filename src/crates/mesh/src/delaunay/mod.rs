@@ -1,20 +1,16 @@
 //! Delaunay tetrahedra of points in space: exact, in parallel, and the same whatever the order of
 //! the points and the number of threads.
 
-mod ground;
-mod insertion;
-mod order;
-pub(crate) mod predicates;
-mod schedule;
-#[cfg(test)]
-mod tests;
+pub(crate) mod insertion;
 
-use insertion::{GHOST, Slots};
-use order::Order;
+use insertion::{
+    GHOST, Homes, Link, NONE, OPPOSITE, Shares, Slots, first_fit, is_inside, orientation,
+};
 use rayon::prelude::*;
-use schedule::Shares;
 
 use crate::mesh::Vec3;
+use crate::place::Bounds;
+use crate::random::mix;
 
 /// Points that one thread inserts before the work is shared.
 const ALONE: usize = 100_000;
@@ -34,11 +30,9 @@ pub fn delaunay(points: &[Vec3], want: Want) -> Result<Delaunay, DelaunayError> 
 
 fn delaunay_by(points: &[Vec3], want: Want, shares: Shares) -> Result<Delaunay, DelaunayError> {
     let order = Order::of(points)?;
-    let slots = schedule::triangulate(&order, shares)?;
+    let slots = insertion::triangulate(&order, shares)?;
     Ok(finish(order, slots, want))
 }
-
-// Why there is no triangulation.
 
 /// Why there is no triangulation.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -85,8 +79,6 @@ pub enum DelaunayError {
     },
 }
 
-// What a triangulation is.
-
 /// No neighbour: the face is on the convex hull.
 pub const OUTSIDE: u32 = u32::MAX;
 
@@ -105,7 +97,7 @@ pub struct Delaunay {
     pub duplicates: Vec<[u32; 2]>,
 }
 
-/// What to find.
+/// The things to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
     /// The tetrahedra alone, which takes less memory: under 320 bytes a point, the points'
@@ -204,4 +196,713 @@ fn neighbours(links: &[[u32; 4]], slot_from_tetrahedron: &[u32]) -> Vec<[u32; 4]
     let neighbour = |link: u32| tetrahedron_from_slot[(link >> 2) as usize];
     let all = |[a, b, c, d]: [u32; 4]| [neighbour(a), neighbour(b), neighbour(c), neighbour(d)];
     slot_from_tetrahedron.par_iter().map(|&slot| all(links[slot as usize])).collect()
+}
+
+/// Names looked at on each side of a place on the curve.
+const NEAR: usize = 16;
+
+/// What workers read.
+#[derive(Clone, Copy, Debug)]
+struct Ground<'a> {
+    /// The tetrahedra.
+    slots: &'a Slots,
+    /// Place of each name.
+    points: &'a [Vec3],
+    /// The order of the names.
+    order: &'a Order,
+    /// Tetrahedra at points.
+    homes: &'a Homes,
+    /// The piece of each name that is inserted or about to be; none where one worker works alone.
+    pieces: Option<&'a [u8]>,
+}
+
+impl Ground<'_> {
+    /// True if a name is a piece's; the ghost is nobody's.
+    #[inline]
+    fn owns(&self, name: u32, piece: u8) -> bool {
+        self.pieces.is_none_or(|pieces| pieces.get(name as usize) == Some(&piece))
+    }
+
+    /// True if a piece may walk here: some corner is its own.
+    #[inline]
+    fn may_enter(&self, corners: [u32; 4], piece: u8) -> bool {
+        self.pieces.is_none() || corners.iter().any(|&name| self.owns(name, piece))
+    }
+
+    /// True if a piece may delete this: all finite corners are its own.
+    #[inline]
+    fn may_delete(&self, slot: u32, piece: u8) -> bool {
+        let is_own = |&name: &u32| name == GHOST || self.owns(name, piece);
+        self.pieces.is_none() || self.slots.corners(slot).iter().all(is_own)
+    }
+
+    /// Below zero where a place lies strictly across the face opposite to a corner.
+    #[inline]
+    fn side(&self, corners: [u32; 4], corner: usize, point: Vec3) -> f64 {
+        let [a, b, c] = OPPOSITE[corner];
+        let place = |corner: usize| self.points[corners[corner] as usize];
+        orientation(place(a), place(b), place(c), point)
+    }
+
+    /// True if the sphere of a tetrahedron holds a point; a ghost's is the open half space outside
+    /// its face, and, of the face's plane, what its finite neighbour holds.
+    #[inline]
+    fn holds(&self, slot: u32, name: u32, point: Vec3) -> bool {
+        let mut corners = self.slots.corners(slot);
+        if let Some(ghost) = corners.iter().position(|&corner| corner == GHOST) {
+            let side = self.side(corners, ghost, point);
+            if side != 0.0 {
+                return side > 0.0;
+            }
+            corners = self.slots.corners(self.slots.across(Link::new(slot, ghost)).slot());
+        }
+        let [a, b, c, d] = corners;
+        let place = |corner: u32| self.points[corner as usize];
+        is_inside(corners, &[place(a), place(b), place(c), place(d)], name, point)
+    }
+
+    /// Walks from a tetrahedron to one that holds a point; false where no way within the piece
+    /// leads on. `at` is where the walk ended.
+    ///
+    /// In a Delaunay triangulation a visibility walk ends, whichever face it takes of those that
+    /// hide the point (Devillers, Pion and Teillaud, "Walking in a triangulation", 2002).
+    fn walk(&self, at: &mut u32, point: Vec3, piece: u8, choice: &mut u32) -> bool {
+        let mut corners = self.slots.corners(*at);
+        if let Some(ghost) = corners.iter().position(|&corner| corner == GHOST) {
+            *at = self.slots.across(Link::new(*at, ghost)).slot();
+            corners = self.slots.corners(*at);
+        }
+        let mut entered = NONE as usize;
+        'walk: loop {
+            *choice = choice.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
+            let first = (*choice >> 30) as usize;
+            let mut is_there = true;
+            for corner in (0..4).map(|turn| (first + turn) & 3) {
+                if corner == entered || self.side(corners, corner, point) >= 0.0 {
+                    continue;
+                }
+                let link = self.slots.across(Link::new(*at, corner));
+                let next = self.slots.corners(link.slot());
+                if self.may_enter(next, piece) {
+                    (*at, entered, corners) = (link.slot(), link.corner(), next);
+                    if corners.contains(&GHOST) {
+                        return true;
+                    }
+                    continue 'walk;
+                }
+                is_there = false;
+            }
+            return is_there;
+        }
+    }
+
+    /// A tetrahedron near a point, with a corner that is a piece's.
+    ///
+    /// No other piece deletes it: nobody else writes a name of this one.
+    fn home_near(&self, name: u32, piece: u8) -> Option<u32> {
+        let order = self.order;
+        let round = order.rounds.partition_point(|&first| first <= name as usize);
+        let (from, to) = (*order.rounds.get(round.checked_sub(2)?)?, *order.rounds.get(round - 1)?);
+        let place = order.place(name as usize);
+        let middle = from + first_fit(to - from, |at| order.place(from + at) >= place);
+        let before = (from..middle).rev().take(NEAR);
+        let after = (middle..to).take(NEAR);
+        after.chain(before).find_map(|name| {
+            let slot = self.homes.of_name(name);
+            let name = u32::try_from(name).ok()?;
+            let is_home = slot != NONE && self.slots.corners(slot).contains(&name);
+            (is_home && self.owns(name, piece)).then_some(slot)
+        })
+    }
+}
+
+// The order of insertion, which is where points get their names.
+
+/// Coordinates beyond this, 2^150, could overflow an exact predicate.
+const LARGEST: f64 = f64::from_bits((1_023 + 150) << 52);
+
+/// Coordinates nearer to 0 than this, 2^-120, could underflow in an exact predicate.
+const SMALLEST: f64 = f64::from_bits((1_023 - 120) << 52);
+
+/// Most points: twice a name and one more is a stamp.
+const MOST_POINTS: usize = (1 << 31) - 2;
+
+/// Points that the first round has at least, about.
+const FIRST_ROUND: usize = 32;
+
+/// Distinct points in the order of insertion; a point's place in it is its name.
+///
+/// A biased randomised insertion order (Amenta, Choi and Rote, "Incremental constructions con
+/// BRIO", 2003): each round holds about half of the points that are left, the last the most, and
+/// runs along a Hilbert curve.
+#[derive(Debug)]
+struct Order {
+    /// Place of each name.
+    points: Vec<Vec3>,
+    /// Index of each name among the given points: the first of its duplicates.
+    input_from_name: Vec<u32>,
+    /// First name of each round, and the number of names.
+    rounds: Vec<usize>,
+    /// Given points that equal an earlier one, and that one.
+    duplicates: Vec<[u32; 2]>,
+    /// The curve that rounds run along.
+    curve: Curve,
+}
+
+/// What points are sorted by.
+#[derive(Clone, Copy)]
+struct Key {
+    round: u32,
+    index: u32,
+    place: u64,
+}
+
+impl Order {
+    /// The order of points, which depends on their places alone: a shuffle changes no more than
+    /// `input_from_name`.
+    fn of(given: &[Vec3]) -> Result<Self, DelaunayError> {
+        if given.len() > MOST_POINTS {
+            return Err(DelaunayError::TooManyPoints { count: given.len(), most: MOST_POINTS });
+        }
+        let unfit = |point: &Vec3| point.iter().any(|x| !x.is_finite() || x.abs() > LARGEST);
+        if let Some(index) = given.par_iter().position_first(unfit) {
+            return Err(DelaunayError::UnfitPoint { index, point: given[index] });
+        }
+        let curve = Curve::around(given);
+        let last_round = (given.len() / FIRST_ROUND).checked_ilog2().unwrap_or(0);
+        let key = |(index, &point): (u32, &Vec3)| {
+            let point = rounded(point);
+            let round = last_round.saturating_sub(hash(point).trailing_zeros());
+            Key { round, index, place: curve.place(point) }
+        };
+        let count = u32::try_from(given.len()).unwrap_or(u32::MAX);
+        let mut keys: Vec<Key> =
+            (0..count).into_par_iter().zip(given.par_iter()).map(key).collect();
+        let at = |key: &Key| rounded(given[key.index as usize]);
+        keys.par_sort_unstable_by(|a, b| {
+            (a.round, a.place)
+                .cmp(&(b.round, b.place))
+                .then_with(|| at(a).partial_cmp(&at(b)).unwrap_or(std::cmp::Ordering::Equal))
+                .then(a.index.cmp(&b.index))
+        });
+
+        let mut order = Self {
+            points: Vec::with_capacity(given.len()),
+            input_from_name: Vec::with_capacity(given.len()),
+            rounds: Vec::new(),
+            duplicates: Vec::new(),
+            curve,
+        };
+        let mut round = None;
+        for key in &keys {
+            let point = at(key);
+            if order.points.last() == Some(&point) {
+                let first = order.input_from_name[order.points.len() - 1];
+                order.duplicates.push([key.index, first]);
+                continue;
+            }
+            if round != Some(key.round) {
+                round = Some(key.round);
+                order.rounds.push(order.points.len());
+            }
+            order.points.push(point);
+            order.input_from_name.push(key.index);
+        }
+        order.rounds.push(order.points.len());
+        order.duplicates.sort_unstable();
+        Ok(order)
+    }
+}
+
+/// A point as predicates may have it: no coordinate too small for them, and no negative zero.
+fn rounded(point: Vec3) -> Vec3 {
+    point.map(|x| if x.abs() < SMALLEST { 0.0 } else { x })
+}
+
+/// A hash of a place.
+fn hash(point: Vec3) -> u64 {
+    point.iter().fold(0, |hash, x| mix(hash ^ x.to_bits()))
+}
+
+// Place along a Hilbert curve: neighbours on it are neighbours in space.
+
+/// Cells along each axis of the cube that the curve fills, as a power of two.
+const FINE_BITS: u32 = 21;
+
+/// The same for up to [`MANY_POINTS`].
+const COARSE_BITS: u32 = 16;
+
+/// From here on the finer curve pays.
+const MANY_POINTS: usize = 50_000_000;
+
+/// A Hilbert curve through the cube around some points.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Curve {
+    /// Least corner of the cube.
+    least: Vec3,
+    /// Cells a unit of length.
+    cells_per_unit: f64,
+    bits: u32,
+}
+
+/// Points that decide which are far from all others, at most.
+const SAMPLED_POINTS: usize = 4096;
+
+/// Bounds of all points, but on each axis no more than three times as wide as the middle 98 % of a sample.
+fn without_strays(points: &[Vec3]) -> Bounds {
+    let mut bounds = Bounds::of(points.iter().copied());
+    let stride = points.len().div_ceil(SAMPLED_POINTS).max(1);
+    for axis in 0..3 {
+        let mut sample: Vec<f64> = points.iter().step_by(stride).map(|p| p[axis]).collect();
+        if sample.is_empty() {
+            continue;
+        }
+        sample.sort_unstable_by(f64::total_cmp);
+        let (low, high) =
+            (sample[sample.len() / 100], sample[sample.len() - 1 - sample.len() / 100]);
+        let width = high - low;
+        bounds.low[axis] = bounds.low[axis].max(low - width);
+        bounds.high[axis] = bounds.high[axis].min(high + width);
+    }
+    bounds
+}
+
+impl Curve {
+    /// The curve for finite points. A few that are far from all others lie at its border: around them, all others
+    /// would share a cell.
+    pub(crate) fn around(points: &[Vec3]) -> Self {
+        let bounds = without_strays(points);
+        let side = bounds.longest_side();
+        let bits = if points.len() > MANY_POINTS { FINE_BITS } else { COARSE_BITS };
+        let cells = f64::from(1_u32 << bits);
+        Self {
+            least: bounds.low,
+            cells_per_unit: if side > 0.0 { cells / side } else { 0.0 },
+            bits,
+        }
+    }
+
+    /// Place of a point along the curve.
+    ///
+    /// Skilling, "Programming the Hilbert curve" (2004): the cell's coordinates become the
+    /// transposed index in place.
+    pub(crate) fn place(&self, point: Vec3) -> u64 {
+        let last = (1_u32 << self.bits) - 1;
+        let mut cell: [u32; 3] = std::array::from_fn(|axis| {
+            let offset = (point[axis] - self.least[axis]) * self.cells_per_unit;
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "`as` saturates; at most 21 bits are kept"
+            )]
+            let cell = offset as u32;
+            cell.min(last)
+        });
+        for level in (1..self.bits).rev() {
+            let (bit, below) = (1 << level, (1 << level) - 1);
+            for axis in 0..3 {
+                if cell[axis] & bit == 0 {
+                    let swapped = (cell[0] ^ cell[axis]) & below;
+                    cell[0] ^= swapped;
+                    cell[axis] ^= swapped;
+                } else {
+                    cell[0] ^= below;
+                }
+            }
+        }
+        cell[1] ^= cell[0];
+        cell[2] ^= cell[1];
+        let turned = (1..self.bits)
+            .rev()
+            .filter(|level| cell[2] & (1 << level) != 0)
+            .fold(0, |turned, level| turned ^ ((1 << level) - 1));
+        let [x, y, z] = cell.map(|axis| spread(axis ^ turned));
+        x << 2 | y << 1 | z
+    }
+}
+
+/// 21 bits with two zeros before each.
+fn spread(cell: u32) -> u64 {
+    let mut bits = u64::from(cell);
+    bits = (bits | bits << 32) & 0x001f_0000_0000_ffff;
+    bits = (bits | bits << 16) & 0x001f_0000_ff00_00ff;
+    bits = (bits | bits << 8) & 0x100f_00f0_0f00_f00f;
+    bits = (bits | bits << 4) & 0x10c3_0c30_c30c_30c3;
+    (bits | bits << 2) & 0x1249_2492_4924_9249
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::insertion::{OPPOSITE, is_inside, orientation};
+    use super::*;
+    use crate::place;
+    use crate::random::{RandomSequence, RandomStream};
+
+    /// Shares that let even few points be inserted by many.
+    const SHARED: Shares = Shares { pieces: 8, alone: 300 };
+
+    fn random(count: usize) -> Vec<Vec3> {
+        let mut noise = RandomSequence::of_seed(count as u64);
+        (0..count).map(|_| std::array::from_fn(|_| noise.uniform())).collect()
+    }
+
+    fn lattice(side: i32) -> Vec<Vec3> {
+        let cells = 0..side;
+        cells
+            .clone()
+            .flat_map(|x| cells.clone().flat_map(move |y| (0..side).map(move |z| [x, y, z])))
+            .map(|cell| cell.map(f64::from))
+            .collect()
+    }
+
+    /// Whole points on the sphere of radius 65 (65² = 4,225 has many such).
+    fn on_a_sphere() -> Vec<Vec3> {
+        let range = -65_i32..=65;
+        let mut points = Vec::new();
+        for x in range.clone() {
+            for y in range.clone() {
+                let square = 4_225 - x * x - y * y;
+                let z = (0..=65).find(|z| z * z == square);
+                points.extend(z.map(|z| [x, y, z].map(f64::from)));
+                points.extend(z.map(|z| [x, y, -z].map(f64::from)));
+            }
+        }
+        points
+    }
+
+    /// Checks links, signs, that the spheres across each face hold no point (which is enough:
+    /// Delaunay's lemma), that the hull is convex, and that each distinct point is a corner.
+    fn check(points: &[Vec3], found: &Delaunay) {
+        let place = |name: u32| points[name as usize];
+        let mut used = vec![false; points.len()];
+        for (at, (corners, neighbours)) in
+            found.tetrahedra.iter().zip(&found.neighbours).enumerate()
+        {
+            let places = corners.map(place);
+            let [a, b, c, d] = places;
+            assert!(orientation(a, b, c, d) > 0.0, "tetrahedron {at} is turned over");
+            corners.iter().for_each(|&corner| used[corner as usize] = true);
+            for (corner, &neighbour) in neighbours.iter().enumerate() {
+                let mut face: Vec<u32> =
+                    (0..4).filter(|&k| k != corner).map(|k| corners[k]).collect();
+                face.sort_unstable();
+                if neighbour == OUTSIDE {
+                    continue;
+                }
+                let other = neighbour as usize;
+                let back = found.neighbours[other].iter().position(|&link| link as usize == at);
+                let back = back.expect("a neighbour links back");
+                let mut theirs: Vec<u32> =
+                    (0..4).filter(|&k| k != back).map(|k| found.tetrahedra[other][k]).collect();
+                theirs.sort_unstable();
+                assert_eq!(face, theirs);
+                let apex = place(found.tetrahedra[other][back]);
+                // Name 0 is the lowest: on the sphere, the perturbation of another decides; only
+                // strictly inside is wrong for sure.
+                assert!(!strictly_inside(&places, apex), "tetrahedron {at} is not Delaunay");
+            }
+        }
+        for &[duplicate, first] in &found.duplicates {
+            assert_eq!(place(duplicate), place(first));
+            assert!(first < duplicate && !used[duplicate as usize]);
+            used[duplicate as usize] = true;
+        }
+        assert!(used.iter().all(|&used| used), "a point is missing");
+        // Euler: the hull of the tetrahedra is one closed surface without handles.
+        let hull = hull(found);
+        let mut corners: Vec<u32> = hull.iter().flatten().copied().collect();
+        corners.sort_unstable();
+        corners.dedup();
+        assert_eq!(hull.len(), 2 * corners.len() - 4);
+        for face in &hull {
+            let [a, b, c] = face.map(place);
+            // No corner of the hull lies outside the plane of a face.
+            for &corner in corners.iter().take(500) {
+                assert!(orientation(a, b, c, place(corner)) >= 0.0, "the hull is not convex");
+            }
+        }
+    }
+
+    /// Faces on the hull, their normals inwards.
+    fn hull(found: &Delaunay) -> Vec<[u32; 3]> {
+        let faces =
+            found.tetrahedra.iter().zip(&found.neighbours).flat_map(|(corners, neighbours)| {
+                (0..4)
+                    .filter(|&corner| neighbours[corner] == OUTSIDE)
+                    .map(|corner| OPPOSITE[corner].map(|other| corners[other]))
+            });
+        faces.collect()
+    }
+
+    /// Strictly inside the sphere: with the perturbation of any order of names.
+    fn strictly_inside(corners: &[Vec3; 4], point: Vec3) -> bool {
+        is_inside([1, 2, 3, 4], corners, 0, point) && is_inside([0, 1, 2, 3], corners, 4, point)
+    }
+
+    fn triangulated(points: &[Vec3], shares: Shares) -> Delaunay {
+        delaunay_by(points, Want::Neighbours, shares).expect("the points span space")
+    }
+
+    /// The same tetrahedra for several shares and orders.
+    fn check_uniqueness(points: &[Vec3]) {
+        let alone = triangulated(points, Shares { pieces: 1, alone: usize::MAX });
+        check(points, &alone);
+        for pieces in [2, 8, 16] {
+            let shared = triangulated(points, Shares { pieces, ..SHARED });
+            assert!(alone == shared, "{pieces} pieces give another triangulation");
+        }
+        let mut noise = RandomSequence::of_seed(7);
+        let mut input_from_shuffled: Vec<usize> = (0..points.len()).collect();
+        for (shuffle, pieces) in [1, 5, 16].into_iter().enumerate() {
+            for last in (1..points.len()).rev() {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "in range"
+                )]
+                let other = (noise.uniform() * (last + 1) as f64) as usize;
+                input_from_shuffled.swap(last, other);
+            }
+            let shuffled: Vec<Vec3> = input_from_shuffled.iter().map(|&at| points[at]).collect();
+            let found = triangulated(&shuffled, Shares { pieces, ..SHARED });
+            let places = |points: &[Vec3], found: &Delaunay| -> Vec<[Vec3; 4]> {
+                let place = |corner: u32| points[corner as usize];
+                found.tetrahedra.iter().map(|corners| corners.map(place)).collect()
+            };
+            assert!(
+                places(&shuffled, &found) == places(points, &alone),
+                "shuffle {shuffle} gives another triangulation"
+            );
+            assert!(found.neighbours == alone.neighbours);
+        }
+    }
+
+    #[test]
+    fn random_points_have_one_triangulation() {
+        check_uniqueness(&random(8_000));
+    }
+
+    #[test]
+    fn a_point_is_inserted_where_it_lies_though_homes_are_gone() {
+        // Of these, points were once inserted from homes that the same piece had deleted.
+        for (key, pieces) in [(17, 12), (18, 8)] {
+            let stream = RandomStream::of_seed(key);
+            let coordinate = |index: u64| stream.uniform(index);
+            let points: Vec<Vec3> = (0..8_000)
+                .map(|point| [0, 1, 2].map(|axis| coordinate(3 * point + axis)))
+                .collect();
+            let alone = triangulated(&points, Shares { pieces: 1, alone: usize::MAX });
+            assert!(alone == triangulated(&points, Shares { pieces, ..SHARED }), "key {key}");
+        }
+    }
+
+    #[test]
+    fn a_lattice_has_one_triangulation() {
+        check_uniqueness(&lattice(13));
+    }
+
+    #[test]
+    fn points_on_a_sphere_have_one_triangulation() {
+        check_uniqueness(&on_a_sphere());
+    }
+
+    #[test]
+    fn many_duplicates_have_one_triangulation() {
+        let mut noise = RandomSequence::of_seed(3);
+        let points: Vec<Vec3> =
+            (0..4_000).map(|_| std::array::from_fn(|_| (noise.uniform() * 12.0).floor())).collect();
+        check_uniqueness(&points);
+    }
+
+    #[test]
+    fn a_noisy_surface_has_one_triangulation() {
+        let mut noise = RandomSequence::of_seed(11);
+        let points: Vec<Vec3> = (0..8_000)
+            .map(|_| {
+                let (u, v) = (
+                    noise.uniform() * std::f64::consts::TAU,
+                    noise.uniform() * std::f64::consts::TAU,
+                );
+                let (r, z) = (1.0 + 0.4 * v.cos() + 0.003 * noise.uniform(), 0.4 * v.sin());
+                [r * u.cos(), r * u.sin(), z]
+            })
+            .collect();
+        check_uniqueness(&points);
+    }
+
+    #[test]
+    fn a_long_line_before_one_triangle_is_triangulated() {
+        let mut points: Vec<Vec3> = (0..600).map(|at| [f64::from(at), 0.0, 0.0]).collect();
+        points.extend([[300.0, 1.0, 0.0], [300.0, 0.0, 1.0]]);
+        let found = triangulated(&points, SHARED);
+        check(&points, &found);
+        assert_eq!(found.tetrahedra.len(), 599);
+    }
+
+    #[test]
+    fn two_skew_lines_make_a_tetrahedron_of_each_pair() {
+        let mut points: Vec<Vec3> = (0..100).map(|at| [f64::from(at), 0.0, 0.0]).collect();
+        points.extend((0..100).map(|at| [0.0, f64::from(at), 1.0]));
+        let found = triangulated(&points, Shares { pieces: 4, alone: 40 });
+        check(&points, &found);
+        assert_eq!(found.tetrahedra.len(), 99 * 99);
+    }
+
+    #[test]
+    fn points_1e_30_apart_are_kept_apart() {
+        let mut points = random(2_000);
+        let near: Vec<Vec3> = points[..500].iter().map(|p| p.map(|x| x * 1e-30)).collect();
+        points.extend(near);
+        check_uniqueness(&points);
+    }
+
+    #[test]
+    fn the_largest_and_smallest_coordinates_are_triangulated() {
+        let mut points: Vec<Vec3> = random(300).iter().map(|p| p.map(|x| x * 1.4e45)).collect();
+        points.extend(random(301).iter().map(|p| p.map(|x| (1.0 + x) * 8e-37)));
+        let found = triangulated(&points, SHARED);
+        check(&points, &found);
+    }
+
+    #[test]
+    fn no_point_lies_in_any_sphere() {
+        for seed in 200..205 {
+            let points = random(seed);
+            let found = triangulated(&points, Shares { pieces: 3, alone: 50 });
+            check(&points, &found);
+            for corners in &found.tetrahedra {
+                let places = corners.map(|corner| points[corner as usize]);
+                for &point in &points {
+                    assert!(places.contains(&point) || !strictly_inside(&places, point));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_tetrahedra_fill_the_hull() {
+        let points = random(5_000);
+        let found = triangulated(&points, SHARED);
+        let place = |corner: u32| points[corner as usize];
+        let volume = |[a, b, c, d]: [Vec3; 4]| {
+            let (u, v, w) = (place::sub(b, a), place::sub(c, a), place::sub(d, a));
+            place::dot(place::cross(u, v), w) / 6.0
+        };
+        let filled: f64 = found.tetrahedra.iter().map(|corners| volume(corners.map(place))).sum();
+        let around: f64 = hull(&found)
+            .iter()
+            .map(|face| face.map(place))
+            .map(|[a, b, c]| volume([a, b, c, [0.5; 3]]))
+            .sum();
+        // Rounding of 34,000 terms, each of 1e-16 of at most 1/6.
+        assert!((filled - around).abs() < 1e-12, "{filled} against {around}");
+    }
+
+    #[test]
+    fn without_neighbours_the_tetrahedra_are_the_same() {
+        let points = random(3_000);
+        let bare = delaunay(&points, Want::Tetrahedra).unwrap();
+        assert!(bare.tetrahedra == triangulated(&points, SHARED).tetrahedra);
+        assert!(bare.neighbours.is_empty());
+    }
+
+    /// Run alone, optimised: the peak is the process's.
+    #[test]
+    #[ignore = "takes seconds, and the memory of the whole process counts"]
+    #[cfg(target_os = "linux")]
+    fn a_million_points_take_less_than_320_bytes_each() {
+        let points = random(1_000_000);
+        let start = std::time::Instant::now();
+        let found = delaunay(&points, Want::Tetrahedra).unwrap();
+        let seconds = start.elapsed().as_secs_f64();
+        assert!(found.tetrahedra.len() > 6_700_000);
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+        assert!(peak * 1_024 < 320_000_000, "{peak} kB after {seconds:.1} s");
+    }
+
+    #[test]
+    fn points_that_span_nothing_are_refused() {
+        let plane: Vec<Vec3> = random(100).iter().map(|&[x, y, _]| [x, y, 0.25]).collect();
+        let refused = |points: &[Vec3]| delaunay(points, Want::Tetrahedra).unwrap_err();
+        assert_eq!(refused(&plane), DelaunayError::Flat { distinct: 100 });
+        assert_eq!(refused(&[[1.0; 3]; 9]), DelaunayError::Flat { distinct: 1 });
+        assert_eq!(refused(&[]), DelaunayError::Flat { distinct: 0 });
+        let line: Vec<Vec3> = (0..50).map(|at| [f64::from(at); 3]).collect();
+        assert_eq!(refused(&line), DelaunayError::Flat { distinct: 50 });
+    }
+
+    #[test]
+    fn points_that_are_not_finite_are_named() {
+        let mut points = random(10);
+        points[7][1] = f64::INFINITY;
+        let refused = delaunay(&points, Want::Tetrahedra).unwrap_err();
+        assert_eq!(refused, DelaunayError::UnfitPoint { index: 7, point: points[7] });
+        assert!(refused.to_string().contains("point 7"), "{refused}");
+        points[7][1] = -2e45;
+        assert!(delaunay(&points, Want::Tetrahedra).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn few_points_of_a_small_lattice_are_triangulated(
+            cells in prop::collection::vec([0..4_i32, 0..4, 0..4], 4..60),
+            pieces in 1..5_usize,
+        ) {
+            let points: Vec<Vec3> = cells.iter().map(|cell| cell.map(f64::from)).collect();
+            if let Ok(found) = delaunay_by(&points, Want::Neighbours, Shares { pieces, alone: 8 }) {
+                check(&points, &found);
+            }
+        }
+    }
+
+    #[test]
+    fn duplicates_name_the_first_of_them() {
+        let given = [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0], [1.0, 2.0, 3.0], [-0.0, 1e-40, 0.0]];
+        let order = Order::of(&given).unwrap();
+        assert_eq!(order.points.len(), 2);
+        assert_eq!(order.duplicates, [[2, 0], [3, 1]]);
+    }
+
+    #[test]
+    fn the_last_round_has_half_of_the_points() {
+        let given: Vec<Vec3> =
+            (0..20_000).map(|i| [f64::from(i), f64::from(i % 17), f64::from(i % 5)]).collect();
+        let rounds = Order::of(&given).unwrap().rounds;
+        let last = rounds[rounds.len() - 1] - rounds[rounds.len() - 2];
+        // Binomial with 20,000 draws: five standard deviations are 354.
+        assert!(last.abs_diff(10_000) < 354, "{rounds:?}");
+    }
+
+    #[test]
+    fn consecutive_cells_share_a_side() {
+        let curve = Curve { least: [0.0; 3], cells_per_unit: 1.0, bits: 3 };
+        let mut cells: Vec<[u32; 3]> = (0..512).map(|i| [i & 7, i >> 3 & 7, i >> 6]).collect();
+        cells.sort_by_key(|cell| curve.place(cell.map(f64::from)));
+        let places: Vec<u64> = cells.iter().map(|cell| curve.place(cell.map(f64::from))).collect();
+        assert_eq!(places, (0..512).collect::<Vec<u64>>());
+        for pair in cells.windows(2) {
+            let steps: u32 = (0..3).map(|axis| pair[0][axis].abs_diff(pair[1][axis])).sum();
+            assert_eq!(steps, 1, "{pair:?}");
+        }
+    }
+
+    /// In a cube around all points, 1000 of them would share a cell.
+    #[test]
+    fn a_point_far_from_all_others_does_not_put_them_into_one_cell() {
+        let mut points: Vec<Vec3> = (0..1000)
+            .map(|i| [i % 10, i / 10 % 10, i / 100].map(|place| f64::from(place) / 10.0))
+            .collect();
+        points.push([1e6; 3]);
+        let curve = Curve::around(&points);
+        let places: BTreeSet<u64> = points.iter().map(|&point| curve.place(point)).collect();
+        assert_eq!(places.len(), points.len());
+    }
 }

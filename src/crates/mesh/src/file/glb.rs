@@ -11,11 +11,9 @@ use std::path::Path;
 use bytemuck::AnyBitPattern;
 use serde_json::{Value, json};
 
-use super::error::MeshFileError;
-use super::picture::Picture;
+use super::{MeshFileError, Picture};
 use crate::atlas::Atlas;
-use crate::mesh::Mesh;
-use crate::mesh::check_mesh;
+use crate::mesh::{Mesh, check_mesh};
 use crate::narrow::{to_f32, to_f32s, to_f64s};
 use crate::place::Bounds;
 

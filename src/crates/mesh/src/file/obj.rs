@@ -4,11 +4,9 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 
-use super::error::MeshFileError;
-use super::valid;
+use super::{MeshFileError, valid};
 use crate::atlas::Atlas;
-use crate::mesh::Mesh;
-use crate::mesh::check_mesh;
+use crate::mesh::{Mesh, check_mesh};
 
 /// Reads a mesh. Polygons become fans; colours are read where all places have them.
 pub fn read_obj(path: &Path) -> Result<Mesh, MeshFileError> {

@@ -6,37 +6,26 @@
 //! trilinear hats, the coarsest everywhere and the others near the points only, where each begins at the
 //! coarser one. Inside the modules, levels count the cells of the domain, which is twice as wide.
 
-mod band;
-mod follow;
 mod operator;
 mod pyramid;
-mod solve;
-mod sorted;
-#[cfg(test)]
-mod tests;
 
-use band::Band;
-use follow::follow;
-use operator::Operator;
-use operator::Screen;
-use pyramid::{COARSEST, WIDER};
-use pyramid::{NodeField, Reader};
-use pyramid::{Pyramid, Solved};
+use std::collections::HashMap;
+
+use operator::{Band, Operator, Screen, cube_span, is_set, within_cube};
+use pyramid::{COARSEST, NodeField, Pyramid, Reader, Solved, SortedPoints, WIDER};
 use rayon::prelude::*;
-use sorted::SortedPoints;
 
-use crate::bricks::Bricks;
+use crate::bricks::{self, BLOCK_NODES, BRICK_NODES, Block, Bricks, SIDE, block_index};
 use crate::cubes::{ExtractError, extract};
 use crate::edges::Edges;
-use crate::mesh::{Mesh, Vec3};
-use crate::mesh::{drop_unused, keep_rows};
-use crate::narrow::{floor_u32, to_f32, to_f32s};
+use crate::mesh::{Mesh, Vec3, drop_unused, keep_rows};
+use crate::narrow::{floor_u32, to_f32, to_f32s, to_index, to_u32};
 use crate::points::{OrientedPoints, PointsError, same_lengths};
-use crate::watch::{Stopped, Watch};
+use crate::{Stopped, Watch};
 
-pub use crate::cube::Cube;
+pub use crate::cubes::Cube;
+pub use operator::LevelReport;
 pub use pyramid::{DEEPEST, SHALLOWEST};
-pub use solve::LevelReport;
 
 /// Points that a surface takes at least.
 pub const FEWEST_POINTS: usize = 1000;
@@ -256,8 +245,6 @@ fn level_at_points(points: &SortedPoints, areas: &[f32], finest: &Solved, level:
     sum / whole
 }
 
-// What can keep a surface from being made.
-
 /// Why there is no surface.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PoissonError {
@@ -267,7 +254,7 @@ pub enum PoissonError {
     /// All points at one place.
     #[error("the {points} points lie at one place. Check the model's places")]
     NoExtent {
-        /// How many there are.
+        /// Their number.
         points: usize,
     },
     /// A depth that is not offered.
@@ -307,7 +294,7 @@ pub enum PoissonError {
     /// No place where the solution passes its level.
     #[error("no surface passes the {points} points. Check their normals")]
     NoSurface {
-        /// How many there are.
+        /// Their number.
         points: usize,
     },
     /// The surface could not be written down.
@@ -478,4 +465,541 @@ fn quantile(values: &[f32], share: f64) -> f64 {
 /// Edges of one face only: none in a closed surface.
 pub fn open_edges(mesh: &Mesh) -> usize {
     Edges::of(&mesh.faces).groups().filter(|sides| sides.len() == 1).count()
+}
+
+// Bricks that the surface passes, also where no points are.
+//
+// A cell's face that the surface passes belongs to two cells; where they lie in two bricks, both have to
+// be there, or the surface would end. So a sign change on a brick's face calls its neighbour, whose
+// values are those of the finest level that has them.
+
+/// The bricks to draw the surface from.
+struct Followed {
+    bricks: Bricks,
+    /// `[bricks, 512]`; NaN outside the cube.
+    values: Vec<f32>,
+    /// True if more bricks were called than granted, so that the surface ends somewhere.
+    is_cut: bool,
+    /// True if the surface reaches the cube, and ends there.
+    meets_cube: bool,
+}
+
+/// A growing set of bricks.
+struct Found<'a> {
+    pyramid: &'a Pyramid,
+    level: u32,
+    iso: f32,
+    ids: HashMap<u64, u32>,
+    keys: Vec<u64>,
+    values: Vec<f32>,
+}
+
+/// The bricks of the finest level, and those into which the surface at `iso` leaves them; up to `granted`.
+fn follow(
+    pyramid: &Pyramid,
+    finest: Solved,
+    level: u32,
+    iso: f32,
+    granted: usize,
+    watch: &Watch<'_>,
+) -> Result<Followed, Stopped> {
+    let mut finest = finest;
+    finest.x.par_chunks_mut(BRICK_NODES).zip(finest.bricks.keys()).for_each(|(values, &key)| {
+        hide_outside(bricks::cell(key), level, values);
+    });
+    let keys = finest.bricks.keys().to_vec();
+    let ids = keys.iter().enumerate().map(|(id, &key)| (key, to_u32(id))).collect();
+    let mut found = Found { pyramid, level, iso, ids, keys, values: finest.x };
+    let mut fresh = 0..found.keys.len();
+    let (mut is_cut, mut meets_cube) = (false, false);
+    while !fresh.is_empty() && !is_cut {
+        watch.check()?;
+        let calls: Vec<(Vec<u64>, bool)> = fresh
+            .clone()
+            .into_par_iter()
+            .map_init(|| [0.0; BLOCK_NODES], |block, id| found.called_by(id, block))
+            .collect();
+        meets_cube |= calls.iter().any(|(_, meets)| *meets);
+        let mut called: Vec<u64> = calls.into_iter().flat_map(|(called, _)| called).collect();
+        called.par_sort_unstable();
+        called.dedup();
+        fresh = found.keys.len()..found.keys.len() + called.len();
+        is_cut = fresh.end > granted;
+        if is_cut {
+            called.truncate(granted.saturating_sub(fresh.start));
+        }
+        found.add(&called);
+    }
+    let (bricks, values) = found.finish();
+    Ok(Followed { bricks, values, is_cut, meets_cube })
+}
+
+impl Found<'_> {
+    fn place(&self, id: usize) -> [i32; 3] {
+        bricks::cell(self.keys[id]).map(u32::cast_signed)
+    }
+
+    /// Bricks that the surface enters from this one and that are not there, and where it passes the
+    /// brick at all, those that hold the upper corners of its cells; and whether it meets the cube here.
+    fn called_by(&self, id: usize, block: &mut Block) -> (Vec<u64>, bool) {
+        let place = self.place(id);
+        if !self.holds_cube(place) {
+            return (Vec::new(), false);
+        }
+        self.gather(id, block);
+        let mut called = Vec::new();
+        let mut meets_cube = false;
+        let mut call = |offset: [i32; 3]| {
+            let there: [i32; 3] = std::array::from_fn(|a| place[a] + offset[a]);
+            if self.holds_cube(there) {
+                let key = bricks::key(there.map(i32::unsigned_abs));
+                if !self.ids.contains_key(&key) {
+                    called.push(key);
+                }
+            }
+        };
+        // The cells of a brick use its nodes 0 to 8, at 1 to 9 of the block.
+        if !self.passes(block, [[1, 9]; 3]) {
+            return (called, false);
+        }
+        let faces = cube_span(self.level).map(u32::cast_signed);
+        for axis in 0..3 {
+            for (side, at) in [(-1, 1), (1, 9)] {
+                let mut span = [[1, 9]; 3];
+                span[axis] = [at, at];
+                if self.passes(block, span) {
+                    let mut offset = [0; 3];
+                    offset[axis] = side;
+                    call(offset);
+                    meets_cube |= at == 1 && faces.contains(&(8 * place[axis]));
+                }
+            }
+        }
+        for upper in 1..8 {
+            call([upper & 1, upper >> 1 & 1, upper >> 2]);
+        }
+        (called, meets_cube)
+    }
+
+    /// True if known nodes of this part of a block lie on both sides of the surface.
+    fn passes(&self, block: &Block, span: [[usize; 2]; 3]) -> bool {
+        let (mut inside, mut outside) = (false, false);
+        for z in span[2][0]..=span[2][1] {
+            for y in span[1][0]..=span[1][1] {
+                for x in span[0][0]..=span[0][1] {
+                    let value = block[block_index(x, y, z)];
+                    inside |= value < self.iso;
+                    outside |= value >= self.iso;
+                }
+            }
+        }
+        inside && outside
+    }
+
+    /// The brick's nodes and those behind it, which cost little where its neighbours are there.
+    fn gather(&self, id: usize, block: &mut Block) {
+        let place = self.place(id);
+        let mut fetched = [0.0; BRICK_NODES];
+        for upper in 0..8 {
+            let offset = [upper & 1, upper >> 1 & 1, upper >> 2];
+            let there: [i32; 3] = std::array::from_fn(|a| place[a] + offset[a]);
+            let values = match self.ids.get(&bricks::key(there.map(i32::unsigned_abs))) {
+                Some(&id) => &self.values[id as usize * BRICK_NODES..][..BRICK_NODES],
+                None => {
+                    self.fill(there, &mut fetched);
+                    &fetched
+                }
+            };
+            let count = offset.map(|o| if o == 1 { 1 } else { SIDE });
+            let start = offset.map(|o| to_index(8 * o) + 1);
+            for z in 0..count[2] {
+                for y in 0..count[1] {
+                    let to = block_index(start[0], start[1] + y, start[2] + z);
+                    let from = (z * SIDE + y) * SIDE;
+                    block[to..to + count[0]].copy_from_slice(&values[from..from + count[0]]);
+                }
+            }
+        }
+    }
+
+    /// True if a brick has nodes of the surface's cube.
+    fn holds_cube(&self, place: [i32; 3]) -> bool {
+        place.iter().all(|&p| p >= 0)
+            && within_cube(place.map(i32::unsigned_abs), self.level).iter().any(|&word| word != 0)
+    }
+
+    /// Values of a brick that is not there; NaN outside the cube.
+    fn fill(&self, place: [i32; 3], values: &mut [f32]) {
+        if self.level > COARSEST {
+            self.pyramid.prolonged(self.level, place, values);
+        }
+        hide_outside(place.map(i32::unsigned_abs), self.level, values);
+    }
+
+    fn add(&mut self, called: &[u64]) {
+        let start = self.values.len();
+        self.values.resize(start + called.len() * BRICK_NODES, 0.0);
+        let mut added = self.values.split_off(start);
+        added.par_chunks_mut(BRICK_NODES).zip(called).for_each(|(values, &key)| {
+            self.fill(bricks::cell(key).map(u32::cast_signed), values);
+        });
+        self.values.append(&mut added);
+        for &key in called {
+            self.ids.insert(key, to_u32(self.keys.len()));
+            self.keys.push(key);
+        }
+    }
+
+    /// The bricks in order.
+    fn finish(self) -> (Bricks, Vec<f32>) {
+        let bricks = Bricks::of_keys(self.keys.clone());
+        let mut values = vec![0.0; bricks.len() * BRICK_NODES];
+        values.par_chunks_mut(BRICK_NODES).enumerate().for_each(|(brick, values)| {
+            let id = self.ids.get(&bricks.keys()[brick]).map_or(0, |&id| id as usize);
+            values.copy_from_slice(&self.values[id * BRICK_NODES..][..BRICK_NODES]);
+        });
+        (bricks, values)
+    }
+}
+
+/// Makes the values of a brick's nodes outside the surface's cube NaN.
+fn hide_outside(place: [u32; 3], level: u32, values: &mut [f32]) {
+    let within = within_cube(place, level);
+    let outside = values.iter_mut().enumerate().filter(|(node, _)| !is_set(&within, *node));
+    outside.for_each(|(_, value)| *value = f32::NAN);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::f64::consts::PI;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::known_meshes::{
+        TORUS_VOLUME, bad_edges, sphere_points, torus_distance, torus_points, volume,
+    };
+    use crate::mesh::Mesh;
+    use crate::narrow::to_f64s;
+    use crate::place::length;
+    use crate::points::OrientedPoints;
+    use crate::{Stopped, Watch};
+
+    fn made(points: &OrientedPoints, depth: u32) -> Result<Reconstruction, PoissonError> {
+        let stop = AtomicBool::new(false);
+        let watch = Watch { stop: &stop, told: &|_, _| () };
+        let settings = PoissonSettings { depth: Depth::Exactly(depth), ..Default::default() };
+        reconstruct(points, &settings, &watch)
+    }
+
+    /// V - E + F of a closed mesh.
+    fn euler_number(mesh: &Mesh) -> i64 {
+        mesh.vertices.len() as i64 - mesh.faces.len() as i64 / 2
+    }
+
+    #[test]
+    fn a_torus_is_closed_and_as_near_as_its_noise_allows() {
+        let made = made(&torus_points(1_000_000, [0.003, 0.11]), 8).unwrap();
+        let mesh = &made.mesh;
+        let distances = mesh.vertices.iter().map(|&v| torus_distance(to_f64s(v)).abs());
+        let mean = distances.sum::<f64>() / mesh.vertices.len() as f64;
+        // The reference's figure is .00034 on points like these; the bar is the issue's.
+        assert!(mean < 0.0005, "{mean}");
+        assert_eq!(bad_edges(mesh), 0);
+        assert_eq!(euler_number(mesh), 0);
+        let share = volume(mesh) / TORUS_VOLUME;
+        assert!((share - 1.0).abs() < 0.001, "{share}");
+        // 4 pi² R r; the mean of sum phi² over how a surface lies between nodes is exact to a percent.
+        assert!((made.area / (4.0 * PI * PI * 0.4) - 1.0).abs() < 0.01, "{}", made.area);
+        // Twenty steps a level are enough.
+        assert!(made.levels.iter().all(|level| level.residual < 1e-4));
+        // Points a cell: count / area times the cell's face; the seam of cells blurs it by a few percent.
+        let expected = 1e6 / 15.791 * made.cell * made.cell;
+        let mean =
+            made.densities.iter().map(|&d| f64::from(d)).sum::<f64>() / made.densities.len() as f64;
+        assert!((mean / expected - 1.0).abs() < 0.05, "{mean} against {expected}");
+    }
+
+    #[test]
+    fn vertices_have_the_colours_of_the_points_around() {
+        let made = made(&sphere_points(30_000, [0.0, 0.0], |_| true), 6).unwrap();
+        for (vertex, color) in made.mesh.vertices.iter().zip(&made.mesh.colors) {
+            for axis in 0..3 {
+                // Half the normal plus a half; a cell of level 5 is .07 wide.
+                assert!((0.5 + 0.5 * vertex[axis] - color[axis]).abs() < 0.04);
+            }
+        }
+    }
+
+    #[test]
+    fn the_bits_are_the_same_for_any_number_of_threads() {
+        let points = torus_points(10_000, [0.003, 0.11]);
+        let with = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| made(&points, 6).unwrap())
+        };
+        let one = with(1);
+        assert_eq!(one, with(2));
+        assert_eq!(one, with(5));
+    }
+
+    #[test]
+    fn a_hole_of_a_fifth_is_closed_and_opens_when_trimmed() {
+        // A cap of height .4 has a fifth of the unit sphere's area.
+        let points = sphere_points(25_000, [0.002, 0.05], |n| n[2] < 0.6);
+        let mut made = made(&points, 6).unwrap();
+        assert_eq!(bad_edges(&made.mesh), 0);
+        assert_eq!(euler_number(&made.mesh), 2);
+        let before = made.mesh.faces.len();
+        let trimmed = trim(&mut made.mesh, &mut made.densities, Trim::PointsACell(1.0)).unwrap();
+        assert_eq!(made.mesh.faces.len() + trimmed, before);
+        assert!(open_edges(&made.mesh) > 50);
+        assert_eq!(made.mesh.vertices.len(), made.densities.len());
+        assert_eq!(made.mesh.vertices.len(), made.mesh.colors.len());
+        // What is left is the sphere; two cells of the density's level beyond the rim may stay.
+        let reach = 0.6 + 8.0 * made.cell;
+        assert!(made.mesh.vertices.iter().all(|v| f64::from(v[2]) < reach));
+        assert!(made.mesh.vertices.iter().any(|v| f64::from(v[2]) > 0.55));
+    }
+
+    #[test]
+    fn half_a_sphere_is_followed_shut() {
+        for depth in [5, 6] {
+            let made = made(&sphere_points(20_000, [0.0, 0.0], |n| n[2] > 0.0), depth).unwrap();
+            assert!(!made.is_cut);
+            assert_eq!(bad_edges(&made.mesh), 0, "depth {depth}");
+            assert_eq!(euler_number(&made.mesh), 2, "depth {depth}");
+            // The dome is where the points are.
+            for vertex in made.mesh.vertices.iter().filter(|v| v[2] > 0.2) {
+                assert!((length(to_f64s(*vertex)) - 1.0).abs() < 0.5 * made.cell, "{vertex:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_grant_of_bricks_cuts_the_surface_and_says_so() {
+        let points = sphere_points(15_000, [0.0, 0.0], |n| n[2] > 0.0);
+        let stop = AtomicBool::new(false);
+        let watch = Watch { stop: &stop, told: &|_, _| () };
+        let full = made(&points, 6).unwrap();
+        let of_points = full.levels.last().unwrap().bricks;
+        let exactly = |bricks| PoissonSettings { depth: Depth::Exactly(6), bricks, alpha: 4.0 };
+        let cut = reconstruct(&points, &exactly(of_points + 3), &watch).unwrap();
+        assert!(cut.is_cut);
+        assert!(open_edges(&cut.mesh) > 0);
+        let refused = reconstruct(&points, &exactly(of_points - 1), &watch).unwrap_err();
+        let found = PoissonError::TooManyBricks {
+            depth: 6,
+            bricks: of_points,
+            granted: of_points - 1,
+            fits: 5,
+        };
+        assert_eq!(refused, found);
+    }
+
+    #[test]
+    fn the_depth_follows_the_points() {
+        let depth = |count: usize| {
+            let stop = AtomicBool::new(false);
+            let watch = Watch { stop: &stop, told: &|_, _| () };
+            let points = sphere_points(count, [0.0, 0.0], |_| true);
+            reconstruct(&points, &PoissonSettings::default(), &watch).unwrap().depth
+        };
+        // A level more has four times the cells.
+        assert_eq!(depth(5_000) + 1, depth(20_000));
+        assert!((4..7).contains(&depth(1000)));
+    }
+
+    #[test]
+    fn a_room_seen_from_inside_is_closed_and_looks_inwards() {
+        let mut points = sphere_points(30_000, [0.0, 0.0], |_| true);
+        points.normals.iter_mut().for_each(|n| *n = n.map(|c| -c));
+        let made = made(&points, 6).unwrap();
+        assert_eq!(bad_edges(&made.mesh), 0);
+        // The faces look at the middle, so that the volume counts as negative.
+        assert!((volume(&made.mesh) / (-4.0 / 3.0 * PI) - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn points_that_are_no_surface_are_named_errors() {
+        let few = torus_points(37, [0.0, 0.0]);
+        let message = made(&few, 6).unwrap_err().to_string();
+        assert!(message.starts_with("no surface: 37 points of 1000"), "{message}");
+        let mut same = torus_points(2000, [0.0, 0.0]);
+        same.places.fill([1.0, 2.0, 3.0]);
+        assert_eq!(made(&same, 6), Err(PoissonError::NoExtent { points: 2000 }));
+        let mut uneven = torus_points(2000, [0.0, 0.0]);
+        uneven.colors.pop();
+        assert!(matches!(made(&uneven, 6), Err(PoissonError::Points(PointsError::Lengths { .. }))));
+        let mut broken = torus_points(2000, [0.0, 0.0]);
+        broken.places[11] = [f32::NAN; 3];
+        broken.normals[12] = [f32::INFINITY; 3];
+        assert!(matches!(made(&broken, 6), Err(PoissonError::NotConverged { .. })));
+        let points = torus_points(2000, [0.0, 0.0]);
+        assert_eq!(made(&points, 3), Err(PoissonError::Depth { depth: 3, deepest: DEEPEST }));
+        assert_eq!(made(&points, 17), Err(PoissonError::Depth { depth: 17, deepest: DEEPEST }));
+        let stop = AtomicBool::new(true);
+        let watch = Watch { stop: &stop, told: &|_, _| () };
+        let stopped = reconstruct(&points, &PoissonSettings::default(), &watch);
+        assert_eq!(stopped, Err(PoissonError::Stopped(Stopped)));
+    }
+
+    #[test]
+    fn hardly_any_points_in_any_shape_break_nothing() {
+        // A line, a plane and a cloud: whatever comes out, it is closed or a named error.
+        let mut line = torus_points(1500, [0.0, 0.0]);
+        line.places.iter_mut().for_each(|p| *p = [p[0], 0.0, 0.0]);
+        let mut plane = torus_points(1500, [0.0, 0.0]);
+        plane.places.iter_mut().for_each(|p| p[2] = 0.0);
+        plane.normals.fill([0.0, 0.0, 1.0]);
+        let mut cloud = torus_points(1500, [0.5, 9.0]);
+        cloud.places[7] = [40.0, 0.0, 0.0];
+        for points in [line, plane, cloud] {
+            for depth in [4, 5, 7] {
+                if let Ok(made) = made(&points, depth) {
+                    assert!(made.mesh.vertices.as_flattened().iter().all(|x| x.is_finite()));
+                    assert_eq!(made.mesh.vertices.len(), made.mesh.colors.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_sheet_runs_to_the_cube_and_says_that_it_is_open() {
+        let mut points = torus_points(20_000, [0.0, 0.0]);
+        for (place, normal) in points.places.iter_mut().zip(&mut points.normals) {
+            let wide = place[0].hypot(place[1]);
+            *place = [place[0] / wide * (wide - 0.6), place[1] / wide * (wide - 0.6), 0.1];
+            *normal = [0.0, 0.0, 1.0];
+        }
+        let made = made(&points, 6).unwrap();
+        assert!(made.meets_cube && !made.is_cut);
+        assert!(open_edges(&made.mesh) > 0);
+        let reach = 1.1 * 0.8 + 0.01;
+        let sheet = made.mesh.vertices.iter().filter(|v| v[0].hypot(v[1]) < 0.75);
+        assert!(sheet.clone().count() > 1000);
+        assert!(sheet.clone().all(|v| (f64::from(v[2]) - 0.1).abs() < 0.2 * made.cell));
+        assert!(made.mesh.vertices.iter().flatten().all(|x| f64::from(x.abs()) < reach));
+    }
+
+    /// The left side applied to a function of the nodes of the coarsest level.
+    fn applied(
+        points: &SortedPoints,
+        areas: &[f32],
+        alpha: f64,
+        f: impl Fn([f64; 3]) -> f64,
+    ) -> (Bricks, Vec<f32>) {
+        let band = Band::dense(points, COARSEST);
+        let screen = Screen::new(points, areas, &band, COARSEST, alpha);
+        let mut x = vec![0.0; band.bricks.len() * 512];
+        for brick in 0..band.bricks.len() {
+            let place = band.bricks.place(brick).map(|p| f64::from(p) * 8.0);
+            for node in 0..512 {
+                if is_set(&band.unknown[brick], node) {
+                    let local = [node % 8, node / 8 % 8, node / 64];
+                    x[brick * 512 + node] =
+                        to_f32(f(std::array::from_fn(|a| place[a] + local[a] as f64)));
+                }
+            }
+        }
+        let operator = Operator { level: COARSEST, band: &band, screen: &screen };
+        let mut out = vec![0.0; x.len()];
+        let mut block = [0.0; BLOCK_NODES];
+        for (brick, out) in out.chunks_mut(512).enumerate() {
+            band.bricks.gather(&x, brick, 0.0, &mut block);
+            operator.apply(brick, &block, out);
+        }
+        (band.bricks, out)
+    }
+
+    fn sorted(points: &OrientedPoints) -> SortedPoints {
+        SortedPoints::new(points, Cube::around(&points.places, 2.2).unwrap())
+    }
+
+    #[test]
+    fn the_left_side_is_zero_for_a_constant_and_linear_inside() {
+        let points = sorted(&torus_points(1000, [0.0, 0.0]));
+        let areas = vec![1e-4; points.len()];
+        let (_, out) = applied(&points, &areas, 0.0, |_| 1.0);
+        // Rounding of f32 in sums of 27 products of up to 3: also at the border, which is free.
+        let most = out.iter().fold(0.0, |most: f32, y| most.max(y.abs()));
+        assert!(most < 5e-6 && out.iter().all(|y| y.is_finite()), "{most}");
+        let (bricks, out) = applied(&points, &areas, 0.0, |at| at[0] - 2.0 * at[1] + 0.5 * at[2]);
+        for brick in 0..bricks.len() {
+            for node in 0..512 {
+                let local = [node % 8, node / 8 % 8, node / 64];
+                let place = bricks.place(brick);
+                let at: [usize; 3] = std::array::from_fn(|a| place[a] as usize * 8 + local[a]);
+                if at.iter().all(|a| (1..32).contains(a)) {
+                    // Values of up to 80 in f32, a dozen roundings each.
+                    assert!(out[brick * 512 + node].abs() < 5e-4, "{at:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_points_part_of_the_left_side_is_their_area_times_the_value() {
+        let points = sorted(&torus_points(5000, [0.0, 0.0]));
+        let areas: Vec<f32> = (0..points.len()).map(|row| 1e-4 * (1 + row % 7) as f32).collect();
+        let (_, out) = applied(&points, &areas, 4.0, |at| 1.0 + at[0]);
+        // Hats sum to one, so that the sum over all nodes is alpha/h² sum_c A_c x(c), and x is linear.
+        let found: f64 = out.iter().map(|&y| f64::from(y)).sum();
+        let cells = f64::from(1_u32 << COARSEST);
+        let value = |row: usize| 1.0 + points.cube.unit(points.points.places[row])[0] * cells;
+        let wanted: f64 = (0..points.len()).map(|row| f64::from(areas[row]) * value(row)).sum();
+        assert!((found / (4.0 * cells * cells * wanted) - 1.0).abs() < 1e-5);
+    }
+
+    #[test]
+    fn a_restricted_right_side_is_that_of_the_coarser_hats() {
+        let points = sorted(&torus_points(3000, [0.01, 0.3]));
+        let areas: Vec<f32> = (0..points.len()).map(|row| 1e-4 * (1 + row % 5) as f32).collect();
+        let (fine, coarse) = (Band::near(&points, COARSEST + 1), Band::dense(&points, COARSEST));
+        let fine_b = operator::finest(&points, &areas, &fine, COARSEST + 1);
+        let b = operator::restricted(&coarse, &fine.bricks, &fine_b);
+        // The integral of grad phi · V over all space against V's moments: summed with the values of a
+        // linear function of the fine nodes, both levels give the same integral of its gradient times V.
+        let moment = |bricks: &Bricks, b: &[f32], scale: f64| -> [f64; 4] {
+            let mut sums = [0.0; 4];
+            for (at, &b) in b.iter().enumerate() {
+                let place = bricks.place(at / 512);
+                let local = [at % 8, at / 8 % 8, at / 64 % 8];
+                sums[3] += f64::from(b);
+                for a in 0..3 {
+                    sums[a] += f64::from(b) * scale * (f64::from(place[a]) * 8.0 + local[a] as f64);
+                }
+            }
+            sums
+        };
+        let of_fine = moment(&fine.bricks, &fine_b, 1.0);
+        let of_coarse = moment(&coarse.bricks, &b, 2.0);
+        // The integral of V itself, in the fine level's cells.
+        let cells = 4.0_f64.powi(6);
+        let exact: [f64; 3] = std::array::from_fn(|a| {
+            let sum = |row: usize| f64::from(areas[row] * points.points.normals[row][a]);
+            cells * (0..points.len()).map(sum).sum::<f64>()
+        });
+        for a in 0..3 {
+            // Sums of some 10^4 terms in f32; each level is divided by its own cell.
+            assert!((of_fine[a] - exact[a]).abs() < 1e-3, "{of_fine:?} {exact:?}");
+            assert!((2.0 * of_coarse[a] - of_fine[a]).abs() < 1e-3, "{of_coarse:?} {of_fine:?}");
+        }
+        assert!(of_fine[3].abs() < 1e-3 && of_coarse[3].abs() < 1e-3);
+    }
+
+    #[test]
+    fn a_trim_that_leaves_nothing_is_a_named_error() {
+        let mut made = made(&torus_points(5000, [0.0, 0.0]), 5).unwrap();
+        let whole = made.mesh.clone();
+        assert_eq!(trim(&mut made.mesh, &mut made.densities, Trim::Nothing), Ok(0));
+        assert_eq!(made.mesh, whole);
+        let nothing =
+            trim(&mut made.mesh.clone(), &mut made.densities.clone(), Trim::Quantile(1.0));
+        let (vertices, faces) = (whole.vertices.len(), whole.faces.len());
+        assert_eq!(nothing, Err(NothingLeft { vertices, faces }));
+        let gone = trim(&mut made.mesh, &mut made.densities, Trim::Quantile(0.1)).unwrap();
+        // A vertex has six faces and shares each with two more.
+        assert!(gone > faces / 20 && gone < faces / 2, "{gone} of {faces}");
+        assert!(made.mesh.vertices.len() <= vertices - vertices / 10);
+    }
 }

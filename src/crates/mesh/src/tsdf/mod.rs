@@ -6,27 +6,22 @@
 //! elsewhere, as on a GPU, and its outcome be handed in.
 
 mod bricks;
-mod fuse;
-mod survey;
-#[cfg(test)]
-mod tests;
-mod voxel;
 
+use std::sync::Arc;
+
+use bricks::DepthSample;
+use bytemuck::Zeroable as _;
 use rayon::prelude::*;
 
-use crate::camera::Camera;
-use crate::cubes::ExtractError;
-use crate::mesh::Vec3;
-use crate::narrow::{floor_i32, to_f32, to_f64s, to_index};
-use crate::vector::{cross, dot, mul, normalize, scale, sub};
-use crate::watch::Stopped;
+use crate::bricks::{BRICK_NODES, Bricks, SIDE, key, neighbour, node_index};
+use crate::cubes::{Crossing, ExtractError, extract};
+use crate::mesh::{Camera, Mesh, Vec3};
+use crate::narrow::{floor_i32, floor_u32, to_f32, to_f32s, to_f64s, to_index};
+use crate::place::{cross, dot, mul, normalize, scale, sub};
+use crate::{Stopped, Watch};
 
+pub use bricks::{DISTANCE_STEPS, LEAST_WEIGHT, MOST_WEIGHT, Voxel};
 pub use bricks::{FARTHEST, Space, SpaceKind, SurveyedBricks, TRUNCATION_VOXELS};
-pub use fuse::{DIRECTIONS, Fused, Fusion};
-pub use survey::{MARGIN, Survey};
-pub use voxel::{DISTANCE_STEPS, LEAST_WEIGHT, MOST_WEIGHT, Voxel};
-
-// What can keep depth maps from becoming a surface.
 
 /// Why there is no surface.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -236,4 +231,666 @@ fn check_focal(&Camera { focal_px, .. }: &Camera) -> Result<(), FusionError> {
         return Ok(());
     }
     Err(FusionError::Focal { focal_px })
+}
+
+// The first look at the depth maps: which bricks lie near what they show.
+
+/// Pixels between two that are looked at, where that is fine enough.
+const STRIDE: usize = 2;
+
+/// Voxels between two looks beyond which every pixel is looked at.
+const COARSE_FROM: f64 = 4.0;
+
+/// Voxels around a place whose bricks it calls, so that cells have all their corners.
+pub const MARGIN: f64 = 1.0;
+
+/// Share of a view's depths that are nearer than its near depth.
+const NEAR_SHARE: usize = 20;
+
+/// Bricks near what depth maps show.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    space: Space,
+    keys: Vec<u64>,
+    /// Keys that were left when they were last made unique.
+    unique: usize,
+    /// The depth that 5 % of each view's are below, scene units.
+    near_depths: Vec<f32>,
+    cameras: Vec<Camera>,
+}
+
+impl Survey {
+    /// Of a space, before the first view.
+    pub fn new(space: Space) -> Self {
+        Self { space, keys: Vec::new(), unique: 0, near_depths: Vec::new(), cameras: Vec::new() }
+    }
+
+    /// What views are looked at for.
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// Notes a view whose bricks are found elsewhere, by its depths in rows. Says how many pixels on the next
+    /// is that has to be looked at, along a row and from row to row; none of a view that shows nothing.
+    pub fn note(&mut self, camera: Camera, depths: &[f32]) -> Result<Option<usize>, FusionError> {
+        check_focal(&camera)?;
+        self.cameras.push(camera);
+        let looks = depths.iter().step_by(7).copied();
+        let mut depths: Vec<f32> = looks.filter(|d| *d > 0.0 && d.is_finite()).collect();
+        if depths.is_empty() {
+            return Ok(None);
+        }
+        let (near, middle) = (depths.len() / NEAR_SHARE, depths.len() / 2);
+        let median = f64::from(*depths.select_nth_unstable_by(middle, f32::total_cmp).1);
+        self.near_depths.push(*depths.select_nth_unstable_by(near, f32::total_cmp).1);
+        let footprint = STRIDE as f64 * median / camera.focal_px[0].min(camera.focal_px[1]);
+        let is_coarse = footprint > COARSE_FROM * self.space.voxel();
+        Ok(Some(if is_coarse { 1 } else { STRIDE }))
+    }
+
+    /// Adds bricks that were found elsewhere, by their places in bricks.
+    pub fn call_bricks(&mut self, places: impl IntoIterator<Item = [u32; 3]>) {
+        self.keys.extend(places.into_iter().map(key));
+    }
+
+    /// Looks at a view.
+    pub fn add(&mut self, view: &DepthView<'_>, watch: &Watch<'_>) -> Result<(), FusionError> {
+        watch.check()?;
+        view.check()?;
+        let Some(stride) = self.note(view.camera, view.depths)? else { return Ok(()) };
+        let mut keys: Vec<u64> = (0..view.camera.height)
+            .into_par_iter()
+            .step_by(stride)
+            .flat_map_iter(|y| self.row(view, y, stride))
+            .collect();
+        keys.par_sort_unstable();
+        keys.dedup();
+        self.keys.append(&mut keys);
+        if self.keys.len() > 2 * self.unique + (1 << 16) {
+            self.make_unique();
+        }
+        Ok(())
+    }
+
+    fn make_unique(&mut self) {
+        self.keys.par_sort_unstable();
+        self.keys.dedup();
+        self.unique = self.keys.len();
+    }
+
+    /// Bricks near what a row of pixels shows, and a truncation before and behind it.
+    fn row(&self, view: &DepthView<'_>, y: usize, stride: usize) -> Vec<u64> {
+        let mut keys = Vec::new();
+        for x in (0..view.camera.width).step_by(stride) {
+            let Some(depth) = view.depth(x, y) else { continue };
+            let Some(nodes) = self.space.nodes_of(view.camera.world(x, y, depth)) else { continue };
+            let truncation = self.space.truncation(nodes);
+            self.call(nodes, &mut keys);
+            for depth in [depth - truncation, depth + truncation] {
+                let place = view.camera.world(x, y, depth);
+                if let Some(nodes) = self.space.nodes_of(place).filter(|_| depth > 0.0) {
+                    self.call(nodes, &mut keys);
+                }
+            }
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// The bricks within a voxel of a place.
+    fn call(&self, nodes: Vec3, keys: &mut Vec<u64>) {
+        let last = self.space.nodes().map(|n| f64::from(n - 1));
+        let side = SIDE as f64;
+        let low = nodes.map(|n| floor_u32((n - MARGIN).max(0.0) / side));
+        let high: [u32; 3] =
+            std::array::from_fn(|a| floor_u32((nodes[a] + MARGIN).min(last[a]) / side));
+        for z in low[2]..=high[2] {
+            for y in low[1]..=high[1] {
+                for x in low[0]..=high[0] {
+                    let key = key([x, y, z]);
+                    if keys.last() != Some(&key) {
+                        keys.push(key);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the views are fused in, with at most `granted` bricks.
+    pub fn finish(mut self, granted: usize) -> Result<SurveyedBricks, FusionError> {
+        self.make_unique();
+        let bricks = self.keys.len();
+        if bricks == 0 {
+            return Err(FusionError::Empty { views: self.cameras.len() });
+        }
+        if bricks > granted {
+            // Bricks go with the square of the voxels along a side; a tenth for what does not.
+            let more = (bricks as f64 / granted.max(1) as f64).sqrt() * 1.1;
+            let fits = self.space.voxel() * more;
+            return Err(FusionError::TooManyBricks { bricks, granted, fits });
+        }
+        let middle = self.near_depths.len() / 2;
+        let near = *self.near_depths.select_nth_unstable_by(middle, f32::total_cmp).1;
+        let bricks = Bricks::of_keys(self.keys);
+        Ok(SurveyedBricks::new(self.space, bricks, f64::from(near), self.cameras))
+    }
+}
+
+// The second look at the depth maps: distances averaged in the bricks, and the surface in them.
+
+/// Voxels that come at once from elsewhere: 32 MiB.
+const FILLED_AT_ONCE: usize = 1 << 22;
+
+/// Truncated signed distances, growing view by view.
+#[derive(Clone, Debug)]
+pub struct Fusion {
+    bricks: Arc<SurveyedBricks>,
+    /// `[bricks, 512]`
+    voxels: Vec<Voxel>,
+    views: usize,
+}
+
+/// A surface, and how it was made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fused {
+    /// The surface, world space, with colours; open where nothing was seen.
+    pub mesh: Mesh,
+    /// Bricks that it was made in.
+    pub bricks: usize,
+    /// Views that were fused.
+    pub views: usize,
+}
+
+impl Fusion {
+    /// Before the first view.
+    pub fn new(bricks: Arc<SurveyedBricks>) -> Self {
+        let voxels = vec![Voxel::zeroed(); bricks.len() * BRICK_NODES];
+        Self { bricks, voxels, views: 0 }
+    }
+
+    /// After so many views that were fused elsewhere: `fill` is called for some voxels after the other,
+    /// with the number of the first.
+    pub fn filled<E>(
+        bricks: Arc<SurveyedBricks>,
+        views: usize,
+        mut fill: impl FnMut(usize, &mut [Voxel]) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let mut fusion = Self { views, ..Self::new(bricks) };
+        for (number, voxels) in fusion.voxels.chunks_mut(FILLED_AT_ONCE).enumerate() {
+            fill(number * FILLED_AT_ONCE, voxels)?;
+        }
+        Ok(fusion)
+    }
+
+    /// The voxels of all bricks, `[bricks, 512]`, x fastest.
+    pub fn voxels(&self) -> &[Voxel] {
+        &self.voxels
+    }
+
+    /// Takes a view into the mean of the voxels in its sight.
+    pub fn add(&mut self, view: &DepthView<'_>, watch: &Watch<'_>) -> Result<(), FusionError> {
+        watch.check()?;
+        view.check()?;
+        self.views += 1;
+        let weights = view.weights();
+        let bricks = &self.bricks;
+        let (space, near) = (&bricks.space, bricks.near);
+        self.voxels.par_chunks_mut(BRICK_NODES).enumerate().for_each(|(brick, voxels)| {
+            if let Some((corner, direction)) = bricks.seen_by(&view.camera, brick) {
+                let seen = Seen { space, view, weights: &weights, near, direction };
+                seen.add(corner, voxels);
+            }
+        });
+        Ok(())
+    }
+
+    /// The surface where the mean distance is zero.
+    pub fn surface(self, watch: &Watch<'_>) -> Result<Fused, FusionError> {
+        let distances: Vec<f32> = self.voxels.par_iter().map(Voxel::distance).collect();
+        let bricks = &self.bricks.bricks;
+        let surface = extract(bricks, &distances, 0.0, watch)?;
+        drop(distances);
+        if surface.faces.is_empty() {
+            return Err(FusionError::NoSurface { views: self.views });
+        }
+        let colors = surface.crossings.par_iter().map(|c| self.color(c)).collect();
+        let mut mesh = surface.mesh(bricks, &|nodes| self.bricks.space.world(nodes));
+        mesh.colors = colors;
+        Ok(Fused { mesh, bricks: bricks.len(), views: self.views })
+    }
+
+    /// The colour between the two voxels of a vertex.
+    fn color(&self, crossing: &Crossing) -> [f32; 3] {
+        let node = usize::from(crossing.node);
+        let mut beyond = [node % SIDE, node / SIDE % SIDE, node / (SIDE * SIDE)];
+        let axis = usize::from(crossing.axis);
+        beyond[axis] += 1;
+        let offset = beyond.map(|b| i32::from(b == SIDE));
+        let around = self.bricks.bricks.neighbours(crossing.brick as usize);
+        let other = around[neighbour(offset)] as usize;
+        let [x, y, z] = beyond.map(|b| b % SIDE);
+        let here = self.voxels[crossing.brick as usize * BRICK_NODES + node].color();
+        let there = self.voxels[other * BRICK_NODES + node_index(x, y, z)].color();
+        match (here, there) {
+            (Some(here), Some(there)) => {
+                std::array::from_fn(|c| here[c] + crossing.share * (there[c] - here[c]))
+            }
+            (one, other) => one.or(other).unwrap_or_default(),
+        }
+    }
+}
+
+/// A view as a brick's voxels see it.
+struct Seen<'a> {
+    space: &'a Space,
+    view: &'a DepthView<'a>,
+    /// A pixel.
+    weights: &'a [f32],
+    near: f64,
+    direction: usize,
+}
+
+impl Seen<'_> {
+    fn add(&self, corner: Vec3, voxels: &mut [Voxel]) {
+        for (node, voxel) in voxels.iter_mut().enumerate() {
+            let local = [node % SIDE, node / SIDE % SIDE, node / (SIDE * SIDE)];
+            let nodes: Vec3 = std::array::from_fn(|a| corner[a] + local[a] as f64);
+            if let Some(sample) = self.sample(nodes) {
+                voxel.add(&sample);
+            }
+        }
+    }
+
+    /// What the view says of a place in nodes; nothing where it does not see it.
+    fn sample(&self, nodes: Vec3) -> Option<DepthSample> {
+        let cam = self.view.camera.cam(self.space.world(nodes));
+        if cam[2] <= 0.0 || !self.space.holds(nodes) {
+            return None;
+        }
+        let truncation = self.space.truncation(nodes);
+        let (pixel, depth) = self.view.depth_at(self.view.camera.pixel(cam), truncation)?;
+        let distance = (depth - cam[2]) / truncation;
+        if distance < -1.0 {
+            return None;
+        }
+        let nearness = (self.near / cam[2]).min(1.0);
+        let weight = f64::from(self.weights[pixel]) * nearness * nearness;
+        let color = self.view.colors[pixel];
+        (weight > 0.0).then_some(DepthSample { distance, weight, color, direction: self.direction })
+    }
+}
+
+// From where a brick is seen.
+
+/// Directions that a brick tells apart.
+pub const DIRECTIONS: usize = 6;
+
+/// Cosine of the 5 degrees that two directions differ by at least.
+const APART: f64 = 0.996_194_698_091_745_5;
+
+/// Up to six directions, more than 5 degrees apart.
+#[derive(Clone, Copy, Debug, Default)]
+struct Directions {
+    units: [[f32; 3]; DIRECTIONS],
+    count: u8,
+}
+
+impl Directions {
+    /// Of unit vectors, the first, and then each time the one that is farthest from those taken.
+    fn spread(units: &[Vec3]) -> Self {
+        let mut taken = Self::default();
+        // The cosine of each to the nearest that is taken.
+        let mut nearest = vec![-2.0; units.len()];
+        for number in 0..DIRECTIONS {
+            let least = |a: &usize, b: &usize| f64::total_cmp(&nearest[*a], &nearest[*b]);
+            let Some(next) = (0..units.len()).min_by(least).filter(|&n| nearest[n] < APART) else {
+                break;
+            };
+            taken.units[number] = to_f32s(units[next]);
+            taken.count += 1;
+            for (nearest, &unit) in nearest.iter_mut().zip(units) {
+                *nearest = dot(unit, units[next]).max(*nearest);
+            }
+        }
+        taken
+    }
+
+    /// Unit vectors, of which the first that is nearest to another has its [`Self::number`].
+    fn padded(&self) -> [[f32; 3]; DIRECTIONS] {
+        let count = usize::from(self.count);
+        std::array::from_fn(|number| self.units[if number < count { number } else { 0 }])
+    }
+
+    /// The number of the direction that is nearest to a unit vector.
+    fn number(&self, unit: Vec3) -> usize {
+        let mut nearest = (0, -2.0);
+        for (number, taken) in self.units.iter().enumerate().take(usize::from(self.count)) {
+            let cosine = dot(taken.map(f64::from), unit);
+            if cosine > nearest.1 {
+                nearest = (number, cosine);
+            }
+        }
+        nearest.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use kiddo::{ImmutableKdTree, SquaredEuclidean};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Watch;
+    use crate::mesh::{Camera, Vec3};
+    use crate::narrow::{to_f32, to_f64s};
+    use crate::place::{cross, dot, length, mul_transposed, normalize, scale, sub};
+
+    #[test]
+    fn directions_are_apart_and_the_nearest_is_found() {
+        let unit = |degrees: f64| [degrees.to_radians().cos(), degrees.to_radians().sin(), 0.0];
+        let close = Directions::spread(&[0.0, 1.0, 2.0, 4.0, 6.0].map(unit));
+        assert_eq!(close.count, 2);
+        assert_eq!(close.number(unit(2.5)), 0);
+        assert_eq!(close.number(unit(4.0)), 1);
+        let [first, second, ..] = close.padded();
+        assert_eq!(close.padded(), [first, second, first, first, first, first]);
+        let around: Vec<Vec3> = (0..360).map(|d| unit(f64::from(d))).collect();
+        let all = Directions::spread(&around);
+        assert_eq!(all.count, 6);
+        let numbers: Vec<usize> = around.iter().map(|&u| all.number(u)).collect();
+        assert!((0..6).all(|n| numbers.iter().filter(|&&m| m == n).count() > 30));
+    }
+
+    const WIDTH: usize = 160;
+
+    const HEIGHT: usize = 120;
+
+    const FOCAL_PX: f64 = 90.0;
+
+    /// A closed room with a ball in it; or a ball in the open, far from a dome.
+    #[derive(Clone, Copy)]
+    struct Scene {
+        /// Half the room's sides around the origin; without it, a dome of this radius.
+        walls: Result<Vec3, f64>,
+        ball: Vec3,
+        ball_radius: f64,
+    }
+
+    const ROOM: Scene =
+        Scene { walls: Ok([3.0, 2.0, 1.35]), ball: [0.5, 0.2, -0.5], ball_radius: 0.6 };
+
+    const OPEN: Scene = Scene { walls: Err(8.0), ball: [0.1, 0.0, 0.0], ball_radius: 1.0 };
+
+    impl Scene {
+        /// The distance along a ray that starts inside.
+        fn hit(&self, from: Vec3, along: Vec3) -> f64 {
+            let sphere = |centre: Vec3, radius: f64, sign: f64| {
+                let d = sub(from, centre);
+                let (b, c) = (dot(d, along), dot(d, d) - radius * radius);
+                let root = b * b - c;
+                if root < 0.0 { f64::INFINITY } else { -b + sign * root.sqrt() }
+            };
+            let far = match self.walls {
+                Ok(half) => (0..3)
+                    .map(|a| (half[a] * along[a].signum() - from[a]) / along[a])
+                    .filter(|t| *t > 0.0)
+                    .fold(f64::INFINITY, f64::min),
+                Err(radius) => sphere([0.0; 3], radius, 1.0),
+            };
+            let near = sphere(self.ball, self.ball_radius, -1.0);
+            if near > 0.0 { near.min(far) } else { far }
+        }
+
+        fn distance(&self, place: Vec3) -> f64 {
+            let wall = match self.walls {
+                Ok(half) => {
+                    (0..3).map(|a| (half[a] - place[a].abs()).abs()).fold(f64::INFINITY, f64::min)
+                }
+                Err(radius) => (length(place) - radius).abs(),
+            };
+            (length(sub(place, self.ball)) - self.ball_radius).abs().min(wall)
+        }
+    }
+
+    /// A view's maps, owned.
+    #[derive(Clone)]
+    struct Drawn {
+        rotation: [Vec3; 3],
+        translation: Vec3,
+        depths: Vec<f32>,
+        colors: Vec<[f32; 3]>,
+    }
+
+    impl Drawn {
+        fn new(scene: &Scene, from: Vec3, to: Vec3) -> Self {
+            let forward = normalize(sub(to, from));
+            let right = normalize(cross(forward, [0.1, 0.2, 1.0]));
+            let rotation = [right, cross(forward, right), forward];
+            let translation = rotation.map(|row| -dot(row, from));
+            let mut drawn = Self { rotation, translation, depths: Vec::new(), colors: Vec::new() };
+            for pixel in 0..WIDTH * HEIGHT {
+                let at = [(pixel % WIDTH) as f64 + 0.5 - 80.0, (pixel / WIDTH) as f64 + 0.5 - 60.0];
+                let ray = [at[0] / FOCAL_PX, at[1] / FOCAL_PX, 1.0];
+                let along = mul_transposed(&rotation, normalize(ray));
+                let depth = scene.hit(from, along) / length(ray);
+                drawn.depths.push(to_f32(depth));
+                let hit =
+                    to_f64s([0, 1, 2].map(|a| to_f32(from[a] + along[a] * depth * length(ray))));
+                drawn.colors.push([0, 1, 2].map(|a| to_f32(0.5 + hit[a] / 20.0)));
+            }
+            drawn
+        }
+
+        fn view(&self) -> DepthView<'_> {
+            DepthView {
+                camera: Camera {
+                    width: WIDTH,
+                    height: HEIGHT,
+                    focal_px: [FOCAL_PX; 2],
+                    centre_px: [80.0, 60.0],
+                    rotation: self.rotation,
+                    translation: self.translation,
+                },
+                depths: &self.depths,
+                normals: None,
+                mask: None,
+                colors: &self.colors,
+            }
+        }
+    }
+
+    /// Cameras on a ring that look across it and a little up and down.
+    fn ring(scene: &Scene, radius: f64, count: usize) -> Vec<Drawn> {
+        (0..count)
+            .map(|i| {
+                let turn = std::f64::consts::TAU * i as f64 / count as f64;
+                let from = [radius * turn.cos(), radius * turn.sin(), 0.25 * (3.0 * turn).sin()];
+                let up = [0.0, 0.9, -0.9, 0.4, -0.4][i % 5] * radius;
+                let out = if i % 2 == 0 { -1.0 } else { 2.0 };
+                Drawn::new(scene, from, [out * from[0] + 0.1, out * from[1], up])
+            })
+            .collect()
+    }
+
+    fn fused(space: Space, views: &[Drawn]) -> Result<Fused, FusionError> {
+        let stop = AtomicBool::new(false);
+        let watch = Watch { stop: &stop, told: &|_, _| () };
+        let mut survey = Survey::new(space);
+        views.iter().try_for_each(|view| survey.add(&view.view(), &watch))?;
+        let mut fusion = Fusion::new(Arc::new(survey.finish(usize::MAX)?));
+        views.iter().try_for_each(|view| fusion.add(&view.view(), &watch))?;
+        fusion.surface(&watch)
+    }
+
+    fn room_space(voxels: u32) -> Space {
+        Space::in_box([-3.2, -2.2, -1.5], [3.2, 2.2, 1.5], 6.4 / f64::from(voxels)).unwrap()
+    }
+
+    #[test]
+    fn exact_depths_of_a_room_give_its_walls() {
+        let space = room_space(160);
+        let made = fused(space, &ring(&ROOM, 1.4, 40)).unwrap();
+        let mut errors: Vec<f64> =
+            made.mesh.vertices.iter().map(|&v| ROOM.distance(to_f64s(v)) / space.voxel()).collect();
+        errors.sort_unstable_by(f64::total_cmp);
+        assert!(errors.len() > 40_000, "{}", errors.len());
+        let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+        let p99 = errors[errors.len() * 99 / 100];
+        // Planes are exact; what is left are the ball's outline and pixels coarser than a voxel.
+        assert!(mean < 0.05 && p99 < 0.3, "mean {mean}, p99 {p99}, max {:?}", errors.last());
+        // Planned: 80 N² voxels of 512 a brick.
+        assert!(made.bricks < 80 * 160 * 160 / 512, "{}", made.bricks);
+        for (vertex, color) in made.mesh.vertices.iter().zip(&made.mesh.colors) {
+            // A voxel is .002 of colour, a step .004; half a step is lost at every view.
+            assert!((0..3).all(|a| (color[a] - 0.5 - vertex[a] / 20.0).abs() < 0.03), "{vertex:?}");
+        }
+    }
+
+    #[test]
+    fn faces_look_at_the_cameras() {
+        let made = fused(room_space(80), &ring(&ROOM, 1.4, 20)).unwrap();
+        for face in &made.mesh.faces {
+            let [a, b, c] = face.map(|v| to_f64s(made.mesh.vertices[v as usize]));
+            let normal = cross(sub(b, a), sub(c, a));
+            let walls = (0..3).any(|k| a[k].abs() > [2.9, 1.9, 1.25][k]);
+            if walls && length(sub(a, ROOM.ball)) > 0.8 {
+                let corner = (0..3).filter(|&k| a[k].abs() > [2.6, 1.6, 0.95][k]).count() > 1;
+                assert!(corner || dot(normal, a) < 0.0, "{a:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn far_and_near_are_fused_in_contracted_space() {
+        let space = Space::contracted([0.0; 3], 2.0, 160).unwrap();
+        let made = fused(space, &ring(&OPEN, 2.0, 30)).unwrap();
+        let mut near = Vec::new();
+        let mut far = Vec::new();
+        for &vertex in &made.mesh.vertices {
+            let place = to_f64s(vertex);
+            let voxel = space.truncation(space.nodes_of(place).unwrap()) / 4.0;
+            let list = if length(place) < 2.0 { &mut near } else { &mut far };
+            list.push(OPEN.distance(place) / voxel);
+        }
+        for errors in [&mut near, &mut far] {
+            errors.sort_unstable_by(f64::total_cmp);
+            assert!(errors.len() > 500, "{}", errors.len());
+            let p95 = errors[errors.len() * 95 / 100];
+            assert!(p95 < 0.3, "{p95} of {}", errors.len());
+        }
+    }
+
+    #[test]
+    fn the_order_of_views_moves_no_vertex_by_a_thousandth_of_a_voxel() {
+        let views = ring(&ROOM, 1.4, 15);
+        let space = room_space(80);
+        let forth = fused(space, &views).unwrap().mesh;
+        let turned: Vec<Drawn> = views.iter().rev().cloned().collect();
+        let back = fused(space, &turned).unwrap().mesh;
+        let tree = ImmutableKdTree::<f32, 3>::new_from_slice(&back.vertices).unwrap();
+        let apart = |place: &[f32; 3]| {
+            let near = tree.query(place).nearest_one::<SquaredEuclidean<f32>>().execute();
+            f64::from(near.distance).sqrt() / space.voxel()
+        };
+        let mut apart: Vec<f64> = forth.vertices.iter().map(apart).collect();
+        apart.sort_unstable_by(f64::total_cmp);
+        // Where a voxel lies on the surface, its sign may go either way: one in a thousand.
+        assert!(apart[apart.len() * 999 / 1000] < 1e-3, "{}", apart[apart.len() * 999 / 1000]);
+        assert!(apart[apart.len() / 2] < 1e-4);
+    }
+
+    #[test]
+    fn the_bits_are_the_same_for_any_number_of_threads() {
+        let views = ring(&ROOM, 1.4, 10);
+        let with = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| fused(room_space(60), &views).unwrap())
+        };
+        let one = with(1);
+        assert_eq!(one, with(2));
+        assert_eq!(one, with(5));
+    }
+
+    #[test]
+    fn a_floating_speck_of_one_view_leaves_nothing() {
+        let mut views = ring(&ROOM, 1.4, 20);
+        let speck = Drawn::new(&ROOM, [-0.6, 0.0, 0.0], [-2.0, 0.0, 0.0]);
+        views.insert(0, speck);
+        let clean = fused(room_space(60), &views).unwrap().mesh;
+        // A patch of a wall that is not there, near the camera, where its weight is largest.
+        for y in 50..70 {
+            views[0].depths[y * WIDTH + 70..][..20].fill(0.5);
+        }
+        let made = fused(room_space(60), &views).unwrap().mesh;
+        let floating = |mesh: &Mesh| {
+            let is_off = |v: &&[f32; 3]| ROOM.distance(to_f64s(**v)) > 0.3;
+            mesh.vertices.iter().filter(is_off).count()
+        };
+        assert_eq!(floating(&clean), 0);
+        assert_eq!(floating(&made), 0);
+    }
+
+    #[test]
+    fn masked_and_empty_pixels_show_nothing() {
+        let mut views = ring(&ROOM, 1.4, 10);
+        let stop = AtomicBool::new(false);
+        let watch = Watch { stop: &stop, told: &|_, _| () };
+        let mut survey = Survey::new(room_space(40));
+        let mask = vec![false; WIDTH * HEIGHT];
+        survey.add(&DepthView { mask: Some(&mask), ..views[0].view() }, &watch).unwrap();
+        for view in &mut views {
+            view.depths.fill(f32::NAN);
+            view.depths[7..99].fill(0.0);
+        }
+        views.iter().try_for_each(|view| survey.add(&view.view(), &watch)).unwrap();
+        assert_eq!(survey.finish(1000).unwrap_err(), FusionError::Empty { views: 11 });
+    }
+
+    #[test]
+    fn what_cannot_be_fused_is_a_named_error() {
+        let views = ring(&ROOM, 1.4, 4);
+        let stop = AtomicBool::new(false);
+        let watch = Watch { stop: &stop, told: &|_, _| () };
+        let mut survey = Survey::new(room_space(40));
+        let short = DepthView { depths: &views[0].depths[1..], ..views[0].view() };
+        assert!(matches!(survey.add(&short, &watch), Err(FusionError::MapSize { .. })));
+        let mut flat = views[0].view();
+        flat.camera.focal_px = [90.0, 0.0];
+        assert!(matches!(survey.add(&flat, &watch), Err(FusionError::Focal { .. })));
+        survey.add(&views[0].view(), &watch).unwrap();
+        assert!(matches!(survey.clone().finish(3), Err(FusionError::TooManyBricks { .. })));
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(matches!(survey.add(&views[1].view(), &watch), Err(FusionError::Stopped(_))));
+        let side = |high, voxel| Space::in_box([0.0; 3], [high, 1.0, 1.0], voxel);
+        assert!(matches!(side(1.0, 1e-7), Err(FusionError::TooFine { .. })));
+        assert!(matches!(side(-1.0, 0.1), Err(FusionError::NoSize { .. })));
+        assert!(matches!(side(1.0, f64::NAN), Err(FusionError::NoSize { .. })));
+        assert!(matches!(Space::contracted([0.0; 3], 0.0, 64), Err(FusionError::NoSize { .. })));
+        assert!(matches!(Space::contracted([0.0; 3], 1.0, 0), Err(FusionError::NoSize { .. })));
+        // One view alone makes nothing valid.
+        let alone = fused(room_space(40), &views[..1]).unwrap_err();
+        assert_eq!(alone, FusionError::NoSurface { views: 1 });
+    }
+
+    proptest! {
+        #[test]
+        fn contraction_and_its_inverse_undo_each_other(
+            x in -30.0_f64..30.0, y in -30.0_f64..30.0, z in -30.0_f64..30.0,
+        ) {
+            let space = Space::contracted([1.0, -2.0, 0.5], 1.7, 1024).unwrap();
+            let world = [x, y, z];
+            if let Some(nodes) = space.nodes_of(world) {
+                let back = space.world(nodes);
+                // Far out a step of the contracted place is up to 400 steps of the world.
+                let reach = length(sub(world, [1.0, -2.0, 0.5]));
+                prop_assert!(length(sub(back, world)) < 1e-11 * (1.0 + reach * reach));
+            } else {
+                prop_assert!(length(scale(sub(world, [1.0, -2.0, 0.5]), 1.0 / 1.7)) > 19.0);
+            }
+        }
+    }
 }

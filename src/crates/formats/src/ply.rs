@@ -1,0 +1,1449 @@
+//! PLY of Gaussians: the layout of 3D Gaussian splatting (Kerbl and others, 2023), and the packed
+//! one of `PlayCanvas`.
+
+use std::io::{self, BufRead, Read, Write};
+
+use rayon::prelude::*;
+use splat_mesh::file::ply::{
+    NewPlyHeader, PlyElement, PlyEncoding, PlyHeader, PlyProperty, Scalar,
+};
+use splat_mesh::narrow::{round_u32, to_f32};
+
+use crate::error::FormatFault;
+use crate::geometry::{
+    SmallestThree, UnitQuat, logit, logit_of_byte, morton_order, normalised, sigmoid,
+};
+use crate::save::WorstErrors;
+use crate::splats::{
+    Antialiasing, CheckedSplats, FLAT_LOG_SCALE, MAX_SH_DEGREE, SH_C0, SplatColumns,
+    SplatPrimitive, Splats, sh_rest_count,
+};
+
+/// Which of the two layouts a PLY has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlyKind {
+    /// A row of floats a Gaussian.
+    Plain,
+    /// Chunks of 256 Gaussians of 16 bytes.
+    Packed,
+}
+
+/// Gaussians of a PLY, and the layout that they were in.
+#[derive(Debug)]
+pub struct PlySplats {
+    /// The Gaussians.
+    pub checked: CheckedSplats,
+    /// The layout.
+    pub kind: PlyKind,
+}
+
+/// Reads Gaussians of either layout from a file of so many bytes.
+///
+/// The rows of the plain one are streamed: memory beyond the result stays at about a megabyte.
+pub fn parse_ply(input: &mut impl BufRead, file_bytes: u64) -> Result<PlySplats, FormatFault> {
+    let head = PlyHeader::read(input)?;
+    if head.element("chunk").is_some() {
+        let checked = read_packed(&head, input, file_bytes)?;
+        return Ok(PlySplats { checked, kind: PlyKind::Packed });
+    }
+    let checked = read_rows(&head, input, file_bytes)?;
+    Ok(PlySplats { checked, kind: PlyKind::Plain })
+}
+
+// The header of a PLY of Gaussians.
+
+/// The comment by which viewers know Gaussians of Mip-Splatting.
+pub const MIP_COMMENT: &str = "SplatRenderMode: mip";
+
+/// The comment by which viewers know surfels.
+pub const SURFELS_COMMENT: &str = "SplatRenderMode: 2dgs";
+
+/// Columns that point clouds and meshes do not have.
+const OF_GAUSSIANS: [&str; 4] = ["scale_0", "rot_0", "opacity", "f_dc_0"];
+
+/// Returns the column of this name, of one of these types.
+fn column<'a>(
+    element: &'a PlyElement,
+    name: &str,
+    kinds: &[Scalar],
+) -> Result<&'a PlyProperty, FormatFault> {
+    let mut named = element.properties.iter().filter(|property| property.name == name);
+    let Some(found) = named.next() else {
+        let is_of_gaussians = OF_GAUSSIANS.into_iter().any(|name| element.has(name));
+        return Err(FormatFault::Unsupported(if is_of_gaussians {
+            format!("has no column `{name}`, which Gaussians need: export all columns")
+        } else {
+            format!(
+                "has no column `{name}`, so it is a point cloud or a mesh: give a PLY of Gaussians"
+            )
+        }));
+    };
+    if named.next().is_some() {
+        return Err(FormatFault::damaged(format!("lists the column `{name}` twice")));
+    }
+    if !kinds.contains(&found.scalar) || found.list.is_some() {
+        let list = if found.list.is_some() { "list of " } else { "" };
+        return Err(FormatFault::damaged(format!(
+            "has another layout than that of Gaussians: the column `{name}` is of type {list}{}",
+            found.scalar.name()
+        )));
+    }
+    Ok(found)
+}
+
+/// Returns the element of this name and its index.
+fn element<'a>(header: &'a PlyHeader, name: &str) -> Result<(usize, &'a PlyElement), FormatFault> {
+    let mut elements = header.elements.iter().enumerate();
+    elements
+        .find(|(_, element)| element.name == name)
+        .ok_or_else(|| FormatFault::damaged(format!("no `element {name}` stands in its header")))
+}
+
+/// Returns the least number of bytes of an element's rows.
+fn least_bytes(element: &PlyElement, encoding: PlyEncoding) -> u64 {
+    let row: usize = match encoding {
+        // A character and a space each.
+        PlyEncoding::Ascii => 2 * element.properties.len(),
+        _ => {
+            let lengths = element.properties.iter().filter_map(|it| it.list).map(Scalar::bytes);
+            element.row_bytes + lengths.sum::<usize>()
+        }
+    };
+    element.rows.saturating_mul(row as u64)
+}
+
+/// Checks that a file is long enough for its elements up to this index.
+fn check_length(header: &PlyHeader, last: usize, file_bytes: u64) -> Result<(), FormatFault> {
+    let elements = header.elements.iter().take(last + 1);
+    let needed =
+        elements.fold(0_u64, |sum, it| sum.saturating_add(least_bytes(it, header.encoding)));
+    // The last line of a text may have no end.
+    let found = file_bytes.saturating_sub(header.bytes);
+    let room = found + u64::from(header.encoding == PlyEncoding::Ascii);
+    if needed > room {
+        return Err(FormatFault::truncated("its table of Gaussians", needed, found));
+    }
+    Ok(())
+}
+
+/// A note about bytes after the last row of a binary file whose rows all have the same length.
+fn rest_note(header: &PlyHeader, file_bytes: u64) -> Option<String> {
+    let has_lists = header.elements.iter().any(|it| it.list().is_some());
+    if has_lists || header.encoding == PlyEncoding::Ascii {
+        return None;
+    }
+    let lengths = header.elements.iter().map(|it| least_bytes(it, header.encoding));
+    let end = lengths.fold(header.bytes, u64::saturating_add);
+    let rest = file_bytes.checked_sub(end).filter(|&rest| rest > 0)?;
+    Some(format!(
+        "{rest} bytes after its last row are not read. If something is missing, write the file again"
+    ))
+}
+
+/// True if the Gaussians want the 2D filter of Mip-Splatting, as Brush and others say it or as Postshot
+/// does; the last word counts.
+fn is_antialiased(header: &PlyHeader) -> bool {
+    let mut said = header.comments.iter().filter_map(|comment| {
+        let comment = comment.to_ascii_lowercase();
+        let (key, value) = comment.split_once(' ')?;
+        match key {
+            "splatrendermode:" => Some(value == "mip"),
+            "antialiased" => Some(value == "1"),
+            _ => None,
+        }
+    });
+    said.next_back().unwrap_or(false)
+}
+
+// The plain layout, read.
+
+/// Bytes that are read at a time.
+const CHUNK_BYTES: usize = 16 << 20;
+
+/// Rows that one thread takes one after the other.
+const ROWS_AT_A_TIME: usize = 4096;
+
+/// Where the values of a row are.
+struct RowLayout {
+    means: Vec<PlyProperty>,
+    /// Coefficients of degree 0, or red, green, blue.
+    colors: Vec<PlyProperty>,
+    /// Value of a full channel, if the colours are no coefficients; 1 also stands for 255 in floats.
+    full_channel: Option<f32>,
+    sh_rest: Vec<PlyProperty>,
+    opacity: PlyProperty,
+    scales: [PlyProperty; 2],
+    /// Surfels have none.
+    third_scale: Option<PlyProperty>,
+    rotations: Vec<PlyProperty>,
+    filter: Option<PlyProperty>,
+    /// Sentences about columns that are left out.
+    notes: Vec<String>,
+}
+
+/// Names of colours that stand for coefficients of degree 0.
+const CHANNELS: [[&str; 3]; 3] =
+    [["red", "green", "blue"], ["diffuse_red", "diffuse_green", "diffuse_blue"], ["r", "g", "b"]];
+
+impl RowLayout {
+    fn of(element: &PlyElement) -> Result<Self, FormatFault> {
+        let one = |name: &str| column(element, name, &[Scalar::F32, Scalar::F64]).cloned();
+        let numbered = |prefix: &str, count: usize| {
+            (0..count).map(|i| one(&format!("{prefix}{i}"))).collect::<Result<Vec<_>, _>>()
+        };
+        let if_there = |name: &str| element.has(name).then(|| one(name)).transpose();
+        let count = element.properties.iter().filter(|p| p.name.starts_with("f_rest_")).count();
+        let means = ["x", "y", "z"].into_iter().map(one).collect::<Result<_, _>>()?;
+        let channels = if element.has("f_dc_0") {
+            None
+        } else {
+            CHANNELS.iter().find(|it| element.has(it[0]))
+        };
+        let (colors, full_channel) = match channels {
+            None => (numbered("f_dc_", 3)?, None),
+            Some(names) => {
+                let kinds = [Scalar::U8, Scalar::U16, Scalar::F32, Scalar::F64];
+                let channel = |name: &&str| column(element, name, &kinds).cloned();
+                let colors = names.iter().map(channel).collect::<Result<Vec<_>, _>>()?;
+                let full = match colors[0].scalar {
+                    Scalar::U8 => 255.0,
+                    Scalar::U16 => 65_535.0,
+                    _ => 1.0,
+                };
+                if let Some(other) = colors.iter().find(|it| it.scalar != colors[0].scalar) {
+                    return Err(FormatFault::damaged(format!(
+                        "has colours of the types {} and {}",
+                        colors[0].scalar.name(),
+                        other.scalar.name()
+                    )));
+                }
+                (colors, Some(full))
+            }
+        };
+        let mut layout = Self {
+            means,
+            colors,
+            full_channel,
+            opacity: one("opacity")?,
+            scales: [one("scale_0")?, one("scale_1")?],
+            third_scale: if_there("scale_2")?,
+            rotations: numbered("rot_", 4)?,
+            filter: if_there("filter_3D")?,
+            sh_rest: numbered("f_rest_", count)?,
+            notes: Vec::new(),
+        };
+        if count % 3 != 0 {
+            return Err(FormatFault::damaged(format!(
+                "has {count} f_rest columns; a multiple of 3 is expected: 9, 24 or 45 for SH degree 1 to 3"
+            )));
+        }
+        if 3 * sh_rest_count(layout.sh_degree()) < count {
+            layout.notes.push(format!(
+                "of its {count} f_rest columns, those above SH degree {} are left out",
+                layout.sh_degree()
+            ));
+        }
+        Ok(layout)
+    }
+
+    /// The highest degree that has all of its columns.
+    fn sh_degree(&self) -> u32 {
+        let has_all = |degree: &u32| 3 * sh_rest_count(*degree) <= self.sh_rest.len();
+        (0..=MAX_SH_DEGREE).rev().find(has_all).unwrap_or(0)
+    }
+
+    fn primitive(&self) -> SplatPrimitive {
+        match self.third_scale {
+            Some(_) => SplatPrimitive::Gaussians,
+            None => SplatPrimitive::Surfels,
+        }
+    }
+
+    fn take(&self, row: &[u8], columns: &mut SplatColumns) {
+        let values =
+            |properties: &[PlyProperty]| std::array::from_fn(|i| value(&properties[i], row));
+        let [first, second] = [0, 1].map(|i| value(&self.scales[i], row));
+        let third = self.third_scale.as_ref().map_or(FLAT_LOG_SCALE, |third| value(third, row));
+        let mut scales = [first, second, third];
+        let mut opacity = value(&self.opacity, row);
+        // It would make surfels thick.
+        if let Some(filter) = self.filter.as_ref().filter(|_| self.third_scale.is_some()) {
+            (scales, opacity) = filtered(scales, opacity, value(filter, row));
+        }
+        columns.means.push(values(&self.means));
+        columns.log_scales.push(scales);
+        columns.opacity_logits.push(opacity);
+        columns.sh_dc.push(values(&self.colors));
+        columns.rotations.push(std::array::from_fn(|i| value(&self.rotations[i], row)));
+        let coefficients = self.sh_rest.len() / 3;
+        for k in 0..sh_rest_count(columns.sh_degree) {
+            let channel = |c: usize| value(&self.sh_rest[c * coefficients + k], row);
+            columns.sh_rest.push(std::array::from_fn(channel));
+        }
+    }
+}
+
+/// A value of a row; NaN where the row is too short.
+fn value(property: &PlyProperty, row: &[u8]) -> f32 {
+    to_f32(property.value(row))
+}
+
+/// Scales and opacity with a 3D filter of this standard deviation baked in (Mip-Splatting, Yu and
+/// others, 2024, equation 8).
+fn filtered(log_scales: [f32; 3], opacity_logit: f32, filter: f32) -> ([f32; 3], f32) {
+    let mut shrink = 1.0;
+    let wider = log_scales.map(|log| {
+        let (scale, filter) = (f64::from(log).exp(), f64::from(filter));
+        let wide = scale.hypot(filter);
+        shrink *= scale / wide;
+        to_f32(wide.ln())
+    });
+    if filter == 0.0 {
+        return (log_scales, opacity_logit);
+    }
+    (wider, logit(sigmoid(opacity_logit) * shrink))
+}
+
+/// Reads the rows of `vertex`; `input` stands after the header.
+fn read_rows(
+    head: &PlyHeader,
+    input: &mut impl BufRead,
+    file_bytes: u64,
+) -> Result<CheckedSplats, FormatFault> {
+    let (index, element) = element(head, "vertex")?;
+    let layout = RowLayout::of(element)?;
+    check_length(head, index, file_bytes)?;
+    let Ok(count) = usize::try_from(element.rows) else {
+        return Err(FormatFault::damaged(format!("announces {} Gaussians", element.rows)));
+    };
+    for before in &head.elements[..index] {
+        skip_rows(before, head.encoding, input)?;
+    }
+
+    let mut columns = SplatColumns::with_capacity(layout.sh_degree(), count);
+    columns.primitive = layout.primitive();
+    let at_once = (CHUNK_BYTES / element.row_bytes.max(1)).max(1);
+    let mut buffer = vec![0; element.row_bytes * at_once.min(count)];
+    let mut left = count;
+    while left > 0 {
+        let now = left.min(at_once);
+        let chunk = &mut buffer[..now * element.row_bytes];
+        fill_rows(element, head.encoding, input, chunk)?;
+        let parts: Vec<SplatColumns> = chunk
+            .par_chunks(ROWS_AT_A_TIME * element.row_bytes.max(1))
+            .map(|rows| {
+                let mut part = SplatColumns::with_capacity(layout.sh_degree(), ROWS_AT_A_TIME);
+                rows.chunks_exact(element.row_bytes).for_each(|row| layout.take(row, &mut part));
+                part
+            })
+            .collect();
+        parts.iter().for_each(|part| columns.append(part));
+        left -= now;
+    }
+    if is_antialiased(head) {
+        columns.antialiasing = Antialiasing::On;
+    }
+    let mut notes = layout.notes;
+    notes.extend(rest_note(head, file_bytes));
+    if let Some(full) = layout.full_channel {
+        coefficients_of_channels(&mut columns.sh_dc, full, &mut notes);
+    }
+    let mut checked = Splats::from_columns(columns)?;
+    checked.notes = notes;
+    Ok(checked)
+}
+
+/// Makes coefficients of degree 0 of the channels of colours.
+fn coefficients_of_channels(colors: &mut [[f32; 3]], full: f32, notes: &mut Vec<String>) {
+    let values = colors.as_flattened_mut();
+    let is_above_one = values.iter().any(|&value| value.is_finite() && value > 1.0);
+    let full = if full == 1.0 && is_above_one {
+        notes.push("its colours are floats above 1: they are read as 0 to 255".to_owned());
+        255.0
+    } else {
+        full
+    };
+    for value in values {
+        *value = to_f32((f64::from(*value) / f64::from(full) - 0.5) / SH_C0);
+    }
+}
+
+// Rows of an element in any encoding, as little-endian values without lists.
+
+/// Longest line of text that is read.
+const MOST_LINE_BYTES: u64 = 1 << 20;
+
+/// True if rows have the layout in the file that they have in memory.
+fn is_plain(element: &PlyElement, encoding: PlyEncoding) -> bool {
+    encoding == PlyEncoding::Little && element.list().is_none()
+}
+
+/// Fills `rows`, a whole number of rows of the element.
+fn fill_rows(
+    element: &PlyElement,
+    encoding: PlyEncoding,
+    input: &mut impl BufRead,
+    rows: &mut [u8],
+) -> Result<(), FormatFault> {
+    if is_plain(element, encoding) {
+        return Ok(input.read_exact(rows)?);
+    }
+    if element.row_bytes == 0 {
+        return Ok(());
+    }
+    rows.chunks_exact_mut(element.row_bytes)
+        .try_for_each(|row| read_row(element, encoding, input, row))
+}
+
+/// Skips all rows of an element.
+fn skip_rows(
+    element: &PlyElement,
+    encoding: PlyEncoding,
+    input: &mut impl BufRead,
+) -> Result<(), FormatFault> {
+    if is_plain(element, encoding) {
+        let bytes = least_bytes(element, encoding);
+        io::copy(&mut input.by_ref().take(bytes), &mut io::sink())?;
+        return Ok(());
+    }
+    let mut row = vec![0; element.row_bytes];
+    for _ in 0..element.rows {
+        read_row(element, encoding, input, &mut row)?;
+    }
+    Ok(())
+}
+
+fn read_row(
+    element: &PlyElement,
+    encoding: PlyEncoding,
+    input: &mut impl BufRead,
+    row: &mut [u8],
+) -> Result<(), FormatFault> {
+    if encoding == PlyEncoding::Ascii {
+        return read_line(element, input, row);
+    }
+    for property in &element.properties {
+        if let Some(length) = property.list {
+            let mut bytes = [0; 8];
+            read_value(length, encoding, input, &mut bytes[..length.bytes()])?;
+            let bytes_of_items =
+                list_length(length, bytes).map(|n| n * property.scalar.bytes() as u64);
+            let Some(due) = bytes_of_items else {
+                return Err(FormatFault::damaged(format!(
+                    "has a list `{}` of a negative length",
+                    property.name
+                )));
+            };
+            if io::copy(&mut input.by_ref().take(due), &mut io::sink())? < due {
+                return Err(FormatFault::damaged(format!("ends in a list `{}`", property.name)));
+            }
+            continue;
+        }
+        let to = &mut row[property.offset..][..property.scalar.bytes()];
+        read_value(property.scalar, encoding, input, to)?;
+    }
+    Ok(())
+}
+
+fn read_value(
+    kind: Scalar,
+    encoding: PlyEncoding,
+    input: &mut impl BufRead,
+    to: &mut [u8],
+) -> Result<(), FormatFault> {
+    debug_assert_eq!(kind.bytes(), to.len());
+    input.read_exact(to)?;
+    if encoding == PlyEncoding::Big {
+        to.reverse();
+    }
+    Ok(())
+}
+
+/// The length of a list; none if it is negative.
+fn list_length(kind: Scalar, bytes: [u8; 8]) -> Option<u64> {
+    let [a, b, c, d, ..] = bytes;
+    match kind {
+        Scalar::U8 => Some(a.into()),
+        Scalar::I8 => u64::try_from(i8::from_le_bytes([a])).ok(),
+        Scalar::U16 => Some(u16::from_le_bytes([a, b]).into()),
+        Scalar::I16 => u64::try_from(i16::from_le_bytes([a, b])).ok(),
+        Scalar::U32 => Some(u32::from_le_bytes([a, b, c, d]).into()),
+        Scalar::I32 => u64::try_from(i32::from_le_bytes([a, b, c, d])).ok(),
+        Scalar::F32 | Scalar::F64 => None,
+    }
+}
+
+/// Reads the next line that is not empty.
+fn read_line(
+    element: &PlyElement,
+    input: &mut impl BufRead,
+    row: &mut [u8],
+) -> Result<(), FormatFault> {
+    let mut line = Vec::new();
+    while line.iter().all(u8::is_ascii_whitespace) {
+        line.clear();
+        if input.by_ref().take(MOST_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
+            return Err(FormatFault::damaged(format!(
+                "is truncated: it has fewer than {} lines of `{}`",
+                element.rows, element.name
+            )));
+        }
+    }
+    let text = String::from_utf8_lossy(&line);
+    let mut words = text.split_ascii_whitespace();
+    let wrong = || {
+        let start: String = text.trim().chars().take(60).collect();
+        FormatFault::damaged(format!("has a line {start:?} that is no row of `{}`", element.name))
+    };
+    for property in &element.properties {
+        if property.list.is_some() {
+            let length: usize =
+                words.next().and_then(|word| word.parse().ok()).ok_or_else(wrong)?;
+            if length > 0 {
+                words.nth(length - 1).ok_or_else(wrong)?;
+            }
+            continue;
+        }
+        let to = &mut row[property.offset..][..property.scalar.bytes()];
+        words.next().and_then(|word| parse_value(property.scalar, word, to)).ok_or_else(wrong)?;
+    }
+    if words.next().is_some() { Err(wrong()) } else { Ok(()) }
+}
+
+/// Writes the value of a word; none if the word is not of this type.
+fn parse_value(kind: Scalar, word: &str, to: &mut [u8]) -> Option<()> {
+    match kind {
+        Scalar::U8 => to.copy_from_slice(&word.parse::<u8>().ok()?.to_le_bytes()),
+        Scalar::I8 => to.copy_from_slice(&word.parse::<i8>().ok()?.to_le_bytes()),
+        Scalar::U16 => to.copy_from_slice(&word.parse::<u16>().ok()?.to_le_bytes()),
+        Scalar::I16 => to.copy_from_slice(&word.parse::<i16>().ok()?.to_le_bytes()),
+        Scalar::U32 => to.copy_from_slice(&word.parse::<u32>().ok()?.to_le_bytes()),
+        Scalar::I32 => to.copy_from_slice(&word.parse::<i32>().ok()?.to_le_bytes()),
+        Scalar::F32 => {
+            let value = word.parse().ok().or_else(|| is_nan(word).then_some(f32::NAN))?;
+            to.copy_from_slice(&value.to_le_bytes());
+        }
+        Scalar::F64 => {
+            let value = word.parse().ok().or_else(|| is_nan(word).then_some(f64::NAN))?;
+            to.copy_from_slice(&value.to_le_bytes());
+        }
+    }
+    Some(())
+}
+
+/// True for what C libraries write of a number that is none: `-nan(ind)`, `1.#QNAN`.
+fn is_nan(word: &str) -> bool {
+    word.to_ascii_lowercase().contains("nan")
+}
+
+// The plain layout, written.
+
+/// Rows that are laid out at a time: about a megabyte.
+const ROWS_AT_ONCE: usize = 4096;
+
+/// Writes the columns of 3D Gaussian splatting as binary little-endian PLY, all `float`: `x y z nx
+/// ny nz f_dc_* f_rest_* opacity scale_* rot_*`, 62 at SH degree 3. Normals are zero. Line 3 is
+/// always `element vertex`, which some viewers ask for. Nothing is rounded. Surfels have no `scale_2`, as
+/// 2D Gaussian splatting writes them.
+///
+/// Memory beyond the argument stays at about a megabyte.
+pub fn write_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(&header(splats))?;
+    let columns = splats.columns();
+    let scales = scales_of(splats);
+    let mut rows = Vec::new();
+    for start in (0..splats.len()).step_by(ROWS_AT_ONCE) {
+        rows.clear();
+        for row in start..splats.len().min(start + ROWS_AT_ONCE) {
+            let rest = columns.rest(row);
+            rows.extend(columns.means[row]);
+            rows.extend([0.0; 3]);
+            rows.extend(columns.sh_dc[row]);
+            (0..3).for_each(|channel| rows.extend(rest.iter().map(|c| c[channel])));
+            rows.push(columns.opacity_logits[row]);
+            rows.extend(&columns.log_scales[row][..scales]);
+            rows.extend(columns.rotations[row]);
+        }
+        let little: Vec<u8> = rows.iter().flat_map(|value| value.to_le_bytes()).collect();
+        out.write_all(&little)?;
+    }
+    Ok(())
+}
+
+/// Scales of a row.
+fn scales_of(splats: &Splats) -> usize {
+    match splats.columns().primitive {
+        SplatPrimitive::Gaussians => 3,
+        SplatPrimitive::Surfels => 2,
+    }
+}
+
+fn header(splats: &Splats) -> Vec<u8> {
+    let columns = splats.columns();
+    let mut header = NewPlyHeader::default();
+    header.element("vertex", splats.len());
+    match (columns.primitive, columns.antialiasing) {
+        (SplatPrimitive::Surfels, _) => _ = header.comment(SURFELS_COMMENT),
+        (SplatPrimitive::Gaussians, Antialiasing::On) => _ = header.comment(MIP_COMMENT),
+        (SplatPrimitive::Gaussians, Antialiasing::Off) => {}
+    }
+    let numbered =
+        |prefix: &'static str, count: usize| (0..count).map(move |i| format!("{prefix}{i}"));
+    header
+        .properties(Scalar::F32, ["x", "y", "z", "nx", "ny", "nz"])
+        .properties(Scalar::F32, numbered("f_dc_", 3))
+        .properties(Scalar::F32, numbered("f_rest_", 3 * sh_rest_count(splats.sh_degree())))
+        .properties(Scalar::F32, ["opacity"])
+        .properties(Scalar::F32, numbered("scale_", scales_of(splats)))
+        .properties(Scalar::F32, numbered("rot_", 4))
+        .end()
+}
+
+// How the packed layout squeezes a Gaussian into four words of 32 bits, relative to the ranges of
+// its chunk of 256 (`PlayCanvas`, `compressed.ply`).
+
+/// Gaussians of a chunk.
+const CHUNK_ROWS: usize = 256;
+
+/// Columns of a chunk in their order.
+const RANGE_NAMES: [&str; 18] = [
+    "min_x",
+    "min_y",
+    "min_z",
+    "max_x",
+    "max_y",
+    "max_z",
+    "min_scale_x",
+    "min_scale_y",
+    "min_scale_z",
+    "max_scale_x",
+    "max_scale_y",
+    "max_scale_z",
+    "min_r",
+    "min_g",
+    "min_b",
+    "max_r",
+    "max_g",
+    "max_b",
+];
+
+/// Columns of a Gaussian in their order.
+const WORD_NAMES: [&str; 4] =
+    ["packed_position", "packed_rotation", "packed_scale", "packed_color"];
+
+/// Logarithms of scales beyond this are cut, as other writers do.
+const MOST_LOG_SCALE: f32 = 20.0;
+
+/// The range of three values in a chunk.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Range3 {
+    low: [f32; 3],
+    high: [f32; 3],
+}
+
+impl Range3 {
+    fn of(values: impl Iterator<Item = [f32; 3]>) -> Self {
+        let empty = Self { low: [f32::INFINITY; 3], high: [f32::NEG_INFINITY; 3] };
+        values.fold(empty, |range, value| Self {
+            low: std::array::from_fn(|i| range.low[i].min(value[i])),
+            high: std::array::from_fn(|i| range.high[i].max(value[i])),
+        })
+    }
+
+    /// Three values in words of 11, 10 and 11 bits, from the top.
+    fn pack(&self, value: [f32; 3]) -> u32 {
+        let [x, y, z] = [0, 1, 2].map(|i| self.share(i, value[i]));
+        step(x, 11) << 21 | step(y, 10) << 11 | step(z, 11)
+    }
+
+    fn unpack(&self, word: u32) -> [f32; 3] {
+        let shares = [share(word >> 21, 11), share(word >> 11, 10), share(word, 11)];
+        std::array::from_fn(|i| self.value(i, shares[i]))
+    }
+
+    fn share(&self, i: usize, value: f32) -> f64 {
+        let (low, high) = (f64::from(self.low[i]), f64::from(self.high[i]));
+        if high > low { (f64::from(value) - low) / (high - low) } else { 0.0 }
+    }
+
+    fn value(&self, i: usize, share: f64) -> f32 {
+        to_f32(f64::from(self.low[i]) * (1.0 - share) + f64::from(self.high[i]) * share)
+    }
+}
+
+/// A share of 0 to 1 in so many bits.
+fn step(share: f64, bits: u32) -> u32 {
+    round_u32(share.clamp(0.0, 1.0) * f64::from((1_u32 << bits) - 1))
+}
+
+/// The share of 0 to 1 in the lowest bits of a word.
+fn share(word: u32, bits: u32) -> f64 {
+    let most = (1_u32 << bits) - 1;
+    f64::from(word & most) / f64::from(most)
+}
+
+/// The ranges of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct PackedRanges {
+    means: Range3,
+    log_scales: Range3,
+    colors: Range3,
+}
+
+/// What four words hold.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct PackedSplat {
+    mean: [f32; 3],
+    log_scale: [f32; 3],
+    rotation: UnitQuat,
+    sh_dc: [f32; 3],
+    opacity_logit: f32,
+}
+
+/// Scales as they are stored.
+fn cut_scale(log_scale: [f32; 3]) -> [f32; 3] {
+    log_scale.map(|scale| scale.clamp(-MOST_LOG_SCALE, MOST_LOG_SCALE))
+}
+
+/// The colour, 0 to 1 and beyond, of coefficients of degree 0.
+fn color(sh_dc: [f32; 3]) -> [f32; 3] {
+    sh_dc.map(|c| to_f32(0.5 + SH_C0 * f64::from(c)))
+}
+
+impl PackedRanges {
+    fn pack(&self, splat: &PackedSplat) -> [u32; 4] {
+        let color = color(splat.sh_dc);
+        let [r, g, b] = [0, 1, 2].map(|i| step(self.colors.share(i, color[i]), 8));
+        let opacity = step(sigmoid(splat.opacity_logit), 8);
+        [
+            self.means.pack(splat.mean),
+            pack_rotation(splat.rotation),
+            self.log_scales.pack(cut_scale(splat.log_scale)),
+            r << 24 | g << 16 | b << 8 | opacity,
+        ]
+    }
+
+    fn unpack(&self, words: [u32; 4]) -> PackedSplat {
+        let [position, rotation, scale, shade] = words;
+        let color = [24, 16, 8].map(|shift| share(shade >> shift, 8));
+        let sh_dc = std::array::from_fn(|i| {
+            to_f32((f64::from(self.colors.value(i, color[i])) - 0.5) / SH_C0)
+        });
+        PackedSplat {
+            mean: self.means.unpack(position),
+            log_scale: self.log_scales.unpack(scale),
+            rotation: unpack_rotation(rotation),
+            sh_dc,
+            opacity_logit: logit_of_byte(shade.to_le_bytes()[0]),
+        }
+    }
+}
+
+/// Two bits tell the largest of w, x, y, z; the others take ten bits each.
+fn pack_rotation(rotation: UnitQuat) -> u32 {
+    let SmallestThree { largest, others } = SmallestThree::of(rotation);
+    let words = others.map(|part| step(part * std::f64::consts::FRAC_1_SQRT_2 + 0.5, 10));
+    let index = [0, 1, 2, 3][largest];
+    words.iter().fold(index, |word, part| word << 10 | part)
+}
+
+fn unpack_rotation(word: u32) -> UnitQuat {
+    let others =
+        [20, 10, 0].map(|shift| (share(word >> shift, 10) - 0.5) * std::f64::consts::SQRT_2);
+    let quat = SmallestThree { largest: (word >> 30) as usize, others }.quat();
+    normalised(quat, 0.0).unwrap_or([1.0, 0.0, 0.0, 0.0])
+}
+
+/// The byte of a coefficient above degree 0: steps of 1/32 between ±4, rounded down.
+fn pack_harmonic(coefficient: f32) -> u8 {
+    let step = ((f64::from(coefficient) / 8.0 + 0.5) * 256.0).floor();
+    splat_mesh::narrow::round_u8(step)
+}
+
+/// The middle of what a byte stands for; its ends are ±4.
+fn unpack_harmonic(byte: u8) -> f32 {
+    let share = match byte {
+        0 => 0.0,
+        255 => 1.0,
+        _ => (f64::from(byte) + 0.5) / 256.0,
+    };
+    to_f32((share - 0.5) * 8.0)
+}
+
+// The packed layout, read.
+
+/// Reads the tables; `input` stands after the header.
+fn read_packed(
+    head: &PlyHeader,
+    input: &mut impl BufRead,
+    file_bytes: u64,
+) -> Result<CheckedSplats, FormatFault> {
+    let tables = PackedTables::of(head)?;
+    check_length(head, head.elements.len(), file_bytes)?;
+    let mut columns = SplatColumns::with_capacity(tables.sh_degree, tables.count);
+    let mut ranges = Vec::new();
+    for element in &head.elements {
+        match element.name.as_str() {
+            "chunk" => {
+                let mut rows = vec![0; element.row_bytes * tables.count.div_ceil(CHUNK_ROWS)];
+                fill_rows(element, head.encoding, input, &mut rows)?;
+                ranges = tables.ranges(&rows)?;
+            }
+            "vertex" => {
+                let mut rows = vec![0; element.row_bytes * CHUNK_ROWS];
+                for (first, range) in (0..tables.count).step_by(CHUNK_ROWS).zip(&ranges) {
+                    let count = (tables.count - first).min(CHUNK_ROWS);
+                    let chunk = &mut rows[..count * element.row_bytes];
+                    fill_rows(element, head.encoding, input, chunk)?;
+                    tables.take_rows(chunk, range, &mut columns)?;
+                }
+            }
+            "sh" => {
+                let mut rows = vec![0; element.row_bytes * CHUNK_ROWS];
+                let mut left = tables.count;
+                while left > 0 {
+                    let count = left.min(CHUNK_ROWS);
+                    let chunk = &mut rows[..count * element.row_bytes];
+                    fill_rows(element, head.encoding, input, chunk)?;
+                    for row in chunk.chunks_exact(element.row_bytes) {
+                        let k = sh_rest_count(tables.sh_degree);
+                        let channel = |c: usize, i: usize| unpack_harmonic(row[c * k + i]);
+                        let rest = (0..k).map(|i| [0, 1, 2].map(|c| channel(c, i)));
+                        columns.sh_rest.extend(rest);
+                    }
+                    left -= count;
+                }
+            }
+            _ => {
+                skip_rows(element, head.encoding, input)?;
+            }
+        }
+    }
+    if is_antialiased(head) {
+        columns.antialiasing = Antialiasing::On;
+    }
+    let mut checked = Splats::from_columns(columns)?;
+    checked.notes.extend(rest_note(head, file_bytes));
+    Ok(checked)
+}
+
+/// Where the values of the tables are.
+struct PackedTables {
+    count: usize,
+    sh_degree: u32,
+    range_bytes: usize,
+    /// Offsets of the ranges; files of 2023 have none for colours.
+    ranges: Vec<usize>,
+    row_bytes: usize,
+    words: Vec<usize>,
+}
+
+impl PackedTables {
+    fn of(head: &PlyHeader) -> Result<Self, FormatFault> {
+        let ((chunk_index, chunk), (index, vertex)) =
+            (element(head, "chunk")?, element(head, "vertex")?);
+        if chunk_index > index {
+            return Err(FormatFault::damaged("has its chunks behind its Gaussians"));
+        }
+        let count = vertex.rows;
+        if chunk.rows != count.div_ceil(CHUNK_ROWS as u64) {
+            return Err(FormatFault::damaged(format!(
+                "has {} chunks for {count} Gaussians; one holds {CHUNK_ROWS}",
+                chunk.rows
+            )));
+        }
+        let has_colors = chunk.has("min_r");
+        let names = &RANGE_NAMES[..if has_colors { 18 } else { 12 }];
+        let sh_degree = packed_degree(head, count)?;
+        Ok(Self {
+            count: usize::try_from(count).map_err(|_too_many| {
+                FormatFault::damaged(format!("announces {count} Gaussians"))
+            })?,
+            sh_degree,
+            range_bytes: chunk.row_bytes,
+            ranges: offsets(chunk, names, Scalar::F32)?,
+            row_bytes: vertex.row_bytes,
+            words: offsets(vertex, &WORD_NAMES, Scalar::U32)?,
+        })
+    }
+
+    fn ranges(&self, bytes: &[u8]) -> Result<Vec<PackedRanges>, FormatFault> {
+        let rows = bytes.chunks_exact(self.range_bytes.max(1));
+        let ranges = rows.map(|row| {
+            let triple = |first: usize| -> Option<[f32; 3]> {
+                let at = self.ranges.get(first..first + 3)?;
+                let mut values = [0.0; 3];
+                for (value, &offset) in values.iter_mut().zip(at) {
+                    *value = f32::from_le_bytes(*row.get(offset..)?.first_chunk()?);
+                }
+                Some(values)
+            };
+            let range =
+                |first: usize| Some(Range3 { low: triple(first)?, high: triple(first + 3)? });
+            Some(PackedRanges {
+                means: range(0)?,
+                log_scales: range(6)?,
+                colors: range(12).unwrap_or(Range3 { low: [0.0; 3], high: [1.0; 3] }),
+            })
+        });
+        ranges.collect::<Option<_>>().ok_or_else(|| FormatFault::damaged("has chunks cut short"))
+    }
+
+    fn take_rows(
+        &self,
+        rows: &[u8],
+        ranges: &PackedRanges,
+        to: &mut SplatColumns,
+    ) -> Result<(), FormatFault> {
+        for row in rows.chunks_exact(self.row_bytes) {
+            let mut words = [0; 4];
+            for (word, &offset) in words.iter_mut().zip(&self.words) {
+                let bytes = row.get(offset..).and_then(|bytes| bytes.first_chunk());
+                let bytes = bytes.ok_or_else(|| FormatFault::damaged("has rows cut short"))?;
+                *word = u32::from_le_bytes(*bytes);
+            }
+            let splat = ranges.unpack(words);
+            to.means.push(splat.mean);
+            to.log_scales.push(splat.log_scale);
+            to.rotations.push(splat.rotation);
+            to.sh_dc.push(splat.sh_dc);
+            to.opacity_logits.push(splat.opacity_logit);
+        }
+        Ok(())
+    }
+}
+
+fn offsets(element: &PlyElement, names: &[&str], kind: Scalar) -> Result<Vec<usize>, FormatFault> {
+    names.iter().map(|name| Ok(column(element, name, &[kind])?.offset)).collect()
+}
+
+/// The degree that the table `sh` is of, which is 0 where there is none.
+fn packed_degree(head: &PlyHeader, count: u64) -> Result<u32, FormatFault> {
+    let Some(table) = head.element("sh") else { return Ok(0) };
+    if table.rows != count {
+        return Err(FormatFault::damaged(format!(
+            "has {} rows of SH for {count} Gaussians",
+            table.rows
+        )));
+    }
+    let values = table.properties.len();
+    let is_named = |i: usize| {
+        let property = &table.properties[i];
+        property.scalar == Scalar::U8 && property.name == format!("f_rest_{i}")
+    };
+    let degree = (1..=3).find(|&degree| 3 * sh_rest_count(degree) == values);
+    degree.filter(|_| (0..values).all(is_named)).ok_or_else(|| {
+        FormatFault::damaged(format!(
+            "has {values} columns of SH; f_rest_0 to f_rest_8, 23 or 44 of type uchar are expected"
+        ))
+    })
+}
+
+// The packed layout, written.
+
+/// Writes the packed layout: 16 bytes a Gaussian and one byte a value above SH degree 0, in an
+/// order that puts neighbours together.
+///
+/// Logarithms of scales beyond ±20 and coefficients beyond ±4 are cut. Returns how far from the
+/// argument the file is.
+pub fn write_packed_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<WorstErrors> {
+    let columns = splats.columns();
+    let order = morton_order(&columns.means);
+    let mut worst = WorstErrors::default();
+    let (mut ranges, mut words) = (Vec::new(), Vec::with_capacity(16 * order.len()));
+    for rows in order.chunks(CHUNK_ROWS) {
+        let chunk = ranges_of(columns, rows);
+        for range in [chunk.means, chunk.log_scales, chunk.colors] {
+            let values = range.low.into_iter().chain(range.high);
+            ranges.extend(values.flat_map(f32::to_le_bytes));
+        }
+        let mut stored = SplatColumns::with_capacity(columns.sh_degree, rows.len());
+        for &row in rows {
+            let row = row as usize;
+            let packed = chunk.pack(&PackedSplat {
+                mean: columns.means[row],
+                log_scale: columns.log_scales[row],
+                rotation: columns.rotations[row],
+                sh_dc: columns.sh_dc[row],
+                opacity_logit: columns.opacity_logits[row],
+            });
+            words.extend(packed.into_iter().flat_map(u32::to_le_bytes));
+            let back = chunk.unpack(packed);
+            stored.means.push(back.mean);
+            stored.log_scales.push(back.log_scale);
+            stored.rotations.push(back.rotation);
+            stored.sh_dc.push(back.sh_dc);
+            stored.opacity_logits.push(back.opacity_logit);
+            let rest = columns.rest(row).iter();
+            stored.sh_rest.extend(rest.map(|c| c.map(|c| unpack_harmonic(pack_harmonic(c)))));
+        }
+        let stored = Splats::from_columns(stored).map_err(io::Error::other)?.splats;
+        worst = worst.or(WorstErrors::between_within(
+            &splats.rows(rows),
+            &stored,
+            &(-MOST_LOG_SCALE..=MOST_LOG_SCALE),
+        ));
+    }
+    out.write_all(&packed_header(splats))?;
+    out.write_all(&ranges)?;
+    out.write_all(&words)?;
+    write_harmonics(columns, &order, out)?;
+    Ok(worst)
+}
+
+fn ranges_of(columns: &SplatColumns, rows: &[u32]) -> PackedRanges {
+    let rows = || rows.iter().map(|&row| row as usize);
+    PackedRanges {
+        means: Range3::of(rows().map(|row| columns.means[row])),
+        log_scales: Range3::of(rows().map(|row| cut_scale(columns.log_scales[row]))),
+        colors: Range3::of(rows().map(|row| color(columns.sh_dc[row]))),
+    }
+}
+
+/// All of red, then of green, then of blue, row by row.
+fn write_harmonics(columns: &SplatColumns, order: &[u32], out: &mut dyn Write) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    for rows in order.chunks(CHUNK_ROWS) {
+        bytes.clear();
+        for &row in rows {
+            let rest = columns.rest(row as usize);
+            for channel in 0..3 {
+                bytes.extend(rest.iter().map(|c| pack_harmonic(c[channel])));
+            }
+        }
+        out.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+fn packed_header(splats: &Splats) -> Vec<u8> {
+    let count = splats.len();
+    let mut packed_header = NewPlyHeader::default();
+    if splats.columns().antialiasing == Antialiasing::On {
+        packed_header.comment(MIP_COMMENT);
+    }
+    packed_header.element("chunk", count.div_ceil(CHUNK_ROWS)).properties(Scalar::F32, RANGE_NAMES);
+    packed_header.element("vertex", count).properties(Scalar::U32, WORD_NAMES);
+    let packed_degree = 3 * sh_rest_count(splats.sh_degree());
+    if packed_degree > 0 {
+        let names = (0..packed_degree).map(|i| format!("f_rest_{i}"));
+        packed_header.element("sh", count).properties(Scalar::U8, names);
+    }
+    packed_header.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::known_splats::{hard_splats, random_splats, random_surfels};
+    use crate::save::WorstErrors;
+    use crate::splats::{Antialiasing, Splats};
+
+    fn plain(splats: &Splats) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write_ply(splats, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn parsed(bytes: &[u8]) -> Result<PlySplats, FormatFault> {
+        parse_ply(&mut &*bytes, bytes.len() as u64)
+    }
+
+    #[rstest]
+    fn what_was_written_is_read_again(
+        #[values(0, 1, 2, 3)] sh_degree: u32,
+        #[values(0, 1, 257, 5000)] count: usize,
+    ) {
+        let mut splats = random_splats(count, sh_degree, 1);
+        for antialiasing in [Antialiasing::Off, Antialiasing::On] {
+            splats.columns_mut().antialiasing = antialiasing;
+            let read = parsed(&plain(&splats)).unwrap();
+            assert_eq!((read.kind, read.checked.dropped), (PlyKind::Plain, 0));
+            assert!(read.checked.splats == splats);
+        }
+    }
+
+    #[test]
+    fn the_header_has_the_count_in_line_three_and_62_columns() {
+        let bytes = plain(&random_splats(3, 3, 1));
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<&str> = text.lines().take(66).collect();
+        assert_eq!(lines[..3], ["ply", "format binary_little_endian 1.0", "element vertex 3"]);
+        let expected = [
+            (3, "x"),
+            (6, "nx"),
+            (9, "f_dc_0"),
+            (12, "f_rest_0"),
+            (56, "f_rest_44"),
+            (57, "opacity"),
+        ];
+        for (line, name) in expected.into_iter().chain([(58, "scale_0"), (64, "rot_3")]) {
+            assert_eq!(lines[line], format!("property float {name}"));
+        }
+        assert_eq!(lines[65], "end_header");
+    }
+
+    #[test]
+    fn surfels_have_two_scales_and_say_what_they_are() {
+        let surfels = random_surfels(300, 1, 7);
+        let bytes = plain(&surfels);
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.contains("element vertex 300\ncomment SplatRenderMode: 2dgs\nproperty"));
+        assert!(text.contains("scale_1\nproperty float rot_0\n") && !text.contains("scale_2"));
+        let end = text.find("end_header\n").unwrap() + "end_header\n".len();
+        assert_eq!(bytes.len() - end, 300 * 4 * (9 + 9 + 1 + 2 + 4));
+        assert!(parsed(&bytes).unwrap().checked.splats == surfels);
+    }
+
+    #[test]
+    fn harmonics_are_channel_major_in_the_file() {
+        let splats = random_splats(1, 1, 2);
+        let bytes = plain(&splats);
+        let row = bytes[bytes.len() - 26 * 4..].chunks_exact(4);
+        let row: Vec<f32> =
+            row.map(|value| f32::from_le_bytes(*value.first_chunk().unwrap())).collect();
+        let rest = splats.columns().rest(0);
+        let channel = |c: usize| [rest[0][c], rest[1][c], rest[2][c]];
+        assert_eq!(row[9..18], [channel(0), channel(1), channel(2)].concat());
+        assert_eq!(row[3..6], [0.0; 3], "normals are zero");
+    }
+
+    #[rstest]
+    #[case("SplatRenderMode: mip", true)]
+    #[case("splatrendermode: MIP\ncomment by hand", true)]
+    #[case("SplatRenderMode: mip\ncomment SplatRenderMode: default", false)]
+    #[case("antialiased 1", true)]
+    #[case("antialiased 0", false)]
+    fn the_mode_is_read_as_several_programs_write_it(#[case] comment: &str, #[case] is_on: bool) {
+        let bytes = plain(&random_splats(1, 0, 1));
+        let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
+        let comment = format!("comment {comment}\n");
+        let read = parsed(&[&bytes[..end], comment.as_bytes(), &bytes[end..]].concat()).unwrap();
+        let found = read.checked.splats.columns().antialiasing;
+        assert_eq!(found == Antialiasing::On, is_on);
+    }
+
+    /// Doubles, another order, columns of other programs, an element before, and a 3D filter.
+    fn foreign_file() -> Vec<u8> {
+        let mut bytes = b"ply\r\nformat binary_little_endian 1.0\r\ncomment by hand\r\n".to_vec();
+        bytes.extend(b"element camera 2\r\nproperty int id\r\nelement vertex 1\r\n");
+        let names = ["rot_3", "rot_2", "rot_1", "rot_0", "opacity", "scale_2", "scale_1"];
+        let more = ["scale_0", "f_dc_2", "f_dc_1", "f_dc_0", "z", "y"];
+        for name in names.iter().chain(&more) {
+            bytes.extend(format!("property float {name}\r\n").bytes());
+        }
+        bytes.extend(b"property uchar label\r\nproperty double x\r\nend_header\r\n");
+        bytes.extend([9_u8; 8]);
+        for value in 1..=13_u8 {
+            bytes.extend(f32::from(value).to_le_bytes());
+        }
+        bytes.push(200);
+        bytes.extend(14.0_f64.to_le_bytes());
+        bytes
+    }
+
+    /// A type of a column with its value, or a list of such values.
+    #[derive(Clone, Copy)]
+    enum Cell {
+        Float(f32),
+        Double(f64),
+        Byte(u8),
+        Word(u16),
+        /// Items of type int, with a length of type uchar.
+        List(&'static [i32]),
+    }
+
+    impl Cell {
+        fn kind(self) -> &'static str {
+            match self {
+                Self::Float(_) => "float",
+                Self::Double(_) => "double",
+                Self::Byte(_) => "uchar",
+                Self::Word(_) => "ushort",
+                Self::List(_) => "list uchar int",
+            }
+        }
+
+        /// Little-endian values.
+        fn values(self) -> Vec<Vec<u8>> {
+            match self {
+                Self::Float(x) => vec![x.to_le_bytes().to_vec()],
+                Self::Double(x) => vec![x.to_le_bytes().to_vec()],
+                Self::Byte(x) => vec![vec![x]],
+                Self::Word(x) => vec![x.to_le_bytes().to_vec()],
+                Self::List(items) => std::iter::once(vec![u8::try_from(items.len()).unwrap()])
+                    .chain(items.iter().map(|item| item.to_le_bytes().to_vec()))
+                    .collect(),
+            }
+        }
+
+        fn text(self) -> String {
+            match self {
+                Self::Float(x) => x.to_string(),
+                Self::Double(x) => x.to_string(),
+                Self::Byte(x) => x.to_string(),
+                Self::Word(x) => x.to_string(),
+                Self::List(items) => std::iter::once(items.len().to_string())
+                    .chain(items.iter().map(ToString::to_string))
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            }
+        }
+    }
+
+    /// Two rows in an encoding, after an element with lists.
+    fn encoded(encoding: &str, rows: [&[(&str, Cell)]; 2]) -> Vec<u8> {
+        let mut bytes = format!(
+            "ply\nformat {encoding} 1.0\nelement camera 1\nproperty list ushort float values\n\
+             element vertex 2\n"
+        )
+        .into_bytes();
+        for (name, cell) in rows[0] {
+            bytes.extend(format!("property {} {name}\n", cell.kind()).bytes());
+        }
+        bytes.extend(b"end_header\n");
+        let is_big = encoding == "binary_big_endian";
+        let mut put = |mut value: Vec<u8>| {
+            if is_big {
+                value.reverse();
+            }
+            bytes.extend(value);
+        };
+        if encoding == "ascii" {
+            let line = |row: &[(&str, Cell)]| {
+                row.iter().map(|(_, cell)| cell.text()).collect::<Vec<_>>().join("  ")
+            };
+            // The last line has no end.
+            bytes.extend(format!("2 0.5 1\n\n{}\r\n{}", line(rows[0]), line(rows[1])).bytes());
+            return bytes;
+        }
+        [
+            2_u16.to_le_bytes().to_vec(),
+            0.5_f32.to_le_bytes().to_vec(),
+            1.0_f32.to_le_bytes().to_vec(),
+        ]
+        .into_iter()
+        .for_each(&mut put);
+        rows.iter().flat_map(|row| row.iter()).flat_map(|(_, cell)| cell.values()).for_each(put);
+        bytes
+    }
+
+    /// The columns that all of these rows have.
+    fn geometry(x: f32) -> Vec<(&'static str, Cell)> {
+        let names = ["x", "y", "z", "opacity", "scale_0", "scale_1", "scale_2"];
+        let mut cells: Vec<_> = names.into_iter().map(|name| (name, Cell::Float(x))).collect();
+        cells[5].1 = Cell::Float(f32::NEG_INFINITY);
+        cells.extend([("rot_0", Cell::Double(1.0)), ("rot_1", Cell::Float(0.0))]);
+        cells.extend([("rot_2", Cell::Float(0.0)), ("rot_3", Cell::Float(0.0))]);
+        cells
+    }
+
+    #[rstest]
+    #[case::coefficients(&[("f_dc_0", Cell::Float(0.5)), ("f_dc_1", Cell::Double(-1.0)), ("f_dc_2", Cell::Float(0.0))], [0.5, -1.0, 0.0])]
+    #[case::bytes(&[("blue", Cell::Byte(0)), ("green", Cell::Byte(255)), ("red", Cell::Byte(51))], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
+    #[case::diffuse(&[("diffuse_red", Cell::Byte(51)), ("diffuse_green", Cell::Byte(255)), ("diffuse_blue", Cell::Byte(0)), ("alpha", Cell::Byte(9))], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
+    #[case::words(&[("red", Cell::Word(13_107)), ("green", Cell::Word(65_535)), ("blue", Cell::Word(0))], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
+    #[case::shares(&[("red", Cell::Float(0.2)), ("green", Cell::Float(1.0)), ("blue", Cell::Float(0.0))], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
+    #[case::floats_to_255(&[("r", Cell::Double(51.0)), ("g", Cell::Double(255.0)), ("b", Cell::Double(0.0))], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
+    fn every_encoding_and_type_of_colours_is_read(
+        #[case] colors: &[(&'static str, Cell)],
+        #[case] expected: [f32; 3],
+        #[values("ascii", "binary_little_endian", "binary_big_endian")] encoding: &str,
+        #[values(false, true)] has_lists: bool,
+    ) {
+        let [mut first, mut second] = [1.5, 3.0].map(|x| [geometry(x), colors.to_vec()].concat());
+        if has_lists {
+            first.insert(2, ("neighbours", Cell::List(&[7, -8, 9])));
+            second.insert(2, ("neighbours", Cell::List(&[])));
+        }
+        let read = parsed(&encoded(encoding, [&first, &second])).unwrap().checked;
+        let columns = read.splats.columns();
+        assert_eq!((read.dropped, &*columns.means), (0, &[[1.5; 3], [3.0; 3]][..]));
+        assert_eq!(columns.log_scales[1], [3.0, crate::splats::LEAST_LOG_SCALE, 3.0]);
+        assert_eq!((columns.opacity_logits[1], columns.rotations[0]), (3.0, [1.0, 0.0, 0.0, 0.0]));
+        for (found, expected) in columns.sh_dc[1].iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-6, "{:?}", columns.sh_dc);
+        }
+    }
+
+    #[test]
+    fn harmonics_beyond_a_whole_degree_are_left_out_and_named() {
+        for (columns, degree, has_note) in
+            [(0, 0, false), (9, 1, false), (12, 1, true), (72, 3, true)]
+        {
+            let names: Vec<String> = (0..columns).map(|k| format!("f_rest_{k}")).collect();
+            let mut row = geometry(1.0);
+            let colors = ["f_dc_0", "f_dc_1", "f_dc_2"].map(|name| (name, Cell::Float(0.0)));
+            row.extend(colors);
+            row.extend(names.iter().zip(0_u8..).map(|(name, k)| (&**name, Cell::Float(k.into()))));
+            let read = parsed(&encoded("ascii", [&row, &row])).unwrap().checked;
+            assert_eq!(
+                (read.splats.sh_degree(), read.notes.len()),
+                (degree, usize::from(has_note))
+            );
+            if let Some(first) = read.splats.columns().sh_rest.first() {
+                let step = columns as f32 / 3.0;
+                assert_eq!(*first, [0.0, step, 2.0 * step], "channel by channel");
+            }
+        }
+    }
+
+    #[rstest]
+    #[case("1 2", "1 x", "no row of `vertex`")]
+    #[case("1 2", "1", "no row of `vertex`")]
+    #[case("1 2\n", "", "fewer than 2 lines")]
+    fn broken_text_is_named(#[case] from: &str, #[case] to: &str, #[case] said: &str) {
+        let columns = geometry(1.0);
+        let colors = ["red", "green"].map(|name| (name, Cell::Byte(1)));
+        let row = [&columns[..], &colors, &[("blue", Cell::Byte(2))]].concat();
+        let bytes = encoded("ascii", [&row, &row]);
+        let text = String::from_utf8(bytes).unwrap().replace("1  2", "1 2");
+        let at = text.rfind(from.trim_end()).unwrap();
+        let broken = match to {
+            "" => text[..text.trim_end().rfind('\n').unwrap()].to_owned() + &" ".repeat(200),
+            _ => format!("{}{to}", &text[..at]),
+        };
+        let message = parsed(broken.as_bytes()).unwrap_err().to_string();
+        assert!(message.contains(said), "{message}");
+    }
+
+    #[test]
+    fn columns_are_found_by_name_and_strangers_are_ignored() {
+        let splats = parsed(&foreign_file()).unwrap().checked.splats;
+        let columns = splats.columns();
+        assert_eq!((columns.sh_degree, columns.means[0]), (0, [14.0, 13.0, 12.0]));
+        assert_eq!((columns.sh_dc[0], columns.log_scales[0]), ([11.0, 10.0, 9.0], [8.0, 7.0, 6.0]));
+        assert_eq!(columns.opacity_logits, [5.0]);
+        let length = 30.0_f32.sqrt();
+        for (found, expected) in columns.rotations[0].iter().zip([4.0, 3.0, 2.0, 1.0]) {
+            assert!((found - expected / length).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn a_filter_of_mip_splatting_is_baked_in() {
+        let splats = random_splats(1, 0, 3);
+        let mut bytes = plain(&splats);
+        let row = bytes.split_off(bytes.len() - 17 * 4);
+        let header = String::from_utf8(bytes).unwrap();
+        let header = header.replace("end_header", "property float filter_3D\nend_header");
+        let bytes = [header.as_bytes(), &row, &0.5_f32.to_le_bytes()].concat();
+        let read = parsed(&bytes).unwrap().checked.splats;
+        let (before, after) = (splats.columns(), read.columns());
+        let mut shrink = 1.0;
+        for (before, after) in before.log_scales[0].iter().zip(after.log_scales[0]) {
+            let (before, after) = (f64::from(*before).exp(), f64::from(after).exp());
+            assert!((after - (before * before + 0.25).sqrt()).abs() < 1e-6);
+            shrink *= before / after;
+        }
+        let share = sigmoid(before.opacity_logits[0]) * shrink;
+        assert!((sigmoid(after.opacity_logits[0]) - share).abs() < 1e-6);
+    }
+
+    #[rstest]
+    #[case("property float scale_1", "property float size_1", "no column `scale_1`")]
+    #[case("property float f_rest_8\n", "", "8 f_rest columns")]
+    #[case("property float f_rest_3", "property float f_rest_9", "no column `f_rest_3`")]
+    #[case("property float x", "property uchar x", "`x` is of type uchar")]
+    #[case("property float nx", "property float x", "`x` twice")]
+    #[case("property float opacity", "property list uchar float opacity", "list of float")]
+    #[case("property float nx", "property list float int nx", "line 7")]
+    #[case("property float nx", "property list uchar nx", "line 7")]
+    #[case("property float nx", "property quaternion nx", "line 7")]
+    #[case("binary_little_endian", "binary_middle_endian", "`binary_middle_endian 1.0`")]
+    #[case("binary_little_endian", "ascii", "no row of `vertex`")]
+    #[case(
+        "property float f_dc_1",
+        "property float green",
+        "no column `f_dc_1`, which Gaussians need"
+    )]
+    #[case("element vertex 2", "element vertex 3", "truncated")]
+    #[case("element vertex 2", "element vertex 18446744073709551615", "truncated")]
+    #[case("element vertex 2", "element vertex many", "line 3")]
+    #[case("element vertex 2", "element face 2", "no `element vertex`")]
+    #[case("ply", "PLY?", "not a PLY")]
+    fn a_broken_header_is_named(#[case] from: &str, #[case] to: &str, #[case] said: &str) {
+        let bytes = plain(&random_splats(2, 1, 1));
+        let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
+        let header = String::from_utf8_lossy(&bytes[..end]).replacen(from, to, 1);
+        let message = parsed(&[header.as_bytes(), &bytes[end..]].concat()).unwrap_err().to_string();
+        assert!(message.contains(said), "{message}");
+    }
+
+    fn packed(splats: &Splats) -> (Vec<u8>, WorstErrors) {
+        let mut bytes = Vec::new();
+        let worst = write_packed_ply(splats, &mut bytes).unwrap();
+        (bytes, worst)
+    }
+
+    #[rstest]
+    fn packed_rows_are_within_their_steps(
+        #[values(0, 1, 2, 3)] sh_degree: u32,
+        #[values(0, 1, 255, 256, 257, 1025)] count: usize,
+    ) {
+        let (bytes, worst) = packed(&random_splats(count, sh_degree, 4));
+        let read = parsed(&bytes).unwrap();
+        assert_eq!((read.kind, read.checked.splats.len()), (PlyKind::Packed, count));
+        assert_eq!(read.checked.splats.sh_degree(), sh_degree);
+        // Half a step of a chunk: at most 20 units by 10 bits, 5 by 10, 0.96 by 8; of an opacity
+        // half of 1/255; of a coefficient half of 1/32. The parts of a rotation are half of √2/1023
+        // off, and the angle at most twice the root of 3 + 9 of these squares (the largest part
+        // takes up to three times the others').
+        assert!(worst.position < 0.5 * 20.0 / 1023.0 + 1e-5, "{worst:?}");
+        assert!(worst.log_scale < 0.5 * 5.0 / 1023.0 + 1e-5, "{worst:?}");
+        assert!(worst.color < 0.5 * 0.96 / 255.0 + 1e-5, "{worst:?}");
+        assert!(worst.opacity < 0.5 / 255.0 + 1e-5, "{worst:?}");
+        assert!(worst.sh <= 1.0 / 64.0 + 1e-5, "{worst:?}");
+        assert!(worst.rotation_degrees < 0.28, "{worst:?}");
+    }
+
+    #[test]
+    fn packed_rows_of_one_place_and_of_extreme_sizes_are_kept() {
+        let (bytes, worst) = packed(&hard_splats(300, 1));
+        assert_eq!(parsed(&bytes).unwrap().checked.splats.len(), 300);
+        assert_eq!(worst.position, 0.0);
+        // 15.5 by 10 bits, half a step.
+        assert!(worst.log_scale < 0.5 * 15.5 / 1023.0 + 1e-5, "{worst:?}");
+        assert!(worst.opacity < 1.01 / 255.0, "{worst:?}");
+    }
+
+    #[test]
+    fn a_packed_file_keeps_the_mode_and_names_its_blocks() {
+        let mut splats = random_splats(300, 2, 5);
+        splats.columns_mut().antialiasing = Antialiasing::On;
+        let (bytes, _) = packed(&splats);
+        let read = parsed(&bytes).unwrap().checked.splats;
+        assert_eq!(read.columns().antialiasing, Antialiasing::On);
+        let text = String::from_utf8_lossy(&bytes);
+        for line in ["element chunk 2", "element vertex 300", "element sh 300"] {
+            assert!(text.contains(line), "{line}");
+        }
+        let end = text.find("end_header\n").unwrap() + "end_header\n".len();
+        assert_eq!(bytes.len() - end, 2 * 72 + 300 * 16 + 300 * 24);
+    }
+
+    #[test]
+    fn bytes_after_the_last_row_are_noted() {
+        let splats = random_splats(300, 1, 6);
+        for bytes in [plain(&splats), packed(&splats).0] {
+            assert!(parsed(&bytes).unwrap().checked.notes.is_empty());
+            let notes = parsed(&[&bytes[..], b"more"].concat()).unwrap().checked.notes;
+            assert!(notes.len() == 1 && notes[0].starts_with("4 bytes after"), "{notes:?}");
+        }
+    }
+
+    #[rstest]
+    #[case("element chunk 2", "element chunk 1", "1 chunks for 300")]
+    #[case("element sh 300", "element sh 299", "299 rows of SH")]
+    #[case("property uint packed_color", "property float packed_color", "packed_color")]
+    #[case("element vertex 300", "element vertex 4294967295", "chunks for 4294967295")]
+    fn a_broken_packed_header_is_named(#[case] from: &str, #[case] to: &str, #[case] said: &str) {
+        let (bytes, _) = packed(&random_splats(300, 1, 6));
+        let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
+        let header = String::from_utf8_lossy(&bytes[..end]).replacen(from, to, 1);
+        let message = parsed(&[header.as_bytes(), &bytes[end..]].concat()).unwrap_err().to_string();
+        assert!(message.contains(said), "{message}");
+    }
+}

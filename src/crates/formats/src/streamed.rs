@@ -1,0 +1,995 @@
+//! SOG with levels of detail: a tree of boxes, and for each level and box a run of Gaussians in one of
+//! several SOG folders (`PlayCanvas`, version 1 of the streamed format).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io;
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use splat_mesh::narrow::{to_f32, to_u32};
+
+use crate::error::FormatFault;
+use crate::folder::{PartSink, PartSource, check_name};
+use crate::geometry::{logit, matrix, morton_order, sigmoid};
+use crate::parse::parse_json;
+use crate::save::WorstErrors;
+use crate::sog::{SeenFrom, SogError, SogOptions, SogTools, read_sog, write_in_order};
+use crate::splats::{CheckedSplats, LEAST_LOG_SCALE, SH_C0, SplatColumns, Splats, sh_rest_count};
+
+// `lod-meta.json` of a streamed SOG.
+
+/// The name of this part.
+pub(crate) const LOD_META_NAME: &str = "lod-meta.json";
+
+/// The version that is read and written.
+const VERSION: u32 = 1;
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StreamedMeta {
+    /// Files of 2025 have none.
+    #[serde(default = "first_version")]
+    version: u32,
+    asset: Option<StreamedAsset>,
+    #[serde(default)]
+    count: u64,
+    #[serde(default)]
+    counts: Vec<u64>,
+    lod_levels: u32,
+    filenames: Vec<String>,
+    tree: StreamedNode,
+}
+
+const fn first_version() -> u32 {
+    VERSION
+}
+
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct StreamedAsset {
+    #[serde(default)]
+    generator: String,
+}
+
+/// A box with either two children or, by level, the runs of its Gaussians.
+#[derive(Debug, Deserialize, Serialize)]
+struct StreamedNode {
+    bound: StreamedBound,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    children: Vec<Self>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    lods: BTreeMap<u32, StreamedRun>,
+}
+
+/// The box of all ellipsoids of a node, to three standard deviations.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+struct StreamedBound {
+    min: [f32; 3],
+    max: [f32; 3],
+}
+
+/// Neighbouring rows of a file.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+struct StreamedRun {
+    file: usize,
+    offset: usize,
+    count: usize,
+}
+
+// Streamed SOG, read: the finest level.
+
+/// Bytes of `lod-meta.json`: a tree of 10,000 boxes, more than the largest scenes have.
+const MOST_META_BYTES: u64 = 4 << 20;
+
+/// Reads the finest level of a streamed SOG from its parts; a scene around it, if there is one, is
+/// left out.
+pub fn read_streamed(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault> {
+    let meta: StreamedMeta =
+        parse_json(LOD_META_NAME, &parts.get(LOD_META_NAME, MOST_META_BYTES)?)?;
+    if meta.version != VERSION {
+        return Err(FormatFault::Unsupported(format!(
+            "is of version {} of streamed SOG; {VERSION} is read: export it again",
+            meta.version
+        )));
+    }
+    let mut runs = vec![Vec::new(); meta.filenames.len()];
+    collect_finest(&meta.tree, &mut runs)?;
+    let mut all = CheckedSplats::default();
+    let mut columns: Option<SplatColumns> = None;
+    for (name, runs) in meta.filenames.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty()) {
+        let found = read_sog(&mut ChunkSource::new(name, parts)?)?;
+        all.dropped += found.dropped;
+        if found.dropped > 0 {
+            return Err(FormatFault::damaged(format!("has rows in {name} that cannot be drawn")));
+        }
+        append(&mut columns, chosen(name, &found.splats, runs)?)?;
+    }
+    all.splats = Splats::from_columns(columns.unwrap_or_default())?.splats;
+    if let Some(&expected) = meta.counts.first()
+        && expected != all.splats.len() as u64
+    {
+        return Err(FormatFault::damaged(format!(
+            "announces {expected} Gaussians in its finest level, but names {}",
+            all.splats.len()
+        )));
+    }
+    if meta.lod_levels > 1 {
+        all.notes.push(format!("of {} levels of detail the finest is read", meta.lod_levels));
+    }
+    Ok(all)
+}
+
+/// Runs of level 0 by file. The tree is no deeper than the JSON may be.
+fn collect_finest(node: &StreamedNode, runs: &mut [Vec<StreamedRun>]) -> Result<(), FormatFault> {
+    if let Some(run) = node.lods.get(&0) {
+        let file = runs.get_mut(run.file).ok_or_else(|| {
+            FormatFault::damaged(format!("names file {}, which is not in its list", run.file))
+        })?;
+        file.push(*run);
+    }
+    node.children.iter().try_for_each(|child| collect_finest(child, runs))
+}
+
+/// The rows of runs, which must not name one twice.
+fn chosen(name: &str, splats: &Splats, runs: &[StreamedRun]) -> Result<Splats, FormatFault> {
+    let mut order = Vec::new();
+    for run in runs {
+        let end = run.offset.checked_add(run.count).filter(|&end| end <= splats.len());
+        let Some(end) = end.filter(|_| order.len() + run.count <= splats.len()) else {
+            return Err(FormatFault::damaged(format!(
+                "names {} rows from {} of {name}, which has {}",
+                run.count,
+                run.offset,
+                splats.len()
+            )));
+        };
+        order.extend(to_u32(run.offset)..to_u32(end));
+    }
+    Ok(splats.rows(&order))
+}
+
+fn append(to: &mut Option<SplatColumns>, more: Splats) -> Result<(), FormatFault> {
+    let more = more.into_columns();
+    let Some(to) = to else {
+        *to = Some(more);
+        return Ok(());
+    };
+    if to.sh_degree != more.sh_degree {
+        return Err(FormatFault::damaged(format!(
+            "has files of SH degree {} and {}",
+            to.sh_degree, more.sh_degree
+        )));
+    }
+    to.means.extend(more.means);
+    to.log_scales.extend(more.log_scales);
+    to.rotations.extend(more.rotations);
+    to.opacity_logits.extend(more.opacity_logits);
+    to.sh_dc.extend(more.sh_dc);
+    to.sh_rest.extend(more.sh_rest);
+    Ok(())
+}
+
+/// The parts in a folder of the others.
+struct ChunkSource<'a> {
+    folder: &'a str,
+    parts: &'a mut dyn PartSource,
+}
+
+impl<'a> ChunkSource<'a> {
+    /// The folder of a file name as the list has it: `folder/meta.json`.
+    fn new(name: &'a str, parts: &'a mut dyn PartSource) -> Result<Self, FormatFault> {
+        let folder = name.strip_suffix("/meta.json").unwrap_or(name);
+        check_name(folder)?;
+        Ok(Self { folder, parts })
+    }
+}
+
+impl PartSource for ChunkSource<'_> {
+    fn get(&mut self, name: &str, most_bytes: u64) -> Result<Vec<u8>, FormatFault> {
+        self.parts.get(&format!("{}/{name}", self.folder), most_bytes)
+    }
+
+    fn total_bytes(&self) -> u64 {
+        self.parts.total_bytes()
+    }
+}
+
+// The boxes into which a scene of several levels is cut.
+
+/// Standard deviations that a box holds of each Gaussian.
+const DEVIATIONS: f64 = 3.0;
+
+/// Number of rows that one thread looks at.
+const ROWS_AT_A_TIME: usize = 65_536;
+
+/// A row of a level, and where it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct LevelRow {
+    level: u32,
+    row: u32,
+    place: [f32; 3],
+}
+
+/// Where nodes are split.
+#[derive(Clone, Copy, Debug)]
+struct SplitRule {
+    /// With more Gaussians than these, of all levels.
+    most_rows: usize,
+    /// Or wider than this, scene units ...
+    most_extent: f64,
+    /// ... and with at least so many.
+    least_rows: usize,
+}
+
+/// A node: two children, or rows.
+#[derive(Debug)]
+enum SplitNode {
+    Inner(Box<[Self; 2]>),
+    Leaf(Vec<LevelRow>),
+}
+
+/// Splits at the median of the longest axis of all centres.
+fn split(rows: &mut [LevelRow], rule: &SplitRule) -> SplitNode {
+    let nowhere = || [[f32::INFINITY; 3], [f32::NEG_INFINITY; 3]];
+    let each = |pick: fn(f32, f32) -> f32, a: [f32; 3], b: [f32; 3]| -> [f32; 3] {
+        std::array::from_fn(|i| pick(a[i], b[i]))
+    };
+    let around = |a: [[f32; 3]; 2], b: [[f32; 3]; 2]| {
+        [each(f32::min, a[0], b[0]), each(f32::max, a[1], b[1])]
+    };
+    let [low, high] = rows
+        .par_iter()
+        .with_min_len(ROWS_AT_A_TIME)
+        .map(|row| [row.place; 2])
+        .reduce(nowhere, around);
+    let extents: [f64; 3] = std::array::from_fn(|i| f64::from(high[i]) - f64::from(low[i]));
+    let longest = (1..3).fold(0, |best, i| if extents[i] > extents[best] { i } else { best });
+    let is_wide = extents[longest] > rule.most_extent && rows.len() >= rule.least_rows;
+    if rows.len() <= rule.most_rows.max(1) && !is_wide {
+        return SplitNode::Leaf(rows.to_vec());
+    }
+    let middle = rows.len() / 2;
+    rows.select_nth_unstable_by(middle, |a, b| {
+        let order = a.place[longest].total_cmp(&b.place[longest]);
+        order.then(a.level.cmp(&b.level)).then(a.row.cmp(&b.row))
+    });
+    let (left, right) = rows.split_at_mut(middle);
+    let (left, right) = rayon::join(|| split(left, rule), || split(right, rule));
+    SplitNode::Inner(Box::new([left, right]))
+}
+
+/// The box of the ellipsoid of a row.
+fn bound_of(columns: &SplatColumns, row: usize) -> StreamedBound {
+    let r = matrix(columns.rotations[row].map(f64::from));
+    let scales = columns.log_scales[row].map(|scale| f64::from(scale).exp());
+    let mean = columns.means[row].map(f64::from);
+    let half: [f64; 3] = std::array::from_fn(|i| {
+        let squares = (0..3).map(|k| (r[i][k] * scales[k]).powi(2));
+        (DEVIATIONS * squares.sum::<f64>().sqrt()).min(1e30)
+    });
+    StreamedBound {
+        min: std::array::from_fn(|i| to_f32(mean[i] - half[i])),
+        max: std::array::from_fn(|i| to_f32(mean[i] + half[i])),
+    }
+}
+
+/// The box of two.
+fn union(a: StreamedBound, b: StreamedBound) -> StreamedBound {
+    StreamedBound {
+        min: std::array::from_fn(|i| a.min[i].min(b.min[i])),
+        max: std::array::from_fn(|i| a.max[i].max(b.max[i])),
+    }
+}
+
+// Streamed SOG, written.
+
+/// Wide nodes with fewer Gaussians than these are not split.
+const LEAST_SPLIT: usize = 1024;
+
+/// The coarsest level of 16 holds one of 32,768 Gaussians.
+const MOST_LEVELS: u32 = 16;
+
+/// Files that are encoded at a time, each with several threads. They take some 600 bytes a Gaussian.
+const FILES_AT_A_TIME: usize = 8;
+
+/// How a scene is cut and thinned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamedOptions {
+    /// Levels of detail, each half of the one below: 1 to 16, others are taken as these.
+    pub levels: u32,
+    /// Gaussians of a file, about; at least 1.
+    pub chunk_splats: usize,
+    /// Widest box, scene units, above 0.
+    pub extent: f64,
+    /// Of the files.
+    pub sog: SogOptions,
+}
+
+impl Default for StreamedOptions {
+    fn default() -> Self {
+        Self { levels: 4, chunk_splats: 512 * 1024, extent: 16.0, sog: SogOptions::default() }
+    }
+}
+
+/// Writes the parts of a streamed SOG, `lod-meta.json` last. Returns how far from the argument the
+/// finest level is.
+pub fn write_streamed(
+    splats: &Splats,
+    options: &StreamedOptions,
+    tools: &SogTools<'_>,
+    sink: &mut dyn PartSink,
+) -> Result<WorstErrors, SogError> {
+    let mut levels = vec![Cow::Borrowed(splats)];
+    for level in 1..options.levels.clamp(1, MOST_LEVELS) as usize {
+        levels.push(Cow::Owned(coarser(&levels[level - 1])));
+    }
+    let mut rows: Vec<LevelRow> = (0..)
+        .zip(&levels)
+        .flat_map(|(level, splats)| {
+            let places = (0..).zip(&splats.columns().means);
+            places.map(move |(row, &place)| LevelRow { level, row, place })
+        })
+        .collect();
+    let rule = SplitRule {
+        most_rows: options.chunk_splats,
+        most_extent: options.extent,
+        least_rows: LEAST_SPLIT,
+    };
+    let tree = split(&mut rows, &rule);
+    drop(rows);
+    let leaves: Vec<LeafRuns> =
+        leaves_of(&tree).into_par_iter().map(|rows| LeafRuns::of(rows, &levels)).collect();
+    let mut chunks = ChunkLists { most_rows: options.chunk_splats, files: Vec::new() };
+    let tree = chunks.describe(&tree, &mut leaves.into_iter());
+    let files = chunks.files;
+    let mut worst = WorstErrors::default();
+    for files in files.chunks(FILES_AT_A_TIME) {
+        let encoded: Vec<EncodedChunk> = files
+            .par_iter()
+            .map(|file| EncodedChunk::of(file, &levels, &options.sog, tools))
+            .collect::<Result<_, _>>()?;
+        for (file, chunk) in files.iter().zip(encoded) {
+            chunk.parts.iter().try_for_each(|(name, bytes)| sink.put(name, bytes))?;
+            if file.level == 0 {
+                worst = worst.or(chunk.errors);
+            }
+        }
+    }
+    let counts: Vec<u64> = levels.iter().map(|level| level.len() as u64).collect();
+    let meta = StreamedMeta {
+        version: VERSION,
+        asset: Some(StreamedAsset { generator: "splat".to_owned() }),
+        count: counts.iter().sum(),
+        counts,
+        lod_levels: to_u32(levels.len()),
+        filenames: files.into_iter().map(|file| file.name).collect(),
+        tree,
+    };
+    sink.put(LOD_META_NAME, &serde_json::to_vec(&meta).map_err(io::Error::other)?)?;
+    Ok(worst)
+}
+
+/// A file to be written: rows of one level.
+struct ChunkFile {
+    name: String,
+    level: u32,
+    rows: Vec<u32>,
+}
+
+/// The leaves of a tree, in its order.
+fn leaves_of(node: &SplitNode) -> Vec<&[LevelRow]> {
+    match node {
+        SplitNode::Inner(children) => children.iter().flat_map(leaves_of).collect(),
+        SplitNode::Leaf(rows) => vec![rows.as_slice()],
+    }
+}
+
+/// What a leaf holds: rows of each level that has some, in the order of the curve.
+struct LeafRuns {
+    bound: StreamedBound,
+    levels: Vec<(u32, Vec<u32>)>,
+}
+
+impl LeafRuns {
+    fn of(rows: &[LevelRow], levels: &[Cow<'_, Splats>]) -> Self {
+        let bounds = rows
+            .par_iter()
+            .map(|it| bound_of(levels[it.level as usize].columns(), it.row as usize));
+        let bound = bounds.reduce_with(union).unwrap_or(NOWHERE);
+        let run = |level: u32| {
+            let of_level = || rows.iter().filter(move |it| it.level == level);
+            let numbers: Vec<u32> = of_level().map(|it| it.row).collect();
+            let places: Vec<[f32; 3]> = of_level().map(|it| it.place).collect();
+            let order = morton_order(&places);
+            (level, order.into_iter().map(|at| numbers[at as usize]).collect::<Vec<_>>())
+        };
+        let runs = (0..to_u32(levels.len())).map(run);
+        Self { bound, levels: runs.filter(|(_, rows)| !rows.is_empty()).collect() }
+    }
+}
+
+/// The files, filled leaf by leaf.
+struct ChunkLists {
+    most_rows: usize,
+    files: Vec<ChunkFile>,
+}
+
+impl ChunkLists {
+    /// The nodes as the list of files has them; takes the leaves in their order.
+    fn describe(
+        &mut self,
+        node: &SplitNode,
+        leaves: &mut impl Iterator<Item = LeafRuns>,
+    ) -> StreamedNode {
+        match node {
+            SplitNode::Inner(children) => {
+                let children: Vec<_> =
+                    children.iter().map(|child| self.describe(child, leaves)).collect();
+                let bounds = children.iter().map(|child| child.bound);
+                let bound = bounds.reduce(union).unwrap_or(NOWHERE);
+                StreamedNode { bound, children, lods: BTreeMap::new() }
+            }
+            SplitNode::Leaf(_) => {
+                let LeafRuns { bound, levels } =
+                    leaves.next().unwrap_or(LeafRuns { bound: NOWHERE, levels: Vec::new() });
+                let lods = levels.into_iter().map(|(level, rows)| (level, self.add(level, rows)));
+                StreamedNode { bound, children: Vec::new(), lods: lods.collect() }
+            }
+        }
+    }
+
+    /// Puts a run behind those of its level, or into a new file where that would be too long.
+    fn add(&mut self, level: u32, rows: Vec<u32>) -> StreamedRun {
+        let of_level = |file: &ChunkFile| file.level == level;
+        let last = self.files.iter().rposition(of_level);
+        let fits = |file: usize| self.files[file].rows.len() + rows.len() <= self.most_rows;
+        let file = last.filter(|&file| fits(file)).unwrap_or_else(|| {
+            let number = self.files.iter().filter(|file| of_level(file)).count();
+            let name = format!("{level}_{number}/meta.json");
+            self.files.push(ChunkFile { name, level, rows: Vec::new() });
+            self.files.len() - 1
+        });
+        let (offset, count) = (self.files[file].rows.len(), rows.len());
+        self.files[file].rows.extend(rows);
+        StreamedRun { file, offset, count }
+    }
+}
+
+/// The box of nothing.
+const NOWHERE: StreamedBound = StreamedBound { min: [0.0; 3], max: [0.0; 3] };
+
+/// The parts of a chunk, in the order in which they are written.
+struct EncodedChunk {
+    parts: Vec<(String, Vec<u8>)>,
+    errors: WorstErrors,
+}
+
+impl EncodedChunk {
+    fn of(
+        file: &ChunkFile,
+        levels: &[Cow<'_, Splats>],
+        options: &SogOptions,
+        tools: &SogTools<'_>,
+    ) -> Result<Self, SogError> {
+        let chunk = levels[file.level as usize].rows(&file.rows);
+        let mut sink =
+            PartList { folder: file.name.trim_end_matches("meta.json"), parts: Vec::new() };
+        // Merged Gaussians are none of those that were drawn.
+        let seen = match file.level {
+            0 => tools.seen_of(&file.rows, chunk.columns(), options),
+            _ => SeenFrom::of_cameras(chunk.columns(), &options.cameras),
+        };
+        let errors = write_in_order(chunk, &seen, options.seed, tools, &mut sink)?;
+        Ok(Self { parts: sink.parts, errors })
+    }
+}
+
+/// Parts in memory, under the names of a folder.
+struct PartList<'a> {
+    folder: &'a str,
+    parts: Vec<(String, Vec<u8>)>,
+}
+
+impl PartSink for PartList<'_> {
+    fn put(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.parts.push((format!("{}{name}", self.folder), bytes.to_vec()));
+        Ok(())
+    }
+}
+
+// Half as many Gaussians that look alike from afar.
+//
+// Rounds find who goes together by little that is known of each; what they become is made of all their
+// members at once, at the end.
+
+/// Neighbours, in the order of the curve, of which each looks for the best.
+const NEIGHBOURS: usize = 16;
+
+/// Rounds at most: one pairs a third of all, for best neighbours are wanted by several.
+const ROUNDS: usize = 12;
+
+/// Clusters that one thread merges one after the other.
+const CLUSTERS_AT_A_TIME: usize = 4096;
+
+/// The last of a cluster has no next member.
+const NO_ROW: u32 = u32::MAX;
+
+/// Gaussians that become one, and what the rounds know of it.
+#[derive(Clone, Copy, Debug)]
+struct Cluster {
+    mean: [f32; 3],
+    /// Sum of the variances along the axes, squared units.
+    spread: f32,
+    /// Opacity times area, summed.
+    weight: f32,
+    color: [f32; 3],
+    /// Its first and its last member.
+    first: u32,
+    last: u32,
+}
+
+impl Cluster {
+    fn of(columns: &SplatColumns, row: usize) -> Self {
+        let moments = Moments3::of(columns, row);
+        Self {
+            mean: columns.means[row],
+            spread: to_f32(moments.spread()),
+            weight: to_f32(moments.weight),
+            color: moments.color.map(to_f32),
+            first: to_u32(row),
+            last: to_u32(row),
+        }
+    }
+
+    /// What a picture loses where two become one, in the unit of weights: how far apart they are, against
+    /// their size, and how far their colours are.
+    fn cost(&self, other: &Self) -> f32 {
+        let size = (self.spread + other.spread).max(f32::MIN_POSITIVE);
+        let shared =
+            self.weight * other.weight / (self.weight + other.weight).max(f32::MIN_POSITIVE);
+        shared * (squared(self.mean, other.mean) / size + squared(self.color, other.color))
+    }
+
+    /// Both, whose members are one list by now.
+    fn with(&self, other: &Self) -> Self {
+        let total = (self.weight + other.weight).max(f32::MIN_POSITIVE);
+        let share = if total > f32::MIN_POSITIVE { self.weight / total } else { 0.5 };
+        let mixed = |a: f32, b: f32| share * a + (1.0 - share) * b;
+        let triple = |a: [f32; 3], b: [f32; 3]| std::array::from_fn(|i| mixed(a[i], b[i]));
+        let apart = share * (1.0 - share) * squared(self.mean, other.mean);
+        Self {
+            mean: triple(self.mean, other.mean),
+            spread: mixed(self.spread, other.spread) + apart,
+            weight: total,
+            color: triple(self.color, other.color),
+            first: self.first,
+            last: other.last,
+        }
+    }
+}
+
+fn squared(a: [f32; 3], b: [f32; 3]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
+}
+
+/// Two clusters that may become one.
+#[derive(Clone, Copy, Debug)]
+struct MergePair {
+    cost: f32,
+    clusters: [u32; 2],
+}
+
+/// About half as many, by rounds of merging the pairs that cost least.
+fn coarser(splats: &Splats) -> Splats {
+    let target = splats.len().div_ceil(2);
+    let columns = splats.columns();
+    let mut clusters: Vec<Cluster> =
+        (0..splats.len()).into_par_iter().map(|row| Cluster::of(columns, row)).collect();
+    let mut next_member = vec![NO_ROW; splats.len()];
+    for _ in 0..ROUNDS {
+        if clusters.len() <= target {
+            break;
+        }
+        clusters = paired(&clusters, target, &mut next_member);
+    }
+    let parts: Vec<SplatColumns> = clusters
+        .par_chunks(CLUSTERS_AT_A_TIME)
+        .map(|clusters| {
+            let mut part = SplatColumns::with_capacity(columns.sh_degree, clusters.len());
+            for cluster in clusters {
+                push_merged(columns, &members(cluster, &next_member), &mut part);
+            }
+            part
+        })
+        .collect();
+    let mut to = SplatColumns::with_capacity(columns.sh_degree, clusters.len());
+    (to.antialiasing, to.primitive) = (columns.antialiasing, columns.primitive);
+    parts.iter().for_each(|part| to.append(part));
+    // Columns are filled alike and finite; were they not, the level below would do.
+    Splats::from_columns(to).map_or_else(|_error| splats.clone(), |checked| checked.splats)
+}
+
+/// The rows of a cluster.
+fn members(cluster: &Cluster, next_member: &[u32]) -> Vec<usize> {
+    let next = |&row: &u32| (row != cluster.last).then(|| next_member[row as usize]);
+    std::iter::successors(Some(cluster.first), next).map(|row| row as usize).collect()
+}
+
+/// Pairs what it can without going below `target`.
+fn paired(clusters: &[Cluster], target: usize, next_member: &mut [u32]) -> Vec<Cluster> {
+    let places: Vec<[f32; 3]> = clusters.par_iter().map(|cluster| cluster.mean).collect();
+    let order = morton_order(&places);
+    let clusters: Vec<Cluster> = order.par_iter().map(|&at| clusters[at as usize]).collect();
+    let mut pairs: Vec<MergePair> = (0..clusters.len())
+        .into_par_iter()
+        .filter_map(|one| {
+            let others = one + 1..(one + 1 + NEIGHBOURS).min(clusters.len());
+            let pairs = others.map(|other| MergePair {
+                cost: clusters[one].cost(&clusters[other]),
+                clusters: [to_u32(one), to_u32(other)],
+            });
+            pairs.min_by(|a, b| a.cost.total_cmp(&b.cost))
+        })
+        .collect();
+    pairs.par_sort_unstable_by(|a, b| a.cost.total_cmp(&b.cost).then(a.clusters.cmp(&b.clusters)));
+    let mut is_merged = vec![false; clusters.len()];
+    let mut left = clusters.len();
+    let mut chosen = Vec::with_capacity(clusters.len() - target);
+    for pair in pairs {
+        if left <= target {
+            break;
+        }
+        let [a, b] = pair.clusters.map(|cluster| cluster as usize);
+        if is_merged[a] || is_merged[b] {
+            continue;
+        }
+        (is_merged[a], is_merged[b]) = (true, true);
+        next_member[clusters[a].last as usize] = clusters[b].first;
+        chosen.push([a, b]);
+        left -= 1;
+    }
+    let mut merged: Vec<Cluster> =
+        chosen.par_iter().map(|&[a, b]| clusters[a].with(&clusters[b])).collect();
+    let alone = clusters.iter().zip(&is_merged).filter(|(_, is_merged)| !**is_merged);
+    merged.extend(alone.map(|(cluster, _)| *cluster));
+    merged
+}
+
+// Axes of ellipsoids: from a covariance to a rotation and scales.
+
+/// A symmetric matrix, by rows.
+type Symmetric3 = [[f64; 3]; 3];
+
+/// Sweeps of Jacobi's method; five make 3x3 matrices diagonal to the last bit.
+const SWEEPS: usize = 8;
+
+/// Eigenvalues, and their vectors as the columns of a rotation.
+#[derive(Clone, Copy, Debug)]
+struct Axes {
+    squares: [f64; 3],
+    columns: [[f64; 3]; 3],
+}
+
+/// Jacobi's rotations (Golub and Van Loan, "Matrix computations", 8.5).
+fn axes_of(mut m: Symmetric3) -> Axes {
+    let mut v = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+    for [p, q] in [[0, 1], [0, 2], [1, 2]].repeat(SWEEPS) {
+        if m[p][q] == 0.0 {
+            continue;
+        }
+        let theta = (m[q][q] - m[p][p]) / (2.0 * m[p][q]);
+        let t = theta.signum() / (theta.abs() + theta.hypot(1.0));
+        let t = if theta == 0.0 { 1.0 } else { t };
+        let c = 1.0 / t.hypot(1.0);
+        let s = t * c;
+        for row in &mut m {
+            let [a, b] = [row[p], row[q]];
+            (row[p], row[q]) = (c * a - s * b, s * a + c * b);
+        }
+        let [a, b] = [m[p], m[q]];
+        m[p] = std::array::from_fn(|k| c * a[k] - s * b[k]);
+        m[q] = std::array::from_fn(|k| s * a[k] + c * b[k]);
+        for row in &mut v {
+            let [a, b] = [row[p], row[q]];
+            (row[p], row[q]) = (c * a - s * b, s * a + c * b);
+        }
+    }
+    Axes { squares: [m[0][0], m[1][1], m[2][2]], columns: v }
+}
+
+/// The unit quaternion (w, x, y, z) of a rotation (Shepperd, 1978).
+fn quaternion_of(m: [[f64; 3]; 3]) -> [f64; 4] {
+    let trace = m[0][0] + m[1][1] + m[2][2];
+    let largest = [trace, m[0][0], m[1][1], m[2][2]];
+    let best = (1..4).fold(0, |best, i| if largest[i] > largest[best] { i } else { best });
+    let raw = match best {
+        0 => [1.0 + trace, m[2][1] - m[1][2], m[0][2] - m[2][0], m[1][0] - m[0][1]],
+        1 => [m[2][1] - m[1][2], 1.0 + 2.0 * m[0][0] - trace, m[0][1] + m[1][0], m[0][2] + m[2][0]],
+        2 => [m[0][2] - m[2][0], m[0][1] + m[1][0], 1.0 + 2.0 * m[1][1] - trace, m[1][2] + m[2][1]],
+        _ => [m[1][0] - m[0][1], m[0][2] + m[2][0], m[1][2] + m[2][1], 1.0 + 2.0 * m[2][2] - trace],
+    };
+    let length = raw.iter().map(|part| part * part).sum::<f64>().sqrt();
+    raw.map(|part| part / length)
+}
+
+// Several Gaussians as one.
+
+/// The most opaque that a merged Gaussian becomes.
+const MOST_OPACITY: f64 = 0.99;
+
+/// What a merge looks at.
+#[derive(Clone, Copy, Debug)]
+struct Moments3 {
+    mean: [f64; 3],
+    covariance: Symmetric3,
+    /// Opacity times area.
+    weight: f64,
+    color: [f64; 3],
+}
+
+/// The product of the two larger scales.
+fn area(scales: [f64; 3]) -> f64 {
+    let least = scales.into_iter().fold(f64::INFINITY, f64::min);
+    scales.iter().product::<f64>() / least.max(f64::MIN_POSITIVE)
+}
+
+impl Moments3 {
+    fn of(columns: &SplatColumns, row: usize) -> Self {
+        let scales = columns.log_scales[row].map(|scale| f64::from(scale).clamp(-40.0, 40.0).exp());
+        let r = matrix(columns.rotations[row].map(f64::from));
+        let entry =
+            |i: usize, j: usize| (0..3).map(|k| r[i][k] * scales[k] * scales[k] * r[j][k]).sum();
+        Self {
+            mean: columns.means[row].map(f64::from),
+            covariance: std::array::from_fn(|i| std::array::from_fn(|j| entry(i, j))),
+            weight: sigmoid(columns.opacity_logits[row]) * area(scales),
+            color: columns.sh_dc[row].map(|c| SH_C0 * f64::from(c)),
+        }
+    }
+
+    /// Sum of the variances along the axes, squared units.
+    fn spread(&self) -> f64 {
+        self.covariance[0][0] + self.covariance[1][1] + self.covariance[2][2]
+    }
+}
+
+/// Puts a Gaussian behind the others that has the mean, covariance and harmonics of several, weighted by
+/// opacity times area, and as much of that as all; one alone stays as it is.
+fn push_merged(from: &SplatColumns, rows: &[usize], to: &mut SplatColumns) {
+    if let &[row] = rows {
+        to.means.push(from.means[row]);
+        to.log_scales.push(from.log_scales[row]);
+        to.rotations.push(from.rotations[row]);
+        to.opacity_logits.push(from.opacity_logits[row]);
+        to.sh_dc.push(from.sh_dc[row]);
+        to.sh_rest.extend_from_slice(from.rest(row));
+        return;
+    }
+    let all: Vec<Moments3> = rows.iter().map(|&row| Moments3::of(from, row)).collect();
+    let total: f64 = all.iter().map(|one| one.weight).sum();
+    let even = 1.0 / rows.len() as f64;
+    let shares: Vec<f64> =
+        all.iter().map(|one| if total > 0.0 { one.weight / total } else { even }).collect();
+    let mixed = |value: &dyn Fn(usize) -> f64| -> f64 {
+        shares.iter().enumerate().map(|(k, share)| share * value(k)).sum()
+    };
+    let mean: [f64; 3] = std::array::from_fn(|i| mixed(&|k| all[k].mean[i]));
+    let covariance = std::array::from_fn(|i| {
+        std::array::from_fn(|j| {
+            let apart = |k: usize, axis: usize| all[k].mean[axis] - mean[axis];
+            mixed(&|k| all[k].covariance[i][j] + apart(k, i) * apart(k, j))
+        })
+    });
+    let mut axes = axes_of(covariance);
+    // Of three axes that are no rotation but a mirror, the other direction of one is.
+    let [a, b, c] = [0, 1, 2].map(|k| [0, 1, 2].map(|i| axes.columns[i][k]));
+    let cross = [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]];
+    if cross.iter().zip(c).map(|(x, y)| x * y).sum::<f64>() < 0.0 {
+        axes.columns.iter_mut().for_each(|row| row[2] = -row[2]);
+    }
+    let scales = axes.squares.map(|square| square.max(0.0).sqrt());
+    let opacity = (total / area(scales).max(f64::MIN_POSITIVE)).clamp(1e-6, MOST_OPACITY);
+    let mixed_triple = |of: &dyn Fn(usize) -> [f32; 3]| -> [f32; 3] {
+        std::array::from_fn(|i| to_f32(mixed(&|k| f64::from(of(k)[i]))))
+    };
+    to.means.push(mean.map(to_f32));
+    to.log_scales.push(scales.map(|scale| to_f32(scale.ln()).max(LEAST_LOG_SCALE)));
+    to.rotations.push(quaternion_of(axes.columns).map(to_f32));
+    to.opacity_logits.push(logit(opacity));
+    to.sh_dc.push(mixed_triple(&|k| from.sh_dc[rows[k]]));
+    for harmonic in 0..sh_rest_count(from.sh_degree) {
+        to.sh_rest.push(mixed_triple(&|k| from.rest(rows[k])[harmonic]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use rstest::rstest;
+
+    use super::*;
+    use crate::geometry::matrix;
+    use crate::known_splats::{random_splats, splats_at};
+    use crate::sog::SogTools;
+
+    fn parts(options: &StreamedOptions, count: usize) -> BTreeMap<String, Vec<u8>> {
+        let mut parts = BTreeMap::new();
+        write_streamed(&random_splats(count, 1, 1), options, &SogTools::default(), &mut parts)
+            .unwrap();
+        parts
+    }
+
+    fn small() -> StreamedOptions {
+        StreamedOptions { chunk_splats: 1500, levels: 3, ..StreamedOptions::default() }
+    }
+
+    #[test]
+    fn the_finest_level_is_the_scene() {
+        let splats = random_splats(4000, 1, 1);
+        let mut parts = BTreeMap::new();
+        let worst = write_streamed(&splats, &small(), &SogTools::default(), &mut parts).unwrap();
+        assert!(worst.position < 1e-3 && worst.rotation_degrees < 1.2, "{worst:?}");
+        let read = read_streamed(&mut parts).unwrap().splats;
+        assert_eq!(read.len(), 4000);
+        let sum = |splats: &Splats| -> f64 {
+            splats.columns().means.iter().map(|mean| f64::from(mean[0])).sum()
+        };
+        assert!((sum(&read) - sum(&splats)).abs() < 0.5, "{} {}", sum(&read), sum(&splats));
+    }
+
+    #[test]
+    fn runs_fill_their_files_and_boxes_hold_them() {
+        let mut parts = parts(&small(), 4000);
+        let meta: serde_json::Value = serde_json::from_slice(&parts[LOD_META_NAME]).unwrap();
+        assert_eq!((&meta["version"], &meta["lodLevels"]), (&1.into(), &3.into()));
+        assert_eq!(meta["counts"], serde_json::json!([4000, 2000, 1000]));
+        assert_eq!(meta["count"], 7000);
+        let names: Vec<&str> = meta["filenames"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|name| name.as_str().unwrap())
+            .collect();
+        assert!(names.contains(&"0_0/meta.json") && names.contains(&"2_0/meta.json"));
+        let mut ends = vec![0; names.len()];
+        let mut open = vec![&meta["tree"]];
+        let mut leaves = 0;
+        // Leaves in the order of the tree: each run begins where the one before it ends.
+        while let Some(node) = open.pop() {
+            if let Some(children) = node["children"].as_array() {
+                assert_eq!(children.len(), 2);
+                open.extend(children.iter().rev());
+                continue;
+            }
+            leaves += 1;
+            for run in node["lods"].as_object().unwrap().values() {
+                let [file, offset, count] =
+                    ["file", "offset", "count"].map(|key| run[key].as_u64().unwrap());
+                let end = &mut ends[usize::try_from(file).unwrap()];
+                assert_eq!(*end, offset);
+                *end += count;
+            }
+        }
+        assert!(leaves >= 4, "{leaves}");
+        for (name, end) in names.iter().zip(ends) {
+            let meta: serde_json::Value = serde_json::from_slice(&parts[*name]).unwrap();
+            assert_eq!(meta["count"].as_u64().unwrap(), end, "{name}");
+        }
+        assert!(read_streamed(&mut parts).is_ok());
+    }
+
+    #[test]
+    fn a_wide_scene_is_split_but_not_into_crumbs() {
+        let options = StreamedOptions { extent: 5.0, levels: 1, ..StreamedOptions::default() };
+        let parts = parts(&options, 5000);
+        let meta = String::from_utf8(parts[LOD_META_NAME].clone()).unwrap();
+        // 20 units wide, 1,024 at least in a node that is split.
+        assert_eq!(meta.matches("\"lods\"").count(), 8, "{meta}");
+    }
+
+    #[rstest]
+    #[case(r#""version":1"#, r#""version":7"#, "version 7")]
+    #[case("0_0/meta.json", "../0_0/meta.json", "no name")]
+    #[case(r#""file":0"#, r#""file":99"#, "file 99")]
+    #[case(r#""offset":0"#, r#""offset":4000000000"#, "rows")]
+    #[case(r#""counts":[4000"#, r#""counts":[4001"#, "4001")]
+    fn broken_trees_are_named(#[case] from: &str, #[case] to: &str, #[case] said: &str) {
+        let mut parts = parts(&small(), 4000);
+        let meta = String::from_utf8(parts[LOD_META_NAME].clone()).unwrap();
+        assert!(meta.contains(from), "{meta}");
+        parts.insert(LOD_META_NAME.to_owned(), meta.replacen(from, to, 1).into_bytes());
+        let message = read_streamed(&mut parts).unwrap_err().to_string();
+        assert!(message.contains(said), "{message}");
+    }
+
+    #[test]
+    fn a_level_has_half_as_many_and_as_much_of_the_scene() {
+        let fine = random_splats(3001, 1, 2);
+        let coarse = coarser(&fine);
+        assert_eq!((coarse.len(), coarse.sh_degree()), (1501, 1));
+        let weight = |splats: &Splats| -> f64 {
+            (0..splats.len()).map(|row| Moments3::of(splats.columns(), row).weight).sum()
+        };
+        // Merged ones are no more opaque than 0.99, so some is lost.
+        let [fine, coarse] = [&fine, &coarse].map(weight);
+        assert!(coarse <= 1.001 * fine && coarse > 0.5 * fine, "{fine} {coarse}");
+    }
+
+    #[test]
+    fn the_nearest_of_a_colour_go_together() {
+        let mut splats = splats_at(&[[0.0; 3], [0.1, 0.0, 0.0], [5.0, 0.0, 0.0], [5.1, 0.0, 0.0]]);
+        splats.columns_mut().log_scales = vec![[-3.0; 3]; 4];
+        splats.columns_mut().sh_dc = vec![[0.5; 3]; 4];
+        splats.columns_mut().opacity_logits = vec![0.0; 4];
+        let mut xs: Vec<f32> =
+            coarser(&splats).columns().means.iter().map(|mean| mean[0]).collect();
+        xs.sort_by(f32::total_cmp);
+        assert!((xs[0] - 0.05).abs() < 1e-6 && (xs[1] - 5.05).abs() < 1e-6, "{xs:?}");
+    }
+
+    #[test]
+    fn it_is_the_same_for_any_number_of_threads() {
+        let splats = random_splats(9000, 1, 4);
+        let made = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| coarser(&splats))
+        };
+        assert!(made(1) == made(3));
+    }
+
+    #[test]
+    fn one_stays_one() {
+        assert_eq!(coarser(&random_splats(1, 0, 3)).len(), 1);
+        assert!(coarser(&random_splats(0, 0, 3)).is_empty());
+    }
+
+    #[test]
+    fn axes_and_rotation_give_the_matrix_back() {
+        for q in [[0.5, 0.5, -0.5, 0.5], [0.1, 0.7, 0.7, 0.1], [1.0, 0.0, 0.0, 0.0]] {
+            let r = matrix(q);
+            let squares = [4.0, 0.25, 1e-6];
+            let build = |r: [[f64; 3]; 3], s: [f64; 3]| -> Symmetric3 {
+                std::array::from_fn(|i| {
+                    std::array::from_fn(|j| (0..3).map(|k| r[i][k] * s[k] * r[j][k]).sum())
+                })
+            };
+            let m = build(r, squares);
+            let axes = axes_of(m);
+            let again = build(matrix(quaternion_of(axes.columns)), axes.squares);
+            for (a, b) in m.as_flattened().iter().zip(again.as_flattened()) {
+                assert!((a - b).abs() < 1e-12, "{q:?}: {m:?} {again:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_gaussian_merged_with_itself_stays_but_for_its_opacity() {
+        let splats = random_splats(6, 2, 1);
+        for row in 0..6 {
+            let mut merged = SplatColumns::with_capacity(2, 1);
+            push_merged(splats.columns(), &[row, row], &mut merged);
+            let (a, b) = (Moments3::of(splats.columns(), row), Moments3::of(&merged, 0));
+            for (a, b) in a.covariance.as_flattened().iter().zip(b.covariance.as_flattened()) {
+                // Scales and rotations are rounded to f32.
+                assert!((a - b).abs() < 1e-6, "{a} {b}");
+            }
+            assert_eq!(merged.rest(0), splats.columns().rest(row));
+            let doubled = (2.0 * sigmoid(splats.columns().opacity_logits[row])).min(0.99);
+            assert!((sigmoid(merged.opacity_logits[0]) - doubled).abs() < 1e-5);
+        }
+    }
+
+    #[test]
+    fn two_small_ones_apart_become_a_long_one_between_them() {
+        let mut splats = splats_at(&[[0.0; 3], [2.0, 0.0, 0.0]]);
+        splats.columns_mut().log_scales = vec![[-3.0; 3]; 2];
+        splats.columns_mut().opacity_logits = vec![0.0; 2];
+        let mut merged = SplatColumns::with_capacity(0, 1);
+        push_merged(splats.columns(), &[0, 1], &mut merged);
+        assert!((merged.means[0][0] - 1.0).abs() < 1e-6);
+        let moments = Moments3::of(&merged, 0);
+        assert!((moments.covariance[0][0] - (1.0 + (-6.0_f64).exp())).abs() < 1e-5);
+        assert!((moments.covariance[1][1] - (-6.0_f64).exp()).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,1204 @@
+//! Cleaning: from what an extraction leaves to a manifold surface that points outwards.
+
+use std::fmt;
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::edges::{
+    EdgeUse, Edges, NO_SIDE, Oriented, UnionFind, edge_key, join_corners, orient, side_corners,
+    side_vertices,
+};
+use crate::mesh::{Mesh, MeshError, Vec3, check_mesh, compact, copy_of, keep_rows, vertex_normals};
+use crate::narrow::{to_f64s, to_u32};
+use crate::place::{
+    Bounds, area, centroid, corners, dot, doubled_area, length, normalize, scale, six_volumes, sub,
+};
+use crate::search::BoxTree;
+
+/// Rounds after which cleaning ends, whether or not a further one would find anything.
+const MAX_ROUNDS: usize = 3;
+
+/// Which side of a component becomes the outer one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Sides<'a> {
+    /// That of most of its area.
+    Kept,
+    /// The one that cameras see, whose places in world space these are; of a closed component that
+    /// none sees, the one away from what it encloses. There need not be a camera.
+    Outward(&'a [Vec3]),
+}
+
+/// What cleaning may remove and add.
+#[derive(Clone, Copy, Debug)]
+pub struct CleanOptions<'a> {
+    /// The smallest component that stays.
+    pub min_component: MinComponent,
+    /// Which side of a component is the outer one.
+    pub sides: Sides<'a>,
+    /// Boundaries of at most so many edges are closed.
+    pub fill_hole_edges: usize,
+}
+
+impl Default for CleanOptions<'_> {
+    fn default() -> Self {
+        let min_component = MinComponent::FaceShare(0.001);
+        Self { min_component, sides: Sides::Outward(&[]), fill_hole_edges: 0 }
+    }
+}
+
+/// Why there is no clean mesh.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum CleanError {
+    /// It was no mesh.
+    #[error(transparent)]
+    Mesh(#[from] MeshError),
+    /// A step removed all that there was.
+    #[error(
+        "nothing is left after {step}: {faces} faces of {vertices} vertices came to it. Extract a \
+         finer surface, or let smaller components stay"
+    )]
+    NothingLeft {
+        /// The step.
+        step: &'static str,
+        /// Faces before it.
+        faces: usize,
+        /// Vertices before it.
+        vertices: usize,
+    },
+    /// Decimation removed all that there was.
+    #[error(
+        "zero triangles are left of {faces}: the surface has no form of {target} or fewer. Decimate it to \
+         more"
+    )]
+    DecimatedAway {
+        /// Faces before it.
+        faces: usize,
+        /// Faces that were asked for, at most.
+        target: usize,
+    },
+}
+
+/// Cleans a mesh: equal places become one vertex, slivers and doubled faces go, edges of more than two
+/// faces and vertices of more than one fan are taken apart, small components go, faces are turned
+/// outwards, small holes closed, unused vertices dropped. All but the first step are repeated until
+/// they find nothing, at most three times.
+///
+/// Normals are computed anew where faces were turned over.
+pub fn clean(
+    mut mesh: Mesh,
+    options: &CleanOptions<'_>,
+) -> Result<(Mesh, CleanCounts), CleanError> {
+    check_mesh(&mesh)?;
+    // Once only: the vertices that later steps part lie at one place.
+    let equal_vertices = weld(&mut mesh);
+    let mut counts = CleanCounts { equal_vertices, ..CleanCounts::default() };
+    for _ in 0..MAX_ROUNDS {
+        let before = counts.clone();
+        round(&mut mesh, options, &mut counts)?;
+        if counts.changes() == before.changes() {
+            break;
+        }
+    }
+    counts.unused_vertices = compact(&mut mesh);
+    if counts.turned_faces > 0 && !mesh.normals.is_empty() {
+        mesh.normals = vertex_normals(&mesh);
+    }
+    Ok((mesh, counts))
+}
+
+fn round(
+    mesh: &mut Mesh,
+    options: &CleanOptions<'_>,
+    counts: &mut CleanCounts,
+) -> Result<(), CleanError> {
+    counts.rounds += 1;
+    let came = (mesh.faces.len(), mesh.vertices.len());
+    let left = |mesh: &Mesh, step| {
+        let (faces, vertices) = came;
+        if mesh.faces.is_empty() {
+            return Err(CleanError::NothingLeft { step, faces, vertices });
+        }
+        Ok(())
+    };
+    left(mesh, "extraction")?;
+    counts.degenerate_faces += repair(mesh);
+    left(mesh, "the removal of faces without area")?;
+    counts.duplicate_faces += drop_duplicate_faces(mesh);
+    let parted = separate(mesh);
+    counts.nonmanifold_edges += parted.edges;
+    counts.split_vertices += parted.vertices;
+    let dropped = drop_small(mesh, options.min_component);
+    counts.small_components += dropped.components;
+    counts.component_faces += dropped.faces;
+    left(mesh, "the removal of small components")?;
+    let areas: Vec<f64> = mesh.faces.iter().map(|&face| area(corners(mesh, face))).collect();
+    let oriented = orient(&mut mesh.faces, &areas);
+    let turned = match options.sides {
+        Sides::Kept => vec![false; oriented.components.len()],
+        Sides::Outward(cameras) => turn_outward(mesh, &oriented, cameras)?,
+    };
+    counts.turned_faces += oriented.turned_and(&turned);
+    counts.one_sided_edges = oriented.conflicts;
+    let filled = fill(mesh, options.fill_hole_edges);
+    counts.filled_holes += filled.holes;
+    counts.added_faces += filled.faces;
+    Ok(())
+}
+
+/// How much each step of cleaning found, over all rounds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CleanCounts {
+    /// Vertices at the place of another.
+    pub equal_vertices: usize,
+    /// Faces without area.
+    pub degenerate_faces: usize,
+    /// Faces with the vertices of another.
+    pub duplicate_faces: usize,
+    /// Edges of more than two faces.
+    pub nonmanifold_edges: usize,
+    /// Copies of vertices where fans were parted.
+    pub split_vertices: usize,
+    /// Components that were too small.
+    pub small_components: usize,
+    /// Their faces.
+    pub component_faces: usize,
+    /// Faces that were turned over.
+    pub turned_faces: usize,
+    /// Edges across which the surface has one side only, as a Moebius band has; those of the last
+    /// round.
+    pub one_sided_edges: usize,
+    /// Boundaries that were closed.
+    pub filled_holes: usize,
+    /// Faces that closed them.
+    pub added_faces: usize,
+    /// Vertices without a face.
+    pub unused_vertices: usize,
+    /// Rounds.
+    pub rounds: usize,
+}
+
+impl CleanCounts {
+    /// A sum that grows with every change.
+    fn changes(&self) -> usize {
+        self.degenerate_faces
+            + self.duplicate_faces
+            + self.nonmanifold_edges
+            + self.split_vertices
+            + self.component_faces
+            + self.turned_faces
+            + self.added_faces
+    }
+}
+
+impl fmt::Display for CleanCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let steps = [
+            (self.equal_vertices, "equal vertices merged"),
+            (self.degenerate_faces, "faces without area repaired"),
+            (self.duplicate_faces, "duplicate faces dropped"),
+            (self.nonmanifold_edges, "edges of more than two faces parted"),
+            (self.split_vertices, "vertices split"),
+            (self.small_components, "small components dropped"),
+            (self.component_faces, "faces of theirs"),
+            (self.turned_faces, "faces turned over"),
+            (self.one_sided_edges, "edges without a consistent side left"),
+            (self.filled_holes, "holes closed"),
+            (self.added_faces, "faces added there"),
+            (self.unused_vertices, "unused vertices dropped"),
+        ];
+        let mut found = steps.iter().filter(|step| step.0 > 0).peekable();
+        if found.peek().is_none() {
+            return f.write_str("nothing to clean");
+        }
+        for (index, (count, what)) in found.enumerate() {
+            write!(f, "{}{count} {what}", if index > 0 { ", " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+// The frayed border of a surface, taken off (parity with SuGaR's post-processing).
+
+/// Which faces of a checked mesh stay when, so many times, all faces at a boundary are removed, as
+/// the remaining faces have it. Whoever asks may let some stay by the density at their
+/// [centres](face_centres).
+pub fn peel_border(mesh: &Mesh, times: usize) -> Vec<bool> {
+    let mut left: Vec<u32> = (0..to_u32(mesh.faces.len())).collect();
+    for _ in 0..times {
+        let faces: Vec<[u32; 3]> = left.iter().map(|&face| mesh.faces[face as usize]).collect();
+        let mut is_border = vec![false; faces.len()];
+        for group in Edges::of(&faces).groups() {
+            if let [alone] = group {
+                is_border[alone.side as usize / 3] = true;
+            }
+        }
+        let mut border = is_border.iter();
+        let before = left.len();
+        left.retain(|_| !border.next().copied().unwrap_or(false));
+        if left.len() == before {
+            break;
+        }
+    }
+    let mut stays = vec![false; mesh.faces.len()];
+    left.into_iter().for_each(|face| stays[face as usize] = true);
+    stays
+}
+
+/// A mesh of the faces that stay, without vertices that none of them uses.
+pub fn keep_faces(mut mesh: Mesh, stays: &[bool]) -> Mesh {
+    keep_rows(&mut mesh.faces, stays);
+    compact(&mut mesh);
+    mesh
+}
+
+/// The centre of each face of a checked mesh, world space.
+pub fn face_centres(mesh: &Mesh) -> Vec<Vec3> {
+    mesh.faces.iter().map(|&face| centroid(corners(mesh, face))).collect()
+}
+
+// Vertices at one place, and faces of the same vertices.
+
+/// Lets faces use the first of the vertices at a place; how many others there are.
+fn weld(mesh: &mut Mesh) -> usize {
+    let vertices = &mesh.vertices;
+    // Both zeros are one place.
+    let bits = |vertex: u32| vertices[vertex as usize].map(|x| (x + 0.0).to_bits());
+    let mut order: Vec<u32> = (0..to_u32(vertices.len())).collect();
+    order.par_sort_unstable_by_key(|&vertex| (bits(vertex), vertex));
+    let mut firsts: Vec<u32> = (0..to_u32(vertices.len())).collect();
+    let mut equal = 0;
+    for group in order.chunk_by(|&a, &b| bits(a) == bits(b)) {
+        equal += group.len() - 1;
+        group.iter().for_each(|&vertex| firsts[vertex as usize] = group[0]);
+    }
+    mesh.faces.iter_mut().flatten().for_each(|vertex| *vertex = firsts[*vertex as usize]);
+    equal
+}
+
+/// Keeps the first of the faces of the same vertices, whichever side they show; how many go.
+fn drop_duplicate_faces(mesh: &mut Mesh) -> usize {
+    let key = |index: u32| {
+        let mut face = mesh.faces[index as usize];
+        face.sort_unstable();
+        face
+    };
+    let mut order: Vec<u32> = (0..to_u32(mesh.faces.len())).collect();
+    order.par_sort_unstable_by_key(|&index| (key(index), index));
+    let mut is_kept = vec![false; mesh.faces.len()];
+    for group in order.chunk_by(|&a, &b| key(a) == key(b)) {
+        is_kept[group[0] as usize] = true;
+    }
+    retain_faces(mesh, &is_kept)
+}
+
+/// Keeps some of the faces, in their order; how many go.
+fn retain_faces(mesh: &mut Mesh, is_kept: &[bool]) -> usize {
+    let before = mesh.faces.len();
+    let mut kept = is_kept.iter();
+    mesh.faces.retain(|_| kept.next().copied().unwrap_or(true));
+    before - mesh.faces.len()
+}
+
+// Faces without area.
+//
+// Dropping one would open the surface at its sides. A face with a short side is closed up along it;
+// one whose corner lies on its longest side is turned about that side with its neighbour.
+
+/// Least area of a face, in squares of the mesh's longest side.
+const LEAST_AREA: f64 = 1e-12;
+
+/// Sides up to this length are closed up, in longest sides of the mesh: a square's of that area.
+const SHORT_SIDE: f64 = 1e-6;
+
+/// Repairs or drops the faces without area; how many there were.
+fn repair(mesh: &mut Mesh) -> usize {
+    let pinched = drop_pinched(mesh);
+    let side = Bounds::of_faces(mesh).longest_side();
+    let slivers: Vec<u32> = (0..to_u32(mesh.faces.len()))
+        .filter(|&face| area(corners(mesh, mesh.faces[face as usize])) < LEAST_AREA * side * side)
+        .collect();
+    if slivers.is_empty() {
+        return pinched;
+    }
+    let mut merged = UnionFind::new(mesh.vertices.len());
+    let mut turns = Turns::new(mesh);
+    let mut is_kept = vec![true; mesh.faces.len()];
+    for &sliver in &slivers {
+        let face = mesh.faces[sliver as usize];
+        let lengths = side_lengths(mesh, face);
+        let shortest = (0..3).min_by(|&a, &b| lengths[a].total_cmp(&lengths[b])).unwrap_or(0);
+        let longest = (0..3).max_by(|&a, &b| lengths[a].total_cmp(&lengths[b])).unwrap_or(0);
+        if lengths[shortest] <= SHORT_SIDE * side {
+            merged.join(face[shortest], face[(shortest + 1) % 3]);
+        } else if !turns.turn(mesh, sliver, longest) {
+            is_kept[sliver as usize] = false;
+        }
+    }
+    retain_faces(mesh, &is_kept);
+    mesh.faces.iter_mut().flatten().for_each(|vertex| *vertex = merged.root(*vertex));
+    drop_pinched(mesh);
+    pinched + slivers.len()
+}
+
+/// Drops faces that name a vertex twice.
+fn drop_pinched(mesh: &mut Mesh) -> usize {
+    let before = mesh.faces.len();
+    mesh.faces.retain(|&[a, b, c]| a != b && b != c && c != a);
+    before - mesh.faces.len()
+}
+
+/// Lengths of the sides from each corner to the next.
+fn side_lengths(mesh: &Mesh, face: [u32; 3]) -> [f64; 3] {
+    let places = corners(mesh, face);
+    std::array::from_fn(|corner| length(sub(places[(corner + 1) % 3], places[corner])))
+}
+
+/// Turns of edges, each face in one at most.
+struct Turns {
+    edges: Edges,
+    is_touched: Vec<bool>,
+    added: Vec<u64>,
+}
+
+impl Turns {
+    fn new(mesh: &Mesh) -> Self {
+        let edges = Edges::of(&mesh.faces);
+        Self { edges, is_touched: vec![false; mesh.faces.len()], added: Vec::new() }
+    }
+
+    /// Replaces the side of `sliver` from corner `longest` on, which its neighbour shares, by the edge
+    /// between the corners opposite of it; whether that could be.
+    fn turn(&mut self, mesh: &mut Mesh, sliver: u32, longest: usize) -> bool {
+        let face = mesh.faces[sliver as usize];
+        let [a, b, c] = std::array::from_fn(|i| face[(longest + i) % 3]);
+        let [first, second] = self.edges.sides_of(edge_key(a, b)) else {
+            return false;
+        };
+        let other = if first.side / 3 == sliver { second.side } else { first.side };
+        let neighbour = other / 3;
+        let touched = self.is_touched[sliver as usize] || self.is_touched[neighbour as usize];
+        if touched || side_vertices(&mesh.faces, other) != [b, a] {
+            return false;
+        }
+        let d = mesh.faces[neighbour as usize][(other as usize + 2) % 3];
+        let key = edge_key(c, d);
+        if c == d || !self.edges.sides_of(key).is_empty() || self.added.contains(&key) {
+            return false;
+        }
+        for face in [sliver, neighbour] {
+            self.is_touched[face as usize] = true;
+        }
+        self.added.push(key);
+        mesh.faces[sliver as usize] = [a, d, c];
+        mesh.faces[neighbour as usize] = [d, b, c];
+        true
+    }
+}
+
+// Connected pieces of a surface.
+
+/// The smallest component that cleaning lets stay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MinComponent {
+    /// Of this share of the faces of the one with the most. Before decimation faces are as large as what
+    /// the surface was made of is fine, so that what is near and small counts as what is far and large.
+    FaceShare(f64),
+    /// Of so many faces.
+    Faces(usize),
+    /// So many, those of the most area.
+    Largest(usize),
+}
+
+/// What was dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Dropped {
+    /// Components.
+    pub components: usize,
+    /// Their faces.
+    pub faces: usize,
+}
+
+/// Faces of a mesh by connected piece.
+struct Components {
+    /// The component of each face, from 0, in the order of their first faces.
+    of_face: Vec<u32>,
+    /// Their number.
+    count: usize,
+}
+
+impl Components {
+    /// Faces are connected where they share a vertex.
+    fn of(mesh: &Mesh) -> Self {
+        let mut pieces = UnionFind::new(mesh.vertices.len());
+        for face in &mesh.faces {
+            pieces.join(face[0], face[1]);
+            pieces.join(face[0], face[2]);
+        }
+        let mut names = vec![u32::MAX; mesh.vertices.len()];
+        let mut count = 0;
+        let of_face = mesh
+            .faces
+            .iter()
+            .map(|face| {
+                let name = &mut names[pieces.root(face[0]) as usize];
+                if *name == u32::MAX {
+                    *name = count;
+                    count += 1;
+                }
+                *name
+            })
+            .collect();
+        Self { of_face, count: count as usize }
+    }
+}
+
+/// Drops the components that are too small. Their vertices stay, unused.
+pub fn drop_small(mesh: &mut Mesh, min: MinComponent) -> Dropped {
+    let components = Components::of(mesh);
+    let mut areas = vec![0.0; components.count];
+    let mut faces = vec![0_usize; components.count];
+    for (&face, &component) in mesh.faces.iter().zip(&components.of_face) {
+        areas[component as usize] += area(corners(mesh, face));
+        faces[component as usize] += 1;
+    }
+    let stays: Vec<bool> = match min {
+        MinComponent::FaceShare(share) => {
+            let least = share * faces.iter().copied().max().unwrap_or(0) as f64;
+            faces.iter().map(|&count| count as f64 >= least).collect()
+        }
+        MinComponent::Faces(least) => faces.iter().map(|&count| count >= least).collect(),
+        MinComponent::Largest(most) => {
+            let mut order: Vec<usize> = (0..areas.len()).collect();
+            order.sort_by(|&a, &b| areas[b].total_cmp(&areas[a]).then(a.cmp(&b)));
+            let mut stays = vec![false; areas.len()];
+            order.into_iter().take(most).for_each(|component| stays[component] = true);
+            stays
+        }
+    };
+    let is_kept: Vec<bool> = components.of_face.iter().map(|&c| stays[c as usize]).collect();
+    Dropped {
+        components: stays.iter().filter(|&&stays| !stays).count(),
+        faces: retain_faces(mesh, &is_kept),
+    }
+}
+
+// Small holes, closed by the least area.
+
+/// Boundaries of more edges are closed by ears, whose work does not grow as their cube.
+const LEAST_AREA_EDGES: usize = 96;
+
+/// What was closed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Filled {
+    holes: usize,
+    faces: usize,
+}
+
+/// Closes boundaries of at most `most_edges` edges of a manifold mesh. One stays where closing it
+/// would give an edge a third face.
+fn fill(mesh: &mut Mesh, most_edges: usize) -> Filled {
+    let mut filled = Filled::default();
+    if most_edges < 3 {
+        return filled;
+    }
+    let edges = Edges::of(&mesh.faces);
+    for boundary in boundaries(mesh, &edges, most_edges) {
+        let hole = Hole { mesh, edges: &edges, vertices: &boundary };
+        let faces =
+            if boundary.len() <= LEAST_AREA_EDGES { hole.least_area() } else { hole.ears() };
+        if let Some(faces) = faces {
+            filled.holes += 1;
+            filled.faces += faces.len();
+            mesh.faces.extend(faces);
+        }
+    }
+    filled
+}
+
+/// The vertices of each boundary in the order that faces of the hole run along it.
+fn boundaries(mesh: &Mesh, edges: &Edges, most_edges: usize) -> Vec<Vec<u32>> {
+    let twins = edges.twins();
+    let mut next = vec![NO_SIDE; mesh.vertices.len()];
+    let mut starts = Vec::new();
+    for side in 0..to_u32(twins.len()) {
+        let [a, b] = side_vertices(&mesh.faces, side);
+        if twins[side as usize] == NO_SIDE && edges.sides_of(edge_key(a, b)).len() == 1 {
+            // The hole runs against its faces. Of a manifold, each vertex has one such side.
+            next[b as usize] = a;
+            starts.push(b);
+        }
+    }
+    let mut found = Vec::new();
+    let mut is_done = vec![false; mesh.vertices.len()];
+    for start in starts {
+        let mut loop_vertices = Vec::new();
+        let mut at = start;
+        while at != NO_SIDE && !is_done[at as usize] {
+            is_done[at as usize] = true;
+            loop_vertices.push(at);
+            at = next[at as usize];
+        }
+        if at == start && (3..=most_edges).contains(&loop_vertices.len()) {
+            found.push(loop_vertices);
+        }
+    }
+    found
+}
+
+struct Hole<'a> {
+    mesh: &'a Mesh,
+    edges: &'a Edges,
+    vertices: &'a [u32],
+}
+
+impl Hole<'_> {
+    fn place(&self, index: usize) -> Vec3 {
+        to_f64s(self.mesh.vertices[self.vertices[index] as usize])
+    }
+
+    fn area(&self, corners: [usize; 3]) -> f64 {
+        area(corners.map(|index| self.place(index)))
+    }
+
+    /// True if an edge between two vertices of the boundary may be added: the surface has none.
+    fn is_free(&self, i: usize, j: usize) -> bool {
+        let key = edge_key(self.vertices[i], self.vertices[j]);
+        self.edges.sides_of(key).is_empty()
+    }
+
+    /// The triangulation of least area (Barequet and Sharir 1995): best of i and j closes the boundary from
+    /// i to j by the edge between them.
+    fn least_area(&self) -> Option<Vec<[u32; 3]>> {
+        let n = self.vertices.len();
+        let mut best = vec![0.0; n * n];
+        let mut split = vec![0; n * n];
+        for gap in 2..n {
+            for i in 0..n - gap {
+                let j = i + gap;
+                best[i * n + j] = f64::INFINITY;
+                if gap < n - 1 && !self.is_free(i, j) {
+                    continue;
+                }
+                for k in i + 1..j {
+                    let sum = best[i * n + k] + best[k * n + j] + self.area([i, k, j]);
+                    if sum < best[i * n + j] {
+                        best[i * n + j] = sum;
+                        split[i * n + j] = k;
+                    }
+                }
+            }
+        }
+        if !best[n - 1].is_finite() {
+            return None;
+        }
+        let mut faces = Vec::with_capacity(n - 2);
+        let mut spans = vec![(0, n - 1)];
+        while let Some((i, j)) = spans.pop() {
+            if j - i >= 2 {
+                let k = split[i * n + j];
+                faces.push([i, k, j].map(|index| self.vertices[index]));
+                spans.extend([(i, k), (k, j)]);
+            }
+        }
+        Some(faces)
+    }
+
+    /// Cuts off the corner with the shortest new edge, again and again.
+    fn ears(&self) -> Option<Vec<[u32; 3]>> {
+        let mut left: Vec<usize> = (0..self.vertices.len()).collect();
+        let mut faces = Vec::new();
+        while left.len() > 3 {
+            let n = left.len();
+            let ends = |at: usize| (left[(at + n - 1) % n], left[(at + 1) % n]);
+            let free = (0..n).filter(|&at| self.is_free(ends(at).0, ends(at).1));
+            let length = |at: usize| {
+                let (i, j) = ends(at);
+                length(sub(self.place(i), self.place(j)))
+            };
+            let at = free.min_by(|&a, &b| length(a).total_cmp(&length(b)))?;
+            let (i, j) = ends(at);
+            faces.push([i, left[at], j].map(|index| self.vertices[index]));
+            left.remove(at);
+        }
+        faces.push([left[0], left[1], left[2]].map(|index| self.vertices[index]));
+        Some(faces)
+    }
+}
+
+// Edges of more than two faces and vertices of more than one fan, taken apart.
+
+/// Rounds after which nothing can be left: the second parts all that the first could not.
+const PARTING_ROUNDS: usize = 4;
+
+/// What was taken apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Parted {
+    /// Edges that had more than two faces.
+    edges: usize,
+    /// Vertices that were added.
+    vertices: usize,
+}
+
+/// Gives each fan of faces its own vertex.
+///
+/// At an edge of more than two faces, those that run along it in opposite ways and lie flattest to one
+/// another become neighbours, pair after pair: surfaces that touch along an edge stay closed.
+fn separate(mesh: &mut Mesh) -> Parted {
+    let mut parted = Parted::default();
+    for round in 0..PARTING_ROUNDS {
+        let edges = Edges::of(&mesh.faces);
+        let mut fans = UnionFind::new(3 * mesh.faces.len());
+        let mut crowded = Vec::new();
+        for group in edges.groups() {
+            match group {
+                [_] => {}
+                &[a, b] => join_corners(&mut fans, &mesh.faces, [a.side, b.side]),
+                _ => {
+                    let pairs = pair_up(mesh, group);
+                    for &[s, t] in pairs.iter().filter(|[s, t]| s != t) {
+                        join_corners(&mut fans, &mesh.faces, [s, t]);
+                    }
+                    crowded.push(pairs);
+                }
+            }
+        }
+        if round == 0 {
+            parted.edges = crowded.len();
+        } else {
+            parted.vertices += detach(mesh, &crowded);
+            if !crowded.is_empty() {
+                continue;
+            }
+        }
+        parted.vertices += part_fans(mesh, &mut fans);
+        if round > 0 || parted.edges == 0 {
+            break;
+        }
+    }
+    parted
+}
+
+/// The pairs of sides of an edge; a side that stays alone is paired with itself.
+fn pair_up(mesh: &Mesh, group: &[EdgeUse]) -> Vec<[u32; 2]> {
+    let runs: Vec<(u32, u32, Vec3)> = group
+        .iter()
+        .map(|edge| {
+            let from = side_vertices(&mesh.faces, edge.side)[0];
+            (edge.side, from, away_from_edge(mesh, edge.side))
+        })
+        .collect();
+    let mut candidates = Vec::new();
+    for (i, &(s, from_s, away_s)) in runs.iter().enumerate() {
+        for &(t, from_t, away_t) in &runs[i + 1..] {
+            // The cosine of the angle between the faces: -1 where they lie flat.
+            candidates.push((from_s == from_t, dot(away_s, away_t), [s, t]));
+        }
+    }
+    candidates.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
+    let mut left: Vec<u32> = group.iter().map(|edge| edge.side).collect();
+    let mut pairs = Vec::new();
+    for (_, _, pair) in candidates {
+        if pair.iter().all(|side| left.contains(side)) {
+            left.retain(|side| !pair.contains(side));
+            pairs.push(pair);
+        }
+    }
+    pairs.extend(left.into_iter().map(|side| [side, side]));
+    pairs
+}
+
+/// The unit direction in a face from one of its sides to the opposite corner.
+fn away_from_edge(mesh: &Mesh, side: u32) -> Vec3 {
+    let face = mesh.faces[side as usize / 3];
+    let corner = |i: u32| to_f64s(mesh.vertices[face[(side + i) as usize % 3] as usize]);
+    let [a, b, c] = [corner(0), corner(1), corner(2)];
+    let along = normalize(sub(b, a));
+    let off = sub(c, a);
+    normalize(sub(off, scale(along, dot(off, along))))
+}
+
+/// Gives the faces of all pairs of an edge but the first their own vertices there.
+fn detach(mesh: &mut Mesh, crowded: &[Vec<[u32; 2]>]) -> usize {
+    let before = mesh.faces.clone();
+    let count = mesh.vertices.len();
+    for pair in crowded.iter().flat_map(|pairs| &pairs[1..]) {
+        let [a, b] = side_vertices(&before, pair[0]);
+        let copies = [copy_of(mesh, a), copy_of(mesh, b)];
+        for &side in if pair[0] == pair[1] { &pair[..1] } else { &pair[..] } {
+            for corner in side_corners(side) {
+                let vertex = before[corner as usize / 3][corner as usize % 3];
+                mesh.faces[corner as usize / 3][corner as usize % 3] =
+                    copies[usize::from(vertex != a)];
+            }
+        }
+    }
+    mesh.vertices.len() - count
+}
+
+/// Lets the first fan of a vertex keep it and gives the others copies; how many.
+fn part_fans(mesh: &mut Mesh, fans: &mut UnionFind) -> usize {
+    let count = mesh.vertices.len();
+    let mut is_taken = vec![false; count];
+    let mut names = vec![0_u32; 3 * mesh.faces.len()];
+    for corner in 0..names.len() {
+        let (face, at) = (corner / 3, corner % 3);
+        let vertex = mesh.faces[face][at];
+        let root = fans.root(to_u32(corner)) as usize;
+        if root == corner {
+            // The least corner of a fan comes first.
+            let taken = std::mem::replace(&mut is_taken[vertex as usize], true);
+            names[corner] = if taken { copy_of(mesh, vertex) } else { vertex };
+        } else {
+            names[corner] = names[root];
+        }
+    }
+    for (corner, name) in names.into_iter().enumerate() {
+        mesh.faces[corner / 3][corner % 3] = name;
+    }
+    mesh.vertices.len() - count
+}
+
+// Which side of a component is the outer one.
+//
+// Cameras see outer sides: where they see a component, they decide. A closed one that none sees
+// encloses a positive volume, or a negative one where an odd number of others enclose it: a cavity.
+
+/// Samples of a component and cameras that are asked.
+const SAMPLES: usize = 100;
+
+const CAMERAS: usize = 32;
+
+/// Directions along which enclosing surfaces are counted: three, so that one that grazes an edge is
+/// outvoted.
+const DIRECTIONS: [Vec3; 3] =
+    [[0.577, 0.123, 0.807], [-0.311, 0.899, 0.308], [0.201, -0.433, -0.879]];
+
+/// Turns components over that show their inner side; which ones.
+fn turn_outward(
+    mesh: &mut Mesh,
+    oriented: &Oriented,
+    cameras: &[Vec3],
+) -> Result<Vec<bool>, MeshError> {
+    let members = members_of(oriented);
+    let volumes = signed_volumes(mesh, oriented);
+    let closed = oriented.components.iter().filter(|c| c.is_closed).count();
+    let turned: Vec<bool> = if cameras.is_empty() && closed <= 1 {
+        let closed = oriented.components.iter().map(|component| component.is_closed);
+        closed.zip(&volumes).map(|(is_closed, &volume)| is_closed && volume < 0.0).collect()
+    } else {
+        let tree = BoxTree::new(mesh)?;
+        let cameras: Vec<Vec3> = strided(cameras, CAMERAS).collect();
+        let judge = Judge { tree, oriented, cameras };
+        let judged = members.par_iter().enumerate();
+        judged.map(|(name, faces)| judge.is_inside_out(name, faces, volumes[name])).collect()
+    };
+    for (face, &component) in mesh.faces.iter_mut().zip(&oriented.component) {
+        if turned[component as usize] {
+            face.swap(1, 2);
+        }
+    }
+    Ok(turned)
+}
+
+fn members_of(oriented: &Oriented) -> Vec<Vec<u32>> {
+    let mut members = vec![Vec::new(); oriented.components.len()];
+    for (face, &component) in (0_u32..).zip(&oriented.component) {
+        members[component as usize].push(face);
+    }
+    members
+}
+
+/// Six times the volume of each component, about its first vertex.
+fn signed_volumes(mesh: &Mesh, oriented: &Oriented) -> Vec<f64> {
+    let mut origins: Vec<Option<Vec3>> = vec![None; oriented.components.len()];
+    let mut volumes = vec![0.0; oriented.components.len()];
+    for (&face, &component) in mesh.faces.iter().zip(&oriented.component) {
+        let places = corners(mesh, face);
+        let origin = *origins[component as usize].get_or_insert(places[0]);
+        volumes[component as usize] += six_volumes(places.map(|place| sub(place, origin)));
+    }
+    volumes
+}
+
+/// At most so many, evenly over all.
+fn strided<T: Copy>(all: &[T], most: usize) -> impl Iterator<Item = T> {
+    let count = all.len().min(most);
+    (0..count).map(move |index| all[index * all.len() / count])
+}
+
+struct Judge<'a> {
+    tree: BoxTree<'a>,
+    oriented: &'a Oriented,
+    cameras: Vec<Vec3>,
+}
+
+impl Judge<'_> {
+    fn is_inside_out(&self, name: usize, faces: &[u32], volume: f64) -> bool {
+        let (fronts, backs) = self.sightings(faces);
+        if fronts != backs {
+            return backs > fronts;
+        }
+        if !self.oriented.components[name].is_closed {
+            return false;
+        }
+        let is_cavity = faces.first().is_some_and(|&face| self.is_enclosed(name, face));
+        if is_cavity { volume > 0.0 } else { volume < 0.0 }
+    }
+
+    /// Times that cameras see the front and the back of samples of a component.
+    fn sightings(&self, faces: &[u32]) -> (usize, usize) {
+        let mut seen = (0, 0);
+        for face in strided(faces, SAMPLES) {
+            let places = self.tree.corners(face);
+            let (centre, normal) = (centroid(places), doubled_area(places));
+            for &camera in &self.cameras {
+                let to_camera = sub(camera, centre);
+                // Behind the face itself, whose own place is left out.
+                if self.tree.is_hit(centre, to_camera, [1e-6, 1.0]) {
+                    continue;
+                }
+                let facing = dot(normal, to_camera);
+                seen.0 += usize::from(facing > 0.0);
+                seen.1 += usize::from(facing < 0.0);
+            }
+        }
+        seen
+    }
+
+    /// True if an odd number of other closed components lie about a face of one.
+    fn is_enclosed(&self, name: usize, face: u32) -> bool {
+        let origin = centroid(self.tree.corners(face));
+        let votes = DIRECTIONS.iter().filter(|&&direction| {
+            let mut crossed = 0;
+            self.tree.hits(origin, direction, [0.0, f64::INFINITY], |hit| {
+                let other = self.oriented.component[hit.face as usize] as usize;
+                let counts = other != name && self.oriented.components[other].is_closed;
+                crossed += usize::from(counts);
+                f64::INFINITY
+            });
+            crossed % 2 == 1
+        });
+        votes.count() >= 2
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "small numbers")]
+mod tests {
+    use std::f64::consts::{PI, TAU};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::known_meshes::{cube, joined, mesh_of, moved, sphere, torus, turned_over};
+    use crate::narrow::{to_f32s, to_f64s};
+    use crate::report::MeshReport;
+
+    /// Cleans with every component kept.
+    fn cleaned(mesh: &Mesh) -> (Mesh, CleanCounts) {
+        let options =
+            CleanOptions { min_component: MinComponent::Faces(0), ..CleanOptions::default() };
+        clean(mesh.clone(), &options).unwrap()
+    }
+
+    fn report(mesh: &Mesh) -> MeshReport {
+        MeshReport::of(mesh).unwrap()
+    }
+
+    /// A band of `n` quads about the z axis that turns by so many half turns.
+    fn band(n: u32, half_turns: f64) -> Mesh {
+        let mut mesh = Mesh::default();
+        for i in 0..n {
+            let u = TAU * f64::from(i) / f64::from(n);
+            for side in [-0.2, 0.2] {
+                let (sin, cos) = (half_turns * u / 2.0).sin_cos();
+                let ring = 1.0 + side * cos;
+                mesh.vertices.push(to_f32s([ring * u.cos(), ring * u.sin(), side * sin]));
+            }
+            let crosses = i + 1 == n && (half_turns % 2.0).abs() > 0.5;
+            let (a, b) = (2 * i, 2 * i + 1);
+            let (mut c, mut d) = ((2 * i + 2) % (2 * n), (2 * i + 3) % (2 * n));
+            if crosses {
+                std::mem::swap(&mut c, &mut d);
+            }
+            mesh.faces.extend([[a, c, b], [b, c, d]]);
+        }
+        mesh
+    }
+
+    #[test]
+    fn a_clean_mesh_stays_as_it_is() {
+        let mesh = torus([1.0, 0.4], [30, 20], |_, _| 1.0);
+        let (found, counts) = cleaned(&mesh);
+        assert_eq!(found, mesh);
+        assert_eq!(counts, CleanCounts { rounds: 1, ..CleanCounts::default() });
+        assert_eq!(counts.to_string(), "nothing to clean");
+    }
+
+    #[test]
+    fn a_soup_of_triangles_becomes_one_surface() {
+        let mesh = sphere(1.0, 3);
+        let mut soup = Mesh::default();
+        for (index, face) in (0..).zip(&mesh.faces) {
+            soup.vertices.extend(face.map(|v| mesh.vertices[v as usize].map(|x| -x)));
+            soup.faces.push([3 * index, 3 * index + 1, 3 * index + 2]);
+        }
+        soup.colors = soup.vertices.clone();
+        let (found, counts) = cleaned(&soup);
+        assert_eq!(counts.equal_vertices, soup.vertices.len() - mesh.vertices.len());
+        let found_report = report(&found);
+        assert_eq!((found_report.genus, found_report.components), (Some(0), 1));
+        // A mirrored sphere is inside out.
+        assert!(counts.turned_faces == mesh.faces.len() && found_report.volume.unwrap() > 4.0);
+        assert_eq!(found.colors, found.vertices);
+    }
+
+    #[test]
+    fn a_bow_tie_gets_a_vertex_for_each_wing() {
+        let wings = mesh_of(
+            &[[0.0; 3], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]],
+            &[[0, 1, 2], [0, 3, 4]],
+        );
+        let (found, counts) = cleaned(&wings);
+        assert_eq!((counts.split_vertices, found.vertices.len()), (1, 6));
+        assert_eq!(report(&found).nonmanifold_vertices, 0);
+        assert_eq!(found.vertices[5], [0.0; 3]);
+    }
+
+    #[test]
+    fn of_three_faces_at_an_edge_the_flattest_two_stay_together() {
+        let three = mesh_of(
+            &[[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.5], [-1.0, 0.1, 0.5], [0.2, 1.0, 0.5]],
+            &[[0, 4, 1], [0, 1, 2], [1, 0, 3]],
+        );
+        let (found, counts) = cleaned(&three);
+        assert_eq!((counts.nonmanifold_edges, counts.split_vertices), (1, 2));
+        let shared = |a: usize, b: usize| {
+            found.faces[a].iter().filter(|v| found.faces[b].contains(v)).count()
+        };
+        assert_eq!((shared(1, 2), shared(0, 1), shared(0, 2)), (2, 0, 0));
+        assert_eq!(report(&found).nonmanifold_edges, 0);
+    }
+
+    #[test]
+    fn bodies_that_touch_along_an_edge_stay_closed() {
+        // Two cubes with one edge in common, three with one vertex.
+        let two = joined(cube(), &moved(cube(), [1.0, 1.0, 0.0]));
+        let three = joined(two, &moved(cube(), [-1.0, -1.0, -1.0]));
+        let (found, counts) = cleaned(&three);
+        assert_eq!(counts.nonmanifold_edges, 1);
+        let report = report(&found);
+        assert!(report.watertight && report.nonmanifold_vertices == 0, "{report}");
+        assert_eq!(report.volume, Some(3.0));
+    }
+
+    #[test]
+    fn a_patch_that_shows_its_back_is_turned() {
+        let mut mesh = torus([1.0, 0.4], [40, 20], |_, _| 1.0);
+        mesh.normals = vec![[0.0, 0.0, 1.0]; mesh.vertices.len()];
+        mesh.faces[100..240].iter_mut().for_each(|face| face.swap(0, 1));
+        let (found, counts) = cleaned(&mesh);
+        assert_eq!(counts.turned_faces, 140);
+        let report = report(&found);
+        assert!(report.watertight && report.volume.unwrap() > 3.0, "{report}");
+        assert_eq!(found.normals, vertex_normals(&found));
+    }
+
+    #[test]
+    fn a_moebius_band_is_said_to_have_one_side() {
+        let (_, plain) = cleaned(&band(40, 0.0));
+        assert_eq!(plain.one_sided_edges, 0);
+        let (found, counts) = cleaned(&band(40, 1.0));
+        assert!(counts.one_sided_edges > 0);
+        assert!(counts.to_string().contains("without a consistent side"), "{counts}");
+        assert!(!report(&found).watertight);
+    }
+
+    #[test]
+    fn spheres_inside_out_are_turned_and_cavities_are_not() {
+        let nested = joined(
+            joined(turned_over(sphere(3.0, 4)), &sphere(2.0, 4)),
+            &turned_over(sphere(1.0, 4)),
+        );
+        let (found, counts) = cleaned(&nested);
+        assert_eq!(counts.turned_faces, nested.faces.len());
+        // Solid, hollow, solid: 4/3 pi (27 - 8 + 1), less what the faces cut off.
+        let volume = report(&found).volume.unwrap();
+        assert!((volume / (80.0 / 3.0 * PI) - 1.0).abs() < 0.01, "{volume}");
+    }
+
+    #[test]
+    fn cameras_decide_where_they_see_a_surface() {
+        // A room: its inner side is the one to be seen.
+        let cameras = [[0.1, 0.2, 0.0], [0.0, -0.3, 0.2]];
+        let options = CleanOptions { sides: Sides::Outward(&cameras), ..CleanOptions::default() };
+        let (room, counts) = clean(sphere(2.0, 3), &options).unwrap();
+        assert_eq!(counts.turned_faces, room.faces.len());
+        assert!(report(&room).volume.unwrap() < 0.0);
+        // An open wall, seen from one side.
+        let wall = mesh_of(&[[0.0; 3], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], &[[0, 1, 2]]);
+        for (z, turned) in [(1.0, 0), (-1.0, 1)] {
+            let cameras = [[0.2, 0.2, z]];
+            let options =
+                CleanOptions { sides: Sides::Outward(&cameras), ..CleanOptions::default() };
+            assert_eq!(clean(wall.clone(), &options).unwrap().1.turned_faces, turned);
+        }
+    }
+
+    #[test]
+    fn small_components_go_by_share_number_or_rank() {
+        let all = joined(
+            joined(sphere(1.0, 3), &moved(sphere(0.5, 1), [4.0, 0.0, 0.0])),
+            &moved(sphere(0.05, 2), [8.0, 0.0, 0.0]),
+        );
+        for (min, components) in [
+            (MinComponent::FaceShare(0.1), 2),
+            (MinComponent::FaceShare(0.3), 1),
+            (MinComponent::Faces(33), 2),
+            (MinComponent::Largest(2), 2),
+            (MinComponent::Largest(50), 3),
+        ] {
+            let options = CleanOptions { min_component: min, ..CleanOptions::default() };
+            let (found, counts) = clean(all.clone(), &options).unwrap();
+            assert_eq!(report(&found).components, components, "{min:?}");
+            assert_eq!(counts.small_components, 3 - components);
+            assert_eq!(report(&found).unused_vertices, 0);
+        }
+        let none =
+            CleanOptions { min_component: MinComponent::Faces(10_000), ..CleanOptions::default() };
+        let error = clean(all, &none).unwrap_err().to_string();
+        assert!(
+            error.contains("nothing is left after the removal of small components: 672"),
+            "{error}"
+        );
+        let error = clean(Mesh::default(), &none).unwrap_err().to_string();
+        assert!(error.contains("after extraction"), "{error}");
+    }
+
+    #[test]
+    fn slivers_are_mended_without_a_hole() {
+        // A needle: a pole of a sphere, doubled. A cap: a corner on its longest side.
+        let mut mesh = sphere(1.0, 2);
+        let pole = 4;
+        assert_eq!(mesh.vertices[pole as usize], [0.0, 0.0, 1.0]);
+        mesh.vertices.push([1e-12, 0.0, 1.0]);
+        let twin = mesh.vertices.len() as u32 - 1;
+        // One of the faces about the pole goes to its twin, and two needles stand at its sides.
+        let first = mesh.faces.iter().position(|face| face.contains(&pole)).unwrap();
+        let at = mesh.faces[first].iter().position(|&v| v == pole).unwrap();
+        let [b, c] = [mesh.faces[first][(at + 1) % 3], mesh.faces[first][(at + 2) % 3]];
+        mesh.faces[first] = [twin, b, c];
+        mesh.faces.extend([[pole, b, twin], [pole, twin, c]]);
+        assert!(report(&mesh).watertight);
+        let (found, counts) = cleaned(&mesh);
+        assert!(report(&found).watertight && counts.degenerate_faces == 2, "{counts}");
+        assert_eq!(found.faces.len(), 128);
+
+        let mut mesh = cube();
+        let middle = mesh.vertices.len() as u32;
+        mesh.vertices.push([0.5, 0.5, 0.0]);
+        // The bottom's diagonal runs through the new vertex on one side only.
+        assert_eq!(mesh.faces[..2], [[0, 2, 1], [1, 2, 3]]);
+        mesh.faces[0] = [0, 2, middle];
+        mesh.faces.extend([[0, middle, 1], [1, middle, 2]]);
+        let (found, counts) = cleaned(&mesh);
+        let report = report(&found);
+        assert!(report.watertight && counts.degenerate_faces == 1, "{report}");
+        assert_eq!((report.faces, report.volume), (14, Some(1.0)));
+    }
+
+    #[test]
+    fn doubled_faces_go_whichever_side_they_show() {
+        let mut mesh = cube();
+        mesh.faces.extend([mesh.faces[3], [1, 2, 0]]);
+        let (found, counts) = cleaned(&mesh);
+        assert_eq!((counts.duplicate_faces, found.faces), (2, cube().faces));
+    }
+
+    #[test]
+    fn holes_up_to_the_given_size_are_closed() {
+        let whole = sphere(1.0, 4);
+        let mut pierced = whole.clone();
+        // Around the poles: a hole of 4 faces, 4 edges, and a large one.
+        pierced.faces.retain(|f| !f.iter().any(|&v| whole.vertices[v as usize][2] > 0.9999));
+        pierced.faces.retain(|f| !f.iter().all(|&v| whole.vertices[v as usize][2] < -0.9));
+        let boundary = report(&pierced).boundary_edges;
+        for (edges, holes) in [(0, 0), (4, 1), (1000, 2)] {
+            let options = CleanOptions { fill_hole_edges: edges, ..CleanOptions::default() };
+            let (found, counts) = clean(pierced.clone(), &options).unwrap();
+            assert_eq!(counts.filled_holes, holes);
+            let found = report(&found);
+            assert_eq!(found.watertight, holes == 2, "{found}");
+            if holes == 2 {
+                assert_eq!((found.genus, counts.added_faces), (Some(0), boundary - 4));
+                assert!(found.volume.unwrap() > 3.8);
+            }
+        }
+    }
+
+    #[test]
+    fn a_large_hole_is_closed_by_ears() {
+        let mut open = band(200, 0.0);
+        open.vertices
+            .iter_mut()
+            .enumerate()
+            .for_each(|(i, v)| v[2] = if i % 2 == 0 { 0.0 } else { 0.3 });
+        let options = CleanOptions { fill_hole_edges: 200, ..CleanOptions::default() };
+        let (found, counts) = clean(open, &options).unwrap();
+        let found = report(&found);
+        assert!(found.watertight && counts.added_faces == 2 * 198, "{found}");
+        assert_eq!(found.genus, Some(0));
+    }
+
+    #[test]
+    fn borders_are_peeled_ring_by_ring() {
+        let mesh = {
+            let mut mesh = band(30, 0.0);
+            let wide_band = band(30, 0.0);
+            mesh.faces.clear();
+            mesh.vertices.clear();
+            // Seven rows of vertices, six of faces.
+            for row in 0..7_u32 {
+                mesh.vertices.extend((0..30).map(|i| {
+                    let v = to_f64s(wide_band.vertices[2 * i]);
+                    to_f32s([v[0], v[1], f64::from(row)])
+                }));
+            }
+            for row in 0..6 {
+                for i in 0..30 {
+                    let [a, b] = [30 * row + i, 30 * row + (i + 1) % 30];
+                    mesh.faces.extend([[a, b, a + 30], [b, b + 30, a + 30]]);
+                }
+            }
+            mesh
+        };
+        let stay = |times| peel_border(&mesh, times).iter().filter(|&&stays| stays).count();
+        // The first round takes one triangle of each quad at both borders, the next the other.
+        assert_eq!([stay(0), stay(1), stay(2), stay(20)], [360, 300, 240, 0]);
+        assert_eq!(face_centres(&mesh).len(), 360);
+    }
+
+    proptest! {
+        #[test]
+        fn any_faces_become_a_manifold_once_and_for_all(
+            faces in prop::collection::vec(prop::array::uniform3(0..9_u32), 1..40),
+            places in prop::collection::vec(prop::array::uniform3(0..4_i8), 9),
+        ) {
+            let vertices: Vec<[f32; 3]> = places.iter().map(|p| p.map(f32::from)).collect();
+            let options = CleanOptions {
+                min_component: MinComponent::Faces(0), fill_hole_edges: 6, ..CleanOptions::default()
+            };
+            match clean(mesh_of(&vertices, &faces), &options) {
+                Err(error) => prop_assert!(error.to_string().contains("nothing is left")),
+                Ok((found, counts)) => {
+                    let report = report(&found);
+                    prop_assert_eq!(report.nonmanifold_edges, 0);
+                    prop_assert_eq!(report.nonmanifold_vertices, 0);
+                    prop_assert_eq!(report.unused_vertices, 0);
+                    prop_assert_eq!(report.misoriented_edges, counts.one_sided_edges);
+                }
+            }
+        }
+    }
+}

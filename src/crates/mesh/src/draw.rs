@@ -1,0 +1,603 @@
+//! Views of a mesh by a camera, drawn on the host.
+//!
+//! [`FrontFaces`] finds the face in front at each pixel, [`draw`] gives it colours: those of the vertices or
+//! of a texture. [`MetRays`] keeps where the rays meet faces, for colours of vertices that are fitted to pixels.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::atlas::Atlas;
+use crate::file::Picture;
+use crate::mesh::{Camera, Mesh, Vec3};
+use crate::narrow::{floor_i32, floor_u32, to_f32, to_f64s, to_index, to_u32};
+use crate::place::{add, cross, dot, scale, sub};
+
+// A mesh in its colours.
+
+/// Rays a pixel, along and across.
+const RAYS: usize = 2;
+
+/// What gives a mesh its colours.
+#[derive(Clone, Copy, Debug)]
+pub enum Paint<'a> {
+    /// The vertices' own colours.
+    Vertices,
+    /// A picture on the faces.
+    Texture {
+        /// Where the faces lie on it.
+        atlas: &'a Atlas,
+        /// The picture.
+        picture: &'a Picture,
+    },
+}
+
+/// A drawn mesh, in rows from the top.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DrawnPixels {
+    /// Colours, sRGB, 0 to 1; black beside the mesh.
+    pub colors: Vec<[f32; 3]>,
+    /// The share of each pixel that the mesh covers.
+    pub covers: Vec<f32>,
+}
+
+/// Draws a checked mesh as it is, without light, with 4 rays a pixel. A mesh without colours is white.
+pub fn draw(mesh: &Mesh, paint: Paint<'_>, camera: &Camera, near: f64) -> DrawnPixels {
+    let fine = camera.finer(RAYS);
+    let front = FrontFaces::of(mesh, &fine, near);
+    let color = |pixel: usize| -> Option<[f64; 3]> {
+        let face = front.face(pixel)?;
+        let corners =
+            mesh.faces[face].map(|vertex| fine.cam(to_f64s(mesh.vertices[vertex as usize])));
+        let ray = fine.ray(pixel % fine.width, pixel / fine.width);
+        let shares = SeenTriangle::new(corners).shares(ray);
+        Some(color_at(mesh, paint, face, shares))
+    };
+    let pixels = (0..camera.width * camera.height).into_par_iter().map(|pixel| {
+        let first = [pixel % camera.width, pixel / camera.width].map(|at| at * RAYS);
+        let (mut sum, mut hits) = ([0.0; 3], 0.0);
+        for ray in 0..RAYS * RAYS {
+            let [x, y] = [first[0] + ray % RAYS, first[1] + ray / RAYS];
+            if let Some(color) = color(y * fine.width + x) {
+                sum = std::array::from_fn(|channel| sum[channel] + color[channel]);
+                hits += 1.0;
+            }
+        }
+        let rays = (RAYS * RAYS) as f64;
+        (sum.map(|channel| to_f32(channel / rays)), to_f32(hits / rays))
+    });
+    let (colors, covers) = pixels.unzip();
+    DrawnPixels { colors, covers }
+}
+
+/// The colour of a place of a face, sRGB, 0 to 1.
+fn color_at(mesh: &Mesh, paint: Paint<'_>, face: usize, shares: [f64; 3]) -> [f64; 3] {
+    let mix = |corners: [[f64; 3]; 3]| {
+        std::array::from_fn(|channel| (0..3).map(|i| shares[i] * corners[i][channel]).sum())
+    };
+    match paint {
+        Paint::Vertices if mesh.colors.is_empty() => [1.0; 3],
+        Paint::Vertices => mix(mesh.faces[face].map(|v| to_f64s(mesh.colors[v as usize]))),
+        Paint::Texture { atlas, picture } => {
+            let corners = atlas.corners_px(atlas.faces[face]);
+            let at = [0, 1].map(|axis| (0..3).map(|i| shares[i] * corners[i][axis]).sum());
+            texel_between(picture, at)
+        }
+    }
+}
+
+/// The colour at a place of a picture in texels, between the four texels around it.
+fn texel_between(picture: &Picture, at_px: [f64; 2]) -> [f64; 3] {
+    let [x, y] = at_px.map(|at| at - 0.5);
+    let (left, top) = (floor_i32(x), floor_i32(y));
+    let (s, t) = (x - f64::from(left), y - f64::from(top));
+    let texel = |across: i32, down: i32| {
+        let within = |at: i32, size: u32| to_index(at).min((size as usize).saturating_sub(1));
+        let at = within(top.saturating_add(down), picture.height) * picture.width as usize
+            + within(left.saturating_add(across), picture.width);
+        picture.texels.get(at).copied().unwrap_or_default().map(f64::from)
+    };
+    let corners = [texel(0, 0), texel(1, 0), texel(0, 1), texel(1, 1)];
+    let weights = [(1.0 - s) * (1.0 - t), s * (1.0 - t), (1.0 - s) * t, s * t];
+    std::array::from_fn(|channel| {
+        (0..4).map(|i| weights[i] * corners[i][channel]).sum::<f64>() / 255.0
+    })
+}
+
+// The face in front at each pixel, and how deep it lies.
+
+/// No face.
+const NO_FACE: u32 = u32::MAX;
+
+/// Rows of pixels that one thread draws at a time.
+const BAND_ROWS: usize = 16;
+
+/// How far rounding may put a pixel's centre beside a face, px.
+const ROUNDING_PX: f64 = 1e-3;
+
+/// Faces that one thread sorts into bands together.
+const FACES_A_LIST: usize = 4096;
+
+/// What a camera sees of a mesh: for each pixel the face in front at its centre, from either side.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FrontFaces {
+    width: usize,
+    height: usize,
+    faces: Vec<u32>,
+    /// Along the camera's axis, scene units.
+    depths: Vec<f32>,
+}
+
+impl FrontFaces {
+    /// Of a checked mesh, from the depth `near` on, which is above 0. Of faces at one depth, the first.
+    /// The same for any number of threads.
+    pub fn of(mesh: &Mesh, camera: &Camera, near: f64) -> Self {
+        let Camera { width, height, .. } = *camera;
+        let places: Vec<Vec3> =
+            mesh.vertices.par_iter().map(|&vertex| camera.cam(to_f64s(vertex))).collect();
+        let corners = |face: usize| mesh.faces[face].map(|vertex| places[vertex as usize]);
+        let across: Vec<f64> = (0..width).map(|x| camera.ray(x, 0)[0]).collect();
+        let bands = height.div_ceil(BAND_ROWS);
+        let lists: Vec<BandLists> = (0..mesh.faces.len().div_ceil(FACES_A_LIST))
+            .into_par_iter()
+            .map(|list| {
+                let first = list * FACES_A_LIST;
+                let faces = first..mesh.faces.len().min(first + FACES_A_LIST);
+                BandLists::of(
+                    bands,
+                    faces.map(|face| (to_u32(face), PixelBox::of(corners(face), camera, near))),
+                )
+            })
+            .collect();
+        let mut faces = vec![NO_FACE; width * height];
+        let mut depths = vec![f32::INFINITY; width * height];
+        let band = BAND_ROWS * width.max(1);
+        let bands = faces.par_chunks_mut(band).zip(depths.par_chunks_mut(band)).enumerate();
+        bands.for_each(|(number, (faces, depths))| {
+            let first = number * BAND_ROWS;
+            let end = first + faces.len() / width.max(1);
+            for BandEntry { face, pixels, .. } in lists.iter().flat_map(|lists| lists.band(number))
+            {
+                let Some(rows) = pixels.rows_in(first..end) else { continue };
+                let seen = SeenTriangle::new(corners(*face as usize));
+                for y in rows {
+                    let down = camera.ray(0, y)[1];
+                    for x in pixels.columns() {
+                        let ray = [across[x], down, 1.0];
+                        let depth = seen.depth(ray).filter(|&depth| depth >= near);
+                        let at = (y - first) * width + x;
+                        if let Some(depth) = depth.map(to_f32).filter(|&depth| depth < depths[at]) {
+                            depths[at] = depth;
+                            faces[at] = *face;
+                        }
+                    }
+                }
+            }
+        });
+        Self { width, height, faces, depths }
+    }
+
+    /// Width and height in pixels.
+    pub fn size(&self) -> [usize; 2] {
+        [self.width, self.height]
+    }
+
+    /// The face in front at a pixel of this number, in rows from the top; none beside the mesh.
+    pub fn face(&self, pixel: usize) -> Option<usize> {
+        self.faces.get(pixel).filter(|&&face| face != NO_FACE).map(|&face| face as usize)
+    }
+
+    /// Its depth along the camera's axis, scene units; infinite beside the mesh.
+    pub fn depth(&self, pixel: usize) -> f32 {
+        self.depths.get(pixel).copied().unwrap_or(f32::INFINITY)
+    }
+}
+
+/// A face that may be seen in a band of rows.
+#[derive(Clone, Copy)]
+struct BandEntry {
+    band: u32,
+    face: u32,
+    pixels: PixelBox,
+}
+
+/// Some faces, by the bands that they may be seen in, in ascending order in each.
+struct BandLists {
+    entries: Vec<BandEntry>,
+    /// Where each band's begin, and the end.
+    starts: Vec<u32>,
+}
+
+impl BandLists {
+    fn of(bands: usize, faces: impl Iterator<Item = (u32, PixelBox)>) -> Self {
+        let mut entries = Vec::new();
+        for (face, pixels) in faces.filter(|(_, pixels)| !pixels.columns().is_empty()) {
+            let first = pixels.low[1] as usize / BAND_ROWS;
+            let end = (pixels.end[1] as usize).div_ceil(BAND_ROWS).min(bands);
+            entries.extend((first..end).map(|band| BandEntry { band: to_u32(band), face, pixels }));
+        }
+        entries.sort_unstable_by_key(|entry| (entry.band, entry.face));
+        let start = |band| {
+            to_u32(entries.partition_point(|entry: &BandEntry| (entry.band as usize) < band))
+        };
+        Self { starts: (0..=bands).map(start).collect(), entries }
+    }
+
+    fn band(&self, number: usize) -> &[BandEntry] {
+        &self.entries[self.starts[number] as usize..self.starts[number + 1] as usize]
+    }
+}
+
+/// The pixels that a triangle may be seen at: columns and rows from the first to before the last.
+#[derive(Clone, Copy)]
+struct PixelBox {
+    low: [u32; 2],
+    end: [u32; 2],
+}
+
+impl PixelBox {
+    const EMPTY: Self = Self { low: [0; 2], end: [0; 2] };
+
+    /// Of a triangle in camera axes.
+    fn of(corners: [Vec3; 3], camera: &Camera, near: f64) -> Self {
+        let (mut low, mut high) = ([f64::INFINITY; 2], [f64::NEG_INFINITY; 2]);
+        let mut include = |place: Vec3| {
+            let px = camera.pixel(place);
+            low = std::array::from_fn(|axis| low[axis].min(px[axis]));
+            high = std::array::from_fn(|axis| high[axis].max(px[axis]));
+        };
+        for side in 0..3 {
+            let (from, to) = (corners[side], corners[(side + 1) % 3]);
+            if from[2] >= near {
+                include(from);
+            }
+            if (from[2] >= near) != (to[2] >= near) {
+                let share = (near - from[2]) / (to[2] - from[2]);
+                let [x, y, _] = add(from, scale(sub(to, from), share));
+                include([x, y, near]);
+            }
+        }
+        if low[0] > high[0] {
+            return Self::EMPTY;
+        }
+        let size = [camera.width, camera.height];
+        // The centres in it, and those that rounding may have put beside it.
+        let low = low.map(|edge| floor_u32((edge - 0.5 - ROUNDING_PX).ceil().max(0.0)));
+        let end = [0, 1].map(|axis| {
+            floor_u32((high[axis] + 0.5 + ROUNDING_PX).max(0.0)).min(to_u32(size[axis]))
+        });
+        if high.iter().any(|&edge| edge < 0.0) { Self::EMPTY } else { Self { low, end } }
+    }
+
+    fn columns(self) -> Range<usize> {
+        self.low[0] as usize..self.end[0] as usize
+    }
+
+    /// The rows that are among these.
+    fn rows_in(self, band: Range<usize>) -> Option<Range<usize>> {
+        let rows = (self.low[1] as usize).max(band.start)..(self.end[1] as usize).min(band.end);
+        (!rows.is_empty()).then_some(rows)
+    }
+}
+
+/// A triangle in camera axes and the planes through the camera and its sides (Olano and Greer 1997):
+/// no clipping, and of two triangles at a side none leaves a gap.
+struct SeenTriangle {
+    planes: [Vec3; 3],
+    /// Six times the volume of the tetrahedron of the camera and the triangle.
+    volume: f64,
+}
+
+impl SeenTriangle {
+    fn new([a, b, c]: [Vec3; 3]) -> Self {
+        let planes = [cross(b, c), cross(c, a), cross(a, b)];
+        Self { planes, volume: dot(a, planes[0]) }
+    }
+
+    /// On which side of each plane a ray runs, and the sum.
+    #[inline]
+    fn sides(&self, ray: Vec3) -> ([f64; 3], f64) {
+        let sides = self.planes.map(|plane| dot(plane, ray));
+        (sides, sides[0] + sides[1] + sides[2])
+    }
+
+    /// Where a ray of depth 1 meets the triangle, in multiples of its length.
+    #[inline]
+    fn depth(&self, ray: Vec3) -> Option<f64> {
+        let (sides, sum) = self.sides(ray);
+        let is_in = if sum > 0.0 {
+            sides.iter().all(|&side| side >= 0.0)
+        } else {
+            sides.iter().all(|&side| side <= 0.0)
+        };
+        (is_in && sum != 0.0).then(|| self.volume / sum)
+    }
+
+    /// The shares of the corners in the place where a ray meets the triangle.
+    fn shares(&self, ray: Vec3) -> [f64; 3] {
+        let (sides, sum) = self.sides(ray);
+        sides.map(|side| if sum == 0.0 { 1.0 / 3.0 } else { side / sum })
+    }
+}
+
+// Where the rays of a camera's pixels meet a mesh, by which colours of vertices become pixels, and what pixels say
+// goes back to vertices.
+
+/// The face that a ray meets first, and the shares of its corners in that place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct MetFace {
+    face: u32,
+    shares: [f32; 3],
+}
+
+/// The faces that the rays of all pixels meet; those of a pixel follow one another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetRays {
+    met: Vec<Option<MetFace>>,
+}
+
+/// What pixels say to a vertex. In double precision: a vertex of a large face has millions of pixels.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct VertexSum {
+    /// Of the pixels' values, each times the vertex's share in it.
+    pub value: [f64; 3],
+    /// Of the shares.
+    pub share: f64,
+}
+
+impl MetRays {
+    /// Of a checked mesh, from the depth `near` on, with the rays of [`draw`](draw).
+    pub fn of(mesh: &Mesh, camera: &Camera, near: f64) -> Self {
+        let fine = camera.finer(RAYS);
+        let front = FrontFaces::of(mesh, &fine, near);
+        let meet = |ray: usize| {
+            let (pixel, of_pixel) = (ray / (RAYS * RAYS), ray % (RAYS * RAYS));
+            let [x, y] = [
+                pixel % camera.width * RAYS + of_pixel % RAYS,
+                pixel / camera.width * RAYS + of_pixel / RAYS,
+            ];
+            let face = front.face(y * fine.width + x)?;
+            let corners =
+                mesh.faces[face].map(|vertex| fine.cam(to_f64s(mesh.vertices[vertex as usize])));
+            let shares = SeenTriangle::new(corners).shares(fine.ray(x, y)).map(to_f32);
+            Some(MetFace { face: to_u32(face), shares })
+        };
+        let rays = camera.width * camera.height * RAYS * RAYS;
+        Self { met: (0..rays).into_par_iter().map(meet).collect() }
+    }
+
+    /// The mesh in these colours of its vertices, sRGB, 0 to 1.
+    pub fn draw(&self, mesh: &Mesh, colors: &[[f32; 3]]) -> DrawnPixels {
+        let pixel = |rays: &[Option<MetFace>]| {
+            let (mut sum, mut hits) = ([0.0; 3], 0.0);
+            for MetFace { face, shares } in rays.iter().flatten() {
+                for (vertex, share) in mesh.faces[*face as usize].into_iter().zip(shares) {
+                    let color = colors[vertex as usize];
+                    sum = std::array::from_fn(|channel| sum[channel] + share * color[channel]);
+                }
+                hits += 1.0;
+            }
+            let rays = rays.len() as f32;
+            (sum.map(|channel| channel / rays), hits / rays)
+        };
+        let (colors, covers) = self.met.par_chunks(RAYS * RAYS).map(pixel).unzip();
+        DrawnPixels { colors, covers }
+    }
+
+    /// Adds to each vertex the values of the pixels that show it, as much as they show of it: [`Self::draw`] the other
+    /// way round. A pixel without a value says nothing. The same for any number of threads.
+    pub fn draw_bwd(&self, mesh: &Mesh, values: &[Option<[f32; 3]>], sums: &mut [VertexSum]) {
+        let of_ray = 1.0 / (RAYS * RAYS) as f64;
+        for (rays, value) in self.met.chunks(RAYS * RAYS).zip(values) {
+            let Some(value) = value.map(to_f64s) else { continue };
+            for MetFace { face, shares } in rays.iter().flatten() {
+                for (vertex, &share) in mesh.faces[*face as usize].into_iter().zip(shares) {
+                    let (sum, share) = (&mut sums[vertex as usize], f64::from(share) * of_ray);
+                    sum.value = std::array::from_fn(|k| sum.value[k] + share * value[k]);
+                    sum.share += share;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Camera;
+    use crate::atlas::Atlas;
+    use crate::file::Picture;
+    use crate::known_meshes::{cube, mesh_of, sphere};
+    use crate::mesh::Mesh;
+    use crate::place::{corners, dot, doubled_area, mul, scale};
+    use crate::search::BoxTree;
+
+    const CAMERA: Camera = Camera {
+        width: 12,
+        height: 9,
+        focal_px: [9.0, 9.0],
+        centre_px: [6.0, 4.5],
+        rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+        translation: [0.0; 3],
+    };
+
+    /// A triangle before another, which it covers in part.
+    fn mesh() -> Mesh {
+        Mesh {
+            vertices: vec![
+                [-1.0, -0.8, 2.0],
+                [0.9, -0.7, 2.0],
+                [0.0, 0.8, 2.5],
+                [-1.6, -1.2, 3.0],
+                [1.9, 0.0, 3.5],
+                [-0.4, 1.4, 3.0],
+            ],
+            faces: vec![[0, 1, 2], [3, 4, 5]],
+            colors: (0..6).map(|v| [0.1 * v as f32, 0.9 - 0.1 * v as f32, 0.3]).collect(),
+            ..Mesh::default()
+        }
+    }
+
+    #[test]
+    fn rays_draw_what_a_mesh_with_these_colours_is_drawn_as() {
+        let mesh = mesh();
+        let rays = MetRays::of(&mesh, &CAMERA, 0.1);
+        let (found, expected) =
+            (rays.draw(&mesh, &mesh.colors), draw(&mesh, Paint::Vertices, &CAMERA, 0.1));
+        assert_eq!(found.covers, expected.covers);
+        assert!(found.covers.contains(&0.0) && found.covers.contains(&1.0));
+        for (found, expected) in found.colors.iter().zip(&expected.colors) {
+            // Rounding of single precision.
+            assert!((0..3).all(|k| (found[k] - expected[k]).abs() < 1e-6), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_pixels_say_is_the_derivative_of_what_is_drawn() {
+        let mesh = mesh();
+        let rays = MetRays::of(&mesh, &CAMERA, 0.1);
+        let value = |p: u8| [0.01 * f32::from(p), 0.5, f32::from(p % 7)];
+        // Every fifth pixel says nothing.
+        let values: Vec<_> = (0..108_u8).map(|p| (p % 5 > 0).then(|| value(p))).collect();
+        let mut sums = vec![VertexSum::default(); 6];
+        rays.draw_bwd(&mesh, &values, &mut sums);
+        // Drawing is linear in the colours: one vertex of one colour says all.
+        for (vertex, sum) in sums.iter().enumerate() {
+            let mut colors = vec![[0.0; 3]; 6];
+            colors[vertex] = [1.0; 3];
+            let drawn = rays.draw(&mesh, &colors);
+            let mut expected = VertexSum::default();
+            for (color, value) in drawn.colors.iter().zip(&values) {
+                let (Some(value), share) = (value.map(to_f64s), f64::from(color[0])) else {
+                    continue;
+                };
+                expected.value = std::array::from_fn(|k| expected.value[k] + share * value[k]);
+                expected.share += share;
+            }
+            // Pixels are rounded to single precision.
+            assert!((sum.share - expected.share).abs() < 1e-4, "{vertex}: {sum:?}");
+            for k in 0..3 {
+                assert!((sum.value[k] - expected.value[k]).abs() < 1e-3, "{vertex}: {sum:?}");
+            }
+        }
+        assert!(sums.iter().all(|sum| sum.share > 1.0), "all are seen: {sums:?}");
+    }
+
+    const NEAR: f64 = 0.01;
+
+    /// A camera of 64 x 48 px that looks along z from a place.
+    fn ahead(eye: [f64; 3]) -> Camera {
+        let rotation = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+        Camera {
+            width: 64,
+            height: 48,
+            focal_px: [60.0, 60.0],
+            centre_px: [32.0, 24.0],
+            rotation,
+            translation: scale(mul(&rotation, eye), -1.0),
+        }
+    }
+
+    #[test]
+    fn the_front_is_what_rays_meet_first() {
+        // From without, from within, and through the camera's own plane.
+        for (mesh, eye) in [
+            (sphere(1.0, 3), [0.2, -0.1, -3.0]),
+            (cube(), [0.4, 0.3, 0.45]),
+            (cube(), [0.5, 0.5, -2.0]),
+        ] {
+            let camera = ahead(eye);
+            let front = FrontFaces::of(&mesh, &camera, NEAR);
+            let tree = BoxTree::new(&mesh).unwrap();
+            let mut seen = 0;
+            for pixel in 0..64 * 48 {
+                let ray = [
+                    ((pixel % 64) as f64 + 0.5 - 32.0) / 60.0,
+                    ((pixel / 64) as f64 + 0.5 - 24.0) / 60.0,
+                    1.0,
+                ];
+                let hit = tree.first_hit(eye, ray, [NEAR, f64::INFINITY]);
+                assert_eq!(front.face(pixel).is_some(), hit.is_some(), "{pixel}");
+                if let Some(hit) = hit {
+                    assert!((f64::from(front.depth(pixel)) - hit.at).abs() < 1e-6 * hit.at);
+                    seen += 1;
+                }
+            }
+            assert!(seen > 500, "{seen}");
+        }
+    }
+
+    #[test]
+    fn any_number_of_threads_sees_the_same() {
+        let (mesh, camera) = (sphere(1.0, 4), ahead([0.0, 0.0, -3.0]));
+        let on = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| FrontFaces::of(&mesh, &camera, NEAR))
+        };
+        assert_eq!(on(1), on(3));
+    }
+
+    /// A square of 2 x 2 before the camera, and a picture whose four quarters differ.
+    fn quadrants() -> (Mesh, Atlas, Picture) {
+        let mesh = mesh_of(
+            &[[-1.0, -1.0, 2.0], [1.0, -1.0, 2.0], [1.0, 1.0, 2.0], [-1.0, 1.0, 2.0]],
+            &[[0, 1, 2], [0, 2, 3]],
+        );
+        let places_px = vec![[0.0, 0.0], [8.0, 0.0], [8.0, 8.0], [0.0, 8.0]];
+        let atlas =
+            Atlas { width: 8, height: 8, places_px, faces: vec![[0, 1, 2], [0, 2, 3]], charts: 1 };
+        let mut picture = Picture::plain(8, 8, [255, 0, 0]);
+        for (at, texel) in picture.texels.iter_mut().enumerate() {
+            match (at % 8 < 4, at / 8 < 4) {
+                (true, true) => *texel = [255, 0, 0],
+                (false, true) => *texel = [0, 255, 0],
+                (true, false) => *texel = [0, 0, 255],
+                (false, false) => *texel = [255, 255, 255],
+            }
+        }
+        (mesh, atlas, picture)
+    }
+
+    #[test]
+    fn a_picture_is_the_right_way_up_and_ends_with_the_mesh() {
+        let (mesh, atlas, picture) = quadrants();
+        let paint = Paint::Texture { atlas: &atlas, picture: &picture };
+        let drawn = draw(&mesh, paint, &ahead([0.0; 3]), NEAR);
+        let at = |x: usize, y: usize| drawn.colors[64 * y + x];
+        assert_eq!(at(16, 8), [1.0, 0.0, 0.0]);
+        assert_eq!(at(48, 8), [0.0, 1.0, 0.0]);
+        assert_eq!(at(16, 40), [0.0, 0.0, 1.0]);
+        assert_eq!(at(48, 40), [1.0, 1.0, 1.0]);
+        // 60 px a side, from 2 to 62.
+        let row = |x: usize| drawn.covers[64 * 24 + x];
+        assert_eq!([row(1), row(2), row(61), row(62)], [0.0, 1.0, 1.0, 0.0]);
+        assert_eq!(at(0, 24), [0.0; 3]);
+    }
+
+    #[test]
+    fn colours_of_vertices_are_linear_on_a_face_seen_askew() {
+        let mut mesh = sphere(1.0, 2);
+        let color = |v: &[f32; 3]| v.map(|x| 0.5 + 0.4 * x);
+        mesh.colors = mesh.vertices.iter().map(color).collect();
+        let camera = ahead([0.3, 0.0, -2.5]);
+        let drawn = draw(&mesh, Paint::Vertices, &camera, NEAR);
+        let front = FrontFaces::of(&mesh, &camera, NEAR);
+        let mut compared = 0;
+        for pixel in 0..64 * 48 {
+            let Some(face) = front.face(pixel).filter(|_| drawn.covers[pixel] == 1.0) else {
+                continue;
+            };
+            let depth = f64::from(front.depth(pixel));
+            let place = camera.world(pixel % 64, pixel / 64, depth);
+            for (color, x) in drawn.colors[pixel].into_iter().zip(place) {
+                let error = f64::from(color) - (0.5 + 0.4 * x);
+                assert!(error.abs() < 0.02, "{pixel} {error}");
+            }
+            // A closed surface shows its outer side.
+            let outwards = doubled_area(corners(&mesh, mesh.faces[face]));
+            assert!(dot(outwards, [place[0] - 0.3, place[1], place[2] + 2.5]) < 0.0);
+            compared += 1;
+        }
+        assert!(compared > 1000);
+    }
+}

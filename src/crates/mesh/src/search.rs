@@ -1,0 +1,550 @@
+//! Finding faces: the nearest one, those on a ray, those in a box.
+
+use rayon::prelude::*;
+
+use crate::mesh::{Mesh, MeshError, Vec3, check_mesh};
+use crate::narrow::to_u32;
+use crate::place::{add, corners, cross, dot, doubled_area, normalize, scale, sub};
+
+// A balanced tree of boxes about the faces of a mesh.
+
+/// Most faces of a leaf.
+const LEAF_FACES: usize = 4;
+
+/// Faces below which one thread builds a branch.
+const SERIAL_FACES: usize = 1 << 14;
+
+/// An axis-aligned box; exact, for vertices are of single precision.
+#[derive(Clone, Copy, Debug)]
+struct FaceBox {
+    low: [f32; 3],
+    high: [f32; 3],
+}
+
+impl FaceBox {
+    const EMPTY: Self = Self { low: [f32::INFINITY; 3], high: [f32::NEG_INFINITY; 3] };
+
+    fn around(self, other: Self) -> Self {
+        Self {
+            low: std::array::from_fn(|axis| self.low[axis].min(other.low[axis])),
+            high: std::array::from_fn(|axis| self.high[axis].max(other.high[axis])),
+        }
+    }
+
+    fn of(mesh: &Mesh, face: [u32; 3]) -> Self {
+        face.iter().fold(Self::EMPTY, |all, &vertex| {
+            let place = mesh.vertices[vertex as usize];
+            all.around(Self { low: place, high: place })
+        })
+    }
+
+    /// Squared distance to a place; 0 inside.
+    #[inline]
+    fn squared_distance(&self, place: Vec3) -> f64 {
+        let mut sum = 0.0;
+        for (axis, &x) in place.iter().enumerate() {
+            let gap = (f64::from(self.low[axis]) - x).max(x - f64::from(self.high[axis])).max(0.0);
+            sum += gap * gap;
+        }
+        sum
+    }
+
+    /// Where a ray enters, if it does so before `farthest`; `inverse` is 1 / direction.
+    #[inline]
+    fn entry(&self, origin: Vec3, inverse: Vec3, farthest: f64) -> Option<f64> {
+        let (mut near, mut far) = (0.0_f64, farthest);
+        for axis in 0..3 {
+            let below = f64::from(self.low[axis]) - origin[axis];
+            let above = f64::from(self.high[axis]) - origin[axis];
+            if inverse[axis].is_infinite() {
+                // Along the box's faces: between them all the way, or never.
+                if below > 0.0 || above < 0.0 {
+                    return None;
+                }
+                continue;
+            }
+            let (a, b) = (below * inverse[axis], above * inverse[axis]);
+            near = near.max(a.min(b));
+            far = far.min(a.max(b));
+        }
+        // Widened by a few roundings, so that no ray slips between two boxes.
+        (near <= far * (1.0 + 4.0 * f64::EPSILON)).then_some(near)
+    }
+
+    /// True if two boxes share a place.
+    #[inline]
+    fn meets(&self, other: &Self) -> bool {
+        (0..3).all(|axis| self.low[axis] <= other.high[axis] && other.low[axis] <= self.high[axis])
+    }
+}
+
+/// A complete binary tree over the faces of a mesh, cut at the median of the longest axis. Node n has
+/// the children 2n + 1 and 2n + 2; where a branch's faces lie follows from its size alone.
+pub struct BoxTree<'a> {
+    mesh: &'a Mesh,
+    /// Names of the faces, leaf after leaf.
+    order: Vec<u32>,
+    boxes: Vec<FaceBox>,
+    /// Inner nodes: those before the first leaf.
+    inner: usize,
+}
+
+/// A node and the part of the order that it covers.
+#[derive(Clone, Copy, Debug)]
+struct Branch {
+    node: usize,
+    start: usize,
+    end: usize,
+}
+
+impl Branch {
+    /// Both children.
+    #[inline]
+    fn children(self) -> [Self; 2] {
+        let middle = self.start.midpoint(self.end);
+        [
+            Self { node: 2 * self.node + 1, start: self.start, end: middle },
+            Self { node: 2 * self.node + 2, start: middle, end: self.end },
+        ]
+    }
+}
+
+impl<'a> BoxTree<'a> {
+    /// Builds the tree: 20 to 40 bytes a face. The same of any number of threads.
+    pub fn new(mesh: &'a Mesh) -> Result<Self, MeshError> {
+        check_mesh(mesh)?;
+        let mut order: Vec<u32> = (0..to_u32(mesh.faces.len())).collect();
+        let centres: Vec<[f32; 3]> = mesh
+            .faces
+            .par_iter()
+            .map(|&face| {
+                let [a, b, c] = face.map(|vertex| mesh.vertices[vertex as usize]);
+                std::array::from_fn(|axis| a[axis] / 3.0 + b[axis] / 3.0 + c[axis] / 3.0)
+            })
+            .collect();
+        let leaves = mesh.faces.len().div_ceil(LEAF_FACES).next_power_of_two();
+        sort_branch(&mut order, leaves, &centres);
+        let mut boxes = vec![FaceBox::EMPTY; 2 * leaves - 1];
+        let mut tree = Self { mesh, order, boxes: Vec::new(), inner: leaves - 1 };
+        tree.fill_leaves(&mut boxes);
+        for node in (0..leaves - 1).rev() {
+            boxes[node] = boxes[2 * node + 1].around(boxes[2 * node + 2]);
+        }
+        tree.boxes = boxes;
+        Ok(tree)
+    }
+
+    fn fill_leaves(&self, boxes: &mut [FaceBox]) {
+        boxes[self.inner..].par_iter_mut().enumerate().for_each(|(leaf, filled)| {
+            let branch = self.leaf(leaf);
+            *filled =
+                self.order[branch.start..branch.end].iter().fold(FaceBox::EMPTY, |all, &f| {
+                    all.around(FaceBox::of(self.mesh, self.mesh.faces[f as usize]))
+                });
+        });
+    }
+
+    /// Walks down to a leaf by the bits of its number, the greatest first.
+    fn leaf(&self, leaf: usize) -> Branch {
+        let mut branch = self.root();
+        for bit in (0..(self.inner + 1).ilog2()).rev() {
+            branch = branch.children()[leaf >> bit & 1];
+        }
+        branch
+    }
+
+    #[inline]
+    fn root(&self) -> Branch {
+        Branch { node: 0, start: 0, end: self.order.len() }
+    }
+
+    /// The mesh.
+    pub fn mesh(&self) -> &'a Mesh {
+        self.mesh
+    }
+
+    /// The corners of a face.
+    #[inline]
+    pub fn corners(&self, face: u32) -> [Vec3; 3] {
+        corners(self.mesh, self.mesh.faces[face as usize])
+    }
+
+    /// The unit normal of a face; zero where it has no area.
+    #[inline]
+    pub fn normal(&self, face: u32) -> Vec3 {
+        normalize(doubled_area(self.corners(face)))
+    }
+
+    /// Shows `visit` the faces whose boxes meet that of `face`, itself among them.
+    pub fn neighbours(&self, face: u32, mut visit: impl FnMut(u32)) {
+        let wanted = FaceBox::of(self.mesh, self.mesh.faces[face as usize]);
+        let mut stack = vec![self.root()];
+        while let Some(branch) = stack.pop() {
+            if !self.boxes[branch.node].meets(&wanted) {
+                continue;
+            }
+            if branch.node >= self.inner {
+                self.order[branch.start..branch.end].iter().for_each(|&face| visit(face));
+            } else {
+                stack.extend(branch.children());
+            }
+        }
+    }
+}
+
+/// Orders faces so that each half of a branch is one side of the median.
+fn sort_branch(order: &mut [u32], leaves: usize, centres: &[[f32; 3]]) {
+    if leaves <= 1 || order.len() < 2 {
+        return;
+    }
+    let bounds = order.iter().fold(FaceBox::EMPTY, |all, &face| {
+        let centre = centres[face as usize];
+        all.around(FaceBox { low: centre, high: centre })
+    });
+    let side = |axis: usize| bounds.high[axis] - bounds.low[axis];
+    let axis = if side(0) >= side(1) && side(0) >= side(2) {
+        0
+    } else if side(1) >= side(2) {
+        1
+    } else {
+        2
+    };
+    let middle = 0_usize.midpoint(order.len());
+    let key = |&face: &u32| centres[face as usize][axis];
+    order.select_nth_unstable_by(middle, |a, b| key(a).total_cmp(&key(b)).then(a.cmp(b)));
+    let serial = order.len() < SERIAL_FACES;
+    let (left, right) = order.split_at_mut(middle);
+    if serial {
+        sort_branch(left, leaves / 2, centres);
+        sort_branch(right, leaves / 2, centres);
+    } else {
+        rayon::join(
+            || sort_branch(left, leaves / 2, centres),
+            || sort_branch(right, leaves / 2, centres),
+        );
+    }
+}
+
+// The place of a surface that is nearest to a point.
+
+/// The nearest place of a surface.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Nearest {
+    /// Its distance, world units.
+    pub distance: f64,
+    /// The face that it lies on; of several at the same distance, the least that was found.
+    pub face: u32,
+    /// The place.
+    pub place: Vec3,
+}
+
+impl BoxTree<'_> {
+    /// The exact nearest place of the surface, of all its triangles; none beyond `farthest`.
+    pub fn nearest(&self, point: Vec3, farthest: f64) -> Option<Nearest> {
+        let mut best = farthest * farthest;
+        let mut found: Option<(u32, Vec3)> = None;
+        let mut stack = [(0.0, self.root()); 64];
+        let mut depth = 1;
+        while depth > 0 {
+            depth -= 1;
+            let (gap, branch) = stack[depth];
+            if gap > best {
+                continue;
+            }
+            if branch.node >= self.inner {
+                for &face in &self.order[branch.start..branch.end] {
+                    let place = nearest_in_triangle(point, self.corners(face));
+                    let off = sub(point, place);
+                    let squared = dot(off, off);
+                    let first = found.is_none_or(|(other, _)| face < other);
+                    if squared < best || (squared <= best && first) {
+                        best = squared;
+                        found = Some((face, place));
+                    }
+                }
+                continue;
+            }
+            let mut children = branch
+                .children()
+                .map(|child| (self.boxes[child.node].squared_distance(point), child));
+            if children[0].0 < children[1].0 {
+                children.swap(0, 1);
+            }
+            // The nearer one last, to be taken first.
+            for child in children.into_iter().filter(|child| child.0 <= best) {
+                stack[depth] = child;
+                depth += 1;
+            }
+        }
+        found.map(|(face, place)| Nearest { distance: best.sqrt(), face, place })
+    }
+}
+
+/// The place of a triangle that is nearest to `point`: inside, on an edge or a corner, told apart by
+/// barycentric signs. A triangle without area is its longest edge.
+fn nearest_in_triangle(point: Vec3, [a, b, c]: [Vec3; 3]) -> Vec3 {
+    let normal = cross(sub(b, a), sub(c, a));
+    let squared = dot(normal, normal);
+    if squared > 0.0 {
+        // Twice the areas that the point spans with the edges, along the normal.
+        let inside = [[a, b], [b, c], [c, a]]
+            .map(|[from, to]| dot(normal, cross(sub(to, from), sub(point, from))) >= 0.0);
+        if inside == [true; 3] {
+            return sub(point, scale(normal, dot(normal, sub(point, a)) / squared));
+        }
+    }
+    let mut nearest = a;
+    let mut best = f64::INFINITY;
+    for [from, to] in [[a, b], [b, c], [c, a]] {
+        let place = nearest_in_segment(point, from, to);
+        let off = sub(point, place);
+        if dot(off, off) < best {
+            best = dot(off, off);
+            nearest = place;
+        }
+    }
+    nearest
+}
+
+fn nearest_in_segment(point: Vec3, from: Vec3, to: Vec3) -> Vec3 {
+    let along = sub(to, from);
+    let squared = dot(along, along);
+    if squared <= 0.0 {
+        return from;
+    }
+    let share = (dot(sub(point, from), along) / squared).clamp(0.0, 1.0);
+    if share >= 1.0 { to } else { add(from, scale(along, share)) }
+}
+
+/// A place where a ray meets a face, from either side.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RayHit {
+    /// How many lengths of the direction the place is away.
+    pub at: f64,
+    /// The face.
+    pub face: u32,
+}
+
+impl BoxTree<'_> {
+    /// The first face on a ray between `nearest` and `farthest`, in lengths of `direction`; of
+    /// several there, the least.
+    pub fn first_hit(
+        &self,
+        origin: Vec3,
+        direction: Vec3,
+        [nearest, farthest]: [f64; 2],
+    ) -> Option<RayHit> {
+        let mut first: Option<RayHit> = None;
+        self.hits(origin, direction, [nearest, farthest], |hit| {
+            let before =
+                |other: RayHit| hit.at < other.at || (hit.at <= other.at && hit.face < other.face);
+            if first.is_none_or(before) {
+                first = Some(hit);
+            }
+            hit.at
+        });
+        first
+    }
+
+    /// True if any face lies on a ray between `nearest` and `farthest`, in lengths of `direction`.
+    pub fn is_hit(&self, origin: Vec3, direction: Vec3, range: [f64; 2]) -> bool {
+        let mut found = false;
+        self.hits(origin, direction, range, |_| {
+            found = true;
+            f64::NEG_INFINITY
+        });
+        found
+    }
+
+    /// Shows `visit` the faces on a ray, in no order. It answers how far the ray reaches from now
+    /// on, if that is less than it was.
+    pub fn hits(
+        &self,
+        origin: Vec3,
+        direction: Vec3,
+        [nearest, mut farthest]: [f64; 2],
+        mut visit: impl FnMut(RayHit) -> f64,
+    ) {
+        let inverse = direction.map(|x| 1.0 / x);
+        let mut stack = [(0.0, self.root()); 64];
+        let mut depth = 1;
+        while depth > 0 {
+            depth -= 1;
+            let (entry, branch) = stack[depth];
+            if entry > farthest {
+                continue;
+            }
+            if branch.node >= self.inner {
+                for &face in &self.order[branch.start..branch.end] {
+                    let at = meeting(origin, direction, self.corners(face));
+                    if let Some(at) = at.filter(|&at| nearest <= at && at <= farthest) {
+                        farthest = farthest.min(visit(RayHit { at, face }));
+                    }
+                }
+                continue;
+            }
+            let mut children = branch
+                .children()
+                .map(|child| (self.boxes[child.node].entry(origin, inverse, farthest), child));
+            if children[0].0 < children[1].0 {
+                children.swap(0, 1);
+            }
+            for (entry, child) in children {
+                if let Some(entry) = entry {
+                    stack[depth] = (entry, child);
+                    depth += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Where a ray meets a triangle (Möller and Trumbore 1997, from both sides). Edges count as the
+/// triangle's, widened by a rounding, so that no ray slips between two faces.
+fn meeting(origin: Vec3, direction: Vec3, [a, b, c]: [Vec3; 3]) -> Option<f64> {
+    const SLACK: f64 = 1e-12;
+    let (ab, ac) = (sub(b, a), sub(c, a));
+    let across = cross(direction, ac);
+    let determinant = dot(ab, across);
+    if determinant == 0.0 {
+        return None;
+    }
+    let from_a = sub(origin, a);
+    let u = dot(from_a, across) / determinant;
+    let up = cross(from_a, ab);
+    let v = dot(direction, up) / determinant;
+    let inside = u >= -SLACK && v >= -SLACK && u + v <= 1.0 + SLACK;
+    inside.then(|| dot(ac, up) / determinant)
+}
+
+#[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "small numbers")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::known_meshes::{cube, sphere, torus};
+    use crate::mesh::Mesh;
+    use crate::narrow::to_f32s;
+    use crate::place::{add, area, length, normalize, scale};
+    use crate::random::RandomStream;
+
+    fn point() -> impl Strategy<Value = Vec3> {
+        prop::array::uniform3(-2.0..2.0_f64)
+    }
+
+    proptest! {
+        #[test]
+        fn no_place_of_a_triangle_is_nearer(
+            p in point(), a in point(), b in point(), c in point(),
+            u in 0.0..1.0_f64, v in 0.0..1.0_f64,
+        ) {
+            let nearest = nearest_in_triangle(p, [a, b, c]);
+            // It lies in the triangle: the parts make up the whole.
+            let parts = area([nearest, a, b]) + area([nearest, b, c]) + area([nearest, c, a]);
+            prop_assert!((parts - area([a, b, c])).abs() < 1e-9);
+            let (u, v) = if u + v > 1.0 { (1.0 - u, 1.0 - v) } else { (u, v) };
+            let other = add(a, add(scale(sub(b, a), u), scale(sub(c, a), v)));
+            prop_assert!(length(sub(p, nearest)) <= length(sub(p, other)) + 1e-12);
+        }
+    }
+
+    #[test]
+    fn the_tree_finds_what_a_search_of_all_faces_finds() {
+        let stream = RandomStream::of_seed(1);
+        let places = |first: u64| -> Vec3 {
+            std::array::from_fn(|axis| stream.uniform(first + axis as u64) * 4.0 - 2.0)
+        };
+        for faces in [0, 1, 2, 5, 17, 300_u32] {
+            let mesh = Mesh {
+                vertices: (0..3 * u64::from(faces)).map(|i| to_f32s(places(3 * i))).collect(),
+                faces: (0..faces).map(|f| [3 * f, 3 * f + 1, 3 * f + 2]).collect(),
+                ..Mesh::default()
+            };
+            let tree = BoxTree::new(&mesh).unwrap();
+            for probe in 0..200 {
+                let point = places(10_000 + 3 * probe);
+                let all = (0..faces)
+                    .map(|face| length(sub(point, nearest_in_triangle(point, tree.corners(face)))));
+                let expected = all.fold(f64::INFINITY, f64::min);
+                let found = tree.nearest(point, f64::INFINITY);
+                assert_eq!(found.map_or(f64::INFINITY, |f| f.distance), expected, "{faces} faces");
+                assert!(tree.nearest(point, expected * 0.999).is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn distances_to_a_sphere_are_those_of_its_radius() {
+        let mesh = sphere(1.0, 5);
+        let tree = BoxTree::new(&mesh).unwrap();
+        let found = tree.nearest([0.0, 0.0, 3.0], f64::INFINITY).unwrap();
+        assert_eq!((found.distance, found.place), (2.0, [0.0, 0.0, 1.0]));
+        let centre = tree.nearest([0.0; 3], f64::INFINITY).unwrap();
+        // Faces of 90°/32 dip by at most half their width squared.
+        assert!((0.999..=1.0).contains(&centre.distance), "{}", centre.distance);
+    }
+
+    #[test]
+    fn rays_meet_a_cube_where_its_sides_are() {
+        let mesh = cube();
+        let tree = BoxTree::new(&mesh).unwrap();
+        let all = [0.0, f64::INFINITY];
+        let hit = tree.first_hit([0.25, 0.5, -3.0], [0.0, 0.0, 2.0], all).unwrap();
+        assert_eq!(hit.at, 1.5);
+        let from_inside = tree.first_hit([0.25, 0.5, 0.5], [0.0, -1.0, 0.0], all).unwrap();
+        assert_eq!(from_inside.at, 0.5);
+        assert!(tree.first_hit([0.25, 0.5, -3.0], [0.0, 0.0, -2.0], all).is_none());
+        assert!(tree.first_hit([0.25, 0.5, -3.0], [0.0, 0.0, 2.0], [0.0, 1.4]).is_none());
+        assert!(!tree.is_hit([1.5, 0.5, -3.0], [0.0, 0.0, 2.0], all));
+        assert!(tree.is_hit([0.25, 0.5, -3.0], [0.0, 0.0, 2.0], [1.6, 9.0]));
+    }
+
+    #[test]
+    fn no_ray_slips_between_the_faces_of_a_closed_surface() {
+        let mesh = sphere(1.0, 4);
+        let tree = BoxTree::new(&mesh).unwrap();
+        let stream = RandomStream::of_seed(2);
+        let directions = (0..2000)
+            .map(|i| std::array::from_fn(|axis| stream.uniform(3 * i + axis as u64) - 0.5));
+        // At vertices and at the middles of edges, where slips would be.
+        let vertices = mesh.vertices.iter().map(|&v| v.map(f64::from));
+        let middles = (0..mesh.faces.len() as u32).map(|face| {
+            let [a, b, _] = tree.corners(face);
+            scale(add(a, b), 0.5)
+        });
+        for direction in directions.chain(vertices).chain(middles) {
+            let hit = tree.first_hit([0.0; 3], normalize(direction), [0.0, f64::INFINITY]);
+            assert!((hit.unwrap().at - 1.0).abs() < 0.01, "{direction:?}");
+        }
+    }
+
+    #[test]
+    fn first_and_all_hits_are_those_of_every_face() {
+        let mesh = torus([1.0, 0.4], [40, 20], |_, _| 1.0);
+        let tree = BoxTree::new(&mesh).unwrap();
+        let stream = RandomStream::of_seed(3);
+        for ray in 0..300 {
+            let random = |axis: usize| 3.0 * stream.uniform(6 * ray + axis as u64) - 1.5;
+            let (origin, direction) =
+                ([random(0), random(1), random(2)], [random(3), random(4), random(5)]);
+            let expected: Vec<RayHit> = (0..mesh.faces.len() as u32)
+                .filter_map(|face| {
+                    let at = meeting(origin, direction, tree.corners(face)).filter(|&at| at >= 0.0);
+                    at.map(|at| RayHit { at, face })
+                })
+                .collect();
+            let mut found = Vec::new();
+            tree.hits(origin, direction, [0.0, f64::INFINITY], |hit| {
+                found.push(hit);
+                f64::INFINITY
+            });
+            found.sort_by_key(|hit| hit.face);
+            assert_eq!(found, expected);
+            let first = expected.iter().map(|hit| hit.at).fold(f64::INFINITY, f64::min);
+            let hit = tree.first_hit(origin, direction, [0.0, f64::INFINITY]);
+            assert_eq!(hit.map_or(f64::INFINITY, |hit| hit.at), first);
+            assert!(length(direction) > 0.0);
+        }
+    }
+}
