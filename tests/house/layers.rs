@@ -154,25 +154,13 @@ fn modules_use_only_those_above_them() {
 
 /// Files beside those of the stages, each with the stage that it is a part of. A file that serves
 /// several stages has that of the first of them.
-const PARTS: [(&str, &str); 24] = [
+const PARTS: [(&str, &str); 12] = [
     ("src/backend/cpu/stage/blend_triangles.rs", "blend"),
     ("src/backend/cpu/stage/depth_map.rs", "surface"),
     ("src/backend/cpu/stage/gradients.rs", "adam"),
     ("src/backend/cpu/stage/map_gradients.rs", "blend"),
     ("src/backend/cuda/stage/bands.rs", "bin"),
     ("src/backend/cuda/stage/blend_triangles.rs", "blend"),
-    ("src/backend/cuda/stage/candidates.rs", "densify"),
-    ("src/backend/cuda/stage/expect.rs", "project"),
-    ("src/backend/cuda/stage/extent.rs", "bin"),
-    ("src/backend/cuda/stage/losses.rs", "loss"),
-    ("src/backend/cuda/stage/observe.rs", "densify"),
-    ("src/backend/cuda/stage/opacities.rs", "densify"),
-    ("src/backend/cuda/stage/paint.rs", "blend"),
-    ("src/backend/cuda/stage/quantile.rs", "densify"),
-    ("src/backend/cuda/stage/remesh.rs", "densify"),
-    ("src/backend/cuda/stage/sampled_depths.rs", "surface"),
-    ("src/backend/cuda/stage/threshold.rs", "densify"),
-    ("src/backend/cuda/stage/triangles.rs", "project"),
     ("kernels/adam_views.cu", "adam"),
     ("kernels/blend_surfels.cu", "blend"),
     ("kernels/blend_triangles.cu", "blend"),

@@ -1,4 +1,4 @@
-//! What the processor holds of a model at once, so that a limit on the host's memory can be kept.
+//! Memory that the processor holds of a model at once, so that a limit on the host's memory can be kept.
 
 use std::mem::size_of;
 

@@ -1,4 +1,4 @@
-//! What the stages ask of a kind of primitive: how a view sees a row, and the derivative of that.
+//! Kinds of primitives for the stages: how a view sees a row, and the derivative of that.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What a view sees of a model: splats, each with its triangle where they are faces, and the lists of its tiles.
+//! A model in a view: splats, each with its triangle where they are faces, and the lists of its tiles.
 
 use rayon::prelude::*;
 

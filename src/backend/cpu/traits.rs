@@ -1,4 +1,4 @@
-//! What the traits of a device ask for, each handed to the file that does it.
+//! The traits of a device, each call handed to the file that does it.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -4,18 +4,17 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use super::device::dry::DryQueue;
+use super::device::stream::DryQueue;
 use super::frame::{self, Frame, Gradients};
 use super::memory::heap::Heap;
-use super::model::faces::FaceTables;
-use super::model::tables::{self, Model};
+use super::model::tables::{self, FaceTables, Model};
 use super::photos::Target;
 use super::session::{BandPolicy, Session};
 use super::stage::appearance::ColorTables;
-use super::stage::densify::DensifyWork;
+use super::stage::densify::{self, DensifyWork};
 use super::stage::neighbours::{NearestLists, neighbours};
 use super::stage::relocate::{DrawRule, MultinomialSampler};
-use super::stage::{candidates, remesh, reorder, smooth};
+use super::stage::{reorder, smooth};
 use crate::abi::TILE;
 use crate::abi::terms::TERM_SUMS;
 use crate::backend::frame_state::{Drawn, Shown};
@@ -227,7 +226,7 @@ fn densify(
 ) -> Result<(), DeviceError> {
     let keep = Keep { opacity_min: 0.005, scale_max: None, unseen: true };
     if model.faces.is_some() {
-        return remesh::dry(session, model, births);
+        return densify::dry(session, model, births);
     }
     let (min, small_max) = (0.0, 0.0);
     let rule = match model.optional().absolute_norm_sums {
@@ -244,7 +243,7 @@ fn densify(
 
 fn score(session: &Session, model: &Model, rule: ScoreRule) -> Result<Candidates, DeviceError> {
     let gradient = rule.by_gradient().ok_or(DeviceError::UnsuitedEdit)?;
-    candidates::score(session, model, &rule, &gradient)
+    densify::score(session, model, &rule, &gradient)
 }
 
 /// Draws a view that is shown, and does what follows.

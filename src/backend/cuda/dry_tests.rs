@@ -1,25 +1,35 @@
 //! Runs on a device that is not there: the real stages on a heap that rejects what a driver would reject,
 //! and on queues that do no work and answer the counts of a case.
 
-mod offload;
-mod primitives;
-mod sizes;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::device::dry::DryQueue;
-use super::dry::{AT_REST, Reported};
+use rstest::rstest;
+
+use super::device::stream::DryQueue;
+use super::dry::{self, AT_REST, Reported};
 use super::memory::heap::Heap;
-use super::memory::heap::tests::heap_of;
+use super::memory::heap::tests::{heap_beside, heap_beside_exhausted, heap_of};
+use super::primitive::{CudaPrimitive, PrimitiveKernels, StorageKernels};
 use super::session::Session;
-use super::{Cuda, CudaOptions, Gradients, Model, Target, dry};
-use crate::backend::{Compensation, DeviceError, RenderSettings, Statistics, Terms, Wants};
+use super::stage::appearance::ColorTables;
+use super::{BandPolicy, Code, Cuda, CudaOptions, Gradients, KernelName, Model, Target, dry_run};
+use crate::backend::{
+    AdamStep, Appearance as _, AppearanceRule, AppearanceTables, Capability, Compensation,
+    Device as _, DeviceError, Footprint, Inputs, Neighbours as _, Objective, Photo, Rates,
+    Render as _, RenderSettings, Snapshot, Statistics, Stay, Store as _, TableStep, Term, Terms,
+    Wants,
+};
 use crate::dataset::{Image, View};
+use crate::layout::{
+    Column, Forms, Rate, RowForm, Schema, Slot, Space, TABLE_PARTS, Table, Width, table_len,
+};
 use crate::math::Divisor;
-use crate::memory::Bytes;
-use crate::memory::plan::Storage;
+use crate::math::morton::Cube;
+use crate::memory::plan::{Maps, PlannedCoarse, Storage, view_scratch};
+use crate::memory::{Bytes, HostState, Kind, Rung, TrainingScale};
+use crate::model::{Gaussians, Primitive};
 
 /// A run, and what its views show.
 #[derive(Clone, Copy, Debug)]
@@ -99,4 +109,700 @@ impl DryRun {
         let bands = u64::from(self.case.px[1].div_ceil(crate::abi::TILE));
         self.reported.set(Reported { visible, instances, bands, ..Reported::default() });
     }
+}
+
+// Models whose colours lie in the host's memory, on a device and a host that are not there.
+
+const MIB: u64 = 1 << 20;
+
+/// Gaussians at the start: 7.2 MB in full precision, 3.2 compact, of which 2 are colours with their moments.
+const START: usize = 10_000;
+
+/// More than any test takes.
+const CARD: Bytes = Bytes(1 << 30);
+
+/// A host with so much to give.
+fn host(mib: u64) -> HostState {
+    // A thirty-second part stays with the system.
+    let total = Bytes(64 * 1024 * MIB);
+    HostState { total, available: Bytes((mib + 2048) * MIB), own: Bytes(100 * MIB) }
+}
+
+fn case(storage: Storage) -> Case {
+    Case { gaussians: START, sh_degree: 3, storage, ..Case::SMALL }
+}
+
+fn run(storage: Storage, give_up: &[Rung], on_host: u64) -> Result<DryRun, DeviceError> {
+    let options = CudaOptions { storage, give_up: give_up.to_vec(), ..CudaOptions::default() };
+    DryRun::over(case(storage), &options, heap_beside(host(on_host), CARD))
+}
+
+impl DryRun {
+    fn model(&mut self) -> Result<Model, DeviceError> {
+        self.device.upload(&Gaussians::zeros(3, START))
+    }
+
+    /// Leaves so much beside what is held.
+    fn leave(&self, bytes: u64) {
+        let heap = &self.device.session.heap;
+        heap.set_budget(Bytes(heap.total().0 + bytes));
+    }
+
+    /// What is said where all of the card is asked for.
+    fn shortage(&self) -> DeviceError {
+        let heap = &self.device.session.heap;
+        heap.take(&Slot::<u8, _>::unlisted("frame"), &heap.budget().0).map(drop).unwrap_err()
+    }
+
+    fn given_up(&mut self) -> Vec<Rung> {
+        let changes = self.device.take_changes().unwrap_or_default().changes;
+        changes.iter().filter(|change| change.given_up).map(|change| change.rung).collect()
+    }
+}
+
+/// Of each region, what the ledger has of it is what the schema says, where it says.
+fn assert_places(run: &DryRun, model: &Model) {
+    let ledger = run.device.session.heap.ledger();
+    let used = |label, kind| {
+        let of = ledger.iter().find(|entry| entry.label == label && entry.kind == kind);
+        of.map_or(Bytes(0), |entry| entry.used)
+    };
+    let size = model.size();
+    for row in size.regions() {
+        assert_eq!(used(row.label, Kind::Region), row.bytes, "{} of {size:?}", row.label);
+    }
+    let host: Vec<_> = size.host_tables().collect();
+    for &(label, bytes) in &host {
+        assert_eq!(used(label, Kind::Pinned), Bytes(bytes), "{label} of {size:?}");
+    }
+    assert_eq!(host.len(), if model.storage() == Storage::Offloaded { 3 } else { 0 });
+    let all: Bytes = size.regions().iter().map(|row| row.bytes).sum();
+    let host: u64 = host.iter().map(|(_, bytes)| bytes).sum();
+    assert_eq!(model.bytes().into_iter().sum::<Bytes>(), all + Bytes(host));
+}
+
+#[test]
+fn tables_lie_where_the_schema_says_as_the_model_grows_and_shrinks() -> Result<(), DeviceError> {
+    let mut run = run(Storage::Offloaded, &[], 4096)?;
+    let mut model = run.model()?;
+    assert_places(&run, &model);
+    for rows in [300_000, 40_000, 41_000] {
+        let more = usize::saturating_sub(rows, model.len());
+        if more > 0 {
+            model.grow(&run.device.session, more)?;
+        } else {
+            model.shrink(rows);
+            model.trim()?;
+        }
+        assert_places(&run, &model);
+        run.device.reorder(&mut model, &Cube { centre: [0.0; 3], half_side: 1.0 })?;
+        assert_eq!(run.device.snapshot(&mut model)?.parameters.len(), rows);
+    }
+    drop(model);
+    let ledger = run.device.session.heap.ledger();
+    let sh = |kind| ledger.iter().find(|entry| entry.label == "sh" && entry.kind == kind).unwrap();
+    assert_eq!((sh(Kind::Pinned).mapped, sh(Kind::Pinned).used), (Bytes(0), Bytes(0)));
+    Ok(())
+}
+
+#[test]
+fn colours_come_and_go_between_the_device_and_the_host() -> Result<(), DeviceError> {
+    for storage in [Storage::Full, Storage::HalfColors, Storage::Compact] {
+        let mut run = run(storage, &[], 4096)?;
+        let mut model = run.model()?;
+        run.device.trim_memory()?;
+        let before = run.device.session.heap.total();
+        let freed = run.device.offload(&mut model)?;
+        run.device.trim_memory()?;
+        assert_eq!(model.storage(), Storage::Offloaded);
+        assert_places(&run, &model);
+        assert!(freed > Bytes(0), "{storage:?}");
+        assert_eq!(run.device.session.heap.total().0, before.0 - freed.0, "{storage:?}");
+        assert_eq!(run.device.offload(&mut model)?, Bytes(0));
+        assert_eq!(run.device.compact(&mut model)?, Bytes(0), "it is");
+        run.device.expand(&mut model)?;
+        assert_eq!(model.storage(), Storage::Full);
+        assert_places(&run, &model);
+    }
+    Ok(())
+}
+
+#[test]
+fn births_are_refused_only_after_colours_went_to_the_host() -> Result<(), DeviceError> {
+    let rungs = [Rung::Slack, Rung::Compact, Rung::Offload, Rung::Births];
+    // With ever less room, 100,000 births take 72 MB, 32 compact and 12 with their colours on the host,
+    // beside the scratch of their round.
+    let mut found = Vec::new();
+    for mib in (4..240).rev().step_by(4) {
+        let mut run = run(Storage::Full, &rungs, 4096)?;
+        let mut model = run.model()?;
+        run.device.trim_memory()?;
+        run.leave(mib * MIB);
+        let granted = run.device.grant_births(&mut model, 100_000)?;
+        model.grow(&run.device.session, granted)?;
+        assert_places(&run, &model);
+        let step = (model.storage(), granted == 100_000, run.given_up());
+        if found.last() != Some(&step) {
+            found.push(step);
+        }
+    }
+    let expected = [
+        (Storage::Full, true, vec![]),
+        (Storage::Compact, true, vec![Rung::Compact]),
+        (Storage::Offloaded, true, vec![Rung::Compact, Rung::Offload]),
+        (Storage::Offloaded, false, rungs[1..].to_vec()),
+    ];
+    assert_eq!(found, expected);
+    Ok(())
+}
+
+#[test]
+fn a_rung_without_the_one_before_it_makes_the_model_compact() -> Result<(), DeviceError> {
+    let mut run = run(Storage::Full, &[Rung::Offload, Rung::Births], 4096)?;
+    let mut model = run.model()?;
+    run.device.trim_memory()?;
+    run.leave(32 * MIB);
+    let granted = run.device.grant_births(&mut model, 100_000)?;
+    assert_eq!(
+        (model.storage(), run.given_up().first()),
+        (Storage::Offloaded, Some(&Rung::Offload))
+    );
+    assert!(granted > 0);
+    Ok(())
+}
+
+#[test]
+fn a_host_without_room_keeps_colours_on_the_device() -> Result<(), DeviceError> {
+    let rungs = [Rung::Compact, Rung::Offload, Rung::Births];
+    // Its page-locked staging takes some of it.
+    let mut run = run(Storage::Full, &rungs, 1)?;
+    let mut model = run.model()?;
+    run.device.trim_memory()?;
+    run.leave(32 * MIB);
+    let granted = run.device.grant_births(&mut model, 100_000)?;
+    assert!(granted < 100_000);
+    assert_eq!((model.storage(), run.given_up()), (Storage::Compact, vec![rungs[0], rungs[2]]));
+    assert_places(&run, &model);
+    // Nor does a failure bring them there.
+    let missing = run.shortage();
+    assert!(!run.device.relieve(&mut model, &missing)?);
+    Ok(())
+}
+
+#[test]
+fn a_model_goes_to_the_host_only_where_that_holds_more_of_it() -> Result<(), DeviceError> {
+    let rungs = [Rung::Compact, Rung::Offload, Rung::Births];
+    let grant = |on_host| {
+        let mut run = run(Storage::Full, &rungs, on_host)?;
+        let mut model = run.model()?;
+        run.device.trim_memory()?;
+        run.leave(30 * MIB);
+        let granted = run.device.grant_births(&mut model, 100_000)?;
+        model.grow(&run.device.session, granted)?;
+        assert_places(&run, &model);
+        Ok::<_, DeviceError>((model.storage(), granted))
+    };
+    let (storage, without) = grant(1)?;
+    assert_eq!(storage, Storage::Compact);
+    // Room for the model as it is, and for little more.
+    assert_eq!(grant(14)?, (Storage::Compact, without));
+    let (storage, with) = grant(4096)?;
+    assert!(storage == Storage::Offloaded && with > without, "{with} with, {without} without");
+    Ok(())
+}
+
+#[test]
+fn what_the_driver_refuses_of_the_host_leaves_the_model_compact() -> Result<(), DeviceError> {
+    let options = CudaOptions { give_up: vec![Rung::Offload], ..CudaOptions::default() };
+    let heap = heap_beside_exhausted(host(4096), CARD);
+    let mut run = DryRun::over(case(Storage::Full), &options, heap)?;
+    let mut model = run.model()?;
+    run.device.trim_memory()?;
+    let missing = run.shortage();
+    assert!(run.device.relieve(&mut model, &missing)?);
+    assert_eq!((model.storage(), run.given_up()), (Storage::Compact, vec![Rung::Compact]));
+    assert_places(&run, &model);
+    assert!(!run.device.relieve(&mut model, &missing)?, "nothing more comes of it");
+    Ok(())
+}
+
+#[test]
+fn a_host_without_room_leaves_the_other_rung_to_a_model_that_is_loaded() {
+    for rungs in [[Rung::Offload, Rung::Compact], [Rung::Compact, Rung::Offload]] {
+        let upload = |mib: u64| {
+            let mut run = run(Storage::Full, &rungs, 1)?;
+            run.leave(mib * MIB);
+            // Enough for tables of many granules.
+            let model = run.device.upload(&Gaussians::zeros(3, 10 * START))?;
+            Ok::<_, DeviceError>((model.storage(), run.given_up(), run.device.session.storage))
+        };
+        let found = (4..120).find_map(|mib| upload(mib).ok()).unwrap();
+        assert_eq!(found, (Storage::Compact, vec![Rung::Compact], Storage::Compact));
+    }
+}
+
+#[test]
+fn a_failure_moves_colours_to_the_host_where_the_rung_is_named() -> Result<(), DeviceError> {
+    for is_named in [true, false] {
+        let rungs: &[Rung] = if is_named { &[Rung::Offload] } else { &[] };
+        let mut run = run(Storage::Compact, rungs, 4096)?;
+        let mut model = run.model()?;
+        let missing = run.shortage();
+        assert_eq!(run.device.relieve(&mut model, &missing)?, is_named);
+        assert_eq!(model.storage() == Storage::Offloaded, is_named);
+        assert_places(&run, &model);
+        // Once.
+        assert!(!run.device.relieve(&mut model, &missing)?);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_host_bounds_births_of_a_model_whose_colours_it_has() -> Result<(), DeviceError> {
+    let mut run = run(Storage::Offloaded, &[Rung::Births], 40)?;
+    let mut model = run.model()?;
+    let granted = run.device.grant_births(&mut model, 1_000_000)?;
+    assert!(
+        (150_000..273_000).contains(&granted),
+        "{granted} of 200 bytes each in 40 MiB and what is mapped"
+    );
+    model.grow(&run.device.session, granted)?;
+    assert_places(&run, &model);
+    let error = model.grow(&run.device.session, 1_000_000).unwrap_err();
+    assert!(matches!(error, DeviceError::HostRefused(_)), "{error}");
+    assert_eq!(model.len(), START + granted, "nothing grew");
+    assert_places(&run, &model);
+    Ok(())
+}
+
+#[test]
+fn a_run_that_went_to_the_host_is_taken_up_again_there() -> Result<(), DeviceError> {
+    // Of 10,000 Gaussians compact tables take 16 granules of 2 MiB, and 10 without colours.
+    let upload = |rungs: &[Rung], mib: u64| {
+        let mut run = run(Storage::Full, rungs, 4096)?;
+        run.leave(mib * MIB);
+        let model = run.model()?;
+        Ok::<_, DeviceError>((model.storage(), run.given_up()))
+    };
+    let named = [Rung::Slack, Rung::Compact, Rung::Offload];
+    assert_eq!(upload(&named, 200)?, (Storage::Full, vec![]));
+    assert!(upload(&named, 3).unwrap_err().is_out_of_memory());
+    let found = (4..60).find_map(|mib| upload(&named, mib).ok()).unwrap();
+    assert_eq!(found, (Storage::Offloaded, vec![Rung::Offload]));
+    let without = (4..60).find_map(|mib| upload(&named[..2], mib).ok()).unwrap();
+    assert_ne!(without.0, Storage::Offloaded);
+    Ok(())
+}
+
+// A primitive of other columns and tables: its model takes the regions that the schema says.
+
+/// Lights: what they give off is compact where the model is, where they are never.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Lights {
+    places: Vec<f32>,
+    powers: Vec<f32>,
+    tints: Vec<f32>,
+}
+
+const LIGHTS: Schema = Schema {
+    spaces: &[Space { one: "light", many: "lights" }],
+    tables: &[
+        Table {
+            labels: ["powers", "powers, first moments", "powers, second moments"],
+            space: 0,
+            full: Forms::FLOATS,
+            compact: Forms { values: RowForm::Halves, ..Forms::FLOATS },
+            is_lazy: false,
+        },
+        Table {
+            labels: ["places", "places, first moments", "places, second moments"],
+            space: 0,
+            full: Forms::FLOATS,
+            compact: Forms { first: RowForm::Bfloats, ..Forms::FLOATS },
+            is_lazy: false,
+        },
+    ],
+    columns: &[
+        Column {
+            name: "powers",
+            width: Width::Fixed(1),
+            rate: Rate::OpacityLogits,
+            table: 0,
+            words: "power",
+        },
+        Column {
+            name: "places",
+            width: Width::Fixed(3),
+            rate: Rate::Means,
+            table: 1,
+            words: "place",
+        },
+        Column { name: "tints", width: Width::Fixed(3), rate: Rate::ShDc, table: 1, words: "tint" },
+    ],
+};
+
+impl Primitive for Lights {
+    const SCHEMA: &'static Schema = &LIGHTS;
+
+    fn empty(_sh_degree: u32) -> Self {
+        Self::default()
+    }
+
+    fn sh_degree(&self) -> u32 {
+        0
+    }
+
+    fn values(&self) -> Vec<&[f32]> {
+        vec![&self.powers, &self.places, &self.tints]
+    }
+
+    fn groups_mut(&mut self) -> Vec<&mut Vec<f32>> {
+        vec![&mut self.powers, &mut self.places, &mut self.tints]
+    }
+}
+
+/// A queue that runs nothing finds any kernel.
+const KERNEL: KernelName = KernelName { code: Code::Program("lights"), function: "light" };
+
+const KERNELS: StorageKernels = StorageKernels {
+    project: KERNEL,
+    project_extended: KERNEL,
+    expect: None,
+    step: KERNEL,
+    step_extended: KERNEL,
+    step_views: None,
+    surfels: None,
+    vertices: None,
+};
+
+impl CudaPrimitive for Lights {
+    const KERNELS: PrimitiveKernels =
+        PrimitiveKernels { full: KERNELS, half: Some(KERNELS), compact: Some(KERNELS) };
+    const CAPABILITIES: &'static [Capability] = &[];
+}
+
+/// What the heap holds of the model's regions is what the schema says.
+fn assert_regions(run: &DryRun, model: &Model<Lights>) {
+    let (rows, storage) = (model.size().gaussians, model.storage());
+    let ledger = run.device.session.heap.ledger();
+    let used = |label| {
+        let entry = ledger.iter().find(|entry| entry.label == label);
+        entry.map_or(Bytes(0), |entry| entry.used)
+    };
+    for row in model.size().regions() {
+        assert_eq!(used(row.label), row.bytes, "{} of {rows} lights, {storage:?}", row.label);
+    }
+    let words = |label| used(label).0 / 4;
+    let [powers, firsts] = match storage {
+        // Of one value, and of six.
+        Storage::Full | Storage::HalfColors => [1, 6],
+        Storage::Compact | Storage::Offloaded => [1, 3],
+    };
+    assert_eq!(words("powers"), table_len(rows, powers));
+    assert_eq!(words("places"), table_len(rows, 6));
+    assert_eq!(words("places, first moments"), table_len(rows, firsts));
+    assert_eq!(words("sh, steps taken"), 0, "no table is left behind");
+    assert_eq!(words("sh, drifts"), 0, "and so nothing moves on by itself");
+    assert_eq!(model.size().regions().len(), 2 * TABLE_PARTS + 7);
+    let bytes = model.size().regions().iter().map(|row| row.bytes).sum::<Bytes>();
+    assert_eq!(model.bytes().into_iter().sum::<Bytes>(), bytes);
+}
+
+/// One iteration over a view, with nothing but colours and inverse depths.
+fn iteration(run: &mut DryRun, model: &mut Model<Lights>, number: u32) -> Result<(), DeviceError> {
+    let case = run.case;
+    let (wants, terms) = (case.wants(), Case::terms());
+    let image = &case.photograph();
+    let target = run.device.upload_target(Photo { image, stay: Stay::Resident(0) })?;
+    let frame = run.device.render_train(model, &case.view(), &case.settings(), &wants)?;
+    let objective = Objective { target: &target, terms: &terms, near: None, other: None };
+    let (frame, losses) = run.device.objective(model, frame, &objective)?;
+    let mut gradients = Gradients::default();
+    run.device.backward(model, frame, None, &mut gradients)?;
+    run.device.step(model, gradients, &AdamStep::new(number, RATES))?;
+    drop(losses);
+    assert_eq!(run.device.session.heap.live_scratch(), Bytes(0));
+    Ok(())
+}
+
+const RATES: Rates = Rates {
+    means: 1e-4,
+    log_scales: 0.0,
+    quats: 0.0,
+    opacity_logits: 0.05,
+    sh_dc: 2.5e-3,
+    sh_rest: 0.0,
+};
+
+fn open(case: Case) -> Result<DryRun, DeviceError> {
+    let options = CudaOptions { storage: case.storage, ..CudaOptions::default() };
+    DryRun::open_with(case, &options, Bytes(1 << 30))
+}
+
+#[test]
+fn lights_have_no_colours_on_the_host() -> Result<(), DeviceError> {
+    let case = Case { storage: Storage::Offloaded, ..Case::SMALL };
+    let refused = open(case)?.device.upload(&Lights::zeros(0, case.gaussians));
+    let refused = refused.map(drop).unwrap_err().to_string();
+    assert_eq!(refused, "lights have no colours in the host's memory on this device");
+    Ok(())
+}
+
+#[rstest]
+fn a_model_of_another_primitive_takes_what_is_planned(
+    #[values(Storage::Full, Storage::HalfColors, Storage::Compact)] storage: Storage,
+    #[values(1, 33, 100_000)] gaussians: usize,
+    #[values(BandPolicy::Never, BandPolicy::AtLeast(3))] bands: BandPolicy,
+) -> Result<(), DeviceError> {
+    let visible = u32::try_from(gaussians / 2).unwrap();
+    let case =
+        Case { storage, gaussians, visible, instances: 3 * u64::from(visible), ..Case::SMALL };
+    let mut run = open(case)?;
+    run.device.set_bands(bands);
+    let mut model = run.device.upload(&Lights::zeros(0, gaussians))?;
+    assert_regions(&run, &model);
+    for number in 1..=2 {
+        iteration(&mut run, &mut model, number)?;
+    }
+    assert_regions(&run, &model);
+    run.device.reorder(&mut model, &Cube { centre: [0.0; 3], half_side: 1.0 })?;
+    drop(run.device.neighbours(&model, 16)?);
+    let read: Snapshot<Lights> = run.device.snapshot(&mut model)?;
+    assert_eq!(read.parameters.len(), gaussians);
+    run.device.sample(&mut model, &[0])?;
+    Ok(())
+}
+
+// Training views that get smaller while their steps do not fit, on a device that is not there.
+
+/// 46 MiB of what pixels take.
+const PX: [u32; 2] = [1600, 1200];
+
+const TABLES_AT_REST: AppearanceRule = AppearanceRule {
+    rate_init: 0.0,
+    rate_final: 0.0,
+    iterations: 100,
+    warm_up: 10,
+    epsilon: 1e-15,
+    total_variation: 0.0,
+};
+
+/// What a step changes.
+struct Trained {
+    model: Model,
+    tables: Option<ColorTables>,
+}
+
+impl Trained {
+    fn on(run: &mut DryRun) -> Result<Self, DeviceError> {
+        let model = run.device.upload(&Gaussians::zeros(run.case.sh_degree, run.case.gaussians))?;
+        let tables = run.case.compensation.map(|kind| AppearanceTables::identity(kind, 1));
+        let tables = tables.map(|tables| run.device.upload_tables(&tables)).transpose()?;
+        Ok(Self { model, tables })
+    }
+}
+
+fn sized_case() -> Case {
+    Case { px: PX, instances: 20_000, ..Case::SMALL }
+}
+
+fn options(give_up: &[Rung]) -> CudaOptions {
+    CudaOptions { give_up: give_up.to_vec(), ..CudaOptions::default() }
+}
+
+/// A view and its photograph at a size.
+fn scaled(scale: TrainingScale) -> (View, Arc<Image>) {
+    let sized_case = Case { px: scale.px(PX), ..sized_case() };
+    (sized_case.view(), sized_case.photograph())
+}
+
+impl DryRun {
+    fn step(&mut self, trained: &mut Trained, number: u32) -> Result<(), DeviceError> {
+        let Trained { model, tables } = trained;
+        let sized_case = self.case;
+        let (view, image) = scaled(self.device.training_scale());
+        let device = &mut self.device;
+        let target: Target = match device.resident(0) {
+            Some(target) => target,
+            None => device.upload_target(Photo { image: &image, stay: Stay::Resident(0) })?,
+        };
+        let frame =
+            device.render_train(model, &view, &sized_case.settings(), &sized_case.wants())?;
+        let terms = Case::terms();
+        let objective = Objective { target: &target, terms: &terms, near: None, other: None };
+        let frame = match tables {
+            None => device.objective(model, frame, &objective)?.0,
+            Some(tables) => {
+                let step = TableStep { view: 0, number, rule: TABLES_AT_REST };
+                let frame = device.compensate(tables, frame, &step)?;
+                let (frame, _) = device.objective(model, frame, &objective)?;
+                device.learn(tables, frame, &step)?
+            }
+        };
+        let mut gradients = Gradients::default();
+        device.backward(model, frame, None, &mut gradients)?;
+        device.step(model, gradients, &AdamStep::new(number, AT_REST))
+    }
+
+    /// A step as the trainer has it: follows what is given up, and tries again.
+    fn step_with_relief(&mut self, trained: &mut Trained, number: u32) -> Result<(), DeviceError> {
+        loop {
+            match self.step(trained, number) {
+                Err(error) if error.is_out_of_memory() => {
+                    if !self.device.relieve(&mut trained.model, &error)? {
+                        return Err(error);
+                    }
+                    self.device.use_training_scale(self.device.training_scale())?;
+                }
+                done => return done,
+            }
+        }
+    }
+}
+
+#[test]
+fn views_get_smaller_where_steps_do_not_fit_and_come_back() -> Result<(), DeviceError> {
+    let give_up = [Rung::Slack, Rung::Photographs, Rung::Resolution];
+    let mut run = DryRun::open_with(sized_case(), &options(&give_up), Bytes(400 << 20))?;
+    let mut trained = Trained::on(&mut run)?;
+    run.step_with_relief(&mut trained, 1)?;
+    assert_eq!(run.device.training_scale(), TrainingScale::FULL, "there is room");
+    run.device.trim_memory()?;
+    let heap = &run.device.session.heap;
+    // A quarter of what pixels take is missing.
+    let most = heap.peak();
+    heap.set_budget(Bytes(most.0 - (11 << 20)));
+    run.step_with_relief(&mut trained, 2)?;
+    let scale = run.device.training_scale();
+    assert!(scale.is_below(TrainingScale::FULL), "{scale:?}");
+    let changes = run.device.take_changes().unwrap_or_default().changes;
+    let smaller: Vec<_> = changes.iter().filter(|change| change.rung == Rung::Resolution).collect();
+    assert!(matches!(smaller[..], [change] if change.given_up && change.bytes > Bytes(0)));
+
+    run.device.session.heap.set_budget(Bytes(400 << 20));
+    for iteration in [300, 900] {
+        run.device.govern(&mut trained.model, iteration)?;
+        let is_back = run.device.training_scale() == TrainingScale::FULL;
+        assert_eq!(is_back, iteration == 900, "after {iteration}");
+    }
+    run.device.use_training_scale(TrainingScale::FULL)?;
+    run.step_with_relief(&mut trained, 901)?;
+    let changes = run.device.take_changes().unwrap_or_default().changes;
+    assert!(changes.iter().any(|change| change.rung == Rung::Resolution && !change.given_up));
+    Ok(())
+}
+
+#[test]
+fn views_keep_their_size_where_the_rung_is_not_named() -> Result<(), DeviceError> {
+    let mut run = DryRun::open_with(sized_case(), &options(&[Rung::Slack]), Bytes(60 << 20))?;
+    let mut trained = Trained::on(&mut run)?;
+    let refused = run.step_with_relief(&mut trained, 1);
+    assert!(refused.is_err_and(|error| error.is_out_of_memory()));
+    // Nor where a run is resumed that had them smaller.
+    run.device.use_training_scale(TrainingScale::after(3))?;
+    assert_eq!(run.device.training_scale(), TrainingScale::FULL);
+    let named = options(&[Rung::Slack, Rung::Resolution]);
+    let mut run = DryRun::open_with(sized_case(), &named, Bytes(60 << 20))?;
+    run.device.use_training_scale(TrainingScale::after(3))?;
+    assert_eq!(run.device.training_scale(), TrainingScale::after(3));
+    Ok(())
+}
+
+#[rstest]
+#[case::as_they_are(None)]
+#[case::compensated(Some(Compensation::BilateralGrid))]
+fn a_step_fails_only_when_views_are_as_small_as_they_get(
+    #[case] compensation: Option<Compensation>,
+) -> Result<(), DeviceError> {
+    let sized_case = Case { compensation, ..sized_case() };
+    let give_up = options(&[Rung::Slack, Rung::Photographs, Rung::Resolution]);
+    let mut failed = 0;
+    // From too little for the smallest views to enough for the full size: each part of a step is refused
+    // in turn.
+    for mib in 8..100 {
+        let mut run = DryRun::open_with(sized_case, &give_up, Bytes(400 << 20))?;
+        let mut trained = Trained::on(&mut run)?;
+        let heap = &run.device.session.heap;
+        heap.set_budget(Bytes(heap.total().0 + (mib << 20)));
+        match run.step_with_relief(&mut trained, 1) {
+            Err(error) if error.is_out_of_memory() => {
+                failed += 1;
+                assert_eq!(run.device.training_scale(), TrainingScale::SMALLEST, "{mib}: {error}");
+            }
+            done => done?,
+        }
+    }
+    assert!((5..80).contains(&failed), "{failed}");
+    Ok(())
+}
+
+#[test]
+fn a_smaller_view_tells_what_a_whole_one_will_take() -> Result<(), DeviceError> {
+    let need = |divisor: Divisor| {
+        // Splats that are much smaller than tiles: all sizes have as many instances.
+        let instances = 3000;
+        let sized_case =
+            Case { px: PX.map(|side| side / divisor.get()), divisor, instances, ..sized_case() };
+        let mut run = DryRun::open_with(sized_case, &options(&[]), Bytes(400 << 20))?;
+        let model =
+            run.device.upload(&Gaussians::zeros(sized_case.sh_degree, sized_case.gaussians))?;
+        let wants = sized_case.wants();
+        let frame =
+            run.device.render_train(&model, &sized_case.view(), &sized_case.settings(), &wants)?;
+        let library = run.device.session.heap.cub_scratch();
+        let planned = frame.planned(sized_case.gaussians, Inputs::NONE, false);
+        Ok::<_, DeviceError>(view_scratch(dry_run, library, sized_case.gaussians as u64, planned).0)
+    };
+    let whole = need(Divisor::One)?;
+    for divisor in [Divisor::Two, Divisor::Four] {
+        let found = need(divisor)?;
+        // As many rows and columns more as may have been dropped.
+        assert!((whole..whole + whole / 50).contains(&found), "{found} of {whole}");
+    }
+    Ok(())
+}
+
+#[test]
+fn births_leave_room_for_what_terms_take_that_come_on_later() -> Result<(), DeviceError> {
+    let granted = |inputs, coarse| {
+        let options = CudaOptions { inputs, coarse, ..options(&[Rung::Slack, Rung::Births]) };
+        let mut run = DryRun::open_with(sized_case(), &options, Bytes(400 << 20))?;
+        let mut trained = Trained::on(&mut run)?;
+        run.step(&mut trained, 1)?;
+        run.device.trim_memory()?;
+        let heap = &run.device.session.heap;
+        heap.set_budget(Bytes(heap.total().0 + (200 << 20)));
+        run.device.grant_births(&mut trained.model, 10_000_000)
+    };
+    let coarse = PlannedCoarse { neighbours: 16, shortens: false, maps: Maps::Undrawn };
+    for coarse in [None, Some(coarse)] {
+        let (with, without) =
+            (granted(Term::NormalMap.needs(), coarse)?, granted(Inputs::NONE, coarse)?);
+        assert!(with > 0 && with < without, "{with} with, {without} without");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_view_tells_what_terms_will_take_that_come_on_later() -> Result<(), DeviceError> {
+    let later = Term::Distortion.needs();
+    let scratch = |inputs, asked| {
+        let mut run = DryRun::open_with(sized_case(), &options(&[]), Bytes(400 << 20))?;
+        let model = run.device.upload(&Gaussians::zeros(run.case.sh_degree, run.case.gaussians))?;
+        let settings = RenderSettings { footprint: Footprint::Surfel, ..RenderSettings::DEFAULT };
+        let wants = Wants { inputs, ..Wants::default() };
+        let frame = run.device.render_train(&model, &run.case.view(), &settings, &wants)?;
+        assert_eq!(frame.lacks(asked), inputs != asked && asked != Inputs::NONE);
+        let library = run.device.session.heap.cub_scratch();
+        let planned = frame.planned(run.case.gaussians, asked, false);
+        Ok::<_, DeviceError>(view_scratch(dry_run, library, run.case.gaussians as u64, planned))
+    };
+    let with = scratch(later, Inputs::NONE)?;
+    assert_eq!(scratch(Inputs::NONE, later)?, with);
+    assert_eq!(scratch(later, later)?, with);
+    // 48 bytes of each pixel, and of splats and instances what maps take beside them.
+    let without = scratch(Inputs::NONE, Inputs::NONE)?;
+    let pixels = PX.map(u64::from).iter().product::<u64>();
+    assert!(with.0 - without.0 > 48 * pixels, "{with} and {without}");
+    Ok(())
 }

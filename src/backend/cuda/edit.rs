@@ -2,12 +2,10 @@
 
 use super::Cuda;
 use super::memory::heap::Buffer as _;
-use super::model::catch_up::catch_up;
-use super::model::tables::Model;
-use super::stage::densify::DensifyWork;
+use super::model::tables::{Model, catch_up};
+use super::stage::densify::{self, DensifyWork};
 use super::stage::relocate::{DrawRule, MultinomialSampler};
-use super::stage::{candidates, opacities};
-use super::stage::{remesh, smooth};
+use super::stage::smooth;
 use crate::backend::frame_state::Drawn;
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::{
@@ -61,7 +59,7 @@ impl Edit<Gaussians> for Cuda {
     fn score(&mut self, model: &Model, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
         match rule.by_gradient() {
             Some(gradient) => {
-                self.with_room(|session| candidates::score(session, model, rule, &gradient))
+                self.with_room(|session| densify::score(session, model, rule, &gradient))
             }
             None => Ok(Candidates { rule: *rule, ..Candidates::NONE }),
         }
@@ -123,16 +121,16 @@ impl Edit<Gaussians> for Cuda {
             Adjust::ResetOpacity(ceiling) => ceiling,
             Adjust::FadeOpacity { factor, floor } => {
                 catch_up(&self.session, model)?;
-                return opacities::fade_opacity(&self.session, model, factor, floor);
+                return densify::fade_opacity(&self.session, model, factor, floor);
             }
             Adjust::RaiseOpacityFloor { before, after } => {
-                return remesh::raise_opacity_floor(&self.session, model, before, after);
+                return densify::raise_opacity_floor(&self.session, model, before, after);
             }
         };
         if model.optional().filter_3d {
             smooth::reset_opacity(&self.session, model, ceiling)
         } else {
-            opacities::reset_opacity(&self.session, model, ceiling)
+            densify::reset_opacity(&self.session, model, ceiling)
         }
     }
 }

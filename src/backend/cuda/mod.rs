@@ -8,10 +8,8 @@ mod dry;
 #[cfg(test)]
 mod dry_tests;
 mod edit;
-mod faces;
 mod frame;
 mod govern;
-mod growth;
 mod memory;
 mod model;
 mod photos;
@@ -23,9 +21,9 @@ pub mod session;
 mod stage;
 mod traits;
 
-pub use device::code::{Code, KernelName};
 #[cfg(kernels)]
-pub(super) use device::fatbins::{ARCHS, NVCC};
+pub(super) use device::driver::{ARCHS, NVCC};
+pub use device::launch::{Code, KernelName};
 pub use device::{driver, stream, timers};
 pub use dry::scratch as dry_run;
 pub use edit::Selection;
@@ -36,18 +34,17 @@ pub use photos::Target;
 pub use primitive::CudaPrimitive;
 pub use session::BandPolicy;
 pub use stage::appearance::ColorTables;
-pub use stage::losses::PendingLosses;
+pub use stage::loss::PendingLosses;
 pub use stage::lpips::LpipsModel;
 pub use stage::neighbours::NearestLists;
 pub use stage::probe;
 
-use self::govern::Parts;
-use self::growth::ScratchHighWater;
-use self::model::catch_up::catch_up;
-use self::model::tables;
-use self::photos::PhotoStore;
-use self::primitive::{is_compactable, is_offloadable};
-use self::session::Session;
+use govern::{Parts, ScratchHighWater};
+use model::tables::{self, catch_up};
+use photos::PhotoStore;
+use primitive::{is_compactable, is_offloadable};
+use session::Session;
+
 use super::{DeviceError, Drawing, Inputs, Look, RenderSettings};
 use crate::config::MemoryOptions;
 use crate::dataset::View;

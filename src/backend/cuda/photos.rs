@@ -2,24 +2,20 @@
 //! take turns. They travel from page-locked memory on a stream of their own, so that an upload runs
 //! beside the computation.
 
-mod compared;
-mod place;
-mod streamed;
-
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use self::place::{PhotoPlace, bytes, in_use};
-use self::streamed::{HeldPhoto, StreamedPhoto};
-use super::memory::heap::{Buffer, Heap, Region, host_len};
+use super::device::stream::{CudaEvent, Stream};
+use super::memory::heap::{Buffer, Heap, Pinned, Region, host_len};
 use super::session::Session;
+use crate::abi::In;
 use crate::backend::DeviceError;
 use crate::dataset::Image;
-use crate::layout::{RESIDENT_PHOTOS, fair_share, photo_after};
+use crate::layout::{
+    ALIGNMENT, PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after,
+};
 use crate::memory::Bytes;
-
-pub(super) use self::compared::Photograph;
-pub use self::place::Target;
 
 /// Photographs and their places.
 pub(super) struct PhotoStore {
@@ -27,7 +23,7 @@ pub(super) struct PhotoStore {
     place_from_view: BTreeMap<usize, Rc<PhotoPlace>>,
     /// Bytes of every view's photograph that was sent, resident or not.
     bytes_from_view: BTreeMap<usize, usize>,
-    /// Whether there was room the last time.
+    /// True if there was room the last time.
     has_room: bool,
     turns: [StreamedPhoto; 2],
     /// The turn that is next.
@@ -40,7 +36,7 @@ fn enough(missing: Bytes, held: usize) -> usize {
     usize::try_from(missing.0).map_or(held, |missing| missing.saturating_add(held / 8).min(held))
 }
 
-/// Whether all photographs together may take `wanted` bytes where they hold some and nobody holds what
+/// True if all photographs together may take `wanted` bytes where they hold some and nobody holds what
 /// is left.
 fn within_share(wanted: u64, held: u64, left: u64) -> bool {
     wanted <= fair_share(held + left)
@@ -71,7 +67,7 @@ impl PhotoStore {
             .map(|place| Target { place: Rc::clone(place) })
     }
 
-    /// Whether the photograph stays.
+    /// True if the photograph stays.
     pub(super) fn is_resident(&self, view: usize) -> bool {
         self.place_from_view.contains_key(&view)
     }
@@ -162,7 +158,7 @@ impl PhotoStore {
         Ok(Target { place })
     }
 
-    /// Whether the resident photographs could be made `len` bytes long, the last of them `last`
+    /// True if the resident photographs could be made `len` bytes long, the last of them `last`
     /// bytes.
     fn make_room(&mut self, heap: &Heap, len: usize, last: usize) -> Result<bool, DeviceError> {
         let held = self.resident.capacity();
@@ -204,12 +200,12 @@ impl PhotoStore {
         Bytes(known.saturating_sub(self.resident.len()) as u64)
     }
 
-    /// Whether photographs come in turns because memory is short.
+    /// True if photographs come in turns because memory is short.
     pub(super) fn is_short_of_room(&self, heap: &Heap) -> bool {
         heap.is_virtual() && !self.has_room
     }
 
-    /// Whether all photographs could be resident, as far as they are known.
+    /// True if all photographs could be resident, as far as they are known.
     pub(super) fn all_fit(&self, heap: &Heap) -> bool {
         let held = self.resident.capacity() as u64;
         let left = heap.budget().0.saturating_sub(heap.total().0);
@@ -306,6 +302,272 @@ impl PhotoStore {
     }
 }
 
+// A photograph as a view of its size is compared with it.
+
+/// A photograph on the device, or what was made of it.
+#[derive(Clone, Copy)]
+pub(super) struct Photograph<'a> {
+    /// Width and height in px.
+    pub(super) size: [u32; 2],
+    /// [h, w, 3]
+    pub(super) rgb: In<'a, u8>,
+    /// [h, w], or null.
+    pub(super) mask: In<'a, u8>,
+    /// The map of inverse depths, where there is one: [h, w], with the inverse depth of a step and the
+    /// one at 0.
+    pub(super) depth: Option<(In<'a, u16>, [f32; 2])>,
+    /// The map of normals, where there is one: [h, w, 3], times 127 in camera axes.
+    pub(super) normals: Option<In<'a, i8>>,
+    /// Whose arrival is to be waited for; nothing of what was made of one that has arrived.
+    pub(super) arrives: Option<&'a Target>,
+}
+
+impl Photograph<'_> {
+    /// Has the stream wait until it is there.
+    pub(super) fn wait(&self, stream: &Stream) -> Result<(), DeviceError> {
+        self.arrives.map_or(Ok(()), |target| target.wait(stream))
+    }
+
+    /// Marks where the stream has read it.
+    pub(super) fn used(&self, stream: &Stream) -> Result<(), DeviceError> {
+        self.arrives.map_or(Ok(()), |target| target.used(stream))
+    }
+}
+
+impl Target {
+    /// As it is.
+    pub(super) fn whole(&self) -> Photograph<'_> {
+        Photograph {
+            size: self.size(),
+            rgb: self.rgb(),
+            mask: self.mask(),
+            depth: self.depth(),
+            normals: self.normals(),
+            arrives: Some(self),
+        }
+    }
+}
+
+/// Where a photograph lies.
+struct PhotoPlace {
+    /// Changes when the resident photographs leave.
+    address: Cell<u64>,
+    form: PhotoForm,
+    /// Inverse depth of a step of the map, and where the map is 0.
+    depth_fit: Option<[f32; 2]>,
+    size: [u32; 2],
+    /// The photograph is there.
+    uploaded: CudaEvent,
+    /// The last computation that reads it is done.
+    used: CudaEvent,
+}
+
+/// How a photograph lies in memory: colours, the mask, the map of inverse depths, and that of normals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PhotoForm {
+    rgb_len: usize,
+    mask_len: usize,
+    /// Values of 16 bits.
+    depth_len: usize,
+    normals_len: usize,
+}
+
+impl PhotoForm {
+    fn of(image: &Image) -> Self {
+        Self {
+            rgb_len: image.rgb.len(),
+            mask_len: image.mask.as_ref().map_or(0, Vec::len),
+            depth_len: image.depth.as_ref().map_or(0, |map| map.values.len()),
+            normals_len: image.normals.as_ref().map_or(0, |map| map.values.len()),
+        }
+    }
+
+    /// Where the map of inverse depths begins: behind colours and mask, and aligned.
+    fn depth_offset(self) -> usize {
+        (self.rgb_len + self.mask_len).next_multiple_of(size_of::<u16>())
+    }
+
+    /// Where the map of normals begins: behind all else.
+    fn normals_offset(self) -> usize {
+        match self.depth_len {
+            0 => self.rgb_len + self.mask_len,
+            len => self.depth_offset() + len * size_of::<u16>(),
+        }
+    }
+
+    fn bytes(self) -> usize {
+        self.normals_offset() + self.normals_len
+    }
+}
+
+/// A photograph on the device. It stays there as long as the device does not hold another in its
+/// place, which is not before two more were asked for.
+#[derive(Clone)]
+pub struct Target {
+    place: Rc<PhotoPlace>,
+}
+
+impl Target {
+    /// A photograph of this size in a dry run, where nobody reads it.
+    pub(super) fn dry(
+        stream: &Stream,
+        size: [u32; 2],
+        has_maps: bool,
+    ) -> Result<Self, DeviceError> {
+        let pixels = size.map(|side| side as usize).iter().product::<usize>();
+        let map_len = if has_maps { pixels } else { 0 };
+        let form = PhotoForm {
+            rgb_len: 3 * pixels,
+            mask_len: 0,
+            depth_len: map_len,
+            normals_len: 3 * map_len,
+        };
+        let place = PhotoPlace {
+            address: Cell::new(ALIGNMENT),
+            form,
+            depth_fit: has_maps.then_some([1.0, 0.0]),
+            size,
+            uploaded: stream.event()?,
+            used: stream.event()?,
+        };
+        Ok(Self { place: Rc::new(place) })
+    }
+
+    /// Width and height in px.
+    pub(super) fn size(&self) -> [u32; 2] {
+        self.place.size
+    }
+
+    /// [h, w, 3]
+    pub(super) fn rgb(&self) -> In<'_, u8> {
+        In::at(self.place.address.get())
+    }
+
+    /// [h, w], or null.
+    pub(super) fn mask(&self) -> In<'_, u8> {
+        let form = self.place.form;
+        match form.mask_len {
+            0 => In::NULL,
+            _ => In::at(self.place.address.get() + form.rgb_len as u64),
+        }
+    }
+
+    /// The map of inverse depths, where there is one: [h, w], with the inverse depth of a step and the
+    /// one at 0.
+    pub(super) fn depth(&self) -> Option<(In<'_, u16>, [f32; 2])> {
+        let first = self.place.address.get() + self.place.form.depth_offset() as u64;
+        self.place.depth_fit.map(|fit| (In::at(first), fit))
+    }
+
+    /// The map of normals, where there is one: [h, w, 3], times 127 in camera axes.
+    pub(super) fn normals(&self) -> Option<In<'_, i8>> {
+        let form = self.place.form;
+        let first = self.place.address.get() + form.normals_offset() as u64;
+        (form.normals_len > 0).then(|| In::at(first))
+    }
+
+    /// Has the stream wait until the photograph is there.
+    pub(super) fn wait(&self, stream: &Stream) -> Result<(), DeviceError> {
+        stream.wait(&self.place.uploaded)
+    }
+
+    /// Marks where the stream has read it.
+    pub(super) fn used(&self, stream: &Stream) -> Result<(), DeviceError> {
+        self.place.used.record(stream)
+    }
+}
+
+/// True if there is a [`Target`] of this place; the device's own reference is one.
+fn in_use(place: &Rc<PhotoPlace>) -> bool {
+    Rc::strong_count(place) > 1
+}
+
+fn bytes(image: &Image) -> usize {
+    PhotoForm::of(image).bytes()
+}
+
+fn depth_fit(image: &Image) -> Option<[f32; 2]> {
+    image.depth.as_ref().map(|map| [map.scale_of_step(), map.offset])
+}
+
+impl PhotoPlace {
+    /// True if the photograph has this place's form.
+    fn fits(&self, image: &Image) -> bool {
+        self.size == [image.width, image.height]
+            && self.form == PhotoForm::of(image)
+            && self.depth_fit == depth_fit(image)
+    }
+
+    fn bytes(&self) -> usize {
+        self.form.bytes()
+    }
+
+    fn new(stream: &Stream, address: u64, image: &Image) -> Result<Self, DeviceError> {
+        Ok(Self {
+            address: Cell::new(address),
+            form: PhotoForm::of(image),
+            depth_fit: depth_fit(image),
+            size: [image.width, image.height],
+            uploaded: stream.event()?,
+            used: stream.event()?,
+        })
+    }
+}
+
+// A place that photographs take in turns.
+
+/// A place that photographs take in turns, and the page-locked memory that they come through.
+struct StreamedPhoto {
+    memory: Region<u8>,
+    staging: Option<Pinned<u8>>,
+    /// The photograph that is there.
+    held: Option<HeldPhoto>,
+}
+
+/// A photograph in such a place.
+struct HeldPhoto {
+    /// Its view, unless it is there for one look.
+    view: Option<usize>,
+    place: Rc<PhotoPlace>,
+}
+
+impl StreamedPhoto {
+    fn new(heap: &Heap) -> Result<Self, DeviceError> {
+        Ok(Self { memory: heap.region(&PHOTOS_IN_TURN)?, staging: None, held: None })
+    }
+
+    /// True if somebody is about to read what is there.
+    fn in_use(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| in_use(&held.place))
+    }
+
+    /// Page-locked memory with the photograph in it, once the one before has left.
+    fn stage(&mut self, heap: &Heap, image: &Image) -> Result<&Pinned<u8>, DeviceError> {
+        let len = bytes(image);
+        let staging = match self.staging.take() {
+            Some(staging) if staging.len() >= len => staging,
+            _ => heap.pinned(&PHOTOS_ON_THEIR_WAY, &(len as u64))?,
+        };
+        let staging = self.staging.insert(staging);
+        let (rgb, rest) = staging.as_mut_slice()?.split_at_mut(image.rgb.len());
+        rgb.copy_from_slice(&image.rgb);
+        if let Some(mask) = &image.mask {
+            rest[..mask.len()].copy_from_slice(mask);
+        }
+        if let Some(map) = &image.depth {
+            let first = PhotoForm::of(image).depth_offset() - image.rgb.len();
+            let values: &[u8] = bytemuck::cast_slice(&map.values);
+            rest[first..first + values.len()].copy_from_slice(values);
+        }
+        if let Some(map) = &image.normals {
+            let first = PhotoForm::of(image).normals_offset() - image.rgb.len();
+            let values: &[u8] = bytemuck::cast_slice(&map.values);
+            rest[first..first + values.len()].copy_from_slice(values);
+        }
+        Ok(staging)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -320,5 +582,23 @@ mod tests {
         assert_eq!(held, 480);
         // The model has grown since: those that are there take more than half.
         assert!(!within_share(held, held, 400));
+    }
+
+    #[test]
+    fn maps_lie_behind_colours_and_mask_and_inverse_depths_aligned() {
+        let with = |mask_len, depth_len, normals_len| PhotoForm {
+            rgb_len: 45,
+            mask_len,
+            depth_len,
+            normals_len,
+        };
+        let form = |mask_len, depth_len| with(mask_len, depth_len, 0);
+        assert_eq!((form(0, 0).bytes(), form(15, 0).bytes()), (45, 60));
+        assert_eq!((form(0, 15).depth_offset(), form(0, 15).bytes()), (46, 76));
+        assert_eq!((form(15, 15).depth_offset(), form(15, 15).bytes()), (60, 90));
+        for (mask_len, depth_len, first) in [(0, 0, 45), (15, 0, 60), (0, 15, 76), (15, 15, 90)] {
+            let form = with(mask_len, depth_len, 45);
+            assert_eq!((form.normals_offset(), form.bytes()), (first, first + 45));
+        }
     }
 }

@@ -1,12 +1,11 @@
-//! What a GPU must know of a primitive to store and to train it.
+//! Facts that a GPU needs of a primitive to store and to train it.
 //!
 //! Rows lie in tables as the schema says, and all that only moves them about goes by it. Projecting them
 //! and moving them down the gradient is the primitive's own work, which its kernels do. What lies
 //! between, from tiles to pixels and back, sees records of ellipses or of surfels
 //! (`kernels/footprint.cuh`) and is the same for all primitives.
 
-use super::device::code::{Code, KernelName};
-use super::device::launch::{Find, Kernel, kernel};
+use super::device::launch::{Code, Find, Kernel, KernelName, kernel};
 use crate::abi::{ADAM_BLOCK, AdamArgs, PROJECT_BLOCK, ProjectArgs, TABLES};
 use crate::backend::{Capability, DeviceError, unsupported};
 use crate::layout::{Rate, RowForm, Schema, TABLE_PARTS};
@@ -176,12 +175,12 @@ pub(crate) fn no_batches<P: Primitive>() -> DeviceError {
     unsupported::<P>("steps of several views")
 }
 
-/// Whether there are kernels for a compact model.
+/// True if there are kernels for a compact model.
 pub(crate) fn is_compactable<P: CudaPrimitive>() -> bool {
     P::KERNELS.compact.is_some()
 }
 
-/// Whether a compact model has tables of which a view needs a part.
+/// True if a compact model has tables of which a view needs a part.
 pub(crate) fn is_offloadable<P: CudaPrimitive>() -> bool {
     is_compactable::<P>() && P::SCHEMA.is_lazy()
 }

@@ -5,15 +5,12 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::device::driver::CudaDevice;
-use super::device::dry::DryQueue;
 use super::device::launch::{Find, Kernels, Loader, Nothing};
-use super::device::stream::{CudaEvent, Stream};
+use super::device::stream::{CudaEvent, DryQueue, Stream};
 use super::device::timers::Timers;
 use super::memory::heap::Heap;
-use super::memory::list_room::ListRoom;
 use super::memory::sort;
-use super::memory::status::Status;
-use super::memory::view_size::TrainingViewSize;
+use super::memory::status::{ListRoom, Status, TrainingViewSize};
 use super::primitive::{CudaPrimitive, LoadedKernels};
 use crate::backend::DeviceError;
 use crate::memory::plan::Storage;
@@ -73,7 +70,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Whether memory will be free when the trainer has followed what was given up.
+    /// True if memory will be free when the trainer has followed what was given up.
     pub(super) fn is_waiting(&self) -> bool {
         self.list_room.is_waiting() || self.view_size.is_waiting()
     }

@@ -1,4 +1,4 @@
-//! What backward passes leave for the next step: gradients on the screen and of the geometry.
+//! Results of backward passes for the next step: gradients on the screen and of the geometry.
 
 use std::marker::PhantomData;
 

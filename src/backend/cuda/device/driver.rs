@@ -3,13 +3,17 @@
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
-use cudarc::driver::{result, sys};
+use cudarc::driver::{DriverError, result, sys};
 
-use super::error::failed;
-use super::fatbins;
 use crate::backend::{DeviceError, nvidia};
 use crate::memory::Bytes;
 use crate::memory::plan::CONTEXT;
+
+#[cfg(kernels)]
+pub(in crate::backend) use self::built::{ARCHS, NVCC};
+
+#[cfg(kernels)]
+pub(super) use self::built::FATBINS;
 
 /// The interface that this program is written for, as 1000 major + 10 minor.
 const NEEDED: i32 = 13_000;
@@ -33,7 +37,7 @@ pub struct CudaDevice {
     free_before_code: Bytes,
     /// Memory of this process at that time; `None` without the management library.
     held_before_context: Option<Bytes>,
-    /// Whether the process had no context before.
+    /// True if the process had no context before.
     is_first: bool,
 }
 
@@ -65,11 +69,11 @@ impl CudaDevice {
         }
         let id = result::device::get(ordinal.cast_signed()).map_err(failed("cuDeviceGet"))?;
         let mut device = Self::describe(id)?;
-        if !runs(device.arch, fatbins::ARCHS) {
+        if !runs(device.arch, ARCHS) {
             return Err(DeviceError::NoCode {
                 name: device.name.clone(),
                 arch: device.arch,
-                built: fatbins::ARCHS.to_vec(),
+                built: ARCHS.to_vec(),
             });
         }
         device.free_before_context = nvidia::free(&device.uuid);
@@ -149,7 +153,7 @@ impl CudaDevice {
         self.arch
     }
 
-    /// Whether address space and memory can be taken apart from each other.
+    /// True if address space and memory can be taken apart from each other.
     pub fn has_virtual_memory(&self) -> bool {
         self.has_virtual_memory
     }
@@ -201,7 +205,7 @@ impl CudaDevice {
     }
 }
 
-/// Whether a driver is installed and shows a GPU.
+/// True if a driver is installed and shows a GPU.
 pub fn shows_gpu() -> bool {
     shown_gpus() > 0
 }
@@ -237,7 +241,7 @@ pub fn memory_of_first() -> Option<Bytes> {
     Some(Bytes(bytes as u64))
 }
 
-/// Whether this process has a context on the device.
+/// True if this process has a context on the device.
 fn has_context(id: sys::CUdevice) -> Result<bool, DeviceError> {
     let (mut flags, mut is_active) = (0, 0);
     // SAFETY: `id` comes from cuDeviceGet, and the call writes two numbers.
@@ -257,7 +261,7 @@ fn plausible_size(taken: Bytes, is_first: bool) -> Bytes {
     }
 }
 
-/// Whether there is a driver, and new enough.
+/// True if there is a driver, and new enough.
 fn check_driver() -> Result<(), DeviceError> {
     // SAFETY: opening the driver's library runs its initialisers, which any CUDA program does.
     if !unsafe { sys::is_culib_present() } {
@@ -278,7 +282,7 @@ fn no_gpu() -> DeviceError {
     DeviceError::NoGpu { visible: std::env::var("CUDA_VISIBLE_DEVICES").ok() }
 }
 
-/// Whether a GPU runs a program that has machine code for `built` and PTX for the newest of them.
+/// True if a GPU runs a program that has machine code for `built` and PTX for the newest of them.
 fn runs(arch: u32, built: &[u32]) -> bool {
     let has_machine_code =
         built.iter().any(|&code| code / 10 == arch / 10 && code % 10 <= arch % 10);
@@ -295,6 +299,43 @@ fn uuid_text(bytes: [u8; 16]) -> String {
     }
     text
 }
+
+// Errors of driver calls and of counts that are too large.
+
+/// Makes a failure of the driver an error that names the call. A full GPU is no fault of the driver.
+pub(crate) fn failed(call: &'static str) -> impl Fn(DriverError) -> DeviceError {
+    move |error| match error.0 {
+        sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => DeviceError::DriverOutOfMemory { call },
+        _ => DeviceError::Driver { call, reason: describe(error) },
+    }
+}
+
+fn describe(error: DriverError) -> String {
+    let text = |found: Result<&std::ffi::CStr, DriverError>| {
+        found.map_or_else(|_none| String::new(), |text| text.to_string_lossy().into_owned())
+    };
+    format!("{} ({})", text(error.error_string()), text(error.error_name()))
+}
+
+/// Kernels count in 32 bits.
+pub(crate) fn count_u32(count: usize) -> Result<u32, DeviceError> {
+    u32::try_from(count).ok().ok_or(DeviceError::TooManyGaussians { wanted: count })
+}
+
+#[cfg(kernels)]
+mod built {
+    /// The driver wants images to begin at a multiple of eight bytes, of which 16 is one.
+    #[repr(align(16))]
+    struct Aligned<T: ?Sized>(T);
+
+    include!(concat!(env!("OUT_DIR"), "/fatbins.rs"));
+}
+
+#[cfg(not(kernels))]
+pub(super) const ARCHS: &[u32] = &[];
+
+#[cfg(not(kernels))]
+pub(super) const FATBINS: &[(&str, &[u8])] = &[];
 
 #[cfg(test)]
 mod tests {
@@ -341,5 +382,12 @@ mod tests {
     fn identifiers_are_written_as_nvidias_tools_do() {
         let bytes = std::array::from_fn(|index| u8::try_from(index * 17).unwrap());
         assert_eq!(uuid_text(bytes), "GPU-00112233-4455-6677-8899-aabbccddeeff");
+    }
+
+    #[test]
+    fn a_full_gpu_is_told_from_a_call_that_failed() {
+        let error = failed("cuCtxCreate")(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+        assert!(matches!(error, DeviceError::DriverOutOfMemory { call: "cuCtxCreate" }), "{error}");
+        assert!(error.is_short_beside_others());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::view::{Frame, Scores};
+use super::{Frame, Scores};
 use crate::abi::terms::{At, Terms};
 use crate::abi::{MAX_VIEWS, Out, ViewCamera};
 use crate::backend::cuda::memory::heap::{Block, Buffer as _};
@@ -10,14 +10,13 @@ use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::primitive::{CudaPrimitive, no_batches};
 use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::adam::{self, StepView};
-use crate::backend::cuda::stage::bands::Lists;
+use crate::backend::cuda::stage::bands::{self, Lists};
 use crate::backend::cuda::stage::blend::Pixels;
-use crate::backend::cuda::stage::losses::PendingLosses;
+use crate::backend::cuda::stage::loss::PendingLosses;
 use crate::backend::cuda::stage::neighbours::NearestLists;
-use crate::backend::cuda::stage::project::{DrawnView, Splats};
-use crate::backend::cuda::stage::sampled_depths::DepthMap;
-use crate::backend::cuda::stage::surface::{self, SampledView};
-use crate::backend::cuda::stage::{median, observe, paint, rays, triangles, weights};
+use crate::backend::cuda::stage::project::{self, DrawnView, Splats};
+use crate::backend::cuda::stage::surface::{self, DepthMap, SampledView};
+use crate::backend::cuda::stage::{densify, median, rays, weights};
 use crate::backend::frame_state::{Drawn, Scored};
 use crate::backend::{AdamStep, DeviceError, Drawing, Held};
 use crate::layout::Records;
@@ -104,7 +103,7 @@ fn splats_backward(
 ) -> Result<(), DeviceError> {
     match lists {
         Lists::Whole(bins) => {
-            paint::backward(session, splats, bins, view, &mut pixels)?;
+            bands::backward(session, splats, bins, view, &mut pixels)?;
             median::add_gradients(session, splats, bins, view.camera, &pixels)
         }
         Lists::Bands(bands) => bands.backward(session, splats, view, &mut pixels),
@@ -174,7 +173,7 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         };
         let view = DrawnView { camera: &self.camera, settings: &self.settings };
         splats_backward(session, &mut self.splats, &self.lists, view, pixels)?;
-        triangles::backward(session, model, &mut self.splats, &self.settings)?;
+        project::backward(session, model, &mut self.splats, &self.settings)?;
         let Self { splats, camera, settings, kept: Scores { terms, depth_map, .. }, .. } = self;
         Ok((ViewGradients { splats, camera, settings, depth_map }, terms))
     }
@@ -197,7 +196,7 @@ impl ViewGradients {
         model: &mut Model<P>,
     ) -> Result<(), DeviceError> {
         let view = DrawnView { camera: &self.camera, settings: &self.settings };
-        observe::observe(session, model, &self.splats, view)
+        densify::observe(session, model, &self.splats, view)
     }
 
     /// Adds the gradients of the terms at samples to those of the geometry of the Gaussians that the
@@ -225,7 +224,7 @@ impl ViewGradients {
             camera: &self.camera,
             sh_degree: self.settings.sh_degree,
             inverse_depths: self.settings.inverse_depths,
-            gradients: triangles::window(self.settings.footprint)
+            gradients: project::window(self.settings.footprint)
                 .map_or(PlaceGradients::All, |window| window.gradients),
         }
     }

@@ -1,12 +1,426 @@
 //! The frame: what is known of one drawn view, and the gradients that come of it.
 
-mod colors;
-mod draw;
 mod gradients;
 mod score;
-mod view;
 
-pub(super) use draw::{add_worths, draw, draw_splats, transmittances};
+use std::marker::PhantomData;
+
+use super::memory::heap::{Block, Buffer};
+use super::model::tables::Model;
+use super::photos::Target;
+use super::primitive::{CudaPrimitive, require};
+use super::session::Session;
+use super::stage::appearance::{self, ColorScratch, ColorTables, ViewColors};
+use super::stage::bands::{self, Lists};
+use super::stage::bin::{self, Bins};
+use super::stage::blend::{self, Canvas};
+use super::stage::lpips::{self, LpipsModel};
+use super::stage::project::{self, DrawnView, Splats};
+use super::stage::shrink::Shrunk;
+use super::stage::surface::DepthMap;
+use super::stage::worth::{ListedSplats, SeenWorths, WorthSums};
+use super::stage::{loss, median, normals, rays, transmittance};
+use crate::abi::ViewCamera;
+use crate::abi::terms::{Inputs, Terms};
+use crate::backend::frame_state::{Compensated, Drawn, FrameState, Fresh, Scored, Shown};
+use crate::backend::settings::{MEDIAN_GRADIENTS, TRANSMITTANCES};
+use crate::backend::{Capability, DeviceError, Drawing, Held, Measured, Rendered, TableStep};
+use crate::dataset::View;
+use crate::layout::{PixelGradients, Records, Use, ViewRequest};
+use crate::math::Divisor;
+use crate::memory::Bytes;
+use crate::memory::plan::{PlannedViews, ViewGrowth, ViewSize};
+use crate::model::Gaussians;
+use crate::perceptual::LpipsInput;
+
 pub use gradients::Gradients;
+
 pub(super) use gradients::ViewGradients;
-pub use view::Frame;
+
+// Colours other than those drawn: as a camera changed them, or as they fit a photograph best.
+
+impl<P> Frame<Drawn, P> {
+    /// Fills the colours that are compared: those drawn, as the camera of a training view changed them.
+    pub(super) fn compensate(
+        mut self,
+        session: &Session,
+        tables: &mut ColorTables,
+        step: &TableStep,
+    ) -> Result<Frame<Compensated, P>, DeviceError> {
+        let colors = self.colors.as_mut().ok_or(DeviceError::NoRoomForColors)?;
+        let colors =
+            ViewColors { drawn: &self.canvas.image, camera: &self.camera, compared: colors };
+        appearance::compensate(session, tables, colors, step)?;
+        Ok(self.into_state(|()| ()))
+    }
+}
+
+impl<P> Frame<Shown, P> {
+    /// Has it measured by its colours as they fit the photograph best.
+    pub(super) fn correct(
+        mut self,
+        session: &Session,
+        target: &Target,
+    ) -> Result<Self, DeviceError> {
+        let colors = self.colors.as_mut().ok_or(DeviceError::NoRoomForColors)?;
+        let colors =
+            ViewColors { drawn: &self.canvas.image, camera: &self.camera, compared: colors };
+        appearance::correct(session, colors, target)?;
+        Ok(self)
+    }
+
+    /// How much a network finds it to differ from its photograph.
+    pub(super) fn perceive(
+        &self,
+        session: &Session,
+        net: &LpipsModel,
+        target: &Target,
+        input: LpipsInput,
+    ) -> Result<f64, DeviceError> {
+        lpips::perceive(session, net, &self.canvas.image, &self.camera, target, input)
+    }
+}
+
+impl<P> Frame<Scored<Compensated>, P> {
+    /// Moves the view's table, and turns the gradient of the colours that were compared into that of
+    /// those drawn.
+    pub(super) fn learn(
+        mut self,
+        session: &Session,
+        tables: &mut ColorTables,
+        step: &TableStep,
+    ) -> Result<Frame<Scored<Drawn>, P>, DeviceError> {
+        let (Some(d_image), Some(colors)) = (&mut self.d_image, &mut self.colors) else {
+            return Err(DeviceError::NoRoomForColors);
+        };
+        let colors =
+            ViewColors { drawn: &self.canvas.image, camera: &self.camera, compared: colors };
+        appearance::learn(session, tables, colors, d_image, step)?;
+        Ok(self.into_state(|scores| scores))
+    }
+}
+
+// Drawing a view.
+
+/// Draws a view, in bands where the session says so.
+pub(super) fn draw<S: Fresh, P: CudaPrimitive>(
+    session: &mut Session,
+    model: &Model<P>,
+    view: &View,
+    settings: &Drawing,
+) -> Result<Frame<S, P>, DeviceError> {
+    settings.check_footprint()?;
+    let wants = &blend::wants(settings);
+    require::<P>(Capability::Surfaces, wants.maps || wants.median)?;
+    if wants.median && wants.backward() {
+        settings.footprint.require_volumes(MEDIAN_GRADIENTS)?;
+    }
+    let camera = project::camera(view, settings)?;
+    let drawn = DrawnView { camera: &camera, settings };
+    let mut splats = match project::window(settings.footprint) {
+        Some(window) => project::project_triangles(session, model, drawn, &window)?,
+        None => project::forward(session, model, drawn)?,
+    };
+    if wants.maps {
+        normals::add_features(session, model, &camera, wants, &mut splats)?;
+    }
+    // Surfels have theirs from being blended.
+    if wants.median && wants.records == Records::Ellipses {
+        rays::add(session, model, &camera, wants, &mut splats)?;
+    }
+    draw_splats(session, model.len(), drawn, &mut Some(splats))
+}
+
+/// Draws the splats of a view, which are taken once that is done. Where it fails it may be tried again.
+pub(super) fn draw_splats<S: Fresh, P: CudaPrimitive>(
+    session: &mut Session,
+    gaussians: usize,
+    drawn: DrawnView<'_>,
+    projected: &mut Option<Splats>,
+) -> Result<Frame<S, P>, DeviceError> {
+    let DrawnView { camera, settings } = drawn;
+    let wants = &blend::wants(settings);
+    let splats = projected.as_mut().ok_or(DeviceError::NoView)?;
+    let front_to_back = bin::sort_by_depth(session, splats)?;
+    let sizes = splats.sizes(gaussians, camera);
+    let mut canvas = Canvas::reserve(&session.heap, &sizes, wants)?;
+    // Here, where a refusal finds room: the loss is computed when the photograph is in use.
+    let (mut d_image, mut d_inverse_depths, mut d_inverse_squares) = (None, None, None);
+    let (mut d_surface, mut d_median_depths) = (None, None);
+    if wants.backward() {
+        let of_pixels = PixelGradients::reserve(&session.heap, &sizes, wants)?;
+        (d_inverse_depths, d_surface) = (of_pixels.inverse_depths, of_pixels.maps);
+        d_inverse_squares = of_pixels.inverse_squares;
+        d_median_depths = of_pixels.median_depths;
+        d_image = Some(of_pixels.image);
+    }
+    let reserve = |kind| ColorScratch::reserve(&session.heap, &sizes, kind);
+    let colors = wants.colors.map(reserve).transpose()?;
+    let shrunk = Shrunk::reserve(&session.heap, &sizes, wants)?;
+    let lists = {
+        let mut paint = |session: &Session, splats: &Splats, bins: &Bins, view: DrawnView<'_>| {
+            bands::forward(session, splats, bins, view, &mut canvas)?;
+            median::depths(session, splats, bins, view.camera, canvas.median_depths.as_mut())
+        };
+        bands::draw(session, splats, front_to_back, drawn, &mut paint)?
+    };
+    let splats = projected.take().ok_or(DeviceError::NoView)?;
+    Ok(Frame {
+        d_image,
+        d_inverse_depths,
+        d_inverse_squares,
+        d_surface,
+        d_median_depths,
+        kept: S::nothing(),
+        colors,
+        shrunk,
+        canvas,
+        lists,
+        splats,
+        camera: *camera,
+        settings: *settings,
+        primitive: PhantomData,
+    })
+}
+
+/// How much light passes between the view's camera and each place.
+pub(super) fn transmittances<P: CudaPrimitive>(
+    session: &mut Session,
+    model: &Model<P>,
+    view: &View,
+    settings: &Drawing,
+    places: &[[f32; 3]],
+) -> Result<Vec<f32>, DeviceError> {
+    require::<P>(Capability::Surfaces, true)?;
+    settings.footprint.require_volumes(TRANSMITTANCES)?;
+    let camera = project::camera(view, settings)?;
+    let drawn = DrawnView { camera: &camera, settings };
+    let mut splats = project::forward(session, model, drawn)?;
+    rays::add(session, model, &camera, &ViewRequest::default(), &mut splats)?;
+    let front_to_back = bin::sort_by_depth(session, &mut splats)?;
+    let mut asked = transmittance::Asked::new(session, places)?;
+    let mut paint = |session: &Session, splats: &Splats, bins: &Bins, view: DrawnView<'_>| {
+        asked.answer(session, splats, bins, view.camera)
+    };
+    bands::draw(session, &mut splats, front_to_back, drawn, &mut paint)?;
+    asked.read(session)
+}
+
+/// Draws a view without the Gaussians that are left out, adds what each is worth in it, and measures it.
+pub(super) fn add_worths<P: CudaPrimitive>(
+    session: &mut Session,
+    model: &Model<P>,
+    view: &View,
+    settings: &Drawing,
+    target: &Target,
+    sums: &mut WorthSums,
+) -> Result<Measured, DeviceError> {
+    let camera = project::camera(view, settings)?;
+    if target.size() != camera.size {
+        return Err(DeviceError::TargetSize { target_px: target.size(), view_px: camera.size });
+    }
+    let drawn = DrawnView { camera: &camera, settings };
+    let mut splats = project::forward(session, model, drawn)?;
+    let front_to_back = bin::sort_by_depth(session, &mut splats)?;
+    let sizes = splats.sizes(model.len(), &camera);
+    let mut canvas = Canvas::reserve(&session.heap, &sizes, &blend::wants(settings))?;
+    let mut seen = SeenWorths::new(session, &splats)?;
+    target.wait(&session.stream)?;
+    let mut paint = |session: &Session, splats: &Splats, bins: &Bins, view: DrawnView<'_>| {
+        let listed = ListedSplats { splats, bins, view };
+        seen.judge(session, listed, sums, target, &mut canvas.image)
+    };
+    bands::draw(session, &mut splats, front_to_back, drawn, &mut paint)?;
+    let measured = loss::measure(session, &canvas.image, &camera, target)?;
+    // Last of all: what was refused memory is tried again.
+    seen.add_to(session, &splats, sums)?;
+    Ok(measured)
+}
+
+// A drawn view: what it holds, and what is known of it in every state.
+
+/// A drawn view and what the backward pass needs of it.
+pub struct Frame<S: FrameState = Drawn, P = Gaussians> {
+    /// Of a frame that is trained on.
+    d_image: Option<Block<f32>>,
+    d_inverse_depths: Option<Block<f32>>,
+    /// Of the squares of the inverse depths, where the spread along rays is found.
+    d_inverse_squares: Option<Block<f32>>,
+    /// Of the surface's maps, [height, width, 4], where they are drawn.
+    d_surface: Option<Block<f32>>,
+    /// Of the median depths, where they are compared.
+    d_median_depths: Option<Block<f32>>,
+    kept: S::Kept<Scores>,
+    /// Room for other colours than those drawn.
+    colors: Option<ColorScratch>,
+    /// Room for its photograph, where that is larger.
+    shrunk: Option<Shrunk>,
+    pub(super) canvas: Canvas,
+    pub(super) lists: Lists,
+    pub(super) splats: Splats,
+    pub(super) camera: ViewCamera,
+    settings: Drawing,
+    primitive: PhantomData<P>,
+}
+
+/// What a comparison leaves for the backward pass.
+pub(super) struct Scores {
+    terms: Terms,
+    /// True if a gradient of the inverse depths was found: the photograph has a map of them, or the
+    /// spread along rays is looked at.
+    has_inverse_depths: bool,
+    /// True if that of the surface's maps was.
+    has_surface: bool,
+    /// The depths that samples are compared with.
+    depth_map: Option<DepthMap>,
+}
+
+impl<S: FrameState, P> Frame<S, P> {
+    /// The colours that are compared with the photograph.
+    fn compared(&self) -> &Block<f32> {
+        let changed = self.colors.as_ref().and_then(ColorScratch::image);
+        changed.unwrap_or(&self.canvas.image)
+    }
+
+    pub(super) fn measure(
+        &self,
+        session: &mut Session,
+        target: &Target,
+    ) -> Result<Measured, DeviceError> {
+        loss::measure(session, self.compared(), &self.camera, target)
+    }
+
+    /// The same in another state, with what that keeps, and what this one kept.
+    fn into_state<T: FrameState>(
+        self,
+        kept: impl FnOnce(S::Kept<Scores>) -> T::Kept<Scores>,
+    ) -> Frame<T, P> {
+        let Self { d_image, d_inverse_depths, d_inverse_squares, .. } = self;
+        let Self { d_surface, d_median_depths, .. } = self;
+        let Self { colors, shrunk, .. } = self;
+        let Self { canvas, lists, splats, camera, settings, primitive, .. } = self;
+        Frame {
+            d_image,
+            d_inverse_depths,
+            d_inverse_squares,
+            d_surface,
+            d_median_depths,
+            kept: kept(self.kept),
+            colors,
+            shrunk,
+            canvas,
+            lists,
+            splats,
+            camera,
+            settings,
+            primitive,
+        }
+    }
+
+    /// Waits for the device.
+    pub(super) fn image(&self, session: &Session) -> Result<Rendered, DeviceError> {
+        let mut rgb = vec![0.0; self.canvas.image.len()];
+        self.canvas.image.download(&session.stream, 0, &mut rgb)?;
+        let blended = match &self.canvas.blended {
+            None => None,
+            Some(counts) => {
+                let mut host = vec![0; counts.len()];
+                counts.download(&session.stream, 0, &mut host)?;
+                Some(host)
+            }
+        };
+        let map = |map: &Option<Block<f32>>| {
+            let Some(map) = map else { return Ok(None) };
+            let mut host = vec![0.0; map.len()];
+            map.download(&session.stream, 0, &mut host)?;
+            Ok::<_, DeviceError>(Some(host))
+        };
+        let inverse_depths = map(&self.canvas.inverse_depths)?;
+        let inverse_squares = map(&self.canvas.inverse_squares)?;
+        let surface = map(&self.canvas.surface)?;
+        let median_depths = map(&self.canvas.median_depths)?;
+        let [width, height] = self.camera.size;
+        Ok(Rendered {
+            width,
+            height,
+            rgb,
+            blended,
+            inverse_depths,
+            inverse_squares,
+            surface,
+            median_depths,
+        })
+    }
+
+    /// True if its lists did not fit the memory left, so that it is drawn in bands.
+    pub fn is_in_bands(&self) -> bool {
+        matches!(self.lists, Lists::Bands(_))
+    }
+
+    /// In how many bands the image was drawn. The backward pass, which needs more memory, may take
+    /// more of them.
+    pub fn bands(&self) -> u32 {
+        self.lists.bands()
+    }
+
+    /// The view as a plan has it when it is trained on: of this number of Gaussians, with all that terms
+    /// need, at once or in bands.
+    pub(super) fn planned(&self, gaussians: usize, inputs: Inputs, in_bands: bool) -> PlannedViews {
+        let view = self.view_size(gaussians as u64);
+        PlannedViews::one(&view, self.training_wants(inputs), in_bands)
+    }
+
+    /// What it shows of so many Gaussians: at the size of its photograph, which views of a run that
+    /// are drawn smaller will have later.
+    fn view_size(&self, gaussians: u64) -> ViewSize {
+        let (px, divisor) = (self.camera.size, self.settings.divisor);
+        let (visible, instances) = (self.splats.visible as u64, self.splats.instances);
+        let drawn = ViewSize { px, visible, instances };
+        if divisor == Divisor::One {
+            return drawn;
+        }
+        // With the most that fills no square.
+        let full = px.map(|side| (side + 1).saturating_mul(divisor.get()) - 1);
+        ViewGrowth::counted(gaussians, &drawn).resized(full).of(gaussians)
+    }
+
+    /// What it is drawn for, and with all that terms need, with a backward pass where there is none, at
+    /// the size of its photograph.
+    fn training_wants(&self, inputs: Inputs) -> ViewRequest {
+        let divisor = Divisor::One;
+        let wants =
+            ViewRequest { drawn_for: Use::Backward, divisor, ..blend::wants(&self.settings) };
+        wants.beside(self.settings.inputs().and(inputs))
+    }
+
+    /// True if it is drawn without some of what terms need.
+    pub(super) fn lacks(&self, inputs: Inputs) -> bool {
+        let drawn = self.settings.inputs();
+        drawn.and(inputs) != drawn
+    }
+
+    /// True if it is smaller than its photograph.
+    pub(super) fn is_divided(&self) -> bool {
+        self.settings.divisor != Divisor::One
+    }
+
+    /// Bytes of the gradients of the image and of what is drawn beside it.
+    fn gradients_of_pixels(&self) -> Bytes {
+        let Self { d_image, d_inverse_depths, d_inverse_squares, .. } = self;
+        let of_rays = [d_image, d_inverse_depths, d_inverse_squares];
+        let of_surface = [&self.d_surface, &self.d_median_depths];
+        of_rays.into_iter().chain(of_surface).flatten().map(Block::bytes).sum()
+    }
+}
+
+impl<S: FrameState, P> Held for Frame<S, P> {
+    fn bytes(&self) -> Bytes {
+        let compensated = self.colors.as_ref().map_or(Bytes::default(), ColorScratch::bytes);
+        let lists = self.lists.bytes();
+        let shrunk = self.shrunk.as_ref().map_or(Bytes::default(), Shrunk::bytes);
+        let beside = self.gradients_of_pixels() + compensated + shrunk;
+        let depth_map = S::kept(&self.kept).and_then(|scores| scores.depth_map.as_ref());
+        let depth_map = depth_map.map_or(Bytes::default(), DepthMap::bytes);
+        self.canvas.bytes() + lists + self.splats.bytes() + beside + depth_map
+    }
+}

@@ -1,6 +1,6 @@
 //! Comparing a drawn view with its photograph.
 
-use super::view::{Frame, Scores};
+use super::{Frame, Scores};
 use crate::abi::terms::{
     At, Inputs, NormalDepths, Term, Terms, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_MULTI_VIEW,
     VALUE_NORMAL_MAP, Weighted,
@@ -14,13 +14,12 @@ use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::appearance::ColorScratch;
 use crate::backend::cuda::stage::blend::Canvas;
 use crate::backend::cuda::stage::distortion::{self, RayMapGradients, RayMaps};
-use crate::backend::cuda::stage::losses::PendingLosses;
+use crate::backend::cuda::stage::loss::{self, PendingLosses};
 use crate::backend::cuda::stage::neighbours::NearestLists;
-use crate::backend::cuda::stage::normals::{Medians, NormalsRule};
-use crate::backend::cuda::stage::patches::{PatchMaps, SurfaceGradients};
-use crate::backend::cuda::stage::sampled_depths::DepthMap;
-use crate::backend::cuda::stage::surface::ShownDepths;
-use crate::backend::cuda::stage::{depth, loss, normal_map, normals, patches, surface};
+use crate::backend::cuda::stage::normals::{self, Medians, NormalsRule};
+use crate::backend::cuda::stage::patches::{self, PatchMaps, SurfaceGradients};
+use crate::backend::cuda::stage::surface::{self, DepthMap, ShownDepths};
+use crate::backend::cuda::stage::{depth, normal_map};
 use crate::backend::frame_state::{Scored, Trainable};
 use crate::backend::{Capability, DeviceError, Objective, OtherView, check_inputs};
 
@@ -84,7 +83,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         Ok((self.into_state(|_| scores), pending))
     }
 
-    /// Whether the photograph has a map to compare the inverse depths with.
+    /// True if the photograph has a map to compare the inverse depths with.
     fn compare_depths(
         &mut self,
         session: &mut Session,
@@ -100,7 +99,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         }
     }
 
-    /// Whether the photograph has a map to compare the normals of the inverse depths with. Their gradient is
+    /// True if the photograph has a map to compare the normals of the inverse depths with. Their gradient is
     /// added to that of the inverse depths, where these have any.
     fn compare_normal_map(
         &mut self,
@@ -121,7 +120,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         }
     }
 
-    /// Whether a term compares the drawn normals.
+    /// True if a term compares the drawn normals.
     fn compare_normals(
         &mut self,
         session: &mut Session,
@@ -149,7 +148,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
 }
 
 impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
-    /// Whether a term looks at how far apart along rays lies what is drawn. Its gradients are added to
+    /// True if a term looks at how far apart along rays lies what is drawn. Its gradients are added to
     /// those of the inverse depths and of the surface's maps, where these have any.
     fn measure_distortion(
         &mut self,

@@ -7,24 +7,33 @@ use std::rc::Rc;
 use super::heap::{Buffer, Heap, Pinned, Region};
 use crate::abi::terms::{TERM_SUMS, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF};
 use crate::abi::{Counts, FAULT_GROUPS, Out, SurfaceSums};
-use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
+use crate::backend::{DeviceError, MOST_NEIGHBOURS};
 use crate::layout::{self, GAUSSIANS, REPORTS, STATUS, Schema};
+use crate::memory::plan::{FEWER_NEIGHBOURS, neighbour_lists};
+use crate::memory::{Bytes, Gain, TrainingScale};
 
 /// Words of [`Counts`]: instances, visible.
 const COUNTS: Range<usize> = 0..2;
+
 /// The word of the first fault, next to the sums so that one copy brings both.
 const FAULT: usize = 2;
+
 /// Words of the sums that terms are computed of, each at its place.
 const SUMS: Range<usize> = FAULT + 1..FAULT + 1 + TERM_SUMS as usize;
+
 /// The words that a report is made of.
 const REPORT: Range<usize> = FAULT..SUMS.end;
+
 const WORDS: usize = SUMS.end;
+
 /// Bytes of a word.
 const WORD: u64 = 8;
 
 const _: () = assert!(size_of::<Counts>() == 2 * size_of::<u64>(), "words of the counts");
+
 const _: () = assert!(size_of::<SurfaceSums>() == 4 * size_of::<u64>(), "words of surfaces");
+
 const _: () = {
     let first = VALUE_ENTROPY;
     let next = [first + 1, first + 2, first + 3];
@@ -54,6 +63,7 @@ pub(crate) struct SplatCounts {
 }
 
 type ReportBuffers = Rc<RefCell<Vec<ReportBuffer>>>;
+
 type ReportBuffer = Pinned<u64>;
 
 /// A report on its way to the host.
@@ -148,7 +158,7 @@ impl Status {
 }
 
 impl StatusReport {
-    /// Whether it is there.
+    /// True if it is there.
     pub(crate) fn is_ready(&self) -> bool {
         // An error comes to light when the report is read.
         self.place.as_ref().is_none_or(|place| place.is_ready().unwrap_or(true))
@@ -186,6 +196,176 @@ fn check(fault: u64, schema: &Schema) -> Result<(), DeviceError> {
     Err(DeviceError::NotFinite { primitive: schema.one(), index, group, value })
 }
 
+// How long lists of neighbours may be. The trainer owns the lists: the device only reports that they
+// are too long, and the trainer drops them and searches shorter ones.
+
+/// Lists of so many neighbours for each of so many Gaussians.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ListSize {
+    count: u32,
+    gaussians: u64,
+}
+
+impl ListSize {
+    fn bytes(self, count: u32) -> u64 {
+        neighbour_lists(self.gaussians, count).bytes.0
+    }
+}
+
+/// What was requested of neighbour lists, and how long they may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListRoom {
+    most: u32,
+    /// The longest lists ever requested.
+    longest: u32,
+    /// The lists requested last.
+    asked: Option<ListSize>,
+    /// True if memory was short for them.
+    refused: bool,
+}
+
+impl Default for ListRoom {
+    fn default() -> Self {
+        Self { most: MOST_NEIGHBOURS, longest: 0, asked: None, refused: false }
+    }
+}
+
+impl ListRoom {
+    /// Neighbours that lists may have.
+    pub(crate) fn most(&self) -> u32 {
+        self.most
+    }
+
+    /// Records a request for lists; `refused`: they did not fit in memory.
+    pub(crate) fn asked_for(&mut self, count: u32, gaussians: usize, refused: bool) {
+        self.longest = self.longest.max(count);
+        self.asked = Some(ListSize { count, gaussians: gaussians as u64 });
+        self.refused = refused;
+    }
+
+    /// Makes lists shorter from the next search on. `held` is the size of the present ones.
+    pub(crate) fn shorten(&mut self, held: Bytes) -> Gain {
+        let Some(lists) = self.asked.filter(|_| self.refused || held > Bytes(0)) else {
+            return Gain::Nothing;
+        };
+        if lists.count > self.most {
+            return Gain::Promised(Bytes(0));
+        }
+        let Some(fewer) = FEWER_NEIGHBOURS.into_iter().find(|&fewer| fewer < lists.count) else {
+            return Gain::Nothing;
+        };
+        self.most = fewer;
+        Gain::Promised(Bytes(lists.bytes(lists.count) - lists.bytes(fewer)))
+    }
+
+    /// True if the present or the refused lists are longer than allowed.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.asked.is_some_and(|lists| lists.count > self.most)
+    }
+
+    /// Bytes that the longest lists would take beyond the present ones.
+    pub(crate) fn missing(&self) -> Bytes {
+        let more = |lists: ListSize| {
+            lists.bytes(self.longest).saturating_sub(lists.bytes(lists.count.min(self.most)))
+        };
+        Bytes(self.asked.map_or(0, more))
+    }
+
+    /// Number of Gaussians in the last request.
+    pub(crate) fn gaussians(&self) -> u64 {
+        self.asked.map_or(0, |lists| lists.gaussians)
+    }
+
+    /// Lists may be as long as requested again.
+    pub(crate) fn lengthen(&mut self) {
+        self.most = MOST_NEIGHBOURS;
+    }
+}
+
+// How large training views are drawn. The trainer draws them: the device only says at what size it has
+// memory for them, and the trainer follows.
+
+/// What a pixel of a training view takes at least: its colours, their gradient, and the state of the
+/// blending.
+const PIXEL_BYTES: u64 = 24;
+
+/// At what size training views are drawn, and at what size there is memory for them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TrainingViewSize {
+    /// What there is memory for.
+    allowed: TrainingScale,
+    /// What they are drawn at.
+    used: TrainingScale,
+    /// Pixels of the largest view that was asked for, as it is drawn.
+    pixels: u64,
+    /// True if memory was short for the last one.
+    refused: bool,
+}
+
+impl TrainingViewSize {
+    /// The size that there is memory for.
+    pub(crate) fn allowed(&self) -> TrainingScale {
+        self.allowed
+    }
+
+    /// Views are drawn at this size from now on, of those that there is memory for.
+    pub(crate) fn use_scale(&mut self, scale: TrainingScale) {
+        *self = Self { allowed: scale, used: scale, pixels: 0, refused: false };
+    }
+
+    /// Records a training view; `refused`: there was too little memory for its step.
+    pub(crate) fn drawn(&mut self, px: [u32; 2], refused: bool) {
+        self.pixels = self.pixels.max(px.map(u64::from).iter().product());
+        self.refused = refused;
+    }
+
+    /// True if memory was too short for the last training view.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused
+    }
+
+    /// True if views are still drawn larger than there is memory for.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.allowed.is_below(self.used)
+    }
+
+    /// Makes views smaller from the next step on.
+    pub(crate) fn lower(&mut self) -> Gain {
+        if self.is_waiting() {
+            return Gain::Promised(Bytes(0));
+        }
+        let Some(smaller) = self.allowed.smaller().filter(|_| self.pixels > 0) else {
+            return Gain::Nothing;
+        };
+        let ratio = smaller.factor() / self.allowed.factor();
+        let gained = share(Bytes(PIXEL_BYTES * self.pixels), 1.0 - ratio * ratio);
+        self.allowed = smaller;
+        Gain::Promised(gained)
+    }
+
+    /// What views of their full size would take beyond those of now, whose steps take so much: at most in
+    /// proportion to their pixels. Nothing where they have it.
+    pub(crate) fn missing(&self, taken: Bytes) -> Option<Bytes> {
+        let factor = self.allowed.factor();
+        let more = 1.0 / (factor * factor) - 1.0;
+        (self.allowed != TrainingScale::FULL).then(|| share(taken, more))
+    }
+
+    /// Views may have their full size again.
+    pub(crate) fn restore(&mut self) {
+        self.allowed = TrainingScale::FULL;
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bytes of a device's memory, not below 0"
+)]
+fn share(bytes: Bytes, share: f64) -> Bytes {
+    Bytes((bytes.0 as f64 * share).round() as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,5 +379,75 @@ mod tests {
             found.starts_with("Gaussian 1021: its opacity, or a moment of it, is inf"),
             "{found}"
         );
+    }
+
+    const HELD: Bytes = Bytes(1);
+
+    #[test]
+    fn lists_become_shorter_one_step_after_the_other_when_they_were_let_go() {
+        let mut room = ListRoom::default();
+        assert_eq!((room.most(), room.shorten(Bytes(0))), (MOST_NEIGHBOURS, Gain::Nothing));
+        room.asked_for(16, 1000, false);
+        assert_eq!(room.shorten(HELD), Gain::Promised(Bytes(4 * 4 * 1000)));
+        // Until the trainer has dropped the old ones, no more is given up.
+        assert_eq!((room.shorten(HELD), room.most()), (Gain::Promised(Bytes(0)), 12));
+        assert!(room.is_waiting());
+        room.asked_for(12, 1000, false);
+        assert!(!room.is_waiting());
+        assert_eq!((room.shorten(HELD), room.most()), (Gain::Promised(Bytes(8000)), 10));
+        room.asked_for(10, 1000, false);
+        assert_eq!((room.shorten(HELD), room.most()), (Gain::Nothing, 10));
+        assert_eq!(room.missing(), Bytes(6 * 4 * 1000));
+        room.lengthen();
+        assert_eq!((room.most(), room.missing()), (MOST_NEIGHBOURS, Bytes(6 * 4 * 1000)));
+    }
+
+    #[test]
+    fn what_nobody_holds_brings_nothing_unless_it_was_refused() {
+        let mut room = ListRoom::default();
+        room.asked_for(32, 1000, false);
+        assert_eq!((room.shorten(Bytes(0)), room.most()), (Gain::Nothing, MOST_NEIGHBOURS));
+        room.asked_for(32, 1000, true);
+        assert_eq!((room.shorten(Bytes(0)), room.most()), (Gain::Promised(Bytes(80_000)), 12));
+        room.asked_for(12, 1000, true);
+        assert_eq!((room.shorten(Bytes(0)), room.most()), (Gain::Promised(Bytes(8000)), 10));
+        room.asked_for(10, 1000, true);
+        assert_eq!(room.shorten(Bytes(0)), Gain::Nothing);
+    }
+
+    #[test]
+    fn short_lists_are_not_shortened() {
+        let mut room = ListRoom::default();
+        room.asked_for(8, 1000, false);
+        assert_eq!((room.shorten(HELD), room.most()), (Gain::Nothing, MOST_NEIGHBOURS));
+    }
+
+    #[test]
+    fn views_get_smaller_one_step_after_the_other_when_the_trainer_followed() {
+        let mut size = TrainingViewSize::default();
+        assert_eq!(size.lower(), Gain::Nothing, "nothing was drawn");
+        size.drawn([100, 50], true);
+        assert!(size.is_refused());
+        assert_eq!(size.lower(), Gain::Promised(Bytes(22_800)));
+        // Until the trainer has followed, no more is given up.
+        assert_eq!((size.lower(), size.is_waiting()), (Gain::Promised(Bytes(0)), true));
+        for times in 1..=6 {
+            assert_eq!(size.allowed().times(), times);
+            size.use_scale(size.allowed());
+            assert!(!size.is_waiting() && !size.is_refused());
+            size.drawn([90, 45], false);
+            assert_eq!(size.lower() == Gain::Nothing, times == 6);
+        }
+    }
+
+    #[test]
+    fn the_full_size_costs_in_proportion_to_the_pixels() {
+        let mut size = TrainingViewSize::default();
+        assert_eq!(size.missing(Bytes(1000)), None);
+        size.use_scale(TrainingScale::after(1));
+        assert_eq!(size.missing(Bytes(81_000)), Some(Bytes(19_000)));
+        size.restore();
+        assert_eq!((size.missing(Bytes(1)), size.is_waiting()), (None, false));
+        assert_eq!(size.allowed(), TrainingScale::FULL);
     }
 }

@@ -4,19 +4,22 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 
 use super::color_cache::ColorLines;
-use super::faces::FaceTables;
 use super::lanes::{LANES, table_len};
 use super::lazy_adam::LazySteps;
-use crate::abi::{DRIFT_STEPS, In, Out, TABLES};
-use crate::backend::cuda::device::error::count_u32;
+use crate::abi::{self, CacheArgs, CatchUpArgs, DRIFT_STEPS, In, Out, TABLES};
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::{Buffer, Heap, Region};
 use crate::backend::cuda::primitive::{
     CudaPrimitive, LoadedKernels, LoadedStorage, require, require_storage,
 };
 use crate::backend::cuda::session::Session;
 use crate::backend::rows_version::RowsVersion;
-use crate::backend::{Capability, DeviceError};
-use crate::layout::{self, MemoryPlace, ModelSize, TABLE_PARTS};
+use crate::backend::{Capability, DeviceError, Drawing, FaceStatistics};
+use crate::layout::{
+    self, FACE_GRADIENT_NORMS, FACE_REACHES, FACE_WEIGHTS, FACES, MemoryPlace, ModelSize,
+    TABLE_PARTS,
+};
+use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::Bytes;
 use crate::memory::plan::{OptionalColumns, REGIONS, Storage};
 use crate::model::{Gaussians, Primitive};
@@ -24,9 +27,13 @@ use crate::model::{Gaussians, Primitive};
 /// Indices of tables as kernels name them: parameters and first moments of the geometry; parameters, first and
 /// second moments of the SH.
 pub(crate) const GEOMETRY: usize = 0;
+
 pub(crate) const GEOMETRY_FIRST: usize = 1;
+
 pub(crate) const SH: usize = 3;
+
 pub(crate) const SH_FIRST: usize = 4;
+
 pub(crate) const SH_SECOND: usize = 5;
 
 /// Pointers to the tables in the order of the kernels that treat them alike; to nothing where a model
@@ -375,4 +382,197 @@ pub(crate) fn zeros<P: CudaPrimitive>(
     let mut model = Model::empty(&session.heap, kernels, sh_degree, session.storage)?;
     model.grow(session, count)?;
     Ok(model)
+}
+
+// Triangles between the rows of a model, on the device and on the host.
+
+/// The triangles of a model, and what views have shown of them.
+pub(crate) struct FaceTables {
+    /// The same as on the device; in a dry run none.
+    host: Vec<[u32; 3]>,
+    /// [faces, 3]
+    pub(crate) faces: Region<u32>,
+    /// Largest weight of each in any sample; `[faces]`.
+    pub(crate) weights: Region<f32>,
+    /// Largest distance of a corner from the middle, px; `[faces]`.
+    pub(crate) reaches_px: Region<f32>,
+    /// Norms of the gradients of its corners' places, summed over these and views; `[faces]`.
+    pub(crate) gradient_norms: Region<f32>,
+}
+
+impl FaceTables {
+    /// Puts triangles between so many vertices on the device.
+    pub(crate) fn new(
+        session: &Session,
+        host: &[[u32; 3]],
+        vertices: usize,
+    ) -> Result<Self, DeviceError> {
+        let stray = host.as_flattened().iter().find(|&&corner| corner as usize >= vertices);
+        if let Some(&row) = stray {
+            return Err(DeviceError::NoSuchRow { row: row as usize, len: vertices });
+        }
+        let mut tables = Self::unknown(session, host.len())?;
+        tables.faces.upload(&session.stream, 0, host.as_flattened())?;
+        tables.host = host.to_vec();
+        Ok(tables)
+    }
+
+    /// Room for this number of triangles.
+    pub(crate) fn unknown(session: &Session, count: usize) -> Result<Self, DeviceError> {
+        count_u32(count)?;
+        let heap = &session.heap;
+        let mut faces = heap.region(&FACES)?;
+        faces.grow(count * 3)?;
+        let mut weights = heap.region(&FACE_WEIGHTS)?;
+        let mut reaches_px = heap.region(&FACE_REACHES)?;
+        let mut gradient_norms = heap.region(&FACE_GRADIENT_NORMS)?;
+        for column in [&mut weights, &mut reaches_px, &mut gradient_norms] {
+            column.grow_zeroed(&session.stream, count)?;
+        }
+        Ok(Self { host: Vec::new(), faces, weights, reaches_px, gradient_norms })
+    }
+
+    /// The triangles.
+    pub(crate) fn host(&self) -> &[[u32; 3]] {
+        &self.host
+    }
+
+    /// Their number.
+    pub(crate) fn len(&self) -> usize {
+        self.weights.len()
+    }
+
+    /// Bytes of the triangles, and of what views have shown of them.
+    pub(crate) fn bytes(&self) -> [Bytes; 2] {
+        let shown = self.statistics_columns().map(Region::len).iter().sum();
+        [Bytes::of::<u32>(self.faces.len()), Bytes::of::<f32>(shown)]
+    }
+
+    /// Bytes that are mapped.
+    pub(crate) fn mapped(&self) -> Bytes {
+        let shown = self.statistics_columns().map(Region::mapped);
+        shown.into_iter().fold(self.faces.mapped(), |sum, bytes| sum + bytes)
+    }
+
+    /// In the order of [`FaceStatistics::columns`].
+    fn statistics_columns(&self) -> [&Region<f32>; 3] {
+        let Self { weights, reaches_px, gradient_norms, .. } = self;
+        [weights, reaches_px, gradient_norms]
+    }
+
+    fn statistics_columns_mut(&mut self) -> [&mut Region<f32>; 3] {
+        let Self { weights, reaches_px, gradient_norms, .. } = self;
+        [weights, reaches_px, gradient_norms]
+    }
+
+    /// What views have shown of them. Waits for the device.
+    pub(crate) fn statistics(&self, session: &Session) -> Result<FaceStatistics, DeviceError> {
+        let read = |column: &Region<f32>| {
+            let mut host = vec![0.0; self.len()];
+            column.download(&session.stream, 0, &mut host)?;
+            Ok::<_, DeviceError>(host)
+        };
+        let [weights, reaches_px, gradient_norms] = self.statistics_columns().map(read);
+        Ok(FaceStatistics {
+            weights: weights?,
+            reaches_px: reaches_px?,
+            gradient_norms: gradient_norms?,
+        })
+    }
+
+    /// From now on nothing has been shown of them.
+    pub(crate) fn forget(&mut self, session: &Session) -> Result<(), DeviceError> {
+        let mut columns = self.statistics_columns_mut().into_iter();
+        columns.try_for_each(|column| column.zero(&session.stream))
+    }
+
+    /// Goes on with these.
+    pub(crate) fn set_statistics(
+        &mut self,
+        session: &Session,
+        statistics: &FaceStatistics,
+    ) -> Result<(), DeviceError> {
+        let columns = statistics.columns();
+        if let Some(other) = columns.iter().find(|column| column.len() != self.len()) {
+            return Err(DeviceError::OtherFaces { found: other.len(), faces: self.len() });
+        }
+        let mut pairs = self.statistics_columns_mut().into_iter().zip(columns);
+        pairs.try_for_each(|(column, host)| column.upload(&session.stream, 0, host))
+    }
+}
+
+// The lines of a model for kernels, and what was in them back in the host's memory.
+
+impl<P: Primitive> Model<P> {
+    /// What the device holds of tables in the host's memory, before the coming step.
+    pub(crate) fn color_cache(&self) -> abi::ColorCache<'_> {
+        self.lines.args(&self.size(), self.momentum.steps() + 1)
+    }
+
+    /// The same for a view that is drawn, whether a step follows or not.
+    pub(crate) fn color_cache_of(&self, drawing: &Drawing) -> abi::ColorCache<'_> {
+        let step = if drawing.trains { self.momentum.steps() + 1 } else { 0 };
+        self.lines.args(&self.size(), step)
+    }
+
+    /// What moves colours between the host's memory and lines.
+    pub(crate) fn cache_args(&mut self) -> CacheArgs<'_> {
+        let [.., sh_words, moment_words, _] = self.kernel_widths();
+        let cache = self.lines.args(&self.size(), self.momentum.steps() + 1);
+        let [.., sh, sh_first, sh_second] = pointers(&mut self.tables);
+        CacheArgs { cache, sh, sh_first, sh_second, sh_words, moment_words }
+    }
+
+    /// Empties all lines: the host's memory holds what was in them.
+    pub(crate) fn write_lines_back(&mut self, session: &Session) -> Result<(), DeviceError> {
+        if !self.lines.is_in_use() {
+            return Ok(());
+        }
+        self.lines.wait(session)?;
+        let args = self.cache_args();
+        let threads = args.cache.lines as usize * LANES;
+        session.kernels.write_lines_back.over(&session.stream, threads, &args)?;
+        self.lines.mark_empty();
+        Ok(())
+    }
+}
+
+// Applies the Adam steps that invisible colours have skipped.
+
+/// Brings all colours up to date, so that the tables hold what dense Adam would.
+pub(crate) fn catch_up<P: Primitive>(
+    session: &Session,
+    model: &mut Model<P>,
+) -> Result<(), DeviceError> {
+    let Some(table) = P::SCHEMA.tables.iter().position(|table| table.is_lazy) else {
+        model.momentum.mark_caught_up();
+        return Ok(());
+    };
+    model.write_lines_back(session)?;
+    let lane_blocks = model.len().div_ceil(LANES);
+    let (sh_width, storage) =
+        (P::SCHEMA.values(model.sh_degree()).nth(table).unwrap_or(0), model.storage());
+    let steps = u64::from(model.momentum.steps());
+    let mut tables = pointers(&mut model.tables).into_iter().skip(TABLE_PARTS * table);
+    let mut next = || tables.next().unwrap_or(Out::NULL);
+    let [sh, sh_first, sh_second] = [next(), next(), next()];
+    let args = CatchUpArgs {
+        lazy: model.momentum.now(),
+        lane_blocks: count_u32(lane_blocks)?,
+        sh_width,
+        sh,
+        sh_first,
+        sh_second,
+        sh_steps: model.sh_steps.write(),
+        sh_drifts: model.sh_drifts.read(),
+        key: RandomStream::new(session.seed, steps, RandomUse::RoundCatchUp).key(),
+    };
+    let kernel = match storage {
+        Storage::Full => &session.kernels.catch_up_all,
+        Storage::HalfColors => &session.kernels.catch_up_all_half,
+        Storage::Compact | Storage::Offloaded => &session.kernels.catch_up_all_compact,
+    };
+    kernel.over(&session.stream, lane_blocks * LANES, &args)?;
+    model.momentum.mark_caught_up();
+    Ok(())
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::abi::{RECORD_WIDTH, UnpackSplatsArgs};
 use crate::backend::DeviceError;
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, DeviceRange};
 use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::project::{Order, Splats};

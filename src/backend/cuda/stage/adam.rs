@@ -4,11 +4,10 @@ use std::rc::Rc;
 
 use super::project::{Splats, filters_screen};
 use crate::abi::{AdamArgs, In, MAX_VIEWS, Out, ViewArgs, ViewCamera};
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
-use crate::backend::cuda::model::catch_up::catch_up;
-use crate::backend::cuda::model::tables::{Model, pointers};
+use crate::backend::cuda::model::tables::{Model, catch_up, pointers};
 use crate::backend::cuda::primitive::{CudaPrimitive, RATES, no_batches, require};
 use crate::backend::cuda::session::Session;
 use crate::backend::{AdamStep, Capability, DeviceError, MotionReach, Reach};
@@ -24,7 +23,7 @@ pub(crate) struct StepView<'a> {
     pub(crate) camera: &'a ViewCamera,
     /// Degree of the harmonics that it was drawn with.
     pub(crate) sh_degree: u32,
-    /// Whether its inverse depths were drawn.
+    /// True if its inverse depths were drawn.
     pub(crate) inverse_depths: bool,
     /// What gradients of the rows' places follow.
     pub(crate) gradients: PlaceGradients,
@@ -36,7 +35,7 @@ impl<'a> StepView<'a> {
         self.splats.features.as_ref().and_then(|features| features.gradients.as_ref())
     }
 
-    /// Whether the step needs more of it than centres, conics, opacities and colours.
+    /// True if the step needs more of it than centres, conics, opacities and colours.
     fn is_extended(&self) -> bool {
         filters_screen(self.camera) || self.inverse_depths || self.d_features().is_some()
     }

@@ -6,7 +6,7 @@ use crate::abi::{
     GRID_Y, GatherArgs, In, MoveArgs, Out, ViewCamera,
 };
 use crate::backend::appearance_tables::{LazyTableStep, Stride};
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, Region};
 use crate::backend::cuda::photos::Target;
@@ -88,7 +88,7 @@ impl ColorTables {
 pub(crate) struct ColorScratch {
     /// [h, w, 3]
     image: Block<f32>,
-    /// Whether the colours are there.
+    /// True if the colours are there.
     is_there: bool,
     /// What blocks add up, each for itself.
     sums: Block<f32>,

@@ -4,16 +4,15 @@
 
 use std::ops::Range;
 
-use super::bin::{self, Bins, Sorted};
-use super::blend::{self, Pixels};
-use super::extent::{Extent, INSTANCES_MAX};
+use super::bin::{self, Bins, Extent, INSTANCES_MAX, Sorted};
+use super::blend::{self, Canvas, Pixels};
 use super::project::{DrawnView, Splats};
-use super::{median, paint};
+use super::{blend_triangles, median};
 use crate::abi::ViewCamera;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::session::{BandPolicy, Session};
 use crate::backend::{DeviceError, Drawing};
-use crate::layout::{INSTANCES, ListSizes, Slot, ViewRequest, need_of_list};
+use crate::layout::{INSTANCES, ListSizes, Records, Slot, ViewRequest, need_of_list};
 use crate::memory::Bytes;
 
 /// Most blocks that are taken at once for a band; without virtual memory each may fill whole granules.
@@ -178,9 +177,9 @@ impl Bands {
         let wants = blend::wants(view.settings);
         self.each(session, splats.visible, &wants, view.camera, |extent| {
             let bins = bin::list_band(session, splats, &self.sorted, view.camera, extent)?;
-            paint::forward(session, splats, &bins, view, pixels.canvas)?;
+            forward(session, splats, &bins, view, pixels.canvas)?;
             let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
-            paint::add_gradients(session, splats, &bins, view, pixels)?;
+            add_gradients(session, splats, &bins, view, pixels)?;
             pixels.canvas.kept = None;
             session.timers.end(&begun, &session.stream)?;
             median::add_gradients(session, splats, &bins, view.camera, pixels)
@@ -266,6 +265,52 @@ fn band(rows: &[u64], first: u32, rows_most: u32, instances_most: u32) -> (Range
         end += 1;
     }
     (first..end, instances)
+}
+
+// Part of the stage `blend`: which kernels blend what the records of a view hold.
+
+/// Draws the tiles that are listed.
+pub(crate) fn forward(
+    session: &Session,
+    splats: &Splats,
+    bins: &Bins,
+    view: DrawnView<'_>,
+    canvas: &mut Canvas,
+) -> Result<(), DeviceError> {
+    match splats.kind {
+        Records::Ellipses | Records::Surfels => blend::forward(session, splats, bins, view, canvas),
+        Records::Triangles => blend_triangles::forward(session, splats, bins, view, canvas),
+    }
+}
+
+/// Gradients of every splat from those of the pixels, in the splats' own room for them.
+pub(crate) fn backward(
+    session: &Session,
+    splats: &mut Splats,
+    bins: &Bins,
+    view: DrawnView<'_>,
+    pixels: &mut Pixels<'_>,
+) -> Result<(), DeviceError> {
+    let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
+    splats.clear_gradients(&session.stream)?;
+    add_gradients(session, splats, bins, view, pixels)?;
+    session.timers.end(&begun, &session.stream)
+}
+
+/// Adds what comes from the pixels of the tiles that are listed.
+pub(crate) fn add_gradients(
+    session: &Session,
+    splats: &mut Splats,
+    bins: &Bins,
+    view: DrawnView<'_>,
+    pixels: &mut Pixels<'_>,
+) -> Result<(), DeviceError> {
+    match splats.kind {
+        Records::Ellipses | Records::Surfels => {
+            blend::add_gradients(session, splats, bins, view, pixels)
+        }
+        Records::Triangles => blend_triangles::add_gradients(session, splats, bins, view, pixels),
+    }
 }
 
 #[cfg(test)]

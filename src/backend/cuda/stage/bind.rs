@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::abi::{BindArgs, In, Out};
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Region};
 use crate::backend::cuda::model::tables::{Model, pointers};
@@ -22,7 +22,7 @@ pub struct Binding {
     mesh: Region<u32>,
     /// What [`BoundPart`] lists.
     values: Region<f32>,
-    /// Whether the vertices are where their next places were at first.
+    /// True if the vertices are where their next places were at first.
     is_swapped: bool,
 }
 

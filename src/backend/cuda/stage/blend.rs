@@ -3,8 +3,7 @@
 use super::bin::Bins;
 use super::project::{DrawnView, Features, Splats};
 use crate::abi::{BlendArgs, In, Out, ViewCamera};
-use crate::backend::cuda::device::footprints::BlendKernels;
-use crate::backend::cuda::device::launch::Kernel;
+use crate::backend::cuda::device::launch::{BlendKernels, Kernel};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, host_len};
 use crate::backend::cuda::session::Session;

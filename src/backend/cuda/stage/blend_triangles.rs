@@ -3,8 +3,7 @@
 
 use super::bin::Bins;
 use super::blend::{Canvas, Pixels, lists};
-use super::project::{DrawnView, Splats};
-use super::triangles::window;
+use super::project::{DrawnView, Splats, window};
 use crate::abi::{BlendArgs, In, Out};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};

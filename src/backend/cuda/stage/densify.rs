@@ -6,21 +6,35 @@
 
 use std::ops::Range;
 
-use super::candidates::{Thresholds, absolute_norm_sums, log_scale_max, mark, read};
-use super::threshold::first_at_least;
+use rayon::prelude::*;
+
+use super::project::{DrawnView, Splats};
 use crate::abi::{
-    COMPACT_SLICES, CompactArgs, DensityCounts, GrowArgs, In, ListArgs, PaddingArgs, SelectedArgs,
-    SurvivorsArgs,
+    COMPACT_SLICES, CompactArgs, DIGITS, DensityCounts, DigitsArgs, FadeArgs, GEOMETRY_WIDTH,
+    GrowArgs, In, ListArgs, MidpointsArgs, OBSERVE_ABSOLUTE, OBSERVE_DISAGREEMENT, OBSERVE_NORMS,
+    ObserveArgs, Out, PaddingArgs, RaiseFloorArgs, ResetArgs, SelectedArgs, SurveyArgs,
+    SurvivorsArgs, VertexSizesArgs, ViewCamera,
 };
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
+use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
-use crate::backend::cuda::model::lanes::LANES;
-use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::model::lanes::{LANES, table_len};
+use crate::backend::cuda::model::tables::{
+    FaceTables, GEOMETRY, GEOMETRY_FIRST, Model, SH, centres, pointers,
+};
 use crate::backend::cuda::session::Session;
-use crate::backend::{Candidates, DeviceError, Edited, Grow, Keep, ScoreRule};
-use crate::layout::{Choice, MOVED_WORDS, RoundSizes, SelectionSlots};
-use crate::math::{Real, sigmoid};
+use crate::backend::{
+    Candidates, DeviceError, Drawing, Edited, GradientRule, Grow, Keep, Remesh, ScoreRule,
+    Statistics,
+};
+use crate::layout::{
+    Choice, DENSITY_COUNTS, DENSITY_DIGITS, MIDPOINTS, MOVED_WORDS, Records, RoundSizes, RowForm,
+    SelectionSlots,
+};
+use crate::math::quantile::{between, place};
+use crate::math::{Real, inverse_sigmoid, sigmoid};
+use crate::model::Primitive;
 
 /// Rows that are to be removed.
 #[derive(Clone, Copy, Debug)]
@@ -364,4 +378,528 @@ impl DensifyWork {
 /// Columns of all tables together.
 fn columns(model: &Model) -> usize {
     model.widths().sum()
+}
+
+// Part of the stage `densify`: which Gaussians are candidates.
+
+/// What makes a Gaussian a candidate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Thresholds {
+    /// Mean norm of the gradient.
+    pub(super) gradient: f32,
+    /// Mean absolute gradient, where that counts, too.
+    pub(super) absolute: Option<f32>,
+    /// Largest logarithm of the scale of a small one.
+    pub(super) small_log_scale: f32,
+    /// The key that candidates are drawn by, where they are not ranked.
+    pub(super) drawn_by: Option<u64>,
+}
+
+impl Thresholds {
+    pub(super) fn known(rule: &GradientRule, absolute_min: Option<f64>) -> Self {
+        Self {
+            gradient: f32::of(rule.min),
+            absolute: absolute_min.map(f32::of),
+            small_log_scale: log_scale_max(rule.small_max),
+            drawn_by: rule.drawn_by,
+        }
+    }
+}
+
+/// Finds what makes a candidate, and counts the candidates.
+pub(crate) fn score(
+    session: &Session,
+    model: &Model,
+    rule: &ScoreRule,
+    gradient: &GradientRule,
+) -> Result<Candidates, DeviceError> {
+    let mut counts = session.heap.take(&DENSITY_COUNTS, &1)?;
+    let mut count = |absolute_min| {
+        counts.zero(&session.stream)?;
+        let thresholds = Thresholds::known(gradient, absolute_min);
+        mark(session, model, &thresholds, Out::NULL, counts.write())?;
+        let DensityCounts { clones, splits, .. } = read(session, &counts)?;
+        let (small, large) = (clones as usize, splits as usize);
+        Ok::<_, DeviceError>(Candidates { rule: *rule, absolute_min, small, large })
+    };
+    let candidates = count(None)?;
+    // Before any view was observed there are no absolute gradients.
+    if !gradient.with_quantile || model.absolute_norm_sums.is_empty() {
+        return Ok(candidates);
+    }
+    let quantile = quantile(session, model, candidates.count())?;
+    count(Some(f64::from(quantile)))
+}
+
+/// Flags and counts the candidates, as far as the pointers are not null.
+pub(super) fn mark(
+    session: &Session,
+    model: &Model,
+    thresholds: &Thresholds,
+    flags: Out<'_, u32>,
+    counts: Out<'_, DensityCounts>,
+) -> Result<(), DeviceError> {
+    let args = SurveyArgs {
+        geometry: model.geometry(),
+        gradient_norm_sums: model.gradient_norm_sums.read(),
+        views_seen: model.views_seen.read(),
+        absolute_norm_sums: absolute_norm_sums(model, thresholds),
+        flags,
+        counts,
+        n: count_u32(model.len())?,
+        gradient_min: thresholds.gradient,
+        absolute_min: thresholds.absolute.unwrap_or(0.0),
+        clone_log_scale_max: thresholds.small_log_scale,
+    };
+    session.kernels.survey.over(&session.stream, model.len(), &args)
+}
+
+/// What the bar for absolute gradients is held against, where there is one.
+pub(super) fn absolute_norm_sums<'a>(model: &'a Model, thresholds: &Thresholds) -> In<'a, f32> {
+    if thresholds.absolute.is_some() { model.absolute_norm_sums.read() } else { In::NULL }
+}
+
+/// The largest logarithm of a scale whose scale is within a bound.
+pub(super) fn log_scale_max(scale_max: f64) -> f32 {
+    last_at_most(f32::exp, f32::of(scale_max))
+}
+
+pub(super) fn read(
+    session: &Session,
+    counts: &Block<DensityCounts>,
+) -> Result<DensityCounts, DeviceError> {
+    let mut host = [DensityCounts {
+        clones: 0,
+        splits: 0,
+        cloned: 0,
+        split: 0,
+        pruned: 0,
+        rows_after_hole: 0,
+    }];
+    counts.download(&session.stream, 0, &mut host)?;
+    Ok(host[0])
+}
+
+// Part of the stage `densify`: what views add to the statistics that candidates are chosen by.
+
+/// Adds one view to the statistics where it is observed: the norm of the centre's gradient, half the image being 1, or what
+/// the statistics ask for.
+pub(crate) fn observe<P: Primitive>(
+    session: &Session,
+    model: &mut Model<P>,
+    splats: &Splats,
+    DrawnView { camera, settings }: DrawnView<'_>,
+) -> Result<(), DeviceError> {
+    // What is observed of triangles the backward pass writes down itself.
+    let statistics = settings.observe.filter(|_| splats.kind != Records::Triangles);
+    let Some(statistics) = statistics else { return Ok(()) };
+    let [.., axis_x, axis_y, axis_z] = camera.rotation;
+    let sums_absolute = statistics == Statistics::Both;
+    if sums_absolute {
+        model.enable_absolute_norms(session)?;
+    }
+    let begun = session.timers.begin(Stage::Observe, &session.stream)?;
+    let (table, width) = centres::<P>(&model.tables, model.sh_degree());
+    let gaussians = splats.splat_from_gaussian.len();
+    let args = ObserveArgs {
+        splat_from_gaussian: splats.splat_from_gaussian.read(),
+        gradients: splats.gradients.read(),
+        table,
+        gradient_norm_sums: model.gradient_norm_sums.write(),
+        views_seen: model.views_seen.write(),
+        absolute_norm_sums: match sums_absolute {
+            true => model.absolute_norm_sums.write(),
+            false => Out::NULL,
+        },
+        gaussians: count_u32(gaussians)?,
+        half_size: half_size(camera, settings),
+        observed: match statistics {
+            Statistics::Norms | Statistics::Both => OBSERVE_NORMS,
+            Statistics::AbsoluteNorms => OBSERVE_ABSOLUTE,
+            Statistics::Disagreement => OBSERVE_DISAGREEMENT,
+        },
+        axis: [axis_x, axis_y, axis_z, camera.translation[2]],
+        fade_depth: f32::of(settings.fade_depth),
+        width,
+        record_width: splats.kind.width(),
+        reserved: 0,
+    };
+    session.kernels.observe.over(&session.stream, gaussians, &args)?;
+    session.timers.end(&begun, &session.stream)
+}
+
+/// Half the width and height of a view in pixels. What [`Statistics::Disagreement`] takes of it is the
+/// area, which counts the squares of the photograph that a smaller view's pixels are as the CPU does.
+fn half_size(camera: &ViewCamera, settings: &Drawing) -> [f32; 2] {
+    let [width, height] = camera.size.map(|side| f64::from(side) / 2.0);
+    let times = match settings.observe {
+        Some(Statistics::Disagreement) => f64::from(settings.divisor.get()),
+        _ => 1.0,
+    };
+    [width * times, height].map(f32::of)
+}
+
+// Part of the stage `densify`: changes of all opacities.
+
+/// Lowers every opacity to at most `ceiling` and forgets the opacities' moments.
+pub(crate) fn reset_opacity(
+    session: &Session,
+    model: &mut Model,
+    ceiling: f64,
+) -> Result<(), DeviceError> {
+    let rows = model.len();
+    let first_width = model.kernel_widths()[GEOMETRY_FIRST];
+    let [geometry, geometry_first, geometry_second, ..] = model.tables();
+    let args = ResetArgs {
+        geometry: geometry.floats(),
+        geometry_first,
+        geometry_second: geometry_second.floats(),
+        first_width,
+        n: count_u32(rows)?,
+        ceiling_logit: inverse_sigmoid(f32::of(ceiling)),
+    };
+    session.kernels.reset_opacity.over(&session.stream, rows, &args)
+}
+
+/// Multiplies every opacity by a factor, but not to below a floor, and forgets all moments. Colours have
+/// caught up.
+pub(crate) fn fade_opacity(
+    session: &Session,
+    model: &mut Model,
+    factor: f64,
+    floor: f64,
+) -> Result<(), DeviceError> {
+    let rows = model.len();
+    let args = FadeArgs {
+        geometry: model.tables()[GEOMETRY].floats(),
+        n: count_u32(rows)?,
+        factor: f32::of(factor),
+        floor: f32::of(floor),
+        reserved: 0,
+    };
+    session.kernels.fade_opacity.over(&session.stream, rows, &args)?;
+    model.forget_moments(session)
+}
+
+// The k-th smallest of the mean absolute gradients, exactly and without sorting: a radix select whose
+// histograms the device counts.
+
+/// A digit of a number: some of its bits.
+struct Digit {
+    /// The lowest of them.
+    shift: u32,
+    /// How many.
+    width: u32,
+}
+
+/// The digits from the highest down: all bits but the sign.
+const PASSES: [Digit; 3] =
+    [Digit { shift: 20, width: 11 }, Digit { shift: 10, width: 10 }, Digit { shift: 0, width: 10 }];
+
+/// Blocks of a pass: each has all counts to add up.
+const MOST_BLOCKS: usize = 512;
+
+/// Gaussians that each block of a pass has at least, where there are as many.
+const ROWS_A_BLOCK: usize = 4096;
+
+/// The quantile 1 - `above / n` of the mean absolute gradients of all Gaussians, of which there is one
+/// at least.
+pub(crate) fn quantile(session: &Session, model: &Model, above: usize) -> Result<f32, DeviceError> {
+    let mut counts = session.heap.take(&DENSITY_DIGITS, &1)?;
+    let place = place(model.len(), above);
+    let mut select = |rank| select(session, model, rank, &mut counts).map(f64::from);
+    let low = select(place.rank)?;
+    let high = if place.share > 0.0 { select(place.rank + 1)? } else { low };
+    #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
+    Ok(between(low, high, place.share) as f32)
+}
+
+/// The value of a rank, from 0, in ascending order.
+fn select(
+    session: &Session,
+    model: &Model,
+    mut rank: usize,
+    counts: &mut Block<u32>,
+) -> Result<f32, DeviceError> {
+    let (mut known, mut prefix) = (0, 0);
+    let mut host = [0; DIGITS as usize];
+    for Digit { shift, width } in PASSES {
+        let digit = (1 << width) - 1;
+        counts.zero(&session.stream)?;
+        let args = DigitsArgs {
+            absolute_norm_sums: model.absolute_norm_sums.read(),
+            views_seen: model.views_seen.read(),
+            counts: counts.write(),
+            n: count_u32(model.len())?,
+            known,
+            prefix,
+            shift,
+            digit,
+            reserved: 0,
+        };
+        let blocks = model.len().div_ceil(ROWS_A_BLOCK).min(MOST_BLOCKS);
+        session.kernels.count_digits.blocks(&session.stream, blocks, &args)?;
+        counts.download(&session.stream, 0, &mut host)?;
+        let (chosen, before) = digit_of(&host, rank);
+        rank -= before;
+        known |= digit << shift;
+        prefix |= chosen << shift;
+    }
+    Ok(f32::from_bits(prefix))
+}
+
+/// The digit of the number of a rank, and how many numbers have a smaller one.
+fn digit_of(counts: &[u32], rank: usize) -> (u32, usize) {
+    let mut before = 0;
+    for (digit, &count) in (0..).zip(counts) {
+        let count = count as usize;
+        if rank < before + count {
+            return (digit, before);
+        }
+        before += count;
+    }
+    // There are as many numbers as there are ranks.
+    (0, 0)
+}
+
+// Stage `remesh`: other vertices and triangles. Whatever may be refused is asked for before anything changes.
+
+/// Changes vertices and triangles. Colours have caught up.
+pub(crate) fn remesh(
+    session: &Session,
+    model: &mut Model,
+    change: &Remesh<'_>,
+) -> Result<(), DeviceError> {
+    let &Remesh { kept, midpoints, faces } = change;
+    let before = model.len();
+    if !kept.is_sorted_by(|a, b| a < b) {
+        return Err(DeviceError::KeptNotAscending);
+    }
+    let ends = kept.iter().chain(midpoints.as_flattened());
+    if let Some(&row) = ends.into_iter().find(|&&row| row as usize >= before) {
+        return Err(DeviceError::NoSuchRow { row: row as usize, len: before });
+    }
+    let tables = FaceTables::new(session, faces, kept.len() + midpoints.len())?;
+    change_rows(session, model, midpoints, |work, model| work.keep(session, model, kept, before))?;
+    model.forget_statistics(session)?;
+    model.invalidate_rows();
+    model.faces = Some(tables);
+    size_vertices(session, model)
+}
+
+/// Splits this number of edges and removes a vertex, on a device that does no work.
+pub(crate) fn dry(session: &Session, model: &mut Model, births: usize) -> Result<(), DeviceError> {
+    let midpoints = vec![[0; 2]; births];
+    change_rows(session, model, &midpoints, |work, model| work.remove_one(session, model))
+}
+
+/// Adds vertices in the middle of edges, and removes others.
+fn change_rows(
+    session: &Session,
+    model: &mut Model,
+    midpoints: &[[u32; 2]],
+    remove: impl FnOnce(&mut DensifyWork, &mut Model) -> Result<(), DeviceError>,
+) -> Result<(), DeviceError> {
+    let before = model.len();
+    let mut work = DensifyWork::for_births(session, model, midpoints.len())?;
+    if !midpoints.is_empty() {
+        let mut ends = session.heap.take(&MIDPOINTS, &(midpoints.len() as u64))?;
+        ends.upload(&session.stream, 0, midpoints.as_flattened())?;
+        model.grow(session, midpoints.len())?;
+        let form = model.size().forms().nth(SH).unwrap_or(RowForm::Floats);
+        let sh_words = model.kernel_widths()[SH];
+        let pointers = model.tables();
+        let args = MidpointsArgs {
+            midpoints: ends.read(),
+            geometry: pointers[GEOMETRY].floats(),
+            sh: pointers[SH],
+            count: count_u32(midpoints.len())?,
+            rows_before: count_u32(before)?,
+            sh_words,
+            sh_in_halves: u32::from(form == RowForm::Halves),
+        };
+        let words = GEOMETRY_WIDTH as usize + sh_words as usize;
+        let threads = midpoints.len().next_multiple_of(LANES) * words;
+        session.kernels.add_midpoints.over(&session.stream, threads, &args)?;
+    }
+    remove(&mut work, model)
+}
+
+/// Has the scales of each vertex say how large its triangles are.
+fn size_vertices(session: &Session, model: &mut Model) -> Result<(), DeviceError> {
+    let rows = model.len();
+    let Some(tables) = &model.faces else { return Ok(()) };
+    let args = VertexSizesArgs {
+        faces: tables.faces.read(),
+        geometry: pointers(&mut model.tables)[GEOMETRY].floats(),
+        faces_len: count_u32(tables.len())?,
+        n: count_u32(rows)?,
+    };
+    let (kernels, stream) = (&session.kernels, &session.stream);
+    kernels.clear_vertex_sizes.over(stream, rows, &args)?;
+    kernels.add_face_areas.over(stream, tables.len(), &args)?;
+    kernels.set_vertex_sizes.over(stream, rows, &args)
+}
+
+/// Place and opacity logit of each vertex. Waits for the device.
+pub(crate) fn vertices(session: &Session, model: &Model) -> Result<Vec<[f32; 4]>, DeviceError> {
+    let width = GEOMETRY_WIDTH as usize;
+    let mut words = vec![0_u32; table_len(model.len(), width)];
+    model.tables[GEOMETRY].download(&session.stream, 0, &mut words)?;
+    let vertex = |row: usize| {
+        let lane = row / LANES * LANES * width + row % LANES;
+        [0, 1, 2, width - 1].map(|value| f32::from_bits(words[lane + value * LANES]))
+    };
+    Ok((0..model.len()).into_par_iter().map(vertex).collect())
+}
+
+/// The same opacities under another floor.
+pub(crate) fn raise_opacity_floor(
+    session: &Session,
+    model: &mut Model,
+    before: f64,
+    after: f64,
+) -> Result<(), DeviceError> {
+    let rows = model.len();
+    let args = RaiseFloorArgs {
+        geometry: model.tables()[GEOMETRY].floats(),
+        n: count_u32(rows)?,
+        before: f32::of(before),
+        after: f32::of(after),
+        reserved: 0,
+    };
+    session.kernels.raise_opacity_floor.over(&session.stream, rows, &args)
+}
+
+// Where a rising function of single-precision numbers passes a bound.
+//
+// The device decides by raw parameters, `log_scale <= x` in place of `exp(log_scale) <= bound`:
+// with x from here it decides as the host would, though the last bits of its `exp` are others.
+
+/// The largest x with `f(x) <= bound`, or NaN, which nothing is below, where there is none.
+pub(crate) fn last_at_most(f: impl Fn(f32) -> f32, bound: f32) -> f32 {
+    match bisect(|x| f(x) <= bound) {
+        Crossing::Never => f32::INFINITY,
+        Crossing::AtOnce => f32::NAN,
+        Crossing::Between(last, _) => last,
+    }
+}
+
+/// The smallest x with `f(x) >= bound`, or NaN, which nothing is above, where there is none.
+pub(crate) fn first_at_least(f: impl Fn(f32) -> f32, bound: f32) -> f32 {
+    let reaches = |x| f(x) >= bound;
+    match bisect(|x| !reaches(x)) {
+        Crossing::Never => f32::NAN,
+        Crossing::AtOnce => f32::NEG_INFINITY,
+        Crossing::Between(_, first) => first,
+    }
+}
+
+/// Where a predicate that holds up to some number ceases to hold.
+enum Crossing {
+    /// It holds for all numbers.
+    Never,
+    /// It holds for none.
+    AtOnce,
+    /// The last number that it holds for, and the next.
+    Between(f32, f32),
+}
+
+/// Bisects the numbers from -infinity to infinity.
+fn bisect(holds: impl Fn(f32) -> bool) -> Crossing {
+    if holds(f32::INFINITY) {
+        return Crossing::Never;
+    }
+    if !holds(f32::NEG_INFINITY) {
+        return Crossing::AtOnce;
+    }
+    let (mut low, mut high) = (position(f32::NEG_INFINITY), position(f32::INFINITY));
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if holds(number(middle)) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    Crossing::Between(number(low), number(high))
+}
+
+const SIGN: u32 = 1 << 31;
+
+/// Rank of a number among all: neighbours differ by 1.
+fn position(x: f32) -> u32 {
+    let bits = x.to_bits();
+    if bits & SIGN == 0 { bits | SIGN } else { !bits }
+}
+
+/// The number of a rank.
+fn number(position: u32) -> f32 {
+    f32::from_bits(if position & SIGN == 0 { !position } else { position & !SIGN })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::random::{RandomStream, RandomUse};
+    use crate::math::{Real, sigmoid};
+
+    #[test]
+    fn digits_cover_all_bits_but_the_sign() {
+        let covered = PASSES.iter().fold(0_u32, |bits, Digit { shift, width }| {
+            assert!(1 << width <= DIGITS);
+            bits | ((1 << width) - 1) << shift
+        });
+        assert_eq!(covered, u32::MAX >> 1);
+    }
+
+    #[test]
+    fn the_digit_of_a_rank_is_the_first_whose_numbers_reach_it() {
+        let counts = [0, 3, 0, 2];
+        let found: Vec<_> = (0..5).map(|rank| digit_of(&counts, rank)).collect();
+        assert_eq!(found, [(1, 0), (1, 0), (1, 0), (3, 3), (3, 3)]);
+    }
+
+    /// Numbers around `x`, many of them its neighbours, and the extremes.
+    fn around(x: f32, seed: u64) -> Vec<f32> {
+        let stream = RandomStream::new(seed, 0, RandomUse::Sample);
+        let near = (0..200).map(|i| number(position(x) - 100 + i));
+        let far = (0..2000).map(|i| x + 5.0 * f32::of(stream.normal(i)));
+        let edges = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, f32::MAX, f32::MIN];
+        near.chain(far).chain(edges).collect()
+    }
+
+    #[test]
+    fn scales_compare_alike_by_their_logarithms() {
+        for bound in [0.01_f32, 0.1, 1.0, 3.7, 1e-30, 1e30] {
+            let threshold = last_at_most(f32::exp, bound);
+            for x in around(bound.ln(), 1) {
+                assert_eq!(x.exp() <= bound, x <= threshold, "{x} against {bound}");
+            }
+        }
+    }
+
+    #[test]
+    fn opacities_compare_alike_by_their_logits() {
+        for bound in [0.005_f32, 0.5, 0.1, 1.0 - 1e-6] {
+            let threshold = first_at_least(sigmoid, bound);
+            for x in around((bound / (1.0 - bound)).ln(), 2) {
+                assert_eq!(sigmoid(x) >= bound, x >= threshold, "{x} against {bound}");
+            }
+        }
+    }
+
+    #[test]
+    fn bounds_that_all_or_none_pass_do_so_by_their_thresholds() {
+        assert_eq!(last_at_most(f32::exp, f32::INFINITY), f32::INFINITY);
+        assert_eq!(first_at_least(sigmoid, 0.0), f32::NEG_INFINITY);
+        for none in [
+            last_at_most(f32::exp, -1.0),
+            last_at_most(f32::exp, f32::NAN),
+            first_at_least(sigmoid, 1.5),
+            first_at_least(sigmoid, f32::NAN),
+        ] {
+            assert!(none.is_nan());
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use crate::abi::terms::VALUE_DEPTH_L1;
 use crate::abi::{DepthLossArgs, ViewCamera};
 use crate::backend::DeviceError;
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::photos::Photograph;

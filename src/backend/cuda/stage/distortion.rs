@@ -6,7 +6,7 @@ use splat_mesh::narrow::to_f32;
 use crate::abi::terms::VALUE_DISTORTION;
 use crate::abi::{self, DistortionArgs};
 use crate::backend::DeviceError;
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::photos::Photograph;

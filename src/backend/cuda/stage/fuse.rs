@@ -14,7 +14,7 @@ use crate::abi::{
     self, BRICK_SIDE, BRICK_WIDTH, FuseBricksArgs, In, LatticeView, MarkBricksArgs, Out,
     WeighPixelsArgs,
 };
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, MaskedView, camera_of};

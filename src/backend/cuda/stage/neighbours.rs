@@ -12,7 +12,7 @@ use std::ops::Range;
 use crate::abi::{
     In, JoinArgs, NEAREST_BLOCK, NearestArgs, Out, PlaceArgs, SplitArgs, TREE_LEVELS,
 };
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Region, host_len};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
 use crate::backend::cuda::model::tables::Model;

@@ -5,7 +5,7 @@ use super::project::{Features, Splats};
 use crate::abi::terms::{NormalDepths, VALUE_DN};
 use crate::abi::{FeaturesArgs, In, NORMALS_SIDE, NormalsArgs, Out, ViewCamera};
 use crate::backend::DeviceError;
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::tables::Model;

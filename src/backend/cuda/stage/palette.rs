@@ -3,7 +3,7 @@
 use splat_formats::{CellLists, NearRow};
 
 use crate::abi::{NearCellsArgs, NearEntriesArgs, PALETTE_CELLS, PALETTE_WIDTH};
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Held};

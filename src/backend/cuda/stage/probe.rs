@@ -2,7 +2,7 @@
 
 use super::project::camera;
 use crate::abi::probe::ProbeArgs;
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Drawing};

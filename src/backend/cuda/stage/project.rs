@@ -1,7 +1,9 @@
 //! Stage `project`: primitives to splats.
 
-use crate::abi::{self, Counts, In, Out, ProjectArgs, TileRect, ViewCamera};
-use crate::backend::cuda::device::error::count_u32;
+use crate::abi::{
+    self, Counts, FacesArgs, FacesBwdArgs, In, Out, ProjectArgs, TileRect, ViewCamera,
+};
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Heap, Piece};
@@ -10,10 +12,14 @@ use crate::backend::cuda::model::tables::{Model, SH, SH_FIRST, SH_SECOND};
 use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
 use crate::backend::viewpoint::viewpoint;
-use crate::backend::{DeviceError, Drawing, unsupported};
+use crate::backend::{DeviceError, Drawing, Footprint, Window, unsupported};
 use crate::dataset::View;
-use crate::layout::{self, Projected, Records as RecordKind, ViewSizes, splat_capacity};
-use crate::math::splat::TILE;
+use crate::layout::{
+    self, Projected, Records, Records as RecordKind, SplatSlots, VERTEX_GRADIENTS, ViewSizes,
+    splat_capacity,
+};
+use crate::math::Real;
+use crate::math::splat::{PlaceGradients, TILE};
 use crate::memory::Bytes;
 
 /// What splats give to the maps of a surface.
@@ -220,12 +226,12 @@ pub(crate) fn camera(view: &View, settings: &Drawing) -> Result<ViewCamera, Devi
     })
 }
 
-/// Whether the view is drawn with a filter of its own.
+/// True if the view is drawn with a filter of its own.
 pub(crate) fn filters_screen(camera: &ViewCamera) -> bool {
     camera.compensates != 0 || camera.variance_px2.to_bits() != abi::DILATION_PX2.to_bits()
 }
 
-/// Whether the model is projected with filters other than the usual dilation.
+/// True if the model is projected with filters other than the usual dilation.
 pub(crate) fn is_extended<P: CudaPrimitive>(model: &Model<P>, camera: &ViewCamera) -> bool {
     model.optional().filter_3d || filters_screen(camera)
 }
@@ -285,7 +291,7 @@ impl<'a> ProjectionRoom<'a> {
     /// That of a view which is drawn here.
     pub(in crate::backend::cuda) fn of(projected: &'a mut Projected<Heap>) -> Self {
         let Projected { splat_from_gaussian, splats, .. } = projected;
-        let layout::SplatSlots { gradients, records } = splats;
+        let SplatSlots { gradients, records } = splats;
         Self { splat_from_gaussian, records, gradients: Some(gradients) }
     }
 }
@@ -360,5 +366,267 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
         session.seen.record(&session.stream)?;
         model.lines.note_projection(model.momentum.steps() + 1);
     }
+    session.timers.end(&begun, &session.stream)
+}
+
+// Colours of the host's memory come to the device before a view needs them: a part of stage `project`.
+
+/// Threads that fill lines: they keep the bus busy, and leave most of the multiprocessors to the step.
+const FILLING_THREADS: usize = 8192;
+
+/// Brings what the view after the coming step sees into lines that neither of the two needs. Before a view of
+/// the coming step is projected, nothing is known of what that needs, and nothing is done. What is read of the
+/// geometry may be from before the step or from after it: a view that sees more than was expected finds
+/// the rest where it lies.
+pub(crate) fn expect<P: CudaPrimitive>(
+    session: &Session,
+    model: &mut Model<P>,
+    view: &View,
+    drawing: &Drawing,
+) -> Result<(), DeviceError> {
+    if drawing.footprint.records() != Records::Ellipses
+        || model.stored_kernels().expect.is_none()
+        || !model.lines.is_projected_for(model.momentum.steps() + 1)
+        || !model.lines.make_ready(&session.stream)?
+    {
+        return Ok(());
+    }
+    let camera = camera(view, drawing)?;
+    session.copies.wait(&session.seen)?;
+    model.lines.begin(&session.copies)?;
+    let args = ProjectArgs {
+        geometry: model.geometry(),
+        filter_3d: model.filter(),
+        sh: In::NULL,
+        sh_first: In::NULL,
+        sh_second: In::NULL,
+        sh_steps: In::NULL,
+        sh_drifts: In::NULL,
+        cache: model.color_cache(),
+        splat_from_gaussian: Out::NULL,
+        splats: Out::NULL,
+        tiles: Out::NULL,
+        depth_keys: Out::NULL,
+        splat_indices: Out::NULL,
+        instance_counts: Out::NULL,
+        fault: Out::NULL,
+        counts: Out::NULL,
+        camera,
+        lazy: model.momentum.now(),
+        gaussians: count_u32(model.len())?,
+        capacity: 0,
+        sh_degree: drawing.sh_degree,
+        sh_width: model.sh_width(),
+        opacity_floor: 0.0,
+        reserved: 0,
+    };
+    if let Some([plain, extended]) = &model.stored_kernels().expect {
+        let kernel = if is_extended(model, &camera) { extended } else { plain };
+        kernel.over(&session.copies, model.len(), &args)?;
+    }
+    session.kernels.fill_lines.over(&session.copies, FILLING_THREADS, &model.cache_args())?;
+    session.filled.record(&session.copies)
+}
+
+// Stage `project` of triangles: vertices to the screen, faces to triangles there, and their gradients back.
+
+/// The window of what is drawn as triangles.
+pub(crate) fn window(footprint: Footprint) -> Option<Window> {
+    match footprint {
+        Footprint::Triangle(window) => Some(window),
+        Footprint::Ellipse { .. } | Footprint::Surfel => None,
+    }
+}
+
+/// Projects the model's faces, as `project::forward` does with rows.
+pub(crate) fn project_triangles<P: CudaPrimitive>(
+    session: &mut Session,
+    model: &Model<P>,
+    drawn: DrawnView<'_>,
+    window: &Window,
+) -> Result<Splats, DeviceError> {
+    let (gaussians, kind) = (model.len() as u64, Records::Triangles);
+    let (_, faces) = faces_of(model);
+    let sizes = |most_visible: usize| ViewSizes {
+        gaussians,
+        visible: 0,
+        capacity: splat_capacity(most_visible as u64, faces as u64),
+        records: kind,
+        pixels: 0,
+    };
+    let mut room = sizes(session.most_visible);
+    let mut projected = Projected::reserve(&session.heap, &room)?;
+    place_vertices(session, model, drawn, window, &mut projected)?;
+    loop {
+        let SplatCounts { instances, visible } =
+            project_faces(session, model, drawn, window, &mut projected)?;
+        if visible as u64 <= room.capacity {
+            let Projected { splat_from_gaussian, vertices, splats } = projected;
+            let records = vertices.ok_or(unsupported::<P>("being drawn as triangles"))?;
+            let backward = drawn.settings.trains;
+            let gradients = backward.then(|| session.heap.take(&VERTEX_GRADIENTS, &room));
+            return Ok(Splats {
+                visible,
+                instances,
+                kind,
+                records: SplatRecords::new(splats.records),
+                splat_from_gaussian,
+                gradients: splats.gradients,
+                features: None,
+                rays: None,
+                vertices: Some(Vertices { records, gradients: gradients.transpose()? }),
+            });
+        }
+        // Twice the work, once: later views start with this capacity.
+        session.most_visible = visible;
+        room = sizes(visible);
+        projected = projected.renew(&session.heap, &room)?;
+    }
+}
+
+/// The triangles of a model, and how many: none of a model that was given none.
+fn faces_of<P: CudaPrimitive>(model: &Model<P>) -> (In<'_, u32>, usize) {
+    model.faces.as_ref().map_or((In::NULL, 0), |tables| (tables.faces.read(), tables.len()))
+}
+
+/// Where each vertex is, and the colours of those whose faces the view sees.
+fn place_vertices<P: CudaPrimitive>(
+    session: &mut Session,
+    model: &Model<P>,
+    DrawnView { camera, settings }: DrawnView<'_>,
+    window: &Window,
+    projected: &mut Projected<Heap>,
+) -> Result<(), DeviceError> {
+    let (faces, faces_len) = faces_of(model);
+    let kernels = model.stored_kernels().vertices::<P>()?;
+    model.lines.wait(session)?;
+    let begun = session.timers.begin(Stage::Project, &session.stream)?;
+    let rows = model.len();
+    let Projected { splat_from_gaussian, vertices, .. } = projected;
+    let vertices = vertices.as_mut().ok_or(unsupported::<P>("being drawn as triangles"))?;
+    let (counts, fault) = session.status.counts_and_fault(P::SCHEMA);
+    let args = ProjectArgs {
+        geometry: model.geometry(),
+        filter_3d: In::NULL,
+        sh: model.table(SH),
+        sh_first: model.table(SH_FIRST),
+        sh_second: model.table(SH_SECOND),
+        sh_steps: model.sh_steps.read(),
+        sh_drifts: model.sh_drifts.read(),
+        cache: model.color_cache_of(settings),
+        splat_from_gaussian: splat_from_gaussian.write(),
+        splats: vertices.write(),
+        tiles: Out::NULL,
+        depth_keys: Out::NULL,
+        splat_indices: Out::NULL,
+        instance_counts: Out::NULL,
+        fault,
+        counts,
+        camera: *camera,
+        lazy: model.momentum.now(),
+        gaussians: count_u32(rows)?,
+        capacity: 0,
+        sh_degree: settings.sh_degree,
+        sh_width: model.sh_width(),
+        opacity_floor: f32::of(window.opacity_floor),
+        reserved: 0,
+    };
+    session.kernels.place_vertices.over(&session.stream, rows, &args)?;
+    let marking = FacesArgs {
+        faces,
+        vertices: In::at(args.splats.address()),
+        splat_from_gaussian: args.splat_from_gaussian,
+        splats: Out::NULL,
+        tiles: Out::NULL,
+        depth_keys: Out::NULL,
+        splat_indices: Out::NULL,
+        instance_counts: Out::NULL,
+        counts: Out::NULL,
+        camera: *camera,
+        faces_len: count_u32(faces_len)?,
+        capacity: 0,
+        inradius_min_px: f32::of(window.inradius_min_px),
+        reserved: 0,
+    };
+    session.kernels.mark_corners.over(&session.stream, faces_len, &marking)?;
+    kernels.color.over(&session.stream, rows, &args)?;
+    session.timers.end(&begun, &session.stream)
+}
+
+/// Lists the triangles that the view sees. Waits for the device.
+fn project_faces<P: CudaPrimitive>(
+    session: &mut Session,
+    model: &Model<P>,
+    DrawnView { camera, .. }: DrawnView<'_>,
+    window: &Window,
+    projected: &mut Projected<Heap>,
+) -> Result<SplatCounts, DeviceError> {
+    let begun = session.timers.begin(Stage::Project, &session.stream)?;
+    session.status.clear_counts(&session.stream)?;
+    let Projected { splat_from_gaussian, vertices, splats } = projected;
+    let SplatSlots { gradients, records } = splats;
+    let capacity = gradients.len() / Records::Triangles.width() as usize;
+    let mut order = Order::of(gradients, Records::Triangles)?;
+    let (faces, len) = faces_of(model);
+    let (counts, _) = session.status.counts_and_fault(P::SCHEMA);
+    let args = FacesArgs {
+        faces,
+        vertices: vertices.as_ref().map_or(In::NULL, Buffer::read),
+        splat_from_gaussian: splat_from_gaussian.write(),
+        splats: records.write(),
+        tiles: order.tiles.write(),
+        depth_keys: order.depth_keys[0].write(),
+        splat_indices: order.splat_indices[0].write(),
+        instance_counts: order.instance_counts.write(),
+        counts,
+        camera: *camera,
+        faces_len: count_u32(len)?,
+        capacity: count_u32(capacity)?,
+        inradius_min_px: f32::of(window.inradius_min_px),
+        reserved: 0,
+    };
+    session.kernels.project_faces.over(&session.stream, len, &args)?;
+    session.timers.end(&begun, &session.stream)?;
+    session.status.read_counts(&session.stream)
+}
+
+/// Turns the gradients of triangles into those of their vertices, which take their place. Does nothing with other
+/// splats.
+pub(crate) fn backward<P: CudaPrimitive>(
+    session: &Session,
+    model: &mut Model<P>,
+    splats: &mut Splats,
+    settings: &Drawing,
+) -> Result<(), DeviceError> {
+    let Some(window) = window(settings.footprint) else { return Ok(()) };
+    let mut vertices = splats.vertices.take().ok_or(DeviceError::NoView)?;
+    let mut d_vertices = vertices.gradients.take().ok_or(DeviceError::NoView)?;
+    let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
+    d_vertices.zero(&session.stream)?;
+    let Some(tables) = &mut model.faces else {
+        splats.gradients = d_vertices;
+        return session.timers.end(&begun, &session.stream);
+    };
+    let args = FacesBwdArgs {
+        faces: tables.faces.read(),
+        vertices: vertices.records.read(),
+        splats: splats.records.read(),
+        gradients: splats.gradients.read(),
+        d_vertices: d_vertices.write(),
+        reaches_px: match settings.observe {
+            Some(_) => tables.reaches_px.write(),
+            None => Out::NULL,
+        },
+        gradient_norms: match settings.observe {
+            Some(_) => tables.gradient_norms.write(),
+            None => Out::NULL,
+        },
+        visible: count_u32(splats.visible)?,
+        inradius_min_px: f32::of(window.inradius_min_px),
+        opacity_floor: f32::of(window.opacity_floor),
+        by_distances: u32::from(window.gradients == PlaceGradients::EdgeDistances),
+    };
+    session.kernels.faces_bwd.over(&session.stream, splats.visible, &args)?;
+    splats.gradients = d_vertices;
     session.timers.end(&begun, &session.stream)
 }

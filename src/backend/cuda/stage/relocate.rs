@@ -4,7 +4,7 @@
 //! double precision's making, so that both backends draw the same ones.
 
 use crate::abi::{CopyArgs, DrawArgs, Out, SplitOpacityArgs, WeighArgs};
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::sort;
 use crate::backend::cuda::model::tables::Model;

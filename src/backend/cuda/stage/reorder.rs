@@ -4,7 +4,7 @@
 
 use crate::abi::{ColumnsArgs, MortonArgs, Out};
 use crate::backend::DeviceError;
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, host_len};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
 use crate::backend::cuda::model::tables::Model;

@@ -1,7 +1,7 @@
 //! Stage `smooth`: the twin of `backend/cpu/stage/smooth.rs`.
 
 use crate::abi::{Out, ResetSmoothedArgs, SmoothArgs, SmoothView};
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::launch::Kernel;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::tables::{GEOMETRY, GEOMETRY_FIRST, Model, pointers};

@@ -1,15 +1,16 @@
 //! Stage `surface`: what has Gaussians lie on surfaces (SuGaR: Guédon and Lepetit 2024, section
 //! 4.1), and its gradients of their geometry. The twin of `backend/cpu/stage/surface.rs`.
 
-use super::losses::PendingLosses;
+use super::loss::PendingLosses;
 use super::neighbours::NearestLists;
 use super::project::Splats;
-use super::sampled_depths::{DepthMap, Sampled};
 use crate::abi::terms::{
     At, Inputs, SampleRule, Terms, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF,
 };
-use crate::abi::{EntropyArgs, In, Out, RegulariseArgs, SURFACE_BLOCK, SeenArgs, ViewCamera};
-use crate::backend::cuda::device::error::count_u32;
+use crate::abi::{
+    EntropyArgs, In, NearArgs, Out, RegulariseArgs, SURFACE_BLOCK, SeenArgs, ShowArgs, ViewCamera,
+};
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::launch::Kernel;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::memory::heap::{Block, Buffer, host_len};
@@ -18,9 +19,10 @@ use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, NeighbourLists, check_inputs};
-use crate::layout::{SURFACE_GRADIENTS, SurfaceRows, ViewSizes};
+use crate::layout::{NearRows, SURFACE_GRADIENTS, Samples, SurfaceRows, ViewSizes};
 use crate::math::Real;
 use crate::math::random::{RandomStream, RandomUse};
+use crate::memory::Bytes;
 
 /// Blocks of the kernels that take samples: enough for any GPU, and few enough that what each adds to
 /// the terms in the end does not count.
@@ -265,4 +267,98 @@ fn take_samples(
         if args.list_len <= HALF_WARP { (half, HALF_WARP) } else { (whole, 2 * HALF_WARP) };
     let blocks = args.samples.div_ceil(SURFACE_BLOCK / lanes) as usize;
     kernel.blocks(stream, blocks.min(MOST_BLOCKS), args)
+}
+
+// Stage `surface`, what a view's depths say: the surface that they show and which Gaussians are near
+// it. The twin of `backend/cpu/stage/sampled_depths.rs`.
+
+/// The depths that a view shows.
+pub(crate) struct DepthMap {
+    /// Depths over that of the farthest splat, world units along the view axis; [height, width].
+    pub(crate) depths: Block<f32>,
+    /// The bits of that; `[1]`.
+    pub(crate) farthest: Block<u32>,
+}
+
+/// The Gaussians that samples are taken of.
+pub(crate) struct Sampled {
+    /// Ascending; `[visible]`, of which so many are filled as `total` says.
+    pub(crate) rows: Block<u32>,
+    /// `[1]`
+    pub(crate) total: Block<u32>,
+}
+
+impl DepthMap {
+    /// Of a view's surface maps.
+    pub(crate) fn new(
+        session: &Session,
+        splats: &Splats,
+        sizes: &ViewSizes,
+        surface: &Block<f32>,
+    ) -> Result<Self, DeviceError> {
+        let (heap, stream) = (&session.heap, &session.stream);
+        let pixels = surface.len() / 4;
+        let Samples { mut depths, mut farthest } = Samples::reserve(heap, sizes)?;
+        farthest.zero(stream)?;
+        let args = ShowArgs {
+            splats: splats.records.read(),
+            surface: surface.read(),
+            farthest: farthest.write(),
+            depths: depths.write(),
+            visible: count_u32(splats.visible)?,
+            pixels: count_u32(pixels)?,
+        };
+        session.kernels.find_farthest.over(stream, splats.visible, &args)?;
+        session.kernels.show_depths.over(stream, pixels, &args)?;
+        Ok(Self { depths, farthest })
+    }
+
+    /// Those of the Gaussians that the view sees which are near the surface that it shows.
+    pub(crate) fn near<P: CudaPrimitive>(
+        &self,
+        session: &Session,
+        model: &Model<P>,
+        splats: &Splats,
+        camera: &ViewCamera,
+    ) -> Result<Sampled, DeviceError> {
+        let (heap, stream, gaussians) = (&session.heap, &session.stream, model.len());
+        let NearRows { mut rows, mut total, mut masks, counts: [mut counts, mut firsts] } =
+            NearRows::reserve(heap, &splats.sizes(gaussians, camera))?;
+        let lane_blocks = counts.len();
+        total.zero(stream)?;
+        let args = NearArgs {
+            geometry: model.geometry(),
+            splat_from_gaussian: splats.splat_from_gaussian.read(),
+            depths: self.depths.read(),
+            masks: masks.write(),
+            counts: counts.write(),
+            firsts: In::NULL,
+            rows: Out::NULL,
+            total: Out::NULL,
+            camera: *camera,
+            n: count_u32(gaussians)?,
+            seen: count_u32(splats.visible)?,
+        };
+        session.kernels.count_near.over(stream, gaussians, &args)?;
+        exclusive_sum(heap, stream, lane_blocks, &counts, &mut firsts)?;
+        let args = NearArgs {
+            geometry: model.geometry(),
+            splat_from_gaussian: splats.splat_from_gaussian.read(),
+            depths: self.depths.read(),
+            masks: masks.write(),
+            counts: Out::NULL,
+            firsts: firsts.read(),
+            rows: rows.write(),
+            total: total.write(),
+            camera: *camera,
+            n: count_u32(gaussians)?,
+            seen: count_u32(splats.visible)?,
+        };
+        session.kernels.list_near.over(stream, gaussians, &args)?;
+        Ok(Sampled { rows, total })
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.depths.bytes() + self.farthest.bytes()
+    }
 }

@@ -4,7 +4,7 @@ use super::bin::Bins;
 use super::project::Splats;
 use crate::abi::{TransmittanceArgs, ViewCamera};
 use crate::backend::DeviceError;
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::session::Session;

@@ -4,7 +4,7 @@
 use super::project::Splats;
 use crate::abi::{AddWeightsArgs, WhitenArgs};
 use crate::backend::DeviceError;
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;

@@ -4,7 +4,7 @@
 use super::bin::Bins;
 use super::project::{DrawnView, Splats};
 use crate::abi::{AddWorthsArgs, WORTH_WIDTH, WorthArgs};
-use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::photos::Target;

@@ -1,17 +1,24 @@
 //! The driver's calls that give and take memory. No other file makes them.
+
 #![expect(clippy::disallowed_methods, reason = "this is the door that the others are sent to")]
 
-use std::cell::OnceCell;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::rc::Rc;
 
 use cudarc::driver::{DriverError, result, sys};
 
 use crate::backend::DeviceError;
-use crate::backend::cuda::device::driver::CudaDevice;
-use crate::backend::cuda::device::error::failed;
-use crate::layout::MemoryPlace;
-use crate::memory::{Bytes, HostState, host_state};
+use crate::backend::cuda::device::driver::{CudaDevice, failed};
+use crate::layout::{
+    Library, MemoryPlace, Placement, SCRATCH, ScratchLog, Spot, block_beside, spare,
+};
+use crate::memory::{
+    Allowance, Bytes, HostAllowance, HostDemand, HostState, Kind, Ledger, host_state,
+};
 
 /// Physical memory comes in multiples of this where the driver names no other size.
 const GRANULE: u64 = 2 << 20;
@@ -38,7 +45,7 @@ impl From<DeviceError> for Fault {
 pub(super) trait MemoryDriver {
     /// Smallest unit of memory.
     fn granule(&self, place: MemoryPlace) -> u64;
-    /// Whether memory of this place can be mapped into reserved address space.
+    /// True if memory of this place can be mapped into reserved address space.
     fn is_virtual(&self, place: MemoryPlace) -> bool;
     /// Memory of the device, used or not.
     fn capacity(&self) -> Bytes;
@@ -358,4 +365,621 @@ impl MemoryDriver for GpuMemory {
             tracing::debug!("cuMemFreeHost: {error}");
         }
     }
+}
+
+// Memory that is not there: addresses are given out, and nothing lies at them.
+
+/// Unit of memory, as NVIDIA's GPUs have it.
+const DRY_GRANULE: u64 = 2 << 20;
+
+/// Memory of the device: more than any has, and little enough for a hundred reservations of all of it.
+const CAPACITY: u64 = 1 << 52;
+
+/// Alignment of page-locked memory.
+const PAGE: usize = 4096;
+
+/// Memory of a dry run.
+#[derive(Default)]
+pub(super) struct DryMemory {
+    /// Addresses that were given out.
+    taken: Cell<u64>,
+    /// Page-locked memory of the host, which is there, by address.
+    pinned: RefCell<BTreeMap<usize, Layout>>,
+}
+
+impl DryMemory {
+    /// The next addresses, of which none is 0.
+    fn next(&self, bytes: u64) -> u64 {
+        let address = self.taken.get() + DRY_GRANULE;
+        self.taken.set(address + bytes);
+        address
+    }
+}
+
+impl MemoryDriver for DryMemory {
+    fn granule(&self, _place: MemoryPlace) -> u64 {
+        DRY_GRANULE
+    }
+
+    fn is_virtual(&self, _place: MemoryPlace) -> bool {
+        true
+    }
+
+    fn capacity(&self) -> Bytes {
+        Bytes(CAPACITY)
+    }
+
+    fn free(&self) -> Result<Bytes, DeviceError> {
+        Ok(Bytes(CAPACITY))
+    }
+
+    fn host(&self) -> Option<HostState> {
+        None
+    }
+
+    fn wait(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<u64, Fault> {
+        Ok(self.next(bytes))
+    }
+
+    fn unreserve(&self, _address: u64, _bytes: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn create(&self, _place: MemoryPlace, _bytes: u64) -> Result<u64, Fault> {
+        Ok(0)
+    }
+
+    fn release(&self, _handle: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn map(&self, _address: u64, _bytes: u64, _handle: u64) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn unmap(&self, _address: u64, _bytes: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn allow(&self, _place: MemoryPlace, _address: u64, _bytes: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn allocate(&self, _place: MemoryPlace, bytes: u64) -> Result<u64, Fault> {
+        Ok(self.next(bytes))
+    }
+
+    fn deallocate(&self, _place: MemoryPlace, _address: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn copy(&self, _to: u64, _from: u64, _bytes: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn allocate_pinned(&self, bytes: usize) -> Result<*mut c_void, Fault> {
+        let layout =
+            Layout::from_size_align(bytes.max(1), PAGE).map_err(|_error| Fault::Exhausted)?;
+        // SAFETY: the size is not zero.
+        let address = unsafe { alloc_zeroed(layout) };
+        if address.is_null() {
+            return Err(Fault::Exhausted);
+        }
+        self.pinned.borrow_mut().insert(address.addr(), layout);
+        Ok(address.cast())
+    }
+
+    fn free_pinned(&self, address: *mut c_void) {
+        if let Some(layout) = self.pinned.borrow_mut().remove(&address.addr()) {
+            // SAFETY: `allocate_pinned` took it with this layout, and it is removed from the map once.
+            unsafe { dealloc(address.cast(), layout) }
+        }
+    }
+}
+
+// The memory of scratch blocks: each new block starts after the last live one.
+
+/// Where a new block lies.
+pub(super) struct BlockPlace {
+    pub(super) id: u64,
+    pub(super) address: u64,
+    /// Bytes from the beginning of its span.
+    pub(super) start: u64,
+}
+
+/// One span that grows in place; without virtual memory as many as it took, since live blocks
+/// cannot move.
+pub(super) struct Arena {
+    accounts: Rc<Accounts>,
+    spans: Vec<Span>,
+    /// Where blocks live.
+    placement: Placement,
+    /// The furthest that blocks reached since the last trim, and between it and the one before.
+    reached: [u64; 2],
+}
+
+impl Arena {
+    pub(super) fn new(accounts: &Rc<Accounts>) -> Self {
+        Self {
+            accounts: Rc::clone(accounts),
+            spans: Vec::new(),
+            placement: Placement::default(),
+            reached: [0; 2],
+        }
+    }
+
+    fn is_virtual(&self) -> bool {
+        self.accounts.memory.is_virtual(MemoryPlace::Device)
+    }
+
+    /// Places a block after all live blocks.
+    pub(super) fn take(&mut self, bytes: u64) -> Result<BlockPlace, DeviceError> {
+        let spot =
+            if self.is_virtual() { self.place_in_place(bytes)? } else { self.place_beside(bytes)? };
+        let Spot { span, start } = spot;
+        let id = self.placement.take(spot, bytes);
+        let before: u64 = self.spans[..span].iter().map(Span::mapped).sum();
+        self.reached[0] = self.reached[0].max(before + start + bytes);
+        Ok(BlockPlace { id, address: self.spans[span].address() + start, start })
+    }
+
+    /// The block of this number is gone.
+    pub(super) fn give_back(&mut self, id: u64) {
+        self.placement.give_back(id);
+    }
+
+    /// Gives back the memory after all live blocks.
+    pub(super) fn trim(&mut self) -> Result<(), DeviceError> {
+        let top = self.placement.top();
+        if self.placement.is_empty() && !self.is_virtual() {
+            self.spans.clear();
+            return Ok(());
+        }
+        self.spans.truncate(top.span + 1);
+        // A range without virtual memory could only be cut by moving the blocks that live in it.
+        if self.is_virtual()
+            && let Some(span) = self.spans.get_mut(top.span)
+        {
+            span.trim(top.start)?;
+        }
+        Ok(())
+    }
+
+    /// Gives back what was not reached since the call before the last. Memory that is no virtual one
+    /// stays: the next iteration could hardly have it anew in one piece.
+    pub(super) fn trim_to_recent(&mut self) -> Result<(), DeviceError> {
+        let top = self.placement.top().start;
+        let keep = self.recent().max(top);
+        self.reached = [top, self.reached[0]];
+        let is_virtual = self.is_virtual();
+        match self.spans.first_mut() {
+            Some(span) if is_virtual => span.trim(keep),
+            _ => Ok(()),
+        }
+    }
+
+    /// The furthest that blocks reached since the call of [`Self::trim_to_recent`] before the last.
+    pub(super) fn recent(&self) -> u64 {
+        self.reached[0].max(self.reached[1])
+    }
+
+    /// Bytes of all spans.
+    pub(super) fn mapped(&self) -> u64 {
+        self.spans.iter().map(Span::mapped).sum()
+    }
+
+    /// Bytes up to the end of the last live block.
+    pub(super) fn live(&self) -> u64 {
+        self.mapped() - self.idle()
+    }
+
+    /// Bytes after all live blocks.
+    pub(super) fn idle(&self) -> u64 {
+        let top = self.placement.top();
+        let after = self.spans.iter().skip(top.span).map(Span::mapped).sum::<u64>();
+        after.saturating_sub(top.start)
+    }
+
+    fn place_in_place(&mut self, bytes: u64) -> Result<Spot, DeviceError> {
+        let spot = self.placement.top();
+        if self.spans.is_empty() {
+            self.spans.push(Span::new(&self.accounts, SCRATCH.label, Kind::Scratch)?);
+        }
+        let span = &mut self.spans[0];
+        let end = spot.start.saturating_add(bytes);
+        if end > span.mapped() {
+            let spare = spare(span.mapped());
+            let is_too_much = self.accounts.ledger.borrow().exceeds_aim(Bytes(spare));
+            if spare == 0 || is_too_much || span.grow(end.max(span.mapped() + spare)).is_err() {
+                span.grow(end)?;
+            }
+        }
+        Ok(spot)
+    }
+
+    fn place_beside(&mut self, bytes: u64) -> Result<Spot, DeviceError> {
+        if let Some(spot) = self.placement.room_in(self.spans.iter().map(Span::mapped), bytes) {
+            return Ok(spot);
+        }
+        let mut wanted = bytes;
+        if self.placement.is_empty() {
+            // All at once what came in parts, so that the next time it is one.
+            let together = self.spans.iter().map(Span::mapped).sum();
+            self.spans.clear();
+            wanted = wanted.max(together);
+        }
+        let mut span = Span::new(&self.accounts, SCRATCH.label, Kind::Scratch)?;
+        if wanted == bytes || span.grow(wanted).is_err() {
+            span.grow(bytes)?;
+        }
+        self.spans.push(span);
+        Ok(Spot { span: self.spans.len() - 1, start: 0 })
+    }
+}
+
+// A range of device addresses that memory is mapped into as it is needed: the device's, or the host's.
+
+/// Memory and the books of it.
+pub(super) struct Accounts {
+    pub(super) memory: Box<dyn MemoryDriver>,
+    pub(super) ledger: RefCell<Ledger>,
+    pub(super) allowance: Cell<Allowance>,
+    pub(super) host_allowance: Cell<HostAllowance>,
+    pub(super) cub_scratch: OnceCell<Library>,
+    /// Blocks of the arena, while they are logged.
+    pub(super) log: RefCell<Option<ScratchLog>>,
+}
+
+impl Accounts {
+    /// Reads how much of the device other programs use, and lowers the budget to what they leave. `own` bytes of
+    /// the use are this program's and not in the ledger.
+    pub(super) fn update_foreign_use(&self, own: Bytes) -> Result<(), DeviceError> {
+        let used = self.memory.capacity().0.saturating_sub(self.memory.free()?.0);
+        let mut ledger = self.ledger.borrow_mut();
+        let foreign = used.saturating_sub(ledger.total().0 + own.0);
+        let allowance = self.allowance.get();
+        ledger.set_budget(allowance.beside(Bytes(foreign)), allowance.sharing(Bytes(foreign)));
+        Ok(())
+    }
+
+    /// True if so much may be taken, as things stand now: others may have come or gone.
+    fn check(
+        &self,
+        place: MemoryPlace,
+        label: &'static str,
+        wanted: Bytes,
+        demand: HostDemand,
+    ) -> Result<(), DeviceError> {
+        match place {
+            MemoryPlace::Device => {
+                self.update_foreign_use(Bytes(0))?;
+                Ok(self.ledger.borrow().check(label, wanted)?)
+            }
+            MemoryPlace::Host => {
+                let Some(state) = self.memory.host() else { return Ok(()) };
+                let held = self.ledger.borrow().on_host();
+                Ok(self.host_allowance.get().check(state, held, label, wanted, demand)?)
+            }
+        }
+    }
+
+    /// Bytes of the host that may be page-locked, as things stand now.
+    pub(super) fn left_on_host(&self) -> Bytes {
+        let held = self.ledger.borrow().on_host();
+        let left = |state| self.host_allowance.get().left(state, held);
+        self.memory.host().map_or(Bytes(u64::MAX), left)
+    }
+
+    /// The most that a span of this place can come to.
+    fn reach(&self, place: MemoryPlace) -> u64 {
+        let all = match place {
+            MemoryPlace::Device => self.memory.capacity(),
+            // Where the system does not tell, more than hosts have.
+            MemoryPlace::Host => self
+                .memory
+                .host()
+                .map_or(Bytes(MOST_OF_HOST), |state| self.host_allowance.get().most(state.total)),
+        };
+        self.whole_granules(place, all.0.max(1))
+    }
+
+    /// Rounds up to whole granules.
+    pub(super) fn whole_granules(&self, place: MemoryPlace, bytes: u64) -> u64 {
+        bytes.checked_next_multiple_of(self.memory.granule(place)).unwrap_or(u64::MAX)
+    }
+}
+
+/// Addresses that are reserved for memory of a host whose size is not known.
+const MOST_OF_HOST: u64 = 1 << 40;
+
+/// One part in so many of a range in the host's memory is worth a copy of it.
+const WORTH_A_COPY: u64 = 8;
+
+/// A block of memory, mapped right after the one before it.
+struct Mapped {
+    handle: u64,
+    bytes: u64,
+}
+
+/// Addresses with memory at their beginning.
+///
+/// With virtual memory the addresses stay the same for life. Without, growing takes a larger range
+/// and copies.
+pub(super) struct Span {
+    accounts: Rc<Accounts>,
+    label: &'static str,
+    kind: Kind,
+    address: u64,
+    /// Reserved address space; 0 without virtual memory.
+    reserved: u64,
+    blocks: Vec<Mapped>,
+    mapped: u64,
+    used: u64,
+}
+
+impl Span {
+    /// Addresses without memory.
+    pub(super) fn new(
+        accounts: &Rc<Accounts>,
+        label: &'static str,
+        kind: Kind,
+    ) -> Result<Self, DeviceError> {
+        let mut span = Self {
+            accounts: Rc::clone(accounts),
+            label,
+            kind,
+            address: 0,
+            reserved: 0,
+            blocks: Vec::new(),
+            mapped: 0,
+            used: 0,
+        };
+        if accounts.memory.is_virtual(kind.place()) {
+            let reach = accounts.reach(kind.place());
+            span.address =
+                accounts.memory.reserve(reach).map_err(|fault| span.error(fault, reach))?;
+            span.reserved = reach;
+        }
+        Ok(span)
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(super) fn mapped(&self) -> u64 {
+        self.mapped
+    }
+
+    /// Bytes from this address, which is mapped, to the end of its block.
+    pub(super) fn left_of_block(&self, address: u64) -> u64 {
+        let at = address - self.address;
+        let ends = self.blocks.iter().scan(0, |end, block| {
+            *end += block.bytes;
+            Some(*end)
+        });
+        let end = ends.into_iter().find(|&end| end > at);
+        // Without virtual memory there are no blocks.
+        end.map_or(u64::MAX, |end| end - at)
+    }
+
+    /// Notes how many bytes hold something.
+    pub(super) fn set_used(&mut self, used: u64) {
+        let mut ledger = self.accounts.ledger.borrow_mut();
+        ledger.set_used(self.label, self.kind, Bytes(self.used), Bytes(used));
+        self.used = used;
+    }
+
+    /// Maps memory for at least the first `bytes`. Contents stay; new memory is uninitialised.
+    pub(super) fn grow(&mut self, bytes: u64) -> Result<(), DeviceError> {
+        if bytes <= self.mapped {
+            return Ok(());
+        }
+        let target = self.whole_granules(bytes);
+        if self.is_virtual() { self.map_more(target) } else { self.replace(target) }
+    }
+
+    /// Gives back the whole blocks after the first `bytes`.
+    pub(super) fn trim(&mut self, bytes: u64) -> Result<(), DeviceError> {
+        if !self.is_virtual() {
+            return self.trim_plain(bytes);
+        }
+        if self.blocks.last().is_none_or(|last| self.mapped - last.bytes < bytes) {
+            return Ok(());
+        }
+        self.accounts.memory.wait()?;
+        while let Some(last) = self.blocks.pop_if(|last| self.mapped - last.bytes >= bytes) {
+            self.mapped -= last.bytes;
+            self.accounts.memory.unmap(self.address + self.mapped, last.bytes)?;
+            self.accounts.memory.release(last.handle)?;
+            self.strike_out(last.bytes);
+        }
+        Ok(())
+    }
+
+    /// True if it grows in place.
+    fn is_virtual(&self) -> bool {
+        self.accounts.memory.is_virtual(self.kind.place())
+    }
+
+    fn whole_granules(&self, bytes: u64) -> u64 {
+        self.accounts.whole_granules(self.kind.place(), bytes)
+    }
+
+    fn check(&self, bytes: u64) -> Result<(), DeviceError> {
+        self.accounts.check(self.kind.place(), self.label, Bytes(bytes), self.demand())
+    }
+
+    fn demand(&self) -> HostDemand {
+        if self.mapped == 0 { HostDemand::Model } else { HostDemand::Growth }
+    }
+
+    fn charge(&self, bytes: u64) -> Result<(), DeviceError> {
+        let mut ledger = self.accounts.ledger.borrow_mut();
+        Ok(ledger.charge(self.label, self.kind, Bytes(bytes))?)
+    }
+
+    fn strike_out(&self, bytes: u64) {
+        self.accounts.ledger.borrow_mut().release(self.label, self.kind, Bytes(bytes));
+    }
+
+    fn error(&self, fault: Fault, wanted: u64) -> DeviceError {
+        match fault {
+            Fault::Failed(error) => error,
+            Fault::Exhausted if self.kind.place() == MemoryPlace::Host => {
+                let (label, wanted, demand) = (self.label, Bytes(wanted), Some(self.demand()));
+                DeviceError::OutOfHostMemory { label, wanted, demand }
+            }
+            Fault::Exhausted => {
+                let ledger = self.accounts.ledger.borrow();
+                DeviceError::OutOfMemory {
+                    label: self.label,
+                    wanted: Bytes(wanted),
+                    held: ledger.total(),
+                    free: self.accounts.memory.free().unwrap_or_default(),
+                    largest: ledger.largest(),
+                }
+            }
+        }
+    }
+
+    fn map_more(&mut self, target: u64) -> Result<(), DeviceError> {
+        let (before, more) = (self.mapped, target - self.mapped);
+        self.check(more)?;
+        if target > self.reserved {
+            // No budget is larger than the device, so that the check should have failed.
+            return Err(self.error(Fault::Exhausted, more));
+        }
+        let done = self.map_blocks(target).and_then(|()| {
+            let (memory, place) = (&self.accounts.memory, self.kind.place());
+            Ok(memory.allow(place, self.address + before, target - before)?)
+        });
+        if let Err(fault) = done {
+            self.unmap_behind(before);
+            return Err(self.error(fault, more));
+        }
+        self.charge(more)
+    }
+
+    fn map_blocks(&mut self, target: u64) -> Result<(), Fault> {
+        let memory = &self.accounts.memory;
+        while self.mapped < target {
+            let fair = self.whole_granules(block_beside(self.mapped));
+            let bytes = fair.min(target - self.mapped);
+            let handle = memory.create(self.kind.place(), bytes)?;
+            if let Err(fault) = memory.map(self.address + self.mapped, bytes, handle) {
+                memory.release(handle)?;
+                return Err(fault);
+            }
+            self.blocks.push(Mapped { handle, bytes });
+            self.mapped += bytes;
+        }
+        Ok(())
+    }
+
+    /// Takes blocks away without a look at the books.
+    fn unmap_behind(&mut self, bytes: u64) {
+        let memory = &self.accounts.memory;
+        while let Some(last) = self.blocks.pop_if(|_last| self.mapped > bytes) {
+            self.mapped -= last.bytes;
+            let unmapped = memory.unmap(self.address + self.mapped, last.bytes);
+            log(unmapped.and_then(|()| memory.release(last.handle)));
+        }
+    }
+
+    /// Without virtual memory: a range of another size with the same contents.
+    fn replace(&mut self, target: u64) -> Result<(), DeviceError> {
+        self.check(target)?;
+        let memory = &self.accounts.memory;
+        let kept = self.mapped.min(target);
+        let place = self.kind.place();
+        let copied = memory.allocate(place, target).and_then(|address| {
+            if kept > 0
+                && let Err(error) = memory.copy(address, self.address, kept)
+            {
+                log(memory.deallocate(place, address));
+                return Err(Fault::Failed(error));
+            }
+            Ok(address)
+        });
+        let address = copied.map_err(|fault| self.error(fault, target))?;
+        // Both at once, as the device had to hold them.
+        self.charge(target)?;
+        self.give_back_range();
+        self.address = address;
+        self.mapped = target;
+        Ok(())
+    }
+
+    /// A smaller range only where both fit at once; otherwise the larger one stays. So does one in the host's
+    /// memory of which little would be gained: a copy of it would cross the bus.
+    fn trim_plain(&mut self, bytes: u64) -> Result<(), DeviceError> {
+        let target = self.whole_granules(bytes);
+        if target >= self.mapped {
+            return Ok(());
+        }
+        if target == 0 {
+            self.give_back_range();
+            return Ok(());
+        }
+        let is_little = self.mapped - target < self.mapped / WORTH_A_COPY;
+        if is_little && self.kind.place() == MemoryPlace::Host {
+            return Ok(());
+        }
+        match self.replace(target) {
+            Err(error) if error.is_out_of_memory() => Ok(()),
+            other => other,
+        }
+    }
+
+    fn give_back_range(&mut self) {
+        if self.mapped == 0 {
+            return;
+        }
+        log(self.accounts.memory.wait());
+        log(self.accounts.memory.deallocate(self.kind.place(), self.address));
+        self.strike_out(self.mapped);
+        self.address = 0;
+        self.mapped = 0;
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        self.set_used(0);
+        if !self.is_virtual() {
+            self.give_back_range();
+            return;
+        }
+        let mapped = self.mapped;
+        if mapped > 0 {
+            log(self.accounts.memory.wait());
+            self.unmap_behind(0);
+            self.strike_out(mapped);
+        }
+        if self.reserved > 0 {
+            log(self.accounts.memory.unreserve(self.address, self.reserved));
+        }
+    }
+}
+
+/// A failure to give back leaves nothing to do: the context's end frees all.
+fn log(result: Result<(), DeviceError>) {
+    if let Err(error) = result {
+        tracing::debug!("{error}");
+    }
+}
+
+/// A length as the host counts; more than any device has where it cannot.
+pub(crate) fn host_len(len: u64) -> usize {
+    usize::try_from(len).unwrap_or(usize::MAX)
+}
+
+/// Bytes of `len` values; more than any device has if the product overflows.
+pub(super) fn bytes_of<T>(len: usize) -> u64 {
+    (len as u64).saturating_mul(size_of::<T>() as u64)
 }

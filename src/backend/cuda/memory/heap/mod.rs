@@ -2,40 +2,31 @@
 //! page-locked memory of the host, which regions may lie in, too. The ledger is asked for every byte
 //! before it is taken.
 
-mod arena;
-mod buffer;
-mod dry;
 #[cfg(test)]
 mod fake;
-#[cfg(test)]
-pub(in crate::backend::cuda) mod host_tests;
 mod memory;
-mod pinned;
-mod region;
-mod scratch;
-#[cfg(test)]
-mod sharing_tests;
-mod span;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::ffi::c_void;
+use std::iter;
+use std::marker::PhantomData;
+use std::ops::Range;
 use std::rc::Rc;
 
-pub use buffer::{Buffer, DeviceRange};
-pub use pinned::Pinned;
-pub use region::Region;
-pub use scratch::{Block, Carve, Piece};
-pub(crate) use span::host_len;
+use memory::{Accounts, Arena, DryMemory, Fault, GpuMemory, MemoryDriver, Span, bytes_of};
 
-use self::arena::Arena;
-use self::dry::DryMemory;
-use self::memory::{GpuMemory, MemoryDriver};
-use self::span::Accounts;
+use crate::abi::{In, Out, Plain};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::driver::CudaDevice;
-use crate::layout::{CONTEXT, Library, MemoryPlace, Scratch, ScratchLog};
+use crate::backend::cuda::device::stream::{CudaEvent, Stream};
+use crate::layout::{
+    CONTEXT, Count, Library, MemoryPlace, Scratch, ScratchLog, Slot, Source, Taken, with_gap,
+};
 use crate::memory::{Allowance, Bytes, Entry, HostAllowance, Kind, Ledger, Limit};
+
+pub(crate) use memory::host_len;
 
 /// A handle to the memory of one GPU.
 #[derive(Clone)]
@@ -241,7 +232,7 @@ impl Heap {
         Bytes(self.accounts.memory.granule(place))
     }
 
-    /// Whether regions grow in place.
+    /// True if regions grow in place.
     pub fn is_virtual(&self) -> bool {
         self.is_virtual_in(MemoryPlace::Device)
     }
@@ -282,5 +273,634 @@ impl Heap {
             }
             other => other,
         }
+    }
+}
+
+// Page-locked memory of the host, whose copies run asynchronously.
+
+/// Values that the device can reach. Whoever looks at them waits for the last copy.
+pub struct Pinned<T> {
+    accounts: Rc<Accounts>,
+    label: &'static str,
+    address: *mut T,
+    len: usize,
+    /// Marks the last copy, once there was one.
+    copied: RefCell<Option<CudaEvent>>,
+    values: PhantomData<T>,
+}
+
+impl Heap {
+    /// Page-locked memory of the host of a slot for these sizes, all bits zero.
+    pub fn pinned<T: Plain, C: Count>(
+        &self,
+        slot: &Slot<T, C>,
+        sizes: &C::Sizes,
+    ) -> Result<Pinned<T>, DeviceError> {
+        Pinned::new(&self.accounts, slot.label, host_len(slot.len(sizes)))
+    }
+}
+
+impl<T: Plain> Pinned<T> {
+    fn new(accounts: &Rc<Accounts>, label: &'static str, len: usize) -> Result<Self, DeviceError> {
+        let bytes = bytes_of::<T>(len);
+        // An allocation of no bytes is an error of the driver.
+        let taken = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
+        let address = match accounts.memory.allocate_pinned(taken) {
+            Ok(address) => address.cast::<T>(),
+            Err(Fault::Failed(error)) => return Err(error),
+            Err(Fault::Exhausted) => {
+                let wanted = Bytes(taken as u64);
+                return Err(DeviceError::OutOfHostMemory { label, wanted, demand: None });
+            }
+        };
+        // SAFETY: the allocation holds `len` values and is aligned to pages.
+        unsafe { address.write_bytes(0, len) };
+        let mut ledger = accounts.ledger.borrow_mut();
+        ledger.charge(label, Kind::Pinned, Bytes(bytes))?;
+        ledger.set_used(label, Kind::Pinned, Bytes(0), Bytes(bytes));
+        drop(ledger);
+        Ok(Self {
+            accounts: Rc::clone(accounts),
+            label,
+            address,
+            len,
+            copied: RefCell::new(None),
+            values: PhantomData,
+        })
+    }
+
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The values, after the last copy to or from them.
+    pub fn as_slice(&self) -> Result<&[T], DeviceError> {
+        self.wait()?;
+        // SAFETY: no copy runs; one that writes needs `&mut self`, which outlives this borrow.
+        Ok(unsafe { std::slice::from_raw_parts(self.address, self.len) })
+    }
+
+    /// The values for writing, after the last copy to or from them.
+    pub fn as_mut_slice(&mut self) -> Result<&mut [T], DeviceError> {
+        self.wait()?;
+        // SAFETY: no copy runs, and the next one needs a borrow that this one excludes.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.address, self.len) })
+    }
+
+    /// True if a look at the values would not have to wait.
+    pub fn is_ready(&self) -> Result<bool, DeviceError> {
+        self.copied.borrow().as_ref().map_or(Ok(true), CudaEvent::is_reached)
+    }
+
+    fn wait(&self) -> Result<(), DeviceError> {
+        self.copied.borrow().as_ref().map_or(Ok(()), CudaEvent::synchronize)
+    }
+
+    /// Where a range of the values lies.
+    fn part(&self, range: &Range<usize>) -> Result<*mut c_void, DeviceError> {
+        if range.start > range.end || range.end > self.len {
+            return Err(DeviceError::Driver {
+                call: "copy",
+                reason: format!(
+                    "`{}` holds {} values, but {range:?} were requested",
+                    self.label, self.len
+                ),
+            });
+        }
+        // SAFETY: the range lies within the allocation, as checked above.
+        Ok(unsafe { self.address.add(range.start) }.cast())
+    }
+
+    /// A copy was put on this stream. An earlier one on another stream must be over by then.
+    fn busy_until_now(&self, stream: &Stream) -> Result<(), DeviceError> {
+        let mut copied = self.copied.borrow_mut();
+        if copied.is_none() {
+            *copied = Some(stream.event()?);
+        }
+        copied.as_ref().map_or(Ok(()), |event| event.record(stream))
+    }
+}
+
+impl<T> Drop for Pinned<T> {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.copied.borrow().as_ref().map(CudaEvent::synchronize) {
+            tracing::debug!("{error}");
+        }
+        self.accounts.memory.free_pinned(self.address.cast());
+        let bytes = Bytes(bytes_of::<T>(self.len));
+        let mut ledger = self.accounts.ledger.borrow_mut();
+        ledger.set_used(self.label, Kind::Pinned, bytes, Bytes(0));
+        ledger.release(self.label, Kind::Pinned, bytes);
+    }
+}
+
+// Long-lived memory that grows.
+
+/// Values that live as long as the model. With virtual memory they never move.
+pub struct Region<T> {
+    heap: Heap,
+    label: &'static str,
+    place: MemoryPlace,
+    span: Span,
+    len: usize,
+    values: PhantomData<T>,
+}
+
+impl Heap {
+    /// An empty region of a slot.
+    pub fn region<T: Plain, C: Count>(&self, slot: &Slot<T, C>) -> Result<Region<T>, DeviceError> {
+        self.region_in(MemoryPlace::Device, slot)
+    }
+
+    /// The same in memory of this place.
+    pub fn region_in<T: Plain, C: Count>(
+        &self,
+        place: MemoryPlace,
+        slot: &Slot<T, C>,
+    ) -> Result<Region<T>, DeviceError> {
+        Region::new(self, slot.label, place)
+    }
+}
+
+impl<T: Plain> Region<T> {
+    fn new(heap: &Heap, label: &'static str, place: MemoryPlace) -> Result<Self, DeviceError> {
+        let kind = match place {
+            MemoryPlace::Device => Kind::Region,
+            MemoryPlace::Host => Kind::Pinned,
+        };
+        let span = Span::new(&heap.accounts, label, kind)?;
+        Ok(Self { heap: heap.clone(), label, place, span, len: 0, values: PhantomData })
+    }
+
+    /// A region of this place with the same values. Both are held until one of them goes, which waits for
+    /// the copy.
+    pub(crate) fn copied_to(
+        &self,
+        stream: &Stream,
+        place: MemoryPlace,
+    ) -> Result<Self, DeviceError> {
+        let mut copy = Self::new(&self.heap, self.label, place)?;
+        copy.grow(self.len)?;
+        copy.copy_from(stream, 0, self, 0..self.len)?;
+        Ok(copy)
+    }
+
+    /// Makes room for at least `len` values and lets them count. What was there stays; what is
+    /// new holds anything.
+    pub fn grow(&mut self, len: usize) -> Result<(), DeviceError> {
+        if len > self.len {
+            let (heap, span) = (&self.heap, &mut self.span);
+            heap.with_trim_retry(|| span.grow(bytes_of::<T>(len)))?;
+            self.set_len(len);
+        }
+        Ok(())
+    }
+
+    /// The same, and what is new is zero.
+    pub fn grow_zeroed(&mut self, stream: &Stream, len: usize) -> Result<(), DeviceError> {
+        let before = self.len;
+        self.grow(len)?;
+        if before < len { self.zero_range(stream, before..len) } else { Ok(()) }
+    }
+
+    /// Lets only the first `len` values count; the memory stays for the next growth.
+    pub fn shrink(&mut self, len: usize) {
+        if len < self.len {
+            self.set_len(len);
+        }
+    }
+
+    /// Gives back the whole blocks of memory after the values.
+    pub fn trim(&mut self) -> Result<(), DeviceError> {
+        self.span.trim(bytes_of::<T>(self.len))
+    }
+
+    /// Bytes taken from the device.
+    pub fn mapped(&self) -> Bytes {
+        self.mapped_in(MemoryPlace::Device)
+    }
+
+    /// Bytes taken of this place.
+    pub fn mapped_in(&self, place: MemoryPlace) -> Bytes {
+        if place == self.place { Bytes(self.span.mapped()) } else { Bytes(0) }
+    }
+
+    /// How many values fit without taking more memory.
+    pub fn capacity(&self) -> usize {
+        usize::try_from(self.span.mapped()).unwrap_or(usize::MAX) / size_of::<T>().max(1)
+    }
+
+    fn set_len(&mut self, len: usize) {
+        self.len = len;
+        self.span.set_used(bytes_of::<T>(len));
+    }
+}
+
+// SAFETY: the span holds memory for `len` values, and giving it back waits for the device.
+unsafe impl<T: Plain> Buffer for Region<T> {
+    type Item = T;
+
+    fn address(&self) -> u64 {
+        self.span.address()
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn label(&self) -> &'static str {
+        self.label
+    }
+
+    fn bytes_at_once(&self, address: u64) -> u64 {
+        match self.place {
+            MemoryPlace::Device => u64::MAX,
+            MemoryPlace::Host => self.span.left_of_block(address),
+        }
+    }
+}
+
+/// A part of the device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceRange {
+    /// Where it begins.
+    pub address: u64,
+    /// Its length.
+    pub bytes: usize,
+}
+
+/// Values of one type in a row on the device.
+///
+/// # Safety
+/// From [`Self::address`] on there are [`Self::len`] values that nobody else writes, until the
+/// device has done what was queued before the buffer went.
+pub unsafe trait Buffer {
+    /// Type of the values.
+    type Item: Plain;
+
+    /// Where the first value lies.
+    fn address(&self) -> u64;
+
+    /// Their number.
+    fn len(&self) -> usize;
+
+    /// Its name in the ledger.
+    fn label(&self) -> &'static str;
+
+    /// True if there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many bytes from this address on one call of the driver takes: of memory of the host, what was taken
+    /// at once. Kernels know no such bounds.
+    fn bytes_at_once(&self, _address: u64) -> u64 {
+        u64::MAX
+    }
+
+    /// For a kernel that reads.
+    fn read(&self) -> In<'_, Self::Item> {
+        In::at(self.address())
+    }
+
+    /// For a kernel that writes.
+    fn write(&mut self) -> Out<'_, Self::Item> {
+        Out::at(self.address())
+    }
+
+    /// Copies from the host and waits for it.
+    fn upload(
+        &mut self,
+        stream: &Stream,
+        first: usize,
+        values: &[Self::Item],
+    ) -> Result<(), DeviceError> {
+        let DeviceRange { address, bytes } =
+            self.place("upload", &(first..first.saturating_add(values.len())))?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the range is the buffer's, and `values` outlives the copy awaited below.
+        unsafe { stream.queue().upload(address, values.as_ptr().cast(), bytes) }?;
+        stream.synchronize()
+    }
+
+    /// Copies to the host and waits for it.
+    fn download(
+        &self,
+        stream: &Stream,
+        first: usize,
+        values: &mut [Self::Item],
+    ) -> Result<(), DeviceError> {
+        let range = first..first.saturating_add(values.len());
+        let DeviceRange { address, bytes } = self.place("download", &range)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the range is the buffer's, any bits are a value, and `values` outlives the copy
+        // awaited below.
+        unsafe {
+            stream.queue().download(values.as_mut_ptr().cast(), self.label(), address, bytes)
+        }?;
+        stream.synchronize()
+    }
+
+    /// Copies all of `range` of page-locked values without waiting.
+    fn upload_pinned(
+        &mut self,
+        stream: &Stream,
+        first: usize,
+        values: &Pinned<Self::Item>,
+        range: Range<usize>,
+    ) -> Result<(), DeviceError> {
+        let DeviceRange { address, bytes } =
+            self.place("upload", &(first..first.saturating_add(range.len())))?;
+        let source = values.part(&range)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: both ranges hold as many bytes, and `values` is not touched until the event
+        // that follows.
+        unsafe { stream.queue().upload(address, source, bytes) }?;
+        values.busy_until_now(stream)
+    }
+
+    /// Copies to the beginning of page-locked values without waiting.
+    fn download_pinned(
+        &self,
+        stream: &Stream,
+        range: Range<usize>,
+        values: &mut Pinned<Self::Item>,
+    ) -> Result<(), DeviceError> {
+        let DeviceRange { address, bytes } = self.place("download", &range)?;
+        let target = values.part(&(0..range.len()))?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: both ranges hold as many bytes, any bits are a value, and `values` is not
+        // touched until the event that follows.
+        unsafe { stream.queue().download(target, self.label(), address, bytes) }?;
+        values.busy_until_now(stream)
+    }
+
+    /// Copies from another buffer of the device.
+    fn copy_from<B: Buffer<Item = Self::Item>>(
+        &mut self,
+        stream: &Stream,
+        first: usize,
+        source: &B,
+        range: Range<usize>,
+    ) -> Result<(), DeviceError> {
+        let DeviceRange { address: to, bytes } =
+            self.place("copy", &(first..first.saturating_add(range.len())))?;
+        let from = source.place("copy", &range)?.address;
+        let at_once = |done| self.bytes_at_once(to + done).min(source.bytes_at_once(from + done));
+        parts(bytes, at_once).try_for_each(|(done, bytes)| {
+            // SAFETY: the ranges belong to two buffers, since one is borrowed mutably.
+            unsafe { stream.queue().copy(to + done, from + done, bytes) }
+        })
+    }
+
+    /// Makes all bits zero.
+    fn zero(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.fill_bytes(stream, 0..self.len(), 0)
+    }
+
+    /// Makes the bits of these values zero.
+    fn zero_range(&mut self, stream: &Stream, range: Range<usize>) -> Result<(), DeviceError> {
+        self.fill_bytes(stream, range, 0)
+    }
+
+    /// Makes all bits one: the largest unsigned number.
+    fn fill_ones(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.fill_bytes(stream, 0..self.len(), 0xff)
+    }
+
+    /// Makes each byte of these values the same.
+    fn fill_bytes(
+        &mut self,
+        stream: &Stream,
+        range: Range<usize>,
+        byte: u8,
+    ) -> Result<(), DeviceError> {
+        let DeviceRange { address, bytes } = self.place("fill", &range)?;
+        parts(bytes, |done| self.bytes_at_once(address + done)).try_for_each(|(done, bytes)| {
+            // SAFETY: the range is the buffer's, and any bits are a value.
+            unsafe { stream.queue().fill(address + done, byte, bytes) }
+        })
+    }
+
+    /// Makes each word of 32 bits the same.
+    fn fill_words(&mut self, stream: &Stream, word: u32) -> Result<(), DeviceError> {
+        let DeviceRange { address, bytes } = self.place("fill", &(0..self.len()))?;
+        parts(bytes, |done| self.bytes_at_once(address + done)).try_for_each(|(done, bytes)| {
+            // SAFETY: the range is the buffer's, and any bits are a value.
+            unsafe { stream.queue().fill_words(address + done, word, bytes / size_of::<u32>()) }
+        })
+    }
+
+    /// Where a range lies, which must be within.
+    fn place(&self, call: &'static str, range: &Range<usize>) -> Result<DeviceRange, DeviceError> {
+        if range.start > range.end || range.end > self.len() {
+            return Err(DeviceError::Driver {
+                call,
+                reason: format!(
+                    "`{}` holds {} values, but {range:?} were requested",
+                    self.label(),
+                    self.len()
+                ),
+            });
+        }
+        let size = size_of::<Self::Item>();
+        let address = self.address() + (range.start * size) as u64;
+        Ok(DeviceRange { address, bytes: range.len() * size })
+    }
+}
+
+/// A range in the parts that one call of the driver takes: where each begins, and its length.
+fn parts(bytes: usize, at_once: impl Fn(u64) -> u64) -> impl Iterator<Item = (u64, usize)> {
+    let mut done = 0;
+    iter::from_fn(move || {
+        let left = bytes - done;
+        let first = done as u64;
+        let part = usize::try_from(at_once(first)).unwrap_or(usize::MAX).min(left);
+        done += part;
+        (part > 0).then_some((first, part))
+    })
+}
+
+// Memory for an iteration: blocks of the arena, and typed pieces of a block.
+
+/// Scratch that goes back to the arena when it is dropped.
+pub struct Block<T> {
+    heap: Heap,
+    label: &'static str,
+    id: u64,
+    address: u64,
+    len: usize,
+    values: PhantomData<T>,
+}
+
+impl Heap {
+    /// Scratch of a slot for these sizes, holding anything. Blocks are given back in any order; a
+    /// later block may lie where an earlier one lay, so all of them belong on one stream.
+    pub fn take<T: Plain, C: Count>(
+        &self,
+        slot: &Slot<T, C>,
+        sizes: &C::Sizes,
+    ) -> Result<Block<T>, DeviceError> {
+        Block::new(self, slot.label, host_len(slot.len(sizes)))
+    }
+}
+
+impl Source for Heap {
+    type Block<T: Plain> = Block<T>;
+    type Error = DeviceError;
+
+    fn cub_scratch(&self) -> &Library {
+        Self::cub_scratch(self)
+    }
+
+    fn take<T: Plain, C: Count>(
+        &self,
+        slot: &Slot<T, C>,
+        sizes: &C::Sizes,
+    ) -> Result<Block<T>, DeviceError> {
+        Self::take(self, slot, sizes)
+    }
+}
+
+impl<T: Plain> Taken for Block<T> {
+    fn bytes(&self) -> u64 {
+        Self::bytes(self).0
+    }
+}
+
+impl<T: Plain> Block<T> {
+    fn new(heap: &Heap, label: &'static str, len: usize) -> Result<Self, DeviceError> {
+        let bytes = bytes_of::<T>(len);
+        let place = heap.with_trim_retry(|| heap.arena.borrow_mut().take(bytes));
+        // The arena knows its own label only, but it is this block that there is no room for.
+        let place = place.map_err(|error| named(error, label))?;
+        let mut ledger = heap.accounts.ledger.borrow_mut();
+        ledger.set_used(label, Kind::Scratch, Bytes(0), Bytes(bytes));
+        drop(ledger);
+        if let Some(log) = heap.accounts.log.borrow_mut().as_mut() {
+            log.take(place.id, label, place.start, bytes);
+        }
+        let heap = heap.clone();
+        Ok(Self { heap, label, id: place.id, address: place.address, len, values: PhantomData })
+    }
+
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> Bytes {
+        Bytes(bytes_of::<T>(self.len))
+    }
+
+    /// Splits the block into pieces of any type; its contents are lost.
+    pub fn carve(&mut self) -> Carve<'_> {
+        Carve {
+            label: self.label,
+            next: self.address,
+            end: self.address + bytes_of::<T>(self.len),
+            block: PhantomData,
+        }
+    }
+}
+
+fn named(mut error: DeviceError, name: &'static str) -> DeviceError {
+    match &mut error {
+        DeviceError::Refused(refusal) => refusal.label = name,
+        DeviceError::OutOfMemory { label, .. } => *label = name,
+        _ => {}
+    }
+    error
+}
+
+// SAFETY: the arena gives each live block bytes of its own, and takes memory from the device only
+// after waiting for it. A later block in the same place is used on the same stream, hence later.
+unsafe impl<T: Plain> Buffer for Block<T> {
+    type Item = T;
+
+    fn address(&self) -> u64 {
+        self.address
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn label(&self) -> &'static str {
+        self.label
+    }
+}
+
+impl<T> Drop for Block<T> {
+    fn drop(&mut self) {
+        self.heap.arena.borrow_mut().give_back(self.id);
+        let bytes = Bytes(bytes_of::<T>(self.len));
+        let mut ledger = self.heap.accounts.ledger.borrow_mut();
+        ledger.set_used(self.label, Kind::Scratch, bytes, Bytes(0));
+        if let Some(log) = self.heap.accounts.log.borrow_mut().as_mut() {
+            log.give_back(self.id);
+        }
+    }
+}
+
+/// The rest of a block that is being carved up.
+pub struct Carve<'a> {
+    label: &'static str,
+    next: u64,
+    end: u64,
+    block: PhantomData<&'a mut ()>,
+}
+
+impl<'a> Carve<'a> {
+    /// The next piece.
+    pub fn take<T: Plain>(&mut self, len: usize) -> Result<Piece<'a, T>, DeviceError> {
+        let (address, bytes) = (self.next, bytes_of::<T>(len));
+        if bytes > self.end - address {
+            return Err(DeviceError::Driver {
+                call: "carve",
+                reason: format!(
+                    "`{}` has {} bytes left, but {bytes} were requested",
+                    self.label,
+                    self.end - address
+                ),
+            });
+        }
+        self.next = with_gap(address + bytes).min(self.end);
+        Ok(Piece { label: self.label, address, len, values: PhantomData })
+    }
+}
+
+/// A part of a block as values of another type.
+pub struct Piece<'a, T> {
+    label: &'static str,
+    address: u64,
+    len: usize,
+    values: PhantomData<&'a mut T>,
+}
+
+// SAFETY: `Carve` deals each byte of its block once, and the piece borrows the block.
+unsafe impl<T: Plain> Buffer for Piece<'_, T> {
+    type Item = T;
+
+    fn address(&self) -> u64 {
+        self.address
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn label(&self) -> &'static str {
+        self.label
     }
 }

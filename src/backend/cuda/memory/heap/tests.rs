@@ -1,14 +1,17 @@
 //! The heap's bookkeeping, on a device that takes nothing amiss unnoticed.
 
+use std::rc::Rc;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::fake::{FakeDevice, GRANULE};
-use super::{Block, Buffer as _, DeviceRange, Heap, Region};
+use super::fake::{FakeDevice, FakeState, GRANULE, HOST_GRANULE};
+use super::{Block, Buffer as _, DeviceRange, Heap, Region, parts};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
-use crate::layout::{Replay, Slot, Source};
-use crate::memory::{Allowance, Bytes, Kind, Limit};
+use crate::backend::cuda::device::stream::{DryQueue, Stream};
+use crate::layout::{MemoryPlace, Replay, Slot, Source};
+use crate::memory::{Allowance, Bytes, HostAllowance, HostState, Kind, Limit};
 
 const MIB: u64 = 1 << 20;
 
@@ -398,4 +401,212 @@ proptest! {
         }
         prop_assert_eq!(heap.recent_scratch(), Bytes(replay.reach()));
     }
+}
+
+// Regions of the host's memory, on a device and a host that are not there.
+
+/// What the device has, less than any region of these tests.
+const CARD: u64 = 8 * MIB;
+
+/// A host of 3200 MiB, of which this process may take half, and has 100.
+const HOST: HostState =
+    HostState { total: Bytes(3200 * MIB), available: Bytes(3000 * MIB), own: Bytes(100 * MIB) };
+
+fn lent(is_virtual: bool, host: Option<HostState>) -> (FakeDevice, Heap) {
+    let device = FakeDevice::new(CARD, is_virtual);
+    device.state.borrow_mut().host = host;
+    let allowance = Allowance::new(None, 1.0, Bytes(CARD));
+    let heap = Heap::over(Box::new(device.clone()), allowance).unwrap();
+    heap.set_host_allowance(HostAllowance::new(Limit::Percent(50.0), 1));
+    (device, heap)
+}
+
+/// A heap of a device with so much, beside such a host, for tests of its users.
+pub(in crate::backend::cuda) fn heap_beside(host: HostState, budget: Bytes) -> Heap {
+    heap_over(budget, |state| state.host = Some(host))
+}
+
+/// The same where the driver gives nothing of the host's memory, whatever the system says.
+pub(in crate::backend::cuda) fn heap_beside_exhausted(host: HostState, budget: Bytes) -> Heap {
+    heap_over(budget, |state| (state.host, state.host_is_exhausted) = (Some(host), true))
+}
+
+fn heap_over(budget: Bytes, set: impl FnOnce(&mut FakeState)) -> Heap {
+    let device = FakeDevice::new(budget.0, true);
+    set(&mut device.state.borrow_mut());
+    Heap::over(Box::new(device), Allowance::new(None, 1.0, budget)).unwrap()
+}
+
+fn host_region(heap: &Heap, label: &'static str) -> Region<u8> {
+    heap.region_in(MemoryPlace::Host, &Slot::unlisted(label)).unwrap()
+}
+
+#[test]
+fn a_region_of_the_host_takes_nothing_of_the_device() {
+    for is_virtual in [true, false] {
+        let (device, heap) = lent(is_virtual, Some(HOST));
+        let mut sh = host_region(&heap, "sh");
+        sh.grow((41 << 20) + 5).unwrap();
+        let entry = heap.ledger()[0];
+        assert_eq!((entry.label, entry.kind), ("sh", Kind::Pinned));
+        assert_eq!((entry.used, entry.mapped), (Bytes(41 * MIB + 5), Bytes(44 * MIB)));
+        assert!(entry.mapped.0.is_multiple_of(HOST_GRANULE));
+        assert_eq!((device.held(), device.held_in(MemoryPlace::Host)), (0, 44 * MIB));
+        assert_eq!((heap.total(), heap.peak(), heap.on_host()), (Bytes(0), Bytes(0), entry.mapped));
+        assert_eq!((sh.mapped(), sh.mapped_in(MemoryPlace::Host)), (Bytes(0), entry.mapped));
+        assert!(device.is_usable(sh.address(), 41 * MIB + 5));
+        drop(sh);
+        assert!(device.has_nothing_left());
+        assert_eq!((heap.on_host(), heap.ledger()[0].used), (Bytes(0), Bytes(0)));
+    }
+}
+
+#[test]
+fn a_region_of_the_host_grows_and_shrinks_with_its_contents() {
+    for is_virtual in [true, false] {
+        let (device, heap) = lent(is_virtual, Some(HOST));
+        let mut sh = host_region(&heap, "sh");
+        sh.grow(64 << 20).unwrap();
+        let start = sh.address();
+        device.mark(start, 64 * MIB, 7);
+        sh.grow(400 << 20).unwrap();
+        assert_eq!(is_virtual, sh.address() == start);
+        assert!(device.is_marked(sh.address(), 64 * MIB, 7));
+        sh.shrink(60 << 20);
+        sh.trim().unwrap();
+        assert!(device.is_marked(sh.address(), 60 * MIB, 7));
+        let held = device.held_in(MemoryPlace::Host);
+        assert_eq!(heap.on_host(), Bytes(held));
+        assert!((60 * MIB..=72 * MIB).contains(&held), "{held}");
+    }
+}
+
+#[test]
+fn a_range_of_the_host_is_copied_where_an_eighth_is_gained() {
+    let (device, heap) = lent(false, Some(HOST));
+    let mut sh = host_region(&heap, "sh");
+    sh.grow(400 << 20).unwrap();
+    for (kept, mapped) in [(380, 400), (352, 400), (348, 348)] {
+        sh.shrink(kept << 20);
+        sh.trim().unwrap();
+        assert_eq!(device.held_in(MemoryPlace::Host), mapped * MIB, "{kept}");
+    }
+    sh.shrink(0);
+    sh.trim().unwrap();
+    assert_eq!(heap.on_host(), Bytes(0));
+}
+
+#[test]
+fn what_the_host_does_not_have_is_refused_and_nothing_is_taken() {
+    let (device, heap) = lent(true, Some(HOST));
+    let (mut sh, mut moments) = (host_region(&heap, "sh"), host_region(&heap, "sh, first moments"));
+    sh.grow(1000 << 20).unwrap();
+    assert_eq!(heap.left_on_host(), Bytes(500 * MIB));
+    let error = moments.grow(504 << 20).unwrap_err();
+    assert!(error.is_out_of_memory() && error.is_out_of_host_memory());
+    let DeviceError::HostRefused(refusal) = &error else { panic!("{error}") };
+    assert_eq!((refusal.label, refusal.wanted), ("sh, first moments", Bytes(504 * MIB)));
+    assert_eq!((refusal.left, refusal.held), (Bytes(500 * MIB), Bytes(1000 * MIB)));
+    assert!(error.to_string().contains("Raise --host-limit"), "{error}");
+    assert_eq!(device.held_in(MemoryPlace::Host), 1000 * MIB);
+    moments.grow(500 << 20).unwrap();
+    // Others have taken what the limit would leave.
+    drop(moments);
+    device.state.borrow_mut().host = Some(HostState { available: Bytes(300 * MIB), ..HOST });
+    let error = sh.grow(1204 << 20).unwrap_err().to_string();
+    assert!(error.contains("End other programs"), "{error}");
+    sh.grow(1200 << 20).unwrap();
+}
+
+#[test]
+fn a_driver_that_has_no_more_of_the_host_is_an_error_of_the_host() {
+    for is_virtual in [true, false] {
+        // Of a host that tells nothing, the driver decides.
+        let (device, heap) = lent(is_virtual, None);
+        let mut sh = host_region(&heap, "sh");
+        sh.grow(8 << 20).unwrap();
+        device.state.borrow_mut().host_is_exhausted = true;
+        let error = sh.grow(100 << 20).unwrap_err();
+        assert!(matches!(error, DeviceError::OutOfHostMemory { label: "sh", .. }), "{error}");
+        assert!(error.is_out_of_memory() && error.is_out_of_host_memory());
+        assert!(error.to_string().contains("lower --max-points, or give --offload none"));
+        assert_eq!((sh.len(), heap.on_host()), (8 << 20, Bytes(8 * MIB)));
+        assert_eq!(device.held_in(MemoryPlace::Host), 8 * MIB);
+    }
+}
+
+#[test]
+fn a_copy_in_another_place_has_the_same_values_under_the_same_label() {
+    let (device, heap) = lent(true, Some(HOST));
+    let queue = DryQueue::new(Rc::new(|_, _| {}));
+    let stream = Stream::over(queue.clone());
+    let mut sh = heap.region::<u8, _>(&Slot::unlisted("sh")).unwrap();
+    sh.grow(5 << 20).unwrap();
+    let copy = sh.copied_to(&stream, MemoryPlace::Host).unwrap();
+    // One transfer for each of the two blocks.
+    assert_eq!((copy.len(), copy.label(), queue.transfers()), (5 << 20, "sh", 2));
+    assert_eq!((device.held(), device.held_in(MemoryPlace::Host)), (6 * MIB, 8 * MIB));
+    drop(sh);
+    assert_eq!((heap.total(), heap.on_host()), (Bytes(0), Bytes(8 * MIB)));
+    let back = copy.copied_to(&stream, MemoryPlace::Device).unwrap();
+    drop(copy);
+    assert_eq!((heap.total(), heap.on_host()), (Bytes(6 * MIB), Bytes(0)));
+    assert_eq!(back.len(), 5 << 20);
+}
+
+const GIB: u64 = 1 << 30;
+
+/// A card of 140 GiB without a limit, of which other programs hold so much.
+fn beside(foreign: u64) -> Heap {
+    let device = FakeDevice::new(140 * GIB, true);
+    device.state.borrow_mut().foreign = foreign;
+    let allowance = Allowance::new(None, 0.97, Bytes(140 * GIB));
+    Heap::over(Box::new(device), allowance).unwrap()
+}
+
+#[test]
+fn a_card_that_others_have_filled_is_said_with_what_helps() {
+    let heap = beside(136 * GIB);
+    let slot = Slot::<u8, _>::unlisted("sort");
+    let error = heap.take(&slot, &(2 * MIB)).map(drop).unwrap_err();
+    assert!(error.is_out_of_memory() && error.is_short_beside_others());
+    let text = error.to_string();
+    for part in ["`sort` needs 2.0 MiB", "136.0 of 140.0 GiB", "4.2 stay free", "0.0 of 0.0 MiB"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn context_and_code_that_find_no_room_are_not_counted_as_held_by_others() {
+    let heap = beside(135 * GIB + 529 * MIB);
+    heap.charge_fixed(Bytes(529 * MIB)).unwrap();
+    // 140 GiB less 135 of others and 4.2 that stay free.
+    assert_eq!(heap.budget().0 / MIB, 819);
+    heap.charge_fixed(Bytes(0)).unwrap();
+    assert_eq!(heap.total(), Bytes(529 * MIB));
+    let full = beside(136 * GIB + 529 * MIB);
+    let error = full.charge_fixed(Bytes(529 * MIB)).unwrap_err().to_string();
+    assert!(error.contains("other programs hold 136.0 of 140.0 GiB"), "{error}");
+}
+
+#[test]
+fn a_limit_of_the_users_own_is_not_blamed_on_others() {
+    let device = FakeDevice::new(16 * GIB, true);
+    device.state.borrow_mut().foreign = GIB;
+    let limit = Some(Limit::Bytes(Bytes(8 * MIB)));
+    let heap = Heap::over(Box::new(device), Allowance::new(limit, 1.0, Bytes(16 * GIB))).unwrap();
+    let slot = Slot::<u8, _>::unlisted("splats");
+    let error = heap.take(&slot, &(20 * MIB)).map(drop).unwrap_err();
+    assert!(matches!(error, DeviceError::Refused(_)) && !error.is_short_beside_others());
+    let text = error.to_string();
+    assert!(text.contains("0.0 of 8.0 MiB are taken. Raise --vram-limit"), "{text}");
+}
+
+#[test]
+fn a_range_is_taken_in_parts_that_end_where_memory_was_taken_at_once() {
+    let blocks_of_ten = |done: u64| 10 - (done + 3) % 10;
+    let found: Vec<_> = parts(25, blocks_of_ten).collect();
+    assert_eq!(found, [(0, 7), (7, 10), (17, 8)]);
+    assert_eq!(parts(25, |_| u64::MAX).collect::<Vec<_>>(), [(0, 25)]);
+    assert_eq!(parts(0, |_| u64::MAX).count(), 0);
 }

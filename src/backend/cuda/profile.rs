@@ -1,16 +1,102 @@
-//! Counts what a view gives the stages to do, on the host and from what the stages left behind.
+//! Measurements of the GPU by itself for `splat bench`.
+//!
+//! It stands here and not in `crate::bench`, because it reads what stages keep to themselves: the
+//! lists of a frame, the model's tables, the session's events.
 
+use super::Cuda;
+use super::device::stream::{CudaEvent, Stream};
+use super::device::timers::Timers;
+use super::frame::Frame;
+use super::memory::heap::{Block, Buffer};
+use super::model::lanes::LANES;
+use super::model::tables::Model;
+use super::session::Session;
+use super::stage::bands::Lists;
 use crate::abi::{BLEND_CHUNK, BLEND_PARTS, TileRange, UNSEEN};
-use crate::backend::cuda::device::stream::Stream;
-use crate::backend::cuda::frame::Frame;
-use crate::backend::cuda::memory::heap::Buffer;
-use crate::backend::cuda::model::lanes::LANES;
-use crate::backend::cuda::model::tables::Model;
-use crate::backend::cuda::session::Session;
-use crate::backend::cuda::stage::bands::Lists;
 use crate::backend::frame_state::Drawn;
-use crate::backend::{DeviceError, RowWords, Work};
+use crate::backend::{CopySpeed, DeviceError, Profiler, RowWords, StageTime, Work};
+use crate::layout::{COPY_TEST, Source as _};
 use crate::model::Primitive;
+
+/// Stages for which events are made beforehand: a few iterations'.
+const STAGES_TIMED: usize = 64;
+
+impl<P: Primitive> Profiler<Model<P>, Frame<Drawn, P>> for Cuda {
+    fn time_stages(&mut self, on: bool) -> Result<(), DeviceError> {
+        self.session.timers = if on { Timers::on(STAGES_TIMED)? } else { Timers::off() };
+        Ok(())
+    }
+
+    fn stage_times(&mut self) -> Result<Vec<StageTime>, DeviceError> {
+        let times = self.session.timers.take()?;
+        Ok(times.into_iter().map(|(stage, ms)| StageTime { stage, ms }).collect())
+    }
+
+    fn copy_speed(&mut self) -> Result<Option<CopySpeed>, DeviceError> {
+        speed(&self.session)
+    }
+
+    fn work(
+        &mut self,
+        model: &Model<P>,
+        frame: &Frame<Drawn, P>,
+    ) -> Result<Option<Work>, DeviceError> {
+        count(&self.session, model, frame)
+    }
+
+    fn trim_memory(&mut self) -> Result<(), DeviceError> {
+        self.trim_memory()
+    }
+}
+
+/// Bytes of a copy: many times what caches hold.
+const COPY_BYTES: usize = 1 << 30;
+
+/// Below this, caches would be measured.
+const COPY_BYTES_MIN: usize = 1 << 28;
+
+/// Copies before the clock starts: at first memory runs slower.
+const WARM_UP: u32 = 3;
+
+/// Copies that are timed.
+const COPIES: u32 = 10;
+
+/// Copies as much as there is room for, up to 1 GiB at a time. Waits for the GPU.
+fn speed(session: &Session) -> Result<Option<CopySpeed>, DeviceError> {
+    let mut bytes = COPY_BYTES;
+    while bytes >= COPY_BYTES_MIN {
+        match room(session, bytes) {
+            Ok([from, to]) => return time(session, &from, to).map(Some),
+            Err(DeviceError::Refused(_) | DeviceError::OutOfMemory { .. }) => bytes /= 2,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+fn room(session: &Session, bytes: usize) -> Result<[Block<u8>; 2], DeviceError> {
+    session.heap.take_two(&COPY_TEST, &(bytes as u64))
+}
+
+fn time(session: &Session, from: &Block<u8>, mut to: Block<u8>) -> Result<CopySpeed, DeviceError> {
+    let stream = &session.stream;
+    let [start, end] = [CudaEvent::timed()?, CudaEvent::timed()?];
+    for _ in 0..WARM_UP {
+        to.copy_from(stream, 0, from, 0..from.len())?;
+    }
+    start.record(stream)?;
+    for _ in 0..COPIES {
+        to.copy_from(stream, 0, from, 0..from.len())?;
+    }
+    end.record(stream)?;
+    end.synchronize()?;
+    // Each byte is read and written.
+    let gigabytes = 2.0 * f64::from(COPIES) * from.len() as f64 * 1e-9;
+    let seconds = end.ms_since(&start)? * 1e-3;
+    Ok(CopySpeed { bytes: from.bytes(), gb_per_s: gigabytes / seconds })
+}
+
+// Counts what a view gives the stages to do, on the host and from what the stages left behind.
 
 /// Rows of a lane block whose values lie in one sector of 32 bytes.
 const SECTOR_ROWS: usize = 8;
@@ -18,7 +104,7 @@ const SECTOR_ROWS: usize = 8;
 const PARTS: usize = BLEND_PARTS as usize;
 
 /// Nothing of a frame that no backward pass follows, or that was drawn in bands: its lists are gone.
-pub(super) fn count<P: Primitive>(
+fn count<P: Primitive>(
     session: &Session,
     model: &Model<P>,
     frame: &Frame<Drawn, P>,

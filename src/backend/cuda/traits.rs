@@ -1,0 +1,723 @@
+//! The traits of a device, each call handed to the file that does it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use splat_formats::{CellLists, NearRow};
+use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
+
+use super::frame::{self, Frame, Gradients};
+use super::govern::{self, Parts};
+use super::model::tables::{FaceTables, Model, catch_up};
+use super::model::transfer::{self, Staging};
+use super::photos::Target;
+use super::primitive::CudaPrimitive;
+use super::stage::appearance::ColorTables;
+use super::stage::bind::{self, Binding};
+use super::stage::fuse::{BrickSurvey, FusedVoxels};
+use super::stage::loss::PendingLosses;
+use super::stage::lpips::LpipsModel;
+use super::stage::neighbours::{self, NearestLists};
+use super::stage::palette::PaletteRows;
+use super::stage::project::{DrawnView, Splats, expect};
+use super::stage::worth::WorthSums;
+use super::stage::{densify, reorder, smooth};
+use super::{BandPolicy, Cuda, dry_run};
+use crate::backend::frame_state::{
+    Compensated, Drawn, FrameState, Fresh, Scored, Shown, Trainable,
+};
+use crate::backend::neighbours::list_len;
+use crate::backend::{
+    AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Device, DeviceError,
+    DeviceInfo, DeviceMemory, Drawing, FaceStatistics, Faces, Filter3d, Fuse, Inputs, LadderState,
+    Look, Lpips, MaskedView, Measured, MemoryEntry, MemoryKind, ModelShape, Neighbours, Objective,
+    Palettes, Peaks, Photo, Ranks, Remesh, Render, RenderSettings, Rendered, Rows, Snapshot, Stay,
+    Store, TableStep, Transmittances, Wants, Worth, Worths, check_absent, chunks,
+};
+use crate::dataset::View;
+use crate::layout::{self, BOUND_GRADIENTS, Purpose};
+use crate::math::morton::Cube;
+use crate::memory::plan::view_scratch;
+use crate::memory::{Bytes, Entry, Holder as _, Kind, Rung, TrainingScale};
+use crate::model::{BoundTopology, Gaussians};
+use crate::perceptual::{LpipsInput, LpipsWeights};
+
+#[cfg(feature = "bench")]
+use crate::backend::Profiler;
+
+// The GPU as a device: what it is, its photographs and its memory.
+
+impl Device for Cuda {
+    type Target = Target;
+
+    fn info(&self) -> DeviceInfo {
+        let device = &self.session.device;
+        let name = format!("{}, {:.1} GiB", device.name(), device.memory().gib());
+        DeviceInfo { name, uuid: Some(device.uuid().to_owned()) }
+    }
+
+    fn upload_target(&mut self, photo: Photo<'_>) -> Result<Target, DeviceError> {
+        let Photo { image, stay } = photo;
+        match stay {
+            Stay::Transient => {
+                self.with_images(|images, session| images.upload_transient(session, image))
+            }
+            Stay::Ahead(view) => {
+                self.with_images(|images, session| images.send(session, view, image))
+            }
+            // The step of this view follows, and has none without its photograph.
+            Stay::Resident(view) => {
+                let sent = self.with_images(|images, session| images.send(session, view, image));
+                self.note_refusal([image.width, image.height], sent)
+            }
+        }
+    }
+
+    fn resident(&mut self, view: usize) -> Option<Target> {
+        self.images.held(view)
+    }
+
+    fn is_resident(&self, view: usize) -> bool {
+        self.images.is_resident(view)
+    }
+
+    fn synchronize(&mut self) -> Result<(), DeviceError> {
+        self.session.stream.synchronize()
+    }
+
+    fn memory(&mut self, peaks: Peaks) -> Option<DeviceMemory> {
+        let heap = &self.session.heap;
+        let entry = |entry: Entry| {
+            let Entry { label, used, mapped, peak, at_peak, .. } = entry;
+            MemoryEntry { label, kind: kind(&entry), bytes: used, mapped, peak, at_peak }
+        };
+        let memory = DeviceMemory {
+            entries: heap.ledger().into_iter().map(entry).collect(),
+            recent_scratch: heap.recent_scratch(),
+            budget: heap.budget(),
+        };
+        if peaks == Peaks::Reset {
+            heap.reset_peak();
+        }
+        Some(memory)
+    }
+
+    fn take_peak(&mut self) -> Option<Bytes> {
+        Some(self.session.heap.take_phase_peak())
+    }
+
+    fn aim_below(&mut self, aim: Option<Bytes>) -> Result<(), DeviceError> {
+        self.has_aim = aim.is_some();
+        let may_band = self.ladder.allows(Rung::Bands);
+        match self.session.bands {
+            BandPolicy::Never if self.has_aim && may_band => {
+                self.session.bands = BandPolicy::WhenNeeded;
+            }
+            BandPolicy::WhenNeeded if !self.has_aim && !self.ladder.is_given_up(Rung::Bands) => {
+                self.session.bands = BandPolicy::Never;
+            }
+            _ => {}
+        }
+        self.session.heap.set_aim(aim)
+    }
+
+    fn training_scale(&self) -> TrainingScale {
+        self.session.view_size.allowed()
+    }
+
+    fn use_training_scale(&mut self, scale: TrainingScale) -> Result<(), DeviceError> {
+        let is_resumed = scale.is_below(self.session.view_size.allowed());
+        if is_resumed {
+            if !self.ladder.allows(Rung::Resolution) {
+                return Ok(());
+            }
+            self.ladder.record_once(Rung::Resolution);
+        }
+        self.session.view_size.use_scale(scale);
+        self.images.forget_all(&self.session)
+    }
+
+    fn take_changes(&mut self) -> Option<LadderState> {
+        Some(govern::account(&mut self.ladder, &self.session.heap))
+    }
+}
+
+fn is_photographs(label: &str) -> bool {
+    layout::named(label).is_some_and(|slot| slot.purpose == Purpose::Photographs)
+}
+
+fn kind(entry: &Entry) -> MemoryKind {
+    match entry.kind {
+        Kind::Fixed => MemoryKind::Context,
+        Kind::Region if is_photographs(entry.label) => MemoryKind::Photographs,
+        Kind::Region => MemoryKind::Region,
+        // Of all scratch, only the arena is ever charged for memory.
+        Kind::Scratch if entry.mapped.max(entry.at_peak) > Bytes(0) => MemoryKind::Arena,
+        Kind::Scratch => MemoryKind::Block,
+        Kind::Pinned => MemoryKind::Pinned,
+    }
+}
+
+impl Ranks for Cuda {}
+
+impl Filter3d for Cuda {
+    fn update_filter_3d(
+        &mut self,
+        model: &mut Model,
+        views: &[&View],
+        sampled_from: f64,
+    ) -> Result<(), DeviceError> {
+        self.with_room(|session| smooth::smooth(session, model, views, sampled_from))
+    }
+}
+
+impl Transmittances<Gaussians> for Cuda {
+    fn transmittances(
+        &mut self,
+        model: &Model,
+        view: &View,
+        settings: &RenderSettings,
+        places: &[[f32; 3]],
+    ) -> Result<Vec<f32>, DeviceError> {
+        let drawing = Drawing::shown(settings, Look::IMAGE);
+        self.with_room(|session| frame::transmittances(session, model, view, &drawing, places))
+    }
+}
+
+impl Palettes for Cuda {
+    type PaletteRows = PaletteRows;
+
+    fn hold_rows(&mut self, rows: &[f32], width: usize) -> Result<PaletteRows, DeviceError> {
+        self.with_room(|session| PaletteRows::new(session, rows, width))
+    }
+
+    fn near_entries(
+        &mut self,
+        rows: &mut PaletteRows,
+        centers: &[f32],
+        cells: &CellLists<'_>,
+    ) -> Result<Vec<NearRow>, DeviceError> {
+        self.with_room(|session| rows.near_entries(session, centers, cells))
+    }
+
+    fn near_cells(
+        &mut self,
+        rows: &mut PaletteRows,
+        centers: &[f32],
+        count: usize,
+    ) -> Result<Vec<u32>, DeviceError> {
+        self.with_room(|session| rows.near_cells(session, centers, count))
+    }
+}
+
+impl Worths<Gaussians> for Cuda {
+    type WorthSums = WorthSums;
+
+    fn no_worths(&mut self, model: &Model, absent: &[bool]) -> Result<WorthSums, DeviceError> {
+        check_absent(absent, model.len())?;
+        self.with_room(|session| WorthSums::new(session, absent))
+    }
+
+    fn add_worths(
+        &mut self,
+        model: &Model,
+        view: &View,
+        settings: &RenderSettings,
+        target: &Target,
+        sums: &mut WorthSums,
+    ) -> Result<Measured, DeviceError> {
+        let drawing = Drawing::shown(settings, Look::IMAGE);
+        self.with_room(|session| frame::add_worths(session, model, view, &drawing, target, sums))
+    }
+
+    fn read_worths(&mut self, sums: &WorthSums) -> Result<Vec<Worth>, DeviceError> {
+        sums.read(&self.session)
+    }
+}
+
+impl Fuse<Gaussians> for Cuda {
+    type BrickSurvey = BrickSurvey;
+    type FusedVoxels = FusedVoxels;
+
+    fn new_survey(&mut self, space: Space) -> Result<BrickSurvey, DeviceError> {
+        self.with_room(|session| BrickSurvey::new(session, space))
+    }
+
+    fn survey_depths(
+        &mut self,
+        survey: &mut BrickSurvey,
+        frame: &Frame<Shown>,
+        seen: MaskedView<'_>,
+    ) -> Result<(), DeviceError> {
+        self.with_room(|session| survey.mark(session, &frame.canvas, seen))
+    }
+
+    fn read_survey(&mut self, survey: BrickSurvey) -> Result<Survey, DeviceError> {
+        survey.read(&self.session)
+    }
+
+    fn new_voxels(&mut self, bricks: &Arc<SurveyedBricks>) -> Result<FusedVoxels, DeviceError> {
+        self.with_room(|session| FusedVoxels::new(session, bricks))
+    }
+
+    fn fuse_depths(
+        &mut self,
+        voxels: &mut FusedVoxels,
+        frame: &Frame<Shown>,
+        seen: MaskedView<'_>,
+    ) -> Result<(), DeviceError> {
+        self.with_room(|session| voxels.fuse(session, &frame.canvas, seen))
+    }
+
+    fn read_voxels(&mut self, voxels: FusedVoxels) -> Result<Fusion, DeviceError> {
+        voxels.read(&self.session)
+    }
+}
+
+impl Lpips<Gaussians> for Cuda {
+    type Net = LpipsModel;
+
+    fn load_lpips(&mut self, weights: &LpipsWeights) -> Result<LpipsModel, DeviceError> {
+        LpipsModel::upload(&self.session, weights)
+    }
+
+    fn lpips(
+        &mut self,
+        net: &LpipsModel,
+        frame: &Frame<Shown>,
+        target: &Target,
+        input: LpipsInput,
+    ) -> Result<f64, DeviceError> {
+        frame.perceive(&self.session, net, target, input)
+    }
+}
+
+impl Appearance<Gaussians> for Cuda {
+    type Tables = ColorTables;
+
+    fn upload_tables(&mut self, tables: &AppearanceTables) -> Result<ColorTables, DeviceError> {
+        self.with_room(|session| ColorTables::new(session, tables))
+    }
+
+    fn read_tables(&mut self, tables: &ColorTables) -> Result<AppearanceTables, DeviceError> {
+        tables.read(&self.session)
+    }
+
+    fn compensate(
+        &mut self,
+        tables: &mut ColorTables,
+        frame: Frame<Drawn>,
+        step: &TableStep,
+    ) -> Result<Frame<Compensated>, DeviceError> {
+        let px = frame.camera.size;
+        let compensated = frame.compensate(&self.session, tables, step);
+        self.note_refusal(px, compensated)
+    }
+
+    fn learn(
+        &mut self,
+        tables: &mut ColorTables,
+        frame: Frame<Scored<Compensated>>,
+        step: &TableStep,
+    ) -> Result<Frame<Scored<Drawn>>, DeviceError> {
+        let px = frame.camera.size;
+        let learned = frame.learn(&self.session, tables, step);
+        self.note_refusal(px, learned)
+    }
+
+    fn correct(
+        &mut self,
+        frame: Frame<Shown>,
+        target: &Target,
+    ) -> Result<Frame<Shown>, DeviceError> {
+        frame.correct(&self.session, target)
+    }
+}
+
+impl Bind for Cuda {
+    type Binding = Binding;
+
+    fn bind(
+        &mut self,
+        model: &mut Model,
+        topology: &Arc<BoundTopology>,
+        state: &BoundState,
+    ) -> Result<Binding, DeviceError> {
+        let binding = self.with_room(|session| Binding::new(session, topology, state))?;
+        bind::place(&mut self.session, model, &binding)?;
+        Ok(binding)
+    }
+
+    fn step_bound(
+        &mut self,
+        model: &mut Model,
+        binding: &mut Binding,
+        gradients: Gradients,
+        step: &BoundStep,
+    ) -> Result<(), DeviceError> {
+        // Before anything moves.
+        let sizes = binding.sizes();
+        let mut d_geometry =
+            self.with_room(|session| session.heap.take(&BOUND_GRADIENTS, &sizes))?;
+        let adam = step.of_gaussians();
+        gradients.step(&mut self.session, model, Some(&mut d_geometry), &adam)?;
+        bind::step(&mut self.session, model, binding, &mut d_geometry, step)
+    }
+
+    fn read_binding(&mut self, binding: &Binding) -> Result<BoundState, DeviceError> {
+        binding.read(&self.session)
+    }
+}
+
+// Drawing views and training on them.
+
+impl<P: CudaPrimitive> Neighbours<P> for Cuda {
+    type Lists = NearestLists<P>;
+
+    fn neighbours(&mut self, model: &Model<P>, count: u32) -> Result<NearestLists<P>, DeviceError> {
+        let found = self.with_room(|session| neighbours::neighbours(session, model, count));
+        let refused = found.as_ref().err().map(DeviceError::is_out_of_memory);
+        // What is wrong with the question says nothing of memory.
+        if refused != Some(false) {
+            let count = list_len(count, model.len())?;
+            self.session.list_room.asked_for(count, model.len(), refused.is_some());
+        }
+        found
+    }
+
+    fn read_neighbours(
+        &mut self,
+        lists: &NearestLists<P>,
+        rows: Range<usize>,
+    ) -> Result<Vec<u32>, DeviceError> {
+        lists.read(&self.session, &rows)
+    }
+
+    fn max_neighbours(&self) -> u32 {
+        self.session.list_room.most()
+    }
+}
+
+impl Cuda {
+    /// Draws a view for whatever follows.
+    pub(super) fn draw<S: Fresh, P: CudaPrimitive>(
+        &mut self,
+        model: &Model<P>,
+        view: &View,
+        settings: &Drawing,
+    ) -> Result<Frame<S, P>, DeviceError> {
+        let frame: Frame<S, P> =
+            self.with_room(|session| frame::draw(session, model, view, settings))?;
+        self.note_bands(&frame, model.len());
+        Ok(frame)
+    }
+
+    /// Draws the splats of a view that ranks have projected of so many Gaussians of this one.
+    pub(super) fn draw_splats<S: Fresh>(
+        &mut self,
+        gaussians: usize,
+        drawn: DrawnView<'_>,
+        splats: Splats,
+    ) -> Result<Frame<S>, DeviceError> {
+        let earlier = Bytes(self.session.heap.live_scratch().0.saturating_sub(splats.bytes().0));
+        let mut splats = Some(splats);
+        let frame: Result<Frame<S>, _> =
+            self.with_room(|session| frame::draw_splats(session, gaussians, drawn, &mut splats));
+        let frame = self.note_refusal(drawn.camera.size, frame)?;
+        self.note_bands(&frame, gaussians);
+        if drawn.settings.trains {
+            let (heap, ladder) = (&self.session.heap, &self.ladder);
+            self.high_water.observe(&frame, gaussians, earlier, heap, ladder);
+        }
+        Ok(frame)
+    }
+
+    /// Writes down that a view is drawn in bands, where it is.
+    fn note_bands<S: FrameState, P: CudaPrimitive>(
+        &mut self,
+        frame: &Frame<S, P>,
+        gaussians: usize,
+    ) {
+        // What is only aimed at is no shortage.
+        if frame.is_in_bands() && (!self.has_aim || self.ladder.is_given_up(Rung::Bands)) {
+            let planned = frame.planned(gaussians, Inputs::NONE, false);
+            let library = self.session.heap.cub_scratch();
+            let whole = view_scratch(dry_run, library, gaussians as u64, planned);
+            self.session.banded_need = self.session.banded_need.max(whole);
+            self.ladder.record(Rung::Bands, Bytes(0));
+        }
+    }
+}
+
+impl Cuda {
+    /// What became of a part of the step of a training view of this size: smaller views may help the next
+    /// try where memory was short.
+    pub(super) fn note_refusal<R>(
+        &mut self,
+        px: [u32; 2],
+        done: Result<R, DeviceError>,
+    ) -> Result<R, DeviceError> {
+        let refused = done.as_ref().err().is_some_and(DeviceError::is_out_of_memory);
+        self.session.view_size.drawn(px, refused);
+        done
+    }
+}
+
+impl<P: CudaPrimitive> Render<P> for Cuda {
+    type Frame<S: FrameState> = Frame<S, P>;
+    type Gradients = Gradients<P>;
+    type Losses = PendingLosses;
+
+    fn render(
+        &mut self,
+        model: &Model<P>,
+        view: &View,
+        settings: &RenderSettings,
+        look: Look,
+    ) -> Result<Frame<Shown, P>, DeviceError> {
+        self.draw(model, view, &Drawing::shown(settings, look))
+    }
+
+    fn render_train(
+        &mut self,
+        model: &Model<P>,
+        view: &View,
+        settings: &RenderSettings,
+        wants: &Wants,
+    ) -> Result<Frame<Drawn, P>, DeviceError> {
+        // What earlier views of a batch left.
+        let earlier = self.session.heap.live_scratch();
+        let drawn = self.draw(model, view, &Drawing::trained(settings, wants));
+        let frame = self.note_refusal([view.camera.width, view.camera.height], drawn)?;
+        let (heap, ladder) = (&self.session.heap, &self.ladder);
+        self.high_water.observe(&frame, model.len(), earlier, heap, ladder);
+        Ok(frame)
+    }
+
+    fn objective<S: Trainable>(
+        &mut self,
+        model: &Model<P>,
+        frame: Frame<S, P>,
+        objective: &Objective<'_, Target, NearestLists<P>>,
+    ) -> Result<(Frame<Scored<S>, P>, PendingLosses), DeviceError> {
+        let px = frame.camera.size;
+        // No second try: it would give away the photograph that the frame is compared with.
+        let scored = frame.scored(&mut self.session, model, objective);
+        let (mut frame, losses) = self.note_refusal(px, scored)?;
+        if let Some(near) = objective.near.filter(|_| objective.terms.sdf_unit().is_some()) {
+            let compared =
+                self.with_room(|session| frame.compare_sampled_depths(session, model, near));
+            self.note_refusal(px, compared)?;
+        }
+        Ok((frame, losses))
+    }
+
+    fn backward(
+        &mut self,
+        model: &mut Model<P>,
+        frame: Frame<Scored<Drawn>, P>,
+        near: Option<&NearestLists<P>>,
+        gradients: &mut Gradients<P>,
+    ) -> Result<PendingLosses, DeviceError> {
+        let px = frame.camera.size;
+        let done = frame.backward(&mut self.session, model, near, gradients);
+        self.note_refusal(px, done)
+    }
+
+    fn expect(
+        &mut self,
+        model: &mut Model<P>,
+        view: &View,
+        settings: &RenderSettings,
+    ) -> Result<(), DeviceError> {
+        expect(&self.session, model, view, &Drawing::trained(settings, &Wants::default()))
+    }
+
+    fn step(
+        &mut self,
+        model: &mut Model<P>,
+        gradients: Gradients<P>,
+        step: &AdamStep,
+    ) -> Result<(), DeviceError> {
+        gradients.step(&mut self.session, model, None, step)
+    }
+
+    fn measure<S: FrameState>(
+        &mut self,
+        frame: &Frame<S, P>,
+        target: &Target,
+    ) -> Result<Measured, DeviceError> {
+        frame.measure(&mut self.session, target)
+    }
+
+    fn image<S: FrameState>(&mut self, frame: &Frame<S, P>) -> Result<Rendered, DeviceError> {
+        frame.image(&self.session)
+    }
+
+    #[cfg(feature = "bench")]
+    fn profiler(&mut self) -> Option<&mut dyn Profiler<Model<P>, Frame<Drawn, P>>> {
+        Some(self)
+    }
+}
+
+// Models on the GPU.
+
+impl<P: CudaPrimitive> Store<P> for Cuda {
+    type Model = Model<P>;
+
+    fn upload(&mut self, host: &P) -> Result<Model<P>, DeviceError> {
+        self.session.forget_faults()?;
+        let model = self.room_for_model(host.sh_degree(), host.len())?;
+        transfer::upload(&self.session, host, model)
+    }
+
+    fn load<S: Rows<P>>(&mut self, source: &mut S) -> Result<Model<P>, S::Error>
+    where
+        S::Error: From<DeviceError>,
+    {
+        self.session.forget_faults()?;
+        let (sh_degree, count) = (source.shape()?.sh_degree(), source.len());
+        let mut model = self.room_for_model(sh_degree, count)?;
+        let mut staging = Staging::new(&self.session)?;
+        for rows in chunks(count) {
+            let chunk = source.read(rows.clone())?;
+            self.with_room(|session| {
+                transfer::write(session, &mut model, rows.start, &chunk, &mut staging)
+            })?;
+        }
+        Ok(model)
+    }
+
+    fn read_parameters(
+        &mut self,
+        model: &mut Model<P>,
+        rows: Range<usize>,
+    ) -> Result<P, DeviceError> {
+        self.bring_up_to_date(model)?;
+        self.with_room(|session| transfer::read_parameters(session, model, &rows))
+    }
+
+    fn read(
+        &mut self,
+        model: &mut Model<P>,
+        rows: Range<usize>,
+    ) -> Result<Snapshot<P>, DeviceError> {
+        self.bring_up_to_date(model)?;
+        self.with_room(|session| transfer::read(session, model, &rows))
+    }
+
+    fn sample(&mut self, model: &mut Model<P>, rows: &[usize]) -> Result<P, DeviceError> {
+        catch_up(&self.session, model)?;
+        self.with_room(|session| transfer::sample(session, model, rows))
+    }
+
+    fn shape(&self, model: &Model<P>) -> ModelShape {
+        let [parameters, optimizer] = model.bytes();
+        ModelShape { rows: model.len(), optional: model.optional(), parameters, optimizer }
+    }
+
+    fn reorder(&mut self, model: &mut Model<P>, cube: &Cube) -> Result<(), DeviceError> {
+        // As before density control.
+        self.session.check_faults()?;
+        catch_up(&self.session, model)?;
+        self.with_room(|session| reorder::reorder(session, model, cube))
+    }
+
+    fn govern(&mut self, model: &mut Model<P>, iteration: u32) -> Result<(), DeviceError> {
+        self.ladder.set_time(iteration.into());
+        let before = self.governed_at.replace(iteration);
+        if !is_due(self.trim_interval, before, iteration) {
+            return Ok(());
+        }
+        let Self { images, session, ladder, .. } = self;
+        govern::between_iterations(ladder, Parts { images, session, model: Some(model) })
+    }
+
+    fn relieve(&mut self, model: &mut Model<P>, error: &DeviceError) -> Result<bool, DeviceError> {
+        let Self { images, session, ladder, .. } = self;
+        govern::relieve(ladder, Parts { images, session, model: Some(model) }, error)
+    }
+
+    fn grant_births(&mut self, model: &mut Model<P>, wish: usize) -> Result<usize, DeviceError> {
+        let Self { images, session, ladder, high_water, .. } = self;
+        if !ladder.allows(Rung::Births) {
+            return Ok(wish);
+        }
+        session.heap.update_foreign_use()?;
+        model.trim()?;
+        let mut granted = govern::births(high_water, model, wish, images, &session.heap, ladder);
+        for rung in ladder.in_order(&[Rung::Compact, Rung::Offload]) {
+            if granted == wish || !ladder.comes_before(rung, Rung::Births) {
+                break;
+            }
+            // For good: not where the host would then hold fewer than the device does now.
+            let more = model.len() + granted + 1;
+            if rung == Rung::Offload && !govern::has_room_on_host(&session.heap, model, more) {
+                continue;
+            }
+            let mut parts = Parts { images, session, model: Some(model) };
+            if let Some((rung, bytes)) = parts.give_up(rung, Bytes(0))?.of(rung) {
+                ladder.record(rung, bytes);
+                granted = govern::births(high_water, model, wish, images, &session.heap, ladder);
+            }
+        }
+        let each = model.bytes().into_iter().sum::<Bytes>().0 / model.len().max(1) as u64;
+        ladder.record_grant(wish, granted, Bytes((wish - granted) as u64 * each));
+        Ok(granted)
+    }
+}
+
+/// True if memory is put in order after `iteration`: at each multiple of the interval, and at the first
+/// call after one where steps take several iterations.
+fn is_due(interval: u32, before: Option<u32>, iteration: u32) -> bool {
+    let interval = interval.max(1);
+    match before.filter(|&before| before < iteration) {
+        Some(before) => before / interval < iteration / interval,
+        None => iteration.is_multiple_of(interval),
+    }
+}
+
+// Meshes on a GPU.
+
+impl Faces for Cuda {
+    fn set_faces(&mut self, model: &mut Model, faces: &[[u32; 3]]) -> Result<(), DeviceError> {
+        let vertices = model.len();
+        // The old ones go first.
+        model.faces = None;
+        let tables = self.with_room(|session| FaceTables::new(session, faces, vertices))?;
+        model.invalidate_rows();
+        model.faces = Some(tables);
+        Ok(())
+    }
+
+    fn faces<'a>(&self, model: &'a Model) -> &'a [[u32; 3]] {
+        model.faces.as_ref().map_or(&[], FaceTables::host)
+    }
+
+    fn vertices(&mut self, model: &Model) -> Result<Vec<[f32; 4]>, DeviceError> {
+        densify::vertices(&self.session, model)
+    }
+
+    fn face_statistics(&mut self, model: &Model) -> Result<FaceStatistics, DeviceError> {
+        let tables = model.faces.as_ref();
+        tables.map_or(Ok(FaceStatistics::default()), |tables| tables.statistics(&self.session))
+    }
+
+    fn set_face_statistics(
+        &mut self,
+        model: &mut Model,
+        statistics: &FaceStatistics,
+    ) -> Result<(), DeviceError> {
+        match &mut model.faces {
+            Some(tables) => tables.set_statistics(&self.session, statistics),
+            None => Ok(()),
+        }
+    }
+
+    fn remesh(&mut self, model: &mut Model, change: &Remesh<'_>) -> Result<(), DeviceError> {
+        // Rows get other numbers: the one that a fault names would be another afterwards.
+        self.session.check_faults()?;
+        catch_up(&self.session, model)?;
+        self.with_room(|session| densify::remesh(session, model, change))
+    }
+}
