@@ -132,7 +132,7 @@
 //! ellipse also needs a kind of `layout/request.rs` (`Records`), a footprint (`footprint.cuh`; that of surfels is
 //! an example), instances of bin, blend and worth with rows in `backend/cuda/device/launch.rs`, and their
 //! names in `backend/cuda/device/footprints.rs`. Model memory,
-//! checkpoints, PLY, reordering and neighbours follow the schema. `tests/common/isotropic*.rs` and
+//! checkpoints, PLY, reordering and neighbours follow the schema. `tests/common/isotropic.rs` and
 //! `tests/gpu/isotropic.cu` are an example.
 //!
 //! **Add a kernel.** `kernels/x.cu`: head comment, helpers, kernels. `abi/x.rs`: one argument struct for

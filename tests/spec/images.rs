@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::common::process;
-use crate::common::scenes::real_scenes;
 use splat::dataset::{AlphaMeaning, ImageLoader, ImageSource, Residency, decode, probe};
 use splat::memory::{Bytes, host_memory};
+
+use crate::common::program;
+use crate::common::synthetic::real_scenes;
 
 /// The images of a scene by name, at `1 / divisor` of their size.
 fn scene(name: &str, divisor: u32) -> Option<Vec<ImageSource>> {
@@ -69,7 +70,7 @@ fn the_first_fox_image_looks_as_it_does_to_another_program() {
 #[test]
 fn a_small_cache_serves_a_whole_scene_within_its_bound() {
     let Some(sources) = scene("bonsai", 4) else { return };
-    if !process::is_of("images::a_small_cache_serves_a_whole_scene_within_its_bound") {
+    if !program::is_of("images::a_small_cache_serves_a_whole_scene_within_its_bound") {
         return;
     }
     let count = sources.len();
@@ -132,7 +133,7 @@ fn decoding_takes_a_bearable_time() {
 #[test]
 fn a_host_limit_holds_the_process_while_real_photographs_come_and_go() {
     let Some(sources) = scene("bonsai", 1) else { return };
-    if !process::is_of("images::a_host_limit_holds_the_process_while_real_photographs_come_and_go")
+    if !program::is_of("images::a_host_limit_holds_the_process_while_real_photographs_come_and_go")
     {
         return;
     }

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use crate::common::events::{events_files, records, steps_of_tags};
-use crate::common::scene::as_in_a_ply;
 use serde_json::Value;
 use splat::config::Config;
 use splat::dataset::points_ply::write_points_ply;
@@ -23,6 +21,9 @@ use splat::train::event::{
     ViewMetrics,
 };
 use splat::train::pictures::{density_map, error_map};
+
+use crate::common::program::{events_files, records, steps_of_tags};
+use crate::common::scene::as_in_a_ply;
 
 /// A folder that outlives the test, so that other programs can look into it.
 fn model_folder(name: &str) -> PathBuf {

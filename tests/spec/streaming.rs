@@ -1,11 +1,8 @@
 //! Writing and resuming take one chunk of the model's size in host memory, and no second model.
 
-use crate::common::prelude::*;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::process;
-use crate::common::scene::as_in_a_ply;
 use splat::backend::cpu::Cpu;
 use splat::backend::{CHUNK_ROWS, Snapshot};
 use splat::config::Config;
@@ -14,6 +11,10 @@ use splat::memory::TrainingScale;
 use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
 use splat::train::save::{DeviceModel, write_point_cloud};
+
+use crate::common::prelude::*;
+use crate::common::program;
+use crate::common::scene::as_in_a_ply;
 
 /// The system's allocator, counted.
 struct Counting;
@@ -104,7 +105,7 @@ fn model() -> Snapshot<Gaussians> {
 #[test]
 fn the_host_holds_one_chunk_while_a_model_is_written_and_resumed() {
     let this = "streaming::the_host_holds_one_chunk_while_a_model_is_written_and_resumed";
-    if !process::is_of(this) {
+    if !program::is_of(this) {
         return;
     }
     let mut device = Cpu::<f32>::new();

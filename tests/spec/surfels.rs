@@ -2,10 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::common::differences::assert_differences;
-use crate::common::prelude::*;
-use crate::common::scene::{NEAR, nine, target};
-use crate::common::{Draws, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{
     Extra, Footprint, Look, NormalDepths, Render, RenderSettings, Store, Term, Terms,
@@ -13,6 +9,11 @@ use splat::backend::{
 use splat::math::linalg::{add, dot, mul, rotation, scale, sub};
 use splat::math::{Real, sh, sigmoid};
 use splat::model::Gaussians;
+
+use crate::common::oracle::assert_differences;
+use crate::common::prelude::*;
+use crate::common::scene::{NEAR, nine, target};
+use crate::common::{Draws, view};
 
 /// Surfels that are turned from the camera by no more than about twice `turn` radians, in front of the common view but for the first.
 fn facing(seed: u64, log_scales: [f64; 2], turn: f64) -> Gaussians {
