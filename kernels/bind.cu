@@ -6,7 +6,146 @@
 // plane and the complex number, vertices [vertices, 3].
 
 #include "adam.cuh"
-#include "bound.cuh"
+#include "linalg.cuh"
+
+// Twin of math/bound.rs: Gaussians bound to triangles, and the angles between these.
+// Same names, same order of arguments; the equations stand in Rust.
+
+struct Triangle {
+    float3 corner[3];
+};
+
+// Weights of the corners, of Gaussian `place` of `each` on a triangle.
+__device__ inline float3 corner_weights(uint32_t each, uint32_t place) {
+    const bool has_middle = each == 1 || each == 4;
+    if (has_middle && place == 0) return {1.0f / 3.0f, 1.0f / 3.0f, 1.0f / 3.0f};
+    uint32_t corner = each == 4 ? place - 1 : place;
+    float one = 2.0f / 3.0f, others = 1.0f / 6.0f;
+    if (each == 3) {
+        one = 0.5f;
+        others = 0.25f;
+    } else if (corner >= 3) {
+        corner -= 3;
+        one = 1.0f / 6.0f;
+        others = 5.0f / 12.0f;
+    }
+    return {corner == 0 ? one : others, corner == 1 ? one : others, corner == 2 ? one : others};
+}
+
+// The axes of a triangle; those of the world where it has no area.
+struct TriangleAxes {
+    float3 normal, along, across;
+    float per_length, per_area;
+};
+
+__device__ inline TriangleAxes triangle_axes(const Triangle& t) {
+    const float3 edge = sub(t.corner[0], t.corner[1]);
+    const float3 product =
+        cross(sub(t.corner[1], t.corner[0]), sub(t.corner[2], t.corner[0]));
+    const float length = sqrtf(dot(edge, edge)), width = sqrtf(dot(product, product));
+    const float per_length = 1.0f / length, per_area = 1.0f / width;
+    if (!(length > 0.0f && width > 0.0f && isfinite(per_length) && isfinite(per_area))) {
+        return {{1.0f, 0.0f, 0.0f}, {0.0f, 1.0f, 0.0f}, {0.0f, 0.0f, 1.0f}, 0.0f, 0.0f};
+    }
+    const float3 normal = scale(product, per_area), along = scale(edge, per_length);
+    return {normal, along, cross(normal, along), per_length, per_area};
+}
+
+// 1 over the length of a complex number, 0 where that is 0.
+__device__ inline float inverse_length(float2 turn) {
+    const float squared = turn.x * turn.x + turn.y * turn.y;
+    return squared > 0.0f ? 1.0f / sqrtf(squared) : 0.0f;
+}
+
+// The unit quaternion of a rotation, whose columns these are.
+__device__ inline Quat quaternion(float3 a, float3 b, float3 c) {
+    const float trace = a.x + b.y + c.z;
+    const auto twice = [](float squared) { return 2.0f * sqrtf(fmaxf(squared, 0.0f)); };
+    if (trace > 0.0f) {
+        const float s = twice(1.0f + trace);
+        return {0.25f * s, (b.z - c.y) / s, (c.x - a.z) / s, (a.y - b.x) / s};
+    }
+    if (a.x > b.y && a.x > c.z) {
+        const float s = twice(1.0f + a.x - b.y - c.z);
+        return {(b.z - c.y) / s, 0.25f * s, (b.x + a.y) / s, (c.x + a.z) / s};
+    }
+    if (b.y > c.z) {
+        const float s = twice(1.0f + b.y - a.x - c.z);
+        return {(c.x - a.z) / s, (b.x + a.y) / s, 0.25f * s, (c.y + b.z) / s};
+    }
+    const float s = twice(1.0f + c.z - a.x - b.y);
+    return {(a.y - b.x) / s, (c.x + a.z) / s, (c.y + b.z) / s, 0.25f * s};
+}
+
+struct BoundPlace {
+    float3 mean;
+    Quat quat;
+};
+
+__device__ inline BoundPlace place(const Triangle& t, float3 weights, float2 turn) {
+    const TriangleAxes axes = triangle_axes(t);
+    const float inverse = inverse_length(turn);
+    const float p = inverse > 0.0f ? turn.x * inverse : 1.0f;
+    const float q = inverse > 0.0f ? turn.y * inverse : 0.0f;
+    const float3 first = add(scale(axes.along, p), scale(axes.across, q));
+    const float3 second = sub(scale(axes.across, p), scale(axes.along, q));
+    const float3 mean = add(add(scale(t.corner[0], weights.x), scale(t.corner[1], weights.y)),
+                            scale(t.corner[2], weights.z));
+    return {mean, quaternion(axes.normal, first, second)};
+}
+
+// Gradients of a triangle's corners, and of a complex number.
+struct FlatGradient {
+    float3 d_corner[3];
+    float2 d_turn;
+};
+
+__device__ inline float3 rotation_vector_bwd(Quat q, Quat d) {
+    const float3 axis = {q.x, q.y, q.z}, d_axis = {d.x, d.y, d.z};
+    return scale(add(sub(scale(d_axis, q.w), scale(axis, d.w)), cross(axis, d_axis)), 0.5f);
+}
+
+__device__ inline FlatGradient place_bwd(const Triangle& t, float3 weights, float2 turn, Quat quat,
+                                         float3 d_mean, Quat d_quat) {
+    const TriangleAxes axes = triangle_axes(t);
+    const float3 d_rotation = rotation_vector_bwd(quat, d_quat);
+    const float d_angle = dot(d_rotation, axes.normal);
+    const float inverse = inverse_length(turn);
+    const float d_angle_over = d_angle * inverse * inverse;
+    const float3 d_product = scale(cross(d_rotation, axes.normal), axes.per_area);
+    const float3 d_edge = scale(axes.across, d_angle * axes.per_length);
+    const float3 d_ab = cross(sub(t.corner[2], t.corner[0]), d_product);
+    const float3 d_ac = cross(d_product, sub(t.corner[1], t.corner[0]));
+    return {{add(scale(d_mean, weights.x), sub(d_edge, add(d_ab, d_ac))),
+             add(scale(d_mean, weights.y), sub(d_ab, d_edge)), add(scale(d_mean, weights.z), d_ac)},
+            {-d_angle_over * turn.y, d_angle_over * turn.x}};
+}
+
+// Two triangles of one edge: its ends, then the corner of each triangle that is not one of them.
+struct Hinge {
+    float3 corner[4];
+};
+
+// The gradient of corner `place` of what a hinge adds to the loss.
+__device__ inline float3 crease_bwd(const Hinge& h, uint32_t place, float weight) {
+    const float3 along = sub(h.corner[1], h.corner[0]);
+    const float3 to_first = sub(h.corner[2], h.corner[0]);
+    const float3 to_second = sub(h.corner[3], h.corner[0]);
+    const float3 first = cross(along, to_first), second = cross(to_second, along);
+    const float per_first = 1.0f / sqrtf(dot(first, first));
+    const float per_second = 1.0f / sqrtf(dot(second, second));
+    if (!isfinite(per_first) || !isfinite(per_second)) return {0.0f, 0.0f, 0.0f};
+    const float3 n = scale(first, per_first), m = scale(second, per_second);
+    const float cosine = dot(n, m);
+    const float3 d_n = scale(sub(scale(n, cosine), m), weight * per_first);
+    const float3 d_m = scale(sub(scale(m, cosine), n), weight * per_second);
+    const float3 d_along = add(cross(to_first, d_n), cross(d_m, to_second));
+    const float3 d_first = cross(d_n, along), d_second = cross(along, d_m);
+    if (place == 1) return d_along;
+    if (place == 2) return d_first;
+    if (place == 3) return d_second;
+    return scale(add(add(d_along, d_first), d_second), -1.0f);
+}
 
 __device__ inline float3 load_vertex(const float* vertices, uint32_t vertex) {
     const float* const place = vertices + uint64_t{vertex} * 3;

@@ -5,7 +5,6 @@
 #include <type_traits>
 
 #include "composite.cuh"
-#include "staged.cuh"
 
 static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 

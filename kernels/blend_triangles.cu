@@ -2,11 +2,423 @@
 // pixel is the mean of N x N samples, which live in the registers of its lane: no map has more than a value a pixel,
 // however many samples it is the mean of. A warp draws a part of a tile, as in `blend.cu`.
 // The backward pass goes front to back once with one sample a pixel, whose colour is in the image; with more it goes
-// twice: first for the colours of the samples, then for the gradients. `triangle_pixels_bwd.cuh` is the
+// twice: first for the colours of the samples, then for the gradients. `blend_pixels_bwd` is the
 // former. Each time and in the forward pass the same function decides about a triangle and a sample.
 // Shapes: as in `blend.cu`; face_weights [faces].
 
-#include "triangle_pixels_bwd.cuh"
+#include "fast.cuh"
+#include "triangle_footprint.cuh"
+
+// A triangle in the samples of a pixel, as all passes of `blend_triangles.cu` see it.
+
+// What a warp draws.
+struct PartLists {
+    Part part;
+    TileRange range;
+};
+
+__device__ inline PartLists part_lists(const BlendArgs& a) {
+    const uint32_t tile = a.first_tile + blockIdx.x;
+    return {part_of(a.size, a.tiles_wide, tile, threadIdx.x / WARP), a.ranges[tile]};
+}
+
+// Samples of a pixel, the shares of a triangle in them, and what is left of the light.
+template <uint32_t N>
+struct Samples {
+    static constexpr uint32_t COUNT = N * N;
+    static constexpr float STEP = 1.0f / N;
+    static constexpr float FIRST = 0.5f * STEP - 0.5f;
+    // How far samples are from the pixel's centre along x and y.
+    static constexpr float REACH = -FIRST;
+
+    float transmittance[COUNT];
+    uint32_t open;  // a bit each
+
+    __device__ explicit Samples(bool inside) : open(inside ? (1u << COUNT) - 1 : 0) {
+#pragma unroll
+        for (float& t : transmittance) t = 1.0f;
+    }
+
+    __device__ bool is_open(uint32_t sample) const { return (open >> sample & 1) != 0; }
+
+    // Place of a sample from the pixel's centre.
+    __device__ static float2 offset(uint32_t sample) {
+        return {FIRST + STEP * static_cast<float>(sample % N),
+                FIRST + STEP * static_cast<float>(sample / N)};
+    }
+};
+
+// A triangle in a lane's pixel.
+struct InPixel {
+    float2 from;      // the pixel's centre less the triangle's
+    float shares[3];  // there
+};
+
+__device__ inline InPixel in_pixel(const TriangleRow& row, float2 centre_px) {
+    InPixel in;
+    const float2 centre = row.centre_px();
+    in.from = {centre_px.x - centre.x, centre_px.y - centre.y};
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        const float2 slope = row.slope(i);
+        in.shares[i] = fmaf(slope.x, in.from.x, slope.y * in.from.y);
+    }
+    return in;
+}
+
+// Whether some sample of the pixel may be inside.
+template <uint32_t N>
+__device__ inline bool may_be_inside(const TriangleRow& row, const InPixel& in) {
+    bool inside = true;
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        const float2 slope = row.slope(i);
+        // Next to an edge a sample may be inside by another rounding.
+        inside = inside && fmaf(-Samples<N>::REACH, fabsf(slope.x) + fabsf(slope.y),
+                                in.shares[i]) < 1.0f + SHARE_ROUNDING;
+    }
+    return inside;
+}
+
+// What a triangle is in a sample. Contractions are spelt out: all passes have to decide alike.
+struct InSample {
+    float alpha;
+    float left;       // 1 less the largest share
+    bool nearest[3];  // whose share that is
+    bool is_held;     // at the largest opacity
+    bool is_seen;     // false where it leaves the sample as it is
+};
+
+__device__ inline InSample in_sample(const TriangleRow& row, const InPixel& in, float2 offset,
+                                     float exponent) {
+    float shares[3];
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        const float2 slope = row.slope(i);
+        shares[i] = fmaf(slope.x, offset.x, fmaf(slope.y, offset.y, in.shares[i]));
+    }
+    // Of equal ones the first.
+    const bool beyond_first = shares[1] > shares[0];
+    const float larger = beyond_first ? shares[1] : shares[0];
+    const bool third = shares[2] > larger;
+    InSample s;
+    s.nearest[0] = !third && !beyond_first;
+    s.nearest[1] = !third && beyond_first;
+    s.nearest[2] = third;
+    s.left = 1.0f - (third ? shares[2] : larger);
+    const float opacity = fast_exp2(fmaf(exponent, fast_log2(s.left), row.log_opacity()));
+    s.is_held = opacity >= TRIANGLE_ALPHA_MAX;
+    s.alpha = s.is_held ? TRIANGLE_ALPHA_MAX : opacity;
+    // Written so that NaN, of a logarithm of what is outside, is not seen.
+    s.is_seen = s.left > 0.0f && s.alpha >= ALPHA_MIN;
+    return s;
+}
+
+// Passes a triangle in an open sample; gives the weight that it has there. The one that finishes a sample counts, too:
+// if a solid triangle before it moved away, the sample would show this one.
+template <uint32_t N>
+__device__ inline float pass(Samples<N>& samples, uint32_t sample, float alpha) {
+    const float before = samples.transmittance[sample];
+    const float after = fmaf(-alpha, before, before);
+    if (after < TRANSMITTANCE_MIN) samples.open &= ~(1u << sample);
+    samples.transmittance[sample] = after;
+    return alpha * before;
+}
+
+// What the backward passes of triangles share: a pixel's gradients, what a triangle is worth in a sample, and how its
+// opacity falls off.
+
+// Gradients of a triangle's record, in their order.
+constexpr uint32_t D_SHARES = 0, D_LOG_OPACITY = 3, D_SLOPES = 4, D_INVERSE_SLOPES = 10, D_COLOR = 12,
+                   D_INVERSE = 15, D_COLOR_X = 16, D_COLOR_Y = 20, D_VALUES = 24;
+
+// A pixel's gradients, of the mean over its samples.
+struct PixelGradient {
+    float3 d_color;
+    float d_inverse_depth;
+};
+
+// What a triangle's colour and inverse depth in a sample are worth: a linear function of the sample's place.
+struct Worth {
+    float here, along_x, along_y;
+
+    __device__ Worth(const TriangleRow& row, const InPixel& in, const PixelGradient& d) {
+        along_x = fmaf(d.d_inverse_depth, row.inverse_depth(1), dot(row.color(1), d.d_color));
+        along_y = fmaf(d.d_inverse_depth, row.inverse_depth(2), dot(row.color(2), d.d_color));
+        here = fmaf(d.d_inverse_depth, row.inverse_depth(0), dot(row.color(0), d.d_color)) +
+               in.from.x * along_x + in.from.y * along_y;
+    }
+
+    __device__ float at(float2 offset) const {
+        return fmaf(along_x, offset.x, fmaf(along_y, offset.y, here));
+    }
+};
+
+// How the opacity of a triangle falls off from its middle to its edges: strips along these, as shares of the way from
+// the middle, and the mean slopes in them.
+struct FallOff {
+    float strips[3], slopes[3];
+
+    __device__ void prepare(const BlendArgs& a, const TriangleRow& row) {
+#pragma unroll
+        for (uint32_t edge = 0; edge < 3; ++edge) {
+            const float2 m = row.slope(edge);
+            const float strip = fminf(a.strip_px * sqrtf(dot(m, m)), 1.0f);
+            const float there =
+                fast_exp2(fmaf(a.window_exponent, fast_log2(strip), row.log_opacity()));
+            strips[edge] = strip;
+            slopes[edge] = fminf(there, TRIANGLE_ALPHA_MAX) * fast_reciprocal(strip);
+        }
+    }
+
+    // What the opacity grows by with what is left to the edge.
+    __device__ float slope(const InSample& at, float exponent, float inverse_left) const {
+        const float strip = of_nearest(at, strips);
+        const float own = at.is_held ? 0.0f : at.alpha * exponent * inverse_left;
+        return at.left < strip ? of_nearest(at, slopes) : own;
+    }
+
+    __device__ static float of_nearest(const InSample& at, const float (&values)[3]) {
+        return at.nearest[2] ? values[2] : at.nearest[1] ? values[1] : values[0];
+    }
+};
+
+// Raises the largest weight of a face, by one lane.
+__device__ inline void raise_face_weight(const BlendArgs& a, uint32_t face, float most) {
+    int* const at = reinterpret_cast<int*>(a.face_weights) + face;
+    if (*at < __float_as_int(most)) atomicMax(at, __float_as_int(most));
+}
+
+// The backward pass of `blend` of triangles with one sample a pixel. In a mesh a triangle meets few of a part's pixels,
+// so that a warp for which all lanes are pixels of one triangle would mostly idle. Here it takes BATCH triangles that
+// may reach its part and visits them three times: a lane is half of a triangle and finds the pixels inside, its opacity
+// and what it is worth there; then a lane is a pixel, walks front to back past the triangles that it is inside of, and
+// notes the weight of the colour and the gradient of the opacity; then a lane is half of a triangle again and adds up
+// over its pixels. So nothing is reduced across lanes but halves.
+
+static_assert(WARP == 2 * BATCH, "half of a triangle a lane");
+
+// Rows of pixels that a lane has of its triangle, and these pixels.
+constexpr uint32_t HALF_HEIGHT = PART_HEIGHT / 2, HALF_PIXELS = WARP / 2;
+
+// What a warp holds.
+struct TriangleBatch {
+    // Opacity and worth, then weight and gradient of the opacity. One more than there are pixels: lanes that have the
+    // same pixel of other triangles then meet other banks.
+    float2 notes[BATCH][WARP + 1];
+    float4 d_pixels[WARP];  // gradients of a pixel's colour and of its inverse depth
+    uint32_t queue[WARP + BATCH];
+};
+
+// A lane's pixel on its way front to back.
+struct TriangleWalk {
+    float transmittance;
+    float behind;  // the gradient times the light of what is not yet passed
+    bool is_open;
+};
+
+// The half of a triangle that a lane has, in the pixels of its part.
+struct TriangleHalf {
+    TriangleRow row;
+    uint32_t number;  // of the triangle among those of the batch
+    float2 first_px;  // centre of its first pixel
+    uint32_t first_pixel;
+    uint32_t inside;  // a bit for each of its pixels whose centre is inside
+
+    __device__ InPixel in(uint32_t pixel) const {
+        return in_pixel(row, {first_px.x + static_cast<float>(pixel % PART_WIDTH),
+                              first_px.y + static_cast<float>(pixel / PART_WIDTH)});
+    }
+
+    __device__ InSample sample(const InPixel& in, float exponent) const {
+        return in_sample(row, in, {0.0f, 0.0f}, exponent);
+    }
+
+    __device__ void find_inside() {
+        inside = 0;
+#pragma unroll
+        for (uint32_t pixel = 0; pixel < HALF_PIXELS; ++pixel) {
+            const InPixel here = in(pixel);
+            const float largest = fmaxf(here.shares[0], fmaxf(here.shares[1], here.shares[2]));
+            if (largest < 1.0f) inside |= 1u << pixel;
+        }
+    }
+};
+
+// Of each lane's pixel a bit for every triangle that it is inside of.
+__device__ inline uint32_t triangles_of_pixel(uint32_t inside) {
+    const uint32_t lane = threadIdx.x % WARP;
+    uint32_t own = 0;
+#pragma unroll
+    for (uint32_t pixel = 0; pixel < HALF_PIXELS; ++pixel) {
+        const uint32_t both = __ballot_sync(FULL_WARP, (inside >> pixel & 1) != 0);
+        if (lane % HALF_PIXELS == pixel) own = both;
+    }
+    return lane < HALF_PIXELS ? own & ((1u << BATCH) - 1) : own >> BATCH;
+}
+
+// The first visit: the lane is half of a triangle.
+__device__ inline void find_pixels(TriangleBatch& own, const TriangleHalf& half, float exponent) {
+    for (uint32_t rest = half.inside; rest != 0; rest &= rest - 1) {
+        const uint32_t pixel = __ffs(static_cast<int>(rest)) - 1;
+        const InPixel in = half.in(pixel);
+        const InSample at = half.sample(in, exponent);
+        const float4 d = own.d_pixels[half.first_pixel + pixel];
+        const Worth worth(half.row, in, {{d.x, d.y, d.z}, d.w});
+        own.notes[half.number][half.first_pixel + pixel] = {at.is_seen ? at.alpha : 0.0f, worth.here};
+    }
+}
+
+// The second visit: the lane is a pixel.
+__device__ inline void walk_triangles(TriangleBatch& own, uint32_t triangles, TriangleWalk& walk) {
+    const uint32_t lane = threadIdx.x % WARP;
+    for (; triangles != 0; triangles &= triangles - 1) {
+        float2& note = own.notes[__ffs(static_cast<int>(triangles)) - 1][lane];
+        const float alpha = walk.is_open ? note.x : 0.0f, worth = note.y;
+        const float before = walk.transmittance, weight = alpha * before;
+        walk.transmittance = fmaf(-alpha, before, before);
+        // The one that finishes a pixel counts, too.
+        walk.is_open = walk.is_open && walk.transmittance >= TRANSMITTANCE_MIN;
+        walk.behind = fmaf(-weight, worth, walk.behind);
+        const float d_alpha = fmaf(before, worth, -walk.behind * fast_reciprocal(1.0f - alpha));
+        note = {weight, weight > 0.0f ? d_alpha : 0.0f};
+    }
+}
+
+// The third visit: the lane is half of a triangle; gives its largest weight in a pixel of the half.
+__device__ inline float sum_pixels(const TriangleBatch& own, const TriangleHalf& half,
+                                   const FallOff fall_off, float exponent,
+                                   float (&values)[D_VALUES]) {
+    float most = 0.0f;
+    for (uint32_t rest = half.inside; rest != 0; rest &= rest - 1) {
+        const uint32_t pixel = __ffs(static_cast<int>(rest)) - 1;
+        const float2 note = own.notes[half.number][half.first_pixel + pixel];
+        const float weight = note.x, d_alpha = note.y;
+        if (weight <= 0.0f) continue;
+        most = fmaxf(most, weight);
+        const InPixel in = half.in(pixel);
+        const InSample at = half.sample(in, exponent);
+        if (!at.is_held) values[D_LOG_OPACITY] = fmaf(d_alpha, at.alpha, values[D_LOG_OPACITY]);
+        const float d_share = -d_alpha * fall_off.slope(at, exponent, fast_reciprocal(at.left));
+#pragma unroll
+        for (uint32_t edge = 0; edge < 3; ++edge) {
+            const float own_share = at.nearest[edge] ? d_share : 0.0f;
+            values[D_SHARES + edge] += own_share;
+            float* const slope = values + D_SLOPES + 2 * edge;
+            slope[0] = fmaf(own_share, in.from.x, slope[0]);
+            slope[1] = fmaf(own_share, in.from.y, slope[1]);
+        }
+        const float4 d = own.d_pixels[half.first_pixel + pixel];
+        const float d_color[3] = {d.x, d.y, d.z};
+        const float along_x = weight * in.from.x, along_y = weight * in.from.y;
+#pragma unroll
+        for (uint32_t c = 0; c < 3; ++c) {
+            values[D_COLOR + c] = fmaf(weight, d_color[c], values[D_COLOR + c]);
+            values[D_COLOR_X + c] = fmaf(along_x, d_color[c], values[D_COLOR_X + c]);
+            values[D_COLOR_Y + c] = fmaf(along_y, d_color[c], values[D_COLOR_Y + c]);
+        }
+        values[D_INVERSE] = fmaf(weight, d.w, values[D_INVERSE]);
+        values[D_INVERSE_SLOPES] = fmaf(along_x, d.w, values[D_INVERSE_SLOPES]);
+        values[D_INVERSE_SLOPES + 1] = fmaf(along_y, d.w, values[D_INVERSE_SLOPES + 1]);
+    }
+    return most;
+}
+
+// All three visits of the triangles from place `taken` of the queue on, at most BATCH.
+__device__ inline void visit_triangles(const BlendArgs& a, TriangleBatch& own, const Part& part,
+                                       uint32_t taken, uint32_t count, TriangleWalk& walk) {
+    const uint32_t lane = threadIdx.x % WARP, k = lane % BATCH, which = lane / BATCH;
+    const bool is_there = k < count;
+    const uint32_t splat_index = is_there ? own.queue[taken + k] : 0;
+    TriangleHalf half;
+    const float4* const record = reinterpret_cast<const float4*>(a.splats) +
+                                 uint64_t{splat_index} * TriangleFootprint::QUADS;
+#pragma unroll
+    for (uint32_t quad = 0; quad < 6; ++quad) half.row.quads[quad] = record[quad];
+    half.row.quads[0].z = fast_log2(half.row.quads[0].z);
+    half.first_px = {part.low_px.x, part.low_px.y + static_cast<float>(which * HALF_HEIGHT)};
+    half.first_pixel = which * HALF_PIXELS;
+    half.number = k;
+    half.find_inside();
+    if (!is_there) half.inside = 0;
+    find_pixels(own, half, a.window_exponent);
+    __syncwarp();  // opacities are there
+    walk_triangles(own, triangles_of_pixel(half.inside), walk);
+    __syncwarp();  // weights are there
+    FallOff fall_off;
+    fall_off.prepare(a, half.row);
+    float values[D_VALUES] = {};
+    float most = sum_pixels(own, half, fall_off, a.window_exponent, values);
+#pragma unroll
+    for (float& value : values) value = both_halves(value);
+    most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, BATCH));
+    __syncwarp();  // everyone has read the notes
+    if (most <= 0.0f) return;
+    float4* const sums = reinterpret_cast<float4*>(a.gradients) +
+                         uint64_t{splat_index} * TriangleFootprint::QUADS;
+    constexpr uint32_t QUADS = D_VALUES / 4 / 2;
+#pragma unroll
+    for (uint32_t quad = 0; quad < QUADS; ++quad) {
+        const float* const low = values + 4 * quad;
+        const float* const high = values + 4 * (quad + QUADS);
+        const float4 sum = which == 0 ? float4{low[0], low[1], low[2], low[3]}
+                                      : float4{high[0], high[1], high[2], high[3]};
+        add_quad(sums + which * QUADS + quad, sum);
+    }
+    if (a.face_weights != nullptr && which == 0) raise_face_weight(a, half.row.face(), most);
+}
+
+// The lane's pixel before the first triangle, and its gradient.
+__device__ inline TriangleWalk begin_walk(const BlendArgs& a, const Part& part, float4& d_pixel) {
+    d_pixel = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (!part.inside) return {1.0f, 0.0f, false};
+    const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
+    const float* const d = a.d_image + pixel * 3;
+    const float* const c = a.image + pixel * 3;
+    // The light of the whole pixel is its colour in the image.
+    float light = c[0] * d[0] + c[1] * d[1] + c[2] * d[2];
+    d_pixel = {d[0], d[1], d[2], 0.0f};
+    if (a.d_inverse_depths != nullptr) {
+        d_pixel.w = a.d_inverse_depths[pixel];
+        light = fmaf(d_pixel.w, a.inverse_depths[pixel], light);
+    }
+    return {1.0f, light, true};
+}
+
+// A part of a tile, by a warp on its own.
+__device__ inline void blend_pixels_bwd(const BlendArgs& a) {
+    __shared__ TriangleBatch batches[PARTS];
+    const uint32_t lane = threadIdx.x % WARP;
+    TriangleBatch& own = batches[threadIdx.x / WARP];
+    const auto [part, range] = part_lists(a);
+    const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
+    TriangleWalk walk = begin_walk(a, part, own.d_pixels[lane]);
+    uint32_t queued = 0;
+    for (uint32_t base = range.start;
+         base < range.end && __any_sync(FULL_WARP, walk.is_open); base += WARP) {
+        const uint32_t instance = base + lane;
+        const uint32_t splat_index = a.splat_from_instance[min(instance, range.end - 1)];
+        const float4* const record = splats + uint64_t{splat_index} * TriangleFootprint::QUADS;
+        const bool hit = instance < range.end && reaches_part(part, Samples<1>::REACH, record);
+        const uint32_t hits = __ballot_sync(FULL_WARP, hit);
+        if (hit) own.queue[queued + __popc(hits & lanes_below())] = splat_index;
+        queued += __popc(hits);
+        __syncwarp();  // the queue is there
+        const bool at_end = base + WARP >= range.end;
+        uint32_t taken = 0;
+        while (queued - taken >= BATCH || (at_end && queued > taken)) {
+            const uint32_t count = min(queued - taken, BATCH);
+            visit_triangles(a, own, part, taken, count, walk);
+            taken += count;
+        }
+        // What is left moves to the front of the queue.
+        queued -= taken;
+        const uint32_t rest = lane < queued ? own.queue[taken + lane] : 0;
+        __syncwarp();  // the rest is in registers
+        if (lane < queued) own.queue[lane] = rest;
+        __syncwarp();
+    }
+}
 
 static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 

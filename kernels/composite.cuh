@@ -4,6 +4,28 @@
 #include "footprint.cuh"
 #include "parts.cuh"
 
+// What the warps of `blend` stage in shared memory: splats for their pixels, and what backward notes of
+// each pair of a splat and a pixel.
+
+// Splats staged by a warp for its pixels, with what they give to a surface's maps.
+template <class Footprint>
+struct FeaturedRows : Footprint::template Rows<WARP> {
+    float4 features[WARP];
+};
+
+// Splats of a batch whose opacities are computed together.
+constexpr uint32_t GROUP = 4;
+static_assert(BATCH % GROUP == 0, "a batch has room for whole groups");
+
+// What a warp of the backward pass works with; what it finds besides colours adds its own.
+template <class Footprint, class Aux>
+struct WarpScratch : Aux::Scratch {
+    float4 d_color[WARP];  // of the pixels; of their inverse depths in the last place
+    typename Footprint::template Rows<BATCH> rows;  // their numbers are splat indices
+    typename Footprint::Notes notes[BATCH];
+    uint32_t queue[BATCH + WARP];  // splat indices
+};
+
 // Place of the pixel's state before instance `start`, the first of a chunk but not of its tile. Two
 // such instances are BLEND_CHUNK apart or more, so that no two share a place.
 __device__ inline uint64_t state_at(uint32_t start, uint32_t part) {

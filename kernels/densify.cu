@@ -8,7 +8,6 @@
 #include "gradient.cuh"
 #include "layout.cuh"
 #include "linalg.cuh"
-#include "mean.cuh"
 #include "random.cuh"
 #include "rows.cuh"
 

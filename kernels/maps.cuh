@@ -3,8 +3,8 @@
 // colours. Each is a policy of the kernel's templates, so that a variant pays for its own alone.
 #pragma once
 
+#include "composite.cuh"
 #include "quad.cuh"
-#include "staged.cuh"
 
 __device__ inline float dot(float4 a, float4 b) {
     return fmaf(a.x, b.x, fmaf(a.y, b.y, fmaf(a.z, b.z, a.w * b.w)));

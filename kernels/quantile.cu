@@ -2,7 +2,7 @@
 // One thread per Gaussian at a time. Shapes: absolute_norm_sums, views_seen [n]; counts [DIGITS].
 // A block counts in shared memory between two barriers, then adds what it found to all blocks' counts.
 
-#include "mean.cuh"
+#include "rows.cuh"
 
 extern "C" __global__ void __launch_bounds__(DIGITS_BLOCK)
     count_digits(const __grid_constant__ DigitsArgs a) {

@@ -5,7 +5,7 @@
 #include "compact.cuh"
 #include "layout.cuh"
 #include "linalg.cuh"
-#include "vertex_size.cuh"
+#include "triangle.cuh"
 
 // Twins of math/adam.rs.
 __device__ inline float floored(float logit, float floor) {

@@ -4,6 +4,12 @@
 
 #include "layout.cuh"
 
+// What density control compares: means over the views that saw a Gaussian.
+
+__device__ inline float mean_gradient(float norm_sum, uint32_t views) {
+    return __fdiv_rn(norm_sum, __uint2float_rn(max(views, 1u)));
+}
+
 // The six tables: parameters, first and second moments of the geometry, then of the SH.
 constexpr uint32_t ROLES = 3;
 constexpr uint32_t GEOMETRY_TABLE = 0;

@@ -3,8 +3,8 @@
 // a few at a time.
 // Shapes: geometry [lane blocks, 11, 32], views [views], filter_3d [n].
 
-#include "filter.cuh"
 #include "layout.cuh"
+#include "splat.cuh"
 
 // Whether a view samples a value along one axis: no farther outside than a share of the side.
 __device__ inline bool within_margin(float at, float side) {

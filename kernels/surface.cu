@@ -14,8 +14,8 @@
 #include "field.cuh"
 #include "layout.cuh"
 #include "lookup.cuh"
-#include "noise.cuh"
 #include "quad.cuh"
+#include "random.cuh"
 
 static_assert(SURFACE_BLOCK % WARP == 0, "whole warps");
 static_assert(SURFACE_WIDTH % 4 == 0 && SURFACE_WIDTH >= GEOMETRY_WIDTH, "a row is whole vectors");

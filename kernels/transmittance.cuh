@@ -2,7 +2,6 @@
 // arguments; the equations stand in Rust.
 #pragma once
 
-#include "filter.cuh"
 #include "splat.cuh"
 
 // As the rays of a view meet it: four steps of 16 bytes. The first three hold a row of the whitening and an

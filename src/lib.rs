@@ -134,7 +134,7 @@
 //! these kernels; a request beyond them is an error. A record that is not an ellipse also needs a kind of
 //! `layout/request.rs` (`Records`), a footprint (`footprint.cuh`, for example the surfels'), instances of bin, blend
 //! and worth with rows in `backend/cuda/device/launch.rs`, and their names in `backend/cuda/device/footprints.rs`.
-//! Model memory, checkpoints, PLY, reordering and neighbours follow the schema. Example: `tests/common/isotropic*.rs`
+//! Model memory, checkpoints, PLY, reordering and neighbours follow the schema. Example: `tests/common/isotropic.rs`
 //! and `tests/gpu/isotropic.cu`.
 //!
 //! **Add a kernel.** `kernels/x.cu`: head comment, helpers, kernels. `abi/x.rs`: one argument struct for each kernel;

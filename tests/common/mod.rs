@@ -3,35 +3,21 @@
 
 #[cfg(unix)]
 pub mod background;
-pub mod ball;
-#[cfg(kernels)]
-pub mod compact;
-pub mod constrained_backend;
 #[cfg(kernels)]
 pub mod cuda;
-pub mod density;
-pub mod differences;
 pub mod drawing;
-pub mod events;
 pub mod fuzz;
 pub mod geometry;
 pub mod hooked;
-pub mod http;
 pub mod isotropic;
-#[cfg(kernels)]
-pub mod isotropic_cuda;
 pub mod lpips;
-pub mod moved;
 pub mod oracle;
 pub mod patches;
 pub mod prelude;
-pub mod process;
 pub mod program;
 pub mod scene;
-pub mod scenes;
 pub mod surface;
 pub mod synthetic;
-pub mod torch;
 
 use splat::dataset::{Camera, Pose, View};
 use splat::math::random::{RandomStream, RandomUse};

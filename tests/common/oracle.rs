@@ -1,16 +1,22 @@
 //! A device against the CPU backend in double precision.
 
-use super::prelude::*;
 use std::sync::Arc;
 
-use splat::backend::cpu::Cpu;
-use splat::backend::{AdamStep, Rates, Rendered, Snapshot, Term, Terms, TrainDevice};
+use splat::backend::cpu::{Cpu, Gradients, Model, Parameter};
+use splat::backend::{
+    AdamStep, Candidates, DeviceError, Edit, EditRule, Edited, Grow, Into, Keep, Pick, Rates,
+    Rendered, ScoreRule, Snapshot, Term, Terms, TrainDevice,
+};
 use splat::dataset::{Image, View};
 use splat::math::Real;
+use splat::math::linalg::dot;
+use splat::math::random::{RandomStream, RandomUse};
+use splat::math::splat::{EllipseGradient, Shape, Viewpoint, project, project_bwd};
 use splat::model::{Gaussians, Primitive};
 
-use super::Draws;
+use super::prelude::*;
 use super::scene::{NEAR, Pixel, RATES, composite, tame_gaussians};
+use super::{Draws, assert_relative, derivative, derivative_between_cuts, with};
 
 /// Adam's decay of the running mean of the gradients.
 const BETA_1: f64 = 0.9;
@@ -350,4 +356,172 @@ pub fn assert_images_agree<B: TrainDevice>(
             assert!((found - expected).abs() < 1e-4, "{place:?}: {found} instead of {expected}");
         }
     }
+}
+
+// Gradients of the CPU backend against differences of what they are gradients of.
+
+/// Holds the gradient of a projection to its differences. A sum of pixel coordinates is rounded a
+/// hundred times as much as a function of order 1.
+pub fn assert_projection_differences(
+    view: &Viewpoint<f64>,
+    shape: &Shape<f64>,
+    d: &EllipseGradient<f64>,
+) {
+    const EXACT: (f64, f64) = (1e-6, 1e-4);
+    let objective = |shape: &Shape<f64>| {
+        let e = project(view, shape).expect("in front of the camera");
+        let centre: f64 = (0..2).map(|i| e.mean_px[i] * d.d_mean_px[i]).sum();
+        centre + dot(e.conic, d.d_conic) + d.d_log_kept * e.kept.ln() + d.d_depth * e.depth
+    };
+    let found = project_bwd(view, shape, d).expect("in front of the camera");
+    for i in 0..3 {
+        let f = |x| objective(&Shape { mean_world: with(shape.mean_world, i, x), ..*shape });
+        let expected = derivative(shape.mean_world[i], f);
+        assert_relative(found.d_mean_world[i], expected, EXACT, "mean");
+        let f = |x| objective(&Shape { log_scale: with(shape.log_scale, i, x), ..*shape });
+        let expected = derivative(shape.log_scale[i], f);
+        assert_relative(found.d_log_scale[i], expected, EXACT, "log scale");
+    }
+    for i in 0..4 {
+        let f = |x| objective(&Shape { quat: with(shape.quat, i, x), ..*shape });
+        assert_relative(found.d_quat[i], derivative(shape.quat[i], f), EXACT, "quat");
+    }
+}
+
+/// Holds the gradients of these parameters of every Gaussian to the differences of `loss`, with a
+/// tolerance and a floor as of [`assert_relative`]. Says how many differences of each parameter are
+/// above the floor, and so large enough to tell.
+pub fn assert_differences(
+    device: &mut Cpu<f64>,
+    (model, gradients): (&Model<f64>, &Gradients<f64>),
+    parameters: &[Parameter],
+    tolerance: (f64, f64),
+    mut loss: impl FnMut(&mut Cpu<f64>, &Model<f64>) -> f64,
+) -> Vec<usize> {
+    let mut compared = vec![0; parameters.len()];
+    for index in 0..model.len() {
+        let gradient = device.parameter_gradient(model, gradients, index);
+        for (&parameter, compared) in parameters.iter().zip(&mut compared) {
+            let width = model.column(parameter).width;
+            for (k, &found) in gradient.row(parameter)[..width].iter().enumerate() {
+                let at = index * width + k;
+                let start = model.column(parameter).values[at];
+                let expected = derivative_between_cuts(start, |x| {
+                    let mut moved = model.clone();
+                    moved.column_mut(parameter).values[at] = x;
+                    loss(device, &moved)
+                });
+                let what = format!("Gaussian {index} {parameter:?}[{k}]");
+                assert_relative(found, expected, tolerance, &what);
+                *compared += usize::from(expected.abs() > tolerance.1);
+            }
+        }
+    }
+    compared
+}
+
+// Rounds of density control as tests state them.
+
+/// A round of growth by gradients.
+#[derive(Clone, Copy, Debug)]
+pub struct DensifyRule {
+    pub gradient_min: f64,
+    pub small_max: f64,
+    pub opacity_min: f64,
+    pub scale_max: Option<f64>,
+    pub seed: u64,
+    pub iteration: u32,
+    pub with_quantile: bool,
+}
+
+impl DensifyRule {
+    /// By which all Gaussians grow and none is removed.
+    pub const ALL: Self = Self {
+        gradient_min: 0.0,
+        small_max: 1e9,
+        opacity_min: 0.0,
+        scale_max: None,
+        seed: 3,
+        iteration: 600,
+        with_quantile: false,
+    };
+
+    fn score(&self) -> ScoreRule {
+        let Self { gradient_min: min, small_max, .. } = *self;
+        match self.with_quantile {
+            true => ScoreRule::GradientOrQuantile { min, small_max },
+            false => ScoreRule::Gradient { min, small_max },
+        }
+    }
+
+    fn edit(&self) -> EditRule {
+        let key = RandomStream::new(self.seed, u64::from(self.iteration), RandomUse::Split).key();
+        EditRule::Grow {
+            large: Grow::SplitRandom { shrink: 1.6, key },
+            keep: Keep { opacity_min: self.opacity_min, scale_max: self.scale_max, unseen: true },
+        }
+    }
+}
+
+/// A round of moves and copies by opacities.
+#[derive(Clone, Copy, Debug)]
+pub struct RelocateRule {
+    pub opacity_min: f64,
+    pub seed: u64,
+    pub iteration: u32,
+}
+
+impl RelocateRule {
+    fn apply<D: Edit<Gaussians>>(
+        &self,
+        device: &mut D,
+        model: &mut D::Model,
+        (into, purpose): (Into, RandomUse),
+    ) -> Result<Edited, DeviceError> {
+        let key = RandomStream::new(self.seed, u64::from(self.iteration), purpose).key();
+        let candidates = device.score(model, &ScoreRule::Opacity { min: self.opacity_min })?;
+        let pick = Pick::WithReplacement { into, key };
+        let selection = device.select(model, &candidates, pick)?;
+        device.edit(model, selection, &EditRule::Share)
+    }
+}
+
+/// What would grow.
+pub fn score<D: Edit<Gaussians>>(
+    device: &mut D,
+    model: &D::Model,
+    rule: &DensifyRule,
+) -> Candidates {
+    device.score(model, &rule.score()).unwrap()
+}
+
+/// One round with at most so many births.
+pub fn densify<D: Edit<Gaussians>>(
+    device: &mut D,
+    model: &mut D::Model,
+    rule: &DensifyRule,
+    births: usize,
+) -> Result<Edited, DeviceError> {
+    let candidates = device.score(model, &rule.score())?;
+    let selection = device.select(model, &candidates, Pick::Best(births))?;
+    device.edit(model, selection, &rule.edit())
+}
+
+/// Moves the dead; says how many.
+pub fn relocate<D: Edit<Gaussians>>(
+    device: &mut D,
+    model: &mut D::Model,
+    rule: &RelocateRule,
+) -> Result<usize, DeviceError> {
+    Ok(rule.apply(device, model, (Into::Dead, RandomUse::Relocate))?.moved)
+}
+
+/// Adds so many copies.
+pub fn multiply<D: Edit<Gaussians>>(
+    device: &mut D,
+    model: &mut D::Model,
+    rule: &RelocateRule,
+    births: usize,
+) -> Result<(), DeviceError> {
+    rule.apply(device, model, (Into::NewRows(births), RandomUse::Multiply)).map(drop)
 }

@@ -207,7 +207,7 @@ fn rays(gaussians: &Gaussians, point: &Viewpoint<f64>) -> Vec<RayGaussian<f64>> 
 /// single precision leaves a hundred thousandth of the depth.
 const SLOPE_MIN: f64 = 0.1;
 
-/// Whether single precision may see a pixel's median elsewhere: it may miss a Gaussian that is barely met,
+/// True if single precision may see a pixel's median elsewhere: it may miss a Gaussian that is barely met,
 /// and where nearly half of the light passes all, or all up to a gap, it may find another depth or none.
 fn is_median_unsure(rays: &[RayGaussian<f64>], slopes: [f64; 2], depth: f64) -> bool {
     let on_rays = || rays.iter().map(|ray| ray.on_ray(slopes));
@@ -223,7 +223,7 @@ fn is_median_unsure(rays: &[RayGaussian<f64>], slopes: [f64; 2], depth: f64) -> 
 /// third of this of places of 50 px, a depth's rounding with it.
 const SQUARE_MARGIN_PX: f64 = 3e-5;
 
-/// Whether the medians of all pixels are the same in single precision, also of those that are not looked at.
+/// True if the medians of all pixels are the same in single precision, also of those that are not looked at.
 pub fn has_sure_medians(gaussians: &Gaussians, pair: &Pair, drawing: &Drawing) -> bool {
     let point = viewpoint(&pair.view, NEAR);
     let rays = rays(gaussians, &point);

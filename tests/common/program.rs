@@ -1,13 +1,20 @@
 //! The program itself: scenes to run it on, and what it says when it ends.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
+use std::{env, fs};
 
-use super::synthetic::write_synthetic;
+use protobuf::Message as _;
 use splat::synth::SynthOptions;
 use tempfile::TempDir;
+use tensorboard_proto::event::Event as Record;
+
+use super::synthetic::write_synthetic;
 
 /// Long enough for a busy machine; only a program that hangs takes it.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -85,6 +92,7 @@ pub struct TestFolder {
 
 /// Views of the tiny scene.
 pub const VIEWS: usize = 8;
+
 /// Size of its photographs, px.
 pub const SIZE: (u32, u32) = (48, 36);
 
@@ -239,4 +247,125 @@ pub fn assert_no_litter(folder: &Path) {
 /// A path as the program writes it in messages.
 pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
+}
+
+// Tests that look at their whole process, in which no other test may run meanwhile.
+
+/// Names the test that a process was started for.
+const TEST: &str = "SPLAT_TEST_OF_THIS_PROCESS";
+
+/// True if this process runs `test` (its full name) and nothing else. If not, the test is run in a
+/// process of its own, and fails if it fails there.
+pub fn is_of(test: &str) -> bool {
+    if env::var_os(TEST).is_some_and(|found| found == test) {
+        return true;
+    }
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", test, "--include-ignored", "--nocapture"]).env(TEST, test);
+    let output = command.output().unwrap();
+    let [told, errors] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    print!("{told}");
+    assert!(output.status.success() && told.contains("1 passed"), "{told}\n{errors}");
+    false
+}
+
+// Requests of a browser, byte by byte.
+
+/// Long enough for a busy machine.
+const HTTP_PATIENCE: Duration = Duration::from_secs(60);
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    /// Lines of its head, in lower case.
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The value of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value)
+    }
+}
+
+/// Sends these bytes to a port of this machine and reads to the end of the connection.
+pub fn exchange(port: u16, request: &[u8]) -> Answer {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(HTTP_PATIENCE)).unwrap();
+    // A server that has read enough may close before all is sent.
+    stream.write_all(request).ok();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).ok();
+    let end = bytes.windows(4).position(|part| part == b"\r\n\r\n");
+    let end = end.unwrap_or_else(|| panic!("no head: {}", String::from_utf8_lossy(&bytes)));
+    let head = String::from_utf8(bytes[..end].to_vec()).unwrap().to_lowercase();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer { status, head, body: bytes.split_off(end + 4) }
+}
+
+/// A request without a body, with these lines in its head.
+pub fn request(port: u16, method: &str, path: &str, lines: &[&str]) -> Answer {
+    let mut text = format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n");
+    for line in lines {
+        text += &format!("{line}\r\n");
+    }
+    exchange(port, format!("{text}Connection: close\r\n\r\n").as_bytes())
+}
+
+/// Records of an events file; their checksums must be right.
+pub fn records(path: &Path) -> Vec<Record> {
+    use tensorboard_rs::masked_crc32c::masked_crc32c;
+    let bytes = fs::read(path).unwrap();
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let mut records = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let length = usize::try_from(u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()));
+        let length = length.unwrap();
+        assert_eq!(word(at + 8), masked_crc32c(&bytes[at..at + 8]));
+        let data = &bytes[at + 12..at + 12 + length];
+        assert_eq!(word(at + 12 + length), masked_crc32c(data));
+        records.push(Record::parse_from_bytes(data).unwrap());
+        at += 16 + length;
+    }
+    records
+}
+
+pub fn events_files(folder: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> =
+        files.filter(|path| path.to_string_lossy().contains("events.out.tfevents.")).collect();
+    files.sort();
+    files
+}
+
+/// Steps at which each tag stands in the file.
+pub fn steps_of_tags(path: &Path) -> BTreeMap<String, Vec<i64>> {
+    let mut steps: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+    for record in records(path) {
+        for value in record.get_summary().get_value() {
+            steps.entry(value.get_tag().to_owned()).or_default().push(record.get_step());
+        }
+    }
+    steps
+}
+
+/// Values of each tag by step.
+pub fn values_of_tags(path: &Path) -> BTreeMap<String, Vec<(i64, f32)>> {
+    let mut values: BTreeMap<String, Vec<(i64, f32)>> = BTreeMap::new();
+    for record in records(path) {
+        for value in record.get_summary().get_value() {
+            let tag = values.entry(value.get_tag().to_owned()).or_default();
+            tag.push((record.get_step(), value.get_simple_value()));
+        }
+    }
+    values
 }

@@ -306,7 +306,7 @@ pub const TRANSMITTANCE_BAND: f64 = 1e-3;
 /// Relative. Three products and three sums of single precision.
 pub const DEPTH_BAND: f64 = 1e-5;
 
-/// Whether a ray meets a surfel where its disc and its filter are about as dense.
+/// True if a ray meets a surfel where its disc and its filter are about as dense.
 fn is_either(surfel: &Surfel<f64>, offset_px: [f64; 2]) -> bool {
     let along = |slope: [f64; 2]| slope[0] * offset_px[0] + slope[1] * offset_px[1];
     let inverse_share = 1.0 + along(surfel.tilt);

@@ -1,16 +1,8 @@
 //! Colours that cameras changed: gradients against differences, and every device against the CPU backend
 //! in double precision.
 
-use crate::common::differences::assert_differences;
-use crate::common::prelude::*;
 use std::sync::Arc;
 
-use crate::common::oracle::{
-    AT_REST, Counted, Shot, assert_gradients_agree, assert_losses_agree, gradient_tolerance,
-    relative_error, settings, shot,
-};
-use crate::common::scene::{resized, tame_gaussians};
-use crate::common::{Draws, assert_relative, derivative_between_cuts, view};
 use splat::backend::cpu::{ColorTables, Cpu, Model, Parameter};
 use splat::backend::{
     AdamStep, AppearanceRule, AppearanceTables, Compensation, DeviceError, Measured, Snapshot,
@@ -22,6 +14,14 @@ use splat::math::appearance::{
     GRID_WIDTH, GridPlace, affine, total_variation, total_variation_bwd,
 };
 use splat::model::Gaussians;
+
+use crate::common::oracle::{
+    AT_REST, Counted, Shot, assert_differences, assert_gradients_agree, assert_losses_agree,
+    gradient_tolerance, relative_error, settings, shot,
+};
+use crate::common::prelude::*;
+use crate::common::scene::{resized, tame_gaussians};
+use crate::common::{Draws, assert_relative, derivative_between_cuts, view};
 
 each_backend!(
     three_visits_take_the_same_way_as_the_oracle,

@@ -1,15 +1,26 @@
 //! Evaluation beside training: it takes no more of a GPU's memory, whatever the held-out views show.
+#![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
+
+use std::collections::HashMap;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::common::cuda::{self, alone};
-use crate::common::oracle::{AT_REST, Shot, settings, step};
-use crate::common::prelude::*;
-use crate::common::scene::{photo, resized, straight, tame_gaussians};
-use splat::backend::Terms;
 use splat::backend::cuda::{Cuda, Model};
+use splat::backend::{AdamStep, Rates, Render, RowWords, Snapshot, Terms, Work};
 use splat::dataset::{Image, View};
+use splat::math::random::{RandomStream, RandomUse};
 use splat::memory::Bytes;
+use splat::memory::plan::Storage;
+use splat::model::Gaussians;
+use splat::synth::{SynthOptions, write_scene};
+
+use crate::common::cuda::{self, alone, open, snapshot};
+use crate::common::geometry::{Measurement, measured};
+use crate::common::oracle::{AT_REST, RelocateRule, Shot, multiply, settings, step};
+use crate::common::prelude::*;
+use crate::common::program::{TestFolder, end};
+use crate::common::scene::{gaussian, photo, resized, rows, straight, tame_gaussians, together};
 
 /// A model that was trained on one view, and what that took.
 struct Trained {
@@ -87,4 +98,319 @@ fn a_view_like_those_of_training_is_evaluated_with_no_more() {
     let (_, _, evaluation) = trained.evaluate(&view, &image);
     assert!(evaluation <= training, "{evaluation} {training}");
     trained.device.aim_below(None).unwrap();
+}
+
+/// Iterations of the coarse stage.
+const COARSE: u32 = 8000;
+
+/// Rays of a measurement.
+const RAYS: usize = 20_000;
+
+/// The scene: as large as a model of tens of thousands of Gaussians wants.
+const SCENE: SynthOptions =
+    SynthOptions { views: 100, width: 640, height: 480, points: 30_000, ..SynthOptions::DEMO };
+
+/// Both stages in one command, the first of so many iterations and the second with these terms: how the
+/// model lies before the coarse stage, and how after it.
+fn surfaces_of(terms: &str, start: u32, flags: &[&str]) -> [Measurement; 2] {
+    cuda::share();
+    let place = TestFolder::empty();
+    write_scene(&place.scene(), &SCENE).unwrap();
+    let both = [start, start + COARSE];
+    let texts = both.map(|at| at.to_string());
+    let mut command = place.train_into(terms);
+    // Widened splats that keep their opacity have outlines most of a pixel too far out, and draw all
+    // surfaces in by as much: no terms make up for that.
+    command.args(["--device", "cuda", "--eval", "--antialiasing", "--regularize", terms]);
+    command.args(["--iterations", &texts[0], "--sugar-iterations", &COARSE.to_string()]);
+    command.arg("--save-iterations").args(&texts).arg("--test-iterations").args(&texts);
+    end(command.args(flags).timeout(Duration::from_secs(600))).done();
+    let measured =
+        both.map(|at| measured((&place.path(terms), at), (&place.scene(), SCENE.seed), RAYS));
+    println!("{}\n{}", measured[0], measured[1]);
+    measured
+}
+
+/// Distances fall to a third and angles to half, for less than 1 dB of 45: a fifth of them was found,
+/// and a quarter, for half a decibel. With the usual weights of 0.2 this photometric model, which shows
+/// the scene far better than photographs can be shown, loses 3.5 dB.
+#[test]
+#[ignore = "needs a CUDA device"]
+fn gaussians_come_to_lie_on_the_true_surfaces_by_their_distance_field() {
+    let flags = ["--estimation-factor=0.05", "--normal-factor=0.05"];
+    let [before, after] = surfaces_of("sdf", 7000, &flags);
+    after.assert_better_than(&before, (3.0, 2.0, 1.0));
+}
+
+/// The usual weights, and a model whose photometric stage was short: it loses nothing.
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_model_that_is_still_learning_finds_surfaces_for_nothing() {
+    let [before, after] = surfaces_of("sdf", 2000, &[]);
+    after.assert_better_than(&before, (3.0, 2.0, 1.0));
+}
+
+/// Density knows of no surface but the Gaussians' own: it makes them flat and turns them, and brings
+/// them half as near as the distance field does.
+#[test]
+#[ignore = "needs a CUDA device"]
+fn gaussians_come_nearer_to_the_true_surfaces_by_their_density() {
+    let [before, after] = surfaces_of("density", 2000, &[]);
+    after.assert_better_than(&before, (1.6, 1.6, 1.0));
+}
+
+/// Whole parts of 8 x 4 pixels, and tiles that are not whole.
+const SIZE: [u32; 2] = [40, 24];
+
+const PIXELS: u64 = 40 * 24;
+
+fn work(device: &mut Cuda, model: &Model, view: &View, settings: &Drawing) -> Option<Work> {
+    let frame = device.draw(model, view, settings).unwrap();
+    device.profiler().unwrap().work(model, &frame).unwrap()
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_gaussian_that_covers_the_view_is_work_in_each_of_its_parts() {
+    let device = &mut crate::common::cuda::open();
+    let behind = gaussian([0.0, 0.0, -3.0], 0.1, 0.5, [0.5; 3]);
+    let mut all = vec![behind; 40];
+    all.push(gaussian([0.0, 0.0, 2.0], 50.0, 0.9, [0.0, 0.0, 1.0]));
+    let mut model = device.upload(&together(&all)).unwrap();
+    let (view, settings) = (resized(&straight(), SIZE), settings(0, 1));
+
+    let tiles = 3 * 2;
+    let expected = Work {
+        gaussians: 41,
+        row_words: RowWords { geometry: 11, geometry_moments: 22, sh: 48, sh_moments: 96 },
+        visible: 1,
+        lane_blocks_seen: 1,
+        rows_fetched: 8,
+        rows_late: 0,
+        pixels: PIXELS,
+        tiles,
+        instances: tiles,
+        instances_reached: tiles,
+        splats_hit: 1,
+        hit_words: PIXELS / 32,
+        chunks: tiles,
+        states: 0,
+        pairs_evaluated: PIXELS,
+    };
+    assert_eq!(work(device, &model, &view, &settings), Some(expected));
+    let photo = photo(SIZE[0], SIZE[1], None);
+    let terms = Terms::photometric(0.2);
+    let mut shot = Shot { index: 0, view: view.clone(), photo, settings, terms };
+    step(device, &mut model, &shot, (1, AT_REST));
+    assert_eq!(work(device, &model, &view, &settings), Some(expected));
+
+    // A step that sees nothing leaves the colours behind.
+    let blind = Drawing { near: 1e6, ..settings };
+    let of_nothing = work(device, &model, &view, &blind).unwrap();
+    assert_eq!((of_nothing.visible, of_nothing.lane_blocks_seen), (0, 0));
+    assert_eq!((of_nothing.chunks, of_nothing.pairs_evaluated), (0, 0));
+    shot.settings = blind;
+    step(device, &mut model, &shot, (2, AT_REST));
+    let expected = Work { rows_late: 8, ..expected };
+    assert_eq!(work(device, &model, &view, &settings), Some(expected));
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn no_fewer_pairs_are_evaluated_than_change_a_pixel() {
+    let device = &mut crate::common::cuda::open();
+    let model = device.upload(&tame_gaussians(4000, 3, 3)).unwrap();
+    let (view, settings) = (resized(&straight(), [203, 147]), settings(3, 1));
+    let picture = Drawing { pass: Pass::Picture, ..settings };
+    let frame = device.show(&model, &view, &picture).unwrap();
+    let blended = device.image(&frame).unwrap().blended.unwrap();
+    let contributing: u64 = blended.into_iter().map(u64::from).sum();
+
+    let work = work(device, &model, &view, &settings).unwrap();
+    assert!(work.pairs_evaluated >= contributing && contributing > 0, "{contributing}: {work:?}");
+    assert!(work.pairs_evaluated < 20 * contributing, "{contributing}: {work:?}");
+    assert!(work.splats_hit <= work.visible && work.visible <= work.gaussians, "{work:?}");
+    assert!(work.instances_reached <= work.instances, "{work:?}");
+    assert!(work.chunks >= work.instances_reached.div_ceil(256), "{work:?}");
+    assert!(work.visible <= work.rows_fetched, "{work:?}");
+    assert!(work.rows_fetched <= work.lane_blocks_seen * 32, "{work:?}");
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_copy_takes_its_time() {
+    let mut device = crate::common::cuda::open();
+    let profiler = Render::<Gaussians>::profiler(&mut device).unwrap();
+    let copy = profiler.copy_speed().unwrap().unwrap();
+    assert!(copy.bytes >= Bytes(1 << 28) && copy.bytes <= Bytes::GIB, "{copy:?}");
+    // No GPU is as slow as a disk, or ten times as fast as any.
+    assert!(copy.gb_per_s > 10.0 && copy.gb_per_s < 1e5, "{copy:?}");
+}
+
+// Colours of the host's memory that come to the device ahead of the view that needs them: training is, bit for
+// bit, what it is in the device's memory, whatever was expected.
+
+/// Width and height of the views.
+const LINES_SIZE: [u32; 2] = [128, 128];
+
+/// Where the views look: six sides of a cube, of which none sees what another sees.
+const AXES: [[[f64; 3]; 3]; 6] = [
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+    [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]],
+    [[0.0, 0.0, -1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]],
+    [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]],
+    [[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]],
+    [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]],
+];
+
+/// Only colours move.
+const COLORS: Rates = Rates { sh_dc: 5e-3, sh_rest: 6e-3, ..AT_REST };
+
+/// Gaussians for each 8x4 px of the views, far smaller than that: one warp alone adds to the gradient of each, so
+/// that the order of sums is always the same. They are 97 lane blocks, for which there are 64 lines; some lane
+/// blocks are seen by two views.
+fn specks() -> Gaussians {
+    let camera = &resized(&straight(), LINES_SIZE).camera;
+    let depth = 3.0;
+    let mut specks = vec![gaussian([0.0; 3], 1e-3, 0.8, [0.5; 3]); 7];
+    for [right, down, ahead] in AXES {
+        for y in (2..LINES_SIZE[1]).step_by(4) {
+            for x in (4..LINES_SIZE[0]).step_by(8) {
+                let along = |px: u32, axis: usize| {
+                    (f64::from(px) - camera.centre_px[axis]) / camera.focal_px[axis] * depth
+                };
+                let (x_cam, y_cam) = (along(x, 0), along(y, 1));
+                let mean = std::array::from_fn(|i| {
+                    (right[i] * x_cam + down[i] * y_cam + ahead[i] * depth) as f32
+                });
+                let shade = 0.1 + 0.8 * (x + y) as f32 / (LINES_SIZE[0] + LINES_SIZE[1]) as f32;
+                specks.push(gaussian(mean, 1e-3, 0.8, [shade, 1.0 - shade, 0.5]));
+            }
+        }
+    }
+    together(&specks)
+}
+
+fn shots() -> Vec<Shot> {
+    let photo = photo(LINES_SIZE[0], LINES_SIZE[1], None);
+    let of_axes = |(index, rotation)| {
+        let mut view = resized(&straight(), LINES_SIZE);
+        view.pose.rotation = rotation;
+        // D-SSIM would pass on what differs from one pixel to those around it.
+        let (photo, terms) = (Arc::clone(&photo), Terms::photometric(0.0));
+        Shot { index, view, photo, settings: settings(3, 8), terms }
+    };
+    AXES.into_iter().enumerate().map(of_axes).collect()
+}
+
+/// What is expected before a step.
+#[derive(Clone, Copy, Debug)]
+enum Expected {
+    Nothing,
+    /// The next view.
+    Right,
+    /// Several views, from the first step on.
+    Several,
+    /// Another view at times, nothing at times, several at times.
+    Anything,
+}
+
+fn expect(device: &mut Cuda, model: &mut Model, shots: &[Shot], expected: Expected, number: u32) {
+    let dice = RandomStream::new(7, u64::from(number), RandomUse::Sample);
+    let next = shown_by(number + 1);
+    let views = match expected {
+        Expected::Nothing => vec![],
+        Expected::Right => vec![next],
+        Expected::Several => vec![next, (next + 1) % 6, (next + 4) % 6],
+        Expected::Anything => match dice.bits(0) % 4 {
+            0 => vec![],
+            1 => vec![next],
+            2 => vec![(next + 1) % 6],
+            _ => vec![(next + 2) % 6, next, (next + 3) % 6],
+        },
+    };
+    for view in views {
+        let Shot { view, settings, .. } = &shots[view];
+        device.expect(model, view, &settings.settings()).unwrap();
+    }
+}
+
+/// Which view a step shows.
+fn shown_by(number: u32) -> usize {
+    (RandomStream::new(5, u64::from(number), RandomUse::Sample).bits(1) % 6) as usize
+}
+
+/// Steps of one view, or of two: after some of them rows are added, and what is in lines goes back.
+fn train(storage: Storage, expected: Expected, views: u32) -> Vec<Snapshot<Gaussians>> {
+    let mut device = open(storage);
+    let shots = shots();
+    let mut model = device.upload(&specks()).unwrap();
+    let mut found = Vec::new();
+    for number in 1..=240 {
+        let mut gradients = Default::default();
+        for view in 0..views {
+            let shot = &shots[(shown_by(number) + view as usize) % 6];
+            let target = device.target(shot.index, &shot.photo).unwrap();
+            let (seen, compared) = ((&shot.view, &shot.settings), (&target, &shot.terms));
+            let _ = device.add_view(&mut model, seen, compared, &mut gradients).unwrap();
+        }
+        expect(&mut device, &mut model, &shots, expected, number);
+        device.step(&mut model, gradients, &AdamStep::new(number, COLORS)).unwrap();
+        // A picture is drawn between two steps.
+        if number % 50 == 0 {
+            device.show(&model, &shots[number as usize % 6].view, &shot_settings()).unwrap();
+        }
+        if number == 60 || number == 140 {
+            let rule = RelocateRule { opacity_min: 0.0, seed: 5, iteration: number };
+            multiply(&mut device, &mut model, &rule, 700).unwrap();
+        }
+        if number == 100 {
+            found.push(snapshot(&mut device, &mut model));
+        }
+    }
+    found.push(snapshot(&mut device, &mut model));
+    found
+}
+
+fn shot_settings() -> Drawing {
+    settings(3, 8)
+}
+
+/// Compares the rows that have a place of their own. Those that were born in one place are equally deep, and blended
+/// in the order in which blocks of threads ended, which may be another in the next run.
+fn assert_alone_are_same(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>, what: &str) {
+    let places: Vec<[u32; 3]> =
+        expected.parameters.means.as_chunks().0.iter().map(|mean| mean.map(f32::to_bits)).collect();
+    let mut counts = HashMap::new();
+    places.iter().for_each(|place| *counts.entry(place).or_insert(0) += 1);
+    let alone = |row: &usize| counts[&places[*row]] == 1;
+    let (found, expected) = (rows(found), rows(expected));
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let compared: Vec<usize> = (0..expected.len()).filter(alone).collect();
+    assert!(compared.len() * 3 > expected.len(), "only {} rows are alone", compared.len());
+    for row in compared {
+        assert_eq!(found[row], expected[row], "{what}: row {row}");
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn what_is_expected_changes_nothing_that_is_computed() {
+    for views in [1, 2] {
+        let expected = train(Storage::Compact, Expected::Nothing, views);
+        let again = train(Storage::Compact, Expected::Right, views);
+        for (again, expected) in again.iter().zip(&expected) {
+            assert_alone_are_same(again, expected, "the same twice, with which this test stands");
+        }
+        for what in [Expected::Nothing, Expected::Right, Expected::Several, Expected::Anything] {
+            let found = train(Storage::Offloaded, what, views);
+            for (found, expected) in found.iter().zip(&expected) {
+                assert_alone_are_same(found, expected, &format!("{what:?}, {views} views"));
+            }
+        }
+        let start = specks();
+        let moved = expected[0].parameters.sh_dc.iter().zip(&start.sh_dc);
+        let moved = moved.filter(|(a, b)| (*a - *b).abs() > 0.01).count();
+        assert!(moved * 2 > start.sh_dc.len(), "only {moved} colours moved");
+    }
 }

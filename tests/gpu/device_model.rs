@@ -2,11 +2,10 @@
 //! density control leaves the same rows in the same order.
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
-use crate::common::density::{DensifyRule, densify, score};
-use crate::common::prelude::*;
+use crate::common::oracle::{DensifyRule, densify, score};
+
 use std::collections::HashSet;
 
-use crate::common::cuda;
 use splat::backend::cpu::Cpu;
 use splat::backend::cuda::{Cuda, CudaOptions};
 use splat::backend::{Adjust, Candidates, DeviceError, Edited, MemoryKind, Snapshot, Store};
@@ -14,6 +13,9 @@ use splat::math::morton::Cube;
 use splat::math::random::{RandomStream, RandomUse};
 use splat::memory::{Bytes, Limit};
 use splat::model::{Gaussians, Primitive};
+
+use crate::common::cuda;
+use crate::common::prelude::*;
 
 /// Sizes around whole blocks of 32 lanes, and one that is odd.
 const SIZES: [usize; 6] = [0, 1, 31, 32, 33, 1021];

@@ -5,13 +5,6 @@
 
 use std::sync::Arc;
 
-use crate::common::compact::{assert_same_rows, held, image, open, snapshot, uneven};
-use crate::common::cuda::{self, alone};
-use crate::common::density::{DensifyRule, RelocateRule, densify, multiply, relocate, score};
-use crate::common::oracle::{AT_REST, Shot, settings, step};
-use crate::common::prelude::*;
-use crate::common::scene::{gaussian, photo, resized, straight, together};
-use crate::common::view;
 use splat::backend::cuda::heap::{Buffer as _, Heap, Region};
 use splat::backend::cuda::session::Session;
 use splat::backend::cuda::{Cuda, CudaOptions, Model};
@@ -22,6 +15,14 @@ use splat::math::morton::Cube;
 use splat::memory::plan::Storage;
 use splat::memory::{Allowance, Bytes, Limit, Rung};
 use splat::model::Gaussians;
+
+use crate::common::cuda::{self, alone, assert_same_rows, held, image, open, snapshot, uneven};
+use crate::common::oracle::{
+    AT_REST, DensifyRule, RelocateRule, Shot, densify, multiply, relocate, score, settings, step,
+};
+use crate::common::prelude::*;
+use crate::common::scene::{gaussian, photo, resized, straight, together};
+use crate::common::view;
 
 const MIB: u64 = 1 << 20;
 

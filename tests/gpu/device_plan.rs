@@ -1,14 +1,8 @@
 //! The plan against a GPU's ledger: the same labels, and what goes by each of them.
 
-use crate::common::density::{DensifyRule, RelocateRule, densify, multiply, relocate, score};
-use crate::common::prelude::*;
-use crate::common::surface::{SurfaceRule, SurfaceTerms};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::common::cuda::{self, alone};
-use crate::common::oracle::{AT_REST, Shot, settings, step};
-use crate::common::scene::{photo, resized, straight, tame_gaussians};
 use splat::backend::cpu::count;
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model, dry_run};
 use splat::backend::{
@@ -24,6 +18,14 @@ use splat::memory::plan::{
     CONTEXT, Granule, Host, Maps, ModelSize, OptionalColumns, PlannedCoarse, PlannedPhotographs,
     PlannedRow, PlannedRun, RoundShape, Storage, ViewGrowth, ViewSize,
 };
+
+use crate::common::cuda::{self, alone};
+use crate::common::oracle::{
+    AT_REST, DensifyRule, RelocateRule, Shot, densify, multiply, relocate, score, settings, step,
+};
+use crate::common::prelude::*;
+use crate::common::scene::{photo, resized, straight, tame_gaussians};
+use crate::common::surface::{SurfaceRule, SurfaceTerms};
 
 /// Gaussians before the round of density control, and births that it is granted.
 const GAUSSIANS: usize = 60_000;

@@ -1,16 +1,8 @@
 //! The filters of Mip-Splatting, the regularisers and the random motion of MCMC: gradients against
 //! differences in double precision, and every device against the oracle.
 
-use crate::common::differences::{assert_differences, assert_projection_differences};
-use crate::common::prelude::*;
 use std::sync::Arc;
 
-use crate::common::oracle::{
-    AT_REST, Counted, GRADIENT_TOLERANCE, Shot, assert_gradients_agree, assert_losses_agree,
-    gradients, settings, shot,
-};
-use crate::common::scene::{NEAR, RATES, filtered_viewpoint, photo, tame_gaussians};
-use crate::common::{Draws, assert_relative, derivative, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{
     AdamStep, Adjust, Footprint, MotionReach, Noise, Reach, Regularisers, Snapshot, Terms,
@@ -22,6 +14,14 @@ use splat::math::linalg::{add, dot, mul};
 use splat::math::splat::{EllipseGradient, Shape, project, project_bwd};
 use splat::math::{Real, inverse_sigmoid, sigmoid};
 use splat::model::{Gaussians, fuse};
+
+use crate::common::oracle::{
+    AT_REST, Counted, GRADIENT_TOLERANCE, Shot, assert_differences, assert_gradients_agree,
+    assert_losses_agree, assert_projection_differences, gradients, settings, shot,
+};
+use crate::common::prelude::*;
+use crate::common::scene::{NEAR, RATES, filtered_viewpoint, photo, tame_gaussians};
+use crate::common::{Draws, assert_relative, derivative, view};
 
 each_backend!(
     the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length,
@@ -491,7 +491,7 @@ fn harmonics_of_what_is_seen_decay<B: TrainDevice>(device: &mut B) {
 }
 
 fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: TrainDevice>(device: &mut B) {
-    use crate::common::density::{DensifyRule, densify};
+    use crate::common::oracle::{DensifyRule, densify};
     use splat::math::morton::Cube;
     let gaussians = tame_gaussians(203, 49, 2);
     let mut model = device.upload(&gaussians).unwrap();

@@ -1,15 +1,31 @@
 //! Density control of every device against the CPU backend in double precision: the same counts,
 //! the same Gaussians in the same order.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "numbers of a test are small"
+)]
 
-use crate::common::density::{DensifyRule, densify, score};
-use crate::common::oracle::{self, Counted, Shot, settings, shot, step};
-use crate::common::prelude::*;
-use crate::common::scene::{RATES, tame_gaussians};
-use crate::common::view;
 use splat::backend::cpu::Cpu;
-use splat::backend::{Adjust, Candidates, Edited, Snapshot, TrainDevice};
-use splat::math::sigmoid;
+
+use splat::backend::{
+    Adjust, Candidates, DeviceError, EditRule, Edited, Grow, Keep, Pick, ScoreRule, Snapshot,
+    Statistics, TrainDevice,
+};
+use splat::math::relocate::opacity;
+use splat::math::{Real, inverse_sigmoid, sigmoid};
 use splat::model::{Gaussians, Primitive};
+
+use crate::common::oracle::{
+    self, Counted, DensifyRule, RelocateRule, Shot, densify, multiply, relocate, score, settings,
+    shot, step,
+};
+use crate::common::prelude::*;
+use crate::common::scene::{RATES, in_training, tame_gaussians};
+use crate::common::{Draws, view};
+
+#[cfg(kernels)]
+use crate::common::prelude::*;
 
 each_backend!(
     a_round_after_five_views_grows_and_prunes_the_same_gaussians,
@@ -241,4 +257,449 @@ fn a_reset_of_the_opacities_lowers_the_same_ones<B: TrainDevice>(device: &mut B)
     assert_eq!(after.first_moments.means, before.first_moments.means);
     assert_eq!(after.views_seen, before.views_seen);
     assert_eq!(after.parameters.sh_rest, before.parameters.sh_rest);
+}
+
+// The criterion of GOF: every device finds the same quantile, and the same candidates by it.
+
+each_backend!(
+    candidates_are_those_that_a_sort_finds,
+    gradients_of_zero_are_no_candidates_where_the_quantile_is_zero,
+    where_not_all_may_grow_the_highest_in_units_of_their_bars_come_first,
+    statistics_that_were_never_gathered_leave_the_gradient_alone,
+);
+
+const RULE: DensifyRule = DensifyRule {
+    gradient_min: 0.5,
+    small_max: 0.05,
+    opacity_min: 0.0,
+    scale_max: None,
+    seed: 3,
+    iteration: 600,
+    with_quantile: true,
+};
+
+/// Gaussians of which such a share was seen, with gradients from 0 to 1 of which few are high.
+fn start(count: usize, seen: f64) -> Snapshot<Gaussians> {
+    let mut start = in_training(tame_gaussians(count, 5, 0), 6);
+    let mut draws = Draws::new(count as u64);
+    start.absolute_norm_sums = vec![0.0; count];
+    for row in 0..count {
+        start.views_seen[row] = draws.uniform(1.0, 40.0) as u32;
+        let views = f64::from(start.views_seen[row]);
+        let mut sum = |power: f64| (views * draws.uniform(0.0, 1.0).powf(power)).to_f32();
+        start.gradient_norm_sums[row] = sum(5.0);
+        start.absolute_norm_sums[row] = sum(3.0);
+        if draws.uniform(0.0, 1.0) >= seen {
+            start.views_seen[row] = 0;
+            start.gradient_norm_sums[row] = 0.0;
+            start.absolute_norm_sums[row] = 0.0;
+        }
+    }
+    start
+}
+
+fn means(sums: &[f32], views: &[u32]) -> Vec<f32> {
+    sums.iter().zip(views).map(|(sum, &views)| sum / views.max(1) as f32).collect()
+}
+
+/// Candidates by the definition: a sort, and linear interpolation between two of its values.
+fn candidates(start: &Snapshot<Gaussians>, rule: &DensifyRule) -> usize {
+    let gradients = means(&start.gradient_norm_sums, &start.views_seen);
+    let absolute = means(&start.absolute_norm_sums, &start.views_seen);
+    let bar = rule.gradient_min as f32;
+    let above = gradients.iter().filter(|&&gradient| gradient >= bar).count();
+    let mut sorted = absolute.clone();
+    sorted.sort_by(f32::total_cmp);
+    let last = sorted.len() - 1;
+    let place = last as f64 * (1.0 - above as f64 / sorted.len() as f64);
+    let [low, high] = [place.floor(), place.ceil()].map(|at| f64::from(sorted[at as usize]));
+    let quantile = (low + (high - low) * place.fract()) as f32;
+    let wanted = |&(&g, &a): &(&f32, &f32)| g >= bar || (a > 0.0 && a >= quantile);
+    gradients.iter().zip(&absolute).filter(wanted).count()
+}
+
+fn survey<B: TrainDevice>(
+    device: &mut B,
+    start: &Snapshot<Gaussians>,
+    rule: &DensifyRule,
+) -> Candidates {
+    let model = device.restore(start.clone()).unwrap();
+    score(device, &model, rule)
+}
+
+/// The same but for the rounding of a mean in single precision, half a unit of 2⁻²³.
+fn assert_alike(found: Candidates, expected: Candidates) {
+    let known = |c: Candidates| c.absolute_min.unwrap();
+    let error = (known(found) / known(expected) - 1.0).abs();
+    assert!(error <= f64::from(f32::EPSILON), "{found:?} {expected:?}");
+    let absolute_min = expected.absolute_min;
+    assert_eq!(Candidates { absolute_min, ..found }, expected);
+}
+
+fn candidates_are_those_that_a_sort_finds<B: TrainDevice>(device: &mut B) {
+    for count in [1, 2, 33, 1021, 70_001, 1_000_003] {
+        let start = start(count, 0.8);
+        let bars = if count > 1_000_000 { &[0.5][..] } else { &[0.9, 0.5, 0.01] };
+        for &gradient_min in bars {
+            let rule = DensifyRule { gradient_min, ..RULE };
+            let found = survey(device, &start, &rule);
+            assert_eq!(found.count(), candidates(&start, &rule), "{count} at {gradient_min}");
+            assert_alike(found, survey(&mut Cpu::<f32>::new(), &start, &rule));
+        }
+        let plain = DensifyRule { with_quantile: false, ..RULE };
+        let more = survey(device, &start, &RULE).count() > survey(device, &start, &plain).count();
+        assert!(more || count < 1000, "absolute gradients bring candidates");
+    }
+}
+
+fn gradients_of_zero_are_no_candidates_where_the_quantile_is_zero<B: TrainDevice>(device: &mut B) {
+    let mut start = start(1000, 0.3);
+    // More reach the bar than have an absolute gradient at all.
+    for row in 0..500 {
+        start.gradient_norm_sums[row] = 40.0;
+        start.absolute_norm_sums[row] = if row < 100 { 1e-30 } else { 0.0 };
+    }
+    start.absolute_norm_sums[500..].fill(0.0);
+    start.absolute_norm_sums[998] = 1e-38;
+    let found = survey(device, &start, &RULE).count();
+    assert_eq!(found, candidates(&start, &RULE));
+    let gradients = means(&start.gradient_norm_sums, &start.views_seen);
+    let by_gradient = gradients.iter().filter(|&&gradient| gradient >= 0.5).count();
+    assert!(found <= by_gradient + 1, "{found} of which {by_gradient} by their gradients");
+}
+
+fn quantile_round<B: TrainDevice>(
+    device: &mut B,
+    start: &Snapshot<Gaussians>,
+    births: usize,
+) -> (Edited, Snapshot<Gaussians>) {
+    let mut model = device.restore(start.clone()).unwrap();
+    let done = densify(device, &mut model, &RULE, births).unwrap();
+    (done, device.snapshot(&mut model).unwrap())
+}
+
+fn where_not_all_may_grow_the_highest_in_units_of_their_bars_come_first<B: TrainDevice>(
+    device: &mut B,
+) {
+    let start = start(1021, 0.9);
+    for births in [0, 1, 60, usize::MAX] {
+        let (done, after) = quantile_round(device, &start, births);
+        let (expected_done, expected) = quantile_round(&mut Cpu::<f32>::new(), &start, births);
+        assert_eq!(done, expected_done);
+        assert_eq!(done.copied + done.split, births.min(candidates(&start, &RULE)));
+        // Colours are copied as they are: who grew, and in which order, shows in them.
+        assert_eq!(after.parameters.sh_dc, expected.parameters.sh_dc, "{births} births");
+        assert_eq!(after.parameters.len(), 1021 + done.copied + done.split);
+        assert_eq!(after.absolute_norm_sums, vec![0.0; after.parameters.len()]);
+    }
+}
+
+fn statistics_that_were_never_gathered_leave_the_gradient_alone<B: TrainDevice>(device: &mut B) {
+    let mut start = start(203, 0.9);
+    start.absolute_norm_sums.clear();
+    let plain = DensifyRule { with_quantile: false, ..RULE };
+    let [with, without] = [RULE, plain].map(|rule| survey(device, &start, &rule));
+    assert_eq!(with.absolute_min, None);
+    assert_eq!((with.small, with.large), (without.small, without.large));
+}
+
+/// Once, as it takes long: as many values as matter, with repetitions among them.
+fn a_million_values<B: TrainDevice>(device: &mut B) {
+    let mut start = start(1_000_000, 0.7);
+    for sum in start.absolute_norm_sums.iter_mut().step_by(3) {
+        *sum = 2.0;
+    }
+    let found = survey(device, &start, &RULE);
+    assert_eq!(found.count(), candidates(&start, &RULE));
+}
+
+#[test]
+fn a_million_values_on_the_processor() {
+    a_million_values(&mut Cpu::<f32>::new());
+}
+
+#[cfg(kernels)]
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_million_values_on_the_device() {
+    a_million_values(&mut crate::common::cuda::open());
+}
+
+// Density control as a Markov chain: every device draws the Gaussians that the CPU backend draws in
+// double precision, and makes the same of them.
+
+each_backend!(
+    the_dead_move_to_the_same_gaussians,
+    the_same_gaussians_get_copies,
+    nothing_happens_to_a_model_without_gaussians_or_without_living_ones,
+    relocate_rounds_follow_each_other_with_steps_between,
+);
+
+const RELOCATE_RULE: RelocateRule = RelocateRule { opacity_min: 0.005, seed: 23, iteration: 700 };
+
+/// Gaussians in training, of which such a share is dead.
+fn relocate_start(count: usize, dead: f64) -> Snapshot<Gaussians> {
+    let mut gaussians = tame_gaussians(count, 31, 3);
+    let mut draws = Draws::new(9);
+    for logit in &mut gaussians.opacity_logits {
+        if draws.uniform(0.0, 1.0) < dead {
+            *logit = inverse_sigmoid(draws.uniform(0.0001, 0.0049).to_f32());
+        }
+    }
+    in_training(gaussians, 32)
+}
+
+fn is_dead(snapshot: &Snapshot<Gaussians>, row: usize) -> bool {
+    opacity(f64::from(snapshot.parameters.opacity_logits[row])) <= RELOCATE_RULE.opacity_min
+}
+
+/// All rows alike: shares within the rounding of double to single precision, everything else, which
+/// is copied or stays, bit for bit.
+fn assert_same(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>, what: &str) {
+    let parts = |s: &Snapshot<Gaussians>| {
+        [s.parameters.clone(), s.first_moments.clone(), s.second_moments.clone()]
+    };
+    for (part, (found, expected)) in parts(found).iter().zip(&parts(expected)).enumerate() {
+        for (found, expected) in found.groups().iter().zip(expected.groups()) {
+            assert_eq!(found.values.len(), expected.values.len(), "{what}: {}", found.name);
+            let shared = part == 0 && ["opacity_logits", "log_scales"].contains(&found.name);
+            for (i, (&a, &b)) in found.values.iter().zip(expected.values).enumerate() {
+                let rounding = if shared { 1e-6 * b.abs().max(1.0) } else { 0.0 };
+                let row = i / found.width;
+                assert!(
+                    (a - b).abs() <= rounding,
+                    "{what}: {} of Gaussian {row}, part {part}: {a} instead of {b}",
+                    found.name
+                );
+            }
+        }
+    }
+    assert_eq!(found.views_seen, expected.views_seen, "{what}");
+    assert_eq!(found.gradient_norm_sums, expected.gradient_norm_sums, "{what}");
+}
+
+/// What a round leaves of a snapshot, and what it says.
+fn after<B: TrainDevice, T>(
+    device: &mut B,
+    start: &Snapshot<Gaussians>,
+    round: impl FnOnce(&mut B, &mut B::Model) -> Result<T, DeviceError>,
+) -> (T, Snapshot<Gaussians>) {
+    let mut model = device.restore(start.clone()).unwrap();
+    let said = round(device, &mut model).unwrap();
+    (said, device.snapshot(&mut model).unwrap())
+}
+
+fn the_dead_move_to_the_same_gaussians<B: TrainDevice>(device: &mut B) {
+    // One that is alive, one that is dead, whole lane blocks and broken ones, and several thread blocks.
+    for (count, share) in
+        [(1, 0.0), (1, 1.0), (31, 0.5), (32, 0.5), (33, 0.1), (203, 0.3), (1021, 0.95)]
+    {
+        let start = relocate_start(count, share);
+        let dead = (0..count).filter(|&row| is_dead(&start, row)).count();
+        let (moved, found) =
+            after(device, &start, |device, model| relocate(device, model, &RELOCATE_RULE));
+        let (expected_moved, expected) = after(&mut Cpu::<f64>::new(), &start, |device, model| {
+            relocate(device, model, &RELOCATE_RULE)
+        });
+        assert_eq!(moved, expected_moved, "{count} {share}");
+        assert_eq!(moved, if dead == count { 0 } else { dead }, "{count} {share}");
+        assert_same(&found, &expected, &format!("{count} Gaussians, {dead} dead"));
+        assert!(moved == 0 || (0..count).all(|row| !is_dead(&found, row)), "{count} {share}");
+    }
+}
+
+fn the_same_gaussians_get_copies<B: TrainDevice>(device: &mut B) {
+    for (count, births) in [(1, 1), (1, 100), (31, 2), (32, 1), (203, 11), (203, 500), (1021, 51)] {
+        let start = relocate_start(count, 0.2);
+        let (_, found) =
+            after(device, &start, |device, model| multiply(device, model, &RELOCATE_RULE, births));
+        let (_, expected) = after(&mut Cpu::<f64>::new(), &start, |device, model| {
+            multiply(device, model, &RELOCATE_RULE, births)
+        });
+        assert_eq!(found.parameters.len(), count + births);
+        assert_same(&found, &expected, &format!("{count} Gaussians, {births} births"));
+        assert_eq!(found.first_moments.rows(0..count), start.first_moments);
+        assert!(found.second_moments.rows(count..count + births).means.iter().all(|&m| m == 0.0));
+    }
+}
+
+fn nothing_happens_to_a_model_without_gaussians_or_without_living_ones<B: TrainDevice>(
+    device: &mut B,
+) {
+    let nothing = in_training(Gaussians::zeros(3, 0), 1);
+    let mut gone = relocate_start(40, 0.0);
+    gone.parameters.opacity_logits.fill(-30.0);
+    for start in [nothing, gone] {
+        let (moved, found) =
+            after(device, &start, |device, model| relocate(device, model, &RELOCATE_RULE));
+        assert_eq!(moved, 0);
+        assert_same(&found, &start, "nothing to draw");
+        let (_, found) =
+            after(device, &start, |device, model| multiply(device, model, &RELOCATE_RULE, 7));
+        assert_same(&found, &start, "nothing to draw");
+    }
+    let start = relocate_start(40, 0.5);
+    let (_, found) =
+        after(device, &start, |device, model| multiply(device, model, &RELOCATE_RULE, 0));
+    assert_same(&found, &start, "no births");
+}
+
+fn relocate_rounds_follow_each_other_with_steps_between<B: TrainDevice>(device: &mut B) {
+    let start = relocate_start(203, 0.3);
+    let shots: Vec<Shot> = (0..3)
+        .map(|i| {
+            let seed = (60 + i, Counted::Clear);
+            shot(&start.parameters, &view(), settings(3, 5), seed)
+        })
+        .collect();
+    let mut model = device.restore(start).unwrap();
+    let mut number = 1;
+    for round in 1..=4_u32 {
+        let rule = RelocateRule { iteration: 100 * round, ..RELOCATE_RULE };
+        relocate(device, &mut model, &rule).unwrap();
+        multiply(device, &mut model, &rule, 37).unwrap();
+        for shot in &shots {
+            let loss = step(device, &mut model, shot, (number, RATES));
+            assert!(loss.total.is_finite());
+            number += 1;
+        }
+    }
+    let count = 203 + 4 * 37;
+    assert_eq!(device.len(&model), count);
+    let after = device.snapshot(&mut model).unwrap();
+    for (group, moments) in after.parameters.groups().iter().zip(after.second_moments.groups()) {
+        assert_eq!(group.values.len(), count * group.width);
+        assert!(group.values.iter().chain(moments.values).all(|value| value.is_finite()));
+    }
+}
+
+#[cfg(kernels)]
+mod compact {
+    use crate::common::cuda::{compact, held, snapshot, uneven};
+    use crate::*;
+
+    #[test]
+    #[ignore = "needs a CUDA device"]
+    fn compact_models_move_and_copy_words_as_they_are() {
+        let mut start = uneven(333, 3, 41);
+        for logit in start.parameters.opacity_logits.iter_mut().step_by(3) {
+            *logit = -7.0;
+        }
+        let start = held(&start);
+        let mut device = compact();
+        let mut model = device.restore(start.clone()).unwrap();
+        let moved = relocate(&mut device, &mut model, &RELOCATE_RULE).unwrap();
+        let (expected_moved, expected) = after(&mut Cpu::<f32>::new(), &start, |device, model| {
+            relocate(device, model, &RELOCATE_RULE)
+        });
+        assert_eq!(moved, expected_moved);
+        assert_same(&snapshot(&mut device, &mut model), &expected, "moved");
+        multiply(&mut device, &mut model, &RELOCATE_RULE, 70).unwrap();
+        let (_, expected) = after(&mut Cpu::<f32>::new(), &expected, |device, model| {
+            multiply(device, model, &RELOCATE_RULE, 70)
+        });
+        assert_same(&snapshot(&mut device, &mut model), &expected, "copied");
+    }
+}
+
+// Density control by disagreement on every device against the CPU backend in double precision: the same
+// Gaussians are drawn, those that no view has seen go, and opacities fade alike.
+
+each_backend!(
+    a_round_draws_the_same_gaussians_and_removes_the_unseen,
+    a_fade_lowers_opacities_to_its_floor,
+);
+
+/// Of 203 Gaussians some are behind the cameras.
+fn budget_scene() -> Gaussians {
+    let mut gaussians = tame_gaussians(203, 71, 3);
+    for row in (0..203).step_by(7) {
+        gaussians.means[3 * row + 2] -= 100.0;
+    }
+    gaussians
+}
+
+/// Five views along an arc.
+fn shots(gaussians: &Gaussians) -> Vec<Shot> {
+    let of_view = |i: u32| {
+        let mut view = view();
+        view.pose.translation[0] += 0.07 * f64::from(i) - 0.13;
+        let settings = Drawing { statistics: Statistics::Disagreement, ..settings(3, 5) };
+        let shot = shot(gaussians, &view, settings, (u64::from(80 + i), Counted::Clear));
+        Shot { index: i as usize, ..shot }
+    };
+    (0..5).map(of_view).collect()
+}
+
+type BudgetRound = (usize, Edited, Snapshot<Gaussians>);
+
+fn budget_round<B: TrainDevice>(device: &mut B, births: usize, large: Grow) -> BudgetRound {
+    let gaussians = budget_scene();
+    let mut model = oracle::observed(device, &gaussians, &shots(&gaussians));
+    let score = ScoreRule::Disagreement { small_max: 0.1, key: 5 };
+    let candidates = device.score(&model, &score).unwrap();
+    let selection = device.select(&mut model, &candidates, Pick::Best(births)).unwrap();
+    let rule =
+        EditRule::Grow { large, keep: Keep { opacity_min: 1e-4, scale_max: None, unseen: false } };
+    let done = device.edit(&mut model, selection, &rule).unwrap();
+    (candidates.count(), done, device.snapshot(&mut model).unwrap())
+}
+
+fn a_round_draws_the_same_gaussians_and_removes_the_unseen<B: TrainDevice>(device: &mut B) {
+    let (split, child) =
+        (Grow::SplitRandom { shrink: 1.6, key: 9 }, Grow::AddChild { shrink: 1.6, key: 9 });
+    for (births, large) in [(0, split), (40, split), (40, child), (usize::MAX, child)] {
+        let (candidates, done, after) = budget_round(device, births, large);
+        let (expected_candidates, expected_done, expected) =
+            budget_round(&mut Cpu::<f64>::new(), births, large);
+        assert!(expected_done.removed >= 29 && expected_candidates > 60, "{expected_done:?}");
+        assert_eq!((candidates, done), (expected_candidates, expected_done));
+        let places = after.parameters.means.iter().zip(&expected.parameters.means);
+        for (i, (&found, &expected)) in places.enumerate() {
+            // A child's place is its parent's plus a product of three factors.
+            assert!((found - expected).abs() <= 1e-5 * expected.abs().max(1.0), "mean {i}");
+        }
+        assert_eq!(after.parameters.opacity_logits, expected.parameters.opacity_logits);
+        let scales = after.parameters.log_scales.iter().zip(&expected.parameters.log_scales);
+        for (i, (&found, &expected)) in scales.enumerate() {
+            assert!((found - expected).abs() <= 1e-6 * expected.abs().max(1.0), "scale {i}");
+        }
+        assert_eq!(forgotten(&after), forgotten(&expected), "{births} births");
+    }
+}
+
+/// Rows whose centres have no moments.
+fn forgotten(snapshot: &Snapshot<Gaussians>) -> Vec<usize> {
+    let moments = snapshot.second_moments.means.chunks(3).enumerate();
+    moments.filter(|(_, moments)| moments.iter().all(|&m| m == 0.0)).map(|(row, _)| row).collect()
+}
+
+fn a_fade_lowers_opacities_to_its_floor<B: TrainDevice>(device: &mut B) {
+    let gaussians = budget_scene();
+    let mut model = oracle::observed(device, &gaussians, &shots(&gaussians));
+    device.adjust(&mut model, &Adjust::FadeOpacity { factor: 0.5, floor: 0.3 }).unwrap();
+    let after = device.snapshot(&mut model).unwrap();
+    let (mut floored, mut halved) = (0, 0);
+    let logits = gaussians.opacity_logits.iter().zip(&after.parameters.opacity_logits);
+    for (row, (&before, &after)) in logits.enumerate() {
+        let (before, after) = (sigmoid(f64::from(before)), sigmoid(f64::from(after)));
+        let expected = before.min((0.5 * before).max(0.3));
+        // Rounding of a sigmoid and a logit in single precision.
+        assert!((after - expected).abs() < 1e-6, "{row}: {after} instead of {expected}");
+        floored += usize::from(expected == 0.3);
+        halved += usize::from(expected < 0.6 * before);
+    }
+    assert!(floored > 10 && halved > 10, "{floored} at the floor, {halved} halved");
+    for moments in [&after.first_moments, &after.second_moments] {
+        for values in [
+            &moments.means,
+            &moments.log_scales,
+            &moments.quats,
+            &moments.opacity_logits,
+            &moments.sh_dc,
+            &moments.sh_rest,
+        ] {
+            assert!(values.iter().all(|&moment| moment == 0.0));
+        }
+    }
 }

@@ -4,20 +4,24 @@
 //! All surfels cover all of the view, none is cut off, and no ray is finished before the last: what is
 //! compared is arithmetic, and not which side of an edge rounding falls on.
 
-use crate::common::prelude::*;
+use std::sync::Arc;
 
-use crate::common::Draws;
-use crate::common::oracle::{GRADIENT_TOLERANCE, Shot, assert_gradients_agree, settings};
-use crate::common::scene::{RATES, gaussian, photo, resized, straight, tame_gaussians, together};
-use crate::parity_normals::with_depths;
 use splat::backend::cpu::Cpu;
 use splat::backend::{
     AdamStep, DeviceError, Footprint, LossValues, NormalDepths, Rendered, Snapshot, Term, Terms,
     TrainDevice,
 };
-use splat::math::Real;
+use splat::dataset::{Image, NormalMap};
 use splat::math::distortion::{RaySums, distortion};
+use splat::math::linalg::normalize;
+use splat::math::{Divisor, Real};
 use splat::model::Gaussians;
+
+use crate::common::Draws;
+use crate::common::oracle::{GRADIENT_TOLERANCE, Shot, assert_gradients_agree, settings};
+use crate::common::prelude::*;
+use crate::common::scene::{RATES, gaussian, photo, resized, straight, tame_gaussians, together};
+use crate::normals::with_depths;
 
 each_backend!(
     a_mean_is_that_of_the_maps_that_are_drawn,
@@ -202,6 +206,191 @@ mod on_the_device {
             device.set_bands(BandPolicy::AtLeast(bands));
             let what = format!("{bands} bands");
             assert_steps_agree(device, &layers(24, 51), &shot([37, 61], 51, true), &what);
+        }
+    }
+}
+
+// Normals of drawn depths against a map of normals: every device against the CPU backend in double
+// precision.
+//
+// All Gaussians cover all of the view and none is cut off, so that depths have no step and precisions come
+// to the same decisions.
+
+each_backend!(
+    normals_of_depths_agree_with_the_oracle,
+    several_terms_of_inverse_depths_add_up_as_the_oracles_do,
+    a_smaller_view_is_compared_with_means_of_the_map,
+    a_view_without_a_map_of_normals_reports_none,
+);
+
+/// Of the term in the loss: so much that its gradients count as much as others'.
+const NORMAL_MAP_WEIGHT: f64 = 0.5;
+
+/// Normals towards the camera that lean anywhere, of which one in seven is none.
+fn map(pixels: usize, seed: u64) -> NormalMap {
+    let mut draws = Draws::new(seed);
+    let stored = |pixel: usize| {
+        let [x, y] = draws.array::<2>(-0.8, 0.8);
+        let normal = normalize([x, y, -1.0]).map(|n: f64| (127.0 * n + 0.5).floor_i32());
+        let is_none = pixel % 7 == 3;
+        normal.map(|n| if is_none { 0 } else { i8::try_from(n).unwrap() })
+    };
+    NormalMap { values: (0..pixels).flat_map(stored).collect() }
+}
+
+/// A view whose photograph has a map of normals and, where it has a mask, excludes one pixel in eleven.
+fn normal_map_shot(size: [u32; 2], seed: u64, has_mask: bool) -> Shot {
+    let [width, height] = size;
+    let mask = (0..width * height).map(|pixel| u8::from(pixel % 11 != 1) * 255).collect();
+    let plain = photo(width, height, has_mask.then_some(mask));
+    let normals = Some(map((width * height) as usize, seed));
+    Shot {
+        index: 0,
+        view: resized(&straight(), size),
+        photo: Arc::new(Image { normals, ..Image::clone(&plain) }),
+        settings: Drawing { inverse_depth: true, ..settings(3, seed) },
+        terms: Terms::default().with(Term::NormalMap, NORMAL_MAP_WEIGHT),
+    }
+}
+
+fn normal_map_assert_steps_agree<B: TrainDevice>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    shot: &Shot,
+    what: &str,
+) -> f64 {
+    let (_, values, found) = first_step(device, gaussians, shot);
+    let (_, expected_values, expected) =
+        first_step(&mut Cpu::<f64>::new(), gaussians, shot);
+    let [mean, expected_mean] =
+        [values, expected_values].map(|values| values.get("normals").expect("a map"));
+    // Slopes are differences of depths that single precision has to 1e-7, times a focal length of 50 px.
+    assert!((mean - expected_mean).abs() < 1e-5, "{what}: {mean} for {expected_mean}");
+    assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, what));
+    mean
+}
+
+fn normals_of_depths_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
+    for (seed, size) in (1..).zip([[1, 1], [3, 2], [17, 33], [37, 29], [65, 18]]) {
+        for footprint in [Footprint::DILATED, Footprint::Surfel] {
+            for has_mask in [false, true] {
+                let mut shot = normal_map_shot(size, seed, has_mask);
+                shot.settings.footprint = footprint;
+                let what = format!("{size:?} px, {footprint:?}, {has_mask}");
+                let mean = normal_map_assert_steps_agree(device, &layers(24, seed), &shot, &what);
+                // An image of two rows has no pixel with four beside it.
+                assert_eq!(mean > 0.05, size[1] > 2, "{what}: {mean}");
+            }
+        }
+    }
+}
+
+fn several_terms_of_inverse_depths_add_up_as_the_oracles_do<B: TrainDevice>(device: &mut B) {
+    let gaussians = layers(24, 21);
+    let surfels = Drawing {
+        footprint: Footprint::Surfel,
+        inverse_squares: true,
+        surface: true,
+        ..Drawing::DEFAULT
+    };
+    for has_mask in [false, true] {
+        let mut shot = with_depths(normal_map_shot([37, 29], 21, has_mask), &gaussians);
+        let Drawing { footprint, inverse_squares, surface, .. } = surfels;
+        shot.settings = Drawing { footprint, inverse_squares, surface, ..shot.settings };
+        let alone = shot.terms.clone();
+        let normals = Term::DepthNormal { depths: NormalDepths::Opaque };
+        for (terms, what) in [
+            (alone.clone().with(Term::InverseDepth, 0.4), "with inverse depths"),
+            (alone.clone().with(Term::Distortion, 100.0), "with distortion"),
+            (alone.with(Term::InverseDepth, 0.4).with(normals, 0.3), "with depths and normals"),
+        ] {
+            shot.terms = terms;
+            normal_map_assert_steps_agree(device, &gaussians, &shot, what);
+        }
+    }
+}
+
+/// The map in which each pixel of this one is a square.
+fn enlarged(map: &NormalMap, [width, height]: [u32; 2], side: u32) -> NormalMap {
+    let normals = map.values.as_chunks::<3>().0;
+    let from = |at: u32| {
+        let [x, y] = [at % (width * side) / side, at / (width * side) / side];
+        normals[(y * width + x) as usize]
+    };
+    NormalMap { values: (0..width * height * side * side).flat_map(from).collect() }
+}
+
+fn a_smaller_view_is_compared_with_means_of_the_map<B: TrainDevice>(device: &mut B) {
+    let (gaussians, size) = (layers(24, 31), [37, 29]);
+    for divisor in [Divisor::Two, Divisor::Four] {
+        let small = normal_map_shot(size, 31, false);
+        let [width, height] = size.map(|side| side * divisor.get());
+        let plain = photo(width, height, None);
+        let mut normals = enlarged(small.photo.normals.as_ref().unwrap(), size, divisor.get());
+        let settings = Drawing { divisor, ..small.settings };
+        let values = |device: &mut B, normals: &NormalMap| {
+            let photo = Image { normals: Some(normals.clone()), ..Image::clone(&plain) };
+            let shot = Shot { photo: Arc::new(photo), settings, ..small.clone() };
+            let (_, values, after) = first_step(device, &gaussians, &shot);
+            (values.get("normals").unwrap(), after)
+        };
+        let (found, after) = values(device, &normals);
+        let (_, expected, expected_after) = first_step(&mut Cpu::<f64>::new(), &gaussians, &small);
+        let expected = expected.get("normals").unwrap();
+        assert!((found - expected).abs() < 1e-5, "{divisor:?}: {found} for {expected}");
+        let what = format!("{divisor:?}");
+        let mixed =
+            Image { normals: Some(map((width * height) as usize, 32)), ..Image::clone(&plain) };
+        let mixed = Shot { photo: Arc::new(mixed), settings, ..small.clone() };
+        assert!(normal_map_assert_steps_agree(device, &gaussians, &mixed, &what) > 1e-3, "{what}");
+        assert_gradients_agree(&after, &expected_after, (GRADIENT_TOLERANCE, &what));
+        // In squares of which three quarters have no normal, none is left.
+        for (at, normal) in normals.values.as_chunks_mut::<3>().0.iter_mut().enumerate() {
+            let [x, y] = [at % width as usize, at / width as usize];
+            if x % 2 == 1 || y % 2 == 1 {
+                *normal = [0; 3];
+            }
+        }
+        assert_eq!(values(device, &normals).0, 0.0, "{divisor:?}");
+    }
+}
+
+fn a_view_without_a_map_of_normals_reports_none<B: TrainDevice>(device: &mut B) {
+    let gaussians = layers(24, 41);
+    let mut shot = normal_map_shot([37, 29], 41, false);
+    shot.terms = Terms::photometric(0.2).with(Term::NormalMap, NORMAL_MAP_WEIGHT);
+    let (_, with, _) = first_step(device, &gaussians, &shot);
+    assert!(with.get("normals").is_some());
+    // A frame that was compared before leaves nothing behind for the next.
+    shot.photo = Arc::new(Image { normals: None, ..Image::clone(&shot.photo) });
+    let (_, without, found) = first_step(device, &gaussians, &shot);
+    assert_eq!(without.get("normals"), None);
+    shot.terms = Terms::photometric(0.2);
+    let (_, alone, expected) = first_step(&mut Cpu::<f64>::new(), &gaussians, &shot);
+    assert!((without.total - alone.total).abs() < 1e-5);
+    assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, "without a map"));
+}
+
+#[cfg(kernels)]
+mod normal_map_on_the_device {
+    use splat::backend::cuda::BandPolicy;
+
+    use crate::common::cuda;
+    use crate::*;
+
+    #[test]
+    #[ignore = "needs a CUDA device"]
+    fn normals_of_depths_of_a_view_in_bands_agree_with_the_oracle() {
+        let device = &mut cuda::open();
+        for bands in [1, 2, u32::MAX] {
+            device.set_bands(BandPolicy::AtLeast(bands));
+            let what = format!("{bands} bands");
+            normal_map_assert_steps_agree(
+                device,
+                &layers(24, 51),
+                &normal_map_shot([37, 61], 51, true),
+                &what,
+            );
         }
     }
 }

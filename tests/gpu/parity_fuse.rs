@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::common::ball::{RADIUS, ball};
 use splat::backend::{DeviceError, DrawnDepths, Look, MaskedView, RenderSettings, TrainDevice};
 use splat::dataset::{Camera, Pose, View};
 use splat::math::linalg::{Vec3, cross, mul, normalize, scale};
 use splat::model::Gaussians;
-use splat_mesh::tsdf::{Fusion, FusionError, Space, Survey, SurveyedBricks, Voxel};
 use splat_mesh::Watch;
+use splat_mesh::tsdf::{Fusion, FusionError, Space, Survey, SurveyedBricks, Voxel};
+
+use crate::common::surface::{RADIUS, ball};
 
 each_backend!(
     bricks_and_voxels_agree_with_the_hosts,

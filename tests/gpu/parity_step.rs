@@ -1,19 +1,34 @@
 //! Gradients, density statistics and whole steps of every device against the CPU backend in double
 //! precision.
 
+use splat::backend::cpu::Cpu;
+use splat::backend::{
+    AdamStep, CHUNK_ROWS, DeviceError, Rates, Rows, Snapshot, Terms, TrainDevice, chunks,
+};
+use splat::config::Config;
+use splat::dataset::View;
+use splat::export::{RenderMode, read_ply};
+use splat::math::Real;
+use splat::math::adam::RateBySize;
+use splat::math::morton::Cube;
+use splat::math::splat::{Ellipse, bounds};
+use splat::memory::TrainingScale;
+use splat::memory::plan::Storage;
+use splat::model::{Gaussians, Primitive};
+use splat::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
+use splat::train::save::{DeviceModel, write_point_cloud};
+
 use crate::common::oracle::{
-    Counted, FirstStep, GRADIENT_TOLERANCE, Shot, assert_first_steps_agree, assert_gradients_agree,
-    clear_gaussians, gradient_tolerance, gradients, mean_size, observed, settings, shot, step,
+    AT_REST, Counted, DensifyRule, FirstStep, GRADIENT_TOLERANCE, Shot, assert_first_steps_agree,
+    assert_gradients_agree, assert_images_agree, clear_gaussians, densify, gradient_tolerance,
+    gradients, mean_size, observed, score, settings, shot, step,
 };
 use crate::common::prelude::*;
-use crate::common::scene::{NEAR, RATES, resized, splats, straight, tame_gaussians};
+use crate::common::scene::{
+    NEAR, RATES, as_in_a_ply, gaussian, in_training, resized, splats, straight, tame_gaussians,
+    together,
+};
 use crate::common::{Draws, view};
-use splat::backend::cpu::Cpu;
-use splat::backend::{AdamStep, DeviceError, Snapshot, Terms, TrainDevice};
-use splat::dataset::View;
-use splat::math::Real;
-use splat::math::splat::{Ellipse, bounds};
-use splat::model::{Gaussians, Primitive};
 
 each_backend!(
     gradients_agree_with_the_oracle,
@@ -129,7 +144,7 @@ fn three_shots(gaussians: &Gaussians) -> Vec<Shot> {
     views.iter().enumerate().map(numbered).collect()
 }
 
-/// Whether a view sees the splat, where rounding cannot change the answer.
+/// True if a view sees the splat, where rounding cannot change the answer.
 fn surely_seen(ellipse: &Ellipse<f64>, opacity: f64, size: [u32; 2]) -> Option<bool> {
     let mut answers = Vec::new();
     for (shift_px, spread) in [(1e-3, 1e-4), (1e-3, -1e-4), (-1e-3, 1e-4), (-1e-3, -1e-4)] {
@@ -142,7 +157,7 @@ fn surely_seen(ellipse: &Ellipse<f64>, opacity: f64, size: [u32; 2]) -> Option<b
     (!near_plane && answers.iter().all(|&seen| seen == answers[0])).then_some(answers[0])
 }
 
-/// How often these views see each Gaussian; nothing where that is open.
+/// Times that these views see each Gaussian; nothing where that is open.
 fn sightings(gaussians: &Gaussians, views: &[&View]) -> Vec<Option<u32>> {
     let mut counts = vec![Some(0); gaussians.len()];
     for view in views {
@@ -269,5 +284,517 @@ fn ten_steps_take_the_same_way_as_the_oracle<B: TrainDevice>(device: &mut B) {
         for (i, _) in unmoved {
             assert_eq!(found.values[i], start[i], "{}: element {i}", found.name);
         }
+    }
+}
+
+// Learning rates of centres that follow sizes, on every backend, against what they are by definition.
+
+each_backend!(
+    first_steps_of_centres_are_as_long_as_their_sizes_say,
+    steps_of_two_views_follow_sizes_as_well,
+    without_an_exponent_all_centres_go_as_far,
+);
+
+const BY_SIZE: RateBySize = RateBySize { exponent: 0.5, unit: 0.05 };
+
+/// The model after a first step down the gradients of these views.
+fn stepped<B: TrainDevice>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    shots: &[Shot],
+    by_size: Option<RateBySize>,
+) -> Snapshot<Gaussians> {
+    let mut model = device.upload(gaussians).unwrap();
+    let mut sums = Default::default();
+    for shot in shots {
+        let target = device.target(shot.index, &shot.photo).unwrap();
+        let drawing = (&shot.view, &shot.settings);
+        device.add_view(&mut model, drawing, (&target, &shot.terms), &mut sums).unwrap();
+    }
+    device.step(&mut model, sums, &AdamStep { by_size, ..AdamStep::new(1, RATES) }).unwrap();
+    device.snapshot(&mut model).unwrap()
+}
+
+/// How far a first step moves a coordinate that has a gradient: by the learning rate of its row.
+fn assert_lengths<B: TrainDevice>(device: &mut B, views: u64, by_size: Option<RateBySize>) {
+    let mut gaussians = tame_gaussians(300, 61, 3);
+    // The largest are twenty times as large as the smallest.
+    for (row, scales) in gaussians.log_scales.chunks_mut(3).enumerate() {
+        let more = 0.01 * (row as f32 - 150.0);
+        scales.iter_mut().for_each(|scale| *scale += more);
+    }
+    let shots: Vec<Shot> = (0..views)
+        .map(|at| shot(&gaussians, &view(), settings(3, 62 + at), (62 + at, Counted::Clear)))
+        .collect();
+    let after = stepped(device, &gaussians, &shots, by_size);
+    let firsts = &after.first_moments.means;
+    let largest = firsts.iter().fold(0.0_f32, |most, first| most.max(first.abs()));
+    let (mut moved, mut factors) = (0, Vec::new());
+    for (at, first) in firsts.iter().enumerate() {
+        // The root of a tiny gradient's square may vanish.
+        if first.abs() < 1e-6 * largest {
+            continue;
+        }
+        let row = at / 3;
+        let scales: [f32; 3] = std::array::from_fn(|k| gaussians.log_scales[3 * row + k]);
+        let factor = by_size.map_or(1.0, |by_size| by_size.factor(scales.map(f64::from)));
+        let length = f64::from(after.parameters.means[at]) - f64::from(gaussians.means[at]);
+        let expected = RATES.means * factor;
+        // Roots, quotients and powers of single precision, and the rounding of a coordinate up to 4.
+        assert!(
+            (length.abs() - expected).abs() <= 1e-5 * expected + 5e-7,
+            "row {row}: {length:e} instead of {expected:e}"
+        );
+        moved += 1;
+        factors.push(factor);
+    }
+    assert!(moved > 60, "only {moved} coordinates have moved");
+    let range = factors
+        .iter()
+        .fold([f64::INFINITY, 0.0_f64], |[low, high], &factor| [low.min(factor), high.max(factor)]);
+    assert!(by_size.is_none() || range[1] > 3.0 * range[0], "{range:?}");
+}
+
+/// Geometry is in single precision in any storage.
+fn stored_models_follow_sizes<B: TrainDevice>(open: impl Fn(Storage) -> B) {
+    for storage in [Storage::HalfColors, Storage::Compact] {
+        for views in [1, 2] {
+            assert_lengths(&mut open(storage), views, Some(BY_SIZE));
+        }
+    }
+}
+
+#[test]
+fn compact_models_follow_sizes_on_the_processor() {
+    stored_models_follow_sizes(|storage| Cpu::<f32>::with_storage(storage, 5));
+}
+
+#[cfg(kernels)]
+#[test]
+#[ignore = "needs a CUDA device"]
+fn compact_models_follow_sizes_on_a_gpu() {
+    stored_models_follow_sizes(crate::common::cuda::open);
+}
+
+fn first_steps_of_centres_are_as_long_as_their_sizes_say<B: TrainDevice>(device: &mut B) {
+    assert_lengths(device, 1, Some(BY_SIZE));
+}
+
+fn steps_of_two_views_follow_sizes_as_well<B: TrainDevice>(device: &mut B) {
+    assert_lengths(device, 2, Some(BY_SIZE));
+}
+
+fn without_an_exponent_all_centres_go_as_far<B: TrainDevice>(device: &mut B) {
+    assert_lengths(device, 1, None);
+}
+
+// Colours that a device may leave behind while no view sees them: whoever reads or moves them finds
+// them where dense Adam has them, which is what the CPU backend in double precision does.
+
+each_backend!(
+    colours_that_no_view_sees_move_on_as_the_oracles,
+    whatever_reads_or_moves_rows_lets_their_colours_catch_up,
+    a_view_that_looks_where_no_other_did_sees_the_oracles_colours,
+);
+
+/// Gaussians in front of the camera: as many as a GPU handles together.
+const SEEN: usize = 32;
+
+/// Only colours move, so that rows stay alike on both sides to the bit.
+const LATE_RATES: Rates = Rates { sh_dc: 5e-3, sh_rest: 6e-3, ..AT_REST };
+
+/// Some Gaussians that the camera sees, and more behind it, some of them all but transparent.
+pub(super) fn gaussians() -> Gaussians {
+    let behind = (0..70).map(|i| {
+        let opacity = if i % 9 == 4 { 0.001 } else { 0.8 };
+        gaussian([0.1 * i as f32 - 3.5, 0.2, -5.0], 0.3, opacity, [0.6; 3])
+    });
+    together(&[tame_gaussians(SEEN, 81, 3)].into_iter().chain(behind).collect::<Vec<_>>())
+}
+
+fn looking_ahead(gaussians: &Gaussians) -> Shot {
+    let mut shot = shot(gaussians, &straight(), settings(3, 8), (9, Counted::Some));
+    shot.settings.pass = Pass::Train;
+    shot
+}
+
+/// Steps of these numbers.
+fn steps<B: TrainDevice>(
+    device: &mut B,
+    model: &mut B::Model,
+    (shot, numbers): (&Shot, std::ops::RangeInclusive<u32>),
+) {
+    for number in numbers {
+        step(device, model, shot, (number, LATE_RATES));
+    }
+}
+
+/// The values of the Gaussians behind the camera, by group.
+fn behind(values: &Gaussians, means: &[f32]) -> Vec<(&'static str, Vec<f32>)> {
+    let rows: Vec<usize> = (0..values.len()).filter(|row| means[row * 3 + 2] < -2.0).collect();
+    let of_rows = |width: usize, values: &[f32]| {
+        rows.iter().flat_map(|row| values[row * width..][..width].to_vec()).collect()
+    };
+    let groups = values.groups();
+    groups.iter().map(|group| (group.name, of_rows(group.width, group.values))).collect()
+}
+
+/// Values and moments of what is behind the camera agree.
+pub(super) fn assert_alike(
+    found: &Snapshot<Gaussians>,
+    expected: &Snapshot<Gaussians>,
+    what: &str,
+) {
+    let parts = |s: &Snapshot<Gaussians>| {
+        let means = s.parameters.means.clone();
+        [&s.parameters, &s.first_moments, &s.second_moments].map(|part| behind(part, &means))
+    };
+    for (found, expected) in parts(found).into_iter().zip(parts(expected)) {
+        for ((name, found), (_, expected)) in found.into_iter().zip(expected) {
+            assert_eq!(found.len(), expected.len(), "{what}: {name}");
+            assert!(!found.is_empty());
+            for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                // Rounding in single precision of up to 300 steps, each a ten-millionth of values
+                // and moments of the order of 1.
+                assert!(
+                    (found - expected).abs() <= 3e-5 * expected.abs().max(0.1),
+                    "{what}: {name} {i} is {found} instead of {expected}"
+                );
+            }
+        }
+    }
+}
+
+fn colours_that_no_view_sees_move_on_as_the_oracles<B: TrainDevice>(device: &mut B) {
+    let start = in_training(gaussians(), 82);
+    let shot = looking_ahead(&start.parameters);
+    // From the first step on, when the bias corrections change most, and past the longest time that
+    // anything is put off.
+    for count in [1, 2, 31, 126, 127, 128, 300] {
+        let oracle = &mut Cpu::<f64>::new();
+        let mut model = device.restore(start.clone()).unwrap();
+        let mut twin = oracle.restore(start.clone()).unwrap();
+        steps(device, &mut model, (&shot, 1..=count));
+        steps(oracle, &mut twin, (&shot, 1..=count));
+        let (found, expected) =
+            (device.snapshot(&mut model).unwrap(), oracle.snapshot(&mut twin).unwrap());
+        assert_alike(&found, &expected, &format!("{count} steps"));
+        let moved = |s: &Snapshot<Gaussians>| behind(&s.parameters, &s.parameters.means)[4].1[0];
+        assert_ne!(moved(&found), moved(&start), "momentum moves them");
+    }
+}
+
+/// What is done to a model of which something is behind.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Download,
+    Sample,
+    Reorder,
+    Densify,
+}
+
+fn after<B: TrainDevice>(
+    device: &mut B,
+    (start, shot): (&Snapshot<Gaussians>, &Shot),
+    deed: Deed,
+) -> Snapshot<Gaussians> {
+    let mut model = device.restore(start.clone()).unwrap();
+    steps(device, &mut model, (shot, 1..=20));
+    match deed {
+        Deed::Download => {
+            let parameters = device.download(&mut model).unwrap();
+            return Snapshot { parameters, ..device.snapshot(&mut model).unwrap() };
+        }
+        Deed::Sample => {
+            let rows: Vec<usize> = (0..start.parameters.len()).collect();
+            let parameters = device.sample(&mut model, &rows).unwrap();
+            return Snapshot { parameters, ..device.snapshot(&mut model).unwrap() };
+        }
+        Deed::Reorder => {
+            let cube = Cube { centre: [0.3, 0.1, -2.0], half_side: 3.0 };
+            device.reorder(&mut model, &cube).unwrap();
+        }
+        Deed::Densify => {
+            let rule = DensifyRule {
+                gradient_min: 0.02,
+                small_max: 0.2,
+                opacity_min: 0.005,
+                scale_max: None,
+                seed: 3,
+                iteration: 100,
+                with_quantile: false,
+            };
+            let before = device.len(&model);
+            let births = score(device, &model, &rule).count();
+            let done = densify(device, &mut model, &rule, births).unwrap();
+            assert!(births > 20 && done.removed > 4, "{births} born, {} removed", done.removed);
+            assert_ne!(device.len(&model), before);
+        }
+    }
+    // What has moved is where it belongs, if it goes on from there alike.
+    steps(device, &mut model, (shot, 21..=40));
+    device.snapshot(&mut model).unwrap()
+}
+
+fn whatever_reads_or_moves_rows_lets_their_colours_catch_up<B: TrainDevice>(device: &mut B) {
+    let start = in_training(gaussians(), 83);
+    let shot = looking_ahead(&start.parameters);
+    for deed in [Deed::Download, Deed::Sample, Deed::Reorder, Deed::Densify] {
+        let found = after(device, (&start, &shot), deed);
+        let expected = after(&mut Cpu::<f64>::new(), (&start, &shot), deed);
+        assert_alike(&found, &expected, &format!("{deed:?}"));
+    }
+}
+
+fn a_view_that_looks_where_no_other_did_sees_the_oracles_colours<B: TrainDevice>(device: &mut B) {
+    let start = in_training(gaussians(), 84);
+    let shot = looking_ahead(&start.parameters);
+    let mut back = straight();
+    back.pose.rotation = [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]];
+    let look = Drawing { pass: Pass::Eval, ..settings(3, 8) };
+    let oracle = &mut Cpu::<f64>::new();
+    let mut model = device.restore(start.clone()).unwrap();
+    let mut twin = oracle.restore(start).unwrap();
+    let frame = device.show(&model, &back, &look).unwrap();
+    let before = device.image(&frame).unwrap().rgb;
+    steps(device, &mut model, (&shot, 1..=90));
+    steps(oracle, &mut twin, (&shot, 1..=90));
+    let frame = device.show(&model, &back, &look).unwrap();
+    let found = device.image(&frame).unwrap().rgb;
+    let frame = oracle.show(&twin, &back, &look).unwrap();
+    let expected = oracle.image(&frame).unwrap().rgb;
+    let apart = |a: &[f32], b: &[f32]| -> Vec<f32> {
+        a.iter().zip(b).map(|(a, b)| (a - b).abs()).collect()
+    };
+    assert!(apart(&before, &found).iter().any(|&d| d > 5e-3), "the colours have moved");
+    let apart = apart(&found, &expected);
+    // Images agree within 1e-4 of colours of the order of 1; these are of the order of 10. A splat
+    // at the cut of 1/255 changes a pixel by more, and few pixels are at a cut.
+    let strays = apart.iter().filter(|&&d| d > 1e-3).count();
+    assert!(strays * 100 <= apart.len(), "{strays} of {}", apart.len());
+    let largest = apart.iter().copied().fold(0.0, f32::max);
+    assert!(largest < 10.0 * 2.0 / 255.0, "{largest}");
+}
+
+// Models pass between devices, through memory and through a checkpoint's file.
+
+each_backend!(
+    a_model_trained_here_is_the_same_on_the_processor,
+    a_model_trained_on_the_processor_is_the_same_here,
+    a_model_goes_through_a_checkpoints_file_bit_for_bit,
+    training_goes_on_the_same_way_after_a_change_of_device,
+    every_row_of_a_model_of_any_size_comes_back,
+    a_model_of_lower_degree_looks_like_one_with_zero_harmonics,
+    any_range_of_rows_is_read,
+    a_model_of_several_chunks_is_loaded_whole,
+);
+
+fn shots(gaussians: &Gaussians) -> Vec<Shot> {
+    (0..3_u32)
+        .map(|i| {
+            let mut view = view();
+            view.pose.translation[1] += 0.09 * f64::from(i) - 0.1;
+            let shot = shot(gaussians, &view, settings(2, 5), (u64::from(20 + i), Counted::Clear));
+            Shot { index: i as usize, ..shot }
+        })
+        .collect()
+}
+
+/// A model of 71 Gaussians of degree 2 after twenty steps.
+fn trained<B: TrainDevice>(device: &mut B) -> (B::Model, Vec<Shot>) {
+    let gaussians = tame_gaussians(71, 19, 2);
+    let shots = shots(&gaussians);
+    let mut model = device.upload(&gaussians).unwrap();
+    for (number, shot) in (1..=20).zip(shots.iter().cycle()) {
+        step(device, &mut model, shot, (number, RATES));
+    }
+    (model, shots)
+}
+
+/// Through `first` to `second`: the same bits, and the same image within rounding.
+fn assert_passes_on<A: TrainDevice, B: TrainDevice>(first: &mut A, second: &mut B) {
+    let (mut model, shots) = trained(first);
+    let snapshot = first.snapshot(&mut model).unwrap();
+    assert!(snapshot.second_moments.groups().iter().all(|g| g.values.iter().any(|&v| v > 0.0)));
+    assert!(snapshot.views_seen.contains(&20));
+    let mut restored = second.restore(snapshot.clone()).unwrap();
+    assert_same_bits(&second.snapshot(&mut restored).unwrap(), &snapshot);
+    let downloaded = second.download(&mut restored).unwrap();
+    assert_eq!(downloaded, snapshot.parameters);
+    assert_images_agree(first, &downloaded, &shots[0].view, &shots[0].settings);
+    assert_images_agree(second, &downloaded, &shots[0].view, &shots[0].settings);
+}
+
+fn assert_same_bits(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>) {
+    let parts = |s: &Snapshot<Gaussians>| -> Vec<Vec<u32>> {
+        [&s.parameters, &s.first_moments, &s.second_moments]
+            .iter()
+            .flat_map(|part| part.groups())
+            .map(|group| group.values.iter().map(|v| v.to_bits()).collect())
+            .chain([s.gradient_norm_sums.iter().map(|v| v.to_bits()).collect()])
+            .chain([s.views_seen.clone()])
+            .chain(
+                [&s.absolute_norm_sums, &s.filter_3d]
+                    .map(|v| v.iter().map(|v| v.to_bits()).collect()),
+            )
+            .collect()
+    };
+    assert_eq!(parts(found), parts(expected));
+}
+
+fn a_model_trained_here_is_the_same_on_the_processor<B: TrainDevice>(device: &mut B) {
+    assert_passes_on(device, &mut Cpu::<f32>::new());
+}
+
+fn a_model_trained_on_the_processor_is_the_same_here<B: TrainDevice>(device: &mut B) {
+    assert_passes_on(&mut Cpu::<f32>::new(), device);
+}
+
+fn about() -> Checkpoint {
+    let train_views = vec!["view.png".to_owned()];
+    let config = Config::default();
+    let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
+    Checkpoint { iteration: 20, config, train_views, occasion, training_scale, paced: None }
+}
+
+fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: TrainDevice>(device: &mut B) {
+    let (mut model, _) = trained(device);
+    let folder = tempfile::tempdir().unwrap();
+    // Straight after the last step, of which a device may have put off a part.
+    let mut resident = DeviceModel { device: &mut *device, model: &mut model };
+    let path = about().write(folder.path(), &mut resident, None).unwrap();
+    let ply = folder.path().join("point_cloud.ply");
+    write_point_cloud(&ply, RenderMode::default(), device, &mut model, &[]).unwrap();
+    let snapshot = device.snapshot(&mut model).unwrap();
+    assert_eq!(read_ply(&ply).unwrap(), as_in_a_ply(snapshot.parameters.clone()));
+    let mut stored = StoredCheckpoint::open(&path).unwrap();
+    let mut here = device.load(&mut stored).unwrap();
+    assert_same_bits(&device.snapshot(&mut here).unwrap(), &snapshot);
+    let mut processor = Cpu::<f32>::new();
+    let mut there = processor.load(&mut stored).unwrap();
+    assert_same_bits(&processor.snapshot(&mut there).unwrap(), &snapshot);
+}
+
+fn training_goes_on_the_same_way_after_a_change_of_device<B: TrainDevice>(device: &mut B) {
+    let (mut model, shots) = trained(device);
+    let mut oracle = Cpu::<f64>::new();
+    let snapshot = device.snapshot(&mut model).unwrap();
+    let mut elsewhere = oracle.restore(snapshot.clone()).unwrap();
+    for (number, shot) in (21..=25).zip(&shots) {
+        let here = step(device, &mut model, shot, (number, RATES)).total;
+        let there = step(&mut oracle, &mut elsewhere, shot, (number, RATES)).total;
+        // The masks kept the first step clear of cuts; a pixel in a hundred may part by one quantum.
+        assert!((here - there).abs() < 4e-5, "step {number}: {here} here, {there} there");
+    }
+    // Moments of twenty steps outweigh rounding in the next gradients: nothing changes its sign.
+    let (here, there) =
+        (device.snapshot(&mut model).unwrap(), oracle.snapshot(&mut elsewhere).unwrap());
+    let rates = [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3];
+    let groups = here.parameters.groups().into_iter().zip(there.parameters.groups());
+    for ((here, there), rate) in groups.zip(rates) {
+        let apart = here.values.iter().zip(there.values).map(|(a, b)| (a - b).abs());
+        let strays = apart.filter(|&apart| apart > 0.05 * rate).count();
+        assert!(strays * 50 <= here.values.len(), "{}: {strays} strays", here.name);
+    }
+    assert_eq!(here.views_seen, there.views_seen);
+    assert_ne!(here.parameters, snapshot.parameters);
+}
+
+fn every_row_of_a_model_of_any_size_comes_back<B: TrainDevice>(device: &mut B) {
+    // Around the blocks of 32 in which a device may keep its columns.
+    for (count, sh_degree) in [(1, 0), (31, 1), (32, 2), (33, 3), (64, 0), (1025, 1)] {
+        let gaussians = tame_gaussians(count, 23, sh_degree);
+        let mut model = device.upload(&gaussians).unwrap();
+        assert_eq!(device.len(&model), count);
+        assert_eq!(device.download(&mut model).unwrap(), gaussians);
+        let backwards: Vec<usize> = (0..count).rev().collect();
+        let sample = device.sample(&mut model, &backwards).unwrap();
+        let last = &gaussians.means[(count - 1) * 3..];
+        assert_eq!(&sample.means[..3], last);
+        assert_eq!(sample.sh_rest.len(), gaussians.sh_rest.len());
+        let snapshot = device.snapshot(&mut model).unwrap();
+        let zeros = Gaussians::zeros(sh_degree, count);
+        assert_eq!((&snapshot.first_moments, &snapshot.second_moments), (&zeros, &zeros));
+        assert_eq!(snapshot.views_seen, vec![0; count]);
+    }
+}
+
+/// Every value different from those around it, and from those in the same place of other chunks.
+fn numbered(count: usize, sh_degree: u32) -> Snapshot<Gaussians> {
+    let mut value = 0_u16;
+    let mut next = || {
+        // A prime: what is a power of two apart is not alike.
+        value = (value + 1) % 65_521;
+        f32::from(value) - 3e4
+    };
+    let mut fill = || {
+        let mut host = Gaussians::zeros(sh_degree, count);
+        host.groups_mut().into_iter().flatten().for_each(|v| *v = next());
+        host
+    };
+    Snapshot {
+        parameters: fill(),
+        first_moments: fill(),
+        second_moments: fill(),
+        gradient_norm_sums: (0..count).map(|_| next()).collect(),
+        views_seen: (0..count).map(|row| u32::try_from(row).unwrap() + 5).collect(),
+        absolute_norm_sums: (0..count).map(|_| next()).collect(),
+        filter_3d: (0..count).map(|_| next()).collect(),
+    }
+}
+
+fn any_range_of_rows_is_read<B: TrainDevice>(device: &mut B) {
+    let mut all = numbered(1021, 2);
+    let mut model = device.restore(all.clone()).unwrap();
+    for rows in [0..1021, 0..1, 31..33, 32..64, 33..97, 992..1021, 1020..1021, 500..500, 1021..1021]
+    {
+        let expected = all.read(rows.clone()).unwrap();
+        assert_same_bits(&device.read(&mut model, rows.clone()).unwrap(), &expected);
+        let parameters = device.read_parameters(&mut model, rows).unwrap();
+        assert_eq!(parameters, expected.parameters);
+    }
+    for rows in [0..1022, 1021..1022, 2000..2001] {
+        let error = device.read(&mut model, rows.clone()).unwrap_err();
+        assert!(matches!(error, DeviceError::NoSuchRow { len: 1021, .. }), "{rows:?}: {error}");
+        assert!(device.read_parameters(&mut model, rows).is_err());
+    }
+}
+
+fn a_model_of_several_chunks_is_loaded_whole<B: TrainDevice>(device: &mut B) {
+    let count = 2 * CHUNK_ROWS + 33;
+    let mut all = numbered(count, 1);
+    let mut model = device.load(&mut all).unwrap();
+    assert_eq!(device.len(&model), count);
+    for rows in chunks(count) {
+        let expected = all.read(rows.clone()).unwrap();
+        assert_same_bits(&device.read(&mut model, rows).unwrap(), &expected);
+    }
+    assert_same_bits(&device.snapshot(&mut model).unwrap(), &all);
+}
+
+fn a_model_of_lower_degree_looks_like_one_with_zero_harmonics<B: TrainDevice>(device: &mut B) {
+    let (mut model, shots) = trained(device);
+    let folder = tempfile::tempdir().unwrap();
+    let mut whole = device.snapshot(&mut model).unwrap();
+    let path = about().write(folder.path(), &mut whole.clone(), None).unwrap();
+    let mut stored = StoredCheckpoint::open(&path).unwrap();
+    stored.lower_sh_degree(1).unwrap();
+    let lower = device.load(&mut stored).unwrap();
+    // Of degree 2: eight coefficients above the constant one, of which three are of degree 1.
+    for row in whole.parameters.sh_rest.chunks_exact_mut(24) {
+        assert!(row[9..].iter().any(|&value| value != 0.0));
+        row[9..].fill(0.0);
+    }
+    let zeroed = device.restore(whole).unwrap();
+    for shot in &shots {
+        let mut draw = |model: &B::Model, sh_degree| {
+            let settings = Drawing { sh_degree, ..shot.settings };
+            let frame = device.show(model, &shot.view, &settings).unwrap();
+            device.image(&frame).unwrap()
+        };
+        let (lower, zeroed) = (draw(&lower, 1), draw(&zeroed, 2));
+        // Adding zeros changes nothing but, where sums are rounded in another order, the last place.
+        let apart = lower.rgb.iter().zip(&zeroed.rgb).map(|(a, b)| (a - b).abs());
+        assert!(apart.fold(0.0, f32::max) < 1e-6);
     }
 }

@@ -1,5 +1,10 @@
 //! Terms of surfaces and their gradients of every device against the CPU backend in double precision.
 
+use splat::backend::cpu::Cpu;
+use splat::backend::{AdamStep, DeviceError, Snapshot, TrainDevice};
+use splat::math::Real;
+use splat::model::Gaussians;
+
 use crate::common::Draws;
 use crate::common::oracle::{
     AT_REST, Counted, GRADIENT_TOLERANCE, assert_columns_agree, assert_gradients_agree, gradients,
@@ -8,10 +13,6 @@ use crate::common::oracle::{
 use crate::common::prelude::*;
 use crate::common::scene::{gaussian, straight, tame_gaussians, together};
 use crate::common::surface::{SurfaceRule, SurfaceTerms, add_rule, masked};
-use splat::backend::cpu::Cpu;
-use splat::backend::{AdamStep, DeviceError, Snapshot, TrainDevice};
-use splat::math::Real;
-use splat::model::Gaussians;
 
 each_backend!(
     each_term_and_all_of_them_agree_with_the_oracle,
@@ -262,6 +263,7 @@ mod on_the_device {
     use std::time::Instant;
 
     use splat::backend::Objective;
+    use splat::backend::cpu::Cpu;
     use splat::backend::cuda::Cuda;
     use splat::math::Real;
     use splat::math::morton::Cube;
@@ -272,8 +274,7 @@ mod on_the_device {
     use crate::common::prelude::*;
     use crate::common::scene::{photo, resized, straight};
     use crate::common::surface::{SurfaceRule, SurfaceTerms};
-    use crate::common::{Draws, compact, cuda};
-    use splat::backend::cpu::Cpu;
+    use crate::common::{Draws, cuda};
 
     /// A compact model keeps second moments of its geometry in full: their roots are the gradients'
     /// sizes.
@@ -282,7 +283,7 @@ mod on_the_device {
     fn a_compact_model_gets_the_same_gradients() {
         let gaussians = crowd(300, 81);
         for count in [16, 32] {
-            let (terms, after) = regularised(&mut compact::compact(), &gaussians, count, &RULE);
+            let (terms, after) = regularised(&mut cuda::compact(), &gaussians, count, &RULE);
             let oracle = &mut Cpu::<f64>::new();
             let (expected_terms, expected) = regularised(oracle, &gaussians, count, &RULE);
             assert_terms_agree(&terms, &expected_terms, "compact");

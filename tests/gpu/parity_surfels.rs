@@ -1,14 +1,5 @@
 //! Surfels: what every device draws of them, and its steps, against the CPU backend in double precision.
 
-use crate::common::drawing::drawn_either;
-use crate::common::oracle::{
-    Counted, FirstStep, GRADIENT_TOLERANCE, Shot, assert_first_steps_agree, assert_gradients_agree,
-    assert_images_agree, clear_gaussians, clear_pixels, settings, shot,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{RATES, composite, gaussian, photo, resized, tame_gaussians, together};
-use crate::common::{Draws, view};
-use crate::parity_normals::{first_step, with_depths};
 use splat::backend::cpu::Cpu;
 use splat::backend::{
     AdamStep, DeviceError, Footprint, NormalDepths, Photo, RenderSettings, Rendered, Statistics,
@@ -17,6 +8,16 @@ use splat::backend::{
 use splat::dataset::View;
 use splat::math::Real;
 use splat::model::Gaussians;
+
+use crate::common::drawing::drawn_either;
+use crate::common::oracle::{
+    Counted, FirstStep, GRADIENT_TOLERANCE, Shot, assert_first_steps_agree, assert_gradients_agree,
+    assert_images_agree, clear_gaussians, clear_pixels, settings, shot,
+};
+use crate::common::prelude::*;
+use crate::common::scene::{RATES, composite, gaussian, photo, resized, tame_gaussians, together};
+use crate::common::{Draws, view};
+use crate::normals::{first_step, with_depths};
 
 each_backend!(
     images_of_surfels_agree_with_the_oracle,

@@ -2,12 +2,18 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 
-use crate::common::program::{
-    Ended, TestFolder, VIEWS, assert_no_litter, cut, end, files_below, patch, splat, text,
-};
 use image::{Rgb, RgbImage};
 use rstest::rstest;
+use safetensors::{Dtype, SafeTensors};
+use splat::config::SceneOptions;
+use splat::dataset::Dataset;
+
+use crate::common::program::{
+    Ended, SIZE, TestFolder, VIEWS, assert_no_litter, cut, end, files_below, patch, splat, text,
+};
+use crate::synthetic_scenes::fixture;
 
 /// Trains for two iterations; refused with this code and these words.
 fn refused(place: &TestFolder, flags: &[&str], code: i32, parts: &[&str]) -> Ended {
@@ -320,4 +326,451 @@ fn a_disk_that_is_full_from_the_start_ends_with_1() {
     resumed_on_a_full_disk(&place, 0).refused(1, &[text(&place.model())]);
     assert!(fs::read(place.model().join("config.toml")).unwrap() == config);
     assert_no_litter(&place.model());
+}
+
+// `-c`, `--init` and `--start-checkpoint` recognise each other's files, and those of `torch.save`.
+
+/// A run of four iterations in `model`, with files beside it as other programs leave them.
+static FILES: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("foreign_files", |place| {
+        place.trained(4, &["--save-iterations=2", "--checkpoint-iterations=2"]);
+        // As `torch.save` writes them, newer and older versions.
+        let zip = b"PK\x03\x04\0\0\x08\x08\0\0\0\0\0\0archive/data.pkl\x80\x02";
+        fs::write(place.model().join("chkpnt2.pth"), zip).unwrap();
+        fs::write(place.model().join("chkpnt9.pth"), b"\x80\x02\x8a\x0al\xfc").unwrap();
+        fs::write(place.path("15000.pt"), zip).unwrap();
+        fs::write(place.path("renamed.bin"), zip).unwrap();
+    })
+});
+
+/// Trains from this file by this flag.
+fn train(flag: &str, file: &Path) -> Ended {
+    let place = TestFolder::beside(&FILES);
+    let ended = end(place.train().args(["--regularize=density", flag]).arg(file));
+    assert!(!place.model().exists(), "something was written");
+    ended
+}
+
+#[rstest]
+#[case::of_the_coarse_stage("-c", "-c")]
+#[case::to_start_from("--init", "--init")]
+#[case::to_resume("--start-checkpoint", "--init")]
+fn pytorch_files_are_named_with_the_ply_to_use(#[case] flag: &str, #[case] instead: &str) {
+    let said = "is a PyTorch checkpoint, which this program does not read";
+    let use_ply = |iteration| format!("use {instead} {}", text(&FILES.ply(iteration)));
+    let folder = FILES.model();
+    train(flag, &folder.join("chkpnt2.pth")).refused(3, &[said, "chkpnt2.pth", &use_ply(2)]);
+    // Of an iteration without a PLY, the last one.
+    train(flag, &folder.join("chkpnt9.pth")).refused(3, &[said, &use_ply(4)]);
+    for name in ["15000.pt", "renamed.bin"] {
+        let generic = format!("use {instead} MODEL/point_cloud/iteration_N/point_cloud.ply");
+        train(flag, &FILES.path(name)).refused(3, &[said, name, &generic]);
+    }
+}
+
+#[test]
+fn checkpoints_and_plys_are_named_with_the_flag_that_takes_them() {
+    let (checkpoint, ply) = (FILES.checkpoint(2), FILES.ply(2));
+    let [checkpoint, ply] = [&checkpoint, &ply].map(|path| text(path));
+    for flag in ["-c", "--init"] {
+        let ended = train(flag, Path::new(checkpoint));
+        ended.refused(3, &["is a checkpoint. ", "--start-checkpoint", &format!("{flag} {ply}")]);
+    }
+    let ended = train("--start-checkpoint", Path::new(ply));
+    ended.refused(3, &["is a PLY", &format!("--init {ply}"), "-c for"]);
+}
+
+#[test]
+fn folders_are_named_with_what_lies_in_them() {
+    let folder = FILES.model();
+    let model = text(&folder);
+    let ended = train("--init", &folder);
+    ended.refused(3, &["is a folder", text(&FILES.ply(4)), &format!("-c {model}")]);
+    let ended = train("--start-checkpoint", &folder);
+    ended.refused(3, &["--resume -m", text(&FILES.checkpoint(4))]);
+    train("--start-checkpoint", &FILES.scene()).refused(3, &["is a folder, not a checkpoint"]);
+}
+
+#[test]
+fn files_that_are_recognised_are_taken() {
+    for (flag, file) in [
+        ("-c", FILES.model()),
+        ("-c", FILES.ply(2)),
+        ("--init", FILES.ply(2)),
+        ("--start-checkpoint", FILES.checkpoint(2)),
+    ] {
+        let place = TestFolder::beside(&FILES);
+        let stage = ["--regularize=density", "--n-samples-for-sdf=100", "--sugar-iterations=3"];
+        end(place.train().args(["--iterations=4", flag]).arg(file).args(stage)).done();
+    }
+}
+
+/// Gaussians with one value that no training can start from, in a format.
+fn with_value(name: &str, change: impl Fn(&mut splat_formats::SplatColumns)) -> std::path::PathBuf {
+    let mut columns = splat_formats::read(&FILES.ply(4)).unwrap().splats.into_columns();
+    change(&mut columns);
+    let splats = splat_formats::Splats::from_columns(columns).unwrap().splats;
+    let path = FILES.path(name);
+    let format = splat_formats::SplatFormat::of_name(&path).unwrap();
+    splat_formats::write(&path, &splats, &format).unwrap();
+    path
+}
+
+#[test]
+fn values_that_cannot_be_trained_are_named() {
+    let harmonic = with_value("harmonic.glb", |it| it.sh_rest[1][2] = 1.5e28);
+    train("--init", &harmonic).refused(3, &["harmonic.glb", "harmonic of 1.5e28"]);
+    let place = with_value("place.ply", |it| it.means[3][0] = -1e20);
+    train("--init", &place).refused(3, &["place.ply", "Gaussian 3", "coordinate"]);
+    let colour = with_value("colour.glb", |it| it.sh_dc[0][1] = 1e9);
+    train("--init", &colour).refused(3, &["colour.glb", "colour"]);
+    let bytes = fs::read(with_value("nan.glb", |_| ())).unwrap();
+    // The first coordinate of the binary part.
+    let start = 28 + u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()) as usize;
+    let broken = [&bytes[..start], &f32::NAN.to_le_bytes(), &bytes[start + 4..]].concat();
+    fs::write(FILES.path("nan.glb"), broken).unwrap();
+    train("--init", &FILES.path("nan.glb")).refused(3, &["nan.glb", "not finite", "splat export"]);
+}
+
+#[rstest]
+#[case("a.ply")]
+#[case("a.spz")]
+#[case("a.sog")]
+fn git_lfs_pointers_are_named(#[case] name: &str) {
+    let path = FILES.path(name);
+    fs::write(&path, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n").unwrap();
+    train("--init", &path).refused(3, &[name, "git lfs pull"]);
+}
+
+// Unusual input that still trains: backgrounds, sizes, masks, scenes without points, JPEG.
+
+fn dataset(place: &TestFolder) -> Dataset {
+    let source_path = Some(place.scene());
+    Dataset::load(&SceneOptions { source_path, ..SceneOptions::default() }).unwrap()
+}
+
+#[test]
+fn a_corrupt_jpeg_among_good_ones_is_passed_over() {
+    let place = TestFolder::with_scene();
+    for number in 0..VIEWS {
+        let picture = image::open(place.image(number)).unwrap();
+        let jpeg = place.image(number).with_extension("jpg");
+        picture.to_rgb8().save(&jpeg).unwrap();
+        fs::remove_file(place.image(number)).unwrap();
+        if number == 4 {
+            cut(&jpeg, 40);
+        }
+    }
+    let images = place.scene().join("sparse/0/images.bin");
+    let mut model = fs::read(&images).unwrap();
+    for at in 0..model.len() - 4 {
+        if &model[at..at + 4] == b".png" {
+            model[at..at + 4].copy_from_slice(b".jpg");
+        }
+    }
+    fs::write(&images, model).unwrap();
+    place.trained(16, &[]).says(&["warning", "view_004.jpg"]);
+}
+
+#[test]
+fn photographs_of_another_size_but_the_same_shape_train() {
+    let place = TestFolder::with_scene();
+    for number in 0..VIEWS {
+        let picture = image::open(place.image(number)).unwrap();
+        picture.thumbnail_exact(24, 18).save(place.image(number)).unwrap();
+    }
+    place.trained(2, &[]);
+    let path = place.model().join("cameras.json");
+    let cameras: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    assert_eq!((&cameras[0]["width"], &cameras[0]["height"]), (&24.into(), &18.into()));
+}
+
+#[rstest]
+#[case::white("--white-background")]
+#[case::random("--random-background")]
+#[case::all_decoded("--high-dram")]
+#[case::a_tiny_cache("--image-cache=1KiB")]
+#[case::smaller("-r2")]
+#[case::narrower("-r24")]
+#[case::no_harmonics("--sh-degree=0")]
+#[case::few_gaussians("--max-points=100")]
+fn unusual_choices_train(#[case] flag: &str) {
+    let place = TestFolder::with_scene();
+    place.trained(10, &["--eval", flag]);
+    let results = fs::read_to_string(place.model().join("results.json")).unwrap();
+    let results: serde_json::Value = serde_json::from_str(&results).unwrap();
+    // Far from trained, but an image: black or noise would be below.
+    assert!(results["ours_10"]["PSNR"].as_f64().unwrap() > 3.0, "{results}");
+}
+
+#[test]
+fn where_decoded_photographs_are_kept_does_not_change_the_result() {
+    let place = TestFolder::with_scene();
+    for (model, flags) in
+        [("low", "--low-dram"), ("high", "--high-dram"), ("tiny", "--image-cache=1KiB")]
+    {
+        place.trained_into(model, 10, &[flags]);
+    }
+    let ply = |model| fs::read(place.ply_of(model, 10)).unwrap();
+    assert!(ply("low") == ply("high") && ply("low") == ply("tiny"));
+}
+
+#[test]
+fn a_scene_without_points_starts_from_random_ones() {
+    let place = TestFolder::with_scene();
+    fs::write(place.points(), 0_u64.to_le_bytes()).unwrap();
+    place.trained(5, &["--init-num-pts", "500"]).says(&["500 random", "500 Gaussians"]);
+    fs::remove_file(place.points()).unwrap();
+    place.trained(5, &["--init-num-pts", "300"]).says(&["300 random"]);
+}
+
+#[rstest]
+#[case::extended_name("view_000.png.png")]
+#[case::same_name("view_000.png")]
+fn masks_leave_pixels_out(#[case] name: &str) {
+    let place = TestFolder::with_scene();
+    place.trained_into("whole", 10, &[]);
+    let masks = place.scene().join("masks");
+    fs::create_dir(&masks).unwrap();
+    let (width, height) = SIZE;
+    RgbImage::from_fn(width, height, |x, _| Rgb([if x < width / 2 { 0 } else { 255 }; 3]))
+        .save(masks.join(name))
+        .unwrap();
+    place.trained(10, &[]);
+    let ply = |model| fs::read(place.ply_of(model, 10)).unwrap();
+    assert!(ply("whole") != ply("model"), "the mask changes nothing");
+    end(splat().args(["render", "-m"]).arg(place.model())).done();
+    for kind in ["gt", "renders"] {
+        let path = place.model().join(format!("train/ours_10/{kind}/00000.png"));
+        let picture = image::open(path).unwrap().to_rgb8();
+        assert!((0..height).all(|y| picture.get_pixel(3, y).0 == [0; 3]), "{kind}");
+        assert!((0..height).any(|y| picture.get_pixel(width - 3, y).0 != [0; 3]), "{kind}");
+    }
+}
+
+#[test]
+fn a_transforms_scene_trains_as_its_colmap_twin() {
+    let place = TestFolder::with_scene();
+    place.trained_into("colmap", 2, &[]);
+    let frames: Vec<serde_json::Value> = dataset(&place)
+        .views
+        .iter()
+        .map(|view| {
+            let (rotation, centre) = (view.pose.rotation, view.pose.centre_world());
+            // Camera to world; OpenGL's camera has y up and z backwards.
+            let row = |i: usize| [rotation[0][i], -rotation[1][i], -rotation[2][i], centre[i]];
+            serde_json::json!({
+                "file_path": format!("images/{}", view.name),
+                "transform_matrix": [row(0), row(1), row(2), [0.0, 0.0, 0.0, 1.0]],
+            })
+        })
+        .collect();
+    let camera = dataset(&place).views[0].camera;
+    let transforms = serde_json::json!({
+        "w": camera.width, "h": camera.height,
+        "fl_x": camera.focal_px[0], "fl_y": camera.focal_px[1],
+        "cx": camera.centre_px[0], "cy": camera.centre_px[1],
+        "frames": frames,
+    });
+    fs::remove_dir_all(place.scene().join("sparse")).unwrap();
+    let path = place.scene().join("transforms.json");
+    fs::write(&path, transforms.to_string()).unwrap();
+    place.trained(5, &["--init-num-pts", "200", "--eval"]).says(&["7 views, 1 held out"]);
+
+    let cameras = |model: &str| -> Vec<[f64; 3]> {
+        let text = fs::read_to_string(place.path(model).join("cameras.json")).unwrap();
+        let list: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+        let position =
+            |camera: &serde_json::Value| [0, 1, 2].map(|i| camera["position"][i].as_f64().unwrap());
+        let mut found: Vec<_> =
+            list.iter().map(|camera| (camera["img_name"].to_string(), position(camera))).collect();
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        found.into_iter().map(|(_, position)| position).collect()
+    };
+    for (a, b) in cameras("colmap").into_iter().zip(cameras("model")) {
+        // Both read doubles; only the rounding of a rotation differs.
+        assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9), "{a:?} {b:?}");
+    }
+
+    fs::write(&path, &transforms.to_string()[..200]).unwrap();
+    end(&mut place.train()).refused(3, &[text(&path)]);
+}
+
+/// Views of the scene side by side, as COLMAP writes them as text.
+fn write_text_model(place: &TestFolder, mark: &str) {
+    let sparse = place.scene().join("sparse/0");
+    fs::remove_dir_all(&sparse).unwrap();
+    fs::create_dir(&sparse).unwrap();
+    let write = |name: &str, text: String| fs::write(sparse.join(name), mark.to_owned() + &text);
+    let image = |i: usize| format!("{i} 1 0 0 0 0.{i} 0 4 3 view_{i:03}.png\n\n");
+    write("cameras.txt", "3 PINHOLE 48 36 40 40 24 18\n".to_owned()).unwrap();
+    write("images.txt", (0..VIEWS).map(image).collect()).unwrap();
+    let point = |i: usize| format!("{i} 0.{i} 0.2 0 200 100 50 0.5\n");
+    write("points3D.txt", (1..9).map(point).collect()).unwrap();
+}
+
+/// The same as nerfstudio writes them.
+fn write_transforms(place: &TestFolder, mark: &str) {
+    fs::remove_dir_all(place.scene().join("sparse")).ok();
+    let frame = |i: usize| {
+        serde_json::json!({
+            "file_path": format!("images/view_{i:03}.png"),
+            "transform_matrix": [[1, 0, 0, i], [0, 1, 0, 0], [0, 0, 1, 4], [0, 0, 0, 1]],
+        })
+    };
+    let frames: Vec<_> = (0..VIEWS).map(frame).collect();
+    let scene = serde_json::json!({
+        "w": 48, "h": 36, "fl_x": 40, "fl_y": 40, "cx": 24, "cy": 18, "frames": frames,
+    });
+    fs::write(place.scene().join("transforms.json"), format!("{mark}{scene}")).unwrap();
+}
+
+#[rstest]
+#[case::colmap(write_text_model as fn(&TestFolder, &str))]
+#[case::nerfstudio(write_transforms as fn(&TestFolder, &str))]
+fn a_byte_order_mark_before_text_is_passed_over(#[case] write: fn(&TestFolder, &str)) {
+    let place = TestFolder::with_scene();
+    let [plain, marked] = [("plain", ""), ("marked", "\u{feff}")].map(|(model, mark)| {
+        write(&place, mark);
+        place.trained_into(model, 2, &["--init-num-pts=50"]);
+        fs::read(place.ply_of(model, 2)).unwrap()
+    });
+    assert!(plain == marked);
+}
+
+#[test]
+fn a_configuration_may_begin_with_a_byte_order_mark() {
+    let place = TestFolder::with_scene();
+    let config = place.path("c.toml");
+    fs::write(&config, "\u{feff}[optimize]\niterations = 2\n").unwrap();
+    end(place.train().args(["--config", text(&config)])).done();
+    assert!(place.ply(2).exists());
+}
+
+#[test]
+fn control_characters_of_names_are_escaped_in_messages() {
+    let place = TestFolder::with_scene();
+    // COLMAP's names end with a zero, and hold anything else.
+    let images = place.scene().join("sparse/0/images.bin");
+    patch(&images, b"view_001.png", b"v\x1b[31m\r\n.png");
+    let trained = place.trained(2, &[]).says(&[r"v\u{1b}[31m\r\n.png"]);
+    assert!(trained.stderr.chars().all(|letter| letter == '\n' || !letter.is_control()));
+    place.trained_into("new\nline", 1, &[]).says(&[", into ", r"new\nline"]);
+    let nowhere = place.path("no\u{9b}2J\nerror: all is lost");
+    let refused = end(splat().args(["train", "--device", "cpu", "-s"]).arg(&nowhere));
+    let refused = refused.refused(3, &[r"no\u{9b}2J\nerror: all is lost"]);
+    assert_eq!(refused.stderr.lines().count(), 1, "{refused:#?}");
+}
+
+// Input whose numbers cannot be meant: points and Gaussians beyond what can be drawn, photographs of
+// a pixel.
+
+/// Trains for two iterations; refused as bad input with these words, before a folder is made.
+fn impossible_numbers_refused(place: &TestFolder, flags: &[&str], parts: &[&str]) -> Ended {
+    let ended = end(place.train().args(["--iterations", "2"]).args(flags)).refused(3, parts);
+    assert!(!place.model().exists(), "a refused run leaves no folder");
+    ended
+}
+
+/// Bytes of a binary file from `at` on become those of `value`.
+fn overwrite(path: &Path, at: usize, value: &[u8]) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at..at + value.len()].copy_from_slice(value);
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn points_too_far_away_to_be_meant_are_refused() {
+    let place = TestFolder::with_scene();
+    // The count and the first point's number come before its position.
+    overwrite(&place.points(), 16, &1e25_f64.to_le_bytes());
+    impossible_numbers_refused(&place, &[], &[text(&place.points()), "point 1", "1e25", "1e12"]);
+    fs::remove_file(place.points()).unwrap();
+    let path = place.points().with_extension("txt");
+    fs::write(&path, "# points\n7 0 0 0 1 2 3 0.5\n8 0 -1e25 0 1 2 3 0.5\n").unwrap();
+    impossible_numbers_refused(&place, &[], &[text(&path), "line 3", "-1e25", "1e12"]);
+}
+
+/// Where the values of the first row begin in a PLY of ours, and how many each row has.
+fn first_row(path: &Path) -> usize {
+    let bytes = fs::read(path).unwrap();
+    let end = b"end_header\n";
+    bytes.windows(end.len()).position(|window| window == end).unwrap() + end.len()
+}
+
+#[rstest]
+#[case::centre(1, 1e25, "`y`")]
+#[case::scale(56, 1000.0, "`scale_1`")]
+#[case::colour(6, 3e38, "`f_dc_0`")]
+#[case::harmonic(16, -3e38, "`f_rest_7`")]
+fn gaussians_that_cannot_be_drawn_are_refused(
+    #[case] column: usize,
+    #[case] value: f32,
+    #[case] name: &str,
+) {
+    let place = TestFolder::with_scene();
+    place.trained_into("first", 2, &["--eval"]);
+    let path = place.ply_of("first", 2);
+    overwrite(&path, first_row(&path) + 4 * column, &value.to_le_bytes());
+    let written = if value.abs() < 1e6 { value.to_string() } else { format!("{value:e}") };
+    let parts = [text(&path), "row 0", name, &written];
+    let of_init = [text(&path), "Gaussian 0", &format!("{value:e}")];
+    impossible_numbers_refused(&place, &["--init", text(&path)], &of_init);
+    let mut eval = splat();
+    end(eval.args(["eval", "--device=cpu", "-m"]).arg(place.path("first"))).refused(3, &parts);
+}
+
+/// Every number of these kinds that a model's files hold.
+fn saved_numbers(place: &TestFolder, iteration: u32) -> Vec<f32> {
+    let ply = place.ply(iteration);
+    let rows = fs::read(&ply).unwrap().split_off(first_row(&ply));
+    let checkpoint = fs::read(place.checkpoint(iteration)).unwrap();
+    let tensors = SafeTensors::deserialize(&checkpoint).unwrap();
+    let floats = tensors.tensors().into_iter().filter(|(_, it)| it.dtype() == Dtype::F32);
+    let bytes = floats.flat_map(|(_, tensor)| tensor.data().to_vec());
+    let bytes: Vec<u8> = rows.into_iter().chain(bytes).collect();
+    bytes.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
+}
+
+#[test]
+fn what_is_just_near_enough_trains_and_everything_saved_is_finite() {
+    let place = TestFolder::with_scene();
+    overwrite(&place.points(), 16, &9e11_f64.to_le_bytes());
+    place.trained(4, &[]);
+    assert!(saved_numbers(&place, 4).iter().all(|value| value.is_finite()));
+    let path = place.path("large.ply");
+    fs::copy(place.ply(4), &path).unwrap();
+    // A flat one is the hardest.
+    overwrite(&path, first_row(&path) + 4 * 55, &29.5_f32.to_le_bytes());
+    place.trained(4, &["--init", text(&path)]);
+    assert!(saved_numbers(&place, 4).iter().all(|value| value.is_finite()));
+}
+
+#[test]
+fn exposures_that_are_not_finite_are_not_saved() {
+    let place = TestFolder::with_scene();
+    let flags = ["--iterations=1", "--exposure", "--exposure-lr-init=1e41", "--eval-train=0"];
+    let ended = end(place.train().args(flags).arg("--exposure-lr-final=1e41"));
+    ended.refused(1, &["training view ", "its exposure", "inf", "diverged", "learning rates"]);
+    assert!(!place.checkpoint(1).exists() && !place.model().join("exposure.json").exists());
+}
+
+#[test]
+fn a_photograph_of_one_pixel_does_not_pass_for_any_camera() {
+    let place = TestFolder::with_scene();
+    RgbImage::from_pixel(1, 1, Rgb([9, 9, 9])).save(place.image(5)).unwrap();
+    impossible_numbers_refused(&place, &[], &[text(&place.image(5)), "1x1", "48x36"]);
+}
+
+#[test]
+fn a_mask_of_one_pixel_does_not_pass_for_any_photograph() {
+    let place = TestFolder::with_scene();
+    let mask = place.scene().join("masks/view_005.png");
+    fs::create_dir_all(mask.parent().unwrap()).unwrap();
+    RgbImage::from_pixel(1, 1, Rgb([255; 3])).save(&mask).unwrap();
+    impossible_numbers_refused(&place, &[], &[text(&mask), "1x1", "48x36", "proportions"]);
+    // Half of the size is the same shape.
+    RgbImage::from_pixel(24, 18, Rgb([255; 3])).save(&mask).unwrap();
+    place.trained(1, &[]);
 }

@@ -3,10 +3,11 @@
 use std::fs;
 use std::sync::LazyLock;
 
-use crate::common::program::{TestFolder, end, splat, text};
-use crate::fixtures::fixture;
 use rstest::rstest;
 use serde_json::Value;
+
+use crate::common::program::{TestFolder, end, splat, text};
+use crate::synthetic_scenes::fixture;
 
 /// A stage of 60 iterations with few samples: its prune comes after 16.
 const STAGE: [&str; 4] = [

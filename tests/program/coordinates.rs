@@ -12,8 +12,8 @@ use splat::export::{frame_of_file, read_ply};
 use splat::math::linalg::{Vec3, length, sub};
 use splat_mesh::file::read_mesh;
 
-use crate::common::moved::with_moved_scene;
 use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::common::synthetic::with_moved_scene;
 
 const ITERATIONS: u32 = 60;
 

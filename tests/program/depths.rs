@@ -1,10 +1,19 @@
 //! `--depths`: what training does with inverse depths, and what is said where they are wrong.
 
 use std::fs;
+use std::path::Path;
+
+use image::{DynamicImage, ImageBuffer, Luma, Rgb, RgbImage};
+use serde_json::{Value, json};
+use splat::config::{Config, SceneOptions};
+use splat::dataset::{Dataset, View};
+use splat::math::Real;
+use splat::math::linalg::{add, cross, dot, mul, mul_transposed, normalize, scale, sub};
+use splat::synth::{SynthOptions, SynthScene};
+use splat::train::forecast::{full_size, photographs};
 
 use crate::common::program::{SIZE, TestFolder, VIEWS, end, splat, text};
-use image::{ImageBuffer, Luma};
-use serde_json::{Value, json};
+use crate::common::synthetic::write_synthetic;
 
 const PARAMETERS: &str = "sparse/0/depth_params.json";
 
@@ -73,8 +82,8 @@ fn what_is_wrong_is_named_with_a_remedy() {
 #[test]
 fn a_damaged_map_costs_its_view_and_a_warning() {
     let place = scene_with_depths(0..VIEWS);
-    let colours = image::RgbImage::from_fn(SIZE.0, SIZE.1, |x, y| {
-        image::Rgb([u8::try_from(x).unwrap(), u8::try_from(y).unwrap(), 0])
+    let colours = RgbImage::from_fn(SIZE.0, SIZE.1, |x, y| {
+        Rgb([u8::try_from(x).unwrap(), u8::try_from(y).unwrap(), 0])
     });
     colours.save(place.scene().join("depths/view_003.png")).unwrap();
     let ended = place.trained(12, &["-d", "depths"]);
@@ -103,4 +112,245 @@ fn a_plan_counts_the_maps() {
     for label in ["inverse depths", "gradient of inverse depths"] {
         assert_eq!((bytes(&without, label), bytes(&with, label)), (0, map), "{label}");
     }
+}
+
+// `--normals`: what training does with maps of normals, and what is said where they are wrong.
+
+/// The normal, in the scene's axes, of the ball of radius 1 that a view shows in a pixel.
+fn normal_of_ball(view: &View, pixel: [u32; 2]) -> Option<[f64; 3]> {
+    let camera = &view.camera;
+    let ray =
+        [0, 1].map(|i| (f64::from(pixel[i]) + 0.5 - camera.centre_px[i]) / camera.focal_px[i]);
+    let centre = view.pose.centre_world();
+    let direction = normalize(mul_transposed(&view.pose.rotation, [ray[0], ray[1], 1.0]));
+    let middle = -dot(centre, direction);
+    let squared = 1.0 - (dot(centre, centre) - middle * middle);
+    (squared > 0.0).then(|| add(centre, scale(direction, middle - squared.sqrt())))
+}
+
+/// How a map stores it.
+fn colour(normal: Option<[f64; 3]>) -> Rgb<u8> {
+    let value = |n: f64| u8::try_from((127.5 * (n + 1.0) + 0.5).floor_i32()).unwrap();
+    Rgb(normal.map_or([0; 3], |normal| normal.map(value)))
+}
+
+/// Writes a map for each of these views.
+fn write_maps<'a>(
+    folder: &Path,
+    views: impl Iterator<Item = &'a View>,
+    normal: impl Fn(&View, [u32; 2]) -> Option<[f64; 3]>,
+) {
+    fs::create_dir(folder).unwrap();
+    for view in views {
+        let (width, height) = (view.camera.width, view.camera.height);
+        let map = RgbImage::from_fn(width, height, |x, y| colour(normal(view, [x, y])));
+        map.save(folder.join(Path::new(&view.name).with_extension("png"))).unwrap();
+    }
+}
+
+/// The ball, seen from all around, and its views.
+fn ball() -> (TestFolder, Dataset) {
+    let place = TestFolder::empty();
+    let scene = SynthScene::Sphere;
+    let options =
+        SynthOptions { scene, views: 24, width: 64, height: 48, points: 150, ..Default::default() };
+    write_synthetic(&place.scene(), &options);
+    let source_path = Some(place.scene());
+    let dataset =
+        Dataset::load(&SceneOptions { source_path, eval: true, ..Default::default() }).unwrap();
+    (place, dataset)
+}
+
+/// How far, as a mean of 1 - cos, the normals of the depths that the held-out views show are from the
+/// ball's, away from its outline.
+fn disagreement(place: &TestFolder, model: &str, dataset: &Dataset) -> f64 {
+    let mut render = splat();
+    render.args(["render", "--skip-train", "--depth", "--device=cpu", "-m"]).arg(place.path(model));
+    end(&mut render).done();
+    let test = fs::read_dir(place.path(model).join("test")).unwrap().next().unwrap().unwrap();
+    let folder = test.path().join("depth");
+    let scale_of: Value =
+        serde_json::from_slice(&fs::read(folder.join("scale.json")).unwrap()).unwrap();
+    let unit = scale_of["values_per_world_unit"].as_f64().unwrap();
+    let mut found = Vec::new();
+    for (number, &index) in dataset.test.iter().enumerate() {
+        let view = &dataset.views[index];
+        let image = image::open(folder.join(format!("{number:05}.png"))).unwrap();
+        let DynamicImage::ImageLuma16(depths) = image else { panic!("not 16 bits of grey") };
+        let camera = &view.camera;
+        let point = |pixel: [u32; 2]| {
+            let depth = f64::from(depths.get_pixel(pixel[0], pixel[1])[0]) / unit;
+            let [x, y] = [0, 1]
+                .map(|i| (f64::from(pixel[i]) + 0.5 - camera.centre_px[i]) / camera.focal_px[i]);
+            scale([x, y, 1.0], depth)
+        };
+        for (x, y) in (1..63).flat_map(|x| (1..47).map(move |y| (x, y))) {
+            let expected = normal_of_ball(view, [x, y]).map(|n| mul(&view.pose.rotation, n));
+            let Some(expected) = expected.filter(|normal| normal[2] < -0.6) else { continue };
+            let down = sub(point([x, y + 1]), point([x, y - 1]));
+            let right = sub(point([x + 1, y]), point([x - 1, y]));
+            found.push(1.0 - dot(normalize(cross(down, right)), expected));
+        }
+    }
+    assert!(found.len() > 500, "{} pixels of the ball", found.len());
+    found.iter().sum::<f64>() / found.len() as f64
+}
+
+#[test]
+fn depths_get_the_normals_of_the_maps_whatever_axes_these_are_in() {
+    let (place, dataset) = ball();
+    let trained = || dataset.train.iter().map(|&index| &dataset.views[index]);
+    let in_camera = |view: &View, pixel| {
+        normal_of_ball(view, pixel).map(|normal| mul(&view.pose.rotation, normal))
+    };
+    write_maps(&place.scene().join("world"), trained(), normal_of_ball);
+    write_maps(&place.scene().join("camera"), trained(), in_camera);
+    write_maps(&place.scene().join("opengl"), trained(), |view, pixel| {
+        in_camera(view, pixel).map(|[x, y, z]| [x, -y, -z])
+    });
+    write_maps(&place.scene().join("inverted"), trained(), |view, pixel| {
+        in_camera(view, pixel).map(|normal| normal.map(|component| -component))
+    });
+    let flags = ["--eval", "--test-iterations=-1", "--sh-degree=0", "--lambda-dssim=0.2"];
+    place.trained_into("without", 300, &flags);
+    let without = disagreement(&place, "without", &dataset);
+    for frame in ["camera", "opengl", "inverted", "world"] {
+        let normals = ["--lambda-normals-super=0.3", "--normals-from-iter=50", "--normals", frame];
+        let axes = format!("--normals-frame={frame}");
+        let all = [&flags[..], &normals, &[axes.as_str()]].concat();
+        place.trained_into(frame, 300, &all);
+        let with = disagreement(&place, frame, &dataset);
+        assert!(with < 0.5 * without, "{frame}: {with}, without maps {without}");
+    }
+}
+
+/// The tiny scene with maps that face the camera for these views.
+fn scene_with_normals(views: impl Iterator<Item = usize>) -> TestFolder {
+    let place = TestFolder::with_scene();
+    fs::create_dir(place.scene().join("normals")).unwrap();
+    for number in views {
+        let map = RgbImage::from_pixel(SIZE.0, SIZE.1, Rgb([128, 128, 0]));
+        map.save(place.scene().join(format!("normals/view_{number:03}.png"))).unwrap();
+    }
+    place
+}
+
+#[test]
+fn views_with_a_map_report_their_error_from_a_given_iteration_on() {
+    let place = scene_with_normals(0..VIEWS - 1);
+    let flags = ["--normals=normals", "--normals-from-iter=20"];
+    let ended = place.trained(60, &flags);
+    assert!(ended.stderr.contains("1 of 8 photographs are trained without"), "{}", ended.stderr);
+    let steps = place.steps();
+    let with: Vec<u64> = steps
+        .iter()
+        .filter(|step| step["normals"].as_f64().is_some_and(|normals| normals > 0.0))
+        .map(|step| step["iteration"].as_u64().unwrap())
+        .collect();
+    let is_early = |step: &Value| step["iteration"].as_u64().unwrap() <= 20;
+    assert!(steps.iter().any(is_early) && !with.is_empty(), "{with:?} of {}", steps.len());
+    assert!(with.iter().all(|&iteration| iteration > 20), "{with:?}");
+    // Looking at the model takes no maps.
+    fs::remove_dir_all(place.scene().join("normals")).unwrap();
+    end(splat().args(["render", "--device", "cpu", "-m", text(&place.model())])).done();
+}
+
+#[test]
+fn a_weight_of_zero_trains_as_without_maps_and_another_does_not() {
+    let place = scene_with_normals(0..VIEWS);
+    place.trained_into("without", 5, &[]);
+    let normals = ["--normals=normals", "--normals-from-iter=0"];
+    place.trained_into("off", 5, &[&normals[..], &["--lambda-normals-super=0"]].concat());
+    place.trained_into("on", 5, &normals);
+    let plies = ["without", "off", "on"].map(|model| fs::read(place.ply_of(model, 5)).unwrap());
+    assert!(plies[0] == plies[1], "the maps changed the model");
+    assert!(plies[0] != plies[2], "the maps did not change the model");
+}
+
+#[test]
+fn what_is_wrong_with_normals_is_named_with_a_remedy() {
+    let place = scene_with_normals(0..0);
+    let train = |flags: &[&str]| end(place.train().args(["--iterations", "2"]).args(flags));
+    train(&["--normals", "nowhere"]).refused(3, &["nowhere", "no such folder", "--normals"]);
+    let none = ["of the 8", "a.png", "--normals", "(no map) and 5 more"];
+    train(&["--normals", "normals"]).refused(3, &none);
+    let idle = ["--normals-frame=world", "--lambda-normals-super=1", "--normals-from-iter=1"];
+    let words = idle.map(|flag| {
+        let (flag, _) = flag.split_once('=').unwrap();
+        format!("{flag} has no effect without --normals")
+    });
+    train(&idle).done().says(&words.each_ref().map(String::as_str));
+}
+
+#[test]
+fn maps_that_count_after_the_end_of_the_run_are_said_to_have_no_effect() {
+    let place = scene_with_normals(0..VIEWS);
+    let ended = place.trained(2, &["--normals=normals", "--normals-from-iter=2"]);
+    ended.says(&["--normals has no effect", "--normals-from-iter"]);
+    let ended = place.trained(2, &["--normals=normals", "--normals-from-iter=1"]);
+    assert!(!ended.stderr.contains("no effect"), "{}", ended.stderr);
+}
+
+#[test]
+fn maps_in_other_axes_than_was_said_stop_the_run() {
+    let place = scene_with_normals(0..VIEWS);
+    let flags = ["--iterations=12", "--normals=normals", "--normals-frame=opengl"];
+    let ended = end(place.train().args(flags));
+    ended.refused(3, &["100 % of its normals point away from the camera", "--normals-frame"]);
+}
+
+#[test]
+fn a_run_goes_on_with_its_normals() {
+    let place = scene_with_normals(0..VIEWS);
+    place.trained(12, &["--normals=normals", "--normals-from-iter=20"]);
+    let is_compared = |step: &Value| step["normals"].as_f64().is_some_and(|sum| sum > 0.0);
+    assert!(!place.steps().iter().any(is_compared));
+    end(place.train().args(["--resume=auto", "--iterations=40"])).done();
+    assert!(place.steps().iter().any(is_compared));
+}
+
+#[test]
+fn a_map_that_is_none_costs_its_term_and_a_warning() {
+    let place = scene_with_normals(0..VIEWS);
+    let grey = image::GrayImage::from_pixel(SIZE.0, SIZE.1, Luma([9]));
+    grey.save(place.scene().join("normals/view_003.png")).unwrap();
+    let narrow = RgbImage::from_pixel(SIZE.1, SIZE.0, Rgb([128, 128, 0]));
+    narrow.save(place.scene().join("normals/view_004.png")).unwrap();
+    let ended = place.trained(12, &["--normals=normals", "--normals-from-iter=0"]);
+    let ended = ended
+        .says(&["2 of 8 photographs are trained without", "view_003.png: is no normal map"])
+        .says(&["normals/view_004.png", "the normal map has 36x48 px", "48x36"]);
+    assert!(!ended.stderr.contains("view is left out"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_plan_counts_the_normals() {
+    let place = scene_with_normals(0..VIEWS);
+    let plan = |flags: &[&str]| -> Value {
+        let flags = [&["--gaussians", "5000", "--json"], flags].concat();
+        let ended = end(splat().args(["plan", "-s", text(&place.scene())]).args(flags)).done();
+        serde_json::from_str(&ended.stdout).unwrap()
+    };
+    let bytes = |report: &Value, label: &str| -> u64 {
+        let stages = report["stages"].as_array().unwrap();
+        let rows = stages.iter().flat_map(|stage| stage["rows"].as_array().unwrap());
+        let all = rows.filter(|row| row["label"] == label);
+        all.map(|row| row["bytes"].as_u64().unwrap()).max().unwrap_or(0)
+    };
+    let (without, with) = (plan(&[]), plan(&["--normals", "normals"]));
+    let pixels = u64::from(SIZE.0 * SIZE.1);
+    for label in ["inverse depths", "gradient of inverse depths"] {
+        assert_eq!((bytes(&without, label), bytes(&with, label)), (0, 4 * pixels), "{label}");
+    }
+    let options = |normals: Option<&str>| {
+        let mut config = Config::default();
+        config.scene.source_path = Some(place.scene());
+        config.optimize.normals = normals.map(str::to_owned);
+        config
+    };
+    let datasets =
+        [None, Some("normals")].map(|normals| Dataset::load_to_train(&options(normals)).unwrap());
+    let photographs = datasets.each_ref().map(|dataset| photographs(dataset).trained);
+    assert_eq!(photographs, [vec![3 * pixels; VIEWS], vec![6 * pixels; VIEWS]]);
+    assert_eq!(full_size(&datasets[1]), vec![6 * pixels; VIEWS]);
 }

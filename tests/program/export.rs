@@ -4,11 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use crate::common::program::{Ended, TestFolder, end, splat, text};
-use crate::fixtures::{copy_of, fixture};
 use rstest::rstest;
 use serde_json::Value;
 use splat::export::read_ply;
+
+use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::synthetic_scenes::{copy_of, fixture};
 
 /// A small model with learned harmonics.
 static TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {

@@ -11,8 +11,8 @@ use splat::dataset::{Dataset, View};
 
 use super::mesh::{file, meshed, place_of};
 use super::texture::textured;
-use crate::common::ball::ball;
 use crate::common::program::text;
+use crate::common::surface::ball;
 
 /// The scripts of these tests.
 fn script(name: &str) -> PathBuf {

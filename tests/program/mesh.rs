@@ -12,10 +12,10 @@ use splat::model::Gaussians;
 use splat_mesh::file::read_mesh;
 use splat_mesh::{Mesh, MeshReport};
 
-use crate::common::ball::{RADIUS, ball, write_ball_scene};
 use crate::common::program::{Ended, TestFolder, end, splat};
 use crate::common::scene::without;
-use crate::fixtures::{copy_of, fixture};
+use crate::common::surface::{RADIUS, ball, write_ball_scene};
+use crate::synthetic_scenes::{copy_of, fixture};
 
 /// Half a percent of the ball's diameter.
 const ACCURACY: f64 = 0.005 * 2.0 * RADIUS;

@@ -1,16 +1,22 @@
 //! `--multi-view`: views are compared with those beside them.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use crate::common::program::{Ended, SIZE, TestFolder, end, splat, text};
-use crate::common::synthetic::write_synthetic;
-use crate::fixtures::fixture_of;
+use rstest::rstest;
 use serde_json::Value;
+use splat::perceptual::{LpipsError, LpipsNet, LpipsWeights};
 use splat::synth::SynthOptions;
+
+use crate::common::lpips::{Tensor, Version, file, tensors, write};
+use crate::common::program::{Ended, SIZE, TestFolder, cut, end, splat, text};
+use crate::common::synthetic::write_synthetic;
+use crate::synthetic_scenes::fixture_of;
 
 /// The iterations of the photometric stage, and of both.
 const START: u32 = 60;
+
 const LAST: u32 = START + 60;
 
 /// A stage whose surface terms come after 16 iterations and are told of after the hundredth of all.
@@ -105,4 +111,207 @@ fn a_measurement_of_speed_compares_views_too() {
     command.arg(UNBROKEN.path("unbroken")).args(["--regularize=median-normal", "--multi-view"]);
     let ended = end(command.args(["--n-samples-for-sdf=200", "--regularity-knn=8"])).done();
     assert!(ended.stdout.contains("each view compared with another"), "{}", ended.stdout);
+}
+
+/// The convolutions as torchvision names them, with a layer that LPIPS does not have.
+fn network(net: LpipsNet) -> Vec<Tensor> {
+    let is_head = |tensor: &Tensor| tensor.name.starts_with("lin");
+    let mut network: Vec<Tensor> = tensors(net).into_iter().filter(|it| !is_head(it)).collect();
+    for tensor in &mut network {
+        let parts: Vec<&str> = tensor.name.split('.').collect();
+        tensor.name = format!("features.{}.{}", parts[2], parts[3]);
+    }
+    let values = [1.0_f32, 2.0].into_iter().flat_map(f32::to_le_bytes).collect();
+    let classifier = Tensor {
+        name: "classifier.6.bias".to_owned(),
+        shape: vec![2],
+        bytes: values,
+        ..network.remove(0)
+    };
+    network.insert(0, tensors_first(net));
+    network.insert(1, classifier);
+    network
+}
+
+/// The first of the tensors, as torchvision names it.
+fn tensors_first(net: LpipsNet) -> Tensor {
+    Tensor { name: "features.0.weight".to_owned(), ..tensors(net).remove(0) }
+}
+
+/// The weights that the `lpips` package learned.
+fn heads(net: LpipsNet) -> Vec<Tensor> {
+    tensors(net).into_iter().filter(|tensor| tensor.name.starts_with("lin")).collect()
+}
+
+/// A cache of `PyTorch` with torchvision's `AlexNet` and the heads of the `lpips` package.
+fn torch_cache(place: &TestFolder, version: Version) -> PathBuf {
+    let checkpoints = place.path("torch/hub/checkpoints");
+    fs::create_dir_all(&checkpoints).unwrap();
+    let network = file(&network(LpipsNet::Alex), version);
+    fs::write(checkpoints.join("alexnet-owt-7be5be79.pth"), network).unwrap();
+    fs::write(checkpoints.join("alex.pth"), file(&heads(LpipsNet::Alex), version)).unwrap();
+    checkpoints
+}
+
+/// Weights, whatever files they were read from.
+fn assert_same(found: &LpipsWeights, expected: &LpipsWeights) {
+    assert_eq!(found.net(), expected.net());
+    assert!(found.convolutions() == expected.convolutions() && found.linear() == expected.linear());
+}
+
+#[rstest]
+#[case::a_zip(Version::Zip)]
+#[case::a_row_of_pickles(Version::Stream)]
+#[case::parameters_in_wrappers(Version::Parameters)]
+fn files_of_pytorch_hold_the_weights_that_safetensors_hold(#[case] version: Version) {
+    let place = TestFolder::empty();
+    let whole = place.path("whole.safetensors");
+    write(&whole, &tensors(LpipsNet::Alex));
+    let expected = LpipsWeights::read(&whole).unwrap();
+
+    let checkpoints = torch_cache(&place, version);
+    let found = LpipsWeights::read(&checkpoints.join("alexnet-owt-7be5be79.pth")).unwrap();
+    assert_same(&found, &expected);
+    assert_eq!(found.files()[1], checkpoints.join("alex.pth"));
+    // `lpips.LPIPS(net="alex").state_dict()` as torch.save writes it.
+    let saved = place.path("lpips_alex.pth");
+    fs::write(&saved, file(&tensors(LpipsNet::Alex), version)).unwrap();
+    assert_same(&LpipsWeights::read(&saved).unwrap(), &expected);
+}
+
+#[test]
+fn the_network_of_the_reference_is_read_from_torchvisions_file() {
+    let place = TestFolder::empty();
+    let path = place.path("vgg16-397923af.pth");
+    fs::write(&path, file(&network(LpipsNet::Vgg), Version::Stream)).unwrap();
+    fs::write(place.path("vgg.pth"), file(&heads(LpipsNet::Vgg), Version::Stream)).unwrap();
+    let whole = place.path("whole.safetensors");
+    write(&whole, &tensors(LpipsNet::Vgg));
+    assert_same(&LpipsWeights::read(&path).unwrap(), &LpipsWeights::read(&whole).unwrap());
+}
+
+/// The error of a file that does not serve.
+fn refused(path: &Path, parts: &[&str]) {
+    let error = match LpipsWeights::read(path) {
+        Err(error) => error,
+        Ok(_) => panic!("{} was read", path.display()),
+    };
+    assert!(!matches!(error, LpipsError::Unreadable { .. }), "{error}");
+    let error = error.to_string();
+    for part in [&[text(path)], parts].concat() {
+        assert!(error.contains(part), "`{part}` is not said: {error}");
+    }
+}
+
+#[rstest]
+#[case::a_zip(Version::Zip)]
+#[case::a_row_of_pickles(Version::Stream)]
+fn files_of_pytorch_that_do_not_serve_say_why(#[case] version: Version) {
+    let place = TestFolder::empty();
+    let checkpoints = torch_cache(&place, version);
+    let (path, heads_path) =
+        (checkpoints.join("alexnet-owt-7be5be79.pth"), checkpoints.join("alex.pth"));
+    refused(&heads_path, &["holds no weights of LPIPS", "splat help measuring"]);
+    let whole = fs::read(&path).unwrap();
+    for length in [40, 900, 100_000, whole.len() - 1] {
+        cut(&path, length);
+        refused(&path, &["holds no weights of LPIPS"]);
+        fs::write(&path, &whole).unwrap();
+    }
+    // A tensor that is said to be larger than its values.
+    let mut larger = network(LpipsNet::Alex);
+    larger[0].bytes.truncate(64);
+    fs::write(&path, file(&larger, version)).unwrap();
+    refused(&path, &["`features.0.weight` reaches beyond its values", "alex"]);
+    let mut other = network(LpipsNet::Alex);
+    other.remove(2);
+    fs::write(&path, file(&other, version)).unwrap();
+    refused(&path, &["`features.0.bias` is missing"]);
+    fs::write(&path, &whole).unwrap();
+    fs::remove_file(&heads_path).unwrap();
+    refused(&path, &["alex.pth", "beside it", "lpips/weights/v0.1"]);
+}
+
+#[test]
+fn the_first_files_of_pytorch_are_refused_by_name() {
+    let place = TestFolder::empty();
+    let path = place.path("alexnet-owt-4df8aa71.pth");
+    let mut tar = vec![0; 1024];
+    tar[..8].copy_from_slice(b"sys_info");
+    tar[257..262].copy_from_slice(b"ustar");
+    fs::write(&path, tar).unwrap();
+    refused(&path, &["tar archive", "torch.load", "torch.save"]);
+}
+
+/// A model, and what `splat eval --json` with these flags and variables says of it.
+fn eval(place: &TestFolder, flags: &[&str], variables: &[(&str, &Path)]) -> Ended {
+    let mut command = splat();
+    command.args(["eval", "--device=cpu", "--json", "-m"]).arg(place.model()).args(flags);
+    end(command.envs(variables.iter().copied()))
+}
+
+fn lpips(ended: Ended) -> Option<f64> {
+    let printed: Value = serde_json::from_str(&ended.done().stdout).unwrap();
+    printed["mean"]["lpips"].as_f64()
+}
+
+#[test]
+fn weights_are_found_where_they_usually_are() {
+    let place = TestFolder::with_scene();
+    place.trained(2, &["--eval"]);
+    torch_cache(&place, Version::Zip);
+    let torch = place.path("torch");
+    let in_torch: &[(&str, &Path)] = &[("TORCH_HOME", &torch)];
+    let expected = lpips(eval(&place, &["--enable-lpips"], in_torch)).unwrap();
+    // Who does not ask for LPIPS waits for none because of files that lie there for others.
+    assert_eq!(lpips(eval(&place, &[], in_torch)), None);
+    let doctor = |variables: &[(&str, &Path)]| {
+        end(splat().arg("doctor").envs(variables.iter().copied())).stdout
+    };
+    let said = doctor(in_torch);
+    assert!(said.contains("LPIPS      ok: alex, ") && said.contains("alex.pth"), "{said}");
+
+    // The cache of this program, and the variable, which asks for it.
+    let caches = place.path("caches");
+    fs::create_dir_all(caches.join("splat")).unwrap();
+    let own = caches.join("splat/lpips_alex.safetensors");
+    write(&own, &tensors(LpipsNet::Alex));
+    let in_own: &[(&str, &Path)] = &[("XDG_CACHE_HOME", &caches)];
+    assert_eq!(lpips(eval(&place, &["--enable-lpips"], in_own)), Some(expected));
+    assert!(doctor(in_own).contains("LPIPS      ok: alex, "));
+    let named: &[(&str, &Path)] = &[("SPLAT_LPIPS_WEIGHTS", &own)];
+    assert_eq!(lpips(eval(&place, &[], named)), Some(expected));
+    let nowhere = place.path("nowhere.pth");
+    let variable: &[(&str, &Path)] = &[("SPLAT_LPIPS_WEIGHTS", &nowhere)];
+    let ended = eval(&place, &[], variable).refused(3, &["SPLAT_LPIPS_WEIGHTS: ", "nowhere.pth"]);
+    assert!(!ended.stderr.contains("--lpips-weights"), "that was not typed: {ended:#?}");
+    let said = doctor(variable);
+    assert!(said.contains("weights that cannot be used: SPLAT_LPIPS_WEIGHTS: "), "{said}");
+
+    // The network alone.
+    fs::remove_file(torch.join("hub/checkpoints/alex.pth")).unwrap();
+    let missing = ["alexnet-owt-7be5be79.pth is the network alone", "copy alex.pth"];
+    eval(&place, &["--enable-lpips"], in_torch).refused(2, &missing);
+    let said = doctor(in_torch);
+    assert!(missing.iter().all(|part| said.contains(part)), "{said}");
+    let said = doctor(&[]);
+    assert!(said.contains("LPIPS      no weights. Name a file"), "{said}");
+    // A file that is broken is there all the same.
+    cut(&own, 1000);
+    let said = doctor(in_own);
+    assert!(said.contains("weights that cannot be used: "), "{said}");
+    assert!(said.contains(text(&own)) && !said.contains("no weights. "), "{said}");
+}
+
+#[test]
+fn what_a_run_found_is_stored_with_it() {
+    let place = TestFolder::with_scene();
+    let checkpoints = torch_cache(&place, Version::Stream);
+    let flags = ["--iterations=2", "--eval", "--enable-lpips"];
+    let mut train = place.train();
+    end(train.args(flags).env("TORCH_HOME", place.path("torch"))).done();
+    let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    let stored = format!("lpips_weights = \"{}", text(&checkpoints.canonicalize().unwrap()));
+    assert!(config.contains(&stored), "{config}");
+    assert!(lpips(eval(&place, &[], &[])).is_some());
 }

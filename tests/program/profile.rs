@@ -6,8 +6,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::events::{events_files, values_of_tags};
-use crate::common::program::{Ended, TestFolder, end, splat, text};
 use serde_json::Value;
 use splat::backend::nvidia::{GpuSample, Throttle};
 use splat::backend::{MemoryEntry, MemoryKind};
@@ -17,6 +15,8 @@ use splat::train::event::{
     Buffers, Event, GpuReport, MemoryReport, Phase, PhasePeak, PhasePeaks, RunTimes, Sink, Step,
     Tensors, TermValues, Vram,
 };
+
+use crate::common::program::{Ended, TestFolder, end, events_files, splat, text, values_of_tags};
 
 fn profile(model: &Path, flags: &[&str]) -> Ended {
     end(splat().arg("profile").arg(model).args(flags))

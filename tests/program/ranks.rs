@@ -10,10 +10,11 @@ use std::sync::LazyLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::common::program::{Ended, TestFolder, assert_no_litter, cut, end, splat, text};
-use crate::fixtures::fixture;
 use rstest::rstest;
 use serde_json::Value;
+
+use crate::common::program::{Ended, TestFolder, assert_no_litter, cut, end, splat, text};
+use crate::synthetic_scenes::fixture;
 
 /// Images of a run.
 const IMAGES: u32 = 400;

@@ -6,15 +6,17 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use crate::common::events::{events_files, values_of_tags};
-use crate::common::lpips::{tensors, write};
-use crate::common::program::{TestFolder, end, files_below, splat, text};
-use crate::fixtures::fixture;
 use assert_cmd::Command;
 use rstest::rstest;
 use serde_json::Value;
 use splat::guide::{GUIDES, guide};
 use splat::perceptual::LpipsNet;
+
+use crate::common::lpips::{tensors, write};
+use crate::common::program::{
+    TestFolder, end, events_files, files_below, splat, text, values_of_tags,
+};
+use crate::synthetic_scenes::fixture;
 
 const README: &str = include_str!("../../README.md");
 

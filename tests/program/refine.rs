@@ -16,9 +16,9 @@ use splat_mesh::file::{read_mesh, write_ply as write_mesh_ply};
 use splat_mesh::{Mesh, MeshReport};
 
 use crate::common::background::{send, started_until};
-use crate::common::ball::{ball, write_ball_scene};
 use crate::common::program::{Ended, TestFolder, cut, end, files_below, splat, text};
-use crate::fixtures::{copy_of, fixture};
+use crate::common::surface::{ball, write_ball_scene};
+use crate::synthetic_scenes::{copy_of, fixture};
 
 /// A model of a ball, meshed, in a scene with photographs of another ball. No test changes it.
 static BALL: LazyLock<TestFolder> = LazyLock::new(|| {

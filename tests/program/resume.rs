@@ -4,14 +4,15 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use crate::common::background::{send, started_until, training, training_by};
-use crate::common::program::{Ended, TestFolder, assert_no_litter, end, files_below, splat, text};
-use crate::fixtures::fixture;
 use rstest::rstest;
 use safetensors::SafeTensors;
 use serde_json::Value;
 use splat::export::read_ply;
 use splat::math::compact::{NEAREST, decode_half, encode_half};
+
+use crate::common::background::{send, started_until, training, training_by};
+use crate::common::program::{Ended, TestFolder, assert_no_litter, end, files_below, splat, text};
+use crate::synthetic_scenes::fixture;
 
 /// Density control, two steps of the SH degree, a reset of the opacities and random backgrounds
 /// within 400 iterations.

@@ -2,9 +2,15 @@
 
 use std::fs;
 
-use crate::common::program::{TestFolder, end, splat, text};
 use rstest::rstest;
 use serde_json::Value;
+use splat::config::SceneOptions;
+use splat::dataset::Dataset;
+use splat::export::read_ply;
+use splat::math::sigmoid;
+use splat::model::Gaussians;
+
+use crate::common::program::{TestFolder, end, splat, text};
 
 /// Rounds every 20 iterations from 40 to 120 of a run of 160, from Gaussians near death.
 const MARKOV_CHAIN: [&str; 11] = [
@@ -221,4 +227,498 @@ fn a_run_that_loses_its_model_ends_with_an_error() {
     end(place.train().args(halved).args(rounds))
         .refused(1, &["iteration 24", "the last Gaussian", "--iterations 6000"]);
     assert!(!place.path("model/point_cloud").exists());
+}
+
+// Presets: for cards, by name and by `auto`, and that of a run of which nothing else is said.
+
+fn stored_config(place: &TestFolder) -> String {
+    fs::read_to_string(place.model().join("config.toml")).unwrap()
+}
+
+#[test]
+fn the_preset_of_a_12_gib_card_is_taken_and_forecast() {
+    let place = TestFolder::with_scene();
+    place.trained(2, &["--preset", "12gb"]);
+    let config = stored_config(&place);
+    assert!(config.contains("vram_limit = \"12GiB\""), "{config}");
+    assert!(
+        config.contains("optimize_memory = \"auto\"") && config.contains("compact"),
+        "{config}"
+    );
+    let plan = end(splat().args(["plan", "-s"]).arg(place.scene())).done();
+    assert!(plan.stdout.contains("--preset 12gb"), "{}", plan.stdout);
+}
+
+#[test]
+fn auto_takes_the_preset_that_doctor_names() {
+    let place = TestFolder::with_scene();
+    let doctor = end(splat().args(["doctor", "--json"]));
+    let doctor: Value = serde_json::from_str(&doctor.stdout).unwrap();
+    let card = doctor["gpu_memory"].as_u64();
+    assert_eq!(end(splat().arg("doctor")).stdout.contains("(--preset auto)"), card.is_some());
+    let limit = match doctor["preset"].as_str() {
+        Some(name) => format!("vram_limit = \"{}GiB\"", name.trim_end_matches("gb")),
+        // Nothing is written of what has no value.
+        None => "fragmentation = \"normal\"".to_owned(),
+    };
+    let said = place.trained(2, &["--preset", "auto"]).says(&["--preset auto: "]);
+    assert_eq!(said.stderr.contains("for a card of"), card.is_some(), "{said:#?}");
+    assert!(stored_config(&place).contains(&limit), "{limit}");
+    // What is typed wins over it, as over every preset.
+    place.trained_into("typed", 2, &["--preset", "auto", "--vram-limit", "3GiB"]);
+    let typed = fs::read_to_string(place.path("typed/config.toml")).unwrap();
+    assert!(typed.contains("vram_limit = \"3GiB\""), "{typed}");
+    let mut plan = splat();
+    end(plan.args(["plan", "--preset", "auto", "-s"]).arg(place.scene()))
+        .done()
+        .says(&["--preset auto: "]);
+}
+
+#[test]
+fn a_preset_that_does_not_exist_is_refused_with_the_names_of_all() {
+    let place = TestFolder::with_scene();
+    let ended = end(place.train().args(["--preset", "10gb"]));
+    ended.refused(2, &["`10gb`", "8gb, 12gb, 16gb, 24gb", "auto"]);
+    assert!(!place.model().exists(), "{} is made", text(&place.model()));
+}
+
+#[test]
+fn only_typed_options_are_named_that_have_no_effect() {
+    let place = TestFolder::with_scene();
+    let train = ["--preset", "16gb", "--eval"];
+    let trained =
+        place.trained(2, &train).says(&["the preset's limits of GPU memory are without effect"]);
+    assert!(!trained.stderr.contains("--vram-limit"), "nobody typed it: {trained:#?}");
+    let eval = |flags: &[&str]| {
+        let mut eval = splat();
+        end(eval.args(["eval", "--device=cpu", "-m"]).arg(place.model()).args(flags)).done()
+    };
+    let ended = eval(&[]);
+    assert!(!ended.stderr.contains("without effect"), "nothing was typed: {ended:#?}");
+    let typed = eval(&["--vram-limit=2GiB"]);
+    typed.says(&["without effect on the CPU: --vram-limit\n"]);
+}
+
+#[test]
+fn a_usual_run_settles_what_it_grows_to() {
+    let place = TestFolder::with_scene();
+    let said = place.trained(2, &[]).says(&["2 iterations (--preset fast)"]);
+    assert!(!said.stderr.contains("up to"), "no round comes: {}", said.stderr);
+    let config = stored_config(&place);
+    // One for 40 pixels of eight views of 48x36 px.
+    assert!(config.contains("max_points = 345\n"), "{config}");
+    place.trained_into("growing", 600, &[]).says(&["up to 345 Gaussians"]);
+    let stored = |model: &str| fs::read_to_string(place.path(model).join("config.toml")).unwrap();
+    let best = place.trained_into("best", 2, &["--preset", "best"]);
+    assert!(!best.stderr.contains("(--preset"), "another was named: {best:#?}");
+    place.trained_into("reference", 2, &["--preset", "reference"]);
+    let reference = stored("reference");
+    assert!(reference.contains("strategy = \"adc\"") && !reference.contains("max_points"));
+}
+
+#[test]
+fn a_resumed_run_that_turns_to_the_preset_fast_settles_its_number() {
+    let place = TestFolder::with_scene();
+    place.trained(20, &["--preset", "reference"]);
+    let resumed = ["--resume", "--preset", "fast", "--iterations", "400"];
+    end(place.train().args(resumed)).done();
+    let config = stored_config(&place);
+    for line in ["max_points = 345\n", "opacity_reset_interval = 500\n", "max_passes = 0\n"] {
+        assert!(config.contains(line), "{line}: {config}");
+    }
+}
+
+#[test]
+fn a_longer_resumed_run_is_not_held_to_passes_of_the_shorter_one() {
+    let place = TestFolder::with_scene();
+    let mut first = place.train();
+    end(first.args(["--max-passes=2", "--densify-until-iter=0"])).done();
+    end(place.train().args(["--resume", "--iterations=6030"])).done();
+    let log = fs::read_to_string(place.model().join("run.jsonl")).unwrap();
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let steps =
+        lines.filter(|line| line["event"] == "step" && line["iteration"].as_u64() > Some(6000));
+    assert_eq!(steps.count(), 3, "an image an iteration, of which every tenth is told");
+    assert!(place.ply(6030).exists());
+}
+
+#[test]
+fn the_reference_keeps_what_the_demonstration_and_ranks_have() {
+    let place = TestFolder::with_scene();
+    let mut ranks = place.train();
+    end(ranks.args(["--preset=reference", "--iterations=4", "--ranks=2"])).done();
+    assert!(stored_config(&place).contains("batch_views = 2\n"));
+    let mut resumed = place.train();
+    end(resumed.args(["--resume", "--preset=reference", "--iterations=6", "--ranks=2"])).done();
+    assert!(stored_config(&place).contains("batch_views = 2\n"));
+    let mut demo = splat();
+    demo.args(["train", "--demo", "--device=cpu", "--preset=reference", "--max-passes=1", "-m"]);
+    end(demo.arg(place.path("demo"))).done();
+    let config = fs::read_to_string(place.path("demo/config.toml")).unwrap();
+    for line in ["iterations = 1500\n", "eval = true\n", "strategy = \"adc\"\n"] {
+        assert!(config.contains(line), "{line}: {config}");
+    }
+}
+
+#[test]
+fn iterations_that_never_come_are_said_where_they_were_typed() {
+    let place = TestFolder::with_scene();
+    let late = "--save-iterations 30000 is after the last iteration, 2: give --iterations 30000";
+    let said = place.trained(2, &["--save-iterations", "1", "7000", "30000"]).says(&[late]);
+    assert!(!said.stderr.contains("or --preset reference"), "the length was given: {said:#?}");
+    let mut usual = place.train_into("usual");
+    let usual = usual.args(["--max-passes=1", "--test-iterations", "7000", "30000"]);
+    end(usual).done().says(&["--test-iterations 30000 is after", "or --preset reference"]);
+    let silent = place.trained_into("silent", 2, &[]);
+    assert!(!silent.stderr.contains("after the last iteration"), "{}", silent.stderr);
+}
+
+#[test]
+fn the_help_of_training_has_both_defaults_where_they_differ() {
+    for command in ["train", "plan"] {
+        let help = end(splat().args([command, "--help"])).done().stdout;
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        for both in ["6000; of --preset reference: 30000", "budget; of --preset reference: adc"] {
+            assert!(help.contains(both), "{command}: {both}");
+        }
+    }
+}
+
+// `--target-gaussians`: a run that is pruned to a number of Gaussians when density control has ended.
+
+/// Density control from 40 to 130 of a run of 160, which is pruned to 120 then.
+const PRUNED: [&str; 9] = [
+    "--densify-from-iter=30",
+    "--densify-until-iter=130",
+    "--densification-interval=20",
+    "--densify-grad-threshold=0.0005",
+    "--position-lr-max-steps=160",
+    "--sh-degree-interval=50",
+    "--target-gaussians=120",
+    "--save-iterations=-1",
+    "--test-iterations=-1",
+];
+
+fn summary(place: &TestFolder, model: &str) -> Value {
+    serde_json::from_slice(&fs::read(place.path(model).join("summary.json")).unwrap()).unwrap()
+}
+
+fn gaussians(place: &TestFolder, model: &str, iteration: u32) -> usize {
+    read_ply(&place.ply_of(model, iteration)).unwrap().len()
+}
+
+#[rstest]
+#[case::adc(&["--strategy=adc", "--eval"], "test")]
+#[case::gof(&["--strategy=gof"], "eval_train")]
+#[case::mcmc(&["--strategy=mcmc", "--max-points=300", "--batch-views=4"], "eval_train")]
+#[case::filters(&["--antialiasing", "--filter-3d", "--optimize-memory"], "eval_train")]
+fn a_run_is_pruned_once_and_stays_so(#[case] flags: &[&str], #[case] split: &str) {
+    let place = TestFolder::with_scene();
+    let ended =
+        place.trained(160, &[&PRUNED[..], flags, &["--checkpoint-iterations=132"]].concat());
+    let pruned = events(&place, "model", "pruned_to_target");
+    let [event] = &pruned[..] else { panic!("{pruned:#?}") };
+    let steps = events(&place, "model", "step");
+    let before =
+        steps.iter().rfind(|step| step["iteration"].as_u64() <= event["iteration"].as_u64());
+    let before = before.and_then(|step| step["gaussians"].as_u64());
+    let number = |key: &str| event[key].as_u64().unwrap();
+    assert_eq!((number("target"), number("gaussians")), (120, 120));
+    assert_eq!(Some(number("pruned") + 120), before);
+    // The step of four views ends at 132.
+    assert_eq!(number("iteration"), if flags.contains(&"--batch-views=4") { 132 } else { 130 });
+    let psnr = |key: &str| event["psnr"][key].as_f64().unwrap();
+    assert!(psnr("after") > 5.0 && psnr("after") < psnr("before") + 1.0, "{event}");
+    assert_eq!(event["psnr"]["split"], split);
+    let line = format!(
+        "] Pruned {} Gaussians, 120 left; {split} PSNR {:.3} before, {:.3} after",
+        number("pruned"),
+        psnr("before"),
+        psnr("after")
+    );
+    ended.says(&[&line]);
+    assert_eq!(gaussians(&place, "model", 160), 120);
+    let summary = summary(&place, "model");
+    assert_eq!(summary["target"]["psnr"], event["psnr"]);
+    assert_eq!(
+        (&summary["target"]["pruned"], &summary["gaussians"]),
+        (&event["pruned"], &120.into())
+    );
+}
+
+#[rstest]
+#[case::before(120)]
+#[case::at(130)]
+#[case::after(140)]
+fn a_pruned_run_that_is_resumed_ends_in_the_same_bytes(#[case] iteration: u32) {
+    let place = TestFolder::with_scene();
+    for strategy in ["adc", "mcmc"] {
+        let (strategy, stop) =
+            (format!("--strategy={strategy}"), format!("--checkpoint-iterations={iteration}"));
+        let flags = [&PRUNED[..], &[&strategy, &stop, "--max-points=300"]].concat();
+        place.trained_into("unbroken", 160, &flags);
+        let unbroken = fs::read(place.ply_of("unbroken", 160)).unwrap();
+        let name = format!("unbroken/checkpoints/chkpnt_{iteration}.safetensors");
+        end(place.train_into("resumed").args(["--start-checkpoint", text(&place.path(&name))]))
+            .done();
+        assert!(fs::read(place.ply_of("resumed", 160)).unwrap() == unbroken, "{strategy}");
+        let pruned = events(&place, "resumed", "pruned_to_target").len();
+        assert_eq!(pruned, usize::from(iteration <= 130));
+        // In the folder itself the summary keeps what was done before.
+        let before = summary(&place, "unbroken")["target"].clone();
+        let longer = ["--resume", "--iterations=162"];
+        end(place.train_into("unbroken").args(longer)).done();
+        assert_eq!(summary(&place, "unbroken")["target"], before);
+        for model in ["unbroken", "resumed"] {
+            fs::remove_dir_all(place.path(model)).unwrap();
+        }
+    }
+}
+
+#[rstest]
+#[case::of_the_run(&[], "--iterations=17")]
+#[case::before_the_coarse_stage(
+    &["--regularize=density", "--sugar-iterations=4"],
+    "--sugar-iterations=6",
+)]
+fn a_prune_that_falls_into_the_last_step_comes_after_it(
+    #[case] flags: &[&str],
+    #[case] longer: &str,
+) {
+    let place = TestFolder::with_scene();
+    let prune = ["--batch-views=4", "--densify-until-iter=13", "--target-gaussians=120"];
+    let flags = [&prune, flags, &["--checkpoint-iterations=14"]].concat();
+    place.trained(14, &flags).says(&["[ITER 14] Pruned", "120 left"]);
+    let pruned = events(&place, "model", "pruned_to_target");
+    let [event] = &pruned[..] else { panic!("{pruned:#?}") };
+    assert_eq!((&event["iteration"], &event["gaussians"]), (&14.into(), &120.into()));
+    assert_eq!(gaussians(&place, "model", 14), 120);
+    let before = summary(&place, "model");
+    assert!(before["gaussians"].as_u64().unwrap() <= 120);
+    // Nothing is left to prune after the checkpoint.
+    end(place.train().args(["--resume", longer])).done();
+    assert_eq!(summary(&place, "model")["target"], before["target"]);
+}
+
+#[test]
+fn a_resumed_step_across_the_end_of_density_control_is_still_pruned() {
+    let place = TestFolder::with_scene();
+    let flags = ["--batch-views=4", "--densify-until-iter=13", "--checkpoint-iterations=16"];
+    place.trained(16, &flags);
+    let resumed = ["--resume", "--iterations=24", "--target-gaussians=120"];
+    let resumed = end(place.train().args(resumed)).done().says(&["[ITER 16] Pruned", "120 left"]);
+    assert!(!resumed.stderr.contains("Gaussians stay"), "{resumed:#?}");
+}
+
+#[test]
+fn the_fewer_stay_the_more_it_costs() {
+    let place = TestFolder::with_scene();
+    let psnr = |target: &str| {
+        place.trained_into(target, 160, &[&PRUNED[..], &["--target-gaussians", target]].concat());
+        let event = events(&place, target, "pruned_to_target").remove(0);
+        ["before", "after"].map(|key| event["psnr"][key].as_f64().unwrap())
+    };
+    // Half of the Gaussians go, and then most of them.
+    let [before, after] = psnr("2000");
+    let [same, fewer] = psnr("20");
+    assert!(same == before && fewer < after, "{before} {after}, {same} {fewer}");
+    assert!(before - after < 0.5, "{before} {after}");
+}
+
+#[test]
+fn a_target_above_the_number_of_gaussians_changes_nothing() {
+    let place = TestFolder::with_scene();
+    let plain = [&PRUNED[..6], &PRUNED[7..]].concat();
+    place.trained_into("plain", 160, &plain);
+    let many = [&plain[..], &["--target-gaussians=100000"]].concat();
+    place.trained(160, &many).says(&["Nothing to prune", "--target-gaussians 100000"]);
+    let event = events(&place, "model", "pruned_to_target").remove(0);
+    assert_eq!((&event["pruned"], event.get("psnr")), (&0.into(), None));
+    assert_eq!(summary(&place, "model")["target"], {
+        let mut event = event.clone();
+        event.as_object_mut().unwrap().retain(|key, _| key != "event" && key != "time");
+        event
+    });
+    let ply = |model: &str| fs::read(place.ply_of(model, 160)).unwrap();
+    assert!(ply("plain") == ply("model"));
+}
+
+#[test]
+fn a_target_that_cannot_be_met_is_refused_or_said() {
+    let place = TestFolder::with_scene();
+    let train = |flags: &[&str]| end(place.train().args(["--iterations=40"]).args(flags));
+    train(&["--target-gaussians", "0"]).refused(2, &["--target-gaussians", "0", "1 to"]);
+    train(&["--preset=reference", "--target-gaussians=9"]).refused(
+        2,
+        &["--densify-until-iter", "15000", "--target-gaussians", "less than --iterations"],
+    );
+    train(&["--max-gaussian=9"]).refused(2, &["--max-gaussians"]);
+    train(&["--preset=reference", "--max-gaussians=250"]).done();
+    // Density control ended before: the run continues from a later checkpoint.
+    let late = ["--resume", "--iterations=50", "--densify-until-iter=30", "--target-gaussians=9"];
+    end(place.train().args(late)).done().says(&[
+        "warning",
+        "has no effect on the 200 Gaussians",
+        "iteration 30",
+    ]);
+}
+
+#[test]
+fn the_plan_shows_the_prune_and_what_is_left_for_the_coarse_stage() {
+    let place = TestFolder::with_scene();
+    let plan = |flags: &[&str]| {
+        let ended = end(splat()
+            .args(["plan", "-s", text(&place.scene()), "--gaussians=2000000", "--json"])
+            .args(["--regularize=sdf"])
+            .args(flags))
+        .done();
+        let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let stages = report["stages"].as_array().unwrap().clone();
+        move |name: &str| {
+            let stage = stages.iter().find(|stage| stage["name"] == name)?;
+            stage["total"].as_u64()
+        }
+    };
+    let (plain, pruned) = (plan(&[]), plan(&["--target-gaussians=500000"]));
+    assert_eq!(plain("prune to target"), None);
+    assert!(pruned("prune to target").unwrap() > pruned("start").unwrap());
+    assert!(pruned("coarse training").unwrap() < plain("coarse training").unwrap() * 3 / 4);
+    assert_eq!(pruned("iteration"), plain("iteration"));
+    assert_eq!(plan(&["--target-gaussians=2000000"])("prune to target"), None);
+}
+
+// Options of training that other trainers' users look for: smaller photographs, sums over several views,
+// what is pruned, and switches of Mip-Splatting's that change nothing here.
+
+fn planned_px(place: &TestFolder, flags: &[&str]) -> Value {
+    let mut plan = splat();
+    plan.args(["plan", "--json", "-s"]).arg(place.scene()).args(flags);
+    let report: Value = serde_json::from_str(&end(&mut plan).done().stdout).unwrap();
+    report["scene"]["largest_px"].clone()
+}
+
+#[test]
+fn a_resolution_scale_multiplies_what_resolution_leaves() {
+    let place = TestFolder::with_scene();
+    for (flags, px) in [
+        (&[][..], [48, 36]),
+        (&["--resolution-scale=0.5"][..], [24, 18]),
+        (&["-r=2", "--resolution_scale", "0.5"][..], [12, 9]),
+        (&["-r=24", "--resolution-scale=0.75"][..], [18, 14]),
+    ] {
+        assert_eq!(planned_px(&place, flags), Value::from(px.to_vec()), "{flags:?}");
+    }
+    for wrong in ["0.05", "1.5", "nan"] {
+        let flag = format!("--resolution-scale={wrong}");
+        end(place.train().arg(flag)).refused(2, &["--resolution-scale", "0.1 to 1"]);
+    }
+    place.trained(5, &["--eval", "--resolution-scale=0.5"]);
+    // It is a property of the run: what is measured and drawn later has the same size.
+    let mut eval = splat();
+    eval.args(["eval", "--device=cpu", "-m"]).arg(place.model());
+    let ended = end(&mut eval).done();
+    assert!(!ended.stderr.contains("other scene options"), "{ended:#?}");
+    let mut render = splat();
+    render.args(["render", "--device=cpu", "--skip-train", "-m"]).arg(place.model());
+    end(&mut render).done();
+    let picture = fs::read(place.model().join("test/ours_5/renders/00000.png")).unwrap();
+    let side = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| picture[at + i]));
+    assert_eq!([side(16), side(20)], [24, 18]);
+}
+
+#[test]
+fn accumulate_is_another_name_of_batch_views() {
+    let place = TestFolder::with_scene();
+    place.trained_into("batch", 24, &["--batch-views=4"]);
+    place.trained_into("sum", 24, &["--accumulate", "4"]);
+    let ply = |model: &str| fs::read(place.ply_of(model, 24)).unwrap();
+    assert!(ply("batch") == ply("sum"));
+    end(place.train().arg("--accumulate=9")).refused(2, &["--batch-views", "1 to 8"]);
+}
+
+/// The model after one round of density control, after 30 of 31 iterations.
+fn after_a_round(place: &TestFolder, model: &str, flags: &[&str]) -> Gaussians {
+    let round =
+        ["--densify-from-iter=10", "--densification-interval=30", "--densify-until-iter=31"];
+    place.trained_into(model, 31, &[&round, flags].concat());
+    read_ply(&place.ply_of(model, 31)).unwrap()
+}
+
+fn largest_scale(model: &Gaussians, row: usize) -> f32 {
+    model.log_scales[row * 3..][..3].iter().fold(f32::MIN, |most, &s| most.max(s)).exp()
+}
+
+#[rstest]
+#[case::adc(&["--strategy=adc", "--opacity-reset-interval=100000"], 0.08)]
+// It starts with opacities of a half.
+#[case::mcmc(&["--strategy=mcmc"], 0.4)]
+fn a_round_leaves_nothing_more_transparent_than_min_opacity(
+    #[case] flags: &[&str],
+    #[case] min: f32,
+) {
+    let place = TestFolder::with_scene();
+    let least = |model: &Gaussians| model.opacity_logits.iter().copied().fold(f32::MAX, f32::min);
+    let usual = after_a_round(&place, "usual", flags);
+    let pruned =
+        after_a_round(&place, "pruned", &[flags, &[&format!("--min-opacity={min}")]].concat());
+    let (usual, found) = (sigmoid(least(&usual)), sigmoid(least(&pruned)));
+    // One step follows the round.
+    assert!(usual < 0.75 * min && found > 0.95 * min, "{usual} and {found}");
+    assert!(!pruned.is_empty());
+}
+
+#[test]
+fn a_round_removes_what_is_larger_than_prune_scale() {
+    let place = TestFolder::with_scene();
+    let options = SceneOptions { source_path: Some(place.scene()), ..SceneOptions::default() };
+    let extent = Dataset::load(&options).unwrap().extent();
+    let flags = ["--strategy=adc", "--opacity-reset-interval=20"];
+    let usual = after_a_round(&place, "usual", &flags);
+    let mut scales: Vec<f32> = (0..usual.len()).map(|row| largest_scale(&usual, row)).collect();
+    scales.sort_by(f32::total_cmp);
+    let share = f64::from(scales[scales.len() / 2]) / extent;
+    let flag = format!("--prune-scale={share}");
+    let pruned = after_a_round(&place, "pruned", &[&flags[..], &[&flag]].concat());
+    assert!(!pruned.is_empty() && pruned.len() < usual.len(), "{} rows", pruned.len());
+    let most = (0..pruned.len()).map(|row| largest_scale(&pruned, row)).fold(0.0, f32::max);
+    // One step follows the round: 5e-3 of a logarithm.
+    assert!(f64::from(most) <= share * extent * 1.02, "{most}");
+}
+
+#[test]
+fn thresholds_that_would_remove_all_are_refused() {
+    let place = TestFolder::with_scene();
+    end(place.train().args(["--strategy=adc", "--min-opacity=0.02"]))
+        .refused(2, &["--min-opacity", "less than 0.01", "--opacity-reset-interval"]);
+    end(place.train().arg("--prune-scale=0")).refused(2, &["--prune-scale", "above 0"]);
+}
+
+#[test]
+fn thresholds_of_density_control_say_that_the_coarse_stage_has_none() {
+    let place = TestFolder::with_scene();
+    place.trained_into("before", 2, &[]);
+    let before = place.path("before");
+    let coarse = ["--regularize=density", "--sugar-iterations=1", "--n-samples-for-sdf=100"];
+    let thresholds = ["--min-opacity=0.004", "--prune-scale=0.2", "--target-gaussians=9"];
+    end(place.train().args(["-c", text(&before)]).args(coarse).args(thresholds)).done().says(&[
+        "--min-opacity has no effect with -c",
+        "--prune-scale has no effect with -c",
+        "--target-gaussians has no effect with -c",
+    ]);
+}
+
+#[test]
+fn mip_splattings_switches_are_ignored_with_a_notice() {
+    let place = TestFolder::with_scene();
+    let mut train = splat();
+    let line = "train --verbose --device=cpu --iterations=2 --ray_jitter --resample_gt_image --load_allres \
+                --sample_more_highres";
+    train.args(line.split_whitespace()).args(["-s", text(&place.scene())]);
+    train.args(["-m", text(&place.model())]);
+    end(&mut train).done().says(&[
+        "--ray-jitter is ignored: pixels are drawn and compared at their centres",
+        "--resample-gt-image is ignored",
+        "--load-allres is ignored: photographs are trained at the one size of --resolution",
+        "--sample-more-highres is ignored",
+    ]);
 }

@@ -1,16 +1,29 @@
 //! How near models are to the surfaces that they are of, and what SuGaR's coarse stage does about it.
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
+use std::fs;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::thread::sleep;
 use std::time::Duration;
 
-use crate::common::geometry::{Geometry, TEST_EVERY, measure, measured, training_views};
-use crate::common::program::{TestFolder, end};
-use crate::common::synthetic::write_synthetic;
+use rstest::rstest;
 use splat::backend::cpu::Cpu;
+use splat::export::write_ply;
 use splat::math::linalg::{Vec3, add, cross, normalize, scale};
 use splat::math::random::{RandomStream, RandomUse};
 use splat::model::Gaussians;
 use splat::synth::{SurfacePoint, SynthOptions, Truth};
+use splat_mesh::MeshReport;
+use splat_mesh::file::read_mesh;
+
+use crate::common::geometry::{Geometry, TEST_EVERY, measure, measured, training_views};
+use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::common::surface::{ball, write_ball_scene};
+use crate::common::synthetic::write_synthetic;
+use crate::synthetic_scenes::{copy_of, fixture};
 
 /// Rays of a measurement.
 const RAYS: usize = 4000;
@@ -113,4 +126,245 @@ fn gaussians_come_nearer_to_the_true_surfaces() {
         both.map(|at| measured((&place.model(), at), (&place.scene(), SMALL.seed), RAYS));
     println!("{before}\n{after}");
     after.assert_better_than(&before, (1.1, 1.3, 1.5));
+}
+
+// `splat sugar`: its stages, one after the other, each run until it is complete and not again.
+
+/// From the ball's Gaussians, in `gaussians`: a coarse stage that is short, a coarse mesh, a refinement that is
+/// short.
+const FLAGS: [&str; 13] = [
+    "--device=cpu",
+    "--sugar-iterations=6",
+    "--n-samples-for-sdf=500",
+    "--sh-degree=0",
+    "--test-iterations=-1",
+    "--checkpoint-iterations=3",
+    "--surface-points=20000",
+    "--poisson-depth=5",
+    "--density-trim=0",
+    "--iteration-to-load=1",
+    "--refinement-iterations=3",
+    "--texture-size=256",
+    "--atlas=boxes",
+];
+
+/// A scene of the ball, with a model of it.
+static BALL: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("sugar", |place| {
+        fs::remove_dir_all(place.scene()).unwrap();
+        write_ball_scene(&place.scene(), 96, 72);
+        place.trained(1, &["--sh-degree=0", "--test-iterations=-1"]);
+        write_ply(&place.ply(1), &ball()).unwrap();
+    })
+});
+
+/// The same in a place of its own, where the model is in `gaussians`.
+fn place() -> TestFolder {
+    let place = copy_of(&BALL);
+    fs::rename(place.model(), place.path("gaussians")).unwrap();
+    place
+}
+
+/// A tiny scene with a model, in a place of which no test writes any.
+static TINY: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("sugar_refused", |place| {
+        place.trained(1, &["--sh-degree=0", "--test-iterations=-1"]);
+    })
+});
+
+fn arguments(place: &TestFolder, terms: &str) -> Vec<String> {
+    let flag = |name: &str, path: PathBuf| format!("{name}={}", path.display());
+    let mut line = vec![
+        "sugar".to_owned(),
+        flag("-s", place.scene()),
+        flag("-c", place.path("gaussians")),
+        flag("-m", place.model()),
+        "-r".to_owned(),
+        terms.to_owned(),
+    ];
+    line.extend(FLAGS.map(str::to_owned));
+    line
+}
+
+fn sugar(place: &TestFolder, terms: &str, flags: &[&str]) -> Ended {
+    end(splat().args(arguments(place, terms)).args(flags)).done()
+}
+
+fn begun(place: &TestFolder) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
+    command.args(arguments(place, "density")).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+fn refined(place: &TestFolder, name: &str) -> PathBuf {
+    place.model().join("refined/iteration_7/poisson").join(name)
+}
+
+fn mesh(place: &TestFolder) -> PathBuf {
+    place.model().join("mesh/iteration_7/poisson.ply")
+}
+
+#[test]
+fn each_stage_runs_once_and_again_where_its_options_change() {
+    let place = place();
+    let first = sugar(&place, "density", &[]).says(&[
+        "stage 1 of 3: splat train",
+        "stage 2 of 3: splat mesh",
+        "--method=poisson",
+    ]);
+    let written: Vec<&Path> = first.stdout.lines().map(Path::new).collect();
+    assert_eq!(written[..2], [place.ply(7), mesh(&place)]);
+    assert!(written.iter().all(|path| path.is_file()), "{written:?}");
+    assert!(written.ends_with(&[&refined(&place, "mesh.ply"), &refined(&place, "mesh.glb")]));
+    let picture = b"\x89PNG";
+    let glb = fs::read(refined(&place, "mesh.glb")).unwrap();
+    assert!(glb.windows(picture.len()).any(|window| window == picture), "no texture");
+    let report = MeshReport::of(&read_mesh(&mesh(&place)).unwrap()).unwrap();
+    assert!(report.watertight && report.components == 1, "{report:?}");
+
+    // What does not change the result does not repeat it.
+    let again = sugar(&place, "density", &["--quiet", "False", "--host-limit=8GiB"]).says(&[
+        "1 of 3: complete already",
+        "2 of 3: complete already",
+        "3 of 3: complete already",
+    ]);
+    assert_eq!(again.stdout, first.stdout);
+
+    let before = fs::read(mesh(&place)).unwrap();
+    sugar(&place, "density", &["--poisson-depth=4"])
+        .says(&["1 of 3: complete already", "2 of 3: splat mesh", "3 of 3: splat refine"])
+        .says(&["--overwrite: the earlier refinement is moved"]);
+    assert!(before != fs::read(mesh(&place)).unwrap());
+
+    sugar(&place, "density", &["--poisson-depth=4", "--texture-size=128"]).says(&[
+        "2 of 3: complete already",
+        "3 of 3: splat refine",
+        "continuing from",
+    ]);
+
+    sugar(&place, "sdf", &[]).says(&["run with other options", "previous_1", "2 of 3: splat mesh"]);
+    assert!(place.model().join("previous_1/point_cloud/iteration_7").is_dir());
+
+    fs::remove_file(mesh(&place)).unwrap();
+    sugar(&place, "sdf", &[]).says(&["1 of 3: complete already", "2 of 3: splat mesh"]);
+    assert!(mesh(&place).is_file());
+}
+
+#[test]
+fn a_killed_command_ends_in_the_same_bytes() {
+    let place = place();
+    sugar(&place, "density", &[]);
+    let results = || {
+        let refined = ["mesh.ply", "mesh.glb"].map(|name| refined(&place, name));
+        [place.ply(7), mesh(&place)].into_iter().chain(refined).map(|path| fs::read(path).unwrap())
+    };
+    let whole: Vec<_> = results().collect();
+    fs::remove_dir_all(place.model()).unwrap();
+    let record = place.model().join("sugar.json");
+    let is_meshing = || fs::read_to_string(&record).is_ok_and(|text| text.contains("\"mesh\""));
+    let is_refining = || refined(&place, "refine.json").exists();
+    let has_checkpoint = || place.checkpoint(3).exists();
+    let stages: [&dyn Fn() -> bool; 3] = [&has_checkpoint, &is_meshing, &is_refining];
+    for is_there in stages {
+        let mut child = begun(&place);
+        while !is_there() {
+            assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
+            sleep(Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!refined(&place, "mesh.ply").exists(), "it was over before it was killed");
+    }
+    sugar(&place, "density", &[]).says(&[
+        "1 of 3: complete already",
+        "2 of 3: complete already",
+        "3 of 3: splat refine",
+    ]);
+    assert!(whole == results().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_model_with_surface_terms_is_meshed_as_it_is() {
+    let place = place();
+    let flags = [
+        "--device=cpu",
+        "--skip-refinement",
+        "--gaussians-per-triangle=3",
+        "--surface-points=20000",
+        "--poisson-depth=5",
+    ];
+    let ply = place.ply_of("gaussians", 1);
+    let named = ply.display().to_string();
+    let mut command = splat();
+    command.args(["sugar", "--skip_coarse", "True", "--coarse_checkpoint", &named]).args(flags);
+    let ended = end(&mut command).done().says(&[
+        "--gaussians-per-triangle has no effect with --skip-refinement",
+        "stage 1 of 1: splat mesh",
+    ]);
+    let expected = place.path("gaussians/mesh/iteration_1/poisson.ply");
+    assert!(ended.stdout.starts_with(&expected.display().to_string()), "{ended:?}");
+    assert!(expected.is_file());
+}
+
+#[test]
+fn all_stages_take_the_named_iteration_scene_and_seed() {
+    let place = place();
+    let named = place.ply_of("gaussians", 1);
+    // A later model that is not meant, and a scene that lay elsewhere when the model was trained.
+    let later = place.ply_of("gaussians", 2);
+    fs::create_dir_all(later.parent().unwrap()).unwrap();
+    fs::copy(&named, later).unwrap();
+    let config = place.path("gaussians/config.toml");
+    let (options, scene) = (fs::read_to_string(&config).unwrap(), place.scene());
+    let elsewhere = options.replace(text(&scene), "/elsewhere");
+    assert!(elsewhere != options, "{options}");
+    fs::write(config, elsewhere).unwrap();
+    let flags = [
+        "--device=cpu",
+        "--progress=none",
+        "--surface-points=20000",
+        "--poisson-depth=5",
+        "--refinement-iterations=1",
+        "--texture-size=128",
+        "--atlas=boxes",
+    ];
+    let run = |more: &[&str]| {
+        let mut command = splat();
+        command.args(["sugar", "--skip-coarse"]).args(flags).arg("-s").arg(&scene);
+        end(command.arg("--coarse-checkpoint").arg(&named).args(more)).done()
+    };
+    let first = run(&["--seed=4", "--sugar-iterations=9"])
+        .says(&["--sugar-iterations has no effect with --skip-coarse", "2 of 2: splat refine"]);
+    let refined = place.path("gaussians/refined/iteration_1/poisson/mesh.glb");
+    assert!(first.stdout.ends_with(&format!("{}\n", refined.display())), "{first:?}");
+    run(&["--seed=4"]).says(&["1 of 2: complete already", "2 of 2: complete already"]);
+    run(&["--seed=5"]).says(&["1 of 2: splat mesh", "2 of 2: splat refine"]);
+}
+
+#[rstest]
+#[case::no_folder("-s scene", 2, &["no model folder", "-m MODEL"])]
+#[case::a_checkpoint("-s scene -m model --start-checkpoint a", 2, &["--start-checkpoint", "splat train"])]
+#[case::no_model("--skip-coarse", 2, &["--skip-coarse", "--coarse-checkpoint MODEL"])]
+#[case::no_skipping("-s scene -m model --coarse-checkpoint gaussians", 2, &["--skip-coarse"])]
+#[case::of_pytorch("--skip-coarse --coarse-checkpoint 15000.pt", 3, &["PyTorch", "use -c"])]
+#[case::of_no_folder("--skip-coarse --coarse-checkpoint lone.ply", 3, &["lone.ply", "-c lone.ply"])]
+#[case::two_folders("--skip-coarse --coarse-checkpoint gaussians -m other", 2, &["-m other", "Leave -m out"])]
+#[case::another_run("-s scene -m gaussians -r sdf", 2, &["gaussians", "other options", "--skip-coarse"])]
+#[case::no_count("-s scene -m model -g 5", 2, &["gaussians-per-triangle", "1, 3, 4 and 6"])]
+#[case::no_level("-s scene -m model --surface-level 2", 2, &["surface-level", "below 1"])]
+fn what_cannot_be_run_is_refused_before_anything_is_written(
+    #[case] line: &str,
+    #[case] code: i32,
+    #[case] parts: &[&str],
+) {
+    let place = copy_of(&TINY);
+    fs::rename(place.model(), place.path("gaussians")).unwrap();
+    let scene = place.scene();
+    let line = line.replace("-s scene", &format!("-s {}", scene.display()));
+    fs::write(place.path("15000.pt"), b"PK\x03\x04\0\0\0\0archive/data.pkl").unwrap();
+    fs::copy(place.ply_of("gaussians", 1), place.path("lone.ply")).unwrap();
+    let mut command = splat();
+    command.current_dir(place.path("")).arg("sugar").args(line.split(' '));
+    end(command.arg("--device=cpu")).refused(code, parts);
+    assert!(!place.model().exists() && !place.path("gaussians/sugar.json").exists());
 }

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::f64::consts::PI;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
-use crate::common::geometry::training_views;
-use crate::common::program::{Ended, TestFolder, end, files_below, splat, text};
 use serde_json::Value;
 use splat::dataset::View;
 use splat::math::linalg::mul_transposed;
 use splat_mesh::file::read_mesh;
 use splat_mesh::search::BoxTree;
 use splat_mesh::{Mesh, MeshReport};
+
+use crate::common::geometry::training_views;
+use crate::common::program::{Ended, TestFolder, end, files_below, splat, text};
 
 /// Writes a small scene into a folder of the place.
 fn synth(place: &TestFolder, scene: &str, flags: &[&str]) -> Ended {
@@ -55,7 +57,7 @@ fn every_scene_has_a_watertight_true_mesh_of_its_size() {
     }
 }
 
-/// Whether the ray through the middle of each pixel meets the mesh.
+/// True if the ray through the middle of each pixel meets the mesh.
 fn outline(tree: &BoxTree<'_>, view: &View) -> Vec<bool> {
     let (camera, origin) = (&view.camera, view.pose.centre_world());
     let pixels = (0..camera.height).flat_map(|y| (0..camera.width).map(move |x| [x, y]));
@@ -167,4 +169,52 @@ fn flat_gaussians_on_the_truth_are_a_model_that_looks_like_it() {
     synth().says(&["previous_1"]);
     let kept = model.join("previous_1/point_cloud/iteration_1/point_cloud.ply");
     assert!(fs::read(kept).unwrap() == ply && fs::read(place.ply(1)).unwrap() == ply);
+}
+
+// Places with trained models that several tests start from. Each is trained once, when the first test
+// asks for it; no test changes it.
+
+/// The folder of this process's fixtures. It is locked while the process lives; the next process that
+/// finds it unlocked takes it over, so that no folders pile up.
+static FOLDER: LazyLock<(PathBuf, File)> = LazyLock::new(|| {
+    let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    (0..).find_map(|number: u32| own(parent.join(format!("fixtures-{number}")))).unwrap()
+});
+
+/// An empty folder of this name, unless another process uses it.
+fn own(folder: PathBuf) -> Option<(PathBuf, File)> {
+    let lock = File::create(folder.with_extension("lock")).unwrap();
+    lock.try_lock().ok()?;
+    if folder.exists() {
+        fs::remove_dir_all(&folder).unwrap();
+    }
+    Some((folder, lock))
+}
+
+/// A place of its own with the scene of a fixture and a copy of its model.
+pub(crate) fn copy_of(fixture: &TestFolder) -> TestFolder {
+    let place = TestFolder::beside(fixture);
+    for (path, content) in files_below(&fixture.model()) {
+        let copy = place.model().join(path.strip_prefix(fixture.model()).unwrap());
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::write(copy, content).unwrap();
+    }
+    place
+}
+
+/// A place of this name with what `train` makes of the tiny scene.
+pub(crate) fn fixture(name: &str, train: impl FnOnce(&TestFolder)) -> TestFolder {
+    fixture_of(name, TestFolder::write_scene, train)
+}
+
+/// The same of another scene.
+pub(crate) fn fixture_of(
+    name: &str,
+    write_scene: impl FnOnce(&TestFolder),
+    train: impl FnOnce(&TestFolder),
+) -> TestFolder {
+    let place = TestFolder::lasting(FOLDER.0.join(name));
+    write_scene(&place);
+    train(&place);
+    place
 }

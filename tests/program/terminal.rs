@@ -1,8 +1,14 @@
 //! What the program writes to a terminal, as `script` of every Linux shows it one.
 
-use assert_cmd::Command;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 
-use crate::common::program::{Ended, TestFolder, end, splat};
+use assert_cmd::Command;
+use splat::synth::SynthOptions;
+
+use crate::common::program::{Ended, TestFolder, assert_no_litter, end, splat};
+use crate::common::synthetic::write_synthetic;
 
 const ESCAPE: char = '\x1b';
 
@@ -56,7 +62,7 @@ fn creep_on_the_processor_is_what_the_gaussians_do_not_explain() {
         "--sh-degree-interval=100",
     ];
     place.trained(1000, &flags).says(&["Iter 1000: ", "Creep: 0."]);
-    let log = std::fs::read_to_string(place.model().join("run.jsonl")).unwrap();
+    let log = fs::read_to_string(place.model().join("run.jsonl")).unwrap();
     let reports = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let reports: Vec<_> = reports.filter(|line| line["event"] == "memory").collect();
     let of = |key: &str, iteration: u64| {
@@ -93,13 +99,13 @@ fn a_run_without_warnings_prints_at_most_four_lines_before_the_progress() {
 #[test]
 fn all_warnings_come_before_the_progress_and_the_log_has_all_notices() {
     let place = TestFolder::with_scene();
-    std::fs::remove_file(place.image(3)).unwrap();
+    fs::remove_file(place.image(3)).unwrap();
     let lines = noticed(&place, &[]);
     let before = lines.iter().position(|line| line.starts_with("Training 1/5")).unwrap();
     let warnings = lines[..before].iter().filter(|line| line.starts_with("warning: ")).count();
     assert_eq!(warnings, 4, "{lines:#?}");
     assert!(lines[1].contains("view_003.png"), "{lines:#?}");
-    let log = std::fs::read_to_string(place.model().join("run.jsonl")).unwrap();
+    let log = fs::read_to_string(place.model().join("run.jsonl")).unwrap();
     let events = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let notices: Vec<_> = events.filter(|event| event["event"] == "log").collect();
     let is_warning = |notice: &&serde_json::Value| notice["level"] == "warning";
@@ -156,4 +162,178 @@ fn a_mesh_shows_its_progress_and_the_resolution_of_the_device() {
     }
     let quiet = shown(&place, &[&mesh[..], &["--quiet"]].concat(), terminal).done();
     assert!(!quiet.stdout.contains("finding the surface"), "{quiet:#?}");
+}
+
+// A disk that is full: lines of logs are lost, not runs.
+
+/// A scene whose model is far larger than all else that a run writes: a PLY takes half a megabyte, a
+/// checkpoint 1.4.
+fn place_with_many_points() -> TestFolder {
+    let place = TestFolder::empty();
+    let options =
+        SynthOptions { views: 8, width: 48, height: 36, points: 2000, ..SynthOptions::default() };
+    write_synthetic(&place.scene(), &options);
+    place
+}
+
+/// `splat train` of the place's scene into this folder, started by a shell that does `before`.
+fn training_after(before: &str, place: &TestFolder, model: &Path, flags: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.env_remove("SPLAT_LOG");
+    command.args(["-c", before, "sh", env!("CARGO_BIN_EXE_splat"), "train", "--device=cpu", "-s"]);
+    command.arg(place.scene()).arg("-m").arg(model).args(flags);
+    command
+}
+
+/// Files may have at most so many KiB, as a disk may that is full.
+fn limited(kib: u32) -> String {
+    // The signal that comes with it would end the program, and so do no full disks.
+    format!("ulimit -f {}; exec \"$@\"", 2 * kib)
+}
+
+/// Times that a text holds another.
+fn count(ended: &Ended, part: &str) -> usize {
+    ended.stderr.matches(part).count()
+}
+
+fn ply(place: &TestFolder, model: &str, iteration: u32) -> Vec<u8> {
+    fs::read(place.ply_of(model, iteration)).unwrap()
+}
+
+#[test]
+fn a_log_that_cannot_be_written_costs_its_lines_and_one_warning() {
+    let place = TestFolder::with_scene();
+    // Of a schedule that does not follow the length of the run.
+    let flags = ["--preset=reference", "--eval"];
+    place.trained_into("unbroken", 120, &flags);
+    place.trained(5, &flags);
+    let log = place.model().join("run.jsonl");
+    fs::remove_file(&log).unwrap();
+    symlink("/dev/full", &log).unwrap();
+    let on = ["--resume", "--iterations=120", "--test-iterations", "50", "100"];
+    let ended = end(place.train().args(on)).done();
+    let words = format!("{}: cannot be written", log.display());
+    assert_eq!(count(&ended, &words), 1, "{ended:#?}");
+    assert_eq!(count(&ended, "Training continues"), 1, "{ended:#?}");
+    assert!(ply(&place, "unbroken", 120) == ply(&place, "model", 120));
+    let results = fs::read_to_string(place.model().join("results.json")).unwrap();
+    assert!(results.contains("ours_120") && results.contains("ours_50"), "{results}");
+}
+
+#[test]
+fn tables_that_do_not_fit_stay_as_they_were_with_one_warning_each() {
+    let place = TestFolder::with_scene();
+    place.trained(5, &["--eval"]);
+    let tables = ["results.json", "per_view.json"].map(|name| place.model().join(name));
+    // Larger than files may be, but for what another program wrote into them.
+    let large = format!("{{\"theirs\": \"{}\"}}", "a".repeat(400 << 10));
+    for path in &tables {
+        fs::write(path, &large).unwrap();
+    }
+    let flags = ["--resume", "--iterations=20", "--test-iterations", "10", "15"];
+    let ended = end(&mut training_after(&limited(300), &place, &place.model(), &flags)).done();
+    for path in &tables {
+        let words = format!("{}: cannot be written", path.display());
+        assert_eq!(count(&ended, &words), 1, "{ended:#?}");
+        assert!(fs::read_to_string(path).unwrap() == large);
+    }
+    let rows = fs::read_to_string(place.model().join("metrics.csv")).unwrap();
+    assert!(rows.contains("\n15,test,") && rows.contains("\n20,test,"), "{rows}");
+}
+
+#[test]
+fn tensorboard_loses_what_does_not_fit_and_the_run_goes_on() {
+    let place = TestFolder::with_scene();
+    // Pictures of a view take most of these files' bytes.
+    let flags = ["--iterations=60", "--eval", "--sh-degree=0", "--checkpoint-reserve=false"];
+    let evaluations: Vec<String> = (1..=60).map(|at| at.to_string()).collect();
+    let flags = flags.iter().map(|&flag| flag.to_owned());
+    let flags: Vec<String> =
+        flags.chain(["--test-iterations".to_owned()]).chain(evaluations).collect();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let ended = end(&mut training_after(&limited(128), &place, &place.model(), &flags)).done();
+    let words = "tfevents";
+    assert_eq!(count(&ended, words), 1, "{ended:#?}");
+    ended.says(&["warning: ", "File too large", "Training continues"]);
+    assert!(place.ply(60).exists() && place.checkpoint(60).exists());
+}
+
+#[test]
+fn a_checkpoint_by_time_that_does_not_fit_is_left_out() {
+    let place = place_with_many_points();
+    let flags = ["--iterations=6", "--checkpoint-minutes=0.0000001"];
+    let ended = end(&mut training_after(&limited(1000), &place, &place.model(), &flags));
+    // The PLY fits, and no checkpoint does.
+    assert!(place.ply(6).exists());
+    assert_eq!(count(&ended, "Training continues without this checkpoint"), 1, "{ended:#?}");
+    assert_eq!(count(&ended, "--checkpoint-reserve: no room can be kept"), 1, "{ended:#?}");
+    let parts = ["chkpnt_6.safetensors: cannot be written", "no room for a checkpoint"];
+    ended.refused(1, &parts);
+    assert!(!place.checkpoint(6).exists());
+    assert_no_litter(&place.model());
+}
+
+/// Runs `splat train` on a disk of so many KiB and copies what it leaves to the place's `saved`. Nothing
+/// where the system does not let its users mount such disks.
+fn on_small_disk(place: &TestFolder, kib: u32, flags: &[&str]) -> Option<Ended> {
+    let disk = place.path("disk");
+    fs::create_dir(&disk).unwrap();
+    let (here, saved) = (disk.display(), place.path("saved"));
+    let mount = format!("mount -t tmpfs -o size={kib}k disk '{here}'");
+    let can = Command::new("unshare").args(["-Urm", "sh", "-c", &mount]).output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        return None;
+    }
+    let script =
+        format!("{mount}; \"$@\"; code=$?; cp -R '{here}/model' '{}'; exit $code", saved.display());
+    let before = "exec unshare -Urm sh -c \"$SCRIPT\" sh \"$@\"";
+    let mut command = training_after(before, place, &disk.join("model"), flags);
+    Some(end(command.env("SCRIPT", script)))
+}
+
+#[test]
+fn the_room_that_was_kept_saves_a_run_whose_disk_is_full() {
+    let place = place_with_many_points();
+    let flags = ["--save-iterations=20", "--sh-degree-interval=5"];
+    place.trained_into("unbroken", 40, &flags);
+    // Beside the reserve there is room for the small files, but not for the PLY.
+    let small = [&flags[..], &["--iterations=40"]].concat();
+    let Some(ended) = on_small_disk(&place, 1950, &small) else { return };
+    let parts = [
+        "No space left",
+        "released",
+        "iteration_20/point_cloud.ply: cannot be written",
+        "chkpnt_20.safetensors",
+        "splat train --resume -m",
+    ];
+    assert_eq!(count(&ended, "no room can be kept"), 0, "for none that follows: {ended:#?}");
+    ended.refused(1, &parts);
+    let saved = place.path("saved");
+    assert_no_litter(&saved);
+    assert!(!place.ply_of("saved", 20).parent().unwrap().exists());
+    // With space again, the run goes on, and what was missing is written, too.
+    end(place.train_into("saved").args(["--resume"])).done().says(&["iteration 20"]);
+    for iteration in [20, 40] {
+        assert!(ply(&place, "unbroken", iteration) == ply(&place, "saved", iteration));
+    }
+}
+
+#[test]
+fn without_a_reserve_a_full_disk_costs_the_run_and_says_so() {
+    let place = place_with_many_points();
+    let flags = ["--iterations=20", "--checkpoint-reserve=false"];
+    let Some(ended) = on_small_disk(&place, 400, &flags) else { return };
+    ended.refused(1, &["No space left", "no room for a checkpoint", "Free space"]);
+    assert_no_litter(&place.path("saved"));
+}
+
+#[test]
+fn old_checkpoints_by_time_make_way_for_new_ones() {
+    let place = place_with_many_points();
+    // Room for two checkpoints, but not for the three that there are while the oldest is replaced.
+    let flags = ["--iterations=12", "--checkpoint-minutes=0.0000001", "--checkpoint-reserve=false"];
+    let Some(ended) = on_small_disk(&place, 3900, &flags) else { return };
+    let ended = ended.done();
+    assert!(!ended.stderr.contains("cannot be written"), "{ended:#?}");
+    assert!(place.ply_of("saved", 12).exists() && place.checkpoint_of("saved", 12).exists());
 }

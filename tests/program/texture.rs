@@ -3,6 +3,7 @@
 #![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
 
 use std::collections::BTreeMap;
+
 use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -11,8 +12,8 @@ use image::RgbImage;
 use serde_json::Value;
 
 use super::mesh::{file, meshed, place_of};
-use crate::common::ball::ball;
 use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::common::surface::ball;
 
 /// A ball, red where x is positive and blue where it is negative.
 static BALL: LazyLock<TestFolder> = LazyLock::new(|| place_of(&ball()));

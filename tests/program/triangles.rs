@@ -1,18 +1,24 @@
 //! Models of triangles: exported, started from, and refused where only Gaussians have a use.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use crate::common::program::{Ended, TestFolder, end, splat, text};
-use crate::fixtures::{copy_of, fixture};
 use rstest::rstest;
 use serde_json::Value;
 use splat::config::PrimitiveName;
-use splat::export::{StoredWindow, read_ply, read_ply_primitive, write_ply_triangles};
-use splat::model::{Gaussians, TriangleMesh};
+use splat::export::{
+    PlyModel, PlyTriangles, StoredWindow, read_ply, read_ply_model, read_ply_primitive, write_ply,
+    write_ply_triangles,
+};
+use splat::math::linalg::{dot, length, scale, sub};
+use splat::math::sigmoid;
+use splat::model::{FLAT_LOG_SCALE, Gaussians, Primitive as _, TriangleMesh};
 use splat_mesh::Mesh;
 use splat_mesh::file::{read_glb, read_mesh};
+
+use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::synthetic_scenes::{copy_of, fixture};
 
 const WINDOW: StoredWindow = StoredWindow { exponent: 0.25, opacity_floor: 0.5 };
 
@@ -137,7 +143,7 @@ fn colours_are_fitted_to_the_photographs_of_the_run() {
 }
 
 fn read_ply_vertices(place: &TestFolder) -> Gaussians {
-    splat::export::read_ply_model(&place.ply(20)).unwrap().gaussians
+    read_ply_model(&place.ply(20)).unwrap().gaussians
 }
 
 #[test]
@@ -183,7 +189,7 @@ fn formats_of_gaussians_are_refused(#[case] name: &str) {
 fn an_obj_of_gaussians_is_refused_with_the_command_that_makes_a_mesh() {
     let place = copy_of(&TRIANGLES);
     let gaussians = place.path("gaussians.ply");
-    splat::export::write_ply(&gaussians, &read_ply_vertices(&place)).unwrap();
+    write_ply(&gaussians, &read_ply_vertices(&place)).unwrap();
     export(&place, &["gaussians.ply", "-o", "a.obj"]).refused(2, &["a.obj", "splat mesh"]);
     export(&place, &["gaussians.ply", "-o", "a.ply", "--colors=base"])
         .done()
@@ -223,7 +229,7 @@ fn a_ply_of_another_kind_than_the_run_is_refused() {
     init(&["--primitive=surfels"]).refused(2, &["holds triangles", "--primitive triangles"]);
     let coarse = ["--regularize=density", "-c", text(&ply)];
     end(place.train_into("coarse").args(coarse)).refused(2, &["-c", "triangles", "--init"]);
-    splat::export::write_ply(&ply, &read_ply_vertices(&place)).unwrap();
+    write_ply(&ply, &read_ply_vertices(&place)).unwrap();
     init(&["--primitive=triangles"]).refused(2, &["holds Gaussians", "scene's points"]);
     of_model(&place, "eval", &["--device=cpu"]).refused(3, &["holds Gaussians", "config.toml"]);
 }
@@ -254,4 +260,499 @@ fn triangles_are_measured_and_rendered_with_their_depths() {
     // The cameras of the scene stand some units from what they look at.
     assert!(drawn.len() > 100 && drawn.iter().all(|&depth| depth > 0.1), "{}", drawn.len());
     assert!(folder.join("renders/00000.png").exists() && !folder.join("normals").exists());
+}
+
+// `--primitive triangles`: triangles between shared vertices that become opaque, as MeshSplatting trains them.
+
+const ITERATIONS: u32 = 300;
+
+/// More vertices than 200 points have at first.
+const MOST: usize = 1500;
+
+const FLAGS: [&str; 8] = [
+    "--primitive=triangles",
+    "--eval",
+    "--max_points=1500",
+    "--size_probs_zero=0",
+    "--splitt_large_triangles=10",
+    "--delaunay-iter=110",
+    "--checkpoint-iterations=85,150",
+    "--save-iterations=100,111",
+];
+
+static TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("train_triangles", |place| {
+        place.trained(ITERATIONS, &FLAGS);
+    })
+});
+
+fn events(place: &TestFolder, model: &str, kind: &str) -> Vec<Value> {
+    let log = fs::read_to_string(place.path(model).join("run.jsonl")).unwrap();
+    let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    events.filter(|event| event["event"] == kind).collect()
+}
+
+fn numbers(events: &[Value], field: &str) -> Vec<u64> {
+    events.iter().map(|event| event[field].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn triangles_are_trained_to_an_opaque_mesh() {
+    let place = &*TRAINED;
+    let PlyModel { gaussians: vertices, primitive, triangles } =
+        read_ply_model(&place.ply(ITERATIONS)).unwrap();
+    let PlyTriangles { faces, window } = triangles.unwrap();
+    assert_eq!(primitive, PrimitiveName::Triangles);
+    assert_eq!((window.exponent, window.opacity_floor), (1e-4, 0.9999));
+    assert!(faces.len() > 200 && vertices.opacity_logits.len() <= MOST, "{}", faces.len());
+    let mut used: Vec<u32> = faces.as_flattened().to_vec();
+    used.sort_unstable();
+    used.dedup();
+    assert_eq!(used.len(), vertices.opacity_logits.len(), "no vertex is without a triangle");
+    let mut eval = splat();
+    eval.args(["eval", "--json", "--device=cpu", "-m"]).arg(place.model());
+    let found: Value = serde_json::from_str(&end(&mut eval).done().stdout).unwrap();
+    let psnr = found["mean"]["psnr"].as_f64().unwrap();
+    assert!(psnr > 12.0, "{psnr}");
+    // As the run itself measured it.
+    let evaluated = events(place, "model", "evaluated");
+    let of_run = evaluated.iter().rfind(|event| event["split"] == "test").unwrap();
+    let of_run = of_run["mean"]["psnr"].as_f64().unwrap();
+    assert!((of_run - psnr).abs() < 0.05, "{of_run} {psnr}");
+}
+
+#[test]
+fn rounds_keep_to_max_points_and_the_mesh_is_connected_once() {
+    let place = &*TRAINED;
+    let rounds = events(place, "model", "remeshed");
+    assert_eq!(numbers(&rounds, "iteration")[..3], [10, 15, 20]);
+    assert!(numbers(&rounds, "split").iter().sum::<u64>() > 100);
+    assert!(numbers(&rounds, "pruned").iter().sum::<u64>() > 0);
+    let vertices = numbers(&rounds, "gaussians");
+    assert!(vertices.iter().all(|&count| count <= MOST as u64), "{vertices:?}");
+    assert_eq!(numbers(&events(place, "model", "connected"), "iteration"), [110]);
+    // Every 20 iterations then, but four passes over the seven views at least, and at the end.
+    let removals = events(place, "model", "hidden_removed");
+    assert_eq!(numbers(&removals, "iteration"), [150, 190, 230, 270, 300]);
+    let removed = numbers(&removals, "pruned");
+    assert!(removed[..4].iter().sum::<u64>() > removed[4], "{removed:?}");
+    assert!(numbers(&removals, "triangles").is_sorted_by(|before, after| before >= after));
+}
+
+/// Of each vertex, the least number of those that triangles connect it with.
+fn pieces(vertices: usize, faces: &[[u32; 3]]) -> Vec<u32> {
+    let mut piece: Vec<u32> = (0..u32::try_from(vertices).unwrap()).collect();
+    loop {
+        let before = piece.clone();
+        for face in faces {
+            let least = face.iter().map(|&vertex| piece[vertex as usize]).min().unwrap();
+            face.iter().for_each(|&vertex| piece[vertex as usize] = least);
+        }
+        if piece == before {
+            return piece;
+        }
+    }
+}
+
+/// How many vertices lie within an edge that does not end there.
+fn t_junctions(places: &[[f32; 3]], faces: &[[u32; 3]]) -> usize {
+    let mut edges: Vec<[u32; 2]> = faces
+        .iter()
+        .flat_map(|&[a, b, c]| [[a, b], [b, c], [c, a]].map(|[a, b]| [a.min(b), a.max(b)]))
+        .collect();
+    edges.sort_unstable();
+    edges.dedup();
+    let place = |vertex: u32| places[vertex as usize].map(f64::from);
+    let is_within = |&[a, b]: &[u32; 2], vertex: u32| {
+        let along = sub(place(b), place(a));
+        let from = sub(place(vertex), place(a));
+        let share = dot(along, from) / dot(along, along);
+        let away = length(sub(from, scale(along, share)));
+        // Places are f32: an edge of a hundredth among coordinates of a few units is known to 1e-5 of itself.
+        (1e-3..1.0 - 1e-3).contains(&share) && away < 1e-4 * length(along)
+    };
+    let mut used = faces.as_flattened().to_vec();
+    used.sort_unstable();
+    used.dedup();
+    let on_edge =
+        |vertex: &u32| edges.iter().any(|edge| !edge.contains(vertex) && is_within(edge, *vertex));
+    used.iter().filter(|&vertex| on_edge(vertex)).count()
+}
+
+#[test]
+fn a_mesh_that_was_connected_is_one_piece_without_t_junctions() {
+    let largest_share = |iteration: u32| {
+        let PlyModel { gaussians: vertices, triangles, .. } =
+            read_ply_model(&TRAINED.ply(iteration)).unwrap();
+        let faces = triangles.unwrap().faces;
+        let piece = pieces(vertices.opacity_logits.len(), &faces);
+        let mut counts = vec![0_usize; piece.len()];
+        faces.iter().for_each(|face| counts[piece[face[0] as usize] as usize] += 1);
+        let junctions = t_junctions(vertices.means.as_chunks::<3>().0, &faces);
+        let largest = counts.into_iter().max().unwrap();
+        (largest as f64 / faces.len() as f64, junctions)
+    };
+    // Before, each point has triangles of its own.
+    let (loose, _) = largest_share(100);
+    assert!(loose < 0.1, "{loose}");
+    let (connected, junctions) = largest_share(111);
+    assert!(connected > 0.95, "{connected}");
+    assert_eq!(junctions, 0);
+    // What is hidden or pruned later leaves a few triangles apart.
+    let (at_the_end, _) = largest_share(ITERATIONS);
+    assert!(at_the_end > 0.9, "{at_the_end}");
+}
+
+#[test]
+fn a_t_junction_is_found_where_there_is_one() {
+    let places = [[0.0; 3], [2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [1.0, 0.0, 0.0], [1.0, -1.0, 0.0]];
+    assert_eq!(t_junctions(&places, &[[0, 1, 2], [0, 4, 3]]), 1);
+    assert_eq!(t_junctions(&places, &[[0, 3, 2], [3, 1, 2], [0, 4, 3]]), 0);
+}
+
+#[test]
+fn a_model_on_the_way_is_stored_with_its_window() {
+    let stored = read_ply_model(&TRAINED.ply(100)).unwrap();
+    let PlyTriangles { window, .. } = stored.triangles.unwrap();
+    assert!((window.exponent - 0.6667).abs() < 0.001, "{window:?}");
+    // The floor after iteration 95: that after 100 rises with the next step.
+    let floor = 0.1 + 0.8999 * 45.0 / 190.0;
+    assert!((window.opacity_floor - floor).abs() < 1e-6, "{window:?}");
+    // Some are still transparent.
+    let least = stored.gaussians.opacity_logits.iter().copied().fold(f32::MAX, f32::min);
+    assert!(sigmoid(least) < 0.5, "{least}");
+}
+
+#[test]
+fn a_resumed_run_is_one_that_never_stopped() {
+    let place = copy_of(&TRAINED);
+    let whole = fs::read(place.ply(ITERATIONS)).unwrap();
+    // Before hidden triangles are removed, and before the mesh is connected.
+    for (from, later) in [(150, ITERATIONS), (85, 150)] {
+        fs::remove_file(place.ply(ITERATIONS)).unwrap();
+        fs::remove_file(place.checkpoint(later)).unwrap();
+        fs::remove_file(place.checkpoint(ITERATIONS)).ok();
+        let said = format!("iteration {from}");
+        end(place.train().args(["--resume", "auto"])).done().says(&[&said]);
+        assert!(fs::read(place.ply(ITERATIONS)).unwrap() == whole, "{said}");
+    }
+    end(place.train().args(["--resume", "--primitive=gaussians", "--iterations=400"]))
+        .refused(2, &["trains triangles", "--primitive gaussians", "--init"]);
+    let more = format!("--iterations={}", ITERATIONS + 1);
+    end(place.train().args(["--resume", "--indoor", &more]))
+        .done()
+        .says(&["--indoor has no effect on a resumed run"]);
+    let said = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    assert!(said.contains("indoor = false"), "{said}");
+}
+
+#[test]
+fn batches_and_an_earlier_mesh_are_trained_too() {
+    let place = TestFolder::beside(&TRAINED);
+    // So few steps raise no opacity above the usual threshold.
+    let flags =
+        ["--batch-views=3", "--exposure", "--prune_triangles_threshold=0.1", "--max-points=900"];
+    let connected = ["--primitive=triangles", "--delaunay-iter=60", "--hidden-interval=10"];
+    place.trained_into("batch", 150, &[&connected, &flags[..]].concat());
+    let removals = numbers(&events(&place, "batch", "hidden_removed"), "iteration");
+    // Eight views four times are four intervals: steps of three images end behind 100 and 140.
+    assert_eq!(removals, [102, 141, 150]);
+    let from = TRAINED.ply(ITERATIONS);
+    let init = format!("--init={}", from.display());
+    place.trained_into(
+        "next",
+        20,
+        &["--primitive=triangles", &init, "--delaunay-iter=0", "--max-points=1500"],
+    );
+    let read = |place: &TestFolder, model: &str, iteration| {
+        read_ply_model(&place.ply_of(model, iteration)).unwrap().triangles.unwrap().faces.len()
+    };
+    let found = [read(&place, "batch", 150), read(&place, "next", 20)];
+    assert!(found.iter().all(|&triangles| triangles > 50), "{found:?}");
+    assert!(events(&place, "next", "connected").is_empty());
+}
+
+#[rstest]
+#[case::antialiasing(&["--antialiasing"], &["--antialiasing", "--upscaling-factor"])]
+#[case::mip(&["--preset=mip"], &["triangles"])]
+#[case::filter(&["--filter-3d"], &["--filter-3d", "no extent"])]
+#[case::mcmc(&["--strategy=mcmc"], &["--strategy", "mcmc", "density control of their own"])]
+#[case::budget(&["--strategy=budget"], &["--strategy", "budget", "--add-percentage"])]
+#[case::target(&["--target-gaussians=100"], &["--target-gaussians", "--max-points"])]
+#[case::terms(&["--regularize=density"], &["--regularize", "density", "triangles"])]
+#[case::samples(&["--upscaling_factor=8"], &["--upscaling-factor", "1 to 4"])]
+fn what_is_for_gaussians_is_refused(#[case] flags: &[&str], #[case] said: &[&str]) {
+    let place = TestFolder::beside(&TRAINED);
+    end(place.train().arg("--primitive=triangles").args(flags)).refused(2, said);
+    assert!(!place.model().exists());
+}
+
+#[test]
+fn options_of_triangles_are_idle_on_gaussians_and_the_other_way_round() {
+    let place = TestFolder::beside(&TRAINED);
+    place.trained_into("round", 1, &["--set_sigma=0.5", "--set_weight=0.2", "--indoor"]).says(&[
+        "--set-sigma has no effect without --primitive triangles",
+        "--indoor has no effect without --primitive triangles",
+    ]);
+    place
+        .trained_into(
+            "flat",
+            1,
+            &["--primitive=triangles", "--min-opacity=0.1", "--scaling-lr=0.1"],
+        )
+        .says(&[
+            "--min-opacity has no effect with --primitive triangles",
+            "--scaling-lr has no effect",
+        ]);
+}
+
+// `--primitive surfels`: flat Gaussians that rays meet, as 2DGS trains them.
+
+const SURFELS_ITERATIONS: u32 = 60;
+
+/// With a round of density control.
+const SURFELS_FLAGS: [&str; 6] = [
+    "--primitive=surfels",
+    "--eval",
+    "--densify-from-iter=10",
+    "--densification-interval=40",
+    "--sh-degree-interval=20",
+    "--max-points=600",
+];
+
+static SURFELS_TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("surfels", |place| {
+        place.trained(SURFELS_ITERATIONS, &SURFELS_FLAGS);
+    })
+});
+
+fn header(ply: &Path) -> String {
+    let bytes = fs::read(ply).unwrap();
+    let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
+    String::from_utf8(bytes[..end].to_vec()).unwrap()
+}
+
+fn ply(place: &TestFolder) -> PathBuf {
+    place.ply(SURFELS_ITERATIONS)
+}
+
+/// PSNR of the held-out views.
+fn psnr(ended: Ended) -> f64 {
+    json(&ended.done().stdout)["mean"]["psnr"].as_f64().unwrap()
+}
+
+#[test]
+fn a_model_of_surfels_has_two_scales_and_is_measured_and_rendered() {
+    let place = copy_of(&SURFELS_TRAINED);
+    let header = header(&ply(&place));
+    assert!(header.contains("\ncomment SplatRenderMode: 2dgs\nproperty float x\n"), "{header}");
+    assert!(header.contains("scale_1\n") && !header.contains("scale_2"), "{header}");
+    let PlyModel { gaussians, primitive, .. } = read_ply_model(&ply(&place)).unwrap();
+    assert_eq!(primitive, PrimitiveName::Surfels);
+    assert!(gaussians.len() > 100, "{}", gaussians.len());
+    let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    assert!(config.contains("primitive = \"surfels\"") && config.contains("min_opacity = 0.05"));
+    let found = psnr(of_model(&place, "eval", &["--json", "--device=cpu"]));
+    assert!(found > 10.0, "{found}");
+    of_model(&place, "render", &["--device=cpu", "--skip-train"]).done();
+    assert!(
+        place.model().join(format!("test/ours_{SURFELS_ITERATIONS}/renders/00000.png")).exists()
+    );
+}
+
+#[test]
+fn a_mesh_is_made_of_the_depths_at_which_rays_meet_surfels() {
+    let place = TestFolder::beside(&SURFELS_TRAINED);
+    // So that a hundred of them are opaque, which a surface needs.
+    let flags = ["--primitive=surfels", "--init-opacity=0.8", "--densify-from-iter=300"];
+    place.trained_into("opaque", 200, &flags);
+    let mut mesh = splat();
+    mesh.current_dir(place.path("")).args(["mesh", "-m", "opaque", "--device=cpu"]);
+    end(mesh.args(["--mesh-resolution=64", "--formats=ply"])).done();
+    let mesh = place.path("opaque").join("mesh/iteration_200/tsdf.ply");
+    assert!(fs::metadata(&mesh).unwrap().len() > 100_000);
+}
+
+#[test]
+fn a_folder_without_a_configuration_is_drawn_by_what_its_ply_says() {
+    let place = copy_of(&SURFELS_TRAINED);
+    let ours = psnr(of_model(&place, "eval", &["--json", "--device=cpu"]));
+    // As 2DGS leaves it.
+    fs::remove_file(place.model().join("config.toml")).unwrap();
+    let scene = place.scene();
+    let flags = ["--json", "--device=cpu", "--eval", "-s", text(&scene)];
+    let theirs = psnr(of_model(&place, "eval", &flags));
+    assert!((ours - theirs).abs() < 1e-9, "{ours} {theirs}");
+    of_model(&place, "mesh", &["--device=cpu", "--method=poisson", "-s", text(&scene)])
+        .refused(2, &["--method poisson", "surfels", "--method tsdf"]);
+}
+
+#[test]
+fn surfels_a_resumed_run_is_one_that_never_stopped() {
+    let place = TestFolder::beside(&SURFELS_TRAINED);
+    place.trained_into("parts", SURFELS_ITERATIONS / 2, &SURFELS_FLAGS);
+    let iterations = format!("--iterations={SURFELS_ITERATIONS}");
+    end(place.train_into("parts").args(["--resume", &iterations]).args(SURFELS_FLAGS)).done();
+    let parts = fs::read(place.ply_of("parts", SURFELS_ITERATIONS)).unwrap();
+    assert!(parts == fs::read(ply(&SURFELS_TRAINED)).unwrap());
+    end(place.train_into("parts").args(["--resume", "--primitive=gaussians", "--iterations=70"]))
+        .refused(2, &["trains surfels", "--primitive gaussians", "--init"]);
+    place.trained_into("others", 2, &[]);
+    end(place.train_into("others").args(["--resume", "--primitive=surfels", "--iterations=3"]))
+        .refused(2, &["trains gaussians", "--primitive surfels", "--init"]);
+}
+
+#[rstest]
+#[case::antialiasing(&["--antialiasing"], &["--antialiasing", "surfels"])]
+#[case::mip(&["--preset=mip"], &["surfels", "preset mip"])]
+#[case::filter(&["--filter-3d"], &["--filter-3d", "surfels"])]
+#[case::mcmc(&["--strategy=mcmc"], &["--strategy", "mcmc", "adc, gof or budget"])]
+#[case::scales(&["--scale-reg=0.1"], &["--scale-reg", "surfels"])]
+#[case::terms(&["--regularize=density"], &["--regularize", "density", "surfels"])]
+#[case::pruned(&["--densification-interval=10"], &["--min-opacity", "is 0.05", "--opacity-lr"])]
+fn what_is_for_gaussians_with_a_volume_is_refused(#[case] flags: &[&str], #[case] said: &[&str]) {
+    let place = TestFolder::beside(&SURFELS_TRAINED);
+    end(place.train().arg("--primitive=surfels").args(flags)).refused(2, said);
+    assert!(!place.model().exists());
+}
+
+#[test]
+fn commands_for_gaussians_with_a_volume_say_so() {
+    let place = copy_of(&SURFELS_TRAINED);
+    for method in ["poisson", "tetrahedra"] {
+        of_model(&place, "mesh", &["--device=cpu", &format!("--method={method}")])
+            .refused(2, &[&format!("--method {method}"), "surfels", "--method tsdf"]);
+    }
+    of_model(&place, "mesh", &["--device=cpu", "--postprocess-mesh"])
+        .refused(2, &["--postprocess-mesh", "surfels"]);
+    of_model(&place, "refine", &["--device=cpu"]).refused(2, &["surfels", "splat mesh"]);
+    of_model(&place, "sugar", &["--device=cpu", "--skip-coarse"])
+        .refused(2, &["surfels", "--method tsdf"]);
+    let scene = place.scene();
+    let sugar = ["--device=cpu", "--primitive=surfels", "-s", text(&scene)];
+    of_model(&place, "sugar", &sugar).refused(2, &["surfels", "splat train"]);
+    let from = ply(&place);
+    let coarse = ["--regularize=density", "-c", text(&from)];
+    end(place.train_into("coarse").args(coarse)).refused(2, &["-c", "surfels", "--init"]);
+    assert!(!place.path("coarse").exists());
+}
+
+#[test]
+fn surfels_are_cleaned_planned_and_profiled() {
+    let place = copy_of(&SURFELS_TRAINED);
+    of_model(&place, "clean", &["--device=cpu", "-o", "cleaned"]).done();
+    let cleaned = header(&place.ply_of("cleaned", SURFELS_ITERATIONS));
+    assert!(cleaned.contains("SplatRenderMode: 2dgs") && !cleaned.contains("scale_2"), "{cleaned}");
+    let (scene, model) = (place.scene(), place.model());
+    let mut plan = splat();
+    plan.args(["plan", "--primitive=surfels", "-s", text(&scene), "--model", text(&model)]);
+    end(&mut plan).done();
+    end(splat().args(["profile", text(&model)])).done();
+}
+
+#[test]
+fn every_format_holds_surfels_and_is_read_back() {
+    let place = copy_of(&SURFELS_TRAINED);
+    let surfels = read_ply(&ply(&place)).unwrap();
+    let export = |args: &[&str]| {
+        let mut command = splat();
+        command.current_dir(place.path("")).arg("export").args(args);
+        end(&mut command).done()
+    };
+    let formats = [
+        "all.compressed.ply",
+        "all.splat",
+        "all.spz",
+        "all.sog",
+        "all.glb",
+        "sog/meta.json",
+        "lod/lod-meta.json",
+    ];
+    for name in formats {
+        let made = json(&export(&["-m", "model", "-o", name, "--json"]).stdout);
+        assert_eq!(made["splats"], surfels.len(), "{made}");
+        assert!(made["errors"]["log_scale"].as_f64().unwrap() < 0.1, "{name}: {made}");
+        export(&[name, "-o", "back.ply", "--overwrite"]);
+        let PlyModel { gaussians, primitive, .. } =
+            read_ply_model(&place.path("back.ply")).unwrap();
+        assert_eq!((gaussians.len(), primitive), (surfels.len(), PrimitiveName::Gaussians));
+        // SOG has them a hundred times flatter than the smallest of the other scales.
+        for &[first, second, third] in gaussians.log_scales.as_chunks::<3>().0 {
+            assert!(third <= -9.9 || third < first.min(second) - 4.5, "{name}: {third}");
+        }
+    }
+    export(&["-m", "model", "-o", "all.html"]);
+    // Of a PLY nothing is lost but the length of rotations.
+    export(&["-m", "model", "-o", "all.ply"]);
+    let PlyModel { gaussians, primitive, .. } = read_ply_model(&place.path("all.ply")).unwrap();
+    assert_eq!(primitive, PrimitiveName::Surfels);
+    assert_eq!(Gaussians { quats: surfels.quats.clone(), ..gaussians }, surfels);
+}
+
+/// Trains a step with rates of zero from a file; what is saved, and what was said.
+fn begun(place: &TestFolder, init: &Path, flags: &[&str]) -> (PlyModel, Ended) {
+    let frozen = [
+        "position-lr-init",
+        "position-lr-final",
+        "feature-lr",
+        "opacity-lr",
+        "scaling-lr",
+        "rotation-lr",
+    ];
+    let frozen: Vec<String> = frozen.iter().map(|rate| format!("--{rate}=0")).collect();
+    let mut train = place.train_into("next");
+    train.args(["--iterations=1", "--densify-until-iter=0", "--init", text(init)]);
+    train.args(frozen).args(flags);
+    let ended = end(&mut train).done();
+    (read_ply_model(&place.ply_of("next", 1)).unwrap(), ended)
+}
+
+/// Values in the order of size: training keeps rows in another order than files.
+fn sorted(values: &[f32]) -> Vec<f32> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f32::total_cmp);
+    sorted
+}
+
+#[test]
+fn a_run_starts_from_surfels_or_makes_them_of_gaussians() {
+    let place = copy_of(&SURFELS_TRAINED);
+    let surfels = read_ply(&ply(&place)).unwrap();
+    let (same, _) = begun(&place, &ply(&place), &["--primitive=surfels"]);
+    assert_eq!(same.primitive, PrimitiveName::Surfels);
+    assert_eq!(sorted(&same.gaussians.log_scales), sorted(&surfels.log_scales));
+    assert_eq!(sorted(&same.gaussians.quats), sorted(&surfels.quats));
+
+    let (thick, ended) = begun(&place, &ply(&place), &[]);
+    ended.says(&["holds surfels", "0.1 times as thick", "--primitive surfels"]);
+    assert_eq!(thick.primitive, PrimitiveName::Gaussians);
+    for scales in thick.gaussians.log_scales.as_chunks::<3>().0 {
+        let third = scales[0].min(scales[1]) + 0.1_f32.ln();
+        assert!((scales[2] - third).abs() < 1e-5, "{scales:?}");
+    }
+
+    let file = place.path("gaussians.ply");
+    let mut gaussians = surfels.rows(0..50);
+    gaussians.log_scales.as_chunks_mut::<3>().0.iter_mut().for_each(|it| *it = [-3.0, -5.0, -4.0]);
+    write_ply(&file, &gaussians).unwrap();
+    let (flat, ended) = begun(&place, &file, &["--primitive=surfels"]);
+    ended.says(&["loses its shortest axis"]);
+    assert_eq!(flat.primitive, PrimitiveName::Surfels);
+    // The axis of the second goes, and the others stay in their circle.
+    for scales in flat.gaussians.log_scales.as_chunks::<3>().0 {
+        assert_eq!(*scales, [-4.0, -3.0, FLAT_LOG_SCALE]);
+    }
+}
+
+#[test]
+fn flags_of_2dgs_are_taken_or_passed_over_with_a_notice() {
+    let place = TestFolder::beside(&SURFELS_TRAINED);
+    let flags = ["--primitive=surfels", "--depth_ratio", "1", "--opacity_cull=0.04"];
+    place.trained(1, &flags).says(&["--depth-ratio is ignored"]);
+    let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    assert!(config.contains("min_opacity = 0.04"));
+    let line =
+        ["--method=poisson", "--num_cluster", "50", "--mesh_res", "64", "--sdf_trunc", "0.1"];
+    of_model(&place, "mesh", &[&line[..], &["--depth_trunc=3", "--device=cpu"]].concat())
+        .refused(2, &["--sdf-trunc is ignored", "--depth-trunc is ignored", "surfels"]);
 }

@@ -5,10 +5,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use crate::common::program::{Ended, TestFolder, end, splat, text};
-use crate::fixtures::fixture;
 use rstest::rstest;
 use serde_json::{Value, json};
+
+use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::synthetic_scenes::fixture;
 
 /// A trained model with the pictures that `splat render` draws of it.
 static TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {

@@ -3,16 +3,21 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::scenes::real_scenes;
 use image::{Rgb, RgbImage};
 use splat::config::SceneOptions;
-use splat::dataset::colmap::TrackedPoint;
+use splat::dataset::colmap::{self, TrackedPoint};
 use splat::dataset::points_ply::write_points_ply;
-use splat::dataset::{AlphaMeaning, Camera, Dataset, Frame, PointCloud, Pose, View, colmap};
+use splat::dataset::{AlphaMeaning, Camera, Dataset, Frame, PointCloud, Pose, View};
 use splat::math::Real as _;
 use tempfile::TempDir;
 
+<<<<<<< HEAD
 /// Odd and different, so that mistaking one for another shows.
+=======
+use crate::common::synthetic::real_scenes;
+
+/// Odd and different, so that no two are mistaken for each other.
+>>>>>>> join7
 const WIDTH: u32 = 37;
 const HEIGHT: u32 = 23;
 

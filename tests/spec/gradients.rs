@@ -1,11 +1,7 @@
 //! Every backward pass against central differences of its forward pass, in double precision.
 
-use crate::common::differences::{assert_differences, assert_projection_differences};
-use crate::common::prelude::*;
 use std::sync::Arc;
 
-use crate::common::scene::{NEAR, nine, target, viewpoint};
-use crate::common::{Draws, assert_relative, derivative, view, with};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{Term, Terms};
 use splat::dataset::Image;
@@ -20,8 +16,18 @@ use splat::math::ssim::{
 use splat::math::{Real, sh, sigmoid, sigmoid_bwd};
 use splat::model::Gaussians;
 
+<<<<<<< HEAD
 /// Tolerances of every backward pass. Gradients below the floor of 1e-6 drown in the rounding of the difference and
 /// are compared absolutely.
+=======
+use crate::common::oracle::{assert_differences, assert_projection_differences};
+use crate::common::prelude::*;
+use crate::common::scene::{NEAR, nine, target, viewpoint};
+use crate::common::{Draws, assert_relative, derivative, view, with};
+
+/// What the issue of correctness asks of every backward pass. Gradients below the floor of 1e-6
+/// drown in the rounding of the difference and are compared absolutely.
+>>>>>>> join7
 const EXACT: (f64, f64) = (1e-6, 1e-6);
 
 #[test]

@@ -5,12 +5,17 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::common::process;
-use crate::common::scenes::real_scenes;
 use splat::dataset::{AlphaMeaning, ImageLoader, ImageSource, Residency, decode, probe};
 use splat::memory::{Bytes, host_memory};
 
+<<<<<<< HEAD
 /// Returns the images of a scene by name, at `1 / divisor` of their size.
+=======
+use crate::common::program;
+use crate::common::synthetic::real_scenes;
+
+/// The images of a scene by name, at `1 / divisor` of their size.
+>>>>>>> join7
 fn scene(name: &str, divisor: u32) -> Option<Vec<ImageSource>> {
     let folder = real_scenes()?.join(name).join("images");
     let mut paths: Vec<PathBuf> =
@@ -68,7 +73,7 @@ fn the_first_fox_image_agrees_with_pillow() {
 #[test]
 fn a_small_cache_serves_a_whole_scene_within_its_bound() {
     let Some(sources) = scene("bonsai", 4) else { return };
-    if !process::is_of("images::a_small_cache_serves_a_whole_scene_within_its_bound") {
+    if !program::is_of("images::a_small_cache_serves_a_whole_scene_within_its_bound") {
         return;
     }
     let count = sources.len();
@@ -131,7 +136,12 @@ fn decoding_is_fast_enough() {
 #[test]
 fn the_process_stays_within_its_host_limit() {
     let Some(sources) = scene("bonsai", 1) else { return };
+<<<<<<< HEAD
     if !process::is_of("images::the_process_stays_within_its_host_limit") {
+=======
+    if !program::is_of("images::a_host_limit_holds_the_process_while_real_photographs_come_and_go")
+    {
+>>>>>>> join7
         return;
     }
     let count = sources.len();

@@ -3,8 +3,6 @@
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use crate::common::constrained_backend::ConstrainedBackend;
-use crate::common::program::{TestFolder, cut};
 use splat::backend::TrainDevice;
 use splat::backend::cpu::Cpu;
 use splat::config::{Color, Config, OptimizeOptions, SceneOptions, TrainSample};
@@ -14,6 +12,9 @@ use splat::memory::Bytes;
 use splat::model::from_points;
 use splat::train::event::{Evaluation, Event, Sink};
 use splat::train::{Trainer, TrainerSetup};
+
+use crate::common::hooked::ConstrainedBackend;
+use crate::common::program::{TestFolder, cut};
 
 #[derive(Default)]
 struct Record {

@@ -4,8 +4,6 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use crate::common::constrained_backend::ConstrainedBackend;
-use crate::common::program::TestFolder;
 use splat::config::{Config, OptimizeOptions, Regularize, TrainSample};
 use splat::dataset::{Dataset, ImageLoader, Residency};
 use splat::files::OutputError;
@@ -15,6 +13,9 @@ use splat::perceptual::{LpipsNet, LpipsWeights};
 use splat::train::checkpoint::StoredCheckpoint;
 use splat::train::event::{Event, Round, Sink};
 use splat::train::{Outcome, TrainError, Trainer, TrainerSetup};
+
+use crate::common::hooked::ConstrainedBackend;
+use crate::common::program::TestFolder;
 
 #[derive(Default)]
 struct Record {

@@ -1,11 +1,8 @@
 //! Writing and resuming take host memory for one chunk of the model, not for a second model.
 
-use crate::common::prelude::*;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::process;
-use crate::common::scene::as_in_a_ply;
 use splat::backend::cpu::Cpu;
 use splat::backend::{CHUNK_ROWS, Snapshot};
 use splat::config::Config;
@@ -15,6 +12,14 @@ use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
 use splat::train::save::{DeviceModel, write_point_cloud};
 
+<<<<<<< HEAD
+=======
+use crate::common::prelude::*;
+use crate::common::program;
+use crate::common::scene::as_in_a_ply;
+
+/// The system's allocator, counted.
+>>>>>>> join7
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
@@ -103,7 +108,7 @@ fn model() -> Snapshot<Gaussians> {
 #[test]
 fn the_host_holds_one_chunk_while_a_model_is_written_and_resumed() {
     let this = "streaming::the_host_holds_one_chunk_while_a_model_is_written_and_resumed";
-    if !process::is_of(this) {
+    if !program::is_of(this) {
         return;
     }
     let mut device = Cpu::<f32>::new();

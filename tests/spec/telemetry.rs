@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use crate::common::events::{events_files, steps_of_tags, values_of_tags};
 use serde_json::Value;
 use splat::backend::nvidia::{GpuSample, Throttle};
 use splat::backend::{MemoryEntry, MemoryKind};
@@ -12,6 +11,8 @@ use splat::train::event::{
     Buffers, Completion, Event, GpuReport, MemoryReport, Phase, PhasePeaks, Sink, Step,
     SurfaceReport, Tensors, TermValues, Vram,
 };
+
+use crate::common::program::{events_files, steps_of_tags, values_of_tags};
 
 fn vram(iteration: u32, creep: Option<Bytes>) -> Event {
     let vram = Vram {

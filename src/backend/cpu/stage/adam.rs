@@ -271,7 +271,7 @@ impl<R: Real> Constants<R> {
 }
 
 // A step of Adam on a model of which words hold a part: read, moved, and rounded at random as a GPU
-// does (`kernels/adam_row.cuh`, `kernels/adam_sh_compact.cuh`), but that a second moment of 0 stays 0.
+// does (`kernels/adam.cuh`, `kernels/adam_sh.cuh`), but that a second moment of 0 stays 0.
 //
 // A GPU leaves colours behind of which no view sees anything, and lets them catch up later. Here they
 // take every step, and are rounded in each; their moments keep their codes, and only the scales decay.

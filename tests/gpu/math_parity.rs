@@ -10,21 +10,14 @@
     reason = "numbers of a test are small"
 )]
 
-mod domains;
-mod reached;
-mod source;
-mod surface;
+use std::fs;
 
-use self::domains::{
-    Domain, any, bands, components, depths, direction, ellipses, filtered, kernels, layers, logits,
-    lowered, moments, rounding, shapes, shares, sizes, wide, widened, words,
-};
-use self::reached::{KERNELS, REACHED_THROUGH};
-use self::source::{calls, functions_of};
-use crate::common::scene::NEAR;
-use crate::common::{Draws, view};
+use std::path::Path;
+
+use Kind::{Exact, Real as Rounded};
 use splat::abi::probe;
 use splat::dataset::View;
+use splat::math::field::{self, DensityKernel, DensityKernelGradient};
 use splat::math::linalg::{
     Mat3, Quat, Sym2, Vec3, add, cross, dot, mat_mul, mul, mul_transposed, normalize,
     normalize_bwd, rotation, rotation_bwd, scale, sub, transpose,
@@ -37,7 +30,10 @@ use splat::math::splat::{
     DILATION_PX2, Ellipse, EllipseGradient, Rect, Shape, ShapeGradient, Spans, Viewpoint, bounds,
     project, project_bwd,
 };
-use splat::math::{Real, compact, field, filter, relocate, sh, sigmoid, sigmoid_bwd};
+use splat::math::{Real, compact, filter, relocate, sh, sigmoid, sigmoid_bwd};
+
+use crate::common::scene::NEAR;
+use crate::common::{Draws, view};
 
 /// What a function's results are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +43,6 @@ enum Kind {
     /// Decisions and integers: those of single or of double precision.
     Exact,
 }
-use Kind::{Exact, Real as Rounded};
 
 /// A device function with its twin in both precisions.
 struct Probe {
@@ -132,13 +127,13 @@ fn probes() -> Vec<Probe> {
         PROBE_SMOOTHED smoothed Rounded filtered(), |v| wide_and_kept(filter::smoothed(triple(v), v[3]));
         PROBE_SMOOTHED_BWD smoothed_bwd Rounded filtered(), |v| filter::smoothed_bwd(triple(v), v[3], triple(&v[4..]), v[7]).to_vec();
         PROBE_LOWERED_LOGIT lowered_logit Rounded lowered(), |v| vec![filter::lowered_logit(v[0], v[1], v[2])];
-        PROBE_DENSITY density Rounded kernels::<3>(), |v| vec![field::density(&surface::kernel(v), triple(&v[8..])).1];
-        PROBE_DENSITY_BWD density_bwd Rounded kernels::<4>(), |v| surface::dense_bwd(v);
-        PROBE_SAMPLE_BWD sample_bwd Rounded kernels::<7>(), |v| surface::sampled_bwd(v);
+        PROBE_DENSITY density Rounded kernels::<3>(), |v| vec![field::density(&kernel(v), triple(&v[8..])).1];
+        PROBE_DENSITY_BWD density_bwd Rounded kernels::<4>(), |v| dense_bwd(v);
+        PROBE_SAMPLE_BWD sample_bwd Rounded kernels::<7>(), |v| sampled_bwd(v);
         PROBE_SURFACE_DENSITY surface_density Rounded layers(), |v| vec![field::surface_density(v[0], v[1])];
-        PROBE_SURFACE_DENSITY_BWD surface_density_bwd Rounded layers(), |v| surface::surface_bwd(v);
-        PROBE_ALIGNED aligned Rounded any::<6>(), |v| surface::turned(v);
-        PROBE_NORMAL_WEIGHT normal_weight Rounded kernels::<4>(), |v| vec![field::normal_weight(&surface::kernel(v), triple(&v[8..]), v[11])];
+        PROBE_SURFACE_DENSITY_BWD surface_density_bwd Rounded layers(), |v| surface_bwd(v);
+        PROBE_ALIGNED aligned Rounded any::<6>(), |v| turned(v);
+        PROBE_NORMAL_WEIGHT normal_weight Rounded kernels::<4>(), |v| vec![field::normal_weight(&kernel(v), triple(&v[8..]), v[11])];
         PROBE_ENTROPY entropy Rounded logits::<0>(), |v| vec![field::entropy(v[0])];
         PROBE_ENTROPY_BWD entropy_bwd Rounded logits::<1>(), |v| vec![field::entropy_bwd(v[0], v[1])];
         PROBE_FACING_NORMAL facing_normal Rounded shapes::<0>(), |v| facing_normal(&viewpoint(), &shape(v)).to_vec();
@@ -292,8 +287,6 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "lazy_adam",
         "fault",
         "compact",
-        "filter",
-        "noise",
         "relocate",
         "appearance",
         "field",
@@ -303,7 +296,6 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "patches",
         "distortion",
         "triangle",
-        "vertex_size",
     ];
     let headers = headers.map(|name| format!("{name}.cuh"));
     let functions: Vec<(String, String)> =
@@ -535,4 +527,494 @@ mod on_the_device {
             assert!(error.abs() < 1e-14, "number {index} is off by {error}");
         }
     }
+}
+
+/// How the inputs of one call are drawn.
+struct Domain {
+    draw: fn(&mut Draws) -> Vec<f64>,
+    /// So many of the first inputs may be anything: zero, tiny, huge, infinite, NaN.
+    free: usize,
+}
+
+fn any<const N: usize>() -> Domain {
+    Domain { draw: |draws| normals(draws, N), free: N }
+}
+
+/// Logits up to where the sigmoid is 0 or 1.
+fn wide() -> Domain {
+    Domain { draw: |draws| vec![draws.uniform(-30.0, 30.0)], free: 1 }
+}
+
+/// A direction, a degree, and so many numbers.
+fn direction<const N: usize>() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let unit = normalize::<f64>(triple(&normals(draws, 3)));
+        let degree = draws.uniform(0.0, 4.0).floor();
+        [&unit[..], &[degree], &normals(draws, N)].concat()
+    };
+    Domain { draw, free: 3 }
+}
+
+/// Gaussians in front of the camera and behind, large and small, and so many numbers.
+fn shapes<const N: usize>() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let [x, y] = draws.array(-2.0, 2.0);
+        let mean = [x, y, draws.uniform(-0.3, 6.0)];
+        let log_scale: [f64; 3] = draws.array(-6.0, -0.5);
+        [&mean[..], &log_scale, &normals(draws, 4), &normals(draws, N)].concat()
+    };
+    Domain { draw, free: 0 }
+}
+
+/// A Gaussian's log-scales, quaternion and opacity logit, and so many numbers.
+fn kernels<const N: usize>() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let log_scale: [f64; 3] = draws.array(-1.5, 0.5);
+        let logit = draws.uniform(-5.0, 5.0);
+        [&log_scale[..], &normals(draws, 4), &[logit], &normals(draws, N)].concat()
+    };
+    Domain { draw, free: 0 }
+}
+
+/// So many numbers that are components of vectors shorter than 1.
+fn components<const N: usize>() -> Domain {
+    Domain { draw: |draws| draws.array::<N>(-0.65, 0.65).to_vec(), free: 0 }
+}
+
+/// A focal length, two depths of which some are 0, and a gradient.
+fn depths() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let mut depth = || draws.uniform(-0.2, 3.0).max(0.0);
+        let [before, behind] = [depth(), depth() + 1e-3];
+        vec![draws.uniform(20.0, 900.0), before, behind, draws.uniform(-1.0, 1.0)]
+    };
+    Domain { draw, free: 0 }
+}
+
+/// A distance from a surface, its thickness, and a number.
+fn layers() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let distance = draws.uniform(-3.0, 3.0);
+        [&[distance, draws.uniform(0.3, 2.0)][..], &normals(draws, 1)].concat()
+    };
+    Domain { draw, free: 0 }
+}
+
+/// Logits of opacities of which single precision tells how much lacks to 0 and to 1, and so many
+/// numbers.
+fn logits<const N: usize>() -> Domain {
+    let draw = |draws: &mut Draws| [&[draws.uniform(-6.0, 6.0)][..], &normals(draws, N)].concat();
+    Domain { draw, free: 0 }
+}
+
+/// Centre, variances and opacity, inside of the image and outside.
+fn ellipses() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let mean: [f64; 2] = draws.array(-30.0, 60.0);
+        let variance: [f64; 2] = draws.array(0.3, 40.0);
+        [&mean[..], &variance, &[draws.uniform(0.0, 1.0)]].concat()
+    };
+    Domain { draw, free: 0 }
+}
+
+/// Centre, conic, smallest exponent, and rows of pixels: y0, y1. Some conics are hyperbolas'.
+fn bands() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let mean: [f64; 2] = draws.array(-5.0, 40.0);
+        let [a, b, c] = draws.array(0.05, 1.0);
+        let conic = [a * a + 0.01, a * b - 0.5 * a, b * b + c * c + 0.01];
+        let low = draws.uniform(0.0, 30.0).floor();
+        let side = draws.uniform(1.0, 17.0).floor();
+        [&mean[..], &conic, &[draws.uniform(-8.0, -1e-4), low, low + side]].concat()
+    };
+    Domain { draw, free: 0 }
+}
+
+/// Of any size that 16 bits come near, with random bits in two halves.
+fn rounding() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let size = 2.0_f64.powf(draws.uniform(-30.0, 18.0));
+        let sign = if draws.uniform(0.0, 1.0) < 0.5 { -1.0 } else { 1.0 };
+        [&[sign * size][..], &halves::<1>(draws)].concat()
+    };
+    Domain { draw, free: 1 }
+}
+
+/// Of any size from 0 on, with so many random words.
+fn sizes<const N: usize>() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let size = 2.0_f64.powf(draws.uniform(-130.0, 18.0));
+        [&[size][..], &halves::<N>(draws)].concat()
+    };
+    Domain { draw, free: 0 }
+}
+
+/// A first moment, and a second down to below what counts.
+fn moments() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let second = draws.uniform(-110.0, 4.0).exp2();
+        vec![draws.uniform(-10.0, 10.0) * second.sqrt(), second]
+    };
+    Domain { draw, free: 0 }
+}
+
+/// A logit, a number of copies, and the least opacity of a share.
+fn shares() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let copies = draws.uniform(1.0, 60.0).floor();
+        vec![draws.uniform(-7.0, 20.0), copies, draws.uniform(0.0, 0.01)]
+    };
+    Domain { draw, free: 0 }
+}
+
+/// Determinants of a covariance that leaves nothing of a splat or more, before and after it is
+/// widened, and a gradient.
+fn widened() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let det = 2.0_f64.powf(draws.uniform(-24.0, 20.0));
+        let growth = 1.0 + 2.0_f64.powf(draws.uniform(-10.0, 10.0));
+        vec![det, det * growth, draws.uniform(-2.0, 2.0)]
+    };
+    Domain { draw, free: 0 }
+}
+
+/// Scales and the standard deviation of a filter, finer or coarser or none, and four gradients.
+fn filtered() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let scales: [f64; 3] = draws.array(-20.0, 4.0).map(f64::exp2);
+        let smoothing = 2.0_f64.powf(draws.uniform(-20.0, 4.0));
+        let smoothing = if draws.uniform(0.0, 1.0) < 0.1 { 0.0 } else { smoothing };
+        [&scales[..], &[smoothing], &normals(draws, 4)].concat()
+    };
+    Domain { draw, free: 0 }
+}
+
+/// A logit, the share of its opacity that is kept, and the ceiling of opacities.
+fn lowered() -> Domain {
+    let draw = |draws: &mut Draws| {
+        vec![draws.uniform(-9.0, 9.0), draws.uniform(0.0, 1.0), draws.uniform(0.005, 0.02)]
+    };
+    Domain { draw, free: 0 }
+}
+
+/// A word in two halves, one of `PLACES` in it, and another word.
+fn words<const PLACES: u32>() -> Domain {
+    let draw = |draws: &mut Draws| {
+        let place = draws.uniform(0.0, f64::from(PLACES)).floor();
+        let [low, high, other_low, other_high] = halves_of(draws);
+        vec![low, high, place, other_low, other_high]
+    };
+    Domain { draw, free: 0 }
+}
+
+fn halves<const N: usize>(draws: &mut Draws) -> Vec<f64> {
+    (0..N).flat_map(|_| halves_of::<2>(draws)).collect()
+}
+
+fn halves_of<const N: usize>(draws: &mut Draws) -> [f64; N] {
+    draws.array::<N>(0.0, 65_536.0).map(f64::floor)
+}
+
+/// Standard normal numbers, by the sum of twelve uniform ones.
+fn normals(draws: &mut Draws, count: usize) -> Vec<f64> {
+    (0..count).map(|_| draws.array::<12>(-0.5, 0.5).iter().sum()).collect()
+}
+
+/// Device functions that have no probe of their own, and who calls them: a function that is probed
+/// or reached itself, or a kernel of [`KERNELS`].
+const REACHED_THROUGH: &[(&str, &str)] = &[
+    ("exact_opacity", "draw_weight"),
+    ("is_dead", "draw_sources"),
+    ("draw_place", "draw_sources"),
+    ("catch_up_of", "step_color"),
+    ("caught_up", "raw_color"),
+    ("raw_color", "project_color"),
+    ("project_color", "project_row"),
+    ("step_color", "step_appearance"),
+    ("step_all_coefficients", "step_color"),
+    ("step_coefficients", "step_all_coefficients"),
+    ("step_appearance", "step"),
+    ("sh_gradient", "sh_basis_bwd"),
+    ("sh_coefficients", "sh_basis_bwd"),
+    ("step", "adam"),
+    ("report_fault", "report_color"),
+    ("report_color", "project_color"),
+    ("step_geometry", "step_row"),
+    ("step_row", "step"),
+    ("bits_of_either", "signed_bits"),
+    ("signed_bits", "half_bits"),
+    ("half_bits", "encode_half"),
+    ("first_bits", "encode_first"),
+    ("first_code", "decode_first"),
+    ("second_bits", "encode_second"),
+    ("second_code", "decode_second"),
+    ("fast_inverse_root", "held_quotient"),
+    ("fast_saturated", "held_quotient"),
+    ("project", "project_fwd"),
+    ("normalized_quat", "rotation"),
+    ("camera_rotation", "chain"),
+    ("camera_from_world", "chain"),
+    ("chain", "project_bwd"),
+    ("in_front", "project_shape"),
+    ("project_shape", "project_row"),
+    ("remember_drift", "step"),
+    ("project_row", "project"),
+    ("covariance", "ellipse"),
+    ("conic_bwd", "project_bwd"),
+    ("axis_bwd", "project_bwd"),
+    ("det_bwd", "project_bwd"),
+    ("smoothed_axis_bwd", "smoothed_bwd"),
+    ("normal_pair", "standard_normals"),
+    ("standard_normals", "add_noise"),
+    ("jitter", "add_noise"),
+    ("add_noise", "step_geometry"),
+    ("pixel_index", "span"),
+    ("span", "bounds"),
+    ("least_exponent", "bounds"),
+    ("half_px2_at", "columns"),
+    ("mix", "random_bits"),
+    ("tiles_of", "project"),
+    ("area", "for_each_row"),
+    ("spans_of", "shared_query"),
+    ("shared_query", "for_each_row"),
+    ("reached_in_row", "for_each_row"),
+    ("run_at", "for_each_row"),
+    ("for_each_row", "project"),
+    ("blend_tile", "blend_fwd"),
+    ("part_of", "blend_tile"),
+    ("reaches_part", "blend_tile"),
+    ("in_pixel", "blend_tile"),
+    ("peak_on_edge", "reaches_part"),
+    ("fast_reciprocal", "peak_on_edge"),
+    ("row_of", "blend_tile"),
+    ("fast_log2", "row_of"),
+    ("blend_part_bwd", "blend_chunk_bwd"),
+    ("blend_chunk_bwd", "blend_bwd"),
+    ("unseen_row", "blend_part_bwd"),
+    ("accumulate_pixels", "blend_part_bwd"),
+    ("note_of", "accumulate_pixels"),
+    ("half_of_sums", "accumulate_splats"),
+    ("weight_of", "half_of_sums"),
+    ("both_halves", "accumulate_splats"),
+    ("accumulate_splats", "blend_part_bwd"),
+    ("pixel_alpha", "blend_tile"),
+    ("opacity_power", "pixel_alpha"),
+    ("fast_exp2", "pixel_alpha"),
+    ("fast_sqrt", "columns"),
+    ("along", "affine"),
+    ("affine", "compensate_grid"),
+    ("affine_bwd", "exposure_bwd"),
+    ("place_of_pixel", "place_of"),
+    ("place_of_luma", "place_of"),
+    ("place_of", "compensate_grid"),
+    ("first_pixel", "grid_bwd"),
+    ("scaled_sum", "plane"),
+    ("plane", "slice"),
+    ("slice", "compensate_grid"),
+    ("slice_bwd", "grid_bwd"),
+    ("flat", "splat_features"),
+    ("shortest_axis", "axis_cam"),
+    ("along_axis", "axis_cam"),
+    ("axis_cam", "facing_normal"),
+    ("upright", "surface_normal"),
+    ("has_slope", "pixel_normals"),
+    ("is_smooth", "all_smooth"),
+    ("all_smooth", "pixel_normals"),
+    ("pixel_normals", "compare_normals"),
+    ("square_of", "compare_normals"),
+    ("is_inside", "compare_normals"),
+    ("beside_of", "compare_normals"),
+    ("depth_bwd", "compare_normals"),
+    ("add_block_sum", "compare_normals"),
+    ("has_four_beside", "pixel_normals"),
+    ("slopes_of", "pixel_normals"),
+    ("pixel_ray", "pixel_normals"),
+    ("mapped_normal", "mapped_pixel"),
+    ("mapped_pixel", "compare_normal_map"),
+    ("variation_along", "total_variation_bwd"),
+    ("total_variation_bwd", "gather_grid"),
+    ("pick", "thickness"),
+    ("thickness", "normal_weight"),
+    ("add_to", "normal_bwd"),
+    ("times", "sample_along"),
+    ("thinnest", "density_kernel_of"),
+    ("density_kernel_of", "load_density_kernel"),
+    ("load_density_kernel", "take_samples"),
+    ("inverse_scale_of", "density"),
+    ("sample_along", "take_samples"),
+    ("sample_offset", "take_samples"),
+    ("add_outer", "density_bwd"),
+    ("surface_thickness", "density_term"),
+    ("surface_thickness_bwd", "density_term"),
+    ("density_term", "take_samples"),
+    ("sign", "aligned"),
+    ("normal_of", "normal_term"),
+    ("normal_weight_factor", "normal_term"),
+    ("normal_bwd", "normal_term"),
+    ("normal_term", "take_samples"),
+    ("distance_root", "distance"),
+    ("distance", "distance_error_of"),
+    ("distance_bwd", "distance_error_of"),
+    ("distance_error", "distance_error_of"),
+    ("distance_error_bwd", "distance_error_of"),
+    ("distance_error_of", "distance_term"),
+    ("place_px", "look_at"),
+    ("place_px_bwd", "look_bwd"),
+    ("cell_along", "cell"),
+    ("cell", "look_at"),
+    ("between", "look_at"),
+    ("look_at", "distance_term"),
+    ("look_bwd", "distance_term"),
+    ("distance_term", "take_samples"),
+    ("cell_pixel", "depth_term"),
+    ("cell_weight", "depth_term"),
+    ("depth_term", "take_samples"),
+    ("deviation_towards", "count_near"),
+    ("is_near_surface", "count_near"),
+    ("take_samples", "regularise_16"),
+    ("distortion", "measure_distortion"),
+    ("distortion_bwd", "measure_distortion"),
+    ("place", "compare_patch"),
+    ("place_bwd", "compare_patch"),
+    ("ray", "faces"),
+    ("faces", "compare_patch"),
+    ("tilt", "compare_patch"),
+    ("tilt_bwd", "inverse_depth_bwd"),
+    ("inverse_depth", "compare_patch"),
+    ("inverse_depth_bwd", "compare_patch"),
+    ("grey", "bilinear"),
+    ("bilinear", "compare_patch"),
+    ("correlation", "compare_patch"),
+    ("ncc_bwd", "compare_patch"),
+    ("compare_patch", "compare_patches"),
+    ("place_vertex", "place_vertices"),
+    ("project_face", "project_faces"),
+    ("face_corners", "project_face"),
+    ("edge_between", "outline"),
+    ("outline", "triangle"),
+    ("smallest_opacity", "triangle"),
+    ("triangle_of", "triangle"),
+    ("triangle", "project_face"),
+    ("least_opacity", "triangle_bwd"),
+    ("values_bwd", "triangle_bwd"),
+    ("places_bwd", "triangle_bwd"),
+    ("distances_bwd", "triangle_bwd"),
+    ("triangle_bwd", "faces_bwd"),
+    ("middle", "cover"),
+    ("cover", "project_face"),
+    ("reach_px", "faces_bwd"),
+    ("touched", "touched_pixels"),
+    ("area", "add_face_areas"),
+    ("log_size", "set_vertex_sizes"),
+    ("touched_pixels", "face_corners"),
+];
+
+/// Kernels that the tests of whole renders and rounds, and of learned colours, compare with the host.
+const KERNELS: &[&str] = &[
+    "project_fwd",
+    "blend_fwd",
+    "blend_bwd",
+    "adam",
+    "draw_sources",
+    "compensate_grid",
+    "exposure_bwd",
+    "grid_bwd",
+    "gather_grid",
+    "regularise_16",
+    "count_near",
+    "splat_features",
+    "compare_normals",
+    "compare_normal_map",
+    "compare_patches",
+    "measure_distortion",
+    "place_vertices",
+    "project_faces",
+    "faces_bwd",
+    "add_face_areas",
+    "set_vertex_sizes",
+];
+
+// The text of the kernels, to see which functions there are and what they call.
+
+/// Device functions and kernels of a file of `kernels/`, with their text.
+fn functions_of(file: &str) -> Vec<(String, String)> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels").join(file));
+    let text = text.unwrap();
+    let mut functions = Vec::new();
+    for (start, line) in text.match_indices('\n').map(|(end, _)| (end + 1, &text[end + 1..])) {
+        let line = line.lines().next().unwrap_or("");
+        let is_kernel = line.starts_with(' ')
+            && line.contains("(const __grid_constant__")
+            && !line.ends_with('\\');
+        if !is_kernel && !line.starts_with("__device__ inline") {
+            continue;
+        }
+        let name = line.split('(').next().unwrap().rsplit(' ').next().unwrap();
+        let body = &text[start..];
+        let end = if line.ends_with('}') { line.len() } else { body.find("\n}").unwrap() };
+        functions.push((name.to_owned(), body[..end].to_owned()));
+    }
+    functions.extend(kernels_of_macros(&text));
+    functions
+}
+
+/// Kernels that a macro makes, whose first argument is the name: `BLEND_BWD(blend_bwd, ..)`.
+fn kernels_of_macros(text: &str) -> Vec<(String, String)> {
+    let mut kernels = Vec::new();
+    for (start, define) in text.match_indices("#define ") {
+        let body = &text[start + define.len()..];
+        let Some((name, _)) = body.split_once("(NAME,") else { continue };
+        let lines = body.lines().scan(true, |goes_on, line| {
+            let is_part = std::mem::replace(goes_on, line.ends_with('\\'));
+            is_part.then_some(line)
+        });
+        let body = lines.collect::<Vec<_>>().join("\n");
+        let rows = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('('));
+        let kernel = |row: &str| row.split(',').next().unwrap().to_owned();
+        kernels.extend(rows.map(|row| (kernel(row), body.clone())));
+    }
+    kernels
+}
+
+/// True if a text calls a function: names the whole of it before a parenthesis or the arguments of a
+/// template.
+fn calls(text: &str, function: &str) -> bool {
+    text.match_indices(function).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        before.is_none_or(|before| !before.is_alphanumeric() && before != '_')
+            && text[at + function.len()..].starts_with(['(', '<'])
+    })
+}
+
+fn kernel<R: Real>(v: &[R]) -> DensityKernel<R> {
+    let (log_scale, quat) = (triple(v), quat(&v[3..]));
+    let shape = Shape { mean_world: [R::ZERO; 3], log_scale, quat, smoothing: R::ZERO };
+    DensityKernel::new(&shape, v[7])
+}
+
+fn flat<R: Real>(d: &DensityKernelGradient<R>) -> Vec<R> {
+    [&d.d_mean_world[..], &d.d_log_scale, d.d_axes.as_flattened(), &[d.d_opacity_logit]].concat()
+}
+
+fn dense_bwd<R: Real>(v: &[R]) -> Vec<R> {
+    let (kernel, offset, mut d) = (kernel(v), triple(&v[8..]), DensityKernelGradient::default());
+    let (whitened, density) = field::density(&kernel, offset);
+    d.d_mean_world = field::density_bwd(&kernel, offset, whitened, density, v[11], &mut d);
+    flat(&d)
+}
+
+fn sampled_bwd<R: Real>(v: &[R]) -> Vec<R> {
+    let mut d = DensityKernelGradient::default();
+    field::sample_bwd(&kernel(v), triple(&v[8..]), triple(&v[11..]), v[14], &mut d);
+    flat(&d)
+}
+
+fn surface_bwd<R: Real>(v: &[R]) -> Vec<R> {
+    let target = field::surface_density(v[0], v[1]);
+    field::surface_density_bwd(v[0], v[1], target, v[2]).to_vec()
+}
+
+fn turned<R: Real>(v: &[R]) -> Vec<R> {
+    let (normal, side) = field::aligned(triple(v), triple(&v[3..]));
+    [&normal[..], &[side]].concat()
 }
