@@ -11,13 +11,9 @@ use splat::dataset::{AlphaMeaning, Camera, Dataset, Frame, PointCloud, Pose, Vie
 use splat::math::Real as _;
 use tempfile::TempDir;
 
-<<<<<<< HEAD
-/// Odd and different, so that mistaking one for another shows.
-=======
 use crate::common::synthetic::real_scenes;
 
-/// Odd and different, so that no two are mistaken for each other.
->>>>>>> join7
+/// Odd and different, so that mistaking one for another shows.
 const WIDTH: u32 = 37;
 const HEIGHT: u32 = 23;
 

@@ -16,18 +16,13 @@ use splat::math::ssim::{
 use splat::math::{Real, sh, sigmoid, sigmoid_bwd};
 use splat::model::Gaussians;
 
-<<<<<<< HEAD
-/// Tolerances of every backward pass. Gradients below the floor of 1e-6 drown in the rounding of the difference and
-/// are compared absolutely.
-=======
 use crate::common::oracle::{assert_differences, assert_projection_differences};
 use crate::common::prelude::*;
 use crate::common::scene::{NEAR, nine, target, viewpoint};
 use crate::common::{Draws, assert_relative, derivative, view, with};
 
-/// What the issue of correctness asks of every backward pass. Gradients below the floor of 1e-6
-/// drown in the rounding of the difference and are compared absolutely.
->>>>>>> join7
+/// Tolerances of every backward pass. Gradients below the floor of 1e-6 drown in the rounding of the difference and
+/// are compared absolutely.
 const EXACT: (f64, f64) = (1e-6, 1e-6);
 
 #[test]

@@ -8,14 +8,10 @@ use std::time::{Duration, Instant};
 use splat::dataset::{AlphaMeaning, ImageLoader, ImageSource, Residency, decode, probe};
 use splat::memory::{Bytes, host_memory};
 
-<<<<<<< HEAD
-/// Returns the images of a scene by name, at `1 / divisor` of their size.
-=======
 use crate::common::program;
 use crate::common::synthetic::real_scenes;
 
-/// The images of a scene by name, at `1 / divisor` of their size.
->>>>>>> join7
+/// Returns the images of a scene by name, at `1 / divisor` of their size.
 fn scene(name: &str, divisor: u32) -> Option<Vec<ImageSource>> {
     let folder = real_scenes()?.join(name).join("images");
     let mut paths: Vec<PathBuf> =
@@ -136,12 +132,7 @@ fn decoding_is_fast_enough() {
 #[test]
 fn the_process_stays_within_its_host_limit() {
     let Some(sources) = scene("bonsai", 1) else { return };
-<<<<<<< HEAD
-    if !process::is_of("images::the_process_stays_within_its_host_limit") {
-=======
-    if !program::is_of("images::a_host_limit_holds_the_process_while_real_photographs_come_and_go")
-    {
->>>>>>> join7
+    if !program::is_of("images::the_process_stays_within_its_host_limit") {
         return;
     }
     let count = sources.len();

@@ -22,14 +22,10 @@ use splat::train::event::{
 };
 use splat::train::pictures::{density_map, error_map};
 
-<<<<<<< HEAD
-/// Returns a folder that outlives the test, so that other programs can read it.
-=======
 use crate::common::program::{events_files, records, steps_of_tags};
 use crate::common::scene::as_in_a_ply;
 
-/// A folder that outlives the test, so that other programs can look into it.
->>>>>>> join7
+/// Returns a folder that outlives the test, so that other programs can read it.
 fn model_folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("outputs").join(name);
     if folder.exists() {

@@ -12,14 +12,10 @@ use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
 use splat::train::save::{DeviceModel, write_point_cloud};
 
-<<<<<<< HEAD
-=======
 use crate::common::prelude::*;
 use crate::common::program;
 use crate::common::scene::as_in_a_ply;
 
-/// The system's allocator, counted.
->>>>>>> join7
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);

@@ -10,17 +10,13 @@ use splat::math::linalg::{add, dot, mul, rotation, scale, sub};
 use splat::math::{Real, sh, sigmoid};
 use splat::model::Gaussians;
 
-<<<<<<< HEAD
-/// Returns surfels turned from the camera by at most about twice `turn` radians, all but the first in front of the
-/// common view.
-=======
 use crate::common::oracle::assert_differences;
 use crate::common::prelude::*;
 use crate::common::scene::{NEAR, nine, target};
 use crate::common::{Draws, view};
 
-/// Surfels that are turned from the camera by no more than about twice `turn` radians, in front of the common view but for the first.
->>>>>>> join7
+/// Returns surfels turned from the camera by at most about twice `turn` radians, all but the first in front of the
+/// common view.
 fn facing(seed: u64, log_scales: [f64; 2], turn: f64) -> Gaussians {
     let mut draws = Draws::new(seed);
     let mut surfels = nine(&mut draws, log_scales);
