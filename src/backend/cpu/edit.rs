@@ -15,7 +15,7 @@ use crate::math::Real;
 use crate::math::random::RandomStream;
 use crate::model::Gaussians;
 
-/// Rows of a model that were selected.
+/// Selected rows of one version of a model.
 #[derive(Debug)]
 pub struct Selection {
     rows_version: RowsVersion,
@@ -25,7 +25,7 @@ pub struct Selection {
 #[derive(Debug)]
 enum Picked {
     Best(Vec<Growing>),
-    /// Those that stay.
+    /// Rows to keep.
     Retained(Vec<Growing>),
     Drawn(DrawnSources),
 }
@@ -128,7 +128,7 @@ mod tests {
     };
 
     #[test]
-    fn picks_and_edits_that_do_not_suit_are_refused() {
+    fn unsuited_picks_and_edits_are_refused() {
         let mut cpu = Cpu::<f32>::new();
         let mut model = Model::new(&Gaussians::zeros(0, 3));
         for (rule, pick) in [(BY_GRADIENT, DRAW), (BY_OPACITY, Pick::Best(1))] {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selection_of_rows_that_moved_since_is_refused() {
+    fn stale_selection_is_refused() {
         let mut cpu = Cpu::<f32>::new();
         let mut model = Model::new(&Gaussians::zeros(0, 3));
         let candidates = cpu.score(&model, &BY_OPACITY).unwrap();

@@ -1,4 +1,4 @@
-//! A drawn view: how it is compared with its photograph, and what its backward pass leaves.
+//! A drawn view, its comparison with a photograph, and its backward pass.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -36,32 +36,32 @@ use crate::math::{Divisor, Real};
 use crate::memory::Bytes;
 use crate::model::Gaussians;
 
-/// A drawn view and what the backward pass needs of it.
+/// A drawn view and the inputs of its backward pass.
 pub struct Frame<R, S: FrameState = Drawn, P = Gaussians> {
     view: DrawnView<R>,
     drawing: Drawing,
     seen: Seen<R>,
     pub(super) canvas: Canvas<R>,
-    /// The colours that are compared with the photograph, where they are not the image's.
+    /// Colours that are compared with the photograph, if not those of the image.
     pub(super) compensated: Option<Vec<R>>,
     kept: S::Kept<Scores<R>>,
     primitive: PhantomData<P>,
 }
 
-/// A frame that was compared, and the values of its terms.
+/// A compared frame and the values of its terms.
 type ScoredFrame<R, S, P> = (Frame<R, Scored<S>, P>, Ready);
 
-/// What a comparison leaves for the backward pass.
+/// Inputs of the backward pass that the comparison produces.
 #[derive(Debug)]
 struct Scores<R> {
     terms: Terms,
-    /// Gradient of the image, [height, width, 3].
+    /// Gradient of the image, `[height, width, 3]`.
     d_image: Vec<R>,
-    /// What came of what is drawn beside it.
+    /// Comparisons of the maps beside the image.
     maps: ComparedMaps<R>,
 }
 
-/// Values that are there already.
+/// Loss values that are already available.
 #[derive(Clone, Debug, Default)]
 pub struct Ready(LossValues);
 
@@ -82,12 +82,10 @@ impl<R, S: FrameState, P> fmt::Debug for Frame<R, S, P> {
     }
 }
 
-/// The mean of what was compared, if anything was.
 fn mean_of<R>(compared: Option<&ComparedDepths<R>>) -> f64 {
     compared.map_or(0.0, |compared| compared.mean)
 }
 
-/// Draws a view.
 pub(super) fn draw<R: Real, S: Fresh, P: Drawable>(
     model: &Model<R, P>,
     view: &View,
@@ -114,8 +112,8 @@ pub(super) fn draw<R: Real, S: Fresh, P: Drawable>(
     Ok(Frame { view, drawing, seen, canvas, compensated, kept, primitive })
 }
 
-/// Draws a view of splats that were found before. They are ellipses or surfels, whose rows need not be those of a
-/// model at hand, so that there are no maps that need their shapes.
+/// Draws a view from splats that were projected before. Supports ellipses and surfels. The rows may belong to another
+/// rank's model, so maps that need their shapes are not available.
 pub(super) fn draw_splats<R: Real, S: Fresh, P: Drawable>(
     view: &View,
     drawing: Drawing,
@@ -136,17 +134,16 @@ pub(super) fn draw_splats<R: Real, S: Fresh, P: Drawable>(
 }
 
 impl<R: Real, S: FrameState, P> Frame<R, S, P> {
-    /// The colours that are compared with the photograph, [height, width, 3].
+    /// Returns the colours that are compared with the photograph, `[height, width, 3]`.
     pub(super) fn compared(&self) -> &[R] {
         self.compensated.as_deref().unwrap_or(&self.canvas.image)
     }
 
-    /// What was drawn.
     pub(super) fn rendered(&self) -> Rendered {
         self.canvas.rendered(self.drawing.counts)
     }
 
-    /// The depths that it shows of a view, which it is one of.
+    /// Returns the drawn depths. `seen` must be the view that this frame shows.
     pub(super) fn depths(&self, seen: MaskedView<'_>) -> Result<DrawnDepths, DeviceError> {
         let rendered = self.rendered();
         if rendered.median_depths.is_none() || rendered.surface.is_none() {
@@ -155,7 +152,7 @@ impl<R: Real, S: FrameState, P> Frame<R, S, P> {
         Ok(DrawnDepths::new(seen, &rendered))
     }
 
-    /// The same in another state.
+    /// Converts the frame to another state.
     fn with<T: FrameState>(self, kept: T::Kept<Scores<R>>) -> Frame<R, T, P> {
         let Self { view, drawing, seen, canvas, compensated, primitive, .. } = self;
         Frame { view, drawing, seen, canvas, compensated, kept, primitive }
@@ -163,12 +160,12 @@ impl<R: Real, S: FrameState, P> Frame<R, S, P> {
 }
 
 impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
-    /// Adds the blend weights of its splats to those of the views before.
+    /// Adds the blend weights of the splats to those of earlier views.
     pub(super) fn weigh(self, model: &mut Model<R, P>) -> Result<(), DeviceError> {
         if let Some(fault) = self.seen.fault {
             return Err(fault);
         }
-        // Weights of triangles are found beside gradients, of which there are none.
+        // The backward pass finds the weights of triangles even if all gradients are zero.
         let are_triangles = matches!(self.drawing.footprint, Footprint::Triangle(_));
         let pixels = self.canvas.image.len();
         let d_image = match are_triangles {
@@ -188,7 +185,7 @@ impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
 }
 
 impl<R: Real, P> Frame<R, Drawn, P> {
-    /// Its splats, and the blend weight of each, summed over the pixels.
+    /// Returns the splats and the blend weight of each, summed over the pixels.
     pub(super) fn into_weights(self) -> (Vec<Splat<R>>, Vec<R>) {
         let d_image = weights::d_image(self.canvas.image.len());
         let d_canvas = CanvasGradient::of_image(&d_image);
@@ -197,7 +194,7 @@ impl<R: Real, P> Frame<R, Drawn, P> {
         (splats, screen.into_iter().map(|gradient| gradient.d_color[0]).collect())
     }
 
-    /// With other colours to be compared.
+    /// Sets the colours to compare.
     pub(super) fn compensated(mut self, colors: Vec<R>) -> Frame<R, Compensated, P> {
         self.compensated = Some(colors);
         self.with(())
@@ -205,7 +202,7 @@ impl<R: Real, P> Frame<R, Drawn, P> {
 }
 
 impl<R: Real, P> Frame<R, Scored<Compensated>, P> {
-    /// Has `learn` turn the gradient of the compared colours into that of those drawn.
+    /// Replaces the gradient of the compared colours by that of the drawn colours, computed by `learn`.
     pub(super) fn learned(
         mut self,
         learn: impl FnOnce(&Canvas<R>, &mut Vec<R>) -> Result<(), DeviceError>,
@@ -217,7 +214,7 @@ impl<R: Real, P> Frame<R, Scored<Compensated>, P> {
 }
 
 impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
-    /// Compares it by the terms at its pixels.
+    /// Evaluates the terms at pixels.
     pub(super) fn scored(
         self,
         model: &Model<R, P>,
@@ -262,7 +259,7 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
                     means[VALUE_DISTORTION as usize] = found.mean;
                     maps.distortion = Some(found);
                 }
-                // Of the colours, between views, or at samples.
+                // Colour terms, multi-view terms and terms at samples.
                 _ => {}
             }
         }
@@ -273,7 +270,7 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
             let gradients = maps.normals.get_or_insert_with(ComparedNormals::none);
             means[VALUE_MULTI_VIEW as usize] = patches::add(pair, weight, gradients);
         }
-        // Without a map of the photograph its term has no value.
+        // A term without a map of its photograph has no value.
         let has_value = |weighted: &&Weighted| match weighted.term {
             Term::InverseDepth => maps.depths.is_some(),
             Term::NormalMap => maps.normal_map.is_some(),
@@ -288,7 +285,7 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
         Ok((self.with(scores), Ready(values)))
     }
 
-    /// The depths that it shows, with the gradient of comparing samples with them.
+    /// Returns the drawn depth map and the gradients of comparing samples with it.
     fn sampled(
         &self,
         model: &Model<R, P>,
@@ -328,7 +325,7 @@ impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
         Ok(())
     }
 
-    /// Leaves the gradients of its splats, and those of the terms at samples.
+    /// Computes the gradients of the splats and of the terms at samples.
     pub(super) fn backward(
         self,
         model: &mut Model<R, P>,
@@ -352,7 +349,7 @@ impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
 }
 
 impl<R: Real, P> Frame<R, Scored<Drawn>, P> {
-    /// Its splats, and their gradients on the screen by the terms at pixels.
+    /// Returns the splats and their screen-space gradients by the terms at pixels.
     pub(super) fn into_screen_gradients(self) -> (Vec<Splat<R>>, Vec<ScreenGradient<R>>) {
         let Scores { d_image, maps, .. } = self.kept;
         let (of_maps, _) = maps.into_gradients();

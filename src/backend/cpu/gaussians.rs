@@ -1,5 +1,4 @@
-//! Gaussians as views see them: ellipsoids whose colour is a sum of spherical harmonics, or vertices of such a
-//! colour.
+//! Projection of Gaussians with SH colours, as ellipsoids or as triangle vertices.
 
 use super::model::{Model, NotFinite, Parameter};
 use super::primitive::{DensityField, Drawable, DrawnView, Ellipsoid, Splat, VertexRows};
@@ -12,7 +11,7 @@ use crate::math::splat::{PlaceGradients, Vertex, place_vertex, place_vertex_bwd}
 use crate::math::{Real, sh};
 use crate::model::Gaussians;
 
-/// The columns that decide where a Gaussian is seen, the first of all.
+/// Number of leading columns that determine visibility.
 const GEOMETRY_COLUMNS: usize = 4;
 
 impl Drawable for Gaussians {
@@ -70,7 +69,7 @@ impl<R: Real> VertexRows<R> for Model<R> {
     }
 }
 
-/// Adds the gradients of a vertex's raw parameters; none of what the view does not see.
+/// Adds the gradients of a vertex's raw parameters; nothing if the view does not see the vertex.
 fn vertex_bwd<R: Real>(
     model: &Model<R>,
     row: usize,
@@ -108,18 +107,18 @@ impl<R: Real> DensityField<R> for Model<R> {
     }
 }
 
-/// Colour, not below 0.
+/// Returns the colour, clamped to at least 0.
 fn color<R: Real>(model: &Model<R>, row: usize, view: &DrawnView<R>) -> Result<Vec3<R>, NotFinite> {
     let color = raw_color(model, row, view);
     if let Some(value) = color.into_iter().find(|c| !c.is_finite()) {
         model.check_finite(row, GEOMETRY_COLUMNS..Parameter::ALL.len())?;
-        // Finite coefficients, so large that their sum is not.
+        // The coefficients are finite, but their sum is not.
         return Err(NotFinite { column: Parameter::ShDc as usize, value: value.to_f64() });
     }
     Ok(color.map(|c| c.max(R::ZERO)))
 }
 
-/// Colour before it is held above 0: 0.5 + Σ `b_k(direction)` `sh_k`.
+/// Returns the colour before clamping: 0.5 + Σ `b_k(direction)` `sh_k`.
 fn raw_color<R: Real>(model: &Model<R>, row: usize, view: &DrawnView<R>) -> Vec3<R> {
     let sh_degree = view.sh_degree;
     let mean = model.triple(Parameter::Means, row);
@@ -135,9 +134,9 @@ fn raw_color<R: Real>(model: &Model<R>, row: usize, view: &DrawnView<R>) -> Vec3
     color
 }
 
-/// `d_mean` through the viewing direction; adds to the gradients of the coefficients, `[k][3]`.
+/// Returns `d_mean` through the viewing direction and adds to the gradients of the SH coefficients, `[k][3]`.
 ///
-/// A channel that was held at 0 takes no gradient.
+/// A channel that was clamped to 0 has no gradient.
 fn color_bwd<R: Real>(
     model: &Model<R>,
     row: usize,

@@ -1,4 +1,4 @@
-//! Memory that the processor holds of a model at once, so that a limit on the host's memory can be kept.
+//! Memory plan of the CPU backend, to respect a limit on host memory.
 
 use std::mem::size_of;
 
@@ -10,97 +10,97 @@ use crate::memory::Bytes;
 use crate::memory::plan::{OptionalColumns, PlannedRow, PlannedStage, Storage, ViewSize};
 use crate::model::{Gaussians, Primitive as _};
 
-/// Bytes of a pixel that a drawn image takes: colours, and how many splats were blended.
+/// Bytes per pixel of a drawn image: colours and the number of blended splats.
 const IMAGE: u64 = 12 + 8;
 
-/// The same beside them where depths and normals are drawn.
+/// Additional bytes per pixel if depths and normals are drawn.
 const SURFACE: u64 = 16 + 4 + 16;
 
-/// The same where inverse depths are compared: they and their gradient.
+/// Additional bytes per pixel if inverse depths are compared: the depths and their gradient.
 const INVERSE_DEPTHS: u64 = 2 * 4;
 
-/// The same where the spread along rays is found: inverse depths with their squares, and the gradients of
-/// both and of what passes.
+/// Additional bytes per pixel for the distortion term: inverse depths, their squares, and the gradients of both and
+/// of the transmittance.
 const DISTORTION: u64 = 2 * 4 + 3 * 4;
 
-/// Bytes of a pixel while it is compared with the photograph: both images, and their gradient.
+/// Bytes per pixel during the comparison with the photograph: both images and the gradient.
 const COMPARED: u64 = 3 * 12;
 
-/// Bytes of a pixel that the similarity takes with its gradient: five moments of three channels, the
-/// gradients of three of them, and these spread along columns.
+/// Bytes per pixel of SSIM with its gradient: five moments of three channels, the gradients of three moments, and
+/// these gradients filtered along columns.
 const SIMILARITY: u64 = 3 * (5 * 4 + 3 * 4 + 3 * 4);
 
-/// The same while moments are added up along rows and then along columns.
+/// Bytes per pixel while moments are summed along rows and then along columns.
 const MOMENTS: u64 = 3 * 2 * (5 * 4);
 
-/// Bytes of a pixel where it is measured in double precision: both images.
+/// Bytes per pixel of a measurement in double precision: both images.
 const MEASURED: u64 = 2 * 24;
 
-/// The same with those that `metrics.py` would read, which have a border.
+/// Additional bytes per pixel to measure like `metrics.py`: both images with a border.
 const REFERENCE: u64 = 4 * 24;
 
-/// Bytes that each thread takes for a pixel of a row while it measures: moments of a band of rows.
+/// Bytes per thread and pixel of a row during a measurement: moments of a band of rows.
 const BAND: u64 = 3 * (5 * 8) * (32 + 10 + 32);
 
-/// Bytes of a pixel of the pictures of a view: what was drawn, and four pictures, each while it grows.
+/// Bytes per pixel of the pictures of a view: the drawing and four pictures, each while its buffer grows.
 const PICTURES: u64 = 16 + 4 * 2 * 3;
 
-/// Bytes of an instance while splats are listed by tile, and in the lists.
+/// Bytes per instance while splats are binned, and in the tile lists.
 const LISTING: u64 = 16;
 const LISTED: u64 = 8;
 
-/// Values of a row's geometry that terms at samples have gradients of.
+/// Number of geometry values per row that terms at samples differentiate.
 const GEOMETRY: u64 = 11;
 
-/// A model on the processor, and what is done with it.
+/// A model on the CPU and the work to plan.
 #[derive(Clone, Debug)]
 pub struct CpuWork {
-    /// Highest degree of the spherical harmonics.
+    /// Highest SH degree.
     pub sh_degree: u32,
-    /// How the model is kept.
+    /// Storage of the model.
     pub storage: Storage,
-    /// Columns that not every model has.
+    /// Optional columns.
     pub optional: OptionalColumns,
-    /// Gaussians.
+    /// Number of Gaussians.
     pub gaussians: u64,
     /// The most demanding view.
     pub view: ViewSize,
-    /// What is done.
+    /// Kind of work.
     pub kind: WorkKind,
-    /// True if evaluations measure as the reference's `metrics.py`.
+    /// True if evaluations also measure like the reference's `metrics.py`.
     pub with_reference: bool,
-    /// Threads that work at once.
+    /// Number of threads.
     pub threads: u64,
 }
 
-/// What is done with a model.
+/// Work on a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkKind {
-    /// It is drawn and measured.
+    /// Drawing and measuring.
     Shown,
-    /// It is trained.
+    /// Training.
     Trained {
-        /// Gaussians that the host makes first.
+        /// Number of initial Gaussians on the host.
         start: u64,
-        /// Views of a step.
+        /// Number of views per step.
         batch_views: u64,
         /// True if depths and normals are drawn.
         surface: bool,
         /// True if inverse depths are compared.
         inverse_depths: bool,
-        /// True if the spread along rays is found.
+        /// True if the distortion term is on.
         distortion: bool,
-        /// Neighbours of each Gaussian that are listed.
+        /// Number of listed neighbours per Gaussian.
         neighbours: u64,
     },
 }
 
 impl WorkKind {
-    /// Bytes of a pixel beside its colours.
+    /// Returns the bytes per pixel beside its colours.
     fn bytes_beside_colors(self) -> u64 {
         let Self::Trained { surface, inverse_depths, distortion, .. } = self else { return 0 };
         let of_rays = match (distortion, inverse_depths) {
-            // With inverse depths.
+            // Includes the inverse depths.
             (true, _) => DISTORTION,
             (false, true) => INVERSE_DEPTHS,
             (false, false) => 0,
@@ -110,13 +110,13 @@ impl WorkKind {
 }
 
 impl CpuWork {
-    /// The stage in which rows are put in order.
+    /// Name of the stage that reorders rows.
     pub const ORDERING: &'static str = "putting Gaussians in order";
 
-    /// The stage in which rows go to files.
+    /// Name of the stage that writes rows to files.
     pub const SAVING: &'static str = "saving";
 
-    /// What is held in each part of the work, beside the program and its photographs.
+    /// Returns the memory of each stage, without the program and its photographs.
     pub fn stages(&self) -> Vec<PlannedStage> {
         let pixels = self.view.pixels();
         let measured = MEASURED + if self.with_reference { REFERENCE } else { 0 };
@@ -147,7 +147,7 @@ impl CpuWork {
         stages
     }
 
-    /// Steps of training; a pixel has so many bytes beside its colours.
+    /// Plans the steps of training; a pixel takes `beside` bytes beside its colours.
     fn training(&self, batch_views: u64, beside: u64, neighbours: u64) -> [PlannedStage; 2] {
         let pixels = self.view.pixels();
         let drawn = pixels * (IMAGE + beside);
@@ -184,10 +184,10 @@ impl CpuWork {
         ]
     }
 
-    /// What moves whole rows: at the start, in density control, and to files.
+    /// Plans the stages that move whole rows: ordering and saving.
     fn moving(&self, start: u64) -> [PlannedStage; 2] {
         let widest = self.shape().groups().iter().map(|group| group.width).max().unwrap_or(0);
-        // A column in its new order, the order, and the keys that it is sorted by.
+        // A reordered column, the order, and the sort keys.
         let order = self.gaussians * (4 * widest as u64 + 8 + 16);
         let chunk = self.gaussians.min(CHUNK_ROWS as u64);
         let parameters = 4 * self.parameters();
@@ -214,13 +214,13 @@ impl CpuWork {
         PlannedStage { name, rows, total }
     }
 
-    /// Splats, and the lists of each tile's.
+    /// Returns the bytes of splats and tile lists.
     fn lists(&self) -> u64 {
         let ViewSize { visible, instances, .. } = self.view;
         visible * size_of::<Splat<f32>>() as u64 + instances * LISTED + 8 * self.view.tiles()
     }
 
-    /// The same while they are found: threads have splats of their own, which are put together.
+    /// Returns the bytes during binning, when each thread's splats are merged.
     fn listing(&self) -> u64 {
         let ViewSize { visible, instances, .. } = self.view;
         let splats = visible * size_of::<Splat<f32>>() as u64;
@@ -231,7 +231,7 @@ impl CpuWork {
         size_of::<ScreenGradient<f32>>() as u64
     }
 
-    /// One row, whose values do not matter.
+    /// Returns one row with arbitrary values.
     fn shape(&self) -> Gaussians {
         Gaussians::zeros(self.sh_degree, 1)
     }
@@ -240,7 +240,7 @@ impl CpuWork {
         self.shape().groups().iter().map(|group| group.width as u64).sum()
     }
 
-    /// Bytes of a row with its moments and statistics.
+    /// Returns the bytes of a row with its moments and statistics.
     fn row_bytes(&self) -> u64 {
         let model = Model::<f32>::stored(&self.shape(), self.storage);
         let bytes: Bytes = model.bytes().into_iter().sum();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_takes_what_a_model_of_one_does() {
+    fn row_bytes_match_a_model_of_one_row() {
         let total = |storage| work(1000, storage).stages()[0].rows[0].bytes;
         assert_eq!(total(Storage::Full), Bytes(1000 * (3 * 59 * 4 + 8)));
         assert!(total(Storage::Compact) < total(Storage::HalfColors));
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_add_up_and_name_what_each_holds() {
+    fn stages_add_up_and_grow_with_gaussians() {
         for stage in work(1000, Storage::Full).stages() {
             let sum: Bytes = stage.rows.iter().map(|row| row.bytes).sum();
             assert_eq!(sum, stage.total, "{}", stage.name);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn inverse_depths_take_room_once() {
+    fn inverse_depths_are_counted_once() {
         let beside = |inverse_depths, distortion| {
             let (start, batch_views, neighbours) = (0, 1, 0);
             let surface = false;
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drawn_image_takes_what_is_planned() {
+    fn image_bytes_match_the_plan() {
         use crate::backend::{Drawing, Look, RenderSettings};
         let bins = bin::bin::<f32>(&[], [100, 50]);
         let drawing = Drawing::shown(&RenderSettings::DEFAULT, Look::IMAGE);

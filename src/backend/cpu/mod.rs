@@ -1,4 +1,4 @@
-//! The processor: the executable specification of every stage, and what trains without a GPU.
+//! CPU backend: the executable specification of every stage, and the trainer for machines without a GPU.
 //!
 //! Generic over the precision: `Cpu<f32>` trains, `Cpu<f64>` is the oracle of the gradient tests.
 //! Results do not depend on the number of threads: sums run in a fixed order.
@@ -37,33 +37,33 @@ pub use stage::lpips::LpipsModel;
 pub use stage::neighbours::NearestLists;
 pub use stage::project::ParameterGradient;
 
-/// The processor as a device.
+/// The CPU device.
 #[derive(Clone, Copy, Debug)]
 pub struct Cpu<R> {
-    /// How models are kept that come here.
+    /// Storage of the models that it creates.
     storage: Storage,
-    /// Of the rounding of compact state.
+    /// Seed of the stochastic rounding of compact state.
     seed: u64,
-    /// Rows that there is memory for.
+    /// Largest number of rows that fits into memory, if limited.
     most_rows: Option<usize>,
-    /// True if the user knows that there is none for more.
+    /// True if the user was warned about the limit.
     is_limit_known: bool,
     precision: PhantomData<R>,
 }
 
 impl<R: Real> Cpu<R> {
-    /// Uses the threads of rayon's global pool.
+    /// Returns a device with full storage that uses rayon's global thread pool.
     pub fn new() -> Self {
         Self::with_storage(Storage::Full, 0)
     }
 
-    /// The same with models in this storage, whose rounding follows from the seed.
+    /// Returns a device with this storage. `seed` determines the rounding of compact state.
     pub fn with_storage(storage: Storage, seed: u64) -> Self {
         let (most_rows, is_limit_known, precision) = (None, false, PhantomData);
         Self { storage, seed, most_rows, is_limit_known, precision }
     }
 
-    /// Gradients of all raw parameters of row `index`; what [`Render::step`](super::Render::step) consumes.
+    /// Returns the gradients of all raw parameters of row `index`, as [`Render::step`](super::Render::step) uses them.
     pub fn parameter_gradient<P: Drawable>(
         &self,
         model: &Model<R, P>,

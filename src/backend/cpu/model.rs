@@ -1,4 +1,4 @@
-//! The model on the processor: parameter columns with their moments, and density statistics.
+//! The CPU model: parameter columns with Adam moments, and density statistics.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use crate::memory::Bytes;
 use crate::memory::plan::{OptionalColumns, Storage};
 use crate::model::{Gaussians, Group, Primitive};
 
-/// The columns of [`Gaussians`] by name, in the order of their schema.
+/// Columns of [`Gaussians`] by name, in schema order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parameter {
     /// Centres.
@@ -28,40 +28,40 @@ pub enum Parameter {
     OpacityLogits,
     /// SH coefficients of degree 0.
     ShDc,
-    /// SH coefficients above.
+    /// SH coefficients above degree 0.
     ShRest,
 }
 
 impl Parameter {
-    /// All of them in their order.
+    /// All columns in schema order.
     pub const ALL: [Self; 6] =
         [Self::Means, Self::LogScales, Self::Quats, Self::OpacityLogits, Self::ShDc, Self::ShRest];
 }
 
-/// A value of a row that is infinite or NaN.
+/// An infinite or NaN value of a row.
 #[derive(Clone, Copy, Debug)]
 pub struct NotFinite {
-    /// The column that it is in, by its place in the schema.
+    /// Index of the column in the schema.
     pub column: usize,
     /// The value.
     pub value: f64,
 }
 
 impl NotFinite {
-    /// The same as an error about a row.
+    /// Converts to an error about row `index`.
     pub(super) fn of_row<P: Primitive>(self, index: usize) -> DeviceError {
         let group = P::SCHEMA.columns.get(self.column).map_or("parameter", |column| column.words);
         DeviceError::NotFinite { primitive: P::SCHEMA.one(), index, group, value: self.value }
     }
 }
 
-/// One parameter of all rows with Adam's moments; each vector is [n, width], or empty where compact storage
-/// keeps it in words.
+/// One parameter of all rows with its Adam moments. Each vector is `[n, width]`, or empty if compact storage packs
+/// it into words.
 #[derive(Clone, Debug)]
 pub struct ModelColumn<R> {
-    /// Values per row.
+    /// Number of values per row.
     pub width: usize,
-    /// The parameter.
+    /// Parameter values.
     pub values: Vec<R>,
     /// Running mean of the gradient, before bias correction.
     pub first_moments: Vec<R>,
@@ -69,47 +69,47 @@ pub struct ModelColumn<R> {
     pub second_moments: Vec<R>,
 }
 
-/// What rows are among those of all ranks.
+/// Rows of this rank within the model of all ranks.
 #[derive(Clone, Debug)]
 pub(super) struct AmongRanks {
-    /// The number of each row, ascending; `[n]`.
+    /// Global number of each row, ascending; `[n]`.
     pub(super) numbers: Vec<u64>,
-    /// Rows of all ranks.
+    /// Number of rows of all ranks.
     pub(super) total: usize,
 }
 
 /// Primitives in training.
 #[derive(Clone, Debug)]
 pub struct Model<R, P = Gaussians> {
-    /// Highest degree of the spherical harmonics.
+    /// Highest SH degree.
     pub sh_degree: u32,
-    /// Columns in the order of the schema.
+    /// Columns in schema order.
     pub columns: Vec<ModelColumn<R>>,
     /// Sums of the norms of the screen-space gradients, `[n]`.
     pub gradient_norm_sums: Vec<R>,
-    /// Views that saw the row, `[n]`.
+    /// Number of views that saw the row, `[n]`.
     pub views_seen: Vec<u32>,
-    /// Sums of the absolute screen-space gradients, `[n]`; empty until they are asked for.
+    /// Sums of the absolute screen-space gradients, `[n]`; empty until enabled.
     pub absolute_norm_sums: Vec<R>,
-    /// Standard deviations of the 3D filter, world units, `[n]`; empty where there is none.
+    /// Standard deviations of the 3D filter, world units, `[n]`; empty without the filter.
     pub filter_3d: Vec<R>,
     /// Triangles between the rows.
     pub(super) faces: ModelFaces<R>,
-    /// What compact storage keeps in words.
+    /// Parts that compact storage packs into words.
     pub(super) packed: Vec<PackedPart>,
-    /// The rows' numbers among those of all ranks, ascending, and how many all have together; nothing where these are all.
+    /// Global row numbers; `None` if this model holds all rows.
     pub(super) among: Option<AmongRanks>,
     rows_version: RowsVersion,
     primitive: PhantomData<P>,
 }
 
 impl<R: Real, P: Primitive> Model<R, P> {
-    /// A model in full precision with zero moments and statistics.
+    /// Creates a model in full precision with zero moments and statistics.
     pub fn new(host: &P) -> Self {
         Self::stored(host, Storage::Full)
     }
 
-    /// The same in this storage.
+    /// Creates a model in this storage with zero moments and statistics.
     pub(super) fn stored(host: &P, storage: Storage) -> Self {
         let (count, zeros) = (host.len(), P::zeros(host.sh_degree(), host.len()));
         let mut model = Self::with_room(host, count, storage);
@@ -119,17 +119,17 @@ impl<R: Real, P: Primitive> Model<R, P> {
         model
     }
 
-    /// Its rows as they are until one comes, goes or changes places.
+    /// Returns the version of the rows. It changes when a row is added, removed or moved.
     pub(super) fn rows_version(&self) -> &RowsVersion {
         &self.rows_version
     }
 
-    /// What was found of its rows before is of others.
+    /// Invalidates earlier results that refer to rows by index.
     pub(super) fn invalidate_rows(&mut self) {
         self.rows_version = RowsVersion::new();
     }
 
-    /// Which of the optional columns there are.
+    /// Returns the optional columns that exist.
     pub fn optional(&self) -> OptionalColumns {
         OptionalColumns {
             filter_3d: !self.filter_3d.is_empty(),
@@ -137,13 +137,12 @@ impl<R: Real, P: Primitive> Model<R, P> {
         }
     }
 
-    /// Has the model gather absolute gradients from now on.
+    /// Enables the statistics of absolute gradients.
     pub fn enable_absolute_norms(&mut self) {
         self.absolute_norm_sums.resize(self.len(), R::ZERO);
     }
 
-    /// Starts the density statistics afresh, for as many rows as there are now. Of those that a
-    /// round of density control leaves nobody knows the 3D filter: it is zero until the next `smooth`.
+    /// Resets the density statistics to the current number of rows. The 3D filter is zero until the next `smooth`.
     pub(super) fn forget_statistics(&mut self) {
         let count = self.len();
         self.gradient_norm_sums = vec![R::ZERO; count];
@@ -155,27 +154,27 @@ impl<R: Real, P: Primitive> Model<R, P> {
         }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.columns.first().map_or(0, |first| first.values.len() / first.width)
     }
 
-    /// The number of a row among those of all ranks: what its random numbers go by.
+    /// Returns the global number of a row, which keys its random numbers.
     pub(super) fn number(&self, row: usize) -> u64 {
         self.among.as_ref().map_or(row as u64, |among| among.numbers[row])
     }
 
-    /// Rows of all ranks together.
+    /// Returns the number of rows of all ranks.
     pub(super) fn len_of_all(&self) -> usize {
         self.among.as_ref().map_or(self.len(), |among| among.total)
     }
 
-    /// No rows at all.
+    /// True if the model has no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where each column's values lie among those of a row, columns in the order of the schema.
+    /// Returns the span of each column within a row, in schema order.
     pub(super) fn spans(&self) -> Vec<Range<usize>> {
         let ends = self.columns.iter().scan(0, |end, column| {
             *end += column.width;
@@ -184,19 +183,18 @@ impl<R: Real, P: Primitive> Model<R, P> {
         ends.collect()
     }
 
-    /// Values of a row in all columns.
+    /// Returns the number of values per row in all columns.
     pub(super) fn row_width(&self) -> usize {
         self.columns.iter().map(|column| column.width).sum()
     }
 
-    /// One column of one row; columns by their place in the schema. Of what compact storage keeps in words
-    /// there is none.
+    /// Returns one column of one row. `column` is an index into the schema. Not for columns that are packed into words.
     pub fn values(&self, column: usize, row: usize) -> &[R] {
         let ModelColumn { width, values, .. } = &self.columns[column];
         &values[row * width..][..*width]
     }
 
-    /// An error with the first value of a row in these columns that is infinite or NaN, if any is.
+    /// Fails with the first infinite or NaN value of a row in these columns.
     pub fn check_finite(&self, row: usize, columns: Range<usize>) -> Result<(), NotFinite> {
         for column in columns {
             let values = self.row_part(column, 0, row);
@@ -207,12 +205,12 @@ impl<R: Real, P: Primitive> Model<R, P> {
         Ok(())
     }
 
-    /// The parameters of these rows.
+    /// Reads the parameters of a range of rows.
     pub fn read_parameters(&self, rows: Range<usize>) -> P {
         self.gather(&rows, 0)
     }
 
-    /// The parameters of these rows, in their order.
+    /// Reads the parameters of these rows, in this order.
     pub fn sample(&self, rows: &[usize]) -> P {
         let mut sampled = P::empty(self.sh_degree);
         for (number, values) in sampled.groups_mut().into_iter().enumerate() {
@@ -222,7 +220,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
         sampled
     }
 
-    /// Parameters, moments and statistics of these rows.
+    /// Reads the parameters, moments and statistics of a range of rows.
     pub fn read(&self, rows: Range<usize>) -> Snapshot<P> {
         let if_there = |column: &[R]| match column {
             [] => Vec::new(),
@@ -239,7 +237,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
         }
     }
 
-    /// No rows yet, and room for so many of these widths.
+    /// Creates a model without rows and reserves memory for `count` rows shaped like those of `shape`.
     pub(super) fn with_room(shape: &P, count: usize, storage: Storage) -> Self {
         let mut packed = PackedPart::all(P::SCHEMA, shape.sh_degree(), storage);
         for part in &mut packed {
@@ -268,7 +266,6 @@ impl<R: Real, P: Primitive> Model<R, P> {
         }
     }
 
-    /// Adds rows behind the last.
     pub(super) fn append(&mut self, rows: &Snapshot<P>) {
         self.invalidate_rows();
         let Snapshot { parameters, first_moments, second_moments, .. } = rows;
@@ -279,7 +276,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
         self.filter_3d.extend(precise::<R>(&rows.filter_3d));
     }
 
-    /// The model in full precision that the snapshot was taken of.
+    /// Creates a model in full precision from a snapshot.
     pub fn restore(snapshot: &Snapshot<P>) -> Self {
         let mut model =
             Self::with_room(&snapshot.parameters, snapshot.views_seen.len(), Storage::Full);
@@ -287,7 +284,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
         model
     }
 
-    /// Bytes of the parameters with the 3D filter and the triangles, and of the moments with the statistics.
+    /// Returns the bytes of parameters, 3D filter and triangles, and the bytes of moments and statistics.
     pub fn bytes(&self) -> [Bytes; 2] {
         let mut parts = [0; 3];
         for column in &self.columns {
@@ -308,22 +305,22 @@ impl<R: Real, P: Primitive> Model<R, P> {
 }
 
 impl<R: Real> Model<R> {
-    /// One parameter of all Gaussians.
+    /// Returns one parameter of all Gaussians.
     pub fn column(&self, parameter: Parameter) -> &ModelColumn<R> {
         &self.columns[parameter as usize]
     }
 
-    /// One parameter of all Gaussians, to change it.
+    /// Returns one parameter of all Gaussians, mutable.
     pub fn column_mut(&mut self, parameter: Parameter) -> &mut ModelColumn<R> {
         &mut self.columns[parameter as usize]
     }
 
-    /// One parameter of one Gaussian.
+    /// Returns one parameter of one Gaussian.
     pub fn row(&self, parameter: Parameter, index: usize) -> &[R] {
         self.values(parameter as usize, index)
     }
 
-    /// SH coefficients of one Gaussian, those that it does not have zero.
+    /// Returns the SH coefficients of one Gaussian. Missing coefficients are zero.
     pub(super) fn coefficients(&self, index: usize) -> [Vec3<R>; MAX_COEFFICIENTS] {
         let mut coefficients = [[R::ZERO; 3]; MAX_COEFFICIENTS];
         let [dc, rest] = [Parameter::ShDc, Parameter::ShRest]
@@ -335,7 +332,7 @@ impl<R: Real> Model<R> {
         coefficients
     }
 
-    /// Place and form of one Gaussian.
+    /// Returns the position and shape of one Gaussian.
     pub fn shape(&self, index: usize) -> Shape<R> {
         let quat: Quat<R> = std::array::from_fn(|i| self.row(Parameter::Quats, index)[i]);
         Shape {
@@ -346,35 +343,33 @@ impl<R: Real> Model<R> {
         }
     }
 
-    /// A parameter of width 3 of one Gaussian.
+    /// Returns a parameter of width 3 of one Gaussian.
     pub(super) fn triple(&self, parameter: Parameter, index: usize) -> Vec3<R> {
         let row = self.row(parameter, index);
         [row[0], row[1], row[2]]
     }
 }
 
-/// Values in the precision of the computation.
+/// Converts host values to the precision of the computation.
 pub(super) fn precise<R: Real>(values: &[f32]) -> impl Iterator<Item = R> {
     values.iter().map(|&value| R::of_f32(value))
 }
 
-/// Values in the precision of the host's columns.
+/// Converts values to the precision of the host's columns.
 pub(super) fn host<R: Real>(values: &[R]) -> Vec<f32> {
     values.iter().map(|value| value.to_f32()).collect()
 }
 
-// The triangles of a model on the processor.
-
-/// The triangles of a model, and what views have shown of them.
+/// Triangles of a model and their statistics.
 #[derive(Clone, Debug)]
 pub(super) struct ModelFaces<R> {
-    /// Three rows of each.
+    /// Three row indices of each triangle.
     pub(super) corners: Vec<[u32; 3]>,
-    /// Largest weight of each in any sample.
+    /// Largest blend weight of each triangle in any sample.
     pub(super) weights: Vec<R>,
-    /// Largest distance of a corner of each from the middle of all, px.
+    /// Largest distance of each triangle's corners from its centre, px.
     pub(super) reaches_px: Vec<R>,
-    /// Norms of the gradients of the places of each one's corners, summed over these and views.
+    /// Norms of the positional gradients of each triangle's corners, summed over corners and views.
     pub(super) gradient_norms: Vec<R>,
 }
 
@@ -386,7 +381,7 @@ impl<R: Real> ModelFaces<R> {
         gradient_norms: Vec::new(),
     };
 
-    /// These triangles, of which views have shown nothing yet.
+    /// Creates triangles with zero statistics.
     pub(super) fn new(corners: &[[u32; 3]]) -> Self {
         let zeros = vec![R::ZERO; corners.len()];
         Self {
@@ -397,14 +392,14 @@ impl<R: Real> ModelFaces<R> {
         }
     }
 
-    /// From now on views have shown nothing of them.
+    /// Resets the statistics.
     pub(super) fn forget(&mut self) {
         self.weights.fill(R::ZERO);
         self.reaches_px.fill(R::ZERO);
         self.gradient_norms.fill(R::ZERO);
     }
 
-    /// Has the triangles follow their vertices into another order.
+    /// Remaps the corners after the rows were reordered.
     pub(super) fn follow(&mut self, row_from_place: &[usize]) {
         if self.corners.is_empty() {
             return;
@@ -418,7 +413,7 @@ impl<R: Real> ModelFaces<R> {
         }
     }
 
-    /// Fails where there are triangles, of which rows cannot come and go by themselves.
+    /// Fails if the model has triangles: rows of a mesh cannot be added or removed one by one.
     pub(super) fn require_none(&self, what: &'static str) -> Result<(), DeviceError> {
         match self.corners[..] {
             [] => Ok(()),
@@ -426,7 +421,7 @@ impl<R: Real> ModelFaces<R> {
         }
     }
 
-    /// Bytes of the triangles, and of their statistics.
+    /// Returns the bytes of the triangles and of their statistics.
     pub(super) fn bytes(&self) -> [Bytes; 2] {
         let Self { weights, reaches_px, gradient_norms, .. } = self;
         let statistics = [weights, reaches_px, gradient_norms].map(Vec::capacity).iter().sum();
@@ -434,16 +429,16 @@ impl<R: Real> ModelFaces<R> {
     }
 }
 
-// Parts of a model's rows, whether its storage keeps them in floats or in words.
+// Access to parts of rows in float or packed storage.
 
 impl<R: Real, P: Primitive> Model<R, P> {
-    /// The words that hold a part of a column, if any do.
+    /// Returns the packed part of a column, if it is packed.
     fn packed_part(&self, column: usize, part: usize) -> Option<&PackedPart> {
         let of = TablePart::of_column::<P>(column)[part];
         self.packed.iter().find(|packed| packed.of == of)
     }
 
-    /// A part of a column of one row, in any storage.
+    /// Returns a part of a column of one row, in any storage.
     pub(super) fn row_part(&self, column: usize, part: usize, row: usize) -> Cow<'_, [R]> {
         if let Some(packed) = self.packed_part(column, part) {
             let values = self.span_in_table(column);
@@ -453,7 +448,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
         Cow::Borrowed(&column.part(part)[row * column.width..][..column.width])
     }
 
-    /// Where a column's values lie among those of a row of its table.
+    /// Returns the span of a column within a row of its table.
     pub(super) fn span_in_table(&self, column: usize) -> Range<usize> {
         let table = P::SCHEMA.columns[column].table;
         let before = (0..column).filter(|&other| P::SCHEMA.columns[other].table == table);
@@ -461,7 +456,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
         start..start + self.columns[column].width
     }
 
-    /// A part of these rows.
+    /// Reads a part of a range of rows.
     pub(super) fn gather(&self, rows: &Range<usize>, part: usize) -> P {
         let mut gathered = P::empty(self.sh_degree);
         for (number, values) in gathered.groups_mut().into_iter().enumerate() {
@@ -475,7 +470,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
         gathered
     }
 
-    /// Adds rows of these values, first and second moments behind the last; statistics stay as they are.
+    /// Appends rows with these values, first and second moments. Does not change the statistics.
     pub(super) fn append_parts(&mut self, parts: [&P; 3]) {
         let groups = parts.map(P::groups);
         for packed in &mut self.packed {
@@ -502,12 +497,11 @@ impl<R: Real, P: Primitive> Model<R, P> {
 }
 
 impl<R> ModelColumn<R> {
-    /// Values, first or second moments.
+    /// Returns the values, first moments or second moments.
     pub(super) fn part(&self, part: usize) -> &Vec<R> {
         [&self.values, &self.first_moments, &self.second_moments][part]
     }
 
-    /// All three.
     pub(super) fn parts_mut(&mut self) -> [&mut Vec<R>; 3] {
         [&mut self.values, &mut self.first_moments, &mut self.second_moments]
     }

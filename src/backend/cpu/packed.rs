@@ -1,4 +1,4 @@
-//! Parts of a model's tables that compact storage keeps in words, as `kernels/state.cuh` says.
+//! Packed parts of a model's tables in compact storage. The layout is defined in `kernels/state.cuh`.
 
 use std::ops::Range;
 
@@ -9,40 +9,39 @@ use crate::math::compact::{
 };
 use crate::model::Primitive;
 
-/// A part of a table: its values, its first or its second moments.
+/// Values, first moments or second moments of one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TablePart {
-    /// The table, by its place in the schema.
+    /// Index of the table in the schema.
     pub(super) table: usize,
     /// 0 for values, 1 and 2 for first and second moments.
     pub(super) part: usize,
 }
 
 impl TablePart {
-    /// Those of the table of a column: values, first and second moments.
+    /// Returns the parts (values, first and second moments) of the table that holds a column.
     pub(super) fn of_column<P: Primitive>(column: usize) -> [Self; TABLE_PARTS] {
         let table = usize::from(P::SCHEMA.columns[column].table);
         [0, 1, 2].map(|part| Self { table, part })
     }
 
-    /// First or second moments.
     pub(super) fn is_moment(self) -> bool {
         self.part > 0
     }
 }
 
-/// A part in words, the rows one after another.
+/// A part that is packed into words, row after row.
 #[derive(Clone, Debug)]
 pub(super) struct PackedPart {
     pub(super) of: TablePart,
     pub(super) form: RowForm,
-    /// Values of a row.
+    /// Number of values per row.
     values: u32,
     pub(super) words: Vec<u32>,
 }
 
 impl PackedPart {
-    /// The parts of a model without rows that this storage keeps in words.
+    /// Returns the empty parts that `storage` packs into words.
     pub(super) fn all(schema: &'static Schema, sh_degree: u32, storage: Storage) -> Vec<Self> {
         let optional = OptionalColumns::NONE;
         let size = ModelSize { gaussians: 0, schema, sh_degree, storage, optional };
@@ -56,7 +55,7 @@ impl PackedPart {
             .collect()
     }
 
-    /// Words of a row.
+    /// Returns the number of words per row.
     pub(super) fn width(&self) -> usize {
         self.form.words(self.values) as usize
     }
@@ -65,24 +64,23 @@ impl PackedPart {
         &self.words[row * self.width()..][..self.width()]
     }
 
-    /// Value `k` of a row.
     pub(super) fn value(&self, row: usize, k: usize) -> f32 {
         decode(self.form, self.row(row), k)
     }
 
-    /// Adds a row of these values, each rounded to the nearest.
+    /// Appends a row. Each value is rounded to nearest.
     pub(super) fn push(&mut self, values: &[f32]) {
         self.words.extend(pack(self.form, values));
     }
 
-    /// Adds the mean of two rows, rounded to the nearest.
+    /// Appends the mean of two rows, rounded to nearest.
     pub(super) fn push_mean(&mut self, [a, b]: [usize; 2]) {
         let mean = |k| 0.5 * (self.value(a, k) + self.value(b, k));
         let values: Vec<f32> = (0..self.values as usize).map(mean).collect();
         self.push(&values);
     }
 
-    /// Makes these values of every row zero. Of 16 bits only: those of 8 share a scale.
+    /// Zeros these values of every row. Supports 16-bit forms only: 8-bit forms share a scale.
     pub(super) fn clear(&mut self, values: Range<usize>) {
         let width = self.width();
         for row in self.words.chunks_exact_mut(width) {
@@ -93,7 +91,7 @@ impl PackedPart {
     }
 }
 
-/// Value `k` of a row of words.
+/// Decodes value `k` of a packed row.
 pub(super) fn decode(form: RowForm, words: &[u32], k: usize) -> f32 {
     match form {
         RowForm::Floats => f32::from_bits(words[k]),
@@ -104,7 +102,7 @@ pub(super) fn decode(form: RowForm, words: &[u32], k: usize) -> f32 {
     }
 }
 
-/// Puts a code, in its upper bits, where value `k` of a row of words lies.
+/// Stores a code, given in the upper bits, as value `k` of a packed row.
 pub(super) fn set_code(form: RowForm, words: &mut [u32], k: usize, code: u32) {
     let word = match form {
         RowForm::Floats => &mut words[k],
@@ -118,13 +116,12 @@ pub(super) fn set_code(form: RowForm, words: &mut [u32], k: usize, code: u32) {
     };
 }
 
-/// Which of the values of its word a value is.
+/// Returns the position of value `k` inside its word.
 fn place(k: usize, in_word: usize) -> u32 {
     u32::try_from(k % in_word).unwrap_or(0)
 }
 
-/// The words of a row, its values rounded to the nearest. Values that come from words of this form
-/// become words of the same values again.
+/// Packs a row, rounding to nearest. Decoded values are packed to codes of the same values.
 fn pack(form: RowForm, values: &[f32]) -> Vec<u32> {
     let count = u32::try_from(values.len()).unwrap_or(u32::MAX);
     let mut words = vec![0; form.words(count) as usize];
@@ -137,7 +134,7 @@ fn pack(form: RowForm, values: &[f32]) -> Vec<u32> {
     for (k, &value) in values.iter().enumerate() {
         let code = match form {
             RowForm::Floats => value.to_bits(),
-            // Half precision that keeps what is no number.
+            // Keep NaN as the NaN of half precision.
             RowForm::Halves if value.is_nan() => 0x7e00_0000,
             RowForm::Halves => encode_half(value, NEAREST),
             RowForm::Bfloats => encode_bfloat(value, NEAREST),
@@ -156,8 +153,8 @@ fn encode_share(form: RowForm, share: f32) -> u32 {
     }
 }
 
-/// The scale by which the codes fit best. The largest value has one of eight mantissas: values that
-/// were decoded from codes fit one of the eight scales exactly.
+/// Returns the scale with the least squared error. Eight candidates give the largest value one of eight mantissas:
+/// decoded values fit one of the eight exactly.
 fn best_scale(form: RowForm, values: &[f32]) -> f32 {
     let largest = values.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
     if largest < f32::MIN_POSITIVE || largest.is_infinite() {
@@ -193,7 +190,7 @@ mod tests {
     use super::*;
     use crate::layout::GAUSSIANS;
 
-    /// 48 values of sizes that differ by orders of magnitude.
+    /// Returns 48 values whose magnitudes differ by powers of two.
     fn values(form: RowForm) -> Vec<f32> {
         let value = |k: i32| (0.3 + 0.01 * k as f32) * 0.5_f32.powi(k % 9);
         let signed =
@@ -202,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_those_of_the_layout() {
+    fn parts_match_the_layout() {
         let parts = PackedPart::all(&GAUSSIANS, 3, Storage::Compact);
         let found: Vec<_> = parts.iter().map(|p| (p.of.table, p.of.part, p.width())).collect();
         assert_eq!(found, [(0, 1, 6), (1, 0, 24), (1, 1, 13), (1, 2, 13)]);
@@ -210,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_packed_is_packed_to_the_same_values_again() {
+    fn packing_decoded_values_again_keeps_them() {
         for mut part in PackedPart::all(&GAUSSIANS, 3, Storage::Compact) {
             let given = &values(part.form)[..part.values as usize];
             part.push(given);
@@ -219,14 +216,14 @@ mod tests {
             let twice: Vec<f32> = (0..given.len()).map(|k| part.value(1, k)).collect();
             assert_eq!(once, twice, "{:?}", part.form);
             for (found, given) in once.iter().zip(given) {
-                // Three bits of mantissa, or the least step of a share.
+                // Three mantissa bits, or the least step of a share.
                 assert!((found - given).abs() <= given.abs() / 16.0 + 1e-5, "{found} for {given}");
             }
         }
     }
 
     #[test]
-    fn no_number_stays_no_number_where_it_can_and_clearing_leaves_the_others() {
+    fn halves_keep_nan_and_clear_keeps_other_values() {
         let nan = pack(RowForm::Halves, &[f32::NAN, 1.0]);
         assert!(decode(RowForm::Halves, &nan, 0).is_nan());
         let mut parts = PackedPart::all(&GAUSSIANS, 0, Storage::Compact);

@@ -1,4 +1,4 @@
-//! Kinds of primitives for the stages: how a view sees a row, and the derivative of that.
+//! Projection of one primitive into a view, and its derivative.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,22 +15,18 @@ use crate::math::splat::{
 use crate::math::{Real, sigmoid, sigmoid_bwd};
 use crate::model::Primitive;
 
-/// Primitives that the processor draws and trains.
-///
-/// What only moves rows about goes by the schema; this is the rest.
+/// Primitives that the CPU draws and trains.
 pub trait Drawable: Primitive + Send + Sync {
-    /// A row as the view sees it; nothing where the view does not.
+    /// Projects a row; `None` if the view does not see it.
     ///
-    /// A value that is not finite and decides what is seen is an error: the row is left out, since in
-    /// the image it would spread to every other. A colour is looked at only where the row is seen.
+    /// Fails if a value that determines visibility is not finite. The colour is checked only if the row is visible.
     fn project<R: Real>(
         model: &Model<R, Self>,
         row: usize,
         view: &DrawnView<R>,
     ) -> Result<Option<Splat<R>>, NotFinite>;
 
-    /// Adds the gradients of the row's raw parameters to `d_row`, which holds those of all columns in the
-    /// order of the schema.
+    /// Adds the gradients of the row's raw parameters to `d_row`, which holds all columns in schema order.
     fn project_bwd<R: Real>(
         model: &Model<R, Self>,
         row: usize,
@@ -39,43 +35,42 @@ pub trait Drawable: Primitive + Send + Sync {
         d_row: &mut [R],
     );
 
-    /// The model as a density in space, where its rows make up one. Without it there are no surface
-    /// terms and maps, no 3D filter, no noise and no regularisers of opacity and scale.
+    /// Returns the model as a density in space. Required for surface terms and maps, the 3D filter, noise, and the
+    /// regularisers of opacity and scale.
     fn density_field<R: Real>(_model: &Model<R, Self>) -> Option<&dyn DensityField<R>> {
         None
     }
 
-    /// The model as vertices of triangles, where its rows are such; the derivative is that of
-    /// [`Self::project_bwd`] in views of triangles. Without it there are no triangles.
+    /// Returns the model as triangle vertices. [`Self::project_bwd`] is the derivative in triangle views.
     fn vertex_rows<R: Real>(_model: &Model<R, Self>) -> Option<&dyn VertexRows<R>> {
         None
     }
 }
 
-/// A model whose rows are ellipsoids that together make up a density in space.
+/// A model whose rows are ellipsoids that together form a density in space.
 pub trait DensityField<R>: Sync {
-    /// A row, with its 3D filter.
+    /// Returns a row, with its 3D filter.
     fn ellipsoid(&self, row: usize) -> Ellipsoid<R>;
 
-    /// Adds the gradients of a row's centre, log-scales, quaternion and opacity logit to those of its
-    /// columns in the order of the schema.
+    /// Adds the gradients of a row's centre, log-scales, quaternion and opacity logit to `d_row`, which is in schema
+    /// order.
     fn ellipsoid_bwd(&self, d_ellipsoid: &[R; GEOMETRY], d_row: &mut [R]);
 }
 
 /// A model whose rows are vertices of triangles.
 pub trait VertexRows<R>: Sync {
-    /// A row as a view of triangles sees it; nothing where it is not beyond the nearest depth.
+    /// Projects a row into a triangle view; `None` if it is not beyond the near plane.
     ///
-    /// As of [`Drawable::project`], a value that is not finite is an error.
+    /// Fails if a value is not finite, like [`Drawable::project`].
     fn vertex(&self, row: usize, view: &DrawnView<R>) -> Result<Option<Vertex<R>>, NotFinite>;
 }
 
-/// The column of the centres, by its place in the schema.
+/// Returns the index of the column of the centres in the schema.
 pub(super) fn places<P: Primitive>() -> Result<usize, DeviceError> {
     P::SCHEMA.places().ok_or(unsupported::<P>("centres"))
 }
 
-/// The model as a density in space; an error where its rows do not make up one and `capability` needs it.
+/// Returns the model as a density in space; fails if `capability` needs one and the rows do not form one.
 pub(super) fn density_field<R: Real, P: Drawable>(
     model: &Model<R, P>,
     capability: Capability,
@@ -83,23 +78,23 @@ pub(super) fn density_field<R: Real, P: Drawable>(
     P::density_field(model).ok_or(unsupported::<P>(capability.words()))
 }
 
-/// The model as vertices of triangles; an error where its rows are none.
+/// Returns the model as triangle vertices; fails if its rows are none.
 pub(super) fn vertex_rows<R: Real, P: Drawable>(
     model: &Model<R, P>,
 ) -> Result<&dyn VertexRows<R>, DeviceError> {
     P::vertex_rows(model).ok_or(unsupported::<P>("triangles"))
 }
 
-/// A view, and what is drawn in it.
+/// A view and the settings of its projection.
 #[derive(Clone, Copy, Debug)]
 pub struct DrawnView<R> {
-    /// From where.
+    /// Camera with its near plane and the filter of ellipses.
     pub viewpoint: Viewpoint<R>,
     /// Degree of the spherical harmonics in use, at most the model's.
     pub sh_degree: u32,
     /// True if the depths and normals of the surface are drawn.
     pub surface: bool,
-    /// What rows are on the screen; the filter of ellipses is the viewpoint's.
+    /// Footprint of rows on the screen. The filter of ellipses is in the viewpoint.
     pub footprint: Footprint,
 }
 
@@ -110,47 +105,47 @@ impl<R> DrawnView<R> {
     }
 }
 
-/// A row as a view sees it: an ellipse or a surfel, of one colour.
+/// A projected row: an ellipse or a surfel of one colour.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Splat<R> {
-    /// Which row.
+    /// Index of the row.
     pub row: usize,
-    /// Place, form and depth; of a surfel the ellipse that covers it.
+    /// Position, shape and depth; the bounding ellipse of a surfel.
     pub ellipse: Ellipse<R>,
-    /// What rays meet of it, where it is not the ellipse.
+    /// Surfel that rays intersect, if the row is not an ellipse.
     pub surfel: Option<Surfel<R>>,
-    /// Opacity at its centre.
+    /// Opacity at the centre.
     pub opacity: R,
     /// Colour, not below 0.
     pub color: Vec3<R>,
-    /// Depth, and x and y of the normal in camera axes; zero where they are not drawn.
+    /// Depth, and x and y of the normal in camera axes; zero if surfaces are not drawn.
     pub surface: Vec3<R>,
-    /// Pixels that it can reach.
+    /// Pixels that the splat can reach.
     pub pixels: Rect,
-    /// Exponent below which it is certainly invisible.
+    /// Exponent below which the splat is invisible.
     pub exponent_min: R,
 }
 
-/// A splat in a pixel that it changes.
+/// A splat at a pixel that it changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InPixel<R> {
-    /// The pixel's centre less the splat's, px.
+    /// Offset from the splat's centre to the pixel's centre, px.
     offset_px: [R; 2],
-    /// Opacity there.
+    /// Opacity at the pixel.
     pub(super) alpha: R,
-    /// Where the pixel's ray meets a surfel.
+    /// Intersection of the pixel's ray with the surfel.
     meeting: Option<Meeting<R>>,
 }
 
 impl<R: Real> InPixel<R> {
-    /// The depth there over that of the splat's centre.
+    /// Returns the depth at the pixel, relative to the depth of the splat's centre.
     fn depth_share(&self) -> R {
         self.meeting.map_or(R::ONE, |meeting| meeting.depth_share)
     }
 }
 
 impl<R: Real> Splat<R> {
-    /// In a pixel; nothing where it leaves it as it is. Most misses are told without an exponential.
+    /// Evaluates the splat at a pixel; `None` if it does not change the pixel. Rejects most misses without `exp`.
     pub(super) fn in_pixel(&self, x: u32, y: u32) -> Option<InPixel<R>> {
         let centre = self.surfel.map_or(self.ellipse.mean_px, |surfel| surfel.mean_px);
         let pixel = [x, y].map(|p| R::of(f64::from(p)) + R::HALF);
@@ -167,12 +162,12 @@ impl<R: Real> Splat<R> {
         Some(InPixel { offset_px, alpha, meeting })
     }
 
-    /// Its depth in a pixel.
+    /// Returns the splat's depth at a pixel.
     pub(super) fn depth_in(&self, at: &InPixel<R>) -> R {
         self.ellipse.depth * at.depth_share()
     }
 
-    /// What a pixel is blended of.
+    /// Returns the values that are blended into a pixel.
     pub(super) fn shade(&self, at: &InPixel<R>) -> Shade<R> {
         let [depth, normal_x, normal_y] = self.surface;
         Shade {
@@ -182,8 +177,7 @@ impl<R: Real> Splat<R> {
         }
     }
 
-    /// Adds what a pixel gives to its gradients. `of_shade` has those of its [`Self::shade`], which are added
-    /// with it.
+    /// Adds the gradients of one pixel to `sums`, including `of_shade`, the gradients of [`Self::shade`].
     pub(super) fn in_pixel_bwd(
         &self,
         at: &InPixel<R>,
@@ -198,7 +192,7 @@ impl<R: Real> Splat<R> {
             return sums.add(&here);
         };
         let (depth, share) = (self.ellipse.depth, meeting.depth_share);
-        // With i = 1 + g·d the depth is depth / i, and the inverse depth i / depth.
+        // With i = 1 + g·d, the depth is depth / i and the inverse depth is i / depth.
         let [d_depth, ..] = here.d_surface;
         let d_inverse_share = here.d_inverse_depth / depth - d_depth * depth * share * share;
         here.d_surface[0] = d_depth * share;
@@ -218,20 +212,19 @@ impl<R: Real> Splat<R> {
     }
 }
 
-// An ellipsoid as a view sees it, and the derivative of that, for all primitives that are drawn as 3D
-// Gaussians or as surfels.
+// Projection of an ellipsoid and its derivative, for primitives that are drawn as 3D Gaussians or surfels.
 
-/// A 3D Gaussian without its colour, raw parameters.
+/// Raw parameters of a 3D Gaussian without its colour.
 #[derive(Clone, Copy, Debug)]
 pub struct Ellipsoid<R> {
-    /// Place and form.
+    /// Position and shape.
     pub shape: Shape<R>,
     /// Opacity before the sigmoid.
     pub opacity_logit: R,
 }
 
 impl<R: Real> Ellipsoid<R> {
-    /// The splat of this row, black; nothing where the view does not see it.
+    /// Projects the ellipsoid as a black splat; `None` if the view does not see it.
     pub fn splat(&self, row: usize, view: &DrawnView<R>) -> Option<Splat<R>> {
         let Outline { ellipse, surfel, opacity, bounds } = self.outline(view)?;
         let surface = if view.surface {
@@ -267,13 +260,13 @@ impl<R: Real> Ellipsoid<R> {
                 let (ellipse, bounds) = surfel.bounds(opacity, viewpoint.size)?;
                 Some(Outline { ellipse, surfel: Some(surfel), opacity, bounds })
             }
-            // A vertex is nothing by itself.
+            // A single vertex covers nothing.
             Footprint::Triangle(_) => None,
         }
     }
 
-    /// Adds the gradients of centre, log-scales, quaternion and opacity logit to `sums`; none of what the
-    /// view does not see. That of the colour is for the primitive to carry on.
+    /// Adds the gradients of centre, log-scales, quaternion and opacity logit to `sums`; nothing if the view does not
+    /// see the ellipsoid. The caller handles the gradient of the colour.
     pub fn splat_bwd(
         &self,
         view: &DrawnView<R>,
@@ -316,7 +309,7 @@ impl<R: Real> Ellipsoid<R> {
         }
     }
 
-    /// The shape whose shortest axis is the normal.
+    /// Returns the shape whose shortest axis is the normal.
     fn faced(&self, view: &DrawnView<R>) -> Shape<R> {
         match view.footprint {
             Footprint::Ellipse { .. } | Footprint::Triangle(_) => self.shape,
@@ -325,7 +318,7 @@ impl<R: Real> Ellipsoid<R> {
     }
 }
 
-/// What a view sees of an ellipsoid beside its colour.
+/// A projected ellipsoid without its colour.
 struct Outline<R> {
     ellipse: Ellipse<R>,
     surfel: Option<Surfel<R>>,
@@ -333,7 +326,7 @@ struct Outline<R> {
     bounds: Bounds<R>,
 }
 
-/// Centre, log-scales, quaternion and opacity logit of a row of geometry.
+/// Splits the geometry of a row into centre, log-scales, quaternion and opacity logit.
 fn parts<R>(row: &mut [R; GEOMETRY]) -> [&mut [R]; 4] {
     let (mean, rest) = row.split_at_mut(3);
     let (log_scale, rest) = rest.split_at_mut(3);

@@ -1,4 +1,4 @@
-//! Rows of a model that are copied, removed and put in another order, in floats and words alike.
+//! Copying, removing and reordering rows of a model, in float and packed storage.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,21 +7,21 @@ use crate::math::Real;
 use crate::model::Primitive;
 
 impl<R: Real, P: Primitive> Model<R, P> {
-    /// Makes room for exactly so many births: growing step by step would double each column.
-    pub(super) fn reserve_rows(&mut self, births: usize) {
+    /// Reserves exactly `count` more rows. Growing on demand would double each column.
+    pub(super) fn reserve_rows(&mut self, count: usize) {
         for column in &mut self.columns {
             let width = column.width;
             for part in held(column) {
-                part.reserve_exact(births * width);
+                part.reserve_exact(count * width);
             }
         }
         for part in &mut self.packed {
             let width = part.width();
-            part.words.reserve_exact(births * width);
+            part.words.reserve_exact(count * width);
         }
     }
 
-    /// Appends a copy of a row with fresh moments to every column.
+    /// Appends a copy of a row with zero moments to every column.
     pub(super) fn append_copy(&mut self, row: usize) {
         for ModelColumn { width, values, first_moments, second_moments } in &mut self.columns {
             if !values.is_empty() {
@@ -43,7 +43,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
         }
     }
 
-    /// Appends the mean of two rows with fresh moments to every column.
+    /// Appends the mean of two rows with zero moments to every column.
     pub(super) fn append_mean(&mut self, ends: [usize; 2]) {
         for ModelColumn { width, values, first_moments, second_moments } in &mut self.columns {
             if !values.is_empty() {
@@ -69,7 +69,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
         }
     }
 
-    /// Appends a copy of each of these rows, with moments and statistics of zero.
+    /// Appends copies of these rows with zero moments and statistics.
     pub(super) fn append_copies(&mut self, sources: &[usize]) {
         if !sources.is_empty() {
             self.invalidate_rows();
@@ -88,7 +88,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
         }
     }
 
-    /// Gives a row the parameters of another.
+    /// Copies the parameters of one row to another.
     pub(super) fn copy_row(&mut self, from: usize, to: usize) {
         for ModelColumn { width, values, .. } in &mut self.columns {
             if !values.is_empty() {
@@ -116,7 +116,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
         }
     }
 
-    /// Zeros the moments of a column. In words it has to be one of 16 bits.
+    /// Zeros the moments of a column. Packed moments must have 16 bits.
     pub(super) fn forget_moments(&mut self, column: usize) {
         let values = self.span_in_table(column);
         let table = usize::from(P::SCHEMA.columns[column].table);
@@ -140,7 +140,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
         }
     }
 
-    /// Moves the kept rows to the front, in place; statistics stay as they are.
+    /// Moves the kept rows to the front, in place. Does not change the statistics.
     pub(super) fn retain_rows(&mut self, keep: &[bool]) {
         for column in &mut self.columns {
             let width = column.width;
@@ -154,7 +154,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
         }
     }
 
-    /// Puts the rows in another order, with their statistics.
+    /// Reorders the rows and their statistics.
     pub(super) fn reorder_rows(&mut self, row_from_place: &[usize]) {
         self.invalidate_rows();
         for column in &mut self.columns {
@@ -177,12 +177,11 @@ impl<R: Real, P: Primitive> Model<R, P> {
     }
 }
 
-/// The parts of a column that are kept in floats.
+/// Returns the parts of a column that are not packed.
 fn held<R>(column: &mut ModelColumn<R>) -> impl Iterator<Item = &mut Vec<R>> {
     column.parts_mut().into_iter().filter(|part| !part.is_empty())
 }
 
-/// Moves the kept rows to the front, in place.
 fn retain<T: Copy>(values: &mut Vec<T>, width: usize, keep: &[bool]) {
     let mut end = 0;
     for (row, _) in keep.iter().enumerate().filter(|&(_, &keep)| keep) {
@@ -192,7 +191,7 @@ fn retain<T: Copy>(values: &mut Vec<T>, width: usize, keep: &[bool]) {
     values.truncate(end);
 }
 
-/// The rows of a column in another order, in exactly as much memory as they need.
+/// Returns the rows of a column in another order, without spare capacity.
 pub(super) fn gathered<T: Copy>(values: &[T], width: usize, row_from_place: &[usize]) -> Vec<T> {
     let mut gathered = Vec::with_capacity(values.len());
     for row in row_from_place {
@@ -201,14 +200,14 @@ pub(super) fn gathered<T: Copy>(values: &[T], width: usize, row_from_place: &[us
     gathered
 }
 
-// Rows of a model as they are kept, on their way to another process.
+// Serialised rows that travel between processes.
 
 /// Rows with their moments and statistics.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct RowBlock<R> {
-    /// The three parts of each column in the order of the schema; empty where they are kept in words.
+    /// Values, first and second moments of each column, in schema order; empty if packed.
     floats: Vec<Vec<R>>,
-    /// What is kept in words.
+    /// Packed parts.
     words: Vec<Vec<u32>>,
     gradient_norm_sums: Vec<R>,
     views_seen: Vec<u32>,
@@ -217,7 +216,7 @@ pub(super) struct RowBlock<R> {
 }
 
 impl<R: Real, P: Primitive> Model<R, P> {
-    /// True if a block is of so many whole rows of a model kept like this one.
+    /// True if the block holds `rows` complete rows of a model with this layout.
     pub(super) fn takes(&self, block: &RowBlock<R>, rows: usize) -> bool {
         let is = |found: usize, width: usize| found == rows * width;
         let may_be = |found: usize, width: usize| found == 0 || is(found, width);
@@ -234,7 +233,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
             && may_be(block.filter_3d.len(), 1)
     }
 
-    /// These rows, in their order.
+    /// Copies these rows, in this order.
     pub(super) fn block(&self, rows: &[usize]) -> RowBlock<R> {
         let some = |values: &[R], width: usize| match values {
             [] => Vec::new(),
@@ -254,7 +253,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
         }
     }
 
-    /// Adds them behind the last. They are of a model kept alike.
+    /// Appends the rows of a block from a model with this layout.
     pub(super) fn append_block(&mut self, block: &RowBlock<R>) {
         self.invalidate_rows();
         let parts = self.columns.iter_mut().flat_map(|column| column.parts_mut());
@@ -270,7 +269,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
         self.filter_3d.extend_from_slice(&block.filter_3d);
     }
 
-    /// Gives these rows the parameters of those; moments and statistics stay.
+    /// Overwrites the parameters of these rows. Does not change moments and statistics.
     pub(super) fn take_parameters(&mut self, rows: &[usize], block: &RowBlock<R>) {
         for (column, parts) in self.columns.iter_mut().zip(block.floats.chunks(3)) {
             place(&mut column.values, column.width, rows, &parts[0]);
@@ -284,7 +283,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
     }
 }
 
-/// Puts rows of values, where there are any, at these places.
+/// Writes rows of values to these indices. Does nothing if `from` is empty.
 fn place<T: Copy>(to: &mut [T], width: usize, rows: &[usize], from: &[T]) {
     if width == 0 || from.is_empty() {
         return;
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_travel_are_those_that_left_in_any_storage() {
+    fn blocks_keep_rows_in_any_storage() {
         for storage in [Storage::Full, Storage::Compact] {
             let model = all_different(storage);
             let mut there = Model::<f32>::with_room(&Gaussians::empty(2), 0, storage);

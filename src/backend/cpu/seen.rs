@@ -1,4 +1,4 @@
-//! A model in a view: splats, each with its triangle where they are faces, and the lists of its tiles.
+//! Visible set of a view: splats, their triangles if they are faces, and tile lists.
 
 use rayon::prelude::*;
 
@@ -22,14 +22,14 @@ use crate::math::splat::{Shape, Triangle};
 use crate::memory::Bytes;
 use crate::model::Gaussians;
 
-/// What a view sees of a model.
+/// The visible set of a view.
 pub(super) struct Seen<R> {
-    /// Rows, or faces.
+    /// Splats of rows, or of faces.
     pub(super) splats: Vec<Splat<R>>,
-    /// What the splats cover where they are faces, else none.
+    /// Triangles of the splats; empty unless the splats are faces.
     triangles: Vec<Triangle<R>>,
     pub(super) bins: Bins,
-    /// The first row that was left out because it is broken.
+    /// Error about the first row that was skipped because a value is not finite.
     pub(super) fault: Option<DeviceError>,
 }
 
@@ -53,7 +53,7 @@ impl<R: Real> Seen<R> {
         Ok(Self { splats, triangles, bins, fault })
     }
 
-    /// What a view sees of splats that were found before.
+    /// Bins splats that were projected before.
     pub(super) fn of_splats(splats: Vec<Splat<R>>, size: [u32; 2]) -> Self {
         let bins = bin::bin(&splats, size);
         Self { splats, triangles: Vec::new(), bins, fault: None }
@@ -65,7 +65,7 @@ impl<R: Real> Seen<R> {
         FaceLayers { splats, triangles, bins, window, background }
     }
 
-    /// Draws the image.
+    /// Blends the image.
     pub(super) fn blended(&self, size: [u32; 2], drawing: &Drawing) -> Canvas<R> {
         match drawing.footprint {
             Footprint::Ellipse { .. } | Footprint::Surfel => {
@@ -77,7 +77,7 @@ impl<R: Real> Seen<R> {
         }
     }
 
-    /// The rows that are seen and their gradients on the screen; adds to the statistics of a view that is observed.
+    /// Returns the visible rows and their screen-space gradients. Updates the statistics if the view is observed.
     pub(super) fn blended_bwd<P: Drawable>(
         &self,
         model: &mut Model<R, P>,
@@ -115,18 +115,17 @@ impl<R: Real> Seen<R> {
     }
 }
 
-/// What a view sees.
+/// Size of a view's visible set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountedView {
-    /// Gaussians that it sees: splats.
+    /// Number of visible Gaussians.
     pub visible: u64,
-    /// Pairs of a splat and a tile that it reaches.
+    /// Number of pairs of a splat and a tile that it overlaps.
     pub instances: u64,
 }
 
-/// Counts the splats of a view that is drawn from this depth on and as this footprint, and the
-/// tiles that they reach, as every device counts them but for rounding. What is not finite is left
-/// out.
+/// Counts the splats and the splat-tile pairs of a view, drawn beyond depth `near` with this footprint. All devices
+/// agree except for rounding. Rows that are not finite are skipped.
 pub fn count(gaussians: &Gaussians, view: &View, near: f64, footprint: Footprint) -> CountedView {
     let viewpoint = viewpoint(view, near, footprint);
     let view = DrawnView { viewpoint, sh_degree: 0, surface: false, footprint };
@@ -155,7 +154,7 @@ fn count_one(gaussians: &Gaussians, index: usize, view: &DrawnView<f32>) -> Coun
     CountedView { visible: 1, instances }
 }
 
-/// How much light passes between the view's camera and each place.
+/// Returns the transmittance between the view's camera and each point; `NOT_SEEN` outside the view.
 pub(super) fn transmittances<R: Real, P: Drawable>(
     model: &Model<R, P>,
     view: &View,
@@ -172,7 +171,7 @@ pub(super) fn transmittances<R: Real, P: Drawable>(
     Ok(transmittance::at_places(&rays, &bins, &viewpoint, places))
 }
 
-/// Draws a view without the Gaussians that are left out, adds what each is worth in it, and measures it.
+/// Draws a view without the absent Gaussians, adds each Gaussian's contribution to `sums`, and measures the image.
 pub(super) fn add_worths<R: Real, P: Drawable>(
     model: &Model<R, P>,
     view: &View,
@@ -206,14 +205,14 @@ mod tests {
     use crate::math::random::{RandomStream, RandomUse};
 
     #[test]
-    fn a_view_sees_what_is_drawn_of_it() {
+    fn count_matches_the_drawn_splats() {
         let stream = RandomStream::new(7, 0, RandomUse::Sample);
         let draw = |i: usize, low: f64, high: f64| {
             (low + (high - low) * stream.uniform(i as u64)).to_f32()
         };
         let count_of = 2000;
         let mut gaussians = Gaussians::zeros(0, count_of);
-        // Some behind the camera, some beside the image, some invisible.
+        // Includes Gaussians behind the camera, beside the image, and invisible ones.
         let columns: [(&mut Vec<f32>, f64, f64); 4] = [
             (&mut gaussians.means, -3.0, 3.0),
             (&mut gaussians.log_scales, -5.0, -1.0),

@@ -1,4 +1,4 @@
-//! The traits of a device, each call handed to the file that does it.
+//! Implementations of the device traits. Each method calls the stage that does the work.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -194,7 +194,7 @@ impl<R: Real, P: Drawable> Render<P> for Cpu<R> {
         step: &AdamStep,
     ) -> Result<(), DeviceError> {
         let moved = adam::step(model, &gradients, step, self.seed, None);
-        // What was left out has not harmed the others, but it never comes back by itself.
+        // A skipped row does not affect other rows, but its values stay broken.
         gradients.views.into_iter().find_map(|view| view.fault).map_or(moved, Err)
     }
 
@@ -220,7 +220,7 @@ impl<R: Real> Filter3d for Cpu<R> {
         views: &[&View],
         sampled_from: f64,
     ) -> Result<(), DeviceError> {
-        // The screen's filter does not matter to it.
+        // The 3D filter does not depend on the footprint.
         let point = |view: &&View| viewpoint(view, sampled_from, Footprint::DILATED);
         smooth::smooth(model, &views.iter().map(point).collect::<Vec<_>>());
         Ok(())
@@ -394,9 +394,9 @@ impl<R: Real> Bind for Cpu<R> {
     }
 }
 
-// Meshes on the processor: triangles between the rows of a model.
+// Meshes: triangles between the rows of a model.
 
-/// Fails where one of these is not below `len`.
+/// Fails if an index is not below `len`.
 fn check_exist<'a>(rows: impl IntoIterator<Item = &'a u32>, len: usize) -> Result<(), DeviceError> {
     let largest = rows.into_iter().max().map_or(0, |&row| row as usize + 1);
     match largest <= len {
@@ -481,7 +481,7 @@ impl<R: Real> Faces for Cpu<R> {
     }
 }
 
-/// Has the scales of each vertex say how large its triangles are.
+/// Sets the scales of each vertex to the size of its triangles.
 fn size_vertices<R: Real>(model: &mut Model<R>) {
     let place = |row: usize| model.triple(Parameter::Means, row);
     let sizes = log_sizes(model.len(), &model.faces.corners, place);
@@ -489,15 +489,15 @@ fn size_vertices<R: Real>(model: &mut Model<R>) {
         sizes.into_iter().flat_map(|size| [size; 3]).collect();
 }
 
-/// Raises the opacity that every vertex has at least.
+/// Raises the minimum opacity of all vertices from `before` to `after`.
 pub(super) fn raise_opacity_floor<R: Real>(model: &mut Model<R>, before: f64, after: f64) {
-    // In double precision: next to 1 single precision has few opacities.
+    // Single precision resolves few opacities next to 1.
     for logit in &mut model.column_mut(Parameter::OpacityLogits).values {
         *logit = R::of(raised_logit(logit.to_f64(), before, after));
     }
 }
 
-// Searching rows of numbers for their nearest ones.
+// Nearest-neighbour search for palettes.
 
 impl<R: Real> Palettes for Cpu<R> {
     type PaletteRows = PaletteRows;

@@ -1,6 +1,5 @@
-//! Stage `adam`: the projection's backward pass fused with Adam. Parameter gradients live in
-//! registers only, but for what surface terms have added to those of the geometry; rows that no view
-//! saw, and no such term, move on by their momentum, as in dense Adam.
+//! Stage `adam`: the projection's backward pass fused with Adam. Parameter gradients are not stored, except the
+//! geometry gradients of surface terms. Rows without a gradient move on by momentum, as in dense Adam.
 
 use std::ops::Range;
 
@@ -25,11 +24,11 @@ use crate::math::relocate::{jitter, standard_normals};
 use crate::math::{Real, sigmoid, sigmoid_bwd};
 use crate::model::Primitive;
 
-/// Rows whose gradients are computed at a time.
+/// Number of rows whose gradients are computed together.
 const BLOCK: usize = 4096;
 
-/// Moves every parameter of every row. What compact storage rounds at random follows from the seed.
-/// Leaves the gradients of the geometry in `d_geometry`, [n, 11], where they are asked for.
+/// Updates every parameter of every row. `seed` determines the stochastic rounding of compact storage.
+/// Writes the gradients of the geometry to `d_geometry`, `[n, 11]`, if given.
 pub(crate) fn step<R: Real, P: Drawable>(
     model: &mut Model<R, P>,
     gradients: &Gradients<R, P>,
@@ -116,7 +115,7 @@ pub(crate) fn step<R: Real, P: Drawable>(
     check_finite(model, gradients)
 }
 
-/// By what the rates of the centres of these rows are multiplied; nothing where they are not.
+/// Returns the learning-rate factors of the centres of these rows; empty if their rates do not vary.
 fn rate_factors<R: Real, P: Drawable>(
     model: &Model<R, P>,
     by_size: Option<RateBySize>,
@@ -128,8 +127,7 @@ fn rate_factors<R: Real, P: Drawable>(
     rows.into_par_iter().map(|row| by_size.factor(field.ellipsoid(row).shape.log_scale)).collect()
 }
 
-/// Adds the gradients of the mean opacity and of the mean scale (Kheradmand et al. 2024, section
-/// 4.4), both of raw parameters, seen or not.
+/// Adds the gradients of the mean opacity and the mean scale of all rows (Kheradmand et al. 2024, section 4.4).
 fn regularise<R: Real>(
     field: &dyn DensityField<R>,
     weights: &Regularisers,
@@ -153,7 +151,7 @@ fn regularise<R: Real>(
     field.ellipsoid_bwd(&d_ellipsoid, d_row);
 }
 
-/// Moves the centres within the noise's reach at random, as far as the Gaussians are transparent and large.
+/// Perturbs the centres within the noise's reach; transparent and large Gaussians move farthest.
 fn add_noise<R: Real, P: Drawable>(
     model: &mut Model<R, P>,
     noise: &Noise,
@@ -177,13 +175,12 @@ fn add_noise<R: Real, P: Drawable>(
     Ok(())
 }
 
-/// A parameter that left the finite numbers would spread to all others through the images.
+/// Fails on a value that is not finite: images would spread it to all other rows.
 fn check_finite<R: Real, P: Drawable>(
     model: &Model<R, P>,
     gradients: &Gradients<R, P>,
 ) -> Result<(), DeviceError> {
-    // Only rows that were seen got a gradient; the others move by finite moments. The surface terms
-    // know no such bounds.
+    // Rows without a gradient move by finite moments. Surface terms may give gradients to any row.
     if !gradients.geometry.is_empty() {
         return (0..model.len())
             .into_par_iter()
@@ -196,10 +193,10 @@ fn check_finite<R: Real, P: Drawable>(
     })
 }
 
-/// What of a row, if anything, is infinite or NaN.
+/// Returns an error about the first infinite or NaN value of a row.
 fn not_finite<R: Real, P: Primitive>(model: &Model<R, P>, row: usize) -> Option<DeviceError> {
     (0..model.columns.len()).find_map(|number| {
-        // A squared gradient may overflow where the parameter does not, and would freeze it.
+        // A squared gradient may overflow before the parameter does, which would freeze the parameter.
         let [values, second_moments] = [0, 2].map(|part| model.row_part(number, part, row));
         let mut values = values.iter().chain(&*second_moments);
         let value = values.find(|value| !value.is_finite())?.to_f64();
@@ -209,7 +206,7 @@ fn not_finite<R: Real, P: Primitive>(model: &Model<R, P>, row: usize) -> Option<
 
 // Adam on one value.
 
-/// What Adam needs besides gradient and moments.
+/// Constants of one Adam step at one learning rate.
 #[derive(Clone, Copy)]
 pub(super) struct Constants<R> {
     beta_1: R,
@@ -228,7 +225,7 @@ impl<R: Real> Constants<R> {
         let Moments { betas, corrections: [first_correction, second_correction], epsilon } =
             *moments;
         let [beta_1, beta_2] = betas.map(R::of);
-        // In double precision: 1 - 0.999 in single precision is 1e-5 of itself off.
+        // In single precision, 1 - 0.999 has a relative error of 1e-5.
         let [one_less_beta_1, one_less_beta_2] = betas.map(|beta| R::of(1.0 - beta));
         Self {
             beta_1,
@@ -241,7 +238,7 @@ impl<R: Real> Constants<R> {
         }
     }
 
-    /// Those of a row whose centre's rate is multiplied by `factor`.
+    /// Multiplies the learning rate by `factor` if it is the rate of the centres.
     pub(super) fn of_row(self, rate: Rate, factor: Option<&R>) -> Self {
         match factor {
             Some(&factor) if rate == Rate::Means => Self { rate: self.rate * factor, ..self },
@@ -249,7 +246,7 @@ impl<R: Real> Constants<R> {
         }
     }
 
-    /// value -= rate · m̂ / (√v̂ + ε), with the bias-corrected moments m̂ and v̂.
+    /// Updates one value: value -= rate · m̂ / (√v̂ + ε), with the bias-corrected moments m̂ and v̂.
     pub(super) fn apply(&self, value: &mut R, first: &mut R, second: &mut R, d: R) {
         *first = self.beta_1 * *first + self.one_less_beta_1 * d;
         *second = self.beta_2 * *second + self.one_less_beta_2 * d * d;
@@ -257,8 +254,8 @@ impl<R: Real> Constants<R> {
         *value -= self.rate * *first / (root + self.epsilon);
     }
 
-    /// The same of a value that is going to be kept in 16 bits, whose moments were in 8: the quotient is held
-    /// to what gradients can make it, and what is too large becomes infinite.
+    /// Updates a value that is stored in 16 bits with 8-bit moments. The quotient is clamped to what gradients can
+    /// produce; a value that overflows becomes infinite.
     pub(super) fn apply_held(&self, value: &mut R, first: &mut R, second: &mut R, d: R) {
         *first = self.beta_1 * *first + self.one_less_beta_1 * d;
         *second = self.beta_2 * *second + self.one_less_beta_2 * d * d;
@@ -270,46 +267,46 @@ impl<R: Real> Constants<R> {
     }
 }
 
-// A step of Adam on a model of which words hold a part: read, moved, and rounded at random as a GPU
-// does (`kernels/adam.cuh`, `kernels/adam_sh.cuh`), but that a second moment of 0 stays 0.
+// Adam on a model with packed parts: unpack, update, and round stochastically as a GPU does
+// (`kernels/adam.cuh`, `kernels/adam_sh.cuh`). Unlike on a GPU, a second moment of 0 stays 0.
 //
-// A GPU leaves colours behind of which no view sees anything, and lets them catch up later. Here they
-// take every step, and are rounded in each; their moments keep their codes, and only the scales decay.
+// A GPU skips colours that no view sees and catches up later. Here they take every step and are rounded
+// each time; their moments keep their codes, and only the scales decay.
 
-/// What the step of every row takes.
+/// Inputs of a step on packed rows.
 pub(super) struct PackedStep<'a> {
     step: &'a AdamStep,
-    /// True if any view sees anything of each block of [`LANES`] rows.
+    /// True for each block of [`LANES`] rows that any view sees.
     seen: Vec<bool>,
-    /// Rounds what is seen, and what is not.
+    /// Random streams that round visible and invisible rows.
     streams: [RandomStream; 2],
 }
 
 /// Values, first and second moments of a column.
 type RowParts<R> = [Vec<R>; TABLE_PARTS];
 
-/// A row on its way through a step.
+/// A row during a step.
 struct MovedRow<R> {
-    /// By column.
+    /// Parts of each column.
     columns: Vec<RowParts<R>>,
-    /// By packed part of the model.
+    /// Words of each packed part of the model.
     words: Vec<Vec<u32>>,
 }
 
-/// The words of a table's parts, as places among those of the model, and how they change.
+/// Packing of one table during a step. `words` holds indices of the model's packed parts.
 struct PackedTable {
     words: [Option<usize>; TABLE_PARTS],
-    /// First moments in 8 bits, or in 16.
+    /// Form of the first moments: 8 or 16 bits.
     first: RowForm,
-    /// 1 / the scales of moments in 8 bits, as they will be.
+    /// Inverses of the new scales of 8-bit moments.
     inverse_scales: [f32; 2],
     dice: u32,
-    /// Nothing is seen, and moments of 8 bits keep their codes.
+    /// True if no view sees the row, so that 8-bit moments keep their codes.
     is_late: bool,
 }
 
 impl<'a> PackedStep<'a> {
-    /// Nothing where the model is in full precision; `splat_from_row[view][row]` says what is seen.
+    /// Returns `None` if the model has no packed parts. `splat_from_row[view][row]` tells which rows are visible.
     pub(super) fn new<R: Real, P: Primitive>(
         model: &Model<R, P>,
         splat_from_row: &[Vec<usize>],
@@ -330,8 +327,8 @@ impl<'a> PackedStep<'a> {
         Some(Self { step, seen, streams })
     }
 
-    /// Moves these rows down their gradients, `[rows, values]`, with `factors` of the rates of their centres, if
-    /// there are any. `is_seen` says of a row whether a view of the step shows it.
+    /// Updates these rows by their gradients, `[rows, values]`, with optional rate `factors` of their centres.
+    /// `is_seen` returns true for rows that a view of the step sees.
     pub(super) fn step_rows<R: Real, P: Primitive + Sync>(
         &self,
         model: &mut Model<R, P>,
@@ -406,7 +403,7 @@ impl<'a> PackedStep<'a> {
         moved
     }
 
-    /// Gives the scales of a row's table room for gradients up to `largest`.
+    /// Updates the scales of a row's table for gradients of magnitude up to `largest`.
     fn open<R: Real, P: Primitive>(
         &self,
         model: &Model<R, P>,
@@ -442,12 +439,12 @@ impl<'a> PackedStep<'a> {
 }
 
 impl PackedTable {
-    /// True if both moments are in 8 bits.
+    /// True if both moments have 8 bits.
     fn holds_moments(&self) -> bool {
         self.words[1].is_some() && self.words[2].is_some()
     }
 
-    /// Rounds value `k` of the row and its moments into their words, as far as they are kept there.
+    /// Rounds value `k` of the row and its moments into their packed words, if any.
     fn put<R: Real>(&mut self, words: &mut [Vec<u32>], k: usize, parts: [R; TABLE_PARTS]) {
         let [value, first, second] = parts.map(R::to_f32);
         let [inverse_first, inverse_second] = self.inverse_scales;

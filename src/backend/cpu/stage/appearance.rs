@@ -1,5 +1,5 @@
-//! Stage `appearance`: colours as a view's camera changed them, the gradients of what changed them, and
-//! its steps; and the fit of a render's colours to a photograph.
+//! Stage `appearance`: per-view colour compensation, its gradients and steps; and the fit of a render's colours
+//! to a photograph.
 
 use std::ops::Range;
 
@@ -16,21 +16,21 @@ use crate::math::appearance::{
 };
 use crate::math::linalg::Vec3;
 
-/// Rows of pixels whose gradients are added up by themselves first: the same on any number of threads.
+/// Rows of pixels whose gradients are summed separately, for results that do not depend on the thread count.
 const ROWS: u32 = 16;
 
-/// The tables of all training views.
+/// Compensation tables of all training views.
 #[derive(Clone, Debug)]
 pub struct ColorTables<R> {
     kind: Compensation,
-    /// Steps of the run that each table has taken.
+    /// Last step of each table.
     steps: Vec<u32>,
     values: Vec<R>,
     first_moments: Vec<R>,
     second_moments: Vec<R>,
 }
 
-/// One view's.
+/// Table of one view.
 struct TableRows<'a, R> {
     steps: &'a mut u32,
     values: &'a mut [R],
@@ -61,18 +61,18 @@ impl<R: Real> ColorTables<R> {
         }
     }
 
-    /// The parameters of one view's table; [`Compensation::width`] of them.
+    /// Returns the parameters of one view's table, [`Compensation::width`] values.
     pub fn values(&self, view: usize) -> Option<&[R]> {
         self.values.get(self.row(view))
     }
 
-    /// The same to be changed.
+    /// Returns the parameters of one view's table, mutable.
     pub fn values_mut(&mut self, view: usize) -> Option<&mut [R]> {
         let row = self.row(view);
         self.values.get_mut(row)
     }
 
-    /// Running means of their gradients, before bias correction.
+    /// Returns the running means of one table's gradients, before bias correction.
     pub fn first_moments(&self, view: usize) -> Option<&[R]> {
         self.first_moments.get(self.row(view))
     }
@@ -96,8 +96,8 @@ impl<R: Real> ColorTables<R> {
     }
 }
 
-/// The frame's colours as the view's camera changed them, [h, w, 3]. The table first moves on by its
-/// momentum over the steps since it moved last, as dense Adam would have it.
+/// Returns the compensated colours of a frame, `[height, width, 3]`. First advances the table by its momentum
+/// over the steps that it skipped, as in dense Adam.
 pub(crate) fn compensate<R: Real>(
     appearance: &mut ColorTables<R>,
     canvas: &Canvas<R>,
@@ -132,8 +132,7 @@ pub(crate) fn compensate<R: Real>(
     Ok(compensated)
 }
 
-/// Moves the view's table down the gradient of the loss, and turns the gradient of the compensated
-/// image into that of the raw one.
+/// Updates the view's table, and replaces the gradient of the compensated image by that of the drawn image.
 pub(crate) fn learn<R: Real>(
     appearance: &mut ColorTables<R>,
     canvas: &Canvas<R>,
@@ -181,7 +180,7 @@ pub(crate) fn learn<R: Real>(
             *d += weight * total_variation_bwd(values, k);
         }
     }
-    // A table moves once in an iteration: it has where the iteration is done again.
+    // A repeated iteration must not move the table again.
     if *table.steps >= step.number {
         return Ok(());
     }
@@ -197,8 +196,8 @@ pub(crate) fn learn<R: Real>(
     Ok(())
 }
 
-/// The frame's colours, held to 0..1, brought nearest to the photograph's by an affine map: [h, w, 3].
-/// Pixels that the mask excludes have no say in the map.
+/// Returns the frame's colours, clamped to 0..1 and corrected by the affine map that fits the photograph best,
+/// `[height, width, 3]`. Masked pixels do not affect the fit.
 pub(crate) fn correct<R: Real>(canvas: &Canvas<R>, target: &Image) -> Result<Vec<R>, DeviceError> {
     let target_px = [target.width, target.height];
     if target_px != canvas.size {
@@ -224,7 +223,7 @@ fn triple<R: Copy>(pixel: &[R]) -> Vec3<R> {
     [pixel[0], pixel[1], pixel[2]]
 }
 
-/// The one map of an exposure's table.
+/// Returns the map of an exposure table.
 fn map_of<R: Real>(values: &[R]) -> Affine<R> {
     std::array::from_fn::<_, AFFINE_WIDTH, _>(|k| values[k])
 }

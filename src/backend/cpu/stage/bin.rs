@@ -1,4 +1,4 @@
-//! Stage `bin`: which splats each tile draws, front to back.
+//! Stage `bin`: lists the splats of each tile, front to back.
 
 use rayon::prelude::*;
 
@@ -7,19 +7,19 @@ use crate::math::Real;
 use crate::math::splat::{Spans, TILE};
 use crate::memory::Bytes;
 
-/// Splats listed by tile, row by row.
+/// Lists of splats by tile, in row-major order.
 #[derive(Debug)]
 pub(crate) struct Bins {
-    /// Tiles per row and per column.
+    /// Number of tiles per row and per column.
     pub(crate) tiles: [u32; 2],
-    /// Where each tile's list starts, and the end of the last; [tiles + 1].
+    /// Start of each tile's list, and the end of the last; `[tiles + 1]`.
     pub(crate) starts: Vec<usize>,
     /// Indices of splats, front to back within a tile; `[instances]`.
     pub(crate) splat_from_instance: Vec<usize>,
 }
 
 impl Bins {
-    /// The tile's range of instances.
+    /// Returns the range of instances of a tile.
     pub(crate) fn range(&self, x: u32, y: u32) -> std::ops::Range<usize> {
         let tile = self.tile(x, y);
         self.starts[tile]..self.starts[tile + 1]
@@ -34,7 +34,7 @@ impl Bins {
     }
 }
 
-/// Lists every splat in the tiles that it reaches; equal depths keep the order of the rows.
+/// Lists every splat in the tiles that it overlaps. Equal depths keep the order of the rows.
 pub(crate) fn bin<R: Real>(splats: &[Splat<R>], size: [u32; 2]) -> Bins {
     let tiles = size.map(|side| side.div_ceil(TILE));
     let count = tiles[0] as usize * tiles[1] as usize;
@@ -67,8 +67,7 @@ pub(crate) fn bin<R: Real>(splats: &[Splat<R>], size: [u32; 2]) -> Bins {
     bins
 }
 
-/// Calls `visit` for each tile in which the splat is visible at some pixel, or nearly so; for its only
-/// candidate in any case.
+/// Calls `visit` for each tile that the splat may overlap. A single candidate is not tested.
 pub(crate) fn for_each_tile<R: Real>(
     splat: &Splat<R>,
     size: [u32; 2],

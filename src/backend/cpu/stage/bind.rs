@@ -1,5 +1,5 @@
-//! Stage `bind`: Gaussians move with the mesh that they are bound to, and their gradients become those of
-//! the mesh and of their form on it. Vertices gather what comes to them, in the order of their lists.
+//! Stage `bind`: moves Gaussians with the mesh that they are bound to, and maps their gradients to the mesh.
+//! Each vertex sums its gradients in the order of its lists.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Vec3, add};
 use crate::model::{BoundColumns, BoundTopology};
 
-/// A mesh on the processor, and the form of the Gaussians that are bound to it.
+/// A mesh on the CPU and the shape of the Gaussians that are bound to it.
 #[derive(Clone, Debug)]
 pub struct Binding<R> {
     topology: Arc<BoundTopology>,
@@ -28,7 +28,7 @@ pub struct Binding<R> {
 }
 
 impl<R: Real> Binding<R> {
-    /// What stands on the host.
+    /// Creates a binding from the host's state.
     pub(crate) fn new(topology: &Arc<BoundTopology>, state: &BoundState) -> Self {
         let parts = [&state.values, &state.first_moments, &state.second_moments];
         let [vertices, log_scales, turns] = [0, 1, 2].map(|column| {
@@ -40,7 +40,7 @@ impl<R: Real> Binding<R> {
         Self { topology: Arc::clone(topology), vertices, log_scales, turns }
     }
 
-    /// What is learned, as it is now.
+    /// Returns the learned state.
     pub(crate) fn read(&self) -> BoundState {
         let columns = [&self.vertices, &self.log_scales, &self.turns];
         let part = |of: fn(&ModelColumn<R>) -> &[R]| {
@@ -54,7 +54,7 @@ impl<R: Real> Binding<R> {
         }
     }
 
-    /// Moves the model's Gaussians to where they belong.
+    /// Updates the model's Gaussians from the mesh.
     pub(crate) fn place(&self, model: &mut Model<R>) {
         let log_thickness = R::of_f32(self.topology.log_thickness);
         let places: Vec<_> = (0..self.topology.gaussians())
@@ -79,7 +79,7 @@ impl<R: Real> Binding<R> {
         column(Parameter::Quats, 4, &|row| places[row].quat);
     }
 
-    /// A step of all that is learned; the seed is that of what compact storage rounds at random.
+    /// Takes a step of all learned values. `seed` determines the stochastic rounding of compact storage.
     pub(crate) fn step(
         &mut self,
         model: &mut Model<R>,
@@ -128,7 +128,7 @@ impl<R: Real> Binding<R> {
         FlatForm { log_scales: pair(&self.log_scales), turn: pair(&self.turns) }
     }
 
-    /// Of each Gaussian, where the model still has it.
+    /// Returns the gradients of the flat form of each Gaussian.
     fn flat_gradients(&self, model: &Model<R>, d_geometry: &[R]) -> Vec<FlatGradient<R>> {
         let flat = |(row, d): (usize, &[R])| {
             let quat = std::array::from_fn(|i| model.row(Parameter::Quats, row)[i]);
@@ -142,7 +142,7 @@ impl<R: Real> Binding<R> {
         d_geometry.par_chunks(GEOMETRY).enumerate().map(flat).collect()
     }
 
-    /// Of each vertex: what the Gaussians of its faces give it, then what its hinges do.
+    /// Returns the gradient of each vertex: the sum over the Gaussians of its faces, then over its hinges.
     fn vertex_gradients(&self, flat: &[FlatGradient<R>], per_hinge: R) -> Vec<Vec3<R>> {
         let BoundTopology { hinges, corners_of, hinges_of, .. } = &*self.topology;
         let gather = |vertex: usize| {
@@ -165,7 +165,7 @@ impl<R: Real> Binding<R> {
         (0..self.topology.vertices()).into_par_iter().map(gather).collect()
     }
 
-    /// A value that is no number would spread to all others through the images.
+    /// Fails on a value that is not finite: images would spread it to all other values.
     fn check_finite(&self) -> Result<(), DeviceError> {
         let columns = [
             (&self.vertices, "vertex", "place"),

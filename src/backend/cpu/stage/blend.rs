@@ -1,4 +1,4 @@
-//! Stage `blend`: splats to pixels front to back, and pixel gradients back to splats.
+//! Stage `blend`: blends splats into pixels front to back, and pixel gradients back to splats.
 //!
 //! Rows of tiles run in parallel; within a tile each splat visits only the pixels in its bounds.
 
@@ -13,31 +13,29 @@ use crate::math::linalg::Vec3;
 use crate::math::splat::{Rect, TILE};
 use crate::memory::Bytes;
 
-/// A drawn image with what the backward pass starts from.
+/// A drawn image and the inputs of its backward pass.
 #[derive(Debug)]
 pub(crate) struct Canvas<R> {
     /// Size, px.
     pub(crate) size: [u32; 2],
-    /// Colours with the background, [height, width, 3].
+    /// Colours over the background, `[height, width, 3]`.
     pub(crate) image: Vec<R>,
-    /// Sums of the weights over the depths, per world unit, [height, width]; empty where they are not
-    /// drawn.
+    /// Weighted sums of inverse depths, per world unit, `[height, width]`; empty if not drawn.
     pub(crate) inverse_depths: Vec<R>,
-    /// Sums of the weights over the squares of the depths, [height, width]; empty where they are not
-    /// drawn.
+    /// Weighted sums of squared inverse depths, `[height, width]`; empty if not drawn.
     pub(crate) inverse_squares: Vec<R>,
-    /// Depth, x and y of the normal, opacity, [height, width, 4]; empty where they are not drawn.
+    /// Depth, x and y of the normal, and opacity, `[height, width, 4]`; empty if not drawn.
     pub(crate) surface: Vec<R>,
-    /// Median depths, [height, width]; of ellipses empty until stage `median` finds them.
+    /// Median depths, `[height, width]`; for ellipses empty until stage `median`.
     pub(crate) median_depths: Vec<R>,
     pixels: Vec<Pixel>,
 }
 
 impl<R: Real> Canvas<R> {
-    /// Black, with room for what is drawn beside the colours; without counts.
+    /// Creates a black canvas with the requested maps.
     pub(crate) fn blank(size: [u32; 2], settings: &Drawing) -> Self {
         let pixels = size[0] as usize * size[1] as usize;
-        // Those of ellipses are found by stage `median`.
+        // Stage `median` finds those of ellipses.
         let with_medians = settings.median && settings.footprint == Footprint::Surfel;
         let room = |is_drawn, width| vec![R::ZERO; if is_drawn { pixels * width } else { 0 }];
         Self {
@@ -75,7 +73,7 @@ impl<R: Real> Canvas<R> {
     }
 }
 
-/// Draws the image.
+/// Blends the image.
 pub(crate) fn forward<R: Real>(
     splats: &[Splat<R>],
     bins: &Bins,
@@ -113,10 +111,9 @@ pub(crate) fn forward<R: Real>(
     canvas
 }
 
-/// Blends the splats of a tile's list in its area.
 type BlendTile<R> = fn(&[Splat<R>], &[usize], Rect) -> TileState<R>;
 
-/// Blends a tile, and a surface only where it is drawn: it would cost every pixel of the others.
+/// Blends a tile. Monomorphised over `SURFACE`, which costs time at every pixel.
 fn blend_tile<R: Real, const SURFACE: bool>(
     splats: &[Splat<R>],
     list: &[usize],
@@ -168,31 +165,31 @@ fn blend_tile<R: Real, const SURFACE: bool>(
     tile
 }
 
-/// What the backward pass starts from.
+/// Gradients of a canvas.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CanvasGradient<'a, R> {
-    /// Of the image, [height, width, 3].
+    /// Gradient of the image, `[height, width, 3]`.
     pub(crate) image: &'a [R],
-    /// Of the inverse depths, [height, width]; empty where they have none.
+    /// Gradient of the inverse depths, `[height, width]`, or empty.
     pub(crate) inverse_depths: &'a [R],
-    /// Of the squares of inverse depths, [height, width]; empty where they have none.
+    /// Gradient of the squared inverse depths, `[height, width]`, or empty.
     pub(crate) inverse_squares: &'a [R],
-    /// Of depth and of x and y of the normal, [height, width, 3]; empty where they have none.
+    /// Gradient of depth and of x and y of the normal, `[height, width, 3]`, or empty.
     pub(crate) surface: &'a [R],
-    /// Of the final transmittance, besides the background, [height, width]; empty where it has
-    /// none, and never there without the surface's.
+    /// Gradient of the final transmittance without that through the background, `[height, width]`, or empty. Always
+    /// empty if `surface` is.
     pub(crate) through: &'a [R],
 }
 
 impl<'a, R> CanvasGradient<'a, R> {
-    /// Of the image alone.
+    /// Creates the gradient of an image without maps.
     pub(crate) const fn of_image(image: &'a [R]) -> Self {
         let (inverse_depths, inverse_squares, surface, through) = (&[], &[], &[], &[]);
         Self { image, inverse_depths, inverse_squares, surface, through }
     }
 }
 
-/// Gradients of every splat from those of the image and of what is drawn beside it; `[visible]`.
+/// Returns the gradient of every splat, `[visible]`.
 pub(crate) fn backward<R: Real>(
     splats: &[Splat<R>],
     bins: &Bins,
@@ -215,7 +212,7 @@ pub(crate) fn backward<R: Real>(
             }
         }
     });
-    // One thread adds in the order of the instances, so that the sums never depend on timing.
+    // A single thread adds in instance order, so that sums do not depend on timing.
     let mut per_splat = vec![ScreenGradient::default(); splats.len()];
     for (&splat, gradient) in bins.splat_from_instance.iter().zip(&per_instance) {
         per_splat[splat].add(gradient);
@@ -223,7 +220,7 @@ pub(crate) fn backward<R: Real>(
     per_splat
 }
 
-/// One slice of the instances for each row of tiles.
+/// Splits per-instance values by row of tiles.
 pub(super) fn split_by_tile_row<'a, T>(
     mut rest: &'a mut [T],
     bins: &Bins,
@@ -303,26 +300,25 @@ fn blend_tile_bwd<R: Real, const SURFACE: bool>(
     }
 }
 
-// The pixels of a tile while it is blended, and where they go.
+// State of a tile's pixels during blending.
 
-/// Pixels of a tile.
 const TILE_PIXELS: usize = (TILE * TILE) as usize;
 
-/// What blending leaves of a pixel besides its colour.
+/// Blending state of a pixel that the backward pass needs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pixel {
-    /// Splats that changed the pixel.
+    /// Number of splats that changed the pixel.
     blended: u32,
-    /// Position behind the last of them in the tile's list.
+    /// Position after the last such splat in the tile's list.
     end: u32,
 }
 
-/// Place of a pixel in its tile.
+/// Returns the index of a pixel in its tile.
 pub(super) fn place_in_tile(x: u32, y: u32) -> usize {
     ((y % TILE) * TILE + x % TILE) as usize
 }
 
-/// A band of each of the maps beside the colours: a row of tiles. Empty of a map that is not drawn.
+/// One row of tiles of each map beside the colours; empty for maps that are not drawn.
 #[derive(Default)]
 struct MapBands<'a, R> {
     inverse_depths: &'a mut [R],
@@ -332,7 +328,7 @@ struct MapBands<'a, R> {
 }
 
 impl<'a, R> MapBands<'a, R> {
-    /// Those of so many rows of tiles, which have so many pixels each.
+    /// Splits the maps into `rows` bands of `pixels` pixels.
     fn of(maps: [&'a mut [R]; 4], rows: u32, pixels: usize) -> Vec<Self> {
         let [inverse_depths, inverse_squares, surface, median_depths] = maps;
         let mut inverse_depths = inverse_depths.chunks_mut(pixels);
@@ -349,13 +345,13 @@ impl<'a, R> MapBands<'a, R> {
     }
 }
 
-/// Running state of a tile's pixels, rows of [`TILE`].
+/// Running state of a tile's pixels, in rows of [`TILE`].
 struct TileState<R> {
     color: [Vec3<R>; TILE_PIXELS],
     inverse_depth: [R; TILE_PIXELS],
     inverse_square: [R; TILE_PIXELS],
     surface: [Vec3<R>; TILE_PIXELS],
-    /// Depth of the splat behind which half of the light is stopped; 0 where there is none.
+    /// Depth of the splat behind which half of the light is stopped; 0 if there is none.
     half_depth: [R; TILE_PIXELS],
     transmittance: [R; TILE_PIXELS],
     finished: [bool; TILE_PIXELS],
@@ -363,7 +359,6 @@ struct TileState<R> {
 }
 
 impl<R: Real> TileState<R> {
-    /// Nothing is blended.
     fn new() -> Self {
         Self {
             color: [[R::ZERO; 3]; TILE_PIXELS],
@@ -377,7 +372,7 @@ impl<R: Real> TileState<R> {
         }
     }
 
-    /// Copies the tile's colours into its band of the image.
+    /// Writes the tile's colours to its band of the image.
     fn store(
         &self,
         area: Rect,
@@ -397,7 +392,7 @@ impl<R: Real> TileState<R> {
         }
     }
 
-    /// The same of what is drawn beside them.
+    /// Writes the tile's maps.
     fn store_beside(&self, area: Rect, width: usize, maps: &mut MapBands<'_, R>) {
         let store = |map: &mut [R], at: usize, value: R| {
             if let Some(pixel) = map.get_mut(at) {
@@ -438,13 +433,13 @@ mod tests {
         ..Drawing::DEFAULT
     };
 
-    /// Uniform numbers in -1..1, of which each stream has its own.
+    /// Returns uniform numbers in -1..1; each stream has its own.
     fn draws(stream: u64, count: usize) -> Vec<f64> {
         let stream = RandomStream::new(5, stream, RandomUse::Sample);
         (0..count as u64).map(|i| 2.0 * stream.uniform(i) - 1.0).collect()
     }
 
-    /// Splats so wide that every pixel is blended of all of them: no cut is near.
+    /// Returns splats so wide that all of them affect every pixel and no cutoff is near.
     fn splats() -> Vec<Splat<f64>> {
         let splat = |i: usize| {
             let d = draws(i as u64, 10);
@@ -470,7 +465,7 @@ mod tests {
         (0..6).map(splat).collect()
     }
 
-    /// Of the image, of the inverse depths and of the surface.
+    /// Returns gradients of the image, of the inverse depths and of the surface.
     fn d_pixels() -> [Vec<f64>; 3] {
         [draws(100, PIXELS * 3), draws(101, PIXELS), draws(102, PIXELS * 3)]
     }
@@ -504,7 +499,7 @@ mod tests {
                 + sum(&channels.collect::<Vec<_>>(), d_surface)
         };
         let found = gradients(&splats, &d_pixels);
-        // Curvature leaves 1e-8 of central differences, rounding 1e-16 / 1e-4.
+        // Central differences have a curvature error of 1e-8 and a rounding error of 1e-16 / 1e-4.
         let step = 1e-4;
         for (i, found) in found.iter().enumerate() {
             let assert_agrees = |name: &str, found: f64, moved: &dyn Fn(&mut Splat<f64>, f64)| {
@@ -526,7 +521,7 @@ mod tests {
                     let moved = move |s: &mut Splat<f64>, h| s.ellipse.mean_px[k] += h;
                     assert_agrees("mean", found.d_mean_px[k], &moved);
                 }
-                // The conic is small, and the exponent steep in it.
+                // The conic is small, and the exponent is steep in the conic.
                 let moved = move |s: &mut Splat<f64>, h: f64| s.ellipse.conic[k] += 0.01 * h;
                 assert_agrees("conic", 0.01 * found.d_conic[k], &moved);
                 assert_agrees("color", found.d_color[k], &move |s, h| s.color[k] += h);
@@ -534,13 +529,13 @@ mod tests {
             }
             assert_agrees("opacity", found.d_opacity, &|s, h| s.opacity += h);
             let moved = |s: &mut Splat<f64>, h| s.ellipse.depth = 1.0 / (1.0 / s.ellipse.depth + h);
-            // A move of the depth changes no order: bins are of the same splats, whose depths lie apart.
+            // The bins are fixed, and the depths are too far apart for the order to change.
             assert_agrees("inverse depth", found.d_inverse_depth, &moved);
         }
     }
 
     #[test]
-    fn absolute_gradients_are_what_each_pixel_gives_by_itself() {
+    fn absolute_gradients_sum_each_pixel_alone() {
         let d_pixels = d_pixels();
         let splats = splats();
         let found = gradients(&splats, &d_pixels);
@@ -560,7 +555,7 @@ mod tests {
         }
         for (found, expected) in found.iter().zip(&expected) {
             for axis in 0..2 {
-                // Rounding of 63 terms in another order.
+                // The 63 terms are summed in another order.
                 let error = (found.d_mean_abs[axis] - expected[axis]).abs();
                 assert!(error < 1e-12 * expected[axis], "{found:?} for {expected:?}");
                 assert!(
@@ -572,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn inverse_depths_are_drawn_where_they_are_asked_for_over_nothing() {
+    fn inverse_depths_are_drawn_on_request_without_background() {
         let splats = splats();
         let bins = bin(&splats, SIZE);
         let map = |settings: &Drawing| forward(&splats, &bins, SIZE, settings).inverse_depths;
@@ -607,7 +602,7 @@ mod tests {
         let black = Drawing { background: [0.0; 3], ..SETTINGS };
         let weights = forward(&white, &bins, SIZE, &black).image;
         for (pixel, weight) in map(&SETTINGS).chunks_exact(4).zip(weights.chunks_exact(3)) {
-            // The sum of the weights and 1 less the product of what passes differ by rounding.
+            // The opacity is a sum of weights in one and 1 less a product in the other.
             assert!((pixel[3] - weight[0]).abs() < 1e-14, "{} for {}", pixel[3], weight[0]);
         }
     }

@@ -1,8 +1,7 @@
-//! Stage `blend_triangles`: triangles to samples front to back and samples to pixels, and pixel gradients back to
-//! triangles.
+//! Stage `blend_triangles`: blends triangles into samples front to back and averages samples per pixel; the backward
+//! pass maps pixel gradients to triangles.
 //!
-//! Each sample has its own transmittance; a pixel is the mean of its samples. Only pixels are kept: the backward
-//! pass blends each tile once more.
+//! Each sample has its own transmittance. Only pixels are stored: the backward pass blends each tile again.
 
 use std::ops::Range;
 
@@ -17,32 +16,32 @@ use crate::math::blend::{PixelWalk, ScreenGradient, Shade, TRANSMITTANCE_MIN, bl
 use crate::math::linalg::{Vec3, add, scale};
 use crate::math::splat::{FallOff, HitGradient, Rect, TILE, Triangle, TriangleGradient};
 
-/// The faces of a view in the lists of its tiles.
+/// Faces of a view in tile lists.
 #[derive(Clone, Copy)]
 pub(crate) struct FaceLayers<'a, R> {
     pub(crate) splats: &'a [Splat<R>],
-    /// Those of the splats.
+    /// Triangle of each splat.
     pub(crate) triangles: &'a [Triangle<R>],
     pub(crate) bins: &'a Bins,
     pub(crate) window: Window,
     pub(crate) background: Vec3<R>,
 }
 
-/// What the samples give to a face.
+/// Gradients and statistics of a face, summed over samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FaceSums<R> {
     pub(crate) gradient: TriangleGradient<R>,
-    /// Its largest weight in any.
+    /// Largest blend weight in any sample.
     pub(crate) weight: R,
 }
 
-/// A sample on its way front to back.
+/// A sample during front-to-back blending.
 #[derive(Clone, Copy, Debug)]
 struct Sample<R> {
     color: Vec3<R>,
     inverse_depth: R,
     transmittance: R,
-    /// Position behind the last triangle that changed it in the tile's list.
+    /// Position after the last triangle that changed the sample, in the tile's list.
     end: u32,
     is_finished: bool,
 }
@@ -62,23 +61,23 @@ impl<R: Real> Sample<R> {
 }
 
 impl<R: Real> FaceLayers<'_, R> {
-    /// Samples of a pixel.
+    /// Returns the number of samples per pixel.
     fn samples(&self) -> usize {
         (self.window.samples * self.window.samples) as usize
     }
 
-    /// What each counts in a pixel.
+    /// Returns the weight of one sample in its pixel.
     fn share(&self) -> R {
         R::ONE / R::of(self.samples() as f64)
     }
 
-    /// Where the samples of a pixel lie among those of its tile.
+    /// Returns the indices of a pixel's samples in its tile.
     fn places(&self, x: u32, y: u32) -> Range<usize> {
         let first = place_in_tile(x, y) * self.samples();
         first..first + self.samples()
     }
 
-    /// The samples of a tile that a splat may reach: their places among those of the tile, and in px.
+    /// Yields the tile's samples within a splat's bounds: index in the tile, and position in px.
     fn reached(&self, splat: usize, area: Rect) -> impl Iterator<Item = (usize, [R; 2])> {
         let side = self.window.samples;
         let offset = move |i: u32| (f64::from(i) + 0.5) / f64::from(side);
@@ -92,7 +91,7 @@ impl<R: Real> FaceLayers<'_, R> {
         })
     }
 
-    /// The samples of a tile, pixels in rows of [`TILE`].
+    /// Blends the samples of a tile, ordered by pixel in rows of [`TILE`].
     fn blend_tile(&self, list: &[usize], area: Rect) -> Vec<Sample<R>> {
         let exponent = R::of(self.window.exponent);
         let mut tile = vec![Sample::OPEN; (TILE * TILE) as usize * self.samples()];
@@ -109,8 +108,7 @@ impl<R: Real> FaceLayers<'_, R> {
                 }
                 let Some(hit) = triangle.hit(sample_px, exponent) else { continue };
                 let after = sample.transmittance * (R::ONE - hit.alpha);
-                // The one that finishes a sample counts, too: if a solid triangle before it moved away, the sample
-                // would show this one.
+                // The triangle that finishes a sample counts: it would show if a solid triangle before it moved away.
                 if after < R::of(TRANSMITTANCE_MIN) {
                     sample.is_finished = true;
                     open -= 1;
@@ -125,7 +123,7 @@ impl<R: Real> FaceLayers<'_, R> {
         tile
     }
 
-    /// Adds what the samples of a tile give to each face in its list.
+    /// Adds the contributions of a tile's samples to each face in its list.
     fn blend_tile_bwd(
         &self,
         list: &[usize],
@@ -164,7 +162,7 @@ impl<R: Real> FaceLayers<'_, R> {
         }
     }
 
-    /// The samples of a tile before the first triangle, with the gradients of their pixels.
+    /// Returns the backward-pass state of a tile's samples, in front of the first triangle.
     fn walks(
         &self,
         tile: &[Sample<R>],
@@ -200,7 +198,7 @@ impl<R: Real> FaceLayers<'_, R> {
     }
 }
 
-/// Draws the image.
+/// Blends the image.
 pub(crate) fn forward<R: Real>(
     layers: &FaceLayers<'_, R>,
     size: [u32; 2],
@@ -237,7 +235,7 @@ pub(crate) fn forward<R: Real>(
     canvas
 }
 
-/// Gradients of every face that is seen, and its weights, from the gradients of the image and of the inverse depths.
+/// Returns the gradients and the largest weight of every visible face.
 pub(crate) fn backward<R: Real>(
     layers: &FaceLayers<'_, R>,
     size: [u32; 2],
@@ -255,7 +253,7 @@ pub(crate) fn backward<R: Real>(
             layers.blend_tile_bwd(list, out, area, size[0] as usize, d_canvas);
         }
     });
-    // One thread adds in the order of the instances, so that the sums never depend on timing.
+    // A single thread adds in instance order, so that sums do not depend on timing.
     let mut per_face = vec![FaceSums::default(); layers.splats.len()];
     for (&splat, sums) in bins.splat_from_instance.iter().zip(&per_instance) {
         per_face[splat].gradient.add(&sums.gradient);

@@ -12,21 +12,21 @@ use crate::math::random::RandomStream;
 use crate::math::{Real, inverse_sigmoid, sigmoid};
 use crate::model::Primitive;
 
-/// True if a candidate's scale is within the rule's bound.
+/// Size class of a candidate relative to the rule's bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     Small,
     Large,
 }
 
-/// A Gaussian that may grow.
+/// A candidate for densification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Growing {
     pub(crate) row: usize,
     pub(crate) size: Size,
 }
 
-/// Share of its gradient that a splat at this depth tells (Pixel-GS, Zhang et al. 2024).
+/// Returns the factor by which gradients of splats near the camera are scaled (Pixel-GS, Zhang et al. 2024).
 fn faded<R: Real>(depth: R, fade_depth: R) -> R {
     if fade_depth <= R::ZERO {
         return R::ONE;
@@ -35,24 +35,23 @@ fn faded<R: Real>(depth: R, fade_depth: R) -> R {
     share * share
 }
 
-/// How much the pixels of a view disagree about the opacity: with g what each gives to the gradient of its
-/// logarithm, the sum over them of (g - mean g)², of a loss that is summed over `area` pixels, not averaged.
+/// Returns Σ (g - mean g)² over the pixels of a view, where g is a pixel's gradient of the log-opacity. The loss is
+/// rescaled from a mean over `area` pixels to a sum.
 fn disagreement<R: Real>(gradient: &ScreenGradient<R>, opacity: R, area: R) -> R {
     let sum = gradient.d_opacity * opacity * area;
     let squares = gradient.squares * area * area;
     (squares - sum * sum / gradient.pixels).max(R::ZERO)
 }
 
-/// A number whose order draws rows without replacement in proportion to their weights, when those with the
-/// highest numbers are taken (Efraimidis and Spirakis 2006): the weight by a number that is distributed
-/// exponentially.
+/// Returns a random key. The rows with the highest keys are a weighted sample without replacement (Efraimidis and
+/// Spirakis 2006): the weight divided by an exponential random number.
 fn drawn<R: Real>(weight: R, stream: RandomStream, row: usize) -> R {
     let exponential = -(1.0 - stream.uniform(row as u64)).ln();
     R::of(weight.to_f64() / exponential)
 }
 
-/// Adds one view to the statistics where it is observed: the norm of the centre's gradient, half the
-/// image being 1, or what the statistics ask for.
+/// Adds one observed view to the statistics: the norm of the centre's gradient in units of half the image, or the
+/// requested alternative.
 pub(crate) fn observe<R: Real, P: Primitive>(
     model: &mut Model<R, P>,
     splats: &[Splat<R>],
@@ -76,8 +75,7 @@ pub(crate) fn observe<R: Real, P: Primitive>(
             Statistics::AbsoluteNorms => (absolute_x * absolute_x + absolute_y * absolute_y).sqrt(),
             Statistics::Disagreement if gradient.pixels <= R::ZERO => continue,
             Statistics::Disagreement => {
-                // A pixel of a smaller view is a square of the photograph's, and counts as often: times the
-                // square of what is put to the area.
+                // A pixel of a downscaled view counts `divisor`² times. The result is quadratic in `area`.
                 let drawn = f64::from(size[0]) * f64::from(size[1]);
                 let area = R::of(drawn * f64::from(settings.divisor.get()));
                 disagreement(gradient, splat.opacity, area)
@@ -91,7 +89,7 @@ pub(crate) fn observe<R: Real, P: Primitive>(
     }
 }
 
-/// Finds what makes a candidate, and counts the candidates.
+/// Finds the thresholds of candidates and counts the candidates.
 pub(crate) fn score<R: Real>(
     model: &Model<R>,
     rule: &ScoreRule,
@@ -108,15 +106,15 @@ pub(crate) fn score<R: Real>(
     }
 }
 
-/// So many of the candidates, those with the highest scores, in the order of their rows.
+/// Returns the `max_count` candidates with the highest scores, in row order.
 pub(crate) fn select<R: Real>(
     model: &Model<R>,
     candidates: &Candidates,
-    births: usize,
+    max_count: usize,
 ) -> Result<Vec<Growing>, DeviceError> {
     let gradient = candidates.rule.by_gradient().ok_or(DeviceError::UnsuitedEdit)?;
     let counted = candidates.count();
-    if births.min(counted) == 0 {
+    if max_count.min(counted) == 0 {
         return Ok(Vec::new());
     }
     let thresholds = Thresholds::known(&gradient, candidates.absolute_min);
@@ -124,20 +122,20 @@ pub(crate) fn select<R: Real>(
     if selected.len() != counted {
         return Err(DeviceError::StaleCandidates { counted, found: selected.len() });
     }
-    if selected.len() > births {
-        // A stable sort: equal scores keep the order of the Gaussians.
+    if selected.len() > max_count {
+        // The sort is stable: equal scores keep the order of the rows.
         selected.sort_by(|a, b| {
             let (a, b) = (thresholds.score(model, a.row), thresholds.score(model, b.row));
             b.partial_cmp(&a).unwrap_or(std::cmp::Ordering::Equal)
         });
-        selected.truncate(births);
+        selected.truncate(max_count);
         selected.sort_by_key(|growing| growing.row);
     }
     Ok(selected)
 }
 
-/// Grows the selected rows, removes what is not to be kept, forgets the statistics. Says, too, which rows were
-/// kept: of those before, and of one that each of the selected has added.
+/// Densifies the selected rows, prunes, and resets the statistics. Also returns which rows were kept, of the old
+/// rows and one new row per selected row.
 pub(crate) fn edit<R: Real>(
     model: &mut Model<R>,
     selected: &[Growing],
@@ -172,7 +170,7 @@ pub(crate) fn edit<R: Real>(
     (done, kept)
 }
 
-/// Removes all rows but these, forgets the statistics.
+/// Removes all other rows and resets the statistics.
 pub(crate) fn retain<R: Real>(model: &mut Model<R>, selected: &[Growing]) -> Edited {
     let mut keep = vec![false; model.len()];
     for growing in selected {
@@ -187,7 +185,7 @@ pub(crate) fn retain<R: Real>(model: &mut Model<R>, selected: &[Growing]) -> Edi
     Edited { removed, ..Edited::default() }
 }
 
-/// Lowers every opacity to at most `ceiling` and forgets the opacities' moments.
+/// Lowers every opacity to at most `ceiling` and zeros the moments of opacities.
 pub(crate) fn reset_opacity<R: Real>(model: &mut Model<R>, ceiling: f64) {
     let ceiling = inverse_sigmoid(R::of(ceiling));
     let column = model.column_mut(Parameter::OpacityLogits);
@@ -197,7 +195,7 @@ pub(crate) fn reset_opacity<R: Real>(model: &mut Model<R>, ceiling: f64) {
     model.forget_moments(Parameter::OpacityLogits as usize);
 }
 
-/// Multiplies every opacity by a factor, but not to below a floor, and forgets all moments.
+/// Multiplies every opacity by a factor, bounded below by `floor`, and zeros all moments.
 pub(crate) fn fade_opacity<R: Real>(model: &mut Model<R>, factor: f64, floor: f64) {
     let (factor, floor) = (R::of(factor), R::of(floor));
     let column = model.column_mut(Parameter::OpacityLogits);
@@ -208,7 +206,7 @@ pub(crate) fn fade_opacity<R: Real>(model: &mut Model<R>, factor: f64, floor: f6
     model.forget_all_moments();
 }
 
-/// The Gaussians that should grow, in the order of their indices.
+/// Returns the candidates, in row order.
 fn candidates<R: Real>(model: &Model<R>, thresholds: &Thresholds<R>) -> Vec<Growing> {
     (0..model.len())
         .filter(|&row| thresholds.admit(model, row))
@@ -219,34 +217,34 @@ fn candidates<R: Real>(model: &Model<R>, thresholds: &Thresholds<R>) -> Vec<Grow
         .collect()
 }
 
-/// Mean over the views that saw the Gaussian.
+/// Returns the mean gradient norm over the views that saw the Gaussian.
 fn mean_gradient<R: Real>(model: &Model<R>, index: usize) -> R {
     let seen = R::of(f64::from(model.views_seen[index].max(1)));
     model.gradient_norm_sums[index] / seen
 }
 
-/// The same of the absolute gradients.
+/// Returns the mean absolute gradient over the views that saw the Gaussian.
 fn mean_absolute<R: Real>(model: &Model<R>, index: usize) -> R {
     let seen = R::of(f64::from(model.views_seen[index].max(1)));
     model.absolute_norm_sums[index] / seen
 }
 
-/// What makes a Gaussian a candidate.
+/// Thresholds of a candidate.
 struct Thresholds<R> {
-    /// Mean norm of the gradient.
+    /// Minimum mean gradient norm.
     gradient: R,
-    /// Mean absolute gradient, where that counts, too.
+    /// Minimum mean absolute gradient, if used.
     absolute: Option<R>,
-    /// Largest scale of a small one.
+    /// Largest scale of a small candidate.
     small_max: R,
-    /// What candidates are drawn by, where they are not ranked.
+    /// Random stream that draws candidates, if they are not ranked by gradient.
     drawn_by: Option<RandomStream>,
 }
 
 impl<R: Real> Thresholds<R> {
     fn new(model: &Model<R>, rule: &GradientRule) -> Self {
         let gradient = R::of(rule.min);
-        // Before any view was observed there are no absolute gradients.
+        // There are no absolute gradients before the first observed view.
         let counts = rule.with_quantile && !model.absolute_norm_sums.is_empty();
         let absolute = counts.then(|| {
             let above = (0..model.len()).filter(|&i| mean_gradient(model, i) >= gradient).count();
@@ -255,7 +253,7 @@ impl<R: Real> Thresholds<R> {
         Self { absolute, ..Self::known(rule, None) }
     }
 
-    /// Those that candidates were found by.
+    /// Restores the thresholds of a previous search.
     fn known(rule: &GradientRule, absolute_min: Option<f64>) -> Self {
         let absolute = absolute_min.map(R::of);
         Self {
@@ -266,7 +264,7 @@ impl<R: Real> Thresholds<R> {
         }
     }
 
-    /// True if a Gaussian should grow. A mean absolute gradient of 0 is none, however low the bar.
+    /// True if a Gaussian is a candidate. A mean absolute gradient of 0 never qualifies.
     fn admit(&self, model: &Model<R>, index: usize) -> bool {
         let by_absolute = |bar| {
             let absolute = mean_absolute(model, index);
@@ -275,8 +273,8 @@ impl<R: Real> Thresholds<R> {
         mean_gradient(model, index) >= self.gradient || self.absolute.is_some_and(by_absolute)
     }
 
-    /// How much a candidate should grow: its gradient, or where absolute ones count, too, the larger
-    /// of the two in units of their bars, times both bars, so that a bar of 0 does no harm.
+    /// Returns the score of a candidate: its gradient, or the larger of both gradients relative to their thresholds.
+    /// Scaled by both thresholds, so that a threshold of 0 does not divide.
     fn score(&self, model: &Model<R>, index: usize) -> R {
         if let Some(stream) = self.drawn_by {
             return drawn(model.gradient_norm_sums[index], stream, index);
@@ -289,8 +287,7 @@ impl<R: Real> Thresholds<R> {
     }
 }
 
-/// The quantile 1 - `above / n` of these values, which are not below 0; there is one at least. What
-/// is no number comes last.
+/// Returns the quantile 1 - `above / n` of values that are at least 0. NaN sorts last. Requires a value.
 fn quantile<R: Real>(mut values: Vec<R>, above: usize) -> R {
     let place = place(values.len(), above);
     let (_, low, behind) = values.select_nth_unstable_by(place.rank, ascending);
@@ -308,8 +305,7 @@ fn largest_scale<R: Real>(model: &Model<R>, index: usize) -> R {
     a.max(b).max(c).exp()
 }
 
-/// Two children where the parent's density is: drawn from it, smaller, with fresh moments. The
-/// first takes the parent's place.
+/// Replaces a Gaussian by two smaller ones, drawn from its density, with zero moments. The first takes its row.
 fn split<R: Real>(model: &mut Model<R>, parent: usize, shrink: f64, stream: RandomStream) {
     let children = [0, 1].map(|child| Child::of(model, parent, child, shrink, stream));
     model.append_copy(parent);
@@ -319,21 +315,21 @@ fn split<R: Real>(model: &mut Model<R>, parent: usize, shrink: f64, stream: Rand
     model.forget_row(parent);
 }
 
-/// The second of these children, beside the parent, which stays as it is.
+/// Appends one smaller child and keeps the parent unchanged.
 fn add_child<R: Real>(model: &mut Model<R>, parent: usize, shrink: f64, stream: RandomStream) {
     let child = Child::of(model, parent, 1, shrink, stream);
     model.append_copy(parent);
     child.place(model, model.len() - 1);
 }
 
-/// Where a child lies, and how large it is.
+/// Position and size of a child.
 struct Child<R> {
     mean_world: Vec3<R>,
     log_scale: Vec3<R>,
 }
 
 impl<R: Real> Child<R> {
-    /// The child of this number, drawn where its parent's density is.
+    /// Draws child `number` from its parent's density.
     fn of(model: &Model<R>, parent: usize, number: u64, shrink: f64, stream: RandomStream) -> Self {
         let shape = model.shape(parent);
         let offset = [0, 1, 2].map(|axis| {
@@ -354,8 +350,8 @@ impl<R: Real> Child<R> {
     }
 }
 
-/// Removes what is transparent or too large, newborn Gaussians included, and of the first rows, those before the
-/// round, what no view has seen; the order is kept. Says which were kept.
+/// Removes Gaussians that are transparent or too large, and old rows (below `before`) that no view has seen, if the
+/// rule says so. Keeps the order. Returns which rows were kept.
 fn prune<R: Real>(model: &mut Model<R>, rule: &Keep, before: usize) -> Vec<bool> {
     let keep: Vec<bool> = (0..model.len())
         .map(|index| {
@@ -380,7 +376,7 @@ mod tests {
     use crate::math::random::RandomUse;
     use crate::model::Gaussians;
 
-    /// Gaussians in a row, all of opacity 1/2, with these largest scales and mean gradients.
+    /// Creates a row of Gaussians of opacity 1/2 with these largest scales and mean gradients.
     fn model(rows: &[(f32, f32)]) -> Model<f32> {
         let mut host = Gaussians::zeros(1, rows.len());
         for (i, &(scale, _)) in rows.iter().enumerate() {
@@ -409,9 +405,9 @@ mod tests {
         score(model, &RULE, &RULE.by_gradient().unwrap())
     }
 
-    /// A round with at most so many births.
-    fn densify(model: &mut Model<f32>, keep: &Keep, births: usize) -> Edited {
-        let selected = select(model, &scored(model), births).unwrap();
+    /// Runs a densification step with at most `max_count` new Gaussians.
+    fn densify(model: &mut Model<f32>, keep: &Keep, max_count: usize) -> Edited {
+        let selected = select(model, &scored(model), max_count).unwrap();
         let key = RandomStream::new(3, 600, RandomUse::Split).key();
         edit(model, &selected, &Grow::SplitRandom { shrink: 1.6, key }, keep).0
     }
@@ -456,7 +452,7 @@ mod tests {
         };
         // Half the image is 2 by 1 px.
         let norm = 2.0 * 52.0_f64.sqrt();
-        // At a depth of 2.
+        // The depth is 2.
         for (fade_depth, fade) in
             [(0.0, 1.0), (1.9, 1.0), (2.0, 1.0), (4.0, 0.25), (16.0, 0.015625)]
         {
@@ -465,7 +461,7 @@ mod tests {
             assert_eq!(observed(Statistics::AbsoluteNorms), (vec![0.0, fade * 52.0], vec![]));
             let both = (vec![0.0, fade * norm], vec![0.0, fade * 68.0]);
             assert_eq!(observed(Statistics::Both), both);
-            // Twice 1/2, of an image of 8 px, whatever the depth: it is no gradient of a centre.
+            // 2 · 1/2 in an image of 8 px. The depth has no effect: it is no gradient of a centre.
             assert_eq!(observed(Statistics::Disagreement), (vec![0.0, 64.0], vec![]));
         }
     }
@@ -473,7 +469,7 @@ mod tests {
     #[test]
     fn pixels_that_pull_an_opacity_both_ways_disagree() {
         let gradient = |shares: [f64; 4], pixels: f64| ScreenGradient::<f64> {
-            // Of the opacity, which is 1/2: its logarithm's gradient is half as large.
+            // The opacity is 1/2, so the gradient of its logarithm is half as large.
             d_opacity: 2.0 * shares.iter().sum::<f64>(),
             squares: shares.iter().map(|share| share * share).sum(),
             pixels,
@@ -481,13 +477,13 @@ mod tests {
         };
         assert_eq!(disagreement(&gradient([0.5, -0.5, 0.5, -0.5], 4.0), 0.5, 1.0), 1.0);
         assert_eq!(disagreement(&gradient([0.5; 4], 4.0), 0.5, 1.0), 0.0);
-        // By the definition: the mean is 1/4.
+        // By definition, with a mean of 1/4.
         assert_eq!(disagreement(&gradient([1.0, 0.0, 0.0, 0.0], 4.0), 0.5, 1.0), 0.75);
-        // The loss is summed over the pixels of the image: its size makes no difference.
+        // The loss is a sum over pixels: the image size has no effect.
         let small = disagreement(&gradient([0.5, -0.5, 0.25, 0.0], 4.0), 0.5, 8.0);
         let large = disagreement(&gradient([0.25, -0.25, 0.125, 0.0], 4.0), 0.5, 16.0);
         assert_eq!(small, large);
-        // Each pixel of a view of half the size stands for four: half the size counts twice for it.
+        // Each pixel of a half-size view stands for four.
         let whole = disagreement(
             &ScreenGradient {
                 squares: 4.0 * (0.125_f64.powi(2) * 2.0 + 0.0625_f64.powi(2)),
@@ -502,7 +498,7 @@ mod tests {
 
     #[test]
     fn draws_without_replacement_follow_the_weights() {
-        // Of weights 1, 2 and 5 the chance to come first is 1/8, 2/8 and 5/8.
+        // With weights 1, 2 and 5 the chances to come first are 1/8, 2/8 and 5/8.
         let weights = [1.0_f64, 2.0, 5.0];
         let mut first = [0; 3];
         for seed in 0..4000 {
@@ -519,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_view_has_seen_goes_where_it_is_not_to_stay_but_not_the_newborn() {
+    fn prune_removes_unseen_rows_but_no_new_ones() {
         let rows = [(0.05, 0.9), (0.05, 0.1), (0.5, 0.9)];
         for (unseen, survivors) in
             [(true, vec![0.0, 1.0, 2.0, 0.0, 2.0]), (false, vec![0.0, 2.0, 0.0, 2.0])]
@@ -584,7 +580,7 @@ mod tests {
         assert_eq!(model.len(), 8);
         assert_eq!((model.views_seen.clone(), model.gradient_norm_sums[0]), (vec![0; 8], 0.0));
 
-        // Clones, in the order of their originals with the second child between: 0, 1's, 4.
+        // Clones keep the order of their originals; the second child of row 1 is in between.
         for (copy, original) in [(5, 0), (7, 4)] {
             for parameter in Parameter::ALL {
                 assert_eq!(model.row(parameter, copy), model.row(parameter, original));
@@ -595,12 +591,12 @@ mod tests {
             (column.first_moments[row * 9], column.second_moments[row * 9 + 8])
         };
         assert_eq!((moments(0), moments(2)), ((1.0, 2.0), (1.0, 2.0)));
-        // Newborn Gaussians, both children of the split among them, start with fresh moments.
+        // New Gaussians, including both children of the split, start with zero moments.
         assert_eq!((moments(1), moments(5), moments(6)), ((0.0, 0.0), (0.0, 0.0), (0.0, 0.0)));
     }
 
     #[test]
-    fn growth_takes_no_more_memory_than_the_newborn_need() {
+    fn densify_reserves_exact_memory() {
         let mut model = model(&[(0.05, 0.9); 1000]);
         model.gradient_norm_sums[10..].fill(0.0);
         densify(&mut model, &KEEP, ALL);
@@ -629,10 +625,10 @@ mod tests {
             let shrunk = model.triple(Parameter::LogScales, child)[0];
             assert!((shrunk - (0.5_f32 / 1.6).ln()).abs() < 1e-6);
         }
-        // Four standard errors of the variance of 4,000 normal draws; along the short axes the
-        // coordinates up to 2,000 have a rounding as large as the offset.
+        // Four standard errors of the variance of 4,000 normal draws. The short axes are not tested: coordinates up to
+        // 2,000 round by as much as the offset.
         assert!((squares[0] - 1.0).abs() < 4.0 * (2.0_f64 / 4000.0).sqrt(), "{squares:?}");
-        // The two children are drawn apart.
+        // The two children are drawn independently.
         assert_ne!(
             model.triple(Parameter::Means, 0)[1..],
             model.triple(Parameter::Means, 2000)[1..]
@@ -640,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn where_not_all_may_grow_the_highest_gradients_come_first() {
+    fn limited_densify_takes_the_highest_gradients() {
         let rows = [(0.05, 0.6), (0.5, 0.8), (0.05, 0.7), (0.05, 0.9), (0.05, 0.1)];
         let mut model = model(&rows);
         let done = densify(&mut model, &KEEP, 2);
@@ -651,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_copies_large_ones_and_refuses_candidates_of_another_model() {
+    fn copy_clones_large_ones_and_stale_candidates_fail() {
         let mut model = model(&[(0.05, 0.9), (0.5, 0.9)]);
         let candidates = scored(&model);
         let selected = select(&model, &candidates, ALL).unwrap();
@@ -663,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_those_of_a_sort_and_what_is_no_number_comes_last() {
+    fn quantiles_match_a_sort_with_nan_last() {
         assert_eq!(quantile(vec![3.0_f32, 1.0, 2.0, 0.0, 4.0], 2), 2.4);
         assert_eq!(quantile(vec![3.0_f32, 1.0], 0), 3.0);
         assert_eq!(quantile(vec![7.0_f64], 1), 7.0);

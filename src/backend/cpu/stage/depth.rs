@@ -1,5 +1,5 @@
-//! The loss of inverse depths: L1 against the map of the photograph, and its gradient (Kerbl et al.
-//! 2024, of hierarchical 3D Gaussians).
+//! Inverse-depth loss: L1 to the photograph's depth map, and its gradient (Kerbl et al. 2024, hierarchical 3D
+//! Gaussians).
 
 use rayon::prelude::*;
 
@@ -8,12 +8,12 @@ use crate::dataset::Image;
 use crate::math::Real;
 use crate::memory::Bytes;
 
-/// What comes of comparing a frame's inverse depths with a map beside the photograph.
+/// Loss and gradient of a frame's inverse depths.
 #[derive(Debug)]
 pub(crate) struct ComparedDepths<R> {
-    /// Mean over all pixels, not weighted: here of the absolute error, per world unit.
+    /// Unweighted mean over all pixels, per world unit for the absolute error.
     pub(crate) mean: f64,
-    /// Gradient of the inverse depths with the weight, [height, width].
+    /// Weighted gradient of the inverse depths, `[height, width]`.
     pub(crate) d_inverse_depths: Vec<R>,
 }
 
@@ -23,9 +23,9 @@ impl<R> ComparedDepths<R> {
     }
 }
 
-/// Compares the inverse depths with the photograph's map, which is of their size; nothing without one.
+/// Compares the inverse depths with the photograph's map of equal size; `None` without a map.
 ///
-/// Pixels that the photograph's mask excludes count as right; the mean is over all pixels.
+/// Masked pixels have no error but count in the mean.
 pub(crate) fn compare<R: Real>(
     canvas: &Canvas<R>,
     target: &Image,
@@ -50,12 +50,10 @@ pub(crate) fn compare<R: Real>(
     Some(ComparedDepths { mean, d_inverse_depths })
 }
 
-// Means over pixels, the same on any number of threads.
-
-/// Pixels whose values are added up in order; so are their sums.
+/// Number of pixels that are summed in order, for results that do not depend on the thread count.
 const BLOCK: usize = 1 << 14;
 
-/// The mean over so many pixels of the values that they have.
+/// Returns the mean of `value` over `pixels` pixels.
 pub(crate) fn mean(pixels: usize, value: impl Fn(usize) -> f64 + Sync) -> f64 {
     let starts: Vec<usize> = (0..pixels).step_by(BLOCK).collect();
     let sum_from = |&start: &usize| -> f64 { (start..pixels.min(start + BLOCK)).map(&value).sum() };
@@ -70,7 +68,7 @@ mod tests {
     #[test]
     fn the_mean_of_several_blocks_counts_every_pixel_once() {
         for pixels in [1, BLOCK, BLOCK + 1, 3 * BLOCK + 7] {
-            // Of 0, 1, 2 and so on.
+            // The values are 0, 1, 2, ...
             assert_eq!(mean(pixels, |pixel| pixel as f64), (pixels - 1) as f64 / 2.0);
         }
     }

@@ -1,5 +1,4 @@
-//! Stage `distortion`: how far apart along its ray lies what each pixel is blended of, and the gradients
-//! of the maps that say so.
+//! Stage `distortion`: spread of each pixel's splats along its ray, and the gradients of the maps that define it.
 
 use rayon::prelude::*;
 
@@ -9,14 +8,14 @@ use crate::math::Real;
 use crate::math::distortion::{RaySums, distortion, distortion_bwd};
 use crate::memory::Bytes;
 
-/// What comes of a frame's rays.
+/// Distortion of a frame and its gradients.
 #[derive(Debug)]
 pub(crate) struct RayDistortion<R> {
-    /// Mean over all pixels, not weighted.
+    /// Unweighted mean over all pixels.
     pub(crate) mean: f64,
-    /// Gradient of the inverse depths with the weight, [height, width].
+    /// Weighted gradient of the inverse depths, `[height, width]`.
     pub(crate) d_inverse_depths: Vec<R>,
-    /// Gradient of their squares, [height, width].
+    /// Gradient of the squared inverse depths, `[height, width]`.
     pub(crate) d_inverse_squares: Vec<R>,
     /// Gradient of the final transmittance, [height, width].
     pub(crate) d_through: Vec<R>,
@@ -29,9 +28,9 @@ impl<R> RayDistortion<R> {
     }
 }
 
-/// Looks at the rays of a frame with maps of its surface, inverse depths and their squares.
+/// Computes the distortion of a frame with maps of surface, inverse depths and their squares.
 ///
-/// Pixels that the mask excludes add nothing; the mean is over all pixels.
+/// Masked pixels add nothing but count in the mean.
 pub(crate) fn find<R: Real>(
     canvas: &Canvas<R>,
     mask: Option<&[u8]>,
@@ -49,7 +48,7 @@ pub(crate) fn find<R: Real>(
     let mean = depth::mean(pixels, found);
     let gradient = |pixel: usize| {
         let d = distortion_bwd(sums(pixel), if counts(pixel) { d_mean } else { R::ZERO });
-        // There is the more opacity the less passes.
+        // The opacity is 1 less the transmittance.
         (d.inverse_depth, (d.inverse_square, -d.opacity))
     };
     let (d_inverse_depths, (d_inverse_squares, d_through)) =
@@ -72,7 +71,7 @@ mod tests {
 
     const WEIGHT: f64 = 1.7;
 
-    /// Weights and depths of each pixel's ray: of 0 to 8 splats.
+    /// Returns the weights and depths of each pixel's ray of 0 to 8 splats.
     fn rays() -> Vec<Vec<[f64; 2]>> {
         let ray = |pixel: usize| {
             let stream = RandomStream::new(4, pixel as u64, RandomUse::Sample);
@@ -87,7 +86,7 @@ mod tests {
         (0..PIXELS).map(ray).collect()
     }
 
-    /// A canvas of nothing with the maps of these rays.
+    /// Creates a canvas with the maps of these rays.
     fn canvas(rays: &[Vec<[f64; 2]>]) -> Canvas<f64> {
         let settings = Drawing {
             inverse_depths: true,
@@ -107,12 +106,12 @@ mod tests {
         canvas
     }
 
-    /// Every third pixel is excluded.
+    /// Excludes every third pixel.
     fn mask() -> Vec<u8> {
         (0..PIXELS).map(|pixel| u8::from(pixel % 3 != 1) * 255).collect()
     }
 
-    /// Over all pairs of what a ray is blended of.
+    /// Sums over all pairs of splats on a ray.
     fn of_pairs(ray: &[[f64; 2]]) -> f64 {
         let mapped = |depth: f64| FAR / (FAR - NEAR) * (1.0 - NEAR / depth);
         let pairs = (0..ray.len()).flat_map(|i| (0..i).map(move |j| (ray[i], ray[j])));
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_is_that_of_all_pairs_and_what_a_mask_excludes_counts_as_0() {
+    fn mean_sums_all_pairs_and_masked_pixels_add_0() {
         let (rays, mask) = (rays(), mask());
         for mask in [None, Some(&mask[..])] {
             let counts = |pixel: usize| mask.is_none_or(|mask| mask[pixel] != 0);
@@ -143,7 +142,7 @@ mod tests {
                     moved(&mut canvas, step);
                     WEIGHT * find(&canvas, Some(&mask), WEIGHT).mean
                 };
-                // Of a polynomial of degree 2 central differences are exact but for rounding.
+                // Central differences of a quadratic are exact except for rounding.
                 let expected = (mean(1e-3) - mean(-1e-3)) / 2e-3;
                 assert!((found - expected).abs() < 1e-12, "{pixel} {name}: {found} for {expected}");
             };
@@ -151,7 +150,7 @@ mod tests {
             assert_agrees("inverse depth", found.d_inverse_depths[pixel], &moved);
             let moved = |canvas: &mut Canvas<f64>, step| canvas.inverse_squares[pixel] += step;
             assert_agrees("inverse square", found.d_inverse_squares[pixel], &moved);
-            // There is the more opacity the less passes.
+            // The opacity is 1 less the transmittance.
             let moved = |canvas: &mut Canvas<f64>, step| canvas.surface[pixel * 4 + 3] -= step;
             assert_agrees("transmittance", found.d_through[pixel], &moved);
         }

@@ -1,4 +1,4 @@
-//! Stage `fuse`: the depths of views, fused into voxels as [`splat_mesh::tsdf`] does it.
+//! Stage `fuse`: fuses the depths of views into voxels with [`splat_mesh::tsdf`].
 
 use std::sync::atomic::AtomicBool;
 
@@ -7,13 +7,13 @@ use splat_mesh::tsdf::{Fusion, FusionError, Survey};
 
 use crate::backend::DrawnDepths;
 
-/// Finds the bricks near what a view shows.
+/// Adds the bricks near the depths of a view.
 pub(crate) fn survey(survey: &mut Survey, seen: &DrawnDepths) -> Result<(), FusionError> {
     let stop = AtomicBool::new(false);
     survey.add(&seen.depth_view(), &Watch { stop: &stop, told: &|_, _| {} })
 }
 
-/// Takes a view into the mean of the voxels in its sight.
+/// Averages the depths of a view into the voxels that it sees.
 pub(crate) fn fuse(voxels: &mut Fusion, seen: &DrawnDepths) -> Result<(), FusionError> {
     let stop = AtomicBool::new(false);
     voxels.add(&seen.depth_view(), &Watch { stop: &stop, told: &|_, _| {} })

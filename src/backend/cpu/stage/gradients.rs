@@ -1,4 +1,4 @@
-//! Results of backward passes for the next step: gradients on the screen and of the geometry.
+//! Gradients that backward passes leave for the next step, in screen space and of the geometry.
 
 use std::marker::PhantomData;
 
@@ -10,26 +10,24 @@ use crate::math::blend::ScreenGradient;
 use crate::memory::Bytes;
 use crate::model::Gaussians;
 
-/// Screen-space gradients of the views since the last step, and what the surface terms add to them.
+/// Screen-space gradients of the views since the last step, and geometry gradients of surface terms.
 #[derive(Debug)]
 pub struct Gradients<R, P = Gaussians> {
     pub(crate) views: Vec<ViewGradients<R>>,
-    /// Gradients of the geometry of all rows, seen or not, in the order of
-    /// [`DensityKernelGradient::row`](crate::math::field::DensityKernelGradient::row), `[n, 11]`; empty where nothing
-    /// asked for them.
+    /// Gradients of the geometry of all rows, `[n, 11]`, in the order of
+    /// [`DensityKernelGradient::row`](crate::math::field::DensityKernelGradient::row); empty if no term needs them.
     pub(crate) geometry: Vec<R>,
     primitive: PhantomData<P>,
 }
 
 impl<R, P> Default for Gradients<R, P> {
-    /// Of no view yet.
     fn default() -> Self {
         Self { views: Vec::new(), geometry: Vec::new(), primitive: PhantomData }
     }
 }
 
 impl<R, P> Gradients<R, P> {
-    /// For each view the index of each row's splat, or [`UNSEEN`]; [views, rows].
+    /// Returns the index of each row's splat in each view, or [`UNSEEN`]; `[views, rows]`.
     pub(crate) fn splat_from_row(&self, rows: usize) -> Vec<Vec<usize>> {
         self.views.iter().map(|view| view.splat_from_row(rows)).collect()
     }
@@ -43,17 +41,17 @@ pub(crate) struct ViewGradients<R> {
     pub(crate) row_from_splat: Vec<usize>,
     /// `[visible]`
     pub(crate) screen: Vec<ScreenGradient<R>>,
-    /// Its depths, where samples were compared with them.
+    /// Depths of the view, if samples were compared with them.
     pub(crate) depth_map: Option<DepthMap<R>>,
-    /// The first row that was left out because it is broken.
+    /// Error about the first row that was skipped because a value is not finite.
     pub(crate) fault: Option<DeviceError>,
 }
 
-/// No splat of this view belongs to the row.
+/// Marks a row without a splat in the view.
 pub(crate) const UNSEEN: usize = usize::MAX;
 
 impl<R> ViewGradients<R> {
-    /// Index of each row's splat, or [`UNSEEN`]; `[rows]`.
+    /// Returns the index of each row's splat, or [`UNSEEN`]; `[rows]`.
     fn splat_from_row(&self, rows: usize) -> Vec<usize> {
         let mut splat_from_row = vec![UNSEEN; rows];
         for (splat, &row) in self.row_from_splat.iter().enumerate() {

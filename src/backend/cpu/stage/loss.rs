@@ -1,5 +1,4 @@
-//! Stage `loss`: (1 - λ) L1 + λ (1 - SSIM) against the photograph, and its gradient; and the metrics
-//! of a render.
+//! Stage `loss`: (1 - λ) L1 + λ (1 - SSIM) against the photograph, its gradient, and the metrics of a render.
 
 use rayon::prelude::*;
 
@@ -9,11 +8,9 @@ use crate::dataset::Image;
 use crate::math::Real;
 use crate::math::ssim::{Pair, ssim, ssim_with_gradient};
 
-/// Compares the colours of an image by the terms that are of them; returns the gradient of the image,
-/// [height, width, 3].
+/// Evaluates the colour terms and returns the gradient of the image, `[height, width, 3]`.
 ///
-/// Where the photograph has a mask, both images are multiplied by it before they are compared;
-/// means are over all pixels.
+/// Both images are multiplied by the photograph's mask, if any. Means are over all pixels.
 pub(crate) fn loss<R: Real>(
     image: &[R],
     view_px: [u32; 2],
@@ -34,11 +31,11 @@ pub(crate) fn loss<R: Real>(
             (means[VALUE_L1 as usize], means[VALUE_SSIM as usize]) = (l1, ssim);
         }
     }
-    // The rendered image passed through the mask, and so does its gradient.
+    // The rendered image was masked, so its gradient is.
     Ok(masked(d_image.into_iter(), target))
 }
 
-/// The metrics of an image in double precision, whatever the image's.
+/// Measures an image in double precision, regardless of the image's precision.
 pub(crate) fn measure<R: Real>(
     image: &[R],
     view_px: [u32; 2],
@@ -53,7 +50,7 @@ pub(crate) fn measure<R: Real>(
     Ok(Measured { mse, l1, ssim: ssim(Pair { x: &x, y: &y, size }) })
 }
 
-/// The size of both images, if it is one.
+/// Returns the size of both images; fails if they differ.
 pub(crate) fn common_size(view_px: [u32; 2], target: &Image) -> Result<[usize; 2], DeviceError> {
     let target_px = [target.width, target.height];
     if target_px != view_px {
@@ -62,9 +59,9 @@ pub(crate) fn common_size(view_px: [u32; 2], target: &Image) -> Result<[usize; 2
     Ok(target_px.map(|side| side as usize))
 }
 
-/// Mean absolute error; adds its gradient times `weight`, which is 0 where the images agree.
+/// Returns the mean absolute error; adds its gradient times `weight`, which is 0 where the images agree.
 fn l1<R: Real>(image: &[R], truth: &[R], weight: f64, d_image: &mut [R]) -> f64 {
-    // Sums of blocks of fixed length, added in order: the same on any number of threads.
+    // Blocks of fixed length are summed in order, so that the thread count has no effect.
     const BLOCK: usize = 1 << 14;
     let slope = R::of(weight / image.len() as f64);
     let sums: Vec<f64> = image
@@ -82,7 +79,7 @@ fn l1<R: Real>(image: &[R], truth: &[R], weight: f64, d_image: &mut [R]) -> f64 
     sums.iter().sum::<f64>() / image.len() as f64
 }
 
-/// Values of an image, 0 where the mask excludes the pixel.
+/// Returns the values of an image, 0 at masked pixels.
 pub(crate) fn masked<R: Real>(values: impl Iterator<Item = R>, target: &Image) -> Vec<R> {
     match &target.mask {
         None => values.collect(),

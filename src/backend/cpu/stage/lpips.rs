@@ -1,7 +1,7 @@
-//! Stage `lpips`: LPIPS of a render and its photograph, in single precision whatever the frame's.
+//! Stage `lpips`: LPIPS of a render and its photograph, always in single precision.
 //!
-//! Features lie as [row, column, channel], so that a convolution is one product of matrices: what the
-//! window sees of each pixel, [pixels, window x inputs], times the weights.
+//! Features are stored as [row, column, channel], so that a convolution is one matrix product: the patch around each
+//! pixel, [pixels, window x inputs], times the weights.
 
 use std::ops::Range;
 
@@ -17,10 +17,10 @@ use crate::perceptual::{
     LpipsWeights, SCALE, SHIFT, StripPlace,
 };
 
-/// Pixels that are multiplied at once, at least: the product puts the weights in order each time.
+/// Minimum number of pixels per matrix product, which reorders the weights each time.
 const PIXELS_MIN: usize = 256;
 
-/// A network that is ready to look at images.
+/// A network in the layout that the CPU uses.
 #[derive(Clone, Debug)]
 pub struct LpipsModel {
     net: LpipsNet,
@@ -30,7 +30,7 @@ pub struct LpipsModel {
 }
 
 impl LpipsModel {
-    /// Puts the weights in the order in which they are used.
+    /// Reorders the weights for the CPU.
     pub fn new(weights: &LpipsWeights) -> Self {
         let shapes = weights.net().layers().iter().filter_map(|layer| match layer.kind {
             LayerKind::Convolution { inputs, outputs, .. } => {
@@ -47,13 +47,13 @@ impl LpipsModel {
         }
     }
 
-    /// Which network it is.
+    /// Returns the network.
     pub fn net(&self) -> LpipsNet {
         self.net
     }
 
-    /// LPIPS of two images, [height, width, 3] of 0..1, of this width and height. Without a number of
-    /// strips there are as many as memory is thought to be plenty for.
+    /// Returns the LPIPS of two images, `[height, width, 3]` in 0..1. `strips` defaults to a count with modest memory
+    /// use.
     pub fn distance(
         &self,
         images: [&[f32]; 2],
@@ -79,7 +79,7 @@ impl LpipsModel {
         Ok(means.sum())
     }
 
-    /// Adds what the strip's own rows give to the sums over pixels, one for each compared layer.
+    /// Adds the contribution of one strip to the sum of each compared layer.
     fn add_strip(
         &self,
         images: &[Vec<f32>; 2],
@@ -113,7 +113,7 @@ impl LpipsModel {
     }
 }
 
-/// LPIPS of a frame, held to 0..1, and its photograph; both are multiplied by the mask.
+/// Returns the LPIPS of a frame, clamped to 0..1, and its photograph, both masked.
 pub(crate) fn perceive<R: Real>(
     net: &LpipsModel,
     canvas: &Canvas<R>,
@@ -127,7 +127,7 @@ pub(crate) fn perceive<R: Real>(
     net.distance([&x, &y], canvas.size, None, input)
 }
 
-/// Weights [outputs, inputs, window] as [window, inputs, outputs].
+/// Reorders weights from [outputs, inputs, window] to [window, inputs, outputs].
 fn in_order(given: &Convolution, [area, inputs, outputs]: [usize; 3]) -> Convolution {
     let mut weights = vec![0.0; given.weights.len()];
     for (at, seen) in given.weights.chunks_exact(area).enumerate() {
@@ -139,12 +139,12 @@ fn in_order(given: &Convolution, [area, inputs, outputs]: [usize; 3]) -> Convolu
     Convolution { weights, bias: given.bias.clone() }
 }
 
-/// Rows of the image or of its features that are there.
+/// A range of rows of the image or of its features.
 #[derive(Clone, Debug)]
 struct Strip {
     channels: usize,
     width: usize,
-    /// Rows of the whole image.
+    /// Number of rows of the whole image.
     height: usize,
     rows: Range<usize>,
 }
@@ -155,25 +155,24 @@ impl Strip {
         Self { channels, width, height, rows: rows.start as usize..rows.end as usize }
     }
 
-    /// Values of a row.
     fn row_len(&self) -> usize {
         self.width * self.channels
     }
 
-    /// Where some of its rows lie among its values.
+    /// Selects some of the strip's rows.
     fn within(&self, rows: &Range<u32>) -> PartOf<'_> {
         let [from, to] = [rows.start, rows.end].map(|row| row as usize - self.rows.start);
         PartOf { part: self, values: from * self.row_len()..to * self.row_len() }
     }
 }
 
-/// Some rows of a part.
+/// Some rows of a strip.
 struct PartOf<'a> {
     part: &'a Strip,
     values: Range<usize>,
 }
 
-/// An image of 0..1 as the networks are fed.
+/// Normalises an image in 0..1 as the networks expect.
 fn fed(image: &[f32], input: LpipsInput) -> Vec<f32> {
     let value = |value: f32| match input {
         LpipsInput::Stretched => 2.0 * value - 1.0,
@@ -183,12 +182,12 @@ fn fed(image: &[f32], input: LpipsInput) -> Vec<f32> {
     channels.map(|(at, &v)| (value(v) - SHIFT[at % 3]) / SCALE[at % 3]).collect()
 }
 
-/// The rows of an image that a strip has.
+/// Returns the rows of an image that belong to a strip.
 fn rows_of<'a>(image: &'a [f32], part: &Strip) -> &'a [f32] {
     &image[part.rows.start * part.row_len()..part.rows.end * part.row_len()]
 }
 
-/// A convolution, its bias and max(x, 0).
+/// Applies a convolution with bias and ReLU.
 fn convolve(
     values: &[f32],
     [before, behind]: &[Strip; 2],
@@ -208,15 +207,14 @@ fn convolve(
         }
         add_product(&seen, &convolution.weights, features, outputs);
         for feature in features {
-            // What is no number stays so.
+            // Keeps NaN.
             *feature = if *feature < 0.0 { 0.0 } else { *feature };
         }
     });
     features
 }
 
-/// What the window sees from each pixel of these rows, [pixels, window, channels]; zeros beyond the
-/// image.
+/// Gathers the patch around each pixel of these rows, `[pixels, window, channels]`; zeros outside the image.
 fn seen(
     values: &[f32],
     before: &Strip,
@@ -245,7 +243,7 @@ fn seen(
     seen
 }
 
-/// Adds [pixels, depth] times [depth, outputs] to [pixels, outputs].
+/// Adds the product of `[pixels, depth]` and `[depth, outputs]` to `[pixels, outputs]`.
 fn add_product(seen: &[f32], weights: &[f32], features: &mut [f32], outputs: usize) {
     let (pixels, depth) = (features.len() / outputs, weights.len() / outputs);
     assert_eq!(seen.len(), pixels * depth, "as many pixels on both sides");
@@ -253,8 +251,8 @@ fn add_product(seen: &[f32], weights: &[f32], features: &mut [f32], outputs: usi
     let ([seen_stride, stride], [seen, weights]) =
         ([stride(depth), stride(outputs)], [seen.as_ptr(), weights.as_ptr()]);
     let features = features.as_mut_ptr();
-    // SAFETY: the three matrices hold pixels x depth, depth x outputs and pixels x outputs values,
-    // row by row, as asserted above, and the last of them is borrowed by nobody else.
+    // SAFETY: the row-major matrices hold pixels x depth, depth x outputs and pixels x outputs values, as asserted
+    // above, and `features` is borrowed exclusively.
     unsafe {
         matrixmultiply::sgemm(
             pixels,
@@ -275,7 +273,7 @@ fn add_product(seen: &[f32], weights: &[f32], features: &mut [f32], outputs: usi
     }
 }
 
-/// The largest value of each window, none of which reaches beyond the image.
+/// Returns the maximum of each window. No window exceeds the image.
 fn pool(values: &[f32], [before, behind]: &[Strip; 2], window: LayerWindow) -> Vec<f32> {
     let [side, stride] = [window.side, window.stride].map(|length| length as usize);
     let channels = behind.channels;
@@ -286,7 +284,7 @@ fn pool(values: &[f32], [before, behind]: &[Strip; 2], window: LayerWindow) -> V
                 let seen_row = row * stride + at / side - before.rows.start;
                 let first = (seen_row * before.width + column * stride + at % side) * channels;
                 for (most, &value) in pixel.iter_mut().zip(&values[first..first + channels]) {
-                    // Nothing is larger than what is no number.
+                    // Keeps NaN.
                     if !most.is_nan() && (value > *most || value.is_nan()) {
                         *most = value;
                     }
@@ -297,23 +295,22 @@ fn pool(values: &[f32], [before, behind]: &[Strip; 2], window: LayerWindow) -> V
     features
 }
 
-/// The sum over the pixels of these rows of the weighted squared differences of their features, which
-/// are brought to length 1 first.
+/// Sums, over the pixels of these rows, the weighted squared differences of the normalised features.
 fn lpips_distance([x, y]: &[Vec<f32>; 2], own: &PartOf<'_>, linear: &[f32]) -> f64 {
     let (row_len, channels) = (own.part.row_len(), own.part.channels);
     let rows =
         x[own.values.clone()].par_chunks(row_len).zip(y[own.values.clone()].par_chunks(row_len));
-    // Rows are added in order: the same on any number of threads.
+    // Rows are summed in order, so that the thread count has no effect.
     let sums: Vec<f64> = rows
         .map(|(x, y)| {
             let pixels = x.chunks_exact(channels).zip(y.chunks_exact(channels));
-            pixels.map(|(x, y)| f64::from(unlikeness_of_pixel([x, y], linear))).sum()
+            pixels.map(|(x, y)| f64::from(pixel_distance([x, y], linear))).sum()
         })
         .collect();
     sums.into_iter().sum()
 }
 
-fn unlikeness_of_pixel(features: [&[f32]; 2], linear: &[f32]) -> f32 {
+fn pixel_distance(features: [&[f32]; 2], linear: &[f32]) -> f32 {
     let lengths = features
         .map(|values| values.iter().map(|value| value * value).sum::<f32>().sqrt() + EPSILON);
     let [x, y] = features;

@@ -1,4 +1,4 @@
-//! Gradients of the maps that are drawn beside a frame's colours: what each comparison left, added up.
+//! Gradients of the maps beside a frame's colours, summed over the comparisons.
 
 use super::blend::CanvasGradient;
 use super::depth::ComparedDepths;
@@ -9,33 +9,33 @@ use super::surface::Sampled;
 use crate::math::Real;
 use crate::memory::Bytes;
 
-/// What came of comparing what a frame has beside its colours; nothing where a term is off.
+/// Comparisons of a frame's maps; `None` for terms that are off.
 #[derive(Debug)]
 pub(crate) struct ComparedMaps<R> {
     pub(crate) depths: Option<ComparedDepths<R>>,
-    /// Of the normals of the inverse depths.
+    /// Comparison of the normals of the inverse depths.
     pub(crate) normal_map: Option<ComparedDepths<R>>,
     pub(crate) normals: Option<ComparedNormals<R>>,
     pub(crate) distortion: Option<RayDistortion<R>>,
-    /// The depths that samples are compared with.
+    /// Depths that samples are compared with.
     pub(crate) sampled: Option<Sampled<R>>,
 }
 
-/// Gradients of a frame's maps; each is empty without.
+/// Gradients of a frame's maps; empty if no term gives any.
 #[derive(Debug, Default)]
 pub(crate) struct MapGradients<R> {
     /// [height, width]
     pub(crate) inverse_depths: Vec<R>,
     /// [height, width]
     pub(crate) inverse_squares: Vec<R>,
-    /// Of depth and of x and y of the normal, [height, width, 3].
+    /// Gradient of depth and of x and y of the normal, `[height, width, 3]`.
     pub(crate) surface: Vec<R>,
-    /// Of the final transmittance, [height, width].
+    /// Gradient of the final transmittance, `[height, width]`.
     pub(crate) through: Vec<R>,
 }
 
 impl<R> MapGradients<R> {
-    /// These with that of the image.
+    /// Combines these with the gradient of the image.
     pub(crate) fn with_image<'a>(&'a self, image: &'a [R]) -> CanvasGradient<'a, R> {
         let Self { inverse_depths, inverse_squares, surface, through } = self;
         CanvasGradient { image, inverse_depths, inverse_squares, surface, through }
@@ -46,7 +46,7 @@ impl<R: Real> ComparedMaps<R> {
     pub(crate) const NOTHING: Self =
         Self { depths: None, normal_map: None, normals: None, distortion: None, sampled: None };
 
-    /// The gradients together, and the depths that samples are compared with.
+    /// Returns the summed gradients, and the depths that samples are compared with.
     pub(crate) fn into_gradients(self) -> (MapGradients<R>, Option<DepthMap<R>>) {
         let Self { depths, normal_map, normals, distortion, sampled } = self;
         let mut sum = MapGradients::default();
@@ -60,7 +60,7 @@ impl<R: Real> ComparedMaps<R> {
             add(&mut sum.inverse_depths, distortion.d_inverse_depths);
             add(&mut sum.through, distortion.d_through);
             sum.inverse_squares = distortion.d_inverse_squares;
-            // That of the transmittance is never there without the surface's.
+            // The gradient of the transmittance requires that of the surface.
             sum.surface.resize(sum.through.len() * 3, R::ZERO);
         }
         if let Some(sampled) = &sampled {
@@ -78,7 +78,7 @@ impl<R: Real> ComparedMaps<R> {
     }
 }
 
-/// Adds to what is there, if anything is.
+/// Adds to a gradient that may be empty.
 fn add<R: Real>(sum: &mut Vec<R>, more: Vec<R>) {
     if sum.is_empty() {
         *sum = more;
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gradients_of_several_terms_add_up_wherever_there_are_any() {
+    fn gradients_of_several_terms_add_up() {
         let depths = || ComparedDepths { mean: 0.0, d_inverse_depths: vec![1.0, 2.0] };
         let mapped = ComparedDepths { mean: 0.0, d_inverse_depths: vec![0.25, 4.0] };
         let normals = || ComparedNormals {

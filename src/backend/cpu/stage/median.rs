@@ -1,7 +1,6 @@
-//! Stage `median`: the depth of each pixel by which half of the light is stopped, and the gradients of
-//! it.
+//! Stage `median`: the depth of each pixel at which half of the light is stopped, and its gradients.
 //!
-//! Rows of tiles run in parallel; a pixel meets the Gaussians in its tile's list.
+//! Rows of tiles run in parallel. Each pixel intersects the Gaussians in its tile's list.
 
 use rayon::prelude::*;
 
@@ -13,7 +12,7 @@ use crate::math::transmittance::{
     FALL_MIN, OnRay, RayGaussian, RayGaussianGradient, fall, median_depth,
 };
 
-/// Median depths, world units along the view axis, [height, width]; 0 where there is none.
+/// Returns the median depths, world units along the view axis, `[height, width]`; 0 if there is none.
 pub(crate) fn depths<R: Real>(rays: &[RayGaussian<R>], bins: &Bins, view: &Viewpoint<R>) -> Vec<R> {
     let [width, height] = view.size.map(|side| side as usize);
     let mut depths = vec![R::ZERO; width * height];
@@ -35,14 +34,14 @@ pub(crate) fn depths<R: Real>(rays: &[RayGaussian<R>], bins: &Bins, view: &Viewp
     depths
 }
 
-/// What a view's median depths are, and their gradients, [height, width].
+/// Median depths of a view and their gradients, `[height, width]`.
 #[derive(Clone, Copy)]
 pub(crate) struct MedianGradient<'a, R> {
     pub(crate) depths: &'a [R],
     pub(crate) d_depths: &'a [R],
 }
 
-/// Gradients of the Gaussians as the rays meet them, one for each splat.
+/// Returns the gradients of the Gaussians along rays, one per splat.
 pub(crate) fn backward<R: Real>(
     rays: &[RayGaussian<R>],
     bins: &Bins,
@@ -59,7 +58,7 @@ pub(crate) fn backward<R: Real>(
             add_tile(rays, list, Rect::of_tile(tile_x, tile_y, view.size), view, medians, out);
         }
     });
-    // One thread adds in the order of the instances, so that the sums never depend on timing.
+    // A single thread adds in instance order, so that sums do not depend on timing.
     let mut per_splat = vec![RayGaussianGradient::default(); rays.len()];
     for (&splat, gradient) in bins.splat_from_instance.iter().zip(&per_instance) {
         per_splat[splat].add(gradient);
@@ -67,7 +66,7 @@ pub(crate) fn backward<R: Real>(
     per_splat
 }
 
-/// Adds what the pixels of a tile say of each Gaussian in its list.
+/// Adds the gradients of a tile's pixels to each Gaussian in its list.
 fn add_tile<R: Real>(
     rays: &[RayGaussian<R>],
     list: &[usize],
@@ -98,7 +97,7 @@ fn add_tile<R: Real>(
     }
 }
 
-/// The Gaussians of a list that the ray of these slopes meets, in the list's order.
+/// Collects the Gaussians of a list that a ray intersects, in list order.
 pub(crate) fn meet<R: Real>(
     rays: &[RayGaussian<R>],
     list: &[usize],

@@ -1,4 +1,4 @@
-//! The stages: each file is what a kernel of the same name has to compute.
+//! Stages of the CPU backend. Each file specifies the kernel of the same name.
 
 pub(crate) mod adam;
 pub(crate) mod appearance;

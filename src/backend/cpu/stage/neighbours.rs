@@ -1,8 +1,7 @@
-//! Stage `neighbours`: the nearest centres of each centre, by a tree of boxes.
+//! Stage `neighbours`: the nearest centres of each centre, by a k-d tree.
 //!
-//! A candidate is one number: the bits of its squared distance, which order as the distance does since
-//! it has no sign, and below them its row. The least number is the nearest, and of equal distances the
-//! one of the lower row.
+//! A candidate is one key: the bits of its squared distance above its row. Squared distances are not negative, so
+//! their bits have their order. The least key is the nearest centre; ties go to the lower row.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -19,27 +18,27 @@ use crate::math::linalg::Vec3;
 use crate::memory::Bytes;
 use crate::model::{Gaussians, Primitive};
 
-/// Centres in a leaf of the tree, at most.
+/// Largest number of centres in a leaf.
 const LEAF: usize = 32;
 
-/// Depth up to which a subtree is built by one thread.
+/// Largest depth of a subtree that one thread builds.
 const DEPTH_ALONE: u32 = 4;
 
-/// For each row those whose centres are nearest.
+/// Nearest neighbours of each row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NearestLists<P = Gaussians> {
     count: usize,
     len: usize,
-    /// [len, count]
+    /// `[len, count]`
     rows: Vec<u32>,
-    /// Of the model's rows.
+    /// Version of the model's rows.
     rows_version: RowsVersion,
     primitive: PhantomData<P>,
 }
 
 impl<P> NeighbourLists for NearestLists<P> {
     fn count(&self) -> u32 {
-        // At most [`MOST_NEIGHBOURS`](crate::backend::MOST_NEIGHBOURS).
+        // Bounded by [`MOST_NEIGHBOURS`](crate::backend::MOST_NEIGHBOURS).
         u32::try_from(self.count).unwrap_or(u32::MAX)
     }
 }
@@ -51,21 +50,20 @@ impl<P> Held for NearestLists<P> {
 }
 
 impl<P: Primitive> NearestLists<P> {
-    /// The length of a list.
+    /// Returns the length of each list.
     pub(crate) fn width(&self) -> usize {
         self.count
     }
 
-    /// The neighbours of a row, nearest first; `[count]`.
+    /// Returns the neighbours of a row, nearest first; `[count]`.
     pub fn of(&self, row: usize) -> &[u32] {
         &self.rows[row * self.count..][..self.count]
     }
 
-    /// Fails for another model than the one they were found in, and where its rows have come, gone or
-    /// changed places since.
+    /// Fails for another model, or if rows were added, removed or moved since the search.
     pub fn check<R: Real>(&self, model: &Model<R, P>) -> Result<(), DeviceError> {
         let (found, len) = (self.len, model.len());
-        // Who changes the columns by hand tells nobody: lists must not lead behind the last row.
+        // Code that edits columns directly does not update the version: also check the length.
         if found == len && self.rows_version == *model.rows_version() {
             Ok(())
         } else {
@@ -73,14 +71,14 @@ impl<P: Primitive> NearestLists<P> {
         }
     }
 
-    /// Of these rows, `[rows, count]`.
+    /// Returns the lists of these rows, `[rows, count]`.
     pub(crate) fn read(&self, rows: &Range<usize>) -> Result<Vec<u32>, DeviceError> {
         check_rows(rows, self.len)?;
         Ok(rows.clone().flat_map(|row| self.of(row)).copied().collect())
     }
 }
 
-/// The `count` nearest centres of each.
+/// Finds the `count` nearest centres of each centre.
 pub(crate) fn neighbours<R: Real, P: Primitive + Sync>(
     model: &Model<R, P>,
     count: u32,
@@ -88,7 +86,7 @@ pub(crate) fn neighbours<R: Real, P: Primitive + Sync>(
     let len = model.len();
     let count = list_len(count, len)? as usize;
     let mut rows = vec![0; len * count];
-    // Distances are in single precision whatever the model is in, so that every device finds the same.
+    // Distances are in single precision for any model, so that all devices agree.
     let places = places::<P>()?;
     let centre = |row| {
         let place = model.values(places, row);
@@ -103,7 +101,7 @@ pub(crate) fn neighbours<R: Real, P: Primitive + Sync>(
             if is_finite(centre) {
                 tree.search(tree.root(), centre, nearest, count);
             }
-            // There may be fewer finite centres than the list is long.
+            // There may be fewer finite centres than list entries.
             list.fill(row_of(row as u64));
             for (place, &key) in list.iter_mut().zip(&*nearest) {
                 *place = row_of(key);
@@ -118,19 +116,18 @@ fn is_finite(centre: Vec3<f32>) -> bool {
     centre.iter().all(|coordinate| coordinate.is_finite())
 }
 
-/// A candidate: its distance's bits above its row.
+/// Builds the key of a candidate.
 fn key([x, y, z]: Vec3<f32>, row: u32) -> u64 {
     u64::from((x * x + y * y + z * z).to_bits()) << u32::BITS | u64::from(row)
 }
 
-/// The row of a candidate.
 fn row_of(key: u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "the distance stands above the row")]
     let row = key as u32;
     row
 }
 
-/// What a part of the tree holds.
+/// Bounds of a subtree.
 #[derive(Clone, Copy, Debug)]
 struct CentreBounds {
     low: Vec3<f32>,
@@ -150,8 +147,8 @@ impl CentreBounds {
         }
     }
 
-    /// No candidate in here is below it: subtraction, squares and sums, each rounded by itself, do not
-    /// change the order of what is farther out along every axis.
+    /// Returns a lower bound of the keys inside. The bound holds because rounded subtraction, squaring and summation
+    /// are monotonic.
     fn least_key(&self, from: Vec3<f32>) -> u64 {
         let out =
             |axis: usize| (self.low[axis] - from[axis]).max(from[axis] - self.high[axis]).max(0.0);
@@ -164,25 +161,23 @@ impl CentreBounds {
     }
 }
 
-/// A centre and the row that it is of.
+/// A centre and its row.
 #[derive(Clone, Copy)]
 struct RowCentre {
     centre: Vec3<f32>,
     row: u32,
 }
 
-/// Finite centres, halved again and again across the widest side of what holds them: as deep however
-/// they lie, and as many as coincide.
+/// A balanced tree of finite centres, split at the median of the widest axis. Its depth depends on the count alone.
 struct Tree {
-    /// In the order of the leaves.
+    /// Centres in leaf order.
     centres: Vec<RowCentre>,
-    /// Each before those that it is halved into, and the first of the two with all of its own before
-    /// the second.
+    /// Nodes in preorder.
     nodes: Vec<CentreBounds>,
     depth: u32,
 }
 
-/// A part of the tree: its node, its centres, and how many times they are halved.
+/// A subtree: its node, its centres, and its depth.
 #[derive(Clone, Debug)]
 struct Subtree {
     node: usize,
@@ -204,7 +199,7 @@ impl Tree {
         Subtree { node: 0, places: 0..self.centres.len(), depth: self.depth }
     }
 
-    /// Puts the candidates in a part that are among the nearest into their places, least first.
+    /// Inserts the candidates of a subtree into the sorted list of the nearest.
     fn search(&self, part: Subtree, from: Vec3<f32>, nearest: &mut Vec<u64>, count: usize) {
         let is_among = |key: u64, nearest: &[u64]| nearest.get(count - 1).is_none_or(|&k| key < k);
         if part.depth == 0 {
@@ -239,12 +234,12 @@ impl Subtree {
     }
 }
 
-/// Nodes of a tree, its root and its leaves included.
+/// Returns the number of nodes of a tree of this depth.
 fn nodes_of(depth: u32) -> usize {
     (2 << depth) - 1
 }
 
-/// Orders the centres as the leaves hold them, and says what each node holds.
+/// Reorders the centres into leaf order and fills the nodes.
 fn halve(centres: &mut [RowCentre], nodes: &mut [CentreBounds], depth: u32) {
     let Some((node, rest)) = nodes.split_first_mut() else { return };
     let with = |all: CentreBounds, of: &RowCentre| all.with(of.centre, of.row);
@@ -255,7 +250,7 @@ fn halve(centres: &mut [RowCentre], nodes: &mut [CentreBounds], depth: u32) {
     }
     let axis = all.widest_axis();
     let middle = centres.len() / 2;
-    // The rows make the order, and with it the time that a search takes, the same on every run.
+    // Ties are broken by row, so that the order and the search time are reproducible.
     centres.select_nth_unstable_by(middle, |a, b| {
         a.centre[axis].total_cmp(&b.centre[axis]).then(a.row.cmp(&b.row))
     });
@@ -283,10 +278,10 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_of_one_model_and_of_the_rows_that_it_had() {
+    fn lists_belong_to_one_version_of_a_model() {
         let model_of_4 = model(4);
         let near = neighbours(&model_of_4, 2).unwrap();
-        // What is copied has the same rows, until they change.
+        // A clone has equal rows until they change.
         let mut copy = model_of_4.clone();
         assert!(near.check(&model_of_4).is_ok() && near.check(&copy).is_ok());
         copy.invalidate_rows();
@@ -299,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_behind_the_last_are_errors() {
+    fn rows_out_of_range_are_errors() {
         let near = neighbours(&model(3), 2).unwrap();
         assert_eq!(near.read(&(1..3)).unwrap().len(), 4);
         let behind = near.read(&(2..4)).unwrap_err();
@@ -307,8 +302,8 @@ mod tests {
     }
 
     #[test]
-    fn no_candidate_is_below_what_its_box_promises() {
-        // Coordinates whose differences round: 24 bits are not enough for them.
+    fn no_candidate_is_below_the_bound_of_its_box() {
+        // Differences of these coordinates need more than 24 bits.
         let coordinate = |i: u32| (f64::from(i * 7919 % 1000) / 7.0).to_f32() * 1.1_f32.powi(20);
         let centre = |i: u32| [0, 1, 2].map(|axis| coordinate(3 * i + axis));
         for first in 0..200 {

@@ -1,5 +1,4 @@
-//! Stage `normal_map`: how far the normals of the drawn depths are from those of the photograph's map, and
-//! the gradient of the inverse depths, which these normals are made of.
+//! Stage `normal_map`: compares the normals of the drawn inverse depths with the photograph's normal map.
 
 use rayon::prelude::*;
 
@@ -12,12 +11,11 @@ use crate::math::linalg::dot;
 use crate::math::normals::{mapped_normal, surface_normal, surface_normal_bwd};
 use crate::math::splat::Viewpoint;
 
-/// Compares the normals of a frame's inverse depths with the photograph's map, which is of their size;
-/// nothing without one.
+/// Compares the normals of a frame's inverse depths with the photograph's map of equal size; `None` without a map.
 ///
-/// A pixel counts where the map has a normal, where it and the four beside it show something and no mask of
-/// the photograph excludes them, and where no step of depth is between them. Any other counts as right; the
-/// mean of 1 - cos is over all pixels. Which pixels count has no gradient.
+/// A pixel counts if the map has a normal there, the pixel and its four neighbours have depths and are not masked, and
+/// there is no depth step between them. Other pixels have no error; the mean of 1 - cos is over all pixels.
+/// The selection has no gradient.
 pub(crate) fn compare<R: Real>(
     canvas: &Canvas<R>,
     view: &Viewpoint<R>,
@@ -38,7 +36,7 @@ pub(crate) fn compare<R: Real>(
         let at = map.at(pixel);
         let compared = mapped_normal(mapped[pixel]).zip(map.slopes(at));
         compared.map_or((R::ZERO, [R::ZERO; 2]), |(expected, inverse)| {
-            // Those of inverse depths are turned round.
+            // Slopes of inverse depths have the opposite sign.
             let (slopes, ray) = (inverse.map(|slope| -slope), map.ray(at));
             let disagreement = R::ONE - dot(surface_normal(slopes, ray), expected);
             let d_normal = expected.map(|n| -(n * d_mean));
@@ -71,10 +69,9 @@ mod tests {
 
     const WEIGHT: f64 = 1.7;
 
-    /// Pixels that have four beside them.
+    /// Number of pixels with four neighbours.
     const INNER: f64 = 9.0 * 6.0;
 
-    /// Three zeros.
     const NONE: [i8; 3] = [0; 3];
 
     fn view() -> Viewpoint<f64> {
@@ -91,7 +88,6 @@ mod tests {
         }
     }
 
-    /// Compares these inverse depths with this map.
     fn compared(
         inverse_depths: &[f64],
         normals: &[[i8; 3]],
@@ -107,13 +103,13 @@ mod tests {
         compare(&canvas, &view(), &photo, WEIGHT).expect("a map")
     }
 
-    /// How a map stores a normal.
+    /// Encodes a normal as a map stores it.
     fn stored(normal: Vec3<f64>) -> [i8; 3] {
         let value = |component: f64| (component * STORED_ONE).round().floor_i32();
         normal.map(|component| i8::try_from(value(component)).unwrap())
     }
 
-    /// Inverse depths of the plane of this normal through a point of the view axis, seen through so much opacity.
+    /// Returns the inverse depths of a plane with this normal through a point of the view axis, at this opacity.
     fn plane(normal: Vec3<f64>, depth: f64, opacity: f64) -> Vec<f64> {
         let view = view();
         let inverse = |pixel: usize| {
@@ -126,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_normals_of_an_oblique_plane_are_its_own_whatever_its_opacity() {
+    fn normals_of_an_oblique_plane_do_not_depend_on_opacity() {
         for along in [[0.0, 0.0], [0.7, 0.0], [0.0, -0.7], [0.5, 0.4], [-0.6, 0.5]] {
             let normal = normalize([along[0], along[1], -1.0]);
             let turned = normalize([-along[0], -along[1], -1.0]);
@@ -134,7 +130,7 @@ mod tests {
                 let inverse_depths = plane(normal, 2.5, opacity);
                 for map in [normal, turned, normal.map(|n| -n)] {
                     let found = compared(&inverse_depths, &[stored(map); PIXELS], None);
-                    // What is stored in eight bits is exact up to itself.
+                    // Decoding an 8-bit normal is exact.
                     let kept: Vec3<f64> = mapped_normal(stored(map)).unwrap();
                     let expected = INNER / PIXELS as f64 * (1.0 - dot(kept, normal));
                     let error = (found.mean - expected).abs();
@@ -147,7 +143,7 @@ mod tests {
         }
     }
 
-    /// A bumpy wall, and a map of normals that lean anywhere, of which some are none.
+    /// Returns a bumpy wall and a map of random normals, some of them missing.
     fn bumpy() -> (Vec<f64>, Vec<[i8; 3]>) {
         let draws = RandomStream::new(3, 2, RandomUse::Sample);
         let uniform =
@@ -163,7 +159,7 @@ mod tests {
     #[test]
     fn gradients_of_inverse_depths_agree_with_their_differences() {
         let (mut inverse_depths, normals) = bumpy();
-        // Nothing is drawn, and beyond a step of depth.
+        // One pixel without depth, and one beyond a depth step.
         (inverse_depths[3 * 11 + 4], inverse_depths[5 * 11 + 7]) = (0.0, 1.5);
         let mut mask = vec![255; PIXELS];
         mask[2 * 11 + 8] = 0;
@@ -175,14 +171,14 @@ mod tests {
         for (pixel, &found) in found.iter().enumerate() {
             let moved = |h: f64| {
                 let mut inverse_depths = inverse_depths.clone();
-                // What shows nothing shows something no sooner than by a jump.
+                // Raising an empty pixel above 0 would be a jump.
                 inverse_depths[pixel] += if inverse_depths[pixel] > 0.0 { h } else { 0.0 };
                 mean(&inverse_depths)
             };
             let h = 1e-5;
             let expected =
                 (8.0 * (moved(h) - moved(-h)) - (moved(2.0 * h) - moved(-2.0 * h))) / (12.0 * h);
-            // Rounding leaves 1e-17 / 1e-5.
+            // The rounding error is 1e-17 / 1e-5.
             let error = (found - expected).abs() / found.abs().max(1e-4);
             assert!(error < 1e-6, "{pixel}: {found} for {expected}");
             large += usize::from(found.abs() > 1e-3);
@@ -196,7 +192,7 @@ mod tests {
         let at = |[x, y]: [usize; 2]| y * SIZE[0] as usize + x;
         let centre = [5, 4];
         let around = [centre, [4, 4], [6, 4], [5, 3], [5, 5]];
-        // One pixel of the map alone has a normal: it is that which counts.
+        // A map with a normal at one pixel shows whether that pixel counts.
         let alone = |pixel: [usize; 2], inverse_depths: &[f64], mask: Option<Vec<u8>>| {
             let mut single = vec![NONE; PIXELS];
             single[at(pixel)] = stored(normalize([0.9, 0.0, -0.4]));
@@ -223,7 +219,7 @@ mod tests {
                 assert_eq!(counts(&alone(pixel, inverse_depths, mask)), counts_beside, "{pixel:?}");
             }
         }
-        // Half of a normal's length is the least.
+        // Stored normals shorter than half the unit length count as missing.
         for (short, is_none) in [([0, 64, 0], false), ([0, 63, 0], true), ([36, -36, 36], true)] {
             normals.fill(short);
             assert_eq!(!counts(&compared(&inverse_depths, &normals, None)), is_none, "{short:?}");

@@ -1,5 +1,4 @@
-//! Stage `normals`: how far the normals that are drawn are from those of the depths that are drawn, and
-//! its gradient.
+//! Stage `normals`: compares the drawn normals with the normals of the drawn depths, and its gradient.
 
 use std::mem;
 
@@ -18,27 +17,27 @@ use crate::math::normals::{
 use crate::math::splat::Viewpoint;
 use crate::memory::Bytes;
 
-/// What comes of comparing a frame's normals with its depths.
+/// Comparison of a frame's normals with its depths.
 #[derive(Debug)]
 pub(crate) struct ComparedNormals<R> {
-    /// Mean over all pixels, not weighted.
+    /// Unweighted mean over all pixels.
     pub(crate) mean: f64,
-    /// Gradient of depth and of x and y of the normals with the weight, [height, width, 3].
+    /// Weighted gradient of depth and of x and y of the normals, `[height, width, 3]`.
     pub(crate) d_surface: Vec<R>,
-    /// Gradient of the final transmittance, [height, width]; empty where it has none.
+    /// Gradient of the final transmittance, `[height, width]`, or empty.
     pub(crate) d_through: Vec<R>,
-    /// Gradient of the median depths, [height, width]; empty where they are not compared.
+    /// Gradient of the median depths, `[height, width]`; empty if they are not compared.
     pub(crate) d_medians: Vec<R>,
 }
 
 impl<R: Real> ComparedNormals<R> {
-    /// Of normals that are not compared.
+    /// Returns an empty comparison.
     pub(crate) fn none() -> Self {
         let nothing = Vec::new;
         Self { mean: 0.0, d_surface: nothing(), d_through: nothing(), d_medians: nothing() }
     }
 
-    /// Zeros where a gradient is missing.
+    /// Fills missing gradients with zeros.
     pub(crate) fn make_room(&mut self, pixels: usize) {
         self.d_surface.resize(3 * pixels, R::ZERO);
         self.d_through.resize(pixels, R::ZERO);
@@ -51,11 +50,11 @@ impl<R: Real> ComparedNormals<R> {
     }
 }
 
-/// The depths and normals of a view that are compared.
+/// Depths and normals of a view that are compared.
 struct ComparedSurface<R> {
-    /// 0 where a pixel has none, [height, width].
+    /// Depths, `[height, width]`; 0 if missing.
     depths: Vec<R>,
-    /// x and y, [height, width].
+    /// x and y of the normals, `[height, width]`.
     normals: Vec<[R; 2]>,
 }
 
@@ -85,22 +84,22 @@ impl<R: Real> ComparedSurface<R> {
     }
 }
 
-/// What a pixel adds to the sum, and the gradients of it.
+/// Error of one pixel and its gradients.
 #[derive(Clone, Copy, Debug)]
 struct NormalPixel<R> {
     disagreement: R,
-    /// Of the slopes of the depths along x and y.
+    /// Gradient of the depth slopes along x and y.
     d_slopes: [R; 2],
-    /// Of x and y of the normal.
+    /// Gradient of x and y of the normal.
     d_normal: [R; 2],
 }
 
-/// The maps of a view.
+/// Maps of a view.
 #[derive(Clone, Copy)]
 struct SurfaceMapsOf<'a, R> {
     map: SlopedMap<'a, R>,
     of: NormalDepths,
-    /// x and y, [height, width].
+    /// x and y of the normals, `[height, width]`.
     normals: &'a [[R; 2]],
 }
 
@@ -127,7 +126,7 @@ pub(crate) fn compare<R: Real>(
     let mut d_shown: Vec<[R; 3]> = d_shown.collect();
     let d_medians = match of {
         NormalDepths::All | NormalDepths::Opaque => Vec::new(),
-        // The drawn depths have no part in it.
+        // The drawn depths are not compared.
         NormalDepths::Median => d_shown.iter_mut().map(|d| mem::take(&mut d[0])).collect(),
     };
     let [d_surface, d_through] = match of {
@@ -137,8 +136,8 @@ pub(crate) fn compare<R: Real>(
     ComparedNormals { mean, d_surface, d_through, d_medians }
 }
 
-/// Gradients of what is blended and of the final transmittance, from those of depths and normals that
-/// are divided by the opacity.
+/// Returns the gradients of the blended maps and of the final transmittance, from those of depths and normals that
+/// were divided by the opacity.
 fn over_opacity_bwd<R: Real>(
     canvas: &Canvas<R>,
     shown: &ComparedSurface<R>,
@@ -161,8 +160,7 @@ fn over_opacity_bwd<R: Real>(
 }
 
 impl<R: Real> SurfaceMapsOf<'_, R> {
-    /// What a pixel adds. Of all pixels those count, too, that have no normal of depths: like a right
-    /// angle.
+    /// Returns the error of a pixel. With [`NormalDepths::All`], a missing depth normal counts as a right angle.
     fn pixel(&self, at: [u32; 2], d_mean: R) -> NormalPixel<R> {
         let Some(slopes) = self.map.slopes(at) else {
             let disagreement = match self.of {
@@ -182,14 +180,14 @@ impl<R: Real> SurfaceMapsOf<'_, R> {
     }
 }
 
-/// Depths of a view's pixels, or their inverses: of these the slopes are the same, turned round, since
-/// (1/b - 1/a) / (1/a + 1/b) = (a - b) / (a + b), and a step of one is a step of the other.
+/// Depths of a view's pixels, or their inverses. Slopes of inverse depths have the opposite sign, since
+/// (1/b - 1/a) / (1/a + 1/b) = (a - b) / (a + b), and depth steps are at the same pixels.
 #[derive(Clone, Copy)]
 pub(crate) struct SlopedMap<'a, R> {
     pub(crate) view: &'a Viewpoint<R>,
-    /// 0 where a pixel has none, [height, width].
+    /// Depths, `[height, width]`; 0 if missing.
     pub(crate) depths: &'a [R],
-    /// True if there is no slope beside a step of depth.
+    /// True if pixels beside a depth step have no slope.
     pub(crate) smooth: bool,
 }
 
@@ -198,7 +196,7 @@ impl<R: Real> SlopedMap<'_, R> {
         y as usize * self.view.size[0] as usize + x as usize
     }
 
-    /// The pixel of an index.
+    /// Returns the coordinates of a pixel index.
     pub(crate) fn at(&self, index: usize) -> [u32; 2] {
         let width = self.view.size[0] as usize;
         [index % width, index / width].map(|side| u32::try_from(side).unwrap_or(u32::MAX))
@@ -208,7 +206,7 @@ impl<R: Real> SlopedMap<'_, R> {
         self.depths[self.index(at)]
     }
 
-    /// The pixels before and behind along an axis, where there are both.
+    /// Returns the previous and next pixels along an axis, if both exist.
     fn beside(&self, at: [u32; 2], axis: usize) -> Option<[[u32; 2]; 2]> {
         let (mut before, mut behind) = (at, at);
         before[axis] = at[axis].checked_sub(1)?;
@@ -224,12 +222,12 @@ impl<R: Real> SlopedMap<'_, R> {
         counts.then(|| slope(focal_px, before, behind)).flatten()
     }
 
-    /// The slopes at a pixel along x and y, where there are both.
+    /// Returns the slopes at a pixel along x and y, if both exist.
     pub(crate) fn slopes(&self, at: [u32; 2]) -> Option<[R; 2]> {
         Some([self.slope(at, 0)?, self.slope(at, 1)?])
     }
 
-    /// x/z and y/z of what the centre of a pixel shows.
+    /// Returns x/z and y/z of the ray through a pixel's centre.
     pub(crate) fn ray(&self, at: [u32; 2]) -> [R; 2] {
         [0, 1].map(|axis| {
             let centre = R::of(f64::from(at[axis])) + R::HALF;
@@ -237,8 +235,7 @@ impl<R: Real> SlopedMap<'_, R> {
         })
     }
 
-    /// Gradient of a depth, which the slopes of the four pixels beside it are made of, from those of the
-    /// slopes by the index of their pixel.
+    /// Returns the gradient of a depth from those of the slopes of its four neighbours, given by pixel index.
     pub(crate) fn d_depth(&self, at: [u32; 2], d_slopes: impl Fn(usize) -> [R; 2]) -> R {
         let mut sum = R::ZERO;
         for axis in 0..2 {
@@ -253,7 +250,7 @@ impl<R: Real> SlopedMap<'_, R> {
                 let [before, behind] = ends.map(|at| self.depth(at));
                 let d_slope = d_slopes(self.index(place))[axis];
                 let d = slope_bwd(self.view.focal_px[axis], before, behind, d_slope);
-                // Seen from the pixel before it, this one lies behind.
+                // For the previous pixel, this pixel is the next one.
                 sum += d[1 - side];
             }
         }
@@ -288,7 +285,7 @@ mod tests {
         }
     }
 
-    /// A canvas of nothing with these maps.
+    /// Creates a canvas with this surface map.
     fn canvas(surface: Vec<f64>) -> Canvas<f64> {
         let settings = Drawing { surface: true, ..Drawing::DEFAULT };
         let mut canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &settings);
@@ -314,7 +311,7 @@ mod tests {
 
     const BOTH: [NormalDepths; 2] = [NormalDepths::All, NormalDepths::Opaque];
 
-    /// The maps of the plane of this unit normal through a point of the view axis.
+    /// Returns the maps of a plane with this unit normal through a point of the view axis.
     fn plane(normal: Vec3<f64>, depth: f64) -> Vec<f64> {
         let (view, mut surface) = (view(), Vec::new());
         for at in (0..PIXELS).map(|i| [i % SIZE[0] as usize, i / SIZE[0] as usize]) {
@@ -326,7 +323,7 @@ mod tests {
         surface
     }
 
-    /// Pixels at the border, as a share of all.
+    /// Share of border pixels.
     const BORDER: f64 = 34.0 / 88.0;
 
     #[test]
@@ -338,7 +335,7 @@ mod tests {
                 // Rounding of a hundred terms.
                 assert!((found.mean - expected).abs() < 1e-13, "{along:?}: {}", found.mean);
             }
-            // The other way round it disagrees all over, save where it faces the camera.
+            // A flipped plane disagrees everywhere unless it faces the camera.
             let turned = normalize([-along[0], -along[1], -1.0]);
             let mut surface = plane(normal, 2.5);
             for pixel in surface.as_chunks_mut::<4>().0 {
@@ -351,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_normal_of_depths_is_that_of_the_points_they_stand_for() {
+    fn normals_of_depths_match_the_unprojected_points() {
         let (view, draws) = (view(), RandomStream::new(3, 1, RandomUse::Sample));
         let surface: Vec<f64> =
             (0..PIXELS as u64).flat_map(|i| [1.0 + draws.uniform(i), 0.0, 0.0, 1.0]).collect();
@@ -382,15 +379,15 @@ mod tests {
             .enumerate()
             .map(|(i, u)| [1.0 + u, 1.2 * u - 0.6, 1.2 * u - 0.6, 0.2 + 0.8 * u][i % 4])
             .collect();
-        // Nothing is drawn of two pixels that lie beside one.
+        // Two pixels on both sides of another have no depth.
         surface[4 * (3 * 11 + 4)] = 0.0;
         surface[4 * (3 * 11 + 6)] = 0.0;
-        // Where depth begins the slope beside it has a jump.
+        // A depth of 0 makes the slopes beside it jump.
         let has_jump = |pixel: usize| surface[pixel * 4] == 0.0;
         assert_gradients(&surface, NormalDepths::All, has_jump);
     }
 
-    /// Holds the gradients of the maps against differences, but those of depths that are left out.
+    /// Compares the gradients of the maps with differences, except those of depths that `leaves_out` selects.
     fn assert_gradients(surface: &[f64], of: NormalDepths, leaves_out: impl Fn(usize) -> bool) {
         let found = compared(surface, of);
         for at in (0..PIXELS).flat_map(|pixel| (0..4).map(move |channel| [pixel, channel])) {
@@ -407,17 +404,17 @@ mod tests {
             let expected =
                 (8.0 * (moved(h) - moved(-h)) - (moved(2.0 * h) - moved(-2.0 * h))) / (12.0 * h);
             let found = match channel {
-                // More opacity is less that passes.
+                // The opacity is 1 less the transmittance.
                 3 => -found.d_through.get(pixel).copied().unwrap_or(0.0),
                 _ => found.d_surface[pixel * 3 + channel],
             };
-            // Rounding leaves 1e-16 / 1e-4.
+            // The rounding error is 1e-16 / 1e-4.
             let error = (found - expected).abs() / found.abs().max(1e-4);
             assert!(error < 1e-7, "{of:?}, {at:?}: {found} for {expected}");
         }
     }
 
-    /// A bumpy wall, with opacities from 0.6 to 1.
+    /// Returns a bumpy wall with opacities from 0.6 to 1.
     fn bumpy() -> Vec<f64> {
         let draws = RandomStream::new(3, 2, RandomUse::Sample);
         let mut unit = (0..).map(|at| draws.uniform(at));
@@ -432,7 +429,7 @@ mod tests {
     #[test]
     fn gradients_over_the_opacity_agree_with_their_differences() {
         let mut surface = bumpy();
-        // Transparent, and beyond a step of depth.
+        // One transparent pixel, and one beyond a depth step.
         surface[4 * (3 * 11 + 4) + 3] = 0.2;
         surface[4 * (5 * 11 + 7)] *= 3.0;
         assert_gradients(&surface, NormalDepths::Opaque, |_| false);
@@ -467,11 +464,11 @@ mod tests {
                     assert_eq!(counts(&found, [x, y]), !is_near, "{x}, {y}");
                 }
             }
-            // What has a depth for nobody has no gradient of it.
+            // A depth that no pixel uses has no gradient.
             assert_eq!(found.d_surface[3 * at(centre)], 0.0);
             assert_eq!(found.d_through[at(centre)], 0.0);
         }
-        // Nothing is won by drawing where nothing is.
+        // Drawing nothing gives no reward.
         let nothing = compared(&[0.0; PIXELS * 4], NormalDepths::Opaque);
         assert_eq!(nothing.mean, 0.0);
     }
@@ -494,7 +491,7 @@ mod tests {
             assert!((0.0..=2.0).contains(&found.mean), "{}", found.mean);
             assert!(found.d_surface.iter().all(|d| d.is_finite()));
         }
-        // Of nothing at all there is no surface.
+        // Empty pixels have no surface.
         let nothing = compared(&[0.0; PIXELS * 4], NormalDepths::All);
         assert_eq!(nothing.mean, 1.0);
         assert!(nothing.d_surface.iter().all(|&d| d == 0.0));

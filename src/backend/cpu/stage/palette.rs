@@ -1,12 +1,11 @@
-//! Stage `palette`: rows of numbers and the nearest of others. The search itself is that of the crate that
-//! writes files.
+//! Stage `palette`: nearest-neighbour search of rows, by the search of the formats crate.
 
 use splat_formats::{CellLists, HeldRows, HostSearch, NearRow, RowSearch as _};
 
 use crate::backend::Held;
 use crate::memory::Bytes;
 
-/// Rows that are searched for.
+/// Rows to search for.
 #[derive(Clone, Debug)]
 pub struct PaletteRows {
     rows: Vec<f32>,

@@ -1,5 +1,5 @@
-//! Stage `patches`: how far patches of the photograph are from what another view's photograph has where
-//! median depths and drawn normals put them, and its gradient.
+//! Stage `patches`: photometric difference between a patch and its projection into another view's photograph, by
+//! median depths and drawn normals, and its gradient.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::math::normals::{OPAQUE_MIN, blended_normal, blended_normal_bwd};
 use crate::math::patches::{ComparedPatch, PatchPlane, compare, grey, patch_at};
 use crate::math::splat::Viewpoint;
 
-/// A view with what was drawn of it, its photograph, and the other view.
+/// A drawn view with its photograph, and the other view.
 #[derive(Clone, Copy)]
 pub(crate) struct PatchPair<'a, R> {
     pub(crate) canvas: &'a Canvas<R>,
@@ -24,7 +24,7 @@ pub(crate) struct PatchPair<'a, R> {
     pub(crate) other: OtherView<'a, Arc<Image>>,
 }
 
-/// What a pixel that was looked at gives.
+/// Comparison of the patch around one pixel.
 struct PatchPixel<R> {
     at: usize,
     /// x and y of the normal, divided by the opacity.
@@ -34,19 +34,19 @@ struct PatchPixel<R> {
     d_normal: [R; 2],
 }
 
-/// Adds the gradients, times the weight, to those of the normals; gives the mean over all pixels.
+/// Adds the weighted gradients to those of the normals; returns the mean over all pixels.
 pub(crate) fn add<R: Real>(
     pair: PatchPair<'_, R>,
     weight: f64,
     gradients: &mut ComparedNormals<R>,
 ) -> f64 {
     let pixels = pair.canvas.median_depths.len();
-    // Each stands for as many as it is one of.
+    // Each sampled pixel stands for `PATCH_STRIDE`² pixels.
     let shown = f64::from(PATCH_STRIDE * PATCH_STRIDE);
     let d_cost = R::of(weight * shown / pixels as f64);
     let first = pair.other.first_px;
     let [columns, rows] = patches(pair.canvas.size, first);
-    // In order, whatever thread finds them.
+    // The order does not depend on the threads.
     let found: Vec<PatchPixel<R>> = (0..rows)
         .into_par_iter()
         .flat_map_iter(|row| {
@@ -63,7 +63,7 @@ pub(crate) fn add<R: Real>(
         gradients.d_medians[pixel.at] += plane.d_depth * d_cost;
         d_surface[pixel.at][1] += d_normal[0];
         d_surface[pixel.at][2] += d_normal[1];
-        // There is the more opacity the less passes.
+        // The opacity is 1 less the transmittance.
         let [x, y] = pixel.normal;
         gradients.d_through[pixel.at] += d_normal[0] * x + d_normal[1] * y;
     }
@@ -71,7 +71,7 @@ pub(crate) fn add<R: Real>(
 }
 
 impl<R: Real> PatchPair<'_, R> {
-    /// What a pixel of a surface gives whose patch says something.
+    /// Compares the patch around a pixel; `None` if the pixel has no surface or its patch no information.
     fn pixel(&self, at: [u32; 2]) -> Option<PatchPixel<R>> {
         let index = at[1] as usize * self.canvas.size[0] as usize + at[0] as usize;
         let (&[_, x, y, opacity], &depth) =
@@ -93,7 +93,7 @@ impl<R: Real> PatchPair<'_, R> {
     }
 }
 
-/// The grey value of a pixel; nothing where the mask excludes it.
+/// Returns the grey value of a pixel; `None` if masked.
 fn grey_at<R: Real>(image: &Image, [x, y]: [u32; 2]) -> Option<R> {
     let at = y as usize * image.width as usize + x as usize;
     let counts = image.mask.as_ref().is_none_or(|mask| mask[at] != 0);

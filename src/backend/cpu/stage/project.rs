@@ -1,4 +1,4 @@
-//! Stage `project`: rows to splats, and screen-space gradients back to raw parameters.
+//! Stage `project`: projects rows to splats, and maps screen-space gradients to raw parameters.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::math::splat::{
 };
 use crate::model::{Gaussians, Primitive};
 
-/// The rows that the view sees, in their order, and what is wrong with the first that is broken.
+/// Returns the visible splats in row order, and an error about the first row that is not finite.
 pub(crate) fn project<R: Real, P: Drawable>(
     model: &Model<R, P>,
     view: &DrawnView<R>,
@@ -30,16 +30,15 @@ pub(crate) fn project<R: Real, P: Drawable>(
     (splats, first_broken.fault::<P, _>(look))
 }
 
-/// The first of the rows that are broken, while many threads look at them.
+/// Concurrent minimum of the rows that are not finite.
 pub(super) struct FirstBroken(AtomicUsize);
 
 impl FirstBroken {
-    /// None is.
     pub(super) const fn new() -> Self {
         Self(AtomicUsize::new(usize::MAX))
     }
 
-    /// What was seen of a row; nothing of one that is broken.
+    /// Unwraps the projection of a row and records a failure.
     pub(super) fn unless<T>(&self, row: usize, seen: Result<Option<T>, NotFinite>) -> Option<T> {
         seen.unwrap_or_else(|_| {
             self.0.fetch_min(row, Ordering::Relaxed);
@@ -47,7 +46,7 @@ impl FirstBroken {
         })
     }
 
-    /// The fault in it, found by another look.
+    /// Projects the first failed row again for its error.
     pub(super) fn fault<P: Primitive, T>(
         self,
         look: impl Fn(usize) -> Result<T, NotFinite>,
@@ -61,14 +60,14 @@ impl FirstBroken {
 /// Gradients of one row's raw parameters.
 #[derive(Clone, Debug)]
 pub struct ParameterGradient<R, P = Gaussians> {
-    /// Columns in the order of the schema.
+    /// Values in schema order.
     values: Vec<R>,
     spans: Vec<Range<usize>>,
     primitive: PhantomData<P>,
 }
 
 impl<R: Real, P: Drawable> ParameterGradient<R, P> {
-    /// Of row `index`, as a step takes them.
+    /// Computes the gradients of row `index` as a step does.
     pub(crate) fn new(model: &Model<R, P>, gradients: &Gradients<R, P>, index: usize) -> Self {
         let splat_from_row = gradients.splat_from_row(model.len());
         let mut values = vec![R::ZERO; model.row_width()];
@@ -76,21 +75,21 @@ impl<R: Real, P: Drawable> ParameterGradient<R, P> {
         Self { values, spans: model.spans(), primitive: PhantomData }
     }
 
-    /// Of one column, by its place in the schema.
+    /// Returns the gradient of one column, by its index in the schema.
     pub fn column(&self, column: usize) -> &[R] {
         &self.values[self.spans[column].clone()]
     }
 }
 
 impl<R: Real> ParameterGradient<R> {
-    /// The gradient of one parameter, as a row of its column.
+    /// Returns the gradient of one parameter.
     pub fn row(&self, parameter: Parameter) -> &[R] {
         self.column(parameter as usize)
     }
 }
 
-/// Mean over the views of the gradients of a row, and of what surface terms add to those of its geometry;
-/// `splat_from_row[view][row]` finds its splat. Adds them to `d_row`, all columns in the order of the schema.
+/// Adds the gradients of a row to `d_row`, in schema order: the mean over the views, including the surface terms.
+/// `splat_from_row[view][row]` is the index of the row's splat.
 pub(crate) fn parameter_gradient<R: Real, P: Drawable>(
     model: &Model<R, P>,
     gradients: &Gradients<R, P>,
@@ -104,7 +103,7 @@ pub(crate) fn parameter_gradient<R: Real, P: Drawable>(
         }
     }
     if let Some(d_ellipsoid) = gradients.geometry.as_chunks().0.get(row) {
-        // Only a model that is a density in space has any.
+        // Only density models have geometry gradients.
         if let Some(field) = P::density_field(model) {
             field.ellipsoid_bwd(d_ellipsoid, d_row);
         }
@@ -117,19 +116,19 @@ pub(crate) fn parameter_gradient<R: Real, P: Drawable>(
     }
 }
 
-// Stage `faces`: faces to splats, and their gradients back to those of the vertices.
+// Stage `faces`: projects faces to splats, and maps their gradients to vertices.
 
-/// The faces that a view sees, in their order.
+/// Visible faces of a view, in order.
 pub(crate) struct SeenFaces<R> {
-    /// What covers each; its row is the face.
+    /// Bounding splat of each face; `row` is the face's index.
     pub(crate) splats: Vec<Splat<R>>,
-    /// The triangles themselves.
+    /// Triangle of each face.
     pub(crate) triangles: Vec<Triangle<R>>,
-    /// The fault in the first vertex that is broken.
+    /// Error about the first vertex that is not finite.
     pub(crate) fault: Option<DeviceError>,
 }
 
-/// The faces between these vertices that can be seen.
+/// Projects the faces and drops the invisible ones.
 pub(crate) fn faces<R: Real>(
     faces: &[[u32; 3]],
     vertices: Vertices<R>,
@@ -157,10 +156,9 @@ pub(crate) fn faces<R: Real>(
     SeenFaces { splats, triangles, fault: vertices.fault }
 }
 
-/// Gradients of the corners of a face.
 pub(crate) type CornerGradients<R> = [VertexGradient<R>; 3];
 
-/// The gradients of the corners of the faces that are seen.
+/// Returns the gradients of the corners of the visible faces.
 pub(crate) fn backward<R: Real>(
     faces: &[[u32; 3]],
     vertices: &Vertices<R>,
@@ -177,14 +175,14 @@ pub(crate) fn backward<R: Real>(
     all.collect()
 }
 
-/// The vertices of the faces that are seen, ascending, and their gradients.
+/// Returns the vertices of visible faces, ascending, and their gradients.
 pub(crate) fn gather<R: Real>(
     faces: &[[u32; 3]],
     vertices: &Vertices<R>,
     splats: &[Splat<R>],
     per_face: &[CornerGradients<R>],
 ) -> (Vec<usize>, Vec<ScreenGradient<R>>) {
-    // One thread adds in the order of the faces, so that the sums never depend on timing.
+    // A single thread adds in face order, so that sums do not depend on timing.
     let mut per_row: Vec<Option<ScreenGradient<R>>> = vec![None; vertices.seen.len()];
     for (splat, d_corners) in splats.iter().zip(per_face) {
         for (row, d) in faces[splat.row].into_iter().zip(d_corners) {
@@ -201,7 +199,7 @@ pub(crate) fn gather<R: Real>(
     seen.filter_map(|(row, d)| Some((row, d?))).unzip()
 }
 
-/// Adds a view to what views have shown of the faces.
+/// Adds a view to the statistics of the faces.
 pub(crate) fn observe<R: Real, P: Primitive>(
     model: &mut Model<R, P>,
     vertices: &Vertices<R>,
@@ -214,7 +212,7 @@ pub(crate) fn observe<R: Real, P: Primitive>(
         let face = splat.row;
         let norm = |d: &VertexGradient<R>| (d.d_px[0] * d.d_px[0] + d.d_px[1] * d.d_px[1]).sqrt();
         let norms: R = d_corners.iter().map(norm).sum();
-        // A view whose gradient is no number does not spoil the sum.
+        // Skip a view whose gradient is not finite.
         if norms.is_finite() {
             faces.gradient_norms[face] += norms;
         }
@@ -225,11 +223,11 @@ pub(crate) fn observe<R: Real, P: Primitive>(
     }
 }
 
-// Stage `vertices`: rows to vertices on the screen.
+// Stage `vertices`: projects rows to vertices on the screen.
 
-/// Every row as the view sees it, and what is wrong with the first that is broken.
+/// Projected vertices of a view, and the error about the first row that is not finite.
 pub(crate) struct Vertices<R> {
-    /// Nothing of a row that is not beyond the nearest depth, or broken; `[rows]`.
+    /// Vertex of each row, `[rows]`; `None` if in front of the near plane or not finite.
     pub(crate) seen: Vec<Option<Vertex<R>>>,
     pub(crate) fault: Option<DeviceError>,
 }
@@ -247,7 +245,7 @@ impl<R: Real> Vertices<R> {
         Ok(Self { seen, fault: first_broken.fault::<P, _>(look) })
     }
 
-    /// Those of a face, where all are seen.
+    /// Returns the corners of a face if all are visible.
     pub(crate) fn corners(&self, face: [u32; 3]) -> Option<[Vertex<R>; 3]> {
         let [a, b, c] = face.map(|row| self.seen[row as usize]);
         Some([a?, b?, c?])

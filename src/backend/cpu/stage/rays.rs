@@ -1,4 +1,4 @@
-//! Stage `rays`: the Gaussians that a view sees, as its rays meet them, and the gradients of that.
+//! Stage `rays`: the visible Gaussians in a form for ray intersection, and its gradients.
 
 use rayon::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::math::field::GEOMETRY;
 use crate::math::splat::Viewpoint;
 use crate::math::transmittance::{RayGaussian, RayGaussianGradient};
 
-/// One for each splat.
+/// Returns one Gaussian per splat.
 pub(crate) fn rays<R: Real>(
     field: &dyn DensityField<R>,
     view: &Viewpoint<R>,
@@ -23,7 +23,7 @@ pub(crate) fn rays<R: Real>(
         .collect()
 }
 
-/// Adds gradients of the splats as rays meet them to those of their rows' geometry, [rows, 11].
+/// Adds the gradients of splats along rays to the geometry of their rows, `[rows, 11]`.
 pub(crate) fn backward<R: Real>(
     field: &dyn DensityField<R>,
     view: &Viewpoint<R>,

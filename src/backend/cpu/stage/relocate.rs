@@ -6,18 +6,18 @@ use crate::math::Real;
 use crate::math::random::RandomStream;
 use crate::math::relocate::{is_dead, place, share, weight};
 
-/// Gaussians that were drawn, and where their copies go.
+/// Sources of copies and their destinations.
 #[derive(Debug)]
 pub(crate) struct DrawnSources {
-    /// The row of each copy's source.
+    /// Source row of each copy.
     pub(crate) sources: Vec<usize>,
-    /// The rows that become copies; those behind the last row where it is none.
+    /// Rows to overwrite; `None` to append new rows.
     pub(crate) dead: Option<Vec<usize>>,
-    /// The least opacity of a share.
+    /// Minimum opacity after a split.
     pub(crate) opacity_min: f64,
 }
 
-/// Draws the sources of copies by their opacities.
+/// Draws the sources of copies by opacity.
 pub(crate) fn select<R: Real>(
     model: &Model<R>,
     opacity_min: f64,
@@ -43,7 +43,7 @@ pub(crate) fn select<R: Real>(
     }
 }
 
-/// Writes the copies, of which each source has a share.
+/// Writes the copies and splits the opacity between each source and its copies.
 pub(crate) fn edit<R: Real>(model: &mut Model<R>, drawn: &DrawnSources) -> Edited {
     let DrawnSources { sources, dead, opacity_min } = drawn;
     let shared = split_opacity(model, *opacity_min, sources);
@@ -67,7 +67,7 @@ fn logit<R: Real>(model: &Model<R>, row: usize) -> f64 {
     model.row(Parameter::OpacityLogits, row)[0].to_f64()
 }
 
-/// The sum of all up to each, its own included.
+/// Returns the inclusive prefix sums.
 fn sums(weights: impl Iterator<Item = u64>) -> Vec<u64> {
     let add = |sum: &mut u64, weight| {
         *sum += weight;
@@ -76,7 +76,7 @@ fn sums(weights: impl Iterator<Item = u64>) -> Vec<u64> {
     weights.scan(0, add).collect()
 }
 
-/// So many rows, each as often as its weight says; nothing where no row has any.
+/// Draws `count` rows with replacement by weight; `None` if all weights are 0.
 fn draw(sums: &[u64], stream: RandomStream, count: usize) -> Option<Vec<usize>> {
     let total = sums.last().copied().filter(|&total| total > 0)?;
     let drawn = |number| {
@@ -86,7 +86,7 @@ fn draw(sums: &[u64], stream: RandomStream, count: usize) -> Option<Vec<usize>> 
     Some((0..count as u64).map(drawn).collect())
 }
 
-/// Gives each row its share of what it shares with its copies, and names these rows in their order.
+/// Splits the opacity of each source with its copies, and returns the sources, ascending.
 pub(crate) fn split_opacity<R: Real>(
     model: &mut Model<R>,
     opacity_min: f64,
@@ -115,7 +115,7 @@ mod tests {
     use crate::math::{inverse_sigmoid, sigmoid};
     use crate::model::Gaussians;
 
-    /// Draws sources by opacities of 0.005 and more, and writes the copies.
+    /// Draws sources with opacities of at least 0.005 and writes the copies.
     fn copy(model: &mut Model<f32>, into: Into) -> Edited {
         let purpose = match into {
             Into::Dead => RandomUse::Relocate,
@@ -125,7 +125,7 @@ mod tests {
         edit(model, &drawn)
     }
 
-    /// Gaussians of these opacities, all their numbers different, with moments of 1 and 2.
+    /// Creates Gaussians of these opacities with different parameters and moments of 1 and 2.
     fn model(opacities: &[f32]) -> Model<f32> {
         let mut host = Gaussians::zeros(1, opacities.len());
         for (i, &opacity) in opacities.iter().enumerate() {
@@ -149,13 +149,13 @@ mod tests {
         [column.first_moments[row * 9], column.second_moments[row * 9 + 8]]
     }
 
-    /// The number that a value is.
+    /// Converts a value to an integer.
     fn number(value: f32) -> usize {
         (0..1_000_000).find(|&i| i as f32 == value).unwrap()
     }
 
     #[test]
-    fn the_dead_become_copies_of_the_living_who_share_with_them() {
+    fn dead_rows_become_copies_that_share_opacity() {
         let mut model = model(&[0.001, 0.6, 0.004, 0.3, 0.003, 0.002]);
         let before = model.clone();
         assert_eq!(copy(&mut model, Into::Dead).moved, 4);
@@ -178,7 +178,7 @@ mod tests {
             assert_eq!(moments(&model, source), [0.0, 0.0], "and sources forget theirs");
             let expected = share(logit_before, copies[source], 0.005);
             let found = model.row(Parameter::OpacityLogits, source)[0];
-            // Rounding to single precision, of logits and log-scales of up to 5.
+            // Rounding to single precision of logits and log-scales up to 5.
             assert!((f64::from(found) - expected.logit).abs() < 1e-6);
             for axis in 0..3 {
                 let [old, new] =
@@ -186,7 +186,7 @@ mod tests {
                 assert!((new - old - expected.log_growth).abs() < 1e-6);
             }
         }
-        assert_eq!(copy(&mut model, Into::Dead).moved, 0, "nobody is dead any more");
+        assert_eq!(copy(&mut model, Into::Dead).moved, 0, "no row is dead");
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_added_behind_the_last_row_with_fresh_moments() {
+    fn copies_are_appended_with_zero_moments() {
         let mut model = model(&[0.5, 0.9, 0.001]);
         model.views_seen = vec![1, 2, 3];
         copy(&mut model, Into::NewRows(5));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_of_which_nothing_can_be_seen_stays_as_it_is() {
+    fn invisible_model_does_not_change() {
         let mut model = model(&[1e-7, 1e-8]);
         let before = model.clone();
         assert_eq!(copy(&mut model, Into::Dead).moved, 0);

@@ -1,12 +1,11 @@
-//! Stage `reorder`: neighbours in space become neighbours in memory.
+//! Stage `reorder`: sorts rows so that neighbours in space are close in memory.
 
 use crate::backend::cpu::model::Model;
 use crate::math::Real;
 use crate::math::morton::Cube;
 use crate::model::Primitive;
 
-/// Puts the rows in the order of their centres' keys; rows of one key keep their order. Rows that are
-/// nowhere stay as they are.
+/// Sorts the rows by the keys of their centres. The sort is stable. Models without centres do not change.
 pub(crate) fn reorder<R: Real, P: Primitive>(model: &mut Model<R, P>, cube: &Cube) {
     let Some(places) = P::SCHEMA.places() else { return };
     let mut row_from_place: Vec<usize> = (0..model.len()).collect();

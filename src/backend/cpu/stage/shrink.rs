@@ -1,11 +1,10 @@
-//! Stage `shrink`: a photograph made smaller by a whole divisor, by means over squares of its pixels.
+//! Stage `shrink`: downscales a photograph by an integer divisor, by averaging squares of pixels.
 
 use crate::dataset::{Image, InverseDepthMap, NormalMap};
 use crate::math::Divisor;
 
-/// The photograph made smaller. Pixels at the right and bottom edges that fill no square are dropped; a
-/// pixel counts if all of its square count, and is black otherwise. Inverse depths and normals are means,
-/// too, as what is drawn of a square is. Means are rounded, half a step up.
+/// Downscales a photograph with its inverse depths and normals. Means are rounded, halves up. Incomplete squares at
+/// the right and bottom are dropped. A pixel is masked and black if any of its source pixels is masked.
 pub(crate) fn shrunk(image: &Image, divisor: Divisor) -> Image {
     let squares = Squares::of(image, divisor);
     let [width, height] = squares.px;
@@ -36,11 +35,11 @@ pub(crate) fn shrunk(image: &Image, divisor: Divisor) -> Image {
     Image { width, height, rgb, mask, depth, normals }
 }
 
-/// The squares of an image's pixels that become one each.
+/// Squares of source pixels.
 struct Squares {
-    /// Squares in a row and in a column.
+    /// Number of squares per row and per column.
     px: [usize; 2],
-    /// Pixels in a row of the image.
+    /// Number of pixels per row of the image.
     full_width: usize,
     side: usize,
 }
@@ -51,13 +50,13 @@ impl Squares {
         Self { px, full_width: image.width as usize, side: divisor.get() as usize }
     }
 
-    /// All of them, by column and row, rows from the top.
+    /// Yields the column and row of each square, row by row.
     fn each(&self) -> impl Iterator<Item = [usize; 2]> {
         let [width, height] = self.px;
         (0..height).flat_map(move |y| (0..width).map(move |x| [x, y]))
     }
 
-    /// The pixels of one.
+    /// Yields the source pixels of a square.
     fn pixels(&self, [x, y]: [usize; 2]) -> impl Iterator<Item = usize> {
         let &Self { full_width, side, .. } = self;
         (y * side..(y + 1) * side)
@@ -70,7 +69,7 @@ impl Squares {
     {
         let sum: u32 = self.pixels(at).map(|pixel| value(pixel).into()).sum();
         let count = u32::try_from(self.side * self.side).unwrap_or(1);
-        // A mean is not above the largest of its values.
+        // The mean is at most the largest value, so the conversion succeeds.
         T::try_from((sum + count / 2) / count).unwrap_or_default()
     }
 }
@@ -79,7 +78,7 @@ impl Squares {
 mod tests {
     use super::*;
 
-    /// 5 x 3 px of different values.
+    /// Creates an image of 5 x 3 px with different values.
     fn image(mask: Option<Vec<u8>>) -> Image {
         let rgb = (0..45).map(|i| 5 * i).collect();
         let values = (0..15).map(|i| 4000 * i).collect();
@@ -90,14 +89,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pixel_is_the_rounded_mean_of_its_square_and_rests_are_dropped() {
+    fn pixels_are_rounded_means_and_incomplete_squares_are_dropped() {
         let small = shrunk(&image(None), Divisor::Two);
         assert_eq!((small.width, small.height, &small.mask), (2, 1, &None));
-        // Of pixels 0, 1, 5 and 6 the first values are 0, 15, 75 and 90.
+        // Pixels 0, 1, 5 and 6 have the first values 0, 15, 75 and 90.
         assert_eq!(small.rgb, [45, 50, 55, 75, 80, 85]);
         let map = small.depth.unwrap();
         assert_eq!((map.values, map.scale, map.offset), (vec![12_000, 20_000], 2.0, 0.5));
-        // Of pixels 0, 1, 5 and 6 the first are -110, -95, -35 and -20.
+        // Pixels 0, 1, 5 and 6 have the first values -110, -95, -35 and -20.
         assert_eq!(small.normals.unwrap().values, [-65, -60, -55, -35, -30, -25]);
         // 2 / 4 becomes 1, and 1 / 4 becomes 0.
         let rgb = vec![0, 1, 255, 1, 0, 255, 1, 0, 255, 0, 0, 255];
@@ -107,9 +106,9 @@ mod tests {
     }
 
     #[test]
-    fn a_pixel_counts_if_all_of_its_square_count() {
+    fn pixels_count_if_no_source_pixel_is_masked() {
         let mut mask = vec![255; 15];
-        // In the second square; the other two are in none.
+        // The first is in the second square; the other two are in dropped squares.
         (mask[7], mask[4], mask[11]) = (0, 0, 0);
         let small = shrunk(&image(Some(mask)), Divisor::Two);
         assert_eq!(small.mask, Some(vec![255, 0]));

@@ -1,5 +1,4 @@
-//! Stage `smooth`: the 3D filter of Mip-Splatting (Yu et al. 2024, section 4.1) from the training
-//! views, and the reset of opacities through it.
+//! Stage `smooth`: the 3D filter of Mip-Splatting (Yu et al. 2024, section 4.1), and opacity resets through it.
 
 use rayon::prelude::*;
 
@@ -8,16 +7,15 @@ use crate::math::Real;
 use crate::math::filter::{kept_in_space, lowered_logit, sampled_depth, smoothing_per_depth};
 use crate::math::splat::Viewpoint;
 
-/// Gives every Gaussian the filter of the nearest view that samples it, all with the largest focal
-/// length, as Mip-Splatting's program does; those that none samples get the widest. Where no view
-/// samples any there is nothing to go by, and the filters are zero.
+/// Sets the filter of every Gaussian from the nearest view that samples it and the largest focal length, as the
+/// Mip-Splatting code does. Gaussians that no view samples get the widest filter; zero if no view samples any.
 pub(crate) fn smooth<R: Real>(model: &mut Model<R>, views: &[Viewpoint<R>]) {
     let nearest = nearest(model, views);
     let farthest = farthest(&nearest);
     set(model, views, &nearest, farthest);
 }
 
-/// The depth at which the nearest view that samples each Gaussian sees it.
+/// Returns the depth of each Gaussian in the nearest view that samples it.
 pub(crate) fn nearest<R: Real>(model: &Model<R>, views: &[Viewpoint<R>]) -> Vec<Option<R>> {
     let rows = (0..model.len()).into_par_iter();
     let nearest = rows.map(|index| {
@@ -27,12 +25,12 @@ pub(crate) fn nearest<R: Real>(model: &Model<R>, views: &[Viewpoint<R>]) -> Vec<
     nearest.collect()
 }
 
-/// The largest of these depths; 0 where there is none.
+/// Returns the largest of these depths; 0 if there is none.
 pub(crate) fn farthest<R: Real>(nearest: &[Option<R>]) -> R {
     nearest.iter().flatten().copied().fold(R::ZERO, Real::max)
 }
 
-/// Gives every Gaussian the filter of its depth, or of the farthest where no view samples it.
+/// Sets the filters from the depths, or from the farthest depth where no view samples the Gaussian.
 pub(crate) fn set<R: Real>(
     model: &mut Model<R>,
     views: &[Viewpoint<R>],
@@ -44,8 +42,7 @@ pub(crate) fn set<R: Real>(
     model.filter_3d = nearest.iter().map(|depth| depth.unwrap_or(farthest) * per_depth).collect();
 }
 
-/// Lowers every opacity, as it is through the filter, to at most `ceiling` and forgets the
-/// opacities' moments.
+/// Lowers every filtered opacity to at most `ceiling` and zeros the moments of opacities.
 pub(crate) fn reset_opacity<R: Real>(model: &mut Model<R>, ceiling: f64) {
     let ceiling = R::of(ceiling);
     let kept: Vec<R> =

@@ -1,5 +1,5 @@
-//! Stage `surface`: what has Gaussians lie on surfaces (SuGaR: Guédon and Lepetit 2024, section
-//! 4.1), and its gradients of their geometry.
+//! Stage `surface`: regularisers that align Gaussians with surfaces (SuGaR: Guédon and Lepetit 2024, section 4.1),
+//! and their gradients.
 
 use rayon::prelude::*;
 
@@ -34,7 +34,7 @@ pub(crate) fn regularise<R: Real, P: Drawable>(
 ) -> Result<LossValues, DeviceError> {
     let field = density_field(model, Capability::Surfaces)?;
     let view = gradients.views.last_mut().ok_or(DeviceError::NoView)?;
-    // By its name, before it spreads to its neighbours.
+    // Report a fault by its row, before it spreads to neighbours.
     view.fault.take().map_or(Ok(()), Err)?;
     check_inputs(
         terms,
@@ -67,7 +67,7 @@ pub(crate) fn regularise<R: Real, P: Drawable>(
     LossValues::of(terms.active_at(At::Samples), &means).checked()
 }
 
-/// Adds the gradients of the mean entropy of these opacities times `weight`; gives the mean.
+/// Adds the weighted gradients of the mean entropy of these opacities; returns the mean.
 fn regularise_opacities<R: Real>(
     field: &dyn DensityField<R>,
     visible: &[usize],
@@ -91,9 +91,9 @@ fn regularise_opacities<R: Real>(
     sum / count
 }
 
-// Stage `surface`, what a view's depths say: their gradient where samples are compared with them.
+// Stage `surface`: gradients of the depths that samples are compared with.
 
-/// A frame's depths, and their gradient.
+/// Depths of a frame and their gradient.
 #[derive(Debug)]
 pub(crate) struct Sampled<R> {
     pub(crate) map: DepthMap<R>,
@@ -102,14 +102,13 @@ pub(crate) struct Sampled<R> {
 }
 
 impl<R: Real> Sampled<R> {
-    /// That of a drawn view, without any gradient yet.
+    /// Starts with a zero gradient.
     pub(crate) fn new(map: DepthMap<R>) -> Self {
         let d_depths = vec![R::ZERO; map.pixels()];
         Self { map, d_depths }
     }
 
-    /// Adds the gradient of comparing the depths with the distances of samples of the rows that the
-    /// view sees.
+    /// Adds the gradients of comparing the depths with the signed distances of samples of the visible rows.
     pub(crate) fn compare<P: Drawable>(
         &mut self,
         model: &Model<R, P>,
@@ -127,8 +126,8 @@ impl<R: Real> Sampled<R> {
         Ok(())
     }
 
-    /// Adds the gradient to those of the surface's maps, [height, width, 3], and of the final
-    /// transmittance, [height, width].
+    /// Adds the gradient to those of the surface map, `[height, width, 3]`, and of the final transmittance,
+    /// `[height, width]`.
     pub(crate) fn add_to(&self, d_surface: &mut Vec<R>, d_through: &mut Vec<R>) {
         d_surface.resize(self.d_depths.len() * 3, R::ZERO);
         for (d_pixel, &d_depth) in d_surface.as_chunks_mut::<3>().0.iter_mut().zip(&self.d_depths) {
@@ -145,66 +144,65 @@ impl<R: Real> Sampled<R> {
     }
 }
 
-// Stage `surface`, the samples: where they are taken, what they are compared with, and the gradients
-// of that.
+// Stage `surface`: samples, their comparisons, and the gradients.
 //
-// Samples are looked at in blocks, and what a block says of a Gaussian is added up in the order of the
-// samples, so that sums do not depend on the number of threads.
+// Samples are processed in blocks. The gradients of a block are added in sample order, so that sums do not depend on
+// the thread count.
 
-/// Samples whose gradients are held at a time.
+/// Number of samples whose gradients are held at once.
 const BLOCK: usize = 4096;
 
-/// Samples whose gradients one thread sorts by the Gaussians that they are of.
+/// Number of samples whose gradients one thread sorts by Gaussian.
 const SORTED_AT_ONCE: usize = 256;
 
-/// Gradients of one Gaussian's geometry, as [`DensityKernelGradient::row`] orders them.
+/// Gradients of one Gaussian's geometry, in the order of [`DensityKernelGradient::row`].
 pub(crate) type GeometryRow<R> = [R; GEOMETRY];
 
-/// The terms of density, normal and distance.
+/// Values of the terms of density, normal and distance.
 type SampleTerms<R> = [R; 3];
 
-/// A sample that was taken.
+/// An evaluated sample.
 struct TakenSample<R> {
-    /// The row of its Gaussian.
+    /// Row of the sampled Gaussian.
     own_row: usize,
     terms: SampleTerms<R>,
 }
 
-/// Takes samples of the Gaussians that a view sees.
+/// Draws and compares samples of the Gaussians that a view sees.
 pub(crate) struct Sampler<'a, R, P> {
     field: &'a dyn DensityField<R>,
     near: &'a NearestLists<P>,
-    /// All Gaussians, which are looked at many times each.
+    /// Kernels of all Gaussians, precomputed because each is used many times.
     kernels: Vec<DensityKernel<R>>,
-    /// Rows of the Gaussians that samples are taken of, ascending.
+    /// Rows of the sampled Gaussians, ascending.
     sampled: Vec<usize>,
-    /// Where distances are compared, what with.
+    /// Depths to compare distances with, if any.
     map: Option<&'a DepthMap<R>>,
     distance_unit: R,
     samples: usize,
-    /// Which Gaussians samples are taken of, and where in them.
+    /// Random streams of the sampled rows and of the positions in them.
     rows: RandomStream,
     places: RandomStream,
-    /// What a sample's terms are worth; 0 of those that are off.
+    /// Weights of a sample's terms; 0 if off.
     d_density_error: R,
     d_normal_error: R,
     d_distance_error: R,
 }
 
-/// A neighbour of the Gaussian that a sample was taken of.
+/// A neighbour of a sampled Gaussian.
 struct Neighbour<'a, R> {
     row: usize,
     kernel: &'a DensityKernel<R>,
-    /// Of the sample from its centre, in the world's units and in those of its scales.
+    /// Offset of the sample from the neighbour's centre, in world units and in units of its scales.
     offset: Vec3<R>,
     whitened: Vec3<R>,
-    /// Its own at the sample.
+    /// Density of the neighbour at the sample.
     density: R,
     gradient: DensityKernelGradient<R>,
 }
 
 impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
-    /// Of these Gaussians, ascending; with a map only of those near its surface.
+    /// Samples the Gaussians in `visible`, ascending; with a map only those near its surface.
     pub(crate) fn new(
         model: &'a Model<R, P>,
         near: &'a NearestLists<P>,
@@ -236,12 +234,12 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
         })
     }
 
-    /// Adds the gradients of all samples to the Gaussians' rows; gives the means of the terms.
+    /// Adds the gradients of all samples to the Gaussians' rows; returns the means of the terms.
     pub(crate) fn run(&self, rows: &mut [GeometryRow<R>]) -> SampleTerms<f64> {
         if self.sampled.is_empty() {
             return SampleTerms::default();
         }
-        // The Gaussian that the sample is of comes before its neighbours.
+        // The first of each sample's rows is that of its own Gaussian.
         let width = 1 + self.near.width();
         let mut block = vec![[R::ZERO; GEOMETRY]; width * BLOCK.min(self.samples)];
         let mut sums = SampleTerms::default();
@@ -260,8 +258,7 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
         sums.map(|sum| sum / self.samples as f64)
     }
 
-    /// Adds what a block of samples says. Each thread has Gaussians of its own, which hear the samples
-    /// in their order.
+    /// Adds the gradients of a block. Each thread owns a range of Gaussians and adds in sample order.
     fn scatter(
         &self,
         taken: &[TakenSample<R>],
@@ -270,7 +267,7 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
     ) {
         let share = rows.len().div_ceil(rayon::current_num_threads());
         let width = 1 + self.near.width();
-        // For each thread which of the block's rows are of its Gaussians, and of which.
+        // Pairs of an index into the block and a local row, for each thread.
         let sorted: Vec<Vec<Vec<[usize; 2]>>> = taken
             .par_chunks(SORTED_AT_ONCE)
             .enumerate()
@@ -280,24 +277,23 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
                     (chunk * SORTED_AT_ONCE..).zip(taken)
                 {
                     let near = self.near.of(own).iter().map(|&row| row as usize);
-                    for (said, row) in (sample * width..).zip(std::iter::once(own).chain(near)) {
-                        of_threads[row / share].push([said, row % share]);
+                    for (entry, row) in (sample * width..).zip(std::iter::once(own).chain(near)) {
+                        of_threads[row / share].push([entry, row % share]);
                     }
                 }
                 of_threads
             })
             .collect();
         rows.par_chunks_mut(share).enumerate().for_each(|(thread, rows)| {
-            for &[said, row] in sorted.iter().flat_map(|of_threads| &of_threads[thread]) {
-                for (sum, d) in rows[row].iter_mut().zip(&block[said]) {
+            for &[entry, row] in sorted.iter().flat_map(|of_threads| &of_threads[thread]) {
+                for (sum, d) in rows[row].iter_mut().zip(&block[entry]) {
                     *sum += *d;
                 }
             }
         });
     }
 
-    /// Takes one sample: the row of its Gaussian, the terms' values, and into `rows` the gradients of
-    /// that Gaussian and of its neighbours.
+    /// Evaluates one sample and writes the gradients of its Gaussian and of the neighbours to `rows`.
     fn sample<'s>(
         &'s self,
         index: u64,
@@ -319,9 +315,9 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
         TakenSample { own_row, terms }
     }
 
-    /// Where a sample lies: the row of its Gaussian, along the Gaussian's axes, and to its neighbours.
+    /// Draws a sample: the row of its Gaussian, the position along its axes, and its neighbours.
     fn place<'s>(&'s self, index: u64, near: &mut Vec<Neighbour<'s, R>>) -> (usize, Vec3<R>) {
-        // As many numbers apart as a device draws at a time.
+        // A GPU draws two numbers at a time.
         let own_row = self.sampled[self.rows.below(2 * index, self.sampled.len())];
         let own = &self.kernels[own_row];
         let along = sample_along(own, standard_normals(self.places, index).map(R::of_f32));
@@ -346,7 +342,7 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
         }
     }
 
-    /// The absolute difference between the density at the sample and that of a surface through the
+    /// Returns the absolute difference between the density at the sample and that of an ideal surface through the
     /// Gaussian's middle plane.
     fn compare_densities(
         &self,
@@ -370,8 +366,8 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
         error.abs()
     }
 
-    /// The absolute difference between the distances from the surface that the density tells and that
-    /// the view's depths show. A sample that the view does not look at has none.
+    /// Returns the absolute difference between the signed distance by density and by the view's depths; 0 for samples
+    /// outside the view.
     fn compare_distances(
         &self,
         own: &DensityKernel<R>,
@@ -394,19 +390,18 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
         let factor = R::of(DISTANCE_DENSITY_FACTOR);
         let predicted = distance(factor * found, beta);
         let error = distance_error(predicted, height, self.distance_unit);
-        let [d_told, d_height] =
+        let [d_predicted, d_height] =
             distance_error_bwd(predicted, height, self.distance_unit, self.d_distance_error);
-        let [d_density, d_beta] = distance_bwd(factor * found, beta, d_told);
+        let [d_density, d_beta] = distance_bwd(factor * found, beta, d_predicted);
         DistanceError { error, beta, d_found: factor * d_density, d_beta, d_height }
     }
 
-    /// Visits the places in the map that samples are compared at, in the samples' order, with the
-    /// gradients of the depths there.
+    /// Visits the map positions at which samples are compared, in sample order, with the gradients of the depths.
     pub(crate) fn each_depth(&self, mut visit: impl FnMut(&PixelQuad<R>, R)) {
         let Some(map) = self.map.filter(|_| !self.sampled.is_empty()) else { return };
         for start in (0..self.samples).step_by(BLOCK) {
             let end = self.samples.min(start + BLOCK);
-            let said: Vec<Option<(PixelQuad<R>, R)>> = (start..end)
+            let gradients: Vec<Option<(PixelQuad<R>, R)>> = (start..end)
                 .into_par_iter()
                 .map_init(Vec::new, |near, index| {
                     let (own_row, along) = self.place(index as u64, near);
@@ -415,11 +410,11 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
                     Some((look.cell, self.distance_error(near, look.height).d_height))
                 })
                 .collect();
-            said.iter().flatten().for_each(|(cell, d_depth)| visit(cell, *d_depth));
+            gradients.iter().flatten().for_each(|(cell, d_depth)| visit(cell, *d_depth));
         }
     }
 
-    /// The squared difference between the Gaussian's normal and the weighted mean of its neighbours'.
+    /// Returns the squared difference between the Gaussian's normal and the weighted mean of its neighbours'.
     fn compare_normals(
         &self,
         own: &DensityKernel<R>,
@@ -450,7 +445,7 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
     }
 }
 
-/// All Gaussians of a model as the field takes them.
+/// Precomputes the kernels of all Gaussians.
 fn kernels<R: Real>(field: &dyn DensityField<R>, count: usize) -> Vec<DensityKernel<R>> {
     let kernel = |row| {
         let Ellipsoid { shape, opacity_logit } = field.ellipsoid(row);
@@ -459,23 +454,23 @@ fn kernels<R: Real>(field: &dyn DensityField<R>, count: usize) -> Vec<DensityKer
     (0..count).into_par_iter().map(kernel).collect()
 }
 
-/// What comes of comparing a sample's distances.
+/// Distance error of a sample and its gradients.
 struct DistanceError<R> {
     error: R,
     /// Thickness of the surface that the neighbours form.
     beta: R,
-    /// Gradients, weighted: of the neighbours' density, of that thickness, and of how far the map's
-    /// surface lies behind the sample.
+    /// Weighted gradients of the neighbours' density, of the thickness, and of the distance of the map's surface behind
+    /// the sample.
     d_found: R,
     d_beta: R,
     d_height: R,
 }
 
-/// What the neighbours of a sample make up.
+/// Density of a sample's neighbours.
 struct NearDensity<R> {
-    /// At the sample.
+    /// Density at the sample.
     density: R,
-    /// Of the surface that they form.
+    /// Thickness of the surface that they form.
     thickness: R,
 }
 
@@ -485,7 +480,7 @@ fn found<R: Real>(near: &[Neighbour<'_, R>]) -> NearDensity<R> {
     NearDensity { density, thickness: surface_thickness(sum, near.len()) }
 }
 
-/// Adds the gradients of [`found`] to the neighbours'; that of the sample's place comes back.
+/// Adds the gradients of [`found`] to the neighbours' and returns that of the sample's position.
 fn found_bwd<R: Real>(
     near: &mut [Neighbour<'_, R>],
     beta: R,

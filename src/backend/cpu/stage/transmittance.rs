@@ -1,4 +1,4 @@
-//! Stage `transmittance`: how much light passes the Gaussians between a view's camera and places.
+//! Stage `transmittance`: transmittance between a view's camera and points.
 
 use rayon::prelude::*;
 
@@ -11,7 +11,7 @@ use crate::math::linalg::{Vec3, add, mul};
 use crate::math::splat::{TILE, Viewpoint};
 use crate::math::transmittance::RayGaussian;
 
-/// Transmittances at places (world units); [`NOT_SEEN`] where the view does not see them.
+/// Returns the transmittance at each point (world units); [`NOT_SEEN`] outside the view.
 pub(crate) fn at_places<R: Real>(
     rays: &[RayGaussian<R>],
     bins: &Bins,
@@ -30,7 +30,7 @@ pub(crate) fn at_places<R: Real>(
             if on_ray.is_met() {
                 squared *= on_ray.squared_transmittance(depth);
             }
-            // Each factor is at most 1.
+            // Factors are at most 1, so the product cannot recover.
             if squared < dark {
                 return 0.0;
             }
@@ -40,7 +40,7 @@ pub(crate) fn at_places<R: Real>(
     places.par_iter().map(of).collect()
 }
 
-/// The splats of the tile that a place is seen in.
+/// Returns the splats of the tile that a point projects to; `None` outside the view.
 fn list_at<'a, R: Real>(
     bins: &'a Bins,
     view: &Viewpoint<R>,

@@ -1,7 +1,7 @@
-//! Stage `weights`: how much each Gaussian shows in the views.
+//! Stage `weights`: blend weights of each Gaussian, summed over views.
 //!
-//! A colour in a pixel is the sum of the Gaussians' colours times their blend weights. So a Gaussian's
-//! weight, summed over the pixels, is the gradient of its colour where that of every pixel is 1.
+//! A pixel's colour is the sum of the Gaussians' colours times their blend weights. A Gaussian's summed weight is
+//! therefore the gradient of its colour if the gradient of every pixel is 1.
 
 use crate::backend::cpu::model::Model;
 use crate::backend::cpu::primitive::Splat;
@@ -9,12 +9,12 @@ use crate::math::Real;
 use crate::math::blend::ScreenGradient;
 use crate::model::Primitive;
 
-/// Gradient of an image of so many values, by which the colours' gradients are weights.
+/// Returns the image gradient that makes colour gradients equal to weights.
 pub(crate) fn d_image<R: Real>(values: usize) -> Vec<R> {
     vec![R::ONE; values]
 }
 
-/// Adds a view's weights to those of the views before, which are where the norms of gradients were.
+/// Adds a view's weights to `gradient_norm_sums`, which holds the weights of earlier views.
 pub(crate) fn add<R: Real, P: Primitive>(
     model: &mut Model<R, P>,
     splats: &[Splat<R>],

@@ -1,7 +1,7 @@
-//! Stage `worth`: what each Gaussian adds to the likeness of a view and its photograph.
+//! Stage `worth`: contribution of each Gaussian to the similarity of a view and its photograph.
 //!
-//! Rows of tiles run in parallel; a pixel walks front to back through what was drawn of it. Those that are
-//! left out are met where they would be drawn, and change nothing for the others.
+//! Rows of tiles run in parallel; each pixel visits its splats front to back. Absent Gaussians are evaluated at their
+//! depth but do not change the pixel.
 
 use rayon::prelude::*;
 
@@ -16,14 +16,14 @@ use crate::math::linalg::{Vec3, scale, sub};
 use crate::math::splat::{Rect, TILE};
 use crate::memory::Bytes;
 
-/// What is known of Gaussians after the views up to now.
+/// Contributions of Gaussians, summed over views.
 #[derive(Debug)]
 pub struct WorthSums<R> {
     pub(crate) absent: Vec<bool>,
     shares: Vec<WorthShare<R>>,
 }
 
-/// What a Gaussian adds, in some pixels.
+/// Contribution of a Gaussian to some pixels.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WorthShare<R> {
     weight: R,
@@ -46,7 +46,7 @@ impl<R: Real> WorthSums<R> {
         Self { absent: absent.to_vec(), shares: vec![WorthShare::default(); absent.len()] }
     }
 
-    /// Adds those of a view's splats.
+    /// Adds the contributions of a view's splats.
     pub(crate) fn add(&mut self, splats: &[Splat<R>], shares: &[WorthShare<R>]) {
         for (splat, share) in splats.iter().zip(shares) {
             self.shares[splat.row].add(share);
@@ -71,7 +71,7 @@ impl<R: Real> Held for WorthSums<R> {
     }
 }
 
-/// The splats as they are drawn where some Gaussians are left out: of those nothing is seen.
+/// Returns the splats with the opacities of absent Gaussians set to 0.
 pub(crate) fn drawn<R: Real>(splats: &[Splat<R>], absent: &[bool]) -> Vec<Splat<R>> {
     let seen = |splat: &Splat<R>| match absent[splat.row] {
         true => Splat { opacity: R::ZERO, ..*splat },
@@ -80,7 +80,7 @@ pub(crate) fn drawn<R: Real>(splats: &[Splat<R>], absent: &[bool]) -> Vec<Splat<
     splats.iter().map(seen).collect()
 }
 
-/// A view that was drawn without those left out, and its photograph.
+/// A view drawn without the absent Gaussians, and its photograph.
 #[derive(Clone, Copy)]
 pub(crate) struct Judged<'a, R> {
     /// [height, width, 3]
@@ -90,7 +90,7 @@ pub(crate) struct Judged<'a, R> {
 }
 
 impl<R: Real> Judged<'_, R> {
-    /// The colours of a pixel in the image and in the photograph; none where it does not count.
+    /// Returns a pixel's colours in the image and in the photograph; `None` if masked.
     fn pixel(&self, at: usize) -> Option<[Vec3<R>; 2]> {
         if self.target.mask.as_ref().is_some_and(|mask| mask[at] == 0) {
             return None;
@@ -101,7 +101,7 @@ impl<R: Real> Judged<'_, R> {
     }
 }
 
-/// What each splat adds.
+/// Returns the contribution of each splat.
 pub(crate) fn shares<R: Real>(
     splats: &[Splat<R>],
     bins: &Bins,
@@ -119,7 +119,7 @@ pub(crate) fn shares<R: Real>(
             judge_tile(list.zip(out), absent, Rect::of_tile(tile_x, tile_y, size), judged);
         }
     });
-    // One thread adds in the order of the instances, so that the sums never depend on timing.
+    // A single thread adds in instance order, so that sums do not depend on timing.
     let mut per_splat = vec![WorthShare::default(); splats.len()];
     for (&splat, share) in bins.splat_from_instance.iter().zip(&per_instance) {
         per_splat[splat].add(share);
@@ -127,7 +127,7 @@ pub(crate) fn shares<R: Real>(
     per_splat
 }
 
-/// A pixel on its way front to back.
+/// State of a pixel during front-to-back evaluation.
 #[derive(Clone, Copy)]
 struct WorthWalk<R> {
     drawn: Vec3<R>,
@@ -136,7 +136,7 @@ struct WorthWalk<R> {
     transmittance: R,
 }
 
-/// Adds what the pixels of a tile say of each splat in its list.
+/// Adds the contributions in a tile's pixels to each splat in its list.
 fn judge_tile<'a, R: Real>(
     list: impl Iterator<Item = (&'a Splat<R>, &'a mut WorthShare<R>)>,
     absent: &[bool],
@@ -173,7 +173,7 @@ fn judge_tile<'a, R: Real>(
                 if after >= R::of(TRANSMITTANCE_MIN) {
                     share.add(&walk.share(splat.color, alpha, is_absent, judged.background));
                 } else if !is_absent {
-                    // What would take the transmittance below its least finishes the pixel.
+                    // A splat that takes the transmittance below its minimum finishes the pixel.
                     *slot = None;
                     open -= 1;
                 }
@@ -183,7 +183,7 @@ fn judge_tile<'a, R: Real>(
 }
 
 impl<R: Real> WorthWalk<R> {
-    /// What a splat adds in this pixel. Moves past it, where it is drawn.
+    /// Returns the contribution of a splat to this pixel. Advances past splats that are drawn.
     fn share(
         &mut self,
         color: Vec3<R>,

@@ -1,4 +1,4 @@
-//! Reads a file of Gaussians and writes another: `convert IN OUT`.
+//! Converts a file of Gaussians: `convert IN OUT`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,5 +1,4 @@
-//! Writes a page with cameras: `page IN OUT.html CAMERAS.json`, which lists cameras as `SceneCamera`
-//! has them.
+//! Writes a page with cameras: `page IN OUT.html CAMERAS.json`. The JSON is a list of `SceneCamera`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! `.splat`, the rows of 32 bytes of antimatter15's viewer: places and scales as floats, colour and
-//! rotation as bytes, no harmonics above degree 0, no header.
+//! `.splat`, the format of antimatter15's viewer: rows of 32 bytes without a header. Positions and scales are floats,
+//! colours and rotations bytes; there are no harmonics above degree 0.
 
 use std::io::{self, Write};
 
@@ -10,14 +10,14 @@ use crate::geometry::{UnitQuat, logit_of_byte, sigmoid};
 use crate::save::WorstErrors;
 use crate::splats::{CheckedSplats, SH_C0, SplatColumns, Splats};
 
-/// Bytes of a Gaussian.
+/// Bytes per Gaussian.
 pub(crate) const ROW_BYTES: usize = 32;
 
-/// Rows that are laid out at a time: half a megabyte.
+/// Number of rows that are packed together: half a megabyte.
 const ROWS_AT_ONCE: usize = 1 << 14;
 
-/// Writes the rows, those that cover most first, so that a viewer shows a scene before it has all of
-/// it. Returns how far from the argument the file is.
+/// Writes the rows by falling visibility, so that a viewer can show a partly loaded scene. Returns the errors of the
+/// file.
 pub fn write_splat(splats: &Splats, out: &mut dyn Write) -> io::Result<WorstErrors> {
     let mut worst = WorstErrors::default();
     for rows in largest_first(splats).chunks(ROWS_AT_ONCE) {
@@ -30,7 +30,7 @@ pub fn write_splat(splats: &Splats, out: &mut dyn Write) -> io::Result<WorstErro
     Ok(worst)
 }
 
-/// By falling volume x opacity; equal ones stay in their order.
+/// Sorts by falling volume x opacity. The sort is stable.
 fn largest_first(splats: &Splats) -> Vec<u32> {
     let columns = splats.columns();
     let weight = |row: usize| {
@@ -60,7 +60,7 @@ fn pack(columns: &SplatColumns, row: usize) -> [u8; ROW_BYTES] {
     bytes
 }
 
-/// Reads the rows of a whole file.
+/// Reads a complete file.
 pub fn parse_splat(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
     if !bytes.len().is_multiple_of(ROW_BYTES) {
         return Err(FormatFault::damaged(format!(
@@ -78,7 +78,7 @@ fn unpack_rows(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
         let float = |i: usize| f32::from_le_bytes(words[i]);
         let quat: UnitQuat = std::array::from_fn(|i| (f32::from(row[28 + i]) - 128.0) / 128.0);
         columns.means.push([float(0), float(1), float(2)]);
-        // A negative scale has no logarithm: the row is dropped.
+        // A negative scale becomes NaN, so the row is dropped.
         columns.log_scales.push([3, 4, 5].map(|i| to_f32(f64::from(float(i)).ln())));
         columns.sh_dc.push([24, 25, 26].map(|i| to_f32((f64::from(row[i]) / 255.0 - 0.5) / SH_C0)));
         columns.opacity_logits.push(logit_of_byte(row[27]));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_within_the_steps_of_its_bytes() {
+    fn round_trip_error_is_within_the_quantisation_steps() {
         for count in [0, 1, 257, 20_000] {
             let splats = random_splats(count, 1, 1);
             let (bytes, worst) = written(&splats);
@@ -107,17 +107,17 @@ mod tests {
             let read = parse_splat(&bytes).unwrap();
             assert_eq!((read.splats.len(), read.dropped), (count, 0));
             assert_eq!(worst.position, 0.0);
-            // A logarithm of -6 in f32, there and back.
+            // Rounding of -6 in f32, through exp and ln.
             assert!(worst.log_scale < 2e-6, "{worst:?}");
             assert!(worst.opacity < 0.51 / 255.0 && worst.color < 0.51 / 255.0, "{worst:?}");
-            // Four parts, each 1/256 off at most (1/128 where 1 is clamped), make 2 x 2/256 rad.
+            // Four components with errors up to 1/256 (1/128 where 1 is clamped) make 2 x 2/256 rad.
             assert!(worst.rotation_degrees < 1.0, "{worst:?}");
             assert!(count == 0 || worst.sh > 0.2, "harmonics are lost: {worst:?}");
         }
     }
 
     #[test]
-    fn what_covers_most_comes_first() {
+    fn rows_are_sorted_by_visibility() {
         let mut splats = random_splats(3, 0, 2);
         let columns = splats.columns_mut();
         columns.log_scales = vec![[-3.0; 3], [0.0; 3], [0.0; 3]];
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_of_zero_and_less_are_no_trouble() {
+    fn scales_of_zero_or_less_are_accepted() {
         let (mut bytes, _) = written(&hard_splats(3, 0));
         bytes[12..16].copy_from_slice(&0.0_f32.to_le_bytes());
         bytes[32 + 12..32 + 16].copy_from_slice(&(-1.0_f32).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Files that cannot be read as Gaussians, and Gaussians that cannot be written.
+//! Errors of reading and writing files of Gaussians.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,28 +12,28 @@ use crate::sog::SogError;
 use crate::splats::SplatsError;
 use crate::spz::SpzOptionsError;
 
-/// A file of Gaussians that cannot be read or written.
+/// Error of reading or writing a file of Gaussians.
 #[derive(Debug, thiserror::Error)]
 pub enum SplatFileError {
-    /// The system refuses it.
+    /// The file cannot be read.
     #[error("{path}: cannot be read: {source}. Check the path and its permissions")]
     Unreadable {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// It is not what its format allows.
+    /// The content is not valid.
     #[error("{path}: {fault}")]
     Content {
         /// The file or folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the content.
         #[source]
         fault: FormatFault,
     },
-    /// Neither its content nor its name tells a format.
+    /// Neither content nor name identifies a format.
     #[error(
         "{path}: has an unknown format. Give a .ply, .compressed.ply, .splat, .ksplat, .spz, .sog or .glb, or a \
          folder with meta.json or lod-meta.json"
@@ -42,7 +42,7 @@ pub enum SplatFileError {
         /// The file or folder.
         path: PathBuf,
     },
-    /// The system refuses to write it.
+    /// The file cannot be written.
     #[error(
         "{path}: cannot be written: {source}. Check the free space and the permissions of the \
          folder"
@@ -50,7 +50,7 @@ pub enum SplatFileError {
     Unwritable {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -59,7 +59,7 @@ pub enum SplatFileError {
     Spz {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The limit of the format.
         #[source]
         source: SpzOptionsError,
     },
@@ -68,7 +68,7 @@ pub enum SplatFileError {
     Sog {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The limit of the format.
         #[source]
         source: SogError,
     },
@@ -77,16 +77,16 @@ pub enum SplatFileError {
     Glb {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The limit of the format.
         #[source]
         source: GlbError,
     },
-    /// No page can be made of the Gaussians.
+    /// The page cannot be made.
     #[error("{path}: {source}")]
     Html {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: HtmlError,
     },
@@ -109,29 +109,27 @@ impl SplatFileError {
     }
 }
 
-// What is wrong with the bytes of a file.
-
-/// Why bytes are no Gaussians: an error without the name of the file, which whoever opened it knows.
+/// Fault of the bytes of a file, without the file's name.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatFault {
-    /// The system refuses to read on.
+    /// The system cannot continue reading.
     #[error("cannot be read: {0}. Check the path and its permissions")]
     Unreadable(#[source] io::Error),
-    /// The bytes are not what the format allows.
+    /// The bytes are not valid.
     #[error("{0}. Copy or export the file again")]
     Damaged(String),
-    /// The format, or this part of it, is not one that is read here.
+    /// The format or feature is not supported.
     #[error("{0}")]
     Unsupported(String),
 }
 
 impl FormatFault {
-    /// Content that is not what it should be.
+    /// Returns a fault of invalid content.
     pub(crate) fn damaged(found: impl Into<String>) -> Self {
         Self::Damaged(found.into())
     }
 
-    /// Content that ends before it should.
+    /// Returns a fault of content that is too short.
     pub(crate) fn truncated(what: &str, needed: u64, found: u64) -> Self {
         Self::Damaged(format!("is truncated: {what} needs {needed} bytes, but there are {found}"))
     }

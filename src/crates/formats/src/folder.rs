@@ -1,4 +1,4 @@
-//! Files made of several: in a folder, in a zip, in memory.
+//! Formats of several files, stored in a folder, in a zip or in memory.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,18 +10,18 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use crate::error::FormatFault;
 
-/// A place for the parts of a file. Names are relative, with `/` between folders.
+/// A destination for parts of a file. Names are relative and separated by `/`.
 pub trait PartSink {
-    /// Takes a part whole.
+    /// Writes a complete part.
     fn put(&mut self, name: &str, bytes: &[u8]) -> io::Result<()>;
 }
 
-/// The parts of a file.
+/// A source of parts of a file.
 pub trait PartSource {
-    /// A part of at most so many bytes.
+    /// Reads a part; fails if it is longer than `most_bytes`.
     fn get(&mut self, name: &str, most_bytes: u64) -> Result<Vec<u8>, FormatFault>;
 
-    /// Bytes of all parts, as they lie on the disk.
+    /// Returns the stored size of all parts, in bytes.
     fn total_bytes(&self) -> u64;
 }
 
@@ -57,7 +57,7 @@ fn check_length(name: &str, found: u64, most_bytes: u64) -> Result<(), FormatFau
     )))
 }
 
-/// Refuses names by which a file could reach others than its own parts.
+/// Rejects names that could refer to files outside the format.
 pub(crate) fn check_name(name: &str) -> Result<(), FormatFault> {
     let is_safe = !name.is_empty()
         && name != "."
@@ -69,18 +69,18 @@ pub(crate) fn check_name(name: &str) -> Result<(), FormatFault> {
     Err(FormatFault::damaged(format!("names the part {name:?}, which is no name of a file in it")))
 }
 
-/// Parts as stored entries of a zip, without times, so that equal parts make equal bytes.
+/// Parts as stored zip entries without times, so that equal parts make equal bytes.
 pub struct ZipSink<W: Write + Seek> {
     zip: ZipWriter<W>,
 }
 
 impl<W: Write + Seek> ZipSink<W> {
-    /// An empty zip.
+    /// Creates an empty zip.
     pub fn new(out: W) -> Self {
         Self { zip: ZipWriter::new(out) }
     }
 
-    /// Writes the directory of the zip.
+    /// Writes the zip's central directory.
     pub fn finish(self) -> io::Result<W> {
         self.zip.finish().map_err(io::Error::other)
     }
@@ -94,14 +94,14 @@ impl<W: Write + Seek> PartSink for ZipSink<W> {
     }
 }
 
-/// The entries of a zip.
+/// Entries of a zip.
 pub(crate) struct ZipSource<R: Read + Seek> {
     zip: ZipArchive<R>,
     bytes: u64,
 }
 
 impl<R: Read + Seek> ZipSource<R> {
-    /// Opens a zip of so many bytes.
+    /// Opens a zip of this size.
     pub(crate) fn new(input: R, bytes: u64) -> Result<Self, FormatFault> {
         Ok(Self { zip: ZipArchive::new(input).map_err(zip_fault)?, bytes })
     }
@@ -132,10 +132,10 @@ fn zip_fault(error: zip::result::ZipError) -> FormatFault {
     }
 }
 
-/// How deep the parts of a folder lie: those of levels of detail in folders of their own.
+/// Depth of subfolders: levels of detail have their own.
 const FOLDERS_DEEP: usize = 1;
 
-/// Bytes of the files of a folder, and of folders in it.
+/// Returns the bytes of the files in a folder and its subfolders.
 fn bytes_below(folder: &Path, deep: usize) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(folder)? {
@@ -150,7 +150,7 @@ fn bytes_below(folder: &Path, deep: usize) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// The files of a folder.
+/// Files of a folder.
 pub(crate) struct FolderSource {
     folder: PathBuf,
     bytes: u64,

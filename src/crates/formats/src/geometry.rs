@@ -1,4 +1,4 @@
-//! Rotations, opacities and the order of places along the Z-curve.
+//! Rotations, opacities, spherical harmonics, and the Z-order of points.
 
 use rayon::prelude::*;
 use splat_mesh::bricks;
@@ -6,13 +6,12 @@ use splat_mesh::narrow::{round_u32, to_f32, to_u32};
 
 use crate::splats::{MAX_SH_DEGREE, SH_C0, sh_rest_count};
 
-// Rotations as quaternions, and how the formats squeeze them.
+// Rotations as quaternions, and their compact encoding.
 
-/// A rotation (w, x, y, z).
+/// Rotation (w, x, y, z).
 pub type UnitQuat = [f32; 4];
 
-/// The unit quaternion of the same direction, or nothing where there is none. One whose squared
-/// length is within `tolerance` of 1 stays as it is.
+/// Normalises a quaternion; `None` if zero or not finite. Keeps one whose squared length is within `tolerance` of 1.
 pub(crate) fn normalised(q: UnitQuat, tolerance: f64) -> Option<UnitQuat> {
     let wide = q.map(f64::from);
     let squared: f64 = wide.iter().map(|part| part * part).sum();
@@ -23,7 +22,7 @@ pub(crate) fn normalised(q: UnitQuat, tolerance: f64) -> Option<UnitQuat> {
     (length > 0.0 && length.is_finite()).then(|| wide.map(|part| to_f32(part / length)))
 }
 
-/// The rotation `a` after the rotation `b`.
+/// Returns the rotation `a` after the rotation `b`.
 pub(crate) fn product(a: [f64; 4], b: [f64; 4]) -> [f64; 4] {
     let ([aw, ax, ay, az], [bw, bx, by, bz]) = (a, b);
     [
@@ -34,7 +33,7 @@ pub(crate) fn product(a: [f64; 4], b: [f64; 4]) -> [f64; 4] {
     ]
 }
 
-/// The matrix, by rows, of a unit quaternion.
+/// Returns the matrix, by rows, of a unit quaternion.
 pub(crate) fn matrix(q: [f64; 4]) -> [[f64; 3]; 3] {
     let [w, x, y, z] = q;
     [
@@ -44,10 +43,10 @@ pub(crate) fn matrix(q: [f64; 4]) -> [[f64; 3]; 3] {
     ]
 }
 
-/// A unit quaternion of a rotation's matrix by rows.
+/// Returns a unit quaternion of a rotation matrix by rows.
 pub(crate) fn quaternion(rows: [[f64; 3]; 3]) -> [f64; 4] {
     let [[a, b, c], [d, e, f], [g, h, i]] = rows;
-    // Four times the products of each part with all: the row with the largest square loses least.
+    // Four times the outer product of the quaternion; the row with the largest square is the most precise.
     let products = [
         [1.0 + a + e + i, h - f, c - g, d - b],
         [h - f, 1.0 + a - e - i, b + d, c + g],
@@ -60,7 +59,7 @@ pub(crate) fn quaternion(rows: [[f64; 3]; 3]) -> [f64; 4] {
     products[largest].map(|part| part / length)
 }
 
-/// The angle between two unit rotations, degrees.
+/// Returns the angle between two unit rotations, degrees.
 pub(crate) fn angle_degrees(a: UnitQuat, b: UnitQuat) -> f64 {
     let chord = |sign: f64| {
         let squares = a.iter().zip(b).map(|(&p, q)| (f64::from(p) - sign * f64::from(q)).powi(2));
@@ -70,13 +69,12 @@ pub(crate) fn angle_degrees(a: UnitQuat, b: UnitQuat) -> f64 {
     (4.0 * (0.5 * chord(1.0).min(chord(-1.0))).min(1.0).asin()).to_degrees()
 }
 
-/// A unit quaternion without its largest part, which the others tell.
+/// A unit quaternion without its largest component, which follows from the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SmallestThree {
-    /// Which part is the largest, in the order of the quaternion given.
+    /// Index of the largest component.
     pub(crate) largest: usize,
-    /// The other parts in their order, with the sign that makes the largest positive; within
-    /// ±1/√2.
+    /// Other components in order, signed so that the largest is positive; within ±1/√2.
     pub(crate) others: [f64; 3],
 }
 
@@ -92,8 +90,7 @@ impl SmallestThree {
         Self { largest, others }
     }
 
-    /// The quaternion. Where the others are too long to be of a unit one, the largest is 0; the
-    /// caller makes it unit.
+    /// Restores the quaternion. The largest is 0 if the others are too long; the caller normalises.
     pub(crate) fn quat(self) -> UnitQuat {
         let squared: f64 = self.others.iter().map(|part| part * part).sum();
         let mut q = [to_f32((1.0 - squared).max(0.0).sqrt()); 4];
@@ -105,39 +102,39 @@ impl SmallestThree {
     }
 }
 
-// Opacities: logits in memory, shares of one in most files.
+// Opacities: logits in memory, 0..1 in most files.
 
-/// A share that a byte stores as 0 or 255 has no finite logit. A quarter of a step from the end is
-/// within half a step of all that the byte stands for, and becomes the same byte again.
+/// Distance of decoded opacities from 0 and 1, which have no finite logit. A quarter of a step is encoded as the
+/// same byte again.
 const MARGIN: f64 = 0.25 / 255.0;
 
-/// The share of one that a logit stands for.
+/// Returns the opacity of a logit.
 #[inline]
 pub(crate) fn sigmoid(logit: f32) -> f64 {
     1.0 / (1.0 + (-f64::from(logit)).exp())
 }
 
-/// The logit of a share of one.
+/// Returns the logit of an opacity.
 #[inline]
 pub(crate) fn logit(share: f64) -> f32 {
     to_f32((share / (1.0 - share)).ln())
 }
 
-/// The logit of a share that was stored in few bits: finite at both ends.
+/// Returns the finite logit of a quantised opacity.
 #[inline]
 pub(crate) fn logit_of_stored(share: f64) -> f32 {
     logit(share.clamp(MARGIN, 1.0 - MARGIN))
 }
 
-/// The logit of a byte of 0 to 255.
+/// Returns the logit of an opacity byte.
 #[inline]
 pub(crate) fn logit_of_byte(byte: u8) -> f32 {
     logit_of_stored(f64::from(byte) / 255.0)
 }
 
-// An order of places in which neighbours stand together (Z-order curve, Morton 1966).
+// Z-order curve (Morton 1966).
 
-/// Row numbers so that neighbours in space follow one another; equal places stay in their order.
+/// Returns the row numbers in Z-order. Equal positions keep their order.
 pub(crate) fn morton_order(means: &[[f32; 3]]) -> Vec<u32> {
     let (low, high) = bounds(means);
     let most = f64::from((1_u32 << bricks::AXIS_BITS) - 1);
@@ -150,12 +147,12 @@ pub(crate) fn morton_order(means: &[[f32; 3]]) -> Vec<u32> {
     };
     let mut keyed: Vec<(u64, u32)> =
         means.par_iter().enumerate().map(|(row, mean)| (key(mean), to_u32(row))).collect();
-    // No two are equal, so that the order is the same for any number of threads.
+    // Keys are unique, so the order does not depend on the thread count.
     keyed.par_sort_unstable();
     keyed.into_iter().map(|(_, row)| row).collect()
 }
 
-/// Least and greatest of each coordinate; zeros of no places.
+/// Returns the minimum and maximum of each coordinate; zeros without points.
 pub(crate) fn bounds(means: &[[f32; 3]]) -> ([f32; 3], [f32; 3]) {
     let first = means.first().copied().unwrap_or_default();
     means.iter().fold((first, first), |(low, high), mean| {
@@ -166,9 +163,9 @@ pub(crate) fn bounds(means: &[[f32; 3]]) -> ([f32; 3], [f32; 3]) {
     })
 }
 
-// Real spherical harmonics of degrees 1 to 3, and how their coefficients turn with a scene.
+// Real spherical harmonics of degrees 1 to 3 and their rotation.
 
-/// Factors of the harmonics as 3D Gaussian splatting has them, by degree; signs included.
+/// Signed factors of the harmonics of 3D Gaussian splatting, by degree.
 const C1: f64 = 0.488_602_511_902_919_9;
 
 const C2: [f64; 5] = [
@@ -189,10 +186,10 @@ const C3: [f64; 7] = [
     -0.590_043_589_926_643_5,
 ];
 
-/// Harmonics of degrees 0 to 3.
+/// Number of harmonics of degrees 0 to 3.
 const ALL: usize = 16;
 
-/// The harmonics in a unit direction, degree by degree.
+/// Returns the harmonics in a unit direction, by degree.
 pub(crate) fn sh_basis(direction: [f64; 3]) -> [f64; ALL] {
     let [x, y, z] = direction;
     let (xx, yy, zz) = (x * x, y * y, z * z);
@@ -216,7 +213,7 @@ pub(crate) fn sh_basis(direction: [f64; 3]) -> [f64; ALL] {
     ]
 }
 
-/// The axes in which each harmonic above degree 0 is odd.
+/// Axes in which each harmonic above degree 0 is odd.
 const ODD_AXES: [&[usize]; ALL - 1] = [
     &[1],
     &[2],
@@ -243,8 +240,8 @@ pub(crate) fn mirror(rest: &mut [[f32; 3]], signs: [f32; 3]) {
     }
 }
 
-/// Nodes and weights of Gauss and Legendre's quadrature of four points: exact to degree 7, as is
-/// that of eight equal steps around the axis. Products of two harmonics are of degree 6 at most.
+/// Nodes and weights of four-point Gauss-Legendre quadrature, exact to degree 7 like eight equal steps around the axis.
+/// Products of two harmonics have degree 6 at most.
 const HEIGHTS: [[f64; 2]; 4] = [
     [-0.861_136_311_594_052_6, 0.347_854_845_137_453_85],
     [-0.339_981_043_584_856_26, 0.652_145_154_862_546_1],
@@ -254,19 +251,18 @@ const HEIGHTS: [[f64; 2]; 4] = [
 
 const STEPS: u32 = 8;
 
-/// Turns coefficients of degrees 1 to 3: one matrix a degree.
+/// Rotation of coefficients of degrees 1 to 3: one matrix per degree.
 #[derive(Clone, Debug)]
 pub(crate) struct HarmonicTurn {
-    /// Coefficient j after the turn is the sum over i of `matrix[j][i]` times coefficient i.
+    /// Rotated coefficient j is the sum over i of `matrix[j][i]` times coefficient i.
     matrix: [[f64; ALL]; ALL],
 }
 
 impl HarmonicTurn {
-    /// The turn that goes with a rotation of the scene, its matrix by rows.
+    /// Creates the rotation of coefficients for a rotation matrix by rows.
     ///
-    /// The turned function has in a direction the value that the function had in the direction
-    /// turned back. The harmonics are orthonormal, so its coefficients are integrals over the
-    /// sphere, which the quadrature gives exactly.
+    /// The rotated function at a direction is the original function at the direction rotated back. The harmonics are
+    /// orthonormal, so the coefficients are integrals over the sphere. The quadrature is exact.
     pub(crate) fn of(rotation: &[[f64; 3]; 3]) -> Self {
         let mut matrix = [[0.0; ALL]; ALL];
         for [height, weight] in HEIGHTS {
@@ -289,7 +285,7 @@ impl HarmonicTurn {
         Self { matrix }
     }
 
-    /// Turns the coefficients above degree 0 of one Gaussian.
+    /// Rotates the coefficients above degree 0 of one Gaussian.
     pub(crate) fn turn(&self, rest: &mut [[f32; 3]]) {
         let mut turned = [[0.0_f32; 3]; ALL - 1];
         for degree in 1..=MAX_SH_DEGREE {
@@ -318,10 +314,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_three_tell_the_fourth() {
+    fn smallest_three_restore_the_fourth() {
         for q in [[0.5, -0.5, 0.5, 0.5], [0.1, -0.9, 0.2, 0.374_165_74], [0.0, 0.0, -1.0, 0.0]] {
             let back = SmallestThree::of(q).quat();
-            // 1 ulp of the parts, squared and rooted.
+            // 1 ulp of the components, squared and rooted.
             assert!(angle_degrees(q, back) < 1e-3, "{q:?} {back:?}");
         }
         let negative = SmallestThree::of([0.1, -0.9, 0.2, 0.374_165_74]);
@@ -330,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_product_turns_as_its_factors_do_in_turn() {
+    fn product_applies_its_factors_in_turn() {
         let half = std::f64::consts::FRAC_1_SQRT_2;
         let about_x = [half, half, 0.0, 0.0];
         let about_z = [half, 0.0, 0.0, half];
@@ -342,7 +338,7 @@ mod tests {
             let cosine: f64 = q.iter().zip(back).map(|(a, b)| a * b).sum();
             assert!((cosine.abs() - 1.0).abs() < 1e-12, "{q:?} {back:?}");
         }
-        // x stays x and becomes y; y becomes z and stays.
+        // x becomes y, y becomes z, and z becomes x.
         for (row, expected) in m.iter().zip([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]) {
             for (found, expected) in row.iter().zip(expected) {
                 assert!((found - expected).abs() < 1e-12);
@@ -351,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn angles_are_those_of_rotations() {
+    fn angles_do_not_depend_on_the_sign_of_a_quaternion() {
         let eighth = std::f32::consts::FRAC_PI_8;
         let q = [eighth.cos(), eighth.sin(), 0.0, 0.0];
         assert!((angle_degrees([1.0, 0.0, 0.0, 0.0], q) - 45.0).abs() < 1e-4);
@@ -375,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn the_corners_of_a_cube_come_in_the_order_of_z() {
+    fn corners_of_a_cube_are_in_z_order() {
         let corner = |i: u8| [i & 1, i >> 1 & 1, i >> 2 & 1].map(f32::from);
         let mixed: Vec<[f32; 3]> = [5, 0, 7, 2, 1, 6, 3, 4].map(corner).to_vec();
         assert_eq!(morton_order(&mixed), [1, 4, 3, 6, 7, 0, 5, 2]);
@@ -393,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn turned_harmonics_have_the_values_of_the_directions_turned_back() {
+    fn rotated_harmonics_equal_the_values_of_directions_rotated_back() {
         let q = [0.5, 0.1, -0.7, (1.0_f64 - 0.25 - 0.01 - 0.49).sqrt()];
         let rotation = matrix(q);
         let before: Vec<[f32; 3]> =

@@ -1,9 +1,7 @@
-//! GLB, the binary container of glTF 2.0, with the extension `KHR_gaussian_splatting` (Khronos Group,
-//! ratified in 2026).
+//! GLB, the binary container of glTF 2.0, with the extension `KHR_gaussian_splatting` (Khronos Group, 2026).
 //!
-//! Values are floats and lose nothing but what logarithms and logits lose. glTF has y upwards, so a
-//! scene in COLMAP's axes is turned by half a turn about z when it is written and turned back when it
-//! is read, as `PlayCanvas`' converter does.
+//! Values are floats; only logarithms and logits are rounded. glTF is y-up, so scenes in COLMAP's axes are rotated by
+//! half a turn about z on writing and back on reading, like `PlayCanvas`' converter does.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -20,30 +18,30 @@ use crate::place::{PlacementError, ScenePlacement};
 use crate::save::WorstErrors;
 use crate::splats::{Antialiasing, CheckedSplats, SH_C0, SplatColumns, Splats, sh_rest_count};
 
-/// The extension, and what its attributes begin with.
+/// Name of the extension and prefix of its attributes.
 const EXTENSION: &str = "KHR_gaussian_splatting";
 
-/// Between the scene's axes and those of glTF, in either direction.
+/// Half turn between the scene's axes and those of glTF.
 const TURN: ScenePlacement =
     ScenePlacement { rotation: [0.0, 0.0, 0.0, 1.0], scale: 1.0, translation: [0.0; 3] };
 
-/// The attribute of a coefficient of this number among those above degree 0.
+/// Returns the attribute of coefficient `number` above degree 0.
 fn rest_name(number: usize) -> String {
     let degree = [1, 2, 3].into_iter().find(|degree| number < (degree + 1) * (degree + 1) - 1);
     let degree = degree.unwrap_or(3);
     format!("{EXTENSION}:SH_DEGREE_{degree}_COEF_{}", number + 1 - degree * degree)
 }
 
-// Rows of numbers in the binary part of a GLB.
+// Access to rows of numbers in the binary chunk.
 
-/// Types of numbers, as OpenGL counts them.
+/// Component types of OpenGL.
 const BYTE: u32 = 5120;
 const UNSIGNED_BYTE: u32 = 5121;
 const SHORT: u32 = 5122;
 const UNSIGNED_SHORT: u32 = 5123;
 const FLOAT: u32 = 5126;
 
-/// A document with its binary part.
+/// A parsed document and its binary chunk.
 struct GlbContent<'a> {
     document: GltfDocument,
     binary: &'a [u8],
@@ -116,7 +114,7 @@ fn component_bytes(accessor: &GltfAccessor) -> Result<usize, FormatFault> {
     }
 }
 
-/// A number; of an integer the share of the largest (glTF 2.0, 3.6.2.2).
+/// Decodes a float or a normalised integer (glTF 2.0, 3.6.2.2).
 fn component(accessor: &GltfAccessor, bytes: &[u8]) -> f32 {
     match (accessor.component_type, bytes) {
         (FLOAT, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
@@ -198,7 +196,7 @@ struct GltfPrimitiveExtensions {
 #[serde(rename_all = "camelCase", default)]
 struct GltfSplatting {
     color_space: Option<String>,
-    /// Packings of the values, by name.
+    /// Compression extensions, by name.
     extensions: BTreeMap<String, serde::de::IgnoredAny>,
 }
 
@@ -207,30 +205,30 @@ struct GltfSplatting {
 struct GltfNode {
     mesh: Option<usize>,
     children: Vec<usize>,
-    /// Sixteen numbers, column by column.
+    /// Sixteen numbers, column-major.
     matrix: Option<[f64; 16]>,
     translation: Option<[f64; 3]>,
-    /// A quaternion (x, y, z, w).
+    /// Quaternion (x, y, z, w).
     rotation: Option<[f64; 4]>,
     scale: Option<[f64; 3]>,
 }
 
-// Meshes of a glTF and where its nodes put them.
+// Meshes of a glTF and their transforms.
 
-/// Deepest tree of nodes that is read.
+/// Largest depth of the node tree.
 const MOST_LEVELS: usize = 64;
 
-/// Largest deviation of the columns of a node's matrix from equal lengths and right angles.
+/// Tolerance for a node's matrix to be a similarity transform.
 const TOLERANCE: f64 = 1e-3;
 
-/// A linear part, by rows, and a translation.
+/// Linear part, by rows, and translation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Affine {
     rows: [[f64; 3]; 3],
     translation: [f64; 3],
 }
 
-/// A mesh in a place.
+/// A mesh with its transform to the scene.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct PlacedMesh {
     mesh: usize,
@@ -261,7 +259,7 @@ impl Affine {
         std::array::from_fn(|i| dot(self.rows[i]) + self.translation[i])
     }
 
-    /// This transform after `first`.
+    /// Returns this transform after `first`.
     fn after(&self, first: &Self) -> Self {
         let column = |j: usize| [0, 1, 2].map(|i| first.rows[i][j]);
         let rows = self.rows.map(|row| {
@@ -270,7 +268,7 @@ impl Affine {
         Self { rows, translation: self.point(first.translation) }
     }
 
-    /// Moves Gaussians; how many are lost beyond the range of f32.
+    /// Transforms Gaussians. Returns the number of Gaussians that leave the range of f32.
     fn place(&self, splats: &mut Splats) -> Result<usize, FormatFault> {
         if *self == Self::IDENTITY {
             return Ok(0);
@@ -308,7 +306,7 @@ impl Affine {
     }
 }
 
-/// The meshes of a scene, or all meshes if no scene names any.
+/// Returns the meshes of the default scene, or of all root nodes without scenes.
 fn placed_meshes(document: &GltfDocument) -> Result<Vec<PlacedMesh>, FormatFault> {
     let mut is_child = vec![false; document.nodes.len()];
     for &child in document.nodes.iter().flat_map(|node| &node.children) {
@@ -342,17 +340,17 @@ fn placed_meshes(document: &GltfDocument) -> Result<Vec<PlacedMesh>, FormatFault
     Ok(placed)
 }
 
-// GLB with Gaussians, read.
+// Reading GLB.
 
-/// Longest JSON that is read: a hundred times that of a file of Gaussians.
+/// Largest JSON in bytes, a hundred times the JSON of a typical file.
 const MOST_JSON_BYTES: usize = 1 << 20;
 
-/// The colours that all other formats have.
+/// Colour space that all other formats have.
 const USUAL_COLORS: &str = "srgb_rec709_display";
 
-/// Reads all Gaussians of the scene of a whole file, placed by its nodes, into the scene's axes.
+/// Reads all Gaussians of the scene, transforms them by their nodes and converts them to the scene's axes.
 ///
-/// Scales that are negative are logarithms, as the draft of 2025 had them.
+/// Negative scales are read as logarithms, as in the draft of 2025.
 pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
     let content = content_of(bytes)?;
     if let Some(uri) = content.document.buffers.iter().find_map(|buffer| buffer.uri.as_ref()) {
@@ -373,7 +371,7 @@ pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
             let mut part = Splats::from_columns(columns_of(&content, primitive, &mut notes)?)?;
             dropped += part.dropped + to.place(&mut part.splats)?;
             count += part.splats.len();
-            // A mesh may stand in many places: not more Gaussians than bytes.
+            // Many nodes may share a mesh: limit the count by the file size.
             if count > bytes.len() {
                 return Err(FormatFault::damaged("repeats its Gaussians too often"));
             }
@@ -471,31 +469,31 @@ fn columns_of(
     })
 }
 
-// GLB with Gaussians, written.
+// Writing GLB.
 
-/// Rows that are laid out at a time.
+/// Number of rows that are encoded together.
 const ROWS_AT_ONCE: usize = 1 << 14;
 
-/// A view of values of vertices, as OpenGL counts.
+/// OpenGL target of a vertex buffer.
 const VERTEX_BUFFER: u32 = 34_962;
 
-/// Gaussians that no GLB can hold.
+/// Error of Gaussians that a GLB cannot hold.
 #[derive(Debug, thiserror::Error)]
 pub enum GlbError {
-    /// A GLB counts its bytes in 32 bits.
+    /// The file would be longer than 32 bits allow.
     #[error(
         "a GLB holds {limit} bytes at most, but {count} Gaussians need {needed}: crop the scene or \
          cut its SH degree"
     )]
     TooLarge {
-        /// Bytes of the file.
+        /// Required bytes.
         needed: u64,
-        /// Bytes that it may have.
+        /// Allowed bytes.
         limit: u64,
-        /// Gaussians.
+        /// Number of Gaussians.
         count: usize,
     },
-    /// None at all: glTF has no empty accessors.
+    /// The scene is empty: glTF has no empty accessors.
     #[error("a GLB cannot hold a scene without Gaussians: crop less")]
     Empty,
     /// The file cannot be written.
@@ -503,10 +501,9 @@ pub enum GlbError {
     Write(#[from] io::Error),
 }
 
-/// Writes Gaussians in the order in which they stand, y upwards. Returns how far from the argument
-/// the file is.
+/// Writes Gaussians in their order, y-up. Returns the errors of the file.
 ///
-/// The extension has no place for the 2D filter of Mip-Splatting, which is lost.
+/// The extension cannot mark the 2D filter of Mip-Splatting, which is lost.
 pub fn write_glb(splats: &Splats, out: &mut dyn Write) -> Result<WorstErrors, GlbError> {
     if splats.is_empty() {
         return Err(GlbError::Empty);
@@ -529,7 +526,7 @@ pub fn write_glb(splats: &Splats, out: &mut dyn Write) -> Result<WorstErrors, Gl
     Ok(WorstErrors::between(splats, &stored(turned)?))
 }
 
-/// What is stored of a Gaussian.
+/// Attribute of a Gaussian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GlbValueKind {
     Position,
@@ -541,7 +538,6 @@ enum GlbValueKind {
     Rest(usize),
 }
 
-/// An attribute.
 struct GlbValue {
     kind: GlbValueKind,
     name: String,
@@ -587,7 +583,7 @@ fn values(columns: &SplatColumns) -> Vec<GlbValue> {
     values
 }
 
-/// The JSON chunk: each attribute has its accessor and its view, of the same number.
+/// Returns the JSON chunk. Each attribute has an accessor and a buffer view of equal index.
 fn describe(columns: &SplatColumns, values: &[GlbValue], binary: u64) -> Value {
     let (mut views, mut accessors, mut start) = (Vec::new(), Vec::new(), 0);
     let mut attributes = serde_json::Map::new();
@@ -633,7 +629,7 @@ fn describe(columns: &SplatColumns, values: &[GlbValue], binary: u64) -> Value {
     })
 }
 
-/// A scale as it is stored: finite.
+/// Returns the stored scale, which is finite.
 fn scale(log_scale: f32) -> f32 {
     to_f32(f64::from(log_scale).exp().min(f64::from(f32::MAX)))
 }
@@ -666,13 +662,13 @@ fn put_row(columns: &SplatColumns, kind: GlbValueKind, row: usize, to: &mut Vec<
     }
 }
 
-/// Red, green, blue and opacity, for programs that draw points.
+/// Returns red, green, blue and opacity, for viewers of point clouds.
 fn color(columns: &SplatColumns, row: usize) -> [u8; 4] {
     let [r, g, b] = columns.sh_dc[row].map(|c| round_u8(255.0 * (0.5 + SH_C0 * f64::from(c))));
     [r, g, b, round_u8(255.0 * sigmoid(columns.opacity_logits[row]))]
 }
 
-/// What reading the file gives.
+/// Returns the Gaussians as a reader would get them.
 fn stored(mut turned: Splats) -> io::Result<Splats> {
     let columns = turned.columns_mut();
     for value in columns.log_scales.as_flattened_mut() {
@@ -709,7 +705,7 @@ mod tests {
         serde_json::from_slice(&bytes[20..20 + length]).unwrap()
     }
 
-    /// The file with another JSON.
+    /// Replaces the JSON of a file.
     fn with_json(bytes: &[u8], json: &Value) -> Vec<u8> {
         let length = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()) as usize;
         let mut text = json.to_string().into_bytes();
@@ -722,7 +718,7 @@ mod tests {
     }
 
     #[rstest]
-    fn what_was_written_is_read_again(
+    fn round_trip_is_lossless_except_rounding(
         #[values(0, 1, 2, 3)] sh_degree: u32,
         #[values(1, 257)] count: usize,
     ) {
@@ -733,7 +729,7 @@ mod tests {
         assert_eq!(read.notes, Vec::<String>::new());
         assert_eq!(read.splats.columns().means, splats.columns().means);
         assert_eq!(worst, WorstErrors::between(&splats, &read.splats));
-        // Roundings of f32: of a scale, of a share near 1.
+        // Rounding of f32: of a scale, and of an opacity near 1.
         assert!(worst.log_scale < 1e-6 && worst.opacity < 1e-7, "{worst:?}");
         assert!(worst.rotation_degrees < 1e-4 && worst.sh < 1e-7, "{worst:?}");
         assert_eq!(worst.color, 0.0);
@@ -752,7 +748,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_what_the_extension_asks_for() {
+    fn file_follows_the_extension() {
         let (bytes, _) = written(&random_splats(5, 2, 2));
         assert_eq!((&bytes[..4], bytes.len() % 4), (GLB_MAGIC.as_slice(), 0));
         let json = json_of(&bytes);
@@ -780,7 +776,7 @@ mod tests {
     }
 
     #[test]
-    fn logarithms_of_the_draft_are_known_by_their_sign() {
+    fn logarithms_of_the_draft_are_detected_by_sign() {
         let splats = random_splats(9, 0, 3);
         let (mut bytes, _) = written(&splats);
         let json = json_of(&bytes);
@@ -803,7 +799,7 @@ mod tests {
         let (bytes, _) = written(&random_splats(4, 0, 4));
         let mut json = json_of(&bytes);
         let attributes = json["meshes"][0]["primitives"][0]["attributes"].clone();
-        // Opacity from the alpha of the colours: a byte in each four.
+        // Take opacity from the alpha of the colours, with a stride of four bytes.
         let color = attributes["COLOR_0"].as_u64().unwrap() as usize;
         let opacity = attributes[format!("{EXTENSION}:OPACITY")].as_u64().unwrap() as usize;
         json["accessors"][opacity] = json!({
@@ -817,7 +813,7 @@ mod tests {
         assert!(worst.opacity > 0.0 && worst.opacity < 0.51 / 255.0, "{worst:?}");
     }
 
-    /// The file with other nodes.
+    /// Replaces the nodes of a file.
     fn with_nodes(bytes: &[u8], nodes: Value) -> Result<CheckedSplats, FormatFault> {
         let mut json = json_of(bytes);
         json["nodes"] = nodes;
@@ -841,7 +837,7 @@ mod tests {
         let (bytes, _) = written(&splats);
         let placed = with_nodes(&bytes, nodes).unwrap().splats;
         let (before, after) = (splats.columns(), placed.columns());
-        // In the axes of glTF: x and y are those of the scene turned by half a turn.
+        // In glTF axes: the scene's x and y are rotated by half a turn.
         let turned = |[x, y, z]: [f64; 3]| [-x, -y, z];
         let linear =
             |v: [f64; 3]| rotation.map(|row| row.iter().zip(v).map(|(a, b)| a * b).sum::<f64>());
@@ -879,7 +875,7 @@ mod tests {
     }
 
     #[test]
-    fn all_sets_of_gaussians_are_read_where_they_are() {
+    fn all_meshes_are_read_at_their_nodes() {
         let splats = random_splats(6, 1, 9);
         let (bytes, _) = written(&splats);
         let mut json = json_of(&bytes);

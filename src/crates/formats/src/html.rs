@@ -1,9 +1,9 @@
-//! HTML: a page that shows the Gaussians in any browser, with all it needs inside.
+//! HTML: a self-contained page that shows the Gaussians in any browser.
 //!
-//! The page, its program and their licences are built in `src/viewer/` and embedded in this crate. A
-//! written page holds the Gaussians as SPZ in base64 and a JSON about them and the cameras. It asks no
-//! network and opens from a disk. Its policy (CSP) runs nothing but the program that was built. A served
-//! page ([`served_page`]) has the same program and asks its server instead.
+//! `src/viewer/` builds the page, its program and their licences, which are embedded in this crate. A written page
+//! holds the Gaussians as base64 SPZ, and a JSON about the Gaussians and the cameras. The page works offline, and its
+//! policy (CSP) runs the built program only. A served page ([`served_page`]) has that program but loads data from its
+//! server.
 
 use std::io::{self, Write};
 
@@ -16,38 +16,37 @@ use crate::save::WorstErrors;
 use crate::splats::{Antialiasing, Splats};
 use crate::spz::{SpzOptions, SpzOptionsError, encode_spz};
 
-/// What a page shows besides the Gaussians.
+/// Content of a page besides the Gaussians.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HtmlOptions {
-    /// Title of the page; "Gaussians" where it is empty.
+    /// Title of the page; "Gaussians" if empty.
     pub title: String,
-    /// Cameras to jump to, in this order. The page starts at the first.
+    /// Cameras to jump to, in this order. The page starts at the first one.
     pub cameras: Vec<SceneCamera>,
-    /// Up in the scene. The cameras' mean is taken instead where there are any.
+    /// Up axis of the scene, used if there are no cameras.
     pub up: UpAxis,
 }
 
-/// Most Gaussians that are looked at for the middle and the radius.
+/// Largest sample of Gaussians for the centre and the radius.
 const SAMPLES: usize = 100_000;
 
-/// Share of the Gaussians within the radius: the others are background and strays.
+/// Percentage of the Gaussians within the radius. The others are background and outliers.
 const INNER_PERCENT: usize = 90;
 
-/// The title of a page that was given none.
 const USUAL_TITLE: &str = "Gaussians";
 
-/// The JSON of a page; `src/viewer/src` reads it by these names.
+/// JSON of a page; `src/viewer/src` reads it by these names.
 #[derive(Serialize)]
 struct PageFacts<'a> {
     title: &'a str,
     splats: usize,
     sh_degree: u32,
     antialiased: bool,
-    /// The middle of the Gaussians, scene units.
+    /// Median of the centres, scene units.
     center: [f32; 3],
-    /// How far from it most of them are, scene units; above 0.
+    /// Distance from the centre within which most Gaussians are, scene units; above 0.
     radius: f32,
-    /// Up, where no cameras tell it.
+    /// Up direction, used if there are no cameras.
     up: [f64; 3],
     cameras: &'a [SceneCamera],
 }
@@ -69,8 +68,7 @@ impl<'a> PageFacts<'a> {
     }
 }
 
-/// The median of places and how far from it most of them are; above 0, also where there are none. Of many
-/// places, some are looked at.
+/// Returns the median of points, and a radius above 0 that contains most of them. Samples large sets.
 pub fn middle_and_radius(places: &[[f32; 3]]) -> ([f32; 3], f32) {
     let step = places.len().div_ceil(SAMPLES).max(1);
     let places: Vec<[f32; 3]> = places.iter().step_by(step).copied().collect();
@@ -84,33 +82,33 @@ pub fn middle_and_radius(places: &[[f32; 3]]) -> ([f32; 3], f32) {
     (center, radius.filter(|radius| radius.is_normal()).unwrap_or(1.0))
 }
 
-/// Returns the percentile of the values; none if there are none.
+/// Returns a percentile of the values; `None` without values.
 fn percentile(mut values: Vec<f32>, percent: usize) -> Option<f32> {
     let at = values.len() * percent / 100;
     (at < values.len()).then(|| *values.select_nth_unstable_by(at, f32::total_cmp).1)
 }
 
-// The page that a server gives to browsers, which asks the server for all it shows.
+// The page that a server sends, which loads its data from that server.
 
 /// Page of `src/viewer/rebuild`, with a slot for the program.
 const SERVED_PAGE: &str = include_str!("../../../viewer/dist/served.html");
 
-/// Where the page names its policy.
+/// Text around the page's policy.
 const POLICY: [&str; 2] = ["http-equiv=\"Content-Security-Policy\" content=\"", "\""];
 
-/// A page with its program and style inside, and no data.
+/// A page with program and style but no data.
 ///
-/// `src/viewer/README.md` says what it asks of the server, by paths below `/api/`.
+/// `src/viewer/README.md` documents its requests below `/api/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedPage {
     /// The page.
     pub html: String,
-    /// The value of the header `Content-Security-Policy`: nothing runs but the program, nothing is asked but
-    /// the server, and no other page holds this one in a frame.
+    /// Value of the header `Content-Security-Policy`. Allows only the program and requests to the server, and no
+    /// framing by other pages.
     pub policy: String,
 }
 
-/// The page. It is the same each time.
+/// Returns the page, which is constant.
 pub fn served_page() -> ServedPage {
     let bundle = Base64Display::new(BUNDLE, &STANDARD).to_string();
     let html = SERVED_PAGE.replace("{{bundle}}", &bundle);
@@ -120,37 +118,36 @@ pub fn served_page() -> ServedPage {
     ServedPage { html, policy: format!("{own}; frame-ancestors 'none'") }
 }
 
-// A page, written.
+// The written page.
 
 /// Page of `src/viewer/rebuild`, with slots, and its program as gzip.
 const PAGE: &str = include_str!("../../../viewer/dist/page.html");
 const BUNDLE: &[u8] = include_bytes!("../../../viewer/dist/viewer.js.gz");
 
-/// Why no page is made.
+/// Error of making a page.
 #[derive(Debug, thiserror::Error)]
 pub enum HtmlError {
-    /// The Gaussians cannot be packed.
+    /// The Gaussians cannot be stored as SPZ.
     #[error(transparent)]
     Spz(#[from] SpzOptionsError),
-    /// A camera from which nothing can be seen.
+    /// A camera cannot render.
     #[error(
         "the camera `{0}` has a value that is not finite, or no size or focal length: leave it out"
     )]
     Camera(String),
-    /// The facts cannot be written as JSON.
+    /// The JSON cannot be written.
     #[error("the page's JSON cannot be made: {0}. Export another format, such as .spz")]
     Json(#[from] serde_json::Error),
-    /// The system refuses to write.
+    /// The system cannot write.
     #[error(
         "the page cannot be written: {0}. Check the free space and the permissions of the folder"
     )]
     Write(#[from] io::Error),
 }
 
-/// Writes a page with the Gaussians as SPZ 3 with 8 bits for all harmonics; how far from them it is.
+/// Writes a page with the Gaussians as SPZ 3 with 8-bit harmonics. Returns the errors of the SPZ.
 ///
-/// Equal input makes equal bytes. Fails where SPZ cannot hold the Gaussians, a camera has values that
-/// are not finite, or `out` refuses.
+/// Equal inputs make equal bytes. Fails if SPZ cannot hold the Gaussians, a camera is not usable, or `out` fails.
 pub fn write_html(
     splats: &Splats,
     options: &HtmlOptions,
@@ -161,7 +158,7 @@ pub fn write_html(
     }
     let file = encode_spz(splats, &SpzOptions::for_page())?;
     let facts = PageFacts::of(splats, options);
-    // What is filled in is never searched for slots: a title may look like one.
+    // Inserted text is never searched for slots: a title may look like one.
     for (at, part) in PAGE.split("{{").enumerate() {
         let Some((slot, text)) = part.split_once("}}").filter(|_| at > 0) else {
             out.write_all(part.as_bytes())?;
@@ -182,7 +179,7 @@ pub fn write_html(
     Ok(file.worst)
 }
 
-/// A text as the content of an element.
+/// Escapes text for the content of an element.
 fn html_text(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -191,7 +188,7 @@ fn html_text(text: &str) -> String {
         .replace('\'', "&#39;")
 }
 
-/// A JSON as the content of a script: no tag can begin in it, and no line of JavaScript end.
+/// Escapes JSON for the content of a script: no tags and no line terminators.
 fn script_json(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
@@ -240,7 +237,7 @@ mod tests {
         String::from_utf8(bytes).unwrap()
     }
 
-    /// The text of the only element that starts like this.
+    /// Returns the text of the only element that starts with `start`.
     fn text_of<'a>(page: &'a str, start: &str, end: &str) -> &'a str {
         let (before, rest) = page.split_once(start).unwrap();
         assert!(!before.contains(start) && !rest.contains(start), "{start} stands twice");
@@ -257,7 +254,7 @@ mod tests {
     }
 
     #[rstest]
-    fn the_spz_in_the_page_is_the_one_that_is_encoded(
+    fn page_contains_the_encoded_spz(
         #[values(0, 3)] sh_degree: u32,
         #[values(0, 1, 300)] count: usize,
     ) {
@@ -296,7 +293,7 @@ mod tests {
             assert_eq!(scene["title"], text);
             assert_eq!(scene["cameras"][0]["name"], text);
             assert_eq!(carried(&page, "splats"), carried(&harmless, "splats"));
-            // What a browser makes of the title.
+            // A browser unescapes the title.
             let shown =
                 [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&amp;", "&")]
                     .iter()
@@ -322,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_camera_that_goes_with_its_scene_sees_the_same() {
+    fn placing_camera_and_scene_keeps_the_view() {
         let to = ScenePlacement {
             rotation: [2.0, 0.5, -1.0, 0.25],
             scale: 3.0,
@@ -331,7 +328,7 @@ mod tests {
         let mut splats = splats_at(&[[0.5, 1.0, 4.0]]);
         let mut camera = camera("view");
         camera.rotation = [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]];
-        // The first Gaussian along the axes of the camera.
+        // Returns the first Gaussian in camera axes.
         let seen = |splats: &Splats, camera: &SceneCamera| -> [f64; 3] {
             let place = splats.columns().means[0].map(f64::from);
             let away: [f64; 3] = std::array::from_fn(|i| place[i] - camera.position[i]);
@@ -341,7 +338,7 @@ mod tests {
         splats.place(&to).unwrap();
         camera.place(&to).unwrap();
         for (before, after) in before.into_iter().zip(seen(&splats, &camera)) {
-            // Places of Gaussians are f32: 2^-24 of the 40 units to the farthest.
+            // Positions are f32: 2^-24 of the 40 units to the farthest.
             assert!((3.0 * before - after).abs() < 1e-5, "{before} {after}");
         }
         let none = ScenePlacement { scale: 0.0, ..to };
@@ -369,7 +366,7 @@ mod tests {
     #[case(SceneCamera { position: [f64::NAN, 0.0, 0.0], ..camera("bad") })]
     #[case(SceneCamera { focal_px: [0.0, 1.0], ..camera("bad") })]
     #[case(SceneCamera { size_px: [640, 0], ..camera("bad") })]
-    fn cameras_that_see_nothing_are_named(#[case] bad: SceneCamera) {
+    fn unusable_cameras_are_named(#[case] bad: SceneCamera) {
         let cameras = vec![camera("good"), bad];
         let options = HtmlOptions { cameras, ..HtmlOptions::default() };
         let error = write_html(&random_splats(1, 0, 1), &options, &mut Vec::new()).unwrap_err();
@@ -377,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn the_served_page_is_whole_and_its_policy_names_the_server_alone() {
+    fn served_page_is_complete_and_allows_its_server_only() {
         let ServedPage { html, policy } = served_page();
         assert!(html.starts_with("<!doctype html>") && html.ends_with("</html>\n"));
         assert!(!html.contains("{{") && html.contains("{\"served\":true}"));

@@ -4,7 +4,7 @@ use crate::splats::{FLAT_LOG_SCALE, SplatColumns, SplatPrimitive, Splats, sh_res
 use splat_mesh::narrow::to_f32;
 use splat_mesh::random::RandomSequence;
 
-/// Gaussians like those of a trained scene: within 10 units, e^-6 to e^-1 in size.
+/// Creates Gaussians like those of a trained scene: within 10 units, with scales of e^-6 to e^-1.
 pub(crate) fn random_splats(count: usize, sh_degree: u32, seed: u64) -> Splats {
     let mut random = RandomSequence::of_seed(seed);
     let mut between = |low: f64, high: f64| to_f32(low + (high - low) * random.uniform());
@@ -22,7 +22,7 @@ pub(crate) fn random_splats(count: usize, sh_degree: u32, seed: u64) -> Splats {
     Splats::from_columns(columns).unwrap().splats
 }
 
-/// The same as surfels.
+/// Creates random surfels.
 pub(crate) fn random_surfels(count: usize, sh_degree: u32, seed: u64) -> Splats {
     let mut splats = random_splats(count, sh_degree, seed);
     let columns = splats.columns_mut();
@@ -31,14 +31,14 @@ pub(crate) fn random_surfels(count: usize, sh_degree: u32, seed: u64) -> Splats 
     splats
 }
 
-/// Gaussians at places.
+/// Creates Gaussians at these centres.
 pub(crate) fn splats_at(means: &[[f32; 3]]) -> Splats {
     let mut columns = random_splats(means.len(), 0, 0).into_columns();
     columns.means = means.to_vec();
     Splats::from_columns(columns).unwrap().splats
 }
 
-/// Gaussians that formats have trouble with: at one place, huge, tiny, opaque, invisible, glaring.
+/// Creates edge cases: equal centres, huge and tiny scales, opaque and invisible, colours out of range.
 pub(crate) fn hard_splats(count: usize, sh_degree: u32) -> Splats {
     let mut columns = random_splats(count, sh_degree, 9).into_columns();
     for row in 0..count {

@@ -1,8 +1,8 @@
-//! `.ksplat` of `GaussianSplats3D` (Kellogg), read: levels 0 to 2.
+//! Reader of `.ksplat` of `GaussianSplats3D` (Kellogg), levels 0 to 2.
 //!
-//! A header of 4096 bytes, a header of 1024 bytes a section, and the sections. A section has buckets, whose
-//! centres the positions of levels 1 and 2 are relative to, and rows of position, scale, rotation, colour and
-//! harmonics. Level 0 has floats, level 1 halves, level 2 also bytes for harmonics.
+//! The file has a header of 4096 bytes, a header of 1024 bytes per section, and the sections. A section has buckets and
+//! rows. Positions of levels 1 and 2 are relative to bucket centres. Rows have position, scale, rotation, colour and
+//! harmonics: floats in level 0, halves in level 1, halves and bytes for harmonics in level 2.
 
 use crate::error::FormatFault;
 use crate::geometry::logit_of_byte;
@@ -13,13 +13,12 @@ use splat_mesh::narrow::{half, to_f32};
 const HEADER_BYTES: usize = 4096;
 const SECTION_HEADER_BYTES: usize = 1024;
 
-/// Steps from the centre of a bucket to its side, if a section does not say.
+/// Default number of steps from the centre of a bucket to its side.
 const STEPS: u32 = 32_767;
 
-/// Range of the harmonics of level 2, if the file does not say.
+/// Default range of the harmonics of level 2.
 const MOST_HARMONIC: f32 = 1.5;
 
-/// Header of a file.
 struct KsplatHeader {
     sections: usize,
     count: u32,
@@ -29,10 +28,9 @@ struct KsplatHeader {
     harmonics: [f32; 2],
 }
 
-/// Header of a section.
 struct Section {
     rows: usize,
-    /// Rows that the section has room for.
+    /// Capacity of the section in rows.
     room: usize,
     bucket_rows: usize,
     buckets: usize,
@@ -44,7 +42,7 @@ struct Section {
     sh_degree: u32,
 }
 
-/// Reads a whole file.
+/// Reads a complete file.
 pub fn parse_ksplat(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
     let header = KsplatHeader::read(bytes)?;
     let mut cursor = ByteCursor::new(bytes);
@@ -78,7 +76,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     found.map_or(0, |found| u32::from_le_bytes(*found))
 }
 
-/// A number of four bytes or two.
+/// Reads a number of four or two bytes.
 fn number_at(bytes: &[u8], at: usize, width: usize) -> f32 {
     if width == 4 { f32::from_bits(u32_at(bytes, at)) } else { half(u16_at(bytes, at)) }
 }
@@ -106,7 +104,7 @@ impl KsplatHeader {
         })
     }
 
-    /// A coefficient above degree 0.
+    /// Decodes a coefficient above degree 0.
     fn harmonic(&self, row: &[u8], at: usize) -> f32 {
         if self.harmonic_bytes > 1 {
             return number_at(row, at, self.harmonic_bytes);
@@ -185,7 +183,7 @@ impl Section {
         Ok(())
     }
 
-    /// The bucket of each row: full ones first, then others of the given sizes.
+    /// Yields the bucket of each row: full buckets first, then those of the given sizes.
     fn bucket_of_rows<'a>(&'a self, sizes: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
         let full = (0..self.full_buckets).map(|bucket| (bucket, self.bucket_rows));
         let partial = sizes.as_chunks::<4>().0.iter().enumerate();
@@ -194,7 +192,7 @@ impl Section {
         full.chain(partial).flat_map(|(bucket, rows)| std::iter::repeat_n(bucket, rows))
     }
 
-    /// A position relative to the centre of a bucket.
+    /// Decodes a position relative to the centre of a bucket.
     fn position(&self, row: &[u8], centers: &[u8], bucket: usize) -> Result<[f32; 3], FormatFault> {
         let start = bucket.saturating_mul(self.bucket_bytes);
         let Some(center) = centers.get(start..).and_then(|rest| rest.get(..12)) else {

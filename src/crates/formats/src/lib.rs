@@ -1,13 +1,13 @@
 //! Files of Gaussians: read, edited, written.
 //!
-//! Knows nothing of trainers or devices. In the order of use:
+//! Independent of trainers and devices. In the order of use:
 //!
-//! | part | does |
+//! | item | purpose |
 //! |---|---|
-//! | [`read()`] | knows a file by its content and gives [`Splats`] |
-//! | [`Splats`] | Gaussians whose values are finite and rotations unit; cuts and turns them |
-//! | [`write()`], [`write_with`] | writes a [`SplatFormat`] and says how far from the Gaussians it is |
-//! | [`SogTools`], [`SeenFrom`] | what helps to write a SOG, and from where Gaussians are seen |
+//! | [`read()`] | detects the format by content and returns [`Splats`] |
+//! | [`Splats`] | finite Gaussians with unit rotations; crops and transforms them |
+//! | [`write()`], [`write_with`] | writes a [`SplatFormat`] and returns the errors of the file |
+//! | [`SogTools`], [`SeenFrom`] | search backend for SOG, and the viewpoints of a scene |
 //! | `parse_*`, `write_*`, `encode_*` | one format, from and to bytes |
 //!
 //! | format | written by | loses |
@@ -16,16 +16,16 @@
 //! | compressed PLY | [`write_packed_ply`] | precision; harmonics in steps of 1/32 |
 //! | .splat | [`write_splat`] | harmonics above degree 0 |
 //! | SPZ 3, 4 | [`encode_spz`] | precision |
-//! | SOG 2 | [`write_sog`] | precision; harmonics become those of a palette |
-//! | streamed SOG | [`write_streamed`] | the same; adds coarser levels |
-//! | glTF | [`write_glb`] | the mark of the 2D filter |
+//! | SOG 2 | [`write_sog`] | precision; harmonics are quantised to a palette |
+//! | streamed SOG | [`write_streamed`] | like SOG; adds coarser levels |
+//! | glTF | [`write_glb`] | the flag of the 2D filter |
 //! | .ksplat | not written | |
-//! | HTML | [`write_html`] | precision; it is not read back |
+//! | HTML | [`write_html`] | precision; cannot be read |
 //!
-//! [`Splats`] have the axes of COLMAP: right, down, front. A GLB has others, and so has an SPZ ([`SpzAxes`]).
+//! [`Splats`] have the axes of COLMAP: right, down, forward. GLB and SPZ ([`SpzAxes`]) have other axes.
 //!
-//! Surfels ([`SplatPrimitive`]) are a PLY of two scales. Other formats have no word for them: they hold
-//! Gaussians that [`Splats::flatten_for`] made as flat as the format stores, which viewers draw as these.
+//! Surfels ([`SplatPrimitive`]) are stored as a PLY with two scales. Other formats store Gaussians that
+//! [`Splats::flatten_for`] made as flat as the format allows, which viewers draw like surfels.
 
 mod antimatter;
 mod error;

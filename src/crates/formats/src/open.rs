@@ -1,4 +1,4 @@
-//! Any file of Gaussians, known by its content.
+//! Reads any file of Gaussians and detects its format.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek};
@@ -19,21 +19,19 @@ use crate::splats::{CheckedSplats, Splats};
 use crate::spz::{GZIP_MAGIC, SPZ_MAGIC, SpzAxes, parse_spz};
 use crate::streamed::{LOD_META_NAME, read_streamed};
 
-/// How a PLY and a zip begin.
+/// Magic bytes of PLY and zip.
 const PLY_MAGIC: &[u8] = b"ply";
 const ZIP_MAGIC: &[u8] = b"PK";
 
-/// Message about a file without content.
 const EMPTY_SAID: &str = "is empty (0 bytes). Copy or export the file again";
 
-/// What is said of a page.
 const PAGE_SAID: &str = "is a page for browsers, which is not read back. Give the file that it was \
                          exported from";
 
-/// Bytes that are read at a time.
+/// Size of the read buffer.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Formats that are read.
+/// Formats that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplatFileKind {
     /// PLY of 3D Gaussian splatting.
@@ -48,32 +46,32 @@ pub enum SplatFileKind {
     Ksplat,
     /// SOG of `PlayCanvas`, in a zip or a folder.
     Sog,
-    /// Streamed SOG, of which the finest level is read.
+    /// Streamed SOG; only the finest level is read.
     StreamedSog,
     /// glTF with `KHR_gaussian_splatting`.
     Glb,
 }
 
-/// Gaussians of a file.
+/// Gaussians from a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadSplats {
     /// The Gaussians.
     pub splats: Splats,
-    /// What the file was.
+    /// Format of the file.
     pub kind: SplatFileKind,
-    /// Rows that were left out: a value was not finite, or a rotation all zeros.
+    /// Number of rows that were dropped because of a non-finite value or a zero rotation.
     pub dropped: usize,
-    /// Sentences for the user about what the file holds and `splats` does not.
+    /// Messages for the user about content that `splats` does not hold.
     pub notes: Vec<String>,
 }
 
-/// Reads Gaussians from a file or a folder, whatever its name, by how its content begins; only
-/// `.splat` and `.ksplat`, which have no mark, go by their names.
+/// Reads Gaussians from a file or folder. The format is detected by content, except for `.splat` and `.ksplat`, which
+/// are detected by name.
 pub fn read(path: &Path) -> Result<ReadSplats, SplatFileError> {
     read_with_axes(path, None)
 }
 
-/// The same. If the file is an SPZ, it has these axes, whatever it says itself.
+/// Reads Gaussians like [`read()`]. `spz_axes` overrides the axes of an SPZ file.
 pub fn read_with_axes(
     path: &Path,
     spz_axes: Option<SpzAxes>,
@@ -117,12 +115,12 @@ fn has_end(path: &Path, end: &str) -> bool {
     name.to_ascii_lowercase().ends_with(end)
 }
 
-/// True if a file is HTML, by its first four bytes or its name.
+/// True if the file is HTML, by its first four bytes or its name.
 fn is_page(path: &Path, start: &[u8]) -> bool {
     start.get(..4).is_some_and(|it| it.eq_ignore_ascii_case(b"<!do")) || has_end(path, ".html")
 }
 
-/// What a file is; a JSON is that of a SOG.
+/// Detects a format. JSON by the name `meta.json` is a SOG.
 fn kind_of(path: &Path, start: &[u8]) -> Option<SplatFileKind> {
     let ends = |end: &str| has_end(path, end);
     Some(match start {
@@ -167,7 +165,7 @@ fn parse(
     Ok((kind, checked))
 }
 
-/// Reads a SOG of a folder; errors name `path`.
+/// Reads a SOG from a folder; errors name `path`.
 fn read_folder(path: &Path, folder: &Path) -> Result<ReadSplats, SplatFileError> {
     let mut parts =
         FolderSource::open(folder).map_err(|source| SplatFileError::unreadable(path, source))?;
@@ -187,7 +185,7 @@ fn read_folder(path: &Path, folder: &Path) -> Result<ReadSplats, SplatFileError>
     Ok(with_kind(read.map_err(|fault| SplatFileError::content(path, fault))?, kind))
 }
 
-/// The folder of a file.
+/// Returns the folder of a file.
 pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -1,12 +1,12 @@
-//! Bytes and JSON, read.
+//! Parsing of bytes and JSON.
 
 use serde::de::DeserializeOwned;
 
 use crate::error::FormatFault;
 
-// Little-endian numbers from a slice of bytes.
+// Little-endian numbers in a byte slice.
 
-/// The bytes that are still to be read.
+/// Remaining bytes of an input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByteCursor<'a> {
     rest: &'a [u8],
@@ -17,12 +17,12 @@ impl<'a> ByteCursor<'a> {
         Self { rest: bytes }
     }
 
-    /// Bytes left.
+    /// Returns the number of remaining bytes.
     pub(crate) const fn left(&self) -> usize {
         self.rest.len()
     }
 
-    /// Returns the next bytes, as many as `what` needs.
+    /// Takes the next `count` bytes; errors name `what`.
     pub(crate) fn take(&mut self, what: &str, count: usize) -> Result<&'a [u8], FormatFault> {
         let Some((taken, rest)) = self.rest.split_at_checked(count) else {
             return Err(FormatFault::truncated(what, count as u64, self.rest.len() as u64));
@@ -49,15 +49,15 @@ impl<'a> ByteCursor<'a> {
     }
 }
 
-// JSON of files that strangers wrote.
+// JSON of untrusted files.
 
-/// Longest JSON that is read at all; most formats allow less.
+/// Largest JSON in bytes; most formats have a lower limit.
 const MOST_JSON_BYTES: u64 = 64 << 20;
 
-/// Deepest nesting that is read.
+/// Largest nesting depth.
 const MOST_DEPTH: usize = 64;
 
-/// Parses what is neither too long nor too deep.
+/// Parses JSON within the limits of length and depth.
 pub(crate) fn parse_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, FormatFault> {
     if bytes.len() as u64 > MOST_JSON_BYTES {
         return Err(FormatFault::damaged(format!("its {what} is longer than 64 MiB")));
@@ -70,7 +70,7 @@ pub(crate) fn parse_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Resul
     })
 }
 
-/// The deepest nesting of brackets outside strings.
+/// Returns the largest nesting depth of brackets outside strings.
 fn depth(bytes: &[u8]) -> usize {
     let (mut depth, mut deepest, mut in_string, mut is_escaped) = (0_usize, 0, false, false);
     for &byte in bytes {

@@ -1,4 +1,4 @@
-//! Turning, scaling and moving a scene.
+//! Rotating, scaling and moving a scene.
 
 use serde::{Deserialize, Serialize};
 use splat_mesh::narrow::to_f32;
@@ -6,7 +6,7 @@ use splat_mesh::narrow::to_f32;
 use crate::geometry::{self, HarmonicTurn, matrix, product};
 use crate::splats::Splats;
 
-/// An axis with its direction.
+/// A signed axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpAxis {
     /// +x.
@@ -25,7 +25,7 @@ pub enum UpAxis {
 }
 
 impl UpAxis {
-    /// Its direction.
+    /// Returns the unit vector.
     pub const fn direction(self) -> [f64; 3] {
         match self {
             Self::X => [1.0, 0.0, 0.0],
@@ -37,8 +37,8 @@ impl UpAxis {
         }
     }
 
-    /// The shortest rotation, a unit quaternion (w, x, y, z), that takes this axis to `target`; half
-    /// a turn is about x, or about z where the axes are those of x.
+    /// Returns the shortest rotation to `target` as a unit quaternion (w, x, y, z). Half turns are about x, or about z
+    /// for the axes ±x.
     pub fn rotation_to(self, target: Self) -> [f64; 4] {
         let ([ax, ay, az], [bx, by, bz]) = (self.direction(), target.direction());
         let half = std::f64::consts::FRAC_1_SQRT_2;
@@ -54,14 +54,14 @@ impl UpAxis {
     }
 }
 
-/// Where a scene goes: a point p goes to scale x rotation x p + translation.
+/// A similarity transform: p becomes scale x rotation x p + translation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScenePlacement {
-    /// Rotation (w, x, y, z), of any length but zero.
+    /// Rotation (w, x, y, z), of any nonzero length.
     pub rotation: [f64; 4],
-    /// Factor of all lengths, above 0.
+    /// Scale factor, above 0.
     pub scale: f64,
-    /// Then this is added, units of the placed scene.
+    /// Translation in units of the placed scene, applied last.
     pub translation: [f64; 3],
 }
 
@@ -72,7 +72,7 @@ impl Default for ScenePlacement {
 }
 
 impl ScenePlacement {
-    /// The rotation at unit length, once all is found to be a placement.
+    /// Validates the placement and returns the unit rotation.
     pub(crate) fn unit_rotation(&self) -> Result<[f64; 4], PlacementError> {
         if !(self.scale > 0.0 && self.scale.is_finite()) {
             return Err(PlacementError::Scale(self.scale));
@@ -87,7 +87,7 @@ impl ScenePlacement {
         Ok(self.rotation.map(|part| part / length))
     }
 
-    /// What takes a placed scene back to where it was.
+    /// Returns the inverse transform.
     pub fn inverse(&self) -> Result<Self, PlacementError> {
         let [w, x, y, z] = self.unit_rotation()?;
         let back =
@@ -96,12 +96,12 @@ impl ScenePlacement {
         Ok(Self { translation, ..back })
     }
 
-    /// Returns the placed point in double precision.
+    /// Transforms a point in double precision.
     pub fn place_point(&self, point: [f64; 3]) -> Result<[f64; 3], PlacementError> {
         Ok(self.point(&matrix(self.unit_rotation()?), point))
     }
 
-    /// Moves points. Some may then lie beyond the range of f32.
+    /// Transforms points. Results may be outside the range of f32.
     pub fn place_points(&self, points: &mut [[f32; 3]]) -> Result<(), PlacementError> {
         let rows = matrix(self.unit_rotation()?);
         for point in points {
@@ -110,30 +110,30 @@ impl ScenePlacement {
         Ok(())
     }
 
-    /// Where a point goes; `rows` are those of the rotation's matrix.
+    /// Transforms a point; `rows` is the rotation matrix.
     pub(crate) fn point(&self, rows: &[[f64; 3]; 3], point: [f64; 3]) -> [f64; 3] {
         let turned = rows.map(|row| row.iter().zip(point).map(|(r, x)| r * x).sum::<f64>());
         std::array::from_fn(|i| self.scale * turned[i] + self.translation[i])
     }
 }
 
-/// A placement that is none.
+/// Error of an invalid placement.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum PlacementError {
-    /// Not a factor of lengths.
+    /// The scale is not positive and finite.
     #[error("the scale is {0}: give a number above 0")]
     Scale(f64),
-    /// All zeros, or not finite.
+    /// The rotation is zero or not finite.
     #[error("the rotation {0:?} has no direction: give four numbers that are not all 0")]
     Rotation([f64; 4]),
-    /// Not finite.
+    /// The translation is not finite.
     #[error("the translation {0:?} is not finite: give three numbers")]
     Translation([f64; 3]),
 }
 
 impl Splats {
-    /// Multiplies the axes of the scene by signs, which mirrors it if their product is negative. The colours
-    /// are mirrored with the scene.
+    /// Multiplies the scene's axes by signs, including view-dependent colours. Mirrors the scene if their product is
+    /// negative.
     pub(crate) fn mirror(&mut self, signs: [f32; 3]) {
         let handedness: f32 = signs.iter().product();
         let columns = self.columns_mut();
@@ -153,10 +153,9 @@ impl Splats {
         }
     }
 
-    /// Moves the scene. Its colours turn with it: each Gaussian looks from a turned direction as it
-    /// did before from the direction itself.
+    /// Transforms the scene, including view-dependent colours.
     ///
-    /// Rows that then lie beyond the range of f32 are dropped; how many.
+    /// Drops rows that leave the range of f32 and returns their number.
     pub fn place(&mut self, to: &ScenePlacement) -> Result<usize, PlacementError> {
         let rotation = to.unit_rotation()?;
         let rows = matrix(rotation);
@@ -181,7 +180,7 @@ impl Splats {
     }
 }
 
-// Cameras from which a scene was seen.
+// Cameras of a scene.
 
 /// A camera of a scene, in COLMAP's axes: x right, y down, z forward.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -198,23 +197,23 @@ pub struct SceneCamera {
     pub principal_px: [f64; 2],
     /// Width and height of the picture, pixels.
     pub size_px: [u32; 2],
-    /// What the camera was for.
+    /// Role of the camera.
     pub split: CameraSplit,
 }
 
-/// What a camera was for.
+/// Role of a camera.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CameraSplit {
-    /// The model was trained with it.
+    /// Used for training.
     #[default]
     Training,
-    /// It was kept for evaluation.
+    /// Held out for evaluation.
     HeldOut,
 }
 
 impl SceneCamera {
-    /// Goes where a scene goes. Pixels stay.
+    /// Transforms the camera with its scene. Pixel values stay.
     pub fn place(&mut self, to: &ScenePlacement) -> Result<(), PlacementError> {
         let rows = matrix(to.unit_rotation()?);
         self.position = to.point(&rows, self.position);
@@ -225,7 +224,7 @@ impl SceneCamera {
         Ok(())
     }
 
-    /// True if a picture can be drawn from it.
+    /// True if the camera can render: finite values, positive focal lengths and size.
     pub fn is_usable(&self) -> bool {
         let values = [self.position.as_slice(), self.rotation.as_flattened(), &self.principal_px];
         values.into_iter().flatten().all(|value| value.is_finite())
@@ -243,7 +242,7 @@ mod tests {
     use crate::known_splats::random_splats;
 
     #[test]
-    fn the_inverse_takes_back() {
+    fn inverse_undoes_a_placement() {
         let placement = ScenePlacement {
             rotation: [0.5, -0.3, 2.0, 0.7],
             scale: 2.5,
@@ -254,7 +253,7 @@ mod tests {
         placement.place_points(&mut points).unwrap();
         placement.inverse().unwrap().place_points(&mut points).unwrap();
         for (a, b) in points.as_flattened().iter().zip(before.as_flattened()) {
-            // Rounded to f32 twice, at up to 15 units.
+            // Two roundings to f32 at up to 15 units.
             assert!((a - b).abs() < 2e-6, "{a} {b}");
         }
     }
@@ -280,14 +279,14 @@ mod tests {
             }
             let longer = after.log_scales[row][1] - before.log_scales[row][1];
             assert!((longer - 2.0_f32.ln()).abs() < 1e-6);
-            // The axis that a Gaussian calls x, before and after, in the scene.
+            // The Gaussian's local x axis in the scene, before and after.
             let axis = |q: [f32; 4]| matrix(q.map(f64::from)).map(|row| row[0]);
             let ([bx, by, bz], turned) = (axis(before.rotations[row]), axis(after.rotations[row]));
             for (found, expected) in turned.iter().zip([-by, bx, bz]) {
                 assert!((found - expected).abs() < 1e-6);
             }
         }
-        // z stays: the coefficient of degree 1 that goes with it does, too.
+        // z is fixed, and so is its coefficient of degree 1.
         assert!((after.sh_rest[1][0] - before.sh_rest[1][0]).abs() < 1e-6);
     }
 
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[rstest]
-    fn up_axes_are_taken_to_one_another(
+    fn up_axes_rotate_to_one_another(
         #[values(UpAxis::X, UpAxis::Y, UpAxis::Z, UpAxis::NegativeX, UpAxis::NegativeY)]
         from: UpAxis,
         #[values(UpAxis::X, UpAxis::Y, UpAxis::NegativeZ, UpAxis::NegativeX)] to: UpAxis,
@@ -326,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_placement_is_refused() {
+    fn invalid_placements_are_refused() {
         let mut splats = random_splats(2, 0, 7);
         let refused = |to: ScenePlacement| splats.clone().place(&to).unwrap_err().to_string();
         assert!(

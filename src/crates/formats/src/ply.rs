@@ -1,5 +1,4 @@
-//! PLY of Gaussians: the layout of 3D Gaussian splatting (Kerbl and others, 2023), and the packed
-//! one of `PlayCanvas`.
+//! PLY of Gaussians: the layout of 3D Gaussian splatting (Kerbl et al. 2023) and the packed one of `PlayCanvas`.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -19,16 +18,16 @@ use crate::splats::{
     SplatPrimitive, Splats, sh_rest_count,
 };
 
-/// Which of the two layouts a PLY has.
+/// Layout of a PLY of Gaussians.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlyKind {
-    /// A row of floats a Gaussian.
+    /// A row of floats per Gaussian.
     Plain,
-    /// Chunks of 256 Gaussians of 16 bytes.
+    /// Chunks of 256 Gaussians, 16 bytes per Gaussian.
     Packed,
 }
 
-/// Gaussians of a PLY, and the layout that they were in.
+/// Gaussians of a PLY and their layout.
 #[derive(Debug)]
 pub struct PlySplats {
     /// The Gaussians.
@@ -37,9 +36,9 @@ pub struct PlySplats {
     pub kind: PlyKind,
 }
 
-/// Reads Gaussians of either layout from a file of so many bytes.
+/// Reads Gaussians of either layout from a file of `file_bytes` bytes.
 ///
-/// The rows of the plain one are streamed: memory beyond the result stays at about a megabyte.
+/// Rows of the plain layout are streamed.
 pub fn parse_ply(input: &mut impl BufRead, file_bytes: u64) -> Result<PlySplats, FormatFault> {
     let head = PlyHeader::read(input)?;
     if head.element("chunk").is_some() {
@@ -50,15 +49,15 @@ pub fn parse_ply(input: &mut impl BufRead, file_bytes: u64) -> Result<PlySplats,
     Ok(PlySplats { checked, kind: PlyKind::Plain })
 }
 
-// The header of a PLY of Gaussians.
+// Header of a PLY of Gaussians.
 
-/// The comment by which viewers know Gaussians of Mip-Splatting.
+/// Comment that marks Gaussians of Mip-Splatting.
 pub const MIP_COMMENT: &str = "SplatRenderMode: mip";
 
-/// The comment by which viewers know surfels.
+/// Comment that marks surfels.
 pub const SURFELS_COMMENT: &str = "SplatRenderMode: 2dgs";
 
-/// Columns that point clouds and meshes do not have.
+/// Columns that only Gaussians have.
 const OF_GAUSSIANS: [&str; 4] = ["scale_0", "rot_0", "opacity", "f_dc_0"];
 
 /// Returns the column of this name, of one of these types.
@@ -102,7 +101,7 @@ fn element<'a>(header: &'a PlyHeader, name: &str) -> Result<(usize, &'a PlyEleme
 /// Returns the least number of bytes of an element's rows.
 fn least_bytes(element: &PlyElement, encoding: PlyEncoding) -> u64 {
     let row: usize = match encoding {
-        // A character and a space each.
+        // At least a character and a space per value.
         PlyEncoding::Ascii => 2 * element.properties.len(),
         _ => {
             let lengths = element.properties.iter().filter_map(|it| it.list).map(Scalar::bytes);
@@ -117,7 +116,7 @@ fn check_length(header: &PlyHeader, last: usize, file_bytes: u64) -> Result<(), 
     let elements = header.elements.iter().take(last + 1);
     let needed =
         elements.fold(0_u64, |sum, it| sum.saturating_add(least_bytes(it, header.encoding)));
-    // The last line of a text may have no end.
+    // The last line of a text file may lack its newline.
     let found = file_bytes.saturating_sub(header.bytes);
     let room = found + u64::from(header.encoding == PlyEncoding::Ascii);
     if needed > room {
@@ -140,10 +139,10 @@ fn rest_note(header: &PlyHeader, file_bytes: u64) -> Option<String> {
     ))
 }
 
-/// True if the Gaussians want the 2D filter of Mip-Splatting, as Brush and others say it or as Postshot
-/// does; the last word counts.
+/// True if a comment asks for the 2D filter of Mip-Splatting, in the form of Brush or of Postshot. The last comment
+/// wins.
 fn is_antialiased(header: &PlyHeader) -> bool {
-    let mut said = header.comments.iter().filter_map(|comment| {
+    let mut flags = header.comments.iter().filter_map(|comment| {
         let comment = comment.to_ascii_lowercase();
         let (key, value) = comment.split_once(' ')?;
         match key {
@@ -152,36 +151,36 @@ fn is_antialiased(header: &PlyHeader) -> bool {
             _ => None,
         }
     });
-    said.next_back().unwrap_or(false)
+    flags.next_back().unwrap_or(false)
 }
 
-// The plain layout, read.
+// Reading the plain layout.
 
-/// Bytes that are read at a time.
+/// Size of the read buffer.
 const CHUNK_BYTES: usize = 16 << 20;
 
-/// Rows that one thread takes one after the other.
+/// Number of rows per thread.
 const ROWS_AT_A_TIME: usize = 4096;
 
-/// Where the values of a row are.
+/// Columns of the values of a row.
 struct RowLayout {
     means: Vec<PlyProperty>,
     /// Coefficients of degree 0, or red, green, blue.
     colors: Vec<PlyProperty>,
-    /// Value of a full channel, if the colours are no coefficients; 1 also stands for 255 in floats.
+    /// Value of a full channel if colours are not coefficients. For floats, 1 may turn out to be 255.
     full_channel: Option<f32>,
     sh_rest: Vec<PlyProperty>,
     opacity: PlyProperty,
     scales: [PlyProperty; 2],
-    /// Surfels have none.
+    /// Missing for surfels.
     third_scale: Option<PlyProperty>,
     rotations: Vec<PlyProperty>,
     filter: Option<PlyProperty>,
-    /// Sentences about columns that are left out.
+    /// Messages about ignored columns.
     notes: Vec<String>,
 }
 
-/// Names of colours that stand for coefficients of degree 0.
+/// Names of colour columns that replace coefficients of degree 0.
 const CHANNELS: [[&str; 3]; 3] =
     [["red", "green", "blue"], ["diffuse_red", "diffuse_green", "diffuse_blue"], ["r", "g", "b"]];
 
@@ -246,7 +245,7 @@ impl RowLayout {
         Ok(layout)
     }
 
-    /// The highest degree that has all of its columns.
+    /// Returns the highest degree whose columns are complete.
     fn sh_degree(&self) -> u32 {
         let has_all = |degree: &u32| 3 * sh_rest_count(*degree) <= self.sh_rest.len();
         (0..=MAX_SH_DEGREE).rev().find(has_all).unwrap_or(0)
@@ -266,7 +265,7 @@ impl RowLayout {
         let third = self.third_scale.as_ref().map_or(FLAT_LOG_SCALE, |third| value(third, row));
         let mut scales = [first, second, third];
         let mut opacity = value(&self.opacity, row);
-        // It would make surfels thick.
+        // The filter would make surfels thick.
         if let Some(filter) = self.filter.as_ref().filter(|_| self.third_scale.is_some()) {
             (scales, opacity) = filtered(scales, opacity, value(filter, row));
         }
@@ -283,13 +282,13 @@ impl RowLayout {
     }
 }
 
-/// A value of a row; NaN where the row is too short.
+/// Reads a value of a row; NaN if the row is too short.
 fn value(property: &PlyProperty, row: &[u8]) -> f32 {
     to_f32(property.value(row))
 }
 
-/// Scales and opacity with a 3D filter of this standard deviation baked in (Mip-Splatting, Yu and
-/// others, 2024, equation 8).
+/// Returns scales and opacity with a 3D filter of this standard deviation baked in (Mip-Splatting, Yu et al. 2024,
+/// equation 8).
 fn filtered(log_scales: [f32; 3], opacity_logit: f32, filter: f32) -> ([f32; 3], f32) {
     let mut shrink = 1.0;
     let wider = log_scales.map(|log| {
@@ -304,7 +303,7 @@ fn filtered(log_scales: [f32; 3], opacity_logit: f32, filter: f32) -> ([f32; 3],
     (wider, logit(sigmoid(opacity_logit) * shrink))
 }
 
-/// Reads the rows of `vertex`; `input` stands after the header.
+/// Reads the rows of `vertex`. `input` is positioned after the header.
 fn read_rows(
     head: &PlyHeader,
     input: &mut impl BufRead,
@@ -353,7 +352,7 @@ fn read_rows(
     Ok(checked)
 }
 
-/// Makes coefficients of degree 0 of the channels of colours.
+/// Converts colour channels to coefficients of degree 0.
 fn coefficients_of_channels(colors: &mut [[f32; 3]], full: f32, notes: &mut Vec<String>) {
     let values = colors.as_flattened_mut();
     let is_above_one = values.iter().any(|&value| value.is_finite() && value > 1.0);
@@ -368,12 +367,12 @@ fn coefficients_of_channels(colors: &mut [[f32; 3]], full: f32, notes: &mut Vec<
     }
 }
 
-// Rows of an element in any encoding, as little-endian values without lists.
+// Rows of an element in any encoding, converted to little-endian values without lists.
 
-/// Longest line of text that is read.
+/// Longest line of text, bytes.
 const MOST_LINE_BYTES: u64 = 1 << 20;
 
-/// True if rows have the layout in the file that they have in memory.
+/// True if rows have equal layouts in the file and in memory.
 fn is_plain(element: &PlyElement, encoding: PlyEncoding) -> bool {
     encoding == PlyEncoding::Little && element.list().is_none()
 }
@@ -459,7 +458,7 @@ fn read_value(
     Ok(())
 }
 
-/// The length of a list; none if it is negative.
+/// Returns the length of a list; `None` if negative.
 fn list_length(kind: Scalar, bytes: [u8; 8]) -> Option<u64> {
     let [a, b, c, d, ..] = bytes;
     match kind {
@@ -510,7 +509,7 @@ fn read_line(
     if words.next().is_some() { Err(wrong()) } else { Ok(()) }
 }
 
-/// Writes the value of a word; none if the word is not of this type.
+/// Parses a word; `None` if it is not of this type.
 fn parse_value(kind: Scalar, word: &str, to: &mut [u8]) -> Option<()> {
     match kind {
         Scalar::U8 => to.copy_from_slice(&word.parse::<u8>().ok()?.to_le_bytes()),
@@ -531,22 +530,21 @@ fn parse_value(kind: Scalar, word: &str, to: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// True for what C libraries write of a number that is none: `-nan(ind)`, `1.#QNAN`.
+/// True for NaN as C libraries print it: `-nan(ind)`, `1.#QNAN`.
 fn is_nan(word: &str) -> bool {
     word.to_ascii_lowercase().contains("nan")
 }
 
-// The plain layout, written.
+// Writing the plain layout.
 
-/// Rows that are laid out at a time: about a megabyte.
+/// Number of rows that are encoded together: about a megabyte.
 const ROWS_AT_ONCE: usize = 4096;
 
-/// Writes the columns of 3D Gaussian splatting as binary little-endian PLY, all `float`: `x y z nx
-/// ny nz f_dc_* f_rest_* opacity scale_* rot_*`, 62 at SH degree 3. Normals are zero. Line 3 is
-/// always `element vertex`, which some viewers ask for. Nothing is rounded. Surfels have no `scale_2`, as
-/// 2D Gaussian splatting writes them.
+/// Writes binary little-endian PLY without rounding, all `float`: `x y z nx ny nz f_dc_* f_rest_* opacity scale_*
+/// rot_*`, 62 columns at SH degree 3. Normals are zero. Line 3 is always `element vertex`, which some viewers require.
+/// Surfels have no `scale_2`, as in 2D Gaussian splatting.
 ///
-/// Memory beyond the argument stays at about a megabyte.
+/// Needs about a megabyte of memory.
 pub fn write_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(&header(splats))?;
     let columns = splats.columns();
@@ -570,7 +568,7 @@ pub fn write_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Scales of a row.
+/// Returns the number of scales per row.
 fn scales_of(splats: &Splats) -> usize {
     match splats.columns().primitive {
         SplatPrimitive::Gaussians => 3,
@@ -599,13 +597,13 @@ fn header(splats: &Splats) -> Vec<u8> {
         .end()
 }
 
-// How the packed layout squeezes a Gaussian into four words of 32 bits, relative to the ranges of
-// its chunk of 256 (`PlayCanvas`, `compressed.ply`).
+// Packing of a Gaussian into four 32-bit words, relative to the ranges of its chunk of 256 (`PlayCanvas`,
+// `compressed.ply`).
 
-/// Gaussians of a chunk.
+/// Number of Gaussians per chunk.
 const CHUNK_ROWS: usize = 256;
 
-/// Columns of a chunk in their order.
+/// Columns of a chunk in order.
 const RANGE_NAMES: [&str; 18] = [
     "min_x",
     "min_y",
@@ -627,14 +625,14 @@ const RANGE_NAMES: [&str; 18] = [
     "max_b",
 ];
 
-/// Columns of a Gaussian in their order.
+/// Columns of a Gaussian in order.
 const WORD_NAMES: [&str; 4] =
     ["packed_position", "packed_rotation", "packed_scale", "packed_color"];
 
-/// Logarithms of scales beyond this are cut, as other writers do.
+/// Limit of log-scales, that of other writers.
 const MOST_LOG_SCALE: f32 = 20.0;
 
-/// The range of three values in a chunk.
+/// Range of three values in a chunk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Range3 {
     low: [f32; 3],
@@ -650,7 +648,7 @@ impl Range3 {
         })
     }
 
-    /// Three values in words of 11, 10 and 11 bits, from the top.
+    /// Packs three values into 11, 10 and 11 bits, from the top.
     fn pack(&self, value: [f32; 3]) -> u32 {
         let [x, y, z] = [0, 1, 2].map(|i| self.share(i, value[i]));
         step(x, 11) << 21 | step(y, 10) << 11 | step(z, 11)
@@ -671,18 +669,18 @@ impl Range3 {
     }
 }
 
-/// A share of 0 to 1 in so many bits.
+/// Quantises a number in 0..1 to this number of bits.
 fn step(share: f64, bits: u32) -> u32 {
     round_u32(share.clamp(0.0, 1.0) * f64::from((1_u32 << bits) - 1))
 }
 
-/// The share of 0 to 1 in the lowest bits of a word.
+/// Returns the number in 0..1 that the lowest bits of a word encode.
 fn share(word: u32, bits: u32) -> f64 {
     let most = (1_u32 << bits) - 1;
     f64::from(word & most) / f64::from(most)
 }
 
-/// The ranges of a chunk.
+/// Ranges of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct PackedRanges {
     means: Range3,
@@ -690,7 +688,7 @@ struct PackedRanges {
     colors: Range3,
 }
 
-/// What four words hold.
+/// Values of a Gaussian without harmonics above degree 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct PackedSplat {
     mean: [f32; 3],
@@ -700,12 +698,12 @@ struct PackedSplat {
     opacity_logit: f32,
 }
 
-/// Scales as they are stored.
+/// Clamps scales to the stored range.
 fn cut_scale(log_scale: [f32; 3]) -> [f32; 3] {
     log_scale.map(|scale| scale.clamp(-MOST_LOG_SCALE, MOST_LOG_SCALE))
 }
 
-/// The colour, 0 to 1 and beyond, of coefficients of degree 0.
+/// Returns the colour of coefficients of degree 0, nominally in 0..1.
 fn color(sh_dc: [f32; 3]) -> [f32; 3] {
     sh_dc.map(|c| to_f32(0.5 + SH_C0 * f64::from(c)))
 }
@@ -739,7 +737,7 @@ impl PackedRanges {
     }
 }
 
-/// Two bits tell the largest of w, x, y, z; the others take ten bits each.
+/// Packs the index of the largest of w, x, y, z in two bits and the others in ten bits each.
 fn pack_rotation(rotation: UnitQuat) -> u32 {
     let SmallestThree { largest, others } = SmallestThree::of(rotation);
     let words = others.map(|part| step(part * std::f64::consts::FRAC_1_SQRT_2 + 0.5, 10));
@@ -754,13 +752,13 @@ fn unpack_rotation(word: u32) -> UnitQuat {
     normalised(quat, 0.0).unwrap_or([1.0, 0.0, 0.0, 0.0])
 }
 
-/// The byte of a coefficient above degree 0: steps of 1/32 between ±4, rounded down.
+/// Packs a coefficient above degree 0: steps of 1/32 in ±4, rounded down.
 fn pack_harmonic(coefficient: f32) -> u8 {
     let step = ((f64::from(coefficient) / 8.0 + 0.5) * 256.0).floor();
     splat_mesh::narrow::round_u8(step)
 }
 
-/// The middle of what a byte stands for; its ends are ±4.
+/// Returns the centre of a byte's step; the ends are ±4.
 fn unpack_harmonic(byte: u8) -> f32 {
     let share = match byte {
         0 => 0.0,
@@ -770,9 +768,9 @@ fn unpack_harmonic(byte: u8) -> f32 {
     to_f32((share - 0.5) * 8.0)
 }
 
-// The packed layout, read.
+// Reading the packed layout.
 
-/// Reads the tables; `input` stands after the header.
+/// Reads the tables. `input` is positioned after the header.
 fn read_packed(
     head: &PlyHeader,
     input: &mut impl BufRead,
@@ -827,12 +825,12 @@ fn read_packed(
     Ok(checked)
 }
 
-/// Where the values of the tables are.
+/// Columns of the tables.
 struct PackedTables {
     count: usize,
     sh_degree: u32,
     range_bytes: usize,
-    /// Offsets of the ranges; files of 2023 have none for colours.
+    /// Offsets of the ranges; files of 2023 have no ranges of colours.
     ranges: Vec<usize>,
     row_bytes: usize,
     words: Vec<usize>,
@@ -917,7 +915,7 @@ fn offsets(element: &PlyElement, names: &[&str], kind: Scalar) -> Result<Vec<usi
     names.iter().map(|name| Ok(column(element, name, &[kind])?.offset)).collect()
 }
 
-/// The degree that the table `sh` is of, which is 0 where there is none.
+/// Returns the SH degree of the table `sh`; 0 without a table.
 fn packed_degree(head: &PlyHeader, count: u64) -> Result<u32, FormatFault> {
     let Some(table) = head.element("sh") else { return Ok(0) };
     if table.rows != count {
@@ -939,13 +937,11 @@ fn packed_degree(head: &PlyHeader, count: u64) -> Result<u32, FormatFault> {
     })
 }
 
-// The packed layout, written.
+// Writing the packed layout.
 
-/// Writes the packed layout: 16 bytes a Gaussian and one byte a value above SH degree 0, in an
-/// order that puts neighbours together.
+/// Writes the packed layout in Z-order: 16 bytes per Gaussian and one byte per value above SH degree 0.
 ///
-/// Logarithms of scales beyond ±20 and coefficients beyond ±4 are cut. Returns how far from the
-/// argument the file is.
+/// Clips log-scales to ±20 and coefficients to ±4. Returns the errors of the file.
 pub fn write_packed_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<WorstErrors> {
     let columns = splats.columns();
     let order = morton_order(&columns.means);
@@ -1000,7 +996,7 @@ fn ranges_of(columns: &SplatColumns, rows: &[u32]) -> PackedRanges {
     }
 }
 
-/// All of red, then of green, then of blue, row by row.
+/// Writes all red, then green, then blue coefficients of each row.
 fn write_harmonics(columns: &SplatColumns, order: &[u32], out: &mut dyn Write) -> io::Result<()> {
     let mut bytes = Vec::new();
     for rows in order.chunks(CHUNK_ROWS) {
@@ -1052,7 +1048,7 @@ mod tests {
     }
 
     #[rstest]
-    fn what_was_written_is_read_again(
+    fn plain_round_trip_is_lossless(
         #[values(0, 1, 2, 3)] sh_degree: u32,
         #[values(0, 1, 257, 5000)] count: usize,
     ) {
@@ -1066,7 +1062,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_has_the_count_in_line_three_and_62_columns() {
+    fn header_has_the_count_in_line_three_and_62_columns() {
         let bytes = plain(&random_splats(3, 3, 1));
         let text = String::from_utf8_lossy(&bytes);
         let lines: Vec<&str> = text.lines().take(66).collect();
@@ -1086,7 +1082,7 @@ mod tests {
     }
 
     #[test]
-    fn surfels_have_two_scales_and_say_what_they_are() {
+    fn surfels_have_two_scales_and_a_comment() {
         let surfels = random_surfels(300, 1, 7);
         let bytes = plain(&surfels);
         let text = String::from_utf8_lossy(&bytes);
@@ -1116,7 +1112,10 @@ mod tests {
     #[case("SplatRenderMode: mip\ncomment SplatRenderMode: default", false)]
     #[case("antialiased 1", true)]
     #[case("antialiased 0", false)]
-    fn the_mode_is_read_as_several_programs_write_it(#[case] comment: &str, #[case] is_on: bool) {
+    fn antialiasing_comments_of_several_programs_are_read(
+        #[case] comment: &str,
+        #[case] is_on: bool,
+    ) {
         let bytes = plain(&random_splats(1, 0, 1));
         let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
         let comment = format!("comment {comment}\n");
@@ -1125,7 +1124,7 @@ mod tests {
         assert_eq!(found == Antialiasing::On, is_on);
     }
 
-    /// Doubles, another order, columns of other programs, an element before, and a 3D filter.
+    /// Creates a file with doubles, another order, foreign columns, a preceding element and a 3D filter.
     fn foreign_file() -> Vec<u8> {
         let mut bytes = b"ply\r\nformat binary_little_endian 1.0\r\ncomment by hand\r\n".to_vec();
         bytes.extend(b"element camera 2\r\nproperty int id\r\nelement vertex 1\r\n");
@@ -1144,7 +1143,7 @@ mod tests {
         bytes
     }
 
-    /// A type of a column with its value, or a list of such values.
+    /// A typed column value, or a list of values.
     #[derive(Clone, Copy)]
     enum Cell {
         Float(f32),
@@ -1166,7 +1165,7 @@ mod tests {
             }
         }
 
-        /// Little-endian values.
+        /// Returns the little-endian values.
         fn values(self) -> Vec<Vec<u8>> {
             match self {
                 Self::Float(x) => vec![x.to_le_bytes().to_vec()],
@@ -1193,7 +1192,7 @@ mod tests {
         }
     }
 
-    /// Two rows in an encoding, after an element with lists.
+    /// Encodes two rows after an element with lists.
     fn encoded(encoding: &str, rows: [&[(&str, Cell)]; 2]) -> Vec<u8> {
         let mut bytes = format!(
             "ply\nformat {encoding} 1.0\nelement camera 1\nproperty list ushort float values\n\
@@ -1215,7 +1214,7 @@ mod tests {
             let line = |row: &[(&str, Cell)]| {
                 row.iter().map(|(_, cell)| cell.text()).collect::<Vec<_>>().join("  ")
             };
-            // The last line has no end.
+            // The last line has no newline.
             bytes.extend(format!("2 0.5 1\n\n{}\r\n{}", line(rows[0]), line(rows[1])).bytes());
             return bytes;
         }
@@ -1230,7 +1229,7 @@ mod tests {
         bytes
     }
 
-    /// The columns that all of these rows have.
+    /// Returns the columns that all rows have.
     fn geometry(x: f32) -> Vec<(&'static str, Cell)> {
         let names = ["x", "y", "z", "opacity", "scale_0", "scale_1", "scale_2"];
         let mut cells: Vec<_> = names.into_iter().map(|name| (name, Cell::Float(x))).collect();
@@ -1269,7 +1268,7 @@ mod tests {
     }
 
     #[test]
-    fn harmonics_beyond_a_whole_degree_are_left_out_and_named() {
+    fn incomplete_degrees_are_dropped_with_a_note() {
         for (columns, degree, has_note) in
             [(0, 0, false), (9, 1, false), (12, 1, true), (72, 3, true)]
         {
@@ -1310,7 +1309,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_found_by_name_and_strangers_are_ignored() {
+    fn columns_are_found_by_name_and_others_are_ignored() {
         let splats = parsed(&foreign_file()).unwrap().checked.splats;
         let columns = splats.columns();
         assert_eq!((columns.sh_degree, columns.means[0]), (0, [14.0, 13.0, 12.0]));
@@ -1323,7 +1322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_of_mip_splatting_is_baked_in() {
+    fn filter_of_mip_splatting_is_baked_in() {
         let splats = random_splats(1, 0, 3);
         let mut bytes = plain(&splats);
         let row = bytes.split_off(bytes.len() - 17 * 4);
@@ -1387,10 +1386,9 @@ mod tests {
         let read = parsed(&bytes).unwrap();
         assert_eq!((read.kind, read.checked.splats.len()), (PlyKind::Packed, count));
         assert_eq!(read.checked.splats.sh_degree(), sh_degree);
-        // Half a step of a chunk: at most 20 units by 10 bits, 5 by 10, 0.96 by 8; of an opacity
-        // half of 1/255; of a coefficient half of 1/32. The parts of a rotation are half of √2/1023
-        // off, and the angle at most twice the root of 3 + 9 of these squares (the largest part
-        // takes up to three times the others').
+        // Half a step in a chunk: at most 20 units in 10 bits, 5 in 10, 0.96 in 8; half of 1/255 for opacities; half of
+        // 1/32 for coefficients. Rotation components have an error of half of √2/1023, and the largest up to three
+        // times that: the angle is at most twice the root of 3 + 9 of these squares.
         assert!(worst.position < 0.5 * 20.0 / 1023.0 + 1e-5, "{worst:?}");
         assert!(worst.log_scale < 0.5 * 5.0 / 1023.0 + 1e-5, "{worst:?}");
         assert!(worst.color < 0.5 * 0.96 / 255.0 + 1e-5, "{worst:?}");
@@ -1400,17 +1398,17 @@ mod tests {
     }
 
     #[test]
-    fn packed_rows_of_one_place_and_of_extreme_sizes_are_kept() {
+    fn packed_rows_of_equal_position_and_extreme_scales_are_kept() {
         let (bytes, worst) = packed(&hard_splats(300, 1));
         assert_eq!(parsed(&bytes).unwrap().checked.splats.len(), 300);
         assert_eq!(worst.position, 0.0);
-        // 15.5 by 10 bits, half a step.
+        // Half a step of 15.5 in 10 bits.
         assert!(worst.log_scale < 0.5 * 15.5 / 1023.0 + 1e-5, "{worst:?}");
         assert!(worst.opacity < 1.01 / 255.0, "{worst:?}");
     }
 
     #[test]
-    fn a_packed_file_keeps_the_mode_and_names_its_blocks() {
+    fn packed_file_keeps_antialiasing_and_names_its_elements() {
         let mut splats = random_splats(300, 2, 5);
         splats.columns_mut().antialiasing = Antialiasing::On;
         let (bytes, _) = packed(&splats);

@@ -1,4 +1,4 @@
-//! Any format of Gaussians, written to a path.
+//! Writes Gaussians to a path in any format.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -22,13 +22,13 @@ use crate::spz::{LEAST_SPZ_LOG_SCALE, SpzOptions, encode_spz};
 use crate::streamed::{StreamedOptions, write_streamed};
 use crate::unfinished::{FolderSink, replace_file};
 
-/// Bytes from which a page takes long to load.
+/// Size from which a page takes long to load.
 const LARGE_PAGE_BYTES: u64 = 100_000_000;
 
-/// Formats that are written, with their options.
+/// Formats that can be written, with options.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SplatFormat {
-    /// PLY of 3D Gaussian splatting: nothing is rounded.
+    /// PLY of 3D Gaussian splatting, lossless.
     Ply,
     /// `compressed.ply` of `PlayCanvas`.
     PackedPly,
@@ -38,36 +38,36 @@ pub enum SplatFormat {
     Spz(SpzOptions),
     /// SOG of `PlayCanvas` in a zip.
     Sog(SogOptions),
-    /// The same in the folder of the path, which is that of its `meta.json`.
+    /// SOG in a folder. The path is that of its `meta.json`.
     SogFolder(SogOptions),
-    /// SOG with levels of detail in the folder of the path, which is that of its `lod-meta.json`.
+    /// SOG with levels of detail in a folder. The path is that of its `lod-meta.json`.
     StreamedSog(StreamedOptions),
     /// glTF with `KHR_gaussian_splatting`.
     Glb,
-    /// A page for browsers, which is not read back.
+    /// HTML page, which cannot be read.
     Html(HtmlOptions),
 }
 
-/// What was written.
+/// Summary of a written file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WriteReport {
-    /// Gaussians.
+    /// Number of Gaussians.
     pub splats: usize,
-    /// Bytes of the file or of all files of the folder.
+    /// Total size in bytes.
     pub bytes: u64,
-    /// How far from the Gaussians the file is. Of levels of detail: the finest.
+    /// Errors of the file. For levels of detail, those of the finest.
     pub errors: WorstErrors,
-    /// Sentences for the user about what was written.
+    /// Messages for the user.
     #[serde(skip)]
     pub notes: Vec<String>,
 }
 
 impl SplatFormat {
-    /// The format that a name tells, with its usual options.
+    /// Returns the format for a file name, with default options.
     pub fn of_name(path: &Path) -> Option<Self> {
         let typed = path.file_name()?.to_str()?;
         let name = typed.to_ascii_lowercase();
-        // The lists of folders have their names as they stand here.
+        // These names are case-sensitive.
         Some(match typed {
             "lod-meta.json" => Self::StreamedSog(StreamedOptions::default()),
             "meta.json" => Self::SogFolder(SogOptions::default()),
@@ -88,12 +88,12 @@ impl SplatFormat {
     }
 }
 
-/// Writes Gaussians to `path`. A failure, a full disk or a crash leaves the file that was there before.
+/// Writes Gaussians to `path`. If writing fails, an existing file is kept.
 ///
-/// Parts of a folder replace those of the same names one after the other, once all are written: who is
-/// stopped meanwhile has a folder without a list of them. Other files in the folder stay.
+/// A folder's files are replaced one by one after all are written. If interrupted in between, the folder has no
+/// list file. Other files in the folder stay.
 ///
-/// Surfels are given a thickness for the format first: [`Splats::flatten_for`].
+/// Surfels need a thickness for the format first: [`Splats::flatten_for`].
 pub fn write(
     path: &Path,
     splats: &Splats,
@@ -102,7 +102,7 @@ pub fn write(
     write_with(path, splats, format, &SogTools::default())
 }
 
-/// The same with what helps to write a SOG.
+/// Writes Gaussians like [`write()`], with tools for SOG.
 pub fn write_with(
     path: &Path,
     splats: &Splats,
@@ -173,7 +173,7 @@ pub fn write_with(
     Ok(WriteReport { splats: splats.len(), bytes, errors, notes })
 }
 
-/// What to know of a large page.
+/// Returns the message about a large page.
 fn note_of_page(path: &Path, bytes: u64) -> Option<String> {
     (bytes > LARGE_PAGE_BYTES).then(|| {
         format!(
@@ -192,14 +192,14 @@ fn replace(
     replace_file(path, |out| write(out)).map_err(|source| SplatFileError::unwritable(path, source))
 }
 
-// Surfels for formats that have no word for them.
+// Surfels in formats without surfels.
 
-/// How much flatter than the least of the other scales surfels are where these share a table: by a factor
-/// of about 100, as a logarithm.
+/// Log-distance between the scale of surfels' thickness and the least other scale in a shared table: a factor of
+/// about 100.
 const FLATTER: f32 = 4.6;
 
 impl Splats {
-    /// Gives surfels a third scale that a format stores as it is. Others stay as they are.
+    /// Sets the third scale of surfels to a value that the format stores exactly. Does not change Gaussians.
     pub fn flatten_for(&mut self, format: &SplatFormat) {
         if self.columns().primitive != SplatPrimitive::Surfels {
             return;
@@ -208,7 +208,7 @@ impl Splats {
         let Some(&least) = drawn.min_by(|a, b| a.total_cmp(b)) else { return };
         let flat = match format {
             SplatFormat::Spz(_) | SplatFormat::Html(_) => LEAST_SPZ_LOG_SCALE,
-            // All scales share the entries of one table, which cover what lies between them, too.
+            // All scales share one table, whose entries also cover the gap.
             SplatFormat::Sog(_) | SplatFormat::SogFolder(_) | SplatFormat::StreamedSog(_) => {
                 (least - FLATTER).max(FLAT_LOG_SCALE)
             }
@@ -220,43 +220,41 @@ impl Splats {
     }
 }
 
-// A file in memory.
-
-/// The bytes of a file, and how far from the Gaussians it is.
+/// Bytes of a file and its errors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EncodedSplats {
-    /// The file.
+    /// Bytes of the file.
     pub bytes: Vec<u8>,
-    /// What reading it gives, against what was to be written.
+    /// Largest differences between the input and the file.
     pub worst: WorstErrors,
 }
 
-/// The largest error over all Gaussians, by kind of value.
+/// Largest errors over all Gaussians, by kind of value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct WorstErrors {
-    /// Of a coordinate of a centre, scene units.
+    /// Error of a coordinate of a centre, scene units.
     pub position: f64,
-    /// Error of the natural logarithm of a scale. Scales beyond the range of the format do not count.
+    /// Error of the natural logarithm of a scale within the format's range.
     pub log_scale: f64,
-    /// Scales beyond the range of the format, which are stored as the nearest that it has.
+    /// Number of scales that were clipped to the format's range.
     pub clipped_scales: usize,
-    /// Between rotations, degrees.
+    /// Angle between rotations, degrees.
     pub rotation_degrees: f64,
-    /// Of an opacity of 0 to 1.
+    /// Error of an opacity in 0..1.
     pub opacity: f64,
-    /// Of a channel of the colour, 0 to 1, without harmonics above degree 0.
+    /// Error of a colour channel in 0..1, without harmonics above degree 0.
     pub color: f64,
-    /// Of a coefficient above degree 0. What a format cannot hold counts as zero.
+    /// Error of a coefficient above degree 0. Coefficients that a format cannot store count as zero.
     pub sh: f64,
 }
 
 impl WorstErrors {
-    /// The errors of what was read against what was written, row by row.
+    /// Compares two sets of Gaussians row by row.
     pub fn between(written: &Splats, read: &Splats) -> Self {
         Self::between_within(written, read, &(f32::NEG_INFINITY..=f32::INFINITY))
     }
 
-    /// The same for a format whose logarithms of scales have a range.
+    /// Compares for a format with a limited range of log-scales.
     pub(crate) fn between_within(
         written: &Splats,
         read: &Splats,
@@ -290,7 +288,7 @@ impl WorstErrors {
         worst
     }
 
-    /// The larger of each error, of two parts of a file.
+    /// Combines the errors of two parts of a file.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {
@@ -323,7 +321,7 @@ mod tests {
     use crate::place::ScenePlacement;
 
     #[test]
-    fn only_pages_that_take_long_to_load_have_a_note() {
+    fn only_large_pages_have_a_note() {
         let path = Path::new("scene.html");
         assert_eq!(note_of_page(path, LARGE_PAGE_BYTES), None);
         let note = note_of_page(path, 250_000_000).unwrap();
@@ -339,7 +337,7 @@ mod tests {
     #[case("folder/meta.json", SplatPrimitive::Gaussians)]
     #[case("folder/lod-meta.json", SplatPrimitive::Gaussians)]
     #[case("a.glb", SplatPrimitive::Gaussians)]
-    fn the_third_scale_of_surfels_is_stored_as_it_is(
+    fn third_scale_of_surfels_is_stored_exactly(
         #[case] name: &str,
         #[case] primitive: SplatPrimitive,
     ) {
@@ -353,7 +351,7 @@ mod tests {
         surfels.flatten_for(&format);
         let flat = surfels.columns().log_scales[0][2];
         let written = write(&path, &surfels, &format).unwrap();
-        // The others begin at e^-10.6, and SPZ has nothing below e^-10.
+        // The other scales begin at e^-10.6, and SPZ clips at e^-10.
         assert!(written.errors.log_scale < 0.7, "{:?}", written.errors);
         let read = read(&path).unwrap().splats;
         assert_eq!((read.len(), read.columns().primitive), (700, primitive));
@@ -365,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn each_error_is_seen_alone() {
+    fn each_error_is_reported_alone() {
         let a = random_splats(5, 2, 8);
         assert_eq!(WorstErrors::between(&a, &a), WorstErrors::default());
         let errors = |change: &dyn Fn(&mut Splats)| {
@@ -381,7 +379,7 @@ mod tests {
         assert!(turned.rotation_degrees > 1.0 && turned.position == 0.0);
         let painted = errors(&|b| b.columns_mut().sh_dc[4][0] += 1.0);
         assert!((painted.color - SH_C0).abs() < 1e-6);
-        // Coefficients that are cut off count whole.
+        // Removed coefficients count fully.
         let mut known = a.clone();
         known.columns_mut().sh_rest.fill([0.0; 3]);
         known.columns_mut().sh_rest[8 * 4 + 7] = [0.0, -3.0, 0.0];

@@ -1,58 +1,56 @@
-//! Gaussians in memory, as every format is read into and written from.
+//! In-memory Gaussians, common to all formats.
 
 use rayon::prelude::*;
 
 use crate::geometry::sigmoid;
 use crate::geometry::{UnitQuat, normalised};
 
-/// Highest degree of the spherical harmonics.
+/// Highest supported SH degree.
 pub const MAX_SH_DEGREE: u32 = 3;
 
 /// Value of the first spherical harmonic: colour is 0.5 + `SH_C0` x coefficient.
 pub const SH_C0: f64 = 0.282_094_791_773_878_14;
 
-/// What an infinite opacity logit becomes: some programs write one where a file had 255 of 255.
+/// Replacement of an infinite opacity logit, which some programs write for an opacity of 255/255.
 const LARGEST_LOGIT: f32 = 40.0;
 
-/// What the scale of a Gaussian without thickness becomes: the logarithm of the least f32.
+/// Replacement of the log-scale of a zero scale: about the logarithm of the least f32.
 pub(crate) const LEAST_LOG_SCALE: f32 = -87.0;
 
-/// What the third scale of a surfel becomes in memory: about 2e-9 units.
+/// In-memory third log-scale of a surfel: about 2e-9 units.
 pub const FLAT_LOG_SCALE: f32 = -20.0;
 
-/// How far the squared length of a rotation may be from 1 before it is divided by it: four times
-/// what rounding to f32 makes.
+/// Tolerance of the squared length of a unit rotation: four times the rounding error of f32.
 const UNIT_TOLERANCE: f64 = 1e-6;
 
-/// How Gaussians are meant to be drawn.
+/// Antialiasing with which Gaussians were trained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Antialiasing {
-    /// Widened on the screen by 0.3 px² (3D Gaussian splatting).
+    /// Dilated by 0.3 px² on the screen (3D Gaussian splatting).
     #[default]
     Off,
-    /// Widened, and made fainter as they get wider (the 2D filter of Mip-Splatting).
+    /// Dilated with compensated opacity (the 2D filter of Mip-Splatting).
     On,
 }
 
-/// What Gaussians are.
+/// Kind of primitive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SplatPrimitive {
-    /// Gaussians of three scales (3D Gaussian splatting).
+    /// Gaussians with three scales (3D Gaussian splatting).
     #[default]
     Gaussians,
-    /// Discs that the first two axes span (2D Gaussian splatting). The third scale is there for those who
-    /// draw them as Gaussians.
+    /// Discs spanned by the first two axes (2D Gaussian splatting). The third scale serves viewers that draw Gaussians.
     Surfels,
 }
 
-/// The values of n Gaussians, column by column, in the scene's axes and unit.
+/// Columns of n Gaussians, in the scene's axes and unit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SplatColumns {
-    /// Highest degree of the spherical harmonics, 0 to 3.
+    /// Highest SH degree, 0 to 3.
     pub sh_degree: u32,
-    /// How they are meant to be drawn.
+    /// Antialiasing of the Gaussians.
     pub antialiasing: Antialiasing,
-    /// What they are.
+    /// Kind of the primitives.
     pub primitive: SplatPrimitive,
     /// Centres, `[n]`.
     pub means: Vec<[f32; 3]>,
@@ -64,35 +62,35 @@ pub struct SplatColumns {
     pub opacity_logits: Vec<f32>,
     /// Coefficients of degree 0, red, green, blue, `[n]`.
     pub sh_dc: Vec<[f32; 3]>,
-    /// Coefficients of degrees 1 and up, red, green, blue, [n, k] with k = (degree + 1)² - 1.
+    /// Coefficients above degree 0, red, green, blue, `[n, k]` with k = (degree + 1)² - 1.
     pub sh_rest: Vec<[f32; 3]>,
 }
 
-/// Why columns are no Gaussians.
+/// Error of columns that do not form Gaussians.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SplatsError {
-    /// A degree that no format has.
+    /// Unsupported SH degree.
     #[error("the SH degree is {0}; 0 to {MAX_SH_DEGREE} are supported: cut it")]
     Degree(u32),
     /// Columns of different lengths.
     #[error("the column `{column}` has {found} rows, but {expected} are due: fill all columns")]
     Length {
-        /// Which column.
+        /// Name of the column.
         column: &'static str,
-        /// Its rows.
+        /// Number of rows found.
         found: usize,
-        /// Rows that it should have.
+        /// Number of rows expected.
         expected: usize,
     },
 }
 
-/// Coefficients of a channel above degree 0.
+/// Returns the number of coefficients per channel above degree 0.
 pub const fn sh_rest_count(sh_degree: u32) -> usize {
     ((sh_degree + 1) * (sh_degree + 1) - 1) as usize
 }
 
 impl SplatColumns {
-    /// No Gaussians, with room for so many.
+    /// Returns empty columns with capacity for `count` Gaussians.
     pub fn with_capacity(sh_degree: u32, count: usize) -> Self {
         Self {
             sh_degree,
@@ -107,17 +105,17 @@ impl SplatColumns {
         }
     }
 
-    /// Number of Gaussians.
+    /// Returns the number of Gaussians.
     pub fn len(&self) -> usize {
         self.means.len()
     }
 
-    /// No Gaussians at all.
+    /// True if there are no Gaussians.
     pub fn is_empty(&self) -> bool {
         self.means.is_empty()
     }
 
-    /// Puts others of the same degree behind these.
+    /// Appends columns of the same degree.
     pub(crate) fn append(&mut self, other: &Self) {
         self.means.extend_from_slice(&other.means);
         self.log_scales.extend_from_slice(&other.log_scales);
@@ -127,7 +125,7 @@ impl SplatColumns {
         self.sh_rest.extend_from_slice(&other.sh_rest);
     }
 
-    /// Coefficients above degree 0 of a row.
+    /// Returns the coefficients above degree 0 of a row.
     pub fn rest(&self, row: usize) -> &[[f32; 3]] {
         let width = sh_rest_count(self.sh_degree);
         &self.sh_rest[row * width..][..width]
@@ -151,7 +149,7 @@ impl SplatColumns {
         }
     }
 
-    /// Makes rotations unit and infinities finite where they mean something; which rows can be drawn then.
+    /// Normalises rotations and replaces meaningful infinities. Returns which rows are valid.
     fn tidy(&mut self) -> Vec<bool> {
         let width = sh_rest_count(self.sh_degree);
         let Self { means, log_scales, rotations, opacity_logits, sh_dc, sh_rest, .. } = self;
@@ -193,29 +191,28 @@ fn retain_rows<T: Copy>(column: &mut Vec<T>, kept: &[bool], width: usize) {
     column.truncate(to);
 }
 
-/// Gaussians that can be drawn: all values finite, all rotations of unit length, columns of equal
-/// length.
+/// Valid Gaussians: finite values, unit rotations, columns of equal length.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Splats {
     columns: SplatColumns,
 }
 
-/// Gaussians, and what was lost or guessed on the way to them.
+/// Gaussians, and a record of what was dropped or guessed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CheckedSplats {
     /// The Gaussians.
     pub splats: Splats,
-    /// Rows that were left out: a value was not finite, or a rotation all zeros.
+    /// Number of rows that were dropped because of a non-finite value or a zero rotation.
     pub dropped: usize,
-    /// Sentences for the user about what a file holds and this form does not.
+    /// Messages for the user about content that is not represented.
     pub notes: Vec<String>,
 }
 
 impl Splats {
-    /// Takes columns over. Rotations become unit; an infinite opacity logit becomes ±40 and a scale
-    /// of zero e^-87; rows that hold other values that are not finite, or no rotation, are dropped.
+    /// Validates columns. Normalises rotations, and replaces infinite opacity logits by ±40 and zero scales by e^-87.
+    /// Drops rows with other non-finite values or zero rotations.
     ///
-    /// Fails where columns differ in length or the SH degree is above 3.
+    /// Fails if columns differ in length or the SH degree is above 3.
     pub fn from_columns(mut columns: SplatColumns) -> Result<CheckedSplats, SplatsError> {
         columns.check()?;
         let kept = columns.tidy();
@@ -226,39 +223,39 @@ impl Splats {
         Ok(CheckedSplats { splats: Self { columns }, dropped, notes: Vec::new() })
     }
 
-    /// The values.
+    /// Returns the columns.
     pub fn columns(&self) -> &SplatColumns {
         &self.columns
     }
 
-    /// The values, handed over.
+    /// Returns the columns by value.
     pub fn into_columns(self) -> SplatColumns {
         self.columns
     }
 
-    /// Number of Gaussians.
+    /// Returns the number of Gaussians.
     pub fn len(&self) -> usize {
         self.columns.len()
     }
 
-    /// No Gaussians at all.
+    /// True if there are no Gaussians.
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()
     }
 
-    /// Highest degree of the spherical harmonics.
+    /// Returns the highest SH degree.
     pub fn sh_degree(&self) -> u32 {
         self.columns.sh_degree
     }
 
-    /// Keeps the rows for which `keep` is true; how many went.
+    /// Keeps the rows for which `keep` returns true. Returns the number of removed rows.
     pub fn retain(&mut self, keep: impl Fn(&SplatColumns, usize) -> bool) -> usize {
         let kept: Vec<bool> = (0..self.len()).map(|row| keep(&self.columns, row)).collect();
         self.columns.retain(&kept);
         kept.len() - self.len()
     }
 
-    /// Leaves out coefficients above a degree.    /// Leaves out coefficients above a degree.
+    /// Removes coefficients above a degree.
     pub fn cut_sh_degree(&mut self, sh_degree: u32) {
         if sh_degree >= self.columns.sh_degree {
             return;
@@ -272,7 +269,7 @@ impl Splats {
         self.columns.sh_degree = sh_degree;
     }
 
-    /// Returns the splats with zero coefficients up to a degree, which is at least their own.
+    /// Pads coefficients with zeros up to a degree, which must not be below the current one.
     #[must_use]
     pub(crate) fn with_sh_degree(mut self, sh_degree: u32) -> Self {
         let [from, to] = [self.columns.sh_degree, sh_degree].map(sh_rest_count);
@@ -287,9 +284,7 @@ impl Splats {
         self
     }
 
-    /// The rows of these numbers, in this order.
-    ///
-    /// Rows that are not there are passed over.
+    /// Copies these rows, in this order. Ignores row numbers that are out of range.
     #[must_use]
     pub fn rows(&self, order: &[u32]) -> Self {
         let from = &self.columns;
@@ -308,8 +303,7 @@ impl Splats {
         Self { columns }
     }
 
-    /// Colours, harmonics and opacities of these, of Gaussians that are where others are: places, scales and
-    /// rotations are taken of these, as many.
+    /// Replaces positions, scales and rotations by those of `other`, if it has equal length.
     #[must_use]
     pub fn with_geometry_of(mut self, other: &Self) -> Self {
         if self.len() == other.len() {
@@ -321,32 +315,32 @@ impl Splats {
         self
     }
 
-    /// Changes values that stay finite and unit: for the edits of this crate.
+    /// Returns the columns for edits that keep values finite and rotations unit.
     pub(crate) fn columns_mut(&mut self) -> &mut SplatColumns {
         &mut self.columns
     }
 }
 
-// What can be cut from Gaussians: by place, by opacity.
+// Cropping and opacity thresholds.
 
-/// A box in the scene's axes, its sides included.
+/// A closed axis-aligned box.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CropBox {
-    /// Least x, y and z, scene units.
+    /// Minimum x, y and z, scene units.
     pub low: [f64; 3],
-    /// Greatest x, y and z, scene units.
+    /// Maximum x, y and z, scene units.
     pub high: [f64; 3],
 }
 
 impl CropBox {
-    /// True if a place lies in it.
+    /// True if the point is inside.
     pub fn contains(&self, place: [f32; 3]) -> bool {
         let inside = |i: usize| (self.low[i]..=self.high[i]).contains(&f64::from(place[i]));
         (0..3).all(inside)
     }
 }
 
-/// A ball, its surface included.
+/// A closed ball.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CropSphere {
     /// Centre, scene units.
@@ -356,7 +350,7 @@ pub struct CropSphere {
 }
 
 impl CropSphere {
-    /// True if a place lies in it.
+    /// True if the point is inside.
     pub fn contains(&self, place: [f32; 3]) -> bool {
         let squares = place.iter().zip(self.center).map(|(&x, c)| (f64::from(x) - c).powi(2));
         squares.sum::<f64>() <= self.radius * self.radius
@@ -364,8 +358,7 @@ impl CropSphere {
 }
 
 impl Splats {
-    /// Keeps Gaussians whose centre is in any of the boxes; all where there is no box. How many
-    /// went.
+    /// Keeps Gaussians whose centre is in any box; all if there are no boxes. Returns the number of removed Gaussians.
     pub fn crop_boxes(&mut self, boxes: &[CropBox]) -> usize {
         if boxes.is_empty() {
             return 0;
@@ -373,12 +366,12 @@ impl Splats {
         self.retain(|columns, row| boxes.iter().any(|it| it.contains(columns.means[row])))
     }
 
-    /// Keeps Gaussians whose centre is in the ball. How many went.
+    /// Keeps Gaussians whose centre is in the ball. Returns the number of removed Gaussians.
     pub fn crop_sphere(&mut self, sphere: CropSphere) -> usize {
         self.retain(|columns, row| sphere.contains(columns.means[row]))
     }
 
-    /// Keeps Gaussians of this opacity, 0 to 1, or more. How many went.
+    /// Keeps Gaussians with at least this opacity, 0 to 1. Returns the number of removed Gaussians.
     pub fn drop_faint(&mut self, min_opacity: f64) -> usize {
         self.retain(|columns, row| sigmoid(columns.opacity_logits[row]) >= min_opacity)
     }
@@ -423,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn rotations_become_unit_and_unit_ones_stay_as_they_are() {
+    fn only_rotations_that_are_not_unit_change() {
         let mut columns = random_splats(40, 0, 2).into_columns();
         let unit = columns.rotations.clone();
         columns.rotations[0] = [3.0, 0.0, 4.0, 0.0];
@@ -460,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_in_the_order_that_is_asked_for() {
+    fn rows_are_copied_in_order() {
         let all = random_splats(6, 3, 4);
         let some = all.rows(&[5, 0, 9, 2]);
         assert_eq!(some.len(), 3);
@@ -486,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn faint_ones_go() {
+    fn faint_gaussians_are_removed() {
         let mut splats = splats_at(&[[0.0; 3]; 3]);
         splats.columns_mut().opacity_logits = vec![logit(0.1), logit(0.3), logit(0.004)];
         assert_eq!(splats.drop_faint(0.1 - 1e-6), 1);

@@ -1,8 +1,7 @@
-//! SPZ, the packed format of Niantic: versions 1 to 4 read, 3 and 4 written.
+//! SPZ, the packed format of Niantic. Reads versions 1 to 4 and writes versions 3 and 4.
 //!
-//! After Niantic's description of the format (github.com/nianticlabs/spz, July 2026). Positions are
-//! fixed-point, all else is bytes; versions 1 to 3 are one gzip stream, version 4 has a zstd frame for
-//! each kind of value.
+//! Based on Niantic's specification (github.com/nianticlabs/spz, July 2026). Positions are fixed-point, other values
+//! are bytes. Versions 1 to 3 are one gzip stream; version 4 has a zstd frame per kind of value.
 
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
@@ -22,23 +21,23 @@ use crate::splats::{
     Antialiasing, CheckedSplats, MAX_SH_DEGREE, SplatColumns, Splats, sh_rest_count,
 };
 
-// The axes of an SPZ, and the way between them and those of the scene.
+// Axes of an SPZ and their conversion to the scene's axes.
 
-/// Directions of x, y and z by their letters, numbered from 1 in a file: left or right, up or down, front or
-/// back. In the second half, y and z have changed places (nianticlabs/spz, `CoordinateSystem`).
+/// Names of the axes, numbered from 1 in files. Letters are the directions of x, y and z: left or right, up or down,
+/// front or back. In the second half, y and z are swapped (nianticlabs/spz, `CoordinateSystem`).
 const NAMES: [&str; 16] = [
     "ldb", "rdb", "lub", "rub", "ldf", "rdf", "luf", "ruf", "lfd", "rfd", "lfu", "rfu", "lbd",
     "rbd", "lbu", "rbu",
 ];
 
-/// The axes of a file.
+/// Axes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpzAxes {
-    /// Index of the name.
+    /// Index into the names.
     index: usize,
 }
 
-/// Right, up, back: the axes of a file that names no others.
+/// Right, up, back: the default of the format.
 impl Default for SpzAxes {
     fn default() -> Self {
         Self { index: 3 }
@@ -49,28 +48,28 @@ impl SpzAxes {
     /// Right, down, front: the axes of the scene, of COLMAP and of PLY.
     pub const SCENE: Self = Self { index: 5 };
 
-    /// Names of all axes.
+    /// Returns the names of all axes.
     pub const fn names() -> &'static [&'static str] {
         &NAMES
     }
 
-    /// The axes of a name, in small letters.
+    /// Returns the axes with this lower-case name.
     pub fn of_name(name: &str) -> Option<Self> {
         NAMES.iter().position(|it| *it == name).map(|index| Self { index })
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         NAMES[self.index]
     }
 
-    /// The axes of a number in a file.
+    /// Returns the axes with this number in a file.
     fn of_number(number: u32) -> Option<Self> {
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
         (index < NAMES.len()).then_some(Self { index })
     }
 
-    /// The number in a file.
+    /// Returns the number in a file.
     fn number(self) -> u32 {
         splat_mesh::narrow::to_u32(self.index) + 1
     }
@@ -80,11 +79,11 @@ impl SpzAxes {
         self.name().as_bytes()[1] == b'u'
     }
 
-    /// Signs of x, y and z between the scene's axes and these, before the quarter turn.
+    /// Returns the signs of x, y and z relative to the scene, before the quarter turn.
     fn signs(self) -> [f32; 3] {
         let sign = |is_positive: bool| if is_positive { 1.0 } else { -1.0 };
         let letters = self.name().as_bytes();
-        // The scene points down and to the front.
+        // The scene's y is down and z is front.
         [
             sign(letters[0] == b'r'),
             sign(!matches!(letters[1], b'u' | b'f')),
@@ -92,7 +91,7 @@ impl SpzAxes {
         ]
     }
 
-    /// A quarter turn about x if y and z have changed places.
+    /// Returns a quarter turn about x if y and z are swapped.
     fn quarter_turn(self) -> Option<ScenePlacement> {
         let half = std::f64::consts::FRAC_1_SQRT_2;
         let is_turned = self.index >= NAMES.len() / 2;
@@ -100,7 +99,7 @@ impl SpzAxes {
         is_turned.then(|| ScenePlacement { rotation, ..ScenePlacement::default() })
     }
 
-    /// Takes Gaussians from the scene's axes to these.
+    /// Converts Gaussians from the scene's axes to these.
     fn leave_scene(self, splats: &mut Splats) -> Result<(), PlacementError> {
         splats.mirror(self.signs());
         if let Some(turn) = self.quarter_turn() {
@@ -109,7 +108,7 @@ impl SpzAxes {
         Ok(())
     }
 
-    /// Takes Gaussians from these axes to the scene's.
+    /// Converts Gaussians from these axes to the scene's.
     fn enter_scene(self, splats: &mut Splats) -> Result<(), PlacementError> {
         if let Some(turn) = self.quarter_turn() {
             splats.place(&turn.inverse()?)?;
@@ -119,25 +118,25 @@ impl SpzAxes {
     }
 }
 
-/// Packing of zstd; that of the reference.
+/// Compression level of zstd, that of the reference.
 const ZSTD_LEVEL: i32 = 12;
 
-/// Bytes of the header of version 4.
+/// Header size of version 4, bytes.
 const HEADER_BYTES: u32 = 32;
 
-/// Files that unpack to this much are read whatever their size.
+/// Unpacked size up to which files are read at any compression ratio.
 const ALWAYS_READ_BYTES: u64 = 16 << 20;
 
-/// Factor up to which larger ones may unpack. Trained scenes reach four.
+/// Largest compression ratio of larger files. Trained scenes reach four.
 const MOST_PACKED: u64 = 16;
 
-/// Type of Adobe's record of the axes, which holds their number in four bytes.
+/// Type of Adobe's record of the axes, a number of four bytes.
 const ADOBE_AXES: u32 = 0xADBE_0003;
 
-/// Most bytes that the records of version 3 have.
+/// Largest size of the records of version 3, bytes.
 const MOST_RECORD_BYTES: u64 = 1 << 20;
 
-/// The values of a file by kind, unpacked.
+/// Unpacked values of a file by kind.
 #[derive(Debug)]
 struct SpzBlocks {
     header: SpzHeader,
@@ -145,17 +144,17 @@ struct SpzBlocks {
     records: Records,
 }
 
-/// The extension records of a file.
+/// Extension records of a file.
 #[derive(Debug, Default)]
 struct Records {
-    /// Number of the axes, if the file names any.
+    /// Number of the axes, if given.
     axes: Option<u32>,
-    /// Sentences about records that are skipped.
+    /// Messages about skipped records.
     notes: Vec<String>,
 }
 
 impl SpzBlocks {
-    /// The bytes of each kind of value.
+    /// Returns the bytes of each kind of value.
     fn kinds(&self) -> [&[u8]; KINDS] {
         let mut rest = self.bytes.as_slice();
         self.header.row_bytes().map(|row_bytes| {
@@ -167,7 +166,7 @@ impl SpzBlocks {
     }
 }
 
-/// Refuses to unpack what cannot be, or what only a bomb unpacks to.
+/// Rejects implausible sizes, such as those of decompression bombs.
 fn check_size(header: &SpzHeader, file_bytes: usize) -> Result<u64, FormatFault> {
     let (raw, file) = (header.raw_bytes(), file_bytes as u64);
     if raw > ALWAYS_READ_BYTES.max(file.saturating_mul(MOST_PACKED)) {
@@ -196,7 +195,7 @@ fn unpack_gzip(file: &[u8]) -> Result<SpzBlocks, FormatFault> {
     }
     let mut behind = Vec::new();
     (&mut unpacked).take(MOST_RECORD_BYTES).read_to_end(&mut behind)?;
-    // To the end, where gzip has its checksum.
+    // Read to the end, where gzip verifies its checksum.
     io::copy(&mut unpacked.take(ALWAYS_READ_BYTES), &mut io::sink())?;
     Ok(SpzBlocks { records: Records::read(&header, &behind), header, bytes })
 }
@@ -273,7 +272,7 @@ impl Records {
     }
 }
 
-/// The record that names axes; none for the usual ones.
+/// Returns the record of the axes; empty for the default axes.
 fn axes_record(axes: SpzAxes) -> Vec<u8> {
     if axes == SpzAxes::default() {
         return Vec::new();
@@ -281,12 +280,12 @@ fn axes_record(axes: SpzAxes) -> Vec<u8> {
     [ADOBE_AXES, 4, axes.number()].into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// How hard a file is packed.
+/// Compression effort.
 #[derive(Clone, Copy, Debug)]
 enum Effort {
-    /// As other programs do, for files that are kept.
+    /// Default of other programs, for files to keep.
     Usual,
-    /// In a quarter of the time, and somewhat larger, for what is looked at once.
+    /// About four times faster with a somewhat larger result, for temporary files.
     Quick,
 }
 
@@ -302,7 +301,6 @@ fn gzip_blocks(
     gzip(&[header.bytes(), kinds.concat(), record].concat(), effort)
 }
 
-/// Packs a stream.
 fn gzip(raw: &[u8], effort: Effort) -> io::Result<Vec<u8>> {
     let level = match effort {
         Effort::Usual => Compression::new(6),
@@ -338,28 +336,28 @@ fn zstd_streams(
     Ok(bytes)
 }
 
-/// How version 4 begins, and the unpacked content of the others.
+/// Magic bytes of version 4, and of the unpacked content of older versions.
 pub(crate) const SPZ_MAGIC: [u8; 4] = *b"NGSP";
 
-/// How versions 1 to 3 begin.
+/// Magic bytes of versions 1 to 3.
 pub(crate) const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Bytes of the header of versions 1 to 3.
+/// Header size of versions 1 to 3, bytes.
 const OLD_HEADER_BYTES: usize = 16;
 
-/// Flag of Gaussians for the 2D filter of Mip-Splatting.
+/// Flag of the 2D filter of Mip-Splatting.
 const ANTIALIASED: u8 = 1;
 
-/// Flag of a file with records of other programs.
+/// Flag of extension records.
 const HAS_EXTENSIONS: u8 = 2;
 
-/// Kinds of values, in their order: positions, opacities, colours, scales, rotations, harmonics.
+/// Number of kinds of values. Their order: positions, opacities, colours, scales, rotations, harmonics.
 const KINDS: usize = 6;
 
-/// The highest degree that the format has.
+/// Highest SH degree of the format.
 const MOST_SH_DEGREE: u8 = 4;
 
-/// The words that all versions have.
+/// Header fields that all versions have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SpzHeader {
     version: u32,
@@ -367,12 +365,11 @@ struct SpzHeader {
     sh_degree: u8,
     fraction_bits: u8,
     flags: u8,
-    /// Streams of version 4.
+    /// Number of streams in version 4.
     streams: u8,
 }
 
 impl SpzHeader {
-    /// A header of Gaussians.
     fn flags_of(antialiasing: Antialiasing) -> u8 {
         match antialiasing {
             Antialiasing::Off => 0,
@@ -419,7 +416,7 @@ impl SpzHeader {
         Ok(header)
     }
 
-    /// The header of a file with or without records.
+    /// Returns the header with or without the flag of extension records.
     const fn with_extensions(self, has_extensions: bool) -> Self {
         let flags = self.flags & !HAS_EXTENSIONS | if has_extensions { HAS_EXTENSIONS } else { 0 };
         Self { flags, ..self }
@@ -433,36 +430,36 @@ impl SpzHeader {
         bytes
     }
 
-    /// Coefficients above degree 0 in the file.
+    /// Returns the number of coefficients above degree 0 in the file.
     fn rest_count(&self) -> usize {
         sh_rest_count(self.sh_degree.into())
     }
 
-    /// The degree that is read of it.
+    /// Returns the degree that is read; higher coefficients are dropped.
     fn kept_degree(&self) -> u32 {
         u32::from(self.sh_degree).min(MAX_SH_DEGREE)
     }
 
-    /// Bytes of a Gaussian by kind of value.
+    /// Returns the bytes per Gaussian for each kind of value.
     fn row_bytes(&self) -> [usize; KINDS] {
         let position = if self.version == 1 { 6 } else { 9 };
         let rotation = if self.version < 3 { 3 } else { 4 };
         [position, 1, 3, 3, rotation, 3 * self.rest_count()]
     }
 
-    /// Bytes of all Gaussians.
+    /// Returns the unpacked size.
     fn raw_bytes(&self) -> u64 {
         let row: usize = self.row_bytes().iter().sum();
         u64::from(self.count) * row as u64
     }
 }
 
-// SPZ, read.
+// Reading SPZ.
 
-/// Reads a whole file of version 1 to 4 into the scene's axes. Extensions are lost, and a note tells.
+/// Reads a complete file of version 1 to 4 and converts it to the scene's axes. Extensions are dropped with a note.
 ///
-/// The file has the given axes, else those that it names, else right, up, back. A file that announces more
-/// than 16 MiB and more than 16 times its size is refused.
+/// `axes` overrides the axes of the file, which default to right, up, back. Fails if a file announces more than 16 MiB
+/// and more than 16 times its size.
 pub fn parse_spz(bytes: &[u8], axes: Option<SpzAxes>) -> Result<CheckedSplats, FormatFault> {
     let is_old = bytes.starts_with(&GZIP_MAGIC);
     let blocks = if is_old { unpack_gzip(bytes)? } else { unpack_zstd(bytes)? };
@@ -470,7 +467,7 @@ pub fn parse_spz(bytes: &[u8], axes: Option<SpzAxes>) -> Result<CheckedSplats, F
     let mut checked = Splats::from_columns(columns)?;
     let named = || {
         match blocks.records.axes {
-        // The format calls 0 "unspecified".
+        // The format defines 0 as "unspecified".
         None | Some(0) => Ok(SpzAxes::default()),
         Some(number) => SpzAxes::of_number(number).ok_or_else(|| {
             FormatFault::Unsupported(format!(
@@ -532,17 +529,17 @@ fn means(header: &SpzHeader, positions: &[u8]) -> Vec<[f32; 3]> {
     .collect()
 }
 
-/// The share of a unit of colour that the coefficient of degree 0 is stored with.
+/// Scale of coefficients of degree 0 in stored colours.
 const COLOR_SCALE: f64 = 0.15;
 
-/// Positions have 24 bits with sign.
+/// Largest stored coordinate: 24 bits with sign.
 const MOST_POSITION: i32 = (1 << 23) - 1;
 
-/// Bits of the parts of a rotation, without sign.
+/// Magnitude bits of a rotation component.
 const PART_BITS: u32 = 9;
 const MOST_PART: u32 = (1 << PART_BITS) - 1;
 
-/// The bits of a fraction, 4 to 16, that leave room for a coordinate of this size.
+/// Returns the number of fraction bits, 4 to 16, that leaves room for a coordinate of this magnitude.
 fn fraction_bits(farthest: f64) -> u8 {
     let fits = |bits: u8| farthest * f64::from(1_u32 << bits) <= f64::from(MOST_POSITION);
     (4..=16).rev().find(|&bits| fits(bits)).unwrap_or(4)
@@ -556,7 +553,7 @@ fn pack_coordinate(x: f32, fraction_bits: u8) -> [u8; 3] {
 
 fn unpack_coordinate(bytes: [u8; 3], fraction_bits: u8) -> f32 {
     let [low, middle, high] = bytes;
-    // The sign stands in the top byte of the word, and is kept by the shift.
+    // The shift extends the sign of the top byte.
     let fixed = i32::from_le_bytes([0, low, middle, high]) >> 8;
     to_f32(f64::from(fixed) / f64::from(1_u32 << fraction_bits))
 }
@@ -569,10 +566,10 @@ fn unpack_color(byte: u8) -> f32 {
     to_f32((f64::from(byte) / 255.0 - 0.5) / COLOR_SCALE)
 }
 
-/// The least logarithm of a scale: smaller ones are stored as this.
+/// Least stored log-scale; smaller ones are clipped.
 pub(crate) const LEAST_SPZ_LOG_SCALE: f32 = -10.0;
 
-/// Logarithms of scales that are stored within half a step.
+/// Range of log-scales that are stored within half a step.
 pub const SPZ_LOG_SCALES: RangeInclusive<f32> =
     LEAST_SPZ_LOG_SCALE - 0.5 / 16.0..=LEAST_SPZ_LOG_SCALE + 255.5 / 16.0;
 
@@ -584,7 +581,7 @@ fn unpack_scale(byte: u8) -> f32 {
     f32::from(byte) / 16.0 + LEAST_SPZ_LOG_SCALE
 }
 
-/// A coefficient in 256 steps of 1/128 around 128, and of these every `step`th.
+/// Rounds a coefficient to a multiple of `step` among 256 steps of 1/128 around 128.
 fn pack_harmonic(coefficient: f32, step: u8) -> u8 {
     let step = f64::from(step);
     let rounded = ((f64::from(coefficient) * 128.0 + 128.0) / step).round() * step;
@@ -595,7 +592,7 @@ fn unpack_harmonic(byte: u8) -> f32 {
     (f32::from(byte) - 128.0) / 128.0
 }
 
-/// Two bits tell the largest of x, y, z, w; the others take a sign and nine bits each.
+/// Packs the index of the largest of x, y, z, w in two bits, and the others with a sign and nine bits each.
 fn pack_rotation([w, x, y, z]: UnitQuat) -> [u8; 4] {
     let SmallestThree { largest, others } = SmallestThree::of([x, y, z, w]);
     let index = [0_u32, 1, 2, 3][largest];
@@ -619,7 +616,7 @@ fn unpack_rotation(bytes: [u8; 4]) -> UnitQuat {
     unit([w, x, y, z])
 }
 
-/// x, y, z around 127.5, w not negative.
+/// Unpacks x, y, z around 127.5, with w >= 0.
 fn unpack_old_rotation(bytes: [u8; 3]) -> UnitQuat {
     let [x, y, z] = bytes.map(|byte| f64::from(byte) / 127.5 - 1.0);
     let w = (1.0 - x * x - y * y - z * z).max(0.0).sqrt();
@@ -630,31 +627,31 @@ fn unit(quat: UnitQuat) -> UnitQuat {
     normalised(quat, 0.0).unwrap_or([1.0, 0.0, 0.0, 0.0])
 }
 
-// SPZ, written.
+// Writing SPZ.
 
-/// Versions that are written.
+/// Versions that can be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SpzVersion {
-    /// One gzip stream: read by all viewers.
+    /// One gzip stream, supported by all viewers.
     #[default]
     V3,
-    /// zstd frames: smaller and quicker, read by few viewers yet.
+    /// zstd frames: smaller and faster, but supported by few viewers.
     V4,
 }
 
-/// How an SPZ is written.
+/// Options of an SPZ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpzOptions {
-    /// Its version.
+    /// Format version.
     pub version: SpzVersion,
-    /// Bits of the harmonics of degree 1 and of those above, 1 to 8.
+    /// Bits of the harmonics of degree 1 and of higher degrees, 1 to 8.
     pub sh_bits: [u8; 2],
-    /// Its axes. The file names them unless they are right, up, back.
+    /// Axes of the file. Stored unless they are the default.
     pub axes: SpzAxes,
 }
 
 impl SpzOptions {
-    /// The options of a file for our own page, which draws a file in the scene's axes.
+    /// Returns the options for this crate's page, which uses the scene's axes.
     pub fn for_page() -> Self {
         Self { axes: SpzAxes::SCENE, ..Self::default() }
     }
@@ -666,21 +663,21 @@ impl Default for SpzOptions {
     }
 }
 
-/// Options that no SPZ has, or Gaussians that none holds.
+/// Error of invalid options, or of Gaussians that SPZ cannot hold.
 #[derive(Debug, thiserror::Error)]
 pub enum SpzOptionsError {
-    /// Bits that no byte has.
+    /// The number of bits is out of range.
     #[error("SPZ cannot store harmonics in {0} bits: give 1 to 8")]
     ShBits(u8),
-    /// More than 32 bits count.
+    /// The number of Gaussians is not a u32.
     #[error("SPZ cannot hold {0} Gaussians: crop the scene")]
     Count(usize),
-    /// The packer fails.
+    /// Compression failed.
     #[error("SPZ cannot be packed: {0}")]
     Pack(#[from] io::Error),
 }
 
-/// Packs Gaussians in the order in which they stand, and says how far from them the file is.
+/// Encodes Gaussians in their order and returns the errors of the file.
 pub fn encode_spz(splats: &Splats, options: &SpzOptions) -> Result<EncodedSplats, SpzOptionsError> {
     let bytes = packed(in_axes(splats, options.axes)?.as_ref(), options, Effort::Usual)?;
     let stored = parse_spz(&bytes, None).map_err(io::Error::other)?.splats;
@@ -690,13 +687,12 @@ pub fn encode_spz(splats: &Splats, options: &SpzOptions) -> Result<EncodedSplats
     })
 }
 
-/// Packs Gaussians as [`encode_spz`] does, but quickly, and reads nothing back: for those that are looked at
-/// for seconds.
+/// Encodes Gaussians like [`encode_spz`], but faster and without measuring errors. For temporary files.
 pub fn pack_spz(splats: &Splats, options: &SpzOptions) -> Result<Vec<u8>, SpzOptionsError> {
     packed(in_axes(splats, options.axes)?.as_ref(), options, Effort::Quick)
 }
 
-/// The Gaussians in the axes of the file.
+/// Returns the Gaussians in these axes.
 fn in_axes(splats: &Splats, axes: SpzAxes) -> Result<Cow<'_, Splats>, SpzOptionsError> {
     if axes == SpzAxes::SCENE {
         return Ok(Cow::Borrowed(splats));
@@ -706,7 +702,7 @@ fn in_axes(splats: &Splats, axes: SpzAxes) -> Result<Cow<'_, Splats>, SpzOptions
     Ok(Cow::Owned(copy))
 }
 
-/// The bytes of Gaussians whose axes are those of the file.
+/// Encodes Gaussians that are in the axes of the file.
 fn packed(
     splats: &Splats,
     options: &SpzOptions,
@@ -791,19 +787,19 @@ mod tests {
         assert_eq!((back.len(), back.sh_degree()), (count, sh_degree));
         let worst = file.worst;
         assert_eq!(worst, WorstErrors::between(&splats, &back));
-        // 10 units leave 16 bits for the fraction; e^-10 to e^6 in steps of 1/16; bytes.
+        // 10 units leave 16 fraction bits; scales e^-10 to e^6 have steps of 1/16; others are bytes.
         assert!(worst.position <= 0.5 / 65_536.0 + 1e-6, "{worst:?}");
         assert!(worst.log_scale <= 0.5 / 16.0 + 1e-6, "{worst:?}");
         assert!(worst.opacity < 0.51 / 255.0, "{worst:?}");
         assert!(worst.color < 0.5 / 255.0 / 0.15 * 0.2821 + 1e-6, "{worst:?}");
         assert!(worst.sh <= 0.5 / 128.0 + 1e-6, "{worst:?}");
-        // Three parts, each half of 1/(511 √2) off, and the largest up to three times as much:
-        // 2 √12 x 0.5 / 722 rad.
+        // Three components with errors of half of 1/(511 √2), and up to three times that in the largest: 2 √12 x 0.5 /
+        // 722 rad.
         assert!(worst.rotation_degrees < 0.28, "{worst:?}");
     }
 
     #[test]
-    fn extreme_values_are_kept_or_cut_at_the_ends() {
+    fn extreme_values_are_kept_or_clipped() {
         let splats = hard_splats(300, 1);
         for options in [SpzOptions::default(), v4()] {
             let file = encode_spz(&splats, &options).unwrap();
@@ -814,7 +810,7 @@ mod tests {
     }
 
     #[test]
-    fn places_far_away_get_fewer_bits_for_the_fraction() {
+    fn distant_positions_have_fewer_fraction_bits() {
         for (extent, bits) in [(100.0, 16), (200.0, 15), (2000.0, 12), (500_000.0, 4)] {
             let splats = crate::known_splats::splats_at(&[[extent, 0.0, -0.3]]);
             let file = encode_spz(&splats, &v4()).unwrap();
@@ -826,7 +822,7 @@ mod tests {
     }
 
     #[test]
-    fn harmonics_are_rounded_once_to_the_steps_of_their_bits() {
+    fn harmonics_are_rounded_once() {
         let splats = random_splats(200, 3, 2);
         for (bits, expected) in [([8, 8], 1.0), ([7, 6], 4.0), ([5, 4], 16.0)] {
             let options = SpzOptions { sh_bits: bits, ..SpzOptions::default() };
@@ -843,7 +839,7 @@ mod tests {
     }
 
     #[test]
-    fn scales_beyond_the_range_are_counted_and_no_error() {
+    fn clipped_scales_are_counted_and_no_error() {
         let mut columns = random_splats(4, 0, 1).into_columns();
         columns.log_scales = vec![
             [-1.0, 0.0, f32::NEG_INFINITY],
@@ -858,15 +854,15 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_is_kept() {
+    fn antialiasing_is_kept() {
         let mut splats = random_splats(10, 3, 3);
         splats.columns_mut().antialiasing = Antialiasing::On;
         let back = read(&encode_spz(&splats, &v4()).unwrap().bytes);
         assert_eq!(back.columns().antialiasing, Antialiasing::On);
     }
 
-    /// The position (1, 2, 3), the rotation (0.1, 0.2, 0.3, 0.927) and the first channel of the harmonics
-    /// -23/32 to -9/32, given in these axes, as @adobe/spz 0.2.3 stores them: in right, up, back.
+    /// Position (1, 2, 3), rotation (0.1, 0.2, 0.3, 0.927) and first channel of harmonics -23/32 to -9/32 in each of
+    /// the axes, converted to right, up, back by @adobe/spz 0.2.3.
     type InAxes = (&'static str, [f32; 3], [f32; 4], [i8; 15]);
     const IN_RUB: [InAxes; 16] = [
         (
@@ -981,7 +977,7 @@ mod tests {
         Splats::from_columns(columns).unwrap().splats
     }
 
-    /// Entries of R S², where R is turned about its own axes by half a turn at will.
+    /// Returns R S² Rᵀ, which does not depend on half turns of R about its own axes.
     fn shape(splats: &Splats) -> [[f64; 3]; 3] {
         let columns = splats.columns();
         let rows = crate::geometry::matrix(columns.rotations[0].map(f64::from));
@@ -992,14 +988,14 @@ mod tests {
     }
 
     #[test]
-    fn all_axes_are_those_of_the_format_s_library() {
+    fn axes_match_the_reference_library() {
         let given: [i8; 15] = IN_RUB[3].3;
         for version in [SpzVersion::V3, SpzVersion::V4] {
             for (name, mean, rotation, rest) in &IN_RUB {
                 let axes = SpzAxes::of_name(name).unwrap();
                 assert_eq!(axes.name(), *name);
                 let expected = one_splat(*mean, *rotation, rest);
-                // The same bytes, read with their axes and with the format's.
+                // Equal bytes, read with their axes and with the default axes.
                 let mut scene = one_splat([1.0, 2.0, 3.0], [0.1, 0.2, 0.3, 0.927], &given);
                 axes.enter_scene(&mut scene).unwrap();
                 let options = SpzOptions { version, ..SpzOptions::default() };
@@ -1013,13 +1009,13 @@ mod tests {
                 }
                 let pairs = raw.columns().sh_rest.iter().zip(&expected.columns().sh_rest);
                 for (found, expected) in pairs {
-                    // The library turns coefficients that are rounded to 1/128, and rounds them again.
+                    // The library rotates coefficients rounded to 1/128 and rounds again.
                     assert!(
                         (found[0] - expected[0]).abs() < 0.02,
                         "{name}: {found:?} {expected:?}"
                     );
                 }
-                // A file in these axes names them, and a file without a name is read if they are given.
+                // A file stores its axes, and they can be overridden.
                 let own = encode_spz(&scene, &SpzOptions { axes, version, ..options }).unwrap();
                 let back = read(&own.bytes);
                 assert!(own.worst.position < 1e-5 && own.worst.rotation_degrees < 0.28, "{name}");
@@ -1035,7 +1031,7 @@ mod tests {
 
     #[test]
     fn old_versions_are_read() {
-        // Version 1: half floats; 1.5, -2, 0.25. Version 2: fixed-point with 12 bits.
+        // Version 1: halves 1.5, -2, 0.25. Version 2: fixed-point with 12 bits.
         let halves: [u16; 3] = [0x3e00, 0xc000, 0x3400];
         let fixed = [6144_i32, -8192, 1024];
         for version in [1_u32, 2] {
@@ -1058,7 +1054,7 @@ mod tests {
         }
     }
 
-    /// A file with its first byte after the magic that holds `from` changed, as version 4 has it.
+    /// Reads a version 4 file with one changed byte and returns the error.
     fn with_byte(at: usize, value: u8) -> String {
         let mut bytes = encode_spz(&random_splats(20, 1, 4), &v4()).unwrap().bytes;
         bytes[at] = value;
@@ -1078,7 +1074,7 @@ mod tests {
     }
 
     #[test]
-    fn announced_counts_are_checked_before_room_is_taken() {
+    fn counts_are_checked_before_allocation() {
         let mut raw = b"NGSP".to_vec();
         raw.extend([3_u32, u32::MAX].iter().flat_map(|word| word.to_le_bytes()));
         raw.extend([3, 12, 0, 0]);
@@ -1117,7 +1113,7 @@ mod tests {
             (Err(fault), Err(said)) => assert!(fault.to_string().contains(said), "{fault}"),
             (Err(fault), Ok(_)) => panic!("{fault}"),
         }
-        // Axes that are given replace those of the file.
+        // Given axes override those of the file.
         assert_eq!(
             parse_spz(&bytes, Some(SpzAxes::SCENE)).unwrap().splats.columns().means,
             [[1.0; 3]]
@@ -1125,7 +1121,7 @@ mod tests {
     }
 
     #[test]
-    fn coordinates_keep_their_sign_and_their_ends() {
+    fn coordinates_keep_their_sign_and_clip() {
         for (x, bytes) in [(1.0, [0, 16, 0]), (-1.0, [0, 240, 255]), (-2048.0, [0, 0, 128])] {
             assert_eq!(pack_coordinate(x, 12), bytes);
             assert_eq!(unpack_coordinate(bytes, 12), x);
@@ -1134,7 +1130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_harmonic_of_zero_is_exactly_zero_whatever_its_bits() {
+    fn zero_harmonics_stay_zero_at_any_bits() {
         for step in [1, 2, 4, 8, 16] {
             assert_eq!(unpack_harmonic(pack_harmonic(0.0, step)), 0.0);
         }

@@ -1,5 +1,5 @@
-//! SOG with levels of detail: a tree of boxes, and for each level and box a run of Gaussians in one of
-//! several SOG folders (`PlayCanvas`, version 1 of the streamed format).
+//! SOG with levels of detail (`PlayCanvas`, version 1 of the streamed format): a tree of boxes. Each leaf and level
+//! refers to a run of Gaussians in one of several SOG folders.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,16 +19,16 @@ use crate::splats::{CheckedSplats, LEAST_LOG_SCALE, SH_C0, SplatColumns, Splats,
 
 // `lod-meta.json` of a streamed SOG.
 
-/// The name of this part.
+/// File name of the list.
 pub(crate) const LOD_META_NAME: &str = "lod-meta.json";
 
-/// The version that is read and written.
+/// Supported version.
 const VERSION: u32 = 1;
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StreamedMeta {
-    /// Files of 2025 have none.
+    /// Missing in files of 2025.
     #[serde(default = "first_version")]
     version: u32,
     asset: Option<StreamedAsset>,
@@ -51,7 +51,7 @@ struct StreamedAsset {
     generator: String,
 }
 
-/// A box with either two children or, by level, the runs of its Gaussians.
+/// A box with either two children or a run of Gaussians per level.
 #[derive(Debug, Deserialize, Serialize)]
 struct StreamedNode {
     bound: StreamedBound,
@@ -61,14 +61,14 @@ struct StreamedNode {
     lods: BTreeMap<u32, StreamedRun>,
 }
 
-/// The box of all ellipsoids of a node, to three standard deviations.
+/// Bounding box of a node's ellipsoids at three standard deviations.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct StreamedBound {
     min: [f32; 3],
     max: [f32; 3],
 }
 
-/// Neighbouring rows of a file.
+/// Consecutive rows of a file.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct StreamedRun {
     file: usize,
@@ -76,13 +76,12 @@ struct StreamedRun {
     count: usize,
 }
 
-// Streamed SOG, read: the finest level.
+// Reading streamed SOG: the finest level.
 
-/// Bytes of `lod-meta.json`: a tree of 10,000 boxes, more than the largest scenes have.
+/// Largest `lod-meta.json`: a tree of 10,000 boxes, more than the largest scenes have.
 const MOST_META_BYTES: u64 = 4 << 20;
 
-/// Reads the finest level of a streamed SOG from its parts; a scene around it, if there is one, is
-/// left out.
+/// Reads the finest level of a streamed SOG from its parts. Skips an environment scene.
 pub fn read_streamed(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault> {
     let meta: StreamedMeta =
         parse_json(LOD_META_NAME, &parts.get(LOD_META_NAME, MOST_META_BYTES)?)?;
@@ -119,7 +118,7 @@ pub fn read_streamed(parts: &mut dyn PartSource) -> Result<CheckedSplats, Format
     Ok(all)
 }
 
-/// Runs of level 0 by file. The tree is no deeper than the JSON may be.
+/// Collects the runs of level 0 by file. JSON parsing limits the recursion depth.
 fn collect_finest(node: &StreamedNode, runs: &mut [Vec<StreamedRun>]) -> Result<(), FormatFault> {
     if let Some(run) = node.lods.get(&0) {
         let file = runs.get_mut(run.file).ok_or_else(|| {
@@ -130,7 +129,7 @@ fn collect_finest(node: &StreamedNode, runs: &mut [Vec<StreamedRun>]) -> Result<
     node.children.iter().try_for_each(|child| collect_finest(child, runs))
 }
 
-/// The rows of runs, which must not name one twice.
+/// Returns the rows of runs, which must not overlap.
 fn chosen(name: &str, splats: &Splats, runs: &[StreamedRun]) -> Result<Splats, FormatFault> {
     let mut order = Vec::new();
     for run in runs {
@@ -169,14 +168,14 @@ fn append(to: &mut Option<SplatColumns>, more: Splats) -> Result<(), FormatFault
     Ok(())
 }
 
-/// The parts in a folder of the others.
+/// Parts in a subfolder.
 struct ChunkSource<'a> {
     folder: &'a str,
     parts: &'a mut dyn PartSource,
 }
 
 impl<'a> ChunkSource<'a> {
-    /// The folder of a file name as the list has it: `folder/meta.json`.
+    /// Opens the folder of a file name in the list: `folder/meta.json`.
     fn new(name: &'a str, parts: &'a mut dyn PartSource) -> Result<Self, FormatFault> {
         let folder = name.strip_suffix("/meta.json").unwrap_or(name);
         check_name(folder)?;
@@ -194,15 +193,15 @@ impl PartSource for ChunkSource<'_> {
     }
 }
 
-// The boxes into which a scene of several levels is cut.
+// Boxes into which a scene of several levels is split.
 
-/// Standard deviations that a box holds of each Gaussian.
+/// Number of standard deviations that a box covers.
 const DEVIATIONS: f64 = 3.0;
 
-/// Number of rows that one thread looks at.
+/// Minimum number of rows per thread.
 const ROWS_AT_A_TIME: usize = 65_536;
 
-/// A row of a level, and where it is.
+/// A row of a level and its centre.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct LevelRow {
     level: u32,
@@ -210,25 +209,24 @@ struct LevelRow {
     place: [f32; 3],
 }
 
-/// Where nodes are split.
+/// Conditions to split a node.
 #[derive(Clone, Copy, Debug)]
 struct SplitRule {
-    /// With more Gaussians than these, of all levels.
+    /// Number of Gaussians of all levels above which a node is split.
     most_rows: usize,
-    /// Or wider than this, scene units ...
+    /// Extent above which a node with at least `least_rows` Gaussians is split, scene units.
     most_extent: f64,
-    /// ... and with at least so many.
+    /// Minimum number of Gaussians of a node that is split for its extent.
     least_rows: usize,
 }
 
-/// A node: two children, or rows.
 #[derive(Debug)]
 enum SplitNode {
     Inner(Box<[Self; 2]>),
     Leaf(Vec<LevelRow>),
 }
 
-/// Splits at the median of the longest axis of all centres.
+/// Splits recursively at the median along the longest axis of the centres.
 fn split(rows: &mut [LevelRow], rule: &SplitRule) -> SplitNode {
     let nowhere = || [[f32::INFINITY; 3], [f32::NEG_INFINITY; 3]];
     let each = |pick: fn(f32, f32) -> f32, a: [f32; 3], b: [f32; 3]| -> [f32; 3] {
@@ -258,7 +256,7 @@ fn split(rows: &mut [LevelRow], rule: &SplitRule) -> SplitNode {
     SplitNode::Inner(Box::new([left, right]))
 }
 
-/// The box of the ellipsoid of a row.
+/// Returns the bounding box of a row's ellipsoid.
 fn bound_of(columns: &SplatColumns, row: usize) -> StreamedBound {
     let r = matrix(columns.rotations[row].map(f64::from));
     let scales = columns.log_scales[row].map(|scale| f64::from(scale).exp());
@@ -273,7 +271,6 @@ fn bound_of(columns: &SplatColumns, row: usize) -> StreamedBound {
     }
 }
 
-/// The box of two.
 fn union(a: StreamedBound, b: StreamedBound) -> StreamedBound {
     StreamedBound {
         min: std::array::from_fn(|i| a.min[i].min(b.min[i])),
@@ -281,27 +278,27 @@ fn union(a: StreamedBound, b: StreamedBound) -> StreamedBound {
     }
 }
 
-// Streamed SOG, written.
+// Writing streamed SOG.
 
-/// Wide nodes with fewer Gaussians than these are not split.
+/// Nodes with fewer Gaussians are not split for their extent.
 const LEAST_SPLIT: usize = 1024;
 
-/// The coarsest level of 16 holds one of 32,768 Gaussians.
+/// Largest number of levels. The coarsest has one of 32,768 Gaussians.
 const MOST_LEVELS: u32 = 16;
 
-/// Files that are encoded at a time, each with several threads. They take some 600 bytes a Gaussian.
+/// Number of files that are encoded together, each with several threads. Takes about 600 bytes per Gaussian.
 const FILES_AT_A_TIME: usize = 8;
 
-/// How a scene is cut and thinned.
+/// Options of a streamed SOG.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamedOptions {
-    /// Levels of detail, each half of the one below: 1 to 16, others are taken as these.
+    /// Number of levels of detail, each with half the Gaussians of the one below; clamped to 1..16.
     pub levels: u32,
-    /// Gaussians of a file, about; at least 1.
+    /// Approximate number of Gaussians per file; at least 1.
     pub chunk_splats: usize,
-    /// Widest box, scene units, above 0.
+    /// Largest extent of a box, scene units, above 0.
     pub extent: f64,
-    /// Of the files.
+    /// Options of the files.
     pub sog: SogOptions,
 }
 
@@ -311,8 +308,7 @@ impl Default for StreamedOptions {
     }
 }
 
-/// Writes the parts of a streamed SOG, `lod-meta.json` last. Returns how far from the argument the
-/// finest level is.
+/// Writes the parts of a streamed SOG, `lod-meta.json` last. Returns the errors of the finest level.
 pub fn write_streamed(
     splats: &Splats,
     options: &StreamedOptions,
@@ -369,14 +365,14 @@ pub fn write_streamed(
     Ok(worst)
 }
 
-/// A file to be written: rows of one level.
+/// A file to write: rows of one level.
 struct ChunkFile {
     name: String,
     level: u32,
     rows: Vec<u32>,
 }
 
-/// The leaves of a tree, in its order.
+/// Returns the leaves of a tree in order.
 fn leaves_of(node: &SplitNode) -> Vec<&[LevelRow]> {
     match node {
         SplitNode::Inner(children) => children.iter().flat_map(leaves_of).collect(),
@@ -384,7 +380,7 @@ fn leaves_of(node: &SplitNode) -> Vec<&[LevelRow]> {
     }
 }
 
-/// What a leaf holds: rows of each level that has some, in the order of the curve.
+/// Rows of a leaf by level, without empty levels, in Z-order.
 struct LeafRuns {
     bound: StreamedBound,
     levels: Vec<(u32, Vec<u32>)>,
@@ -408,14 +404,14 @@ impl LeafRuns {
     }
 }
 
-/// The files, filled leaf by leaf.
+/// Files, filled leaf by leaf.
 struct ChunkLists {
     most_rows: usize,
     files: Vec<ChunkFile>,
 }
 
 impl ChunkLists {
-    /// The nodes as the list of files has them; takes the leaves in their order.
+    /// Describes the nodes for the list. `leaves` must be in tree order.
     fn describe(
         &mut self,
         node: &SplitNode,
@@ -438,7 +434,7 @@ impl ChunkLists {
         }
     }
 
-    /// Puts a run behind those of its level, or into a new file where that would be too long.
+    /// Appends a run to the last file of its level, or to a new one if the file would be too long.
     fn add(&mut self, level: u32, rows: Vec<u32>) -> StreamedRun {
         let of_level = |file: &ChunkFile| file.level == level;
         let last = self.files.iter().rposition(of_level);
@@ -455,10 +451,9 @@ impl ChunkLists {
     }
 }
 
-/// The box of nothing.
 const NOWHERE: StreamedBound = StreamedBound { min: [0.0; 3], max: [0.0; 3] };
 
-/// The parts of a chunk, in the order in which they are written.
+/// Encoded parts of a file in the order of writing.
 struct EncodedChunk {
     parts: Vec<(String, Vec<u8>)>,
     errors: WorstErrors,
@@ -474,7 +469,7 @@ impl EncodedChunk {
         let chunk = levels[file.level as usize].rows(&file.rows);
         let mut sink =
             PartList { folder: file.name.trim_end_matches("meta.json"), parts: Vec::new() };
-        // Merged Gaussians are none of those that were drawn.
+        // Observations of the finest level do not apply to merged Gaussians.
         let seen = match file.level {
             0 => tools.seen_of(&file.rows, chunk.columns(), options),
             _ => SeenFrom::of_cameras(chunk.columns(), &options.cameras),
@@ -484,7 +479,7 @@ impl EncodedChunk {
     }
 }
 
-/// Parts in memory, under the names of a folder.
+/// In-memory parts whose names have a folder prefix.
 struct PartList<'a> {
     folder: &'a str,
     parts: Vec<(String, Vec<u8>)>,
@@ -497,33 +492,32 @@ impl PartSink for PartList<'_> {
     }
 }
 
-// Half as many Gaussians that look alike from afar.
+// Halves the number of Gaussians by merging similar neighbours.
 //
-// Rounds find who goes together by little that is known of each; what they become is made of all their
-// members at once, at the end.
+// Passes pair clusters by approximate moments. Each cluster is merged at the end, from all members at once.
 
-/// Neighbours, in the order of the curve, of which each looks for the best.
+/// Number of neighbours in Z-order that each cluster considers.
 const NEIGHBOURS: usize = 16;
 
-/// Rounds at most: one pairs a third of all, for best neighbours are wanted by several.
+/// Largest number of passes. One pass pairs a third of the clusters, since several share a best neighbour.
 const ROUNDS: usize = 12;
 
-/// Clusters that one thread merges one after the other.
+/// Number of clusters that one thread merges.
 const CLUSTERS_AT_A_TIME: usize = 4096;
 
-/// The last of a cluster has no next member.
+/// Marks the last member of a cluster.
 const NO_ROW: u32 = u32::MAX;
 
-/// Gaussians that become one, and what the rounds know of it.
+/// Gaussians that will be merged, and their approximate moments.
 #[derive(Clone, Copy, Debug)]
 struct Cluster {
     mean: [f32; 3],
     /// Sum of the variances along the axes, squared units.
     spread: f32,
-    /// Opacity times area, summed.
+    /// Sum of opacity times area.
     weight: f32,
     color: [f32; 3],
-    /// Its first and its last member.
+    /// Ends of the linked list of members.
     first: u32,
     last: u32,
 }
@@ -541,8 +535,8 @@ impl Cluster {
         }
     }
 
-    /// What a picture loses where two become one, in the unit of weights: how far apart they are, against
-    /// their size, and how far their colours are.
+    /// Returns the visual cost of merging two clusters, in units of weight: from their distance relative to their size,
+    /// and from the difference of their colours.
     fn cost(&self, other: &Self) -> f32 {
         let size = (self.spread + other.spread).max(f32::MIN_POSITIVE);
         let shared =
@@ -550,7 +544,7 @@ impl Cluster {
         shared * (squared(self.mean, other.mean) / size + squared(self.color, other.color))
     }
 
-    /// Both, whose members are one list by now.
+    /// Merges the moments and the member lists, which must be linked already.
     fn with(&self, other: &Self) -> Self {
         let total = (self.weight + other.weight).max(f32::MIN_POSITIVE);
         let share = if total > f32::MIN_POSITIVE { self.weight / total } else { 0.5 };
@@ -572,14 +566,14 @@ fn squared(a: [f32; 3], b: [f32; 3]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
 }
 
-/// Two clusters that may become one.
+/// Candidate pair of clusters.
 #[derive(Clone, Copy, Debug)]
 struct MergePair {
     cost: f32,
     clusters: [u32; 2],
 }
 
-/// About half as many, by rounds of merging the pairs that cost least.
+/// Returns about half the Gaussians. Repeatedly merges the cheapest pairs.
 fn coarser(splats: &Splats) -> Splats {
     let target = splats.len().div_ceil(2);
     let columns = splats.columns();
@@ -605,17 +599,17 @@ fn coarser(splats: &Splats) -> Splats {
     let mut to = SplatColumns::with_capacity(columns.sh_degree, clusters.len());
     (to.antialiasing, to.primitive) = (columns.antialiasing, columns.primitive);
     parts.iter().for_each(|part| to.append(part));
-    // Columns are filled alike and finite; were they not, the level below would do.
+    // The columns are consistent and finite. If they were not, the finer level is a valid substitute.
     Splats::from_columns(to).map_or_else(|_error| splats.clone(), |checked| checked.splats)
 }
 
-/// The rows of a cluster.
+/// Returns the rows of a cluster.
 fn members(cluster: &Cluster, next_member: &[u32]) -> Vec<usize> {
     let next = |&row: &u32| (row != cluster.last).then(|| next_member[row as usize]);
     std::iter::successors(Some(cluster.first), next).map(|row| row as usize).collect()
 }
 
-/// Pairs what it can without going below `target`.
+/// Merges pairs by rising cost while at least `target` clusters remain.
 fn paired(clusters: &[Cluster], target: usize, next_member: &mut [u32]) -> Vec<Cluster> {
     let places: Vec<[f32; 3]> = clusters.par_iter().map(|cluster| cluster.mean).collect();
     let order = morton_order(&places);
@@ -655,22 +649,22 @@ fn paired(clusters: &[Cluster], target: usize, next_member: &mut [u32]) -> Vec<C
     merged
 }
 
-// Axes of ellipsoids: from a covariance to a rotation and scales.
+// Decomposition of a covariance into rotation and scales.
 
-/// A symmetric matrix, by rows.
+/// Symmetric matrix, by rows.
 type Symmetric3 = [[f64; 3]; 3];
 
-/// Sweeps of Jacobi's method; five make 3x3 matrices diagonal to the last bit.
+/// Number of sweeps of Jacobi's method. Five make a 3x3 matrix diagonal to the last bit.
 const SWEEPS: usize = 8;
 
-/// Eigenvalues, and their vectors as the columns of a rotation.
+/// Eigenvalues, and eigenvectors as the columns of an orthogonal matrix.
 #[derive(Clone, Copy, Debug)]
 struct Axes {
     squares: [f64; 3],
     columns: [[f64; 3]; 3],
 }
 
-/// Jacobi's rotations (Golub and Van Loan, "Matrix computations", 8.5).
+/// Computes eigenvalues and eigenvectors by Jacobi rotations (Golub and Van Loan, "Matrix computations", 8.5).
 fn axes_of(mut m: Symmetric3) -> Axes {
     let mut v = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
     for [p, q] in [[0, 1], [0, 2], [1, 2]].repeat(SWEEPS) {
@@ -697,7 +691,7 @@ fn axes_of(mut m: Symmetric3) -> Axes {
     Axes { squares: [m[0][0], m[1][1], m[2][2]], columns: v }
 }
 
-/// The unit quaternion (w, x, y, z) of a rotation (Shepperd, 1978).
+/// Returns the unit quaternion (w, x, y, z) of a rotation (Shepperd, 1978).
 fn quaternion_of(m: [[f64; 3]; 3]) -> [f64; 4] {
     let trace = m[0][0] + m[1][1] + m[2][2];
     let largest = [trace, m[0][0], m[1][1], m[2][2]];
@@ -712,12 +706,12 @@ fn quaternion_of(m: [[f64; 3]; 3]) -> [f64; 4] {
     raw.map(|part| part / length)
 }
 
-// Several Gaussians as one.
+// Merging of Gaussians.
 
-/// The most opaque that a merged Gaussian becomes.
+/// Largest opacity of a merged Gaussian.
 const MOST_OPACITY: f64 = 0.99;
 
-/// What a merge looks at.
+/// Moments of a Gaussian.
 #[derive(Clone, Copy, Debug)]
 struct Moments3 {
     mean: [f64; 3],
@@ -727,7 +721,7 @@ struct Moments3 {
     color: [f64; 3],
 }
 
-/// The product of the two larger scales.
+/// Returns the product of the two larger scales.
 fn area(scales: [f64; 3]) -> f64 {
     let least = scales.into_iter().fold(f64::INFINITY, f64::min);
     scales.iter().product::<f64>() / least.max(f64::MIN_POSITIVE)
@@ -747,14 +741,14 @@ impl Moments3 {
         }
     }
 
-    /// Sum of the variances along the axes, squared units.
+    /// Returns the sum of the variances along the axes, squared units.
     fn spread(&self) -> f64 {
         self.covariance[0][0] + self.covariance[1][1] + self.covariance[2][2]
     }
 }
 
-/// Puts a Gaussian behind the others that has the mean, covariance and harmonics of several, weighted by
-/// opacity times area, and as much of that as all; one alone stays as it is.
+/// Appends one Gaussian with the mean, covariance and harmonics of several, weighted by opacity times area, and with
+/// their total weight. Copies a single Gaussian unchanged.
 fn push_merged(from: &SplatColumns, rows: &[usize], to: &mut SplatColumns) {
     if let &[row] = rows {
         to.means.push(from.means[row]);
@@ -781,7 +775,7 @@ fn push_merged(from: &SplatColumns, rows: &[usize], to: &mut SplatColumns) {
         })
     });
     let mut axes = axes_of(covariance);
-    // Of three axes that are no rotation but a mirror, the other direction of one is.
+    // Flip an axis if the axes form a reflection.
     let [a, b, c] = [0, 1, 2].map(|k| [0, 1, 2].map(|i| axes.columns[i][k]));
     let cross = [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]];
     if cross.iter().zip(c).map(|(x, y)| x * y).sum::<f64>() < 0.0 {
@@ -825,7 +819,7 @@ mod tests {
     }
 
     #[test]
-    fn the_finest_level_is_the_scene() {
+    fn finest_level_is_the_scene() {
         let splats = random_splats(4000, 1, 1);
         let mut parts = BTreeMap::new();
         let worst = write_streamed(&splats, &small(), &SogTools::default(), &mut parts).unwrap();
@@ -839,7 +833,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_fill_their_files_and_boxes_hold_them() {
+    fn runs_cover_their_files() {
         let mut parts = parts(&small(), 4000);
         let meta: serde_json::Value = serde_json::from_slice(&parts[LOD_META_NAME]).unwrap();
         assert_eq!((&meta["version"], &meta["lodLevels"]), (&1.into(), &3.into()));
@@ -855,7 +849,7 @@ mod tests {
         let mut ends = vec![0; names.len()];
         let mut open = vec![&meta["tree"]];
         let mut leaves = 0;
-        // Leaves in the order of the tree: each run begins where the one before it ends.
+        // In tree order, each run begins where the previous run ends.
         while let Some(node) = open.pop() {
             if let Some(children) = node["children"].as_array() {
                 assert_eq!(children.len(), 2);
@@ -880,11 +874,11 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_scene_is_split_but_not_into_crumbs() {
+    fn wide_scenes_are_split_above_a_minimum_count() {
         let options = StreamedOptions { extent: 5.0, levels: 1, ..StreamedOptions::default() };
         let parts = parts(&options, 5000);
         let meta = String::from_utf8(parts[LOD_META_NAME].clone()).unwrap();
-        // 20 units wide, 1,024 at least in a node that is split.
+        // 20 units wide; nodes need 1,024 Gaussians to be split.
         assert_eq!(meta.matches("\"lods\"").count(), 8, "{meta}");
     }
 
@@ -904,20 +898,20 @@ mod tests {
     }
 
     #[test]
-    fn a_level_has_half_as_many_and_as_much_of_the_scene() {
+    fn each_level_halves_the_count_and_keeps_the_weight() {
         let fine = random_splats(3001, 1, 2);
         let coarse = coarser(&fine);
         assert_eq!((coarse.len(), coarse.sh_degree()), (1501, 1));
         let weight = |splats: &Splats| -> f64 {
             (0..splats.len()).map(|row| Moments3::of(splats.columns(), row).weight).sum()
         };
-        // Merged ones are no more opaque than 0.99, so some is lost.
+        // The opacity limit of 0.99 loses some weight.
         let [fine, coarse] = [&fine, &coarse].map(weight);
         assert!(coarse <= 1.001 * fine && coarse > 0.5 * fine, "{fine} {coarse}");
     }
 
     #[test]
-    fn the_nearest_of_a_colour_go_together() {
+    fn nearest_of_equal_colour_are_merged() {
         let mut splats = splats_at(&[[0.0; 3], [0.1, 0.0, 0.0], [5.0, 0.0, 0.0], [5.1, 0.0, 0.0]]);
         splats.columns_mut().log_scales = vec![[-3.0; 3]; 4];
         splats.columns_mut().sh_dc = vec![[0.5; 3]; 4];
@@ -929,7 +923,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_same_for_any_number_of_threads() {
+    fn result_does_not_depend_on_the_thread_count() {
         let splats = random_splats(9000, 1, 4);
         let made = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -939,13 +933,13 @@ mod tests {
     }
 
     #[test]
-    fn one_stays_one() {
+    fn one_gaussian_does_not_change() {
         assert_eq!(coarser(&random_splats(1, 0, 3)).len(), 1);
         assert!(coarser(&random_splats(0, 0, 3)).is_empty());
     }
 
     #[test]
-    fn axes_and_rotation_give_the_matrix_back() {
+    fn axes_restore_the_matrix() {
         for q in [[0.5, 0.5, -0.5, 0.5], [0.1, 0.7, 0.7, 0.1], [1.0, 0.0, 0.0, 0.0]] {
             let r = matrix(q);
             let squares = [4.0, 0.25, 1e-6];
@@ -964,7 +958,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gaussian_merged_with_itself_stays_but_for_its_opacity() {
+    fn merging_with_itself_changes_opacity_only() {
         let splats = random_splats(6, 2, 1);
         for row in 0..6 {
             let mut merged = SplatColumns::with_capacity(2, 1);
@@ -981,7 +975,7 @@ mod tests {
     }
 
     #[test]
-    fn two_small_ones_apart_become_a_long_one_between_them() {
+    fn two_distant_gaussians_become_a_long_one_between_them() {
         let mut splats = splats_at(&[[0.0; 3], [2.0, 0.0, 0.0]]);
         splats.columns_mut().log_scales = vec![[-3.0; 3]; 2];
         splats.columns_mut().opacity_logits = vec![0.0; 2];

@@ -1,7 +1,7 @@
-//! Files that are not whole yet.
+//! Temporary files that become visible when complete.
 //!
-//! Linux keeps them without a name, so that nothing is left of them when their program is killed. Elsewhere
-//! each has a name and is locked, and [`remove_abandoned`] removes those that nobody has locked.
+//! On Linux they have no name, so a killed program leaves nothing behind. Elsewhere they have a locked name, and
+//! [`remove_abandoned`] removes those without a lock.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -12,46 +12,46 @@ use tempfile::TempPath;
 use crate::folder::PartSink;
 use crate::open::folder_of;
 
-/// Prefix and suffix of the names of unfinished files, the trainer's included.
+/// Prefix and suffix of the names of unfinished files, including the trainer's.
 const PREFIX: &str = ".splat-";
 const SUFFIX: &str = ".tmp";
 
-/// Most links that are followed one after the other.
+/// Largest number of links to follow.
 const MOST_LINKS: usize = 40;
 
-/// A file that takes the place of another one when it is whole. It goes with this value.
+/// A file that replaces another one when complete. Dropping the value deletes it.
 #[derive(Debug)]
 pub struct UnfinishedFile {
     file: File,
     folder: PathBuf,
-    /// The name, if it has one.
+    /// Name, if the file has one.
     name: Option<TempPath>,
 }
 
 impl UnfinishedFile {
-    /// An empty file in a folder. It can be renamed to other folders of the same disk.
+    /// Creates an empty file in a folder. The file can be renamed to other folders of the same disk.
     pub fn begin(folder: &Path) -> io::Result<Self> {
         if let Some(file) = without_name(folder) {
             file.lock().ok();
             return Ok(Self { file, folder: folder.to_owned(), name: None });
         }
         let (file, name) = builder().tempfile_in(folder)?.into_parts();
-        // File systems without locks have no other program that could take one.
+        // Failure is fine: without lock support no other program can hold a lock.
         file.lock().ok();
         Ok(Self { file, folder: folder.to_owned(), name: Some(name) })
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn as_file(&self) -> &File {
         &self.file
     }
 
-    /// The file, to write to.
+    /// Returns the file, mutable.
     pub fn as_file_mut(&mut self) -> &mut File {
         &mut self.file
     }
 
-    /// Syncs the file to the disk and gives it this path, with the mode of the file that was there.
+    /// Syncs the file to disk and renames it to this path, keeping the mode of an existing file.
     pub fn finish(self, path: &Path) -> io::Result<()> {
         if let Ok(before) = fs::metadata(path) {
             self.file.set_permissions(before.permissions())?;
@@ -65,7 +65,7 @@ impl UnfinishedFile {
             }
         };
         name.persist(path).map_err(|error| error.error)?;
-        // The rename itself reaches the disk with the folder; systems that cannot sync one need not.
+        // The rename is durable after the folder is synced; some systems cannot sync folders.
         if let Ok(folder) = File::open(folder_of(path)) {
             folder.sync_all().ok();
         }
@@ -76,13 +76,13 @@ impl UnfinishedFile {
 fn builder() -> tempfile::Builder<'static, 'static> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(PREFIX).suffix(SUFFIX);
-    // Temporary files are private; results are for everybody whom the user's umask allows.
+    // Temporary files are private by default; results follow the user's umask.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     builder
 }
 
-/// An open file without a name; none if the file system has no such files.
+/// Opens a file without a name; `None` if the file system does not support it.
 #[cfg(target_os = "linux")]
 fn without_name(folder: &Path) -> Option<File> {
     use rustix::fs::{Mode, OFlags, open};
@@ -112,7 +112,7 @@ fn give_name(_file: &File, _name: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Removes the unfinished files in this folder whose programs have ended.
+/// Removes unfinished files of ended programs from a folder.
 pub fn remove_abandoned(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let is_unfinished = |name: &str| name.starts_with(PREFIX) && name.ends_with(SUFFIX);
@@ -126,7 +126,7 @@ pub fn remove_abandoned(folder: &Path) {
     }
 }
 
-/// The path that links lead to, if something is there or not.
+/// Resolves links, including dangling ones.
 pub fn follow_links(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
@@ -136,9 +136,7 @@ pub fn follow_links(path: &Path) -> PathBuf {
     path
 }
 
-// Files that take the place of others when they are whole.
-
-/// Replaces `path` by what `write` makes of an empty file, or leaves it as it was.
+/// Replaces `path` by the output of `write`. Keeps the old file on failure.
 pub(crate) fn replace_file<T, E: From<io::Error>>(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<&mut File>) -> Result<T, E>,
@@ -153,7 +151,7 @@ pub(crate) fn replace_file<T, E: From<io::Error>>(
     Ok(made)
 }
 
-/// Parts that get their names in a folder when all are whole, in the order in which they came.
+/// Parts that appear in a folder, in order, when all are complete.
 pub(crate) struct FolderSink {
     folder: PathBuf,
     parts: Vec<NewPart>,
@@ -166,7 +164,7 @@ struct NewPart {
 }
 
 impl FolderSink {
-    /// Makes the folder, if it is not there, and removes what killed programs left in it.
+    /// Creates the folder and removes what killed programs left in it.
     pub(crate) fn create(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         remove_abandoned(folder);
@@ -176,8 +174,8 @@ impl FolderSink {
         Ok(Self { folder: folder.to_owned(), parts: Vec::new(), bytes: 0 })
     }
 
-    /// Gives the parts their names, the list of them last; how many bytes they have. An earlier list goes
-    /// first, so that nobody reads parts of two scenes as one.
+    /// Renames the parts into place, the list last, and returns their size in bytes. First removes an earlier list, so
+    /// that readers never mix parts of two scenes.
     pub(crate) fn finish(self) -> io::Result<u64> {
         if let Some(list) = self.parts.last().filter(|list| list.path.exists()) {
             fs::remove_file(&list.path)?;
@@ -214,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_appears_when_it_is_whole_and_replaces_another() {
+    fn file_appears_when_complete_and_replaces_another() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         let mut file = UnfinishedFile::begin(folder.path()).unwrap();
@@ -232,7 +230,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn the_mode_of_a_file_is_kept_and_new_ones_are_for_all() {
+    fn mode_is_kept_and_new_files_follow_the_umask() {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
@@ -248,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn only_files_that_nobody_has_locked_are_removed() {
+    fn only_unlocked_files_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let [dead, held, other] =
             [".splat-Ab1.tmp", ".splat-Cd2.tmp", "splat.tmp"].map(|name| folder.path().join(name));
@@ -278,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_leaves_the_old_file_and_no_litter() {
+    fn failed_write_keeps_the_old_file_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.spz");
         fs::write(&path, "old").unwrap();
@@ -292,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_goes_before_the_parts_that_it_names() {
+    fn old_list_is_removed_before_parts_are_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let list = folder.path().join("meta.json");
         fs::write(&list, "of other parts").unwrap();
@@ -306,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_no_names_before_all_are_whole() {
+    fn parts_have_no_names_before_all_are_complete() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new");
         let mut sink = FolderSink::create(&path).unwrap();

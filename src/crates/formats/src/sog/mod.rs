@@ -1,7 +1,7 @@
-//! SOG, version 2: a scene as pictures, one pixel a Gaussian (`PlayCanvas`).
+//! SOG version 2 (`PlayCanvas`): a scene as images with one pixel per Gaussian.
 //!
-//! Values lie in lossless WebP pictures; scales, colours and harmonics as indices of codebooks, the
-//! harmonics of a Gaussian as the number of a row of a palette.
+//! Values are stored in lossless WebP. Scales, colours and harmonics are codebook indices; the harmonics of a Gaussian
+//! are a row of a palette.
 
 mod palette;
 
@@ -30,19 +30,19 @@ pub use palette::{CellLists, HeldRows, HostSearch, NearRow, RowSearch, SharedRow
 
 // `meta.json` of a SOG.
 
-/// The name of this part.
+/// File name of the metadata.
 pub(crate) const META_NAME: &str = "meta.json";
 
-/// The version that is read and written.
+/// Supported version.
 const VERSION: u32 = 2;
 
-/// Entries of a palette in a line of its picture.
+/// Palette entries per line of the palette's image.
 const ENTRIES_A_LINE: usize = 64;
 
-/// The model of Gaussians that want the 2D filter of Mip-Splatting.
+/// Value of `model` for the 2D filter of Mip-Splatting.
 const ANTIALIASED: &str = "antialiased";
 
-/// What all versions have; the first has no number.
+/// Fields common to all versions. Version 1 has no number.
 #[derive(Debug, Deserialize)]
 struct SogVersion {
     #[serde(default = "first_version")]
@@ -58,7 +58,7 @@ struct SogMeta {
     version: u32,
     asset: Option<SogAsset>,
     count: u64,
-    /// How Gaussians are drawn, where that is not as usual.
+    /// Rendering model, if not the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<String>,
     means: SogMeans,
@@ -101,9 +101,9 @@ struct SogPalette {
     files: [String; 2],
 }
 
-// The parts of a SOG: pictures, and what `meta.json` says of them.
+// Parts of a SOG: images and their entries in `meta.json`.
 
-/// Pictures that are not packed yet.
+/// Images that are not encoded yet.
 #[derive(Clone, Default)]
 struct Pictures(Vec<(String, Vec<[u8; 4]>, PictureSize)>);
 
@@ -119,7 +119,7 @@ impl Pictures {
     }
 }
 
-/// Where Gaussians are, and how large and how turned.
+/// Parts with positions, scales and rotations.
 struct GeometryParts {
     pictures: Pictures,
     means: SogMeans,
@@ -128,7 +128,7 @@ struct GeometryParts {
 }
 
 impl GeometryParts {
-    /// Of Gaussians in the order of the file.
+    /// Encodes the geometry of Gaussians in file order.
     fn of(columns: &SplatColumns) -> Self {
         let size = PictureSize::of_count(columns.len());
         let mut pictures = Pictures::default();
@@ -158,7 +158,7 @@ impl GeometryParts {
         Self { pictures, means, scales: SogCodes { codebook: codebook.entries, files }, quats }
     }
 
-    /// All parts, with the colours, opacities and shared harmonics of these Gaussians.
+    /// Returns all parts, including the colours, opacities and shared harmonics.
     fn with_colors(
         &self,
         columns: &SplatColumns,
@@ -207,12 +207,11 @@ impl GeometryParts {
     }
 }
 
-// Pictures of values: lossless WebP, four bytes a pixel.
+// Images of values: lossless WebP, four bytes per pixel.
 
-/// The longest side of a WebP.
+/// Largest side of a WebP.
 const MOST_SIDE: u32 = 16_383;
 
-/// Sides of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PictureSize {
     width: u32,
@@ -227,7 +226,7 @@ impl PictureSize {
         Self { width: to_u32(width), height: to_u32(height) }
     }
 
-    /// True if a WebP can be so large.
+    /// True if a WebP can have this size.
     const fn fits(self) -> bool {
         self.width <= MOST_SIDE && self.height <= MOST_SIDE
     }
@@ -237,7 +236,7 @@ impl PictureSize {
     }
 }
 
-/// Packs a picture; pixels that are missing at its end are 0.
+/// Encodes an image and pads missing pixels with 0.
 fn encode(mut pixels: Vec<[u8; 4]>, size: PictureSize) -> io::Result<Vec<u8>> {
     pixels.resize(size.pixels(), [0; 4]);
     let mut bytes = Vec::new();
@@ -247,13 +246,13 @@ fn encode(mut pixels: Vec<[u8; 4]>, size: PictureSize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Unpacks the first pixels of a picture that has at least this number, and not many more.
+/// Decodes the first `count` pixels of an image, which must not be much larger.
 fn decode(name: &str, bytes: &[u8], count: usize) -> Result<Vec<[u8; 4]>, FormatFault> {
     let fault = |error: &DecodingError| FormatFault::damaged(format!("its part {name}: {error}"));
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(|error| fault(&error))?;
     let (width, height) = decoder.dimensions();
     let found = width as usize * height as usize;
-    // Others pad to whole blocks, at most the longest side by four.
+    // Other writers pad to blocks, by at most the longest side times four.
     if found < count || found > count + 4 * MOST_SIDE as usize {
         return Err(FormatFault::damaged(format!(
             "its part {name} has {width} x {height} pixels for {count} values"
@@ -276,10 +275,10 @@ fn decode(name: &str, bytes: &[u8], count: usize) -> Result<Vec<[u8; 4]>, Format
     Ok(pixels)
 }
 
-/// The alpha of a rotation whose largest part is w; x, y and z follow.
+/// Alpha value of rotations whose largest component is w; those of x, y and z follow.
 const FIRST_LARGEST: u8 = 252;
 
-/// A coordinate in the space where places are stored, in which far ones lie closer.
+/// Maps a coordinate to signed log space, in which positions are quantised.
 fn squeezed(x: f32) -> f64 {
     f64::from(x).abs().ln_1p().copysign(x.into())
 }
@@ -288,7 +287,7 @@ fn spread(x: f64) -> f32 {
     to_f32(x.abs().exp_m1().copysign(x))
 }
 
-/// The range of one squeezed coordinate.
+/// Range of one coordinate in log space.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct SqueezedRange {
     low: f32,
@@ -296,7 +295,7 @@ struct SqueezedRange {
 }
 
 impl SqueezedRange {
-    /// The range as the file has it, which holds all that it is made of.
+    /// Returns the stored range, which contains all values.
     fn of(values: impl Iterator<Item = f32>) -> Self {
         let empty = [f64::INFINITY, f64::NEG_INFINITY];
         let [low, high] =
@@ -307,7 +306,7 @@ impl SqueezedRange {
         Self { low: to_f32(low), high: to_f32(high) }
     }
 
-    /// The nearest of 65,536 steps.
+    /// Quantises to 65,536 steps.
     fn pack(&self, x: f32) -> u16 {
         let (low, high) = (f64::from(self.low), f64::from(self.high));
         let share = if high > low { (squeezed(x) - low) / (high - low) } else { 0.0 };
@@ -320,7 +319,7 @@ impl SqueezedRange {
     }
 }
 
-/// The three smaller parts of a rotation, and which is missing.
+/// Packs the three smaller components of a rotation and the index of the largest.
 fn pack_rotation(rotation: UnitQuat) -> [u8; 4] {
     let SmallestThree { largest, others } = SmallestThree::of(rotation);
     let [a, b, c] =
@@ -328,27 +327,27 @@ fn pack_rotation(rotation: UnitQuat) -> [u8; 4] {
     [a, b, c, FIRST_LARGEST + [0, 1, 2, 3][largest]]
 }
 
-/// The rotation; none where alpha tells no missing part.
+/// Unpacks a rotation; `None` if alpha is not a valid index.
 fn unpack_rotation([a, b, c, alpha]: [u8; 4]) -> Option<UnitQuat> {
     let largest = usize::from(alpha.checked_sub(FIRST_LARGEST)?);
     let others = [a, b, c].map(|byte| (f64::from(byte) / 255.0 - 0.5) * std::f64::consts::SQRT_2);
     normalised(SmallestThree { largest, others }.quat(), 0.0)
 }
 
-// SOG, read.
+// Reading SOG.
 
-/// Number of Gaussians up to which scenes are read however small their pictures are.
+/// Number of Gaussians that is always plausible, even for small images.
 const ALWAYS_READ: u64 = 1 << 18;
 
-/// Bytes of `meta.json`, which has three codebooks.
+/// Largest `meta.json` in bytes; it has three codebooks.
 const MOST_META_BYTES: u64 = 1 << 20;
 
-/// Rows of the largest palette.
+/// Largest number of palette rows.
 const MOST_ENTRIES: u64 = 1 << 16;
 
 /// Reads a SOG of version 2 from its parts.
 ///
-/// A file that announces more than 262,144 Gaussians and more than it has bytes is refused.
+/// Fails if a file announces more than 262,144 Gaussians and more than it has bytes.
 pub fn read_sog(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault> {
     let meta = parts.get(META_NAME, MOST_META_BYTES)?;
     check_version(&meta)?;
@@ -400,7 +399,7 @@ pub fn read_sog(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault
         let axis = |i: usize| ranges[i].unpack(u16::from_le_bytes([low[i], high[i]]));
         columns.means.push([axis(0), axis(1), axis(2)]);
     }
-    // A rotation that is none leaves zeros, and so drops its row.
+    // An invalid rotation becomes zero, so its row is dropped.
     columns.rotations.extend(quats.iter().map(|&quat| unpack_rotation(quat).unwrap_or_default()));
     columns.log_scales.extend(scales.iter().map(|pixel| scale_codes.triple(pixel)));
     columns.sh_dc.extend(colors.iter().map(|pixel| color_codes.triple(pixel)));
@@ -411,7 +410,7 @@ pub fn read_sog(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault
     Ok(Splats::from_columns(columns)?)
 }
 
-/// Files of version 1 have other keys, which would be what is complained of.
+/// Checks the version first: version 1 has other keys and would fail with an unclear error.
 fn check_version(meta: &[u8]) -> Result<(), FormatFault> {
     match parse_json::<SogVersion>(META_NAME, meta)?.version {
         VERSION => Ok(()),
@@ -458,7 +457,7 @@ impl<'a> Codes<'a> {
     }
 }
 
-/// The palette's picture and who uses which row.
+/// Palette image and the palette row of each Gaussian.
 struct PaletteRows<'a> {
     palette: &'a SogPalette,
     centroids: Vec<[u8; 4]>,
@@ -484,47 +483,46 @@ impl PaletteRows<'_> {
     }
 }
 
-// SOG, written.
+// Writing SOG.
 
-/// How a SOG is written.
+/// Options of a SOG.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SogOptions {
-    /// Where the palette starts from: equal seeds and Gaussians make equal bytes.
+    /// Seed of the palette. Equal seeds and Gaussians make equal bytes.
     pub seed: u64,
-    /// Cameras of the training, which say how much each Gaussian counts and from where it is seen; without
-    /// any, each counts as its opacity times its two larger scales, and is seen from everywhere.
+    /// Training cameras, which determine the weight of each Gaussian and its viewing directions. Without cameras, the
+    /// weight is opacity times the two larger scales, and all directions are equal.
     pub cameras: Vec<SceneCamera>,
 }
 
-/// What helps to write a SOG.
+/// Tools for writing a SOG.
 #[derive(Clone, Copy)]
 pub struct SogTools<'a> {
-    /// Searches for the palette.
+    /// Search backend for the palette.
     pub search: &'a dyn RowSearch,
-    /// From where the Gaussians, in their order, are seen, where that is known better than by the cameras
-    /// of the options alone.
+    /// Viewpoints of the Gaussians, in their order, if better known than from the cameras of the options.
     pub seen: Option<&'a SeenFrom>,
-    /// Fits the colours once it is known which Gaussians share their harmonics.
+    /// Fits the colours after Gaussians were grouped by shared harmonics.
     pub fit: Option<&'a dyn ColorFit>,
 }
 
 /// Fits the colours of Gaussians to photographs.
 pub trait ColorFit: Sync {
-    /// The Gaussians as a file holds them, in its order, with colours, harmonics and opacities that fit
-    /// better; those that share their harmonics still do. None where that cannot be done, and then nothing
-    /// is written. Of other columns no notice is taken.
+    /// Returns the stored Gaussians with better colours, harmonics and opacities; other columns are ignored. `stored`
+    /// is in file order. Gaussians that share harmonics must keep sharing them. Returns `None` on failure, and then
+    /// nothing is written.
     fn fit(&self, stored: Splats, alike: &SharedRows) -> Option<Splats>;
 }
 
 impl Default for SogTools<'_> {
-    /// Nothing but the processor.
+    /// CPU search only.
     fn default() -> Self {
         Self { search: &HostSearch, seen: None, fit: None }
     }
 }
 
 impl SogTools<'_> {
-    /// From where these rows of the Gaussians are seen, whose columns are given.
+    /// Returns the viewpoints of these rows, whose columns are given.
     pub(crate) fn seen_of(
         &self,
         rows: &[u32],
@@ -538,27 +536,27 @@ impl SogTools<'_> {
     }
 }
 
-/// Gaussians that no SOG can hold.
+/// Error of Gaussians that a SOG cannot hold.
 #[derive(Debug, thiserror::Error)]
 pub enum SogError {
-    /// More pixels than a WebP has.
+    /// An image would be larger than a WebP allows.
     #[error("SOG cannot hold {0} Gaussians in its pictures: crop the scene or write it streamed")]
     Count(usize),
-    /// The parts cannot be packed or written.
+    /// Encoding or writing failed.
     #[error("SOG cannot be written: {0}. Check the free space and the permissions of the folder")]
     Write(#[from] io::Error),
-    /// The colours were to be fitted to photographs, and could not be.
+    /// The requested colour fit failed.
     #[error("the colours cannot be fitted to photographs. Export without --refit")]
     NotFitted,
-    /// What was written cannot be read.
+    /// The written parts cannot be read.
     #[error("the SOG cannot be read back: it {0}")]
     ReadBack(#[from] FormatFault),
 }
 
-/// Writes the parts of a SOG, `meta.json` last, and returns how far from the argument they are.
+/// Writes the parts of a SOG, `meta.json` last, and returns the errors of the parts.
 ///
-/// The colours of degree 0 take over what the palette lacks of the harmonics in the mean of the directions
-/// from which the cameras see a Gaussian, and are compared as they are then.
+/// Colours of degree 0 compensate the palette's error, averaged over the viewing directions of each Gaussian. Errors
+/// of colours are relative to the compensated colours.
 pub fn write_sog(
     splats: &Splats,
     options: &SogOptions,
@@ -571,7 +569,7 @@ pub fn write_sog(
     write_in_order(sorted, &seen, options.seed, tools, sink)
 }
 
-/// The same in the order in which Gaussians stand.
+/// Writes a SOG of Gaussians that are in file order.
 pub(crate) fn write_in_order(
     mut sorted: Splats,
     seen: &SeenFrom,
@@ -606,39 +604,39 @@ pub(crate) fn write_in_order(
     Ok(WorstErrors::between(&sorted, &stored))
 }
 
-// From where Gaussians are seen, which is what makes an error of their harmonics count.
+// Viewpoints of Gaussians, which determine the visible effect of errors in harmonics.
 
-/// Cameras that are looked from without drawing, at most: those between see nearly the same. Of many
-/// Gaussians fewer have to do, as many as this looks at all of them allow.
+/// Limits of the number of cameras, since nearby cameras give similar results. For many Gaussians, `MOST_LOOKS`
+/// limits the number of pairs of a Gaussian and a camera.
 const MOST_CAMERAS: usize = 256;
 
 const LEAST_CAMERAS: usize = 48;
 
 const MOST_LOOKS: usize = 50_000_000;
 
-/// Gaussians whose directions are compared with one another, at most.
+/// Largest number of Gaussians whose directions are used for the covariance.
 const MOST_COMPARED: usize = 50_000;
 
-/// Share of the harmonics' squares that has to vary: rounding of the means leaves about 1e-7.
+/// Minimum relative variance of the harmonics. Rounding of the means contributes about 1e-7.
 const LEAST_SPREAD: f64 = 1e-5;
 
-/// Rows of which sums are taken one after the other, so that they do not depend on the threads.
+/// Number of rows that are summed in order, so that sums do not depend on the thread count.
 const ROWS_AT_A_TIME: usize = 4096;
 
-/// How much each Gaussian shows, and in which directions.
+/// Weight of each Gaussian and its viewing directions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenFrom {
-    /// How much each counts, in any unit, not negative: the pixels that it covers, or its area.
+    /// Weight of each Gaussian, at least 0, in any unit: covered pixels or area.
     weights: Vec<f32>,
-    /// Means of the harmonics over the directions in which each is seen, by the weights: what a change of
-    /// its harmonics adds to its colour whoever looks. Zeros from everywhere.
+    /// Weighted mean of the harmonics over the viewing directions of each Gaussian: the mean effect of its harmonics on
+    /// its colour. Zeros if all directions are equal.
     mean_harmonics: Vec<[f32; MOST]>,
-    /// What a change of the harmonics does to the rest of the colour, in the mean of all.
+    /// Mean effect of changed harmonics on the rest of the colour.
     metric: HarmonicMetric,
 }
 
 impl SeenFrom {
-    /// Gaussians that are seen from everywhere, as much as their opacity times their two larger scales.
+    /// Assumes all directions, and weights of opacity times the two larger scales.
     pub fn everywhere(columns: &SplatColumns) -> Self {
         Self {
             weights: areas(columns),
@@ -647,8 +645,8 @@ impl SeenFrom {
         }
     }
 
-    /// Gaussians that these cameras have in their pictures, by opacity times pixels; everywhere without
-    /// cameras. Nothing hides anything.
+    /// Weights Gaussians by opacity times pixels in the cameras that have them in view; like [`Self::everywhere`]
+    /// without cameras. Ignores occlusion.
     pub fn of_cameras(columns: &SplatColumns, cameras: &[SceneCamera]) -> Self {
         if cameras.is_empty() {
             return Self::everywhere(columns);
@@ -665,13 +663,13 @@ impl SeenFrom {
         looks.seen()
     }
 
-    /// How much each Gaussian counts, not negative; the unit is that of what it was made of.
+    /// Returns the weight of each Gaussian, at least 0, in the unit of its source.
     pub fn weights(&self) -> &[f32] {
         &self.weights
     }
 
-    /// Has Gaussians that count nothing here count this share of what they do in another estimate of the
-    /// same: cameras between those that were drawn from may show them.
+    /// Replaces zero weights by `share` times the weights of another estimate, since cameras in between may see these
+    /// Gaussians.
     pub fn fill_from(&mut self, other: &Self, share: f32) {
         let rows = self.weights.iter_mut().zip(&mut self.mean_harmonics);
         let of_other = other.weights.iter().zip(&other.mean_harmonics);
@@ -682,7 +680,7 @@ impl SeenFrom {
         }
     }
 
-    /// The same of these rows; what is not there counts nothing.
+    /// Returns the viewpoints of these rows; rows out of range have no weight.
     pub(crate) fn rows(&self, rows: &[u32]) -> Self {
         let weight = |&row: &u32| self.weights.get(row as usize).copied().unwrap_or_default();
         let means = |&row: &u32| self.mean_harmonics.get(row as usize).copied().unwrap_or_default();
@@ -704,7 +702,7 @@ pub struct Looks<'a> {
 }
 
 impl<'a> Looks<'a> {
-    /// No view yet.
+    /// Starts without views.
     pub fn at(columns: &'a SplatColumns) -> Self {
         let count = columns.len();
         Self {
@@ -715,8 +713,8 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// Adds a view from a place, scene units, in which Gaussians have these blend weights, summed over its
-    /// pixels: one for each; those that are missing show nothing.
+    /// Adds a view from a position, in scene units. `weights` are the blend weights of the Gaussians, summed over
+    /// pixels; missing ones count as 0.
     pub fn add(&mut self, position: [f64; 3], weights: &[f32]) {
         let step = self.compared_step();
         let Self { columns, weights: sums, harmonics: means, spread } = self;
@@ -748,7 +746,7 @@ impl<'a> Looks<'a> {
         parts.iter().for_each(|part| spread.join(part));
     }
 
-    /// What all views come to.
+    /// Returns the viewpoints from all views.
     pub fn seen(self) -> SeenFrom {
         let step = self.compared_step();
         let count = sh_rest_count(self.columns.sh_degree);
@@ -763,13 +761,13 @@ impl<'a> Looks<'a> {
         SeenFrom { weights, mean_harmonics: means, metric: spread.metric(count, seen_trace) }
     }
 
-    /// One of so many Gaussians is compared.
+    /// Returns the stride of Gaussians that are compared.
     fn compared_step(&self) -> usize {
         self.columns.len().div_ceil(MOST_COMPARED).max(1)
     }
 }
 
-/// Opacity times the two larger scales.
+/// Returns opacity times the two larger scales.
 fn areas(columns: &SplatColumns) -> Vec<f32> {
     let area = |row: usize| {
         let scales = columns.log_scales[row].map(f64::from);
@@ -780,15 +778,15 @@ fn areas(columns: &SplatColumns) -> Vec<f32> {
     (0..columns.len()).into_par_iter().map(area).collect()
 }
 
-/// The unit vector from one place to another; none between equal ones.
+/// Returns the unit vector between two points; `None` if equal.
 fn direction(from: [f64; 3], to: [f32; 3]) -> Option<[f64; 3]> {
     let apart: [f64; 3] = std::array::from_fn(|i| f64::from(to[i]) - from[i]);
     let distance = apart.iter().map(|x| x * x).sum::<f64>().sqrt();
     (distance > 0.0).then(|| apart.map(|x| x / distance))
 }
 
-/// How many pixels of a camera an area covers that looks at it, times its opacity; none where its middle is
-/// not in the picture.
+/// Returns the opacity times the number of pixels that a facing area covers in a camera; 0 if its centre is outside the
+/// image.
 fn pixels_in(camera: &SceneCamera, mean: [f32; 3], area: f32) -> f32 {
     let apart: [f64; 3] = std::array::from_fn(|i| f64::from(mean[i]) - camera.position[i]);
     let along = |axis: usize| -> f64 { (0..3).map(|i| camera.rotation[i][axis] * apart[i]).sum() };
@@ -805,7 +803,7 @@ fn pixels_in(camera: &SceneCamera, mean: [f32; 3], area: f32) -> f32 {
     to_f32(covered.min(pixels))
 }
 
-/// How the harmonics vary over the directions in which one and the same Gaussian is seen, summed over many.
+/// Covariance of the harmonics over the viewing directions of a Gaussian, summed over Gaussians.
 #[derive(Clone, Debug, Default)]
 struct Spread {
     weight: f64,
@@ -818,7 +816,7 @@ impl Spread {
         self.add_products(weight, harmonics);
     }
 
-    /// Takes out what is the same in all directions.
+    /// Subtracts the mean.
     fn take_out(&mut self, weight: f64, means: &[f64; MOST]) {
         self.add_products(-weight, means);
     }
@@ -843,8 +841,8 @@ impl Spread {
         (0..MOST).map(|i| self.products[i][i]).sum()
     }
 
-    /// Even where next to nothing varies, against what was seen in all: from one direction alone harmonics
-    /// change nothing but the colour as a whole.
+    /// Returns the metric of the covariance, or the even metric if directions hardly vary. From one direction,
+    /// harmonics only change the colour as a whole.
     fn metric(&self, count: usize, seen_trace: f64) -> HarmonicMetric {
         if self.trace() <= LEAST_SPREAD * seen_trace {
             return HarmonicMetric::even(count);
@@ -886,15 +884,14 @@ mod tests {
         let read = read_sog(&mut parts).unwrap();
         assert_eq!((read.splats.len(), read.dropped), (count, 0));
         assert!(count == 0 || read.splats.sh_degree() == sh_degree);
-        // Places: 2 ln 11 in 65,535 steps, half of one, which is 11 times that far out.
+        // Positions: half of 2 ln 11 in 65,535 steps, times 11 at the far end.
         assert!(worst.position < 0.5 * 2.0 * 11.0_f64.ln() / 65_535.0 * 11.0 * 1.01, "{worst:?}");
-        // Numbers that are spread evenly: 256 entries, so half of 5/256, 3.4 x C0/256; Lloyd may
-        // leave some cells twice as wide.
+        // Uniform numbers in 256 entries: half of 5/256 and of 3.4 x C0/256. Lloyd's method may double some cells.
         assert!(worst.log_scale < 5.0 / 256.0, "{worst:?}");
         assert!(worst.color < 3.4 * 0.2821 / 256.0, "{worst:?}");
         assert!(worst.opacity < 0.51 / 255.0, "{worst:?}");
         assert!(worst.rotation_degrees < 1.2, "{worst:?}");
-        // As many entries as rows, but for the last, so all but the codebook is exact.
+        // Except for the last count there are as many entries as rows: only the codebook is inexact.
         assert!(count > 1024 || worst.sh < 0.8 / 256.0, "{worst:?}");
     }
 
@@ -951,7 +948,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_hold_a_pixel_each_and_nearly_no_more() {
+    fn pictures_have_little_padding() {
         for count in [0, 1, 15, 16, 17, 300, 1025, 1_000_000, 9_000_001] {
             let size = PictureSize::of_count(count);
             assert!(size.pixels() >= count && size.fits(), "{count}: {size:?}");
@@ -962,7 +959,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_comes_back_also_behind_an_alpha_of_zero() {
+    fn pixels_with_zero_alpha_are_kept() {
         let mut random = RandomSequence::of_seed(1);
         let size = PictureSize::of_count(777);
         let pixels: Vec<[u8; 4]> = (0..777)
@@ -974,20 +971,20 @@ mod tests {
         let error = decode("a.webp", &bytes, 900).unwrap_err().to_string();
         assert!(error.contains("a.webp has 28 x 28 pixels for 900"), "{error}");
         assert!(decode("a.webp", &bytes[..40], 777).is_err());
-        // A picture without alpha is one whose alpha is 255.
+        // An image without alpha decodes with an alpha of 255.
         let opaque: Vec<[u8; 4]> = pixels.iter().map(|&[r, g, b, _]| [r, g, b, 255]).collect();
         let bytes = encode(opaque.clone(), size).unwrap();
         assert!(decode("a.webp", &bytes, 777).unwrap() == opaque);
     }
 
     #[test]
-    fn places_are_within_half_a_step() {
+    fn positions_are_within_half_a_step() {
         let places = [-9.0_f32, -0.01, 0.0, 3.0, 250.0];
         let range = SqueezedRange::of(places.into_iter());
         assert!((range.high - 251.0_f32.ln()).abs() < 1e-6);
         for x in places {
             let back = range.unpack(range.pack(x));
-            // Factor from half a step in the space of steps to the scene.
+            // Half a step in log space, scaled to the scene.
             let step = f64::from(range.high - range.low) / 65_535.0;
             let bound = (0.5 * step * (1.0 + f64::from(x).abs())) * 1.01 + 1e-5;
             assert!((f64::from(x) - f64::from(back)).abs() <= bound, "{x} {back}");
@@ -997,16 +994,16 @@ mod tests {
     }
 
     #[test]
-    fn rotations_name_their_largest_part() {
+    fn alpha_is_the_index_of_the_largest_component() {
         assert_eq!(pack_rotation([1.0, 0.0, 0.0, 0.0])[3], 252);
         assert_eq!(pack_rotation([0.0, 0.0, 0.0, -1.0])[3], 255);
         assert_eq!(unpack_rotation([128, 128, 128, 251]), None);
         let back = unpack_rotation(pack_rotation([0.5, 0.5, -0.5, 0.5])).unwrap();
-        // Half of √2/255, for three parts and thrice for the fourth: 2 √12 x 0.0028 rad.
+        // Half of √2/255 for three components, and three times that for the fourth: 2 √12 x 0.0028 rad.
         assert!(crate::geometry::angle_degrees(back, [0.5, 0.5, -0.5, 0.5]) < 1.1);
     }
 
-    /// At a place, looking along +z.
+    /// Creates a camera at a position, looking along +z.
     fn camera(position: [f64; 3]) -> SceneCamera {
         SceneCamera {
             name: String::new(),
@@ -1031,13 +1028,13 @@ mod tests {
     #[test]
     fn a_weight_is_opacity_times_pixels() {
         let seen = SeenFrom::of_cameras(&splats_before_it([0.0, 0.0, 4.0]), &[camera([0.0; 3])]);
-        // Half of exp(-3) x exp(-4) squared units, at 25 px a unit.
+        // Half of exp(-3) x exp(-4) squared units, at 25 px per unit.
         let expected = 0.5 * (-7.0_f32).exp() * 25.0 * 25.0;
         assert!((seen.weights[0] / expected - 1.0).abs() < 1e-6, "{:?}", seen.weights);
     }
 
     #[test]
-    fn mean_harmonics_are_those_of_the_only_direction() {
+    fn mean_harmonics_of_one_camera_are_those_of_its_direction() {
         let seen = SeenFrom::of_cameras(&splats_before_it([1.0, 0.0, 4.0]), &[camera([0.0; 3])]);
         let length = 17.0_f64.sqrt();
         let [_, rest @ ..] = sh_basis([1.0 / length, 0.0, 4.0 / length]);
@@ -1047,7 +1044,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_camera_has_in_its_picture_has_no_weight() {
+    fn gaussians_outside_all_pictures_have_no_weight() {
         for place in [[0.0, 0.0, -4.0], [9.0, 0.0, 4.0], [0.0, -9.0, 4.0]] {
             let seen = SeenFrom::of_cameras(&splats_before_it(place), &[camera([0.0; 3])]);
             assert_eq!((seen.weights[0], seen.mean_harmonics[0]), (0.0, [0.0; MOST]), "{place:?}");
@@ -1055,8 +1052,8 @@ mod tests {
     }
 
     #[test]
-    fn the_spread_is_that_of_the_directions_of_each() {
-        // Two cameras to the left and to the right: what is odd in x varies, and what is even does not.
+    fn metric_follows_the_viewing_directions() {
+        // With cameras to the left and right, harmonics odd in x vary and even ones do not.
         let columns = splats_before_it([0.0, 0.0, 4.0]);
         let seen =
             SeenFrom::of_cameras(&columns, &[camera([-1.0, 0.0, 0.0]), camera([1.0, 0.0, 0.0])]);
@@ -1072,7 +1069,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sums_are_the_same_for_any_number_of_threads() {
+    fn sums_do_not_depend_on_the_thread_count() {
         let splats = random_splats(9000, 2, 4);
         let cameras = [camera([0.0, 0.0, -9.0]), camera([1.0, 2.0, -8.0])];
         let made = |threads: usize| {
@@ -1083,7 +1080,7 @@ mod tests {
     }
 
     #[test]
-    fn from_one_direction_all_harmonics_count_alike() {
+    fn one_direction_gives_the_even_metric() {
         let splats = random_splats(500, 3, 6);
         let mut looks = Looks::at(splats.columns());
         looks.add([0.0, 0.0, -40.0], &vec![2.5; 500]);
@@ -1091,7 +1088,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_drawn_is_filled_by_a_share_of_another_estimate() {
+    fn fill_from_replaces_zero_weights() {
         let splats = random_splats(2, 1, 7);
         let mut looks = Looks::at(splats.columns());
         looks.add([0.0, 0.0, -40.0], &[3.0]);

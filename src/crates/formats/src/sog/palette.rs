@@ -1,4 +1,4 @@
-//! Rows of harmonics that stand for many, found in two levels: cells, and entries in each cell.
+//! Palette of harmonics by two-level k-means: cells, and entries within each cell.
 
 use rayon::prelude::*;
 use splat_mesh::narrow::{floor_usize, low_byte, to_f32, to_u32};
@@ -7,30 +7,29 @@ use splat_mesh::random::RandomSequence;
 use super::{ENTRIES_A_LINE, PictureSize, SeenFrom};
 use crate::splats::{SH_C0, SplatColumns, Splats, sh_rest_count};
 
-/// Passes of each level.
+/// Number of passes per level.
 const PASSES: usize = 8;
 
-/// Cells in which a row looks for its entry at last.
+/// Number of cells in which the final search looks for a row's entry.
 const NEAR_CELLS: usize = 8;
 
-/// Which entry of a palette stands for each row.
+/// Palette entry of each row.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PaletteLabels {
     pub(super) entries: usize,
     pub(super) labels: Vec<u32>,
 }
 
-/// Entries for so many rows: 65,536 at most, a power of two, at least 1,024.
+/// Returns the palette size for this number of rows: a power of two in 1,024..=65,536.
 pub(super) fn entries_for(rows: usize) -> usize {
     let thousands = (rows / 1024).max(1);
     1024 * (1_usize << thousands.ilog2()).min(64)
 }
 
 impl PaletteLabels {
-    /// A palette of at most so many entries; each row counts as much as its weight, which is above
-    /// 0.
+    /// Makes a palette of at most `count` entries. Weights must be above 0.
     ///
-    /// The work is that of N x (√K + K/√K) distances a pass instead of N x K.
+    /// One pass costs N x (√K + K/√K) distances instead of N x K.
     pub(super) fn of(
         rows: &RowTable,
         weights: &[f32],
@@ -51,7 +50,7 @@ impl PaletteLabels {
         let starts = entry_starts(&all, &cells, &of_rows, count);
         let inside = Cells { of_rows: &of_rows, starts: &starts };
         let entries = all.clusters(&inside, PASSES, !seed).centers;
-        // A row at the rim of its cell may be nearer to an entry of the next.
+        // A row near the border of its cell may be nearer to an entry of a neighbouring cell.
         let per_row = NEAR_CELLS.min(cell_count);
         let near_cells = held.near_cells(cells.centers.values(), per_row);
         let by_cell = Groups::of(&near_cells, cell_count);
@@ -64,7 +63,7 @@ impl PaletteLabels {
     }
 }
 
-/// Where the entries of each cell start, and how many there are in all.
+/// Returns the first entry of each cell, and the total number of entries.
 fn entry_starts(all: &Members<'_>, cells: &Clusters, of_rows: &[u32], count: usize) -> Vec<u32> {
     let cell_count = cells.centers.len();
     let inside = Groups::of(of_rows, cell_count);
@@ -78,11 +77,10 @@ fn entry_starts(all: &Members<'_>, cells: &Clusters, of_rows: &[u32], count: usi
     starts
 }
 
-/// What the rows of each cell ask for: the sum of their weighted squared distances from its centre,
-/// E, as E^(D/(D+2)).
+/// Returns the demand of each cell for entries, E^(D/(D+2)), where E is the sum of weighted squared distances from the
+/// cell's centre.
 ///
-/// k entries bring E down to about E k^(-2/D) in D dimensions (Zador, 1982); that the sum over the
-/// cells is least, k must be as this.
+/// k entries reduce E to about E k^(-2/D) in D dimensions (Zador, 1982). These shares minimise the sum over cells.
 fn spreads(all: &Members<'_>, cells: &Clusters) -> Vec<f64> {
     let mut sums = vec![0.0; cells.centers.len()];
     for (near, &weight) in cells.near.iter().zip(all.weights) {
@@ -92,7 +90,7 @@ fn spreads(all: &Members<'_>, cells: &Clusters) -> Vec<f64> {
     sums.iter().map(|sum| sum.powf(dimensions / (dimensions + 2.0))).collect()
 }
 
-/// How many entries each cell of these sizes gets: as its spread, at least one, at most one a row.
+/// Distributes `count` entries in proportion to `spreads`, at least one per cell and at most one per row.
 fn shares(sizes: &[usize], spreads: &[f64], count: usize) -> Vec<usize> {
     let total = spreads.iter().sum::<f64>().max(f64::MIN_POSITIVE);
     let of_factor = |factor: f64| -> Vec<usize> {
@@ -100,7 +98,7 @@ fn shares(sizes: &[usize], spreads: &[f64], count: usize) -> Vec<usize> {
         cells.map(|(&size, spread)| floor_usize(factor * spread / total).max(1).min(size)).collect()
     };
     let sum = |shares: &[usize]| shares.iter().sum::<usize>();
-    // Cells that are full or get one whatever their weight move the factor away from `count`.
+    // The limits of one entry per cell and one per row require a search for the factor.
     let (mut low, mut high) = (0.0, count as f64);
     while sum(&of_factor(high)) < count && high < 1e18 {
         high *= 2.0;
@@ -112,28 +110,27 @@ fn shares(sizes: &[usize], spreads: &[f64], count: usize) -> Vec<usize> {
     of_factor(low)
 }
 
-// 256 numbers that stand for many: one-dimensional k-means (Lloyd, 1982), weighted.
+// One-dimensional weighted k-means with 256 centres (Lloyd, 1982).
 
-/// Entries of a codebook.
+/// Number of entries of a codebook.
 const ENTRIES: usize = 256;
 
-/// Passes at most; scenes need fewer.
+/// Largest number of passes; scenes need fewer.
 const CODEBOOK_PASSES: usize = 60;
 
-/// 256 numbers in rising order.
+/// 256 numbers in ascending order.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Codebook {
     pub(super) entries: Vec<f32>,
 }
 
-/// A number and how much it counts.
 #[derive(Clone, Copy, Debug)]
 struct WeightedNumber {
     value: f32,
     weight: f32,
 }
 
-/// Sums over the first numbers in rising order.
+/// Prefix sums in ascending order.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     weight: f64,
@@ -141,15 +138,15 @@ struct Sums {
 }
 
 impl Codebook {
-    /// The codebook of numbers that all count the same.
+    /// Makes the codebook of equally weighted numbers.
     ///
-    /// Starts from equal distances between the least and the greatest: a start from quantiles would
-    /// lose the few huge Gaussians, and with them much of a picture.
+    /// Starts from equal distances between minimum and maximum. A start from quantiles would lose the few huge
+    /// Gaussians, which are very visible.
     pub(super) fn of(values: impl Iterator<Item = f32>) -> Self {
         Self::of_sorted(values.map(|value| WeightedNumber { value, weight: 1.0 }).collect())
     }
 
-    /// The same where each number counts as much as its weight, which is not negative.
+    /// Makes the codebook of weighted numbers. Weights must not be negative.
     pub(super) fn of_weighted(
         values: impl Iterator<Item = f32>,
         weights: impl Iterator<Item = f32>,
@@ -159,7 +156,7 @@ impl Codebook {
     }
 
     fn of_sorted(mut numbers: Vec<WeightedNumber>) -> Self {
-        // Of equal numbers the weights may stand in any order; sorted, their sum is always the same.
+        // Sort equal numbers by weight, so that sums are reproducible.
         numbers.par_sort_unstable_by(|a, b| {
             a.value.total_cmp(&b.value).then(a.weight.total_cmp(&b.weight))
         });
@@ -200,7 +197,7 @@ impl Codebook {
         Self { entries }
     }
 
-    /// The number of the entry that is nearest.
+    /// Returns the index of the nearest entry.
     pub(super) fn nearest(&self, value: f32) -> u8 {
         let above = self.entries.partition_point(|&entry| entry < value);
         let below = above.saturating_sub(1);
@@ -222,24 +219,23 @@ fn running_sums(numbers: &[WeightedNumber]) -> Vec<Sums> {
     sums
 }
 
-// Weighted k-means of rows of numbers (Lloyd, 1982), in cells that do not mix, the same for any number
-// of threads.
+// Weighted k-means of rows within separate cells (Lloyd, 1982). Results do not depend on the thread count.
 
-/// Rows that are gathered, each with a weight above 0.
+/// Rows to cluster, with weights above 0.
 #[derive(Clone, Copy)]
 pub(super) struct Members<'a> {
     pub(super) rows: &'a RowTable,
     pub(super) weights: &'a [f32],
-    /// The same rows, to be searched for.
+    /// The rows in the search backend.
     pub(super) held: &'a dyn HeldRows,
 }
 
-/// Rows by the cell that they are in, and how many centres each cell has.
+/// Cell of each row, and the centres of each cell.
 #[derive(Clone, Copy)]
 pub(super) struct Cells<'a> {
-    /// The cell of each row.
+    /// Cell of each row.
     pub(super) of_rows: &'a [u32],
-    /// The first centre of each cell, and their number at the end.
+    /// First centre of each cell, and the total number of centres.
     pub(super) starts: &'a [u32],
 }
 
@@ -249,7 +245,7 @@ impl Cells<'_> {
     }
 }
 
-/// Centres, and which of them each row is nearest to.
+/// Centres, and the nearest centre of each row.
 #[derive(Clone, Debug)]
 pub(super) struct Clusters {
     pub(super) centers: RowTable,
@@ -272,7 +268,7 @@ impl Members<'_> {
         Clusters { centers, near }
     }
 
-    /// One from each of as many equal stretches of a cell's rows, so that none is taken twice.
+    /// Picks one row from each of equally long stretches of a cell's rows, so that no row is picked twice.
     fn first_centers(&self, cells: &Cells<'_>, inside: &Groups, seed: u64) -> RowTable {
         let mut centers = RowTable::like(self.rows);
         for cell in 0..cells.count() {
@@ -289,14 +285,14 @@ impl Members<'_> {
         centers
     }
 
-    /// The weighted mean of each cluster; zeros of one without rows.
+    /// Returns the weighted mean of each cluster; zeros for empty clusters.
     pub(super) fn means(&self, near: &[NearRow], count: usize) -> RowTable {
         let clusters: Vec<u32> = near.iter().map(|near| near.number).collect();
         let row = |row: u32| self.rows.row(row as usize);
         weighted_means(self.rows.width(), row, self.weights, &Groups::of(&clusters, count))
     }
 
-    /// Moves centres without rows to the rows of their cell that are worst off.
+    /// Moves centres of empty clusters to the rows of their cell with the largest cost.
     fn move_empty(
         &self,
         centers: &mut RowTable,
@@ -316,7 +312,7 @@ impl Members<'_> {
         }
     }
 
-    /// Returns this number of rows, those with the greatest weighted distances.
+    /// Returns the `count` rows with the largest weighted distances.
     fn worst(&self, rows: &[u32], near: &[NearRow], count: usize) -> Vec<usize> {
         if count == 0 {
             return Vec::new();
@@ -355,7 +351,7 @@ pub(super) fn weighted_means<'a>(
     table
 }
 
-/// Rows by the group that they belong to, in their order.
+/// Rows by group, in their order.
 pub(super) struct Groups {
     starts: Vec<usize>,
     members: Vec<u32>,
@@ -384,37 +380,36 @@ impl Groups {
         self.starts.len() - 1
     }
 
-    /// All members, group after group.
+    /// Returns all members, group after group.
     pub(super) fn all(&self) -> &[u32] {
         &self.members
     }
 }
 
-/// Harmonics above degree 0, at most.
+/// Largest number of harmonics above degree 0.
 pub(super) const MOST: usize = 15;
 
-/// Share of the mean spread that every harmonic has at least: also what no camera of the training saw
-/// should not become arbitrary.
+/// Minimum share of every harmonic in the mean variance, so that directions that no camera saw stay bounded.
 const LEAST_SHARE: f64 = 0.01;
 
-/// A measure of changes of the harmonics above degree 0: the expected square of a change of colour is the
-/// squared length of what [`Self::apply`] makes of them.
+/// Metric of changes of harmonics above degree 0: the expected squared change of colour is the squared length of the
+/// result of [`Self::apply`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct HarmonicMetric {
-    /// Harmonics that there are.
+    /// Number of harmonics.
     count: usize,
-    /// A factor L of the expected products of two harmonics, L Lᵀ, lower triangular.
+    /// Lower triangular factor L of the expected products of two harmonics, L Lᵀ.
     factor: [[f32; MOST]; MOST],
 }
 
 impl HarmonicMetric {
-    /// Where all directions count alike, harmonics are orthonormal.
+    /// Returns the metric of uniform directions, for which harmonics are orthonormal.
     pub(super) fn even(count: usize) -> Self {
         let unit = |i: usize| std::array::from_fn(|j| f32::from(u8::from(i == j)));
         Self { count, factor: std::array::from_fn(unit) }
     }
 
-    /// Of the expected products of two harmonics, symmetric and not negative.
+    /// Returns the metric for the expected products of two harmonics, a positive semidefinite matrix.
     pub(super) fn of(products: &[[f64; MOST]; MOST], count: usize) -> Self {
         let trace: f64 = (0..count).map(|i| products[i][i]).sum();
         let least = LEAST_SHARE * trace / count as f64;
@@ -426,7 +421,7 @@ impl HarmonicMetric {
             for j in 0..=i {
                 let known: f64 = (0..j).map(|k| factor[i][k] * factor[j][k]).sum();
                 let left = products[i][j] - known;
-                // Cholesky's decomposition of the products, with `least` on their diagonal.
+                // Cholesky decomposition of the products plus `least` on the diagonal.
                 factor[i][j] =
                     if i == j { (left + least).max(least).sqrt() } else { left / factor[j][j] };
             }
@@ -434,7 +429,7 @@ impl HarmonicMetric {
         Self { count, factor: factor.map(|row| row.map(to_f32)) }
     }
 
-    /// Adds Lᵀ times the coefficients of a row, [harmonics, 3].
+    /// Adds Lᵀ times the coefficients of a row, `[harmonics, 3]`.
     pub(super) fn apply(&self, row: &[f32], to: &mut [f32]) {
         for (factors, coefficients) in self.factor[..self.count].iter().zip(row.as_chunks::<3>().0)
         {
@@ -449,10 +444,10 @@ impl HarmonicMetric {
 
 // Rows of numbers.
 
-/// Numbers that are subtracted at a time; rows are padded to a multiple.
+/// Number of lanes in distance computations; rows are padded to a multiple.
 pub(super) const LANES: usize = 8;
 
-/// Rows of as many numbers each, padded with zeros.
+/// Rows of equal length, padded with zeros.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RowTable {
     width: usize,
@@ -478,7 +473,7 @@ impl RowTable {
         Self { width, values }
     }
 
-    /// No rows, as wide as these.
+    /// Returns an empty table of equal width.
     pub(super) const fn like(other: &Self) -> Self {
         Self { width: other.width, values: Vec::new() }
     }
@@ -489,7 +484,7 @@ impl RowTable {
         self.values.resize(end, 0.0);
     }
 
-    /// Numbers of a row, padding included.
+    /// Returns the length of a row with padding.
     pub(super) const fn width(&self) -> usize {
         self.width
     }
@@ -498,7 +493,6 @@ impl RowTable {
         self.values.len() / self.width
     }
 
-    /// A row with its padding.
     pub(super) fn row(&self, number: usize) -> &[f32] {
         &self.values[number * self.width..][..self.width]
     }
@@ -507,60 +501,58 @@ impl RowTable {
         &mut self.values[number * self.width..][..self.width]
     }
 
-    /// All numbers, row by row.
+    /// Returns all numbers, row by row.
     pub(super) fn values(&self) -> &[f32] {
         &self.values
     }
 }
 
-// Finding the nearest of many rows: the work of making a palette.
+// Nearest-neighbour search, which dominates the time to make a palette.
 
-/// Searches rows of numbers for the nearest ones. [`HostSearch`] does it on the processor; a program may
-/// have something faster.
+/// Backend of nearest-neighbour search. [`HostSearch`] uses the CPU; programs may provide a faster one.
 ///
-/// Equal rows must find equal numbers each time; others than [`HostSearch`] may round sums otherwise.
+/// Results must be deterministic, but rounding may differ from [`HostSearch`].
 pub trait RowSearch: Sync {
-    /// Keeps rows of `width` numbers each, a multiple of 8, one after the other, for many searches.
+    /// Holds rows for many searches. `width` is a multiple of 8.
     fn hold<'a>(&'a self, rows: &'a [f32], width: usize) -> Box<dyn HeldRows + 'a>;
 }
 
-/// Rows that are searched for.
+/// Rows held by a search backend.
 pub trait HeldRows {
-    /// For each row the nearest of the centres in its cells; of equal ones the first.
+    /// Finds the nearest centre of each row among the centres of its cells; ties go to the first.
     fn nearest(&self, centers: &[f32], cells: &CellLists<'_>) -> Vec<NearRow>;
 
-    /// Returns for each row the cells with the nearest centres, the nearest first. There are no fewer cells.
+    /// Finds the cells with the `count` nearest centres of each row, nearest first. There must be at least `count`
+    /// cells.
     fn near_cells(&self, centers: &[f32], count: usize) -> Vec<u32>;
 }
 
-/// Which centres each row is compared with.
+/// Centres to compare each row with.
 #[derive(Clone, Copy, Debug)]
 pub struct CellLists<'a> {
-    /// The first centre of each cell, and their number at the end.
+    /// First centre of each cell, and the total number of centres.
     pub starts: &'a [u32],
-    /// Cells of each row, one row after the other.
+    /// Cells of each row, row by row.
     pub of_rows: &'a [u32],
-    /// Cells that each row has.
+    /// Number of cells per row.
     pub per_row: usize,
-    /// All places of `of_rows`, in an order in which those of one cell stand together: for searches that do
-    /// many beside one another.
+    /// Permutation of the indices of `of_rows` that groups equal cells, for parallel searches.
     pub order: &'a [u32],
 }
 
-/// A row of a table, and how far it is.
+/// A found row and its distance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NearRow {
-    /// Its number.
+    /// Index of the row.
     pub number: u32,
-    /// Sum of the squared differences.
+    /// Sum of squared differences.
     pub squared_distance: f32,
 }
 
-/// Searches on the processor, with all threads, the same for any number of these.
+/// Search on all CPU threads. Results do not depend on the thread count.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostSearch;
 
-/// Rows where they are.
 struct HostRows<'a> {
     rows: &'a [f32],
     width: usize,
@@ -572,7 +564,7 @@ impl RowSearch for HostSearch {
     }
 }
 
-/// Rows that one thread does at least.
+/// Minimum number of rows per thread.
 const LEAST_ROWS: usize = 64;
 
 impl HeldRows for HostRows<'_> {
@@ -613,8 +605,7 @@ impl HeldRows for HostRows<'_> {
     }
 }
 
-/// Numbers of a row after which one that is too far is given up: harmonics of degree 1 come first, and
-/// hold most of what there is.
+/// Number of leading values after which a distance may be rejected. Harmonics of degree 1 come first and are largest.
 const FIRST_LOOK: usize = 2 * LANES;
 
 pub(super) fn squared_distance(a: &[f32], b: &[f32]) -> f32 {
@@ -623,7 +614,7 @@ pub(super) fn squared_distance(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum()
 }
 
-/// The same, or some number that is no less than `most`, if it is no less.
+/// Returns the squared distance if it is below `most`; otherwise any number that is at least `most`.
 fn squared_distance_below(most: f32, a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0; LANES];
     let (Some((a, more_a)), Some((b, more_b))) =
@@ -650,7 +641,7 @@ fn add_squares(sums: &mut [f32; LANES], a: &[f32], b: &[f32]) {
     }
 }
 
-/// The nearest of the centres of these numbers; of equal ones the first.
+/// Returns the nearest of the centres with these indices; ties go to the first.
 fn nearest(centers: &[f32], numbers: impl Iterator<Item = usize>, row: &[f32]) -> NearRow {
     let far = NearRow { number: 0, squared_distance: f32::INFINITY };
     numbers.fold(far, |best, number| {
@@ -664,35 +655,35 @@ fn nearest(centers: &[f32], numbers: impl Iterator<Item = usize>, row: &[f32]) -
     })
 }
 
-// Harmonics that Gaussians share: the palette of a SOG, its picture and its labels.
+// Harmonics shared by Gaussians: the palette of a SOG with its image and labels.
 
-/// How little a Gaussian may count, against the mean of all.
+/// Minimum weight relative to the mean.
 const LEAST_WEIGHT: f64 = 1e-6;
 
-/// Which Gaussians share their harmonics, and how much each counts.
+/// Groups of Gaussians with shared harmonics, and their weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SharedRows {
-    /// The palette's entry of each.
+    /// Palette entry of each Gaussian.
     pub labels: Vec<u32>,
-    /// Entries that there are.
+    /// Number of entries.
     pub entries: usize,
-    /// How much each counts, above 0; their mean is about 1.
+    /// Weight of each Gaussian, above 0, with a mean of about 1.
     pub weights: Vec<f32>,
 }
 
-/// A palette as it is stored.
+/// A palette in stored form.
 pub(super) struct SharedHarmonics {
-    /// The entry of each Gaussian.
+    /// Palette entry of each Gaussian.
     pub(super) labels: PaletteLabels,
     pub(super) codebook: Codebook,
-    /// Numbers of the codebook, harmonic by harmonic.
+    /// Codebook indices, harmonic by harmonic.
     pub(super) codes: Vec<[u8; 3]>,
-    /// Harmonics of an entry.
+    /// Number of harmonics per entry.
     width: usize,
 }
 
 impl SharedHarmonics {
-    /// The palette of Gaussians as they are seen.
+    /// Makes the palette of Gaussians with these viewpoints.
     pub(super) fn of(
         columns: &SplatColumns,
         seen: &SeenFrom,
@@ -703,7 +694,7 @@ impl SharedHarmonics {
         Self::of_labels(columns, seen, labels)
     }
 
-    /// The palette of Gaussians of which those with one label share their harmonics.
+    /// Makes the palette of Gaussians for given labels.
     pub(super) fn of_labels(
         columns: &SplatColumns,
         seen: &SeenFrom,
@@ -714,7 +705,7 @@ impl SharedHarmonics {
         let groups = Groups::of(&labels.labels, labels.entries);
         let rest = |row: u32| columns.rest(row as usize).as_flattened();
         let entries = weighted_means(3 * width, rest, &weights, &groups);
-        // The coefficients of an entry count as much as the rows that it stands for.
+        // Coefficients are weighted by the rows that use their entry.
         let mut uses = vec![0.0_f32; labels.entries];
         for (&label, &weight) in labels.labels.iter().zip(&weights) {
             uses[label as usize] += weight;
@@ -731,12 +722,12 @@ impl SharedHarmonics {
         Self { labels, codebook, codes, width }
     }
 
-    /// Entries of the palette.
+    /// Returns the number of entries.
     pub(super) fn entries(&self) -> usize {
         self.codes.len() / self.width
     }
 
-    /// The size of the picture of the entries.
+    /// Returns the size of the palette's image.
     pub(super) fn size(&self) -> PictureSize {
         PictureSize {
             width: to_u32(ENTRIES_A_LINE * self.width),
@@ -744,21 +735,21 @@ impl SharedHarmonics {
         }
     }
 
-    /// Which Gaussians share them.
+    /// Returns the groups of Gaussians with shared harmonics.
     pub(super) fn alike(&self, seen: &SeenFrom) -> SharedRows {
         let PaletteLabels { labels, entries } = self.labels.clone();
         SharedRows { labels, entries, weights: relative(&seen.weights) }
     }
 
-    /// Has the colours take over what the palette lacks.
+    /// Replaces colours by ones that compensate the palette's error.
     pub(super) fn compensate(self, splats: &mut Splats, seen: &SeenFrom) -> Self {
         let colors = self.compensated(splats.columns(), seen);
         splats.columns_mut().sh_dc = colors;
         self
     }
 
-    /// The colours of degree 0 that take over what the palette lacks of each Gaussian's harmonics in the
-    /// mean of the directions in which it is seen.
+    /// Returns colours of degree 0 that compensate the palette's error, averaged over each Gaussian's viewing
+    /// directions.
     fn compensated(&self, columns: &SplatColumns, seen: &SeenFrom) -> Vec<[f32; 3]> {
         let color = |row: usize| {
             let entry = &self.codes[self.labels.labels[row] as usize * self.width..][..self.width];
@@ -777,7 +768,7 @@ impl SharedHarmonics {
     }
 }
 
-/// Weights against their mean, all above 0.
+/// Divides weights by their mean and makes them positive.
 fn relative(weights: &[f32]) -> Vec<f32> {
     let finite = |weight: f32| if weight.is_finite() { f64::from(weight.max(0.0)) } else { 0.0 };
     let mean = weights.iter().map(|&weight| finite(weight)).sum::<f64>() / weights.len() as f64;
@@ -785,7 +776,7 @@ fn relative(weights: &[f32]) -> Vec<f32> {
     weights.iter().map(|&weight| to_f32((finite(weight) / mean).max(LEAST_WEIGHT))).collect()
 }
 
-/// Rows that look alike have a label.
+/// Labels rows by similarity.
 fn labels_of(
     columns: &SplatColumns,
     seen: &SeenFrom,
@@ -815,7 +806,7 @@ mod tests {
         let mut random = RandomSequence::of_seed(3);
         let mut rows = RowTable::of_width(width);
         for _ in 0..count {
-            // Clumps of a few sizes, as harmonics have them.
+            // Clusters of different sizes, like harmonics.
             let size = random.uniform().powi(3);
             let row: Vec<f32> =
                 (0..width).map(|_| to_f32(size * (random.uniform() - 0.5))).collect();
@@ -828,7 +819,7 @@ mod tests {
         PaletteLabels::of(rows, weights, count, seed, &HostSearch)
     }
 
-    /// The weighted squared distances of rows from the means of those with their label.
+    /// Returns the weighted sum of squared distances of rows from the mean of their label.
     fn loss(rows: &RowTable, weights: &[f32], labels: &PaletteLabels) -> f64 {
         let groups = Groups::of(&labels.labels, labels.entries);
         let means = weighted_means(rows.width(), |row| rows.row(row as usize), weights, &groups);
@@ -840,7 +831,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_those_of_the_format() {
+    fn sizes_follow_the_format() {
         let sizes = [(1, 1024), (2047, 1024), (2048, 2048), (80_000, 65_536), (9_000_000, 65_536)];
         for (rows, entries) in sizes {
             assert_eq!(entries_for(rows), entries, "{rows}");
@@ -860,7 +851,7 @@ mod tests {
         let labels = near.iter().map(|near| near.number).collect();
         let one = PaletteLabels { entries: 256, labels };
         let [two, one] = [two, one].map(|labels| loss(&rows, &weights, &labels));
-        // The specification's measurement: 0.12 dB at most between the two, 3 %.
+        // The specification measured at most 0.12 dB between the two, which is 3 %.
         assert!(two < 1.1 * one, "{two} {one}");
     }
 
@@ -876,7 +867,7 @@ mod tests {
     }
 
     #[test]
-    fn the_palette_is_the_same_for_any_number_of_threads() {
+    fn palette_does_not_depend_on_the_thread_count() {
         let rows = random_rows(3000, 24);
         let weights: Vec<f32> = (0..3000_u16).map(|i| 1.0 + f32::from(i % 7)).collect();
         let made = |threads: usize| {
@@ -887,7 +878,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_rows_take_one_entry_each_and_do_no_harm() {
+    fn equal_rows_are_stored_exactly() {
         let mut rows = RowTable::of_width(9);
         (0..500).for_each(|_| rows.push(&[0.25; 9]));
         let weights = vec![1.0; 500];
@@ -919,12 +910,12 @@ mod tests {
             .powi(2)
         };
         let mean = numbers.iter().map(square).sum::<f64>() / numbers.len() as f64;
-        // A ninth of the range, so 28 of 256 uniform entries: a step of 1/28, squared over 12.
+        // A ninth of the range has 28 of 256 uniform entries: variance (1/28)² / 12.
         assert!(mean < (1.0 / 28.0_f64).powi(2) / 12.0 * 1.1, "{mean}");
     }
 
     #[test]
-    fn what_counts_more_lies_nearer_to_an_entry() {
+    fn heavy_numbers_get_more_entries() {
         let values = || (0..1000_u16).map(|i| f32::from(i) / 1000.0);
         let weights = values().map(|x| if x < 0.5 { 100.0 } else { 0.01 });
         let codebook = Codebook::of_weighted(values(), weights);
@@ -933,7 +924,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_is_the_nearest() {
+    fn nearest_entry_is_found() {
         let codebook = Codebook::of((0..256_u16).map(f32::from));
         let found = [-5.0, 0.4, 0.6, 254.6, 900.0].map(|x| codebook.nearest(x));
         assert_eq!(found, [0, 0, 1, 255, 255]);
@@ -976,7 +967,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_cluster_goes_to_the_worst_row_of_its_cell() {
+    fn empty_clusters_move_to_the_worst_row_of_their_cell() {
         let rows = table(&[[0.0, 0.0], [1.0, 0.0], [5.0, 0.0], [70.0, 0.0]]);
         let near = [(0, 0.0), (0, 1.0), (0, 25.0), (2, 900.0)]
             .map(|(number, squared_distance)| NearRow { number, squared_distance });
@@ -990,7 +981,7 @@ mod tests {
     }
 
     #[test]
-    fn the_squared_length_is_the_expected_square() {
+    fn squared_length_is_the_expected_square() {
         let mut products = [[0.0; MOST]; MOST];
         (products[0][0], products[1][1]) = (4.0, 9.0);
         (products[0][1], products[1][0]) = (3.0, 3.0);
@@ -1006,7 +997,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_spread_all_count_alike() {
+    fn zero_covariance_gives_the_even_metric() {
         assert_eq!(HarmonicMetric::of(&[[0.0; MOST]; MOST], 8), HarmonicMetric::even(8));
         let row: Vec<f32> = (0..24_u8).map(f32::from).collect();
         let mut to = vec![0.0; 24];
@@ -1014,13 +1005,13 @@ mod tests {
         assert_eq!(to, row);
     }
 
-    /// Rows of 8 numbers, of which the first is given.
+    /// Creates rows of 8 numbers from the first of each.
     fn rows(firsts: &[f32]) -> Vec<f32> {
         firsts.iter().flat_map(|&first| [first, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]).collect()
     }
 
     #[test]
-    fn the_nearest_is_one_of_the_cells_of_the_row() {
+    fn nearest_is_in_a_cell_of_the_row() {
         let (rows, centers) = (rows(&[0.1, 0.1, 5.0]), rows(&[0.0, 1.0, 4.0, 9.0]));
         let held = HostSearch.hold(&rows, LANES);
         let cells =
@@ -1034,20 +1025,20 @@ mod tests {
     }
 
     #[test]
-    fn cells_come_nearest_first_and_equal_ones_by_number() {
+    fn cells_are_sorted_by_distance_then_number() {
         let (rows, centers) = (rows(&[1.0, 9.0]), rows(&[0.0, 2.0, 5.0, 9.0]));
         let held = HostSearch.hold(&rows, LANES);
         assert_eq!(held.near_cells(&centers, 3), [0, 1, 2, 3, 2, 1]);
     }
 
     #[test]
-    fn a_row_without_a_number_near_it_finds_the_first() {
+    fn nan_rows_find_the_first_centre() {
         let (rows, centers) = (rows(&[f32::NAN]), rows(&[0.0, 1.0]));
         let cells = CellLists { starts: &[0, 2], of_rows: &[0], per_row: 1, order: &[0] };
         assert_eq!(HostSearch.hold(&rows, LANES).nearest(&centers, &cells)[0].number, 0);
     }
 
-    /// Colour of a Gaussian along a direction, of the columns' colours and these harmonics.
+    /// Returns the colour of a Gaussian with these harmonics in a direction.
     fn seen_along(dc: [f32; 3], rest: &[[f32; 3]], direction: [f64; 3]) -> [f64; 3] {
         let values = sh_basis(direction);
         std::array::from_fn(|c| {
@@ -1057,7 +1048,7 @@ mod tests {
     }
 
     #[test]
-    fn from_the_only_camera_colours_are_as_before_the_palette() {
+    fn one_camera_sees_unchanged_colours() {
         let mut splats = random_splats(1500, 2, 5);
         let camera = [0.5, -1.0, -30.0];
         let columns = splats.columns().clone();
@@ -1090,7 +1081,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_against_their_mean_and_never_nothing() {
+    fn weights_are_relative_to_their_mean_and_positive() {
         assert_eq!(relative(&[1.0, 3.0]), [0.5, 1.5]);
         assert_eq!(relative(&[0.0, 2.0, f32::NAN, f32::INFINITY]), [1e-6, 4.0, 1e-6, 1e-6]);
         assert_eq!(relative(&[0.0, 0.0]), [1e-6; 2]);

@@ -1,5 +1,4 @@
-//! Files of all formats on the disk: known by their content, whole or not at all, safe against
-//! whatever bytes they hold.
+//! Tests of all formats on disk: detection, atomic writes, and robustness against invalid files.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -21,13 +20,13 @@ use splat_formats::{
     read_with_axes, write, write_streamed,
 };
 
-// Files that other programs wrote of a known scene.
+// Files of a known scene, written by other programs.
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/golden").join(name)
 }
 
-/// The rows of a file in the order of the scene, by place: files of other programs are sorted.
+/// Matches rows to the scene by position: other programs sort their files.
 fn in_order(scene: &Splats, found: &Splats) -> Splats {
     let squared =
         |a: [f32; 3], b: [f32; 3]| -> f32 { a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum() };
@@ -40,12 +39,12 @@ fn in_order(scene: &Splats, found: &Splats) -> Splats {
     found.rows(&rows)
 }
 
-/// The worst errors of a file against the scene.
+/// Returns the errors of a file relative to the scene.
 fn errors(name: &str, kind: SplatFileKind) -> WorstErrors {
     errors_in_axes(name, kind, None)
 }
 
-/// The same of an SPZ in these axes.
+/// Returns the errors of an SPZ that is read in these axes.
 fn errors_in_axes(name: &str, kind: SplatFileKind, axes: Option<SpzAxes>) -> WorstErrors {
     let scene = read(&golden("scene.ply")).unwrap().splats;
     let found = read_with_axes(&golden(name), axes).unwrap();
@@ -57,7 +56,7 @@ fn errors_in_axes(name: &str, kind: SplatFileKind, axes: Option<SpzAxes>) -> Wor
 #[test]
 fn a_packed_ply_of_another_program_is_read_within_its_steps() {
     let worst = errors("transform.compressed.ply", SplatFileKind::PackedPly);
-    // Half of 16 units by 10 bits, of 7 by 10, of 1/255, of 1/32.
+    // Half steps: 16 units in 10 bits, 7 in 10, 1/255, 1/32.
     assert!(worst.position < 0.5 * 16.0 / 1023.0 && worst.log_scale < 0.5 * 7.0 / 1023.0);
     assert!(worst.opacity < 0.51 / 255.0 && worst.sh < 1.01 / 64.0, "{worst:?}");
     assert!(worst.rotation_degrees < 0.28 && worst.color < 0.002, "{worst:?}");
@@ -67,15 +66,15 @@ fn a_packed_ply_of_another_program_is_read_within_its_steps() {
 fn a_splat_of_another_program_is_read_within_its_steps() {
     let worst = errors("transform.splat", SplatFileKind::Splat);
     assert!(worst.position == 0.0 && worst.log_scale < 1e-6, "{worst:?}");
-    // It truncates bytes: a whole step.
+    // The program truncates bytes: a whole step.
     assert!(worst.opacity < 1.01 / 255.0 && worst.color < 1.01 / 255.0, "{worst:?}");
     assert!(worst.rotation_degrees < 2.0, "{worst:?}");
 }
 
 #[test]
 fn spz_files_of_other_programs_are_read_within_their_steps() {
-    // Steps of harmonics: 1/8 and 1/16 by splat-transform, which rounds twice; 1/128 by Adobe's. Version 3 of
-    // splat-transform leaves a PLY's axes as they are, and does not say so.
+    // Steps of harmonics: 1/8 and 1/16 by splat-transform, which rounds twice; 1/128 by Adobe. Version 3 of
+    // splat-transform keeps the axes of a PLY without storing them.
     let files = [
         ("transform.spz", Some(SpzAxes::SCENE), 0.07),
         ("transform.2.spz", None, 0.07),
@@ -93,10 +92,10 @@ fn spz_files_of_other_programs_are_read_within_their_steps() {
 #[test]
 fn a_sog_of_another_program_is_read_within_its_steps() {
     let worst = errors("transform.sog", SplatFileKind::Sog);
-    // It truncates places and rotations: a whole step of each. Codebooks of 900 numbers.
+    // The program truncates positions and rotations: a whole step each. Codebooks have 900 numbers.
     assert!(worst.position < 1e-3 && worst.log_scale < 0.05, "{worst:?}");
     assert!(worst.opacity < 1.01 / 255.0 && worst.rotation_degrees < 2.0, "{worst:?}");
-    // Its palette has 256 rows for 300 Gaussians.
+    // The palette has 256 rows for 300 Gaussians.
     assert!(worst.color < 0.01 && worst.sh < 0.6, "{worst:?}");
 }
 
@@ -104,14 +103,14 @@ fn a_sog_of_another_program_is_read_within_its_steps() {
 fn a_glb_of_another_program_is_read_exactly() {
     let worst = errors("transform.glb", SplatFileKind::Glb);
     assert!(worst.position == 0.0 && worst.color == 0.0, "{worst:?}");
-    // Logarithms and logits of f32, and rotations to which it does nothing.
+    // Logarithms and logits of f32; rotations are unchanged.
     assert!(worst.log_scale < 1e-6 && worst.opacity < 1e-7 && worst.sh < 1e-7, "{worst:?}");
     assert!(worst.rotation_degrees < 1e-4, "{worst:?}");
 }
 
 #[test]
 fn ksplat_files_of_another_program_are_read_within_their_steps() {
-    // Steps of positions: 5 units a bucket by 16 bits; of numbers: halves; of harmonics: 3 by 8 bits.
+    // Steps of positions: 5 units per bucket in 16 bits; of numbers: halves; of harmonics: 3 in 8 bits.
     let files = [
         ("level0.ksplat", 0.0, 1e-6, 1e-4, 0.0),
         // Halves are truncated: a whole step of numbers below 1, 2^-11.
@@ -122,24 +121,24 @@ fn ksplat_files_of_another_program_are_read_within_their_steps() {
         let worst = errors(name, SplatFileKind::Ksplat);
         assert!(worst.position <= position && worst.log_scale < log_scale, "{name}: {worst:?}");
         assert!(worst.rotation_degrees < degrees && worst.sh <= harmonics, "{name}: {worst:?}");
-        // It truncates bytes: a whole step.
+        // The program truncates bytes: a whole step.
         assert!(worst.opacity < 1.01 / 255.0 && worst.color < 1.01 / 255.0, "{name}: {worst:?}");
     }
 }
 
 // Gaussians and files for the other tests.
 
-/// Numbers that differ from one another, from 0 to 1.
+/// Returns a generator of numbers in 0..1.
 fn scattered(seed: u32) -> impl FnMut() -> f32 {
     let mut state = seed;
     move || {
-        // Numerical Recipes' generator: its upper bits are good enough for places.
+        // Generator of Numerical Recipes: the upper bits are random enough.
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         f32::from(u16::try_from(state >> 16).unwrap()) / 65_536.0
     }
 }
 
-/// Gaussians like those of a small scene.
+/// Creates Gaussians like those of a small scene.
 pub(crate) fn scene(count: usize, sh_degree: u32) -> Splats {
     let mut next = scattered(7);
     let mut columns = SplatColumns::with_capacity(sh_degree, count);
@@ -156,7 +155,7 @@ pub(crate) fn scene(count: usize, sh_degree: u32) -> Splats {
     Splats::from_columns(columns).unwrap().splats
 }
 
-/// All formats that are one file, with a name that tells them.
+/// Returns all single-file formats, with file names.
 pub(crate) fn formats() -> Vec<(&'static str, SplatFormat)> {
     let v4 = SpzOptions { version: SpzVersion::V4, ..SpzOptions::default() };
     let of_name = |name: &'static str| (name, SplatFormat::of_name(Path::new(name)).unwrap());
@@ -166,7 +165,7 @@ pub(crate) fn formats() -> Vec<(&'static str, SplatFormat)> {
     formats
 }
 
-/// The bytes of a scene in a format.
+/// Returns the bytes of a scene in a format.
 pub(crate) fn file(splats: &Splats, format: &SplatFormat) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
@@ -174,12 +173,12 @@ pub(crate) fn file(splats: &Splats, format: &SplatFormat) -> Vec<u8> {
     fs::read(path).unwrap()
 }
 
-// Files that are cut, broken or made to harm: an error, no panic, and no more memory than 4 times the
-// file and 64 MB.
+// Truncated, broken and malicious files must give an error without a panic, in memory of at most 4 times the file and
+// 64 MB.
 
 const MOST_EXTRA_BYTES: usize = 64 << 20;
 
-/// Reads bytes as a file of this name, and looks at the memory that takes.
+/// Reads bytes as a file of this name and checks the memory use.
 fn read_bytes(path: &Path, bytes: &[u8]) -> Result<ReadSplats, SplatFileError> {
     fs::write(path, bytes).unwrap();
     let (peak, read) = peak_of(|| read(path));
@@ -189,14 +188,14 @@ fn read_bytes(path: &Path, bytes: &[u8]) -> Result<ReadSplats, SplatFileError> {
 }
 
 #[test]
-fn a_file_that_is_cut_anywhere_is_an_error_that_names_it() {
+fn truncated_files_are_errors_that_name_the_file() {
     let folder = tempfile::tempdir().unwrap();
     for (name, format) in formats() {
         let whole = file(&scene(12, 1), &format);
         let path = folder.path().join(name);
         for length in 0..whole.len() {
             let found = read_bytes(&path, &whole[..length]);
-            // Rows of a file without a header cannot tell, unless there are none.
+            // Rows without a header cannot be recognised as truncated, unless there are none.
             if name == "a.splat" && length > 0 && length % 32 == 0 {
                 assert_eq!(found.unwrap().splats.len(), length / 32);
                 continue;
@@ -209,7 +208,7 @@ fn a_file_that_is_cut_anywhere_is_an_error_that_names_it() {
 }
 
 #[test]
-fn counts_of_the_largest_number_take_no_memory() {
+fn huge_counts_take_no_memory() {
     let folder = tempfile::tempdir().unwrap();
     let most = u32::MAX.to_string();
     for (name, from) in [("a.ply", "vertex 40"), ("a.compressed.ply", "vertex 40")] {
@@ -222,7 +221,7 @@ fn counts_of_the_largest_number_take_no_memory() {
         let message = read_bytes(&folder.path().join(name), &broken).unwrap_err().to_string();
         assert!(message.contains(&most) || message.contains("truncated"), "{message}");
     }
-    // SPZ 4 has its count in bytes 8 to 11.
+    // SPZ 4 stores the count in bytes 8 to 11.
     let format = formats().pop().unwrap().1;
     let mut bytes = file(&scene(40, 1), &format);
     bytes[8..12].fill(255);
@@ -231,7 +230,7 @@ fn counts_of_the_largest_number_take_no_memory() {
 }
 
 #[test]
-fn a_ksplat_that_is_cut_or_changed_is_an_error_or_read() {
+fn truncated_and_changed_ksplat_files_do_not_panic() {
     let folder = tempfile::tempdir().unwrap();
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/golden");
     for level in 0..3 {
@@ -242,7 +241,7 @@ fn a_ksplat_that_is_cut_or_changed_is_an_error_or_read() {
             let fault = if length == 0 { "is empty" } else { "truncated" };
             assert!(message.contains("a.ksplat") && message.contains(fault), "{message}");
         }
-        // Every byte of the headers that has a meaning.
+        // Every meaningful byte of the headers.
         for at in (0..48).chain(4096..4140) {
             let mut bytes = whole.clone();
             for byte in [0, 1, 255] {
@@ -253,7 +252,7 @@ fn a_ksplat_that_is_cut_or_changed_is_an_error_or_read() {
     }
 }
 
-/// The parts of a SOG with levels of detail.
+/// Returns the parts of a SOG with levels of detail.
 fn streamed_parts(count: usize) -> BTreeMap<String, Vec<u8>> {
     let mut parts = BTreeMap::new();
     let options = StreamedOptions { levels: 2, ..StreamedOptions::default() };
@@ -262,13 +261,13 @@ fn streamed_parts(count: usize) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn a_part_that_is_cut_anywhere_is_an_error() {
+fn truncated_parts_are_errors() {
     let whole = streamed_parts(12);
     let bytes: usize = whole.values().map(Vec::len).sum();
     let finest = |name: &&String| name.starts_with("0_0/") || name.starts_with("lod");
     for name in whole.keys().filter(finest) {
         let mut parts = whole.clone();
-        // The last byte of a WebP may be one of padding.
+        // The last byte of a WebP may be padding.
         for length in 0..whole[name].len() - 1 {
             parts.insert(name.clone(), whole[name][..length].to_vec());
             let (peak, read) = peak_of(|| read_streamed(&mut parts));
@@ -278,7 +277,7 @@ fn a_part_that_is_cut_anywhere_is_an_error() {
     }
 }
 
-/// A gzip of 200 MB of zeros behind the header of an SPZ.
+/// Returns a gzip of an SPZ header and 200 MB of zeros.
 fn bomb() -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(9));
     let count = 200_000_000_u32 / 19;
@@ -292,13 +291,13 @@ fn bomb() -> Vec<u8> {
 }
 
 #[test]
-fn a_bomb_is_not_unpacked() {
+fn decompression_bombs_are_not_unpacked() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = bomb();
     assert!(bytes.len() < 300_000);
     let message = read_bytes(&folder.path().join("a.spz"), &bytes).unwrap_err().to_string();
     assert!(message.contains("no scene"), "{message}");
-    // One whose header tells of few, with the zeros behind them.
+    // A header with a small count, followed by the zeros.
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(9));
     let header = [b"NGSP".as_slice(), &3_u32.to_le_bytes(), &1_u32.to_le_bytes(), &[0, 12, 0, 0]];
     encoder.write_all(&header.concat()).unwrap();
@@ -327,7 +326,7 @@ proptest! {
                 let at = place.index(bytes.len());
                 bytes[at] = *byte;
             }
-            // The heads of files are where harm is done.
+            // Header bytes are the most dangerous.
             for (at, byte) in &inside {
                 let at = at % bytes.len();
                 bytes[at] = *byte;
@@ -354,10 +353,9 @@ proptest! {
     }
 }
 
-// How much memory is taken while something is done.
+// Measuring of memory.
 
-/// Counts what the thread that asks has taken. Readers take all their memory on the thread that calls
-/// them.
+/// Counts the allocations of the current thread. Readers allocate on the calling thread only.
 struct CountingAllocator;
 
 thread_local! {
@@ -366,7 +364,7 @@ thread_local! {
 }
 
 fn count(bytes: isize) {
-    // At the end of a thread there is nothing left to count in.
+    // The counters are gone at the end of a thread.
     let _ended = TAKEN.try_with(|taken| {
         taken.set(taken.get() + bytes);
         PEAK.try_with(|peak| peak.set(peak.get().max(taken.get())))
@@ -377,7 +375,7 @@ fn signed(bytes: usize) -> isize {
     isize::try_from(bytes).unwrap_or(isize::MAX)
 }
 
-// SAFETY: all calls go to the system's allocator with the same arguments; counting takes no memory.
+// SAFETY: all calls go to the system's allocator with equal arguments; counting does not allocate.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(signed(layout.size()));
@@ -401,7 +399,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// The most bytes that were taken at a time while `work` ran on this thread, and what it gave.
+/// Returns the peak of bytes that `work` allocated on this thread, and its result.
 pub(crate) fn peak_of<T>(work: impl FnOnce() -> T) -> (usize, T) {
     let before = TAKEN.get();
     PEAK.set(before);
@@ -410,7 +408,7 @@ pub(crate) fn peak_of<T>(work: impl FnOnce() -> T) -> (usize, T) {
 }
 
 #[test]
-fn the_peak_is_what_was_held_at_once() {
+fn peak_counts_simultaneous_allocations() {
     let (peak, _) = peak_of(|| {
         drop(vec![1_u8; 5000]);
         vec![1_u8; 3000].len()
@@ -418,14 +416,14 @@ fn the_peak_is_what_was_held_at_once() {
     assert!((5000..5200).contains(&peak), "{peak}");
 }
 
-// Formats are known by content, and files replace others whole.
+// Detection by content, and atomic replacement.
 
 #[test]
-fn files_are_known_by_their_content_whatever_their_name() {
+fn formats_are_detected_by_content() {
     let folder = tempfile::tempdir().unwrap();
     let splats = scene(300, 1);
     for (name, format) in formats() {
-        // `.splat` has no mark.
+        // `.splat` has no magic bytes.
         let path = folder.path().join(if name == "a.splat" { "x.splat" } else { "x.bin" });
         let report = write(&path, &splats, &format).unwrap();
         assert_eq!((report.splats, report.bytes), (300, fs::metadata(&path).unwrap().len()));
@@ -445,7 +443,7 @@ fn files_are_known_by_their_content_whatever_their_name() {
 }
 
 #[test]
-fn a_folder_of_sog_is_read_by_its_name_and_by_that_of_its_meta_data() {
+fn sog_folder_is_read_by_folder_and_by_metadata() {
     let folder = tempfile::tempdir().unwrap();
     let scene_folder = folder.path().join("scene");
     let meta = scene_folder.join("meta.json");
@@ -473,7 +471,7 @@ fn levels_of_detail_are_written_to_a_folder_and_the_finest_is_read() {
 }
 
 #[test]
-fn what_is_no_file_of_gaussians_is_named() {
+fn other_files_are_errors_that_name_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("notes.txt");
     fs::write(&text, "Gaussians").unwrap();
@@ -487,7 +485,7 @@ fn what_is_no_file_of_gaussians_is_named() {
 }
 
 #[test]
-fn a_git_lfs_pointer_and_an_empty_file_are_named_whatever_their_name() {
+fn lfs_pointers_and_empty_files_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
     for name in ["a.ply", "a.spz", "a.sog", "a.splat", "a.glb", "a.ksplat", "a"] {
@@ -504,7 +502,7 @@ fn a_git_lfs_pointer_and_an_empty_file_are_named_whatever_their_name() {
 }
 
 #[test]
-fn a_page_is_written_and_is_not_read_back() {
+fn page_is_written_but_cannot_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("a <scene>.html");
     let format = SplatFormat::of_name(&page).unwrap();
@@ -523,7 +521,7 @@ fn a_page_is_written_and_is_not_read_back() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_named_when_written_to() {
+fn missing_folder_is_named_in_the_error() {
     let path = Path::new("/nowhere/scene.spz");
     let format = SplatFormat::of_name(path).unwrap();
     let message = write(path, &scene(3, 0), &format).unwrap_err().to_string();
