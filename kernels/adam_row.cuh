@@ -1,12 +1,11 @@
-// The thread's Gaussian on its way through Adam's registers, from any storage and back. All of a
-// piece is loaded before any of it is stored, so that enough loads are under way to fill the memory's
-// pipe.
+// Loads and stores of the thread's Gaussian for Adam, in any storage. A piece is loaded completely before any of it is
+// stored, so that enough loads are in flight to saturate the memory.
 #pragma once
 
 #include "adam_sh_compact.cuh"
 #include "random.cuh"
 
-// The first random word of a Gaussian.
+// Returns the first random word of a Gaussian.
 __device__ inline uint32_t rounding_seed(uint64_t key, uint32_t gaussian) {
     return static_cast<uint32_t>(random_bits(key, gaussian) >> 32);
 }
@@ -44,7 +43,7 @@ struct FullRow {
 
 using FullGeometry = FullRow<GEOMETRY_WIDTH>;
 
-// First moments in 16 bits.
+// Geometry with first moments in 16 bits.
 struct CompactGeometry {
     static constexpr uint32_t FIRST_WORDS = (GEOMETRY_WIDTH + 1) / 2;
 

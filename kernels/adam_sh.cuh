@@ -1,5 +1,4 @@
-// The SH of the thread's Gaussian on their way through Adam's registers: in single precision, or with values in
-// 16 bits.
+// Adam on the SH of the thread's Gaussian: in single precision, or with values in 16 bits.
 #pragma once
 
 #include "adam_value.cuh"
@@ -8,7 +7,7 @@
 #include "sh.cuh"
 #include "state.cuh"
 
-// Bound of the absolute gradients of a Gaussian's SH that one view gives.
+// Returns a bound of the absolute gradients of a Gaussian's SH from one view.
 __device__ inline float largest_gradient(const float (&basis)[SH_MAX_COEFFICIENTS],
                                          float3 d_color) {
     float largest = 0.0f;
@@ -17,13 +16,13 @@ __device__ inline float largest_gradient(const float (&basis)[SH_MAX_COEFFICIENT
     return largest * fmaxf(fabsf(d_color.x), fmaxf(fabsf(d_color.y), fabsf(d_color.z)));
 }
 
-// Value `k` in its half of a word, rounded at random.
+// Stores value `k` in its half of a word, rounded stochastically.
 template <uint32_t WORDS>
 __device__ inline void put_half(uint32_t (&words)[WORDS], uint32_t k, float value, uint32_t& dice) {
     words[k / 2] = with_half(words[k / 2], k % 2, half_bits(value, roll(dice)));
 }
 
-// Moves coefficients whose moments are in single precision, and knows whether all stayed finite.
+// Moves coefficients with moments in single precision, and checks that all stay finite.
 template <bool IS_SHORT>
 struct FloatMoves {
     static constexpr bool CACHED = false;
@@ -31,10 +30,10 @@ struct FloatMoves {
 
     FiniteCheck dc = {}, rest = {};
 
-    // One that is not finite shows in the values.
+    // Nothing to do: non-finite gradients are visible in the values.
     __device__ void see_gradient(float3) {}
 
-    // Coefficient `k` of each channel, down its gradient.
+    // Moves coefficient `k` of each channel.
     __device__ void move(const AdamArgs& a, AdamRow<3>& c, uint32_t k, float3 d) {
         const float of_channel[3] = {d.x, d.y, d.z};
 #pragma unroll
@@ -44,7 +43,7 @@ struct FloatMoves {
         }
     }
 
-    // Catches up where coefficient `k` is `LATE`.
+    // Catches up coefficient `k` if `LATE`.
     template <bool LATE>
     __device__ static void catch_up(const CatchUp& late, uint32_t k, AdamRow<3>& c) {
         if constexpr (LATE) {
@@ -100,7 +99,7 @@ struct FullSh : FloatMoves<false> {
         }
     }
 
-    // Coefficient `i` of those loaded, which is `k` of all, once it has caught up.
+    // Returns the loaded coefficient `i`, number `k` of all, after it has caught up.
     template <bool LATE>
     __device__ AdamRow<3> get(uint32_t i, uint32_t k, const CatchUp& late) const {
         AdamRow<3> one;

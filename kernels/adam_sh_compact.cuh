@@ -1,13 +1,13 @@
-// SH in 16 bits with moments in 8, on the way that `adam_sh.cuh` has for the others.
+// SH in 16 bits with moments in 8 bits; see `adam_sh.cuh` for the other storages.
 #pragma once
 
 #include <cuda_fp16.h>
 
 #include "adam_sh.cuh"
 
-// The scales are known before the values are: no gradient of a coefficient exceeds the largest basis times the
-// largest gradient of a channel, and what bounds the gradients bounds the moments, being decayed and added up as
-// they are. So a step without a gradient changes the scales and no code, but that of a second moment of 0.
+// The scales are known before the values. A coefficient's gradient is bounded by the largest basis value times the
+// largest gradient of a channel; this bound, decayed and summed like the moments, bounds the moments. Therefore a step
+// without a gradient changes the scales but no code, except that of a zero second moment.
 template <uint32_t COEFFICIENTS>
 struct CompactSh {
     static constexpr bool CACHED = true;
@@ -18,14 +18,14 @@ struct CompactSh {
 
     Row<uint32_t> value, first, second;
     uint32_t values[HALVES], firsts[CODES], seconds[CODES];
-    // Scales as they were, and as they will be.
+    // Scales before and after the step.
     float first_scale, second_scale, next_first_scale, next_second_scale;
-    float first_inverse, second_inverse;  // of a moment, what its code is made of
-    float first_factor, second_factor;  // of a code, what is left of its moment before a gradient is added
-    float rate_unit;  // what rates are multiplied by: the unit of quotients over the second moment's correction
-    // NaN where a gradient or a scale is not finite, or a scale of second moments 2^33 or more.
+    float first_inverse, second_inverse;  // factors from moments to codes
+    float first_factor, second_factor;  // factors from codes to decayed moments
+    float rate_unit;  // factor of rates: unit of quotients over the second moment's correction
+    // NaN if a gradient or a scale is not finite, or a scale of second moments is 2^33 or more.
     float zero;
-    // The largest of the new halves, two by two; infinite where a value is.
+    // Largest new halves, in pairs; infinite if a value is.
     __half2 largest_halves;
     uint32_t dice;
 
@@ -40,7 +40,7 @@ struct CompactSh {
         second_scale = __uint_as_float(second[0]);
     }
 
-    // The held quotient makes a number of what is none, so that gradients are looked at themselves.
+    // The clamped quotient hides NaN, so check the gradients themselves.
     __device__ void see_gradient(float3 d_color) { zero += 0.0f * (d_color.x + d_color.y + d_color.z); }
 
     // `largest` bounds the absolute gradients of the coefficients.
@@ -57,7 +57,7 @@ struct CompactSh {
         zero += 0.0f * (next_first_scale + SECOND_UP * next_second_scale);
     }
 
-    // What makes a value infinite shows in its half.
+    // An overflowing value is visible in its half.
     __device__ void move(const AdamArgs& a, AdamRow<3>& c, uint32_t k, float3 d) {
         const float rate = rate_unit * a.rates[k == 0 ? SH_DC : SH_REST];
         const float of_channel[3] = {d.x, d.y, d.z};
@@ -130,7 +130,7 @@ struct CompactSh {
         }
     }
 
-    // Moments are what decay leaves of them, before a gradient is added.
+    // Moments are decayed, without the new gradient.
     template <bool LATE>
     __device__ AdamRow<3> get(uint32_t i, uint32_t coefficient, const CatchUp& late) const {
         AdamRow<3> one;

@@ -5,21 +5,21 @@
 #include "fast.cuh"
 #include "fault.cuh"
 
-// Neighbouring values with their moments.
+// Consecutive values with their moments.
 template <uint32_t N>
 struct AdamRow {
     float value[N], first[N], second[N];
 };
 
-// What is known of a group's new values and second moments.
+// Finiteness of a group's new values and second moments.
 struct FiniteCheck {
-    float zero;     // NaN as soon as one is not finite
-    float largest;  // infinite where one is
+    float zero;     // NaN if any is not finite
+    float largest;  // infinite if any is
 };
 
-// One value: value -= rate m / (sqrt(v) + epsilon), with the bias-corrected moments. Root and quotient
-// are the fast ones, whose relative error of 3e-7 is that of the moments' own rounding. Where it is
-// `SHORT`, the value is going to be kept in 16 bits.
+// Updates one value: value -= rate m / (sqrt(v) + epsilon), with the bias-corrected moments. Root and quotient are fast
+// approximations; their relative error of 3e-7 equals the rounding of the moments. `SHORT` values will be stored in 16
+// bits.
 template <bool SHORT, class Args, uint32_t N>
 __device__ inline void move(const Args& a, AdamRow<N>& c, uint32_t k, float rate, float d,
                             FiniteCheck& health) {

@@ -1,7 +1,7 @@
-// bind: Gaussians move with the mesh that they are bound to (SuGaR, Guedon and Lepetit 2024, section 4.3),
-// and their gradients become those of the mesh and of their form on it. Nothing is added up by atomics:
-// a vertex gathers what comes to it in the order of its lists, so that each run has the same bits.
-// Row n f + j of the model is Gaussian j of the n on face f.
+// bind: moves Gaussians with the mesh that they are bound to (SuGaR, Guedon and Lepetit 2024, section 4.3), and maps
+// their gradients to the mesh and to their form on it. Does not use atomics: each vertex sums its gradients in the
+// order of its lists, so results are reproducible to the bit. Row n f + j of the model is Gaussian j of the n on face
+// f.
 // Shapes: geometry [lane blocks, 11, 32], d_geometry [n, 12], forms [n, 4] with the log-scales in the
 // plane and the complex number, vertices [vertices, 3].
 
@@ -19,7 +19,7 @@ __device__ inline Triangle load_triangle(const BindArgs& a, uint32_t row) {
              load_vertex(a.vertices, face[2])}};
 }
 
-// Writes where each Gaussian is, its scales and its rotation.
+// Writes the centre, scales and rotation of each Gaussian.
 extern "C" __global__ void __launch_bounds__(BIND_BLOCK)
     bind_place(const __grid_constant__ BindArgs a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -44,8 +44,8 @@ extern "C" __global__ void __launch_bounds__(BIND_BLOCK)
     for (uint32_t group = 0; group < 3; ++group) report(a, row, group, health[group]);
 }
 
-// Moves each Gaussian's form, and puts the gradients of its triangle's corners, 4 values each, in the
-// place of those of its geometry.
+// Moves each Gaussian's form, and replaces the gradients of its geometry by those of its triangle's corners, 4 values
+// each.
 extern "C" __global__ void __launch_bounds__(BIND_BLOCK)
     bind_forms(const __grid_constant__ BindArgs a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -94,8 +94,8 @@ extern "C" __global__ void __launch_bounds__(BIND_BLOCK)
     report(a, row, 2, turns);
 }
 
-// Moves each vertex down what the Gaussians of its faces give it and then what its hinges do. The places
-// of before stay, for the hinges of others.
+// Moves each vertex by the gradients of its faces' Gaussians, then of its hinges. Keeps the previous positions, which
+// the hinges of other vertices need.
 extern "C" __global__ void __launch_bounds__(BIND_BLOCK)
     bind_vertices(const __grid_constant__ BindArgs a) {
     const uint32_t vertex = blockIdx.x * blockDim.x + threadIdx.x;
@@ -135,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(BIND_BLOCK)
         a.vertices_first[at] = place.first[k];
         a.vertices_second[at] = place.second[k];
     }
-    // A vertex without a face carries no Gaussian that could be named, and moves by nothing.
+    // A vertex without a face has no Gaussian to report, and does not move.
     if (first_corner < last_corner) {
         report(a, a.corner_numbers[first_corner] / 3 * a.each, 0, health);
     }

@@ -1,5 +1,5 @@
-// blend, of surfels: the instances of the templates that `blend.cu` has for ellipses. Their median depths come of
-// the forward pass that draws maps of a surface.
+// blend, for surfels: instances of the templates that `blend.cu` has for ellipses. The forward pass with surface maps
+// also finds median depths.
 // Shapes: as in `blend.cu`; median_depths and inverse_squares [h, w].
 
 #include "blend_bwd.cuh"
@@ -9,7 +9,7 @@
 
 static_assert(SurfelFootprint::QUADS * 4 == SURFEL_RECORD_WIDTH, "what the host makes room for");
 
-// Blocks that a multiprocessor has registers or shared memory for.
+// Number of resident blocks, limited by registers or shared memory.
 #if __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
 constexpr uint32_t BWD_RESIDENT = 6;
 constexpr uint32_t BWD_SURFACE_RESIDENT = 5;

@@ -1,23 +1,23 @@
-// blend, of triangles: a tile's triangles to its pixels, front to back, and pixel gradients back to triangles. A
-// pixel is the mean of N x N samples, which live in the registers of its lane: no map has more than a value a pixel,
-// however many samples it is the mean of. A warp draws a part of a tile, as in `blend.cu`.
-// The backward pass goes front to back once with one sample a pixel, whose colour is in the image; with more it goes
-// twice: first for the colours of the samples, then for the gradients. `triangle_pixels_bwd.cuh` is the
-// former. Each time and in the forward pass the same function decides about a triangle and a sample.
+// blend, for triangles: triangles to pixels front to back, and pixel gradients back to triangles. A pixel is the mean
+// of N x N samples, which are kept in its lane's registers; maps have one value per pixel for any N. Each warp draws a
+// part of a tile, as in `blend.cu`.
+// With one sample per pixel, whose colour is in the image, the backward pass goes front to back once
+// (`triangle_pixels_bwd.cuh`). With more, it goes twice: first for the colours of the samples, then for the gradients.
+// Every pass evaluates a triangle at a sample with the same function.
 // Shapes: as in `blend.cu`; face_weights [faces].
 
 #include "triangle_pixels_bwd.cuh"
 
 static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 
-// Triangles that a warp has staged.
+// Triangles staged by a warp.
 struct Staged {
     TriangleRow rows[WARP];
     uint32_t splat_indices[WARP];
 };
 
-// Calls `visit(at)` on all lanes for each triangle of the part, front to back, while some lane says that it goes
-// on: `at` is its place among those that are staged. `prepare(at)` runs on one lane after it has staged a triangle.
+// Calls `visit(at)` on all lanes for each triangle of the part, front to back, while `goes_on` is true for some lane.
+// `at` is the index of the staged triangle. `prepare(at)` runs on one lane after it has staged a triangle.
 template <uint32_t N, class GoesOn, class Prepare, class Visit>
 __device__ inline void for_each_triangle(const BlendArgs& a, const PartLists& lists, Staged& own,
                                          GoesOn goes_on, Prepare prepare, Visit visit) {
@@ -44,11 +44,11 @@ __device__ inline void for_each_triangle(const BlendArgs& a, const PartLists& li
         __syncwarp();  // the rows are there
         const uint32_t count = __popc(hits);
         for (uint32_t at = 0; at < count; ++at) visit(at);
-        __syncwarp();  // everyone has read them
+        __syncwarp();  // all lanes have read them
     }
 }
 
-// Raises the largest weight of a face to the largest of all lanes.
+// Raises the largest weight of a face to the maximum over all lanes.
 __device__ inline void raise_weight(const BlendArgs& a, uint32_t face, float weight) {
     const int most = warp_max(__float_as_int(weight));
     if (threadIdx.x % WARP == 0 && most > 0) raise_face_weight(a, face, __int_as_float(most));
@@ -106,13 +106,13 @@ __device__ inline void blend_fwd(const BlendArgs& a) {
     if (a.inverse_depths != nullptr) a.inverse_depths[pixel] = SHARE * inverse_depth;
 }
 
-// Lanes whose values a warp adds up at a time.
+// Number of lanes whose values a warp sums at a time.
 constexpr uint32_t SUMMED_LANES = 16;
-// Floats between them: 16-byte stores of 8 lanes then meet different banks.
+// Stride between lanes in floats, so that 16-byte stores of 8 lanes use different banks.
 constexpr uint32_t SUMS_STRIDE = D_VALUES + 4;
 
-// Adds the values of these lanes to a record: lane i has the sum of value i. Through shared memory that takes fewer
-// instructions than by shuffles.
+// Adds the values of these lanes to a record; lane i sums value i. Through shared memory, since shuffles would take
+// more instructions.
 __device__ inline void add_record(float* record, const float (&values)[D_VALUES], uint32_t lanes,
                                   float4* sums) {
     const uint32_t lane = threadIdx.x % WARP;
@@ -135,13 +135,13 @@ __device__ inline void add_record(float* record, const float (&values)[D_VALUES]
         if (lane < D_VALUES) {
             for (uint32_t i = 0; i < count; ++i) sum += column[i * SUMS_STRIDE];
         }
-        __syncwarp();  // everyone has read them
+        __syncwarp();  // all lanes have read them
     }
     if (lane < D_VALUES && sum != 0.0f) atomicAdd(record + lane, sum);
 }
 
-// Adds what a triangle gets of a lane's samples; gives its largest weight in one. How it falls off is in registers:
-// its edge is chosen by selects.
+// Adds a triangle's gradients from a lane's samples to `values`; returns the largest weight in a sample. The fall-off
+// is in registers: its edge is chosen by selects.
 template <uint32_t N>
 __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
                                    const PixelGradient& d, const FallOff fall_off,
@@ -152,7 +152,7 @@ __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
     float shares[3] = {}, shares_x[3] = {}, shares_y[3] = {}, d_log_opacity = 0.0f;
 #pragma unroll
     for (uint32_t line = 0; line < N; ++line) {
-        // All samples of a line have the same y.
+        // All samples of a line have equal y.
         const float y = Samples<N>::offset(line * N).y;
         float weight_of_line = 0.0f, shares_of_line[3] = {};
 #pragma unroll
@@ -164,7 +164,7 @@ __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
             const float w = pass(samples, s, at.alpha);
             const float shade = worth.at(offset);
             behind[s] = fmaf(-w, shade, behind[s]);
-            // One reciprocal for two.
+            // One reciprocal for two divisions.
             const float opening = 1.0f - at.alpha;
             const float inverse = fast_reciprocal(opening * at.left);
             const float d_alpha = fmaf(before, shade, -behind[s] * (inverse * at.left));
@@ -210,7 +210,7 @@ __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
     return most;
 }
 
-// The same of each of several samples, which are blended once more: the image has their mean.
+// Finds the light of each sample by blending again, since the image holds their mean.
 template <uint32_t N>
 __device__ inline void light_of_samples(const BlendArgs& a, const PartLists& lists, Staged& own,
                                         const PixelGradient& d, float (&light)[N * N]) {
@@ -257,7 +257,7 @@ __device__ inline void blend_bwd(const BlendArgs& a) {
                      SHARE * a.d_image[pixel * 3 + 2]};
         if (a.d_inverse_depths != nullptr) d.d_inverse_depth = SHARE * a.d_inverse_depths[pixel];
     }
-    // At first the light of all that a sample is blended of, and then of what is behind.
+    // Light of all triangles of a sample at first, then of those behind the current one.
     float behind[N * N] = {};
     light_of_samples<N>(a, lists, own, d, behind);
     Samples<N> samples(part.inside);
@@ -282,8 +282,8 @@ __device__ inline void blend_bwd(const BlendArgs& a) {
         });
 }
 
-// Blocks that a multiprocessor is to hold: samples take registers. A block of the backward pass takes 38 KiB of shared
-// memory with one sample a pixel and 45 with more; where that leaves room for fewer, these are bounds of the registers alone.
+// Numbers of resident blocks; samples take registers. A backward block uses 38 KiB of shared memory with one sample per
+// pixel and 45 KiB with more. If shared memory permits fewer blocks, the numbers only limit the registers.
 #define BLEND_TRIANGLES(N, FWD_RESIDENT, BWD_RESIDENT)                                             \
     extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)                        \
         blend_fwd_triangles_##N(const __grid_constant__ BlendArgs a) {                             \

@@ -1,5 +1,5 @@
-// Twin of math/bound.rs: Gaussians bound to triangles, and the angles between these.
-// Same names, same order of arguments; the equations stand in Rust.
+// Twin of math/bound.rs: Gaussians bound to triangles, and the angles between triangles.
+// Same names, same order of arguments; see Rust for the equations.
 #pragma once
 
 #include "linalg.cuh"
@@ -8,7 +8,7 @@ struct Triangle {
     float3 corner[3];
 };
 
-// Weights of the corners, of Gaussian `place` of `each` on a triangle.
+// Returns the corner weights of Gaussian `place` of the `each` on a triangle.
 __device__ inline float3 corner_weights(uint32_t each, uint32_t place) {
     const bool has_middle = each == 1 || each == 4;
     if (has_middle && place == 0) return {1.0f / 3.0f, 1.0f / 3.0f, 1.0f / 3.0f};
@@ -25,7 +25,7 @@ __device__ inline float3 corner_weights(uint32_t each, uint32_t place) {
     return {corner == 0 ? one : others, corner == 1 ? one : others, corner == 2 ? one : others};
 }
 
-// The axes of a triangle; those of the world where it has no area.
+// Axes of a triangle; those of the world if it has no area.
 struct TriangleAxes {
     float3 normal, along, across;
     float per_length, per_area;
@@ -44,13 +44,13 @@ __device__ inline TriangleAxes triangle_axes(const Triangle& t) {
     return {normal, along, cross(normal, along), per_length, per_area};
 }
 
-// 1 over the length of a complex number, 0 where that is 0.
+// Returns 1 over the length of a complex number; 0 if the number is 0.
 __device__ inline float inverse_length(float2 turn) {
     const float squared = turn.x * turn.x + turn.y * turn.y;
     return squared > 0.0f ? 1.0f / sqrtf(squared) : 0.0f;
 }
 
-// The unit quaternion of a rotation, whose columns these are.
+// Returns the unit quaternion of a rotation given by columns.
 __device__ inline Quat quaternion(float3 a, float3 b, float3 c) {
     const float trace = a.x + b.y + c.z;
     const auto twice = [](float squared) { return 2.0f * sqrtf(fmaxf(squared, 0.0f)); };
@@ -114,12 +114,12 @@ __device__ inline FlatGradient place_bwd(const Triangle& t, float3 weights, floa
             {-d_angle_over * turn.y, d_angle_over * turn.x}};
 }
 
-// Two triangles of one edge: its ends, then the corner of each triangle that is not one of them.
+// Two triangles with a common edge: its ends, then the opposite corner of each triangle.
 struct Hinge {
     float3 corner[4];
 };
 
-// The gradient of corner `place` of what a hinge adds to the loss.
+// Returns the gradient of corner `place` of a hinge's loss.
 __device__ inline float3 crease_bwd(const Hinge& h, uint32_t place, float weight) {
     const float3 along = sub(h.corner[1], h.corner[0]);
     const float3 to_first = sub(h.corner[2], h.corner[0]);

@@ -1,17 +1,17 @@
-// Twin of math/filter.rs: the filters of Mip-Splatting (Yu et al. 2024), the share of its opacity that
-// a Gaussian keeps through them, and their gradients. The equations stand in Rust.
+// Twin of math/filter.rs: the filters of Mip-Splatting (Yu et al. 2024), the share of the opacity that a Gaussian keeps
+// through them, and their gradients. See Rust for the equations.
 #pragma once
 
 #include "abi.cuh"
 #include "linalg.cuh"
 
-// Of what is widened on the screen: `det` and `widened` are determinants of covariances, px^4.
+// Share kept by the screen filter; `det` and `widened` are determinants of covariances, px^4.
 __device__ inline float kept_on_screen(float det, float widened) {
     if (!(det > DET_MIN_PX4 && widened > DET_MIN_PX4)) return 0.0f;
     return sqrtf(det / (widened + DET_MIN_PX4) + DET_MIN_PX4);
 }
 
-// Gradients of both determinants from that of the share's logarithm.
+// Returns the gradients of both determinants from that of the share's logarithm.
 __device__ inline float2 kept_on_screen_bwd(float det, float widened, float d_log_kept) {
     if (!(det > DET_MIN_PX4 && widened > DET_MIN_PX4)) return {0.0f, 0.0f};
     const float inverse = 1.0f / (widened + DET_MIN_PX4);
@@ -19,7 +19,7 @@ __device__ inline float2 kept_on_screen_bwd(float det, float widened, float d_lo
     return {d_det, -d_det * det * inverse};
 }
 
-// Scales with a 3D filter of this standard deviation, and the share of the opacity that is kept.
+// Applies a 3D filter of this standard deviation to scales; `kept` is the share of the opacity that remains.
 __device__ inline float3 smoothed(float3 scale, float smoothing, float& kept) {
     kept = 1.0f;
     const float variance = smoothing * smoothing;
@@ -30,7 +30,7 @@ __device__ inline float3 smoothed(float3 scale, float smoothing, float& kept) {
     return wide;
 }
 
-// One axis of the gradient of the logarithms of the scales.
+// Returns one axis of the gradient of the log-scales.
 __device__ inline float smoothed_axis_bwd(float wide, float smoothing, float d_log_wide,
                                           float d_log_kept) {
     const float share = smoothing / wide;
@@ -46,7 +46,7 @@ __device__ inline float3 smoothed_bwd(float3 wide, float smoothing, float3 d_log
             smoothed_axis_bwd(wide.z, smoothing, d_log_wide.z, d_log_kept)};
 }
 
-// The opacity logit with which a Gaussian that keeps this share is of no more than this opacity.
+// Returns the opacity logit that limits the opacity to `ceiling` for a Gaussian that keeps this share.
 __device__ inline float lowered_logit(float logit, float kept, float ceiling) {
     if (!(sigmoid(logit) * kept > ceiling)) return logit;
     const float opacity = ceiling / kept;

@@ -1,4 +1,4 @@
-// What density control compares: means over the views that saw a Gaussian.
+// Statistics that density control compares: means over the views that saw a Gaussian.
 #pragma once
 
 #include "layout.cuh"

@@ -1,9 +1,9 @@
-// Where the SH lie that a step moves: in a line of the cache, or in the tables.
+// Location of the SH that a step moves: a cache line, or the tables.
 #pragma once
 
 #include "cache.cuh"
 
-// Tables of the SH, and values of them per Gaussian.
+// Tables of the SH, and the number of values per Gaussian.
 struct AdamTables {
     uint32_t *values, *first, *second;
     uint32_t width;
@@ -15,7 +15,7 @@ struct MovedSh {
     uint32_t row, line;
 };
 
-// Only what has moments in codes has a cache.
+// Only storages with coded moments have a cache.
 template <bool CACHED>
 __device__ inline MovedSh moved_sh(const AdamArgs& a, uint32_t gaussian) {
     const uint32_t line = CACHED ? line_of(a.cache, gaussian / WARP) : 0;
@@ -25,7 +25,7 @@ __device__ inline MovedSh moved_sh(const AdamArgs& a, uint32_t gaussian) {
             line};
 }
 
-// Says that a lane block has taken the step; one thread each.
+// Records that a lane block has taken the step; one thread each.
 __device__ inline void mark_moved(const AdamArgs& a, uint32_t block, uint32_t line) {
     a.sh_steps[block] = a.lazy.steps + 1;
     if (line > 0) a.cache.is_changed[line - 1] = 1;

@@ -1,11 +1,10 @@
-// Twin of math/relocate.rs: random motion of Gaussians that are nearly transparent (Kheradmand et al.
-// 2024, section 4.1).
+// Twin of math/relocate.rs: random motion of nearly transparent Gaussians (Kheradmand et al. 2024, section 4.1).
 #pragma once
 
 #include "linalg.cuh"
 #include "random.cuh"
 
-// Two independent standard normal numbers of 64 random bits. sincospi takes whole turns off exactly.
+// Returns two independent standard normal numbers from 64 random bits. sincospi removes whole turns exactly.
 __device__ inline float2 normal_pair(uint64_t bits) {
     constexpr float UNIT = 1.0f / 4294967296.0f;
     // Never 0, whose logarithm is infinite.
@@ -23,7 +22,7 @@ __device__ inline float3 standard_normals(uint64_t key, uint64_t index) {
     return {first.x, first.y, second.x};
 }
 
-// By how much a Gaussian of this form and opacity moves, in units of the motion's rate.
+// Returns the motion of a Gaussian of this shape and opacity, in units of the motion's rate.
 __device__ inline float3 jitter(float3 log_scale, Quat quat, float opacity, float3 normals) {
     const float gate = sigmoid(-100.0f * (opacity - 0.005f));
     const Mat3 turn = rotation(quat);

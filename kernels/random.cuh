@@ -18,8 +18,8 @@ __device__ inline double random_uniform(uint64_t key, uint64_t index) {
     return static_cast<double>(random_bits(key, index) >> 11) * (1.0 / 9007199254740992.0);
 }
 
-// cospi takes whole turns off exactly, where cos would need a table in local memory for them. The
-// two differ by the rounding of 2 pi u: below 1e-15.
+// cospi removes whole turns exactly, where cos would need a table in local memory. The difference is the rounding of
+// 2 pi u: below 1e-15.
 __device__ inline double random_normal(uint64_t key, uint64_t index) {
     const double radius = sqrt(-2.0 * log(1.0 - random_uniform(key, 2 * index)));
     return radius * cospi(2.0 * random_uniform(key, 2 * index + 1));

@@ -1,5 +1,5 @@
-// What the backward pass of `blend` finds of maps whose depths differ from pixel to pixel of a splat: those of
-// `SurfaceMaps`, and the squares of inverse depths where these are drawn.
+// Maps of the backward pass of `blend` for splats whose depth differs from pixel to pixel: those of `SurfaceMaps`, and
+// squared inverse depths if drawn.
 #pragma once
 
 #include "maps.cuh"
@@ -8,7 +8,7 @@ struct RayMaps {
     using Value = SurfaceMaps::Value;
     struct Gradient {
         float4 maps;
-        float square;  // of the squares of inverse depths
+        float square;  // of the squared inverse depths
     };
 
     struct Scratch : SurfaceMaps::Scratch {

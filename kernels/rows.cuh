@@ -1,5 +1,5 @@
-// Rows of a model's tables, which every kernel of density control treats alike: words, whatever they
-// hold. `Args` has the six tables, [lane blocks, width, 32], and their `widths`.
+// Rows of a model's tables as words, independent of their content. `Args` has the six tables, [lane blocks, width, 32],
+// and their `widths`.
 #pragma once
 
 #include "layout.cuh"

@@ -1,10 +1,10 @@
-// Twin of math/splat/surfel.rs: from a flat Gaussian in the world to a surfel on the screen, and back. The
-// equations stand in Rust; here the ellipse of the disc is by itself, since parts of tiles are tested with it.
+// Twin of math/splat/surfel.rs: projection of a flat Gaussian to a surfel on the screen, and its gradients. See Rust
+// for the equations. Here the ellipse of the disc is separate, since parts of tiles are tested with it.
 #pragma once
 
 #include "splat.cuh"
 
-// A disc on the screen, about its projected centre.
+// A disc on the screen, relative to its projected centre.
 struct Surfel {
     float2 mean_px;
     float depth;
@@ -20,17 +20,17 @@ struct SurfelGradient {
     float2 d_tilt;
 };
 
-// What forward and backward share.
+// Intermediate values of both passes.
 struct SurfelChain {
     float3 mean_cam;
     float3 first, second, normal;  // the disc's axes and its normal, camera axes
-    float facing;                  // their normal times the centre
+    float facing;                  // dot product of normal and centre
     float2 inverse_scale;
-    float3 to_u, to_v;  // slopes before they are brought to pixels
+    float3 to_u, to_v;  // slopes before the conversion to pixels
     float2 per_px;      // depth over focal length and `facing`
 };
 
-// The centre must be in front. False where the disc is seen from its edge.
+// The centre must be in front. Returns false if the disc is seen edge-on.
 __device__ inline bool surfel_chain(const ViewCamera& view, const Shape& shape, SurfelChain& c) {
     c.mean_cam = camera_from_world(view, shape.mean_world);
     const Mat3 axes = mat_mul(camera_rotation(view), rotation(shape.quat));
@@ -50,7 +50,7 @@ __device__ inline bool surfel_chain(const ViewCamera& view, const Shape& shape, 
 
 __device__ inline bool is_finite(float2 v) { return isfinite(v.x) && isfinite(v.y); }
 
-// False where a parameter is not finite, or overflows on the way.
+// Returns false if a parameter is not finite, or on overflow.
 __device__ inline bool surfel_of(const ViewCamera& view, const SurfelChain& c, Surfel& out) {
     const float3 m = c.mean_cam;
     out.mean_px = {view.focal_px[0] * m.x / m.z + view.centre_px[0],
@@ -75,7 +75,7 @@ __device__ inline ShapeGradient project_surfel_bwd(const ViewCamera& view, const
     const float z = c.mean_cam.z;
     const float2 d_u = d_surfel.d_along_u, d_v = d_surfel.d_along_v, d_tilt = d_surfel.d_tilt;
 
-    // Through depth over focal length and `facing`, which x and y of all three have in common.
+    // Through depth over focal length and `facing`, a common factor of x and y of all three.
     const float d_log_per_px =
         (c.to_u.x * d_u.x + c.to_v.x * d_v.x + c.normal.x * d_tilt.x) * c.per_px.x +
         (c.to_u.y * d_u.y + c.to_v.y * d_v.y + c.normal.y * d_tilt.y) * c.per_px.y;
@@ -116,12 +116,12 @@ __device__ inline float area_of(float2 p, float2 q) { return fmaf(p.x, q.y, -(p.
 struct DiscEllipse {
     Sym2 form;          // K
     float inverse_det;  // of K
-    float2 shift;       // of its centre from that of the surfel
-    float widened;      // its exponents are those of the form over this
+    float2 shift;       // offset of its centre from that of the surfel
+    float widened;      // divisor of the form's exponents
 };
 
-// False where the disc reaches behind the camera before. Contractions are spelt out: where little is left of the
-// determinant, the tiles that are counted would not be those that are listed.
+// Returns false if the disc extends behind the camera. Contractions are explicit: with a small determinant, counted and
+// listed tiles would differ.
 __device__ inline bool disc_ellipse(const Surfel& s, float exponent_min, DiscEllipse& out) {
     const float reach2 = -2.0f * exponent_min;
     const float2 a = s.along_u, b = s.along_v, g = s.tilt;
@@ -141,8 +141,8 @@ __device__ inline bool disc_ellipse(const Surfel& s, float exponent_min, DiscEll
     return true;
 }
 
-// The ellipse that contains all places where the exponent is at least `exponent_min`. False where the disc
-// reaches behind the camera before.
+// Returns the ellipse that contains all points where the exponent is at least `exponent_min`; false if the disc extends
+// behind the camera.
 __device__ inline bool cover(const Surfel& s, float exponent_min, Ellipse& out) {
     DiscEllipse disc;
     if (!disc_ellipse(s, exponent_min, disc)) return false;

@@ -1,20 +1,20 @@
-// What the backward passes of triangles share: a pixel's gradients, what a triangle is worth in a sample, and how its
-// opacity falls off.
+// Common parts of the triangles' backward passes: a pixel's gradients, the gradient of a triangle's light at a sample,
+// and the fall-off of its opacity.
 #pragma once
 
 #include "triangle_samples.cuh"
 
-// Gradients of a triangle's record, in their order.
+// Offsets of the gradients in a triangle's record.
 constexpr uint32_t D_SHARES = 0, D_LOG_OPACITY = 3, D_SLOPES = 4, D_INVERSE_SLOPES = 10, D_COLOR = 12,
                    D_INVERSE = 15, D_COLOR_X = 16, D_COLOR_Y = 20, D_VALUES = 24;
 
-// A pixel's gradients, of the mean over its samples.
+// Gradients of a pixel, which is the mean of its samples.
 struct PixelGradient {
     float3 d_color;
     float d_inverse_depth;
 };
 
-// What a triangle's colour and inverse depth in a sample are worth: a linear function of the sample's place.
+// Gradient times colour and inverse depth of a triangle at a sample: a linear function of the sample's position.
 struct Worth {
     float here, along_x, along_y;
 
@@ -30,8 +30,8 @@ struct Worth {
     }
 };
 
-// How the opacity of a triangle falls off from its middle to its edges: strips along these, as shares of the way from
-// the middle, and the mean slopes in them.
+// Fall-off of a triangle's opacity from its middle to its edges: strips along the edges, as shares of the way from the
+// middle, and the mean slopes in them.
 struct FallOff {
     float strips[3], slopes[3];
 
@@ -47,7 +47,7 @@ struct FallOff {
         }
     }
 
-    // What the opacity grows by with what is left to the edge.
+    // Derivative of the opacity by the remaining share to the edge.
     __device__ float slope(const InSample& at, float exponent, float inverse_left) const {
         const float strip = of_nearest(at, strips);
         const float own = at.is_held ? 0.0f : at.alpha * exponent * inverse_left;

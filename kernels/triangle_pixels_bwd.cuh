@@ -1,41 +1,41 @@
-// The backward pass of `blend` of triangles with one sample a pixel. In a mesh a triangle meets few of a part's pixels,
-// so that a warp for which all lanes are pixels of one triangle would mostly idle. Here it takes BATCH triangles that
-// may reach its part and visits them three times: a lane is half of a triangle and finds the pixels inside, its opacity
-// and what it is worth there; then a lane is a pixel, walks front to back past the triangles that it is inside of, and
-// notes the weight of the colour and the gradient of the opacity; then a lane is half of a triangle again and adds up
-// over its pixels. So nothing is reduced across lanes but halves.
+// The backward pass of `blend` for triangles with one sample per pixel. In a mesh a triangle covers few of a part's
+// pixels, so a warp whose lanes are the pixels of one triangle would mostly idle. Instead the warp takes BATCH
+// triangles that may reach its part and visits them three times. First, each lane is half of a triangle and finds the
+// pixels inside, with the opacity and the light there. Then each lane is a pixel, visits the triangles that contain it
+// front to back, and stores the weight of the colour and the gradient of the opacity. Finally, each lane is half of a
+// triangle again and sums over its pixels. Only halves are reduced across lanes.
 #pragma once
 
 #include "triangle_gradients.cuh"
 
 static_assert(WARP == 2 * BATCH, "half of a triangle a lane");
 
-// Rows of pixels that a lane has of its triangle, and these pixels.
+// Rows of pixels that a lane has of its triangle, and the number of pixels.
 constexpr uint32_t HALF_HEIGHT = PART_HEIGHT / 2, HALF_PIXELS = WARP / 2;
 
-// What a warp holds.
+// Shared data of a warp.
 struct TriangleBatch {
-    // Opacity and worth, then weight and gradient of the opacity. One more than there are pixels: lanes that have the
-    // same pixel of other triangles then meet other banks.
+    // Opacity and light, then weight and gradient of the opacity. One element of padding, so that lanes with equal
+    // pixels of different triangles use different banks.
     float2 notes[BATCH][WARP + 1];
     float4 d_pixels[WARP];  // gradients of a pixel's colour and of its inverse depth
     uint32_t queue[WARP + BATCH];
 };
 
-// A lane's pixel on its way front to back.
+// A lane's pixel during the front-to-back pass.
 struct TriangleWalk {
     float transmittance;
-    float behind;  // the gradient times the light of what is not yet passed
+    float behind;  // the gradient times the light that remains behind
     bool is_open;
 };
 
-// The half of a triangle that a lane has, in the pixels of its part.
+// A lane's half of a triangle, in the pixels of its part.
 struct TriangleHalf {
     TriangleRow row;
-    uint32_t number;  // of the triangle among those of the batch
+    uint32_t number;  // index of the triangle in the batch
     float2 first_px;  // centre of its first pixel
     uint32_t first_pixel;
-    uint32_t inside;  // a bit for each of its pixels whose centre is inside
+    uint32_t inside;  // one bit per pixel whose centre is inside
 
     __device__ InPixel in(uint32_t pixel) const {
         return in_pixel(row, {first_px.x + static_cast<float>(pixel % PART_WIDTH),
@@ -57,7 +57,7 @@ struct TriangleHalf {
     }
 };
 
-// Of each lane's pixel a bit for every triangle that it is inside of.
+// Returns one bit for every triangle that contains the lane's pixel.
 __device__ inline uint32_t triangles_of_pixel(uint32_t inside) {
     const uint32_t lane = threadIdx.x % WARP;
     uint32_t own = 0;
@@ -69,7 +69,7 @@ __device__ inline uint32_t triangles_of_pixel(uint32_t inside) {
     return lane < HALF_PIXELS ? own & ((1u << BATCH) - 1) : own >> BATCH;
 }
 
-// The first visit: the lane is half of a triangle.
+// First visit: the lane is half of a triangle.
 __device__ inline void find_pixels(TriangleBatch& own, const TriangleHalf& half, float exponent) {
     for (uint32_t rest = half.inside; rest != 0; rest &= rest - 1) {
         const uint32_t pixel = __ffs(static_cast<int>(rest)) - 1;
@@ -81,7 +81,7 @@ __device__ inline void find_pixels(TriangleBatch& own, const TriangleHalf& half,
     }
 }
 
-// The second visit: the lane is a pixel.
+// Second visit: the lane is a pixel.
 __device__ inline void walk_triangles(TriangleBatch& own, uint32_t triangles, TriangleWalk& walk) {
     const uint32_t lane = threadIdx.x % WARP;
     for (; triangles != 0; triangles &= triangles - 1) {
@@ -89,7 +89,7 @@ __device__ inline void walk_triangles(TriangleBatch& own, uint32_t triangles, Tr
         const float alpha = walk.is_open ? note.x : 0.0f, worth = note.y;
         const float before = walk.transmittance, weight = alpha * before;
         walk.transmittance = fmaf(-alpha, before, before);
-        // The one that finishes a pixel counts, too.
+        // The triangle that finishes a pixel counts.
         walk.is_open = walk.is_open && walk.transmittance >= TRANSMITTANCE_MIN;
         walk.behind = fmaf(-weight, worth, walk.behind);
         const float d_alpha = fmaf(before, worth, -walk.behind * fast_reciprocal(1.0f - alpha));
@@ -97,7 +97,7 @@ __device__ inline void walk_triangles(TriangleBatch& own, uint32_t triangles, Tr
     }
 }
 
-// The third visit: the lane is half of a triangle; gives its largest weight in a pixel of the half.
+// Third visit: the lane is half of a triangle; returns its largest weight at a pixel of the half.
 __device__ inline float sum_pixels(const TriangleBatch& own, const TriangleHalf& half,
                                    const FallOff fall_off, float exponent,
                                    float (&values)[D_VALUES]) {
@@ -136,7 +136,7 @@ __device__ inline float sum_pixels(const TriangleBatch& own, const TriangleHalf&
     return most;
 }
 
-// All three visits of the triangles from place `taken` of the queue on, at most BATCH.
+// Performs all three visits of at most BATCH triangles, from index `taken` of the queue on.
 __device__ inline void visit_triangles(const BlendArgs& a, TriangleBatch& own, const Part& part,
                                        uint32_t taken, uint32_t count, TriangleWalk& walk) {
     const uint32_t lane = threadIdx.x % WARP, k = lane % BATCH, which = lane / BATCH;
@@ -164,7 +164,7 @@ __device__ inline void visit_triangles(const BlendArgs& a, TriangleBatch& own, c
 #pragma unroll
     for (float& value : values) value = both_halves(value);
     most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, BATCH));
-    __syncwarp();  // everyone has read the notes
+    __syncwarp();  // all lanes have read the notes
     if (most <= 0.0f) return;
     float4* const sums = reinterpret_cast<float4*>(a.gradients) +
                          uint64_t{splat_index} * TriangleFootprint::QUADS;
@@ -180,7 +180,7 @@ __device__ inline void visit_triangles(const BlendArgs& a, TriangleBatch& own, c
     if (a.face_weights != nullptr && which == 0) raise_face_weight(a, half.row.face(), most);
 }
 
-// The lane's pixel before the first triangle, and its gradient.
+// Returns the lane's pixel in front of the first triangle, and its gradient.
 __device__ inline TriangleWalk begin_walk(const BlendArgs& a, const Part& part, float4& d_pixel) {
     d_pixel = {0.0f, 0.0f, 0.0f, 0.0f};
     if (!part.inside) return {1.0f, 0.0f, false};
@@ -197,7 +197,7 @@ __device__ inline TriangleWalk begin_walk(const BlendArgs& a, const Part& part, 
     return {1.0f, light, true};
 }
 
-// A part of a tile, by a warp on its own.
+// Processes a part of a tile, by one warp.
 __device__ inline void blend_pixels_bwd(const BlendArgs& a) {
     __shared__ TriangleBatch batches[PARTS];
     const uint32_t lane = threadIdx.x % WARP;
@@ -223,7 +223,7 @@ __device__ inline void blend_pixels_bwd(const BlendArgs& a) {
             visit_triangles(a, own, part, taken, count, walk);
             taken += count;
         }
-        // What is left moves to the front of the queue.
+        // Move the rest to the front of the queue.
         queued -= taken;
         const uint32_t rest = lane < queued ? own.queue[taken + lane] : 0;
         __syncwarp();  // the rest is in registers
