@@ -33,7 +33,7 @@ const SAMPLES: usize = 100_000;
 /// Percentage of the Gaussians within the radius. The others are background and outliers.
 const INNER_PERCENT: usize = 90;
 
-const USUAL_TITLE: &str = "Gaussians";
+const DEFAULT_TITLE: &str = "Gaussians";
 
 /// JSON of a page; `src/viewer/src` reads it by these names.
 #[derive(Serialize)]
@@ -56,7 +56,7 @@ impl<'a> PageFacts<'a> {
         let columns = splats.columns();
         let (center, radius) = middle_and_radius(&columns.means);
         Self {
-            title: if options.title.is_empty() { USUAL_TITLE } else { &options.title },
+            title: if options.title.is_empty() { DEFAULT_TITLE } else { &options.title },
             splats: columns.len(),
             sh_degree: columns.sh_degree,
             antialiased: columns.antialiasing == Antialiasing::On,
