@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_in_the_page_unpacks_to_text_with_its_licences() {
+    fn page_contains_the_program_with_licences() {
         let page = page(&random_splats(2, 0, 1), "scene", &[]);
         let packed = STANDARD.decode(carried(&page, "bundle")).unwrap();
         let mut program = String::new();
