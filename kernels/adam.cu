@@ -1,25 +1,24 @@
 // adam: the projection's backward pass fused with Adam (Kingma and Ba 2015), one thread per Gaussian,
 // one warp per lane block.
-// Parameter gradients live in registers only. Geometry moves in every step, by its momentum where the
-// view does not see it, as in dense Adam. The colours of a lane block of which the view sees nothing
-// are left behind: `lazy_adam.cuh` says how they catch up, to the same values. Moments are stored
-// before bias correction.
-// Shapes: geometry [lane blocks, 11, 32] and sh with their moments as `state.cuh` says; gradients
+// Parameter gradients live in registers only. Geometry moves in every step, by momentum if the view does not
+// see it, as in dense Adam. The colours of a lane block that the view does not see are deferred and catch up
+// later to equal values (`lazy_adam.cuh`). Moments are stored before bias correction.
+// Shapes: geometry [lane blocks, 11, 32]; sh and moments in the layouts of `state.cuh`; gradients
 // [visible, record], d_features [visible, 4]; surface [n, 12].
 
 #include "adam.cuh"
 #include "gaussian.cuh"
 #include "sh.cuh"
 
-// What a view and a Gaussian's colour give each other.
+// Gradient of the colour, and the SH basis with its gradient.
 struct ColorStep {
     float3 d_color;
-    float rest_kept;  // of the coefficients above degree 0, after the step
+    float rest_kept;  // share of the coefficients above degree 0 that remains
     float basis[SH_MAX_COEFFICIENTS];
     float d_basis[SH_MAX_COEFFICIENTS];
 };
 
-// Moves those of the coefficients `from` on that belong to `count` values.
+// Moves the coefficients from `from` on that belong to `count` values.
 template <bool LATE, class Sh>
 __device__ inline void step_coefficients(const AdamArgs& a, Sh& sh, uint32_t from, uint32_t count,
                                          const CatchUp& late, ColorStep& step) {
@@ -46,7 +45,7 @@ __device__ inline void step_all_coefficients(const AdamArgs& a, Sh& sh, const Ca
     for (uint32_t from = 0; from < SH_MAX_COEFFICIENTS; from += Sh::AT_ONCE) {
         if (3 * from >= a.sh_width) continue;
         const uint32_t count = min(WHOLE, a.sh_width - 3 * from);
-        // Of a whole piece the compiler knows how many there are, and leaves the checks out.
+        // A constant count lets the compiler remove the checks.
         if (count == WHOLE) {
             step_coefficients<LATE>(a, sh, from, WHOLE, late, step);
         } else {
@@ -55,7 +54,7 @@ __device__ inline void step_all_coefficients(const AdamArgs& a, Sh& sh, const Ca
     }
 }
 
-// Colours: moves the coefficients and returns the gradient of the viewing direction.
+// Moves the coefficients and returns the gradient of the viewing direction.
 template <class Sh>
 __device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, bool seen, Sh sh,
                                     uint32_t age, float3 direction, float3 d_color) {
@@ -74,7 +73,7 @@ __device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, bool s
     return sh_basis_bwd(a.views[0].sh_degree, direction, step.d_basis);
 }
 
-// Where a Gaussian's geometry lies; the colours follow it from table to table.
+// Geometry of a Gaussian; the colours follow in other tables.
 template <class Storage>
 struct GaussianState {
     typename Storage::Geometry geometry;
@@ -90,7 +89,7 @@ __device__ inline GaussianState<Storage> state_of(Gaussian<Storage, EXTENDED>, c
             Storage::SHORT ? rounding_seed(a.key, gaussian) : 0};
 }
 
-// Moves the colours of a lane block that is seen, and returns the gradient that they give the centre.
+// Moves the colours of a visible lane block and returns their gradient of the centre.
 template <class Storage, bool EXTENDED>
 __device__ inline float3 step_appearance(Gaussian<Storage, EXTENDED>, const AdamArgs& a,
                                          uint32_t gaussian, bool seen,
@@ -111,13 +110,13 @@ __device__ inline float3 step_appearance(Gaussian<Storage, EXTENDED>, const Adam
         if (seen && a.views[0].by_distances == 0) {
             d_mean_by_color = normalize_bwd(offset, d_direction);
         }
-        __syncwarp();  // everyone has read the age
+        __syncwarp();  // all lanes have read the age
         if (gaussian % WARP == 0) mark_moved(a, block, at.line);
     }
     return d_mean_by_color;
 }
 
-// Of Gaussians and of surfels, as `shape_bwd` and `gradient_of` have them.
+// For Gaussians and surfels, by `shape_bwd` and `gradient_of`.
 template <class Primitive, class Gradient>
 __device__ inline GeometryGradient row_bwd(Primitive, const AdamArgs& a, uint32_t gaussian,
                                            uint32_t splat_index, const AdamRow<GEOMETRY_WIDTH>& g,
@@ -198,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     step<Vertices<InCompact>>(a);
 }
 
-// Brings the colours of every lane block up to date; one warp each.
+// Updates the deferred colours of every lane block; one warp each.
 template <class Sh>
 __device__ inline void catch_up_block(const CatchUpArgs& a) {
     const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
@@ -221,7 +220,7 @@ __device__ inline void catch_up_block(const CatchUpArgs& a) {
         sh.store_late(3 * from, count);
     }
     sh.store_scales();
-    __syncwarp();  // everyone has read the age
+    __syncwarp();  // all lanes have read the age
     if (gaussian % WARP == 0) a.sh_steps[block] = a.lazy.steps;
 }
 

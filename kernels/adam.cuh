@@ -1,5 +1,5 @@
-// What steps share: what is added to the gradients of a Gaussian's geometry, the move of that, and the step
-// of one view as a template over the primitive.
+// Common parts of Adam steps: additional gradients of a Gaussian's geometry, the move of the geometry, and the step of
+// one view as a template over the primitive.
 #pragma once
 
 #include "adam_sh.cuh"
@@ -11,11 +11,10 @@
 #include "surfels.cuh"
 #include "vertices.cuh"
 
-// The thread's Gaussian on its way through Adam's registers, from any storage and back. All of a
-// piece is loaded before any of it is stored, so that enough loads are under way to fill the memory's
-// pipe.
+// Loads and stores of the thread's Gaussian for Adam, in any storage. A piece is loaded completely before any of it is
+// stored, so that enough loads are in flight to saturate the memory.
 
-// The first random word of a Gaussian.
+// Returns the first random word of a Gaussian.
 __device__ inline uint32_t rounding_seed(uint64_t key, uint32_t gaussian) {
     return static_cast<uint32_t>(random_bits(key, gaussian) >> 32);
 }
@@ -53,7 +52,7 @@ struct FullRow {
 
 using FullGeometry = FullRow<GEOMETRY_WIDTH>;
 
-// First moments in 16 bits.
+// Geometry with first moments in 16 bits.
 struct CompactGeometry {
     static constexpr uint32_t FIRST_WORDS = (GEOMETRY_WIDTH + 1) / 2;
 
@@ -111,8 +110,8 @@ struct InCompact {
     using Geometry = CompactGeometry;
 };
 
-// Gradients of the ellipse. That of the opacity's logarithm is also that of the logarithm of what a
-// filter leaves of it.
+// Gradients of the ellipse. The gradient of the log-opacity is also that of the logarithm of the share that a filter
+// keeps.
 __device__ inline EllipseGradient ellipse_gradient(const SplatGradient& d) {
     return {{d.d_mean_px[0], d.d_mean_px[1]},
             {d.d_conic[0], d.d_conic[1], d.d_conic[2]},
@@ -120,7 +119,7 @@ __device__ inline EllipseGradient ellipse_gradient(const SplatGradient& d) {
             d.d_depth};
 }
 
-// The Gaussian's shape and place, as its geometry has them.
+// Returns the Gaussian's shape and position from its geometry.
 template <bool EXTENDED>
 __device__ inline Shape shape_of(const AdamArgs& a, uint32_t gaussian,
                                  const AdamRow<GEOMETRY_WIDTH>& g) {
@@ -131,8 +130,7 @@ __device__ inline Shape shape_of(const AdamArgs& a, uint32_t gaussian,
             smooth ? a.filter_3d[gaussian] : 0.0f};
 }
 
-// Adds the gradients of the mean opacity and of the mean scale (Kheradmand et al. 2024, section 4.4),
-// both of raw parameters.
+// Adds the gradients of the mean opacity and of the mean scale (Kheradmand et al. 2024, section 4.4).
 __device__ inline void regularise(const AdamArgs& a, const AdamRow<GEOMETRY_WIDTH>& g,
                                   float (&d)[GEOMETRY_WIDTH]) {
     if (a.d_opacity != 0.0f) {
@@ -155,7 +153,7 @@ __device__ inline void add_surface(const float* rows, uint32_t gaussian, float s
     for (uint32_t k = 0; k < GEOMETRY_WIDTH; ++k) d[k] = fmaf(share, more[k], d[k]);
 }
 
-// Leaves the gradients of the geometry for what it is bound to.
+// Stores the gradients of the geometry for a bound mesh.
 __device__ inline void keep_gradients(float* rows, uint32_t gaussian,
                                       const float (&d)[GEOMETRY_WIDTH]) {
     float4* const row = reinterpret_cast<float4*>(rows) + uint64_t{gaussian} * (SURFACE_WIDTH / 4);
@@ -164,7 +162,7 @@ __device__ inline void keep_gradients(float* rows, uint32_t gaussian,
     row[2] = {d[8], d[9], d[10], 0.0f};
 }
 
-// Adds what comes of the depth and the normal that a splat gives to maps of a surface.
+// Adds the gradients through the depth and the normal of a splat's surface features.
 __device__ inline void add_features(const ViewArgs& view, uint32_t splat_index, const Shape& shape,
                                     ShapeGradient& d) {
     const float4 d_feature = reinterpret_cast<const float4*>(view.d_features)[splat_index];
@@ -182,7 +180,7 @@ __device__ inline void decay(AdamRow<3>& coefficient, float kept) {
     for (uint32_t channel = 0; channel < 3; ++channel) coefficient.value[channel] *= kept;
 }
 
-// Moves a centre at random, as far as the Gaussian is transparent and large.
+// Adds random motion to a centre; transparent and large Gaussians move farthest.
 __device__ inline void add_noise(const AdamArgs& a, uint32_t gaussian, AdamRow<GEOMETRY_WIDTH>& g,
                              FiniteCheck& health) {
     const float3 offset =
@@ -199,8 +197,8 @@ __device__ inline void add_noise(const AdamArgs& a, uint32_t gaussian, AdamRow<G
     }
 }
 
-// By what the rate of a centre is multiplied: (size / unit)^exponent, held to within 10 and its inverse, of
-// the geometric mean of the two largest scales.
+// Returns the learning-rate factor of a centre: (size / unit)^exponent, clamped to 0.1..10, where size is the geometric
+// mean of the two largest scales.
 __device__ inline float centre_rate_factor(const AdamArgs& a, const AdamRow<GEOMETRY_WIDTH>& g) {
     constexpr float LOG_MOST = 2.30258509f;
     if (a.size_exponent == 0.0f) return 1.0f;
@@ -210,14 +208,14 @@ __device__ inline float centre_rate_factor(const AdamArgs& a, const AdamRow<GEOM
     return expf(fmaxf(fminf(log_factor, LOG_MOST), -LOG_MOST));
 }
 
-// Gradients of a Gaussian's geometry, as the views give them.
+// Gradients of a Gaussian's geometry from the views.
 struct GeometryGradient {
     ShapeGradient d_shape;
     float d_log_opacity;
     bool seen;  // by a view of the step
 };
 
-// Moves the geometry: by the views' gradients, what is added to them once a step, and at random.
+// Moves the geometry by the views' gradients, additional gradients, and noise.
 template <class Storage, bool EXTENDED>
 __device__ inline void step_geometry(const AdamArgs& a, uint32_t gaussian,
                                      const typename Storage::Geometry& geometry,
@@ -228,7 +226,7 @@ __device__ inline void step_geometry(const AdamArgs& a, uint32_t gaussian,
         d.d_mean_world.x, d.d_mean_world.y, d.d_mean_world.z, d.d_log_scale.x,
         d.d_log_scale.y,  d.d_log_scale.z,  d.d_quat.w,       d.d_quat.x,
         d.d_quat.y,       d.d_quat.z,
-        // d ln(opacity) / d logit is 1 - opacity, whatever the filters leave of it.
+        // d ln(opacity) / d logit is 1 - opacity, independent of the filters.
         gradient.d_log_opacity * (1.0f - sigmoid(g.value[OPACITY_LOGIT]))};
     if (EXTENDED && gaussian < a.gaussians) {
         if (a.seen_only == 0 || gradient.d_log_opacity != 0.0f) regularise(a, g, d_geometry);
@@ -251,7 +249,7 @@ __device__ inline void step_geometry(const AdamArgs& a, uint32_t gaussian,
     for (uint32_t group = 0; group < 4; ++group) report(a, gaussian, group, health[group]);
 }
 
-// What a view gives a row that it sees as an ellipse.
+// Gradients of a row that a view sees as an ellipse.
 struct ScreenGradient {
     EllipseGradient d_ellipse;
     float3 d_color;
@@ -264,7 +262,7 @@ __device__ inline ScreenGradient gradient_of(Primitive, const ViewArgs& view, ui
     return {ellipse_gradient(d), float3_of(d.d_color)};
 }
 
-// Of a surfel. Its tilt has the place of the conic.
+// Gradients of a surfel. The tilt is stored in place of the conic.
 struct SurfelScreenGradient : ScreenGradient {
     float2 d_along_u, d_along_v;
 };
@@ -284,7 +282,7 @@ __device__ inline SurfelScreenGradient gradient_of(Surfels<Storage>, const ViewA
     return of_view;
 }
 
-// What a view that sees a Gaussian gives its shape, but for what comes of its colour.
+// Returns the gradients of a visible Gaussian's shape, except those through its colour.
 template <class Storage, bool EXTENDED>
 __device__ inline ShapeGradient shape_bwd(Gaussian<Storage, EXTENDED>, const ViewArgs& view,
                                           uint32_t splat_index, const Shape& shape,
@@ -306,7 +304,7 @@ __device__ inline ShapeGradient shape_bwd(Surfels<Storage>, const ViewArgs& view
     return d;
 }
 
-// Of a vertex, which has a place alone.
+// For a vertex, which only has a position.
 template <class Storage>
 __device__ inline ShapeGradient shape_bwd(Vertices<Storage>, const ViewArgs& view, uint32_t,
                                           const Shape& shape, const ScreenGradient& d_splat) {
@@ -316,12 +314,12 @@ __device__ inline ShapeGradient shape_bwd(Vertices<Storage>, const ViewArgs& vie
     return d;
 }
 
-// A step of one view, one row of a primitive per thread. Of a primitive it asks for
-//   gradient_of       what a view gives a row that it sees, where that is not an ellipse
-//   state_of          where a row's values and moments lie; it can load() the values
-//   step_appearance   moves what is not among these values, and returns what it gives the centre
-//   row_bwd           the gradients of the values
-//   step_row          moves and stores them
+// A step of one view, one row of a primitive per thread. The primitive must provide
+//   gradient_of       gradients of a visible row, if it is not an ellipse
+//   state_of          location of a row's values and moments; its load() returns the values
+//   step_appearance   moves other values, and returns their gradient of the centre
+//   row_bwd           gradients of the values
+//   step_row          moves and stores the values
 template <class Primitive>
 __device__ inline void step(const AdamArgs& a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,5 +1,4 @@
-// The SH of the thread's Gaussian on their way through Adam's registers: in single precision, or with values in
-// 16 bits.
+// Adam on the SH of the thread's Gaussian: in single precision, or with values in 16 bits.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -14,21 +13,21 @@
 
 // Adam on one value.
 
-// Neighbouring values with their moments.
+// Consecutive values with their moments.
 template <uint32_t N>
 struct AdamRow {
     float value[N], first[N], second[N];
 };
 
-// What is known of a group's new values and second moments.
+// Finiteness of a group's new values and second moments.
 struct FiniteCheck {
-    float zero;     // NaN as soon as one is not finite
-    float largest;  // infinite where one is
+    float zero;     // NaN if any is not finite
+    float largest;  // infinite if any is
 };
 
-// One value: value -= rate m / (sqrt(v) + epsilon), with the bias-corrected moments. Root and quotient
-// are the fast ones, whose relative error of 3e-7 is that of the moments' own rounding. Where it is
-// `SHORT`, the value is going to be kept in 16 bits.
+// Updates one value: value -= rate m / (sqrt(v) + epsilon), with the bias-corrected moments. Root and quotient are fast
+// approximations; their relative error of 3e-7 equals the rounding of the moments. `SHORT` values will be stored in 16
+// bits.
 template <bool SHORT, class Args, uint32_t N>
 __device__ inline void move(const Args& a, AdamRow<N>& c, uint32_t k, float rate, float d,
                             FiniteCheck& health) {
@@ -47,9 +46,9 @@ __device__ inline void report(const Args& a, uint32_t gaussian, uint32_t group, 
     if (health.zero != 0.0f) report_fault(a.fault, gaussian, group, isinf(health.largest));
 }
 
-// Where the SH lie that a step moves: in a line of the cache, or in the tables.
+// Location of the SH that a step moves: a cache line, or the tables.
 
-// Tables of the SH, and values of them per Gaussian.
+// Tables of the SH, and the number of values per Gaussian.
 struct AdamTables {
     uint32_t *values, *first, *second;
     uint32_t width;
@@ -61,7 +60,7 @@ struct MovedSh {
     uint32_t row, line;
 };
 
-// Only what has moments in codes has a cache.
+// Only storages with coded moments have a cache.
 template <bool CACHED>
 __device__ inline MovedSh moved_sh(const AdamArgs& a, uint32_t gaussian) {
     const uint32_t line = CACHED ? line_of(a.cache, gaussian / WARP) : 0;
@@ -71,13 +70,13 @@ __device__ inline MovedSh moved_sh(const AdamArgs& a, uint32_t gaussian) {
             line};
 }
 
-// Says that a lane block has taken the step; one thread each.
+// Records that a lane block has taken the step; one thread each.
 __device__ inline void mark_moved(const AdamArgs& a, uint32_t block, uint32_t line) {
     a.sh_steps[block] = a.lazy.steps + 1;
     if (line > 0) a.cache.is_changed[line - 1] = 1;
 }
 
-// Bound of the absolute gradients of a Gaussian's SH that one view gives.
+// Returns a bound of the absolute gradients of a Gaussian's SH from one view.
 __device__ inline float largest_gradient(const float (&basis)[SH_MAX_COEFFICIENTS],
                                          float3 d_color) {
     float largest = 0.0f;
@@ -86,13 +85,13 @@ __device__ inline float largest_gradient(const float (&basis)[SH_MAX_COEFFICIENT
     return largest * fmaxf(fabsf(d_color.x), fmaxf(fabsf(d_color.y), fabsf(d_color.z)));
 }
 
-// Value `k` in its half of a word, rounded at random.
+// Stores value `k` in its half of a word, rounded stochastically.
 template <uint32_t WORDS>
 __device__ inline void put_half(uint32_t (&words)[WORDS], uint32_t k, float value, uint32_t& dice) {
     words[k / 2] = with_half(words[k / 2], k % 2, half_bits(value, roll(dice)));
 }
 
-// Moves coefficients whose moments are in single precision, and knows whether all stayed finite.
+// Moves coefficients with moments in single precision, and checks that all stay finite.
 template <bool IS_SHORT>
 struct FloatMoves {
     static constexpr bool CACHED = false;
@@ -100,10 +99,10 @@ struct FloatMoves {
 
     FiniteCheck dc = {}, rest = {};
 
-    // One that is not finite shows in the values.
+    // Nothing to do: non-finite gradients are visible in the values.
     __device__ void see_gradient(float3) {}
 
-    // Coefficient `k` of each channel, down its gradient.
+    // Moves coefficient `k` of each channel.
     __device__ void move(const AdamArgs& a, AdamRow<3>& c, uint32_t k, float3 d) {
         const float of_channel[3] = {d.x, d.y, d.z};
 #pragma unroll
@@ -113,7 +112,7 @@ struct FloatMoves {
         }
     }
 
-    // Catches up where coefficient `k` is `LATE`.
+    // Catches up coefficient `k` if `LATE`.
     template <bool LATE>
     __device__ static void catch_up(const CatchUp& late, uint32_t k, AdamRow<3>& c) {
         if constexpr (LATE) {
@@ -169,7 +168,7 @@ struct FullSh : FloatMoves<false> {
         }
     }
 
-    // Coefficient `i` of those loaded, which is `k` of all, once it has caught up.
+    // Returns the loaded coefficient `i`, number `k` of all, after it has caught up.
     template <bool LATE>
     __device__ AdamRow<3> get(uint32_t i, uint32_t k, const CatchUp& late) const {
         AdamRow<3> one;
@@ -271,11 +270,11 @@ struct HalfSh : FloatMoves<true> {
     __device__ void store_late(uint32_t from, uint32_t count) const { store(from, count); }
 };
 
-// SH in 16 bits with moments in 8, on the way that `adam_sh.cuh` has for the others.
+// SH in 16 bits with moments in 8 bits; see `adam_sh.cuh` for the other storages.
 
-// The scales are known before the values are: no gradient of a coefficient exceeds the largest basis times the
-// largest gradient of a channel, and what bounds the gradients bounds the moments, being decayed and added up as
-// they are. So a step without a gradient changes the scales and no code, but that of a second moment of 0.
+// The scales are known before the values. A coefficient's gradient is bounded by the largest basis value times the
+// largest gradient of a channel; this bound, decayed and summed like the moments, bounds the moments. Therefore a step
+// without a gradient changes the scales but no code, except that of a zero second moment.
 template <uint32_t COEFFICIENTS>
 struct CompactSh {
     static constexpr bool CACHED = true;
@@ -286,14 +285,14 @@ struct CompactSh {
 
     Row<uint32_t> value, first, second;
     uint32_t values[HALVES], firsts[CODES], seconds[CODES];
-    // Scales as they were, and as they will be.
+    // Scales before and after the step.
     float first_scale, second_scale, next_first_scale, next_second_scale;
-    float first_inverse, second_inverse;  // of a moment, what its code is made of
-    float first_factor, second_factor;  // of a code, what is left of its moment before a gradient is added
-    float rate_unit;  // what rates are multiplied by: the unit of quotients over the second moment's correction
-    // NaN where a gradient or a scale is not finite, or a scale of second moments 2^33 or more.
+    float first_inverse, second_inverse;  // factors from moments to codes
+    float first_factor, second_factor;  // factors from codes to decayed moments
+    float rate_unit;  // factor of rates: unit of quotients over the second moment's correction
+    // NaN if a gradient or a scale is not finite, or a scale of second moments is 2^33 or more.
     float zero;
-    // The largest of the new halves, two by two; infinite where a value is.
+    // Largest new halves, in pairs; infinite if a value is.
     __half2 largest_halves;
     uint32_t dice;
 
@@ -308,7 +307,7 @@ struct CompactSh {
         second_scale = __uint_as_float(second[0]);
     }
 
-    // The held quotient makes a number of what is none, so that gradients are looked at themselves.
+    // The clamped quotient hides NaN, so check the gradients themselves.
     __device__ void see_gradient(float3 d_color) { zero += 0.0f * (d_color.x + d_color.y + d_color.z); }
 
     // `largest` bounds the absolute gradients of the coefficients.
@@ -325,7 +324,7 @@ struct CompactSh {
         zero += 0.0f * (next_first_scale + SECOND_UP * next_second_scale);
     }
 
-    // What makes a value infinite shows in its half.
+    // An overflowing value is visible in its half.
     __device__ void move(const AdamArgs& a, AdamRow<3>& c, uint32_t k, float3 d) {
         const float rate = rate_unit * a.rates[k == 0 ? SH_DC : SH_REST];
         const float of_channel[3] = {d.x, d.y, d.z};
@@ -398,7 +397,7 @@ struct CompactSh {
         }
     }
 
-    // Moments are what decay leaves of them, before a gradient is added.
+    // Moments are decayed, without the new gradient.
     template <bool LATE>
     __device__ AdamRow<3> get(uint32_t i, uint32_t coefficient, const CatchUp& late) const {
         AdamRow<3> one;

@@ -1,19 +1,18 @@
 // adam_views: one step of Adam down the mean gradient of several views, one thread per Gaussian, one
-// warp per lane block. `adam.cu` is the same for one view.
+// warp per lane block. `adam.cu` is the version for one view.
 //
-// What a view gives a Gaussian are its 12 floats (of a surfel 16), so the gradients of all views are summed in
-// registers, and a Gaussian's state is read and written once a step however many views there are. The
-// colours need, of each view, the direction in which it looks at the Gaussian, the gradient of the
-// colour, and room for the gradient of the direction: these wait in shared memory while the
-// coefficients pass by.
-// The colours of a lane block of which no view sees anything are left behind, as in `adam.cu`.
+// A view contributes 12 floats per Gaussian (16 per surfel). The gradients of all views are summed in registers,
+// and a Gaussian's state is read and written once per step. For the colours, the viewing direction, the gradient of
+// the colour and room for the gradient of the direction are kept in shared memory for each view during the pass over
+// the coefficients.
+// The colours of a lane block that no view sees are deferred, as in `adam.cu`.
 // Shapes: as in `adam.cu`, with the records of each view.
 
 #include "adam.cuh"
 #include "sh.cuh"
 
-// What a view and the colours of a block's Gaussians give each other. By component, so that the lanes
-// of a warp find them in different banks.
+// Directions and gradients of a view and a block's Gaussians. Stored by component, so that the lanes of a warp access
+// different banks.
 struct ViewColors {
     float direction[3][ADAM_BLOCK], d_color[3][ADAM_BLOCK], d_direction[3][ADAM_BLOCK];
 };
@@ -28,7 +27,7 @@ __device__ inline void set_lane_value(float (&rows)[3][ADAM_BLOCK], float3 value
     rows[2][threadIdx.x] = value.z;
 }
 
-// Index of the Gaussian's splat in the view; lanes after the last Gaussian have none.
+// Returns the index of the Gaussian's splat in the view; UNSEEN for lanes after the last Gaussian.
 __device__ inline uint32_t splat_index_in(const AdamArgs& a, uint32_t view, uint32_t gaussian) {
     return gaussian < a.gaussians ? a.views[view].splat_from_gaussian[gaussian] : UNSEEN;
 }
@@ -38,8 +37,8 @@ __device__ inline float3 offset_from(const ViewArgs& view, const Row<float>& mea
     return {mean[MEAN] - centre[0], mean[MEAN + 1] - centre[1], mean[MEAN + 2] - centre[2]};
 }
 
-// Stages what the views say of the Gaussian's colour; returns whether any of them sees it. All of a
-// piece is loaded before any of it is staged, so that a view does not wait for the one before it.
+// Stages the views' gradients of the Gaussian's colour; returns true if any view sees the Gaussian. Loads a piece
+// completely before staging it, so that the loads overlap.
 template <uint32_t RECORD>
 __device__ inline bool stage_colors(const AdamArgs& a, uint32_t gaussian, const Row<float>& mean,
                                     ViewColors* colors) {
@@ -69,7 +68,7 @@ __device__ inline bool stage_colors(const AdamArgs& a, uint32_t gaussian, const 
     return seen;
 }
 
-// Bound of the absolute gradients of the coefficients, over all views.
+// Returns a bound of the absolute gradients of the coefficients, over all views.
 __device__ inline float largest_sum(const AdamArgs& a, const ViewColors* colors) {
     float largest = 0.0f;
     for (uint32_t v = 0; v < a.view_count; ++v) {
@@ -80,7 +79,7 @@ __device__ inline float largest_sum(const AdamArgs& a, const ViewColors* colors)
     return largest;
 }
 
-// Colours: moves the coefficients, and leaves the gradients of the directions with the views.
+// Moves the coefficients, and adds the gradients of the directions to the views.
 template <class Sh>
 __device__ inline void step_colors(const AdamArgs& a, uint32_t gaussian, bool seen, Sh sh,
                                    uint32_t age, ViewColors* colors) {
@@ -132,7 +131,7 @@ __device__ inline void step_colors(const AdamArgs& a, uint32_t gaussian, bool se
     sh.report(a, gaussian);
 }
 
-// Adds what a view that sees the Gaussian gives its geometry.
+// Adds the gradients of a view that sees the Gaussian to those of its geometry.
 template <class Primitive>
 __device__ inline void add_view(const AdamArgs& a, const ViewArgs& view, uint32_t splat_index,
                                 const Shape& shape, const float3& d_mean_by_color,
@@ -141,7 +140,7 @@ __device__ inline void add_view(const AdamArgs& a, const ViewArgs& view, uint32_
     const auto d_splat = gradient_of(Primitive{}, view, splat_index);
     const ShapeGradient d = shape_bwd(Primitive{}, view, splat_index, shape, d_splat);
     ShapeGradient& all = sum.d_shape;
-    // That of the colour has its share already.
+    // The gradient through the colour is already scaled.
     all.d_mean_world = add(add(all.d_mean_world, scale(d.d_mean_world, share)), d_mean_by_color);
     all.d_log_scale = add(all.d_log_scale, scale(d.d_log_scale, share));
     all.d_quat = {all.d_quat.w + share * d.d_quat.w, all.d_quat.x + share * d.d_quat.x,
@@ -164,7 +163,7 @@ __device__ inline void step_views(const AdamArgs& a) {
         const MovedSh at = moved_sh<Storage::Sh::CACHED>(a, gaussian);
         const typename Storage::Sh sh(at.tables, at.row, seed);
         step_colors(a, gaussian, seen, sh, a.lazy.steps - a.sh_steps[block], colors);
-        __syncwarp();  // everyone has read the age
+        __syncwarp();  // all lanes have read the age
         if (gaussian % WARP == 0) mark_moved(a, block, at.line);
     }
 

@@ -1,8 +1,8 @@
-// appearance: colours as a view's camera changed them, the gradients of what changed them, and its
-// steps; and the sums that a render's colours are fitted to a photograph's by.
+// appearance: per-view colour compensation, its gradients and steps; and the sums to fit a render's colours to a
+// photograph.
 //
-// No sum depends on the order in which blocks run: each leaves its share in memory, and the shares are
-// added up in their order.
+// Results do not depend on the order in which blocks run: each block stores its share of a sum, and the shares are
+// added in order.
 // Shapes: image, compensated and d_image [h, w, 3]; table [12] or [luma, y, x, 12].
 
 #include "appearance.cuh"
@@ -22,7 +22,7 @@ __device__ inline void put_color(float* __restrict__ image, uint32_t pixel, floa
     c[2] = color.z;
 }
 
-// What is no number stays so, as on the CPU.
+// Keeps NaN, as on the CPU.
 __device__ inline float held(float x) { return x < 0.0f ? 0.0f : x > 1.0f ? 1.0f : x; }
 
 __device__ inline float3 held(float3 rgb) { return {held(rgb.x), held(rgb.y), held(rgb.z)}; }
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(APPEARANCE_BLOCK)
     put_color(a.compensated, pixel, affine(slice(a.table, p, slope), rgb));
 }
 
-// Of the whole block, in thread 0 to COUNT - 1: that of value `threadIdx.x`.
+// Sums over the whole block; thread k < COUNT returns the sum of value k.
 template <uint32_t COUNT, class T>
 __device__ inline T block_sum(T (&shared)[COUNT][APPEARANCE_BLOCK / WARP], const T (&values)[COUNT]) {
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -108,13 +108,13 @@ extern "C" __global__ void __launch_bounds__(APPEARANCE_BLOCK)
     if (lane == 0) a.gradient[k] = sum;
 }
 
-// Values at the corners of one column of a grid.
+// Number of values at the corners of one column of a grid.
 constexpr uint32_t COLUMN_WIDTH = GRID_LUMA * AFFINE_WIDTH;
 constexpr uint32_t GROUPS = GRID_BWD_BLOCK / COLUMN_WIDTH;
 static_assert(COLUMN_WIDTH % WARP == 0, "all lanes of a warp look at one pixel");
 static_assert(GROUPS == 4, "as many as columns at a cell, for a thread adds up one value of each");
 
-// A pixel on its way to the gradient of the grid.
+// A pixel during the gradient of the grid.
 struct Staged {
     float color[4];  // and 1
     float d_out[3];
@@ -127,9 +127,9 @@ struct GridShared {
     float sums[GROUPS][4][COLUMN_WIDTH];
 };
 
-// A block has a share of the rows of pixels between four columns of corners. Its threads read a pixel
-// each; then each goes through a quarter of these pixels for one value of a column's corners, and adds up
-// what they give to it in all four columns.
+// Each block has a share of the rows of pixels between four columns of corners. Its threads load one pixel each. Then
+// each thread visits a quarter of these pixels for one value of a column's corners and sums the contributions to it in
+// all four columns.
 extern "C" __global__ void __launch_bounds__(GRID_BWD_BLOCK)
     grid_bwd(const __grid_constant__ ColorBwdArgs a) {
     __shared__ GridShared s;
@@ -174,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(GRID_BWD_BLOCK)
             sums[2] += left_below;
             sums[3] += right_below;
         }
-        __syncthreads();  // everyone is done with the pixels
+        __syncthreads();  // all threads have read the pixels
     }
 #pragma unroll
     for (uint32_t corner = 0; corner < 4; ++corner) s.sums[group][corner][value] = sums[corner];
@@ -185,8 +185,8 @@ extern "C" __global__ void __launch_bounds__(GRID_BWD_BLOCK)
     a.sums[blockIdx.x * GRID_BWD_BLOCK + threadIdx.x] = total;
 }
 
-// One thread per value of the grid: what the cells around its corner left for it, and its part in the
-// total variation.
+// One thread per value of the grid: sums the shares of the cells around its corner, and adds the gradient of the total
+// variation.
 extern "C" __global__ void __launch_bounds__(APPEARANCE_BLOCK)
     gather_grid(const __grid_constant__ GatherArgs a) {
     const uint32_t k = blockIdx.x * blockDim.x + threadIdx.x;
@@ -196,7 +196,7 @@ extern "C" __global__ void __launch_bounds__(APPEARANCE_BLOCK)
     const uint32_t value = corner / (GRID_X * GRID_Y) * AFFINE_WIDTH + k % AFFINE_WIDTH;
     float sum = 0.0f;
     for (uint32_t beside = 0; beside < 4; ++beside) {
-        // From which corner of the cell this one is.
+        // Corner of the cell at which this corner is.
         const uint32_t dx = beside % 2, dy = beside / 2;
         if (x < dx || y < dy || x - dx >= CELLS_X || y - dy >= CELLS_Y) continue;
         const uint32_t cell = (y - dy) * CELLS_X + x - dx;

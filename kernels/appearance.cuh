@@ -1,5 +1,5 @@
-// Twin of math/appearance.rs: affine maps of colours, and bilateral grids of them (Wang et al. 2024). Same
-// names; the equations stand in Rust.
+// Twin of math/appearance.rs: affine maps of colours, and bilateral grids of them (Wang et al. 2024). Same names; see
+// Rust for the equations.
 #pragma once
 
 #include "abi.cuh"
@@ -7,7 +7,7 @@
 constexpr uint32_t CELLS_X = GRID_X - 1, CELLS_Y = GRID_Y - 1, CELLS_LUMA = GRID_LUMA - 1;
 constexpr uint32_t GRID_WIDTH = GRID_X * GRID_Y * GRID_LUMA * AFFINE_WIDTH;
 
-// A 3x4 matrix in rows, as tables hold it.
+// A 3x4 matrix in rows, as in tables.
 struct Affine {
     float4 row[3];
 };
@@ -31,13 +31,13 @@ struct Between {
     float fraction;
 };
 
-// An image is at most 65,535 px wide, so that products fit 32 bits and numbers a float's 24.
+// An image is at most 65,535 px wide, so products fit into 32 bits, and the numbers into a float's 24 bits.
 __device__ inline Between place_of_pixel(uint32_t pixel, uint32_t side, uint32_t corners) {
     const uint32_t scaled = (2 * pixel + 1) * (corners - 1), whole = 2 * side;
     return {scaled / whole, static_cast<float>(scaled % whole) / static_cast<float>(whole)};
 }
 
-// The first pixel that does not lie before a corner.
+// Returns the first pixel that is not before a corner.
 __device__ inline uint32_t first_pixel(uint32_t corner, uint32_t side, uint32_t corners) {
     return (2 * side * corner + corners - 2) / (corners - 1) / 2;
 }
@@ -68,7 +68,7 @@ __device__ inline float4 scaled_sum(float4 sum, float weight, float4 value) {
             sum.w + weight * value.w};
 }
 
-// The map at the corners of luma before (side 0) or behind (side 1).
+// Returns the map at the luma corners before (side 0) or after (side 1).
 __device__ inline Affine plane(const float* __restrict__ grid, const Place& p, uint32_t side) {
     Affine m = {};
 #pragma unroll
@@ -85,7 +85,7 @@ __device__ inline Affine plane(const float* __restrict__ grid, const Place& p, u
     return m;
 }
 
-// The map of a pixel, and its slope along luma.
+// Returns the map of a pixel and its slope along luma.
 __device__ inline Affine slice(const float* __restrict__ grid, const Place& p, Affine& slope) {
     Affine map = plane(grid, p, 0);
     const Affine high = plane(grid, p, 1);
@@ -114,7 +114,7 @@ __device__ inline float3 slice_bwd(const float* __restrict__ grid, const Place& 
     return d_rgb;
 }
 
-// What neighbours along one axis add to the gradient of the total variation.
+// Returns the contribution of neighbours along one axis to the gradient of the total variation.
 __device__ inline float variation_along(const float* __restrict__ grid, uint32_t k, uint32_t stride,
                                         uint32_t corners) {
     const uint32_t at = k / stride % corners;

@@ -1,29 +1,28 @@
-// bin: which splats each tile draws, front to back.
-// After the splats are sorted by depth, a sum over their instance counts in that order gives each
-// one's first instance. `instances_*` (one thread per splat, then per row of tiles, then per
-// instance) writes the instances, a stable sort by tile keeps them front to back, and `ranges_*` (one
-// thread per instance) finds where each tile's begin. Keys of 16 bits serve up to 65,535 tiles; the
-// key behind the last tile marks places that no instance took. A barrier between the lanes of a warp
+// bin: lists the splats of each tile, front to back.
+// After the splats are sorted by depth, a prefix sum over their instance counts in that order gives each splat's first
+// instance. `instances_*` (one thread per splat, then per row of tiles, then per instance) writes the instances, a
+// stable sort by tile keeps them front to back, and `ranges_*` (one thread per instance) finds the start of each tile.
+// 16-bit keys serve up to 65,535 tiles; the key after the last tile marks unused instances. Barriers between the lanes
+// of a warp publish shared data.
 // publishes what they share.
 //
-// A view may be listed in bands of rows of tiles, one after the other. `count_rows` (one thread per
-// splat, then per row of tiles) counts the instances in a band, by splat and by row, with which
-// `band_instances_*` does what `instances_*` does for the whole view. Tiles keep their numbers.
+// A view may be listed in bands of rows of tiles. `count_rows` (one thread per splat, then per row of tiles) counts the
+// instances in a band by splat and by row; with these, `band_instances_*` does for a band what `instances_*` does for
+// the whole view. Tiles keep their numbers.
 //
-// What is listed are records of a footprint (`footprint.cuh`), whatever primitive they are of.
+// The listed records may be those of any footprint (`footprint.cuh`).
 
 #include "surfels.cuh"
 #include "tiles.cuh"
 #include "triangle_footprint.cuh"
 
-// Splats of consecutive places that threads of one warp take: the 32 bytes of a memory transaction. Surfels that lie
-// flat before the camera fill the image, and are neighbours in depth: a warp takes one of them.
+// Number of consecutive splats that neighbouring threads take: the 32 bytes of a memory transaction. Surfels that face
+// the camera fill the image and are neighbours in depth, so a warp takes one of them.
 template <class Footprint>
 constexpr uint32_t NEIGHBOURS = Footprint::HAS_MEETINGS ? 1 : 8;
 
-// Place, front to back, of the thread's splat. Splats in front are the largest: so that not a few
-// warps get all of these, neighbours in depth go to other blocks, and each warp of a block has some
-// from every quarter of the depths.
+// Returns the front-to-back index of the thread's splat. Splats in front are the largest. To balance the warps,
+// neighbours in depth go to different blocks, and each warp of a block has some from every quarter of the depths.
 template <class Footprint>
 __device__ inline uint32_t interleaved_index() {
     constexpr uint32_t N = NEIGHBOURS<Footprint>;
@@ -32,7 +31,7 @@ __device__ inline uint32_t interleaved_index() {
     return (group * gridDim.x + blockIdx.x) * N + lane % N;
 }
 
-// What a record of this footprint asks for of the tiles.
+// Returns the tile query of a record of this footprint.
 template <class Footprint>
 __device__ inline TileQuery query_of(const float4* __restrict__ splats,
                                      const TileRect* __restrict__ tiles, uint32_t splat_index) {
@@ -43,21 +42,21 @@ __device__ inline TileQuery query_of(const float4* __restrict__ splats,
     return query;
 }
 
-// Where a splat's instances go.
+// Destination of a splat's instances.
 struct alignas(16) Destination {
     uint32_t splat_index;
     uint32_t first;  // its first instance
     uint32_t count;  // its number of instances
 };
 
-// Instances of one splat in one row of tiles, of which the warp writes 32 at a time, whosesoever they
-// are. Rows are compiled twice and might be rounded differently here and where tiles were counted: no
-// more are written than were counted, and places left over are marked.
+// Instances of one splat in one row of tiles. The warp writes 32 instances at a time, across splats. The code is
+// compiled twice and may round differently here and where tiles were counted: not more instances are written than were
+// counted, and unused ones are marked.
 struct alignas(16) Run {
     uint32_t splat_index;
-    uint32_t shift;      // instance of a tile, less the tile's number in the warp
-    uint32_t end;        // behind the splat's last instance
-    uint32_t key_shift;  // the same of the key
+    uint32_t shift;      // instance of a tile minus the tile's number in the warp
+    uint32_t end;        // after the splat's last instance
+    uint32_t key_shift;  // key of a tile minus the tile's number in the warp
 };
 
 template <class Footprint, typename Key, typename Rows>
@@ -111,8 +110,7 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys, Rows listed)
                     write(run, base + lane);
                 }
             } else {
-                // Of a splat that fills the image, one row after the other: rows are at hand sooner
-                // than the answer in which of them a tile lies.
+                // For a splat that fills the image, go row by row: that is faster than a search for each tile's row.
                 for (uint32_t rows = filled; rows != 0; rows &= rows - 1) {
                     const int from = __ffs(rows) - 1;
                     const uint32_t row_begin = __shfl_sync(FULL_WARP, row.begin, from);
@@ -134,7 +132,7 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys, Rows listed)
     }
 }
 
-// The kernels of a footprint.
+// Kernels of a footprint.
 #define INSTANCES(FOOTPRINT, SUFFIX)                                                               \
     extern "C" __global__ void __launch_bounds__(BIN_BLOCK)                                        \
         instances_16##SUFFIX(const __grid_constant__ InstancesArgs a) {                            \
@@ -159,13 +157,13 @@ INSTANCES(EllipseFootprint, )
 INSTANCES(SurfelFootprint, _surfels)
 INSTANCES(TriangleFootprint, _triangles)
 
-// A block adds up its splats' instances in each row before it adds them to those of all blocks. The
-// same code counts by row, so as to choose the bands, and by splat in each of them: both agree.
+// A block sums its splats' instances by row before it adds the sums to the global ones. Choosing bands and counting
+// by splat within a band share this code, so both agree.
 template <class Footprint>
 __device__ inline void count_rows_of(const CountRowsArgs& a) {
     __shared__ uint32_t of_row[TILE_ROWS_MAX];
     for (uint32_t row = threadIdx.x; row < a.camera.tiles[1]; row += BIN_BLOCK) of_row[row] = 0;
-    __syncthreads();  // nothing is counted yet
+    __syncthreads();  // counts are zero
     const uint32_t splat_index = blockIdx.x * blockDim.x + threadIdx.x;
     TileQuery own = {};
     if (splat_index < a.visible) {

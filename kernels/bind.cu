@@ -1,21 +1,21 @@
-// bind: Gaussians move with the mesh that they are bound to (SuGaR, Guedon and Lepetit 2024, section 4.3),
-// and their gradients become those of the mesh and of their form on it. Nothing is added up by atomics:
-// a vertex gathers what comes to it in the order of its lists, so that each run has the same bits.
-// Row n f + j of the model is Gaussian j of the n on face f.
+// bind: moves Gaussians with the mesh that they are bound to (SuGaR, Guedon and Lepetit 2024, section 4.3), and maps
+// their gradients to the mesh and to their form on it. Does not use atomics: each vertex sums its gradients in the
+// order of its lists, so results are reproducible to the bit. Row n f + j of the model is Gaussian j of the n on face
+// f.
 // Shapes: geometry [lane blocks, 11, 32], d_geometry [n, 12], forms [n, 4] with the log-scales in the
 // plane and the complex number, vertices [vertices, 3].
 
 #include "adam.cuh"
 #include "linalg.cuh"
 
-// Twin of math/bound.rs: Gaussians bound to triangles, and the angles between these.
-// Same names, same order of arguments; the equations stand in Rust.
+// Twin of math/bound.rs: Gaussians bound to triangles, and the angles between triangles.
+// Same names, same order of arguments; see Rust for the equations.
 
 struct Triangle {
     float3 corner[3];
 };
 
-// Weights of the corners, of Gaussian `place` of `each` on a triangle.
+// Returns the corner weights of Gaussian `place` of the `each` on a triangle.
 __device__ inline float3 corner_weights(uint32_t each, uint32_t place) {
     const bool has_middle = each == 1 || each == 4;
     if (has_middle && place == 0) return {1.0f / 3.0f, 1.0f / 3.0f, 1.0f / 3.0f};
@@ -32,7 +32,7 @@ __device__ inline float3 corner_weights(uint32_t each, uint32_t place) {
     return {corner == 0 ? one : others, corner == 1 ? one : others, corner == 2 ? one : others};
 }
 
-// The axes of a triangle; those of the world where it has no area.
+// Axes of a triangle; those of the world if it has no area.
 struct TriangleAxes {
     float3 normal, along, across;
     float per_length, per_area;
@@ -51,13 +51,13 @@ __device__ inline TriangleAxes triangle_axes(const Triangle& t) {
     return {normal, along, cross(normal, along), per_length, per_area};
 }
 
-// 1 over the length of a complex number, 0 where that is 0.
+// Returns 1 over the length of a complex number; 0 if the number is 0.
 __device__ inline float inverse_length(float2 turn) {
     const float squared = turn.x * turn.x + turn.y * turn.y;
     return squared > 0.0f ? 1.0f / sqrtf(squared) : 0.0f;
 }
 
-// The unit quaternion of a rotation, whose columns these are.
+// Returns the unit quaternion of a rotation given by columns.
 __device__ inline Quat quaternion(float3 a, float3 b, float3 c) {
     const float trace = a.x + b.y + c.z;
     const auto twice = [](float squared) { return 2.0f * sqrtf(fmaxf(squared, 0.0f)); };
@@ -121,12 +121,12 @@ __device__ inline FlatGradient place_bwd(const Triangle& t, float3 weights, floa
             {-d_angle_over * turn.y, d_angle_over * turn.x}};
 }
 
-// Two triangles of one edge: its ends, then the corner of each triangle that is not one of them.
+// Two triangles with a common edge: its ends, then the opposite corner of each triangle.
 struct Hinge {
     float3 corner[4];
 };
 
-// The gradient of corner `place` of what a hinge adds to the loss.
+// Returns the gradient of corner `place` of a hinge's loss.
 __device__ inline float3 crease_bwd(const Hinge& h, uint32_t place, float weight) {
     const float3 along = sub(h.corner[1], h.corner[0]);
     const float3 to_first = sub(h.corner[2], h.corner[0]);
@@ -158,7 +158,7 @@ __device__ inline Triangle load_triangle(const BindArgs& a, uint32_t row) {
              load_vertex(a.vertices, face[2])}};
 }
 
-// Writes where each Gaussian is, its scales and its rotation.
+// Writes the centre, scales and rotation of each Gaussian.
 extern "C" __global__ void __launch_bounds__(BIND_BLOCK)
     bind_place(const __grid_constant__ BindArgs a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -183,8 +183,8 @@ extern "C" __global__ void __launch_bounds__(BIND_BLOCK)
     for (uint32_t group = 0; group < 3; ++group) report(a, row, group, health[group]);
 }
 
-// Moves each Gaussian's form, and puts the gradients of its triangle's corners, 4 values each, in the
-// place of those of its geometry.
+// Moves each Gaussian's form, and replaces the gradients of its geometry by those of its triangle's corners, 4 values
+// each.
 extern "C" __global__ void __launch_bounds__(BIND_BLOCK)
     bind_forms(const __grid_constant__ BindArgs a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -233,8 +233,8 @@ extern "C" __global__ void __launch_bounds__(BIND_BLOCK)
     report(a, row, 2, turns);
 }
 
-// Moves each vertex down what the Gaussians of its faces give it and then what its hinges do. The places
-// of before stay, for the hinges of others.
+// Moves each vertex by the gradients of its faces' Gaussians, then of its hinges. Keeps the previous positions, which
+// the hinges of other vertices need.
 extern "C" __global__ void __launch_bounds__(BIND_BLOCK)
     bind_vertices(const __grid_constant__ BindArgs a) {
     const uint32_t vertex = blockIdx.x * blockDim.x + threadIdx.x;
@@ -274,7 +274,7 @@ extern "C" __global__ void __launch_bounds__(BIND_BLOCK)
         a.vertices_first[at] = place.first[k];
         a.vertices_second[at] = place.second[k];
     }
-    // A vertex without a face carries no Gaussian that could be named, and moves by nothing.
+    // A vertex without a face has no Gaussian to report, and does not move.
     if (first_corner < last_corner) {
         report(a, a.corner_numbers[first_corner] / 3 * a.each, 0, health);
     }

@@ -1,23 +1,20 @@
 // blend: front-to-back compositing of the tiles, and pixel gradients back to splats.
 //
-// Forward: one block per tile, of the view or of a band of its rows, one thread per pixel. Each
-// warp draws its own part of 8x4 pixels and never waits for the others: of 32 instances each lane
-// tests one against that part, and the warp walks over those that reach it, all lanes through the
-// same instructions: what leaves a pixel as it is has an opacity of 0. For the backward pass it
-// keeps which instances reached the part, and the pixels' state before every BLEND_CHUNK instances.
-// At the end the block lists the chunks of BLEND_CHUNK instances that its pixels got to.
+// Forward: one block per tile, of the view or of a band of its rows, one thread per pixel. Each warp draws its own part
+// of 8x4 pixels and never waits for other warps. Each lane tests one of 32 instances against the part, and the warp
+// visits those that reach it without divergence: where a splat does not change a pixel, its opacity is 0. For the
+// backward pass the kernel stores which instances reached the part, and the pixels' state before every BLEND_CHUNK
+// instances. At the end the block lists the chunks of BLEND_CHUNK instances that its pixels reached.
 //
-// Backward: one block per chunk that is listed. Its warps, fewer than parts, take the parts of 8x4
-// pixels as they come free, since parts differ in what there is to do. A warp gathers BATCH splats
-// that reach its part and visits them twice: once a lane is a pixel, walks front to back from the
-// state kept, deciding by the same functions as forward, and notes two numbers per splat, the weight
-// of its colour and the gradient of its exponent; then a lane is half of a splat and adds them up
-// over the pixels. So nothing is reduced across lanes but halves, and the warp adds its sums to the
-// splats' gradients (`SplatGradient`) without waiting for others.
+// Backward: one block per listed chunk. It has fewer warps than parts; warps take parts of 8x4 pixels as they become
+// free, since the work per part differs. A warp gathers BATCH splats that reach its part and visits them twice. First,
+// each lane is a pixel and goes front to back from the stored state, with the same functions as the forward pass, and
+// stores two numbers per splat: the weight of the colour and the gradient of the exponent. Then each lane is half of a
+// splat and sums them over the pixels. Only halves are reduced across lanes. The warp adds its sums to the splats'
+// gradients (`SplatGradient`) without waiting for other warps.
 //
-// Variants are instances of the same templates, so that what they add costs nothing where no one asks
-// for it: statistics for density control, and maps drawn beside the colours. `maps.cuh` has them. What a
-// splat is in a pixel is the footprint's affair (`footprint.cuh`).
+// Variants are instances of the same templates, so that an unused feature costs nothing: statistics for density
+// control, and maps beside the colours (`maps.cuh`). The footprint (`footprint.cuh`) evaluates a splat at a pixel.
 //
 // Shapes: splats and gradients [visible, record], features and d_features [visible, 4],
 // splat_from_instance [instances], ranges [tiles], image and d_image [h, w, 3], blended,
@@ -32,8 +29,7 @@
 
 static_assert(EllipseFootprint::QUADS * 4 == RECORD_WIDTH, "what the host makes room for");
 
-// Blocks of the backward pass that a multiprocessor is to hold. GPUs for desktops have shared memory for half of
-// that.
+// Number of resident backward blocks per multiprocessor. The shared memory of desktop GPUs suffices for half.
 #if __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900
 constexpr uint32_t BWD_RESIDENT = 8;
 #elif __CUDA_ARCH__ == 1000
@@ -41,7 +37,7 @@ constexpr uint32_t BWD_RESIDENT = 7;
 #else
 constexpr uint32_t BWD_RESIDENT = 4;
 #endif
-// With a surface's features each thread holds more.
+// Surface features need more registers.
 constexpr uint32_t BWD_SURFACE_RESIDENT = BWD_RESIDENT > 4 ? 6 : 3;
 
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
@@ -49,25 +45,25 @@ extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_tile<EllipseFootprint, AuxOutput::NOTHING>(a);
 }
 
-// The same, and how many splats changed each pixel; no backward pass follows.
+// Like `blend_fwd`, and counts the splats that changed each pixel; without data for a backward pass.
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_counted(const __grid_constant__ BlendArgs a) {
     blend_tile<EllipseFootprint, AuxOutput::COUNTS>(a);
 }
 
-// The same as `blend_fwd`, and inverse depths.
+// Like `blend_fwd`, with inverse depths.
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_fwd_depth(const __grid_constant__ BlendArgs a) {
     blend_tile<EllipseFootprint, AuxOutput::DEPTHS>(a);
 }
 
-// The same, and a surface's features, inverse depths among them.
+// Like `blend_fwd`, with surface features and inverse depths.
 extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)
     blend_fwd_surface(const __grid_constant__ BlendArgs a) {
     blend_tile<EllipseFootprint, AuxOutput::SURFACE>(a);
 }
 
-// The kernels: what they find besides the gradients of the colours, and blocks on a multiprocessor.
+// Backward kernels with their statistics, maps and resident blocks.
 #define BLEND_BWD(NAME, STATS, AUX, RESIDENT)                                   \
     extern "C" __global__ void __launch_bounds__(BLEND_BWD_BLOCK, RESIDENT)     \
         NAME(const __grid_constant__ BlendArgs a) {                             \

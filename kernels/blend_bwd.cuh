@@ -1,21 +1,21 @@
-// The backward pass of `blend`: a chunk of a tile's list, from pixel gradients back to splats. `blend.cu`
-// says how its warps share the work; `maps.cuh` has the statistics and maps that are its variants.
+// The backward pass of `blend`: maps pixel gradients to splats for a chunk of a tile's list. `blend.cu` explains how
+// warps share the work; `maps.cuh` has the variants with statistics and maps.
 #pragma once
 
 #include "composite.cuh"
 #include "maps.cuh"
 
-// A pixel on its way front to back.
+// A pixel during the front-to-back pass.
 template <class Aux>
 struct PixelWalk {
     float transmittance;  // negative once finished
-    float d_behind;       // gradient of the pixel times the colour of what is not yet passed
+    float d_behind;       // gradient of the pixel times the light that remains behind
     float3 d_color;
     typename Aux::Gradient d_aux;
 };
 
-// Passes a splat: the weight of its colour and the gradient of its exponent. With B the colour from
-// behind the splat, dC/d_alpha = T c - B / (1 - alpha); no gradient passes an opacity that was clamped.
+// Advances past a splat; returns the weight of its colour and the gradient of its exponent. With B the light from
+// behind the splat, dC/d_alpha = T c - B / (1 - alpha). A clamped opacity has no gradient.
 template <class Aux>
 __device__ inline float2 blend_backward_step(const PixelAlpha& pixel, float3 shade, typename Aux::Value value,
                                    PixelWalk<Aux>& walk) {
@@ -28,8 +28,8 @@ __device__ inline float2 blend_backward_step(const PixelAlpha& pixel, float3 sha
     return {weight, pixel.unclamped < ALPHA_MAX ? d_alpha * alpha : 0.0f};
 }
 
-// The first visit: the lane is a pixel. Opacities do not wait for each other, so that those of a
-// GROUP come before the walk past it; a batch ends with whole groups.
+// First visit: the lane is a pixel. The opacities of a GROUP are computed before they are used, since they are
+// independent; a batch ends with whole groups.
 template <class Footprint, class Aux>
 __device__ inline void accumulate_pixels(WarpScratch<Footprint, Aux>& own, uint32_t count, const Part& part,
                                     PixelWalk<Aux>& walk) {
@@ -57,7 +57,7 @@ __device__ inline void accumulate_pixels(WarpScratch<Footprint, Aux>& own, uint3
     }
 }
 
-// Sums over pixels: the footprint's, of the colour's weights, and what `Stats` and `Aux` sum.
+// Sums over pixels: those of the footprint, of the colour's weights, and of `Stats` and `Aux`.
 template <class Footprint, class Stats, class Aux>
 struct Sums {
     typename Footprint::Moments moments;
@@ -93,13 +93,13 @@ __device__ inline Sums<Footprint, Stats, Aux> half_of_sums(const WarpScratch<Foo
     return m;
 }
 
-// A channel that was held at 0 takes no gradient.
+// A channel that was clamped to 0 has no gradient.
 __device__ inline float3 color_bwd(float3 color, float3 d_color) {
     return {color.x > 0.0f ? d_color.x : 0.0f, color.y > 0.0f ? d_color.y : 0.0f,
             color.z > 0.0f ? d_color.z : 0.0f};
 }
 
-// The second visit: the lane is half of a splat.
+// Second visit: the lane is half of a splat.
 template <class Stats, class Footprint, class Aux>
 __device__ inline void accumulate_splats(const BlendArgs& a, const WarpScratch<Footprint, Aux>& own,
                                          uint32_t count, const Part& part) {
@@ -128,7 +128,7 @@ __device__ inline void accumulate_splats(const BlendArgs& a, const WarpScratch<F
     }
 }
 
-// One chunk of a tile's list in one part of the tile's pixels, by a warp on its own.
+// Processes one chunk of a tile's list in one part of the tile, by one warp.
 template <class Stats, class Footprint, class Aux>
 __device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<Footprint, Aux>& own,
                                       uint32_t tile, uint32_t chunk, uint32_t part_in_tile) {
@@ -139,7 +139,7 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<Footprint,
     const uint32_t end = min(reached - chunk * BLEND_CHUNK, BLEND_CHUNK);
     const uint32_t of_tile = a.ranges[tile].start;
     const uint32_t start = of_tile + chunk * BLEND_CHUNK;
-    // Each lane keeps the hits of another WARP of instances.
+    // Each lane holds the hits of another WARP of instances.
     uint32_t hits_of_round = 0;
     if (lane * WARP < end) {
         const uint32_t round = chunk * (BLEND_CHUNK / WARP) + lane;
@@ -197,7 +197,7 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<Footprint,
             accumulate_splats<Stats>(a, own, count, part);
             taken += count;
         }
-        // What is left moves to the front of the queue.
+        // Move the rest to the front of the queue.
         queued -= taken;
         __syncwarp();  // the queue and the notes have been read
         const uint32_t rest = lane < queued ? own.queue[taken + lane] : 0;
@@ -218,7 +218,7 @@ __device__ inline void blend_chunk_bwd(const BlendArgs& a) {
         if (threadIdx.x % WARP == 0) part = atomicAdd(&taken, 1);
         part = __shfl_sync(FULL_WARP, part, 0);
         if (part >= PARTS) return;
-        // Read again for every part: to hold them takes registers.
+        // Read again for every part, since holding them would take registers.
         const uint2 chunk = reinterpret_cast<const uint2*>(a.chunks)[blockIdx.x];
         blend_part_bwd<Stats>(a, scratch[threadIdx.x / WARP], chunk.x, chunk.y, part);
     }

@@ -1,5 +1,5 @@
-// The forward pass of `blend`: a tile's splats to its pixels, front to back. `blend.cu` says how its warps share
-// the work.
+// The forward pass of `blend`: a tile's splats to its pixels, front to back. `blend.cu` explains how warps share the
+// work.
 #pragma once
 
 #include <type_traits>
@@ -8,12 +8,11 @@
 
 static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 
-// Blocks that a multiprocessor is to hold, so that the warps hide each other's latencies; registers
-// are given out accordingly: on compute capability 9.0 half of the 64 warps that fit, since more of
-// them spill registers and are slower.
+// Number of resident blocks per multiprocessor, which hide each other's latencies. On compute capability 9.0 these are
+// half of the 64 possible warps; more would spill registers and be slower.
 constexpr uint32_t FWD_RESIDENT = 4;
 
-// What a forward pass draws beside the colours; with a surface, inverse depths where they are wanted.
+// Maps of a forward pass beside the colours; SURFACE includes inverse depths if requested.
 enum class AuxOutput { NOTHING, COUNTS, DEPTHS, SURFACE };
 
 __device__ inline void add_scaled(float4& sum, float weight, float4 value) {
@@ -23,8 +22,8 @@ __device__ inline void add_scaled(float4& sum, float weight, float4 value) {
     sum.w = fmaf(weight, value.w, sum.w);
 }
 
-// Adds the chunks that the tile's pixels got to, in any order of the tiles. All threads of the block
-// take part. Each kernel has its own, since kernels that share memory by name are laid out alike.
+// Lists the chunks that the tile's pixels reached, in any order of tiles. All threads of the block must take part. Each
+// kernel has its own instance, since kernels that share memory by name have equal layouts.
 template <AuxOutput AUX>
 __device__ inline void list_chunks(const BlendArgs& a, uint32_t tile, uint32_t reached) {
     __shared__ uint32_t reached_by[PARTS];
@@ -69,7 +68,7 @@ __device__ inline void blend_tile(const BlendArgs& a) {
     uint32_t blended = 0;
     [[maybe_unused]] float median_depth = 0.0f, inverse_square = 0.0f;
     uint32_t base = range.start;
-    // Index of the lane's splat, read a round ahead.
+    // Index of the lane's splat, read one round ahead.
     uint32_t next =
         range.start < range.end ? splat_from_instance[min(base + lane, range.end - 1)] : 0;
     for (; base < range.end && __any_sync(FULL_WARP, transmittance > 0.0f); base += WARP) {
@@ -79,7 +78,7 @@ __device__ inline void blend_tile(const BlendArgs& a) {
             if constexpr (depths) a.depth_states[state_at(base, warp)] = inverse_depth;
             if constexpr (surface) {
                 reinterpret_cast<float4*>(a.surface_states)[state_at(base, warp)] = features;
-                // What is drawn of a surface has its inverse depths among the features.
+                // The features of a surface include inverse depths.
                 if (Footprint::HAS_MEETINGS && a.inverse_squares) {
                     a.depth_states[state_at(base, warp)] = inverse_square;
                 }
@@ -94,7 +93,7 @@ __device__ inline void blend_tile(const BlendArgs& a) {
         const uint32_t hits = __ballot_sync(FULL_WARP, hit);
         if (own_hits && lane == 0) own_hits[position / WARP * PARTS] = hits;
         if (hit) {
-            // The number of a row has no use here.
+            // The number of a row is not used here.
             const uint32_t number = depths ? __float_as_uint(__frcp_rn(footprint.depth())) : 0;
             own.put(__popc(hits & lanes_below()), row_of(footprint, record, number));
             if constexpr (surface) {
@@ -130,7 +129,7 @@ __device__ inline void blend_tile(const BlendArgs& a) {
             }
             if (counts && alpha > 0.0f) ++blended;
         }
-        __syncwarp();  // everyone has read them
+        __syncwarp();  // all lanes have read them
     }
     if (!counts && a.reached) list_chunks<AUX>(a, tile, min(base, range.end) - range.start);
     if (!part.inside) return;

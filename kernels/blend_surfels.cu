@@ -1,5 +1,5 @@
-// blend, of surfels: the instances of the templates that `blend.cu` has for ellipses. Their median depths come of
-// the forward pass that draws maps of a surface.
+// blend, for surfels: instances of the templates that `blend.cu` has for ellipses. The forward pass with surface maps
+// also finds median depths.
 // Shapes: as in `blend.cu`; median_depths and inverse_squares [h, w].
 
 #include "blend_bwd.cuh"
@@ -7,14 +7,14 @@
 #include "maps.cuh"
 #include "surfel_footprint.cuh"
 
-// What the backward pass of `blend` finds of maps whose depths differ from pixel to pixel of a splat: those of
-// `SurfaceMaps`, and the squares of inverse depths where these are drawn.
+// Maps of the backward pass of `blend` for splats whose depth differs from pixel to pixel: those of `SurfaceMaps`, and
+// squared inverse depths if drawn.
 
 struct RayMaps {
     using Value = SurfaceMaps::Value;
     struct Gradient {
         float4 maps;
-        float square;  // of the squares of inverse depths
+        float square;  // of the squared inverse depths
     };
 
     struct Scratch : SurfaceMaps::Scratch {
@@ -57,7 +57,7 @@ struct RayMaps {
 
 static_assert(SurfelFootprint::QUADS * 4 == SURFEL_RECORD_WIDTH, "what the host makes room for");
 
-// Blocks that a multiprocessor has registers or shared memory for.
+// Number of resident blocks, limited by registers or shared memory.
 #if __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
 constexpr uint32_t BWD_RESIDENT = 6;
 constexpr uint32_t BWD_SURFACE_RESIDENT = 5;

@@ -9,9 +9,9 @@
 #include "fast.cuh"
 #include "triangle_footprint.cuh"
 
-// A triangle in the samples of a pixel, as all passes of `blend_triangles.cu` see it.
+// Evaluation of a triangle at the samples of a pixel, common to all passes of `blend_triangles.cu`.
 
-// What a warp draws.
+// A warp's part and list.
 struct PartLists {
     Part part;
     TileRange range;
@@ -22,17 +22,17 @@ __device__ inline PartLists part_lists(const BlendArgs& a) {
     return {part_of(a.size, a.tiles_wide, tile, threadIdx.x / WARP), a.ranges[tile]};
 }
 
-// Samples of a pixel, the shares of a triangle in them, and what is left of the light.
+// Samples of a pixel and their transmittances.
 template <uint32_t N>
 struct Samples {
     static constexpr uint32_t COUNT = N * N;
     static constexpr float STEP = 1.0f / N;
     static constexpr float FIRST = 0.5f * STEP - 0.5f;
-    // How far samples are from the pixel's centre along x and y.
+    // Largest distance of samples from the pixel's centre along x and y.
     static constexpr float REACH = -FIRST;
 
     float transmittance[COUNT];
-    uint32_t open;  // a bit each
+    uint32_t open;  // one bit per sample
 
     __device__ explicit Samples(bool inside) : open(inside ? (1u << COUNT) - 1 : 0) {
 #pragma unroll
@@ -41,17 +41,17 @@ struct Samples {
 
     __device__ bool is_open(uint32_t sample) const { return (open >> sample & 1) != 0; }
 
-    // Place of a sample from the pixel's centre.
+    // Returns the position of a sample relative to the pixel's centre.
     __device__ static float2 offset(uint32_t sample) {
         return {FIRST + STEP * static_cast<float>(sample % N),
                 FIRST + STEP * static_cast<float>(sample / N)};
     }
 };
 
-// A triangle in a lane's pixel.
+// A triangle at a lane's pixel.
 struct InPixel {
     float2 from;      // the pixel's centre less the triangle's
-    float shares[3];  // there
+    float shares[3];  // at the pixel's centre
 };
 
 __device__ inline InPixel in_pixel(const TriangleRow& row, float2 centre_px) {
@@ -66,27 +66,27 @@ __device__ inline InPixel in_pixel(const TriangleRow& row, float2 centre_px) {
     return in;
 }
 
-// Whether some sample of the pixel may be inside.
+// True if a sample of the pixel may be inside.
 template <uint32_t N>
 __device__ inline bool may_be_inside(const TriangleRow& row, const InPixel& in) {
     bool inside = true;
 #pragma unroll
     for (uint32_t i = 0; i < 3; ++i) {
         const float2 slope = row.slope(i);
-        // Next to an edge a sample may be inside by another rounding.
+        // Next to an edge, rounding may move a sample inside.
         inside = inside && fmaf(-Samples<N>::REACH, fabsf(slope.x) + fabsf(slope.y),
                                 in.shares[i]) < 1.0f + SHARE_ROUNDING;
     }
     return inside;
 }
 
-// What a triangle is in a sample. Contractions are spelt out: all passes have to decide alike.
+// A triangle at a sample. Contractions are explicit: all passes must decide equally.
 struct InSample {
     float alpha;
     float left;       // 1 less the largest share
-    bool nearest[3];  // whose share that is
-    bool is_held;     // at the largest opacity
-    bool is_seen;     // false where it leaves the sample as it is
+    bool nearest[3];  // true for the edge with that share
+    bool is_held;     // true if clamped to the largest opacity
+    bool is_seen;     // false if the triangle does not change the sample
 };
 
 __device__ inline InSample in_sample(const TriangleRow& row, const InPixel& in, float2 offset,
@@ -97,7 +97,7 @@ __device__ inline InSample in_sample(const TriangleRow& row, const InPixel& in, 
         const float2 slope = row.slope(i);
         shares[i] = fmaf(slope.x, offset.x, fmaf(slope.y, offset.y, in.shares[i]));
     }
-    // Of equal ones the first.
+    // Ties go to the first.
     const bool beyond_first = shares[1] > shares[0];
     const float larger = beyond_first ? shares[1] : shares[0];
     const bool third = shares[2] > larger;
@@ -109,13 +109,13 @@ __device__ inline InSample in_sample(const TriangleRow& row, const InPixel& in, 
     const float opacity = fast_exp2(fmaf(exponent, fast_log2(s.left), row.log_opacity()));
     s.is_held = opacity >= TRIANGLE_ALPHA_MAX;
     s.alpha = s.is_held ? TRIANGLE_ALPHA_MAX : opacity;
-    // Written so that NaN, of a logarithm of what is outside, is not seen.
+    // NaN, from the logarithm outside, is not seen.
     s.is_seen = s.left > 0.0f && s.alpha >= ALPHA_MIN;
     return s;
 }
 
-// Passes a triangle in an open sample; gives the weight that it has there. The one that finishes a sample counts, too:
-// if a solid triangle before it moved away, the sample would show this one.
+// Advances an open sample past a triangle and returns the triangle's weight. The triangle that finishes a sample
+// counts: it would show if a solid triangle before it moved away.
 template <uint32_t N>
 __device__ inline float pass(Samples<N>& samples, uint32_t sample, float alpha) {
     const float before = samples.transmittance[sample];
@@ -125,20 +125,20 @@ __device__ inline float pass(Samples<N>& samples, uint32_t sample, float alpha) 
     return alpha * before;
 }
 
-// What the backward passes of triangles share: a pixel's gradients, what a triangle is worth in a sample, and how its
-// opacity falls off.
+// Common parts of the triangles' backward passes: a pixel's gradients, the gradient of a triangle's light at a sample,
+// and the fall-off of its opacity.
 
-// Gradients of a triangle's record, in their order.
+// Offsets of the gradients in a triangle's record.
 constexpr uint32_t D_SHARES = 0, D_LOG_OPACITY = 3, D_SLOPES = 4, D_INVERSE_SLOPES = 10, D_COLOR = 12,
                    D_INVERSE = 15, D_COLOR_X = 16, D_COLOR_Y = 20, D_VALUES = 24;
 
-// A pixel's gradients, of the mean over its samples.
+// Gradients of a pixel, which is the mean of its samples.
 struct PixelGradient {
     float3 d_color;
     float d_inverse_depth;
 };
 
-// What a triangle's colour and inverse depth in a sample are worth: a linear function of the sample's place.
+// Gradient times colour and inverse depth of a triangle at a sample: a linear function of the sample's position.
 struct Worth {
     float here, along_x, along_y;
 
@@ -154,8 +154,8 @@ struct Worth {
     }
 };
 
-// How the opacity of a triangle falls off from its middle to its edges: strips along these, as shares of the way from
-// the middle, and the mean slopes in them.
+// Fall-off of a triangle's opacity from its middle to its edges: strips along the edges, as shares of the way from the
+// middle, and the mean slopes in them.
 struct FallOff {
     float strips[3], slopes[3];
 
@@ -171,7 +171,7 @@ struct FallOff {
         }
     }
 
-    // What the opacity grows by with what is left to the edge.
+    // Derivative of the opacity by the remaining share to the edge.
     __device__ float slope(const InSample& at, float exponent, float inverse_left) const {
         const float strip = of_nearest(at, strips);
         const float own = at.is_held ? 0.0f : at.alpha * exponent * inverse_left;
@@ -189,41 +189,41 @@ __device__ inline void raise_face_weight(const BlendArgs& a, uint32_t face, floa
     if (*at < __float_as_int(most)) atomicMax(at, __float_as_int(most));
 }
 
-// The backward pass of `blend` of triangles with one sample a pixel. In a mesh a triangle meets few of a part's pixels,
-// so that a warp for which all lanes are pixels of one triangle would mostly idle. Here it takes BATCH triangles that
-// may reach its part and visits them three times: a lane is half of a triangle and finds the pixels inside, its opacity
-// and what it is worth there; then a lane is a pixel, walks front to back past the triangles that it is inside of, and
-// notes the weight of the colour and the gradient of the opacity; then a lane is half of a triangle again and adds up
-// over its pixels. So nothing is reduced across lanes but halves.
+// The backward pass of `blend` for triangles with one sample per pixel. In a mesh a triangle covers few of a part's
+// pixels, so a warp whose lanes are the pixels of one triangle would mostly idle. Instead the warp takes BATCH
+// triangles that may reach its part and visits them three times. First, each lane is half of a triangle and finds the
+// pixels inside, with the opacity and the light there. Then each lane is a pixel, visits the triangles that contain it
+// front to back, and stores the weight of the colour and the gradient of the opacity. Finally, each lane is half of a
+// triangle again and sums over its pixels. Only halves are reduced across lanes.
 
 static_assert(WARP == 2 * BATCH, "half of a triangle a lane");
 
-// Rows of pixels that a lane has of its triangle, and these pixels.
+// Rows of pixels that a lane has of its triangle, and the number of pixels.
 constexpr uint32_t HALF_HEIGHT = PART_HEIGHT / 2, HALF_PIXELS = WARP / 2;
 
-// What a warp holds.
+// Shared data of a warp.
 struct TriangleBatch {
-    // Opacity and worth, then weight and gradient of the opacity. One more than there are pixels: lanes that have the
-    // same pixel of other triangles then meet other banks.
+    // Opacity and light, then weight and gradient of the opacity. One element of padding, so that lanes with equal
+    // pixels of different triangles use different banks.
     float2 notes[BATCH][WARP + 1];
     float4 d_pixels[WARP];  // gradients of a pixel's colour and of its inverse depth
     uint32_t queue[WARP + BATCH];
 };
 
-// A lane's pixel on its way front to back.
+// A lane's pixel during the front-to-back pass.
 struct TriangleWalk {
     float transmittance;
-    float behind;  // the gradient times the light of what is not yet passed
+    float behind;  // the gradient times the light that remains behind
     bool is_open;
 };
 
-// The half of a triangle that a lane has, in the pixels of its part.
+// A lane's half of a triangle, in the pixels of its part.
 struct TriangleHalf {
     TriangleRow row;
-    uint32_t number;  // of the triangle among those of the batch
+    uint32_t number;  // index of the triangle in the batch
     float2 first_px;  // centre of its first pixel
     uint32_t first_pixel;
-    uint32_t inside;  // a bit for each of its pixels whose centre is inside
+    uint32_t inside;  // one bit per pixel whose centre is inside
 
     __device__ InPixel in(uint32_t pixel) const {
         return in_pixel(row, {first_px.x + static_cast<float>(pixel % PART_WIDTH),
@@ -245,7 +245,7 @@ struct TriangleHalf {
     }
 };
 
-// Of each lane's pixel a bit for every triangle that it is inside of.
+// Returns one bit for every triangle that contains the lane's pixel.
 __device__ inline uint32_t triangles_of_pixel(uint32_t inside) {
     const uint32_t lane = threadIdx.x % WARP;
     uint32_t own = 0;
@@ -257,7 +257,7 @@ __device__ inline uint32_t triangles_of_pixel(uint32_t inside) {
     return lane < HALF_PIXELS ? own & ((1u << BATCH) - 1) : own >> BATCH;
 }
 
-// The first visit: the lane is half of a triangle.
+// First visit: the lane is half of a triangle.
 __device__ inline void find_pixels(TriangleBatch& own, const TriangleHalf& half, float exponent) {
     for (uint32_t rest = half.inside; rest != 0; rest &= rest - 1) {
         const uint32_t pixel = __ffs(static_cast<int>(rest)) - 1;
@@ -269,7 +269,7 @@ __device__ inline void find_pixels(TriangleBatch& own, const TriangleHalf& half,
     }
 }
 
-// The second visit: the lane is a pixel.
+// Second visit: the lane is a pixel.
 __device__ inline void walk_triangles(TriangleBatch& own, uint32_t triangles, TriangleWalk& walk) {
     const uint32_t lane = threadIdx.x % WARP;
     for (; triangles != 0; triangles &= triangles - 1) {
@@ -277,7 +277,7 @@ __device__ inline void walk_triangles(TriangleBatch& own, uint32_t triangles, Tr
         const float alpha = walk.is_open ? note.x : 0.0f, worth = note.y;
         const float before = walk.transmittance, weight = alpha * before;
         walk.transmittance = fmaf(-alpha, before, before);
-        // The one that finishes a pixel counts, too.
+        // The triangle that finishes a pixel counts.
         walk.is_open = walk.is_open && walk.transmittance >= TRANSMITTANCE_MIN;
         walk.behind = fmaf(-weight, worth, walk.behind);
         const float d_alpha = fmaf(before, worth, -walk.behind * fast_reciprocal(1.0f - alpha));
@@ -285,7 +285,7 @@ __device__ inline void walk_triangles(TriangleBatch& own, uint32_t triangles, Tr
     }
 }
 
-// The third visit: the lane is half of a triangle; gives its largest weight in a pixel of the half.
+// Third visit: the lane is half of a triangle; returns its largest weight at a pixel of the half.
 __device__ inline float sum_pixels(const TriangleBatch& own, const TriangleHalf& half,
                                    const FallOff fall_off, float exponent,
                                    float (&values)[D_VALUES]) {
@@ -324,7 +324,7 @@ __device__ inline float sum_pixels(const TriangleBatch& own, const TriangleHalf&
     return most;
 }
 
-// All three visits of the triangles from place `taken` of the queue on, at most BATCH.
+// Performs all three visits of at most BATCH triangles, from index `taken` of the queue on.
 __device__ inline void visit_triangles(const BlendArgs& a, TriangleBatch& own, const Part& part,
                                        uint32_t taken, uint32_t count, TriangleWalk& walk) {
     const uint32_t lane = threadIdx.x % WARP, k = lane % BATCH, which = lane / BATCH;
@@ -352,7 +352,7 @@ __device__ inline void visit_triangles(const BlendArgs& a, TriangleBatch& own, c
 #pragma unroll
     for (float& value : values) value = both_halves(value);
     most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, BATCH));
-    __syncwarp();  // everyone has read the notes
+    __syncwarp();  // all lanes have read the notes
     if (most <= 0.0f) return;
     float4* const sums = reinterpret_cast<float4*>(a.gradients) +
                          uint64_t{splat_index} * TriangleFootprint::QUADS;
@@ -368,7 +368,7 @@ __device__ inline void visit_triangles(const BlendArgs& a, TriangleBatch& own, c
     if (a.face_weights != nullptr && which == 0) raise_face_weight(a, half.row.face(), most);
 }
 
-// The lane's pixel before the first triangle, and its gradient.
+// Returns the lane's pixel in front of the first triangle, and its gradient.
 __device__ inline TriangleWalk begin_walk(const BlendArgs& a, const Part& part, float4& d_pixel) {
     d_pixel = {0.0f, 0.0f, 0.0f, 0.0f};
     if (!part.inside) return {1.0f, 0.0f, false};
@@ -385,7 +385,7 @@ __device__ inline TriangleWalk begin_walk(const BlendArgs& a, const Part& part, 
     return {1.0f, light, true};
 }
 
-// A part of a tile, by a warp on its own.
+// Processes a part of a tile, by one warp.
 __device__ inline void blend_pixels_bwd(const BlendArgs& a) {
     __shared__ TriangleBatch batches[PARTS];
     const uint32_t lane = threadIdx.x % WARP;
@@ -411,7 +411,7 @@ __device__ inline void blend_pixels_bwd(const BlendArgs& a) {
             visit_triangles(a, own, part, taken, count, walk);
             taken += count;
         }
-        // What is left moves to the front of the queue.
+        // Move the rest to the front of the queue.
         queued -= taken;
         const uint32_t rest = lane < queued ? own.queue[taken + lane] : 0;
         __syncwarp();  // the rest is in registers
@@ -422,14 +422,14 @@ __device__ inline void blend_pixels_bwd(const BlendArgs& a) {
 
 static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 
-// Triangles that a warp has staged.
+// Triangles staged by a warp.
 struct Staged {
     TriangleRow rows[WARP];
     uint32_t splat_indices[WARP];
 };
 
-// Calls `visit(at)` on all lanes for each triangle of the part, front to back, while some lane says that it goes
-// on: `at` is its place among those that are staged. `prepare(at)` runs on one lane after it has staged a triangle.
+// Calls `visit(at)` on all lanes for each triangle of the part, front to back, while `goes_on` is true for some lane.
+// `at` is the index of the staged triangle. `prepare(at)` runs on one lane after it has staged a triangle.
 template <uint32_t N, class GoesOn, class Prepare, class Visit>
 __device__ inline void for_each_triangle(const BlendArgs& a, const PartLists& lists, Staged& own,
                                          GoesOn goes_on, Prepare prepare, Visit visit) {
@@ -456,11 +456,11 @@ __device__ inline void for_each_triangle(const BlendArgs& a, const PartLists& li
         __syncwarp();  // the rows are there
         const uint32_t count = __popc(hits);
         for (uint32_t at = 0; at < count; ++at) visit(at);
-        __syncwarp();  // everyone has read them
+        __syncwarp();  // all lanes have read them
     }
 }
 
-// Raises the largest weight of a face to the largest of all lanes.
+// Raises the largest weight of a face to the maximum over all lanes.
 __device__ inline void raise_weight(const BlendArgs& a, uint32_t face, float weight) {
     const int most = warp_max(__float_as_int(weight));
     if (threadIdx.x % WARP == 0 && most > 0) raise_face_weight(a, face, __int_as_float(most));
@@ -518,13 +518,13 @@ __device__ inline void blend_fwd(const BlendArgs& a) {
     if (a.inverse_depths != nullptr) a.inverse_depths[pixel] = SHARE * inverse_depth;
 }
 
-// Lanes whose values a warp adds up at a time.
+// Number of lanes whose values a warp sums at a time.
 constexpr uint32_t SUMMED_LANES = 16;
-// Floats between them: 16-byte stores of 8 lanes then meet different banks.
+// Stride between lanes in floats, so that 16-byte stores of 8 lanes use different banks.
 constexpr uint32_t SUMS_STRIDE = D_VALUES + 4;
 
-// Adds the values of these lanes to a record: lane i has the sum of value i. Through shared memory that takes fewer
-// instructions than by shuffles.
+// Adds the values of these lanes to a record; lane i sums value i. Through shared memory, since shuffles would take
+// more instructions.
 __device__ inline void add_record(float* record, const float (&values)[D_VALUES], uint32_t lanes,
                                   float4* sums) {
     const uint32_t lane = threadIdx.x % WARP;
@@ -547,13 +547,13 @@ __device__ inline void add_record(float* record, const float (&values)[D_VALUES]
         if (lane < D_VALUES) {
             for (uint32_t i = 0; i < count; ++i) sum += column[i * SUMS_STRIDE];
         }
-        __syncwarp();  // everyone has read them
+        __syncwarp();  // all lanes have read them
     }
     if (lane < D_VALUES && sum != 0.0f) atomicAdd(record + lane, sum);
 }
 
-// Adds what a triangle gets of a lane's samples; gives its largest weight in one. How it falls off is in registers:
-// its edge is chosen by selects.
+// Adds a triangle's gradients from a lane's samples to `values`; returns the largest weight in a sample. The fall-off
+// is in registers: its edge is chosen by selects.
 template <uint32_t N>
 __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
                                    const PixelGradient& d, const FallOff fall_off,
@@ -564,7 +564,7 @@ __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
     float shares[3] = {}, shares_x[3] = {}, shares_y[3] = {}, d_log_opacity = 0.0f;
 #pragma unroll
     for (uint32_t line = 0; line < N; ++line) {
-        // All samples of a line have the same y.
+        // All samples of a line have equal y.
         const float y = Samples<N>::offset(line * N).y;
         float weight_of_line = 0.0f, shares_of_line[3] = {};
 #pragma unroll
@@ -576,7 +576,7 @@ __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
             const float w = pass(samples, s, at.alpha);
             const float shade = worth.at(offset);
             behind[s] = fmaf(-w, shade, behind[s]);
-            // One reciprocal for two.
+            // One reciprocal for two divisions.
             const float opening = 1.0f - at.alpha;
             const float inverse = fast_reciprocal(opening * at.left);
             const float d_alpha = fmaf(before, shade, -behind[s] * (inverse * at.left));
@@ -622,7 +622,7 @@ __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
     return most;
 }
 
-// The same of each of several samples, which are blended once more: the image has their mean.
+// Finds the light of each sample by blending again, since the image holds their mean.
 template <uint32_t N>
 __device__ inline void light_of_samples(const BlendArgs& a, const PartLists& lists, Staged& own,
                                         const PixelGradient& d, float (&light)[N * N]) {
@@ -669,7 +669,7 @@ __device__ inline void blend_bwd(const BlendArgs& a) {
                      SHARE * a.d_image[pixel * 3 + 2]};
         if (a.d_inverse_depths != nullptr) d.d_inverse_depth = SHARE * a.d_inverse_depths[pixel];
     }
-    // At first the light of all that a sample is blended of, and then of what is behind.
+    // Light of all triangles of a sample at first, then of those behind the current one.
     float behind[N * N] = {};
     light_of_samples<N>(a, lists, own, d, behind);
     Samples<N> samples(part.inside);
@@ -694,8 +694,8 @@ __device__ inline void blend_bwd(const BlendArgs& a) {
         });
 }
 
-// Blocks that a multiprocessor is to hold: samples take registers. A block of the backward pass takes 38 KiB of shared
-// memory with one sample a pixel and 45 with more; where that leaves room for fewer, these are bounds of the registers alone.
+// Numbers of resident blocks; samples take registers. A backward block uses 38 KiB of shared memory with one sample per
+// pixel and 45 KiB with more. If shared memory permits fewer blocks, the numbers only limit the registers.
 #define BLEND_TRIANGLES(N, FWD_RESIDENT, BWD_RESIDENT)                                             \
     extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)                        \
         blend_fwd_triangles_##N(const __grid_constant__ BlendArgs a) {                             \

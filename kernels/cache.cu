@@ -1,12 +1,12 @@
-// cache: lines of colours that the device has taken from the host, filled and emptied; a warp moves a line.
+// cache: fills and empties the lines of colours cached from host memory; one warp per line.
 // Shapes: as `ColorCache` says.
 
 #include "cache.cuh"
 
-// Words that a lane has under way: enough for the bus, of few warps.
+// Number of words in flight per lane, enough to saturate the bus with few warps.
 constexpr uint32_t AT_ONCE = 8;
 
-// Copies a lane block of `words` words a row.
+// Copies a lane block with `words` words per row.
 __device__ inline void copy_block(uint32_t* to, const uint32_t* from, uint32_t words) {
     for (uint32_t first = 0; first < words; first += AT_ONCE) {
         uint32_t held[AT_ONCE];
@@ -21,7 +21,7 @@ __device__ inline void copy_block(uint32_t* to, const uint32_t* from, uint32_t w
     }
 }
 
-// The lane's words of a line and of the lane block in it.
+// Offsets of the lane's words in a line and in its lane block.
 struct LineRows {
     uint64_t line_sh, line_moments, block_sh, block_moments;
 };
@@ -33,7 +33,7 @@ __device__ inline LineRows rows_of(const CacheArgs& a, uint32_t line, uint32_t b
             lane_block(in_block, a.sh_words), lane_block(in_block, a.moment_words)};
 }
 
-// Empties a line; what has changed goes to the host.
+// Empties a line; writes changed lines to the host.
 __device__ inline void write_back(const CacheArgs& a, uint32_t line, uint32_t block) {
     if (a.cache.is_changed[line] != 0) {
         const LineRows at = rows_of(a, line, block);
@@ -42,7 +42,7 @@ __device__ inline void write_back(const CacheArgs& a, uint32_t line, uint32_t bl
         copy_block(a.sh_second + at.block_moments, a.cache.sh_second + at.line_moments,
                    a.moment_words);
     }
-    __syncwarp();  // everyone has seen whether it has changed
+    __syncwarp();  // all lanes have read `is_changed`
     if (threadIdx.x % WARP != 0) return;
     a.cache.line_of_block[block] = 0;
     a.cache.block_of_line[line] = 0;

@@ -1,19 +1,19 @@
-// Colours that lie in the host's memory, where the device has taken them into a line of its own: whoever
-// reads or moves them looks there first. A line holds a lane block of SH with both moments.
+// Cache lines on the device for colours in host memory: readers and writers must look there first. A line holds a lane
+// block of SH with both moments.
 //
-// While a step draws its view, `expect` and `fill_lines` bring what the next one sees into lines, on another
-// stream. They leave alone what the coming step uses (`used_in`, which projecting sets), and what it found
-// without a line (`missed_in`), which it moves where it lies. So no row is touched by both.
+// While a step draws its view, `expect` and `fill_lines` load the next view's colours into lines on another stream.
+// They skip lines that the current step uses (`used_in`, set by projection) and blocks that it found without a line
+// (`missed_in`), which it moves in place. So no row is accessed by both.
 #pragma once
 
 #include "layout.cuh"
 
-// Line + 1 of a lane block, or 0.
+// Returns 1 + the line of a lane block, or 0 if it has none.
 __device__ inline uint32_t line_of(const ColorCache& c, uint32_t block) {
     return c.line_of_block == nullptr ? 0 : c.line_of_block[block];
 }
 
-// Says that the coming step sees a lane block, where a step is to come. Lanes that do so write the same.
+// Records that the current step sees a lane block. Concurrent lanes write equal values.
 __device__ inline void note_seen(const ColorCache& c, uint32_t block, uint32_t line) {
     if (c.line_of_block == nullptr || c.step == 0) return;
     if (line > 0) {
@@ -23,12 +23,12 @@ __device__ inline void note_seen(const ColorCache& c, uint32_t block, uint32_t l
     }
 }
 
-// A row of the tables of the lines.
+// Returns a row of the tables of the lines.
 __device__ inline uint32_t row_in_line(uint32_t line, uint32_t row) {
     return (line - 1) * WARP + row % WARP;
 }
 
-// Says that the next step will see a lane block; one thread each.
+// Records that the next step will see a lane block; one thread each.
 __device__ inline void expect_block(const ColorCache& c, uint32_t block) {
     const uint32_t line = line_of(c, block);
     if (line > 0) {

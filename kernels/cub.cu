@@ -1,6 +1,6 @@
 // cub: sort and prefix sum of the CUB library, as C functions.
-// The caller owns all memory. With `temp` null a function only sets `temp_bytes`.
-// Each returns a cudaError_t. With 32-bit counts CUB reckons its offsets in 32 bits, too.
+// The caller owns all memory. If `temp` is null, a function only sets `temp_bytes`.
+// All functions return a cudaError_t. With 32-bit counts CUB computes offsets in 32 bits.
 
 #include <cstdint>
 #include <cub/device/device_radix_sort.cuh>
@@ -9,8 +9,8 @@
 
 namespace {
 
-// Sorts by the bits [begin_bit, end_bit) of the keys, stably. `half` becomes 1 where the result
-// lies in the alternate buffers and 0 where it lies in the first ones.
+// Stable sort by the bits [begin_bit, end_bit) of the keys. `half` is 1 if the result is in the alternate buffers and 0
+// if it is in the first ones.
 template <typename Key>
 int sort_pairs(void* temp, size_t* temp_bytes, Key* const keys[2], uint32_t* const values[2],
                uint32_t n, int begin_bit, int end_bit, int* half, cudaStream_t stream) {
@@ -41,7 +41,7 @@ int splat_sort_u16_u32(void* temp, size_t* temp_bytes, uint16_t* const keys[2],
     return sort_pairs(temp, temp_bytes, keys, values, n, begin_bit, end_bit, half, stream);
 }
 
-// Sums in place, each value's own included.
+// Inclusive prefix sum, in place.
 int splat_inclusive_sum_u32(void* temp, size_t* temp_bytes, uint32_t* values, uint32_t n,
                             cudaStream_t stream) {
     return cub::DeviceScan::InclusiveSum(temp, *temp_bytes, values, values, n, stream);
@@ -57,7 +57,7 @@ int splat_exclusive_sum_u32(void* temp, size_t* temp_bytes, const uint32_t* in, 
     return cub::DeviceScan::ExclusiveSum(temp, *temp_bytes, in, out, n, stream);
 }
 
-// The same of in[order[0]], in[order[1]], ...
+// Exclusive prefix sum of in[order[0]], in[order[1]], ...
 int splat_exclusive_sum_ordered_u32(void* temp, size_t* temp_bytes, const uint32_t* in,
                                     const uint32_t* order, uint32_t* out, uint32_t n,
                                     cudaStream_t stream) {

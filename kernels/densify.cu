@@ -1,9 +1,8 @@
-// densify: which Gaussians are cloned, split and pruned, and the moving of their rows, in place.
-// One thread per Gaussian, except `gather`, `scatter` (one warp per lane block and slice of the
-// columns) and `clear_padding` (one warp per column).
-// Shapes: tables in lane blocks of words, as wide as `widths` says; flags, ranks [rows], ranks being the exclusive sums of the flags.
-// Thresholds are in raw parameters: the host finds those at which its own exp and sigmoid pass the
-// rule's, so that both backends decide alike to the last bit.
+// densify: cloning, splitting and pruning of Gaussians, and the compaction of their rows, in place. One thread per
+// Gaussian, except `gather`, `scatter` (one warp per lane block and slice of the columns) and `clear_padding` (one warp
+// per column). Shapes: tables in lane blocks of words, as wide as `widths`; flags and ranks [rows]. Ranks are the
+// exclusive sums of the flags. Thresholds are in raw parameters. The host derives them with its own exp and sigmoid, so
+// that both backends decide equally to the last bit.
 
 #include "gradient.cuh"
 #include "layout.cuh"
@@ -11,10 +10,10 @@
 #include "random.cuh"
 #include "rows.cuh"
 
-// NaN gives way to a number, as in the twin's `max`.
+// Ignores NaN, like the twin's `max`.
 __device__ inline float largest(float3 v) { return fmaxf(fmaxf(v.x, v.y), v.z); }
 
-// Bits that ascend where the number descends. Adding 0 makes one zero of the two.
+// Returns bits that are ascending for descending numbers. Adding 0 unifies the two zeros.
 __device__ inline uint32_t descending_bits(float value) {
     const uint32_t bits = __float_as_uint(value + 0.0f);
     return bits >> 31 ? bits : bits ^ 0x7fffffffu;
@@ -27,8 +26,8 @@ __device__ inline uint32_t column_count(const uint32_t (&widths)[TABLES]) {
     return count;
 }
 
-// Columns of all tables are dealt to the slices in turn: which of a table's is the slice's first, the
-// table's own first being number `first` of all.
+// Returns the slice's first column of a table whose first column has number `first`. Columns of all tables are dealt to
+// the slices round-robin.
 __device__ inline uint32_t first_of_slice(uint32_t slice, uint32_t first) {
     return (slice - first) % COMPACT_SLICES;
 }
@@ -38,7 +37,7 @@ __device__ inline float3 triple(const float* geometry, uint32_t row, uint32_t fi
     return {values[0], values[component(1)], values[component(2)]};
 }
 
-// A warp's place in `gather` and `scatter`: its lane block of the chunk, and its slice of columns.
+// A warp's work in `gather` and `scatter`: its lane block of the chunk, and its slice of columns.
 struct Place {
     uint32_t block, slice, lane;
 };
@@ -49,15 +48,14 @@ __device__ inline Place place() {
     return {warp / COMPACT_SLICES, warp % COMPACT_SLICES, thread % WARP};
 }
 
-// Share of its gradient that a splat at this depth tells. Twin of `faded` in backend/cpu/stage/densify.rs.
+// Returns the factor of gradients near the camera. Twin of `faded` in backend/cpu/stage/densify.rs.
 __device__ inline float faded(float depth, float fade_depth) {
     const float share = fminf(depth / fade_depth, 1.0f);
     return share * share;
 }
 
-// How much the pixels of a view disagree about the opacity: with g what each gives to the gradient of its
-// logarithm, the sum over them of (g - mean g)^2, of a loss that is summed over `area` pixels, not
-// averaged. Twin of `disagreement` in backend/cpu/stage/densify.rs.
+// Returns the sum of (g - mean g)^2 over the pixels, where g is a pixel's gradient of the log-opacity, of a loss that
+// is summed over `area` pixels. Twin of `disagreement` in backend/cpu/stage/densify.rs.
 __device__ inline float disagreement(const SplatGradient& d, float area) {
     const float sum = d.d_log_opacity * area;
     const float squares = d.statistic_x * area * area;
@@ -98,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
     views_seen[gaussian] += 1;
 }
 
-// Whether a Gaussian should grow. A mean absolute gradient of 0 is none, however low the bar.
+// True if a Gaussian is a candidate. A mean absolute gradient of 0 never qualifies.
 __device__ inline bool is_candidate(const SurveyArgs& a, uint32_t row) {
     const uint32_t views = a.views_seen[row];
     if (mean_gradient(a.gradient_norm_sums[row], views) >= a.gradient_min) return true;
@@ -107,16 +105,15 @@ __device__ inline bool is_candidate(const SurveyArgs& a, uint32_t row) {
     return absolute > 0.0f && absolute >= a.absolute_min;
 }
 
-// A number whose order draws rows without replacement in proportion to their weights, when those with the
-// highest numbers are taken (Efraimidis and Spirakis 2006): the weight by a number that is
-// distributed exponentially. Twin of `drawn` in backend/cpu/stage/densify.rs.
+// Returns a random key. The rows with the highest keys are a weighted sample without replacement (Efraimidis and
+// Spirakis 2006). Twin of `drawn` in backend/cpu/stage/densify.rs.
 __device__ inline float drawn(float weight, uint64_t key, uint32_t row) {
     const double exponential = -log(1.0 - random_uniform(key, row));
     return static_cast<float>(static_cast<double>(weight) / exponential);
 }
 
-// How much a candidate should grow: its gradient, or where absolute ones count, too, the larger of the
-// two in units of their bars, times both bars, so that a bar of 0 does no harm.
+// Returns a candidate's score: its gradient, or the larger of both gradients relative to their thresholds, scaled by
+// both thresholds so that a threshold of 0 does not divide.
 __device__ inline float score(const ListArgs& a, uint32_t row) {
     if (a.drawn != 0) return drawn(a.gradient_norm_sums[row], a.random_key, row);
     const uint32_t views = a.views_seen[row];
@@ -126,7 +123,7 @@ __device__ inline float score(const ListArgs& a, uint32_t row) {
     return fmaxf(__fmul_rn(mean, a.absolute_min), __fmul_rn(absolute, a.gradient_min));
 }
 
-// Marks and counts the candidates, as far as asked for.
+// Flags and counts the candidates, if requested.
 extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     survey(const __grid_constant__ SurveyArgs a) {
     const float* __restrict__ geometry = a.geometry;
@@ -146,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     }
 }
 
-// Lists the candidates with keys that put the highest score first when sorted.
+// Lists the candidates with keys that sort the highest score first.
 extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     list_candidates(const __grid_constant__ ListArgs a) {
     const uint32_t* __restrict__ flags = a.flags;
@@ -173,15 +170,15 @@ __device__ inline void set_triple(float* geometry, uint32_t row, uint32_t first,
     values[component(2)] = value.z;
 }
 
-// e^x of a single-precision x to nearly the nearest single, as the host's own is.
+// e^x rounded nearly correctly, like the host's.
 __device__ inline float exact_exp(float x) { return static_cast<float>(exp(static_cast<double>(x))); }
 
 __device__ inline float draw(uint64_t key, uint64_t child, uint32_t axis) {
     return static_cast<float>(random_normal(key, child * 3 + axis));
 }
 
-// Two children where the parent's density is: the first in the parent's row, the second in
-// `newborn`, which holds a copy of it. Where parents stay, the second alone.
+// Places two children drawn from the parent's density: the first in the parent's row, the second in `newborn`, which
+// holds a copy of the parent. If parents are kept, places the second only.
 __device__ inline void place_children(const GrowArgs& a, uint32_t parent, uint32_t newborn) {
     float* geometry = reinterpret_cast<float*>(a.tables[GEOMETRY_TABLE]);
     const float3 mean = triple(geometry, parent, MEAN);
@@ -202,7 +199,7 @@ __device__ inline void place_children(const GrowArgs& a, uint32_t parent, uint32
     }
 }
 
-// Clones and splits the flagged rows; newborn row `rank` stands at n + rank.
+// Clones and splits the flagged rows; new row `rank` is at n + rank.
 extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     grow(const __grid_constant__ GrowArgs a) {
     const uint32_t* __restrict__ flags = a.flags;
@@ -229,8 +226,7 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     place_children(a, row, newborn);
 }
 
-// Flags the rows that stay and counts the others. Comparisons are written so that NaN falls on the
-// side it falls on in the twin.
+// Flags the kept rows and counts the others. Comparisons treat NaN like the twin does.
 extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     mark_survivors(const __grid_constant__ SurvivorsArgs a) {
     const float* __restrict__ geometry = a.geometry;
@@ -248,7 +244,7 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     }
     const bool hole = row < a.rows && !stays;
     const uint32_t holes = __ballot_sync(FULL_WARP, hole);
-    // Rows behind the first hole, the hole included: a maximum can start from zero.
+    // Count from the first removed row, so that the maximum can start from zero.
     if (hole && (holes & lanes_below()) == 0) {
         atomicMax(&a.counts->rows_after_hole, a.rows - row);
     }
@@ -256,8 +252,8 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     if (threadIdx.x == 0 && pruned > 0) atomicAdd(&a.counts->pruned, pruned);
 }
 
-// Copies the surviving rows of a chunk to scratch, one behind the other. They lie in the lanes that
-// they will have in the end, so that `scatter` copies straight.
+// Copies the kept rows of a chunk to scratch, compacted. They use their final lanes, so that `scatter` copies
+// without a shift.
 extern "C" __global__ void __launch_bounds__(COMPACT_BLOCK)
     gather(const __grid_constant__ CompactArgs a) {
     const uint32_t* __restrict__ flags = a.flags;
@@ -279,7 +275,7 @@ extern "C" __global__ void __launch_bounds__(COMPACT_BLOCK)
     }
 }
 
-// Copies a chunk's survivors from scratch to where they stay: never ahead of rows still to gather.
+// Copies a chunk's kept rows from scratch to their destination, which never overtakes rows still to gather.
 extern "C" __global__ void __launch_bounds__(COMPACT_BLOCK)
     scatter(const __grid_constant__ CompactArgs a) {
     const uint32_t* __restrict__ ranks = a.ranks;
@@ -303,7 +299,7 @@ extern "C" __global__ void __launch_bounds__(COMPACT_BLOCK)
     }
 }
 
-// Zeros the lanes behind the last row in its block.
+// Zeros the lanes after the last row in its block.
 extern "C" __global__ void __launch_bounds__(COMPACT_BLOCK)
     clear_padding(const __grid_constant__ PaddingArgs a) {
     const uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
@@ -330,7 +326,7 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     a.geometry_first[lane_block(row, a.first_width) + component(a.first_width - 1)] = 0;
 }
 
-// An opacity is multiplied, but not below the floor; one that was below it stays.
+// Multiplies opacities, bounded below by the floor; keeps those that were below it.
 extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     fade_opacity(const __grid_constant__ FadeArgs a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;

@@ -12,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(DEPTH_LOSS_BLOCK)
     float error = 0.0f;
     if (pixel < a.pixels) {
         const float expected = fmaf(static_cast<float>(a.target[pixel]), a.scale, a.offset);
-        // What the mask excludes counts as right.
+        // Masked pixels have no error.
         const bool counts = a.mask == nullptr || a.mask[pixel] != 0;
         if (counts) error = a.inverse_depths[pixel] - expected;
         const float slope = error > 0.0f ? a.d_error : -a.d_error;

@@ -1,6 +1,6 @@
-// distortion: how far apart along its ray lies what each pixel is blended of, and the gradients of the maps
-// that say so. One thread per pixel. Shapes: inverse_depths, inverse_squares, their gradients and mask
-// [h, w], surface and d_surface [h, w, 4], sum [1].
+// distortion: spread of each pixel's splats along its ray, and the gradients of the maps that define it. One thread per
+// pixel. Shapes: inverse_depths, inverse_squares, their gradients and mask [h, w], surface and d_surface [h, w, 4],
+// sum [1].
 
 #include "distortion.cuh"
 #include "layout.cuh"
@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(DISTORTION_BLOCK)
         }
         a.d_inverse_depths[pixel] += d.inverse_depth;
         a.d_inverse_squares[pixel] = d.inverse_square;
-        // There is the more opacity the less passes.
+        // The opacity is 1 less the transmittance.
         a.d_surface[opacity] -= d.opacity;
     }
     const float of_lanes = warp_sum(found);

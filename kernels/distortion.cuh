@@ -1,14 +1,14 @@
-// Twin of math/distortion.rs: how far apart along its ray lies what a pixel is blended of. Same names,
-// same order of arguments; the equations stand in Rust.
+// Twin of math/distortion.rs: spread of a pixel's splats along its ray. Same names, same order of arguments; see Rust
+// for the equations.
 #pragma once
 
 #include "abi.cuh"
 
-// How fast a mapped depth falls with the inverse depth.
+// Slope of the mapped depth by the inverse depth, negated.
 constexpr float FALL = static_cast<float>(double{DISTORTION_FAR} * double{DISTORTION_NEAR} /
                                           (double{DISTORTION_FAR} - double{DISTORTION_NEAR}));
 
-// What a pixel's ray is blended of, added up.
+// Sums over the splats of a pixel's ray.
 struct RaySums {
     float opacity, inverse_depth, inverse_square;
 };

@@ -1,4 +1,4 @@
-// The hardware's approximations, right to 2 units in the last place; what is denormal counts as 0.
+// Hardware approximations with an error of 2 units in the last place; denormal numbers count as 0.
 #pragma once
 
 __device__ inline float fast_reciprocal(float x) {
@@ -31,7 +31,7 @@ __device__ inline float fast_inverse_root(float x) {
     return out;
 }
 
-// x y + z, held to 0 to 1, rounded once; what is no number becomes 0.
+// x y + z, clamped to 0..1, rounded once; NaN becomes 0.
 __device__ inline float fast_saturated(float x, float y, float z) {
     float out;
     asm("fma.rn.ftz.sat.f32 %0, %1, %2, %3;" : "=f"(out) : "f"(x), "f"(y), "f"(z));

@@ -3,11 +3,11 @@
 
 #include "layout.cuh"
 
-// Groups of parameters: constant coefficients of the colours, and the others.
+// Groups of parameters: constant and other coefficients of the colours.
 constexpr uint32_t SH_DC = 4, SH_REST = 5;
 
-// Keeps the first Gaussian that is no longer finite, the group of its parameters, and in the last bit
-// whether there is an infinity.
+// Records the first Gaussian that is not finite, the group of its parameters, and in the last bit whether the value is
+// infinite.
 __device__ inline void report_fault(uint64_t* fault, uint32_t gaussian, uint32_t group,
                                     bool infinite) {
     const unsigned long long place =

@@ -1,5 +1,5 @@
-// Twin of math/field.rs: the density of Gaussians as a field in space, and what it says of a surface
-// (SuGaR: Guedon and Lepetit 2024, section 4.1). Same names; the equations stand in Rust.
+// Twin of math/field.rs: the density of Gaussians as a field in space, and the surface that it implies (SuGaR: Guedon
+// and Lepetit 2024, section 4.1). Same names; see Rust for the equations.
 #pragma once
 
 #include "abi.cuh"
@@ -17,7 +17,7 @@ constexpr float ROOT_MIN = 1e-3f;
 constexpr float DISTANCE_ERROR_MAX = 100.0f;
 constexpr float NEAR_SURFACE = 2.0f;
 
-// One of the three; an index in a register would send them to memory.
+// Returns one component. Dynamic indexing would move the vector to local memory.
 __device__ inline float pick(float3 v, uint32_t axis) {
     return axis == 0 ? v.x : axis == 1 ? v.y : v.z;
 }
@@ -30,16 +30,16 @@ __device__ inline void add_to(float3& v, uint32_t axis, float value) {
 
 __device__ inline float3 times(float3 a, float3 b) { return {a.x * b.x, a.y * b.y, a.z * b.z}; }
 
-// A Gaussian as the field takes it.
+// A Gaussian in the form that the field uses.
 struct DensityKernel {
     float3 mean_world;
     float3 scale;
-    Mat3 axes;  // its axes are the columns
+    Mat3 axes;  // columns are the Gaussian's axes
     float opacity;
-    uint32_t thin;  // which axis has the smallest scale
+    uint32_t thin;  // index of the axis with the smallest scale
 };
 
-// Of a DensityKernel's raw parameters, but of its axes in place of its quaternion.
+// Gradients of a DensityKernel's raw parameters, with its axes in place of its quaternion.
 struct DensityKernelGradient {
     float3 d_mean_world;
     float3 d_log_scale;
@@ -77,7 +77,7 @@ __device__ inline float3 sample_offset(const DensityKernel& kernel, float3 along
     return mul(kernel.axes, along);
 }
 
-// a b^T, added to a matrix.
+// Adds a b^T to a matrix.
 __device__ inline void add_outer(Mat3& m, float3 a, float3 b) {
     m.row[0] = add(m.row[0], scale(b, a.x));
     m.row[1] = add(m.row[1], scale(b, a.y));
@@ -99,7 +99,7 @@ __device__ inline float density(const DensityKernel& kernel, float3 offset, floa
     return distance2 <= DISTANCE2_MAX ? kernel.opacity * expf(-0.5f * distance2) : 0.0f;
 }
 
-// `d_offset`; adds to the other gradients, that of the centre excepted.
+// Returns `d_offset`; adds to the other gradients, except that of the centre.
 __device__ inline float3 density_bwd(const DensityKernel& kernel, float3 offset, float3 whitened,
                                      float density, float d_density, DensityKernelGradient& d_kernel) {
     if (density <= 0.0f) return {0.0f, 0.0f, 0.0f};
@@ -128,7 +128,7 @@ __device__ inline float surface_density(float distance, float beta) {
     return ratio * ratio <= DISTANCE2_MAX ? expf(-0.5f * ratio * ratio) : 0.0f;
 }
 
-// `d_distance` and `d_beta`.
+// Returns `d_distance` and `d_beta`.
 __device__ inline float2 surface_density_bwd(float distance, float beta, float target,
                                              float d_target) {
     if (target <= 0.0f) return {0.0f, 0.0f};
@@ -179,7 +179,7 @@ __device__ inline float distance_root(float density) {
 
 __device__ inline float distance(float density, float beta) { return beta * distance_root(density); }
 
-// `d_density` and `d_beta`.
+// Returns `d_density` and `d_beta`.
 __device__ inline float2 distance_bwd(float density, float beta, float d_distance) {
     const float root = distance_root(density);
     const float steepest = fmaxf(root, ROOT_MIN);
@@ -192,7 +192,7 @@ __device__ inline float distance_error(float distance, float height, float unit)
     return error > DISTANCE_ERROR_MAX ? DISTANCE_ERROR_MAX : error;
 }
 
-// `d_distance` and `d_height`.
+// Returns `d_distance` and `d_height`.
 __device__ inline float2 distance_error_bwd(float distance, float height, float unit,
                                             float d_error) {
     const float difference = distance - fabsf(height);

@@ -1,33 +1,31 @@
-// What pixels meet of a primitive that is projected to a view. `blend` is a template over it; it asks
-// for
-//   QUADS           steps of 16 bytes of a record, and of a record of gradients; the third holds the
-//                   colour, and of gradients the depth's
-//   HAS_MEETINGS    whether its depth differs from pixel to pixel
-//   load(record)    what decides where the primitive is seen, and its depth() along the view axis
-//   reaches_part    whether pixels of a part may see it
-//   row_of          all that pixels need, and a number, as a Row; Rows<N> are staged for a warp
-//   unseen_row      one that leaves every pixel as it is
-//   pixel_alpha     the opacity of a row in a pixel, as a Pixel; the same in both passes
-//   note_of         what backward's first visit notes of a pair for the second, as a Note; weight_of it
-//   Notes           those of a row and the pixels of a part, staged for a warp
-//   in_pixel        what a row gives to a map in a pixel, from what it gives at its centre
-//   Shape           what of a row the moments need, and its number()
-//   Offsets         where a part's pixels are from it
+// Evaluation of a projected primitive at pixels. `blend` is a template over a footprint, which must provide
+//   QUADS           16-byte quads of a record, and of a record of gradients; the third holds the
+//                   colour, and in gradients also that of the depth
+//   HAS_MEETINGS    true if the depth differs from pixel to pixel
+//   load(record)    data for visibility tests, and depth() along the view axis
+//   reaches_part    true if pixels of a part may see the primitive
+//   row_of          all data that pixels need, and a number, as a Row; Rows<N> are staged for a warp
+//   unseen_row      a Row that changes no pixel
+//   pixel_alpha     the opacity of a row at a pixel, as a Pixel; equal in both passes
+//   note_of         data of a pair that the first backward visit stores for the second, as a Note; weight_of it
+//   Notes           notes of a row for the pixels of a part, staged for a warp
+//   in_pixel        value of a map at a pixel, from the value at the row's centre
+//   Shape           data of a row for its moments, and its number()
+//   Offsets         offsets of a part's pixels from the row
 //   Line, Moments   sums over a line of pixels, and over all, of the gradients of the exponent
-//     meet_at                     where a pixel of the line meets the row; its share() and inverse_share()
-//                                 are the depth there over that of the centre, and its inverse
-//     add                         adds a note, and the gradient of the inverse share beside it
-//     pulls                       the exponent's gradient times its slopes in a pixel of the line
+//     meet_at                     intersection of the row at a pixel of the line; its share() and inverse_share()
+//                                 are the depth there relative to that of the centre, and the inverse
+//     add                         adds a note, and the gradient of the inverse share
+//     pulls                       the exponent's gradient times its slopes at a pixel of the line
 //     add_halves                  adds the two halves of a splat
-//     store_first, store_second   add them to a record of gradients; the first may read the splat's own record
+//     store_first, store_second   add to a record of gradients; the first may read the splat's own record
 #pragma once
 
 #include "parts.cuh"
 #include "quad.cuh"
 
-// The highest exponent on the edge at distance `offset` along one axis, the other coordinate
-// (relative to the centre) being free in low..high. An error of the place where the exponent is
-// highest does not change it to the first order.
+// Returns the highest exponent on the edge at distance `offset` along one axis, with the other coordinate (relative to
+// the centre) free in low..high. An error in the position of the maximum has no first-order effect.
 __device__ inline float peak_on_edge(float conic_along, float conic_cross, float conic_other,
                                      float offset, float low, float high) {
     const float cross = conic_cross * offset;
@@ -38,21 +36,21 @@ __device__ inline float peak_on_edge(float conic_along, float conic_cross, float
 constexpr float LOG2_E = 1.44269504f;
 constexpr float LN_2 = 0.693147181f;
 
-// Sums begin with it: to add it changes no number, not even a zero's sign, so that the compiler leaves it out.
+// Initial value of sums: adding it changes no number, not even a zero's sign, so the compiler removes it.
 constexpr float ADDS_NOTHING = -0.0f;
 
-// Where the colour stands in a record, and in a record of gradients.
+// Index of the colour in a record, and in a record of gradients.
 constexpr uint32_t COLOR_QUAD = 2;
 
-// Opacity of a splat in a pixel.
+// Opacity of a splat at a pixel.
 struct PixelAlpha {
     float unclamped;
     float alpha;
-    bool seen;  // not to be left out
+    bool seen;  // false if the splat is skipped
 };
 
-// A splat as a pixel meets it. Its exponent is one of 2 and has the logarithm of the opacity added,
-// so that an opacity in a pixel is one exponential.
+// A staged ellipse. Its exponent is to base 2 and includes the logarithm of the opacity, so that the opacity at a pixel
+// is one exponential.
 struct EllipseRow {
     float4 shape;  // centre x y; xx and xy of the exponent per px^2
     float4 scale;  // yy; log2 of the opacity; a number in its bits; red
@@ -62,8 +60,7 @@ struct EllipseRow {
     __device__ float number() const { return scale.z; }
 };
 
-// The power of 2 that a splat's opacity in a pixel is. Contractions are spelt out: both passes have
-// to decide alike about a splat and a pixel.
+// Returns the log2 of a splat's opacity at a pixel. Contractions are explicit: both passes must decide equally.
 __device__ inline float opacity_power(const EllipseRow& row, float2 centre_px) {
     const float4 shape = row.shape, scale = row.scale;
     const float dx = centre_px.x - shape.x, dy = centre_px.y - shape.y;
@@ -82,7 +79,7 @@ __device__ inline Value in_pixel(Value value, const PixelAlpha&) {
     return value;
 }
 
-// What the first visit notes of a pair of an ellipse and a pixel.
+// Data of a pair of an ellipse and a pixel from the first visit.
 struct EllipseNote {
     float weight;  // of the colour
     float e;       // gradient of the exponent
@@ -94,8 +91,8 @@ __device__ inline EllipseNote note_of(const PixelAlpha&, float weight, float e) 
 
 __device__ inline float weight_of(const EllipseNote& note) { return note.weight; }
 
-// Notes of an ellipse and a part's pixels. One more than there are, so that the lanes of the second visit read from
-// different banks.
+// Notes of an ellipse for a part's pixels. One element of padding, so that the lanes of the second visit use different
+// banks.
 struct EllipseNotes {
     EllipseNote of_pixel[WARP + 1];
 
@@ -108,7 +105,7 @@ struct EllipseMeeting {
     __device__ float inverse_share() const { return 1.0f; }
 };
 
-// What of a row its moments need.
+// Data of a row for its moments.
 struct EllipseShape {
     float4 shape, scale;
 
@@ -130,8 +127,7 @@ struct EllipseRows {
     __device__ EllipseShape shape(uint32_t at) const { return {shapes[at], scales[at]}; }
 };
 
-// Where a part's first pixel is from the centre, and xx, xy and yy of the exponent per px^2, the first
-// and the last twice.
+// Offset of a part's first pixel from the centre, and twice xx, xy, and twice yy of the exponent per px^2.
 struct EllipseOffsets {
     float2 offset_px;
     float3 slopes;
@@ -163,15 +159,15 @@ struct EllipseLine {
         s2 += note.e * static_cast<float>(x * x);
     }
 
-    // The exponent's gradient times its slopes at a pixel.
+    // Returns the exponent's gradient times its slopes at a pixel.
     __device__ float2 pulls(const EllipseOffsets& o, uint32_t x, const EllipseNote& note) const {
         return {note.e * (start_x + o.slopes.x * static_cast<float>(x)),
                 note.e * (start_y + o.slopes.y * static_cast<float>(x))};
     }
 };
 
-// Moments of the exponent's gradient over pixels: sums of e, e x, e y, e x^2, e x y, e y^2 with the
-// pixel's offset (x, y) from the centre.
+// Moments of the exponent's gradient over pixels: sums of e, e x, e y, e x^2, e x y, e y^2 with the pixel's offset (x,
+// y) from the centre.
 struct EllipseMoments {
     float e, x, y, xx, xy, yy;
 
@@ -191,21 +187,21 @@ struct EllipseMoments {
         for (float* sum : {&e, &x, &y, &xx, &xy, &yy}) *sum = both_halves(*sum);
     }
 
-    // Centre, the opacity's logarithm and a statistic. The offset is the pixel less the centre, so the centre takes the
-    // opposite sign.
+    // Adds the gradients of centre and log-opacity, and a statistic. The offset is the pixel minus the centre, so the
+    // centre's gradient has the opposite sign.
     __device__ void store_first(float4* record, const float4*, const EllipseShape& s,
                                 float statistic) const {
         add_quad(record, {-LN_2 * (2.0f * s.shape.z * x + s.shape.w * y),
                           -LN_2 * (s.shape.w * x + 2.0f * s.scale.x * y), e, statistic});
     }
 
-    // Conic and a statistic.
+    // Adds the gradient of the conic and a statistic.
     __device__ void store_second(float4* record, float statistic) const {
         add_quad(record + 1, {-0.5f * xx, -xy, -0.5f * yy, statistic});
     }
 };
 
-// An ellipse on the screen, of one opacity and one colour, that falls off like a Gaussian.
+// An ellipse on the screen with one opacity and colour and a Gaussian fall-off.
 struct EllipseFootprint {
     static constexpr uint32_t QUADS = 3;
     static constexpr bool HAS_MEETINGS = false;
@@ -229,11 +225,11 @@ struct EllipseFootprint {
     __device__ float depth() const { return form.w; }
 };
 
-// Whether the splat reaches its least exponent at some point between the pixel centres of a part.
+// True if the splat reaches its least exponent at some point between the pixel centres of a part.
 //
-// The exponent is concave: where the centre lies outside, its maximum is on one of the two edges
-// that face the centre (Radl et al. 2024). A line through the centre, where the centre's coordinate
-// lies inside, holds points of the rectangle as well, so that it may be asked like an edge.
+// The exponent is concave: if the centre is outside, its maximum is on one of the two edges that face the centre (Radl
+// et al. 2024). If a coordinate of the centre is inside, the line through the centre also has points in the rectangle,
+// and may be tested like an edge.
 __device__ inline bool reaches_part(const Part& part, const EllipseFootprint& splat) {
     const float4 place = splat.place, form = splat.form;
     const float2 low = {part.low_px.x - place.x, part.low_px.y - place.y};
@@ -254,7 +250,7 @@ __device__ inline EllipseRow row_of(const EllipseFootprint& splat, const float4*
             {color.y, color.z}};
 }
 
-// A row that leaves every pixel as it is.
+// A row that changes no pixel.
 __device__ inline EllipseRow unseen_row(const EllipseFootprint&) {
     return {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, -1e30f, 0.0f, 0.0f}, {0.0f, 0.0f}};
 }

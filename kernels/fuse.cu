@@ -1,15 +1,15 @@
-// fuse: the depths of a view as truncated signed distances in a lattice of voxels.
+// fuse: fuses the depths of a view into a lattice of voxels with truncated signed distances.
 //
-// mark_bricks: one thread per pixel that is looked at. Bits are only ever set, in any order.
+// mark_bricks: one thread per sampled pixel. Bits are only set, in any order.
 // weigh_pixels: one thread per pixel.
-// fuse_bricks: one block per brick of 8x8x8 voxels, of which each thread has two, four layers apart;
-// nobody else writes them.
+// fuse_bricks: one block per brick of 8x8x8 voxels. Each thread has two voxels, four layers apart, and exclusive write
+// access to them.
 //
-// Places are offsets from the lattice's origin along the world's axes; places in nodes count voxels from the first
-// node. What is single precision here is double in src/crates/mesh/src/tsdf/, whose twin this is: with a thousand
-// voxels along a side places are right to a ten-thousandth of one.
+// Positions are offsets from the lattice's origin along the world's axes; positions in nodes count voxels from the
+// first node. The twin in src/crates/mesh/src/tsdf/ uses double precision. With a thousand voxels along a side, single
+// precision resolves a ten-thousandth of a voxel.
 //
-// Shapes: depths and mask [h, w], marks a bit a brick, weighed [h, w, 2], image [h, w, 3], maps [h, w, 4],
+// Shapes: depths and mask [h, w], marks one bit per brick, weighed [h, w, 2], image [h, w, 3], maps [h, w, 4],
 // bricks [bricks, 21], voxels [bricks, 512].
 
 #include "abi.cuh"
@@ -28,19 +28,19 @@ __device__ inline Mat3 rotation_of(const LatticeView& view) {
 
 __device__ inline float3 triple(const float* values) { return {values[0], values[1], values[2]}; }
 
-// A place in camera axes.
+// Converts a position to camera axes.
 __device__ inline float3 to_camera(const LatticeView& view, float3 place) {
     return add(mul(rotation_of(view), place), triple(view.origin_cam));
 }
 
 __device__ inline bool is_contracted(const LatticeView& view) { return view.radius > 0.0f; }
 
-// A place in nodes, in units of contracted space.
+// Converts a position in nodes to units of contracted space.
 __device__ inline float3 contracted(const LatticeView& view, float3 nodes) {
     return {nodes.x * view.voxel - 2.0f, nodes.y * view.voxel - 2.0f, nodes.z * view.voxel - 2.0f};
 }
 
-// The place of a place in nodes; twin of `Space::world`.
+// Converts a position in nodes to a position; twin of `Space::world`.
 __device__ inline float3 place_of(const LatticeView& view, float3 nodes) {
     if (!is_contracted(view)) return scale(nodes, view.voxel);
     const float3 y = contracted(view, nodes);
@@ -49,7 +49,7 @@ __device__ inline float3 place_of(const LatticeView& view, float3 nodes) {
     return scale(y, view.radius * stretch);
 }
 
-// Twin of `Space::holds`; written so that NaN is not held.
+// Twin of `Space::holds`; false for NaN.
 __device__ inline bool holds(const LatticeView& view, float3 nodes) {
     const float3 last = {view.nodes[0] - 1.0f, view.nodes[1] - 1.0f, view.nodes[2] - 1.0f};
     const bool inside = nodes.x >= 0.0f && nodes.y >= 0.0f && nodes.z >= 0.0f && nodes.x <= last.x &&
@@ -57,7 +57,7 @@ __device__ inline bool holds(const LatticeView& view, float3 nodes) {
     return inside && (!is_contracted(view) || length(contracted(view, nodes)) <= FARTHEST);
 }
 
-// The place in nodes of a place; false outside of the lattice. Twin of `Space::nodes_of`.
+// Converts a position to a position in nodes; returns false outside the lattice. Twin of `Space::nodes_of`.
 __device__ inline bool nodes_of(const LatticeView& view, float3 place, float3& nodes) {
     if (is_contracted(view)) {
         const float3 x = scale(place, 1.0f / view.radius);
@@ -70,8 +70,8 @@ __device__ inline bool nodes_of(const LatticeView& view, float3 place, float3& n
     return holds(view, nodes);
 }
 
-// World units a unit of the lattice's space, the most within `reach` voxels of a place in nodes; twin of
-// `Space::units_a_unit`.
+// Returns the largest number of world units per unit of the lattice's space within `reach` voxels of a position in
+// nodes. Twin of `Space::units_a_unit`.
 __device__ inline float units_a_unit(const LatticeView& view, float3 nodes, float reach) {
     if (!is_contracted(view)) return 1.0f;
     const float far = length(contracted(view, nodes)) + reach * view.voxel;
@@ -79,7 +79,7 @@ __device__ inline float units_a_unit(const LatticeView& view, float3 nodes, floa
     return view.radius / (left * left);
 }
 
-// The depth of a pixel that counts, else 0.
+// Returns the depth of a valid pixel, else 0.
 __device__ inline float counted_depth(const float* __restrict__ depths, const uint8_t* __restrict__ mask,
                                       uint64_t pixel) {
     const float depth = depths[pixel];
@@ -87,12 +87,12 @@ __device__ inline float counted_depth(const float* __restrict__ depths, const ui
     return counts && depth > 0.0f && isfinite(depth) ? depth : 0.0f;
 }
 
-// The ray through a pixel's centre in camera axes, z = 1.
+// Returns the ray through a pixel's centre in camera axes, z = 1.
 __device__ inline float3 ray_of(const float* focal_px, const float* centre_px, uint32_t x, uint32_t y) {
     return {(x + 0.5f - centre_px[0]) / focal_px[0], (y + 0.5f - centre_px[1]) / focal_px[1], 1.0f};
 }
 
-// Marks the bricks within the margin of a place in nodes; twin of `Survey::call`.
+// Marks the bricks within the margin of a position in nodes; twin of `Survey::call`.
 __device__ inline void call(const MarkBricksArgs& a, float3 nodes) {
     const float at[3] = {nodes.x, nodes.y, nodes.z};
     uint32_t low[3], high[3];
@@ -108,7 +108,7 @@ __device__ inline void call(const MarkBricksArgs& a, float3 nodes) {
                 const uint64_t brick = (uint64_t{z} * a.bricks[1] + y) * a.bricks[0] + x;
                 const uint32_t bit = 1u << (brick % 32);
                 uint32_t* const word = a.marks + brick / 32;
-                // Most are marked already; a bit that is not seen yet is set twice.
+                // Most bits are set already; setting one twice is harmless.
                 if ((*word & bit) == 0) atomicOr(word, bit);
             }
         }
@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(FUSE_BLOCK)
     }
 }
 
-// What a pixel beside another shows, in camera axes; false where there is none that counts.
+// Returns the position that a pixel shows, in camera axes; false if outside the image or not valid.
 __device__ inline bool shown_at(const WeighPixelsArgs& a, int x, int y, float3& place) {
     if (x < 0 || y < 0 || x >= static_cast<int>(a.size[0]) || y >= static_cast<int>(a.size[1])) return false;
     const float depth = counted_depth(a.depths, a.mask, uint64_t(y) * a.size[0] + x);
@@ -144,8 +144,8 @@ __device__ inline bool shown_at(const WeighPixelsArgs& a, int x, int y, float3& 
     return depth > 0.0f;
 }
 
-// From the pixel before to the one behind along an axis, in camera axes, or from or to the pixel itself; false
-// where neither shows anything.
+// Returns the step from the previous to the next pixel along an axis, in camera axes. Uses the pixel itself for a
+// missing neighbour; false if both are missing.
 __device__ inline bool step_along(const WeighPixelsArgs& a, int2 pixel, int2 axis, float3 own, float3& step) {
     float3 before, behind;
     const bool has_before = shown_at(a, pixel.x - axis.x, pixel.y - axis.y, before);
@@ -168,14 +168,14 @@ extern "C" __global__ void __launch_bounds__(FUSE_BLOCK)
         if (step_along(a, at, int2{1, 0}, own, across) && step_along(a, at, int2{0, 1}, own, down)) {
             cosine = fabsf(dot(normalize(cross(across, down)), normalize(own)));
         }
-        // NaN stays, and counts as nothing.
+        // Keeps NaN, which has no weight.
         const float held = cosine < GRAZING_WEIGHT ? GRAZING_WEIGHT : cosine;
         weighed = {own.z, held > 1.0f ? 1.0f : held};
     }
     reinterpret_cast<float2*>(a.weighed)[pixel] = weighed;
 }
 
-// Whether a ball may be in sight, its centre in camera axes; twin of `Camera::sees`.
+// True if a sphere may be in view, its centre in camera axes; twin of `Camera::sees`.
 __device__ inline bool sees(const LatticeView& view, float3 centre_cam, float radius) {
     if (!(centre_cam.z > -radius)) return false;
     const float at[2] = {centre_cam.x, centre_cam.y};
@@ -183,7 +183,7 @@ __device__ inline bool sees(const LatticeView& view, float3 centre_cam, float ra
     for (int k = 0; k < 2; ++k) {
         const float focal = view.focal_px[k];
         const float before = view.centre_px[k], behind = view.size[k] - view.centre_px[k];
-        // The planes through the camera and the edges of the image; their normals look inwards.
+        // Planes through the camera and the image's edges, with normals to the inside.
         const float low = (focal * at[k] + before * centre_cam.z) / hypotf(focal, before);
         const float high = (behind * centre_cam.z - focal * at[k]) / hypotf(focal, behind);
         if (low < -radius || high < -radius) return false;
@@ -191,7 +191,7 @@ __device__ inline bool sees(const LatticeView& view, float3 centre_cam, float ra
     return true;
 }
 
-// Which of a brick's directions the camera looks from; twin of `Directions::number`.
+// Returns the brick's direction nearest to that of the camera; twin of `Directions::number`.
 __device__ inline uint32_t direction_of(const float* __restrict__ directions, float3 to_eye) {
     uint32_t nearest = 0;
     float most = -2.0f;
@@ -206,13 +206,13 @@ __device__ inline uint32_t direction_of(const float* __restrict__ directions, fl
     return nearest;
 }
 
-// The depth that is seen at a place of the image, and the weight of the pixel that it lies in; false where there is
-// none. Twin of `DepthView::depth_at`.
+// Returns the interpolated depth at an image position and the weight of its pixel; false if there is none. Twin of
+// `DepthView::depth_at`.
 __device__ inline bool depth_at(const FuseBricksArgs& a, float2 place_px, float truncation, uint64_t& pixel,
                                 float2& seen) {
     const float2* __restrict__ weighed = reinterpret_cast<const float2*>(a.weighed);
     const int width = static_cast<int>(a.view.size[0]), height = static_cast<int>(a.view.size[1]);
-    // Not those that lie outside, nor NaN: before they become whole numbers.
+    // Reject positions outside the image and NaN before the conversion to integers.
     if (!(place_px.x >= 0.0f && place_px.y >= 0.0f && place_px.x < width && place_px.y < height)) return false;
     const int x = static_cast<int>(place_px.x), y = static_cast<int>(place_px.y);
     pixel = uint64_t(y) * width + x;
@@ -234,7 +234,7 @@ __device__ inline bool depth_at(const FuseBricksArgs& a, float2 place_px, float 
     return true;
 }
 
-// The upper bits of half precision and back, without a sign; twins of `encoded` and `decoded`.
+// Converts to half precision without a sign and back; twins of `encoded` and `decoded`.
 __device__ inline uint32_t half_from(float weight) {
     const uint32_t bits = (__float_as_uint(weight) + (1u << 12)) >> 13;
     return bits > (112u << 10) ? bits - (112u << 10) : 0;
@@ -244,15 +244,15 @@ __device__ inline float half_to(uint32_t half) {
     return half == 0 ? 0.0f : __uint_as_float((half + (112u << 10)) << 13);
 }
 
-// What a view says of a voxel.
+// Observation of a voxel by a view.
 struct DepthSample {
-    float distance;  // over the truncation, not below -1
+    float distance;  // relative to the truncation, at least -1
     float weight;    // above 0
     uint32_t direction;
     uint64_t pixel;
 };
 
-// A channel of 8 bits, moved towards a new value by a share.
+// Moves an 8-bit channel towards a new value by a share.
 __device__ inline uint32_t mixed(uint32_t own, float drawn, float whole, float share) {
     const float held = fminf(fmaxf(drawn / whole, 0.0f), 1.0f);
     return static_cast<uint32_t>(own + share * (255.0f * held - own) + 0.5f);
@@ -270,7 +270,7 @@ __device__ inline uint2 added(const FuseBricksArgs& a, uint2 voxel, const DepthS
     uint32_t color = voxel.y & 0xffffff, seen = voxel.y >> 24;
     if (sample.distance < 1.0f) {
         const float* const drawn = a.image + sample.pixel * 3;
-        // On black a colour is dark by what is seen through it.
+        // Colours over black are darkened by the transmittance.
         const float whole = fmaxf(a.maps[sample.pixel * 4 + 3], OPAQUE_MIN);
         const float part = color == 0 ? 1.0f : share;
         color = mixed(color & 0xff, drawn[0], whole, part) |
@@ -285,7 +285,7 @@ __device__ inline uint2 added(const FuseBricksArgs& a, uint2 voxel, const DepthS
     return {(static_cast<uint32_t>(distance) & 0xffff) | half << 16, color | seen << 24};
 }
 
-// What the view says of a place in nodes; false where it does not see it. Twin of `Seen::sample`.
+// Returns the view's observation at a position in nodes; false if the view does not see it. Twin of `Seen::sample`.
 __device__ inline bool sample_at(const FuseBricksArgs& a, float3 nodes, DepthSample& sample) {
     const LatticeView& view = a.view;
     if (!holds(view, nodes)) return false;
@@ -306,7 +306,7 @@ extern "C" __global__ void __launch_bounds__(FUSE_BLOCK)
     fuse_bricks(const __grid_constant__ FuseBricksArgs a) {
     const float* __restrict__ brick = a.bricks + uint64_t{blockIdx.x} * BRICK_WIDTH;
     const float3 corner = scale(triple(brick), BRICK_SIDE);
-    // A ball around the brick: half the diagonal of seven voxels.
+    // Bounding sphere of the brick: half the diagonal of seven voxels.
     constexpr float MIDDLE = 0.5f * (BRICK_SIDE - 1), REACH = MIDDLE * 1.7320508f;
     const float3 middle = {corner.x + MIDDLE, corner.y + MIDDLE, corner.z + MIDDLE};
     const float3 centre = place_of(a.view, middle);

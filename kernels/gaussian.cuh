@@ -1,5 +1,4 @@
-// 3D Gaussians (EWA splatting, Zwicker et al. 2001): what `project.cuh` asks for of a primitive, as
-// `primitive.cuh` lists it.
+// 3D Gaussians (EWA splatting, Zwicker et al. 2001) as a primitive of `primitive.cuh`.
 #pragma once
 
 #include "cache.cuh"
@@ -9,7 +8,7 @@
 #include "sh.cuh"
 #include "state.cuh"
 
-// What is `EXTENDED` draws with the filters of the model and of the view.
+// `EXTENDED` applies the filters of the model and of the view.
 template <class Storage, bool EXTENDED>
 struct Gaussian {
     static constexpr bool IS_EXTENDED = EXTENDED;
@@ -18,7 +17,7 @@ struct Gaussian {
     using Splat = EllipseSplat;
 };
 
-// The SH of a row: in a line of the cache, or in the tables.
+// The SH of a row: in a cache line, or in the tables.
 struct ShRow {
     ShTables tables;
     uint64_t row;
@@ -26,7 +25,7 @@ struct ShRow {
 
 template <class Storage>
 __device__ inline ShRow sh_row(const ProjectArgs& a, uint32_t gaussian) {
-    // Only what is compact has a cache.
+    // Only compact storage has a cache.
     const uint32_t line = Storage::HELD ? line_of(a.cache, gaussian / WARP) : 0;
     if (Storage::HELD) note_seen(a.cache, gaussian / WARP, line);
     if (line == 0) return {{a.sh, a.sh_first, a.sh_second, a.sh_width}, gaussian};
@@ -34,8 +33,8 @@ __device__ inline ShRow sh_row(const ProjectArgs& a, uint32_t gaussian) {
             row_in_line(line, gaussian)};
 }
 
-// 0.5 + sum over k of basis_k(direction) sh_k, before it is held above 0. Where the coefficients are
-// `LATE` they are taken as they will be once they have caught up.
+// Returns 0.5 + sum over k of basis_k(direction) sh_k, before clamping. `LATE` coefficients are used as they will be
+// after they have caught up.
 template <class Storage, bool LATE>
 __device__ inline float3 raw_color(const ProjectArgs& a, const ShRow& at, uint32_t age,
                                    float3 mean_world) {
@@ -69,7 +68,7 @@ __device__ inline float3 raw_color(const ProjectArgs& a, const ShRow& at, uint32
     return color;
 }
 
-// Says which coefficient is not finite; of finite ones whose sum is not, the constant one.
+// Reports the coefficient that is not finite; if only the sum is not, the constant one.
 template <class Storage>
 __device__ inline void report_color(const ProjectArgs& a, const ShRow& at, uint32_t gaussian,
                                     float3 color) {
@@ -83,8 +82,8 @@ __device__ inline void report_color(const ProjectArgs& a, const ShRow& at, uint3
     report_fault(a.fault, gaussian, SH_DC, isinf(color.x) || isinf(color.y) || isinf(color.z));
 }
 
-// The colour of a row that is seen, before it is held above 0. False where it is not finite: it would spread to
-// every Gaussian after it, and `step` does not visit what is unseen.
+// Returns the colour of a visible row before clamping. False if it is not finite: it would spread to every later
+// Gaussian, and `step` does not check invisible rows.
 template <class Storage>
 __device__ inline bool project_color(const ProjectArgs& a, uint32_t gaussian, float3 mean_world,
                                      float3& color) {
@@ -97,7 +96,7 @@ __device__ inline bool project_color(const ProjectArgs& a, uint32_t gaussian, fl
     return false;
 }
 
-// All of a splat but its colour; false where the view does not see the row.
+// Projects a row without its colour; false if the view does not see it.
 template <bool EXTENDED>
 __device__ inline bool project_shape(const ProjectArgs& a, uint32_t gaussian, Shape& shape,
                                      EllipseSplat& splat, Rect& pixels) {
@@ -112,7 +111,7 @@ __device__ inline bool project_shape(const ProjectArgs& a, uint32_t gaussian, Sh
         shape.quat = {geometry[at + component(QUAT)], geometry[at + component(QUAT + 1)],
                       geometry[at + component(QUAT + 2)], geometry[at + component(QUAT + 3)]};
         if (EXTENDED) shape.smoothing = a.filter_3d == nullptr ? 0.0f : a.filter_3d[gaussian];
-        // An infinite logit or -infinity as a log-scale would give a splat; `step` reports them.
+        // An infinite logit or a log-scale of -infinity would give a splat; `step` reports them.
         visible = isfinite(logit) && is_finite(shape.log_scale) &&
                   ellipse<EXTENDED>(a.camera, chain<EXTENDED>(a.camera, shape), splat.ellipse);
         if (EXTENDED && visible) splat.opacity *= splat.ellipse.kept;
@@ -130,7 +129,7 @@ __device__ inline bool project_row(Gaussian<Storage, EXTENDED>, const ProjectArg
            project_color<Storage>(a, gaussian, shape.mean_world, splat.color);
 }
 
-// Says of which lane blocks the next step sees something; a row per thread.
+// Records the lane blocks that the next step sees; one row per thread.
 template <bool EXTENDED>
 __device__ inline void expect(const ProjectArgs& a) {
     const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;

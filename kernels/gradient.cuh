@@ -1,4 +1,4 @@
-// The record of a splat's gradients, `SplatGradient` of abi.cuh, in steps of 16 bytes.
+// The record of a splat's gradients, `SplatGradient` of abi.cuh, as 16-byte quads.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ static_assert(sizeof(SplatGradient) == RECORD_WIDTH * sizeof(float), "a record")
 static_assert(offsetof(SplatGradient, d_conic) == sizeof(float4), "the second quad");
 static_assert(offsetof(SplatGradient, d_color) == 2 * sizeof(float4), "the third quad");
 
-// Of records of this width, which all begin with these.
+// Loads the fields that records of any width begin with.
 __device__ inline SplatGradient load_gradient(const float* records, uint32_t splat_index,
                                               uint32_t width = RECORD_WIDTH) {
     const float4* const quads =

@@ -1,4 +1,4 @@
-// Where things lie in device memory, and warp helpers.
+// Layouts of device memory, and warp helpers.
 #pragma once
 
 #include "abi.cuh"
@@ -6,13 +6,13 @@
 constexpr uint32_t WARP = 32;
 constexpr uint32_t FULL_WARP = 0xffffffffu;
 
-// Column of `width` values per Gaussian in blocks of 32 Gaussians, [ceil(n / 32)][width][32]: a warp
-// reads one value of its 32 Gaussians as one line of 128 bytes, and the column grows at its end.
+// Offset of a Gaussian in a column of `width` values in blocks of 32 Gaussians, [ceil(n / 32)][width][32]: a warp reads
+// one value of its 32 Gaussians as one line of 128 bytes, and the column can be extended.
 __device__ inline uint64_t lane_block(uint64_t gaussian, uint32_t width) {
     return gaussian / WARP * width * WARP + gaussian % WARP;
 }
 
-// Place of value `component` behind `lane_block`.
+// Offset of value `component` after `lane_block`.
 __device__ inline uint64_t component(uint32_t component) { return uint64_t{component} * WARP; }
 
 // Components of the geometry column.
@@ -21,8 +21,8 @@ constexpr uint32_t LOG_SCALE = 3;
 constexpr uint32_t QUAT = 6;
 constexpr uint32_t OPACITY_LOGIT = 10;
 
-// In a splat's record: its depth, its colour, and the bits of the row's number (of a splat that comes from another
-// rank what `travel.cuh` says).
+// Fields of a splat's record: depth, colour, and the bits of the row's number (for splats of other ranks see
+// `travel.cuh`).
 constexpr uint32_t RECORD_DEPTH = 7;
 constexpr uint32_t RECORD_COLOR = 8;
 constexpr uint32_t RECORD_GAUSSIAN = 11;
@@ -31,7 +31,7 @@ __device__ inline uint32_t lanes_below() { return (1u << (threadIdx.x % WARP)) -
 
 __device__ inline uint32_t lanes_up_to() { return FULL_WARP >> (WARP - 1 - threadIdx.x % WARP); }
 
-// Over this lane and those below it.
+// Sum over this lane and those below.
 __device__ inline uint32_t warp_inclusive_sum(uint32_t value) {
 #pragma unroll
     for (uint32_t distance = 1; distance < WARP; distance *= 2) {

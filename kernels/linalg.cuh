@@ -1,5 +1,5 @@
-// Twin of math/linalg.rs: small vectors and matrices, and the rules that carry gradients through
-// them. Same names, same order of arguments; the equations stand in Rust.
+// Twin of math/linalg.rs: small vectors and matrices, and their gradients. Same names, same order of arguments; see
+// Rust for the equations.
 #pragma once
 
 __device__ inline float3 add(float3 a, float3 b) { return {a.x + b.x, a.y + b.y, a.z + b.z}; }
@@ -53,7 +53,7 @@ struct Quat {
     float w, x, y, z;
 };
 
-// The unit quaternion; `inverse_length` is 0 where the quaternion is, which gives the identity.
+// Normalises a quaternion; a zero quaternion gives the identity, with an `inverse_length` of 0.
 __device__ inline Quat normalized_quat(Quat q, float& inverse_length) {
     const float squared = q.w * q.w + q.x * q.x + q.y * q.y + q.z * q.z;
     if (squared <= 0.0f) {

@@ -1,10 +1,9 @@
-// Twin of math/field.rs: where a point lies in a map of a view, and what the map shows there. Same
-// names; the equations stand in Rust.
+// Twin of math/field.rs: lookup of points in a map of a view. Same names; see Rust for the equations.
 #pragma once
 
 #include "splat.cuh"
 
-// Where a point of the camera's space lies in the image, px; false outside of it and not in front.
+// Projects a point in camera space to px; false outside the image or behind the near plane.
 __device__ inline bool place_px(const ViewCamera& view, float3 point_cam, float2& place) {
     if (!in_front(point_cam.z, view.near)) return false;
     place = {view.focal_px[0] * (point_cam.x / point_cam.z) + view.centre_px[0],
@@ -13,20 +12,20 @@ __device__ inline bool place_px(const ViewCamera& view, float3 point_cam, float2
            place.y <= static_cast<float>(view.size[1]);
 }
 
-// `d_point_cam` where there is a place.
+// Returns `d_point_cam` for a point that was projected.
 __device__ inline float3 place_px_bwd(const ViewCamera& view, float3 point_cam, float2 d_place) {
     const float d_x = d_place.x * view.focal_px[0] / point_cam.z;
     const float d_y = d_place.y * view.focal_px[1] / point_cam.z;
     return {d_x, d_y, -(d_x * point_cam.x + d_y * point_cam.y) / point_cam.z};
 }
 
-// The four pixels that a place lies between, and how far it is on the way from the first to the last.
+// The four pixels around a position, and its fraction from the first to the last.
 struct PixelQuad {
     uint2 low, high;
     float2 share;
 };
 
-// The same along one axis of the image.
+// One axis of the four pixels.
 __device__ inline void cell_along(float place_px, uint32_t size, uint32_t& low, uint32_t& high,
                                   float& share) {
     const float place = place_px - 0.5f;
@@ -43,7 +42,7 @@ __device__ inline PixelQuad cell(float2 place_px, const uint32_t* size) {
     return c;
 }
 
-// One of the four pixels, row by row, and what it counts.
+// Returns one of the four pixels, in row-major order.
 __device__ inline uint2 cell_pixel(const PixelQuad& c, uint32_t which) {
     return {which % 2 == 0 ? c.low.x : c.high.x, which / 2 == 0 ? c.low.y : c.high.y};
 }
@@ -53,7 +52,7 @@ __device__ inline float cell_weight(const PixelQuad& c, uint32_t which) {
            (which / 2 == 0 ? 1.0f - c.share.y : c.share.y);
 }
 
-// The value at the place from those of the four pixels, and how it rises along x and y, per px.
+// Interpolates the values of the four pixels; `slopes` are the slopes along x and y, per px.
 __device__ inline float between(const PixelQuad& cell, float4 values, float2& slopes) {
     const float x = cell.share.x, y = cell.share.y;
     const float over = values.y - values.x, under = values.w - values.z;

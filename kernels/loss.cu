@@ -1,19 +1,18 @@
 // loss: (1 - lambda) L1 + lambda (1 - SSIM) against the photograph, and the image's gradient.
 //
-// One block per colour channel of a strip of LOSS_COLUMNS x LOSS_ROWS pixels. Nothing per pixel is
-// kept in memory between forward and backward: the gradient of a pixel depends on the SSIM of the
-// 11x11 windows around it, and those on pixels up to 10 away, so that the block also works on a rim.
-// It marches down the strip STEP rows at a time, for the longer the strip the smaller its rim.
-// All sums are separable. For those along columns a thread is a column, and holds the last rows in
-// registers. For those along rows it is a run of RUN neighbours in one row of the step; the rows lie
-// in shared memory, and a warp has its own to itself. So there are two barriers a step: the columns
-// hand `rows` to the runs, and the runs hand it back.
+// One block per colour channel of a strip of LOSS_COLUMNS x LOSS_ROWS pixels. Nothing per pixel is stored between
+// forward and backward. The gradient of a pixel depends on the SSIM of the 11x11 windows around it, and those depend on
+// pixels up to 10 away, so the block also processes a rim. It marches down the strip STEP rows at a time; a longer
+// strip has a relatively smaller rim. All filters are separable. Along columns, a thread is a column and holds the last
+// rows in registers. Along rows, a thread is a run of RUN neighbours in one row of the step; the rows are in shared
+// memory, and each belongs to one warp. Therefore a step needs two barriers: when columns hand `rows` to runs, and when
+// runs hand it back.
 // Shapes: image and d_image [h, w, 3], target [h, w, 3] in 8 bits, mask [h, w].
 
 #include "layout.cuh"
 
 constexpr int RADIUS = LOSS_TAPS / 2;
-constexpr int RIM = 2 * RADIUS;  // pixels beside the block's own that their gradient depends on
+constexpr int RIM = 2 * RADIUS;  // pixels around the block's own on which their gradient depends
 constexpr int COLUMNS = LOSS_BLOCK;
 static_assert(LOSS_COLUMNS + 2 * RIM == COLUMNS, "a thread per column");
 constexpr int RUN = 8;
@@ -21,10 +20,10 @@ constexpr int STEP = 8;  // rows
 static_assert((LOSS_ROWS + RIM) % STEP == 0, "no part of a step is for nothing");
 static_assert(STEP * (COLUMNS / RUN) == LOSS_BLOCK, "a thread per run");
 static_assert(WARP % (COLUMNS / RUN) == 0, "rows do not part warps");
-constexpr int HELD = RIM + STEP;  // rows of pixels that the windows of a step see
+constexpr int HELD = RIM + STEP;  // rows of pixels in the windows of a step
 
-// Runs lie one place apart, so that eight lanes, which are served together, read 16 bytes each from
-// different banks. What the runs read beside the columns does not reach the block's own pixels.
+// Padding between runs, so that 16-byte reads of eight lanes, which are served together, use different banks. Values
+// that the outermost runs read outside the columns do not affect the block's own pixels.
 constexpr int BESIDE = RUN;
 static_assert(BESIDE >= RADIUS, "room for what the outermost runs read");
 __host__ __device__ constexpr int padded(int column) {
@@ -32,7 +31,7 @@ __host__ __device__ constexpr int padded(int column) {
 }
 constexpr int PADDED_COLUMNS = padded(COLUMNS + BESIDE);
 
-// Pixels are held less this, whose square the variances of a bright flat region would drown in.
+// Offset of the stored pixels. Without it, their squares would swamp the variances of bright flat regions.
 constexpr float CENTRE = 0.5f;
 
 // C1 = 0.01^2 and C2 = 0.03^2 (Wang et al. 2004).
@@ -40,13 +39,13 @@ constexpr float SSIM_C1 = 1e-4f;
 constexpr float SSIM_C2 = 9e-4f;
 
 struct LossShared {
-    // In turn: sums along columns of x, y, x^2 + y^2, xy; gradients by the windows' moments; these
-    // summed along rows.
+    // In turn: sums along columns of x, y, x^2 + y^2 and xy; gradients of the windows' moments; these gradients summed
+    // along rows.
     float4 rows[STEP][PADDED_COLUMNS];
     float warp_sums[3][LOSS_BLOCK / WARP];
 };
 
-// What a block works on.
+// Work of a block.
 struct Strip {
     int width, height;     // of the image, px
     uint32_t channel;
@@ -54,7 +53,7 @@ struct Strip {
     int top_own, end_own;  // image rows whose pixels and windows are the block's own
 };
 
-// What a thread holds of its column, pixels less CENTRE. Row 0 is `top` of the step.
+// A thread's column of pixels, less CENTRE. Row 0 is the step's `top`.
 struct Column {
     float x[HELD], y[HELD];
     float d_x[HELD];  // of SSIM, summed over the windows so far
@@ -64,20 +63,19 @@ struct Sums {
     float absolute, squared, similarity;
 };
 
-// Whether the thread's column is one of the block's own.
+// True if the thread's column is one of the block's own.
 __device__ inline bool owns_column(const Strip& strip) {
     const int column = static_cast<int>(threadIdx.x);
     return column >= RIM && column < COLUMNS - RIM && strip.left + column < strip.width;
 }
 
-// The pixel, or where that lies outside, the nearest one of the image: no window that counts sees it.
-// 32 bits are enough for the values of 1.4 Gpx.
+// Returns the pixel, clamped to the image; clamped pixels are in no window that counts. 32 bits suffice for 1.4 Gpx.
 __device__ inline uint32_t pixel_at(const Strip& strip, int px, int py) {
     return static_cast<uint32_t>(min(max(py, 0), strip.height - 1) * strip.width) +
            static_cast<uint32_t>(min(max(px, 0), strip.width - 1));
 }
 
-// Reads COUNT rows of the column from row FIRST on; 0 where the mask excludes the pixel.
+// Reads COUNT rows of the column from row FIRST on; masked pixels are 0.
 template <int FIRST, int COUNT>
 __device__ inline void load(Column& held, const LossArgs& a, const Strip& strip, int top) {
     const float* __restrict__ image = a.image;
@@ -104,7 +102,7 @@ __device__ inline void load(Column& held, const LossArgs& a, const Strip& strip,
     if (a.clamp) {
 #pragma unroll
         for (int i = FIRST; i < FIRST + COUNT; ++i) {
-            // What is no number stays so, as on the CPU; fminf and fmaxf would hide it.
+            // Keeps NaN, as on the CPU; fminf and fmaxf would hide it.
             const float x = held.x[i];
             held.x[i] = x < 0.0f ? 0.0f : x > 1.0f ? 1.0f : x;
         }
@@ -112,7 +110,7 @@ __device__ inline void load(Column& held, const LossArgs& a, const Strip& strip,
 #pragma unroll
     for (int i = FIRST; i < FIRST + COUNT; ++i) {
         held.x[i] -= CENTRE;
-        // Not contracted with the product: 255 has to become 1 - CENTRE.
+        // Without contraction with the product, so that 255 becomes exactly 1 - CENTRE.
         held.y[i] = __fadd_rn(held.y[i], -CENTRE);
     }
 }
@@ -128,7 +126,7 @@ __device__ inline void add_differences(Sums& sums, const Column& held, const Str
     }
 }
 
-// Sums along the column for the step's windows, row j of which is centred on row j + RADIUS.
+// Sums along the column for the step's windows. Window j is centred on row j + RADIUS.
 __device__ inline void sum_columns(LossShared& s, const LossArgs& a, const Column& held) {
     float4 sums[STEP] = {};
 #pragma unroll
@@ -149,8 +147,8 @@ __device__ inline void sum_columns(LossShared& s, const LossArgs& a, const Colum
     for (int j = 0; j < STEP; ++j) s.rows[j][padded(threadIdx.x)] = sums[j];
 }
 
-// Sums along a row for RUN columns, the first of which is at `run`, of the first MAPS
-// components. The window is symmetric, so that this is its own adjoint.
+// Sums along a row for RUN columns from `run` on, of the first MAPS components. The window is symmetric, so this is
+// its own adjoint.
 template <int MAPS>
 __device__ inline void sum_run(float (&sums)[MAPS][RUN], const float4* run, const LossArgs& a) {
 #pragma unroll
@@ -166,7 +164,7 @@ __device__ inline void sum_run(float (&sums)[MAPS][RUN], const float4* run, cons
     }
 }
 
-// SSIM of a window from its moments E[x], E[y], E[x^2 + y^2] and E[xy], x and y less CENTRE, and its
+// Returns the SSIM of a window from its moments E[x], E[y], E[x^2 + y^2] and E[xy], x and y less CENTRE, and its
 // gradient times `d_s` by E[x], by half of E[x^2], and by E[xy].
 __device__ inline float similarity_bwd(const float4& m, float d_s, float4& d) {
     const float x = m.x + CENTRE, y = m.y + CENTRE;
@@ -181,14 +179,14 @@ __device__ inline float similarity_bwd(const float4& m, float d_s, float4& d) {
     return s;
 }
 
-// Leaves the gradients of the windows of a run in the place of their moments. Returns the sum of the
-// similarities of those that are the block's own.
+// Replaces the moments of a run's windows by their gradients. Returns the sum of the similarities of the block's own
+// windows.
 __device__ inline float similarities(float4* run, const LossArgs& a, const Strip& strip, int column,
                                      int py) {
     float m[4][RUN] = {};
     sum_run(m, run, a);
-    __syncwarp();  // all runs of the row are read
-    // Only windows that lie wholly inside the image count. From and to which of the run:
+    __syncwarp();  // all lanes have read the row
+    // Only windows inside the image count. Limits within the run:
     const int margin = static_cast<int>(a.margin), px = strip.left + column;
     const bool row_counts = py >= margin && py < strip.height - margin;
     const int from = margin - px, to = row_counts ? strip.width - margin - px : 0;
@@ -202,20 +200,20 @@ __device__ inline float similarities(float4* run, const LossArgs& a, const Strip
         const float similarity = similarity_bwd({m[0][k], m[1][k], m[2][k], m[3][k]}, d_s, run[k]);
         if (k >= own_from && k < own_to) sum += similarity;
     }
-    __syncwarp();  // all gradients of the row are there
+    __syncwarp();  // all gradients of the row are written
     return sum;
 }
 
-// Spreads the gradients of the windows along the row, in their place.
+// Filters the gradients of the windows along the row, in place.
 __device__ inline void spread_run(float4* run, const LossArgs& a) {
     float d[3][RUN] = {};
     sum_run(d, run, a);
-    __syncwarp();  // all runs of the row are read
+    __syncwarp();  // all lanes have read the row
 #pragma unroll
     for (int k = 0; k < RUN; ++k) run[k] = {d[0][k], d[1][k], d[2][k], 0.0f};
 }
 
-// Spreads the gradients of the step's windows along the column.
+// Filters the gradients of the step's windows along the column.
 __device__ inline void spread_columns(Column& held, const LossShared& s, const LossArgs& a) {
 #pragma unroll
     for (int j = 0; j < STEP; ++j) {
@@ -223,13 +221,13 @@ __device__ inline void spread_columns(Column& held, const LossShared& s, const L
 #pragma unroll
         for (int i = j; i < j + static_cast<int>(LOSS_TAPS); ++i) {
             const float d_x = d.x + held.x[i] * d.y + held.y[i] * d.z;
-            // No window before has seen its last row.
+            // No earlier window contains the last row.
             held.d_x[i] = (i - j == RIM ? 0.0f : held.d_x[i]) + a.taps[i - j] * d_x;
         }
     }
 }
 
-// Writes the gradient of the rows that no further window sees.
+// Writes the gradient of the rows that are in no further window.
 __device__ inline void store(const Column& held, const LossArgs& a, const Strip& strip, int top) {
     const uint8_t* __restrict__ mask = a.mask;
     const int px = strip.left + static_cast<int>(threadIdx.x);
@@ -237,12 +235,12 @@ __device__ inline void store(const Column& held, const LossArgs& a, const Strip&
     float d_x[STEP];
 #pragma unroll
     for (int i = 0; i < STEP; ++i) {
-        // In numbers, for branches would part the lanes.
+        // Without branches, which would diverge.
         const float sign = static_cast<float>(held.x[i] > held.y[i]) -
                            static_cast<float>(held.x[i] < held.y[i]);
         d_x[i] = held.d_x[i] + sign * a.d_values[VALUE_L1];
     }
-    // The image passed through the mask, and so does its gradient.
+    // The image was masked, so its gradient is.
     if (mask) {
 #pragma unroll
         for (int i = 0; i < STEP; ++i) d_x[i] = mask[pixel_at(strip, px, top + i)] ? d_x[i] : 0.0f;
@@ -284,7 +282,7 @@ __device__ inline void add_sums(LossShared& s, const LossArgs& a, const Sums& su
     }
 }
 
-// The block's strip: channels, then strips side by side, then those below.
+// Strips are numbered by channel, then by column, then by row.
 __device__ inline Strip strip_of_block(const LossArgs& a) {
     const uint32_t strips_wide = (a.size[0] + LOSS_COLUMNS - 1) / LOSS_COLUMNS;
     const uint32_t strip = blockIdx.x / 3;

@@ -1,14 +1,12 @@
-// lpips: how unlike a render and its photograph look to a network (Zhang et al. 2018), in strips.
+// lpips: perceptual distance of a render and its photograph (Zhang et al. 2018), in strips.
 //
-// Features of both images lie behind one another, each channel as a plane: [2, channels, rows, width].
-// lpips_input: one thread per pixel of the strip. lpips_pool: one per value of the result.
-// lpips_compare: one per pixel that counts; a block adds one number to the sum.
-// lpips_convolution is one product of matrices, weights [outputs, depth] times what the window sees,
-// [depth, pixels], which is gathered on the way and never lies in memory. A block works out
-// LPIPS_CHANNELS channels of LPIPS_BLOCK pixels, a thread 8 of each. `depth` comes in pieces of
-// LPIPS_DEPTH through two places in shared memory: while one is worked on, the next is on its way
-// through registers to the other. The barrier of a turn says both that the next piece is there and
-// that the place of the last one may be written to.
+// The features of both images are stored one after the other, each channel as a plane: [2, channels, rows, width].
+// lpips_input: one thread per pixel of the strip. lpips_pool: one per output value. lpips_compare: one per pixel of the
+// strip's own; a block adds one number to the sum. lpips_convolution is a matrix product of weights [outputs, depth]
+// and patches [depth, pixels], which are gathered on the fly and never stored. A block computes LPIPS_CHANNELS channels
+// of LPIPS_BLOCK pixels, a thread 8 of each. `depth` is processed in pieces of LPIPS_DEPTH with double buffering in
+// shared memory: while one piece is used, the next is loaded through registers into the other buffer. The barrier of an
+// iteration ensures that the next piece is complete and that the buffer of the last one is free.
 
 #include "layout.cuh"
 
@@ -24,21 +22,21 @@ struct alignas(16) Piece {
     float weights[LPIPS_DEPTH][LPIPS_CHANNELS];
 };
 
-// What a thread brings of a piece.
+// A thread's share of a piece.
 struct Brought {
     float pixels[LPIPS_DEPTH];
     float4 weights;
 };
 
-// The pixel that a thread brings, and how far its walk through what the window sees has come.
+// The pixel that a thread loads, and the position in its patch.
 struct Walk {
-    const float* plane;  // of the channel
-    int left, top;       // of the window in the whole image before
+    const float* plane;  // plane of the channel
+    int left, top;       // of the window in the whole input image
     uint32_t channel, row, column;
-    bool inside;         // whether there is such a pixel
+    bool inside;         // true if the pixel exists
 };
 
-// Not fmaxf, which would hide what is no number.
+// Unlike fmaxf, keeps NaN.
 __device__ inline float not_below_zero(float value) { return value < 0.0f ? 0.0f : value; }
 
 __device__ inline void bring(Brought& brought, Walk& walk, const LpipsLayerArgs& a, uint32_t piece,
@@ -77,7 +75,7 @@ __device__ inline void put(Piece& piece, const Brought& brought) {
     *reinterpret_cast<float4*>(&piece.weights[k][channel]) = brought.weights;
 }
 
-// The thread's share of a row: four values, and four half a row further.
+// Loads the thread's share of a row: four values, and four more half a row further.
 __device__ inline void take(float (&values)[SHARE], const float* row, uint32_t group,
                             uint32_t groups) {
     const float4 low = *reinterpret_cast<const float4*>(row + group * HALF);
@@ -86,7 +84,7 @@ __device__ inline void take(float (&values)[SHARE], const float* row, uint32_t g
     values[4] = high.x, values[5] = high.y, values[6] = high.z, values[7] = high.w;
 }
 
-// Place of value i of a share in its row.
+// Returns the index in the row of value i of a share.
 __device__ inline uint32_t place_in_row(uint32_t i, uint32_t group, uint32_t groups) {
     return (i / HALF * groups + group) * HALF + i % HALF;
 }
@@ -97,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(LPIPS_BLOCK)
     const uint32_t plane_out = a.output_width * a.output_rows;
     const uint32_t channel_tiles = a.outputs / LPIPS_CHANNELS;
     const uint32_t pixel_tiles = (plane_out + LPIPS_BLOCK - 1) / LPIPS_BLOCK;
-    // Blocks of one tile of pixels follow one another, for they read the same.
+    // Blocks of one tile of pixels are consecutive, since they read the same pixels.
     const uint32_t first_channel = blockIdx.x % channel_tiles * LPIPS_CHANNELS;
     const uint32_t first_pixel = blockIdx.x / channel_tiles % pixel_tiles * LPIPS_BLOCK;
     const uint32_t image = blockIdx.x / channel_tiles / pixel_tiles;
@@ -136,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(LPIPS_BLOCK)
             }
         }
         if (more) put(pieces[(piece + 1) % 2], brought);
-        __syncthreads();  // the next piece is there, and this one is done with
+        __syncthreads();  // the next piece is complete, and this one is free
     }
 
     const float* __restrict__ bias = a.bias;
@@ -169,14 +167,14 @@ extern "C" __global__ void __launch_bounds__(LPIPS_PIXELS)
     for (uint32_t y = 0; y < a.side; ++y) {
         for (uint32_t x = 0; x < a.side; ++x) {
             const float value = input[y * a.input_width + x];
-            // Nothing is larger than what is no number.
+            // NaN counts as the largest value.
             if (most == most && !(value <= most)) most = value;
         }
     }
     a.output[plane * plane_out + pixel] = most;
 }
 
-// A value of 0..1 as the network is fed.
+// Normalises a value of 0..1 for the network.
 __device__ inline float fed(float value, const LpipsInputArgs& a) {
     if (!a.eight_bits) return 2.0f * value - 1.0f;
     return floorf(value * 255.0f + 0.5f) * (1.0f / 255.0f);
@@ -198,7 +196,7 @@ extern "C" __global__ void __launch_bounds__(LPIPS_PIXELS)
 #pragma unroll
     for (uint32_t c = 0; c < 3; ++c) {
         const float drawn = image[pixel * 3 + c];
-        // What is no number stays so.
+        // Keeps NaN.
         const float held = drawn < 0.0f ? 0.0f : drawn > 1.0f ? 1.0f : drawn;
         const float x = kept ? held : 0.0f;
         const float y = kept ? target[pixel * 3 + c] * (1.0f / 255.0f) : 0.0f;

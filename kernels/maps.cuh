@@ -1,6 +1,6 @@
-// What the backward pass of `blend` finds besides the gradients of colours, centres, conics and
-// logarithms of opacities: statistics for density control, and gradients of and from what was drawn beside the
-// colours. Each is a policy of the kernel's templates, so that a variant pays for its own alone.
+// Variants of the backward pass of `blend`, besides the gradients of colours, centres, conics and log-opacities:
+// statistics for density control, and gradients of maps beside the colours. Each is a policy of the kernel's templates,
+// so that an unused one costs nothing.
 #pragma once
 
 #include "composite.cuh"
@@ -10,23 +10,23 @@ __device__ inline float dot(float4 a, float4 b) {
     return fmaf(a.x, b.x, fmaf(a.y, b.y, fmaf(a.z, b.z, a.w * b.w)));
 }
 
-// Gradient of the depth from that of the inverse depth.
+// Returns the gradient of the depth from that of the inverse depth.
 __device__ inline float depth_bwd(float inverse_depth, float d_inverse_depth) {
     return -d_inverse_depth * inverse_depth * inverse_depth;
 }
 
-// No statistics.
+
 struct NoStats {
     __device__ void add(float, float, float2) {}
     __device__ void add_halves() {}
     __device__ float2 sums() const { return {0.0f, 0.0f}; }
 };
 
-// Sums over the pixels of the absolute values that each gives to the gradient of the splat's centre.
+// Sums over the pixels of the absolute contributions to the gradient of the splat's centre.
 struct AbsoluteStats {
     float x = 0.0f, y = 0.0f;
 
-    // The splat's weight in a pixel, the gradient of the exponent, and that times the exponent's slopes there.
+    // Takes the splat's weight, the gradient of the exponent, and that times the exponent's slopes at the pixel.
     __device__ void add(float, float, float2 pulls) {
         x += fabsf(pulls.x);
         y += fabsf(pulls.y);
@@ -38,8 +38,7 @@ struct AbsoluteStats {
     __device__ float2 sums() const { return {x, y}; }
 };
 
-// Sums over the pixels of the squares of what each gives to the gradient of the opacity's logarithm, and how many
-// pixels there are.
+// Sums over the pixels of the squared contributions to the gradient of the log-opacity, and the number of pixels.
 struct SquareStats {
     float squares = 0.0f, pixels = 0.0f;
 
@@ -54,23 +53,23 @@ struct SquareStats {
     __device__ float2 sums() const { return {squares, pixels}; }
 };
 
-// Where a pixel is in the maps, and the chunk that a warp works on.
+// Position of a pixel in the maps, and the warp's chunk.
 struct PixelStart {
     uint64_t pixel;
-    uint64_t state;  // place of the pixel's state before the chunk
+    uint64_t state;  // address of the pixel's state before the chunk
     bool first;      // the chunk is the tile's first, before which there is no state
 };
 
-// What a splat and a pixel of a batch give each other.
+// A pair of a splat and a pixel of a batch.
 struct MapNote {
     float weight;  // of the splat in the pixel
     float d;       // gradient of the pixel's inverse depth
     uint32_t splat, pixel;
 };
 
-// Nothing is drawn beside the colours.
+// No maps beside the colours.
 struct NoAux {
-    // What a splat gives to a pixel, weighted; the gradient of a pixel's maps.
+    // Values of a splat for the maps, and the gradient of a pixel's maps.
     struct Value {};
     struct Gradient {};
 
@@ -81,13 +80,13 @@ struct NoAux {
         __device__ void put_gradient(Gradient) {}
     };
 
-    // The pixel's gradient; adds to `d_behind` what comes from all that is not yet passed.
+    // Returns the pixel's gradient; adds the contribution of all remaining light to `d_behind`.
     __device__ static Gradient load(const BlendArgs&, const PixelStart&, float&) { return {}; }
     __device__ static float inverse_depth(Gradient) { return 0.0f; }
     // Adds the gradient of the pixel times the value to that of the colour.
     __device__ static float dot_gradient(float of_color, Value, Gradient) { return of_color; }
 
-    // Returns the gradient of the centre's depth over that which the pixel meets.
+    // Returns the gradient of the centre's depth, relative to the depth at the pixel.
     template <class Meeting>
     __device__ float add(MapNote, const Scratch&, const Meeting&) {
         return ADDS_NOTHING;
@@ -137,7 +136,7 @@ struct InverseDepth {
     __device__ void store(const BlendArgs&, uint32_t) const {}
 };
 
-// A surface's maps: depth, x and y of the normal, opacity; and inverse depths where they are drawn.
+// Surface maps: depth, x and y of the normal, opacity; and inverse depths if drawn.
 struct SurfaceMaps {
     // Depth, x and y of the normal, inverse depth.
     using Value = float4;
@@ -160,10 +159,10 @@ struct SurfaceMaps {
         if (a.d_surface) {
             all = reinterpret_cast<const float4*>(a.surface)[start.pixel];
             d = reinterpret_cast<const float4*>(a.d_surface)[start.pixel];
-            // The final transmittance is like a colour that no splat has.
+            // The final transmittance acts like a colour that no splat has.
             d_behind = fmaf(1.0f - all.w, d.w, d_behind);
         }
-        // The last of a pixel's map is its opacity; here the inverse depth stands in its place.
+        // The last component of a pixel's map is its opacity; here the inverse depth replaces it.
         all.w = a.d_inverse_depths ? a.inverse_depths[start.pixel] : 0.0f;
         d.w = a.d_inverse_depths ? a.d_inverse_depths[start.pixel] : 0.0f;
         d_behind +=

@@ -1,11 +1,10 @@
-// median: the depth of each pixel by which half of the light is stopped, and the gradients of it.
+// median: the depth of each pixel at which half of the light is stopped, and its gradients.
 //
-// `median_depths`: one block per tile that is listed, one thread per pixel. The block walks over the tile's list
-// several times, each time staging the Gaussians for all pixels: once to find where to search, then for
-// the transmittance at MEDIAN_ABSCISSAE depths a round, until the interval is narrow, then for Newton's steps.
-// It ends once no pixel of it searches any more.
-// `median_depths_bwd`: the same blocks, which walk over their lists twice: for how fast the transmittance
-// falls at the median, and for what each Gaussian has to do with it, of which a warp adds up its pixels'.
+// `median_depths`: one block per listed tile, one thread per pixel. The block visits the tile's list several times and
+// stages the Gaussians for all pixels: once to find the search interval, then to evaluate the transmittance at
+// MEDIAN_ABSCISSAE depths per round until the interval is narrow, then for Newton's steps. It ends when no pixel is
+// searching. `median_depths_bwd`: the same blocks visit their lists twice: for the slope of the transmittance at the
+// median, and for the gradients of each Gaussian, which a warp sums over its pixels.
 //
 // Shapes: rays and d_rays [visible, 16], splat_from_instance [instances], ranges [tiles], depths and
 // d_depths [h, w].
@@ -16,16 +15,16 @@
 
 static_assert(MEDIAN_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 
-// Gaussians staged at a time: each thread brings a quarter of one.
+// Number of Gaussians staged at a time: each thread loads a quarter of one.
 constexpr uint32_t STAGED = MEDIAN_BLOCK / RAY_QUADS;
 
-// Calls `visit` with each Gaussian of the list and its place there. All threads of the block take part.
+// Calls `visit` with each Gaussian of the list and its index. All threads of the block must take part.
 template <class Args, class Visit>
 __device__ inline void for_each_listed(const Args& a, TileRange range, float4* staged, Visit visit) {
     const float4* __restrict__ rays = reinterpret_cast<const float4*>(a.rays);
     const uint32_t* __restrict__ splat_from_instance = a.splat_from_instance;
     for (uint32_t base = range.start; base < range.end; base += STAGED) {
-        __syncthreads();  // everyone has read the Gaussians before
+        __syncthreads();  // all threads have read the previous Gaussians
         const uint32_t instance = base + threadIdx.x / RAY_QUADS;
         if (instance < range.end) {
             const uint64_t splat_index = splat_from_instance[instance];
@@ -37,7 +36,7 @@ __device__ inline void for_each_listed(const Args& a, TileRange range, float4* s
     }
 }
 
-// Calls `visit` with each Gaussian of the list that the thread's ray meets. All threads of the block take
+// Calls `visit` with each Gaussian of the list that the thread's ray intersects. All threads of the block must take
 // part.
 template <class Args, class Visit>
 __device__ inline void for_each_met(const Args& a, TileRange range, float4* staged, float2 slopes,
@@ -48,7 +47,7 @@ __device__ inline void for_each_met(const Args& a, TileRange range, float4* stag
     });
 }
 
-// Where a pixel's median may lie.
+// Search interval of a pixel's median.
 struct Interval {
     float low, high;
     bool exists;
@@ -72,8 +71,8 @@ __device__ inline Interval first_interval(const MedianArgs& a, TileRange range, 
     return interval;
 }
 
-// The part of an interval in which the transmittance falls to one half, or else the interval beside it that
-// may hold the place; says whether it is a part.
+// Shrinks the interval to the part where the transmittance falls to one half and returns true. If there is none, moves
+// to an adjacent interval and returns false.
 __device__ inline bool narrow(Interval& interval, const float (&squared)[MEDIAN_ABSCISSAE]) {
     const float low = interval.low, width = interval.high - low;
     const float step = width / (MEDIAN_ABSCISSAE - 1);
@@ -149,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(MEDIAN_BLOCK)
     a.depths[uint64_t{part.pixel.y} * a.size[0] + part.pixel.x] = counts ? depth : 0.0f;
 }
 
-// Adds up the lanes' gradients of a Gaussian, and adds the sums to those of the other warps.
+// Sums a Gaussian's gradients over the lanes and adds the sums to the global ones.
 __device__ inline void add_gradient(float4* d_ray, const RayGaussianGradient& d) {
     const float4 x = {warp_sum(d.x.x), warp_sum(d.x.y), warp_sum(d.x.z), warp_sum(d.x.w)};
     const float4 y = {warp_sum(d.y.x), warp_sum(d.y.y), warp_sum(d.y.z), warp_sum(d.y.w)};

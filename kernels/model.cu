@@ -1,6 +1,6 @@
-// model: chosen rows of the model, so that a sample need not carry all of it to the host.
-// One thread per value of one table. Shapes: table as `state.cuh` says for its form; rows [count]; sample
-// [count, values of all tables], the values of a row in the order of the schema's columns.
+// model: gathers chosen rows of the model, so that a sample does not require a copy of the whole model.
+// One thread per value of one table. Shapes: table in the layout of `state.cuh` for its form; rows [count]; sample
+// [count, values of all tables], with the values of a row in schema order.
 
 #include "state.cuh"
 

@@ -1,19 +1,18 @@
 // neighbours: the nearest centres of each centre, exactly.
-// Rows are ordered so that the leaves of a tree are 32 after one another: the order is halved again and
-// again, each segment across the widest side of what it holds, so that the tree is as deep and its boxes
-// as small however the centres lie. 32 leaves have a box around theirs, 32 of these another.
-// Then a warp searches the tree for a leaf, one centre a lane, together, since what is near to one is
-// near to all.
-// A candidate is one number, its squared distance's bits above its row: the least is the nearest, and of
-// equal distances the one of the lower row. Twins of `key` and `Bounds` in backend/cpu/stage/neighbours.rs.
-// Shapes: table [lane blocks, width, 32], row_from_place [n], placed [leaves, 32, 4], boxes [boxes, 2, 4],
-// near [n, count]. Centres that are not finite stand last in the order, and NaN in `placed`.
+// Rows are ordered so that each leaf of a tree is 32 consecutive rows. The order is halved repeatedly, each segment
+// across the widest side of its bounds, so that the depth of the tree and the size of the boxes do not depend on the
+// distribution of the centres. 32 leaves share a box, 32 of these share another, and so on. Each warp then searches the
+// tree for the 32 centres of one leaf together, since their neighbours are similar. A candidate is one key: the bits of
+// its squared distance above its row. The least key is the nearest; ties go to the lower row. Twins of `key` and
+// `CentreBounds` in backend/cpu/stage/neighbours.rs. Shapes: table [lane blocks, width, 32], row_from_place [n], placed
+// [leaves, 32, 4], boxes [boxes, 2, 4], near [n, count]. Centres that are not finite come last in the order and are NaN
+// in `placed`.
 
 #include "layout.cuh"
 
 constexpr uint32_t NEAREST_WARPS = NEAREST_BLOCK / WARP;
 
-// Above all candidates, infinite distances included, and below those of NaN with either sign.
+// Greater than all candidates, even at infinite distances, and less than those of NaN with either sign.
 constexpr uint64_t FARTHER = uint64_t{0x7f800001u} << 32;
 constexpr uint64_t NOTHING = ~uint64_t{0};
 
@@ -21,13 +20,13 @@ __device__ inline bool is_finite(float3 p) {
     return isfinite(p.x) && isfinite(p.y) && isfinite(p.z);
 }
 
-// A row's centre stands first among its `width` values.
+// A row's centre is first among its `width` values.
 __device__ inline float3 mean_of(const float* __restrict__ table, uint32_t width, uint32_t row) {
     const float* mean = table + lane_block(row, width);
     return {mean[0], mean[component(1)], mean[component(2)]};
 }
 
-// A number of 32 bits that orders as the coordinate does, and back. No finite one has all bits one.
+// Maps a coordinate to 32 bits of equal order, and back. The bits of a finite coordinate are never all ones.
 __device__ inline uint32_t ordered(float coordinate) {
     const uint32_t bits = __float_as_uint(coordinate);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -37,14 +36,14 @@ __device__ inline float coordinate(uint32_t ordered) {
     return __uint_as_float(ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered);
 }
 
-// The intrinsics round each operation by itself, as the twin does.
+// The intrinsics round each operation separately, like the twin.
 __device__ inline uint64_t candidate(float x, float y, float z, uint32_t row) {
     const float distance =
         __fadd_rn(__fadd_rn(__fmul_rn(x, x), __fmul_rn(y, y)), __fmul_rn(z, z));
     return uint64_t{__float_as_uint(distance)} << 32 | row;
 }
 
-// Over the warp.
+// Minimum over the warp.
 __device__ inline uint64_t warp_least(uint64_t value) {
     const uint32_t upper = static_cast<uint32_t>(value >> 32);
     const uint32_t least = warp_min(upper);
@@ -54,7 +53,7 @@ __device__ inline uint64_t warp_least(uint64_t value) {
 
 __device__ inline uint64_t warp_greatest(uint64_t value) { return ~warp_least(~value); }
 
-// What a leaf holds, or a group of boxes; nothing where there is no least row.
+// Bounds of a leaf or of a group of boxes; empty if there is no least row.
 struct Box {
     float3 low, high;
     uint32_t least_row;
@@ -66,20 +65,20 @@ struct Box {
     }
 };
 
-// How far a stretch begins behind the end of another; 0 where they overlap.
+// Returns the gap between two intervals; 0 if they overlap.
 __device__ inline float gap(float low, float high, float other_low, float other_high) {
     return fmaxf(fmaxf(__fsub_rn(low, other_high), __fsub_rn(other_low, high)), 0.0f);
 }
 
-// No candidate in `b` is below it for any centre between `low` and `high`: subtraction, squares and
-// sums, each rounded by itself, do not change the order of what is farther out along every axis.
+// Returns a lower bound of the candidates in `b` for any centre between `low` and `high`. The bound holds because
+// rounded subtraction, squaring and summation are monotonic.
 __device__ inline uint64_t least_candidate(const Box& b, float3 low, float3 high) {
     if (b.least_row == NO_ROW) return NOTHING;
     return candidate(gap(b.low.x, b.high.x, low.x, high.x), gap(b.low.y, b.high.y, low.y, high.y),
                      gap(b.low.z, b.high.z, low.z, high.z), b.least_row);
 }
 
-// The box around what the lanes hold, of which those without a row hold nothing.
+// Stores the union of the lanes' boxes. Lanes without a row are empty.
 __device__ inline void store_joined(float4* boxes, uint32_t at, const Box& lane) {
     const bool there = lane.least_row != NO_ROW;
     const float lows[3] = {lane.low.x, lane.low.y, lane.low.z};
@@ -96,7 +95,7 @@ __device__ inline void store_joined(float4* boxes, uint32_t at, const Box& lane)
     boxes[2 * uint64_t{at} + 1] = {high[0], high[1], high[2], 0.0f};
 }
 
-// The nearest so far, least first.
+// The nearest candidates so far, ascending.
 template <uint32_t MOST>
 struct Nearest {
     uint64_t candidates[MOST];
@@ -108,7 +107,7 @@ struct Nearest {
 
     __device__ uint64_t last() const { return candidates[MOST - 1]; }
 
-    // The last goes.
+    // Drops the last one.
     __device__ void add(uint64_t candidate) {
 #pragma unroll
         for (uint32_t i = MOST - 1; i > 0; --i) {
@@ -119,9 +118,9 @@ struct Nearest {
     }
 };
 
-// One warp per leaf, one centre per lane. `pending` keeps for every level on the way down what is least
-// in each box of the group that is being looked at, each lane its own box's; `shown` is the leaf that is
-// being looked at: the first barrier publishes it, the second lets every lane finish reading.
+// One warp per leaf, one centre per lane. `pending` holds, for every level on the way down, the lower bound of each box
+// of the current group, one per lane. `shown` is the current leaf: the first barrier publishes it, the second waits for
+// all reads.
 template <uint32_t MOST>
 __device__ inline void search(const NearestArgs& a) {
     __shared__ uint64_t pending_of[NEAREST_WARPS][TREE_LEVELS][WARP];
@@ -130,14 +129,14 @@ __device__ inline void search(const NearestArgs& a) {
     const float4* __restrict__ boxes = reinterpret_cast<const float4*>(a.boxes);
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t own_leaf = blockIdx.x * NEAREST_WARPS + threadIdx.x / WARP;
-    if (own_leaf >= a.boxes_of[0]) return;  // the whole warp
+    if (own_leaf >= a.boxes_of[0]) return;  // uniform in the warp
     uint64_t(&pending)[TREE_LEVELS][WARP] = pending_of[threadIdx.x / WARP];
     float4(&shown)[WARP] = shown_of[threadIdx.x / WARP];
 
     const float4 own = placed[uint64_t{own_leaf} * WARP + lane];
     const float3 centre = {own.x, own.y, own.z};
     const uint32_t own_row = __float_as_uint(own.w);
-    // A lane without a centre takes nothing, and holds up nobody.
+    // A lane without a centre accepts nothing and does not delay the others.
     const bool searches = is_finite(centre);
     Nearest<MOST> nearest(searches ? FARTHER : 0);
 
@@ -172,18 +171,18 @@ __device__ inline void search(const NearestArgs& a) {
             const uint64_t mine = pending[level][lane];
             const uint64_t least = warp_least(mine);
             if (least >= bound) {
-                // Nor is there anything in the rest of the group.
+                // The rest of the group has no candidate either.
                 if (level + 1 == a.levels) break;
                 ++level;
                 group /= WARP;
                 continue;
             }
-            // No two boxes have the same least row.
+            // Boxes have different least rows.
             const uint32_t chosen = __ffs(__ballot_sync(FULL_WARP, mine == least)) - 1;
             if (lane == chosen) pending[level][lane] = NOTHING;
             const uint32_t box = group * WARP + chosen;
             if (level == 0 && box == own_leaf) continue;
-            // The box of all reaches farther than any one centre.
+            // The box of all centres reaches farther than that of one.
             const Box there = Box::load(boxes, a.first_box[level] + box);
             const bool wanted = least_candidate(there, centre, centre) < nearest.last();
             if (!__any_sync(FULL_WARP, wanted)) continue;
@@ -214,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(NEIGHBOURS_BLOCK)
     if (row < a.n) a.row_from_place[row] = row;
 }
 
-// One thread per place. Segments have whole warps.
+// One thread per row. Segments consist of whole warps.
 extern "C" __global__ void __launch_bounds__(NEIGHBOURS_BLOCK)
     measure_segments(const __grid_constant__ SplitArgs a) {
     const uint32_t place = blockIdx.x * blockDim.x + threadIdx.x;
@@ -232,13 +231,13 @@ extern "C" __global__ void __launch_bounds__(NEIGHBOURS_BLOCK)
         if (lane == 2 * axis) mine = low;
         if (lane == 2 * axis + 1) mine = high;
     }
-    // A warp without a centre, as one behind the last segment, has nothing to say.
+    // A warp without a finite centre contributes nothing.
     if (mine == 0xffffffffu) return;
     const uint64_t segment = place >> a.segment_shift;
     atomicMin(a.extents + segment * EXTENT_WIDTH + lane, mine);
 }
 
-// One thread per place. What is not finite comes last.
+// One thread per row. Centres that are not finite come last.
 extern "C" __global__ void __launch_bounds__(NEIGHBOURS_BLOCK)
     split_keys(const __grid_constant__ SplitArgs a) {
     const uint32_t place = blockIdx.x * blockDim.x + threadIdx.x;
@@ -253,7 +252,7 @@ extern "C" __global__ void __launch_bounds__(NEIGHBOURS_BLOCK)
         float widest = 0.0f, share = 0.0f;
 #pragma unroll
         for (int axis = 0; axis < 3; ++axis) {
-            // Halves: the whole side may be beyond the largest number.
+            // Halve first: the whole side may overflow.
             const float low = 0.5f * coordinate(extent[2 * axis]);
             const float side = 0.5f * coordinate(~extent[2 * axis + 1]) - low;
             if (side > widest) {
@@ -266,11 +265,11 @@ extern "C" __global__ void __launch_bounds__(NEIGHBOURS_BLOCK)
     a.keys[place] = segment << a.along_bits | along;
 }
 
-// One thread per place, one warp per leaf.
+// One thread per row, one warp per leaf.
 extern "C" __global__ void __launch_bounds__(NEIGHBOURS_BLOCK)
     place_centres(const __grid_constant__ PlaceArgs a) {
     const uint32_t place = blockIdx.x * blockDim.x + threadIdx.x;
-    if (place / WARP * WARP >= a.n) return;  // the whole warp
+    if (place / WARP * WARP >= a.n) return;  // uniform in the warp
     const uint32_t row = place < a.n ? a.row_from_place[place] : NO_ROW;
     float3 centre = {NAN, NAN, NAN};
     if (row != NO_ROW) centre = mean_of(a.table, a.width, row);
@@ -282,12 +281,12 @@ extern "C" __global__ void __launch_bounds__(NEIGHBOURS_BLOCK)
                  {centre, centre, there ? row : NO_ROW});
 }
 
-// One thread per box below, one warp per box. None of the boxes below is one of the level's.
+// One thread per box of the level below, one warp per box. The levels do not overlap.
 extern "C" __global__ void __launch_bounds__(NEIGHBOURS_BLOCK)
     join_boxes(const __grid_constant__ JoinArgs a) {
     float4* boxes = reinterpret_cast<float4*>(a.boxes);
     const uint32_t below = blockIdx.x * blockDim.x + threadIdx.x;
-    if (below / WARP * WARP >= a.below) return;  // the whole warp
+    if (below / WARP * WARP >= a.below) return;  // uniform in the warp
     Box lane = {{NAN, NAN, NAN}, {NAN, NAN, NAN}, NO_ROW};
     if (below < a.below) lane = Box::load(boxes, a.first_below + below);
     store_joined(boxes, a.first + below / WARP, lane);

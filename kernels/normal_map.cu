@@ -1,21 +1,21 @@
-// normal_map: how far the normals of the drawn depths are from those of the photograph's map, and the gradient
-// of the inverse depths, which these normals are made of.
+// normal_map: compares the normals of the drawn inverse depths with the photograph's normal map, and computes the
+// gradient of the inverse depths.
 //
-// `compare_normal_map`: one block per square of pixels, as `slopes.cuh` has it; nothing is added atomically but
-// the block's sum. The slopes of inverse depths are those of depths, turned round.
+// `compare_normal_map`: one block per square of pixels (`slopes.cuh`). Only the block's sum is added atomically. Slopes
+// of inverse depths have the opposite sign of those of depths.
 //
 // Shapes: inverse_depths, d_inverse_depths and mask [h, w], target [h, w, 3].
 
 #include "slopes.cuh"
 
-// The inverse depth that a pixel shows, 0 where the mask excludes it.
+// Returns the inverse depth of a pixel; 0 if masked.
 __device__ inline float shown_inverse(const NormalMapArgs& a, uint64_t pixel) {
     const uint8_t* __restrict__ mask = a.mask;
     const bool excluded = mask != nullptr && mask[pixel] == 0;
     return excluded ? 0.0f : a.inverse_depths[pixel];
 }
 
-// What a pixel adds, and its gradient.
+// Error of a pixel and its gradient.
 struct MappedPixel {
     float disagreement;
     float2 d_slopes;
@@ -26,7 +26,7 @@ __device__ inline MappedPixel mapped_pixel(const NormalMapArgs& a, const Square&
     const float2 focal_px = {a.focal_px[0], a.focal_px[1]};
     const uint64_t pixel = uint64_t(y) * square.width + x;
     float3 expected;
-    // A step of depth is one of inverse depth.
+    // A step in depth is one in inverse depth.
     const bool counts = has_four_beside(square, x, y) && all_smooth(focal_px, inverse, beside) &&
                         mapped_normal(a.target + pixel * 3, expected);
     if (!counts) return {0.0f, {0.0f, 0.0f}};
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(NORMALS_BLOCK)
         const uint64_t pixel = uint64_t(y) * square.width + x;
         inverses[row][column] = is_inside(square, x, y) ? shown_inverse(a, pixel) : 0.0f;
     }
-    __syncthreads();  // the inverse depths are there
+    __syncthreads();  // the inverse depths are staged
 
     float sum = 0.0f;
     for (uint32_t i = threadIdx.x; i < SLOPES * SLOPES; i += NORMALS_BLOCK) {
@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(NORMALS_BLOCK)
         const MappedPixel pixel = mapped_pixel(a, square, x, y, inverses[row + 1][column + 1],
                                                beside_of(inverses, row, column));
         d_slopes[row][column] = pixel.d_slopes;
-        // Those around the square are other blocks'.
+        // Pixels around the square belong to other blocks.
         if (row > 0 && column > 0 && row <= NORMALS_SIDE && column <= NORMALS_SIDE) {
             sum += pixel.disagreement;
         }

@@ -1,9 +1,7 @@
-// normals: what splats give to maps of a surface, and how far the maps' normals are from those of the
-// maps' depths.
+// normals: surface features of splats, and the comparison of the maps' normals with those of the maps' depths.
 //
 // `splat_features`: one thread per Gaussian.
-// `compare_normals`: one block per square of pixels, as `slopes.cuh` has it; nothing is added atomically but
-// the block's sum.
+// `compare_normals`: one block per square of pixels (`slopes.cuh`). Only the block's sum is added atomically.
 //
 // Shapes: geometry [lane blocks, 11, 32], splats [visible, record], features [visible, 4], surface and
 // d_surface [h, w, 4], medians, d_medians and mask [h, w].
@@ -34,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(FEATURES_BLOCK)
     reinterpret_cast<float4*>(a.features)[splat_index] = {depth, normal.x, normal.y, __frcp_rn(depth)};
 }
 
-// The depth that a pixel shows; where opaque pixels alone count, 0 where it does not.
+// Returns the depth of a pixel; 0 if only opaque pixels count and it does not.
 __device__ inline float shown_depth(const NormalsArgs& a, uint64_t pixel, float4 map) {
     if (a.opaque == 0) return map.x;
     const uint8_t* __restrict__ mask = a.mask;
@@ -44,19 +42,19 @@ __device__ inline float shown_depth(const NormalsArgs& a, uint64_t pixel, float4
     return medians != nullptr ? medians[pixel] : map.x / map.w;
 }
 
-// x and y of the normal of a pixel that has a depth.
+// Returns x and y of the normal of a pixel that has a depth.
 __device__ inline float2 shown_normal(const NormalsArgs& a, float4 map) {
     const float over = a.opaque != 0 ? map.w : 1.0f;
     return {map.y / over, map.z / over};
 }
 
-// What a pixel adds, and the gradients of it.
+// Error of a pixel and its gradients.
 struct PixelNormals {
     float disagreement;
     float2 d_slopes, d_normal;
 };
 
-// `map` is what is drawn in the pixel, `depth` the depth that it shows.
+// `map` holds the drawn values of the pixel, `depth` the depth to compare.
 __device__ inline PixelNormals pixel_normals(const NormalsArgs& a, const Square& square, int x, int y,
                                              float4 map, float depth, Beside beside) {
     const float2 focal_px = {a.focal_px[0], a.focal_px[1]};
@@ -88,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(NORMALS_BLOCK)
         const uint64_t pixel = uint64_t(y) * square.width + x;
         depths[row][column] = is_inside(square, x, y) ? shown_depth(a, pixel, surface[pixel]) : 0.0f;
     }
-    __syncthreads();  // the depths are there
+    __syncthreads();  // the depths are staged
 
     float sum = 0.0f;
     for (uint32_t i = threadIdx.x; i < SLOPES * SLOPES; i += NORMALS_BLOCK) {
@@ -101,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(NORMALS_BLOCK)
                                   depths[row + 1][column + 1], beside_of(depths, row, column));
         }
         d_slopes[row][column] = pixel.d_slopes;
-        // Those around the square are other blocks'.
+        // Pixels around the square belong to other blocks.
         if (row > 0 && column > 0 && row <= NORMALS_SIDE && column <= NORMALS_SIDE) {
             d_normals[row - 1][column - 1] = pixel.d_normal;
             sum += pixel.disagreement;
@@ -122,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(NORMALS_BLOCK)
         d_map.x = 0.0f;
     }
     if (a.opaque != 0 && depth > 0.0f) {
-        // What was divided by the opacity, of which there is the more the less passes.
+        // Gradient through the division by the opacity, which is 1 less the transmittance.
         const float4 map = surface[own];
         const float2 xy = shown_normal(a, map);
         d_map = {d_map.x / map.w, d_map.y / map.w, d_map.z / map.w, 0.0f};

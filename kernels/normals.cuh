@@ -1,5 +1,5 @@
-// Twin of math/normals.rs: normals of Gaussians, and of what is drawn of them and of their depths. Same
-// names, same order of arguments; the equations stand in Rust.
+// Twin of math/normals.rs: normals of Gaussians, of drawn maps, and of drawn depths. Same names, same order of
+// arguments; see Rust for the equations.
 #pragma once
 
 #include "splat.cuh"
@@ -10,12 +10,12 @@ __device__ inline uint32_t shortest_axis(float3 log_scale) {
     return log_scale.z < least ? 2 : first;
 }
 
-// 1 in the place of an axis, 0 in the others.
+// Returns the unit vector of an axis.
 __device__ inline float3 along_axis(uint32_t axis) {
     return {axis == 0 ? 1.0f : 0.0f, axis == 1 ? 1.0f : 0.0f, axis == 2 ? 1.0f : 0.0f};
 }
 
-// The shape with its third axis the shortest, whatever its scales are.
+// Returns the shape with scales that make the third axis the shortest.
 __device__ inline Shape flat(const Shape& shape) {
     return {shape.mean_world, {1.0f, 1.0f, 0.0f}, shape.quat, shape.smoothing};
 }
@@ -53,7 +53,7 @@ __device__ inline float2 blended_normal_bwd(float2 xy, float3 d_normal) {
     return {d_normal.x + xy.x * through_z, d_normal.y + xy.y * through_z};
 }
 
-// Whether there is a slope between these depths.
+// True if there is a slope between these depths.
 __device__ inline bool has_slope(float before, float behind) { return before + behind > 0.0f; }
 
 __device__ inline float slope(float focal_px, float before, float behind) {
@@ -66,7 +66,7 @@ __device__ inline float2 slope_bwd(float focal_px, float before, float behind, f
     return {-d * (behind / sum), d * (before / sum)};
 }
 
-// Whether two depths side by side are of one surface; 0 is of none.
+// True if two neighbouring depths are of one surface; false if one is 0.
 __device__ inline bool is_smooth(float focal_px, float depth, float beside) {
     const float nearer = fminf(depth, beside);
     return nearer > 0.0f && focal_px * fabsf(beside - depth) <= STEP_MAX * nearer;
@@ -85,7 +85,7 @@ __device__ inline float2 surface_normal_bwd(float2 slopes, float2 ray, float3 d_
     return {d.x - ray.x * d.z, d.y - ray.y * d.z};
 }
 
-// Whether a map has a normal there, and the unit normal, from its components as they are stored.
+// Decodes the unit normal of a map; false if there is none.
 __device__ inline bool mapped_normal(const int8_t* stored, float3& normal) {
     const float3 vector = {static_cast<float>(stored[0]), static_cast<float>(stored[1]),
                            static_cast<float>(stored[2])};

@@ -1,7 +1,6 @@
-// pack: rows of a table from single precision into the words of a compact model, and back.
-// One thread per row of whole lane blocks. Shapes: floats [lane blocks, values, 32]; words as
-// `state.cuh` says for the form. What is packed is rounded to the nearest, and what comes from such
-// words is packed into words of the same values again.
+// pack: converts rows of a table from single precision to the words of a compact model, and back.
+// One thread per row of whole lane blocks. Shapes: floats [lane blocks, values, 32]; words in the layout of
+// `state.cuh` for the form. Packing rounds to nearest. Decoded values are packed to codes of the same values.
 
 #include "state.cuh"
 
@@ -15,7 +14,7 @@ struct Seconds {
     __device__ static float decode(uint32_t word, uint32_t at) { return decode_second(word, at); }
 };
 
-// Half precision that keeps what is no number.
+// Half precision that keeps NaN.
 __device__ inline uint32_t nearest_half(float value) {
     return isnan(value) ? 0x7e000000u : encode_half(value, NEAREST);
 }
@@ -30,7 +29,7 @@ __device__ inline void pack_pairs(FixedRow<float> values, Row<uint32_t> words, u
     }
 }
 
-// How far the codes of a scale are from the values, as shares of the largest.
+// Returns the squared error of the codes with a scale, relative to the largest value.
 template <class Codec>
 __device__ inline float misfit(FixedRow<float> values, uint32_t count, float largest, float scale) {
     const float inverse = inverse_scale(scale);
@@ -44,8 +43,8 @@ __device__ inline float misfit(FixedRow<float> values, uint32_t count, float lar
     return sum;
 }
 
-// The scale by which the codes fit best. The largest value has one of eight mantissas: values that
-// were decoded from codes fit one of the eight scales exactly.
+// Returns the scale with the least error. Eight candidates give the largest value one of eight mantissas: decoded
+// values fit one of the eight exactly.
 template <class Codec>
 __device__ inline float best_scale(FixedRow<float> values, uint32_t count) {
     float largest = 0.0f;

@@ -1,9 +1,8 @@
-// palette: rows of numbers and the nearest of others, for the palettes of SOG: k-means in two levels.
-// A row's numbers are in registers. `near_entries`: one thread per row and cell, which compares the row with
-// all centres of the cell. Threads come in an order in which neighbours have the same cell, so that a warp
-// reads the same centre at a time; what the threads of a row find is joined by the largest word, which is the
-// nearest centre, of equal ones the first. `near_cells`: one thread per row, which keeps the nearest centres
-// sorted.
+// palette: nearest-neighbour search of rows, for two-level k-means of SOG palettes. A row's numbers are in registers.
+// `near_entries`: one thread per row and cell, which compares the row with all centres of the cell. Threads are ordered
+// by cell, so that a warp reads the same centre at a time. The threads of a row combine their results by an atomic
+// maximum of inverted keys, which selects the nearest centre, and the first of equal ones. `near_cells`: one thread per
+// row, which keeps the nearest centres sorted.
 // Shapes: rows [n, width], centers [centres, width], starts [cells + 1], cells [n, per_row], order
 // [n x per_row], nearest [n].
 
@@ -58,7 +57,7 @@ __device__ inline void find_entries(const NearEntriesArgs& a, uint32_t thread) {
             nearest = center;
         }
     }
-    // Bits of numbers that are not negative are in the order of the numbers.
+    // The bits of non-negative floats are ordered like the floats.
     const unsigned long long found =
         (static_cast<unsigned long long>(__float_as_uint(least)) << 32) | nearest;
     atomicMax(reinterpret_cast<unsigned long long*>(a.nearest) + number, ~found);
@@ -89,7 +88,7 @@ __device__ inline void find_cells(const NearCellsArgs& a, uint32_t number) {
     for (uint32_t cell = 0; cell < a.cell_count; ++cell) {
         float distance = row.squared_distance(a.centers, cell);
         uint32_t moved = cell;
-        // Puts it behind those that are as near, and moves those that are farther by one.
+        // Insert after those that are as near, and shift the farther ones.
 #pragma unroll
         for (uint32_t k = 0; k < PALETTE_CELLS; ++k) {
             if (distance < distances[k]) {

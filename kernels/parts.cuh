@@ -1,4 +1,4 @@
-// The parts of a tile that warps draw.
+// Parts of a tile, one per warp.
 #pragma once
 
 #include "fast.cuh"
@@ -12,7 +12,7 @@ static_assert(PARTS == BLEND_PARTS, "what the host makes room for");
 static_assert(PART_WIDTH * PART_HEIGHT == WARP, "one lane per pixel of a part");
 static_assert(TILE % PART_WIDTH == 0 && TILE % PART_HEIGHT == 0, "parts fill the tile");
 
-// A warp's part of a tile, and the lane's pixel in it.
+// A warp's part of a tile, and the lane's pixel.
 struct Part {
     uint2 pixel;
     bool inside;
@@ -36,10 +36,10 @@ __device__ inline Part part_of(const uint32_t* size, uint32_t tiles_wide, uint32
     return p;
 }
 
-// Splats that a warp works on at a time: half a lane each.
+// Number of splats that a warp processes at a time, two lanes each.
 constexpr uint32_t BATCH = 16;
 
-// A value of each half of a splat's lanes, added up.
+// Adds the values of the two lanes of a splat.
 __device__ inline float both_halves(float value) {
     return value + __shfl_xor_sync(FULL_WARP, value, BATCH);
 }

@@ -1,9 +1,8 @@
-// patches: how far patches of the photograph are from what another view's photograph has where median
-// depths and drawn normals put them, and the gradients of these.
+// patches: photometric difference between patches and their projections into another view's photograph, by median
+// depths and drawn normals, and its gradients.
 //
-// `compare_patches`: one warp per patch, of which each lane has one pixel or two; a patch's gradients are
-// its middle pixel's alone, so that nothing is added atomically but the block's sum. Lanes leave a patch
-// together.
+// `compare_patches`: one warp per patch; each lane has one or two pixels. Only the middle pixel of a patch has
+// gradients, so that only the block's sum is added atomically. All lanes of a warp leave a patch together.
 //
 // Shapes: surface and d_surface [h, w, 4], medians, d_medians and mask [h, w], target [h, w, 3], other
 // [its h, its w, 3], other_mask [its h, its w].
@@ -13,7 +12,7 @@
 
 static_assert(PATCHES_BLOCK % WARP == 0, "whole warps");
 
-// How far a pixel of the patch is from its middle, in slopes.
+// Returns the offset of a patch's pixel from its middle, in slopes.
 __device__ inline float2 away(const PatchesArgs& a, uint32_t place) {
     const float x = static_cast<float>(place % PATCH_SIDE) - static_cast<float>(PATCH_REACH);
     const float y = static_cast<float>(place / PATCH_SIDE) - static_cast<float>(PATCH_REACH);
@@ -28,18 +27,18 @@ __device__ inline OtherCamera other_camera(const PatchesArgs& a) {
             {a.other_centre_px[0], a.other_centre_px[1]}};
 }
 
-// Adds the gradients of a pixel from that of its plane.
+// Adds the gradients of a pixel from those of its plane.
 __device__ inline void add_gradients(const PatchesArgs& a, uint64_t pixel, float2 xy, float opacity,
                                      const PatchPlaneGradient& d_plane) {
     const float2 d = blended_normal_bwd(xy, scale(d_plane.d_normal, a.d_cost / opacity));
     float4* const d_map = reinterpret_cast<float4*>(a.d_surface) + pixel;
     const float4 before = *d_map;
-    // There is the more opacity the less passes.
+    // The opacity is 1 less the transmittance.
     *d_map = {before.x, before.y + d.x, before.z + d.y, before.w + d.x * xy.x + d.y * xy.y};
     a.d_medians[pixel] += d_plane.d_depth * a.d_cost;
 }
 
-// What the patch around a pixel adds to the loss. All lanes of a warp take part.
+// Returns the loss of the patch around a pixel. All lanes of a warp must take part.
 __device__ inline float compare_patch(const PatchesArgs& a, uint32_t x, uint32_t y) {
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t count = (PATCH_PIXELS - lane + WARP - 1) / WARP;

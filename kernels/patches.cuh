@@ -1,6 +1,6 @@
-// Twin of math/patches.rs: where a plane puts the pixels of a patch in another view's photograph, and how
-// the two agree. Same names, same order of arguments; the equations stand in Rust. The pixels of a patch
-// are shared by the lanes of a warp, so what Rust sums over them is a sum over the warp here.
+// Twin of math/patches.rs: projection of a patch on a plane into another view's photograph, and its correlation. Same
+// names, same order of arguments; see Rust for the equations. The lanes of a warp share the pixels of a patch, so sums
+// over pixels are sums over the warp.
 #pragma once
 
 #include "layout.cuh"
@@ -9,20 +9,20 @@
 constexpr uint32_t PATCH_PIXELS = PATCH_SIDE * PATCH_SIDE;
 static_assert(PATCH_SIDE == 2 * PATCH_REACH + 1, "the pixel is in the middle");
 
-// Pixels of a patch that a lane has at most.
+// Largest number of a patch's pixels per lane.
 constexpr uint32_t OF_LANE = (PATCH_PIXELS + WARP - 1) / WARP;
 
-// Another view's camera, as seen from the one that a patch is of.
+// Another view's camera, relative to the camera of the patch.
 struct OtherCamera {
     Mat3 rotation;
     float3 translation;
     float2 focal_px, centre_px;
 };
 
-// What the other camera sees of a point on a ray.
+// Projection of a point on a ray into the other camera.
 struct OtherPlace {
     float2 px, slopes;
-    float depth_ratio;  // 0 and less: it is behind the camera, and there is nothing else
+    float depth_ratio;  // if <= 0, the point is behind the camera and the other fields are invalid
 };
 
 __device__ inline OtherPlace place(const OtherCamera& camera, float2 ray, float inverse_depth) {
@@ -85,14 +85,14 @@ __device__ inline PatchPlaneGradient inverse_depth_bwd(const PatchPlane& plane, 
     return {tilt_bwd(plane, tilt, d_tilt), -relative / (plane.depth * plane.depth)};
 }
 
-// A photograph of a byte a channel, and its mask, or null.
+// A photograph with a byte per channel, and its mask, or null.
 struct GreyPhoto {
     const uint8_t* __restrict__ rgb;
     const uint8_t* __restrict__ mask;
     int width, height;
 };
 
-// The grey value of a pixel; `counts` becomes false where the mask excludes it.
+// Returns the grey value of a pixel; sets `counts` to false if masked.
 __device__ inline float grey(const GreyPhoto& photo, int x, int y, bool& counts) {
     const uint64_t pixel = uint64_t(y) * photo.width + x;
     const uint8_t* __restrict__ rgb = photo.rgb + pixel * 3;
@@ -100,7 +100,7 @@ __device__ inline float grey(const GreyPhoto& photo, int x, int y, bool& counts)
     return (0.299f * rgb[0] + 0.587f * rgb[1] + 0.114f * rgb[2]) * (1.0f / 255.0f);
 }
 
-// A photograph between the centres of its pixels.
+// A photograph interpolated between pixel centres.
 struct GreySample {
     float value;
     float2 slope;
@@ -110,7 +110,7 @@ struct GreySample {
 __device__ inline GreySample bilinear(const GreyPhoto& photo, float2 place_px) {
     const float2 at = {place_px.x - 0.5f, place_px.y - 0.5f};
     const float2 first = {floorf(at.x), floorf(at.y)};
-    // As floats, which hold any place; written so that NaN is outside, too.
+    // Compared as floats, which hold any position; NaN is outside.
     const bool inside = first.x >= 0.0f && first.y >= 0.0f &&
                         first.x + 1.0f < static_cast<float>(photo.width) &&
                         first.y + 1.0f < static_cast<float>(photo.height);
@@ -129,12 +129,12 @@ __device__ inline GreySample bilinear(const GreyPhoto& photo, float2 place_px) {
             counts};
 }
 
-// Means and deviations of two patches, and how they agree.
+// Means and deviations of two patches, and their correlation.
 struct Correlation {
     float mean_a, mean_b, contrast, inverse_product, inverse_variance, ncc;
 };
 
-// Of the pixels of all lanes; of those that a lane has not both values are 0.
+// Correlates the pixels of all lanes; both values of missing pixels are 0.
 __device__ inline Correlation correlation(const float (&a)[OF_LANE], const float (&b)[OF_LANE],
                                           uint32_t count) {
     constexpr float PER_PIXEL = 1.0f / PATCH_PIXELS;

@@ -1,11 +1,10 @@
-// What is projected. `project` is a template over it (`project.cuh`); of a primitive it asks for
-//   Footprint      what pixels meet of it (`footprint.cuh`)
-//   Splat          a row as a view sees it, and its `ellipse.depth`
-//   project_row    whether the view sees a row, its splat, and the pixels that it may reach
-//   tile_query     what decides which tiles these are: of a splat, and of its record for `bin`
-//   store_record   writes what the footprint reads
-// What a step of Adam asks for stands in `adam.cuh`. `gaussian.cuh` is one primitive. Below is what
-// primitives share.
+// Primitives. `project` is a template over them (`project.cuh`). A primitive must provide
+//   Footprint      its evaluation at pixels (`footprint.cuh`)
+//   Splat          a projected row, with `ellipse.depth`
+//   project_row    true if the view sees a row; its splat, and the pixels that it may reach
+//   tile_query     data for the selection of tiles: from a splat, and from its record for `bin`
+//   store_record   writes the record that the footprint reads
+// Requirements of Adam steps are in `adam.cuh`. `gaussian.cuh` is one primitive. Common parts of primitives follow.
 #pragma once
 
 #include "footprint.cuh"
@@ -28,7 +27,7 @@ __device__ inline TileQuery tile_query(const EllipseSplat& splat) {
     return query;
 }
 
-// The same of its record, for `bin`.
+// The query from a record, for `bin`.
 __device__ inline TileQuery tile_query(const EllipseFootprint& splat) {
     TileQuery query = {};
     query.mean_px = {splat.place.x, splat.place.y};

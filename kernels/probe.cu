@@ -1,5 +1,5 @@
-// probe: the functions of the headers on their own, for the tests that hold them to their twins.
-// One thread per row of inputs; `function` says which. Shapes: inputs [n, inputs of the function],
+// probe: exposes functions of the headers, for the tests that compare them with their twins.
+// One thread per row of inputs; `function` selects the function. Shapes: inputs [n, inputs of the function],
 // outputs [n, outputs of the function].
 
 #include "compact.cuh"
@@ -23,7 +23,7 @@ __device__ inline Sym2 symmetric(const float* v) { return {v[0], v[1], v[2]}; }
 
 __device__ inline Shape shape(const float* v) { return {triple(v), triple(v + 3), quat(v + 6), 0.0f}; }
 
-// Of pixels.
+// Columns of pixels.
 struct Columns {
     uint16_t first, end;
 };
@@ -40,7 +40,7 @@ __device__ inline float2 shared(const float* v) {
     return {static_cast<float>(s.logit), static_cast<float>(s.log_growth)};
 }
 
-// Log-scales, quaternion, opacity logit, and nothing of where it is.
+// Log-scales, quaternion, opacity logit; the centre is the origin.
 __device__ inline DensityKernel kernel(const float* v) {
     return density_kernel_of({0.0f, 0.0f, 0.0f}, triple(v), quat(v + 3), v[7]);
 }
@@ -50,7 +50,7 @@ __device__ inline float dense(const float* v) {
     return density(kernel(v), triple(v + 8), whitened);
 }
 
-// Out of line, as the next and `projected_bwd`: the kernel has no registers left.
+// Out of line, like the next function and `projected_bwd`: the kernel is short of registers.
 __device__ inline __noinline__ DensityKernelGradient dense_bwd(const float* v) {
     const DensityKernel of = kernel(v);
     const float3 offset = triple(v + 8);
@@ -77,7 +77,7 @@ __device__ inline Quat turned(const float* v) {
     return {normal.x, normal.y, normal.z, side};
 }
 
-// Outputs one behind the other.
+// Writes outputs one after another.
 struct Writer {
     float* to;
 
@@ -97,7 +97,7 @@ struct Writer {
     __device__ void put(const float (&v)[SH_MAX_COEFFICIENTS]) {
         for (float value : v) put(value);
     }
-    // As bits: 16 to a float, which holds them exactly.
+    // As bits, 16 per float, which holds them exactly.
     __device__ void put(uint64_t v) {
         for (int part = 0; part < 4; ++part) put(static_cast<uint16_t>(v >> 16 * part));
     }
@@ -113,7 +113,7 @@ __device__ inline uint64_t word(const float* v) {
     return bits;
 }
 
-// A word of which each half is a float.
+// Returns a word from two floats, one per half.
 __device__ inline uint32_t half_words(const float* v) {
     return static_cast<uint32_t>(v[0]) | static_cast<uint32_t>(v[1]) << 16;
 }
@@ -147,7 +147,7 @@ __device__ inline bool is_in_front(const ViewCamera& view, const float* v) {
     return in_front(camera_from_world(view, triple(v)).z, view.near);
 }
 
-// All zero where the Gaussian is not drawn.
+// Zeros if the Gaussian is not drawn.
 __device__ inline Ellipse projected(const ViewCamera& view, const float* v) {
     Ellipse e;
     const bool drawn = is_in_front(view, v) && ellipse(view, chain(view, shape(v)), e);
@@ -165,7 +165,7 @@ struct Seen {
     float exponent_min;
 };
 
-// All zero where it is not seen.
+// Zeros if the ellipse is not visible.
 __device__ inline Seen seen(const ViewCamera& view, const float* v) {
     const Ellipse e = {{v[0], v[1]}, 1.0f, {v[2], 0.0f, v[3]}, {}, 1.0f};
     Seen s;
@@ -173,7 +173,7 @@ __device__ inline Seen seen(const ViewCamera& view, const float* v) {
     return s.at_all ? s : Seen{};
 }
 
-// All zero where it reaches none.
+// Zeros if it reaches no column.
 __device__ inline Columns spanned(const ViewCamera& view, const float* v) {
     const Spans s = spans_of({v[0], v[1]}, symmetric(v + 2), v[5], view.size[1]);
     uint32_t first, end;
@@ -182,7 +182,7 @@ __device__ inline Columns spanned(const ViewCamera& view, const float* v) {
     return {static_cast<uint16_t>(first), static_cast<uint16_t>(end)};
 }
 
-// 0 where there is none.
+// 0 if there is no slope.
 __device__ inline float sloped(const float* v) {
     return has_slope(v[1], v[2]) ? slope(v[0], v[1], v[2]) : 0.0f;
 }

@@ -1,9 +1,7 @@
-// project: primitives to splats, colour included. One thread per row, as `project.cuh` says.
-// The splats of those that the view sees are appended to a compact list,
-// whose order within a block of threads is that of the Gaussians, between blocks that of arrival.
-// Shapes: geometry [lane blocks, 11, 32], sh and its moments as `state.cuh` says, splats and what
-// belongs to them [capacity]: beyond it splats are counted but not written, and the host draws the view
-// again.
+// project: projects primitives to splats with colours. One thread per row (`project.cuh`). The splats of visible rows
+// are appended to a compact list. Within a block of threads, the list is in row order; between blocks, it is in order
+// of arrival. Shapes: geometry [lane blocks, 11, 32], sh and its moments in the layouts of `state.cuh`, splats and
+// their data [capacity]. Splats beyond the capacity are counted but not written, and the host draws the view again.
 
 #include "project.cuh"
 #include "surfels.cuh"

@@ -1,4 +1,4 @@
-// The kernel `project` as a template over the primitive; `primitive.cuh` says what it asks for.
+// The kernel `project` as a template over the primitive; `primitive.cuh` lists its requirements.
 #pragma once
 
 #include "primitive.cuh"
@@ -7,7 +7,7 @@
 
 constexpr uint32_t PROJECT_WARPS = PROJECT_BLOCK / WARP;
 
-// Place of the thread's splat in the list, and the block's share of the totals added to them.
+// Returns the index of the thread's splat in the list, and adds the block's totals to the counts.
 template <class Args>
 __device__ inline uint32_t append(const Args& a, bool visible, uint32_t instances) {
     __shared__ uint32_t first_of_warp[PROJECT_WARPS];
@@ -67,7 +67,7 @@ __device__ inline void project(const ProjectArgs& a) {
         return;
     }
     a.tiles[splat_index] = {query.tiles.x0, query.tiles.y0, query.tiles.x1, query.tiles.y1};
-    // Depths are positive: their bits order as they do.
+    // Depths are positive: their bits are ordered like the depths.
     a.depth_keys[splat_index] = __float_as_uint(splat.ellipse.depth);
     a.splat_indices[splat_index] = splat_index;
     a.instance_counts[splat_index] = instances;

@@ -1,7 +1,7 @@
-// Four floats at once.
+// Operations on four floats.
 #pragma once
 
-// Adds them to a record in device memory.
+// Atomically adds four floats to a record in device memory.
 __device__ inline void add_quad(float4* at, float4 value) {
 #if __CUDA_ARCH__ >= 900
     atomicAdd(at, value);

@@ -1,6 +1,6 @@
-// quantile: one pass of a radix select over the mean absolute gradients, for any number of Gaussians.
-// One thread per Gaussian at a time. Shapes: absolute_norm_sums, views_seen [n]; counts [DIGITS].
-// A block counts in shared memory between two barriers, then adds what it found to all blocks' counts.
+// quantile: one pass of a radix select over the mean absolute gradients.
+// Threads stride over the Gaussians. Shapes: absolute_norm_sums, views_seen [n]; counts [DIGITS].
+// A block counts in shared memory between two barriers, then adds its counts to the global ones.
 
 #include "rows.cuh"
 
@@ -12,10 +12,10 @@ extern "C" __global__ void __launch_bounds__(DIGITS_BLOCK)
     for (uint32_t digit = threadIdx.x; digit < DIGITS; digit += blockDim.x) counts[digit] = 0;
     __syncthreads();
 
-    // 64 bits: the last step may go beyond what 32 hold.
+    // 64 bits: the last step may exceed 32 bits.
     const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
     for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < a.n; i += stride) {
-        // Of numbers that are not below 0 the bits ascend as the numbers do; NaN comes last.
+        // The bits of non-negative floats are ordered like the floats; NaN comes last.
         const float mean = mean_gradient(absolute_norm_sums[i], views_seen[i]);
         const uint32_t bits = __float_as_uint(fabsf(mean));
         if ((bits & a.known) == a.prefix) atomicAdd(counts + (bits >> a.shift & a.digit), 1u);

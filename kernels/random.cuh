@@ -19,17 +19,16 @@ __device__ inline double random_uniform(uint64_t key, uint64_t index) {
     return static_cast<double>(random_bits(key, index) >> 11) * (1.0 / 9007199254740992.0);
 }
 
-// cospi takes whole turns off exactly, where cos would need a table in local memory for them. The
-// two differ by the rounding of 2 pi u: below 1e-15.
+// cospi removes whole turns exactly, where cos would need a table in local memory. The difference is the rounding of
+// 2 pi u: below 1e-15.
 __device__ inline double random_normal(uint64_t key, uint64_t index) {
     const double radius = sqrt(-2.0 * log(1.0 - random_uniform(key, 2 * index)));
     return radius * cospi(2.0 * random_uniform(key, 2 * index + 1));
 }
 
-// Twin of math/relocate.rs: random motion of Gaussians that are nearly transparent (Kheradmand et al.
-// 2024, section 4.1).
+// Twin of math/relocate.rs: random motion of nearly transparent Gaussians (Kheradmand et al. 2024, section 4.1).
 
-// Two independent standard normal numbers of 64 random bits. sincospi takes whole turns off exactly.
+// Returns two independent standard normal numbers from 64 random bits. sincospi removes whole turns exactly.
 __device__ inline float2 normal_pair(uint64_t bits) {
     constexpr float UNIT = 1.0f / 4294967296.0f;
     // Never 0, whose logarithm is infinite.
@@ -47,7 +46,7 @@ __device__ inline float3 standard_normals(uint64_t key, uint64_t index) {
     return {first.x, first.y, second.x};
 }
 
-// By how much a Gaussian of this form and opacity moves, in units of the motion's rate.
+// Returns the motion of a Gaussian of this shape and opacity, in units of the motion's rate.
 __device__ inline float3 jitter(float3 log_scale, Quat quat, float opacity, float3 normals) {
     const float gate = sigmoid(-100.0f * (opacity - 0.005f));
     const Mat3 turn = rotation(quat);

@@ -1,5 +1,5 @@
-// ranks: splats that one rank projects and another draws, which travel as `travel.cuh` says.
-// One thread per splat. Shapes: splats [capacity, 12], what belongs to them [capacity].
+// ranks: splats that one rank projects and another draws, in the form of `travel.cuh`.
+// One thread per splat. Shapes: splats [capacity, 12], their data [capacity].
 
 #include "layout.cuh"
 #include "splat.cuh"
@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(RANKS_BLOCK)
     float* const record = a.splats + uint64_t{i} * RECORD_WIDTH;
     TileRect tiles;
     const uint32_t count = take_tiles(record, tiles);
-    // As the projection found it, of the same opacity.
+    // Recomputed from the same opacity as in the projection.
     float exponent_min = 0.0f;
     least_exponent(record[RECORD_OPACITY], exponent_min);
     record[RECORD_EXPONENT] = exponent_min;

@@ -1,4 +1,4 @@
-// rays: the Gaussians that a view sees, as its rays meet them, and the gradients of that.
+// rays: the visible Gaussians in a form for ray intersection, and its gradients.
 // One thread per Gaussian. Shapes: geometry [lane blocks, 11, 32], rays and d_rays [visible, 16],
 // d_geometry [gaussians, 12].
 

@@ -1,10 +1,10 @@
-// relocate: draws Gaussians by their opacities, shares each of them out among its copies, and writes
-// the copies: over the dead, or behind the last row.
-// One thread per Gaussian; of `draw_sources` and `copy_sources` one per copy, which in a relocation
-// is one per Gaussian, too, most of which are not dead and do nothing.
-// Shapes: tables in lane blocks of words, as wide as `widths` says; sums, counts [n]; sources [copies].
-// Each kernel is done before the next begins: nobody is copied before it is shared out, and the dead,
-// whose weight is 0, are no sources.
+// relocate: draws Gaussians by opacity, splits their opacity with their copies, and writes the copies: over dead
+// Gaussians, or after the last row.
+// One thread per Gaussian; in `draw_sources` and `copy_sources` one per copy. In a relocation that is one per Gaussian,
+// too; those that are not dead do nothing.
+// Shapes: tables in lane blocks of words, as wide as `widths`; sums, counts [n]; sources [copies].
+// The kernels run one after another: copies are made after the opacity was split. Dead Gaussians have a weight of 0 and
+// are never sources.
 
 #include "relocate.cuh"
 #include "rows.cuh"
@@ -13,7 +13,7 @@ __device__ inline double logit_of(const float* geometry, uint32_t row) {
     return geometry[lane_block(row, GEOMETRY_WIDTH) + component(OPACITY_LOGIT)];
 }
 
-// Weights of all, or where the dead are flagged of the living alone.
+// Weights of all Gaussians; if dead ones are flagged, their weight is 0.
 extern "C" __global__ void __launch_bounds__(RELOCATE_BLOCK)
     weigh(const __grid_constant__ WeighArgs a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -35,11 +35,11 @@ extern "C" __global__ void __launch_bounds__(RELOCATE_BLOCK)
             a.sources[copy] = NO_SOURCE;
             return;
         }
-        // Of the dead up to this one, itself included.
+        // Number of dead Gaussians up to this one, inclusive.
         number = a.sources[copy] - 1;
     }
     const uint64_t place = draw_place(random_bits(a.key, number), sums[a.n - 1]);
-    // The first whose sum is beyond the place: the last one's is.
+    // Search the first sum above the place; the last sum always is.
     uint32_t first = 0, last = a.n - 1;
     while (first < last) {
         const uint32_t middle = first + (last - first) / 2;

@@ -1,18 +1,18 @@
-// Twin of math/relocate.rs: which Gaussians are drawn, and what copies share. In double precision, so
-// that both backends draw alike.
+// Twin of math/relocate.rs: drawing of Gaussians, and the split of their opacity with copies. In double precision, so
+// that both backends draw equally.
 #pragma once
 
 #include "random.cuh"
 
-// A Gaussian is shared by so many at most.
+// Largest number of Gaussians that share one opacity.
 constexpr uint32_t SHARES_MAX = 51;
 
-// Largest opacity that is reckoned with: 1 less single precision's epsilon.
+// Largest opacity in computations: 1 minus the epsilon of single precision.
 constexpr double OPACITY_MAX = 1.0 - 1.0 / 8388608.0;
 
 __device__ inline double exact_opacity(double logit) { return 1.0 / (1.0 + exp(-logit)); }
 
-// Written so that NaN is dead.
+// NaN is dead.
 __device__ inline bool is_dead(double logit, double opacity_min) {
     return !(exact_opacity(logit) > opacity_min);
 }
@@ -23,12 +23,12 @@ __device__ inline uint64_t draw_weight(double logit) {
     return opacity > 0.0 ? static_cast<uint64_t>(opacity * 65536.0) : 0;
 }
 
-// A place below `total`, which is not 0.
+// Returns a random number below `total`, which is not 0.
 __device__ inline uint64_t draw_place(uint64_t bits, uint64_t total) {
     return __umul64hi(bits, total);
 }
 
-// What each of several Gaussians becomes that take the place of one.
+// Opacity logit and change of log-scale of each Gaussian after a split.
 struct Share {
     double logit, log_growth;
 };

@@ -1,4 +1,4 @@
-// remesh: new vertices in the middle of two, sizes of all, and opacities under another floor (MeshSplatting, Held et
+// remesh: new vertices at the midpoints of edges, vertex sizes, and opacities under a new floor (MeshSplatting, Held et
 // al. 2025).
 // Shapes: tables [lane blocks, words, 32], midpoints [n, 2], faces [faces, 3].
 
@@ -25,7 +25,7 @@ __device__ inline float raised_logit(float logit, float before, float after) {
     return logit_of((opacity - after) / (1.0f - after + SHARE_MIN));
 }
 
-// One thread for each word of a new vertex; its moments are zero already.
+// One thread per word of a new vertex; the moments are zero already.
 extern "C" __global__ void __launch_bounds__(REMESH_BLOCK)
     add_midpoints(const __grid_constant__ MidpointsArgs a) {
     const uint64_t thread = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -60,8 +60,8 @@ extern "C" __global__ void __launch_bounds__(REMESH_BLOCK)
                          encode_half(mean(1), NEAREST));
 }
 
-// The sizes of all vertices, in three passes one after another: the first two log-scales hold the sum of the areas and
-// their number until the third.
+// Computes the sizes of all vertices in three passes. The first two log-scales hold the sum of the areas and their
+// number until the third pass.
 extern "C" __global__ void __launch_bounds__(REMESH_BLOCK)
     clear_vertex_sizes(const __grid_constant__ VertexSizesArgs a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -101,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(REMESH_BLOCK)
     for (uint32_t axis = 0; axis < 3; ++axis) values[component(LOG_SCALE + axis)] = size;
 }
 
-// An opacity stays what it is, as far as the new floor lets it.
+// Keeps opacities, raised to the new floor if necessary.
 extern "C" __global__ void __launch_bounds__(REMESH_BLOCK)
     raise_opacity_floor(const __grid_constant__ RaiseFloorArgs a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,17 +1,16 @@
-// reorder: rows in the order of their centres along the Z-curve, a few columns at a time, in place.
-// One thread per Gaussian. Shapes: tables in lane blocks of words of 4 bytes, a column on its own
-// [n] being a table of width 1; row_from_place [n]; scratch [columns, n].
-// All of a column is in scratch before any of it is written: the two kernels of a pass run one after
-// the other.
+// reorder: sorts rows by their centres along the Z-curve, a few columns at a time, in place.
+// One thread per Gaussian. Shapes: tables in lane blocks of 4-byte words; a single column [n] is a table of width 1;
+// row_from_place [n]; scratch [columns, n].
+// A column is completely in scratch before it is written: the two kernels of a pass run one after another.
 
 #include "layout.cuh"
 
-// Cells along an axis on each side of the centre, and the last cell along it.
+// Number of cells along an axis on each side of the centre, and the last cell.
 constexpr float CELLS_A_SIDE = 512.0f;
 constexpr int LAST_CELL = 1023;
 
-// The cell of an offset in half sides; -1 of one that is infinite or NaN. The intrinsics round each
-// operation by itself, as the twin does.
+// Returns the cell of an offset in half sides; -1 if not finite. The intrinsics round each operation separately, like
+// the twin.
 __device__ inline int cell(float offset) {
     if (!isfinite(offset)) return -1;
     const float contracted = __fdiv_rn(offset, __fadd_rn(1.0f, fabsf(offset)));
@@ -19,7 +18,7 @@ __device__ inline int cell(float offset) {
     return min(max(__float2int_rd(place), 0), LAST_CELL);
 }
 
-// Ten bits with two zeros before each.
+// Inserts two zeros before each of ten bits.
 __device__ inline uint32_t spread(uint32_t bits) {
     bits = (bits | bits << 16) & 0x030000ffu;
     bits = (bits | bits << 8) & 0x0300f00fu;
@@ -27,7 +26,7 @@ __device__ inline uint32_t spread(uint32_t bits) {
     return (bits | bits << 2) & 0x09249249u;
 }
 
-// twin of math::morton::Cube::key
+// Twin of math::morton::Cube::key.
 __device__ inline uint32_t morton_key(float3 point, const float (&centre)[3], float half_side) {
     const int x = cell(__fdiv_rn(__fsub_rn(point.x, centre[0]), half_side));
     const int y = cell(__fdiv_rn(__fsub_rn(point.y, centre[1]), half_side));
@@ -46,8 +45,8 @@ extern "C" __global__ void __launch_bounds__(REORDER_BLOCK)
     a.rows[row] = row;
 }
 
-// A column as it lies. Of a table in the host's memory a warp then reads 128 bytes at a time, where rows in another
-// order would cross the bus by themselves.
+// Copies a column in row order. From a table in host memory, a warp then reads 128 bytes at a time; in another order
+// each row would cross the bus separately.
 extern "C" __global__ void __launch_bounds__(REORDER_BLOCK)
     fetch_column(const __grid_constant__ ColumnsArgs a) {
     const uint32_t* __restrict__ table = reinterpret_cast<const uint32_t*>(a.table);
@@ -56,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(REORDER_BLOCK)
     if (row < a.n) scratch[row] = table[lane_block(row, a.width) + component(a.first)];
 }
 
-// Columns to scratch, each in the order to come.
+// Copies columns to scratch in the new order.
 extern "C" __global__ void __launch_bounds__(REORDER_BLOCK)
     gather_columns(const __grid_constant__ ColumnsArgs a) {
     const uint32_t* __restrict__ table = reinterpret_cast<const uint32_t*>(a.table);
@@ -71,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(REORDER_BLOCK)
     }
 }
 
-// Columns from scratch to where they came from.
+// Copies columns from scratch back.
 extern "C" __global__ void __launch_bounds__(REORDER_BLOCK)
     return_columns(const __grid_constant__ ColumnsArgs a) {
     const uint32_t* __restrict__ scratch = reinterpret_cast<const uint32_t*>(a.scratch);

@@ -1,10 +1,10 @@
-// Rows of a model's tables, which every kernel of density control treats alike: words, whatever they
-// hold. `Args` has the six tables, [lane blocks, width, 32], and their `widths`.
+// Rows of a model's tables as words, independent of their content. `Args` has the six tables, [lane blocks, width, 32],
+// and their `widths`.
 #pragma once
 
 #include "layout.cuh"
 
-// What density control compares: means over the views that saw a Gaussian.
+// Statistics that density control compares: means over the views that saw a Gaussian.
 
 __device__ inline float mean_gradient(float norm_sum, uint32_t views) {
     return __fdiv_rn(norm_sum, __uint2float_rn(max(views, 1u)));

@@ -21,7 +21,7 @@ constexpr float SH_C3_4 = 1.445305721320277f;
 // Coefficients per channel at degree 3.
 constexpr int SH_MAX_COEFFICIENTS = 16;
 
-// Values of the basis functions in the unit direction `dir`; zero above `degree`.
+// Computes the basis functions in the unit direction `dir`; zero above `degree`.
 __device__ inline void sh_basis(uint32_t degree, float3 dir, float (&b)[SH_MAX_COEFFICIENTS]) {
     const float x = dir.x, y = dir.y, z = dir.z;
     b[0] = SH_C0;
@@ -48,8 +48,8 @@ __device__ inline void sh_basis(uint32_t degree, float3 dir, float (&b)[SH_MAX_C
     b[15] = -SH_C3_0 * x * (xx - 3.0f * yy);
 }
 
-// Gradient of basis function `k` by the direction, whose three components are taken as independent.
-// `k` is known when the code is compiled, so that nothing but its own terms remain.
+// Returns the gradient of basis function `k` by the direction, whose components are taken as independent. `k` is a
+// compile-time constant, so that only its own terms remain.
 __device__ inline float3 sh_gradient(uint32_t k, float3 dir) {
     const float x = dir.x, y = dir.y, z = dir.z;
     const float xx = x * x, yy = y * y, zz = z * z, xy = x * y, yz = y * z, xz = x * z;
@@ -79,10 +79,10 @@ __device__ inline float3 sh_gradient(uint32_t k, float3 dir) {
     }
 }
 
-// Coefficients per channel up to a degree.
+// Returns the number of coefficients per channel up to a degree.
 __device__ inline uint32_t sh_coefficients(uint32_t degree) { return (degree + 1) * (degree + 1); }
 
-// `d_dir` of `sh_basis`.
+// Returns `d_dir` of `sh_basis`.
 __device__ inline float3 sh_basis_bwd(uint32_t degree, float3 dir,
                                       const float (&d_b)[SH_MAX_COEFFICIENTS]) {
     float3 d = {0.0f, 0.0f, 0.0f};

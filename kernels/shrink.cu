@@ -1,13 +1,12 @@
-// shrink: a photograph made smaller by a whole divisor, by means over squares of its pixels.
-// One thread per pixel of the smaller one. Pixels at the right and bottom edges that fill no square are
-// dropped. A pixel counts if all of its square count; else it is black, as what does not count is. Means
-// are rounded, half a step up: the CPU has the same bytes.
+// shrink: downscales a photograph by an integer divisor, by averaging squares of pixels. One thread per pixel of the
+// result. Incomplete squares at the right and bottom are dropped. A pixel is masked and black if any of its source
+// pixels is masked. Means are rounded, halves up: the CPU gives equal bytes.
 // Shapes: rgb and normals [full h, full w, 3], mask and depths [full h, full w], small_rgb and small_normals
 // [h, w, 3], small_mask and small_depths [h, w].
 
 #include "layout.cuh"
 
-// What makes components of normals positive, so that their means are rounded as others are.
+// Makes components of normals positive, so that their means are rounded like others.
 constexpr int NORMAL_BIAS = 128;
 
 __device__ inline uint32_t mean_of(uint32_t sum, uint32_t count) {

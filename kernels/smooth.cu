@@ -1,19 +1,18 @@
-// smooth: the 3D filter of Mip-Splatting (Yu et al. 2024, section 4.1) from the training views, and the
-// reset of opacities through it. One thread per Gaussian; the views are looped inside, in shared memory
-// a few at a time.
+// smooth: the 3D filter of Mip-Splatting (Yu et al. 2024, section 4.1) from the training views, and opacity resets
+// through it. One thread per Gaussian, which loops over the views; a few views at a time are in shared memory.
 // Shapes: geometry [lane blocks, 11, 32], views [views], filter_3d [n].
 
 #include "layout.cuh"
 #include "splat.cuh"
 
-// Whether a view samples a value along one axis: no farther outside than a share of the side.
+// True if a view samples a coordinate: inside the image or within a margin that is a share of the side.
 __device__ inline bool within_margin(float at, float side) {
     const float margin = SAMPLED_MARGIN * side;
     return at >= -margin && at <= side + margin;
 }
 
-// Depth of the nearest view that samples the Gaussian, 0 where none does; the greatest of all comes to
-// `farthest`, as its bits, which order as it does.
+// Finds the depth of each Gaussian in the nearest view that samples it; 0 if none. `farthest` becomes the maximum, as
+// bits, which are ordered like the depths.
 extern "C" __global__ void __launch_bounds__(SMOOTH_BLOCK)
     smooth_nearest(const __grid_constant__ SmoothArgs a) {
     __shared__ SmoothView views[SMOOTH_VIEWS];
@@ -27,9 +26,9 @@ extern "C" __global__ void __launch_bounds__(SMOOTH_BLOCK)
     float nearest = INFINITY;
     for (uint32_t first = 0; first < a.views_len; first += SMOOTH_VIEWS) {
         const uint32_t count = min(SMOOTH_VIEWS, a.views_len - first);
-        __syncthreads();  // nobody looks at those before any more
+        __syncthreads();  // all threads have read the previous views
         if (threadIdx.x < count) views[threadIdx.x] = a.views[first + threadIdx.x];
-        __syncthreads();  // they are there
+        __syncthreads();  // the views are staged
         for (uint32_t v = 0; v < count; ++v) {
             const SmoothView& view = views[v];
             const float* r = view.rotation;
@@ -43,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(SMOOTH_BLOCK)
             }
         }
     }
-    // An infinite depth tells nothing either.
+    // An infinite depth does not count.
     const float depth = row < a.n && isfinite(nearest) ? nearest : 0.0f;
     if (row < a.n) a.filter_3d[row] = depth;
     const int greatest = warp_max(__float_as_int(depth));
@@ -52,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(SMOOTH_BLOCK)
     }
 }
 
-// Depths become standard deviations; what no view samples gets that of the greatest depth.
+// Converts depths to standard deviations. Gaussians that no view samples get the farthest depth.
 extern "C" __global__ void __launch_bounds__(SMOOTH_BLOCK)
     smooth_spread(const __grid_constant__ SmoothArgs a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -61,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(SMOOTH_BLOCK)
     a.filter_3d[row] = (depth > 0.0f ? depth : __uint_as_float(*a.farthest)) * a.smoothing_per_depth;
 }
 
-// Lowers opacities, as they are through the filter, and forgets their moments.
+// Lowers filtered opacities and zeros their moments.
 extern "C" __global__ void __launch_bounds__(SMOOTH_BLOCK)
     reset_smoothed_opacity(const __grid_constant__ ResetSmoothedArgs a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,20 +1,20 @@
-// Twin of math/splat/: from a Gaussian in the world to an ellipse on the screen, and back.
+// Twin of math/splat/: projection of a Gaussian to an ellipse on the screen, and its gradients.
 #pragma once
 
 #include "abi.cuh"
 #include "fast.cuh"
 #include "linalg.cuh"
 
-// Twin of math/filter.rs: the filters of Mip-Splatting (Yu et al. 2024), the share of its opacity that
-// a Gaussian keeps through them, and their gradients. The equations stand in Rust.
+// Twin of math/filter.rs: the filters of Mip-Splatting (Yu et al. 2024), the share of the opacity that a Gaussian keeps
+// through them, and their gradients. See Rust for the equations.
 
-// Of what is widened on the screen: `det` and `widened` are determinants of covariances, px^4.
+// Share kept by the screen filter; `det` and `widened` are determinants of covariances, px^4.
 __device__ inline float kept_on_screen(float det, float widened) {
     if (!(det > DET_MIN_PX4 && widened > DET_MIN_PX4)) return 0.0f;
     return sqrtf(det / (widened + DET_MIN_PX4) + DET_MIN_PX4);
 }
 
-// Gradients of both determinants from that of the share's logarithm.
+// Returns the gradients of both determinants from that of the share's logarithm.
 __device__ inline float2 kept_on_screen_bwd(float det, float widened, float d_log_kept) {
     if (!(det > DET_MIN_PX4 && widened > DET_MIN_PX4)) return {0.0f, 0.0f};
     const float inverse = 1.0f / (widened + DET_MIN_PX4);
@@ -22,7 +22,7 @@ __device__ inline float2 kept_on_screen_bwd(float det, float widened, float d_lo
     return {d_det, -d_det * det * inverse};
 }
 
-// Scales with a 3D filter of this standard deviation, and the share of the opacity that is kept.
+// Applies a 3D filter of this standard deviation to scales; `kept` is the share of the opacity that remains.
 __device__ inline float3 smoothed(float3 scale, float smoothing, float& kept) {
     kept = 1.0f;
     const float variance = smoothing * smoothing;
@@ -33,7 +33,7 @@ __device__ inline float3 smoothed(float3 scale, float smoothing, float& kept) {
     return wide;
 }
 
-// One axis of the gradient of the logarithms of the scales.
+// Returns one axis of the gradient of the log-scales.
 __device__ inline float smoothed_axis_bwd(float wide, float smoothing, float d_log_wide,
                                           float d_log_kept) {
     const float share = smoothing / wide;
@@ -49,7 +49,7 @@ __device__ inline float3 smoothed_bwd(float3 wide, float smoothing, float3 d_log
             smoothed_axis_bwd(wide.z, smoothing, d_log_wide.z, d_log_kept)};
 }
 
-// The opacity logit with which a Gaussian that keeps this share is of no more than this opacity.
+// Returns the opacity logit that limits the opacity to `ceiling` for a Gaussian that keeps this share.
 __device__ inline float lowered_logit(float logit, float kept, float ceiling) {
     if (!(sigmoid(logit) * kept > ceiling)) return logit;
     const float opacity = ceiling / kept;
@@ -61,12 +61,12 @@ struct Sym2 {
     float xx, xy, yy;
 };
 
-// A Gaussian's shape and place, raw parameters.
+// Raw parameters of a Gaussian's shape and position.
 struct Shape {
     float3 mean_world;
     float3 log_scale;
     Quat quat;
-    float smoothing;  // standard deviation of the 3D filter, world units; of what is `EXTENDED` only
+    float smoothing;  // standard deviation of the 3D filter, world units; `EXTENDED` only
 };
 
 // The ellipse that a Gaussian projects to.
@@ -75,18 +75,18 @@ struct Ellipse {
     float depth;
     Sym2 cov_px2;
     Sym2 conic;
-    float kept;  // the share of the opacity that the filters leave; of what is `EXTENDED` only
+    float kept;  // share of the opacity that the filters keep; `EXTENDED` only
 };
 
-// What forward and backward share: everything between the shape and its ellipse.
+// Intermediate values of both passes between shape and ellipse.
 struct Chain {
     float3 mean_cam;
-    float2 slope;  // x/z and y/z, held to the guard band
+    float2 slope;  // x/z and y/z, clamped to the guard band
     bool inside_x, inside_y;
     float2 over_z;  // focal lengths over the depth: the Jacobian's diagonal
     Mat3 cam_from_axes;
     float3 scale;         // with the 3D filter
-    float kept_in_space;  // the share of the opacity that it leaves
+    float kept_in_space;  // share of the opacity that it keeps
     float3 root_x, root_y;  // J * cam_from_axes * diag(scale)
 };
 
@@ -100,10 +100,10 @@ __device__ inline float3 camera_from_world(const ViewCamera& view, float3 mean_w
     return add(mul(camera_rotation(view), mean_world), translation);
 }
 
-// Whether a centre at this depth is drawn; written so that NaN is not.
+// True if a centre at this depth is drawn; false for NaN.
 __device__ inline bool in_front(float depth, float near) { return depth > near && isfinite(depth); }
 
-// The centre must be in front. Of what is `EXTENDED` there may be a 3D filter, and any on the screen.
+// The centre must be in front. `EXTENDED` supports a 3D filter, and any screen filter.
 template <bool EXTENDED = false>
 __device__ inline Chain chain(const ViewCamera& view, const Shape& shape) {
     Chain c;
@@ -127,8 +127,8 @@ __device__ inline Chain chain(const ViewCamera& view, const Shape& shape) {
     return c;
 }
 
-// A A^T with the screen filter's variance on its diagonal; its determinant, and that without the
-// filter, by Lagrange's identity, sums of positive terms.
+// Returns A A^T plus the screen filter's variance on the diagonal. Its determinant, and that without the filter, are
+// sums of positive terms by Lagrange's identity.
 __device__ inline Sym2 covariance(float3 a, float3 b, float variance, float& det, float& sharp_det) {
     const float aa = dot(a, a), bb = dot(b, b);
     const float3 area = cross(a, b);
@@ -137,7 +137,7 @@ __device__ inline Sym2 covariance(float3 a, float3 b, float variance, float& det
     return {aa + variance, dot(a, b), bb + variance};
 }
 
-// False where a parameter is not finite, or overflows on the way.
+// Returns false if a parameter is not finite, or on overflow.
 template <bool EXTENDED = false>
 __device__ inline bool ellipse(const ViewCamera& view, const Chain& c, Ellipse& out) {
     float det, sharp_det;
@@ -161,7 +161,7 @@ struct ShapeGradient {
     Quat d_quat;
 };
 
-// `d_cov` (xx, xy, yy; xy counted once) of the inverse of a matrix with this determinant.
+// Returns `d_cov` (xx, xy, yy; xy counted once) of the inverse of a matrix with this determinant.
 __device__ inline Sym2 conic_bwd(Sym2 cov, float det, Sym2 d_conic) {
     const float inverse_det = 1.0f / det;
     const float shared =
@@ -171,8 +171,8 @@ __device__ inline Sym2 conic_bwd(Sym2 cov, float det, Sym2 d_conic) {
             (d_conic.xx - shared * cov.xx) * inverse_det};
 }
 
-// One axis of the centre's gradient, through the projected centre and through the Jacobian's
-// entries f/z and -f u/z; adds the depth's share to `d_depth`.
+// Returns one axis of the centre's gradient, through the projected centre and through the Jacobian's entries f/z and
+// -f u/z; adds the depth's share to `d_depth`.
 __device__ inline float axis_bwd(float z, float over_z, float along, float slope, bool inside,
                                  float d_mean_px, float d_diagonal, float d_last, float& d_depth) {
     float d_along_axis = d_mean_px * over_z;
@@ -186,8 +186,7 @@ __device__ inline float axis_bwd(float z, float over_z, float along, float slope
     return d_along_axis;
 }
 
-// `d_root` of the determinants of A A^T, of which |a x b|^2 is in both, and the variance times
-// |a|^2 + |b|^2 in the second; added.
+// Adds the gradients of the two determinants of A A^T: |a x b|^2, and that plus the variance times |a|^2 + |b|^2.
 __device__ inline void det_bwd(float3 a, float3 b, float variance, float d_area, float d_det,
                                float3& d_a, float3& d_b) {
     const float3 area = cross(a, b);
@@ -196,8 +195,8 @@ __device__ inline void det_bwd(float3 a, float3 b, float variance, float d_area,
     d_b = add(d_b, add(scale(cross(area, a), 2.0f * d_area), scale(b, along)));
 }
 
-// Gradients of `Ellipse`; xy of the conic counted once. The last two of what is `EXTENDED` only: of the
-// logarithm of the kept share, and of the depth.
+// Gradients of `Ellipse`; xy of the conic counted once. The last two, of the logarithm of the kept share and of the
+// depth, are for `EXTENDED` only.
 struct EllipseGradient {
     float2 d_mean_px;
     Sym2 d_conic;
@@ -205,7 +204,7 @@ struct EllipseGradient {
     float d_depth;
 };
 
-// `d_shape` of `chain` and `ellipse`.
+// Returns `d_shape` of `chain` and `ellipse`.
 template <bool EXTENDED = false>
 __device__ inline ShapeGradient project_bwd(const ViewCamera& view, const Shape& shape,
                                             const EllipseGradient& d_ellipse) {
@@ -253,17 +252,17 @@ __device__ inline ShapeGradient project_bwd(const ViewCamera& view, const Shape&
     return d;
 }
 
-// A rectangle of pixels: x0..x1 by y0..y1. Images have at most 65,535 px a side.
+// A rectangle of pixels: x0..x1 by y0..y1. Images have at most 65,535 px per side.
 struct Rect {
     uint16_t x0, y0, x1, y1;
 };
 
-// Holds an index to 0..=side.
+// Clamps an index to 0..=side.
 __device__ inline uint16_t pixel_index(float index, uint32_t side) {
     return static_cast<uint16_t>(fminf(fmaxf(index, 0.0f), static_cast<float>(side)));
 }
 
-// One axis of `bounds`: false where the splat, rounded up to whole pixels, misses the image.
+// One axis of `bounds`: false if the splat, rounded up to whole pixels, misses the image.
 __device__ inline bool span(float mean, float extent, uint32_t side, uint16_t& low, uint16_t& high) {
     const float radius = ceilf(extent);
     if (!(mean + radius > 0.0f && mean - radius < static_cast<float>(side))) return false;
@@ -272,7 +271,7 @@ __device__ inline bool span(float mean, float extent, uint32_t side, uint16_t& l
     return true;
 }
 
-// An exponent below which a splat of some opacity is certainly invisible; false where it always is.
+// Returns an exponent below which a splat of this opacity is invisible; false if it always is.
 __device__ inline bool least_exponent(float opacity, float& exponent_min) {
     if (!(opacity >= ALPHA_MIN && isfinite(opacity))) return false;
     const float reach = logf(opacity / ALPHA_MIN);
@@ -280,7 +279,7 @@ __device__ inline bool least_exponent(float opacity, float& exponent_min) {
     return true;
 }
 
-// Where a splat of some opacity can be seen, or false where it cannot at all.
+// Returns the pixels in which a splat of this opacity may be visible; false if there are none.
 __device__ inline bool bounds(const Ellipse& e, float opacity, const uint32_t* size, Rect& pixels,
                               float& exponent_min) {
     if (!least_exponent(opacity, exponent_min)) return false;
@@ -291,20 +290,19 @@ __device__ inline bool bounds(const Ellipse& e, float opacity, const uint32_t* s
     return span(e.mean_px.y, extent_y, size[1], pixels.y0, pixels.y1);
 }
 
-// What a splat reaches in rows of pixels: an ellipse is convex, so that it spans columns in each.
-// Heights grow downwards and count from the centre.
+// Spans of a splat in rows of pixels: an ellipse is convex, so it covers an interval in each row. Heights increase
+// downwards, relative to the centre.
 struct Spans {
-    float shear;     // how far the middle of the span moves to the right per px of height
+    float shear;     // shift of the span's middle to the right per px of height
     float half_px2;  // square of half the span through the centre
-    float taper;     // what that loses per px^2 of height
-    float tip_px;    // height of the rightmost point; the leftmost lies opposite
+    float taper;     // its decrease per px^2 of height
+    float tip_px;    // height of the rightmost point; the leftmost is opposite
     float left_px;   // column of the first pixel of a splat without extent, rounding included
-    float right_px;  // the one behind its last
+    float right_px;  // the column after its last
 };
 
 __device__ inline Spans spans_of(float2 mean_px, Sym2 conic, float exponent_min, uint32_t height) {
-    // Kahan's difference of products: that of rounded products has no digit right where a splat is
-    // long and thin.
+    // Kahan's difference of products: a difference of rounded products has no correct digit for long, thin splats.
     const float square = conic.xy * conic.xy;
     const float det =
         fmaf(conic.xx, conic.yy, -square) - fmaf(conic.xy, conic.xy, -square);
@@ -314,7 +312,7 @@ __device__ inline Spans spans_of(float2 mean_px, Sym2 conic, float exponent_min,
     s.shear = -conic.xy * inverse;
     s.half_px2 = reach * inverse;
     s.taper = det * inverse * inverse;
-    // Rounded, a conic may be that of a hyperbola: its tips are infinitely far.
+    // After rounding, a conic may be a hyperbola, whose tips are at infinity.
     s.tip_px = -conic.xy * fast_sqrt(reach * fast_reciprocal(conic.yy * fmaxf(det, 0.0f)));
     const float lever = fabsf(mean_px.x) + fabsf(s.shear) * (fabsf(mean_px.y) + height);
     const float margin = 4e-7f * lever + 1e-3f;
@@ -327,8 +325,8 @@ __device__ inline float half_px2_at(const Spans& s, float y) {
     return fmaf(-s.taper * y, y, s.half_px2);
 }
 
-// The columns of pixels, `first` to before `end`, whose centres the splat reaches at some height
-// from `low` to `high`; none where `first` is not below `end`. Columns end at `width`.
+// Returns the columns of pixels, `first` to before `end`, whose centres the splat reaches at some height from `low` to
+// `high`; none if `first` is not below `end`. Columns end at `width`.
 __device__ inline void columns(const Spans& s, float low, float high, uint32_t width,
                                uint32_t& first, uint32_t& end) {
     const float nearest = fminf(fmaxf(0.0f, low), high);
@@ -336,7 +334,7 @@ __device__ inline void columns(const Spans& s, float low, float high, uint32_t w
     const float right = fminf(fmaxf(s.tip_px, low), high);
     const float half_left = fast_sqrt(fmaxf(half_px2_at(s, left), 0.0f));
     const float half_right = fast_sqrt(fmaxf(half_px2_at(s, right), 0.0f));
-    // What is below 0 becomes 0; what overflowed on the way, and is no number, gives whole rows.
+    // Negative values become 0; NaN after an overflow gives whole rows.
     first = __float2uint_ru(s.left_px + fmaf(s.shear, left, -half_left));
     end = __float2uint_rd(fminf(s.right_px + fmaf(s.shear, right, half_right), width));
     if (half_px2_at(s, nearest) < 0.0f) end = first;

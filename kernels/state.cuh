@@ -1,9 +1,8 @@
-// The ways in which a model keeps its state: in full precision, with colours in 16 bits, or compact. Tables
-// are words of 4 bytes, [lane blocks, width, 32], and zero words are zero values and moments in all.
-// Half colours: SH in half precision, two to a word. The rest is in single precision.
-// Compact: SH in half precision, two to a word; their moments in codes of 8 bits, four to a word, which
-// are shares of a scale of the Gaussian's own, word 0; the first moments of the geometry in bfloat16,
-// two to a word. The rest is in single precision.
+// Storages of a model's state: full precision, half colours, or compact. Tables are words of 4 bytes, [lane blocks,
+// width, 32]; zero words are zero values and moments in all storages. Half colours: SH in half precision, two per word.
+// Other values are in single precision. Compact: SH in half precision, two per word; their moments in 8-bit codes, four
+// per word, relative to a scale per Gaussian in word 0; the first moments of the geometry in bfloat16, two per word.
+// Other values are in single precision.
 #pragma once
 
 #include "compact.cuh"
@@ -22,7 +21,7 @@ __device__ inline Row<Word> row_of(Bits* table, uint64_t gaussian, uint32_t widt
     return {reinterpret_cast<Word*>(table) + lane_block(gaussian, width)};
 }
 
-// The same in a table that the kernel does not write.
+// Words of a Gaussian in a read-only table.
 template <class Word>
 struct FixedRow {
     const Word* words;
@@ -34,16 +33,16 @@ struct FixedRow {
     __device__ Word operator[](uint32_t at) const { return __ldg(words + component(at)); }
 };
 
-// SH with their moments, and values of them per Gaussian.
+// SH with their moments, and the number of values per Gaussian.
 struct ShTables {
     const uint32_t *values, *first, *second;
     uint32_t width;
 };
 
 struct Full {
-    // Whether quotients of moments are held to what they can be.
+    // True if quotients of moments are clamped to their bound.
     static constexpr bool HELD = false;
-    // SH coefficients per channel that are read at a time.
+    // Number of SH coefficients per channel that are read at a time.
     static constexpr uint32_t AT_ONCE = 1;
 
     __device__ static uint32_t sh_words(uint32_t values) { return values; }
@@ -66,7 +65,7 @@ struct Full {
             from = first_value;
         }
 
-        // Value `k` of those loaded, and its moments.
+        // Value `k` of the loaded ones, and its moments.
         __device__ float value(uint32_t k) const { return values[from + k]; }
         __device__ float first(uint32_t k) const { return firsts[from + k]; }
         __device__ float second(uint32_t k) const { return seconds[from + k]; }

@@ -1,13 +1,12 @@
-// surface: the terms of SuGaR (Guedon and Lepetit 2024, section 4.1) that have Gaussians lie on
-// surfaces, and their gradients, which are added to those of the geometry.
-// `count_seen` and `list_seen` have one thread per Gaussian and a warp per lane block;
-// `regularise_entropy` has one per Gaussian that is seen; in `regularise_16` and `regularise_32` a
-// sample has so many lanes, and a lane is one neighbour of the Gaussian that the sample is taken of.
-// Nothing of a pair of the two is kept: the lanes' sums are those over the neighbours.
-// Distances from the surface that the view's depths show are compared in `regularise_shown_*`, behind the
-// backward pass, and before it in `compare_shown_*`, the same samples, for the gradient of the depths.
-// `find_farthest` has one thread per splat, `show_depths` one per pixel, `count_near` and `list_near` are
-// as `count_seen` and `list_seen`.
+// surface: the terms of SuGaR (Guedon and Lepetit 2024, section 4.1) that align Gaussians with surfaces, and their
+// gradients, which are added to those of the geometry.
+// `count_seen` and `list_seen` have one thread per Gaussian and one warp per lane block; `regularise_entropy` has one
+// thread per visible Gaussian. In `regularise_16` and `regularise_32` a sample has 16 or 32 lanes, one per neighbour of
+// its Gaussian. Pairs are not stored: sums over the neighbours are sums over the lanes.
+// `regularise_shown_*` compares distances from the surface that the view's depths show, after the backward pass.
+// `compare_shown_*` does so before it, with the same samples, for the gradient of the depths.
+// `find_farthest` has one thread per splat, `show_depths` one per pixel; `count_near` and `list_near` are like
+// `count_seen` and `list_seen`.
 // Shapes: geometry [lane blocks, 11, 32], near [n, list_len], d_geometry [n, 12], rows [seen],
 // splats [visible, 12], depths [h, w], surface and d_surface [h, w, 4].
 
@@ -20,8 +19,7 @@
 static_assert(SURFACE_BLOCK % WARP == 0, "whole warps");
 static_assert(SURFACE_WIDTH % 4 == 0 && SURFACE_WIDTH >= GEOMETRY_WIDTH, "a row is whole vectors");
 
-// Adds the sums of a block's threads to a term's; all of the block must call it. `of_warp` is free
-// again behind the next barrier.
+// Adds a block's sum to a term; all threads of the block must call it. `of_warp` is free after the next barrier.
 __device__ inline void add_to_term(float value, float* of_warp, double* term) {
     const float of_lanes = warp_sum(value);
     if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = of_lanes;
@@ -32,7 +30,7 @@ __device__ inline void add_to_term(float value, float* of_warp, double* term) {
     atomicAdd(term, sum);
 }
 
-// Over the lanes of the thread's sample; the same in all of them.
+// Sums over the lanes of the thread's sample; all lanes get the sum.
 template <uint32_t LANES>
 __device__ inline float sum_of(float value) {
 #pragma unroll
@@ -64,7 +62,7 @@ __device__ inline DensityKernel load_density_kernel(const float* __restrict__ ge
 }
 
 __device__ inline void add_some(float4* at, float4 value) {
-    // Written so that NaN is added.
+    // NaN is added.
     if (value.x == 0.0f && value.y == 0.0f && value.z == 0.0f && value.w == 0.0f) return;
     add_quad(at, value);
 }
@@ -79,17 +77,17 @@ __device__ inline void add_row(float* d_geometry, uint32_t row, const DensityKer
     add_some(at + 2, {q.y, q.z, d.d_opacity_logit, 0.0f});
 }
 
-// The lanes' neighbours, and the Gaussian that the sample is taken of, the same in all lanes.
+// The lane's neighbour, and the sampled Gaussian, which is equal in all lanes.
 struct Sample {
     DensityKernel own, other;
-    float3 along;     // of the sample, along its Gaussian's axes
+    float3 along;     // position of the sample along its Gaussian's axes
     float3 offset;    // of the sample from the neighbour's centre
-    float3 whitened;  // the same in units of the neighbour's scales
-    float density;    // of the neighbour there
+    float3 whitened;  // offset in units of the neighbour's scales
+    float density;    // of the neighbour at the sample
     bool is_neighbour;
 };
 
-// Compares the density with a surface's; returns the difference and adds the gradients.
+// Compares the density with that of an ideal surface; returns the difference and adds the gradients.
 template <uint32_t LANES>
 __device__ inline float density_term(const Sample& s, uint32_t list_len, float d_density,
                                         DensityKernelGradient& d_own, DensityKernelGradient& d_other) {
@@ -109,8 +107,7 @@ __device__ inline float density_term(const Sample& s, uint32_t list_len, float d
     return fabsf(difference);
 }
 
-// Compares the Gaussian's normal with its neighbours'; returns the squared difference and adds the
-// gradients.
+// Compares the Gaussian's normal with its neighbours'; returns the squared difference and adds the gradients.
 template <uint32_t LANES>
 __device__ inline float normal_term(const Sample& s, float d_normal, DensityKernelGradient& d_own,
                                         DensityKernelGradient& d_other) {
@@ -126,15 +123,15 @@ __device__ inline float normal_term(const Sample& s, float d_normal, DensityKern
     return dot(difference, difference);
 }
 
-// What the view's depths show where a Gaussian's point is.
+// Depth map at the projection of a point.
 struct DepthLookup {
     float3 point_cam;
     PixelQuad cell;
-    float height;   // how far the surface lies behind it
+    float height;   // distance of the surface behind the point
     float2 slopes;  // of the depths, per px
 };
 
-// False where the view does not look at the point, given by its offset from the Gaussian's centre.
+// Looks up a point, given by its offset from the Gaussian's centre; false outside the image or behind the camera.
 __device__ inline bool look_at(const ViewCamera& view, const float* __restrict__ depths,
                                const DensityKernel& kernel, float3 offset, DepthLookup& look) {
     const float3 mean_cam = camera_from_world(view, kernel.mean_world);
@@ -150,7 +147,7 @@ __device__ inline bool look_at(const ViewCamera& view, const float* __restrict__
     return true;
 }
 
-// Gradient of the point in the world.
+// Returns the world-space gradient of the point.
 __device__ inline float3 look_bwd(const ViewCamera& view, const DepthLookup& look, float d_height) {
     const float2 d_place = {look.slopes.x * d_height, look.slopes.y * d_height};
     float3 d_point_cam = place_px_bwd(view, look.point_cam, d_place);
@@ -158,7 +155,7 @@ __device__ inline float3 look_bwd(const ViewCamera& view, const DepthLookup& loo
     return mul_transposed(camera_rotation(view), d_point_cam);
 }
 
-// What comes of comparing a sample's distances: nothing where the view does not look at it.
+// Distance error of a sample and its gradients; zero outside the view.
 struct DistanceError {
     float error;
     float beta;  // thickness of the surface that the neighbours form
@@ -198,7 +195,7 @@ __device__ inline float distance_term(const RegulariseArgs& a, const Sample& s,
     return e.error;
 }
 
-// Adds the gradient of the depths that a sample lies between: a lane is one of the four pixels.
+// Adds the gradient of the four depths around a sample; one lane per pixel.
 template <uint32_t LANES>
 __device__ inline void depth_term(const RegulariseArgs& a, const Sample& s, bool counts) {
     DepthLookup look;
@@ -214,7 +211,7 @@ __device__ inline void depth_term(const RegulariseArgs& a, const Sample& s, bool
              {d_depth, 0.0f, 0.0f, d_depth * __uint_as_float(*a.farthest)});
 }
 
-// What of samples: density and normals, distances too, or the gradient of the view's depths.
+// Terms of the samples: density and normals; with distances; or the gradient of the view's depths.
 enum class Taken { PLAIN, SHOWN, DEPTHS };
 
 template <uint32_t LANES, Taken TAKEN>
@@ -222,14 +219,14 @@ __device__ inline void take_samples(const RegulariseArgs& a) {
     constexpr uint32_t AT_ONCE = SURFACE_BLOCK / LANES;
     constexpr bool shown = TAKEN == Taken::SHOWN;
     __shared__ float of_warp[shown ? 3 : 2][SURFACE_BLOCK / WARP];
-    // The same of all threads.
+    // Uniform over all threads.
     const uint32_t seen = TAKEN == Taken::PLAIN ? a.seen : *a.total;
     if (seen == 0) return;
     const float* __restrict__ geometry = a.geometry;
     const uint32_t* __restrict__ near = a.near;
     const uint32_t lane = threadIdx.x % LANES;
     float density_error = 0.0f, normal_error = 0.0f, distance_error = 0.0f;
-    // All of a block go round alike; lanes behind the last sample go along and add nothing.
+    // All threads of a block loop equally often; lanes after the last sample add nothing.
     for (uint64_t first = uint64_t{blockIdx.x} * AT_ONCE; first < a.samples;
          first += uint64_t{gridDim.x} * AT_ONCE) {
         const uint64_t sample = first + threadIdx.x / LANES;
@@ -245,7 +242,7 @@ __device__ inline void take_samples(const RegulariseArgs& a) {
         s.own = load_density_kernel(geometry, own_at, own_quat);
         s.other = load_density_kernel(geometry, other_at, other_quat);
         s.along = sample_along(s.own, standard_normals(a.normal_key, sample));
-        // By way of the Gaussian's own centre: the place itself would have fewer digits.
+        // Relative to the Gaussian's own centre: the absolute position would lose digits.
         const float3 between = sub(s.own.mean_world, s.other.mean_world);
         s.offset = add(sample_offset(s.own, s.along), between);
         const float dense = density(s.other, s.offset, s.whitened);
@@ -313,10 +310,10 @@ extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
     find_farthest(const __grid_constant__ ShowArgs a) {
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
-    // Depths are not negative: their bits order as they do.
+    // Depths are not negative: their bits are ordered like the depths.
     const float depth = i < a.visible ? splats[uint64_t{i} * 3 + 1].w : 0.0f;
     const int farthest = warp_max(__float_as_int(depth));
-    // What is read here may be old, but never too far.
+    // The value may be outdated, but is never too large.
     if (threadIdx.x % WARP == 0 && static_cast<uint32_t>(farthest) > *a.farthest) {
         atomicMax(a.farthest, static_cast<uint32_t>(farthest));
     }

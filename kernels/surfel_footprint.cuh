@@ -1,5 +1,5 @@
-// A surfel as pixels meet it: what `footprint.cuh` asks for. Its record is that of an ellipse, with the tilt in the
-// place of the conic, and the slopes of its two coordinates behind it.
+// The footprint of surfels (`footprint.cuh`). The record is that of an ellipse, with the tilt in place of the conic,
+// followed by the slopes of the two coordinates.
 #pragma once
 
 #include <cfloat>
@@ -7,10 +7,10 @@
 #include "footprint.cuh"
 #include "splat.cuh"
 
-// Twin of math/splat/surfel.rs: from a flat Gaussian in the world to a surfel on the screen, and back. The
-// equations stand in Rust; here the ellipse of the disc is by itself, since parts of tiles are tested with it.
+// Twin of math/splat/surfel.rs: projection of a flat Gaussian to a surfel on the screen, and its gradients. See Rust
+// for the equations. Here the ellipse of the disc is separate, since parts of tiles are tested with it.
 
-// A disc on the screen, about its projected centre.
+// A disc on the screen, relative to its projected centre.
 struct Surfel {
     float2 mean_px;
     float depth;
@@ -26,17 +26,17 @@ struct SurfelGradient {
     float2 d_tilt;
 };
 
-// What forward and backward share.
+// Intermediate values of both passes.
 struct SurfelChain {
     float3 mean_cam;
     float3 first, second, normal;  // the disc's axes and its normal, camera axes
-    float facing;                  // their normal times the centre
+    float facing;                  // dot product of normal and centre
     float2 inverse_scale;
-    float3 to_u, to_v;  // slopes before they are brought to pixels
+    float3 to_u, to_v;  // slopes before the conversion to pixels
     float2 per_px;      // depth over focal length and `facing`
 };
 
-// The centre must be in front. False where the disc is seen from its edge.
+// The centre must be in front. Returns false if the disc is seen edge-on.
 __device__ inline bool surfel_chain(const ViewCamera& view, const Shape& shape, SurfelChain& c) {
     c.mean_cam = camera_from_world(view, shape.mean_world);
     const Mat3 axes = mat_mul(camera_rotation(view), rotation(shape.quat));
@@ -56,7 +56,7 @@ __device__ inline bool surfel_chain(const ViewCamera& view, const Shape& shape, 
 
 __device__ inline bool is_finite(float2 v) { return isfinite(v.x) && isfinite(v.y); }
 
-// False where a parameter is not finite, or overflows on the way.
+// Returns false if a parameter is not finite, or on overflow.
 __device__ inline bool surfel_of(const ViewCamera& view, const SurfelChain& c, Surfel& out) {
     const float3 m = c.mean_cam;
     out.mean_px = {view.focal_px[0] * m.x / m.z + view.centre_px[0],
@@ -81,7 +81,7 @@ __device__ inline ShapeGradient project_surfel_bwd(const ViewCamera& view, const
     const float z = c.mean_cam.z;
     const float2 d_u = d_surfel.d_along_u, d_v = d_surfel.d_along_v, d_tilt = d_surfel.d_tilt;
 
-    // Through depth over focal length and `facing`, which x and y of all three have in common.
+    // Through depth over focal length and `facing`, a common factor of x and y of all three.
     const float d_log_per_px =
         (c.to_u.x * d_u.x + c.to_v.x * d_v.x + c.normal.x * d_tilt.x) * c.per_px.x +
         (c.to_u.y * d_u.y + c.to_v.y * d_v.y + c.normal.y * d_tilt.y) * c.per_px.y;
@@ -122,12 +122,12 @@ __device__ inline float area_of(float2 p, float2 q) { return fmaf(p.x, q.y, -(p.
 struct DiscEllipse {
     Sym2 form;          // K
     float inverse_det;  // of K
-    float2 shift;       // of its centre from that of the surfel
-    float widened;      // its exponents are those of the form over this
+    float2 shift;       // offset of its centre from that of the surfel
+    float widened;      // divisor of the form's exponents
 };
 
-// False where the disc reaches behind the camera before. Contractions are spelt out: where little is left of the
-// determinant, the tiles that are counted would not be those that are listed.
+// Returns false if the disc extends behind the camera. Contractions are explicit: with a small determinant, counted and
+// listed tiles would differ.
 __device__ inline bool disc_ellipse(const Surfel& s, float exponent_min, DiscEllipse& out) {
     const float reach2 = -2.0f * exponent_min;
     const float2 a = s.along_u, b = s.along_v, g = s.tilt;
@@ -147,8 +147,8 @@ __device__ inline bool disc_ellipse(const Surfel& s, float exponent_min, DiscEll
     return true;
 }
 
-// The ellipse that contains all places where the exponent is at least `exponent_min`. False where the disc
-// reaches behind the camera before.
+// Returns the ellipse that contains all points where the exponent is at least `exponent_min`; false if the disc extends
+// behind the camera.
 __device__ inline bool cover(const Surfel& s, float exponent_min, Ellipse& out) {
     DiscEllipse disc;
     if (!disc_ellipse(s, exponent_min, disc)) return false;
@@ -176,33 +176,33 @@ __device__ inline bool cover(const Surfel& s, float exponent_min, Ellipse& out) 
            isfinite(out.conic.xx) && isfinite(out.conic.xy) && isfinite(out.conic.yy);
 }
 
-// The coordinates of a row are scaled so that the sum of their squares is the negative exponent: by the
-// root of one half.
+// Scale of a row's coordinates, the root of one half, so that the sum of their squares is the negative exponent.
 constexpr float COORDINATE_SCALE = 0.707106781f;
 constexpr float UNSCALE_2 = 2.0f;  // the square of its inverse
 
-// Where the slopes of both coordinates stand in a record, and in a record of gradients.
+// Index of the slopes of both coordinates in a record, and in a record of gradients.
 constexpr uint32_t SLOPES_QUAD = 3;
 
-// Opacity of a surfel in a pixel, and what the ray meets there.
+// Opacity of a surfel at a pixel, and the depth of the intersection.
 struct SurfelPixel : PixelAlpha {
-    float inverse_share;  // the centre's depth over that of the meeting; 1 where the filter is larger
-    float disc_share;     // its inverse; 0 where the filter is larger
+    float inverse_share;  // the centre's depth over that of the intersection; 1 if the filter is larger
+    float disc_share;     // the inverse; 0 if the filter is larger
 };
 
-// What the first visit notes of a pair of a surfel and a pixel.
+// Data of a pair of a surfel and a pixel from the first visit.
 struct SurfelNote {
     float weight;      // of the colour
     float e;           // gradient of the exponent
-    float disc_share;  // as of `SurfelPixel`
+    float disc_share;  // as in `SurfelPixel`
 };
 
-// What of a row its moments need. Pixels ask for the sum of the squares of both coordinates alone, and turning the
-// disc in its plane changes none: so it is turned until the second coordinate is the same along a line of pixels.
+// Data of a row for its moments. Pixels only use the sum of the squares of both coordinates, which a rotation of the
+// disc in its plane does not change. The disc is rotated until the second coordinate is constant along a line of
+// pixels.
 struct SurfelShape {
     float4 place;    // centre x y; log2 of the opacity; a number in its bits
     float2 along;    // slopes of the first coordinate, scaled
-    float across_2;  // square of the second's along y, scaled
+    float across_2;  // square of the second slope along y, scaled
     float2 tilt;
 
     __device__ uint32_t number() const { return __float_as_uint(place.w); }
@@ -216,16 +216,16 @@ struct SurfelRow {
     __device__ float number() const { return shape.place.w; }
 };
 
-// How a pixel's depth is that of the centre.
+// Depth at a pixel, relative to that of the centre.
 struct SurfelMeeting {
-    float inverse;  // of the share; 1 where the filter is larger
+    float inverse;  // inverse of the share; 1 if the filter is larger
     bool on_disc;
 
     __device__ float share() const { return fast_reciprocal(inverse); }
     __device__ float inverse_share() const { return inverse; }
 };
 
-// Contractions are spelt out: both passes have to decide alike about a surfel and a pixel.
+// Contractions are explicit: both passes must decide equally about a surfel and a pixel.
 __device__ inline SurfelPixel pixel_alpha(const SurfelRow& row, float2 centre_px) {
     const SurfelShape& s = row.shape;
     const float dx = centre_px.x - s.place.x, dy = centre_px.y - s.place.y;
@@ -233,10 +233,10 @@ __device__ inline SurfelPixel pixel_alpha(const SurfelRow& row, float2 centre_px
     const float share = fast_reciprocal(inverse_share);
     const float dy_2 = dy * dy;
     const float u = fmaf(s.along.x, dx, s.along.y * dy);
-    // Negative where the plane is met behind the camera.
+    // Negative if the plane is intersected behind the camera.
     const float on_plane = fmaf(u, u, s.across_2 * dy_2) * share * fabsf(share);
     const float filtered = fmaf(dx, dx, dy_2);
-    // As whole numbers, what is negative and what is no number are above all that is neither.
+    // As integers, negative numbers and NaN are greater than all others.
     const uint32_t plane_bits = __float_as_uint(on_plane), filter_bits = __float_as_uint(filtered);
     const bool on_disc = plane_bits <= filter_bits;
     const float loss = __uint_as_float(min(plane_bits, filter_bits));
@@ -251,8 +251,8 @@ __device__ inline SurfelNote note_of(const SurfelPixel& pixel, float weight, flo
 
 __device__ inline float weight_of(const SurfelNote& note) { return note.weight; }
 
-// Notes of a surfel and a part's pixels, each kind by itself, so that a lane of the second visit reads those of four
-// pixels at once; what keeps two surfels apart lets eight lanes do so from different banks.
+// Notes of a surfel for a part's pixels. Kinds are separate, so that a lane of the second visit reads those of four
+// pixels at once; padding between surfels lets eight lanes use different banks.
 struct alignas(16) SurfelNotes {
     float weights[WARP], e[WARP], disc_shares[WARP];
     float apart[4];
@@ -267,12 +267,12 @@ struct alignas(16) SurfelNotes {
     }
 };
 
-// Inverse depth where a pixel meets a surfel, from that of its centre.
+// Returns the inverse depth at a pixel from that of the centre.
 __device__ inline float in_pixel(float inverse_depth, const SurfelPixel& pixel) {
     return inverse_depth * pixel.inverse_share;
 }
 
-// The same of depth, normal and inverse depth.
+// Returns depth, normal and inverse depth at a pixel.
 __device__ inline float4 in_pixel(float4 features, const SurfelPixel& pixel) {
     return {features.x * fast_reciprocal(pixel.inverse_share), features.y, features.z,
             features.w * pixel.inverse_share};
@@ -296,7 +296,7 @@ struct SurfelRows {
     __device__ SurfelShape shape(uint32_t at) const { return get(at).shape; }
 };
 
-// Where a part's first pixel is from the centre.
+// Offset of a part's first pixel from the centre.
 struct SurfelOffsets {
     SurfelShape shape;
     float2 offset_px;
@@ -305,16 +305,16 @@ struct SurfelOffsets {
         : shape(s), offset_px{part.low_px.x - s.place.x, part.low_px.y - s.place.y} {}
 };
 
-// Sums over a line of a part's pixels. The gradient that the numerators of both coordinates take is linear in them,
-// and so a sum of `pull`, the exponent's gradient times the square of the share of the depth, times products of
-// offsets. Beside it: of the gradient of the inverse share, and of the exponent's where the filter is larger.
+// Sums over a line of a part's pixels. The gradient of both coordinates' numerators is linear in them, hence a sum of
+// `pull` times products of offsets, where `pull` is the exponent's gradient times the square of the share of the depth.
+// Also sums of the gradient of the inverse share, and of that of the exponent where the filter is larger.
 struct SurfelLine {
     float pull0 = ADDS_NOTHING, pull1 = ADDS_NOTHING, pull2 = ADDS_NOTHING;
     float inverse0 = ADDS_NOTHING, inverse1 = ADDS_NOTHING;  // halved
     float filter0 = ADDS_NOTHING, filter1 = ADDS_NOTHING, e0 = ADDS_NOTHING;
     float dy;
     float start_u;  // numerator of the first coordinate at the line's first pixel
-    float v_2;      // square of the second's
+    float v_2;      // square of the second's numerator
 
     __device__ SurfelLine(const SurfelOffsets& o, uint32_t line)
         : dy(o.offset_px.y + static_cast<float>(line)),
@@ -329,7 +329,7 @@ struct SurfelLine {
         return {on_disc ? fmaf(tilt.x, dx, fmaf(tilt.y, dy, 1.0f)) : 1.0f, on_disc};
     }
 
-    // `d_besides` is what the inverse share has besides the exponent.
+    // `d_besides` is the gradient of the inverse share besides that through the exponent.
     __device__ void add(const SurfelOffsets& o, const SurfelNote& note, uint32_t x,
                         const SurfelMeeting& met, float d_besides) {
         const Pull p = pull(o, x, note);
@@ -347,7 +347,7 @@ struct SurfelLine {
         filter1 += by_filter * along;
     }
 
-    // The exponent's gradient times its slopes at a pixel, per unit of an exponent of 2.
+    // Returns the exponent's gradient times its slopes at a pixel, per unit of a base-2 exponent.
     __device__ float2 pulls(const SurfelOffsets& o, uint32_t x, const SurfelNote& note) const {
         const Pull p = pull(o, x, note);
         const SurfelShape& s = o.shape;
@@ -406,8 +406,9 @@ struct SurfelMoments {
         }
     }
 
-    // Centre, the opacity's logarithm and a statistic; the slopes, of which the splat's own record has those that are
-    // not turned. The offset is the pixel less the centre, so the centre takes the opposite sign.
+    // Adds the gradients of centre and log-opacity, and a statistic; and those of the slopes, read without the rotation
+    // from the splat's own record. The offset is the pixel minus the centre, so the centre's gradient has the opposite
+    // sign.
     __device__ void store_first(float4* record, const float4* splat, const SurfelShape& s,
                                 float statistic) const {
         const float4 slopes = splat[SLOPES_QUAD];
@@ -420,13 +421,13 @@ struct SurfelMoments {
                                         -(slopes.z * pull_xy + slopes.w * pull_yy)});
     }
 
-    // Tilt and a statistic.
+    // Adds the gradient of the tilt and a statistic.
     __device__ void store_second(float4* record, float statistic) const {
         add_quad(record + 1, {2.0f * inverse_x, 2.0f * inverse_y, 0.0f, statistic});
     }
 };
 
-// A disc that rays meet, of one opacity and one colour.
+// A disc that rays intersect, with one opacity and colour.
 struct SurfelFootprint {
     static constexpr uint32_t QUADS = 4;
     static constexpr bool HAS_MEETINGS = true;
@@ -457,14 +458,14 @@ struct SurfelFootprint {
     }
 };
 
-// Whether the disc or the filter's circle reaches a part.
+// True if the disc or the filter's circle reaches a part.
 __device__ inline bool reaches_part(const Part& part, const SurfelFootprint& splat) {
     const float exponent_min = splat.place.w;
     const float x = fminf(fmaxf(splat.place.x, part.low_px.x), part.high_px.x) - splat.place.x;
     const float y = fminf(fmaxf(splat.place.y, part.low_px.y), part.high_px.y) - splat.place.y;
     if (-(x * x + y * y) >= exponent_min) return true;
     DiscEllipse disc;
-    // It was one when it was projected; rounded otherwise, it may reach any part.
+    // It succeeded at projection. If rounding makes it fail here, the surfel may reach any part.
     if (!disc_ellipse(splat.surfel(), exponent_min, disc)) return true;
     const float scale = fast_reciprocal(disc.widened);
     const float4 place = {splat.place.x + disc.shift.x, splat.place.y + disc.shift.y, splat.place.z,
@@ -473,7 +474,7 @@ __device__ inline bool reaches_part(const Part& part, const SurfelFootprint& spl
                                                        disc.form.yy * scale, splat.depth()}});
 }
 
-// As those of `fast.cuh`; only surfels need it.
+// Approximation like those of `fast.cuh`, for surfels only.
 __device__ inline float fast_inverse_sqrt(float x) {
     float out;
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
@@ -484,8 +485,7 @@ __device__ inline SurfelRow row_of(const SurfelFootprint& splat, const float4* r
                                    uint32_t number) {
     const float4 place = splat.place, form = splat.form, color = record[COLOR_QUAD];
     const float2 u = {splat.slopes.x, splat.slopes.y}, v = {splat.slopes.z, splat.slopes.w};
-    // The turn makes the root of this the only slope along x. Unless it underflows, which only discs as wide as 1e19 px
-    // let it.
+    // The rotation makes the root of this the only slope along x. It underflows only for discs as wide as 1e19 px.
     const float steep_2 = fmaxf(fmaf(u.x, u.x, v.x * v.x), FLT_MIN);
     const float turn = COORDINATE_SCALE * fast_inverse_sqrt(steep_2);
     const float across = turn * area_of(u, v);
@@ -496,7 +496,7 @@ __device__ inline SurfelRow row_of(const SurfelFootprint& splat, const float4* r
             {color.x, color.y, color.z}};
 }
 
-// A row that leaves every pixel as it is.
+// A row that changes no pixel.
 __device__ inline SurfelRow unseen_row(const SurfelFootprint&) {
     return {{{0.0f, 0.0f, -1e30f, 0.0f}, {0.0f, 0.0f}, 0.0f, {0.0f, 0.0f}}, {0.0f, 0.0f, 0.0f}};
 }

@@ -1,11 +1,11 @@
-// Flat Gaussians that rays meet (2D Gaussian splatting, Huang et al. 2024): what `project.cuh` asks for of a
-// primitive, as `primitive.cuh` lists it. Their colours are those of Gaussians.
+// Flat Gaussians intersected by rays (2D Gaussian splatting, Huang et al. 2024) as a primitive of `primitive.cuh`.
+// Their colours are those of Gaussians.
 #pragma once
 
 #include "gaussian.cuh"
 #include "surfel_footprint.cuh"
 
-// A row as a view sees it, and the ellipse that covers it.
+// A projected row, and the ellipse that covers it.
 struct SurfelSplat {
     Surfel surfel;
     Ellipse ellipse;
@@ -14,7 +14,7 @@ struct SurfelSplat {
     float3 color;
 };
 
-// Its third scale is not looked at.
+// The third scale is ignored.
 template <class Storage>
 struct Surfels : Gaussian<Storage, true> {
     using Footprint = SurfelFootprint;
@@ -33,10 +33,10 @@ __device__ inline TileQuery tile_query(const SurfelSplat& splat) {
     return query_of_cover(splat.ellipse, splat.exponent_min);
 }
 
-// The same of its record, for `bin`.
+// The query from a record, for `bin`.
 __device__ inline TileQuery tile_query(const SurfelFootprint& splat) {
     Ellipse e;
-    // It was covered when it was projected. Rounded otherwise, it may reach all of its candidates.
+    // It was covered at projection. If rounding makes it fail here, the surfel may reach all of its candidates.
     if (!cover(splat.surfel(), splat.place.w, e)) e = {};
     return query_of_cover(e, splat.place.w);
 }
@@ -64,7 +64,7 @@ __device__ inline bool project_row(Surfels<Storage>, const ProjectArgs& a, uint3
     shape.quat = {geometry[at + component(QUAT)], geometry[at + component(QUAT + 1)],
                   geometry[at + component(QUAT + 2)], geometry[at + component(QUAT + 3)]};
     shape.smoothing = 0.0f;
-    // An infinite logit or -infinity as a log-scale would give a splat; `step` reports them.
+    // An infinite logit or a log-scale of -infinity would give a splat; `step` reports them.
     if (!isfinite(logit) || !is_finite(shape.log_scale)) return false;
     if (!project_surfel(a.camera, shape, splat.surfel)) return false;
     if (!least_exponent(splat.opacity, splat.exponent_min)) return false;

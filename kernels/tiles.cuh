@@ -1,14 +1,14 @@
-// The tiles that a splat reaches: counted by `project_fwd` and `count_rows`, listed by
-// `instances_*` and `band_instances_*`.
+// Tiles that a splat reaches: counted by `project_fwd` and `count_rows`, listed by `instances_*` and
+// `band_instances_*`.
 //
-// Most splats may touch a few rows of tiles, some all of an image. So a warp puts the rows of its 32
-// splats one behind the other and works on 32 of them at a time, whosesoever they are.
+// Most splats touch few rows of tiles, some all of an image. Therefore a warp concatenates the rows of its 32 splats
+// and processes 32 rows at a time, across splats.
 #pragma once
 
 #include "layout.cuh"
 #include "splat.cuh"
 
-// What is asked about a splat.
+// Query of the tiles of a splat.
 struct TileQuery {
     float2 mean_px;
     Sym2 conic;
@@ -16,18 +16,18 @@ struct TileQuery {
     Rect tiles;  // the candidates: x0..x1 by y0..y1
 };
 
-// The same for the whole warp to read, in three steps of 16 bytes.
+// A query in shared memory for the whole warp, in three 16-byte quads.
 struct alignas(16) SharedQuery {
     Spans spans;
     float top_px;     // height of its first row of pixels
     float bottom_px;  // height of the image's last
     uint32_t begin;   // its first row among those of the warp
-    uint32_t end;     // the row behind its last
+    uint32_t end;     // the row after its last
     uint32_t x;       // x0 in the lower half, x1 in the upper
-    uint32_t y;       // 12 bits: the first row; 12 bits: rows above it; the lane whose splat it is
+    uint32_t y;       // 12 bits: first row; 12 bits: rows above it; then the lane of the splat
 };
 
-// Rows of a splat's tiles that are visited: all of them.
+// Visits all rows of a splat's tiles.
 struct AllRows {
     __device__ bool any(Rect) const { return true; }
     __device__ uint32_t first(Rect r) const { return r.y0; }
@@ -35,8 +35,8 @@ struct AllRows {
     __device__ uint32_t above(uint32_t) const { return 0; }  // of a query's `y`
 };
 
-// Those that lie in a band of the view's rows. What a row reaches is reckoned from the splat's
-// first row all the same, so that bands list exactly what the whole view would.
+// Visits the rows in a band of the view. Spans are still computed from the splat's first row, so that bands list
+// exactly the tiles that the whole view would.
 struct BandRows {
     uint32_t band_first, band_end;
 
@@ -46,16 +46,16 @@ struct BandRows {
     __device__ uint32_t above(uint32_t y) const { return y >> 12 & 0xfffu; }
 };
 
-// Tiles x to before x + width of row y, which the splat of lane `owner` reaches.
+// Tiles x to before x + width of row y that the splat of lane `owner` reaches.
 struct TileRow {
     uint32_t owner;
-    uint32_t rank;   // of the first, among those of the splat
-    uint32_t begin;  // the first, among those of the warp's rows that are visited together
+    uint32_t rank;   // index of the first among the splat's tiles
+    uint32_t begin;  // index of the first among the tiles of the rows visited together
     uint32_t x, y;
     uint32_t width;
 };
 
-// The tiles that these pixels lie in.
+// Returns the tiles of these pixels.
 __device__ inline Rect tiles_of(Rect pixels) {
     if (pixels.x0 >= pixels.x1 || pixels.y0 >= pixels.y1) return {0, 0, 0, 0};
     return {static_cast<uint16_t>(pixels.x0 / TILE), static_cast<uint16_t>(pixels.y0 / TILE),
@@ -65,9 +65,9 @@ __device__ inline Rect tiles_of(Rect pixels) {
 
 __device__ inline uint32_t area(Rect r) { return uint32_t(r.x1 - r.x0) * uint32_t(r.y1 - r.y0); }
 
-// The run that item `base` + lane lies in, of runs that stand without gaps; `begin` is the first item
-// of the lane's own run, UINT32_MAX where it has none. All lanes take part, for each 32 items in
-// turn; `begun` counts the runs that begin before.
+// Returns the run that contains item `base` + lane, for contiguous runs. `begin` is the first item of the lane's own
+// run, UINT32_MAX if it has none. All lanes must take part, for each 32 items in order; `begun` counts the earlier
+// runs.
 __device__ inline uint32_t run_at(uint32_t begin, uint32_t base, uint32_t& begun) {
     const uint32_t begins = warp_or(begin - base < WARP ? 1u << (begin - base) : 0);
     const uint32_t run = begun + __popc(begins & lanes_up_to()) - 1;
@@ -89,7 +89,7 @@ __device__ inline SharedQuery shared_query(const ViewCamera& view, const TileQue
             first | (first - r.y0) << 12 | threadIdx.x % WARP << 24};
 }
 
-// Tiles x to before x + the result that the splat reaches in row `at` of its own.
+// Returns the number of tiles from x on that the splat reaches in its row `at`.
 __device__ inline uint32_t reached_in_row(const ViewCamera& view, const SharedQuery& q, uint32_t at,
                                           uint32_t& x) {
     const float low = fmaf(TILE, at, q.top_px);
@@ -100,12 +100,11 @@ __device__ inline uint32_t reached_in_row(const ViewCamera& view, const SharedQu
     return first < end && x < x1 ? x1 - x : 0;
 }
 
-// Calls `visit(row, total)` on all lanes of the warp at once: first with the splats of which one tile
-// is the only candidate, which counts as reached, then with 32 rows of the others each time (lanes
-// behind the last row get an empty one); `total` is the number of their tiles. A splat's ranks count
-// from 0, row by row of those that are visited. Returns the number of the lane's own splat. All lanes
-// take part; those without a splat bring an empty rectangle of tiles. Called once per kernel, by
-// blocks of THREADS.
+// Calls `visit(row, total)` on all lanes of the warp at once: first for the splats with a single candidate tile, which
+// counts as reached, then for 32 rows of the other splats at a time (lanes after the last row get an empty one).
+// `total` is the number of their tiles. A splat's ranks count from 0 over its visited rows. Returns the number of tiles
+// of the lane's own splat. All lanes must take part; lanes without a splat pass an empty rectangle of tiles. Called
+// once per kernel, by blocks of THREADS.
 template <uint32_t THREADS, typename Visit, typename Rows = AllRows>
 __device__ inline uint32_t for_each_row(const ViewCamera& view, const TileQuery& own, Visit visit,
                                         Rows visited = {}) {

@@ -1,8 +1,8 @@
-// transmittance: how much light passes the Gaussians between a view's camera and places.
+// transmittance: transmittance between a view's camera and points.
 //
-// One thread per place, over the list of the tile that it is seen in. Places come in the order of their
-// Gaussians, which are in Morton order, so that a warp's lists are nearly one list. A thread ends where
-// next to nothing passes, which for places inside of things is soon.
+// One thread per point, over the list of the tile that the point projects to. Points are in the order of their
+// Gaussians, which are in Morton order, so that the lists of a warp are nearly equal. A thread stops when hardly any
+// light is left, which is soon for points inside objects.
 //
 // Shapes: rays [visible, 16], splat_from_instance [instances], ranges [tiles], places [places, 3],
 // transmittances [places].

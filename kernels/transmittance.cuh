@@ -1,17 +1,17 @@
-// Twin of math/transmittance.rs: how much light passes Gaussians along a ray. Same names, same order of
-// arguments; the equations stand in Rust.
+// Twin of math/transmittance.rs: transmittance of Gaussians along a ray. Same names, same order of arguments; see Rust
+// for the equations.
 #pragma once
 
 #include "splat.cuh"
 
-// As the rays of a view meet it: four steps of 16 bytes. The first three hold a row of the whitening and an
-// axis of the centre each, the last the opacity.
+// A Gaussian in a form for ray intersection, in four 16-byte quads. The first three hold a row of the whitening and a
+// coordinate of the centre each, the last the opacity.
 struct RayGaussian {
     float4 x, y, z;
     float opacity;
 };
 
-// Gaussians that are infinitely thin have a direction all the same (SCALE_MIN in math/field.rs).
+// Infinitely thin Gaussians still have a direction (SCALE_MIN in math/field.rs).
 constexpr float RAY_SCALE_MIN = 1e-8f;
 
 constexpr uint32_t RAY_QUADS = RAY_WIDTH / 4;
@@ -38,7 +38,7 @@ __device__ inline RayGaussian ray_gaussian(const ViewCamera& view, const Shape& 
             sigmoid(opacity_logit) * kept};
 }
 
-// Along one ray.
+// A Gaussian along one ray.
 struct OnRay {
     float depth, sharpness, peak;
 };
@@ -79,8 +79,8 @@ __device__ inline float log_slope(const OnRay& r, float depth) {
     return -0.5f * opacity * r.sharpness * fabsf(depth - r.depth) / (1.0f - opacity);
 }
 
-// Derivatives of the logarithm of the transmittance at a depth, by the opacity there (x) and by that at
-// the peak (y); none by one that is held below 1.
+// Returns the derivatives of the log-transmittance at a depth by the opacity there (x) and by that at the peak (y); 0
+// for clamped opacities.
 __device__ inline float2 log_transmittance_bwd(const OnRay& r, float depth) {
     const float opacity = opacity_at(r, depth);
     const float here = opacity < ALPHA_MAX ? 0.5f / (1.0f - opacity) : 0.0f;
@@ -88,13 +88,13 @@ __device__ inline float2 log_transmittance_bwd(const OnRay& r, float depth) {
     return {here, r.peak < ALPHA_MAX ? -1.0f / (1.0f - r.peak) : 0.0f};
 }
 
-// Of a RayGaussian, in its order.
+// Gradients of a RayGaussian, in its layout.
 struct RayGaussianGradient {
     float4 x, y, z;
     float opacity;
 };
 
-// Adds the part of one of the two places at which the opacity counts.
+// Adds the gradients through the opacity at one of the two depths.
 __device__ inline void falloff_bwd(const RayGaussian& g, float2 slopes, float depth, float d_opacity,
                                    RayGaussianGradient& sums) {
     const float behind = depth - g.z.w;
@@ -118,7 +118,7 @@ __device__ inline void falloff_bwd(const RayGaussian& g, float2 slopes, float de
     sums.z.w += g.x.z * d.x + g.y.z * d.y + g.z.z * d.z;
 }
 
-// The gradients of the logarithm of the transmittance at a depth, times `d_log`.
+// Returns the gradients of the log-transmittance at a depth, times `d_log`.
 __device__ inline RayGaussianGradient log_transmittance_bwd(const RayGaussian& g, const OnRay& met,
                                                             float2 slopes, float depth, float d_log) {
     RayGaussianGradient sums = {};
@@ -144,7 +144,7 @@ __device__ inline RayGradient ray_gaussian_bwd(const ViewCamera& view, const Sha
         float3{expf(shape.log_scale.x), expf(shape.log_scale.y), expf(shape.log_scale.z)},
         shape.smoothing, kept);
     const float3 d_x = {d.x.x, d.x.y, d.x.z}, d_y = {d.y.x, d.y.y, d.y.z}, d_z = {d.z.x, d.z.y, d.z.z};
-    // A scale below the least gets no gradient.
+    // A scale below the minimum has no gradient.
     const float3 d_log_wide = {
         wide.x > RAY_SCALE_MIN ? -dot(float3{g.x.x, g.x.y, g.x.z}, d_x) : 0.0f,
         wide.y > RAY_SCALE_MIN ? -dot(float3{g.y.x, g.y.y, g.y.z}, d_y) : 0.0f,

@@ -1,32 +1,32 @@
-// Twin of math/splat/triangle.rs: triangles between vertices on the screen. Same names, same order of arguments; the
-// equations stand in Rust.
+// Twin of math/splat/triangle.rs: triangles between vertices on the screen. Same names, same order of arguments; see
+// Rust for the equations.
 #pragma once
 
 #include "linalg.cuh"
 #include "splat.cuh"
 
-// Twin of math/adam.rs: how large the triangles about a vertex are.
+// Twin of math/adam.rs: size of the triangles around a vertex.
 
-// Area of a triangle, world units squared.
+// Returns the area of a triangle, world units squared.
 __device__ inline float area(const float3 (&corners)[3]) {
     const float3 normal = cross(sub(corners[1], corners[0]), sub(corners[2], corners[0]));
     return 0.5f * sqrtf(dot(normal, normal));
 }
 
-// Logarithm of the size of a vertex by the sum of the areas of its triangles and their number.
+// Returns the log-size of a vertex from the sum of the areas of its triangles and their number.
 __device__ inline float log_size(float sum, float count) {
     return count > 0.0f ? 0.5f * logf(fmaxf(sum / count, AREA_MIN)) : 0.0f;
 }
 
-// A vertex as a view shows it.
+// A projected vertex.
 struct Vertex {
     float2 px;
-    float inverse_depth;  // 0 where the view does not see it
+    float inverse_depth;  // 0 if the view does not see it
     float opacity;
     float3 color;
 };
 
-// Where a place in the world is on the screen; false where it is not in front.
+// Projects a point in the world to the screen; false if it is not in front.
 __device__ inline bool place_vertex(const ViewCamera& view, float3 world, float2& px,
                                     float& inverse_depth) {
     const float3 cam = camera_from_world(view, world);
@@ -43,7 +43,7 @@ struct ScreenTriangle {
     float2 slopes[3];
     float opacity;
     float3 color[3];         // at the centre, and per px along x and y
-    float inverse_depth[3];  // the same
+    float inverse_depth[3];  // at the centre, and per px along x and y
 };
 
 struct TriangleGradient {
@@ -61,7 +61,7 @@ struct VertexGradient {
     float3 d_color;
 };
 
-// What the corners' places alone decide.
+// Values that depend only on the corners' positions.
 struct Outline {
     float2 edges[3];
     float lengths[3];
@@ -103,7 +103,7 @@ __device__ inline bool outline(const Vertex (&corners)[3], float inradius_min_px
     return isfinite(sum) && isfinite(o.centre_px.x) && isfinite(o.centre_px.y);
 }
 
-// The corner of the smallest opacity, of equal ones the first.
+// Returns the corner with the smallest opacity; ties go to the first.
 __device__ inline uint32_t least_opacity(const Vertex (&corners)[3]) {
     uint32_t least = 0;
     float opacity = corners[0].opacity;
@@ -139,7 +139,7 @@ __device__ inline ScreenTriangle triangle_of(const Vertex (&corners)[3], const O
     return t;
 }
 
-// The triangle between three vertices; false where it is too narrow, or too transparent to be seen.
+// Returns the triangle between three vertices; false if it is too narrow or too transparent to be visible.
 __device__ inline bool triangle(const Vertex (&corners)[3], float inradius_min_px, ScreenTriangle& t) {
     Outline o;
     if (!outline(corners, inradius_min_px, o)) return false;
@@ -148,7 +148,7 @@ __device__ inline bool triangle(const Vertex (&corners)[3], float inradius_min_p
     return true;
 }
 
-// Gradients of the corners' colours and inverse depths.
+// Computes the gradients of the corners' colours and inverse depths.
 __device__ inline void values_bwd(const Outline& o, const TriangleGradient& d,
                                   VertexGradient (&d_corners)[3]) {
 #pragma unroll
@@ -164,7 +164,7 @@ __device__ inline void values_bwd(const Outline& o, const TriangleGradient& d,
     }
 }
 
-// Gradients of the corners' places by all that depends on them.
+// Computes the gradients of the corners' positions by everything that depends on them.
 __device__ inline void places_bwd(const Vertex (&corners)[3], const ScreenTriangle& drawn,
                                   const Outline& o, const TriangleGradient& d,
                                   VertexGradient (&d_corners)[3]) {
@@ -229,7 +229,7 @@ __device__ inline void places_bwd(const Vertex (&corners)[3], const ScreenTriang
     }
 }
 
-// The same by the distances of samples to the nearest edges alone.
+// Computes the gradients of the corners' positions by the samples' distances to the nearest edges only.
 __device__ inline void distances_bwd(const Vertex (&corners)[3], const Outline& o,
                                      const TriangleGradient& d, VertexGradient (&d_corners)[3]) {
 #pragma unroll
@@ -248,7 +248,7 @@ __device__ inline void distances_bwd(const Vertex (&corners)[3], const Outline& 
     }
 }
 
-// Of a triangle that was drawn; `by_distances` where `PlaceGradients::EdgeDistances` are asked for.
+// Gradients of a drawn triangle; `by_distances` selects `PlaceGradients::EdgeDistances`.
 __device__ inline void triangle_bwd(const Vertex (&corners)[3], float inradius_min_px,
                                     bool by_distances, const TriangleGradient& d,
                                     VertexGradient (&d_corners)[3]) {
@@ -267,14 +267,14 @@ __device__ inline void triangle_bwd(const Vertex (&corners)[3], float inradius_m
     }
 }
 
-// The middle of the corners.
+// Returns the mean of the corners.
 __device__ inline float2 middle(const Vertex (&corners)[3]) {
     constexpr float THIRD = 1.0f / 3.0f;
     return {(corners[0].px.x + corners[1].px.x + corners[2].px.x) * THIRD,
             (corners[0].px.y + corners[1].px.y + corners[2].px.y) * THIRD};
 }
 
-// Largest distance of a corner from there, px.
+// Returns the largest distance of a corner from the mean, px.
 __device__ inline float reach_px(const Vertex (&corners)[3]) {
     const float2 from = middle(corners);
     float squared = 0.0f;
@@ -286,7 +286,7 @@ __device__ inline float reach_px(const Vertex (&corners)[3]) {
     return sqrtf(squared);
 }
 
-// One axis of the pixels that the rectangle about the corners touches.
+// One axis of the pixels that the corners' bounding rectangle touches.
 __device__ inline bool touched(float low, float high, uint32_t side, uint16_t& first,
                                uint16_t& end) {
     low = fmaxf(low, 0.0f);
@@ -304,7 +304,7 @@ __device__ inline bool touched_pixels(const Vertex (&c)[3], const uint32_t* size
                    fmaxf(fmaxf(c[0].px.y, c[1].px.y), c[2].px.y), size[1], pixels.y0, pixels.y1);
 }
 
-// The ellipse that covers a triangle; its depth is that of the middle.
+// Returns the ellipse that covers a triangle; its depth is that of the middle.
 __device__ inline bool cover(const Vertex (&corners)[3], Ellipse& ellipse) {
     constexpr float THIRD = 1.0f / 3.0f;
     const float2 mean = middle(corners);

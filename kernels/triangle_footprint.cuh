@@ -1,4 +1,4 @@
-// A triangle as pixels meet it, and its record:
+// The record of a triangle:
 //   0  centre x y; opacity; inverse depth at the centre
 //   1  slopes of the shares of the first two edges
 //   2  slope of the third; slopes of the inverse depth
@@ -6,7 +6,7 @@
 //   4  slope of the colour along x; x of the cover's centre
 //   5  slope of the colour along y; y of the cover's centre
 //   6  conic of the cover xx xy yy
-// and that of its gradients, in the first 24 floats:
+// The record of its gradients, in the first 24 floats:
 //   0  of the three shares; of the opacity's logarithm
 //   1  of the slopes of the first two edges
 //   2  of the slope of the third; of the slopes of the inverse depth
@@ -20,7 +20,7 @@
 #include "tiles.cuh"
 #include "triangle.cuh"
 
-// What `bin` asks of a record.
+// Data of a record for `bin`.
 struct TriangleFootprint {
     static constexpr uint32_t QUADS = TRIANGLE_RECORD_WIDTH / 4;
     static constexpr bool HAS_MEETINGS = false;
@@ -65,7 +65,7 @@ __device__ inline TriangleGradient load_triangle_gradient(const float4* record) 
 
 // A triangle's row, staged for the pixels of a part.
 struct TriangleRow {
-    float4 quads[6];  // the record's first; the logarithm of the opacity in the place of the opacity
+    float4 quads[6];  // the first of the record, with the logarithm of the opacity in place of the opacity
 
     __device__ float2 centre_px() const { return {quads[0].x, quads[0].y}; }
     __device__ float log_opacity() const { return quads[0].z; }
@@ -84,11 +84,11 @@ struct TriangleRow {
     }
 };
 
-// How far the share of an edge may be off next to the edge, and relative to its largest term.
+// Rounding error of an edge's share next to the edge, and relative to its largest term.
 constexpr float SHARE_ROUNDING = 1e-5f, SUM_ROUNDING = 4e-7f;
 
-// Whether some sample of a part may be inside: no edge has all of it on its outer side. Samples are so far from the
-// centres of pixels.
+// True if a sample of a part may be inside: no edge has the whole part on its outer side. `sample_reach_px` is the
+// distance of samples from pixel centres.
 __device__ inline bool reaches_part(const Part& part, float sample_reach_px,
                                     const float4* record) {
     const float4 place = record[0], first = record[1], second = record[2];
@@ -103,7 +103,7 @@ __device__ inline bool reaches_part(const Part& part, float sample_reach_px,
         const float along_x = slopes[i].x * middle.x, along_y = slopes[i].y * middle.y;
         const float nearest = fmaf(-fabsf(slopes[i].x), half.x,
                                    fmaf(-fabsf(slopes[i].y), half.y, along_x + along_y));
-        // Next to an edge a sample may be inside by another rounding, which grows with what is added up.
+        // Next to an edge, rounding may move a sample inside. The error grows with the terms.
         const float rounding =
             fmaf(SUM_ROUNDING, fabsf(along_x) + fabsf(along_y), SHARE_ROUNDING);
         reaches = reaches && nearest < 1.0f + rounding;

@@ -1,9 +1,8 @@
-// triangles: from vertices and faces to triangles on the screen, and their gradients back to the vertices
-// (MeshSplatting, Held et al. 2025).
-// `place_vertices` (one thread per vertex) says where each vertex is; `mark_corners` (one per face) marks the
-// vertices of the faces that the view sees; `color_vertices` (one per vertex) finds the colours of these; and
-// `project_faces` (one per face) lists the triangles, as `project` does with splats. A vertex is its own splat: its
-// index is its row, or UNSEEN. `faces_bwd` (one thread per triangle) adds to the vertices' gradients.
+// triangles: projects faces to triangles on the screen, and maps their gradients to the vertices (MeshSplatting, Held
+// et al. 2025). `place_vertices` (one thread per vertex) projects the vertices; `mark_corners` (one per face) marks the
+// vertices of the visible faces; `color_vertices` (one per vertex) finds the colours of these; `project_faces` (one per
+// face) lists the triangles, as `project` does with splats. A vertex is its own splat: its index is its row, or UNSEEN.
+// `faces_bwd` (one thread per triangle) adds to the vertices' gradients.
 // Shapes: geometry [lane blocks, 11, 32], vertices [n, 8], d_vertices [n, 12], faces [f, 3], splats and gradients
 // [visible, record].
 
@@ -11,7 +10,7 @@
 #include "triangle_footprint.cuh"
 #include "vertices.cuh"
 
-// A vertex that some face of the view has.
+// A vertex of a visible face.
 constexpr uint32_t MARKED = UNSEEN - 1;
 
 extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
@@ -26,12 +25,12 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
     const bool seen = place_vertex(a.camera, load_triple(geometry, at, MEAN), px, inverse_depth);
     const float opacity = a.opacity_floor + (1.0f - a.opacity_floor) * sigmoid(logit);
     float4* const record = reinterpret_cast<float4*>(a.splats) + uint64_t{row} * VERTEX_QUADS;
-    // A logit that is not finite is left out; `step` reports it.
+    // A vertex with a non-finite logit is skipped; `step` reports it.
     record[0] = {px.x, px.y, seen && isfinite(logit) ? inverse_depth : 0.0f, opacity};
     a.splat_from_gaussian[row] = UNSEEN;
 }
 
-// The corners of a face that the view sees some pixel of, and these pixels.
+// Returns the corners of a face and the pixels that it may cover; false if there are none.
 __device__ inline bool face_corners(const FacesArgs& a, const uint32_t (&rows)[3],
                                     Vertex (&corners)[3], Rect& pixels) {
 #pragma unroll
@@ -69,7 +68,7 @@ __device__ inline void color_vertex(const ProjectArgs& a) {
     if (row >= a.gaussians || a.splat_from_gaussian[row] != MARKED) return;
     const float3 world = load_triple(a.geometry, lane_block(row, GEOMETRY_WIDTH), MEAN);
     float3 color;
-    // One whose colour is not finite stays unseen.
+    // A vertex with a non-finite colour is skipped.
     const bool seen = project_color<Storage>(a, row, world, color);
     a.splat_from_gaussian[row] = seen ? row : UNSEEN;
     float4* const record = reinterpret_cast<float4*>(a.splats) + uint64_t{row} * VERTEX_QUADS;
@@ -91,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
     color_vertex<Compact>(a);
 }
 
-// A face as the view sees it; false where it does not.
+// Projects a face; false if it is not visible.
 __device__ inline bool project_face(const FacesArgs& a, uint32_t face, ScreenTriangle& shown,
                                     Ellipse& over, Rect& pixels) {
     uint32_t rows[3];
@@ -129,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
                      uint64_t{splat_index} * TriangleFootprint::QUADS,
                  shown, over, face);
     a.tiles[splat_index] = {query.tiles.x0, query.tiles.y0, query.tiles.x1, query.tiles.y1};
-    // Depths are positive: their bits order as they do.
+    // Depths are positive: their bits are ordered like the depths.
     a.depth_keys[splat_index] = __float_as_uint(over.depth);
     a.splat_indices[splat_index] = splat_index;
     a.instance_counts[splat_index] = instances;
@@ -158,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
         float norms = 0.0f;
 #pragma unroll
         for (const VertexGradient& d : d_corners) norms += sqrtf(dot(d.d_px, d.d_px));
-        // A view whose gradient is no number does not spoil the sum.
+        // Skip a view whose gradient is not finite.
         if (isfinite(norms)) a.gradient_norms[face] += norms;
     }
 #pragma unroll
@@ -167,10 +166,10 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
         const float3 color = corners[i].color;
         float4* const sums =
             reinterpret_cast<float4*>(a.d_vertices) + uint64_t{rows[i]} * (RECORD_WIDTH / 4);
-        // (1 - floor) sigmoid(logit) is what the opacity has above the floor.
+        // (1 - floor) sigmoid(logit) is the opacity above the floor.
         const float above = corners[i].opacity - a.opacity_floor;
         add_quad(sums, {d.d_px.x, d.d_px.y, d.d_opacity * above, 0.0f});
-        // A channel that was held at 0 takes no gradient.
+        // A channel that was clamped to 0 has no gradient.
         add_quad(sums + 2, {color.x > 0.0f ? d.d_color.x : 0.0f, color.y > 0.0f ? d.d_color.y : 0.0f,
                             color.z > 0.0f ? d.d_color.z : 0.0f, d.d_inverse_depth});
     }

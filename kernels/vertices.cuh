@@ -1,14 +1,14 @@
-// Vertices of triangles: rows of Gaussians whose scales say how large their triangles are. Their record is
-//   0  place x y, px; inverse depth, 0 where the view does not see the vertex; opacity
-//   1  colour, not below 0
-// Their gradients come in records of ellipses: of the place; of the inverse depth in the depth's place; and of the
-// opacity such that, times 1 - sigmoid(logit), it is that of the logit.
+// Vertices of triangles: rows of Gaussians whose scales are the sizes of their triangles. Their record is
+//   0  position x y, px; inverse depth, 0 if the view does not see the vertex; opacity
+//   1  colour, at least 0
+// Their gradients are in records of ellipses: the inverse depth's is in place of the depth's, and the opacity's, times
+// 1 - sigmoid(logit), is that of the logit.
 #pragma once
 
 #include "gaussian.cuh"
 #include "triangle.cuh"
 
-// As a step sees them.
+// Vertices as a primitive of Adam steps.
 template <class Storage>
 struct Vertices : Gaussian<Storage, true> {};
 
@@ -20,13 +20,13 @@ __device__ inline Vertex load_seen_vertex(const float* vertices, uint32_t row) {
     return {{place.x, place.y}, place.z, place.w, {color.x, color.y, color.z}};
 }
 
-// Without its colour.
+// Loads a vertex without its colour.
 __device__ inline Vertex load_vertex_place(const float* vertices, uint32_t row) {
     const float4 place = reinterpret_cast<const float4*>(vertices)[uint64_t{row} * VERTEX_QUADS];
     return {{place.x, place.y}, place.z, place.w, {0.0f, 0.0f, 0.0f}};
 }
 
-// Of math/splat/triangle.rs.
+// Twin of math/splat/triangle.rs.
 __device__ inline float3 place_vertex_bwd(const ViewCamera& view, float3 world, float2 d_px,
                                           float d_inverse_depth) {
     const float3 cam = camera_from_world(view, world);

@@ -1,11 +1,11 @@
-// weights: each Gaussian's blend weight, summed over the pixels of the views: the gradient of its colour
-// where that of every pixel is 1.
+// weights: each Gaussian's blend weight, summed over the pixels of the views. It is the gradient of the Gaussian's
+// colour if the gradient of every pixel is 1.
 // One thread per splat, or per Gaussian. Shapes: splats, gradients [visible, record], the rest [n].
 
 #include "gradient.cuh"
 #include "layout.cuh"
 
-// Makes all splats white: colours held at 0 would take no gradient.
+// Makes all splats white: colours clamped to 0 would have no gradient.
 extern "C" __global__ void __launch_bounds__(WEIGHTS_BLOCK)
     whiten(const __grid_constant__ WhitenArgs a) {
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;

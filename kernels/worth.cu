@@ -1,11 +1,10 @@
-// worth: what each Gaussian adds to the likeness of a view and its photograph.
+// worth: contribution of each Gaussian to the similarity of a view and its photograph.
 //
-// worth_pixels: one block per tile, of the view or of a band of its rows, one thread per pixel. As in
-// `blend`, each warp walks over the instances that reach its own part of 8x4 pixels, twice: once it draws
-// the pixels without the Gaussians that are left out; then it knows what is added behind each splat, and
-// what the pixel would be without it, or with one more. The lanes' findings are added up for each splat,
-// and the warps add them in any order. Those that are left out are met in their place and change nothing for
-// the others.
+// worth_pixels: one block per tile, of the view or of a band of its rows, one thread per pixel. As in `blend`, each
+// warp visits the instances that reach its own part of 8x4 pixels. The first pass draws the pixels without the absent
+// Gaussians. In the second pass the light behind each splat is known, and thus the pixel without the splat, or with an
+// absent one. The results of the lanes are summed per splat, and the warps add them in any order. Absent Gaussians are
+// evaluated at their depth but do not change the pixel.
 //
 // add_worths: one thread per splat.
 //
@@ -18,7 +17,7 @@
 
 static_assert(WORTH_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 
-// In the number of a row: its Gaussian is left out. There are fewer splats than that.
+// Flag in a row's number: its Gaussian is absent. There are fewer splats than that.
 constexpr uint32_t LEFT_OUT = 1u << 31;
 
 template <class Row>
@@ -26,7 +25,7 @@ __device__ inline uint32_t number_of(const Row& row) {
     return __float_as_uint(row.number());
 }
 
-// Calls `visit` with each instance that reaches the warp's part, until no pixel of it is open. All lanes take
+// Calls `visit` with each instance that reaches the warp's part, while any of its pixels is open. All lanes must take
 // part.
 template <class Footprint, class Visit>
 __device__ inline void for_each_reaching(const WorthArgs& a, TileRange range, const Part& part,
@@ -51,7 +50,7 @@ __device__ inline void for_each_reaching(const WorthArgs& a, TileRange range, co
         __syncwarp();  // the rows are there
         const uint32_t count = __popc(hits);
         for (uint32_t at = 0; at < count; ++at) visit(own.get(at));
-        __syncwarp();  // everyone has read them
+        __syncwarp();  // all lanes have read them
     }
 }
 
@@ -77,25 +76,25 @@ __device__ inline PixelChange pixel_change(float3 drawn, float3 changed, float3 
     return sums;
 }
 
-// A splat that a pixel is blended of, and the pixel without it: twin of `PixelLayer::taken_out`. `behind` is
-// what is added behind it, `after` the transmittance there.
+// Returns the pixel without a splat: twin of `PixelLayer::taken_out`. `behind` is the light added behind the splat,
+// `after` the transmittance there.
 __device__ inline float3 taken_out(float3 drawn, float3 color, float alpha, float weight,
                                    float3 behind, float after, float3 background) {
     const float3 known = after >= BEHIND_MIN ? behind : scale(background, after);
     return add(sub(drawn, scale(color, weight)), scale(known, alpha / (1.0f - alpha)));
 }
 
-// What a lane finds of a splat.
+// A lane's results for a splat.
 struct Share {
     float weight;
     PixelChange change;
 };
 
-// Adds up what the lanes found of a splat, and adds that to what other warps found.
+// Sums the lanes' results for a splat and adds them to the global ones.
 __device__ inline void add_share(float* worths, const Share& share) {
     const float weight = warp_sum(share.weight);
     if (weight == 0.0f) return;
-    // Not below 0, so that the bits are in the order of the numbers.
+    // The weight is not negative, so its bits are ordered like the weights.
     const int most = warp_max(__float_as_int(share.weight));
     const float error_change = warp_sum(share.change.error_change);
     const float squared_change = warp_sum(share.change.squared_change);
@@ -182,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(WORTH_BLOCK)
     if (i >= a.visible) return;
     const uint64_t record = uint64_t{i} * a.record_width;
     const uint32_t gaussian = __float_as_uint(splats[record + RECORD_GAUSSIAN]);
-    // Each Gaussian has at most one splat in a view: nobody else writes this.
+    // A Gaussian has at most one splat per view, so this thread has exclusive access.
     float* const sums = a.sums + uint64_t{gaussian} * WORTH_WIDTH;
     const float* const own = worths + uint64_t{i} * WORTH_WIDTH;
     sums[0] += own[0];

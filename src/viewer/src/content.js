@@ -1,6 +1,6 @@
-// What the page carries besides the program: the Gaussians, and a JSON about them.
+// Content of the page besides the program: the Gaussians, and a JSON about them.
 
-/** Bytes of a base64 text, in pieces, since a text of 100 MB would be doubled otherwise. */
+/** Decodes base64 in pieces, since a text of 100 MB would be doubled otherwise. */
 function bytesOf(base64) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
   const padding = base64.endsWith('==') ? 2 : base64.endsWith('=') ? 1 : 0;
@@ -13,12 +13,12 @@ function bytesOf(base64) {
   return bytes;
 }
 
-/** The JSON of the page; README.md lists its keys. */
+/** Returns the JSON of the page; README.md lists its keys. */
 export function sceneOfPage() {
   return JSON.parse(document.getElementById('scene').textContent);
 }
 
-/** The SPZ of the page; its text is dropped from the document. */
+/** Returns the SPZ of the page and removes its text from the document. */
 export function splatsOfPage() {
   const element = document.getElementById('splats');
   const bytes = bytesOf(element.textContent.trim());

@@ -1,4 +1,4 @@
-// A page that carries its scene.
+// A page that contains its scene.
 import { splatsOfPage } from './content.js';
 import { Panel } from './panel.js';
 import { Pilot } from './pilot.js';

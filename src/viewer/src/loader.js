@@ -1,4 +1,4 @@
-// Unpacks the program that the page carries and runs it. The policy of the page names its hash.
+// Unpacks and runs the program in the page. The page's policy names the hash of this file.
 (async () => {
   const say = text => {
     document.body.dataset.state = 'error';

@@ -1,4 +1,4 @@
-// The page: of an exported model all is inside; a page that is served asks for it.
+// Entry point: an exported page contains its scene; a served page requests it.
 import { sceneOfPage } from './content.js';
 import { startExported } from './exported.js';
 import { startServed } from './live/served.js';

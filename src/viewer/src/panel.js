@@ -2,11 +2,11 @@
 
 const byId = id => document.getElementById(id);
 
-/** How far the turntable goes at a press where the user wants no motion, degrees. */
+/** Degrees that the turntable moves at a press if the user prefers reduced motion. */
 const STILL_TURN = 30;
 
 export class Panel {
-  /** `keys` has what other keys do. */
+  /** `keys` maps additional keys to actions. */
   constructor(stage, pilot, scene, keys = {}) {
     Object.assign(this, { stage, pilot, scene, keys, degree: scene.sh_degree });
     this.order = scene.cameras.map((_, index) => index);
@@ -28,7 +28,7 @@ export class Panel {
     byId('harmonics').value = most;
   }
 
-  /** The cameras that are listed, by their indices, in this order. */
+  /** Sets the listed cameras, by index, in this order. */
   setOrder(order) {
     this.order = order;
     byId('camera').replaceChildren(...order.map(index => new Option(this.nameOf(index), index)));
@@ -71,7 +71,7 @@ export class Panel {
     window.addEventListener('keydown', event => {
       this.isFast = event.shiftKey;
       const isForField = event.target.matches('select, input:not([type=checkbox])');
-      // Space presses what it is on.
+      // Space presses the focused element.
       const isForPart = event.key === ' ' && event.target.matches('button, summary, input');
       if (isForField || isForPart || event.ctrlKey || event.metaKey || event.altKey) return;
       const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
@@ -84,7 +84,7 @@ export class Panel {
       this.isFast = event.shiftKey;
       this.pilot.release(event.code);
     });
-    // Keys that go up elsewhere are not seen.
+    // Releases of keys outside the window are not reported.
     window.addEventListener('blur', () => this.pilot.releaseAll());
   }
 
@@ -96,7 +96,7 @@ export class Panel {
     }
   }
 
-  /** Marks the camera whose picture is seen. */
+  /** Marks the current camera. */
   choose(index) {
     this.current = index;
     byId('camera').value = index;
@@ -153,7 +153,7 @@ export class Panel {
       link.href = url;
       link.download = `${this.scene.title.replace(/[^\p{L}\p{N}._-]+/gu, '_') || 'splat'}.png`;
       link.click();
-      // The browser reads it after this turn.
+      // The browser reads the link after this task.
       setTimeout(() => URL.revokeObjectURL(url), 60_000);
       this.say('Picture saved');
     } catch (error) {
@@ -161,7 +161,7 @@ export class Panel {
     }
   }
 
-  /** Shows and speaks a sentence for a while. */
+  /** Shows and announces a sentence for a while. */
   say(text) {
     byId('status').textContent = text;
     clearTimeout(this.saying);

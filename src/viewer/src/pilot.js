@@ -1,23 +1,23 @@
-// Moves the camera: around a point by mouse and touch, flying by keys, to the cameras of the scene.
+// Moves the camera: orbiting by mouse and touch, flying by keys, jumping to the cameras of the scene.
 import { Matrix4, Quaternion, Vector3 } from 'three';
 import { OrbitControls } from 'three/addons/controls/OrbitControls.js';
 import { aheadOf, awayFromFront, focusOf, forwardOf, lensOf, plainLens, project, upOf, usualLens, worldFrom } from './poses.js';
 
-/** Radii of the scene a second, and how much faster with Shift. */
+/** Scene radii per second, and the factor with Shift. */
 const SPEED = 0.6;
 const FAST = 4;
 
-/** Degrees a second: looking around, and the turntable. */
+/** Degrees per second of looking around, and of the turntable. */
 const LOOK = 60;
 const TURN = 12;
 
-/** How long a key counts that is pressed, seconds, before the time that it is held. */
+/** Duration in seconds that a key press counts for at once. */
 const FIRST_STEP = 1 / 60;
 
-/** How near to straight up or down the camera may look, degrees. */
+/** Smallest angle of the view from straight up or down, degrees. */
 const POLE = 3;
 
-/** What keys do while they are down: right, up, forward; turn to the right, turn up. */
+/** Effects of held keys: right, up, forward; turn right, turn up. */
 const MOVES = { KeyD: [1, 0, 0], KeyA: [-1, 0, 0], KeyE: [0, 1, 0], KeyQ: [0, -1, 0], KeyW: [0, 0, 1], KeyS: [0, 0, -1] };
 const LOOKS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
 
@@ -42,7 +42,7 @@ export class Pilot {
     this.stage.onResize = () => this.project();
   }
 
-  /** Takes the place and the lens of a camera. */
+  /** Takes the position and lens of a camera. */
   goTo(camera) {
     worldFrom(camera).decompose(this.view.position, this.view.quaternion, new Vector3());
     const ahead = aheadOf(camera, this.focus);
@@ -53,7 +53,7 @@ export class Pilot {
     this.stage.moved();
   }
 
-  /** Sees the whole scene, from the side from where it is seen now. */
+  /** Shows the whole scene from the current direction. */
   fit() {
     this.leavePicture();
     const away = this.view.position.clone().sub(this.controls.target);
@@ -62,7 +62,7 @@ export class Pilot {
     this.place(this.middle, away.setLength(1.1 * this.radius / Math.sin(field / 2)));
   }
 
-  /** The first camera's place, or a view of the whole scene. */
+  /** Goes to the first camera, or to a view of the whole scene. */
   home() {
     if (this.cameras.length > 0) {
       this.goTo(this.cameras[0]);
@@ -80,13 +80,13 @@ export class Pilot {
     this.aim();
   }
 
-  /** Looks at the target. The controls tell the stage when that moved the camera. */
+  /** Looks at the target. The controls notify the stage if that moved the camera. */
   aim() {
     this.controls.update();
     this.stage.moved();
   }
 
-  /** Gives up the exact picture of a camera: upright, its axis in the middle. */
+  /** Leaves the exact picture of a camera: upright, with the axis in the middle. */
   leavePicture() {
     this.onLeave?.();
     this.lens = plainLens(this.lens);
@@ -98,12 +98,12 @@ export class Pilot {
     if (clientWidth > 0 && clientHeight > 0) project(this.view, this.lens, clientWidth, clientHeight);
   }
 
-  /** A key goes down; whether it moves the camera. */
+  /** Handles a key press. Returns true if the key moves the camera. */
   press(code) {
     if (!(code in MOVES || code in LOOKS)) return false;
     if (!this.held.has(code)) {
       this.held.add(code);
-      // A key that is down for less than a frame does something, too.
+      // A press shorter than a frame must have an effect.
       this.step(FIRST_STEP, false);
     }
     return true;
@@ -121,7 +121,7 @@ export class Pilot {
     return this.held.size > 0 || this.isTurning;
   }
 
-  /** Moves by what is held and by the turntable. */
+  /** Moves by the held keys and by the turntable. */
   step(seconds, isFast) {
     if (!this.isMoving()) return;
     this.leavePicture();
@@ -150,7 +150,7 @@ export class Pilot {
     this.controls.target.copy(this.view.position).add(isUpright ? raised : ahead);
   }
 
-  /** Goes around the point that the cameras look at. */
+  /** Rotates around the point that the cameras look at. */
   turn(degrees) {
     this.leavePicture();
     const turn = new Quaternion().setFromAxisAngle(this.up, radians(degrees));

@@ -1,33 +1,33 @@
-// The canvas: Gaussians drawn when something changed, and only then.
+// The canvas. Draws the Gaussians only when something changed.
 import { PerspectiveCamera, Scene, WebGLRenderer } from 'three';
 import { SparkRenderer, SplatFileType, SplatMesh } from '@sparkjsdev/spark';
 import { project } from './poses.js';
 
-/** Variance that the trainers add to Gaussians on the screen, px². */
+/** Variance that trainers add to Gaussians on the screen, px². */
 const DILATION = 0.3;
 
-/** Slowest frames at the screen's full resolution, ms, and how many in a row are too many. */
+/** Frame time that is too slow for full resolution, ms, and the number of such frames in a row to react to. */
 const SLOW_MS = 40;
 const SLOW_FRAMES = 4;
 
-/** The most that a frame moves what moves, ms: a machine that stalls does not leap. */
+/** Largest time step of a frame, ms: a stall must not make the camera jump. */
 const LONGEST_MS = 250;
 
-/** Quiet time after which Gaussians are sorted anew, ms: while moving, Spark sorts by large steps. */
+/** Delay at rest before Gaussians are sorted again, ms: while moving, Spark sorts only after large steps. */
 const REST_MS = 120;
 
-/** How often one looks whether they are sorted, ms. */
+/** Interval of checks whether sorting is done, ms. */
 const SORTING_MS = 10;
 
 export class Stage {
-  /** Fails where there is no WebGL2. `onFrame(seconds)` runs before each picture; true asks for another. */
+  /** Fails without WebGL2. `onFrame(seconds)` runs before each picture; true requests another. */
   constructor(canvas, { antialiased, radius }, onFrame) {
     this.renderer = new WebGLRenderer({ canvas, antialias: false });
     this.renderer.setClearColor(0, 1);
     this.camera = new PerspectiveCamera(50, 1, 1e-3 * radius, 1e4 * radius);
     this.scene = new Scene();
     this.onFrame = onFrame;
-    // Classic models are widened as they were trained; the others also fade as they get wider.
+    // Classic models are dilated as in training; antialiased ones also get fainter as they get wider.
     const blur = antialiased ? { preBlurAmount: 0, blurAmount: DILATION } : { preBlurAmount: DILATION, blurAmount: 0 };
     this.spark = new SparkRenderer({
       renderer: this.renderer,
@@ -48,8 +48,8 @@ export class Stage {
   }
 
   /**
-   * Unpacks an SPZ and shows it instead of what was shown; how many Gaussians it has. They are in order when
-   * `inOrder` is fulfilled.
+   * Unpacks an SPZ and shows it instead of the current one. Returns the number of Gaussians. `inOrder` resolves when
+   * they are sorted.
    */
   async show(spz) {
     const mesh = new SplatMesh({ fileBytes: spz, fileType: SplatFileType.SPZ, extSplats: true, raycastable: false });
@@ -77,7 +77,7 @@ export class Stage {
     this.moved();
   }
 
-  /** The highest degree of harmonics that is drawn. */
+  /** Sets the highest degree of harmonics to draw. */
   setDegree(degree) {
     if (!this.mesh) return;
     this.mesh.maxSh = degree;
@@ -86,7 +86,7 @@ export class Stage {
     this.request();
   }
 
-  /** Takes the size of the window. */
+  /** Adapts to the size of the window. */
   resize() {
     const { clientWidth, clientHeight } = this.renderer.domElement;
     this.renderer.setPixelRatio(this.pixelRatio);
@@ -95,14 +95,14 @@ export class Stage {
     this.request();
   }
 
-  /** Asks for a picture. */
+  /** Requests a picture. */
   request() {
     if (this.asked) return;
     this.askedAt = performance.now();
     this.asked = requestAnimationFrame(now => this.frame(now));
   }
 
-  /** The camera moved: a picture, and one in the right order as soon as it rests. */
+  /** Requests a picture after a move, and a sorted one at rest. */
   moved() {
     this.request();
     this.sortAtRest();
@@ -111,7 +111,7 @@ export class Stage {
   frame(now) {
     this.asked = 0;
     this.slowDown(now - this.askedAt > SLOW_MS);
-    // After a rest the first frame is no step in time.
+    // After a rest, the first frame has no time step.
     const since = this.isMoving ? Math.min(now - this.shown, LONGEST_MS) : 0;
     this.shown = now;
     this.isMoving = this.onFrame(since / 1000);
@@ -119,7 +119,7 @@ export class Stage {
     this.renderer.render(this.scene, this.camera);
   }
 
-  /** Draws fewer pixels where frames are slow. */
+  /** Lowers the resolution if frames are slow. */
   slowDown(isSlow) {
     this.slow = isSlow ? this.slow + 1 : 0;
     if (this.slow >= SLOW_FRAMES && this.pixelRatio > 1) {
@@ -133,9 +133,9 @@ export class Stage {
     this.resting = setTimeout(() => this.spark.update({ scene: this.scene, camera: this.camera }), REST_MS);
   }
 
-  /** Takes up what changed and puts the Gaussians in order. */
+  /** Applies changes and sorts the Gaussians. */
   async sort() {
-    // Spark takes up nothing new, and sorts nothing, while it sorts.
+    // Spark ignores changes while it sorts.
     await this.sorted();
     await this.spark.update({ scene: this.scene, camera: this.camera });
     await this.sorted();
@@ -145,12 +145,12 @@ export class Stage {
     while (this.spark.sorting || this.spark.sortDirty) await new Promise(done => { setTimeout(done, SORTING_MS); });
   }
 
-  /** The Gaussians, or the mesh of a model of triangles; nothing before either is there. */
+  /** Returns the Gaussians, or the mesh of a triangle model; undefined before either is loaded. */
   model() {
     return this.mesh ?? this.triangles;
   }
 
-  /** Draws the model alone that a lens sees at its size, px, in the right order, onto a canvas. */
+  /** Draws only the model through a lens at its size, px, sorted, onto a new canvas. */
   async drawThrough(lens) {
     const { width, height } = lens;
     const canvas = document.createElement('canvas');
@@ -171,7 +171,7 @@ export class Stage {
     return canvas;
   }
 
-  /** The picture as a PNG. */
+  /** Returns the picture as a PNG. */
   picture() {
     // The canvas keeps its picture only until the browser shows it.
     this.renderer.render(this.scene, this.camera);

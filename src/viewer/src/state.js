@@ -1,10 +1,10 @@
-// What the page is at, for people and for tests.
+// State of the page, for people and for tests.
 import licenses from '../dist/LICENSES.txt';
 
 export const NO_WEBGL2 = 'This browser cannot draw the scene: it has no WebGL2. Turn on hardware acceleration in its '
   + 'settings, or open the page in another browser.';
 
-/** `loading`, `ready`, `no-webgl2`, `no-token` or `error`, and a sentence about it. */
+/** Sets the state (`loading`, `ready`, `no-webgl2`, `no-token` or `error`) and a sentence about it. */
 export function setState(state, text) {
   document.body.dataset.state = state;
   document.getElementById('message').textContent = text;
@@ -12,17 +12,17 @@ export function setState(state, text) {
 
 export function hasWebgl2() {
   const context = document.createElement('canvas').getContext('webgl2');
-  // Browsers keep few contexts.
+  // Browsers limit the number of contexts.
   context?.getExtension('WEBGL_lose_context')?.loseContext();
   return context !== null;
 }
 
-/** The texts that any page has. */
+/** Fills in the licences. */
 export function showLicenses() {
   document.getElementById('licenses').textContent = licenses;
 }
 
-/** Says so when the driver takes the canvas away. */
+/** Reports the loss of the graphics context. */
 export function watchContext(canvas) {
   canvas.addEventListener('webglcontextlost', () => {
     setState('error', 'The graphics driver took the picture away: load the page again.');

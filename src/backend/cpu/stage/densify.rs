@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_that_stays_keeps_place_size_and_moments_beside_its_child() {
+    fn kept_parent_does_not_change_beside_its_child() {
         let rows = [(0.5, 0.9), (0.05, 0.1)];
         let (mut model, before) = (model(&rows), model(&rows));
         let selected = select(&model, &scored(&model), ALL).unwrap();
@@ -682,7 +682,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_lowers_high_opacities_only_and_forgets_their_moments() {
+    fn reset_lowers_high_opacities_and_zeros_their_moments() {
         let mut model = model(&[(0.05, 0.0); 2]);
         model.column_mut(Parameter::OpacityLogits).values[1] = -6.0;
         reset_opacity(&mut model, 0.01);

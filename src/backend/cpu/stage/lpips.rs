@@ -187,7 +187,7 @@ fn rows_of<'a>(image: &'a [f32], part: &Strip) -> &'a [f32] {
     &image[part.rows.start * part.row_len()..part.rows.end * part.row_len()]
 }
 
-/// Applies a convolution with bias and ReLU.
+/// Applies a convolution with bias, then max(x, 0).
 fn convolve(
     values: &[f32],
     [before, behind]: &[Strip; 2],

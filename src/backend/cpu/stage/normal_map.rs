@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pixel_without_a_normal_on_either_side_adds_nothing() {
+    fn pixel_without_both_normals_adds_nothing() {
         let (inverse_depths, mut normals) = bumpy();
         let at = |[x, y]: [usize; 2]| y * SIZE[0] as usize + x;
         let centre = [5, 4];
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_photograph_without_a_map_is_not_compared() {
+    fn photograph_without_a_map_is_not_compared() {
         let canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &Drawing::DEFAULT);
         let [width, height] = SIZE;
         let rgb = vec![0; 3 * PIXELS];

@@ -1,4 +1,4 @@
-"""Compares files of splat-formats with what other programs make of them: see README.md."""
+"""Compares files of splat-formats with the results of other programs: see README.md."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def make_scene(path):
     columns.update({f"f_dc_{i}": rng.uniform(-1.7, 1.7, n) for i in range(3)})
     columns.update({f"f_rest_{i}": rng.normal(0, 0.15, n).clip(-0.9, 0.9) for i in range(45)})
     columns.update({f"scale_{i}": rng.uniform(-7, 0, n) for i in range(3)})
-    # Not unit length: trained ones are not.
+    # Not unit length, like trained rotations.
     columns.update({f"rot_{i}": rng.normal(0, 1, n) for i in range(4)})
     columns["opacity"] = rng.uniform(-4, 7, n)
     rows = np.zeros(n, [(name, "f4") for name in names])
@@ -63,7 +63,7 @@ def read_spz_json(path):
 
 
 def read_glb(path):
-    """From the text of the extension alone; turns the scene back from y upwards."""
+    """Reads a GLB by the text of the extension; rotates the scene back from y-up."""
     data = open(path, "rb").read()
     length = struct.unpack_from("<I", data, 12)[0]
     head, binary = json.loads(data[20 : 20 + length]), data[28 + length :]
@@ -80,7 +80,7 @@ def read_glb(path):
     own = lambda name: get("KHR_gaussian_splatting:" + name)
     pairs = [(d, k) for d in (1, 2, 3) for k in range(2 * d + 1)]
     there = [p for p in pairs if "KHR_gaussian_splatting:SH_DEGREE_%d_COEF_%d" % p in attributes]
-    # Half a turn about z: harmonics of odd order change their sign.
+    # Half a turn about z flips the sign of harmonics of odd order.
     sh = [own("SH_DEGREE_%d_COEF_%d" % (d, k)) * (-1) ** (k - d) for d, k in there]
     x, y, z, w = own("ROTATION").T
     rotation = np.stack([z, y, -x, -w], axis=1)
@@ -92,7 +92,7 @@ def read_glb(path):
 
 
 def matched(a, b):
-    """For each row of a the row of b that is nearest, by place and size."""
+    """Returns, for each row of a, the nearest row of b by position and size."""
     keys = [np.concatenate([t.mean, 0.05 * t.log_scale, 0.05 * t.dc], axis=1) for t in (a, b)]
     rows = [np.argmin(((keys[1] - key) ** 2).sum(axis=1)) for key in keys[0]]
     if len(set(rows)) != len(a.mean) or len(a.mean) != len(b.mean):
@@ -119,21 +119,21 @@ def errors(a, b, keep_order):
     }
 
 
-# Position, log scale, rotation in degrees, opacity, colour, harmonics; worst that is allowed.
+# Largest errors: position, log-scale, rotation in degrees, opacity, colour, harmonics.
 BOUNDS = {
     "ply": (0, 0, 1e-3, 1e-7, 0, 0),
     "compressed.ply": (9e-3, 4e-3, 0.3, 0.0021, 0.0025, 1 / 64 + 1e-6),
-    # splat-transform reads rotations as 2 b / 255 - 1, half a step from what antimatter15 meant.
+    # splat-transform reads rotations as 2 b / 255 - 1, half a step off the format of antimatter15.
     "splat": (0, 2e-6, 2.0, 0.0021, 0.003, 0),
     "spz": (2.5e-4, 0.0315, 0.3, 0.004, 0.0038, 0.0041),
     "sog": (2e-3, 0.06, 2.0, 0.0041, 0.01, 1.0),
-    # It truncates where this crate rounds, and gives harmonics of SPZ five and four bits.
+    # It truncates where this crate rounds, and stores harmonics of SPZ in five and four bits.
     "theirs": (2e-3, 0.06, 3.0, 0.0041, 0.01, 1.0),
     "glb": (0, 1e-6, 1e-3, 1e-6, 0, 1e-6),
 }
 
 
-# Formats in which splat-transform rounds as this crate does, or not at all.
+# Formats in which splat-transform rounds like this crate, or not at all.
 EXACT = ("ply", "compressed.ply", "glb")
 
 
@@ -185,7 +185,7 @@ def main():
     for kind in ("ply", "compressed.ply", "splat", "spz", "sog", "glb"):
         made = at("theirs." + kind)
         try:
-            # Unit rotations: its .splat clamps the parts of others.
+            # Unit rotations: its .splat clamps the components of others.
             theirs(at("ours.ply"), made)
         except subprocess.CalledProcessError:
             print(f"theirs: {kind}: splat-transform does not write it")

@@ -1,5 +1,5 @@
-// Loads files of splat-formats with Babylon.js, three.js and Spark in Chromium, and compares what they hold
-// with the scene: loaders.mjs CONVERT SCENE.ply OUT. See README.md.
+// Loads files of splat-formats with Babylon.js, three.js and Spark in Chromium, and compares the result with the
+// scene: loaders.mjs CONVERT SCENE.ply OUT. See README.md.
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -12,45 +12,45 @@ const here = dirname(fileURLToPath(import.meta.url));
 const TIMEOUT_MS = 120_000;
 const C0 = 0.28209479177387814;
 /**
- * Babylon.js's picture of a file against that of the PLY, at least; .splat lacks harmonics. A picture that is
- * mirrored has 12 dB.
+ * Minimum similarity, dB, of Babylon.js's picture of a file to that of the PLY; .splat lacks harmonics. A mirrored
+ * picture has 12 dB.
  */
 const pictureDb = kind => (kind === 'splat' ? 22 : 28);
 
-/** Worst errors that a file may have: places, log sizes, rotations in degrees, opacities, colours, harmonics. */
+/** Largest errors of a file: positions, log-scales, rotations in degrees, opacities, colours, harmonics. */
 const FILE = {
   'ply': [0, 0, 0, 0, 0, 0],
   'compressed.ply': [9e-3, 4e-3, 0.3, 0.0021, 0.0025, 0.016],
   'splat': [0, 2e-6, 1, 0.0021, 0.0021, 0],
   'spz': [2.5e-4, 0.0315, 0.3, 0.0021, 0.0038, 0.0041],
-  // Its harmonics are those of a palette, so they are compared with what this crate reads from it.
+  // Harmonics are quantised to a palette, so compare with this crate's reader.
   'sog': [2e-3, 0.06, 1, 0.0021, 0.01, 0],
   'glb': [0, 0, 0, 0, 0, 0],
 };
 
-/** Files whose rows have another order than the scene's. */
+/** Files whose rows are in another order than the scene. */
 const SORTED = ['compressed.ply', 'splat', 'sog'];
 
-/** What a store may add. */
+/** Additional errors of a store. */
 const STORE = {
-  // Bytes. Those of rotations and harmonics have steps of 2 / 255. Some of its readers cut where others round.
+  // Bytes. Those of rotations and harmonics have steps of 2 / 255. Some of its readers truncate.
   babylon: [0, 1e-6, 1.2, 0.004, 0.004, 0.012],
-  // It reads the pictures of SOG from a canvas, which multiplies them by their alpha: the opacity in that of
-  // colours, 252 to 255 in that of rotations. Colours are compared times the opacity.
+  // It reads the images of SOG from a canvas, which premultiplies alpha: the opacity for colours, 252 to 255 for
+  // rotations. Colours are compared times the opacity.
   babylonCanvas: [0, 1e-6, 1.7, 0.004, 0.004, 0.012],
   // Bytes as well; covariances are exact.
   three: [0, 1e-5, 0.01, 0.002, 0.002, 0.004],
-  // 16 bits of a float; an axis of 10 and 10 bits and an angle of 12; harmonics of 7, 8 and 6 bits.
+  // 16-bit floats; axes of 10 and 10 bits and angles of 12; harmonics of 7, 8 and 6 bits.
   spark: [0, 0.004, 0.5, 0.0005, 0.0005, 0.017],
-  // It takes the angle from w as it is: of 1, of which .splat holds 127/128, that makes 14.4 degrees.
+  // It takes the angle from w directly: 127/128, which .splat stores for 1, is 14.4 degrees.
   sparkSplat: [0, 0.004, 14, 0.0005, 0.0005, 0],
   // Floats.
   points: [0, 1e-6, 0.01, 1e-6, 1e-6, 0],
 };
 
 /**
- * Readers of loaders_page.mjs, what they store, and files. three.js has no reader of compressed PLY and SOG, and
- * Spark 2.2.0 none of SPZ's version 4.
+ * Readers of loaders_page.mjs, their stores, and files. three.js cannot read compressed PLY and SOG, and Spark 2.2.0
+ * cannot read SPZ version 4.
  */
 const LOADS = [
   ['Babylon.js', 'babylon', 'babylon', ['ply', 'compressed.ply', 'splat', 'spz', 'v4.spz', 'glb']],
@@ -63,7 +63,7 @@ const LOADS = [
   ['Spark', 'spark', 'sparkSplat', ['splat']],
 ];
 
-/** Columns of a PLY that has only 32-bit floats, as loaders_page.mjs has them; sizes are logarithms. */
+/** Returns the columns of a PLY of 32-bit floats, as in loaders_page.mjs; sizes are logarithms. */
 function readPly(path) {
   const bytes = readFileSync(path);
   const start = bytes.indexOf('end_header\n') + 'end_header\n'.length;
@@ -88,7 +88,7 @@ function readPly(path) {
 
 const unit = row => row.map(x => x / Math.hypot(...row));
 
-/** The same as a GLB has it: half a turn about z, which changes the sign of harmonics of odd order. */
+/** Converts to the axes of GLB: half a turn about z, which flips the sign of harmonics of odd order. */
 function turned({ positions, rotations, sh, ...others }) {
   const signs = [1, 2, 3].flatMap(d => Array.from({ length: 2 * d + 1 }, (_, k) => (-1) ** (k - d)));
   return {
@@ -99,7 +99,7 @@ function turned({ positions, rotations, sh, ...others }) {
   };
 }
 
-/** xx xy xz yy yz zz. */
+/** Returns xx xy xz yy yz zz. */
 function covariance([w, x, y, z], logScales) {
   const axes = [
     [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
@@ -111,10 +111,10 @@ function covariance([w, x, y, z], logScales) {
   return [entry(0, 0), entry(0, 1), entry(0, 2), entry(1, 1), entry(1, 2), entry(2, 2)];
 }
 
-/** Of a symmetric matrix of which entries on the diagonal come once, others twice. */
+/** Frobenius norm of a symmetric matrix whose off-diagonal entries are stored once. */
 const frobenius = ([xx, xy, xz, yy, yz, zz]) => Math.hypot(xx, yy, zz, Math.SQRT2 * Math.hypot(xy, xz, yz));
 
-/** For each row of `wanted`, the row of `found` that is nearest, by place and a little by colour. */
+/** Finds, for each row of `wanted`, the nearest row of `found` by position and, slightly, by colour. */
 function matched(wanted, found) {
   const keys = columns => columns.positions.map((row, i) => [...row, ...columns.colors[i].map(x => 0.01 * x)]);
   const all = keys(found);
@@ -126,12 +126,12 @@ function matched(wanted, found) {
   return order;
 }
 
-/** The highest of any number of values, and of 0; NaN where there is one. */
+/** Returns the maximum of numbers and 0; NaN if any is NaN. */
 const most = values => values.reduce((high, x) => Math.max(high, x), 0);
 const worst = (a, b) => most(a.map((row, i) => most(row.map((x, j) => Math.abs(x - b[i][j])))));
 const degrees = (a, b) => 360 / Math.PI * Math.acos(Math.min(1, Math.abs(a.reduce((sum, x, j) => sum + x * b[j], 0))));
 
-/** `[what, error, bound]` of each column of what was found. */
+/** Returns `[what, error, bound]` for each column. */
 function errors(wanted, given, kind, store) {
   const count = wanted.positions.length;
   const mapped = (columns, change) => Object.fromEntries(Object.entries(columns).map(([name, of]) => [name, change(of)]));
@@ -142,7 +142,7 @@ function errors(wanted, given, kind, store) {
   const [position, scale, rotation, opacity, color, sh] = FILE[kind].map((bound, i) => bound + STORE[store][i]);
   const result = [['position', worst(wanted.positions, found.positions), position]];
   if (found.covariances) {
-    // A change of size by a factor, and of rotation by an angle, of a matrix of norm 1.
+    // The change of a covariance of norm 1 by a scale factor and by a rotation angle.
     const grown = Math.exp(2 * scale);
     const matrices = wanted.rotations.map((quaternion, i) => covariance(quaternion, wanted.logScales[i]));
     const off = matrices.map((entries, i) => frobenius(entries.map((x, j) => x - found.covariances[i][j])) / frobenius(entries));
@@ -176,7 +176,7 @@ const imports = {
 const page = `<!doctype html><title>check</title><script type="importmap">${JSON.stringify({ imports })}</script>
 <script type="module" src="/loaders_page.mjs"></script>`;
 
-/** The page, this folder and, below /files, OUT. */
+/** Serves the page, this folder and, below /files, OUT. */
 const server = createServer(({ url }, response) => {
   const path = normalize(decodeURIComponent(new URL(url, 'http://localhost').pathname));
   const [, below] = path.match(/^\/files(\/.*)$/) ?? [];
@@ -192,7 +192,7 @@ await new Promise(done => { server.listen(0, '127.0.0.1', done); });
 const origin = `http://127.0.0.1:${server.address().port}`;
 const browser = await launched();
 
-/** What a reader makes of a file, in a page of its own that asks nobody else. */
+/** Loads a file with a reader, in a new page without other requests. */
 async function loaded(reader, file, view) {
   const context = await browser.newContext();
   const tab = await context.newPage();
@@ -213,10 +213,10 @@ async function loaded(reader, file, view) {
   }
 }
 
-/** Decibels between two pictures, which are lists of bytes. */
+/** Returns the similarity of two pictures (lists of bytes) in decibels. */
 const decibels = (a, b) => 10 * Math.log10(255 ** 2 * a.length / a.reduce((sum, x, i) => sum + (x - b[i]) ** 2, 0));
 
-/** Where Babylon.js, which mirrors y, sees the whole scene. */
+/** A camera from which Babylon.js, which mirrors y, sees the whole scene. */
 function viewOf({ positions }) {
   const mean = [0, 1, 2].map(axis => positions.reduce((sum, row) => sum + row[axis], 0) / positions.length);
   const square = positions.reduce((sum, row) => sum + row.reduce((part, x, axis) => part + (x - mean[axis]) ** 2, 0), 0);
@@ -233,7 +233,7 @@ const own = join(out, 'ours.sog.ply');
 converted(join(out, 'ours.sog'), own);
 const read = readPly(own);
 const ofPalette = matched(wanted, read).map(i => read.sh[i]);
-/** What files hold that have other numbers than the scene. */
+/** Expected content of files that differ from the scene. */
 const exact = { glb: turned(wanted), sog: { ...wanted, sh: ofPalette } };
 const brief = x => Number(x.toPrecision(3));
 let first;
@@ -249,7 +249,7 @@ try {
         const results = errors(exact[kind] ?? wanted, columns, kind, store);
         if (picture) {
           first ??= picture;
-          // Equal pictures have no end of decibels, which JSON cannot hold.
+          // Equal pictures have infinite decibels, which JSON cannot hold.
           results.push(['picture_db', Math.min(99, decibels(first, picture)), pictureDb(kind)]);
         }
         const holds = results.every(([name, x, bound]) => (name === 'picture_db' ? x >= bound : x <= bound * 1.02 + 1e-9));

@@ -1,22 +1,22 @@
-// Runs in a page: what libraries make of a file. Each reader gets an address and the view, and gives columns,
-// which are flat arrays: `positions`; `scales` and `rotations` (w x y z), or `covariances` (xx xy xz yy yz zz);
-// `colors` and `opacities`, 0 to 1; `sh`, red green blue of each coefficient. It may give a `picture`.
+// Runs in a page: loads files with the libraries. Each reader takes an address and the view and returns columns as flat
+// arrays: `positions`; `scales` and `rotations` (w x y z), or `covariances` (xx xy xz yy yz zz); `colors` and
+// `opacities`, 0 to 1; `sh`, red green blue of each coefficient; optionally a `picture`.
 
 const C0 = 0.28209479177387814;
-/** Babylon.js has 16 bytes of a Gaussian's harmonics in each texture. */
+/** Babylon.js stores 16 bytes of a Gaussian's harmonics per texture. */
 const TEXEL = 16;
-/** three.js has so many bytes of each degree, at such a distance. */
+/** Bytes per degree in three.js, and their stride. */
 const BAND_BYTES = [[9, 12], [15, 16], [21, 24]];
-/** Harmonics of Spark: how many numbers a degree has, of how many bits, in how many words. */
+/** Harmonics of Spark by degree: count of numbers, bits per number, count of words. */
 const PACKED = { sh1: [9, 7, 2], sh2: [15, 8, 4], sh3: [21, 6, 4] };
-/** What GLTFLoader makes of the names of KHR_gaussian_splatting begins with this. */
+/** Prefix of the names that GLTFLoader gives to attributes of KHR_gaussian_splatting. */
 const KHR = 'khr_gaussian_splatting:';
 const PICTURE_PX = 384;
 
 const rows = (count, row) => Array.from({ length: count }, (_, i) => row(i)).flat();
 const shares = bytes => Array.from(bytes, byte => byte / 255);
 
-/** Rows of 32 bytes: place and size as floats, then colour, opacity and rotation w x y z as bytes. */
+/** Rows of 32 bytes: position and size as floats, then colour, opacity and rotation w x y z as bytes. */
 function columnsOfRows(buffer, textures, coefficients) {
   const [floats, bytes] = [new Float32Array(buffer), new Uint8Array(buffer)];
   const count = bytes.length / 32;
@@ -33,14 +33,14 @@ function columnsOfRows(buffer, textures, coefficients) {
   };
 }
 
-/** Red, green and blue of what is drawn, once it no longer changes: Gaussians are sorted meanwhile. */
+/** Returns red, green and blue of the picture after it stopped changing: Gaussians are sorted in the background. */
 async function drawn(engine, scene) {
   let last = '';
   for (let i = 0; i < 200; i++) {
     scene.render();
     const values = Array.from(await engine.readPixels(0, 0, PICTURE_PX, PICTURE_PX)).filter((_, j) => j % 4 !== 3);
     const text = values.join();
-    // Before its shader and its order are there, all is black.
+    // The picture is black until the shader and the order are ready.
     if (text === last && values.some(x => x > 0)) return values;
     last = text;
     await new Promise(done => { setTimeout(done, 200); });
@@ -49,8 +49,8 @@ async function drawn(engine, scene) {
 }
 
 /**
- * Babylon.js holds rows with the numbers of the file. It shows files of splats with y mirrored, as its world is
- * left-handed, and GLB below a root that turns; pictures show whether the two agree.
+ * Babylon.js keeps the numbers of the file. It shows splat files with y mirrored, as its world is left-handed, and GLB
+ * below a rotated root; pictures show whether both agree.
  */
 async function babylon(url, view, spzLibraryUrl = new URL('/node_modules/@adobe/spz/dist/spz.js', url).href) {
   const [{ Engine }, { Scene }, { ImportMeshAsync }, { FreeCamera }, { Color4 }, { Vector3 }, fflate] = await Promise.all([
@@ -70,7 +70,7 @@ async function babylon(url, view, spzLibraryUrl = new URL('/node_modules/@adobe/
   const scene = new Scene(engine);
   scene.clearColor = new Color4(0, 0, 0, 1);
   let columns;
-  // Its glTF loader keeps no rows, but hands them over.
+  // Its glTF loader does not keep rows but passes them on.
   const onMeshLoaded = mesh => {
     if (!mesh.updateDataAsync) return;
     const update = mesh.updateDataAsync.bind(mesh);
@@ -91,7 +91,7 @@ async function babylon(url, view, spzLibraryUrl = new URL('/node_modules/@adobe/
   return { ...columns, picture: await drawn(engine, scene) };
 }
 
-/** A geometry of three.js for Gaussians: covariances and bytes. */
+/** Returns the columns of a three.js geometry of Gaussians: covariances and bytes. */
 function columnsOfGeometry(geometry) {
   const array = name => geometry.getAttribute(name)?.array;
   const count = geometry.getAttribute('position').count;
@@ -116,7 +116,7 @@ async function threeSplats(url) {
   return columnsOfGeometry(await new Loader().loadAsync(url));
 }
 
-/** What a GLB has that `is` of three.js's kind, by its GLTFLoader; `prepare` may add an extension. */
+/** Loads a GLB and returns its only object with the property `is`; `prepare` may add an extension to the loader. */
 async function gltf(url, is, prepare = () => {}) {
   const { GLTFLoader } = await import('three/addons/loaders/GLTFLoader.js');
   const loader = new GLTFLoader();
@@ -135,7 +135,7 @@ async function threeGlb(url) {
   return columnsOfGeometry(mesh.splatGeometry);
 }
 
-/** Without the extension, the primitive is points that keep its attributes. */
+/** Without the extension, the primitive is a point cloud with all attributes. */
 async function threePoints(url) {
   const { geometry } = await gltf(url, 'isPoints');
   const { attributes } = geometry;
@@ -154,15 +154,15 @@ async function threePoints(url) {
   };
 }
 
-/** The signed numbers of `bits` bits in some words, from the lowest bit upwards. */
+/** Unpacks signed numbers of `bits` bits from words, lowest bit first. */
 function signed(words, count, bits) {
   const whole = words.reduce((sum, word, i) => sum | BigInt(word) << BigInt(32 * i), 0n);
   return Array.from({ length: count }, (_, i) => Number(BigInt.asIntN(bits, whole >> BigInt(bits * i))));
 }
 
 /**
- * Spark has two stores: the one of 32 bytes is the more exact, but in Spark 2.2.0 it cuts harmonics to the power
- * of two below the largest of a colour. Harmonics are read from the one of 16 bytes.
+ * Spark has two stores. The one of 32 bytes is more exact, but Spark 2.2.0 clamps its harmonics to the power of two
+ * below the largest of a colour. Harmonics are read from the one of 16 bytes.
  */
 async function spark(url) {
   const { ExtSplats, PackedSplats } = await import('@sparkjsdev/spark');

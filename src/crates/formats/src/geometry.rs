@@ -43,7 +43,7 @@ pub(crate) fn matrix(q: [f64; 4]) -> [[f64; 3]; 3] {
     ]
 }
 
-/// Returns a unit quaternion of a rotation matrix by rows.
+/// Returns a unit quaternion of a rotation matrix by rows (Shepperd, 1978).
 pub(crate) fn quaternion(rows: [[f64; 3]; 3]) -> [f64; 4] {
     let [[a, b, c], [d, e, f], [g, h, i]] = rows;
     // Four times the outer product of the quaternion; the row with the largest square is the most precise.

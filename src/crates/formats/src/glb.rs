@@ -216,7 +216,7 @@ struct GltfNode {
 // Meshes of a glTF and their transforms.
 
 /// Largest depth of the node tree.
-const MOST_LEVELS: usize = 64;
+const MAX_LEVELS: usize = 64;
 
 /// Tolerance for a node's matrix to be a similarity transform.
 const TOLERANCE: f64 = 1e-3;
@@ -326,7 +326,7 @@ fn placed_meshes(document: &GltfDocument) -> Result<Vec<PlacedMesh>, FormatFault
         let Some(node) = document.nodes.get(number) else {
             return Err(FormatFault::damaged(format!("names node {number}, which is not there")));
         };
-        if level > MOST_LEVELS || std::mem::replace(&mut is_seen[number], true) {
+        if level > MAX_LEVELS || std::mem::replace(&mut is_seen[number], true) {
             return Err(FormatFault::damaged(format!("has node {number} in its tree twice")));
         }
         let to = above.after(&Affine::of(node));
@@ -343,10 +343,10 @@ fn placed_meshes(document: &GltfDocument) -> Result<Vec<PlacedMesh>, FormatFault
 // Reading GLB.
 
 /// Largest JSON in bytes, a hundred times the JSON of a typical file.
-const MOST_JSON_BYTES: usize = 1 << 20;
+const MAX_JSON_BYTES: usize = 1 << 20;
 
 /// Colour space that all other formats have.
-const USUAL_COLORS: &str = "srgb_rec709_display";
+const DEFAULT_COLOR_SPACE: &str = "srgb_rec709_display";
 
 /// Reads all Gaussians of the scene, transforms them by their nodes and converts them to the scene's axes.
 ///
@@ -398,7 +398,7 @@ pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
 
 fn content_of(bytes: &[u8]) -> Result<GlbContent<'_>, FormatFault> {
     let GlbChunks { json, binary } = GlbChunks::of(bytes)?;
-    if json.len() > MOST_JSON_BYTES {
+    if json.len() > MAX_JSON_BYTES {
         return Err(FormatFault::damaged("has JSON of more than 1 MiB, so it is no scene"));
     }
     let document: GltfDocument = parse_json("JSON", json)?;
@@ -413,7 +413,7 @@ fn check_extension(primitive: &GltfPrimitive, notes: &mut Vec<String>) -> Result
         )));
     }
     match extension.color_space.as_deref() {
-        None | Some(USUAL_COLORS) => {}
+        None | Some(DEFAULT_COLOR_SPACE) => {}
         Some(other) => notes.push(format!("its colours, of {other}, are taken as they are")),
     }
     Ok(())
@@ -902,10 +902,10 @@ mod tests {
     #[case(json!([{"mesh": 0, "children": [0]}]), "twice")]
     #[case(json!([{"mesh": 9}]), "mesh 9")]
     #[case(json!([{"mesh": 0, "children": [4]}]), "node 4")]
-    fn broken_nodes_are_named(#[case] nodes: Value, #[case] said: &str) {
+    fn broken_nodes_are_named(#[case] nodes: Value, #[case] expected: &str) {
         let (bytes, _) = written(&random_splats(4, 0, 5));
         let message = with_nodes(&bytes, nodes).unwrap_err().to_string();
-        assert!(message.contains(said), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
 
     #[rstest]
@@ -915,7 +915,7 @@ mod tests {
     #[case("/bufferViews/0/byteOffset", json!(4_000_000_000_u32), "truncated")]
     #[case("/accessors/0/componentType", json!(5125), "5125")]
     #[case("/buffers/0/uri", json!("scene.bin"), "scene.bin")]
-    fn broken_documents_are_named(#[case] at: &str, #[case] value: Value, #[case] said: &str) {
+    fn broken_documents_are_named(#[case] at: &str, #[case] value: Value, #[case] expected: &str) {
         let (bytes, _) = written(&random_splats(4, 0, 5));
         let mut json = json_of(&bytes);
         match json.pointer_mut(at) {
@@ -923,6 +923,6 @@ mod tests {
             None => json["buffers"][0]["uri"] = value,
         }
         let message = parse_glb(&with_json(&bytes, &json)).unwrap_err().to_string();
-        assert!(message.contains(said), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
 }

@@ -33,7 +33,7 @@ const SAMPLES: usize = 100_000;
 /// Percentage of the Gaussians within the radius. The others are background and outliers.
 const INNER_PERCENT: usize = 90;
 
-const USUAL_TITLE: &str = "Gaussians";
+const DEFAULT_TITLE: &str = "Gaussians";
 
 /// JSON of a page; `src/viewer/src` reads it by these names.
 #[derive(Serialize)]
@@ -56,7 +56,7 @@ impl<'a> PageFacts<'a> {
         let columns = splats.columns();
         let (center, radius) = middle_and_radius(&columns.means);
         Self {
-            title: if options.title.is_empty() { USUAL_TITLE } else { &options.title },
+            title: if options.title.is_empty() { DEFAULT_TITLE } else { &options.title },
             splats: columns.len(),
             sh_degree: columns.sh_degree,
             antialiased: columns.antialiasing == Antialiasing::On,
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_in_the_page_unpacks_to_text_with_its_licences() {
+    fn page_contains_the_program_with_licences() {
         let page = page(&random_splats(2, 0, 1), "scene", &[]);
         let packed = STANDARD.decode(carried(&page, "bundle")).unwrap();
         let mut program = String::new();

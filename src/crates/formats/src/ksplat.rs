@@ -17,7 +17,7 @@ const SECTION_HEADER_BYTES: usize = 1024;
 const STEPS: u32 = 32_767;
 
 /// Default range of the harmonics of level 2.
-const MOST_HARMONIC: f32 = 1.5;
+const MAX_HARMONIC: f32 = 1.5;
 
 struct KsplatHeader {
     sections: usize,
@@ -98,8 +98,8 @@ impl KsplatHeader {
             number_bytes: if level == 0 { 4 } else { 2 },
             harmonic_bytes: [4, 2, 1][usize::from(level)],
             harmonics: [
-                or(number_at(header, 36, 4), -MOST_HARMONIC),
-                or(number_at(header, 40, 4), MOST_HARMONIC),
+                or(number_at(header, 36, 4), -MAX_HARMONIC),
+                or(number_at(header, 40, 4), MAX_HARMONIC),
             ],
         })
     }

@@ -23,9 +23,9 @@ use crate::streamed::{LOD_META_NAME, read_streamed};
 const PLY_MAGIC: &[u8] = b"ply";
 const ZIP_MAGIC: &[u8] = b"PK";
 
-const EMPTY_SAID: &str = "is empty (0 bytes). Copy or export the file again";
+const EMPTY_TEXT: &str = "is empty (0 bytes). Copy or export the file again";
 
-const PAGE_SAID: &str = "is a page for browsers, which is not read back. Give the file that it was \
+const PAGE_TEXT: &str = "is a page for browsers, which is not read back. Give the file that it was \
                          exported from";
 
 /// Size of the read buffer.
@@ -86,13 +86,13 @@ pub fn read_with_axes(
     (&mut file).take(LFS_POINTER.len() as u64).read_to_end(&mut start).map_err(refused)?;
     file.rewind().map_err(refused)?;
     if start.is_empty() {
-        return Err(SplatFileError::content(path, FormatFault::Unsupported(EMPTY_SAID.to_owned())));
+        return Err(SplatFileError::content(path, FormatFault::Unsupported(EMPTY_TEXT.to_owned())));
     }
     if start.starts_with(LFS_POINTER) {
         return Err(SplatFileError::content(path, FormatFault::Unsupported(LFS_SAID.to_owned())));
     }
     if is_page(path, &start) {
-        return Err(SplatFileError::content(path, FormatFault::Unsupported(PAGE_SAID.to_owned())));
+        return Err(SplatFileError::content(path, FormatFault::Unsupported(PAGE_TEXT.to_owned())));
     }
     let Some(kind) = kind_of(path, &start) else {
         return Err(SplatFileError::Unknown { path: path.to_owned() });

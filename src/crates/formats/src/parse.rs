@@ -52,18 +52,18 @@ impl<'a> ByteCursor<'a> {
 // JSON of untrusted files.
 
 /// Largest JSON in bytes; most formats have a lower limit.
-const MOST_JSON_BYTES: u64 = 64 << 20;
+const MAX_JSON_BYTES: u64 = 64 << 20;
 
 /// Largest nesting depth.
-const MOST_DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// Parses JSON within the limits of length and depth.
 pub(crate) fn parse_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, FormatFault> {
-    if bytes.len() as u64 > MOST_JSON_BYTES {
+    if bytes.len() as u64 > MAX_JSON_BYTES {
         return Err(FormatFault::damaged(format!("its {what} is longer than 64 MiB")));
     }
-    if depth(bytes) > MOST_DEPTH {
-        return Err(FormatFault::damaged(format!("its {what} is nested deeper than {MOST_DEPTH}")));
+    if depth(bytes) > MAX_DEPTH {
+        return Err(FormatFault::damaged(format!("its {what} is nested deeper than {MAX_DEPTH}")));
     }
     serde_json::from_slice(bytes).map_err(|error| {
         FormatFault::damaged(format!("its {what} is not what is expected: {error}"))

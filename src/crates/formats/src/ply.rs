@@ -58,7 +58,7 @@ pub const MIP_COMMENT: &str = "SplatRenderMode: mip";
 pub const SURFELS_COMMENT: &str = "SplatRenderMode: 2dgs";
 
 /// Columns that only Gaussians have.
-const OF_GAUSSIANS: [&str; 4] = ["scale_0", "rot_0", "opacity", "f_dc_0"];
+const GAUSSIAN_COLUMNS: [&str; 4] = ["scale_0", "rot_0", "opacity", "f_dc_0"];
 
 /// Returns the column of this name, of one of these types.
 fn column<'a>(
@@ -68,7 +68,7 @@ fn column<'a>(
 ) -> Result<&'a PlyProperty, FormatFault> {
     let mut named = element.properties.iter().filter(|property| property.name == name);
     let Some(found) = named.next() else {
-        let is_of_gaussians = OF_GAUSSIANS.into_iter().any(|name| element.has(name));
+        let is_of_gaussians = GAUSSIAN_COLUMNS.into_iter().any(|name| element.has(name));
         return Err(FormatFault::Unsupported(if is_of_gaussians {
             format!("has no column `{name}`, which Gaussians need: export all columns")
         } else {
@@ -370,7 +370,7 @@ fn coefficients_of_channels(colors: &mut [[f32; 3]], full: f32, notes: &mut Vec<
 // Rows of an element in any encoding, converted to little-endian values without lists.
 
 /// Longest line of text, bytes.
-const MOST_LINE_BYTES: u64 = 1 << 20;
+const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// True if rows have equal layouts in the file and in memory.
 fn is_plain(element: &PlyElement, encoding: PlyEncoding) -> bool {
@@ -481,7 +481,7 @@ fn read_line(
     let mut line = Vec::new();
     while line.iter().all(u8::is_ascii_whitespace) {
         line.clear();
-        if input.by_ref().take(MOST_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
+        if input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
             return Err(FormatFault::damaged(format!(
                 "is truncated: it has fewer than {} lines of `{}`",
                 element.rows, element.name
@@ -630,7 +630,7 @@ const WORD_NAMES: [&str; 4] =
     ["packed_position", "packed_rotation", "packed_scale", "packed_color"];
 
 /// Limit of log-scales, that of other writers.
-const MOST_LOG_SCALE: f32 = 20.0;
+const MAX_LOG_SCALE: f32 = 20.0;
 
 /// Range of three values in a chunk.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -700,7 +700,7 @@ struct PackedSplat {
 
 /// Clamps scales to the stored range.
 fn cut_scale(log_scale: [f32; 3]) -> [f32; 3] {
-    log_scale.map(|scale| scale.clamp(-MOST_LOG_SCALE, MOST_LOG_SCALE))
+    log_scale.map(|scale| scale.clamp(-MAX_LOG_SCALE, MAX_LOG_SCALE))
 }
 
 /// Returns the colour of coefficients of degree 0, nominally in 0..1.
@@ -977,7 +977,7 @@ pub fn write_packed_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<Wors
         worst = worst.or(WorstErrors::between_within(
             &splats.rows(rows),
             &stored,
-            &(-MOST_LOG_SCALE..=MOST_LOG_SCALE),
+            &(-MAX_LOG_SCALE..=MAX_LOG_SCALE),
         ));
     }
     out.write_all(&packed_header(splats))?;
@@ -1293,7 +1293,7 @@ mod tests {
     #[case("1 2", "1 x", "no row of `vertex`")]
     #[case("1 2", "1", "no row of `vertex`")]
     #[case("1 2\n", "", "fewer than 2 lines")]
-    fn broken_text_is_named(#[case] from: &str, #[case] to: &str, #[case] said: &str) {
+    fn broken_text_is_named(#[case] from: &str, #[case] to: &str, #[case] expected: &str) {
         let columns = geometry(1.0);
         let colors = ["red", "green"].map(|name| (name, Cell::Byte(1)));
         let row = [&columns[..], &colors, &[("blue", Cell::Byte(2))]].concat();
@@ -1305,7 +1305,7 @@ mod tests {
             _ => format!("{}{to}", &text[..at]),
         };
         let message = parsed(broken.as_bytes()).unwrap_err().to_string();
-        assert!(message.contains(said), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
 
     #[test]
@@ -1363,12 +1363,12 @@ mod tests {
     #[case("element vertex 2", "element vertex many", "line 3")]
     #[case("element vertex 2", "element face 2", "no `element vertex`")]
     #[case("ply", "PLY?", "not a PLY")]
-    fn a_broken_header_is_named(#[case] from: &str, #[case] to: &str, #[case] said: &str) {
+    fn broken_header_is_named(#[case] from: &str, #[case] to: &str, #[case] expected: &str) {
         let bytes = plain(&random_splats(2, 1, 1));
         let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
         let header = String::from_utf8_lossy(&bytes[..end]).replacen(from, to, 1);
         let message = parsed(&[header.as_bytes(), &bytes[end..]].concat()).unwrap_err().to_string();
-        assert!(message.contains(said), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
 
     fn packed(splats: &Splats) -> (Vec<u8>, WorstErrors) {
@@ -1437,11 +1437,11 @@ mod tests {
     #[case("element sh 300", "element sh 299", "299 rows of SH")]
     #[case("property uint packed_color", "property float packed_color", "packed_color")]
     #[case("element vertex 300", "element vertex 4294967295", "chunks for 4294967295")]
-    fn a_broken_packed_header_is_named(#[case] from: &str, #[case] to: &str, #[case] said: &str) {
+    fn broken_packed_header_is_named(#[case] from: &str, #[case] to: &str, #[case] expected: &str) {
         let (bytes, _) = packed(&random_splats(300, 1, 6));
         let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
         let header = String::from_utf8_lossy(&bytes[..end]).replacen(from, to, 1);
         let message = parsed(&[header.as_bytes(), &bytes[end..]].concat()).unwrap_err().to_string();
-        assert!(message.contains(said), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
 }

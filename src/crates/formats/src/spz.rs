@@ -128,13 +128,13 @@ const HEADER_BYTES: u32 = 32;
 const ALWAYS_READ_BYTES: u64 = 16 << 20;
 
 /// Largest compression ratio of larger files. Trained scenes reach four.
-const MOST_PACKED: u64 = 16;
+const MAX_COMPRESSION: u64 = 16;
 
 /// Type of Adobe's record of the axes, a number of four bytes.
 const ADOBE_AXES: u32 = 0xADBE_0003;
 
 /// Largest size of the records of version 3, bytes.
-const MOST_RECORD_BYTES: u64 = 1 << 20;
+const MAX_RECORD_BYTES: u64 = 1 << 20;
 
 /// Unpacked values of a file by kind.
 #[derive(Debug)]
@@ -169,7 +169,7 @@ impl SpzBlocks {
 /// Rejects implausible sizes, such as those of decompression bombs.
 fn check_size(header: &SpzHeader, file_bytes: usize) -> Result<u64, FormatFault> {
     let (raw, file) = (header.raw_bytes(), file_bytes as u64);
-    if raw > ALWAYS_READ_BYTES.max(file.saturating_mul(MOST_PACKED)) {
+    if raw > ALWAYS_READ_BYTES.max(file.saturating_mul(MAX_COMPRESSION)) {
         return Err(FormatFault::damaged(format!(
             "is truncated or no scene: it announces {} Gaussians, {raw} bytes in a file of {file}",
             header.count
@@ -194,7 +194,7 @@ fn unpack_gzip(file: &[u8]) -> Result<SpzBlocks, FormatFault> {
         return Err(FormatFault::truncated("its table of Gaussians", raw, bytes.len() as u64));
     }
     let mut behind = Vec::new();
-    (&mut unpacked).take(MOST_RECORD_BYTES).read_to_end(&mut behind)?;
+    (&mut unpacked).take(MAX_RECORD_BYTES).read_to_end(&mut behind)?;
     // Read to the end, where gzip verifies its checksum.
     io::copy(&mut unpacked.take(ALWAYS_READ_BYTES), &mut io::sink())?;
     Ok(SpzBlocks { records: Records::read(&header, &behind), header, bytes })
@@ -355,7 +355,7 @@ const HAS_EXTENSIONS: u8 = 2;
 const KINDS: usize = 6;
 
 /// Highest SH degree of the format.
-const MOST_SH_DEGREE: u8 = 4;
+const MAX_FORMAT_SH_DEGREE: u8 = 4;
 
 /// Header fields that all versions have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -401,9 +401,9 @@ impl SpzHeader {
                 header.version
             )));
         }
-        if header.sh_degree > MOST_SH_DEGREE {
+        if header.sh_degree > MAX_FORMAT_SH_DEGREE {
             return Err(FormatFault::damaged(format!(
-                "has harmonics of degree {}; 0 to {MOST_SH_DEGREE} are expected",
+                "has harmonics of degree {}; 0 to {MAX_FORMAT_SH_DEGREE} are expected",
                 header.sh_degree
             )));
         }
@@ -533,21 +533,21 @@ fn means(header: &SpzHeader, positions: &[u8]) -> Vec<[f32; 3]> {
 const COLOR_SCALE: f64 = 0.15;
 
 /// Largest stored coordinate: 24 bits with sign.
-const MOST_POSITION: i32 = (1 << 23) - 1;
+const MAX_POSITION: i32 = (1 << 23) - 1;
 
 /// Magnitude bits of a rotation component.
 const PART_BITS: u32 = 9;
-const MOST_PART: u32 = (1 << PART_BITS) - 1;
+const MAX_PART: u32 = (1 << PART_BITS) - 1;
 
 /// Returns the number of fraction bits, 4 to 16, that leaves room for a coordinate of this magnitude.
 fn fraction_bits(farthest: f64) -> u8 {
-    let fits = |bits: u8| farthest * f64::from(1_u32 << bits) <= f64::from(MOST_POSITION);
+    let fits = |bits: u8| farthest * f64::from(1_u32 << bits) <= f64::from(MAX_POSITION);
     (4..=16).rev().find(|&bits| fits(bits)).unwrap_or(4)
 }
 
 fn pack_coordinate(x: f32, fraction_bits: u8) -> [u8; 3] {
     let fixed = round_i32(f64::from(x) * f64::from(1_u32 << fraction_bits));
-    let [low, middle, high, _] = fixed.clamp(-MOST_POSITION - 1, MOST_POSITION).to_le_bytes();
+    let [low, middle, high, _] = fixed.clamp(-MAX_POSITION - 1, MAX_POSITION).to_le_bytes();
     [low, middle, high]
 }
 
@@ -597,9 +597,9 @@ fn pack_rotation([w, x, y, z]: UnitQuat) -> [u8; 4] {
     let SmallestThree { largest, others } = SmallestThree::of([x, y, z, w]);
     let index = [0_u32, 1, 2, 3][largest];
     let word = others.iter().fold(index, |word, &part| {
-        let size = round_u32(f64::from(MOST_PART) * part.abs() * std::f64::consts::SQRT_2);
+        let size = round_u32(f64::from(MAX_PART) * part.abs() * std::f64::consts::SQRT_2);
         let sign = u32::from(part < 0.0);
-        word << (PART_BITS + 1) | sign << PART_BITS | size.min(MOST_PART)
+        word << (PART_BITS + 1) | sign << PART_BITS | size.min(MAX_PART)
     });
     word.to_le_bytes()
 }
@@ -608,7 +608,7 @@ fn unpack_rotation(bytes: [u8; 4]) -> UnitQuat {
     let word = u32::from_le_bytes(bytes);
     let others = [20, 10, 0].map(|shift| {
         let part = word >> shift;
-        let size = f64::from(part & MOST_PART) / f64::from(MOST_PART);
+        let size = f64::from(part & MAX_PART) / f64::from(MAX_PART);
         let size = size * std::f64::consts::FRAC_1_SQRT_2;
         if part >> PART_BITS & 1 == 0 { size } else { -size }
     });

@@ -11,7 +11,7 @@ use splat_mesh::narrow::{to_f32, to_u32};
 
 use crate::error::FormatFault;
 use crate::folder::{PartSink, PartSource, check_name};
-use crate::geometry::{logit, matrix, morton_order, sigmoid};
+use crate::geometry::{logit, matrix, morton_order, quaternion, sigmoid};
 use crate::parse::parse_json;
 use crate::save::WorstErrors;
 use crate::sog::{SeenFrom, SogError, SogOptions, SogTools, read_sog, write_in_order};
@@ -79,12 +79,11 @@ struct StreamedRun {
 // Reading streamed SOG: the finest level.
 
 /// Largest `lod-meta.json`: a tree of 10,000 boxes, more than the largest scenes have.
-const MOST_META_BYTES: u64 = 4 << 20;
+const MAX_META_BYTES: u64 = 4 << 20;
 
 /// Reads the finest level of a streamed SOG from its parts. Skips an environment scene.
 pub fn read_streamed(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault> {
-    let meta: StreamedMeta =
-        parse_json(LOD_META_NAME, &parts.get(LOD_META_NAME, MOST_META_BYTES)?)?;
+    let meta: StreamedMeta = parse_json(LOD_META_NAME, &parts.get(LOD_META_NAME, MAX_META_BYTES)?)?;
     if meta.version != VERSION {
         return Err(FormatFault::Unsupported(format!(
             "is of version {} of streamed SOG; {VERSION} is read: export it again",
@@ -281,10 +280,10 @@ fn union(a: StreamedBound, b: StreamedBound) -> StreamedBound {
 // Writing streamed SOG.
 
 /// Nodes with fewer Gaussians are not split for their extent.
-const LEAST_SPLIT: usize = 1024;
+const MIN_SPLIT: usize = 1024;
 
 /// Largest number of levels. The coarsest has one of 32,768 Gaussians.
-const MOST_LEVELS: u32 = 16;
+const MAX_LEVELS: u32 = 16;
 
 /// Number of files that are encoded together, each with several threads. Takes about 600 bytes per Gaussian.
 const FILES_AT_A_TIME: usize = 8;
@@ -316,7 +315,7 @@ pub fn write_streamed(
     sink: &mut dyn PartSink,
 ) -> Result<WorstErrors, SogError> {
     let mut levels = vec![Cow::Borrowed(splats)];
-    for level in 1..options.levels.clamp(1, MOST_LEVELS) as usize {
+    for level in 1..options.levels.clamp(1, MAX_LEVELS) as usize {
         levels.push(Cow::Owned(coarser(&levels[level - 1])));
     }
     let mut rows: Vec<LevelRow> = (0..)
@@ -329,7 +328,7 @@ pub fn write_streamed(
     let rule = SplitRule {
         most_rows: options.chunk_splats,
         most_extent: options.extent,
-        least_rows: LEAST_SPLIT,
+        least_rows: MIN_SPLIT,
     };
     let tree = split(&mut rows, &rule);
     drop(rows);
@@ -691,25 +690,10 @@ fn axes_of(mut m: Symmetric3) -> Axes {
     Axes { squares: [m[0][0], m[1][1], m[2][2]], columns: v }
 }
 
-/// Returns the unit quaternion (w, x, y, z) of a rotation (Shepperd, 1978).
-fn quaternion_of(m: [[f64; 3]; 3]) -> [f64; 4] {
-    let trace = m[0][0] + m[1][1] + m[2][2];
-    let largest = [trace, m[0][0], m[1][1], m[2][2]];
-    let best = (1..4).fold(0, |best, i| if largest[i] > largest[best] { i } else { best });
-    let raw = match best {
-        0 => [1.0 + trace, m[2][1] - m[1][2], m[0][2] - m[2][0], m[1][0] - m[0][1]],
-        1 => [m[2][1] - m[1][2], 1.0 + 2.0 * m[0][0] - trace, m[0][1] + m[1][0], m[0][2] + m[2][0]],
-        2 => [m[0][2] - m[2][0], m[0][1] + m[1][0], 1.0 + 2.0 * m[1][1] - trace, m[1][2] + m[2][1]],
-        _ => [m[1][0] - m[0][1], m[0][2] + m[2][0], m[1][2] + m[2][1], 1.0 + 2.0 * m[2][2] - trace],
-    };
-    let length = raw.iter().map(|part| part * part).sum::<f64>().sqrt();
-    raw.map(|part| part / length)
-}
-
 // Merging of Gaussians.
 
 /// Largest opacity of a merged Gaussian.
-const MOST_OPACITY: f64 = 0.99;
+const MAX_OPACITY: f64 = 0.99;
 
 /// Moments of a Gaussian.
 #[derive(Clone, Copy, Debug)]
@@ -782,13 +766,13 @@ fn push_merged(from: &SplatColumns, rows: &[usize], to: &mut SplatColumns) {
         axes.columns.iter_mut().for_each(|row| row[2] = -row[2]);
     }
     let scales = axes.squares.map(|square| square.max(0.0).sqrt());
-    let opacity = (total / area(scales).max(f64::MIN_POSITIVE)).clamp(1e-6, MOST_OPACITY);
+    let opacity = (total / area(scales).max(f64::MIN_POSITIVE)).clamp(1e-6, MAX_OPACITY);
     let mixed_triple = |of: &dyn Fn(usize) -> [f32; 3]| -> [f32; 3] {
         std::array::from_fn(|i| to_f32(mixed(&|k| f64::from(of(k)[i]))))
     };
     to.means.push(mean.map(to_f32));
     to.log_scales.push(scales.map(|scale| to_f32(scale.ln()).max(LEAST_LOG_SCALE)));
-    to.rotations.push(quaternion_of(axes.columns).map(to_f32));
+    to.rotations.push(quaternion(axes.columns).map(to_f32));
     to.opacity_logits.push(logit(opacity));
     to.sh_dc.push(mixed_triple(&|k| from.sh_dc[rows[k]]));
     for harmonic in 0..sh_rest_count(from.sh_degree) {
@@ -888,13 +872,13 @@ mod tests {
     #[case(r#""file":0"#, r#""file":99"#, "file 99")]
     #[case(r#""offset":0"#, r#""offset":4000000000"#, "rows")]
     #[case(r#""counts":[4000"#, r#""counts":[4001"#, "4001")]
-    fn broken_trees_are_named(#[case] from: &str, #[case] to: &str, #[case] said: &str) {
+    fn broken_trees_are_named(#[case] from: &str, #[case] to: &str, #[case] expected: &str) {
         let mut parts = parts(&small(), 4000);
         let meta = String::from_utf8(parts[LOD_META_NAME].clone()).unwrap();
         assert!(meta.contains(from), "{meta}");
         parts.insert(LOD_META_NAME.to_owned(), meta.replacen(from, to, 1).into_bytes());
         let message = read_streamed(&mut parts).unwrap_err().to_string();
-        assert!(message.contains(said), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
 
     #[test]
@@ -950,7 +934,7 @@ mod tests {
             };
             let m = build(r, squares);
             let axes = axes_of(m);
-            let again = build(matrix(quaternion_of(axes.columns)), axes.squares);
+            let again = build(matrix(quaternion(axes.columns)), axes.squares);
             for (a, b) in m.as_flattened().iter().zip(again.as_flattened()) {
                 assert!((a - b).abs() < 1e-12, "{q:?}: {m:?} {again:?}");
             }

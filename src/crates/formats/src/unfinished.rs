@@ -17,7 +17,7 @@ const PREFIX: &str = ".splat-";
 const SUFFIX: &str = ".tmp";
 
 /// Largest number of links to follow.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// A file that replaces another one when complete. Dropping the value deletes it.
 #[derive(Debug)]
@@ -129,7 +129,7 @@ pub fn remove_abandoned(folder: &Path) {
 /// Resolves links, including dangling ones.
 pub fn follow_links(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         let Ok(target) = fs::read_link(&path) else { break };
         path = folder_of(&path).join(target);
     }

@@ -1,10 +1,10 @@
-// Lets in who has the token.
+// Access by token.
 import { setState } from '../state.js';
 import { Api, Unauthorized, keepToken, tokenOfAddress } from './api.js';
 
 const byId = id => document.getElementById(id);
 
-/** Asks for the token until the server takes it, and answers with what it says of the scene. */
+/** Asks for the token until the server accepts it. Returns the API and the server's description of the scene. */
 export async function admitted() {
   const api = new Api(tokenOfAddress());
   for (;;) {
@@ -22,7 +22,7 @@ export async function admitted() {
   }
 }
 
-/** The token that somebody types, or pastes with the whole address. */
+/** Returns the token that the user types or pastes, alone or with the whole address. */
 export function askedToken() {
   const form = byId('access');
   const { state } = document.body.dataset;

@@ -1,34 +1,34 @@
-// What the server is asked for.
+// Requests to the server.
 
 /** The token is missing or wrong. */
 export class Unauthorized extends Error {}
 
 const WRONG = 'The token is missing or wrong.';
 
-/** The server refuses, and says why. */
+/** The server refuses with a reason. */
 export class Refused extends Error {}
 
-/** Under which this tab keeps the token, so that the page can be loaded again. */
+/** Key of the token in the tab's storage, so that the page can be reloaded. */
 const KEPT = 'token';
 
-/** The token of the address, which does not keep it, or else the one that this tab had. */
+/** Returns the token of the address, and removes it there; else the token that the tab stored. */
 export function tokenOfAddress() {
   const token = new URLSearchParams(location.hash.slice(1)).get('t') ?? '';
   if (token) history.replaceState(null, '', location.pathname);
   try {
     return token || (sessionStorage.getItem(KEPT) ?? '');
   } catch {
-    // Some browsers are told to keep nothing.
+    // Some browsers forbid storage.
     return token;
   }
 }
 
-/** Keeps a token that is right for as long as the tab is open. */
+/** Stores a valid token until the tab is closed. */
 export function keepToken(token) {
   try {
     sessionStorage.setItem(KEPT, token);
   } catch {
-    // The page then asks when it is loaded again.
+    // Without storage the page asks again after a reload.
   }
 }
 
@@ -38,7 +38,7 @@ export class Api {
   }
 
   async fetch(path, options = {}) {
-    // No header holds other characters.
+    // Headers cannot hold other characters.
     if (!/^[!-~]+$/.test(this.token)) throw new Unauthorized(WRONG);
     const headers = { Authorization: `Bearer ${this.token}` };
     const response = await fetch(`/api/${path}`, { cache: 'no-store', ...options, headers });
@@ -58,12 +58,12 @@ export class Api {
     return new Uint8Array(await (await this.fetch(path)).arrayBuffer());
   }
 
-  /** A photograph at most so many pixels wide. */
+  /** Fetches a photograph with a maximum width, pixels. */
   async photograph(index, width) {
     return createImageBitmap(await (await this.fetch(`photo/${index}?width=${width}`)).blob());
   }
 
-  /** Asks the run to pause, resume, write a checkpoint or stop. */
+  /** Requests `pause`, `resume`, `checkpoint` or `stop`. */
   async control(action) {
     await this.fetch('control', { method: 'POST', body: JSON.stringify({ action }) });
   }

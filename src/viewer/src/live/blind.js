@@ -1,4 +1,4 @@
-// What stands for the canvas where nothing can be drawn: photographs and curves stay.
+// Substitutes for the canvas without WebGL2: photographs and curves still work.
 
 export class BlindStage {
   request() {}

@@ -1,12 +1,12 @@
-// Curves over iterations, each with its figures as a table.
+// Curves over iterations, each with a table of its figures.
 
 const SVG = 'http://www.w3.org/2000/svg';
 const [WIDTH, HEIGHT] = [300, 72];
 
-/** Room around the curves, so that no end is cut. */
+/** Margin around the curves, so that ends are not clipped. */
 const MARGIN = 4;
 
-/** Points of a curve, and rows of its table. */
+/** Largest number of points per curve, and of rows per table. */
 const MOST_POINTS = 300;
 const ROWS = 12;
 
@@ -18,14 +18,14 @@ const drawn = (name, attributes) => {
 
 const made = (name, text = '') => Object.assign(document.createElement(name), { textContent: text });
 
-/** About so many of all, the last among them. */
+/** Returns at most about `most` points, including the last. */
 function some(points, most) {
   const stride = Math.ceil(points.length / most);
   return points.filter((_, i) => (points.length - 1 - i) % stride === 0);
 }
 
 export class Chart {
-  /** `series` are the names of the curves, `digits` those of its figures. */
+  /** `series` are the names of the curves, `digits` the decimals of figures. */
   constructor(parent, title, { unit = '', digits = 2, series }) {
     Object.assign(this, { title, unit, digits, series });
     this.figure = made('figure');
@@ -46,7 +46,7 @@ export class Chart {
     return `${value.toLocaleString('en', { maximumFractionDigits: this.digits })}${this.unit}`;
   }
 
-  /** `lists` has the points of each curve, `{iteration, value}`; `limit` is a value that must not be passed. */
+  /** `lists` has the points of each curve, `{iteration, value}`; `limit` is a value that must not be exceeded. */
   update(lists, limit = null) {
     this.lists = lists.map(points => points.filter(({ value }) => Number.isFinite(value)));
     const all = this.lists.flat();
@@ -60,7 +60,7 @@ export class Chart {
     const y = value => HEIGHT - MARGIN - (high > low ? (value - low) / (high - low) : 0.5) * (HEIGHT - 2 * MARGIN);
     this.lists.forEach((points, i) => {
       const line = some(points, MOST_POINTS).map(({ iteration, value }) => [x(iteration), y(value)]);
-      // The round caps of a line without length are a dot.
+      // The round caps of a zero-length line make a dot.
       const isDot = line.length === 1;
       this.curves[i].setAttribute('class', `curve curve-${i}${isDot ? ' dot' : ''}`);
       if (isDot) line.push(line[0]);

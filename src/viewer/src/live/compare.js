@@ -1,17 +1,17 @@
-// A camera's photograph beside what is drawn from it.
+// Compares a camera's photograph with the render.
 import { lensOf } from '../poses.js';
 
-/** Widest photograph that is compared, px. */
+/** Largest width of compared photographs, px. */
 const MOST_WIDTH = 1600;
 
-/** What differences are multiplied by. */
+/** Factor by which differences are amplified. */
 const GAIN = 4;
 
 const byId = id => document.getElementById(id);
 
 export const MODES = ['render', 'photograph', 'difference', 'slider'];
 
-/** The same as a lens of another width, px. */
+/** Returns the lens at another width, px. */
 function scaled(lens, width) {
   const zoom = width / lens.width;
   const height = Math.max(1, Math.round(lens.height * zoom));
@@ -20,7 +20,7 @@ function scaled(lens, width) {
 
 const pixels = canvas => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
 
-/** Differences of two pictures of one size, on a canvas, and the PSNR, dB. */
+/** Returns the differences of two pictures of equal size, on a canvas, and the PSNR, dB. */
 function difference(one, other) {
   const [a, b] = [pixels(one), pixels(other)];
   let squares = 0;
@@ -37,7 +37,7 @@ function difference(one, other) {
 }
 
 export class Compare {
-  /** Without a stage there are photographs alone. */
+  /** Without a stage there are only photographs. */
   constructor(api, stage, pilot, scene, say) {
     Object.assign(this, { api, stage, pilot, scene, say, mode: 'render', index: 0, asked: 0 });
     this.canvas = byId('compare');
@@ -55,14 +55,14 @@ export class Compare {
       return;
     }
     if (mode === this.mode) return;
-    // Both are seen from the camera.
+    // The photograph is shown from its camera.
     if (this.mode === 'render') this.pilot.goTo(this.scene.cameras[this.index]);
     this.mode = mode;
     this.mark();
     this.refresh();
   }
 
-  /** Another camera is looked through. */
+  /** Changes the camera. */
   setCamera(index) {
     this.index = index;
     this.pictures = null;
@@ -71,7 +71,7 @@ export class Compare {
     else this.refresh();
   }
 
-  /** Whether there is what a mode shows. */
+  /** Returns true if the content of a mode is available. */
   isOffered(mode) {
     if (mode === 'render') return true;
     const hasPhoto = this.scene.cameras[this.index]?.has_photo ?? false;
@@ -82,7 +82,7 @@ export class Compare {
     for (const mode of MODES) byId(`mode-${mode}`).disabled = !this.isOffered(mode);
   }
 
-  /** Other Gaussians are shown. */
+  /** Updates after the Gaussians changed. */
   redraw() {
     this.pictures = null;
     this.offer();
@@ -101,7 +101,7 @@ export class Compare {
     const asked = ++this.asked;
     try {
       const pictures = this.pictures ?? await this.fetch();
-      // Meanwhile something else may have been asked for.
+      // Something else may have been requested meanwhile.
       if (asked !== this.asked) return;
       this.pictures = pictures;
       this.paint();
@@ -110,7 +110,7 @@ export class Compare {
     }
   }
 
-  /** Photograph, render and difference at one size. */
+  /** Returns photograph, render and difference at one size. */
   async fetch() {
     const lens = lensOf(this.scene.cameras[this.index]);
     const bitmap = await this.api.photograph(this.index, Math.min(lens.width, MOST_WIDTH));

@@ -1,23 +1,23 @@
-// The run in figures and curves, and the buttons that ask something of it.
+// The run in figures and curves, and the buttons that control it.
 import { Chart } from './charts.js';
 import { inWords } from './run.js';
 
 const byId = id => document.getElementById(id);
 
-/** How often a screen reader hears of a run, ms. */
+/** Interval of announcements for screen readers, ms. */
 const ANNOUNCED_MS = 10_000;
 
-/** How long a stop waits for its second press, ms. */
+/** Time to confirm a stop by a second press, ms. */
 const SURE_MS = 5000;
 
 const STATES = {
   none: 'no run', running: 'training', paused: 'paused', finished: 'finished', interrupted: 'stopped', ended: 'ended early',
 };
 
-/** Names of what is given up, as one says them. */
+/** Returns a readable name of a fallback. */
 const inPlainWords = name => name.replaceAll('_', ' ');
 
-/** Fills a list where it has changed: one that is scrolled stays there. */
+/** Updates a list only if it changed, which keeps its scroll position. */
 function relist(list, texts) {
   const items = texts.map(text => Object.assign(document.createElement('li'), { textContent: text }));
   const isSame = texts.length === list.children.length && texts.every((text, i) => list.children[i].textContent === text);
@@ -39,7 +39,7 @@ export class Monitor {
     byId('stop').addEventListener('click', () => this.stop());
   }
 
-  /** Shows what the server said of a run, `page`, and the run by all events. */
+  /** Shows the server's answer about a run, `page`, and the run's events. */
   update(page, run) {
     const { state, message, control } = page;
     this.state = state;
@@ -83,7 +83,7 @@ export class Monitor {
     byId('messages').hidden = run.said.length + lost.length === 0;
   }
 
-  /** Lets screen readers hear how far it is, now and then. */
+  /** Announces the progress to screen readers at intervals. */
   announce() {
     const now = performance.now();
     const isNews = this.state !== this.announced;

@@ -1,24 +1,24 @@
-// What is drawn with the Gaussians: points, cameras, meshes.
+// Objects drawn with the Gaussians: points, cameras, meshes.
 import {
   BufferAttribute, BufferGeometry, Color, Group, LineBasicMaterial, LineSegments, Points, PointsMaterial, SRGBColorSpace,
 } from 'three';
 import { GLTFLoader } from 'three/addons/loaders/GLTFLoader.js';
 import { worldFrom } from '../poses.js';
 
-/** Bytes of a point: three floats, three bytes of colour and one more. */
+/** Bytes per point: three floats, three bytes of colour and a padding byte. */
 const POINT_BYTES = 16;
 
-/** How far a camera's pyramid reaches, of the scene's radius. */
+/** Depth of a camera's pyramid, relative to the scene's radius. */
 const PYRAMID = 0.06;
 
 const COLORS = { training: 0x4c8dff, held_out: 0xff9d2e };
 
-/** The points of `/api/points`. */
+/** Builds the points of `/api/points`. */
 export function pointsOf(bytes) {
   const count = Math.floor(bytes.length / POINT_BYTES);
   const view = new DataView(bytes.buffer, bytes.byteOffset);
   const [places, colors] = [new Float32Array(3 * count), new Float32Array(3 * count)];
-  // Colours are mixed in linear light.
+  // Vertex colours are linear.
   const linear = Float32Array.from({ length: 256 }, (_, i) => new Color().setRGB(i / 255, 0, 0, SRGBColorSpace).r);
   for (let i = 0; i < count; i++) {
     for (let axis = 0; axis < 3; axis++) {
@@ -32,7 +32,7 @@ export function pointsOf(bytes) {
   return new Points(geometry, new PointsMaterial({ size: 2, sizeAttenuation: false, vertexColors: true }));
 }
 
-/** A pyramid for each camera. */
+/** Builds a pyramid for each camera. */
 export function pyramidsOf({ cameras, radius }) {
   const [places, colors] = [[], []];
   for (const camera of cameras) {
@@ -55,7 +55,7 @@ export function pyramidsOf({ cameras, radius }) {
   return new LineSegments(geometry, new LineBasicMaterial({ vertexColors: true }));
 }
 
-/** A GLB in the scene's axes: glTF has y up, where COLMAP has it down. */
+/** Loads a GLB and rotates it to the scene's axes: glTF is y-up, COLMAP is y-down. */
 export async function meshOf(bytes) {
   const { scene } = await new GLTFLoader().parseAsync(bytes.buffer, '');
   const turned = new Group();
@@ -64,7 +64,7 @@ export async function meshOf(bytes) {
   return turned;
 }
 
-/** Lets go of what a part of the scene holds on the GPU. */
+/** Frees the GPU memory of an object. */
 function dispose(object) {
   object.traverse(part => {
     part.geometry?.dispose();
@@ -75,19 +75,19 @@ function dispose(object) {
   });
 }
 
-/** The parts that can be shown, made when they are first wanted. */
+/** Optional objects of the scene, created on demand. */
 export class Overlays {
   constructor(stage) {
     Object.assign(this, { stage, shown: new Map() });
   }
 
-  /** Shows what `make` gives under this name, instead of what was shown under it, and gives it back. */
+  /** Shows the result of `make` under this name, replacing the previous one. Returns it, or null if hidden since. */
   async show(name, make) {
     this.hide(name);
     const token = {};
     this.shown.set(name, token);
     const object = await make();
-    // It may have been switched off meanwhile.
+    // It may have been hidden meanwhile.
     if (this.shown.get(name) !== token) {
       dispose(object);
       return null;

@@ -1,9 +1,9 @@
-// A run by its events.
+// State of a run, built from its events.
 
-/** Steps by which the speed is measured. */
+/** Number of steps over which the speed is measured. */
 const RECENT = 50;
 
-/** Sentences that are kept. */
+/** Largest number of stored messages. */
 const MOST_SAID = 50;
 
 const BYTES = 1e9;
@@ -23,7 +23,7 @@ export class Run {
     this.views = [];
   }
 
-  /** Takes an event; unknown ones change nothing. */
+  /** Applies an event; ignores unknown ones. */
   take(event) {
     this.iteration = Math.max(this.iteration, event.iteration ?? 0);
     if (typeof event.gaussians === 'number') this.gaussians = event.gaussians;
@@ -32,7 +32,7 @@ export class Run {
 
   on_started({ iteration, iterations, device }) {
     Object.assign(this, { iteration, iterations, device });
-    // What a resumed run does again is told again.
+    // A resumed run repeats events.
     const before = point => point.iteration <= iteration;
     this.steps = this.steps.filter(before);
     this.paced = this.steps.length;
@@ -76,7 +76,7 @@ export class Run {
   }
 
   on_control({ iteration, action }) {
-    // A pause is no pace.
+    // A pause must not count for the speed.
     if (action === 'resume') this.paced = this.steps.length;
     this.say(`Iteration ${iteration}: the page asked to ${action}`);
   }
@@ -89,7 +89,7 @@ export class Run {
     this.said = [...this.said, sentence].slice(-MOST_SAID);
   }
 
-  /** Seconds to the end at the pace of the last steps. */
+  /** Returns the remaining seconds at the speed of the last steps. */
   secondsLeft() {
     const recent = this.steps.slice(Math.max(this.paced, this.steps.length - RECENT));
     if (recent.length < 2) return null;
@@ -99,7 +99,7 @@ export class Run {
   }
 }
 
-/** Seconds as one says them. */
+/** Formats a duration. */
 export function inWords(seconds) {
   if (seconds < 90) return `${Math.max(1, Math.round(seconds))} s`;
   if (seconds < 5400) return `${Math.round(seconds / 60)} min`;

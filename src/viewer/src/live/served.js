@@ -1,4 +1,4 @@
-// A page that its server tells of a model folder, and of a run that goes on there.
+// A page that shows a model folder, and a run in it, through its server.
 import { Panel } from '../panel.js';
 import { Pilot } from '../pilot.js';
 import { Stage } from '../stage.js';
@@ -12,7 +12,7 @@ import { Overlays, meshOf, pointsOf, pyramidsOf } from './overlays.js';
 import { Run } from './run.js';
 import { Splats } from './splats.js';
 
-/** How often the server is asked while somebody looks at a run, and otherwise, ms. */
+/** Intervals of requests during a visible run, and otherwise, ms. */
 const ASKED_MS = 1000;
 const RARELY_MS = 5000;
 
@@ -20,7 +20,7 @@ const byId = id => document.getElementById(id);
 
 const pause = ms => new Promise(resolve => { setTimeout(resolve, ms); });
 
-/** The canvas with its camera, or what stands for them. */
+/** Returns the canvas with its camera, or their substitutes. */
 function stageOf(scene) {
   if (!hasWebgl2()) {
     setState('no-webgl2', NO_WEBGL2);
@@ -39,7 +39,7 @@ function stageOf(scene) {
   return both;
 }
 
-/** The order of the list of cameras. */
+/** Returns the filtered and sorted camera list. */
 function orderOf(cameras, filter) {
   const all = cameras.map((_, index) => index);
   const psnr = index => cameras[index].psnr ?? Infinity;
@@ -47,7 +47,7 @@ function orderOf(cameras, filter) {
   return filter === 'all' ? all : all.filter(index => cameras[index].split === filter);
 }
 
-/** The parts of the scene that can be switched on and off. */
+/** Connects the switches for the objects of the scene. */
 function connectParts({ api, scene, stage, overlays, compare, say }) {
   const switches = {
     cameras: () => Promise.resolve(pyramidsOf(scene)),
@@ -66,7 +66,7 @@ function connectParts({ api, scene, stage, overlays, compare, say }) {
       byId(`show-${name}`).checked = false;
       say(error.message);
     }
-    // A model of triangles is its mesh. One that another took the place of meanwhile is none.
+    // The mesh is the model of a triangle scene, unless it was replaced meanwhile.
     const isCurrent = object || !byId(`show-${name}`).checked;
     if (name === 'mesh' && scene.primitive === 'triangles' && isCurrent) {
       stage.triangles = object;
@@ -86,14 +86,14 @@ function connectParts({ api, scene, stage, overlays, compare, say }) {
   }
 }
 
-/** Tells that the server is away, once; nothing when it is back. */
+/** Reports once that the server does not answer; hides the report for an empty sentence. */
 function tellAway(sentence) {
   const alert = byId('away');
   if (alert.textContent !== sentence) alert.textContent = sentence;
   alert.hidden = !sentence;
 }
 
-/** Takes the PSNR of an evaluation for the cameras; whether any has changed. */
+/** Copies the PSNRs of an evaluation to the cameras. Returns true if any changed. */
 function measure(cameras, views) {
   const psnrs = new Map(views.map(({ name, psnr }) => [name, psnr]));
   const changed = cameras.filter(({ name, psnr }) => psnrs.has(name) && psnrs.get(name) !== psnr);
@@ -101,7 +101,7 @@ function measure(cameras, views) {
   return changed.length > 0;
 }
 
-/** Asks of the run again and again; `onViews` gets what the newest evaluation says of each view. */
+/** Polls the run; `onViews` receives the newest evaluation of each view. */
 async function follow(api, monitor, splats, onViews) {
   const run = new Run();
   let from = 0;
@@ -116,7 +116,7 @@ async function follow(api, monitor, splats, onViews) {
       if (!page.more) {
         monitor.update(page, run);
         onViews(run.views);
-        // Its curves do not wait for Gaussians that come slowly.
+        // The curves do not wait for the Gaussians, which may load slowly.
         splats.take(page.splats);
       }
     } catch (error) {
@@ -124,7 +124,7 @@ async function follow(api, monitor, splats, onViews) {
         tellAway('');
         byId('access-problem').textContent = 'The server was started anew, with another token.';
         api.token = await askedToken();
-        // Its numbers begin anew, too.
+        // The numbering also restarts.
         [from, splats.generation] = [0, 0];
         run.forget();
         continue;
@@ -138,7 +138,7 @@ async function follow(api, monitor, splats, onViews) {
 
 export async function startServed() {
   showLicenses();
-  // Of an address that differs in its token alone, browsers do not load the page again.
+  // Browsers do not reload if only the token in the address changes.
   window.addEventListener('hashchange', () => { if (location.hash.startsWith('#t=')) location.reload(); });
   const { api, scene } = await admitted();
   document.title = scene.title;
@@ -171,7 +171,7 @@ export async function startServed() {
   else setState('ready', '');
   const none = scene.primitive === 'triangles' ? 'Triangles: their points and meshes are shown' : 'No Gaussians yet';
   await follow(api, monitor, new Splats(api, stage, compare, none, say), views => {
-    // A list that is open stays as it is.
+    // Do not change an open list.
     if (document.activeElement === byId('camera') || !measure(scene.cameras, views)) return;
     list();
     byId('chosen').textContent = panel.nameOf(panel.current);

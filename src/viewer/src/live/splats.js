@@ -2,14 +2,14 @@
 
 const byId = id => document.getElementById(id);
 
-/** Shows newer Gaussians as they come. */
+/** Shows newer Gaussians as they arrive. */
 export class Splats {
-  /** `none` is what is told while there are none. */
+  /** `none` is the text while there are none. */
   constructor(api, stage, compare, none, say) {
     Object.assign(this, { api, stage, compare, none, say, generation: 0, isBusy: false });
   }
 
-  /** Takes what the server has; what comes while others are unpacked is seen the next time. */
+  /** Shows the newest Gaussians of the server. Versions that arrive during loading are picked up by a later call. */
   async take(newest) {
     if (!newest && this.generation === 0) byId('count').textContent = this.none;
     if (!newest || newest.generation === this.generation || this.isBusy || !this.stage.show) return;

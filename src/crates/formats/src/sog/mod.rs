@@ -210,7 +210,7 @@ impl GeometryParts {
 // Images of values: lossless WebP, four bytes per pixel.
 
 /// Largest side of a WebP.
-const MOST_SIDE: u32 = 16_383;
+const MAX_SIDE: u32 = 16_383;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PictureSize {
@@ -228,7 +228,7 @@ impl PictureSize {
 
     /// True if a WebP can have this size.
     const fn fits(self) -> bool {
-        self.width <= MOST_SIDE && self.height <= MOST_SIDE
+        self.width <= MAX_SIDE && self.height <= MAX_SIDE
     }
 
     const fn pixels(self) -> usize {
@@ -253,7 +253,7 @@ fn decode(name: &str, bytes: &[u8], count: usize) -> Result<Vec<[u8; 4]>, Format
     let (width, height) = decoder.dimensions();
     let found = width as usize * height as usize;
     // Other writers pad to blocks, by at most the longest side times four.
-    if found < count || found > count + 4 * MOST_SIDE as usize {
+    if found < count || found > count + 4 * MAX_SIDE as usize {
         return Err(FormatFault::damaged(format!(
             "its part {name} has {width} x {height} pixels for {count} values"
         )));
@@ -340,16 +340,16 @@ fn unpack_rotation([a, b, c, alpha]: [u8; 4]) -> Option<UnitQuat> {
 const ALWAYS_READ: u64 = 1 << 18;
 
 /// Largest `meta.json` in bytes; it has three codebooks.
-const MOST_META_BYTES: u64 = 1 << 20;
+const MAX_META_BYTES: u64 = 1 << 20;
 
 /// Largest number of palette rows.
-const MOST_ENTRIES: u64 = 1 << 16;
+const MAX_ENTRIES: u64 = 1 << 16;
 
 /// Reads a SOG of version 2 from its parts.
 ///
 /// Fails if a file announces more than 262,144 Gaussians and more than it has bytes.
 pub fn read_sog(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault> {
-    let meta = parts.get(META_NAME, MOST_META_BYTES)?;
+    let meta = parts.get(META_NAME, MAX_META_BYTES)?;
     check_version(&meta)?;
     let meta: SogMeta = parse_json(META_NAME, &meta)?;
     let most = parts.total_bytes().max(ALWAYS_READ);
@@ -427,9 +427,9 @@ fn check_palette(palette: &SogPalette) -> Result<(), FormatFault> {
             palette.bands
         )));
     }
-    if palette.count > MOST_ENTRIES {
+    if palette.count > MAX_ENTRIES {
         return Err(FormatFault::damaged(format!(
-            "has a palette of {} rows; {MOST_ENTRIES} at most are expected",
+            "has a palette of {} rows; {MAX_ENTRIES} at most are expected",
             palette.count
         )));
     }
@@ -606,19 +606,19 @@ pub(crate) fn write_in_order(
 
 // Viewpoints of Gaussians, which determine the visible effect of errors in harmonics.
 
-/// Limits of the number of cameras, since nearby cameras give similar results. For many Gaussians, `MOST_LOOKS`
+/// Limits of the number of cameras, since nearby cameras give similar results. For many Gaussians, `MAX_CAMERA_PAIRS`
 /// limits the number of pairs of a Gaussian and a camera.
-const MOST_CAMERAS: usize = 256;
+const MAX_CAMERAS: usize = 256;
 
-const LEAST_CAMERAS: usize = 48;
+const MIN_CAMERAS: usize = 48;
 
-const MOST_LOOKS: usize = 50_000_000;
+const MAX_CAMERA_PAIRS: usize = 50_000_000;
 
 /// Largest number of Gaussians whose directions are used for the covariance.
-const MOST_COMPARED: usize = 50_000;
+const MAX_COMPARED: usize = 50_000;
 
 /// Minimum relative variance of the harmonics. Rounding of the means contributes about 1e-7.
-const LEAST_SPREAD: f64 = 1e-5;
+const MIN_SPREAD: f64 = 1e-5;
 
 /// Number of rows that are summed in order, so that sums do not depend on the thread count.
 const ROWS_AT_A_TIME: usize = 4096;
@@ -653,7 +653,7 @@ impl SeenFrom {
         }
         let areas = areas(columns);
         let mut looks = Looks::at(columns);
-        let most = (MOST_LOOKS / columns.len().max(1)).clamp(LEAST_CAMERAS, MOST_CAMERAS);
+        let most = (MAX_CAMERA_PAIRS / columns.len().max(1)).clamp(MIN_CAMERAS, MAX_CAMERAS);
         for camera in cameras.iter().step_by(cameras.len().div_ceil(most)) {
             let rows = columns.means.par_iter().zip(&areas).with_min_len(ROWS_AT_A_TIME);
             let weights: Vec<f32> =
@@ -763,7 +763,7 @@ impl<'a> Looks<'a> {
 
     /// Returns the stride of Gaussians that are compared.
     fn compared_step(&self) -> usize {
-        self.columns.len().div_ceil(MOST_COMPARED).max(1)
+        self.columns.len().div_ceil(MAX_COMPARED).max(1)
     }
 }
 
@@ -844,7 +844,7 @@ impl Spread {
     /// Returns the metric of the covariance, or the even metric if directions hardly vary. From one direction,
     /// harmonics only change the colour as a whole.
     fn metric(&self, count: usize, seen_trace: f64) -> HarmonicMetric {
-        if self.trace() <= LEAST_SPREAD * seen_trace {
+        if self.trace() <= MIN_SPREAD * seen_trace {
             return HarmonicMetric::even(count);
         }
         let total = self.weight.max(f64::MIN_POSITIVE);
@@ -938,13 +938,13 @@ mod tests {
     #[case(r#""bands":1"#, r#""bands":4"#, "4 bands")]
     #[case(r#""count":300,"bands""#, r#""count":3,"bands""#, "of a palette of 3")]
     #[case(r#""mins":["#, r#""mins":["a","#, "meta.json")]
-    fn broken_meta_data_is_named(#[case] from: &str, #[case] to: &str, #[case] said: &str) {
+    fn broken_meta_data_is_named(#[case] from: &str, #[case] to: &str, #[case] expected: &str) {
         let (mut parts, _) = parts(&random_splats(300, 1, 4));
         let meta = String::from_utf8(parts["meta.json"].clone()).unwrap();
         assert!(meta.contains(from), "{meta}");
         parts.insert("meta.json".to_owned(), meta.replacen(from, to, 1).into_bytes());
         let message = read_sog(&mut parts).unwrap_err().to_string();
-        assert!(message.contains(said), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
 
     #[test]

@@ -390,7 +390,7 @@ impl Groups {
 pub(super) const MOST: usize = 15;
 
 /// Minimum share of every harmonic in the mean variance, so that directions that no camera saw stay bounded.
-const LEAST_SHARE: f64 = 0.01;
+const MIN_SHARE: f64 = 0.01;
 
 /// Metric of changes of harmonics above degree 0: the expected squared change of colour is the squared length of the
 /// result of [`Self::apply`].
@@ -412,7 +412,7 @@ impl HarmonicMetric {
     /// Returns the metric for the expected products of two harmonics, a positive semidefinite matrix.
     pub(super) fn of(products: &[[f64; MOST]; MOST], count: usize) -> Self {
         let trace: f64 = (0..count).map(|i| products[i][i]).sum();
-        let least = LEAST_SHARE * trace / count as f64;
+        let least = MIN_SHARE * trace / count as f64;
         if !(least > 0.0 && least.is_finite()) {
             return Self::even(count);
         }
@@ -565,7 +565,7 @@ impl RowSearch for HostSearch {
 }
 
 /// Minimum number of rows per thread.
-const LEAST_ROWS: usize = 64;
+const MIN_ROWS_PER_THREAD: usize = 64;
 
 impl HeldRows for HostRows<'_> {
     fn nearest(&self, centers: &[f32], cells: &CellLists<'_>) -> Vec<NearRow> {
@@ -575,13 +575,13 @@ impl HeldRows for HostRows<'_> {
         };
         let rows = self.rows.par_chunks_exact(self.width);
         rows.zip(cells.of_rows.par_chunks_exact(cells.per_row))
-            .with_min_len(LEAST_ROWS)
+            .with_min_len(MIN_ROWS_PER_THREAD)
             .map(|(row, cells)| nearest(centers, cells.iter().flat_map(centers_of), row))
             .collect()
     }
 
     fn near_cells(&self, centers: &[f32], count: usize) -> Vec<u32> {
-        let rows = self.rows.par_chunks_exact(self.width).with_min_len(LEAST_ROWS);
+        let rows = self.rows.par_chunks_exact(self.width).with_min_len(MIN_ROWS_PER_THREAD);
         let cells_of = |row: &[f32]| {
             let centers = centers.chunks_exact(self.width);
             let mut cells: Vec<NearRow> = (0..)
@@ -606,7 +606,7 @@ impl HeldRows for HostRows<'_> {
 }
 
 /// Number of leading values after which a distance may be rejected. Harmonics of degree 1 come first and are largest.
-const FIRST_LOOK: usize = 2 * LANES;
+const FIRST_VALUES: usize = 2 * LANES;
 
 pub(super) fn squared_distance(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0; LANES];
@@ -618,7 +618,7 @@ pub(super) fn squared_distance(a: &[f32], b: &[f32]) -> f32 {
 fn squared_distance_below(most: f32, a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0; LANES];
     let (Some((a, more_a)), Some((b, more_b))) =
-        (a.split_at_checked(FIRST_LOOK), b.split_at_checked(FIRST_LOOK))
+        (a.split_at_checked(FIRST_VALUES), b.split_at_checked(FIRST_VALUES))
     else {
         return squared_distance(a, b);
     };
@@ -658,7 +658,7 @@ fn nearest(centers: &[f32], numbers: impl Iterator<Item = usize>, row: &[f32]) -
 // Harmonics shared by Gaussians: the palette of a SOG with its image and labels.
 
 /// Minimum weight relative to the mean.
-const LEAST_WEIGHT: f64 = 1e-6;
+const MIN_WEIGHT: f64 = 1e-6;
 
 /// Groups of Gaussians with shared harmonics, and their weights.
 #[derive(Clone, Debug, PartialEq)]
@@ -773,7 +773,7 @@ fn relative(weights: &[f32]) -> Vec<f32> {
     let finite = |weight: f32| if weight.is_finite() { f64::from(weight.max(0.0)) } else { 0.0 };
     let mean = weights.iter().map(|&weight| finite(weight)).sum::<f64>() / weights.len() as f64;
     let mean = if mean > 0.0 { mean } else { 1.0 };
-    weights.iter().map(|&weight| to_f32((finite(weight) / mean).max(LEAST_WEIGHT))).collect()
+    weights.iter().map(|&weight| to_f32((finite(weight) / mean).max(MIN_WEIGHT))).collect()
 }
 
 /// Labels rows by similarity.

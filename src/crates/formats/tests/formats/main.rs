@@ -176,13 +176,13 @@ pub(crate) fn file(splats: &Splats, format: &SplatFormat) -> Vec<u8> {
 // Truncated, broken and malicious files must give an error without a panic, in memory of at most 4 times the file and
 // 64 MB.
 
-const MOST_EXTRA_BYTES: usize = 64 << 20;
+const MAX_EXTRA_BYTES: usize = 64 << 20;
 
 /// Reads bytes as a file of this name and checks the memory use.
 fn read_bytes(path: &Path, bytes: &[u8]) -> Result<ReadSplats, SplatFileError> {
     fs::write(path, bytes).unwrap();
     let (peak, read) = peak_of(|| read(path));
-    let most = 4 * bytes.len() + MOST_EXTRA_BYTES;
+    let most = 4 * bytes.len() + MAX_EXTRA_BYTES;
     assert!(peak <= most, "{peak} bytes for a file of {}: {}", bytes.len(), path.display());
     read
 }
@@ -272,7 +272,7 @@ fn truncated_parts_are_errors() {
             parts.insert(name.clone(), whole[name][..length].to_vec());
             let (peak, read) = peak_of(|| read_streamed(&mut parts));
             assert!(read.is_err(), "{name} of {length} bytes");
-            assert!(peak <= 4 * bytes + MOST_EXTRA_BYTES, "{name} of {length} bytes: {peak}");
+            assert!(peak <= 4 * bytes + MAX_EXTRA_BYTES, "{name} of {length} bytes: {peak}");
         }
     }
 }
@@ -349,7 +349,7 @@ proptest! {
             bytes[at] = byte;
         }
         let (peak, _either) = peak_of(|| read_streamed(&mut parts));
-        prop_assert!(peak <= MOST_EXTRA_BYTES + (1 << 20), "{name}: {peak}");
+        prop_assert!(peak <= MAX_EXTRA_BYTES + (1 << 20), "{name}: {peak}");
     }
 }
 
