@@ -1,5 +1,5 @@
-//! The stages of this device, run dry: on a heap without memory and on queues that do no work. A plan
-//! learns from them what they take of the arena, so that no order of blocks is stated twice.
+//! Dry runs of the stages, on a heap without memory and on queues that do no work. The plan takes the sizes of
+//! scratch from them.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -33,38 +33,38 @@ use crate::math::morton::Cube;
 use crate::memory::plan::{PlannedViews, Samples, Work};
 use crate::model::Gaussians;
 
-/// Bytes of a fault and of the sums behind it.
+/// Bytes of a fault and the sums behind it.
 const REPORT_BYTES: usize = 8 * (1 + TERM_SUMS as usize);
 
-/// Neighbours of each Gaussian that samples are taken with. The scratch is the same for any number.
+/// Neighbours per Gaussian of the search. The scratch does not depend on the number.
 const NEIGHBOURS: u32 = 1;
 
-/// Numbers that kernels would report.
+/// Counts that kernels would report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reported {
-    /// Splats of a view.
+    /// Number of visible splats.
     pub(super) visible: u32,
-    /// Pairs of a splat and a tile.
+    /// Number of pairs of a splat and a tile.
     pub(super) instances: u64,
-    /// Bands of rows of tiles, whose first rows have all instances in equal parts.
+    /// Number of bands of tile rows. Each band's first row has all instances of the band.
     pub(super) bands: u64,
-    /// Small and large candidates.
+    /// Numbers of small and large candidates.
     pub(super) candidates: [u32; 2],
-    /// Rows that are removed, and rows from the first of them on.
+    /// Number of rows to remove, and number of rows from the first of them on.
     pub(super) removed: [u32; 2],
-    /// Dead Gaussians.
+    /// Number of dead Gaussians.
     pub(super) dead: u32,
 }
 
 impl Reported {
-    /// Writes the part of the numbers that lies in the buffer of this label. All bytes are zero before.
+    /// Writes the counts that lie in the buffer with this label. All bytes are zero before.
     pub(super) fn write(&self, label: &str, host: &mut [u8]) {
         match (label, host.len()) {
             ("status", 16) => {
                 host[..8].copy_from_slice(&self.instances.to_le_bytes());
                 host[8..12].copy_from_slice(&self.visible.to_le_bytes());
             }
-            // No fault: before the sums.
+            // No fault, before the sums.
             ("status", REPORT_BYTES) => host[..8].fill(0xff),
             ("instances of rows", bytes) => {
                 let bands = self.bands.max(1);
@@ -83,7 +83,7 @@ impl Reported {
                     word.copy_from_slice(&count.to_le_bytes());
                 }
             }
-            // All have the first digit.
+            // All scores have the first digit.
             ("density digits", _) => host[..4].fill(0xff),
             ("density sources", _) => host.copy_from_slice(&self.dead.to_le_bytes()),
             ("density weights", _) => host[0] = 1,
@@ -92,15 +92,14 @@ impl Reported {
     }
 }
 
-/// Returns the scratch of some work on a model. Work that is refused, such as more rows than kernels
-/// count, has no end.
+/// Returns the scratch of some work on a model, or an endless one if the work is refused.
 pub fn scratch(library: &Library, model: &ModelSize, work: &Work) -> Scratch {
     DryRun::open(library, model, work)
         .and_then(|mut run| run.scratch(work))
         .unwrap_or_else(|_refused| Scratch::endless())
 }
 
-/// A device that is not there, and a model on it.
+/// A session and a model without a device.
 struct DryRun {
     session: Session,
     model: Model,
@@ -124,7 +123,7 @@ impl DryRun {
         if size.optional.filter_3d {
             model.enable_filter(&session)?;
         }
-        // Of views of triangles all sizes are planned with a closed surface.
+        // Triangles are planned with the faces of a closed surface.
         if size.schema.has_faces() || draws_triangles(work) {
             let faces = Records::Triangles.most(size.gaussians);
             let faces = usize::try_from(faces).unwrap_or(usize::MAX);
@@ -191,7 +190,7 @@ impl DryRun {
     fn views(&mut self, planned: &PlannedViews) -> Result<Scratch, DeviceError> {
         let Self { session, model, reported } = self;
         let PlannedViews { ref view, in_bands, .. } = *planned;
-        // More than there are would be looked for without an end.
+        // More than the model has would be searched forever.
         let most = planned.wants.records.most(model.len() as u64);
         reported.set(Reported {
             visible: u32::try_from(view.visible.min(most)).unwrap_or(u32::MAX),
@@ -199,7 +198,7 @@ impl DryRun {
             bands: BANDS,
             ..Reported::default()
         });
-        // As if the view before had seen as much.
+        // As if the previous view had seen as many.
         session.most_visible = usize::try_from(view.visible).unwrap_or(usize::MAX);
         let rows = u64::from(view.px[1].div_ceil(TILE)).div_ceil(BANDS);
         session.bands = match in_bands {
@@ -217,7 +216,6 @@ fn draws_triangles(work: &Work) -> bool {
     matches!(work, Work::Views(planned) if planned.wants.records == Records::Triangles)
 }
 
-/// Candidates are counted where there are any.
 fn densify(
     session: &mut Session,
     model: &mut Model,
@@ -246,7 +244,7 @@ fn score(session: &Session, model: &Model, rule: ScoreRule) -> Result<Candidates
     densify::score(session, model, &rule, &gradient)
 }
 
-/// Draws a view that is shown, and does what follows.
+/// Draws and measures a view.
 fn show(
     session: &mut Session,
     model: &mut Model,
@@ -312,7 +310,7 @@ impl<'a> Training<'a> {
         })
     }
 
-    /// Draws the views, and takes the step.
+    /// Draws the views and takes the step.
     fn run(mut self, session: &mut Session, model: &mut Model) -> Result<Scratch, DeviceError> {
         let heap = session.heap.clone();
         heap.logged(|| {
@@ -354,7 +352,7 @@ impl<'a> Training<'a> {
     }
 }
 
-/// Rates of a step after which every parameter is where it was.
+/// Learning rates that move no parameter.
 pub(super) const AT_REST: Rates = Rates {
     means: 0.0,
     log_scales: 0.0,
@@ -373,10 +371,10 @@ const TABLES_AT_REST: AppearanceRule = AppearanceRule {
     total_variation: 0.0,
 };
 
-/// Weight of every term: only 0 is another.
+/// Weight of every term. Only the weight 0 changes the scratch.
 const WEIGHT: f64 = 0.1;
 
-/// Terms that give gradients to everything that is drawn.
+/// Returns terms with gradients for every map that is drawn.
 fn terms(planned: &PlannedViews) -> Terms {
     let ViewRequest { inverse_depths, inverse_squares, maps, median, .. } = planned.wants;
     let mut terms = Terms::photometric(0.2);
@@ -398,7 +396,7 @@ fn terms(planned: &PlannedViews) -> Terms {
     terms.with(of_samples, WEIGHT).sampled_by(SampleRule { count: 1, seed: 0, iteration: 0 })
 }
 
-/// The settings by which these maps are drawn.
+/// Returns the settings that draw these maps.
 fn drawing(wants: &ViewRequest) -> Drawing {
     let footprint = match wants.records {
         Records::Ellipses => Footprint::DILATED,
@@ -424,7 +422,7 @@ fn drawing(wants: &ViewRequest) -> Drawing {
     }
 }
 
-/// A view of this size from the origin.
+/// Returns a view of this size from the origin.
 pub(super) fn view(px: [u32; 2]) -> View {
     let [width, height] = px;
     let centre_px = px.map(|side| f64::from(side) / 2.0);

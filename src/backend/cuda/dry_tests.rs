@@ -1,5 +1,5 @@
-//! Runs on a device that is not there: the real stages on a heap that rejects what a driver would reject,
-//! and on queues that do no work and answer the counts of a case.
+//! Runs without a device: the real stages on a heap that rejects what a driver would reject, and on queues that
+//! report the counts of a case.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -31,7 +31,7 @@ use crate::memory::plan::{Maps, PlannedCoarse, Storage, view_scratch};
 use crate::memory::{Bytes, HostState, Kind, Rung, TrainingScale};
 use crate::model::{Gaussians, Primitive};
 
-/// A run, and what its views show.
+/// A run and the counts of its views.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     gaussians: usize,
@@ -41,7 +41,7 @@ struct Case {
     visible: u32,
     instances: u64,
     compensation: Option<Compensation>,
-    /// By how much views are smaller than their photographs.
+    /// Factor by which views are smaller than their photographs.
     divisor: Divisor,
 }
 
@@ -81,7 +81,7 @@ impl Case {
     }
 }
 
-/// A device that is not there.
+/// A device that does not exist.
 struct DryRun {
     case: Case,
     device: Cuda,
@@ -103,25 +103,22 @@ impl DryRun {
         Ok(run)
     }
 
-    /// Views show this from now on.
+    /// Sets the counts of the following views.
     fn show(&self, visible: u32, instances: u64) {
-        // Each row of tiles has its share of the instances.
+        // Each row of tiles gets an equal share of the instances.
         let bands = u64::from(self.case.px[1].div_ceil(crate::abi::TILE));
         self.reported.set(Reported { visible, instances, bands, ..Reported::default() });
     }
 }
 
-// Models whose colours lie in the host's memory, on a device and a host that are not there.
-
 const MIB: u64 = 1 << 20;
 
-/// Gaussians at the start: 7.2 MB in full precision, 3.2 compact, of which 2 are colours with their moments.
+/// Initial Gaussians: 7.2 MB in full precision; 3.2 MB compact, of which 2 MB are colours with their moments.
 const START: usize = 10_000;
 
-/// More than any test takes.
 const CARD: Bytes = Bytes(1 << 30);
 
-/// A host with so much to give.
+/// Returns a host with `mib` MiB available.
 fn host(mib: u64) -> HostState {
     // A thirty-second part stays with the system.
     let total = Bytes(64 * 1024 * MIB);
@@ -142,13 +139,13 @@ impl DryRun {
         self.device.upload(&Gaussians::zeros(3, START))
     }
 
-    /// Leaves so much beside what is held.
+    /// Leaves `bytes` bytes beside the memory that is held.
     fn leave(&self, bytes: u64) {
         let heap = &self.device.session.heap;
         heap.set_budget(Bytes(heap.total().0 + bytes));
     }
 
-    /// What is said where all of the card is asked for.
+    /// Returns the error of a request for the whole budget.
     fn shortage(&self) -> DeviceError {
         let heap = &self.device.session.heap;
         heap.take(&Slot::<u8, _>::unlisted("frame"), &heap.budget().0).map(drop).unwrap_err()
@@ -160,7 +157,7 @@ impl DryRun {
     }
 }
 
-/// Of each region, what the ledger has of it is what the schema says, where it says.
+/// Compares the ledger's bytes of each region with the schema's.
 fn assert_places(run: &DryRun, model: &Model) {
     let ledger = run.device.session.heap.ledger();
     let used = |label, kind| {
@@ -230,8 +227,8 @@ fn colours_come_and_go_between_the_device_and_the_host() -> Result<(), DeviceErr
 #[test]
 fn births_are_refused_only_after_colours_went_to_the_host() -> Result<(), DeviceError> {
     let rungs = [Rung::Slack, Rung::Compact, Rung::Offload, Rung::Births];
-    // With ever less room, 100,000 births take 72 MB, 32 compact and 12 with their colours on the host,
-    // beside the scratch of their round.
+    // With ever less room: 100,000 new Gaussians take 72 MB, compact 32 and with their colours on the host 12,
+    // beside the scratch of the densification step.
     let mut found = Vec::new();
     for mib in (4..240).rev().step_by(4) {
         let mut run = run(Storage::Full, &rungs, 4096)?;
@@ -274,7 +271,7 @@ fn a_rung_without_the_one_before_it_makes_the_model_compact() -> Result<(), Devi
 #[test]
 fn a_host_without_room_keeps_colours_on_the_device() -> Result<(), DeviceError> {
     let rungs = [Rung::Compact, Rung::Offload, Rung::Births];
-    // Its page-locked staging takes some of it.
+    // Page-locked staging takes part of the 1 MiB.
     let mut run = run(Storage::Full, &rungs, 1)?;
     let mut model = run.model()?;
     run.device.trim_memory()?;
@@ -283,7 +280,7 @@ fn a_host_without_room_keeps_colours_on_the_device() -> Result<(), DeviceError> 
     assert!(granted < 100_000);
     assert_eq!((model.storage(), run.given_up()), (Storage::Compact, vec![rungs[0], rungs[2]]));
     assert_places(&run, &model);
-    // Nor does a failure bring them there.
+    // A failure does not move them either.
     let missing = run.shortage();
     assert!(!run.device.relieve(&mut model, &missing)?);
     Ok(())
@@ -351,7 +348,7 @@ fn a_failure_moves_colours_to_the_host_where_the_rung_is_named() -> Result<(), D
         assert_eq!(run.device.relieve(&mut model, &missing)?, is_named);
         assert_eq!(model.storage() == Storage::Offloaded, is_named);
         assert_places(&run, &model);
-        // Once.
+        // Only once.
         assert!(!run.device.relieve(&mut model, &missing)?);
     }
     Ok(())
@@ -377,7 +374,7 @@ fn the_host_bounds_births_of_a_model_whose_colours_it_has() -> Result<(), Device
 
 #[test]
 fn a_run_that_went_to_the_host_is_taken_up_again_there() -> Result<(), DeviceError> {
-    // Of 10,000 Gaussians compact tables take 16 granules of 2 MiB, and 10 without colours.
+    // Compact tables of 10,000 Gaussians take 16 granules of 2 MiB, and 10 without colours.
     let upload = |rungs: &[Rung], mib: u64| {
         let mut run = run(Storage::Full, rungs, 4096)?;
         run.leave(mib * MIB);
@@ -394,9 +391,7 @@ fn a_run_that_went_to_the_host_is_taken_up_again_there() -> Result<(), DeviceErr
     Ok(())
 }
 
-// A primitive of other columns and tables: its model takes the regions that the schema says.
-
-/// Lights: what they give off is compact where the model is, where they are never.
+/// Lights: a primitive with other columns and tables. `powers` are compact in a compact model.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Lights {
     places: Vec<f32>,
@@ -461,7 +456,6 @@ impl Primitive for Lights {
     }
 }
 
-/// A queue that runs nothing finds any kernel.
 const KERNEL: KernelName = KernelName { code: Code::Program("lights"), function: "light" };
 
 const KERNELS: StorageKernels = StorageKernels {
@@ -481,7 +475,7 @@ impl CudaPrimitive for Lights {
     const CAPABILITIES: &'static [Capability] = &[];
 }
 
-/// What the heap holds of the model's regions is what the schema says.
+/// Compares the heap's bytes of the model's regions with the schema's.
 fn assert_regions(run: &DryRun, model: &Model<Lights>) {
     let (rows, storage) = (model.size().gaussians, model.storage());
     let ledger = run.device.session.heap.ledger();
@@ -494,7 +488,7 @@ fn assert_regions(run: &DryRun, model: &Model<Lights>) {
     }
     let words = |label| used(label).0 / 4;
     let [powers, firsts] = match storage {
-        // Of one value, and of six.
+        // For one value and for six.
         Storage::Full | Storage::HalfColors => [1, 6],
         Storage::Compact | Storage::Offloaded => [1, 3],
     };
@@ -508,7 +502,7 @@ fn assert_regions(run: &DryRun, model: &Model<Lights>) {
     assert_eq!(model.bytes().into_iter().sum::<Bytes>(), bytes);
 }
 
-/// One iteration over a view, with nothing but colours and inverse depths.
+/// Runs one iteration over a view.
 fn iteration(run: &mut DryRun, model: &mut Model<Lights>, number: u32) -> Result<(), DeviceError> {
     let case = run.case;
     let (wants, terms) = (case.wants(), Case::terms());
@@ -573,9 +567,7 @@ fn a_model_of_another_primitive_takes_what_is_planned(
     Ok(())
 }
 
-// Training views that get smaller while their steps do not fit, on a device that is not there.
-
-/// 46 MiB of what pixels take.
+/// Size at which pixels take 46 MiB.
 const PX: [u32; 2] = [1600, 1200];
 
 const TABLES_AT_REST: AppearanceRule = AppearanceRule {
@@ -587,7 +579,6 @@ const TABLES_AT_REST: AppearanceRule = AppearanceRule {
     total_variation: 0.0,
 };
 
-/// What a step changes.
 struct Trained {
     model: Model,
     tables: Option<ColorTables>,
@@ -610,7 +601,7 @@ fn options(give_up: &[Rung]) -> CudaOptions {
     CudaOptions { give_up: give_up.to_vec(), ..CudaOptions::default() }
 }
 
-/// A view and its photograph at a size.
+/// Returns a view and its photograph at a scale.
 fn scaled(scale: TrainingScale) -> (View, Arc<Image>) {
     let sized_case = Case { px: scale.px(PX), ..sized_case() };
     (sized_case.view(), sized_case.photograph())
@@ -644,7 +635,7 @@ impl DryRun {
         device.step(model, gradients, &AdamStep::new(number, AT_REST))
     }
 
-    /// A step as the trainer has it: follows what is given up, and tries again.
+    /// Takes a step as the trainer does: gives up memory and tries again.
     fn step_with_relief(&mut self, trained: &mut Trained, number: u32) -> Result<(), DeviceError> {
         loop {
             match self.step(trained, number) {
@@ -669,7 +660,7 @@ fn views_get_smaller_where_steps_do_not_fit_and_come_back() -> Result<(), Device
     assert_eq!(run.device.training_scale(), TrainingScale::FULL, "there is room");
     run.device.trim_memory()?;
     let heap = &run.device.session.heap;
-    // A quarter of what pixels take is missing.
+    // A quarter of the memory of pixels is missing.
     let most = heap.peak();
     heap.set_budget(Bytes(most.0 - (11 << 20)));
     run.step_with_relief(&mut trained, 2)?;
@@ -698,7 +689,7 @@ fn views_keep_their_size_where_the_rung_is_not_named() -> Result<(), DeviceError
     let mut trained = Trained::on(&mut run)?;
     let refused = run.step_with_relief(&mut trained, 1);
     assert!(refused.is_err_and(|error| error.is_out_of_memory()));
-    // Nor where a run is resumed that had them smaller.
+    // Nor does a resumed run that had smaller views.
     run.device.use_training_scale(TrainingScale::after(3))?;
     assert_eq!(run.device.training_scale(), TrainingScale::FULL);
     let named = options(&[Rung::Slack, Rung::Resolution]);
@@ -717,8 +708,8 @@ fn a_step_fails_only_when_views_are_as_small_as_they_get(
     let sized_case = Case { compensation, ..sized_case() };
     let give_up = options(&[Rung::Slack, Rung::Photographs, Rung::Resolution]);
     let mut failed = 0;
-    // From too little for the smallest views to enough for the full size: each part of a step is refused
-    // in turn.
+    // From too little for the smallest views to enough for the full size, so that each part of a step is refused in
+    // turn.
     for mib in 8..100 {
         let mut run = DryRun::open_with(sized_case, &give_up, Bytes(400 << 20))?;
         let mut trained = Trained::on(&mut run)?;
@@ -756,7 +747,7 @@ fn a_smaller_view_tells_what_a_whole_one_will_take() -> Result<(), DeviceError> 
     let whole = need(Divisor::One)?;
     for divisor in [Divisor::Two, Divisor::Four] {
         let found = need(divisor)?;
-        // As many rows and columns more as may have been dropped.
+        // The plan includes the rows and columns that the division may have dropped.
         assert!((whole..whole + whole / 50).contains(&found), "{found} of {whole}");
     }
     Ok(())
@@ -800,7 +791,7 @@ fn a_view_tells_what_terms_will_take_that_come_on_later() -> Result<(), DeviceEr
     let with = scratch(later, Inputs::NONE)?;
     assert_eq!(scratch(Inputs::NONE, later)?, with);
     assert_eq!(scratch(later, later)?, with);
-    // 48 bytes of each pixel, and of splats and instances what maps take beside them.
+    // 48 bytes per pixel, and the maps' share of splats and instances.
     let without = scratch(Inputs::NONE, Inputs::NONE)?;
     let pixels = PX.map(u64::from).iter().product::<u64>();
     assert!(with.0 - without.0 > 48 * pixels, "{with} and {without}");

@@ -1,4 +1,4 @@
-//! The kernels: one table, looked up once, launched with one struct each.
+//! The table of kernels. Each kernel takes one struct of arguments.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
@@ -13,11 +13,11 @@ use crate::abi::{Arguments, BlendArgs, CountRowsArgs, InstancesArgs, WorthArgs};
 use crate::backend::DeviceError;
 use crate::layout::Records;
 
-/// A kernel with arguments `A` (its lifetime stands for any).
+/// A kernel with arguments `A`, of any lifetime.
 pub(crate) struct Kernel<A: Arguments> {
     function: sys::CUfunction,
     block: u32,
-    /// The module that holds the function; a kernel that never runs has none.
+    /// The module that holds the function; `None` in a dry run.
     _module: Option<Rc<Module>>,
     arguments: PhantomData<fn(A)>,
 }
@@ -59,7 +59,6 @@ impl<A: Arguments> Kernel<A> {
     }
 }
 
-/// The functions of one fatbin.
 pub(crate) struct Module {
     raw: sys::CUmodule,
 }
@@ -73,20 +72,18 @@ impl Drop for Module {
     }
 }
 
-/// Finds kernels by their names.
 pub(crate) trait Find {
-    /// The function, and the module that holds it; it takes so many bytes of arguments.
+    /// Finds a function that takes `bytes` bytes of arguments.
     fn find(&mut self, name: &KernelName, bytes: usize) -> Result<Found, DeviceError>;
 }
 
-/// A kernel's function.
 pub(crate) struct Found {
     function: sys::CUfunction,
-    /// What holds it; nothing where it is null.
+    /// The module that holds the function; `None` if the function is null.
     module: Option<Rc<Module>>,
 }
 
-/// Finds nothing to run, for a queue that runs nothing.
+/// Returns null functions, for a queue that runs nothing.
 pub(crate) struct Nothing;
 
 impl Find for Nothing {
@@ -95,7 +92,7 @@ impl Find for Nothing {
     }
 }
 
-/// Loads each piece of code once.
+/// Loads each module once.
 #[derive(Default)]
 pub(crate) struct Loader {
     modules: HashMap<Code, Rc<Module>>,
@@ -119,7 +116,7 @@ impl Loader {
                 reason: format!("this program holds no {}", code.source()),
             });
         };
-        // The driver wants images to begin at a multiple of eight bytes. The program's own do.
+        // The driver wants images to begin at a multiple of eight bytes. The program's own fatbins do.
         let copy = matches!(code, Code::Fatbin { .. }).then(|| aligned(image));
         let image = copy.as_ref().map_or(image.as_ptr(), |words| words.as_ptr().cast());
         // SAFETY: the image is a whole fatbin as nvcc wrote it.
@@ -131,7 +128,6 @@ impl Loader {
     }
 }
 
-/// The bytes in words of eight.
 fn aligned(bytes: &[u8]) -> Vec<u64> {
     let mut words = vec![0_u64; bytes.len().div_ceil(size_of::<u64>())];
     bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
@@ -158,16 +154,14 @@ impl Find for Loader {
         if size != bytes {
             return Err(wrong(format!("takes {size} bytes where {bytes} would be passed")));
         }
-        // Otherwise the code is brought to the GPU by the first launch, and no one has accounted
-        // for it.
+        // Otherwise the first launch loads the code, which the memory budget would not include.
         // SAFETY: the function exists.
         unsafe { sys::cuFuncLoad(function) }.result().map_err(failed("cuFuncLoad"))?;
         Ok(Found { function, module: Some(module) })
     }
 }
 
-/// Looks a kernel up, which is launched in blocks of so many threads, and compares the size of its
-/// arguments.
+/// Finds a kernel that runs in blocks of `block` threads, and compares the size of its arguments.
 pub(crate) fn kernel<A: Arguments>(
     by: &mut dyn Find,
     name: &KernelName,
@@ -177,20 +171,18 @@ pub(crate) fn kernel<A: Arguments>(
     Ok(Kernel { function, block, _module: module, arguments: PhantomData })
 }
 
-/// Declares the kernels: `handle: file::function(Arguments) x BLOCK;`. Arguments and numbers are of
-/// `abi`.
+/// Declares the kernels: `handle: file::function(Arguments) x BLOCK;`, with names from `abi`.
 macro_rules! kernels {
     ($(
         $handle:ident: $file:ident::$name:ident($arguments:ident) x $block:ident;
     )*) => {
-        /// Every kernel of the program, but for those of primitives.
+        /// All kernels except those of primitives.
         pub(crate) struct Kernels {
             $(pub(crate) $handle: Kernel<$crate::abi::$arguments<'static>>,)*
         }
 
         impl Kernels {
-            /// Loads all code, looks all kernels up and compares their arguments' sizes.
-            /// A context must be current.
+            /// Loads all kernels and compares the sizes of their arguments. A context must be current.
             pub(crate) fn load(by: &mut dyn Find) -> Result<Self, DeviceError> {
                 Ok(Self {
                     $($handle: kernel(
@@ -362,34 +354,32 @@ kernels! {
     probe: probe::probe(ProbeArgs) x PROBE_BLOCK;
 }
 
-// The kernels that read what records of splats hold, which are instances of the same templates.
-
-/// Those that list one kind of records.
+/// The kernels that list splats of one kind of records.
 pub(crate) struct ListKernels<'a> {
-    /// With keys of 16 bits and of 32.
+    /// With 16-bit and with 32-bit keys.
     pub(crate) instances: [&'a Kernel<InstancesArgs<'static>>; 2],
-    /// The same of a band.
+    /// With 16-bit and with 32-bit keys, for one band.
     pub(crate) band_instances: [&'a Kernel<InstancesArgs<'static>>; 2],
     pub(crate) count_rows: &'a Kernel<CountRowsArgs<'static>>,
 }
 
-/// Those that blend one kind of records, each its own value in a pixel.
+/// The kernels that blend splats of one kind of records.
 pub(crate) struct BlendKernels<'a> {
     pub(crate) blend_fwd: &'a Kernel<BlendArgs<'static>>,
     pub(crate) blend_counted: &'a Kernel<BlendArgs<'static>>,
     pub(crate) blend_fwd_depth: &'a Kernel<BlendArgs<'static>>,
     pub(crate) blend_fwd_surface: &'a Kernel<BlendArgs<'static>>,
-    /// Without statistics, with absolute gradients, and with squares.
+    /// Without statistics, with absolute gradients, and with squared gradients.
     pub(crate) blend_bwd: [&'a Kernel<BlendArgs<'static>>; 3],
-    /// The same with inverse depths.
+    /// Like `blend_bwd`, with inverse depths.
     pub(crate) blend_bwd_depth: [&'a Kernel<BlendArgs<'static>>; 3],
-    /// The same with a surface's maps.
+    /// Like `blend_bwd`, with the surface's maps.
     pub(crate) blend_bwd_surface: [&'a Kernel<BlendArgs<'static>>; 3],
     pub(crate) worth_pixels: &'a Kernel<WorthArgs<'static>>,
 }
 
 impl Kernels {
-    /// Those that list such records.
+    /// Returns the kernels that list these records.
     pub(crate) fn of(&self, records: Records) -> ListKernels<'_> {
         match records {
             Records::Ellipses => ListKernels {
@@ -413,8 +403,8 @@ impl Kernels {
         }
     }
 
-    /// Both passes of triangles with so many samples along a pixel's sides; more than there are kernels for
-    /// count as the most.
+    /// Returns the forward and the backward kernel of triangles for `samples` samples along each side of a pixel,
+    /// at most 4.
     pub(crate) fn of_triangles(&self, samples: u32) -> [&Kernel<BlendArgs<'static>>; 2] {
         match samples {
             0 | 1 => [&self.blend_fwd_triangles_1, &self.blend_bwd_triangles_1],
@@ -424,7 +414,7 @@ impl Kernels {
         }
     }
 
-    /// Those that blend such records. Triangles have kernels of their own.
+    /// Returns the kernels that blend these records. Fails for triangles, which have kernels of their own.
     pub(crate) fn blend(&self, records: Records) -> Result<BlendKernels<'_>, DeviceError> {
         match records {
             Records::Ellipses => Ok(BlendKernels {
@@ -478,19 +468,19 @@ impl Kernels {
 /// A piece of code for the GPU.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// A file of `kernels/` without its extension, which the program holds.
+    /// A file of `kernels/` without its extension.
     Program(&'static str),
-    /// A fatbin as nvcc wrote it.
+    /// A fatbin that nvcc wrote.
     Fatbin {
-        /// The file that it was made of, for messages.
+        /// Source file, for messages.
         source: &'static str,
-        /// Its bytes.
+        /// Bytes of the fatbin.
         image: &'static [u8],
     },
 }
 
 impl Code {
-    /// The file that it was made of.
+    /// Returns the path of the source file.
     pub(crate) fn source(self) -> String {
         match self {
             Self::Program(file) => format!("kernels/{file}.cu"),
@@ -499,11 +489,11 @@ impl Code {
     }
 }
 
-/// A kernel by its name in a piece of code.
+/// The name of a kernel.
 #[derive(Clone, Copy)]
 pub struct KernelName {
-    /// What holds it.
+    /// Code that holds the kernel.
     pub code: Code,
-    /// The function, without mangling.
+    /// Function name without mangling.
     pub function: &'static str,
 }

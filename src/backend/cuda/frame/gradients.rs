@@ -1,4 +1,4 @@
-//! The gradients of drawn views, and the step down them.
+//! The gradients of drawn views and the step.
 
 use std::marker::PhantomData;
 
@@ -24,11 +24,10 @@ use crate::math::splat::PlaceGradients;
 use crate::memory::Bytes;
 use crate::model::Gaussians;
 
-/// The screen-space gradients of views, and what terms at samples add to them.
+/// The screen-space gradients of views and the geometry gradients of sampled terms.
 pub struct Gradients<P = Gaussians> {
     views: Vec<ViewGradients>,
-    /// What is added to the gradients of all Gaussians' geometry, [n, 12], where a term at samples is
-    /// on.
+    /// Gradients of the geometry of all Gaussians, [n, 12]; `None` without sampled terms.
     geometry: Option<Block<f32>>,
     primitive: PhantomData<P>,
 }
@@ -39,17 +38,16 @@ impl<P> Default for Gradients<P> {
     }
 }
 
-/// The screen-space gradients of one view.
 pub(in crate::backend::cuda) struct ViewGradients {
     pub(in crate::backend::cuda) splats: Splats,
     pub(in crate::backend::cuda) camera: ViewCamera,
     pub(in crate::backend::cuda) settings: Drawing,
-    /// Its depths, where samples were compared with them.
+    /// Depths that samples were compared with.
     depth_map: Option<DepthMap>,
 }
 
 impl<P: CudaPrimitive> Frame<Drawn, P> {
-    /// Adds the blend weights of its splats to those of the views before. Other gradients are not found.
+    /// Adds the blend weights of the view's splats to the sums. The other gradients are not computed.
     pub(in crate::backend::cuda) fn weigh(
         self,
         session: &mut Session,
@@ -62,7 +60,7 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
         weights::add(session, model, &splats)
     }
 
-    /// Leaves the blend weights of its splats in the place of gradients.
+    /// Writes the blend weights of the splats in the place of their gradients.
     pub(in crate::backend::cuda) fn into_weights(
         mut self,
         session: &mut Session,
@@ -71,7 +69,7 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
         let d_image = self.d_image.as_mut().ok_or(DeviceError::NoView)?;
         let mut face_weights = Out::NULL;
         if self.splats.kind == Records::Triangles {
-            // Their weights are found beside gradients, of which there are none.
+            // Their weights come from the backward pass, with zero gradients.
             d_image.zero(&session.stream)?;
             face_weights = model.faces.as_mut().map_or(Out::NULL, |faces| faces.weights.write());
         } else {
@@ -93,7 +91,7 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
     }
 }
 
-/// Leaves the gradients of the splats, of a view whose lists are there or are made anew.
+/// Computes the gradients of the splats, with the lists of the forward pass or with new ones by band.
 fn splats_backward(
     session: &mut Session,
     splats: &mut Splats,
@@ -111,8 +109,7 @@ fn splats_backward(
 }
 
 impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
-    /// Leaves the gradients of the splats, gives back what belongs to pixels, and adds those of the
-    /// terms at samples.
+    /// Computes the gradients of the splats, frees the memory of pixels, and adds the gradients of sampled terms.
     pub(in crate::backend::cuda) fn backward(
         self,
         session: &mut Session,
@@ -130,7 +127,7 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         Ok(losses)
     }
 
-    /// Leaves the gradients of the splats, which are not observed.
+    /// Computes the gradients of the splats without observing them.
     pub(in crate::backend::cuda) fn into_view_gradients(
         self,
         session: &mut Session,
@@ -139,7 +136,6 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         Ok(self.pixels_backward(session, model)?.0)
     }
 
-    /// Leaves the gradients of the splats.
     fn pixels_backward(
         mut self,
         session: &mut Session,
@@ -153,7 +149,7 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         if let (None, None, Some(features)) =
             (d_inverse_depths, d_surface, &mut self.splats.features)
         {
-            // Nothing will come of them: not even zeros need be added up.
+            // Without these gradients the features' are not even zeros that must be added.
             features.gradients = None;
         }
         let d_median_depths = self.d_median_depths.as_ref();
@@ -180,7 +176,7 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
 }
 
 impl ViewGradients {
-    /// Of the rows of this rank in a view that another draws.
+    /// Returns the gradients of this rank's rows in a view that another rank draws.
     pub(in crate::backend::cuda) fn of_rank(
         splats: Splats,
         camera: ViewCamera,
@@ -189,7 +185,7 @@ impl ViewGradients {
         Self { splats, camera, settings, depth_map: None }
     }
 
-    /// Adds them to the statistics of density control, where the view is observed.
+    /// Adds the gradients to the statistics of density control, if the view is observed.
     fn observe<P: CudaPrimitive>(
         &self,
         session: &Session,
@@ -199,8 +195,7 @@ impl ViewGradients {
         densify::observe(session, model, &self.splats, view)
     }
 
-    /// Adds the gradients of the terms at samples to those of the geometry of the Gaussians that the
-    /// view sees and of their neighbours.
+    /// Adds the gradients of sampled terms to the geometry of the visible Gaussians and their neighbours.
     fn regularise<P: CudaPrimitive>(
         &mut self,
         session: &mut Session,
@@ -229,7 +224,7 @@ impl ViewGradients {
         }
     }
 
-    /// Gives back what a step needs nothing of.
+    /// Frees the memory that the step does not need.
     fn release_splats(&mut self) {
         self.depth_map = None;
         self.splats.release();
@@ -237,7 +232,7 @@ impl ViewGradients {
 }
 
 impl<P: CudaPrimitive> Gradients<P> {
-    /// Fails where a step takes no view more.
+    /// Fails if the step takes no further view.
     fn check_room(&self, model: &Model<P>) -> Result<(), DeviceError> {
         let most = MAX_VIEWS as usize;
         if self.views.len() >= most {
@@ -249,7 +244,7 @@ impl<P: CudaPrimitive> Gradients<P> {
         Ok(())
     }
 
-    /// Observes a view of which there are the gradients of the splats alone, and adds it.
+    /// Observes and adds a view that has only the gradients of its splats.
     pub(in crate::backend::cuda) fn add(
         &mut self,
         session: &Session,
@@ -263,8 +258,7 @@ impl<P: CudaPrimitive> Gradients<P> {
         Ok(())
     }
 
-    /// Moves every parameter, and leaves the gradients of the geometry in `kept` where they are asked for.
-    /// An error where no backward pass came before.
+    /// Moves every parameter, and writes the gradients of the geometry to `kept`. Fails without a backward pass.
     pub(in crate::backend::cuda) fn step(
         self,
         session: &mut Session,

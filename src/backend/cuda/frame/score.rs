@@ -1,4 +1,4 @@
-//! Comparing a drawn view with its photograph.
+//! Comparison of a drawn view with its photograph.
 
 use super::{Frame, Scores};
 use crate::abi::terms::{
@@ -24,8 +24,7 @@ use crate::backend::frame_state::{Scored, Trainable};
 use crate::backend::{Capability, DeviceError, Objective, OtherView, check_inputs};
 
 impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
-    /// Compares it by the terms at its pixels, in a fixed order, but for the depths that samples are
-    /// compared with.
+    /// Evaluates the terms at pixels, in a fixed order. Sampled depths are compared later.
     pub(in crate::backend::cuda) fn scored(
         mut self,
         session: &mut Session,
@@ -52,8 +51,8 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         };
         let has_depths = self.compare_depths(session, photograph, terms)?;
         let d_image = self.d_image.as_mut().ok_or(DeviceError::NoView)?;
-        let compared = self.colors.as_ref().and_then(ColorScratch::image);
-        let image = compared.unwrap_or(&self.canvas.image);
+        let image =
+            self.colors.as_ref().and_then(ColorScratch::image).unwrap_or(&self.canvas.image);
         loss::loss(session, image, &self.camera, photograph, terms, d_image)?;
         let has_normal_map = self.compare_normal_map(session, photograph, terms, has_depths)?;
         let has_maps = has_depths || has_normal_map;
@@ -83,7 +82,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         Ok((self.into_state(|_| scores), pending))
     }
 
-    /// True if the photograph has a map to compare the inverse depths with.
+    /// Returns true if the photograph has a map of inverse depths.
     fn compare_depths(
         &mut self,
         session: &mut Session,
@@ -99,8 +98,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         }
     }
 
-    /// True if the photograph has a map to compare the normals of the inverse depths with. Their gradient is
-    /// added to that of the inverse depths, where these have any.
+    /// Returns true if the photograph has a map of normals. Adds to the gradient of the inverse depths if there is one.
     fn compare_normal_map(
         &mut self,
         session: &mut Session,
@@ -120,7 +118,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         }
     }
 
-    /// True if a term compares the drawn normals.
+    /// Returns true if a term compares the drawn normals.
     fn compare_normals(
         &mut self,
         session: &mut Session,
@@ -131,7 +129,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
             Term::DepthNormal { depths } => Some(NormalsRule { depths, weight, target }),
             _ => None,
         });
-        // Where nothing is compared with them no gradient comes of them.
+        // Without a comparison there is no gradient of the medians.
         let is_used = terms.needs().median;
         self.d_median_depths.take_if(|_| !is_used);
         match (rule, &self.canvas.surface, &mut self.d_surface) {
@@ -145,11 +143,8 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
             _ => Ok(false),
         }
     }
-}
-
-impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
-    /// True if a term looks at how far apart along rays lies what is drawn. Its gradients are added to
-    /// those of the inverse depths and of the surface's maps, where these have any.
+    /// Returns true if a term penalises the distortion along rays. Adds to the gradients of the inverse depths and of
+    /// the surface's maps if there are any.
     fn measure_distortion(
         &mut self,
         session: &mut Session,
@@ -158,7 +153,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         [has_inverse_depths, has_surface]: [bool; 2],
     ) -> Result<bool, DeviceError> {
         let weight = terms.weight(VALUE_DISTORTION);
-        // Where nothing is done with them no gradient comes of them.
+        // Without the term there is no gradient of the squares.
         self.d_inverse_squares.take_if(|_| weight == 0.0);
         let Canvas { inverse_depths, inverse_squares, surface, .. } = &self.canvas;
         let drawn = (inverse_depths, inverse_squares, surface);
@@ -186,7 +181,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         Ok(true)
     }
 
-    /// Adds the gradients of patches to those that the comparison of normals left, if it left any.
+    /// Adds the gradients of patches to those of the normals, if there are any.
     fn compare_patches(
         &mut self,
         session: &mut Session,
@@ -217,8 +212,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
 }
 
 impl<S: Trainable, P: CudaPrimitive> Frame<Scored<S>, P> {
-    /// Adds the gradient of the depths that samples are compared with, where a term does that. Where
-    /// memory is refused nothing was added.
+    /// Adds the gradient of the sampled depths. Adds nothing if memory is refused.
     pub(in crate::backend::cuda) fn compare_sampled_depths(
         &mut self,
         session: &Session,

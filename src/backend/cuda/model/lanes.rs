@@ -1,5 +1,5 @@
-//! The order of a table of Gaussians on the device: blocks of 32 rows, in them column by column, so
-//! that a warp's lanes read neighbours. Host columns are turned into it chunk by chunk.
+//! The order of tables on the device: blocks of 32 rows, column by column within a block, so that a warp reads
+//! neighbouring values.
 
 use std::ops::Range;
 
@@ -17,21 +17,19 @@ use crate::layout::{self, RowForm};
 /// Rows per block: the lanes of a warp.
 pub(crate) const LANES: usize = layout::LANES as usize;
 
-/// Length of a table of so many rows and columns; rows that fill up the last block included.
+/// Returns the length of a table, including the padding of the last block.
 pub(crate) const fn table_len(rows: usize, width: usize) -> usize {
     rows.div_ceil(LANES) * LANES * width
 }
 
-/// A host column that makes up `width` columns of a table.
+/// A host column of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostColumn<'a> {
     /// Values per row.
     pub(crate) width: usize,
-    /// The values of all rows, row by row.
+    /// All rows, [rows, width].
     pub(crate) values: &'a [f32],
 }
-
-/// Fills the blocks of `rows`, which start at a whole block, from the columns that make up the
 /// table. Lanes after the last row become zero.
 pub(crate) fn pack(parts: &[HostColumn<'_>], rows: Range<usize>, blocks: &mut [f32]) {
     let width: usize = parts.iter().map(|part| part.width).sum();
@@ -78,9 +76,7 @@ pub(crate) fn unpack(
     });
 }
 
-// Rows of a table between single precision and the words of a compact model.
-
-/// The kernels' number of a form.
+/// Returns the kernels' number of a form.
 pub(crate) const fn form_number(form: RowForm) -> u32 {
     match form {
         RowForm::Floats => FORM_FLOATS,
@@ -91,30 +87,31 @@ pub(crate) const fn form_number(form: RowForm) -> u32 {
     }
 }
 
-/// The same; nothing for single precision, which needs no packing.
+/// Returns the kernels' number of a packed form; `None` for single precision.
 fn packed_number(form: RowForm) -> Option<u32> {
     (form != RowForm::Floats).then(|| form_number(form))
 }
 
-/// Words that a row of so many values takes.
+/// Returns the words of a row.
 pub(crate) fn words(form: RowForm, values: usize) -> usize {
     form.words(u32::try_from(values).unwrap_or(u32::MAX)) as usize
 }
 
-/// The lane blocks to copy, and their destination.
+/// Lane blocks to pack or unpack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackRange {
     pub(crate) form: RowForm,
-    /// Values of a row.
+    /// Values per row.
     pub(crate) values: usize,
-    /// First lane block of the values in single precision, and of the words.
+    /// First lane block in single precision.
     pub(crate) float_block: usize,
+    /// First lane block of words.
     pub(crate) word_block: usize,
     pub(crate) blocks: usize,
 }
 
 impl PackRange {
-    /// The bits of values in single precision, to words.
+    /// Packs the bits of single-precision values into words.
     pub(crate) fn pack<F: Buffer<Item = u32>, W: Buffer<Item = u32>>(
         &self,
         session: &Session,
@@ -137,7 +134,7 @@ impl PackRange {
         session.kernels.pack_rows.over(&session.stream, self.blocks * LANES, &args)
     }
 
-    /// Words to the bits of values.
+    /// Unpacks words into the bits of single-precision values.
     pub(crate) fn unpack<W: Buffer<Item = u32>, F: Buffer<Item = u32>>(
         &self,
         session: &Session,

@@ -1,6 +1,6 @@
-//! A view in bands of its rows of tiles, where the lists of all of them do not fit the memory left.
-//! A band is listed and drawn into the image, and its lists make room for the next one's. The backward
-//! pass lists and draws each anew before it adds to the gradients. Pixels are as of a view drawn at once.
+//! Drawing and blending of a view's lists, at once or in bands of tile rows if the lists exceed the memory left. Each
+//! band is listed and drawn before the next; the backward pass lists and draws each band again. The pixels equal
+//! those of a view drawn at once.
 
 use std::ops::Range;
 
@@ -15,18 +15,18 @@ use crate::backend::{DeviceError, Drawing};
 use crate::layout::{INSTANCES, ListSizes, Records, Slot, ViewRequest, need_of_list};
 use crate::memory::Bytes;
 
-/// Most blocks that are taken at once for a band; without virtual memory each may fill whole granules.
+/// Maximum number of blocks for a band; without virtual memory each may fill whole granules.
 const BLOCKS: u64 = 12;
 
-/// What is done with the lists of a view, or of a band of it.
+/// Callback that receives the lists of a view or of a band.
 pub(crate) type PaintLists<'a> =
     dyn FnMut(&Session, &Splats, &Bins, DrawnView<'_>) -> Result<(), DeviceError> + 'a;
 
 /// The lists of a drawn view.
 pub(crate) enum Lists {
-    /// Of all tiles.
+    /// Lists of all tiles.
     Whole(Bins),
-    /// They are made anew, band by band.
+    /// Lists are made band by band.
     Bands(Bands),
 }
 
@@ -38,7 +38,7 @@ impl Lists {
         }
     }
 
-    /// In how many bands the image was drawn.
+    /// Returns the number of bands of the image.
     pub(crate) fn bands(&self) -> u32 {
         match self {
             Self::Whole(_) => 1,
@@ -47,17 +47,16 @@ impl Lists {
     }
 }
 
-/// What bands are made of.
+/// Inputs of a view's bands.
 pub(crate) struct Bands {
     sorted: Sorted,
-    /// Instances of each row of tiles.
+    /// Number of instances of each row of tiles.
     rows: Vec<u64>,
-    /// How many the image was drawn in.
+    /// Number of bands of the image.
     count: u32,
 }
 
-/// Lists the splats, of whose two buffers of indices one is in order, and paints with the lists, at
-/// once or in bands.
+/// Lists the splats, sorted in the buffer of indices `front_to_back`, and paints them at once or in bands.
 pub(crate) fn draw(
     session: &Session,
     splats: &mut Splats,
@@ -79,7 +78,7 @@ pub(crate) fn draw(
             if need(session, &whole, None, wants) <= room(session) =>
         {
             match draw_whole(session, splats, front_to_back, view, whole, paint) {
-                // Others may have taken what the books say is there.
+                // Other programs may have taken memory that the ledger counts as free.
                 Err(error) if is_refusal(&error) => {}
                 done => return done.map(Lists::Whole),
             }
@@ -91,7 +90,7 @@ pub(crate) fn draw(
     let sorted = bin::keep_order(session, splats, front_to_back, &order)?;
     let rows = bin::rows(session, splats, &sorted, camera)?;
     let mut bands = Bands { sorted, rows, count: 0 };
-    // Now, where a refusal finds room. The backward pass needs most.
+    // Asked now, while a refusal can free memory. The backward pass needs most.
     let fullest = bands.rows.iter().copied().max().unwrap_or(0);
     let row = Extent::band(camera, 0..1, fullest)?;
     ask_for(session, &row, Some(splats.visible), wants)?;
@@ -112,8 +111,7 @@ fn draw_whole(
     Ok(bins)
 }
 
-/// Asks the heap at once for all that listing and drawing takes where there seems to be no room for
-/// it, so that a refusal says how much is missing.
+/// Requests the memory of a list as one block if it seems too large, so that the refusal says how much is missing.
 fn ask_for(
     session: &Session,
     extent: &Extent,
@@ -121,20 +119,19 @@ fn ask_for(
     wants: &ViewRequest,
 ) -> Result<(), DeviceError> {
     let need = need(session, extent, counted, wants);
-    // What is needed is bounded from above, and over the budget, where others have taken what this
-    // program had counted on, nothing more can be had: what is there may do.
+    // The need is an upper bound. Over the budget nothing more can be had, so the present memory has to do.
     if need <= room(session) || session.heap.excess() > Bytes(0) {
         return Ok(());
     }
     session.heap.take(&Slot::<u8, _>::unlisted(INSTANCES.label), &need).map(drop)
 }
 
-/// Bytes of the arena that it takes to list and draw. `counted` splats are counted anew.
+/// Returns the bytes of the arena to list and draw. `counted` splats are counted again.
 fn need(session: &Session, extent: &Extent, counted: Option<usize>, wants: &ViewRequest) -> u64 {
     need_of_list(session.heap.cub_scratch(), &extent.sizes(counted), wants)
 }
 
-/// Bytes that can still be had of the arena; memory comes in granules.
+/// Returns the bytes that the arena can still get, rounded down to granules.
 fn room(session: &Session) -> u64 {
     let heap = &session.heap;
     let rounding = if heap.is_virtual() { 1 } else { BLOCKS };
@@ -146,7 +143,7 @@ fn is_refusal(error: &DeviceError) -> bool {
 }
 
 impl Bands {
-    /// Paints and keeps nothing. In how many bands.
+    /// Paints all bands and keeps nothing. Returns their number.
     fn forward(
         &self,
         session: &Session,
@@ -163,7 +160,7 @@ impl Bands {
         })
     }
 
-    /// Gradients of every splat from those of the pixels, in the splats' own room for them.
+    /// Computes the gradients of every splat from those of the pixels.
     pub(crate) fn backward(
         &self,
         session: &Session,
@@ -187,8 +184,7 @@ impl Bands {
         .map(drop)
     }
 
-    /// Does something with all bands, from the top of the view, each as large as there is room for
-    /// when its turn comes. How many there were.
+    /// Visits all bands from the top of the view, each as large as the present memory allows. Returns their number.
     fn each(
         &self,
         session: &Session,
@@ -202,7 +198,7 @@ impl Bands {
         let (mut first, mut count) = (0, 0);
         while first < camera.tiles[1] {
             let room = room(session);
-            // As if of all rows, which takes a little more than any of them.
+            // A bound for all rows, which take a little more than a band.
             let most = largest(bounded(total), |instances| {
                 let extent = Extent::whole(camera, instances.into())?;
                 Ok(need(session, &extent, Some(visible), wants) <= room)
@@ -210,7 +206,7 @@ impl Bands {
             let (rows, instances) = band(&self.rows, first, rows_most, most);
             let end = rows.end;
             match visit(Extent::band(camera, rows, instances)?) {
-                // Others may have taken what the books say is there.
+                // Other programs may have taken memory that the ledger counts as free.
                 Err(error) if is_refusal(&error) && end - first > 1 => {
                     rows_most = (end - first) / 2;
                     continue;
@@ -223,7 +219,7 @@ impl Bands {
     }
 }
 
-/// Most rows of tiles that a band may have.
+/// Returns the maximum number of tile rows of a band.
 fn rows_most(policy: BandPolicy, rows: u32) -> u32 {
     match policy {
         BandPolicy::Never | BandPolicy::WhenNeeded => rows,
@@ -232,12 +228,12 @@ fn rows_most(policy: BandPolicy, rows: u32) -> u32 {
     }
 }
 
-/// Instances, as far as one list may have them.
+/// Limits a number of instances to that of one list.
 fn bounded(instances: u64) -> u32 {
     u32::try_from(instances).map_or(INSTANCES_MAX, |instances| instances.min(INSTANCES_MAX))
 }
 
-/// The largest number up to `most` that fits, where smaller ones do, too; 0 where none does.
+/// Returns the largest number up to `most` that fits, or 0. Fits must be monotonic.
 fn largest(
     most: u32,
     mut fits: impl FnMut(u32) -> Result<bool, DeviceError>,
@@ -253,8 +249,8 @@ fn largest(
     Ok(low)
 }
 
-/// The rows of a band that begins with row `first`, and the band's instances, from the instances of
-/// all rows: as many rows as fit, but one at least, which the heap then may refuse.
+/// Returns the rows of the band from row `first` and their instances: as many rows as fit, at least one, which the
+/// heap may refuse.
 fn band(rows: &[u64], first: u32, rows_most: u32, instances_most: u32) -> (Range<u32>, u64) {
     let (mut end, mut instances) = (first, 0_u64);
     for &row in rows.iter().skip(first as usize).take(rows_most as usize) {
@@ -267,9 +263,7 @@ fn band(rows: &[u64], first: u32, rows_most: u32, instances_most: u32) -> (Range
     (first..end, instances)
 }
 
-// Part of the stage `blend`: which kernels blend what the records of a view hold.
-
-/// Draws the tiles that are listed.
+/// Draws the listed tiles with the kernels of the splats' records.
 pub(crate) fn forward(
     session: &Session,
     splats: &Splats,
@@ -283,7 +277,7 @@ pub(crate) fn forward(
     }
 }
 
-/// Gradients of every splat from those of the pixels, in the splats' own room for them.
+/// Computes the gradients of every splat from those of the pixels.
 pub(crate) fn backward(
     session: &Session,
     splats: &mut Splats,
@@ -297,7 +291,7 @@ pub(crate) fn backward(
     session.timers.end(&begun, &session.stream)
 }
 
-/// Adds what comes from the pixels of the tiles that are listed.
+/// Adds the gradients from the pixels of the listed tiles.
 pub(crate) fn add_gradients(
     session: &Session,
     splats: &mut Splats,
@@ -323,7 +317,7 @@ mod tests {
     use crate::backend::cuda::memory::heap::tests::heap_of;
     use crate::layout::{BackwardSlots, CountSlots, Keys, LIBRARY_SCRATCH, List, Use};
 
-    /// All bands of these rows with their instances.
+    /// Returns all bands of these rows with their instances.
     fn bands(rows: &[u64], rows_most: u32, instances_most: u32) -> Vec<(Range<u32>, u64)> {
         let (mut first, mut found) = (0, Vec::new());
         while (first as usize) < rows.len() {
@@ -357,7 +351,7 @@ mod tests {
             prop_assert_eq!(found[found.len() - 1].0.end as usize, rows.len());
             for pair in found.windows(2) {
                 prop_assert_eq!(pair[0].0.end, pair[1].0.start);
-                // Not even its neighbour's first row would have fitted.
+                // The next row would not have fitted.
                 let and_next = pair[0].1 + rows[pair[1].0.start as usize];
                 let is_full = pair[0].0.len() == rows_most as usize;
                 prop_assert!(is_full || and_next > u64::from(most));
@@ -400,8 +394,7 @@ mod tests {
         assert_eq!(bounded(u64::MAX), INSTANCES_MAX);
     }
 
-    /// Takes what drawing takes, the library's scratch included, in the same order. The result lies in
-    /// the spare half of the list.
+    /// Allocates as drawing does, including the library's scratch. The result lies in the spare half of the list.
     fn take(heap: &Heap, sizes: &ListSizes, wants: &ViewRequest) -> Result<(), DeviceError> {
         let List { ranges, splat_from_instance, spare } = List::reserve(heap, sizes)?;
         let library = |bytes: u64| heap.take(&LIBRARY_SCRATCH, &bytes.max(1)).map(drop);
@@ -424,7 +417,7 @@ mod tests {
     }
 
     proptest! {
-        /// A heap with one granule less than the need refuses, one with the need does not.
+        /// A heap with one granule less than the need refuses; one with the need does not.
         #[test]
         fn the_need_is_what_is_taken(
             tiles in prop_oneof![[1..200_u32, 1..100_u32], Just([512, 129])],

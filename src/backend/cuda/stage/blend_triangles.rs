@@ -1,5 +1,5 @@
-//! Stage `blend` of triangles. Both passes read the lists, and the backward pass of one sample a pixel the image:
-//! nothing is kept of the samples in between.
+//! Stage `blend` of triangles. Both passes read the lists; the backward pass of one sample per pixel also reads the
+//! image. No other state is kept.
 
 use super::bin::Bins;
 use super::blend::{Canvas, Pixels, lists};
@@ -11,12 +11,11 @@ use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Drawing, Window};
 use crate::math::Real;
 
-/// The window of a view of triangles.
 fn window_of(settings: &Drawing) -> Result<Window, DeviceError> {
     window(settings.footprint).ok_or(DeviceError::NoView)
 }
 
-/// Draws the tiles that are listed.
+/// Draws the listed tiles.
 pub(crate) fn forward(
     session: &Session,
     splats: &Splats,
@@ -39,8 +38,7 @@ pub(crate) fn forward(
     session.timers.end(&begun, &session.stream)
 }
 
-/// Adds what comes from the pixels of the tiles that are listed, and raises the faces' weights where these are
-/// asked for.
+/// Adds the gradients from the pixels of the listed tiles, and raises the faces' weights if these are observed.
 pub(crate) fn add_gradients(
     session: &Session,
     splats: &mut Splats,

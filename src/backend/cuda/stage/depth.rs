@@ -9,8 +9,8 @@ use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::photos::Photograph;
 use crate::backend::cuda::session::Session;
 
-/// Compares inverse depths with the photograph's map and leaves their gradient, and the sum of the
-/// absolute errors in the status; does nothing and says so where there is no map.
+/// Compares inverse depths with the photograph's map: writes their gradient, and the sum of absolute errors to the
+/// status. Returns false if there is no map.
 pub(crate) fn compare(
     session: &mut Session,
     inverse_depths: &Block<f32>,

@@ -1,5 +1,4 @@
-//! Stage `loss`: (1 - λ) L1 + λ (1 - SSIM) against the photograph, its gradient, and the metrics of a
-//! render.
+//! Stage `loss`: (1 - λ) L1 + λ (1 - SSIM) against the photograph, its gradient, and the metrics of a render.
 
 use crate::abi::terms::{
     At, Means, Over, SUM_SQUARED, TERM_VALUES, Terms, VALUE_L1, VALUE_SSIM, Weighted,
@@ -14,19 +13,19 @@ use crate::backend::{DeviceError, LossValues, Measured, Pending};
 use crate::math::Real;
 use crate::math::ssim::taps;
 
-/// What the sums of an image are divided by.
+/// Divisors of the sums over an image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LossCounts {
-    /// Pixels.
+    /// Number of pixels.
     pub(crate) pixels: f64,
-    /// Values: pixels times channels.
+    /// Number of values: pixels times channels.
     pub(crate) values: f64,
-    /// Windows times channels.
+    /// Number of windows times channels.
     pub(crate) windows: f64,
 }
 
 impl LossCounts {
-    /// Those of an image of this size.
+    /// Returns the divisors of an image of this size.
     pub(crate) fn of(size: [u32; 2]) -> Self {
         let (_, margin) = taps::<{ LOSS_TAPS as usize }>(size);
         let times = |[width, height]: [u32; 2]| f64::from(width) * f64::from(height);
@@ -35,19 +34,19 @@ impl LossCounts {
         Self { pixels, values: pixels * 3.0, windows }
     }
 
-    /// What a mean over these is divided by.
+    /// Returns the divisor of a mean.
     pub(crate) fn over(&self, over: Over) -> f64 {
         match over {
             Over::Pixels => self.pixels,
             Over::Channels => self.values,
             Over::Windows => self.windows,
-            // No term at pixels is a mean over these: a test of `abi/terms.rs` holds that.
+            // No term at pixels uses these means, as a test of `abi/terms.rs` checks.
             Over::Seen | Over::Samples => 1.0,
         }
     }
 }
 
-/// Adds up the terms of an image's colours, and leaves their gradient in `d_image`.
+/// Adds up the terms of an image's colours, and writes their gradient to `d_image`.
 pub(crate) fn loss(
     session: &mut Session,
     image: &Block<f32>,
@@ -69,7 +68,7 @@ pub(crate) fn loss(
     session.timers.end(&begun, &session.stream)
 }
 
-/// The metrics of an image clamped to 0..1. Waits for the device.
+/// Returns the metrics of an image clamped to 0..1. Waits for the device.
 pub(crate) fn measure(
     session: &mut Session,
     image: &Block<f32>,
@@ -120,31 +119,28 @@ fn launch(
     target.used(&session.stream)
 }
 
-// The terms of the loss: those at pixels in their order, and the values of all on their way to the
-// host.
-
 /// Values of terms on their way to the host.
 pub struct PendingLosses {
-    /// Nothing where there are no terms.
+    /// `None` without terms.
     report: Option<StatusReport>,
     terms: Vec<Weighted>,
-    /// What their sums are divided by.
+    /// Divisors of the sums.
     counts: Means,
 }
 
 impl PendingLosses {
-    /// Of no terms.
+    /// Creates the values of no terms.
     pub(crate) fn none() -> Self {
         Self { report: None, terms: Vec::new(), counts: [1.0; TERM_VALUES as usize] }
     }
 
-    /// Those of terms at the pixels of an image of this size.
+    /// Creates the values of the terms at the pixels of an image of this size.
     pub(crate) fn of_pixels(report: StatusReport, terms: Vec<Weighted>, size: [u32; 2]) -> Self {
         let image = LossCounts::of(size);
         Self::new(report, terms, |over| image.over(over))
     }
 
-    /// Those of terms at samples of a view that sees so many Gaussians.
+    /// Creates the values of sampled terms, for a view that sees `seen` Gaussians.
     pub(crate) fn of_samples(
         report: StatusReport,
         terms: Vec<Weighted>,

@@ -1,10 +1,9 @@
 //! Stage `neighbours`: the twin of `backend/cpu/stage/neighbours.rs`.
 //!
-//! The rows are put in an order of which each 32 are a leaf of a tree: all are sorted along the widest
-//! side of what they fill, each half along its own, and so on. Halves hold powers of two of leaves, so
-//! that nothing has to be said of where they begin. A sort takes the half's number and how far along a
-//! row lies in one key, of 24 bits along at most: rows that it does not tell apart may come to either
-//! half, where the next sort looks closer. What is found does not depend on the order.
+//! The rows are sorted into leaves of 32 rows: all rows along the widest side of their box, then each half along its
+//! own, and so on. Halves hold 2^n leaves, so that their positions are implicit. A sort key holds the number of the
+//! half and up to 24 bits of the position along the side. Rows with equal keys may go to either half. The neighbours
+//! found do not depend on the order.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -24,20 +23,20 @@ use crate::layout::{self, NEIGHBOURS, SearchOrder, SearchSizes, SearchTree, alon
 use crate::memory::Bytes;
 use crate::model::{Gaussians, Primitive};
 
-/// Centres of a leaf, and boxes of a group: one for each lane of a warp.
+/// Centres per leaf and boxes per group: one per lane of a warp.
 const FAN: usize = layout::FAN as usize;
 
-/// Neighbours that the kernel with fewer registers finds.
+/// Maximum number of neighbours of the kernel with fewer registers.
 const FEW: u32 = 16;
 
-/// For each Gaussian the rows of those whose centres are nearest. Holds 4 bytes of the device's memory
-/// for each: who finds new ones lets go of the old ones first.
+/// Rows of the nearest centres of each Gaussian. A list takes 4 bytes of device memory per neighbour, so drop old
+/// lists before a new search.
 pub struct NearestLists<P = Gaussians> {
     count: u32,
     len: usize,
     /// [len, count]
     rows: Region<u32>,
-    /// Of the model's rows.
+    /// Version of the model's rows.
     rows_version: RowsVersion,
     primitive: PhantomData<P>,
 }
@@ -55,13 +54,12 @@ impl<P> Held for NearestLists<P> {
 }
 
 impl<P: Primitive> NearestLists<P> {
-    /// All of them, `[len, count]`.
+    /// Returns all neighbours, `[len, count]`.
     pub fn rows(&self) -> In<'_, u32> {
         self.rows.read()
     }
 
-    /// Fails for another model than the one they were found in, and where its rows have come, gone or
-    /// changed places since.
+    /// Fails for another model, or if its rows were added, removed or moved since the search.
     pub fn check(&self, model: &Model<P>) -> Result<(), DeviceError> {
         if self.rows_version == *model.rows_version() {
             Ok(())
@@ -85,7 +83,7 @@ impl<P: Primitive> NearestLists<P> {
     }
 }
 
-/// The `count` nearest centres of each.
+/// Finds the `count` nearest centres of each Gaussian.
 pub(crate) fn neighbours<P: Primitive>(
     session: &Session,
     model: &Model<P>,
@@ -106,7 +104,7 @@ pub(crate) fn neighbours<P: Primitive>(
     Ok(NearestLists { count, len, rows, rows_version, primitive: PhantomData })
 }
 
-/// The rows in the order of the leaves; `[len]`.
+/// Returns the rows in the order of the leaves; `[len]`.
 fn ordered_rows<P: Primitive>(
     session: &Session,
     model: &Model<P>,
@@ -158,28 +156,27 @@ fn ordered_rows<P: Primitive>(
     Ok(rows)
 }
 
-/// Boxes around the leaves, and around each 32 boxes.
+/// Boxes around the leaves, and around groups of 32 boxes.
 struct Tree {
-    /// The centres in the order of the leaves, [leaves, 32, 4].
+    /// Centres in the order of the leaves, [leaves, 32, 4].
     placed: Block<f32>,
-    /// [boxes, 8], level after level, the leaves' first.
+    /// Boxes, [boxes, 8], level by level from the leaves up.
     boxes: Block<f32>,
     levels: Vec<Level>,
 }
 
-/// A level of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Level {
     first_box: u32,
     boxes: u32,
 }
 
-/// The levels of a tree, the leaves' first.
+/// Returns the levels of a tree, from the leaves up.
 fn levels(sizes: &SearchSizes) -> Result<Vec<Level>, DeviceError> {
     let mut first_box = 0;
     let of = |boxes| {
         let level = Level { first_box, boxes: count_u32(host_len(boxes))? };
-        // Two to the 27th at most, and their sum is less than twice that.
+        // At most 2^27, and their sum is less than twice that.
         first_box += level.boxes;
         Ok(level)
     };

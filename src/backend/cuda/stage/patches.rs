@@ -1,5 +1,5 @@
-//! Stage `patches`: how far patches of the photograph are from what another view's photograph has where
-//! median depths and drawn normals put them, and its gradient.
+//! Stage `patches`: the difference between patches of the photograph and of another view's photograph, which median
+//! depths and drawn normals project to, and its gradient.
 
 use crate::abi::terms::VALUE_MULTI_VIEW;
 use crate::abi::{PATCH_STRIDE, PATCHES_BLOCK, PatchesArgs, ViewCamera};
@@ -10,10 +10,10 @@ use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, OtherView, patches};
 use crate::math::Real;
 
-/// Threads for one patch.
+/// Threads per patch.
 const WARP: u32 = 32;
 
-/// What a view shows of surfaces.
+/// The drawn surface of a view.
 #[derive(Clone, Copy)]
 pub(crate) struct PatchMaps<'a> {
     /// Depths and normals, [height, width, 4].
@@ -21,11 +21,11 @@ pub(crate) struct PatchMaps<'a> {
     /// Median depths, [height, width].
     pub(crate) medians: &'a Block<f32>,
     pub(crate) camera: &'a ViewCamera,
-    /// The photograph, which waits no more.
+    /// The photograph, which has arrived.
     pub(crate) target: &'a Target,
 }
 
-/// Gradients that others have left there, or zeros.
+/// Gradients to add to.
 pub(crate) struct SurfaceGradients<'a> {
     /// [height, width, 4]
     pub(crate) maps: &'a mut Block<f32>,
@@ -33,7 +33,7 @@ pub(crate) struct SurfaceGradients<'a> {
     pub(crate) medians: &'a mut Block<f32>,
 }
 
-/// Compares the patches, and adds their gradients, times the weight, to those of the maps.
+/// Compares the patches, and adds their weighted gradients.
 pub(crate) fn compare(
     session: &mut Session,
     shown: PatchMaps<'_>,
@@ -82,7 +82,7 @@ pub(crate) fn compare(
     };
     let blocks = count.div_ceil((PATCHES_BLOCK / WARP) as usize);
     session.kernels.compare_patches.blocks(&session.stream, blocks, &args)?;
-    // Both photographs may go once this is done, later than the stages before have said.
+    // Marked again, because this stage reads both photographs later than the stages before.
     target.used(&session.stream)?;
     other.target.used(&session.stream)?;
     session.timers.end(&begun, &session.stream)

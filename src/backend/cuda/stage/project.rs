@@ -22,42 +22,41 @@ use crate::math::Real;
 use crate::math::splat::{PlaceGradients, TILE};
 use crate::memory::Bytes;
 
-/// What splats give to the maps of a surface.
+/// Surface features of splats.
 pub(crate) type Features = layout::FeatureSlots<Heap>;
 
 /// Splats as rays meet them.
 pub(crate) type Rays = layout::RaySlots<Heap>;
 
-/// The Gaussians that a view sees.
+/// The visible splats of a view.
 pub(crate) struct Splats {
-    /// How many.
+    /// Number of splats.
     pub(crate) visible: usize,
-    /// Pairs of a splat and a tile that it reaches.
+    /// Number of pairs of a splat and a tile that it reaches.
     pub(crate) instances: u64,
-    /// What the records hold.
+    /// Kind of the records.
     pub(crate) kind: RecordKind,
     pub(crate) records: SplatRecords,
     /// Index of each Gaussian's splat; `[gaussians]`.
     pub(crate) splat_from_gaussian: Block<u32>,
-    /// Room for gradients, [capacity, record]; what sorting needs lies in it first.
+    /// Gradients, [capacity, record]; holds the inputs of sorting first.
     pub(crate) gradients: Block<f32>,
-    /// What they give to the maps of a surface, where those are drawn.
+    /// Surface features, if drawn.
     pub(crate) features: Option<Features>,
-    /// As rays meet them, where that is wanted.
+    /// Ray records, if median depths are drawn.
     pub(crate) rays: Option<Rays>,
-    /// The vertices of triangles, until the backward pass.
+    /// Vertices of triangles, until the backward pass.
     pub(crate) vertices: Option<Vertices>,
 }
 
-/// The vertices of a view.
 pub(crate) struct Vertices {
     /// [gaussians, 8]
     pub(crate) records: Block<f32>,
-    /// [gaussians, 12]; where a backward pass follows.
+    /// [gaussians, 12]; `Some` if a backward pass follows.
     pub(crate) gradients: Option<Block<f32>>,
 }
 
-/// What is known of the splats, [capacity, record]; nothing once a step alone is to follow.
+/// Records of splats, [capacity, record]; `None` once only a step follows.
 pub(crate) struct SplatRecords(Option<Block<f32>>);
 
 impl SplatRecords {
@@ -70,19 +69,18 @@ impl SplatRecords {
         self.0.as_ref().map_or(In::NULL, Buffer::read)
     }
 
-    /// The memory that they lie in; an error where they are given back.
+    /// Returns the memory of the records, or an error if it was freed.
     pub(crate) fn block(&self) -> Result<&Block<f32>, DeviceError> {
         self.0.as_ref().ok_or(DeviceError::NoView)
     }
 
-    /// The same for a kernel that writes.
     pub(crate) fn write(&mut self) -> Out<'_, f32> {
         self.0.as_mut().map_or(Out::NULL, Buffer::write)
     }
 }
 
 impl Splats {
-    /// Those that were projected, which are so many.
+    /// Creates the splats of a projection.
     pub(crate) fn of(projected: Projected<Heap>, kind: RecordKind, counts: &SplatCounts) -> Self {
         let Projected { splat_from_gaussian, splats, .. } = projected;
         Self {
@@ -98,7 +96,7 @@ impl Splats {
         }
     }
 
-    /// Those of which there are the gradients alone, as a step needs them.
+    /// Creates splats that have gradients only, for a step.
     pub(crate) fn of_gradients(
         splat_from_gaussian: Block<u32>,
         gradients: Block<f32>,
@@ -117,7 +115,7 @@ impl Splats {
         }
     }
 
-    /// Sizes of the view.
+    /// Returns the sizes of the view.
     pub(crate) fn sizes(&self, gaussians: usize, camera: &ViewCamera) -> ViewSizes {
         ViewSizes {
             gaussians: gaussians as u64,
@@ -142,21 +140,20 @@ impl Splats {
         self.gradients.bytes() + beside[0] + beside[1]
     }
 
-    /// Gives their records back, whose place the gradients of the terms at samples take. Where there are
-    /// features, which lie further on, they stay, for nothing would be won.
+    /// Frees the records, so that gradients of sampled terms can take their memory. With features, which lie behind the
+    /// records, nothing would be gained.
     pub(crate) fn make_room(&mut self) {
         if self.features.is_none() {
             self.release();
         }
     }
 
-    /// Gives back what a step needs nothing of: the records, and features without gradients.
+    /// Frees what a step does not need: the records, and features without gradients.
     pub(crate) fn release(&mut self) {
         self.features.take_if(|features| features.gradients.is_none());
         self.records.0 = None;
     }
 
-    /// Has the backward pass begin with nothing.
     pub(crate) fn clear_gradients(&mut self, stream: &Stream) -> Result<(), DeviceError> {
         self.gradients.zero(stream)?;
         let features = self.features.as_mut().and_then(|features| features.gradients.as_mut());
@@ -165,18 +162,18 @@ impl Splats {
     }
 }
 
-/// What sorting needs of the splats, in the room of their gradients: 32 of 48 or 64 bytes each.
+/// Inputs of sorting, in the memory of the gradients: 32 of 48 or 64 bytes per splat.
 pub(crate) struct Order<'a> {
     pub(crate) tiles: Piece<'a, TileRect>,
     pub(crate) depth_keys: [Piece<'a, u32>; 2],
     pub(crate) splat_indices: [Piece<'a, u32>; 2],
     pub(crate) instance_counts: Piece<'a, u32>,
-    /// First instance of each, front to back.
+    /// First instance of each splat, front to back.
     pub(crate) firsts: Piece<'a, u32>,
 }
 
 impl<'a> Order<'a> {
-    /// The same places for the same capacity.
+    /// Returns the inputs at fixed places for the capacity.
     pub(crate) fn of(gradients: &'a mut Block<f32>, kind: RecordKind) -> Result<Self, DeviceError> {
         let capacity = gradients.len() / kind.width() as usize;
         let mut room: Carve<'a> = gradients.carve();
@@ -190,19 +187,17 @@ impl<'a> Order<'a> {
     }
 }
 
-/// A view as it is drawn.
+/// A camera with the settings of its drawing.
 #[derive(Clone, Copy)]
 pub(crate) struct DrawnView<'a> {
-    /// From where.
     pub(crate) camera: &'a ViewCamera,
-    /// What of it.
     pub(crate) settings: &'a Drawing,
 }
 
-/// The view as the kernels take it.
+/// Returns the camera of the kernels.
 pub(crate) fn camera(view: &View, settings: &Drawing) -> Result<ViewCamera, DeviceError> {
     let size = [view.camera.width, view.camera.height];
-    // Kernels number the values of an image in 32 bits.
+    // Kernels index the values of an image with 32 bits.
     let values = size.map(u64::from).iter().product::<u64>() * 3;
     if size.iter().any(|&side| side > u32::from(u16::MAX)) || values > u64::from(u32::MAX) {
         return Err(DeviceError::ImageTooLarge { size });
@@ -226,18 +221,17 @@ pub(crate) fn camera(view: &View, settings: &Drawing) -> Result<ViewCamera, Devi
     })
 }
 
-/// True if the view is drawn with a filter of its own.
+/// True if the view has its own screen-space filter.
 pub(crate) fn filters_screen(camera: &ViewCamera) -> bool {
     camera.compensates != 0 || camera.variance_px2.to_bits() != abi::DILATION_PX2.to_bits()
 }
 
-/// True if the model is projected with filters other than the usual dilation.
+/// True if the model or the view has a filter other than the usual dilation.
 pub(crate) fn is_extended<P: CudaPrimitive>(model: &Model<P>, camera: &ViewCamera) -> bool {
     model.optional().filter_3d || filters_screen(camera)
 }
 
-/// Projects the model. Waits for the device once, to learn how much the view sees: so the sorts and
-/// their memory have exact sizes, where otherwise all would have to allow for the worst view.
+/// Projects the model. Waits for the device once, so that sorts and their memory have exact sizes.
 pub(crate) fn forward<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
@@ -262,33 +256,33 @@ pub(crate) fn forward<P: CudaPrimitive>(
         if visible as u64 <= room.capacity {
             return Ok(Splats::of(projected, kind, &SplatCounts { instances, visible }));
         }
-        // Twice the work, once: later views start with this capacity.
+        // Projects a second time, once: later views start with this capacity.
         session.most_visible = visible;
         room = sizes(visible);
         projected = projected.renew(&session.heap, &room)?;
     }
 }
 
-/// Where it is counted how much a view sees.
+/// Destination of the counts of a projection.
 pub(in crate::backend::cuda) enum Counted<'a> {
-    /// In the session's counts.
+    /// The session's counts.
     Here,
-    /// In those of the views of all ranks.
+    /// The counts of the views of all ranks.
     OfRanks(Out<'a, Counts>),
 }
 
-/// Where the splats of a view are left.
+/// Outputs of a projection.
 pub(in crate::backend::cuda) struct ProjectionRoom<'a> {
     /// `[gaussians]`
     pub(in crate::backend::cuda) splat_from_gaussian: &'a mut Block<u32>,
     /// [capacity, record]
     pub(in crate::backend::cuda) records: &'a mut Block<f32>,
-    /// Room for gradients, in which lies what sorting needs; nothing where another rank sorts.
+    /// Gradients, which hold the inputs of sorting; `None` if another rank sorts.
     pub(in crate::backend::cuda) gradients: Option<&'a mut Block<f32>>,
 }
 
 impl<'a> ProjectionRoom<'a> {
-    /// That of a view which is drawn here.
+    /// Returns the outputs of a view that is drawn on this rank.
     pub(in crate::backend::cuda) fn of(projected: &'a mut Projected<Heap>) -> Self {
         let Projected { splat_from_gaussian, splats, .. } = projected;
         let SplatSlots { gradients, records } = splats;
@@ -296,7 +290,7 @@ impl<'a> ProjectionRoom<'a> {
     }
 }
 
-/// Projects the model into the room there is, and adds how much the view sees to the counts.
+/// Projects the model and adds to the counts.
 pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
@@ -369,15 +363,12 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
     session.timers.end(&begun, &session.stream)
 }
 
-// Colours of the host's memory come to the device before a view needs them: a part of stage `project`.
-
-/// Threads that fill lines: they keep the bus busy, and leave most of the multiprocessors to the step.
+/// Threads that fill cache lines: enough to keep the bus busy, few enough to leave multiprocessors to the step.
 const FILLING_THREADS: usize = 8192;
 
-/// Brings what the view after the coming step sees into lines that neither of the two needs. Before a view of
-/// the coming step is projected, nothing is known of what that needs, and nothing is done. What is read of the
-/// geometry may be from before the step or from after it: a view that sees more than was expected finds
-/// the rest where it lies.
+/// Fetches colours of the view after the coming step into cache lines that neither view uses. Does nothing before a
+/// view of the coming step is projected. The geometry may be from before or after that step: colours that the
+/// prediction misses are read on the host.
 pub(crate) fn expect<P: CudaPrimitive>(
     session: &Session,
     model: &mut Model<P>,
@@ -428,9 +419,7 @@ pub(crate) fn expect<P: CudaPrimitive>(
     session.filled.record(&session.copies)
 }
 
-// Stage `project` of triangles: vertices to the screen, faces to triangles there, and their gradients back.
-
-/// The window of what is drawn as triangles.
+/// Returns the window of triangles; `None` for other footprints.
 pub(crate) fn window(footprint: Footprint) -> Option<Window> {
     match footprint {
         Footprint::Triangle(window) => Some(window),
@@ -438,7 +427,7 @@ pub(crate) fn window(footprint: Footprint) -> Option<Window> {
     }
 }
 
-/// Projects the model's faces, as `project::forward` does with rows.
+/// Projects the model's faces, like [`forward`] for rows.
 pub(crate) fn project_triangles<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
@@ -477,19 +466,19 @@ pub(crate) fn project_triangles<P: CudaPrimitive>(
                 vertices: Some(Vertices { records, gradients: gradients.transpose()? }),
             });
         }
-        // Twice the work, once: later views start with this capacity.
+        // Projects a second time, once: later views start with this capacity.
         session.most_visible = visible;
         room = sizes(visible);
         projected = projected.renew(&session.heap, &room)?;
     }
 }
 
-/// The triangles of a model, and how many: none of a model that was given none.
+/// Returns the triangles of a model and their number.
 fn faces_of<P: CudaPrimitive>(model: &Model<P>) -> (In<'_, u32>, usize) {
     model.faces.as_ref().map_or((In::NULL, 0), |tables| (tables.faces.read(), tables.len()))
 }
 
-/// Where each vertex is, and the colours of those whose faces the view sees.
+/// Projects the vertices, and computes the colours of those whose faces are visible.
 fn place_vertices<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
@@ -553,7 +542,7 @@ fn place_vertices<P: CudaPrimitive>(
     session.timers.end(&begun, &session.stream)
 }
 
-/// Lists the triangles that the view sees. Waits for the device.
+/// Lists the visible triangles. Waits for the device.
 fn project_faces<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
@@ -590,8 +579,7 @@ fn project_faces<P: CudaPrimitive>(
     session.status.read_counts(&session.stream)
 }
 
-/// Turns the gradients of triangles into those of their vertices, which take their place. Does nothing with other
-/// splats.
+/// Replaces the gradients of triangles by those of their vertices. Does nothing for other splats.
 pub(crate) fn backward<P: CudaPrimitive>(
     session: &Session,
     model: &mut Model<P>,

@@ -1,4 +1,4 @@
-//! Stage `shrink`: a photograph made smaller for a view that is drawn smaller.
+//! Stage `shrink`: a photograph shrunken for a smaller view.
 
 use crate::abi::{In, Out, ShrinkArgs};
 use crate::backend::DeviceError;
@@ -10,11 +10,11 @@ use crate::layout::{ShrunkSlots, ViewRequest, ViewSizes};
 use crate::math::Divisor;
 use crate::memory::Bytes;
 
-/// Room for a photograph of a view's size, made of a larger one.
+/// Memory for a shrunken photograph.
 pub(crate) struct Shrunk(ShrunkSlots<Heap>);
 
 impl Shrunk {
-    /// Where the view is smaller than its photograph.
+    /// Allocates it if the view is smaller than its photograph.
     pub(crate) fn reserve(
         heap: &Heap,
         sizes: &ViewSizes,
@@ -27,7 +27,7 @@ impl Shrunk {
         Bytes(self.0.bytes())
     }
 
-    /// Makes the photograph smaller, for a view of `view_px`.
+    /// Shrinks the photograph for a view of `view_px`.
     pub(crate) fn shrink<'a>(
         &'a mut self,
         session: &Session,

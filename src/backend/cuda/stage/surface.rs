@@ -1,5 +1,5 @@
-//! Stage `surface`: what has Gaussians lie on surfaces (SuGaR: Guédon and Lepetit 2024, section
-//! 4.1), and its gradients of their geometry. The twin of `backend/cpu/stage/surface.rs`.
+//! Stage `surface`: terms that align Gaussians with surfaces (SuGaR: Guédon and Lepetit 2024, section 4.1), and their
+//! gradients. The twin of `backend/cpu/stage/surface.rs` and `backend/cpu/stage/sampled_depths.rs`.
 
 use super::loss::PendingLosses;
 use super::neighbours::NearestLists;
@@ -24,24 +24,24 @@ use crate::math::Real;
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::Bytes;
 
-/// Blocks of the kernels that take samples: enough for any GPU, and few enough that what each adds to
-/// the terms in the end does not count.
+/// Maximum number of blocks of the kernels that take samples: enough for any GPU, few enough that the final sums of
+/// blocks are cheap.
 const MOST_BLOCKS: usize = 4096;
 
 /// Neighbours that half a warp has lanes for.
 const HALF_WARP: u32 = 16;
 
-/// What is left of a view behind its backward pass.
+/// A view after its backward pass.
 #[derive(Clone, Copy)]
 pub(crate) struct SampledView<'a> {
     pub(crate) splats: &'a Splats,
     pub(crate) camera: &'a ViewCamera,
-    /// Where distances were compared.
+    /// Depths, if distances are compared.
     pub(crate) depth_map: Option<&'a DepthMap>,
 }
 
-/// Adds the gradients of the terms at samples to `geometry`, [n, 12], which is made where there is
-/// none. All memory is taken before anything is added: where it is refused nothing has happened.
+/// Adds the gradients of sampled terms to `geometry`, [n, 12], which is allocated if needed. All memory is taken
+/// before anything is added.
 pub(crate) fn regularise<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
@@ -92,15 +92,15 @@ pub(crate) fn regularise<P: CudaPrimitive>(
     Ok(PendingLosses::of_samples(report, active, splats.visible, terms.samples.count))
 }
 
-/// Gradients of all Gaussians' geometry that nothing was added to.
+/// Allocates zero gradients of all Gaussians' geometry.
 pub(super) fn zeros(session: &Session, sizes: &ViewSizes) -> Result<Block<f32>, DeviceError> {
     let mut block = session.heap.take(&SURFACE_GRADIENTS, sizes)?;
     block.zero(&session.stream)?;
     Ok(block)
 }
 
-/// The rows of the Gaussians that the view sees, ascending. Splats are in the order in which blocks of
-/// threads came; samples are drawn by place, so that a run would not be the same twice.
+/// Returns the rows of the visible Gaussians, ascending: samples are drawn by position, and the order of splats is not
+/// deterministic.
 fn seen_rows(
     session: &Session,
     splats: &Splats,
@@ -152,19 +152,19 @@ fn regularise_entropy<P: CudaPrimitive>(
     session.kernels.regularise_entropy.over(&session.stream, rows.len(), &args)
 }
 
-/// What samples are taken of.
+/// The Gaussians that are sampled.
 #[derive(Clone, Copy)]
 enum SampleSource<'a> {
-    /// Of all that the view sees.
+    /// All visible Gaussians.
     Seen(&'a Block<u32>),
-    /// Of what is near the surface that it shows, distances from which are compared, too.
+    /// Visible Gaussians near the drawn surface, whose distances are compared.
     Shown(&'a DepthMap, &'a Sampled),
 }
 
-/// What samples of a view are taken from.
+/// Inputs of samples.
 struct SampleInputs<'a, P> {
     of: SampleSource<'a>,
-    /// The neighbours of all Gaussians.
+    /// Neighbours of all Gaussians.
     near: &'a NearestLists<P>,
     camera: &'a ViewCamera,
 }
@@ -188,7 +188,7 @@ fn regularise_samples<P: CudaPrimitive>(
     take_samples(&session.stream, kernels, &args)
 }
 
-/// The depths that a view shows.
+/// The drawn depths of a view.
 #[derive(Clone, Copy)]
 pub(crate) struct ShownDepths<'a> {
     pub(crate) splats: &'a Splats,
@@ -196,8 +196,8 @@ pub(crate) struct ShownDepths<'a> {
     pub(crate) map: &'a DepthMap,
 }
 
-/// Adds the gradient of the depths that a view shows, where samples' distances are compared with them,
-/// to that of its maps, [height, width, 4]. All memory is taken before anything is added.
+/// Adds the gradient of the drawn depths that samples are compared with to that of the maps, [height, width, 4]. All
+/// memory is taken before anything is added.
 pub(crate) fn compare_depths<P: CudaPrimitive>(
     session: &Session,
     model: &Model<P>,
@@ -218,7 +218,7 @@ pub(crate) fn compare_depths<P: CudaPrimitive>(
     take_samples(&session.stream, [&kernels.compare_shown_16, &kernels.compare_shown_32], &args)
 }
 
-/// The samples that the terms need; nothing is added to.
+/// Returns arguments of the samples, without outputs.
 fn samples<'a, P: CudaPrimitive>(
     model: &'a Model<P>,
     SampleInputs { of, near, camera }: SampleInputs<'a, P>,
@@ -257,7 +257,7 @@ fn samples<'a, P: CudaPrimitive>(
     })
 }
 
-/// Launches the first of the kernels where half a warp has lanes for the neighbours, or the second.
+/// Launches the first kernel if half a warp has enough lanes for the neighbours, else the second.
 fn take_samples(
     stream: &Stream,
     [half, whole]: [&Kernel<RegulariseArgs<'static>>; 2],
@@ -269,27 +269,24 @@ fn take_samples(
     kernel.blocks(stream, blocks.min(MOST_BLOCKS), args)
 }
 
-// Stage `surface`, what a view's depths say: the surface that they show and which Gaussians are near
-// it. The twin of `backend/cpu/stage/sampled_depths.rs`.
-
-/// The depths that a view shows.
+/// The drawn depths of a view.
 pub(crate) struct DepthMap {
-    /// Depths over that of the farthest splat, world units along the view axis; [height, width].
+    /// Depths relative to the farthest splat, along the view axis; [height, width].
     pub(crate) depths: Block<f32>,
-    /// The bits of that; `[1]`.
+    /// Bits of the depth of the farthest splat; `[1]`.
     pub(crate) farthest: Block<u32>,
 }
 
-/// The Gaussians that samples are taken of.
+/// The Gaussians near the drawn surface.
 pub(crate) struct Sampled {
-    /// Ascending; `[visible]`, of which so many are filled as `total` says.
+    /// Rows, ascending; `[visible]`, with `total` rows filled.
     pub(crate) rows: Block<u32>,
     /// `[1]`
     pub(crate) total: Block<u32>,
 }
 
 impl DepthMap {
-    /// Of a view's surface maps.
+    /// Creates the depths from a view's surface maps.
     pub(crate) fn new(
         session: &Session,
         splats: &Splats,
@@ -313,7 +310,7 @@ impl DepthMap {
         Ok(Self { depths, farthest })
     }
 
-    /// Those of the Gaussians that the view sees which are near the surface that it shows.
+    /// Lists the visible Gaussians near the drawn surface.
     pub(crate) fn near<P: CudaPrimitive>(
         &self,
         session: &Session,

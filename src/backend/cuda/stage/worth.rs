@@ -1,4 +1,4 @@
-//! Stage `worth`: what each Gaussian adds to the likeness of a view and its photograph. The twin of
+//! Stage `worth`: the contribution of each Gaussian to the likeness of a view and its photograph. The twin of
 //! `backend/cpu/stage/worth.rs`.
 
 use super::bin::Bins;
@@ -13,9 +13,9 @@ use crate::backend::{DeviceError, Held, Worth};
 use crate::layout::{ABSENT, SEEN_WORTHS, WORTHS};
 use crate::memory::Bytes;
 
-/// What is known of Gaussians after the views up to now.
+/// Contributions of Gaussians in the views so far.
 pub struct WorthSums {
-    /// Not 0: left out; `[n]`.
+    /// Flags of removed Gaussians, not 0 if removed; `[n]`.
     absent: Block<u8>,
     /// [n, 4]
     sums: Block<f32>,
@@ -35,7 +35,7 @@ impl WorthSums {
         Ok(Self { absent: on_device, sums, count })
     }
 
-    /// What each Gaussian is worth. Waits for the device.
+    /// Downloads the contributions.
     pub(crate) fn read(&self, session: &Session) -> Result<Vec<Worth>, DeviceError> {
         let mut host = vec![0.0; self.count * WORTH_WIDTH as usize];
         self.sums.download(&session.stream, 0, &mut host)?;
@@ -54,7 +54,7 @@ impl Held for WorthSums {
     }
 }
 
-/// What the splats of a view are worth in it.
+/// Contributions of a view's splats.
 pub(crate) struct SeenWorths(Block<f32>);
 
 impl SeenWorths {
@@ -64,8 +64,8 @@ impl SeenWorths {
         Ok(Self(worths))
     }
 
-    /// Draws the tiles that are listed without those left out, and adds what their pixels say of each
-    /// splat. The photograph is there.
+    /// Draws the listed tiles without removed Gaussians, and adds the contributions from their pixels. The photograph
+    /// must have arrived.
     pub(crate) fn judge(
         &mut self,
         session: &Session,
@@ -96,7 +96,7 @@ impl SeenWorths {
         session.timers.end(&begun, &session.stream)
     }
 
-    /// Adds them to those of the views before.
+    /// Adds the view's contributions to the sums.
     pub(crate) fn add_to(
         &self,
         session: &Session,
@@ -114,7 +114,7 @@ impl SeenWorths {
     }
 }
 
-/// Splats of a view with lists of them.
+/// Splats of a view with their lists.
 #[derive(Clone, Copy)]
 pub(crate) struct ListedSplats<'a> {
     pub(crate) splats: &'a Splats,

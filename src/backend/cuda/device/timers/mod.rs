@@ -1,6 +1,4 @@
-//! Where the stages of an iteration begin and end on the stream.
-//!
-//! With the feature `bench` they can be timed. Without it these calls are empty.
+//! Timers of the stages of an iteration. Without the feature `bench` they are empty.
 
 #[cfg(feature = "bench")]
 mod events;
@@ -16,7 +14,7 @@ mod never {
     use crate::backend::cuda::device::stream::Stream;
     use crate::backend::{DeviceError, Stage};
 
-    /// Times nothing.
+    /// Timers that measure nothing.
     #[derive(Default)]
     pub struct Untimed;
 
@@ -25,17 +23,17 @@ mod never {
     pub struct UntimedStage;
 
     impl Untimed {
-        /// Times nothing.
+        /// Creates timers that measure nothing.
         pub fn off() -> Self {
             Self
         }
 
-        /// A stage begins.
+        /// Begins a stage.
         pub fn begin(&self, _: Stage, _: &Stream) -> Result<UntimedStage, DeviceError> {
             Ok(UntimedStage)
         }
 
-        /// A stage ends.
+        /// Ends a stage.
         pub fn end(&self, _: &UntimedStage, _: &Stream) -> Result<(), DeviceError> {
             Ok(())
         }

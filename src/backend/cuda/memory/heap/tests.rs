@@ -1,4 +1,4 @@
-//! The heap's bookkeeping, on a device that takes nothing amiss unnoticed.
+//! Tests of the heap on a device that rejects wrong calls.
 
 use std::rc::Rc;
 
@@ -15,10 +15,9 @@ use crate::memory::{Allowance, Bytes, HostAllowance, HostState, Kind, Limit};
 
 const MIB: u64 = 1 << 20;
 
-/// Larger than what the tests take, unless they take too much.
 const CAPACITY: u64 = 2048 * MIB;
 
-/// Leave to take so many bytes, whatever others do.
+/// Returns an allowance of `budget` bytes, whatever others use.
 fn all_of(budget: u64) -> Allowance {
     Allowance::new(Some(Limit::Bytes(Bytes(budget))), 1.0, Bytes(u64::MAX))
 }
@@ -29,17 +28,15 @@ fn heap(is_virtual: bool, budget: u64) -> (FakeDevice, Heap) {
     (device, heap)
 }
 
-/// A heap of this capacity, for tests of its users.
 pub(in crate::backend::cuda) fn heap_of(budget: Bytes) -> Heap {
     heap(true, budget.0).1
 }
 
-/// A region without a slot of the program.
+/// Creates a region with a label that the layout does not list.
 fn region<T: Plain>(heap: &Heap, label: &'static str) -> Result<Region<T>, DeviceError> {
     heap.region(&Slot::unlisted(label))
 }
 
-/// Scratch without a slot of the program.
 fn scratch<T: Plain>(
     heap: &Heap,
     label: &'static str,
@@ -86,7 +83,7 @@ impl Watched {
     }
 }
 
-/// Only an out-of-memory error may be returned; anything else is a mistake.
+/// Returns `None` for an out-of-memory error; any other error fails the test.
 fn unless_full<T>(result: Result<T, DeviceError>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -333,7 +330,7 @@ fn what_others_take_shrinks_the_budget_and_it_grows_back() {
     region.grow(20 << 20).unwrap();
     device.state.borrow_mut().foreign = 50 * MIB;
     heap.update_foreign_use().unwrap();
-    // 100 MiB, of which 4 stay free and others hold 50.
+    // 4 of 100 MiB stay free, and others hold 50.
     assert_eq!((heap.budget(), heap.excess()), (Bytes(46 * MIB), Bytes(0)));
     let refusal = region.grow(60 << 20).unwrap_err();
     assert!(matches!(refusal, DeviceError::Refused(_)), "{refusal}");
@@ -360,7 +357,7 @@ fn slack_is_what_the_last_iterations_did_not_need() {
     need(100);
     heap.trim_slack().unwrap();
     let held = heap.total().0;
-    // The last block, a 128th of what is before it or so, is not given back in part.
+    // The last block, about a 128th of the memory before it, is not split.
     assert!((200 * MIB..=204 * MIB).contains(&held), "{held}");
     assert_eq!(heap.available_bytes(), Bytes(CAPACITY));
 }
@@ -377,7 +374,6 @@ fn nothing_that_lives_is_slack() {
 }
 
 proptest! {
-    /// Blocks of the arena lie where a replay says that they do.
     #[test]
     fn a_replay_places_blocks_as_the_arena_does(
         steps in vec((0..3_u8, 0..8_usize, prop_oneof![0..3000_usize, 0..(20_usize << 20)]), 1..60),
@@ -403,12 +399,10 @@ proptest! {
     }
 }
 
-// Regions of the host's memory, on a device and a host that are not there.
-
-/// What the device has, less than any region of these tests.
+/// Device memory: less than any region of these tests.
 const CARD: u64 = 8 * MIB;
 
-/// A host of 3200 MiB, of which this process may take half, and has 100.
+/// A host of 3200 MiB. This process may page-lock half, and uses 100 MiB.
 const HOST: HostState =
     HostState { total: Bytes(3200 * MIB), available: Bytes(3000 * MIB), own: Bytes(100 * MIB) };
 
@@ -421,12 +415,12 @@ fn lent(is_virtual: bool, host: Option<HostState>) -> (FakeDevice, Heap) {
     (device, heap)
 }
 
-/// A heap of a device with so much, beside such a host, for tests of its users.
+/// Creates a heap beside such a host.
 pub(in crate::backend::cuda) fn heap_beside(host: HostState, budget: Bytes) -> Heap {
     heap_over(budget, |state| state.host = Some(host))
 }
 
-/// The same where the driver gives nothing of the host's memory, whatever the system says.
+/// Creates a heap whose driver gives no memory of the host, whatever the system reports.
 pub(in crate::backend::cuda) fn heap_beside_exhausted(host: HostState, budget: Bytes) -> Heap {
     heap_over(budget, |state| (state.host, state.host_is_exhausted) = (Some(host), true))
 }
@@ -521,7 +515,7 @@ fn what_the_host_does_not_have_is_refused_and_nothing_is_taken() {
 #[test]
 fn a_driver_that_has_no_more_of_the_host_is_an_error_of_the_host() {
     for is_virtual in [true, false] {
-        // Of a host that tells nothing, the driver decides.
+        // The driver decides if the system reports nothing.
         let (device, heap) = lent(is_virtual, None);
         let mut sh = host_region(&heap, "sh");
         sh.grow(8 << 20).unwrap();
@@ -556,7 +550,7 @@ fn a_copy_in_another_place_has_the_same_values_under_the_same_label() {
 
 const GIB: u64 = 1 << 30;
 
-/// A card of 140 GiB without a limit, of which other programs hold so much.
+/// Returns the heap of a card of 140 GiB without a limit; other programs hold `foreign` bytes.
 fn beside(foreign: u64) -> Heap {
     let device = FakeDevice::new(140 * GIB, true);
     device.state.borrow_mut().foreign = foreign;
