@@ -11,6 +11,7 @@ use super::model::tables::{self, FaceTables, Model};
 use super::photos::Target;
 use super::session::{BandPolicy, Session};
 use super::stage::appearance::ColorTables;
+use super::stage::bind::AT_REST;
 use super::stage::densify::{self, DensifyWork};
 use super::stage::neighbours::{NearestLists, neighbours};
 use super::stage::relocate::{DrawRule, MultinomialSampler};
@@ -20,7 +21,7 @@ use crate::abi::terms::TERM_SUMS;
 use crate::backend::frame_state::{Drawn, Shown};
 use crate::backend::{
     AdamStep, AppearanceRule, AppearanceTables, Candidates, ColorRoom, Compensation, DeviceError,
-    Drawing, Footprint, Grow, Into, Keep, Look, NormalDepths, Objective, Rates, RenderSettings,
+    Drawing, Footprint, Grow, Into, Keep, Look, NormalDepths, Objective, RenderSettings,
     SampleRule, ScoreRule, TableStep, Term, Terms, Window,
 };
 use crate::dataset::{Camera, Pose, View};
@@ -351,16 +352,6 @@ impl<'a> Training<'a> {
         frame.backward(session, model, near, gradients).map(drop)
     }
 }
-
-/// Learning rates that move no parameter.
-pub(super) const AT_REST: Rates = Rates {
-    means: 0.0,
-    log_scales: 0.0,
-    quats: 0.0,
-    opacity_logits: 0.0,
-    sh_dc: 0.0,
-    sh_rest: 0.0,
-};
 
 const TABLES_AT_REST: AppearanceRule = AppearanceRule {
     rate_init: 0.0,

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use rstest::rstest;
 
 use super::device::stream::DryQueue;
-use super::dry::{self, AT_REST, Reported};
+use super::dry::{self, Reported};
 use super::memory::heap::Heap;
 use super::memory::heap::tests::{heap_beside, heap_beside_exhausted, heap_of};
 use super::primitive::{CudaPrimitive, PrimitiveKernels, StorageKernels};
 use super::session::Session;
 use super::stage::appearance::ColorTables;
+use super::stage::bind::AT_REST;
 use super::{BandPolicy, Code, Cuda, CudaOptions, Gradients, KernelName, Model, Target, dry_run};
 use crate::backend::{
     AdamStep, Appearance as _, AppearanceRule, AppearanceTables, Capability, Compensation,
@@ -519,14 +520,7 @@ fn iteration(run: &mut DryRun, model: &mut Model<Lights>, number: u32) -> Result
     Ok(())
 }
 
-const RATES: Rates = Rates {
-    means: 1e-4,
-    log_scales: 0.0,
-    quats: 0.0,
-    opacity_logits: 0.05,
-    sh_dc: 2.5e-3,
-    sh_rest: 0.0,
-};
+const RATES: Rates = Rates { means: 1e-4, opacity_logits: 0.05, sh_dc: 2.5e-3, ..AT_REST };
 
 fn open(case: Case) -> Result<DryRun, DeviceError> {
     let options = CudaOptions { storage: case.storage, ..CudaOptions::default() };

@@ -197,27 +197,20 @@ fn warm_up_key<K: SortKey>(heap: &Heap, stream: &Stream) -> Result<(), DeviceErr
     sort_pairs(heap, stream, &mut pairs).map(drop)
 }
 
-/// Scratch and its size; keys and values, two addresses each; their number; the first bit of the
-/// keys that counts and the one after the last; which half holds the result; the stream.
+/// Takes scratch and its size; keys and values, two addresses each; their number; the first bit of the keys that
+/// counts and the one after the last; the index of the buffer with the result; the stream.
+#[rustfmt::skip]
 type SortFunction = unsafe extern "C" fn(
-    *mut c_void,
-    *mut usize,
-    *const u64,
-    *const u64,
-    u32,
-    c_int,
-    c_int,
-    *mut c_int,
-    CUstream,
+    *mut c_void, *mut usize, *const u64, *const u64, u32, c_int, c_int, *mut c_int, CUstream,
 ) -> c_int;
 
 /// Declares the functions of the library. In a program without kernels they fail; streams that do no work never call
 /// them.
 macro_rules! library {
-    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
+    ($(fn $name:ident($($type:ty),*);)*) => {
         #[cfg(kernels)]
         unsafe extern "C" {
-            $(fn $name($($argument: $type),*) -> c_int;)*
+            $(fn $name($(_: $type),*) -> c_int;)*
         }
 
         $(
@@ -233,60 +226,14 @@ macro_rules! library {
 #[cfg(not(kernels))]
 const NO_LIBRARY: c_int = 1;
 
+// The arguments of `SortFunction` and `SumFunction`. Exclusive sums take the addresses of inputs and outputs.
 library! {
-    fn splat_sort_u32_u32(
-        temp: *mut c_void,
-        temp_bytes: *mut usize,
-        keys: *const u64,
-        values: *const u64,
-        n: u32,
-        begin_bit: c_int,
-        end_bit: c_int,
-        half: *mut c_int,
-        stream: CUstream,
-    );
-    fn splat_sort_u16_u32(
-        temp: *mut c_void,
-        temp_bytes: *mut usize,
-        keys: *const u64,
-        values: *const u64,
-        n: u32,
-        begin_bit: c_int,
-        end_bit: c_int,
-        half: *mut c_int,
-        stream: CUstream,
-    );
-    fn splat_inclusive_sum_u32(
-        temp: *mut c_void,
-        temp_bytes: *mut usize,
-        values: u64,
-        n: u32,
-        stream: CUstream,
-    );
-    fn splat_inclusive_sum_u64(
-        temp: *mut c_void,
-        temp_bytes: *mut usize,
-        values: u64,
-        n: u32,
-        stream: CUstream,
-    );
-    fn splat_exclusive_sum_u32(
-        temp: *mut c_void,
-        temp_bytes: *mut usize,
-        input: u64,
-        output: u64,
-        n: u32,
-        stream: CUstream,
-    );
-    fn splat_exclusive_sum_ordered_u32(
-        temp: *mut c_void,
-        temp_bytes: *mut usize,
-        input: u64,
-        order: u64,
-        output: u64,
-        n: u32,
-        stream: CUstream,
-    );
+    fn splat_sort_u32_u32(*mut c_void, *mut usize, *const u64, *const u64, u32, c_int, c_int, *mut c_int, CUstream);
+    fn splat_sort_u16_u32(*mut c_void, *mut usize, *const u64, *const u64, u32, c_int, c_int, *mut c_int, CUstream);
+    fn splat_inclusive_sum_u32(*mut c_void, *mut usize, u64, u32, CUstream);
+    fn splat_inclusive_sum_u64(*mut c_void, *mut usize, u64, u32, CUstream);
+    fn splat_exclusive_sum_u32(*mut c_void, *mut usize, u64, u64, u32, CUstream);
+    fn splat_exclusive_sum_ordered_u32(*mut c_void, *mut usize, u64, u64, u64, u32, CUstream);
 }
 
 #[cfg(kernels)]
@@ -326,7 +273,7 @@ impl SortKey for u32 {
     }
 }
 
-/// Scratch and its size; the values' address; their number; the stream.
+/// Takes scratch and its size, the values' address, their number, and the stream.
 type SumFunction = unsafe extern "C" fn(*mut c_void, *mut usize, u64, u32, CUstream) -> c_int;
 
 /// A number type of in-place sums.

@@ -30,7 +30,8 @@ pub(crate) struct HostColumn<'a> {
     /// All rows, [rows, width].
     pub(crate) values: &'a [f32],
 }
-/// table. Lanes after the last row become zero.
+
+/// Fills the blocks of `rows`, which start at a whole block, from the table's columns. Padding lanes become zero.
 pub(crate) fn pack(parts: &[HostColumn<'_>], rows: Range<usize>, blocks: &mut [f32]) {
     let width: usize = parts.iter().map(|part| part.width).sum();
     blocks.par_chunks_mut(width * LANES).enumerate().for_each(|(number, block)| {
@@ -53,8 +54,8 @@ pub(crate) fn pack(parts: &[HostColumn<'_>], rows: Range<usize>, blocks: &mut [f
     });
 }
 
-/// Copies the rows of one host column from the blocks of a table of `table_width` columns, where
-/// it starts at column `first_column`. `values` holds the rows of these blocks that exist.
+/// Copies a host column of `width` values from the blocks of a table, where it starts at `first_column`. `values` has
+/// the rows that exist.
 pub(crate) fn unpack(
     blocks: &[f32],
     table_width: usize,
@@ -172,7 +173,7 @@ impl PackRange {
 mod tests {
     use super::*;
 
-    /// Every value of `width` columns different from all others of its table.
+    /// Returns `width` columns of distinct values.
     fn column(rows: usize, width: usize, base: f32) -> Vec<f32> {
         (0..rows * width).map(|i| base + i as f32).collect()
     }
@@ -189,7 +190,7 @@ mod tests {
             assert_eq!([at(0), at(1), at(2)], first[row * 3..][..3]);
             assert_eq!(at(3), second[row]);
         }
-        // The other lanes of the second block are zero, not what was there before.
+        // The padding of the second block is zero.
         let padding = (37..64).flat_map(|row| (0..4).map(move |column| (row, column)));
         for (row, column) in padding {
             assert_eq!(blocks[(4 + column) * 32 + row % 32], 0.0);

@@ -231,21 +231,23 @@ fn args<'a>(
     })
 }
 
+/// Learning rates that move no parameter.
+pub(crate) const AT_REST: Rates = Rates {
+    means: 0.0,
+    log_scales: 0.0,
+    quats: 0.0,
+    opacity_logits: 0.0,
+    sh_dc: 0.0,
+    sh_rest: 0.0,
+};
+
 /// Moves the Gaussians to their places on the mesh.
 pub(crate) fn place(
     session: &mut Session,
     model: &mut Model,
     binding: &Binding,
 ) -> Result<(), DeviceError> {
-    let still = Rates {
-        means: 0.0,
-        log_scales: 0.0,
-        quats: 0.0,
-        opacity_logits: 0.0,
-        sh_dc: 0.0,
-        sh_rest: 0.0,
-    };
-    let step = BoundStep { adam: AdamStep::new(1, still), normal_consistency: 0.0 };
+    let step = BoundStep { adam: AdamStep::new(1, AT_REST), normal_consistency: 0.0 };
     let rows = model.len();
     let args = args(session.status.fault(&GAUSSIANS), model, binding, Out::NULL, &step)?;
     session.kernels.bind_place.over(&session.stream, rows, &args)

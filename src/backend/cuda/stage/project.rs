@@ -60,10 +60,6 @@ pub(crate) struct Vertices {
 pub(crate) struct SplatRecords(Option<Block<f32>>);
 
 impl SplatRecords {
-    pub(crate) fn new(records: Block<f32>) -> Self {
-        Self(Some(records))
-    }
-
     /// [capacity, record]
     pub(crate) fn read(&self) -> In<'_, f32> {
         self.0.as_ref().map_or(In::NULL, Buffer::read)
@@ -252,9 +248,10 @@ pub(crate) fn forward<P: CudaPrimitive>(
         session.status.clear_counts(&session.stream)?;
         let slots = ProjectionRoom::of(&mut projected);
         launch(session, model, drawn, slots, &Counted::Here)?;
-        let SplatCounts { instances, visible } = session.status.read_counts(&session.stream)?;
+        let counts = session.status.read_counts(&session.stream)?;
+        let visible = counts.visible;
         if visible as u64 <= room.capacity {
-            return Ok(Splats::of(projected, kind, &SplatCounts { instances, visible }));
+            return Ok(Splats::of(projected, kind, &counts));
         }
         // Projects a second time, once: later views start with this capacity.
         session.most_visible = visible;
@@ -290,6 +287,40 @@ impl<'a> ProjectionRoom<'a> {
     }
 }
 
+/// Returns the arguments that read a model, without outputs.
+fn read_args<'a, P: CudaPrimitive>(
+    model: &'a Model<P>,
+    camera: &ViewCamera,
+    drawing: &Drawing,
+) -> Result<ProjectArgs<'a>, DeviceError> {
+    Ok(ProjectArgs {
+        geometry: model.geometry(),
+        filter_3d: model.filter(),
+        sh: model.table(SH),
+        sh_first: model.table(SH_FIRST),
+        sh_second: model.table(SH_SECOND),
+        sh_steps: model.sh_steps.read(),
+        sh_drifts: model.sh_drifts.read(),
+        cache: model.color_cache_of(drawing),
+        splat_from_gaussian: Out::NULL,
+        splats: Out::NULL,
+        tiles: Out::NULL,
+        depth_keys: Out::NULL,
+        splat_indices: Out::NULL,
+        instance_counts: Out::NULL,
+        fault: Out::NULL,
+        counts: Out::NULL,
+        camera: *camera,
+        lazy: model.momentum.now(),
+        gaussians: count_u32(model.len())?,
+        capacity: 0,
+        sh_degree: drawing.sh_degree,
+        sh_width: model.sh_width(),
+        opacity_floor: 0.0,
+        reserved: 0,
+    })
+}
+
 /// Projects the model and adds to the counts.
 pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
     session: &mut Session,
@@ -299,7 +330,7 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
     counted: &Counted<'_>,
 ) -> Result<(), DeviceError> {
     let gaussians = model.len();
-    let &Drawing { sh_degree, footprint, trains, .. } = settings;
+    let &Drawing { footprint, trains, .. } = settings;
     model.lines.wait(session)?;
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     let ProjectionRoom { splat_from_gaussian, records, gradients } = room;
@@ -321,14 +352,6 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
         Counted::OfRanks(counts) => counts,
     };
     let args = ProjectArgs {
-        geometry: model.geometry(),
-        filter_3d: model.filter(),
-        sh: model.table(SH),
-        sh_first: model.table(SH_FIRST),
-        sh_second: model.table(SH_SECOND),
-        sh_steps: model.sh_steps.read(),
-        sh_drifts: model.sh_drifts.read(),
-        cache: model.color_cache_of(settings),
         splat_from_gaussian: splat_from_gaussian.write(),
         splats: records.write(),
         tiles,
@@ -337,14 +360,8 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
         instance_counts,
         fault,
         counts,
-        camera: *camera,
-        lazy: model.momentum.now(),
-        gaussians: count_u32(gaussians)?,
         capacity: count_u32(capacity)?,
-        sh_degree,
-        sh_width: model.sh_width(),
-        opacity_floor: 0.0,
-        reserved: 0,
+        ..read_args(model, camera, settings)?
     };
     let kernels = model.stored_kernels();
     let [plain, extended] = &kernels.project;
@@ -385,32 +402,7 @@ pub(crate) fn expect<P: CudaPrimitive>(
     let camera = camera(view, drawing)?;
     session.copies.wait(&session.seen)?;
     model.lines.begin(&session.copies)?;
-    let args = ProjectArgs {
-        geometry: model.geometry(),
-        filter_3d: model.filter(),
-        sh: In::NULL,
-        sh_first: In::NULL,
-        sh_second: In::NULL,
-        sh_steps: In::NULL,
-        sh_drifts: In::NULL,
-        cache: model.color_cache(),
-        splat_from_gaussian: Out::NULL,
-        splats: Out::NULL,
-        tiles: Out::NULL,
-        depth_keys: Out::NULL,
-        splat_indices: Out::NULL,
-        instance_counts: Out::NULL,
-        fault: Out::NULL,
-        counts: Out::NULL,
-        camera,
-        lazy: model.momentum.now(),
-        gaussians: count_u32(model.len())?,
-        capacity: 0,
-        sh_degree: drawing.sh_degree,
-        sh_width: model.sh_width(),
-        opacity_floor: 0.0,
-        reserved: 0,
-    };
+    let args = ProjectArgs { cache: model.color_cache(), ..read_args(model, &camera, drawing)? };
     if let Some([plain, extended]) = &model.stored_kernels().expect {
         let kernel = if is_extended(model, &camera) { extended } else { plain };
         kernel.over(&session.copies, model.len(), &args)?;
@@ -447,24 +439,15 @@ pub(crate) fn project_triangles<P: CudaPrimitive>(
     let mut projected = Projected::reserve(&session.heap, &room)?;
     place_vertices(session, model, drawn, window, &mut projected)?;
     loop {
-        let SplatCounts { instances, visible } =
-            project_faces(session, model, drawn, window, &mut projected)?;
+        let counts = project_faces(session, model, drawn, window, &mut projected)?;
+        let visible = counts.visible;
         if visible as u64 <= room.capacity {
-            let Projected { splat_from_gaussian, vertices, splats } = projected;
+            let vertices = projected.vertices.take();
             let records = vertices.ok_or(unsupported::<P>("being drawn as triangles"))?;
             let backward = drawn.settings.trains;
             let gradients = backward.then(|| session.heap.take(&VERTEX_GRADIENTS, &room));
-            return Ok(Splats {
-                visible,
-                instances,
-                kind,
-                records: SplatRecords::new(splats.records),
-                splat_from_gaussian,
-                gradients: splats.gradients,
-                features: None,
-                rays: None,
-                vertices: Some(Vertices { records, gradients: gradients.transpose()? }),
-            });
+            let vertices = Some(Vertices { records, gradients: gradients.transpose()? });
+            return Ok(Splats { vertices, ..Splats::of(projected, kind, &counts) });
         }
         // Projects a second time, once: later views start with this capacity.
         session.most_visible = visible;
@@ -495,30 +478,13 @@ fn place_vertices<P: CudaPrimitive>(
     let vertices = vertices.as_mut().ok_or(unsupported::<P>("being drawn as triangles"))?;
     let (counts, fault) = session.status.counts_and_fault(P::SCHEMA);
     let args = ProjectArgs {
-        geometry: model.geometry(),
         filter_3d: In::NULL,
-        sh: model.table(SH),
-        sh_first: model.table(SH_FIRST),
-        sh_second: model.table(SH_SECOND),
-        sh_steps: model.sh_steps.read(),
-        sh_drifts: model.sh_drifts.read(),
-        cache: model.color_cache_of(settings),
         splat_from_gaussian: splat_from_gaussian.write(),
         splats: vertices.write(),
-        tiles: Out::NULL,
-        depth_keys: Out::NULL,
-        splat_indices: Out::NULL,
-        instance_counts: Out::NULL,
         fault,
         counts,
-        camera: *camera,
-        lazy: model.momentum.now(),
-        gaussians: count_u32(rows)?,
-        capacity: 0,
-        sh_degree: settings.sh_degree,
-        sh_width: model.sh_width(),
         opacity_floor: f32::of(window.opacity_floor),
-        reserved: 0,
+        ..read_args(model, camera, settings)?
     };
     session.kernels.place_vertices.over(&session.stream, rows, &args)?;
     let marking = FacesArgs {

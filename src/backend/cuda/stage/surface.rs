@@ -110,26 +110,18 @@ fn seen_rows(
     let SurfaceRows { mut rows, counts: [mut counts, mut firsts] } =
         SurfaceRows::reserve(&session.heap, sizes)?;
     let lane_blocks = counts.len();
-    let splat_from_gaussian = splats.splat_from_gaussian.read();
-    let (n, seen) = (count_u32(gaussians)?, count_u32(splats.visible)?);
-    let count = SeenArgs {
-        splat_from_gaussian,
-        counts: counts.write(),
+    let args = SeenArgs {
+        splat_from_gaussian: splats.splat_from_gaussian.read(),
+        counts: Out::NULL,
         firsts: In::NULL,
         rows: Out::NULL,
-        n,
-        seen,
+        n: count_u32(gaussians)?,
+        seen: count_u32(splats.visible)?,
     };
+    let count = SeenArgs { counts: counts.write(), ..args };
     session.kernels.count_seen.over(&session.stream, gaussians, &count)?;
     exclusive_sum(&session.heap, &session.stream, lane_blocks, &counts, &mut firsts)?;
-    let list = SeenArgs {
-        splat_from_gaussian,
-        counts: Out::NULL,
-        firsts: firsts.read(),
-        rows: rows.write(),
-        n,
-        seen,
-    };
+    let list = SeenArgs { firsts: firsts.read(), rows: rows.write(), ..args };
     session.kernels.list_seen.over(&session.stream, gaussians, &list)?;
     Ok(rows)
 }
@@ -328,7 +320,7 @@ impl DepthMap {
             splat_from_gaussian: splats.splat_from_gaussian.read(),
             depths: self.depths.read(),
             masks: masks.write(),
-            counts: counts.write(),
+            counts: Out::NULL,
             firsts: In::NULL,
             rows: Out::NULL,
             total: Out::NULL,
@@ -336,22 +328,12 @@ impl DepthMap {
             n: count_u32(gaussians)?,
             seen: count_u32(splats.visible)?,
         };
-        session.kernels.count_near.over(stream, gaussians, &args)?;
+        let count = NearArgs { counts: counts.write(), ..args };
+        session.kernels.count_near.over(stream, gaussians, &count)?;
         exclusive_sum(heap, stream, lane_blocks, &counts, &mut firsts)?;
-        let args = NearArgs {
-            geometry: model.geometry(),
-            splat_from_gaussian: splats.splat_from_gaussian.read(),
-            depths: self.depths.read(),
-            masks: masks.write(),
-            counts: Out::NULL,
-            firsts: firsts.read(),
-            rows: rows.write(),
-            total: total.write(),
-            camera: *camera,
-            n: count_u32(gaussians)?,
-            seen: count_u32(splats.visible)?,
-        };
-        session.kernels.list_near.over(stream, gaussians, &args)?;
+        let list =
+            NearArgs { firsts: firsts.read(), rows: rows.write(), total: total.write(), ..args };
+        session.kernels.list_near.over(stream, gaussians, &list)?;
         Ok(Sampled { rows, total })
     }
 
