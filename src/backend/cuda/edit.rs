@@ -51,9 +51,7 @@ impl Edit<Gaussians> for Cuda {
     }
 
     fn read_weights(&mut self, model: &Model) -> Result<Vec<f32>, DeviceError> {
-        let mut weights = vec![0.0; model.len()];
-        model.gradient_norm_sums.download(&self.session.stream, 0, &mut weights)?;
-        Ok(weights)
+        model.gradient_norm_sums.download_vec(&self.session.stream, 0..model.len())
     }
 
     fn score(&mut self, model: &Model, rule: &ScoreRule) -> Result<Candidates, DeviceError> {

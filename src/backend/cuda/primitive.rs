@@ -75,65 +75,41 @@ const fn of_program(file: &'static str, function: &'static str) -> KernelName {
     KernelName { code: Code::Program(file), function }
 }
 
+/// Names the kernels of Gaussians in one storage, which end with a suffix.
+macro_rules! gaussian_kernels {
+    ($suffix:literal, $expect:expr) => {
+        StorageKernels {
+            project: of_program("project", concat!("project_fwd", $suffix)),
+            project_extended: of_program("project", concat!("project_fwd_extended", $suffix)),
+            expect: $expect,
+            step: of_program("adam", concat!("adam", $suffix)),
+            step_extended: of_program("adam", concat!("adam_extended", $suffix)),
+            step_views: Some(of_program("adam_views", concat!("adam_views", $suffix))),
+            surfels: Some(SurfelKernels {
+                project: of_program("project", concat!("project_surfels", $suffix)),
+                step: of_program("adam", concat!("adam_surfels", $suffix)),
+                step_views: of_program("adam_views", concat!("adam_views_surfels", $suffix)),
+            }),
+            vertices: Some(VertexKernels {
+                color: of_program("triangles", concat!("color_vertices", $suffix)),
+                step: of_program("adam", concat!("adam_vertices", $suffix)),
+                step_views: of_program("adam_views", concat!("adam_views_vertices", $suffix)),
+            }),
+        }
+    };
+}
+
 impl CudaPrimitive for Gaussians {
     const KERNELS: PrimitiveKernels = PrimitiveKernels {
-        full: StorageKernels {
-            project: of_program("project", "project_fwd"),
-            project_extended: of_program("project", "project_fwd_extended"),
-            expect: None,
-            step: of_program("adam", "adam"),
-            step_extended: of_program("adam", "adam_extended"),
-            step_views: Some(of_program("adam_views", "adam_views")),
-            surfels: Some(SurfelKernels {
-                project: of_program("project", "project_surfels"),
-                step: of_program("adam", "adam_surfels"),
-                step_views: of_program("adam_views", "adam_views_surfels"),
-            }),
-            vertices: Some(VertexKernels {
-                color: of_program("triangles", "color_vertices"),
-                step: of_program("adam", "adam_vertices"),
-                step_views: of_program("adam_views", "adam_views_vertices"),
-            }),
-        },
-        half: Some(StorageKernels {
-            project: of_program("project", "project_fwd_half"),
-            project_extended: of_program("project", "project_fwd_extended_half"),
-            expect: None,
-            step: of_program("adam", "adam_half"),
-            step_extended: of_program("adam", "adam_extended_half"),
-            step_views: Some(of_program("adam_views", "adam_views_half")),
-            surfels: Some(SurfelKernels {
-                project: of_program("project", "project_surfels_half"),
-                step: of_program("adam", "adam_surfels_half"),
-                step_views: of_program("adam_views", "adam_views_surfels_half"),
-            }),
-            vertices: Some(VertexKernels {
-                color: of_program("triangles", "color_vertices_half"),
-                step: of_program("adam", "adam_vertices_half"),
-                step_views: of_program("adam_views", "adam_views_vertices_half"),
-            }),
-        }),
-        compact: Some(StorageKernels {
-            project: of_program("project", "project_fwd_compact"),
-            project_extended: of_program("project", "project_fwd_extended_compact"),
-            expect: Some([
+        full: gaussian_kernels!("", None),
+        half: Some(gaussian_kernels!("_half", None)),
+        compact: Some(gaussian_kernels!(
+            "_compact",
+            Some([
                 of_program("project", "expect_rows"),
                 of_program("project", "expect_rows_extended"),
-            ]),
-            step: of_program("adam", "adam_compact"),
-            step_extended: of_program("adam", "adam_extended_compact"),
-            step_views: Some(of_program("adam_views", "adam_views_compact")),
-            surfels: Some(SurfelKernels {
-                project: of_program("project", "project_surfels_compact"),
-                step: of_program("adam", "adam_surfels_compact"),
-                step_views: of_program("adam_views", "adam_views_surfels_compact"),
-            }),
-            vertices: Some(VertexKernels {
-                color: of_program("triangles", "color_vertices_compact"),
-                step: of_program("adam", "adam_vertices_compact"),
-                step_views: of_program("adam_views", "adam_views_vertices_compact"),
-            }),
-        }),
+            ])
+        )),
     };
 
     const CAPABILITIES: &'static [Capability] =
@@ -194,17 +170,12 @@ pub(crate) struct LoadedStorage {
     /// Plain and extended.
     pub(crate) step: [Kernel<AdamArgs<'static>>; 2],
     pub(crate) step_views: Option<Kernel<AdamArgs<'static>>>,
-    surfels: Option<LoadedSurfels>,
-    vertices: Option<LoadedVertices>,
+    surfels: Option<LoadedShape>,
+    vertices: Option<LoadedShape>,
 }
 
-pub(crate) struct LoadedVertices {
-    pub(crate) color: Kernel<ProjectArgs<'static>>,
-    pub(crate) step: Kernel<AdamArgs<'static>>,
-    pub(crate) step_views: Kernel<AdamArgs<'static>>,
-}
-
-pub(crate) struct LoadedSurfels {
+/// Kernels of rows drawn as surfels or as vertices.
+pub(crate) struct LoadedShape {
     pub(crate) project: Kernel<ProjectArgs<'static>>,
     pub(crate) step: Kernel<AdamArgs<'static>>,
     pub(crate) step_views: Kernel<AdamArgs<'static>>,
@@ -245,38 +216,33 @@ impl LoadedStorage {
         let mut step = |name| kernel(by, name, ADAM_BLOCK);
         let steps = [step(&names.step)?, step(&names.step_extended)?];
         let step_views = names.step_views.as_ref().map(step).transpose()?;
-        let surfels = names.surfels.map(|names| LoadedSurfels::of(by, &names)).transpose()?;
-        let vertices = names.vertices.map(|names| LoadedVertices::of(by, &names)).transpose()?;
+        let surfels = names.surfels.as_ref().map(|of| [&of.project, &of.step, &of.step_views]);
+        let surfels = surfels.map(|names| LoadedShape::of(by, names)).transpose()?;
+        let vertices = names.vertices.as_ref().map(|of| [&of.color, &of.step, &of.step_views]);
+        let vertices = vertices.map(|names| LoadedShape::of(by, names)).transpose()?;
         Ok(Self { project: plain_and_extended, expect, step: steps, step_views, surfels, vertices })
     }
 
     /// Returns the kernels of vertices, or an error if rows cannot be drawn as vertices.
-    pub(crate) fn vertices<P: Primitive>(&self) -> Result<&LoadedVertices, DeviceError> {
+    pub(crate) fn vertices<P: Primitive>(&self) -> Result<&LoadedShape, DeviceError> {
         self.vertices.as_ref().ok_or(unsupported::<P>("being drawn as triangles"))
     }
 
     /// Returns the kernels of surfels, or an error if rows cannot be drawn as surfels.
-    pub(crate) fn surfels<P: Primitive>(&self) -> Result<&LoadedSurfels, DeviceError> {
+    pub(crate) fn surfels<P: Primitive>(&self) -> Result<&LoadedShape, DeviceError> {
         self.surfels.as_ref().ok_or(unsupported::<P>("being drawn as surfels"))
     }
 }
 
-impl LoadedSurfels {
-    fn of(by: &mut dyn Find, names: &SurfelKernels) -> Result<Self, DeviceError> {
+impl LoadedShape {
+    fn of(
+        by: &mut dyn Find,
+        [project, step, step_views]: [&KernelName; 3],
+    ) -> Result<Self, DeviceError> {
         Ok(Self {
-            project: kernel(by, &names.project, PROJECT_BLOCK)?,
-            step: kernel(by, &names.step, ADAM_BLOCK)?,
-            step_views: kernel(by, &names.step_views, ADAM_BLOCK)?,
-        })
-    }
-}
-
-impl LoadedVertices {
-    fn of(by: &mut dyn Find, names: &VertexKernels) -> Result<Self, DeviceError> {
-        Ok(Self {
-            color: kernel(by, &names.color, PROJECT_BLOCK)?,
-            step: kernel(by, &names.step, ADAM_BLOCK)?,
-            step_views: kernel(by, &names.step_views, ADAM_BLOCK)?,
+            project: kernel(by, project, PROJECT_BLOCK)?,
+            step: kernel(by, step, ADAM_BLOCK)?,
+            step_views: kernel(by, step_views, ADAM_BLOCK)?,
         })
     }
 }

@@ -310,36 +310,24 @@ impl<S: FrameState, P> Frame<S, P> {
 
     /// Downloads the image and its maps.
     pub(super) fn image(&self, session: &Session) -> Result<Rendered, DeviceError> {
-        let mut rgb = vec![0.0; self.canvas.image.len()];
-        self.canvas.image.download(&session.stream, 0, &mut rgb)?;
-        let blended = match &self.canvas.blended {
-            None => None,
-            Some(counts) => {
-                let mut host = vec![0; counts.len()];
-                counts.download(&session.stream, 0, &mut host)?;
-                Some(host)
-            }
-        };
+        let (stream, canvas) = (&session.stream, &self.canvas);
+        let rgb = canvas.image.download_vec(stream, 0..canvas.image.len())?;
+        let blended = canvas.blended.as_ref();
+        let blended = blended.map(|counts| counts.download_vec(stream, 0..counts.len()));
+        let blended = blended.transpose()?;
         let map = |map: &Option<Block<f32>>| {
-            let Some(map) = map else { return Ok(None) };
-            let mut host = vec![0.0; map.len()];
-            map.download(&session.stream, 0, &mut host)?;
-            Ok::<_, DeviceError>(Some(host))
+            map.as_ref().map(|map| map.download_vec(stream, 0..map.len())).transpose()
         };
-        let inverse_depths = map(&self.canvas.inverse_depths)?;
-        let inverse_squares = map(&self.canvas.inverse_squares)?;
-        let surface = map(&self.canvas.surface)?;
-        let median_depths = map(&self.canvas.median_depths)?;
         let [width, height] = self.camera.size;
         Ok(Rendered {
             width,
             height,
             rgb,
             blended,
-            inverse_depths,
-            inverse_squares,
-            surface,
-            median_depths,
+            inverse_depths: map(&canvas.inverse_depths)?,
+            inverse_squares: map(&canvas.inverse_squares)?,
+            surface: map(&canvas.surface)?,
+            median_depths: map(&canvas.median_depths)?,
         })
     }
 

@@ -452,11 +452,7 @@ impl FaceTables {
 
     /// Downloads the statistics.
     pub(crate) fn statistics(&self, session: &Session) -> Result<FaceStatistics, DeviceError> {
-        let read = |column: &Region<f32>| {
-            let mut host = vec![0.0; self.len()];
-            column.download(&session.stream, 0, &mut host)?;
-            Ok::<_, DeviceError>(host)
-        };
+        let read = |column: &Region<f32>| column.download_vec(&session.stream, 0..self.len());
         let [weights, reaches_px, gradient_norms] = self.statistics_columns().map(read);
         Ok(FaceStatistics {
             weights: weights?,

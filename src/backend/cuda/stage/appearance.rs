@@ -260,8 +260,7 @@ pub(crate) fn correct(
     };
     session.kernels.fit_colors.blocks(stream, COLOR_SHARES as usize, &args)?;
     target.used(stream)?;
-    let mut host = vec![0.0; FIT_WIDTH];
-    shares.download(stream, 0, &mut host)?;
+    let host = shares.download_vec(stream, 0..FIT_WIDTH)?;
     let mut sums = [0.0; FIT_SUMS as usize];
     for share in host.chunks_exact(sums.len()) {
         sums.iter_mut().zip(share).for_each(|(sum, share)| *sum += share);

@@ -173,9 +173,7 @@ pub(crate) fn rows(
     let of_rows = InstanceCounts { of_splats: Out::NULL, of_rows: rows.write() };
     count(session, splats, sorted, camera, 0..len, of_rows)?;
     session.timers.end(&begun, &session.stream)?;
-    let mut host = vec![0; rows.len()];
-    rows.download(&session.stream, 0, &mut host)?;
-    Ok(host)
+    rows.download_vec(&session.stream, 0..rows.len())
 }
 
 /// Counts the instances in rows of tiles, by splat and by row.

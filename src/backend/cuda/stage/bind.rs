@@ -141,10 +141,7 @@ impl Binding {
     }
 
     fn download(&self, session: &Session, part: BoundPart) -> Result<Vec<f32>, DeviceError> {
-        let range = range(&self.topology, part);
-        let mut host = vec![0.0; range.len()];
-        self.values.download(&session.stream, range.start, &mut host)?;
-        Ok(host)
+        self.values.download_vec(&session.stream, range(&self.topology, part))
     }
 
     fn address(&self, part: BoundPart) -> u64 {

@@ -729,8 +729,8 @@ fn size_vertices(session: &Session, model: &mut Model) -> Result<(), DeviceError
 /// Returns position and opacity logit of each vertex. Waits for the device.
 pub(crate) fn vertices(session: &Session, model: &Model) -> Result<Vec<[f32; 4]>, DeviceError> {
     let width = GEOMETRY_WIDTH as usize;
-    let mut words = vec![0_u32; table_len(model.len(), width)];
-    model.tables[GEOMETRY].download(&session.stream, 0, &mut words)?;
+    let range = 0..table_len(model.len(), width);
+    let words = model.tables[GEOMETRY].download_vec(&session.stream, range)?;
     let vertex = |row: usize| {
         let lane = row / LANES * LANES * width + row % LANES;
         [0, 1, 2, width - 1].map(|value| f32::from_bits(words[lane + value * LANES]))

@@ -66,8 +66,7 @@ impl BrickSurvey {
         let DepthSlots { mut counted, .. } =
             DepthSlots::reserve(heap, pixels, seen.mask.is_some(), DepthUse::FindBricks)?;
         let mask = upload_mask(session, seen, counted.as_mut())?;
-        let mut depths = vec![0.0; medians.len()];
-        medians.download(&session.stream, 0, &mut depths)?;
+        let depths = medians.download_vec(&session.stream, 0..medians.len())?;
         let Some(stride) = self.survey.note(camera, &depths)? else { return Ok(()) };
         let [columns, rows] = [camera.width, camera.height].map(|side| side.div_ceil(stride));
         let args = MarkBricksArgs {
@@ -87,8 +86,7 @@ impl BrickSurvey {
     /// Returns the survey. Waits for the device.
     pub(crate) fn read(self, session: &Session) -> Result<Survey, DeviceError> {
         let Self { mut survey, marks, bricks: [wide, high, _] } = self;
-        let mut words = vec![0; marks.len()];
-        marks.download(&session.stream, 0, &mut words)?;
+        let words = marks.download_vec(&session.stream, 0..marks.len())?;
         let [wide, high] = [wide, high].map(u64::from);
         let place = |brick: u64| {
             [brick % wide, brick / wide % high, brick / wide / high]

@@ -77,9 +77,7 @@ impl<P: Primitive> NearestLists<P> {
         if rows.end > len {
             return Err(DeviceError::NoSuchRow { row: rows.end - 1, len });
         }
-        let mut host = vec![0; rows.len() * count];
-        self.rows.download(&session.stream, rows.start * count, &mut host)?;
-        Ok(host)
+        self.rows.download_vec(&session.stream, rows.start * count..rows.end * count)
     }
 }
 

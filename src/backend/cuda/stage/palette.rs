@@ -74,8 +74,7 @@ impl PaletteRows {
             reserved: 0,
         };
         session.kernels.near_entries.over(&session.stream, cells.of_rows.len(), &args)?;
-        let mut words = vec![0; *count];
-        lists.nearest.download(&session.stream, 0, &mut words)?;
+        let words = lists.nearest.download_vec(&session.stream, 0..*count)?;
         Ok(words.into_iter().map(near_row).collect())
     }
 
@@ -106,9 +105,7 @@ impl PaletteRows {
             per_row: count_u32(count)?,
         };
         session.kernels.near_cells.over(&session.stream, *row_count, &args)?;
-        let mut cells = vec![0; *row_count * count];
-        lists.cells.download(&session.stream, 0, &mut cells)?;
-        Ok(cells)
+        lists.cells.download_vec(&session.stream, 0..*row_count * count)
     }
 }
 

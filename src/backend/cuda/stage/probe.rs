@@ -43,7 +43,5 @@ pub(crate) fn probe(
         output_width: count_u32(call.outputs)?,
     };
     session.kernels.probe.over(&session.stream, rows, &args)?;
-    let mut host = vec![0.0; rows * call.outputs];
-    to.download(&session.stream, 0, &mut host)?;
-    Ok(host)
+    to.download_vec(&session.stream, 0..rows * call.outputs)
 }

@@ -504,7 +504,7 @@ fn place_vertices<P: CudaPrimitive>(
         reserved: 0,
     };
     session.kernels.mark_corners.over(&session.stream, faces_len, &marking)?;
-    kernels.color.over(&session.stream, rows, &args)?;
+    kernels.project.over(&session.stream, rows, &args)?;
     session.timers.end(&begun, &session.stream)
 }
 

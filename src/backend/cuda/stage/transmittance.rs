@@ -57,8 +57,6 @@ impl Asked {
 
     /// Downloads the transmittances.
     pub(crate) fn read(&self, session: &Session) -> Result<Vec<f32>, DeviceError> {
-        let mut host = vec![0.0; self.count];
-        self.transmittances.download(&session.stream, 0, &mut host)?;
-        Ok(host)
+        self.transmittances.download_vec(&session.stream, 0..self.count)
     }
 }

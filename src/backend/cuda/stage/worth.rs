@@ -37,8 +37,8 @@ impl WorthSums {
 
     /// Downloads the contributions.
     pub(crate) fn read(&self, session: &Session) -> Result<Vec<Worth>, DeviceError> {
-        let mut host = vec![0.0; self.count * WORTH_WIDTH as usize];
-        self.sums.download(&session.stream, 0, &mut host)?;
+        let values = 0..self.count * WORTH_WIDTH as usize;
+        let host = self.sums.download_vec(&session.stream, values)?;
         let (rows, _) = host.as_chunks();
         let read = |row: &[f32; WORTH_WIDTH as usize]| {
             let &[weight, weight_max, error_change, squared_change] = row;

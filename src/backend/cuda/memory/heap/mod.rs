@@ -266,6 +266,39 @@ impl Heap {
             other => other,
         }
     }
+
+    /// Allocates page-locked memory for a slot, filled with zeros.
+    pub fn pinned<T: Plain, C: Count>(
+        &self,
+        slot: &Slot<T, C>,
+        sizes: &C::Sizes,
+    ) -> Result<Pinned<T>, DeviceError> {
+        Pinned::new(&self.accounts, slot.label, host_len(slot.len(sizes)))
+    }
+
+    /// Creates an empty region for a slot.
+    pub fn region<T: Plain, C: Count>(&self, slot: &Slot<T, C>) -> Result<Region<T>, DeviceError> {
+        self.region_in(MemoryPlace::Device, slot)
+    }
+
+    /// Creates an empty region for a slot in memory of this place.
+    pub fn region_in<T: Plain, C: Count>(
+        &self,
+        place: MemoryPlace,
+        slot: &Slot<T, C>,
+    ) -> Result<Region<T>, DeviceError> {
+        Region::new(self, slot.label, place)
+    }
+
+    /// Takes scratch for a slot, uninitialised. A later block may reuse the memory of an earlier one, so that all
+    /// blocks belong on one stream.
+    pub fn take<T: Plain, C: Count>(
+        &self,
+        slot: &Slot<T, C>,
+        sizes: &C::Sizes,
+    ) -> Result<Block<T>, DeviceError> {
+        Block::new(self, slot.label, host_len(slot.len(sizes)))
+    }
 }
 
 /// Page-locked memory of the host. Copies run asynchronously; access waits for the last copy.
@@ -277,17 +310,6 @@ pub struct Pinned<T> {
     /// Event behind the last copy; `None` before the first.
     copied: RefCell<Option<CudaEvent>>,
     values: PhantomData<T>,
-}
-
-impl Heap {
-    /// Allocates page-locked memory for a slot, filled with zeros.
-    pub fn pinned<T: Plain, C: Count>(
-        &self,
-        slot: &Slot<T, C>,
-        sizes: &C::Sizes,
-    ) -> Result<Pinned<T>, DeviceError> {
-        Pinned::new(&self.accounts, slot.label, host_len(slot.len(sizes)))
-    }
 }
 
 impl<T: Plain> Pinned<T> {
@@ -353,15 +375,7 @@ impl<T: Plain> Pinned<T> {
     }
 
     fn part(&self, range: &Range<usize>) -> Result<*mut c_void, DeviceError> {
-        if range.start > range.end || range.end > self.len {
-            return Err(DeviceError::Driver {
-                call: "copy",
-                reason: format!(
-                    "`{}` holds {} values, but {range:?} were requested",
-                    self.label, self.len
-                ),
-            });
-        }
+        check_range("copy", self.label, self.len, range)?;
         // SAFETY: the range lies within the allocation, as checked above.
         Ok(unsafe { self.address.add(range.start) }.cast())
     }
@@ -397,22 +411,6 @@ pub struct Region<T> {
     span: Span,
     len: usize,
     values: PhantomData<T>,
-}
-
-impl Heap {
-    /// Creates an empty region for a slot.
-    pub fn region<T: Plain, C: Count>(&self, slot: &Slot<T, C>) -> Result<Region<T>, DeviceError> {
-        self.region_in(MemoryPlace::Device, slot)
-    }
-
-    /// Creates an empty region for a slot in memory of this place.
-    pub fn region_in<T: Plain, C: Count>(
-        &self,
-        place: MemoryPlace,
-        slot: &Slot<T, C>,
-    ) -> Result<Region<T>, DeviceError> {
-        Region::new(self, slot.label, place)
-    }
 }
 
 impl<T: Plain> Region<T> {
@@ -595,6 +593,20 @@ pub unsafe trait Buffer {
         stream.synchronize()
     }
 
+    /// Copies a range to a new vector and waits.
+    fn download_vec(
+        &self,
+        stream: &Stream,
+        range: Range<usize>,
+    ) -> Result<Vec<Self::Item>, DeviceError>
+    where
+        Self::Item: Default,
+    {
+        let mut host = vec![Self::Item::default(); range.len()];
+        self.download(stream, range.start, &mut host)?;
+        Ok(host)
+    }
+
     /// Copies `range` of page-locked values without waiting.
     fn upload_pinned(
         &mut self,
@@ -690,20 +702,25 @@ pub unsafe trait Buffer {
 
     /// Returns the memory of a range, which must lie within the buffer.
     fn place(&self, call: &'static str, range: &Range<usize>) -> Result<DeviceRange, DeviceError> {
-        if range.start > range.end || range.end > self.len() {
-            return Err(DeviceError::Driver {
-                call,
-                reason: format!(
-                    "`{}` holds {} values, but {range:?} were requested",
-                    self.label(),
-                    self.len()
-                ),
-            });
-        }
+        check_range(call, self.label(), self.len(), range)?;
         let size = size_of::<Self::Item>();
         let address = self.address() + (range.start * size) as u64;
         Ok(DeviceRange { address, bytes: range.len() * size })
     }
+}
+
+/// Fails if a range does not lie within the `len` values of a buffer.
+fn check_range(
+    call: &'static str,
+    label: &str,
+    len: usize,
+    range: &Range<usize>,
+) -> Result<(), DeviceError> {
+    if range.start <= range.end && range.end <= len {
+        return Ok(());
+    }
+    let reason = format!("`{label}` holds {len} values, but {range:?} were requested");
+    Err(DeviceError::Driver { call, reason })
 }
 
 /// Splits a range into parts for single driver calls: offset and length of each.
@@ -726,18 +743,6 @@ pub struct Block<T> {
     address: u64,
     len: usize,
     values: PhantomData<T>,
-}
-
-impl Heap {
-    /// Takes scratch for a slot, uninitialised. A later block may reuse the memory of an earlier one, so that all
-    /// blocks belong on one stream.
-    pub fn take<T: Plain, C: Count>(
-        &self,
-        slot: &Slot<T, C>,
-        sizes: &C::Sizes,
-    ) -> Result<Block<T>, DeviceError> {
-        Block::new(self, slot.label, host_len(slot.len(sizes)))
-    }
 }
 
 impl Source for Heap {
