@@ -66,7 +66,7 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
         session: &mut Session,
         model: &mut Model<P>,
     ) -> Result<Splats, DeviceError> {
-        let d_image = self.d_image.as_mut().ok_or(DeviceError::NoView)?;
+        let d_image = &mut self.gradients.as_mut().ok_or(DeviceError::NoView)?.image;
         let mut face_weights = Out::NULL;
         if self.splats.kind == Records::Triangles {
             // Their weights come from the backward pass, with zero gradients.
@@ -75,9 +75,8 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
         } else {
             weights::prepare(session, &mut self.splats, d_image)?;
         }
-        let canvas = &mut self.canvas;
         let pixels = Pixels {
-            canvas,
+            canvas: &mut self.canvas,
             d_image,
             d_inverse_depths: None,
             d_inverse_squares: None,
@@ -142,29 +141,26 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         model: &mut Model<P>,
     ) -> Result<(ViewGradients, Terms), DeviceError> {
         let Scores { has_inverse_depths, has_surface, .. } = self.kept;
-        let d_image = self.d_image.as_ref().ok_or(DeviceError::NoView)?;
-        let d_inverse_depths = self.d_inverse_depths.as_ref().filter(|_| has_inverse_depths);
-        let d_inverse_squares = self.d_inverse_squares.as_ref();
-        let d_surface = self.d_surface.as_ref().filter(|_| has_surface);
+        let drawn = self.gradients.as_ref().ok_or(DeviceError::NoView)?;
+        let d_inverse_depths = drawn.inverse_depths.as_ref().filter(|_| has_inverse_depths);
+        let d_surface = drawn.maps.as_ref().filter(|_| has_surface);
         if let (None, None, Some(features)) =
             (d_inverse_depths, d_surface, &mut self.splats.features)
         {
             // Without these gradients the features' are not even zeros that must be added.
             features.gradients = None;
         }
-        let d_median_depths = self.d_median_depths.as_ref();
-        let canvas = &mut self.canvas;
         let face_weights = match &mut model.faces {
             Some(faces) if self.settings.observe.is_some() => faces.weights.write(),
             _ => Out::NULL,
         };
         let pixels = Pixels {
-            canvas,
-            d_image,
+            canvas: &mut self.canvas,
+            d_image: &drawn.image,
             d_inverse_depths,
-            d_inverse_squares,
+            d_inverse_squares: drawn.inverse_squares.as_ref(),
             d_surface,
-            d_median_depths,
+            d_median_depths: drawn.median_depths.as_ref(),
             face_weights,
         };
         let view = DrawnView { camera: &self.camera, settings: &self.settings };

@@ -5,7 +5,7 @@ mod score;
 
 use std::marker::PhantomData;
 
-use super::memory::heap::{Block, Buffer};
+use super::memory::heap::{Block, Buffer, Heap};
 use super::model::tables::Model;
 use super::photos::Target;
 use super::primitive::{CudaPrimitive, require};
@@ -87,12 +87,12 @@ impl<P> Frame<Scored<Compensated>, P> {
         tables: &mut ColorTables,
         step: &TableStep,
     ) -> Result<Frame<Scored<Drawn>, P>, DeviceError> {
-        let (Some(d_image), Some(colors)) = (&mut self.d_image, &mut self.colors) else {
+        let (Some(gradients), Some(colors)) = (&mut self.gradients, &mut self.colors) else {
             return Err(DeviceError::NoRoomForColors);
         };
         let colors =
             ViewColors { drawn: &self.canvas.image, camera: &self.camera, compared: colors };
-        appearance::learn(session, tables, colors, d_image, step)?;
+        appearance::learn(session, tables, colors, &mut gradients.image, step)?;
         Ok(self.into_state(|scores| scores))
     }
 }
@@ -140,15 +140,8 @@ pub(super) fn draw_splats<S: Fresh, P: CudaPrimitive>(
     let sizes = splats.sizes(gaussians, camera);
     let mut canvas = Canvas::reserve(&session.heap, &sizes, wants)?;
     // Allocated here, because a refusal can still free memory: later the photograph is in use.
-    let (mut d_image, mut d_inverse_depths, mut d_inverse_squares) = (None, None, None);
-    let (mut d_surface, mut d_median_depths) = (None, None);
-    if wants.backward() {
-        let of_pixels = PixelGradients::reserve(&session.heap, &sizes, wants)?;
-        (d_inverse_depths, d_surface) = (of_pixels.inverse_depths, of_pixels.maps);
-        d_inverse_squares = of_pixels.inverse_squares;
-        d_median_depths = of_pixels.median_depths;
-        d_image = Some(of_pixels.image);
-    }
+    let reserve = || PixelGradients::reserve(&session.heap, &sizes, wants);
+    let gradients = wants.backward().then(reserve).transpose()?;
     let reserve = |kind| ColorScratch::reserve(&session.heap, &sizes, kind);
     let colors = wants.colors.map(reserve).transpose()?;
     let shrunk = Shrunk::reserve(&session.heap, &sizes, wants)?;
@@ -161,11 +154,7 @@ pub(super) fn draw_splats<S: Fresh, P: CudaPrimitive>(
     };
     let splats = projected.take().ok_or(DeviceError::NoView)?;
     Ok(Frame {
-        d_image,
-        d_inverse_depths,
-        d_inverse_squares,
-        d_surface,
-        d_median_depths,
+        gradients,
         kept: S::nothing(),
         colors,
         shrunk,
@@ -234,15 +223,8 @@ pub(super) fn add_worths<P: CudaPrimitive>(
 
 /// A drawn view with the inputs of the backward pass.
 pub struct Frame<S: FrameState = Drawn, P = Gaussians> {
-    /// `Some` in a frame for training.
-    d_image: Option<Block<f32>>,
-    d_inverse_depths: Option<Block<f32>>,
-    /// Gradients of the squared inverse depths, for the spread along rays.
-    d_inverse_squares: Option<Block<f32>>,
-    /// Gradients of the surface's maps, [height, width, 4].
-    d_surface: Option<Block<f32>>,
-    /// Gradients of the median depths, if they are compared.
-    d_median_depths: Option<Block<f32>>,
+    /// Gradients of the image and of its maps; `Some` in a frame for training.
+    gradients: Option<PixelGradients<Heap>>,
     kept: S::Kept<Scores>,
     /// Scratch for colours other than those drawn.
     colors: Option<ColorScratch>,
@@ -286,16 +268,10 @@ impl<S: FrameState, P> Frame<S, P> {
         self,
         kept: impl FnOnce(S::Kept<Scores>) -> T::Kept<Scores>,
     ) -> Frame<T, P> {
-        let Self { d_image, d_inverse_depths, d_inverse_squares, .. } = self;
-        let Self { d_surface, d_median_depths, .. } = self;
-        let Self { colors, shrunk, .. } = self;
-        let Self { canvas, lists, splats, camera, settings, primitive, .. } = self;
+        let Self { gradients, colors, shrunk, canvas, lists, .. } = self;
+        let Self { splats, camera, settings, primitive, .. } = self;
         Frame {
-            d_image,
-            d_inverse_depths,
-            d_inverse_squares,
-            d_surface,
-            d_median_depths,
+            gradients,
             kept: kept(self.kept),
             colors,
             shrunk,
@@ -378,14 +354,6 @@ impl<S: FrameState, P> Frame<S, P> {
     pub(super) fn is_divided(&self) -> bool {
         self.settings.divisor != Divisor::One
     }
-
-    /// Returns the bytes of the gradients of the image and its maps.
-    fn gradients_of_pixels(&self) -> Bytes {
-        let Self { d_image, d_inverse_depths, d_inverse_squares, .. } = self;
-        let of_rays = [d_image, d_inverse_depths, d_inverse_squares];
-        let of_surface = [&self.d_surface, &self.d_median_depths];
-        of_rays.into_iter().chain(of_surface).flatten().map(Block::bytes).sum()
-    }
 }
 
 impl<S: FrameState, P> Held for Frame<S, P> {
@@ -393,7 +361,8 @@ impl<S: FrameState, P> Held for Frame<S, P> {
         let compensated = self.colors.as_ref().map_or(Bytes::default(), ColorScratch::bytes);
         let lists = self.lists.bytes();
         let shrunk = self.shrunk.as_ref().map_or(Bytes::default(), Shrunk::bytes);
-        let beside = self.gradients_of_pixels() + compensated + shrunk;
+        let gradients = self.gradients.as_ref().map_or(0, PixelGradients::bytes);
+        let beside = Bytes(gradients) + compensated + shrunk;
         let depth_map = S::kept(&self.kept).and_then(|scores| scores.depth_map.as_ref());
         let depth_map = depth_map.map_or(Bytes::default(), DepthMap::bytes);
         self.canvas.bytes() + lists + self.splats.bytes() + beside + depth_map

@@ -22,6 +22,7 @@ use crate::backend::cuda::stage::surface::{self, DepthMap, ShownDepths};
 use crate::backend::cuda::stage::{depth, normal_map};
 use crate::backend::frame_state::{Scored, Trainable};
 use crate::backend::{Capability, DeviceError, Objective, OtherView, check_inputs};
+use crate::layout::PixelGradients;
 
 impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
     /// Evaluates the terms at pixels, in a fixed order. Sampled depths are compared later.
@@ -50,7 +51,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
             None => target.whole(),
         };
         let has_depths = self.compare_depths(session, photograph, terms)?;
-        let d_image = self.d_image.as_mut().ok_or(DeviceError::NoView)?;
+        let d_image = &mut self.gradients.as_mut().ok_or(DeviceError::NoView)?.image;
         let image =
             self.colors.as_ref().and_then(ColorScratch::image).unwrap_or(&self.canvas.image);
         loss::loss(session, image, &self.camera, photograph, terms, d_image)?;
@@ -90,7 +91,8 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         terms: &Terms,
     ) -> Result<bool, DeviceError> {
         let weight = terms.weight(VALUE_DEPTH_L1);
-        match (&self.canvas.inverse_depths, &mut self.d_inverse_depths) {
+        let d_depths = self.gradients.as_mut().and_then(|drawn| drawn.inverse_depths.as_mut());
+        match (&self.canvas.inverse_depths, d_depths) {
             (Some(depths), Some(d_depths)) if weight != 0.0 => {
                 depth::compare(session, depths, &self.camera, target, weight, d_depths)
             }
@@ -107,7 +109,8 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         has_depths: bool,
     ) -> Result<bool, DeviceError> {
         let weight = terms.weight(VALUE_NORMAL_MAP);
-        match (&self.canvas.inverse_depths, &mut self.d_inverse_depths) {
+        let d_depths = self.gradients.as_mut().and_then(|drawn| drawn.inverse_depths.as_mut());
+        match (&self.canvas.inverse_depths, d_depths) {
             (Some(depths), Some(d_depths)) if weight != 0.0 => {
                 if !has_depths {
                     d_depths.zero(&session.stream)?;
@@ -131,10 +134,13 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         });
         // Without a comparison there is no gradient of the medians.
         let is_used = terms.needs().median;
-        self.d_median_depths.take_if(|_| !is_used);
-        match (rule, &self.canvas.surface, &mut self.d_surface) {
+        let Some(PixelGradients { maps, median_depths, .. }) = &mut self.gradients else {
+            return Ok(false);
+        };
+        median_depths.take_if(|_| !is_used);
+        match (rule, &self.canvas.surface, maps) {
             (Some(rule), Some(surface), Some(d_surface)) => {
-                let medians = self.canvas.median_depths.as_ref().zip(self.d_median_depths.as_mut());
+                let medians = self.canvas.median_depths.as_ref().zip(median_depths.as_mut());
                 let medians = medians.filter(|_| rule.depths == NormalDepths::Median);
                 let medians = medians.map(|(depths, d_depths)| Medians { depths, d_depths });
                 normals::compare(session, surface, medians, &self.camera, rule, d_surface)?;
@@ -154,15 +160,20 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
     ) -> Result<bool, DeviceError> {
         let weight = terms.weight(VALUE_DISTORTION);
         // Without the term there is no gradient of the squares.
-        self.d_inverse_squares.take_if(|_| weight == 0.0);
+        let Some(gradients) = &mut self.gradients else { return Ok(false) };
+        gradients.inverse_squares.take_if(|_| weight == 0.0);
         let Canvas { inverse_depths, inverse_squares, surface, .. } = &self.canvas;
         let drawn = (inverse_depths, inverse_squares, surface);
-        let gradients =
-            (&mut self.d_inverse_depths, &mut self.d_inverse_squares, &mut self.d_surface);
         let (Some(inverse_depths), Some(inverse_squares), Some(surface)) = drawn else {
             return Ok(false);
         };
-        let (Some(d_depths), Some(d_squares), Some(d_surface)) = gradients else {
+        let PixelGradients {
+            inverse_depths: Some(d_depths),
+            inverse_squares: Some(d_squares),
+            maps: Some(d_surface),
+            ..
+        } = gradients
+        else {
             return Ok(false);
         };
         if !has_inverse_depths {
@@ -191,7 +202,9 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         has_surface: bool,
     ) -> Result<(), DeviceError> {
         let canvas = &self.canvas;
-        let gradients = self.d_surface.as_mut().zip(self.d_median_depths.as_mut());
+        let gradients = self.gradients.as_mut();
+        let gradients =
+            gradients.and_then(|drawn| drawn.maps.as_mut().zip(drawn.median_depths.as_mut()));
         let drawn = canvas.surface.as_ref().zip(canvas.median_depths.as_ref());
         let (Some((maps, medians)), Some((d_maps, d_medians))) = (drawn, gradients) else {
             return Ok(());
@@ -220,7 +233,8 @@ impl<S: Trainable, P: CudaPrimitive> Frame<Scored<S>, P> {
         near: &NearestLists<P>,
     ) -> Result<(), DeviceError> {
         let scores = &mut self.kept;
-        let (Some(surface), Some(d_surface)) = (&self.canvas.surface, &mut self.d_surface) else {
+        let d_surface = self.gradients.as_mut().and_then(|drawn| drawn.maps.as_mut());
+        let (Some(surface), Some(d_surface)) = (&self.canvas.surface, d_surface) else {
             return Ok(());
         };
         let begun = session.timers.begin(Stage::Loss, &session.stream)?;

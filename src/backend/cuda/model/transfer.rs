@@ -55,29 +55,19 @@ pub(crate) fn read<P: Primitive>(
     check_rows(rows, model.len())?;
     let mut staging = Staging::new(session)?;
     let mut of = |part| staging.fetch(session, model, rows, part);
-    let mut read = Snapshot {
+    let optional = |column: &Region<f32>| match column.is_empty() {
+        true => Ok(Vec::new()),
+        false => column.download_vec(&session.stream, rows.clone()),
+    };
+    Ok(Snapshot {
         parameters: of(Part::Parameters)?,
         first_moments: of(Part::FirstMoments)?,
         second_moments: of(Part::SecondMoments)?,
-        gradient_norm_sums: vec![0.0; rows.len()],
-        views_seen: vec![0; rows.len()],
-        absolute_norm_sums: Vec::new(),
-        filter_3d: Vec::new(),
-    };
-    let (sums, seen) = (&mut read.gradient_norm_sums, &mut read.views_seen);
-    model.gradient_norm_sums.download(&session.stream, rows.start, sums)?;
-    model.views_seen.download(&session.stream, rows.start, seen)?;
-    let optional = [
-        (&model.absolute_norm_sums, &mut read.absolute_norm_sums),
-        (&model.filter_3d, &mut read.filter_3d),
-    ];
-    for (column, values) in optional {
-        if !column.is_empty() {
-            values.resize(rows.len(), 0.0);
-            column.download(&session.stream, rows.start, values)?;
-        }
-    }
-    Ok(read)
+        gradient_norm_sums: model.gradient_norm_sums.download_vec(&session.stream, rows.clone())?,
+        views_seen: model.views_seen.download_vec(&session.stream, rows.clone())?,
+        absolute_norm_sums: optional(&model.absolute_norm_sums)?,
+        filter_3d: optional(&model.filter_3d)?,
+    })
 }
 
 /// Writes rows from `first` on, which must exist. They begin at a lane block, and end with a lane block or with the

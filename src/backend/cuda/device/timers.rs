@@ -1,9 +1,11 @@
-//! Events around the stages of an iteration.
+//! Timers of the stages of an iteration.
 
 use std::cell::RefCell;
 
-use crate::backend::cuda::device::stream::{CudaEvent, Stream};
-use crate::backend::{DeviceError, Stage};
+use super::stream::{CudaEvent, Stream};
+use crate::backend::DeviceError;
+
+pub use crate::backend::Stage;
 
 /// Pairs of events around the stages; costs nothing while off.
 #[derive(Default)]
