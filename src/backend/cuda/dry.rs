@@ -43,17 +43,14 @@ const NEIGHBOURS: u32 = 1;
 /// Counts that kernels would report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reported {
-    /// Number of visible splats.
     pub(super) visible: u32,
     /// Number of pairs of a splat and a tile.
     pub(super) instances: u64,
     /// Number of bands of tile rows. Each band's first row has all instances of the band.
     pub(super) bands: u64,
-    /// Numbers of small and large candidates.
     pub(super) candidates: [u32; 2],
     /// Number of rows to remove, and number of rows from the first of them on.
     pub(super) removed: [u32; 2],
-    /// Number of dead Gaussians.
     pub(super) dead: u32,
 }
 
@@ -100,7 +97,6 @@ pub fn scratch(library: &Library, model: &ModelSize, work: &Work) -> Scratch {
         .unwrap_or_else(|_refused| Scratch::endless())
 }
 
-/// A session and a model without a device.
 struct DryRun {
     session: Session,
     model: Model,
@@ -245,7 +241,6 @@ fn score(session: &Session, model: &Model, rule: ScoreRule) -> Result<Candidates
     densify::score(session, model, &rule, &gradient)
 }
 
-/// Draws and measures a view.
 fn show(
     session: &mut Session,
     model: &mut Model,
@@ -311,7 +306,6 @@ impl<'a> Training<'a> {
         })
     }
 
-    /// Draws the views and takes the step.
     fn run(mut self, session: &mut Session, model: &mut Model) -> Result<Scratch, DeviceError> {
         let heap = session.heap.clone();
         heap.logged(|| {
@@ -387,7 +381,6 @@ fn terms(planned: &PlannedViews) -> Terms {
     terms.with(of_samples, WEIGHT).sampled_by(SampleRule { count: 1, seed: 0, iteration: 0 })
 }
 
-/// Returns the settings that draw these maps.
 fn drawing(wants: &ViewRequest) -> Drawing {
     let footprint = match wants.records {
         Records::Ellipses => Footprint::DILATED,
@@ -413,7 +406,6 @@ fn drawing(wants: &ViewRequest) -> Drawing {
     }
 }
 
-/// Returns a view of this size from the origin.
 pub(super) fn view(px: [u32; 2]) -> View {
     let [width, height] = px;
     let centre_px = px.map(|side| f64::from(side) / 2.0);

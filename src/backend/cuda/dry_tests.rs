@@ -82,7 +82,6 @@ impl Case {
     }
 }
 
-/// A device that does not exist.
 struct DryRun {
     case: Case,
     device: Cuda,
@@ -104,7 +103,6 @@ impl DryRun {
         Ok(run)
     }
 
-    /// Sets the counts of the following views.
     fn show(&self, visible: u32, instances: u64) {
         // Each row of tiles gets an equal share of the instances.
         let bands = u64::from(self.case.px[1].div_ceil(crate::abi::TILE));
@@ -503,7 +501,6 @@ fn assert_regions(run: &DryRun, model: &Model<Lights>) {
     assert_eq!(model.bytes().into_iter().sum::<Bytes>(), bytes);
 }
 
-/// Runs one iteration over a view.
 fn iteration(run: &mut DryRun, model: &mut Model<Lights>, number: u32) -> Result<(), DeviceError> {
     let case = run.case;
     let (wants, terms) = (case.wants(), Case::terms());
@@ -595,7 +592,6 @@ fn options(give_up: &[Rung]) -> CudaOptions {
     CudaOptions { give_up: give_up.to_vec(), ..CudaOptions::default() }
 }
 
-/// Returns a view and its photograph at a scale.
 fn scaled(scale: TrainingScale) -> (View, Arc<Image>) {
     let sized_case = Case { px: scale.px(PX), ..sized_case() };
     (sized_case.view(), sized_case.photograph())

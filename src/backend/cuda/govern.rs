@@ -20,7 +20,6 @@ use crate::model::{Gaussians, Primitive};
 /// Minimum shortage, used when the driver reports none.
 const AT_LEAST: u64 = 64 << 20;
 
-/// All holders of the GPU's memory.
 pub(super) struct Parts<'a, P = Gaussians> {
     pub(super) images: &'a mut PhotoStore,
     pub(super) session: &'a mut Session,

@@ -16,7 +16,6 @@ use crate::layout::{
 };
 use crate::memory::Bytes;
 
-/// The photographs on the device.
 pub(super) struct PhotoStore {
     resident: Region<u8>,
     place_from_view: BTreeMap<usize, Rc<PhotoPlace>>,
@@ -25,7 +24,6 @@ pub(super) struct PhotoStore {
     /// True if there was memory for the last photograph.
     has_room: bool,
     turns: [StreamedPhoto; 2],
-    /// Index of the next turn.
     next: usize,
 }
 
@@ -65,7 +63,6 @@ impl PhotoStore {
             .map(|place| Target { place: Rc::clone(place) })
     }
 
-    /// True if the photograph is resident.
     pub(super) fn is_resident(&self, view: usize) -> bool {
         self.place_from_view.contains_key(&view)
     }
@@ -99,7 +96,6 @@ impl PhotoStore {
         Ok(Target { place })
     }
 
-    /// Uploads a photograph to its resident place.
     fn send_to(
         &mut self,
         session: &Session,
@@ -185,7 +181,6 @@ impl PhotoStore {
         self.resident.grow(len)
     }
 
-    /// Returns the bytes that resident photographs have taken of the device.
     pub(super) fn resident_bytes(&self) -> Bytes {
         self.resident.mapped()
     }
@@ -271,7 +266,6 @@ impl PhotoStore {
         self.resident.trim()
     }
 
-    /// Copies the resident photograph of a view to a turn.
     fn move_to_turn(
         &mut self,
         session: &Session,
@@ -289,7 +283,6 @@ impl PhotoStore {
         Ok(())
     }
 
-    /// Returns the offset of a resident place in the region.
     fn offset(&self, place: &PhotoPlace) -> usize {
         let offset = place.address.get().saturating_sub(self.resident.address());
         usize::try_from(offset).unwrap_or(usize::MAX)
@@ -314,12 +307,10 @@ pub(super) struct Photograph<'a> {
 }
 
 impl Photograph<'_> {
-    /// Makes the stream wait for the photograph.
     pub(super) fn wait(&self, stream: &Stream) -> Result<(), DeviceError> {
         self.arrives.map_or(Ok(()), |target| target.wait(stream))
     }
 
-    /// Records that the stream has read it.
     pub(super) fn used(&self, stream: &Stream) -> Result<(), DeviceError> {
         self.arrives.map_or(Ok(()), |target| target.used(stream))
     }
@@ -339,7 +330,6 @@ impl Target {
     }
 }
 
-/// The memory of a photograph.
 struct PhotoPlace {
     /// Changes when the photograph is evicted.
     address: Cell<u64>,
@@ -455,12 +445,10 @@ impl Target {
         (form.normals_len > 0).then(|| In::at(first))
     }
 
-    /// Makes the stream wait for the photograph.
     pub(super) fn wait(&self, stream: &Stream) -> Result<(), DeviceError> {
         stream.wait(&self.place.uploaded)
     }
 
-    /// Records that the stream has read it.
     pub(super) fn used(&self, stream: &Stream) -> Result<(), DeviceError> {
         self.place.used.record(stream)
     }
@@ -506,7 +494,6 @@ impl PhotoPlace {
 struct StreamedPhoto {
     memory: Region<u8>,
     staging: Option<Pinned<u8>>,
-    /// The photograph in the slot.
     held: Option<HeldPhoto>,
 }
 

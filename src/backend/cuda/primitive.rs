@@ -116,7 +116,6 @@ impl CudaPrimitive for Gaussians {
         &[Capability::Filter3d, Capability::Noise, Capability::Regularisers, Capability::Surfaces];
 }
 
-/// Fails if the primitive lacks a capability that is needed.
 pub(crate) fn require<P: CudaPrimitive>(
     capability: Capability,
     is_asked_for: bool,
@@ -127,7 +126,6 @@ pub(crate) fn require<P: CudaPrimitive>(
     Ok(())
 }
 
-/// Fails if the primitive does not support the storage.
 pub(crate) fn require_storage<P: CudaPrimitive>(storage: Storage) -> Result<(), DeviceError> {
     match storage {
         Storage::HalfColors if P::KERNELS.half.is_none() => {
@@ -146,7 +144,6 @@ pub(crate) fn no_batches<P: Primitive>() -> DeviceError {
     unsupported::<P>("steps of several views")
 }
 
-/// True if there are kernels for a compact model.
 pub(crate) fn is_compactable<P: CudaPrimitive>() -> bool {
     P::KERNELS.compact.is_some()
 }
@@ -193,7 +190,6 @@ impl LoadedKernels {
         })
     }
 
-    /// Returns the kernels for a storage.
     pub(crate) fn stored(&self, storage: Storage) -> &LoadedStorage {
         let of_storage = match storage {
             Storage::Full => None,
@@ -247,7 +243,6 @@ impl LoadedShape {
     }
 }
 
-/// Number of learning rates of a step.
 pub(crate) const RATES: usize = 6;
 
 /// Checks that a schema fits the kernels: enough arguments for its tables and columns, and centres in single precision

@@ -44,7 +44,6 @@ pub struct Session {
     /// Event in the copy stream behind the latest filled cache lines.
     pub(super) filled: CudaEvent,
     pub(super) kernels: Kernels,
-    /// Kernels of the primitives in use.
     of_primitives: HashMap<TypeId, Rc<LoadedKernels>>,
     code: Box<dyn Find>,
     pub(super) status: Status,
@@ -180,7 +179,6 @@ impl Session {
     }
 }
 
-/// The code of all runs.
 struct LoadedCode {
     kernels: Kernels,
     of_primitives: HashMap<TypeId, Rc<LoadedKernels>>,

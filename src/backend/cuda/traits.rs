@@ -395,7 +395,6 @@ impl<P: CudaPrimitive> Neighbours<P> for Cuda {
 }
 
 impl Cuda {
-    /// Draws a view.
     pub(super) fn draw<S: Fresh, P: CudaPrimitive>(
         &mut self,
         model: &Model<P>,

@@ -256,7 +256,6 @@ fn plausible_size(taken: Bytes, is_first: bool) -> Bytes {
     }
 }
 
-/// Fails if there is no driver, or if it is too old.
 fn check_driver() -> Result<(), DeviceError> {
     // SAFETY: opening the driver's library runs its initialisers, which any CUDA program does.
     if !unsafe { sys::is_culib_present() } {

@@ -73,7 +73,6 @@ impl Drop for Module {
 }
 
 pub(crate) trait Find {
-    /// Finds a function that takes `bytes` bytes of arguments.
     fn find(&mut self, name: &KernelName, bytes: usize) -> Result<Found, DeviceError>;
 }
 
@@ -320,7 +319,6 @@ pub(crate) struct BlendKernels<'a> {
 }
 
 impl Kernels {
-    /// Returns the kernels that list these records.
     pub(crate) fn of(&self, records: Records) -> ListKernels<'_> {
         match records {
             Records::Ellipses => ListKernels {
@@ -421,7 +419,6 @@ pub enum Code {
 }
 
 impl Code {
-    /// Returns the path of the source file.
     pub(crate) fn source(self) -> String {
         match self {
             Self::Program(file) => format!("kernels/{file}.cu"),

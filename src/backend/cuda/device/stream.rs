@@ -61,7 +61,6 @@ pub(crate) trait Queue {
         bytes: usize,
     ) -> Result<(), DeviceError>;
 
-    /// Waits for all queued work.
     fn wait(&self) -> Result<(), DeviceError>;
 
     /// Returns the driver's handle for libraries; `None` in a dry run.
@@ -116,13 +115,11 @@ impl Stream {
         &*self.queue
     }
 
-    /// Returns the driver's handle for libraries; `None` in a dry run.
     pub(crate) fn raw(&self) -> Option<CUstream> {
         self.queue.raw()
     }
 }
 
-/// Priority of a queue's kernels.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Precedence {
     First,

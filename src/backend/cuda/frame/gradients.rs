@@ -228,7 +228,6 @@ impl ViewGradients {
 }
 
 impl<P: CudaPrimitive> Gradients<P> {
-    /// Fails if the step takes no further view.
     fn check_room(&self, model: &Model<P>) -> Result<(), DeviceError> {
         let most = MAX_VIEWS as usize;
         if self.views.len() >= most {

@@ -249,7 +249,6 @@ pub(super) struct Scores {
 }
 
 impl<S: FrameState, P> Frame<S, P> {
-    /// Returns the colours that are compared with the photograph.
     fn compared(&self) -> &Block<f32> {
         let changed = self.colors.as_ref().and_then(ColorScratch::image);
         changed.unwrap_or(&self.canvas.image)
@@ -263,7 +262,6 @@ impl<S: FrameState, P> Frame<S, P> {
         loss::measure(session, self.compared(), &self.camera, target)
     }
 
-    /// Changes the type state.
     fn into_state<T: FrameState>(
         self,
         kept: impl FnOnce(S::Kept<Scores>) -> T::Kept<Scores>,
@@ -284,7 +282,6 @@ impl<S: FrameState, P> Frame<S, P> {
         }
     }
 
-    /// Downloads the image and its maps.
     pub(super) fn image(&self, session: &Session) -> Result<Rendered, DeviceError> {
         let (stream, canvas) = (&session.stream, &self.canvas);
         let rgb = canvas.image.download_vec(stream, 0..canvas.image.len())?;
@@ -350,7 +347,6 @@ impl<S: FrameState, P> Frame<S, P> {
         drawn.and(inputs) != drawn
     }
 
-    /// True if the view is smaller than its photograph.
     pub(super) fn is_divided(&self) -> bool {
         self.settings.divisor != Divisor::One
     }

@@ -17,7 +17,6 @@ use std::ffi::{CStr, c_char};
 /// Number of values from which CUB takes the path of large inputs, so that its code is loaded.
 const WARM_UP: usize = 1 << 16;
 
-/// Name of the sums in errors.
 const SCAN: &str = "cub::DeviceScan";
 
 /// Keys and values in two buffers each, which the passes of a sort use in turn.
@@ -222,7 +221,6 @@ macro_rules! library {
     };
 }
 
-/// The error of a program without kernels.
 #[cfg(not(kernels))]
 const NO_LIBRARY: c_int = 1;
 
@@ -342,7 +340,6 @@ fn scratch_of(call: CubCall, n: u64) -> Result<u64, DeviceError> {
     Ok(bytes as u64)
 }
 
-/// Asks for the scratch of a sort by all bits.
 fn ask_to_sort<K: SortKey>(bytes: &mut usize, n: u32) -> c_int {
     let (buffers, mut half) = ([0; 2], 0);
     let last = c_int::try_from(K::BITS).unwrap_or(c_int::MAX);

@@ -27,7 +27,6 @@ const REPORT: Range<usize> = FAULT..SUMS.end;
 
 const WORDS: usize = SUMS.end;
 
-/// Size of a word in bytes.
 const WORD: u64 = 8;
 
 const _: () = assert!(size_of::<Counts>() == 2 * size_of::<u64>(), "words of the counts");
@@ -52,12 +51,10 @@ pub(crate) struct Status {
     schema: &'static Schema,
 }
 
-/// Counts of a projection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SplatCounts {
     /// Number of pairs of a splat and a tile.
     pub(crate) instances: u64,
-    /// Number of splats.
     pub(crate) visible: usize,
 }
 
@@ -155,7 +152,6 @@ impl Status {
 }
 
 impl StatusReport {
-    /// True if the report has arrived.
     pub(crate) fn is_ready(&self) -> bool {
         // An error shows when the report is read.
         self.place.as_ref().is_none_or(|place| place.is_ready().unwrap_or(true))
@@ -225,7 +221,6 @@ impl Default for ListRoom {
 }
 
 impl ListRoom {
-    /// Returns the allowed length.
     pub(crate) fn most(&self) -> u32 {
         self.most
     }
@@ -265,12 +260,10 @@ impl ListRoom {
         Bytes(self.asked.map_or(0, more))
     }
 
-    /// Returns the number of Gaussians in the last request.
     pub(crate) fn gaussians(&self) -> u64 {
         self.asked.map_or(0, |lists| lists.gaussians)
     }
 
-    /// Allows the longest lists again.
     pub(crate) fn lengthen(&mut self) {
         self.most = MOST_NEIGHBOURS;
     }
@@ -293,7 +286,6 @@ pub(crate) struct TrainingViewSize {
 }
 
 impl TrainingViewSize {
-    /// Returns the scale that memory allows.
     pub(crate) fn allowed(&self) -> TrainingScale {
         self.allowed
     }
@@ -309,7 +301,6 @@ impl TrainingViewSize {
         self.refused = refused;
     }
 
-    /// True if memory was short for the last training view.
     pub(crate) fn is_refused(&self) -> bool {
         self.refused
     }
@@ -341,7 +332,6 @@ impl TrainingViewSize {
         (self.allowed != TrainingScale::FULL).then(|| share(taken, more))
     }
 
-    /// Allows the full size again.
     pub(crate) fn restore(&mut self) {
         self.allowed = TrainingScale::FULL;
     }

@@ -85,7 +85,6 @@ impl ColorLines {
         self.projected_for.set(step);
     }
 
-    /// True if a view of this step was projected.
     pub(crate) fn is_projected_for(&self, step: u32) -> bool {
         self.projected_for.get() == step
     }
@@ -107,7 +106,6 @@ impl ColorLines {
         self.projected_for.set(0);
     }
 
-    /// Begins to fill lines on this stream.
     pub(crate) fn begin(&mut self, stream: &Stream) -> Result<(), DeviceError> {
         self.is_in_use = true;
         self.words.zero_range(stream, 0..COUNTS)

@@ -25,7 +25,6 @@ pub(crate) const fn table_len(rows: usize, width: usize) -> usize {
 /// A host column of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostColumn<'a> {
-    /// Values per row.
     pub(crate) width: usize,
     /// All rows, [rows, width].
     pub(crate) values: &'a [f32],
@@ -77,7 +76,6 @@ pub(crate) fn unpack(
     });
 }
 
-/// Returns the kernels' number of a form.
 pub(crate) const fn form_number(form: RowForm) -> u32 {
     match form {
         RowForm::Floats => FORM_FLOATS,
@@ -93,7 +91,6 @@ fn packed_number(form: RowForm) -> Option<u32> {
     (form != RowForm::Floats).then(|| form_number(form))
 }
 
-/// Returns the words of a row.
 pub(crate) fn words(form: RowForm, values: usize) -> usize {
     form.words(u32::try_from(values).unwrap_or(u32::MAX)) as usize
 }
@@ -102,7 +99,6 @@ pub(crate) fn words(form: RowForm, values: usize) -> usize {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackRange {
     pub(crate) form: RowForm,
-    /// Values per row.
     pub(crate) values: usize,
     /// First lane block in single precision.
     pub(crate) float_block: usize,

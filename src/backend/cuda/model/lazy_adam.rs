@@ -13,9 +13,7 @@ use crate::math::adam::{BETA_1, BETA_2};
 const STEPS: usize = MOMENTUM_STEPS as usize;
 
 pub(crate) struct LazySteps {
-    /// Decay rates of the moments.
     betas: [f64; 2],
-    /// Steps taken.
     steps: u32,
     /// Number of steps that all colours have taken.
     caught_up: u32,

@@ -60,7 +60,6 @@ pub struct Model<P = Gaussians> {
     pub(crate) absolute_norm_sums: Region<f32>,
     /// Standard deviations of the 3D filter, world units, `[n]`; empty without the filter.
     pub(crate) filter_3d: Region<f32>,
-    /// Triangles between the rows.
     pub(crate) faces: Option<FaceTables>,
     rows_version: RowsVersion,
     kernels: Rc<LoadedKernels>,
@@ -116,7 +115,6 @@ impl<P: Primitive> Model<P> {
         &self.rows_version
     }
 
-    /// Returns the kernels of the primitive.
     pub(crate) fn kernels(&self) -> &Rc<LoadedKernels> {
         &self.kernels
     }
@@ -194,7 +192,6 @@ impl<P: Primitive> Model<P> {
         self.filter_3d.grow_zeroed(&session.stream, self.len)
     }
 
-    /// Returns the optional columns that the model has.
     pub(crate) fn optional_columns(&mut self) -> impl Iterator<Item = &mut Region<f32>> {
         [&mut self.absolute_norm_sums, &mut self.filter_3d]
             .into_iter()
@@ -244,7 +241,6 @@ impl<P: Primitive> Model<P> {
         Ok(())
     }
 
-    /// Frees the whole blocks of memory after the last row.
     pub(crate) fn trim(&mut self) -> Result<(), DeviceError> {
         for (table, _) in self.regions() {
             table.trim()?;
@@ -323,7 +319,6 @@ impl<P: Primitive> Model<P> {
         Ok(())
     }
 
-    /// Returns the tables with their widths.
     pub(crate) fn regions(&mut self) -> impl Iterator<Item = (&mut Region<u32>, usize)> {
         let widths = self.widths();
         self.tables.iter_mut().zip(widths)
@@ -344,7 +339,6 @@ impl<P: Primitive> Model<P> {
         P::SCHEMA.values(self.sh_degree).nth(1).unwrap_or(0)
     }
 
-    /// Calls [`centres`].
     pub(crate) fn centres(&self) -> (In<'_, f32>, u32) {
         centres::<P>(&self.tables, self.sh_degree)
     }
@@ -358,7 +352,6 @@ pub(crate) fn centres<P: Primitive>(tables: &[Region<u32>], sh_degree: u32) -> (
     (tables.get(TABLE_PARTS * table).map_or(In::NULL, Buffer::read).floats(), width)
 }
 
-/// Creates a model of zeros.
 pub(crate) fn zeros<P: CudaPrimitive>(
     session: &mut Session,
     sh_degree: u32,
@@ -417,12 +410,10 @@ impl FaceTables {
         Ok(Self { host: Vec::new(), faces, weights, reaches_px, gradient_norms })
     }
 
-    /// Returns the triangles.
     pub(crate) fn host(&self) -> &[[u32; 3]] {
         &self.host
     }
 
-    /// Returns the number of triangles.
     pub(crate) fn len(&self) -> usize {
         self.weights.len()
     }
@@ -433,7 +424,6 @@ impl FaceTables {
         [Bytes::of::<u32>(self.faces.len()), Bytes::of::<f32>(shown)]
     }
 
-    /// Returns the mapped bytes.
     pub(crate) fn mapped(&self) -> Bytes {
         let shown = self.statistics_columns().map(Region::mapped);
         shown.into_iter().fold(self.faces.mapped(), |sum, bytes| sum + bytes)
@@ -450,7 +440,6 @@ impl FaceTables {
         [weights, reaches_px, gradient_norms]
     }
 
-    /// Downloads the statistics.
     pub(crate) fn statistics(&self, session: &Session) -> Result<FaceStatistics, DeviceError> {
         let read = |column: &Region<f32>| column.download_vec(&session.stream, 0..self.len());
         let [weights, reaches_px, gradient_norms] = self.statistics_columns().map(read);
@@ -461,13 +450,11 @@ impl FaceTables {
         })
     }
 
-    /// Clears the statistics.
     pub(crate) fn forget(&mut self, session: &Session) -> Result<(), DeviceError> {
         let mut columns = self.statistics_columns_mut().into_iter();
         columns.try_for_each(|column| column.zero(&session.stream))
     }
 
-    /// Replaces the statistics.
     pub(crate) fn set_statistics(
         &mut self,
         session: &Session,

@@ -407,20 +407,16 @@ impl<P: CudaPrimitive> Model<P> {
     }
 }
 
-/// A conversion in progress.
 struct TableConverter<'a> {
     session: &'a Session,
     scratch: Block<u32>,
-    /// Number of lane blocks of the model.
     blocks: usize,
 }
 
-/// A table to convert.
 struct ConvertedTable<'a> {
     table: &'a mut Region<u32>,
     /// The packed form.
     form: RowForm,
-    /// Values per row.
     values: usize,
 }
 

@@ -21,9 +21,7 @@ use crate::math::splat::PlaceGradients;
 pub(crate) struct StepView<'a> {
     pub(crate) splats: &'a Splats,
     pub(crate) camera: &'a ViewCamera,
-    /// Degree of the harmonics that the view was drawn with.
     pub(crate) sh_degree: u32,
-    /// True if its inverse depths were drawn.
     pub(crate) inverse_depths: bool,
     /// Rule for the gradients of the rows' positions.
     pub(crate) gradients: PlaceGradients,

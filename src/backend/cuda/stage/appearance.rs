@@ -38,7 +38,6 @@ enum TablePart {
 }
 
 impl ColorTables {
-    /// Uploads tables.
     pub(crate) fn new(session: &Session, host: &AppearanceTables) -> Result<Self, DeviceError> {
         let mut tables = session.heap.region(&COLOR_TABLES)?;
         let len = host.values.len();
@@ -50,7 +49,6 @@ impl ColorTables {
         Ok(Self { kind: host.kind, steps: host.steps.clone(), tables })
     }
 
-    /// Downloads the tables.
     pub(crate) fn read(&self, session: &Session) -> Result<AppearanceTables, DeviceError> {
         let mut host = AppearanceTables::identity(self.kind, self.steps.len());
         host.steps.clone_from(&self.steps);

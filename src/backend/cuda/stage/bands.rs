@@ -22,7 +22,6 @@ const BLOCKS: u64 = 12;
 pub(crate) type PaintLists<'a> =
     dyn FnMut(&Session, &Splats, &Bins, DrawnView<'_>) -> Result<(), DeviceError> + 'a;
 
-/// The lists of a drawn view.
 pub(crate) enum Lists {
     /// Lists of all tiles.
     Whole(Bins),
@@ -38,7 +37,6 @@ impl Lists {
         }
     }
 
-    /// Returns the number of bands of the image.
     pub(crate) fn bands(&self) -> u32 {
         match self {
             Self::Whole(_) => 1,
@@ -47,12 +45,10 @@ impl Lists {
     }
 }
 
-/// Inputs of a view's bands.
 pub(crate) struct Bands {
     sorted: Sorted,
     /// Number of instances of each row of tiles.
     rows: Vec<u64>,
-    /// Number of bands of the image.
     count: u32,
 }
 
@@ -219,7 +215,6 @@ impl Bands {
     }
 }
 
-/// Returns the maximum number of tile rows of a band.
 fn rows_most(policy: BandPolicy, rows: u32) -> u32 {
     match policy {
         BandPolicy::Never | BandPolicy::WhenNeeded => rows,
@@ -277,7 +272,6 @@ pub(crate) fn forward(
     }
 }
 
-/// Computes the gradients of every splat from those of the pixels.
 pub(crate) fn backward(
     session: &Session,
     splats: &mut Splats,
@@ -317,7 +311,6 @@ mod tests {
     use crate::backend::cuda::memory::heap::tests::heap_of;
     use crate::layout::{BackwardSlots, CountSlots, Keys, LIBRARY_SCRATCH, List, Use};
 
-    /// Returns all bands of these rows with their instances.
     fn bands(rows: &[u64], rows_most: u32, instances_most: u32) -> Vec<(Range<u32>, u64)> {
         let (mut first, mut found) = (0, Vec::new());
         while (first as usize) < rows.len() {

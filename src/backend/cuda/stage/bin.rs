@@ -18,7 +18,6 @@ use crate::memory::Bytes;
 
 /// Splats listed by tile.
 pub(crate) struct Bins {
-    /// The listed part of the view.
     pub(crate) extent: Extent,
     /// Splat indices, front to back within a tile; `[instances]`.
     pub(crate) splat_from_instance: Block<u32>,
@@ -323,12 +322,10 @@ impl Extent {
         }
     }
 
-    /// Returns the number of tiles of the view.
     pub(crate) fn tiles(&self) -> usize {
         self.tiles[0] as usize * self.tiles[1] as usize
     }
 
-    /// Returns the number of listed tiles.
     pub(crate) fn tiles_listed(&self) -> usize {
         self.tiles[0] as usize * self.rows.len()
     }

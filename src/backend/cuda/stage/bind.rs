@@ -49,7 +49,6 @@ enum MeshTable {
     HingeNumbers,
 }
 
-/// Returns the tables of a topology, in order.
 fn tables(topology: &BoundTopology) -> [&[u32]; 6] {
     let BoundTopology { faces, hinges, corners_of, hinges_of, .. } = topology;
     [
@@ -67,7 +66,6 @@ const FORM_WIDTH: usize = 4;
 const VERTEX_WIDTH: usize = 3;
 
 impl Binding {
-    /// Uploads a mesh and the state of what is bound to it.
     pub(crate) fn new(
         session: &Session,
         topology: &Arc<BoundTopology>,
@@ -97,12 +95,10 @@ impl Binding {
         Ok(this)
     }
 
-    /// Returns the sizes of the mesh and of the Gaussians.
     pub(crate) fn sizes(&self) -> BoundSizes {
         self.topology.sizes()
     }
 
-    /// Downloads the learned values.
     pub(crate) fn read(&self, session: &Session) -> Result<BoundState, DeviceError> {
         let columns = |vertices: BoundPart, forms: BoundPart| {
             let forms = self.download(session, forms)?;

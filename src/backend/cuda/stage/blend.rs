@@ -25,7 +25,6 @@ pub(crate) struct Canvas {
     pub(crate) surface: Option<Block<f32>>,
     /// Depths at which half of the light is stopped; [height, width].
     pub(crate) median_depths: Option<Block<f32>>,
-    /// State for the backward pass.
     pub(crate) kept: Option<BackwardState>,
 }
 
@@ -96,7 +95,6 @@ pub(crate) fn wants(settings: &Drawing) -> ViewRequest {
 
 /// Inputs of the backward pass.
 pub(crate) struct Pixels<'a> {
-    /// The drawn image.
     pub(crate) canvas: &'a mut Canvas,
     /// Gradient of the image; [height, width, 3].
     pub(crate) d_image: &'a Block<f32>,

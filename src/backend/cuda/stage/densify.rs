@@ -35,10 +35,8 @@ use crate::math::quantile::{between, place};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
 use crate::model::Primitive;
 
-/// Rows to remove.
 #[derive(Clone, Copy, Debug)]
 struct Holes {
-    /// Number of rows.
     removed: usize,
     /// Upper bound of the number of rows from the first removed one on.
     after_first: usize,
@@ -372,7 +370,6 @@ impl DensifyWork {
     }
 }
 
-/// Returns the number of columns of all tables.
 fn columns(model: &Model) -> usize {
     model.widths().sum()
 }
@@ -573,9 +570,7 @@ pub(crate) fn fade_opacity(
 
 /// A digit of a number, in bits.
 struct Digit {
-    /// Position of the lowest bit.
     shift: u32,
-    /// Number of bits.
     width: u32,
 }
 
@@ -787,7 +782,6 @@ enum Crossing {
     Between(f32, f32),
 }
 
-/// Bisects the numbers from -infinity to infinity.
 fn bisect(holds: impl Fn(f32) -> bool) -> Crossing {
     if holds(f32::INFINITY) {
         return Crossing::Never;

@@ -42,7 +42,6 @@ pub struct BrickSurvey {
     survey: Survey,
     /// One bit per brick of the lattice, x fastest.
     marks: Block<u32>,
-    /// Bricks along each axis.
     bricks: [u32; 3],
 }
 
@@ -160,7 +159,6 @@ impl FusedVoxels {
         Ok(())
     }
 
-    /// Downloads the voxels.
     pub(crate) fn read(self, session: &Session) -> Result<Fusion, DeviceError> {
         let Self { of, on_device: BrickSlots { voxels, .. }, views } = self;
         Fusion::filled(of, views, |first, host| {
@@ -169,7 +167,6 @@ impl FusedVoxels {
     }
 }
 
-/// Uploads the mask of a view, if there is one.
 fn upload_mask<'a>(
     session: &Session,
     seen: MaskedView<'_>,

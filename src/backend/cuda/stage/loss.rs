@@ -16,7 +16,6 @@ use crate::math::ssim::taps;
 /// Divisors of the sums over an image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LossCounts {
-    /// Number of pixels.
     pub(crate) pixels: f64,
     /// Number of values: pixels times channels.
     pub(crate) values: f64,
@@ -25,7 +24,6 @@ pub(crate) struct LossCounts {
 }
 
 impl LossCounts {
-    /// Returns the divisors of an image of this size.
     pub(crate) fn of(size: [u32; 2]) -> Self {
         let (_, margin) = taps::<{ LOSS_TAPS as usize }>(size);
         let times = |[width, height]: [u32; 2]| f64::from(width) * f64::from(height);
@@ -34,7 +32,6 @@ impl LossCounts {
         Self { pixels, values: pixels * 3.0, windows }
     }
 
-    /// Returns the divisor of a mean.
     pub(crate) fn over(&self, over: Over) -> f64 {
         match over {
             Over::Pixels => self.pixels,
@@ -129,7 +126,6 @@ pub struct PendingLosses {
 }
 
 impl PendingLosses {
-    /// Creates the values of no terms.
     pub(crate) fn none() -> Self {
         Self { report: None, terms: Vec::new(), counts: [1.0; TERM_VALUES as usize] }
     }

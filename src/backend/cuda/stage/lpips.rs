@@ -16,7 +16,6 @@ use crate::perceptual::{
     StripPlace,
 };
 
-/// Both images.
 const IMAGES: u64 = 2;
 
 /// An LPIPS network on the GPU.
@@ -30,7 +29,6 @@ pub struct LpipsModel {
 }
 
 impl LpipsModel {
-    /// Uploads the weights and waits.
     pub(crate) fn upload(session: &Session, weights: &LpipsWeights) -> Result<Self, DeviceError> {
         let mut values = Vec::new();
         let mut put = |more: Vec<f32>| {

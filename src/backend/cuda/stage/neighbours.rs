@@ -36,7 +36,6 @@ pub struct NearestLists<P = Gaussians> {
     len: usize,
     /// [len, count]
     rows: Region<u32>,
-    /// Version of the model's rows.
     rows_version: RowsVersion,
     primitive: PhantomData<P>,
 }
@@ -81,7 +80,6 @@ impl<P: Primitive> NearestLists<P> {
     }
 }
 
-/// Finds the `count` nearest centres of each Gaussian.
 pub(crate) fn neighbours<P: Primitive>(
     session: &Session,
     model: &Model<P>,

@@ -40,7 +40,6 @@ pub(crate) fn add_features<P: CudaPrimitive>(
     Ok(())
 }
 
-/// Rule for comparing normals with those of depths.
 #[derive(Clone, Copy)]
 pub(crate) struct NormalsRule<'a> {
     pub(crate) depths: NormalDepths,

@@ -30,18 +30,15 @@ pub(crate) type Rays = layout::RaySlots<Heap>;
 
 /// The visible splats of a view.
 pub(crate) struct Splats {
-    /// Number of splats.
     pub(crate) visible: usize,
     /// Number of pairs of a splat and a tile that it reaches.
     pub(crate) instances: u64,
-    /// Kind of the records.
     pub(crate) kind: RecordKind,
     pub(crate) records: SplatRecords,
     /// Index of each Gaussian's splat; `[gaussians]`.
     pub(crate) splat_from_gaussian: Block<u32>,
     /// Gradients, [capacity, record]; holds the inputs of sorting first.
     pub(crate) gradients: Block<f32>,
-    /// Surface features, if drawn.
     pub(crate) features: Option<Features>,
     /// Ray records, if median depths are drawn.
     pub(crate) rays: Option<Rays>,
@@ -111,7 +108,6 @@ impl Splats {
         }
     }
 
-    /// Returns the sizes of the view.
     pub(crate) fn sizes(&self, gaussians: usize, camera: &ViewCamera) -> ViewSizes {
         ViewSizes {
             gaussians: gaussians as u64,
@@ -411,7 +407,6 @@ pub(crate) fn expect<P: CudaPrimitive>(
     session.filled.record(&session.copies)
 }
 
-/// Returns the window of triangles; `None` for other footprints.
 pub(crate) fn window(footprint: Footprint) -> Option<Window> {
     match footprint {
         Footprint::Triangle(window) => Some(window),

@@ -22,12 +22,10 @@ fn last<T: Default + Copy, B: Buffer<Item = T>>(
     Ok(host[0])
 }
 
-/// Rule for drawing sources.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DrawRule {
     /// Destination of the copies.
     pub(crate) into: Into,
-    /// Key of the random numbers.
     pub(crate) key: u64,
     /// Lower bound of the opacities of living Gaussians and of shares.
     pub(crate) opacity_min: f64,
@@ -44,7 +42,6 @@ pub(crate) struct MultinomialSampler {
     rule: DrawRule,
     /// Number of Gaussians before.
     rows: usize,
-    /// Number of copies.
     made: usize,
     /// Weights, then their inclusive sums; `[rows]`.
     sums: Block<u64>,

@@ -72,7 +72,6 @@ fn sorted_rows<P: Primitive>(
     Ok(if sorted == 0 { first } else { second })
 }
 
-/// Moves the rows of one table after the other.
 struct Mover<'a> {
     session: &'a Session,
     rows: usize,

@@ -153,10 +153,8 @@ enum SampleSource<'a> {
     Shown(&'a DepthMap, &'a Sampled),
 }
 
-/// Inputs of samples.
 struct SampleInputs<'a, P> {
     of: SampleSource<'a>,
-    /// Neighbours of all Gaussians.
     near: &'a NearestLists<P>,
     camera: &'a ViewCamera,
 }

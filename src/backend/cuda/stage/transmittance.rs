@@ -55,7 +55,6 @@ impl Asked {
         session.timers.end(&begun, &session.stream)
     }
 
-    /// Downloads the transmittances.
     pub(crate) fn read(&self, session: &Session) -> Result<Vec<f32>, DeviceError> {
         self.transmittances.download_vec(&session.stream, 0..self.count)
     }

@@ -35,7 +35,6 @@ impl WorthSums {
         Ok(Self { absent: on_device, sums, count })
     }
 
-    /// Downloads the contributions.
     pub(crate) fn read(&self, session: &Session) -> Result<Vec<Worth>, DeviceError> {
         let values = 0..self.count * WORTH_WIDTH as usize;
         let host = self.sums.download_vec(&session.stream, values)?;
@@ -114,7 +113,6 @@ impl SeenWorths {
     }
 }
 
-/// Splats of a view with their lists.
 #[derive(Clone, Copy)]
 pub(crate) struct ListedSplats<'a> {
     pub(crate) splats: &'a Splats,

@@ -11,12 +11,10 @@ use crate::backend::DeviceError;
 use crate::layout::MemoryPlace;
 use crate::memory::{Bytes, HostState};
 
-/// Unit of memory and of the recorded contents.
 pub(super) const GRANULE: u64 = 2 << 20;
 
 pub(super) const HOST_GRANULE: u64 = 4 << 20;
 
-/// A block or range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FakeBlock {
     place: MemoryPlace,
@@ -26,9 +24,7 @@ struct FakeBlock {
 #[derive(Default)]
 pub(super) struct FakeState {
     pub(super) capacity: u64,
-    /// Bytes that other programs hold.
     pub(super) foreign: u64,
-    /// State of the host's memory, as the system reports it.
     pub(super) host: Option<HostState>,
     /// True if the driver rejects requests for the host's memory, whatever the system reports.
     pub(super) host_is_exhausted: bool,
@@ -47,7 +43,6 @@ pub(super) struct FakeState {
     contents: BTreeMap<u64, u64>,
 }
 
-/// Alignment of page-locked memory.
 const PAGE: usize = 4096;
 
 fn layout_of(bytes: usize) -> Layout {
@@ -72,7 +67,6 @@ impl FakeDevice {
         self.held_in(MemoryPlace::Device)
     }
 
-    /// Returns the bytes in blocks and ranges of this place.
     pub(super) fn held_in(&self, place: MemoryPlace) -> u64 {
         let state = self.state.borrow();
         let blocks = state.blocks.values().chain(state.allocations.values());
@@ -106,7 +100,6 @@ impl FakeDevice {
         true
     }
 
-    /// Fails if the place has too little memory left.
     fn give(&self, place: MemoryPlace, bytes: u64) -> Result<(), Fault> {
         let has_room = match place {
             MemoryPlace::Device => self.free()?.0 >= bytes,
@@ -115,14 +108,12 @@ impl FakeDevice {
         if has_room { Ok(()) } else { Err(Fault::Exhausted) }
     }
 
-    /// Writes a mark to the granules of a range.
     pub(super) fn mark(&self, address: u64, bytes: u64, mark: u64) {
         for at in granules(address, bytes) {
             self.state.borrow_mut().contents.insert(at, mark + (at - address));
         }
     }
 
-    /// True if the marks of [`Self::mark`] are still there.
     pub(super) fn is_marked(&self, address: u64, bytes: u64, mark: u64) -> bool {
         let state = self.state.borrow();
         granules(address, bytes).all(|at| state.contents.get(&at) == Some(&(mark + (at - address))))

@@ -22,12 +22,10 @@ use crate::memory::{
 /// Unit of physical memory, if the driver reports no other.
 const GRANULE: u64 = 2 << 20;
 
-/// Reason for a failed allocation.
 #[derive(Debug)]
 pub(super) enum Fault {
     /// The device or the host has no memory left.
     Exhausted,
-    /// Anything else.
     Failed(DeviceError),
 }
 
@@ -46,40 +44,31 @@ pub(super) trait MemoryDriver {
     fn granule(&self, place: MemoryPlace) -> u64;
     /// True if memory of this place can be mapped into reserved address space.
     fn is_virtual(&self, place: MemoryPlace) -> bool;
-    /// Returns the size of the device's memory.
     fn capacity(&self) -> Bytes;
-    /// Returns the free memory of the device.
     fn free(&self) -> Result<Bytes, DeviceError>;
     /// Returns the state of the host's memory; `None` if the system does not report it.
     fn host(&self) -> Option<HostState>;
     /// Waits until no queued work uses memory.
     fn wait(&self) -> Result<(), DeviceError>;
 
-    /// Reserves address space.
     fn reserve(&self, bytes: u64) -> Result<u64, Fault>;
     /// Frees address space without mappings.
     fn unreserve(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
-    /// Creates a block of memory.
     fn create(&self, place: MemoryPlace, bytes: u64) -> Result<u64, Fault>;
     /// Releases a block. Its memory is freed once the block is unmapped.
     fn release(&self, handle: u64) -> Result<(), DeviceError>;
-    /// Maps a block at a reserved address.
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), Fault>;
-    /// Unmaps whole blocks.
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
     /// Makes mapped memory of this place accessible to kernels, and host memory to the processor.
     fn allow(&self, place: MemoryPlace, address: u64, bytes: u64) -> Result<(), DeviceError>;
 
-    /// Allocates address space and memory.
     fn allocate(&self, place: MemoryPlace, bytes: u64) -> Result<u64, Fault>;
-    /// Frees an allocation.
     fn deallocate(&self, place: MemoryPlace, address: u64) -> Result<(), DeviceError>;
     /// Copies between addresses of kernels, and waits.
     fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), DeviceError>;
 
     /// Allocates page-locked memory of the host, at least one byte, for the contexts of all threads.
     fn allocate_pinned(&self, bytes: usize) -> Result<*mut c_void, Fault>;
-    /// Frees page-locked memory.
     fn free_pinned(&self, address: *mut c_void);
 }
 
@@ -512,7 +501,6 @@ impl Arena {
         Ok(BlockPlace { id, address: self.spans[span].address() + start, start })
     }
 
-    /// Removes a block.
     pub(super) fn give_back(&mut self, id: u64) {
         self.placement.give_back(id);
     }
@@ -605,7 +593,6 @@ impl Arena {
     }
 }
 
-/// The memory and its ledger.
 pub(super) struct Accounts {
     pub(super) memory: Box<dyn MemoryDriver>,
     pub(super) ledger: RefCell<Ledger>,
@@ -701,7 +688,6 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Creates a range without memory.
     pub(super) fn new(
         accounts: &Rc<Accounts>,
         label: &'static str,
