@@ -38,17 +38,17 @@ impl<P> Default for Gradients<P> {
     }
 }
 
-pub(in crate::backend::cuda) struct ViewGradients {
-    pub(in crate::backend::cuda) splats: Splats,
-    pub(in crate::backend::cuda) camera: ViewCamera,
-    pub(in crate::backend::cuda) settings: Drawing,
+pub(crate) struct ViewGradients {
+    pub(crate) splats: Splats,
+    pub(crate) camera: ViewCamera,
+    pub(crate) settings: Drawing,
     /// Depths that samples were compared with.
     depth_map: Option<DepthMap>,
 }
 
 impl<P: CudaPrimitive> Frame<Drawn, P> {
     /// Adds the blend weights of the view's splats to the sums. The other gradients are not computed.
-    pub(in crate::backend::cuda) fn weigh(
+    pub(crate) fn weigh(
         self,
         session: &mut Session,
         model: &mut Model<P>,
@@ -61,7 +61,7 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
     }
 
     /// Writes the blend weights of the splats in the place of their gradients.
-    pub(in crate::backend::cuda) fn into_weights(
+    pub(crate) fn into_weights(
         mut self,
         session: &mut Session,
         model: &mut Model<P>,
@@ -109,7 +109,7 @@ fn splats_backward(
 
 impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
     /// Computes the gradients of the splats, frees the memory of pixels, and adds the gradients of sampled terms.
-    pub(in crate::backend::cuda) fn backward(
+    pub(crate) fn backward(
         self,
         session: &mut Session,
         model: &mut Model<P>,
@@ -127,7 +127,7 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
     }
 
     /// Computes the gradients of the splats without observing them.
-    pub(in crate::backend::cuda) fn into_view_gradients(
+    pub(crate) fn into_view_gradients(
         self,
         session: &mut Session,
         model: &mut Model<P>,
@@ -173,11 +173,7 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
 
 impl ViewGradients {
     /// Returns the gradients of this rank's rows in a view that another rank draws.
-    pub(in crate::backend::cuda) fn of_rank(
-        splats: Splats,
-        camera: ViewCamera,
-        settings: Drawing,
-    ) -> Self {
+    pub(crate) fn of_rank(splats: Splats, camera: ViewCamera, settings: Drawing) -> Self {
         Self { splats, camera, settings, depth_map: None }
     }
 
@@ -240,7 +236,7 @@ impl<P: CudaPrimitive> Gradients<P> {
     }
 
     /// Observes and adds a view that has only the gradients of its splats.
-    pub(in crate::backend::cuda) fn add(
+    pub(crate) fn add(
         &mut self,
         session: &Session,
         model: &mut Model<P>,
@@ -254,7 +250,7 @@ impl<P: CudaPrimitive> Gradients<P> {
     }
 
     /// Moves every parameter, and writes the gradients of the geometry to `kept`. Fails without a backward pass.
-    pub(in crate::backend::cuda) fn step(
+    pub(crate) fn step(
         self,
         session: &mut Session,
         model: &mut Model<P>,

@@ -26,7 +26,7 @@ use crate::layout::PixelGradients;
 
 impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
     /// Evaluates the terms at pixels, in a fixed order. Sampled depths are compared later.
-    pub(in crate::backend::cuda) fn scored(
+    pub(crate) fn scored(
         mut self,
         session: &mut Session,
         model: &Model<P>,
@@ -226,7 +226,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
 
 impl<S: Trainable, P: CudaPrimitive> Frame<Scored<S>, P> {
     /// Adds the gradient of the sampled depths. Adds nothing if memory is refused.
-    pub(in crate::backend::cuda) fn compare_sampled_depths(
+    pub(crate) fn compare_sampled_depths(
         &mut self,
         session: &Session,
         model: &Model<P>,

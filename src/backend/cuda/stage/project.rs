@@ -257,7 +257,7 @@ pub(crate) fn forward<P: CudaPrimitive>(
 }
 
 /// Destination of the counts of a projection.
-pub(in crate::backend::cuda) enum Counted<'a> {
+pub(crate) enum Counted<'a> {
     /// The session's counts.
     Here,
     /// The counts of the views of all ranks.
@@ -265,18 +265,18 @@ pub(in crate::backend::cuda) enum Counted<'a> {
 }
 
 /// Outputs of a projection.
-pub(in crate::backend::cuda) struct ProjectionRoom<'a> {
+pub(crate) struct ProjectionRoom<'a> {
     /// `[gaussians]`
-    pub(in crate::backend::cuda) splat_from_gaussian: &'a mut Block<u32>,
+    pub(crate) splat_from_gaussian: &'a mut Block<u32>,
     /// [capacity, record]
-    pub(in crate::backend::cuda) records: &'a mut Block<f32>,
+    pub(crate) records: &'a mut Block<f32>,
     /// Gradients, which hold the inputs of sorting; `None` if another rank sorts.
-    pub(in crate::backend::cuda) gradients: Option<&'a mut Block<f32>>,
+    pub(crate) gradients: Option<&'a mut Block<f32>>,
 }
 
 impl<'a> ProjectionRoom<'a> {
     /// Returns the outputs of a view that is drawn on this rank.
-    pub(in crate::backend::cuda) fn of(projected: &'a mut Projected<Heap>) -> Self {
+    pub(crate) fn of(projected: &'a mut Projected<Heap>) -> Self {
         let Projected { splat_from_gaussian, splats, .. } = projected;
         let SplatSlots { gradients, records } = splats;
         Self { splat_from_gaussian, records, gradients: Some(gradients) }
@@ -318,7 +318,7 @@ fn read_args<'a, P: CudaPrimitive>(
 }
 
 /// Projects the model and adds to the counts.
-pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
+pub(crate) fn launch<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
     DrawnView { camera, settings }: DrawnView<'_>,

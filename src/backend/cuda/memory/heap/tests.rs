@@ -28,7 +28,7 @@ fn heap(is_virtual: bool, budget: u64) -> (FakeDevice, Heap) {
     (device, heap)
 }
 
-pub(in crate::backend::cuda) fn heap_of(budget: Bytes) -> Heap {
+pub(crate) fn heap_of(budget: Bytes) -> Heap {
     heap(true, budget.0).1
 }
 
@@ -416,12 +416,12 @@ fn lent(is_virtual: bool, host: Option<HostState>) -> (FakeDevice, Heap) {
 }
 
 /// Creates a heap beside such a host.
-pub(in crate::backend::cuda) fn heap_beside(host: HostState, budget: Bytes) -> Heap {
+pub(crate) fn heap_beside(host: HostState, budget: Bytes) -> Heap {
     heap_over(budget, |state| state.host = Some(host))
 }
 
 /// Creates a heap whose driver gives no memory of the host, whatever the system reports.
-pub(in crate::backend::cuda) fn heap_beside_exhausted(host: HostState, budget: Bytes) -> Heap {
+pub(crate) fn heap_beside_exhausted(host: HostState, budget: Bytes) -> Heap {
     heap_over(budget, |state| (state.host, state.host_is_exhausted) = (Some(host), true))
 }
 
