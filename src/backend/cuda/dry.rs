@@ -1,5 +1,4 @@
-//! Dry runs of the stages, on a heap without memory and on queues that do no work. The plan takes the sizes of
-//! scratch from them.
+//! Dry runs of the stages, without memory and without work. The plan takes the sizes of scratch from them.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,5 +1,4 @@
-//! Runs without a device: the real stages on a heap that rejects what a driver would reject, and on queues that
-//! report the counts of a case.
+//! Runs without a device: the real stages on a strict heap and on queues that report the counts of a case.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -226,8 +225,7 @@ fn colours_come_and_go_between_the_device_and_the_host() -> Result<(), DeviceErr
 #[test]
 fn births_are_refused_only_after_colours_went_to_the_host() -> Result<(), DeviceError> {
     let rungs = [Rung::Slack, Rung::Compact, Rung::Offload, Rung::Births];
-    // With ever less room: 100,000 new Gaussians take 72 MB, compact 32 and with their colours on the host 12,
-    // beside the scratch of the densification step.
+    // With ever less room: 100,000 new Gaussians take 72 MB, compact 32, offloaded 12, beside scratch.
     let mut found = Vec::new();
     for mib in (4..240).rev().step_by(4) {
         let mut run = run(Storage::Full, &rungs, 4096)?;
@@ -698,8 +696,7 @@ fn a_step_fails_only_when_views_are_as_small_as_they_get(
     let sized_case = Case { compensation, ..sized_case() };
     let give_up = options(&[Rung::Slack, Rung::Photographs, Rung::Resolution]);
     let mut failed = 0;
-    // From too little for the smallest views to enough for the full size, so that each part of a step is refused in
-    // turn.
+    // From too little for the smallest views to enough for the full size: each part of a step is refused in turn.
     for mib in 8..100 {
         let mut run = DryRun::open_with(sized_case, &give_up, Bytes(400 << 20))?;
         let mut trained = Trained::on(&mut run)?;

@@ -181,8 +181,7 @@ pub(super) fn with_room<R>(
     })
 }
 
-/// Updates the memory that others use, frees what is not needed and more if others need it, and restores what
-/// fits.
+/// Updates the memory that others use, frees what is needed, and restores what fits.
 pub(super) fn between_iterations<P: CudaPrimitive>(
     ladder: &mut Ladder,
     mut parts: Parts<'_, P>,
@@ -210,8 +209,7 @@ pub(super) fn between_iterations<P: CudaPrimitive>(
     ladder.restore_rungs(&mut parts)
 }
 
-/// Gives up what is left after an iteration failed. Returns true if memory was gained, or will be when lists of
-/// neighbours are shortened or training views get smaller.
+/// Gives up what is left after an iteration failed. Returns true if memory was gained or will be.
 pub(super) fn relieve<P: CudaPrimitive>(
     ladder: &mut Ladder,
     mut parts: Parts<'_, P>,
@@ -284,8 +282,7 @@ struct CoarseHighWater {
 }
 
 impl ScratchHighWater {
-    /// Creates the record of a run that is pruned to `target` Gaussians and that `coarse` follows. Its terms need
-    /// `inputs` now or later.
+    /// Creates the record of a run with `target` Gaussians after pruning, followed by `coarse`.
     pub(super) fn of_run(
         target: Option<u64>,
         coarse: Option<PlannedCoarse>,
@@ -325,8 +322,7 @@ impl ScratchHighWater {
         }
     }
 
-    /// Returns the scratch of a view, or the smaller scratch in bands if these are allowed. A smaller view, or one
-    /// without inputs of later terms, counts at full size with all inputs.
+    /// Returns the scratch of a view at full size with all inputs, in bands if these are allowed and smaller.
     fn needed<S: FrameState, P: Primitive>(
         &self,
         frame: &Frame<S, P>,
@@ -399,9 +395,8 @@ fn in_bands(ladder: &Ladder) -> bool {
     ladder.comes_before(Rung::Bands, Rung::Births)
 }
 
-/// Returns an upper bound of the bytes that earlier views of a batch hold in the coarse stage. Features and the space
-/// of the splats before them stay: 4 bytes a Gaussian and 48 a splat become at most 128 a splat, less than 3 times
-/// as much.
+/// Returns an upper bound of what earlier views of a batch hold in the coarse stage: with features, 4 bytes a Gaussian
+/// and 48 a splat become at most 128 a splat.
 fn in_coarse(earlier: Bytes, coarse: &PlannedCoarse) -> Bytes {
     if coarse.maps.are_drawn() { Bytes(3 * earlier.0) } else { earlier }
 }

@@ -1,5 +1,4 @@
-//! Training on an NVIDIA GPU. Work is queued on one stream in the order of the calls, so that buffers can be reused
-//! without waiting. Without kernels, only dry runs ([`dry_run`]) work.
+//! Training on an NVIDIA GPU, on one stream in the order of the calls. Without kernels, only [`dry_run`] works.
 
 mod device;
 mod dry;
@@ -157,8 +156,7 @@ impl Cuda {
         catch_up(&self.session, model)
     }
 
-    /// Creates a model of zeros. If memory is short and the ladder allows it, the model is compact, then with colours
-    /// on the host, so that a run that was offloaded can resume.
+    /// Creates a model of zeros: compact, then offloaded, if memory is short and the ladder allows it.
     fn room_for_model<P: CudaPrimitive>(
         &mut self,
         sh_degree: u32,
@@ -214,8 +212,7 @@ impl Cuda {
         model.compact(&self.session)
     }
 
-    /// Makes a model's state compact and moves its colours with their moments to the host. Returns the bytes freed
-    /// on the GPU.
+    /// Makes a model compact and moves its colours to the host. Returns the bytes freed on the GPU.
     pub fn offload<P: CudaPrimitive>(
         &mut self,
         model: &mut Model<P>,
@@ -229,7 +226,6 @@ impl Cuda {
     }
 
     /// Calls a function of the device's mathematics once per row of inputs, [n, inputs]; returns [n, outputs].
-    /// Functions that project use this view and these settings.
     pub fn probe(
         &mut self,
         call: probe::ProbeFunction,

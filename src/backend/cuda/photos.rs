@@ -1,5 +1,4 @@
-//! Photographs on the device, 8 bits a value: resident if the budget allows, else in two slots that are used in
-//! turn. Uploads come from page-locked memory on their own stream, beside the computation.
+//! Photographs on the device, 8 bits a value: resident if the budget allows, else in two slots that take turns.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -27,8 +26,7 @@ pub(super) struct PhotoStore {
     next: usize,
 }
 
-/// Returns how many bytes to evict if `missing` are missing: an eighth of `held` more, because waiting for the device
-/// costs more than a few uploads.
+/// Returns how many bytes to evict: an eighth of `held` more than `missing`, because waiting is slow.
 fn enough(missing: Bytes, held: usize) -> usize {
     usize::try_from(missing.0).map_or(held, |missing| missing.saturating_add(held / 8).min(held))
 }
@@ -212,8 +210,7 @@ impl PhotoStore {
         }
     }
 
-    /// Frees at least `missing` bytes of resident photographs if possible, the last first, and streams them from now
-    /// on. Photographs in use move to a turn. Returns the bytes freed.
+    /// Evicts at least `missing` bytes of resident photographs if possible, the last first. Returns the bytes freed.
     pub(super) fn evict(
         &mut self,
         session: &Session,

@@ -1,5 +1,4 @@
-//! Kernels and capabilities of the primitives. A primitive projects and moves its rows with its own kernels; stages
-//! in between share records of ellipses, surfels or triangles (`kernels/footprint.cuh`).
+//! Kernels and capabilities of the primitives. Stages after projection share records (`kernels/footprint.cuh`).
 
 use super::device::launch::{Code, Find, Kernel, KernelName, kernel};
 use crate::abi::{ADAM_BLOCK, AdamArgs, PROJECT_BLOCK, ProjectArgs, TABLES};
@@ -34,8 +33,7 @@ pub struct StorageKernels {
     pub project: KernelName,
     /// Projects with the filters of the model and of the view.
     pub project_extended: KernelName,
-    /// List the lane blocks that a view will see, without and with filters, so that colours on the host are fetched
-    /// ahead; take `ProjectArgs`.
+    /// List the lane blocks that a view will see, without and with filters; take `ProjectArgs`.
     pub expect: Option<[KernelName; 2]>,
     /// Steps down the gradient of one view; takes `AdamArgs`.
     pub step: KernelName,
@@ -245,8 +243,7 @@ impl LoadedShape {
 
 pub(crate) const RATES: usize = 6;
 
-/// Checks that a schema fits the kernels: enough arguments for its tables and columns, and centres in single precision
-/// at the beginning of the rows of their table.
+/// Checks that a schema fits the kernels' arguments, and that rows begin with centres in single precision.
 const fn assert_fits(schema: &Schema) {
     assert!(schema.tables.len() * TABLE_PARTS <= TABLES as usize, "tables");
     assert!(schema.columns.len() <= RATES, "columns");

@@ -1,5 +1,4 @@
-//! Measurements of the GPU for `splat bench`. They read private data of stages: the lists of a frame, the tables of a
-//! model, the events of the session.
+//! Measurements of the GPU for `splat bench`, from private data of stages.
 
 use super::Cuda;
 use super::device::stream::{CudaEvent, Stream};

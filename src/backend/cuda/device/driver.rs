@@ -18,10 +18,7 @@ pub(super) use self::built::FATBINS;
 /// Lowest driver interface that works, as 1000 major + 10 minor.
 const NEEDED: i32 = 13_000;
 
-/// The GPU.
-///
-/// Its context stays until the process ends, because CUB's runtime keeps its code there and does not notice a
-/// new context.
+/// The GPU. Its context stays until the process ends, because CUB's runtime keeps its code there.
 pub struct CudaDevice {
     id: sys::CUdevice,
     name: String,
@@ -43,8 +40,7 @@ pub struct CudaDevice {
 const CONTEXTS: RangeInclusive<Bytes> = Bytes(64 << 20)..=Bytes(1 << 30);
 
 impl CudaDevice {
-    /// Opens the GPU of this ordinal among those that `CUDA_VISIBLE_DEVICES` shows, and makes its context current
-    /// in this thread.
+    /// Opens a GPU that `CUDA_VISIBLE_DEVICES` shows, and makes its context current in this thread.
     pub fn open(ordinal: u32) -> Result<Rc<Self>, DeviceError> {
         check_driver()?;
         if let Err(error) = result::init() {
@@ -180,8 +176,7 @@ impl CudaDevice {
         Ok(Bytes(free as u64))
     }
 
-    /// Estimates the memory that context and code have taken. Without the management library, the driver does not
-    /// report memory from before the context.
+    /// Estimates the memory of context and code. Without the management library, memory from before is unknown.
     pub fn taken_since_opened(&self) -> Result<Bytes, DeviceError> {
         if let Some(held) = nvidia::held_by_this_process(&self.uuid) {
             let before = self.held_before_context.unwrap_or_default();
@@ -246,8 +241,8 @@ fn has_context(id: sys::CUdevice) -> Result<bool, DeviceError> {
     Ok(is_active != 0)
 }
 
-/// Returns the size of context and code, given the drop in free memory. A drop that no context explains comes from
-/// other programs: the first context then counts as [`CONTEXT`].
+/// Returns the size of context and code. If the drop in free memory is implausible, a first context counts as
+/// [`CONTEXT`].
 fn plausible_size(taken: Bytes, is_first: bool) -> Bytes {
     match is_first {
         true if !CONTEXTS.contains(&taken) => CONTEXT,

@@ -342,8 +342,7 @@ impl Kernels {
         }
     }
 
-    /// Returns the forward and the backward kernel of triangles for `samples` samples along each side of a pixel,
-    /// at most 4.
+    /// Returns the forward and the backward kernel of triangles for `samples` samples along a pixel's side, at most 4.
     pub(crate) fn of_triangles(&self, samples: u32) -> [&Kernel<BlendArgs<'static>>; 2] {
         match samples {
             0 | 1 => [&self.blend_fwd_triangles_1, &self.blend_bwd_triangles_1],

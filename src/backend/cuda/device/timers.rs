@@ -72,8 +72,7 @@ impl Timers {
         }
     }
 
-    /// Waits for the stages since the last call and returns their milliseconds, in the order of [`Stage::ALL`].
-    /// Stages that did not run are left out.
+    /// Waits for the stages since the last call and returns the milliseconds of those that ran, as in [`Stage::ALL`].
     pub fn take(&self) -> Result<Vec<(Stage, f64)>, DeviceError> {
         let Some(pool) = &self.pool else { return Ok(Vec::new()) };
         let mut pool = pool.borrow_mut();

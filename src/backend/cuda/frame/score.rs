@@ -149,8 +149,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
             _ => Ok(false),
         }
     }
-    /// Returns true if a term penalises the distortion along rays. Adds to the gradients of the inverse depths and of
-    /// the surface's maps if there are any.
+    /// Returns true if a term penalises distortion. Adds to the gradients of inverse depths and surface maps.
     fn measure_distortion(
         &mut self,
         session: &mut Session,

@@ -203,8 +203,7 @@ type SortFunction = unsafe extern "C" fn(
     *mut c_void, *mut usize, *const u64, *const u64, u32, c_int, c_int, *mut c_int, CUstream,
 ) -> c_int;
 
-/// Declares the functions of the library. In a program without kernels they fail; streams that do no work never call
-/// them.
+/// Declares the functions of the library. In a program without kernels they fail.
 macro_rules! library {
     ($(fn $name:ident($($type:ty),*);)*) => {
         #[cfg(kernels)]
@@ -363,8 +362,7 @@ fn too_many(call: &'static str, n: u64) -> DeviceError {
     DeviceError::Driver { call, reason: format!("{n} values are too many") }
 }
 
-/// Asks a call for its scratch, and makes the call with it. A stream that does no work takes the planned scratch and
-/// makes no call.
+/// Asks a call for its scratch and makes the call. A stream that does no work only takes the planned scratch.
 fn with_scratch(
     name: &'static str,
     heap: &Heap,

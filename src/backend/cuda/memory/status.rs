@@ -1,5 +1,4 @@
-//! Words of device memory that kernels report in: counts, sums of the loss, faults. Also the lengths of neighbour
-//! lists and the size of training views that memory allows.
+//! Words that kernels report in, the lengths of neighbour lists, and the size of training views.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -201,8 +200,7 @@ impl ListSize {
     }
 }
 
-/// The requested and the allowed length of neighbour lists. The trainer owns the lists: it drops lists that are too
-/// long and searches shorter ones.
+/// The requested and the allowed length of neighbour lists. The trainer drops lists that are too long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListRoom {
     most: u32,
@@ -324,8 +322,7 @@ impl TrainingViewSize {
         Gain::Promised(gained)
     }
 
-    /// Returns an upper bound of the bytes that full-size views take beyond the present ones, whose steps take `taken`;
-    /// `None` at full size.
+    /// Returns an upper bound of the bytes that full-size views take beyond `taken`; `None` at full size.
     pub(crate) fn missing(&self, taken: Bytes) -> Option<Bytes> {
         let factor = self.allowed.factor();
         let more = 1.0 / (factor * factor) - 1.0;

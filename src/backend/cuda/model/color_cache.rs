@@ -37,8 +37,7 @@ impl ColorLines {
         })
     }
 
-    /// Grows the cache for a model of this size. On a refusal there are no lines, and colours are read on the host. All
-    /// lines are empty before and after.
+    /// Grows the empty cache for a model of this size. On a refusal there are no lines.
     pub(crate) fn grow(&mut self, size: &ModelSize) -> Result<(), DeviceError> {
         let grown = self.words.grow(words(size));
         if grown.as_ref().is_err_and(DeviceError::is_out_of_memory) {
@@ -89,8 +88,7 @@ impl ColorLines {
         self.projected_for.get() == step
     }
 
-    /// Initialises new lines. Returns true if they were initialised before: only then the lines that the step's view
-    /// needs are known.
+    /// Initialises new lines. Returns true if they were initialised before.
     pub(crate) fn make_ready(&mut self, stream: &Stream) -> Result<bool, DeviceError> {
         if self.words.is_empty() || self.is_known {
             return Ok(self.is_known);

@@ -1,5 +1,4 @@
-//! The order of tables on the device: blocks of 32 rows, column by column within a block, so that a warp reads
-//! neighbouring values.
+//! The order of tables on the device: blocks of 32 rows, column by column within a block.
 
 use std::ops::Range;
 
@@ -53,8 +52,7 @@ pub(crate) fn pack(parts: &[HostColumn<'_>], rows: Range<usize>, blocks: &mut [f
     });
 }
 
-/// Copies a host column of `width` values from the blocks of a table, where it starts at `first_column`. `values` has
-/// the rows that exist.
+/// Copies the rows of a host column of `width` values from a table's blocks, where it starts at `first_column`.
 pub(crate) fn unpack(
     blocks: &[f32],
     table_width: usize,

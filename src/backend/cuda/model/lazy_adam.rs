@@ -121,8 +121,7 @@ mod tests {
         RATE / first * second.sqrt()
     }
 
-    /// A step with a gradient and `age` steps without: the state of dense Adam, the value and the quotient of the
-    /// moments after the first step, and the tables.
+    /// Dense Adam after a step with a gradient and `age` without, and the lazy tables.
     struct LeftBehind {
         dense: Dense,
         start: f64,

@@ -24,8 +24,7 @@ use crate::memory::Bytes;
 use crate::memory::plan::{OptionalColumns, REGIONS, Storage};
 use crate::model::{Gaussians, Primitive};
 
-/// Indices of the tables: parameters and first moments of the geometry, then parameters, first and second moments of
-/// the spherical harmonics.
+/// Indices of the tables of geometry and spherical harmonics.
 pub(crate) const GEOMETRY: usize = 0;
 pub(crate) const GEOMETRY_FIRST: usize = 1;
 pub(crate) const SH: usize = 3;

@@ -70,8 +70,7 @@ pub(crate) fn read<P: Primitive>(
     })
 }
 
-/// Writes rows from `first` on, which must exist. They begin at a lane block, and end with a lane block or with the
-/// model.
+/// Writes existing rows from `first` on, which begin at a lane block and end with a lane block or the model.
 pub(crate) fn write<P: CudaPrimitive>(
     session: &Session,
     model: &mut Model<P>,
@@ -367,8 +366,7 @@ impl<P: CudaPrimitive> Model<P> {
         Ok(())
     }
 
-    /// Makes the state compact, moves its lazy tables to the host, and returns the bytes freed on the device. If the
-    /// host's memory is refused the model stays compact on the device.
+    /// Makes the state compact, moves its lazy tables to the host if that has memory, and returns the bytes freed.
     pub(crate) fn offload(&mut self, session: &Session) -> Result<Bytes, DeviceError> {
         let mapped = self.bytes_mapped();
         self.compact(session)?;

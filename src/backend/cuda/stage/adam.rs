@@ -50,9 +50,8 @@ impl<'a> StepView<'a> {
     }
 }
 
-/// Moves every row down the mean gradient of 1 to `MAX_VIEWS` views. Colours of lane blocks that no view sees catch up
-/// later. Non-finite parameters show in the next report of the device's status. `surface`, [n, 12], sums over the
-/// views and is added to the gradients of the geometry, which are left in `kept`, [n, 12].
+/// Moves every row down the mean gradient of 1 to `MAX_VIEWS` views. Colours that no view sees catch up later.
+/// `surface`, [n, 12], is added to the gradients of the geometry, which are left in `kept`, [n, 12].
 pub(crate) fn step<P: CudaPrimitive>(
     session: &mut Session,
     model: &mut Model<P>,

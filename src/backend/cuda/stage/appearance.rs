@@ -1,5 +1,4 @@
-//! Stage `appearance`: colours as a view's camera changes them, their gradients and steps, and the fit of a render's
-//! colours to a photograph.
+//! Stage `appearance`: colours as cameras change them, and the fit of a render's colours to a photograph.
 
 use crate::abi::{
     COLOR_SHARES, CoastArgs, ColorBwdArgs, CompensateArgs, FIT_SUMS, FitArgs, GRID_SHARES, GRID_X,
@@ -126,8 +125,7 @@ pub(crate) struct ViewColors<'a> {
 /// Values that the blocks of `fit_colors` write.
 const FIT_WIDTH: usize = (COLOR_SHARES * FIT_SUMS) as usize;
 
-/// Computes the compared colours from the drawn ones with the view's table, which first takes its skipped steps as in
-/// dense Adam.
+/// Computes the compared colours with the view's table, which first takes its skipped steps as in dense Adam.
 pub(crate) fn compensate(
     session: &Session,
     appearance: &mut ColorTables,
@@ -236,8 +234,7 @@ pub(crate) fn learn(
     session.timers.end(&begun, &session.stream)
 }
 
-/// Computes the compared colours: the drawn ones, clamped to 0..1, fitted to the photograph by an affine map. Waits
-/// for the device.
+/// Computes the compared colours: an affine fit of the drawn ones, clamped to 0..1. Waits for the device.
 pub(crate) fn correct(
     session: &Session,
     ViewColors { drawn, camera, compared }: ViewColors<'_>,

@@ -1,6 +1,5 @@
-//! Drawing and blending of a view's lists, at once or in bands of tile rows if the lists exceed the memory left. Each
-//! band is listed and drawn before the next; the backward pass lists and draws each band again. The pixels equal
-//! those of a view drawn at once.
+//! Drawing and blending of a view's lists, at once or in bands of tile rows if the lists exceed the memory left. The
+//! pixels are equal. The backward pass lists and draws each band again.
 
 use std::ops::Range;
 
@@ -244,8 +243,7 @@ fn largest(
     Ok(low)
 }
 
-/// Returns the rows of the band from row `first` and their instances: as many rows as fit, at least one, which the
-/// heap may refuse.
+/// Returns the rows of the band from row `first` and their instances: as many rows as fit, at least one.
 fn band(rows: &[u64], first: u32, rows_most: u32, instances_most: u32) -> (Range<u32>, u64) {
     let (mut end, mut instances) = (first, 0_u64);
     for &row in rows.iter().skip(first as usize).take(rows_most as usize) {

@@ -73,8 +73,7 @@ pub(crate) fn keep_order(
     Ok(sorted)
 }
 
-/// Sorts the splats by depth, ties in any order, and finds each splat's first instance. Returns the index of the
-/// sorted buffer of indices.
+/// Sorts the splats by depth and finds their first instances. Returns the index of the sorted buffer.
 pub(crate) fn sort_by_depth(session: &Session, splats: &mut Splats) -> Result<usize, DeviceError> {
     let visible = splats.visible;
     let begun = session.timers.begin(Stage::Sort, &session.stream)?;
@@ -216,8 +215,7 @@ fn empty_args(camera: &ViewCamera) -> InstancesArgs<'static> {
     }
 }
 
-/// Writes every pair of a splat and a tile, sorts the pairs by tile, and finds the tiles' ranges. The kernels differ
-/// for keys of 16 and of 32 bits.
+/// Writes every pair of a splat and a tile, sorts the pairs by tile, and finds the tiles' ranges.
 fn list(
     session: &Session,
     [list_16, list_32]: [&Kernel<InstancesArgs<'static>>; 2],

@@ -246,8 +246,7 @@ pub(crate) fn place(
     session.kernels.bind_place.over(&session.stream, rows, &args)
 }
 
-/// Steps the mesh and the forms down the gradients of the Gaussians' geometry, [n, 12], then moves the Gaussians to
-/// their places.
+/// Steps the mesh and the forms down the gradients of the geometry, [n, 12], then places the Gaussians.
 pub(crate) fn step(
     session: &mut Session,
     model: &mut Model,

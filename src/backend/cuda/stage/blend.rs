@@ -193,8 +193,7 @@ pub(super) fn lists<'a>(
     }
 }
 
-/// Returns the kernel for the maps that were drawn and for the statistics of density control. The states of a surface
-/// include those of inverse depths.
+/// Returns the kernel for the drawn maps and the observed statistics. Surface states include inverse depths.
 fn backward_kernel<'a>(
     kernels: &BlendKernels<'a>,
     [surface, inverse_depths]: [bool; 2],

@@ -1,5 +1,4 @@
-//! Stage `blend` of triangles. Both passes read the lists; the backward pass of one sample per pixel also reads the
-//! image. No other state is kept.
+//! Stage `blend` of triangles. The backward pass needs the lists and, with one sample per pixel, the image.
 
 use super::bin::Bins;
 use super::blend::{Canvas, Pixels, lists};

@@ -242,8 +242,7 @@ impl DensifyWork {
         session.kernels.mark_selected.over(stream, self.selected, &args)
     }
 
-    /// Grows the model for the new rows and numbers them. If memory is refused here the model is unchanged; later steps
-    /// need no more.
+    /// Grows the model for the new rows and numbers them. Last allocation: if it is refused the model is unchanged.
     fn make_room(&mut self, session: &Session, model: &mut Model) -> Result<(), DeviceError> {
         let before = model.len();
         model.grow(session, self.selected)?;
@@ -472,8 +471,7 @@ pub(super) fn read(
     Ok(host[0])
 }
 
-/// Adds an observed view to the statistics: the norm of the centre's gradient in units of half the image, or the
-/// statistic that the settings ask for.
+/// Adds an observed view to the statistics, with the norm of the gradient in units of half the image.
 pub(crate) fn observe<P: Primitive>(
     session: &Session,
     model: &mut Model<P>,
@@ -518,8 +516,8 @@ pub(crate) fn observe<P: Primitive>(
     session.timers.end(&begun, &session.stream)
 }
 
-/// Returns half the width and height of a view, px. [`Statistics::Disagreement`] uses the area in pixels of the
-/// photograph, as the CPU does.
+/// Returns half of width and height, px. [`Statistics::Disagreement`] uses their product times the divisor, as on the
+/// CPU.
 fn half_size(camera: &ViewCamera, settings: &Drawing) -> [f32; 2] {
     let [width, height] = camera.size.map(|side| f64::from(side) / 2.0);
     let times = match settings.observe {
@@ -584,8 +582,7 @@ const MOST_BLOCKS: usize = 512;
 /// Minimum number of Gaussians per block of a pass.
 const ROWS_A_BLOCK: usize = 4096;
 
-/// Returns the quantile 1 - `above / n` of the mean absolute gradients of all Gaussians, at least one. An exact radix
-/// select.
+/// Returns the quantile 1 - `above / n` of the mean absolute gradients, by an exact radix select.
 pub(crate) fn quantile(session: &Session, model: &Model, above: usize) -> Result<f32, DeviceError> {
     let mut counts = session.heap.take(&DENSITY_DIGITS, &1)?;
     let place = place(model.len(), above);
@@ -753,6 +750,7 @@ pub(crate) fn raise_opacity_floor(
 
 // Thresholds of monotonic functions. The device compares raw parameters, `log_scale <= x` instead of
 // `exp(log_scale) <= bound`, so that it decides as the host does although its `exp` rounds differently.
+
 /// Returns the largest x with `f(x) <= bound`, or NaN if there is none.
 pub(crate) fn last_at_most(f: impl Fn(f32) -> f32, bound: f32) -> f32 {
     match bisect(|x| f(x) <= bound) {

@@ -9,8 +9,7 @@ use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::photos::Photograph;
 use crate::backend::cuda::session::Session;
 
-/// Compares inverse depths with the photograph's map: writes their gradient, and the sum of absolute errors to the
-/// status. Returns false if there is no map.
+/// Writes the gradient of inverse depths and the sum of absolute errors. Returns false without a map.
 pub(crate) fn compare(
     session: &mut Session,
     inverse_depths: &Block<f32>,

@@ -1,5 +1,4 @@
-//! Stage `distortion`: the spread along the ray of each pixel's Gaussians, and its gradients. The twin of
-//! `backend/cpu/stage/distortion.rs`.
+//! Stage `distortion`: the spread along rays. The twin of `backend/cpu/stage/distortion.rs`.
 
 use splat_mesh::narrow::to_f32;
 

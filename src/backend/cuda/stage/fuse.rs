@@ -194,8 +194,7 @@ fn check_size(map: &'static str, found: usize, size: [u32; 2]) -> Result<(), Fus
     Err(FusionError::MapSize { map, found, width, height })
 }
 
-/// Returns the lattice in camera space. World positions are subtracted in double precision, so that distance from the
-/// world's origin does not matter.
+/// Returns the lattice in camera space. World positions are subtracted in double precision.
 fn lattice_view(space: &Space, camera: &Camera) -> Result<LatticeView, DeviceError> {
     let (origin, radius) = match space.kind() {
         SpaceKind::Box { low } => (low, 0.0),

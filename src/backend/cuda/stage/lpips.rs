@@ -1,5 +1,4 @@
-//! Stage `lpips`: LPIPS of a render and its photograph, in strips that fit the memory. Weights and features are
-//! scratch; if memory is short the call is refused and nothing is given up.
+//! Stage `lpips`: LPIPS of a render and its photograph, in strips that fit the memory.
 
 use crate::abi::{
     In, LPIPS_BLOCK, LPIPS_CHANNELS, LPIPS_DEPTH, LPIPS_PIXELS, LpipsCompareArgs, LpipsInputArgs,

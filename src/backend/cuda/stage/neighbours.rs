@@ -29,8 +29,7 @@ const FAN: usize = layout::FAN as usize;
 /// Maximum number of neighbours of the kernel with fewer registers.
 const FEW: u32 = 16;
 
-/// Rows of the nearest centres of each Gaussian. A list takes 4 bytes of device memory per neighbour, so drop old
-/// lists before a new search.
+/// Rows of the nearest centres of each Gaussian. Drop old lists before a new search.
 pub struct NearestLists<P = Gaussians> {
     count: u32,
     len: usize,

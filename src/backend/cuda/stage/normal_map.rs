@@ -1,5 +1,4 @@
-//! Stage `normal_map`: the difference between normals of the drawn depths and the photograph's map, and its gradient.
-//! The twin of `backend/cpu/stage/normal_map.rs`.
+//! Stage `normal_map`: the photograph's normals. The twin of `backend/cpu/stage/normal_map.rs`.
 
 use splat_mesh::narrow::to_f32;
 
@@ -19,8 +18,7 @@ const _: () = assert!(
     "the least that is a normal"
 );
 
-/// Compares the normals of inverse depths with the photograph's map of their size, and adds their weighted gradient.
-/// Returns false if there is no map.
+/// Adds the weighted gradient of the normals of inverse depths. Returns false without a map of the photograph.
 pub(crate) fn compare(
     session: &mut Session,
     inverse_depths: &Block<f32>,

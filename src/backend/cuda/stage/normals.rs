@@ -1,5 +1,4 @@
-//! Stage `normals`: the splats' features of surface maps, and the difference between the maps' normals and those of
-//! depths.
+//! Stage `normals`: the splats' surface features, and the comparison of normals with those of depths.
 
 use super::project::{Features, Splats};
 use crate::abi::terms::{NormalDepths, VALUE_DN};

@@ -1,5 +1,4 @@
-//! Stage `patches`: the difference between patches of the photograph and of another view's photograph, which median
-//! depths and drawn normals project to, and its gradient.
+//! Stage `patches`: patches of the photograph against their projections into another view's photograph.
 
 use crate::abi::terms::VALUE_MULTI_VIEW;
 use crate::abi::{PATCH_STRIDE, PATCHES_BLOCK, PatchesArgs, ViewCamera};

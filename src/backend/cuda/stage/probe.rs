@@ -20,8 +20,7 @@ pub struct ProbeFunction {
     pub outputs: usize,
 }
 
-/// Calls a function once per row of inputs, [n, inputs]; returns [n, outputs]. Functions that project use this view
-/// and these settings.
+/// Calls a function once per row of inputs, [n, inputs]; returns [n, outputs].
 pub(crate) fn probe(
     session: &Session,
     call: ProbeFunction,

@@ -132,8 +132,7 @@ impl Splats {
         self.gradients.bytes() + beside[0] + beside[1]
     }
 
-    /// Frees the records, so that gradients of sampled terms can take their memory. With features, which lie behind the
-    /// records, nothing would be gained.
+    /// Frees the records for gradients of sampled terms. Features lie behind them, so with features nothing is gained.
     pub(crate) fn make_room(&mut self) {
         if self.features.is_none() {
             self.release();
@@ -380,8 +379,7 @@ pub(crate) fn launch<P: CudaPrimitive>(
 const FILLING_THREADS: usize = 8192;
 
 /// Fetches colours of the view after the coming step into cache lines that neither view uses. Does nothing before a
-/// view of the coming step is projected. The geometry may be from before or after that step: colours that the
-/// prediction misses are read on the host.
+/// view of the coming step is projected. Colours that this misses are read on the host.
 pub(crate) fn expect<P: CudaPrimitive>(
     session: &Session,
     model: &mut Model<P>,

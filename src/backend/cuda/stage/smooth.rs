@@ -13,8 +13,7 @@ use crate::layout::Smoothing;
 use crate::math::Real;
 use crate::math::filter::smoothing_per_depth;
 
-/// Gives every Gaussian the filter of the nearest view that samples it, or that of the farthest Gaussian if none does.
-/// If memory is refused the model is unchanged.
+/// Computes every Gaussian's filter from the nearest view that samples it. On a refusal the model is unchanged.
 pub(crate) fn smooth(
     session: &Session,
     model: &mut Model,
@@ -24,8 +23,7 @@ pub(crate) fn smooth(
     smooth_among(session, model, views, sampled_from, |_| Ok(()))
 }
 
-/// Filters a part of the Gaussians. `agree` replaces the bits of their farthest depth, `[1]`, by those of the farthest
-/// of all.
+/// Filters a part of the Gaussians. `agree` makes the bits of their farthest depth, `[1]`, those of all parts.
 pub(crate) fn smooth_among(
     session: &Session,
     model: &mut Model,

@@ -1,5 +1,5 @@
-//! Stage `surface`: terms that align Gaussians with surfaces (SuGaR: Guédon and Lepetit 2024, section 4.1), and their
-//! gradients. The twin of `backend/cpu/stage/surface.rs` and `backend/cpu/stage/sampled_depths.rs`.
+//! Stage `surface`: terms that align Gaussians with surfaces (SuGaR: Guédon and Lepetit 2024, section 4.1). The twin
+//! of `backend/cpu/stage/surface.rs`.
 
 use super::loss::PendingLosses;
 use super::neighbours::NearestLists;
@@ -24,8 +24,7 @@ use crate::math::Real;
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::Bytes;
 
-/// Maximum number of blocks of the kernels that take samples: enough for any GPU, few enough that the final sums of
-/// blocks are cheap.
+/// Maximum number of blocks that take samples: enough for any GPU, few enough for cheap final sums.
 const MOST_BLOCKS: usize = 4096;
 
 /// Neighbours that half a warp has lanes for.
@@ -40,8 +39,7 @@ pub(crate) struct SampledView<'a> {
     pub(crate) depth_map: Option<&'a DepthMap>,
 }
 
-/// Adds the gradients of sampled terms to `geometry`, [n, 12], which is allocated if needed. All memory is taken
-/// before anything is added.
+/// Adds the gradients of sampled terms to `geometry`, [n, 12]. Takes all memory before.
 pub(crate) fn regularise<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
@@ -99,8 +97,7 @@ pub(super) fn zeros(session: &Session, sizes: &ViewSizes) -> Result<Block<f32>, 
     Ok(block)
 }
 
-/// Returns the rows of the visible Gaussians, ascending: samples are drawn by position, and the order of splats is not
-/// deterministic.
+/// Returns the visible rows, ascending: samples are drawn by position, and the order of splats varies.
 fn seen_rows(
     session: &Session,
     splats: &Splats,
@@ -186,8 +183,7 @@ pub(crate) struct ShownDepths<'a> {
     pub(crate) map: &'a DepthMap,
 }
 
-/// Adds the gradient of the drawn depths that samples are compared with to that of the maps, [height, width, 4]. All
-/// memory is taken before anything is added.
+/// Adds the gradient of the compared depths to that of the maps, [height, width, 4]. Takes all memory before.
 pub(crate) fn compare_depths<P: CudaPrimitive>(
     session: &Session,
     model: &Model<P>,

@@ -9,8 +9,7 @@ use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
 use crate::model::Primitive;
 
-/// Prepares a backward pass that yields blend weights: sets the colours of all splats and the gradients of all pixels
-/// to 1.
+/// Prepares a backward pass that yields blend weights: sets all colours and the gradients of all pixels to 1.
 pub(crate) fn prepare(
     session: &Session,
     splats: &mut Splats,

@@ -1,5 +1,4 @@
-//! Stage `worth`: the contribution of each Gaussian to the likeness of a view and its photograph. The twin of
-//! `backend/cpu/stage/worth.rs`.
+//! Stage `worth`: the contributions of Gaussians to a view. The twin of `backend/cpu/stage/worth.rs`.
 
 use super::bin::Bins;
 use super::project::{DrawnView, Splats};
@@ -63,8 +62,7 @@ impl SeenWorths {
         Ok(Self(worths))
     }
 
-    /// Draws the listed tiles without removed Gaussians, and adds the contributions from their pixels. The photograph
-    /// must have arrived.
+    /// Draws the listed tiles without removed Gaussians, and adds the contributions. The photograph has arrived.
     pub(crate) fn judge(
         &mut self,
         session: &Session,

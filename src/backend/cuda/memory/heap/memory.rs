@@ -35,10 +35,8 @@ impl From<DeviceError> for Fault {
     }
 }
 
-/// Memory operations of a device. Tests have their own implementation.
-///
-/// Sizes are multiples of the granule of their place. With virtual memory, address space is reserved and blocks
-/// of memory are mapped into it. Without, `allocate` does both.
+/// Memory operations of a device. Sizes are multiples of the granule of their place. With virtual memory, blocks are
+/// mapped into reserved address space. Without, `allocate` does both.
 pub(super) trait MemoryDriver {
     /// Returns the smallest unit of memory.
     fn granule(&self, place: MemoryPlace) -> u64;
@@ -105,8 +103,7 @@ impl GpuMemory {
         }
     }
 
-    /// Returns the nearest host memory if blocks of it can be mapped. Tries it with one granule, because drivers may
-    /// report support that a container does not allow.
+    /// Returns the nearest host memory if a granule of it can be mapped. A container may not allow it.
     fn host_node(&self) -> Option<HostNode> {
         *self.host.get_or_init(|| {
             let number = self.device.host_node().filter(|_| self.is_virtual)?;
@@ -181,8 +178,7 @@ fn create_block(location: sys::CUmemLocation, bytes: u64) -> Result<u64, Fault> 
     Ok(handle)
 }
 
-/// Lets these locations access a mapped range. The processor makes small copies of the host's memory itself, so
-/// it must be one of the locations.
+/// Lets these locations access a mapped range. The processor needs it for small copies.
 fn allow(to: &[sys::CUmemLocation], address: u64, bytes: u64) -> Result<(), DeviceError> {
     let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     let access: Vec<_> =
@@ -465,8 +461,7 @@ pub(super) struct BlockPlace {
     pub(super) start: u64,
 }
 
-/// The scratch of an iteration. Each new block starts after the last live one. The arena is one span that grows in
-/// place, or without virtual memory several spans, because live blocks cannot move.
+/// The scratch of an iteration: one span that grows in place, or without virtual memory several spans.
 pub(super) struct Arena {
     accounts: Rc<Accounts>,
     spans: Vec<Span>,
@@ -522,8 +517,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Frees what was not used since the call before the last. Without virtual memory nothing is freed, because the
-    /// next iteration might not get it in one piece.
+    /// Frees what was not used since the call before the last; nothing without virtual memory.
     pub(super) fn trim_to_recent(&mut self) -> Result<(), DeviceError> {
         let top = self.placement.top().start;
         let keep = self.recent().max(top);
@@ -604,8 +598,7 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    /// Reads how much of the device other programs use, and lowers the budget to what they leave. `own` bytes of
-    /// the use are this program's and not in the ledger.
+    /// Lowers the budget to what other programs leave. `own` bytes of the use are this program's but not in the ledger.
     pub(super) fn update_foreign_use(&self, own: Bytes) -> Result<(), DeviceError> {
         let used = self.memory.capacity().0.saturating_sub(self.memory.free()?.0);
         let mut ledger = self.ledger.borrow_mut();
@@ -673,8 +666,7 @@ struct Mapped {
     bytes: u64,
 }
 
-/// A range of addresses with memory at its beginning. With virtual memory the addresses never change. Without,
-/// growing allocates a larger range and copies.
+/// A range of addresses with memory at its beginning. Without virtual memory, growing copies to a larger range.
 pub(super) struct Span {
     accounts: Rc<Accounts>,
     label: &'static str,
@@ -880,8 +872,7 @@ impl Span {
         Ok(())
     }
 
-    /// Copies the contents to a smaller range if both fit at once. A range of the host stays if little would be freed,
-    /// because the copy would cross the bus.
+    /// Copies to a smaller range if both fit at once. A range of the host stays if little would be freed.
     fn trim_plain(&mut self, bytes: u64) -> Result<(), DeviceError> {
         let target = self.whole_granules(bytes);
         if target >= self.mapped {

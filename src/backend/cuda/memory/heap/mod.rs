@@ -1,5 +1,4 @@
-//! All memory of the GPU: regions that live as long as the model, scratch of an iteration, and page-locked memory of
-//! the host. The ledger checks every byte before it is allocated.
+//! All memory of the GPU: regions of the model, scratch of an iteration, and page-locked memory of the host.
 
 #[cfg(test)]
 mod fake;
@@ -118,8 +117,7 @@ impl Heap {
         Bytes((left + self.arena.borrow().idle()).saturating_sub(self.granule().0))
     }
 
-    /// Sets a soft limit, or removes it and trims the arena. Beyond it views are drawn in bands, and blocks take no
-    /// spare room. Nothing is refused for it.
+    /// Sets a soft limit beyond which views are drawn in bands and blocks take no spare room, or removes it.
     pub fn set_aim(&self, aim: Option<Bytes>) -> Result<(), DeviceError> {
         if aim.is_none() {
             self.make_room(Bytes(0))?;
@@ -134,8 +132,7 @@ impl Heap {
         if is_too_much { self.trim_scratch() } else { Ok(()) }
     }
 
-    /// Reads how much of the GPU other programs use, and lowers the budget to what they leave. Allocations call this
-    /// themselves.
+    /// Lowers the budget to what other programs leave. Allocations call this themselves.
     pub fn update_foreign_use(&self) -> Result<(), DeviceError> {
         self.accounts.update_foreign_use(Bytes(0))
     }
@@ -252,8 +249,7 @@ impl Heap {
         self.accounts.ledger.borrow().on_host()
     }
 
-    /// Runs an allocation, and once more after trimming the arena if memory is short. Keeps the arena's memory if other
-    /// programs have taken this program's share, because it could not be allocated again.
+    /// Runs an allocation. If memory is short, retries after trimming the arena, unless others took this program's share.
     fn with_trim_retry<R>(
         &self,
         mut take: impl FnMut() -> Result<R, DeviceError>,
@@ -290,8 +286,7 @@ impl Heap {
         Region::new(self, slot.label, place)
     }
 
-    /// Takes scratch for a slot, uninitialised. A later block may reuse the memory of an earlier one, so that all
-    /// blocks belong on one stream.
+    /// Takes uninitialised scratch for a slot. Later blocks may reuse its memory, so all blocks belong on one stream.
     pub fn take<T: Plain, C: Count>(
         &self,
         slot: &Slot<T, C>,
@@ -541,8 +536,7 @@ pub unsafe trait Buffer {
         self.len() == 0
     }
 
-    /// Returns how many bytes from this address one driver call may copy: host memory ends with its block. Kernels have
-    /// no such bound.
+    /// Returns how many bytes from this address one driver call may copy: host memory ends with its block.
     fn bytes_at_once(&self, _address: u64) -> u64 {
         u64::MAX
     }
