@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::device::stream::DryQueue;
 use super::frame::{self, Frame, Gradients};
-use super::memory::heap::Heap;
+use super::memory::heap::{Heap, host_len};
 use super::model::tables::{self, FaceTables, Model};
 use super::photos::Target;
 use super::session::{BandPolicy, Session};
@@ -65,8 +65,7 @@ impl Reported {
             ("status", REPORT_BYTES) => host[..8].fill(0xff),
             ("instances of rows", bytes) => {
                 let bands = self.bands.max(1);
-                let rows = (bytes as u64 / 8).div_ceil(bands);
-                let rows = usize::try_from(rows).unwrap_or(usize::MAX);
+                let rows = host_len((bytes as u64 / 8).div_ceil(bands));
                 let of_band = self.instances.div_ceil(bands).to_le_bytes();
                 for first in host.chunks_exact_mut(8).step_by(rows) {
                     first.copy_from_slice(&of_band);
@@ -111,7 +110,7 @@ impl DryRun {
         heap.set_cub_scratch(*library);
         let mut session = Session::dry(heap, [queue.clone(), queue])?;
         session.storage = size.storage;
-        let rows = usize::try_from(size.gaussians).unwrap_or(usize::MAX);
+        let rows = host_len(size.gaussians);
         let mut model = tables::zeros::<Gaussians>(&mut session, size.sh_degree, rows)?;
         if size.optional.absolute_norm_sums {
             model.enable_absolute_norms(&session)?;
@@ -121,8 +120,7 @@ impl DryRun {
         }
         // Triangles are planned with the faces of a closed surface.
         if size.schema.has_faces() || draws_triangles(work) {
-            let faces = Records::Triangles.most(size.gaussians);
-            let faces = usize::try_from(faces).unwrap_or(usize::MAX);
+            let faces = host_len(Records::Triangles.most(size.gaussians));
             model.faces = Some(FaceTables::unknown(&session, faces)?);
         }
         Ok(Self { session, model, reported })
@@ -141,13 +139,13 @@ impl DryRun {
                     removed: [one, one],
                     ..Reported::default()
                 });
-                let births = usize::try_from(births).unwrap_or(usize::MAX);
+                let births = host_len(births);
                 heap.logged(|| densify(session, model, births, wanted))
             }
             Work::Retain { candidates, kept } => {
                 let candidates = u32::try_from(candidates).unwrap_or(u32::MAX);
                 reported.set(Reported { candidates: [candidates, 0], ..Reported::default() });
-                let kept = usize::try_from(kept).unwrap_or(usize::MAX);
+                let kept = host_len(kept);
                 heap.logged(|| {
                     let candidates = score(session, model, ScoreRule::Weight)?;
                     let mut work = DensifyWork::select(session, model, &candidates, kept)?;
@@ -155,9 +153,7 @@ impl DryRun {
                 })
             }
             Work::MoveDead => self.copy(Into::Dead),
-            Work::AddCopies(births) => {
-                self.copy(Into::NewRows(usize::try_from(births).unwrap_or(usize::MAX)))
-            }
+            Work::AddCopies(births) => self.copy(Into::NewRows(host_len(births))),
             Work::Reorder => {
                 let cube = Cube { centre: [0.0; 3], half_side: 1.0 };
                 heap.logged(|| reorder::reorder(session, model, &cube))
@@ -167,7 +163,7 @@ impl DryRun {
             }
             Work::Smooth { views } => {
                 let view = view([1, 1]);
-                let views = vec![&view; usize::try_from(views).unwrap_or(usize::MAX)];
+                let views = vec![&view; host_len(views)];
                 heap.logged(|| smooth::smooth(session, model, &views, 0.2))
             }
         }
@@ -195,7 +191,7 @@ impl DryRun {
             ..Reported::default()
         });
         // As if the previous view had seen as many.
-        session.most_visible = usize::try_from(view.visible).unwrap_or(usize::MAX);
+        session.most_visible = host_len(view.visible);
         let rows = u64::from(view.px[1].div_ceil(TILE)).div_ceil(BANDS);
         session.bands = match in_bands {
             true => BandPolicy::Rows(u32::try_from(rows).unwrap_or(u32::MAX)),
@@ -248,7 +244,7 @@ fn show(
     let (view, drawing) = (view(planned.view.px), drawing(&planned.wants));
     let heap = session.heap.clone();
     if let Some(places) = planned.places {
-        let places = vec![[0.0; 3]; usize::try_from(places).unwrap_or(usize::MAX)];
+        let places = vec![[0.0; 3]; host_len(places)];
         let draw = || frame::transmittances(session, model, &view, &drawing, &places).map(drop);
         return heap.logged(draw);
     }

@@ -61,17 +61,13 @@ const COPIES: u32 = 10;
 fn speed(session: &Session) -> Result<Option<CopySpeed>, DeviceError> {
     let mut bytes = COPY_BYTES;
     while bytes >= COPY_BYTES_MIN {
-        match room(session, bytes) {
+        match session.heap.take_two(&COPY_TEST, &(bytes as u64)) {
             Ok([from, to]) => return time(session, &from, to).map(Some),
             Err(DeviceError::Refused(_) | DeviceError::OutOfMemory { .. }) => bytes /= 2,
             Err(error) => return Err(error),
         }
     }
     Ok(None)
-}
-
-fn room(session: &Session, bytes: usize) -> Result<[Block<u8>; 2], DeviceError> {
-    session.heap.take_two(&COPY_TEST, &(bytes as u64))
 }
 
 fn time(session: &Session, from: &Block<u8>, mut to: Block<u8>) -> Result<CopySpeed, DeviceError> {

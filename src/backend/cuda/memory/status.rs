@@ -57,14 +57,12 @@ pub(crate) struct SplatCounts {
     pub(crate) visible: usize,
 }
 
-type ReportBuffers = Rc<RefCell<Vec<ReportBuffer>>>;
-
-type ReportBuffer = Pinned<u64>;
+type ReportBuffers = Rc<RefCell<Vec<Pinned<u64>>>>;
 
 /// A report on its way to the host.
 pub(crate) struct StatusReport {
     /// `Some` until the buffer is returned for reuse.
-    place: Option<ReportBuffer>,
+    place: Option<Pinned<u64>>,
     places: ReportBuffers,
     schema: &'static Schema,
 }

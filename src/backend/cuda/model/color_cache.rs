@@ -5,7 +5,7 @@ use std::cell::Cell;
 use crate::abi::{self, Out};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
-use crate::backend::cuda::memory::heap::{Buffer, Heap, Region};
+use crate::backend::cuda::memory::heap::{Buffer, Heap, Region, host_len};
 use crate::backend::cuda::session::Session;
 use crate::layout::{self, CacheBooks, MemoryPlace, ModelSize};
 use crate::memory::Bytes;
@@ -94,7 +94,7 @@ impl ColorLines {
             return Ok(self.is_known);
         }
         let numbers = CacheBooks::of(self.lane_blocks).words();
-        self.words.zero_range(stream, 0..usize::try_from(numbers).unwrap_or(usize::MAX))?;
+        self.words.zero_range(stream, 0..host_len(numbers))?;
         self.is_known = true;
         self.forget_projection();
         Ok(false)
@@ -153,5 +153,5 @@ impl ColorLines {
 }
 
 fn words(size: &ModelSize) -> usize {
-    usize::try_from(layout::SH_LINES.len(size)).unwrap_or(usize::MAX)
+    host_len(layout::SH_LINES.len(size))
 }

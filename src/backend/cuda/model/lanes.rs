@@ -12,6 +12,7 @@ use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::session::Session;
 use crate::layout::{self, RowForm};
+use crate::model::Group;
 
 /// Rows per block: the lanes of a warp.
 pub(crate) const LANES: usize = layout::LANES as usize;
@@ -21,16 +22,8 @@ pub(crate) const fn table_len(rows: usize, width: usize) -> usize {
     rows.div_ceil(LANES) * LANES * width
 }
 
-/// A host column of a table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HostColumn<'a> {
-    pub(crate) width: usize,
-    /// All rows, [rows, width].
-    pub(crate) values: &'a [f32],
-}
-
 /// Fills the blocks of `rows`, which start at a whole block, from the table's columns. Padding lanes become zero.
-pub(crate) fn pack(parts: &[HostColumn<'_>], rows: Range<usize>, blocks: &mut [f32]) {
+pub(crate) fn pack(parts: &[Group<'_>], rows: Range<usize>, blocks: &mut [f32]) {
     let width: usize = parts.iter().map(|part| part.width).sum();
     blocks.par_chunks_mut(width * LANES).enumerate().for_each(|(number, block)| {
         let first = rows.start + number * LANES;
@@ -176,7 +169,7 @@ mod tests {
     fn a_value_stands_in_the_lane_of_its_row() {
         let (first, second) = (column(37, 3, 1.0), column(37, 1, 1000.0));
         let parts =
-            [HostColumn { width: 3, values: &first }, HostColumn { width: 1, values: &second }];
+            [(3, &first), (1, &second)].map(|(width, values)| Group { name: "", width, values });
         let mut blocks = vec![f32::NAN; table_len(37, 4)];
         pack(&parts, 0..37, &mut blocks);
         for row in 0..37 {
@@ -195,10 +188,10 @@ mod tests {
     fn what_is_packed_in_chunks_comes_back_whole() {
         for rows in [1, 31, 32, 33, 1021] {
             let columns = [column(rows, 3, 0.5), column(rows, 0, 0.0), column(rows, 7, -1e4)];
-            let parts: Vec<HostColumn<'_>> = columns
+            let parts: Vec<Group<'_>> = columns
                 .iter()
                 .zip([3, 0, 7])
-                .map(|(values, width)| HostColumn { width, values })
+                .map(|(values, width)| Group { name: "", width, values })
                 .collect();
             let mut back = columns.clone();
             back.iter_mut().for_each(|column| column.fill(f32::NAN));

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::lanes::{self, HostColumn, LANES, PackRange, form_number, table_len, words};
+use super::lanes::{self, LANES, PackRange, form_number, table_len, words};
 use super::tables::{Model, catch_up};
 use crate::abi::SampleArgs;
 use crate::backend::cuda::device::driver::count_u32;
@@ -165,11 +165,7 @@ impl Staging {
         part: Part,
     ) -> Result<(), DeviceError> {
         let groups = host.groups();
-        let columns: Vec<HostColumn<'_>> = groups
-            .iter()
-            .map(|group| HostColumn { width: group.width, values: group.values })
-            .collect();
-        let mut columns = &columns[..];
+        let mut columns = &groups[..];
         for table in 0..P::SCHEMA.tables.len() {
             let (parts, others) = columns.split_at(P::SCHEMA.columns_of(table).count());
             columns = others;

@@ -72,7 +72,8 @@ impl DensifyWork {
         let selected = most.min(candidates.count());
         let births = if candidates.rule == ScoreRule::Weight { 0 } else { selected as u64 };
         let sizes = RoundSizes { model: model.size(), births, wanted };
-        let mut work = Self::new(session, sizes, selected, &thresholds)?;
+        let mut work = Self::reserve(session, sizes, selected, thresholds.small_log_scale)?;
+        work.counts.zero(&session.stream)?;
         if selected > 0 {
             work.mark_selected(session, model, &thresholds, candidates.count())?;
         }
@@ -86,10 +87,7 @@ impl DensifyWork {
         births: usize,
     ) -> Result<Self, DeviceError> {
         let sizes = RoundSizes { model: model.size(), births: births as u64, wanted: 0 };
-        let SelectionSlots { counts, flags, ranks, rows } =
-            SelectionSlots::reserve(&session.heap, &sizes)?;
-        let small_log_scale = 0.0;
-        Ok(Self { sizes, selected: births, small_log_scale, counts, flags, ranks, rows })
+        Self::reserve(session, sizes, births, 0.0)
     }
 
     /// Removes the first rows except `kept`, which is ascending.
@@ -174,16 +172,14 @@ impl DensifyWork {
         })
     }
 
-    fn new(
+    fn reserve(
         session: &Session,
         sizes: RoundSizes,
         selected: usize,
-        thresholds: &Thresholds,
+        small_log_scale: f32,
     ) -> Result<Self, DeviceError> {
-        let SelectionSlots { mut counts, flags, ranks, rows } =
+        let SelectionSlots { counts, flags, ranks, rows } =
             SelectionSlots::reserve(&session.heap, &sizes)?;
-        counts.zero(&session.stream)?;
-        let small_log_scale = thresholds.small_log_scale;
         Ok(Self { sizes, selected, small_log_scale, counts, flags, ranks, rows })
     }
 

@@ -230,7 +230,9 @@ impl Room {
         let mut limit = Bytes(sizes.wish().0.max(reached).min(room));
         loop {
             let strips = sizes.strips_within(limit).unwrap_or(sizes.most());
-            match Self::features(heap, sizes.turns(strips)) {
+            let take = |values: u64| heap.take(&LPIPS_FEATURES, &(IMAGES * values));
+            let [first, second] = sizes.turns(strips);
+            match take(first).and_then(|first| Ok([first, take(second)?])) {
                 Ok(features) => return Ok(Self { sums, features, strips }),
                 // Memory may be fragmented, or other programs took it.
                 Err(error) if error.is_out_of_memory() && strips < sizes.most() => {
@@ -239,10 +241,5 @@ impl Room {
                 Err(error) => return Err(error),
             }
         }
-    }
-
-    fn features(heap: &Heap, turns: [u64; 2]) -> Result<[Block<f32>; 2], DeviceError> {
-        let take = |values: u64| heap.take(&LPIPS_FEATURES, &(IMAGES * values));
-        Ok([take(turns[0])?, take(turns[1])?])
     }
 }

@@ -65,7 +65,11 @@ impl MultinomialSampler {
         if model.is_empty() || copies == 0 {
             return Ok(None);
         }
-        let mut sampler = Self::new(session, model.len(), copies, rule)?;
+        let rows = model.len();
+        let sizes = DrawSizes { rows: rows as u64, copies: copies as u64 };
+        let Draw { mut counts, sums, sources } = Draw::reserve(&session.heap, &sizes)?;
+        counts.zero(&session.stream)?;
+        let mut sampler = Self { rule, rows, made: copies, sums, counts, sources };
         sampler.weigh(session, model)?;
         if rule.is_over_the_dead() {
             sort::inclusive_sum(&session.heap, &session.stream, &mut sampler.sources)?;
@@ -94,18 +98,6 @@ impl MultinomialSampler {
             Into::Dead => Edited { moved: self.made, ..Edited::default() },
             Into::NewRows(_) => Edited { copied: self.made, ..Edited::default() },
         })
-    }
-
-    fn new(
-        session: &Session,
-        rows: usize,
-        copies: usize,
-        rule: DrawRule,
-    ) -> Result<Self, DeviceError> {
-        let sizes = DrawSizes { rows: rows as u64, copies: copies as u64 };
-        let Draw { mut counts, sums, sources } = Draw::reserve(&session.heap, &sizes)?;
-        counts.zero(&session.stream)?;
-        Ok(Self { rule, rows, made: copies, sums, counts, sources })
     }
 
     /// Sums up the weights, and flags the dead if they are replaced.

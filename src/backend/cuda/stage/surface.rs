@@ -74,7 +74,15 @@ pub(crate) fn regularise<P: CudaPrimitive>(
         let near_surface =
             depth_map.map(|map| map.near(session, model, splats, camera)).transpose()?;
         if let Some(rows) = rows.as_ref().filter(|_| entropy_weight != 0.0) {
-            regularise_entropy(session, model, rows, entropy_weight, d_geometry)?;
+            let args = EntropyArgs {
+                geometry: model.geometry(),
+                rows: rows.read(),
+                d_geometry: d_geometry.write(),
+                sums: session.status.surface(),
+                seen: count_u32(rows.len())?,
+                d_entropy: f32::of(entropy_weight / rows.len() as f64),
+            };
+            session.kernels.regularise_entropy.over(&session.stream, rows.len(), &args)?;
         }
         let of = match (depth_map, &near_surface, &rows) {
             (Some(map), Some(sampled), _) => Some(SampleSource::Shown(map, sampled)),
@@ -121,24 +129,6 @@ fn seen_rows(
     let list = SeenArgs { firsts: firsts.read(), rows: rows.write(), ..args };
     session.kernels.list_seen.over(&session.stream, gaussians, &list)?;
     Ok(rows)
-}
-
-fn regularise_entropy<P: CudaPrimitive>(
-    session: &mut Session,
-    model: &Model<P>,
-    rows: &Block<u32>,
-    weight: f64,
-    d_geometry: &mut Block<f32>,
-) -> Result<(), DeviceError> {
-    let args = EntropyArgs {
-        geometry: model.geometry(),
-        rows: rows.read(),
-        d_geometry: d_geometry.write(),
-        sums: session.status.surface(),
-        seen: count_u32(rows.len())?,
-        d_entropy: f32::of(weight / rows.len() as f64),
-    };
-    session.kernels.regularise_entropy.over(&session.stream, rows.len(), &args)
 }
 
 /// The Gaussians that are sampled.

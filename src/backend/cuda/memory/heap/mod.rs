@@ -249,7 +249,7 @@ impl Heap {
         self.accounts.ledger.borrow().on_host()
     }
 
-    /// Runs an allocation. If memory is short, retries after trimming the arena, unless others took this program's share.
+    /// Runs an allocation. If memory is short, retries after trimming, unless others took this program's share.
     fn with_trim_retry<R>(
         &self,
         mut take: impl FnMut() -> Result<R, DeviceError>,
