@@ -342,7 +342,7 @@ impl<'a> Training<'a> {
     }
 }
 
-const TABLES_AT_REST: AppearanceRule = AppearanceRule {
+pub(super) const TABLES_AT_REST: AppearanceRule = AppearanceRule {
     rate_init: 0.0,
     rate_final: 0.0,
     iterations: 1,

@@ -559,14 +559,8 @@ fn a_model_of_another_primitive_takes_what_is_planned(
 /// Size at which pixels take 46 MiB.
 const PX: [u32; 2] = [1600, 1200];
 
-const TABLES_AT_REST: AppearanceRule = AppearanceRule {
-    rate_init: 0.0,
-    rate_final: 0.0,
-    iterations: 100,
-    warm_up: 10,
-    epsilon: 1e-15,
-    total_variation: 0.0,
-};
+const TABLES_AT_REST: AppearanceRule =
+    AppearanceRule { iterations: 100, warm_up: 10, ..dry::TABLES_AT_REST };
 
 struct Trained {
     model: Model,

@@ -8,7 +8,7 @@ use super::photos::PhotoStore;
 use super::primitive::{CudaPrimitive, is_compactable, is_offloadable};
 use super::session::{BandPolicy, Session};
 use crate::backend::frame_state::FrameState;
-use crate::backend::{DeviceError, Inputs, LadderState};
+use crate::backend::{DeviceError, Inputs};
 use crate::layout::{MemoryPlace, ModelSize, NEIGHBOURS};
 use crate::memory::plan::{
     CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, HostGrowth, PlannedCoarse, Storage,
@@ -246,11 +246,6 @@ fn within_budget(heap: &Heap) -> Result<(), DeviceError> {
         sharing: None,
     }
     .into())
-}
-
-/// Returns the changes since the last call, and the memory held.
-pub(super) fn account(ladder: &mut Ladder, heap: &Heap) -> LadderState {
-    LadderState { changes: ladder.take_changes(), held: heap.total(), budget: heap.budget() }
 }
 
 /// Iterations after which the needs of views are forgotten; at the earliest half as many.

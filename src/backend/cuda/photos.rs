@@ -109,16 +109,8 @@ impl PhotoStore {
         place.uploaded.record(&session.copies)
     }
 
-    /// Uploads a photograph that is used once and never resident.
-    pub(super) fn upload_transient(
-        &mut self,
-        session: &Session,
-        image: &Image,
-    ) -> Result<Target, DeviceError> {
-        self.upload_streamed(session, None, image)
-    }
-
-    fn upload_streamed(
+    /// Uploads a photograph to a turn; without a view it is used once.
+    pub(super) fn upload_streamed(
         &mut self,
         session: &Session,
         view: Option<usize>,

@@ -58,7 +58,7 @@ impl Device for Cuda {
         let Photo { image, stay } = photo;
         match stay {
             Stay::Transient => {
-                self.with_images(|images, session| images.upload_transient(session, image))
+                self.with_images(|images, session| images.upload_streamed(session, None, image))
             }
             Stay::Ahead(view) => {
                 self.with_images(|images, session| images.send(session, view, image))
@@ -136,7 +136,9 @@ impl Device for Cuda {
     }
 
     fn take_changes(&mut self) -> Option<LadderState> {
-        Some(govern::account(&mut self.ladder, &self.session.heap))
+        let changes = self.ladder.take_changes();
+        let heap = &self.session.heap;
+        Some(LadderState { changes, held: heap.total(), budget: heap.budget() })
     }
 }
 

@@ -89,8 +89,17 @@ pub(crate) fn regularise<P: CudaPrimitive>(
             (.., rows) => rows.as_ref().map(SampleSource::Seen),
         };
         if let (Some(near), Some(of)) = (near, of) {
-            let samples = SampleInputs { of, near, camera };
-            regularise_samples(session, model, samples, terms, d_geometry)?;
+            let plain = samples(model, of, near, camera, terms)?;
+            let sums = session.status.surface();
+            let args = RegulariseArgs { d_geometry: d_geometry.write(), sums, ..plain };
+            let kernels = &session.kernels;
+            let kernels = match of {
+                SampleSource::Seen(_) => [&kernels.regularise_16, &kernels.regularise_32],
+                SampleSource::Shown(..) => {
+                    [&kernels.regularise_shown_16, &kernels.regularise_shown_32]
+                }
+            };
+            take_samples(&session.stream, kernels, &args)?;
         }
     }
     let report = session.status.report(&session.heap, &session.stream)?;
@@ -140,31 +149,6 @@ enum SampleSource<'a> {
     Shown(&'a DepthMap, &'a Sampled),
 }
 
-struct SampleInputs<'a, P> {
-    of: SampleSource<'a>,
-    near: &'a NearestLists<P>,
-    camera: &'a ViewCamera,
-}
-
-fn regularise_samples<P: CudaPrimitive>(
-    session: &mut Session,
-    model: &Model<P>,
-    from: SampleInputs<'_, P>,
-    terms: &Terms,
-    d_geometry: &mut Block<f32>,
-) -> Result<(), DeviceError> {
-    let sums = session.status.surface();
-    let of = from.of;
-    let plain = samples(model, from, terms)?;
-    let args = RegulariseArgs { d_geometry: d_geometry.write(), sums, ..plain };
-    let kernels = &session.kernels;
-    let kernels = match of {
-        SampleSource::Seen(_) => [&kernels.regularise_16, &kernels.regularise_32],
-        SampleSource::Shown(..) => [&kernels.regularise_shown_16, &kernels.regularise_shown_32],
-    };
-    take_samples(&session.stream, kernels, &args)
-}
-
 /// The drawn depths of a view.
 #[derive(Clone, Copy)]
 pub(crate) struct ShownDepths<'a> {
@@ -187,8 +171,7 @@ pub(crate) fn compare_depths<P: CudaPrimitive>(
         return Ok(());
     }
     let sampled = &map.near(session, model, splats, camera)?;
-    let from = SampleInputs { of: SampleSource::Shown(map, sampled), near, camera };
-    let plain = samples(model, from, terms)?;
+    let plain = samples(model, SampleSource::Shown(map, sampled), near, camera, terms)?;
     let args = RegulariseArgs { d_surface: d_surface.write(), ..plain };
     let kernels = &session.kernels;
     take_samples(&session.stream, [&kernels.compare_shown_16, &kernels.compare_shown_32], &args)
@@ -197,7 +180,9 @@ pub(crate) fn compare_depths<P: CudaPrimitive>(
 /// Returns arguments of the samples, without outputs.
 fn samples<'a, P: CudaPrimitive>(
     model: &'a Model<P>,
-    SampleInputs { of, near, camera }: SampleInputs<'a, P>,
+    of: SampleSource<'a>,
+    near: &'a NearestLists<P>,
+    camera: &ViewCamera,
     terms: &Terms,
 ) -> Result<RegulariseArgs<'a>, DeviceError> {
     let SampleRule { count, seed, iteration } = terms.samples;
