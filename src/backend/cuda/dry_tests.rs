@@ -345,7 +345,6 @@ fn a_failure_moves_colours_to_the_host_where_the_rung_is_named() -> Result<(), D
         assert_eq!(run.device.relieve(&mut model, &missing)?, is_named);
         assert_eq!(model.storage() == Storage::Offloaded, is_named);
         assert_places(&run, &model);
-        // Only once.
         assert!(!run.device.relieve(&mut model, &missing)?);
     }
     Ok(())

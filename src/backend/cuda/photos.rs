@@ -36,6 +36,11 @@ fn within_share(wanted: u64, held: u64, left: u64) -> bool {
     wanted <= fair_share(held + left)
 }
 
+/// Fails if a photograph does not have the size of its view.
+pub(super) fn check_size(target_px: [u32; 2], view_px: [u32; 2]) -> Result<(), DeviceError> {
+    if target_px == view_px { Ok(()) } else { Err(DeviceError::TargetSize { target_px, view_px }) }
+}
+
 impl PhotoStore {
     pub(super) fn new(session: &Session) -> Result<Self, DeviceError> {
         let heap = &session.heap;

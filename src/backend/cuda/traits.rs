@@ -355,7 +355,6 @@ impl Bind for Cuda {
         gradients: Gradients,
         step: &BoundStep,
     ) -> Result<(), DeviceError> {
-        // Before anything moves.
         let sizes = binding.sizes();
         let mut d_geometry =
             self.with_room(|session| session.heap.take(&BOUND_GRADIENTS, &sizes))?;
@@ -479,7 +478,6 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
         settings: &RenderSettings,
         wants: &Wants,
     ) -> Result<Frame<Drawn, P>, DeviceError> {
-        // Bytes of earlier views of the batch.
         let earlier = self.session.heap.live_scratch();
         let drawn = self.draw(model, view, &Drawing::trained(settings, wants));
         let frame = self.note_refusal([view.camera.width, view.camera.height], drawn)?;
@@ -671,7 +669,6 @@ fn is_due(interval: u32, before: Option<u32>, iteration: u32) -> bool {
 impl Faces for Cuda {
     fn set_faces(&mut self, model: &mut Model, faces: &[[u32; 3]]) -> Result<(), DeviceError> {
         let vertices = model.len();
-        // The old faces are freed first.
         model.faces = None;
         let tables = self.with_room(|session| FaceTables::new(session, faces, vertices))?;
         model.invalidate_rows();

@@ -72,22 +72,19 @@ impl Drop for Module {
     }
 }
 
-pub(crate) trait Find {
-    fn find(&mut self, name: &KernelName, bytes: usize) -> Result<Found, DeviceError>;
-}
+/// A function and the module that holds it; null and `None` in a dry run.
+type Found = Result<(sys::CUfunction, Option<Rc<Module>>), DeviceError>;
 
-pub(crate) struct Found {
-    function: sys::CUfunction,
-    /// The module that holds the function; `None` if the function is null.
-    module: Option<Rc<Module>>,
+pub(crate) trait Find {
+    fn find(&mut self, name: &KernelName, bytes: usize) -> Found;
 }
 
 /// Returns null functions, for a queue that runs nothing.
 pub(crate) struct Nothing;
 
 impl Find for Nothing {
-    fn find(&mut self, _name: &KernelName, _bytes: usize) -> Result<Found, DeviceError> {
-        Ok(Found { function: std::ptr::null_mut(), module: None })
+    fn find(&mut self, _name: &KernelName, _bytes: usize) -> Found {
+        Ok((std::ptr::null_mut(), None))
     }
 }
 
@@ -134,7 +131,7 @@ fn aligned(bytes: &[u8]) -> Vec<u64> {
 }
 
 impl Find for Loader {
-    fn find(&mut self, name: &KernelName, bytes: usize) -> Result<Found, DeviceError> {
+    fn find(&mut self, name: &KernelName, bytes: usize) -> Found {
         let &KernelName { code, function } = name;
         let module = self.module(code)?;
         let wrong = |reason: String| DeviceError::Driver {
@@ -156,7 +153,7 @@ impl Find for Loader {
         // Otherwise the first launch loads the code, which the memory budget would not include.
         // SAFETY: the function exists.
         unsafe { sys::cuFuncLoad(function) }.result().map_err(failed("cuFuncLoad"))?;
-        Ok(Found { function, module: Some(module) })
+        Ok((function, Some(module)))
     }
 }
 
@@ -166,7 +163,7 @@ pub(crate) fn kernel<A: Arguments>(
     name: &KernelName,
     block: u32,
 ) -> Result<Kernel<A>, DeviceError> {
-    let Found { function, module } = by.find(name, size_of::<A::With<'static>>())?;
+    let (function, module) = by.find(name, size_of::<A::With<'static>>())?;
     Ok(Kernel { function, block, _module: module, arguments: PhantomData })
 }
 

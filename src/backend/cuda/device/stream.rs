@@ -76,12 +76,12 @@ pub(crate) struct Launch {
 impl Stream {
     /// Creates a stream of the lowest priority that waits for no other. A device must be open.
     pub fn new() -> Result<Self, DeviceError> {
-        Ok(Self { queue: Box::new(DriverQueue::new(Precedence::Last)?) })
+        Ok(Self { queue: Box::new(DriverQueue::new(false)?) })
     }
 
     /// Creates a stream of the highest priority, for urgent work beside long-running work.
     pub fn hasty() -> Result<Self, DeviceError> {
-        Ok(Self { queue: Box::new(DriverQueue::new(Precedence::First)?) })
+        Ok(Self { queue: Box::new(DriverQueue::new(true)?) })
     }
 
     /// Creates a stream over a queue other than the driver's.
@@ -120,24 +120,18 @@ impl Stream {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Precedence {
-    First,
-    Last,
-}
-
 struct DriverQueue {
     raw: CUstream,
 }
 
 impl DriverQueue {
-    fn new(precedence: Precedence) -> Result<Self, DeviceError> {
+    fn new(is_urgent: bool) -> Result<Self, DeviceError> {
         let (mut last, mut first) = (0, 0);
         // SAFETY: a context is current, and the call writes two numbers.
         unsafe { sys::cuCtxGetStreamPriorityRange(&raw mut last, &raw mut first) }
             .result()
             .map_err(failed("cuCtxGetStreamPriorityRange"))?;
-        let priority = if precedence == Precedence::First { first } else { last };
+        let priority = if is_urgent { first } else { last };
         let mut raw = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: a context is current, and the call writes the stream.

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use super::memory::heap::{Block, Buffer, Heap};
 use super::model::tables::Model;
-use super::photos::Target;
+use super::photos::{Target, check_size};
 use super::primitive::{CudaPrimitive, require};
 use super::session::Session;
 use super::stage::appearance::{self, ColorScratch, ColorTables, ViewColors};
@@ -200,9 +200,7 @@ pub(super) fn add_worths<P: CudaPrimitive>(
     sums: &mut WorthSums,
 ) -> Result<Measured, DeviceError> {
     let camera = project::camera(view, settings)?;
-    if target.size() != camera.size {
-        return Err(DeviceError::TargetSize { target_px: target.size(), view_px: camera.size });
-    }
+    check_size(target.size(), camera.size)?;
     let drawn = DrawnView { camera: &camera, settings };
     let mut splats = project::forward(session, model, drawn)?;
     let front_to_back = bin::sort_by_depth(session, &mut splats)?;

@@ -192,7 +192,6 @@ impl Staging {
         rows: &Range<usize>,
         part: Part,
     ) -> Result<P, DeviceError> {
-        // Begins at a lane block.
         let before = rows.start % LANES;
         let rows = rows.start - before..rows.end;
         let mut host = P::zeros(model.sh_degree(), rows.len());

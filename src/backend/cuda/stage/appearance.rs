@@ -9,7 +9,7 @@ use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, Region};
 use crate::backend::cuda::model::lanes::LANES;
-use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::photos::{Target, check_size};
 use crate::backend::cuda::session::Session;
 use crate::backend::{AppearanceTables, Compensation, DeviceError, TableStep};
 use crate::layout::{self, COLOR_TABLES, ColorUse, ViewSizes};
@@ -203,7 +203,6 @@ pub(crate) fn learn(
         reserved: 0,
     };
     match kind {
-        // One warp per value.
         Compensation::Exposure => {
             kernels.gather_exposure.over(stream, kind.width() * LANES, &args)?;
         }
@@ -240,9 +239,7 @@ pub(crate) fn correct(
     ViewColors { drawn, camera, compared }: ViewColors<'_>,
     target: &Target,
 ) -> Result<(), DeviceError> {
-    if target.size() != camera.size {
-        return Err(DeviceError::TargetSize { target_px: target.size(), view_px: camera.size });
-    }
+    check_size(target.size(), camera.size)?;
     let stream = &session.stream;
     target.wait(stream)?;
     let mut shares = compared.sums.carve().take::<f64>(FIT_WIDTH)?;

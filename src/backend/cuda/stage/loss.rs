@@ -7,7 +7,7 @@ use crate::abi::{LOSS_COLUMNS, LOSS_ROWS, LOSS_TAPS, LossArgs, Out, ViewCamera};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::status::StatusReport;
-use crate::backend::cuda::photos::{Photograph, Target};
+use crate::backend::cuda::photos::{Photograph, Target, check_size};
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, LossValues, Measured, Pending};
 use crate::math::Real;
@@ -92,9 +92,7 @@ fn launch(
     d_values: [f32; TERM_VALUES as usize],
     d_image: Option<&mut Block<f32>>,
 ) -> Result<(), DeviceError> {
-    if target.size != camera.size {
-        return Err(DeviceError::TargetSize { target_px: target.size, view_px: camera.size });
-    }
+    check_size(target.size, camera.size)?;
     let (taps, margin) = taps::<{ LOSS_TAPS as usize }>(camera.size);
     target.wait(&session.stream)?;
     let args = LossArgs {
@@ -111,7 +109,6 @@ fn launch(
     };
     let [width, height] = camera.size;
     let strips = width.div_ceil(LOSS_COLUMNS) as usize * height.div_ceil(LOSS_ROWS) as usize;
-    // One block per channel.
     session.kernels.loss.blocks(&session.stream, strips * 3, &args)?;
     target.used(&session.stream)
 }

@@ -6,7 +6,7 @@ use crate::abi::{
 };
 use crate::backend::DeviceError;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
-use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::photos::{Target, check_size};
 use crate::backend::cuda::session::Session;
 use crate::layout::{LPIPS_FEATURES, LPIPS_SUMS, LPIPS_WEIGHTS};
 use crate::memory::Bytes;
@@ -75,9 +75,7 @@ pub(crate) fn perceive(
     input: LpipsInput,
 ) -> Result<f64, DeviceError> {
     let size = camera.size;
-    if target.size() != size {
-        return Err(DeviceError::TargetSize { target_px: target.size(), view_px: size });
-    }
+    check_size(target.size(), size)?;
     let sizes = LayerSizes::new(net.net, size)
         .ok_or(DeviceError::TooSmallForLpips { size, least: net.net.side_min() })?;
     let Room { mut sums, mut features, strips } = Room::take(&session.heap, &sizes)?;

@@ -4,7 +4,7 @@ use crate::abi::terms::VALUE_MULTI_VIEW;
 use crate::abi::{PATCH_STRIDE, PATCHES_BLOCK, PatchesArgs, ViewCamera};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
-use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::photos::{Target, check_size};
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, OtherView, patches};
 use crate::math::Real;
@@ -42,9 +42,7 @@ pub(crate) fn compare(
 ) -> Result<(), DeviceError> {
     let PatchMaps { maps, medians, camera, target } = shown;
     let seen = other.camera.cast::<f32>();
-    if other.target.size() != seen.size {
-        return Err(DeviceError::TargetSize { target_px: other.target.size(), view_px: seen.size });
-    }
+    check_size(other.target.size(), seen.size)?;
     let [columns, rows] = patches(camera.size, other.first_px);
     let count = columns as usize * rows as usize;
     if count == 0 {

@@ -4,7 +4,7 @@ use crate::abi::{In, Out, ShrinkArgs};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
-use crate::backend::cuda::photos::{Photograph, Target};
+use crate::backend::cuda::photos::{Photograph, Target, check_size};
 use crate::backend::cuda::session::Session;
 use crate::layout::{ShrunkSlots, ViewRequest, ViewSizes};
 use crate::math::Divisor;
@@ -36,9 +36,7 @@ impl Shrunk {
         divisor: Divisor,
     ) -> Result<Photograph<'a>, DeviceError> {
         let size = divisor.px(target.size());
-        if size != view_px {
-            return Err(DeviceError::TargetSize { target_px: size, view_px });
-        }
+        check_size(size, view_px)?;
         let begun = session.timers.begin(Stage::Loss, &session.stream)?;
         target.wait(&session.stream)?;
         let ShrunkSlots { colors, mask, depths, normals } = &mut self.0;

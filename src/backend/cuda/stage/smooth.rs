@@ -32,7 +32,6 @@ pub(crate) fn smooth_among(
     agree: impl FnOnce(&mut Block<u32>) -> Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
     let rows = model.len();
-    // Allocated before anything changes.
     let Smoothing { views: mut on_device, mut farthest } =
         Smoothing::reserve(&session.heap, views.len() as u64)?;
     model.enable_filter(session)?;

@@ -504,7 +504,6 @@ fn what_the_host_does_not_have_is_refused_and_nothing_is_taken() {
     assert!(error.to_string().contains("Raise --host-limit"), "{error}");
     assert_eq!(device.held_in(MemoryPlace::Host), 1000 * MIB);
     moments.grow(500 << 20).unwrap();
-    // Others have taken what the limit would leave.
     drop(moments);
     device.state.borrow_mut().host = Some(HostState { available: Bytes(300 * MIB), ..HOST });
     let error = sh.grow(1204 << 20).unwrap_err().to_string();
