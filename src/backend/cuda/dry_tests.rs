@@ -107,6 +107,69 @@ impl DryRun {
         let bands = u64::from(self.case.px[1].div_ceil(crate::abi::TILE));
         self.reported.set(Reported { visible, instances, bands, ..Reported::default() });
     }
+
+    fn model(&mut self) -> Result<Model, DeviceError> {
+        self.device.upload(&Gaussians::zeros(3, START))
+    }
+
+    /// Leaves `bytes` bytes beside the memory that is held.
+    fn leave(&self, bytes: u64) {
+        let heap = &self.device.session.heap;
+        heap.set_budget(Bytes(heap.total().0 + bytes));
+    }
+
+    /// Returns the error of a request for the whole budget.
+    fn shortage(&self) -> DeviceError {
+        let heap = &self.device.session.heap;
+        heap.take(&Slot::<u8, _>::unlisted("frame"), &heap.budget().0).map(drop).unwrap_err()
+    }
+
+    fn given_up(&mut self) -> Vec<Rung> {
+        let changes = self.device.take_changes().unwrap_or_default().changes;
+        changes.iter().filter(|change| change.given_up).map(|change| change.rung).collect()
+    }
+
+    fn step(&mut self, trained: &mut Trained, number: u32) -> Result<(), DeviceError> {
+        let Trained { model, tables } = trained;
+        let sized_case = self.case;
+        let (view, image) = scaled(self.device.training_scale());
+        let device = &mut self.device;
+        let target: Target = match device.resident(0) {
+            Some(target) => target,
+            None => device.upload_target(Photo { image: &image, stay: Stay::Resident(0) })?,
+        };
+        let frame =
+            device.render_train(model, &view, &sized_case.settings(), &sized_case.wants())?;
+        let terms = Case::terms();
+        let objective = Objective { target: &target, terms: &terms, near: None, other: None };
+        let frame = match tables {
+            None => device.objective(model, frame, &objective)?.0,
+            Some(tables) => {
+                let step = TableStep { view: 0, number, rule: TABLES_AT_REST };
+                let frame = device.compensate(tables, frame, &step)?;
+                let (frame, _) = device.objective(model, frame, &objective)?;
+                device.learn(tables, frame, &step)?
+            }
+        };
+        let mut gradients = Gradients::default();
+        device.backward(model, frame, None, &mut gradients)?;
+        device.step(model, gradients, &AdamStep::new(number, AT_REST))
+    }
+
+    /// Takes a step as the trainer does: gives up memory and tries again.
+    fn step_with_relief(&mut self, trained: &mut Trained, number: u32) -> Result<(), DeviceError> {
+        loop {
+            match self.step(trained, number) {
+                Err(error) if error.is_out_of_memory() => {
+                    if !self.device.relieve(&mut trained.model, &error)? {
+                        return Err(error);
+                    }
+                    self.device.use_training_scale(self.device.training_scale())?;
+                }
+                done => return done,
+            }
+        }
+    }
 }
 
 const MIB: u64 = 1 << 20;
@@ -130,29 +193,6 @@ fn case(storage: Storage) -> Case {
 fn run(storage: Storage, give_up: &[Rung], on_host: u64) -> Result<DryRun, DeviceError> {
     let options = CudaOptions { storage, give_up: give_up.to_vec(), ..CudaOptions::default() };
     DryRun::over(case(storage), &options, heap_beside(host(on_host), CARD))
-}
-
-impl DryRun {
-    fn model(&mut self) -> Result<Model, DeviceError> {
-        self.device.upload(&Gaussians::zeros(3, START))
-    }
-
-    /// Leaves `bytes` bytes beside the memory that is held.
-    fn leave(&self, bytes: u64) {
-        let heap = &self.device.session.heap;
-        heap.set_budget(Bytes(heap.total().0 + bytes));
-    }
-
-    /// Returns the error of a request for the whole budget.
-    fn shortage(&self) -> DeviceError {
-        let heap = &self.device.session.heap;
-        heap.take(&Slot::<u8, _>::unlisted("frame"), &heap.budget().0).map(drop).unwrap_err()
-    }
-
-    fn given_up(&mut self) -> Vec<Rung> {
-        let changes = self.device.take_changes().unwrap_or_default().changes;
-        changes.iter().filter(|change| change.given_up).map(|change| change.rung).collect()
-    }
 }
 
 /// Compares the ledger's bytes of each region with the schema's.
@@ -586,50 +626,6 @@ fn options(give_up: &[Rung]) -> CudaOptions {
 fn scaled(scale: TrainingScale) -> (View, Arc<Image>) {
     let sized_case = Case { px: scale.px(PX), ..sized_case() };
     (sized_case.view(), sized_case.photograph())
-}
-
-impl DryRun {
-    fn step(&mut self, trained: &mut Trained, number: u32) -> Result<(), DeviceError> {
-        let Trained { model, tables } = trained;
-        let sized_case = self.case;
-        let (view, image) = scaled(self.device.training_scale());
-        let device = &mut self.device;
-        let target: Target = match device.resident(0) {
-            Some(target) => target,
-            None => device.upload_target(Photo { image: &image, stay: Stay::Resident(0) })?,
-        };
-        let frame =
-            device.render_train(model, &view, &sized_case.settings(), &sized_case.wants())?;
-        let terms = Case::terms();
-        let objective = Objective { target: &target, terms: &terms, near: None, other: None };
-        let frame = match tables {
-            None => device.objective(model, frame, &objective)?.0,
-            Some(tables) => {
-                let step = TableStep { view: 0, number, rule: TABLES_AT_REST };
-                let frame = device.compensate(tables, frame, &step)?;
-                let (frame, _) = device.objective(model, frame, &objective)?;
-                device.learn(tables, frame, &step)?
-            }
-        };
-        let mut gradients = Gradients::default();
-        device.backward(model, frame, None, &mut gradients)?;
-        device.step(model, gradients, &AdamStep::new(number, AT_REST))
-    }
-
-    /// Takes a step as the trainer does: gives up memory and tries again.
-    fn step_with_relief(&mut self, trained: &mut Trained, number: u32) -> Result<(), DeviceError> {
-        loop {
-            match self.step(trained, number) {
-                Err(error) if error.is_out_of_memory() => {
-                    if !self.device.relieve(&mut trained.model, &error)? {
-                        return Err(error);
-                    }
-                    self.device.use_training_scale(self.device.training_scale())?;
-                }
-                done => return done,
-            }
-        }
-    }
 }
 
 #[test]

@@ -310,20 +310,6 @@ impl Photograph<'_> {
     }
 }
 
-impl Target {
-    /// Returns the photograph at its full size.
-    pub(super) fn whole(&self) -> Photograph<'_> {
-        Photograph {
-            size: self.size(),
-            rgb: self.rgb(),
-            mask: self.mask(),
-            depth: self.depth(),
-            normals: self.normals(),
-            arrives: Some(self),
-        }
-    }
-}
-
 struct PhotoPlace {
     /// Changes when the photograph is evicted.
     address: Cell<u64>,
@@ -382,6 +368,18 @@ pub struct Target {
 }
 
 impl Target {
+    /// Returns the photograph at its full size.
+    pub(super) fn whole(&self) -> Photograph<'_> {
+        Photograph {
+            size: self.size(),
+            rgb: self.rgb(),
+            mask: self.mask(),
+            depth: self.depth(),
+            normals: self.normals(),
+            arrives: Some(self),
+        }
+    }
+
     /// Creates a photograph without content, for a dry run.
     pub(super) fn dry(
         stream: &Stream,

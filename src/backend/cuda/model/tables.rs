@@ -341,6 +341,38 @@ impl<P: Primitive> Model<P> {
     pub(crate) fn centres(&self) -> (In<'_, f32>, u32) {
         centres::<P>(&self.tables, self.sh_degree)
     }
+
+    /// Returns the cache of tables in the host's memory, before the coming step.
+    pub(crate) fn color_cache(&self) -> abi::ColorCache<'_> {
+        self.lines.args(&self.size(), self.momentum.steps() + 1)
+    }
+
+    /// Returns the cache for a view that is drawn, whether a step follows or not.
+    pub(crate) fn color_cache_of(&self, drawing: &Drawing) -> abi::ColorCache<'_> {
+        let step = if drawing.trains { self.momentum.steps() + 1 } else { 0 };
+        self.lines.args(&self.size(), step)
+    }
+
+    /// Returns the arguments of copies between the host's memory and the cache.
+    pub(crate) fn cache_args(&mut self) -> CacheArgs<'_> {
+        let [.., sh_words, moment_words, _] = self.kernel_widths();
+        let cache = self.lines.args(&self.size(), self.momentum.steps() + 1);
+        let [.., sh, sh_first, sh_second] = pointers(&mut self.tables);
+        CacheArgs { cache, sh, sh_first, sh_second, sh_words, moment_words }
+    }
+
+    /// Writes all cache lines back to the host's memory and empties the cache.
+    pub(crate) fn write_lines_back(&mut self, session: &Session) -> Result<(), DeviceError> {
+        if !self.lines.is_in_use() {
+            return Ok(());
+        }
+        self.lines.wait(session)?;
+        let args = self.cache_args();
+        let threads = args.cache.lines as usize * LANES;
+        session.kernels.write_lines_back.over(&session.stream, threads, &args)?;
+        self.lines.mark_empty();
+        Ok(())
+    }
 }
 
 /// Returns the table whose rows begin with the centres, and its values per row; null without centres.
@@ -465,40 +497,6 @@ impl FaceTables {
         }
         let mut pairs = self.statistics_columns_mut().into_iter().zip(columns);
         pairs.try_for_each(|(column, host)| column.upload(&session.stream, 0, host))
-    }
-}
-
-impl<P: Primitive> Model<P> {
-    /// Returns the cache of tables in the host's memory, before the coming step.
-    pub(crate) fn color_cache(&self) -> abi::ColorCache<'_> {
-        self.lines.args(&self.size(), self.momentum.steps() + 1)
-    }
-
-    /// Returns the cache for a view that is drawn, whether a step follows or not.
-    pub(crate) fn color_cache_of(&self, drawing: &Drawing) -> abi::ColorCache<'_> {
-        let step = if drawing.trains { self.momentum.steps() + 1 } else { 0 };
-        self.lines.args(&self.size(), step)
-    }
-
-    /// Returns the arguments of copies between the host's memory and the cache.
-    pub(crate) fn cache_args(&mut self) -> CacheArgs<'_> {
-        let [.., sh_words, moment_words, _] = self.kernel_widths();
-        let cache = self.lines.args(&self.size(), self.momentum.steps() + 1);
-        let [.., sh, sh_first, sh_second] = pointers(&mut self.tables);
-        CacheArgs { cache, sh, sh_first, sh_second, sh_words, moment_words }
-    }
-
-    /// Writes all cache lines back to the host's memory and empties the cache.
-    pub(crate) fn write_lines_back(&mut self, session: &Session) -> Result<(), DeviceError> {
-        if !self.lines.is_in_use() {
-            return Ok(());
-        }
-        self.lines.wait(session)?;
-        let args = self.cache_args();
-        let threads = args.cache.lines as usize * LANES;
-        session.kernels.write_lines_back.over(&session.stream, threads, &args)?;
-        self.lines.mark_empty();
-        Ok(())
     }
 }
 
