@@ -217,7 +217,7 @@ fn assert_places(run: &DryRun, model: &Model) {
 }
 
 #[test]
-fn tables_lie_where_the_schema_says_as_the_model_grows_and_shrinks() -> Result<(), DeviceError> {
+fn tables_match_the_schema_as_the_model_grows_and_shrinks() -> Result<(), DeviceError> {
     let mut run = run(Storage::Offloaded, &[], 4096)?;
     let mut model = run.model()?;
     assert_places(&run, &model);
@@ -241,7 +241,7 @@ fn tables_lie_where_the_schema_says_as_the_model_grows_and_shrinks() -> Result<(
 }
 
 #[test]
-fn colours_come_and_go_between_the_device_and_the_host() -> Result<(), DeviceError> {
+fn colours_move_between_device_and_host() -> Result<(), DeviceError> {
     for storage in [Storage::Full, Storage::HalfColors, Storage::Compact] {
         let mut run = run(storage, &[], 4096)?;
         let mut model = run.model()?;
@@ -263,7 +263,7 @@ fn colours_come_and_go_between_the_device_and_the_host() -> Result<(), DeviceErr
 }
 
 #[test]
-fn births_are_refused_only_after_colours_went_to_the_host() -> Result<(), DeviceError> {
+fn growth_is_limited_only_after_offloading() -> Result<(), DeviceError> {
     let rungs = [Rung::Slack, Rung::Compact, Rung::Offload, Rung::Births];
     // With ever less room: 100,000 new Gaussians take 72 MB, compact 32, offloaded 12, beside scratch.
     let mut found = Vec::new();
@@ -291,7 +291,7 @@ fn births_are_refused_only_after_colours_went_to_the_host() -> Result<(), Device
 }
 
 #[test]
-fn a_rung_without_the_one_before_it_makes_the_model_compact() -> Result<(), DeviceError> {
+fn offloading_compacts_the_model() -> Result<(), DeviceError> {
     let mut run = run(Storage::Full, &[Rung::Offload, Rung::Births], 4096)?;
     let mut model = run.model()?;
     run.device.trim_memory()?;
@@ -306,7 +306,7 @@ fn a_rung_without_the_one_before_it_makes_the_model_compact() -> Result<(), Devi
 }
 
 #[test]
-fn a_host_without_room_keeps_colours_on_the_device() -> Result<(), DeviceError> {
+fn a_full_host_keeps_colours_on_the_device() -> Result<(), DeviceError> {
     let rungs = [Rung::Compact, Rung::Offload, Rung::Births];
     // Page-locked staging takes part of the 1 MiB.
     let mut run = run(Storage::Full, &rungs, 1)?;
@@ -324,7 +324,7 @@ fn a_host_without_room_keeps_colours_on_the_device() -> Result<(), DeviceError> 
 }
 
 #[test]
-fn a_model_goes_to_the_host_only_where_that_holds_more_of_it() -> Result<(), DeviceError> {
+fn a_model_is_offloaded_only_if_the_host_holds_more() -> Result<(), DeviceError> {
     let rungs = [Rung::Compact, Rung::Offload, Rung::Births];
     let grant = |on_host| {
         let mut run = run(Storage::Full, &rungs, on_host)?;
@@ -346,7 +346,7 @@ fn a_model_goes_to_the_host_only_where_that_holds_more_of_it() -> Result<(), Dev
 }
 
 #[test]
-fn what_the_driver_refuses_of_the_host_leaves_the_model_compact() -> Result<(), DeviceError> {
+fn a_refusal_of_host_memory_leaves_the_model_compact() -> Result<(), DeviceError> {
     let options = CudaOptions { give_up: vec![Rung::Offload], ..CudaOptions::default() };
     let heap = heap_beside_exhausted(host(4096), CARD);
     let mut run = DryRun::over(case(Storage::Full), &options, heap)?;
@@ -361,7 +361,7 @@ fn what_the_driver_refuses_of_the_host_leaves_the_model_compact() -> Result<(), 
 }
 
 #[test]
-fn a_host_without_room_leaves_the_other_rung_to_a_model_that_is_loaded() {
+fn loading_beside_a_full_host_compacts_the_model() {
     for rungs in [[Rung::Offload, Rung::Compact], [Rung::Compact, Rung::Offload]] {
         let upload = |mib: u64| {
             let mut run = run(Storage::Full, &rungs, 1)?;
@@ -376,7 +376,7 @@ fn a_host_without_room_leaves_the_other_rung_to_a_model_that_is_loaded() {
 }
 
 #[test]
-fn a_failure_moves_colours_to_the_host_where_the_rung_is_named() -> Result<(), DeviceError> {
+fn a_failure_offloads_if_the_fallback_is_enabled() -> Result<(), DeviceError> {
     for is_named in [true, false] {
         let rungs: &[Rung] = if is_named { &[Rung::Offload] } else { &[] };
         let mut run = run(Storage::Compact, rungs, 4096)?;
@@ -391,7 +391,7 @@ fn a_failure_moves_colours_to_the_host_where_the_rung_is_named() -> Result<(), D
 }
 
 #[test]
-fn the_host_bounds_births_of_a_model_whose_colours_it_has() -> Result<(), DeviceError> {
+fn host_memory_limits_growth_of_offloaded_models() -> Result<(), DeviceError> {
     let mut run = run(Storage::Offloaded, &[Rung::Births], 40)?;
     let mut model = run.model()?;
     let granted = run.device.grant_births(&mut model, 1_000_000)?;
@@ -409,7 +409,7 @@ fn the_host_bounds_births_of_a_model_whose_colours_it_has() -> Result<(), Device
 }
 
 #[test]
-fn a_run_that_went_to_the_host_is_taken_up_again_there() -> Result<(), DeviceError> {
+fn an_offloaded_run_resumes_offloaded() -> Result<(), DeviceError> {
     // Compact tables of 10,000 Gaussians take 16 granules of 2 MiB, and 10 without colours.
     let upload = |rungs: &[Rung], mib: u64| {
         let mut run = run(Storage::Full, rungs, 4096)?;
@@ -571,7 +571,7 @@ fn lights_have_no_colours_on_the_host() -> Result<(), DeviceError> {
 }
 
 #[rstest]
-fn a_model_of_another_primitive_takes_what_is_planned(
+fn another_primitive_takes_the_planned_memory(
     #[values(Storage::Full, Storage::HalfColors, Storage::Compact)] storage: Storage,
     #[values(1, 33, 100_000)] gaussians: usize,
     #[values(BandPolicy::Never, BandPolicy::AtLeast(3))] bands: BandPolicy,
@@ -629,7 +629,7 @@ fn scaled(scale: TrainingScale) -> (View, Arc<Image>) {
 }
 
 #[test]
-fn views_get_smaller_where_steps_do_not_fit_and_come_back() -> Result<(), DeviceError> {
+fn views_shrink_when_steps_do_not_fit_and_recover() -> Result<(), DeviceError> {
     let give_up = [Rung::Slack, Rung::Photographs, Rung::Resolution];
     let mut run = DryRun::open_with(sized_case(), &options(&give_up), Bytes(400 << 20))?;
     let mut trained = Trained::on(&mut run)?;
@@ -661,7 +661,7 @@ fn views_get_smaller_where_steps_do_not_fit_and_come_back() -> Result<(), Device
 }
 
 #[test]
-fn views_keep_their_size_where_the_rung_is_not_named() -> Result<(), DeviceError> {
+fn views_keep_their_size_without_the_fallback() -> Result<(), DeviceError> {
     let mut run = DryRun::open_with(sized_case(), &options(&[Rung::Slack]), Bytes(60 << 20))?;
     let mut trained = Trained::on(&mut run)?;
     let refused = run.step_with_relief(&mut trained, 1);
@@ -679,7 +679,7 @@ fn views_keep_their_size_where_the_rung_is_not_named() -> Result<(), DeviceError
 #[rstest]
 #[case::as_they_are(None)]
 #[case::compensated(Some(Compensation::BilateralGrid))]
-fn a_step_fails_only_when_views_are_as_small_as_they_get(
+fn a_step_fails_only_at_the_smallest_size(
     #[case] compensation: Option<Compensation>,
 ) -> Result<(), DeviceError> {
     let sized_case = Case { compensation, ..sized_case() };
@@ -704,7 +704,7 @@ fn a_step_fails_only_when_views_are_as_small_as_they_get(
 }
 
 #[test]
-fn a_smaller_view_tells_what_a_whole_one_will_take() -> Result<(), DeviceError> {
+fn a_smaller_view_predicts_the_scratch_of_a_full_one() -> Result<(), DeviceError> {
     let need = |divisor: Divisor| {
         // Splats that are much smaller than tiles: all sizes have as many instances.
         let instances = 3000;
@@ -730,7 +730,7 @@ fn a_smaller_view_tells_what_a_whole_one_will_take() -> Result<(), DeviceError> 
 }
 
 #[test]
-fn births_leave_room_for_what_terms_take_that_come_on_later() -> Result<(), DeviceError> {
+fn growth_leaves_memory_for_later_terms() -> Result<(), DeviceError> {
     let granted = |inputs, coarse| {
         let options = CudaOptions { inputs, coarse, ..options(&[Rung::Slack, Rung::Births]) };
         let mut run = DryRun::open_with(sized_case(), &options, Bytes(400 << 20))?;
@@ -751,7 +751,7 @@ fn births_leave_room_for_what_terms_take_that_come_on_later() -> Result<(), Devi
 }
 
 #[test]
-fn a_view_tells_what_terms_will_take_that_come_on_later() -> Result<(), DeviceError> {
+fn a_view_predicts_the_scratch_of_later_terms() -> Result<(), DeviceError> {
     let later = Term::Distortion.needs();
     let scratch = |inputs, asked| {
         let mut run = DryRun::open_with(sized_case(), &options(&[]), Bytes(400 << 20))?;

@@ -70,8 +70,7 @@ impl Edit<Gaussians> for Cuda {
         pick: Pick,
     ) -> Result<Selection, DeviceError> {
         // Rows get other numbers, so a fault that names a row must be read before.
-        self.session.check_faults()?;
-        catch_up(&self.session, model)?;
+        self.bring_up_to_date(model)?;
         let picked = match (pick, candidates.rule) {
             (Pick::Best(kept), ScoreRule::Weight) => Picked::Retained(
                 self.with_room(|session| DensifyWork::select(session, model, candidates, kept))?,

@@ -18,7 +18,7 @@ use crate::memory::{Bytes, Gain, Holder, Ladder, Refusal, Rung};
 use crate::model::{Gaussians, Primitive};
 
 /// Minimum shortage, used when the driver reports none.
-const AT_LEAST: u64 = 64 << 20;
+const MIN_MISSING: u64 = 64 << 20;
 
 pub(super) struct Parts<'a, P = Gaussians> {
     pub(super) images: &'a mut PhotoStore,
@@ -37,7 +37,7 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
                 Some(Bytes(held.0.saturating_add(wanted.0).saturating_sub(budget.0)))
             }
             DeviceError::OutOfMemory { wanted, free, .. } => {
-                Some(Bytes(wanted.0.saturating_sub(free.0).max(AT_LEAST)))
+                Some(Bytes(wanted.0.saturating_sub(free.0).max(MIN_MISSING)))
             }
             _ => None,
         }
@@ -437,7 +437,7 @@ mod tests {
     use crate::memory::plan::Maps;
 
     #[test]
-    fn the_hungriest_of_the_last_views_counts_and_in_the_end_is_forgotten() {
+    fn the_largest_recent_view_counts() {
         let mut high_water = ScratchHighWater::default();
         high_water.record(Bytes(1000), 100);
         high_water.record(Bytes(3000), 200);

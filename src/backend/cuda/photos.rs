@@ -27,7 +27,7 @@ pub(super) struct PhotoStore {
 }
 
 /// Returns how many bytes to evict: an eighth of `held` more than `missing`, because waiting is slow.
-fn enough(missing: Bytes, held: usize) -> usize {
+fn bytes_to_evict(missing: Bytes, held: usize) -> usize {
     usize::try_from(missing.0).map_or(held, |missing| missing.saturating_add(held / 8).min(held))
 }
 
@@ -214,7 +214,7 @@ impl PhotoStore {
         missing: Bytes,
     ) -> Result<Bytes, DeviceError> {
         let held = self.resident.capacity();
-        let kept = held.saturating_sub(enough(missing, held));
+        let kept = held.saturating_sub(bytes_to_evict(missing, held));
         let placed = self.place_from_view.iter();
         let mut leaving: Vec<(usize, usize)> = placed
             .filter(|(_, place)| self.offset(place) + place.bytes() > kept)
@@ -537,7 +537,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn photographs_together_leave_half_to_the_model() {
+    fn photographs_take_at_most_half() {
         let (budget, one) = (1000, 30);
         let mut held = 0;
         while within_share(held + one, held, budget - held) {
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_lie_behind_colours_and_mask_and_inverse_depths_aligned() {
+    fn maps_follow_colours_and_mask() {
         let with = |mask_len, depth_len, normals_len| PhotoForm {
             rgb_len: 45,
             mask_len,

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_walked_is_what_parts_reached() {
+    fn work_is_counted_up_to_the_end_of_parts() {
         // An empty tile, one of 40 instances, and one of 300 of the same splats.
         let range = |start, end| TileRange { start, end };
         let ranges = [range(0, 0), range(0, 40), range(40, 340)];

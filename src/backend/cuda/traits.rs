@@ -608,8 +608,7 @@ impl<P: CudaPrimitive> Store<P> for Cuda {
 
     fn reorder(&mut self, model: &mut Model<P>, cube: &Cube) -> Result<(), DeviceError> {
         // Rows get other numbers, so a fault that names a row must be read before.
-        self.session.check_faults()?;
-        catch_up(&self.session, model)?;
+        self.bring_up_to_date(model)?;
         self.with_room(|session| reorder::reorder(session, model, cube))
     }
 
@@ -702,8 +701,7 @@ impl Faces for Cuda {
 
     fn remesh(&mut self, model: &mut Model, change: &Remesh<'_>) -> Result<(), DeviceError> {
         // Rows get other numbers, so a fault that names a row must be read before.
-        self.session.check_faults()?;
-        catch_up(&self.session, model)?;
+        self.bring_up_to_date(model)?;
         self.with_room(|session| densify::remesh(session, model, change))
     }
 }

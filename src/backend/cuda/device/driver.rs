@@ -16,7 +16,7 @@ pub(in crate::backend) use self::built::{ARCHS, NVCC};
 pub(super) use self::built::FATBINS;
 
 /// Lowest driver interface that works, as 1000 major + 10 minor.
-const NEEDED: i32 = 13_000;
+const MIN_DRIVER: i32 = 13_000;
 
 /// The GPU. Its context stays until the process ends, because CUB's runtime keeps its code there.
 pub struct CudaDevice {
@@ -261,8 +261,8 @@ fn check_driver() -> Result<(), DeviceError> {
     unsafe { sys::cuDriverGetVersion(&raw mut found) }
         .result()
         .map_err(failed("cuDriverGetVersion"))?;
-    if found < NEEDED {
-        return Err(DeviceError::DriverTooOld { found, needed: NEEDED });
+    if found < MIN_DRIVER {
+        return Err(DeviceError::DriverTooOld { found, needed: MIN_DRIVER });
     }
     Ok(())
 }
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_context_takes_is_not_believed() {
+    fn implausible_context_sizes_are_replaced() {
         let (mib, gib) = (1 << 20, 1 << 30);
         for (taken, is_first, expected) in [
             (529 * mib, true, 529 * mib),
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_gpu_is_told_from_a_call_that_failed() {
+    fn a_full_gpu_differs_from_a_failed_call() {
         let error = failed("cuCtxCreate")(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY));
         assert!(matches!(error, DeviceError::DriverOutOfMemory { call: "cuCtxCreate" }), "{error}");
         assert!(error.is_short_beside_others());

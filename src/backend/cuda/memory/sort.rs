@@ -323,8 +323,8 @@ fn scratch_of(call: CubCall, n: u64) -> Result<u64, DeviceError> {
     let n = u32::try_from(n).ok().ok_or_else(|| too_many(NAME, n))?;
     let (nowhere, mut bytes) = (std::ptr::null_mut(), 0);
     let error = match call {
-        CubCall::Sort16 => ask_to_sort::<u16>(&mut bytes, n),
-        CubCall::Sort32 => ask_to_sort::<u32>(&mut bytes, n),
+        CubCall::Sort16 => sort_scratch::<u16>(&mut bytes, n),
+        CubCall::Sort32 => sort_scratch::<u32>(&mut bytes, n),
         CubCall::Sum32 => {
             let stream = std::ptr::null_mut();
             // SAFETY: without scratch the library only writes the size.
@@ -339,7 +339,7 @@ fn scratch_of(call: CubCall, n: u64) -> Result<u64, DeviceError> {
     Ok(bytes as u64)
 }
 
-fn ask_to_sort<K: SortKey>(bytes: &mut usize, n: u32) -> c_int {
+fn sort_scratch<K: SortKey>(bytes: &mut usize, n: u32) -> c_int {
     let (buffers, mut half) = ([0; 2], 0);
     let last = c_int::try_from(K::BITS).unwrap_or(c_int::MAX);
     // SAFETY: without scratch the library only writes the size.

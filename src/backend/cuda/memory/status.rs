@@ -359,7 +359,7 @@ mod tests {
     const HELD: Bytes = Bytes(1);
 
     #[test]
-    fn lists_become_shorter_one_step_after_the_other_when_they_were_let_go() {
+    fn lists_shorten_step_by_step() {
         let mut room = ListRoom::default();
         assert_eq!((room.most(), room.shorten(Bytes(0))), (MOST_NEIGHBOURS, Gain::Nothing));
         room.asked_for(16, 1000, false);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_holds_brings_nothing_unless_it_was_refused() {
+    fn only_held_or_refused_lists_free_memory() {
         let mut room = ListRoom::default();
         room.asked_for(32, 1000, false);
         assert_eq!((room.shorten(Bytes(0)), room.most()), (Gain::Nothing, MOST_NEIGHBOURS));
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn views_get_smaller_one_step_after_the_other_when_the_trainer_followed() {
+    fn views_shrink_step_by_step() {
         let mut size = TrainingViewSize::default();
         assert_eq!(size.lower(), Gain::Nothing, "nothing was drawn");
         size.drawn([100, 50], true);

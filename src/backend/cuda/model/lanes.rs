@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_stands_in_the_lane_of_its_row() {
+    fn values_lie_in_the_lane_of_their_row() {
         let (first, second) = (column(37, 3, 1.0), column(37, 1, 1000.0));
         let parts =
             [(3, &first), (1, &second)].map(|(width, values)| Group { name: "", width, values });
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_in_chunks_comes_back_whole() {
+    fn packing_in_chunks_round_trips() {
         for rows in [1, 31, 32, 33, 1021] {
             let columns = [column(rows, 3, 0.5), column(rows, 0, 0.0), column(rows, 7, -1e4)];
             let parts: Vec<Group<'_>> = columns

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn after_steps_without_a_gradient_the_value_is_where_dense_adam_has_it() {
+    fn skipped_steps_equal_dense_adam() {
         for age in [1, 2, 17, 126, 127] {
             for start in [1, 40, 3000] {
                 let left = LeftBehind::for_steps(start, age);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_last_entry_moves_a_value_by_is_what_it_ever_moves() {
+    fn the_last_entry_bounds_the_movement() {
         for start in [1, 40, 3000] {
             let mut left = LeftBehind::for_steps(start, MOMENTUM_STEPS - 1);
             for number in start + MOMENTUM_STEPS..=start + DRIFT_STEPS {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_missed_nothing_stays() {
+    fn a_value_without_skipped_steps_stays() {
         assert_eq!(LazySteps::default().now().drift_dc, [0.0; STEPS]);
         let mut momentum = LazySteps::default();
         momentum.stepped([1.0, 2.0]);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_behind_for_longer_than_is_remembered() {
+    fn colours_catch_up_before_the_tables_end() {
         let mut momentum = LazySteps::default();
         for step in 1..=10_000 {
             momentum.stepped([1.0, 1.0]);

@@ -338,10 +338,6 @@ impl<P: Primitive> Model<P> {
         P::SCHEMA.values(self.sh_degree).nth(1).unwrap_or(0)
     }
 
-    pub(crate) fn centres(&self) -> (In<'_, f32>, u32) {
-        centres::<P>(&self.tables, self.sh_degree)
-    }
-
     /// Returns the cache of tables in the host's memory, before the coming step.
     pub(crate) fn color_cache(&self) -> abi::ColorCache<'_> {
         self.lines.args(&self.size(), self.momentum.steps() + 1)

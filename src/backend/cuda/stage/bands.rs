@@ -65,7 +65,7 @@ pub(crate) fn draw(
     match (session.bands, whole) {
         (BandPolicy::Never, whole) => {
             let whole = whole?;
-            ask_for(session, &whole, None, wants)?;
+            request(session, &whole, None, wants)?;
             let bins = draw_whole(session, splats, front_to_back, view, whole, paint)?;
             return Ok(Lists::Whole(bins));
         }
@@ -88,7 +88,7 @@ pub(crate) fn draw(
     // Asked now, while a refusal can free memory. The backward pass needs most.
     let fullest = bands.rows.iter().copied().max().unwrap_or(0);
     let row = Extent::band(camera, 0..1, fullest)?;
-    ask_for(session, &row, Some(splats.visible), wants)?;
+    request(session, &row, Some(splats.visible), wants)?;
     bands.count = bands.forward(session, splats, view, paint)?;
     Ok(Lists::Bands(bands))
 }
@@ -107,7 +107,7 @@ fn draw_whole(
 }
 
 /// Requests the memory of a list as one block if it seems too large, so that the refusal says how much is missing.
-fn ask_for(
+fn request(
     session: &Session,
     extent: &Extent,
     counted: Option<usize>,
@@ -188,7 +188,7 @@ impl Bands {
         camera: &ViewCamera,
         mut visit: impl FnMut(Extent) -> Result<(), DeviceError>,
     ) -> Result<u32, DeviceError> {
-        let mut rows_most = rows_most(session.bands, camera.tiles[1]);
+        let mut max_rows = max_rows(session.bands, camera.tiles[1]);
         let total: u64 = self.rows.iter().sum();
         let (mut first, mut count) = (0, 0);
         while first < camera.tiles[1] {
@@ -198,12 +198,12 @@ impl Bands {
                 let extent = Extent::whole(camera, instances.into())?;
                 Ok(need(session, &extent, Some(visible), wants) <= room)
             })?;
-            let (rows, instances) = band(&self.rows, first, rows_most, most);
+            let (rows, instances) = band(&self.rows, first, max_rows, most);
             let end = rows.end;
             match visit(Extent::band(camera, rows, instances)?) {
                 // Other programs may have taken memory that the ledger counts as free.
                 Err(error) if is_refusal(&error) && end - first > 1 => {
-                    rows_most = (end - first) / 2;
+                    max_rows = (end - first) / 2;
                     continue;
                 }
                 done => done?,
@@ -214,7 +214,7 @@ impl Bands {
     }
 }
 
-fn rows_most(policy: BandPolicy, rows: u32) -> u32 {
+fn max_rows(policy: BandPolicy, rows: u32) -> u32 {
     match policy {
         BandPolicy::Never | BandPolicy::WhenNeeded => rows,
         BandPolicy::AtLeast(bands) => (rows / bands.max(1)).max(1),
@@ -244,9 +244,9 @@ fn largest(
 }
 
 /// Returns the rows of the band from row `first` and their instances: as many rows as fit, at least one.
-fn band(rows: &[u64], first: u32, rows_most: u32, instances_most: u32) -> (Range<u32>, u64) {
+fn band(rows: &[u64], first: u32, max_rows: u32, instances_most: u32) -> (Range<u32>, u64) {
     let (mut end, mut instances) = (first, 0_u64);
-    for &row in rows.iter().skip(first as usize).take(rows_most as usize) {
+    for &row in rows.iter().skip(first as usize).take(max_rows as usize) {
         if end > first && instances.saturating_add(row) > u64::from(instances_most) {
             break;
         }
@@ -309,10 +309,10 @@ mod tests {
     use crate::backend::cuda::memory::heap::tests::heap_of;
     use crate::layout::{BackwardSlots, CountSlots, Keys, LIBRARY_SCRATCH, List, Use};
 
-    fn bands(rows: &[u64], rows_most: u32, instances_most: u32) -> Vec<(Range<u32>, u64)> {
+    fn bands(rows: &[u64], max_rows: u32, instances_most: u32) -> Vec<(Range<u32>, u64)> {
         let (mut first, mut found) = (0, Vec::new());
         while (first as usize) < rows.len() {
-            let (of_band, instances) = band(rows, first, rows_most, instances_most);
+            let (of_band, instances) = band(rows, first, max_rows, instances_most);
             first = of_band.end;
             found.push((of_band, instances));
         }
@@ -334,23 +334,23 @@ mod tests {
         #[test]
         fn bands_cover_all_rows_once_and_are_as_few_as_rows_in_order_allow(
             rows in vec(0..1000_u64, 1..60),
-            rows_most in 1..70_u32,
+            max_rows in 1..70_u32,
             most in 0..5000_u32,
         ) {
-            let found = bands(&rows, rows_most, most);
+            let found = bands(&rows, max_rows, most);
             prop_assert_eq!(found[0].0.start, 0);
             prop_assert_eq!(found[found.len() - 1].0.end as usize, rows.len());
             for pair in found.windows(2) {
                 prop_assert_eq!(pair[0].0.end, pair[1].0.start);
                 // The next row would not have fitted.
                 let and_next = pair[0].1 + rows[pair[1].0.start as usize];
-                let is_full = pair[0].0.len() == rows_most as usize;
+                let is_full = pair[0].0.len() == max_rows as usize;
                 prop_assert!(is_full || and_next > u64::from(most));
             }
             for (range, instances) in found {
                 let of_rows = &rows[range.start as usize..range.end as usize];
                 prop_assert_eq!(instances, of_rows.iter().sum::<u64>());
-                prop_assert!((1..=rows_most as usize).contains(&range.len()));
+                prop_assert!((1..=max_rows as usize).contains(&range.len()));
                 prop_assert!(range.len() == 1 || instances <= u64::from(most));
             }
         }
@@ -367,18 +367,18 @@ mod tests {
         }
 
         #[test]
-        fn at_least_as_many_bands_as_asked_for(rows in 1..5000_u32, wanted in 0..6000_u32) {
-            let of_each = rows_most(BandPolicy::AtLeast(wanted), rows);
+        fn there_are_at_least_the_requested_bands(rows in 1..5000_u32, wanted in 0..6000_u32) {
+            let of_each = max_rows(BandPolicy::AtLeast(wanted), rows);
             prop_assert!(of_each >= 1);
             let bands = rows.div_ceil(of_each);
             prop_assert!(bands >= wanted.min(rows), "{} bands", bands);
             prop_assert!(wanted > 1 || bands == 1);
-            prop_assert_eq!(rows_most(BandPolicy::WhenNeeded, rows), rows);
+            prop_assert_eq!(max_rows(BandPolicy::WhenNeeded, rows), rows);
         }
     }
 
     #[test]
-    fn more_than_a_list_may_have_is_bounded() {
+    fn instances_are_limited_to_one_list() {
         assert_eq!(bounded(7), 7);
         assert_eq!(bounded(INSTANCES_MAX.into()), INSTANCES_MAX);
         assert_eq!(bounded(u64::from(INSTANCES_MAX) + 1), INSTANCES_MAX);
@@ -410,7 +410,7 @@ mod tests {
     proptest! {
         /// A heap with one granule less than the need refuses; one with the need does not.
         #[test]
-        fn the_need_is_what_is_taken(
+        fn the_need_equals_the_allocations(
             tiles in prop_oneof![[1..200_u32, 1..100_u32], Just([512, 129])],
             rows in 0.0..1.0_f64,
             instances in 0..20_000_000_u64,

@@ -90,7 +90,7 @@ impl Binding {
         ];
         for (vertices, forms, columns) in parts {
             this.upload(session, vertices, &columns.vertices)?;
-            this.upload(session, forms, &together(columns))?;
+            this.upload(session, forms, &join_forms(columns))?;
         }
         Ok(this)
     }
@@ -170,7 +170,7 @@ fn range(topology: &BoundTopology, part: BoundPart) -> Range<usize> {
 }
 
 /// Joins the scale and turn of every Gaussian.
-fn together(columns: &BoundColumns) -> Vec<f32> {
+fn join_forms(columns: &BoundColumns) -> Vec<f32> {
     let pairs = columns.log_scales.chunks_exact(2).zip(columns.turns.chunks_exact(2));
     pairs.flat_map(|(scales, turn)| [scales[0], scales[1], turn[0], turn[1]]).collect()
 }

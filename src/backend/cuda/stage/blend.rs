@@ -60,7 +60,7 @@ impl Canvas {
 pub(crate) type BackwardState = layout::BackwardSlots<Heap>;
 
 /// Passes the state to a kernel that fills or reads it.
-fn lend<'a>(kept: &'a mut BackwardState, args: &mut BlendArgs<'a>) {
+fn pass_state<'a>(kept: &'a mut BackwardState, args: &mut BlendArgs<'a>) {
     args.reached = kept.reached.write();
     args.states = kept.states.write();
     args.depth_states = kept.depth_states.as_mut().map_or(Out::NULL, Block::write);
@@ -146,7 +146,7 @@ pub(crate) fn forward(
         ..lists(splats.records.read(), splats.features.as_ref().map(|f| &f.values), bins, camera)
     };
     if let Some(kept) = &mut canvas.kept {
-        lend(kept, &mut args);
+        pass_state(kept, &mut args);
     }
     kernel.blocks(&session.stream, bins.extent.tiles_listed(), &args)?;
     session.timers.end(&begun, &session.stream)
@@ -243,6 +243,6 @@ pub(crate) fn add_gradients(
         d_features: d_features.map_or(Out::NULL, Block::write),
         ..lists(records.read(), features, bins, camera)
     };
-    lend(kept, &mut args);
+    pass_state(kept, &mut args);
     kernel.blocks(&session.stream, host_len(bins.extent.sizes(None).chunks_max()), &args)
 }

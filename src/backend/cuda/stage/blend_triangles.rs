@@ -4,15 +4,11 @@ use super::bin::Bins;
 use super::blend::{Canvas, Pixels, lists};
 use super::project::{DrawnView, Splats, window};
 use crate::abi::{BlendArgs, In, Out};
+use crate::backend::DeviceError;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, Drawing, Window};
 use crate::math::Real;
-
-fn window_of(settings: &Drawing) -> Result<Window, DeviceError> {
-    window(settings.footprint).ok_or(DeviceError::NoView)
-}
 
 /// Draws the listed tiles.
 pub(crate) fn forward(
@@ -22,7 +18,7 @@ pub(crate) fn forward(
     DrawnView { camera, settings }: DrawnView<'_>,
     canvas: &mut Canvas,
 ) -> Result<(), DeviceError> {
-    let window = window_of(settings)?;
+    let window = window(settings.footprint).ok_or(DeviceError::NoView)?;
     let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
     let args = BlendArgs {
         image: canvas.image.write(),
@@ -45,7 +41,7 @@ pub(crate) fn add_gradients(
     DrawnView { camera, settings }: DrawnView<'_>,
     Pixels { canvas, d_image, d_inverse_depths, face_weights, .. }: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
-    let window = window_of(settings)?;
+    let window = window(settings.footprint).ok_or(DeviceError::NoView)?;
     let Splats { records, gradients, .. } = splats;
     let args = BlendArgs {
         image: canvas.image.write(),

@@ -113,16 +113,6 @@ impl DensifyWork {
         self.compact(session, model, Holes { removed, after_first })
     }
 
-    /// Removes one row, in a dry run.
-    pub(crate) fn remove_one(
-        &mut self,
-        session: &Session,
-        model: &mut Model,
-    ) -> Result<(), DeviceError> {
-        let one = usize::from(!model.is_empty());
-        self.compact(session, model, Holes { removed: one, after_first: one })
-    }
-
     /// Removes all rows that are not selected, and clears the statistics.
     pub(crate) fn retain(
         &mut self,
@@ -573,10 +563,10 @@ const PASSES: [Digit; 3] =
     [Digit { shift: 20, width: 11 }, Digit { shift: 10, width: 10 }, Digit { shift: 0, width: 10 }];
 
 /// Maximum number of blocks of a pass, each of which adds up all counts.
-const MOST_BLOCKS: usize = 512;
+const MAX_BLOCKS: usize = 512;
 
 /// Minimum number of Gaussians per block of a pass.
-const ROWS_A_BLOCK: usize = 4096;
+const MIN_ROWS_PER_BLOCK: usize = 4096;
 
 /// Returns the quantile 1 - `above / n` of the mean absolute gradients, by an exact radix select.
 pub(crate) fn quantile(session: &Session, model: &Model, above: usize) -> Result<f32, DeviceError> {
@@ -612,7 +602,7 @@ fn select(
             digit,
             reserved: 0,
         };
-        let blocks = model.len().div_ceil(ROWS_A_BLOCK).min(MOST_BLOCKS);
+        let blocks = model.len().div_ceil(MIN_ROWS_PER_BLOCK).min(MAX_BLOCKS);
         session.kernels.count_digits.blocks(&session.stream, blocks, &args)?;
         counts.download(&session.stream, 0, &mut host)?;
         let (chosen, before) = digit_of(&host, rank);
@@ -663,7 +653,10 @@ pub(crate) fn remesh(
 /// Splits `births` edges and removes a vertex, in a dry run.
 pub(crate) fn dry(session: &Session, model: &mut Model, births: usize) -> Result<(), DeviceError> {
     let midpoints = vec![[0; 2]; births];
-    change_rows(session, model, &midpoints, |work, model| work.remove_one(session, model))
+    change_rows(session, model, &midpoints, |work, model| {
+        let one = usize::from(!model.is_empty());
+        work.compact(session, model, Holes { removed: one, after_first: one })
+    })
 }
 
 /// Adds vertices in the middle of edges, and removes others.
@@ -860,7 +853,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_that_all_or_none_pass_do_so_by_their_thresholds() {
+    fn bounds_without_a_crossing_have_infinite_or_nan_thresholds() {
         assert_eq!(last_at_most(f32::exp, f32::INFINITY), f32::INFINITY);
         assert_eq!(first_at_least(sigmoid, 0.0), f32::NEG_INFINITY);
         for none in [

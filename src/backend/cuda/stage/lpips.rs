@@ -38,7 +38,7 @@ impl LpipsModel {
         let convolutions = weights
             .convolutions()
             .iter()
-            .map(|given| [put(in_order(given)), put(given.bias.clone())])
+            .map(|given| [put(transpose(given)), put(given.bias.clone())])
             .collect();
         let linear = weights.linear().each_ref().map(|given| put(given.clone()));
         let mut block = session.heap.take(&LPIPS_WEIGHTS, &(values.len() as u64))?;
@@ -53,7 +53,7 @@ impl LpipsModel {
 }
 
 /// Transposes weights [outputs, seen] to [seen, outputs], zero-padded to whole pieces.
-fn in_order(given: &Convolution) -> Vec<f32> {
+fn transpose(given: &Convolution) -> Vec<f32> {
     let outputs = given.bias.len();
     let seen = given.weights.len() / outputs;
     let mut weights = vec![0.0; seen.next_multiple_of(LPIPS_DEPTH as usize) * outputs];

@@ -14,7 +14,7 @@ use crate::abi::{
 use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Region, host_len};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
-use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::model::tables::{Model, centres};
 use crate::backend::cuda::session::Session;
 use crate::backend::neighbours::list_len;
 use crate::backend::rows_version::RowsVersion;
@@ -27,7 +27,7 @@ use crate::model::{Gaussians, Primitive};
 const FAN: usize = layout::FAN as usize;
 
 /// Maximum number of neighbours of the kernel with fewer registers.
-const FEW: u32 = 16;
+const FEW_NEIGHBOURS: u32 = 16;
 
 /// Rows of the nearest centres of each Gaussian. Drop old lists before a new search.
 pub struct NearestLists<P = Gaussians> {
@@ -107,7 +107,7 @@ fn ordered_rows<P: Primitive>(
 ) -> Result<Block<u32>, DeviceError> {
     let Session { heap, stream, kernels, .. } = session;
     let (len, n) = (model.len(), count_u32(model.len())?);
-    let (table, width) = model.centres();
+    let (table, width) = centres::<P>(&model.tables, model.sh_degree());
     let halvings = sizes.halvings();
     let SearchOrder { mut rows, mut keys, mut extents } = SearchOrder::reserve(heap, sizes)?;
     let numbered = SplitArgs {
@@ -190,7 +190,7 @@ impl Tree {
         let levels = levels(sizes)?;
         let SearchTree { centres: mut placed, mut boxes } = SearchTree::reserve(heap, sizes)?;
         let places = len.div_ceil(FAN) * FAN;
-        let (table, width) = model.centres();
+        let (table, width) = centres::<P>(&model.tables, model.sh_degree());
         let args = PlaceArgs {
             table,
             row_from_place: row_from_place.read(),
@@ -230,7 +230,8 @@ impl Tree {
         }
         let leaves = self.levels.first().map_or(0, |level| level.boxes as usize);
         let blocks = leaves.div_ceil(NEAREST_BLOCK as usize / FAN);
-        let kernel = if count <= FEW { &kernels.nearest_16 } else { &kernels.nearest_32 };
+        let kernel =
+            if count <= FEW_NEIGHBOURS { &kernels.nearest_16 } else { &kernels.nearest_32 };
         kernel.blocks(stream, blocks, &args)
     }
 }
@@ -241,7 +242,7 @@ mod tests {
     use crate::backend::MOST_NEIGHBOURS;
 
     #[test]
-    fn levels_stand_one_behind_the_other_up_to_one_group() {
+    fn levels_are_contiguous_and_end_with_one_group() {
         let level = |first_box, boxes| Level { first_box, boxes };
         let levels = |rows| levels(&SearchSizes::of(rows, 1));
         assert_eq!(levels(1).unwrap(), [level(0, 1)]);
@@ -256,6 +257,6 @@ mod tests {
 
     #[test]
     fn there_is_a_kernel_for_the_longest_lists() {
-        assert_eq!(MOST_NEIGHBOURS, 2 * FEW);
+        assert_eq!(MOST_NEIGHBOURS, 2 * FEW_NEIGHBOURS);
     }
 }

@@ -7,7 +7,7 @@ use crate::backend::DeviceError;
 use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, host_len};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
-use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::model::tables::{Model, centres};
 use crate::backend::cuda::session::Session;
 use crate::layout::{FETCHED_COLUMN, MOVED_COLUMNS, MemoryPlace, MoveSizes, Moves, Source as _};
 use crate::math::morton::{Cube, KEY_BITS};
@@ -54,7 +54,7 @@ fn sorted_rows<P: Primitive>(
     let Session { heap, stream, kernels, .. } = session;
     let n = model.len();
     let Moves { mut rows, mut keys } = Moves::reserve(heap, sizes)?;
-    let (table, width) = model.centres();
+    let (table, width) = centres::<P>(&model.tables, model.sh_degree());
     let args = MortonArgs {
         table,
         keys: keys[0].write(),

@@ -25,7 +25,7 @@ use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::Bytes;
 
 /// Maximum number of blocks that take samples: enough for any GPU, few enough for cheap final sums.
-const MOST_BLOCKS: usize = 4096;
+const MAX_BLOCKS: usize = 4096;
 
 /// Neighbours that half a warp has lanes for.
 const HALF_WARP: u32 = 16;
@@ -227,7 +227,7 @@ fn take_samples(
     let (kernel, lanes) =
         if args.list_len <= HALF_WARP { (half, HALF_WARP) } else { (whole, 2 * HALF_WARP) };
     let blocks = args.samples.div_ceil(SURFACE_BLOCK / lanes) as usize;
-    kernel.blocks(stream, blocks.min(MOST_BLOCKS), args)
+    kernel.blocks(stream, blocks.min(MAX_BLOCKS), args)
 }
 
 /// The drawn depths of a view.

@@ -641,10 +641,9 @@ impl Accounts {
         let all = match place {
             MemoryPlace::Device => self.memory.capacity(),
             // More than hosts have, if the system does not report the size.
-            MemoryPlace::Host => self
-                .memory
-                .host()
-                .map_or(Bytes(MOST_OF_HOST), |state| self.host_allowance.get().most(state.total)),
+            MemoryPlace::Host => self.memory.host().map_or(Bytes(UNKNOWN_HOST_BYTES), |state| {
+                self.host_allowance.get().most(state.total)
+            }),
         };
         self.whole_granules(place, all.0.max(1))
     }
@@ -655,10 +654,10 @@ impl Accounts {
 }
 
 /// Address space for the memory of a host whose size is unknown.
-const MOST_OF_HOST: u64 = 1 << 40;
+const UNKNOWN_HOST_BYTES: u64 = 1 << 40;
 
-/// A host range is copied to a smaller one if at least this fraction is freed.
-const WORTH_A_COPY: u64 = 8;
+/// Reciprocal of the share of a host range that must become free to copy it to a smaller one.
+const MIN_FREED_SHARE: u64 = 8;
 
 /// A block of memory, mapped right behind the block before it.
 struct Mapped {
@@ -753,7 +752,7 @@ impl Span {
             self.mapped -= last.bytes;
             self.accounts.memory.unmap(self.address + self.mapped, last.bytes)?;
             self.accounts.memory.release(last.handle)?;
-            self.strike_out(last.bytes);
+            self.release_bytes(last.bytes);
         }
         Ok(())
     }
@@ -780,7 +779,7 @@ impl Span {
         Ok(ledger.charge(self.label, self.kind, Bytes(bytes))?)
     }
 
-    fn strike_out(&self, bytes: u64) {
+    fn release_bytes(&self, bytes: u64) {
         self.accounts.ledger.borrow_mut().release(self.label, self.kind, Bytes(bytes));
     }
 
@@ -882,7 +881,7 @@ impl Span {
             self.give_back_range();
             return Ok(());
         }
-        let is_little = self.mapped - target < self.mapped / WORTH_A_COPY;
+        let is_little = self.mapped - target < self.mapped / MIN_FREED_SHARE;
         if is_little && self.kind.place() == MemoryPlace::Host {
             return Ok(());
         }
@@ -898,7 +897,7 @@ impl Span {
         }
         log(self.accounts.memory.wait());
         log(self.accounts.memory.deallocate(self.kind.place(), self.address));
-        self.strike_out(self.mapped);
+        self.release_bytes(self.mapped);
         self.address = 0;
         self.mapped = 0;
     }
@@ -915,7 +914,7 @@ impl Drop for Span {
         if mapped > 0 {
             log(self.accounts.memory.wait());
             self.unmap_behind(0);
-            self.strike_out(mapped);
+            self.release_bytes(mapped);
         }
         if self.reserved > 0 {
             log(self.accounts.memory.unreserve(self.address, self.reserved));

@@ -149,14 +149,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn books_budget_and_contents_hold_with_virtual_memory(
+    fn ledger_budget_and_contents_hold_with_virtual_memory(
         actions in actions(), budget in GRANULE..CAPACITY,
     ) {
         play(true, budget, &actions);
     }
 
     #[test]
-    fn books_budget_and_contents_hold_without_virtual_memory(
+    fn ledger_budget_and_contents_hold_without_virtual_memory(
         actions in actions(), budget in GRANULE..CAPACITY,
     ) {
         play(false, budget, &actions);
@@ -164,7 +164,7 @@ proptest! {
 }
 
 #[test]
-fn memory_comes_in_granules_of_which_the_values_use_a_part() {
+fn memory_comes_in_whole_granules() {
     let (device, heap) = heap(true, 64 * MIB);
     let mut region = region::<f32>(&heap, "geometry").unwrap();
     region.grow(1_000_003).unwrap();
@@ -176,7 +176,7 @@ fn memory_comes_in_granules_of_which_the_values_use_a_part() {
 }
 
 #[test]
-fn a_refusal_names_who_asks_and_who_holds_most() {
+fn a_refusal_names_the_request_and_the_largest_holder() {
     for is_virtual in [true, false] {
         let (_device, heap) = heap(is_virtual, 32 * MIB);
         let mut sh = region::<u8>(&heap, "sh").unwrap();
@@ -193,7 +193,7 @@ fn a_refusal_names_who_asks_and_who_holds_most() {
 }
 
 #[test]
-fn numbers_beyond_counting_are_refused() {
+fn huge_sizes_are_refused() {
     for is_virtual in [true, false] {
         let (device, heap) = heap(is_virtual, CAPACITY);
         let mut region = region::<u64>(&heap, "sh").unwrap();
@@ -205,7 +205,7 @@ fn numbers_beyond_counting_are_refused() {
 }
 
 #[test]
-fn memory_that_others_hold_is_named_as_such() {
+fn memory_of_other_programs_is_reported() {
     let (device, heap) = heap(true, CAPACITY);
     device.state.borrow_mut().foreign = CAPACITY - 8 * MIB;
     let mut region = region::<u8>(&heap, "sh").unwrap();
@@ -221,7 +221,7 @@ fn memory_that_others_hold_is_named_as_such() {
 }
 
 #[test]
-fn a_region_takes_what_the_arena_does_not_use() {
+fn a_region_takes_idle_memory_of_the_arena() {
     for is_virtual in [true, false] {
         let (device, heap) = heap(is_virtual, 32 * MIB);
         drop(scratch::<u8>(&heap, "frame", 20 << 20).unwrap());
@@ -233,7 +233,7 @@ fn a_region_takes_what_the_arena_does_not_use() {
 }
 
 #[test]
-fn scratch_begins_anew_when_no_block_lives() {
+fn scratch_restarts_without_live_blocks() {
     for is_virtual in [true, false] {
         let (device, heap) = heap(is_virtual, CAPACITY);
         let first = scratch::<u8>(&heap, "first", 3 << 20).unwrap();
@@ -321,7 +321,7 @@ fn fixed_memory_counts_against_the_budget() {
 }
 
 #[test]
-fn what_others_take_shrinks_the_budget_and_it_grows_back() {
+fn other_programs_shrink_the_budget_for_a_time() {
     let device = FakeDevice::new(100 * MIB, true);
     let allowance = Allowance::new(Some(Limit::Bytes(Bytes(80 * MIB))), 0.95, Bytes(100 * MIB));
     let heap = Heap::over(Box::new(device.clone()), allowance).unwrap();
@@ -344,7 +344,7 @@ fn what_others_take_shrinks_the_budget_and_it_grows_back() {
 }
 
 #[test]
-fn slack_is_what_the_last_iterations_did_not_need() {
+fn slack_is_memory_that_recent_iterations_did_not_need() {
     let (_, heap) = heap(true, CAPACITY);
     let need = |mib: usize| drop(scratch::<u8>(&heap, "frame", mib << 20).unwrap());
     need(600);
@@ -363,7 +363,7 @@ fn slack_is_what_the_last_iterations_did_not_need() {
 }
 
 #[test]
-fn nothing_that_lives_is_slack() {
+fn live_blocks_are_not_slack() {
     let (_, heap) = heap(true, CAPACITY);
     let block = scratch::<u8>(&heap, "frame", 64 << 20).unwrap();
     for _ in 0..3 {
@@ -436,7 +436,7 @@ fn host_region(heap: &Heap, label: &'static str) -> Region<u8> {
 }
 
 #[test]
-fn a_region_of_the_host_takes_nothing_of_the_device() {
+fn host_regions_take_no_device_memory() {
     for is_virtual in [true, false] {
         let (device, heap) = lent(is_virtual, Some(HOST));
         let mut sh = host_region(&heap, "sh");
@@ -476,7 +476,7 @@ fn a_region_of_the_host_grows_and_shrinks_with_its_contents() {
 }
 
 #[test]
-fn a_range_of_the_host_is_copied_where_an_eighth_is_gained() {
+fn host_ranges_are_copied_if_an_eighth_is_freed() {
     let (device, heap) = lent(false, Some(HOST));
     let mut sh = host_region(&heap, "sh");
     sh.grow(400 << 20).unwrap();
@@ -491,7 +491,7 @@ fn a_range_of_the_host_is_copied_where_an_eighth_is_gained() {
 }
 
 #[test]
-fn what_the_host_does_not_have_is_refused_and_nothing_is_taken() {
+fn requests_beyond_the_host_are_refused() {
     let (device, heap) = lent(true, Some(HOST));
     let (mut sh, mut moments) = (host_region(&heap, "sh"), host_region(&heap, "sh, first moments"));
     sh.grow(1000 << 20).unwrap();
@@ -512,7 +512,7 @@ fn what_the_host_does_not_have_is_refused_and_nothing_is_taken() {
 }
 
 #[test]
-fn a_driver_that_has_no_more_of_the_host_is_an_error_of_the_host() {
+fn an_exhausted_driver_is_an_error_of_the_host() {
     for is_virtual in [true, false] {
         // The driver decides if the system reports nothing.
         let (device, heap) = lent(is_virtual, None);
@@ -558,7 +558,7 @@ fn beside(foreign: u64) -> Heap {
 }
 
 #[test]
-fn a_card_that_others_have_filled_is_said_with_what_helps() {
+fn a_card_filled_by_others_is_reported_with_a_remedy() {
     let heap = beside(136 * GIB);
     let slot = Slot::<u8, _>::unlisted("sort");
     let error = heap.take(&slot, &(2 * MIB)).map(drop).unwrap_err();
@@ -570,7 +570,7 @@ fn a_card_that_others_have_filled_is_said_with_what_helps() {
 }
 
 #[test]
-fn context_and_code_that_find_no_room_are_not_counted_as_held_by_others() {
+fn context_and_code_do_not_count_as_other_programs() {
     let heap = beside(135 * GIB + 529 * MIB);
     heap.charge_fixed(Bytes(529 * MIB)).unwrap();
     // 140 GiB less 135 of others and 4.2 that stay free.
@@ -583,7 +583,7 @@ fn context_and_code_that_find_no_room_are_not_counted_as_held_by_others() {
 }
 
 #[test]
-fn a_limit_of_the_users_own_is_not_blamed_on_others() {
+fn a_user_limit_is_not_blamed_on_others() {
     let device = FakeDevice::new(16 * GIB, true);
     device.state.borrow_mut().foreign = GIB;
     let limit = Some(Limit::Bytes(Bytes(8 * MIB)));
@@ -596,7 +596,7 @@ fn a_limit_of_the_users_own_is_not_blamed_on_others() {
 }
 
 #[test]
-fn a_range_is_taken_in_parts_that_end_where_memory_was_taken_at_once() {
+fn ranges_are_split_at_the_ends_of_blocks() {
     let blocks_of_ten = |done: u64| 10 - (done + 3) % 10;
     let found: Vec<_> = parts(25, blocks_of_ten).collect();
     assert_eq!(found, [(0, 7), (7, 10), (17, 8)]);
