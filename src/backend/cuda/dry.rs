@@ -1,16 +1,16 @@
-//! The stages of this device, run dry: on a heap without memory and on queues that do no work. A plan
-//! learns from them what they take of the arena, so that no order of blocks is stated twice.
+//! Dry runs of the stages, without memory and without work. The plan takes the sizes of scratch from them.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use super::device::stream::DryQueue;
 use super::frame::{self, Frame, Gradients};
-use super::memory::heap::Heap;
+use super::memory::heap::{Heap, host_len};
 use super::model::tables::{self, FaceTables, Model};
 use super::photos::Target;
 use super::session::{BandPolicy, Session};
 use super::stage::appearance::ColorTables;
+use super::stage::bind::AT_REST;
 use super::stage::densify::{self, DensifyWork};
 use super::stage::neighbours::{NearestLists, neighbours};
 use super::stage::relocate::{DrawRule, MultinomialSampler};
@@ -20,7 +20,7 @@ use crate::abi::terms::TERM_SUMS;
 use crate::backend::frame_state::{Drawn, Shown};
 use crate::backend::{
     AdamStep, AppearanceRule, AppearanceTables, Candidates, ColorRoom, Compensation, DeviceError,
-    Drawing, Footprint, Grow, Into, Keep, Look, NormalDepths, Objective, Rates, RenderSettings,
+    Drawing, Footprint, Grow, Into, Keep, Look, NormalDepths, Objective, RenderSettings,
     SampleRule, ScoreRule, TableStep, Term, Terms, Window,
 };
 use crate::dataset::{Camera, Pose, View};
@@ -33,43 +33,39 @@ use crate::math::morton::Cube;
 use crate::memory::plan::{PlannedViews, Samples, Work};
 use crate::model::Gaussians;
 
-/// Bytes of a fault and of the sums behind it.
+/// Bytes of a fault and the sums behind it.
 const REPORT_BYTES: usize = 8 * (1 + TERM_SUMS as usize);
 
-/// Neighbours of each Gaussian that samples are taken with. The scratch is the same for any number.
+/// Neighbours per Gaussian of the search. The scratch does not depend on the number.
 const NEIGHBOURS: u32 = 1;
 
-/// Numbers that kernels would report.
+/// Counts that kernels would report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reported {
-    /// Splats of a view.
     pub(super) visible: u32,
-    /// Pairs of a splat and a tile.
+    /// Number of pairs of a splat and a tile.
     pub(super) instances: u64,
-    /// Bands of rows of tiles, whose first rows have all instances in equal parts.
+    /// Number of bands of tile rows. Each band's first row has all instances of the band.
     pub(super) bands: u64,
-    /// Small and large candidates.
     pub(super) candidates: [u32; 2],
-    /// Rows that are removed, and rows from the first of them on.
+    /// Number of rows to remove, and number of rows from the first of them on.
     pub(super) removed: [u32; 2],
-    /// Dead Gaussians.
     pub(super) dead: u32,
 }
 
 impl Reported {
-    /// Writes the part of the numbers that lies in the buffer of this label. All bytes are zero before.
+    /// Writes the counts that lie in the buffer with this label. All bytes are zero before.
     pub(super) fn write(&self, label: &str, host: &mut [u8]) {
         match (label, host.len()) {
             ("status", 16) => {
                 host[..8].copy_from_slice(&self.instances.to_le_bytes());
                 host[8..12].copy_from_slice(&self.visible.to_le_bytes());
             }
-            // No fault: before the sums.
+            // No fault, before the sums.
             ("status", REPORT_BYTES) => host[..8].fill(0xff),
             ("instances of rows", bytes) => {
                 let bands = self.bands.max(1);
-                let rows = (bytes as u64 / 8).div_ceil(bands);
-                let rows = usize::try_from(rows).unwrap_or(usize::MAX);
+                let rows = host_len((bytes as u64 / 8).div_ceil(bands));
                 let of_band = self.instances.div_ceil(bands).to_le_bytes();
                 for first in host.chunks_exact_mut(8).step_by(rows) {
                     first.copy_from_slice(&of_band);
@@ -83,7 +79,7 @@ impl Reported {
                     word.copy_from_slice(&count.to_le_bytes());
                 }
             }
-            // All have the first digit.
+            // All scores have the first digit.
             ("density digits", _) => host[..4].fill(0xff),
             ("density sources", _) => host.copy_from_slice(&self.dead.to_le_bytes()),
             ("density weights", _) => host[0] = 1,
@@ -92,15 +88,13 @@ impl Reported {
     }
 }
 
-/// Returns the scratch of some work on a model. Work that is refused, such as more rows than kernels
-/// count, has no end.
+/// Returns the scratch of some work on a model, or an endless one if the work is refused.
 pub fn scratch(library: &Library, model: &ModelSize, work: &Work) -> Scratch {
     DryRun::open(library, model, work)
         .and_then(|mut run| run.scratch(work))
         .unwrap_or_else(|_refused| Scratch::endless())
 }
 
-/// A device that is not there, and a model on it.
 struct DryRun {
     session: Session,
     model: Model,
@@ -116,7 +110,7 @@ impl DryRun {
         heap.set_cub_scratch(*library);
         let mut session = Session::dry(heap, [queue.clone(), queue])?;
         session.storage = size.storage;
-        let rows = usize::try_from(size.gaussians).unwrap_or(usize::MAX);
+        let rows = host_len(size.gaussians);
         let mut model = tables::zeros::<Gaussians>(&mut session, size.sh_degree, rows)?;
         if size.optional.absolute_norm_sums {
             model.enable_absolute_norms(&session)?;
@@ -124,10 +118,9 @@ impl DryRun {
         if size.optional.filter_3d {
             model.enable_filter(&session)?;
         }
-        // Of views of triangles all sizes are planned with a closed surface.
+        // Triangles are planned with the faces of a closed surface.
         if size.schema.has_faces() || draws_triangles(work) {
-            let faces = Records::Triangles.most(size.gaussians);
-            let faces = usize::try_from(faces).unwrap_or(usize::MAX);
+            let faces = host_len(Records::Triangles.most(size.gaussians));
             model.faces = Some(FaceTables::unknown(&session, faces)?);
         }
         Ok(Self { session, model, reported })
@@ -146,13 +139,13 @@ impl DryRun {
                     removed: [one, one],
                     ..Reported::default()
                 });
-                let births = usize::try_from(births).unwrap_or(usize::MAX);
+                let births = host_len(births);
                 heap.logged(|| densify(session, model, births, wanted))
             }
             Work::Retain { candidates, kept } => {
                 let candidates = u32::try_from(candidates).unwrap_or(u32::MAX);
                 reported.set(Reported { candidates: [candidates, 0], ..Reported::default() });
-                let kept = usize::try_from(kept).unwrap_or(usize::MAX);
+                let kept = host_len(kept);
                 heap.logged(|| {
                     let candidates = score(session, model, ScoreRule::Weight)?;
                     let mut work = DensifyWork::select(session, model, &candidates, kept)?;
@@ -160,9 +153,7 @@ impl DryRun {
                 })
             }
             Work::MoveDead => self.copy(Into::Dead),
-            Work::AddCopies(births) => {
-                self.copy(Into::NewRows(usize::try_from(births).unwrap_or(usize::MAX)))
-            }
+            Work::AddCopies(births) => self.copy(Into::NewRows(host_len(births))),
             Work::Reorder => {
                 let cube = Cube { centre: [0.0; 3], half_side: 1.0 };
                 heap.logged(|| reorder::reorder(session, model, &cube))
@@ -172,7 +163,7 @@ impl DryRun {
             }
             Work::Smooth { views } => {
                 let view = view([1, 1]);
-                let views = vec![&view; usize::try_from(views).unwrap_or(usize::MAX)];
+                let views = vec![&view; host_len(views)];
                 heap.logged(|| smooth::smooth(session, model, &views, 0.2))
             }
         }
@@ -191,7 +182,7 @@ impl DryRun {
     fn views(&mut self, planned: &PlannedViews) -> Result<Scratch, DeviceError> {
         let Self { session, model, reported } = self;
         let PlannedViews { ref view, in_bands, .. } = *planned;
-        // More than there are would be looked for without an end.
+        // More than the model has would be searched forever.
         let most = planned.wants.records.most(model.len() as u64);
         reported.set(Reported {
             visible: u32::try_from(view.visible.min(most)).unwrap_or(u32::MAX),
@@ -199,8 +190,8 @@ impl DryRun {
             bands: BANDS,
             ..Reported::default()
         });
-        // As if the view before had seen as much.
-        session.most_visible = usize::try_from(view.visible).unwrap_or(usize::MAX);
+        // As if the previous view had seen as many.
+        session.most_visible = host_len(view.visible);
         let rows = u64::from(view.px[1].div_ceil(TILE)).div_ceil(BANDS);
         session.bands = match in_bands {
             true => BandPolicy::Rows(u32::try_from(rows).unwrap_or(u32::MAX)),
@@ -217,7 +208,6 @@ fn draws_triangles(work: &Work) -> bool {
     matches!(work, Work::Views(planned) if planned.wants.records == Records::Triangles)
 }
 
-/// Candidates are counted where there are any.
 fn densify(
     session: &mut Session,
     model: &mut Model,
@@ -246,7 +236,6 @@ fn score(session: &Session, model: &Model, rule: ScoreRule) -> Result<Candidates
     densify::score(session, model, &rule, &gradient)
 }
 
-/// Draws a view that is shown, and does what follows.
 fn show(
     session: &mut Session,
     model: &mut Model,
@@ -255,7 +244,7 @@ fn show(
     let (view, drawing) = (view(planned.view.px), drawing(&planned.wants));
     let heap = session.heap.clone();
     if let Some(places) = planned.places {
-        let places = vec![[0.0; 3]; usize::try_from(places).unwrap_or(usize::MAX)];
+        let places = vec![[0.0; 3]; host_len(places)];
         let draw = || frame::transmittances(session, model, &view, &drawing, &places).map(drop);
         return heap.logged(draw);
     }
@@ -312,7 +301,6 @@ impl<'a> Training<'a> {
         })
     }
 
-    /// Draws the views, and takes the step.
     fn run(mut self, session: &mut Session, model: &mut Model) -> Result<Scratch, DeviceError> {
         let heap = session.heap.clone();
         heap.logged(|| {
@@ -354,17 +342,7 @@ impl<'a> Training<'a> {
     }
 }
 
-/// Rates of a step after which every parameter is where it was.
-pub(super) const AT_REST: Rates = Rates {
-    means: 0.0,
-    log_scales: 0.0,
-    quats: 0.0,
-    opacity_logits: 0.0,
-    sh_dc: 0.0,
-    sh_rest: 0.0,
-};
-
-const TABLES_AT_REST: AppearanceRule = AppearanceRule {
+pub(super) const TABLES_AT_REST: AppearanceRule = AppearanceRule {
     rate_init: 0.0,
     rate_final: 0.0,
     iterations: 1,
@@ -373,10 +351,10 @@ const TABLES_AT_REST: AppearanceRule = AppearanceRule {
     total_variation: 0.0,
 };
 
-/// Weight of every term: only 0 is another.
+/// Weight of every term. Only the weight 0 changes the scratch.
 const WEIGHT: f64 = 0.1;
 
-/// Terms that give gradients to everything that is drawn.
+/// Returns terms with gradients for every map that is drawn.
 fn terms(planned: &PlannedViews) -> Terms {
     let ViewRequest { inverse_depths, inverse_squares, maps, median, .. } = planned.wants;
     let mut terms = Terms::photometric(0.2);
@@ -398,7 +376,6 @@ fn terms(planned: &PlannedViews) -> Terms {
     terms.with(of_samples, WEIGHT).sampled_by(SampleRule { count: 1, seed: 0, iteration: 0 })
 }
 
-/// The settings by which these maps are drawn.
 fn drawing(wants: &ViewRequest) -> Drawing {
     let footprint = match wants.records {
         Records::Ellipses => Footprint::DILATED,
@@ -424,7 +401,6 @@ fn drawing(wants: &ViewRequest) -> Drawing {
     }
 }
 
-/// A view of this size from the origin.
 pub(super) fn view(px: [u32; 2]) -> View {
     let [width, height] = px;
     let centre_px = px.map(|side| f64::from(side) / 2.0);

@@ -1,5 +1,4 @@
-//! Runs on a device that is not there: the real stages on a heap that rejects what a driver would reject,
-//! and on queues that do no work and answer the counts of a case.
+//! Runs without a device: the real stages on a strict heap and on queues that report the counts of a case.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,12 +7,13 @@ use std::sync::Arc;
 use rstest::rstest;
 
 use super::device::stream::DryQueue;
-use super::dry::{self, AT_REST, Reported};
+use super::dry::{self, Reported};
 use super::memory::heap::Heap;
 use super::memory::heap::tests::{heap_beside, heap_beside_exhausted, heap_of};
 use super::primitive::{CudaPrimitive, PrimitiveKernels, StorageKernels};
 use super::session::Session;
 use super::stage::appearance::ColorTables;
+use super::stage::bind::AT_REST;
 use super::{BandPolicy, Code, Cuda, CudaOptions, Gradients, KernelName, Model, Target, dry_run};
 use crate::backend::{
     AdamStep, Appearance as _, AppearanceRule, AppearanceTables, Capability, Compensation,
@@ -31,7 +31,7 @@ use crate::memory::plan::{Maps, PlannedCoarse, Storage, view_scratch};
 use crate::memory::{Bytes, HostState, Kind, Rung, TrainingScale};
 use crate::model::{Gaussians, Primitive};
 
-/// A run, and what its views show.
+/// A run and the counts of its views.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     gaussians: usize,
@@ -41,7 +41,7 @@ struct Case {
     visible: u32,
     instances: u64,
     compensation: Option<Compensation>,
-    /// By how much views are smaller than their photographs.
+    /// Factor by which views are smaller than their photographs.
     divisor: Divisor,
 }
 
@@ -81,7 +81,6 @@ impl Case {
     }
 }
 
-/// A device that is not there.
 struct DryRun {
     case: Case,
     device: Cuda,
@@ -103,25 +102,84 @@ impl DryRun {
         Ok(run)
     }
 
-    /// Views show this from now on.
     fn show(&self, visible: u32, instances: u64) {
-        // Each row of tiles has its share of the instances.
+        // Each row of tiles gets an equal share of the instances.
         let bands = u64::from(self.case.px[1].div_ceil(crate::abi::TILE));
         self.reported.set(Reported { visible, instances, bands, ..Reported::default() });
     }
-}
 
-// Models whose colours lie in the host's memory, on a device and a host that are not there.
+    fn model(&mut self) -> Result<Model, DeviceError> {
+        self.device.upload(&Gaussians::zeros(3, START))
+    }
+
+    /// Leaves `bytes` bytes beside the memory that is held.
+    fn leave(&self, bytes: u64) {
+        let heap = &self.device.session.heap;
+        heap.set_budget(Bytes(heap.total().0 + bytes));
+    }
+
+    /// Returns the error of a request for the whole budget.
+    fn shortage(&self) -> DeviceError {
+        let heap = &self.device.session.heap;
+        heap.take(&Slot::<u8, _>::unlisted("frame"), &heap.budget().0).map(drop).unwrap_err()
+    }
+
+    fn given_up(&mut self) -> Vec<Rung> {
+        let changes = self.device.take_changes().unwrap_or_default().changes;
+        changes.iter().filter(|change| change.given_up).map(|change| change.rung).collect()
+    }
+
+    fn step(&mut self, trained: &mut Trained, number: u32) -> Result<(), DeviceError> {
+        let Trained { model, tables } = trained;
+        let sized_case = self.case;
+        let (view, image) = scaled(self.device.training_scale());
+        let device = &mut self.device;
+        let target: Target = match device.resident(0) {
+            Some(target) => target,
+            None => device.upload_target(Photo { image: &image, stay: Stay::Resident(0) })?,
+        };
+        let frame =
+            device.render_train(model, &view, &sized_case.settings(), &sized_case.wants())?;
+        let terms = Case::terms();
+        let objective = Objective { target: &target, terms: &terms, near: None, other: None };
+        let frame = match tables {
+            None => device.objective(model, frame, &objective)?.0,
+            Some(tables) => {
+                let step = TableStep { view: 0, number, rule: TABLES_AT_REST };
+                let frame = device.compensate(tables, frame, &step)?;
+                let (frame, _) = device.objective(model, frame, &objective)?;
+                device.learn(tables, frame, &step)?
+            }
+        };
+        let mut gradients = Gradients::default();
+        device.backward(model, frame, None, &mut gradients)?;
+        device.step(model, gradients, &AdamStep::new(number, AT_REST))
+    }
+
+    /// Takes a step as the trainer does: gives up memory and tries again.
+    fn step_with_relief(&mut self, trained: &mut Trained, number: u32) -> Result<(), DeviceError> {
+        loop {
+            match self.step(trained, number) {
+                Err(error) if error.is_out_of_memory() => {
+                    if !self.device.relieve(&mut trained.model, &error)? {
+                        return Err(error);
+                    }
+                    self.device.use_training_scale(self.device.training_scale())?;
+                }
+                done => return done,
+            }
+        }
+    }
+}
 
 const MIB: u64 = 1 << 20;
 
-/// Gaussians at the start: 7.2 MB in full precision, 3.2 compact, of which 2 are colours with their moments.
+/// Initial Gaussians: 7.2 MB in full precision; 3.2 MB compact, of which 2 MB are colours with their moments.
 const START: usize = 10_000;
 
-/// More than any test takes.
 const CARD: Bytes = Bytes(1 << 30);
 
-/// A host with so much to give.
+/// Returns a host with `mib` MiB available.
 fn host(mib: u64) -> HostState {
     // A thirty-second part stays with the system.
     let total = Bytes(64 * 1024 * MIB);
@@ -137,30 +195,7 @@ fn run(storage: Storage, give_up: &[Rung], on_host: u64) -> Result<DryRun, Devic
     DryRun::over(case(storage), &options, heap_beside(host(on_host), CARD))
 }
 
-impl DryRun {
-    fn model(&mut self) -> Result<Model, DeviceError> {
-        self.device.upload(&Gaussians::zeros(3, START))
-    }
-
-    /// Leaves so much beside what is held.
-    fn leave(&self, bytes: u64) {
-        let heap = &self.device.session.heap;
-        heap.set_budget(Bytes(heap.total().0 + bytes));
-    }
-
-    /// What is said where all of the card is asked for.
-    fn shortage(&self) -> DeviceError {
-        let heap = &self.device.session.heap;
-        heap.take(&Slot::<u8, _>::unlisted("frame"), &heap.budget().0).map(drop).unwrap_err()
-    }
-
-    fn given_up(&mut self) -> Vec<Rung> {
-        let changes = self.device.take_changes().unwrap_or_default().changes;
-        changes.iter().filter(|change| change.given_up).map(|change| change.rung).collect()
-    }
-}
-
-/// Of each region, what the ledger has of it is what the schema says, where it says.
+/// Compares the ledger's bytes of each region with the schema's.
 fn assert_places(run: &DryRun, model: &Model) {
     let ledger = run.device.session.heap.ledger();
     let used = |label, kind| {
@@ -182,7 +217,7 @@ fn assert_places(run: &DryRun, model: &Model) {
 }
 
 #[test]
-fn tables_lie_where_the_schema_says_as_the_model_grows_and_shrinks() -> Result<(), DeviceError> {
+fn tables_match_the_schema_as_the_model_grows_and_shrinks() -> Result<(), DeviceError> {
     let mut run = run(Storage::Offloaded, &[], 4096)?;
     let mut model = run.model()?;
     assert_places(&run, &model);
@@ -206,7 +241,7 @@ fn tables_lie_where_the_schema_says_as_the_model_grows_and_shrinks() -> Result<(
 }
 
 #[test]
-fn colours_come_and_go_between_the_device_and_the_host() -> Result<(), DeviceError> {
+fn colours_move_between_device_and_host() -> Result<(), DeviceError> {
     for storage in [Storage::Full, Storage::HalfColors, Storage::Compact] {
         let mut run = run(storage, &[], 4096)?;
         let mut model = run.model()?;
@@ -228,10 +263,9 @@ fn colours_come_and_go_between_the_device_and_the_host() -> Result<(), DeviceErr
 }
 
 #[test]
-fn births_are_refused_only_after_colours_went_to_the_host() -> Result<(), DeviceError> {
+fn growth_is_limited_only_after_offloading() -> Result<(), DeviceError> {
     let rungs = [Rung::Slack, Rung::Compact, Rung::Offload, Rung::Births];
-    // With ever less room, 100,000 births take 72 MB, 32 compact and 12 with their colours on the host,
-    // beside the scratch of their round.
+    // With ever less room: 100,000 new Gaussians take 72 MB, compact 32, offloaded 12, beside scratch.
     let mut found = Vec::new();
     for mib in (4..240).rev().step_by(4) {
         let mut run = run(Storage::Full, &rungs, 4096)?;
@@ -257,7 +291,7 @@ fn births_are_refused_only_after_colours_went_to_the_host() -> Result<(), Device
 }
 
 #[test]
-fn a_rung_without_the_one_before_it_makes_the_model_compact() -> Result<(), DeviceError> {
+fn offloading_compacts_the_model() -> Result<(), DeviceError> {
     let mut run = run(Storage::Full, &[Rung::Offload, Rung::Births], 4096)?;
     let mut model = run.model()?;
     run.device.trim_memory()?;
@@ -272,9 +306,9 @@ fn a_rung_without_the_one_before_it_makes_the_model_compact() -> Result<(), Devi
 }
 
 #[test]
-fn a_host_without_room_keeps_colours_on_the_device() -> Result<(), DeviceError> {
+fn a_full_host_keeps_colours_on_the_device() -> Result<(), DeviceError> {
     let rungs = [Rung::Compact, Rung::Offload, Rung::Births];
-    // Its page-locked staging takes some of it.
+    // Page-locked staging takes part of the 1 MiB.
     let mut run = run(Storage::Full, &rungs, 1)?;
     let mut model = run.model()?;
     run.device.trim_memory()?;
@@ -283,14 +317,14 @@ fn a_host_without_room_keeps_colours_on_the_device() -> Result<(), DeviceError> 
     assert!(granted < 100_000);
     assert_eq!((model.storage(), run.given_up()), (Storage::Compact, vec![rungs[0], rungs[2]]));
     assert_places(&run, &model);
-    // Nor does a failure bring them there.
+    // A failure does not move them either.
     let missing = run.shortage();
     assert!(!run.device.relieve(&mut model, &missing)?);
     Ok(())
 }
 
 #[test]
-fn a_model_goes_to_the_host_only_where_that_holds_more_of_it() -> Result<(), DeviceError> {
+fn a_model_is_offloaded_only_if_the_host_holds_more() -> Result<(), DeviceError> {
     let rungs = [Rung::Compact, Rung::Offload, Rung::Births];
     let grant = |on_host| {
         let mut run = run(Storage::Full, &rungs, on_host)?;
@@ -312,7 +346,7 @@ fn a_model_goes_to_the_host_only_where_that_holds_more_of_it() -> Result<(), Dev
 }
 
 #[test]
-fn what_the_driver_refuses_of_the_host_leaves_the_model_compact() -> Result<(), DeviceError> {
+fn a_refusal_of_host_memory_leaves_the_model_compact() -> Result<(), DeviceError> {
     let options = CudaOptions { give_up: vec![Rung::Offload], ..CudaOptions::default() };
     let heap = heap_beside_exhausted(host(4096), CARD);
     let mut run = DryRun::over(case(Storage::Full), &options, heap)?;
@@ -327,7 +361,7 @@ fn what_the_driver_refuses_of_the_host_leaves_the_model_compact() -> Result<(), 
 }
 
 #[test]
-fn a_host_without_room_leaves_the_other_rung_to_a_model_that_is_loaded() {
+fn loading_beside_a_full_host_compacts_the_model() {
     for rungs in [[Rung::Offload, Rung::Compact], [Rung::Compact, Rung::Offload]] {
         let upload = |mib: u64| {
             let mut run = run(Storage::Full, &rungs, 1)?;
@@ -342,7 +376,7 @@ fn a_host_without_room_leaves_the_other_rung_to_a_model_that_is_loaded() {
 }
 
 #[test]
-fn a_failure_moves_colours_to_the_host_where_the_rung_is_named() -> Result<(), DeviceError> {
+fn a_failure_offloads_if_the_fallback_is_enabled() -> Result<(), DeviceError> {
     for is_named in [true, false] {
         let rungs: &[Rung] = if is_named { &[Rung::Offload] } else { &[] };
         let mut run = run(Storage::Compact, rungs, 4096)?;
@@ -351,14 +385,13 @@ fn a_failure_moves_colours_to_the_host_where_the_rung_is_named() -> Result<(), D
         assert_eq!(run.device.relieve(&mut model, &missing)?, is_named);
         assert_eq!(model.storage() == Storage::Offloaded, is_named);
         assert_places(&run, &model);
-        // Once.
         assert!(!run.device.relieve(&mut model, &missing)?);
     }
     Ok(())
 }
 
 #[test]
-fn the_host_bounds_births_of_a_model_whose_colours_it_has() -> Result<(), DeviceError> {
+fn host_memory_limits_growth_of_offloaded_models() -> Result<(), DeviceError> {
     let mut run = run(Storage::Offloaded, &[Rung::Births], 40)?;
     let mut model = run.model()?;
     let granted = run.device.grant_births(&mut model, 1_000_000)?;
@@ -376,8 +409,8 @@ fn the_host_bounds_births_of_a_model_whose_colours_it_has() -> Result<(), Device
 }
 
 #[test]
-fn a_run_that_went_to_the_host_is_taken_up_again_there() -> Result<(), DeviceError> {
-    // Of 10,000 Gaussians compact tables take 16 granules of 2 MiB, and 10 without colours.
+fn an_offloaded_run_resumes_offloaded() -> Result<(), DeviceError> {
+    // Compact tables of 10,000 Gaussians take 16 granules of 2 MiB, and 10 without colours.
     let upload = |rungs: &[Rung], mib: u64| {
         let mut run = run(Storage::Full, rungs, 4096)?;
         run.leave(mib * MIB);
@@ -394,9 +427,7 @@ fn a_run_that_went_to_the_host_is_taken_up_again_there() -> Result<(), DeviceErr
     Ok(())
 }
 
-// A primitive of other columns and tables: its model takes the regions that the schema says.
-
-/// Lights: what they give off is compact where the model is, where they are never.
+/// Lights: a primitive with other columns and tables. `powers` are compact in a compact model.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Lights {
     places: Vec<f32>,
@@ -461,7 +492,6 @@ impl Primitive for Lights {
     }
 }
 
-/// A queue that runs nothing finds any kernel.
 const KERNEL: KernelName = KernelName { code: Code::Program("lights"), function: "light" };
 
 const KERNELS: StorageKernels = StorageKernels {
@@ -481,7 +511,7 @@ impl CudaPrimitive for Lights {
     const CAPABILITIES: &'static [Capability] = &[];
 }
 
-/// What the heap holds of the model's regions is what the schema says.
+/// Compares the heap's bytes of the model's regions with the schema's.
 fn assert_regions(run: &DryRun, model: &Model<Lights>) {
     let (rows, storage) = (model.size().gaussians, model.storage());
     let ledger = run.device.session.heap.ledger();
@@ -494,7 +524,7 @@ fn assert_regions(run: &DryRun, model: &Model<Lights>) {
     }
     let words = |label| used(label).0 / 4;
     let [powers, firsts] = match storage {
-        // Of one value, and of six.
+        // For one value and for six.
         Storage::Full | Storage::HalfColors => [1, 6],
         Storage::Compact | Storage::Offloaded => [1, 3],
     };
@@ -508,7 +538,6 @@ fn assert_regions(run: &DryRun, model: &Model<Lights>) {
     assert_eq!(model.bytes().into_iter().sum::<Bytes>(), bytes);
 }
 
-/// One iteration over a view, with nothing but colours and inverse depths.
 fn iteration(run: &mut DryRun, model: &mut Model<Lights>, number: u32) -> Result<(), DeviceError> {
     let case = run.case;
     let (wants, terms) = (case.wants(), Case::terms());
@@ -525,14 +554,7 @@ fn iteration(run: &mut DryRun, model: &mut Model<Lights>, number: u32) -> Result
     Ok(())
 }
 
-const RATES: Rates = Rates {
-    means: 1e-4,
-    log_scales: 0.0,
-    quats: 0.0,
-    opacity_logits: 0.05,
-    sh_dc: 2.5e-3,
-    sh_rest: 0.0,
-};
+const RATES: Rates = Rates { means: 1e-4, opacity_logits: 0.05, sh_dc: 2.5e-3, ..AT_REST };
 
 fn open(case: Case) -> Result<DryRun, DeviceError> {
     let options = CudaOptions { storage: case.storage, ..CudaOptions::default() };
@@ -549,7 +571,7 @@ fn lights_have_no_colours_on_the_host() -> Result<(), DeviceError> {
 }
 
 #[rstest]
-fn a_model_of_another_primitive_takes_what_is_planned(
+fn another_primitive_takes_the_planned_memory(
     #[values(Storage::Full, Storage::HalfColors, Storage::Compact)] storage: Storage,
     #[values(1, 33, 100_000)] gaussians: usize,
     #[values(BandPolicy::Never, BandPolicy::AtLeast(3))] bands: BandPolicy,
@@ -573,21 +595,12 @@ fn a_model_of_another_primitive_takes_what_is_planned(
     Ok(())
 }
 
-// Training views that get smaller while their steps do not fit, on a device that is not there.
-
-/// 46 MiB of what pixels take.
+/// Size at which pixels take 46 MiB.
 const PX: [u32; 2] = [1600, 1200];
 
-const TABLES_AT_REST: AppearanceRule = AppearanceRule {
-    rate_init: 0.0,
-    rate_final: 0.0,
-    iterations: 100,
-    warm_up: 10,
-    epsilon: 1e-15,
-    total_variation: 0.0,
-};
+const TABLES_AT_REST: AppearanceRule =
+    AppearanceRule { iterations: 100, warm_up: 10, ..dry::TABLES_AT_REST };
 
-/// What a step changes.
 struct Trained {
     model: Model,
     tables: Option<ColorTables>,
@@ -610,58 +623,13 @@ fn options(give_up: &[Rung]) -> CudaOptions {
     CudaOptions { give_up: give_up.to_vec(), ..CudaOptions::default() }
 }
 
-/// A view and its photograph at a size.
 fn scaled(scale: TrainingScale) -> (View, Arc<Image>) {
     let sized_case = Case { px: scale.px(PX), ..sized_case() };
     (sized_case.view(), sized_case.photograph())
 }
 
-impl DryRun {
-    fn step(&mut self, trained: &mut Trained, number: u32) -> Result<(), DeviceError> {
-        let Trained { model, tables } = trained;
-        let sized_case = self.case;
-        let (view, image) = scaled(self.device.training_scale());
-        let device = &mut self.device;
-        let target: Target = match device.resident(0) {
-            Some(target) => target,
-            None => device.upload_target(Photo { image: &image, stay: Stay::Resident(0) })?,
-        };
-        let frame =
-            device.render_train(model, &view, &sized_case.settings(), &sized_case.wants())?;
-        let terms = Case::terms();
-        let objective = Objective { target: &target, terms: &terms, near: None, other: None };
-        let frame = match tables {
-            None => device.objective(model, frame, &objective)?.0,
-            Some(tables) => {
-                let step = TableStep { view: 0, number, rule: TABLES_AT_REST };
-                let frame = device.compensate(tables, frame, &step)?;
-                let (frame, _) = device.objective(model, frame, &objective)?;
-                device.learn(tables, frame, &step)?
-            }
-        };
-        let mut gradients = Gradients::default();
-        device.backward(model, frame, None, &mut gradients)?;
-        device.step(model, gradients, &AdamStep::new(number, AT_REST))
-    }
-
-    /// A step as the trainer has it: follows what is given up, and tries again.
-    fn step_with_relief(&mut self, trained: &mut Trained, number: u32) -> Result<(), DeviceError> {
-        loop {
-            match self.step(trained, number) {
-                Err(error) if error.is_out_of_memory() => {
-                    if !self.device.relieve(&mut trained.model, &error)? {
-                        return Err(error);
-                    }
-                    self.device.use_training_scale(self.device.training_scale())?;
-                }
-                done => return done,
-            }
-        }
-    }
-}
-
 #[test]
-fn views_get_smaller_where_steps_do_not_fit_and_come_back() -> Result<(), DeviceError> {
+fn views_shrink_when_steps_do_not_fit_and_recover() -> Result<(), DeviceError> {
     let give_up = [Rung::Slack, Rung::Photographs, Rung::Resolution];
     let mut run = DryRun::open_with(sized_case(), &options(&give_up), Bytes(400 << 20))?;
     let mut trained = Trained::on(&mut run)?;
@@ -669,7 +637,7 @@ fn views_get_smaller_where_steps_do_not_fit_and_come_back() -> Result<(), Device
     assert_eq!(run.device.training_scale(), TrainingScale::FULL, "there is room");
     run.device.trim_memory()?;
     let heap = &run.device.session.heap;
-    // A quarter of what pixels take is missing.
+    // A quarter of the memory of pixels is missing.
     let most = heap.peak();
     heap.set_budget(Bytes(most.0 - (11 << 20)));
     run.step_with_relief(&mut trained, 2)?;
@@ -693,12 +661,12 @@ fn views_get_smaller_where_steps_do_not_fit_and_come_back() -> Result<(), Device
 }
 
 #[test]
-fn views_keep_their_size_where_the_rung_is_not_named() -> Result<(), DeviceError> {
+fn views_keep_their_size_without_the_fallback() -> Result<(), DeviceError> {
     let mut run = DryRun::open_with(sized_case(), &options(&[Rung::Slack]), Bytes(60 << 20))?;
     let mut trained = Trained::on(&mut run)?;
     let refused = run.step_with_relief(&mut trained, 1);
     assert!(refused.is_err_and(|error| error.is_out_of_memory()));
-    // Nor where a run is resumed that had them smaller.
+    // Nor does a resumed run that had smaller views.
     run.device.use_training_scale(TrainingScale::after(3))?;
     assert_eq!(run.device.training_scale(), TrainingScale::FULL);
     let named = options(&[Rung::Slack, Rung::Resolution]);
@@ -711,14 +679,13 @@ fn views_keep_their_size_where_the_rung_is_not_named() -> Result<(), DeviceError
 #[rstest]
 #[case::as_they_are(None)]
 #[case::compensated(Some(Compensation::BilateralGrid))]
-fn a_step_fails_only_when_views_are_as_small_as_they_get(
+fn a_step_fails_only_at_the_smallest_size(
     #[case] compensation: Option<Compensation>,
 ) -> Result<(), DeviceError> {
     let sized_case = Case { compensation, ..sized_case() };
     let give_up = options(&[Rung::Slack, Rung::Photographs, Rung::Resolution]);
     let mut failed = 0;
-    // From too little for the smallest views to enough for the full size: each part of a step is refused
-    // in turn.
+    // From too little for the smallest views to enough for the full size: each part of a step is refused in turn.
     for mib in 8..100 {
         let mut run = DryRun::open_with(sized_case, &give_up, Bytes(400 << 20))?;
         let mut trained = Trained::on(&mut run)?;
@@ -737,7 +704,7 @@ fn a_step_fails_only_when_views_are_as_small_as_they_get(
 }
 
 #[test]
-fn a_smaller_view_tells_what_a_whole_one_will_take() -> Result<(), DeviceError> {
+fn a_smaller_view_predicts_the_scratch_of_a_full_one() -> Result<(), DeviceError> {
     let need = |divisor: Divisor| {
         // Splats that are much smaller than tiles: all sizes have as many instances.
         let instances = 3000;
@@ -756,14 +723,14 @@ fn a_smaller_view_tells_what_a_whole_one_will_take() -> Result<(), DeviceError> 
     let whole = need(Divisor::One)?;
     for divisor in [Divisor::Two, Divisor::Four] {
         let found = need(divisor)?;
-        // As many rows and columns more as may have been dropped.
+        // The plan includes the rows and columns that the division may have dropped.
         assert!((whole..whole + whole / 50).contains(&found), "{found} of {whole}");
     }
     Ok(())
 }
 
 #[test]
-fn births_leave_room_for_what_terms_take_that_come_on_later() -> Result<(), DeviceError> {
+fn growth_leaves_memory_for_later_terms() -> Result<(), DeviceError> {
     let granted = |inputs, coarse| {
         let options = CudaOptions { inputs, coarse, ..options(&[Rung::Slack, Rung::Births]) };
         let mut run = DryRun::open_with(sized_case(), &options, Bytes(400 << 20))?;
@@ -784,7 +751,7 @@ fn births_leave_room_for_what_terms_take_that_come_on_later() -> Result<(), Devi
 }
 
 #[test]
-fn a_view_tells_what_terms_will_take_that_come_on_later() -> Result<(), DeviceError> {
+fn a_view_predicts_the_scratch_of_later_terms() -> Result<(), DeviceError> {
     let later = Term::Distortion.needs();
     let scratch = |inputs, asked| {
         let mut run = DryRun::open_with(sized_case(), &options(&[]), Bytes(400 << 20))?;
@@ -800,7 +767,7 @@ fn a_view_tells_what_terms_will_take_that_come_on_later() -> Result<(), DeviceEr
     let with = scratch(later, Inputs::NONE)?;
     assert_eq!(scratch(Inputs::NONE, later)?, with);
     assert_eq!(scratch(later, later)?, with);
-    // 48 bytes of each pixel, and of splats and instances what maps take beside them.
+    // 48 bytes per pixel, and the maps' share of splats and instances.
     let without = scratch(Inputs::NONE, Inputs::NONE)?;
     let pixels = PX.map(u64::from).iter().product::<u64>();
     assert!(with.0 - without.0 > 48 * pixels, "{with} and {without}");

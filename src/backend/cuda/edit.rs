@@ -15,7 +15,7 @@ use crate::backend::{
 use crate::dataset::View;
 use crate::model::Gaussians;
 
-/// Rows of a model that were selected, and the scratch that the edit needs.
+/// The selected rows of a model, and the scratch of the edit.
 pub struct Selection {
     rows_version: RowsVersion,
     picked: Picked,
@@ -23,9 +23,9 @@ pub struct Selection {
 
 enum Picked {
     Best(DensifyWork),
-    /// Those that stay.
+    /// The rows that stay.
     Retained(DensifyWork),
-    /// None where no copies are wanted, or none can be made.
+    /// `None` if no copies are wanted or possible.
     Drawn(Option<MultinomialSampler>),
 }
 
@@ -51,9 +51,7 @@ impl Edit<Gaussians> for Cuda {
     }
 
     fn read_weights(&mut self, model: &Model) -> Result<Vec<f32>, DeviceError> {
-        let mut weights = vec![0.0; model.len()];
-        model.gradient_norm_sums.download(&self.session.stream, 0, &mut weights)?;
-        Ok(weights)
+        model.gradient_norm_sums.download_vec(&self.session.stream, 0..model.len())
     }
 
     fn score(&mut self, model: &Model, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
@@ -71,9 +69,8 @@ impl Edit<Gaussians> for Cuda {
         candidates: &Candidates,
         pick: Pick,
     ) -> Result<Selection, DeviceError> {
-        // Rows get other numbers: the one that a fault names would be another Gaussian's afterwards.
-        self.session.check_faults()?;
-        catch_up(&self.session, model)?;
+        // Rows get other numbers, so a fault that names a row must be read before.
+        self.bring_up_to_date(model)?;
         let picked = match (pick, candidates.rule) {
             (Pick::Best(kept), ScoreRule::Weight) => Picked::Retained(
                 self.with_room(|session| DensifyWork::select(session, model, candidates, kept))?,

@@ -1,4 +1,4 @@
-//! The governor's hands: what the GPU holds that can be given up, and how it comes back.
+//! The holder of the GPU's memory: what can be given up and how it is restored.
 
 use super::dry::scratch as dry_run;
 use super::frame::Frame;
@@ -8,7 +8,7 @@ use super::photos::PhotoStore;
 use super::primitive::{CudaPrimitive, is_compactable, is_offloadable};
 use super::session::{BandPolicy, Session};
 use crate::backend::frame_state::FrameState;
-use crate::backend::{DeviceError, Inputs, LadderState};
+use crate::backend::{DeviceError, Inputs};
 use crate::layout::{MemoryPlace, ModelSize, NEIGHBOURS};
 use crate::memory::plan::{
     CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, HostGrowth, PlannedCoarse, Storage,
@@ -17,14 +17,13 @@ use crate::memory::plan::{
 use crate::memory::{Bytes, Gain, Holder, Ladder, Refusal, Rung};
 use crate::model::{Gaussians, Primitive};
 
-/// What is missing where the driver says no more than that there is none left.
-const AT_LEAST: u64 = 64 << 20;
+/// Minimum shortage, used when the driver reports none.
+const MIN_MISSING: u64 = 64 << 20;
 
-/// Everything of the GPU that takes memory, as far as it is at hand.
 pub(super) struct Parts<'a, P = Gaussians> {
     pub(super) images: &'a mut PhotoStore,
     pub(super) session: &'a mut Session,
-    /// The model, between two iterations.
+    /// The model; `None` during an iteration.
     pub(super) model: Option<&'a mut Model<P>>,
 }
 
@@ -38,7 +37,7 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
                 Some(Bytes(held.0.saturating_add(wanted.0).saturating_sub(budget.0)))
             }
             DeviceError::OutOfMemory { wanted, free, .. } => {
-                Some(Bytes(wanted.0.saturating_sub(free.0).max(AT_LEAST)))
+                Some(Bytes(wanted.0.saturating_sub(free.0).max(MIN_MISSING)))
             }
             _ => None,
         }
@@ -48,23 +47,21 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
         let heap = &self.session.heap;
         let before = heap.total();
         match rung {
-            // Between iterations it has gone already, but for what the next one needs, which could not
-            // be had again while others hold what this program had counted on.
+            // Between iterations the slack is gone already, except for the next iteration's. Others could take that.
             Rung::Slack if self.model.is_none() && heap.excess() == Bytes(0) => {
                 heap.trim_scratch()?;
             }
             Rung::Photographs => match self.images.evict(self.session, missing) {
-                // Those in use need a place to go to.
+                // Photographs in use need memory to go to.
                 Err(error) if error.is_out_of_memory() => return Ok(Gain::Nothing),
                 done => drop(done?),
             },
-            // Between iterations nothing is listed: bands would bring nothing.
+            // Between iterations there are no lists: bands would free nothing.
             Rung::Bands if self.model.is_none() && self.session.bands == BandPolicy::Never => {
                 self.session.bands = BandPolicy::WhenNeeded;
                 return Ok(Gain::Bytes(Bytes(0)));
             }
-            // They go when whoever holds them hears of it, which is when an iteration has failed, or
-            // before the next one.
+            // Their holder drops them after a failed iteration or before the next one.
             Rung::Neighbours => {
                 let held = heap.used_by(NEIGHBOURS.label);
                 return Ok(self.session.list_room.shorten(held));
@@ -75,7 +72,7 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
                     && is_compactable::<P>()
                 {
                     match model.compact(self.session) {
-                        // It takes a little scratch itself.
+                        // The conversion itself takes a little scratch.
                         Err(error) if error.is_out_of_memory() => return Ok(Gain::Nothing),
                         done => return Ok(Gain::Bytes(done?)),
                     }
@@ -92,7 +89,7 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
                             if was_compact || !model.storage().is_compact() {
                                 return Ok(Gain::Nothing);
                             }
-                            // What was made compact on the way stays so.
+                            // A model that was made compact on the way stays so.
                             tracing::warn!("colours stay in the GPU's memory: {error}");
                             let gained = before.0.saturating_sub(heap.total().0);
                             return Ok(Gain::Begun(Rung::Compact, Bytes(gained)));
@@ -101,7 +98,7 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
                     }
                 }
             }
-            // They are drawn smaller from the next step on.
+            // Views are drawn smaller from the next step on.
             Rung::Resolution if self.model.is_some() => return Ok(self.session.view_size.lower()),
             Rung::Slack | Rung::Bands | Rung::Births | Rung::Resolution => {}
         }
@@ -114,18 +111,18 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
             Rung::Photographs => {
                 self.images.all_fit(&self.session.heap).then(|| self.images.absent())
             }
-            // An eighth more than the view that needed most, so that the next does not bring it back.
+            // An eighth more than the largest need, so that the next view does not bring the bands back.
             Rung::Bands => {
                 let need = self.session.banded_need.0;
                 Some(Bytes(need + need / 8))
             }
-            // With room to find them in, and for the iterations after that.
+            // Includes the scratch of the search and of the following iterations.
             Rung::Neighbours => {
                 let (lists, heap) = (&self.session.list_room, &self.session.heap);
                 let scratch = search_scratch(dry_run, lists.gaussians()).max(heap.recent_scratch());
                 Some(lists.missing() + scratch)
             }
-            // With the photographs, which are sent anew.
+            // Includes the photographs, which are uploaded again.
             Rung::Resolution => {
                 let taken = self.session.heap.recent_scratch() + self.images.resident_bytes();
                 self.session.view_size.missing(taken)
@@ -153,7 +150,7 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
     }
 }
 
-/// True if tables of a model are on the device that the host has room for when it has so many rows.
+/// True if the host has room for the tables of the model with `rows` rows, and the device holds them.
 pub(super) fn has_room_on_host<P: CudaPrimitive>(
     heap: &Heap,
     model: &Model<P>,
@@ -168,7 +165,7 @@ pub(super) fn has_room_on_host<P: CudaPrimitive>(
     wanted <= heap.left_on_host().0
 }
 
-/// Does what needs memory. Where there is too little, gives up one thing after the other.
+/// Runs work that needs memory, and gives up one holding after the other if there is too little.
 pub(super) fn with_room<R>(
     ladder: &mut Ladder,
     mut parts: Parts<'_>,
@@ -177,15 +174,14 @@ pub(super) fn with_room<R>(
     ladder.climb(&mut parts, |parts| {
         let done = work(parts);
         if matches!(done, Err(DeviceError::OutOfMemory { .. })) {
-            // Another program was quicker: the plan has to know.
+            // Another program took memory meanwhile.
             parts.session.heap.update_foreign_use()?;
         }
         done
     })
 }
 
-/// Looks how much of the card others use, gives back what is not needed, and more where others need
-/// it, and takes back what there is room for.
+/// Updates the memory that others use, frees what is needed, and restores what fits.
 pub(super) fn between_iterations<P: CudaPrimitive>(
     ladder: &mut Ladder,
     mut parts: Parts<'_, P>,
@@ -199,9 +195,9 @@ pub(super) fn between_iterations<P: CudaPrimitive>(
         ladder.record_once(Rung::Photographs);
     }
     match ladder.climb(&mut parts, |parts| within_budget(&parts.session.heap)) {
-        // Before the next iteration there will be less.
+        // The next iteration will have less memory.
         Err(error) if error.is_out_of_memory() && parts.session.is_waiting() => {}
-        // What is held stays, and nothing more is taken: the driver has granted it.
+        // The driver has granted what is held: it stays, and nothing more is taken.
         Err(error) if error.is_out_of_memory() => {
             ladder.warn_of_excess(parts.session.heap.excess());
         }
@@ -213,9 +209,7 @@ pub(super) fn between_iterations<P: CudaPrimitive>(
     ladder.restore_rungs(&mut parts)
 }
 
-/// After a failure of what asked for no room itself, or that all which can be given up within an
-/// iteration did not prevent: gives up what is left. Says whether anything was gained, or will be when
-/// lists of neighbours become as short, and training views as small, as they may be.
+/// Gives up what is left after an iteration failed. Returns true if memory was gained or will be.
 pub(super) fn relieve<P: CudaPrimitive>(
     ladder: &mut Ladder,
     mut parts: Parts<'_, P>,
@@ -225,7 +219,7 @@ pub(super) fn relieve<P: CudaPrimitive>(
     let may_help =
         [Rung::Photographs, Rung::Neighbours, Rung::Compact, Rung::Offload, Rung::Resolution];
     for rung in ladder.in_order(&may_help) {
-        // Smaller views help their own steps alone.
+        // Smaller views reduce their own steps alone.
         if rung == Rung::Resolution && !parts.session.view_size.is_refused() {
             continue;
         }
@@ -237,7 +231,7 @@ pub(super) fn relieve<P: CudaPrimitive>(
     Ok(false)
 }
 
-/// Others may have taken memory that this program had counted on.
+/// Fails if others have taken memory that this program had counted on.
 fn within_budget(heap: &Heap) -> Result<(), DeviceError> {
     let excess = heap.excess();
     if excess == Bytes(0) {
@@ -254,43 +248,36 @@ fn within_budget(heap: &Heap) -> Result<(), DeviceError> {
     .into())
 }
 
-/// What became of it.
-pub(super) fn account(ladder: &mut Ladder, heap: &Heap) -> LadderState {
-    LadderState { changes: ladder.take_changes(), held: heap.total(), budget: heap.budget() }
-}
-
-/// Iterations after which what views needed is no longer looked at, at the latest; at the earliest
-/// half as many. Scenes have some hundred views.
+/// Iterations after which the needs of views are forgotten; at the earliest half as many.
 const REMEMBERED: u32 = 1000;
 
-/// This part of the budget is left to what nobody can foresee: views that see more than any before.
+/// Reciprocal of the share of the budget that is left for views larger than any before.
 const UNFORESEEN: u64 = 50;
 
-/// What views need of the scratch, per Gaussian.
+/// Scratch of views, per Gaussian.
 #[derive(Debug, Default)]
 pub(super) struct ScratchHighWater {
-    /// The most of any view since the last change, and before it.
+    /// Largest needs in bytes per Gaussian, since the last change and before it.
     most: [f64; 2],
     frames: u32,
-    /// Gaussians that are left when density control has ended, where they are pruned then.
+    /// Number of Gaussians after pruning at the end of density control.
     target: Option<u64>,
-    /// What terms need of views sooner or later.
+    /// Inputs of all terms, now or later.
     inputs: Inputs,
-    /// Where a coarse stage will follow.
+    /// Needs of the coarse stage, if one follows.
     coarse: Option<CoarseHighWater>,
 }
 
-/// What views would need of the scratch in the coarse stage that will follow, per Gaussian.
+/// Scratch of views in the coarse stage, per Gaussian.
 #[derive(Clone, Copy, Debug)]
 struct CoarseHighWater {
     stage: PlannedCoarse,
-    /// The most of any view since the last change, and before it.
+    /// Largest needs in bytes per Gaussian, since the last change and before it.
     most: [f64; 2],
 }
 
 impl ScratchHighWater {
-    /// Of a run that is pruned to so many Gaussians, if it is, that this coarse stage follows, if one
-    /// does, and whose terms need this of views sooner or later.
+    /// Creates the record of a run with `target` Gaussians after pruning, followed by `coarse`.
     pub(super) fn of_run(
         target: Option<u64>,
         coarse: Option<PlannedCoarse>,
@@ -304,7 +291,7 @@ impl ScratchHighWater {
         }
     }
 
-    /// A view was drawn for training, beside what earlier views of its batch hold.
+    /// Records the needs of a training view, beside the bytes that earlier views of its batch hold.
     pub(super) fn observe<S: FrameState, P: Primitive>(
         &mut self,
         frame: &Frame<S, P>,
@@ -330,8 +317,7 @@ impl ScratchHighWater {
         }
     }
 
-    /// What a view needed of the scratch, or would have needed in bands where these are allowed; one that
-    /// is drawn smaller, or without what terms need later, at the size of its photograph and with that.
+    /// Returns the scratch of a view at full size with all inputs, in bands if these are allowed and smaller.
     fn needed<S: FrameState, P: Primitive>(
         &self,
         frame: &Frame<S, P>,
@@ -367,13 +353,12 @@ impl ScratchHighWater {
         self.most[0] = self.most[0].max(each(bytes, gaussians));
     }
 
-    /// What the hungriest view needs of a model of so many.
+    /// Returns the largest need for a model of `gaussians` Gaussians.
     fn of(&self, gaussians: usize) -> Bytes {
         all(self.most[0].max(self.most[1]), gaussians)
     }
 
-    /// What the coarse stage will take of a model of so many, with the shortest lists that it may come
-    /// to before births are refused.
+    /// Returns the needs of the coarse stage, with the shortest neighbour lists that precede limits of densification.
     fn in_coarse(&self, gaussians: usize, ladder: &Ladder) -> Option<CoarseGrowth> {
         let CoarseHighWater { stage: coarse, most } = self.coarse?;
         let most = most[0].max(most[1]);
@@ -400,20 +385,18 @@ fn all(each: f64, gaussians: usize) -> Bytes {
     Bytes((each * gaussians as f64).ceil() as u64)
 }
 
-/// True if views are drawn in bands before births are refused.
+/// True if views are drawn in bands before densification is limited.
 fn in_bands(ladder: &Ladder) -> bool {
     ladder.comes_before(Rung::Bands, Rung::Births)
 }
 
-/// What earlier views of a batch, which hold so much, would hold in the coarse stage at most. Behind
-/// their features the place of the splats stays empty: with 4 bytes a Gaussian and 48 a splat, 128 a
-/// splat are less than three times as much.
+/// Returns an upper bound of what earlier views of a batch hold in the coarse stage: with features, 4 bytes a Gaussian
+/// and 48 a splat become at most 128 a splat.
 fn in_coarse(earlier: Bytes, coarse: &PlannedCoarse) -> Bytes {
     if coarse.maps.are_drawn() { Bytes(3 * earlier.0) } else { earlier }
 }
 
-/// Of `wish` births as many as there is memory for when everything is given up that comes before
-/// births.
+/// Returns how many of `wish` new Gaussians fit when everything is given up that precedes them.
 pub(super) fn births<P: Primitive>(
     high_water: &ScratchHighWater,
     model: &Model<P>,
@@ -454,7 +437,7 @@ mod tests {
     use crate::memory::plan::Maps;
 
     #[test]
-    fn the_hungriest_of_the_last_views_counts_and_in_the_end_is_forgotten() {
+    fn the_largest_recent_view_counts() {
         let mut high_water = ScratchHighWater::default();
         high_water.record(Bytes(1000), 100);
         high_water.record(Bytes(3000), 200);

@@ -1,7 +1,4 @@
-//! Training on an NVIDIA GPU.
-//!
-//! Work is put on one stream in the order of the calls, so that buffers may be used again without
-//! waiting. A program without kernels has the module all the same: plans run the stages dry ([`dry_run`]).
+//! Training on an NVIDIA GPU, on one stream in the order of the calls. Without kernels, only [`dry_run`] works.
 
 mod device;
 mod dry;
@@ -52,37 +49,36 @@ use crate::memory::plan::{PlannedCoarse, Storage};
 use crate::memory::{Bytes, HostAllowance, Ladder, Limit, Rung};
 use crate::model::Primitive;
 
-/// What a GPU is opened with.
+/// Options of a GPU.
 #[derive(Clone, Debug)]
 pub struct CudaOptions {
-    /// The number of the GPU among those that the driver shows.
+    /// Ordinal of the GPU among those that the driver shows.
     pub ordinal: u32,
-    /// What the program may take of the card's memory; without it, all.
+    /// Limit of the card's memory; `None`: all of it.
     pub vram_limit: Option<Limit>,
-    /// Share of that limit that is never exceeded.
+    /// Share of the limit that is never exceeded.
     pub vram_threshold: f64,
-    /// What the program may take of the host's memory.
+    /// Limit of the host's memory.
     pub host_limit: Limit,
-    /// Processes of the run on this host.
+    /// Number of processes of the run on this host.
     pub ranks_here: u32,
-    /// What may be given up where memory is short, the first first.
+    /// Fallbacks when memory is short, in order.
     pub give_up: Vec<Rung>,
-    /// Iterations between two times that memory which is not in use goes back to the driver.
+    /// Iterations between two trims of unused memory.
     pub trim_interval: u32,
-    /// How models keep their state.
+    /// Storage of models.
     pub storage: Storage,
-    /// Seed of the random numbers that a compact model rounds with.
+    /// Seed of the rounding of compact models.
     pub seed: u64,
-    /// Gaussians to which a run is pruned when density control ends: births leave that its memory.
+    /// Number of Gaussians after pruning at the end of density control. Density control leaves memory for it.
     pub target: Option<u64>,
-    /// SuGaR's coarse stage, where it will follow: births leave it its memory.
+    /// SuGaR's coarse stage, if one follows. Density control leaves memory for it.
     pub coarse: Option<PlannedCoarse>,
-    /// What terms will need of views later, if not now: births leave that its memory.
+    /// Inputs of all terms, now or later. Density control leaves memory for them.
     pub inputs: Inputs,
 }
 
 impl Default for CudaOptions {
-    /// As the options of a run are by default.
     fn default() -> Self {
         let options = MemoryOptions::default();
         Self {
@@ -108,10 +104,10 @@ pub struct Cuda {
     session: Session,
     ladder: Ladder,
     trim_interval: u32,
-    /// The iteration after which memory was last looked at.
+    /// Iteration after which memory was trimmed last.
     governed_at: Option<u32>,
     high_water: ScratchHighWater,
-    /// Less is taken than may be, where less will do.
+    /// True if a soft limit is set.
     has_aim: bool,
 }
 
@@ -126,7 +122,6 @@ impl Cuda {
         (session.storage, session.seed) = (options.storage, options.seed);
         let allowance = HostAllowance::new(options.host_limit, options.ranks_here);
         session.heap.set_host_allowance(allowance);
-        // Until the ladder says otherwise.
         session.bands = BandPolicy::Never;
         Ok(Self {
             images: PhotoStore::new(&session)?,
@@ -139,30 +134,28 @@ impl Cuda {
         })
     }
 
-    /// When views are drawn in bands from now on.
+    /// Sets when views are drawn in bands.
     pub fn set_bands(&mut self, bands: BandPolicy) {
         self.session.bands = bands;
     }
 
-    /// Gives back the memory that is kept for the next iteration.
+    /// Frees the memory that is kept for the next iteration.
     pub fn trim_memory(&mut self) -> Result<(), DeviceError> {
         self.session.heap.trim_scratch()
     }
 
-    /// Its memory.
+    /// Returns the heap of the GPU.
     pub fn heap(&self) -> &heap::Heap {
         &self.session.heap
     }
 
-    /// Has the model's tables hold what dense Adam would; fails where a parameter is not finite.
+    /// Brings the model's tables up to dense Adam. Fails if a parameter is not finite.
     fn bring_up_to_date<P: Primitive>(&mut self, model: &mut Model<P>) -> Result<(), DeviceError> {
         self.session.check_faults()?;
         catch_up(&self.session, model)
     }
 
-    /// A model of so many Gaussians, all zero: compact, and with its colours on the host, where there is no
-    /// room otherwise and the ladder allows it, as that of a run which has gone over to it and is taken up
-    /// again.
+    /// Creates a model of zeros: compact, then offloaded, if memory is short and the ladder allows it.
     fn room_for_model<P: CudaPrimitive>(
         &mut self,
         sh_degree: u32,
@@ -184,7 +177,7 @@ impl Cuda {
             made = self.with_room(|session| tables::zeros(session, sh_degree, count));
             match &made {
                 Ok(_) => self.ladder.record(rung, Bytes(0)),
-                // The other rung may do without the host.
+                // The next fallback may not need the host.
                 Err(error) if error.is_out_of_host_memory() => self.session.storage = now,
                 Err(_) => {}
             }
@@ -192,7 +185,7 @@ impl Cuda {
         made
     }
 
-    /// Does what needs memory; where there is too little, gives up one thing after the other.
+    /// Runs work that needs memory, and gives up one holding after the other if there is too little.
     fn with_room<R>(
         &mut self,
         mut work: impl FnMut(&mut Session) -> Result<R, DeviceError>,
@@ -200,7 +193,7 @@ impl Cuda {
         self.with_images(|_, session| work(session))
     }
 
-    /// The same for what sends photographs.
+    /// Like [`Self::with_room`], for work that uploads photographs.
     fn with_images<R>(
         &mut self,
         mut work: impl FnMut(&mut PhotoStore, &mut Session) -> Result<R, DeviceError>,
@@ -210,7 +203,7 @@ impl Cuda {
         govern::with_room(ladder, parts, |parts| work(parts.images, parts.session))
     }
 
-    /// Has a model keep its state compact from now on; gives the bytes that this frees.
+    /// Makes a model's state compact. Returns the bytes freed.
     pub fn compact<P: CudaPrimitive>(
         &mut self,
         model: &mut Model<P>,
@@ -218,8 +211,7 @@ impl Cuda {
         model.compact(&self.session)
     }
 
-    /// Has a model keep its state compact, and its colours with their moments in the host's memory, from now
-    /// on; gives the bytes that this frees of the GPU's.
+    /// Makes a model compact and moves its colours to the host. Returns the bytes freed on the GPU.
     pub fn offload<P: CudaPrimitive>(
         &mut self,
         model: &mut Model<P>,
@@ -227,13 +219,12 @@ impl Cuda {
         model.offload(&self.session)
     }
 
-    /// Has a model keep its state in full precision from now on.
+    /// Converts a model's state to full precision.
     pub fn expand<P: CudaPrimitive>(&mut self, model: &mut Model<P>) -> Result<(), DeviceError> {
         model.expand(&self.session)
     }
 
-    /// Calls a function of the device's mathematics once per row of inputs, `[n, call.inputs]`; gives
-    /// `[n, call.outputs]`. Functions that project take this view, drawn with these settings.
+    /// Calls a function of the device's mathematics once per row of inputs, [n, inputs]; returns [n, outputs].
     pub fn probe(
         &mut self,
         call: probe::ProbeFunction,

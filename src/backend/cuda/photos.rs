@@ -1,6 +1,4 @@
-//! Photographs on the device, 8 bits a value: resident where the budget allows, else two places that
-//! take turns. They travel from page-locked memory on a stream of their own, so that an upload runs
-//! beside the computation.
+//! Photographs on the device, 8 bits a value: resident if the budget allows, else in two slots that take turns.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -17,29 +15,30 @@ use crate::layout::{
 };
 use crate::memory::Bytes;
 
-/// Photographs and their places.
 pub(super) struct PhotoStore {
     resident: Region<u8>,
     place_from_view: BTreeMap<usize, Rc<PhotoPlace>>,
-    /// Bytes of every view's photograph that was sent, resident or not.
+    /// Size in bytes of every view's photograph, resident or not.
     bytes_from_view: BTreeMap<usize, usize>,
-    /// True if there was room the last time.
+    /// True if there was memory for the last photograph.
     has_room: bool,
     turns: [StreamedPhoto; 2],
-    /// The turn that is next.
     next: usize,
 }
 
-/// How much of what photographs hold is given back where so many bytes are missing: an eighth more than
-/// that, since waiting for the device costs more than sending a few photographs anew.
-fn enough(missing: Bytes, held: usize) -> usize {
+/// Returns how many bytes to evict: an eighth of `held` more than `missing`, because waiting is slow.
+fn bytes_to_evict(missing: Bytes, held: usize) -> usize {
     usize::try_from(missing.0).map_or(held, |missing| missing.saturating_add(held / 8).min(held))
 }
 
-/// True if all photographs together may take `wanted` bytes where they hold some and nobody holds what
-/// is left.
+/// True if all photographs together may take `wanted` bytes, with `left` bytes free.
 fn within_share(wanted: u64, held: u64, left: u64) -> bool {
     wanted <= fair_share(held + left)
+}
+
+/// Fails if a photograph does not have the size of its view.
+pub(super) fn check_size(target_px: [u32; 2], view_px: [u32; 2]) -> Result<(), DeviceError> {
+    if target_px == view_px { Ok(()) } else { Err(DeviceError::TargetSize { target_px, view_px }) }
 }
 
 impl PhotoStore {
@@ -49,14 +48,14 @@ impl PhotoStore {
             resident: heap.region(&RESIDENT_PHOTOS)?,
             place_from_view: BTreeMap::new(),
             bytes_from_view: BTreeMap::new(),
-            // Without virtual memory growth would move those that are there.
+            // Without virtual memory, growth would move the resident photographs.
             has_room: heap.is_virtual(),
             turns: [StreamedPhoto::new(heap)?, StreamedPhoto::new(heap)?],
             next: 0,
         })
     }
 
-    /// The photograph of a view, where it is on the device or on its way there.
+    /// Returns the photograph of a view if it is on the device or on its way.
     pub(super) fn held(&self, view: usize) -> Option<Target> {
         let in_turn = self.turns.iter().filter_map(|turn| turn.held.as_ref());
         self.place_from_view
@@ -67,12 +66,11 @@ impl PhotoStore {
             .map(|place| Target { place: Rc::clone(place) })
     }
 
-    /// True if the photograph stays.
     pub(super) fn is_resident(&self, view: usize) -> bool {
         self.place_from_view.contains_key(&view)
     }
 
-    /// Sends the photograph of a view to the device, to stay where there is room.
+    /// Uploads the photograph of a view, resident if there is room.
     pub(super) fn send(
         &mut self,
         session: &Session,
@@ -80,7 +78,7 @@ impl PhotoStore {
         image: &Image,
     ) -> Result<Target, DeviceError> {
         if let Some(place) = self.place_from_view.get(&view).filter(|place| place.fits(image)) {
-            // Another photograph of the view takes the place of the one before.
+            // A new photograph of the view replaces the old one in place.
             let place = Rc::clone(place);
             session.copies.wait(&place.used)?;
             self.send_to(session, image, &place)?;
@@ -101,7 +99,6 @@ impl PhotoStore {
         Ok(Target { place })
     }
 
-    /// Sends a photograph to its resident place.
     fn send_to(
         &mut self,
         session: &Session,
@@ -117,16 +114,8 @@ impl PhotoStore {
         place.uploaded.record(&session.copies)
     }
 
-    /// Sends a photograph that nobody will ask for again; it takes no place that another could keep.
-    pub(super) fn upload_transient(
-        &mut self,
-        session: &Session,
-        image: &Image,
-    ) -> Result<Target, DeviceError> {
-        self.upload_streamed(session, None, image)
-    }
-
-    fn upload_streamed(
+    /// Uploads a photograph to a turn; without a view it is used once.
+    pub(super) fn upload_streamed(
         &mut self,
         session: &Session,
         view: Option<usize>,
@@ -141,7 +130,7 @@ impl PhotoStore {
             session.copies.wait(&before.used)?;
         }
         if turn.memory.len() < bytes(image) {
-            // Growth may move it where memory cannot be mapped: nothing may be on its way.
+            // Without virtual memory, growth may move the slot: no copy may be under way.
             session.copies.synchronize()?;
             let missing = bytes(image).saturating_sub(turn.memory.capacity());
             session.heap.make_room(session.heap.granule() + Bytes(missing as u64))?;
@@ -158,8 +147,7 @@ impl PhotoStore {
         Ok(Target { place })
     }
 
-    /// True if the resident photographs could be made `len` bytes long, the last of them `last`
-    /// bytes.
+    /// Grows the resident memory to `len` bytes if there is room. The last photograph has `last` bytes.
     fn make_room(&mut self, heap: &Heap, len: usize, last: usize) -> Result<bool, DeviceError> {
         let held = self.resident.capacity();
         let in_turns: usize =
@@ -180,8 +168,7 @@ impl PhotoStore {
         }
     }
 
-    /// The turns come first: what is in use moves there when the others leave, and then there is
-    /// no memory to be had.
+    /// Grows the turns first: evicted photographs in use move there, when no more memory can be had.
     fn grow(&mut self, len: usize, last: usize) -> Result<(), DeviceError> {
         for turn in &mut self.turns {
             turn.memory.grow(last)?;
@@ -189,49 +176,45 @@ impl PhotoStore {
         self.resident.grow(len)
     }
 
-    /// Bytes that the resident photographs have taken of the device.
     pub(super) fn resident_bytes(&self) -> Bytes {
         self.resident.mapped()
     }
 
-    /// Bytes of the photographs that were sent and are not resident.
+    /// Returns the bytes of the known photographs that are not resident.
     pub(super) fn absent(&self) -> Bytes {
         let known: usize = self.bytes_from_view.values().sum();
         Bytes(known.saturating_sub(self.resident.len()) as u64)
     }
 
-    /// True if photographs come in turns because memory is short.
+    /// True if photographs are streamed because memory is short.
     pub(super) fn is_short_of_room(&self, heap: &Heap) -> bool {
         heap.is_virtual() && !self.has_room
     }
 
-    /// True if all photographs could be resident, as far as they are known.
+    /// True if all known photographs could be resident.
     pub(super) fn all_fit(&self, heap: &Heap) -> bool {
         let held = self.resident.capacity() as u64;
         let left = heap.budget().0.saturating_sub(heap.total().0);
         within_share(held + self.absent().0, held, left)
     }
 
-    /// Lets photographs stay again where there is room: those in the places of the turns, too, when
-    /// they are sent the next time.
+    /// Allows resident photographs again. Streamed ones become resident with their next upload.
     pub(super) fn allow_resident(&mut self, heap: &Heap) {
         self.has_room = heap.is_virtual();
         for turn in &mut self.turns {
-            // Kept until then, since a copy to the place may still be under way.
+            // Kept until the next upload, because a copy to the slot may be under way.
             turn.held = turn.held.take().map(|held| HeldPhoto { view: None, ..held });
         }
     }
 
-    /// Gives back at least `missing` bytes, if there are as many, of the memory of the resident
-    /// photographs, the last first; those come in turns from now on. What somebody is about to read
-    /// moves to the place of a turn. Says how much was given back.
+    /// Evicts at least `missing` bytes of resident photographs if possible, the last first. Returns the bytes freed.
     pub(super) fn evict(
         &mut self,
         session: &Session,
         missing: Bytes,
     ) -> Result<Bytes, DeviceError> {
         let held = self.resident.capacity();
-        let kept = held.saturating_sub(enough(missing, held));
+        let kept = held.saturating_sub(bytes_to_evict(missing, held));
         let placed = self.place_from_view.iter();
         let mut leaving: Vec<(usize, usize)> = placed
             .filter(|(_, place)| self.offset(place) + place.bytes() > kept)
@@ -251,7 +234,7 @@ impl PhotoStore {
         self.has_room = false;
         session.copies.synchronize()?;
         session.stream.synchronize()?;
-        // The one that comes up first goes last, so that what moves there stays longest.
+        // The turn that is used next comes last, so that its photograph stays longest.
         free.sort_by_key(|&turn| turn == self.next);
         for (&turn, view) in free.iter().zip(used) {
             self.move_to_turn(session, turn, view)?;
@@ -265,7 +248,7 @@ impl PhotoStore {
         Ok(Bytes((held - self.resident.capacity()) as u64))
     }
 
-    /// Drops all photographs, which nobody reads any more; those that come are of other sizes.
+    /// Drops all photographs, none of which is in use, before photographs of other sizes come.
     pub(super) fn forget_all(&mut self, session: &Session) -> Result<(), DeviceError> {
         session.copies.synchronize()?;
         session.stream.synchronize()?;
@@ -277,7 +260,6 @@ impl PhotoStore {
         self.resident.trim()
     }
 
-    /// Copies the resident photograph of a view to the place of a turn.
     fn move_to_turn(
         &mut self,
         session: &Session,
@@ -295,16 +277,13 @@ impl PhotoStore {
         Ok(())
     }
 
-    /// Where a resident place lies in the region.
     fn offset(&self, place: &PhotoPlace) -> usize {
         let offset = place.address.get().saturating_sub(self.resident.address());
         usize::try_from(offset).unwrap_or(usize::MAX)
     }
 }
 
-// A photograph as a view of its size is compared with it.
-
-/// A photograph on the device, or what was made of it.
+/// The images of a photograph on the device, original or shrunken.
 #[derive(Clone, Copy)]
 pub(super) struct Photograph<'a> {
     /// Width and height in px.
@@ -313,61 +292,43 @@ pub(super) struct Photograph<'a> {
     pub(super) rgb: In<'a, u8>,
     /// [h, w], or null.
     pub(super) mask: In<'a, u8>,
-    /// The map of inverse depths, where there is one: [h, w], with the inverse depth of a step and the
-    /// one at 0.
+    /// Map of inverse depths, [h, w], with the inverse depth of a step and the one at 0.
     pub(super) depth: Option<(In<'a, u16>, [f32; 2])>,
-    /// The map of normals, where there is one: [h, w, 3], times 127 in camera axes.
+    /// Map of normals in camera axes, times 127, [h, w, 3].
     pub(super) normals: Option<In<'a, i8>>,
-    /// Whose arrival is to be waited for; nothing of what was made of one that has arrived.
+    /// Photograph to wait for; `None` for images made of one that has arrived.
     pub(super) arrives: Option<&'a Target>,
 }
 
 impl Photograph<'_> {
-    /// Has the stream wait until it is there.
     pub(super) fn wait(&self, stream: &Stream) -> Result<(), DeviceError> {
         self.arrives.map_or(Ok(()), |target| target.wait(stream))
     }
 
-    /// Marks where the stream has read it.
     pub(super) fn used(&self, stream: &Stream) -> Result<(), DeviceError> {
         self.arrives.map_or(Ok(()), |target| target.used(stream))
     }
 }
 
-impl Target {
-    /// As it is.
-    pub(super) fn whole(&self) -> Photograph<'_> {
-        Photograph {
-            size: self.size(),
-            rgb: self.rgb(),
-            mask: self.mask(),
-            depth: self.depth(),
-            normals: self.normals(),
-            arrives: Some(self),
-        }
-    }
-}
-
-/// Where a photograph lies.
 struct PhotoPlace {
-    /// Changes when the resident photographs leave.
+    /// Changes when the photograph is evicted.
     address: Cell<u64>,
     form: PhotoForm,
-    /// Inverse depth of a step of the map, and where the map is 0.
+    /// Inverse depth of a step of the map, and inverse depth at 0.
     depth_fit: Option<[f32; 2]>,
     size: [u32; 2],
-    /// The photograph is there.
+    /// Event behind the upload.
     uploaded: CudaEvent,
-    /// The last computation that reads it is done.
+    /// Event behind the last computation that reads it.
     used: CudaEvent,
 }
 
-/// How a photograph lies in memory: colours, the mask, the map of inverse depths, and that of normals.
+/// The parts of a photograph in memory: colours, mask, inverse depths, normals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PhotoForm {
     rgb_len: usize,
     mask_len: usize,
-    /// Values of 16 bits.
+    /// Number of 16-bit values.
     depth_len: usize,
     normals_len: usize,
 }
@@ -382,12 +343,12 @@ impl PhotoForm {
         }
     }
 
-    /// Where the map of inverse depths begins: behind colours and mask, and aligned.
+    /// Returns the offset of the inverse depths, aligned, behind colours and mask.
     fn depth_offset(self) -> usize {
         (self.rgb_len + self.mask_len).next_multiple_of(size_of::<u16>())
     }
 
-    /// Where the map of normals begins: behind all else.
+    /// Returns the offset of the normals, behind all else.
     fn normals_offset(self) -> usize {
         match self.depth_len {
             0 => self.rgb_len + self.mask_len,
@@ -400,15 +361,26 @@ impl PhotoForm {
     }
 }
 
-/// A photograph on the device. It stays there as long as the device does not hold another in its
-/// place, which is not before two more were asked for.
+/// A photograph on the device. It stays valid until two more streamed photographs were requested.
 #[derive(Clone)]
 pub struct Target {
     place: Rc<PhotoPlace>,
 }
 
 impl Target {
-    /// A photograph of this size in a dry run, where nobody reads it.
+    /// Returns the photograph at its full size.
+    pub(super) fn whole(&self) -> Photograph<'_> {
+        Photograph {
+            size: self.size(),
+            rgb: self.rgb(),
+            mask: self.mask(),
+            depth: self.depth(),
+            normals: self.normals(),
+            arrives: Some(self),
+        }
+    }
+
+    /// Creates a photograph without content, for a dry run.
     pub(super) fn dry(
         stream: &Stream,
         size: [u32; 2],
@@ -433,17 +405,17 @@ impl Target {
         Ok(Self { place: Rc::new(place) })
     }
 
-    /// Width and height in px.
+    /// Returns width and height in px.
     pub(super) fn size(&self) -> [u32; 2] {
         self.place.size
     }
 
-    /// [h, w, 3]
+    /// Returns the colours, [h, w, 3].
     pub(super) fn rgb(&self) -> In<'_, u8> {
         In::at(self.place.address.get())
     }
 
-    /// [h, w], or null.
+    /// Returns the mask, [h, w], or null.
     pub(super) fn mask(&self) -> In<'_, u8> {
         let form = self.place.form;
         match form.mask_len {
@@ -452,32 +424,29 @@ impl Target {
         }
     }
 
-    /// The map of inverse depths, where there is one: [h, w], with the inverse depth of a step and the
-    /// one at 0.
+    /// Returns the map of inverse depths, [h, w], with the inverse depth of a step and the one at 0.
     pub(super) fn depth(&self) -> Option<(In<'_, u16>, [f32; 2])> {
         let first = self.place.address.get() + self.place.form.depth_offset() as u64;
         self.place.depth_fit.map(|fit| (In::at(first), fit))
     }
 
-    /// The map of normals, where there is one: [h, w, 3], times 127 in camera axes.
+    /// Returns the map of normals in camera axes, times 127, [h, w, 3].
     pub(super) fn normals(&self) -> Option<In<'_, i8>> {
         let form = self.place.form;
         let first = self.place.address.get() + form.normals_offset() as u64;
         (form.normals_len > 0).then(|| In::at(first))
     }
 
-    /// Has the stream wait until the photograph is there.
     pub(super) fn wait(&self, stream: &Stream) -> Result<(), DeviceError> {
         stream.wait(&self.place.uploaded)
     }
 
-    /// Marks where the stream has read it.
     pub(super) fn used(&self, stream: &Stream) -> Result<(), DeviceError> {
         self.place.used.record(stream)
     }
 }
 
-/// True if there is a [`Target`] of this place; the device's own reference is one.
+/// True if there is a [`Target`] of this place beside the store's own reference.
 fn in_use(place: &Rc<PhotoPlace>) -> bool {
     Rc::strong_count(place) > 1
 }
@@ -491,7 +460,6 @@ fn depth_fit(image: &Image) -> Option<[f32; 2]> {
 }
 
 impl PhotoPlace {
-    /// True if the photograph has this place's form.
     fn fits(&self, image: &Image) -> bool {
         self.size == [image.width, image.height]
             && self.form == PhotoForm::of(image)
@@ -514,19 +482,15 @@ impl PhotoPlace {
     }
 }
 
-// A place that photographs take in turns.
-
-/// A place that photographs take in turns, and the page-locked memory that they come through.
+/// A slot for streamed photographs, and its page-locked memory.
 struct StreamedPhoto {
     memory: Region<u8>,
     staging: Option<Pinned<u8>>,
-    /// The photograph that is there.
     held: Option<HeldPhoto>,
 }
 
-/// A photograph in such a place.
 struct HeldPhoto {
-    /// Its view, unless it is there for one look.
+    /// Index of the view; `None` for a transient photograph.
     view: Option<usize>,
     place: Rc<PhotoPlace>,
 }
@@ -536,12 +500,12 @@ impl StreamedPhoto {
         Ok(Self { memory: heap.region(&PHOTOS_IN_TURN)?, staging: None, held: None })
     }
 
-    /// True if somebody is about to read what is there.
+    /// True if a [`Target`] of the photograph exists.
     fn in_use(&self) -> bool {
         self.held.as_ref().is_some_and(|held| in_use(&held.place))
     }
 
-    /// Page-locked memory with the photograph in it, once the one before has left.
+    /// Returns page-locked memory with the photograph, after the copy of the one before.
     fn stage(&mut self, heap: &Heap, image: &Image) -> Result<&Pinned<u8>, DeviceError> {
         let len = bytes(image);
         let staging = match self.staging.take() {
@@ -573,19 +537,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn photographs_together_leave_half_to_the_model() {
+    fn photographs_take_at_most_half() {
         let (budget, one) = (1000, 30);
         let mut held = 0;
         while within_share(held + one, held, budget - held) {
             held += one;
         }
         assert_eq!(held, 480);
-        // The model has grown since: those that are there take more than half.
+        // The model has grown since, so the photographs exceed their share.
         assert!(!within_share(held, held, 400));
     }
 
     #[test]
-    fn maps_lie_behind_colours_and_mask_and_inverse_depths_aligned() {
+    fn maps_follow_colours_and_mask() {
         let with = |mask_len, depth_len, normals_len| PhotoForm {
             rgb_len: 45,
             mask_len,

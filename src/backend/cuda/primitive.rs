@@ -1,9 +1,4 @@
-//! Facts that a GPU needs of a primitive to store and to train it.
-//!
-//! Rows lie in tables as the schema says, and all that only moves them about goes by it. Projecting them
-//! and moving them down the gradient is the primitive's own work, which its kernels do. What lies
-//! between, from tiles to pixels and back, sees records of ellipses or of surfels
-//! (`kernels/footprint.cuh`) and is the same for all primitives.
+//! Kernels and capabilities of the primitives. Stages after projection share records (`kernels/footprint.cuh`).
 
 use super::device::launch::{Code, Find, Kernel, KernelName, kernel};
 use crate::abi::{ADAM_BLOCK, AdamArgs, PROJECT_BLOCK, ProjectArgs, TABLES};
@@ -14,65 +9,63 @@ use crate::model::{Gaussians, Primitive};
 
 /// A primitive that a GPU trains.
 pub trait CudaPrimitive: Primitive + 'static {
-    /// Its kernels.
+    /// Kernels of the primitive.
     const KERNELS: PrimitiveKernels;
-    /// What they can do that not all primitives can.
+    /// Optional features that the kernels support.
     const CAPABILITIES: &'static [Capability];
 }
 
-/// The kernels of a primitive. All have the arguments of `abi`: the first table of the schema is what
-/// these call geometry, the second one, where there is one, what they call SH.
+/// The kernels of a primitive, with the arguments of `abi`. "Geometry" is the schema's first table, "SH" its second.
 #[derive(Clone, Copy)]
 pub struct PrimitiveKernels {
-    /// Of a model in full precision.
+    /// For models in full precision.
     pub full: StorageKernels,
-    /// Of a model with colours in 16 bits, where there are such.
+    /// For models with colours in 16 bits.
     pub half: Option<StorageKernels>,
-    /// Of a compact model, where there are such.
+    /// For compact models.
     pub compact: Option<StorageKernels>,
 }
 
 /// The kernels of a primitive that depend on how its model is stored.
 #[derive(Clone, Copy)]
 pub struct StorageKernels {
-    /// Rows to records; takes `ProjectArgs`.
+    /// Projects rows to records; takes `ProjectArgs`.
     pub project: KernelName,
-    /// The same with the filters of the model and of the view.
+    /// Projects with the filters of the model and of the view.
     pub project_extended: KernelName,
-    /// Which lane blocks a view is going to see, without filters and with them, where colours may come from
-    /// the host's memory ahead of it; they take `ProjectArgs`.
+    /// List the lane blocks that a view will see, without and with filters; take `ProjectArgs`.
     pub expect: Option<[KernelName; 2]>,
-    /// A step down the gradient of one view; takes `AdamArgs`.
+    /// Steps down the gradient of one view; takes `AdamArgs`.
     pub step: KernelName,
-    /// The same with filters, inverse depths and what else the primitive is capable of.
+    /// Steps with filters, inverse depths and all other capabilities.
     pub step_extended: KernelName,
-    /// A step down the gradients of several views, where there is such a kernel.
+    /// Steps down the gradients of several views.
     pub step_views: Option<KernelName>,
-    /// The same kernels of rows as surfels, where they may be drawn so.
+    /// Kernels of rows drawn as surfels.
     pub surfels: Option<SurfelKernels>,
-    /// The kernels of rows as vertices of triangles, where they may be drawn so.
+    /// Kernels of rows drawn as vertices of triangles.
     pub vertices: Option<VertexKernels>,
 }
 
-/// The kernels of rows that are vertices of triangles. They take the same arguments.
+/// The kernels of rows that are vertices of triangles, with the same arguments.
 #[derive(Clone, Copy)]
 pub struct VertexKernels {
-    /// Colours of those in view.
+    /// Computes the colours of visible vertices.
     pub color: KernelName,
-    /// A step down the gradient of one view.
+    /// Steps down the gradient of one view.
     pub step: KernelName,
-    /// A step down the gradients of several.
+    /// Steps down the gradients of several views.
     pub step_views: KernelName,
 }
 
-/// The kernels of rows that are drawn as surfels. They take the same arguments.
+/// The kernels of rows that are drawn as surfels, with the same arguments.
 #[derive(Clone, Copy)]
 pub struct SurfelKernels {
-    /// Rows to records.
+    /// Projects rows to records.
     pub project: KernelName,
-    /// A step down the gradient of one view.
+    /// Steps down the gradient of one view.
     pub step: KernelName,
-    /// A step down the gradients of several.
+    /// Steps down the gradients of several views.
     pub step_views: KernelName,
 }
 
@@ -80,72 +73,47 @@ const fn of_program(file: &'static str, function: &'static str) -> KernelName {
     KernelName { code: Code::Program(file), function }
 }
 
+/// Names the kernels of Gaussians in one storage, which end with a suffix.
+macro_rules! gaussian_kernels {
+    ($suffix:literal, $expect:expr) => {
+        StorageKernels {
+            project: of_program("project", concat!("project_fwd", $suffix)),
+            project_extended: of_program("project", concat!("project_fwd_extended", $suffix)),
+            expect: $expect,
+            step: of_program("adam", concat!("adam", $suffix)),
+            step_extended: of_program("adam", concat!("adam_extended", $suffix)),
+            step_views: Some(of_program("adam_views", concat!("adam_views", $suffix))),
+            surfels: Some(SurfelKernels {
+                project: of_program("project", concat!("project_surfels", $suffix)),
+                step: of_program("adam", concat!("adam_surfels", $suffix)),
+                step_views: of_program("adam_views", concat!("adam_views_surfels", $suffix)),
+            }),
+            vertices: Some(VertexKernels {
+                color: of_program("triangles", concat!("color_vertices", $suffix)),
+                step: of_program("adam", concat!("adam_vertices", $suffix)),
+                step_views: of_program("adam_views", concat!("adam_views_vertices", $suffix)),
+            }),
+        }
+    };
+}
+
 impl CudaPrimitive for Gaussians {
     const KERNELS: PrimitiveKernels = PrimitiveKernels {
-        full: StorageKernels {
-            project: of_program("project", "project_fwd"),
-            project_extended: of_program("project", "project_fwd_extended"),
-            expect: None,
-            step: of_program("adam", "adam"),
-            step_extended: of_program("adam", "adam_extended"),
-            step_views: Some(of_program("adam_views", "adam_views")),
-            surfels: Some(SurfelKernels {
-                project: of_program("project", "project_surfels"),
-                step: of_program("adam", "adam_surfels"),
-                step_views: of_program("adam_views", "adam_views_surfels"),
-            }),
-            vertices: Some(VertexKernels {
-                color: of_program("triangles", "color_vertices"),
-                step: of_program("adam", "adam_vertices"),
-                step_views: of_program("adam_views", "adam_views_vertices"),
-            }),
-        },
-        half: Some(StorageKernels {
-            project: of_program("project", "project_fwd_half"),
-            project_extended: of_program("project", "project_fwd_extended_half"),
-            expect: None,
-            step: of_program("adam", "adam_half"),
-            step_extended: of_program("adam", "adam_extended_half"),
-            step_views: Some(of_program("adam_views", "adam_views_half")),
-            surfels: Some(SurfelKernels {
-                project: of_program("project", "project_surfels_half"),
-                step: of_program("adam", "adam_surfels_half"),
-                step_views: of_program("adam_views", "adam_views_surfels_half"),
-            }),
-            vertices: Some(VertexKernels {
-                color: of_program("triangles", "color_vertices_half"),
-                step: of_program("adam", "adam_vertices_half"),
-                step_views: of_program("adam_views", "adam_views_vertices_half"),
-            }),
-        }),
-        compact: Some(StorageKernels {
-            project: of_program("project", "project_fwd_compact"),
-            project_extended: of_program("project", "project_fwd_extended_compact"),
-            expect: Some([
+        full: gaussian_kernels!("", None),
+        half: Some(gaussian_kernels!("_half", None)),
+        compact: Some(gaussian_kernels!(
+            "_compact",
+            Some([
                 of_program("project", "expect_rows"),
                 of_program("project", "expect_rows_extended"),
-            ]),
-            step: of_program("adam", "adam_compact"),
-            step_extended: of_program("adam", "adam_extended_compact"),
-            step_views: Some(of_program("adam_views", "adam_views_compact")),
-            surfels: Some(SurfelKernels {
-                project: of_program("project", "project_surfels_compact"),
-                step: of_program("adam", "adam_surfels_compact"),
-                step_views: of_program("adam_views", "adam_views_surfels_compact"),
-            }),
-            vertices: Some(VertexKernels {
-                color: of_program("triangles", "color_vertices_compact"),
-                step: of_program("adam", "adam_vertices_compact"),
-                step_views: of_program("adam_views", "adam_views_vertices_compact"),
-            }),
-        }),
+            ])
+        )),
     };
 
     const CAPABILITIES: &'static [Capability] =
         &[Capability::Filter3d, Capability::Noise, Capability::Regularisers, Capability::Surfaces];
 }
 
-/// Fails where a primitive cannot do what is asked for.
 pub(crate) fn require<P: CudaPrimitive>(
     capability: Capability,
     is_asked_for: bool,
@@ -156,7 +124,6 @@ pub(crate) fn require<P: CudaPrimitive>(
     Ok(())
 }
 
-/// Fails where a primitive cannot be stored so.
 pub(crate) fn require_storage<P: CudaPrimitive>(storage: Storage) -> Result<(), DeviceError> {
     match storage {
         Storage::HalfColors if P::KERNELS.half.is_none() => {
@@ -170,57 +137,47 @@ pub(crate) fn require_storage<P: CudaPrimitive>(storage: Storage) -> Result<(), 
     }
 }
 
-/// The error of a primitive that takes no steps of several views.
+/// Returns the error of a primitive without steps of several views.
 pub(crate) fn no_batches<P: Primitive>() -> DeviceError {
     unsupported::<P>("steps of several views")
 }
 
-/// True if there are kernels for a compact model.
 pub(crate) fn is_compactable<P: CudaPrimitive>() -> bool {
     P::KERNELS.compact.is_some()
 }
 
-/// True if a compact model has tables of which a view needs a part.
+/// True if a compact model has lazy tables, which can lie on the host.
 pub(crate) fn is_offloadable<P: CudaPrimitive>() -> bool {
     is_compactable::<P>() && P::SCHEMA.is_lazy()
 }
 
-/// The kernels of a primitive, loaded.
 pub(crate) struct LoadedKernels {
     full: LoadedStorage,
     half: Option<LoadedStorage>,
     compact: Option<LoadedStorage>,
 }
 
-/// Those that depend on how the model is stored.
 pub(crate) struct LoadedStorage {
-    /// Without filters, and with them.
+    /// Without and with filters.
     pub(crate) project: [Kernel<ProjectArgs<'static>>; 2],
-    /// Without filters, and with them.
+    /// Without and with filters.
     pub(crate) expect: Option<[Kernel<ProjectArgs<'static>>; 2]>,
-    /// Without what is extended, and with it.
+    /// Plain and extended.
     pub(crate) step: [Kernel<AdamArgs<'static>>; 2],
     pub(crate) step_views: Option<Kernel<AdamArgs<'static>>>,
-    surfels: Option<LoadedSurfels>,
-    vertices: Option<LoadedVertices>,
+    surfels: Option<LoadedShape>,
+    vertices: Option<LoadedShape>,
 }
 
-/// Those of rows that are vertices of triangles.
-pub(crate) struct LoadedVertices {
-    pub(crate) color: Kernel<ProjectArgs<'static>>,
-    pub(crate) step: Kernel<AdamArgs<'static>>,
-    pub(crate) step_views: Kernel<AdamArgs<'static>>,
-}
-
-/// Those of rows that are drawn as surfels.
-pub(crate) struct LoadedSurfels {
+/// Kernels of rows drawn as surfels or as vertices.
+pub(crate) struct LoadedShape {
     pub(crate) project: Kernel<ProjectArgs<'static>>,
     pub(crate) step: Kernel<AdamArgs<'static>>,
     pub(crate) step_views: Kernel<AdamArgs<'static>>,
 }
 
 impl LoadedKernels {
-    /// Looks the kernels up. A context must be current.
+    /// Finds the kernels. A context must be current.
     pub(crate) fn of<P: CudaPrimitive>(by: &mut dyn Find) -> Result<Self, DeviceError> {
         const { assert_fits(P::SCHEMA) };
         let PrimitiveKernels { full, half, compact } = P::KERNELS;
@@ -231,14 +188,13 @@ impl LoadedKernels {
         })
     }
 
-    /// Those of models that are stored so.
     pub(crate) fn stored(&self, storage: Storage) -> &LoadedStorage {
         let of_storage = match storage {
             Storage::Full => None,
             Storage::HalfColors => self.half.as_ref(),
             Storage::Compact | Storage::Offloaded => self.compact.as_ref(),
         };
-        // Where there are none of a storage, there is no such model of the primitive.
+        // A primitive without kernels for a storage has no such model.
         of_storage.unwrap_or(&self.full)
     }
 }
@@ -254,47 +210,40 @@ impl LoadedStorage {
         let mut step = |name| kernel(by, name, ADAM_BLOCK);
         let steps = [step(&names.step)?, step(&names.step_extended)?];
         let step_views = names.step_views.as_ref().map(step).transpose()?;
-        let surfels = names.surfels.map(|names| LoadedSurfels::of(by, &names)).transpose()?;
-        let vertices = names.vertices.map(|names| LoadedVertices::of(by, &names)).transpose()?;
+        let surfels = names.surfels.as_ref().map(|of| [&of.project, &of.step, &of.step_views]);
+        let surfels = surfels.map(|names| LoadedShape::of(by, names)).transpose()?;
+        let vertices = names.vertices.as_ref().map(|of| [&of.color, &of.step, &of.step_views]);
+        let vertices = vertices.map(|names| LoadedShape::of(by, names)).transpose()?;
         Ok(Self { project: plain_and_extended, expect, step: steps, step_views, surfels, vertices })
     }
 
-    /// Those of vertices; an error where rows are not drawn so.
-    pub(crate) fn vertices<P: Primitive>(&self) -> Result<&LoadedVertices, DeviceError> {
+    /// Returns the kernels of vertices, or an error if rows cannot be drawn as vertices.
+    pub(crate) fn vertices<P: Primitive>(&self) -> Result<&LoadedShape, DeviceError> {
         self.vertices.as_ref().ok_or(unsupported::<P>("being drawn as triangles"))
     }
 
-    /// Those of surfels; an error where rows are not drawn so.
-    pub(crate) fn surfels<P: Primitive>(&self) -> Result<&LoadedSurfels, DeviceError> {
+    /// Returns the kernels of surfels, or an error if rows cannot be drawn as surfels.
+    pub(crate) fn surfels<P: Primitive>(&self) -> Result<&LoadedShape, DeviceError> {
         self.surfels.as_ref().ok_or(unsupported::<P>("being drawn as surfels"))
     }
 }
 
-impl LoadedSurfels {
-    fn of(by: &mut dyn Find, names: &SurfelKernels) -> Result<Self, DeviceError> {
+impl LoadedShape {
+    fn of(
+        by: &mut dyn Find,
+        [project, step, step_views]: [&KernelName; 3],
+    ) -> Result<Self, DeviceError> {
         Ok(Self {
-            project: kernel(by, &names.project, PROJECT_BLOCK)?,
-            step: kernel(by, &names.step, ADAM_BLOCK)?,
-            step_views: kernel(by, &names.step_views, ADAM_BLOCK)?,
+            project: kernel(by, project, PROJECT_BLOCK)?,
+            step: kernel(by, step, ADAM_BLOCK)?,
+            step_views: kernel(by, step_views, ADAM_BLOCK)?,
         })
     }
 }
 
-impl LoadedVertices {
-    fn of(by: &mut dyn Find, names: &VertexKernels) -> Result<Self, DeviceError> {
-        Ok(Self {
-            color: kernel(by, &names.color, PROJECT_BLOCK)?,
-            step: kernel(by, &names.step, ADAM_BLOCK)?,
-            step_views: kernel(by, &names.step_views, ADAM_BLOCK)?,
-        })
-    }
-}
-
-/// Learning rates that a step takes.
 pub(crate) const RATES: usize = 6;
 
-/// What kernels expect of a schema: not more tables and columns than they have arguments for, and
-/// centres in single precision that stand first in the rows of their table.
+/// Checks that a schema fits the kernels' arguments, and that rows begin with centres in single precision.
 const fn assert_fits(schema: &Schema) {
     assert!(schema.tables.len() * TABLE_PARTS <= TABLES as usize, "tables");
     assert!(schema.columns.len() <= RATES, "columns");

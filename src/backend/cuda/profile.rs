@@ -1,7 +1,4 @@
-//! Measurements of the GPU by itself for `splat bench`.
-//!
-//! It stands here and not in `crate::bench`, because it reads what stages keep to themselves: the
-//! lists of a frame, the model's tables, the session's events.
+//! Measurements of the GPU for `splat bench`, from private data of stages.
 
 use super::Cuda;
 use super::device::stream::{CudaEvent, Stream};
@@ -18,7 +15,7 @@ use crate::backend::{CopySpeed, DeviceError, Profiler, RowWords, StageTime, Work
 use crate::layout::{COPY_TEST, Source as _};
 use crate::model::Primitive;
 
-/// Stages for which events are made beforehand: a few iterations'.
+/// Number of stages for which events are made in advance.
 const STAGES_TIMED: usize = 64;
 
 impl<P: Primitive> Profiler<Model<P>, Frame<Drawn, P>> for Cuda {
@@ -49,33 +46,28 @@ impl<P: Primitive> Profiler<Model<P>, Frame<Drawn, P>> for Cuda {
     }
 }
 
-/// Bytes of a copy: many times what caches hold.
+/// Bytes of a copy, many times the size of caches.
 const COPY_BYTES: usize = 1 << 30;
 
-/// Below this, caches would be measured.
+/// Smallest copy: below it, caches would be measured.
 const COPY_BYTES_MIN: usize = 1 << 28;
 
-/// Copies before the clock starts: at first memory runs slower.
+/// Copies before the timed ones, because memory is slower at first.
 const WARM_UP: u32 = 3;
 
-/// Copies that are timed.
 const COPIES: u32 = 10;
 
-/// Copies as much as there is room for, up to 1 GiB at a time. Waits for the GPU.
+/// Measures copies of up to 1 GiB, or less if memory is short. Waits for the GPU.
 fn speed(session: &Session) -> Result<Option<CopySpeed>, DeviceError> {
     let mut bytes = COPY_BYTES;
     while bytes >= COPY_BYTES_MIN {
-        match room(session, bytes) {
+        match session.heap.take_two(&COPY_TEST, &(bytes as u64)) {
             Ok([from, to]) => return time(session, &from, to).map(Some),
             Err(DeviceError::Refused(_) | DeviceError::OutOfMemory { .. }) => bytes /= 2,
             Err(error) => return Err(error),
         }
     }
     Ok(None)
-}
-
-fn room(session: &Session, bytes: usize) -> Result<[Block<u8>; 2], DeviceError> {
-    session.heap.take_two(&COPY_TEST, &(bytes as u64))
 }
 
 fn time(session: &Session, from: &Block<u8>, mut to: Block<u8>) -> Result<CopySpeed, DeviceError> {
@@ -96,14 +88,12 @@ fn time(session: &Session, from: &Block<u8>, mut to: Block<u8>) -> Result<CopySp
     Ok(CopySpeed { bytes: from.bytes(), gb_per_s: gigabytes / seconds })
 }
 
-// Counts what a view gives the stages to do, on the host and from what the stages left behind.
-
 /// Rows of a lane block whose values lie in one sector of 32 bytes.
 const SECTOR_ROWS: usize = 8;
 
 const PARTS: usize = BLEND_PARTS as usize;
 
-/// Nothing of a frame that no backward pass follows, or that was drawn in bands: its lists are gone.
+/// Counts the work of the stages in a frame. Returns `None` without a backward pass or in bands, which keep no lists.
 fn count<P: Primitive>(
     session: &Session,
     model: &Model<P>,
@@ -145,13 +135,12 @@ fn count<P: Primitive>(
     }))
 }
 
-/// Words of the tables: of geometry and of harmonics the values, the first and the second moments.
+/// Sums the words per row of values and of moments, for geometry and for harmonics.
 fn row_words([geometry, first, second, sh, sh_first, sh_second]: [u64; 6]) -> RowWords {
     let (geometry_moments, sh_moments) = (first + second, sh_first + sh_second);
     RowWords { geometry, geometry_moments, sh, sh_moments }
 }
 
-/// What is on the device, in place of as many of `filler`.
 fn fetch<B: Buffer>(
     stream: &Stream,
     buffer: &B,
@@ -169,8 +158,7 @@ struct SeenRows {
     rows_late: u64,
 }
 
-/// Of the splat of each Gaussian, the steps that each lane block's colours have taken, and those that
-/// the model has.
+/// Counts the lane blocks and sectors that a view sees. Rows are late if their block has not taken all `steps`.
 fn seen(splat_from_gaussian: &[u32], sh_steps: &[u32], steps: u32) -> SeenRows {
     let mut seen = SeenRows::default();
     for (block, &taken) in splat_from_gaussian.chunks(LANES).zip(sh_steps) {
@@ -183,7 +171,7 @@ fn seen(splat_from_gaussian: &[u32], sh_steps: &[u32], steps: u32) -> SeenRows {
     seen
 }
 
-/// The tiles' lists, and how far the forward pass went in them.
+/// The tiles' lists, and the progress of the forward pass in them.
 struct TileLists<'a> {
     visible: usize,
     splat_from_instance: &'a [u32],
@@ -213,10 +201,10 @@ fn walked(lists: &TileLists<'_>) -> Walked {
         walked.instances += u64::from(most);
         walked.chunks += u64::from(most.div_ceil(BLEND_CHUNK));
         for &of_part in reached {
-            // Before the first chunk the state is known.
+            // The state before the first chunk is known.
             walked.states += u64::from(of_part.div_ceil(BLEND_CHUNK).saturating_sub(1));
         }
-        // Where the forward pass put the tile's words: each tile's last may not be full.
+        // Tiles start at a new word: the last word of a tile may not be full.
         let first_word = range.start as usize / LANES + tile;
         for word in 0..most.div_ceil(u32::BITS) {
             let mut of_any = 0;
@@ -247,7 +235,7 @@ mod tests {
     fn rows_come_in_sectors_and_move_in_lane_blocks() {
         let mut splat_from_gaussian = [UNSEEN; 100];
         assert_eq!(seen(&splat_from_gaussian, &[3, 4, 4, 4], 4), SeenRows::default());
-        // Two sectors of a block that is behind, one of a block that is not, one of the last.
+        // Two sectors of a late block, one of another block, and one of the last.
         for row in [0, 7, 31, 64, 99] {
             splat_from_gaussian[row] = 5;
         }
@@ -256,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_walked_is_what_parts_reached() {
+    fn work_is_counted_up_to_the_end_of_parts() {
         // An empty tile, one of 40 instances, and one of 300 of the same splats.
         let range = |start, end| TileRange { start, end };
         let ranges = [range(0, 0), range(0, 40), range(40, 340)];
@@ -264,7 +252,7 @@ mod tests {
         let mut reached = vec![0; 3 * PARTS];
         // Parts 0 and 5 of the second tile, the first finished after 32; part 7 of the third.
         (reached[PARTS], reached[PARTS + 5], reached[2 * PARTS + 7]) = (32, 40, 300);
-        // What was not written holds anything.
+        // Words that were not written hold anything.
         let mut hits = vec![u32::MAX; (340 / 32 + 3 + 1) * PARTS];
         let second = PARTS;
         hits[second] = 0b101;

@@ -1,4 +1,4 @@
-//! A GPU made ready: context, code, streams and memory, with what they take written down.
+//! A session on a GPU: context, code, streams and memory.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -17,71 +17,66 @@ use crate::memory::plan::Storage;
 use crate::memory::{Allowance, Bytes, Limit};
 use crate::model::Gaussians;
 
-/// When a view is drawn in bands.
+/// Rule for drawing a view in bands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BandPolicy {
     /// Never: a view that does not fit is refused.
     Never,
-    /// Where it does not fit.
+    /// If the view does not fit.
     #[default]
     WhenNeeded,
-    /// Always, in so many bands or more: one for each row of tiles at most.
+    /// Always, in at least this number of bands, at most one per row of tiles.
     AtLeast(u32),
-    /// Always, in bands of at most this number of rows of tiles.
+    /// Always, in bands of at most this number of tile rows.
     Rows(u32),
 }
 
-/// What all work on the GPU needs.
+/// The state that all work on the GPU shares.
 pub struct Session {
-    /// The memory.
+    /// Memory of the GPU.
     pub heap: Heap,
-    /// Where work is put.
+    /// Stream of all kernels.
     pub stream: Stream,
-    /// Where copies run beside it, and what finds out what to copy.
+    /// Stream of uploads and of prefetching, beside the main one.
     pub copies: Stream,
-    /// The place in the stream behind the latest projection of a model.
+    /// Event in the main stream behind the latest projection of a model.
     pub(super) seen: CudaEvent,
-    /// The place in the copies behind the latest lines that were filled.
+    /// Event in the copy stream behind the latest filled cache lines.
     pub(super) filled: CudaEvent,
     pub(super) kernels: Kernels,
-    /// Those of the primitives in use.
     of_primitives: HashMap<TypeId, Rc<LoadedKernels>>,
     code: Box<dyn Find>,
-    /// What kernels report in.
     pub(super) status: Status,
-    /// How long the stages take; off unless asked for.
+    /// Timers of the stages, off by default.
     pub(super) timers: Timers,
-    /// Splats of the view that room for splats was last raised for.
+    /// Number of splats that projections allocate for.
     pub(super) most_visible: usize,
-    /// How models that are made from now on keep their state.
+    /// Storage of new models.
     pub storage: Storage,
-    /// Seed of the random numbers that a compact model rounds with.
+    /// Seed of the rounding of compact models.
     pub seed: u64,
-    /// When views are drawn in bands.
+    /// Rule for drawing views in bands.
     pub bands: BandPolicy,
-    /// The most scratch that a view which was drawn in bands would have taken at once.
+    /// Largest scratch that a view in bands would have taken at once.
     pub(super) banded_need: Bytes,
-    /// How long lists of neighbours may be.
     pub(super) list_room: ListRoom,
-    /// How large training views may be.
     pub(super) view_size: TrainingViewSize,
     /// The GPU.
     pub device: Rc<CudaDevice>,
 }
 
 impl Session {
-    /// True if memory will be free when the trainer has followed what was given up.
+    /// True if memory will be free once the trainer has followed the fallbacks.
     pub(super) fn is_waiting(&self) -> bool {
         self.list_room.is_waiting() || self.view_size.is_waiting()
     }
 
-    /// Opens the GPU, loads all code and gives out at most `budget` of its memory, context and
-    /// code included; without a budget, all of it.
+    /// Opens the first GPU with a budget of its memory, including context and code; without a budget, all of it.
     pub fn open(budget: Option<Bytes>) -> Result<Self, DeviceError> {
         Self::within(0, |card| Allowance::new(budget.map(Limit::Bytes), 1.0, card))
     }
 
-    /// The same of the GPU of this number within a share of a limit, or of the card.
+    /// Opens a GPU within a share of a limit, or of the card.
     pub fn open_limited(
         ordinal: u32,
         limit: Option<Limit>,
@@ -99,7 +94,7 @@ impl Session {
         let stream = Stream::new()?;
         let copies = Stream::hasty()?;
         let heap = Heap::open(&device, allowance_on(device.memory()))?;
-        // Before anything else is taken: what is not in the books counts as held by other programs.
+        // Before other allocations, because uncharged memory counts as other programs'.
         let opened = device.taken_since_opened()?;
         heap.charge_fixed(opened)?;
         sort::warm_up(&heap, &stream)?;
@@ -110,7 +105,7 @@ impl Session {
         Self::over(device, heap, code, [stream, copies])
     }
 
-    /// A session whose streams do no work.
+    /// Creates a session whose streams do no work.
     pub(super) fn dry(heap: Heap, queues: [DryQueue; 2]) -> Result<Self, DeviceError> {
         let device = CudaDevice::dry(heap.budget());
         Self::over(device, heap, LoadedCode::load(Box::new(Nothing))?, queues.map(Stream::over))
@@ -146,7 +141,7 @@ impl Session {
         })
     }
 
-    /// Writes down what a library takes of the GPU's memory for itself while `work` is done.
+    /// Charges the memory that a library takes for itself during `work`.
     pub(super) fn charge_library<T>(
         &self,
         work: impl FnOnce() -> Result<T, DeviceError>,
@@ -155,14 +150,13 @@ impl Session {
         let done = work()?;
         self.device.synchronize()?;
         let taken = free.0.saturating_sub(self.device.free()?.0);
-        // What of it the heap has taken is in its books.
+        // The ledger has the heap's own part already.
         let own = self.heap.total().0.saturating_sub(held.0);
         self.heap.charge_fixed(Bytes(taken.saturating_sub(own)))?;
         Ok(done)
     }
 
-    /// The kernels of a primitive, which are loaded once. Code of others than Gaussians is not among what
-    /// was charged when the GPU was opened.
+    /// Returns the kernels of a primitive and loads them once. Only the code of Gaussians is charged.
     pub(super) fn kernels_of<P: CudaPrimitive>(
         &mut self,
     ) -> Result<Rc<LoadedKernels>, DeviceError> {
@@ -174,18 +168,17 @@ impl Session {
         Ok(loaded)
     }
 
-    /// Fails where a parameter is no longer finite. Waits for the GPU.
+    /// Fails if a parameter is no longer finite. Waits for the GPU.
     pub(super) fn check_faults(&mut self) -> Result<(), DeviceError> {
         self.status.report(&self.heap, &self.stream)?.read().map(drop)
     }
 
-    /// Forgets that a parameter was not finite: a new model begins. Waits for the GPU.
+    /// Clears a fault before a new model. Waits for the GPU.
     pub(super) fn forget_faults(&mut self) -> Result<(), DeviceError> {
         self.status.clear_fault(&self.stream)
     }
 }
 
-/// All code that every run needs.
 struct LoadedCode {
     kernels: Kernels,
     of_primitives: HashMap<TypeId, Rc<LoadedKernels>>,
@@ -193,7 +186,7 @@ struct LoadedCode {
 }
 
 impl LoadedCode {
-    /// Loads it. A context must be current.
+    /// Loads the code. A context must be current.
     fn load(mut code: Box<dyn Find>) -> Result<Self, DeviceError> {
         let kernels = Kernels::load(code.as_mut())?;
         let gaussians = Rc::new(LoadedKernels::of::<Gaussians>(code.as_mut())?);

@@ -1,4 +1,4 @@
-//! The traits of a device, each call handed to the file that does it.
+//! Implementations of the device traits.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -45,8 +45,6 @@ use crate::perceptual::{LpipsInput, LpipsWeights};
 #[cfg(feature = "bench")]
 use crate::backend::Profiler;
 
-// The GPU as a device: what it is, its photographs and its memory.
-
 impl Device for Cuda {
     type Target = Target;
 
@@ -60,12 +58,12 @@ impl Device for Cuda {
         let Photo { image, stay } = photo;
         match stay {
             Stay::Transient => {
-                self.with_images(|images, session| images.upload_transient(session, image))
+                self.with_images(|images, session| images.upload_streamed(session, None, image))
             }
             Stay::Ahead(view) => {
                 self.with_images(|images, session| images.send(session, view, image))
             }
-            // The step of this view follows, and has none without its photograph.
+            // The step of this view follows and needs its photograph.
             Stay::Resident(view) => {
                 let sent = self.with_images(|images, session| images.send(session, view, image));
                 self.note_refusal([image.width, image.height], sent)
@@ -138,7 +136,9 @@ impl Device for Cuda {
     }
 
     fn take_changes(&mut self) -> Option<LadderState> {
-        Some(govern::account(&mut self.ladder, &self.session.heap))
+        let changes = self.ladder.take_changes();
+        let heap = &self.session.heap;
+        Some(LadderState { changes, held: heap.total(), budget: heap.budget() })
     }
 }
 
@@ -151,7 +151,7 @@ fn kind(entry: &Entry) -> MemoryKind {
         Kind::Fixed => MemoryKind::Context,
         Kind::Region if is_photographs(entry.label) => MemoryKind::Photographs,
         Kind::Region => MemoryKind::Region,
-        // Of all scratch, only the arena is ever charged for memory.
+        // Of all scratch, only the arena is charged for memory.
         Kind::Scratch if entry.mapped.max(entry.at_peak) > Bytes(0) => MemoryKind::Arena,
         Kind::Scratch => MemoryKind::Block,
         Kind::Pinned => MemoryKind::Pinned,
@@ -355,7 +355,6 @@ impl Bind for Cuda {
         gradients: Gradients,
         step: &BoundStep,
     ) -> Result<(), DeviceError> {
-        // Before anything moves.
         let sizes = binding.sizes();
         let mut d_geometry =
             self.with_room(|session| session.heap.take(&BOUND_GRADIENTS, &sizes))?;
@@ -369,15 +368,13 @@ impl Bind for Cuda {
     }
 }
 
-// Drawing views and training on them.
-
 impl<P: CudaPrimitive> Neighbours<P> for Cuda {
     type Lists = NearestLists<P>;
 
     fn neighbours(&mut self, model: &Model<P>, count: u32) -> Result<NearestLists<P>, DeviceError> {
         let found = self.with_room(|session| neighbours::neighbours(session, model, count));
         let refused = found.as_ref().err().map(DeviceError::is_out_of_memory);
-        // What is wrong with the question says nothing of memory.
+        // Other errors say nothing about memory.
         if refused != Some(false) {
             let count = list_len(count, model.len())?;
             self.session.list_room.asked_for(count, model.len(), refused.is_some());
@@ -399,7 +396,6 @@ impl<P: CudaPrimitive> Neighbours<P> for Cuda {
 }
 
 impl Cuda {
-    /// Draws a view for whatever follows.
     pub(super) fn draw<S: Fresh, P: CudaPrimitive>(
         &mut self,
         model: &Model<P>,
@@ -412,7 +408,7 @@ impl Cuda {
         Ok(frame)
     }
 
-    /// Draws the splats of a view that ranks have projected of so many Gaussians of this one.
+    /// Draws splats of a view that ranks have projected, with `gaussians` Gaussians on this rank.
     pub(super) fn draw_splats<S: Fresh>(
         &mut self,
         gaussians: usize,
@@ -432,13 +428,13 @@ impl Cuda {
         Ok(frame)
     }
 
-    /// Writes down that a view is drawn in bands, where it is.
+    /// Records that a view is drawn in bands because of a shortage.
     fn note_bands<S: FrameState, P: CudaPrimitive>(
         &mut self,
         frame: &Frame<S, P>,
         gaussians: usize,
     ) {
-        // What is only aimed at is no shortage.
+        // A soft limit is no shortage.
         if frame.is_in_bands() && (!self.has_aim || self.ladder.is_given_up(Rung::Bands)) {
             let planned = frame.planned(gaussians, Inputs::NONE, false);
             let library = self.session.heap.cub_scratch();
@@ -447,11 +443,8 @@ impl Cuda {
             self.ladder.record(Rung::Bands, Bytes(0));
         }
     }
-}
 
-impl Cuda {
-    /// What became of a part of the step of a training view of this size: smaller views may help the next
-    /// try where memory was short.
+    /// Records the outcome of a part of a training step: smaller views may help after a refusal.
     pub(super) fn note_refusal<R>(
         &mut self,
         px: [u32; 2],
@@ -485,7 +478,6 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
         settings: &RenderSettings,
         wants: &Wants,
     ) -> Result<Frame<Drawn, P>, DeviceError> {
-        // What earlier views of a batch left.
         let earlier = self.session.heap.live_scratch();
         let drawn = self.draw(model, view, &Drawing::trained(settings, wants));
         let frame = self.note_refusal([view.camera.width, view.camera.height], drawn)?;
@@ -501,7 +493,7 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
         objective: &Objective<'_, Target, NearestLists<P>>,
     ) -> Result<(Frame<Scored<S>, P>, PendingLosses), DeviceError> {
         let px = frame.camera.size;
-        // No second try: it would give away the photograph that the frame is compared with.
+        // No second try: it would evict the photograph that the frame is compared with.
         let scored = frame.scored(&mut self.session, model, objective);
         let (mut frame, losses) = self.note_refusal(px, scored)?;
         if let Some(near) = objective.near.filter(|_| objective.terms.sdf_unit().is_some()) {
@@ -560,8 +552,6 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
     }
 }
 
-// Models on the GPU.
-
 impl<P: CudaPrimitive> Store<P> for Cuda {
     type Model = Model<P>;
 
@@ -617,9 +607,8 @@ impl<P: CudaPrimitive> Store<P> for Cuda {
     }
 
     fn reorder(&mut self, model: &mut Model<P>, cube: &Cube) -> Result<(), DeviceError> {
-        // As before density control.
-        self.session.check_faults()?;
-        catch_up(&self.session, model)?;
+        // Rows get other numbers, so a fault that names a row must be read before.
+        self.bring_up_to_date(model)?;
         self.with_room(|session| reorder::reorder(session, model, cube))
     }
 
@@ -650,7 +639,7 @@ impl<P: CudaPrimitive> Store<P> for Cuda {
             if granted == wish || !ladder.comes_before(rung, Rung::Births) {
                 break;
             }
-            // For good: not where the host would then hold fewer than the device does now.
+            // Offloading is permanent: not if the host would then hold fewer than the device does now.
             let more = model.len() + granted + 1;
             if rung == Rung::Offload && !govern::has_room_on_host(&session.heap, model, more) {
                 continue;
@@ -667,8 +656,7 @@ impl<P: CudaPrimitive> Store<P> for Cuda {
     }
 }
 
-/// True if memory is put in order after `iteration`: at each multiple of the interval, and at the first
-/// call after one where steps take several iterations.
+/// True if memory is trimmed after `iteration`: when a multiple of the interval was reached since the last call.
 fn is_due(interval: u32, before: Option<u32>, iteration: u32) -> bool {
     let interval = interval.max(1);
     match before.filter(|&before| before < iteration) {
@@ -677,12 +665,9 @@ fn is_due(interval: u32, before: Option<u32>, iteration: u32) -> bool {
     }
 }
 
-// Meshes on a GPU.
-
 impl Faces for Cuda {
     fn set_faces(&mut self, model: &mut Model, faces: &[[u32; 3]]) -> Result<(), DeviceError> {
         let vertices = model.len();
-        // The old ones go first.
         model.faces = None;
         let tables = self.with_room(|session| FaceTables::new(session, faces, vertices))?;
         model.invalidate_rows();
@@ -715,9 +700,8 @@ impl Faces for Cuda {
     }
 
     fn remesh(&mut self, model: &mut Model, change: &Remesh<'_>) -> Result<(), DeviceError> {
-        // Rows get other numbers: the one that a fault names would be another afterwards.
-        self.session.check_faults()?;
-        catch_up(&self.session, model)?;
+        // Rows get other numbers, so a fault that names a row must be read before.
+        self.bring_up_to_date(model)?;
         self.with_room(|session| densify::remesh(session, model, change))
     }
 }

@@ -1,4 +1,4 @@
-//! Opening the GPU: what can be wrong with driver and GPU, each said before it hurts.
+//! The GPU and its driver.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -15,19 +15,14 @@ pub(in crate::backend) use self::built::{ARCHS, NVCC};
 #[cfg(kernels)]
 pub(super) use self::built::FATBINS;
 
-/// The interface that this program is written for, as 1000 major + 10 minor.
-const NEEDED: i32 = 13_000;
+/// Lowest driver interface that works, as 1000 major + 10 minor.
+const MIN_DRIVER: i32 = 13_000;
 
-/// The GPU.
-///
-/// Its context stays until the process ends: the runtime inside of CUB keeps its code there and
-/// does not notice when a context is made anew.
+/// The GPU. Its context stays until the process ends, because CUB's runtime keeps its code there.
 pub struct CudaDevice {
     id: sys::CUdevice,
     name: String,
-    /// As NVIDIA's tools write it: `GPU-xxxxxxxx-...`.
     uuid: String,
-    /// Compute capability, as 10 major + minor.
     arch: u32,
     memory: Bytes,
     has_virtual_memory: bool,
@@ -41,12 +36,11 @@ pub struct CudaDevice {
     is_first: bool,
 }
 
-/// Less and more than any context with this program's code takes.
+/// Plausible sizes of a context with this program's code.
 const CONTEXTS: RangeInclusive<Bytes> = Bytes(64 << 20)..=Bytes(1 << 30);
 
 impl CudaDevice {
-    /// Takes the GPU of this number among those that the driver shows (`CUDA_VISIBLE_DEVICES` decides which
-    /// these are) and makes its context current in this thread.
+    /// Opens a GPU that `CUDA_VISIBLE_DEVICES` shows, and makes its context current in this thread.
     pub fn open(ordinal: u32) -> Result<Rc<Self>, DeviceError> {
         check_driver()?;
         if let Err(error) = result::init() {
@@ -88,7 +82,7 @@ impl CudaDevice {
         Ok(Rc::new(device))
     }
 
-    /// A GPU that is not there, for a dry run.
+    /// Returns a GPU that does not exist, for a dry run.
     pub(crate) fn dry(memory: Bytes) -> Rc<Self> {
         Rc::new(Self {
             id: 0,
@@ -133,38 +127,36 @@ impl CudaDevice {
         })
     }
 
-    /// Name of the product.
+    /// Returns the name of the product.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its identifier, as NVIDIA's tools write it: `GPU-xxxxxxxx-...`.
+    /// Returns the identifier as NVIDIA's tools write it: `GPU-xxxxxxxx-...`.
     pub fn uuid(&self) -> &str {
         &self.uuid
     }
 
-    /// All of its memory.
+    /// Returns the size of the GPU's memory.
     pub fn memory(&self) -> Bytes {
         self.memory
     }
 
-    /// Compute capability, as 10 major + minor.
+    /// Returns the compute capability, as 10 major + minor.
     pub(crate) fn arch(&self) -> u32 {
         self.arch
     }
 
-    /// True if address space and memory can be taken apart from each other.
+    /// True if address ranges and memory can be allocated separately.
     pub fn has_virtual_memory(&self) -> bool {
         self.has_virtual_memory
     }
 
-    /// The number by which the driver knows it.
     pub(crate) fn id(&self) -> sys::CUdevice {
         self.id
     }
 
-    /// The NUMA node of the host's memory that is nearest, where the driver says that blocks of it can be
-    /// mapped into reserved addresses.
+    /// Returns the NUMA node of the nearest host memory, if blocks of it can be mapped into reserved addresses.
     pub(crate) fn host_node(&self) -> Option<i32> {
         use sys::CUdevice_attribute as Attribute;
         let ask = |attribute| {
@@ -178,14 +170,13 @@ impl CudaDevice {
         (is_mappable != 0).then_some(node)
     }
 
-    /// Free memory of the GPU.
+    /// Returns the free memory of the GPU.
     pub fn free(&self) -> Result<Bytes, DeviceError> {
         let (free, _) = result::mem_get_info().map_err(failed("cuMemGetInfo"))?;
         Ok(Bytes(free as u64))
     }
 
-    /// Memory that context and code have taken so far. An estimate: the driver alone does not report
-    /// memory from before the context, and of other programs only what they leave free.
+    /// Estimates the memory of context and code. Without the management library, memory from before is unknown.
     pub fn taken_since_opened(&self) -> Result<Bytes, DeviceError> {
         if let Some(held) = nvidia::held_by_this_process(&self.uuid) {
             let before = self.held_before_context.unwrap_or_default();
@@ -199,7 +190,7 @@ impl CudaDevice {
         Ok(plausible_size(Bytes(code.max(both)), self.is_first))
     }
 
-    /// Waits for all that was put on any stream.
+    /// Waits for the work on all streams.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
         result::ctx::synchronize().map_err(failed("cuCtxSynchronize"))
     }
@@ -210,7 +201,7 @@ pub fn shows_gpu() -> bool {
     shown_gpus() > 0
 }
 
-/// How many GPUs an installed driver shows.
+/// Returns the number of GPUs that an installed driver shows; 0 without a driver.
 pub fn shown_gpus() -> u32 {
     // SAFETY: opening the driver's library runs its initialisers, which any CUDA program does.
     let has_driver = unsafe { sys::is_culib_present() };
@@ -220,7 +211,7 @@ pub fn shown_gpus() -> u32 {
     result::device::get_count().map_or(0, i32::unsigned_abs)
 }
 
-/// Identifier of the GPU of this number, asked without a context.
+/// Returns the identifier of the GPU of this ordinal, without opening a context.
 pub fn uuid_of(ordinal: u32) -> Option<String> {
     if ordinal >= shown_gpus() {
         return None;
@@ -230,7 +221,7 @@ pub fn uuid_of(ordinal: u32) -> Option<String> {
     Some(uuid_text(uuid.bytes.map(i8::cast_unsigned)))
 }
 
-/// Memory of the first GPU that the driver shows, asked without a context.
+/// Returns the memory of the first visible GPU, without opening a context.
 pub fn memory_of_first() -> Option<Bytes> {
     if !shows_gpu() {
         return None;
@@ -241,7 +232,6 @@ pub fn memory_of_first() -> Option<Bytes> {
     Some(Bytes(bytes as u64))
 }
 
-/// True if this process has a context on the device.
 fn has_context(id: sys::CUdevice) -> Result<bool, DeviceError> {
     let (mut flags, mut is_active) = (0, 0);
     // SAFETY: `id` comes from cuDeviceGet, and the call writes two numbers.
@@ -251,8 +241,8 @@ fn has_context(id: sys::CUdevice) -> Result<bool, DeviceError> {
     Ok(is_active != 0)
 }
 
-/// What context and code take where free memory fell by so much meanwhile. Others may have taken or
-/// freed some in that moment: what no context takes is not believed.
+/// Returns the size of context and code. If the drop in free memory is implausible, a first context counts as
+/// [`CONTEXT`].
 fn plausible_size(taken: Bytes, is_first: bool) -> Bytes {
     match is_first {
         true if !CONTEXTS.contains(&taken) => CONTEXT,
@@ -261,7 +251,6 @@ fn plausible_size(taken: Bytes, is_first: bool) -> Bytes {
     }
 }
 
-/// True if there is a driver, and new enough.
 fn check_driver() -> Result<(), DeviceError> {
     // SAFETY: opening the driver's library runs its initialisers, which any CUDA program does.
     if !unsafe { sys::is_culib_present() } {
@@ -272,8 +261,8 @@ fn check_driver() -> Result<(), DeviceError> {
     unsafe { sys::cuDriverGetVersion(&raw mut found) }
         .result()
         .map_err(failed("cuDriverGetVersion"))?;
-    if found < NEEDED {
-        return Err(DeviceError::DriverTooOld { found, needed: NEEDED });
+    if found < MIN_DRIVER {
+        return Err(DeviceError::DriverTooOld { found, needed: MIN_DRIVER });
     }
     Ok(())
 }
@@ -300,9 +289,7 @@ fn uuid_text(bytes: [u8; 16]) -> String {
     text
 }
 
-// Errors of driver calls and of counts that are too large.
-
-/// Makes a failure of the driver an error that names the call. A full GPU is no fault of the driver.
+/// Turns a driver failure into an error that names the call.
 pub(crate) fn failed(call: &'static str) -> impl Fn(DriverError) -> DeviceError {
     move |error| match error.0 {
         sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => DeviceError::DriverOutOfMemory { call },
@@ -317,14 +304,13 @@ fn describe(error: DriverError) -> String {
     format!("{} ({})", text(error.error_string()), text(error.error_name()))
 }
 
-/// Kernels count in 32 bits.
 pub(crate) fn count_u32(count: usize) -> Result<u32, DeviceError> {
     u32::try_from(count).ok().ok_or(DeviceError::TooManyGaussians { wanted: count })
 }
 
 #[cfg(kernels)]
 mod built {
-    /// The driver wants images to begin at a multiple of eight bytes, of which 16 is one.
+    /// Images must begin at a multiple of 8 bytes.
     #[repr(align(16))]
     struct Aligned<T: ?Sized>(T);
 
@@ -360,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_context_takes_is_not_believed() {
+    fn implausible_context_sizes_are_replaced() {
         let (mib, gib) = (1 << 20, 1 << 30);
         for (taken, is_first, expected) in [
             (529 * mib, true, 529 * mib),
@@ -385,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_gpu_is_told_from_a_call_that_failed() {
+    fn a_full_gpu_differs_from_a_failed_call() {
         let error = failed("cuCtxCreate")(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY));
         assert!(matches!(error, DeviceError::DriverOutOfMemory { call: "cuCtxCreate" }), "{error}");
         assert!(error.is_short_beside_others());

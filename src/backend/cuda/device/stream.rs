@@ -1,4 +1,4 @@
-//! Streams, on which work is done in the order of the calls, and events, which mark a place there.
+//! Streams, which run work in the order of the calls, and events, which mark positions in a stream.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -15,44 +15,44 @@ pub struct Stream {
     queue: Box<dyn Queue>,
 }
 
-/// What does the work of a stream: the driver, or in tests a queue that does nothing.
+/// Executes the work of a stream: the driver, or in dry runs a queue that does nothing.
 pub(crate) trait Queue {
     /// Runs a kernel.
     ///
     /// # Safety
-    /// `arguments` is what the function takes, and whatever it points to is there until the device has
-    /// finished.
+    /// `arguments` is the struct that the function takes, and the memory that it points to stays valid until the
+    /// device has finished.
     unsafe fn launch(&self, launch: &Launch, arguments: *mut c_void) -> Result<(), DeviceError>;
 
-    /// Makes bytes of the device the same.
+    /// Fills memory of the device with one byte.
     ///
     /// # Safety
-    /// The range is the caller's until the device has finished, and any bits are a value there.
+    /// The caller owns the range until the device has finished, and any bits are a valid value there.
     unsafe fn fill(&self, to: u64, byte: u8, bytes: usize) -> Result<(), DeviceError>;
 
-    /// Makes words of 32 bits of the device the same.
+    /// Fills memory of the device with one 32-bit word.
     ///
     /// # Safety
-    /// As of [`Self::fill`].
+    /// The same as for [`Self::fill`].
     unsafe fn fill_words(&self, to: u64, word: u32, words: usize) -> Result<(), DeviceError>;
 
-    /// Copies between addresses of kernels, in the device's memory or the host's.
+    /// Copies between addresses that kernels can use, in the memory of the device or the host.
     ///
     /// # Safety
-    /// Both ranges are the caller's until the device has finished, and they do not overlap.
+    /// The caller owns both ranges until the device has finished, and the ranges do not overlap.
     unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), DeviceError>;
 
     /// Copies from the host without waiting.
     ///
     /// # Safety
-    /// Both ranges are the caller's until the device has finished, and no one writes to the host's.
+    /// The caller owns both ranges until the device has finished, and no one writes to the host's.
     unsafe fn upload(&self, to: u64, from: *const c_void, bytes: usize) -> Result<(), DeviceError>;
 
-    /// Copies to the host without waiting; `from` lies in the buffer of this label.
+    /// Copies to the host without waiting; `label` names the buffer that holds `from`.
     ///
     /// # Safety
-    /// Both ranges are the caller's until the device has finished, no one looks at the host's before,
-    /// and any bits are a value there.
+    /// The caller owns both ranges until the device has finished, no one reads the host's before, and any bits are
+    /// a valid value there.
     unsafe fn download(
         &self,
         to: *mut c_void,
@@ -61,14 +61,12 @@ pub(crate) trait Queue {
         bytes: usize,
     ) -> Result<(), DeviceError>;
 
-    /// Waits for all that was put on it.
     fn wait(&self) -> Result<(), DeviceError>;
 
-    /// As libraries take it; nothing where no work is done.
+    /// Returns the driver's handle for libraries; `None` in a dry run.
     fn raw(&self) -> Option<CUstream>;
 }
 
-/// A kernel, and in how many blocks of how many threads it runs.
 pub(crate) struct Launch {
     pub(crate) function: sys::CUfunction,
     pub(crate) grid: u32,
@@ -76,28 +74,27 @@ pub(crate) struct Launch {
 }
 
 impl Stream {
-    /// A queue that waits for no other. A device must be open.
+    /// Creates a stream of the lowest priority that waits for no other. A device must be open.
     pub fn new() -> Result<Self, DeviceError> {
-        Ok(Self { queue: Box::new(DriverQueue::new(Precedence::Last)?) })
+        Ok(Self { queue: Box::new(DriverQueue::new(false)?) })
     }
 
-    /// The same, whose kernels go before those of other queues where multiprocessors become free: for work
-    /// that has to be done in time, beside much work that does not wait for it.
+    /// Creates a stream of the highest priority, for urgent work beside long-running work.
     pub fn hasty() -> Result<Self, DeviceError> {
-        Ok(Self { queue: Box::new(DriverQueue::new(Precedence::First)?) })
+        Ok(Self { queue: Box::new(DriverQueue::new(true)?) })
     }
 
-    /// A stream over another queue than the driver's.
+    /// Creates a stream over a queue other than the driver's.
     pub(crate) fn over(queue: impl Queue + 'static) -> Self {
         Self { queue: Box::new(queue) }
     }
 
-    /// Waits for all that was put on it; faults of kernels show here at the latest.
+    /// Waits for all queued work. Kernel faults are reported here at the latest.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
         self.queue.wait()
     }
 
-    /// Later work on the stream waits for the event.
+    /// Makes later work on the stream wait for the event.
     pub fn wait(&self, event: &CudaEvent) -> Result<(), DeviceError> {
         let (Some(stream), Some(event)) = (self.raw(), event.raw) else { return Ok(()) };
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
@@ -106,7 +103,7 @@ impl Stream {
             .map_err(failed("cuStreamWaitEvent"))
     }
 
-    /// An event for places in it, which only tells whether it was reached.
+    /// Creates an event without a time stamp.
     pub fn event(&self) -> Result<CudaEvent, DeviceError> {
         match self.raw() {
             Some(_) => CudaEvent::with(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING),
@@ -114,37 +111,27 @@ impl Stream {
         }
     }
 
-    /// What does its work.
     pub(crate) fn queue(&self) -> &dyn Queue {
         &*self.queue
     }
 
-    /// As libraries take it; nothing where no work is done.
     pub(crate) fn raw(&self) -> Option<CUstream> {
         self.queue.raw()
     }
 }
 
-/// When a queue's kernels get multiprocessors that become free.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Precedence {
-    First,
-    Last,
-}
-
-/// A stream of the driver.
 struct DriverQueue {
     raw: CUstream,
 }
 
 impl DriverQueue {
-    fn new(precedence: Precedence) -> Result<Self, DeviceError> {
+    fn new(is_urgent: bool) -> Result<Self, DeviceError> {
         let (mut last, mut first) = (0, 0);
         // SAFETY: a context is current, and the call writes two numbers.
         unsafe { sys::cuCtxGetStreamPriorityRange(&raw mut last, &raw mut first) }
             .result()
             .map_err(failed("cuCtxGetStreamPriorityRange"))?;
-        let priority = if precedence == Precedence::First { first } else { last };
+        let priority = if is_urgent { first } else { last };
         let mut raw = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: a context is current, and the call writes the stream.
@@ -231,14 +218,14 @@ impl Drop for DriverQueue {
     }
 }
 
-/// A place in a stream.
+/// A position in a stream.
 pub struct CudaEvent {
-    /// Nothing on a stream that does no work: it is reached at once.
+    /// `None` on a stream that does no work: the event counts as reached.
     raw: Option<sys::CUevent>,
 }
 
 impl CudaEvent {
-    /// One that knows the time, too. A device must be open.
+    /// Creates an event with a time stamp. A device must be open.
     pub fn timed() -> Result<Self, DeviceError> {
         Self::with(sys::CUevent_flags::CU_EVENT_DEFAULT)
     }
@@ -255,14 +242,14 @@ impl CudaEvent {
         unsafe { result::event::record(event, stream) }.map_err(failed("cuEventRecord"))
     }
 
-    /// Waits until the stream has come here.
+    /// Waits until the stream has reached the event.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
         let Some(event) = self.raw else { return Ok(()) };
         // SAFETY: the event lives as long as `self`.
         unsafe { result::event::synchronize(event) }.map_err(failed("cuEventSynchronize"))
     }
 
-    /// True if the stream has come here.
+    /// True if the stream has reached the event.
     pub fn is_reached(&self) -> Result<bool, DeviceError> {
         let Some(event) = self.raw else { return Ok(true) };
         // SAFETY: the event lives as long as `self`.
@@ -273,7 +260,7 @@ impl CudaEvent {
         }
     }
 
-    /// Milliseconds from an earlier event to this one; both timed and reached.
+    /// Returns the milliseconds from an earlier event to this one. Both must be timed and reached.
     pub fn ms_since(&self, earlier: &Self) -> Result<f64, DeviceError> {
         let (Some(earlier), Some(event)) = (earlier.raw, self.raw) else { return Ok(0.0) };
         // SAFETY: both events live as long as their owners.
@@ -292,16 +279,14 @@ impl Drop for CudaEvent {
     }
 }
 
-// A queue that does no work. Reads return the numbers that its owner answers.
-
-/// Writes what the device would have in the buffer of a label. The bytes are zero before.
+/// Writes the content of the buffer with this label. All bytes are zero before.
 pub(crate) type Answer = Rc<dyn Fn(&'static str, &mut [u8])>;
 
-/// A queue that does no work.
+/// A queue that does no work. `answer` provides the numbers that are read from it.
 #[derive(Clone)]
 pub(crate) struct DryQueue {
     answer: Answer,
-    /// Copies and fills of this queue and its clones.
+    /// Number of copies and fills of this queue and its clones.
     transfers: Rc<Cell<usize>>,
 }
 
@@ -310,7 +295,6 @@ impl DryQueue {
         Self { answer, transfers: Rc::default() }
     }
 
-    /// Copies and fills so far.
     #[cfg(test)]
     pub(crate) fn transfers(&self) -> usize {
         self.transfers.get()
@@ -356,9 +340,9 @@ impl Queue for DryQueue {
         bytes: usize,
     ) -> Result<(), DeviceError> {
         debug_assert!(from > 0);
-        // SAFETY: the caller has so many bytes there.
+        // SAFETY: the caller has `bytes` bytes there.
         unsafe { to.cast::<u8>().write_bytes(0, bytes) };
-        // SAFETY: the caller has so many bytes there, all of them written above.
+        // SAFETY: the caller has `bytes` bytes there, all of them written above.
         let host = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), bytes) };
         (self.answer)(label, host);
         self.transfer()

@@ -1,4 +1,4 @@
-//! The gradients of drawn views, and the step down them.
+//! The gradients of drawn views and the step.
 
 use std::marker::PhantomData;
 
@@ -24,11 +24,10 @@ use crate::math::splat::PlaceGradients;
 use crate::memory::Bytes;
 use crate::model::Gaussians;
 
-/// The screen-space gradients of views, and what terms at samples add to them.
+/// The screen-space gradients of views and the geometry gradients of sampled terms.
 pub struct Gradients<P = Gaussians> {
     views: Vec<ViewGradients>,
-    /// What is added to the gradients of all Gaussians' geometry, [n, 12], where a term at samples is
-    /// on.
+    /// Gradients of the geometry of all Gaussians, [n, 12]; `None` without sampled terms.
     geometry: Option<Block<f32>>,
     primitive: PhantomData<P>,
 }
@@ -39,18 +38,17 @@ impl<P> Default for Gradients<P> {
     }
 }
 
-/// The screen-space gradients of one view.
-pub(in crate::backend::cuda) struct ViewGradients {
-    pub(in crate::backend::cuda) splats: Splats,
-    pub(in crate::backend::cuda) camera: ViewCamera,
-    pub(in crate::backend::cuda) settings: Drawing,
-    /// Its depths, where samples were compared with them.
+pub(crate) struct ViewGradients {
+    pub(crate) splats: Splats,
+    pub(crate) camera: ViewCamera,
+    pub(crate) settings: Drawing,
+    /// Depths that samples were compared with.
     depth_map: Option<DepthMap>,
 }
 
 impl<P: CudaPrimitive> Frame<Drawn, P> {
-    /// Adds the blend weights of its splats to those of the views before. Other gradients are not found.
-    pub(in crate::backend::cuda) fn weigh(
+    /// Adds the blend weights of the view's splats to the sums. The other gradients are not computed.
+    pub(crate) fn weigh(
         self,
         session: &mut Session,
         model: &mut Model<P>,
@@ -62,24 +60,23 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
         weights::add(session, model, &splats)
     }
 
-    /// Leaves the blend weights of its splats in the place of gradients.
-    pub(in crate::backend::cuda) fn into_weights(
+    /// Writes the blend weights of the splats in the place of their gradients.
+    pub(crate) fn into_weights(
         mut self,
         session: &mut Session,
         model: &mut Model<P>,
     ) -> Result<Splats, DeviceError> {
-        let d_image = self.d_image.as_mut().ok_or(DeviceError::NoView)?;
+        let d_image = &mut self.gradients.as_mut().ok_or(DeviceError::NoView)?.image;
         let mut face_weights = Out::NULL;
         if self.splats.kind == Records::Triangles {
-            // Their weights are found beside gradients, of which there are none.
+            // Their weights come from the backward pass, with zero gradients.
             d_image.zero(&session.stream)?;
             face_weights = model.faces.as_mut().map_or(Out::NULL, |faces| faces.weights.write());
         } else {
             weights::prepare(session, &mut self.splats, d_image)?;
         }
-        let canvas = &mut self.canvas;
         let pixels = Pixels {
-            canvas,
+            canvas: &mut self.canvas,
             d_image,
             d_inverse_depths: None,
             d_inverse_squares: None,
@@ -93,7 +90,7 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
     }
 }
 
-/// Leaves the gradients of the splats, of a view whose lists are there or are made anew.
+/// Computes the gradients of the splats, with the lists of the forward pass or with new ones by band.
 fn splats_backward(
     session: &mut Session,
     splats: &mut Splats,
@@ -111,9 +108,8 @@ fn splats_backward(
 }
 
 impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
-    /// Leaves the gradients of the splats, gives back what belongs to pixels, and adds those of the
-    /// terms at samples.
-    pub(in crate::backend::cuda) fn backward(
+    /// Computes the gradients of the splats, frees the memory of pixels, and adds the gradients of sampled terms.
+    pub(crate) fn backward(
         self,
         session: &mut Session,
         model: &mut Model<P>,
@@ -130,8 +126,8 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         Ok(losses)
     }
 
-    /// Leaves the gradients of the splats, which are not observed.
-    pub(in crate::backend::cuda) fn into_view_gradients(
+    /// Computes the gradients of the splats without observing them.
+    pub(crate) fn into_view_gradients(
         self,
         session: &mut Session,
         model: &mut Model<P>,
@@ -139,36 +135,32 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         Ok(self.pixels_backward(session, model)?.0)
     }
 
-    /// Leaves the gradients of the splats.
     fn pixels_backward(
         mut self,
         session: &mut Session,
         model: &mut Model<P>,
     ) -> Result<(ViewGradients, Terms), DeviceError> {
         let Scores { has_inverse_depths, has_surface, .. } = self.kept;
-        let d_image = self.d_image.as_ref().ok_or(DeviceError::NoView)?;
-        let d_inverse_depths = self.d_inverse_depths.as_ref().filter(|_| has_inverse_depths);
-        let d_inverse_squares = self.d_inverse_squares.as_ref();
-        let d_surface = self.d_surface.as_ref().filter(|_| has_surface);
+        let drawn = self.gradients.as_ref().ok_or(DeviceError::NoView)?;
+        let d_inverse_depths = drawn.inverse_depths.as_ref().filter(|_| has_inverse_depths);
+        let d_surface = drawn.maps.as_ref().filter(|_| has_surface);
         if let (None, None, Some(features)) =
             (d_inverse_depths, d_surface, &mut self.splats.features)
         {
-            // Nothing will come of them: not even zeros need be added up.
+            // Without these gradients the features' are not even zeros that must be added.
             features.gradients = None;
         }
-        let d_median_depths = self.d_median_depths.as_ref();
-        let canvas = &mut self.canvas;
         let face_weights = match &mut model.faces {
             Some(faces) if self.settings.observe.is_some() => faces.weights.write(),
             _ => Out::NULL,
         };
         let pixels = Pixels {
-            canvas,
-            d_image,
+            canvas: &mut self.canvas,
+            d_image: &drawn.image,
             d_inverse_depths,
-            d_inverse_squares,
+            d_inverse_squares: drawn.inverse_squares.as_ref(),
             d_surface,
-            d_median_depths,
+            d_median_depths: drawn.median_depths.as_ref(),
             face_weights,
         };
         let view = DrawnView { camera: &self.camera, settings: &self.settings };
@@ -180,16 +172,12 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
 }
 
 impl ViewGradients {
-    /// Of the rows of this rank in a view that another draws.
-    pub(in crate::backend::cuda) fn of_rank(
-        splats: Splats,
-        camera: ViewCamera,
-        settings: Drawing,
-    ) -> Self {
+    /// Returns the gradients of this rank's rows in a view that another rank draws.
+    pub(crate) fn of_rank(splats: Splats, camera: ViewCamera, settings: Drawing) -> Self {
         Self { splats, camera, settings, depth_map: None }
     }
 
-    /// Adds them to the statistics of density control, where the view is observed.
+    /// Adds the gradients to the statistics of density control, if the view is observed.
     fn observe<P: CudaPrimitive>(
         &self,
         session: &Session,
@@ -199,8 +187,7 @@ impl ViewGradients {
         densify::observe(session, model, &self.splats, view)
     }
 
-    /// Adds the gradients of the terms at samples to those of the geometry of the Gaussians that the
-    /// view sees and of their neighbours.
+    /// Adds the gradients of sampled terms to the geometry of the visible Gaussians and their neighbours.
     fn regularise<P: CudaPrimitive>(
         &mut self,
         session: &mut Session,
@@ -229,7 +216,7 @@ impl ViewGradients {
         }
     }
 
-    /// Gives back what a step needs nothing of.
+    /// Frees the memory that the step does not need.
     fn release_splats(&mut self) {
         self.depth_map = None;
         self.splats.release();
@@ -237,7 +224,6 @@ impl ViewGradients {
 }
 
 impl<P: CudaPrimitive> Gradients<P> {
-    /// Fails where a step takes no view more.
     fn check_room(&self, model: &Model<P>) -> Result<(), DeviceError> {
         let most = MAX_VIEWS as usize;
         if self.views.len() >= most {
@@ -249,8 +235,8 @@ impl<P: CudaPrimitive> Gradients<P> {
         Ok(())
     }
 
-    /// Observes a view of which there are the gradients of the splats alone, and adds it.
-    pub(in crate::backend::cuda) fn add(
+    /// Observes and adds a view that has only the gradients of its splats.
+    pub(crate) fn add(
         &mut self,
         session: &Session,
         model: &mut Model<P>,
@@ -263,9 +249,8 @@ impl<P: CudaPrimitive> Gradients<P> {
         Ok(())
     }
 
-    /// Moves every parameter, and leaves the gradients of the geometry in `kept` where they are asked for.
-    /// An error where no backward pass came before.
-    pub(in crate::backend::cuda) fn step(
+    /// Moves every parameter, and writes the gradients of the geometry to `kept`. Fails without a backward pass.
+    pub(crate) fn step(
         self,
         session: &mut Session,
         model: &mut Model<P>,

@@ -1,13 +1,13 @@
-//! The frame: what is known of one drawn view, and the gradients that come of it.
+//! Frames: drawn views, their scores and their gradients.
 
 mod gradients;
 mod score;
 
 use std::marker::PhantomData;
 
-use super::memory::heap::{Block, Buffer};
+use super::memory::heap::{Block, Buffer, Heap};
 use super::model::tables::Model;
-use super::photos::Target;
+use super::photos::{Target, check_size};
 use super::primitive::{CudaPrimitive, require};
 use super::session::Session;
 use super::stage::appearance::{self, ColorScratch, ColorTables, ViewColors};
@@ -37,10 +37,8 @@ pub use gradients::Gradients;
 
 pub(super) use gradients::ViewGradients;
 
-// Colours other than those drawn: as a camera changed them, or as they fit a photograph best.
-
 impl<P> Frame<Drawn, P> {
-    /// Fills the colours that are compared: those drawn, as the camera of a training view changed them.
+    /// Computes the compared colours: the drawn colours, changed as the camera of the training view changes them.
     pub(super) fn compensate(
         mut self,
         session: &Session,
@@ -56,7 +54,7 @@ impl<P> Frame<Drawn, P> {
 }
 
 impl<P> Frame<Shown, P> {
-    /// Has it measured by its colours as they fit the photograph best.
+    /// Fits the colours to the photograph, for measuring.
     pub(super) fn correct(
         mut self,
         session: &Session,
@@ -69,7 +67,7 @@ impl<P> Frame<Shown, P> {
         Ok(self)
     }
 
-    /// How much a network finds it to differ from its photograph.
+    /// Returns the LPIPS distance from the photograph.
     pub(super) fn perceive(
         &self,
         session: &Session,
@@ -82,27 +80,24 @@ impl<P> Frame<Shown, P> {
 }
 
 impl<P> Frame<Scored<Compensated>, P> {
-    /// Moves the view's table, and turns the gradient of the colours that were compared into that of
-    /// those drawn.
+    /// Updates the view's table, and turns the gradient of the compared colours into that of the drawn colours.
     pub(super) fn learn(
         mut self,
         session: &Session,
         tables: &mut ColorTables,
         step: &TableStep,
     ) -> Result<Frame<Scored<Drawn>, P>, DeviceError> {
-        let (Some(d_image), Some(colors)) = (&mut self.d_image, &mut self.colors) else {
+        let (Some(gradients), Some(colors)) = (&mut self.gradients, &mut self.colors) else {
             return Err(DeviceError::NoRoomForColors);
         };
         let colors =
             ViewColors { drawn: &self.canvas.image, camera: &self.camera, compared: colors };
-        appearance::learn(session, tables, colors, d_image, step)?;
+        appearance::learn(session, tables, colors, &mut gradients.image, step)?;
         Ok(self.into_state(|scores| scores))
     }
 }
 
-// Drawing a view.
-
-/// Draws a view, in bands where the session says so.
+/// Draws a view, in bands if the session says so.
 pub(super) fn draw<S: Fresh, P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
@@ -124,14 +119,14 @@ pub(super) fn draw<S: Fresh, P: CudaPrimitive>(
     if wants.maps {
         normals::add_features(session, model, &camera, wants, &mut splats)?;
     }
-    // Surfels have theirs from being blended.
+    // Blending surfels gives the medians directly.
     if wants.median && wants.records == Records::Ellipses {
         rays::add(session, model, &camera, wants, &mut splats)?;
     }
     draw_splats(session, model.len(), drawn, &mut Some(splats))
 }
 
-/// Draws the splats of a view, which are taken once that is done. Where it fails it may be tried again.
+/// Draws the splats of a view, and takes them on success. On failure the call can be repeated.
 pub(super) fn draw_splats<S: Fresh, P: CudaPrimitive>(
     session: &mut Session,
     gaussians: usize,
@@ -144,16 +139,9 @@ pub(super) fn draw_splats<S: Fresh, P: CudaPrimitive>(
     let front_to_back = bin::sort_by_depth(session, splats)?;
     let sizes = splats.sizes(gaussians, camera);
     let mut canvas = Canvas::reserve(&session.heap, &sizes, wants)?;
-    // Here, where a refusal finds room: the loss is computed when the photograph is in use.
-    let (mut d_image, mut d_inverse_depths, mut d_inverse_squares) = (None, None, None);
-    let (mut d_surface, mut d_median_depths) = (None, None);
-    if wants.backward() {
-        let of_pixels = PixelGradients::reserve(&session.heap, &sizes, wants)?;
-        (d_inverse_depths, d_surface) = (of_pixels.inverse_depths, of_pixels.maps);
-        d_inverse_squares = of_pixels.inverse_squares;
-        d_median_depths = of_pixels.median_depths;
-        d_image = Some(of_pixels.image);
-    }
+    // Allocated here, because a refusal can still free memory: later the photograph is in use.
+    let reserve = || PixelGradients::reserve(&session.heap, &sizes, wants);
+    let gradients = wants.backward().then(reserve).transpose()?;
     let reserve = |kind| ColorScratch::reserve(&session.heap, &sizes, kind);
     let colors = wants.colors.map(reserve).transpose()?;
     let shrunk = Shrunk::reserve(&session.heap, &sizes, wants)?;
@@ -166,11 +154,7 @@ pub(super) fn draw_splats<S: Fresh, P: CudaPrimitive>(
     };
     let splats = projected.take().ok_or(DeviceError::NoView)?;
     Ok(Frame {
-        d_image,
-        d_inverse_depths,
-        d_inverse_squares,
-        d_surface,
-        d_median_depths,
+        gradients,
         kept: S::nothing(),
         colors,
         shrunk,
@@ -183,7 +167,7 @@ pub(super) fn draw_splats<S: Fresh, P: CudaPrimitive>(
     })
 }
 
-/// How much light passes between the view's camera and each place.
+/// Returns the transmittance between the view's camera and each position.
 pub(super) fn transmittances<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
@@ -206,7 +190,7 @@ pub(super) fn transmittances<P: CudaPrimitive>(
     asked.read(session)
 }
 
-/// Draws a view without the Gaussians that are left out, adds what each is worth in it, and measures it.
+/// Draws a view without the removed Gaussians, adds the contribution of each Gaussian, and measures the view.
 pub(super) fn add_worths<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
@@ -216,9 +200,7 @@ pub(super) fn add_worths<P: CudaPrimitive>(
     sums: &mut WorthSums,
 ) -> Result<Measured, DeviceError> {
     let camera = project::camera(view, settings)?;
-    if target.size() != camera.size {
-        return Err(DeviceError::TargetSize { target_px: target.size(), view_px: camera.size });
-    }
+    check_size(target.size(), camera.size)?;
     let drawn = DrawnView { camera: &camera, settings };
     let mut splats = project::forward(session, model, drawn)?;
     let front_to_back = bin::sort_by_depth(session, &mut splats)?;
@@ -232,28 +214,19 @@ pub(super) fn add_worths<P: CudaPrimitive>(
     };
     bands::draw(session, &mut splats, front_to_back, drawn, &mut paint)?;
     let measured = loss::measure(session, &canvas.image, &camera, target)?;
-    // Last of all: what was refused memory is tried again.
+    // Last, because a refusal repeats the whole call.
     seen.add_to(session, &splats, sums)?;
     Ok(measured)
 }
 
-// A drawn view: what it holds, and what is known of it in every state.
-
-/// A drawn view and what the backward pass needs of it.
+/// A drawn view with the inputs of the backward pass.
 pub struct Frame<S: FrameState = Drawn, P = Gaussians> {
-    /// Of a frame that is trained on.
-    d_image: Option<Block<f32>>,
-    d_inverse_depths: Option<Block<f32>>,
-    /// Of the squares of the inverse depths, where the spread along rays is found.
-    d_inverse_squares: Option<Block<f32>>,
-    /// Of the surface's maps, [height, width, 4], where they are drawn.
-    d_surface: Option<Block<f32>>,
-    /// Of the median depths, where they are compared.
-    d_median_depths: Option<Block<f32>>,
+    /// Gradients of the image and of its maps; `Some` in a frame for training.
+    gradients: Option<PixelGradients<Heap>>,
     kept: S::Kept<Scores>,
-    /// Room for other colours than those drawn.
+    /// Scratch for colours other than those drawn.
     colors: Option<ColorScratch>,
-    /// Room for its photograph, where that is larger.
+    /// Scratch for the shrunken photograph, if that is larger than the view.
     shrunk: Option<Shrunk>,
     pub(super) canvas: Canvas,
     pub(super) lists: Lists,
@@ -263,20 +236,17 @@ pub struct Frame<S: FrameState = Drawn, P = Gaussians> {
     primitive: PhantomData<P>,
 }
 
-/// What a comparison leaves for the backward pass.
 pub(super) struct Scores {
     terms: Terms,
-    /// True if a gradient of the inverse depths was found: the photograph has a map of them, or the
-    /// spread along rays is looked at.
+    /// True if there are gradients of the inverse depths, from a map of the photograph or from the distortion.
     has_inverse_depths: bool,
-    /// True if that of the surface's maps was.
+    /// True if there are gradients of the surface's maps.
     has_surface: bool,
-    /// The depths that samples are compared with.
+    /// Depths that samples are compared with.
     depth_map: Option<DepthMap>,
 }
 
 impl<S: FrameState, P> Frame<S, P> {
-    /// The colours that are compared with the photograph.
     fn compared(&self) -> &Block<f32> {
         let changed = self.colors.as_ref().and_then(ColorScratch::image);
         changed.unwrap_or(&self.canvas.image)
@@ -290,21 +260,14 @@ impl<S: FrameState, P> Frame<S, P> {
         loss::measure(session, self.compared(), &self.camera, target)
     }
 
-    /// The same in another state, with what that keeps, and what this one kept.
     fn into_state<T: FrameState>(
         self,
         kept: impl FnOnce(S::Kept<Scores>) -> T::Kept<Scores>,
     ) -> Frame<T, P> {
-        let Self { d_image, d_inverse_depths, d_inverse_squares, .. } = self;
-        let Self { d_surface, d_median_depths, .. } = self;
-        let Self { colors, shrunk, .. } = self;
-        let Self { canvas, lists, splats, camera, settings, primitive, .. } = self;
+        let Self { gradients, colors, shrunk, canvas, lists, .. } = self;
+        let Self { splats, camera, settings, primitive, .. } = self;
         Frame {
-            d_image,
-            d_inverse_depths,
-            d_inverse_squares,
-            d_surface,
-            d_median_depths,
+            gradients,
             kept: kept(self.kept),
             colors,
             shrunk,
@@ -317,61 +280,45 @@ impl<S: FrameState, P> Frame<S, P> {
         }
     }
 
-    /// Waits for the device.
     pub(super) fn image(&self, session: &Session) -> Result<Rendered, DeviceError> {
-        let mut rgb = vec![0.0; self.canvas.image.len()];
-        self.canvas.image.download(&session.stream, 0, &mut rgb)?;
-        let blended = match &self.canvas.blended {
-            None => None,
-            Some(counts) => {
-                let mut host = vec![0; counts.len()];
-                counts.download(&session.stream, 0, &mut host)?;
-                Some(host)
-            }
-        };
+        let (stream, canvas) = (&session.stream, &self.canvas);
+        let rgb = canvas.image.download_vec(stream, 0..canvas.image.len())?;
+        let blended = canvas.blended.as_ref();
+        let blended = blended.map(|counts| counts.download_vec(stream, 0..counts.len()));
+        let blended = blended.transpose()?;
         let map = |map: &Option<Block<f32>>| {
-            let Some(map) = map else { return Ok(None) };
-            let mut host = vec![0.0; map.len()];
-            map.download(&session.stream, 0, &mut host)?;
-            Ok::<_, DeviceError>(Some(host))
+            map.as_ref().map(|map| map.download_vec(stream, 0..map.len())).transpose()
         };
-        let inverse_depths = map(&self.canvas.inverse_depths)?;
-        let inverse_squares = map(&self.canvas.inverse_squares)?;
-        let surface = map(&self.canvas.surface)?;
-        let median_depths = map(&self.canvas.median_depths)?;
         let [width, height] = self.camera.size;
         Ok(Rendered {
             width,
             height,
             rgb,
             blended,
-            inverse_depths,
-            inverse_squares,
-            surface,
-            median_depths,
+            inverse_depths: map(&canvas.inverse_depths)?,
+            inverse_squares: map(&canvas.inverse_squares)?,
+            surface: map(&canvas.surface)?,
+            median_depths: map(&canvas.median_depths)?,
         })
     }
 
-    /// True if its lists did not fit the memory left, so that it is drawn in bands.
+    /// True if the lists exceeded the memory left, so that the view is drawn in bands.
     pub fn is_in_bands(&self) -> bool {
         matches!(self.lists, Lists::Bands(_))
     }
 
-    /// In how many bands the image was drawn. The backward pass, which needs more memory, may take
-    /// more of them.
+    /// Returns the number of bands of the forward pass. The backward pass may need more.
     pub fn bands(&self) -> u32 {
         self.lists.bands()
     }
 
-    /// The view as a plan has it when it is trained on: of this number of Gaussians, with all that terms
-    /// need, at once or in bands.
+    /// Returns the planned view: trained on with `gaussians` Gaussians and all inputs of terms, at once or in bands.
     pub(super) fn planned(&self, gaussians: usize, inputs: Inputs, in_bands: bool) -> PlannedViews {
         let view = self.view_size(gaussians as u64);
         PlannedViews::one(&view, self.training_wants(inputs), in_bands)
     }
 
-    /// What it shows of so many Gaussians: at the size of its photograph, which views of a run that
-    /// are drawn smaller will have later.
+    /// Returns the view's counts at the size of its photograph, which smaller views reach later.
     fn view_size(&self, gaussians: u64) -> ViewSize {
         let (px, divisor) = (self.camera.size, self.settings.divisor);
         let (visible, instances) = (self.splats.visible as u64, self.splats.instances);
@@ -379,13 +326,12 @@ impl<S: FrameState, P> Frame<S, P> {
         if divisor == Divisor::One {
             return drawn;
         }
-        // With the most that fills no square.
+        // The largest photograph that this division drops pixels of.
         let full = px.map(|side| (side + 1).saturating_mul(divisor.get()) - 1);
         ViewGrowth::counted(gaussians, &drawn).resized(full).of(gaussians)
     }
 
-    /// What it is drawn for, and with all that terms need, with a backward pass where there is none, at
-    /// the size of its photograph.
+    /// Returns the request with a backward pass, at full size, with all inputs of terms.
     fn training_wants(&self, inputs: Inputs) -> ViewRequest {
         let divisor = Divisor::One;
         let wants =
@@ -393,23 +339,14 @@ impl<S: FrameState, P> Frame<S, P> {
         wants.beside(self.settings.inputs().and(inputs))
     }
 
-    /// True if it is drawn without some of what terms need.
+    /// True if some inputs of the terms are not drawn.
     pub(super) fn lacks(&self, inputs: Inputs) -> bool {
         let drawn = self.settings.inputs();
         drawn.and(inputs) != drawn
     }
 
-    /// True if it is smaller than its photograph.
     pub(super) fn is_divided(&self) -> bool {
         self.settings.divisor != Divisor::One
-    }
-
-    /// Bytes of the gradients of the image and of what is drawn beside it.
-    fn gradients_of_pixels(&self) -> Bytes {
-        let Self { d_image, d_inverse_depths, d_inverse_squares, .. } = self;
-        let of_rays = [d_image, d_inverse_depths, d_inverse_squares];
-        let of_surface = [&self.d_surface, &self.d_median_depths];
-        of_rays.into_iter().chain(of_surface).flatten().map(Block::bytes).sum()
     }
 }
 
@@ -418,7 +355,8 @@ impl<S: FrameState, P> Held for Frame<S, P> {
         let compensated = self.colors.as_ref().map_or(Bytes::default(), ColorScratch::bytes);
         let lists = self.lists.bytes();
         let shrunk = self.shrunk.as_ref().map_or(Bytes::default(), Shrunk::bytes);
-        let beside = self.gradients_of_pixels() + compensated + shrunk;
+        let gradients = self.gradients.as_ref().map_or(0, PixelGradients::bytes);
+        let beside = Bytes(gradients) + compensated + shrunk;
         let depth_map = S::kept(&self.kept).and_then(|scores| scores.depth_map.as_ref());
         let depth_map = depth_map.map_or(Bytes::default(), DepthMap::bytes);
         self.canvas.bytes() + lists + self.splats.bytes() + beside + depth_map

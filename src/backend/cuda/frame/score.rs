@@ -1,4 +1,4 @@
-//! Comparing a drawn view with its photograph.
+//! Comparison of a drawn view with its photograph.
 
 use super::{Frame, Scores};
 use crate::abi::terms::{
@@ -22,11 +22,11 @@ use crate::backend::cuda::stage::surface::{self, DepthMap, ShownDepths};
 use crate::backend::cuda::stage::{depth, normal_map};
 use crate::backend::frame_state::{Scored, Trainable};
 use crate::backend::{Capability, DeviceError, Objective, OtherView, check_inputs};
+use crate::layout::PixelGradients;
 
 impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
-    /// Compares it by the terms at its pixels, in a fixed order, but for the depths that samples are
-    /// compared with.
-    pub(in crate::backend::cuda) fn scored(
+    /// Evaluates the terms at pixels, in a fixed order. Sampled depths are compared later.
+    pub(crate) fn scored(
         mut self,
         session: &mut Session,
         model: &Model<P>,
@@ -51,9 +51,9 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
             None => target.whole(),
         };
         let has_depths = self.compare_depths(session, photograph, terms)?;
-        let d_image = self.d_image.as_mut().ok_or(DeviceError::NoView)?;
-        let compared = self.colors.as_ref().and_then(ColorScratch::image);
-        let image = compared.unwrap_or(&self.canvas.image);
+        let d_image = &mut self.gradients.as_mut().ok_or(DeviceError::NoView)?.image;
+        let image =
+            self.colors.as_ref().and_then(ColorScratch::image).unwrap_or(&self.canvas.image);
         loss::loss(session, image, &self.camera, photograph, terms, d_image)?;
         let has_normal_map = self.compare_normal_map(session, photograph, terms, has_depths)?;
         let has_maps = has_depths || has_normal_map;
@@ -83,7 +83,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         Ok((self.into_state(|_| scores), pending))
     }
 
-    /// True if the photograph has a map to compare the inverse depths with.
+    /// Returns true if the photograph has a map of inverse depths.
     fn compare_depths(
         &mut self,
         session: &mut Session,
@@ -91,7 +91,8 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         terms: &Terms,
     ) -> Result<bool, DeviceError> {
         let weight = terms.weight(VALUE_DEPTH_L1);
-        match (&self.canvas.inverse_depths, &mut self.d_inverse_depths) {
+        let d_depths = self.gradients.as_mut().and_then(|drawn| drawn.inverse_depths.as_mut());
+        match (&self.canvas.inverse_depths, d_depths) {
             (Some(depths), Some(d_depths)) if weight != 0.0 => {
                 depth::compare(session, depths, &self.camera, target, weight, d_depths)
             }
@@ -99,8 +100,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         }
     }
 
-    /// True if the photograph has a map to compare the normals of the inverse depths with. Their gradient is
-    /// added to that of the inverse depths, where these have any.
+    /// Returns true if the photograph has a map of normals. Adds to the gradient of the inverse depths if there is one.
     fn compare_normal_map(
         &mut self,
         session: &mut Session,
@@ -109,7 +109,8 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         has_depths: bool,
     ) -> Result<bool, DeviceError> {
         let weight = terms.weight(VALUE_NORMAL_MAP);
-        match (&self.canvas.inverse_depths, &mut self.d_inverse_depths) {
+        let d_depths = self.gradients.as_mut().and_then(|drawn| drawn.inverse_depths.as_mut());
+        match (&self.canvas.inverse_depths, d_depths) {
             (Some(depths), Some(d_depths)) if weight != 0.0 => {
                 if !has_depths {
                     d_depths.zero(&session.stream)?;
@@ -120,7 +121,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         }
     }
 
-    /// True if a term compares the drawn normals.
+    /// Returns true if a term compares the drawn normals.
     fn compare_normals(
         &mut self,
         session: &mut Session,
@@ -131,12 +132,15 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
             Term::DepthNormal { depths } => Some(NormalsRule { depths, weight, target }),
             _ => None,
         });
-        // Where nothing is compared with them no gradient comes of them.
+        // Without a comparison there is no gradient of the medians.
         let is_used = terms.needs().median;
-        self.d_median_depths.take_if(|_| !is_used);
-        match (rule, &self.canvas.surface, &mut self.d_surface) {
+        let Some(PixelGradients { maps, median_depths, .. }) = &mut self.gradients else {
+            return Ok(false);
+        };
+        median_depths.take_if(|_| !is_used);
+        match (rule, &self.canvas.surface, maps) {
             (Some(rule), Some(surface), Some(d_surface)) => {
-                let medians = self.canvas.median_depths.as_ref().zip(self.d_median_depths.as_mut());
+                let medians = self.canvas.median_depths.as_ref().zip(median_depths.as_mut());
                 let medians = medians.filter(|_| rule.depths == NormalDepths::Median);
                 let medians = medians.map(|(depths, d_depths)| Medians { depths, d_depths });
                 normals::compare(session, surface, medians, &self.camera, rule, d_surface)?;
@@ -145,11 +149,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
             _ => Ok(false),
         }
     }
-}
-
-impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
-    /// True if a term looks at how far apart along rays lies what is drawn. Its gradients are added to
-    /// those of the inverse depths and of the surface's maps, where these have any.
+    /// Returns true if a term penalises distortion. Adds to the gradients of inverse depths and surface maps.
     fn measure_distortion(
         &mut self,
         session: &mut Session,
@@ -158,16 +158,21 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         [has_inverse_depths, has_surface]: [bool; 2],
     ) -> Result<bool, DeviceError> {
         let weight = terms.weight(VALUE_DISTORTION);
-        // Where nothing is done with them no gradient comes of them.
-        self.d_inverse_squares.take_if(|_| weight == 0.0);
+        // Without the term there is no gradient of the squares.
+        let Some(gradients) = &mut self.gradients else { return Ok(false) };
+        gradients.inverse_squares.take_if(|_| weight == 0.0);
         let Canvas { inverse_depths, inverse_squares, surface, .. } = &self.canvas;
         let drawn = (inverse_depths, inverse_squares, surface);
-        let gradients =
-            (&mut self.d_inverse_depths, &mut self.d_inverse_squares, &mut self.d_surface);
         let (Some(inverse_depths), Some(inverse_squares), Some(surface)) = drawn else {
             return Ok(false);
         };
-        let (Some(d_depths), Some(d_squares), Some(d_surface)) = gradients else {
+        let PixelGradients {
+            inverse_depths: Some(d_depths),
+            inverse_squares: Some(d_squares),
+            maps: Some(d_surface),
+            ..
+        } = gradients
+        else {
             return Ok(false);
         };
         if !has_inverse_depths {
@@ -186,7 +191,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         Ok(true)
     }
 
-    /// Adds the gradients of patches to those that the comparison of normals left, if it left any.
+    /// Adds the gradients of patches to those of the normals, if there are any.
     fn compare_patches(
         &mut self,
         session: &mut Session,
@@ -196,7 +201,9 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         has_surface: bool,
     ) -> Result<(), DeviceError> {
         let canvas = &self.canvas;
-        let gradients = self.d_surface.as_mut().zip(self.d_median_depths.as_mut());
+        let gradients = self.gradients.as_mut();
+        let gradients =
+            gradients.and_then(|drawn| drawn.maps.as_mut().zip(drawn.median_depths.as_mut()));
         let drawn = canvas.surface.as_ref().zip(canvas.median_depths.as_ref());
         let (Some((maps, medians)), Some((d_maps, d_medians))) = (drawn, gradients) else {
             return Ok(());
@@ -217,16 +224,16 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
 }
 
 impl<S: Trainable, P: CudaPrimitive> Frame<Scored<S>, P> {
-    /// Adds the gradient of the depths that samples are compared with, where a term does that. Where
-    /// memory is refused nothing was added.
-    pub(in crate::backend::cuda) fn compare_sampled_depths(
+    /// Adds the gradient of the sampled depths. Adds nothing if memory is refused.
+    pub(crate) fn compare_sampled_depths(
         &mut self,
         session: &Session,
         model: &Model<P>,
         near: &NearestLists<P>,
     ) -> Result<(), DeviceError> {
         let scores = &mut self.kept;
-        let (Some(surface), Some(d_surface)) = (&self.canvas.surface, &mut self.d_surface) else {
+        let d_surface = self.gradients.as_mut().and_then(|drawn| drawn.maps.as_mut());
+        let (Some(surface), Some(d_surface)) = (&self.canvas.surface, d_surface) else {
             return Ok(());
         };
         let begun = session.timers.begin(Stage::Loss, &session.stream)?;

@@ -1,4 +1,4 @@
-//! The memory of the GPU, and what runs on plain buffers: sorts, sums and the device's report.
+//! The memory of the GPU, sorts and sums, and the device's report.
 
 pub mod heap;
 pub mod sort;

@@ -1,4 +1,4 @@
-//! Sorting and summing by the CUB library, with scratch of the arena.
+//! Sorts and sums with the CUB library.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -11,30 +11,27 @@ use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
 use crate::layout::library::{CubCall, Curve, Sort};
 use crate::layout::{LIBRARY_SCRATCH, Library, Slot};
-
 #[cfg(kernels)]
 use std::ffi::{CStr, c_char};
 
-/// As many values as make CUB take the path of large inputs, so that its code is loaded.
+/// Number of values from which CUB takes the path of large inputs, so that its code is loaded.
 const WARM_UP: usize = 1 << 16;
 
-/// Sums, in errors.
 const SCAN: &str = "cub::DeviceScan";
 
-/// Keys with a value each, and room for as many again: the passes go back and forth.
+/// Keys and values in two buffers each, which the passes of a sort use in turn.
 pub struct SortPairs<'a, K, V> {
-    /// The keys, and room.
+    /// The keys, and a buffer of their size.
     pub keys: [&'a mut K; 2],
-    /// The values, and room.
+    /// The values, and a buffer of their size.
     pub values: [&'a mut V; 2],
-    /// How many.
+    /// Number of pairs.
     pub n: usize,
-    /// Only these bits of the keys count.
+    /// Bits of the keys that are compared.
     pub bits: Range<u32>,
 }
 
-/// Sorts ascending; pairs of one key keep their order. Returns which of the two buffers holds the
-/// result, of keys and values alike.
+/// Sorts ascending and stably. Returns the index of the buffers that hold the sorted keys and values.
 pub fn sort_pairs<K, V>(
     heap: &Heap,
     stream: &Stream,
@@ -54,12 +51,12 @@ where
     let n = count(CALL, pairs.n)?;
     let planned = K::Item::sort_of(heap.cub_scratch());
     let (bits, pairs_to_sort) = (key_bits.start.abs_diff(key_bits.end), u64::from(n));
-    // The library writes over it.
+    // The library overwrites it.
     let mut half = c_int::from(planned.ends_in_second(pairs_to_sort, bits));
     let planned = planned.bytes(pairs_to_sort, bits);
     with_scratch(CALL, heap, stream, planned, |temp, bytes, stream| {
-        // SAFETY: `first` found `n` keys and values in each buffer, all four are borrowed mutably,
-        // and the scratch holds as many bytes as the library asked for.
+        // SAFETY: `first` found `n` keys and values in each buffer, all four are borrowed mutably, and the scratch has
+        // the size that the library asked for.
         unsafe {
             K::Item::SORT(
                 temp,
@@ -77,7 +74,7 @@ where
     Ok(usize::from(half != 0))
 }
 
-/// Puts in the place of each value the sum of all up to it, its own included.
+/// Replaces each value by the sum of all values up to and including it.
 pub fn inclusive_sum<V>(heap: &Heap, stream: &Stream, values: &mut V) -> Result<(), DeviceError>
 where
     V: Buffer<Item: Summed>,
@@ -85,13 +82,13 @@ where
     let address = first(SCAN, values, values.len())?;
     let planned = V::Item::sum_of(heap.cub_scratch());
     scan(heap, stream, values.len(), planned, |temp, bytes, n, stream| {
-        // SAFETY: `first` found `n` values, which are borrowed mutably; the library sums in place;
-        // and the scratch holds as many bytes as were asked for.
+        // SAFETY: `first` found `n` values, which are borrowed mutably; the library sums in place; and the
+        // scratch has the size that it asked for.
         unsafe { V::Item::SUM(temp, bytes, address, n, stream) }
     })
 }
 
-/// Writes, of the first `n` values, the sum of all before each one; the last is not counted in.
+/// Writes the sums of the values before each of the first `n` values.
 pub fn exclusive_sum<I, O>(
     heap: &Heap,
     stream: &Stream,
@@ -105,13 +102,12 @@ where
 {
     let (from, to) = (first(SCAN, input, n)?, first(SCAN, output, n)?);
     scan(heap, stream, n, &heap.cub_scratch().sum32, |temp, bytes, n, stream| {
-        // SAFETY: `first` found `n` values in both buffers, and the scratch holds as many bytes as
-        // were asked for.
+        // SAFETY: `first` found `n` values in both buffers, and the scratch has the size that the library asked for.
         unsafe { splat_exclusive_sum_u32(temp, bytes, from, to, n, stream) }
     })
 }
 
-/// The same of the values that `order` numbers, in that order: `n` different numbers below `n`.
+/// Writes exclusive sums in the sequence that `order` gives: `n` distinct indices below `n`.
 pub fn exclusive_sum_ordered<I, R, O>(
     heap: &Heap,
     stream: &Stream,
@@ -128,13 +124,13 @@ where
     let (from, order) = (first(SCAN, input, n)?, first(SCAN, order, n)?);
     let to = first(SCAN, output, n)?;
     scan(heap, stream, n, &heap.cub_scratch().sum32, |temp, bytes, n, stream| {
-        // SAFETY: `first` found `n` values in all three buffers, the caller's order stays below `n`,
-        // and the scratch holds as many bytes as were asked for.
+        // SAFETY: `first` found `n` values in all three buffers, the caller's order stays below `n`, and the
+        // scratch has the size that the library asked for.
         unsafe { splat_exclusive_sum_ordered_u32(temp, bytes, from, order, to, n, stream) }
     })
 }
 
-/// A sum of `n` values, by a call that gets scratch, its size, their number and the stream.
+/// Sums `n` values by a call that takes scratch, its size, `n` and the stream.
 fn scan(
     heap: &Heap,
     stream: &Stream,
@@ -151,23 +147,22 @@ fn scan(
     })
 }
 
-/// The bits of a key that count.
 fn bit_range<K: SortKey>(bits: &Range<u32>) -> Range<c_int> {
     let bit = |bit: u32| c_int::try_from(bit.min(K::BITS)).unwrap_or(c_int::MAX);
     bit(bits.start)..bit(bits.end)
 }
 
-/// Where the first of `n` values lies, all of which the buffer must hold.
+/// Returns the address of the first of `n` values, all of which the buffer must hold.
 fn first<B: Buffer>(call: &'static str, buffer: &B, n: usize) -> Result<u64, DeviceError> {
     buffer.place(call, &(0..n)).map(|range| range.address)
 }
 
-/// With 32 bits the library reckons faster, and no caller has more.
+/// Converts a number of values: the library is faster with 32 bits, and no caller has more.
 fn count(call: &'static str, n: usize) -> Result<u32, DeviceError> {
     u32::try_from(n).ok().ok_or_else(|| too_many(call, n as u64))
 }
 
-/// Uses everything once, so that the library's code is on the GPU before memory is counted.
+/// Calls every function once, so that the library's code is on the GPU before memory is counted.
 pub(crate) fn warm_up(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
     warm_up_key::<u16>(heap, stream)?;
     warm_up_key::<u32>(heap, stream)?;
@@ -201,29 +196,19 @@ fn warm_up_key<K: SortKey>(heap: &Heap, stream: &Stream) -> Result<(), DeviceErr
     sort_pairs(heap, stream, &mut pairs).map(drop)
 }
 
-// The functions of the CUB library, and the scratch that they take.
-
-/// Scratch and its size; keys and values, two addresses each; their number; the first bit of the
-/// keys that counts and the one after the last; which half holds the result; the stream.
+/// Takes scratch and its size; keys and values, two addresses each; their number; the first bit of the keys that
+/// counts and the one after the last; the index of the buffer with the result; the stream.
+#[rustfmt::skip]
 type SortFunction = unsafe extern "C" fn(
-    *mut c_void,
-    *mut usize,
-    *const u64,
-    *const u64,
-    u32,
-    c_int,
-    c_int,
-    *mut c_int,
-    CUstream,
+    *mut c_void, *mut usize, *const u64, *const u64, u32, c_int, c_int, *mut c_int, CUstream,
 ) -> c_int;
 
-/// Declares the functions of the library. In a program without kernels they only fail: nothing calls
-/// them on streams that do no work.
+/// Declares the functions of the library. In a program without kernels they fail.
 macro_rules! library {
-    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
+    ($(fn $name:ident($($type:ty),*);)*) => {
         #[cfg(kernels)]
         unsafe extern "C" {
-            $(fn $name($($argument: $type),*) -> c_int;)*
+            $(fn $name($(_: $type),*) -> c_int;)*
         }
 
         $(
@@ -235,64 +220,17 @@ macro_rules! library {
     };
 }
 
-/// The error of a program without kernels.
 #[cfg(not(kernels))]
 const NO_LIBRARY: c_int = 1;
 
+// The arguments of `SortFunction` and `SumFunction`. Exclusive sums take the addresses of inputs and outputs.
 library! {
-    fn splat_sort_u32_u32(
-        temp: *mut c_void,
-        temp_bytes: *mut usize,
-        keys: *const u64,
-        values: *const u64,
-        n: u32,
-        begin_bit: c_int,
-        end_bit: c_int,
-        half: *mut c_int,
-        stream: CUstream,
-    );
-    fn splat_sort_u16_u32(
-        temp: *mut c_void,
-        temp_bytes: *mut usize,
-        keys: *const u64,
-        values: *const u64,
-        n: u32,
-        begin_bit: c_int,
-        end_bit: c_int,
-        half: *mut c_int,
-        stream: CUstream,
-    );
-    fn splat_inclusive_sum_u32(
-        temp: *mut c_void,
-        temp_bytes: *mut usize,
-        values: u64,
-        n: u32,
-        stream: CUstream,
-    );
-    fn splat_inclusive_sum_u64(
-        temp: *mut c_void,
-        temp_bytes: *mut usize,
-        values: u64,
-        n: u32,
-        stream: CUstream,
-    );
-    fn splat_exclusive_sum_u32(
-        temp: *mut c_void,
-        temp_bytes: *mut usize,
-        input: u64,
-        output: u64,
-        n: u32,
-        stream: CUstream,
-    );
-    fn splat_exclusive_sum_ordered_u32(
-        temp: *mut c_void,
-        temp_bytes: *mut usize,
-        input: u64,
-        order: u64,
-        output: u64,
-        n: u32,
-        stream: CUstream,
-    );
+    fn splat_sort_u32_u32(*mut c_void, *mut usize, *const u64, *const u64, u32, c_int, c_int, *mut c_int, CUstream);
+    fn splat_sort_u16_u32(*mut c_void, *mut usize, *const u64, *const u64, u32, c_int, c_int, *mut c_int, CUstream);
+    fn splat_inclusive_sum_u32(*mut c_void, *mut usize, u64, u32, CUstream);
+    fn splat_inclusive_sum_u64(*mut c_void, *mut usize, u64, u32, CUstream);
+    fn splat_exclusive_sum_u32(*mut c_void, *mut usize, u64, u64, u32, CUstream);
+    fn splat_exclusive_sum_ordered_u32(*mut c_void, *mut usize, u64, u64, u64, u32, CUstream);
 }
 
 #[cfg(kernels)]
@@ -300,16 +238,16 @@ unsafe extern "C" {
     fn splat_error_text(error: c_int) -> *const c_char;
 }
 
-/// A key that the library sorts by.
+/// A key type of sorts.
 pub trait SortKey: Plain {
-    /// Bits of the key.
+    /// Number of bits of the key.
     const BITS: u32;
 
-    /// The library's function.
+    /// Function of the library.
     #[doc(hidden)]
     const SORT: SortFunction;
 
-    /// Scratch of its sorts.
+    /// Returns the scratch sizes of its sorts.
     #[doc(hidden)]
     fn sort_of(library: &Library) -> &Sort;
 }
@@ -332,16 +270,16 @@ impl SortKey for u32 {
     }
 }
 
-/// Scratch and its size; the values' address; their number; the stream.
+/// Takes scratch and its size, the values' address, their number, and the stream.
 type SumFunction = unsafe extern "C" fn(*mut c_void, *mut usize, u64, u32, CUstream) -> c_int;
 
-/// A number that the library adds up in place.
+/// A number type of in-place sums.
 pub trait Summed: Plain {
-    /// The library's function.
+    /// Function of the library.
     #[doc(hidden)]
     const SUM: SumFunction;
 
-    /// Scratch of its sums.
+    /// Returns the scratch sizes of its sums.
     #[doc(hidden)]
     fn sum_of(library: &Library) -> &Curve;
 }
@@ -362,8 +300,7 @@ impl Summed for u64 {
     }
 }
 
-/// Scratch of the calls on this GPU: as the table has it for the architecture, corrected by what the
-/// library says itself.
+/// Returns the scratch sizes on this GPU: the architecture's table, corrected by the library's answers.
 pub(crate) fn library(arch: u32) -> Result<Library, DeviceError> {
     let mut library = Library::of(arch);
     if let Some(found) = library.correct(scratch_of)? {
@@ -380,17 +317,17 @@ pub(crate) fn library(arch: u32) -> Result<Library, DeviceError> {
     Ok(library)
 }
 
-/// Bytes of scratch that a call for `n` values takes.
+/// Asks the library for the scratch of a call with `n` values, in bytes.
 fn scratch_of(call: CubCall, n: u64) -> Result<u64, DeviceError> {
     const NAME: &str = "cub";
     let n = u32::try_from(n).ok().ok_or_else(|| too_many(NAME, n))?;
     let (nowhere, mut bytes) = (std::ptr::null_mut(), 0);
     let error = match call {
-        CubCall::Sort16 => ask_to_sort::<u16>(&mut bytes, n),
-        CubCall::Sort32 => ask_to_sort::<u32>(&mut bytes, n),
+        CubCall::Sort16 => sort_scratch::<u16>(&mut bytes, n),
+        CubCall::Sort32 => sort_scratch::<u32>(&mut bytes, n),
         CubCall::Sum32 => {
             let stream = std::ptr::null_mut();
-            // SAFETY: without scratch the library only says how much it wants.
+            // SAFETY: without scratch the library only writes the size.
             unsafe { splat_exclusive_sum_ordered_u32(nowhere, &raw mut bytes, 0, 0, 0, n, stream) }
         }
         // SAFETY: as above.
@@ -402,11 +339,10 @@ fn scratch_of(call: CubCall, n: u64) -> Result<u64, DeviceError> {
     Ok(bytes as u64)
 }
 
-/// Writes down the bytes that a sort by all bits takes.
-fn ask_to_sort<K: SortKey>(bytes: &mut usize, n: u32) -> c_int {
+fn sort_scratch<K: SortKey>(bytes: &mut usize, n: u32) -> c_int {
     let (buffers, mut half) = ([0; 2], 0);
     let last = c_int::try_from(K::BITS).unwrap_or(c_int::MAX);
-    // SAFETY: without scratch the library only says how much it wants.
+    // SAFETY: without scratch the library only writes the size.
     unsafe {
         K::SORT(
             std::ptr::null_mut(),
@@ -426,8 +362,7 @@ fn too_many(call: &'static str, n: u64) -> DeviceError {
     DeviceError::Driver { call, reason: format!("{n} values are too many") }
 }
 
-/// Asks how much scratch a call wants, and makes it with as much. On a stream that does no work it is
-/// what is planned, and there is no call.
+/// Asks a call for its scratch and makes the call. A stream that does no work only takes the planned scratch.
 fn with_scratch(
     name: &'static str,
     heap: &Heap,
@@ -440,7 +375,7 @@ fn with_scratch(
     };
     let mut bytes = 0;
     check(name, call(std::ptr::null_mut(), &mut bytes, stream))?;
-    // Without any bytes the address would be taken for another question.
+    // A null address would be another question, so take at least one byte.
     let temp = heap.take(&LIBRARY_SCRATCH, &(bytes.max(1) as u64))?;
     let address = usize::try_from(temp.address()).unwrap_or(0);
     check(name, call(std::ptr::without_provenance_mut(address), &mut bytes, stream))
@@ -455,7 +390,7 @@ fn check(call: &'static str, error: c_int) -> Result<(), DeviceError> {
 
 #[cfg(kernels)]
 fn describe(error: c_int) -> String {
-    // SAFETY: the runtime has a text of static lifetime for any number.
+    // SAFETY: the runtime has a static text for every number.
     let text = unsafe { splat_error_text(error) };
     // SAFETY: the text ends with a zero.
     let text = unsafe { CStr::from_ptr(text) };

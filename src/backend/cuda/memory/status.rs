@@ -1,4 +1,4 @@
-//! A few words of device memory that kernels report in: counts, sums of the loss, faults.
+//! Words that kernels report in, the lengths of neighbour lists, and the size of training views.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -16,18 +16,16 @@ use crate::memory::{Bytes, Gain, TrainingScale};
 /// Words of [`Counts`]: instances, visible.
 const COUNTS: Range<usize> = 0..2;
 
-/// The word of the first fault, next to the sums so that one copy brings both.
+/// Word of the first fault, next to the sums so that one copy fetches both.
 const FAULT: usize = 2;
 
-/// Words of the sums that terms are computed of, each at its place.
+/// Words of the sums of the terms.
 const SUMS: Range<usize> = FAULT + 1..FAULT + 1 + TERM_SUMS as usize;
 
-/// The words that a report is made of.
 const REPORT: Range<usize> = FAULT..SUMS.end;
 
 const WORDS: usize = SUMS.end;
 
-/// Bytes of a word.
 const WORD: u64 = 8;
 
 const _: () = assert!(size_of::<Counts>() == 2 * size_of::<u64>(), "words of the counts");
@@ -40,36 +38,31 @@ const _: () = {
     assert!(next[0] == VALUE_DENSITY && next[1] == VALUE_SDF && next[2] == VALUE_NORMAL, "order");
 };
 
-/// No fault so far.
 const NO_FAULT: u64 = u64::MAX;
 
-/// What kernels report in.
+/// The words that kernels report in.
 pub(crate) struct Status {
     words: Region<u64>,
     counts: Pinned<u64>,
-    /// Places that reports are sent to, for use again.
+    /// Host buffers of reports, for reuse.
     places: ReportBuffers,
-    /// What the model consists of of which a kernel reports a fault.
+    /// Schema of the model whose kernels reported last, for messages about faults.
     schema: &'static Schema,
 }
 
-/// What projection counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SplatCounts {
-    /// Pairs of a splat and a tile that it reaches.
+    /// Number of pairs of a splat and a tile.
     pub(crate) instances: u64,
-    /// Splats.
     pub(crate) visible: usize,
 }
 
-type ReportBuffers = Rc<RefCell<Vec<ReportBuffer>>>;
-
-type ReportBuffer = Pinned<u64>;
+type ReportBuffers = Rc<RefCell<Vec<Pinned<u64>>>>;
 
 /// A report on its way to the host.
 pub(crate) struct StatusReport {
-    /// Taken out when it goes back to the others.
-    place: Option<ReportBuffer>,
+    /// `Some` until the buffer is returned for reuse.
+    place: Option<Pinned<u64>>,
     places: ReportBuffers,
     schema: &'static Schema,
 }
@@ -89,7 +82,7 @@ impl Status {
         self.words.zero_range(stream, COUNTS)
     }
 
-    /// What projection reports in.
+    /// Returns pointers to the counts and the fault, for a projection.
     pub(crate) fn counts_and_fault(
         &mut self,
         schema: &'static Schema,
@@ -100,7 +93,7 @@ impl Status {
         (Out::at(counts), Out::at(fault))
     }
 
-    /// What projection counted. Waits for the device.
+    /// Returns the counts of the projection. Waits for the device.
     pub(crate) fn read_counts(&mut self, stream: &Stream) -> Result<SplatCounts, DeviceError> {
         self.words.download_pinned(stream, COUNTS, &mut self.counts)?;
         let words = self.counts.as_slice()?;
@@ -109,38 +102,36 @@ impl Status {
         Ok(SplatCounts { instances: words[0], visible })
     }
 
-    /// Has all sums begin with 0.
     pub(crate) fn clear_sums(&mut self, stream: &Stream) -> Result<(), DeviceError> {
         self.words.zero_range(stream, SUMS)
     }
 
-    /// All sums by their places; `[TERM_SUMS]`.
+    /// Returns a pointer to all sums, `[TERM_SUMS]`.
     pub(crate) fn sums(&mut self) -> Out<'_, f64> {
         self.sum(0)
     }
 
-    /// One of the sums.
     pub(crate) fn sum(&mut self, place: u32) -> Out<'_, f64> {
         Out::at(self.words.address() + (SUMS.start as u64 + u64::from(place)) * WORD)
     }
 
-    /// Those of the terms at samples.
+    /// Returns a pointer to the sums of the sampled terms.
     pub(crate) fn surface(&mut self) -> Out<'_, SurfaceSums> {
         Out::at(self.sum(VALUE_ENTROPY).address())
     }
 
-    /// What a step of a model of this primitive reports in.
+    /// Returns a pointer to the fault, for a step.
     pub(crate) fn fault(&mut self, schema: &'static Schema) -> Out<'_, u64> {
         self.schema = schema;
         Out::at(self.words.address() + FAULT as u64 * WORD)
     }
 
-    /// Forgets a fault, which was of a model that another takes the place of. Waits for the device.
+    /// Clears a fault of a model that is replaced. Waits for the device.
     pub(crate) fn clear_fault(&mut self, stream: &Stream) -> Result<(), DeviceError> {
         self.words.upload(stream, FAULT, &[NO_FAULT])
     }
 
-    /// Sends sums and fault as they will be when the stream has come so far.
+    /// Starts to copy sums and fault to the host, behind the queued work.
     pub(crate) fn report(
         &mut self,
         heap: &Heap,
@@ -158,13 +149,12 @@ impl Status {
 }
 
 impl StatusReport {
-    /// True if it is there.
     pub(crate) fn is_ready(&self) -> bool {
-        // An error comes to light when the report is read.
+        // An error shows when the report is read.
         self.place.as_ref().is_none_or(|place| place.is_ready().unwrap_or(true))
     }
 
-    /// Waits for it: the sums by their places. A parameter that is not finite is an error.
+    /// Waits for the sums. Fails if a parameter is not finite.
     pub(crate) fn read(&self) -> Result<[f64; TERM_SUMS as usize], DeviceError> {
         let words = self.place.as_ref().map_or(Ok(&[][..]), Pinned::as_slice)?;
         let mut sums = [0.0; TERM_SUMS as usize];
@@ -182,8 +172,7 @@ impl Drop for StatusReport {
     }
 }
 
-/// What projection and step found: twice (index times [`FAULT_GROUPS`] plus the column), plus 1 for an
-/// infinity.
+/// Decodes a fault: 2 (index [`FAULT_GROUPS`] + column), plus 1 for an infinity.
 fn check(fault: u64, schema: &Schema) -> Result<(), DeviceError> {
     if fault == NO_FAULT {
         return Ok(());
@@ -196,10 +185,7 @@ fn check(fault: u64, schema: &Schema) -> Result<(), DeviceError> {
     Err(DeviceError::NotFinite { primitive: schema.one(), index, group, value })
 }
 
-// How long lists of neighbours may be. The trainer owns the lists: the device only reports that they
-// are too long, and the trainer drops them and searches shorter ones.
-
-/// Lists of so many neighbours for each of so many Gaussians.
+/// Size of neighbour lists: `count` neighbours for each of `gaussians` Gaussians.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ListSize {
     count: u32,
@@ -212,15 +198,15 @@ impl ListSize {
     }
 }
 
-/// What was requested of neighbour lists, and how long they may be.
+/// The requested and the allowed length of neighbour lists. The trainer drops lists that are too long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListRoom {
     most: u32,
-    /// The longest lists ever requested.
+    /// Length of the longest lists requested so far.
     longest: u32,
-    /// The lists requested last.
+    /// Size of the lists requested last.
     asked: Option<ListSize>,
-    /// True if memory was short for them.
+    /// True if the lists requested last did not fit in memory.
     refused: bool,
 }
 
@@ -231,19 +217,18 @@ impl Default for ListRoom {
 }
 
 impl ListRoom {
-    /// Neighbours that lists may have.
     pub(crate) fn most(&self) -> u32 {
         self.most
     }
 
-    /// Records a request for lists; `refused`: they did not fit in memory.
+    /// Records a request for lists; `refused` if they did not fit in memory.
     pub(crate) fn asked_for(&mut self, count: u32, gaussians: usize, refused: bool) {
         self.longest = self.longest.max(count);
         self.asked = Some(ListSize { count, gaussians: gaussians as u64 });
         self.refused = refused;
     }
 
-    /// Makes lists shorter from the next search on. `held` is the size of the present ones.
+    /// Shortens the lists from the next search on. `held` is the size of the present lists.
     pub(crate) fn shorten(&mut self, held: Bytes) -> Gain {
         let Some(lists) = self.asked.filter(|_| self.refused || held > Bytes(0)) else {
             return Gain::Nothing;
@@ -263,7 +248,7 @@ impl ListRoom {
         self.asked.is_some_and(|lists| lists.count > self.most)
     }
 
-    /// Bytes that the longest lists would take beyond the present ones.
+    /// Returns the bytes of the longest lists beyond the present ones.
     pub(crate) fn missing(&self) -> Bytes {
         let more = |lists: ListSize| {
             lists.bytes(self.longest).saturating_sub(lists.bytes(lists.count.min(self.most)))
@@ -271,60 +256,52 @@ impl ListRoom {
         Bytes(self.asked.map_or(0, more))
     }
 
-    /// Number of Gaussians in the last request.
     pub(crate) fn gaussians(&self) -> u64 {
         self.asked.map_or(0, |lists| lists.gaussians)
     }
 
-    /// Lists may be as long as requested again.
     pub(crate) fn lengthen(&mut self) {
         self.most = MOST_NEIGHBOURS;
     }
 }
 
-// How large training views are drawn. The trainer draws them: the device only says at what size it has
-// memory for them, and the trainer follows.
-
-/// What a pixel of a training view takes at least: its colours, their gradient, and the state of the
-/// blending.
+/// Minimum bytes per pixel of a training view: its colours, their gradient, and the state of the blending.
 const PIXEL_BYTES: u64 = 24;
 
-/// At what size training views are drawn, and at what size there is memory for them.
+/// The present and the allowed size of training views. The trainer draws the views and follows the allowed size.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TrainingViewSize {
-    /// What there is memory for.
+    /// Scale that memory allows.
     allowed: TrainingScale,
-    /// What they are drawn at.
+    /// Scale that views are drawn at.
     used: TrainingScale,
-    /// Pixels of the largest view that was asked for, as it is drawn.
+    /// Number of pixels of the largest view, as drawn.
     pixels: u64,
-    /// True if memory was short for the last one.
+    /// True if memory was short for the last view.
     refused: bool,
 }
 
 impl TrainingViewSize {
-    /// The size that there is memory for.
     pub(crate) fn allowed(&self) -> TrainingScale {
         self.allowed
     }
 
-    /// Views are drawn at this size from now on, of those that there is memory for.
+    /// Sets the scale that views are drawn and allowed at.
     pub(crate) fn use_scale(&mut self, scale: TrainingScale) {
         *self = Self { allowed: scale, used: scale, pixels: 0, refused: false };
     }
 
-    /// Records a training view; `refused`: there was too little memory for its step.
+    /// Records a training view; `refused` if its step did not fit in memory.
     pub(crate) fn drawn(&mut self, px: [u32; 2], refused: bool) {
         self.pixels = self.pixels.max(px.map(u64::from).iter().product());
         self.refused = refused;
     }
 
-    /// True if memory was too short for the last training view.
     pub(crate) fn is_refused(&self) -> bool {
         self.refused
     }
 
-    /// True if views are still drawn larger than there is memory for.
+    /// True if views are still drawn larger than allowed.
     pub(crate) fn is_waiting(&self) -> bool {
         self.allowed.is_below(self.used)
     }
@@ -343,15 +320,13 @@ impl TrainingViewSize {
         Gain::Promised(gained)
     }
 
-    /// What views of their full size would take beyond those of now, whose steps take so much: at most in
-    /// proportion to their pixels. Nothing where they have it.
+    /// Returns an upper bound of the bytes that full-size views take beyond `taken`; `None` at full size.
     pub(crate) fn missing(&self, taken: Bytes) -> Option<Bytes> {
         let factor = self.allowed.factor();
         let more = 1.0 / (factor * factor) - 1.0;
         (self.allowed != TrainingScale::FULL).then(|| share(taken, more))
     }
 
-    /// Views may have their full size again.
     pub(crate) fn restore(&mut self) {
         self.allowed = TrainingScale::FULL;
     }
@@ -384,12 +359,12 @@ mod tests {
     const HELD: Bytes = Bytes(1);
 
     #[test]
-    fn lists_become_shorter_one_step_after_the_other_when_they_were_let_go() {
+    fn lists_shorten_step_by_step() {
         let mut room = ListRoom::default();
         assert_eq!((room.most(), room.shorten(Bytes(0))), (MOST_NEIGHBOURS, Gain::Nothing));
         room.asked_for(16, 1000, false);
         assert_eq!(room.shorten(HELD), Gain::Promised(Bytes(4 * 4 * 1000)));
-        // Until the trainer has dropped the old ones, no more is given up.
+        // Nothing more is given up until the trainer has dropped the old lists.
         assert_eq!((room.shorten(HELD), room.most()), (Gain::Promised(Bytes(0)), 12));
         assert!(room.is_waiting());
         room.asked_for(12, 1000, false);
@@ -403,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_holds_brings_nothing_unless_it_was_refused() {
+    fn only_held_or_refused_lists_free_memory() {
         let mut room = ListRoom::default();
         room.asked_for(32, 1000, false);
         assert_eq!((room.shorten(Bytes(0)), room.most()), (Gain::Nothing, MOST_NEIGHBOURS));
@@ -423,13 +398,13 @@ mod tests {
     }
 
     #[test]
-    fn views_get_smaller_one_step_after_the_other_when_the_trainer_followed() {
+    fn views_shrink_step_by_step() {
         let mut size = TrainingViewSize::default();
         assert_eq!(size.lower(), Gain::Nothing, "nothing was drawn");
         size.drawn([100, 50], true);
         assert!(size.is_refused());
         assert_eq!(size.lower(), Gain::Promised(Bytes(22_800)));
-        // Until the trainer has followed, no more is given up.
+        // Nothing more is given up until the trainer has followed.
         assert_eq!((size.lower(), size.is_waiting()), (Gain::Promised(Bytes(0)), true));
         for times in 1..=6 {
             assert_eq!(size.allowed().times(), times);

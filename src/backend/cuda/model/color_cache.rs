@@ -1,28 +1,28 @@
-//! Lines of the device's memory for colours that lie in the host's (`kernels/cache.cuh`).
+//! A cache of device memory for colours that lie on the host (`kernels/cache.cuh`).
 
 use std::cell::Cell;
 
 use crate::abi::{self, Out};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
-use crate::backend::cuda::memory::heap::{Buffer, Heap, Region};
+use crate::backend::cuda::memory::heap::{Buffer, Heap, Region, host_len};
 use crate::backend::cuda::session::Session;
 use crate::layout::{self, CacheBooks, MemoryPlace, ModelSize};
 use crate::memory::Bytes;
 
-/// Words of the counts, which stand first among the lines' numbers.
+/// Words of the counts, at the beginning.
 const COUNTS: usize = 2;
 
-/// The lines of a model; none of one whose colours lie on the device.
+/// The cache lines of a model; empty if the colours lie on the device.
 pub(crate) struct ColorLines {
-    /// Their numbers, as [`CacheBooks`] has them, then what they hold.
+    /// Indices as in [`CacheBooks`], then the content of the lines.
     words: Region<u32>,
     lane_blocks: u64,
-    /// Whether what the lines' numbers say holds.
+    /// True if the indices are valid.
     is_known: bool,
-    /// Whether something may be in a line.
+    /// True if a line may hold something.
     is_in_use: bool,
-    /// The step, counted from 1, whose view was projected last.
+    /// Step, from 1, whose view was projected last.
     projected_for: Cell<u32>,
 }
 
@@ -37,8 +37,7 @@ impl ColorLines {
         })
     }
 
-    /// Takes memory for a model of this size, if there is some: without lines all is read where it lies. Nothing
-    /// is in a line before or afterwards.
+    /// Grows the empty cache for a model of this size. On a refusal there are no lines.
     pub(crate) fn grow(&mut self, size: &ModelSize) -> Result<(), DeviceError> {
         let grown = self.words.grow(words(size));
         if grown.as_ref().is_err_and(DeviceError::is_out_of_memory) {
@@ -52,7 +51,7 @@ impl ColorLines {
         Ok(())
     }
 
-    /// Keeps what a smaller model needs. Nothing is in a line before or afterwards.
+    /// Shrinks the cache for a model of this size. All lines are empty before and after.
     pub(crate) fn shrink(&mut self, size: &ModelSize) {
         self.words.shrink(words(size));
         self.forget(size);
@@ -72,63 +71,56 @@ impl ColorLines {
         self.words.mapped()
     }
 
-    /// Bytes that count.
     pub(crate) fn bytes(&self) -> Bytes {
         Bytes::of::<u32>(self.words.len())
     }
 
-    /// Whether something may be in a line.
     pub(crate) fn is_in_use(&self) -> bool {
         self.is_in_use
     }
 
-    /// Records that a view of this step is projected: what it sees is known.
+    /// Records the projection of a view of this step, so that the lines it needs are known.
     pub(crate) fn note_projection(&self, step: u32) {
         self.projected_for.set(step);
     }
 
-    /// Whether that is so of this step.
     pub(crate) fn is_projected_for(&self, step: u32) -> bool {
         self.projected_for.get() == step
     }
 
-    /// Makes lines that are new ready for the coming steps. Whether they were so before: what the view of this
-    /// step sees is known of these alone.
+    /// Initialises new lines. Returns true if they were initialised before.
     pub(crate) fn make_ready(&mut self, stream: &Stream) -> Result<bool, DeviceError> {
         if self.words.is_empty() || self.is_known {
             return Ok(self.is_known);
         }
         let numbers = CacheBooks::of(self.lane_blocks).words();
-        self.words.zero_range(stream, 0..usize::try_from(numbers).unwrap_or(usize::MAX))?;
+        self.words.zero_range(stream, 0..host_len(numbers))?;
         self.is_known = true;
         self.forget_projection();
         Ok(false)
     }
 
-    /// Of the coming step nothing is known any more.
     fn forget_projection(&self) {
         self.projected_for.set(0);
     }
 
-    /// Begins to fill lines, on this stream.
     pub(crate) fn begin(&mut self, stream: &Stream) -> Result<(), DeviceError> {
         self.is_in_use = true;
         self.words.zero_range(stream, 0..COUNTS)
     }
 
-    /// Has later work of the stream find in lines what was expected.
+    /// Makes later work of the stream wait for the lines.
     pub(crate) fn wait(&self, session: &Session) -> Result<(), DeviceError> {
         if self.is_in_use { session.stream.wait(&session.filled) } else { Ok(()) }
     }
 
-    /// Records that all lines are empty again.
     pub(crate) fn mark_empty(&mut self) {
         self.is_in_use = false;
-        // What fills lines is put in order with projections, not with what has emptied them.
+        // Filling is ordered behind projections, not behind the kernel that emptied the lines.
         self.forget_projection();
     }
 
-    /// The lines for kernels, before a step of this number; null where there are none to know of.
+    /// Returns the lines for kernels before this step; null pointers without valid lines.
     pub(crate) fn args(&self, size: &ModelSize, step: u32) -> abi::ColorCache<'_> {
         let books = CacheBooks::of(self.lane_blocks);
         let [counts, blocks, missed, line, used, changed, wanted] = books.firsts().map(|first| {
@@ -161,5 +153,5 @@ impl ColorLines {
 }
 
 fn words(size: &ModelSize) -> usize {
-    usize::try_from(layout::SH_LINES.len(size)).unwrap_or(usize::MAX)
+    host_len(layout::SH_LINES.len(size))
 }

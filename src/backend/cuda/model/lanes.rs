@@ -1,5 +1,4 @@
-//! The order of a table of Gaussians on the device: blocks of 32 rows, in them column by column, so
-//! that a warp's lanes read neighbours. Host columns are turned into it chunk by chunk.
+//! The order of tables on the device: blocks of 32 rows, column by column within a block.
 
 use std::ops::Range;
 
@@ -13,27 +12,18 @@ use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::session::Session;
 use crate::layout::{self, RowForm};
+use crate::model::Group;
 
 /// Rows per block: the lanes of a warp.
 pub(crate) const LANES: usize = layout::LANES as usize;
 
-/// Length of a table of so many rows and columns; rows that fill up the last block included.
+/// Returns the length of a table, including the padding of the last block.
 pub(crate) const fn table_len(rows: usize, width: usize) -> usize {
     rows.div_ceil(LANES) * LANES * width
 }
 
-/// A host column that makes up `width` columns of a table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HostColumn<'a> {
-    /// Values per row.
-    pub(crate) width: usize,
-    /// The values of all rows, row by row.
-    pub(crate) values: &'a [f32],
-}
-
-/// Fills the blocks of `rows`, which start at a whole block, from the columns that make up the
-/// table. Lanes after the last row become zero.
-pub(crate) fn pack(parts: &[HostColumn<'_>], rows: Range<usize>, blocks: &mut [f32]) {
+/// Fills the blocks of `rows`, which start at a whole block, from the table's columns. Padding lanes become zero.
+pub(crate) fn pack(parts: &[Group<'_>], rows: Range<usize>, blocks: &mut [f32]) {
     let width: usize = parts.iter().map(|part| part.width).sum();
     blocks.par_chunks_mut(width * LANES).enumerate().for_each(|(number, block)| {
         let first = rows.start + number * LANES;
@@ -55,8 +45,7 @@ pub(crate) fn pack(parts: &[HostColumn<'_>], rows: Range<usize>, blocks: &mut [f
     });
 }
 
-/// Copies the rows of one host column from the blocks of a table of `table_width` columns, where
-/// it starts at column `first_column`. `values` holds the rows of these blocks that exist.
+/// Copies the rows of a host column of `width` values from a table's blocks, where it starts at `first_column`.
 pub(crate) fn unpack(
     blocks: &[f32],
     table_width: usize,
@@ -78,9 +67,6 @@ pub(crate) fn unpack(
     });
 }
 
-// Rows of a table between single precision and the words of a compact model.
-
-/// The kernels' number of a form.
 pub(crate) const fn form_number(form: RowForm) -> u32 {
     match form {
         RowForm::Floats => FORM_FLOATS,
@@ -91,30 +77,29 @@ pub(crate) const fn form_number(form: RowForm) -> u32 {
     }
 }
 
-/// The same; nothing for single precision, which needs no packing.
+/// Returns the kernels' number of a packed form; `None` for single precision.
 fn packed_number(form: RowForm) -> Option<u32> {
     (form != RowForm::Floats).then(|| form_number(form))
 }
 
-/// Words that a row of so many values takes.
 pub(crate) fn words(form: RowForm, values: usize) -> usize {
     form.words(u32::try_from(values).unwrap_or(u32::MAX)) as usize
 }
 
-/// The lane blocks to copy, and their destination.
+/// Lane blocks to pack or unpack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackRange {
     pub(crate) form: RowForm,
-    /// Values of a row.
     pub(crate) values: usize,
-    /// First lane block of the values in single precision, and of the words.
+    /// First lane block in single precision.
     pub(crate) float_block: usize,
+    /// First lane block of words.
     pub(crate) word_block: usize,
     pub(crate) blocks: usize,
 }
 
 impl PackRange {
-    /// The bits of values in single precision, to words.
+    /// Packs the bits of single-precision values into words.
     pub(crate) fn pack<F: Buffer<Item = u32>, W: Buffer<Item = u32>>(
         &self,
         session: &Session,
@@ -137,7 +122,7 @@ impl PackRange {
         session.kernels.pack_rows.over(&session.stream, self.blocks * LANES, &args)
     }
 
-    /// Words to the bits of values.
+    /// Unpacks words into the bits of single-precision values.
     pub(crate) fn unpack<W: Buffer<Item = u32>, F: Buffer<Item = u32>>(
         &self,
         session: &Session,
@@ -175,16 +160,16 @@ impl PackRange {
 mod tests {
     use super::*;
 
-    /// Every value of `width` columns different from all others of its table.
+    /// Returns `width` columns of distinct values.
     fn column(rows: usize, width: usize, base: f32) -> Vec<f32> {
         (0..rows * width).map(|i| base + i as f32).collect()
     }
 
     #[test]
-    fn a_value_stands_in_the_lane_of_its_row() {
+    fn values_lie_in_the_lane_of_their_row() {
         let (first, second) = (column(37, 3, 1.0), column(37, 1, 1000.0));
         let parts =
-            [HostColumn { width: 3, values: &first }, HostColumn { width: 1, values: &second }];
+            [(3, &first), (1, &second)].map(|(width, values)| Group { name: "", width, values });
         let mut blocks = vec![f32::NAN; table_len(37, 4)];
         pack(&parts, 0..37, &mut blocks);
         for row in 0..37 {
@@ -192,7 +177,7 @@ mod tests {
             assert_eq!([at(0), at(1), at(2)], first[row * 3..][..3]);
             assert_eq!(at(3), second[row]);
         }
-        // The other lanes of the second block are zero, not what was there before.
+        // The padding of the second block is zero.
         let padding = (37..64).flat_map(|row| (0..4).map(move |column| (row, column)));
         for (row, column) in padding {
             assert_eq!(blocks[(4 + column) * 32 + row % 32], 0.0);
@@ -200,13 +185,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_in_chunks_comes_back_whole() {
+    fn packing_in_chunks_round_trips() {
         for rows in [1, 31, 32, 33, 1021] {
             let columns = [column(rows, 3, 0.5), column(rows, 0, 0.0), column(rows, 7, -1e4)];
-            let parts: Vec<HostColumn<'_>> = columns
+            let parts: Vec<Group<'_>> = columns
                 .iter()
                 .zip([3, 0, 7])
-                .map(|(values, width)| HostColumn { width, values })
+                .map(|(values, width)| Group { name: "", width, values })
                 .collect();
             let mut back = columns.clone();
             back.iter_mut().for_each(|column| column.fill(f32::NAN));

@@ -1,28 +1,23 @@
-//! Lazy Adam: a table of the steps that colours skip while no view sees them.
+//! Lazy Adam: tables of the steps that colours skip while no view sees them.
 //!
-//! Without a gradient a step multiplies the moments by β₁ and β₂, and moves the value by its rate
-//! times m / √v. So after `age` such steps a value has moved by m / √v, as they were, times a number
-//! that depends on the steps alone, and the kernels that need a colour, or move it, first let it
-//! catch up (`kernels/lazy_adam.cuh`). The results are those of dense Adam up to rounding.
+//! Without a gradient a step multiplies the moments by β₁ and β₂, and moves the value by its rate times m / √v. After
+//! `age` such steps the value has moved by the old m / √v times a factor that depends on the steps alone. Kernels
+//! apply it before they use a colour (`kernels/lazy_adam.cuh`). The results equal dense Adam's up to rounding.
 
 use std::collections::VecDeque;
 
 use crate::abi::{self, DRIFT_STEPS, MOMENTUM_STEPS};
 use crate::math::adam::{BETA_1, BETA_2};
 
-/// Length of a table, whose first entry stands for no steps.
+/// Length of a table. Its first entry stands for no steps.
 const STEPS: usize = MOMENTUM_STEPS as usize;
 
-/// The latest steps of a model.
 pub(crate) struct LazySteps {
-    /// Decays of the moments in these steps.
     betas: [f64; 2],
-    /// Steps taken.
     steps: u32,
-    /// Steps that all colours have taken.
+    /// Number of steps that all colours have taken.
     caught_up: u32,
-    /// What each of the latest steps moves a constant coefficient and the others by, in units of
-    /// m / √v; the last step first.
+    /// Movement of constant and of other coefficients in each step, in units of m / √v; the last step first.
     latest: VecDeque<[f64; 2]>,
 }
 
@@ -33,13 +28,11 @@ impl Default for LazySteps {
 }
 
 impl LazySteps {
-    /// Whether the coming step, with these decays, needs all colours caught up: the tables hold steps
-    /// of one decay.
+    /// True if all colours must catch up before a step with these decays: the tables hold steps of one decay.
     pub(crate) fn must_catch_up(&self, betas: [f64; 2]) -> bool {
         betas != self.betas && self.caught_up != self.steps
     }
 
-    /// The decays of the coming steps.
     pub(crate) fn set_betas(&mut self, betas: [f64; 2]) {
         if betas != self.betas {
             self.betas = betas;
@@ -47,30 +40,27 @@ impl LazySteps {
         }
     }
 
-    /// Records a step with these learning rates over the bias corrections: of constant coefficients
-    /// and of the others.
+    /// Records a step with these bias-corrected learning rates of constant and of other coefficients.
     pub(crate) fn stepped(&mut self, rates: [f64; 2]) {
         self.latest.truncate(STEPS - 2);
         self.latest.push_front(rates);
         self.steps += 1;
     }
 
-    /// Steps taken.
     pub(crate) fn steps(&self) -> u32 {
         self.steps
     }
 
-    /// Records that all colours have caught up.
     pub(crate) fn mark_caught_up(&mut self) {
         self.caught_up = self.steps;
     }
 
-    /// Whether one more step could exceed what a model remembers of the steps before.
+    /// True if one more step could exceed the length of the tables.
     pub(crate) fn is_full(&self) -> bool {
         self.steps - self.caught_up + 1 >= DRIFT_STEPS
     }
 
-    /// The tables after the steps so far.
+    /// Returns the tables after the steps so far.
     pub(crate) fn now(&self) -> abi::LazyAdam {
         let mut tables = [[0.0; STEPS]; 2];
         for (group, table) in tables.iter_mut().enumerate() {
@@ -91,7 +81,7 @@ impl LazySteps {
     }
 }
 
-/// `drift[age] = Σ over j = 1..=age of r^j rate(age - j steps ago)`, r = β₁ / √β₂.
+/// Computes `drift[age] = Σ over j = 1..=age of r^j rate(age - j steps ago)`, r = β₁ / √β₂.
 fn fill(travel: &mut [f32; STEPS], [beta_1, beta_2]: [f64; 2], rates: impl Iterator<Item = f64>) {
     let ratio = beta_1 / beta_2.sqrt();
     let mut so_far = 0.0;
@@ -110,7 +100,7 @@ mod tests {
 
     const RATE: f64 = 2.5e-3;
 
-    /// Steps of dense Adam on one value from step `number` on, the first with a gradient.
+    /// Dense Adam on one value.
     struct Dense {
         value: f64,
         first: f64,
@@ -131,8 +121,7 @@ mod tests {
         RATE / first * second.sqrt()
     }
 
-    /// A step with a gradient, and so many without: where dense Adam has the value, by how much it has moved since
-    /// the first, with what quotient of the moments, and the tables.
+    /// Dense Adam after a step with a gradient and `age` without, and the lazy tables.
     struct LeftBehind {
         dense: Dense,
         start: f64,
@@ -154,14 +143,14 @@ mod tests {
             Self { dense, start: value, ratio, tables: momentum.now() }
         }
 
-        /// What an entry of the table moves the value by.
+        /// Returns the movement that an entry of the table gives.
         fn moved_by(&self, entry: usize) -> f64 {
             -f64::from(self.tables.drift_dc[entry]) * self.ratio
         }
     }
 
     #[test]
-    fn after_steps_without_a_gradient_the_value_is_where_dense_adam_has_it() {
+    fn skipped_steps_equal_dense_adam() {
         for age in [1, 2, 17, 126, 127] {
             for start in [1, 40, 3000] {
                 let left = LeftBehind::for_steps(start, age);
@@ -178,20 +167,20 @@ mod tests {
     }
 
     #[test]
-    fn what_the_last_entry_moves_a_value_by_is_what_it_ever_moves() {
+    fn the_last_entry_bounds_the_movement() {
         for start in [1, 40, 3000] {
             let mut left = LeftBehind::for_steps(start, MOMENTUM_STEPS - 1);
             for number in start + MOMENTUM_STEPS..=start + DRIFT_STEPS {
                 left.dense.step(number, 0.0);
             }
-            // r^127 is 1.6e-6, and 10 steps' worth of that follow; the rate grows threefold after the first step.
+            // r^127 is 1.6e-6, and 10 such steps follow; the rate triples after the first step.
             let (moved, lazy) = (left.dense.value - left.start, left.moved_by(STEPS - 1));
             assert!((lazy - moved).abs() < 1e-5 * moved.abs(), "{start}: {lazy} and {moved}");
         }
     }
 
     #[test]
-    fn a_value_that_missed_nothing_stays() {
+    fn a_value_without_skipped_steps_stays() {
         assert_eq!(LazySteps::default().now().drift_dc, [0.0; STEPS]);
         let mut momentum = LazySteps::default();
         momentum.stepped([1.0, 2.0]);
@@ -200,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_behind_for_longer_than_is_remembered() {
+    fn colours_catch_up_before_the_tables_end() {
         let mut momentum = LazySteps::default();
         for step in 1..=10_000 {
             momentum.stepped([1.0, 1.0]);
@@ -209,7 +198,7 @@ mod tests {
             }
             let skipped = momentum.steps - momentum.caught_up;
             assert!(skipped < DRIFT_STEPS, "{skipped} steps skipped after {step}");
-            // Every step that the tables reach back to is known.
+            // The tables reach back to known steps only.
             assert!(momentum.latest.len() >= skipped.min(MOMENTUM_STEPS - 1) as usize);
         }
         assert!(momentum.caught_up > 8000);

@@ -1,4 +1,4 @@
-//! Models on the GPU: their tables, both ways to store them, and transfers to the host.
+//! Models on the GPU: tables, storage, and transfers to the host.
 
 pub(crate) mod color_cache;
 pub(crate) mod lanes;

@@ -1,4 +1,4 @@
-//! The model on the device: columns in lane blocks, with their moments, and density statistics.
+//! Models on the device: columns in lane blocks, their moments, density statistics, and faces.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -24,48 +24,41 @@ use crate::memory::Bytes;
 use crate::memory::plan::{OptionalColumns, REGIONS, Storage};
 use crate::model::{Gaussians, Primitive};
 
-/// Indices of tables as kernels name them: parameters and first moments of the geometry; parameters, first and
-/// second moments of the SH.
+/// Indices of the tables of geometry and spherical harmonics.
 pub(crate) const GEOMETRY: usize = 0;
-
 pub(crate) const GEOMETRY_FIRST: usize = 1;
-
 pub(crate) const SH: usize = 3;
-
 pub(crate) const SH_FIRST: usize = 4;
-
 pub(crate) const SH_SECOND: usize = 5;
 
-/// Pointers to the tables in the order of the kernels that treat them alike; to nothing where a model
-/// has fewer.
+/// Returns pointers to the tables in the kernels' order; null for missing tables.
 pub(crate) fn pointers(tables: &mut [Region<u32>]) -> [Out<'_, u32>; TABLES as usize] {
     let mut tables = tables.iter_mut();
     std::array::from_fn(|_| tables.next().map_or(Out::NULL, Buffer::write))
 }
 
-/// Primitives in training.
+/// A model in training.
 pub struct Model<P = Gaussians> {
     len: usize,
     sh_degree: u32,
     storage: Storage,
     /// Each [lane blocks, width, 32].
     pub(crate) tables: Vec<Region<u32>>,
-    /// Steps that each lane block's lazy table has taken, [lane blocks]; the others' are in `momentum`.
+    /// Number of steps that each lane block's lazy table has taken, [lane blocks]; other steps are in `momentum`.
     pub(crate) sh_steps: Region<u32>,
-    /// How far what was left behind at each of the latest steps has moved, [`DRIFT_STEPS`, 2].
+    /// Drifts of skipped steps for each of the latest steps, [`DRIFT_STEPS`, 2].
     pub(crate) sh_drifts: Region<f32>,
-    /// What the device holds of tables in the host's memory.
+    /// Device cache of tables in the host's memory.
     pub(crate) lines: ColorLines,
     pub(crate) momentum: LazySteps,
     /// Sums of the norms of the screen-space gradients, `[n]`.
     pub(crate) gradient_norm_sums: Region<f32>,
-    /// Views that saw the Gaussian, `[n]`.
+    /// Numbers of views that saw each Gaussian, `[n]`.
     pub(crate) views_seen: Region<u32>,
     /// Sums of the absolute screen-space gradients, `[n]`; empty until they are enabled.
     pub(crate) absolute_norm_sums: Region<f32>,
     /// Standard deviations of the 3D filter, world units, `[n]`; empty without the filter.
     pub(crate) filter_3d: Region<f32>,
-    /// Triangles between the rows, where there are any.
     pub(crate) faces: Option<FaceTables>,
     rows_version: RowsVersion,
     kernels: Rc<LoadedKernels>,
@@ -73,12 +66,11 @@ pub struct Model<P = Gaussians> {
 }
 
 impl<P: Primitive> Model<P> {
-    /// The tables hold it so from now on.
     pub(crate) fn set_storage(&mut self, storage: Storage) {
         self.storage = storage;
     }
 
-    /// The index of an existing row.
+    /// Returns the index of a row, or an error if there is no such row.
     pub(crate) fn known_row(&self, row: usize) -> Result<u32, DeviceError> {
         if row < self.len {
             count_u32(row)
@@ -117,43 +109,41 @@ impl<P: Primitive> Model<P> {
         })
     }
 
-    /// The version of its rows: it changes when rows are added, removed or moved.
+    /// Returns the version of the rows, which changes when rows are added, removed or moved.
     pub(crate) fn rows_version(&self) -> &RowsVersion {
         &self.rows_version
     }
 
-    /// The kernels of its primitive.
     pub(crate) fn kernels(&self) -> &Rc<LoadedKernels> {
         &self.kernels
     }
 
-    /// Those of them that depend on how it is stored.
+    /// Returns the kernels for the model's storage.
     pub(crate) fn stored_kernels(&self) -> &LoadedStorage {
         self.kernels.stored(self.storage)
     }
 
-    /// Starts a new version of the rows. Called before they change; growth that is undone does not
-    /// count as a change.
+    /// Starts a new version of the rows, before they change. Growth that is undone is no change.
     pub(crate) fn invalidate_rows(&mut self) {
         self.rows_version = RowsVersion::new();
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// No rows at all.
+    /// True if the model has no rows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Highest degree of the spherical harmonics.
+    /// Returns the highest degree of the spherical harmonics.
     pub fn sh_degree(&self) -> u32 {
         self.sh_degree
     }
 
-    /// Rows, and what each of them consists of.
+    /// Returns the number of rows and the layout of a row.
     pub fn size(&self) -> ModelSize {
         ModelSize {
             gaussians: self.len as u64,
@@ -164,23 +154,23 @@ impl<P: Primitive> Model<P> {
         }
     }
 
-    /// How the state is kept.
+    /// Returns the storage.
     pub fn storage(&self) -> Storage {
         self.storage
     }
 
-    /// Words of a row in each table.
+    /// Returns the words per row of each table.
     pub(crate) fn widths(&self) -> impl Iterator<Item = usize> + use<P> {
         self.size().widths().map(|width| width as usize)
     }
 
-    /// The same for kernels; 0 where a model has fewer tables.
+    /// Returns the words per row of each table for kernels; 0 for missing tables.
     pub(crate) fn kernel_widths(&self) -> [u32; TABLES as usize] {
         let mut widths = self.size().widths();
         std::array::from_fn(|_| widths.next().unwrap_or(0))
     }
 
-    /// The optional columns that the model has.
+    /// Returns which optional columns the model has.
     pub fn optional(&self) -> OptionalColumns {
         OptionalColumns {
             filter_3d: !self.filter_3d.is_empty(),
@@ -188,12 +178,11 @@ impl<P: Primitive> Model<P> {
         }
     }
 
-    /// Enables the sums of absolute gradients.
     pub(crate) fn enable_absolute_norms(&mut self, session: &Session) -> Result<(), DeviceError> {
         self.absolute_norm_sums.grow_zeroed(&session.stream, self.len)
     }
 
-    /// Enables the 3D filter, which is zero at first.
+    /// Enables the 3D filter, initially zero.
     pub(crate) fn enable_filter(&mut self, session: &Session) -> Result<(), DeviceError>
     where
         P: CudaPrimitive,
@@ -202,17 +191,16 @@ impl<P: Primitive> Model<P> {
         self.filter_3d.grow_zeroed(&session.stream, self.len)
     }
 
-    /// The optional columns that the model has.
     pub(crate) fn optional_columns(&mut self) -> impl Iterator<Item = &mut Region<f32>> {
         [&mut self.absolute_norm_sums, &mut self.filter_3d]
             .into_iter()
             .filter(|column| !column.is_empty())
     }
 
-    /// Bytes of the parameters with the 3D filter, and of the moments with the statistics.
+    /// Returns the bytes of the parameters with the 3D filter, and of the moments with the statistics.
     pub fn bytes(&self) -> [Bytes; 2] {
         let table = |table: &Region<u32>| Bytes::of::<u32>(table.len());
-        // Each table's values, then their first and second moments.
+        // Each table's values precede its first and second moments.
         let parameters = self.tables.iter().step_by(TABLE_PARTS).map(table);
         let all: Bytes = self.tables.iter().map(table).sum();
         let sums = self.gradient_norm_sums.len() + self.absolute_norm_sums.len();
@@ -225,17 +213,17 @@ impl<P: Primitive> Model<P> {
         [parameters + Bytes::of::<f32>(self.filter_3d.len()), moments + statistics]
     }
 
-    /// Standard deviations of the 3D filter, `[n]`, or null.
+    /// Returns the standard deviations of the 3D filter, `[n]`, or null.
     pub(crate) fn filter(&self) -> In<'_, f32> {
         if self.filter_3d.is_empty() { In::NULL } else { self.filter_3d.read() }
     }
 
-    /// The tables, in the order of the kernels that treat them alike.
+    /// Returns pointers to the tables in the kernels' order.
     pub(crate) fn tables(&mut self) -> [Out<'_, u32>; TABLES as usize] {
         pointers(&mut self.tables)
     }
 
-    /// Adds `more` Gaussians, all zero; if memory is refused the model is unchanged.
+    /// Adds `births` rows of zeros. If memory is refused the model is unchanged.
     pub(crate) fn grow(&mut self, session: &Session, births: usize) -> Result<(), DeviceError> {
         let (before, rows) = (self.len, self.len.saturating_add(births));
         count_u32(rows)?;
@@ -243,7 +231,7 @@ impl<P: Primitive> Model<P> {
         match self.grow_regions(session, rows) {
             Ok(()) => self.len = rows,
             Err(refusal) => {
-                // What the first regions got before the others were refused would lie idle.
+                // The memory that the first regions got would lie idle.
                 self.shrink(before);
                 self.trim()?;
                 return Err(refusal);
@@ -252,7 +240,6 @@ impl<P: Primitive> Model<P> {
         Ok(())
     }
 
-    /// Gives back the whole blocks of memory after the last Gaussian.
     pub(crate) fn trim(&mut self) -> Result<(), DeviceError> {
         for (table, _) in self.regions() {
             table.trim()?;
@@ -261,7 +248,7 @@ impl<P: Primitive> Model<P> {
         self.lines.trim()?;
         self.gradient_norm_sums.trim()?;
         self.views_seen.trim()?;
-        // One that is empty gives back what it had for Gaussians that are gone.
+        // An empty column frees the memory of removed rows.
         self.absolute_norm_sums.trim()?;
         self.filter_3d.trim()
     }
@@ -280,7 +267,7 @@ impl<P: Primitive> Model<P> {
         self.lines.grow(&self.size().with(rows as u64))
     }
 
-    /// Drops the rows after so many; the memory stays mapped.
+    /// Drops the rows from `rows` on. The memory stays mapped.
     pub(crate) fn shrink(&mut self, rows: usize) {
         for (table, width) in self.regions() {
             table.shrink(table_len(rows, width));
@@ -295,12 +282,12 @@ impl<P: Primitive> Model<P> {
         self.len = rows;
     }
 
-    /// Bytes of the host that its tables have taken.
+    /// Returns the bytes of the host that the tables have taken.
     pub(crate) fn mapped_on_host(&self) -> Bytes {
         self.tables.iter().map(|table| table.mapped_in(MemoryPlace::Host)).sum()
     }
 
-    /// Mapped bytes on the device of each region, in the order of growth; zero after the last.
+    /// Returns the mapped bytes of each region on the device, in the order of growth; 0 after the last.
     pub(crate) fn mapped(&self) -> [Bytes; REGIONS] {
         let mut mapped = self.tables.iter().map(Region::mapped).chain([
             self.sh_steps.mapped(),
@@ -315,15 +302,14 @@ impl<P: Primitive> Model<P> {
         std::array::from_fn(|_| mapped.next().unwrap_or(Bytes(0)))
     }
 
-    /// Clears the density statistics. After a round of density control the 3D filter is unknown: it is
-    /// zero until it is computed again.
+    /// Clears the density statistics and the 3D filter, which must be computed again after a densification step.
     pub(crate) fn forget_statistics(&mut self, session: &Session) -> Result<(), DeviceError> {
         self.gradient_norm_sums.zero(&session.stream)?;
         self.views_seen.zero(&session.stream)?;
         self.optional_columns().try_for_each(|column| column.zero(&session.stream))
     }
 
-    /// Zeros the moments of all rows. What is lazy has caught up.
+    /// Clears the moments of all rows. Lazy tables must have caught up.
     pub(crate) fn forget_moments(&mut self, session: &Session) -> Result<(), DeviceError> {
         let moments = self.tables.iter_mut().enumerate().filter(|(i, _)| i % TABLE_PARTS > 0);
         for (_, table) in moments {
@@ -332,38 +318,60 @@ impl<P: Primitive> Model<P> {
         Ok(())
     }
 
-    /// The tables with their widths.
     pub(crate) fn regions(&mut self) -> impl Iterator<Item = (&mut Region<u32>, usize)> {
         let widths = self.widths();
         self.tables.iter_mut().zip(widths)
     }
-}
 
-impl<P: Primitive> Model<P> {
-    /// The table of this number, or null.
+    /// Returns a table, or null if there is none.
     pub(crate) fn table(&self, number: usize) -> In<'_, u32> {
         self.tables.get(number).map_or(In::NULL, Buffer::read)
     }
 
-    /// The parameters of the first table, which of Gaussians are their geometry: [lane blocks, 11, 32],
-    /// the same in either storage.
+    /// Returns the parameters of the first table: the geometry of Gaussians, [lane blocks, 11, 32].
     pub(crate) fn geometry(&self) -> In<'_, f32> {
         self.table(GEOMETRY).floats()
     }
 
-    /// Values of a row of the second table, which of Gaussians are SH coefficients; 0 where there is none.
+    /// Returns the values per row of the second table, the SH coefficients of Gaussians; 0 without one.
     pub(crate) fn sh_width(&self) -> u32 {
         P::SCHEMA.values(self.sh_degree).nth(1).unwrap_or(0)
     }
 
-    /// As [`centres`].
-    pub(crate) fn centres(&self) -> (In<'_, f32>, u32) {
-        centres::<P>(&self.tables, self.sh_degree)
+    /// Returns the cache of tables in the host's memory, before the coming step.
+    pub(crate) fn color_cache(&self) -> abi::ColorCache<'_> {
+        self.lines.args(&self.size(), self.momentum.steps() + 1)
+    }
+
+    /// Returns the cache for a view that is drawn, whether a step follows or not.
+    pub(crate) fn color_cache_of(&self, drawing: &Drawing) -> abi::ColorCache<'_> {
+        let step = if drawing.trains { self.momentum.steps() + 1 } else { 0 };
+        self.lines.args(&self.size(), step)
+    }
+
+    /// Returns the arguments of copies between the host's memory and the cache.
+    pub(crate) fn cache_args(&mut self) -> CacheArgs<'_> {
+        let [.., sh_words, moment_words, _] = self.kernel_widths();
+        let cache = self.lines.args(&self.size(), self.momentum.steps() + 1);
+        let [.., sh, sh_first, sh_second] = pointers(&mut self.tables);
+        CacheArgs { cache, sh, sh_first, sh_second, sh_words, moment_words }
+    }
+
+    /// Writes all cache lines back to the host's memory and empties the cache.
+    pub(crate) fn write_lines_back(&mut self, session: &Session) -> Result<(), DeviceError> {
+        if !self.lines.is_in_use() {
+            return Ok(());
+        }
+        self.lines.wait(session)?;
+        let args = self.cache_args();
+        let threads = args.cache.lines as usize * LANES;
+        session.kernels.write_lines_back.over(&session.stream, threads, &args)?;
+        self.lines.mark_empty();
+        Ok(())
     }
 }
 
-/// The table whose rows begin with the centres, and values of a row; a null table where nothing has a
-/// place.
+/// Returns the table whose rows begin with the centres, and its values per row; null without centres.
 pub(crate) fn centres<P: Primitive>(tables: &[Region<u32>], sh_degree: u32) -> (In<'_, f32>, u32) {
     let Some(column) = P::SCHEMA.places() else { return (In::NULL, 0) };
     let table = usize::from(P::SCHEMA.columns[column].table);
@@ -371,7 +379,6 @@ pub(crate) fn centres<P: Primitive>(tables: &[Region<u32>], sh_degree: u32) -> (
     (tables.get(TABLE_PARTS * table).map_or(In::NULL, Buffer::read).floats(), width)
 }
 
-/// A model of so many rows, all zero.
 pub(crate) fn zeros<P: CudaPrimitive>(
     session: &mut Session,
     sh_degree: u32,
@@ -384,24 +391,22 @@ pub(crate) fn zeros<P: CudaPrimitive>(
     Ok(model)
 }
 
-// Triangles between the rows of a model, on the device and on the host.
-
-/// The triangles of a model, and what views have shown of them.
+/// The triangles of a model and their statistics.
 pub(crate) struct FaceTables {
-    /// The same as on the device; in a dry run none.
+    /// Triangles on the host; empty in a dry run.
     host: Vec<[u32; 3]>,
     /// [faces, 3]
     pub(crate) faces: Region<u32>,
-    /// Largest weight of each in any sample; `[faces]`.
+    /// Largest weight of each face in any sample; `[faces]`.
     pub(crate) weights: Region<f32>,
-    /// Largest distance of a corner from the middle, px; `[faces]`.
+    /// Largest distance of a corner from the centre, px; `[faces]`.
     pub(crate) reaches_px: Region<f32>,
-    /// Norms of the gradients of its corners' places, summed over these and views; `[faces]`.
+    /// Norms of the gradients of the corners' positions, summed over corners and views; `[faces]`.
     pub(crate) gradient_norms: Region<f32>,
 }
 
 impl FaceTables {
-    /// Puts triangles between so many vertices on the device.
+    /// Uploads triangles between `vertices` vertices.
     pub(crate) fn new(
         session: &Session,
         host: &[[u32; 3]],
@@ -417,7 +422,7 @@ impl FaceTables {
         Ok(tables)
     }
 
-    /// Room for this number of triangles.
+    /// Creates tables for `count` unknown triangles.
     pub(crate) fn unknown(session: &Session, count: usize) -> Result<Self, DeviceError> {
         count_u32(count)?;
         let heap = &session.heap;
@@ -432,29 +437,26 @@ impl FaceTables {
         Ok(Self { host: Vec::new(), faces, weights, reaches_px, gradient_norms })
     }
 
-    /// The triangles.
     pub(crate) fn host(&self) -> &[[u32; 3]] {
         &self.host
     }
 
-    /// Their number.
     pub(crate) fn len(&self) -> usize {
         self.weights.len()
     }
 
-    /// Bytes of the triangles, and of what views have shown of them.
+    /// Returns the bytes of the triangles and of their statistics.
     pub(crate) fn bytes(&self) -> [Bytes; 2] {
         let shown = self.statistics_columns().map(Region::len).iter().sum();
         [Bytes::of::<u32>(self.faces.len()), Bytes::of::<f32>(shown)]
     }
 
-    /// Bytes that are mapped.
     pub(crate) fn mapped(&self) -> Bytes {
         let shown = self.statistics_columns().map(Region::mapped);
         shown.into_iter().fold(self.faces.mapped(), |sum, bytes| sum + bytes)
     }
 
-    /// In the order of [`FaceStatistics::columns`].
+    /// Returns the columns in the order of [`FaceStatistics::columns`].
     fn statistics_columns(&self) -> [&Region<f32>; 3] {
         let Self { weights, reaches_px, gradient_norms, .. } = self;
         [weights, reaches_px, gradient_norms]
@@ -465,13 +467,8 @@ impl FaceTables {
         [weights, reaches_px, gradient_norms]
     }
 
-    /// What views have shown of them. Waits for the device.
     pub(crate) fn statistics(&self, session: &Session) -> Result<FaceStatistics, DeviceError> {
-        let read = |column: &Region<f32>| {
-            let mut host = vec![0.0; self.len()];
-            column.download(&session.stream, 0, &mut host)?;
-            Ok::<_, DeviceError>(host)
-        };
+        let read = |column: &Region<f32>| column.download_vec(&session.stream, 0..self.len());
         let [weights, reaches_px, gradient_norms] = self.statistics_columns().map(read);
         Ok(FaceStatistics {
             weights: weights?,
@@ -480,13 +477,11 @@ impl FaceTables {
         })
     }
 
-    /// From now on nothing has been shown of them.
     pub(crate) fn forget(&mut self, session: &Session) -> Result<(), DeviceError> {
         let mut columns = self.statistics_columns_mut().into_iter();
         columns.try_for_each(|column| column.zero(&session.stream))
     }
 
-    /// Goes on with these.
     pub(crate) fn set_statistics(
         &mut self,
         session: &Session,
@@ -501,45 +496,7 @@ impl FaceTables {
     }
 }
 
-// The lines of a model for kernels, and what was in them back in the host's memory.
-
-impl<P: Primitive> Model<P> {
-    /// What the device holds of tables in the host's memory, before the coming step.
-    pub(crate) fn color_cache(&self) -> abi::ColorCache<'_> {
-        self.lines.args(&self.size(), self.momentum.steps() + 1)
-    }
-
-    /// The same for a view that is drawn, whether a step follows or not.
-    pub(crate) fn color_cache_of(&self, drawing: &Drawing) -> abi::ColorCache<'_> {
-        let step = if drawing.trains { self.momentum.steps() + 1 } else { 0 };
-        self.lines.args(&self.size(), step)
-    }
-
-    /// What moves colours between the host's memory and lines.
-    pub(crate) fn cache_args(&mut self) -> CacheArgs<'_> {
-        let [.., sh_words, moment_words, _] = self.kernel_widths();
-        let cache = self.lines.args(&self.size(), self.momentum.steps() + 1);
-        let [.., sh, sh_first, sh_second] = pointers(&mut self.tables);
-        CacheArgs { cache, sh, sh_first, sh_second, sh_words, moment_words }
-    }
-
-    /// Empties all lines: the host's memory holds what was in them.
-    pub(crate) fn write_lines_back(&mut self, session: &Session) -> Result<(), DeviceError> {
-        if !self.lines.is_in_use() {
-            return Ok(());
-        }
-        self.lines.wait(session)?;
-        let args = self.cache_args();
-        let threads = args.cache.lines as usize * LANES;
-        session.kernels.write_lines_back.over(&session.stream, threads, &args)?;
-        self.lines.mark_empty();
-        Ok(())
-    }
-}
-
-// Applies the Adam steps that invisible colours have skipped.
-
-/// Brings all colours up to date, so that the tables hold what dense Adam would.
+/// Applies the skipped steps to all colours, so that the tables hold what dense Adam would.
 pub(crate) fn catch_up<P: Primitive>(
     session: &Session,
     model: &mut Model<P>,

@@ -1,8 +1,8 @@
-//! Copies the model between host and device; the host has columns, row by row.
+//! Transfers of models between host and device, and conversions of their storage.
 
 use std::ops::Range;
 
-use super::lanes::{self, HostColumn, LANES, PackRange, form_number, table_len, words};
+use super::lanes::{self, LANES, PackRange, form_number, table_len, words};
 use super::tables::{Model, catch_up};
 use crate::abi::SampleArgs;
 use crate::backend::cuda::device::driver::count_u32;
@@ -18,7 +18,7 @@ use crate::memory::Bytes;
 use crate::memory::plan::Storage;
 use crate::model::Primitive;
 
-/// What of a model is on its way, in the order of a table's parts.
+/// Parts of a table, in order.
 #[derive(Clone, Copy)]
 enum Part {
     Parameters,
@@ -26,7 +26,7 @@ enum Part {
     SecondMoments,
 }
 
-/// Fills a model of as many zero rows with primitives.
+/// Uploads primitives to a model of as many zero rows.
 pub(crate) fn upload<P: Primitive>(
     session: &Session,
     host: &P,
@@ -36,7 +36,7 @@ pub(crate) fn upload<P: Primitive>(
     Ok(model)
 }
 
-/// The parameters of these rows.
+/// Downloads the parameters of these rows.
 pub(crate) fn read_parameters<P: Primitive>(
     session: &Session,
     model: &Model<P>,
@@ -46,7 +46,7 @@ pub(crate) fn read_parameters<P: Primitive>(
     Staging::new(session)?.fetch(session, model, rows, Part::Parameters)
 }
 
-/// Parameters, moments and statistics of these rows.
+/// Downloads parameters, moments and statistics of these rows.
 pub(crate) fn read<P: Primitive>(
     session: &Session,
     model: &Model<P>,
@@ -55,33 +55,22 @@ pub(crate) fn read<P: Primitive>(
     check_rows(rows, model.len())?;
     let mut staging = Staging::new(session)?;
     let mut of = |part| staging.fetch(session, model, rows, part);
-    let mut read = Snapshot {
+    let optional = |column: &Region<f32>| match column.is_empty() {
+        true => Ok(Vec::new()),
+        false => column.download_vec(&session.stream, rows.clone()),
+    };
+    Ok(Snapshot {
         parameters: of(Part::Parameters)?,
         first_moments: of(Part::FirstMoments)?,
         second_moments: of(Part::SecondMoments)?,
-        gradient_norm_sums: vec![0.0; rows.len()],
-        views_seen: vec![0; rows.len()],
-        absolute_norm_sums: Vec::new(),
-        filter_3d: Vec::new(),
-    };
-    let (sums, seen) = (&mut read.gradient_norm_sums, &mut read.views_seen);
-    model.gradient_norm_sums.download(&session.stream, rows.start, sums)?;
-    model.views_seen.download(&session.stream, rows.start, seen)?;
-    let optional = [
-        (&model.absolute_norm_sums, &mut read.absolute_norm_sums),
-        (&model.filter_3d, &mut read.filter_3d),
-    ];
-    for (column, values) in optional {
-        if !column.is_empty() {
-            values.resize(rows.len(), 0.0);
-            column.download(&session.stream, rows.start, values)?;
-        }
-    }
-    Ok(read)
+        gradient_norm_sums: model.gradient_norm_sums.download_vec(&session.stream, rows.clone())?,
+        views_seen: model.views_seen.download_vec(&session.stream, rows.clone())?,
+        absolute_norm_sums: optional(&model.absolute_norm_sums)?,
+        filter_3d: optional(&model.filter_3d)?,
+    })
 }
 
-/// Writes rows from `first` on, which must exist. They begin at a lane block, and end with one or
-/// with the model.
+/// Writes existing rows from `first` on, which begin at a lane block and end with a lane block or the model.
 pub(crate) fn write<P: CudaPrimitive>(
     session: &Session,
     model: &mut Model<P>,
@@ -106,7 +95,7 @@ pub(crate) fn write<P: CudaPrimitive>(
     Ok(())
 }
 
-/// The parameters of these rows, in their order.
+/// Downloads the parameters of these rows, in their order.
 pub(crate) fn sample<P: Primitive>(
     session: &Session,
     model: &Model<P>,
@@ -155,20 +144,18 @@ pub(crate) fn sample<P: Primitive>(
     Ok(host)
 }
 
-/// Page-locked memory that tables pass through.
+/// Page-locked memory for transfers of tables.
 pub(crate) struct Staging {
     halves: [Pinned<u32>; 2],
 }
 
 impl Staging {
-    /// Allocates it.
     pub(crate) fn new(session: &Session) -> Result<Self, DeviceError> {
         let half = || session.heap.pinned(&STAGING, &STAGING_WORDS.into());
         Ok(Self { halves: [half()?, half()?] })
     }
 
-    /// Fills a part of every table from the host's columns, from row `to` on, which begins a lane
-    /// block.
+    /// Uploads a part of every table from the host's columns, from row `to` on, which begins a lane block.
     fn send<P: Primitive>(
         &mut self,
         session: &Session,
@@ -178,11 +165,7 @@ impl Staging {
         part: Part,
     ) -> Result<(), DeviceError> {
         let groups = host.groups();
-        let columns: Vec<HostColumn<'_>> = groups
-            .iter()
-            .map(|group| HostColumn { width: group.width, values: group.values })
-            .collect();
-        let mut columns = &columns[..];
+        let mut columns = &groups[..];
         for table in 0..P::SCHEMA.tables.len() {
             let (parts, others) = columns.split_at(P::SCHEMA.columns_of(table).count());
             columns = others;
@@ -201,7 +184,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Columns of these rows from a part of every table.
+    /// Downloads a part of every table for these rows.
     fn fetch<P: Primitive>(
         &mut self,
         session: &Session,
@@ -209,7 +192,6 @@ impl Staging {
         rows: &Range<usize>,
         part: Part,
     ) -> Result<P, DeviceError> {
-        // From the beginning of a lane block on.
         let before = rows.start % LANES;
         let rows = rows.start - before..rows.end;
         let mut host = P::zeros(model.sh_degree(), rows.len());
@@ -255,8 +237,7 @@ impl Staging {
     }
 }
 
-/// Stages one table's values. Single precision is copied directly; other forms are packed and
-/// unpacked by the device in scratch.
+/// Transfers of one table. Single precision is copied directly; the device packs and unpacks other forms in scratch.
 struct TableStaging {
     form: RowForm,
     values: usize,
@@ -278,7 +259,7 @@ impl TableStaging {
         Ok(Self { form, values, scratch: session.heap.take_if(is_packed, &ROWS_TO_PACK, &sizes)? })
     }
 
-    /// Copies `len` values in single precision into the table, from `row` on.
+    /// Copies `len` single-precision values into the table, from `row` on.
     fn upload(
         &mut self,
         session: &Session,
@@ -328,7 +309,7 @@ impl TableStaging {
     }
 }
 
-/// Rows in pieces of whole lane blocks that fit the staging memory.
+/// Splits rows into pieces of whole lane blocks that fit the staging memory.
 fn pieces(rows: Range<usize>, width: usize) -> impl Iterator<Item = Range<usize>> {
     let at_once = STAGING_WORDS as usize / (width * LANES) * LANES;
     rows.clone().step_by(at_once).map(move |first| first..rows.end.min(first + at_once))
@@ -338,14 +319,11 @@ fn widths<P: Primitive>(host: &P) -> Vec<usize> {
     host.groups().iter().map(|group| group.width).collect()
 }
 
-// Converts a model from one storage to the other, in place, and moves tables between device and host.
-//
-// Packed values are smaller, so packing runs from the first lane block to the last and never
+// Conversions in place. Packed values are smaller, so packing runs from the first lane block to the last and never
 // overwrites values that are still to be read. Unpacking runs from the last lane block to the first.
 
 impl<P: CudaPrimitive> Model<P> {
-    /// Makes the state compact and returns the bytes that this frees. If scratch is refused the model
-    /// is unchanged.
+    /// Makes the state compact and returns the bytes freed. If scratch is refused the model is unchanged.
     pub(crate) fn compact(&mut self, session: &Session) -> Result<Bytes, DeviceError> {
         if self.storage().is_compact() {
             return Ok(Bytes(0));
@@ -361,7 +339,7 @@ impl<P: CudaPrimitive> Model<P> {
         Ok(Bytes(mapped.0.saturating_sub(self.bytes_mapped().0)))
     }
 
-    /// Brings the state to full precision. If memory is refused the model is unchanged.
+    /// Converts the state to full precision. If memory is refused the model is unchanged.
     pub(crate) fn expand(&mut self, session: &Session) -> Result<(), DeviceError> {
         if self.storage() == Storage::Full {
             return Ok(());
@@ -383,8 +361,7 @@ impl<P: CudaPrimitive> Model<P> {
         Ok(())
     }
 
-    /// Makes the state compact, moves what is lazy of it to the host's memory and returns the bytes that
-    /// this frees on the device. If the host's memory is refused the model is compact, and all there.
+    /// Makes the state compact, moves its lazy tables to the host if that has memory, and returns the bytes freed.
     pub(crate) fn offload(&mut self, session: &Session) -> Result<Bytes, DeviceError> {
         let mapped = self.bytes_mapped();
         self.compact(session)?;
@@ -392,8 +369,7 @@ impl<P: CudaPrimitive> Model<P> {
         Ok(Bytes(mapped.0.saturating_sub(self.bytes_mapped().0)))
     }
 
-    /// Moves the tables of a compact model to where they lie in another compact storage; of any other
-    /// model, none. If memory is refused all stay.
+    /// Moves the tables of a compact model to their places in another compact storage. If memory is refused all stay.
     fn move_tables(&mut self, session: &Session, new: Storage) -> Result<(), DeviceError> {
         if !self.storage().is_compact() || self.storage() == new {
             return Ok(());
@@ -424,20 +400,16 @@ impl<P: CudaPrimitive> Model<P> {
     }
 }
 
-/// The state of a conversion.
 struct TableConverter<'a> {
     session: &'a Session,
     scratch: Block<u32>,
-    /// Lane blocks of the model.
     blocks: usize,
 }
 
-/// A table that is converted.
 struct ConvertedTable<'a> {
     table: &'a mut Region<u32>,
-    /// Its packed form.
+    /// The packed form.
     form: RowForm,
-    /// Values of a row.
     values: usize,
 }
 
@@ -447,7 +419,7 @@ impl<'a> TableConverter<'a> {
         Ok(Self { session, scratch, blocks: model.len().div_ceil(LANES) })
     }
 
-    /// Applies `convert` to every table that lies otherwise in the model's new storage.
+    /// Applies `convert` to every table whose form differs in the new storage.
     fn each_table<P: Primitive>(
         &mut self,
         model: &mut Model<P>,

@@ -16,26 +16,24 @@ use crate::math::adam::Moments;
 use crate::math::random::{RandomStream, RandomUse};
 use crate::math::splat::PlaceGradients;
 
-/// What a step takes of a view that the backward pass went through.
+/// A view's inputs of a step.
 #[derive(Clone, Copy)]
 pub(crate) struct StepView<'a> {
     pub(crate) splats: &'a Splats,
     pub(crate) camera: &'a ViewCamera,
-    /// Degree of the harmonics that it was drawn with.
     pub(crate) sh_degree: u32,
-    /// True if its inverse depths were drawn.
     pub(crate) inverse_depths: bool,
-    /// What gradients of the rows' places follow.
+    /// Rule for the gradients of the rows' positions.
     pub(crate) gradients: PlaceGradients,
 }
 
 impl<'a> StepView<'a> {
-    /// Gradients of what the splats gave to the maps of a surface.
+    /// Returns the gradients of the splats' surface features.
     fn d_features(&self) -> Option<&'a Block<f32>> {
         self.splats.features.as_ref().and_then(|features| features.gradients.as_ref())
     }
 
-    /// True if the step needs more of it than centres, conics, opacities and colours.
+    /// True if the view has gradients of more than centres, conics, opacities and colours.
     fn is_extended(&self) -> bool {
         filters_screen(self.camera) || self.inverse_depths || self.d_features().is_some()
     }
@@ -52,11 +50,8 @@ impl<'a> StepView<'a> {
     }
 }
 
-/// Moves every row down the mean gradient of the views, of which there are one to `MAX_VIEWS`. The
-/// colours of lane blocks that no view sees stay as they are, to catch up later. What is no longer finite comes
-/// to light with the next report of the device's status.
-/// Gradients of the surface, [n, 12], are sums over the views, and are added to those of the geometry,
-/// which are left in `kept`, [n, 12], where they are asked for.
+/// Moves every row down the mean gradient of 1 to `MAX_VIEWS` views. Colours that no view sees catch up later.
+/// `surface`, [n, 12], is added to the gradients of the geometry, which are left in `kept`, [n, 12].
 pub(crate) fn step<P: CudaPrimitive>(
     session: &mut Session,
     model: &mut Model<P>,
@@ -139,7 +134,7 @@ pub(crate) fn step<P: CudaPrimitive>(
         rates: rates.map(|rate| (rate / first_correction) as f32),
         beta_1: betas[0] as f32,
         beta_2: betas[1] as f32,
-        // From double precision: 1 - 0.999 in single precision is 1e-5 of itself off.
+        // From double precision: 1 - 0.999 in single precision has a relative error of 1e-5.
         one_less_beta_1: (1.0 - betas[0]) as f32,
         one_less_beta_2: (1.0 - betas[1]) as f32,
         inverse_root_correction: (1.0 / root_correction) as f32,

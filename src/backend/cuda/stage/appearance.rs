@@ -1,5 +1,4 @@
-//! Stage `appearance`: colours as a view's camera changed them, the gradients of what changed them, and
-//! its steps; and the fit of a render's colours to a photograph.
+//! Stage `appearance`: colours as cameras change them, and the fit of a render's colours to a photograph.
 
 use crate::abi::{
     COLOR_SHARES, CoastArgs, ColorBwdArgs, CompensateArgs, FIT_SUMS, FitArgs, GRID_SHARES, GRID_X,
@@ -9,7 +8,8 @@ use crate::backend::appearance_tables::{LazyTableStep, Stride};
 use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, Region};
-use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::model::lanes::LANES;
+use crate::backend::cuda::photos::{Target, check_size};
 use crate::backend::cuda::session::Session;
 use crate::backend::{AppearanceTables, Compensation, DeviceError, TableStep};
 use crate::layout::{self, COLOR_TABLES, ColorUse, ViewSizes};
@@ -23,13 +23,12 @@ const GRID_BLOCKS: usize = ((GRID_X - 1) * (GRID_Y - 1) * GRID_SHARES) as usize;
 /// The tables of all training views.
 pub struct ColorTables {
     kind: Compensation,
-    /// Steps of the run that each table has taken.
+    /// Number of the last step that each table has taken.
     steps: Vec<u32>,
     /// Values, first and second moments; [3, views, width].
     tables: Region<f32>,
 }
 
-/// Which values of a table.
 #[derive(Clone, Copy)]
 enum TablePart {
     Values,
@@ -38,7 +37,6 @@ enum TablePart {
 }
 
 impl ColorTables {
-    /// Puts tables on the device.
     pub(crate) fn new(session: &Session, host: &AppearanceTables) -> Result<Self, DeviceError> {
         let mut tables = session.heap.region(&COLOR_TABLES)?;
         let len = host.values.len();
@@ -50,7 +48,6 @@ impl ColorTables {
         Ok(Self { kind: host.kind, steps: host.steps.clone(), tables })
     }
 
-    /// The tables as they are now. Waits for the device.
     pub(crate) fn read(&self, session: &Session) -> Result<AppearanceTables, DeviceError> {
         let mut host = AppearanceTables::identity(self.kind, self.steps.len());
         host.steps.clone_from(&self.steps);
@@ -67,7 +64,7 @@ impl ColorTables {
         if view < views { Ok(()) } else { Err(DeviceError::NoSuchTable { view, views }) }
     }
 
-    /// Where a part of a view's table, which exists, begins.
+    /// Returns the address of a part of an existing view's table.
     fn address(&self, view: usize, part: TablePart) -> u64 {
         let row = part as usize * self.steps.len() + view;
         self.tables.address() + (row * self.kind.width() * size_of::<f32>()) as u64
@@ -77,22 +74,22 @@ impl ColorTables {
         In::at(self.address(view, TablePart::Values))
     }
 
-    /// Values, first and second moments, for a kernel that moves them.
+    /// Returns values, first and second moments, for a kernel that moves them.
     fn parts_mut(&mut self, view: usize) -> [Out<'_, f32>; 3] {
         [TablePart::Values, TablePart::FirstMoments, TablePart::SecondMoments]
             .map(|part| Out::at(self.address(view, part)))
     }
 }
 
-/// Room for the colours that are compared with a photograph, where they are not those drawn.
+/// Scratch for the compared colours, if they differ from the drawn ones.
 pub(crate) struct ColorScratch {
     /// [h, w, 3]
     image: Block<f32>,
-    /// True if the colours are there.
+    /// True if the colours were computed.
     is_there: bool,
-    /// What blocks add up, each for itself.
+    /// Partial sums of blocks.
     sums: Block<f32>,
-    /// The gradient of a table, or the map that brings a render to its photograph.
+    /// Gradient of a table, or map from a render to its photograph.
     map: Block<f32>,
 }
 
@@ -107,7 +104,7 @@ impl ColorScratch {
         Ok(Self { image, is_there: false, sums, map })
     }
 
-    /// The colours, once they are there.
+    /// Returns the colours once they are computed.
     pub(crate) fn image(&self) -> Option<&Block<f32>> {
         self.is_there.then_some(&self.image)
     }
@@ -117,7 +114,7 @@ impl ColorScratch {
     }
 }
 
-/// The colours of a drawn view, and room for those that are compared with its photograph.
+/// The drawn colours of a view, and scratch for the compared ones.
 pub(crate) struct ViewColors<'a> {
     /// [h, w, 3]
     pub(crate) drawn: &'a Block<f32>,
@@ -125,11 +122,10 @@ pub(crate) struct ViewColors<'a> {
     pub(crate) compared: &'a mut ColorScratch,
 }
 
-/// Values that the blocks of `fit_colors` leave.
+/// Values that the blocks of `fit_colors` write.
 const FIT_WIDTH: usize = (COLOR_SHARES * FIT_SUMS) as usize;
 
-/// Fills the colours that are compared: those drawn, as the view's camera changed them. The table first
-/// moves on by its momentum over the steps since it moved last, as dense Adam would have it.
+/// Computes the compared colours with the view's table, which first takes its skipped steps as in dense Adam.
 pub(crate) fn compensate(
     session: &Session,
     appearance: &mut ColorTables,
@@ -174,8 +170,7 @@ pub(crate) fn compensate(
     session.timers.end(&begun, &session.stream)
 }
 
-/// Moves the view's table down the gradient of the loss, and turns the gradient of the compensated
-/// colours into that of those drawn.
+/// Steps the view's table, and turns the gradient of the compared colours into that of the drawn colours.
 pub(crate) fn learn(
     session: &Session,
     appearance: &mut ColorTables,
@@ -208,18 +203,12 @@ pub(crate) fn learn(
         reserved: 0,
     };
     match kind {
-        // A warp for each value.
         Compensation::Exposure => {
-            kernels.gather_exposure.over(
-                stream,
-                kind.width() * crate::backend::cuda::model::lanes::LANES,
-                &args,
-            )?;
+            kernels.gather_exposure.over(stream, kind.width() * LANES, &args)?;
         }
         Compensation::BilateralGrid => kernels.gather_grid.over(stream, kind.width(), &args)?,
     }
-    // A table moves once in an iteration: it has where the backward pass was refused memory and all is
-    // done again.
+    // A table moves once per iteration, also if the backward pass was refused memory and is repeated.
     if appearance.steps[view] >= step.number {
         return session.timers.end(&begun, &session.stream);
     }
@@ -244,16 +233,13 @@ pub(crate) fn learn(
     session.timers.end(&begun, &session.stream)
 }
 
-/// Fills the colours that are compared: those drawn, held to 0..1, brought nearest to the photograph's by
-/// an affine map. Waits for the device.
+/// Computes the compared colours: an affine fit of the drawn ones, clamped to 0..1. Waits for the device.
 pub(crate) fn correct(
     session: &Session,
     ViewColors { drawn, camera, compared }: ViewColors<'_>,
     target: &Target,
 ) -> Result<(), DeviceError> {
-    if target.size() != camera.size {
-        return Err(DeviceError::TargetSize { target_px: target.size(), view_px: camera.size });
-    }
+    check_size(target.size(), camera.size)?;
     let stream = &session.stream;
     target.wait(stream)?;
     let mut shares = compared.sums.carve().take::<f64>(FIT_WIDTH)?;
@@ -266,8 +252,7 @@ pub(crate) fn correct(
     };
     session.kernels.fit_colors.blocks(stream, COLOR_SHARES as usize, &args)?;
     target.used(stream)?;
-    let mut host = vec![0.0; FIT_WIDTH];
-    shares.download(stream, 0, &mut host)?;
+    let host = shares.download_vec(stream, 0..FIT_WIDTH)?;
     let mut sums = [0.0; FIT_SUMS as usize];
     for share in host.chunks_exact(sums.len()) {
         sums.iter_mut().zip(share).for_each(|(sum, share)| *sum += share);

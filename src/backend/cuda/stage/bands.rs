@@ -1,6 +1,5 @@
-//! A view in bands of its rows of tiles, where the lists of all of them do not fit the memory left.
-//! A band is listed and drawn into the image, and its lists make room for the next one's. The backward
-//! pass lists and draws each anew before it adds to the gradients. Pixels are as of a view drawn at once.
+//! Drawing and blending of a view's lists, at once or in bands of tile rows if the lists exceed the memory left. The
+//! pixels are equal. The backward pass lists and draws each band again.
 
 use std::ops::Range;
 
@@ -15,18 +14,17 @@ use crate::backend::{DeviceError, Drawing};
 use crate::layout::{INSTANCES, ListSizes, Records, Slot, ViewRequest, need_of_list};
 use crate::memory::Bytes;
 
-/// Most blocks that are taken at once for a band; without virtual memory each may fill whole granules.
+/// Maximum number of blocks for a band; without virtual memory each may fill whole granules.
 const BLOCKS: u64 = 12;
 
-/// What is done with the lists of a view, or of a band of it.
+/// Callback that receives the lists of a view or of a band.
 pub(crate) type PaintLists<'a> =
     dyn FnMut(&Session, &Splats, &Bins, DrawnView<'_>) -> Result<(), DeviceError> + 'a;
 
-/// The lists of a drawn view.
 pub(crate) enum Lists {
-    /// Of all tiles.
+    /// Lists of all tiles.
     Whole(Bins),
-    /// They are made anew, band by band.
+    /// Lists are made band by band.
     Bands(Bands),
 }
 
@@ -38,7 +36,6 @@ impl Lists {
         }
     }
 
-    /// In how many bands the image was drawn.
     pub(crate) fn bands(&self) -> u32 {
         match self {
             Self::Whole(_) => 1,
@@ -47,17 +44,14 @@ impl Lists {
     }
 }
 
-/// What bands are made of.
 pub(crate) struct Bands {
     sorted: Sorted,
-    /// Instances of each row of tiles.
+    /// Number of instances of each row of tiles.
     rows: Vec<u64>,
-    /// How many the image was drawn in.
     count: u32,
 }
 
-/// Lists the splats, of whose two buffers of indices one is in order, and paints with the lists, at
-/// once or in bands.
+/// Lists the splats, sorted in the buffer of indices `front_to_back`, and paints them at once or in bands.
 pub(crate) fn draw(
     session: &Session,
     splats: &mut Splats,
@@ -71,7 +65,7 @@ pub(crate) fn draw(
     match (session.bands, whole) {
         (BandPolicy::Never, whole) => {
             let whole = whole?;
-            ask_for(session, &whole, None, wants)?;
+            request(session, &whole, None, wants)?;
             let bins = draw_whole(session, splats, front_to_back, view, whole, paint)?;
             return Ok(Lists::Whole(bins));
         }
@@ -79,7 +73,7 @@ pub(crate) fn draw(
             if need(session, &whole, None, wants) <= room(session) =>
         {
             match draw_whole(session, splats, front_to_back, view, whole, paint) {
-                // Others may have taken what the books say is there.
+                // Other programs may have taken memory that the ledger counts as free.
                 Err(error) if is_refusal(&error) => {}
                 done => return done.map(Lists::Whole),
             }
@@ -91,10 +85,10 @@ pub(crate) fn draw(
     let sorted = bin::keep_order(session, splats, front_to_back, &order)?;
     let rows = bin::rows(session, splats, &sorted, camera)?;
     let mut bands = Bands { sorted, rows, count: 0 };
-    // Now, where a refusal finds room. The backward pass needs most.
+    // Asked now, while a refusal can free memory. The backward pass needs most.
     let fullest = bands.rows.iter().copied().max().unwrap_or(0);
     let row = Extent::band(camera, 0..1, fullest)?;
-    ask_for(session, &row, Some(splats.visible), wants)?;
+    request(session, &row, Some(splats.visible), wants)?;
     bands.count = bands.forward(session, splats, view, paint)?;
     Ok(Lists::Bands(bands))
 }
@@ -112,29 +106,27 @@ fn draw_whole(
     Ok(bins)
 }
 
-/// Asks the heap at once for all that listing and drawing takes where there seems to be no room for
-/// it, so that a refusal says how much is missing.
-fn ask_for(
+/// Requests the memory of a list as one block if it seems too large, so that the refusal says how much is missing.
+fn request(
     session: &Session,
     extent: &Extent,
     counted: Option<usize>,
     wants: &ViewRequest,
 ) -> Result<(), DeviceError> {
     let need = need(session, extent, counted, wants);
-    // What is needed is bounded from above, and over the budget, where others have taken what this
-    // program had counted on, nothing more can be had: what is there may do.
+    // The need is an upper bound. Over the budget nothing more can be had, so the present memory has to do.
     if need <= room(session) || session.heap.excess() > Bytes(0) {
         return Ok(());
     }
     session.heap.take(&Slot::<u8, _>::unlisted(INSTANCES.label), &need).map(drop)
 }
 
-/// Bytes of the arena that it takes to list and draw. `counted` splats are counted anew.
+/// Returns the bytes of the arena to list and draw. `counted` splats are counted again.
 fn need(session: &Session, extent: &Extent, counted: Option<usize>, wants: &ViewRequest) -> u64 {
     need_of_list(session.heap.cub_scratch(), &extent.sizes(counted), wants)
 }
 
-/// Bytes that can still be had of the arena; memory comes in granules.
+/// Returns the bytes that the arena can still get, rounded down to granules.
 fn room(session: &Session) -> u64 {
     let heap = &session.heap;
     let rounding = if heap.is_virtual() { 1 } else { BLOCKS };
@@ -146,7 +138,7 @@ fn is_refusal(error: &DeviceError) -> bool {
 }
 
 impl Bands {
-    /// Paints and keeps nothing. In how many bands.
+    /// Paints all bands and keeps nothing. Returns their number.
     fn forward(
         &self,
         session: &Session,
@@ -163,7 +155,7 @@ impl Bands {
         })
     }
 
-    /// Gradients of every splat from those of the pixels, in the splats' own room for them.
+    /// Computes the gradients of every splat from those of the pixels.
     pub(crate) fn backward(
         &self,
         session: &Session,
@@ -187,8 +179,7 @@ impl Bands {
         .map(drop)
     }
 
-    /// Does something with all bands, from the top of the view, each as large as there is room for
-    /// when its turn comes. How many there were.
+    /// Visits all bands from the top of the view, each as large as the present memory allows. Returns their number.
     fn each(
         &self,
         session: &Session,
@@ -197,22 +188,22 @@ impl Bands {
         camera: &ViewCamera,
         mut visit: impl FnMut(Extent) -> Result<(), DeviceError>,
     ) -> Result<u32, DeviceError> {
-        let mut rows_most = rows_most(session.bands, camera.tiles[1]);
+        let mut max_rows = max_rows(session.bands, camera.tiles[1]);
         let total: u64 = self.rows.iter().sum();
         let (mut first, mut count) = (0, 0);
         while first < camera.tiles[1] {
             let room = room(session);
-            // As if of all rows, which takes a little more than any of them.
+            // A bound for all rows, which take a little more than a band.
             let most = largest(bounded(total), |instances| {
                 let extent = Extent::whole(camera, instances.into())?;
                 Ok(need(session, &extent, Some(visible), wants) <= room)
             })?;
-            let (rows, instances) = band(&self.rows, first, rows_most, most);
+            let (rows, instances) = band(&self.rows, first, max_rows, most);
             let end = rows.end;
             match visit(Extent::band(camera, rows, instances)?) {
-                // Others may have taken what the books say is there.
+                // Other programs may have taken memory that the ledger counts as free.
                 Err(error) if is_refusal(&error) && end - first > 1 => {
-                    rows_most = (end - first) / 2;
+                    max_rows = (end - first) / 2;
                     continue;
                 }
                 done => done?,
@@ -223,8 +214,7 @@ impl Bands {
     }
 }
 
-/// Most rows of tiles that a band may have.
-fn rows_most(policy: BandPolicy, rows: u32) -> u32 {
+fn max_rows(policy: BandPolicy, rows: u32) -> u32 {
     match policy {
         BandPolicy::Never | BandPolicy::WhenNeeded => rows,
         BandPolicy::AtLeast(bands) => (rows / bands.max(1)).max(1),
@@ -232,12 +222,12 @@ fn rows_most(policy: BandPolicy, rows: u32) -> u32 {
     }
 }
 
-/// Instances, as far as one list may have them.
+/// Limits a number of instances to that of one list.
 fn bounded(instances: u64) -> u32 {
     u32::try_from(instances).map_or(INSTANCES_MAX, |instances| instances.min(INSTANCES_MAX))
 }
 
-/// The largest number up to `most` that fits, where smaller ones do, too; 0 where none does.
+/// Returns the largest number up to `most` that fits, or 0. Fits must be monotonic.
 fn largest(
     most: u32,
     mut fits: impl FnMut(u32) -> Result<bool, DeviceError>,
@@ -253,11 +243,10 @@ fn largest(
     Ok(low)
 }
 
-/// The rows of a band that begins with row `first`, and the band's instances, from the instances of
-/// all rows: as many rows as fit, but one at least, which the heap then may refuse.
-fn band(rows: &[u64], first: u32, rows_most: u32, instances_most: u32) -> (Range<u32>, u64) {
+/// Returns the rows of the band from row `first` and their instances: as many rows as fit, at least one.
+fn band(rows: &[u64], first: u32, max_rows: u32, instances_most: u32) -> (Range<u32>, u64) {
     let (mut end, mut instances) = (first, 0_u64);
-    for &row in rows.iter().skip(first as usize).take(rows_most as usize) {
+    for &row in rows.iter().skip(first as usize).take(max_rows as usize) {
         if end > first && instances.saturating_add(row) > u64::from(instances_most) {
             break;
         }
@@ -267,9 +256,7 @@ fn band(rows: &[u64], first: u32, rows_most: u32, instances_most: u32) -> (Range
     (first..end, instances)
 }
 
-// Part of the stage `blend`: which kernels blend what the records of a view hold.
-
-/// Draws the tiles that are listed.
+/// Draws the listed tiles with the kernels of the splats' records.
 pub(crate) fn forward(
     session: &Session,
     splats: &Splats,
@@ -283,7 +270,6 @@ pub(crate) fn forward(
     }
 }
 
-/// Gradients of every splat from those of the pixels, in the splats' own room for them.
 pub(crate) fn backward(
     session: &Session,
     splats: &mut Splats,
@@ -297,7 +283,7 @@ pub(crate) fn backward(
     session.timers.end(&begun, &session.stream)
 }
 
-/// Adds what comes from the pixels of the tiles that are listed.
+/// Adds the gradients from the pixels of the listed tiles.
 pub(crate) fn add_gradients(
     session: &Session,
     splats: &mut Splats,
@@ -323,11 +309,10 @@ mod tests {
     use crate::backend::cuda::memory::heap::tests::heap_of;
     use crate::layout::{BackwardSlots, CountSlots, Keys, LIBRARY_SCRATCH, List, Use};
 
-    /// All bands of these rows with their instances.
-    fn bands(rows: &[u64], rows_most: u32, instances_most: u32) -> Vec<(Range<u32>, u64)> {
+    fn bands(rows: &[u64], max_rows: u32, instances_most: u32) -> Vec<(Range<u32>, u64)> {
         let (mut first, mut found) = (0, Vec::new());
         while (first as usize) < rows.len() {
-            let (of_band, instances) = band(rows, first, rows_most, instances_most);
+            let (of_band, instances) = band(rows, first, max_rows, instances_most);
             first = of_band.end;
             found.push((of_band, instances));
         }
@@ -349,23 +334,23 @@ mod tests {
         #[test]
         fn bands_cover_all_rows_once_and_are_as_few_as_rows_in_order_allow(
             rows in vec(0..1000_u64, 1..60),
-            rows_most in 1..70_u32,
+            max_rows in 1..70_u32,
             most in 0..5000_u32,
         ) {
-            let found = bands(&rows, rows_most, most);
+            let found = bands(&rows, max_rows, most);
             prop_assert_eq!(found[0].0.start, 0);
             prop_assert_eq!(found[found.len() - 1].0.end as usize, rows.len());
             for pair in found.windows(2) {
                 prop_assert_eq!(pair[0].0.end, pair[1].0.start);
-                // Not even its neighbour's first row would have fitted.
+                // The next row would not have fitted.
                 let and_next = pair[0].1 + rows[pair[1].0.start as usize];
-                let is_full = pair[0].0.len() == rows_most as usize;
+                let is_full = pair[0].0.len() == max_rows as usize;
                 prop_assert!(is_full || and_next > u64::from(most));
             }
             for (range, instances) in found {
                 let of_rows = &rows[range.start as usize..range.end as usize];
                 prop_assert_eq!(instances, of_rows.iter().sum::<u64>());
-                prop_assert!((1..=rows_most as usize).contains(&range.len()));
+                prop_assert!((1..=max_rows as usize).contains(&range.len()));
                 prop_assert!(range.len() == 1 || instances <= u64::from(most));
             }
         }
@@ -382,26 +367,25 @@ mod tests {
         }
 
         #[test]
-        fn at_least_as_many_bands_as_asked_for(rows in 1..5000_u32, wanted in 0..6000_u32) {
-            let of_each = rows_most(BandPolicy::AtLeast(wanted), rows);
+        fn there_are_at_least_the_requested_bands(rows in 1..5000_u32, wanted in 0..6000_u32) {
+            let of_each = max_rows(BandPolicy::AtLeast(wanted), rows);
             prop_assert!(of_each >= 1);
             let bands = rows.div_ceil(of_each);
             prop_assert!(bands >= wanted.min(rows), "{} bands", bands);
             prop_assert!(wanted > 1 || bands == 1);
-            prop_assert_eq!(rows_most(BandPolicy::WhenNeeded, rows), rows);
+            prop_assert_eq!(max_rows(BandPolicy::WhenNeeded, rows), rows);
         }
     }
 
     #[test]
-    fn more_than_a_list_may_have_is_bounded() {
+    fn instances_are_limited_to_one_list() {
         assert_eq!(bounded(7), 7);
         assert_eq!(bounded(INSTANCES_MAX.into()), INSTANCES_MAX);
         assert_eq!(bounded(u64::from(INSTANCES_MAX) + 1), INSTANCES_MAX);
         assert_eq!(bounded(u64::MAX), INSTANCES_MAX);
     }
 
-    /// Takes what drawing takes, the library's scratch included, in the same order. The result lies in
-    /// the spare half of the list.
+    /// Allocates as drawing does, including the library's scratch. The result lies in the spare half of the list.
     fn take(heap: &Heap, sizes: &ListSizes, wants: &ViewRequest) -> Result<(), DeviceError> {
         let List { ranges, splat_from_instance, spare } = List::reserve(heap, sizes)?;
         let library = |bytes: u64| heap.take(&LIBRARY_SCRATCH, &bytes.max(1)).map(drop);
@@ -424,9 +408,9 @@ mod tests {
     }
 
     proptest! {
-        /// A heap with one granule less than the need refuses, one with the need does not.
+        /// A heap with one granule less than the need refuses; one with the need does not.
         #[test]
-        fn the_need_is_what_is_taken(
+        fn the_need_equals_the_allocations(
             tiles in prop_oneof![[1..200_u32, 1..100_u32], Just([512, 129])],
             rows in 0.0..1.0_f64,
             instances in 0..20_000_000_u64,

@@ -1,4 +1,4 @@
-//! Stage `bin`: which splats each tile draws, front to back.
+//! Stage `bin`: lists of each tile's splats, front to back.
 
 use std::ops::Range;
 
@@ -18,11 +18,10 @@ use crate::memory::Bytes;
 
 /// Splats listed by tile.
 pub(crate) struct Bins {
-    /// What is listed.
     pub(crate) extent: Extent,
     /// Splat indices, front to back within a tile; `[instances]`.
     pub(crate) splat_from_instance: Block<u32>,
-    /// Of all tiles of the view; `[tiles]`.
+    /// Ranges of all tiles of the view; `[tiles]`.
     pub(crate) ranges: Block<TileRange>,
 }
 
@@ -32,10 +31,10 @@ impl Bins {
     }
 }
 
-/// Room for a list, and as much again to sort it.
+/// Memory for a list and for its sort.
 struct BinRoom {
     bins: Bins,
-    /// Where the other half of the instances lies while they are sorted; `[instances]`.
+    /// The other buffer of the sort; `[instances]`.
     spare: Block<u32>,
 }
 
@@ -46,19 +45,19 @@ impl BinRoom {
     }
 }
 
-/// Where instances are counted, as far as the pointers are not null.
+/// Outputs of a count of instances; either may be null.
 #[derive(Clone, Copy)]
 struct InstanceCounts<'a> {
     /// `[visible]`
     of_splats: Out<'a, u32>,
-    /// Of each row of tiles.
+    /// Numbers of instances of each row of tiles.
     of_rows: Out<'a, u64>,
 }
 
-/// What bands are listed from.
+/// The sorted splats that bands are listed from.
 pub(crate) type Sorted = layout::OrderSlots<Heap>;
 
-/// Copies it from splats that are in order, of whose two buffers of indices one is.
+/// Copies the sorted splats, which lie in the buffer of indices `front_to_back`.
 pub(crate) fn keep_order(
     session: &Session,
     splats: &mut Splats,
@@ -74,8 +73,7 @@ pub(crate) fn keep_order(
     Ok(sorted)
 }
 
-/// Sorts the splats by depth, equal depths in any order, and finds each splat's first instance. Says
-/// which of the two buffers of indices is in order.
+/// Sorts the splats by depth and finds their first instances. Returns the index of the sorted buffer.
 pub(crate) fn sort_by_depth(session: &Session, splats: &mut Splats) -> Result<usize, DeviceError> {
     let visible = splats.visible;
     let begun = session.timers.begin(Stage::Sort, &session.stream)?;
@@ -123,7 +121,7 @@ pub(crate) fn list_whole(
     Ok(bins)
 }
 
-/// Lists the splats in the tiles that they reach in a band.
+/// Lists the splats in the tiles of a band that they reach.
 pub(crate) fn list_band(
     session: &Session,
     splats: &Splats,
@@ -132,7 +130,7 @@ pub(crate) fn list_band(
     extent: Extent,
 ) -> Result<Bins, DeviceError> {
     let visible = splats.visible;
-    // Above the list and its spare there is nothing that stays.
+    // Nothing that stays lies behind the list and its spare.
     let room = BinRoom::reserve(&session.heap, extent)?;
     let begun = session.timers.begin(Stage::Bin, &session.stream)?;
     let rows = room.bins.extent.rows.clone();
@@ -159,7 +157,7 @@ pub(crate) fn list_band(
     Ok(bins)
 }
 
-/// Instances of every row of tiles. Waits for the device.
+/// Returns the number of instances of every row of tiles. Waits for the device.
 pub(crate) fn rows(
     session: &Session,
     splats: &Splats,
@@ -173,12 +171,10 @@ pub(crate) fn rows(
     let of_rows = InstanceCounts { of_splats: Out::NULL, of_rows: rows.write() };
     count(session, splats, sorted, camera, 0..len, of_rows)?;
     session.timers.end(&begun, &session.stream)?;
-    let mut host = vec![0; rows.len()];
-    rows.download(&session.stream, 0, &mut host)?;
-    Ok(host)
+    rows.download_vec(&session.stream, 0..rows.len())
 }
 
-/// Counts instances in some rows, by splat and by row.
+/// Counts the instances in rows of tiles, by splat and by row.
 fn count(
     session: &Session,
     splats: &Splats,
@@ -201,7 +197,7 @@ fn count(
     session.kernels.of(splats.kind).count_rows.over(&session.stream, splats.visible, &args)
 }
 
-/// Arguments that list no splats.
+/// Returns arguments without splats.
 fn empty_args(camera: &ViewCamera) -> InstancesArgs<'static> {
     InstancesArgs {
         splats: In::NULL,
@@ -219,8 +215,7 @@ fn empty_args(camera: &ViewCamera) -> InstancesArgs<'static> {
     }
 }
 
-/// Writes every pair of a splat and a tile, sorts them by tile, and finds the tiles' ranges. One
-/// kernel for keys of 16 bits, one for those of 32.
+/// Writes every pair of a splat and a tile, sorts the pairs by tile, and finds the tiles' ranges.
 fn list(
     session: &Session,
     [list_16, list_32]: [&Kernel<InstancesArgs<'static>>; 2],
@@ -238,7 +233,6 @@ fn list(
     }
 }
 
-/// The same with keys of so many bits.
 fn list_by<K: SortKey>(
     session: &Session,
     list: &Kernel<InstancesArgs<'static>>,
@@ -249,7 +243,7 @@ fn list_by<K: SortKey>(
 ) -> Result<Bins, DeviceError> {
     let instances = bins.extent.instances;
     let bits = bins.extent.sizes(None).key_bits();
-    // The result is to lie in the first half.
+    // The result must end in the first buffer.
     if K::sort_of(session.heap.cub_scratch()).ends_in_second(instances as u64, bits) {
         std::mem::swap(&mut bins.splat_from_instance, &mut spare);
     }
@@ -283,27 +277,27 @@ fn list_by<K: SortKey>(
     Ok(bins)
 }
 
-/// Most instances of a list: kernels count in steps of up to a chunk, in 32 bits, past the last.
+/// Maximum number of instances of a list: kernels count past the end in 32 bits, in steps of a chunk.
 pub(crate) const INSTANCES_MAX: u32 = u32::MAX - BLEND_CHUNK;
 
-/// What a list is of: all tiles of a view, or a band of its rows of tiles.
+/// The tiles of a list: all tiles of a view, or a band of tile rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// Tiles of the view in a row and in a column.
+    /// Columns and rows of tiles of the view.
     pub(crate) tiles: [u32; 2],
-    /// Rows of tiles that are listed.
+    /// Listed rows of tiles.
     pub(crate) rows: Range<u32>,
-    /// Pairs of a splat and a tile that it reaches in these rows.
+    /// Number of pairs of a splat and a tile in these rows.
     pub(crate) instances: usize,
 }
 
 impl Extent {
-    /// All of a view. An error where its instances are too many for one list.
+    /// Returns the extent of a whole view. Fails if it has too many instances for one list.
     pub(crate) fn whole(camera: &ViewCamera, instances: u64) -> Result<Self, DeviceError> {
         Self::band(camera, 0..camera.tiles[1], instances)
     }
 
-    /// These rows of a view. An error where their instances are too many for one list.
+    /// Returns the extent of a band. Fails if it has too many instances for one list.
     pub(crate) fn band(
         camera: &ViewCamera,
         rows: Range<u32>,
@@ -316,7 +310,7 @@ impl Extent {
         Ok(Self { tiles: camera.tiles, rows, instances: count })
     }
 
-    /// Its sizes. In a view in bands so many splats are counted anew.
+    /// Returns the sizes of the list. In a view in bands, `counted` splats are counted again.
     pub(crate) fn sizes(&self, counted: Option<usize>) -> ListSizes {
         ListSizes {
             tiles: self.tiles,
@@ -326,12 +320,10 @@ impl Extent {
         }
     }
 
-    /// Number of the view's tiles.
     pub(crate) fn tiles(&self) -> usize {
         self.tiles[0] as usize * self.tiles[1] as usize
     }
 
-    /// Number of tiles that are listed.
     pub(crate) fn tiles_listed(&self) -> usize {
         self.tiles[0] as usize * self.rows.len()
     }

@@ -1,4 +1,4 @@
-//! Stage `bind`: the twin of `backend/cpu/stage/bind.rs`.
+//! Stage `bind`: Gaussians bound to a mesh. The twin of `backend/cpu/stage/bind.rs`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::abi::{BindArgs, In, Out};
 use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer, Region};
+use crate::backend::cuda::memory::heap::{Block, Buffer, Region, host_len};
 use crate::backend::cuda::model::tables::{Model, pointers};
 use crate::backend::cuda::session::Session;
 use crate::backend::{AdamStep, BoundState, BoundStep, DeviceError, Rates};
@@ -15,18 +15,18 @@ use crate::math::Real;
 use crate::math::adam::Moments;
 use crate::model::{BoundColumns, BoundTopology};
 
-/// A mesh on the device, and the form of the Gaussians that are bound to it.
+/// A mesh on the device, and the Gaussians bound to it.
 pub struct Binding {
     topology: Arc<BoundTopology>,
     /// Faces, hinges, and the lists of the vertices.
     mesh: Region<u32>,
-    /// What [`BoundPart`] lists.
+    /// The parts of [`BoundPart`].
     values: Region<f32>,
-    /// True if the vertices are where their next places were at first.
+    /// True if the roles of vertices and next vertices are swapped.
     is_swapped: bool,
 }
 
-/// What lies in the values, in this order.
+/// The parts of the values, in order.
 #[derive(Clone, Copy)]
 enum BoundPart {
     Vertices,
@@ -38,7 +38,7 @@ enum BoundPart {
     FormsSecond,
 }
 
-/// What lies in the mesh, in this order.
+/// The tables of the mesh, in order.
 #[derive(Clone, Copy)]
 enum MeshTable {
     Faces,
@@ -49,7 +49,6 @@ enum MeshTable {
     HingeNumbers,
 }
 
-/// The tables of a topology, in their order.
 fn tables(topology: &BoundTopology) -> [&[u32]; 6] {
     let BoundTopology { faces, hinges, corners_of, hinges_of, .. } = topology;
     [
@@ -62,12 +61,11 @@ fn tables(topology: &BoundTopology) -> [&[u32]; 6] {
     ]
 }
 
-/// Values of a Gaussian's form, and of a vertex.
+/// Values per Gaussian's form and per vertex.
 const FORM_WIDTH: usize = 4;
 const VERTEX_WIDTH: usize = 3;
 
 impl Binding {
-    /// Puts it on the device.
     pub(crate) fn new(
         session: &Session,
         topology: &Arc<BoundTopology>,
@@ -75,7 +73,7 @@ impl Binding {
     ) -> Result<Self, DeviceError> {
         let mut mesh = session.heap.region(&BOUND_MESH)?;
         let sizes = topology.sizes();
-        mesh.grow(count(BOUND_MESH.len(&sizes)))?;
+        mesh.grow(host_len(BOUND_MESH.len(&sizes)))?;
         let mut values = session.heap.region(&BOUND_VALUES)?;
         let topology = Arc::clone(topology);
         let mut first = 0;
@@ -83,7 +81,7 @@ impl Binding {
             mesh.upload(&session.stream, first, table)?;
             first += table.len();
         }
-        values.grow(count(BOUND_VALUES.len(&sizes)))?;
+        values.grow(host_len(BOUND_VALUES.len(&sizes)))?;
         let mut this = Self { topology, mesh, values, is_swapped: false };
         let parts = [
             (BoundPart::Vertices, BoundPart::Forms, &state.values),
@@ -92,17 +90,15 @@ impl Binding {
         ];
         for (vertices, forms, columns) in parts {
             this.upload(session, vertices, &columns.vertices)?;
-            this.upload(session, forms, &together(columns))?;
+            this.upload(session, forms, &join_forms(columns))?;
         }
         Ok(this)
     }
 
-    /// How much there is of the mesh and of what is bound to it.
     pub(crate) fn sizes(&self) -> BoundSizes {
         self.topology.sizes()
     }
 
-    /// What is learned, as it is now. Waits for the device.
     pub(crate) fn read(&self, session: &Session) -> Result<BoundState, DeviceError> {
         let columns = |vertices: BoundPart, forms: BoundPart| {
             let forms = self.download(session, forms)?;
@@ -120,12 +116,12 @@ impl Binding {
         })
     }
 
-    /// Where the vertices are.
+    /// Returns the part that holds the vertices.
     fn now(&self) -> BoundPart {
         if self.is_swapped { BoundPart::NextVertices } else { BoundPart::Vertices }
     }
 
-    /// Where the next step puts them.
+    /// Returns the part that the next step writes the vertices to.
     fn next(&self) -> BoundPart {
         if self.is_swapped { BoundPart::Vertices } else { BoundPart::NextVertices }
     }
@@ -141,10 +137,7 @@ impl Binding {
     }
 
     fn download(&self, session: &Session, part: BoundPart) -> Result<Vec<f32>, DeviceError> {
-        let range = range(&self.topology, part);
-        let mut host = vec![0.0; range.len()];
-        self.values.download(&session.stream, range.start, &mut host)?;
-        Ok(host)
+        self.values.download_vec(&session.stream, range(&self.topology, part))
     }
 
     fn address(&self, part: BoundPart) -> u64 {
@@ -163,13 +156,7 @@ impl Binding {
     }
 }
 
-/// A length on a machine of 64 bits.
-#[expect(clippy::cast_possible_truncation, reason = "what is on the host is counted in usize")]
-fn count(len: u64) -> usize {
-    len as usize
-}
-
-/// Where a part lies among the values.
+/// Returns the range of a part in the values.
 fn range(topology: &BoundTopology, part: BoundPart) -> Range<usize> {
     let vertices = VERTEX_WIDTH * topology.vertices();
     let forms = FORM_WIDTH * topology.gaussians();
@@ -178,12 +165,12 @@ fn range(topology: &BoundTopology, part: BoundPart) -> Range<usize> {
     if number < first_form {
         return number * vertices..(number + 1) * vertices;
     }
-    let start = count(topology.sizes().forms_start());
+    let start = host_len(topology.sizes().forms_start());
     start + (number - first_form) * forms..start + (number - first_form + 1) * forms
 }
 
-/// The forms of all Gaussians, each in one place.
-fn together(columns: &BoundColumns) -> Vec<f32> {
+/// Joins the scale and turn of every Gaussian.
+fn join_forms(columns: &BoundColumns) -> Vec<f32> {
     let pairs = columns.log_scales.chunks_exact(2).zip(columns.turns.chunks_exact(2));
     pairs.flat_map(|(scales, turn)| [scales[0], scales[1], turn[0], turn[1]]).collect()
 }
@@ -237,28 +224,29 @@ fn args<'a>(
     })
 }
 
-/// Moves the Gaussians to where they belong.
+/// Learning rates that move no parameter.
+pub(crate) const AT_REST: Rates = Rates {
+    means: 0.0,
+    log_scales: 0.0,
+    quats: 0.0,
+    opacity_logits: 0.0,
+    sh_dc: 0.0,
+    sh_rest: 0.0,
+};
+
+/// Moves the Gaussians to their places on the mesh.
 pub(crate) fn place(
     session: &mut Session,
     model: &mut Model,
     binding: &Binding,
 ) -> Result<(), DeviceError> {
-    let still = Rates {
-        means: 0.0,
-        log_scales: 0.0,
-        quats: 0.0,
-        opacity_logits: 0.0,
-        sh_dc: 0.0,
-        sh_rest: 0.0,
-    };
-    let step = BoundStep { adam: AdamStep::new(1, still), normal_consistency: 0.0 };
+    let step = BoundStep { adam: AdamStep::new(1, AT_REST), normal_consistency: 0.0 };
     let rows = model.len();
     let args = args(session.status.fault(&GAUSSIANS), model, binding, Out::NULL, &step)?;
     session.kernels.bind_place.over(&session.stream, rows, &args)
 }
 
-/// Moves the mesh and the forms down the gradients of the Gaussians' geometry, [n, 12], and then the
-/// Gaussians to where they belong.
+/// Steps the mesh and the forms down the gradients of the geometry, [n, 12], then places the Gaussians.
 pub(crate) fn step(
     session: &mut Session,
     model: &mut Model,

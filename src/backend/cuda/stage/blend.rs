@@ -11,11 +11,11 @@ use crate::backend::{ColorRoom, Compensation, DeviceError, Drawing, Statistics};
 use crate::layout::{self, ColorUse, Records, Taken, Use, ViewRequest, ViewSizes};
 use crate::memory::Bytes;
 
-/// A drawn image with what the backward pass starts from.
+/// A drawn image and the inputs of its backward pass.
 pub(crate) struct Canvas {
     /// Colours with the background, [height, width, 3].
     pub(crate) image: Block<f32>,
-    /// Splats that changed each pixel; [height, width].
+    /// Number of splats that changed each pixel; [height, width].
     pub(crate) blended: Option<Block<u32>>,
     /// Sums of the weights over the depths, per world unit; [height, width].
     pub(crate) inverse_depths: Option<Block<f32>>,
@@ -23,14 +23,13 @@ pub(crate) struct Canvas {
     pub(crate) inverse_squares: Option<Block<f32>>,
     /// Depth, x and y of the normal, opacity; [height, width, 4].
     pub(crate) surface: Option<Block<f32>>,
-    /// Depths by which half of the light is stopped; [height, width].
+    /// Depths at which half of the light is stopped; [height, width].
     pub(crate) median_depths: Option<Block<f32>>,
-    /// For the backward pass.
     pub(crate) kept: Option<BackwardState>,
 }
 
 impl Canvas {
-    /// Room for an image that no tile is drawn in yet.
+    /// Allocates an image before any tile is drawn.
     pub(crate) fn reserve(
         heap: &Heap,
         sizes: &ViewSizes,
@@ -57,11 +56,11 @@ impl Canvas {
     }
 }
 
-/// What the forward pass keeps for the backward pass.
+/// The state that the forward pass leaves for the backward pass.
 pub(crate) type BackwardState = layout::BackwardSlots<Heap>;
 
-/// Hands it to a kernel that fills or reads it.
-fn lend<'a>(kept: &'a mut BackwardState, args: &mut BlendArgs<'a>) {
+/// Passes the state to a kernel that fills or reads it.
+fn pass_state<'a>(kept: &'a mut BackwardState, args: &mut BlendArgs<'a>) {
     args.reached = kept.reached.write();
     args.states = kept.states.write();
     args.depth_states = kept.depth_states.as_mut().map_or(Out::NULL, Block::write);
@@ -71,7 +70,7 @@ fn lend<'a>(kept: &'a mut BackwardState, args: &mut BlendArgs<'a>) {
     args.chunk_count = kept.chunk_count.write();
 }
 
-/// What is drawn of a view.
+/// Returns the request of a drawing.
 pub(crate) fn wants(settings: &Drawing) -> ViewRequest {
     let of_colors = |room| match room {
         ColorRoom::Corrected => ColorUse::Fit,
@@ -94,25 +93,24 @@ pub(crate) fn wants(settings: &Drawing) -> ViewRequest {
     }
 }
 
-/// What the backward pass starts from.
+/// Inputs of the backward pass.
 pub(crate) struct Pixels<'a> {
-    /// The drawn image.
     pub(crate) canvas: &'a mut Canvas,
     /// Gradient of the image; [height, width, 3].
     pub(crate) d_image: &'a Block<f32>,
-    /// Gradient of the inverse depths, where they were compared; [height, width].
+    /// Gradient of the inverse depths; [height, width].
     pub(crate) d_inverse_depths: Option<&'a Block<f32>>,
-    /// Gradient of their squares, where the spread along rays was found; [height, width].
+    /// Gradient of the squared inverse depths; [height, width].
     pub(crate) d_inverse_squares: Option<&'a Block<f32>>,
-    /// Gradient of the surface's maps, where the normals were compared; [height, width, 4].
+    /// Gradient of the surface's maps; [height, width, 4].
     pub(crate) d_surface: Option<&'a Block<f32>>,
-    /// Gradient of the median depths, where their normals were compared; [height, width].
+    /// Gradient of the median depths; [height, width].
     pub(crate) d_median_depths: Option<&'a Block<f32>>,
-    /// Largest weights of triangles, where they are observed; `[faces]`.
+    /// Largest weights of triangles, `[faces]`; null if they are not observed.
     pub(crate) face_weights: Out<'a, f32>,
 }
 
-/// Draws the tiles that are listed.
+/// Draws the listed tiles.
 pub(crate) fn forward(
     session: &Session,
     splats: &Splats,
@@ -134,7 +132,7 @@ pub(crate) fn forward(
         Drawing { inverse_depths: true, .. } => kernels.blend_fwd_depth,
         Drawing { .. } => kernels.blend_fwd,
     };
-    // Those of ellipses are found by stage `median`.
+    // Stage `median` finds those of ellipses.
     let median_depths = canvas.median_depths.as_mut().filter(|_| splats.kind == Records::Surfels);
     let mut args = BlendArgs {
         image: canvas.image.write(),
@@ -148,13 +146,13 @@ pub(crate) fn forward(
         ..lists(splats.records.read(), splats.features.as_ref().map(|f| &f.values), bins, camera)
     };
     if let Some(kept) = &mut canvas.kept {
-        lend(kept, &mut args);
+        pass_state(kept, &mut args);
     }
     kernel.blocks(&session.stream, bins.extent.tiles_listed(), &args)?;
     session.timers.end(&begun, &session.stream)
 }
 
-/// What both passes read: the splats and the tiles' lists of them. All else is null.
+/// Returns arguments with the splats and the tiles' lists; all else is null.
 pub(super) fn lists<'a>(
     records: In<'a, f32>,
     features: Option<&'a Block<f32>>,
@@ -195,8 +193,7 @@ pub(super) fn lists<'a>(
     }
 }
 
-/// The kernel that finds the gradients of what was drawn, of a surface's features and of inverse depths where
-/// these were, and what density control observes. Where a surface is drawn its states hold those of the inverse depths.
+/// Returns the kernel for the drawn maps and the observed statistics. Surface states include inverse depths.
 fn backward_kernel<'a>(
     kernels: &BlendKernels<'a>,
     [surface, inverse_depths]: [bool; 2],
@@ -214,7 +211,7 @@ fn backward_kernel<'a>(
     }
 }
 
-/// Adds what comes from the pixels of the tiles that are listed.
+/// Adds the gradients from the pixels of the listed tiles.
 pub(crate) fn add_gradients(
     session: &Session,
     splats: &mut Splats,
@@ -246,6 +243,6 @@ pub(crate) fn add_gradients(
         d_features: d_features.map_or(Out::NULL, Block::write),
         ..lists(records.read(), features, bins, camera)
     };
-    lend(kept, &mut args);
+    pass_state(kept, &mut args);
     kernel.blocks(&session.stream, host_len(bins.extent.sizes(None).chunks_max()), &args)
 }

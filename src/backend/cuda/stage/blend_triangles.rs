@@ -1,22 +1,16 @@
-//! Stage `blend` of triangles. Both passes read the lists, and the backward pass of one sample a pixel the image:
-//! nothing is kept of the samples in between.
+//! Stage `blend` of triangles. The backward pass needs the lists and, with one sample per pixel, the image.
 
 use super::bin::Bins;
 use super::blend::{Canvas, Pixels, lists};
 use super::project::{DrawnView, Splats, window};
 use crate::abi::{BlendArgs, In, Out};
+use crate::backend::DeviceError;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, Drawing, Window};
 use crate::math::Real;
 
-/// The window of a view of triangles.
-fn window_of(settings: &Drawing) -> Result<Window, DeviceError> {
-    window(settings.footprint).ok_or(DeviceError::NoView)
-}
-
-/// Draws the tiles that are listed.
+/// Draws the listed tiles.
 pub(crate) fn forward(
     session: &Session,
     splats: &Splats,
@@ -24,7 +18,7 @@ pub(crate) fn forward(
     DrawnView { camera, settings }: DrawnView<'_>,
     canvas: &mut Canvas,
 ) -> Result<(), DeviceError> {
-    let window = window_of(settings)?;
+    let window = window(settings.footprint).ok_or(DeviceError::NoView)?;
     let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
     let args = BlendArgs {
         image: canvas.image.write(),
@@ -39,8 +33,7 @@ pub(crate) fn forward(
     session.timers.end(&begun, &session.stream)
 }
 
-/// Adds what comes from the pixels of the tiles that are listed, and raises the faces' weights where these are
-/// asked for.
+/// Adds the gradients from the pixels of the listed tiles, and raises the faces' weights if these are observed.
 pub(crate) fn add_gradients(
     session: &Session,
     splats: &mut Splats,
@@ -48,7 +41,7 @@ pub(crate) fn add_gradients(
     DrawnView { camera, settings }: DrawnView<'_>,
     Pixels { canvas, d_image, d_inverse_depths, face_weights, .. }: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
-    let window = window_of(settings)?;
+    let window = window(settings.footprint).ok_or(DeviceError::NoView)?;
     let Splats { records, gradients, .. } = splats;
     let args = BlendArgs {
         image: canvas.image.write(),

@@ -1,8 +1,7 @@
 //! Stage `densify`: the twin of `backend/cpu/stage/densify.rs`, in place.
 //!
-//! Whatever may be refused is asked for before anything changes: scratch first, then the growth of
-//! the model. Thresholds go to the device in raw parameters, found with the host's own functions, so
-//! that both backends count alike.
+//! All memory is taken before anything changes: scratch first, then the growth of the model. Thresholds are raw
+//! parameters, found with the host's own functions, so that both backends decide alike.
 
 use std::ops::Range;
 
@@ -36,35 +35,31 @@ use crate::math::quantile::{between, place};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
 use crate::model::Primitive;
 
-/// Rows that are to be removed.
 #[derive(Clone, Copy, Debug)]
 struct Holes {
-    /// How many.
     removed: usize,
-    /// Rows from the first of them on, or more.
+    /// Upper bound of the number of rows from the first removed one on.
     after_first: usize,
 }
 
-/// What a round of growth and removal needs besides the model: 8 bytes per Gaussian and a chunk of
-/// rows.
+/// Scratch of a densification step: 8 bytes per Gaussian and a chunk of rows.
 pub(crate) struct DensifyWork {
     sizes: RoundSizes,
-    /// Candidates that are selected: Gaussians to be born, or to stay.
+    /// Number of selected candidates, to densify or to keep.
     selected: usize,
-    /// Largest logarithm of the scale of a small candidate.
+    /// Largest log-scale of a small candidate.
     small_log_scale: f32,
     counts: Block<DensityCounts>,
-    /// One per row, newborn included: first whether it grows, then whether it stays.
+    /// One flag per row, new ones included: first whether it grows, then whether it stays.
     flags: Block<u32>,
     /// Exclusive sums of the flags.
     ranks: Block<u32>,
-    /// Survivors of a chunk on their way.
+    /// Rows of a chunk that move.
     rows: Block<u32>,
 }
 
 impl DensifyWork {
-    /// Selects so many of the candidates, those with the highest scores. By gradient they are to have
-    /// children, by weight to stay.
+    /// Selects at most `most` candidates with the highest scores: to densify by gradient, to keep by weight.
     pub(crate) fn select(
         session: &Session,
         model: &Model,
@@ -77,27 +72,25 @@ impl DensifyWork {
         let selected = most.min(candidates.count());
         let births = if candidates.rule == ScoreRule::Weight { 0 } else { selected as u64 };
         let sizes = RoundSizes { model: model.size(), births, wanted };
-        let mut work = Self::new(session, sizes, selected, &thresholds)?;
+        let mut work = Self::reserve(session, sizes, selected, thresholds.small_log_scale)?;
+        work.counts.zero(&session.stream)?;
         if selected > 0 {
             work.mark_selected(session, model, &thresholds, candidates.count())?;
         }
         Ok(work)
     }
 
-    /// Room to remove rows of a model that is to get so many more before.
+    /// Allocates the removal of rows from a model that grows by `births` rows before.
     pub(crate) fn for_births(
         session: &Session,
         model: &Model,
         births: usize,
     ) -> Result<Self, DeviceError> {
         let sizes = RoundSizes { model: model.size(), births: births as u64, wanted: 0 };
-        let SelectionSlots { counts, flags, ranks, rows } =
-            SelectionSlots::reserve(&session.heap, &sizes)?;
-        let small_log_scale = 0.0;
-        Ok(Self { sizes, selected: births, small_log_scale, counts, flags, ranks, rows })
+        Self::reserve(session, sizes, births, 0.0)
     }
 
-    /// Removes all of the first rows but those that are kept, which ascend.
+    /// Removes the first rows except `kept`, which is ascending.
     pub(crate) fn keep(
         &mut self,
         session: &Session,
@@ -120,17 +113,7 @@ impl DensifyWork {
         self.compact(session, model, Holes { removed, after_first })
     }
 
-    /// Removes any one row, in a dry run.
-    pub(crate) fn remove_one(
-        &mut self,
-        session: &Session,
-        model: &mut Model,
-    ) -> Result<(), DeviceError> {
-        let one = usize::from(!model.is_empty());
-        self.compact(session, model, Holes { removed: one, after_first: one })
-    }
-
-    /// Removes all rows that are not selected, forgets the statistics.
+    /// Removes all rows that are not selected, and clears the statistics.
     pub(crate) fn retain(
         &mut self,
         session: &Session,
@@ -141,14 +124,14 @@ impl DensifyWork {
             self.flags.zero(&session.stream)?;
         }
         if removed > 0 {
-            // Where the first of them stands is not known: all rows may move.
+            // The first removed row is unknown: all rows may move.
             self.compact(session, model, Holes { removed, after_first: model.len() })?;
         }
         model.forget_statistics(session)?;
         Ok(Edited { removed, ..Edited::default() })
     }
 
-    /// Grows the selected rows, removes what is not to be kept, forgets the statistics.
+    /// Grows the selected rows, removes rows by the rule, and clears the statistics.
     pub(crate) fn edit(
         &mut self,
         session: &Session,
@@ -156,7 +139,7 @@ impl DensifyWork {
         large: &Grow,
         keep: &Keep,
     ) -> Result<Edited, DeviceError> {
-        // Candidates were counted in it, and where memory was refused there was a try before.
+        // It holds the counts of candidates, or of a try that was refused memory.
         self.counts.zero(&session.stream)?;
         let before = model.len();
         if self.selected > 0 {
@@ -179,20 +162,18 @@ impl DensifyWork {
         })
     }
 
-    fn new(
+    fn reserve(
         session: &Session,
         sizes: RoundSizes,
         selected: usize,
-        thresholds: &Thresholds,
+        small_log_scale: f32,
     ) -> Result<Self, DeviceError> {
-        let SelectionSlots { mut counts, flags, ranks, rows } =
+        let SelectionSlots { counts, flags, ranks, rows } =
             SelectionSlots::reserve(&session.heap, &sizes)?;
-        counts.zero(&session.stream)?;
-        let small_log_scale = thresholds.small_log_scale;
         Ok(Self { sizes, selected, small_log_scale, counts, flags, ranks, rows })
     }
 
-    /// Flags the selected candidates: those with the highest score where not all may be.
+    /// Flags the selected candidates, by score if not all are selected.
     fn mark_selected(
         &mut self,
         session: &Session,
@@ -203,7 +184,7 @@ impl DensifyWork {
         let stream = &session.stream;
         self.flags.zero(stream)?;
         mark(session, model, thresholds, self.flags.write(), self.counts.write())?;
-        // Of more candidates than that, some would be written behind the end of the lists.
+        // More candidates would be written past the end of the lists.
         let DensityCounts { clones, splits, .. } = read(session, &self.counts)?;
         let found = clones as usize + splits as usize;
         if found != counted {
@@ -230,7 +211,7 @@ impl DensifyWork {
             drawn: u32::from(thresholds.drawn_by.is_some()),
         };
         session.kernels.list_candidates.over(stream, model.len(), &args)?;
-        // Stable: equal scores keep the order of the Gaussians.
+        // Stable: equal scores keep the order of the rows.
         let mut pairs = SortPairs {
             keys: keys.each_mut(),
             values: rows.each_mut(),
@@ -247,8 +228,7 @@ impl DensifyWork {
         session.kernels.mark_selected.over(stream, self.selected, &args)
     }
 
-    /// Lets the model have rows for the newborn, and numbers them. This is the last that may be
-    /// refused, and then the model stays as it was: numbering the survivors takes no more scratch.
+    /// Grows the model for the new rows and numbers them. Last allocation: if it is refused the model is unchanged.
     fn make_room(&mut self, session: &Session, model: &mut Model) -> Result<(), DeviceError> {
         let before = model.len();
         model.grow(session, self.selected)?;
@@ -264,7 +244,7 @@ impl DensifyWork {
         sort::exclusive_sum(heap, stream, self.flags.len(), &self.flags, &mut self.ranks)
     }
 
-    /// Copies and splits the flagged rows of a model that has room for the newborn.
+    /// Copies and splits the flagged rows of a model that has grown.
     fn grow(
         &mut self,
         session: &Session,
@@ -295,7 +275,7 @@ impl DensifyWork {
         session.kernels.grow.over(&session.stream, before, &args)
     }
 
-    /// Flags the rows that stay, newborn included, and counts the others.
+    /// Flags the rows that stay, new ones included, and counts the others.
     fn mark_survivors(
         &mut self,
         session: &Session,
@@ -318,7 +298,7 @@ impl DensifyWork {
         session.kernels.mark_survivors.over(&session.stream, model.len(), &args)
     }
 
-    /// Moves the flagged rows to the front, chunk by chunk, and lets go of the others.
+    /// Moves the flagged rows to the front, chunk by chunk, and drops the others.
     fn compact(
         &mut self,
         session: &Session,
@@ -370,28 +350,25 @@ impl DensifyWork {
         };
         let threads_a_block = COMPACT_SLICES as usize * LANES;
         kernels.gather.over(stream, blocks.len() * threads_a_block, &args)?;
-        // They may begin and end in mid-block.
+        // The chunk's target may begin and end in mid-block.
         kernels.scatter.over(stream, (blocks.len() + 1) * threads_a_block, &args)
     }
 }
 
-/// Columns of all tables together.
 fn columns(model: &Model) -> usize {
     model.widths().sum()
 }
 
-// Part of the stage `densify`: which Gaussians are candidates.
-
-/// What makes a Gaussian a candidate.
+/// Thresholds of candidates.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Thresholds {
-    /// Mean norm of the gradient.
+    /// Minimum mean norm of the gradient.
     pub(super) gradient: f32,
-    /// Mean absolute gradient, where that counts, too.
+    /// Minimum mean absolute gradient, if used.
     pub(super) absolute: Option<f32>,
-    /// Largest logarithm of the scale of a small one.
+    /// Largest log-scale of a small Gaussian.
     pub(super) small_log_scale: f32,
-    /// The key that candidates are drawn by, where they are not ranked.
+    /// Random key that candidates are drawn by; `None` if they are ranked.
     pub(super) drawn_by: Option<u64>,
 }
 
@@ -406,7 +383,7 @@ impl Thresholds {
     }
 }
 
-/// Finds what makes a candidate, and counts the candidates.
+/// Finds the thresholds and counts the candidates.
 pub(crate) fn score(
     session: &Session,
     model: &Model,
@@ -431,7 +408,7 @@ pub(crate) fn score(
     count(Some(f64::from(quantile)))
 }
 
-/// Flags and counts the candidates, as far as the pointers are not null.
+/// Flags and counts the candidates; either output may be null.
 pub(super) fn mark(
     session: &Session,
     model: &Model,
@@ -454,12 +431,12 @@ pub(super) fn mark(
     session.kernels.survey.over(&session.stream, model.len(), &args)
 }
 
-/// What the bar for absolute gradients is held against, where there is one.
+/// Returns the sums of absolute gradients if they have a threshold.
 pub(super) fn absolute_norm_sums<'a>(model: &'a Model, thresholds: &Thresholds) -> In<'a, f32> {
     if thresholds.absolute.is_some() { model.absolute_norm_sums.read() } else { In::NULL }
 }
 
-/// The largest logarithm of a scale whose scale is within a bound.
+/// Returns the largest log-scale within a bound of the scale.
 pub(super) fn log_scale_max(scale_max: f64) -> f32 {
     last_at_most(f32::exp, f32::of(scale_max))
 }
@@ -480,17 +457,14 @@ pub(super) fn read(
     Ok(host[0])
 }
 
-// Part of the stage `densify`: what views add to the statistics that candidates are chosen by.
-
-/// Adds one view to the statistics where it is observed: the norm of the centre's gradient, half the image being 1, or what
-/// the statistics ask for.
+/// Adds an observed view to the statistics, with the norm of the gradient in units of half the image.
 pub(crate) fn observe<P: Primitive>(
     session: &Session,
     model: &mut Model<P>,
     splats: &Splats,
     DrawnView { camera, settings }: DrawnView<'_>,
 ) -> Result<(), DeviceError> {
-    // What is observed of triangles the backward pass writes down itself.
+    // The backward pass observes triangles itself.
     let statistics = settings.observe.filter(|_| splats.kind != Records::Triangles);
     let Some(statistics) = statistics else { return Ok(()) };
     let [.., axis_x, axis_y, axis_z] = camera.rotation;
@@ -528,8 +502,8 @@ pub(crate) fn observe<P: Primitive>(
     session.timers.end(&begun, &session.stream)
 }
 
-/// Half the width and height of a view in pixels. What [`Statistics::Disagreement`] takes of it is the
-/// area, which counts the squares of the photograph that a smaller view's pixels are as the CPU does.
+/// Returns half of width and height, px. [`Statistics::Disagreement`] uses their product times the divisor, as on the
+/// CPU.
 fn half_size(camera: &ViewCamera, settings: &Drawing) -> [f32; 2] {
     let [width, height] = camera.size.map(|side| f64::from(side) / 2.0);
     let times = match settings.observe {
@@ -539,9 +513,7 @@ fn half_size(camera: &ViewCamera, settings: &Drawing) -> [f32; 2] {
     [width * times, height].map(f32::of)
 }
 
-// Part of the stage `densify`: changes of all opacities.
-
-/// Lowers every opacity to at most `ceiling` and forgets the opacities' moments.
+/// Lowers every opacity to at most `ceiling` and clears the opacities' moments.
 pub(crate) fn reset_opacity(
     session: &Session,
     model: &mut Model,
@@ -561,8 +533,7 @@ pub(crate) fn reset_opacity(
     session.kernels.reset_opacity.over(&session.stream, rows, &args)
 }
 
-/// Multiplies every opacity by a factor, but not to below a floor, and forgets all moments. Colours have
-/// caught up.
+/// Multiplies every opacity by a factor, down to a floor, and clears all moments. Colours must have caught up.
 pub(crate) fn fade_opacity(
     session: &Session,
     model: &mut Model,
@@ -581,14 +552,9 @@ pub(crate) fn fade_opacity(
     model.forget_moments(session)
 }
 
-// The k-th smallest of the mean absolute gradients, exactly and without sorting: a radix select whose
-// histograms the device counts.
-
-/// A digit of a number: some of its bits.
+/// A digit of a number, in bits.
 struct Digit {
-    /// The lowest of them.
     shift: u32,
-    /// How many.
     width: u32,
 }
 
@@ -596,14 +562,13 @@ struct Digit {
 const PASSES: [Digit; 3] =
     [Digit { shift: 20, width: 11 }, Digit { shift: 10, width: 10 }, Digit { shift: 0, width: 10 }];
 
-/// Blocks of a pass: each has all counts to add up.
-const MOST_BLOCKS: usize = 512;
+/// Maximum number of blocks of a pass, each of which adds up all counts.
+const MAX_BLOCKS: usize = 512;
 
-/// Gaussians that each block of a pass has at least, where there are as many.
-const ROWS_A_BLOCK: usize = 4096;
+/// Minimum number of Gaussians per block of a pass.
+const MIN_ROWS_PER_BLOCK: usize = 4096;
 
-/// The quantile 1 - `above / n` of the mean absolute gradients of all Gaussians, of which there is one
-/// at least.
+/// Returns the quantile 1 - `above / n` of the mean absolute gradients, by an exact radix select.
 pub(crate) fn quantile(session: &Session, model: &Model, above: usize) -> Result<f32, DeviceError> {
     let mut counts = session.heap.take(&DENSITY_DIGITS, &1)?;
     let place = place(model.len(), above);
@@ -614,7 +579,7 @@ pub(crate) fn quantile(session: &Session, model: &Model, above: usize) -> Result
     Ok(between(low, high, place.share) as f32)
 }
 
-/// The value of a rank, from 0, in ascending order.
+/// Returns the value of a rank, from 0, in ascending order.
 fn select(
     session: &Session,
     model: &Model,
@@ -637,7 +602,7 @@ fn select(
             digit,
             reserved: 0,
         };
-        let blocks = model.len().div_ceil(ROWS_A_BLOCK).min(MOST_BLOCKS);
+        let blocks = model.len().div_ceil(MIN_ROWS_PER_BLOCK).min(MAX_BLOCKS);
         session.kernels.count_digits.blocks(&session.stream, blocks, &args)?;
         counts.download(&session.stream, 0, &mut host)?;
         let (chosen, before) = digit_of(&host, rank);
@@ -648,7 +613,7 @@ fn select(
     Ok(f32::from_bits(prefix))
 }
 
-/// The digit of the number of a rank, and how many numbers have a smaller one.
+/// Returns the digit of the number of a rank, and how many numbers have a smaller digit.
 fn digit_of(counts: &[u32], rank: usize) -> (u32, usize) {
     let mut before = 0;
     for (digit, &count) in (0..).zip(counts) {
@@ -658,13 +623,11 @@ fn digit_of(counts: &[u32], rank: usize) -> (u32, usize) {
         }
         before += count;
     }
-    // There are as many numbers as there are ranks.
+    // Unreachable: ranks are below the number of values.
     (0, 0)
 }
 
-// Stage `remesh`: other vertices and triangles. Whatever may be refused is asked for before anything changes.
-
-/// Changes vertices and triangles. Colours have caught up.
+/// Changes vertices and triangles. Takes all memory first. Colours must have caught up.
 pub(crate) fn remesh(
     session: &Session,
     model: &mut Model,
@@ -687,10 +650,13 @@ pub(crate) fn remesh(
     size_vertices(session, model)
 }
 
-/// Splits this number of edges and removes a vertex, on a device that does no work.
+/// Splits `births` edges and removes a vertex, in a dry run.
 pub(crate) fn dry(session: &Session, model: &mut Model, births: usize) -> Result<(), DeviceError> {
     let midpoints = vec![[0; 2]; births];
-    change_rows(session, model, &midpoints, |work, model| work.remove_one(session, model))
+    change_rows(session, model, &midpoints, |work, model| {
+        let one = usize::from(!model.is_empty());
+        work.compact(session, model, Holes { removed: one, after_first: one })
+    })
 }
 
 /// Adds vertices in the middle of edges, and removes others.
@@ -725,7 +691,7 @@ fn change_rows(
     remove(&mut work, model)
 }
 
-/// Has the scales of each vertex say how large its triangles are.
+/// Sets the scales of each vertex from the areas of its triangles.
 fn size_vertices(session: &Session, model: &mut Model) -> Result<(), DeviceError> {
     let rows = model.len();
     let Some(tables) = &model.faces else { return Ok(()) };
@@ -741,11 +707,11 @@ fn size_vertices(session: &Session, model: &mut Model) -> Result<(), DeviceError
     kernels.set_vertex_sizes.over(stream, rows, &args)
 }
 
-/// Place and opacity logit of each vertex. Waits for the device.
+/// Returns position and opacity logit of each vertex. Waits for the device.
 pub(crate) fn vertices(session: &Session, model: &Model) -> Result<Vec<[f32; 4]>, DeviceError> {
     let width = GEOMETRY_WIDTH as usize;
-    let mut words = vec![0_u32; table_len(model.len(), width)];
-    model.tables[GEOMETRY].download(&session.stream, 0, &mut words)?;
+    let range = 0..table_len(model.len(), width);
+    let words = model.tables[GEOMETRY].download_vec(&session.stream, range)?;
     let vertex = |row: usize| {
         let lane = row / LANES * LANES * width + row % LANES;
         [0, 1, 2, width - 1].map(|value| f32::from_bits(words[lane + value * LANES]))
@@ -753,7 +719,7 @@ pub(crate) fn vertices(session: &Session, model: &Model) -> Result<Vec<[f32; 4]>
     Ok((0..model.len()).into_par_iter().map(vertex).collect())
 }
 
-/// The same opacities under another floor.
+/// Converts opacity logits to another opacity floor.
 pub(crate) fn raise_opacity_floor(
     session: &Session,
     model: &mut Model,
@@ -771,12 +737,10 @@ pub(crate) fn raise_opacity_floor(
     session.kernels.raise_opacity_floor.over(&session.stream, rows, &args)
 }
 
-// Where a rising function of single-precision numbers passes a bound.
-//
-// The device decides by raw parameters, `log_scale <= x` in place of `exp(log_scale) <= bound`:
-// with x from here it decides as the host would, though the last bits of its `exp` are others.
+// Thresholds of monotonic functions. The device compares raw parameters, `log_scale <= x` instead of
+// `exp(log_scale) <= bound`, so that it decides as the host does although its `exp` rounds differently.
 
-/// The largest x with `f(x) <= bound`, or NaN, which nothing is below, where there is none.
+/// Returns the largest x with `f(x) <= bound`, or NaN if there is none.
 pub(crate) fn last_at_most(f: impl Fn(f32) -> f32, bound: f32) -> f32 {
     match bisect(|x| f(x) <= bound) {
         Crossing::Never => f32::INFINITY,
@@ -785,7 +749,7 @@ pub(crate) fn last_at_most(f: impl Fn(f32) -> f32, bound: f32) -> f32 {
     }
 }
 
-/// The smallest x with `f(x) >= bound`, or NaN, which nothing is above, where there is none.
+/// Returns the smallest x with `f(x) >= bound`, or NaN if there is none.
 pub(crate) fn first_at_least(f: impl Fn(f32) -> f32, bound: f32) -> f32 {
     let reaches = |x| f(x) >= bound;
     match bisect(|x| !reaches(x)) {
@@ -795,17 +759,16 @@ pub(crate) fn first_at_least(f: impl Fn(f32) -> f32, bound: f32) -> f32 {
     }
 }
 
-/// Where a predicate that holds up to some number ceases to hold.
+/// The end of the numbers for which a predicate holds.
 enum Crossing {
     /// It holds for all numbers.
     Never,
     /// It holds for none.
     AtOnce,
-    /// The last number that it holds for, and the next.
+    /// The last number for which it holds, and the next number.
     Between(f32, f32),
 }
 
-/// Bisects the numbers from -infinity to infinity.
 fn bisect(holds: impl Fn(f32) -> bool) -> Crossing {
     if holds(f32::INFINITY) {
         return Crossing::Never;
@@ -827,13 +790,13 @@ fn bisect(holds: impl Fn(f32) -> bool) -> Crossing {
 
 const SIGN: u32 = 1 << 31;
 
-/// Rank of a number among all: neighbours differ by 1.
+/// Returns the rank of a number among all: neighbours differ by 1.
 fn position(x: f32) -> u32 {
     let bits = x.to_bits();
     if bits & SIGN == 0 { bits | SIGN } else { !bits }
 }
 
-/// The number of a rank.
+/// Returns the number of a rank.
 fn number(position: u32) -> f32 {
     f32::from_bits(if position & SIGN == 0 { !position } else { position & !SIGN })
 }
@@ -860,7 +823,7 @@ mod tests {
         assert_eq!(found, [(1, 0), (1, 0), (1, 0), (3, 3), (3, 3)]);
     }
 
-    /// Numbers around `x`, many of them its neighbours, and the extremes.
+    /// Returns numbers around `x`, many of them its neighbours, and the extremes.
     fn around(x: f32, seed: u64) -> Vec<f32> {
         let stream = RandomStream::new(seed, 0, RandomUse::Sample);
         let near = (0..200).map(|i| number(position(x) - 100 + i));
@@ -890,7 +853,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_that_all_or_none_pass_do_so_by_their_thresholds() {
+    fn bounds_without_a_crossing_have_infinite_or_nan_thresholds() {
         assert_eq!(last_at_most(f32::exp, f32::INFINITY), f32::INFINITY);
         assert_eq!(first_at_least(sigmoid, 0.0), f32::NEG_INFINITY);
         for none in [

@@ -6,11 +6,10 @@ use crate::backend::DeviceError;
 use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
-use crate::backend::cuda::photos::Photograph;
+use crate::backend::cuda::photos::{Photograph, check_size};
 use crate::backend::cuda::session::Session;
 
-/// Compares inverse depths with the photograph's map and leaves their gradient, and the sum of the
-/// absolute errors in the status; does nothing and says so where there is no map.
+/// Writes the gradient of inverse depths and the sum of absolute errors. Returns false without a map.
 pub(crate) fn compare(
     session: &mut Session,
     inverse_depths: &Block<f32>,
@@ -19,9 +18,7 @@ pub(crate) fn compare(
     weight: f64,
     d_inverse_depths: &mut Block<f32>,
 ) -> Result<bool, DeviceError> {
-    if target.size != camera.size {
-        return Err(DeviceError::TargetSize { target_px: target.size, view_px: camera.size });
-    }
+    check_size(target.size, camera.size)?;
     let Some((map, [scale, offset])) = target.depth else { return Ok(false) };
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
     target.wait(&session.stream)?;

@@ -1,5 +1,4 @@
-//! Stage `distortion`: how far apart along its ray lies what each pixel is blended of, and the gradients
-//! of the maps that say so. The twin of `backend/cpu/stage/distortion.rs`.
+//! Stage `distortion`: the spread along rays. The twin of `backend/cpu/stage/distortion.rs`.
 
 use splat_mesh::narrow::to_f32;
 
@@ -14,7 +13,7 @@ use crate::backend::cuda::session::Session;
 use crate::math::Real;
 use crate::math::distortion::{FAR, NEAR};
 
-// What the kernel has of its own is what the host has.
+// The kernel's constants equal the host's.
 const _: () = {
     assert!(
         abi::DISTORTION_NEAR.to_bits() == to_f32(NEAR).to_bits(),
@@ -26,7 +25,7 @@ const _: () = {
     );
 };
 
-/// What was drawn of the rays.
+/// The drawn maps.
 #[derive(Clone, Copy)]
 pub(crate) struct RayMaps<'a> {
     /// [height, width]
@@ -37,18 +36,17 @@ pub(crate) struct RayMaps<'a> {
     pub(crate) surface: &'a Block<f32>,
 }
 
-/// Gradients of them. To the first and the last is added what others have left there, or zeros.
+/// Gradients of the maps. The first and the last are added to.
 pub(crate) struct RayMapGradients<'a> {
     /// [height, width]
     pub(crate) inverse_depths: &'a mut Block<f32>,
     /// [height, width]
     pub(crate) inverse_squares: &'a mut Block<f32>,
-    /// [height, width, 4], the last of a pixel being that of the final transmittance.
+    /// [height, width, 4]; the last channel is the gradient of the final transmittance.
     pub(crate) surface: &'a mut Block<f32>,
 }
 
-/// Looks at all rays, of which the photograph's mask may exclude some, and adds their gradients with
-/// the weight.
+/// Measures all rays except those that the photograph's mask excludes, and adds their weighted gradients.
 pub(crate) fn measure(
     session: &mut Session,
     drawn: RayMaps<'_>,

@@ -1,4 +1,4 @@
-//! Stage `fuse`: the depths of views, fused into voxels. The twin of `backend/cpu/stage/fuse.rs`.
+//! Stage `fuse`: fuses the depths of views into voxels. The twin of `backend/cpu/stage/fuse.rs`.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::layout::{BRICK_MARKS, BrickSlots, DepthSlots, DepthUse, marks_len};
 use crate::math::linalg::{Vec3, add, mul, mul_transposed, scale};
 use crate::math::normals::OPAQUE_MIN;
 
-// What the kernels have of their own is what the host has.
+// The kernels' constants equal the host's.
 const _: () = {
     assert!(abi::BRICK_DIRECTIONS as usize == DIRECTIONS, "directions of a brick");
     assert!(is_same(abi::FARTHEST, to_f32(FARTHEST)), "the end of contracted space");
@@ -37,12 +37,11 @@ const fn is_same(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits()
 }
 
-/// Which bricks there are, after the views up to now.
+/// The bricks near surfaces in the views so far.
 pub struct BrickSurvey {
     survey: Survey,
-    /// A bit a brick of the lattice, x fastest.
+    /// One bit per brick of the lattice, x fastest.
     marks: Block<u32>,
-    /// Bricks along each axis.
     bricks: [u32; 3],
 }
 
@@ -54,7 +53,7 @@ impl BrickSurvey {
         Ok(Self { survey: Survey::new(space), marks, bricks })
     }
 
-    /// Marks the bricks near what a view shows. Waits for its depths.
+    /// Marks the bricks near the surface in a view. Waits for its depths.
     pub(crate) fn mark(
         &mut self,
         session: &Session,
@@ -66,8 +65,7 @@ impl BrickSurvey {
         let DepthSlots { mut counted, .. } =
             DepthSlots::reserve(heap, pixels, seen.mask.is_some(), DepthUse::FindBricks)?;
         let mask = upload_mask(session, seen, counted.as_mut())?;
-        let mut depths = vec![0.0; medians.len()];
-        medians.download(&session.stream, 0, &mut depths)?;
+        let depths = medians.download_vec(&session.stream, 0..medians.len())?;
         let Some(stride) = self.survey.note(camera, &depths)? else { return Ok(()) };
         let [columns, rows] = [camera.width, camera.height].map(|side| side.div_ceil(stride));
         let args = MarkBricksArgs {
@@ -84,11 +82,10 @@ impl BrickSurvey {
         session.kernels.mark_bricks.over(&session.stream, columns * rows, &args)
     }
 
-    /// What was found. Waits for the device.
+    /// Returns the survey. Waits for the device.
     pub(crate) fn read(self, session: &Session) -> Result<Survey, DeviceError> {
         let Self { mut survey, marks, bricks: [wide, high, _] } = self;
-        let mut words = vec![0; marks.len()];
-        marks.download(&session.stream, 0, &mut words)?;
+        let words = marks.download_vec(&session.stream, 0..marks.len())?;
         let [wide, high] = [wide, high].map(u64::from);
         let place = |brick: u64| {
             [brick % wide, brick / wide % high, brick / wide / high]
@@ -103,7 +100,7 @@ impl BrickSurvey {
     }
 }
 
-/// Voxels after the views up to now.
+/// The voxels after the views so far.
 pub struct FusedVoxels {
     of: Arc<SurveyedBricks>,
     on_device: BrickSlots<Heap>,
@@ -123,7 +120,7 @@ impl FusedVoxels {
         Ok(Self { of: Arc::clone(of), on_device, views: 0 })
     }
 
-    /// Takes a view into the mean of the voxels in its sight.
+    /// Adds a view to the means of the voxels that it sees.
     pub(crate) fn fuse(
         &mut self,
         session: &Session,
@@ -162,7 +159,6 @@ impl FusedVoxels {
         Ok(())
     }
 
-    /// What was fused. Waits for the device.
     pub(crate) fn read(self, session: &Session) -> Result<Fusion, DeviceError> {
         let Self { of, on_device: BrickSlots { voxels, .. }, views } = self;
         Fusion::filled(of, views, |first, host| {
@@ -171,7 +167,6 @@ impl FusedVoxels {
     }
 }
 
-/// Sends the mask of a view, where it has one, to the room for it.
 fn upload_mask<'a>(
     session: &Session,
     seen: MaskedView<'_>,
@@ -184,7 +179,7 @@ fn upload_mask<'a>(
     Ok(room.read())
 }
 
-/// The median depths of a frame, which has to be one of this view.
+/// Returns the median depths of a frame, which must have the view's size.
 fn medians<'a>(canvas: &'a Canvas, seen: MaskedView<'_>) -> Result<&'a Block<f32>, DeviceError> {
     let Some(medians) = &canvas.median_depths else { return Err(DeviceError::NoMedianDepths) };
     check_size("depth map", medians.len(), [seen.view.camera.width, seen.view.camera.height])?;
@@ -199,8 +194,7 @@ fn check_size(map: &'static str, found: usize, size: [u32; 2]) -> Result<(), Fus
     Err(FusionError::MapSize { map, found, width, height })
 }
 
-/// A lattice as a camera sees it. Differences of world places are taken in double precision, so that it does
-/// not matter how far from the world's origin they lie.
+/// Returns the lattice in camera space. World positions are subtracted in double precision.
 fn lattice_view(space: &Space, camera: &Camera) -> Result<LatticeView, DeviceError> {
     let (origin, radius) = match space.kind() {
         SpaceKind::Box { low } => (low, 0.0),

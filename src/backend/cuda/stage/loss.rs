@@ -1,5 +1,4 @@
-//! Stage `loss`: (1 - λ) L1 + λ (1 - SSIM) against the photograph, its gradient, and the metrics of a
-//! render.
+//! Stage `loss`: (1 - λ) L1 + λ (1 - SSIM) against the photograph, its gradient, and the metrics of a render.
 
 use crate::abi::terms::{
     At, Means, Over, SUM_SQUARED, TERM_VALUES, Terms, VALUE_L1, VALUE_SSIM, Weighted,
@@ -8,25 +7,23 @@ use crate::abi::{LOSS_COLUMNS, LOSS_ROWS, LOSS_TAPS, LossArgs, Out, ViewCamera};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::status::StatusReport;
-use crate::backend::cuda::photos::{Photograph, Target};
+use crate::backend::cuda::photos::{Photograph, Target, check_size};
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, LossValues, Measured, Pending};
 use crate::math::Real;
 use crate::math::ssim::taps;
 
-/// What the sums of an image are divided by.
+/// Divisors of the sums over an image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LossCounts {
-    /// Pixels.
     pub(crate) pixels: f64,
-    /// Values: pixels times channels.
+    /// Number of values: pixels times channels.
     pub(crate) values: f64,
-    /// Windows times channels.
+    /// Number of windows times channels.
     pub(crate) windows: f64,
 }
 
 impl LossCounts {
-    /// Those of an image of this size.
     pub(crate) fn of(size: [u32; 2]) -> Self {
         let (_, margin) = taps::<{ LOSS_TAPS as usize }>(size);
         let times = |[width, height]: [u32; 2]| f64::from(width) * f64::from(height);
@@ -35,19 +32,18 @@ impl LossCounts {
         Self { pixels, values: pixels * 3.0, windows }
     }
 
-    /// What a mean over these is divided by.
     pub(crate) fn over(&self, over: Over) -> f64 {
         match over {
             Over::Pixels => self.pixels,
             Over::Channels => self.values,
             Over::Windows => self.windows,
-            // No term at pixels is a mean over these: a test of `abi/terms.rs` holds that.
+            // No term at pixels uses these means, as a test of `abi/terms.rs` checks.
             Over::Seen | Over::Samples => 1.0,
         }
     }
 }
 
-/// Adds up the terms of an image's colours, and leaves their gradient in `d_image`.
+/// Adds up the terms of an image's colours, and writes their gradient to `d_image`.
 pub(crate) fn loss(
     session: &mut Session,
     image: &Block<f32>,
@@ -69,7 +65,7 @@ pub(crate) fn loss(
     session.timers.end(&begun, &session.stream)
 }
 
-/// The metrics of an image clamped to 0..1. Waits for the device.
+/// Returns the metrics of an image clamped to 0..1. Waits for the device.
 pub(crate) fn measure(
     session: &mut Session,
     image: &Block<f32>,
@@ -96,9 +92,7 @@ fn launch(
     d_values: [f32; TERM_VALUES as usize],
     d_image: Option<&mut Block<f32>>,
 ) -> Result<(), DeviceError> {
-    if target.size != camera.size {
-        return Err(DeviceError::TargetSize { target_px: target.size, view_px: camera.size });
-    }
+    check_size(target.size, camera.size)?;
     let (taps, margin) = taps::<{ LOSS_TAPS as usize }>(camera.size);
     target.wait(&session.stream)?;
     let args = LossArgs {
@@ -115,36 +109,31 @@ fn launch(
     };
     let [width, height] = camera.size;
     let strips = width.div_ceil(LOSS_COLUMNS) as usize * height.div_ceil(LOSS_ROWS) as usize;
-    // One block per channel.
     session.kernels.loss.blocks(&session.stream, strips * 3, &args)?;
     target.used(&session.stream)
 }
 
-// The terms of the loss: those at pixels in their order, and the values of all on their way to the
-// host.
-
 /// Values of terms on their way to the host.
 pub struct PendingLosses {
-    /// Nothing where there are no terms.
+    /// `None` without terms.
     report: Option<StatusReport>,
     terms: Vec<Weighted>,
-    /// What their sums are divided by.
+    /// Divisors of the sums.
     counts: Means,
 }
 
 impl PendingLosses {
-    /// Of no terms.
     pub(crate) fn none() -> Self {
         Self { report: None, terms: Vec::new(), counts: [1.0; TERM_VALUES as usize] }
     }
 
-    /// Those of terms at the pixels of an image of this size.
+    /// Creates the values of the terms at the pixels of an image of this size.
     pub(crate) fn of_pixels(report: StatusReport, terms: Vec<Weighted>, size: [u32; 2]) -> Self {
         let image = LossCounts::of(size);
         Self::new(report, terms, |over| image.over(over))
     }
 
-    /// Those of terms at samples of a view that sees so many Gaussians.
+    /// Creates the values of sampled terms, for a view that sees `seen` Gaussians.
     pub(crate) fn of_samples(
         report: StatusReport,
         terms: Vec<Weighted>,

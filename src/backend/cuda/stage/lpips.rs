@@ -1,7 +1,4 @@
-//! Stage `lpips`: LPIPS of a render and its photograph, in strips for which there is room.
-//!
-//! Weights and features lie in scratch, and nothing is given up for them: where there is too little
-//! memory the call is refused, and who asked does without.
+//! Stage `lpips`: LPIPS of a render and its photograph, in strips that fit the memory.
 
 use crate::abi::{
     In, LPIPS_BLOCK, LPIPS_CHANNELS, LPIPS_DEPTH, LPIPS_PIXELS, LpipsCompareArgs, LpipsInputArgs,
@@ -9,7 +6,7 @@ use crate::abi::{
 };
 use crate::backend::DeviceError;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
-use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::photos::{Target, check_size};
 use crate::backend::cuda::session::Session;
 use crate::layout::{LPIPS_FEATURES, LPIPS_SUMS, LPIPS_WEIGHTS};
 use crate::memory::Bytes;
@@ -18,21 +15,19 @@ use crate::perceptual::{
     StripPlace,
 };
 
-/// Both images.
 const IMAGES: u64 = 2;
 
-/// A network on the GPU, for as long as an evaluation lasts.
+/// An LPIPS network on the GPU.
 pub struct LpipsModel {
     net: LpipsNet,
     values: Block<f32>,
-    /// Where each convolution's weights and bias begin.
+    /// Indices of the first weight and the first bias of each convolution.
     convolutions: Vec<[usize; 2]>,
-    /// Where the weights of each compared layer's channels begin.
+    /// Index of the first channel weight of each compared layer.
     linear: [usize; COMPARED],
 }
 
 impl LpipsModel {
-    /// Brings the weights to the GPU and waits for it.
     pub(crate) fn upload(session: &Session, weights: &LpipsWeights) -> Result<Self, DeviceError> {
         let mut values = Vec::new();
         let mut put = |more: Vec<f32>| {
@@ -43,7 +38,7 @@ impl LpipsModel {
         let convolutions = weights
             .convolutions()
             .iter()
-            .map(|given| [put(in_order(given)), put(given.bias.clone())])
+            .map(|given| [put(transpose(given)), put(given.bias.clone())])
             .collect();
         let linear = weights.linear().each_ref().map(|given| put(given.clone()));
         let mut block = session.heap.take(&LPIPS_WEIGHTS, &(values.len() as u64))?;
@@ -51,14 +46,14 @@ impl LpipsModel {
         Ok(Self { net: weights.net(), values: block, convolutions, linear })
     }
 
-    /// Values from this one on; all pieces begin at multiples of 64 values.
+    /// Returns the values from `first` on. All pieces begin at multiples of 64 values.
     fn from(&self, first: usize) -> In<'_, f32> {
         In::at(self.values.address() + Bytes::of::<f32>(first).0)
     }
 }
 
-/// Weights [outputs, seen] as [seen, outputs], with zeros up to whole pieces.
-fn in_order(given: &Convolution) -> Vec<f32> {
+/// Transposes weights [outputs, seen] to [seen, outputs], zero-padded to whole pieces.
+fn transpose(given: &Convolution) -> Vec<f32> {
     let outputs = given.bias.len();
     let seen = given.weights.len() / outputs;
     let mut weights = vec![0.0; seen.next_multiple_of(LPIPS_DEPTH as usize) * outputs];
@@ -70,8 +65,7 @@ fn in_order(given: &Convolution) -> Vec<f32> {
     weights
 }
 
-/// LPIPS of a frame, held to 0..1, and its photograph; both are multiplied by the mask. Waits for the
-/// GPU.
+/// Returns LPIPS of a frame, clamped to 0..1, and its photograph, both multiplied by the mask. Waits for the GPU.
 pub(crate) fn perceive(
     session: &Session,
     net: &LpipsModel,
@@ -81,9 +75,7 @@ pub(crate) fn perceive(
     input: LpipsInput,
 ) -> Result<f64, DeviceError> {
     let size = camera.size;
-    if target.size() != size {
-        return Err(DeviceError::TargetSize { target_px: target.size(), view_px: size });
-    }
+    check_size(target.size(), size)?;
     let sizes = LayerSizes::new(net.net, size)
         .ok_or(DeviceError::TooSmallForLpips { size, least: net.net.side_min() })?;
     let Room { mut sums, mut features, strips } = Room::take(&session.heap, &sizes)?;
@@ -119,7 +111,7 @@ pub(crate) fn perceive(
     Ok(means.sum())
 }
 
-/// Takes a strip through the layers and adds up what those that are compared tell.
+/// Runs a strip through the layers and adds up the compared layers.
 fn run_layers(
     session: &Session,
     net: &LpipsModel,
@@ -174,7 +166,7 @@ fn run_layers(
     Ok(())
 }
 
-/// What a layer's kernel is told of it and of the rows before and behind it, without memory.
+/// Returns a layer's arguments without pointers.
 fn of_layer<'a>(
     layer: &Layer,
     sizes: &LayerSizes,
@@ -207,7 +199,7 @@ fn of_layer<'a>(
     }
 }
 
-/// A number of blocks or threads.
+/// Converts a number of blocks or threads.
 fn count(number: u64) -> Result<usize, DeviceError> {
     usize::try_from(number).map_err(|error| DeviceError::Driver {
         call: "cuLaunchKernel",
@@ -217,38 +209,35 @@ fn count(number: u64) -> Result<usize, DeviceError> {
 
 /// Scratch for the features of both images.
 struct Room {
-    /// Over pixels, one for each compared layer.
+    /// Sums over pixels, one per compared layer.
     sums: Block<f64>,
-    /// Where the features lie in turns.
+    /// Features, which alternate between the two blocks.
     features: [Block<f32>; 2],
     strips: u32,
 }
 
 impl Room {
-    /// As much as is wished for, of what is free; an error where the thinnest strips need more.
+    /// Allocates the features of the largest strips that fit. Fails if the thinnest strips do not fit.
     fn take(heap: &Heap, sizes: &LayerSizes) -> Result<Self, DeviceError> {
         let sums = heap.take(&LPIPS_SUMS, &(COMPARED as u64))?;
-        // What the last iterations needed is there in any case. A granule is lost to rounding.
+        // The scratch of recent iterations is there in any case. A granule is lost to rounding.
         let reached = heap.recent_scratch().0.saturating_sub(heap.live_scratch().0);
         let room = heap.available_bytes().0.saturating_sub(heap.granule().0);
-        // Thinner strips would take many times as long, which what is only aimed at is not worth.
+        // Thinner strips take many times as long, so the soft limit does not apply to efficient strips.
         let room = room.max(sizes.efficient().0.min(heap.obtainable_bytes().0));
         let mut limit = Bytes(sizes.wish().0.max(reached).min(room));
         loop {
             let strips = sizes.strips_within(limit).unwrap_or(sizes.most());
-            match Self::features(heap, sizes.turns(strips)) {
+            let take = |values: u64| heap.take(&LPIPS_FEATURES, &(IMAGES * values));
+            let [first, second] = sizes.turns(strips);
+            match take(first).and_then(|first| Ok([first, take(second)?])) {
                 Ok(features) => return Ok(Self { sums, features, strips }),
-                // Memory may lie in pieces, or others have been quicker.
+                // Memory may be fragmented, or other programs took it.
                 Err(error) if error.is_out_of_memory() && strips < sizes.most() => {
                     limit = Bytes(sizes.bytes(strips).0 / 2);
                 }
                 Err(error) => return Err(error),
             }
         }
-    }
-
-    fn features(heap: &Heap, turns: [u64; 2]) -> Result<[Block<f32>; 2], DeviceError> {
-        let take = |values: u64| heap.take(&LPIPS_FEATURES, &(IMAGES * values));
-        Ok([take(turns[0])?, take(turns[1])?])
     }
 }

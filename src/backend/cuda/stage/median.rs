@@ -1,5 +1,4 @@
-//! Stage `median`: the depth of each pixel by which half of the light is stopped, and the gradients of
-//! it.
+//! Stage `median`: the depth of each pixel at which half of the light is stopped, and its gradients.
 
 use super::bin::Bins;
 use super::blend::Pixels;
@@ -10,7 +9,7 @@ use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::session::Session;
 
-/// Finds the depths in the tiles that are listed, [height, width], where they are wanted.
+/// Computes the depths of the listed tiles, [height, width], if requested.
 pub(crate) fn depths(
     session: &Session,
     splats: &Splats,
@@ -38,8 +37,7 @@ pub(crate) fn depths(
     session.timers.end(&begun, &session.stream)
 }
 
-/// Adds the gradients of the splats as rays meet them that come from the tiles that are listed, where the
-/// depths were compared.
+/// Adds the ray gradients of the splats from the listed tiles, if the depths were compared.
 pub(crate) fn add_gradients(
     session: &Session,
     splats: &mut Splats,

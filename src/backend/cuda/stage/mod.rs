@@ -1,5 +1,4 @@
-//! The stages: each file is the twin of a kernel in `kernels/` and of a stage of the CPU, or a part
-//! of such a twin.
+//! The stages. Each file is the twin of a kernel in `kernels/` and of a stage of the CPU, or a part of a twin.
 
 pub(crate) mod adam;
 pub(crate) mod appearance;

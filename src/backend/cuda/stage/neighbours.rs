@@ -1,10 +1,9 @@
 //! Stage `neighbours`: the twin of `backend/cpu/stage/neighbours.rs`.
 //!
-//! The rows are put in an order of which each 32 are a leaf of a tree: all are sorted along the widest
-//! side of what they fill, each half along its own, and so on. Halves hold powers of two of leaves, so
-//! that nothing has to be said of where they begin. A sort takes the half's number and how far along a
-//! row lies in one key, of 24 bits along at most: rows that it does not tell apart may come to either
-//! half, where the next sort looks closer. What is found does not depend on the order.
+//! The rows are sorted into leaves of 32 rows: all rows along the widest side of their box, then each half along its
+//! own, and so on. Halves hold 2^n leaves, so that their positions are implicit. A sort key holds the number of the
+//! half and up to 24 bits of the position along the side. Rows with equal keys may go to either half. The neighbours
+//! found do not depend on the order.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -15,7 +14,7 @@ use crate::abi::{
 use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Region, host_len};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
-use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::model::tables::{Model, centres};
 use crate::backend::cuda::session::Session;
 use crate::backend::neighbours::list_len;
 use crate::backend::rows_version::RowsVersion;
@@ -24,20 +23,18 @@ use crate::layout::{self, NEIGHBOURS, SearchOrder, SearchSizes, SearchTree, alon
 use crate::memory::Bytes;
 use crate::model::{Gaussians, Primitive};
 
-/// Centres of a leaf, and boxes of a group: one for each lane of a warp.
+/// Centres per leaf and boxes per group: one per lane of a warp.
 const FAN: usize = layout::FAN as usize;
 
-/// Neighbours that the kernel with fewer registers finds.
-const FEW: u32 = 16;
+/// Maximum number of neighbours of the kernel with fewer registers.
+const FEW_NEIGHBOURS: u32 = 16;
 
-/// For each Gaussian the rows of those whose centres are nearest. Holds 4 bytes of the device's memory
-/// for each: who finds new ones lets go of the old ones first.
+/// Rows of the nearest centres of each Gaussian. Drop old lists before a new search.
 pub struct NearestLists<P = Gaussians> {
     count: u32,
     len: usize,
     /// [len, count]
     rows: Region<u32>,
-    /// Of the model's rows.
     rows_version: RowsVersion,
     primitive: PhantomData<P>,
 }
@@ -55,13 +52,12 @@ impl<P> Held for NearestLists<P> {
 }
 
 impl<P: Primitive> NearestLists<P> {
-    /// All of them, `[len, count]`.
+    /// Returns all neighbours, `[len, count]`.
     pub fn rows(&self) -> In<'_, u32> {
         self.rows.read()
     }
 
-    /// Fails for another model than the one they were found in, and where its rows have come, gone or
-    /// changed places since.
+    /// Fails for another model, or if its rows were added, removed or moved since the search.
     pub fn check(&self, model: &Model<P>) -> Result<(), DeviceError> {
         if self.rows_version == *model.rows_version() {
             Ok(())
@@ -79,13 +75,10 @@ impl<P: Primitive> NearestLists<P> {
         if rows.end > len {
             return Err(DeviceError::NoSuchRow { row: rows.end - 1, len });
         }
-        let mut host = vec![0; rows.len() * count];
-        self.rows.download(&session.stream, rows.start * count, &mut host)?;
-        Ok(host)
+        self.rows.download_vec(&session.stream, rows.start * count..rows.end * count)
     }
 }
 
-/// The `count` nearest centres of each.
 pub(crate) fn neighbours<P: Primitive>(
     session: &Session,
     model: &Model<P>,
@@ -106,7 +99,7 @@ pub(crate) fn neighbours<P: Primitive>(
     Ok(NearestLists { count, len, rows, rows_version, primitive: PhantomData })
 }
 
-/// The rows in the order of the leaves; `[len]`.
+/// Returns the rows in the order of the leaves; `[len]`.
 fn ordered_rows<P: Primitive>(
     session: &Session,
     model: &Model<P>,
@@ -114,7 +107,7 @@ fn ordered_rows<P: Primitive>(
 ) -> Result<Block<u32>, DeviceError> {
     let Session { heap, stream, kernels, .. } = session;
     let (len, n) = (model.len(), count_u32(model.len())?);
-    let (table, width) = model.centres();
+    let (table, width) = centres::<P>(&model.tables, model.sh_degree());
     let halvings = sizes.halvings();
     let SearchOrder { mut rows, mut keys, mut extents } = SearchOrder::reserve(heap, sizes)?;
     let numbered = SplitArgs {
@@ -158,28 +151,27 @@ fn ordered_rows<P: Primitive>(
     Ok(rows)
 }
 
-/// Boxes around the leaves, and around each 32 boxes.
+/// Boxes around the leaves, and around groups of 32 boxes.
 struct Tree {
-    /// The centres in the order of the leaves, [leaves, 32, 4].
+    /// Centres in the order of the leaves, [leaves, 32, 4].
     placed: Block<f32>,
-    /// [boxes, 8], level after level, the leaves' first.
+    /// Boxes, [boxes, 8], level by level from the leaves up.
     boxes: Block<f32>,
     levels: Vec<Level>,
 }
 
-/// A level of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Level {
     first_box: u32,
     boxes: u32,
 }
 
-/// The levels of a tree, the leaves' first.
+/// Returns the levels of a tree, from the leaves up.
 fn levels(sizes: &SearchSizes) -> Result<Vec<Level>, DeviceError> {
     let mut first_box = 0;
     let of = |boxes| {
         let level = Level { first_box, boxes: count_u32(host_len(boxes))? };
-        // Two to the 27th at most, and their sum is less than twice that.
+        // At most 2^27, and their sum is less than twice that.
         first_box += level.boxes;
         Ok(level)
     };
@@ -198,7 +190,7 @@ impl Tree {
         let levels = levels(sizes)?;
         let SearchTree { centres: mut placed, mut boxes } = SearchTree::reserve(heap, sizes)?;
         let places = len.div_ceil(FAN) * FAN;
-        let (table, width) = model.centres();
+        let (table, width) = centres::<P>(&model.tables, model.sh_degree());
         let args = PlaceArgs {
             table,
             row_from_place: row_from_place.read(),
@@ -238,7 +230,8 @@ impl Tree {
         }
         let leaves = self.levels.first().map_or(0, |level| level.boxes as usize);
         let blocks = leaves.div_ceil(NEAREST_BLOCK as usize / FAN);
-        let kernel = if count <= FEW { &kernels.nearest_16 } else { &kernels.nearest_32 };
+        let kernel =
+            if count <= FEW_NEIGHBOURS { &kernels.nearest_16 } else { &kernels.nearest_32 };
         kernel.blocks(stream, blocks, &args)
     }
 }
@@ -249,7 +242,7 @@ mod tests {
     use crate::backend::MOST_NEIGHBOURS;
 
     #[test]
-    fn levels_stand_one_behind_the_other_up_to_one_group() {
+    fn levels_are_contiguous_and_end_with_one_group() {
         let level = |first_box, boxes| Level { first_box, boxes };
         let levels = |rows| levels(&SearchSizes::of(rows, 1));
         assert_eq!(levels(1).unwrap(), [level(0, 1)]);
@@ -264,6 +257,6 @@ mod tests {
 
     #[test]
     fn there_is_a_kernel_for_the_longest_lists() {
-        assert_eq!(MOST_NEIGHBOURS, 2 * FEW);
+        assert_eq!(MOST_NEIGHBOURS, 2 * FEW_NEIGHBOURS);
     }
 }

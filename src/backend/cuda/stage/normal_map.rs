@@ -1,5 +1,4 @@
-//! Stage `normal_map`: how far the normals of the drawn depths are from those of the photograph's map, and
-//! the gradient of the inverse depths. The twin of `backend/cpu/stage/normal_map.rs`.
+//! Stage `normal_map`: the photograph's normals. The twin of `backend/cpu/stage/normal_map.rs`.
 
 use splat_mesh::narrow::to_f32;
 
@@ -13,14 +12,13 @@ use crate::backend::cuda::session::Session;
 use crate::math::Real;
 use crate::math::normals::STORED_SQUARE_MIN;
 
-// What the kernel has of its own is what the host has.
+// The kernel's constant equals the host's.
 const _: () = assert!(
     abi::STORED_SQUARE_MIN.to_bits() == to_f32(STORED_SQUARE_MIN).to_bits(),
     "the least that is a normal"
 );
 
-/// Compares the normals of inverse depths with the photograph's map, which is of their size; adds their
-/// gradient with the weight. Does nothing and says so where there is no map.
+/// Adds the weighted gradient of the normals of inverse depths. Returns false without a map of the photograph.
 pub(crate) fn compare(
     session: &mut Session,
     inverse_depths: &Block<f32>,

@@ -1,5 +1,4 @@
-//! Stage `normals`: what splats give to the maps of a surface, and how far the maps' normals are from
-//! those of the maps' depths.
+//! Stage `normals`: the splats' surface features, and the comparison of normals with those of depths.
 
 use super::project::{Features, Splats};
 use crate::abi::terms::{NormalDepths, VALUE_DN};
@@ -14,8 +13,7 @@ use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
 use crate::layout::ViewRequest;
 
-/// Gives the splats of a view their features, and room for the features' gradients where a backward
-/// pass follows.
+/// Computes the features of a view's splats, and allocates their gradients if a backward pass follows.
 pub(crate) fn add_features<P: CudaPrimitive>(
     session: &Session,
     model: &Model<P>,
@@ -41,22 +39,21 @@ pub(crate) fn add_features<P: CudaPrimitive>(
     Ok(())
 }
 
-/// How normals are compared with those of depths.
 #[derive(Clone, Copy)]
 pub(crate) struct NormalsRule<'a> {
     pub(crate) depths: NormalDepths,
     pub(crate) weight: f64,
-    /// The photograph, which waits no more and whose mask may exclude pixels.
+    /// The photograph, which has arrived. Its mask may exclude pixels.
     pub(crate) target: &'a Photograph<'a>,
 }
 
-/// Median depths and room for their gradients, [height, width], where they take the place of the maps'.
+/// Median depths and their gradients, [height, width], used instead of the maps' depths.
 pub(crate) struct Medians<'a> {
     pub(crate) depths: &'a Block<f32>,
     pub(crate) d_depths: &'a mut Block<f32>,
 }
 
-/// Compares the maps' normals with those of depths, and leaves the gradients of both.
+/// Compares the maps' normals with those of depths, and writes the gradients of both.
 pub(crate) fn compare(
     session: &mut Session,
     surface: &Block<f32>,

@@ -1,4 +1,4 @@
-//! Stage `palette`: rows of numbers and the nearest of others. The twin of `backend/cpu/stage/palette.rs`.
+//! Stage `palette`: nearest-neighbour search among rows of numbers. The twin of `backend/cpu/stage/palette.rs`.
 
 use splat_formats::{CellLists, NearRow};
 
@@ -10,16 +10,16 @@ use crate::backend::{DeviceError, Held};
 use crate::layout::{PALETTE_ROWS, SearchLengths, SearchLists};
 use crate::memory::Bytes;
 
-/// Widths of rows that the kernels know.
+/// Widths of rows that kernels exist for.
 const WIDTHS: [usize; 4] = [8, 16, 24, PALETTE_WIDTH as usize];
 
-/// Rows that are searched for.
+/// The rows to search for.
 pub struct PaletteRows {
     /// [n, width]
     rows: Block<f32>,
     width: usize,
     count: usize,
-    /// What the searches so far took.
+    /// Memory of earlier searches, for reuse.
     lists: Option<SearchLists<Heap>>,
 }
 
@@ -46,7 +46,7 @@ impl PaletteRows {
         Ok(Self { rows, width, count: values.len() / width, lists: None })
     }
 
-    /// For each row the nearest of the centres in its cells.
+    /// Returns the nearest centre of each row among those in its cells.
     pub(crate) fn near_entries(
         &mut self,
         session: &Session,
@@ -74,12 +74,11 @@ impl PaletteRows {
             reserved: 0,
         };
         session.kernels.near_entries.over(&session.stream, cells.of_rows.len(), &args)?;
-        let mut words = vec![0; *count];
-        lists.nearest.download(&session.stream, 0, &mut words)?;
+        let words = lists.nearest.download_vec(&session.stream, 0..*count)?;
         Ok(words.into_iter().map(near_row).collect())
     }
 
-    /// For each row the nearest cells.
+    /// Returns the `count` nearest cells of each row.
     pub(crate) fn near_cells(
         &mut self,
         session: &Session,
@@ -106,20 +105,18 @@ impl PaletteRows {
             per_row: count_u32(count)?,
         };
         session.kernels.near_cells.over(&session.stream, *row_count, &args)?;
-        let mut cells = vec![0; *row_count * count];
-        lists.cells.download(&session.stream, 0, &mut cells)?;
-        Ok(cells)
+        lists.cells.download_vec(&session.stream, 0..*row_count * count)
     }
 }
 
-/// What the threads of a row found.
+/// Decodes the result of a row's threads.
 fn near_row(word: u64) -> NearRow {
     let [a, b, c, d, e, f, g, h] = (!word).to_le_bytes();
     let squared_distance = f32::from_le_bytes([e, f, g, h]);
     NearRow { number: u32::from_le_bytes([a, b, c, d]), squared_distance }
 }
 
-/// Room for a search of these lengths: that of the search before, where it is large enough.
+/// Returns memory for a search, reused if it is large enough.
 fn lists_for<'a>(
     lists: &'a mut Option<SearchLists<Heap>>,
     session: &Session,
@@ -130,7 +127,7 @@ fn lists_for<'a>(
             && lists.starts.len() as u64 >= lengths.starts
             && lists.cells.len() as u64 >= lengths.cells
     };
-    // What is too small goes before more is taken.
+    // Memory that is too small is freed before more is taken.
     let kept = match lists.take().filter(fits) {
         Some(lists) => lists,
         None => SearchLists::reserve(&session.heap, lengths)?,

@@ -1,19 +1,18 @@
-//! Stage `patches`: how far patches of the photograph are from what another view's photograph has where
-//! median depths and drawn normals put them, and its gradient.
+//! Stage `patches`: patches of the photograph against their projections into another view's photograph.
 
 use crate::abi::terms::VALUE_MULTI_VIEW;
 use crate::abi::{PATCH_STRIDE, PATCHES_BLOCK, PatchesArgs, ViewCamera};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
-use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::photos::{Target, check_size};
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, OtherView, patches};
 use crate::math::Real;
 
-/// Threads for one patch.
+/// Threads per patch.
 const WARP: u32 = 32;
 
-/// What a view shows of surfaces.
+/// The drawn surface of a view.
 #[derive(Clone, Copy)]
 pub(crate) struct PatchMaps<'a> {
     /// Depths and normals, [height, width, 4].
@@ -21,11 +20,11 @@ pub(crate) struct PatchMaps<'a> {
     /// Median depths, [height, width].
     pub(crate) medians: &'a Block<f32>,
     pub(crate) camera: &'a ViewCamera,
-    /// The photograph, which waits no more.
+    /// The photograph, which has arrived.
     pub(crate) target: &'a Target,
 }
 
-/// Gradients that others have left there, or zeros.
+/// Gradients to add to.
 pub(crate) struct SurfaceGradients<'a> {
     /// [height, width, 4]
     pub(crate) maps: &'a mut Block<f32>,
@@ -33,7 +32,7 @@ pub(crate) struct SurfaceGradients<'a> {
     pub(crate) medians: &'a mut Block<f32>,
 }
 
-/// Compares the patches, and adds their gradients, times the weight, to those of the maps.
+/// Compares the patches, and adds their weighted gradients.
 pub(crate) fn compare(
     session: &mut Session,
     shown: PatchMaps<'_>,
@@ -43,9 +42,7 @@ pub(crate) fn compare(
 ) -> Result<(), DeviceError> {
     let PatchMaps { maps, medians, camera, target } = shown;
     let seen = other.camera.cast::<f32>();
-    if other.target.size() != seen.size {
-        return Err(DeviceError::TargetSize { target_px: other.target.size(), view_px: seen.size });
-    }
+    check_size(other.target.size(), seen.size)?;
     let [columns, rows] = patches(camera.size, other.first_px);
     let count = columns as usize * rows as usize;
     if count == 0 {
@@ -82,7 +79,7 @@ pub(crate) fn compare(
     };
     let blocks = count.div_ceil((PATCHES_BLOCK / WARP) as usize);
     session.kernels.compare_patches.blocks(&session.stream, blocks, &args)?;
-    // Both photographs may go once this is done, later than the stages before have said.
+    // Marked again, because this stage reads both photographs later than the stages before.
     target.used(&session.stream)?;
     other.target.used(&session.stream)?;
     session.timers.end(&begun, &session.stream)

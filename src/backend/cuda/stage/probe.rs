@@ -1,4 +1,4 @@
-//! The device's mathematics, function by function, for the tests that hold it to the host's.
+//! Functions of the device's mathematics, for tests that compare them with the host's.
 
 use super::project::camera;
 use crate::abi::probe::ProbeArgs;
@@ -14,14 +14,13 @@ use crate::layout::{PROBE_INPUTS, PROBE_OUTPUTS};
 pub struct ProbeFunction {
     /// A `PROBE_` number of [`crate::abi::probe`].
     pub function: u32,
-    /// Numbers that one call takes.
+    /// Number of inputs per call.
     pub inputs: usize,
-    /// Numbers that one call gives.
+    /// Number of outputs per call.
     pub outputs: usize,
 }
 
-/// Calls a function once per row of inputs, `[n, call.inputs]`; gives `[n, call.outputs]`.
-/// Functions that project take this view, drawn with these settings.
+/// Calls a function once per row of inputs, [n, inputs]; returns [n, outputs].
 pub(crate) fn probe(
     session: &Session,
     call: ProbeFunction,
@@ -43,7 +42,5 @@ pub(crate) fn probe(
         output_width: count_u32(call.outputs)?,
     };
     session.kernels.probe.over(&session.stream, rows, &args)?;
-    let mut host = vec![0.0; rows * call.outputs];
-    to.download(&session.stream, 0, &mut host)?;
-    Ok(host)
+    to.download_vec(&session.stream, 0..rows * call.outputs)
 }

@@ -22,67 +22,58 @@ use crate::math::Real;
 use crate::math::splat::{PlaceGradients, TILE};
 use crate::memory::Bytes;
 
-/// What splats give to the maps of a surface.
+/// Surface features of splats.
 pub(crate) type Features = layout::FeatureSlots<Heap>;
 
 /// Splats as rays meet them.
 pub(crate) type Rays = layout::RaySlots<Heap>;
 
-/// The Gaussians that a view sees.
+/// The visible splats of a view.
 pub(crate) struct Splats {
-    /// How many.
     pub(crate) visible: usize,
-    /// Pairs of a splat and a tile that it reaches.
+    /// Number of pairs of a splat and a tile that it reaches.
     pub(crate) instances: u64,
-    /// What the records hold.
     pub(crate) kind: RecordKind,
     pub(crate) records: SplatRecords,
     /// Index of each Gaussian's splat; `[gaussians]`.
     pub(crate) splat_from_gaussian: Block<u32>,
-    /// Room for gradients, [capacity, record]; what sorting needs lies in it first.
+    /// Gradients, [capacity, record]; holds the inputs of sorting first.
     pub(crate) gradients: Block<f32>,
-    /// What they give to the maps of a surface, where those are drawn.
     pub(crate) features: Option<Features>,
-    /// As rays meet them, where that is wanted.
+    /// Ray records, if median depths are drawn.
     pub(crate) rays: Option<Rays>,
-    /// The vertices of triangles, until the backward pass.
+    /// Vertices of triangles, until the backward pass.
     pub(crate) vertices: Option<Vertices>,
 }
 
-/// The vertices of a view.
 pub(crate) struct Vertices {
     /// [gaussians, 8]
     pub(crate) records: Block<f32>,
-    /// [gaussians, 12]; where a backward pass follows.
+    /// [gaussians, 12]; `Some` if a backward pass follows.
     pub(crate) gradients: Option<Block<f32>>,
 }
 
-/// What is known of the splats, [capacity, record]; nothing once a step alone is to follow.
+/// Records of splats, [capacity, record]; `None` once only a step follows.
 pub(crate) struct SplatRecords(Option<Block<f32>>);
 
 impl SplatRecords {
-    pub(crate) fn new(records: Block<f32>) -> Self {
-        Self(Some(records))
-    }
-
     /// [capacity, record]
     pub(crate) fn read(&self) -> In<'_, f32> {
         self.0.as_ref().map_or(In::NULL, Buffer::read)
     }
 
-    /// The memory that they lie in; an error where they are given back.
+    /// Returns the memory of the records, or an error if it was freed.
     pub(crate) fn block(&self) -> Result<&Block<f32>, DeviceError> {
         self.0.as_ref().ok_or(DeviceError::NoView)
     }
 
-    /// The same for a kernel that writes.
     pub(crate) fn write(&mut self) -> Out<'_, f32> {
         self.0.as_mut().map_or(Out::NULL, Buffer::write)
     }
 }
 
 impl Splats {
-    /// Those that were projected, which are so many.
+    /// Creates the splats of a projection.
     pub(crate) fn of(projected: Projected<Heap>, kind: RecordKind, counts: &SplatCounts) -> Self {
         let Projected { splat_from_gaussian, splats, .. } = projected;
         Self {
@@ -98,7 +89,7 @@ impl Splats {
         }
     }
 
-    /// Those of which there are the gradients alone, as a step needs them.
+    /// Creates splats that have gradients only, for a step.
     pub(crate) fn of_gradients(
         splat_from_gaussian: Block<u32>,
         gradients: Block<f32>,
@@ -117,7 +108,6 @@ impl Splats {
         }
     }
 
-    /// Sizes of the view.
     pub(crate) fn sizes(&self, gaussians: usize, camera: &ViewCamera) -> ViewSizes {
         ViewSizes {
             gaussians: gaussians as u64,
@@ -142,21 +132,19 @@ impl Splats {
         self.gradients.bytes() + beside[0] + beside[1]
     }
 
-    /// Gives their records back, whose place the gradients of the terms at samples take. Where there are
-    /// features, which lie further on, they stay, for nothing would be won.
+    /// Frees the records for gradients of sampled terms. Features lie behind them, so with features nothing is gained.
     pub(crate) fn make_room(&mut self) {
         if self.features.is_none() {
             self.release();
         }
     }
 
-    /// Gives back what a step needs nothing of: the records, and features without gradients.
+    /// Frees what a step does not need: the records, and features without gradients.
     pub(crate) fn release(&mut self) {
         self.features.take_if(|features| features.gradients.is_none());
         self.records.0 = None;
     }
 
-    /// Has the backward pass begin with nothing.
     pub(crate) fn clear_gradients(&mut self, stream: &Stream) -> Result<(), DeviceError> {
         self.gradients.zero(stream)?;
         let features = self.features.as_mut().and_then(|features| features.gradients.as_mut());
@@ -165,18 +153,18 @@ impl Splats {
     }
 }
 
-/// What sorting needs of the splats, in the room of their gradients: 32 of 48 or 64 bytes each.
+/// Inputs of sorting, in the memory of the gradients: 32 of 48 or 64 bytes per splat.
 pub(crate) struct Order<'a> {
     pub(crate) tiles: Piece<'a, TileRect>,
     pub(crate) depth_keys: [Piece<'a, u32>; 2],
     pub(crate) splat_indices: [Piece<'a, u32>; 2],
     pub(crate) instance_counts: Piece<'a, u32>,
-    /// First instance of each, front to back.
+    /// First instance of each splat, front to back.
     pub(crate) firsts: Piece<'a, u32>,
 }
 
 impl<'a> Order<'a> {
-    /// The same places for the same capacity.
+    /// Returns the inputs at fixed places for the capacity.
     pub(crate) fn of(gradients: &'a mut Block<f32>, kind: RecordKind) -> Result<Self, DeviceError> {
         let capacity = gradients.len() / kind.width() as usize;
         let mut room: Carve<'a> = gradients.carve();
@@ -190,19 +178,17 @@ impl<'a> Order<'a> {
     }
 }
 
-/// A view as it is drawn.
+/// A camera with the settings of its drawing.
 #[derive(Clone, Copy)]
 pub(crate) struct DrawnView<'a> {
-    /// From where.
     pub(crate) camera: &'a ViewCamera,
-    /// What of it.
     pub(crate) settings: &'a Drawing,
 }
 
-/// The view as the kernels take it.
+/// Returns the camera of the kernels.
 pub(crate) fn camera(view: &View, settings: &Drawing) -> Result<ViewCamera, DeviceError> {
     let size = [view.camera.width, view.camera.height];
-    // Kernels number the values of an image in 32 bits.
+    // Kernels index the values of an image with 32 bits.
     let values = size.map(u64::from).iter().product::<u64>() * 3;
     if size.iter().any(|&side| side > u32::from(u16::MAX)) || values > u64::from(u32::MAX) {
         return Err(DeviceError::ImageTooLarge { size });
@@ -226,18 +212,17 @@ pub(crate) fn camera(view: &View, settings: &Drawing) -> Result<ViewCamera, Devi
     })
 }
 
-/// True if the view is drawn with a filter of its own.
+/// True if the view has its own screen-space filter.
 pub(crate) fn filters_screen(camera: &ViewCamera) -> bool {
     camera.compensates != 0 || camera.variance_px2.to_bits() != abi::DILATION_PX2.to_bits()
 }
 
-/// True if the model is projected with filters other than the usual dilation.
+/// True if the model or the view has a filter other than the usual dilation.
 pub(crate) fn is_extended<P: CudaPrimitive>(model: &Model<P>, camera: &ViewCamera) -> bool {
     model.optional().filter_3d || filters_screen(camera)
 }
 
-/// Projects the model. Waits for the device once, to learn how much the view sees: so the sorts and
-/// their memory have exact sizes, where otherwise all would have to allow for the worst view.
+/// Projects the model. Waits for the device once, so that sorts and their memory have exact sizes.
 pub(crate) fn forward<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
@@ -258,46 +243,81 @@ pub(crate) fn forward<P: CudaPrimitive>(
         session.status.clear_counts(&session.stream)?;
         let slots = ProjectionRoom::of(&mut projected);
         launch(session, model, drawn, slots, &Counted::Here)?;
-        let SplatCounts { instances, visible } = session.status.read_counts(&session.stream)?;
+        let counts = session.status.read_counts(&session.stream)?;
+        let visible = counts.visible;
         if visible as u64 <= room.capacity {
-            return Ok(Splats::of(projected, kind, &SplatCounts { instances, visible }));
+            return Ok(Splats::of(projected, kind, &counts));
         }
-        // Twice the work, once: later views start with this capacity.
+        // Projects a second time, once: later views start with this capacity.
         session.most_visible = visible;
         room = sizes(visible);
         projected = projected.renew(&session.heap, &room)?;
     }
 }
 
-/// Where it is counted how much a view sees.
-pub(in crate::backend::cuda) enum Counted<'a> {
-    /// In the session's counts.
+/// Destination of the counts of a projection.
+pub(crate) enum Counted<'a> {
+    /// The session's counts.
     Here,
-    /// In those of the views of all ranks.
+    /// The counts of the views of all ranks.
     OfRanks(Out<'a, Counts>),
 }
 
-/// Where the splats of a view are left.
-pub(in crate::backend::cuda) struct ProjectionRoom<'a> {
+/// Outputs of a projection.
+pub(crate) struct ProjectionRoom<'a> {
     /// `[gaussians]`
-    pub(in crate::backend::cuda) splat_from_gaussian: &'a mut Block<u32>,
+    pub(crate) splat_from_gaussian: &'a mut Block<u32>,
     /// [capacity, record]
-    pub(in crate::backend::cuda) records: &'a mut Block<f32>,
-    /// Room for gradients, in which lies what sorting needs; nothing where another rank sorts.
-    pub(in crate::backend::cuda) gradients: Option<&'a mut Block<f32>>,
+    pub(crate) records: &'a mut Block<f32>,
+    /// Gradients, which hold the inputs of sorting; `None` if another rank sorts.
+    pub(crate) gradients: Option<&'a mut Block<f32>>,
 }
 
 impl<'a> ProjectionRoom<'a> {
-    /// That of a view which is drawn here.
-    pub(in crate::backend::cuda) fn of(projected: &'a mut Projected<Heap>) -> Self {
+    /// Returns the outputs of a view that is drawn on this rank.
+    pub(crate) fn of(projected: &'a mut Projected<Heap>) -> Self {
         let Projected { splat_from_gaussian, splats, .. } = projected;
         let SplatSlots { gradients, records } = splats;
         Self { splat_from_gaussian, records, gradients: Some(gradients) }
     }
 }
 
-/// Projects the model into the room there is, and adds how much the view sees to the counts.
-pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
+/// Returns the arguments that read a model, without outputs.
+fn read_args<'a, P: CudaPrimitive>(
+    model: &'a Model<P>,
+    camera: &ViewCamera,
+    drawing: &Drawing,
+) -> Result<ProjectArgs<'a>, DeviceError> {
+    Ok(ProjectArgs {
+        geometry: model.geometry(),
+        filter_3d: model.filter(),
+        sh: model.table(SH),
+        sh_first: model.table(SH_FIRST),
+        sh_second: model.table(SH_SECOND),
+        sh_steps: model.sh_steps.read(),
+        sh_drifts: model.sh_drifts.read(),
+        cache: model.color_cache_of(drawing),
+        splat_from_gaussian: Out::NULL,
+        splats: Out::NULL,
+        tiles: Out::NULL,
+        depth_keys: Out::NULL,
+        splat_indices: Out::NULL,
+        instance_counts: Out::NULL,
+        fault: Out::NULL,
+        counts: Out::NULL,
+        camera: *camera,
+        lazy: model.momentum.now(),
+        gaussians: count_u32(model.len())?,
+        capacity: 0,
+        sh_degree: drawing.sh_degree,
+        sh_width: model.sh_width(),
+        opacity_floor: 0.0,
+        reserved: 0,
+    })
+}
+
+/// Projects the model and adds to the counts.
+pub(crate) fn launch<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
     DrawnView { camera, settings }: DrawnView<'_>,
@@ -305,7 +325,7 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
     counted: &Counted<'_>,
 ) -> Result<(), DeviceError> {
     let gaussians = model.len();
-    let &Drawing { sh_degree, footprint, trains, .. } = settings;
+    let &Drawing { footprint, trains, .. } = settings;
     model.lines.wait(session)?;
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     let ProjectionRoom { splat_from_gaussian, records, gradients } = room;
@@ -327,14 +347,6 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
         Counted::OfRanks(counts) => counts,
     };
     let args = ProjectArgs {
-        geometry: model.geometry(),
-        filter_3d: model.filter(),
-        sh: model.table(SH),
-        sh_first: model.table(SH_FIRST),
-        sh_second: model.table(SH_SECOND),
-        sh_steps: model.sh_steps.read(),
-        sh_drifts: model.sh_drifts.read(),
-        cache: model.color_cache_of(settings),
         splat_from_gaussian: splat_from_gaussian.write(),
         splats: records.write(),
         tiles,
@@ -343,14 +355,8 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
         instance_counts,
         fault,
         counts,
-        camera: *camera,
-        lazy: model.momentum.now(),
-        gaussians: count_u32(gaussians)?,
         capacity: count_u32(capacity)?,
-        sh_degree,
-        sh_width: model.sh_width(),
-        opacity_floor: 0.0,
-        reserved: 0,
+        ..read_args(model, camera, settings)?
     };
     let kernels = model.stored_kernels();
     let [plain, extended] = &kernels.project;
@@ -369,15 +375,11 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
     session.timers.end(&begun, &session.stream)
 }
 
-// Colours of the host's memory come to the device before a view needs them: a part of stage `project`.
-
-/// Threads that fill lines: they keep the bus busy, and leave most of the multiprocessors to the step.
+/// Threads that fill cache lines: enough to keep the bus busy, few enough to leave multiprocessors to the step.
 const FILLING_THREADS: usize = 8192;
 
-/// Brings what the view after the coming step sees into lines that neither of the two needs. Before a view of
-/// the coming step is projected, nothing is known of what that needs, and nothing is done. What is read of the
-/// geometry may be from before the step or from after it: a view that sees more than was expected finds
-/// the rest where it lies.
+/// Fetches colours of the view after the coming step into cache lines that neither view uses. Does nothing before a
+/// view of the coming step is projected. Colours that this misses are read on the host.
 pub(crate) fn expect<P: CudaPrimitive>(
     session: &Session,
     model: &mut Model<P>,
@@ -394,32 +396,7 @@ pub(crate) fn expect<P: CudaPrimitive>(
     let camera = camera(view, drawing)?;
     session.copies.wait(&session.seen)?;
     model.lines.begin(&session.copies)?;
-    let args = ProjectArgs {
-        geometry: model.geometry(),
-        filter_3d: model.filter(),
-        sh: In::NULL,
-        sh_first: In::NULL,
-        sh_second: In::NULL,
-        sh_steps: In::NULL,
-        sh_drifts: In::NULL,
-        cache: model.color_cache(),
-        splat_from_gaussian: Out::NULL,
-        splats: Out::NULL,
-        tiles: Out::NULL,
-        depth_keys: Out::NULL,
-        splat_indices: Out::NULL,
-        instance_counts: Out::NULL,
-        fault: Out::NULL,
-        counts: Out::NULL,
-        camera,
-        lazy: model.momentum.now(),
-        gaussians: count_u32(model.len())?,
-        capacity: 0,
-        sh_degree: drawing.sh_degree,
-        sh_width: model.sh_width(),
-        opacity_floor: 0.0,
-        reserved: 0,
-    };
+    let args = ProjectArgs { cache: model.color_cache(), ..read_args(model, &camera, drawing)? };
     if let Some([plain, extended]) = &model.stored_kernels().expect {
         let kernel = if is_extended(model, &camera) { extended } else { plain };
         kernel.over(&session.copies, model.len(), &args)?;
@@ -428,9 +405,6 @@ pub(crate) fn expect<P: CudaPrimitive>(
     session.filled.record(&session.copies)
 }
 
-// Stage `project` of triangles: vertices to the screen, faces to triangles there, and their gradients back.
-
-/// The window of what is drawn as triangles.
 pub(crate) fn window(footprint: Footprint) -> Option<Window> {
     match footprint {
         Footprint::Triangle(window) => Some(window),
@@ -438,7 +412,7 @@ pub(crate) fn window(footprint: Footprint) -> Option<Window> {
     }
 }
 
-/// Projects the model's faces, as `project::forward` does with rows.
+/// Projects the model's faces, like [`forward`] for rows.
 pub(crate) fn project_triangles<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
@@ -458,38 +432,29 @@ pub(crate) fn project_triangles<P: CudaPrimitive>(
     let mut projected = Projected::reserve(&session.heap, &room)?;
     place_vertices(session, model, drawn, window, &mut projected)?;
     loop {
-        let SplatCounts { instances, visible } =
-            project_faces(session, model, drawn, window, &mut projected)?;
+        let counts = project_faces(session, model, drawn, window, &mut projected)?;
+        let visible = counts.visible;
         if visible as u64 <= room.capacity {
-            let Projected { splat_from_gaussian, vertices, splats } = projected;
+            let vertices = projected.vertices.take();
             let records = vertices.ok_or(unsupported::<P>("being drawn as triangles"))?;
             let backward = drawn.settings.trains;
             let gradients = backward.then(|| session.heap.take(&VERTEX_GRADIENTS, &room));
-            return Ok(Splats {
-                visible,
-                instances,
-                kind,
-                records: SplatRecords::new(splats.records),
-                splat_from_gaussian,
-                gradients: splats.gradients,
-                features: None,
-                rays: None,
-                vertices: Some(Vertices { records, gradients: gradients.transpose()? }),
-            });
+            let vertices = Some(Vertices { records, gradients: gradients.transpose()? });
+            return Ok(Splats { vertices, ..Splats::of(projected, kind, &counts) });
         }
-        // Twice the work, once: later views start with this capacity.
+        // Projects a second time, once: later views start with this capacity.
         session.most_visible = visible;
         room = sizes(visible);
         projected = projected.renew(&session.heap, &room)?;
     }
 }
 
-/// The triangles of a model, and how many: none of a model that was given none.
+/// Returns the triangles of a model and their number.
 fn faces_of<P: CudaPrimitive>(model: &Model<P>) -> (In<'_, u32>, usize) {
     model.faces.as_ref().map_or((In::NULL, 0), |tables| (tables.faces.read(), tables.len()))
 }
 
-/// Where each vertex is, and the colours of those whose faces the view sees.
+/// Projects the vertices, and computes the colours of those whose faces are visible.
 fn place_vertices<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
@@ -506,30 +471,13 @@ fn place_vertices<P: CudaPrimitive>(
     let vertices = vertices.as_mut().ok_or(unsupported::<P>("being drawn as triangles"))?;
     let (counts, fault) = session.status.counts_and_fault(P::SCHEMA);
     let args = ProjectArgs {
-        geometry: model.geometry(),
         filter_3d: In::NULL,
-        sh: model.table(SH),
-        sh_first: model.table(SH_FIRST),
-        sh_second: model.table(SH_SECOND),
-        sh_steps: model.sh_steps.read(),
-        sh_drifts: model.sh_drifts.read(),
-        cache: model.color_cache_of(settings),
         splat_from_gaussian: splat_from_gaussian.write(),
         splats: vertices.write(),
-        tiles: Out::NULL,
-        depth_keys: Out::NULL,
-        splat_indices: Out::NULL,
-        instance_counts: Out::NULL,
         fault,
         counts,
-        camera: *camera,
-        lazy: model.momentum.now(),
-        gaussians: count_u32(rows)?,
-        capacity: 0,
-        sh_degree: settings.sh_degree,
-        sh_width: model.sh_width(),
         opacity_floor: f32::of(window.opacity_floor),
-        reserved: 0,
+        ..read_args(model, camera, settings)?
     };
     session.kernels.place_vertices.over(&session.stream, rows, &args)?;
     let marking = FacesArgs {
@@ -549,11 +497,11 @@ fn place_vertices<P: CudaPrimitive>(
         reserved: 0,
     };
     session.kernels.mark_corners.over(&session.stream, faces_len, &marking)?;
-    kernels.color.over(&session.stream, rows, &args)?;
+    kernels.project.over(&session.stream, rows, &args)?;
     session.timers.end(&begun, &session.stream)
 }
 
-/// Lists the triangles that the view sees. Waits for the device.
+/// Lists the visible triangles. Waits for the device.
 fn project_faces<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
@@ -590,8 +538,7 @@ fn project_faces<P: CudaPrimitive>(
     session.status.read_counts(&session.stream)
 }
 
-/// Turns the gradients of triangles into those of their vertices, which take their place. Does nothing with other
-/// splats.
+/// Replaces the gradients of triangles by those of their vertices. Does nothing for other splats.
 pub(crate) fn backward<P: CudaPrimitive>(
     session: &Session,
     model: &mut Model<P>,

@@ -1,4 +1,4 @@
-//! Stage `rays`: the Gaussians that a view sees, as its rays meet them, and the gradients of that.
+//! Stage `rays`: the visible Gaussians as rays meet them, and the gradients.
 
 use super::project::{Rays, Splats};
 use super::surface::zeros;
@@ -12,8 +12,7 @@ use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
 use crate::layout::ViewRequest;
 
-/// Gives the splats of a view what rays meet of them, and room for its gradients where a backward pass
-/// follows.
+/// Computes the ray records of a view's splats, and allocates their gradients if a backward pass follows.
 pub(crate) fn add<P: CudaPrimitive>(
     session: &Session,
     model: &Model<P>,
@@ -39,8 +38,7 @@ pub(crate) fn add<P: CudaPrimitive>(
     Ok(())
 }
 
-/// Adds the gradients of what rays meet to those of the geometry, [n, 12], which are made where there are
-/// none, and gives both back.
+/// Adds the ray gradients to those of the geometry, [n, 12], which are allocated if needed, and frees the ray records.
 pub(crate) fn backward<P: CudaPrimitive>(
     session: &Session,
     model: &Model<P>,

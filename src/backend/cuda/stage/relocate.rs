@@ -1,7 +1,7 @@
 //! Stage `relocate`: the twin of `backend/cpu/stage/relocate.rs`, in place.
 //!
-//! Whatever may be refused is asked for before anything changes. Gaussians are drawn in integers of
-//! double precision's making, so that both backends draw the same ones.
+//! All memory is taken before anything changes. Gaussians are drawn by integers made from double precision, so that
+//! both backends draw the same ones.
 
 use crate::abi::{CopyArgs, DrawArgs, Out, SplitOpacityArgs, WeighArgs};
 use crate::backend::cuda::device::driver::count_u32;
@@ -12,7 +12,7 @@ use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Edited, Into};
 use crate::layout::{Draw, DrawSizes};
 
-/// The last of some values, of which there is one at least.
+/// Downloads the last of some values, at least one.
 fn last<T: Default + Copy, B: Buffer<Item = T>>(
     session: &Session,
     values: &B,
@@ -22,14 +22,12 @@ fn last<T: Default + Copy, B: Buffer<Item = T>>(
     Ok(host[0])
 }
 
-/// How sources are drawn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DrawRule {
-    /// Where the copies go.
+    /// Destination of the copies.
     pub(crate) into: Into,
-    /// Of the stream of random numbers.
     pub(crate) key: u64,
-    /// Opacity that the living exceed, and the least that a share of one gets.
+    /// Lower bound of the opacities of living Gaussians and of shares.
     pub(crate) opacity_min: f64,
 }
 
@@ -39,25 +37,22 @@ impl DrawRule {
     }
 }
 
-/// What a draw needs besides the model: at most 16 bytes per Gaussian, which putting the Gaussians in
-/// order takes, too.
+/// Scratch of a draw: at most 16 bytes per Gaussian, like reordering.
 pub(crate) struct MultinomialSampler {
     rule: DrawRule,
-    /// Gaussians before.
+    /// Number of Gaussians before.
     rows: usize,
-    /// Copies that are made.
     made: usize,
-    /// Weights, then their sums up to each row; `[rows]`.
+    /// Weights, then their inclusive sums; `[rows]`.
     sums: Block<u64>,
-    /// Copies of each row; `[rows]`.
+    /// Number of copies of each row; `[rows]`.
     counts: Block<u32>,
-    /// The row that each copy is of. Over the dead there is one per row: first whether it is dead,
-    /// then how many are up to it.
+    /// Source row of each copy. Over the dead: first whether each row is dead, then the inclusive sums.
     sources: Block<u32>,
 }
 
 impl MultinomialSampler {
-    /// Draws the sources of copies by their opacities; nothing where there are none to be made.
+    /// Draws the sources of copies by opacity. Returns `None` if there are no copies.
     pub(crate) fn select(
         session: &Session,
         model: &Model,
@@ -70,7 +65,11 @@ impl MultinomialSampler {
         if model.is_empty() || copies == 0 {
             return Ok(None);
         }
-        let mut sampler = Self::new(session, model.len(), copies, rule)?;
+        let rows = model.len();
+        let sizes = DrawSizes { rows: rows as u64, copies: copies as u64 };
+        let Draw { mut counts, sums, sources } = Draw::reserve(&session.heap, &sizes)?;
+        counts.zero(&session.stream)?;
+        let mut sampler = Self { rule, rows, made: copies, sums, counts, sources };
         sampler.weigh(session, model)?;
         if rule.is_over_the_dead() {
             sort::inclusive_sum(&session.heap, &session.stream, &mut sampler.sources)?;
@@ -83,7 +82,7 @@ impl MultinomialSampler {
         Ok(Some(sampler))
     }
 
-    /// Writes the copies, of which each source has a share.
+    /// Writes the copies and shares the opacities.
     pub(crate) fn edit(
         &mut self,
         session: &Session,
@@ -101,19 +100,7 @@ impl MultinomialSampler {
         })
     }
 
-    fn new(
-        session: &Session,
-        rows: usize,
-        copies: usize,
-        rule: DrawRule,
-    ) -> Result<Self, DeviceError> {
-        let sizes = DrawSizes { rows: rows as u64, copies: copies as u64 };
-        let Draw { mut counts, sums, sources } = Draw::reserve(&session.heap, &sizes)?;
-        counts.zero(&session.stream)?;
-        Ok(Self { rule, rows, made: copies, sums, counts, sources })
-    }
-
-    /// Sums up the weights, and flags the dead where they are not to be drawn.
+    /// Sums up the weights, and flags the dead if they are replaced.
     fn weigh(&mut self, session: &Session, model: &Model) -> Result<(), DeviceError> {
         let Session { heap, stream, kernels, .. } = session;
         let args = WeighArgs {
@@ -131,7 +118,7 @@ impl MultinomialSampler {
         sort::inclusive_sum(heap, stream, &mut self.sums)
     }
 
-    /// Draws the row of each copy, and counts the copies of each row.
+    /// Draws the source of each copy, and counts the copies of each row.
     fn draw(&mut self, session: &Session, model: &Model) -> Result<(), DeviceError> {
         let copies = self.sources.len();
         let args = DrawArgs {
@@ -149,7 +136,7 @@ impl MultinomialSampler {
         session.kernels.draw_sources.over(&session.stream, copies, &args)
     }
 
-    /// Gives the drawn rows their shares; where the dead come to them they forget their moments.
+    /// Shares the opacities of the drawn rows. If copies replace the dead, the sources' moments are cleared.
     fn split_opacity(&mut self, session: &Session, model: &mut Model) -> Result<(), DeviceError> {
         let widths = model.kernel_widths();
         let args = SplitOpacityArgs {
@@ -163,7 +150,7 @@ impl MultinomialSampler {
         session.kernels.split_opacity.over(&session.stream, self.rows, &args)
     }
 
-    /// Writes the copies: over the dead, or into the rows that the model has grown by.
+    /// Writes the copies over the dead, or into the new rows.
     fn copy(&mut self, session: &Session, model: &mut Model) -> Result<(), DeviceError> {
         let widths = model.kernel_widths();
         let copies = self.sources.len();

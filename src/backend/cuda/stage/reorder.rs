@@ -7,20 +7,20 @@ use crate::backend::DeviceError;
 use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, host_len};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
-use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::model::tables::{Model, centres};
 use crate::backend::cuda::session::Session;
 use crate::layout::{FETCHED_COLUMN, MOVED_COLUMNS, MemoryPlace, MoveSizes, Moves, Source as _};
 use crate::math::morton::{Cube, KEY_BITS};
 use crate::model::Primitive;
 
-/// Puts the rows in the order of their centres' keys; rows of one key keep their order.
+/// Sorts the rows by the Morton keys of their centres; rows of equal keys keep their order.
 pub(crate) fn reorder<P: Primitive>(
     session: &Session,
     model: &mut Model<P>,
     cube: &Cube,
 ) -> Result<(), DeviceError> {
     let rows = model.len();
-    // Without places there is no order.
+    // Without positions there is no order.
     if rows == 0 || P::SCHEMA.places().is_none() {
         return Ok(());
     }
@@ -38,13 +38,13 @@ pub(crate) fn reorder<P: Primitive>(
             MemoryPlace::Host => mover.turn_on_host(table.write().bytes(), width)?,
         }
     }
-    // Lane blocks of one column lie as the column alone does.
+    // A single column has the same layout without lane blocks.
     mover.turn(model.gradient_norm_sums.write().bytes(), 1)?;
     mover.turn(model.views_seen.write().bytes(), 1)?;
     model.optional_columns().try_for_each(|column| mover.turn(column.write().bytes(), 1))
 }
 
-/// The row that comes to each place; `[rows]`.
+/// Returns the row that moves to each place; `[rows]`.
 fn sorted_rows<P: Primitive>(
     session: &Session,
     model: &Model<P>,
@@ -54,7 +54,7 @@ fn sorted_rows<P: Primitive>(
     let Session { heap, stream, kernels, .. } = session;
     let n = model.len();
     let Moves { mut rows, mut keys } = Moves::reserve(heap, sizes)?;
-    let (table, width) = model.centres();
+    let (table, width) = centres::<P>(&model.tables, model.sh_degree());
     let args = MortonArgs {
         table,
         keys: keys[0].write(),
@@ -72,21 +72,19 @@ fn sorted_rows<P: Primitive>(
     Ok(if sorted == 0 { first } else { second })
 }
 
-/// Moves the rows of one table after the other.
 struct Mover<'a> {
     session: &'a Session,
     rows: usize,
     row_from_place: Block<u32>,
-    /// Columns that the scratch has room for.
+    /// Number of columns that fit the scratch.
     at_once: usize,
     scratch: Block<u32>,
-    /// Room for a column of a table in the host's memory, where there are any.
+    /// Scratch for a column of a table in the host's memory.
     fetched: Option<Block<u32>>,
 }
 
 impl Mover<'_> {
-    /// Moves the rows of a table of so many columns, a few columns at a time. Lanes behind the last
-    /// row are not touched.
+    /// Moves the rows of a table, a few columns at a time. Lanes behind the last row stay.
     fn turn(&mut self, table: Out<'_, u8>, width: usize) -> Result<(), DeviceError> {
         let Session { stream, kernels, .. } = self.session;
         for first in (0..width).step_by(self.at_once) {
@@ -105,7 +103,7 @@ impl Mover<'_> {
         Ok(())
     }
 
-    /// The same of a table in the host's memory: each column crosses the bus as it lies.
+    /// Moves the rows of a table in the host's memory. Each column crosses the bus in its own order.
     fn turn_on_host(&mut self, table: Out<'_, u8>, width: usize) -> Result<(), DeviceError> {
         let Session { stream, kernels, .. } = self.session;
         let Some(fetched) = &mut self.fetched else { return self.turn(table, width) };
@@ -122,7 +120,7 @@ impl Mover<'_> {
             };
             let args = ColumnsArgs { scratch: fetched.write().bytes(), ..whole };
             kernels.fetch_column.over(stream, self.rows, &args)?;
-            // Lane blocks of one column lie as the column alone does.
+            // A single column has the same layout without lane blocks.
             let args = ColumnsArgs {
                 table: fetched.write().bytes(),
                 scratch: self.scratch.write().bytes(),

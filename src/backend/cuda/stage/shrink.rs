@@ -1,20 +1,20 @@
-//! Stage `shrink`: a photograph made smaller for a view that is drawn smaller.
+//! Stage `shrink`: a photograph shrunken for a smaller view.
 
 use crate::abi::{In, Out, ShrinkArgs};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
-use crate::backend::cuda::photos::{Photograph, Target};
+use crate::backend::cuda::photos::{Photograph, Target, check_size};
 use crate::backend::cuda::session::Session;
 use crate::layout::{ShrunkSlots, ViewRequest, ViewSizes};
 use crate::math::Divisor;
 use crate::memory::Bytes;
 
-/// Room for a photograph of a view's size, made of a larger one.
+/// Memory for a shrunken photograph.
 pub(crate) struct Shrunk(ShrunkSlots<Heap>);
 
 impl Shrunk {
-    /// Where the view is smaller than its photograph.
+    /// Allocates it if the view is smaller than its photograph.
     pub(crate) fn reserve(
         heap: &Heap,
         sizes: &ViewSizes,
@@ -27,7 +27,7 @@ impl Shrunk {
         Bytes(self.0.bytes())
     }
 
-    /// Makes the photograph smaller, for a view of `view_px`.
+    /// Shrinks the photograph for a view of `view_px`.
     pub(crate) fn shrink<'a>(
         &'a mut self,
         session: &Session,
@@ -36,9 +36,7 @@ impl Shrunk {
         divisor: Divisor,
     ) -> Result<Photograph<'a>, DeviceError> {
         let size = divisor.px(target.size());
-        if size != view_px {
-            return Err(DeviceError::TargetSize { target_px: size, view_px });
-        }
+        check_size(size, view_px)?;
         let begun = session.timers.begin(Stage::Loss, &session.stream)?;
         target.wait(&session.stream)?;
         let ShrunkSlots { colors, mask, depths, normals } = &mut self.0;

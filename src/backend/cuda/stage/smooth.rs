@@ -13,8 +13,7 @@ use crate::layout::Smoothing;
 use crate::math::Real;
 use crate::math::filter::smoothing_per_depth;
 
-/// Gives every Gaussian the filter of the nearest view that samples it, and those that no view samples that of
-/// the farthest. Where memory is refused the model stays as it was.
+/// Computes every Gaussian's filter from the nearest view that samples it. On a refusal the model is unchanged.
 pub(crate) fn smooth(
     session: &Session,
     model: &mut Model,
@@ -24,8 +23,7 @@ pub(crate) fn smooth(
     smooth_among(session, model, views, sampled_from, |_| Ok(()))
 }
 
-/// The same of a part of the Gaussians. `agree` makes of the bits of the farthest depth of these, `[1]`, those of
-/// the farthest of all.
+/// Filters a part of the Gaussians. `agree` makes the bits of their farthest depth, `[1]`, those of all parts.
 pub(crate) fn smooth_among(
     session: &Session,
     model: &mut Model,
@@ -34,7 +32,6 @@ pub(crate) fn smooth_among(
     agree: impl FnOnce(&mut Block<u32>) -> Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
     let rows = model.len();
-    // Before anything changes.
     let Smoothing { views: mut on_device, mut farthest } =
         Smoothing::reserve(&session.heap, views.len() as u64)?;
     model.enable_filter(session)?;
@@ -63,7 +60,7 @@ pub(crate) fn smooth_among(
 }
 
 fn smooth_view(view: &View) -> SmoothView {
-    // Neither nearness nor the screen's filter matters to it.
+    // Near plane and footprint do not matter here.
     let settings = RenderSettings::DEFAULT;
     let point = viewpoint::<f32>(view, settings.near, settings.footprint);
     let mut rotation = [0.0; 9];
@@ -77,8 +74,7 @@ fn smooth_view(view: &View) -> SmoothView {
     }
 }
 
-/// Lowers every opacity, as it is through the filter, to at most `ceiling` and forgets the
-/// opacities' moments.
+/// Lowers every filtered opacity to at most `ceiling` and clears the opacities' moments.
 pub(crate) fn reset_opacity(
     session: &Session,
     model: &mut Model,

@@ -1,5 +1,5 @@
-//! Stage `surface`: what has Gaussians lie on surfaces (SuGaR: Guédon and Lepetit 2024, section
-//! 4.1), and its gradients of their geometry. The twin of `backend/cpu/stage/surface.rs`.
+//! Stage `surface`: terms that align Gaussians with surfaces (SuGaR: Guédon and Lepetit 2024, section 4.1). The twin
+//! of `backend/cpu/stage/surface.rs`.
 
 use super::loss::PendingLosses;
 use super::neighbours::NearestLists;
@@ -24,24 +24,22 @@ use crate::math::Real;
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::Bytes;
 
-/// Blocks of the kernels that take samples: enough for any GPU, and few enough that what each adds to
-/// the terms in the end does not count.
-const MOST_BLOCKS: usize = 4096;
+/// Maximum number of blocks that take samples: enough for any GPU, few enough for cheap final sums.
+const MAX_BLOCKS: usize = 4096;
 
 /// Neighbours that half a warp has lanes for.
 const HALF_WARP: u32 = 16;
 
-/// What is left of a view behind its backward pass.
+/// A view after its backward pass.
 #[derive(Clone, Copy)]
 pub(crate) struct SampledView<'a> {
     pub(crate) splats: &'a Splats,
     pub(crate) camera: &'a ViewCamera,
-    /// Where distances were compared.
+    /// Depths, if distances are compared.
     pub(crate) depth_map: Option<&'a DepthMap>,
 }
 
-/// Adds the gradients of the terms at samples to `geometry`, [n, 12], which is made where there is
-/// none. All memory is taken before anything is added: where it is refused nothing has happened.
+/// Adds the gradients of sampled terms to `geometry`, [n, 12]. Takes all memory before.
 pub(crate) fn regularise<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
@@ -76,15 +74,32 @@ pub(crate) fn regularise<P: CudaPrimitive>(
         let near_surface =
             depth_map.map(|map| map.near(session, model, splats, camera)).transpose()?;
         if let Some(rows) = rows.as_ref().filter(|_| entropy_weight != 0.0) {
-            regularise_entropy(session, model, rows, entropy_weight, d_geometry)?;
+            let args = EntropyArgs {
+                geometry: model.geometry(),
+                rows: rows.read(),
+                d_geometry: d_geometry.write(),
+                sums: session.status.surface(),
+                seen: count_u32(rows.len())?,
+                d_entropy: f32::of(entropy_weight / rows.len() as f64),
+            };
+            session.kernels.regularise_entropy.over(&session.stream, rows.len(), &args)?;
         }
         let of = match (depth_map, &near_surface, &rows) {
             (Some(map), Some(sampled), _) => Some(SampleSource::Shown(map, sampled)),
             (.., rows) => rows.as_ref().map(SampleSource::Seen),
         };
         if let (Some(near), Some(of)) = (near, of) {
-            let samples = SampleInputs { of, near, camera };
-            regularise_samples(session, model, samples, terms, d_geometry)?;
+            let plain = samples(model, of, near, camera, terms)?;
+            let sums = session.status.surface();
+            let args = RegulariseArgs { d_geometry: d_geometry.write(), sums, ..plain };
+            let kernels = &session.kernels;
+            let kernels = match of {
+                SampleSource::Seen(_) => [&kernels.regularise_16, &kernels.regularise_32],
+                SampleSource::Shown(..) => {
+                    [&kernels.regularise_shown_16, &kernels.regularise_shown_32]
+                }
+            };
+            take_samples(&session.stream, kernels, &args)?;
         }
     }
     let report = session.status.report(&session.heap, &session.stream)?;
@@ -92,15 +107,14 @@ pub(crate) fn regularise<P: CudaPrimitive>(
     Ok(PendingLosses::of_samples(report, active, splats.visible, terms.samples.count))
 }
 
-/// Gradients of all Gaussians' geometry that nothing was added to.
+/// Allocates zero gradients of all Gaussians' geometry.
 pub(super) fn zeros(session: &Session, sizes: &ViewSizes) -> Result<Block<f32>, DeviceError> {
     let mut block = session.heap.take(&SURFACE_GRADIENTS, sizes)?;
     block.zero(&session.stream)?;
     Ok(block)
 }
 
-/// The rows of the Gaussians that the view sees, ascending. Splats are in the order in which blocks of
-/// threads came; samples are drawn by place, so that a run would not be the same twice.
+/// Returns the visible rows, ascending: samples are drawn by position, and the order of splats varies.
 fn seen_rows(
     session: &Session,
     splats: &Splats,
@@ -110,85 +124,32 @@ fn seen_rows(
     let SurfaceRows { mut rows, counts: [mut counts, mut firsts] } =
         SurfaceRows::reserve(&session.heap, sizes)?;
     let lane_blocks = counts.len();
-    let splat_from_gaussian = splats.splat_from_gaussian.read();
-    let (n, seen) = (count_u32(gaussians)?, count_u32(splats.visible)?);
-    let count = SeenArgs {
-        splat_from_gaussian,
-        counts: counts.write(),
+    let args = SeenArgs {
+        splat_from_gaussian: splats.splat_from_gaussian.read(),
+        counts: Out::NULL,
         firsts: In::NULL,
         rows: Out::NULL,
-        n,
-        seen,
+        n: count_u32(gaussians)?,
+        seen: count_u32(splats.visible)?,
     };
+    let count = SeenArgs { counts: counts.write(), ..args };
     session.kernels.count_seen.over(&session.stream, gaussians, &count)?;
     exclusive_sum(&session.heap, &session.stream, lane_blocks, &counts, &mut firsts)?;
-    let list = SeenArgs {
-        splat_from_gaussian,
-        counts: Out::NULL,
-        firsts: firsts.read(),
-        rows: rows.write(),
-        n,
-        seen,
-    };
+    let list = SeenArgs { firsts: firsts.read(), rows: rows.write(), ..args };
     session.kernels.list_seen.over(&session.stream, gaussians, &list)?;
     Ok(rows)
 }
 
-fn regularise_entropy<P: CudaPrimitive>(
-    session: &mut Session,
-    model: &Model<P>,
-    rows: &Block<u32>,
-    weight: f64,
-    d_geometry: &mut Block<f32>,
-) -> Result<(), DeviceError> {
-    let args = EntropyArgs {
-        geometry: model.geometry(),
-        rows: rows.read(),
-        d_geometry: d_geometry.write(),
-        sums: session.status.surface(),
-        seen: count_u32(rows.len())?,
-        d_entropy: f32::of(weight / rows.len() as f64),
-    };
-    session.kernels.regularise_entropy.over(&session.stream, rows.len(), &args)
-}
-
-/// What samples are taken of.
+/// The Gaussians that are sampled.
 #[derive(Clone, Copy)]
 enum SampleSource<'a> {
-    /// Of all that the view sees.
+    /// All visible Gaussians.
     Seen(&'a Block<u32>),
-    /// Of what is near the surface that it shows, distances from which are compared, too.
+    /// Visible Gaussians near the drawn surface, whose distances are compared.
     Shown(&'a DepthMap, &'a Sampled),
 }
 
-/// What samples of a view are taken from.
-struct SampleInputs<'a, P> {
-    of: SampleSource<'a>,
-    /// The neighbours of all Gaussians.
-    near: &'a NearestLists<P>,
-    camera: &'a ViewCamera,
-}
-
-fn regularise_samples<P: CudaPrimitive>(
-    session: &mut Session,
-    model: &Model<P>,
-    from: SampleInputs<'_, P>,
-    terms: &Terms,
-    d_geometry: &mut Block<f32>,
-) -> Result<(), DeviceError> {
-    let sums = session.status.surface();
-    let of = from.of;
-    let plain = samples(model, from, terms)?;
-    let args = RegulariseArgs { d_geometry: d_geometry.write(), sums, ..plain };
-    let kernels = &session.kernels;
-    let kernels = match of {
-        SampleSource::Seen(_) => [&kernels.regularise_16, &kernels.regularise_32],
-        SampleSource::Shown(..) => [&kernels.regularise_shown_16, &kernels.regularise_shown_32],
-    };
-    take_samples(&session.stream, kernels, &args)
-}
-
-/// The depths that a view shows.
+/// The drawn depths of a view.
 #[derive(Clone, Copy)]
 pub(crate) struct ShownDepths<'a> {
     pub(crate) splats: &'a Splats,
@@ -196,8 +157,7 @@ pub(crate) struct ShownDepths<'a> {
     pub(crate) map: &'a DepthMap,
 }
 
-/// Adds the gradient of the depths that a view shows, where samples' distances are compared with them,
-/// to that of its maps, [height, width, 4]. All memory is taken before anything is added.
+/// Adds the gradient of the compared depths to that of the maps, [height, width, 4]. Takes all memory before.
 pub(crate) fn compare_depths<P: CudaPrimitive>(
     session: &Session,
     model: &Model<P>,
@@ -211,17 +171,18 @@ pub(crate) fn compare_depths<P: CudaPrimitive>(
         return Ok(());
     }
     let sampled = &map.near(session, model, splats, camera)?;
-    let from = SampleInputs { of: SampleSource::Shown(map, sampled), near, camera };
-    let plain = samples(model, from, terms)?;
+    let plain = samples(model, SampleSource::Shown(map, sampled), near, camera, terms)?;
     let args = RegulariseArgs { d_surface: d_surface.write(), ..plain };
     let kernels = &session.kernels;
     take_samples(&session.stream, [&kernels.compare_shown_16, &kernels.compare_shown_32], &args)
 }
 
-/// The samples that the terms need; nothing is added to.
+/// Returns arguments of the samples, without outputs.
 fn samples<'a, P: CudaPrimitive>(
     model: &'a Model<P>,
-    SampleInputs { of, near, camera }: SampleInputs<'a, P>,
+    of: SampleSource<'a>,
+    near: &'a NearestLists<P>,
+    camera: &ViewCamera,
     terms: &Terms,
 ) -> Result<RegulariseArgs<'a>, DeviceError> {
     let SampleRule { count, seed, iteration } = terms.samples;
@@ -257,7 +218,7 @@ fn samples<'a, P: CudaPrimitive>(
     })
 }
 
-/// Launches the first of the kernels where half a warp has lanes for the neighbours, or the second.
+/// Launches the first kernel if half a warp has enough lanes for the neighbours, else the second.
 fn take_samples(
     stream: &Stream,
     [half, whole]: [&Kernel<RegulariseArgs<'static>>; 2],
@@ -266,30 +227,27 @@ fn take_samples(
     let (kernel, lanes) =
         if args.list_len <= HALF_WARP { (half, HALF_WARP) } else { (whole, 2 * HALF_WARP) };
     let blocks = args.samples.div_ceil(SURFACE_BLOCK / lanes) as usize;
-    kernel.blocks(stream, blocks.min(MOST_BLOCKS), args)
+    kernel.blocks(stream, blocks.min(MAX_BLOCKS), args)
 }
 
-// Stage `surface`, what a view's depths say: the surface that they show and which Gaussians are near
-// it. The twin of `backend/cpu/stage/sampled_depths.rs`.
-
-/// The depths that a view shows.
+/// The drawn depths of a view.
 pub(crate) struct DepthMap {
-    /// Depths over that of the farthest splat, world units along the view axis; [height, width].
+    /// Depths relative to the farthest splat, along the view axis; [height, width].
     pub(crate) depths: Block<f32>,
-    /// The bits of that; `[1]`.
+    /// Bits of the depth of the farthest splat; `[1]`.
     pub(crate) farthest: Block<u32>,
 }
 
-/// The Gaussians that samples are taken of.
+/// The Gaussians near the drawn surface.
 pub(crate) struct Sampled {
-    /// Ascending; `[visible]`, of which so many are filled as `total` says.
+    /// Rows, ascending; `[visible]`, with `total` rows filled.
     pub(crate) rows: Block<u32>,
     /// `[1]`
     pub(crate) total: Block<u32>,
 }
 
 impl DepthMap {
-    /// Of a view's surface maps.
+    /// Creates the depths from a view's surface maps.
     pub(crate) fn new(
         session: &Session,
         splats: &Splats,
@@ -313,7 +271,7 @@ impl DepthMap {
         Ok(Self { depths, farthest })
     }
 
-    /// Those of the Gaussians that the view sees which are near the surface that it shows.
+    /// Lists the visible Gaussians near the drawn surface.
     pub(crate) fn near<P: CudaPrimitive>(
         &self,
         session: &Session,
@@ -331,7 +289,7 @@ impl DepthMap {
             splat_from_gaussian: splats.splat_from_gaussian.read(),
             depths: self.depths.read(),
             masks: masks.write(),
-            counts: counts.write(),
+            counts: Out::NULL,
             firsts: In::NULL,
             rows: Out::NULL,
             total: Out::NULL,
@@ -339,22 +297,12 @@ impl DepthMap {
             n: count_u32(gaussians)?,
             seen: count_u32(splats.visible)?,
         };
-        session.kernels.count_near.over(stream, gaussians, &args)?;
+        let count = NearArgs { counts: counts.write(), ..args };
+        session.kernels.count_near.over(stream, gaussians, &count)?;
         exclusive_sum(heap, stream, lane_blocks, &counts, &mut firsts)?;
-        let args = NearArgs {
-            geometry: model.geometry(),
-            splat_from_gaussian: splats.splat_from_gaussian.read(),
-            depths: self.depths.read(),
-            masks: masks.write(),
-            counts: Out::NULL,
-            firsts: firsts.read(),
-            rows: rows.write(),
-            total: total.write(),
-            camera: *camera,
-            n: count_u32(gaussians)?,
-            seen: count_u32(splats.visible)?,
-        };
-        session.kernels.list_near.over(stream, gaussians, &args)?;
+        let list =
+            NearArgs { firsts: firsts.read(), rows: rows.write(), total: total.write(), ..args };
+        session.kernels.list_near.over(stream, gaussians, &list)?;
         Ok(Sampled { rows, total })
     }
 

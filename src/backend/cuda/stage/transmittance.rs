@@ -1,4 +1,4 @@
-//! Stage `transmittance`: how much light passes the Gaussians between a view's camera and places.
+//! Stage `transmittance`: the transmittance between a view's camera and positions.
 
 use super::bin::Bins;
 use super::project::Splats;
@@ -10,7 +10,7 @@ use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::session::Session;
 use crate::layout::{PLACES, TRANSMITTANCES};
 
-/// Places, and what is known of them after the bands up to now.
+/// Positions and their transmittances after the bands so far.
 pub(crate) struct Asked {
     /// World units; [places, 3].
     places: Block<f32>,
@@ -29,7 +29,7 @@ impl Asked {
         Ok(Self { places: on_device, transmittances, count })
     }
 
-    /// Finds what passes to the places that are seen in the tiles that are listed.
+    /// Computes the transmittances of positions in the listed tiles.
     pub(crate) fn answer(
         &mut self,
         session: &Session,
@@ -55,10 +55,7 @@ impl Asked {
         session.timers.end(&begun, &session.stream)
     }
 
-    /// What passes to each place. Waits for the device.
     pub(crate) fn read(&self, session: &Session) -> Result<Vec<f32>, DeviceError> {
-        let mut host = vec![0.0; self.count];
-        self.transmittances.download(&session.stream, 0, &mut host)?;
-        Ok(host)
+        self.transmittances.download_vec(&session.stream, 0..self.count)
     }
 }

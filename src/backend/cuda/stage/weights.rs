@@ -1,5 +1,4 @@
-//! Stage `weights`: how much each Gaussian shows in the views. The twin of
-//! `backend/cpu/stage/weights.rs`.
+//! Stage `weights`: the blend weight of each Gaussian in the views. The twin of `backend/cpu/stage/weights.rs`.
 
 use super::project::Splats;
 use crate::abi::{AddWeightsArgs, WhitenArgs};
@@ -10,8 +9,7 @@ use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
 use crate::model::Primitive;
 
-/// Prepares a drawn view for a backward pass that leaves weights: the gradients of its colours, which are
-/// made such that none is held at 0, where that of every pixel is 1.
+/// Prepares a backward pass that yields blend weights: sets all colours and the gradients of all pixels to 1.
 pub(crate) fn prepare(
     session: &Session,
     splats: &mut Splats,
@@ -24,7 +22,7 @@ pub(crate) fn prepare(
     d_image.fill_words(&session.stream, 1.0_f32.to_bits())
 }
 
-/// Adds the view's weights to those of the views before, which are where the norms of gradients were.
+/// Adds the view's weights to the sums, which lie in the place of the gradient norms.
 pub(crate) fn add<P: Primitive>(
     session: &Session,
     model: &mut Model<P>,

@@ -1,5 +1,4 @@
-//! Stage `worth`: what each Gaussian adds to the likeness of a view and its photograph. The twin of
-//! `backend/cpu/stage/worth.rs`.
+//! Stage `worth`: the contributions of Gaussians to a view. The twin of `backend/cpu/stage/worth.rs`.
 
 use super::bin::Bins;
 use super::project::{DrawnView, Splats};
@@ -13,9 +12,9 @@ use crate::backend::{DeviceError, Held, Worth};
 use crate::layout::{ABSENT, SEEN_WORTHS, WORTHS};
 use crate::memory::Bytes;
 
-/// What is known of Gaussians after the views up to now.
+/// Contributions of Gaussians in the views so far.
 pub struct WorthSums {
-    /// Not 0: left out; `[n]`.
+    /// Flags of removed Gaussians, not 0 if removed; `[n]`.
     absent: Block<u8>,
     /// [n, 4]
     sums: Block<f32>,
@@ -35,10 +34,9 @@ impl WorthSums {
         Ok(Self { absent: on_device, sums, count })
     }
 
-    /// What each Gaussian is worth. Waits for the device.
     pub(crate) fn read(&self, session: &Session) -> Result<Vec<Worth>, DeviceError> {
-        let mut host = vec![0.0; self.count * WORTH_WIDTH as usize];
-        self.sums.download(&session.stream, 0, &mut host)?;
+        let values = 0..self.count * WORTH_WIDTH as usize;
+        let host = self.sums.download_vec(&session.stream, values)?;
         let (rows, _) = host.as_chunks();
         let read = |row: &[f32; WORTH_WIDTH as usize]| {
             let &[weight, weight_max, error_change, squared_change] = row;
@@ -54,7 +52,7 @@ impl Held for WorthSums {
     }
 }
 
-/// What the splats of a view are worth in it.
+/// Contributions of a view's splats.
 pub(crate) struct SeenWorths(Block<f32>);
 
 impl SeenWorths {
@@ -64,8 +62,7 @@ impl SeenWorths {
         Ok(Self(worths))
     }
 
-    /// Draws the tiles that are listed without those left out, and adds what their pixels say of each
-    /// splat. The photograph is there.
+    /// Draws the listed tiles without removed Gaussians, and adds the contributions. The photograph has arrived.
     pub(crate) fn judge(
         &mut self,
         session: &Session,
@@ -96,7 +93,7 @@ impl SeenWorths {
         session.timers.end(&begun, &session.stream)
     }
 
-    /// Adds them to those of the views before.
+    /// Adds the view's contributions to the sums.
     pub(crate) fn add_to(
         &self,
         session: &Session,
@@ -114,7 +111,6 @@ impl SeenWorths {
     }
 }
 
-/// Splats of a view with lists of them.
 #[derive(Clone, Copy)]
 pub(crate) struct ListedSplats<'a> {
     pub(crate) splats: &'a Splats,

@@ -1,5 +1,4 @@
-//! A device for tests: it rejects calls that a driver would reject, and remembers what memory
-//! holds.
+//! A device for tests. It rejects what a driver would reject, and records what memory holds.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::RefCell;
@@ -12,13 +11,10 @@ use crate::backend::DeviceError;
 use crate::layout::MemoryPlace;
 use crate::memory::{Bytes, HostState};
 
-/// Unit of memory, and of what the device remembers.
 pub(super) const GRANULE: u64 = 2 << 20;
 
-/// Unit of the host's memory.
 pub(super) const HOST_GRANULE: u64 = 4 << 20;
 
-/// A block of memory, or a range of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FakeBlock {
     place: MemoryPlace,
@@ -28,35 +24,32 @@ struct FakeBlock {
 #[derive(Default)]
 pub(super) struct FakeState {
     pub(super) capacity: u64,
-    /// Bytes that other programs hold.
     pub(super) foreign: u64,
-    /// The host as the system tells of it.
     pub(super) host: Option<HostState>,
-    /// Whether the driver has none of the host's memory to give, whatever the system says.
+    /// True if the driver rejects requests for the host's memory, whatever the system reports.
     pub(super) host_is_exhausted: bool,
     next: u64,
     reservations: BTreeMap<u64, u64>,
     /// Blocks by handle.
     blocks: BTreeMap<u64, FakeBlock>,
-    /// Bytes and handle by address.
+    /// Size in bytes and handle by address.
     mapped: BTreeMap<u64, (u64, u64)>,
-    /// End by beginning of what kernels may use.
+    /// Ends of the ranges that kernels may use, by start address.
     allowed: BTreeMap<u64, u64>,
     allocations: BTreeMap<u64, FakeBlock>,
-    /// Bytes of the host's memory by address.
+    /// Sizes in bytes of the host's memory, by address.
     pinned: BTreeMap<usize, usize>,
-    /// The contents of each granule, by address.
+    /// Content of each granule, by address.
     contents: BTreeMap<u64, u64>,
 }
 
-/// What page-locked memory is aligned to.
 const PAGE: usize = 4096;
 
 fn layout_of(bytes: usize) -> Layout {
     Layout::from_size_align(bytes, PAGE).expect("more than an address space has")
 }
 
-/// A handle, so that the test sees what the heap does.
+/// A handle to the state, which the test and the heap share.
 #[derive(Clone, Default)]
 pub(super) struct FakeDevice {
     pub(super) state: Rc<RefCell<FakeState>>,
@@ -69,12 +62,11 @@ impl FakeDevice {
         Self { state: Rc::new(RefCell::new(state)), is_virtual }
     }
 
-    /// Memory of the device that the heap holds.
+    /// Returns the bytes of device memory that the heap holds.
     pub(super) fn held(&self) -> u64 {
         self.held_in(MemoryPlace::Device)
     }
 
-    /// Memory of this place that it holds in blocks and ranges.
     pub(super) fn held_in(&self, place: MemoryPlace) -> u64 {
         let state = self.state.borrow();
         let blocks = state.blocks.values().chain(state.allocations.values());
@@ -90,7 +82,7 @@ impl FakeDevice {
             && state.allowed.is_empty()
     }
 
-    /// Whether a kernel may use these bytes.
+    /// True if kernels may use these bytes.
     pub(super) fn is_usable(&self, address: u64, bytes: u64) -> bool {
         let state = self.state.borrow();
         let in_allocation = state
@@ -108,7 +100,6 @@ impl FakeDevice {
         true
     }
 
-    /// Whether there is so much left.
     fn give(&self, place: MemoryPlace, bytes: u64) -> Result<(), Fault> {
         let has_room = match place {
             MemoryPlace::Device => self.free()?.0 >= bytes,
@@ -117,14 +108,12 @@ impl FakeDevice {
         if has_room { Ok(()) } else { Err(Fault::Exhausted) }
     }
 
-    /// Writes to the granules of a range.
     pub(super) fn mark(&self, address: u64, bytes: u64, mark: u64) {
         for at in granules(address, bytes) {
             self.state.borrow_mut().contents.insert(at, mark + (at - address));
         }
     }
 
-    /// What `mark` wrote is still there.
     pub(super) fn is_marked(&self, address: u64, bytes: u64, mark: u64) -> bool {
         let state = self.state.borrow();
         granules(address, bytes).all(|at| state.contents.get(&at) == Some(&(mark + (at - address))))
@@ -230,7 +219,7 @@ impl MemoryDriver for FakeDevice {
         let mut state = self.state.borrow_mut();
         let (size, _) = state.mapped.remove(&address).expect("not the beginning of a block");
         assert_eq!(size, bytes, "a part of a block");
-        // What kernels may use ends here; spans only take away from their end.
+        // The accessible range ends here. Spans only remove blocks from their end.
         if let Some((&start, &end)) = state.allowed.range(..=address).next_back()
             && end > address
         {

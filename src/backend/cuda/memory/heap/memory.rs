@@ -1,9 +1,8 @@
-//! The driver's calls that give and take memory. No other file makes them.
+//! Driver calls that allocate and free memory. Only this file makes them.
 
-#![expect(clippy::disallowed_methods, reason = "this is the door that the others are sent to")]
+#![expect(clippy::disallowed_methods, reason = "other files allocate through the heap")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -20,15 +19,13 @@ use crate::memory::{
     Allowance, Bytes, HostAllowance, HostDemand, HostState, Kind, Ledger, host_state,
 };
 
-/// Physical memory comes in multiples of this where the driver names no other size.
+/// Unit of physical memory, if the driver reports no other.
 const GRANULE: u64 = 2 << 20;
 
-/// Why there is no memory.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The device has none left, or the host.
+    /// The device or the host has no memory left.
     Exhausted,
-    /// Anything else.
     Failed(DeviceError),
 }
 
@@ -38,62 +35,50 @@ impl From<DeviceError> for Fault {
     }
 }
 
-/// A device as the heap needs it; tests have one of their own.
-///
-/// Sizes are multiples of the granule of their place. With virtual memory, address space is reserved first
-/// and blocks of memory are mapped into it; without, `allocate` gives both at once.
+/// Memory operations of a device. Sizes are multiples of the granule of their place. With virtual memory, blocks are
+/// mapped into reserved address space. Without, `allocate` does both.
 pub(super) trait MemoryDriver {
-    /// Smallest unit of memory.
+    /// Returns the smallest unit of memory.
     fn granule(&self, place: MemoryPlace) -> u64;
     /// True if memory of this place can be mapped into reserved address space.
     fn is_virtual(&self, place: MemoryPlace) -> bool;
-    /// Memory of the device, used or not.
     fn capacity(&self) -> Bytes;
-    /// Free memory of the device.
     fn free(&self) -> Result<Bytes, DeviceError>;
-    /// How the host's memory stands; nothing where the system does not tell.
+    /// Returns the state of the host's memory; `None` if the system does not report it.
     fn host(&self) -> Option<HostState>;
-    /// Waits until nothing that was queued uses memory.
+    /// Waits until no queued work uses memory.
     fn wait(&self) -> Result<(), DeviceError>;
 
-    /// Takes address space.
     fn reserve(&self, bytes: u64) -> Result<u64, Fault>;
-    /// Gives address space back, nothing mapped there.
+    /// Frees address space without mappings.
     fn unreserve(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
-    /// Takes a block of memory.
     fn create(&self, place: MemoryPlace, bytes: u64) -> Result<u64, Fault>;
-    /// Gives a block back, which goes when it is not mapped any more.
+    /// Releases a block. Its memory is freed once the block is unmapped.
     fn release(&self, handle: u64) -> Result<(), DeviceError>;
-    /// Maps a block at a reserved address.
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), Fault>;
-    /// Takes whole blocks away again.
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
-    /// Makes mapped memory of this place accessible to kernels, and to the processor where it is the host's.
+    /// Makes mapped memory of this place accessible to kernels, and host memory to the processor.
     fn allow(&self, place: MemoryPlace, address: u64, bytes: u64) -> Result<(), DeviceError>;
 
-    /// Takes address space and memory.
     fn allocate(&self, place: MemoryPlace, bytes: u64) -> Result<u64, Fault>;
-    /// Gives both back.
     fn deallocate(&self, place: MemoryPlace, address: u64) -> Result<(), DeviceError>;
-    /// Copies between addresses of kernels and waits for it.
+    /// Copies between addresses of kernels, and waits.
     fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), DeviceError>;
 
-    /// Takes page-locked memory of the host, at least a byte, which any thread's context may use.
+    /// Allocates page-locked memory of the host, at least one byte, for the contexts of all threads.
     fn allocate_pinned(&self, bytes: usize) -> Result<*mut c_void, Fault>;
-    /// Gives page-locked memory back.
     fn free_pinned(&self, address: *mut c_void);
 }
 
-/// The memory of a GPU, and what of the host's it is lent.
+/// The memory of a GPU, and the host's memory that is mapped for it.
 pub(super) struct GpuMemory {
     device: Rc<CudaDevice>,
     granule: u64,
     is_virtual: bool,
-    /// Where memory of the host is mapped from, as far as it can be; known once it was tried.
+    /// Host memory that can be mapped; `None` inside if none can, unset before the first try.
     host: OnceCell<Option<HostNode>>,
 }
 
-/// A part of the host's memory that can be mapped into reserved addresses.
 #[derive(Clone, Copy)]
 struct HostNode {
     /// Its NUMA node.
@@ -118,8 +103,7 @@ impl GpuMemory {
         }
     }
 
-    /// The host's memory beside the GPU, where blocks of it can be mapped. A driver may promise that and
-    /// refuse it, as in a container that may not: it is tried with one granule.
+    /// Returns the nearest host memory if a granule of it can be mapped. A container may not allow it.
     fn host_node(&self) -> Option<HostNode> {
         *self.host.get_or_init(|| {
             let number = self.device.host_node().filter(|_| self.is_virtual)?;
@@ -128,7 +112,6 @@ impl GpuMemory {
         })
     }
 
-    /// The same for memory of this place. Of the device's nothing is tried.
     fn node_of(&self, place: MemoryPlace) -> Option<HostNode> {
         match place {
             MemoryPlace::Device => None,
@@ -138,7 +121,7 @@ impl GpuMemory {
 
     fn try_node(&self, number: i32) -> Result<HostNode, Fault> {
         let location = on_node(number);
-        // Address space comes in the device's units.
+        // Address space comes in granules of the device.
         let granule = granularity(location)?.max(self.granule);
         let handle = create_block(location, granule)?;
         let mapped = self.reserve(granule).and_then(|address| {
@@ -174,7 +157,6 @@ fn properties(location: sys::CUmemLocation) -> sys::CUmemAllocationProp {
     }
 }
 
-/// Unit of the blocks of a location.
 fn granularity(location: sys::CUmemLocation) -> Result<u64, DeviceError> {
     let properties = properties(location);
     let minimum = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
@@ -196,8 +178,7 @@ fn create_block(location: sys::CUmemLocation, bytes: u64) -> Result<u64, Fault> 
     Ok(handle)
 }
 
-/// Lets these locations read and write a mapped range. Small copies from and to the host's memory are the
-/// processor's, which therefore has to be among them.
+/// Lets these locations access a mapped range. The processor needs it for small copies.
 fn allow(to: &[sys::CUmemLocation], address: u64, bytes: u64) -> Result<(), DeviceError> {
     let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     let access: Vec<_> =
@@ -208,7 +189,7 @@ fn allow(to: &[sys::CUmemLocation], address: u64, bytes: u64) -> Result<(), Devi
         .map_err(failed("cuMemSetAccess"))
 }
 
-/// Page-locked memory of the host that kernels reach at the address which the host has for it.
+/// Allocates page-locked memory of the host that kernels reach at the host's own address.
 fn allocate_mapped(bytes: u64) -> Result<u64, Fault> {
     let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
     // SAFETY: the context is current; the span frees what it gets.
@@ -231,7 +212,6 @@ fn allocate_mapped(bytes: u64) -> Result<u64, Fault> {
     )))
 }
 
-/// Distinguishes missing memory from other failures.
 fn fault(call: &'static str) -> impl Fn(DriverError) -> Fault {
     move |error| match error.0 {
         sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Fault::Exhausted,
@@ -239,7 +219,6 @@ fn fault(call: &'static str) -> impl Fn(DriverError) -> Fault {
     }
 }
 
-/// A size as the driver takes it; this program runs where pointers have 64 bits.
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
@@ -346,7 +325,7 @@ impl MemoryDriver for GpuMemory {
     }
 
     fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), DeviceError> {
-        // The copy is on the default stream, which the others do not wait for.
+        // The copy runs on the default stream, which the others do not wait for.
         self.wait()?;
         // SAFETY: both allocations hold as many bytes.
         unsafe { sys::cuMemcpy(to, from, size(bytes)) }.result().map_err(failed("cuMemcpy"))?;
@@ -367,30 +346,24 @@ impl MemoryDriver for GpuMemory {
     }
 }
 
-// Memory that is not there: addresses are given out, and nothing lies at them.
-
-/// Unit of memory, as NVIDIA's GPUs have it.
-const DRY_GRANULE: u64 = 2 << 20;
-
-/// Memory of the device: more than any has, and little enough for a hundred reservations of all of it.
+/// Device memory of a dry run: more than any GPU has, but small enough for a hundred reservations.
 const CAPACITY: u64 = 1 << 52;
 
-/// Alignment of page-locked memory.
 const PAGE: usize = 4096;
 
-/// Memory of a dry run.
+/// Memory of a dry run: only addresses, and real page-locked memory.
 #[derive(Default)]
 pub(super) struct DryMemory {
-    /// Addresses that were given out.
+    /// Number of bytes of addresses given out.
     taken: Cell<u64>,
-    /// Page-locked memory of the host, which is there, by address.
+    /// Layouts of page-locked memory by address.
     pinned: RefCell<BTreeMap<usize, Layout>>,
 }
 
 impl DryMemory {
-    /// The next addresses, of which none is 0.
+    /// Returns the next addresses, never 0.
     fn next(&self, bytes: u64) -> u64 {
-        let address = self.taken.get() + DRY_GRANULE;
+        let address = self.taken.get() + GRANULE;
         self.taken.set(address + bytes);
         address
     }
@@ -398,7 +371,7 @@ impl DryMemory {
 
 impl MemoryDriver for DryMemory {
     fn granule(&self, _place: MemoryPlace) -> u64 {
-        DRY_GRANULE
+        GRANULE
     }
 
     fn is_virtual(&self, _place: MemoryPlace) -> bool {
@@ -481,24 +454,20 @@ impl MemoryDriver for DryMemory {
     }
 }
 
-// The memory of scratch blocks: each new block starts after the last live one.
-
-/// Where a new block lies.
 pub(super) struct BlockPlace {
     pub(super) id: u64,
     pub(super) address: u64,
-    /// Bytes from the beginning of its span.
+    /// Offset in bytes from the beginning of the span.
     pub(super) start: u64,
 }
 
-/// One span that grows in place; without virtual memory as many as it took, since live blocks
-/// cannot move.
+/// The scratch of an iteration: one span that grows in place, or without virtual memory several spans.
 pub(super) struct Arena {
     accounts: Rc<Accounts>,
     spans: Vec<Span>,
-    /// Where blocks live.
+    /// Positions of the live blocks.
     placement: Placement,
-    /// The furthest that blocks reached since the last trim, and between it and the one before.
+    /// Largest extent of blocks since the last trim, and between the two trims before.
     reached: [u64; 2],
 }
 
@@ -527,12 +496,11 @@ impl Arena {
         Ok(BlockPlace { id, address: self.spans[span].address() + start, start })
     }
 
-    /// The block of this number is gone.
     pub(super) fn give_back(&mut self, id: u64) {
         self.placement.give_back(id);
     }
 
-    /// Gives back the memory after all live blocks.
+    /// Frees the memory after all live blocks.
     pub(super) fn trim(&mut self) -> Result<(), DeviceError> {
         let top = self.placement.top();
         if self.placement.is_empty() && !self.is_virtual() {
@@ -540,7 +508,7 @@ impl Arena {
             return Ok(());
         }
         self.spans.truncate(top.span + 1);
-        // A range without virtual memory could only be cut by moving the blocks that live in it.
+        // Without virtual memory, a range could only be cut by moving its live blocks.
         if self.is_virtual()
             && let Some(span) = self.spans.get_mut(top.span)
         {
@@ -549,8 +517,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Gives back what was not reached since the call before the last. Memory that is no virtual one
-    /// stays: the next iteration could hardly have it anew in one piece.
+    /// Frees what was not used since the call before the last; nothing without virtual memory.
     pub(super) fn trim_to_recent(&mut self) -> Result<(), DeviceError> {
         let top = self.placement.top().start;
         let keep = self.recent().max(top);
@@ -562,22 +529,21 @@ impl Arena {
         }
     }
 
-    /// The furthest that blocks reached since the call of [`Self::trim_to_recent`] before the last.
+    /// Returns the largest extent of blocks since the call of [`Self::trim_to_recent`] before the last.
     pub(super) fn recent(&self) -> u64 {
         self.reached[0].max(self.reached[1])
     }
 
-    /// Bytes of all spans.
     pub(super) fn mapped(&self) -> u64 {
         self.spans.iter().map(Span::mapped).sum()
     }
 
-    /// Bytes up to the end of the last live block.
+    /// Returns the bytes up to the end of the last live block.
     pub(super) fn live(&self) -> u64 {
         self.mapped() - self.idle()
     }
 
-    /// Bytes after all live blocks.
+    /// Returns the bytes after all live blocks.
     pub(super) fn idle(&self) -> u64 {
         let top = self.placement.top();
         let after = self.spans.iter().skip(top.span).map(Span::mapped).sum::<u64>();
@@ -607,7 +573,7 @@ impl Arena {
         }
         let mut wanted = bytes;
         if self.placement.is_empty() {
-            // All at once what came in parts, so that the next time it is one.
+            // One span for all parts, so that the next blocks fit in one piece.
             let together = self.spans.iter().map(Span::mapped).sum();
             self.spans.clear();
             wanted = wanted.max(together);
@@ -621,22 +587,18 @@ impl Arena {
     }
 }
 
-// A range of device addresses that memory is mapped into as it is needed: the device's, or the host's.
-
-/// Memory and the books of it.
 pub(super) struct Accounts {
     pub(super) memory: Box<dyn MemoryDriver>,
     pub(super) ledger: RefCell<Ledger>,
     pub(super) allowance: Cell<Allowance>,
     pub(super) host_allowance: Cell<HostAllowance>,
     pub(super) cub_scratch: OnceCell<Library>,
-    /// Blocks of the arena, while they are logged.
+    /// Log of the arena's blocks during [`super::Heap::logged`].
     pub(super) log: RefCell<Option<ScratchLog>>,
 }
 
 impl Accounts {
-    /// Reads how much of the device other programs use, and lowers the budget to what they leave. `own` bytes of
-    /// the use are this program's and not in the ledger.
+    /// Lowers the budget to what other programs leave. `own` bytes of the use are this program's but not in the ledger.
     pub(super) fn update_foreign_use(&self, own: Bytes) -> Result<(), DeviceError> {
         let used = self.memory.capacity().0.saturating_sub(self.memory.free()?.0);
         let mut ledger = self.ledger.borrow_mut();
@@ -646,7 +608,7 @@ impl Accounts {
         Ok(())
     }
 
-    /// True if so much may be taken, as things stand now: others may have come or gone.
+    /// Fails if the present budget does not allow `wanted` bytes more.
     fn check(
         &self,
         place: MemoryPlace,
@@ -667,48 +629,43 @@ impl Accounts {
         }
     }
 
-    /// Bytes of the host that may be page-locked, as things stand now.
+    /// Returns the bytes of the host that may still be page-locked.
     pub(super) fn left_on_host(&self) -> Bytes {
         let held = self.ledger.borrow().on_host();
         let left = |state| self.host_allowance.get().left(state, held);
         self.memory.host().map_or(Bytes(u64::MAX), left)
     }
 
-    /// The most that a span of this place can come to.
+    /// Returns the largest possible size of a span in this place.
     fn reach(&self, place: MemoryPlace) -> u64 {
         let all = match place {
             MemoryPlace::Device => self.memory.capacity(),
-            // Where the system does not tell, more than hosts have.
-            MemoryPlace::Host => self
-                .memory
-                .host()
-                .map_or(Bytes(MOST_OF_HOST), |state| self.host_allowance.get().most(state.total)),
+            // More than hosts have, if the system does not report the size.
+            MemoryPlace::Host => self.memory.host().map_or(Bytes(UNKNOWN_HOST_BYTES), |state| {
+                self.host_allowance.get().most(state.total)
+            }),
         };
         self.whole_granules(place, all.0.max(1))
     }
 
-    /// Rounds up to whole granules.
     pub(super) fn whole_granules(&self, place: MemoryPlace, bytes: u64) -> u64 {
         bytes.checked_next_multiple_of(self.memory.granule(place)).unwrap_or(u64::MAX)
     }
 }
 
-/// Addresses that are reserved for memory of a host whose size is not known.
-const MOST_OF_HOST: u64 = 1 << 40;
+/// Address space for the memory of a host whose size is unknown.
+const UNKNOWN_HOST_BYTES: u64 = 1 << 40;
 
-/// One part in so many of a range in the host's memory is worth a copy of it.
-const WORTH_A_COPY: u64 = 8;
+/// Reciprocal of the share of a host range that must become free to copy it to a smaller one.
+const MIN_FREED_SHARE: u64 = 8;
 
-/// A block of memory, mapped right after the one before it.
+/// A block of memory, mapped right behind the block before it.
 struct Mapped {
     handle: u64,
     bytes: u64,
 }
 
-/// Addresses with memory at their beginning.
-///
-/// With virtual memory the addresses stay the same for life. Without, growing takes a larger range
-/// and copies.
+/// A range of addresses with memory at its beginning. Without virtual memory, growing copies to a larger range.
 pub(super) struct Span {
     accounts: Rc<Accounts>,
     label: &'static str,
@@ -722,7 +679,6 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Addresses without memory.
     pub(super) fn new(
         accounts: &Rc<Accounts>,
         label: &'static str,
@@ -755,7 +711,7 @@ impl Span {
         self.mapped
     }
 
-    /// Bytes from this address, which is mapped, to the end of its block.
+    /// Returns the bytes from a mapped address to the end of its block.
     pub(super) fn left_of_block(&self, address: u64) -> u64 {
         let at = address - self.address;
         let ends = self.blocks.iter().scan(0, |end, block| {
@@ -767,14 +723,14 @@ impl Span {
         end.map_or(u64::MAX, |end| end - at)
     }
 
-    /// Notes how many bytes hold something.
+    /// Sets how many bytes are in use.
     pub(super) fn set_used(&mut self, used: u64) {
         let mut ledger = self.accounts.ledger.borrow_mut();
         ledger.set_used(self.label, self.kind, Bytes(self.used), Bytes(used));
         self.used = used;
     }
 
-    /// Maps memory for at least the first `bytes`. Contents stay; new memory is uninitialised.
+    /// Maps memory for at least the first `bytes`. Keeps the contents; new memory is uninitialised.
     pub(super) fn grow(&mut self, bytes: u64) -> Result<(), DeviceError> {
         if bytes <= self.mapped {
             return Ok(());
@@ -783,7 +739,7 @@ impl Span {
         if self.is_virtual() { self.map_more(target) } else { self.replace(target) }
     }
 
-    /// Gives back the whole blocks after the first `bytes`.
+    /// Frees the whole blocks after the first `bytes`.
     pub(super) fn trim(&mut self, bytes: u64) -> Result<(), DeviceError> {
         if !self.is_virtual() {
             return self.trim_plain(bytes);
@@ -796,12 +752,12 @@ impl Span {
             self.mapped -= last.bytes;
             self.accounts.memory.unmap(self.address + self.mapped, last.bytes)?;
             self.accounts.memory.release(last.handle)?;
-            self.strike_out(last.bytes);
+            self.release_bytes(last.bytes);
         }
         Ok(())
     }
 
-    /// True if it grows in place.
+    /// True if the range grows in place.
     fn is_virtual(&self) -> bool {
         self.accounts.memory.is_virtual(self.kind.place())
     }
@@ -823,7 +779,7 @@ impl Span {
         Ok(ledger.charge(self.label, self.kind, Bytes(bytes))?)
     }
 
-    fn strike_out(&self, bytes: u64) {
+    fn release_bytes(&self, bytes: u64) {
         self.accounts.ledger.borrow_mut().release(self.label, self.kind, Bytes(bytes));
     }
 
@@ -851,7 +807,7 @@ impl Span {
         let (before, more) = (self.mapped, target - self.mapped);
         self.check(more)?;
         if target > self.reserved {
-            // No budget is larger than the device, so that the check should have failed.
+            // No budget is larger than the device, so the check should have failed.
             return Err(self.error(Fault::Exhausted, more));
         }
         let done = self.map_blocks(target).and_then(|()| {
@@ -881,7 +837,7 @@ impl Span {
         Ok(())
     }
 
-    /// Takes blocks away without a look at the books.
+    /// Unmaps blocks without a change of the ledger.
     fn unmap_behind(&mut self, bytes: u64) {
         let memory = &self.accounts.memory;
         while let Some(last) = self.blocks.pop_if(|_last| self.mapped > bytes) {
@@ -891,7 +847,7 @@ impl Span {
         }
     }
 
-    /// Without virtual memory: a range of another size with the same contents.
+    /// Copies the contents to a range of another size, for a place without virtual memory.
     fn replace(&mut self, target: u64) -> Result<(), DeviceError> {
         self.check(target)?;
         let memory = &self.accounts.memory;
@@ -907,7 +863,7 @@ impl Span {
             Ok(address)
         });
         let address = copied.map_err(|fault| self.error(fault, target))?;
-        // Both at once, as the device had to hold them.
+        // Both count for a moment, as the device holds both.
         self.charge(target)?;
         self.give_back_range();
         self.address = address;
@@ -915,8 +871,7 @@ impl Span {
         Ok(())
     }
 
-    /// A smaller range only where both fit at once; otherwise the larger one stays. So does one in the host's
-    /// memory of which little would be gained: a copy of it would cross the bus.
+    /// Copies to a smaller range if both fit at once. A range of the host stays if little would be freed.
     fn trim_plain(&mut self, bytes: u64) -> Result<(), DeviceError> {
         let target = self.whole_granules(bytes);
         if target >= self.mapped {
@@ -926,7 +881,7 @@ impl Span {
             self.give_back_range();
             return Ok(());
         }
-        let is_little = self.mapped - target < self.mapped / WORTH_A_COPY;
+        let is_little = self.mapped - target < self.mapped / MIN_FREED_SHARE;
         if is_little && self.kind.place() == MemoryPlace::Host {
             return Ok(());
         }
@@ -942,7 +897,7 @@ impl Span {
         }
         log(self.accounts.memory.wait());
         log(self.accounts.memory.deallocate(self.kind.place(), self.address));
-        self.strike_out(self.mapped);
+        self.release_bytes(self.mapped);
         self.address = 0;
         self.mapped = 0;
     }
@@ -959,7 +914,7 @@ impl Drop for Span {
         if mapped > 0 {
             log(self.accounts.memory.wait());
             self.unmap_behind(0);
-            self.strike_out(mapped);
+            self.release_bytes(mapped);
         }
         if self.reserved > 0 {
             log(self.accounts.memory.unreserve(self.address, self.reserved));
@@ -967,19 +922,19 @@ impl Drop for Span {
     }
 }
 
-/// A failure to give back leaves nothing to do: the context's end frees all.
+/// Logs a failure to free: the end of the context frees all memory.
 fn log(result: Result<(), DeviceError>) {
     if let Err(error) = result {
         tracing::debug!("{error}");
     }
 }
 
-/// A length as the host counts; more than any device has where it cannot.
+/// Converts a length. Longer than `usize`: more than any device has.
 pub(crate) fn host_len(len: u64) -> usize {
     usize::try_from(len).unwrap_or(usize::MAX)
 }
 
-/// Bytes of `len` values; more than any device has if the product overflows.
+/// Returns the bytes of `len` values; `u64::MAX` if the product overflows.
 pub(super) fn bytes_of<T>(len: usize) -> u64 {
     (len as u64).saturating_mul(size_of::<T>() as u64)
 }

@@ -1,6 +1,4 @@
-//! All memory of the GPU: regions that live as long as the model, scratch for an iteration,
-//! page-locked memory of the host, which regions may lie in, too. The ledger is asked for every byte
-//! before it is taken.
+//! All memory of the GPU: regions of the model, scratch of an iteration, and page-locked memory of the host.
 
 #[cfg(test)]
 mod fake;
@@ -36,8 +34,7 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// A heap within the allowance, which at first ignores other programs on the GPU.
-    /// `SPLAT_NO_VMM=1` turns virtual memory off, as on GPUs without it.
+    /// Creates a heap within the allowance. `SPLAT_NO_VMM=1` turns virtual memory off, as on GPUs without it.
     pub fn open(device: &Rc<CudaDevice>, allowance: Allowance) -> Result<Self, DeviceError> {
         let is_unwanted = std::env::var_os("SPLAT_NO_VMM").is_some_and(|value| value == "1");
         if is_unwanted || !device.has_virtual_memory() {
@@ -46,12 +43,12 @@ impl Heap {
         Self::over(Box::new(GpuMemory::new(device, true)?), allowance)
     }
 
-    /// The same without virtual memory: what grows is copied.
+    /// Creates a heap without virtual memory, which copies regions that grow.
     pub fn open_plain(device: &Rc<CudaDevice>, allowance: Allowance) -> Result<Self, DeviceError> {
         Self::over(Box::new(GpuMemory::new(device, false)?), allowance)
     }
 
-    /// A heap without memory, for a dry run.
+    /// Creates a heap without memory, for a dry run.
     pub(crate) fn dry() -> Result<Self, DeviceError> {
         let memory = DryMemory::default();
         let all = Allowance::new(None, 1.0, memory.capacity());
@@ -74,7 +71,7 @@ impl Heap {
         Ok(Self { accounts, arena })
     }
 
-    /// Writes down what context and code have taken, or have taken more.
+    /// Charges bytes that context and code have taken.
     pub fn charge_fixed(&self, bytes: Bytes) -> Result<(), DeviceError> {
         self.accounts.update_foreign_use(bytes)?;
         let mut ledger = self.accounts.ledger.borrow_mut();
@@ -83,47 +80,44 @@ impl Heap {
         Ok(())
     }
 
-    /// Gives back the arena's memory that no block uses.
+    /// Frees the memory of the arena that no block uses.
     pub fn trim_scratch(&self) -> Result<(), DeviceError> {
         self.arena.borrow_mut().trim()
     }
 
-    /// Gives back what no iteration since the call before the last needed of the arena.
+    /// Frees the memory of the arena that no iteration since the call before the last needed.
     pub fn trim_slack(&self) -> Result<(), DeviceError> {
         self.arena.borrow_mut().trim_to_recent()
     }
 
-    /// Bytes up to the last live block.
+    /// Returns the bytes up to the last live block.
     pub fn live_scratch(&self) -> Bytes {
         Bytes(self.arena.borrow().live())
     }
 
-    /// Bytes that the arena has taken from the device.
+    /// Returns the bytes that the arena has taken from the device.
     pub fn mapped_scratch(&self) -> Bytes {
         Bytes(self.arena.borrow().mapped())
     }
 
-    /// The most that blocks took together since the call of [`Self::trim_slack`] before the last.
+    /// Returns the largest extent of blocks since the call of [`Self::trim_slack`] before the last.
     pub fn recent_scratch(&self) -> Bytes {
         Bytes(self.arena.borrow().recent())
     }
 
-    /// Bytes that blocks can take before a rung is given up.
+    /// Returns the bytes that blocks can take within the aim, before a fallback is needed.
     pub fn available_bytes(&self) -> Bytes {
         let left = self.accounts.ledger.borrow().left();
         Bytes(left.0 + self.arena.borrow().idle())
     }
 
-    /// The same, whatever is aimed at; a granule is lost to rounding.
+    /// Returns the bytes that blocks can take within the budget, whatever the aim; a granule is lost to rounding.
     pub fn obtainable_bytes(&self) -> Bytes {
         let left = self.budget().0.saturating_sub(self.total().0);
         Bytes((left + self.arena.borrow().idle()).saturating_sub(self.granule().0))
     }
 
-    /// Sets what is not to be exceeded where less will do: views are drawn in bands, and blocks take no
-    /// spare room. Nothing is refused for it.
-    ///
-    /// What could not be done with less goes back where no aim is set any more.
+    /// Sets a soft limit beyond which views are drawn in bands and blocks take no spare room, or removes it.
     pub fn set_aim(&self, aim: Option<Bytes>) -> Result<(), DeviceError> {
         if aim.is_none() {
             self.make_room(Bytes(0))?;
@@ -132,62 +126,60 @@ impl Heap {
         Ok(())
     }
 
-    /// Before a region takes so many bytes: gives back the arena's idle memory where what is aimed at
-    /// would be exceeded with it.
+    /// Trims the arena if `wanted` more bytes would exceed the aim.
     pub fn make_room(&self, wanted: Bytes) -> Result<(), DeviceError> {
         let is_too_much = self.accounts.ledger.borrow().exceeds_aim(wanted);
         if is_too_much { self.trim_scratch() } else { Ok(()) }
     }
 
-    /// Reads how much of the GPU other programs use, and lowers the budget to what they leave. Whatever takes memory
-    /// does so by itself.
+    /// Lowers the budget to what other programs leave. Allocations call this themselves.
     pub fn update_foreign_use(&self) -> Result<(), DeviceError> {
         self.accounts.update_foreign_use(Bytes(0))
     }
 
-    /// Bytes that are held beyond what may be taken, since others took some in the meantime.
+    /// Returns the bytes held beyond the budget, which shrinks when other programs take memory.
     pub fn excess(&self) -> Bytes {
         Bytes(self.total().0.saturating_sub(self.budget().0))
     }
 
-    /// The ledger's entries.
+    /// Returns the ledger's entries.
     pub fn ledger(&self) -> Vec<Entry> {
         self.accounts.ledger.borrow().entries().to_vec()
     }
 
-    /// Bytes that hold something of regions that go by this label.
+    /// Returns the bytes in use of the regions with this label.
     pub fn used_by(&self, label: &'static str) -> Bytes {
         let ledger = self.accounts.ledger.borrow();
         let of_label = |entry: &&Entry| entry.label == label && entry.kind == Kind::Region;
         ledger.entries().iter().filter(of_label).map(|entry| entry.used).sum()
     }
 
-    /// Bytes taken from the device, context and code included.
+    /// Returns the bytes taken from the device, including context and code.
     pub fn total(&self) -> Bytes {
         self.accounts.ledger.borrow().total()
     }
 
-    /// The most that was taken at once.
+    /// Returns the largest total so far.
     pub fn peak(&self) -> Bytes {
         self.accounts.ledger.borrow().peak()
     }
 
-    /// The most that was taken at once since this was called last.
+    /// Returns the largest total since the last call.
     pub fn take_phase_peak(&self) -> Bytes {
         self.accounts.ledger.borrow_mut().take_phase_peak()
     }
 
-    /// Resets all peaks to what is held now, but for that of [`Self::take_phase_peak`].
+    /// Resets all peaks to the present total, except the one of [`Self::take_phase_peak`].
     pub fn reset_peak(&self) {
         self.accounts.ledger.borrow_mut().reset_peak();
     }
 
-    /// What may be taken.
+    /// Returns the bytes that may be taken.
     pub fn budget(&self) -> Bytes {
         self.accounts.ledger.borrow().budget()
     }
 
-    /// Changes the budget, whatever other programs use; held memory stays.
+    /// Sets the budget, whatever other programs use. Held memory stays.
     pub fn set_budget(&self, budget: Bytes) {
         let capacity = self.accounts.memory.capacity();
         let allowance = Allowance::new(Some(Limit::Bytes(budget)), 1.0, capacity);
@@ -195,7 +187,7 @@ impl Heap {
         self.accounts.ledger.borrow_mut().set_budget(budget.min(capacity), None);
     }
 
-    /// Does some work, and returns the blocks of the arena that it takes.
+    /// Runs work and returns the log of the arena's blocks.
     pub(crate) fn logged(
         &self,
         work: impl FnOnce() -> Result<(), DeviceError>,
@@ -206,62 +198,58 @@ impl Heap {
         done.map(|()| log.map_or_else(Scratch::default, ScratchLog::into_scratch))
     }
 
-    /// Scratch of CUB's calls on this GPU.
+    /// Returns the scratch sizes of CUB's calls on this GPU.
     pub fn cub_scratch(&self) -> &Library {
         self.accounts.cub_scratch.get_or_init(Library::default)
     }
 
-    /// Sets what CUB's calls take on this GPU, once and before it is read.
+    /// Sets the scratch sizes of CUB's calls, once and before they are read.
     pub(crate) fn set_cub_scratch(&self, library: Library) {
         // A second call changes nothing: sizes that were read stay true.
         let _ = self.accounts.cub_scratch.set(library);
     }
 
-    /// Free memory of the GPU.
+    /// Returns the free memory of the GPU.
     pub fn driver_free(&self) -> Result<Bytes, DeviceError> {
         self.accounts.memory.free()
     }
 
-    /// Smallest unit in which memory is taken.
+    /// Returns the smallest unit of device memory.
     pub fn granule(&self) -> Bytes {
         self.granule_in(MemoryPlace::Device)
     }
 
-    /// The same of memory of this place.
     pub(crate) fn granule_in(&self, place: MemoryPlace) -> Bytes {
         Bytes(self.accounts.memory.granule(place))
     }
 
-    /// True if regions grow in place.
+    /// True if regions of the device grow in place.
     pub fn is_virtual(&self) -> bool {
         self.is_virtual_in(MemoryPlace::Device)
     }
 
-    /// The same of regions of this place.
     pub(crate) fn is_virtual_in(&self, place: MemoryPlace) -> bool {
         self.accounts.memory.is_virtual(place)
     }
 
-    /// What may be page-locked of the host from now on; before, all that it can spare.
+    /// Limits the host memory that may be page-locked.
     pub(crate) fn set_host_allowance(&self, allowance: HostAllowance) {
         let state = self.accounts.memory.host();
         let shared = state.map_or(allowance, |state| allowance.shared(state));
         self.accounts.host_allowance.set(shared);
     }
 
-    /// Bytes that regions of the host may take now.
+    /// Returns the bytes that regions of the host may still take.
     pub fn left_on_host(&self) -> Bytes {
         self.accounts.left_on_host()
     }
 
-    /// Page-locked bytes of the host.
+    /// Returns the page-locked bytes of the host.
     pub fn on_host(&self) -> Bytes {
         self.accounts.ledger.borrow().on_host()
     }
 
-    /// Runs an allocation; if memory is short, runs it once more after trimming the arena. If other
-    /// programs have taken this program's share, the arena keeps its memory, since it could not get
-    /// it again.
+    /// Runs an allocation. If memory is short, retries after trimming, unless others took this program's share.
     fn with_trim_retry<R>(
         &self,
         mut take: impl FnMut() -> Result<R, DeviceError>,
@@ -274,23 +262,8 @@ impl Heap {
             other => other,
         }
     }
-}
 
-// Page-locked memory of the host, whose copies run asynchronously.
-
-/// Values that the device can reach. Whoever looks at them waits for the last copy.
-pub struct Pinned<T> {
-    accounts: Rc<Accounts>,
-    label: &'static str,
-    address: *mut T,
-    len: usize,
-    /// Marks the last copy, once there was one.
-    copied: RefCell<Option<CudaEvent>>,
-    values: PhantomData<T>,
-}
-
-impl Heap {
-    /// Page-locked memory of the host of a slot for these sizes, all bits zero.
+    /// Allocates page-locked memory for a slot, filled with zeros.
     pub fn pinned<T: Plain, C: Count>(
         &self,
         slot: &Slot<T, C>,
@@ -298,12 +271,46 @@ impl Heap {
     ) -> Result<Pinned<T>, DeviceError> {
         Pinned::new(&self.accounts, slot.label, host_len(slot.len(sizes)))
     }
+
+    /// Creates an empty region for a slot.
+    pub fn region<T: Plain, C: Count>(&self, slot: &Slot<T, C>) -> Result<Region<T>, DeviceError> {
+        self.region_in(MemoryPlace::Device, slot)
+    }
+
+    /// Creates an empty region for a slot in memory of this place.
+    pub fn region_in<T: Plain, C: Count>(
+        &self,
+        place: MemoryPlace,
+        slot: &Slot<T, C>,
+    ) -> Result<Region<T>, DeviceError> {
+        Region::new(self, slot.label, place)
+    }
+
+    /// Takes uninitialised scratch for a slot. Later blocks may reuse its memory, so all blocks belong on one stream.
+    pub fn take<T: Plain, C: Count>(
+        &self,
+        slot: &Slot<T, C>,
+        sizes: &C::Sizes,
+    ) -> Result<Block<T>, DeviceError> {
+        Block::new(self, slot.label, host_len(slot.len(sizes)))
+    }
+}
+
+/// Page-locked memory of the host. Copies run asynchronously; access waits for the last copy.
+pub struct Pinned<T> {
+    accounts: Rc<Accounts>,
+    label: &'static str,
+    address: *mut T,
+    len: usize,
+    /// Event behind the last copy; `None` before the first.
+    copied: RefCell<Option<CudaEvent>>,
+    values: PhantomData<T>,
 }
 
 impl<T: Plain> Pinned<T> {
     fn new(accounts: &Rc<Accounts>, label: &'static str, len: usize) -> Result<Self, DeviceError> {
         let bytes = bytes_of::<T>(len);
-        // An allocation of no bytes is an error of the driver.
+        // The driver rejects an allocation of no bytes.
         let taken = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
         let address = match accounts.memory.allocate_pinned(taken) {
             Ok(address) => address.cast::<T>(),
@@ -329,31 +336,31 @@ impl<T: Plain> Pinned<T> {
         })
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True if there is none.
+    /// True if there are no values.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The values, after the last copy to or from them.
+    /// Returns the values, after the last copy to or from them.
     pub fn as_slice(&self) -> Result<&[T], DeviceError> {
         self.wait()?;
         // SAFETY: no copy runs; one that writes needs `&mut self`, which outlives this borrow.
         Ok(unsafe { std::slice::from_raw_parts(self.address, self.len) })
     }
 
-    /// The values for writing, after the last copy to or from them.
+    /// Returns the values for writing, after the last copy to or from them.
     pub fn as_mut_slice(&mut self) -> Result<&mut [T], DeviceError> {
         self.wait()?;
         // SAFETY: no copy runs, and the next one needs a borrow that this one excludes.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.address, self.len) })
     }
 
-    /// True if a look at the values would not have to wait.
+    /// True if access to the values would not wait.
     pub fn is_ready(&self) -> Result<bool, DeviceError> {
         self.copied.borrow().as_ref().map_or(Ok(true), CudaEvent::is_reached)
     }
@@ -362,22 +369,13 @@ impl<T: Plain> Pinned<T> {
         self.copied.borrow().as_ref().map_or(Ok(()), CudaEvent::synchronize)
     }
 
-    /// Where a range of the values lies.
     fn part(&self, range: &Range<usize>) -> Result<*mut c_void, DeviceError> {
-        if range.start > range.end || range.end > self.len {
-            return Err(DeviceError::Driver {
-                call: "copy",
-                reason: format!(
-                    "`{}` holds {} values, but {range:?} were requested",
-                    self.label, self.len
-                ),
-            });
-        }
+        check_range("copy", self.label, self.len, range)?;
         // SAFETY: the range lies within the allocation, as checked above.
         Ok(unsafe { self.address.add(range.start) }.cast())
     }
 
-    /// A copy was put on this stream. An earlier one on another stream must be over by then.
+    /// Records a copy on this stream. An earlier copy on another stream must be finished.
     fn busy_until_now(&self, stream: &Stream) -> Result<(), DeviceError> {
         let mut copied = self.copied.borrow_mut();
         if copied.is_none() {
@@ -400,9 +398,7 @@ impl<T> Drop for Pinned<T> {
     }
 }
 
-// Long-lived memory that grows.
-
-/// Values that live as long as the model. With virtual memory they never move.
+/// Memory that lives as long as the model and can grow. With virtual memory the values never move.
 pub struct Region<T> {
     heap: Heap,
     label: &'static str,
@@ -410,22 +406,6 @@ pub struct Region<T> {
     span: Span,
     len: usize,
     values: PhantomData<T>,
-}
-
-impl Heap {
-    /// An empty region of a slot.
-    pub fn region<T: Plain, C: Count>(&self, slot: &Slot<T, C>) -> Result<Region<T>, DeviceError> {
-        self.region_in(MemoryPlace::Device, slot)
-    }
-
-    /// The same in memory of this place.
-    pub fn region_in<T: Plain, C: Count>(
-        &self,
-        place: MemoryPlace,
-        slot: &Slot<T, C>,
-    ) -> Result<Region<T>, DeviceError> {
-        Region::new(self, slot.label, place)
-    }
 }
 
 impl<T: Plain> Region<T> {
@@ -438,8 +418,7 @@ impl<T: Plain> Region<T> {
         Ok(Self { heap: heap.clone(), label, place, span, len: 0, values: PhantomData })
     }
 
-    /// A region of this place with the same values. Both are held until one of them goes, which waits for
-    /// the copy.
+    /// Copies the values to a new region of this place. Freeing either region waits for the copy.
     pub(crate) fn copied_to(
         &self,
         stream: &Stream,
@@ -451,8 +430,7 @@ impl<T: Plain> Region<T> {
         Ok(copy)
     }
 
-    /// Makes room for at least `len` values and lets them count. What was there stays; what is
-    /// new holds anything.
+    /// Grows to at least `len` values. Keeps the old values; new values are undefined.
     pub fn grow(&mut self, len: usize) -> Result<(), DeviceError> {
         if len > self.len {
             let (heap, span) = (&self.heap, &mut self.span);
@@ -462,36 +440,36 @@ impl<T: Plain> Region<T> {
         Ok(())
     }
 
-    /// The same, and what is new is zero.
+    /// Grows to at least `len` values; new values are zero.
     pub fn grow_zeroed(&mut self, stream: &Stream, len: usize) -> Result<(), DeviceError> {
         let before = self.len;
         self.grow(len)?;
         if before < len { self.zero_range(stream, before..len) } else { Ok(()) }
     }
 
-    /// Lets only the first `len` values count; the memory stays for the next growth.
+    /// Shrinks to at most `len` values. The memory stays for the next growth.
     pub fn shrink(&mut self, len: usize) {
         if len < self.len {
             self.set_len(len);
         }
     }
 
-    /// Gives back the whole blocks of memory after the values.
+    /// Frees the whole blocks of memory after the values.
     pub fn trim(&mut self) -> Result<(), DeviceError> {
         self.span.trim(bytes_of::<T>(self.len))
     }
 
-    /// Bytes taken from the device.
+    /// Returns the bytes taken from the device.
     pub fn mapped(&self) -> Bytes {
         self.mapped_in(MemoryPlace::Device)
     }
 
-    /// Bytes taken of this place.
+    /// Returns the bytes taken from this place.
     pub fn mapped_in(&self, place: MemoryPlace) -> Bytes {
         if place == self.place { Bytes(self.span.mapped()) } else { Bytes(0) }
     }
 
-    /// How many values fit without taking more memory.
+    /// Returns the number of values that fit the memory taken.
     pub fn capacity(&self) -> usize {
         usize::try_from(self.span.mapped()).unwrap_or(usize::MAX) / size_of::<T>().max(1)
     }
@@ -526,55 +504,54 @@ unsafe impl<T: Plain> Buffer for Region<T> {
     }
 }
 
-/// A part of the device's memory.
+/// A range of the device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRange {
-    /// Where it begins.
+    /// Start address.
     pub address: u64,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: usize,
 }
 
-/// Values of one type in a row on the device.
+/// A contiguous array of values on the device.
 ///
 /// # Safety
-/// From [`Self::address`] on there are [`Self::len`] values that nobody else writes, until the
-/// device has done what was queued before the buffer went.
+/// [`Self::len`] values start at [`Self::address`], and nobody else writes them until the device has finished the
+/// work that was queued before the buffer was dropped.
 pub unsafe trait Buffer {
     /// Type of the values.
     type Item: Plain;
 
-    /// Where the first value lies.
+    /// Returns the address of the first value.
     fn address(&self) -> u64;
 
-    /// Their number.
+    /// Returns the number of values.
     fn len(&self) -> usize;
 
-    /// Its name in the ledger.
+    /// Returns the name in the ledger.
     fn label(&self) -> &'static str;
 
-    /// True if there is none.
+    /// True if there are no values.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many bytes from this address on one call of the driver takes: of memory of the host, what was taken
-    /// at once. Kernels know no such bounds.
+    /// Returns how many bytes from this address one driver call may copy: host memory ends with its block.
     fn bytes_at_once(&self, _address: u64) -> u64 {
         u64::MAX
     }
 
-    /// For a kernel that reads.
+    /// Returns a pointer for a kernel that reads.
     fn read(&self) -> In<'_, Self::Item> {
         In::at(self.address())
     }
 
-    /// For a kernel that writes.
+    /// Returns a pointer for a kernel that writes.
     fn write(&mut self) -> Out<'_, Self::Item> {
         Out::at(self.address())
     }
 
-    /// Copies from the host and waits for it.
+    /// Copies from the host and waits.
     fn upload(
         &mut self,
         stream: &Stream,
@@ -591,7 +568,7 @@ pub unsafe trait Buffer {
         stream.synchronize()
     }
 
-    /// Copies to the host and waits for it.
+    /// Copies to the host and waits.
     fn download(
         &self,
         stream: &Stream,
@@ -603,15 +580,28 @@ pub unsafe trait Buffer {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: the range is the buffer's, any bits are a value, and `values` outlives the copy
-        // awaited below.
+        // SAFETY: the range is the buffer's, any bits are a value, and `values` outlives the copy awaited below.
         unsafe {
             stream.queue().download(values.as_mut_ptr().cast(), self.label(), address, bytes)
         }?;
         stream.synchronize()
     }
 
-    /// Copies all of `range` of page-locked values without waiting.
+    /// Copies a range to a new vector and waits.
+    fn download_vec(
+        &self,
+        stream: &Stream,
+        range: Range<usize>,
+    ) -> Result<Vec<Self::Item>, DeviceError>
+    where
+        Self::Item: Default,
+    {
+        let mut host = vec![Self::Item::default(); range.len()];
+        self.download(stream, range.start, &mut host)?;
+        Ok(host)
+    }
+
+    /// Copies `range` of page-locked values without waiting.
     fn upload_pinned(
         &mut self,
         stream: &Stream,
@@ -625,13 +615,12 @@ pub unsafe trait Buffer {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: both ranges hold as many bytes, and `values` is not touched until the event
-        // that follows.
+        // SAFETY: both ranges hold `bytes` bytes, and `values` is not touched until the event that follows.
         unsafe { stream.queue().upload(address, source, bytes) }?;
         values.busy_until_now(stream)
     }
 
-    /// Copies to the beginning of page-locked values without waiting.
+    /// Copies `range` to the beginning of page-locked values without waiting.
     fn download_pinned(
         &self,
         stream: &Stream,
@@ -643,13 +632,13 @@ pub unsafe trait Buffer {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: both ranges hold as many bytes, any bits are a value, and `values` is not
-        // touched until the event that follows.
+        // SAFETY: both ranges hold `bytes` bytes, any bits are a value, and `values` is not touched until the
+        // event that follows.
         unsafe { stream.queue().download(target, self.label(), address, bytes) }?;
         values.busy_until_now(stream)
     }
 
-    /// Copies from another buffer of the device.
+    /// Copies from another buffer.
     fn copy_from<B: Buffer<Item = Self::Item>>(
         &mut self,
         stream: &Stream,
@@ -667,22 +656,22 @@ pub unsafe trait Buffer {
         })
     }
 
-    /// Makes all bits zero.
+    /// Sets all bits to zero.
     fn zero(&mut self, stream: &Stream) -> Result<(), DeviceError> {
         self.fill_bytes(stream, 0..self.len(), 0)
     }
 
-    /// Makes the bits of these values zero.
+    /// Sets the bits of these values to zero.
     fn zero_range(&mut self, stream: &Stream, range: Range<usize>) -> Result<(), DeviceError> {
         self.fill_bytes(stream, range, 0)
     }
 
-    /// Makes all bits one: the largest unsigned number.
+    /// Sets all bits to one.
     fn fill_ones(&mut self, stream: &Stream) -> Result<(), DeviceError> {
         self.fill_bytes(stream, 0..self.len(), 0xff)
     }
 
-    /// Makes each byte of these values the same.
+    /// Fills the bytes of these values with one byte.
     fn fill_bytes(
         &mut self,
         stream: &Stream,
@@ -696,7 +685,7 @@ pub unsafe trait Buffer {
         })
     }
 
-    /// Makes each word of 32 bits the same.
+    /// Fills the buffer with one 32-bit word.
     fn fill_words(&mut self, stream: &Stream, word: u32) -> Result<(), DeviceError> {
         let DeviceRange { address, bytes } = self.place("fill", &(0..self.len()))?;
         parts(bytes, |done| self.bytes_at_once(address + done)).try_for_each(|(done, bytes)| {
@@ -705,25 +694,30 @@ pub unsafe trait Buffer {
         })
     }
 
-    /// Where a range lies, which must be within.
+    /// Returns the memory of a range, which must lie within the buffer.
     fn place(&self, call: &'static str, range: &Range<usize>) -> Result<DeviceRange, DeviceError> {
-        if range.start > range.end || range.end > self.len() {
-            return Err(DeviceError::Driver {
-                call,
-                reason: format!(
-                    "`{}` holds {} values, but {range:?} were requested",
-                    self.label(),
-                    self.len()
-                ),
-            });
-        }
+        check_range(call, self.label(), self.len(), range)?;
         let size = size_of::<Self::Item>();
         let address = self.address() + (range.start * size) as u64;
         Ok(DeviceRange { address, bytes: range.len() * size })
     }
 }
 
-/// A range in the parts that one call of the driver takes: where each begins, and its length.
+/// Fails if a range does not lie within the `len` values of a buffer.
+fn check_range(
+    call: &'static str,
+    label: &str,
+    len: usize,
+    range: &Range<usize>,
+) -> Result<(), DeviceError> {
+    if range.start <= range.end && range.end <= len {
+        return Ok(());
+    }
+    let reason = format!("`{label}` holds {len} values, but {range:?} were requested");
+    Err(DeviceError::Driver { call, reason })
+}
+
+/// Splits a range into parts for single driver calls: offset and length of each.
 fn parts(bytes: usize, at_once: impl Fn(u64) -> u64) -> impl Iterator<Item = (u64, usize)> {
     let mut done = 0;
     iter::from_fn(move || {
@@ -735,8 +729,6 @@ fn parts(bytes: usize, at_once: impl Fn(u64) -> u64) -> impl Iterator<Item = (u6
     })
 }
 
-// Memory for an iteration: blocks of the arena, and typed pieces of a block.
-
 /// Scratch that goes back to the arena when it is dropped.
 pub struct Block<T> {
     heap: Heap,
@@ -745,18 +737,6 @@ pub struct Block<T> {
     address: u64,
     len: usize,
     values: PhantomData<T>,
-}
-
-impl Heap {
-    /// Scratch of a slot for these sizes, holding anything. Blocks are given back in any order; a
-    /// later block may lie where an earlier one lay, so all of them belong on one stream.
-    pub fn take<T: Plain, C: Count>(
-        &self,
-        slot: &Slot<T, C>,
-        sizes: &C::Sizes,
-    ) -> Result<Block<T>, DeviceError> {
-        Block::new(self, slot.label, host_len(slot.len(sizes)))
-    }
 }
 
 impl Source for Heap {
@@ -786,7 +766,7 @@ impl<T: Plain> Block<T> {
     fn new(heap: &Heap, label: &'static str, len: usize) -> Result<Self, DeviceError> {
         let bytes = bytes_of::<T>(len);
         let place = heap.with_trim_retry(|| heap.arena.borrow_mut().take(bytes));
-        // The arena knows its own label only, but it is this block that there is no room for.
+        // The arena knows its own label only, but the refusal concerns this block.
         let place = place.map_err(|error| named(error, label))?;
         let mut ledger = heap.accounts.ledger.borrow_mut();
         ledger.set_used(label, Kind::Scratch, Bytes(0), Bytes(bytes));
@@ -798,12 +778,12 @@ impl<T: Plain> Block<T> {
         Ok(Self { heap, label, id: place.id, address: place.address, len, values: PhantomData })
     }
 
-    /// Bytes that it takes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> Bytes {
         Bytes(bytes_of::<T>(self.len))
     }
 
-    /// Splits the block into pieces of any type; its contents are lost.
+    /// Splits the block into pieces of other types. Its contents are lost.
     pub fn carve(&mut self) -> Carve<'_> {
         Carve {
             label: self.label,
@@ -823,8 +803,8 @@ fn named(mut error: DeviceError, name: &'static str) -> DeviceError {
     error
 }
 
-// SAFETY: the arena gives each live block bytes of its own, and takes memory from the device only
-// after waiting for it. A later block in the same place is used on the same stream, hence later.
+// SAFETY: live blocks do not overlap, and the arena waits for the device before it frees memory. A later block in
+// the same place is used later on the same stream.
 unsafe impl<T: Plain> Buffer for Block<T> {
     type Item = T;
 
@@ -853,7 +833,7 @@ impl<T> Drop for Block<T> {
     }
 }
 
-/// The rest of a block that is being carved up.
+/// The rest of a block that is being split.
 pub struct Carve<'a> {
     label: &'static str,
     next: u64,
@@ -862,7 +842,7 @@ pub struct Carve<'a> {
 }
 
 impl<'a> Carve<'a> {
-    /// The next piece.
+    /// Takes the next piece.
     pub fn take<T: Plain>(&mut self, len: usize) -> Result<Piece<'a, T>, DeviceError> {
         let (address, bytes) = (self.next, bytes_of::<T>(len));
         if bytes > self.end - address {
@@ -880,7 +860,7 @@ impl<'a> Carve<'a> {
     }
 }
 
-/// A part of a block as values of another type.
+/// A part of a block with values of another type.
 pub struct Piece<'a, T> {
     label: &'static str,
     address: u64,
@@ -888,7 +868,7 @@ pub struct Piece<'a, T> {
     values: PhantomData<&'a mut T>,
 }
 
-// SAFETY: `Carve` deals each byte of its block once, and the piece borrows the block.
+// SAFETY: `Carve` hands out each byte of its block once, and the piece borrows the block.
 unsafe impl<T: Plain> Buffer for Piece<'_, T> {
     type Item = T;
 

@@ -1,4 +1,4 @@
-//! The heap's bookkeeping, on a device that takes nothing amiss unnoticed.
+//! Tests of the heap on a device that rejects wrong calls.
 
 use std::rc::Rc;
 
@@ -15,10 +15,9 @@ use crate::memory::{Allowance, Bytes, HostAllowance, HostState, Kind, Limit};
 
 const MIB: u64 = 1 << 20;
 
-/// Larger than what the tests take, unless they take too much.
 const CAPACITY: u64 = 2048 * MIB;
 
-/// Leave to take so many bytes, whatever others do.
+/// Returns an allowance of `budget` bytes, whatever others use.
 fn all_of(budget: u64) -> Allowance {
     Allowance::new(Some(Limit::Bytes(Bytes(budget))), 1.0, Bytes(u64::MAX))
 }
@@ -29,17 +28,15 @@ fn heap(is_virtual: bool, budget: u64) -> (FakeDevice, Heap) {
     (device, heap)
 }
 
-/// A heap of this capacity, for tests of its users.
-pub(in crate::backend::cuda) fn heap_of(budget: Bytes) -> Heap {
+pub(crate) fn heap_of(budget: Bytes) -> Heap {
     heap(true, budget.0).1
 }
 
-/// A region without a slot of the program.
+/// Creates a region with a label that the layout does not list.
 fn region<T: Plain>(heap: &Heap, label: &'static str) -> Result<Region<T>, DeviceError> {
     heap.region(&Slot::unlisted(label))
 }
 
-/// Scratch without a slot of the program.
 fn scratch<T: Plain>(
     heap: &Heap,
     label: &'static str,
@@ -86,7 +83,7 @@ impl Watched {
     }
 }
 
-/// Only an out-of-memory error may be returned; anything else is a mistake.
+/// Returns `None` for an out-of-memory error; any other error fails the test.
 fn unless_full<T>(result: Result<T, DeviceError>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -152,14 +149,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn books_budget_and_contents_hold_with_virtual_memory(
+    fn ledger_budget_and_contents_hold_with_virtual_memory(
         actions in actions(), budget in GRANULE..CAPACITY,
     ) {
         play(true, budget, &actions);
     }
 
     #[test]
-    fn books_budget_and_contents_hold_without_virtual_memory(
+    fn ledger_budget_and_contents_hold_without_virtual_memory(
         actions in actions(), budget in GRANULE..CAPACITY,
     ) {
         play(false, budget, &actions);
@@ -167,7 +164,7 @@ proptest! {
 }
 
 #[test]
-fn memory_comes_in_granules_of_which_the_values_use_a_part() {
+fn memory_comes_in_whole_granules() {
     let (device, heap) = heap(true, 64 * MIB);
     let mut region = region::<f32>(&heap, "geometry").unwrap();
     region.grow(1_000_003).unwrap();
@@ -179,7 +176,7 @@ fn memory_comes_in_granules_of_which_the_values_use_a_part() {
 }
 
 #[test]
-fn a_refusal_names_who_asks_and_who_holds_most() {
+fn a_refusal_names_the_request_and_the_largest_holder() {
     for is_virtual in [true, false] {
         let (_device, heap) = heap(is_virtual, 32 * MIB);
         let mut sh = region::<u8>(&heap, "sh").unwrap();
@@ -196,7 +193,7 @@ fn a_refusal_names_who_asks_and_who_holds_most() {
 }
 
 #[test]
-fn numbers_beyond_counting_are_refused() {
+fn huge_sizes_are_refused() {
     for is_virtual in [true, false] {
         let (device, heap) = heap(is_virtual, CAPACITY);
         let mut region = region::<u64>(&heap, "sh").unwrap();
@@ -208,7 +205,7 @@ fn numbers_beyond_counting_are_refused() {
 }
 
 #[test]
-fn memory_that_others_hold_is_named_as_such() {
+fn memory_of_other_programs_is_reported() {
     let (device, heap) = heap(true, CAPACITY);
     device.state.borrow_mut().foreign = CAPACITY - 8 * MIB;
     let mut region = region::<u8>(&heap, "sh").unwrap();
@@ -224,7 +221,7 @@ fn memory_that_others_hold_is_named_as_such() {
 }
 
 #[test]
-fn a_region_takes_what_the_arena_does_not_use() {
+fn a_region_takes_idle_memory_of_the_arena() {
     for is_virtual in [true, false] {
         let (device, heap) = heap(is_virtual, 32 * MIB);
         drop(scratch::<u8>(&heap, "frame", 20 << 20).unwrap());
@@ -236,7 +233,7 @@ fn a_region_takes_what_the_arena_does_not_use() {
 }
 
 #[test]
-fn scratch_begins_anew_when_no_block_lives() {
+fn scratch_restarts_without_live_blocks() {
     for is_virtual in [true, false] {
         let (device, heap) = heap(is_virtual, CAPACITY);
         let first = scratch::<u8>(&heap, "first", 3 << 20).unwrap();
@@ -324,7 +321,7 @@ fn fixed_memory_counts_against_the_budget() {
 }
 
 #[test]
-fn what_others_take_shrinks_the_budget_and_it_grows_back() {
+fn other_programs_shrink_the_budget_for_a_time() {
     let device = FakeDevice::new(100 * MIB, true);
     let allowance = Allowance::new(Some(Limit::Bytes(Bytes(80 * MIB))), 0.95, Bytes(100 * MIB));
     let heap = Heap::over(Box::new(device.clone()), allowance).unwrap();
@@ -333,7 +330,7 @@ fn what_others_take_shrinks_the_budget_and_it_grows_back() {
     region.grow(20 << 20).unwrap();
     device.state.borrow_mut().foreign = 50 * MIB;
     heap.update_foreign_use().unwrap();
-    // 100 MiB, of which 4 stay free and others hold 50.
+    // 4 of 100 MiB stay free, and others hold 50.
     assert_eq!((heap.budget(), heap.excess()), (Bytes(46 * MIB), Bytes(0)));
     let refusal = region.grow(60 << 20).unwrap_err();
     assert!(matches!(refusal, DeviceError::Refused(_)), "{refusal}");
@@ -347,7 +344,7 @@ fn what_others_take_shrinks_the_budget_and_it_grows_back() {
 }
 
 #[test]
-fn slack_is_what_the_last_iterations_did_not_need() {
+fn slack_is_memory_that_recent_iterations_did_not_need() {
     let (_, heap) = heap(true, CAPACITY);
     let need = |mib: usize| drop(scratch::<u8>(&heap, "frame", mib << 20).unwrap());
     need(600);
@@ -360,13 +357,13 @@ fn slack_is_what_the_last_iterations_did_not_need() {
     need(100);
     heap.trim_slack().unwrap();
     let held = heap.total().0;
-    // The last block, a 128th of what is before it or so, is not given back in part.
+    // The last block, about a 128th of the memory before it, is not split.
     assert!((200 * MIB..=204 * MIB).contains(&held), "{held}");
     assert_eq!(heap.available_bytes(), Bytes(CAPACITY));
 }
 
 #[test]
-fn nothing_that_lives_is_slack() {
+fn live_blocks_are_not_slack() {
     let (_, heap) = heap(true, CAPACITY);
     let block = scratch::<u8>(&heap, "frame", 64 << 20).unwrap();
     for _ in 0..3 {
@@ -377,7 +374,6 @@ fn nothing_that_lives_is_slack() {
 }
 
 proptest! {
-    /// Blocks of the arena lie where a replay says that they do.
     #[test]
     fn a_replay_places_blocks_as_the_arena_does(
         steps in vec((0..3_u8, 0..8_usize, prop_oneof![0..3000_usize, 0..(20_usize << 20)]), 1..60),
@@ -403,12 +399,10 @@ proptest! {
     }
 }
 
-// Regions of the host's memory, on a device and a host that are not there.
-
-/// What the device has, less than any region of these tests.
+/// Device memory: less than any region of these tests.
 const CARD: u64 = 8 * MIB;
 
-/// A host of 3200 MiB, of which this process may take half, and has 100.
+/// A host of 3200 MiB. This process may page-lock half, and uses 100 MiB.
 const HOST: HostState =
     HostState { total: Bytes(3200 * MIB), available: Bytes(3000 * MIB), own: Bytes(100 * MIB) };
 
@@ -421,13 +415,13 @@ fn lent(is_virtual: bool, host: Option<HostState>) -> (FakeDevice, Heap) {
     (device, heap)
 }
 
-/// A heap of a device with so much, beside such a host, for tests of its users.
-pub(in crate::backend::cuda) fn heap_beside(host: HostState, budget: Bytes) -> Heap {
+/// Creates a heap beside such a host.
+pub(crate) fn heap_beside(host: HostState, budget: Bytes) -> Heap {
     heap_over(budget, |state| state.host = Some(host))
 }
 
-/// The same where the driver gives nothing of the host's memory, whatever the system says.
-pub(in crate::backend::cuda) fn heap_beside_exhausted(host: HostState, budget: Bytes) -> Heap {
+/// Creates a heap whose driver gives no memory of the host, whatever the system reports.
+pub(crate) fn heap_beside_exhausted(host: HostState, budget: Bytes) -> Heap {
     heap_over(budget, |state| (state.host, state.host_is_exhausted) = (Some(host), true))
 }
 
@@ -442,7 +436,7 @@ fn host_region(heap: &Heap, label: &'static str) -> Region<u8> {
 }
 
 #[test]
-fn a_region_of_the_host_takes_nothing_of_the_device() {
+fn host_regions_take_no_device_memory() {
     for is_virtual in [true, false] {
         let (device, heap) = lent(is_virtual, Some(HOST));
         let mut sh = host_region(&heap, "sh");
@@ -482,7 +476,7 @@ fn a_region_of_the_host_grows_and_shrinks_with_its_contents() {
 }
 
 #[test]
-fn a_range_of_the_host_is_copied_where_an_eighth_is_gained() {
+fn host_ranges_are_copied_if_an_eighth_is_freed() {
     let (device, heap) = lent(false, Some(HOST));
     let mut sh = host_region(&heap, "sh");
     sh.grow(400 << 20).unwrap();
@@ -497,7 +491,7 @@ fn a_range_of_the_host_is_copied_where_an_eighth_is_gained() {
 }
 
 #[test]
-fn what_the_host_does_not_have_is_refused_and_nothing_is_taken() {
+fn requests_beyond_the_host_are_refused() {
     let (device, heap) = lent(true, Some(HOST));
     let (mut sh, mut moments) = (host_region(&heap, "sh"), host_region(&heap, "sh, first moments"));
     sh.grow(1000 << 20).unwrap();
@@ -510,7 +504,6 @@ fn what_the_host_does_not_have_is_refused_and_nothing_is_taken() {
     assert!(error.to_string().contains("Raise --host-limit"), "{error}");
     assert_eq!(device.held_in(MemoryPlace::Host), 1000 * MIB);
     moments.grow(500 << 20).unwrap();
-    // Others have taken what the limit would leave.
     drop(moments);
     device.state.borrow_mut().host = Some(HostState { available: Bytes(300 * MIB), ..HOST });
     let error = sh.grow(1204 << 20).unwrap_err().to_string();
@@ -519,9 +512,9 @@ fn what_the_host_does_not_have_is_refused_and_nothing_is_taken() {
 }
 
 #[test]
-fn a_driver_that_has_no_more_of_the_host_is_an_error_of_the_host() {
+fn an_exhausted_driver_is_an_error_of_the_host() {
     for is_virtual in [true, false] {
-        // Of a host that tells nothing, the driver decides.
+        // The driver decides if the system reports nothing.
         let (device, heap) = lent(is_virtual, None);
         let mut sh = host_region(&heap, "sh");
         sh.grow(8 << 20).unwrap();
@@ -556,7 +549,7 @@ fn a_copy_in_another_place_has_the_same_values_under_the_same_label() {
 
 const GIB: u64 = 1 << 30;
 
-/// A card of 140 GiB without a limit, of which other programs hold so much.
+/// Returns the heap of a card of 140 GiB without a limit; other programs hold `foreign` bytes.
 fn beside(foreign: u64) -> Heap {
     let device = FakeDevice::new(140 * GIB, true);
     device.state.borrow_mut().foreign = foreign;
@@ -565,7 +558,7 @@ fn beside(foreign: u64) -> Heap {
 }
 
 #[test]
-fn a_card_that_others_have_filled_is_said_with_what_helps() {
+fn a_card_filled_by_others_is_reported_with_a_remedy() {
     let heap = beside(136 * GIB);
     let slot = Slot::<u8, _>::unlisted("sort");
     let error = heap.take(&slot, &(2 * MIB)).map(drop).unwrap_err();
@@ -577,7 +570,7 @@ fn a_card_that_others_have_filled_is_said_with_what_helps() {
 }
 
 #[test]
-fn context_and_code_that_find_no_room_are_not_counted_as_held_by_others() {
+fn context_and_code_do_not_count_as_other_programs() {
     let heap = beside(135 * GIB + 529 * MIB);
     heap.charge_fixed(Bytes(529 * MIB)).unwrap();
     // 140 GiB less 135 of others and 4.2 that stay free.
@@ -590,7 +583,7 @@ fn context_and_code_that_find_no_room_are_not_counted_as_held_by_others() {
 }
 
 #[test]
-fn a_limit_of_the_users_own_is_not_blamed_on_others() {
+fn a_user_limit_is_not_blamed_on_others() {
     let device = FakeDevice::new(16 * GIB, true);
     device.state.borrow_mut().foreign = GIB;
     let limit = Some(Limit::Bytes(Bytes(8 * MIB)));
@@ -603,7 +596,7 @@ fn a_limit_of_the_users_own_is_not_blamed_on_others() {
 }
 
 #[test]
-fn a_range_is_taken_in_parts_that_end_where_memory_was_taken_at_once() {
+fn ranges_are_split_at_the_ends_of_blocks() {
     let blocks_of_ten = |done: u64| 10 - (done + 3) % 10;
     let found: Vec<_> = parts(25, blocks_of_ten).collect();
     assert_eq!(found, [(0, 7), (7, 10), (17, 8)]);

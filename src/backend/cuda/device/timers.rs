@@ -1,9 +1,11 @@
-//! Events around the stages of an iteration.
+//! Timers of the stages of an iteration.
 
 use std::cell::RefCell;
 
-use crate::backend::cuda::device::stream::{CudaEvent, Stream};
-use crate::backend::{DeviceError, Stage};
+use super::stream::{CudaEvent, Stream};
+use crate::backend::DeviceError;
+
+pub use crate::backend::Stage;
 
 /// Pairs of events around the stages; costs nothing while off.
 #[derive(Default)]
@@ -13,11 +15,10 @@ pub struct Timers {
 
 struct Pool {
     pairs: Vec<EventPair>,
-    /// The stages that the first pairs belong to.
+    /// Stages of the first pairs.
     stages: Vec<Stage>,
 }
 
-/// The events around a stage.
 struct EventPair {
     start: CudaEvent,
     end: CudaEvent,
@@ -36,19 +37,19 @@ pub struct Begun {
 }
 
 impl Timers {
-    /// Times nothing.
+    /// Creates timers that measure nothing.
     pub fn off() -> Self {
         Self::default()
     }
 
-    /// Times, with events for `stages` stages made beforehand.
+    /// Creates timers with events for `stages` stages.
     pub fn on(stages: usize) -> Result<Self, DeviceError> {
         let pairs = (0..stages).map(|_| EventPair::new()).collect::<Result<_, DeviceError>>()?;
         let pool = Pool { pairs, stages: Vec::with_capacity(stages) };
         Ok(Self { pool: Some(RefCell::new(pool)) })
     }
 
-    /// The next work on the stream belongs to this stage.
+    /// Begins a stage with the next work on the stream.
     pub fn begin(&self, stage: Stage, stream: &Stream) -> Result<Begun, DeviceError> {
         let Some(pool) = &self.pool else { return Ok(Begun { pair: None }) };
         let mut pool = pool.borrow_mut();
@@ -57,13 +58,13 @@ impl Timers {
             pool.pairs.push(EventPair::new()?);
         }
         pool.pairs[index].start.record(stream)?;
-        // Until the end is recorded, `take` finds the beginning there.
+        // Until the end is recorded, `take` finds this event there.
         pool.pairs[index].end.record(stream)?;
         pool.stages.push(stage);
         Ok(Begun { pair: Some(index) })
     }
 
-    /// The stage ends with the last work that is queued on the stream.
+    /// Ends the stage with the last work that is queued on the stream.
     pub fn end(&self, begun: &Begun, stream: &Stream) -> Result<(), DeviceError> {
         match (&self.pool, begun.pair) {
             (Some(pool), Some(index)) => pool.borrow().pairs[index].end.record(stream),
@@ -71,8 +72,7 @@ impl Timers {
         }
     }
 
-    /// Waits for the stages since the last call and gives milliseconds by stage, in the order of
-    /// an iteration; stages that did not come up are left out.
+    /// Waits for the stages since the last call and returns the milliseconds of those that ran, as in [`Stage::ALL`].
     pub fn take(&self) -> Result<Vec<(Stage, f64)>, DeviceError> {
         let Some(pool) = &self.pool else { return Ok(Vec::new()) };
         let mut pool = pool.borrow_mut();
