@@ -311,7 +311,7 @@ fn with_fallbacks(may: &[Rung], run: &PlannedRun) -> Option<PlannedRun> {
     may.contains(&Rung::Births).then(|| PlannedRun { model, ..run.clone() })
 }
 
-/// KnownCounts numbers of Gaussians besides the initial number.
+/// Known numbers of Gaussians besides the initial number.
 #[derive(Clone, Copy)]
 struct KnownCounts {
     /// Number in the model of `--model`.
