@@ -1,12 +1,16 @@
-//! A device: what it is, the photographs on it, and its memory.
+//! A device and its facts, the photographs on it, its memory, and the models that lie there.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::DeviceError;
+use super::{DeviceError, Rows, Snapshot};
 use crate::dataset::Image;
+use crate::math::morton::Cube;
+use crate::memory::plan::OptionalColumns;
 use crate::memory::{Bytes, RungChange, TrainingScale};
+use crate::model::Primitive;
 
 /// A device in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +127,7 @@ pub trait Device: Sized {
         None
     }
 
-    /// Whether the device holds the photograph of a view, so that the host need not.
+    /// True if the device holds the photograph of a view, so that the host need not.
     fn is_resident(&self, _view: usize) -> bool {
         false
     }
@@ -172,5 +176,121 @@ pub trait Device: Sized {
     /// of a device that shares the host's.
     fn take_changes(&mut self) -> Option<LadderState> {
         None
+    }
+}
+
+/// What holds memory of a device, or of the host for it.
+pub trait Held {
+    /// How much.
+    fn bytes(&self) -> Bytes;
+}
+
+// Models on a device: how they come, go and lie there.
+
+/// What a model is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelShape {
+    /// Number of primitives.
+    pub rows: usize,
+    /// The columns that not every model has; none where it has no rows.
+    pub optional: OptionalColumns,
+    /// Bytes of the parameters.
+    pub parameters: Bytes,
+    /// Bytes of the moments and statistics.
+    pub optimizer: Bytes,
+}
+
+/// Models of one kind of primitive on a device.
+pub trait Store<P: Primitive>: Device {
+    /// Parameters, moments and statistics.
+    type Model;
+
+    /// Puts primitives on the device, moments and statistics zero.
+    fn upload(&mut self, host: &P) -> Result<Self::Model, DeviceError>;
+
+    /// The model that is made of these rows, of which the host holds one chunk at a time.
+    fn load<S: Rows<P>>(&mut self, source: &mut S) -> Result<Self::Model, S::Error>
+    where
+        S::Error: From<DeviceError>;
+
+    /// These rows' parameters as they are now. A device may first catch up on steps that it deferred.
+    fn read_parameters(
+        &mut self,
+        model: &mut Self::Model,
+        rows: Range<usize>,
+    ) -> Result<P, DeviceError>;
+
+    /// The same with their moments and statistics.
+    fn read(
+        &mut self,
+        model: &mut Self::Model,
+        rows: Range<usize>,
+    ) -> Result<Snapshot<P>, DeviceError>;
+
+    /// The parameters of these rows, in their order; a row may come up more than once.
+    fn sample(&mut self, model: &mut Self::Model, rows: &[usize]) -> Result<P, DeviceError>;
+
+    /// What the model is made of.
+    fn shape(&self, model: &Self::Model) -> ModelShape;
+
+    /// Puts the rows in the order of their centres along the Z-curve around a cube, so that
+    /// neighbours in space are neighbours in memory; rows of one key keep their order.
+    ///
+    /// Parameters, moments and statistics move alike: which primitives there are does not change,
+    /// but rows get other numbers. Where it is refused nothing has moved.
+    fn reorder(&mut self, model: &mut Self::Model, cube: &Cube) -> Result<(), DeviceError>;
+
+    /// Number of primitives.
+    fn len(&self, model: &Self::Model) -> usize {
+        self.shape(model).rows
+    }
+
+    /// The columns that not every model has; none where it has no rows.
+    fn optional(&self, model: &Self::Model) -> OptionalColumns {
+        self.shape(model).optional
+    }
+
+    /// All primitives at once. What is large is better read in [`super::chunks`].
+    fn download(&mut self, model: &mut Self::Model) -> Result<P, DeviceError> {
+        let all = 0..self.len(model);
+        self.read_parameters(model, all)
+    }
+
+    /// All primitives, moments and statistics at once. What is large is better read in
+    /// [`super::chunks`].
+    fn snapshot(&mut self, model: &mut Self::Model) -> Result<Snapshot<P>, DeviceError> {
+        let all = 0..self.len(model);
+        self.read(model, all)
+    }
+
+    /// The model that a snapshot was taken of.
+    fn restore(&mut self, mut snapshot: Snapshot<P>) -> Result<Self::Model, DeviceError> {
+        self.load(&mut snapshot)
+    }
+
+    /// Between two iterations, of which so many are done: returns what is not needed of the device's
+    /// memory, makes do with less where other programs need it, and restores what was given up where
+    /// there is room. Most calls do nothing.
+    fn govern(&mut self, _model: &mut Self::Model, _iteration: u32) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    /// After an error that says that there is too little memory: gives up what only can be between
+    /// two iterations. Returns whether another try is worth it.
+    fn relieve(
+        &mut self,
+        _model: &mut Self::Model,
+        _error: &DeviceError,
+    ) -> Result<bool, DeviceError> {
+        Ok(false)
+    }
+
+    /// Of so many births, as many as there is memory for, now and in the iterations that follow.
+    fn grant_births(
+        &mut self,
+        _model: &mut Self::Model,
+        requested: usize,
+    ) -> Result<usize, DeviceError> {
+        Ok(requested)
     }
 }

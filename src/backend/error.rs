@@ -1,10 +1,11 @@
-//! What a device refuses, and why.
+//! Refusals of a device and their reasons; abilities that not all primitives have.
 
 use splat_mesh::tsdf::FusionError;
 use splat_ranks::exchange::ExchangeError;
 
 use crate::abi::MOST_NEIGHBOURS;
 use crate::memory::{Bytes, Entry, HostDemand, HostRefusal, Refusal, held_most};
+use crate::model::Primitive;
 
 /// What a device cannot do.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +61,7 @@ pub enum DeviceError {
     RankDevice {
         /// Which.
         rank: u32,
-        /// What is wrong with its device, or with what it needs beside it.
+        /// The fault in its device, or with what it needs beside it.
         problem: String,
     },
     /// Another process of the run has not the scene that rank 0 trains.
@@ -68,7 +69,7 @@ pub enum DeviceError {
     OtherScene {
         /// Which.
         rank: u32,
-        /// What is wrong with its scene.
+        /// The fault in its scene.
         problem: String,
     },
     /// The processes of the run have lost each other.
@@ -138,7 +139,7 @@ pub enum DeviceError {
     TooManyInstances {
         /// How many.
         count: u64,
-        /// How many there may be.
+        /// The most there may be.
         most: u32,
     },
     /// More Gaussians than kernels can number.
@@ -182,7 +183,7 @@ pub enum DeviceError {
     StaleCandidates {
         /// How many were counted.
         counted: usize,
-        /// How many there are.
+        /// Their number.
         found: usize,
     },
     /// A selection of rows that are not the model's, or no longer.
@@ -318,17 +319,17 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// Whether there is too little of the device's memory, or of the host's.
+    /// True if there is too little of the device's memory, or of the host's.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::OutOfMemory { .. }) || self.is_out_of_host_memory()
     }
 
-    /// Whether there is too little of the host's memory.
+    /// True if there is too little of the host's memory.
     pub fn is_out_of_host_memory(&self) -> bool {
         matches!(self, Self::OutOfHostMemory { .. } | Self::HostRefused(_))
     }
 
-    /// Whether the memory that is missing is held by other programs, at least in part.
+    /// True if the memory that is missing is held by other programs, at least in part.
     pub fn is_short_beside_others(&self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.sharing.is_some(),
@@ -357,4 +358,37 @@ impl From<HostRefusal> for DeviceError {
     fn from(refusal: HostRefusal) -> Self {
         Self::HostRefused(Box::new(refusal))
     }
+}
+
+/// What not all primitives can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capability {
+    /// Be drawn through a 3D filter.
+    Filter3d,
+    /// Move at random after a step.
+    Noise,
+    /// Be drawn to opacity and scale by weights on their means.
+    Regularisers,
+    /// Move centres at rates that follow sizes.
+    SizedRates,
+    /// Show depths and normals, and be compared at samples.
+    Surfaces,
+}
+
+impl Capability {
+    /// As messages call it.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::Filter3d => "3D filter",
+            Self::Noise => "random motion",
+            Self::Regularisers => "weights on opacity and scale",
+            Self::SizedRates => "learning rates that follow sizes",
+            Self::Surfaces => "surface maps or terms at samples",
+        }
+    }
+}
+
+/// The error of a primitive that has it not, whatever it is.
+pub(crate) fn unsupported<P: Primitive>(what: &'static str) -> DeviceError {
+    DeviceError::Unsupported { primitives: P::SCHEMA.many(), what }
 }

@@ -1,11 +1,14 @@
-//! The nearest neighbours of all Gaussians, for surface terms and for meshing.
+//! Searches over rows: the nearest centres, palettes; and the 3D filter, which looks at all views.
 
 use std::ops::Range;
 
-use super::held::Held;
-use super::{DeviceError, Store};
+use splat_formats::{CellLists, NearRow};
+
+use super::device::Held;
+use super::{Device, DeviceError, Store};
 use crate::abi::MOST_NEIGHBOURS;
-use crate::model::Primitive;
+use crate::dataset::View;
+use crate::model::{Gaussians, Primitive};
 
 /// Lists of nearest neighbours on a device.
 pub trait NeighbourLists: Held {
@@ -53,4 +56,50 @@ pub(crate) fn list_len(count: u32, len: usize) -> Result<u32, DeviceError> {
     }
     let len = u32::try_from(len).ok().ok_or(DeviceError::TooManyGaussians { wanted: len })?;
     Ok(count.min(len))
+}
+
+// Searching rows of numbers for their nearest ones.
+
+/// Devices that search rows of numbers for the nearest of others, of which the palettes of SOG are made: what
+/// [`splat_formats::RowSearch`] asks for.
+pub trait Palettes: Device {
+    /// Rows that are searched for many times.
+    type PaletteRows: Held;
+
+    /// Keeps rows of `width` numbers each, one after the other. A device that has no search for rows of that
+    /// width says [`DeviceError::Unsupported`].
+    fn hold_rows(&mut self, rows: &[f32], width: usize) -> Result<Self::PaletteRows, DeviceError>;
+
+    /// For each row the nearest of the centres in its cells. Waits for the device.
+    fn near_entries(
+        &mut self,
+        rows: &mut Self::PaletteRows,
+        centers: &[f32],
+        cells: &CellLists<'_>,
+    ) -> Result<Vec<NearRow>, DeviceError>;
+
+    /// For each row the so many cells whose centres are nearest, the nearest first. Waits for the device.
+    fn near_cells(
+        &mut self,
+        rows: &mut Self::PaletteRows,
+        centers: &[f32],
+        count: usize,
+    ) -> Result<Vec<u32>, DeviceError>;
+}
+
+// The 3D filter of Mip-Splatting (Yu et al. 2024, section 4.1).
+
+/// Devices that filter Gaussians in space.
+pub trait Filter3d: Store<Gaussians> {
+    /// Widens every Gaussian to what these views can resolve of it, from now on and until the next
+    /// call. It is drawn with the filter, and its gradients go through it. After
+    /// [`super::Edit::edit`] the filter is zero.
+    ///
+    /// Views sample what is deeper than `sampled_from`, world units along their axes.
+    fn update_filter_3d(
+        &mut self,
+        model: &mut Self::Model,
+        views: &[&View],
+        sampled_from: f64,
+    ) -> Result<(), DeviceError>;
 }

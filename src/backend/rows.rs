@@ -3,7 +3,9 @@
 
 use std::ops::Range;
 
-use super::{DeviceError, Snapshot};
+use serde::{Deserialize, Serialize};
+
+use super::DeviceError;
 use crate::memory::plan::OptionalColumns;
 use crate::model::Primitive;
 
@@ -20,10 +22,10 @@ pub trait Rows<P> {
     /// Why they cannot be had.
     type Error;
 
-    /// How many there are.
+    /// Their number.
     fn len(&self) -> usize;
 
-    /// Whether there is none.
+    /// True if there is none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -88,12 +90,77 @@ impl<P: Primitive> Rows<P> for Snapshot<P> {
     }
 }
 
-/// Whether a model of so many has these rows.
+/// True if a model of so many has these rows.
 pub(crate) fn check_rows(rows: &Range<usize>, len: usize) -> Result<(), DeviceError> {
     if rows.start <= rows.end && rows.end <= len {
         return Ok(());
     }
     Err(DeviceError::NoSuchRow { row: rows.start.max(rows.end.saturating_sub(1)), len })
+}
+
+// A model on the host, with everything that training changes.
+
+/// Everything about a model that training changes.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Snapshot<P> {
+    /// The parameters.
+    pub parameters: P,
+    /// Adam's running means of the gradients, before bias correction.
+    pub first_moments: P,
+    /// Adam's running means of the squared gradients, before bias correction.
+    pub second_moments: P,
+    /// Sums of the norms of the screen-space gradients since the last round of density control.
+    pub gradient_norm_sums: Vec<f32>,
+    /// Number of views that saw each Gaussian since then.
+    pub views_seen: Vec<u32>,
+    /// Sums of the absolute screen-space gradients since then; empty where a model has none.
+    pub absolute_norm_sums: Vec<f32>,
+    /// Standard deviation of each Gaussian's 3D filter, world units; empty where a model has none.
+    pub filter_3d: Vec<f32>,
+}
+
+impl<P: Primitive> Snapshot<P> {
+    /// So many rows, every value zero, with these of the columns that may be missing.
+    pub(crate) fn zeros(sh_degree: u32, rows: usize, optional: OptionalColumns) -> Self {
+        let zeros = || P::zeros(sh_degree, rows);
+        let if_there = |is_there| vec![0.0; if is_there { rows } else { 0 }];
+        Self {
+            parameters: zeros(),
+            first_moments: zeros(),
+            second_moments: zeros(),
+            gradient_norm_sums: vec![0.0; rows],
+            views_seen: vec![0; rows],
+            absolute_norm_sums: if_there(optional.absolute_norm_sums),
+            filter_3d: if_there(optional.filter_3d),
+        }
+    }
+
+    /// Puts others of the same columns after these.
+    pub(crate) fn append(&mut self, others: Self) {
+        self.parameters.append(others.parameters);
+        self.first_moments.append(others.first_moments);
+        self.second_moments.append(others.second_moments);
+        self.gradient_norm_sums.extend(others.gradient_norm_sums);
+        self.views_seen.extend(others.views_seen);
+        self.absolute_norm_sums.extend(others.absolute_norm_sums);
+        self.filter_3d.extend(others.filter_3d);
+    }
+}
+
+impl<P: Primitive> Extend<Self> for Snapshot<P> {
+    fn extend<I: IntoIterator<Item = Self>>(&mut self, parts: I) {
+        parts.into_iter().for_each(|part| self.append(part));
+    }
+}
+
+impl<P> Snapshot<P> {
+    /// Which of the optional columns there are. A model of no rows has none.
+    pub fn optional(&self) -> OptionalColumns {
+        OptionalColumns {
+            filter_3d: !self.filter_3d.is_empty(),
+            absolute_norm_sums: !self.absolute_norm_sums.is_empty(),
+        }
+    }
 }
 
 #[cfg(test)]
