@@ -130,8 +130,7 @@
 //! views a step a kernel of its own. `backend/cuda/primitive.rs`: `CudaPrimitive`, which names
 //! these kernels and says what they can do; a request for more is an error. A record that is not an
 //! ellipse also needs a kind of `layout/request.rs` (`Records`), a footprint (`footprint.cuh`; that of surfels is
-//! an example), instances of bin, blend and worth with rows in `backend/cuda/device/launch.rs`, and their
-//! names in `backend/cuda/device/footprints.rs`. Model memory,
+//! an example), instances of bin, blend and worth with rows and names in `backend/cuda/device/launch.rs`. Model memory,
 //! checkpoints, PLY, reordering and neighbours follow the schema. `tests/common/isotropic.rs` and
 //! `tests/gpu/isotropic.cu` are an example.
 //!
