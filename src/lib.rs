@@ -133,7 +133,7 @@
 //! kernel for several views a step. `backend/cuda/primitive.rs`: `CudaPrimitive` with the names and capabilities of
 //! these kernels; a request beyond them is an error. A record that is not an ellipse also needs a kind of
 //! `layout/request.rs` (`Records`), a footprint (`footprint.cuh`, for example the surfels'), instances of bin, blend
-//! and worth with rows in `backend/cuda/device/launch.rs`, and their names in `backend/cuda/device/launch.rs`.
+//! and worth with rows and names in `backend/cuda/device/launch.rs`.
 //! Model memory, checkpoints, PLY, reordering and neighbours follow the schema. Example: `tests/common/isotropic.rs`
 //! and `tests/gpu/isotropic.cu`.
 //!

@@ -1,12 +1,16 @@
-//! Devices: identity, photographs and memory.
+//! A device and its facts, the photographs on it, its memory, and the models that lie there.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::DeviceError;
+use super::{DeviceError, Rows, Snapshot};
 use crate::dataset::Image;
+use crate::math::morton::Cube;
+use crate::memory::plan::OptionalColumns;
 use crate::memory::{Bytes, RungChange, TrainingScale};
+use crate::model::Primitive;
 
 /// Name and identifier of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +127,7 @@ pub trait Device: Sized {
         None
     }
 
-    /// Returns true if the device holds the photograph of a view, so that the host can drop its copy.
+    /// True if the device holds the photograph of a view, so that the host need not.
     fn is_resident(&self, _view: usize) -> bool {
         false
     }
@@ -168,5 +172,119 @@ pub trait Device: Sized {
     /// Returns the state of the memory and the changes since the last call; `None` if the device shares the host's.
     fn take_changes(&mut self) -> Option<LadderState> {
         None
+    }
+}
+
+/// An owner of memory of a device, or of the host on the device's behalf.
+pub trait Held {
+    /// Returns the number of bytes.
+    fn bytes(&self) -> Bytes;
+}
+
+// Models on a device: how they come, go and lie there.
+
+/// Size of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelShape {
+    /// Number of primitives.
+    pub rows: usize,
+    /// Optional columns; none without rows.
+    pub optional: OptionalColumns,
+    /// Bytes of the parameters.
+    pub parameters: Bytes,
+    /// Bytes of the moments and statistics.
+    pub optimizer: Bytes,
+}
+
+/// Models of one kind of primitive on a device.
+pub trait Store<P: Primitive>: Device {
+    /// Parameters, moments and statistics.
+    type Model;
+
+    /// Puts primitives on the device, moments and statistics zero.
+    fn upload(&mut self, host: &P) -> Result<Self::Model, DeviceError>;
+
+    /// Creates a model of these rows. The host holds one chunk at a time.
+    fn load<S: Rows<P>>(&mut self, source: &mut S) -> Result<Self::Model, S::Error>
+    where
+        S::Error: From<DeviceError>;
+
+    /// Reads the current parameters of these rows. A device may first catch up on steps that it deferred.
+    fn read_parameters(
+        &mut self,
+        model: &mut Self::Model,
+        rows: Range<usize>,
+    ) -> Result<P, DeviceError>;
+
+    /// Reads the current parameters, moments and statistics of these rows.
+    fn read(
+        &mut self,
+        model: &mut Self::Model,
+        rows: Range<usize>,
+    ) -> Result<Snapshot<P>, DeviceError>;
+
+    /// Reads the parameters of these rows, in their order. A row may be repeated.
+    fn sample(&mut self, model: &mut Self::Model, rows: &[usize]) -> Result<P, DeviceError>;
+
+    /// Returns the size of the model.
+    fn shape(&self, model: &Self::Model) -> ModelShape;
+
+    /// Sorts the rows by their centres' keys on the Z-curve around a cube, so that neighbours in space are neighbours
+    /// in memory. Rows with equal keys keep their order.
+    ///
+    /// Parameters, moments and statistics move alike. Nothing moves if memory is refused.
+    fn reorder(&mut self, model: &mut Self::Model, cube: &Cube) -> Result<(), DeviceError>;
+
+    /// Returns the number of primitives.
+    fn len(&self, model: &Self::Model) -> usize {
+        self.shape(model).rows
+    }
+
+    /// Returns the optional columns; none without rows.
+    fn optional(&self, model: &Self::Model) -> OptionalColumns {
+        self.shape(model).optional
+    }
+
+    /// Reads all primitives at once. Read large models in [`super::chunks`].
+    fn download(&mut self, model: &mut Self::Model) -> Result<P, DeviceError> {
+        let all = 0..self.len(model);
+        self.read_parameters(model, all)
+    }
+
+    /// Reads all primitives, moments and statistics at once. Read large models in [`super::chunks`].
+    fn snapshot(&mut self, model: &mut Self::Model) -> Result<Snapshot<P>, DeviceError> {
+        let all = 0..self.len(model);
+        self.read(model, all)
+    }
+
+    /// Creates a model from a snapshot.
+    fn restore(&mut self, mut snapshot: Snapshot<P>) -> Result<Self::Model, DeviceError> {
+        self.load(&mut snapshot)
+    }
+
+    /// Adapts the device's memory between two iterations: frees what is not needed, takes fallbacks if other programs
+    /// need memory, and undoes fallbacks if there is room. Most calls do nothing. `_iteration` is the number of
+    /// finished iterations.
+    fn govern(&mut self, _model: &mut Self::Model, _iteration: u32) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    /// Takes a fallback between two iterations after an error about missing memory. Returns true if a retry may
+    /// succeed.
+    fn relieve(
+        &mut self,
+        _model: &mut Self::Model,
+        _error: &DeviceError,
+    ) -> Result<bool, DeviceError> {
+        Ok(false)
+    }
+
+    /// Returns the number of requested new Gaussians that there is memory for, now and in the iterations that follow.
+    fn grant_births(
+        &mut self,
+        _model: &mut Self::Model,
+        requested: usize,
+    ) -> Result<usize, DeviceError> {
+        Ok(requested)
     }
 }

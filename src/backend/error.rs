@@ -1,10 +1,11 @@
-//! Errors of devices.
+//! Refusals of a device and their reasons; abilities that not all primitives have.
 
 use splat_mesh::tsdf::FusionError;
 use splat_ranks::exchange::ExchangeError;
 
 use crate::abi::MOST_NEIGHBOURS;
 use crate::memory::{Bytes, Entry, HostDemand, HostRefusal, Refusal, held_most};
+use crate::model::Primitive;
 
 /// An error of a device.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +61,7 @@ pub enum DeviceError {
     RankDevice {
         /// Rank of the process.
         rank: u32,
-        /// Problem with the device or with its requirements.
+        /// The fault in its device, or with what it needs beside it.
         problem: String,
     },
     /// Another process of the run does not have the scene that rank 0 trains.
@@ -68,7 +69,7 @@ pub enum DeviceError {
     OtherScene {
         /// Rank of the process.
         rank: u32,
-        /// Problem with the scene.
+        /// The fault in its scene.
         problem: String,
     },
     /// The processes of the run have lost each other.
@@ -138,7 +139,7 @@ pub enum DeviceError {
     TooManyInstances {
         /// Number of pairs.
         count: u64,
-        /// Largest number of pairs.
+        /// The most there may be.
         most: u32,
     },
     /// More Gaussians than kernels can number.
@@ -182,7 +183,7 @@ pub enum DeviceError {
     StaleCandidates {
         /// Number of candidates then.
         counted: usize,
-        /// Number of candidates now.
+        /// Their number.
         found: usize,
     },
     /// The selection is of another model, or of rows that changed since.
@@ -318,17 +319,17 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// Returns true if the device's or the host's memory is exhausted.
+    /// True if there is too little of the device's memory, or of the host's.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::OutOfMemory { .. }) || self.is_out_of_host_memory()
     }
 
-    /// Returns true if the host's memory is exhausted.
+    /// True if there is too little of the host's memory.
     pub fn is_out_of_host_memory(&self) -> bool {
         matches!(self, Self::OutOfHostMemory { .. } | Self::HostRefused(_))
     }
 
-    /// Returns true if other programs hold at least a part of the missing memory.
+    /// True if the memory that is missing is held by other programs, at least in part.
     pub fn is_short_beside_others(&self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.sharing.is_some(),
@@ -357,4 +358,37 @@ impl From<HostRefusal> for DeviceError {
     fn from(refusal: HostRefusal) -> Self {
         Self::HostRefused(Box::new(refusal))
     }
+}
+
+/// An operation that only some primitives support.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capability {
+    /// Drawing through a 3D filter.
+    Filter3d,
+    /// Random motion after a step.
+    Noise,
+    /// Weights on the mean opacity and the mean scale.
+    Regularisers,
+    /// Learning rates of the centres that follow the sizes.
+    SizedRates,
+    /// Maps of depths and normals, and terms at samples.
+    Surfaces,
+}
+
+impl Capability {
+    /// Returns the name in messages.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::Filter3d => "3D filter",
+            Self::Noise => "random motion",
+            Self::Regularisers => "weights on opacity and scale",
+            Self::SizedRates => "learning rates that follow sizes",
+            Self::Surfaces => "surface maps or terms at samples",
+        }
+    }
+}
+
+
+pub(crate) fn unsupported<P: Primitive>(what: &'static str) -> DeviceError {
+    DeviceError::Unsupported { primitives: P::SCHEMA.many(), what }
 }

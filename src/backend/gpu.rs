@@ -18,6 +18,7 @@ fn driver_shows_gpu() -> bool {
     super::cuda::driver::shows_gpu()
 }
 
+
 #[cfg(not(kernels))]
 fn driver_shows_gpu() -> bool {
     false

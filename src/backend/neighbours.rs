@@ -1,11 +1,14 @@
-//! The nearest neighbours of all Gaussians, for surface terms and for meshing.
+//! Searches over rows: the nearest centres, palettes; and the 3D filter, which looks at all views.
 
 use std::ops::Range;
 
-use super::held::Held;
-use super::{DeviceError, Store};
+use splat_formats::{CellLists, NearRow};
+
+use super::device::Held;
+use super::{Device, DeviceError, Store};
 use crate::abi::MOST_NEIGHBOURS;
-use crate::model::Primitive;
+use crate::dataset::View;
+use crate::model::{Gaussians, Primitive};
 
 /// Lists of nearest neighbours on a device.
 pub trait NeighbourLists: Held {
@@ -51,4 +54,48 @@ pub(crate) fn list_len(count: u32, len: usize) -> Result<u32, DeviceError> {
     }
     let len = u32::try_from(len).ok().ok_or(DeviceError::TooManyGaussians { wanted: len })?;
     Ok(count.min(len))
+}
+
+// Searching rows of numbers for their nearest ones.
+
+/// Devices that find the nearest centres of rows of numbers, for the palettes of SOG ([`splat_formats::RowSearch`]).
+pub trait Palettes: Device {
+    /// Rows to search for, kept between searches.
+    type PaletteRows: Held;
+
+    /// Copies rows of `width` numbers each to the device. Returns [`DeviceError::Unsupported`] if the device cannot
+    /// search rows of this width.
+    fn hold_rows(&mut self, rows: &[f32], width: usize) -> Result<Self::PaletteRows, DeviceError>;
+
+    /// Finds for each row the nearest of the centres in its cells. Waits for the device.
+    fn near_entries(
+        &mut self,
+        rows: &mut Self::PaletteRows,
+        centers: &[f32],
+        cells: &CellLists<'_>,
+    ) -> Result<Vec<NearRow>, DeviceError>;
+
+    /// Finds for each row the `count` cells with the nearest centres, nearest first. Waits for the device.
+    fn near_cells(
+        &mut self,
+        rows: &mut Self::PaletteRows,
+        centers: &[f32],
+        count: usize,
+    ) -> Result<Vec<u32>, DeviceError>;
+}
+
+// The 3D filter of Mip-Splatting (Yu et al. 2024, section 4.1).
+
+/// Devices that filter Gaussians in space.
+pub trait Filter3d: Store<Gaussians> {
+    /// Widens every Gaussian to the resolution of these views, until the next call. Gaussians are drawn with the
+    /// filter, and gradients go through it. [`super::Edit::edit`] resets it to zero.
+    ///
+    /// A view counts for Gaussians deeper than `sampled_from`, world units along its axis.
+    fn update_filter_3d(
+        &mut self,
+        model: &mut Self::Model,
+        views: &[&View],
+        sampled_from: f64,
+    ) -> Result<(), DeviceError>;
 }

@@ -10,6 +10,7 @@ pub use sample::{GpuSample, Throttle, watch};
 
 use crate::memory::Bytes;
 
+
 const WSL_FOLDER: &str = "/usr/lib/wsl/lib";
 
 /// Exists if the driver has found a GPU under WSL.
@@ -113,6 +114,7 @@ fn open() -> Result<nvml_wrapper::Nvml, String> {
     })
 }
 
+
 #[cfg(not(feature = "cuda"))]
 const NO_FEATURE: &str = "this program was built without the feature `cuda`";
 
@@ -147,6 +149,7 @@ pub fn list() -> Result<Vec<Gpu>, String> {
 #[cfg(feature = "cuda")]
 fn users(nvml: &nvml_wrapper::Nvml, device: &nvml_wrapper::Device<'_>) -> Option<Vec<User>> {
     use nvml_wrapper::enums::device::UsedGpuMemory;
+
     const NAME_BYTES: usize = 512;
     let computing = device.running_compute_processes();
     let drawing = device.running_graphics_processes();

@@ -2,17 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-#[cfg(feature = "bench")]
-use super::Profiler;
+use super::device::Held;
 use super::frame_state::{Drawn, FrameState, Scored, Shown, Trainable};
-use super::held::Held;
 use super::{DeviceError, Look, LossValues, Neighbours, OtherView, Pending, RenderSettings, Wants};
 use crate::abi::terms::Terms;
 use crate::dataset::View;
 use crate::layout::Rate;
-use crate::math::adam::Moments;
-use crate::math::adam::RateBySize;
+use crate::math::adam::{Moments, RateBySize};
 use crate::model::Primitive;
+
+#[cfg(feature = "bench")]
+use super::Profiler;
 
 /// A drawn view on the host.
 #[derive(Clone, Debug, PartialEq)]

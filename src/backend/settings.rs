@@ -74,6 +74,7 @@ impl Footprint {
         }
     }
 
+
     pub(crate) fn require_volumes(self, what: &'static str) -> Result<(), DeviceError> {
         match self {
             Self::Ellipse { .. } => Ok(()),
@@ -81,6 +82,7 @@ impl Footprint {
             Self::Triangle(_) => Err(DeviceError::Unsupported { primitives: "triangles", what }),
         }
     }
+
 
     pub(crate) fn require_gaussians(self, what: &'static str) -> Result<(), DeviceError> {
         match self {
@@ -216,12 +218,17 @@ pub struct Drawing {
     /// True if the blended Gaussians of each pixel are counted.
     pub(crate) counts: bool,
     pub(crate) inverse_depths: bool,
+
     pub(crate) inverse_squares: bool,
+
     pub(crate) surface: bool,
+
     pub(crate) median: bool,
+
     pub(crate) trains: bool,
     /// Statistics that the backward pass updates.
     pub(crate) observe: Option<Statistics>,
+
     pub(crate) colors: Option<ColorRoom>,
     /// Ratio of the photograph's size to the view's.
     pub(crate) divisor: Divisor,
@@ -237,8 +244,10 @@ pub(crate) enum ColorRoom {
 }
 
 impl Drawing {
+
     #[cfg(test)]
     pub(crate) const DEFAULT: Self = Self::plain(&RenderSettings::DEFAULT);
+
 
     pub(crate) fn shown(settings: &RenderSettings, look: Look) -> Self {
         let (inverse_depths, surface, median) = match look.extra {
@@ -255,6 +264,7 @@ impl Drawing {
         }
     }
 
+
     pub(crate) fn trained(settings: &RenderSettings, wants: &Wants) -> Self {
         Self {
             inverse_depths: wants.inputs.inverse_depths,
@@ -268,6 +278,7 @@ impl Drawing {
             ..Self::plain(settings)
         }
     }
+
 
     pub(crate) fn inputs(&self) -> Inputs {
         let &Self { inverse_depths, inverse_squares, surface: maps, median, .. } = self;

@@ -1,8 +1,14 @@
-//! Contributions of Gaussians to views and their likeness to the photographs.
+//! Views as they are judged: the worth of each Gaussian, LPIPS, depths fused into voxels.
 
-use super::{DeviceError, Held, Measured, Render, RenderSettings};
+use std::sync::Arc;
+
+use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
+
+use super::frame_state::Shown;
+use super::{DeviceError, Held, MaskedView, Measured, Render, RenderSettings};
 use crate::dataset::View;
 use crate::model::Primitive;
+use crate::perceptual::{LpipsInput, LpipsWeights};
 
 /// Contribution of a Gaussian over the counting pixels of views.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -47,9 +53,75 @@ pub trait Worths<P: Primitive>: Render<P> {
     fn read_worths(&mut self, sums: &Self::WorthSums) -> Result<Vec<Worth>, DeviceError>;
 }
 
+
 pub(crate) fn check_absent(absent: &[bool], len: usize) -> Result<(), DeviceError> {
     if absent.len() == len {
         return Ok(());
     }
     Err(DeviceError::NoSuchRow { row: absent.len().min(len), len })
+}
+
+// LPIPS of drawn views (Zhang et al. 2018).
+
+/// Devices that measure LPIPS.
+pub trait Lpips<P: Primitive>: Render<P> {
+    /// A network on the device.
+    type Net;
+
+    /// Copies a network to the device. Uses only memory that is free, and frees nothing for it.
+    fn load_lpips(&mut self, weights: &LpipsWeights) -> Result<Self::Net, DeviceError>;
+
+    /// Computes LPIPS of a frame and its photograph. As in [`Render::measure`] the frame is clamped to 0..1, and both
+    /// images are multiplied by the mask. Uses memory as [`Self::load_lpips`] does.
+    fn lpips(
+        &mut self,
+        net: &Self::Net,
+        frame: &Self::Frame<Shown>,
+        target: &Self::Target,
+        input: LpipsInput,
+    ) -> Result<f64, DeviceError>;
+}
+
+// Fusing the depths of views into voxels.
+
+/// Devices that fuse the depths of views. Each view is passed twice, as [`splat_mesh::tsdf`] says.
+///
+/// Views are drawn with [`super::Look::MEDIAN`] on black. A frame without median depths returns
+/// [`DeviceError::NoMedianDepths`]. A view is not taken if its call fails.
+pub trait Fuse<P: Primitive>: Render<P> {
+    /// Bricks that the views so far reach.
+    type BrickSurvey;
+    /// Voxels with the views so far.
+    type FusedVoxels;
+
+    /// Creates a survey without views.
+    fn new_survey(&mut self, space: Space) -> Result<Self::BrickSurvey, DeviceError>;
+
+    /// Adds the bricks near a view's depths to the survey.
+    fn survey_depths(
+        &mut self,
+        survey: &mut Self::BrickSurvey,
+        frame: &Self::Frame<Shown>,
+        seen: MaskedView<'_>,
+    ) -> Result<(), DeviceError>;
+
+    /// Reads the survey. Waits for the device.
+    fn read_survey(&mut self, survey: Self::BrickSurvey) -> Result<Survey, DeviceError>;
+
+    /// Creates the voxels of surveyed bricks, without views.
+    fn new_voxels(
+        &mut self,
+        bricks: &Arc<SurveyedBricks>,
+    ) -> Result<Self::FusedVoxels, DeviceError>;
+
+    /// Adds a view to the means of the voxels that it shows.
+    fn fuse_depths(
+        &mut self,
+        voxels: &mut Self::FusedVoxels,
+        frame: &Self::Frame<Shown>,
+        seen: MaskedView<'_>,
+    ) -> Result<(), DeviceError>;
+
+    /// Reads the voxels. Waits for the device.
+    fn read_voxels(&mut self, voxels: Self::FusedVoxels) -> Result<Fusion, DeviceError>;
 }

@@ -1,6 +1,6 @@
 //! Lines of colours that a device takes from the host's memory.
 
-use super::lanes::LANES;
+use super::schema::LANES;
 
 /// Lane blocks for each line: a view of a large scene sees a few hundredths of it.
 const BLOCKS_PER_LINE: u64 = 16;

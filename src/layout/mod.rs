@@ -14,7 +14,6 @@ mod colors;
 mod faces;
 mod fusion;
 mod gaussians;
-mod lanes;
 pub mod library;
 mod list;
 mod model;
@@ -39,7 +38,6 @@ pub use faces::{
 };
 pub use fusion::{BRICK_MARKS, BRICKS, BrickSlots, DepthSlots, DepthUse, VOXELS, marks_len};
 pub use gaussians::{GAUSSIANS, TRIANGLES};
-pub use lanes::LANES;
 pub use library::Library;
 pub use list::{
     BANDS, BackwardSlots, CountSlots, INSTANCES, KeyWidth, Keys, List, ListSizes, OrderSlots,
@@ -59,6 +57,7 @@ pub use round::{
     Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, FETCHED_COLUMN, MOVED_COLUMNS,
     MOVED_WORDS, MoveSizes, Moves, RoundSizes, SelectionSlots, Smoothing,
 };
+pub use schema::LANES;
 pub use schema::{
     Column, Forms, Rate, RowForm, Schema, Space, TABLE_PARTS, Table, Width, sh_rest_values,
 };

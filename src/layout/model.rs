@@ -1,13 +1,12 @@
 //! The model: what each Gaussian consists of, and the regions that hold it.
 
-use serde::{Deserialize, Serialize};
-
 use std::marker::PhantomData;
+
+use serde::{Deserialize, Serialize};
 
 use super::color_cache::CacheBooks;
 use super::faces::{FACE_WORDS, FACES_PER_VERTEX};
-use super::lanes::LANES;
-use super::schema::{Forms, RowForm, Schema, TABLE_PARTS, Table};
+use super::schema::{Forms, LANES, RowForm, Schema, TABLE_PARTS, Table};
 use super::slot::{Count, Lifetime, Purpose, Slot};
 use crate::abi;
 
@@ -113,7 +112,7 @@ pub enum Storage {
 }
 
 impl Storage {
-    /// Whether colours have 16 bits, and moments 16 and 8.
+    /// True if colours have 16 bits, and moments 16 and 8.
     pub const fn is_compact(self) -> bool {
         matches!(self, Self::Compact | Self::Offloaded)
     }
@@ -150,7 +149,7 @@ impl OptionalColumns {
     /// None of them.
     pub const NONE: Self = Self { filter_3d: false, absolute_norm_sums: false };
 
-    /// How many there are.
+    /// Their number.
     pub fn count(self) -> u64 {
         u64::from(self.filter_3d) + u64::from(self.absolute_norm_sums)
     }

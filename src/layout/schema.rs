@@ -53,7 +53,7 @@ pub struct Table {
     pub full: Forms,
     /// How it lies in memory in compact storage.
     pub compact: Forms,
-    /// Whether rows that no view sees may be left behind, and catch up when they are needed.
+    /// True if rows that no view sees may be left behind, and catch up when they are needed.
     pub is_lazy: bool,
 }
 
@@ -159,12 +159,12 @@ impl Schema {
         (0..self.tables.len()).map(move |table| self.columns_of(table).map(width).sum())
     }
 
-    /// Whether there are triangles between the rows.
+    /// True if there are triangles between the rows.
     pub fn has_faces(&self) -> bool {
         self.spaces.len() > 1
     }
 
-    /// Whether rows of a table may be left behind.
+    /// True if rows of a table may be left behind.
     pub fn is_lazy(&self) -> bool {
         self.tables.iter().any(|table| table.is_lazy)
     }
@@ -189,6 +189,11 @@ impl Schema {
         self.columns.iter().position(|column| column.rate == Rate::Means)
     }
 }
+
+// Lane blocks.
+
+/// Rows of a lane block, one for each lane of a warp: tables come in whole ones.
+pub const LANES: u32 = 32;
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 use super::request::{Records, Use, ViewRequest};
 use super::slot::{Count, Lifetime, Source, Taken};
 use crate::abi::{FEATURES_WIDTH, RAY_WIDTH, RECORD_WIDTH, SURFACE_WIDTH, VERTEX_WIDTH};
-use crate::layout::lanes::LANES;
+use crate::layout::schema::LANES;
 
 slots! {
     ViewCount {

@@ -6,7 +6,6 @@
 //! Features after five layers are brought to length 1 in each pixel; their squared differences are
 //! weighted by channel, averaged over the pixels, and added up over the layers.
 
-mod error;
 mod network;
 mod torch_file;
 mod weights;
@@ -17,8 +16,8 @@ use crate::abi::{
 use crate::memory::Bytes;
 
 pub use crate::abi::LPIPS_EPSILON as EPSILON;
-pub use error::LpipsError;
 pub use network::{COMPARED, Layer, LayerKind, LayerSizes, LayerWindow, LpipsNet, StripPlace};
+pub use weights::LpipsError;
 pub use weights::{
     Convolution, LpipsWeights, WEIGHTS_VARIABLE, WeightsSearch, named_by_environment,
 };

@@ -2,7 +2,7 @@
 
 use std::f64::consts::{PI, TAU};
 
-use super::path_camera::PathCamera;
+use super::PathCamera;
 use super::through::even_steps;
 use crate::math::linalg::{Mat3, Vec3, add, cross, dot, length, mul, normalize, scale, sub};
 use crate::math::quantile::{median, percentile};
@@ -251,7 +251,6 @@ fn directions_across(up: Vec3<f64>, cameras: &[PathCamera], focus: Vec3<f64>) ->
 #[cfg(test)]
 mod tests {
     use super::surroundings_tests::ring;
-
     use super::*;
     use crate::math::linalg::{Vec3, dot, length, sub};
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::path_camera::PathCamera;
+use super::PathCamera;
 use crate::export::StoredCamera;
 use crate::files::JsonFault;
 use crate::math::linalg::{Mat3, Vec3, mul_transposed, scale, sub, transpose};

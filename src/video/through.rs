@@ -4,7 +4,7 @@
 //! class of Catmull-Rom splines", 1988; Yuksel, Schaefer and Keyser, 2011), which do not loop between near
 //! cameras; rotations follow squad (Shoemake, "Quaternion calculus and fast animation", 1987).
 
-use super::path_camera::PathCamera;
+use super::PathCamera;
 use crate::math::linalg::{Quat, Vec3, add, length, quaternion, rotation, scale, sub, transpose};
 
 /// Cameras that a path goes through.

@@ -260,8 +260,7 @@ fn normal_map_assert_steps_agree<B: TrainDevice>(
     what: &str,
 ) -> f64 {
     let (_, values, found) = first_step(device, gaussians, shot);
-    let (_, expected_values, expected) =
-        first_step(&mut Cpu::<f64>::new(), gaussians, shot);
+    let (_, expected_values, expected) = first_step(&mut Cpu::<f64>::new(), gaussians, shot);
     let [mean, expected_mean] =
         [values, expected_values].map(|values| values.get("normals").expect("a map"));
     // Slopes are differences of depths that single precision has to 1e-7, times a focal length of 50 px.

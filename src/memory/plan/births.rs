@@ -1,8 +1,8 @@
 //! Largest number of new Gaussians in a densification step, found before anything grows.
 
-use super::coarse;
 use super::forecast::largest_that_fits;
 use super::mapping::Granule;
+use super::refinement;
 use super::work::{DryRun, Work, search_scratch};
 use crate::layout::{Library, ModelSize, REGIONS, Scratch};
 use crate::memory::Bytes;
@@ -110,7 +110,7 @@ impl Growth {
 
     /// Bytes of the coarse stage of the grown model, beside it.
     fn surfaces(&self, grown: &ModelSize, coarse: CoarseGrowth) -> Bytes {
-        let lists = coarse::neighbour_lists(grown.gaussians, coarse.neighbours).bytes;
+        let lists = refinement::neighbour_lists(grown.gaussians, coarse.neighbours).bytes;
         let search = self.granule.after_trim(search_scratch(self.dry_run, grown.gaussians));
         self.granule.whole(lists) + search.max(self.iteration(grown, coarse.scratch))
     }

@@ -4,13 +4,11 @@
 //! stage itself ([`DryRun`]).
 
 mod births;
-mod coarse;
 mod forecast;
 mod host;
 mod mapping;
 mod meshing;
 mod photographs;
-mod ranks;
 mod refinement;
 mod rows;
 mod run;
@@ -18,13 +16,13 @@ mod seen;
 mod work;
 
 pub use births::{CoarseGrowth, Growth, HostGrowth, largest_births};
-pub use coarse::{FEWER_NEIGHBOURS, Maps, PlannedCoarse, neighbour_lists};
 pub use forecast::{CONTEXT, Forecast, PlannedStage, largest_that_fits, nccl, nccl_blocks};
 pub use host::{Host, PICTURED_VIEWS, PICTURES_OF_VIEW};
 pub use mapping::Granule;
 pub use meshing::{PlannedMeshing, SurfaceDrawing};
 pub use photographs::{PlannedColorTables, PlannedPhotographs};
 pub use refinement::PlannedRefinement;
+pub use refinement::{FEWER_NEIGHBOURS, Maps, PlannedCoarse, neighbour_lists};
 pub use rows::PlannedRow;
 pub use run::PlannedRun;
 pub use seen::{ViewGrowth, ViewSize};
