@@ -1,15 +1,27 @@
-//! Meshes and shapes that tests know everything of.
+//! Meshes and points with known properties, for tests.
 
 use std::collections::HashMap;
 use std::f64::consts::{PI, TAU};
+use std::sync::atomic::AtomicBool;
 
+use crate::Watch;
 use crate::mesh::{Mesh, Vec3};
 use crate::narrow::{to_f32s, to_f64s, to_u32};
 use crate::place::{add, corners, normalize, scale, six_volumes};
 use crate::points::OrientedPoints;
 use crate::random::RandomStream;
 
-/// A mesh of these places and faces.
+/// Returns a watch that never stops.
+pub(crate) fn unwatched() -> Watch<'static> {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    Watch { stop: &STOP, told: &|_, _| () }
+}
+
+/// Runs `work` in a pool of this number of threads.
+pub(crate) fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(work)
+}
+
 pub(crate) fn mesh_of(vertices: &[[f32; 3]], faces: &[[u32; 3]]) -> Mesh {
     Mesh { vertices: vertices.to_vec(), faces: faces.to_vec(), ..Mesh::default() }
 }
@@ -19,42 +31,22 @@ pub(crate) fn cube() -> Mesh {
     let vertices: Vec<[f32; 3]> =
         (0..8_u8).map(|i| [i & 1, i >> 1 & 1, i >> 2 & 1].map(f32::from)).collect();
     let faces = [
-        [0, 2, 1],
-        [1, 2, 3],
-        [4, 5, 6],
-        [5, 7, 6],
-        [0, 1, 4],
-        [1, 5, 4],
-        [2, 6, 3],
-        [3, 6, 7],
-        [0, 4, 2],
-        [2, 4, 6],
-        [1, 3, 5],
-        [3, 7, 5],
+        [[0, 2, 1], [1, 2, 3], [4, 5, 6], [5, 7, 6], [0, 1, 4], [1, 5, 4]],
+        [[2, 6, 3], [3, 6, 7], [0, 4, 2], [2, 4, 6], [1, 3, 5], [3, 7, 5]],
     ];
-    mesh_of(&vertices, &faces)
+    mesh_of(&vertices, faces.as_flattened())
 }
 
 /// An octahedron's faces cut in four `cuts` times, on a sphere about the origin; outward.
 pub(crate) fn sphere(radius: f64, cuts: u32) -> Mesh {
-    let mut places: Vec<Vec3> = vec![
-        [1.0, 0.0, 0.0],
-        [-1.0, 0.0, 0.0],
-        [0.0, 1.0, 0.0],
-        [0.0, -1.0, 0.0],
-        [0.0, 0.0, 1.0],
-        [0.0, 0.0, -1.0],
-    ];
-    let mut faces: Vec<[u32; 3]> = vec![
-        [0, 2, 4],
-        [2, 1, 4],
-        [1, 3, 4],
-        [3, 0, 4],
-        [2, 0, 5],
-        [1, 2, 5],
-        [3, 1, 5],
-        [0, 3, 5],
-    ];
+    let mut places: Vec<Vec3> = (0..6)
+        .map(|i| std::array::from_fn(|a| if a == i / 2 { 1.0 - 2.0 * (i % 2) as f64 } else { 0.0 }))
+        .collect();
+    let mut faces: Vec<[u32; 3]> = [
+        [[0, 2, 4], [2, 1, 4], [1, 3, 4], [3, 0, 4]],
+        [[2, 0, 5], [1, 2, 5], [3, 1, 5], [0, 3, 5]],
+    ]
+    .concat();
     for _ in 0..cuts {
         faces = cut(&mut places, &faces);
     }
@@ -62,7 +54,7 @@ pub(crate) fn sphere(radius: f64, cuts: u32) -> Mesh {
     Mesh { vertices, faces, ..Mesh::default() }
 }
 
-/// The same surface with each face cut in four.
+/// Cuts each face in four.
 pub(crate) fn subdivided(mesh: &Mesh) -> Mesh {
     let mut places: Vec<Vec3> = mesh.vertices.iter().map(|&v| to_f64s(v)).collect();
     let faces = cut(&mut places, &mesh.faces);
@@ -140,7 +132,6 @@ pub(crate) fn volume(mesh: &Mesh) -> f64 {
     mesh.faces.iter().map(|&face| six_volumes(corners(mesh, face))).sum::<f64>() / 6.0
 }
 
-/// Two meshes as one.
 pub(crate) fn joined(mut first: Mesh, second: &Mesh) -> Mesh {
     let offset = to_u32(first.vertices.len());
     first.vertices.extend(&second.vertices);
@@ -148,7 +139,6 @@ pub(crate) fn joined(mut first: Mesh, second: &Mesh) -> Mesh {
     first
 }
 
-/// A mesh moved by `by`.
 pub(crate) fn moved(mut mesh: Mesh, by: Vec3) -> Mesh {
     for vertex in &mut mesh.vertices {
         *vertex = to_f32s(add(to_f64s(*vertex), by));
@@ -156,23 +146,19 @@ pub(crate) fn moved(mut mesh: Mesh, by: Vec3) -> Mesh {
     mesh
 }
 
-/// A mesh with all faces turned over.
 pub(crate) fn turned_over(mut mesh: Mesh) -> Mesh {
     mesh.faces.iter_mut().for_each(|face| face.swap(1, 2));
     mesh
 }
-
-// Points of solids with a known surface, for tests and measurements.
 
 /// Uniform numbers in [0, 1) by their index.
 pub(crate) fn uniform(index: u64) -> f64 {
     RandomStream::of_seed(0).uniform(index)
 }
 
-/// A standard normal number by its index (Box and Muller).
+/// Returns a standard normal number by its index.
 pub(crate) fn normal(index: u64) -> f64 {
-    let radius = (-2.0 * (1.0 - uniform(2 * index)).ln()).sqrt();
-    radius * (TAU * uniform(2 * index + 1)).cos()
+    RandomStream::of_seed(0).normal(index)
 }
 
 fn noisy(points: &mut OrientedPoints, place: Vec3, direction: Vec3, noise: [f64; 2]) {
@@ -202,7 +188,7 @@ pub(crate) fn torus_points(count: usize, noise: [f64; 2]) -> OrientedPoints {
     points
 }
 
-/// Points of the unit sphere, uniform by area, where `keep` says so.
+/// Returns points of the unit sphere, uniform by area, for which `keep` is true.
 pub(crate) fn sphere_points(
     count: usize,
     noise: [f64; 2],

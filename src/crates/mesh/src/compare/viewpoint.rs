@@ -11,8 +11,7 @@ use crate::place::{
 };
 use crate::search::BoxTree;
 
-/// A pinhole camera and where it stands: `cam = rotation world + translation`, x right, y down, z
-/// forward.
+/// A pinhole camera: `cam = rotation world + translation`, x right, y down, z forward.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Viewpoint {
     /// Width and height in px.
@@ -28,12 +27,12 @@ pub struct Viewpoint {
 }
 
 impl Viewpoint {
-    /// The camera's place in the world: -Rᵀ t.
+    /// Returns the camera's place in the world: -Rᵀ t.
     pub fn centre_world(&self) -> Vec3 {
         scale(mul_transposed(&self.rotation, self.translation), -1.0)
     }
 
-    /// The direction in the world of what is seen at a place of the image, 1 deep.
+    /// Returns the direction in the world through a place of the image, 1 deep.
     pub fn ray(&self, [x, y]: [f64; 2]) -> Vec3 {
         let along = [
             (x - self.centre_px[0]) / self.focal_px[0],
@@ -53,9 +52,9 @@ impl Viewpoint {
             })
     }
 
-    /// The camera half-way to another: the middle of both places, half the turn between both
-    /// rotations, the image of this one.
-    pub fn half_way_to(&self, other: &Self) -> Self {
+    /// Returns the camera half-way to another: at the middle of both places, rotated by half the rotation between
+    /// them, with the image of this one.
+    pub(super) fn half_way_to(&self, other: &Self) -> Self {
         let transposed: [Vec3; 3] = std::array::from_fn(|row| self.rotation.map(|of| of[row]));
         let turn = mat_mul(&other.rotation, &transposed);
         let rotation = mat_mul(&half_turn(&turn), &self.rotation);
@@ -65,7 +64,7 @@ impl Viewpoint {
     }
 }
 
-/// The rotation about the same axis by half the angle; of half a turn, whose axis has no sign, any.
+/// Returns the rotation about the same axis by half the angle; of half a turn, whose axis has no sign, any.
 fn half_turn(turn: &[Vec3; 3]) -> [Vec3; 3] {
     let twice_sine_axis =
         [turn[2][1] - turn[1][2], turn[0][2] - turn[2][0], turn[1][0] - turn[0][1]];
@@ -83,7 +82,7 @@ fn half_turn(turn: &[Vec3; 3]) -> [Vec3; 3] {
     about(normalize(twice_sine_axis), 0.5 * sine.atan2(cosine))
 }
 
-/// The rotation about a unit axis by an angle in radians (Rodrigues).
+/// Returns the rotation about a unit axis by an angle in radians (Rodrigues).
 pub(super) fn about(axis: Vec3, angle: f64) -> [Vec3; 3] {
     let (sin, cos) = angle.sin_cos();
     std::array::from_fn(|row| {
@@ -96,7 +95,7 @@ pub(super) fn about(axis: Vec3, angle: f64) -> [Vec3; 3] {
     })
 }
 
-/// Each camera with the one that stands nearest to it; each pair once.
+/// Pairs each camera with the nearest one; each pair once.
 pub(super) fn neighbours(cameras: &[Viewpoint]) -> Vec<[usize; 2]> {
     let centres: Vec<Vec3> = cameras.iter().map(Viewpoint::centre_world).collect();
     let gap = |a: usize, b: usize| length(sub(centres[a], centres[b]));
@@ -112,7 +111,7 @@ pub(super) fn neighbours(cameras: &[Viewpoint]) -> Vec<[usize; 2]> {
     pairs
 }
 
-/// A camera that looks from one place to another, with a square image: for tests.
+/// Returns a camera at `from` that looks at `to`.
 #[cfg(test)]
 pub(super) fn looking(from: Vec3, to: Vec3) -> Viewpoint {
     let forward = normalize(sub(to, from));
@@ -128,22 +127,20 @@ pub(super) fn looking(from: Vec3, to: Vec3) -> Viewpoint {
     }
 }
 
-// Faces that pass through others.
-
-/// Most faces that are looked at.
+/// Largest number of faces that are tested.
 const SAMPLED: usize = 100_000;
 
 /// Faces of a sample that pass through others of the surface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FaceCrossings {
-    /// Faces that were looked at, evenly over all.
+    /// Tested faces, evenly over all.
     pub sampled: usize,
-    /// Those that pass through another.
+    /// Tested faces that pass through another.
     pub crossing: usize,
 }
 
-/// Looks for self-intersections at 100,000 faces, or at all where there are fewer.
-pub fn self_crossings(tree: &BoxTree<'_>) -> FaceCrossings {
+/// Tests 100,000 faces for self-intersections, or all if there are fewer.
+pub(super) fn self_crossings(tree: &BoxTree<'_>) -> FaceCrossings {
     let faces = tree.mesh().faces.len();
     let sampled = faces.min(SAMPLED);
     let crossing = (0..sampled)
@@ -161,7 +158,7 @@ fn crosses(tree: &BoxTree<'_>, face: u32) -> bool {
             return;
         }
         let others = tree.corners(other);
-        // Those that share a corner, by place, meet there.
+        // Faces with a common corner, by place, meet there.
         if places.iter().any(|place| others.contains(place)) {
             return;
         }
@@ -170,8 +167,8 @@ fn crosses(tree: &BoxTree<'_>, face: u32) -> bool {
     found
 }
 
-/// True if a side of one triangle passes through the inside of the other. Both ends lie clearly on
-/// either side of its plane: neighbours in one plane, but for rounding, only touch.
+/// True if a side of one triangle passes through the inside of the other. Its ends lie clearly on either side of
+/// the other's plane: coplanar neighbours only touch, but for rounding.
 fn pierces(sides: [Vec3; 3], through: [Vec3; 3]) -> bool {
     const CLEARLY: f64 = 1e-9;
     let normal = doubled_area(through);
@@ -193,32 +190,32 @@ fn pierces(sides: [Vec3; 3], through: [Vec3; 3]) -> bool {
     })
 }
 
-/// Where on the way to a camera, in shares of it, a surface hides a place: not at the place itself.
+/// Range of the way to a camera, in shares, in which a surface hides a place: not at the place itself.
 const HIDES: [f64; 2] = [1e-6, 1.0];
 
-/// Cameras before a surface.
-pub(super) struct Sight<'a> {
+/// Visibility of a surface's places from cameras.
+pub(super) struct Visibility<'a> {
     tree: &'a BoxTree<'a>,
     cameras: &'a [Viewpoint],
     centres: Vec<Vec3>,
 }
 
-impl<'a> Sight<'a> {
+impl<'a> Visibility<'a> {
     pub(super) fn new(tree: &'a BoxTree<'a>, cameras: &'a [Viewpoint]) -> Self {
         Self { tree, cameras, centres: cameras.iter().map(Viewpoint::centre_world).collect() }
     }
 
-    /// True if a camera has a place of the surface in its image with nothing before it.
+    /// True if a place of the surface lies in a camera's image with nothing before it.
     pub(super) fn sees(&self, place: Vec3) -> bool {
         self.cameras.iter().zip(&self.centres).any(|(camera, &centre)| {
             camera.frames(place) && !self.tree.is_hit(place, sub(centre, place), HIDES)
         })
     }
-}
 
-/// Which samples of its surface are seen.
-pub(super) fn seen_samples(sight: &Sight<'_>, samples: &SurfaceSamples<'_>) -> Vec<bool> {
-    (0..samples.len()).into_par_iter().map(|i| sight.sees(samples.get(i).place)).collect()
+    /// True for each sample that [`Self::sees`] accepts.
+    pub(super) fn seen_samples(&self, samples: &SurfaceSamples<'_>) -> Vec<bool> {
+        (0..samples.len()).into_par_iter().map(|i| self.sees(samples.get(i).place)).collect()
+    }
 }
 
 #[cfg(test)]
@@ -245,7 +242,7 @@ mod tests {
         assert!(is_near(half.centre_world(), [2.0, 1.0, 0.5]));
         let expected = mat_mul(&about([0.0, 1.0, 0.0], 0.5), &a.rotation);
         assert!((0..3).all(|row| is_near(half.rotation[row], expected[row])));
-        // Opposite ways to look: some quarter turn, and a rotation still.
+        // Opposite directions: some quarter turn, and still a rotation.
         b.rotation = mat_mul(&about([0.0, 1.0, 0.0], std::f64::consts::PI), &a.rotation);
         let half = a.half_way_to(&b);
         assert!(dot(half.rotation[2], a.rotation[2]).abs() < 1e-9);

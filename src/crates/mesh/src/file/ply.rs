@@ -5,17 +5,16 @@
 //! `splat-formats` and `export`, points of a scene in `dataset`.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read as _, Write};
+use std::io::{self, BufRead, Read as _, Write};
 use std::path::Path;
 
-use super::{MeshFileError, byte_of, valid};
-use crate::mesh::{Mesh, check_mesh};
+use super::{MeshFileError, byte_of, checked, open, valid};
+use crate::mesh::Mesh;
 
-/// Longest header that is read: 50 times that of a file of Gaussians, comments included.
+/// Longest header that is read: 50 times that of a file of Gaussians, including comments.
 const MAX_HEADER_BYTES: u64 = 1 << 16;
 
-/// Longest list and longest line of text that is read: no polygon has a million corners.
+/// Longest list and longest line of text that is read.
 const MAX_LIST: u64 = 1 << 20;
 
 /// First bytes of a Git LFS pointer.
@@ -197,7 +196,7 @@ pub struct PlyHeader {
     pub bytes: u64,
 }
 
-/// The reason why a part of a file cannot be read.
+/// Fault of a part of a file.
 #[derive(Debug)]
 pub enum PlyFault {
     /// The system refuses it.
@@ -270,8 +269,8 @@ impl PlyHeader {
         self.elements.iter().find(|element| element.name == name)
     }
 
-    /// Returns the number that is added to the coordinates to get those of the scene: three numbers after
-    /// the word `offset` in a comment, or else 0.
+    /// Returns the offset that is added to the coordinates to get those of the scene: three numbers after the word
+    /// `offset` in a comment, or else 0.
     pub fn offset(&self) -> [f64; 3] {
         let of_comment = |comment: &String| -> Option<[f64; 3]> {
             let numbers = comment.strip_prefix("offset ")?.split(' ');
@@ -282,7 +281,7 @@ impl PlyHeader {
     }
 }
 
-/// Says what a file is that begins with this line.
+/// Returns the message for a file that begins with this line.
 fn no_ply(line: &[u8]) -> String {
     match line {
         [] => "the file is empty".to_owned(),
@@ -350,7 +349,7 @@ impl Lines {
     }
 }
 
-/// The header of a binary little-endian file that is written.
+/// The header of a new binary little-endian file.
 #[derive(Clone, Debug)]
 pub struct NewPlyHeader(String);
 
@@ -411,7 +410,7 @@ impl NewPlyHeader {
 pub struct RowReader<'a, R> {
     input: &'a mut R,
     encoding: PlyEncoding,
-    /// What is left of the line of text, last word first.
+    /// Values that are left of the line of text, the last first.
     words: Vec<f64>,
 }
 
@@ -445,12 +444,12 @@ impl<'a, R: BufRead> RowReader<'a, R> {
         Err(PlyFault::Found(format!("{} values too many in the line", self.words.len())))
     }
 
-    /// The next line with something in it.
+    /// Reads the next line that is not empty.
     fn read_line(&mut self) -> Result<(), PlyFault> {
         let mut line = String::new();
         while line.trim().is_empty() {
             line.clear();
-            // A line as long as that is none of text.
+            // A longer line is no text.
             let mut limited = self.input.by_ref().take(32 * MAX_LIST);
             if limited.read_line(&mut line).map_err(not_text)? == 0 {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
@@ -482,7 +481,7 @@ impl<'a, R: BufRead> RowReader<'a, R> {
     }
 }
 
-/// Text that is none is a broken file, not a refusal of the system.
+/// Converts an error for bytes that are no text, which is a fault of the file.
 fn not_text(source: io::Error) -> PlyFault {
     if source.kind() == io::ErrorKind::InvalidData {
         return PlyFault::Found("the row is not text".to_owned());
@@ -498,16 +497,15 @@ fn length_of(count: f64) -> Result<u64, PlyFault> {
     Err(PlyFault::Found(format!("a list of {count} values")))
 }
 
-// Meshes as PLY: files of any program are read (ascii, both binary orders, polygons, any further
-// columns), binary little-endian ones are written.
+// Meshes. Reads files of any program: ascii, both binary orders, polygons, other columns. Writes binary
+// little-endian files.
 
-/// Reads a mesh. Polygons become fans; normals and colours are read where all three columns stand.
+/// Reads a mesh. Polygons become fans. Normals and colours are read if all three columns exist.
 pub fn read_ply(path: &Path) -> Result<Mesh, MeshFileError> {
-    let file = File::open(path).map_err(|source| MeshFileError::unreadable(path, source))?;
-    parse_ply(path, &mut BufReader::with_capacity(1 << 20, file))
+    parse_ply(path, &mut open(path)?)
 }
 
-/// The same of what `input` holds; `path` is for errors.
+/// Reads a mesh from `input`; `path` is for errors.
 pub fn parse_ply(path: &Path, input: &mut impl BufRead) -> Result<Mesh, MeshFileError> {
     let header = PlyHeader::read(input).map_err(|HeaderFault { line, fault }| match fault {
         PlyFault::Unreadable(source) => MeshFileError::unreadable(path, source),
@@ -540,13 +538,7 @@ pub fn parse_ply(path: &Path, input: &mut impl BufRead) -> Result<Mesh, MeshFile
         let found = "the rows that it announces end before the file ends".to_owned();
         return Err(MeshFileError::line(path, header.lines, found));
     }
-    for (what, found) in [("vertices", mesh.vertices.len()), ("faces", mesh.faces.len())] {
-        if found == 0 {
-            return Err(MeshFileError::Nothing { path: path.to_owned(), what });
-        }
-    }
-    check_mesh(&mesh).map_err(|source| MeshFileError::Mesh { path: path.to_owned(), source })?;
-    Ok(mesh)
+    checked(path, mesh)
 }
 
 fn at_row(path: &Path, element: &PlyElement, row: u64, fault: PlyFault) -> MeshFileError {
@@ -559,12 +551,12 @@ fn at_row(path: &Path, element: &PlyElement, row: u64, fault: PlyFault) -> MeshF
     }
 }
 
-/// Where a vertex's values stand among the columns.
+/// Columns of a vertex's values.
 struct VertexColumns {
     place: Option<[usize; 3]>,
     normal: Option<[usize; 3]>,
     color: Option<[usize; 3]>,
-    /// What a colour channel of 1 is written as.
+    /// Value of a colour channel of 1.
     white: f64,
 }
 
@@ -610,20 +602,14 @@ fn read_vertex<R: BufRead>(
     Ok(())
 }
 
-/// The list of a face's corners.
+/// Returns the column of a face's list of corners.
 fn face_column(element: &PlyElement) -> Option<usize> {
     let names = ["vertex_indices", "vertex_index"];
-    (element.name == "face")
-        .then(|| {
-            element
-                .properties
-                .iter()
-                .position(|p| p.list.is_some() && names.contains(&p.name.as_str()))
-        })
-        .flatten()
+    let is_list = |p: &PlyProperty| p.list.is_some() && names.contains(&p.name.as_str());
+    (element.name == "face").then(|| element.properties.iter().position(is_list)).flatten()
 }
 
-/// Reads polygons; keeps the memory of one.
+/// Reader of polygons that reuses its memory.
 #[derive(Default)]
 struct Polygons {
     corners: Vec<f64>,
