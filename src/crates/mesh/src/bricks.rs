@@ -20,8 +20,8 @@ pub const fn block_index(x: usize, y: usize, z: usize) -> usize {
 }
 
 impl Bricks {
-    /// Copies a brick and the ring around it out of values at all bricks' nodes, `[bricks, 512]`.
-    /// Nodes of bricks that are not there get `missing`.
+    /// Copies a brick and the ring around it out of values at all bricks' nodes, `[bricks, 512]`. Nodes of bricks that
+    /// are not there get `missing`.
     pub fn gather(&self, values: &[f32], brick: usize, missing: f32, block: &mut Block) {
         let ids = self.neighbours(brick);
         for z in 0..BLOCK {
@@ -76,6 +76,18 @@ pub const fn node_index(x: usize, y: usize, z: usize) -> usize {
     (z * SIDE + y) * SIDE + x
 }
 
+/// Calls `each` for each node of a brick, with its coordinates in the block.
+#[inline]
+pub(crate) fn for_nodes(mut each: impl FnMut(usize, usize, usize, usize)) {
+    for z in 0..SIDE {
+        for y in 0..SIDE {
+            for x in 0..SIDE {
+                each(node_index(x, y, z), x + 1, y + 1, z + 1);
+            }
+        }
+    }
+}
+
 /// Returns a neighbour's index among the 27, from its offset in bricks, each -1, 0 or 1; x runs fastest.
 #[inline]
 pub const fn neighbour(offset: [i32; 3]) -> usize {
@@ -110,12 +122,12 @@ impl Bricks {
         self.keys.is_empty()
     }
 
-    /// The keys, ascending.
+    /// Returns the keys, ascending.
     pub fn keys(&self) -> &[u64] {
         &self.keys
     }
 
-    /// The brick's place, in bricks.
+    /// Returns the brick's place, in bricks.
     pub fn place(&self, brick: usize) -> [u32; 3] {
         cell(self.keys[brick])
     }
@@ -125,7 +137,7 @@ impl Bricks {
         &self.neighbours[brick]
     }
 
-    /// The brick at this place, in bricks.
+    /// Returns the brick at this place, in bricks.
     pub fn find(&self, place: [i32; 3]) -> Option<usize> {
         find(&self.keys, place)
     }
@@ -156,19 +168,19 @@ fn around(keys: &[u64], key: u64) -> [u32; 27] {
 
 // Places along the Z-curve (Morton 1966): 21 bits an axis, x in the lowest.
 //
-// Shifting a key right by three bits gives the key of the cell twice as large that holds it, so that
-// one sort serves every level.
+// Shifting a key right by three bits gives the key of the cell twice as large that holds it, so that one sort serves
+// every level.
 
 /// Bits of an axis.
 pub const AXIS_BITS: u32 = 21;
 
-/// The key of a cell; each coordinate is below 2^21.
+/// Returns the key of a cell; each coordinate is below 2^21.
 #[inline]
 pub const fn key(cell: [u32; 3]) -> u64 {
     spread(cell[0]) | spread(cell[1]) << 1 | spread(cell[2]) << 2
 }
 
-/// The cell of a key.
+/// Returns the cell of a key.
 #[inline]
 pub const fn cell(key: u64) -> [u32; 3] {
     [gather(key), gather(key >> 1), gather(key >> 2)]

@@ -26,8 +26,8 @@ const MAX_ROUNDS: usize = 3;
 pub enum Sides<'a> {
     /// Side that most of its area has.
     Kept,
-    /// Side that cameras at these places see, world space. A closed component that no camera sees gets the side
-    /// away from what it encloses. The list may be empty.
+    /// Side that cameras at these places see, world space. A closed component that no camera sees gets the side away
+    /// from what it encloses. The list may be empty.
     Outward(&'a [Vec3]),
 }
 
@@ -67,10 +67,10 @@ pub enum CleanError {
     DecimatedAway { faces: usize, target: usize },
 }
 
-/// Cleans a mesh: merges vertices at one place, removes slivers and doubled faces, splits edges of more than
-/// two faces and vertices of more than one fan, removes small components, turns faces outwards, closes small
-/// holes and drops unused vertices. All steps but the first are repeated until they find nothing, at most three
-/// times. Normals are computed again if faces were turned over.
+/// Cleans a mesh: merges vertices at one place, removes slivers and doubled faces, splits edges of more than two faces
+/// and vertices of more than one fan, removes small components, turns faces outwards, closes small holes and drops
+/// unused vertices. All steps but the first are repeated until they find nothing, at most three times. Normals are
+/// computed again if faces were turned over.
 pub fn clean(
     mut mesh: Mesh,
     options: &CleanOptions<'_>,
@@ -157,7 +157,6 @@ pub struct CleanCounts {
 }
 
 impl CleanCounts {
-    /// Returns a sum that grows with every change.
     fn changes(&self) -> usize {
         self.degenerate_faces
             + self.duplicate_faces
@@ -271,8 +270,8 @@ fn retain_faces(mesh: &mut Mesh, is_kept: &[bool]) -> usize {
     before - mesh.faces.len()
 }
 
-// Dropping a face without area would open the surface at its sides. A face with a short side is collapsed along
-// it; of a face whose corner lies on its longest side, that side is flipped with the neighbour.
+// Dropping a face without area would open the surface at its sides. A face with a short side is collapsed along it; of
+// a face whose corner lies on its longest side, that side is flipped with the neighbour.
 
 /// Least area of a face, in squares of the mesh's longest side.
 const MIN_AREA: f64 = 1e-12;
@@ -335,8 +334,8 @@ impl Turns {
         Self { edges, is_touched: vec![false; mesh.faces.len()], added: Vec::new() }
     }
 
-    /// Replaces the side of `sliver` from corner `longest` on, which its neighbour shares, by the edge
-    /// between the corners opposite to it. Returns false if this is impossible.
+    /// Replaces the side of `sliver` from corner `longest` on, which its neighbour shares, by the edge between the
+    /// corners opposite to it. Returns false if this is impossible.
     fn turn(&mut self, mesh: &mut Mesh, sliver: u32, longest: usize) -> bool {
         let face = mesh.faces[sliver as usize];
         let [a, b, c] = std::array::from_fn(|i| face[(longest + i) % 3]);
@@ -367,8 +366,8 @@ impl Turns {
 /// Smallest component that cleaning keeps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MinComponent {
-    /// Smallest share of the faces of the component with the most. Counts faces and not area, because a fine
-    /// surface near the cameras is as important as a coarse one far away.
+    /// Smallest share of the faces of the component with the most. Counts faces and not area, because a fine surface
+    /// near the cameras is as important as a coarse one far away.
     FaceShare(f64),
     /// Smallest number of faces.
     Faces(usize),
@@ -435,8 +434,8 @@ pub fn drop_small(mesh: &mut Mesh, min: MinComponent) -> Dropped {
 /// Boundaries of more edges are closed by ears, because the work of the other way grows with their cube.
 const MAX_LEAST_AREA_EDGES: usize = 96;
 
-/// Closes boundaries of at most `most_edges` edges of a manifold mesh. A boundary stays open if closing it
-/// would give an edge a third face.
+/// Closes boundaries of at most `most_edges` edges of a manifold mesh. A boundary stays open if closing it would give
+/// an edge a third face.
 fn fill(mesh: &mut Mesh, most_edges: usize, counts: &mut CleanCounts) {
     if most_edges < 3 {
         return;
@@ -505,8 +504,8 @@ impl Hole<'_> {
         self.edges.sides_of(key).is_empty()
     }
 
-    /// Returns the triangulation of least area (Barequet and Sharir 1995): `best` of i and j closes the boundary
-    /// from i to j by the edge between them.
+    /// Returns the triangulation of least area (Barequet and Sharir 1995): `best` of i and j closes the boundary from
+    /// i to j by the edge between them.
     fn least_area(&self) -> Option<Vec<[u32; 3]>> {
         let n = self.vertices.len();
         let mut best = vec![0.0; n * n];
@@ -569,8 +568,8 @@ const SPLIT_ROUNDS: usize = 4;
 
 /// Gives each fan of faces its own vertex.
 ///
-/// At an edge of more than two faces, those that run along it in opposite ways and form the flattest angle
-/// become neighbours, pair after pair: surfaces that touch along an edge stay closed.
+/// At an edge of more than two faces, those that run along it in opposite ways and form the flattest angle become
+/// neighbours, pair after pair: surfaces that touch along an edge stay closed.
 fn separate(mesh: &mut Mesh, counts: &mut CleanCounts) {
     let mut crowded_at_first = 0;
     for round in 0..SPLIT_ROUNDS {
@@ -686,8 +685,8 @@ fn split_fans(mesh: &mut Mesh, fans: &mut UnionFind) -> usize {
     mesh.vertices.len() - count
 }
 
-// Cameras see outer sides: they decide about the components that they see. A closed component that no camera
-// sees encloses a positive volume, or a negative one if an odd number of others enclose it: a cavity.
+// Cameras see outer sides: they decide about the components that they see. A closed component that no camera sees
+// encloses a positive volume, or a negative one if an odd number of others enclose it: a cavity.
 
 /// Faces of a component that are tested.
 const SAMPLES: usize = 100;

@@ -3,17 +3,17 @@
 use rayon::prelude::*;
 
 use crate::bricks::{
-    self, BLOCK, BLOCK_NODES, BRICK_NODES, Block, Bricks, OWN, SIDE, block_index, neighbour,
-    node_index,
+    self, BLOCK, BLOCK_NODES, BRICK_NODES, Block, Bricks, OWN, SIDE, block_index, for_nodes,
+    neighbour, node_index,
 };
 use crate::mesh::{Mesh, Vec3};
 use crate::narrow::{floor_u32, to_f32, to_f32s, to_f64s, to_u32};
 use crate::place::{Bounds, add, scale, sub};
 use crate::{Stopped, Watch};
 
-// A vertex belongs to the lattice edge that it lies on: (brick, node, axis). One bit per edge says whether the
-// surface passes it. The rank of the bit, counted over bricks by a prefix sum, is the vertex' number, so that
-// two cells that share an edge share its vertex.
+// A vertex belongs to the lattice edge that it lies on: (brick, node, axis). One bit per edge says whether the surface
+// passes it. The rank of the bit, counted over bricks by a prefix sum, is the vertex' number, so that two cells that
+// share an edge share its vertex.
 
 /// Share of an edge that a vertex keeps from its ends, so that every triangle has an area.
 const KEEP_FROM_ENDS: f64 = 0.02;
@@ -87,8 +87,8 @@ struct Passed {
 
 /// Extracts the surface where `values`, `[bricks, 512]`, passes `level`: lower is inside, equal is outside.
 ///
-/// A cell has no surface if one of its corners is NaN or in a missing brick. The surface is closed and manifold
-/// but for the border of such cells.
+/// A cell has no surface if one of its corners is NaN or in a missing brick. The surface is closed and manifold but
+/// for the border of such cells.
 pub fn extract(
     bricks: &Bricks,
     values: &[f32],
@@ -161,18 +161,6 @@ fn passed_bits(block: &Block, level: f32) -> [u64; WORDS] {
         }
     });
     bits
-}
-
-/// Calls `each` for each node of a brick, with its coordinates in the block.
-#[inline]
-fn for_nodes(mut each: impl FnMut(usize, usize, usize, usize)) {
-    for z in 0..SIDE {
-        for y in 0..SIDE {
-            for x in 0..SIDE {
-                each(node_index(x, y, z), x + 1, y + 1, z + 1);
-            }
-        }
-    }
 }
 
 fn crossings_of(
@@ -279,10 +267,10 @@ fn without_unused(crossings: &[Crossing], mut faces: Vec<[u32; 3]>) -> LatticeSu
 }
 
 // One rule makes the triangles of each of the 256 cases of a cell. A corner is its coordinates as bits, x in the
-// lowest; a case is the set of corners inside, as bits. On each face, every run of inside corners is cut off by
-// its own segment, so that on an ambiguous face the outside corners are joined. The cell on the other side has
-// the same segments, reversed, so that surfaces of neighbouring cells meet without a crack. Segments close to
-// loops along the cell's edges, and each loop is cut into triangles.
+// lowest; a case is the set of corners inside, as bits. On each face, every run of inside corners is cut off by its
+// own segment, so that on an ambiguous face the outside corners are joined. The cell on the other side has the same
+// segments, reversed, so that surfaces of neighbouring cells meet without a crack. Segments close to loops along the
+// cell's edges, and each loop is cut into triangles.
 
 const EDGES: usize = 12;
 
@@ -290,10 +278,8 @@ const EDGES: usize = 12;
 const FACES: [[u8; 4]; 6] =
     [[0, 4, 6, 2], [1, 3, 7, 5], [0, 1, 5, 4], [2, 6, 7, 3], [0, 2, 3, 1], [4, 5, 7, 6]];
 
-/// Marks that there is no edge.
 const NONE: u8 = u8::MAX;
 
-/// Triangles of all cases.
 #[derive(Clone, Debug)]
 struct CaseTable {
     /// Edges of the triangles of all cases, one after another.
@@ -420,8 +406,8 @@ pub struct Cube {
 }
 
 impl Cube {
-    /// Returns the cube around the box of these points, `factor` times as large as its longest side; none if
-    /// there are no two different points.
+    /// Returns the cube around the box of these points, `factor` times as large as its longest side; none if there are
+    /// no two different points.
     pub fn around(places: &[[f32; 3]], factor: f64) -> Option<Self> {
         let Bounds { low, high } = Bounds::of(places.iter().copied().map(to_f64s));
         let extent = sub(high, low).into_iter().fold(0.0, f64::max);

@@ -1,5 +1,5 @@
-//! Fewer faces for the same surface, by edge collapses under quadric errors of places and colours
-//! (meshoptimizer), then cleaned.
+//! Fewer faces for the same surface, by edge collapses under quadric errors of places and colours (meshoptimizer),
+//! then cleaned.
 
 use meshopt::{SimplifyOptions, SimplifyVertex, simplify_with_update};
 use rayon::prelude::*;
@@ -8,8 +8,7 @@ use crate::clean::{CleanCounts, CleanError, CleanOptions, MinComponent, Sides, c
 use crate::mesh::{Mesh, check_mesh, compact, local_faces, vertex_normals};
 use crate::narrow::to_u32;
 
-/// Faces that the blocks of a mesh keep together, in final targets. Only the last pass moves what lies between
-/// blocks.
+/// Faces that the blocks of a mesh keep together, in final targets. Only the last pass moves what lies between blocks.
 const BLOCKS_KEEP: usize = 2;
 
 /// The limits to which to decimate.
@@ -41,8 +40,8 @@ pub struct Decimated {
     pub cleaned: CleanCounts,
 }
 
-/// Decimates a mesh to `target_faces` or fewer. Vertices move and colours change to where the error is
-/// least; borders are kept as long as possible. Normals, if there were any, are computed again.
+/// Decimates a mesh to `target_faces` or fewer. Vertices move and colours change to where the error is least; borders
+/// are kept as long as possible. Normals, if there were any, are computed again.
 pub fn decimate(
     mut mesh: Mesh,
     options: &DecimateOptions,
@@ -82,8 +81,8 @@ pub fn decimate(
 /// Weight of a colour channel's error against a place's error, in the mesh's size.
 const COLOR_WEIGHT: f32 = 0.05;
 
-/// Collapses edges of a checked mesh without normals until `target_faces` are left or none can be
-/// collapsed. Unused vertices stay.
+/// Collapses edges of a checked mesh without normals until `target_faces` are left or none can be collapsed. Unused
+/// vertices stay.
 fn collapse(
     mesh: &mut Mesh,
     locks: Option<&[SimplifyVertex]>,
@@ -112,9 +111,9 @@ fn collapse(
     channels.for_each(|channel| *channel = channel.clamp(0.0, 1.0));
 }
 
-/// Decimates a mesh to about `target_faces`, each block of at most `block_faces` by the same share, and
-/// returns the number of blocks. Vertices that blocks share stay where they are, so that the blocks fit. The
-/// result does not depend on the number of threads.
+/// Decimates a mesh to about `target_faces`, each block of at most `block_faces` by the same share, and returns the
+/// number of blocks. Vertices that blocks share stay where they are, so that the blocks fit. The result does not
+/// depend on the number of threads.
 fn decimate_in_blocks(mesh: &mut Mesh, target_faces: usize, block_faces: usize) -> usize {
     let blocks = cut(mesh, block_faces);
     let is_shared = shared_vertices(mesh, &blocks);
@@ -167,8 +166,7 @@ impl Part {
     }
 }
 
-/// Cuts the faces at the median of the longest axis until no part has too many. Faces of a block stay
-/// in their order.
+/// Cuts the faces at the median of the longest axis until no part has too many. Faces of a block stay in their order.
 fn cut(mesh: &Mesh, block_faces: usize) -> Vec<Vec<u32>> {
     let mut blocks = Vec::new();
     let mut left = vec![(0..to_u32(mesh.faces.len())).collect::<Vec<u32>>()];
@@ -220,7 +218,7 @@ mod tests {
     use crate::report::MeshReport;
     use crate::search::BoxTree;
 
-    /// A closed torus with bumps, noise of a twentieth of an edge and a checker of colours.
+    /// Returns a closed torus with bumps, noise of a twentieth of an edge and a checker of colours.
     fn bumpy([around, across]: [u32; 2]) -> Mesh {
         let noise = RandomStream::of_seed(4);
         let edge = 0.05 * std::f64::consts::TAU / f64::from(across);
@@ -238,8 +236,8 @@ mod tests {
         if (3.0 * u).sin() * (2.0 * v).sin() > 0.0 { [0.9, 0.5, 0.2] } else { [0.1, 0.5, 0.6] }
     }
 
-    /// Returns the mean and the largest distance of face centres to the original surface, and the mean
-    /// difference of colour there, in 1/255.
+    /// Returns the mean and the largest distance of face centres to the original surface, and the mean difference of
+    /// colour there, in 1/255.
     fn errors(found: &Mesh, truth: &Mesh) -> (f64, f64, f64) {
         let tree = BoxTree::new(truth).unwrap();
         let (mut sum, mut greatest, mut color_sum) = (0.0, 0.0_f64, 0.0);

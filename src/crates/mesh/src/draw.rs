@@ -277,8 +277,8 @@ impl PixelBox {
     }
 }
 
-/// A triangle in camera axes as planes through the camera and its sides (Olano and Greer 1997): needs no clipping
-/// and leaves no gap between two triangles.
+/// A triangle in camera axes as planes through the camera and its sides (Olano and Greer 1997): needs no clipping and
+/// leaves no gap between two triangles.
 struct SeenTriangle {
     planes: [Vec3; 3],
     /// Six times the volume of the tetrahedron of the camera and the triangle.
@@ -511,7 +511,7 @@ mod tests {
         assert_eq!(on(1), on(3));
     }
 
-    /// A square of 2 x 2 before the camera, and a picture whose four quarters differ.
+    /// Returns a square of 2 x 2 before the camera, and a picture whose four quarters differ.
     fn quadrants() -> (Mesh, Atlas, Picture) {
         let mesh = mesh_of(
             &[[-1.0, -1.0, 2.0], [1.0, -1.0, 2.0], [1.0, 1.0, 2.0], [-1.0, 1.0, 2.0]],

@@ -7,7 +7,6 @@ use rayon::prelude::*;
 use crate::mesh::Mesh;
 use crate::narrow::to_u32;
 
-/// No side.
 pub(super) const NO_SIDE: u32 = u32::MAX;
 
 /// A side of a face: side `3 f + i` runs from corner i of face f to the next.
@@ -22,13 +21,13 @@ pub(super) fn edge_key(a: u32, b: u32) -> u64 {
     u64::from(a.min(b)) << 32 | u64::from(a.max(b))
 }
 
-/// The vertices that a side runs from and to.
+/// Returns the vertices that a side runs from and to.
 pub(super) fn side_vertices(faces: &[[u32; 3]], side: u32) -> [u32; 2] {
     let face = faces[side as usize / 3];
     [face[side as usize % 3], face[(side as usize + 1) % 3]]
 }
 
-/// The side's own corner and the next one, as numbers `3 f + i`.
+/// Returns the side's own corner and the next one, as numbers `3 f + i`.
 pub(super) fn side_corners(side: u32) -> [u32; 2] {
     let start = side - side % 3;
     [side, start + (side + 1 - start) % 3]
@@ -53,7 +52,6 @@ impl Edges {
         Self { uses }
     }
 
-    /// The sides of each edge.
     pub(super) fn groups(&self) -> impl Iterator<Item = &[EdgeUse]> {
         self.uses.chunk_by(|a, b| a.key == b.key)
     }
@@ -64,7 +62,7 @@ impl Edges {
         &self.uses[first..first + count]
     }
 
-    /// The other side of each side, where an edge has exactly two; else [`NO_SIDE`].
+    /// Returns the other side of each side, where an edge has exactly two; else [`NO_SIDE`].
     pub(super) fn twins(&self) -> Vec<u32> {
         let mut twins = vec![NO_SIDE; self.uses.len()];
         for group in self.groups() {
@@ -97,8 +95,8 @@ pub(super) fn join_corners(fans: &mut UnionFind, faces: &[[u32; 3]], [s, t]: [u3
     fans.join(s1, t1);
 }
 
-/// Sets of the numbers below a count, each named by its least member: union-find with path halving
-/// (Tarjan and van Leeuwen 1984).
+/// Sets of the numbers below a count, each named by its least member: union-find with path halving (Tarjan and van
+/// Leeuwen 1984).
 pub(super) struct UnionFind {
     parents: Vec<u32>,
 }
@@ -108,7 +106,7 @@ impl UnionFind {
         Self { parents: (0..to_u32(count)).collect() }
     }
 
-    /// The least member of the set of `member`.
+    /// Returns the least member of the set of `member`.
     pub(super) fn root(&mut self, mut member: u32) -> u32 {
         while self.parents[member as usize] != member {
             let above = self.parents[self.parents[member as usize] as usize];
@@ -118,7 +116,6 @@ impl UnionFind {
         member
     }
 
-    /// Joins the sets of `a` and `b`.
     pub(super) fn join(&mut self, a: u32, b: u32) {
         let (a, b) = (self.root(a), self.root(b));
         self.parents[a.max(b) as usize] = a.min(b);
@@ -135,13 +132,11 @@ pub(super) fn connected_vertices(mesh: &Mesh) -> UnionFind {
     sets
 }
 
-/// Orientation of a surface's components.
 pub(super) struct Oriented {
     /// The component of each face, connected by edges.
     pub(super) component: Vec<u32>,
     /// True for each component that has neither a boundary nor a conflict.
     pub(super) is_closed: Vec<bool>,
-    /// True for each face that was turned over.
     pub(super) is_turned: Vec<bool>,
     /// Edges between faces that could not be made to agree: the surface is one-sided.
     pub(super) conflicts: usize,
@@ -155,9 +150,9 @@ impl Oriented {
     }
 }
 
-/// Turns faces so that neighbours run along their edge in opposite ways, breadth first from the first
-/// face of each component; of both sides, the one with most of the `weights` of the faces stays. Edges of
-/// more than two faces join nothing.
+/// Turns faces so that neighbours run along their edge in opposite ways, breadth first from the first face of each
+/// component; of both sides, the one with most of the `weights` of the faces stays. Edges of more than two faces join
+/// nothing.
 pub(super) fn orient(faces: &mut [[u32; 3]], weights: &[f64]) -> Oriented {
     let twins = Edges::of(faces).twins();
     let mut oriented = Oriented {

@@ -1,7 +1,7 @@
 //! Places in free space: more views look through such a place than show a surface there.
 //!
-//! A view casts no vote on a place behind a surface or beside the picture. It casts none either if it looks
-//! through the place at something outside the meshed box: such a place may stay as a backdrop.
+//! A view casts no vote on a place behind a surface or beside the picture. It casts none either if it looks through
+//! the place at something outside the meshed box: such a place may stay as a backdrop.
 
 use rayon::prelude::*;
 
@@ -23,8 +23,8 @@ pub struct SightVotes<'a> {
 }
 
 impl<'a> SightVotes<'a> {
-    /// Starts without votes on `places`, world space. Places up to `margin` scene units before or behind a
-    /// surface, along the view's axis, are on it. `meshed` is the box of what is meshed.
+    /// Starts without votes on `places`, world space. Places up to `margin` scene units before or behind a surface,
+    /// along the view's axis, are on it. `meshed` is the box of what is meshed.
     pub fn new(places: &'a [[f32; 3]], margin: f64, meshed: Bounds) -> Self {
         Self { places, margin, meshed, votes: vec![0; places.len()] }
     }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::mesh::Camera;
 
-    /// A camera at `eye` that looks along z, 10 px wide, with 90 degrees across.
+    /// Returns a camera at `eye` that looks along z, 10 px wide, with 90 degrees across.
     fn camera(eye: [f64; 3]) -> Camera {
         Camera {
             width: 10,

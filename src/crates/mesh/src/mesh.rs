@@ -10,8 +10,8 @@ pub type Vec3 = [f64; 3];
 
 /// Triangles over shared vertices.
 ///
-/// Places are in world space, in the scene's unit. Seen from outside, the corners of a face run
-/// counter-clockwise, so that its normal, `(b - a) x (c - a)`, points outwards.
+/// Places are in world space, in the scene's unit. Seen from outside, the corners of a face run counter-clockwise, so
+/// that its normal, `(b - a) x (c - a)`, points outwards.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mesh {
     /// Place of each vertex, world space.
@@ -24,8 +24,8 @@ pub struct Mesh {
     pub colors: Vec<[f32; 3]>,
 }
 
-/// Returns the unit normal of each vertex of a checked mesh: the mean of its faces' normals by their area.
-/// Zero at vertices without a face of positive area.
+/// Returns the unit normal of each vertex of a checked mesh: the mean of its faces' normals by their area. Zero at
+/// vertices without a face of positive area.
 pub fn vertex_normals(mesh: &Mesh) -> Vec<[f32; 3]> {
     let place = |vertex: u32| to_f64s(mesh.vertices[vertex as usize]);
     normals_of(&mesh.faces, mesh.vertices.len(), place).into_iter().map(to_f32s).collect()
@@ -117,7 +117,6 @@ pub enum MeshError {
 /// Most vertices and most faces: three times as many corners can be named by 32 bits.
 const LARGEST_COUNT: usize = (u32::MAX / 3) as usize;
 
-/// Largest coordinate of a vertex.
 const FARTHEST: f32 = 1e15;
 
 /// Checks that faces name vertices, places are finite, and normals and colours are one a vertex or none.
@@ -154,8 +153,8 @@ pub fn check_mesh(mesh: &Mesh) -> Result<(), MeshError> {
     Ok(())
 }
 
-/// A pinhole camera and where it stands: x right, y down, z forward; the centre of the top left pixel is
-/// (0.5, 0.5). `point_cam = rotation point_world + translation`.
+/// A pinhole camera and where it stands: x right, y down, z forward; the centre of the top left pixel is (0.5, 0.5).
+/// `point_cam = rotation point_world + translation`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Camera {
     /// Width, px.
@@ -194,7 +193,7 @@ impl Camera {
         add(mul(&self.rotation, world), self.translation)
     }
 
-    /// The ray through a pixel's centre in camera axes, z = 1.
+    /// Returns the ray through a pixel's centre in camera axes, z = 1.
     #[inline]
     pub(crate) fn ray(&self, x: usize, y: usize) -> Vec3 {
         let along =

@@ -17,8 +17,8 @@ const THIN_BELOW: usize = 3;
 /// A neighbour with this many points vouches for a thin cell.
 const VOUCHES_FROM: usize = 8;
 
-/// Returns which points to keep, by the cells of a cube with `2^level` a side. A point goes if its cell holds
-/// fewer than 3 points and has no neighbour, of 26, with 8. `level` is two below the depth to be solved.
+/// Returns which points to keep, by the cells of a cube with `2^level` a side. A point goes if its cell holds fewer
+/// than 3 points and has no neighbour, of 26, with 8. `level` is two below the depth to be solved.
 pub fn outliers_by_cells(places: &[[f32; 3]], cube: &Cube, level: u32) -> Vec<bool> {
     let keys: Vec<u64> = places.par_iter().map(|&place| cube.key(place, level)).collect();
     let mut sorted = keys.clone();
@@ -75,8 +75,8 @@ impl OrientedPoints {
     }
 }
 
-/// Returns which points to keep: those whose mean distance to their `neighbours` nearest is at most the mean of
-/// all these means plus `deviations` standard deviations (the reference: 20 and 20).
+/// Returns which points to keep: those whose mean distance to their `neighbours` nearest is at most the mean of all
+/// these means plus `deviations` standard deviations (the reference: 20 and 20).
 ///
 /// As in the reference, a point is its own nearest, at distance 0. A place that is not finite goes.
 pub fn outliers_by_neighbours(
@@ -165,8 +165,8 @@ pub enum PointsError {
     BoxEmpty { low: [f64; 3], high: [f64; 3], points_low: [f32; 3], points_high: [f32; 3] },
 }
 
-/// Drops rows that are not finite or have no normal, and returns their number. Fails if they are more than 1 %,
-/// or if fewer than `wanted` rows are left.
+/// Drops rows that are not finite or have no normal, and returns their number. Fails if they are more than 1 %, or if
+/// fewer than `wanted` rows are left.
 pub fn checked(points: &mut OrientedPoints, wanted: usize) -> Result<usize, PointsError> {
     same_lengths(points)?;
     let places = points.len();

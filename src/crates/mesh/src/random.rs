@@ -1,9 +1,8 @@
 //! Random numbers as a function of `(seed, step, use, index)`.
 //!
-//! There is no generator whose state has to be saved: a resumed run draws what the unbroken run
-//! would have drawn, and any element of a stream can be computed alone, on any device.
-//! The mixing function is `SplitMix64`'s finaliser (Steele, Lea and Flood, "Fast splittable
-//! pseudorandom number generators", OOPSLA 2014).
+//! There is no generator whose state has to be saved: a resumed run draws what the unbroken run would have drawn, and
+//! any element of a stream can be computed alone, on any device. The mixing function is `SplitMix64`'s finaliser
+//! (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 
 /// Purpose of a stream of random numbers; two purposes never share numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +69,7 @@ impl RandomStream {
         Self { key }
     }
 
-    /// The key, for devices that draw numbers themselves.
+    /// Returns the key, for devices that draw numbers themselves.
     pub const fn key(self) -> u64 {
         self.key
     }
@@ -93,13 +92,13 @@ impl RandomStream {
         radius * (std::f64::consts::TAU * self.uniform(2 * index + 1)).cos()
     }
 
-    /// An integer in `0..bound`; `bound` must not be zero. The bias is below `bound / 2^64`.
+    /// Returns an integer in `0..bound`; `bound` must not be zero. The bias is below `bound / 2^64`.
     pub fn below(self, index: u64, bound: usize) -> usize {
         let scaled = (u128::from(self.bits(index)) * bound as u128) >> 64;
         usize::try_from(scaled).unwrap_or(0)
     }
 
-    /// A random order of `0..count` (Fisher and Yates).
+    /// Returns a random order of `0..count` (Fisher and Yates).
     pub fn permutation(self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();
         for last in (1..count).rev() {
@@ -121,7 +120,7 @@ impl RandomSequence {
         Self { state: seed }
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     #[inline]
     pub const fn bits(&mut self) -> u64 {
         let bits = mix(self.state);
@@ -129,7 +128,7 @@ impl RandomSequence {
         bits
     }
 
-    /// The next number, uniform in [0, 1), a multiple of 2^-53.
+    /// Returns the next number, uniform in [0, 1), a multiple of 2^-53.
     #[inline]
     pub fn uniform(&mut self) -> f64 {
         fraction(self.bits())

@@ -1,7 +1,7 @@
 //! A surface over given points that follows loose triangles: their restricted Delaunay triangulation.
 //!
-//! A face of the Delaunay tetrahedra is kept if its dual, the segment between the centres of the spheres on both sides,
-//! meets a triangle (Edelsbrunner and Shah, "Triangulating topological spaces", 1997).
+//! A face of the Delaunay tetrahedra is kept if its dual, the segment between the centres of the spheres on both
+//! sides, meets a triangle (Edelsbrunner and Shah, "Triangulating topological spaces", 1997).
 
 use rayon::prelude::*;
 
@@ -10,7 +10,7 @@ use crate::delaunay::{Delaunay, OUTSIDE};
 use crate::edges::orient;
 use crate::mesh::{Mesh, Vec3, local_faces};
 use crate::narrow::{to_f32s, to_u32};
-use crate::place::{add, cross, dot, doubled_area, length, normalize, scale, sub};
+use crate::place::{Bounds, add, cross, dot, doubled_area, length, normalize, scale, sub};
 
 /// Largest length of a dual, in its tetrahedron's longest edges: spheres of flat tetrahedra have centres far away.
 const REACH: f64 = 10.0;
@@ -111,7 +111,6 @@ fn check(
     }
 }
 
-/// Segments across the faces of tetrahedra.
 struct Duals<'a> {
     points: &'a [Vec3],
     delaunay: &'a Delaunay,
@@ -167,7 +166,6 @@ impl Duals<'_> {
     }
 }
 
-/// Returns the longest distance between places.
 fn longest(places: &[Vec3]) -> f64 {
     let mut longest = 0.0_f64;
     for (at, &a) in places.iter().enumerate() {
@@ -178,7 +176,6 @@ fn longest(places: &[Vec3]) -> f64 {
     longest
 }
 
-/// Largest number of triangles of a leaf.
 const LEAF: usize = 4;
 
 /// Largest number of triangles of a branch that one thread makes.
@@ -196,63 +193,35 @@ const MAX_LEVELS: usize = MAX_CUT_LEVELS + 32;
 /// Slack for rounding, in lengths of the segment.
 const ROUNDING: f64 = 1e-12;
 
-/// A box from its least to its greatest corner.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    least: Vec3,
-    most: Vec3,
+/// Returns half of a box's surface; 0 for the empty box.
+fn half_surface(bounds: &Bounds) -> f64 {
+    let [x, y, z] = bounds.sides();
+    x * y + y * z + z * x
 }
 
-impl Span {
-    const EMPTY: Self = Self { least: [f64::INFINITY; 3], most: [f64::NEG_INFINITY; 3] };
-
-    /// Returns the box around both.
-    fn joined(self, other: Self) -> Self {
-        let (mut least, mut most) = (self.least, self.most);
-        for axis in 0..3 {
-            least[axis] = least[axis].min(other.least[axis]);
-            most[axis] = most[axis].max(other.most[axis]);
-        }
-        Self { least, most }
-    }
-
-    /// Returns the box around a triangle.
-    fn around(corners: &[Vec3; 3]) -> Self {
-        corners
-            .iter()
-            .fold(Self::EMPTY, |span, &corner| span.joined(Self { least: corner, most: corner }))
-    }
-
-    /// Returns half of the surface; 0 for the empty box.
-    fn half_surface(self) -> f64 {
-        let [x, y, z] = sub(self.most, self.least).map(|side| side.max(0.0));
-        x * y + y * z + z * x
-    }
-
-    /// True if a segment may meet the box, by its parts between the box's planes (Kay and Kajiya, 1986).
-    fn may_meet(&self, from: Vec3, along: Vec3, inverse: Vec3) -> bool {
-        let (mut enter, mut leave) = (-ROUNDING, 1.0 + ROUNDING);
-        for axis in 0..3 {
-            let (least, most) = (self.least[axis] - from[axis], self.most[axis] - from[axis]);
-            if along[axis] == 0.0 {
-                // The segment lies between these planes everywhere, or nowhere.
-                if least > 0.0 || most < 0.0 {
-                    return false;
-                }
-                continue;
+/// True if a segment may meet a box, by its parts between the box's planes (Kay and Kajiya, 1986).
+fn may_meet(bounds: &Bounds, from: Vec3, along: Vec3, inverse: Vec3) -> bool {
+    let (mut enter, mut leave) = (-ROUNDING, 1.0 + ROUNDING);
+    for axis in 0..3 {
+        let (least, most) = (bounds.low[axis] - from[axis], bounds.high[axis] - from[axis]);
+        if along[axis] == 0.0 {
+            // The segment lies between these planes everywhere, or nowhere.
+            if least > 0.0 || most < 0.0 {
+                return false;
             }
-            let (first, second) = (least * inverse[axis], most * inverse[axis]);
-            enter = first.min(second).max(enter);
-            leave = first.max(second).min(leave);
+            continue;
         }
-        enter <= leave + ROUNDING
+        let (first, second) = (least * inverse[axis], most * inverse[axis]);
+        enter = first.min(second).max(enter);
+        leave = first.max(second).min(leave);
     }
+    enter <= leave + ROUNDING
 }
 
 /// A box around some triangles: two halves, or a leaf.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    span: Span,
+    span: Bounds,
     /// Index of its first triangle in the order.
     first: u32,
     /// Number of triangles of a leaf; 0 for two halves.
@@ -262,15 +231,14 @@ struct Node {
 }
 
 impl Node {
-    const NONE: Self = Self { span: Span::EMPTY, first: 0, count: 0, second: 0 };
+    const NONE: Self = Self { span: Bounds::EMPTY, first: 0, count: 0, second: 0 };
 }
 
-/// A triangle while triangles are sorted.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     triangle: u32,
     middle: Vec3,
-    span: Span,
+    span: Bounds,
 }
 
 /// Boxes around triangles, each halved where the cost is least: the surfaces of the halves times their triangles
@@ -291,7 +259,7 @@ impl<'a> Hierarchy<'a> {
         let item = |(triangle, corners): (usize, &[Vec3; 3])| {
             let [a, b, c] = *corners;
             let middle = scale(add(a, add(b, c)), 1.0 / 3.0);
-            Item { triangle: to_u32(triangle), middle, span: Span::around(corners) }
+            Item { triangle: to_u32(triangle), middle, span: Bounds::of(*corners) }
         };
         let mut items: Vec<Item> = triangles.par_iter().enumerate().map(item).collect();
         let mut nodes = vec![Node::NONE; (2 * items.len()).max(1)];
@@ -309,7 +277,7 @@ impl<'a> Hierarchy<'a> {
             left -= 1;
             let at = waiting[left];
             let node = &self.nodes[at];
-            if !node.span.may_meet(from, along, inverse) {
+            if !may_meet(&node.span, from, along, inverse) {
                 continue;
             }
             if node.second > 0 {
@@ -332,7 +300,7 @@ impl<'a> Hierarchy<'a> {
 /// Sorts the items of a box, the first of which is `first` in the order, into halves.
 fn halve(items: &mut [Item], nodes: &mut [Node], first: usize, level: usize) {
     let count = items.len();
-    let span = items.iter().fold(Span::EMPTY, |span, item| span.joined(item.span));
+    let span = items.iter().fold(Bounds::EMPTY, |span, item| span.joined(item.span));
     nodes[0] = Node { span, first: to_u32(first), count: to_u32(count), second: 0 };
     if count <= LEAF {
         return;
@@ -367,34 +335,32 @@ struct Halving {
 impl Halving {
     /// Returns the cheapest plane; none if all middles are at one place.
     fn cheapest(items: &[Item]) -> Option<Self> {
-        let middles = items.iter().fold(Span::EMPTY, |span, item| {
-            span.joined(Span { least: item.middle, most: item.middle })
-        });
+        let middles = Bounds::of(items.iter().map(|item| item.middle));
         let mut cheapest: Option<(f64, Self)> = None;
         for axis in 0..3 {
-            let least = middles.least[axis];
-            let per_slot = (middles.most[axis] - least) / SLOTS as f64;
+            let least = middles.low[axis];
+            let per_slot = (middles.high[axis] - least) / SLOTS as f64;
             if !(per_slot > 0.0 && per_slot.is_finite()) {
                 continue;
             }
             let along = Self { axis, least, per_slot, slot: 0 };
-            let mut slots = [(0_usize, Span::EMPTY); SLOTS];
+            let mut slots = [(0_usize, Bounds::EMPTY); SLOTS];
             for item in items {
                 let (count, span) = &mut slots[along.slot_of(item)];
                 *count += 1;
                 *span = span.joined(item.span);
             }
             let mut behind = [(0.0, 0); SLOTS];
-            let (mut all, mut around) = (0, Span::EMPTY);
+            let (mut all, mut around) = (0, Bounds::EMPTY);
             for slot in (1..SLOTS).rev() {
                 (all, around) = (all + slots[slot].0, around.joined(slots[slot].1));
-                behind[slot] = (all as f64 * around.half_surface(), all);
+                behind[slot] = (all as f64 * half_surface(&around), all);
             }
-            let (mut all, mut around) = (0, Span::EMPTY);
+            let (mut all, mut around) = (0, Bounds::EMPTY);
             for slot in 1..SLOTS {
                 (all, around) = (all + slots[slot - 1].0, around.joined(slots[slot - 1].1));
                 let (cost_behind, count_behind) = behind[slot];
-                let cost = all as f64 * around.half_surface() + cost_behind;
+                let cost = all as f64 * half_surface(&around) + cost_behind;
                 let is_cut = all > 0 && count_behind > 0;
                 if is_cut && cheapest.is_none_or(|(least, _)| cost < least) {
                     cheapest = Some((cost, Self { slot, ..along }));

@@ -6,7 +6,6 @@ use crate::mesh::{Mesh, MeshError, Vec3, check_mesh};
 use crate::narrow::to_u32;
 use crate::place::{add, corners, cross, dot, doubled_area, normalize, scale, sub};
 
-/// Largest number of faces of a leaf.
 const LEAF_FACES: usize = 4;
 
 /// Number of faces below which one thread builds a branch.
@@ -69,15 +68,14 @@ impl FaceBox {
         (near <= far * (1.0 + 4.0 * f64::EPSILON)).then_some(near)
     }
 
-    /// True if two boxes share a place.
     #[inline]
     fn meets(&self, other: &Self) -> bool {
         (0..3).all(|axis| self.low[axis] <= other.high[axis] && other.low[axis] <= self.high[axis])
     }
 }
 
-/// A complete binary tree over the faces of a mesh, cut at the median of the longest axis. Node n has the children
-/// 2n + 1 and 2n + 2. The size of a branch determines the range of its faces.
+/// A complete binary tree over the faces of a mesh, cut at the median of the longest axis. Node n has the children 2n
+/// + 1 and 2n + 2. The size of a branch determines the range of its faces.
 pub struct BoxTree<'a> {
     mesh: &'a Mesh,
     /// Indices of the faces, leaf after leaf.
@@ -87,7 +85,6 @@ pub struct BoxTree<'a> {
     inner: usize,
 }
 
-/// A node and its range of the order.
 #[derive(Clone, Copy, Debug)]
 struct Branch {
     node: usize,
@@ -270,8 +267,8 @@ impl BoxTree<'_> {
     }
 }
 
-/// Returns the place of a triangle that is nearest to `point`: inside, on an edge or at a corner, by barycentric signs.
-/// A triangle without area counts as its edges.
+/// Returns the place of a triangle that is nearest to `point`: inside, on an edge or at a corner, by barycentric
+/// signs. A triangle without area counts as its edges.
 fn nearest_in_triangle(point: Vec3, [a, b, c]: [Vec3; 3]) -> Vec3 {
     let normal = cross(sub(b, a), sub(c, a));
     let squared = dot(normal, normal);
@@ -316,8 +313,8 @@ pub struct RayHit {
 }
 
 impl BoxTree<'_> {
-    /// Returns the first face on a ray between `nearest` and `farthest`, in lengths of `direction`; the least of several
-    /// at one place.
+    /// Returns the first face on a ray between `nearest` and `farthest`, in lengths of `direction`; the least of
+    /// several at one place.
     pub fn first_hit(
         &self,
         origin: Vec3,

@@ -1,8 +1,8 @@
 //! Surface between the inside and the outside of a scene, cut from tetrahedra over labelled points.
 //!
-//! Marching tetrahedra (Doi and Koide, 1991): each tetrahedron with corners on both sides holds faces, whose corners lie
-//! on the edges that cross the surface, found by bisection with the labels of places between. The surface is closed and
-//! manifold if the hull is outside, which [`Pivots`] ensure.
+//! Marching tetrahedra (Doi and Koide, 1991): each tetrahedron with corners on both sides holds faces, whose corners
+//! lie on the edges that cross the surface, found by bisection with the labels of places between. The surface is
+//! closed and manifold if the hull is outside, which [`Pivots`] ensure.
 
 use rayon::prelude::*;
 
@@ -195,7 +195,6 @@ fn halves(quad: [u32; 4]) -> [Option<[u32; 3]>; 2] {
     [Some([corner(0), corner(1), corner(2)]), Some([corner(0), corner(2), corner(3)])]
 }
 
-/// The edges of a tetrahedron by corners.
 const EDGES: [[usize; 2]; 6] = [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]];
 
 /// Edges between a point inside and one outside, each once, and the part of each that the surface crosses.
@@ -318,8 +317,8 @@ impl Pivots {
     pub const CORNERS: usize = 8;
 
     /// Takes pivots of flat Gaussians: each mean, and three standard deviations from it along its normal; then the
-    /// corners of a box three times as large as all of them, so that the hull is outside. `gaussians` are means (world),
-    /// unit normals and standard deviations along these (world units). Skips pivots that are not finite.
+    /// corners of a box three times as large as all of them, so that the hull is outside. `gaussians` are means
+    /// (world), unit normals and standard deviations along these (world units). Skips pivots that are not finite.
     pub fn of(gaussians: impl IntoIterator<Item = (Vec3, Vec3, f64)>, sides: PivotSides) -> Self {
         let mut points: Vec<Vec3> = gaussians
             .into_iter()
@@ -362,7 +361,6 @@ fn corners(points: &[Vec3]) -> [Vec3; Pivots::CORNERS] {
     std::array::from_fn(corner)
 }
 
-/// Vacancy on the surface.
 const LEVEL: f64 = 0.5;
 
 /// Options of [`polish`].

@@ -55,8 +55,8 @@ pub fn make_atlas(mesh: &Mesh, options: &AtlasOptions) -> Result<MadeAtlas, Atla
     Ok(MadeAtlas { atlas, boxed })
 }
 
-/// Returns the side of a texture in texels: the next multiple of 4 of √(2 A), A the sum over the faces of the
-/// largest area in px² that any view shows them at; at most `most_px`.
+/// Returns the side of a texture in texels: the next multiple of 4 of √(2 A), A the sum over the faces of the largest
+/// area in px² that any view shows them at; at most `most_px`.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 pub fn texture_side_px(face_areas_px2: &[f64], most_px: u32) -> u32 {
     let sum: f64 = face_areas_px2.iter().sum();
@@ -120,8 +120,7 @@ pub struct Atlas {
     pub width: u32,
     /// Height of the picture in texels.
     pub height: u32,
-    /// Places in texels, from the outer corner of the top left texel, whose centre is (0.5, 0.5); v
-    /// runs down.
+    /// Places in texels, from the outer corner of the top left texel, whose centre is (0.5, 0.5); v runs down.
     pub places_px: Vec<[f32; 2]>,
     /// Three places of each face of the mesh, in the faces' order. All faces have the same orientation.
     pub faces: Vec<[u32; 3]>,
@@ -179,8 +178,8 @@ fn place_px(place: Place, corner_px: [u32; 2], density: f64) -> [f32; 2] {
     [0, 1].map(|axis| to_f32(f64::from(corner_px[axis]) + place[axis] * density))
 }
 
-/// Returns the chart without the faces that lie on a texel of an earlier face, and charts of those faces; only
-/// the chart if there are none.
+/// Returns the chart without the faces that lie on a texel of an earlier face, and charts of those faces; only the
+/// chart if there are none.
 fn split_overlaps(
     surface: &Surface<'_>,
     chart: FlatChart,
@@ -275,8 +274,8 @@ fn charts(surface: &Surface<'_>) -> (Vec<FlatChart>, usize) {
     (charts, crumpled.len())
 }
 
-/// Returns the flat chart of a piece and small ones of faces that do not fit into it. Returns the faces as an
-/// error if the chart is crumpled.
+/// Returns the flat chart of a piece and small ones of faces that do not fit into it. Returns the faces as an error if
+/// the chart is crumpled.
 fn flatten_piece(surface: &Surface<'_>, faces: Vec<u32>) -> Result<Vec<FlatChart>, Vec<u32>> {
     let count = faces.len();
     let mut charts = Vec::new();
@@ -454,8 +453,8 @@ impl<'a> ChartGrowth<'a> {
         }
     }
 
-    /// Returns the faces nearest to the charts' middles, and the charts' mean normals. Leaves out charts of fewer
-    /// than `least` faces, so that others have room.
+    /// Returns the faces nearest to the charts' middles, and the charts' mean normals. Leaves out charts of fewer than
+    /// `least` faces, so that others have room.
     fn middles(&self, least: usize) -> Vec<(u32, Vec3)> {
         let (mesh, members) = (self.surface.mesh, self.members());
         let middle = |faces: &Vec<u32>| {
@@ -487,7 +486,6 @@ impl<'a> ChartGrowth<'a> {
                 let neighbours = self.surface.neighbours(face);
                 others.extend(neighbours.map(|other| self.of_face[other as usize]));
             }
-            others.sort_unstable();
             let takes = |other: u32| {
                 let chart = &self.charts[other as usize];
                 other != own
@@ -496,12 +494,7 @@ impl<'a> ChartGrowth<'a> {
                         dot(chart.normal, self.surface.normals[face as usize]) >= MIN_COSINE
                     })
             };
-            let best = others
-                .chunk_by(|a, b| a == b)
-                .filter(|same| takes(same[0]))
-                .max_by_key(|same| (same.len(), Reverse(same[0])));
-            if let Some(same) = best {
-                let chart = same[0];
+            if let Some(chart) = most_frequent(others, takes) {
                 self.charts[chart as usize].faces += faces.len();
                 self.charts[own as usize].faces = 0;
                 faces.iter().for_each(|&face| self.of_face[face as usize] = chart);
@@ -519,6 +512,13 @@ impl<'a> ChartGrowth<'a> {
         members.retain(|faces| !faces.is_empty());
         members
     }
+}
+
+/// Returns the most frequent of the numbers that `fits`; the least of several.
+fn most_frequent(mut numbers: Vec<u32>, fits: impl Fn(u32) -> bool) -> Option<u32> {
+    numbers.sort_unstable();
+    let runs = numbers.chunk_by(|a, b| a == b).filter(|run| fits(run[0]));
+    runs.max_by_key(|run| (run.len(), Reverse(run[0]))).map(|run| run[0])
 }
 
 /// Returns the normals of the faces, smoothed over neighbours but not past sharp edges.
@@ -816,8 +816,8 @@ mod tests {
         assert_eq!(texture_side_px(&[], 8192), 64);
     }
 
-    /// The figures of a million triangles:
-    /// `cargo test --release -p splat-mesh -- --ignored a_million_faces --nocapture`.
+    /// Prints the figures of a million triangles: `cargo test --release -p splat-mesh -- --ignored a_million_faces
+    /// --nocapture`.
     #[test]
     #[ignore = "takes a minute"]
     fn a_million_faces_are_laid_out() {

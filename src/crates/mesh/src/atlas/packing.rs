@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{Atlas, AtlasError, Surface};
+use super::{Atlas, AtlasError, Surface, most_frequent};
 use crate::edges::UnionFind;
 use crate::mesh::{Mesh, Vec3, local_faces};
 use crate::narrow::to_u32;
@@ -14,16 +14,15 @@ pub(super) struct Packed {
     pub(super) density: f64,
     /// Upper left corner of each rectangle, in texels.
     pub(super) corners: Vec<[u32; 2]>,
-    /// Used rows of texels.
     pub(super) height: u32,
 }
 
 /// Bisection steps of the density: to a thousandth.
 const STEPS: usize = 14;
 
-/// Packs rectangles (width and height in world units), the highest first, each into the first row with room for
-/// it (Coffman et al. 1980), at the largest density that fits a square of `side_px`, each with `padding_px` about
-/// it. Returns none if not even points fit.
+/// Packs rectangles (width and height in world units), the highest first, each into the first row with room for it
+/// (Coffman et al. 1980), at the largest density that fits a square of `side_px`, each with `padding_px` about it.
+/// Returns none if not even points fit.
 pub(super) fn pack(sizes: &[[f64; 2]], side_px: u32, padding_px: u32) -> Option<Packed> {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by(|&a, &b| sizes[b][1].total_cmp(&sizes[a][1]).then(a.cmp(&b)));
@@ -92,8 +91,8 @@ fn pack_at(
 /// A place on a chart's plane, world units.
 pub(super) type Place = [f64; 2];
 
-/// Turns and moves places so that the least rectangle around them has its sides along the axes, its first
-/// corner at the origin, and is wider than high. Returns its width and height.
+/// Turns and moves places so that the least rectangle around them has its sides along the axes, its first corner at
+/// the origin, and is wider than high. Returns its width and height.
 pub(super) fn least_rectangle(places: &mut [Place]) -> [f64; 2] {
     // One side of the least rectangle lies on a side of the convex hull (Freeman and Shapira 1975).
     let hull = convex_hull(places);
@@ -211,8 +210,8 @@ pub(super) fn squares(faces: usize, square_px: u32, side_px: u32) -> Result<Atla
     Ok(Atlas { width, height: width, places_px, faces, charts })
 }
 
-// Flattening that keeps the shape of each triangle as well as possible: as-rigid-as-possible maps (Liu et
-// al. 2008), starting from the chart seen along its mean normal.
+// Flattening that keeps the shape of each triangle as well as possible: as-rigid-as-possible maps (Liu et al. 2008),
+// starting from the chart seen along its mean normal.
 
 /// Rounds of turning triangles and solving for the places.
 const ROUNDS: usize = 10;
@@ -223,8 +222,8 @@ const RIGID_STEPS: usize = 24;
 /// Largest movement, as a share of the mean side, after which rounds end.
 const STILL: f64 = 1e-3;
 
-/// Bounds of a side's weight, the cotangent of the opposite angle. Above 0, so that no triangle pushes its
-/// corners apart.
+/// Bounds of a side's weight, the cotangent of the opposite angle. Above 0, so that no triangle pushes its corners
+/// apart.
 const WEIGHTS: [f64; 2] = [0.05, 10.0];
 
 /// Flattens faces and returns the places of the local vertices.
@@ -364,8 +363,8 @@ impl Springs {
         }
     }
 
-    /// Moves the places closer to the equilibrium of springs and `pulls` by conjugate gradients for both
-    /// coordinates at once (Hestenes and Stiefel 1952). Returns the largest movement along an axis.
+    /// Moves the places closer to the equilibrium of springs and `pulls` by conjugate gradients for both coordinates
+    /// at once (Hestenes and Stiefel 1952). Returns the largest movement along an axis.
     fn solve(&self, pulls: &[Place], places: &mut [Place]) -> f64 {
         let before = places.to_vec();
         let mut product = vec![[0.0; 2]; places.len()];
@@ -414,14 +413,13 @@ fn share(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
 }
 
-/// Returns the inner products of both coordinates.
 fn inner(a: &[Place], b: &[Place]) -> [f64; 2] {
     let products = a.iter().zip(b);
     products.fold([0.0; 2], |sum, (a, b)| [sum[0] + a[0] * b[0], sum[1] + a[1] * b[1]])
 }
 
-// Regions seen along one of 26 directions: to the faces, edges and corners of a box. The time is linear in the
-// faces, also for a crumpled surface.
+// Regions seen along one of 26 directions: to the faces, edges and corners of a box. The time is linear in the faces,
+// also for a crumpled surface.
 
 /// Regions of fewer faces join a neighbour.
 const FEW_FACES: usize = 8;
@@ -525,8 +523,8 @@ impl BoxCut<'_> {
             .collect()
     }
 
-    /// Joins a small region to the neighbour with most common sides of those whose direction it faces. Returns
-    /// false if there is none.
+    /// Joins a small region to the neighbour with most common sides of those whose direction it faces. Returns false
+    /// if there is none.
     fn join_neighbour(
         &self,
         region: &[(u32, u32)],
@@ -539,7 +537,6 @@ impl BoxCut<'_> {
             others.extend(self.neighbours(number).map(|other| regions.root(other)));
         }
         others.retain(|&other| other != own);
-        others.sort_unstable();
         let faces_it = |other: u32| {
             let along = self.directions[direction[other as usize] as usize];
             region.iter().all(|&(_, number)| {
@@ -547,17 +544,12 @@ impl BoxCut<'_> {
                 normal == [0.0; 3] || dot(normal, along) >= MIN_COSINE
             })
         };
-        let best = others
-            .chunk_by(|a, b| a == b)
-            .filter(|same| faces_it(same[0]))
-            .max_by_key(|same| (same.len(), std::cmp::Reverse(same[0])));
-        if let Some(same) = best {
-            let kept = direction[same[0] as usize];
-            regions.join(own, same[0]);
-            let root = regions.root(own);
-            direction[root as usize] = kept;
-        }
-        best.is_some()
+        let Some(best) = most_frequent(others, faces_it) else { return false };
+        let kept = direction[best as usize];
+        regions.join(own, best);
+        let root = regions.root(own);
+        direction[root as usize] = kept;
+        true
     }
 }
 
@@ -638,8 +630,8 @@ pub(super) fn true_shape([a, b, c]: [Vec3; 3]) -> [Place; 3] {
     [[0.0; 2], [along, 0.0], [dot(other, side) / along, length(cross(side, other)) / along]]
 }
 
-/// Passes `visit` the texels whose centres lie in a triangle on a picture, row by row. A centre on a common side
-/// of two triangles lies in exactly one of them.
+/// Passes `visit` the texels whose centres lie in a triangle on a picture, row by row. A centre on a common side of
+/// two triangles lies in exactly one of them.
 pub fn for_each_texel(
     corners_px: [[f64; 2]; 3],
     [width, height]: [u32; 2],
@@ -663,8 +655,8 @@ pub fn for_each_texel(
     }
 }
 
-/// Passes `visit` the texels that a triangle on a picture touches with more than a corner or a side, row by
-/// row; none for a triangle without area.
+/// Passes `visit` the texels that a triangle on a picture touches with more than a corner or a side, row by row; none
+/// for a triangle without area.
 pub(crate) fn for_each_touched(
     corners_px: [[f64; 2]; 3],
     [width, height]: [u32; 2],
@@ -751,14 +743,13 @@ pub(crate) fn texel_faces(atlas: &Atlas) -> Vec<u32> {
     faces
 }
 
-/// Marks that no texel is within the radius.
 const NONE: i8 = i8::MAX;
 
 const MAX_PX: u8 = 64;
 
 /// Gives each unset texel the value of the nearest set one within `radius_px` (at most 64) on a picture of `width`
-/// texels a row, and returns which texels are set then. Exact, unlike jump flooding, and the same for any number
-/// of threads. Of several texels at one distance, takes the one in the nearest row, the upper, the left one.
+/// texels a row, and returns which texels are set then. Exact, unlike jump flooding, and the same for any number of
+/// threads. Of several texels at one distance, takes the one in the nearest row, the upper, the left one.
 ///
 /// Texels beyond whole rows, or without a flag, stay as they are.
 pub fn dilate<T: Copy + Send + Sync>(

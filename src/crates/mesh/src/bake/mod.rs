@@ -1,8 +1,8 @@
 //! Textures of meshes, averaged over views.
 //!
-//! [`Bake`] takes all views once, or once for each round in which it leaves out colours that differ from the
-//! others. Each texel samples each view, so that fine textures have no holes. Sums are integers, so that they do
-//! not depend on the order of the views.
+//! [`Bake`] takes all views once, or once for each round in which it leaves out colours that differ from the others.
+//! Each texel samples each view, so that fine textures have no holes. Sums are integers, so that they do not depend on
+//! the order of the views.
 
 mod texels;
 
@@ -63,8 +63,8 @@ impl<'a> Bake<'a> {
     /// Bytes of memory per texel of a face if colours are left out.
     pub const JUDGED_BYTES: usize = size_of::<JudgedTexel>() + size_of::<[u16; 2]>();
 
-    /// Starts a texture of a checked mesh and its atlas. With `leaves_out`, rounds after the first leave out
-    /// colours farther from the previous round's median than three median distances.
+    /// Starts a texture of a checked mesh and its atlas. With `leaves_out`, rounds after the first leave out colours
+    /// farther from the previous round's median than three median distances.
     pub fn new(mesh: &'a Mesh, atlas: &'a Atlas, leaves_out: bool) -> Self {
         let texels = FaceTexels::of(atlas);
         let count = texels.at.len();
@@ -99,8 +99,8 @@ impl<'a> Bake<'a> {
         };
     }
 
-    /// Returns the means. Texels that no view sees get the mean of their face; faces that no view sees get the
-    /// colours of their vertices. Texels beside faces get the nearest colour, up to 8 texels away.
+    /// Returns the means. Texels that no view sees get the mean of their face; faces that no view sees get the colours
+    /// of their vertices. Texels beside faces get the nearest colour, up to 8 texels away.
     pub fn finish(self) -> Baked {
         let Self { mesh, atlas, texels, states, views, left_out } = self;
         let sums: Vec<TexelSums> = match states {
@@ -225,15 +225,13 @@ trait TexelState: Copy + Default + Send + Sync {
     /// index. A colour of [`DOUBTFUL`] weight matters only without another.
     fn take(&mut self, texel: usize, color: [u8; 3], weight: u8) -> bool;
 
-    /// Returns the sums of the round.
     fn sums(&self) -> &TexelSums;
 
-    /// Starts another round.
     fn next_round(&mut self);
 }
 
-/// The weighted sum of a texel's colours and the sum of their weights. Integers, so that the order of the
-/// views does not matter. 65,000 views fit.
+/// The weighted sum of a texel's colours and the sum of their weights. Integers, so that the order of the views does
+/// not matter. 65,000 views fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct TexelSums {
     color: [u32; 3],
@@ -307,29 +305,18 @@ mod tests {
     use super::*;
     use crate::atlas::{AtlasOptions, Layout, make_atlas};
     use crate::draw::{Paint, draw};
-    use crate::known_meshes::{cube, joined, mesh_of, moved, on_threads, sphere};
+    use crate::known_meshes::{self, cube, joined, mesh_of, moved, on_threads, sphere};
     use crate::mesh::Vec3;
-    use crate::place::{mul, normalize, scale};
+    use crate::place::{normalize, scale};
 
     const NEAR: f64 = 0.01;
     const SIDE: usize = 96;
 
-    /// Returns a camera that looks from a place to the origin.
     fn looking(eye: Vec3) -> Camera {
-        let forward = normalize(scale(eye, -1.0));
-        let right = normalize(cross(forward, [0.1, 0.2, 1.0]));
-        let rotation = [right, cross(forward, right), forward];
-        Camera {
-            width: SIDE,
-            height: SIDE,
-            focal_px: [1.2 * SIDE as f64; 2],
-            centre_px: [0.5 * SIDE as f64; 2],
-            rotation,
-            translation: scale(mul(&rotation, eye), -1.0),
-        }
+        known_meshes::looking(eye, [0.0; 3], [SIDE; 2], 1.2 * SIDE as f64)
     }
 
-    /// A plate of two triangles at the depth `z`.
+    /// Returns a plate of two triangles at the depth `z`.
     fn plate([x, y]: [f32; 2], z: f32) -> Mesh {
         mesh_of(&[[-x, -y, z], [x, -y, z], [x, y, z], [-x, y, z]], &[[0, 2, 1], [0, 3, 2]])
     }
@@ -507,8 +494,8 @@ mod tests {
         assert_eq!(bake.finish().figures.views, 0);
     }
 
-    /// Returns the largest difference between a channel of the texture and of the vertices' colours at places of
-    /// some faces, in 1/255.
+    /// Returns the largest difference between a channel of the texture and of the vertices' colours at places of some
+    /// faces, in 1/255.
     fn worst_at(mesh: &Mesh, atlas: &Atlas, baked: &Baked, faces: std::ops::Range<usize>) -> f64 {
         let mut worst = 0.0_f64;
         for face in faces {
@@ -583,12 +570,12 @@ mod tests {
         assert!(inner.len() > 2000 && darkest >= Some(252), "{} {darkest:?}", inner.len());
     }
 
-    /// The figures of a million triangles:
-    /// `cargo test --release -p splat-mesh -- --ignored a_million_faces --nocapture`.
+    /// Prints the figures of a million triangles: `cargo test --release -p splat-mesh -- --ignored a_million_faces
+    /// --nocapture`.
     #[test]
     #[ignore = "takes a minute"]
     fn a_million_faces_are_baked() {
-        let mesh = colored(crate::known_meshes::torus([1.0, 0.4], [1118, 447], |_, _| 1.0));
+        let mesh = colored(known_meshes::torus([1.0, 0.4], [1118, 447], |_, _| 1.0));
         let options = AtlasOptions { layout: Layout::Boxes, side_px: 4096, padding_px: 2 };
         let atlas = make_atlas(&mesh, &options).unwrap().atlas;
         let colors = vec![[90; 3]; 1600 * 1067];

@@ -28,8 +28,8 @@ fn narrow(x: u32, y: u32) -> [u16; 2] {
 }
 
 impl FaceTexels {
-    /// Finds the texels whose centres lie in a face, and those that a face touches and that have no face: filters
-    /// read them where a face is thinner than a texel or ends between two texels.
+    /// Finds the texels whose centres lie in a face, and those that a face touches and that have no face: filters read
+    /// them where a face is thinner than a texel or ends between two texels.
     pub(super) fn of(atlas: &Atlas) -> Self {
         let inside = Self::with_centres(atlas);
         let touched = inside.touched(atlas);
@@ -61,8 +61,8 @@ impl FaceTexels {
         texels
     }
 
-    /// Returns the texels that faces touch and that hold no face's centre, in the order of the faces. A texel
-    /// belongs to the first face that touches it.
+    /// Returns the texels that faces touch and that hold no face's centre, in the order of the faces. A texel belongs
+    /// to the first face that touches it.
     fn touched(&self, atlas: &Atlas) -> Vec<([u16; 2], u32)> {
         let width = atlas.width as usize;
         let mut has_face = vec![false; width * atlas.height as usize];
@@ -105,7 +105,6 @@ impl FaceTexels {
         all
     }
 
-    /// Returns the indices of a face's texels.
     pub(super) fn of_face(&self, face: usize) -> std::ops::Range<usize> {
         self.starts[face]..self.starts[face + 1]
     }
@@ -146,8 +145,8 @@ impl FacePlane {
         }
     }
 
-    /// Returns the shares of the corners at the centre of a texel; for a texel beside the face, at a place of the
-    /// face near it.
+    /// Returns the shares of the corners at the centre of a texel; for a texel beside the face, at a place of the face
+    /// near it.
     #[inline]
     pub(super) fn shares(&self, texel: [u16; 2]) -> [f64; 3] {
         let at: [f64; 2] = std::array::from_fn(|i| f64::from(texel[i]) + 0.5 - self.origin[i]);
@@ -344,9 +343,8 @@ impl<'a> ViewSampler<'a> {
     }
 }
 
-/// True for pixels that show the same surface as their eight neighbours: not at the edge of the mesh, of a nearer
-/// part of it, or of a mask. Photographs mix the colours of both sides there, and a mesh is seldom exact to a
-/// pixel.
+/// True for pixels that show the same surface as their eight neighbours: not at the edge of the mesh, of a nearer part
+/// of it, or of a mask. Photographs mix the colours of both sides there, and a mesh is seldom exact to a pixel.
 fn pure(front: &FrontFaces, counts: Option<&[bool]>, slack: f64) -> Vec<bool> {
     let [width, height] = front.size();
     let mut pure = vec![false; width * height];
@@ -368,7 +366,6 @@ fn pure(front: &FrontFaces, counts: Option<&[bool]>, slack: f64) -> Vec<bool> {
     pure
 }
 
-/// Rounds a channel of 0 to 255.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 pub(super) fn byte(channel: f64) -> u8 {
     (channel + 0.5) as u8
@@ -438,7 +435,6 @@ fn median(values: impl Iterator<Item = u8>) -> u8 {
     if count == 0 { 0 } else { sorted[(count - 1) / 2].midpoint(sorted[count / 2]) }
 }
 
-/// Returns the largest difference of a channel.
 fn distance(a: [u8; 3], b: [u8; 3]) -> u8 {
     (0..3).map(|channel| a[channel].abs_diff(b[channel])).fold(0, u8::max)
 }

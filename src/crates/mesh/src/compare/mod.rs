@@ -1,15 +1,15 @@
 //! Distances of a mesh from the true surface.
 //!
-//! Distances are exact, from samples of one surface to the triangles of the other: vertices would
-//! reward fine tessellation, and samples against samples have a floor of half their spacing.
+//! Distances are exact, from samples of one surface to the triangles of the other: vertices would reward fine
+//! tessellation, and samples against samples have a floor of half their spacing.
 
 mod viewpoint;
 
 use rayon::prelude::*;
 use serde::Serialize;
-use viewpoint::{Visibility, about, neighbours, self_crossings};
+use viewpoint::{Visibility, about, direction, half_way, neighbours, self_crossings};
 
-use crate::mesh::{Mesh, MeshError, Vec3};
+use crate::mesh::{Camera, Mesh, MeshError, Vec3};
 use crate::narrow::{to_f32, to_f32s, to_f64s, to_u32};
 use crate::place::{
     Bounds, add, area, corners, cross, dot, length, mat_mul, mul, normalize, scale, sub,
@@ -18,7 +18,7 @@ use crate::random::RandomStream;
 use crate::report::MeshReport;
 use crate::search::{BoxTree, Nearest};
 
-pub use viewpoint::{FaceCrossings, Viewpoint};
+pub use viewpoint::FaceCrossings;
 
 /// Shares of the truth's diagonal at which surfaces agree.
 const TAU_SHARES: [f64; 3] = [0.002, 0.005, 0.01];
@@ -102,7 +102,7 @@ pub enum CompareError {
 pub fn compare(
     mesh: &Mesh,
     truth: &Mesh,
-    cameras: &[Viewpoint],
+    cameras: &[Camera],
     options: &CompareOptions,
 ) -> Result<Comparison, CompareError> {
     if let Some(found) = options.threshold.filter(|&t| !(t.is_finite() && t > 0.0)) {
@@ -171,8 +171,8 @@ pub struct SurfaceSample {
     pub face: u32,
 }
 
-/// Samples of a checked mesh, uniform by area: systematic over the sums of its faces' areas, so that each face has
-/// its share but for one sample, and uniform within a face. Each is computed on demand.
+/// Samples of a checked mesh, uniform by area: systematic over the sums of its faces' areas, so that each face has its
+/// share but for one sample, and uniform within a face. Each is computed on demand.
 pub struct SurfaceSamples<'a> {
     mesh: &'a Mesh,
     /// Area of all faces up to each one.
@@ -248,7 +248,7 @@ pub struct ScanFigures {
 fn scan(
     mesh: &BoxTree<'_>,
     truth: &BoxTree<'_>,
-    cameras: &[Viewpoint],
+    cameras: &[Camera],
     rays: [usize; 2],
     clamp: f64,
     thresholds: &[f64],
@@ -257,8 +257,8 @@ fn scan(
         return None;
     }
     let between = neighbours(cameras);
-    let between = between.iter().map(|&[a, b]| cameras[a].half_way_to(&cameras[b]));
-    let views: Vec<Viewpoint> = cameras.iter().copied().chain(between).collect();
+    let between = between.iter().map(|&[a, b]| half_way(&cameras[a], &cameras[b]));
+    let views: Vec<Camera> = cameras.iter().copied().chain(between).collect();
     let (mut accuracy, mut completeness, mut depth_errors) = (Vec::new(), Vec::new(), Vec::new());
     let [mut mesh_only, mut truth_only] = [0; 2];
     for view in &views {
@@ -282,20 +282,19 @@ fn scan(
     Some(ScanFigures { views, both, mesh_only, truth_only, figures, median_depth_error })
 }
 
-/// Returns the distances from the places where a ray first meets the mesh and the truth to the other surface, and
-/// the error of the depth.
+/// Returns the distances from the places where a ray first meets the mesh and the truth to the other surface, and the
+/// error of the depth.
 fn cast_ray(
     [mesh, truth]: [&BoxTree<'_>; 2],
-    view: &Viewpoint,
+    view: &Camera,
     ray: usize,
     rays: [usize; 2],
     clamp: f64,
 ) -> (Option<Measured>, Option<Measured>, Option<f64>) {
-    let at = [ray % rays[0], ray / rays[0]];
-    let px = std::array::from_fn(|axis| {
-        (at[axis] as f64 + 0.5) / rays[axis] as f64 * view.size_px[axis]
-    });
-    let (origin, direction) = (view.centre_world(), view.ray(px));
+    let (at, size) = ([ray % rays[0], ray / rays[0]], [view.width, view.height]);
+    let px =
+        std::array::from_fn(|axis| (at[axis] as f64 + 0.5) / rays[axis] as f64 * size[axis] as f64);
+    let (origin, direction) = (view.centre(), direction(view, px));
     let first = |tree: &BoxTree<'_>| tree.first_hit(origin, direction, [0.0, f64::INFINITY]);
     let (ours, theirs) = (first(mesh), first(truth));
     let place = |depth: f64| add(origin, scale(direction, depth));
@@ -306,8 +305,8 @@ fn cast_ray(
     )
 }
 
-// Alignment by iterated closest points, from places to planes (Chen and Medioni 1992), without the worst tenth of
-// the pairs (Chetverikov et al. 2002).
+// Alignment by iterated closest points, from places to planes (Chen and Medioni 1992), without the worst tenth of the
+// pairs (Chetverikov et al. 2002).
 
 const ROUNDS: usize = 30;
 
@@ -398,8 +397,8 @@ fn align(mesh: &BoxTree<'_>, truth: &BoxTree<'_>, seed: u64) -> Similarity {
     found
 }
 
-/// Returns the small similarity that brings the pairs closest along their normals: least squares of
-/// n · (w x r + s r + t - off) over rotation w, scale e^s and shift t, r from the middle of the places.
+/// Returns the small similarity that brings the pairs closest along their normals: least squares of n · (w x r + s r +
+/// t - off) over rotation w, scale e^s and shift t, r from the middle of the places.
 fn step(pairs: &[Pair]) -> Option<Similarity> {
     let count = pairs.len() as f64;
     let middle = scale(pairs.iter().fold([0.0; 3], |sum, pair| add(sum, pair.place)), 1.0 / count);
@@ -599,7 +598,7 @@ fn way(place: Vec3, normal: Vec3, to: &BoxTree<'_>, clamp: f64) -> (Measured, Op
 #[cfg(test)]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
 mod tests {
-    use super::viewpoint::{about, looking};
+    use super::viewpoint::tests::looking;
     use super::*;
     use crate::known_meshes::{
         cube, joined, mesh_of, moved, on_threads, sphere, subdivided, torus, turned_over,
@@ -639,7 +638,7 @@ mod tests {
     }
 
     /// Returns cameras about the origin at this distance, alternating above and below it.
-    fn ring(distance: f64, count: u32) -> Vec<Viewpoint> {
+    fn ring(distance: f64, count: u32) -> Vec<Camera> {
         (0..count)
             .map(|i| {
                 let angle = std::f64::consts::TAU * f64::from(i) / f64::from(count);
@@ -787,7 +786,7 @@ mod tests {
     fn figures_are_the_same_for_any_number_of_threads() {
         let truth = torus([1.0, 0.4], [40, 20], |u, v| 1.0 + 0.1 * (u + 2.0 * v).cos());
         let mesh = moved(truth.clone(), [0.03, 0.02, 0.01]);
-        let cameras: Vec<Viewpoint> = ring(4.0, 2);
+        let cameras: Vec<Camera> = ring(4.0, 2);
         let run = |threads| {
             let samples = [5_000, 5_000];
             let options = CompareOptions { alignment: Alignment::Icp, samples, ..few() };

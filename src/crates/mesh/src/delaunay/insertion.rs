@@ -6,10 +6,10 @@
 //! - A worker deletes a tetrahedron only if all its corners are its own (or the ghost).
 //! - It walks, and tests spheres, only where at least one corner is its own. No other worker deletes such a
 //!   tetrahedron, so its corners stay.
-//! - The worker that deletes the tetrahedron across a face rewrites the link, so all finite corners of that face
-//!   are its own: each word has one writer. A worker that follows a link while it is rewritten reaches a tetrahedron
-//!   of another piece, before or after, and postpones its point. A slot in use for the first time, or again, has
-//!   no corners until they are written.
+//! - The worker that deletes the tetrahedron across a face rewrites the link, so all finite corners of that face are
+//!   its own: each word has one writer. A worker that follows a link while it is rewritten reaches a tetrahedron of
+//!   another piece, before or after, and postpones its point. A slot in use for the first time, or again, has no
+//!   corners until they are written.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
@@ -22,7 +22,6 @@ use super::{DelaunayError, Order, Workspace};
 use crate::mesh::Vec3;
 use crate::place::{dot, sub};
 
-/// Result of inserting a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The point is a corner now.
@@ -33,7 +32,6 @@ pub(super) enum Outcome {
     OutOfSlots(usize),
 }
 
-/// State of one thread that inserts points.
 #[derive(Debug, Default)]
 pub(super) struct Worker {
     pub(super) piece: u8,
@@ -113,7 +111,6 @@ impl Worker {
         true
     }
 
-    /// Removes the stamps of a cavity that stays.
     fn unstamp(&mut self, ground: &Workspace<'_>) {
         for slot in self.cavity.drain(..) {
             ground.slots.stamp(slot, NONE);
@@ -150,15 +147,15 @@ impl Worker {
                 }
             }
         }
-        ground.homes.note(name, self.at);
+        ground.homes[name as usize].store(self.at, Relaxed);
         // Otherwise a walk could start in one of them as the home of a point that has a new one.
         self.cavity.iter().for_each(|&slot| slots.clear(slot));
         self.free.append(&mut self.cavity);
     }
 }
 
-/// Returns the new face that meets the face of a new tetrahedron opposite to `corner`: turns through the cavity
-/// around the edge that both share on its border.
+/// Returns the new face that meets the face of a new tetrahedron opposite to `corner`: turns through the cavity around
+/// the edge that both share on its border.
 fn turn(slots: &Slots, border: Link, corner: usize, holds: u32) -> Link {
     let (mut slot, mut face, mut left) = (border.slot(), corner, border.corner());
     loop {
@@ -175,34 +172,6 @@ fn turn(slots: &Slots, border: Link, corner: usize, holds: u32) -> Link {
     }
 }
 
-/// A tetrahedron at each point at the time of its insertion, where a walk may start. It may be deleted.
-///
-/// The curve leaves and enters the points' shape, so that a straight walk from one point to the next may leave the
-/// piece. A point of the previous round is near.
-#[derive(Debug)]
-pub(super) struct Homes {
-    slot_from_name: Vec<AtomicU32>,
-}
-
-impl Homes {
-    pub(super) fn of(names: usize) -> Self {
-        let mut slot_from_name = Vec::new();
-        slot_from_name.resize_with(names, || AtomicU32::new(NONE));
-        Self { slot_from_name }
-    }
-
-    #[inline]
-    pub(super) fn note(&self, name: u32, slot: u32) {
-        self.slot_from_name[name as usize].store(slot, Relaxed);
-    }
-
-    /// Returns the home of a point; [`NONE`] if it has none.
-    #[inline]
-    pub(super) fn of_name(&self, name: usize) -> u32 {
-        self.slot_from_name[name].load(Relaxed)
-    }
-}
-
 /// Returns the first of `count` numbers that `fits`, which turns true once; else `count`.
 pub(super) fn first_fit(count: usize, fits: impl Fn(usize) -> bool) -> usize {
     let (mut from, mut to) = (0, count);
@@ -211,13 +180,6 @@ pub(super) fn first_fit(count: usize, fits: impl Fn(usize) -> bool) -> usize {
         if fits(middle) { to = middle } else { from = middle + 1 }
     }
     from
-}
-
-impl Order {
-    /// Returns the position of a name along the curve.
-    pub(super) fn place(&self, name: usize) -> u64 {
-        self.curve.place(self.points[name])
-    }
 }
 
 /// Name of the vertex at infinity, which forms a tetrahedron with every face of the hull.
@@ -295,19 +257,16 @@ impl Slots {
         Ok(end(first)..end(last))
     }
 
-    /// Returns the number of slots, used or not.
     pub(super) fn len(&self) -> usize {
         self.corners.len()
     }
 
-    /// Returns the names of the corners.
     #[inline]
     pub(super) fn corners(&self, slot: u32) -> [u32; 4] {
         let [a, b, c, d] = &self.corners[slot as usize];
         [a.load(Relaxed), b.load(Relaxed), c.load(Relaxed), d.load(Relaxed)]
     }
 
-    /// Returns the links across all faces.
     #[inline]
     pub(super) fn links(&self, slot: u32) -> [Link; 4] {
         let [a, b, c, d] = &self.links[slot as usize];
@@ -315,7 +274,6 @@ impl Slots {
         [word(a), word(b), word(c), word(d)]
     }
 
-    /// Returns the link across a face.
     #[inline]
     pub(super) fn across(&self, face: Link) -> Link {
         Link(self.links[face.slot() as usize][face.corner()].load(Relaxed))
@@ -346,7 +304,6 @@ impl Slots {
         }
     }
 
-    /// Returns the last point that tested a tetrahedron.
     #[inline]
     pub(super) fn stamped(&self, slot: u32) -> u32 {
         self.stamps[slot as usize].load(Relaxed)
@@ -357,7 +314,6 @@ impl Slots {
         self.stamps[slot as usize].store(stamp, Relaxed);
     }
 
-    /// Frees the stamps.
     pub(super) fn drop_stamps(&mut self) {
         self.stamps = Vec::new();
     }
@@ -375,7 +331,6 @@ impl Slots {
     }
 }
 
-/// Distribution of the work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shares {
     /// Pieces of the curve that threads fill at once.
@@ -403,17 +358,18 @@ const SPARE_SLOTS: usize = 4_096;
 /// Points at which a piece looks for a start.
 const STARTS: usize = 16;
 
-/// Triangulation in progress.
 struct Site<'a> {
     order: &'a Order,
     slots: Slots,
-    homes: Homes,
+    /// A tetrahedron at each point at the time of its insertion, which may be deleted, or [`NONE`]. The curve leaves and
+    /// enters the points' shape, so that a straight walk from one point to the next may leave the piece. A home of the
+    /// previous round is near.
+    homes: Vec<AtomicU32>,
     /// Worker of the phases without sharing, which keeps the free slots between phases.
     alone: Worker,
     pieces: Vec<u8>,
 }
 
-/// Triangulates ordered points.
 pub(super) fn triangulate(order: &Order, shares: Shares) -> Result<Slots, DelaunayError> {
     let first = first_corners(order)?;
     let mut slots = Slots::default();
@@ -422,7 +378,7 @@ pub(super) fn triangulate(order: &Order, shares: Shares) -> Result<Slots, Delaun
     let mut site = Site {
         order,
         slots,
-        homes: Homes::of(order.points.len()),
+        homes: order.points.iter().map(|_| AtomicU32::new(NONE)).collect(),
         alone: Worker { at: start, ..Worker::default() },
         pieces: Vec::new(),
     };
@@ -879,8 +835,8 @@ mod tests {
             let mut point = [1.0, 1.0, 0.0];
             let sign_of_step: f64 = if outward { 1.0 } else { -1.0 };
             let step = sign_of_step * 2_f64.powi(-exponent);
-            // The sphere is x(x-1) + y(y-1) + z(z-1) = 0; moving the point along z by s changes
-            // the left side by about -s. Another corner of the cube takes the fourth's place.
+            // The sphere is x(x-1) + y(y-1) + z(z-1) = 0; moving the point along z by s changes the left side by about
+            // -s. Another corner of the cube takes the fourth's place.
             point[2] = step;
             prop_assert_eq!(sign(in_sphere(&corners, point)), sign(step));
             corners.swap(0, moved);

@@ -3,9 +3,9 @@
 
 pub(crate) mod insertion;
 
-use insertion::{
-    GHOST, Homes, Link, NONE, OPPOSITE, Shares, Slots, first_fit, is_inside, orientation,
-};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use insertion::{GHOST, Link, NONE, OPPOSITE, Shares, Slots, first_fit, is_inside, orientation};
 use rayon::prelude::*;
 
 use crate::bricks::spread;
@@ -66,8 +66,7 @@ pub const OUTSIDE: u32 = u32::MAX;
 pub struct Delaunay {
     /// Indices of the corners [a, b, c, d], with (b - a) x (c - a) · (d - a) > 0.
     pub tetrahedra: Vec<[u32; 4]>,
-    /// Tetrahedron across the face opposite to each corner, [`OUTSIDE`] on the hull; empty for
-    /// [`Want::Tetrahedra`].
+    /// Tetrahedron across the face opposite to each corner, [`OUTSIDE`] on the hull; empty for [`Want::Tetrahedra`].
     pub neighbours: Vec<[u32; 4]>,
     /// Points that equal an earlier one and so are no corner, each with the first equal point; sorted.
     pub duplicates: Vec<[u32; 2]>,
@@ -173,14 +172,13 @@ fn neighbours(links: &[[u32; 4]], slot_from_tetrahedron: &[u32]) -> Vec<[u32; 4]
 /// Names examined on each side of a position on the curve.
 const NEAR: usize = 16;
 
-/// Shared state of the workers.
 #[derive(Clone, Copy, Debug)]
 struct Workspace<'a> {
     slots: &'a Slots,
     /// Place of each name.
     points: &'a [Vec3],
     order: &'a Order,
-    homes: &'a Homes,
+    homes: &'a [AtomicU32],
     /// Piece of each name that is inserted or about to be; none if one worker works alone.
     pieces: Option<&'a [u8]>,
 }
@@ -230,8 +228,8 @@ impl Workspace<'_> {
         is_inside(corners, &[place(a), place(b), place(c), place(d)], name, point)
     }
 
-    /// Walks from a tetrahedron to one that holds a point, and leaves `at` at the end of the walk. Returns false if
-    /// no way within the piece leads on.
+    /// Walks from a tetrahedron to one that holds a point, and leaves `at` at the end of the walk. Returns false if no
+    /// way within the piece leads on.
     ///
     /// A visibility walk in a Delaunay triangulation ends, whichever of the faces that hide the point it takes
     /// (Devillers, Pion and Teillaud, "Walking in a triangulation", 2002).
@@ -265,8 +263,8 @@ impl Workspace<'_> {
         }
     }
 
-    /// Returns a tetrahedron near a point, with a corner of a piece. No other piece deletes it, because no other
-    /// piece writes a name of this one.
+    /// Returns a tetrahedron near a point, with a corner of a piece. No other piece deletes it, because no other piece
+    /// writes a name of this one.
     fn home_near(&self, name: u32, piece: u8) -> Option<u32> {
         let order = self.order;
         let round = order.rounds.partition_point(|&first| first <= name as usize);
@@ -276,7 +274,7 @@ impl Workspace<'_> {
         let before = (from..middle).rev().take(NEAR);
         let after = (middle..to).take(NEAR);
         after.chain(before).find_map(|name| {
-            let slot = self.homes.of_name(name);
+            let slot = self.homes[name].load(Relaxed);
             let name = u32::try_from(name).ok()?;
             let is_home = slot != NONE && self.slots.corners(slot).contains(&name);
             (is_home && self.owns(name, piece)).then_some(slot)
@@ -298,8 +296,8 @@ const FIRST_ROUND: usize = 32;
 
 /// Distinct points in the order of insertion; a point's position in this order is its name.
 ///
-/// A biased randomised insertion order (Amenta, Choi and Rote, "Incremental constructions con BRIO", 2003): each
-/// round holds about half of the remaining points, the last round most, and runs along a Hilbert curve.
+/// A biased randomised insertion order (Amenta, Choi and Rote, "Incremental constructions con BRIO", 2003): each round
+/// holds about half of the remaining points, the last round most, and runs along a Hilbert curve.
 #[derive(Debug)]
 struct Order {
     /// Place of each name.
@@ -310,11 +308,9 @@ struct Order {
     rounds: Vec<usize>,
     /// Given points that equal an earlier one, each with that one.
     duplicates: Vec<[u32; 2]>,
-    /// Curve that rounds run along.
     curve: Curve,
 }
 
-/// Sort key of a point.
 #[derive(Clone, Copy)]
 struct Key {
     round: u32,
@@ -323,6 +319,11 @@ struct Key {
 }
 
 impl Order {
+    /// Returns the position of a name along the curve.
+    fn place(&self, name: usize) -> u64 {
+        self.curve.place(self.points[name])
+    }
+
     /// Orders points by their places alone: a shuffle changes only `input_from_name`.
     fn of(given: &[Vec3]) -> Result<Self, DelaunayError> {
         if given.len() > MAX_POINTS {

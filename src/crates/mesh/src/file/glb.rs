@@ -272,7 +272,6 @@ impl<'a> Texture<'a> {
     }
 }
 
-/// Returns the document of the JSON chunk.
 fn describe(mesh: &Mesh, texture: Option<&Texture<'_>>, layout: &GlbLayout) -> Value {
     let mut views = Vec::new();
     let mut accessors = Vec::new();
@@ -429,7 +428,6 @@ fn parse_glb(bytes: &[u8]) -> Result<PaintedMesh, String> {
     Ok(PaintedMesh { mesh, texture })
 }
 
-/// The JSON and the binary chunk.
 struct GlbParts<'a> {
     json: Value,
     binary: &'a [u8],
@@ -443,7 +441,6 @@ impl<'a> GlbParts<'a> {
         Ok(Self { json, binary })
     }
 
-    /// Returns the bytes of a buffer view.
     fn view(&self, number: &Value) -> Result<&'a [u8], String> {
         let view = &self.json["bufferViews"][index(number)];
         let bytes = self.binary.get(index(&view["byteOffset"])..);

@@ -41,13 +41,11 @@ fn byte_of(channel: f32) -> u8 {
     (channel * 255.0).round() as u8
 }
 
-/// Opens a file for reading.
 fn open(path: &Path) -> Result<BufReader<File>, MeshFileError> {
     let file = File::open(path).map_err(|source| MeshFileError::unreadable(path, source))?;
     Ok(BufReader::with_capacity(1 << 20, file))
 }
 
-/// Checks a mesh that was read.
 fn checked(path: &Path, mesh: Mesh) -> Result<Mesh, MeshFileError> {
     for (what, found) in [("vertices", mesh.vertices.len()), ("faces", mesh.faces.len())] {
         if found == 0 {
@@ -115,7 +113,6 @@ pub struct Picture {
     pub texels: Vec<[u8; 3]>,
 }
 
-/// Largest number of texels that is read.
 const MAX_TEXELS: usize = 1 << 28;
 
 /// Fault of a PNG or of its picture.

@@ -85,8 +85,8 @@ pub struct ObjTexture<'a> {
     pub mtl_name: &'a str,
 }
 
-/// Writes a mesh as OBJ. Colours follow the places if there is no texture; v runs up, as the format demands.
-/// `out` should be buffered.
+/// Writes a mesh as OBJ. Colours follow the places if there is no texture; v runs up, as the format demands. `out`
+/// should be buffered.
 pub fn write_obj(
     out: &mut dyn Write,
     mesh: &Mesh,

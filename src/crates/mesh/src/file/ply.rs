@@ -1,8 +1,8 @@
-//! The parts that all PLY files share: the header, read and written, the types of values and rows in
-//! any encoding (Turk, "The PLY Polygon File Format", 1994).
+//! The parts that all PLY files share: the header, read and written, the types of values and rows in any encoding
+//! (Turk, "The PLY Polygon File Format", 1994).
 //!
-//! Which columns a reader needs, and their meaning, is up to the reader: meshes here, Gaussians in
-//! `splat-formats` and `export`, points of a scene in `dataset`.
+//! Which columns a reader needs, and their meaning, is up to the reader: meshes here, Gaussians in `splat-formats` and
+//! `export`, points of a scene in `dataset`.
 
 use std::fmt;
 use std::io::{self, BufRead, Read as _, Write};
@@ -25,63 +25,44 @@ pub const LFS_SAID: &str = "is a Git LFS pointer, not the file itself. Run: git 
 
 /// Types of a value; all values fit a double.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the table of names says it")]
 pub enum Scalar {
-    /// `char`.
     I8,
-    /// `uchar`.
     U8,
-    /// `short`.
     I16,
-    /// `ushort`.
     U16,
-    /// `int`.
     I32,
-    /// `uint`.
     U32,
-    /// `float`.
     F32,
-    /// `double`.
     F64,
 }
 
 impl Scalar {
+    /// Each type with its usual and its other name, and the bytes of a value.
+    const ALL: [(Self, [&'static str; 2], usize); 8] = [
+        (Self::I8, ["char", "int8"], 1),
+        (Self::U8, ["uchar", "uint8"], 1),
+        (Self::I16, ["short", "int16"], 2),
+        (Self::U16, ["ushort", "uint16"], 2),
+        (Self::I32, ["int", "int32"], 4),
+        (Self::U32, ["uint", "uint32"], 4),
+        (Self::F32, ["float", "float32"], 4),
+        (Self::F64, ["double", "float64"], 8),
+    ];
+
     /// Returns the type that a header calls `name`.
     pub fn by_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "char" | "int8" => Self::I8,
-            "uchar" | "uint8" => Self::U8,
-            "short" | "int16" => Self::I16,
-            "ushort" | "uint16" => Self::U16,
-            "int" | "int32" => Self::I32,
-            "uint" | "uint32" => Self::U32,
-            "float" | "float32" => Self::F32,
-            "double" | "float64" => Self::F64,
-            _ => return None,
-        })
+        Self::ALL.iter().find(|(_, names, _)| names.contains(&name)).map(|&(scalar, ..)| scalar)
     }
 
     /// Returns the usual name of the type.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::I8 => "char",
-            Self::U8 => "uchar",
-            Self::I16 => "short",
-            Self::U16 => "ushort",
-            Self::I32 => "int",
-            Self::U32 => "uint",
-            Self::F32 => "float",
-            Self::F64 => "double",
-        }
+        Self::ALL[self as usize].1[0]
     }
 
     /// Returns the bytes of one value.
     pub const fn bytes(self) -> usize {
-        match self {
-            Self::I8 | Self::U8 => 1,
-            Self::I16 | Self::U16 => 2,
-            Self::I32 | Self::U32 | Self::F32 => 4,
-            Self::F64 => 8,
-        }
+        Self::ALL[self as usize].2
     }
 
     /// True if values may have a fraction.
@@ -223,7 +204,6 @@ pub struct HeaderFault {
     pub fault: PlyFault,
 }
 
-/// The content of the lines so far.
 #[derive(Default)]
 struct Lines {
     encoding: Option<PlyEncoding>,
@@ -444,7 +424,6 @@ impl<'a, R: BufRead> RowReader<'a, R> {
         Err(PlyFault::Found(format!("{} values too many in the line", self.words.len())))
     }
 
-    /// Reads the next line that is not empty.
     fn read_line(&mut self) -> Result<(), PlyFault> {
         let mut line = String::new();
         while line.trim().is_empty() {
@@ -497,8 +476,8 @@ fn length_of(count: f64) -> Result<u64, PlyFault> {
     Err(PlyFault::Found(format!("a list of {count} values")))
 }
 
-// Meshes. Reads files of any program: ascii, both binary orders, polygons, other columns. Writes binary
-// little-endian files.
+// Meshes. Reads files of any program: ascii, both binary orders, polygons, other columns. Writes binary little-endian
+// files.
 
 /// Reads a mesh. Polygons become fans. Normals and colours are read if all three columns exist.
 pub fn read_ply(path: &Path) -> Result<Mesh, MeshFileError> {
@@ -656,8 +635,8 @@ fn vertex_of(corner: f64) -> Result<u32, PlyFault> {
     Err(PlyFault::Found(format!("{corner} is not a vertex")))
 }
 
-/// Writes a mesh as binary little-endian PLY: places and normals `float`, colours `uchar`, faces
-/// `list uchar int vertex_indices`. `out` should be buffered.
+/// Writes a mesh as binary little-endian PLY: places and normals `float`, colours `uchar`, faces `list uchar int
+/// vertex_indices`. `out` should be buffered.
 pub fn write_ply(out: &mut dyn Write, mesh: &Mesh) -> io::Result<()> {
     valid(mesh)?;
     let mut header = NewPlyHeader::default();

@@ -1,10 +1,10 @@
 //! Screened Poisson reconstruction (Kazhdan and Hoppe 2013) on sparse bricks.
 //!
-//! A function x rises by one from inside to outside. Its gradient follows the points' normals, spread over the area
-//! of each point; the surface is where x has its value at the points. Levels of 2^l cells along the cube of the
-//! surface, l = 4 to the depth, are solved one after another with trilinear hats: the coarsest everywhere, the
-//! others only near the points, each starting from the coarser one. Inside the modules, levels count the cells of
-//! the domain, which is twice as wide.
+//! A function x rises by one from inside to outside. Its gradient follows the points' normals, spread over the area of
+//! each point; the surface is where x has its value at the points. Levels of 2^l cells along the cube of the surface,
+//! l = 4 to the depth, are solved one after another with trilinear hats: the coarsest everywhere, the others only near
+//! the points, each starting from the coarser one. Inside the modules, levels count the cells of the domain, which is
+//! twice as wide.
 
 mod operator;
 mod pyramid;
@@ -35,10 +35,8 @@ pub const CUBE_FACTOR: f64 = 1.1;
 /// Levels between the depth and that of the density.
 const DENSITY_ABOVE: u32 = 2;
 
-/// Conjugate-gradient steps on the coarsest level.
 const COARSEST_STEPS: usize = 200;
 
-/// Conjugate-gradient steps on every other level.
 const STEPS: usize = 20;
 
 /// Options of [`reconstruct`].
@@ -140,12 +138,10 @@ pub fn depth_for(points: &OrientedPoints, depth: Depth) -> Result<u32, PoissonEr
     Ok(level_of(depth, &SortedPoints::new(points, domain))? - WIDER)
 }
 
-/// Returns the cube of the equations.
 fn domain_of(points: &OrientedPoints) -> Option<Cube> {
     Cube::around(&points.places, CUBE_FACTOR * f64::from(1_u32 << WIDER))
 }
 
-/// Returns the finest level of the domain.
 fn level_of(depth: Depth, points: &SortedPoints) -> Result<u32, PoissonError> {
     let (Depth::UpTo(wanted) | Depth::Exactly(wanted)) = depth;
     if !(SHALLOWEST..=DEEPEST).contains(&wanted) {
@@ -290,9 +286,9 @@ fn colors_at(points: &SortedPoints, areas: &[f32], units: &[Vec3], finest: u32) 
 /// Area of points around a vertex, in cell faces, below which rounding could show.
 const MIN_AREA: f64 = 1e-4;
 
-// The density `c_j = sum over points of phi_j(p)`. Over a surface with rho points per area,
-// `sum_j phi_j(p) c_j = rho h² 2/3` on average: the hats' products integrate to h² in the surface, and to 2/3 across
-// it, averaged over the positions of the surface between two nodes.
+// The density `c_j = sum over points of phi_j(p)`. Over a surface with rho points per area, `sum_j phi_j(p) c_j = rho
+// h² 2/3` on average: the hats' products integrate to h² in the surface, and to 2/3 across it, averaged over the
+// positions of the surface between two nodes.
 
 /// Mean of the sum of the squares of the hats at a place, along one axis.
 const ACROSS: f64 = 2.0 / 3.0;
@@ -585,7 +581,6 @@ impl GrowingBricks<'_> {
         }
     }
 
-    /// Returns the bricks in order.
     fn finish(self) -> (Bricks, Vec<f32>) {
         let bricks = Bricks::of_keys(self.keys.clone());
         let mut values = vec![0.0; bricks.len() * BRICK_NODES];
@@ -882,8 +877,8 @@ mod tests {
         let (fine, coarse) = (Band::near(&points, COARSEST + 1), Band::dense(&points, COARSEST));
         let fine_b = operator::finest(&points, &areas, &fine, COARSEST + 1);
         let b = operator::restricted(&coarse, &fine.bricks, &fine_b);
-        // The integral of grad phi · V over all space against V's moments: summed with the values of a
-        // linear function of the fine nodes, both levels give the same integral of its gradient times V.
+        // The integral of grad phi · V over all space against V's moments: summed with the values of a linear function
+        // of the fine nodes, both levels give the same integral of its gradient times V.
         let moment = |bricks: &Bricks, b: &[f32], scale: f64| -> [f64; 4] {
             let mut sums = [0.0; 4];
             for (at, &b) in b.iter().enumerate() {

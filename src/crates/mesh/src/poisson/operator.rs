@@ -1,7 +1,7 @@
 //! The equations, applied to a brick without a matrix, and their solution.
 //!
-//! The left side in units of the cell, divided by h: `(smm + msm + mms) x + alpha/h² sum_c A_c phi_c (phi_c · x)`, with
-//! s, m the stiffness and mass along an axis (Kazhdan and Hoppe, "Screened Poisson Surface Reconstruction", 2013,
+//! The left side in units of the cell, divided by h: `(smm + msm + mms) x + alpha/h² sum_c A_c phi_c (phi_c · x)`,
+//! with s, m the stiffness and mass along an axis (Kazhdan and Hoppe, "Screened Poisson Surface Reconstruction", 2013,
 //! equation 6).
 
 use std::ops::Range;
@@ -18,10 +18,8 @@ use crate::bricks::{
 use crate::narrow::{to_f32, to_f64s, to_index, to_u32};
 use crate::place::{normalize, scale};
 
-/// Nodes of a plane of a block.
 const PLANE: usize = BLOCK * BLOCK;
 
-/// The left side of one level's equations.
 pub(super) struct Operator<'a> {
     pub(super) level: u32,
     pub(super) band: &'a Band,
@@ -85,7 +83,6 @@ pub(super) struct Products {
     pub(super) derivative: [f32; 3],
 }
 
-/// Mass of two hats next to each other.
 pub(super) const MASS_ASIDE: f32 = 1.0 / 6.0;
 
 impl Products {
@@ -229,8 +226,8 @@ struct Mean {
 }
 
 impl Screen {
-    /// Averages the points of each cell by area; `alpha` is the weight of passing near the points against following the
-    /// gradient.
+    /// Averages the points of each cell by area; `alpha` is the weight of passing near the points against following
+    /// the gradient.
     pub(super) fn new(
         points: &SortedPoints,
         areas: &[f32],
@@ -347,7 +344,6 @@ const ROWS: usize = 16;
 /// Bits of a row of cells, the brick's first cell at bit 4.
 type Rows = [[u32; ROWS]; ROWS];
 
-/// Bricks of a level and their solved nodes.
 pub(super) struct Band {
     pub(super) bricks: Bricks,
     pub(super) unknown: Vec<Mask>,

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::operator::{Band, is_set, within_domain};
 use crate::bricks::{
-    self, BLOCK_NODES, BRICK_NODES, Block, Bricks, OWN, SIDE, block_index, node_index,
+    self, BLOCK_NODES, BRICK_NODES, Block, Bricks, OWN, block_index, for_nodes, node_index,
 };
 use crate::cubes::Cube;
 use crate::mesh::Vec3;
@@ -19,7 +19,6 @@ const PATCH: usize = 5;
 /// Values at 5³ nodes, x fastest.
 type Patch = [f32; PATCH * PATCH * PATCH];
 
-/// A level's nodes with their values.
 pub(super) struct Solved {
     pub(super) bricks: Bricks,
     /// `[bricks, 512]`; all nodes of a brick have a value, 0 outside the domain.
@@ -36,7 +35,7 @@ impl Pyramid {
     /// Computes the values of a brick of `level` from the finest coarser level that has each.
     pub(super) fn prolonged(&self, level: u32, place: [i32; 3], values: &mut [f32]) {
         let patch = self.patch(level - 1, place.map(|p| 4 * p));
-        interpolate(&patch, place.map(|_| 0), values);
+        for_nodes(|node, x, y, z| values[node] = between(&patch, [x - 1, y - 1, z - 1]));
     }
 
     /// Returns the start values of a level: all its bricks' values, prolonged; 0 outside the domain.
@@ -121,22 +120,10 @@ fn between(patch: &Patch, node: [usize; 3]) -> f32 {
     0.5 * (plane(low[2]) + plane(high[2]))
 }
 
-/// Computes a brick's values at the half nodes of a patch from `from` on.
-fn interpolate(patch: &Patch, from: [usize; 3], values: &mut [f32]) {
-    for z in 0..SIDE {
-        for y in 0..SIDE {
-            for x in 0..SIDE {
-                let node = [x + from[0], y + from[1], z + from[2]];
-                values[node_index(x, y, z)] = between(patch, node);
-            }
-        }
-    }
-}
-
 /// Levels by which the domain of the equations is larger than the cube of the surface: twice as wide.
 ///
-/// At the domain's border the function is free (Neumann's condition), so that neither side of the surface is taken
-/// for the outside. With a border as near as the cube's, an open surface would run to the border instead of closing.
+/// At the domain's border the function is free (Neumann's condition), so that neither side of the surface is taken for
+/// the outside. With a border as near as the cube's, an open surface would run to the border instead of closing.
 pub(super) const WIDER: u32 = 1;
 
 /// Coarsest level of the domain, which is solved everywhere.
@@ -206,7 +193,15 @@ impl<const K: usize> NodeField<K> {
                 || vec![[0.0; K]; BLOCK_NODES],
                 |sums, brick| {
                     sum_in_block(points, level, bricks.neighbours(brick), &ranges, &carried, sums);
-                    std::array::from_fn(|plane| inner(|i| to_f32(sums[i][plane])))
+                    let mut planes = std::array::from_fn(|_| vec![0.0; BRICK_NODES]);
+                    for_nodes(|node, x, y, z| {
+                        let sums = sums[block_index(x, y, z)];
+                        planes
+                            .iter_mut()
+                            .zip(sums)
+                            .for_each(|(plane, sum)| plane[node] = to_f32(sum));
+                    });
+                    planes
                 },
             )
             .collect();
@@ -222,19 +217,16 @@ impl<const K: usize> NodeField<K> {
         self.level
     }
 
-    /// Returns a reader that caches the last brick.
     pub(super) fn reader(&self) -> Reader<'_, K> {
         let planes = self.planes.each_ref().map(Vec::as_slice);
         Reader::new(self.level, &self.bricks, planes)
     }
 }
 
-/// Reader of interpolated values.
 pub(super) struct Reader<'a, const K: usize> {
     cells: f64,
     bricks: &'a Bricks,
     planes: [&'a [f32]; K],
-    /// Brick that was read last.
     place: [i32; 3],
     blocks: Vec<Block>,
 }
@@ -269,19 +261,6 @@ impl<'a, const K: usize> Reader<'a, K> {
             hats.iter().enumerate().map(|(c, hat)| hat * f64::from(corner(c))).sum()
         })
     }
-}
-
-/// Returns the values of a brick's own nodes, by their indices in the block.
-pub(super) fn inner(value: impl Fn(usize) -> f32) -> Vec<f32> {
-    let mut own = vec![0.0; BRICK_NODES];
-    for z in 0..SIDE {
-        for y in 0..SIDE {
-            for x in 0..SIDE {
-                own[node_index(x, y, z)] = value(block_index(x + 1, y + 1, z + 1));
-            }
-        }
-    }
-    own
 }
 
 /// Bits of a cell's place within its brick.
@@ -346,8 +325,8 @@ impl SortedPoints {
             .collect()
     }
 
-    /// Returns keys, unsorted and repeated, of the bricks with a node `below` before or `above` behind the lower corner
-    /// of an occupied cell, and of some next to them.
+    /// Returns keys, unsorted and repeated, of the bricks with a node `below` before or `above` behind the lower
+    /// corner of an occupied cell, and of some next to them.
     pub(super) fn bricks_around(&self, level: u32, below: i32, above: i32) -> Vec<u64> {
         let last = (1_i32 << level) / 8;
         let brick = |key: u64| brick_key(key, level);

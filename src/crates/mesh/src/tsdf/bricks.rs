@@ -13,7 +13,6 @@ use crate::place::{add, length, normalize, scale, sub};
 pub struct SurveyedBricks {
     pub(super) space: Space,
     pub(super) bricks: Bricks,
-    /// Directions that each brick is seen from.
     directions: Vec<Directions>,
     /// Depth up to which a sample counts in full, scene units.
     pub(super) near: f64,
@@ -62,8 +61,8 @@ impl SurveyedBricks {
         self.bricks.place(brick)
     }
 
-    /// Returns unit vectors from a brick to the cameras that see it. A view from the first of the directions nearest to
-    /// it sets the bit of that direction in the voxels that it sees free.
+    /// Returns unit vectors from a brick to the cameras that see it. A view from the first of the directions nearest
+    /// to it sets the bit of that direction in the voxels that it sees free.
     pub fn directions(&self, brick: usize) -> [[f32; 3]; DIRECTIONS] {
         self.directions[brick].padded()
     }
@@ -81,7 +80,6 @@ impl SurveyedBricks {
     }
 }
 
-/// Returns a ball around a brick, world space.
 fn ball(space: &Space, bricks: &Bricks, brick: usize) -> (Vec3, f64) {
     let middle = bricks.place(brick).map(|p| f64::from(p) * SIDE as f64 + 3.5);
     // Half the diagonal of seven voxels.
@@ -103,7 +101,6 @@ pub struct Space {
     kind: SpaceKind,
     /// Side of a voxel: scene units in a box, cameras' radii in contracted space.
     voxel: f64,
-    /// Nodes along each axis.
     nodes: [u32; 3],
 }
 
@@ -269,7 +266,6 @@ pub struct Voxel {
     seen: u8,
 }
 
-/// Sample of a view at a voxel.
 pub(super) struct DepthSample {
     /// Distance over truncation, not below -1.
     pub(super) distance: f64,

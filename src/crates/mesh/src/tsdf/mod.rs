@@ -2,8 +2,8 @@
 //!
 //! Two passes read all depth maps, one map at a time: a [`Survey`] finds the bricks near their surfaces, and a
 //! [`Fusion`] averages distances along the axis of view in these. Unbounded scenes are fused in contracted space
-//! (Barron et al. 2022), so that far voxels are larger. Either pass can run elsewhere, such as on a GPU, and pass
-//! its results in.
+//! (Barron et al. 2022), so that far voxels are larger. Either pass can run elsewhere, such as on a GPU, and pass its
+//! results in.
 
 mod bricks;
 
@@ -102,8 +102,8 @@ impl DepthView<'_> {
         (counts && depth > 0.0 && depth.is_finite()).then(|| f64::from(depth))
     }
 
-    /// Returns the depth at a place of the image, and its pixel: interpolated between the four pixels around it if their
-    /// depths lie within `truncation`, linear in 1/z, as planes are; else the depth of the pixel.
+    /// Returns the depth at a place of the image, and its pixel: interpolated between the four pixels around it if
+    /// their depths lie within `truncation`, linear in 1/z, as planes are; else the depth of the pixel.
     #[inline]
     fn depth_at(&self, pixel: [f64; 2], truncation: f64) -> Option<(usize, f64)> {
         let nearest = pixel.map(floor_i32);
@@ -136,8 +136,8 @@ impl DepthView<'_> {
         Some((y * self.camera.width + x, own))
     }
 
-    /// Returns for each pixel max(.05, |n · d|), with n its normal and d its ray; 0 if it does not count, and NaN, which
-    /// is not above 0 either, if the normal is NaN.
+    /// Returns for each pixel max(.05, |n · d|), with n its normal and d its ray; 0 if it does not count, and NaN,
+    /// which is not above 0 either, if the normal is NaN.
     fn weights(&self) -> Vec<f32> {
         let mut weights = vec![0.0; self.camera.width * self.camera.height];
         weights.par_chunks_mut(self.camera.width.max(1)).enumerate().for_each(|(y, row)| {
@@ -176,7 +176,6 @@ impl DepthView<'_> {
     }
 }
 
-/// Fails if the camera is not valid.
 fn check_focal(&Camera { focal_px, .. }: &Camera) -> Result<(), FusionError> {
     if focal_px.iter().all(|f| f.is_finite() && *f > 0.0) {
         return Ok(());
@@ -219,8 +218,8 @@ impl Survey {
         &self.space
     }
 
-    /// Notes a view whose bricks are found elsewhere, by its depths in rows. Returns the step between pixels to examine,
-    /// along rows and columns; none if the view has no depth.
+    /// Notes a view whose bricks are found elsewhere, by its depths in rows. Returns the step between pixels to
+    /// examine, along rows and columns; none if the view has no depth.
     pub fn note(&mut self, camera: Camera, depths: &[f32]) -> Result<Option<usize>, FusionError> {
         check_focal(&camera)?;
         self.cameras.push(camera);
@@ -528,7 +527,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::known_meshes::{on_threads, unwatched};
+    use crate::known_meshes::{looking, on_threads, unwatched};
     use crate::place::{length, mul_transposed};
 
     #[test]
@@ -600,23 +599,18 @@ mod tests {
 
     #[derive(Clone)]
     struct Drawn {
-        rotation: [Vec3; 3],
-        translation: Vec3,
+        camera: Camera,
         depths: Vec<f32>,
         colors: Vec<[f32; 3]>,
     }
 
     impl Drawn {
         fn new(scene: &Scene, from: Vec3, to: Vec3) -> Self {
-            let forward = normalize(sub(to, from));
-            let right = normalize(cross(forward, [0.1, 0.2, 1.0]));
-            let rotation = [right, cross(forward, right), forward];
-            let translation = rotation.map(|row| -dot(row, from));
-            let mut drawn = Self { rotation, translation, depths: Vec::new(), colors: Vec::new() };
+            let camera = looking(from, to, [WIDTH, HEIGHT], FOCAL_PX);
+            let mut drawn = Self { camera, depths: Vec::new(), colors: Vec::new() };
             for pixel in 0..WIDTH * HEIGHT {
-                let at = [(pixel % WIDTH) as f64 + 0.5 - 80.0, (pixel / WIDTH) as f64 + 0.5 - 60.0];
-                let ray = [at[0] / FOCAL_PX, at[1] / FOCAL_PX, 1.0];
-                let along = mul_transposed(&rotation, normalize(ray));
+                let ray = camera.ray(pixel % WIDTH, pixel / WIDTH);
+                let along = mul_transposed(&camera.rotation, normalize(ray));
                 let depth = scene.hit(from, along) / length(ray);
                 drawn.depths.push(to_f32(depth));
                 let hit =
@@ -628,14 +622,7 @@ mod tests {
 
         fn view(&self) -> DepthView<'_> {
             DepthView {
-                camera: Camera {
-                    width: WIDTH,
-                    height: HEIGHT,
-                    focal_px: [FOCAL_PX; 2],
-                    centre_px: [80.0, 60.0],
-                    rotation: self.rotation,
-                    translation: self.translation,
-                },
+                camera: self.camera,
                 depths: &self.depths,
                 normals: None,
                 mask: None,
