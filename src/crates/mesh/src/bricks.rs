@@ -216,7 +216,7 @@ mod tests {
     fn a_block_holds_its_brick_and_the_ring_around() {
         let places = [[1, 1, 1], [0, 1, 1], [2, 1, 1], [1, 2, 1], [2, 2, 2]];
         let bricks = Bricks::of_keys(places.iter().map(|&p| key(p)).collect());
-        // Each node's value says where it lies.
+        // Each node's value encodes its place.
         let number = |n: [usize; 3]| (n[0] + 32 * n[1] + 1024 * n[2]) as f32;
         let mut values = vec![0.0; bricks.len() * BRICK_NODES];
         for brick in 0..bricks.len() {

@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn rays_draw_what_a_mesh_with_these_colours_is_drawn_as() {
+    fn rays_draw_the_same_as_a_mesh_with_these_colours() {
         let mesh = mesh();
         let rays = RayHits::of(&mesh, &CAMERA, 0.1);
         let (found, expected) =
@@ -439,7 +439,7 @@ mod tests {
         let values: Vec<_> = (0..108_u8).map(|p| (p % 5 > 0).then(|| value(p))).collect();
         let mut sums = vec![VertexSum::default(); 6];
         rays.draw_bwd(&mesh, &values, &mut sums);
-        // Drawing is linear in the colours: one vertex of one colour says all.
+        // Drawing is linear in the colours: each vertex alone gives its sum.
         for (vertex, sum) in sums.iter().enumerate() {
             let mut colors = vec![[0.0; 3]; 6];
             colors[vertex] = [1.0; 3];

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn where_views_disagree_the_greater_number_decides() {
+    fn the_majority_of_views_decides() {
         let place = [[0.0, 0.0, 2.0]];
         let mut votes = SightVotes::new(&place, 0.1, EVERYTHING);
         votes.add(&view(&[4.0; 100], None));

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use crate::narrow::{to_f32s, to_f64s, to_u32};
 use crate::place::{add, doubled_area, mul, mul_transposed, normalize, scale, sub};
 
-/// A place, direction or difference, in the space that its name says.
+/// A place, direction or difference, in the space that its name gives.
 pub type Vec3 = [f64; 3];
 
 /// Triangles over shared vertices.
@@ -79,7 +79,7 @@ pub(super) fn drop_unused(mesh: &mut Mesh) -> Vec<bool> {
     is_used
 }
 
-/// Keeps the rows that `keep` says. Rows beyond its end stay.
+/// Keeps the rows that `keep` marks. Rows beyond its end stay.
 pub(super) fn keep_rows<T>(rows: &mut Vec<T>, keep: &[bool]) {
     let mut keep = keep.iter();
     rows.retain(|_| keep.next().copied().unwrap_or(true));
@@ -219,7 +219,7 @@ impl Camera {
         let cam = self.cam(centre);
         let size = [self.width as f64, self.height as f64];
         let beside = |axis: usize, span: f64, sign: f64| {
-            // The plane through the camera and an edge of the image; its normal looks inwards.
+            // The plane through the camera and an edge of the image; its normal points inwards.
             let focal = self.focal_px[axis];
             let distance = (sign * focal * cam[axis] + span * cam[2]) / focal.hypot(span);
             distance < -radius
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mesh_is_named() {
+    fn faults_of_a_mesh_are_named() {
         let good = Mesh {
             vertices: vec![[0.0; 3], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]],
             faces: vec![[0, 1, 2]],

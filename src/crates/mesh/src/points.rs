@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn no_points_and_points_that_are_none_break_nothing() {
+    fn empty_and_invalid_points_break_nothing() {
         let twenty = NonZeroUsize::new(20).unwrap();
         assert!(outliers_by_neighbours(&[], twenty, 20.0).is_empty());
         assert_eq!(outliers_by_neighbours(&[[f32::INFINITY; 3]], twenty, 20.0), [false]);

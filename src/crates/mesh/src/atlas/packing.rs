@@ -123,7 +123,7 @@ pub(super) fn least_rectangle(places: &mut [Place]) -> [f64; 2] {
     all.size()
 }
 
-/// Returns a place in axes of which `turn` is the first.
+/// Returns a place in axes that begin with `turn`.
 fn turned([x, y]: Place, turn: [f64; 2]) -> Place {
     [x * turn[0] + y * turn[1], y * turn[0] - x * turn[1]]
 }
@@ -932,7 +932,7 @@ mod tests {
     fn two_halves_of_a_square_claim_all_of_it() {
         let [a, b, c, d] = [[1.0, 1.0], [7.0, 1.0], [7.0, 7.0], [1.0, 7.0]];
         let mut count = 0;
-        // Centres lie on the diagonal. The second half is given in the other sense.
+        // Centres lie on the diagonal. The second half runs the other way.
         for corners in [[a, b, c], [a, d, c]] {
             for_each_texel(corners, [8, 8], |x, y| {
                 assert!((1..7).contains(&x) && (1..7).contains(&y));
@@ -940,7 +940,7 @@ mod tests {
             });
         }
         assert_eq!(count, 36);
-        // What lies outside of the picture is cut off.
+        // Parts outside of the picture are cut off.
         for_each_texel([[-9.0, -9.0], [40.0, -9.0], [-9.0, 40.0]], [3, 2], |_, _| count += 1);
         assert_eq!(count, 42);
     }

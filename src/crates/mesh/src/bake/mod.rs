@@ -140,7 +140,7 @@ fn take_view<S: TexelState>(
             }
             let [a, b, c] = corners;
             let normal = cross(sub(b, a), sub(c, a));
-            // Only outer sides are textured: the slack would give an inner side the colour of what is before it.
+            // Only outer sides are textured: the slack would give an inner side the colour of a nearer surface.
             if dot(normal, a) >= 0.0 {
                 continue;
             }
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_texture_looks_as_the_views_it_was_made_of() {
+    fn a_texture_looks_like_its_views() {
         let mesh = colored(sphere(1.0, 3));
         for layout in [Layout::Charts, Layout::Boxes, Layout::Squares { side_px: 7 }] {
             let atlas = atlas_of(&mesh, layout);

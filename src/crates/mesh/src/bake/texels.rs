@@ -480,7 +480,7 @@ mod tests {
 
     #[test]
     fn late_colours_are_kept_as_often_as_early_ones() {
-        // 32 views, of which the last 24 agree: the median of what is kept is theirs in most texels.
+        // The last 24 of 32 views agree: the median of the samples is theirs in most texels.
         let mut theirs = 0;
         for texel in 0..1000 {
             let mut some = ColorSamples::default();

@@ -26,7 +26,7 @@ const TAU_SHARES: [f64; 3] = [0.002, 0.005, 0.01];
 /// Index of the share that determines sampling and clamping.
 const MAIN_TAU: usize = 1;
 
-/// Largest distance that is told apart, in main thresholds.
+/// Largest distance that figures distinguish, in main thresholds.
 const CLAMP_TAUS: f64 = 20.0;
 
 /// Options of [`compare`].
@@ -748,7 +748,7 @@ mod tests {
             assert!(length(sub(back.of(away.of(place)), place)) < 1e-4, "{back:?}");
         }
         assert!(found.uniform.chamfer < 1e-4);
-        // A sphere's turns are open, and stay what they are.
+        // Rotations of a sphere are undetermined and stay as they are.
         let found =
             compare(&moved(sphere(1.1, 4), [0.1, 0.0, 0.0]), &sphere(1.0, 4), &[], &options);
         let back = found.unwrap().alignment.unwrap();

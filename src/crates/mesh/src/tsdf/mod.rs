@@ -500,7 +500,7 @@ impl Directions {
         taken
     }
 
-    /// Returns unit vectors of which the first nearest to another vector has that vector's [`Self::number`].
+    /// Pads the directions with the first one, so that the first one nearest to a vector still has its [`Self::number`].
     fn padded(&self) -> [[f32; 3]; DIRECTIONS] {
         let count = usize::from(self.count);
         std::array::from_fn(|number| self.units[if number < count { number } else { 0 }])
