@@ -8,12 +8,12 @@ use std::{fs, io};
 use clap::{ArgMatches, Args, ValueEnum};
 use image::ExtendedColorType;
 use serde::Serialize;
-use splat_mesh::Mesh;
 use splat_mesh::compare::{
-    Alignment, CompareOptions, Comparison, Distances, Figures, Similarity, Viewpoint, compare,
+    Alignment, CompareOptions, Comparison, Distances, Figures, Similarity, compare,
 };
 use splat_mesh::draw::{DrawnPixels, Paint, draw};
 use splat_mesh::file::{MeshPicture, PaintedMesh, read_glb, read_mesh};
+use splat_mesh::{Camera, Mesh};
 
 use super::device::{self, DeviceOptions, Task};
 use super::exit::{DataError, UsageError};
@@ -24,7 +24,7 @@ use super::scene::{ModelArgs, Opened, TriangleSamples, none_to_compare};
 use crate::backend::cpu::measure;
 use crate::backend::{TrainDevice, camera_of};
 use crate::config::MetricSet;
-use crate::dataset::{Dataset, Image, View};
+use crate::dataset::Image;
 use crate::export::frame_of_file;
 use crate::files::{
     OutputError, WorkFolder, check_writable, create_folder, numbered, write_atomically, write_png,
@@ -469,12 +469,14 @@ fn measure_geometry(
     let mesh = read_mesh(&mesh_path)?;
     let mut truth = read_mesh(truth_path)?;
     convert_mesh(&mut truth, &frame_of_file(truth_path)?, &frame);
-    let viewpoints = viewpoints(&model.read_scene(&frame, matches)?);
+    let scene = model.read_scene(&frame, matches)?;
+    let train_cameras: Vec<Camera> =
+        scene.train.iter().map(|&index| camera_of(&scene.views[index])).collect();
     tracing::info!(
         "comparing {} faces with the truth's {}, as {} cameras see them",
         mesh.faces.len(),
         truth.faces.len(),
-        viewpoints.len()
+        train_cameras.len()
     );
     let alignment = match args.align {
         None => Alignment::Given,
@@ -482,11 +484,11 @@ fn measure_geometry(
     };
     let options =
         CompareOptions { threshold: args.threshold, alignment, ..CompareOptions::default() };
-    let comparison = compare(&mesh, &truth, &viewpoints, &options)?;
+    let comparison = compare(&mesh, &truth, &train_cameras, &options)?;
     let report = GeometryReport {
         mesh: mesh_path,
         truth: truth_path.to_owned(),
-        cameras: viewpoints.len(),
+        cameras: train_cameras.len(),
         comparison,
     };
     let text = if json { serde_json::to_string_pretty(&report)? } else { figure_table(&report) };
@@ -501,21 +503,6 @@ fn measure_geometry(
         done => done?,
     }
     Ok(printed?)
-}
-
-/// Returns the training cameras.
-fn viewpoints(dataset: &Dataset) -> Vec<Viewpoint> {
-    dataset.train.iter().map(|&index| viewpoint(&dataset.views[index])).collect()
-}
-
-fn viewpoint(view: &View) -> Viewpoint {
-    Viewpoint {
-        size_px: [view.camera.width, view.camera.height].map(f64::from),
-        focal_px: view.camera.focal_px,
-        centre_px: view.camera.centre_px,
-        rotation: view.pose.rotation,
-        translation: view.pose.translation,
-    }
 }
 
 // `splat eval --mesh-images`: similarity of a mesh's renders and the photographs.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use splat_mesh::Mesh;
-use splat_mesh::draw::{MetRays, VertexSum};
+use splat_mesh::draw::{RayHits, VertexSum};
 
 use crate::backend::camera_of;
 use crate::dataset::Image;
@@ -50,7 +50,7 @@ pub fn fit_vertex_colors(
                 continue;
             }
             let view = views.view(index);
-            let rays = MetRays::of(mesh, &camera_of(view), views.near());
+            let rays = RayHits::of(mesh, &camera_of(view), views.near());
             let shown = FitTarget {
                 colors: colors_of(&photograph, exposures, &view.name),
                 mask: photograph.mask.as_deref(),
@@ -103,7 +103,7 @@ impl FitRound {
     fn add(
         &mut self,
         mesh: &Mesh,
-        rays: &MetRays,
+        rays: &RayHits,
         background: [f32; 3],
         photograph: &FitTarget<'_>,
     ) {
@@ -252,7 +252,7 @@ mod tests {
     fn rounds_find_the_colours_that_a_photograph_was_made_with() {
         let colors = [[0.9, 0.1, 0.2], [0.2, 0.8, 0.4], [0.5, 0.5, 0.9], [0.1, 0.3, 0.6]];
         let truth = mesh(colors);
-        let rays = MetRays::of(&truth, &CAMERA, 0.1);
+        let rays = RayHits::of(&truth, &CAMERA, 0.1);
         let drawn = rays.draw(&truth, &truth.colors);
         let photograph: Vec<[f32; 3]> = drawn
             .colors
@@ -280,7 +280,7 @@ mod tests {
         let mut hidden = mesh([[0.4; 3]; 4]);
         hidden.vertices.push([0.0, 0.0, -3.0]);
         hidden.colors.push([0.7; 3]);
-        let rays = MetRays::of(&hidden, &CAMERA, 0.1);
+        let rays = RayHits::of(&hidden, &CAMERA, 0.1);
         let white = |mask| FitTarget { colors: vec![[1.0; 3]; 256], mask };
         let mut round = FitRound::new(5);
         round.add(&hidden, &rays, BACKGROUND, &white(Some(&[0; 256])));

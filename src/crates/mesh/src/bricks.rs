@@ -1,10 +1,8 @@
-//! A sparse lattice of nodes: bricks of 8³ nodes, found by their place.
+//! A sparse lattice of nodes: bricks of 8³ nodes, found by their key.
 
 use rayon::prelude::*;
 
 use crate::narrow::to_u32;
-
-// A brick's values with one ring of nodes around them, as a thread block keeps them.
 
 /// Nodes along a side of a block: -1 to 8 of its brick.
 pub const BLOCK: usize = SIDE + 2;
@@ -15,15 +13,15 @@ pub const BLOCK_NODES: usize = BLOCK * BLOCK * BLOCK;
 /// Values at the nodes -1 to 8 along each axis of a brick, x fastest.
 pub type Block = [f32; BLOCK_NODES];
 
-/// A node's place in a block; coordinates are those in the brick plus one, each below 10.
+/// Returns a node's index in a block; coordinates are those in the brick plus one, each below 10.
 #[inline]
 pub const fn block_index(x: usize, y: usize, z: usize) -> usize {
     (z * BLOCK + y) * BLOCK + x
 }
 
 impl Bricks {
-    /// Copies a brick and the ring around it out of values at all bricks' nodes, `[bricks, 512]`.
-    /// Nodes of bricks that are not there get `missing`.
+    /// Copies a brick and the ring around it out of values at all bricks' nodes, `[bricks, 512]`. Nodes of bricks that
+    /// are not there get `missing`.
     pub fn gather(&self, values: &[f32], brick: usize, missing: f32, block: &mut Block) {
         let ids = self.neighbours(brick);
         for z in 0..BLOCK {
@@ -45,7 +43,7 @@ impl Bricks {
     }
 }
 
-/// Which brick a coordinate of a block lies in, and which of its nodes it is.
+/// Returns the brick that a coordinate of a block lies in, and the node there.
 #[inline]
 const fn step(coordinate: usize) -> (i32, usize) {
     match coordinate {
@@ -60,8 +58,6 @@ fn value(values: &[f32], id: u32, node: usize, missing: f32) -> f32 {
     if id == NO_BRICK { missing } else { values[id as usize * BRICK_NODES + node] }
 }
 
-// Which bricks there are, and which lie next to which.
-
 /// Nodes along a side of a brick.
 pub const SIDE: usize = 8;
 
@@ -74,13 +70,25 @@ pub const NO_BRICK: u32 = u32::MAX;
 /// The brick itself among its [`neighbours`](Bricks::neighbours).
 pub const OWN: usize = 13;
 
-/// The node's place in its brick, from its coordinates there, each below 8; x runs fastest.
+/// Returns a node's index in its brick, from its coordinates there, each below 8; x runs fastest.
 #[inline]
 pub const fn node_index(x: usize, y: usize, z: usize) -> usize {
     (z * SIDE + y) * SIDE + x
 }
 
-/// A neighbour's place among the 27, from its offset in bricks, each -1, 0 or 1; x runs fastest.
+/// Calls `each` for each node of a brick, with its coordinates in the block.
+#[inline]
+pub(crate) fn for_nodes(mut each: impl FnMut(usize, usize, usize, usize)) {
+    for z in 0..SIDE {
+        for y in 0..SIDE {
+            for x in 0..SIDE {
+                each(node_index(x, y, z), x + 1, y + 1, z + 1);
+            }
+        }
+    }
+}
+
+/// Returns a neighbour's index among the 27, from its offset in bricks, each -1, 0 or 1; x runs fastest.
 #[inline]
 pub const fn neighbour(offset: [i32; 3]) -> usize {
     ((offset[2] + 1) * 9 + (offset[1] + 1) * 3 + offset[0] + 1).unsigned_abs() as usize
@@ -96,7 +104,7 @@ pub struct Bricks {
 }
 
 impl Bricks {
-    /// The bricks of these keys, in any order and number.
+    /// Sorts these keys, which may repeat.
     pub fn of_keys(mut keys: Vec<u64>) -> Self {
         keys.par_sort_unstable();
         keys.dedup();
@@ -104,7 +112,7 @@ impl Bricks {
         Self { keys, neighbours }
     }
 
-    /// Their number.
+    /// Returns the number of bricks.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
@@ -114,12 +122,12 @@ impl Bricks {
         self.keys.is_empty()
     }
 
-    /// The keys, ascending.
+    /// Returns the keys, ascending.
     pub fn keys(&self) -> &[u64] {
         &self.keys
     }
 
-    /// The brick's place, in bricks.
+    /// Returns the brick's place, in bricks.
     pub fn place(&self, brick: usize) -> [u32; 3] {
         cell(self.keys[brick])
     }
@@ -129,7 +137,7 @@ impl Bricks {
         &self.neighbours[brick]
     }
 
-    /// The brick at this place, in bricks.
+    /// Returns the brick at this place, in bricks.
     pub fn find(&self, place: [i32; 3]) -> Option<usize> {
         find(&self.keys, place)
     }
@@ -160,26 +168,26 @@ fn around(keys: &[u64], key: u64) -> [u32; 27] {
 
 // Places along the Z-curve (Morton 1966): 21 bits an axis, x in the lowest.
 //
-// Shifting a key right by three bits gives the key of the cell twice as large that holds it, so that
-// one sort serves every level.
+// Shifting a key right by three bits gives the key of the cell twice as large that holds it, so that one sort serves
+// every level.
 
 /// Bits of an axis.
 pub const AXIS_BITS: u32 = 21;
 
-/// The key of a cell; each coordinate is below 2^21.
+/// Returns the key of a cell; each coordinate is below 2^21.
 #[inline]
 pub const fn key(cell: [u32; 3]) -> u64 {
     spread(cell[0]) | spread(cell[1]) << 1 | spread(cell[2]) << 2
 }
 
-/// The cell of a key.
+/// Returns the cell of a key.
 #[inline]
 pub const fn cell(key: u64) -> [u32; 3] {
     [gather(key), gather(key >> 1), gather(key >> 2)]
 }
 
-/// 21 bits with two zeros before each.
-const fn spread(x: u32) -> u64 {
+/// Returns 21 bits with two zeros before each.
+pub(crate) const fn spread(x: u32) -> u64 {
     let mut bits = (x & 0x1f_ffff) as u64;
     bits = (bits | bits << 32) & 0x001f_0000_0000_ffff;
     bits = (bits | bits << 16) & 0x001f_0000_ff00_00ff;
@@ -188,7 +196,7 @@ const fn spread(x: u32) -> u64 {
     (bits | bits << 2) & 0x1249_2492_4924_9249
 }
 
-/// Every third bit, joined.
+/// Joins every third bit.
 const fn gather(key: u64) -> u32 {
     let mut bits = key & 0x1249_2492_4924_9249;
     bits = (bits | bits >> 2) & 0x10c3_0c30_c30c_30c3;
@@ -203,13 +211,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::narrow::to_u32;
 
     #[test]
     fn a_block_holds_its_brick_and_the_ring_around() {
         let places = [[1, 1, 1], [0, 1, 1], [2, 1, 1], [1, 2, 1], [2, 2, 2]];
         let bricks = Bricks::of_keys(places.iter().map(|&p| key(p)).collect());
-        // Each node's value says where it lies.
+        // Each node's value encodes its place.
         let number = |n: [usize; 3]| (n[0] + 32 * n[1] + 1024 * n[2]) as f32;
         let mut values = vec![0.0; bricks.len() * BRICK_NODES];
         for brick in 0..bricks.len() {

@@ -1,4 +1,4 @@
-//! Cleaning: from what an extraction leaves to a manifold surface that points outwards.
+//! Cleaning: makes the result of an extraction a manifold surface that points outwards.
 
 use std::fmt;
 
@@ -6,37 +6,39 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::edges::{
-    EdgeUse, Edges, NO_SIDE, Oriented, UnionFind, edge_key, join_corners, orient, side_corners,
-    side_vertices,
+    EdgeUse, Edges, NO_SIDE, Oriented, UnionFind, connected_vertices, edge_key, join_corners,
+    orient, side_corners, side_vertices,
 };
-use crate::mesh::{Mesh, MeshError, Vec3, check_mesh, compact, copy_of, keep_rows, vertex_normals};
+use crate::mesh::{
+    Mesh, MeshError, Vec3, check_mesh, compact, copy_vertex, keep_rows, vertex_normals,
+};
 use crate::narrow::{to_f64s, to_u32};
 use crate::place::{
     Bounds, area, centroid, corners, dot, doubled_area, length, normalize, scale, six_volumes, sub,
 };
 use crate::search::BoxTree;
 
-/// Rounds after which cleaning ends, whether or not a further one would find anything.
+/// Rounds after which cleaning ends even if another one would find something.
 const MAX_ROUNDS: usize = 3;
 
-/// Which side of a component becomes the outer one.
+/// Outer side of a component.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sides<'a> {
-    /// That of most of its area.
+    /// Side that most of its area has.
     Kept,
-    /// The one that cameras see, whose places in world space these are; of a closed component that
-    /// none sees, the one away from what it encloses. There need not be a camera.
+    /// Side that cameras at these places see, world space. A closed component that no camera sees gets the side away
+    /// from what it encloses. The list may be empty.
     Outward(&'a [Vec3]),
 }
 
-/// What cleaning may remove and add.
+/// Limits of what cleaning removes and adds.
 #[derive(Clone, Copy, Debug)]
 pub struct CleanOptions<'a> {
     /// The smallest component that stays.
     pub min_component: MinComponent,
-    /// Which side of a component is the outer one.
+    /// Outer side of a component.
     pub sides: Sides<'a>,
-    /// Boundaries of at most so many edges are closed.
+    /// Largest number of edges of a boundary that is closed.
     pub fill_hole_edges: usize,
 }
 
@@ -49,48 +51,32 @@ impl Default for CleanOptions<'_> {
 
 /// Why there is no clean mesh.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum CleanError {
-    /// It was no mesh.
     #[error(transparent)]
     Mesh(#[from] MeshError),
-    /// A step removed all that there was.
     #[error(
         "nothing is left after {step}: {faces} faces of {vertices} vertices came to it. Extract a \
          finer surface, or let smaller components stay"
     )]
-    NothingLeft {
-        /// The step.
-        step: &'static str,
-        /// Faces before it.
-        faces: usize,
-        /// Vertices before it.
-        vertices: usize,
-    },
-    /// Decimation removed all that there was.
+    NothingLeft { step: &'static str, faces: usize, vertices: usize },
     #[error(
         "zero triangles are left of {faces}: the surface has no form of {target} or fewer. Decimate it to \
          more"
     )]
-    DecimatedAway {
-        /// Faces before it.
-        faces: usize,
-        /// Faces that were asked for, at most.
-        target: usize,
-    },
+    DecimatedAway { faces: usize, target: usize },
 }
 
-/// Cleans a mesh: equal places become one vertex, slivers and doubled faces go, edges of more than two
-/// faces and vertices of more than one fan are taken apart, small components go, faces are turned
-/// outwards, small holes closed, unused vertices dropped. All but the first step are repeated until
-/// they find nothing, at most three times.
-///
-/// Normals are computed anew where faces were turned over.
+/// Cleans a mesh: merges vertices at one place, removes slivers and doubled faces, splits edges of more than two faces
+/// and vertices of more than one fan, removes small components, turns faces outwards, closes small holes and drops
+/// unused vertices. All steps but the first are repeated until they find nothing, at most three times. Normals are
+/// computed again if faces were turned over.
 pub fn clean(
     mut mesh: Mesh,
     options: &CleanOptions<'_>,
 ) -> Result<(Mesh, CleanCounts), CleanError> {
     check_mesh(&mesh)?;
-    // Once only: the vertices that later steps part lie at one place.
+    // Only once: later steps put several vertices at one place.
     let equal_vertices = weld(&mut mesh);
     let mut counts = CleanCounts { equal_vertices, ..CleanCounts::default() };
     for _ in 0..MAX_ROUNDS {
@@ -113,21 +99,16 @@ fn round(
     counts: &mut CleanCounts,
 ) -> Result<(), CleanError> {
     counts.rounds += 1;
-    let came = (mesh.faces.len(), mesh.vertices.len());
-    let left = |mesh: &Mesh, step| {
-        let (faces, vertices) = came;
-        if mesh.faces.is_empty() {
-            return Err(CleanError::NothingLeft { step, faces, vertices });
-        }
-        Ok(())
+    let (faces, vertices) = (mesh.faces.len(), mesh.vertices.len());
+    let left = |mesh: &Mesh, step| match mesh.faces.is_empty() {
+        true => Err(CleanError::NothingLeft { step, faces, vertices }),
+        false => Ok(()),
     };
     left(mesh, "extraction")?;
     counts.degenerate_faces += repair(mesh);
     left(mesh, "the removal of faces without area")?;
     counts.duplicate_faces += drop_duplicate_faces(mesh);
-    let parted = separate(mesh);
-    counts.nonmanifold_edges += parted.edges;
-    counts.split_vertices += parted.vertices;
+    separate(mesh, counts);
     let dropped = drop_small(mesh, options.min_component);
     counts.small_components += dropped.components;
     counts.component_faces += dropped.faces;
@@ -135,18 +116,16 @@ fn round(
     let areas: Vec<f64> = mesh.faces.iter().map(|&face| area(corners(mesh, face))).collect();
     let oriented = orient(&mut mesh.faces, &areas);
     let turned = match options.sides {
-        Sides::Kept => vec![false; oriented.components.len()],
+        Sides::Kept => vec![false; oriented.is_closed.len()],
         Sides::Outward(cameras) => turn_outward(mesh, &oriented, cameras)?,
     };
-    counts.turned_faces += oriented.turned_and(&turned);
+    counts.turned_faces += oriented.count_turned(&turned);
     counts.one_sided_edges = oriented.conflicts;
-    let filled = fill(mesh, options.fill_hole_edges);
-    counts.filled_holes += filled.holes;
-    counts.added_faces += filled.faces;
+    fill(mesh, options.fill_hole_edges, counts);
     Ok(())
 }
 
-/// How much each step of cleaning found, over all rounds.
+/// Findings of each cleaning step, over all rounds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CleanCounts {
     /// Vertices at the place of another.
@@ -157,20 +136,19 @@ pub struct CleanCounts {
     pub duplicate_faces: usize,
     /// Edges of more than two faces.
     pub nonmanifold_edges: usize,
-    /// Copies of vertices where fans were parted.
+    /// Copies of vertices where fans were separated.
     pub split_vertices: usize,
     /// Components that were too small.
     pub small_components: usize,
-    /// Their faces.
+    /// Faces of small components.
     pub component_faces: usize,
     /// Faces that were turned over.
     pub turned_faces: usize,
-    /// Edges across which the surface has one side only, as a Moebius band has; those of the last
-    /// round.
+    /// Edges across which the surface has one side only, as a Moebius band has; of the last round.
     pub one_sided_edges: usize,
     /// Boundaries that were closed.
     pub filled_holes: usize,
-    /// Faces that closed them.
+    /// Faces that were added to close boundaries.
     pub added_faces: usize,
     /// Vertices without a face.
     pub unused_vertices: usize,
@@ -179,7 +157,6 @@ pub struct CleanCounts {
 }
 
 impl CleanCounts {
-    /// A sum that grows with every change.
     fn changes(&self) -> usize {
         self.degenerate_faces
             + self.duplicate_faces
@@ -218,24 +195,20 @@ impl fmt::Display for CleanCounts {
     }
 }
 
-// The frayed border of a surface, taken off (parity with SuGaR's post-processing).
-
-/// Which faces of a checked mesh stay when, so many times, all faces at a boundary are removed, as
-/// the remaining faces have it. Whoever asks may let some stay by the density at their
-/// [centres](face_centres).
+/// Returns which faces of a checked mesh stay if all faces at a boundary are removed `times` times (parity with
+/// SuGaR's post-processing, which keeps some by the density at their [centres](face_centres)).
 pub fn peel_border(mesh: &Mesh, times: usize) -> Vec<bool> {
     let mut left: Vec<u32> = (0..to_u32(mesh.faces.len())).collect();
     for _ in 0..times {
         let faces: Vec<[u32; 3]> = left.iter().map(|&face| mesh.faces[face as usize]).collect();
-        let mut is_border = vec![false; faces.len()];
+        let mut keeps = vec![true; faces.len()];
         for group in Edges::of(&faces).groups() {
             if let [alone] = group {
-                is_border[alone.side as usize / 3] = true;
+                keeps[alone.side as usize / 3] = false;
             }
         }
-        let mut border = is_border.iter();
         let before = left.len();
-        left.retain(|_| !border.next().copied().unwrap_or(false));
+        keep_rows(&mut left, &keeps);
         if left.len() == before {
             break;
         }
@@ -245,21 +218,19 @@ pub fn peel_border(mesh: &Mesh, times: usize) -> Vec<bool> {
     stays
 }
 
-/// A mesh of the faces that stay, without vertices that none of them uses.
+/// Returns a mesh of the faces that stay, without vertices that none of them uses.
 pub fn keep_faces(mut mesh: Mesh, stays: &[bool]) -> Mesh {
     keep_rows(&mut mesh.faces, stays);
     compact(&mut mesh);
     mesh
 }
 
-/// The centre of each face of a checked mesh, world space.
+/// Returns the centre of each face of a checked mesh, world space.
 pub fn face_centres(mesh: &Mesh) -> Vec<Vec3> {
     mesh.faces.iter().map(|&face| centroid(corners(mesh, face))).collect()
 }
 
-// Vertices at one place, and faces of the same vertices.
-
-/// Lets faces use the first of the vertices at a place; how many others there are.
+/// Lets faces use the first of the vertices at a place, and returns the number of the others.
 fn weld(mesh: &mut Mesh) -> usize {
     let vertices = &mesh.vertices;
     // Both zeros are one place.
@@ -276,7 +247,7 @@ fn weld(mesh: &mut Mesh) -> usize {
     equal
 }
 
-/// Keeps the first of the faces of the same vertices, whichever side they show; how many go.
+/// Keeps the first of the faces of the same vertices, whichever side they show, and returns the number of others.
 fn drop_duplicate_faces(mesh: &mut Mesh) -> usize {
     let key = |index: u32| {
         let mut face = mesh.faces[index as usize];
@@ -292,31 +263,28 @@ fn drop_duplicate_faces(mesh: &mut Mesh) -> usize {
     retain_faces(mesh, &is_kept)
 }
 
-/// Keeps some of the faces, in their order; how many go.
+/// Keeps some of the faces, and returns the number of the others.
 fn retain_faces(mesh: &mut Mesh, is_kept: &[bool]) -> usize {
     let before = mesh.faces.len();
-    let mut kept = is_kept.iter();
-    mesh.faces.retain(|_| kept.next().copied().unwrap_or(true));
+    keep_rows(&mut mesh.faces, is_kept);
     before - mesh.faces.len()
 }
 
-// Faces without area.
-//
-// Dropping one would open the surface at its sides. A face with a short side is closed up along it;
-// one whose corner lies on its longest side is turned about that side with its neighbour.
+// Dropping a face without area would open the surface at its sides. A face with a short side is collapsed along it; of
+// a face whose corner lies on its longest side, that side is flipped with the neighbour.
 
 /// Least area of a face, in squares of the mesh's longest side.
-const LEAST_AREA: f64 = 1e-12;
+const MIN_AREA: f64 = 1e-12;
 
-/// Sides up to this length are closed up, in longest sides of the mesh: a square's of that area.
+/// Longest side that is collapsed, in longest sides of the mesh: the square root of [`MIN_AREA`].
 const SHORT_SIDE: f64 = 1e-6;
 
-/// Repairs or drops the faces without area; how many there were.
+/// Repairs or drops the faces without area, and returns their number.
 fn repair(mesh: &mut Mesh) -> usize {
     let pinched = drop_pinched(mesh);
     let side = Bounds::of_faces(mesh).longest_side();
     let slivers: Vec<u32> = (0..to_u32(mesh.faces.len()))
-        .filter(|&face| area(corners(mesh, mesh.faces[face as usize])) < LEAST_AREA * side * side)
+        .filter(|&face| area(corners(mesh, mesh.faces[face as usize])) < MIN_AREA * side * side)
         .collect();
     if slivers.is_empty() {
         return pinched;
@@ -341,20 +309,19 @@ fn repair(mesh: &mut Mesh) -> usize {
     pinched + slivers.len()
 }
 
-/// Drops faces that name a vertex twice.
+/// Drops faces that name a vertex twice, and returns their number.
 fn drop_pinched(mesh: &mut Mesh) -> usize {
     let before = mesh.faces.len();
     mesh.faces.retain(|&[a, b, c]| a != b && b != c && c != a);
     before - mesh.faces.len()
 }
 
-/// Lengths of the sides from each corner to the next.
 fn side_lengths(mesh: &Mesh, face: [u32; 3]) -> [f64; 3] {
     let places = corners(mesh, face);
     std::array::from_fn(|corner| length(sub(places[(corner + 1) % 3], places[corner])))
 }
 
-/// Turns of edges, each face in one at most.
+/// Edge flips, each face in one at most.
 struct Turns {
     edges: Edges,
     is_touched: Vec<bool>,
@@ -367,8 +334,8 @@ impl Turns {
         Self { edges, is_touched: vec![false; mesh.faces.len()], added: Vec::new() }
     }
 
-    /// Replaces the side of `sliver` from corner `longest` on, which its neighbour shares, by the edge
-    /// between the corners opposite of it; whether that could be.
+    /// Replaces the side of `sliver` from corner `longest` on, which its neighbour shares, by the edge between the
+    /// corners opposite to it. Returns false if this is impossible.
     fn turn(&mut self, mesh: &mut Mesh, sliver: u32, longest: usize) -> bool {
         let face = mesh.faces[sliver as usize];
         let [a, b, c] = std::array::from_fn(|i| face[(longest + i) % 3]);
@@ -396,69 +363,50 @@ impl Turns {
     }
 }
 
-// Connected pieces of a surface.
-
-/// The smallest component that cleaning lets stay.
+/// Smallest component that cleaning keeps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MinComponent {
-    /// Of this share of the faces of the one with the most. Before decimation faces are as large as what
-    /// the surface was made of is fine, so that what is near and small counts as what is far and large.
+    /// Smallest share of the faces of the component with the most. Counts faces and not area, because a fine surface
+    /// near the cameras is as important as a coarse one far away.
     FaceShare(f64),
-    /// Of so many faces.
+    /// Smallest number of faces.
     Faces(usize),
-    /// So many, those of the most area.
+    /// Number of components to keep: those of the most area.
     Largest(usize),
 }
 
-/// What was dropped.
+/// Components that were dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Dropped {
-    /// Components.
+    /// Number of components.
     pub components: usize,
-    /// Their faces.
+    /// Number of their faces.
     pub faces: usize,
 }
 
-/// Faces of a mesh by connected piece.
-struct Components {
-    /// The component of each face, from 0, in the order of their first faces.
-    of_face: Vec<u32>,
-    /// Their number.
-    count: usize,
-}
-
-impl Components {
-    /// Faces are connected where they share a vertex.
-    fn of(mesh: &Mesh) -> Self {
-        let mut pieces = UnionFind::new(mesh.vertices.len());
-        for face in &mesh.faces {
-            pieces.join(face[0], face[1]);
-            pieces.join(face[0], face[2]);
+/// Returns the component of each face, by common vertices, and their number; in the order of their first faces.
+fn components(mesh: &Mesh) -> (Vec<u32>, usize) {
+    let mut pieces = connected_vertices(mesh);
+    let mut names = vec![u32::MAX; mesh.vertices.len()];
+    let mut count = 0;
+    let component = |face: &[u32; 3]| {
+        let name = &mut names[pieces.root(face[0]) as usize];
+        if *name == u32::MAX {
+            *name = count;
+            count += 1;
         }
-        let mut names = vec![u32::MAX; mesh.vertices.len()];
-        let mut count = 0;
-        let of_face = mesh
-            .faces
-            .iter()
-            .map(|face| {
-                let name = &mut names[pieces.root(face[0]) as usize];
-                if *name == u32::MAX {
-                    *name = count;
-                    count += 1;
-                }
-                *name
-            })
-            .collect();
-        Self { of_face, count: count as usize }
-    }
+        *name
+    };
+    let of_face = mesh.faces.iter().map(component).collect();
+    (of_face, count as usize)
 }
 
 /// Drops the components that are too small. Their vertices stay, unused.
 pub fn drop_small(mesh: &mut Mesh, min: MinComponent) -> Dropped {
-    let components = Components::of(mesh);
-    let mut areas = vec![0.0; components.count];
-    let mut faces = vec![0_usize; components.count];
-    for (&face, &component) in mesh.faces.iter().zip(&components.of_face) {
+    let (of_face, count) = components(mesh);
+    let mut areas = vec![0.0; count];
+    let mut faces = vec![0_usize; count];
+    for (&face, &component) in mesh.faces.iter().zip(&of_face) {
         areas[component as usize] += area(corners(mesh, face));
         faces[component as usize] += 1;
     }
@@ -476,47 +424,36 @@ pub fn drop_small(mesh: &mut Mesh, min: MinComponent) -> Dropped {
             stays
         }
     };
-    let is_kept: Vec<bool> = components.of_face.iter().map(|&c| stays[c as usize]).collect();
+    let is_kept: Vec<bool> = of_face.iter().map(|&c| stays[c as usize]).collect();
     Dropped {
         components: stays.iter().filter(|&&stays| !stays).count(),
         faces: retain_faces(mesh, &is_kept),
     }
 }
 
-// Small holes, closed by the least area.
+/// Boundaries of more edges are closed by ears, because the work of the other way grows with their cube.
+const MAX_LEAST_AREA_EDGES: usize = 96;
 
-/// Boundaries of more edges are closed by ears, whose work does not grow as their cube.
-const LEAST_AREA_EDGES: usize = 96;
-
-/// What was closed.
-#[derive(Clone, Copy, Debug, Default)]
-struct Filled {
-    holes: usize,
-    faces: usize,
-}
-
-/// Closes boundaries of at most `most_edges` edges of a manifold mesh. One stays where closing it
-/// would give an edge a third face.
-fn fill(mesh: &mut Mesh, most_edges: usize) -> Filled {
-    let mut filled = Filled::default();
+/// Closes boundaries of at most `most_edges` edges of a manifold mesh. A boundary stays open if closing it would give
+/// an edge a third face.
+fn fill(mesh: &mut Mesh, most_edges: usize, counts: &mut CleanCounts) {
     if most_edges < 3 {
-        return filled;
+        return;
     }
     let edges = Edges::of(&mesh.faces);
     for boundary in boundaries(mesh, &edges, most_edges) {
         let hole = Hole { mesh, edges: &edges, vertices: &boundary };
         let faces =
-            if boundary.len() <= LEAST_AREA_EDGES { hole.least_area() } else { hole.ears() };
+            if boundary.len() <= MAX_LEAST_AREA_EDGES { hole.least_area() } else { hole.ears() };
         if let Some(faces) = faces {
-            filled.holes += 1;
-            filled.faces += faces.len();
+            counts.filled_holes += 1;
+            counts.added_faces += faces.len();
             mesh.faces.extend(faces);
         }
     }
-    filled
 }
 
-/// The vertices of each boundary in the order that faces of the hole run along it.
+/// Returns the vertices of each boundary in the order in which faces of the hole run along it.
 fn boundaries(mesh: &Mesh, edges: &Edges, most_edges: usize) -> Vec<Vec<u32>> {
     let twins = edges.twins();
     let mut next = vec![NO_SIDE; mesh.vertices.len()];
@@ -524,7 +461,7 @@ fn boundaries(mesh: &Mesh, edges: &Edges, most_edges: usize) -> Vec<Vec<u32>> {
     for side in 0..to_u32(twins.len()) {
         let [a, b] = side_vertices(&mesh.faces, side);
         if twins[side as usize] == NO_SIDE && edges.sides_of(edge_key(a, b)).len() == 1 {
-            // The hole runs against its faces. Of a manifold, each vertex has one such side.
+            // The hole runs against its faces. Each vertex of a manifold has one such side.
             next[b as usize] = a;
             starts.push(b);
         }
@@ -567,7 +504,7 @@ impl Hole<'_> {
         self.edges.sides_of(key).is_empty()
     }
 
-    /// The triangulation of least area (Barequet and Sharir 1995): best of i and j closes the boundary from
+    /// Returns the triangulation of least area (Barequet and Sharir 1995): `best` of i and j closes the boundary from
     /// i to j by the edge between them.
     fn least_area(&self) -> Option<Vec<[u32; 3]>> {
         let n = self.vertices.len();
@@ -604,7 +541,7 @@ impl Hole<'_> {
         Some(faces)
     }
 
-    /// Cuts off the corner with the shortest new edge, again and again.
+    /// Cuts off the corner with the shortest new edge until a triangle is left.
     fn ears(&self) -> Option<Vec<[u32; 3]>> {
         let mut left: Vec<usize> = (0..self.vertices.len()).collect();
         let mut faces = Vec::new();
@@ -626,27 +563,16 @@ impl Hole<'_> {
     }
 }
 
-// Edges of more than two faces and vertices of more than one fan, taken apart.
-
-/// Rounds after which nothing can be left: the second parts all that the first could not.
-const PARTING_ROUNDS: usize = 4;
-
-/// What was taken apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Parted {
-    /// Edges that had more than two faces.
-    edges: usize,
-    /// Vertices that were added.
-    vertices: usize,
-}
+/// Rounds after which nothing can be left: the second separates all that the first could not.
+const SPLIT_ROUNDS: usize = 4;
 
 /// Gives each fan of faces its own vertex.
 ///
-/// At an edge of more than two faces, those that run along it in opposite ways and lie flattest to one
-/// another become neighbours, pair after pair: surfaces that touch along an edge stay closed.
-fn separate(mesh: &mut Mesh) -> Parted {
-    let mut parted = Parted::default();
-    for round in 0..PARTING_ROUNDS {
+/// At an edge of more than two faces, those that run along it in opposite ways and form the flattest angle become
+/// neighbours, pair after pair: surfaces that touch along an edge stay closed.
+fn separate(mesh: &mut Mesh, counts: &mut CleanCounts) {
+    let mut crowded_at_first = 0;
+    for round in 0..SPLIT_ROUNDS {
         let edges = Edges::of(&mesh.faces);
         let mut fans = UnionFind::new(3 * mesh.faces.len());
         let mut crowded = Vec::new();
@@ -664,22 +590,22 @@ fn separate(mesh: &mut Mesh) -> Parted {
             }
         }
         if round == 0 {
-            parted.edges = crowded.len();
+            crowded_at_first = crowded.len();
         } else {
-            parted.vertices += detach(mesh, &crowded);
+            counts.split_vertices += detach(mesh, &crowded);
             if !crowded.is_empty() {
                 continue;
             }
         }
-        parted.vertices += part_fans(mesh, &mut fans);
-        if round > 0 || parted.edges == 0 {
+        counts.split_vertices += split_fans(mesh, &mut fans);
+        if round > 0 || crowded_at_first == 0 {
             break;
         }
     }
-    parted
+    counts.nonmanifold_edges += crowded_at_first;
 }
 
-/// The pairs of sides of an edge; a side that stays alone is paired with itself.
+/// Returns the pairs of sides of an edge; a side that stays alone is paired with itself.
 fn pair_up(mesh: &Mesh, group: &[EdgeUse]) -> Vec<[u32; 2]> {
     let runs: Vec<(u32, u32, Vec3)> = group
         .iter()
@@ -708,7 +634,7 @@ fn pair_up(mesh: &Mesh, group: &[EdgeUse]) -> Vec<[u32; 2]> {
     pairs
 }
 
-/// The unit direction in a face from one of its sides to the opposite corner.
+/// Returns the unit direction in a face from one of its sides to the opposite corner.
 fn away_from_edge(mesh: &Mesh, side: u32) -> Vec3 {
     let face = mesh.faces[side as usize / 3];
     let corner = |i: u32| to_f64s(mesh.vertices[face[(side + i) as usize % 3] as usize]);
@@ -718,13 +644,13 @@ fn away_from_edge(mesh: &Mesh, side: u32) -> Vec3 {
     normalize(sub(off, scale(along, dot(off, along))))
 }
 
-/// Gives the faces of all pairs of an edge but the first their own vertices there.
+/// Gives the faces of all pairs of an edge but the first their own vertices there, and returns their number.
 fn detach(mesh: &mut Mesh, crowded: &[Vec<[u32; 2]>]) -> usize {
     let before = mesh.faces.clone();
     let count = mesh.vertices.len();
     for pair in crowded.iter().flat_map(|pairs| &pairs[1..]) {
         let [a, b] = side_vertices(&before, pair[0]);
-        let copies = [copy_of(mesh, a), copy_of(mesh, b)];
+        let copies = [copy_vertex(mesh, a), copy_vertex(mesh, b)];
         for &side in if pair[0] == pair[1] { &pair[..1] } else { &pair[..] } {
             for corner in side_corners(side) {
                 let vertex = before[corner as usize / 3][corner as usize % 3];
@@ -736,8 +662,8 @@ fn detach(mesh: &mut Mesh, crowded: &[Vec<[u32; 2]>]) -> usize {
     mesh.vertices.len() - count
 }
 
-/// Lets the first fan of a vertex keep it and gives the others copies; how many.
-fn part_fans(mesh: &mut Mesh, fans: &mut UnionFind) -> usize {
+/// Lets the first fan of a vertex keep it and gives the others copies, and returns the number of copies.
+fn split_fans(mesh: &mut Mesh, fans: &mut UnionFind) -> usize {
     let count = mesh.vertices.len();
     let mut is_taken = vec![false; count];
     let mut names = vec![0_u32; 3 * mesh.faces.len()];
@@ -748,7 +674,7 @@ fn part_fans(mesh: &mut Mesh, fans: &mut UnionFind) -> usize {
         if root == corner {
             // The least corner of a fan comes first.
             let taken = std::mem::replace(&mut is_taken[vertex as usize], true);
-            names[corner] = if taken { copy_of(mesh, vertex) } else { vertex };
+            names[corner] = if taken { copy_vertex(mesh, vertex) } else { vertex };
         } else {
             names[corner] = names[root];
         }
@@ -759,22 +685,19 @@ fn part_fans(mesh: &mut Mesh, fans: &mut UnionFind) -> usize {
     mesh.vertices.len() - count
 }
 
-// Which side of a component is the outer one.
-//
-// Cameras see outer sides: where they see a component, they decide. A closed one that none sees
-// encloses a positive volume, or a negative one where an odd number of others enclose it: a cavity.
+// Cameras see outer sides: they decide about the components that they see. A closed component that no camera sees
+// encloses a positive volume, or a negative one if an odd number of others enclose it: a cavity.
 
-/// Samples of a component and cameras that are asked.
+/// Faces of a component that are tested.
 const SAMPLES: usize = 100;
-
+/// Cameras that faces are tested for.
 const CAMERAS: usize = 32;
 
-/// Directions along which enclosing surfaces are counted: three, so that one that grazes an edge is
-/// outvoted.
+/// Directions along which enclosing surfaces are counted: three, so that one that grazes an edge is outvoted.
 const DIRECTIONS: [Vec3; 3] =
     [[0.577, 0.123, 0.807], [-0.311, 0.899, 0.308], [0.201, -0.433, -0.879]];
 
-/// Turns components over that show their inner side; which ones.
+/// Turns components over that show their inner side, and returns which.
 fn turn_outward(
     mesh: &mut Mesh,
     oriented: &Oriented,
@@ -782,16 +705,16 @@ fn turn_outward(
 ) -> Result<Vec<bool>, MeshError> {
     let members = members_of(oriented);
     let volumes = signed_volumes(mesh, oriented);
-    let closed = oriented.components.iter().filter(|c| c.is_closed).count();
+    let closed = oriented.is_closed.iter().filter(|&&is_closed| is_closed).count();
     let turned: Vec<bool> = if cameras.is_empty() && closed <= 1 {
-        let closed = oriented.components.iter().map(|component| component.is_closed);
-        closed.zip(&volumes).map(|(is_closed, &volume)| is_closed && volume < 0.0).collect()
+        let closed = oriented.is_closed.iter();
+        closed.zip(&volumes).map(|(&is_closed, &volume)| is_closed && volume < 0.0).collect()
     } else {
         let tree = BoxTree::new(mesh)?;
         let cameras: Vec<Vec3> = strided(cameras, CAMERAS).collect();
-        let judge = Judge { tree, oriented, cameras };
-        let judged = members.par_iter().enumerate();
-        judged.map(|(name, faces)| judge.is_inside_out(name, faces, volumes[name])).collect()
+        let test = SideTest { tree, oriented, cameras };
+        let tested = members.par_iter().enumerate();
+        tested.map(|(name, faces)| test.is_inside_out(name, faces, volumes[name])).collect()
     };
     for (face, &component) in mesh.faces.iter_mut().zip(&oriented.component) {
         if turned[component as usize] {
@@ -802,17 +725,17 @@ fn turn_outward(
 }
 
 fn members_of(oriented: &Oriented) -> Vec<Vec<u32>> {
-    let mut members = vec![Vec::new(); oriented.components.len()];
+    let mut members = vec![Vec::new(); oriented.is_closed.len()];
     for (face, &component) in (0_u32..).zip(&oriented.component) {
         members[component as usize].push(face);
     }
     members
 }
 
-/// Six times the volume of each component, about its first vertex.
+/// Returns six times the volume of each component, about its first vertex.
 fn signed_volumes(mesh: &Mesh, oriented: &Oriented) -> Vec<f64> {
-    let mut origins: Vec<Option<Vec3>> = vec![None; oriented.components.len()];
-    let mut volumes = vec![0.0; oriented.components.len()];
+    let mut origins: Vec<Option<Vec3>> = vec![None; oriented.is_closed.len()];
+    let mut volumes = vec![0.0; oriented.is_closed.len()];
     for (&face, &component) in mesh.faces.iter().zip(&oriented.component) {
         let places = corners(mesh, face);
         let origin = *origins[component as usize].get_or_insert(places[0]);
@@ -821,40 +744,40 @@ fn signed_volumes(mesh: &Mesh, oriented: &Oriented) -> Vec<f64> {
     volumes
 }
 
-/// At most so many, evenly over all.
+/// Returns at most `most` items, evenly over all.
 fn strided<T: Copy>(all: &[T], most: usize) -> impl Iterator<Item = T> {
     let count = all.len().min(most);
     (0..count).map(move |index| all[index * all.len() / count])
 }
 
-struct Judge<'a> {
+struct SideTest<'a> {
     tree: BoxTree<'a>,
     oriented: &'a Oriented,
     cameras: Vec<Vec3>,
 }
 
-impl Judge<'_> {
+impl SideTest<'_> {
     fn is_inside_out(&self, name: usize, faces: &[u32], volume: f64) -> bool {
-        let (fronts, backs) = self.sightings(faces);
+        let (fronts, backs) = self.count_views(faces);
         if fronts != backs {
             return backs > fronts;
         }
-        if !self.oriented.components[name].is_closed {
+        if !self.oriented.is_closed[name] {
             return false;
         }
         let is_cavity = faces.first().is_some_and(|&face| self.is_enclosed(name, face));
         if is_cavity { volume > 0.0 } else { volume < 0.0 }
     }
 
-    /// Times that cameras see the front and the back of samples of a component.
-    fn sightings(&self, faces: &[u32]) -> (usize, usize) {
+    /// Counts how often cameras see the front and the back of some faces of a component.
+    fn count_views(&self, faces: &[u32]) -> (usize, usize) {
         let mut seen = (0, 0);
         for face in strided(faces, SAMPLES) {
             let places = self.tree.corners(face);
             let (centre, normal) = (centroid(places), doubled_area(places));
             for &camera in &self.cameras {
                 let to_camera = sub(camera, centre);
-                // Behind the face itself, whose own place is left out.
+                // The face itself does not hide its centre.
                 if self.tree.is_hit(centre, to_camera, [1e-6, 1.0]) {
                     continue;
                 }
@@ -873,7 +796,7 @@ impl Judge<'_> {
             let mut crossed = 0;
             self.tree.hits(origin, direction, [0.0, f64::INFINITY], |hit| {
                 let other = self.oriented.component[hit.face as usize] as usize;
-                let counts = other != name && self.oriented.components[other].is_closed;
+                let counts = other != name && self.oriented.is_closed[other];
                 crossed += usize::from(counts);
                 f64::INFINITY
             });
@@ -895,7 +818,6 @@ mod tests {
     use crate::narrow::{to_f32s, to_f64s};
     use crate::report::MeshReport;
 
-    /// Cleans with every component kept.
     fn cleaned(mesh: &Mesh) -> (Mesh, CleanCounts) {
         let options =
             CleanOptions { min_component: MinComponent::Faces(0), ..CleanOptions::default() };
@@ -906,7 +828,7 @@ mod tests {
         MeshReport::of(mesh).unwrap()
     }
 
-    /// A band of `n` quads about the z axis that turns by so many half turns.
+    /// Returns a band of `n` quads about the z axis that turns by `half_turns` half turns.
     fn band(n: u32, half_turns: f64) -> Mesh {
         let mut mesh = Mesh::default();
         for i in 0..n {
@@ -1006,7 +928,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moebius_band_is_said_to_have_one_side() {
+    fn a_moebius_band_has_edges_without_a_consistent_side() {
         let (_, plain) = cleaned(&band(40, 0.0));
         assert_eq!(plain.one_sided_edges, 0);
         let (found, counts) = cleaned(&band(40, 1.0));
@@ -1030,7 +952,7 @@ mod tests {
 
     #[test]
     fn cameras_decide_where_they_see_a_surface() {
-        // A room: its inner side is the one to be seen.
+        // The inner side of a room is the visible one.
         let cameras = [[0.1, 0.2, 0.0], [0.0, -0.3, 0.2]];
         let options = CleanOptions { sides: Sides::Outward(&cameras), ..CleanOptions::default() };
         let (room, counts) = clean(sphere(2.0, 3), &options).unwrap();

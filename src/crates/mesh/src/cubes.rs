@@ -3,21 +3,19 @@
 use rayon::prelude::*;
 
 use crate::bricks::{
-    self, BLOCK, BLOCK_NODES, BRICK_NODES, Block, Bricks, OWN, SIDE, block_index, neighbour,
-    node_index,
+    self, BLOCK, BLOCK_NODES, BRICK_NODES, Block, Bricks, OWN, SIDE, block_index, for_nodes,
+    neighbour, node_index,
 };
 use crate::mesh::{Mesh, Vec3};
 use crate::narrow::{floor_u32, to_f32, to_f32s, to_f64s, to_u32};
 use crate::place::{Bounds, add, scale, sub};
 use crate::{Stopped, Watch};
 
-// The surface where a field on bricks passes a value.
-//
-// A vertex belongs to the lattice edge that it lies on: (brick, voxel, axis). A bit a brick's edge
-// says whether the surface passes it, and the rank of the bit, counted over bricks by a prefix sum,
-// is the vertex' number. So two cells that share an edge share its vertex.
+// A vertex belongs to the lattice edge that it lies on: (brick, node, axis). One bit per edge says whether the surface
+// passes it. The rank of the bit, counted over bricks by a prefix sum, is the vertex' number, so that two cells that
+// share an edge share its vertex.
 
-/// The share of an edge that a vertex keeps from its ends, so that no triangle is without area.
+/// Share of an edge that a vertex keeps from its ends, so that every triangle has an area.
 const KEEP_FROM_ENDS: f64 = 0.02;
 
 /// Words of the bits of a brick's edges: three axes times 512 nodes.
@@ -25,52 +23,42 @@ const WORDS: usize = 3 * BRICK_NODES / 64;
 
 /// Why no surface was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum ExtractError {
-    /// More vertices than an index can tell apart.
     #[error(
         "the surface has {vertices} vertices, and an index of 32 bits counts to 4294967295. Use a smaller depth or a larger voxel"
     )]
-    TooManyVertices {
-        /// Their number.
-        vertices: u64,
-    },
-    /// Values of another number of bricks.
+    TooManyVertices { vertices: u64 },
     #[error("{values} values for {bricks} bricks of 512 nodes. Give one value a node")]
-    Length {
-        /// Values that were given.
-        values: usize,
-        /// Bricks that there are.
-        bricks: usize,
-    },
-    /// The caller's wish.
+    Length { values: usize, bricks: usize },
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// Where a vertex lies: on the edge from a node along an axis.
+/// A vertex on the edge from a node along an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Crossing {
-    /// The node's brick.
+    /// Brick of the node.
     pub brick: u32,
-    /// The node in its brick.
+    /// Index of the node in its brick.
     pub node: u16,
-    /// The axis: 0, 1 or 2 for x, y or z.
+    /// Axis: 0, 1 or 2 for x, y or z.
     pub axis: u8,
-    /// How far along the edge, above 0 and below 1.
+    /// Position along the edge, above 0 and below 1.
     pub share: f32,
 }
 
-/// A surface in terms of the lattice.
+/// A surface on the lattice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LatticeSurface {
-    /// Where each vertex lies.
+    /// Vertices on edges of the lattice.
     pub crossings: Vec<Crossing>,
     /// Three vertices a face, counter-clockwise as seen from the side of the higher values.
     pub faces: Vec<[u32; 3]>,
 }
 
 impl Crossing {
-    /// The place, in nodes of the lattice.
+    /// Returns the place, in nodes of the lattice.
     pub fn place(&self, bricks: &Bricks) -> Vec3 {
         let node = usize::from(self.node);
         let local = [node % SIDE, node / SIDE % SIDE, node / (SIDE * SIDE)];
@@ -83,24 +71,24 @@ impl Crossing {
 }
 
 impl LatticeSurface {
-    /// The surface in the world; `place` maps places in nodes of the lattice there and keeps handedness.
+    /// Returns the surface in the world; `place` maps places in nodes of the lattice there and keeps handedness.
     pub fn mesh(self, bricks: &Bricks, place: &(dyn Fn(Vec3) -> Vec3 + Sync)) -> Mesh {
         let vertices = self.crossings.par_iter().map(|c| to_f32s(place(c.place(bricks)))).collect();
         Mesh { vertices, faces: self.faces, normals: Vec::new(), colors: Vec::new() }
     }
 }
 
-/// Which edges of a brick the surface passes.
+/// Edges of a brick that the surface passes.
 struct Passed {
     bits: [u64; WORDS],
-    /// Vertices before each word, the bricks before included.
+    /// Vertices before each word, including all bricks before.
     before: [u32; WORDS],
 }
 
-/// The surface where `values`, `[bricks, 512]`, passes `level`: lower is inside, equal is outside.
+/// Extracts the surface where `values`, `[bricks, 512]`, passes `level`: lower is inside, equal is outside.
 ///
-/// A cell with a corner that is NaN, or in a brick that is not there, has no surface. The surface is
-/// closed and manifold but for the border of such cells.
+/// A cell has no surface if one of its corners is NaN or in a missing brick. The surface is closed and manifold but
+/// for the border of such cells.
 pub fn extract(
     bricks: &Bricks,
     values: &[f32],
@@ -129,7 +117,7 @@ pub fn extract(
     Ok(without_unused(&crossings, faces))
 }
 
-/// True if a value is inside, and whether it is known.
+/// True if a value is inside, and true if it is known.
 #[inline]
 fn side(value: f32, level: f32) -> (bool, bool) {
     (value < level, !value.is_nan())
@@ -173,18 +161,6 @@ fn passed_bits(block: &Block, level: f32) -> [u64; WORDS] {
         }
     });
     bits
-}
-
-/// Calls for each node of a brick, with its coordinates in the block.
-#[inline]
-fn for_nodes(mut each: impl FnMut(usize, usize, usize, usize)) {
-    for z in 0..SIDE {
-        for y in 0..SIDE {
-            for x in 0..SIDE {
-                each(node_index(x, y, z), x + 1, y + 1, z + 1);
-            }
-        }
-    }
 }
 
 fn crossings_of(
@@ -252,7 +228,7 @@ fn faces_of(
     faces
 }
 
-/// The number of the vertex on an edge of the cell at this node of the brick.
+/// Returns the number of the vertex on an edge of the cell at this node of the brick.
 fn vertex_number(
     bricks: &Bricks,
     brick: usize,
@@ -272,7 +248,7 @@ fn vertex_number(
     passed.before[bit / 64] + below.count_ones()
 }
 
-/// The surface without vertices that no face uses: those on edges whose cells all lack a corner.
+/// Returns the surface without vertices on edges whose cells all lack a corner: no face uses them.
 fn without_unused(crossings: &[Crossing], mut faces: Vec<[u32; 3]>) -> LatticeSurface {
     let mut number = vec![0_u32; crossings.len()];
     for &vertex in faces.as_flattened() {
@@ -290,40 +266,34 @@ fn without_unused(crossings: &[Crossing], mut faces: Vec<[u32; 3]>) -> LatticeSu
     LatticeSurface { crossings: kept, faces }
 }
 
-// The triangles of each of the 256 cases of a cell, made from one rule.
-//
-// A corner is its coordinates as bits, x in the lowest; a case is the set of corners inside, as bits.
-// On each face, every run of inside corners is cut off by a segment of its own, so that on an ambiguous
-// face the outside corners are joined. The cell on the other side draws the same segments, turned
-// round, so that surfaces of neighbouring cells meet without a crack. Segments close to loops along the
+// One rule makes the triangles of each of the 256 cases of a cell. A corner is its coordinates as bits, x in the
+// lowest; a case is the set of corners inside, as bits. On each face, every run of inside corners is cut off by its
+// own segment, so that on an ambiguous face the outside corners are joined. The cell on the other side has the same
+// segments, reversed, so that surfaces of neighbouring cells meet without a crack. Segments close to loops along the
 // cell's edges, and each loop is cut into triangles.
 
-/// Edges of a cell.
 const EDGES: usize = 12;
 
 /// Corners of the six faces, counter-clockwise as seen from outside the cell.
 const FACES: [[u8; 4]; 6] =
     [[0, 4, 6, 2], [1, 3, 7, 5], [0, 1, 5, 4], [2, 6, 7, 3], [0, 2, 3, 1], [4, 5, 7, 6]];
 
-/// Stands for no edge.
 const NONE: u8 = u8::MAX;
 
-/// Triangles of all cases.
 #[derive(Clone, Debug)]
 struct CaseTable {
     /// Edges of the triangles of all cases, one after another.
     triangles: Vec<[u8; 3]>,
-    /// Where each case's triangles start; one more than there are cases.
+    /// First triangle of each case, and the end.
     starts: [u16; 257],
 }
 
-/// A corner's coordinates in its cell, 0 or 1.
 #[inline]
 const fn corner_offset(corner: u8) -> [usize; 3] {
     [(corner & 1) as usize, (corner >> 1 & 1) as usize, (corner >> 2 & 1) as usize]
 }
 
-/// The edge between two corners that differ along one axis: `4 axis + the other two bits`.
+/// Returns the edge between two corners that differ along one axis: `4 axis + the other two bits`.
 const fn edge_between(a: u8, b: u8) -> u8 {
     let low = a & b;
     match a ^ b {
@@ -333,7 +303,6 @@ const fn edge_between(a: u8, b: u8) -> u8 {
     }
 }
 
-/// An edge's lower corner and its axis.
 #[inline]
 const fn edge_start(edge: u8) -> (u8, usize) {
     let bits = edge & 3;
@@ -345,7 +314,6 @@ const fn edge_start(edge: u8) -> (u8, usize) {
 }
 
 impl CaseTable {
-    /// Makes the table; a few microseconds.
     fn new() -> Self {
         let mut triangles = Vec::new();
         let mut starts = [0; 257];
@@ -358,7 +326,7 @@ impl CaseTable {
         Self { triangles, starts }
     }
 
-    /// The triangles of a case, corners counter-clockwise as seen from outside, as edges of the cell.
+    /// Returns the triangles of a case as edges of the cell, counter-clockwise seen from outside.
     #[inline]
     fn triangles(&self, case: u8) -> &[[u8; 3]] {
         let case = case as usize;
@@ -366,12 +334,12 @@ impl CaseTable {
     }
 }
 
-/// The closed loops of a case, each a list of edges in order.
+/// Returns the closed loops of a case, each a list of edges in order.
 fn loops(case: u8) -> Vec<Vec<u8>> {
     let mut next = [NONE; EDGES];
     let inside = |corner: u8| case >> corner & 1 == 1;
     for face in FACES {
-        // A run of inside corners begins where the one before is outside.
+        // A run of inside corners begins after an outside corner.
         for first in 0..4 {
             if !inside(face[first]) || inside(face[(first + 3) % 4]) {
                 continue;
@@ -408,7 +376,7 @@ fn share_a_face(a: u8, b: u8) -> bool {
     FACES.iter().any(|face| ends(a).iter().chain(&ends(b)).all(|end| face.contains(end)))
 }
 
-/// Cuts a loop into triangles, without a cut along a face: the cell beyond could make the same one.
+/// Cuts a loop into triangles, but not along a face, because the neighbouring cell could make the same triangle.
 fn triangulate(edges: &[u8], triangles: &mut Vec<[u8; 3]>) {
     let count = edges.len();
     if count == 3 {
@@ -425,12 +393,10 @@ fn triangulate(edges: &[u8], triangles: &mut Vec<[u8; 3]>) {
     }
 }
 
-// The cube in which a surface is sought, and its cells.
-
-/// Cells along a side of the finest level that a key tells apart.
+/// Cells along a side of the finest level that keys can address.
 const FINEST: f64 = (1_u64 << bricks::AXIS_BITS) as f64;
 
-/// A cube of world space. Level l cuts each side in 2^l cells; "unit" places have the cube as [0, 1]³.
+/// A cube of world space. Level l cuts each side in 2^l cells. "Unit" places have the cube as [0, 1]³.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cube {
     /// Smallest corner, world space.
@@ -440,8 +406,8 @@ pub struct Cube {
 }
 
 impl Cube {
-    /// The cube around the box of these points, `factor` times as large as its longest side; none
-    /// without points, or where all of them are one.
+    /// Returns the cube around the box of these points, `factor` times as large as its longest side; none if there are
+    /// no two different points.
     pub fn around(places: &[[f32; 3]], factor: f64) -> Option<Self> {
         let Bounds { low, high } = Bounds::of(places.iter().copied().map(to_f64s));
         let extent = sub(high, low).into_iter().fold(0.0, f64::max);
@@ -451,21 +417,21 @@ impl Cube {
         (!is_one).then(|| Self { corner: sub(centre, [side / 2.0; 3]), side })
     }
 
-    /// A world place in units of the cube.
+    /// Returns a world place in units of the cube.
     #[inline]
     pub fn unit(&self, place: [f32; 3]) -> Vec3 {
         let inverse = 1.0 / self.side;
         std::array::from_fn(|a| (f64::from(place[a]) - self.corner[a]) * inverse)
     }
 
-    /// The key of the cell of a level that holds a world place; outside the cube, of the nearest cell.
+    /// Returns the key of the cell of a level that holds a world place; of the nearest cell outside the cube.
     #[inline]
     pub fn key(&self, place: [f32; 3], level: u32) -> u64 {
         let finest = self.unit(place).map(|u| floor_u32((u * FINEST).clamp(0.0, FINEST - 1.0)));
         bricks::key(finest) >> (3 * (bricks::AXIS_BITS - level))
     }
 
-    /// The world place of a place in nodes of a level.
+    /// Returns the world place of a place in nodes of a level.
     #[inline]
     pub fn world(&self, nodes: Vec3, level: u32) -> Vec3 {
         add(self.corner, scale(nodes, self.side / f64::from(1_u32 << level)))
@@ -474,14 +440,9 @@ impl Cube {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-
     use super::*;
-    use crate::Watch;
-    use crate::bricks::{self, BRICK_NODES, Bricks, SIDE};
-    use crate::known_meshes::{bad_edges, volume};
-    use crate::mesh::Mesh;
-    use crate::place::{cross, dot, sub};
+    use crate::known_meshes::{bad_edges, unwatched, volume};
+    use crate::place::{cross, dot};
     use crate::random::mix;
 
     #[test]
@@ -522,12 +483,10 @@ mod tests {
     }
 
     fn surface(bricks: &Bricks, values: &[f32]) -> Mesh {
-        let stop = AtomicBool::new(false);
-        let watch = Watch { stop: &stop, told: &|_, _| () };
-        extract(bricks, values, 0.0, &watch).unwrap().mesh(bricks, &|p| p)
+        extract(bricks, values, 0.0, &unwatched()).unwrap().mesh(bricks, &|p| p)
     }
 
-    /// A cube of bricks with these values; outside of `inner` nodes from the border all is outside.
+    /// Returns a cube of bricks with these values.
     fn cube_of(side: u32, mut value: impl FnMut([usize; 3]) -> f32) -> (Bricks, Vec<f32>) {
         let keys =
             (0..side.pow(3)).map(|i| bricks::key([i % side, i / side % side, i / side / side]));
@@ -574,8 +533,7 @@ mod tests {
     fn cells_of_all_cases_meet_their_six_neighbours() {
         for case in 0..256_u32 {
             for around in 0..16_u64 {
-                // The cell in the middle has the case; the nodes around it, which its six neighbours
-                // use, are random.
+                // The cell in the middle has the case. The nodes around it, which its neighbours use, are random.
                 let (bricks, values) = cube_of(1, |at| {
                     let corner = at.map(|a| a.wrapping_sub(3));
                     if corner.iter().all(|&c| c < 2) {
@@ -606,7 +564,7 @@ mod tests {
         let mesh = surface(&bricks, &values);
         let corner = |v: u32| mesh.vertices[v as usize].map(f64::from);
         let exact = 4.0 / 3.0 * std::f64::consts::PI * f64::from(radius).powi(3);
-        // Chords cut off h² / (4 r²) or so of each part: 1 / 600.
+        // Chords cut off about h² / (4 r²) of each part: 1 / 600.
         let share = volume(&mesh) / exact;
         assert!((share - 1.0).abs() < 0.004, "{share}");
         assert!(mesh.faces.iter().all(|f| {

@@ -1,28 +1,27 @@
-//! Fewer faces for the same surface, by edge collapses under quadric errors of places and colours
-//! (meshoptimizer), then cleaned.
+//! Fewer faces for the same surface, by edge collapses under quadric errors of places and colours (meshoptimizer),
+//! then cleaned.
 
 use meshopt::{SimplifyOptions, SimplifyVertex, simplify_with_update};
 use rayon::prelude::*;
 
 use crate::clean::{CleanCounts, CleanError, CleanOptions, MinComponent, Sides, clean};
-use crate::mesh::{Mesh, check_mesh, compact, vertex_normals};
+use crate::mesh::{Mesh, check_mesh, compact, local_faces, vertex_normals};
 use crate::narrow::to_u32;
 
-/// How many times the final target a mesh in blocks keeps until the last pass, which alone moves what
-/// lies between blocks.
+/// Faces that the blocks of a mesh keep together, in final targets. Only the last pass moves what lies between blocks.
 const BLOCKS_KEEP: usize = 2;
 
 /// The limits to which to decimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecimateOptions {
-    /// Most faces that are left.
+    /// Largest number of faces that is left.
     pub target_faces: usize,
-    /// Most faces that are decimated at once; more are cut in blocks first.
+    /// Largest number of faces that is decimated at once. A larger mesh is cut in blocks first.
     pub block_faces: usize,
 }
 
 impl DecimateOptions {
-    /// Down to so many faces, in blocks above a million.
+    /// Decimates to this number of faces, in blocks above a million.
     pub fn to(target_faces: usize) -> Self {
         Self { target_faces, block_faces: 1_000_000 }
     }
@@ -31,18 +30,18 @@ impl DecimateOptions {
 /// The result of decimation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decimated {
-    /// Faces that came.
+    /// Faces before.
     pub faces_before: usize,
-    /// Faces that are left; more than the target only where the surface allows no fewer.
+    /// Faces that are left; more than the target only if the surface allows no fewer.
     pub faces: usize,
-    /// Blocks of the first pass; 1 where there was none.
+    /// Blocks of the first pass; 1 without one.
     pub blocks: usize,
-    /// What was cleaned afterwards.
+    /// Counts of the cleaning afterwards.
     pub cleaned: CleanCounts,
 }
 
-/// Decimates a mesh to `target_faces` or fewer. Vertices move and colours change to where the error is
-/// least; borders are kept as long as can be. Normals, if there were any, are computed anew.
+/// Decimates a mesh to `target_faces` or fewer. Vertices move and colours change to where the error is least; borders
+/// are kept as long as possible. Normals, if there were any, are computed again.
 pub fn decimate(
     mut mesh: Mesh,
     options: &DecimateOptions,
@@ -58,7 +57,7 @@ pub fn decimate(
             blocks = decimate_in_blocks(&mut mesh, kept, options.block_faces.max(1));
         }
         collapse(&mut mesh, None, options.target_faces, SimplifyOptions::Regularize);
-        // What holds it back, if anything does, is the rule for even faces or that pieces stay.
+        // The rule for even faces, or keeping all pieces, may have held the first pass back.
         collapse(&mut mesh, None, options.target_faces, SimplifyOptions::Prune);
         if mesh.faces.is_empty() {
             let target = options.target_faces;
@@ -79,13 +78,11 @@ pub fn decimate(
     Ok((mesh, Decimated { faces_before, faces, blocks, cleaned }))
 }
 
-// Edge collapses of a whole mesh or of one block.
-
-/// How much a colour channel counts against a place, in the mesh's size.
+/// Weight of a colour channel's error against a place's error, in the mesh's size.
 const COLOR_WEIGHT: f32 = 0.05;
 
-/// Collapses edges of a checked mesh without normals until `target_faces` are left or none can be
-/// collapsed; nothing where there are no more. Vertices that are no longer used stay.
+/// Collapses edges of a checked mesh without normals until `target_faces` are left or none can be collapsed. Unused
+/// vertices stay.
 fn collapse(
     mesh: &mut Mesh,
     locks: Option<&[SimplifyVertex]>,
@@ -110,17 +107,13 @@ fn collapse(
         None,
     );
     mesh.faces.truncate(left / 3);
-    mesh.colors
-        .as_flattened_mut()
-        .iter_mut()
-        .for_each(|channel| *channel = channel.clamp(0.0, 1.0));
+    let channels = mesh.colors.as_flattened_mut().iter_mut();
+    channels.for_each(|channel| *channel = channel.clamp(0.0, 1.0));
 }
 
-// A first pass over the blocks of a mesh that is too large to be decimated at once.
-
-/// Decimates a mesh to about `target_faces`, each of its blocks of at most `block_faces` by the same
-/// share; how many blocks there were. Vertices that blocks share stay where they are, so the blocks
-/// fit. The same for any number of threads.
+/// Decimates a mesh to about `target_faces`, each block of at most `block_faces` by the same share, and returns the
+/// number of blocks. Vertices that blocks share stay where they are, so that the blocks fit. The result does not
+/// depend on the number of threads.
 fn decimate_in_blocks(mesh: &mut Mesh, target_faces: usize, block_faces: usize) -> usize {
     let blocks = cut(mesh, block_faces);
     let is_shared = shared_vertices(mesh, &blocks);
@@ -130,8 +123,11 @@ fn decimate_in_blocks(mesh: &mut Mesh, target_faces: usize, block_faces: usize) 
         .map(|faces| {
             let share = faces.len() as u128 * target_faces as u128 / total.max(1);
             let mut part = Part::of(mesh, faces);
-            let locks: Vec<SimplifyVertex> =
-                part.names.iter().map(|&vertex| lock(is_shared[vertex as usize])).collect();
+            let lock = |&vertex: &u32| match is_shared[vertex as usize] {
+                true => SimplifyVertex::Lock,
+                false => SimplifyVertex::None,
+            };
+            let locks: Vec<SimplifyVertex> = part.names.iter().map(lock).collect();
             let target = usize::try_from(share).unwrap_or(usize::MAX);
             collapse(&mut part.mesh, Some(&locks), target, SimplifyOptions::Regularize);
             part
@@ -152,10 +148,6 @@ fn decimate_in_blocks(mesh: &mut Mesh, target_faces: usize, block_faces: usize) 
     blocks.len()
 }
 
-fn lock(is_shared: bool) -> SimplifyVertex {
-    if is_shared { SimplifyVertex::Lock } else { SimplifyVertex::None }
-}
-
 /// A block as a mesh of its own, with the names of its vertices in the whole.
 struct Part {
     mesh: Mesh,
@@ -164,22 +156,17 @@ struct Part {
 
 impl Part {
     fn of(mesh: &Mesh, faces: &[u32]) -> Self {
-        let corners = || faces.iter().flat_map(|&face| mesh.faces[face as usize]);
-        let mut names: Vec<u32> = corners().collect();
-        names.sort_unstable();
-        names.dedup();
+        let faces = faces.iter().map(|&face| mesh.faces[face as usize]).collect();
+        let (names, faces) = local_faces(faces);
         let rows = |rows: &[[f32; 3]]| -> Vec<[f32; 3]> {
             names.iter().filter_map(|&name| rows.get(name as usize).copied()).collect()
         };
         let (vertices, colors) = (rows(&mesh.vertices), rows(&mesh.colors));
-        let local = |vertex: u32| to_u32(names.partition_point(|&name| name < vertex));
-        let faces = faces.iter().map(|&face| mesh.faces[face as usize].map(local)).collect();
         Self { mesh: Mesh { vertices, faces, normals: Vec::new(), colors }, names }
     }
 }
 
-/// Cuts the faces at the median of the longest axis until no part has too many. Faces of a block stay
-/// in their order.
+/// Cuts the faces at the median of the longest axis until no part has too many. Faces of a block stay in their order.
 fn cut(mesh: &Mesh, block_faces: usize) -> Vec<Vec<u32>> {
     let mut blocks = Vec::new();
     let mut left = vec![(0..to_u32(mesh.faces.len())).collect::<Vec<u32>>()];
@@ -205,7 +192,7 @@ fn cut(mesh: &Mesh, block_faces: usize) -> Vec<Vec<u32>> {
     blocks
 }
 
-/// Which vertices faces of more than one block use.
+/// True for each vertex that faces of more than one block use.
 fn shared_vertices(mesh: &Mesh, blocks: &[Vec<u32>]) -> Vec<bool> {
     let mut users = vec![u32::MAX; mesh.vertices.len()];
     let mut is_shared = vec![false; mesh.vertices.len()];
@@ -222,10 +209,8 @@ fn shared_vertices(mesh: &Mesh, blocks: &[Vec<u32>]) -> Vec<bool> {
 #[cfg(test)]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
-    use crate::known_meshes::{cube, joined, moved, sphere, torus};
+    use crate::known_meshes::{bad_edges, cube, joined, moved, on_threads, sphere, torus};
     use crate::mesh::Vec3;
     use crate::narrow::to_f64s;
     use crate::place::{centroid, corners, cross, dot, sub};
@@ -233,7 +218,7 @@ mod tests {
     use crate::report::MeshReport;
     use crate::search::BoxTree;
 
-    /// A closed torus with bumps, noise of a twentieth of an edge and a checker of colours.
+    /// Returns a closed torus with bumps, noise of a twentieth of an edge and a checker of colours.
     fn bumpy([around, across]: [u32; 2]) -> Mesh {
         let noise = RandomStream::of_seed(4);
         let edge = 0.05 * std::f64::consts::TAU / f64::from(across);
@@ -251,14 +236,8 @@ mod tests {
         if (3.0 * u).sin() * (2.0 * v).sin() > 0.0 { [0.9, 0.5, 0.2] } else { [0.1, 0.5, 0.6] }
     }
 
-    /// Directed edges without exactly one opposite.
-    fn bad_edges(mesh: &Mesh) -> usize {
-        let report = MeshReport::of(mesh).unwrap();
-        report.boundary_edges + report.nonmanifold_edges + report.misoriented_edges
-    }
-
-    /// Distances of face centres to the surface that was decimated: mean and greatest; and the mean
-    /// difference of colour there, in 1/255.
+    /// Returns the mean and the largest distance of face centres to the original surface, and the mean difference of
+    /// colour there, in 1/255.
     fn errors(found: &Mesh, truth: &Mesh) -> (f64, f64, f64) {
         let tree = BoxTree::new(truth).unwrap();
         let (mut sum, mut greatest, mut color_sum) = (0.0, 0.0_f64, 0.0);
@@ -278,7 +257,6 @@ mod tests {
         (sum / count, greatest, 255.0 * color_sum / count)
     }
 
-    /// Colour at a place of a face, by areas.
     fn at_place(mesh: &Mesh, face: [u32; 3], place: Vec3) -> Vec3 {
         let [a, b, c] = corners(mesh, face);
         let normal = cross(sub(b, a), sub(c, a));
@@ -312,10 +290,7 @@ mod tests {
     fn blocks_fit_and_are_the_same_for_any_number_of_threads() {
         let mesh = bumpy([250, 100]);
         let options = DecimateOptions { target_faces: 5_000, block_faces: 10_000 };
-        let run = |threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| decimate(mesh.clone(), &options).unwrap())
-        };
+        let run = |threads| on_threads(threads, || decimate(mesh.clone(), &options).unwrap());
         let (found, done) = run(1);
         assert_eq!(done.blocks, 8);
         assert!(found.faces.len() <= 5_000 && bad_edges(&found) == 0, "{}", done.cleaned);
@@ -358,29 +333,5 @@ mod tests {
         assert!(error.contains("zero triangles are left of 600"), "{error}");
         let broken = Mesh { faces: vec![[0, 1, 900]], ..many };
         assert!(decimate(broken, &DecimateOptions::to(100)).is_err());
-    }
-
-    /// The figures of 2 million triangles: `cargo test --release -- --ignored two_million --nocapture`.
-    #[test]
-    #[ignore = "takes half a minute"]
-    fn two_million_faces_take_seconds() {
-        let mesh = bumpy([1581, 632]);
-        let copy = mesh.clone();
-        let cleaned = Instant::now();
-        let (_, counts) = clean(mesh.clone(), &CleanOptions::default()).unwrap();
-        println!("cleaned in {:.1} s: {counts}", cleaned.elapsed().as_secs_f64());
-        let started = Instant::now();
-        let (found, done) = decimate(copy, &DecimateOptions::to(200_000)).unwrap();
-        let seconds = started.elapsed().as_secs_f64();
-        let (mean, greatest, color) = errors(&found, &mesh);
-        println!(
-            "{} -> {} faces in {seconds:.1} s, cleaned: {}",
-            done.faces_before, done.faces, done.cleaned
-        );
-        println!(
-            "error {mean:.2e}, greatest {greatest:.2e}, colour {color:.2}/255, bad edges {}",
-            bad_edges(&found)
-        );
-        assert!(bad_edges(&found) == 0 && color < 2.0 && done.faces <= 200_000);
     }
 }

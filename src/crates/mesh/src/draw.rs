@@ -1,7 +1,7 @@
 //! Views of a mesh by a camera, drawn on the host.
 //!
-//! [`FrontFaces`] finds the face in front at each pixel, [`draw`] gives it colours: those of the vertices or
-//! of a texture. [`MetRays`] keeps where the rays meet faces, for colours of vertices that are fitted to pixels.
+//! [`FrontFaces`] finds the front face at each pixel. [`draw`] shows colours of the vertices or of a texture.
+//! [`RayHits`] keeps where rays hit faces, to fit colours of vertices to pixels.
 
 use std::ops::Range;
 
@@ -13,19 +13,17 @@ use crate::mesh::{Camera, Mesh, Vec3};
 use crate::narrow::{floor_i32, floor_u32, to_f32, to_f64s, to_index, to_u32};
 use crate::place::{add, cross, dot, scale, sub};
 
-// A mesh in its colours.
-
-/// Rays a pixel, along and across.
+/// Rays per pixel along each axis.
 const RAYS: usize = 2;
 
-/// What gives a mesh its colours.
+/// Colours of a mesh.
 #[derive(Clone, Copy, Debug)]
 pub enum Paint<'a> {
-    /// The vertices' own colours.
+    /// Colours of the vertices.
     Vertices,
     /// A picture on the faces.
     Texture {
-        /// Where the faces lie on it.
+        /// Positions of the faces on the picture.
         atlas: &'a Atlas,
         /// The picture.
         picture: &'a Picture,
@@ -41,24 +39,19 @@ pub struct DrawnPixels {
     pub covers: Vec<f32>,
 }
 
-/// Draws a checked mesh as it is, without light, with 4 rays a pixel. A mesh without colours is white.
+/// Draws a checked mesh without light, with 4 rays a pixel. A mesh without colours is white.
 pub fn draw(mesh: &Mesh, paint: Paint<'_>, camera: &Camera, near: f64) -> DrawnPixels {
     let fine = camera.finer(RAYS);
     let front = FrontFaces::of(mesh, &fine, near);
-    let color = |pixel: usize| -> Option<[f64; 3]> {
-        let face = front.face(pixel)?;
-        let corners =
-            mesh.faces[face].map(|vertex| fine.cam(to_f64s(mesh.vertices[vertex as usize])));
-        let ray = fine.ray(pixel % fine.width, pixel / fine.width);
-        let shares = SeenTriangle::new(corners).shares(ray);
+    let color = |[x, y]: [usize; 2]| -> Option<[f64; 3]> {
+        let (face, shares) = front.hit(mesh, &fine, x, y)?;
         Some(color_at(mesh, paint, face, shares))
     };
     let pixels = (0..camera.width * camera.height).into_par_iter().map(|pixel| {
         let first = [pixel % camera.width, pixel / camera.width].map(|at| at * RAYS);
         let (mut sum, mut hits) = ([0.0; 3], 0.0);
         for ray in 0..RAYS * RAYS {
-            let [x, y] = [first[0] + ray % RAYS, first[1] + ray / RAYS];
-            if let Some(color) = color(y * fine.width + x) {
+            if let Some(color) = color([first[0] + ray % RAYS, first[1] + ray / RAYS]) {
                 sum = std::array::from_fn(|channel| sum[channel] + color[channel]);
                 hits += 1.0;
             }
@@ -70,7 +63,7 @@ pub fn draw(mesh: &Mesh, paint: Paint<'_>, camera: &Camera, near: f64) -> DrawnP
     DrawnPixels { colors, covers }
 }
 
-/// The colour of a place of a face, sRGB, 0 to 1.
+/// Returns the colour of a place of a face, sRGB, 0 to 1.
 fn color_at(mesh: &Mesh, paint: Paint<'_>, face: usize, shares: [f64; 3]) -> [f64; 3] {
     let mix = |corners: [[f64; 3]; 3]| {
         std::array::from_fn(|channel| (0..3).map(|i| shares[i] * corners[i][channel]).sum())
@@ -86,7 +79,7 @@ fn color_at(mesh: &Mesh, paint: Paint<'_>, face: usize, shares: [f64; 3]) -> [f6
     }
 }
 
-/// The colour at a place of a picture in texels, between the four texels around it.
+/// Returns the colour at a place of a picture in texels, between the four texels around it.
 fn texel_between(picture: &Picture, at_px: [f64; 2]) -> [f64; 3] {
     let [x, y] = at_px.map(|at| at - 0.5);
     let (left, top) = (floor_i32(x), floor_i32(y));
@@ -104,33 +97,30 @@ fn texel_between(picture: &Picture, at_px: [f64; 2]) -> [f64; 3] {
     })
 }
 
-// The face in front at each pixel, and how deep it lies.
-
-/// No face.
 const NO_FACE: u32 = u32::MAX;
 
 /// Rows of pixels that one thread draws at a time.
 const BAND_ROWS: usize = 16;
 
-/// How far rounding may put a pixel's centre beside a face, px.
+/// Distance by which rounding may put a pixel's centre beside a face, px.
 const ROUNDING_PX: f64 = 1e-3;
 
 /// Faces that one thread sorts into bands together.
 const FACES_A_LIST: usize = 4096;
 
-/// What a camera sees of a mesh: for each pixel the face in front at its centre, from either side.
+/// The front face at the centre of each pixel, from either side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrontFaces {
     width: usize,
     height: usize,
     faces: Vec<u32>,
-    /// Along the camera's axis, scene units.
+    /// Depth along the camera's axis, scene units.
     depths: Vec<f32>,
 }
 
 impl FrontFaces {
-    /// Of a checked mesh, from the depth `near` on, which is above 0. Of faces at one depth, the first.
-    /// The same for any number of threads.
+    /// Draws a checked mesh from the depth `near` on, which is above 0. Of faces at one depth, takes the first. The
+    /// result does not depend on the number of threads.
     pub fn of(mesh: &Mesh, camera: &Camera, near: f64) -> Self {
         let Camera { width, height, .. } = *camera;
         let places: Vec<Vec3> =
@@ -177,23 +167,30 @@ impl FrontFaces {
         Self { width, height, faces, depths }
     }
 
-    /// Width and height in pixels.
+    /// Returns width and height in pixels.
     pub fn size(&self) -> [usize; 2] {
         [self.width, self.height]
     }
 
-    /// The face in front at a pixel of this number, in rows from the top; none beside the mesh.
+    /// Returns the front face at the pixel of this index, in rows from the top; none beside the mesh.
     pub fn face(&self, pixel: usize) -> Option<usize> {
         self.faces.get(pixel).filter(|&&face| face != NO_FACE).map(|&face| face as usize)
     }
 
-    /// Its depth along the camera's axis, scene units; infinite beside the mesh.
+    /// Returns the depth along the camera's axis, scene units; infinite beside the mesh.
     pub fn depth(&self, pixel: usize) -> f32 {
         self.depths.get(pixel).copied().unwrap_or(f32::INFINITY)
     }
+
+    /// Returns the front face of the ray through a pixel and the shares of its corners in the place that is hit.
+    fn hit(&self, mesh: &Mesh, camera: &Camera, x: usize, y: usize) -> Option<(usize, [f64; 3])> {
+        let face = self.face(y * self.width + x)?;
+        let corner = |vertex: u32| camera.cam(to_f64s(mesh.vertices[vertex as usize]));
+        Some((face, SeenTriangle::new(mesh.faces[face].map(corner)).shares(camera.ray(x, y))))
+    }
 }
 
-/// A face that may be seen in a band of rows.
+/// A face that may be visible in a band of rows.
 #[derive(Clone, Copy)]
 struct BandEntry {
     band: u32,
@@ -201,10 +198,10 @@ struct BandEntry {
     pixels: PixelBox,
 }
 
-/// Some faces, by the bands that they may be seen in, in ascending order in each.
+/// Some faces by band, in ascending order in each.
 struct BandLists {
     entries: Vec<BandEntry>,
-    /// Where each band's begin, and the end.
+    /// First entry of each band, and the end.
     starts: Vec<u32>,
 }
 
@@ -228,7 +225,7 @@ impl BandLists {
     }
 }
 
-/// The pixels that a triangle may be seen at: columns and rows from the first to before the last.
+/// The pixels at which a triangle may be visible: columns and rows from `low` to before `end`.
 #[derive(Clone, Copy)]
 struct PixelBox {
     low: [u32; 2],
@@ -238,7 +235,7 @@ struct PixelBox {
 impl PixelBox {
     const EMPTY: Self = Self { low: [0; 2], end: [0; 2] };
 
-    /// Of a triangle in camera axes.
+    /// Returns the pixels of a triangle in camera axes.
     fn of(corners: [Vec3; 3], camera: &Camera, near: f64) -> Self {
         let (mut low, mut high) = ([f64::INFINITY; 2], [f64::NEG_INFINITY; 2]);
         let mut include = |place: Vec3| {
@@ -261,7 +258,7 @@ impl PixelBox {
             return Self::EMPTY;
         }
         let size = [camera.width, camera.height];
-        // The centres in it, and those that rounding may have put beside it.
+        // The centres in the box, and those that rounding may have put beside it.
         let low = low.map(|edge| floor_u32((edge - 0.5 - ROUNDING_PX).ceil().max(0.0)));
         let end = [0, 1].map(|axis| {
             floor_u32((high[axis] + 0.5 + ROUNDING_PX).max(0.0)).min(to_u32(size[axis]))
@@ -273,15 +270,15 @@ impl PixelBox {
         self.low[0] as usize..self.end[0] as usize
     }
 
-    /// The rows that are among these.
+    /// Returns the rows that lie in a band.
     fn rows_in(self, band: Range<usize>) -> Option<Range<usize>> {
         let rows = (self.low[1] as usize).max(band.start)..(self.end[1] as usize).min(band.end);
         (!rows.is_empty()).then_some(rows)
     }
 }
 
-/// A triangle in camera axes and the planes through the camera and its sides (Olano and Greer 1997):
-/// no clipping, and of two triangles at a side none leaves a gap.
+/// A triangle in camera axes as planes through the camera and its sides (Olano and Greer 1997): needs no clipping and
+/// leaves no gap between two triangles.
 struct SeenTriangle {
     planes: [Vec3; 3],
     /// Six times the volume of the tetrahedron of the camera and the triangle.
@@ -294,14 +291,14 @@ impl SeenTriangle {
         Self { planes, volume: dot(a, planes[0]) }
     }
 
-    /// On which side of each plane a ray runs, and the sum.
+    /// Returns the side of each plane on which a ray runs, and the sum.
     #[inline]
     fn sides(&self, ray: Vec3) -> ([f64; 3], f64) {
         let sides = self.planes.map(|plane| dot(plane, ray));
         (sides, sides[0] + sides[1] + sides[2])
     }
 
-    /// Where a ray of depth 1 meets the triangle, in multiples of its length.
+    /// Returns the depth at which a ray of depth 1 hits the triangle.
     #[inline]
     fn depth(&self, ray: Vec3) -> Option<f64> {
         let (sides, sum) = self.sides(ray);
@@ -313,64 +310,49 @@ impl SeenTriangle {
         (is_in && sum != 0.0).then(|| self.volume / sum)
     }
 
-    /// The shares of the corners in the place where a ray meets the triangle.
+    /// Returns the shares of the corners in the place where a ray hits the triangle.
     fn shares(&self, ray: Vec3) -> [f64; 3] {
         let (sides, sum) = self.sides(ray);
         sides.map(|side| if sum == 0.0 { 1.0 / 3.0 } else { side / sum })
     }
 }
 
-// Where the rays of a camera's pixels meet a mesh, by which colours of vertices become pixels, and what pixels say
-// goes back to vertices.
-
-/// The face that a ray meets first, and the shares of its corners in that place.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct MetFace {
-    face: u32,
-    shares: [f32; 3],
-}
-
-/// The faces that the rays of all pixels meet; those of a pixel follow one another.
+/// The faces that the rays of all pixels hit first, with the shares of their corners there; pixel after pixel.
 #[derive(Clone, Debug, PartialEq)]
-pub struct MetRays {
-    met: Vec<Option<MetFace>>,
+pub struct RayHits {
+    hits: Vec<Option<(u32, [f32; 3])>>,
 }
 
-/// What pixels say to a vertex. In double precision: a vertex of a large face has millions of pixels.
+/// Sums over the pixels that show a vertex. Double precision: a large face has millions of pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct VertexSum {
-    /// Of the pixels' values, each times the vertex's share in it.
+    /// Sum of the pixels' values times the vertex's shares in the pixels.
     pub value: [f64; 3],
-    /// Of the shares.
+    /// Sum of the shares.
     pub share: f64,
 }
 
-impl MetRays {
-    /// Of a checked mesh, from the depth `near` on, with the rays of [`draw`](draw).
+impl RayHits {
+    /// Finds the hits on a checked mesh, from the depth `near` on, with the rays of [`draw`](draw).
     pub fn of(mesh: &Mesh, camera: &Camera, near: f64) -> Self {
         let fine = camera.finer(RAYS);
         let front = FrontFaces::of(mesh, &fine, near);
         let meet = |ray: usize| {
             let (pixel, of_pixel) = (ray / (RAYS * RAYS), ray % (RAYS * RAYS));
-            let [x, y] = [
-                pixel % camera.width * RAYS + of_pixel % RAYS,
-                pixel / camera.width * RAYS + of_pixel / RAYS,
-            ];
-            let face = front.face(y * fine.width + x)?;
-            let corners =
-                mesh.faces[face].map(|vertex| fine.cam(to_f64s(mesh.vertices[vertex as usize])));
-            let shares = SeenTriangle::new(corners).shares(fine.ray(x, y)).map(to_f32);
-            Some(MetFace { face: to_u32(face), shares })
+            let x = pixel % camera.width * RAYS + of_pixel % RAYS;
+            let y = pixel / camera.width * RAYS + of_pixel / RAYS;
+            let (face, shares) = front.hit(mesh, &fine, x, y)?;
+            Some((to_u32(face), shares.map(to_f32)))
         };
         let rays = camera.width * camera.height * RAYS * RAYS;
-        Self { met: (0..rays).into_par_iter().map(meet).collect() }
+        Self { hits: (0..rays).into_par_iter().map(meet).collect() }
     }
 
-    /// The mesh in these colours of its vertices, sRGB, 0 to 1.
+    /// Draws the mesh in these colours of its vertices, sRGB, 0 to 1.
     pub fn draw(&self, mesh: &Mesh, colors: &[[f32; 3]]) -> DrawnPixels {
-        let pixel = |rays: &[Option<MetFace>]| {
+        let pixel = |rays: &[Option<(u32, [f32; 3])>]| {
             let (mut sum, mut hits) = ([0.0; 3], 0.0);
-            for MetFace { face, shares } in rays.iter().flatten() {
+            for (face, shares) in rays.iter().flatten() {
                 for (vertex, share) in mesh.faces[*face as usize].into_iter().zip(shares) {
                     let color = colors[vertex as usize];
                     sum = std::array::from_fn(|channel| sum[channel] + share * color[channel]);
@@ -380,17 +362,17 @@ impl MetRays {
             let rays = rays.len() as f32;
             (sum.map(|channel| channel / rays), hits / rays)
         };
-        let (colors, covers) = self.met.par_chunks(RAYS * RAYS).map(pixel).unzip();
+        let (colors, covers) = self.hits.par_chunks(RAYS * RAYS).map(pixel).unzip();
         DrawnPixels { colors, covers }
     }
 
-    /// Adds to each vertex the values of the pixels that show it, as much as they show of it: [`Self::draw`] the other
-    /// way round. A pixel without a value says nothing. The same for any number of threads.
+    /// Adds the values of pixels to the vertices that they show, by shares: the transpose of [`Self::draw`]. Skips
+    /// pixels without a value. The result does not depend on the number of threads.
     pub fn draw_bwd(&self, mesh: &Mesh, values: &[Option<[f32; 3]>], sums: &mut [VertexSum]) {
         let of_ray = 1.0 / (RAYS * RAYS) as f64;
-        for (rays, value) in self.met.chunks(RAYS * RAYS).zip(values) {
+        for (rays, value) in self.hits.chunks(RAYS * RAYS).zip(values) {
             let Some(value) = value.map(to_f64s) else { continue };
-            for MetFace { face, shares } in rays.iter().flatten() {
+            for (face, shares) in rays.iter().flatten() {
                 for (vertex, &share) in mesh.faces[*face as usize].into_iter().zip(shares) {
                     let (sum, share) = (&mut sums[vertex as usize], f64::from(share) * of_ray);
                     sum.value = std::array::from_fn(|k| sum.value[k] + share * value[k]);
@@ -404,12 +386,8 @@ impl MetRays {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Camera;
-    use crate::atlas::Atlas;
-    use crate::file::Picture;
-    use crate::known_meshes::{cube, mesh_of, sphere};
-    use crate::mesh::Mesh;
-    use crate::place::{corners, dot, doubled_area, mul, scale};
+    use crate::known_meshes::{cube, mesh_of, on_threads, sphere};
+    use crate::place::{corners, doubled_area};
     use crate::search::BoxTree;
 
     const CAMERA: Camera = Camera {
@@ -421,7 +399,7 @@ mod tests {
         translation: [0.0; 3],
     };
 
-    /// A triangle before another, which it covers in part.
+    /// Returns a triangle before another, which it covers in part.
     fn mesh() -> Mesh {
         Mesh {
             vertices: vec![
@@ -439,9 +417,9 @@ mod tests {
     }
 
     #[test]
-    fn rays_draw_what_a_mesh_with_these_colours_is_drawn_as() {
+    fn rays_draw_the_same_as_a_mesh_with_these_colours() {
         let mesh = mesh();
-        let rays = MetRays::of(&mesh, &CAMERA, 0.1);
+        let rays = RayHits::of(&mesh, &CAMERA, 0.1);
         let (found, expected) =
             (rays.draw(&mesh, &mesh.colors), draw(&mesh, Paint::Vertices, &CAMERA, 0.1));
         assert_eq!(found.covers, expected.covers);
@@ -453,15 +431,15 @@ mod tests {
     }
 
     #[test]
-    fn what_pixels_say_is_the_derivative_of_what_is_drawn() {
+    fn sums_of_pixels_are_the_derivative_of_drawing() {
         let mesh = mesh();
-        let rays = MetRays::of(&mesh, &CAMERA, 0.1);
+        let rays = RayHits::of(&mesh, &CAMERA, 0.1);
         let value = |p: u8| [0.01 * f32::from(p), 0.5, f32::from(p % 7)];
-        // Every fifth pixel says nothing.
+        // Every fifth pixel has no value.
         let values: Vec<_> = (0..108_u8).map(|p| (p % 5 > 0).then(|| value(p))).collect();
         let mut sums = vec![VertexSum::default(); 6];
         rays.draw_bwd(&mesh, &values, &mut sums);
-        // Drawing is linear in the colours: one vertex of one colour says all.
+        // Drawing is linear in the colours: each vertex alone gives its sum.
         for (vertex, sum) in sums.iter().enumerate() {
             let mut colors = vec![[0.0; 3]; 6];
             colors[vertex] = [1.0; 3];
@@ -485,16 +463,15 @@ mod tests {
 
     const NEAR: f64 = 0.01;
 
-    /// A camera of 64 x 48 px that looks along z from a place.
+    /// Returns a camera of 64 x 48 px that looks along z from a place.
     fn ahead(eye: [f64; 3]) -> Camera {
-        let rotation = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
         Camera {
             width: 64,
             height: 48,
             focal_px: [60.0, 60.0],
             centre_px: [32.0, 24.0],
-            rotation,
-            translation: scale(mul(&rotation, eye), -1.0),
+            rotation: CAMERA.rotation,
+            translation: scale(eye, -1.0),
         }
     }
 
@@ -528,16 +505,13 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_threads_sees_the_same() {
+    fn front_faces_do_not_depend_on_the_number_of_threads() {
         let (mesh, camera) = (sphere(1.0, 4), ahead([0.0, 0.0, -3.0]));
-        let on = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| FrontFaces::of(&mesh, &camera, NEAR))
-        };
+        let on = |threads| on_threads(threads, || FrontFaces::of(&mesh, &camera, NEAR));
         assert_eq!(on(1), on(3));
     }
 
-    /// A square of 2 x 2 before the camera, and a picture whose four quarters differ.
+    /// Returns a square of 2 x 2 before the camera, and a picture whose four quarters differ.
     fn quadrants() -> (Mesh, Atlas, Picture) {
         let mesh = mesh_of(
             &[[-1.0, -1.0, 2.0], [1.0, -1.0, 2.0], [1.0, 1.0, 2.0], [-1.0, 1.0, 2.0]],
@@ -548,12 +522,8 @@ mod tests {
             Atlas { width: 8, height: 8, places_px, faces: vec![[0, 1, 2], [0, 2, 3]], charts: 1 };
         let mut picture = Picture::plain(8, 8, [255, 0, 0]);
         for (at, texel) in picture.texels.iter_mut().enumerate() {
-            match (at % 8 < 4, at / 8 < 4) {
-                (true, true) => *texel = [255, 0, 0],
-                (false, true) => *texel = [0, 255, 0],
-                (true, false) => *texel = [0, 0, 255],
-                (false, false) => *texel = [255, 255, 255],
-            }
+            let quarters = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [255; 3]];
+            *texel = quarters[at % 8 / 4 + 2 * (at / 32)];
         }
         (mesh, atlas, picture)
     }

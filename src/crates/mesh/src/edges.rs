@@ -1,4 +1,4 @@
-//! Edges of a mesh as sorted integer keys.
+//! Edges of a mesh as sorted integer keys, sets of connected elements, and consistent sides.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,6 @@ use rayon::prelude::*;
 use crate::mesh::Mesh;
 use crate::narrow::to_u32;
 
-/// No side.
 pub(super) const NO_SIDE: u32 = u32::MAX;
 
 /// A side of a face: side `3 f + i` runs from corner i of face f to the next.
@@ -15,22 +14,20 @@ pub(super) const NO_SIDE: u32 = u32::MAX;
 pub(super) struct EdgeUse {
     /// Both vertices, the lower in the upper half.
     pub(super) key: u64,
-    /// The side.
     pub(super) side: u32,
 }
 
-/// The key of the edge between two vertices.
 pub(super) fn edge_key(a: u32, b: u32) -> u64 {
     u64::from(a.min(b)) << 32 | u64::from(a.max(b))
 }
 
-/// The vertices that a side runs from and to.
+/// Returns the vertices that a side runs from and to.
 pub(super) fn side_vertices(faces: &[[u32; 3]], side: u32) -> [u32; 2] {
     let face = faces[side as usize / 3];
     [face[side as usize % 3], face[(side as usize + 1) % 3]]
 }
 
-/// The side's own corner and the next one, as numbers `3 f + i`.
+/// Returns the side's own corner and the next one, as numbers `3 f + i`.
 pub(super) fn side_corners(side: u32) -> [u32; 2] {
     let start = side - side % 3;
     [side, start + (side + 1 - start) % 3]
@@ -42,7 +39,6 @@ pub(super) struct Edges {
 }
 
 impl Edges {
-    /// The edges of these faces.
     pub(super) fn of(faces: &[[u32; 3]]) -> Self {
         let sides = 3 * faces.len();
         let mut uses: Vec<EdgeUse> = (0..to_u32(sides))
@@ -56,19 +52,17 @@ impl Edges {
         Self { uses }
     }
 
-    /// The sides of each edge.
     pub(super) fn groups(&self) -> impl Iterator<Item = &[EdgeUse]> {
         self.uses.chunk_by(|a, b| a.key == b.key)
     }
 
-    /// The sides of one edge.
     pub(super) fn sides_of(&self, key: u64) -> &[EdgeUse] {
         let first = self.uses.partition_point(|edge| edge.key < key);
         let count = self.uses[first..].partition_point(|edge| edge.key == key);
         &self.uses[first..first + count]
     }
 
-    /// The other side of each side, where an edge has exactly two; else [`NO_SIDE`].
+    /// Returns the other side of each side, where an edge has exactly two; else [`NO_SIDE`].
     pub(super) fn twins(&self) -> Vec<u32> {
         let mut twins = vec![NO_SIDE; self.uses.len()];
         for group in self.groups() {
@@ -101,20 +95,18 @@ pub(super) fn join_corners(fans: &mut UnionFind, faces: &[[u32; 3]], [s, t]: [u3
     fans.join(s1, t1);
 }
 
-// Which things belong together (union-find with path halving, Tarjan and van Leeuwen 1984).
-
-/// Sets of the numbers below a count; each is named by its least member.
+/// Sets of the numbers below a count, each named by its least member: union-find with path halving (Tarjan and van
+/// Leeuwen 1984).
 pub(super) struct UnionFind {
     parents: Vec<u32>,
 }
 
 impl UnionFind {
-    /// `count` sets of one.
     pub(super) fn new(count: usize) -> Self {
         Self { parents: (0..to_u32(count)).collect() }
     }
 
-    /// The least member of the set of `member`.
+    /// Returns the least member of the set of `member`.
     pub(super) fn root(&mut self, mut member: u32) -> u32 {
         while self.parents[member as usize] != member {
             let above = self.parents[self.parents[member as usize] as usize];
@@ -124,51 +116,48 @@ impl UnionFind {
         member
     }
 
-    /// Makes one set of those of `a` and `b`; whether they were two.
-    pub(super) fn join(&mut self, a: u32, b: u32) -> bool {
+    pub(super) fn join(&mut self, a: u32, b: u32) {
         let (a, b) = (self.root(a), self.root(b));
         self.parents[a.max(b) as usize] = a.min(b);
-        a != b
     }
 }
 
-// One side for each component of a surface.
+/// Returns the sets of vertices that faces connect.
+pub(super) fn connected_vertices(mesh: &Mesh) -> UnionFind {
+    let mut sets = UnionFind::new(mesh.vertices.len());
+    for &[a, b, c] in &mesh.faces {
+        sets.join(a, b);
+        sets.join(a, c);
+    }
+    sets
+}
 
-/// How components were oriented.
 pub(super) struct Oriented {
     /// The component of each face, connected by edges.
     pub(super) component: Vec<u32>,
-    /// What is known of each component.
-    pub(super) components: Vec<Orientation>,
-    /// Whether each face was turned over.
+    /// True for each component that has neither a boundary nor a conflict.
+    pub(super) is_closed: Vec<bool>,
     pub(super) is_turned: Vec<bool>,
     /// Edges between faces that could not be made to agree: the surface is one-sided.
     pub(super) conflicts: usize,
 }
 
-/// What is known of a component.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Orientation {
-    /// Neither a boundary nor a conflict.
-    pub(super) is_closed: bool,
-}
-
 impl Oriented {
-    /// Faces that are turned in the end, if `turned` components were turned once more.
-    pub(super) fn turned_and(&self, turned: &[bool]) -> usize {
+    /// Counts the faces that are turned in the end if the `turned` components are turned once more.
+    pub(super) fn count_turned(&self, turned: &[bool]) -> usize {
         let faces = self.is_turned.iter().zip(&self.component);
         faces.filter(|&(&once, &component)| once != turned[component as usize]).count()
     }
 }
 
-/// Turns faces so that neighbours run along their edge in opposite ways, breadth first from the first
-/// face of each component; of both sides, the one with most of the `weights` of the faces stays. Edges of
-/// more than two faces join nothing.
+/// Turns faces so that neighbours run along their edge in opposite ways, breadth first from the first face of each
+/// component; of both sides, the one with most of the `weights` of the faces stays. Edges of more than two faces join
+/// nothing.
 pub(super) fn orient(faces: &mut [[u32; 3]], weights: &[f64]) -> Oriented {
     let twins = Edges::of(faces).twins();
     let mut oriented = Oriented {
         component: vec![u32::MAX; faces.len()],
-        components: Vec::new(),
+        is_closed: Vec::new(),
         is_turned: vec![false; faces.len()],
         conflicts: 0,
     };
@@ -188,7 +177,7 @@ pub(super) fn orient(faces: &mut [[u32; 3]], weights: &[f64]) -> Oriented {
 }
 
 impl Oriented {
-    /// Spreads the side of the face in the queue over its component.
+    /// Gives the component of the face in the queue a consistent side.
     fn spread(
         &mut self,
         faces: &[[u32; 3]],
@@ -196,7 +185,7 @@ impl Oriented {
         twins: &[u32],
         queue: &mut VecDeque<u32>,
     ) {
-        let name = to_u32(self.components.len());
+        let name = to_u32(self.is_closed.len());
         let mut members: Vec<u32> = queue.iter().copied().collect();
         members.iter().for_each(|&face| self.component[face as usize] = name);
         let mut is_open = false;
@@ -217,7 +206,7 @@ impl Oriented {
                     members.push(other);
                     queue.push_back(other);
                 } else if self.is_turned[other as usize] != wanted {
-                    // Met from both sides.
+                    // Each conflict is met from both sides.
                     conflicts += 1;
                 }
             }
@@ -233,6 +222,6 @@ impl Oriented {
             });
         }
         self.conflicts += conflicts / 2;
-        self.components.push(Orientation { is_closed: !is_open && conflicts == 0 });
+        self.is_closed.push(!is_open && conflicts == 0);
     }
 }

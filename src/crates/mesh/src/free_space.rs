@@ -1,8 +1,7 @@
-//! Which places lie in free space: those that views look through.
+//! Places in free space: more views look through such a place than show a surface there.
 //!
-//! Each view casts a vote on a place: that it looks through it, or that it shows a surface there. It casts
-//! none on a place that it does not see, behind a surface or beside the picture, and none where it looks
-//! through at something that lies too far away to be meshed: there the place may stay as a backdrop.
+//! A view casts no vote on a place behind a surface or beside the picture. It casts none either if it looks through
+//! the place at something outside the meshed box: such a place may stay as a backdrop.
 
 use rayon::prelude::*;
 
@@ -15,22 +14,22 @@ use crate::tsdf::DepthView;
 pub struct SightVotes<'a> {
     /// World space.
     places: &'a [[f32; 3]],
-    /// How far from a surface a place is on it, along a view's axis, scene units.
+    /// Largest distance from a surface at which a place is on it, along a view's axis, scene units.
     margin: f64,
-    /// What is meshed, world space.
+    /// Box of what is meshed, world space.
     meshed: Bounds,
-    /// Views that look through a place less those that show a surface there.
+    /// Views that look through a place minus views that show a surface there.
     votes: Vec<i32>,
 }
 
 impl<'a> SightVotes<'a> {
-    /// No votes yet on these places, world space. Those up to `margin` scene units before or behind a surface,
+    /// Starts without votes on `places`, world space. Places up to `margin` scene units before or behind a surface,
     /// along the view's axis, are on it. `meshed` is the box of what is meshed.
     pub fn new(places: &'a [[f32; 3]], margin: f64, meshed: Bounds) -> Self {
         Self { places, margin, meshed, votes: vec![0; places.len()] }
     }
 
-    /// Adds the votes of a view. Where it has no depth it looks through all there is.
+    /// Adds the votes of a view. A pixel without depth looks through all places.
     pub fn add(&mut self, view: &DepthView<'_>) {
         let (margin, meshed) = (self.margin, self.meshed);
         let of_place = |(vote, &place): (&mut i32, &[f32; 3])| {
@@ -39,18 +38,18 @@ impl<'a> SightVotes<'a> {
         self.votes.par_iter_mut().zip(self.places.par_iter()).for_each(of_place);
     }
 
-    /// True if more views look through a place than show a surface there.
+    /// True for each place that more views look through than show a surface there.
     pub fn is_free(&self) -> Vec<bool> {
         self.votes.iter().map(|&votes| votes > 0).collect()
     }
 }
 
-/// 1 where a view looks through a place, -1 where it shows a surface there, else 0.
+/// Returns 1 if a view looks through a place, -1 if it shows a surface there, else 0.
 fn vote_of(view: &DepthView<'_>, place: [f32; 3], margin: f64, meshed: &Bounds) -> i32 {
     let camera = &view.camera;
     let place_cam = camera.cam(to_f64s(place));
     let depth = place_cam[2];
-    // What is so near to the camera was never seen.
+    // A place nearer than the margin was never seen.
     if depth <= margin {
         return 0;
     }
@@ -64,8 +63,7 @@ fn vote_of(view: &DepthView<'_>, place: [f32; 3], margin: f64, meshed: &Bounds) 
         return 0;
     }
     let seen = f64::from(view.depths[pixel]);
-    let shows_nothing = seen.is_nan() || seen <= 0.0;
-    if shows_nothing {
+    if seen.is_nan() || seen <= 0.0 {
         1
     } else if seen > depth + margin {
         i32::from(meshed.holds(camera.world(to_index(x), to_index(y), seen)))
@@ -81,7 +79,7 @@ mod tests {
     use super::*;
     use crate::mesh::Camera;
 
-    /// A camera at `eye` that looks along z, 10 px wide, with 90 degrees across.
+    /// Returns a camera at `eye` that looks along z, 10 px wide, with 90 degrees across.
     fn camera(eye: [f64; 3]) -> Camera {
         Camera {
             width: 10,
@@ -119,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn where_views_disagree_the_greater_number_decides() {
+    fn the_majority_of_views_decides() {
         let place = [[0.0, 0.0, 2.0]];
         let mut votes = SightVotes::new(&place, 0.1, EVERYTHING);
         votes.add(&view(&[4.0; 100], None));

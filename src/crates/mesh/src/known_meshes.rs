@@ -1,60 +1,61 @@
-//! Meshes and shapes that tests know everything of.
+//! Meshes and points with known properties, for tests.
 
 use std::collections::HashMap;
 use std::f64::consts::{PI, TAU};
+use std::sync::atomic::AtomicBool;
 
-use crate::mesh::{Mesh, Vec3};
+use crate::Watch;
+use crate::mesh::{Camera, Mesh, Vec3};
 use crate::narrow::{to_f32s, to_f64s, to_u32};
-use crate::place::{add, corners, normalize, scale, six_volumes};
+use crate::place::{add, corners, cross, mul, normalize, scale, six_volumes, sub};
 use crate::points::OrientedPoints;
 use crate::random::RandomStream;
 
-/// A mesh of these places and faces.
+pub(crate) fn unwatched() -> Watch<'static> {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    Watch { stop: &STOP, told: &|_, _| () }
+}
+
+/// Returns a camera at `from` that looks at `to`.
+pub(crate) fn looking(from: Vec3, to: Vec3, size: [usize; 2], focal_px: f64) -> Camera {
+    let forward = normalize(sub(to, from));
+    let right = normalize(cross(forward, [0.1, 0.2, 1.0]));
+    let rotation = [right, cross(forward, right), forward];
+    let translation = scale(mul(&rotation, from), -1.0);
+    let ([width, height], centre_px) = (size, size.map(|pixels| 0.5 * pixels as f64));
+    Camera { width, height, focal_px: [focal_px; 2], centre_px, rotation, translation }
+}
+
+/// Runs `work` in a pool of this number of threads.
+pub(crate) fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(work)
+}
+
 pub(crate) fn mesh_of(vertices: &[[f32; 3]], faces: &[[u32; 3]]) -> Mesh {
     Mesh { vertices: vertices.to_vec(), faces: faces.to_vec(), ..Mesh::default() }
 }
 
-/// A cube of side 1 at the origin, closed and outward.
+/// Returns a cube of side 1 at the origin, closed and outward.
 pub(crate) fn cube() -> Mesh {
     let vertices: Vec<[f32; 3]> =
         (0..8_u8).map(|i| [i & 1, i >> 1 & 1, i >> 2 & 1].map(f32::from)).collect();
     let faces = [
-        [0, 2, 1],
-        [1, 2, 3],
-        [4, 5, 6],
-        [5, 7, 6],
-        [0, 1, 4],
-        [1, 5, 4],
-        [2, 6, 3],
-        [3, 6, 7],
-        [0, 4, 2],
-        [2, 4, 6],
-        [1, 3, 5],
-        [3, 7, 5],
+        [[0, 2, 1], [1, 2, 3], [4, 5, 6], [5, 7, 6], [0, 1, 4], [1, 5, 4]],
+        [[2, 6, 3], [3, 6, 7], [0, 4, 2], [2, 4, 6], [1, 3, 5], [3, 7, 5]],
     ];
-    mesh_of(&vertices, &faces)
+    mesh_of(&vertices, faces.as_flattened())
 }
 
-/// An octahedron's faces cut in four `cuts` times, on a sphere about the origin; outward.
+/// Returns an octahedron's faces cut in four `cuts` times, on a sphere about the origin; outward.
 pub(crate) fn sphere(radius: f64, cuts: u32) -> Mesh {
-    let mut places: Vec<Vec3> = vec![
-        [1.0, 0.0, 0.0],
-        [-1.0, 0.0, 0.0],
-        [0.0, 1.0, 0.0],
-        [0.0, -1.0, 0.0],
-        [0.0, 0.0, 1.0],
-        [0.0, 0.0, -1.0],
-    ];
-    let mut faces: Vec<[u32; 3]> = vec![
-        [0, 2, 4],
-        [2, 1, 4],
-        [1, 3, 4],
-        [3, 0, 4],
-        [2, 0, 5],
-        [1, 2, 5],
-        [3, 1, 5],
-        [0, 3, 5],
-    ];
+    let mut places: Vec<Vec3> = (0..6)
+        .map(|i| std::array::from_fn(|a| if a == i / 2 { 1.0 - 2.0 * (i % 2) as f64 } else { 0.0 }))
+        .collect();
+    let mut faces: Vec<[u32; 3]> = [
+        [[0, 2, 4], [2, 1, 4], [1, 3, 4], [3, 0, 4]],
+        [[2, 0, 5], [1, 2, 5], [3, 1, 5], [0, 3, 5]],
+    ]
+    .concat();
     for _ in 0..cuts {
         faces = cut(&mut places, &faces);
     }
@@ -62,7 +63,6 @@ pub(crate) fn sphere(radius: f64, cuts: u32) -> Mesh {
     Mesh { vertices, faces, ..Mesh::default() }
 }
 
-/// The same surface with each face cut in four.
 pub(crate) fn subdivided(mesh: &Mesh) -> Mesh {
     let mut places: Vec<Vec3> = mesh.vertices.iter().map(|&v| to_f64s(v)).collect();
     let faces = cut(&mut places, &mesh.faces);
@@ -84,8 +84,8 @@ fn cut(places: &mut Vec<Vec3>, faces: &[[u32; 3]]) -> Vec<[u32; 3]> {
     faces.iter().flat_map(quarter).collect()
 }
 
-/// A torus about the z axis of `around` x `across` quads cut in two, its tube's radius times
-/// `bump(u, v)`, both angles in radians; outward.
+/// Returns a torus about the z axis of `around` x `across` quads cut in two, its tube's radius times `bump(u, v)`,
+/// both angles in radians; outward.
 pub(crate) fn torus(
     [large, small]: [f64; 2],
     [around, across]: [u32; 2],
@@ -110,22 +110,21 @@ pub(crate) fn torus(
 /// Radius of the torus' circle and of its tube.
 pub(crate) const TORUS: [f64; 2] = [1.0, 0.4];
 
-/// The torus' volume.
 pub(crate) const TORUS_VOLUME: f64 = 2.0 * PI * PI * TORUS[0] * TORUS[1] * TORUS[1];
 
-/// A place on the torus at angles around and across, and its outward normal.
+/// Returns a place on the torus at angles around and across, and its outward normal.
 pub(crate) fn on_torus(u: f64, v: f64) -> [Vec3; 2] {
     let normal = [v.cos() * u.cos(), v.cos() * u.sin(), v.sin()];
     let ring = [TORUS[0] * u.cos(), TORUS[0] * u.sin(), 0.0];
     [add(ring, scale(normal, TORUS[1])), normal]
 }
 
-/// Distance to the torus, below zero inside.
+/// Returns the distance to the torus, below zero inside.
 pub(crate) fn torus_distance([x, y, z]: Vec3) -> f64 {
     (x.hypot(y) - TORUS[0]).hypot(z) - TORUS[1]
 }
 
-/// Directed edges without exactly one opposite.
+/// Counts directed edges without exactly one opposite.
 pub(crate) fn bad_edges(mesh: &Mesh) -> usize {
     let directed = mesh.faces.iter().flat_map(|&[a, b, c]| [[a, b], [b, c], [c, a]]);
     let mut edges: Vec<([u32; 2], bool)> =
@@ -135,12 +134,10 @@ pub(crate) fn bad_edges(mesh: &Mesh) -> usize {
     of_edge.filter(|uses| !matches!(uses, [a, b] if a.1 != b.1)).map(<[_]>::len).sum()
 }
 
-/// Signed volume of a closed mesh.
 pub(crate) fn volume(mesh: &Mesh) -> f64 {
     mesh.faces.iter().map(|&face| six_volumes(corners(mesh, face))).sum::<f64>() / 6.0
 }
 
-/// Two meshes as one.
 pub(crate) fn joined(mut first: Mesh, second: &Mesh) -> Mesh {
     let offset = to_u32(first.vertices.len());
     first.vertices.extend(&second.vertices);
@@ -148,7 +145,6 @@ pub(crate) fn joined(mut first: Mesh, second: &Mesh) -> Mesh {
     first
 }
 
-/// A mesh moved by `by`.
 pub(crate) fn moved(mut mesh: Mesh, by: Vec3) -> Mesh {
     for vertex in &mut mesh.vertices {
         *vertex = to_f32s(add(to_f64s(*vertex), by));
@@ -156,23 +152,18 @@ pub(crate) fn moved(mut mesh: Mesh, by: Vec3) -> Mesh {
     mesh
 }
 
-/// A mesh with all faces turned over.
 pub(crate) fn turned_over(mut mesh: Mesh) -> Mesh {
     mesh.faces.iter_mut().for_each(|face| face.swap(1, 2));
     mesh
 }
 
-// Points of solids with a known surface, for tests and measurements.
-
-/// Uniform numbers in [0, 1) by their index.
+/// Returns a uniform number in [0, 1) by its index.
 pub(crate) fn uniform(index: u64) -> f64 {
     RandomStream::of_seed(0).uniform(index)
 }
 
-/// A standard normal number by its index (Box and Muller).
 pub(crate) fn normal(index: u64) -> f64 {
-    let radius = (-2.0 * (1.0 - uniform(2 * index)).ln()).sqrt();
-    radius * (TAU * uniform(2 * index + 1)).cos()
+    RandomStream::of_seed(0).normal(index)
 }
 
 fn noisy(points: &mut OrientedPoints, place: Vec3, direction: Vec3, noise: [f64; 2]) {
@@ -185,7 +176,7 @@ fn noisy(points: &mut OrientedPoints, place: Vec3, direction: Vec3, noise: [f64;
     points.colors.push(to_f32s(std::array::from_fn(|a| 0.5 + 0.5 * direction[a])));
 }
 
-/// Points of the torus, uniform by area; noise of places and of normals, standard deviation an axis.
+/// Returns points of the torus, uniform by area; noise of places and of normals, standard deviation an axis.
 pub(crate) fn torus_points(count: usize, noise: [f64; 2]) -> OrientedPoints {
     let [big, small] = TORUS;
     let mut points = OrientedPoints::default();
@@ -202,7 +193,7 @@ pub(crate) fn torus_points(count: usize, noise: [f64; 2]) -> OrientedPoints {
     points
 }
 
-/// Points of the unit sphere, uniform by area, where `keep` says so.
+/// Returns points of the unit sphere, uniform by area, for which `keep` is true.
 pub(crate) fn sphere_points(
     count: usize,
     noise: [f64; 2],

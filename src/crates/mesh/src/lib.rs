@@ -1,21 +1,21 @@
-//! Triangle meshes, and the surfaces that points, depth maps and tetrahedra give them.
+//! Triangle meshes, and surfaces from points, depth maps and tetrahedra.
 //!
-//! Knows nothing of Gaussians, cameras' files or devices. In the order of use:
+//! Independent of Gaussians, scene files and devices. In the order of use:
 //!
-//! | part | from | to |
+//! | module | from | to |
 //! |---|---|---|
 //! | [`tsdf`] | depth maps | signed distances on [`bricks`] |
 //! | [`points`], [`poisson`] | oriented points | an implicit function on [`bricks`] |
 //! | [`cubes`] | a function on bricks | a mesh |
-//! | [`free_space`] | places and depth maps | which of them views look through |
-//! | [`delaunay`], [`tetrahedra`] | points, and what is inside | a mesh |
-//! | [`restricted`] | a cloud of triangles | a mesh of their vertices |
+//! | [`free_space`] | places and depth maps | the places in free space |
+//! | [`delaunay`], [`tetrahedra`] | points and labels inside or outside | a mesh |
+//! | [`restricted`] | loose triangles | a mesh of given points |
 //! | [`clean`], [`decimate`] | a mesh | a better or smaller one |
-//! | [`atlas`] | a mesh | where its faces lie on a picture |
-//! | [`draw`] | a mesh and a camera | what the camera sees |
+//! | [`atlas`] | a mesh | positions of its faces on a picture |
+//! | [`draw`] | a mesh and a camera | a picture |
 //! | [`bake`] | a mesh, its atlas and views of it | its texture |
 //! | [`compare`], [`search`], [`MeshReport`] | two meshes, one mesh | figures |
-//! | [`file`](mod@file) | PLY, OBJ, GLB | and back |
+//! | [`file`](mod@file) | a mesh | PLY, OBJ, GLB, and back |
 
 pub mod atlas;
 pub mod bake;
@@ -48,27 +48,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use mesh::{Camera, Mesh, MeshError, Vec3, check_mesh, vertex_normals};
 pub use report::MeshReport;
 
-/// The caller asked for the end.
+/// Error of a computation that the caller stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stopped on request. Give the same command again to start over")]
 pub struct Stopped;
 
-/// The caller's side of a long computation.
+/// Stop flag and progress of a long computation, which the caller owns.
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
-    /// Set by the caller when the computation is to end.
+    /// Flag that the caller sets to stop the computation.
     pub stop: &'a AtomicBool,
-    /// Told a stage's name and the share of it that is done, 0 to 1.
+    /// Callback for progress: a stage's name and its completed share, 0 to 1.
     pub told: &'a (dyn Fn(&'static str, f64) + Sync),
 }
 
 impl Watch<'_> {
-    /// An error once the caller wants the end.
+    /// Fails if the caller has stopped the computation.
     pub fn check(&self) -> Result<(), Stopped> {
         if self.stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
     }
 
-    /// Tells how far a stage is; an error once the caller wants the end.
+    /// Reports the progress of a stage; fails if the caller has stopped the computation.
     pub fn tell(&self, stage: &'static str, share: f64) -> Result<(), Stopped> {
         (self.told)(stage, share);
         self.check()

@@ -1,15 +1,17 @@
 //! A triangle mesh.
 
-use crate::narrow::{to_f32s, to_u32};
-use crate::place::{add, corners, doubled_area, mul, mul_transposed, normalize, scale, sub};
+use rayon::prelude::*;
 
-/// A place, direction or difference, in the space that its name says.
+use crate::narrow::{to_f32s, to_f64s, to_u32};
+use crate::place::{add, doubled_area, mul, mul_transposed, normalize, scale, sub};
+
+/// A place, direction or difference, in the space that its name gives.
 pub type Vec3 = [f64; 3];
 
 /// Triangles over shared vertices.
 ///
-/// Places are in world space, in the scene's unit. Seen from outside, the corners of a face run
-/// counter-clockwise, so that its normal, `(b - a) x (c - a)`, points outwards.
+/// Places are in world space, in the scene's unit. Seen from outside, the corners of a face run counter-clockwise, so
+/// that its normal, `(b - a) x (c - a)`, points outwards.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mesh {
     /// Place of each vertex, world space.
@@ -22,30 +24,45 @@ pub struct Mesh {
     pub colors: Vec<[f32; 3]>,
 }
 
-// Normals of vertices.
-
-/// The unit normal of each vertex of a checked mesh: the mean of its faces' normals by their area.
-/// Zero at vertices without a face of positive area.
+/// Returns the unit normal of each vertex of a checked mesh: the mean of its faces' normals by their area. Zero at
+/// vertices without a face of positive area.
 pub fn vertex_normals(mesh: &Mesh) -> Vec<[f32; 3]> {
-    let mut sums: Vec<Vec3> = vec![[0.0; 3]; mesh.vertices.len()];
-    for &face in &mesh.faces {
-        let along = doubled_area(corners(mesh, face));
-        for vertex in face {
-            let sum = &mut sums[vertex as usize];
-            *sum = add(*sum, along);
-        }
-    }
-    sums.into_iter().map(|sum| to_f32s(normalize(sum))).collect()
+    let place = |vertex: u32| to_f64s(mesh.vertices[vertex as usize]);
+    normals_of(&mesh.faces, mesh.vertices.len(), place).into_iter().map(to_f32s).collect()
 }
 
-// Vertices dropped and copied, with all that belongs to them.
+/// Returns [`vertex_normals`] of `vertices` places in double precision.
+pub(super) fn normals_of(
+    faces: &[[u32; 3]],
+    vertices: usize,
+    place: impl Fn(u32) -> Vec3,
+) -> Vec<Vec3> {
+    let mut sums = vec![[0.0; 3]; vertices];
+    for &face in faces {
+        let along = doubled_area(face.map(&place));
+        for vertex in face {
+            sums[vertex as usize] = add(sums[vertex as usize], along);
+        }
+    }
+    sums.into_par_iter().map(normalize).collect()
+}
 
-/// Drops vertices that no face uses; how many.
+/// Returns the vertices of some faces, ascending, and the faces with indices into these.
+pub(super) fn local_faces(mut faces: Vec<[u32; 3]>) -> (Vec<u32>, Vec<[u32; 3]>) {
+    let mut vertices = faces.as_flattened().to_vec();
+    vertices.par_sort_unstable();
+    vertices.dedup();
+    let local = |vertex: u32| to_u32(vertices.partition_point(|&v| v < vertex));
+    faces.par_iter_mut().with_min_len(1 << 12).for_each(|face| *face = face.map(local));
+    (vertices, faces)
+}
+
+/// Drops vertices that no face uses, and returns their number.
 pub(super) fn compact(mesh: &mut Mesh) -> usize {
     drop_unused(mesh).iter().filter(|&&used| !used).count()
 }
 
-/// Drops vertices that no face uses; whether each was used.
+/// Drops vertices that no face uses, and returns whether each was used.
 pub(super) fn drop_unused(mesh: &mut Mesh) -> Vec<bool> {
     let mut is_used = vec![false; mesh.vertices.len()];
     mesh.faces.iter().flatten().for_each(|&vertex| is_used[vertex as usize] = true);
@@ -62,14 +79,14 @@ pub(super) fn drop_unused(mesh: &mut Mesh) -> Vec<bool> {
     is_used
 }
 
-/// Keeps the rows that `keep` says; those beyond its end stay.
+/// Keeps the rows that `keep` marks. Rows beyond its end stay.
 pub(super) fn keep_rows<T>(rows: &mut Vec<T>, keep: &[bool]) {
     let mut keep = keep.iter();
     rows.retain(|_| keep.next().copied().unwrap_or(true));
 }
 
-/// Adds a copy of a vertex, with normal and colour; its name.
-pub(super) fn copy_of(mesh: &mut Mesh, vertex: u32) -> u32 {
+/// Adds a copy of a vertex, with normal and colour, and returns its index.
+pub(super) fn copy_vertex(mesh: &mut Mesh, vertex: u32) -> u32 {
     let name = to_u32(mesh.vertices.len());
     for rows in [&mut mesh.vertices, &mut mesh.normals, &mut mesh.colors] {
         rows.extend(rows.get(vertex as usize).copied());
@@ -77,73 +94,34 @@ pub(super) fn copy_of(mesh: &mut Mesh, vertex: u32) -> u32 {
     name
 }
 
-// Meshes that are none: faces of vertices that do not exist, places that are no numbers.
-
 /// The fault in a mesh.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum MeshError {
-    /// A face names a vertex that is not there.
     #[error(
         "face {face} names vertex {vertex}, but the mesh has {vertices}: write or export the mesh again"
     )]
-    UnknownVertex {
-        /// The face, from 0.
-        face: usize,
-        /// What it names.
-        vertex: u32,
-        /// Vertices of the mesh.
-        vertices: usize,
-    },
-    /// Normals or colours are not one a vertex.
+    UnknownVertex { face: usize, vertex: u32, vertices: usize },
     #[error("{found} {what} for {vertices} vertices: give one a vertex, or none at all")]
-    Unequal {
-        /// `normals` or `colours`.
-        what: &'static str,
-        /// Their number.
-        found: usize,
-        /// Vertices of the mesh.
-        vertices: usize,
-    },
-    /// A place is infinite or no number.
+    Unequal { what: &'static str, found: usize, vertices: usize },
     #[error(
         "vertex {vertex} lies at {place:?}: remove vertices without a finite place (1e15 at most)"
     )]
-    NotFinite {
-        /// The vertex, from 0.
-        vertex: usize,
-        /// Its place.
-        place: [f32; 3],
-    },
-    /// A colour or a normal is infinite or no number.
+    NotFinite { vertex: usize, place: [f32; 3] },
     #[error("vertex {vertex} has values of {what} that are not finite: export the mesh again")]
-    NotFiniteValue {
-        /// The vertex, from 0.
-        vertex: usize,
-        /// `normals` or `colours`.
-        what: &'static str,
-    },
-    /// More than 32 bits can name.
+    NotFiniteValue { vertex: usize, what: &'static str },
     #[error("{found} {what}, but a mesh holds {limit} at most: decimate it in blocks")]
-    TooMany {
-        /// `vertices` or `faces`.
-        what: &'static str,
-        /// Their number.
-        found: usize,
-        /// The most there may be.
-        limit: usize,
-    },
+    TooMany { what: &'static str, found: usize, limit: usize },
 }
 
 /// Most vertices and most faces: three times as many corners can be named by 32 bits.
 const LARGEST_COUNT: usize = (u32::MAX / 3) as usize;
 
-/// Largest coordinate of a vertex.
 const FARTHEST: f32 = 1e15;
 
-/// True if all faces name vertices, places are finite and normals and colours one a vertex or none.
+/// Checks that faces name vertices, places are finite, and normals and colours are one a vertex or none.
 ///
-/// All else here takes this for granted of the meshes that it is given inside, and checks it where
-/// it is entered.
+/// Public functions of this crate check the meshes that they get; private ones rely on that.
 pub fn check_mesh(mesh: &Mesh) -> Result<(), MeshError> {
     let vertices = mesh.vertices.len();
     for (what, found) in [("vertices", vertices), ("faces", mesh.faces.len())] {
@@ -175,10 +153,8 @@ pub fn check_mesh(mesh: &Mesh) -> Result<(), MeshError> {
     Ok(())
 }
 
-// A pinhole camera.
-
-/// A pinhole camera and where it stands: x right, y down, z forward; the centre of the top left pixel is
-/// (0.5, 0.5). `point_cam = rotation point_world + translation`.
+/// A pinhole camera and where it stands: x right, y down, z forward; the centre of the top left pixel is (0.5, 0.5).
+/// `point_cam = rotation point_world + translation`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Camera {
     /// Width, px.
@@ -196,7 +172,7 @@ pub struct Camera {
 }
 
 impl Camera {
-    /// The same camera with so many pixels in place of one along each axis.
+    /// Returns the camera with `times` pixels in place of one along each axis.
     pub(crate) fn finer(&self, times: usize) -> Self {
         let factor = times as f64;
         Self {
@@ -208,18 +184,16 @@ impl Camera {
         }
     }
 
-    /// The camera's place, world space.
     pub(crate) fn centre(&self) -> Vec3 {
         scale(mul_transposed(&self.rotation, self.translation), -1.0)
     }
 
-    /// A world place in camera axes.
     #[inline]
     pub(crate) fn cam(&self, world: Vec3) -> Vec3 {
         add(mul(&self.rotation, world), self.translation)
     }
 
-    /// The ray through a pixel's centre in camera axes, z = 1.
+    /// Returns the ray through a pixel's centre in camera axes, z = 1.
     #[inline]
     pub(crate) fn ray(&self, x: usize, y: usize) -> Vec3 {
         let along =
@@ -227,25 +201,25 @@ impl Camera {
         [along(0, x), along(1, y), 1.0]
     }
 
-    /// What a pixel shows at this depth, world space.
+    /// Returns the place that a pixel shows at this depth, world space.
     #[inline]
     pub(crate) fn world(&self, x: usize, y: usize, depth: f64) -> Vec3 {
         let cam = scale(self.ray(x, y), depth);
         mul_transposed(&self.rotation, sub(cam, self.translation))
     }
 
-    /// Where a place in camera axes, before the camera, is seen, px.
+    /// Returns the pixel position, px, of a place in camera axes that lies before the camera.
     #[inline]
     pub(crate) fn pixel(&self, cam: Vec3) -> [f64; 2] {
         [0, 1].map(|a| self.focal_px[a] * cam[a] / cam[2] + self.centre_px[a])
     }
 
-    /// True if a ball, world space, may be in sight.
+    /// True if the camera may see a part of a ball, world space.
     pub(crate) fn sees(&self, centre: Vec3, radius: f64) -> bool {
         let cam = self.cam(centre);
         let size = [self.width as f64, self.height as f64];
         let beside = |axis: usize, span: f64, sign: f64| {
-            // The plane through the camera and an edge of the image; its normal looks inwards.
+            // The plane through the camera and an edge of the image; its normal points inwards.
             let focal = self.focal_px[axis];
             let distance = (sign * focal * cam[axis] + span * cam[2]) / focal.hypot(span);
             distance < -radius
@@ -262,7 +236,6 @@ impl Camera {
 mod tests {
     use super::*;
     use crate::known_meshes::sphere;
-    use crate::narrow::to_f64s;
     use crate::place::dot;
 
     #[test]
@@ -275,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mesh_is_named() {
+    fn faults_of_a_mesh_are_named() {
         let good = Mesh {
             vertices: vec![[0.0; 3], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]],
             faces: vec![[0, 1, 2]],

@@ -1,4 +1,4 @@
-//! Oriented points: checks, boxes, and the removal of those far from all others.
+//! Oriented points: checks, boxes, and the removal of points far from all others.
 
 use std::num::NonZeroUsize;
 
@@ -11,18 +11,14 @@ use crate::mesh::keep_rows;
 use crate::narrow::{to_f32, to_f32s, to_f64s};
 use crate::place::{Bounds, add, dot, normalize};
 
-// Outliers by how full the cells around them are.
-
 /// A cell with fewer points than this is thin.
 const THIN_BELOW: usize = 3;
 
 /// A neighbour with this many points vouches for a thin cell.
 const VOUCHES_FROM: usize = 8;
 
-/// Which points to keep, by the cells of a cube with `2^level` a side: a point goes whose cell holds fewer
-/// than 3 points and has no neighbour, of 26, with 8.
-///
-/// `level` is two below the depth that is to be solved.
+/// Returns which points to keep, by the cells of a cube with `2^level` a side. A point goes if its cell holds fewer
+/// than 3 points and has no neighbour, of 26, with 8. `level` is two below the depth to be solved.
 pub fn outliers_by_cells(places: &[[f32; 3]], cube: &Cube, level: u32) -> Vec<bool> {
     let keys: Vec<u64> = places.par_iter().map(|&place| cube.key(place, level)).collect();
     let mut sorted = keys.clone();
@@ -47,8 +43,6 @@ fn is_vouched_for(key: u64, level: u32, count: &impl Fn(u64) -> usize) -> bool {
     near(z).any(|z| near(y).any(|y| near(x).any(|x| count(bricks::key([x, y, z])) >= VOUCHES_FROM)))
 }
 
-// Points with normals and colours.
-
 /// Points of a surface, world space; rows of equal number in each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OrientedPoints {
@@ -61,7 +55,7 @@ pub struct OrientedPoints {
 }
 
 impl OrientedPoints {
-    /// Their number.
+    /// Returns the number of points.
     pub fn len(&self) -> usize {
         self.places.len()
     }
@@ -71,7 +65,7 @@ impl OrientedPoints {
         self.places.is_empty()
     }
 
-    /// Keeps the rows that `keep` names; returns how many went.
+    /// Keeps the rows that `keep` names, and returns the number of dropped rows.
     pub fn retain(&mut self, keep: &[bool]) -> usize {
         let before = self.len();
         for column in [&mut self.places, &mut self.normals, &mut self.colors] {
@@ -81,12 +75,10 @@ impl OrientedPoints {
     }
 }
 
-// Distances of the nearest points, and outliers by them as the reference has them.
-
-/// Which points to keep: those whose mean distance to their `neighbours` nearest is at most the mean of
-/// all these means plus `deviations` standard deviations (the reference: 20 and 20).
+/// Returns which points to keep: those whose mean distance to their `neighbours` nearest is at most the mean of all
+/// these means plus `deviations` standard deviations (the reference: 20 and 20).
 ///
-/// Like there, a point counts among its own nearest, at distance 0. A place that is not finite goes.
+/// As in the reference, a point is its own nearest, at distance 0. A place that is not finite goes.
 pub fn outliers_by_neighbours(
     places: &[[f32; 3]],
     neighbours: NonZeroUsize,
@@ -121,7 +113,7 @@ pub fn outliers_by_neighbours(
     places.iter().map(keeps).collect()
 }
 
-/// True if any of these points is at most `radius` scene units from each place.
+/// True for each place that has one of these points within `radius` scene units.
 ///
 /// The time of a place far from all points does not grow with their number.
 pub fn have_points_within(points: &[[f32; 3]], places: &[[f32; 3]], radius: f64) -> Vec<bool> {
@@ -135,13 +127,13 @@ pub fn have_points_within(points: &[[f32; 3]], places: &[[f32; 3]], radius: f64)
     places.par_iter().map(has_point).collect()
 }
 
-/// Share of rows that may be dropped without an error.
+/// Largest share of rows that may be dropped without an error.
 const DROPPED_AT_MOST: f64 = 0.01;
 
 /// Neighbours whose mean normal a point's is compared with.
 const COMPARED_NEIGHBOURS: usize = 16;
 
-/// Points that are compared, at most: every n-th.
+/// Largest number of compared points: every n-th is taken.
 const COMPARED_POINTS: usize = 20_000;
 
 /// Cosine from which a normal agrees with its neighbours'.
@@ -149,73 +141,32 @@ const AGREES_FROM: f64 = 0.5;
 
 /// The fault in a set of points.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum PointsError {
-    /// Columns of different length.
     #[error("{places} places, {normals} normals and {colors} colours. Give one of each a point")]
-    Lengths {
-        /// Rows of places.
-        places: usize,
-        /// Rows of normals.
-        normals: usize,
-        /// Rows of colours.
-        colors: usize,
-    },
-    /// Too few.
+    Lengths { places: usize, normals: usize, colors: usize },
     #[error(
         "no surface: {found} points of {wanted}. Lower --surface-level or raise --surface-points"
     )]
-    TooFew {
-        /// Their number.
-        found: usize,
-        /// The least number.
-        wanted: usize,
-    },
-    /// Too many rows that are no points.
+    TooFew { found: usize, wanted: usize },
     #[error(
         "{dropped} of {count} points are not finite or have no normal, more than 1 %. Check the model"
     )]
-    NotFinite {
-        /// Rows that cannot be used.
-        dropped: usize,
-        /// All rows.
-        count: usize,
-    },
-    /// Normals without order.
+    NotFinite { dropped: usize, count: usize },
     #[error(
         "no consistent surface ({agreeing:.2} of the normals agree with their neighbours', {needed:.2} are needed). Use --force to mesh nevertheless"
     )]
-    Inconsistent {
-        /// Share of normals that agree.
-        agreeing: f64,
-        /// Share that is needed.
-        needed: f64,
-    },
-    /// A box whose corners are in the wrong order.
+    Inconsistent { agreeing: f64, needed: f64 },
     #[error("the box from {low:?} to {high:?} is empty. Give the smaller corner as --bbox-min")]
-    BoxTurned {
-        /// Smaller corner.
-        low: [f64; 3],
-        /// Larger corner.
-        high: [f64; 3],
-    },
-    /// A box beside the points.
+    BoxTurned { low: [f64; 3], high: [f64; 3] },
     #[error(
         "no point lies in the box from {low:?} to {high:?}; the points reach from {points_low:?} to {points_high:?}. Give a box around those by --bbox-min and --bbox-max"
     )]
-    BoxEmpty {
-        /// Smaller corner.
-        low: [f64; 3],
-        /// Larger corner.
-        high: [f64; 3],
-        /// Smallest coordinates of the points.
-        points_low: [f32; 3],
-        /// Largest.
-        points_high: [f32; 3],
-    },
+    BoxEmpty { low: [f64; 3], high: [f64; 3], points_low: [f32; 3], points_high: [f32; 3] },
 }
 
-/// Drops rows that are not finite or have no normal, and says how many; an error beyond 1 % of them, and
-/// below `wanted` rows that are left.
+/// Drops rows that are not finite or have no normal, and returns their number. Fails if they are more than 1 %, or if
+/// fewer than `wanted` rows are left.
 pub fn checked(points: &mut OrientedPoints, wanted: usize) -> Result<usize, PointsError> {
     same_lengths(points)?;
     let places = points.len();
@@ -242,7 +193,7 @@ pub fn checked(points: &mut OrientedPoints, wanted: usize) -> Result<usize, Poin
     Ok(dropped)
 }
 
-/// An error where the columns have different lengths.
+/// Fails if the columns have different lengths.
 pub fn same_lengths(points: &OrientedPoints) -> Result<(), PointsError> {
     let (places, normals, colors) =
         (points.places.len(), points.normals.len(), points.colors.len());
@@ -250,7 +201,7 @@ pub fn same_lengths(points: &OrientedPoints) -> Result<(), PointsError> {
     if is_same { Ok(()) } else { Err(PointsError::Lengths { places, normals, colors }) }
 }
 
-/// Keeps the points inside a box, world space, its lower sides included; returns how many went.
+/// Keeps the points inside a box, world space, its lower sides included, and returns the number of others.
 pub fn in_box(
     points: &mut OrientedPoints,
     low: [f64; 3],
@@ -270,14 +221,14 @@ pub fn in_box(
     Ok(points.retain(&keep))
 }
 
-/// Smallest and largest coordinates; (inf, -inf) without points.
+/// Returns the smallest and largest coordinates; (inf, -inf) without points.
 pub fn bounds(places: &[[f32; 3]]) -> ([f32; 3], [f32; 3]) {
     let bounds = Bounds::of(places.iter().copied().map(to_f64s));
     (to_f32s(bounds.low), to_f32s(bounds.high))
 }
 
-/// Share of points, of up to 20,000, whose normal is within 60 degrees of the mean of its 16 neighbours'.
-/// An error where it is below `needed`: such points are no surface. Places are to be finite.
+/// Returns the share of points, of up to 20,000, whose normal is within 60 degrees of the mean of their 16
+/// neighbours'. Fails if it is below `needed`: such points are no surface. Places are to be finite.
 pub fn normals_agreement(points: &OrientedPoints, needed: f64) -> Result<f64, PointsError> {
     same_lengths(points)?;
     if points.places.as_flattened().iter().any(|x| !x.is_finite()) {
@@ -393,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn no_points_and_points_that_are_none_break_nothing() {
+    fn empty_and_invalid_points_break_nothing() {
         let twenty = NonZeroUsize::new(20).unwrap();
         assert!(outliers_by_neighbours(&[], twenty, 20.0).is_empty());
         assert_eq!(outliers_by_neighbours(&[[f32::INFINITY; 3]], twenty, 20.0), [false]);

@@ -1,11 +1,10 @@
 //! Random numbers as a function of `(seed, step, use, index)`.
 //!
-//! There is no generator whose state has to be saved: a resumed run draws what the unbroken run
-//! would have drawn, and any element of a stream can be computed alone, on any device.
-//! The mixing function is `SplitMix64`'s finaliser (Steele, Lea and Flood, "Fast splittable
-//! pseudorandom number generators", OOPSLA 2014).
+//! There is no generator whose state has to be saved: a resumed run draws what the unbroken run would have drawn, and
+//! any element of a stream can be computed alone, on any device. The mixing function is `SplitMix64`'s finaliser
+//! (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 
-/// What a stream of random numbers is for; two uses never share numbers.
+/// Purpose of a stream of random numbers; two purposes never share numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RandomUse {
     /// Order of the training views within an epoch.
@@ -16,7 +15,7 @@ pub enum RandomUse {
     Split = 3,
     /// Background colour of an iteration.
     Background = 4,
-    /// Which Gaussians enter a histogram.
+    /// Choice of the Gaussians that enter a histogram.
     Sample = 5,
     /// Placement of things in a synthetic scene.
     Synthesise = 6,
@@ -30,21 +29,21 @@ pub enum RandomUse {
     RoundCatchUp = 10,
     /// Motion of Gaussians that are nearly transparent.
     Noise = 11,
-    /// Which Gaussians the dead move to.
+    /// Choice of the Gaussians that dead ones move to.
     Relocate = 12,
-    /// Which Gaussians get copies.
+    /// Choice of the Gaussians that get copies.
     Multiply = 13,
-    /// Which Gaussians the samples of the surface terms are taken of.
+    /// Choice of the Gaussians that the surface terms sample.
     SurfaceSample = 14,
-    /// Where in them the samples lie.
+    /// Offsets of the surface terms' samples within their Gaussians.
     SurfaceNormal = 15,
     /// Pixels whose rays are followed to a level set.
     SurfacePixel = 16,
-    /// Which of the points found there are kept.
+    /// Choice of the points that are kept of those found on the level set.
     SurfacePoint = 17,
-    /// Which other view an iteration's view is compared with, and at which pixels.
+    /// Choice of the other view that an iteration's view is compared with, and of the pixels.
     OtherView = 18,
-    /// Which triangles are split.
+    /// Choice of the triangles that are split.
     SplitTriangles = 19,
 }
 
@@ -55,51 +54,51 @@ pub struct RandomStream {
 }
 
 impl RandomStream {
-    /// The stream for this use at `step` of the run with this seed.
+    /// Returns the stream for this use at `step` of the run with this seed.
     pub const fn new(seed: u64, step: u64, drawn_for: RandomUse) -> Self {
         Self { key: mix(mix(mix(seed) ^ step) ^ drawn_for as u64) }
     }
 
-    /// The stream of this seed alone.
+    /// Returns the stream of a seed alone.
     pub const fn of_seed(seed: u64) -> Self {
         Self { key: mix(seed) }
     }
 
-    /// The stream of the key of another one.
+    /// Returns the stream of another stream's key.
     pub const fn of_key(key: u64) -> Self {
         Self { key }
     }
 
-    /// The key, for devices that draw numbers themselves.
+    /// Returns the key, for devices that draw numbers themselves.
     pub const fn key(self) -> u64 {
         self.key
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     #[inline]
     pub const fn bits(self, index: u64) -> u64 {
         mix(self.key ^ mix(index))
     }
 
-    /// Uniform in [0, 1), a multiple of 2^-53.
+    /// Returns a number uniform in [0, 1), a multiple of 2^-53.
     #[inline]
     pub fn uniform(self, index: u64) -> f64 {
         fraction(self.bits(index))
     }
 
-    /// Standard normal, by Box and Muller's transform of numbers `2 index` and `2 index + 1`.
+    /// Returns a standard normal number by Box and Muller's transform of numbers `2 index` and `2 index + 1`.
     pub fn normal(self, index: u64) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform(2 * index)).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform(2 * index + 1)).cos()
     }
 
-    /// An integer in `0..bound`; `bound` must not be zero. The bias is below `bound / 2^64`.
+    /// Returns an integer in `0..bound`; `bound` must not be zero. The bias is below `bound / 2^64`.
     pub fn below(self, index: u64, bound: usize) -> usize {
         let scaled = (u128::from(self.bits(index)) * bound as u128) >> 64;
         usize::try_from(scaled).unwrap_or(0)
     }
 
-    /// A random order of `0..count` (Fisher and Yates).
+    /// Returns a random order of `0..count` (Fisher and Yates).
     pub fn permutation(self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();
         for last in (1..count).rev() {
@@ -116,12 +115,12 @@ pub struct RandomSequence {
 }
 
 impl RandomSequence {
-    /// The sequence of this seed.
+    /// Starts the sequence of a seed.
     pub const fn of_seed(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     #[inline]
     pub const fn bits(&mut self) -> u64 {
         let bits = mix(self.state);
@@ -129,7 +128,7 @@ impl RandomSequence {
         bits
     }
 
-    /// The next number, uniform in [0, 1), a multiple of 2^-53.
+    /// Returns the next number, uniform in [0, 1), a multiple of 2^-53.
     #[inline]
     pub fn uniform(&mut self) -> f64 {
         fraction(self.bits())
@@ -139,12 +138,12 @@ impl RandomSequence {
 /// 2^64 over the golden ratio.
 const INCREMENT: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The upper 53 bits as a number in [0, 1).
+/// Returns the upper 53 bits as a number in [0, 1).
 fn fraction(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// `SplitMix64`: a bijection of 64-bit words whose output bits each depend on every input bit.
+/// Mixes a word by `SplitMix64`, a bijection whose output bits each depend on every input bit.
 #[inline]
 pub const fn mix(word: u64) -> u64 {
     let word = word.wrapping_add(INCREMENT);

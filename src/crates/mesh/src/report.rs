@@ -1,10 +1,10 @@
-//! A report of the kind of surface that a mesh is.
+//! Report of the kind of surface that a mesh is.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use crate::edges::{Edges, UnionFind, fans, side_vertices};
+use crate::edges::{Edges, connected_vertices, fans, side_vertices};
 use crate::mesh::{Mesh, MeshError, check_mesh};
 use crate::narrow::to_f64s;
 use crate::place::{area, corners, six_volumes, sub};
@@ -38,12 +38,12 @@ pub struct MeshReport {
     pub area: f64,
     /// Signed volume in cubic units, negative inside out; none of a surface that is not watertight.
     pub volume: Option<f64>,
-    /// Every edge has exactly two faces, which run along it in opposite ways.
+    /// True if every edge has exactly two faces, which run along it in opposite ways.
     pub watertight: bool,
 }
 
 impl MeshReport {
-    /// Counts.
+    /// Counts elements and faults of a mesh.
     pub fn of(mesh: &Mesh) -> Result<Self, MeshError> {
         check_mesh(mesh)?;
         let edges = Edges::of(&mesh.faces);
@@ -85,17 +85,13 @@ impl MeshReport {
 
     fn count_vertices(&mut self, mesh: &Mesh, edges: &Edges) {
         let mut fans = fans(mesh, edges);
-        let mut pieces = UnionFind::new(mesh.vertices.len());
+        let mut pieces = connected_vertices(mesh);
         let mut fans_at = vec![0_u8; mesh.vertices.len()];
         for (corner, &vertex) in (0_u32..).zip(mesh.faces.as_flattened()) {
             if fans.root(corner) == corner {
                 let count = &mut fans_at[vertex as usize];
                 *count = count.saturating_add(1);
             }
-        }
-        for face in &mesh.faces {
-            pieces.join(face[0], face[1]);
-            pieces.join(face[0], face[2]);
         }
         for (vertex, &fans) in (0_u32..).zip(&fans_at) {
             if fans == 0 {
@@ -136,7 +132,6 @@ impl fmt::Display for MeshReport {
     }
 }
 
-/// Counts of a mesh fit.
 fn signed(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -1,21 +1,18 @@
-//! A surface over given points that follows loose triangles: their restricted Delaunay
-//! triangulation.
+//! A surface over given points that follows loose triangles: their restricted Delaunay triangulation.
 //!
-//! A face of the Delaunay tetrahedra is kept where its dual, the segment between the centres of the
-//! spheres on both sides, meets a triangle (Edelsbrunner and Shah, "Triangulating topological
-//! spaces", 1997).
+//! A face of the Delaunay tetrahedra is kept if its dual, the segment between the centres of the spheres on both
+//! sides, meets a triangle (Edelsbrunner and Shah, "Triangulating topological spaces", 1997).
 
 use rayon::prelude::*;
 
 use crate::delaunay::insertion::{OPPOSITE, orientation};
 use crate::delaunay::{Delaunay, OUTSIDE};
 use crate::edges::orient;
-use crate::mesh::{Mesh, Vec3};
+use crate::mesh::{Mesh, Vec3, local_faces};
 use crate::narrow::{to_f32s, to_u32};
-use crate::place::{add, cross, dot, doubled_area, length, normalize, scale, sub};
+use crate::place::{Bounds, add, cross, dot, doubled_area, length, normalize, scale, sub};
 
-/// A dual reaches at most this many of its tetrahedron's longest edges: spheres of flat
-/// tetrahedra have centres far from anything.
+/// Largest length of a dual, in its tetrahedron's longest edges: spheres of flat tetrahedra have centres far away.
 const REACH: f64 = 10.0;
 
 /// A surface over points.
@@ -23,54 +20,33 @@ const REACH: f64 = 10.0;
 pub struct Restricted {
     /// The surface; vertices in the order of their points.
     pub mesh: Mesh,
-    /// The point of each vertex.
+    /// Point of each vertex.
     pub point_from_vertex: Vec<u32>,
-    /// Edges whose two faces could not be turned alike.
+    /// Edges whose two faces could not be given the same orientation.
     pub conflicts: usize,
 }
 
 /// Why there is no surface.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum RestrictedError {
-    /// The neighbours of tetrahedra are missing.
     #[error(
         "{neighbours} neighbours for {tetrahedra} tetrahedra: triangulate with `Want::Neighbours`"
     )]
-    Neighbours {
-        /// Neighbours given.
-        neighbours: usize,
-        /// Tetrahedra given.
-        tetrahedra: usize,
-    },
-    /// A tetrahedron with a corner that is no point, or a neighbour that is no tetrahedron.
+    Neighbours { neighbours: usize, tetrahedra: usize },
     #[error("tetrahedron {tetrahedron} names what is not there: triangulate these points")]
-    Stray {
-        /// The tetrahedron.
-        tetrahedron: usize,
-    },
-    /// A triangle that is not finite.
+    Stray { tetrahedron: usize },
     #[error("triangle {index} has the corners {corners:?}: drop triangles that are not finite")]
-    UnfitTriangle {
-        /// Its index.
-        index: usize,
-        /// Its corners.
-        corners: [Vec3; 3],
-    },
-    /// No dual meets a triangle.
+    UnfitTriangle { index: usize, corners: [Vec3; 3] },
     #[error("none of {triangles} triangles lies between the points: see that both share a space")]
-    Apart {
-        /// Triangles given.
-        triangles: usize,
-    },
+    Apart { triangles: usize },
 }
 
-/// The faces of the triangulation of `points` whose duals meet a triangle, turned alike, and
-/// mostly as the triangles are.
-///
-/// Corners of a triangle run counter-clockwise seen from outside, as far as it has an outside.
+/// Returns the faces of the triangulation of `points` whose duals meet a triangle, oriented alike, and mostly like the
+/// triangles. The corners of a triangle run counter-clockwise seen from outside, if it has an outside.
 ///
 /// # Errors
-/// If parts do not fit together, triangles are not finite, or nothing meets them.
+/// Fails if parts do not fit together, triangles are not finite, or no dual meets a triangle.
 pub fn restricted(
     points: &[Vec3],
     delaunay: &Delaunay,
@@ -90,7 +66,7 @@ pub fn restricted(
     if met.is_empty() {
         return Err(RestrictedError::Apart { triangles: triangles.len() });
     }
-    // How much each face, as it is turned now, agrees with its triangle.
+    // Agreement of each face, with its current orientation, with its triangle.
     let agreement: Vec<f64> = met
         .par_iter()
         .map(|&(face, triangle)| {
@@ -100,10 +76,14 @@ pub fn restricted(
         .collect();
     let mut faces: Vec<[u32; 3]> = met.into_iter().map(|(face, _)| face).collect();
     let conflicts = orient(&mut faces, &agreement).conflicts;
-    Ok(over_used(points, faces, conflicts))
+    let (point_from_vertex, faces) = local_faces(faces);
+    let place = |&point: &u32| to_f32s(points[point as usize]);
+    let vertices = point_from_vertex.iter().map(place).collect();
+    let mesh = Mesh { vertices, faces, ..Mesh::default() };
+    Ok(Restricted { mesh, point_from_vertex, conflicts })
 }
 
-/// True if all parts fit together.
+/// Fails unless all parts fit together.
 fn check(
     points: &[Vec3],
     delaunay: &Delaunay,
@@ -131,29 +111,13 @@ fn check(
     }
 }
 
-/// The mesh of the points that faces use.
-fn over_used(points: &[Vec3], mut faces: Vec<[u32; 3]>, conflicts: usize) -> Restricted {
-    let mut point_from_vertex: Vec<u32> = faces.iter().flatten().copied().collect();
-    point_from_vertex.par_sort_unstable();
-    point_from_vertex.dedup();
-    faces.par_iter_mut().flatten().for_each(|corner| {
-        let vertex = point_from_vertex.partition_point(|point| point < corner);
-        *corner = to_u32(vertex);
-    });
-    let place = |&point: &u32| to_f32s(points[point as usize]);
-    let vertices = point_from_vertex.iter().map(place).collect();
-    let mesh = Mesh { vertices, faces, ..Mesh::default() };
-    Restricted { mesh, point_from_vertex, conflicts }
-}
-
-/// Segments across the faces of tetrahedra.
 struct Duals<'a> {
     points: &'a [Vec3],
     delaunay: &'a Delaunay,
 }
 
 impl Duals<'_> {
-    /// The face opposite to a corner, with a triangle that its dual meets; each face once.
+    /// Returns the face opposite to a corner, with a triangle that its dual meets; each face once.
     fn met(
         &self,
         tetrahedron: u32,
@@ -165,7 +129,7 @@ impl Duals<'_> {
             return None;
         }
         let corners = self.delaunay.tetrahedra[tetrahedron as usize];
-        // The normal points to the corner: outwards is against it.
+        // The normal points to the corner, so outwards is against it.
         let face = OPPOSITE[corner].map(|at| corners[at]);
         let from = self.centre(tetrahedron);
         let to = if other == OUTSIDE {
@@ -178,7 +142,7 @@ impl Duals<'_> {
         hierarchy.met(from, to).map(|triangle| (face, triangle))
     }
 
-    /// The centre of a tetrahedron's sphere, or the place towards it that is within reach.
+    /// Returns the centre of a tetrahedron's sphere, or the place towards it that is within reach.
     fn centre(&self, tetrahedron: u32) -> Vec3 {
         let corners = self.delaunay.tetrahedra[tetrahedron as usize];
         let places = corners.map(|corner| self.points[corner as usize]);
@@ -191,7 +155,7 @@ impl Duals<'_> {
         );
         let offset = scale(towards, 0.5 / dot(b, cross(c, d)));
         let reach = REACH * longest(&places);
-        // Not so where it is NaN, either.
+        // Also false if it is NaN.
         if length(offset) <= reach {
             return add(a, offset);
         }
@@ -202,7 +166,6 @@ impl Duals<'_> {
     }
 }
 
-/// The longest distance between places.
 fn longest(places: &[Vec3]) -> f64 {
     let mut longest = 0.0_f64;
     for (at, &a) in places.iter().enumerate() {
@@ -213,124 +176,90 @@ fn longest(places: &[Vec3]) -> f64 {
     longest
 }
 
-// Which triangle a segment meets: a tree of boxes around triangles.
-
-/// Triangles in a box at the bottom.
 const LEAF: usize = 4;
 
-/// Most triangles of which one thread makes a branch.
+/// Largest number of triangles of a branch that one thread makes.
 const SERIAL: usize = 1 << 12;
 
-/// Places along an axis between which a box may be cut.
+/// Slots along an axis between which a box may be cut.
 const SLOTS: usize = 16;
 
-/// Levels of boxes that are cut where it costs least; all below are cut in the middle.
-const MOST_CUT_LEVELS: usize = 40;
+/// Levels of boxes that are cut where the cost is least; boxes below are cut in the middle.
+const MAX_CUT_LEVELS: usize = 40;
 
-/// Levels of boxes that fit the walk's memory: as many more as 2^31 triangles take.
-const MOST_LEVELS: usize = MOST_CUT_LEVELS + 32;
+/// Levels of boxes that fit the stack of a search: 32 levels cut in the middle hold 2^31 triangles.
+const MAX_LEVELS: usize = MAX_CUT_LEVELS + 32;
 
-/// Room for rounding, in lengths of the segment.
+/// Slack for rounding, in lengths of the segment.
 const ROUNDING: f64 = 1e-12;
 
-/// A box from its least to its greatest corner.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    least: Vec3,
-    most: Vec3,
+/// Returns half of a box's surface; 0 for the empty box.
+fn half_surface(bounds: &Bounds) -> f64 {
+    let [x, y, z] = bounds.sides();
+    x * y + y * z + z * x
 }
 
-impl Span {
-    /// No place.
-    const EMPTY: Self = Self { least: [f64::INFINITY; 3], most: [f64::NEG_INFINITY; 3] };
-
-    /// The box around both.
-    fn joined(self, other: Self) -> Self {
-        let (mut least, mut most) = (self.least, self.most);
-        for axis in 0..3 {
-            least[axis] = least[axis].min(other.least[axis]);
-            most[axis] = most[axis].max(other.most[axis]);
-        }
-        Self { least, most }
-    }
-
-    /// The box around a triangle.
-    fn around(corners: &[Vec3; 3]) -> Self {
-        corners
-            .iter()
-            .fold(Self::EMPTY, |span, &corner| span.joined(Self { least: corner, most: corner }))
-    }
-
-    /// Half of its surface; 0 of no place.
-    fn half_surface(self) -> f64 {
-        let [x, y, z] = sub(self.most, self.least).map(|side| side.max(0.0));
-        x * y + y * z + z * x
-    }
-
-    /// True if a segment may meet the box, by its parts between the box's planes (Kay and Kajiya,
-    /// 1986).
-    fn may_meet(&self, from: Vec3, along: Vec3, inverse: Vec3) -> bool {
-        let (mut enter, mut leave) = (-ROUNDING, 1.0 + ROUNDING);
-        for axis in 0..3 {
-            let (least, most) = (self.least[axis] - from[axis], self.most[axis] - from[axis]);
-            if along[axis] == 0.0 {
-                // Between these planes always, or never.
-                if least > 0.0 || most < 0.0 {
-                    return false;
-                }
-                continue;
+/// True if a segment may meet a box, by its parts between the box's planes (Kay and Kajiya, 1986).
+fn may_meet(bounds: &Bounds, from: Vec3, along: Vec3, inverse: Vec3) -> bool {
+    let (mut enter, mut leave) = (-ROUNDING, 1.0 + ROUNDING);
+    for axis in 0..3 {
+        let (least, most) = (bounds.low[axis] - from[axis], bounds.high[axis] - from[axis]);
+        if along[axis] == 0.0 {
+            // The segment lies between these planes everywhere, or nowhere.
+            if least > 0.0 || most < 0.0 {
+                return false;
             }
-            let (first, second) = (least * inverse[axis], most * inverse[axis]);
-            enter = first.min(second).max(enter);
-            leave = first.max(second).min(leave);
+            continue;
         }
-        enter <= leave + ROUNDING
+        let (first, second) = (least * inverse[axis], most * inverse[axis]);
+        enter = first.min(second).max(enter);
+        leave = first.max(second).min(leave);
     }
+    enter <= leave + ROUNDING
 }
 
-/// A box around some triangles: those of two halves, or few.
+/// A box around some triangles: two halves, or a leaf.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    span: Span,
-    /// Where its triangles begin in the order.
+    span: Bounds,
+    /// Index of its first triangle in the order.
     first: u32,
-    /// How many they are, where they have no halves; otherwise 0.
+    /// Number of triangles of a leaf; 0 for two halves.
     count: u32,
-    /// How far behind this node its second half is; the first half is next to it.
+    /// Distance from this node to its second half; the first half is the next node.
     second: u32,
 }
 
 impl Node {
-    const NONE: Self = Self { span: Span::EMPTY, first: 0, count: 0, second: 0 };
+    const NONE: Self = Self { span: Bounds::EMPTY, first: 0, count: 0, second: 0 };
 }
 
-/// A triangle on its way to its place.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     triangle: u32,
     middle: Vec3,
-    span: Span,
+    span: Bounds,
 }
 
-/// Boxes around triangles, each halved where it costs least: by the surfaces of the halves times
-/// what is in them (Goldsmith and Salmon, 1987), between slots (Wald, 2007). Triangles of very
-/// different sizes, which overlap, come apart.
+/// Boxes around triangles, each halved where the cost is least: the surfaces of the halves times their triangles
+/// (Goldsmith and Salmon, 1987), between slots (Wald, 2007). This separates overlapping triangles of very different
+/// sizes.
 #[derive(Debug)]
 struct Hierarchy<'a> {
     triangles: &'a [[Vec3; 3]],
-    /// Triangles, those of a box one behind the other.
+    /// Triangles, leaf after leaf.
     order: Vec<u32>,
-    /// The box around all first. A box of n triangles has 2n - 1 places, of which some stay empty.
+    /// Nodes, the box around all first. A box of n triangles has 2n - 1 places, some of which stay empty.
     nodes: Vec<Node>,
 }
 
 impl<'a> Hierarchy<'a> {
-    /// Boxes around finite triangles; the same for any number of threads.
+    /// Builds boxes around finite triangles; the result does not depend on the number of threads.
     fn over(triangles: &'a [[Vec3; 3]]) -> Self {
         let item = |(triangle, corners): (usize, &[Vec3; 3])| {
             let [a, b, c] = *corners;
             let middle = scale(add(a, add(b, c)), 1.0 / 3.0);
-            Item { triangle: to_u32(triangle), middle, span: Span::around(corners) }
+            Item { triangle: to_u32(triangle), middle, span: Bounds::of(*corners) }
         };
         let mut items: Vec<Item> = triangles.par_iter().enumerate().map(item).collect();
         let mut nodes = vec![Node::NONE; (2 * items.len()).max(1)];
@@ -338,21 +267,21 @@ impl<'a> Hierarchy<'a> {
         Self { triangles, order: items.iter().map(|item| item.triangle).collect(), nodes }
     }
 
-    /// A triangle that a segment meets, its ends and the triangle's border included.
+    /// Returns a triangle that a segment meets, including its ends and the triangle's border.
     fn met(&self, from: Vec3, to: Vec3) -> Option<u32> {
         let along = sub(to, from);
         let inverse = along.map(|x| 1.0 / x);
-        let mut waiting = [0; MOST_LEVELS + 1];
+        let mut waiting = [0; MAX_LEVELS + 1];
         let mut left = 1;
         while left > 0 {
             left -= 1;
             let at = waiting[left];
             let node = &self.nodes[at];
-            if !node.span.may_meet(from, along, inverse) {
+            if !may_meet(&node.span, from, along, inverse) {
                 continue;
             }
             if node.second > 0 {
-                // The first half comes first.
+                // The first half is searched first.
                 waiting[left] = at + node.second as usize;
                 waiting[left + 1] = at + 1;
                 left += 2;
@@ -368,16 +297,16 @@ impl<'a> Hierarchy<'a> {
     }
 }
 
-/// Puts the items of a box, the first of which is `first` in the order, in halves.
+/// Sorts the items of a box, the first of which is `first` in the order, into halves.
 fn halve(items: &mut [Item], nodes: &mut [Node], first: usize, level: usize) {
     let count = items.len();
-    let span = items.iter().fold(Span::EMPTY, |span, item| span.joined(item.span));
+    let span = items.iter().fold(Bounds::EMPTY, |span, item| span.joined(item.span));
     nodes[0] = Node { span, first: to_u32(first), count: to_u32(count), second: 0 };
     if count <= LEAF {
         return;
     }
-    let halving = if level < MOST_CUT_LEVELS { Halving::cheapest(items) } else { None };
-    // Without one, as many on both sides: the levels that are left do for any number.
+    let halving = if level < MAX_CUT_LEVELS { Halving::cheapest(items) } else { None };
+    // Otherwise the same number on both sides: the remaining levels suffice for any number.
     let before = halving.map_or(count / 2, |halving| halving.part(items));
     let second = 2 * before;
     (nodes[0].count, nodes[0].second) = (0, to_u32(second));
@@ -399,41 +328,39 @@ struct Halving {
     axis: usize,
     least: f64,
     per_slot: f64,
-    /// The first slot behind it.
+    /// First slot behind the plane.
     slot: usize,
 }
 
 impl Halving {
-    /// Nothing where all middles are at one place.
+    /// Returns the cheapest plane; none if all middles are at one place.
     fn cheapest(items: &[Item]) -> Option<Self> {
-        let middles = items.iter().fold(Span::EMPTY, |span, item| {
-            span.joined(Span { least: item.middle, most: item.middle })
-        });
+        let middles = Bounds::of(items.iter().map(|item| item.middle));
         let mut cheapest: Option<(f64, Self)> = None;
         for axis in 0..3 {
-            let least = middles.least[axis];
-            let per_slot = (middles.most[axis] - least) / SLOTS as f64;
+            let least = middles.low[axis];
+            let per_slot = (middles.high[axis] - least) / SLOTS as f64;
             if !(per_slot > 0.0 && per_slot.is_finite()) {
                 continue;
             }
             let along = Self { axis, least, per_slot, slot: 0 };
-            let mut slots = [(0_usize, Span::EMPTY); SLOTS];
+            let mut slots = [(0_usize, Bounds::EMPTY); SLOTS];
             for item in items {
                 let (count, span) = &mut slots[along.slot_of(item)];
                 *count += 1;
                 *span = span.joined(item.span);
             }
             let mut behind = [(0.0, 0); SLOTS];
-            let (mut all, mut around) = (0, Span::EMPTY);
+            let (mut all, mut around) = (0, Bounds::EMPTY);
             for slot in (1..SLOTS).rev() {
                 (all, around) = (all + slots[slot].0, around.joined(slots[slot].1));
-                behind[slot] = (all as f64 * around.half_surface(), all);
+                behind[slot] = (all as f64 * half_surface(&around), all);
             }
-            let (mut all, mut around) = (0, Span::EMPTY);
+            let (mut all, mut around) = (0, Bounds::EMPTY);
             for slot in 1..SLOTS {
                 (all, around) = (all + slots[slot - 1].0, around.joined(slots[slot - 1].1));
                 let (cost_behind, count_behind) = behind[slot];
-                let cost = all as f64 * around.half_surface() + cost_behind;
+                let cost = all as f64 * half_surface(&around) + cost_behind;
                 let is_cut = all > 0 && count_behind > 0;
                 if is_cut && cheapest.is_none_or(|(least, _)| cost < least) {
                     cheapest = Some((cost, Self { slot, ..along }));
@@ -452,7 +379,7 @@ impl Halving {
         (((item.middle[self.axis] - self.least) / self.per_slot) as usize).min(SLOTS - 1)
     }
 
-    /// Moves the items before the plane to the front; how many they are.
+    /// Moves the items before the plane to the front, and returns their number.
     fn part(&self, items: &mut [Item]) -> usize {
         let mut before = 0;
         for at in 0..items.len() {
@@ -465,8 +392,7 @@ impl Halving {
     }
 }
 
-/// True if a segment meets a triangle that is not in one plane with it: exact for the ends as they
-/// are.
+/// True if a segment meets a triangle that is not in one plane with it; exact.
 fn meets(from: Vec3, to: Vec3, [a, b, c]: &[Vec3; 3]) -> bool {
     let (below, above) = (orientation(*a, *b, *c, from), orientation(*a, *b, *c, to));
     if below * above > 0.0 || (below == 0.0 && above == 0.0) {
@@ -523,8 +449,8 @@ mod tests {
     }
 
     #[test]
-    fn boxes_that_lose_a_triangle_a_level_keep_to_the_walks_memory() {
-        // Each is a 16th of the one before, so that every cut takes one off.
+    fn boxes_that_lose_a_triangle_per_level_fit_the_stack() {
+        // Each triangle is a 16th of the one before, so that every cut removes one.
         let sizes = (0..70).map(|k| 16.0_f64.powi(-k));
         let triangles: Vec<[Vec3; 3]> =
             sizes.map(|x| [[x, 0.0, 0.0], [2.0 * x, 0.0, 0.0], [x, x, 0.0]]).collect();
@@ -537,7 +463,7 @@ mod tests {
             }
             levels
         };
-        assert!((MOST_CUT_LEVELS..=MOST_LEVELS).contains(&depth(0)), "{}", depth(0));
+        assert!((MAX_CUT_LEVELS..=MAX_LEVELS).contains(&depth(0)), "{}", depth(0));
         for (k, [[x, ..], ..]) in triangles.iter().enumerate() {
             let through = |z: f64| [1.25 * x, 0.25 * x, z];
             assert_eq!(hierarchy.met(through(-1.0), through(1.0)), Some(to_u32(k)));
@@ -555,7 +481,7 @@ mod tests {
         assert!(!meets([-1.0, 0.2, 0.0], [1.0, 0.2, 0.0], &triangle));
     }
 
-    /// Points in a grid of angles, jittered a little, so that none lie on one sphere.
+    /// Returns points in a grid of angles with a little jitter, so that no five lie on one sphere.
     fn torus_points(around: i32, across: i32) -> Vec<Vec3> {
         let mut noise = RandomSequence::of_seed(1);
         let mut jitter = move || 0.4 * (noise.uniform() - 0.5);
@@ -568,7 +494,7 @@ mod tests {
             .collect()
     }
 
-    /// Quadrangles between four angles, as triangles.
+    /// Returns quadrangles between four angles, as triangles.
     fn strip(columns: i32, rows: i32, place: impl Fn(f64, f64) -> Vec3) -> Vec<[Vec3; 3]> {
         let at = |i: i32, j: i32| {
             place(f64::from(i) / f64::from(columns), f64::from(j) / f64::from(rows))
@@ -591,7 +517,7 @@ mod tests {
     fn points_on_a_torus_give_a_closed_outward_torus() {
         let points = torus_points(90, 40);
         let mut soup = strip(120, 60, |s, t| on_torus(s * TAU, t * TAU)[0]);
-        // A tenth of the soup is turned over: the rest outvotes it.
+        // A tenth of the soup is turned over, and outvoted by the rest.
         for triangle in soup.iter_mut().step_by(10) {
             triangle.swap(0, 1);
         }
@@ -612,7 +538,7 @@ mod tests {
         let found = surface(&points, &soup);
         assert_eq!(found.conflicts, 0);
         let faces = found.mesh.faces.len();
-        // Half of the faces, but for those that the two borders of 30 points cut.
+        // Half of the faces, but for those at the two borders of 30 points.
         assert!(faces.abs_diff(points.len()) < 90, "{faces}");
         for (vertex, &point) in found.mesh.vertices.iter().zip(&found.point_from_vertex) {
             let off = length(sub(vertex.map(f64::from), points[point as usize]));
@@ -639,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_refused() {
+    fn parts_that_do_not_fit_together_are_refused() {
         let points = torus_points(12, 6);
         let soup = strip(24, 12, |s, t| on_torus(s * TAU, t * TAU)[0]);
         let bare = delaunay(&points, Want::Tetrahedra).unwrap();

@@ -1,4 +1,4 @@
-//! Finding faces: the nearest one, those on a ray, those in a box.
+//! Search for faces: the nearest one, those on a ray, those in a box.
 
 use rayon::prelude::*;
 
@@ -6,15 +6,12 @@ use crate::mesh::{Mesh, MeshError, Vec3, check_mesh};
 use crate::narrow::to_u32;
 use crate::place::{add, corners, cross, dot, doubled_area, normalize, scale, sub};
 
-// A balanced tree of boxes about the faces of a mesh.
-
-/// Most faces of a leaf.
 const LEAF_FACES: usize = 4;
 
-/// Faces below which one thread builds a branch.
+/// Number of faces below which one thread builds a branch.
 const SERIAL_FACES: usize = 1 << 14;
 
-/// An axis-aligned box; exact, for vertices are of single precision.
+/// An axis-aligned box; exact, because vertices are of single precision.
 #[derive(Clone, Copy, Debug)]
 struct FaceBox {
     low: [f32; 3],
@@ -38,7 +35,7 @@ impl FaceBox {
         })
     }
 
-    /// Squared distance to a place; 0 inside.
+    /// Returns the squared distance to a place; 0 inside.
     #[inline]
     fn squared_distance(&self, place: Vec3) -> f64 {
         let mut sum = 0.0;
@@ -49,7 +46,7 @@ impl FaceBox {
         sum
     }
 
-    /// Where a ray enters, if it does so before `farthest`; `inverse` is 1 / direction.
+    /// Returns where a ray enters, if it does so before `farthest`; `inverse` is 1 / direction.
     #[inline]
     fn entry(&self, origin: Vec3, inverse: Vec3, farthest: f64) -> Option<f64> {
         let (mut near, mut far) = (0.0_f64, farthest);
@@ -57,7 +54,7 @@ impl FaceBox {
             let below = f64::from(self.low[axis]) - origin[axis];
             let above = f64::from(self.high[axis]) - origin[axis];
             if inverse[axis].is_infinite() {
-                // Along the box's faces: between them all the way, or never.
+                // The ray runs along the box's faces: it lies between them everywhere, or nowhere.
                 if below > 0.0 || above < 0.0 {
                     return None;
                 }
@@ -67,29 +64,27 @@ impl FaceBox {
             near = near.max(a.min(b));
             far = far.min(a.max(b));
         }
-        // Widened by a few roundings, so that no ray slips between two boxes.
+        // A few roundings wider, so that no ray slips between two boxes.
         (near <= far * (1.0 + 4.0 * f64::EPSILON)).then_some(near)
     }
 
-    /// True if two boxes share a place.
     #[inline]
     fn meets(&self, other: &Self) -> bool {
         (0..3).all(|axis| self.low[axis] <= other.high[axis] && other.low[axis] <= self.high[axis])
     }
 }
 
-/// A complete binary tree over the faces of a mesh, cut at the median of the longest axis. Node n has
-/// the children 2n + 1 and 2n + 2; where a branch's faces lie follows from its size alone.
+/// A complete binary tree over the faces of a mesh, cut at the median of the longest axis. Node n has the children 2n
+/// + 1 and 2n + 2. The size of a branch determines the range of its faces.
 pub struct BoxTree<'a> {
     mesh: &'a Mesh,
-    /// Names of the faces, leaf after leaf.
+    /// Indices of the faces, leaf after leaf.
     order: Vec<u32>,
     boxes: Vec<FaceBox>,
-    /// Inner nodes: those before the first leaf.
+    /// Number of inner nodes, which come before the first leaf.
     inner: usize,
 }
 
-/// A node and the part of the order that it covers.
 #[derive(Clone, Copy, Debug)]
 struct Branch {
     node: usize,
@@ -98,7 +93,6 @@ struct Branch {
 }
 
 impl Branch {
-    /// Both children.
     #[inline]
     fn children(self) -> [Self; 2] {
         let middle = self.start.midpoint(self.end);
@@ -110,7 +104,7 @@ impl Branch {
 }
 
 impl<'a> BoxTree<'a> {
-    /// Builds the tree: 20 to 40 bytes a face. The same of any number of threads.
+    /// Builds the tree: 20 to 40 bytes a face. The result does not depend on the number of threads.
     pub fn new(mesh: &'a Mesh) -> Result<Self, MeshError> {
         check_mesh(mesh)?;
         let mut order: Vec<u32> = (0..to_u32(mesh.faces.len())).collect();
@@ -124,27 +118,22 @@ impl<'a> BoxTree<'a> {
             .collect();
         let leaves = mesh.faces.len().div_ceil(LEAF_FACES).next_power_of_two();
         sort_branch(&mut order, leaves, &centres);
-        let mut boxes = vec![FaceBox::EMPTY; 2 * leaves - 1];
         let mut tree = Self { mesh, order, boxes: Vec::new(), inner: leaves - 1 };
-        tree.fill_leaves(&mut boxes);
-        for node in (0..leaves - 1).rev() {
+        let of_face = |&face: &u32| FaceBox::of(mesh, mesh.faces[face as usize]);
+        let of_leaf = |leaf: usize| {
+            let Branch { start, end, .. } = tree.leaf(leaf);
+            tree.order[start..end].iter().map(of_face).fold(FaceBox::EMPTY, FaceBox::around)
+        };
+        let mut boxes = vec![FaceBox::EMPTY; tree.inner];
+        boxes.par_extend((0..leaves).into_par_iter().map(of_leaf));
+        for node in (0..tree.inner).rev() {
             boxes[node] = boxes[2 * node + 1].around(boxes[2 * node + 2]);
         }
         tree.boxes = boxes;
         Ok(tree)
     }
 
-    fn fill_leaves(&self, boxes: &mut [FaceBox]) {
-        boxes[self.inner..].par_iter_mut().enumerate().for_each(|(leaf, filled)| {
-            let branch = self.leaf(leaf);
-            *filled =
-                self.order[branch.start..branch.end].iter().fold(FaceBox::EMPTY, |all, &f| {
-                    all.around(FaceBox::of(self.mesh, self.mesh.faces[f as usize]))
-                });
-        });
-    }
-
-    /// Walks down to a leaf by the bits of its number, the greatest first.
+    /// Descends to a leaf by the bits of its number, the greatest first.
     fn leaf(&self, leaf: usize) -> Branch {
         let mut branch = self.root();
         for bit in (0..(self.inner + 1).ilog2()).rev() {
@@ -158,24 +147,24 @@ impl<'a> BoxTree<'a> {
         Branch { node: 0, start: 0, end: self.order.len() }
     }
 
-    /// The mesh.
+    /// Returns the mesh.
     pub fn mesh(&self) -> &'a Mesh {
         self.mesh
     }
 
-    /// The corners of a face.
+    /// Returns the corners of a face.
     #[inline]
     pub fn corners(&self, face: u32) -> [Vec3; 3] {
         corners(self.mesh, self.mesh.faces[face as usize])
     }
 
-    /// The unit normal of a face; zero where it has no area.
+    /// Returns the unit normal of a face; zero if it has no area.
     #[inline]
     pub fn normal(&self, face: u32) -> Vec3 {
         normalize(doubled_area(self.corners(face)))
     }
 
-    /// Shows `visit` the faces whose boxes meet that of `face`, itself among them.
+    /// Passes `visit` the faces whose boxes meet that of `face`, including itself.
     pub fn neighbours(&self, face: u32, mut visit: impl FnMut(u32)) {
         let wanted = FaceBox::of(self.mesh, self.mesh.faces[face as usize]);
         let mut stack = vec![self.root()];
@@ -192,7 +181,7 @@ impl<'a> BoxTree<'a> {
     }
 }
 
-/// Orders faces so that each half of a branch is one side of the median.
+/// Sorts faces so that each half of a branch is one side of the median.
 fn sort_branch(order: &mut [u32], leaves: usize, centres: &[[f32; 3]]) {
     if leaves <= 1 || order.len() < 2 {
         return;
@@ -225,21 +214,19 @@ fn sort_branch(order: &mut [u32], leaves: usize, centres: &[[f32; 3]]) {
     }
 }
 
-// The place of a surface that is nearest to a point.
-
 /// The nearest place of a surface.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Nearest {
     /// Its distance, world units.
     pub distance: f64,
-    /// The face that it lies on; of several at the same distance, the least that was found.
+    /// The face of the place; the least of several at this distance that were found.
     pub face: u32,
     /// The place.
     pub place: Vec3,
 }
 
 impl BoxTree<'_> {
-    /// The exact nearest place of the surface, of all its triangles; none beyond `farthest`.
+    /// Returns the exact nearest place of the surface; none beyond `farthest`.
     pub fn nearest(&self, point: Vec3, farthest: f64) -> Option<Nearest> {
         let mut best = farthest * farthest;
         let mut found: Option<(u32, Vec3)> = None;
@@ -270,7 +257,7 @@ impl BoxTree<'_> {
             if children[0].0 < children[1].0 {
                 children.swap(0, 1);
             }
-            // The nearer one last, to be taken first.
+            // The nearer child is pushed last, to be searched first.
             for child in children.into_iter().filter(|child| child.0 <= best) {
                 stack[depth] = child;
                 depth += 1;
@@ -280,8 +267,8 @@ impl BoxTree<'_> {
     }
 }
 
-/// The place of a triangle that is nearest to `point`: inside, on an edge or a corner, told apart by
-/// barycentric signs. A triangle without area is its longest edge.
+/// Returns the place of a triangle that is nearest to `point`: inside, on an edge or at a corner, by barycentric
+/// signs. A triangle without area counts as its edges.
 fn nearest_in_triangle(point: Vec3, [a, b, c]: [Vec3; 3]) -> Vec3 {
     let normal = cross(sub(b, a), sub(c, a));
     let squared = dot(normal, normal);
@@ -319,15 +306,15 @@ fn nearest_in_segment(point: Vec3, from: Vec3, to: Vec3) -> Vec3 {
 /// A place where a ray meets a face, from either side.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RayHit {
-    /// How many lengths of the direction the place is away.
+    /// Distance in lengths of the direction.
     pub at: f64,
-    /// The face.
+    /// Index of the face.
     pub face: u32,
 }
 
 impl BoxTree<'_> {
-    /// The first face on a ray between `nearest` and `farthest`, in lengths of `direction`; of
-    /// several there, the least.
+    /// Returns the first face on a ray between `nearest` and `farthest`, in lengths of `direction`; the least of
+    /// several at one place.
     pub fn first_hit(
         &self,
         origin: Vec3,
@@ -356,8 +343,8 @@ impl BoxTree<'_> {
         found
     }
 
-    /// Shows `visit` the faces on a ray, in no order. It answers how far the ray reaches from now
-    /// on, if that is less than it was.
+    /// Passes `visit` the faces on a ray, in no order. `visit` returns the new end of the ray, which counts if it is
+    /// nearer than the old one.
     pub fn hits(
         &self,
         origin: Vec3,
@@ -399,8 +386,8 @@ impl BoxTree<'_> {
     }
 }
 
-/// Where a ray meets a triangle (Möller and Trumbore 1997, from both sides). Edges count as the
-/// triangle's, widened by a rounding, so that no ray slips between two faces.
+/// Returns where a ray meets a triangle (Möller and Trumbore 1997, from both sides). Edges belong to the triangle,
+/// widened by a rounding, so that no ray slips between two faces.
 fn meeting(origin: Vec3, direction: Vec3, [a, b, c]: [Vec3; 3]) -> Option<f64> {
     const SLACK: f64 = 1e-12;
     let (ab, ac) = (sub(b, a), sub(c, a));
@@ -424,9 +411,8 @@ mod tests {
 
     use super::*;
     use crate::known_meshes::{cube, sphere, torus};
-    use crate::mesh::Mesh;
     use crate::narrow::to_f32s;
-    use crate::place::{add, area, length, normalize, scale};
+    use crate::place::{area, length};
     use crate::random::RandomStream;
 
     fn point() -> impl Strategy<Value = Vec3> {
@@ -440,7 +426,7 @@ mod tests {
             u in 0.0..1.0_f64, v in 0.0..1.0_f64,
         ) {
             let nearest = nearest_in_triangle(p, [a, b, c]);
-            // It lies in the triangle: the parts make up the whole.
+            // The place lies in the triangle: the parts make up the whole.
             let parts = area([nearest, a, b]) + area([nearest, b, c]) + area([nearest, c, a]);
             prop_assert!((parts - area([a, b, c])).abs() < 1e-9);
             let (u, v) = if u + v > 1.0 { (1.0 - u, 1.0 - v) } else { (u, v) };
@@ -450,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_finds_what_a_search_of_all_faces_finds() {
+    fn the_tree_finds_the_same_as_a_search_of_all_faces() {
         let stream = RandomStream::of_seed(1);
         let places = |first: u64| -> Vec3 {
             std::array::from_fn(|axis| stream.uniform(first + axis as u64) * 4.0 - 2.0)
@@ -507,7 +493,7 @@ mod tests {
         let stream = RandomStream::of_seed(2);
         let directions = (0..2000)
             .map(|i| std::array::from_fn(|axis| stream.uniform(3 * i + axis as u64) - 0.5));
-        // At vertices and at the middles of edges, where slips would be.
+        // Also at vertices and at the middles of edges, where rays could slip through.
         let vertices = mesh.vertices.iter().map(|&v| v.map(f64::from));
         let middles = (0..mesh.faces.len() as u32).map(|face| {
             let [a, b, _] = tree.corners(face);

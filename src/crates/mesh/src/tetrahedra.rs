@@ -1,35 +1,35 @@
 //! Surface between the inside and the outside of a scene, cut from tetrahedra over labelled points.
 //!
-//! Marching tetrahedra (Doi and Koide, 1991): a face of the surface lies in each tetrahedron with
-//! corners on both sides, its corners on the edges that cross. They are found on those edges by
-//! bisection with the labels of points between. The surface is closed and manifold where the hull
-//! is outside, which [`Pivots`] see to.
+//! Marching tetrahedra (Doi and Koide, 1991): each tetrahedron with corners on both sides holds faces, whose corners
+//! lie on the edges that cross the surface, found by bisection with the labels of places between. The surface is
+//! closed and manifold if the hull is outside, which [`Pivots`] ensure.
 
 use rayon::prelude::*;
 
 use crate::delaunay::insertion::OPPOSITE;
-use crate::mesh::{Mesh, Vec3};
+use crate::edges::edge_key;
+use crate::mesh::{Mesh, Vec3, drop_unused, keep_rows, normals_of};
 use crate::narrow::to_f32s;
-use crate::place::{Bounds, add, cross, length, normalize, scale, sub};
+use crate::place::{Bounds, add, length, scale, sub};
 
-/// Most bisections: a place on an edge is a number of 32 bits.
-const MOST_BISECTIONS: u32 = 31;
+/// Largest number of bisections: a position on an edge is a number of 32 bits.
+const MAX_BISECTIONS: u32 = 31;
 
-/// A surface, and what it was cut from.
+/// A surface with its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cut {
     /// The surface; vertices in the order of their edges' lower, then higher points.
     pub mesh: Mesh,
-    /// The points inside and outside that each vertex lies between.
+    /// Points inside and outside at the ends of each vertex's edge.
     pub edge_from_vertex: Vec<[u32; 2]>,
-    /// Faces that went with long edges.
+    /// Faces that were dropped because of long edges.
     pub dropped_faces: usize,
 }
 
-/// Cuts the surface; `is_inside` labels a batch of places, once a bisection.
+/// Cuts the surface; `is_inside` labels a batch of places, once per bisection.
 ///
 /// # Errors
-/// If labels are missing, nothing crosses, nothing is left, or `is_inside` fails.
+/// Fails if labels are missing, nothing crosses, nothing is left, or `is_inside` fails.
 pub fn cut<E: From<CutError>>(
     labelled: &Labelled<'_>,
     cutting: &Cutting,
@@ -41,7 +41,7 @@ pub fn cut<E: From<CutError>>(
         let inside = labelled.inside.iter().filter(|&&inside| inside).count();
         return Err(CutError::OneSide { inside, points: labelled.points.len() }.into());
     }
-    for _ in 0..cutting.bisections.min(MOST_BISECTIONS) {
+    for _ in 0..cutting.bisections.min(MAX_BISECTIONS) {
         let middles = crossings.middles(labelled);
         let labels = is_inside(&middles)?;
         if labels.len() != middles.len() {
@@ -49,67 +49,40 @@ pub fn cut<E: From<CutError>>(
         }
         crossings.halve(&labels);
     }
-    let mut faces = faces(labelled, &crossings);
-    let mut places = crossings.middles(labelled);
+    let vertices = crossings.middles(labelled).into_par_iter().map(to_f32s).collect();
+    let faces = faces(labelled, &crossings);
+    let mut mesh = Mesh { vertices, faces, ..Mesh::default() };
     let mut edge_from_vertex = crossings.into_edges(labelled);
-    let all = faces.len();
+    let all = mesh.faces.len();
     if let LongEdges::Drop(longest) = cutting.long_edges {
         let lengths = lengths(labelled.points, &edge_from_vertex);
         let longest = longest.unwrap_or_else(|| longest_kept(&lengths));
-        let drops: Vec<bool> = lengths.par_iter().map(|&length| length > longest).collect();
-        without_vertices(&drops, &mut faces, &mut places, &mut edge_from_vertex);
-        if faces.is_empty() {
+        mesh.faces.retain(|face| !face.iter().any(|&vertex| lengths[vertex as usize] > longest));
+        if mesh.faces.is_empty() {
             return Err(CutError::NothingLeft { faces: all, longest }.into());
         }
+        keep_rows(&mut edge_from_vertex, &drop_unused(&mut mesh));
     }
-    let dropped_faces = all - faces.len();
-    let vertices = places.into_par_iter().map(to_f32s).collect();
-    Ok(Cut { mesh: Mesh { vertices, faces, ..Mesh::default() }, edge_from_vertex, dropped_faces })
+    let dropped_faces = all - mesh.faces.len();
+    Ok(Cut { mesh, edge_from_vertex, dropped_faces })
 }
 
 /// Why there is no surface.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum CutError {
-    /// Not a label a point.
     #[error("{labels} labels for {points} points: give one for each")]
-    Labels {
-        /// Labels given.
-        labels: usize,
-        /// Points that they are for.
-        points: usize,
-    },
-    /// A tetrahedron with a corner that is no point.
+    Labels { labels: usize, points: usize },
     #[error("tetrahedron {tetrahedron} names point {corner} of {points}: triangulate these points")]
-    Corner {
-        /// The tetrahedron.
-        tetrahedron: usize,
-        /// Its corner.
-        corner: u32,
-        /// Points given.
-        points: usize,
-    },
-    /// No edge crosses the surface.
+    Corner { tetrahedron: usize, corner: u32, points: usize },
     #[error(
         "no surface: {inside} of {points} points are inside, and no edge leads outside; see \
          whether the views see the scene"
     )]
-    OneSide {
-        /// Points inside.
-        inside: usize,
-        /// Points given.
-        points: usize,
-    },
-    /// All faces lie on long edges.
+    OneSide { inside: usize, points: usize },
     #[error("nothing is left of {faces} faces: the longest edge of {longest} is too short")]
-    NothingLeft {
-        /// Faces before.
-        faces: usize,
-        /// The longest edge allowed, world units.
-        longest: f64,
-    },
+    NothingLeft { faces: usize, longest: f64 },
 }
-
-// Labelled points and the tetrahedra over them.
 
 /// Labelled points and the tetrahedra over them.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +95,7 @@ pub struct Labelled<'a> {
     pub inside: &'a [bool],
 }
 
-/// True if there is a label a point and a point a corner.
+/// Fails unless there is a label per point and a point per corner.
 fn check(labelled: &Labelled<'_>) -> Result<(), CutError> {
     let points = labelled.points.len();
     if labelled.inside.len() != points {
@@ -140,12 +113,12 @@ fn check(labelled: &Labelled<'_>) -> Result<(), CutError> {
     }
 }
 
-/// How to cut.
+/// Options of [`cut`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cutting {
     /// Halvings of each crossing edge, at most 31.
     pub bisections: u32,
-    /// What becomes of faces that long edges hold.
+    /// Treatment of faces on long edges.
     pub long_edges: LongEdges,
 }
 
@@ -155,38 +128,36 @@ impl Default for Cutting {
     }
 }
 
-/// What becomes of faces whose corners lie on long edges, which span what no point has seen.
+/// Treatment of faces whose corners lie on long edges, which span unseen space.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum LongEdges {
-    /// They stay: the surface is closed.
+    /// Keeps the faces: the surface is closed.
     #[default]
     Keep,
-    /// They go where an edge is longer than this, world units; by default
-    /// [`LongEdges::MEDIANS`] medians of the crossing edges.
+    /// Drops the faces if an edge is longer than this, world units; by default [`LongEdges::MEDIANS`] medians of the
+    /// crossing edges.
     Drop(Option<f64>),
 }
 
 impl LongEdges {
-    /// The longest edge that holds a face of an open surface, in medians.
+    /// Longest edge that holds a face of an open surface, in medians.
     pub const MEDIANS: f64 = 20.0;
 }
 
-// Faces in the tetrahedra that the surface crosses.
-
-/// Faces of all tetrahedra, in their order, with normals that point outside.
+/// Returns the faces of all tetrahedra, in their order, with normals that point outside.
 fn faces(labelled: &Labelled<'_>, crossings: &Crossings) -> Vec<[u32; 3]> {
     let of = |corners: &[u32; 4]| faces_in(*corners, labelled.inside, crossings);
     labelled.tetrahedra.par_iter().flat_map_iter(of).collect()
 }
 
-/// The faces in a tetrahedron: none, one, or two that share a diagonal.
+/// Returns the faces in a tetrahedron: none, one, or two that share a diagonal.
 fn faces_in(
     corners: [u32; 4],
     inside: &[bool],
     crossings: &Crossings,
 ) -> impl Iterator<Item = [u32; 3]> + use<> {
     let is_inside = corners.map(|corner| inside[corner as usize]);
-    // Every edge asked for crosses, so a vertex is on it.
+    // Every edge that is used crosses, so a vertex is on it.
     let vertex = |a: usize, b: usize| crossings.vertex(corners[a], corners[b]).unwrap_or(0);
     let lone = |corner: usize| OPPOSITE[corner].map(|other| vertex(corner, other));
     let position = |value: bool| is_inside.iter().position(|&inside| inside == value).unwrap_or(0);
@@ -205,7 +176,7 @@ fn faces_in(
     found.into_iter().flatten()
 }
 
-/// Corners with the two that are inside first, in an order of the same sign.
+/// Returns the corners with the two that are inside first, in an order of the same sign.
 fn split(is_inside: [bool; 4]) -> [usize; 4] {
     match is_inside {
         [true, true, ..] => [0, 1, 2, 3],
@@ -217,104 +188,65 @@ fn split(is_inside: [bool; 4]) -> [usize; 4] {
     }
 }
 
-/// The triangles of a quadrangle on both sides of its lowest corner's diagonal.
+/// Returns the triangles of a quadrangle on both sides of its lowest corner's diagonal.
 fn halves(quad: [u32; 4]) -> [Option<[u32; 3]>; 2] {
     let first = (0..4).min_by_key(|&at| quad[at]).unwrap_or(0);
     let corner = |at: usize| quad[(first + at) & 3];
     [Some([corner(0), corner(1), corner(2)]), Some([corner(0), corner(2), corner(3)])]
 }
 
-/// Drops vertices with the faces that have them as corners, then vertices without a face.
-fn without_vertices(
-    drops: &[bool],
-    faces: &mut Vec<[u32; 3]>,
-    places: &mut Vec<Vec3>,
-    edges: &mut Vec<[u32; 2]>,
-) {
-    faces.retain(|face| face.iter().all(|&vertex| !drops[vertex as usize]));
-    let mut is_used = vec![false; drops.len()];
-    for &vertex in faces.iter().flatten() {
-        is_used[vertex as usize] = true;
-    }
-    let mut kept = 0;
-    let new_from_old: Vec<u32> = is_used
-        .iter()
-        .map(|&is_used| {
-            let new = kept;
-            kept += u32::from(is_used);
-            new
-        })
-        .collect();
-    for vertex in faces.iter_mut().flatten() {
-        *vertex = new_from_old[*vertex as usize];
-    }
-    let mut used = is_used.iter();
-    places.retain(|_| used.next().copied().unwrap_or(false));
-    let mut used = is_used.iter();
-    edges.retain(|_| used.next().copied().unwrap_or(false));
-}
-
-// Edges between a point inside and one outside, each once, and where the surface crosses them.
-
-/// The edges of a tetrahedron by corners.
 const EDGES: [[usize; 2]; 6] = [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]];
 
-/// Crossing edges, and the part of each that the surface crosses.
+/// Edges between a point inside and one outside, each once, and the part of each that the surface crosses.
 #[derive(Debug)]
 struct Crossings {
-    /// Lower point in the high half, higher point in the low half: ascending.
-    pairs: Vec<u64>,
-    /// Parts of the edge between the inside point and the part that crosses.
+    /// Keys of the edges, ascending.
+    keys: Vec<u64>,
+    /// Number of parts of the edge between the inside point and the part that crosses.
     parts: Vec<u32>,
-    /// Halvings so far: each edge has 2^halvings parts.
+    /// Number of halvings: each edge has 2^halvings parts.
     halvings: u32,
 }
 
-/// The pair of two points.
-fn pair(a: u32, b: u32) -> u64 {
-    u64::from(a.min(b)) << 32 | u64::from(a.max(b))
-}
-
-/// The lower and the higher point of a pair.
-fn ends(pair: u64) -> [u32; 2] {
+/// Returns the lower and the higher point of an edge.
+fn ends(key: u64) -> [u32; 2] {
     #[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
-    let ends = [(pair >> 32) as u32, pair as u32];
+    let ends = [(key >> 32) as u32, key as u32];
     ends
 }
 
 impl Crossings {
-    /// All crossing edges.
     fn of(labelled: &Labelled<'_>) -> Self {
         let crossing = |corners: &[u32; 4]| {
             let corners = *corners;
             let inside = |corner: u32| labelled.inside[corner as usize];
             EDGES.into_iter().filter_map(move |[a, b]| {
                 let (a, b) = (corners[a], corners[b]);
-                (inside(a) != inside(b)).then(|| pair(a, b))
+                (inside(a) != inside(b)).then(|| edge_key(a, b))
             })
         };
-        let mut pairs: Vec<u64> = labelled.tetrahedra.par_iter().flat_map_iter(crossing).collect();
-        pairs.par_sort_unstable();
-        pairs.dedup();
-        pairs.shrink_to_fit();
-        Self { parts: vec![0; pairs.len()], pairs, halvings: 0 }
+        let mut keys: Vec<u64> = labelled.tetrahedra.par_iter().flat_map_iter(crossing).collect();
+        keys.par_sort_unstable();
+        keys.dedup();
+        keys.shrink_to_fit();
+        Self { parts: vec![0; keys.len()], keys, halvings: 0 }
     }
 
     fn is_empty(&self) -> bool {
-        self.pairs.is_empty()
+        self.keys.is_empty()
     }
 
-    /// The vertex on the edge between two points; `None` where it does not cross.
+    /// Returns the vertex on the edge between two points; none if the edge does not cross.
     fn vertex(&self, a: u32, b: u32) -> Option<u32> {
-        self.pairs.binary_search(&pair(a, b)).ok().and_then(|at| u32::try_from(at).ok())
+        self.keys.binary_search(&edge_key(a, b)).ok().and_then(|at| u32::try_from(at).ok())
     }
 
-    /// The middle of each edge's part that crosses.
+    /// Returns the middle of each edge's part that crosses.
     fn middles(&self, labelled: &Labelled<'_>) -> Vec<Vec3> {
         let place = |point: u32| labelled.points[point as usize];
         let part = 0.5_f64.powi(self.halvings.cast_signed());
-        let middle = |(&pair, &before): (&u64, &u32)| {
-            let [inside, outside] = oriented(pair, labelled).map(place);
+        let middle = |(&key, &before): (&u64, &u32)| {
+            let [inside, outside] = oriented(key, labelled).map(place);
             let share = (f64::from(before) + 0.5) * part;
             // From the nearer end, so that a middle never rounds to the far one.
             if share < 0.5 {
@@ -323,10 +255,10 @@ impl Crossings {
                 add(outside, scale(sub(inside, outside), 1.0 - share))
             }
         };
-        self.pairs.par_iter().zip(&self.parts).map(middle).collect()
+        self.keys.par_iter().zip(&self.parts).map(middle).collect()
     }
 
-    /// Halves each part, given whether its middle is inside.
+    /// Halves each part by the label of its middle.
     fn halve(&mut self, inside: &[bool]) {
         self.halvings += 1;
         self.parts.par_iter_mut().zip(inside).for_each(|(part, &inside)| {
@@ -334,25 +266,23 @@ impl Crossings {
         });
     }
 
-    /// The points inside and outside of each edge.
+    /// Returns the points inside and outside of each edge.
     fn into_edges(self, labelled: &Labelled<'_>) -> Vec<[u32; 2]> {
-        self.pairs.into_par_iter().map(|pair| oriented(pair, labelled)).collect()
+        self.keys.into_par_iter().map(|key| oriented(key, labelled)).collect()
     }
 }
 
-/// The points inside and outside of a pair.
-fn oriented(pair: u64, labelled: &Labelled<'_>) -> [u32; 2] {
-    let [lower, higher] = ends(pair);
+fn oriented(key: u64, labelled: &Labelled<'_>) -> [u32; 2] {
+    let [lower, higher] = ends(key);
     if labelled.inside[lower as usize] { [lower, higher] } else { [higher, lower] }
 }
 
-/// Lengths of edges, world units.
 fn lengths(points: &[Vec3], edges: &[[u32; 2]]) -> Vec<f64> {
     let of = |&[a, b]: &[u32; 2]| length(sub(points[a as usize], points[b as usize]));
     edges.par_iter().map(of).collect()
 }
 
-/// The longest edge that an open surface keeps by default.
+/// Returns the longest edge that an open surface keeps by default.
 fn longest_kept(lengths: &[f64]) -> f64 {
     let mut sorted = lengths.to_vec();
     let middle = sorted.len() / 2;
@@ -360,24 +290,22 @@ fn longest_kept(lengths: &[f64]) -> f64 {
     LongEdges::MEDIANS * *median
 }
 
-// Points that tetrahedra are built over, so that the surface passes between them.
-
-/// Standard deviations along its normal between a Gaussian and its pivots.
+/// Distance between a Gaussian and its pivots along its normal, in standard deviations.
 const REACH: f64 = 3.0;
 
-/// Size of the box around all, over that of the pivots' own.
+/// Size of the box around all pivots, over that of the pivots.
 const ENCLOSURE: f64 = 3.0;
 
-/// Where pivots lie about a Gaussian, besides its mean.
+/// Sides of a Gaussian's mean with further pivots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PivotSides {
-    /// On the outer side, where a normal is learned.
+    /// The outer side, for a learned normal.
     Outer,
-    /// On both sides, where its sign means nothing.
+    /// Both sides, for a normal of unknown sign.
     Both,
 }
 
-/// Pivots of Gaussians, and a box around them.
+/// Pivots of Gaussians, and a box around them: tetrahedra over these hold a surface between them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pivots {
     /// Places, world units; the last [`Pivots::CORNERS`] are the corners of the box.
@@ -388,11 +316,9 @@ impl Pivots {
     /// Corners of the box, which lie outside by definition.
     pub const CORNERS: usize = 8;
 
-    /// Pivots of flat Gaussians: each mean, and three standard deviations from it along its normal;
-    /// then the corners of a box three times as large as theirs, so that the hull is outside.
-    ///
-    /// `gaussians` are means (world), unit normals and standard deviations along them (world
-    /// units). Pivots that are not finite are left out.
+    /// Takes pivots of flat Gaussians: each mean, and three standard deviations from it along its normal; then the
+    /// corners of a box three times as large as all of them, so that the hull is outside. `gaussians` are means
+    /// (world), unit normals and standard deviations along these (world units). Skips pivots that are not finite.
     pub fn of(gaussians: impl IntoIterator<Item = (Vec3, Vec3, f64)>, sides: PivotSides) -> Self {
         let mut points: Vec<Vec3> = gaussians
             .into_iter()
@@ -407,20 +333,20 @@ impl Pivots {
         Self { points }
     }
 
-    /// Labels of all from those of the pivots proper: the corners are outside.
+    /// Appends the labels of the corners, outside, to those of the other pivots.
     pub fn labels(&self, mut inside: Vec<bool>) -> Vec<bool> {
         inside.truncate(self.points.len().saturating_sub(Self::CORNERS));
         inside.resize(self.points.len(), false);
         inside
     }
 
-    /// The points but for the corners of the box.
+    /// Returns the points without the corners of the box.
     pub fn inner(&self) -> &[Vec3] {
         &self.points[..self.points.len().saturating_sub(Self::CORNERS)]
     }
 }
 
-/// Corners of the box around all, of at least unit size where it has none.
+/// Returns the corners of the box around all points, of unit size if they have no extent.
 fn corners(points: &[Vec3]) -> [Vec3; Pivots::CORNERS] {
     let bounds = Bounds::of(points.iter().copied());
     let side = bounds.longest_side();
@@ -435,17 +361,14 @@ fn corners(points: &[Vec3]) -> [Vec3; Pivots::CORNERS] {
     std::array::from_fn(corner)
 }
 
-// Last steps of a surface's vertices onto a level of the field that it was cut from.
-
-/// The vacancy on the surface.
 const LEVEL: f64 = 0.5;
 
-/// The limits to which to polish.
+/// Options of [`polish`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Polish {
     /// Most steps of a vertex.
     pub steps: u32,
-    /// A vertex rests where its vacancy is as near to 1/2 as this.
+    /// Largest distance of a resting vertex's vacancy from 1/2.
     pub tolerance: f64,
     /// Step for a vacancy that is 1 off, in mean lengths of the edges at the vertex.
     pub rate: f64,
@@ -457,23 +380,22 @@ impl Default for Polish {
     }
 }
 
-/// Moves vertices along their normals to where `vacancy` is 1/2; returns how many have not come
-/// there.
+/// Moves vertices along their normals to where `vacancy` is 1/2, and returns the number of vertices that have not
+/// reached it.
 ///
-/// x += r (1/2 - v(x)) l N: v rises from 0 inside to 1 outside, N is the normal, and l the mean
-/// length of the edges at the vertex, which makes the step the same share of the mesh at any scale ("Gaussian
-/// wrapping", primal adaptive meshing). No vertex moves farther than l in all. `vacancy` labels a
-/// batch of places, once a step; where it is NaN, a vertex rests.
+/// x += r (1/2 - v(x)) l N: v rises from 0 inside to 1 outside, N is the normal, and l the mean length of the edges at
+/// the vertex, which makes the step the same share of the mesh at any scale ("Gaussian wrapping", primal adaptive
+/// meshing). No vertex moves farther than l in all. `vacancy` computes a batch of places, once per step; where it is
+/// NaN, a vertex rests.
 ///
 /// # Errors
-/// If `vacancy` fails, or misses a place.
+/// Fails if `vacancy` fails, or misses a place.
 pub fn polish<E: From<CutError>>(
     mesh: &mut Mesh,
     polish: &Polish,
     mut vacancy: impl FnMut(&[Vec3]) -> Result<Vec<f64>, E>,
 ) -> Result<usize, E> {
-    let place = |vertex: &[f32; 3]| vertex.map(f64::from);
-    let start: Vec<Vec3> = mesh.vertices.par_iter().map(place).collect();
+    let start: Vec<Vec3> = mesh.vertices.par_iter().map(|v| v.map(f64::from)).collect();
     let mut places = start.clone();
     let reach = mean_edges(&mesh.faces, &start);
     // A vertex without a face has no normal.
@@ -487,7 +409,7 @@ pub fn polish<E: From<CutError>>(
         if vacancies.len() != asked.len() {
             return Err(CutError::Labels { labels: vacancies.len(), points: asked.len() }.into());
         }
-        let normals = normals(&mesh.faces, &places);
+        let normals = normals_of(&mesh.faces, places.len(), |vertex| places[vertex as usize]);
         let mut still = Vec::with_capacity(moving.len());
         for (&at, &v) in moving.iter().zip(&vacancies) {
             let off = LEVEL - v;
@@ -505,14 +427,14 @@ pub fn polish<E: From<CutError>>(
     Ok(moving.len())
 }
 
-/// A place, drawn to within a distance of another.
+/// Moves a place to within a distance of another.
 fn within(centre: Vec3, place: Vec3, distance: f64) -> Vec3 {
     let offset = sub(place, centre);
     let far = length(offset);
     if far > distance { add(centre, scale(offset, distance / far)) } else { place }
 }
 
-/// Mean length of the edges of the faces at each vertex; NaN without a face.
+/// Returns the mean length of the edges of the faces at each vertex; NaN without a face.
 fn mean_edges(faces: &[[u32; 3]], places: &[Vec3]) -> Vec<f64> {
     let mut sums = vec![(0.0, 0.0); places.len()];
     for face in faces {
@@ -528,19 +450,6 @@ fn mean_edges(faces: &[[u32; 3]], places: &[Vec3]) -> Vec<f64> {
     sums.into_iter().map(|(sum, count)| sum / count).collect()
 }
 
-/// Unit normals of vertices: those of their faces, weighted by area.
-fn normals(faces: &[[u32; 3]], places: &[Vec3]) -> Vec<Vec3> {
-    let mut normals = vec![[0.0; 3]; places.len()];
-    for face in faces {
-        let [a, b, c] = face.map(|vertex| places[vertex as usize]);
-        let twice_area = cross(sub(b, a), sub(c, a));
-        for &vertex in face {
-            normals[vertex as usize] = add(normals[vertex as usize], twice_area);
-        }
-    }
-    normals.into_par_iter().map(normalize).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -550,10 +459,10 @@ mod tests {
     use super::*;
     use crate::delaunay::{Want, delaunay};
     use crate::known_meshes::{TORUS, TORUS_VOLUME, bad_edges, on_torus, torus_distance, volume};
-    use crate::place::{add, centroid, corners, doubled_area, length, scale, sub};
+    use crate::place::{centroid, corners, doubled_area};
     use crate::random::RandomSequence;
 
-    /// Flat Gaussians on the torus, off it by up to half of their thickness.
+    /// Returns flat Gaussians on the torus, off it by up to half of their thickness.
     fn torus_gaussians(count: usize) -> Vec<(Vec3, Vec3, f64)> {
         let mut noise = RandomSequence::of_seed(5);
         (0..count)
@@ -580,7 +489,7 @@ mod tests {
         cut(&labelled, cutting, label).unwrap()
     }
 
-    /// Each directed edge once, and its opposite once; the faces of each vertex one fan.
+    /// Checks that each directed edge exists once, with one opposite, and that each vertex has one fan of faces.
     fn assert_closed_manifold(mesh: &Mesh) {
         assert_eq!(bad_edges(mesh), 0);
         let mut after = BTreeMap::new();
@@ -603,7 +512,7 @@ mod tests {
         }
     }
 
-    /// Distance to a triangle, from above: by the best of a grid on it.
+    /// Returns an upper bound of the distance to a triangle: to the nearest point of a grid on it.
     fn distance(point: Vec3, [a, b, c]: [Vec3; 3]) -> f64 {
         let mut least = f64::INFINITY;
         for i in 0..=6 {
@@ -684,7 +593,7 @@ mod tests {
             open.mesh.faces.iter().flatten().copied().collect();
         assert_eq!(used.len(), open.mesh.vertices.len());
         for vertex in &open.mesh.vertices {
-            // What is left lies on the torus as before: 0.1 / 2^9.
+            // The rest lies on the torus as before: 0.1 / 2^9.
             assert!(torus_distance(vertex.map(f64::from)).abs() < 2e-4);
         }
     }

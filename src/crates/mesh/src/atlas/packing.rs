@@ -1,49 +1,45 @@
-//! Rectangles in rows.
+//! Rectangles packed in rows, flattening of charts, and texels of triangles.
 
 use rayon::prelude::*;
 
-use super::{Atlas, AtlasError, Surface};
+use super::{Atlas, AtlasError, Surface, most_frequent};
 use crate::edges::UnionFind;
-use crate::mesh::{Mesh, Vec3};
+use crate::mesh::{Mesh, Vec3, local_faces};
 use crate::narrow::to_u32;
 use crate::place::{add, corners, cross, dot, doubled_area, length, normalize, sub};
 
-/// A rectangle in world units; wider than high.
-pub(super) type Size = [f64; 2];
-
-/// Where rectangles lie on a picture.
+/// Positions of rectangles on a picture.
 pub(super) struct Packed {
-    /// Texels a world unit.
+    /// Texels per world unit.
     pub(super) density: f64,
-    /// The upper left corner of each, in texels.
+    /// Upper left corner of each rectangle, in texels.
     pub(super) corners: Vec<[u32; 2]>,
-    /// Rows of texels that are used.
     pub(super) height: u32,
 }
 
-/// Steps in which the density is narrowed down: to a thousandth.
+/// Bisection steps of the density: to a thousandth.
 const STEPS: usize = 14;
 
-/// Packs rectangles from the highest to the lowest, each in the first row that has room for it (Coffman et
-/// al. 1980), at the greatest density that fits a square of `side_px`, each with `padding_px` about it. None
-/// where not even points fit.
-pub(super) fn pack(sizes: &[Size], side_px: u32, padding_px: u32) -> Option<Packed> {
+/// Packs rectangles (width and height in world units), the highest first, each into the first row with room for it
+/// (Coffman et al. 1980), at the largest density that fits a square of `side_px`, each with `padding_px` about it.
+/// Returns none if not even points fit.
+pub(super) fn pack(sizes: &[[f64; 2]], side_px: u32, padding_px: u32) -> Option<Packed> {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by(|&a, &b| sizes[b][1].total_cmp(&sizes[a][1]).then(a.cmp(&b)));
     let area: f64 = sizes.iter().map(|size| size[0] * size[1]).sum();
     let widest = sizes.iter().map(|size| size[0]).fold(0.0, f64::max);
     let side = f64::from(side_px);
-    // Beyond this, not all area or the widest of them fits.
+    // A higher density has no room for the whole area or for the widest rectangle.
     let mut high = (side / area.sqrt()).min(side / widest);
     let mut low = 0.0;
     if !high.is_finite() {
         high = 0.0;
     }
-    let rows = ShelfRows { sizes, order: &order, side_px, padding_px };
-    let mut best = rows.at(0.0)?;
+    let at = |density| pack_at(sizes, &order, side_px, padding_px, density);
+    let mut best = at(0.0)?;
     for _ in 0..STEPS {
         let density = 0.5 * (low + high);
-        match rows.at(density) {
+        match at(density) {
             Some(packed) => {
                 best = packed;
                 low = density;
@@ -54,59 +50,49 @@ pub(super) fn pack(sizes: &[Size], side_px: u32, padding_px: u32) -> Option<Pack
     Some(best)
 }
 
-/// A row with room at its end.
-struct OpenRow {
-    x: u64,
-    y: u64,
-}
-
-struct ShelfRows<'a> {
-    sizes: &'a [Size],
-    order: &'a [usize],
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+fn pack_at(
+    sizes: &[[f64; 2]],
+    order: &[usize],
     side_px: u32,
     padding_px: u32,
-}
-
-impl ShelfRows<'_> {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
-    fn at(&self, density: f64) -> Option<Packed> {
-        let padding = 2 * u64::from(self.padding_px);
-        let side = u64::from(self.side_px);
-        let texels = |length: f64| ((length * density).ceil() as u64).max(1) + padding;
-        let mut corners = vec![[0; 2]; self.sizes.len()];
-        let least = self.sizes.iter().map(|size| texels(size[0])).min().unwrap_or(0);
-        let mut rows: Vec<OpenRow> = Vec::new();
-        let mut end = 0;
-        for &index in self.order {
-            let [width, height] = self.sizes[index].map(texels);
-            let row = match rows.iter().position(|row| row.x + width <= side) {
-                Some(row) => row,
-                None if width > side || end + height > side => return None,
-                None => {
-                    rows.push(OpenRow { x: 0, y: end });
-                    end += height;
-                    rows.len() - 1
-                }
-            };
-            let OpenRow { x, y } = &mut rows[row];
-            corners[index] = [*x, *y].map(|at| at as u32 + self.padding_px);
-            *x += width;
-            if *x + least > side {
-                // Nothing fits it any more.
-                rows.remove(row);
+    density: f64,
+) -> Option<Packed> {
+    let padding = 2 * u64::from(padding_px);
+    let side = u64::from(side_px);
+    let texels = |length: f64| ((length * density).ceil() as u64).max(1) + padding;
+    let mut corners = vec![[0; 2]; sizes.len()];
+    let least = sizes.iter().map(|size| texels(size[0])).min().unwrap_or(0);
+    // Rows with room at their ends: x of the end and y.
+    let mut rows: Vec<(u64, u64)> = Vec::new();
+    let mut end = 0;
+    for &index in order {
+        let [width, height] = sizes[index].map(texels);
+        let row = match rows.iter().position(|row| row.0 + width <= side) {
+            Some(row) => row,
+            None if width > side || end + height > side => return None,
+            None => {
+                rows.push((0, end));
+                end += height;
+                rows.len() - 1
             }
+        };
+        let (x, y) = &mut rows[row];
+        corners[index] = [*x, *y].map(|at| at as u32 + padding_px);
+        *x += width;
+        if *x + least > side {
+            // No rectangle fits any more.
+            rows.remove(row);
         }
-        Some(Packed { density, corners, height: end as u32 })
     }
+    Some(Packed { density, corners, height: end as u32 })
 }
-
-// The least rectangle around a chart.
 
 /// A place on a chart's plane, world units.
 pub(super) type Place = [f64; 2];
 
-/// Turns and moves places so that the least rectangle around them has its sides along the axes, its first
-/// corner at the origin, and is wider than high; its width and height.
+/// Turns and moves places so that the least rectangle around them has its sides along the axes, its first corner at
+/// the origin, and is wider than high. Returns its width and height.
 pub(super) fn least_rectangle(places: &mut [Place]) -> [f64; 2] {
     // One side of the least rectangle lies on a side of the convex hull (Freeman and Shapira 1975).
     let hull = convex_hull(places);
@@ -137,7 +123,7 @@ pub(super) fn least_rectangle(places: &mut [Place]) -> [f64; 2] {
     all.size()
 }
 
-/// A place where `turn` becomes the first axis.
+/// Returns a place in axes that begin with `turn`.
 fn turned([x, y]: Place, turn: [f64; 2]) -> Place {
     [x * turn[0] + y * turn[1], y * turn[0] - x * turn[1]]
 }
@@ -161,7 +147,7 @@ fn extent(places: impl Iterator<Item = Place>) -> FlatBounds {
     })
 }
 
-/// The corners of the convex hull, counter-clockwise (Andrew 1979).
+/// Returns the corners of the convex hull, counter-clockwise (Andrew 1979).
 fn convex_hull(places: &[Place]) -> Vec<Place> {
     let mut sorted = places.to_vec();
     sorted.sort_unstable_by(|a, b| a[0].total_cmp(&b[0]).then(a[1].total_cmp(&b[1])));
@@ -189,17 +175,15 @@ fn convex_hull(places: &[Place]) -> Vec<Place> {
     hull
 }
 
-// Two faces a square, all of one size (the layout of `SuGaR`, Guédon and Lepetit 2024).
+const MIN_SIDE: u32 = 4;
 
-/// Smallest square that leaves both faces a texel.
-const LEAST_SIDE: u32 = 4;
-
-/// Lays `faces` out in squares of `square_px`, those with one more or less index as a pair.
+/// Lays `faces` out in squares of `square_px`, two faces with successive indices in each: the layout of `SuGaR`
+/// (Guédon and Lepetit 2024).
 ///
-/// Face 2k has the lower right half of square k, face 2k + 1 the upper left one, both drawn in so far
-/// that bilinear reading does not cross the diagonal. Other than there both run the same way round.
+/// Face 2k has the lower right half of square k, face 2k + 1 the upper left one. Both keep a distance from the
+/// diagonal, so that bilinear reading does not cross it. Unlike `SuGaR`'s, both have the same orientation.
 pub(super) fn squares(faces: usize, square_px: u32, side_px: u32) -> Result<Atlas, AtlasError> {
-    if square_px < LEAST_SIDE {
+    if square_px < MIN_SIDE {
         return Err(AtlasError::Square { found: square_px });
     }
     let pairs = faces.div_ceil(2);
@@ -226,23 +210,23 @@ pub(super) fn squares(faces: usize, square_px: u32, side_px: u32) -> Result<Atla
     Ok(Atlas { width, height: width, places_px, faces, charts })
 }
 
-// Flattening that keeps the shape of each triangle as well as it can: as-rigid-as-possible maps (Liu et
-// al. 2008), from the chart as it is seen along its mean normal.
+// Flattening that keeps the shape of each triangle as well as possible: as-rigid-as-possible maps (Liu et al. 2008),
+// starting from the chart seen along its mean normal.
 
-/// Rounds of turning triangles and solving for the places that fit them best.
+/// Rounds of turning triangles and solving for the places.
 const ROUNDS: usize = 10;
 
-/// Steps of conjugate gradients a round, which begins where the round before ended.
+/// Steps of conjugate gradients a round, which starts from the previous round's places.
 const RIGID_STEPS: usize = 24;
 
-/// A round that moves places by less than this share of the mean side is the last.
+/// Largest movement, as a share of the mean side, after which rounds end.
 const STILL: f64 = 1e-3;
 
-/// Bounds of a side's weight, the cotangent of the angle that it faces. Above 0, so that no triangle pushes
-/// its corners apart.
+/// Bounds of a side's weight, the cotangent of the opposite angle. Above 0, so that no triangle pushes its corners
+/// apart.
 const WEIGHTS: [f64; 2] = [0.05, 10.0];
 
-/// Flattens faces; the places are in the order of the local vertices.
+/// Flattens faces and returns the places of the local vertices.
 pub(super) fn flatten(mesh: &Mesh, faces: &[u32], local: &LocalFaces) -> Vec<Place> {
     let normals = faces.iter().map(|&face| doubled_area(corners(mesh, mesh.faces[face as usize])));
     let mean: Vec3 = normalize(normals.fold([0.0; 3], add));
@@ -271,7 +255,7 @@ pub(super) fn flatten(mesh: &Mesh, faces: &[u32], local: &LocalFaces) -> Vec<Pla
     places
 }
 
-/// A triangle's true shape, and which places its corners are.
+/// True shape of a triangle, and the indices of its corners among the places.
 struct TrueShape {
     ends: [u32; 3],
     /// From each corner to the next.
@@ -284,7 +268,7 @@ impl TrueShape {
         let sides = [0, 1, 2].map(|i| minus(corners[(i + 1) % 3], corners[i]));
         let doubled = flat_cross(sides[0], sides[1]).abs();
         let weights = [0, 1, 2].map(|i| {
-            // The angle that side i faces lies between the other two.
+            // Side i is opposite to the angle between the other two sides.
             let (a, b) = (sides[(i + 1) % 3], sides[(i + 2) % 3]);
             let cotangent = -(a[0] * b[0] + a[1] * b[1]) / doubled;
             // Without area there is no angle.
@@ -297,13 +281,13 @@ impl TrueShape {
         minus(places[self.ends[(i + 1) % 3] as usize], places[self.ends[i] as usize])
     }
 
-    /// True if places keep it to a hundredth, and its sense.
+    /// True if places keep the shape to a hundredth, and its orientation.
     fn is_kept(&self, places: &[Place]) -> bool {
         let doubled = flat_cross(self.side(0, places), self.side(1, places));
         doubled >= 0.99 * flat_cross(self.sides[0], self.sides[1])
     }
 
-    /// Adds where the triangle, turned as its corners lie, would have them.
+    /// Adds the pull of the triangle, turned like its corners, on these.
     fn pull(&self, places: &[Place], pulls: &mut [Place]) {
         let (mut cosine, mut sine) = (0.0, 0.0);
         for i in 0..3 {
@@ -327,13 +311,12 @@ impl TrueShape {
     }
 }
 
-/// A side between two places.
 struct Spring {
     ends: [u32; 2],
     weight: f64,
 }
 
-/// The sides of all triangles: a matrix that is symmetric and not negative.
+/// The sides of all triangles as a symmetric positive semidefinite matrix.
 struct Springs {
     springs: Vec<Spring>,
     /// One over the sum of the weights at each place.
@@ -380,8 +363,8 @@ impl Springs {
         }
     }
 
-    /// Moves the places closer to where the springs are as `pulls` want them, by conjugate gradients for
-    /// both coordinates at once (Hestenes and Stiefel 1952); the greatest way along an axis.
+    /// Moves the places closer to the equilibrium of springs and `pulls` by conjugate gradients for both coordinates
+    /// at once (Hestenes and Stiefel 1952). Returns the largest movement along an axis.
     fn solve(&self, pulls: &[Place], places: &mut [Place]) -> f64 {
         let before = places.to_vec();
         let mut product = vec![[0.0; 2]; places.len()];
@@ -425,39 +408,35 @@ fn flat_cross(a: Place, b: Place) -> f64 {
     a[0] * b[1] - a[1] * b[0]
 }
 
-/// a / b, or 0 where nothing is left to divide.
+/// Returns a / b, or 0 if b is not above 0.
 fn share(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
 }
 
-/// The inner products of both coordinates.
 fn inner(a: &[Place], b: &[Place]) -> [f64; 2] {
     let products = a.iter().zip(b);
     products.fold([0.0; 2], |sum, (a, b)| [sum[0] + a[0] * b[0], sum[1] + a[1] * b[1]])
 }
 
-// Regions seen along one of 26 directions: to the faces, edges and corners of a box. Linear in the
-// faces and never worse for a crumpled surface.
+// Regions seen along one of 26 directions: to the faces, edges and corners of a box. The time is linear in the faces,
+// also for a crumpled surface.
 
 /// Regions of fewer faces join a neighbour.
 const FEW_FACES: usize = 8;
 
 /// Least cosine between a face's normal and the direction of the region that it joins.
-const LEAST_COSINE: f64 = 0.2;
+const MIN_COSINE: f64 = 0.2;
 
 /// Cuts some faces, in ascending order, into regions that are seen along one direction.
 pub(super) fn boxed(surface: &Surface<'_>, faces: &[u32]) -> Vec<FlatChart> {
     let directions = directions();
-    let regions = BoxCut { surface, faces, directions: &directions }.regions();
-    regions
-        .into_par_iter()
-        .map(|region| {
-            FlatChart::along(surface.mesh, region.faces, directions[usize::from(region.direction)])
-        })
-        .collect()
+    let regions = BoxCut { surface, faces, directions: &directions }.regions().into_par_iter();
+    let chart = |(faces, direction): (Vec<u32>, u8)| {
+        FlatChart::along(surface.mesh, faces, directions[usize::from(direction)])
+    };
+    regions.map(chart).collect()
 }
 
-/// The 26 directions.
 fn directions() -> Vec<Vec3> {
     let steps = [-1.0, 0.0, 1.0];
     let all = steps.into_iter().flat_map(|x| {
@@ -466,14 +445,7 @@ fn directions() -> Vec<Vec3> {
     all.filter(|&direction| direction != [0.0; 3]).map(normalize).collect()
 }
 
-/// A region and how it is looked at.
-struct BoxRegion {
-    /// In ascending order.
-    faces: Vec<u32>,
-    direction: u8,
-}
-
-/// The faces that are cut, numbered in their order.
+/// The faces to cut, numbered in their order.
 struct BoxCut<'a> {
     surface: &'a Surface<'a>,
     faces: &'a [u32],
@@ -481,7 +453,7 @@ struct BoxCut<'a> {
 }
 
 impl BoxCut<'_> {
-    /// Those of the faces that have a side in common with one.
+    /// Returns the numbers of the faces that have a side in common with one.
     fn neighbours(&self, number: u32) -> impl Iterator<Item = u32> {
         let others = self.surface.neighbours(self.faces[number as usize]);
         let are_all = self.faces.len() == self.surface.normals.len();
@@ -495,7 +467,7 @@ impl BoxCut<'_> {
         self.surface.normals[self.faces[number as usize] as usize]
     }
 
-    /// The direction that a normal is nearest to; of none where there is no normal, the first.
+    /// Returns the direction nearest to a normal; the first if there is no normal.
     fn nearest_direction(&self, normal: Vec3) -> u8 {
         let mut nearest = (f64::NEG_INFINITY, 0);
         for (index, &direction) in (0_u8..).zip(self.directions) {
@@ -507,8 +479,8 @@ impl BoxCut<'_> {
         nearest.1
     }
 
-    /// Neighbouring faces of one direction, small regions joined to neighbours that see them.
-    fn regions(&self) -> Vec<BoxRegion> {
+    /// Returns connected faces of one direction, and the direction. Small regions join neighbours that see them.
+    fn regions(&self) -> Vec<(Vec<u32>, u8)> {
         let numbers = 0..to_u32(self.faces.len());
         let of_face: Vec<u8> = numbers
             .clone()
@@ -530,7 +502,7 @@ impl BoxCut<'_> {
             members
         };
         let mut direction = of_face;
-        // One that others have joined stays as it is: they do not all face a further direction.
+        // A region that others have joined stays, because they do not all face a further direction.
         let mut has_grown = vec![false; direction.len()];
         for region in members(&mut regions).chunk_by(|a, b| a.0 == b.0) {
             let root = regions.root(region[0].0);
@@ -544,15 +516,15 @@ impl BoxCut<'_> {
         let grouped = members(&mut regions);
         let charts = grouped.chunk_by(|a, b| a.0 == b.0);
         charts
-            .map(|region| BoxRegion {
-                faces: region.iter().map(|&(_, number)| self.faces[number as usize]).collect(),
-                direction: direction[region[0].0 as usize],
+            .map(|region| {
+                let faces = region.iter().map(|&(_, number)| self.faces[number as usize]).collect();
+                (faces, direction[region[0].0 as usize])
             })
             .collect()
     }
 
-    /// Joins a small region to the one with most common sides of those whose direction it faces;
-    /// whether there is one.
+    /// Joins a small region to the neighbour with most common sides of those whose direction it faces. Returns false
+    /// if there is none.
     fn join_neighbour(
         &self,
         region: &[(u32, u32)],
@@ -565,35 +537,27 @@ impl BoxCut<'_> {
             others.extend(self.neighbours(number).map(|other| regions.root(other)));
         }
         others.retain(|&other| other != own);
-        others.sort_unstable();
         let faces_it = |other: u32| {
             let along = self.directions[direction[other as usize] as usize];
             region.iter().all(|&(_, number)| {
                 let normal = self.normal(number);
-                normal == [0.0; 3] || dot(normal, along) >= LEAST_COSINE
+                normal == [0.0; 3] || dot(normal, along) >= MIN_COSINE
             })
         };
-        let best = others
-            .chunk_by(|a, b| a == b)
-            .filter(|same| faces_it(same[0]))
-            .max_by_key(|same| (same.len(), std::cmp::Reverse(same[0])));
-        if let Some(same) = best {
-            let kept = direction[same[0] as usize];
-            regions.join(own, same[0]);
-            let root = regions.root(own);
-            direction[root as usize] = kept;
-        }
-        best.is_some()
+        let Some(best) = most_frequent(others, faces_it) else { return false };
+        let kept = direction[best as usize];
+        regions.join(own, best);
+        let root = regions.root(own);
+        direction[root as usize] = kept;
+        true
     }
 }
 
-// Charts on a plane.
-
 /// A piece of a mesh on its plane, in world units from its least coordinates; wider than high.
 pub(super) struct FlatChart {
-    /// Its faces, in ascending order.
+    /// Faces in ascending order.
     pub(super) faces: Vec<u32>,
-    /// Which of its places the faces have.
+    /// Indices of each face's corners among the places.
     pub(super) corners: Vec<[u32; 3]>,
     pub(super) places: Vec<Place>,
     pub(super) size: [f64; 2],
@@ -603,25 +567,18 @@ pub(super) struct FlatChart {
 pub(super) struct LocalFaces {
     /// Vertices of the faces, in ascending order.
     pub(super) vertices: Vec<u32>,
-    /// Which of them each face has.
+    /// Indices of each face's corners among the vertices.
     pub(super) corners: Vec<[u32; 3]>,
 }
 
 impl LocalFaces {
     pub(super) fn of(mesh: &Mesh, faces: &[u32]) -> Self {
-        Self::over(faces.iter().map(|&face| mesh.faces[face as usize]))
-    }
-
-    fn over(faces: impl Iterator<Item = [u32; 3]> + Clone) -> Self {
-        let mut vertices: Vec<u32> = faces.clone().flatten().collect();
-        vertices.sort_unstable();
-        vertices.dedup();
-        let local = |vertex: u32| to_u32(vertices.partition_point(|&v| v < vertex));
-        let corners = faces.map(|face| face.map(local)).collect();
+        let (vertices, corners) =
+            local_faces(faces.iter().map(|&face| mesh.faces[face as usize]).collect());
         Self { vertices, corners }
     }
 
-    /// Their places on a plane that is seen along a direction: faces that show their front run from x to y.
+    /// Returns places on a plane seen along a direction. Faces that show their front run from x to y.
     pub(super) fn along(&self, mesh: &Mesh, direction: Vec3) -> Vec<Place> {
         let helper = if direction[2].abs() < 0.9 { [0.0, 0.0, 1.0] } else { [1.0, 0.0, 0.0] };
         // x, y and the direction are right-handed.
@@ -636,35 +593,34 @@ impl LocalFaces {
 }
 
 impl FlatChart {
-    /// Faces with their corners among some places.
     pub(super) fn new(faces: Vec<u32>, corners: Vec<[u32; 3]>, mut places: Vec<Place>) -> Self {
         let size = least_rectangle(&mut places);
         Self { faces, corners, places, size }
     }
 
-    /// Faces as they are seen along a direction.
+    /// Flattens faces as they are seen along a direction.
     pub(super) fn along(mesh: &Mesh, faces: Vec<u32>, direction: Vec3) -> Self {
         let local = LocalFaces::of(mesh, &faces);
         let places = local.along(mesh, direction);
         Self::new(faces, local.corners, places)
     }
 
-    /// A face in its own shape.
+    /// Flattens a face in its own shape.
     pub(super) fn alone(mesh: &Mesh, face: u32) -> Self {
         let places = true_shape(corners(mesh, mesh.faces[face as usize]));
         Self::new(vec![face], vec![[0, 1, 2]], places.to_vec())
     }
 
-    /// Some of the faces as they lie; `faces` are in ascending order.
+    /// Returns a part of the faces as they lie; `faces` are in ascending order.
     pub(super) fn part(&self, faces: Vec<u32>) -> Self {
         let old = faces.iter().filter_map(|face| self.faces.binary_search(face).ok());
-        let local = LocalFaces::over(old.map(|at| self.corners[at]));
-        let places = local.vertices.iter().map(|&place| self.places[place as usize]).collect();
-        Self::new(faces, local.corners, places)
+        let (kept, corners) = local_faces(old.map(|at| self.corners[at]).collect());
+        let places = kept.iter().map(|&place| self.places[place as usize]).collect();
+        Self::new(faces, corners, places)
     }
 }
 
-/// The corners of a triangle on its plane; they run from x to y.
+/// Returns the corners of a triangle on its plane; they run from x to y.
 pub(super) fn true_shape([a, b, c]: [Vec3; 3]) -> [Place; 3] {
     let (side, other) = (sub(b, a), sub(c, a));
     let along = length(side);
@@ -674,10 +630,8 @@ pub(super) fn true_shape([a, b, c]: [Vec3; 3]) -> [Place; 3] {
     [[0.0; 2], [along, 0.0], [dot(other, side) / along, length(cross(side, other)) / along]]
 }
 
-// Texels of a triangle.
-
-/// Shows `visit` the texels whose centres lie in a triangle on a picture, row by row. Of two triangles
-/// with a common side, exactly one has the centres on it.
+/// Passes `visit` the texels whose centres lie in a triangle on a picture, row by row. A centre on a common side of
+/// two triangles lies in exactly one of them.
 pub fn for_each_texel(
     corners_px: [[f64; 2]; 3],
     [width, height]: [u32; 2],
@@ -701,8 +655,8 @@ pub fn for_each_texel(
     }
 }
 
-/// Shows `visit` the texels that a triangle on a picture touches with more than a corner or a side, row by
-/// row; nothing of a triangle without area.
+/// Passes `visit` the texels that a triangle on a picture touches with more than a corner or a side, row by row; none
+/// for a triangle without area.
 pub(crate) fn for_each_touched(
     corners_px: [[f64; 2]; 3],
     [width, height]: [u32; 2],
@@ -714,8 +668,8 @@ pub(crate) fn for_each_touched(
         (texel(low.floor(), size), texel(high.ceil(), size))
     };
     let (columns, rows) = (range(0, width), range(1, height));
-    // The triangle's side of each line has positive areas: of a texel beside it, not even the corner that is
-    // farthest to that side.
+    // The triangle's side of each line has positive areas. A texel is beside the triangle if the corner that is
+    // farthest to that side is not on it.
     let reaches = |from: [f64; 2], to: [f64; 2], [x, y]: [f64; 2]| {
         let far =
             [x + f64::from(u8::from(to[1] < from[1])), y + f64::from(u8::from(to[0] > from[0]))];
@@ -731,7 +685,7 @@ pub(crate) fn for_each_touched(
     }
 }
 
-/// The corners in the order in which their area is positive; none of a triangle without area.
+/// Returns the corners in the order in which their area is positive; none for a triangle without area.
 fn turned_positive(corners_px: [[f64; 2]; 3]) -> Option<[[f64; 2]; 3]> {
     let doubled = doubled_area_px(corners_px);
     let [a, b, c] = corners_px;
@@ -739,7 +693,7 @@ fn turned_positive(corners_px: [[f64; 2]; 3]) -> Option<[[f64; 2]; 3]> {
     (doubled != 0.0 && doubled.is_finite()).then_some(turned)
 }
 
-/// The least and the greatest place of the corners along an axis.
+/// Returns the least and the largest coordinate of the corners along an axis.
 fn extent_along([a, b, c]: [[f64; 2]; 3], axis: usize) -> (f64, f64) {
     (a[axis].min(b[axis]).min(c[axis]), a[axis].max(b[axis]).max(c[axis]))
 }
@@ -749,17 +703,16 @@ fn texel(at: f64, size: u32) -> u32 {
     (at as u32).min(size)
 }
 
-/// Twice the signed area in square texels; positive from x to y.
+/// Returns twice the signed area in square texels; positive from x to y.
 pub(super) fn doubled_area_px([a, b, c]: [[f64; 2]; 3]) -> f64 {
     (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
 }
 
-/// A side of a triangle of positive area.
 struct EdgeSide {
-    /// The lesser end first, so that both triangles at a side compute the same.
+    /// Ends, the lesser first, so that both triangles at a side compute the same value.
     ends: [[f64; 2]; 2],
     is_swapped: bool,
-    /// True if centres on the side belong to the triangle: so for one of both ways along it.
+    /// True if centres on the side belong to the triangle. It is true for one of the two triangles at the side.
     takes_ties: bool,
 }
 
@@ -777,8 +730,9 @@ impl EdgeSide {
     }
 }
 
-/// The face of each texel of a picture, row by row; `u32::MAX` where there is none.
-pub fn texel_faces(atlas: &Atlas) -> Vec<u32> {
+/// Returns the face of each texel of a picture, row by row; `u32::MAX` for none.
+#[cfg(test)]
+pub(crate) fn texel_faces(atlas: &Atlas) -> Vec<u32> {
     let (width, height) = (atlas.width, atlas.height);
     let mut faces = vec![u32::MAX; width as usize * height as usize];
     for (index, &face) in atlas.faces.iter().enumerate() {
@@ -789,18 +743,13 @@ pub fn texel_faces(atlas: &Atlas) -> Vec<u32> {
     faces
 }
 
-// Texels about charts, filled with the nearest texel of one: what filters read across a seam.
-
-/// No texel within the radius.
 const NONE: i8 = i8::MAX;
 
-/// Greatest radius in texels.
-const MOST_PX: u8 = 64;
+const MAX_PX: u8 = 64;
 
-/// Gives each unset texel the value of the nearest set one within `radius_px` (64 at most) on a picture
-/// of so many texels a row; which texels are set then. Exact, where jump flooding may miss by a texel,
-/// and the same for any number of threads. Of several at one distance, the one in the nearest row, the
-/// upper, the left.
+/// Gives each unset texel the value of the nearest set one within `radius_px` (at most 64) on a picture of `width`
+/// texels a row, and returns which texels are set then. Exact, unlike jump flooding, and the same for any number of
+/// threads. Of several texels at one distance, takes the one in the nearest row, the upper, the left one.
 ///
 /// Texels beyond whole rows, or without a flag, stay as they are.
 pub fn dilate<T: Copy + Send + Sync>(
@@ -809,7 +758,7 @@ pub fn dilate<T: Copy + Send + Sync>(
     width: usize,
     radius_px: u8,
 ) -> Vec<bool> {
-    let radius = i16::from(radius_px.min(MOST_PX));
+    let radius = i16::from(radius_px.min(MAX_PX));
     let count = texels.len().min(is_set.len());
     if width == 0 || count < width {
         return is_set.to_vec();
@@ -836,7 +785,7 @@ pub fn dilate<T: Copy + Send + Sync>(
     set
 }
 
-/// How far the nearest set texel of the row is from each, to the right.
+/// Writes the offset from each texel of a row to the nearest set one, to the right.
 fn nearest_in_row(across: &mut [i8], is_set: &[bool], radius: i16) {
     let mut since = i16::MAX;
     for (nearest, &set) in across.iter_mut().zip(is_set) {
@@ -854,7 +803,6 @@ fn nearest_in_row(across: &mut [i8], is_set: &[bool], radius: i16) {
     }
 }
 
-/// An offset within the greatest radius.
 fn small(offset: i16) -> i8 {
     i8::try_from(offset).unwrap_or(NONE)
 }
@@ -867,7 +815,7 @@ struct NearestTexel<'a> {
 }
 
 impl NearestTexel<'_> {
-    /// The set texel that is nearest to one, within the radius.
+    /// Returns the set texel that is nearest to one, within the radius.
     fn to(&self, x: usize, y: usize) -> Option<usize> {
         let mut best = i32::from(self.radius).pow(2) + 1;
         let mut found = None;
@@ -903,7 +851,7 @@ mod tests {
 
     #[test]
     fn rectangles_keep_apart_and_fill_the_picture() {
-        let sizes: Vec<Size> = (0..200)
+        let sizes: Vec<[f64; 2]> = (0..200)
             .map(|i| [1.0 + f64::from(i * 37 % 50) / 10.0, 0.2 + f64::from(i % 9) / 10.0])
             .collect();
         let packed = pack(&sizes, 512, 2).unwrap();
@@ -939,10 +887,9 @@ mod tests {
         assert!((width - 8.0).abs() < 1e-12 && (height - 4.0).abs() < 1e-12, "{width} {height}");
         let all = extent(places.iter().copied());
         assert_eq!((all.low, all.high), ([0.0; 2], [width, height]));
-        // The sense of a triangle stays.
-        let area =
-            |[a, b, c]: [Place; 3]| (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0]);
-        assert!((area([places[0], places[9], places[1]]) - 1.0).abs() < 1e-12);
+        // The orientation of a triangle stays.
+        let doubled = doubled_area_px([places[0], places[9], places[1]]);
+        assert!((doubled - 1.0).abs() < 1e-12);
     }
 
     #[test]
@@ -964,10 +911,7 @@ mod tests {
             let at = |(x, y): (u8, u8)| [f64::from(x) / 4.0, f64::from(y) / 4.0];
             let middle = at(middle);
             let mut rim: Vec<[f64; 2]> = rim.into_iter().map(at).collect();
-            rim.push([0.0, 0.0]);
-            rim.push([16.0, 0.0]);
-            rim.push([16.0, 16.0]);
-            rim.push([0.0, 16.0]);
+            rim.extend([[0.0, 0.0], [16.0, 0.0], [16.0, 16.0], [0.0, 16.0]]);
             let angle = |p: &[f64; 2]| (p[1] - middle[1]).atan2(p[0] - middle[0]);
             rim.sort_by(|a, b| angle(a).total_cmp(&angle(b)));
             rim.dedup_by(|a, b| (angle(a) - angle(b)).abs() < 1e-12);
@@ -988,7 +932,7 @@ mod tests {
     fn two_halves_of_a_square_claim_all_of_it() {
         let [a, b, c, d] = [[1.0, 1.0], [7.0, 1.0], [7.0, 7.0], [1.0, 7.0]];
         let mut count = 0;
-        // Centres lie on the diagonal. The second half is given in the other sense.
+        // Centres lie on the diagonal. The second half runs the other way.
         for corners in [[a, b, c], [a, d, c]] {
             for_each_texel(corners, [8, 8], |x, y| {
                 assert!((1..7).contains(&x) && (1..7).contains(&y));
@@ -996,7 +940,7 @@ mod tests {
             });
         }
         assert_eq!(count, 36);
-        // What lies outside of the picture is cut off.
+        // Parts outside of the picture are cut off.
         for_each_texel([[-9.0, -9.0], [40.0, -9.0], [-9.0, 40.0]], [3, 2], |_, _| count += 1);
         assert_eq!(count, 42);
     }

@@ -1,15 +1,15 @@
-//! The texture of a mesh, of views that see it.
+//! Textures of meshes, averaged over views.
 //!
-//! [`Bake`] is shown all views once, or once more for each round in which it leaves out colours that differ
-//! from the others. Each texel looks into each view, so that fine textures have no holes; sums are whole
-//! numbers, so that no order changes them.
+//! [`Bake`] takes all views once, or once for each round in which it leaves out colours that differ from the others.
+//! Each texel samples each view, so that fine textures have no holes. Sums are integers, so that they do not depend on
+//! the order of the views.
 
 mod texels;
 
 use rayon::prelude::*;
 use serde::Serialize;
 use texels::{
-    AgreedColor, FacePlane, FaceTexels, Piece, Sighting, SomeColors, byte, corners_cam, fill, mixed,
+    AgreedColor, ColorSamples, FacePlane, FaceTexels, ViewSampler, byte, corners_cam, fill, mixed,
 };
 
 use crate::atlas::Atlas;
@@ -17,18 +17,16 @@ use crate::file::Picture;
 use crate::mesh::{Camera, Mesh};
 use crate::place::{centroid, cross, dot, length, sub};
 
-// From views to a texture.
-
-/// How a texture was made.
+/// Figures of a baked texture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BakeFigures {
-    /// Views that were looked into.
+    /// Views with colours.
     pub views: usize,
     /// Texels of faces.
     pub texels: usize,
     /// Texels that some view sees.
     pub seen_texels: usize,
-    /// Faces with texels of which no view sees any.
+    /// Faces that have texels but none that a view sees.
     pub unseen_faces: usize,
     /// Colours that differed from those of most views and were left out of the last round.
     pub left_out: u64,
@@ -39,11 +37,11 @@ pub struct BakeFigures {
 pub struct Baked {
     /// The texture.
     pub picture: Picture,
-    /// The way it was made.
+    /// Figures of the texture.
     pub figures: BakeFigures,
 }
 
-/// A texture in the making.
+/// A texture that views are added to.
 pub struct Bake<'a> {
     mesh: &'a Mesh,
     atlas: &'a Atlas,
@@ -54,21 +52,19 @@ pub struct Bake<'a> {
 }
 
 enum States {
-    /// All colours count.
     Plain(Vec<TexelSums>),
-    /// Colours are left out.
     Judged(Vec<JudgedTexel>),
 }
 
 impl<'a> Bake<'a> {
-    /// Bytes of memory a texel of a face where all colours count.
+    /// Bytes of memory per texel of a face if all colours count.
     pub const PLAIN_BYTES: usize = size_of::<TexelSums>() + size_of::<[u16; 2]>();
 
-    /// The same where colours are left out.
+    /// Bytes of memory per texel of a face if colours are left out.
     pub const JUDGED_BYTES: usize = size_of::<JudgedTexel>() + size_of::<[u16; 2]>();
 
-    /// Of a checked mesh and its atlas. With `leaves_out`, rounds after the first leave out colours that
-    /// are farther from the median of the round before than three median distances.
+    /// Starts a texture of a checked mesh and its atlas. With `leaves_out`, rounds after the first leave out colours
+    /// farther from the previous round's median than three median distances.
     pub fn new(mesh: &'a Mesh, atlas: &'a Atlas, leaves_out: bool) -> Self {
         let texels = FaceTexels::of(atlas);
         let count = texels.at.len();
@@ -80,7 +76,7 @@ impl<'a> Bake<'a> {
         Self { mesh, atlas, texels, states, views: 0, left_out: 0 }
     }
 
-    /// Begins a further round: means so far are forgotten, and all views have to be shown again.
+    /// Starts another round: forgets the means; all views have to be added again.
     pub fn next_round(&mut self) {
         (self.views, self.left_out) = (0, 0);
         match &mut self.states {
@@ -89,110 +85,95 @@ impl<'a> Bake<'a> {
         }
     }
 
-    /// Adds what a view shows; one whose colours do not fill its pixels shows nothing.
+    /// Adds a view. Ignores a view whose colours do not fill its pixels.
     pub fn add(&mut self, view: &ColorView<'_>) {
         if !view.is_whole() {
             return;
         }
         self.views += 1;
-        let looking = Looking {
-            mesh: self.mesh,
-            atlas: self.atlas,
-            texels: &self.texels,
-            sighting: Sighting::new(self.mesh, *view),
-        };
-        self.left_out += match &mut self.states {
-            States::Plain(states) => looking.take_all(states),
-            States::Judged(states) => looking.take_all(states),
+        let Self { mesh, atlas, texels, states, .. } = self;
+        let sampler = ViewSampler::new(mesh, *view);
+        self.left_out += match states {
+            States::Plain(states) => take_view(mesh, atlas, texels, &sampler, states),
+            States::Judged(states) => take_view(mesh, atlas, texels, &sampler, states),
         };
     }
 
-    /// The means. What no view sees of a face gets the mean of what they see of it; faces that none sees
-    /// get the colours of their vertices. Texels beside faces get those of the nearest up to 8 texels away.
+    /// Returns the means. Texels that no view sees get the mean of their face; faces that no view sees get the colours
+    /// of their vertices. Texels beside faces get the nearest colour, up to 8 texels away.
     pub fn finish(self) -> Baked {
         let Self { mesh, atlas, texels, states, views, left_out } = self;
         let sums: Vec<TexelSums> = match states {
             States::Plain(sums) => sums,
             States::Judged(states) => states.par_iter().map(|state| *state.sums()).collect(),
         };
-        let filled = fill(mesh, atlas, &texels, &sums);
+        let (picture, unseen_faces) = fill(mesh, atlas, &texels, &sums);
         let figures = BakeFigures {
             views,
             texels: sums.len(),
             seen_texels: sums.iter().filter(|sums| sums.weight > 0).count(),
-            unseen_faces: filled.unseen_faces,
+            unseen_faces,
             left_out,
         };
-        Baked { picture: filled.picture, figures }
+        Baked { picture, figures }
     }
 }
 
-/// A view that is looked into for all texels.
-struct Looking<'a> {
-    mesh: &'a Mesh,
-    atlas: &'a Atlas,
-    texels: &'a FaceTexels,
-    sighting: Sighting<'a>,
-}
-
-impl Looking<'_> {
-    /// Gives every texel its colour in the view; how many leave it out.
-    fn take_all<S: TexelState>(&self, states: &mut [S]) -> u64 {
-        let pieces = self.texels.pieces(states).into_par_iter();
-        pieces.map(|piece| self.take_piece(piece)).sum()
-    }
-
-    fn take_piece<S: TexelState>(&self, piece: Piece<'_, S>) -> u64 {
+/// Gives every texel its colour in a view, and returns the number of texels that leave it out.
+fn take_view<S: TexelState>(
+    mesh: &Mesh,
+    atlas: &Atlas,
+    texels: &FaceTexels,
+    sampler: &ViewSampler<'_>,
+    states: &mut [S],
+) -> u64 {
+    let take_piece = |(faces, first, states): (std::ops::Range<usize>, usize, &mut [S])| {
         let mut left_out = 0;
-        for face in piece.faces {
-            let numbers = self.texels.of_face(face);
+        for face in faces {
+            let numbers = texels.of_face(face);
             if numbers.is_empty() {
                 continue;
             }
-            let corners = corners_cam(self.mesh, face, &self.sighting.view.camera);
-            if !self.sighting.may_see(corners) {
+            let corners = corners_cam(mesh, face, &sampler.view.camera);
+            if !sampler.may_see(corners) {
                 continue;
             }
             let [a, b, c] = corners;
             let normal = cross(sub(b, a), sub(c, a));
-            // Outer sides are textured; from within, slack would take them for what is before them.
+            // Only outer sides are textured: the slack would give an inner side the colour of a nearer surface.
             if dot(normal, a) >= 0.0 {
                 continue;
             }
             let size = length(normal);
-            let plane = FacePlane::new(self.atlas.corners_px(self.atlas.faces[face]));
+            let plane = FacePlane::new(atlas.corners_px(atlas.faces[face]));
             for number in numbers {
-                let cam = mixed(corners, plane.shares(self.texels.at[number]));
-                if let Some(seen) = self.sighting.color(cam) {
+                let cam = mixed(corners, plane.shares(texels.at[number]));
+                if let Some((color, is_pure)) = sampler.color(cam) {
                     let cosine = dot(normal, cam).abs() / (size * length(cam));
-                    let sure = byte(255.0 * cosine).max(LEAST_WEIGHT);
-                    let weight = if seen.is_pure { sure } else { DOUBTFUL };
-                    let state = &mut piece.values[number - piece.first];
-                    left_out += u64::from(!state.take(number, seen.color, weight));
+                    let sure = byte(255.0 * cosine).max(MIN_WEIGHT);
+                    let weight = if is_pure { sure } else { DOUBTFUL };
+                    left_out += u64::from(!states[number - first].take(number, color, weight));
                 }
             }
         }
         left_out
-    }
+    };
+    texels.pieces(states).into_par_iter().map(take_piece).sum()
 }
-
-// A picture of a mesh, and where it was taken from.
-
-/// A picture of a mesh, and where it was taken from; one value a pixel in rows from the top.
+/// A picture of a mesh with its camera; one value a pixel in rows from the top.
 #[derive(Clone, Copy, Debug)]
 pub struct ColorView<'a> {
-    /// What saw it, and from where.
+    /// Camera of the picture.
     pub camera: Camera,
     /// Depth along the axis from which on the camera sees, above 0, scene units.
     pub near: f64,
     /// Colours, sRGB.
     pub colors: &'a [[u8; 3]],
-    /// Which pixels count; without it, all.
+    /// Which pixels count; all without it.
     pub counts: Option<&'a [bool]>,
 }
 
 impl ColorView<'_> {
-    /// True if there is a colour for each pixel.
     fn is_whole(&self) -> bool {
         let pixels = self.camera.width * self.camera.height;
         self.colors.len() == pixels && self.counts.is_none_or(|counts| counts.len() == pixels)
@@ -202,24 +183,23 @@ impl ColorView<'_> {
 /// The largest area of each face in any view.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenAreas {
-    /// px².
     areas: Vec<f64>,
 }
 
 impl SeenAreas {
-    /// Of a checked mesh that no view has seen yet.
+    /// Starts with a checked mesh that no view has seen yet.
     pub fn new(mesh: &Mesh) -> Self {
         Self { areas: vec![0.0; mesh.faces.len()] }
     }
 
-    /// Adds a camera, which sees from the depth `near` on. A face counts where its middle is in sight.
+    /// Adds a camera, which sees from the depth `near` on. A face counts if its middle is visible.
     pub fn add(&mut self, mesh: &Mesh, camera: Camera, near: f64) {
         let view = ColorView { camera, near, colors: &[], counts: None };
-        let sighting = Sighting::new(mesh, view);
+        let sampler = ViewSampler::new(mesh, view);
         self.areas.par_iter_mut().enumerate().for_each(|(face, area)| {
             let corners = corners_cam(mesh, face, &camera);
             let is_before = corners.iter().all(|corner| corner[2] >= near);
-            if is_before && sighting.shows(centroid(corners)) {
+            if is_before && sampler.shows(centroid(corners)) {
                 let [a, b, c] = corners.map(|corner| camera.pixel(corner));
                 let doubled = (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0]);
                 *area = area.max(0.5 * doubled.abs());
@@ -227,33 +207,31 @@ impl SeenAreas {
         });
     }
 
-    /// The areas of the faces, px².
+    /// Returns the areas of the faces, px².
     pub fn areas_px2(&self) -> &[f64] {
         &self.areas
     }
 }
 
-/// The weight of a colour that may be that of something else.
+/// Weight of a colour that may belong to another surface.
 const DOUBTFUL: u8 = 1;
 
-/// The least weight of any other.
-const LEAST_WEIGHT: u8 = 16;
+/// Least weight of any other colour.
+const MIN_WEIGHT: u8 = 16;
 
-/// What the views' colours of a texel come to.
+/// Colours of a texel in all views.
 trait TexelState: Copy + Default + Send + Sync {
-    /// Takes a colour with a weight of 1 to 255, or leaves it out; whether it is taken. `texel` is the texel's
-    /// number. One of [`DOUBTFUL`] weight matters where there is no other.
+    /// Takes a colour with a weight of 1 to 255. Returns false if the colour is left out. `texel` is the texel's
+    /// index. A colour of [`DOUBTFUL`] weight matters only without another.
     fn take(&mut self, texel: usize, color: [u8; 3], weight: u8) -> bool;
 
-    /// The sums of the round.
     fn sums(&self) -> &TexelSums;
 
-    /// Begins another round.
     fn next_round(&mut self);
 }
 
-/// The weighted sum of a texel's colours and of their weights, in whole numbers, so that no order of the
-/// views changes it. 65,000 views do not exceed them.
+/// The weighted sum of a texel's colours and the sum of their weights. Integers, so that the order of the views does
+/// not matter. 65,000 views fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct TexelSums {
     color: [u32; 3],
@@ -283,15 +261,19 @@ impl TexelState for TexelSums {
 #[derive(Clone, Copy, Debug)]
 struct JudgedTexel {
     sums: TexelSums,
-    /// Of the round before.
+    /// Agreed colour of the previous round.
     agreed: AgreedColor,
-    /// Of those that are taken in this round.
-    some: SomeColors,
+    /// Sample of the colours that this round takes.
+    samples: ColorSamples,
 }
 
 impl Default for JudgedTexel {
     fn default() -> Self {
-        Self { sums: TexelSums::default(), agreed: AgreedColor::ANY, some: SomeColors::default() }
+        Self {
+            sums: TexelSums::default(),
+            agreed: AgreedColor::ANY,
+            samples: ColorSamples::default(),
+        }
     }
 }
 
@@ -302,7 +284,7 @@ impl TexelState for JudgedTexel {
         if is_taken {
             self.sums.take(texel, color, weight);
             if weight > DOUBTFUL {
-                self.some.take(texel, color);
+                self.samples.take(texel, color);
             }
         }
         is_taken
@@ -313,7 +295,7 @@ impl TexelState for JudgedTexel {
     }
 
     fn next_round(&mut self) {
-        *self = Self { agreed: self.some.agreed(), ..Self::default() };
+        *self = Self { agreed: self.samples.agreed(), ..Self::default() };
     }
 }
 
@@ -321,30 +303,22 @@ impl TexelState for JudgedTexel {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
 mod tests {
     use super::*;
-    use crate::Camera;
-    use crate::atlas::{Atlas, AtlasOptions, Layout, make_atlas};
+    use crate::atlas::{AtlasOptions, Layout, make_atlas};
     use crate::draw::{Paint, draw};
-    use crate::known_meshes::{cube, joined, mesh_of, moved, sphere};
-    use crate::mesh::{Mesh, Vec3};
-    use crate::place::{cross, mul, normalize, scale};
+    use crate::known_meshes::{self, cube, joined, mesh_of, moved, on_threads, sphere};
+    use crate::mesh::Vec3;
+    use crate::place::{normalize, scale};
 
     const NEAR: f64 = 0.01;
-
     const SIDE: usize = 96;
 
-    /// A camera that looks from a place to the origin.
     fn looking(eye: Vec3) -> Camera {
-        let forward = normalize(scale(eye, -1.0));
-        let right = normalize(cross(forward, [0.1, 0.2, 1.0]));
-        let rotation = [right, cross(forward, right), forward];
-        Camera {
-            width: SIDE,
-            height: SIDE,
-            focal_px: [1.2 * SIDE as f64; 2],
-            centre_px: [0.5 * SIDE as f64; 2],
-            rotation,
-            translation: scale(mul(&rotation, eye), -1.0),
-        }
+        known_meshes::looking(eye, [0.0; 3], [SIDE; 2], 1.2 * SIDE as f64)
+    }
+
+    /// Returns a plate of two triangles at the depth `z`.
+    fn plate([x, y]: [f32; 2], z: f32) -> Mesh {
+        mesh_of(&[[-x, -y, z], [x, -y, z], [x, y, z], [-x, y, z]], &[[0, 2, 1], [0, 3, 2]])
     }
 
     fn around() -> Vec<Camera> {
@@ -354,7 +328,7 @@ mod tests {
         all.filter(|&eye| eye != [0.0; 3]).map(|eye| looking(scale(normalize(eye), 3.0))).collect()
     }
 
-    /// What a camera sees of a coloured mesh.
+    /// Draws a coloured mesh as a camera sees it.
     fn photograph(mesh: &Mesh, camera: &Camera) -> Vec<[u8; 3]> {
         let drawn = draw(mesh, Paint::Vertices, camera, NEAR);
         drawn.colors.iter().map(|color| color.map(|c| (255.0 * c).round() as u8)).collect()
@@ -368,13 +342,12 @@ mod tests {
         make_atlas(mesh, &AtlasOptions { layout, side_px: 256, padding_px: 2 }).unwrap().atlas
     }
 
-    /// Colours that vary with the place.
     fn colored(mut mesh: Mesh) -> Mesh {
         mesh.colors = mesh.vertices.iter().map(|v| v.map(|x| 0.5 + 0.4 * x)).collect();
         mesh
     }
 
-    /// Decibels between a drawn texture and drawn vertices, on the mesh.
+    /// Returns the decibels between a drawn texture and drawn vertices, on the mesh.
     fn agreement(mesh: &Mesh, atlas: &Atlas, baked: &Baked, camera: &Camera) -> f64 {
         let paint = Paint::Texture { atlas, picture: &baked.picture };
         let textured = draw(mesh, paint, camera, NEAR);
@@ -392,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_texture_looks_as_the_views_it_was_made_of() {
+    fn a_texture_looks_like_its_views() {
         let mesh = colored(sphere(1.0, 3));
         for layout in [Layout::Charts, Layout::Boxes, Layout::Squares { side_px: 7 }] {
             let atlas = atlas_of(&mesh, layout);
@@ -434,15 +407,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_or_does_not_count_gives_no_colour() {
+    fn hidden_and_masked_pixels_give_no_colour() {
         // A white plate before a larger red one, seen from the front.
-        let plate = |half: f32, z: f32| {
-            mesh_of(
-                &[[-half, -half, z], [half, -half, z], [half, half, z], [-half, half, z]],
-                &[[0, 2, 1], [0, 3, 2]],
-            )
-        };
-        let mut mesh = joined(plate(1.0, 0.0), &plate(0.4, -0.5));
+        let mut mesh = joined(plate([1.0; 2], 0.0), &plate([0.4; 2], -0.5));
         mesh.colors = [[1.0, 0.0, 0.0]; 4].into_iter().chain([[1.0; 3]; 4]).collect();
         let camera = looking([0.0, 0.0, -3.0]);
         let seen = photograph(&mesh, &camera);
@@ -466,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_few_photographs_show_is_left_out() {
+    fn colours_of_few_photographs_are_left_out() {
         let mesh = colored(sphere(1.0, 3));
         let atlas = atlas_of(&mesh, Layout::Boxes);
         let found = [false, true].map(|leaves_out| {
@@ -474,7 +441,7 @@ mod tests {
             for round in 0..3 {
                 for (number, camera) in around().iter().enumerate() {
                     let mut colors = photograph(&mesh, camera);
-                    // Somebody walks through every fifth photograph.
+                    // A person covers part of every fifth photograph.
                     if number % 5 == 0 {
                         colors[SIDE * SIDE / 3..SIDE * SIDE / 2].fill([0; 3]);
                     }
@@ -498,8 +465,7 @@ mod tests {
         let cameras = around();
         let shots: Vec<_> = cameras.iter().map(|camera| photograph(&mesh, camera)).collect();
         let on = |threads: usize, step: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| {
+            on_threads(threads, || {
                 let mut bake = Bake::new(&mesh, &atlas, false);
                 for number in 0..cameras.len() {
                     let number = number * step % cameras.len();
@@ -512,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn areas_are_those_of_what_is_in_sight() {
+    fn areas_count_visible_faces() {
         let mesh = moved(cube(), [-0.5; 3]);
         let mut areas = SeenAreas::new(&mesh);
         areas.add(&mesh, looking([0.0, 0.0, -3.0]), NEAR);
@@ -528,8 +494,8 @@ mod tests {
         assert_eq!(bake.finish().figures.views, 0);
     }
 
-    /// How far the texture is from the vertices' colours at places of some faces: the greatest difference of a
-    /// channel, in 1/255.
+    /// Returns the largest difference between a channel of the texture and of the vertices' colours at places of some
+    /// faces, in 1/255.
     fn worst_at(mesh: &Mesh, atlas: &Atlas, baked: &Baked, faces: std::ops::Range<usize>) -> f64 {
         let mut worst = 0.0_f64;
         for face in faces {
@@ -552,11 +518,10 @@ mod tests {
     #[test]
     fn faces_thinner_than_a_texel_have_colours_of_their_own() {
         // A dark plate, and bright needles of a twentieth of a texel.
-        let plate = mesh_of(
+        let mut mesh = mesh_of(
             &[[0.0; 3], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 0.0]],
             &[[0, 1, 2], [0, 2, 3]],
         );
-        let mut mesh = plate;
         mesh.colors = vec![[0.1; 3]; 4];
         for i in 0..30_u32 {
             let (first, x) = (4 + 3 * i, 1.1 + 0.02 * i as f32);
@@ -573,11 +538,8 @@ mod tests {
     }
 
     #[test]
-    fn edges_of_what_stands_before_a_face_do_not_darken_it() {
+    fn edges_of_a_nearer_surface_do_not_darken_a_face() {
         // A black bar before a white plate, seen from five places: pixels at its edges are grey.
-        let plate = |[x, y]: [f32; 2], z: f32| {
-            mesh_of(&[[-x, -y, z], [x, -y, z], [x, y, z], [-x, y, z]], &[[0, 2, 1], [0, 3, 2]])
-        };
         let mut mesh = joined(plate([1.0; 2], 0.0), &plate([0.1, 1.2], -1.0));
         mesh.colors = [[1.0; 3]; 4].into_iter().chain([[0.0; 3]; 4]).collect();
         let atlas = atlas_of(&mesh, Layout::Charts);
@@ -608,12 +570,12 @@ mod tests {
         assert!(inner.len() > 2000 && darkest >= Some(252), "{} {darkest:?}", inner.len());
     }
 
-    /// The figures of a million triangles:
-    /// `cargo test --release -p splat-mesh -- --ignored a_million_faces --nocapture`.
+    /// Prints the figures of a million triangles: `cargo test --release -p splat-mesh -- --ignored a_million_faces
+    /// --nocapture`.
     #[test]
     #[ignore = "takes a minute"]
     fn a_million_faces_are_baked() {
-        let mesh = colored(crate::known_meshes::torus([1.0, 0.4], [1118, 447], |_, _| 1.0));
+        let mesh = colored(known_meshes::torus([1.0, 0.4], [1118, 447], |_, _| 1.0));
         let options = AtlasOptions { layout: Layout::Boxes, side_px: 4096, padding_px: 2 };
         let atlas = make_atlas(&mesh, &options).unwrap().atlas;
         let colors = vec![[90; 3]; 1600 * 1067];

@@ -1,4 +1,4 @@
-//! Which texels each face has, in the order of the faces.
+//! Texels of each face, in the order of the faces, and the colours that views have of them.
 
 use rayon::prelude::*;
 
@@ -11,40 +11,25 @@ use crate::narrow::{floor_i32, to_f64s, to_index, to_u32};
 use crate::place::{add, corners, scale};
 use crate::random::RandomStream;
 
-/// Faces that one thread looks at together.
+/// Faces that one thread processes together.
 const FACES_A_PIECE: usize = 256;
 
-/// The texels of all faces, one face after the other.
+/// The texels of all faces, face after face.
 pub(super) struct FaceTexels {
-    /// Where each face's begin, and the end.
+    /// First index of each face's texels, and the end.
     starts: Vec<usize>,
-    /// Column and row of each.
+    /// Column and row of each texel.
     pub(super) at: Vec<[u16; 2]>,
 }
 
-/// A texel beside the face that it belongs to.
-#[derive(Clone, Copy)]
-struct TouchedTexel {
-    at: [u16; 2],
-    face: u32,
-}
-
-/// Column and row: pictures have 16,384 texels a side at most.
+/// Returns column and row; pictures have at most 16,384 texels a side.
 fn narrow(x: u32, y: u32) -> [u16; 2] {
     [x, y].map(|i| u16::try_from(i).unwrap_or(u16::MAX))
 }
 
-/// Some faces next to each other, and values of their texels.
-pub(super) struct Piece<'a, T> {
-    pub(super) faces: std::ops::Range<usize>,
-    /// Number of the first texel.
-    pub(super) first: usize,
-    pub(super) values: &'a mut [T],
-}
-
 impl FaceTexels {
-    /// The texels whose centres lie in a face, and those that a face touches and that no face has: filters read
-    /// them where a face is thinner than a texel or ends between two.
+    /// Finds the texels whose centres lie in a face, and those that a face touches and that have no face: filters read
+    /// them where a face is thinner than a texel or ends between two texels.
     pub(super) fn of(atlas: &Atlas) -> Self {
         let inside = Self::with_centres(atlas);
         let touched = inside.touched(atlas);
@@ -76,9 +61,9 @@ impl FaceTexels {
         texels
     }
 
-    /// The texels that faces touch and none has the centre of, in the order of the faces; of several faces
-    /// the first has it.
-    fn touched(&self, atlas: &Atlas) -> Vec<TouchedTexel> {
+    /// Returns the texels that faces touch and that hold no face's centre, in the order of the faces. A texel belongs
+    /// to the first face that touches it.
+    fn touched(&self, atlas: &Atlas) -> Vec<([u16; 2], u32)> {
         let width = atlas.width as usize;
         let mut has_face = vec![false; width * atlas.height as usize];
         let index = |[x, y]: [u16; 2]| usize::from(y) * width + usize::from(x);
@@ -89,21 +74,21 @@ impl FaceTexels {
             for_each_touched(atlas.corners_px(atlas.faces[face]), size, |x, y| {
                 let at = narrow(x, y);
                 if !has_face[index(at)] {
-                    found.push(TouchedTexel { at, face: to_u32(face) });
+                    found.push((at, to_u32(face)));
                 }
             });
             found
         };
         let faces = (0..atlas.faces.len()).into_par_iter();
-        let mut touched: Vec<TouchedTexel> = faces.flat_map_iter(of_face).collect();
-        touched.par_sort_unstable_by_key(|texel| (index(texel.at), texel.face));
-        touched.dedup_by_key(|texel| texel.at);
-        touched.par_sort_unstable_by_key(|texel| (texel.face, index(texel.at)));
+        let mut touched: Vec<([u16; 2], u32)> = faces.flat_map_iter(of_face).collect();
+        touched.par_sort_unstable_by_key(|&(at, face)| (index(at), face));
+        touched.dedup_by_key(|&mut (at, _)| at);
+        touched.par_sort_unstable_by_key(|&(at, face)| (face, index(at)));
         touched
     }
 
-    /// These texels and further ones, after the own ones of each face.
-    fn and(&self, touched: &[TouchedTexel]) -> Self {
+    /// Adds texels after the own ones of each face.
+    fn and(&self, touched: &[([u16; 2], u32)]) -> Self {
         let mut all = Self {
             starts: Vec::with_capacity(self.starts.len()),
             at: Vec::with_capacity(self.at.len() + touched.len()),
@@ -112,38 +97,40 @@ impl FaceTexels {
         let mut touched = touched.iter().peekable();
         for face in 0..self.starts.len() - 1 {
             all.at.extend_from_slice(&self.at[self.of_face(face)]);
-            while let Some(texel) = touched.next_if(|texel| texel.face as usize == face) {
-                all.at.push(texel.at);
+            while let Some(&(at, _)) = touched.next_if(|&&(_, other)| other as usize == face) {
+                all.at.push(at);
             }
             all.starts.push(all.at.len());
         }
         all
     }
 
-    /// Numbers of a face's texels.
     pub(super) fn of_face(&self, face: usize) -> std::ops::Range<usize> {
         self.starts[face]..self.starts[face + 1]
     }
 
-    /// Parts values of all texels among threads.
-    pub(super) fn pieces<'a, T>(&self, mut values: &'a mut [T]) -> Vec<Piece<'a, T>> {
+    /// Splits values of all texels into pieces: a range of faces, the index of its first texel, and its values.
+    pub(super) fn pieces<'a, T>(
+        &self,
+        mut values: &'a mut [T],
+    ) -> Vec<(std::ops::Range<usize>, usize, &'a mut [T])> {
         let faces = self.starts.len() - 1;
         let mut pieces = Vec::with_capacity(faces.div_ceil(FACES_A_PIECE));
         for start in (0..faces).step_by(FACES_A_PIECE) {
             let end = (start + FACES_A_PIECE).min(faces);
             let first = self.starts[start];
             let (own, rest) = values.split_at_mut(self.starts[end] - first);
-            pieces.push(Piece { faces: start..end, first, values: own });
+            pieces.push((start..end, first, own));
             values = rest;
         }
         pieces
     }
 }
 
-/// From places on the picture to shares of a face's corners.
+/// Map from places on the picture to shares of a face's corners.
 pub(super) struct FacePlane {
     origin: [f64; 2],
-    /// Rows give the shares of the second and of the third corner.
+    /// Rows for the shares of the second and the third corner.
     shares: [[f64; 2]; 2],
 }
 
@@ -158,7 +145,7 @@ impl FacePlane {
         }
     }
 
-    /// The shares of the corners in the centre of a texel; of one beside the face, in a place of the face
+    /// Returns the shares of the corners at the centre of a texel; for a texel beside the face, at a place of the face
     /// near it.
     #[inline]
     pub(super) fn shares(&self, texel: [u16; 2]) -> [f64; 3] {
@@ -174,36 +161,28 @@ impl FacePlane {
     }
 }
 
-/// A place by the shares of three corners.
+/// Returns a place by the shares of three corners.
 #[inline]
 pub(super) fn mixed(corners: [Vec3; 3], shares: [f64; 3]) -> Vec3 {
     let [a, b, c] = corners;
     add(add(scale(a, shares[0]), scale(b, shares[1])), scale(c, shares[2]))
 }
 
-/// The corners of a face in camera axes.
+/// Returns the corners of a face in camera axes.
 pub(super) fn corners_cam(mesh: &Mesh, face: usize, camera: &crate::Camera) -> [Vec3; 3] {
     corners(mesh, mesh.faces[face]).map(|corner| camera.cam(corner))
 }
 
-// Colours of texels that no view sees.
-
-/// Texels around faces that get a colour, for filters that read across a seam.
+/// Distance up to which texels around faces get a colour, for filters that read across a seam.
 const DILATION_PX: u8 = 8;
 
-/// A picture without holes.
-pub(super) struct FilledPicture {
-    pub(super) picture: Picture,
-    /// Faces with texels of which no view sees any.
-    pub(super) unseen_faces: usize,
-}
-
+/// Fills the texels that no view sees. Returns the picture and the number of unseen faces with texels.
 pub(super) fn fill(
     mesh: &Mesh,
     atlas: &Atlas,
     texels: &FaceTexels,
     sums: &[TexelSums],
-) -> FilledPicture {
+) -> (Picture, usize) {
     let mean_of_all = mean(sums);
     let unpainted = mean_of_all.unwrap_or([128; 3]);
     let color_faces = |faces: std::ops::Range<usize>| {
@@ -250,10 +229,10 @@ pub(super) fn fill(
         }
     }
     dilate(&mut picture.texels, &is_set, atlas.width as usize, DILATION_PX);
-    FilledPicture { picture, unseen_faces }
+    (picture, unseen_faces)
 }
 
-/// The weighted mean; none where nothing was seen.
+/// Returns the weighted mean; none if nothing was seen.
 fn mean(sums: &[TexelSums]) -> Option<[u8; 3]> {
     let mut color = [0_u64; 3];
     let mut weight = 0_u64;
@@ -264,39 +243,29 @@ fn mean(sums: &[TexelSums]) -> Option<[u8; 3]> {
     (weight > 0).then(|| color.map(|sum| ((sum + weight / 2) / weight).min(255) as u8))
 }
 
-// The colour that a view has of a place on the mesh, if it sees it.
-
-/// How much deeper than the front a place may lie and be part of it: a share of its depth.
+/// Largest distance of a place from the front surface that it is part of: a share of its depth.
 const SLACK: f64 = 0.002;
 
-/// The same in widths of a pixel there, for surfaces that are seen askew.
+/// Additional slack in widths of a pixel, for surfaces at a grazing angle.
 const SLACK_PX: f64 = 2.0;
 
-/// How many times the slack neighbouring pixels may differ by and show one surface: up to 80 degrees askew.
+/// Slacks by which neighbouring pixels of one surface may differ: up to 80 degrees between surface and image.
 const ONE_SURFACE: f64 = 4.0;
 
-/// The share of the four pixels around a place that have to show it.
-const LEAST_SHARE: f64 = 0.25;
+/// Least share of the four pixels around a place that have to show it.
+const MIN_SHARE: f64 = 0.25;
 
-/// The colour that a view has of a place.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct SeenColor {
-    pub(super) color: [u8; 3],
-    /// True if no pixel of it lies at the edge of what is seen, where a photograph also shows what is behind.
-    pub(super) is_pure: bool,
-}
-
-/// A view and what is in front in it.
-pub(super) struct Sighting<'a> {
+/// A view with the front surface at each of its pixels.
+pub(super) struct ViewSampler<'a> {
     pub(super) view: ColorView<'a>,
     front: FrontFaces,
-    /// Pixels that show nothing but the surface at their centres.
+    /// True for pixels that show only the surface at their centres.
     is_pure: Vec<bool>,
-    /// Slack by depth, of depth 1.
+    /// Slack at depth 1.
     slack: f64,
 }
 
-impl<'a> Sighting<'a> {
+impl<'a> ViewSampler<'a> {
     pub(super) fn new(mesh: &Mesh, view: ColorView<'a>) -> Self {
         let front = FrontFaces::of(mesh, &view.camera, view.near);
         let [x, y] = view.camera.focal_px;
@@ -306,10 +275,10 @@ impl<'a> Sighting<'a> {
         Self { view, front, is_pure, slack }
     }
 
-    /// The colour at a place in camera axes: between those of the four pixels around it that show the
-    /// place and not something before or beside it.
+    /// Returns the colour at a place in camera axes, between the pixels of the four around it that show the place.
+    /// Also returns true if none of them lies at the edge of a surface, where a photograph mixes in the background.
     #[inline]
-    pub(super) fn color(&self, cam: Vec3) -> Option<SeenColor> {
+    pub(super) fn color(&self, cam: Vec3) -> Option<([u8; 3], bool)> {
         let (mut sum, mut share, mut is_pure) = ([0.0; 3], 0.0, true);
         self.for_each_pixel(cam, |pixel, weight| {
             if self.view.counts.is_none_or(|counts| counts[pixel]) {
@@ -320,17 +289,17 @@ impl<'a> Sighting<'a> {
             }
         });
         let color = sum.map(|channel| byte(channel / share));
-        (share >= LEAST_SHARE).then_some(SeenColor { color, is_pure })
+        (share >= MIN_SHARE).then_some((color, is_pure))
     }
 
-    /// True if a place in camera axes is in sight.
+    /// True if a place in camera axes is visible.
     pub(super) fn shows(&self, cam: Vec3) -> bool {
         let mut share = 0.0;
         self.for_each_pixel(cam, |_, weight| share += weight);
-        share >= LEAST_SHARE
+        share >= MIN_SHARE
     }
 
-    /// The pixels around a place that show it, and their weights.
+    /// Passes the pixels around a place that show it, and their weights.
     #[inline]
     fn for_each_pixel(&self, cam: Vec3, mut visit: impl FnMut(usize, f64)) {
         if cam[2] < self.view.near {
@@ -374,9 +343,8 @@ impl<'a> Sighting<'a> {
     }
 }
 
-/// Which pixels show one surface, as their eight neighbours do: not the edge of the mesh, of a part of it
-/// before another, or of a mask. Photographs mix the colours of both sides there, and a mesh is seldom exact to
-/// a pixel.
+/// True for pixels that show the same surface as their eight neighbours: not at the edge of the mesh, of a nearer part
+/// of it, or of a mask. Photographs mix the colours of both sides there, and a mesh is seldom exact to a pixel.
 fn pure(front: &FrontFaces, counts: Option<&[bool]>, slack: f64) -> Vec<bool> {
     let [width, height] = front.size();
     let mut pure = vec![false; width * height];
@@ -398,33 +366,32 @@ fn pure(front: &FrontFaces, counts: Option<&[bool]>, slack: f64) -> Vec<bool> {
     pure
 }
 
-/// A channel of 0 to 255, rounded.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 pub(super) fn byte(channel: f64) -> u8 {
     (channel + 0.5) as u8
 }
 
-/// Colours that are kept of a texel. Of more, each has the same chance to be kept.
+/// Number of samples of a texel. Of more colours, each has the same chance to be kept.
 const KEPT: usize = 8;
 
-/// Greatest distance, in median distances, at which a colour is one of the others.
-const MOST_DEVIATIONS: u16 = 3;
+/// Largest distance, in median distances, of a colour that agrees with the others.
+const MAX_DEVIATIONS: u16 = 3;
 
-/// A median distance below this, in 1/255, counts as this: noise of cameras and of compression.
-const LEAST_DEVIATION: u8 = 4;
+/// Least median distance, in 1/255: noise of cameras and of compression.
+const MIN_DEVIATION: u8 = 4;
 
-/// Which colours are kept.
+/// Random numbers of the choice of samples.
 const STREAM: RandomStream = RandomStream::of_seed(17);
 
-/// Some of the colours that views have of a texel.
+/// A random sample of the colours that views have of a texel.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SomeColors {
+pub(super) struct ColorSamples {
     seen: u16,
     kept: [[u8; 3]; KEPT],
 }
 
-impl SomeColors {
-    /// Takes a further colour, or not; `texel` is the texel's number.
+impl ColorSamples {
+    /// Takes another colour, or not; `texel` is the texel's index.
     #[inline]
     #[expect(
         clippy::cast_possible_truncation,
@@ -443,7 +410,7 @@ impl SomeColors {
         self.seen = self.seen.saturating_add(1);
     }
 
-    /// What most of them agree on; nothing of none.
+    /// Returns the colour that most of them agree on; without samples, [`AgreedColor::ANY`].
     pub(super) fn agreed(&self) -> AgreedColor {
         let kept = &self.kept[..KEPT.min(usize::from(self.seen))];
         if kept.is_empty() {
@@ -451,11 +418,11 @@ impl SomeColors {
         }
         let color = std::array::from_fn(|channel| median(kept.iter().map(|color| color[channel])));
         let spread = median(kept.iter().map(|&other| distance(color, other)));
-        AgreedColor { color, spread: spread.max(LEAST_DEVIATION) }
+        AgreedColor { color, spread: spread.max(MIN_DEVIATION) }
     }
 }
 
-/// The median of at most 8 values, of an even number between the middle two.
+/// Returns the median of at most 8 values; of an even number, the midpoint of the middle two.
 fn median(values: impl Iterator<Item = u8>) -> u8 {
     let mut sorted = [0; KEPT];
     let mut count = 0;
@@ -468,26 +435,24 @@ fn median(values: impl Iterator<Item = u8>) -> u8 {
     if count == 0 { 0 } else { sorted[(count - 1) / 2].midpoint(sorted[count / 2]) }
 }
 
-/// The greatest difference of a channel.
 fn distance(a: [u8; 3], b: [u8; 3]) -> u8 {
     (0..3).map(|channel| a[channel].abs_diff(b[channel])).fold(0, u8::max)
 }
 
-/// A colour that most views agree on, and how much they differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AgreedColor {
     color: [u8; 3],
-    /// The median distance.
+    /// Median distance of the samples.
     spread: u8,
 }
 
 impl AgreedColor {
-    /// What every colour agrees with.
+    /// A colour that every colour agrees with.
     pub(super) const ANY: Self = Self { color: [0; 3], spread: u8::MAX };
 
     #[inline]
     pub(super) fn allows(self, color: [u8; 3]) -> bool {
-        u16::from(distance(self.color, color)) <= MOST_DEVIATIONS * u16::from(self.spread)
+        u16::from(distance(self.color, color)) <= MAX_DEVIATIONS * u16::from(self.spread)
     }
 }
 
@@ -496,7 +461,7 @@ mod tests {
     use super::*;
 
     fn agreed(colors: &[u8]) -> AgreedColor {
-        let mut some = SomeColors::default();
+        let mut some = ColorSamples::default();
         colors.iter().for_each(|&grey| some.take(5, [grey, 100, 50]));
         some.agreed()
     }
@@ -506,7 +471,7 @@ mod tests {
         let most = agreed(&[100, 102, 98, 250, 101, 240, 99]);
         assert!(most.allows([104, 100, 50]) && !most.allows([240, 100, 50]));
         assert!(!most.allows([100, 140, 50]));
-        // Two that differ: neither is the odd one.
+        // Of two different colours, neither is the odd one.
         let two = agreed(&[20, 220]);
         assert!(two.allows([20, 100, 50]) && two.allows([220, 100, 50]));
         assert_eq!(agreed(&[]), AgreedColor::ANY);
@@ -515,10 +480,10 @@ mod tests {
 
     #[test]
     fn late_colours_are_kept_as_often_as_early_ones() {
-        // 32 views, of which the last 24 agree: the median of what is kept is theirs in most texels.
+        // The last 24 of 32 views agree: the median of the samples is theirs in most texels.
         let mut theirs = 0;
         for texel in 0..1000 {
-            let mut some = SomeColors::default();
+            let mut some = ColorSamples::default();
             for view in 0..32 {
                 some.take(texel, [if view < 8 { 10 } else { 200 }; 3]);
             }

@@ -1,15 +1,15 @@
 //! Distances of a mesh from the true surface.
 //!
-//! Distances are exact, from samples of one surface to the triangles of the other: vertices would
-//! reward fine tessellation, and samples against samples have a floor of half their spacing.
+//! Distances are exact, from samples of one surface to the triangles of the other: vertices would reward fine
+//! tessellation, and samples against samples have a floor of half their spacing.
 
 mod viewpoint;
 
 use rayon::prelude::*;
 use serde::Serialize;
-use viewpoint::{Sight, about, neighbours};
+use viewpoint::{Visibility, about, direction, half_way, neighbours, self_crossings};
 
-use crate::mesh::{Mesh, MeshError, Vec3};
+use crate::mesh::{Camera, Mesh, MeshError, Vec3};
 use crate::narrow::{to_f32, to_f32s, to_f64s, to_u32};
 use crate::place::{
     Bounds, add, area, corners, cross, dot, length, mat_mul, mul, normalize, scale, sub,
@@ -18,29 +18,29 @@ use crate::random::RandomStream;
 use crate::report::MeshReport;
 use crate::search::{BoxTree, Nearest};
 
-pub use viewpoint::{FaceCrossings, Viewpoint, self_crossings};
+pub use viewpoint::FaceCrossings;
 
-/// Shares of the truth's diagonal at which surfaces are said to agree.
+/// Shares of the truth's diagonal at which surfaces agree.
 const TAU_SHARES: [f64; 3] = [0.002, 0.005, 0.01];
 
-/// Which of them samples and clamping go by.
+/// Index of the share that determines sampling and clamping.
 const MAIN_TAU: usize = 1;
 
-/// Distances beyond so many times the main threshold count as that.
+/// Largest distance that figures distinguish, in main thresholds.
 const CLAMP_TAUS: f64 = 20.0;
 
-/// What to compare by.
+/// Options of [`compare`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompareOptions {
-    /// A further distance at which surfaces agree, world units; samples and clamping go by it.
+    /// Another distance at which surfaces agree, world units. It determines sampling and clamping.
     pub threshold: Option<f64>,
-    /// Fewest and most samples of a surface.
+    /// Smallest and largest number of samples of a surface.
     pub samples: [usize; 2],
     /// Rays of a camera along the width and the height of its image.
     pub scan_rays: [usize; 2],
-    /// True if the mesh is moved, turned and scaled to the truth first.
+    /// Alignment of the mesh with the truth before the comparison.
     pub alignment: Alignment,
-    /// Of the samples.
+    /// Seed of the samples.
     pub seed: u64,
 }
 
@@ -56,69 +56,53 @@ impl Default for CompareOptions {
     }
 }
 
-/// Where the mesh stands.
+/// Alignment of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alignment {
-    /// Where it says.
+    /// Position of the file.
     Given,
-    /// Where iterated closest points find the least distance.
+    /// Position with the least distance, found by iterated closest points.
     Icp,
 }
 
 /// All figures of a mesh against the truth.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Of the truth's box, world units.
+    /// Diagonal of the truth's box, world units.
     pub diagonal: f64,
-    /// Distances beyond this count as this, world units.
+    /// Largest distance, world units. Greater ones count as this.
     pub clamp: f64,
-    /// What moved the mesh onto the truth, if anything did.
+    /// Similarity that moved the mesh onto the truth, if any.
     pub alignment: Option<Similarity>,
-    /// What kind of surface the mesh is.
+    /// Report of the mesh.
     pub report: MeshReport,
     /// Faces of the mesh that pass through others.
     pub crossings: FaceCrossings,
-    /// Over both whole surfaces.
+    /// Figures over both whole surfaces.
     pub uniform: Figures,
-    /// Over what some camera sees of the truth; none without cameras.
+    /// Figures over the parts of the truth that some camera sees; none without cameras.
     pub visible: Option<Figures>,
-    /// Over what cameras see first of either; none without cameras.
+    /// Figures over what cameras see first of either surface; none without cameras.
     pub scan: Option<ScanFigures>,
 }
 
 /// Why there are no figures.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum CompareError {
-    /// One of both is no mesh.
     #[error("the {which} is no mesh: {source}")]
-    Mesh {
-        /// `mesh` or `truth`.
-        which: &'static str,
-        /// The fault.
-        #[source]
-        source: MeshError,
-    },
-    /// One of both has no surface.
+    Mesh { which: &'static str, source: MeshError },
     #[error("the {which} has no area in its {faces} faces: name a file with a surface")]
-    NoArea {
-        /// `mesh` or `truth`.
-        which: &'static str,
-        /// Its faces.
-        faces: usize,
-    },
-    /// The threshold is none.
+    NoArea { which: &'static str, faces: usize },
     #[error("a threshold of {found}: give a distance above 0 in the scene's unit")]
-    Threshold {
-        /// The value given.
-        found: f64,
-    },
+    Threshold { found: f64 },
 }
 
-/// Compares a mesh with the truth, as `cameras` see them where there are any.
+/// Compares a mesh with the truth, also as `cameras` see them if there are any.
 pub fn compare(
     mesh: &Mesh,
     truth: &Mesh,
-    cameras: &[Viewpoint],
+    cameras: &[Camera],
     options: &CompareOptions,
 ) -> Result<Comparison, CompareError> {
     if let Some(found) = options.threshold.filter(|&t| !(t.is_finite() && t > 0.0)) {
@@ -145,20 +129,20 @@ pub fn compare(
     let tree = moved_tree.as_ref().unwrap_or(&given);
 
     let count = |area| count_of(area, tau, options.samples);
-    let sight = Sight::new(&truth_tree, cameras);
+    let visibility = Visibility::new(&truth_tree, cameras);
     let ours = SurfaceSamples::new(tree.mesh(), count, options.seed);
     let theirs = SurfaceSamples::new(truth, count, options.seed ^ u64::MAX);
-    let accuracy = measure(&ours, tree, &truth_tree, clamp, |nearest| sight.sees(nearest.place));
+    let is_seen = |nearest: &Nearest| visibility.sees(nearest.place);
+    let accuracy = measure(&ours, tree, &truth_tree, clamp, is_seen);
     let completeness = measure(&theirs, &truth_tree, tree, clamp, |_| false);
     let uniform = Figures::of(&accuracy, &completeness, clamp, &thresholds);
     let visible = (!cameras.is_empty()).then(|| {
         let seen: Vec<Measured> = accuracy.iter().copied().filter(|m| m.is_seen).collect();
-        let there = viewpoint::seen_samples(&sight, &theirs);
+        let there = visibility.seen_samples(&theirs);
         let found = completeness.iter().zip(there).filter(|(_, seen)| *seen).map(|(m, _)| *m);
         Figures::of(&seen, &found.collect::<Vec<_>>(), clamp, &thresholds)
     });
-    let limits = Limits { rays: options.scan_rays, clamp, thresholds: &thresholds };
-    let scan = scan(tree, &truth_tree, cameras, &limits);
+    let scan = scan(tree, &truth_tree, cameras, options.scan_rays, clamp, &thresholds);
     let crossings = self_crossings(tree);
     Ok(Comparison { diagonal, clamp, alignment, report, crossings, uniform, visible, scan })
 }
@@ -171,27 +155,24 @@ fn tree_of<'a>(which: &'static str, mesh: &'a Mesh) -> Result<BoxTree<'a>, Compa
     Err(CompareError::NoArea { which, faces: mesh.faces.len() })
 }
 
-/// Samples of a surface: one a square of half the threshold, within bounds.
+/// Returns the number of samples of a surface: one per square of half the threshold, within bounds.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 fn count_of(area: f64, tau: f64, [fewest, most]: [usize; 2]) -> usize {
     let squares = (area / (0.25 * tau * tau)) as usize;
     squares.min(most).max(fewest).max(1)
 }
 
-// Places spread evenly over a surface.
-
 /// A place on a surface.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SurfaceSample {
-    /// The place.
+    /// Place, world space.
     pub place: Vec3,
-    /// The face that it lies on.
+    /// Face of the place.
     pub face: u32,
 }
 
-/// Samples of a checked mesh, uniform by area: systematic over the sums of its faces' areas, so that
-/// each face has its share but for one sample, and uniform within a face. Computed as they are asked
-/// for.
+/// Samples of a checked mesh, uniform by area: systematic over the sums of its faces' areas, so that each face has its
+/// share but for one sample, and uniform within a face. Each is computed on demand.
 pub struct SurfaceSamples<'a> {
     mesh: &'a Mesh,
     /// Area of all faces up to each one.
@@ -201,7 +182,7 @@ pub struct SurfaceSamples<'a> {
 }
 
 impl<'a> SurfaceSamples<'a> {
-    /// As many samples as `count_of` answers to the whole area.
+    /// Takes the number of samples that `count_of` returns for the whole area.
     pub fn new(mesh: &'a Mesh, count_of: impl FnOnce(f64) -> usize, key: u64) -> Self {
         let areas = mesh.faces.iter().map(|&face| area(corners(mesh, face)));
         let sums: Vec<f64> = areas
@@ -215,23 +196,22 @@ impl<'a> SurfaceSamples<'a> {
         Self { mesh, sums, count, stream: RandomStream::of_seed(key) }
     }
 
-    /// Area of a checked mesh, square world units.
+    /// Returns the area of a checked mesh, square world units.
     pub fn area(mesh: &Mesh) -> f64 {
         mesh.faces.iter().map(|&face| area(corners(mesh, face))).sum()
     }
 
-    /// Their number.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// True if there are none: the surface has no area.
+    /// True if there are none, because the surface has no area.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Sample `index`: x = (1 - √u) a + √u (1 - v) b + √u v c of its face (Osada et al. 2002,
-    /// equation 1).
+    /// Returns sample `index`: x = (1 - √u) a + √u (1 - v) b + √u v c of its face (Osada et al. 2002, equation 1).
     pub fn get(&self, index: usize) -> SurfaceSample {
         let total = self.sums.last().copied().unwrap_or(0.0);
         let at = (index as f64 + 0.5) / self.count.max(1) as f64 * total;
@@ -245,13 +225,12 @@ impl<'a> SurfaceSamples<'a> {
     }
 }
 
-// A virtual scan: what rays of cameras meet first on either surface. What no camera can see costs
-// nothing.
+// A virtual scan compares what rays of cameras meet first on either surface, so that hidden parts do not count.
 
-/// What the scan found.
+/// Figures of the virtual scan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ScanFigures {
-    /// Cameras, those between neighbours among them.
+    /// Cameras, including those between neighbours.
     pub views: usize,
     /// Rays that meet both surfaces.
     pub both: usize,
@@ -259,55 +238,43 @@ pub struct ScanFigures {
     pub mesh_only: usize,
     /// Rays that meet the truth alone.
     pub truth_only: usize,
-    /// Distances from what is met.
+    /// Figures over the places that rays meet first.
     pub figures: Figures,
     /// Median of |z - z'| / z' over the rays that meet both, z' of the truth.
     pub median_depth_error: f64,
 }
 
-/// How many rays a camera has along both sides of its image, and what distances are held against.
-struct Limits<'a> {
-    rays: [usize; 2],
-    clamp: f64,
-    thresholds: &'a [f64],
-}
-
-/// What one ray met.
-struct Met {
-    mesh: Option<Measured>,
-    truth: Option<Measured>,
-    depth_error: Option<f64>,
-}
-
-/// Scans from each camera and from one between each and its neighbour; nothing without cameras.
+/// Scans from each camera and from one between each camera and its neighbour; nothing without cameras.
 fn scan(
     mesh: &BoxTree<'_>,
     truth: &BoxTree<'_>,
-    cameras: &[Viewpoint],
-    limits: &Limits<'_>,
+    cameras: &[Camera],
+    rays: [usize; 2],
+    clamp: f64,
+    thresholds: &[f64],
 ) -> Option<ScanFigures> {
     if cameras.is_empty() {
         return None;
     }
     let between = neighbours(cameras);
-    let between = between.iter().map(|&[a, b]| cameras[a].half_way_to(&cameras[b]));
-    let views: Vec<Viewpoint> = cameras.iter().copied().chain(between).collect();
+    let between = between.iter().map(|&[a, b]| half_way(&cameras[a], &cameras[b]));
+    let views: Vec<Camera> = cameras.iter().copied().chain(between).collect();
     let (mut accuracy, mut completeness, mut depth_errors) = (Vec::new(), Vec::new(), Vec::new());
     let [mut mesh_only, mut truth_only] = [0; 2];
     for view in &views {
-        let met: Vec<Met> = (0..limits.rays[0] * limits.rays[1])
+        let met: Vec<_> = (0..rays[0] * rays[1])
             .into_par_iter()
-            .map(|ray| meet([mesh, truth], view, ray, limits))
+            .map(|ray| cast_ray([mesh, truth], view, ray, rays, clamp))
             .collect();
-        for met in met {
-            mesh_only += usize::from(met.mesh.is_some() && met.truth.is_none());
-            truth_only += usize::from(met.truth.is_some() && met.mesh.is_none());
-            accuracy.extend(met.mesh);
-            completeness.extend(met.truth);
-            depth_errors.extend(met.depth_error);
+        for (of_mesh, of_truth, depth_error) in met {
+            mesh_only += usize::from(of_mesh.is_some() && of_truth.is_none());
+            truth_only += usize::from(of_truth.is_some() && of_mesh.is_none());
+            accuracy.extend(of_mesh);
+            completeness.extend(of_truth);
+            depth_errors.extend(depth_error);
         }
     }
-    let figures = Figures::of(&accuracy, &completeness, limits.clamp, limits.thresholds);
+    let figures = Figures::of(&accuracy, &completeness, clamp, thresholds);
     let both = depth_errors.len();
     depth_errors.par_sort_unstable_by(f64::total_cmp);
     let median_depth_error = depth_errors.get(both / 2).copied().unwrap_or(0.0);
@@ -315,29 +282,31 @@ fn scan(
     Some(ScanFigures { views, both, mesh_only, truth_only, figures, median_depth_error })
 }
 
-fn meet(
+/// Returns the distances from the places where a ray first meets the mesh and the truth to the other surface, and the
+/// error of the depth.
+fn cast_ray(
     [mesh, truth]: [&BoxTree<'_>; 2],
-    view: &Viewpoint,
+    view: &Camera,
     ray: usize,
-    &Limits { rays, clamp, .. }: &Limits<'_>,
-) -> Met {
-    let at = [ray % rays[0], ray / rays[0]];
-    let px = std::array::from_fn(|axis| {
-        (at[axis] as f64 + 0.5) / rays[axis] as f64 * view.size_px[axis]
-    });
-    let (origin, direction) = (view.centre_world(), view.ray(px));
+    rays: [usize; 2],
+    clamp: f64,
+) -> (Option<Measured>, Option<Measured>, Option<f64>) {
+    let (at, size) = ([ray % rays[0], ray / rays[0]], [view.width, view.height]);
+    let px =
+        std::array::from_fn(|axis| (at[axis] as f64 + 0.5) / rays[axis] as f64 * size[axis] as f64);
+    let (origin, direction) = (view.centre(), direction(view, px));
     let first = |tree: &BoxTree<'_>| tree.first_hit(origin, direction, [0.0, f64::INFINITY]);
     let (ours, theirs) = (first(mesh), first(truth));
     let place = |depth: f64| add(origin, scale(direction, depth));
-    Met {
-        mesh: ours.map(|hit| way(place(hit.at), mesh.normal(hit.face), truth, clamp).0),
-        truth: theirs.map(|hit| way(place(hit.at), truth.normal(hit.face), mesh, clamp).0),
-        depth_error: ours.zip(theirs).map(|(ours, theirs)| (ours.at - theirs.at).abs() / theirs.at),
-    }
+    (
+        ours.map(|hit| way(place(hit.at), mesh.normal(hit.face), truth, clamp).0),
+        theirs.map(|hit| way(place(hit.at), truth.normal(hit.face), mesh, clamp).0),
+        ours.zip(theirs).map(|(ours, theirs)| (ours.at - theirs.at).abs() / theirs.at),
+    )
 }
 
-// Moving, turning and scaling a mesh onto the truth: iterated closest points, from places to planes
-// (Chen and Medioni 1992), the worst tenth of the pairs left out (Chetverikov et al. 2002).
+// Alignment by iterated closest points, from places to planes (Chen and Medioni 1992), without the worst tenth of the
+// pairs (Chetverikov et al. 2002).
 
 const ROUNDS: usize = 30;
 
@@ -345,7 +314,7 @@ const SAMPLES: usize = 20_000;
 
 const KEPT_SHARE: f64 = 0.9;
 
-/// Unknowns: a turn, a shift, the logarithm of the scale.
+/// Unknowns: a rotation, a shift, the logarithm of the scale.
 const UNKNOWNS: usize = 7;
 
 /// x' = scale rotation x + translation.
@@ -360,20 +329,20 @@ pub struct Similarity {
 }
 
 impl Similarity {
-    /// What leaves all as it is.
+    /// Similarity that changes nothing.
     pub const IDENTITY: Self = Self {
         scale: 1.0,
         rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
         translation: [0.0; 3],
     };
 
-    /// Where a place goes.
+    /// Moves a place.
     pub fn of(&self, place: Vec3) -> Vec3 {
         add(scale(mul(&self.rotation, place), self.scale), self.translation)
     }
 
-    /// The mesh, moved, its normals turned.
-    pub fn applied_to(&self, mesh: &Mesh) -> Mesh {
+    /// Returns the moved mesh, its normals rotated.
+    fn applied_to(&self, mesh: &Mesh) -> Mesh {
         Mesh {
             vertices: mesh.vertices.iter().map(|&v| to_f32s(self.of(to_f64s(v)))).collect(),
             faces: mesh.faces.clone(),
@@ -386,7 +355,7 @@ impl Similarity {
         }
     }
 
-    /// This after `first`.
+    /// Returns this similarity after `first`.
     fn after(&self, first: &Self) -> Self {
         Self {
             scale: self.scale * first.scale,
@@ -396,7 +365,7 @@ impl Similarity {
     }
 }
 
-/// A place of the mesh, the nearest one of the truth and the truth's normal there.
+/// A place of the mesh, the offset to the nearest place of the truth, and the truth's normal there.
 #[derive(Clone, Copy)]
 struct Pair {
     place: Vec3,
@@ -404,7 +373,7 @@ struct Pair {
     normal: Vec3,
 }
 
-/// The similarity that brings the mesh onto the truth, from where it stands.
+/// Returns the similarity that brings the mesh onto the truth, starting from its position.
 fn align(mesh: &BoxTree<'_>, truth: &BoxTree<'_>, seed: u64) -> Similarity {
     let samples = SurfaceSamples::new(mesh.mesh(), |_| SAMPLES, seed);
     let places: Vec<Vec3> = (0..samples.len()).map(|index| samples.get(index).place).collect();
@@ -428,8 +397,8 @@ fn align(mesh: &BoxTree<'_>, truth: &BoxTree<'_>, seed: u64) -> Similarity {
     found
 }
 
-/// The small similarity that brings the pairs closest along their normals: least squares of
-/// n · (w x r + s r + t - off) over turn w, scale e^s and shift t, r from the middle of the places.
+/// Returns the small similarity that brings the pairs closest along their normals: least squares of n · (w x r + s r +
+/// t - off) over rotation w, scale e^s and shift t, r from the middle of the places.
 fn step(pairs: &[Pair]) -> Option<Similarity> {
     let count = pairs.len() as f64;
     let middle = scale(pairs.iter().fold([0.0; 3], |sum, pair| add(sum, pair.place)), 1.0 / count);
@@ -452,7 +421,7 @@ fn step(pairs: &[Pair]) -> Option<Similarity> {
             }
         }
     }
-    // So little that it only decides what the surfaces leave open, as the turns of a sphere are.
+    // A weight so small that it only decides what the surfaces leave open, such as rotations of a sphere.
     let trace: f64 = (0..UNKNOWNS).map(|i| normal_matrix[i][i]).sum();
     (0..UNKNOWNS).for_each(|i| normal_matrix[i][i] += 1e-7 * trace);
     let [wx, wy, wz, tx, ty, tz, s] = solve(normal_matrix, right)?;
@@ -464,7 +433,7 @@ fn step(pairs: &[Pair]) -> Option<Similarity> {
     Some(Similarity { scale: factor, rotation, translation })
 }
 
-/// Solves a symmetric positive definite system by Cholesky's factors; none where it is not.
+/// Solves a symmetric positive definite system by Cholesky factors; none if it is not definite.
 fn solve(mut a: [[f64; UNKNOWNS]; UNKNOWNS], mut b: [f64; UNKNOWNS]) -> Option<[f64; UNKNOWNS]> {
     for i in 0..UNKNOWNS {
         for j in 0..=i {
@@ -487,16 +456,14 @@ fn solve(mut a: [[f64; UNKNOWNS]; UNKNOWNS], mut b: [f64; UNKNOWNS]) -> Option<[
     Some(b)
 }
 
-// Distances between two surfaces, and what is said of them.
-
-/// One sample's way to the other surface.
+/// Distance of one sample from the other surface.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
     /// Distance, world units; infinite beyond the clamp.
     distance: f64,
-    /// Of the normals of both faces; of nothing where there is no other.
+    /// Cosine between the normals of both faces; none beyond the clamp.
     cosine: Option<f32>,
-    /// What the filter said of the nearest place.
+    /// True if the filter accepts the nearest place.
     is_seen: bool,
 }
 
@@ -511,15 +478,15 @@ pub struct Distances {
     pub median: f64,
     /// 95 % of the distances are smaller, world units.
     pub p95: f64,
-    /// Share of samples farther than the clamp, which count as that.
+    /// Share of samples farther than the clamp, which count as the clamp.
     pub clamped_share: f64,
-    /// Mean |n · n'| over the others.
+    /// Mean |n · n'| over the other samples.
     pub normal_agreement: f64,
-    /// Share of them with n · n' < 0.
+    /// Share of the other samples with n · n' < 0.
     pub opposed_share: f64,
 }
 
-/// How much of both surfaces agrees within a distance.
+/// Agreement of both surfaces within a distance.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Score {
     /// The distance, world units.
@@ -541,7 +508,7 @@ pub struct Figures {
     pub completeness: Distances,
     /// Half the sum of both means, world units.
     pub chamfer: f64,
-    /// At several distances.
+    /// Scores at several distances.
     pub scores: Vec<Score>,
 }
 
@@ -576,7 +543,7 @@ impl Distances {
         let mut distances: Vec<f64> = measured.iter().map(|m| m.distance.min(clamp)).collect();
         let mean = distances.iter().sum::<f64>() / samples as f64;
         distances.par_sort_unstable_by(f64::total_cmp);
-        // The least value that a share of all does not exceed.
+        // The least value that a share of all distances does not exceed.
         let quantile = |percent: usize| distances[(samples * percent).div_ceil(100).max(1) - 1];
         let clamped = measured.iter().filter(|m| m.distance > clamp).count();
         let cosines = || measured.iter().filter_map(|m| m.cosine).map(f64::from);
@@ -593,13 +560,13 @@ impl Distances {
     }
 }
 
-/// Share of the samples nearer than `threshold`.
+/// Returns the share of the samples nearer than `threshold`.
 fn share_under(measured: &[Measured], threshold: f64) -> f64 {
     let under = measured.iter().filter(|m| m.distance < threshold).count();
     under as f64 / measured.len().max(1) as f64
 }
 
-/// The way from each sample to the surface of `tree`, in the samples' order.
+/// Measures each sample's distance from the surface of `to`, in the samples' order.
 fn measure(
     samples: &SurfaceSamples<'_>,
     from: &BoxTree<'_>,
@@ -620,7 +587,7 @@ fn measure(
         .collect()
 }
 
-/// The way from a place of one surface, whose normal there is `normal`, to another surface.
+/// Measures the distance of a place of one surface, whose normal is `normal`, from another surface.
 fn way(place: Vec3, normal: Vec3, to: &BoxTree<'_>, clamp: f64) -> (Measured, Option<Nearest>) {
     let nearest = to.nearest(place, clamp);
     let cosine = nearest.map(|nearest| to_f32(dot(normal, to.normal(nearest.face))));
@@ -630,9 +597,12 @@ fn way(place: Vec3, normal: Vec3, to: &BoxTree<'_>, clamp: f64) -> (Measured, Op
 
 #[cfg(test)]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
-mod samples_tests {
+mod tests {
+    use super::viewpoint::tests::looking;
     use super::*;
-    use crate::known_meshes::{cube, mesh_of};
+    use crate::known_meshes::{
+        cube, joined, mesh_of, moved, on_threads, sphere, subdivided, torus, turned_over,
+    };
 
     #[test]
     fn faces_get_samples_by_their_area_and_all_of_it() {
@@ -655,23 +625,10 @@ mod samples_tests {
         let none = mesh_of(&cube().vertices, &[[0, 0, 1]]);
         assert!(SurfaceSamples::new(&none, |_| 5, 0).is_empty());
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::viewpoint::{about, looking};
-    use super::*;
-    use crate::known_meshes::{
-        cube, joined, mesh_of, moved, sphere, subdivided, torus, turned_over,
-    };
-    use crate::mesh::Vec3;
-    use crate::place::{length, sub};
-
     fn plain(mesh: &Mesh, truth: &Mesh) -> Comparison {
         compare(mesh, truth, &[], &few()).unwrap()
     }
 
-    /// As few samples and rays as the tolerances allow.
     fn few() -> CompareOptions {
         CompareOptions {
             samples: [20_000, 20_000],
@@ -680,8 +637,8 @@ mod tests {
         }
     }
 
-    /// Cameras about the origin at this distance, in the plane z = 1 and below.
-    fn ring(distance: f64, count: u32) -> Vec<Viewpoint> {
+    /// Returns cameras about the origin at this distance, alternating above and below it.
+    fn ring(distance: f64, count: u32) -> Vec<Camera> {
         (0..count)
             .map(|i| {
                 let angle = std::f64::consts::TAU * f64::from(i) / f64::from(count);
@@ -719,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_costs_recall_alone() {
+    fn missing_parts_lower_only_recall() {
         let truth = sphere(1.0, 5);
         let mut half = truth.clone();
         half.faces.retain(|face| face.iter().all(|&v| half.vertices[v as usize][2] > -1e-6));
@@ -743,7 +700,7 @@ mod tests {
     }
 
     #[test]
-    fn unseen_sides_cost_nothing_in_the_scan_and_in_what_is_visible() {
+    fn unseen_sides_do_not_count_in_scan_and_visible_figures() {
         // The truth has a core that no camera sees; the mesh lacks it.
         let truth = joined(sphere(1.0, 5), &sphere(0.5, 4));
         let found = compare(&sphere(1.0, 5), &truth, &ring(4.0, 6), &few()).unwrap();
@@ -791,7 +748,7 @@ mod tests {
             assert!(length(sub(back.of(away.of(place)), place)) < 1e-4, "{back:?}");
         }
         assert!(found.uniform.chamfer < 1e-4);
-        // A sphere's turns are open, and stay what they are.
+        // Rotations of a sphere are undetermined and stay as they are.
         let found =
             compare(&moved(sphere(1.1, 4), [0.1, 0.0, 0.0]), &sphere(1.0, 4), &[], &options);
         let back = found.unwrap().alignment.unwrap();
@@ -808,7 +765,7 @@ mod tests {
     }
 
     #[test]
-    fn surfaces_that_are_none_are_named() {
+    fn meshes_without_a_surface_are_refused() {
         let flat = mesh_of(&[[0.0; 3], [1.0, 0.0, 0.0]], &[[0, 1, 1]]);
         let broken = mesh_of(&[[0.0; 3]], &[[0, 0, 1]]);
         let options = CompareOptions::default();
@@ -829,15 +786,13 @@ mod tests {
     fn figures_are_the_same_for_any_number_of_threads() {
         let truth = torus([1.0, 0.4], [40, 20], |u, v| 1.0 + 0.1 * (u + 2.0 * v).cos());
         let mesh = moved(truth.clone(), [0.03, 0.02, 0.01]);
-        let cameras: Vec<Viewpoint> = ring(4.0, 2);
+        let cameras: Vec<Camera> = ring(4.0, 2);
         let run = |threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             let samples = [5_000, 5_000];
             let options = CompareOptions { alignment: Alignment::Icp, samples, ..few() };
-            pool.install(|| compare(&mesh, &truth, &cameras, &options).unwrap())
+            on_threads(threads, || compare(&mesh, &truth, &cameras, &options).unwrap())
         };
         assert_eq!(run(1), run(5));
-        let origin: Vec3 = Similarity::IDENTITY.of([0.0; 3]);
-        assert_eq!(origin, [0.0; 3]);
+        assert_eq!(Similarity::IDENTITY.of([0.0; 3]), [0.0; 3]);
     }
 }

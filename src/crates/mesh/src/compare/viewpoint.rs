@@ -4,68 +4,40 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::SurfaceSamples;
-use crate::mesh::Vec3;
+use crate::mesh::{Camera, Vec3};
 use crate::narrow::to_u32;
 use crate::place::{
     add, cross, dot, doubled_area, length, mat_mul, mul, mul_transposed, normalize, scale, sub,
 };
 use crate::search::BoxTree;
 
-/// A pinhole camera and where it stands: `cam = rotation world + translation`, x right, y down, z
-/// forward.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Viewpoint {
-    /// Width and height in px.
-    pub size_px: [f64; 2],
-    /// Focal lengths in px.
-    pub focal_px: [f64; 2],
-    /// Principal point in px, from the outer corner of the top left pixel.
-    pub centre_px: [f64; 2],
-    /// Rotation from world to camera axes, in rows.
-    pub rotation: [Vec3; 3],
-    /// Translation in camera axes, world units.
-    pub translation: Vec3,
+/// Returns the direction in the world through a place of a camera's image, px, 1 deep.
+pub(super) fn direction(camera: &Camera, [x, y]: [f64; 2]) -> Vec3 {
+    let [centre, focal] = [camera.centre_px, camera.focal_px];
+    let along = [(x - centre[0]) / focal[0], (y - centre[1]) / focal[1], 1.0];
+    mul_transposed(&camera.rotation, along)
 }
 
-impl Viewpoint {
-    /// The camera's place in the world: -Rᵀ t.
-    pub fn centre_world(&self) -> Vec3 {
-        scale(mul_transposed(&self.rotation, self.translation), -1.0)
-    }
-
-    /// The direction in the world of what is seen at a place of the image, 1 deep.
-    pub fn ray(&self, [x, y]: [f64; 2]) -> Vec3 {
-        let along = [
-            (x - self.centre_px[0]) / self.focal_px[0],
-            (y - self.centre_px[1]) / self.focal_px[1],
-            1.0,
-        ];
-        mul_transposed(&self.rotation, along)
-    }
-
-    /// True if a place lies in front of the camera and within its image.
-    pub fn frames(&self, place_world: Vec3) -> bool {
-        let cam = add(mul(&self.rotation, place_world), self.translation);
-        cam[2] > 0.0
-            && (0..2).all(|axis| {
-                let px = self.focal_px[axis] * cam[axis] / cam[2] + self.centre_px[axis];
-                (0.0..=self.size_px[axis]).contains(&px)
-            })
-    }
-
-    /// The camera half-way to another: the middle of both places, half the turn between both
-    /// rotations, the image of this one.
-    pub fn half_way_to(&self, other: &Self) -> Self {
-        let transposed: [Vec3; 3] = std::array::from_fn(|row| self.rotation.map(|of| of[row]));
-        let turn = mat_mul(&other.rotation, &transposed);
-        let rotation = mat_mul(&half_turn(&turn), &self.rotation);
-        let middle = scale(add(self.centre_world(), other.centre_world()), 0.5);
-        let translation = scale(mul(&rotation, middle), -1.0);
-        Self { rotation, translation, ..*self }
-    }
+/// True if a place, world space, lies in front of a camera and within its image.
+pub(super) fn frames(camera: &Camera, place: Vec3) -> bool {
+    let cam = camera.cam(place);
+    let [x, y] = camera.pixel(cam);
+    let [width, height] = [camera.width, camera.height].map(|size| size as f64);
+    cam[2] > 0.0 && (0.0..=width).contains(&x) && (0.0..=height).contains(&y)
 }
 
-/// The rotation about the same axis by half the angle; of half a turn, whose axis has no sign, any.
+/// Returns the camera half-way to another: at the middle of both places, rotated by half the rotation between them,
+/// with the image of the first.
+pub(super) fn half_way(from: &Camera, to: &Camera) -> Camera {
+    let transposed: [Vec3; 3] = std::array::from_fn(|row| from.rotation.map(|of| of[row]));
+    let turn = mat_mul(&to.rotation, &transposed);
+    let rotation = mat_mul(&half_turn(&turn), &from.rotation);
+    let middle = scale(add(from.centre(), to.centre()), 0.5);
+    let translation = scale(mul(&rotation, middle), -1.0);
+    Camera { rotation, translation, ..*from }
+}
+
+/// Returns the rotation about the same axis by half the angle; of half a turn, whose axis has no sign, any.
 fn half_turn(turn: &[Vec3; 3]) -> [Vec3; 3] {
     let twice_sine_axis =
         [turn[2][1] - turn[1][2], turn[0][2] - turn[2][0], turn[1][0] - turn[0][1]];
@@ -83,7 +55,7 @@ fn half_turn(turn: &[Vec3; 3]) -> [Vec3; 3] {
     about(normalize(twice_sine_axis), 0.5 * sine.atan2(cosine))
 }
 
-/// The rotation about a unit axis by an angle in radians (Rodrigues).
+/// Returns the rotation about a unit axis by an angle in radians (Rodrigues).
 pub(super) fn about(axis: Vec3, angle: f64) -> [Vec3; 3] {
     let (sin, cos) = angle.sin_cos();
     std::array::from_fn(|row| {
@@ -96,9 +68,9 @@ pub(super) fn about(axis: Vec3, angle: f64) -> [Vec3; 3] {
     })
 }
 
-/// Each camera with the one that stands nearest to it; each pair once.
-pub(super) fn neighbours(cameras: &[Viewpoint]) -> Vec<[usize; 2]> {
-    let centres: Vec<Vec3> = cameras.iter().map(Viewpoint::centre_world).collect();
+/// Pairs each camera with the nearest one; each pair once.
+pub(super) fn neighbours(cameras: &[Camera]) -> Vec<[usize; 2]> {
+    let centres: Vec<Vec3> = cameras.iter().map(Camera::centre).collect();
     let gap = |a: usize, b: usize| length(sub(centres[a], centres[b]));
     let mut pairs: Vec<[usize; 2]> = (0..centres.len())
         .filter_map(|a| {
@@ -112,38 +84,20 @@ pub(super) fn neighbours(cameras: &[Viewpoint]) -> Vec<[usize; 2]> {
     pairs
 }
 
-/// A camera that looks from one place to another, with a square image: for tests.
-#[cfg(test)]
-pub(super) fn looking(from: Vec3, to: Vec3) -> Viewpoint {
-    let forward = normalize(sub(to, from));
-    let helper = if forward[2].abs() < 0.9 { [0.0, 0.0, 1.0] } else { [1.0, 0.0, 0.0] };
-    let right = normalize(cross(forward, helper));
-    let rotation = [right, cross(forward, right), forward];
-    Viewpoint {
-        size_px: [300.0, 200.0],
-        focal_px: [250.0, 250.0],
-        centre_px: [150.0, 100.0],
-        rotation,
-        translation: scale(mul(&rotation, from), -1.0),
-    }
-}
-
-// Faces that pass through others.
-
-/// Most faces that are looked at.
+/// Largest number of faces that are tested.
 const SAMPLED: usize = 100_000;
 
 /// Faces of a sample that pass through others of the surface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FaceCrossings {
-    /// Faces that were looked at, evenly over all.
+    /// Tested faces, evenly over all.
     pub sampled: usize,
-    /// Those that pass through another.
+    /// Tested faces that pass through another.
     pub crossing: usize,
 }
 
-/// Looks for self-intersections at 100,000 faces, or at all where there are fewer.
-pub fn self_crossings(tree: &BoxTree<'_>) -> FaceCrossings {
+/// Tests 100,000 faces for self-intersections, or all if there are fewer.
+pub(super) fn self_crossings(tree: &BoxTree<'_>) -> FaceCrossings {
     let faces = tree.mesh().faces.len();
     let sampled = faces.min(SAMPLED);
     let crossing = (0..sampled)
@@ -161,7 +115,7 @@ fn crosses(tree: &BoxTree<'_>, face: u32) -> bool {
             return;
         }
         let others = tree.corners(other);
-        // Those that share a corner, by place, meet there.
+        // Faces with a common corner, by place, meet there.
         if places.iter().any(|place| others.contains(place)) {
             return;
         }
@@ -170,8 +124,8 @@ fn crosses(tree: &BoxTree<'_>, face: u32) -> bool {
     found
 }
 
-/// True if a side of one triangle passes through the inside of the other. Both ends lie clearly on
-/// either side of its plane: neighbours in one plane, but for rounding, only touch.
+/// True if a side of one triangle passes through the inside of the other. Its ends lie clearly on either side of the
+/// other's plane: coplanar neighbours only touch, but for rounding.
 fn pierces(sides: [Vec3; 3], through: [Vec3; 3]) -> bool {
     const CLEARLY: f64 = 1e-9;
     let normal = doubled_area(through);
@@ -193,37 +147,41 @@ fn pierces(sides: [Vec3; 3], through: [Vec3; 3]) -> bool {
     })
 }
 
-/// Where on the way to a camera, in shares of it, a surface hides a place: not at the place itself.
+/// Range of the way to a camera, in shares, in which a surface hides a place: not at the place itself.
 const HIDES: [f64; 2] = [1e-6, 1.0];
 
-/// Cameras before a surface.
-pub(super) struct Sight<'a> {
+/// Visibility of a surface's places from cameras.
+pub(super) struct Visibility<'a> {
     tree: &'a BoxTree<'a>,
-    cameras: &'a [Viewpoint],
+    cameras: &'a [Camera],
     centres: Vec<Vec3>,
 }
 
-impl<'a> Sight<'a> {
-    pub(super) fn new(tree: &'a BoxTree<'a>, cameras: &'a [Viewpoint]) -> Self {
-        Self { tree, cameras, centres: cameras.iter().map(Viewpoint::centre_world).collect() }
+impl<'a> Visibility<'a> {
+    pub(super) fn new(tree: &'a BoxTree<'a>, cameras: &'a [Camera]) -> Self {
+        Self { tree, cameras, centres: cameras.iter().map(Camera::centre).collect() }
     }
 
-    /// True if a camera has a place of the surface in its image with nothing before it.
+    /// True if a place of the surface lies in a camera's image with nothing before it.
     pub(super) fn sees(&self, place: Vec3) -> bool {
         self.cameras.iter().zip(&self.centres).any(|(camera, &centre)| {
-            camera.frames(place) && !self.tree.is_hit(place, sub(centre, place), HIDES)
+            frames(camera, place) && !self.tree.is_hit(place, sub(centre, place), HIDES)
         })
     }
-}
 
-/// Which samples of its surface are seen.
-pub(super) fn seen_samples(sight: &Sight<'_>, samples: &SurfaceSamples<'_>) -> Vec<bool> {
-    (0..samples.len()).into_par_iter().map(|i| sight.sees(samples.get(i).place)).collect()
+    pub(super) fn seen_samples(&self, samples: &SurfaceSamples<'_>) -> Vec<bool> {
+        (0..samples.len()).into_par_iter().map(|i| self.sees(samples.get(i).place)).collect()
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::known_meshes;
+
+    pub(in super::super) fn looking(from: Vec3, to: Vec3) -> Camera {
+        known_meshes::looking(from, to, [300, 200], 250.0)
+    }
 
     fn is_near(a: Vec3, b: Vec3) -> bool {
         length(sub(a, b)) < 1e-12
@@ -233,21 +191,20 @@ mod tests {
     fn the_camera_between_two_stands_and_looks_between_them() {
         let target = [0.3, -0.2, 0.1];
         let a = looking([3.0, 0.0, 0.5], target);
-        let half = a.half_way_to(&a);
+        let half = half_way(&a, &a);
         assert!(
-            is_near(half.centre_world(), [3.0, 0.0, 0.5])
-                && is_near(half.rotation[2], a.rotation[2])
+            is_near(half.centre(), [3.0, 0.0, 0.5]) && is_near(half.rotation[2], a.rotation[2])
         );
         let mut b = a;
         b.rotation = mat_mul(&about([0.0, 1.0, 0.0], 1.0), &a.rotation);
         b.translation = scale(mul(&b.rotation, [1.0, 2.0, 0.5]), -1.0);
-        let half = a.half_way_to(&b);
-        assert!(is_near(half.centre_world(), [2.0, 1.0, 0.5]));
+        let half = half_way(&a, &b);
+        assert!(is_near(half.centre(), [2.0, 1.0, 0.5]));
         let expected = mat_mul(&about([0.0, 1.0, 0.0], 0.5), &a.rotation);
         assert!((0..3).all(|row| is_near(half.rotation[row], expected[row])));
-        // Opposite ways to look: some quarter turn, and a rotation still.
+        // Opposite directions: some quarter turn, and still a rotation.
         b.rotation = mat_mul(&about([0.0, 1.0, 0.0], std::f64::consts::PI), &a.rotation);
-        let half = a.half_way_to(&b);
+        let half = half_way(&a, &b);
         assert!(dot(half.rotation[2], a.rotation[2]).abs() < 1e-9);
         assert!(is_near(cross(half.rotation[0], half.rotation[1]), half.rotation[2]));
     }
@@ -255,10 +212,10 @@ mod tests {
     #[test]
     fn rays_and_frames_agree() {
         let camera = looking([3.0, 1.0, 0.5], [0.0; 3]);
-        let place = |px| add(camera.centre_world(), scale(camera.ray(px), 2.5));
-        assert!(camera.frames(place([1.0, 199.0])) && camera.frames(place([299.0, 1.0])));
-        assert!(!camera.frames(place([-1.0, 100.0])) && !camera.frames(place([150.0, 201.0])));
-        assert!(!camera.frames([6.0, 2.0, 1.0]));
+        let place = |px| add(camera.centre(), scale(direction(&camera, px), 2.5));
+        assert!(frames(&camera, place([1.0, 199.0])) && frames(&camera, place([299.0, 1.0])));
+        assert!(!frames(&camera, place([-1.0, 100.0])) && !frames(&camera, place([150.0, 201.0])));
+        assert!(!frames(&camera, [6.0, 2.0, 1.0]));
         assert!(is_near(
             mul(&about([0.0, 0.0, 1.0], 0.5), [1.0, 0.0, 0.0]),
             [0.5_f64.cos(), 0.5_f64.sin(), 0.0]

@@ -1,15 +1,15 @@
 //! Insertion of a point: walk to it, dig out the tetrahedra whose spheres hold it, fill the cavity.
 //!
-//! Bowyer (1981) and Watson (1981). Several workers may insert at once, each the points of its own
-//! piece, without locks. Why no two get into each other's way:
+//! Bowyer (1981) and Watson (1981). Several workers may insert at once, each the points of its own piece, without
+//! locks. They do not conflict, for these reasons:
 //!
 //! - A worker deletes a tetrahedron only if all its corners are its own (or the ghost).
-//! - It walks, and asks about spheres, only where at least one corner is its own. Nobody else
-//!   deletes such a tetrahedron, so its corners stay.
-//! - A link is rewritten by who deletes the tetrahedron across the face, so all finite corners of
-//!   that face are its own: each word has one writer. Whoever follows a link that is being
-//!   rewritten comes to a tetrahedron of another piece, before or after, and puts its point off.
-//!   A slot in use for the first time, or again, has no corners until they are written.
+//! - It walks, and tests spheres, only where at least one corner is its own. No other worker deletes such a
+//!   tetrahedron, so its corners stay.
+//! - The worker that deletes the tetrahedron across a face rewrites the link, so all finite corners of that face are
+//!   its own: each word has one writer. A worker that follows a link while it is rewritten reaches a tetrahedron of
+//!   another piece, before or after, and postpones its point. A slot in use for the first time, or again, has no
+//!   corners until they are written.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
@@ -18,69 +18,66 @@ use std::sync::atomic::Ordering::Relaxed;
 use geometry_predicates::{insphere, orient3d};
 use rayon::prelude::*;
 
-use super::{DelaunayError, Ground, Order};
+use super::{DelaunayError, Order, Workspace};
 use crate::mesh::Vec3;
 use crate::place::{dot, sub};
 
-/// What became of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It is a corner now.
+    /// The point is a corner now.
     Inserted,
     /// Its cavity crosses a border between pieces; nothing has changed.
-    PutOff,
-    /// So many more slots are needed; nothing has changed.
-    Starved(usize),
+    Postponed,
+    /// Number of missing slots; nothing has changed.
+    OutOfSlots(usize),
 }
 
-/// One thread's part in the work.
 #[derive(Debug, Default)]
 pub(super) struct Worker {
-    /// Its piece.
     pub(super) piece: u8,
     /// Slots that were used before.
     pub(super) free: Vec<u32>,
-    /// Slots that never were.
+    /// Slots that were never used.
     pub(super) fresh: Range<u32>,
-    /// Where the next walk starts: a tetrahedron that nobody else deletes.
+    /// Start of the next walk: a tetrahedron that no other worker deletes.
     pub(super) at: u32,
-    /// Tetrahedra that the point's arrival deletes.
+    /// Tetrahedra that the current point deletes.
     pub(super) cavity: Vec<u32>,
-    /// Their faces towards the others.
+    /// Faces of the cavity towards other tetrahedra.
     pub(super) border: Vec<Link>,
-    /// State of the walk's choices.
+    /// State of the walk's random choices.
     pub(super) choice: u32,
 }
 
 impl Worker {
-    /// Inserts a point, or leaves everything as it is.
-    pub(super) fn insert(&mut self, ground: &Ground<'_>, name: u32) -> Outcome {
+    /// Inserts a point, or changes nothing.
+    pub(super) fn insert(&mut self, ground: &Workspace<'_>, name: u32) -> Outcome {
         let point = ground.points[name as usize];
         if !ground.walk(&mut self.at, point, self.piece, &mut self.choice) {
             let Some(home) = ground.home_near(name, self.piece) else {
-                return Outcome::PutOff;
+                return Outcome::Postponed;
             };
             self.at = home;
             if !ground.walk(&mut self.at, point, self.piece, &mut self.choice) {
-                return Outcome::PutOff;
+                return Outcome::Postponed;
             }
         }
         if !self.dig(ground, name) {
-            self.forget(ground);
-            return Outcome::PutOff;
+            self.unstamp(ground);
+            return Outcome::Postponed;
         }
         let slots_left = self.free.len() + self.fresh.len();
         if slots_left < self.border.len() {
-            self.forget(ground);
-            return Outcome::Starved(self.border.len() - slots_left);
+            self.unstamp(ground);
+            return Outcome::OutOfSlots(self.border.len() - slots_left);
         }
         self.fill(ground, name);
         Outcome::Inserted
     }
 
-    /// Finds the cavity and its border, breadth first, from where the walk ended; false where it
-    /// leaves the piece.
-    fn dig(&mut self, ground: &Ground<'_>, name: u32) -> bool {
+    /// Finds the cavity and its border, breadth first, from the end of the walk. Returns false if the cavity leaves
+    /// the piece.
+    fn dig(&mut self, ground: &Workspace<'_>, name: u32) -> bool {
         let (slots, point, start) = (ground.slots, ground.points[name as usize], self.at);
         let (holds, spared) = (name << 1 | 1, name << 1);
         self.cavity.clear();
@@ -114,19 +111,18 @@ impl Worker {
         true
     }
 
-    /// Takes back the stamps of a cavity that stays.
-    fn forget(&mut self, ground: &Ground<'_>) {
+    fn unstamp(&mut self, ground: &Workspace<'_>) {
         for slot in self.cavity.drain(..) {
             ground.slots.stamp(slot, NONE);
         }
     }
 
     /// Joins the point with each face of the cavity's border.
-    fn fill(&mut self, ground: &Ground<'_>, name: u32) {
+    fn fill(&mut self, ground: &Workspace<'_>, name: u32) {
         let slots = ground.slots;
         for &face in &self.border {
             let Some(slot) = self.free.pop().or_else(|| self.fresh.next()) else {
-                // `insert` has counted them.
+                // `insert` has counted the slots.
                 continue;
             };
             let mut corners = slots.corners(face.slot());
@@ -151,15 +147,15 @@ impl Worker {
                 }
             }
         }
-        ground.homes.note(name, self.at);
-        // Else a walk could start in one of them, as the home of a point that has a new one.
+        ground.homes[name as usize].store(self.at, Relaxed);
+        // Otherwise a walk could start in one of them as the home of a point that has a new one.
         self.cavity.iter().for_each(|&slot| slots.clear(slot));
         self.free.append(&mut self.cavity);
     }
 }
 
-/// The new face that meets the one which a new tetrahedron has opposite to `corner`, found by
-/// turning through the cavity round the edge that they share on its border.
+/// Returns the new face that meets the face of a new tetrahedron opposite to `corner`: turns through the cavity around
+/// the edge that both share on its border.
 fn turn(slots: &Slots, border: Link, corner: usize, holds: u32) -> Link {
     let (mut slot, mut face, mut left) = (border.slot(), corner, border.corner());
     loop {
@@ -176,39 +172,7 @@ fn turn(slots: &Slots, border: Link, corner: usize, holds: u32) -> Link {
     }
 }
 
-// Places to start a walk again.
-
-/// A tetrahedron at each point, as of its insertion: it may be gone since.
-///
-/// The curve leaves and enters the points' shape, so that a straight walk from one point to the
-/// next may leave the piece; a point of the round before is near.
-#[derive(Debug)]
-pub(super) struct Homes {
-    slot_from_name: Vec<AtomicU32>,
-}
-
-impl Homes {
-    /// Homes for names, none known.
-    pub(super) fn of(names: usize) -> Self {
-        let mut slot_from_name = Vec::new();
-        slot_from_name.resize_with(names, || AtomicU32::new(NONE));
-        Self { slot_from_name }
-    }
-
-    /// Notes the home of a point.
-    #[inline]
-    pub(super) fn note(&self, name: u32, slot: u32) {
-        self.slot_from_name[name as usize].store(slot, Relaxed);
-    }
-
-    /// The home of a point; [`NONE`] where it has none.
-    #[inline]
-    pub(super) fn of_name(&self, name: usize) -> u32 {
-        self.slot_from_name[name].load(Relaxed)
-    }
-}
-
-/// The first of `count` numbers, among which `fits` turns true once, that fits; else `count`.
+/// Returns the first of `count` numbers that `fits`, which turns true once; else `count`.
 pub(super) fn first_fit(count: usize, fits: impl Fn(usize) -> bool) -> usize {
     let (mut from, mut to) = (0, count);
     while from < to {
@@ -218,33 +182,23 @@ pub(super) fn first_fit(count: usize, fits: impl Fn(usize) -> bool) -> usize {
     from
 }
 
-impl Order {
-    /// Place of a name along the curve.
-    pub(super) fn place(&self, name: usize) -> u64 {
-        self.curve.place(self.points[name])
-    }
-}
-
-/// Name of the vertex at infinity, which every face of the hull forms a tetrahedron with.
+/// Name of the vertex at infinity, which forms a tetrahedron with every face of the hull.
 pub(super) const GHOST: u32 = u32::MAX - 1;
 
-/// Vertex of a slot that no tetrahedron uses; no link.
+/// Vertex of an unused slot; no link.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Most slots: a link has two bits for the face.
-const MOST_SLOTS: usize = 1 << 30;
+/// Largest number of slots: a link has two bits for the face.
+const MAX_SLOTS: usize = 1 << 30;
 
-/// A face of a tetrahedron: the slot times 4, plus the corner opposite to the face.
-///
-/// As the neighbour of a face it is the same face seen from the other side.
+/// A face of a tetrahedron: the slot times 4, plus the corner opposite to the face. As the neighbour of a face it is
+/// the same face seen from the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Link(u32);
 
 impl Link {
-    /// No face.
     pub(super) const NONE: Self = Self(NONE);
 
-    /// The face of a slot opposite to a corner.
     #[inline]
     pub(super) fn new(slot: u32, corner: usize) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "a corner is below 4")]
@@ -252,25 +206,23 @@ impl Link {
         Self(slot << 2 | corner)
     }
 
-    /// The tetrahedron.
     #[inline]
     pub(super) fn slot(self) -> u32 {
         self.0 >> 2
     }
 
-    /// The corner opposite to the face.
     #[inline]
     pub(super) fn corner(self) -> usize {
         (self.0 & 3) as usize
     }
 }
 
-/// Tetrahedra, each in a slot: corners by name, what lies across the face opposite to each, and
-/// the last point that asked about it.
+/// Tetrahedra, each in a slot: corners by name, the link across the face opposite to each, and the last point that
+/// tested it.
 ///
-/// Corners are in positive order; a ghost's, with the ghost thought outside, too. Words are
-/// atomic and relaxed, since threads share them without ever writing the same one
-/// ([`super::insertion`]); between phases a join orders everything.
+/// Corners are in positive order; so are a ghost's if the ghost is imagined outside. Words are atomic and relaxed,
+/// because threads share them without ever writing the same one (see the module); between phases a join orders
+/// everything.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     corners: Vec<[AtomicU32; 4]>,
@@ -279,9 +231,9 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Reserves address space, which costs nothing before it is used.
+    /// Reserves address space, which costs nothing until it is used.
     pub(super) fn reserve(&mut self, slots: usize) -> Result<(), DelaunayError> {
-        let wanted = slots.min(MOST_SLOTS);
+        let wanted = slots.min(MAX_SLOTS);
         let refused = |_| DelaunayError::Memory { bytes: wanted as u64 * 36 };
         self.corners.try_reserve_exact(wanted).map_err(refused)?;
         self.links.try_reserve_exact(wanted).map_err(refused)?;
@@ -291,8 +243,8 @@ impl Slots {
     /// Adds empty slots and returns their range.
     pub(super) fn grow(&mut self, count: usize) -> Result<Range<u32>, DelaunayError> {
         let (first, last) = (self.len(), self.len() + count);
-        if last > MOST_SLOTS {
-            return Err(DelaunayError::TooManyTetrahedra { most: MOST_SLOTS });
+        if last > MAX_SLOTS {
+            return Err(DelaunayError::TooManyTetrahedra { most: MAX_SLOTS });
         }
         if last > self.corners.capacity() {
             self.reserve(count.max(first / 4))?;
@@ -305,19 +257,16 @@ impl Slots {
         Ok(end(first)..end(last))
     }
 
-    /// Slots, used or not.
     pub(super) fn len(&self) -> usize {
         self.corners.len()
     }
 
-    /// Names of the corners.
     #[inline]
     pub(super) fn corners(&self, slot: u32) -> [u32; 4] {
         let [a, b, c, d] = &self.corners[slot as usize];
         [a.load(Relaxed), b.load(Relaxed), c.load(Relaxed), d.load(Relaxed)]
     }
 
-    /// What lies across each face.
     #[inline]
     pub(super) fn links(&self, slot: u32) -> [Link; 4] {
         let [a, b, c, d] = &self.links[slot as usize];
@@ -325,19 +274,17 @@ impl Slots {
         [word(a), word(b), word(c), word(d)]
     }
 
-    /// What lies across a face.
     #[inline]
     pub(super) fn across(&self, face: Link) -> Link {
         Link(self.links[face.slot() as usize][face.corner()].load(Relaxed))
     }
 
-    /// Says what lies across a face.
     #[inline]
     pub(super) fn link(&self, face: Link, other: Link) {
         self.links[face.slot() as usize][face.corner()].store(other.0, Relaxed);
     }
 
-    /// Writes a tetrahedron without neighbours, which no point has asked about.
+    /// Writes a tetrahedron without neighbours and stamp.
     #[inline]
     pub(super) fn write(&self, slot: u32, corners: [u32; 4]) {
         for (word, corner) in self.corners[slot as usize].iter().zip(&corners) {
@@ -349,34 +296,29 @@ impl Slots {
         self.stamp(slot, NONE);
     }
 
-    /// Takes the corners from an unused slot.
-    ///
-    /// A thread that comes upon the slot's next tetrahedron before it sees its corners must not
-    /// take it for one of its own.
+    /// Removes the corners of an unused slot. Otherwise a thread that reaches the slot's next tetrahedron before its
+    /// corners are visible could take it for one of its own.
     pub(super) fn clear(&self, slot: u32) {
         for word in &self.corners[slot as usize] {
             word.store(NONE, Relaxed);
         }
     }
 
-    /// The last point that asked.
     #[inline]
     pub(super) fn stamped(&self, slot: u32) -> u32 {
         self.stamps[slot as usize].load(Relaxed)
     }
 
-    /// Notes a point that asks.
     #[inline]
     pub(super) fn stamp(&self, slot: u32, stamp: u32) {
         self.stamps[slot as usize].store(stamp, Relaxed);
     }
 
-    /// Gives the memory of the stamps back.
     pub(super) fn drop_stamps(&mut self) {
         self.stamps = Vec::new();
     }
 
-    /// The corners and links alone, words as they are.
+    /// Returns the words of the corners and the links.
     pub(super) fn into_words(self) -> (Vec<[u32; 4]>, Vec<[u32; 4]>) {
         let plain = |words: Vec<[AtomicU32; 4]>| {
             // The same size and alignment: `collect` keeps the memory.
@@ -389,47 +331,45 @@ impl Slots {
     }
 }
 
-/// How work is shared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shares {
-    /// Pieces that the curve is cut in, which threads fill at once.
+    /// Pieces of the curve that threads fill at once.
     pub(super) pieces: usize,
     /// Points that one thread inserts before the work is shared.
     pub(super) alone: usize,
 }
 
-/// Most pieces: a piece is a byte, and one is nobody's.
-const MOST_PIECES: usize = 128;
+/// Largest number of pieces: a piece is a byte, and one value is [`NOBODY`].
+const MAX_PIECES: usize = 128;
 
-/// The piece of names that are not yet to be inserted.
+/// Piece of names that are not inserted yet.
 const NOBODY: u8 = u8::MAX;
 
-/// Fewer points than this a piece are not worth sharing.
-const WORTH_SHARING: usize = 128;
+/// Least number of points per piece that are worth sharing.
+const MIN_SHARED: usize = 128;
 
-/// Slots that a point takes in the long run: 24 pi² / 35 = 6.77 tetrahedra of points at random
-/// (Meijering, "Interface area, edge length, and number of vertices in crystal aggregates with
-/// random nucleation", 1953), and some room.
+/// Slots per point in the long run: 24 pi² / 35 = 6.77 tetrahedra of random points (Meijering, "Interface area, edge
+/// length, and number of vertices in crystal aggregates with random nucleation", 1953), and some room.
 const SLOTS_PER_POINT: usize = 7;
 
-/// Slots beyond that a worker gets at once.
+/// Additional slots that a worker gets at once.
 const SPARE_SLOTS: usize = 4_096;
 
-/// Points at which a piece looks for a place to start.
+/// Points at which a piece looks for a start.
 const STARTS: usize = 16;
 
-/// Triangulation in progress.
 struct Site<'a> {
     order: &'a Order,
     slots: Slots,
-    homes: Homes,
-    /// Who works alone, and keeps the free slots between phases.
+    /// A tetrahedron at each point at the time of its insertion, which may be deleted, or [`NONE`]. The curve leaves and
+    /// enters the points' shape, so that a straight walk from one point to the next may leave the piece. A home of the
+    /// previous round is near.
+    homes: Vec<AtomicU32>,
+    /// Worker of the phases without sharing, which keeps the free slots between phases.
     alone: Worker,
-    /// Piece of each name.
     pieces: Vec<u8>,
 }
 
-/// Triangulates ordered points.
 pub(super) fn triangulate(order: &Order, shares: Shares) -> Result<Slots, DelaunayError> {
     let first = first_corners(order)?;
     let mut slots = Slots::default();
@@ -438,11 +378,11 @@ pub(super) fn triangulate(order: &Order, shares: Shares) -> Result<Slots, Delaun
     let mut site = Site {
         order,
         slots,
-        homes: Homes::of(order.points.len()),
+        homes: order.points.iter().map(|_| AtomicU32::new(NONE)).collect(),
         alone: Worker { at: start, ..Worker::default() },
         pieces: Vec::new(),
     };
-    let pieces = shares.pieces.min(MOST_PIECES);
+    let pieces = shares.pieces.min(MAX_PIECES);
     for round in order.rounds.windows(2) {
         let names = name(round[0])..name(round[1]);
         let pending = names.filter(|name| !first.contains(name)).collect();
@@ -458,12 +398,12 @@ pub(super) fn triangulate(order: &Order, shares: Shares) -> Result<Slots, Delaun
     Ok(site.slots)
 }
 
-/// A count of points as a name; there are never more than 2^31.
+/// Converts a count of points, which is at most 2^31, to a name.
 fn name(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(GHOST)
 }
 
-/// The first four names that span space, in positive order.
+/// Returns the first four names that span space, in positive order.
 fn first_corners(order: &Order) -> Result<[u32; 4], DelaunayError> {
     let points = &order.points;
     let flat = || DelaunayError::Flat { distinct: points.len() };
@@ -478,7 +418,7 @@ fn first_corners(order: &Order) -> Result<[u32; 4], DelaunayError> {
     Ok(corners.map(name))
 }
 
-/// Writes a tetrahedron and the ghosts around it; returns its slot.
+/// Writes a tetrahedron and the ghosts around it, and returns its slot.
 fn first_tetrahedron(slots: &mut Slots, corners: [u32; 4]) -> Result<u32, DelaunayError> {
     let mut range = slots.grow(5)?;
     let Some(inner) = range.next() else {
@@ -509,20 +449,19 @@ fn first_tetrahedron(slots: &mut Slots, corners: [u32; 4]) -> Result<u32, Delaun
 }
 
 impl Site<'_> {
-    /// Inserts points one after the other.
     fn insert_alone(&mut self, pending: &[u32]) -> Result<(), DelaunayError> {
         for (done, &name) in pending.iter().enumerate() {
             loop {
                 let Self { order, slots, homes, alone, .. } = self;
-                let ground = Ground { slots, points: &order.points, order, homes, pieces: None };
-                let Outcome::Starved(missing) = alone.insert(&ground, name) else { break };
+                let ground = Workspace { slots, points: &order.points, order, homes, pieces: None };
+                let Outcome::OutOfSlots(missing) = alone.insert(&ground, name) else { break };
                 self.feed(missing, pending.len() - done)?;
             }
         }
         Ok(())
     }
 
-    /// Gives the lone worker at least `missing` more slots, and what `points` may need.
+    /// Gives the lone worker at least `missing` more slots, and as many as `points` points usually need.
     fn feed(&mut self, missing: usize, points: usize) -> Result<(), DelaunayError> {
         let usual = (points * SLOTS_PER_POINT).min(self.slots.len() / 8) + SPARE_SLOTS;
         let rest = std::mem::replace(&mut self.alone.fresh, self.slots.grow(missing.max(usual))?);
@@ -530,8 +469,7 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Inserts the points of a round by many threads, then those that were put off by fewer, the
-    /// last by one.
+    /// Inserts the points of a round with many threads, then the postponed points with fewer, the last with one.
     fn insert_shared(
         &mut self,
         mut pending: Vec<u32>,
@@ -539,13 +477,13 @@ impl Site<'_> {
         most_pieces: usize,
     ) -> Result<(), DelaunayError> {
         self.pieces.resize(self.order.points.len(), NOBODY);
-        // Twice each: cuts in place, then moved by half a piece.
+        // Each number of pieces has two phases: with cuts in place, then moved by half a piece.
         let (mut pieces, mut moved) = (most_pieces, false);
-        while pieces > 1 && pending.len() > pieces * WORTH_SHARING {
+        while pieces > 1 && pending.len() > pieces * MIN_SHARED {
             let cuts = cuts(&round, pieces, moved);
             self.own(&cuts, round.end);
             let (left, starved) = self.phase(&pending, cuts.len() + 1)?;
-            // A phase that gets nowhere twice is left to fewer threads, fed or not.
+            // A phase that makes no progress twice is left to fewer threads, even if slots ran short.
             let stuck = left.len() == pending.len();
             pending = left;
             if !starved || stuck {
@@ -556,7 +494,7 @@ impl Site<'_> {
         self.insert_alone(&pending)
     }
 
-    /// Gives names before `end` to pieces: each round is cut at the same places of the curve.
+    /// Assigns names before `end` to pieces: each round is cut at the same positions of the curve.
     fn own(&mut self, cuts: &[usize], end: usize) {
         let order = self.order;
         let places: Vec<u64> = cuts.iter().map(|&cut| order.place(cut)).collect();
@@ -572,8 +510,7 @@ impl Site<'_> {
         }
     }
 
-    /// Lets a worker a piece insert its points; returns those put off, by name, and whether slots
-    /// ran short.
+    /// Lets one worker per piece insert its points. Returns the postponed names, and true if slots ran short.
     fn phase(&mut self, pending: &[u32], pieces: usize) -> Result<(Vec<u32>, bool), DelaunayError> {
         let mut crew = self.crew(pending, pieces)?;
         let ground = self.ground(Some(&self.pieces));
@@ -595,8 +532,8 @@ impl Site<'_> {
         Ok((results.into_iter().flat_map(|(left, _)| left).collect(), starved))
     }
 
-    /// A worker a piece, with slots and a place to start, and its points; no worker where a piece
-    /// has no tetrahedron yet.
+    /// Returns a worker per piece, with slots and a start, and its points; no worker for a piece without a
+    /// tetrahedron.
     fn crew<'p>(&mut self, pending: &'p [u32], pieces: usize) -> Result<Crew<'p>, DelaunayError> {
         let mut crew = Crew::with_capacity(pieces);
         let (mut at, mut from) = (self.alone.at, 0);
@@ -622,7 +559,7 @@ impl Site<'_> {
         Ok(crew)
     }
 
-    /// A tetrahedron that has a corner of a piece, near one of its points; walks start `at`.
+    /// Returns a tetrahedron with a corner of a piece, near one of its points; walks start `at`.
     fn start(&self, piece: u8, names: &[u32], at: &mut u32) -> Option<u32> {
         let (ground, mut choice) = (self.ground(None), 0);
         names.iter().step_by(names.len() / STARTS + 1).find_map(|&name| {
@@ -635,23 +572,22 @@ impl Site<'_> {
         })
     }
 
-    fn ground<'a>(&'a self, pieces: Option<&'a [u8]>) -> Ground<'a> {
+    fn ground<'a>(&'a self, pieces: Option<&'a [u8]>) -> Workspace<'a> {
         let Self { order, slots, homes, .. } = self;
-        Ground { slots, points: &order.points, order, homes, pieces }
+        Workspace { slots, points: &order.points, order, homes, pieces }
     }
 }
 
-/// Workers, each with the names that it inserts.
 type Crew<'p> = Vec<(Option<Worker>, &'p [u32])>;
 
-/// Inserts points until slots run short; returns those put off.
-fn work(worker: &mut Worker, ground: &Ground<'_>, names: &[u32]) -> (Vec<u32>, bool) {
+/// Inserts points until slots run short; returns the postponed points, and true if slots ran short.
+fn work(worker: &mut Worker, ground: &Workspace<'_>, names: &[u32]) -> (Vec<u32>, bool) {
     let mut left = Vec::new();
     for (done, &name) in names.iter().enumerate() {
         match worker.insert(ground, name) {
             Outcome::Inserted => {}
-            Outcome::PutOff => left.push(name),
-            Outcome::Starved(_) => {
+            Outcome::Postponed => left.push(name),
+            Outcome::OutOfSlots(_) => {
                 left.extend(&names[done..]);
                 return (left, true);
             }
@@ -660,7 +596,7 @@ fn work(worker: &mut Worker, ground: &Ground<'_>, names: &[u32]) -> (Vec<u32>, b
     (left, false)
 }
 
-/// Names of a round at which its curve is cut.
+/// Returns the names of a round at which its curve is cut.
 fn cuts(round: &Range<usize>, pieces: usize, moved: bool) -> Vec<usize> {
     let at = |halves: usize| round.start + round.len() * halves / (2 * pieces);
     if moved {
@@ -670,33 +606,29 @@ fn cuts(round: &Range<usize>, pieces: usize, moved: bool) -> Vec<usize> {
     }
 }
 
-// Signs that decide about a triangulation, exact for every point that [`super::order`] lets pass.
-//
-// Each takes a rounded determinant where its error bound allows, else Shewchuk's adaptive one
-// ("Adaptive precision floating-point arithmetic and fast robust geometric predicates", 1997).
+// Signs that decide about a triangulation, exact for every point that [`super::Order`] accepts. Each is a rounded
+// determinant if its error bound allows, else Shewchuk's adaptive one ("Adaptive precision floating-point arithmetic
+// and fast robust geometric predicates", 1997).
 
-/// Bound of the error of the rounded orientation, over the product of the largest differences
-/// along each axis: Shewchuk's 7.77e-16 times the 6 products of the permanent, and the rounding of
-/// the bound itself.
+/// Bound of the error of the rounded orientation, over the product of the largest differences along each axis:
+/// Shewchuk's 7.77e-16 times the 6 products of the permanent, and the rounding of the bound itself.
 const ORIENTATION_ERROR: f64 = 5.2e-15;
 
-/// The same for the in-sphere determinant, whose permanent has 24 products with the largest squared
-/// distance (1.78e-15 each), with room for the rounding of that distance.
+/// Bound of the error of the rounded in-sphere determinant, over the products of its permanent, 24 with the largest
+/// squared distance (1.78e-15 each); includes the rounding of that distance.
 const IN_SPHERE_ERROR: f64 = 1.3e-13;
 
-/// The corners of the face opposite to a corner, so that the corner lies where the face's normal
-/// points if the tetrahedron is positive.
+/// Corners of the face opposite to each corner. The face's normal points to the corner if the tetrahedron is positive.
 pub(crate) const OPPOSITE: [[usize; 3]; 4] = [[2, 1, 3], [0, 2, 3], [1, 0, 3], [0, 1, 2]];
 
-/// The larger of two numbers: one instruction, unlike `f64::max`, which minds NaN.
+/// Returns the larger of two numbers by one instruction; `f64::max` needs more because of NaN.
 #[inline]
 fn larger(a: f64, b: f64) -> f64 {
     if a > b { a } else { b }
 }
 
-/// Above zero where `d` lies on the side that (b - a) x (c - a) points to, 0 in the plane.
-///
-/// The sign is exact, the size is not.
+/// Returns a value above zero if `d` lies on the side that (b - a) x (c - a) points to, 0 in the plane. The sign is
+/// exact, the size is not.
 #[inline]
 pub(crate) fn orientation(a: Vec3, b: Vec3, c: Vec3, d: Vec3) -> f64 {
     let (u, v, w) = (sub(a, d), sub(b, d), sub(c, d));
@@ -710,16 +642,14 @@ pub(crate) fn orientation(a: Vec3, b: Vec3, c: Vec3, d: Vec3) -> f64 {
     exact_orientation(a, b, c, d)
 }
 
-/// [`orientation`] where rounding may hide it, apart so that the usual way stays short.
+/// Computes [`orientation`] if rounding may hide it; separate, so that the usual path stays short.
 #[cold]
 #[inline(never)]
 fn exact_orientation(a: Vec3, b: Vec3, c: Vec3, d: Vec3) -> f64 {
     orient3d(b, a, c, d)
 }
 
-/// Above zero where `e` lies inside the sphere through the corners of a positive tetrahedron, 0 on
-/// it.
-///
+/// Returns a value above zero if `e` lies inside the sphere through the corners of a positive tetrahedron, 0 on it.
 /// The sign is exact, the size is not.
 #[inline]
 fn in_sphere(corners: &[Vec3; 4], e: Vec3) -> f64 {
@@ -744,7 +674,7 @@ fn in_sphere(corners: &[Vec3; 4], e: Vec3) -> f64 {
     exact_in_sphere(corners, e)
 }
 
-/// [`in_sphere`] where rounding may hide it, apart so that the usual way stays short.
+/// Computes [`in_sphere`] if rounding may hide it; separate, so that the usual path stays short.
 #[cold]
 #[inline(never)]
 fn exact_in_sphere(corners: &[Vec3; 4], e: Vec3) -> f64 {
@@ -753,19 +683,17 @@ fn exact_in_sphere(corners: &[Vec3; 4], e: Vec3) -> f64 {
 
 /// True if a point lies inside the sphere of a positive tetrahedron, never undecided.
 ///
-/// Points on the sphere are told apart by a symbolic perturbation (Devillers and Teillaud,
-/// "Perturbations for Delaunay and weighted Delaunay 3D triangulations", 2011): each point's lift
-/// |x|² gains an infinitesimal, and that of a higher name is infinitely larger than that of a
-/// lower one. The coefficient of a corner's gain is the orientation with the point in the corner's
-/// place; that of the point's own gain puts it outside. So the triangulation is unique, whatever
-/// the order of insertion.
+/// Points on the sphere are told apart by a symbolic perturbation (Devillers and Teillaud, "Perturbations for Delaunay
+/// and weighted Delaunay 3D triangulations", 2011): each point's lift |x|² gains an infinitesimal, which is infinitely
+/// larger for a higher name. The coefficient of a corner's gain is the orientation with the point in the corner's
+/// place. The point's own gain puts it outside. So the triangulation is unique for any order of insertion.
 #[inline]
 pub(super) fn is_inside(names: [u32; 4], corners: &[Vec3; 4], name: u32, point: Vec3) -> bool {
     let side = in_sphere(corners, point);
     if side == 0.0 { perturbed_inside(names, corners, name, point) } else { side > 0.0 }
 }
 
-/// [`is_inside`] of a point on the sphere.
+/// Decides [`is_inside`] for a point on the sphere.
 #[cold]
 #[inline(never)]
 fn perturbed_inside(names: [u32; 4], corners: &[Vec3; 4], name: u32, point: Vec3) -> bool {
@@ -781,7 +709,7 @@ fn perturbed_inside(names: [u32; 4], corners: &[Vec3; 4], name: u32, point: Vec3
     false
 }
 
-/// True if three points lie on a line: exact.
+/// True if three points lie on a line; exact.
 pub(super) fn are_collinear(a: Vec3, b: Vec3, c: Vec3) -> bool {
     [(0, 1), (1, 2), (2, 0)].iter().all(|&(u, v)| {
         let flat = |point: Vec3| [point[u], point[v]];
@@ -795,7 +723,7 @@ mod tests {
 
     use super::*;
 
-    /// Determinant of rows, exact for whole numbers under 2^20.
+    /// Returns the determinant of rows, exact for whole numbers below 2^20.
     fn determinant<const N: usize>(rows: [[i128; N]; N]) -> i128 {
         fn expand(rows: &[Vec<i128>]) -> i128 {
             if rows.len() == 1 {
@@ -823,13 +751,7 @@ mod tests {
     }
 
     fn sign(value: f64) -> i128 {
-        if value > 0.0 {
-            1
-        } else if value < 0.0 {
-            -1
-        } else {
-            0
-        }
+        i128::from(value > 0.0) - i128::from(value < 0.0)
     }
 
     fn true_orientation(points: [[i32; 3]; 4]) -> i128 {
@@ -839,15 +761,15 @@ mod tests {
         determinant::<3>([row(1), row(2), row(3)]).signum()
     }
 
-    /// Above zero inside, for either orientation of the corners.
+    /// Returns a value above zero inside, for either orientation of the corners.
     fn true_side(corners: [[i32; 3]; 4], point: [i32; 3]) -> i128 {
         let rows = corners.map(|corner| {
             let [x, y, z]: [i128; 3] =
                 std::array::from_fn(|axis| i128::from(corner[axis]) - i128::from(point[axis]));
             [x, y, z, x * x + y * y + z * z]
         });
-        // The lift's plane through the corners lies over the point inside: the sign of this
-        // determinant over that of the orientation.
+        // The lift's plane through the corners lies over the point inside: the sign of this determinant over the
+        // orientation's.
         -determinant::<4>(rows).signum() * true_orientation(corners)
     }
 
@@ -887,8 +809,8 @@ mod tests {
             prop_assert_eq!(sign(side), expected);
         }
 
-        /// A common offset of 2^52 leaves the last bit to tell the points apart, and the
-        /// differences exact: the filters must give way.
+        /// With an offset of 2^52 only the last bits differ, and differences are exact: the error bounds are too
+        /// large.
         #[test]
         fn large_offsets_do_not_change_a_sign(
             corners in [place(3), place(3), place(3), place(3)],
@@ -901,8 +823,8 @@ mod tests {
             prop_assert_eq!(sign(side), true_side(corners, point));
         }
 
-        /// Differences that f64 cannot hold: x on a unit cube's corners, moved by 2^-70 to 2^-90
-        /// where x is 0. The first order of the determinant, linear in the moves, has its sign.
+        /// Uses differences that f64 cannot hold: x on a unit cube's corners, moved by 2^-70 to 2^-90 where x is 0.
+        /// The determinant's first order, linear in the moves, has its sign.
         #[test]
         fn differences_that_do_not_fit_are_exact(
             moved in 0..4_usize,
@@ -913,8 +835,8 @@ mod tests {
             let mut point = [1.0, 1.0, 0.0];
             let sign_of_step: f64 = if outward { 1.0 } else { -1.0 };
             let step = sign_of_step * 2_f64.powi(-exponent);
-            // The sphere is x(x-1) + y(y-1) + z(z-1) = 0; moving the point along z by s changes
-            // the left side by about -s. Another corner of the cube takes the fourth's place.
+            // The sphere is x(x-1) + y(y-1) + z(z-1) = 0; moving the point along z by s changes the left side by about
+            // -s. Another corner of the cube takes the fourth's place.
             point[2] = step;
             prop_assert_eq!(sign(in_sphere(&corners, point)), sign(step));
             corners.swap(0, moved);
@@ -929,10 +851,9 @@ mod tests {
         let corners = [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
         let point = [1.0, 1.0, 1.0];
         assert!(!is_inside([0, 1, 2, 3], &corners, 4, point));
-        // Highest is the corner at 0 itself; the opposite corner in its place turns the
-        // tetrahedron over.
+        // The highest name is the corner at 0, whose replacement turns the tetrahedron over.
         assert!(!is_inside([9, 1, 2, 3], &corners, 4, point));
-        // (1,1,1) in the place of (1,0,0) leaves it positive.
+        // (1,1,1) instead of (1,0,0) leaves it positive.
         assert!(is_inside([0, 9, 2, 3], &corners, 4, point));
     }
 

@@ -1,13 +1,14 @@
-//! Delaunay tetrahedra of points in space: exact, in parallel, and the same whatever the order of
-//! the points and the number of threads.
+//! Delaunay tetrahedra of points in space: exact, in parallel, and independent of the order of the points and of the
+//! number of threads.
 
 pub(crate) mod insertion;
 
-use insertion::{
-    GHOST, Homes, Link, NONE, OPPOSITE, Shares, Slots, first_fit, is_inside, orientation,
-};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use insertion::{GHOST, Link, NONE, OPPOSITE, Shares, Slots, first_fit, is_inside, orientation};
 use rayon::prelude::*;
 
+use crate::bricks::spread;
 use crate::mesh::Vec3;
 use crate::place::Bounds;
 use crate::random::mix;
@@ -15,15 +16,13 @@ use crate::random::mix;
 /// Points that one thread inserts before the work is shared.
 const ALONE: usize = 100_000;
 
-/// The Delaunay tetrahedra of points of any unit, by as many threads as the current pool of
-/// threads has.
+/// Computes the Delaunay tetrahedra of points of any unit, with the threads of the current pool.
 ///
-/// The tetrahedra are sorted: the same points give the same bits with any number of threads, and a
-/// shuffle of them the same tetrahedra in the same order, but for the indices. Coordinates nearer
-/// to 0 than 2^-120 count as 0.
+/// The tetrahedra are sorted. The same points give the same bits with any number of threads; shuffled points give the
+/// same tetrahedra in the same order, but for the indices. Coordinates nearer to 0 than 2^-120 count as 0.
 ///
 /// # Errors
-/// If points are not finite, too many, or all in one plane.
+/// Fails if points are not finite, too many, or all in one plane.
 pub fn delaunay(points: &[Vec3], want: Want) -> Result<Delaunay, DelaunayError> {
     delaunay_by(points, want, Shares { pieces: rayon::current_num_threads(), alone: ALONE })
 }
@@ -34,49 +33,26 @@ fn delaunay_by(points: &[Vec3], want: Want, shares: Shares) -> Result<Delaunay, 
     Ok(finish(order, slots, want))
 }
 
-/// Why there is no triangulation.
+/// Fault of points that cannot be triangulated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum DelaunayError {
-    /// A coordinate that is not finite, or too large for exact arithmetic.
     #[error(
         "point {index} at {point:?} is not finite or is beyond 1e45: drop such points before \
          triangulating"
     )]
-    UnfitPoint {
-        /// Its index.
-        index: usize,
-        /// Its place.
-        point: Vec3,
-    },
-    /// More points than names.
+    UnfitPoint { index: usize, point: Vec3 },
     #[error("{count} points to triangulate, but at most {most} fit: thin them out")]
-    TooManyPoints {
-        /// Points given.
-        count: usize,
-        /// Points that fit.
-        most: usize,
-    },
-    /// Fewer than four distinct points, or all in one plane.
+    TooManyPoints { count: usize, most: usize },
     #[error(
         "{distinct} distinct points lie in one plane, so that no tetrahedron spans them: add \
          points off the plane, such as the corners of a box around them"
     )]
-    Flat {
-        /// Distinct points.
-        distinct: usize,
-    },
-    /// More tetrahedra than links.
+    Flat { distinct: usize },
     #[error("the points span more than {most} tetrahedra: thin them out")]
-    TooManyTetrahedra {
-        /// Tetrahedra that fit.
-        most: usize,
-    },
-    /// The memory was refused.
+    TooManyTetrahedra { most: usize },
     #[error("no memory for {bytes} bytes of tetrahedra: thin the points out")]
-    Memory {
-        /// Bytes wanted.
-        bytes: u64,
-    },
+    Memory { bytes: u64 },
 }
 
 /// No neighbour: the face is on the convex hull.
@@ -84,38 +60,34 @@ pub const OUTSIDE: u32 = u32::MAX;
 
 /// The Delaunay tetrahedra of points.
 ///
-/// The sphere through the corners of each holds no point. Where more than four points lie on a
-/// sphere, the choice depends on the points' places alone.
+/// The sphere through the corners of each holds no point. If more than four points lie on a sphere, the choice depends
+/// only on the points' places.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delaunay {
     /// Indices of the corners [a, b, c, d], with (b - a) x (c - a) · (d - a) > 0.
     pub tetrahedra: Vec<[u32; 4]>,
-    /// The tetrahedron across the face opposite to each corner, [`OUTSIDE`] on the hull; empty
-    /// where they were not asked for.
+    /// Tetrahedron across the face opposite to each corner, [`OUTSIDE`] on the hull; empty for [`Want::Tetrahedra`].
     pub neighbours: Vec<[u32; 4]>,
-    /// Points that equal an earlier one and so are no corner, each with the first such, sorted.
+    /// Points that equal an earlier one and so are no corner, each with the first equal point; sorted.
     pub duplicates: Vec<[u32; 2]>,
 }
 
-/// The things to find.
+/// Parts of the result to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// The tetrahedra alone, which takes less memory: under 320 bytes a point, the points'
-    /// own included.
+    /// Only the tetrahedra, with less memory: under 320 bytes a point, including the points.
     Tetrahedra,
-    /// Their neighbours, too.
+    /// The tetrahedra and their neighbours.
     Neighbours,
 }
 
-// From slots to the tetrahedra that are handed out.
-
-/// Exchanges of two pairs of corners, which bring the named corner to the front and keep the sign.
+/// Exchanges of two pairs of corners that bring each corner to the front and keep the sign.
 const TO_FRONT: [[usize; 4]; 4] = [[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]];
 
-/// Turns of the last three corners, which keep the sign.
+/// Rotations of the last three corners, which keep the sign.
 const TURNS: [[usize; 4]; 3] = [[0, 1, 2, 3], [0, 2, 3, 1], [0, 3, 1, 2]];
 
-/// Drops ghosts and empty slots, sorts, and exchanges names for indices.
+/// Drops ghosts and empty slots, sorts, and replaces names by indices.
 fn finish(order: Order, mut slots: Slots, want: Want) -> Delaunay {
     let Order { points, input_from_name, duplicates, .. } = order;
     let names = points.len();
@@ -141,8 +113,7 @@ fn finish(order: Order, mut slots: Slots, want: Want) -> Delaunay {
     Delaunay { tetrahedra, neighbours, duplicates }
 }
 
-/// The order of corners of equal sign that puts the least first, and the least of the others
-/// second.
+/// Returns the order of corners of equal sign that puts the least first, and the least of the others second.
 fn upright(corners: [u32; 4]) -> [usize; 4] {
     let lesser =
         |a: usize, b: usize, corners: &[u32; 4]| if corners[b] < corners[a] { b } else { a };
@@ -158,10 +129,10 @@ fn permuted<T: Copy>(values: [T; 4], order: [usize; 4]) -> [T; 4] {
     [values[order[0]], values[order[1]], values[order[2]], values[order[3]]]
 }
 
-/// Slots of the finite tetrahedra, sorted by their corners, whose least comes first.
+/// Returns the slots of the finite tetrahedra, sorted by their corners, whose least comes first.
 fn sorted(corners: &[[u32; 4]], names: usize) -> Vec<u32> {
     let is_finite = |corners: &[u32; 4]| corners.iter().all(|&corner| corner < GHOST);
-    // Counting sort by the first corner, of which each has about seven tetrahedra.
+    // Counting sort by the first corner, which about seven tetrahedra share.
     let mut ends = vec![0_u32; names + 1];
     for corners in corners.iter().filter(|corners| is_finite(corners)) {
         ends[corners[0] as usize + 1] += 1;
@@ -184,7 +155,7 @@ fn sorted(corners: &[[u32; 4]], names: usize) -> Vec<u32> {
     slots
 }
 
-/// Links of slots as neighbours of tetrahedra; none for no links.
+/// Converts links of slots to neighbours of tetrahedra; nothing without links.
 fn neighbours(links: &[[u32; 4]], slot_from_tetrahedron: &[u32]) -> Vec<[u32; 4]> {
     let mut tetrahedron_from_slot = vec![OUTSIDE; links.len()];
     if links.is_empty() {
@@ -198,26 +169,22 @@ fn neighbours(links: &[[u32; 4]], slot_from_tetrahedron: &[u32]) -> Vec<[u32; 4]
     slot_from_tetrahedron.par_iter().map(|&slot| all(links[slot as usize])).collect()
 }
 
-/// Names looked at on each side of a place on the curve.
+/// Names examined on each side of a position on the curve.
 const NEAR: usize = 16;
 
-/// What workers read.
 #[derive(Clone, Copy, Debug)]
-struct Ground<'a> {
-    /// The tetrahedra.
+struct Workspace<'a> {
     slots: &'a Slots,
     /// Place of each name.
     points: &'a [Vec3],
-    /// The order of the names.
     order: &'a Order,
-    /// Tetrahedra at points.
-    homes: &'a Homes,
-    /// The piece of each name that is inserted or about to be; none where one worker works alone.
+    homes: &'a [AtomicU32],
+    /// Piece of each name that is inserted or about to be; none if one worker works alone.
     pieces: Option<&'a [u8]>,
 }
 
-impl Ground<'_> {
-    /// True if a name is a piece's; the ghost is nobody's.
+impl Workspace<'_> {
+    /// True if a name belongs to a piece; the ghost belongs to none.
     #[inline]
     fn owns(&self, name: u32, piece: u8) -> bool {
         self.pieces.is_none_or(|pieces| pieces.get(name as usize) == Some(&piece))
@@ -236,7 +203,7 @@ impl Ground<'_> {
         self.pieces.is_none() || self.slots.corners(slot).iter().all(is_own)
     }
 
-    /// Below zero where a place lies strictly across the face opposite to a corner.
+    /// Returns a value below zero if a place lies strictly across the face opposite to a corner.
     #[inline]
     fn side(&self, corners: [u32; 4], corner: usize, point: Vec3) -> f64 {
         let [a, b, c] = OPPOSITE[corner];
@@ -244,8 +211,8 @@ impl Ground<'_> {
         orientation(place(a), place(b), place(c), point)
     }
 
-    /// True if the sphere of a tetrahedron holds a point; a ghost's is the open half space outside
-    /// its face, and, of the face's plane, what its finite neighbour holds.
+    /// True if the sphere of a tetrahedron holds a point. A ghost's sphere is the open half space outside its face,
+    /// and in the face's plane the sphere of its finite neighbour.
     #[inline]
     fn holds(&self, slot: u32, name: u32, point: Vec3) -> bool {
         let mut corners = self.slots.corners(slot);
@@ -261,11 +228,11 @@ impl Ground<'_> {
         is_inside(corners, &[place(a), place(b), place(c), place(d)], name, point)
     }
 
-    /// Walks from a tetrahedron to one that holds a point; false where no way within the piece
-    /// leads on. `at` is where the walk ended.
+    /// Walks from a tetrahedron to one that holds a point, and leaves `at` at the end of the walk. Returns false if no
+    /// way within the piece leads on.
     ///
-    /// In a Delaunay triangulation a visibility walk ends, whichever face it takes of those that
-    /// hide the point (Devillers, Pion and Teillaud, "Walking in a triangulation", 2002).
+    /// A visibility walk in a Delaunay triangulation ends, whichever of the faces that hide the point it takes
+    /// (Devillers, Pion and Teillaud, "Walking in a triangulation", 2002).
     fn walk(&self, at: &mut u32, point: Vec3, piece: u8, choice: &mut u32) -> bool {
         let mut corners = self.slots.corners(*at);
         if let Some(ghost) = corners.iter().position(|&corner| corner == GHOST) {
@@ -296,9 +263,8 @@ impl Ground<'_> {
         }
     }
 
-    /// A tetrahedron near a point, with a corner that is a piece's.
-    ///
-    /// No other piece deletes it: nobody else writes a name of this one.
+    /// Returns a tetrahedron near a point, with a corner of a piece. No other piece deletes it, because no other piece
+    /// writes a name of this one.
     fn home_near(&self, name: u32, piece: u8) -> Option<u32> {
         let order = self.order;
         let round = order.rounds.partition_point(|&first| first <= name as usize);
@@ -308,7 +274,7 @@ impl Ground<'_> {
         let before = (from..middle).rev().take(NEAR);
         let after = (middle..to).take(NEAR);
         after.chain(before).find_map(|name| {
-            let slot = self.homes.of_name(name);
+            let slot = self.homes[name].load(Relaxed);
             let name = u32::try_from(name).ok()?;
             let is_home = slot != NONE && self.slots.corners(slot).contains(&name);
             (is_home && self.owns(name, piece)).then_some(slot)
@@ -316,25 +282,22 @@ impl Ground<'_> {
     }
 }
 
-// The order of insertion, which is where points get their names.
-
 /// Coordinates beyond this, 2^150, could overflow an exact predicate.
 const LARGEST: f64 = f64::from_bits((1_023 + 150) << 52);
 
 /// Coordinates nearer to 0 than this, 2^-120, could underflow in an exact predicate.
 const SMALLEST: f64 = f64::from_bits((1_023 - 120) << 52);
 
-/// Most points: twice a name and one more is a stamp.
-const MOST_POINTS: usize = (1 << 31) - 2;
+/// Largest number of points: a stamp is twice a name plus one.
+const MAX_POINTS: usize = (1 << 31) - 2;
 
-/// Points that the first round has at least, about.
+/// Approximate least number of points of the first round.
 const FIRST_ROUND: usize = 32;
 
-/// Distinct points in the order of insertion; a point's place in it is its name.
+/// Distinct points in the order of insertion; a point's position in this order is its name.
 ///
-/// A biased randomised insertion order (Amenta, Choi and Rote, "Incremental constructions con
-/// BRIO", 2003): each round holds about half of the points that are left, the last the most, and
-/// runs along a Hilbert curve.
+/// A biased randomised insertion order (Amenta, Choi and Rote, "Incremental constructions con BRIO", 2003): each round
+/// holds about half of the remaining points, the last round most, and runs along a Hilbert curve.
 #[derive(Debug)]
 struct Order {
     /// Place of each name.
@@ -343,13 +306,11 @@ struct Order {
     input_from_name: Vec<u32>,
     /// First name of each round, and the number of names.
     rounds: Vec<usize>,
-    /// Given points that equal an earlier one, and that one.
+    /// Given points that equal an earlier one, each with that one.
     duplicates: Vec<[u32; 2]>,
-    /// The curve that rounds run along.
     curve: Curve,
 }
 
-/// What points are sorted by.
 #[derive(Clone, Copy)]
 struct Key {
     round: u32,
@@ -358,11 +319,15 @@ struct Key {
 }
 
 impl Order {
-    /// The order of points, which depends on their places alone: a shuffle changes no more than
-    /// `input_from_name`.
+    /// Returns the position of a name along the curve.
+    fn place(&self, name: usize) -> u64 {
+        self.curve.place(self.points[name])
+    }
+
+    /// Orders points by their places alone: a shuffle changes only `input_from_name`.
     fn of(given: &[Vec3]) -> Result<Self, DelaunayError> {
-        if given.len() > MOST_POINTS {
-            return Err(DelaunayError::TooManyPoints { count: given.len(), most: MOST_POINTS });
+        if given.len() > MAX_POINTS {
+            return Err(DelaunayError::TooManyPoints { count: given.len(), most: MAX_POINTS });
         }
         let unfit = |point: &Vec3| point.iter().any(|x| !x.is_finite() || x.abs() > LARGEST);
         if let Some(index) = given.par_iter().position_first(unfit) {
@@ -414,41 +379,38 @@ impl Order {
     }
 }
 
-/// A point as predicates may have it: no coordinate too small for them, and no negative zero.
+/// Returns a point that predicates can handle: no coordinate is too small, and none is a negative zero.
 fn rounded(point: Vec3) -> Vec3 {
     point.map(|x| if x.abs() < SMALLEST { 0.0 } else { x })
 }
 
-/// A hash of a place.
 fn hash(point: Vec3) -> u64 {
     point.iter().fold(0, |hash, x| mix(hash ^ x.to_bits()))
 }
 
-// Place along a Hilbert curve: neighbours on it are neighbours in space.
-
-/// Cells along each axis of the cube that the curve fills, as a power of two.
+/// Binary logarithm of the cells along each axis of the cube that the curve fills.
 const FINE_BITS: u32 = 21;
 
-/// The same for up to [`MANY_POINTS`].
+/// [`FINE_BITS`] of up to [`MANY_POINTS`] points.
 const COARSE_BITS: u32 = 16;
 
-/// From here on the finer curve pays.
+/// Number of points above which the finer curve pays.
 const MANY_POINTS: usize = 50_000_000;
 
-/// A Hilbert curve through the cube around some points.
+/// A Hilbert curve through the cube around some points: neighbours on it are neighbours in space.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Curve {
     /// Least corner of the cube.
     least: Vec3,
-    /// Cells a unit of length.
+    /// Cells per unit of length.
     cells_per_unit: f64,
     bits: u32,
 }
 
-/// Points that decide which are far from all others, at most.
+/// Largest number of points that decide which points are far from all others.
 const SAMPLED_POINTS: usize = 4096;
 
-/// Bounds of all points, but on each axis no more than three times as wide as the middle 98 % of a sample.
+/// Returns the bounds of all points, on each axis at most three times as wide as the middle 98 % of a sample.
 fn without_strays(points: &[Vec3]) -> Bounds {
     let mut bounds = Bounds::of(points.iter().copied());
     let stride = points.len().div_ceil(SAMPLED_POINTS).max(1);
@@ -468,8 +430,8 @@ fn without_strays(points: &[Vec3]) -> Bounds {
 }
 
 impl Curve {
-    /// The curve for finite points. A few that are far from all others lie at its border: around them, all others
-    /// would share a cell.
+    /// Returns the curve for finite points. A few points far from all others lie at its border: in a cube around them,
+    /// all others would share a cell.
     pub(crate) fn around(points: &[Vec3]) -> Self {
         let bounds = without_strays(points);
         let side = bounds.longest_side();
@@ -482,10 +444,8 @@ impl Curve {
         }
     }
 
-    /// Place of a point along the curve.
-    ///
-    /// Skilling, "Programming the Hilbert curve" (2004): the cell's coordinates become the
-    /// transposed index in place.
+    /// Returns the position of a point along the curve (Skilling, "Programming the Hilbert curve", 2004): the cell's
+    /// coordinates become the transposed index in place.
     pub(crate) fn place(&self, point: Vec3) -> u64 {
         let last = (1_u32 << self.bits) - 1;
         let mut cell: [u32; 3] = std::array::from_fn(|axis| {
@@ -521,16 +481,6 @@ impl Curve {
     }
 }
 
-/// 21 bits with two zeros before each.
-fn spread(cell: u32) -> u64 {
-    let mut bits = u64::from(cell);
-    bits = (bits | bits << 32) & 0x001f_0000_0000_ffff;
-    bits = (bits | bits << 16) & 0x001f_0000_ff00_00ff;
-    bits = (bits | bits << 8) & 0x100f_00f0_0f00_f00f;
-    bits = (bits | bits << 4) & 0x10c3_0c30_c30c_30c3;
-    (bits | bits << 2) & 0x1249_2492_4924_9249
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -542,7 +492,7 @@ mod tests {
     use crate::place;
     use crate::random::{RandomSequence, RandomStream};
 
-    /// Shares that let even few points be inserted by many.
+    /// Shares that let several workers insert even few points.
     const SHARED: Shares = Shares { pieces: 8, alone: 300 };
 
     fn random(count: usize) -> Vec<Vec3> {
@@ -559,7 +509,7 @@ mod tests {
             .collect()
     }
 
-    /// Whole points on the sphere of radius 65 (65² = 4,225 has many such).
+    /// Returns the whole points on the sphere of radius 65 (65² = 4,225 has many).
     fn on_a_sphere() -> Vec<Vec3> {
         let range = -65_i32..=65;
         let mut points = Vec::new();
@@ -574,8 +524,8 @@ mod tests {
         points
     }
 
-    /// Checks links, signs, that the spheres across each face hold no point (which is enough:
-    /// Delaunay's lemma), that the hull is convex, and that each distinct point is a corner.
+    /// Checks links, signs, that the spheres across each face hold no point (which suffices by Delaunay's lemma), that
+    /// the hull is convex, and that each distinct point is a corner.
     fn check(points: &[Vec3], found: &Delaunay) {
         let place = |name: u32| points[name as usize];
         let mut used = vec![false; points.len()];
@@ -601,8 +551,7 @@ mod tests {
                 theirs.sort_unstable();
                 assert_eq!(face, theirs);
                 let apex = place(found.tetrahedra[other][back]);
-                // Name 0 is the lowest: on the sphere, the perturbation of another decides; only
-                // strictly inside is wrong for sure.
+                // On the sphere the perturbation decides; only strictly inside is wrong for any names.
                 assert!(!strictly_inside(&places, apex), "tetrahedron {at} is not Delaunay");
             }
         }
@@ -627,7 +576,7 @@ mod tests {
         }
     }
 
-    /// Faces on the hull, their normals inwards.
+    /// Returns the faces on the hull, their normals inwards.
     fn hull(found: &Delaunay) -> Vec<[u32; 3]> {
         let faces =
             found.tetrahedra.iter().zip(&found.neighbours).flat_map(|(corners, neighbours)| {
@@ -638,7 +587,7 @@ mod tests {
         faces.collect()
     }
 
-    /// Strictly inside the sphere: with the perturbation of any order of names.
+    /// True if a point is strictly inside the sphere: for any order of names.
     fn strictly_inside(corners: &[Vec3; 4], point: Vec3) -> bool {
         is_inside([1, 2, 3, 4], corners, 0, point) && is_inside([0, 1, 2, 3], corners, 4, point)
     }
@@ -647,13 +596,13 @@ mod tests {
         delaunay_by(points, Want::Neighbours, shares).expect("the points span space")
     }
 
-    /// The same tetrahedra for several shares and orders.
-    fn check_uniqueness(points: &[Vec3]) {
+    /// Checks that several shares and orders give the same tetrahedra.
+    fn check_uniqueness(name: &str, points: &[Vec3]) {
         let alone = triangulated(points, Shares { pieces: 1, alone: usize::MAX });
         check(points, &alone);
         for pieces in [2, 8, 16] {
             let shared = triangulated(points, Shares { pieces, ..SHARED });
-            assert!(alone == shared, "{pieces} pieces give another triangulation");
+            assert!(alone == shared, "{name}: {pieces} pieces give another triangulation");
         }
         let mut noise = RandomSequence::of_seed(7);
         let mut input_from_shuffled: Vec<usize> = (0..points.len()).collect();
@@ -675,20 +624,41 @@ mod tests {
             };
             assert!(
                 places(&shuffled, &found) == places(points, &alone),
-                "shuffle {shuffle} gives another triangulation"
+                "{name}: shuffle {shuffle} gives another triangulation"
             );
-            assert!(found.neighbours == alone.neighbours);
+            assert!(found.neighbours == alone.neighbours, "{name}");
         }
     }
 
     #[test]
-    fn random_points_have_one_triangulation() {
-        check_uniqueness(&random(8_000));
+    fn points_have_one_triangulation() {
+        let mut noise = RandomSequence::of_seed(3);
+        let duplicates =
+            (0..4_000).map(|_| std::array::from_fn(|_| (noise.uniform() * 12.0).floor()));
+        let duplicates = duplicates.collect();
+        let mut noise = RandomSequence::of_seed(11);
+        let on_noisy_torus = |_| {
+            let [u, v] = [(); 2].map(|()| noise.uniform() * std::f64::consts::TAU);
+            let (r, z) = (1.0 + 0.4 * v.cos() + 0.003 * noise.uniform(), 0.4 * v.sin());
+            [r * u.cos(), r * u.sin(), z]
+        };
+        let surface = (0..8_000).map(on_noisy_torus).collect();
+        let mut near = random(2_000);
+        near.extend(near[..500].to_vec().iter().map(|p| p.map(|x| x * 1e-30)));
+        for (name, points) in [
+            ("random", random(8_000)),
+            ("lattice", lattice(13)),
+            ("sphere", on_a_sphere()),
+            ("many duplicates", duplicates),
+            ("noisy surface", surface),
+            ("1e-30 apart", near),
+        ] {
+            check_uniqueness(name, &points);
+        }
     }
-
     #[test]
     fn a_point_is_inserted_where_it_lies_though_homes_are_gone() {
-        // Of these, points were once inserted from homes that the same piece had deleted.
+        // These points were once inserted from homes that the same piece had deleted.
         for (key, pieces) in [(17, 12), (18, 8)] {
             let stream = RandomStream::of_seed(key);
             let coordinate = |index: u64| stream.uniform(index);
@@ -698,40 +668,6 @@ mod tests {
             let alone = triangulated(&points, Shares { pieces: 1, alone: usize::MAX });
             assert!(alone == triangulated(&points, Shares { pieces, ..SHARED }), "key {key}");
         }
-    }
-
-    #[test]
-    fn a_lattice_has_one_triangulation() {
-        check_uniqueness(&lattice(13));
-    }
-
-    #[test]
-    fn points_on_a_sphere_have_one_triangulation() {
-        check_uniqueness(&on_a_sphere());
-    }
-
-    #[test]
-    fn many_duplicates_have_one_triangulation() {
-        let mut noise = RandomSequence::of_seed(3);
-        let points: Vec<Vec3> =
-            (0..4_000).map(|_| std::array::from_fn(|_| (noise.uniform() * 12.0).floor())).collect();
-        check_uniqueness(&points);
-    }
-
-    #[test]
-    fn a_noisy_surface_has_one_triangulation() {
-        let mut noise = RandomSequence::of_seed(11);
-        let points: Vec<Vec3> = (0..8_000)
-            .map(|_| {
-                let (u, v) = (
-                    noise.uniform() * std::f64::consts::TAU,
-                    noise.uniform() * std::f64::consts::TAU,
-                );
-                let (r, z) = (1.0 + 0.4 * v.cos() + 0.003 * noise.uniform(), 0.4 * v.sin());
-                [r * u.cos(), r * u.sin(), z]
-            })
-            .collect();
-        check_uniqueness(&points);
     }
 
     #[test]
@@ -750,14 +686,6 @@ mod tests {
         let found = triangulated(&points, Shares { pieces: 4, alone: 40 });
         check(&points, &found);
         assert_eq!(found.tetrahedra.len(), 99 * 99);
-    }
-
-    #[test]
-    fn points_1e_30_apart_are_kept_apart() {
-        let mut points = random(2_000);
-        let near: Vec<Vec3> = points[..500].iter().map(|p| p.map(|x| x * 1e-30)).collect();
-        points.extend(near);
-        check_uniqueness(&points);
     }
 
     #[test]
@@ -810,7 +738,7 @@ mod tests {
         assert!(bare.neighbours.is_empty());
     }
 
-    /// Run alone, optimised: the peak is the process's.
+    /// Run this test alone and optimised, because the peak is the process's.
     #[test]
     #[ignore = "takes seconds, and the memory of the whole process counts"]
     #[cfg(target_os = "linux")]
@@ -827,7 +755,7 @@ mod tests {
     }
 
     #[test]
-    fn points_that_span_nothing_are_refused() {
+    fn points_in_one_plane_are_refused() {
         let plane: Vec<Vec3> = random(100).iter().map(|&[x, y, _]| [x, y, 0.25]).collect();
         let refused = |points: &[Vec3]| delaunay(points, Want::Tetrahedra).unwrap_err();
         assert_eq!(refused(&plane), DelaunayError::Flat { distinct: 100 });

@@ -1,8 +1,7 @@
-//! GLB, the binary container of glTF 2.0, with meshes (Khronos Group, specification 2.0, chapters 3
-//! and 4).
+//! GLB, the binary container of glTF 2.0, with meshes (Khronos Group, specification 2.0, chapters 3 and 4).
 //!
-//! [`GlbChunks`] and [`write_chunks`] are the container. Of meshes, files that this program wrote are read:
-//! one primitive of triangles, its colours those of the vertices or of a PNG.
+//! [`GlbChunks`] and [`write_chunks`] are the container. Reads only meshes that this program wrote: one primitive of
+//! triangles, coloured by vertices or by a PNG.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,7 +10,7 @@ use std::path::Path;
 use bytemuck::AnyBitPattern;
 use serde_json::{Value, json};
 
-use super::{MeshFileError, Picture};
+use super::{MeshFileError, Picture, check_atlas};
 use crate::atlas::Atlas;
 use crate::mesh::{Mesh, check_mesh};
 use crate::narrow::{to_f32, to_f32s, to_f64s};
@@ -20,7 +19,7 @@ use crate::place::Bounds;
 /// First bytes of a GLB.
 pub const GLB_MAGIC: [u8; 4] = *b"glTF";
 
-/// Most bytes of a GLB, which counts them in 32 bits.
+/// Largest number of bytes of a GLB, which counts them in 32 bits.
 pub const MOST_GLB_BYTES: u64 = u32::MAX as u64;
 
 const VERSION: u32 = 2;
@@ -36,28 +35,18 @@ pub struct GlbChunks<'a> {
     pub binary: &'a [u8],
 }
 
-/// The reason why bytes are not a GLB that is read.
+/// Fault of bytes that are no readable GLB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum GlbFault {
-    /// Other content.
     #[error("is no GLB: it does not begin with glTF")]
     NotGlb,
-    /// Another version of glTF.
     #[error("is of version {0} of glTF; 2 is read: export it as glTF 2.0")]
     Version(u32),
-    /// Another chunk comes first.
     #[error("does not begin with a chunk of JSON")]
     NoJson,
-    /// The file ends too early.
     #[error("is truncated: {part} needs {needed} bytes, but there are {found}")]
-    Truncated {
-        /// Part of the file that is cut.
-        part: &'static str,
-        /// Bytes of the part.
-        needed: u64,
-        /// Bytes that are there.
-        found: u64,
-    },
+    Truncated { part: &'static str, needed: u64, found: u64 },
 }
 
 impl<'a> GlbChunks<'a> {
@@ -133,7 +122,7 @@ pub fn write_chunks(out: &mut dyn Write, json: &[u8], binary: u64) -> io::Result
     out.write_all(BINARY_CHUNK)
 }
 
-/// Numbers that the format gives to types, uses, filters and wrapping (OpenGL's).
+/// Numbers of the format's types, uses, filters and wrapping (OpenGL's).
 const UNSIGNED_SHORT: u32 = 5123;
 const UNSIGNED_INT: u32 = 5125;
 const FLOAT: u32 = 5126;
@@ -151,7 +140,7 @@ pub struct Glb<'a> {
     layout: GlbLayout,
 }
 
-/// A texture and the vertices that its seams make: pairs of vertex and place on the atlas.
+/// A texture, and the vertices of its seams: pairs of vertex and place on the atlas.
 #[derive(Debug)]
 struct Texture<'a> {
     atlas: &'a Atlas,
@@ -181,9 +170,9 @@ impl GlbLayout {
 impl<'a> Glb<'a> {
     /// Lays out a mesh and, if there is one, its texture: an atlas and the bytes of its PNG.
     ///
-    /// The file shows the colours as they are (`KHR_materials_unlit`), from both sides. A rotation
-    /// of the node by half a turn about x takes y down (COLMAP) to y up; coordinates stay
-    /// untouched. Colours of vertices are left out where there is a texture, which they would dim.
+    /// The file shows unlit colours (`KHR_materials_unlit`) from both sides. A rotation of the node by half a turn
+    /// about x converts y down (COLMAP) to y up; coordinates stay as they are. A texture replaces the colours of
+    /// vertices, which would darken it.
     pub fn new(
         mesh: &'a Mesh,
         texture: Option<(&'a Atlas, &'a [u8])>,
@@ -209,7 +198,7 @@ impl<'a> Glb<'a> {
         Ok(glb)
     }
 
-    /// Bytes of the file.
+    /// Returns the bytes of the file.
     pub fn bytes(&self) -> u64 {
         glb_bytes(&self.json, self.layout.bytes())
     }
@@ -235,10 +224,9 @@ impl<'a> Glb<'a> {
         Ok(())
     }
 
-    /// Writes places or normals, those of a vertex as often as it has places on the atlas.
+    /// Writes places or normals, once per vertex of the file.
     fn write_rows(&self, out: &mut dyn Write, rows: &[[f32; 3]]) -> io::Result<()> {
-        let mut write =
-            |row: &[f32; 3]| row.iter().try_for_each(|x| out.write_all(&x.to_le_bytes()));
+        let mut write = |row: &[f32; 3]| write_floats(out, row);
         match &self.texture {
             None => rows.iter().try_for_each(write),
             Some(_) if rows.is_empty() => Ok(()),
@@ -261,10 +249,7 @@ impl<'a> Glb<'a> {
 
 impl<'a> Texture<'a> {
     fn new(mesh: &Mesh, atlas: &'a Atlas, png: &'a [u8]) -> Result<Self, MeshFileError> {
-        if atlas.faces.len() != mesh.faces.len() {
-            let (found, faces) = (atlas.faces.len(), mesh.faces.len());
-            return Err(MeshFileError::OtherAtlas { found, faces });
-        }
+        check_atlas(atlas, mesh)?;
         let pairs = || {
             let faces = mesh.faces.iter().zip(&atlas.faces);
             faces
@@ -279,18 +264,14 @@ impl<'a> Texture<'a> {
         Ok(Self { atlas, png, corners, faces })
     }
 
-    /// v runs down in glTF, as it does in the atlas.
+    /// Writes texture coordinates; v runs down in glTF as in the atlas.
     fn write_uvs(&self, out: &mut dyn Write) -> io::Result<()> {
-        for &[_, place] in &self.corners {
-            for coordinate in self.atlas.uv(place as usize) {
-                out.write_all(&coordinate.to_le_bytes())?;
-            }
-        }
-        Ok(())
+        self.corners
+            .iter()
+            .try_for_each(|corner| write_floats(out, &self.atlas.uv(corner[1] as usize)))
     }
 }
 
-/// The JSON chunk.
 fn describe(mesh: &Mesh, texture: Option<&Texture<'_>>, layout: &GlbLayout) -> Value {
     let mut views = Vec::new();
     let mut accessors = Vec::new();
@@ -302,7 +283,7 @@ fn describe(mesh: &Mesh, texture: Option<&Texture<'_>>, layout: &GlbLayout) -> V
         start += bytes;
         views.len() - 1
     };
-    // Of a textured mesh only vertices that faces use are written, else all are.
+    // A textured mesh is written without unused vertices.
     let bounds = match texture {
         None => Bounds::of(mesh.vertices.iter().map(|&v| to_f64s(v))),
         Some(_) => Bounds::of_faces(mesh),
@@ -360,11 +341,15 @@ fn describe(mesh: &Mesh, texture: Option<&Texture<'_>>, layout: &GlbLayout) -> V
     described
 }
 
+fn write_floats(out: &mut dyn Write, floats: &[f32]) -> io::Result<()> {
+    floats.iter().try_for_each(|float| out.write_all(&float.to_le_bytes()))
+}
+
 fn padded(bytes: u64) -> u64 {
     bytes.next_multiple_of(4)
 }
 
-/// An sRGB channel of 0 to 1 as linear light in 65,535 steps (IEC 61966-2-1).
+/// Returns an sRGB channel of 0 to 1 as linear light in 65,535 steps (IEC 61966-2-1).
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 fn linear(channel: f32) -> u16 {
     let c = f64::from(channel);
@@ -381,17 +366,16 @@ pub struct PaintedMesh {
     pub texture: Option<MeshPicture>,
 }
 
-/// A texture and where the faces lie on it.
+/// A texture and the positions of the faces on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeshPicture {
-    /// Where the faces lie.
+    /// Positions of the faces.
     pub atlas: Atlas,
     /// The texture.
     pub picture: Picture,
 }
 
-/// Reads a GLB that this program wrote, in the coordinates of its vertices: the node's turn, for viewers
-/// that have y up, is left out.
+/// Reads a GLB that this program wrote. Ignores the node's rotation, which only turns y up for viewers.
 pub fn read_glb(path: &Path) -> Result<PaintedMesh, MeshFileError> {
     let bytes = fs::read(path).map_err(|source| MeshFileError::unreadable(path, source))?;
     let painted =
@@ -401,7 +385,7 @@ pub fn read_glb(path: &Path) -> Result<PaintedMesh, MeshFileError> {
     Ok(painted)
 }
 
-/// The same of its bytes; else what is wrong with them.
+/// Reads the bytes of a GLB; the error is the fault.
 fn parse_glb(bytes: &[u8]) -> Result<PaintedMesh, String> {
     let file = GlbParts::of(bytes)?;
     let primitives = &file.json["meshes"][0]["primitives"];
@@ -444,7 +428,6 @@ fn parse_glb(bytes: &[u8]) -> Result<PaintedMesh, String> {
     Ok(PaintedMesh { mesh, texture })
 }
 
-/// The JSON and the binary chunk.
 struct GlbParts<'a> {
     json: Value,
     binary: &'a [u8],
@@ -458,7 +441,6 @@ impl<'a> GlbParts<'a> {
         Ok(Self { json, binary })
     }
 
-    /// The bytes of a view.
     fn view(&self, number: &Value) -> Result<&'a [u8], String> {
         let view = &self.json["bufferViews"][index(number)];
         let bytes = self.binary.get(index(&view["byteOffset"])..);
@@ -492,7 +474,7 @@ impl<'a> GlbParts<'a> {
         Ok(bytes.chunks_exact(12).map(bytemuck::pod_read_unaligned).collect())
     }
 
-    /// Linear light with alpha, as sRGB.
+    /// Returns linear light with alpha as sRGB.
     fn colors(&self, number: &Value) -> Result<Vec<[f32; 3]>, String> {
         let bytes = self.rows(number, UNSIGNED_SHORT, 8)?;
         let rows = bytes.chunks_exact(8).map(bytemuck::pod_read_unaligned::<[u16; 4]>);
@@ -500,12 +482,12 @@ impl<'a> GlbParts<'a> {
     }
 }
 
-/// A number of the JSON; one that is not there is 0 and that of nothing.
+/// Returns a number of the JSON; 0 if it is missing or no index.
 fn index(number: &Value) -> usize {
     number.as_u64().and_then(|number| usize::try_from(number).ok()).unwrap_or(0)
 }
 
-/// Linear light in 65,535 steps as sRGB (IEC 61966-2-1).
+/// Returns linear light in 65,535 steps as sRGB (IEC 61966-2-1).
 fn srgb(light: u16) -> f32 {
     let light = f64::from(light) / 65_535.0;
     to_f32(if light <= 0.003_130_8 { 12.92 * light } else { 1.055 * light.powf(1.0 / 2.4) - 0.055 })
@@ -520,7 +502,7 @@ mod tests {
     use crate::atlas::{AtlasOptions, Layout, make_atlas};
     use crate::known_meshes::{cube, mesh_of, sphere};
 
-    /// The JSON and the binary chunk of a file, its lengths checked.
+    /// Returns the JSON and the binary chunk of a file, and checks their lengths.
     fn parts(file: &[u8]) -> (Value, &[u8]) {
         let word = |at: usize| u32::from_le_bytes(*file[at..].first_chunk().unwrap()) as usize;
         assert_eq!((&file[..4], word(4), word(8)), (GLB_MAGIC.as_slice(), 2, file.len()));
@@ -544,10 +526,7 @@ mod tests {
         let mut mesh = cube();
         mesh.vertices[7] = [1.0, 3.5, -2.0];
         mesh.colors = vec![[0.5, 0.0, 1.0]; 8];
-        let glb = Glb::new(&mesh, None).unwrap();
-        let mut file = Vec::new();
-        glb.write(&mut file).unwrap();
-        assert_eq!(file.len() as u64, glb.bytes());
+        let file = written(&mesh, None);
         let (json, binary) = parts(&file);
         let primitive = &json["meshes"][0]["primitives"][0];
         let accessor = |name: &str| {
@@ -582,9 +561,7 @@ mod tests {
             charts: 2,
         };
         let png = [1, 2, 3, 4, 5];
-        let glb = Glb::new(&mesh, Some((&atlas, &png))).unwrap();
-        let mut file = Vec::new();
-        glb.write(&mut file).unwrap();
+        let file = written(&mesh, Some((&atlas, &png)));
         let (json, binary) = parts(&file);
         let primitive = &json["meshes"][0]["primitives"][0];
         let uvs =
@@ -601,13 +578,15 @@ mod tests {
     }
 
     #[test]
-    fn a_mesh_that_is_none_is_refused() {
+    fn an_invalid_mesh_is_refused() {
         let broken = mesh_of(&[[0.0; 3]], &[[0, 0, 1]]);
         assert!(Glb::new(&broken, None).unwrap_err().to_string().contains("names vertex 1"));
     }
+
     fn written(mesh: &Mesh, texture: Option<(&Atlas, &[u8])>) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        Glb::new(mesh, texture).unwrap().write(&mut bytes).unwrap();
+        let (mut bytes, glb) = (Vec::new(), Glb::new(mesh, texture).unwrap());
+        glb.write(&mut bytes).unwrap();
+        assert_eq!(bytes.len() as u64, glb.bytes());
         bytes
     }
 
@@ -616,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn meshes_are_read_as_they_were_written() {
         let mut mesh = sphere(1.0, 2);
         mesh.colors = mesh.vertices.iter().map(|v| v.map(|x| 0.5 + 0.5 * x)).collect();
         let colored = parse_glb(&written(&mesh, None)).unwrap();

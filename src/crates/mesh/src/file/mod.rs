@@ -1,26 +1,27 @@
-//! Files of meshes: PLY, OBJ and GLB, read and written; of GLB, what is written here is read.
+//! Mesh files: PLY and OBJ, and GLB as this program writes it.
 //!
-//! Writers take a place to write to and fail as that fails, or with
-//! [`InvalidInput`](std::io::ErrorKind::InvalidInput) where the mesh is none; whoever calls them
-//! gives them a file that replaces the old one when all is written.
+//! A mesh that is not valid is an error of the kind [`InvalidInput`](std::io::ErrorKind::InvalidInput). The caller
+//! replaces an old file after the whole new one is written.
 
 mod glb;
 mod obj;
 pub mod ply;
 
-use std::io::{self, Cursor, Write};
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Write};
 use std::path::{Path, PathBuf};
 
+use crate::atlas::Atlas;
 use crate::mesh::{Mesh, MeshError, check_mesh};
 
 pub use glb::{
     GLB_MAGIC, Glb, GlbChunks, GlbFault, MOST_GLB_BYTES, MeshPicture, PaintedMesh, glb_bytes,
     json_chunk, read_glb, write_chunks,
 };
-pub use obj::{ObjTexture, parse_obj, read_obj, write_mtl, write_obj};
+pub use obj::{ObjTexture, read_obj, write_mtl, write_obj};
 pub use ply::{parse_ply, read_ply, write_ply};
 
-/// Reads a mesh: OBJ where the name says so, else PLY. GLB is read by [`read_glb`].
+/// Reads a mesh: OBJ if the extension says so, else PLY. [`read_glb`] reads GLB.
 pub fn read_mesh(path: &Path) -> Result<Mesh, MeshFileError> {
     let is = |kind| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(kind));
     if is("glb") {
@@ -34,101 +35,60 @@ fn valid(mesh: &Mesh) -> io::Result<()> {
     check_mesh(mesh).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }
 
-/// A colour of 0 to 1 in 255 steps.
+/// Returns a colour of 0 to 1 in 255 steps.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 fn byte_of(channel: f32) -> u8 {
     (channel * 255.0).round() as u8
 }
 
-// Files that cannot be read as meshes, and meshes that no file can hold.
+fn open(path: &Path) -> Result<BufReader<File>, MeshFileError> {
+    let file = File::open(path).map_err(|source| MeshFileError::unreadable(path, source))?;
+    Ok(BufReader::with_capacity(1 << 20, file))
+}
+
+fn checked(path: &Path, mesh: Mesh) -> Result<Mesh, MeshFileError> {
+    for (what, found) in [("vertices", mesh.vertices.len()), ("faces", mesh.faces.len())] {
+        if found == 0 {
+            return Err(MeshFileError::Nothing { path: path.to_owned(), what });
+        }
+    }
+    check_mesh(&mesh).map_err(|source| MeshFileError::Mesh { path: path.to_owned(), source })?;
+    Ok(mesh)
+}
+
+/// Checks that an atlas has the faces of a mesh.
+fn check_atlas(atlas: &Atlas, mesh: &Mesh) -> Result<(), MeshFileError> {
+    let (found, faces) = (atlas.faces.len(), mesh.faces.len());
+    if found == faces { Ok(()) } else { Err(MeshFileError::OtherAtlas { found, faces }) }
+}
 
 /// A file that cannot be read as a mesh, or a mesh that does not fit a file.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum MeshFileError {
-    /// The system refuses it.
     #[error("{path}: cannot be read: {source}. Check the path and its permissions")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        #[source]
-        source: io::Error,
-    },
-    /// A line of text, of a header or of an OBJ, is not what the format allows.
+    Unreadable { path: PathBuf, source: io::Error },
     #[error("{path}, line {line}: {found}. Export the mesh again, or name another file")]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// The fault there.
-        found: String,
-    },
-    /// The content is not what the header announces.
+    Line { path: PathBuf, line: usize, found: String },
     #[error("{path}, {element} {row}: {found}. Copy or export the mesh again")]
-    Row {
-        /// The file.
-        path: PathBuf,
-        /// Element of the header.
-        element: String,
-        /// Row of it, from 0.
-        row: u64,
-        /// The fault there.
-        found: String,
-    },
-    /// There is no surface in it.
+    Row { path: PathBuf, element: String, row: u64, found: String },
     #[error("{path}: holds no {what}: name a file with a surface, not points alone")]
-    Nothing {
-        /// The file.
-        path: PathBuf,
-        /// `faces` or `vertices`.
-        what: &'static str,
-    },
-    /// A GLB where the mesh alone is wanted.
+    Nothing { path: PathBuf, what: &'static str },
     #[error("{path}: a GLB is written here, but not read. Name the same mesh as PLY or OBJ")]
-    UnreadGlb {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A GLB that is not what this program writes.
+    UnreadGlb { path: PathBuf },
     #[error("{path}: {found}. Name a GLB that splat mesh has written, or a PLY")]
-    Glb {
-        /// The file.
-        path: PathBuf,
-        /// The fault.
-        found: String,
-    },
-    /// The content is no mesh.
+    Glb { path: PathBuf, found: String },
     #[error("{path}: {source}")]
-    Mesh {
-        /// The file.
-        path: PathBuf,
-        /// The fault.
-        #[source]
-        source: MeshError,
-    },
-    /// A GLB counts its bytes in 32 bits.
+    Mesh { path: PathBuf, source: MeshError },
     #[error(
         "a GLB holds {limit} bytes at most, but this mesh needs {needed}: decimate it, make its \
          texture smaller or write PLY or OBJ"
     )]
-    TooLarge {
-        /// Bytes of the file.
-        needed: u64,
-        /// Bytes that it may have.
-        limit: u64,
-    },
-    /// Texture coordinates and faces do not match.
+    TooLarge { needed: u64, limit: u64 },
     #[error(
         "the atlas has {found} faces, the mesh {faces}: make the atlas of the mesh that is written"
     )]
-    OtherAtlas {
-        /// Faces of the atlas.
-        found: usize,
-        /// Faces of the mesh.
-        faces: usize,
-    },
-    /// The mesh to be written is none.
+    OtherAtlas { found: usize, faces: usize },
     #[error("the mesh cannot be written: {0}")]
     Invalid(#[from] MeshError),
 }
@@ -142,9 +102,6 @@ impl MeshFileError {
         Self::Line { path: path.to_owned(), line, found }
     }
 }
-
-// Textures as PNG.
-
 /// A picture of 8-bit sRGB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
@@ -156,42 +113,31 @@ pub struct Picture {
     pub texels: Vec<[u8; 3]>,
 }
 
-/// Most texels that are read.
-const MOST_TEXELS: usize = 1 << 28;
+const MAX_TEXELS: usize = 1 << 28;
 
-/// Why there is no PNG, or no picture of one.
+/// Fault of a PNG or of its picture.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum PictureError {
-    /// Texels do not fill the picture.
     #[error(
         "{found} texels do not fill {width} x {height}: give one for each place of the picture"
     )]
-    Size {
-        /// Width in texels.
-        width: u32,
-        /// Height in texels.
-        height: u32,
-        /// Texels that were given.
-        found: usize,
-    },
-    /// The decoder refuses.
+    Size { width: u32, height: u32, found: usize },
     #[error("the PNG cannot be read: {0}")]
     Unreadable(#[from] png::DecodingError),
-    /// Not what is written here.
     #[error("the PNG has not 8 bits of three channels each, or more than 16384 x 16384 texels")]
     OtherKind,
-    /// The encoder refuses.
     #[error("the PNG cannot be written: {0}. Check the room on the disk and the picture's size")]
     Png(#[from] png::EncodingError),
 }
 
 impl Picture {
-    /// A picture of one colour.
+    /// Returns a picture of one colour.
     pub fn plain(width: u32, height: u32, color: [u8; 3]) -> Self {
         Self { width, height, texels: vec![color; width as usize * height as usize] }
     }
 
-    /// Writes the picture as PNG, marked as sRGB, its bytes as they are.
+    /// Writes the picture as PNG, marked as sRGB, without converting its values.
     pub fn write_png(&self, out: &mut dyn Write) -> Result<(), PictureError> {
         let &Self { width, height, ref texels } = self;
         if texels.len() as u64 != u64::from(width) * u64::from(height) {
@@ -207,7 +153,7 @@ impl Picture {
         Ok(writer.finish()?)
     }
 
-    /// The picture of a PNG of 8 bits and three channels, as this program writes them.
+    /// Decodes a PNG of 8 bits and three channels, as this program writes them.
     pub fn from_png(bytes: &[u8]) -> Result<Self, PictureError> {
         let mut reader = png::Decoder::new(Cursor::new(bytes)).read_info()?;
         let (color, depth) = reader.output_color_type();
@@ -217,14 +163,14 @@ impl Picture {
         let png::Info { width, height, .. } = *reader.info();
         let count = u64::from(width) * u64::from(height);
         let mut texels = match usize::try_from(count) {
-            Ok(count) if count <= MOST_TEXELS => vec![[0; 3]; count],
+            Ok(count) if count <= MAX_TEXELS => vec![[0; 3]; count],
             _ => return Err(PictureError::OtherKind),
         };
         reader.next_frame(bytemuck::cast_slice_mut(&mut texels))?;
         Ok(Self { width, height, texels })
     }
 
-    /// The picture as the bytes of a PNG.
+    /// Returns the bytes of the picture as a PNG.
     pub fn png(&self) -> Result<Vec<u8>, PictureError> {
         let mut bytes = Cursor::new(Vec::new());
         self.write_png(&mut bytes)?;

@@ -1,21 +1,19 @@
-//! Meshes as OBJ with their material. Of a file that is read, textures and groups are ignored.
+//! OBJ files with their material. Textures and groups of a file that is read are ignored.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, Write};
 use std::path::Path;
 
-use super::{MeshFileError, valid};
+use super::{MeshFileError, check_atlas, checked, open, valid};
 use crate::atlas::Atlas;
-use crate::mesh::{Mesh, check_mesh};
+use crate::mesh::Mesh;
 
-/// Reads a mesh. Polygons become fans; colours are read where all places have them.
+/// Reads a mesh. Polygons become fans. Colours are kept only if all vertices have one.
 pub fn read_obj(path: &Path) -> Result<Mesh, MeshFileError> {
-    let file = File::open(path).map_err(|source| MeshFileError::unreadable(path, source))?;
-    parse_obj(path, &mut BufReader::with_capacity(1 << 20, file))
+    parse_obj(path, &mut open(path)?)
 }
 
-/// The same of what `input` holds; `path` is for errors.
-pub fn parse_obj(path: &Path, input: &mut impl BufRead) -> Result<Mesh, MeshFileError> {
+/// Reads a mesh from `input`; `path` is for errors.
+fn parse_obj(path: &Path, input: &mut impl BufRead) -> Result<Mesh, MeshFileError> {
     let mut mesh = Mesh::default();
     let mut line = Vec::new();
     for number in 1.. {
@@ -36,13 +34,7 @@ pub fn parse_obj(path: &Path, input: &mut impl BufRead) -> Result<Mesh, MeshFile
     if mesh.colors.len() != mesh.vertices.len() {
         mesh.colors.clear();
     }
-    for (what, found) in [("vertices", mesh.vertices.len()), ("faces", mesh.faces.len())] {
-        if found == 0 {
-            return Err(MeshFileError::Nothing { path: path.to_owned(), what });
-        }
-    }
-    check_mesh(&mesh).map_err(|source| MeshFileError::Mesh { path: path.to_owned(), source })?;
-    Ok(mesh)
+    checked(path, mesh)
 }
 
 /// Takes x y z, or x y z w, or x y z r g b.
@@ -69,7 +61,7 @@ fn take_face<'a>(words: impl Iterator<Item = &'a str>, mesh: &mut Mesh) -> Resul
     Ok(())
 }
 
-/// The vertex of a corner `v`, `v/vt`, `v//vn` or `v/vt/vn`: from 1, or from -1 backwards.
+/// Returns the vertex of a corner `v`, `v/vt`, `v//vn` or `v/vt/vn`: from 1, or from -1 backwards.
 fn vertex_of(corner: &str, known: usize) -> Result<u32, String> {
     let name = corner.split('/').next().unwrap_or_default();
     let number: i64 =
@@ -81,20 +73,20 @@ fn vertex_of(corner: &str, known: usize) -> Result<u32, String> {
     }
 }
 
-/// Name of the material in both files.
+/// Name of the material in the OBJ and the MTL file.
 const MATERIAL: &str = "texture";
 
-/// What a textured OBJ adds.
+/// Texture of an OBJ.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjTexture<'a> {
-    /// Texture coordinates of the mesh's faces.
+    /// Positions of the faces on the texture.
     pub atlas: &'a Atlas,
     /// Name of the MTL file beside the OBJ.
     pub mtl_name: &'a str,
 }
 
-/// Writes a mesh as OBJ: colours stand behind the places where there is no texture, and v runs up,
-/// as the format has it. `out` should be buffered.
+/// Writes a mesh as OBJ. Colours follow the places if there is no texture; v runs up, as the format demands. `out`
+/// should be buffered.
 pub fn write_obj(
     out: &mut dyn Write,
     mesh: &Mesh,
@@ -102,11 +94,8 @@ pub fn write_obj(
 ) -> io::Result<()> {
     valid(mesh)?;
     if let Some(ObjTexture { atlas, mtl_name }) = texture {
-        if atlas.faces.len() != mesh.faces.len() {
-            let (found, faces) = (atlas.faces.len(), mesh.faces.len());
-            let error = MeshFileError::OtherAtlas { found, faces };
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
-        }
+        check_atlas(atlas, mesh)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         writeln!(out, "mtllib {mtl_name}")?;
     }
     for (vertex, [x, y, z]) in mesh.vertices.iter().enumerate() {
@@ -145,7 +134,7 @@ pub fn write_obj(
     Ok(())
 }
 
-/// Writes the material of a textured OBJ: the colours of the picture, unlit.
+/// Writes the material of a textured OBJ: the unlit colours of the picture.
 pub fn write_mtl(out: &mut dyn Write, picture_name: &str) -> io::Result<()> {
     writeln!(out, "newmtl {MATERIAL}")?;
     writeln!(out, "Ka 1 1 1\nKd 1 1 1\nKs 0 0 0\nillum 0\nmap_Ka {picture_name}")?;
@@ -154,6 +143,8 @@ pub fn write_mtl(out: &mut dyn Write, picture_name: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::BufReader;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -200,7 +191,7 @@ mod tests {
         (mesh, Atlas { width: 8, height: 4, places_px, faces, charts: 1 })
     }
 
-    /// Places of all corners; that reader names vertices anew.
+    /// Returns the places of all corners, because that reader numbers vertices differently.
     fn places_of(mesh: &tobj::Mesh) -> Vec<[f32; 3]> {
         let place = |&i: &u32| *mesh.positions[3 * i as usize..].first_chunk().unwrap();
         mesh.indices.iter().map(place).collect()
@@ -266,6 +257,7 @@ mod tests {
         let error = write_obj(&mut Vec::new(), &mesh, Some(texture)).unwrap_err();
         assert!(error.to_string().contains("atlas has 1 faces, the mesh 2"), "{error}");
     }
+
     proptest! {
         #[test]
         fn no_bytes_make_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {

@@ -1,21 +1,20 @@
-//! The parts that all PLY files share: the header, read and written, the types of values and rows in
-//! any encoding (Turk, "The PLY Polygon File Format", 1994).
+//! The parts that all PLY files share: the header, read and written, the types of values and rows in any encoding
+//! (Turk, "The PLY Polygon File Format", 1994).
 //!
-//! Which columns a reader needs, and their meaning, is up to the reader: meshes here, Gaussians in
-//! `splat-formats` and `export`, points of a scene in `dataset`.
+//! Which columns a reader needs, and their meaning, is up to the reader: meshes here, Gaussians in `splat-formats` and
+//! `export`, points of a scene in `dataset`.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read as _, Write};
+use std::io::{self, BufRead, Read as _, Write};
 use std::path::Path;
 
-use super::{MeshFileError, byte_of, valid};
-use crate::mesh::{Mesh, check_mesh};
+use super::{MeshFileError, byte_of, checked, open, valid};
+use crate::mesh::Mesh;
 
-/// Longest header that is read: 50 times that of a file of Gaussians, comments included.
+/// Longest header that is read: 50 times that of a file of Gaussians, including comments.
 const MAX_HEADER_BYTES: u64 = 1 << 16;
 
-/// Longest list and longest line of text that is read: no polygon has a million corners.
+/// Longest list and longest line of text that is read.
 const MAX_LIST: u64 = 1 << 20;
 
 /// First bytes of a Git LFS pointer.
@@ -26,63 +25,44 @@ pub const LFS_SAID: &str = "is a Git LFS pointer, not the file itself. Run: git 
 
 /// Types of a value; all values fit a double.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the table of names says it")]
 pub enum Scalar {
-    /// `char`.
     I8,
-    /// `uchar`.
     U8,
-    /// `short`.
     I16,
-    /// `ushort`.
     U16,
-    /// `int`.
     I32,
-    /// `uint`.
     U32,
-    /// `float`.
     F32,
-    /// `double`.
     F64,
 }
 
 impl Scalar {
+    /// Each type with its usual and its other name, and the bytes of a value.
+    const ALL: [(Self, [&'static str; 2], usize); 8] = [
+        (Self::I8, ["char", "int8"], 1),
+        (Self::U8, ["uchar", "uint8"], 1),
+        (Self::I16, ["short", "int16"], 2),
+        (Self::U16, ["ushort", "uint16"], 2),
+        (Self::I32, ["int", "int32"], 4),
+        (Self::U32, ["uint", "uint32"], 4),
+        (Self::F32, ["float", "float32"], 4),
+        (Self::F64, ["double", "float64"], 8),
+    ];
+
     /// Returns the type that a header calls `name`.
     pub fn by_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "char" | "int8" => Self::I8,
-            "uchar" | "uint8" => Self::U8,
-            "short" | "int16" => Self::I16,
-            "ushort" | "uint16" => Self::U16,
-            "int" | "int32" => Self::I32,
-            "uint" | "uint32" => Self::U32,
-            "float" | "float32" => Self::F32,
-            "double" | "float64" => Self::F64,
-            _ => return None,
-        })
+        Self::ALL.iter().find(|(_, names, _)| names.contains(&name)).map(|&(scalar, ..)| scalar)
     }
 
     /// Returns the usual name of the type.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::I8 => "char",
-            Self::U8 => "uchar",
-            Self::I16 => "short",
-            Self::U16 => "ushort",
-            Self::I32 => "int",
-            Self::U32 => "uint",
-            Self::F32 => "float",
-            Self::F64 => "double",
-        }
+        Self::ALL[self as usize].1[0]
     }
 
     /// Returns the bytes of one value.
     pub const fn bytes(self) -> usize {
-        match self {
-            Self::I8 | Self::U8 => 1,
-            Self::I16 | Self::U16 => 2,
-            Self::I32 | Self::U32 | Self::F32 => 4,
-            Self::F64 => 8,
-        }
+        Self::ALL[self as usize].2
     }
 
     /// True if values may have a fraction.
@@ -197,7 +177,7 @@ pub struct PlyHeader {
     pub bytes: u64,
 }
 
-/// The reason why a part of a file cannot be read.
+/// Fault of a part of a file.
 #[derive(Debug)]
 pub enum PlyFault {
     /// The system refuses it.
@@ -224,7 +204,6 @@ pub struct HeaderFault {
     pub fault: PlyFault,
 }
 
-/// The content of the lines so far.
 #[derive(Default)]
 struct Lines {
     encoding: Option<PlyEncoding>,
@@ -270,8 +249,8 @@ impl PlyHeader {
         self.elements.iter().find(|element| element.name == name)
     }
 
-    /// Returns the number that is added to the coordinates to get those of the scene: three numbers after
-    /// the word `offset` in a comment, or else 0.
+    /// Returns the offset that is added to the coordinates to get those of the scene: three numbers after the word
+    /// `offset` in a comment, or else 0.
     pub fn offset(&self) -> [f64; 3] {
         let of_comment = |comment: &String| -> Option<[f64; 3]> {
             let numbers = comment.strip_prefix("offset ")?.split(' ');
@@ -282,7 +261,7 @@ impl PlyHeader {
     }
 }
 
-/// Says what a file is that begins with this line.
+/// Returns the message for a file that begins with this line.
 fn no_ply(line: &[u8]) -> String {
     match line {
         [] => "the file is empty".to_owned(),
@@ -350,7 +329,7 @@ impl Lines {
     }
 }
 
-/// The header of a binary little-endian file that is written.
+/// The header of a new binary little-endian file.
 #[derive(Clone, Debug)]
 pub struct NewPlyHeader(String);
 
@@ -411,7 +390,7 @@ impl NewPlyHeader {
 pub struct RowReader<'a, R> {
     input: &'a mut R,
     encoding: PlyEncoding,
-    /// What is left of the line of text, last word first.
+    /// Values that are left of the line of text, the last first.
     words: Vec<f64>,
 }
 
@@ -445,12 +424,11 @@ impl<'a, R: BufRead> RowReader<'a, R> {
         Err(PlyFault::Found(format!("{} values too many in the line", self.words.len())))
     }
 
-    /// The next line with something in it.
     fn read_line(&mut self) -> Result<(), PlyFault> {
         let mut line = String::new();
         while line.trim().is_empty() {
             line.clear();
-            // A line as long as that is none of text.
+            // A longer line is no text.
             let mut limited = self.input.by_ref().take(32 * MAX_LIST);
             if limited.read_line(&mut line).map_err(not_text)? == 0 {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
@@ -482,7 +460,7 @@ impl<'a, R: BufRead> RowReader<'a, R> {
     }
 }
 
-/// Text that is none is a broken file, not a refusal of the system.
+/// Converts an error for bytes that are no text, which is a fault of the file.
 fn not_text(source: io::Error) -> PlyFault {
     if source.kind() == io::ErrorKind::InvalidData {
         return PlyFault::Found("the row is not text".to_owned());
@@ -498,16 +476,15 @@ fn length_of(count: f64) -> Result<u64, PlyFault> {
     Err(PlyFault::Found(format!("a list of {count} values")))
 }
 
-// Meshes as PLY: files of any program are read (ascii, both binary orders, polygons, any further
-// columns), binary little-endian ones are written.
+// Meshes. Reads files of any program: ascii, both binary orders, polygons, other columns. Writes binary little-endian
+// files.
 
-/// Reads a mesh. Polygons become fans; normals and colours are read where all three columns stand.
+/// Reads a mesh. Polygons become fans. Normals and colours are read if all three columns exist.
 pub fn read_ply(path: &Path) -> Result<Mesh, MeshFileError> {
-    let file = File::open(path).map_err(|source| MeshFileError::unreadable(path, source))?;
-    parse_ply(path, &mut BufReader::with_capacity(1 << 20, file))
+    parse_ply(path, &mut open(path)?)
 }
 
-/// The same of what `input` holds; `path` is for errors.
+/// Reads a mesh from `input`; `path` is for errors.
 pub fn parse_ply(path: &Path, input: &mut impl BufRead) -> Result<Mesh, MeshFileError> {
     let header = PlyHeader::read(input).map_err(|HeaderFault { line, fault }| match fault {
         PlyFault::Unreadable(source) => MeshFileError::unreadable(path, source),
@@ -540,13 +517,7 @@ pub fn parse_ply(path: &Path, input: &mut impl BufRead) -> Result<Mesh, MeshFile
         let found = "the rows that it announces end before the file ends".to_owned();
         return Err(MeshFileError::line(path, header.lines, found));
     }
-    for (what, found) in [("vertices", mesh.vertices.len()), ("faces", mesh.faces.len())] {
-        if found == 0 {
-            return Err(MeshFileError::Nothing { path: path.to_owned(), what });
-        }
-    }
-    check_mesh(&mesh).map_err(|source| MeshFileError::Mesh { path: path.to_owned(), source })?;
-    Ok(mesh)
+    checked(path, mesh)
 }
 
 fn at_row(path: &Path, element: &PlyElement, row: u64, fault: PlyFault) -> MeshFileError {
@@ -559,12 +530,12 @@ fn at_row(path: &Path, element: &PlyElement, row: u64, fault: PlyFault) -> MeshF
     }
 }
 
-/// Where a vertex's values stand among the columns.
+/// Columns of a vertex's values.
 struct VertexColumns {
     place: Option<[usize; 3]>,
     normal: Option<[usize; 3]>,
     color: Option<[usize; 3]>,
-    /// What a colour channel of 1 is written as.
+    /// Value of a colour channel of 1.
     white: f64,
 }
 
@@ -610,20 +581,14 @@ fn read_vertex<R: BufRead>(
     Ok(())
 }
 
-/// The list of a face's corners.
+/// Returns the column of a face's list of corners.
 fn face_column(element: &PlyElement) -> Option<usize> {
     let names = ["vertex_indices", "vertex_index"];
-    (element.name == "face")
-        .then(|| {
-            element
-                .properties
-                .iter()
-                .position(|p| p.list.is_some() && names.contains(&p.name.as_str()))
-        })
-        .flatten()
+    let is_list = |p: &PlyProperty| p.list.is_some() && names.contains(&p.name.as_str());
+    (element.name == "face").then(|| element.properties.iter().position(is_list)).flatten()
 }
 
-/// Reads polygons; keeps the memory of one.
+/// Reader of polygons that reuses its memory.
 #[derive(Default)]
 struct Polygons {
     corners: Vec<f64>,
@@ -670,8 +635,8 @@ fn vertex_of(corner: f64) -> Result<u32, PlyFault> {
     Err(PlyFault::Found(format!("{corner} is not a vertex")))
 }
 
-/// Writes a mesh as binary little-endian PLY: places and normals `float`, colours `uchar`, faces
-/// `list uchar int vertex_indices`. `out` should be buffered.
+/// Writes a mesh as binary little-endian PLY: places and normals `float`, colours `uchar`, faces `list uchar int
+/// vertex_indices`. `out` should be buffered.
 pub fn write_ply(out: &mut dyn Write, mesh: &Mesh) -> io::Result<()> {
     valid(mesh)?;
     let mut header = NewPlyHeader::default();

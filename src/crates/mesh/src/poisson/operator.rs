@@ -1,8 +1,8 @@
-//! The equations' left side, applied to a brick without a matrix.
+//! The equations, applied to a brick without a matrix, and their solution.
 //!
-//! In units of the cell, divided by h: `(smm + msm + mms) x + alpha/h² sum_c A_c phi_c (phi_c · x)`,
-//! s, m: stiffness and mass an axis. See Kazhdan and Hoppe, "Screened Poisson Surface Reconstruction",
-//! 2013, equation 6.
+//! The left side in units of the cell, divided by h: `(smm + msm + mms) x + alpha/h² sum_c A_c phi_c (phi_c · x)`,
+//! with s, m the stiffness and mass along an axis (Kazhdan and Hoppe, "Screened Poisson Surface Reconstruction", 2013,
+//! equation 6).
 
 use std::ops::Range;
 
@@ -18,10 +18,8 @@ use crate::bricks::{
 use crate::narrow::{to_f32, to_f64s, to_index, to_u32};
 use crate::place::{normalize, scale};
 
-/// Nodes of a plane of a block.
 const PLANE: usize = BLOCK * BLOCK;
 
-/// The left side of one level's equations.
 pub(super) struct Operator<'a> {
     pub(super) level: u32,
     pub(super) band: &'a Band,
@@ -29,7 +27,7 @@ pub(super) struct Operator<'a> {
 }
 
 impl Operator<'_> {
-    /// The left side at the brick's nodes that are solved for, 0 at the others; x is 0 outside the cube.
+    /// Computes the left side at the brick's solved nodes, 0 at the others; x is 0 outside the domain.
     pub(super) fn apply(&self, brick: usize, x: &Block, out: &mut [f32]) {
         let place = self.band.bricks.place(brick);
         let [px, py, pz] = place.map(|place| Products::of_brick(place, self.level));
@@ -69,22 +67,15 @@ impl Operator<'_> {
                 }
             }
         }
-        let mask = &self.band.unknown[brick];
-        for (node, out) in out.iter_mut().enumerate().take(BRICK_NODES) {
-            if !is_set(mask, node) {
-                *out = 0.0;
-            }
-        }
+        clear_others(&self.band.unknown[brick], out);
     }
 }
 
-// Products of trilinear hats, integrated: what the equations are made of.
-//
-// In one dimension, in cells, with hats at i and j = i - 1, i, i + 1: mass (1, 4, 1)/6, stiffness
-// (-1, 2, -1), derivative of i's times j's (1/2, 0, -1/2). Hats at the cube's border are halved, so
-// that there the diagonals are 2/6, 1 and -1/2 or 1/2: the border is free (Neumann's condition).
+// Integrals of products of trilinear hats. In one dimension, in cells, with hats at i and j = i - 1, i, i + 1: mass
+// (1, 4, 1)/6, stiffness (-1, 2, -1), derivative of i's times j's (1/2, 0, -1/2). Hats at the domain's border are
+// halved, so that there the diagonals are 2/6, 1 and -1/2 or 1/2: the border is free (Neumann's condition).
 
-/// Mass, stiffness and derivative of the hat of a node with those of the nodes before, itself, behind.
+/// Mass, stiffness and derivative of a node's hat with those of the previous node, itself and the next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Products {
     pub(super) mass: [f32; 3],
@@ -92,11 +83,10 @@ pub(super) struct Products {
     pub(super) derivative: [f32; 3],
 }
 
-/// A sixth: the mass of two hats next to each other.
 pub(super) const MASS_ASIDE: f32 = 1.0 / 6.0;
 
 impl Products {
-    /// Of a node along one axis; the last is 2^level.
+    /// Returns the products of a node along one axis; the last node is 2^level.
     pub(super) const fn of(node: u32, level: u32) -> Self {
         let (mass, stiffness, derivative) = if node == 0 {
             (2.0 / 6.0, 1.0, -0.5)
@@ -112,19 +102,17 @@ impl Products {
         }
     }
 
-    /// Of the eight nodes of a brick at this place along one axis.
+    /// Returns the products of the eight nodes of a brick along one axis.
     pub(super) fn of_brick(place: u32, level: u32) -> [Self; 8] {
         [0, 1, 2, 3, 4, 5, 6, 7].map(|node| Self::of(8 * place + node, level))
     }
 }
 
-// The equations' right side: how the points' normals pull.
-//
-// The normals make up a vector field `V = sum_j v_j phi_j`, `v_j = h^-3 sum over points of a n phi_j(p)`.
-// `b_i` is the integral of `grad phi_i · V`; divided by h like the left side. On a coarser level it is the
-// finer one's, restricted by (1/2, 1, 1/2) an axis: exact, since the coarse hats are sums of fine ones.
+// The right side. The normals make up a vector field `V = sum_j v_j phi_j`, `v_j = h^-3 sum over points of a n
+// phi_j(p)`. `b_i` is the integral of `grad phi_i · V`, divided by h like the left side. On a coarser level it is the
+// finer one's, restricted by (1/2, 1, 1/2) along each axis: exact, because the coarse hats are sums of fine ones.
 
-/// The right side on the finest level, `[bricks, 512]`; 0 at nodes that are not solved for.
+/// Computes the right side on the finest level, `[bricks, 512]`; 0 at nodes that are not solved.
 pub(super) fn finest(points: &SortedPoints, areas: &[f32], band: &Band, level: u32) -> Vec<f32> {
     let cells_a_face = 4.0_f64.powi(level.cast_signed());
     let carried = |row: usize| {
@@ -143,7 +131,7 @@ pub(super) fn finest(points: &SortedPoints, areas: &[f32], band: &Band, level: u
     b
 }
 
-/// Minus the divergence of V, weakly, at a brick's nodes that are solved for.
+/// Computes minus the weak divergence of V at a brick's solved nodes.
 fn divergence(band: &Band, brick: usize, level: u32, sums: &[[f64; 3]], b: &mut [f32]) {
     let products = band.bricks.place(brick).map(|place| Products::of_brick(place, level));
     for (node, b) in b.iter_mut().enumerate() {
@@ -167,7 +155,7 @@ fn divergence(band: &Band, brick: usize, level: u32, sums: &[[f64; 3]], b: &mut 
     }
 }
 
-/// The right side of the level above, from that of the finer level.
+/// Computes the right side of a level from that of the next finer level.
 pub(super) fn restricted(coarse: &Band, fine: &Bricks, fine_b: &[f32]) -> Vec<f32> {
     let mut b = vec![0.0; coarse.bricks.len() * BRICK_NODES];
     b.par_chunks_mut(BRICK_NODES).enumerate().for_each_init(
@@ -177,23 +165,19 @@ pub(super) fn restricted(coarse: &Band, fine: &Bricks, fine_b: &[f32]) -> Vec<f3
             for octant in 0..8_usize {
                 let half: [usize; 3] = [octant & 1, octant >> 1 & 1, octant >> 2];
                 let child = std::array::from_fn(|a| 2 * place[a] + i32::from(half[a] == 1));
-                // A node that is solved for has bricks all around: without one, there is nothing.
+                // A solved node has bricks all around. Without one, there is nothing to add.
                 if let Some(child) = fine.find(child) {
                     fine.gather(fine_b, child, 0.0, block);
                     restrict_octant(block, half, b);
                 }
             }
-            for (node, b) in b.iter_mut().enumerate() {
-                if !is_set(&coarse.unknown[brick], node) {
-                    *b = 0.0;
-                }
-            }
+            clear_others(&coarse.unknown[brick], b);
         },
     );
     b
 }
 
-/// The eighth of a coarse brick's nodes that lies in one fine brick.
+/// Restricts to the eighth of a coarse brick's nodes that lies in one fine brick.
 fn restrict_octant(block: &[f32; BLOCK_NODES], half: [usize; 3], b: &mut [f32]) {
     const SHARE: [f32; 3] = [0.5, 1.0, 0.5];
     for z in 0..4 {
@@ -208,35 +192,33 @@ fn restrict_octant(block: &[f32; BLOCK_NODES], half: [usize; 3], b: &mut [f32]) 
                         }
                     }
                 }
-                // Half, since each level's right side is divided by its own cell.
+                // The factor 0.5: each level's right side is divided by its own cell.
                 b[node_index(4 * half[0] + x, 4 * half[1] + y, 4 * half[2] + z)] = 0.5 * sum;
             }
         }
     }
 }
 
-// The points of a level as the equations see them: one a cell.
-
-/// A cell's point, as a brick sees it whose nodes it touches.
+/// The point of a cell in a brick whose nodes it touches.
 #[derive(Clone, Copy, Debug)]
-struct Held {
-    /// The cell's lower corner in the brick's block.
+struct CellPoint {
+    /// Lower corner of the cell in the brick's block.
     corner: u16,
-    /// Where in the cell, 0 to 1 an axis.
+    /// Position in the cell, 0 to 1 along each axis.
     offset: [f32; 3],
-    /// alpha A / h²: A is the area of the cell's points.
+    /// alpha A / h², with A the area of the cell's points.
     weight: f32,
 }
 
-/// The points of a level, sorted by brick.
+/// The points of a level, one per cell, sorted by brick.
 pub(super) struct Screen {
-    /// For each brick the points that touch its nodes, those of its neighbours too.
-    held: Vec<Held>,
-    /// Where each brick's start; one more than there are bricks.
+    /// Points that touch each brick's nodes, including those of its neighbours.
+    points: Vec<CellPoint>,
+    /// First point of each brick, and the end.
     starts: Vec<usize>,
 }
 
-/// The point of one cell: its place in the brick, in the cell, and its area.
+/// Mean of a cell's points: the cell in its brick, the position in the cell, and the area.
 struct Mean {
     cell: [i32; 3],
     offset: [f64; 3],
@@ -244,8 +226,8 @@ struct Mean {
 }
 
 impl Screen {
-    /// One point a cell, the mean of its members by area; `alpha` is how much passing near the points
-    /// counts against the gradient.
+    /// Averages the points of each cell by area; `alpha` is the weight of passing near the points against following
+    /// the gradient.
     pub(super) fn new(
         points: &SortedPoints,
         areas: &[f32],
@@ -264,7 +246,7 @@ impl Screen {
             })
             .collect();
         let factor = alpha * 4.0_f64.powi(level.cast_signed());
-        let lists: Vec<Vec<Held>> = (0..band.bricks.len())
+        let lists: Vec<Vec<CellPoint>> = (0..band.bricks.len())
             .into_par_iter()
             .map(|brick| {
                 let mut list = Vec::new();
@@ -273,7 +255,9 @@ impl Screen {
                         continue;
                     }
                     let brick = [number % 3 - 1, number / 3 % 3 - 1, number / 9 - 1];
-                    list.extend(means[id as usize].iter().filter_map(|m| held(m, brick, factor)));
+                    list.extend(
+                        means[id as usize].iter().filter_map(|m| touching(m, brick, factor)),
+                    );
                 }
                 list
             })
@@ -282,22 +266,22 @@ impl Screen {
         for list in &lists {
             starts.push(starts[starts.len() - 1] + list.len());
         }
-        Self { held: lists.concat(), starts }
+        Self { points: lists.concat(), starts }
     }
 
     /// Adds the points' part of the equations to a brick's block of sums.
     #[inline]
     pub(super) fn add(&self, brick: usize, x: &Block, sums: &mut Block) {
-        for held in &self.held[self.starts[brick]..self.starts[brick + 1]] {
-            let corner = held.corner as usize;
-            let [[ax, bx], [ay, by], [az, bz]] = held.offset.map(|t| [1.0 - t, t]);
+        for point in &self.points[self.starts[brick]..self.starts[brick + 1]] {
+            let corner = point.corner as usize;
+            let [[ax, bx], [ay, by], [az, bz]] = point.offset.map(|t| [1.0 - t, t]);
             let row = [ay * az, by * az, ay * bz, by * bz];
             let at = [0, 10, 100, 110].map(|step| corner + step);
             let mut value = 0.0;
             for (k, &at) in at.iter().enumerate() {
                 value += row[k] * (ax * x[at] + bx * x[at + 1]);
             }
-            value *= held.weight;
+            value *= point.weight;
             for (k, &at) in at.iter().enumerate() {
                 sums[at] += ax * row[k] * value;
                 sums[at + 1] += bx * row[k] * value;
@@ -305,7 +289,7 @@ impl Screen {
         }
     }
 
-    /// True if a brick's nodes are touched by a point.
+    /// True if a point touches a brick's nodes.
     pub(super) fn touches(&self, brick: usize) -> bool {
         self.starts[brick + 1] > self.starts[brick]
     }
@@ -329,31 +313,29 @@ fn mean_of(
     Mean { cell, offset: sum.map(|s| (s / area).clamp(0.0, 1.0)), area }
 }
 
-/// Returns a point of a brick at this distance in bricks, seen from here; none if it touches no node here.
-fn held(mean: &Mean, brick: [i32; 3], factor: f64) -> Option<Held> {
+/// Returns the point of a cell in a brick at this distance in bricks; none if it touches no node of this brick.
+fn touching(mean: &Mean, brick: [i32; 3], factor: f64) -> Option<CellPoint> {
     let cell: [i32; 3] = std::array::from_fn(|a| mean.cell[a] + 8 * brick[a]);
     if !cell.iter().all(|c| (-1..8).contains(c)) {
         return None;
     }
     let [x, y, z] = cell.map(|c| to_index(c + 1));
-    Some(Held {
+    Some(CellPoint {
         corner: u16::try_from(block_index(x, y, z)).ok()?,
         offset: mean.offset.map(to_f32),
         weight: to_f32(factor * mean.area),
     })
 }
 
-// Which nodes of a level are solved for: those of occupied cells and one ring around them.
-//
-// One more ring keeps the coarser level's values and borders them.
-
-/// A bit a node of a brick: word z, bit 8 y + x.
+// A level is solved at the nodes of occupied cells and in one ring around them. One more ring holds the coarser
+// level's values as the border.
+/// A bit per node of a brick: word z, bit 8 y + x.
 pub(super) type Mask = [u64; 8];
 
-/// Nodes before the lower corner of an occupied cell that are solved for; behind it, one more.
+/// Rings of solved nodes before the lower corner of an occupied cell; behind it, one more.
 const RING: i32 = 1;
 
-/// Cells that a brick's rows reach into each neighbour.
+/// Cells of each neighbour that rows of cells include.
 const REACH: usize = 4;
 
 /// Rows of cells along an axis: 4 of each neighbour and 8 of the brick.
@@ -362,7 +344,6 @@ const ROWS: usize = 16;
 /// Bits of a row of cells, the brick's first cell at bit 4.
 type Rows = [[u32; ROWS]; ROWS];
 
-/// Bricks of a level and the nodes in them that are solved for.
 pub(super) struct Band {
     pub(super) bricks: Bricks,
     pub(super) unknown: Vec<Mask>,
@@ -371,7 +352,7 @@ pub(super) struct Band {
 }
 
 impl Band {
-    /// All nodes of a level, all of them solved for.
+    /// Takes all nodes of a level, all of them solved.
     pub(super) fn dense(points: &SortedPoints, level: u32) -> Self {
         let a_side = (1_u32 << level) / 8 + 1;
         let place = |i: u32| [i % a_side, i / a_side % a_side, i / a_side / a_side];
@@ -382,7 +363,7 @@ impl Band {
         Self { bricks, unknown, ranges }
     }
 
-    /// The nodes near the points.
+    /// Takes the nodes near the points.
     pub(super) fn near(points: &SortedPoints, level: u32) -> Self {
         let wide = Bricks::of_keys(points.bricks_around(level, RING + 1, RING + 2));
         let ranges = points.ranges(&wide, level);
@@ -409,7 +390,7 @@ impl Band {
     }
 }
 
-/// The cells of a brick that hold points.
+/// Returns the cells of a brick that hold points.
 fn occupied(points: &SortedPoints, level: u32, range: &Range<usize>) -> Mask {
     let mut mask = [0; 8];
     for &key in &points.keys[range.clone()] {
@@ -419,12 +400,12 @@ fn occupied(points: &SortedPoints, level: u32, range: &Range<usize>) -> Mask {
     mask
 }
 
-/// Cells of a brick and of the neighbours' nearest four, as rows along x.
+/// Returns the cells of a brick and of the neighbours' nearest four, as rows along x.
 fn rows(masks: &[Mask], ids: &[u32; 27]) -> Rows {
     let mut rows = [[0; ROWS]; ROWS];
     for (z, plane) in rows.iter_mut().enumerate() {
         for (y, row) in plane.iter_mut().enumerate() {
-            // The brick's own rows are 4..12: a brick further is 8 more.
+            // The brick's own rows are 4..12; the next brick is 8 rows further.
             let (z_cell, y_cell) = (z + REACH, y + REACH);
             let byte = |x: i32| {
                 let offset = [x, step(y_cell / 8), step(z_cell / 8)];
@@ -439,7 +420,7 @@ fn rows(masks: &[Mask], ids: &[u32; 27]) -> Rows {
     rows
 }
 
-/// The brick that the third of a range of three bricks is: before, the same, behind.
+/// Returns the offset of one of three bricks in a row: -1, 0 or 1.
 const fn step(third: usize) -> i32 {
     match third {
         0 => -1,
@@ -448,14 +429,13 @@ const fn step(third: usize) -> i32 {
     }
 }
 
-/// The row y of a plane's bits.
 const fn to_byte(plane: u64, y: usize) -> usize {
     (plane >> (8 * y) & 0xff) as usize
 }
 
-/// Nodes from `ring` before the lower corner of a cell that is set to `ring + 1` behind it.
+/// Returns the nodes from `ring` before the lower corner of a set cell to `ring + 1` behind it.
 fn dilated(rows: &Rows, ring: i32) -> Mask {
-    // Node n is reached by the cells n - ring - 1 to n + ring.
+    // The cells n - ring - 1 to n + ring reach node n.
     let cells = (-ring - 1)..=ring;
     let shifted = |row: u32, by: i32| if by < 0 { row << -by } else { row >> by };
     let along_x: Vec<[u32; ROWS]> = rows
@@ -482,23 +462,23 @@ fn step_by(start: usize, by: i32) -> i32 {
     i32::try_from(start).unwrap_or(0) + by
 }
 
-/// The nodes of a brick that lie in the domain: up to 2^level an axis.
+/// Returns the nodes of a brick that lie in the domain: up to 2^level along each axis.
 pub(super) fn within_domain(bricks: &Bricks, brick: usize, level: u32) -> Mask {
     within(bricks.place(brick), [0, 1 << level])
 }
 
-/// The nodes of a brick that lie in the surface's cube, in the middle of the domain.
+/// Returns the nodes of a brick that lie in the surface's cube, in the middle of the domain.
 pub(super) fn within_cube(place: [u32; 3], level: u32) -> Mask {
     within(place, cube_span(level))
 }
 
-/// The first and last node of the surface's cube along an axis of the domain: corners of bricks.
+/// Returns the first and last node of the surface's cube along an axis of the domain: corners of bricks.
 pub(super) const fn cube_span(level: u32) -> [u32; 2] {
     let margin = ((1 << WIDER) - 1) << (level - WIDER - 1);
     [margin, (1 << level) - margin]
 }
 
-/// The nodes of a brick from the first to the last of a span, the same for each axis.
+/// Returns the nodes of a brick from the first to the last of a span, along each axis.
 fn within(place: [u32; 3], span: [u32; 2]) -> Mask {
     let is_in = |axis: usize, node: u32| (span[0]..=span[1]).contains(&(8 * place[axis] + node));
     let row = (0..8).filter(|&x| is_in(0, x)).fold(0_u64, |row, x| row | 1 << x);
@@ -506,31 +486,39 @@ fn within(place: [u32; 3], span: [u32; 2]) -> Mask {
     [0, 1, 2, 3, 4, 5, 6, 7].map(|z| if is_in(2, z) { plane } else { 0 })
 }
 
-/// True if a node of a brick is set.
 #[inline]
 pub(super) const fn is_set(mask: &Mask, node: usize) -> bool {
     mask[node / 64] >> (node % 64) & 1 == 1
 }
 
+/// Clears the values of nodes that are not set.
+fn clear_others(mask: &Mask, values: &mut [f32]) {
+    for (node, value) in values.iter_mut().enumerate() {
+        if !is_set(mask, node) {
+            *value = 0.0;
+        }
+    }
+}
+
 // Conjugate gradients (Hestenes and Stiefel 1952) on one level.
 
-/// Steps after which a level that has not come below [`WORST_RESIDUAL`] is given up.
-const STEPS_AT_MOST: usize = 60;
+/// Steps after which a level fails unless it is below [`MAX_RESIDUAL`].
+const MAX_STEPS: usize = 60;
 
-/// Residual, as a share of the right side, that a level must come below.
-const WORST_RESIDUAL: f64 = 1e-3;
+/// Largest residual of a solved level, as a share of the right side.
+const MAX_RESIDUAL: f64 = 1e-3;
 
 /// Residual below which more steps change nothing in f32.
-const BEST_RESIDUAL: f64 = 1e-7;
+const MIN_RESIDUAL: f64 = 1e-7;
 
-/// How a level went.
+/// Figures of a level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LevelReport {
-    /// The surface's cube has 2^level cells a side.
+    /// Level: the surface's cube has 2^level cells a side.
     pub level: u32,
     /// Bricks of the level.
     pub bricks: usize,
-    /// Nodes that were solved for.
+    /// Solved nodes.
     pub unknowns: u64,
     /// Steps taken.
     pub steps: usize,
@@ -538,9 +526,9 @@ pub struct LevelReport {
     pub residual: f64,
 }
 
-/// Sum over bricks, in their order, of what each gives.
-fn sum_of(parts: &[f64]) -> f64 {
-    parts.iter().sum()
+/// Sums the squares of values brick by brick, in the order of the bricks.
+fn sum_of_squares(values: &[f32]) -> f64 {
+    values.par_chunks(BRICK_NODES).map(squares).collect::<Vec<_>>().iter().sum()
 }
 
 fn squares(values: &[f32]) -> f64 {
@@ -548,23 +536,21 @@ fn squares(values: &[f32]) -> f64 {
 }
 
 impl Operator<'_> {
-    /// out = A x at the nodes that are solved for, and for each brick the sum of x out.
-    fn apply_all(&self, x: &[f32], out: &mut [f32]) -> Vec<f64> {
-        out.par_chunks_mut(BRICK_NODES)
-            .enumerate()
-            .map_init(
-                || [0.0; BLOCK_NODES],
-                |block, (brick, out)| {
-                    self.band.bricks.gather(x, brick, 0.0, block);
-                    self.apply(brick, block, out);
-                    let own = &x[brick * BRICK_NODES..][..BRICK_NODES];
-                    own.iter().zip(&*out).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum()
-                },
-            )
-            .collect()
+    /// Computes out = A x at the solved nodes, and returns the sum of x out, brick by brick.
+    fn apply_all(&self, x: &[f32], out: &mut [f32]) -> f64 {
+        let parts = out.par_chunks_mut(BRICK_NODES).enumerate().map_init(
+            || [0.0; BLOCK_NODES],
+            |block, (brick, out)| {
+                self.band.bricks.gather(x, brick, 0.0, block);
+                self.apply(brick, block, out);
+                let own = &x[brick * BRICK_NODES..][..BRICK_NODES];
+                own.iter().zip(&*out).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum::<f64>()
+            },
+        );
+        parts.collect::<Vec<_>>().iter().sum()
     }
 
-    /// Takes `steps` steps from `x` on, more while the residual is above 1e-3; `b` becomes the residual.
+    /// Takes `steps` steps from `x`, more while the residual is above 1e-3; `b` becomes the residual.
     pub(super) fn solve(
         &self,
         x: &mut [f32],
@@ -572,27 +558,23 @@ impl Operator<'_> {
         steps: usize,
         watch: &Watch<'_>,
     ) -> Result<LevelReport, PoissonError> {
-        let whole = sum_of(&b.par_chunks(BRICK_NODES).map(squares).collect::<Vec<_>>());
+        let whole = sum_of_squares(b);
         let mut product = vec![0.0; x.len()];
         self.apply_all(x, &mut product);
-        let parts = b.par_chunks_mut(BRICK_NODES).zip(product.par_chunks(BRICK_NODES));
-        let parts = parts.map(|(r, ax)| {
-            r.iter_mut().zip(ax).for_each(|(r, ax)| *r -= ax);
-            squares(r)
-        });
-        let mut squared = sum_of(&parts.collect::<Vec<_>>());
+        b.par_iter_mut().zip(&product).for_each(|(r, ax)| *r -= ax);
+        let mut squared = sum_of_squares(b);
         let mut direction = b.to_vec();
         let mut taken = 0;
-        // Zero where both are; NaN, of points that are NaN, stays.
+        // 0 if both are 0. NaN, from points that are NaN, stays NaN.
         let share = |squared: f64| if squared == 0.0 { 0.0 } else { (squared / whole).sqrt() };
-        while taken < steps.max(STEPS_AT_MOST) {
+        while taken < steps.max(MAX_STEPS) {
             let residual = share(squared);
-            let is_done = taken >= steps && residual <= WORST_RESIDUAL;
-            if is_done || residual <= BEST_RESIDUAL || residual.is_nan() {
+            let is_done = taken >= steps && residual <= MAX_RESIDUAL;
+            if is_done || residual <= MIN_RESIDUAL || residual.is_nan() {
                 break;
             }
             watch.check()?;
-            let curvature = sum_of(&self.apply_all(&direction, &mut product));
+            let curvature = self.apply_all(&direction, &mut product);
             if curvature <= 0.0 {
                 break;
             }
@@ -606,7 +588,7 @@ impl Operator<'_> {
                     r.iter_mut().zip(ap).for_each(|(r, ap)| *r -= along * ap);
                     squares(r)
                 });
-            let next = sum_of(&parts.collect::<Vec<_>>());
+            let next = parts.collect::<Vec<_>>().iter().sum::<f64>();
             let kept = to_f32(next / squared);
             direction
                 .par_chunks_mut(BRICK_NODES)
@@ -616,7 +598,7 @@ impl Operator<'_> {
             taken += 1;
         }
         let residual = share(squared);
-        if residual > WORST_RESIDUAL || residual.is_nan() {
+        if residual > MAX_RESIDUAL || residual.is_nan() {
             let level = self.level - WIDER;
             return Err(PoissonError::NotConverged { level, steps: taken, residual });
         }

@@ -1,4 +1,4 @@
-//! The solution level by level, and its value at any node of any level.
+//! The solution level by level, its value at any node of any level, and the points in the order of their cells.
 
 use std::ops::Range;
 
@@ -6,40 +6,39 @@ use rayon::prelude::*;
 
 use super::operator::{Band, is_set, within_domain};
 use crate::bricks::{
-    self, BLOCK_NODES, BRICK_NODES, Block, Bricks, OWN, SIDE, block_index, node_index,
+    self, BLOCK_NODES, BRICK_NODES, Block, Bricks, OWN, block_index, for_nodes, node_index,
 };
 use crate::cubes::Cube;
 use crate::mesh::Vec3;
 use crate::narrow::{floor_i32, to_f32, to_index, to_u32};
 use crate::points::OrientedPoints;
 
-/// Nodes along a side of what a fine brick is prolonged from.
+/// Nodes along a side of the patch that a fine brick is interpolated from.
 const PATCH: usize = 5;
 
 /// Values at 5³ nodes, x fastest.
 type Patch = [f32; PATCH * PATCH * PATCH];
 
-/// A level's nodes with their values.
 pub(super) struct Solved {
     pub(super) bricks: Bricks,
-    /// `[bricks, 512]`; all of a brick's nodes have a value, 0 outside the domain.
+    /// `[bricks, 512]`; all nodes of a brick have a value, 0 outside the domain.
     pub(super) x: Vec<f32>,
 }
 
-/// The levels that are solved, the coarsest first; it holds all its nodes.
+/// The solved levels, the coarsest first, which holds all its nodes.
 #[derive(Default)]
 pub(super) struct Pyramid {
     pub(super) levels: Vec<Solved>,
 }
 
 impl Pyramid {
-    /// Values of a brick of `level` as the finest of the coarser levels that has them gives them.
+    /// Computes the values of a brick of `level` from the finest coarser level that has each.
     pub(super) fn prolonged(&self, level: u32, place: [i32; 3], values: &mut [f32]) {
         let patch = self.patch(level - 1, place.map(|p| 4 * p));
-        interpolate(&patch, place.map(|_| 0), values);
+        for_nodes(|node, x, y, z| values[node] = between(&patch, [x - 1, y - 1, z - 1]));
     }
 
-    /// The start of a level: all its bricks' values, prolonged; 0 outside the domain.
+    /// Returns the start values of a level: all its bricks' values, prolonged; 0 outside the domain.
     pub(super) fn start(&self, level: u32, band: &Band) -> Vec<f32> {
         let mut x = vec![0.0; band.bricks.len() * BRICK_NODES];
         if level > COARSEST {
@@ -55,7 +54,7 @@ impl Pyramid {
         x
     }
 
-    /// Values at the 5³ nodes from `first` on, of the finest level up to `level` that has each.
+    /// Returns the values at the 5³ nodes from `first` on, of the finest level up to `level` that has each.
     fn patch(&self, level: u32, first: [i32; 3]) -> Patch {
         let mut patch = [0.0; PATCH * PATCH * PATCH];
         let mut known = [false; PATCH * PATCH * PATCH];
@@ -90,7 +89,7 @@ impl Pyramid {
     }
 }
 
-/// Copies what a brick holds of a patch.
+/// Copies the nodes of a patch that a brick holds.
 fn copy(
     brick: &[f32],
     place: [i32; 3],
@@ -110,7 +109,7 @@ fn copy(
     }
 }
 
-/// The value half-way steps into a patch: `node` counts half nodes.
+/// Returns the value at a half node: `node` counts half nodes of the patch.
 #[inline]
 fn between(patch: &Patch, node: [usize; 3]) -> f32 {
     let low = node.map(|n| n / 2);
@@ -121,47 +120,30 @@ fn between(patch: &Patch, node: [usize; 3]) -> f32 {
     0.5 * (plane(low[2]) + plane(high[2]))
 }
 
-/// A brick's values, half-way steps into a patch from `from` on.
-fn interpolate(patch: &Patch, from: [usize; 3], values: &mut [f32]) {
-    for z in 0..SIDE {
-        for y in 0..SIDE {
-            for x in 0..SIDE {
-                let node = [x + from[0], y + from[1], z + from[2]];
-                values[node_index(x, y, z)] = between(patch, node);
-            }
-        }
-    }
-}
-
-// The levels of the equations.
-
 /// Levels by which the domain of the equations is larger than the cube of the surface: twice as wide.
 ///
-/// At the domain's border the function is free (Neumann's condition), so that neither side of the
-/// surface is taken for the outside. Were the border as near as the cube's, an open surface would be
-/// drawn to it, where it is next, and not close.
+/// At the domain's border the function is free (Neumann's condition), so that neither side of the surface is taken for
+/// the outside. With a border as near as the cube's, an open surface would run to the border instead of closing.
 pub(super) const WIDER: u32 = 1;
 
-/// The coarsest level of the domain, which is solved everywhere.
+/// Coarsest level of the domain, which is solved everywhere.
 pub(super) const COARSEST: u32 = SHALLOWEST + WIDER;
 
-/// The least depth that is offered.
+/// Least depth.
 pub const SHALLOWEST: u32 = 4;
 
-/// The largest depth that is offered.
+/// Largest depth.
 pub const DEEPEST: u32 = 16;
 
-// Sums of what points carry, shared out to the nodes of a level by trilinear hats, and back.
-
-/// The hats of a cell's eight corners at an offset in the cell, 0 to 1; x in the lowest bit.
+/// Returns the hats of a cell's eight corners at an offset in the cell, 0 to 1; x in the lowest bit.
 #[inline]
 pub(super) fn hats(offset: [f64; 3]) -> [f64; 8] {
     let [x, y, z] = offset.map(|t| [1.0 - t, t]);
     std::array::from_fn(|c| x[c & 1] * y[c >> 1 & 1] * z[c >> 2])
 }
 
-/// Sums at the nodes -1 to 8 of a brick, in the order of the points: what each point carries times the
-/// hat of the node.
+/// Sums the values that points carry at the nodes -1 to 8 of a brick, each times the hat of the node, in the order of
+/// the points.
 pub(super) fn sum_in_block<const K: usize>(
     points: &SortedPoints,
     level: u32,
@@ -197,7 +179,7 @@ pub(super) struct NodeField<const K: usize> {
 }
 
 impl<const K: usize> NodeField<K> {
-    /// Sums of what the points carry.
+    /// Sums the values that the points carry.
     pub(super) fn of_points(
         points: &SortedPoints,
         level: u32,
@@ -211,7 +193,15 @@ impl<const K: usize> NodeField<K> {
                 || vec![[0.0; K]; BLOCK_NODES],
                 |sums, brick| {
                     sum_in_block(points, level, bricks.neighbours(brick), &ranges, &carried, sums);
-                    std::array::from_fn(|plane| inner(|i| to_f32(sums[i][plane])))
+                    let mut planes = std::array::from_fn(|_| vec![0.0; BRICK_NODES]);
+                    for_nodes(|node, x, y, z| {
+                        let sums = sums[block_index(x, y, z)];
+                        planes
+                            .iter_mut()
+                            .zip(sums)
+                            .for_each(|(plane, sum)| plane[node] = to_f32(sum));
+                    });
+                    planes
                 },
             )
             .collect();
@@ -227,19 +217,16 @@ impl<const K: usize> NodeField<K> {
         self.level
     }
 
-    /// A reader with a memory of the last brick that it read.
     pub(super) fn reader(&self) -> Reader<'_, K> {
         let planes = self.planes.each_ref().map(Vec::as_slice);
         Reader::new(self.level, &self.bricks, planes)
     }
 }
 
-/// Interpolates values at nodes.
 pub(super) struct Reader<'a, const K: usize> {
     cells: f64,
     bricks: &'a Bricks,
     planes: [&'a [f32]; K],
-    /// The brick that was read last.
     place: [i32; 3],
     blocks: Vec<Block>,
 }
@@ -250,7 +237,7 @@ impl<'a, const K: usize> Reader<'a, K> {
         Self { cells, bricks, planes, place: [-1; 3], blocks: vec![[0.0; BLOCK_NODES]; K] }
     }
 
-    /// Values at a place in units of the cube; 0 where no node is near.
+    /// Returns the values at a place in units of the cube; 0 if no node is near.
     pub(super) fn at(&mut self, unit: Vec3) -> [f64; K] {
         let at = unit.map(|u| (u * self.cells).clamp(0.0, self.cells));
         let cell = at.map(|a| floor_i32(a.min(self.cells - 1.0)));
@@ -276,37 +263,22 @@ impl<'a, const K: usize> Reader<'a, K> {
     }
 }
 
-/// The values of a brick's own nodes, from those of its block.
-pub(super) fn inner(value: impl Fn(usize) -> f32) -> Vec<f32> {
-    let mut own = vec![0.0; BRICK_NODES];
-    for z in 0..SIDE {
-        for y in 0..SIDE {
-            for x in 0..SIDE {
-                own[node_index(x, y, z)] = value(block_index(x + 1, y + 1, z + 1));
-            }
-        }
-    }
-    own
-}
-
-// Points in the order of the Z-curve, so that those of any cell of any level lie together.
-
 /// Bits of a cell's place within its brick.
 const BITS_IN_BRICK: u32 = 9;
 
-/// Points an occupied cell of the chosen depth holds at least, on average.
+/// Least mean number of points of the occupied cells of the chosen depth.
 const POINTS_A_CELL: f64 = 1.5;
 
-/// Points by their cells.
+/// Points in the order of the Z-curve, so that those of any cell of any level lie together.
 pub(super) struct SortedPoints {
     pub(super) cube: Cube,
-    /// Key of each point's cell of the finest level that keys tell apart, ascending.
+    /// Key of each point's cell of the finest level of keys, ascending.
     pub(super) keys: Vec<u64>,
     pub(super) points: OrientedPoints,
 }
 
 impl SortedPoints {
-    /// Points of one cell keep their order.
+    /// Sorts points. Points of one cell keep their order.
     pub(super) fn new(points: &OrientedPoints, cube: Cube) -> Self {
         let mut order: Vec<(u64, u32)> = points
             .places
@@ -330,8 +302,7 @@ impl SortedPoints {
         self.keys.len()
     }
 
-    /// The finest level whose occupied cells hold 1.5 points on average, up to `deepest`; the coarsest if
-    /// there is none.
+    /// Returns the finest level whose occupied cells hold 1.5 points on average, up to `deepest`; else the coarsest.
     pub(super) fn finest_full(&self, deepest: u32) -> u32 {
         let is_full = |level: u32| {
             let shift = 3 * (bricks::AXIS_BITS - level);
@@ -341,7 +312,7 @@ impl SortedPoints {
         (COARSEST + 1..=deepest).rev().find(|&level| is_full(level)).unwrap_or(COARSEST)
     }
 
-    /// The points in each brick of cells of a level.
+    /// Returns the points in each brick of cells of a level.
     pub(super) fn ranges(&self, bricks: &Bricks, level: u32) -> Vec<Range<usize>> {
         bricks
             .keys()
@@ -354,8 +325,8 @@ impl SortedPoints {
             .collect()
     }
 
-    /// Keys of the bricks with a node `below` before or `above` behind the lower corner of an occupied
-    /// cell, and some that are next to such; without order, several times.
+    /// Returns keys, unsorted and repeated, of the bricks with a node `below` before or `above` behind the lower
+    /// corner of an occupied cell, and of some next to them.
     pub(super) fn bricks_around(&self, level: u32, below: i32, above: i32) -> Vec<u64> {
         let last = (1_i32 << level) / 8;
         let brick = |key: u64| brick_key(key, level);
@@ -386,15 +357,15 @@ impl SortedPoints {
             .collect()
     }
 
-    /// A cell's coordinates in its brick, from the key of a point in it.
+    /// Returns a cell's coordinates in its brick, from the key of a point in it.
     #[inline]
     pub(super) fn cell_in_brick(&self, key: u64, level: u32) -> [i32; 3] {
         let local = key >> (3 * (bricks::AXIS_BITS - level)) & ((1 << BITS_IN_BRICK) - 1);
         bricks::cell(local).map(u32::cast_signed)
     }
 
-    /// Calls for each point in the cells `first..=last` an axis, counted from the brick's first, with
-    /// its row and its cell there; first and last lie up to a brick outside.
+    /// Calls `each` for each point in the cells `first..=last` along each axis, counted from the brick's first, with
+    /// its row and its cell there. First and last lie at most a brick outside.
     pub(super) fn for_points_near(
         &self,
         level: u32,
@@ -419,7 +390,7 @@ impl SortedPoints {
         }
     }
 
-    /// The coordinates of the 512 cells of a brick, in the order of their keys.
+    /// Returns the coordinates of the 512 cells of a brick, in the order of their keys.
     const fn decoded() -> &'static [[u8; 3]; 512] {
         const DECODED: [[u8; 3]; 512] = {
             let mut table = [[0; 3]; 512];
@@ -434,7 +405,7 @@ impl SortedPoints {
         &DECODED
     }
 
-    /// How far a point lies in its cell, 0 to 1 an axis.
+    /// Returns the position of a point in its cell, 0 to 1 along each axis.
     #[inline]
     pub(super) fn offset_in_cell(&self, row: usize, level: u32) -> [f64; 3] {
         let cells = f64::from(1_u32 << level);
@@ -445,7 +416,7 @@ impl SortedPoints {
     }
 }
 
-/// The key of a point's brick. Levels of less than 8 cells a side are one brick.
+/// Returns the key of a point's brick. Levels of less than 8 cells a side are one brick.
 fn brick_key(point_key: u64, level: u32) -> u64 {
     point_key.checked_shr(3 * (bricks::AXIS_BITS - level) + BITS_IN_BRICK).unwrap_or(0)
 }

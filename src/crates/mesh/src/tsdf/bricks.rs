@@ -1,4 +1,4 @@
-//! The bricks that views are fused in.
+//! The bricks and voxels that views are fused in.
 
 use rayon::prelude::*;
 
@@ -8,20 +8,18 @@ use crate::mesh::{Camera, Vec3};
 use crate::narrow::{floor_u32, to_f32};
 use crate::place::{add, length, normalize, scale, sub};
 
-/// Bricks near what depth maps show, and from where each is seen.
+/// Bricks near the surfaces of depth maps, and the directions that each is seen from.
 #[derive(Clone, Debug)]
 pub struct SurveyedBricks {
     pub(super) space: Space,
     pub(super) bricks: Bricks,
-    /// Directions that each brick is seen from.
     directions: Vec<Directions>,
     /// Depth up to which a sample counts in full, scene units.
     pub(super) near: f64,
 }
 
 impl SurveyedBricks {
-    /// Directions come of all cameras at once, so that the order in which views are fused does not
-    /// matter.
+    /// Finds the directions from all cameras at once, so that the order in which views are fused does not matter.
     pub(super) fn new(space: Space, bricks: Bricks, near: f64, mut cameras: Vec<Camera>) -> Self {
         let order = |a: &Camera, b: &Camera| {
             let compared = |k: usize| f64::total_cmp(&a.translation[k], &b.translation[k]);
@@ -38,7 +36,7 @@ impl SurveyedBricks {
         Self { space, bricks, directions, near }
     }
 
-    /// Their number.
+    /// Returns the number of bricks.
     pub fn len(&self) -> usize {
         self.bricks.len()
     }
@@ -48,29 +46,29 @@ impl SurveyedBricks {
         self.bricks.is_empty()
     }
 
-    /// The lattice that they are bricks of.
+    /// Returns the lattice of the bricks.
     pub fn space(&self) -> &Space {
         &self.space
     }
 
-    /// Depth up to which a sample counts in full, scene units.
+    /// Returns the depth up to which a sample counts in full, scene units.
     pub fn near(&self) -> f64 {
         self.near
     }
 
-    /// A brick's place, in bricks.
+    /// Returns a brick's place, in bricks.
     pub fn place(&self, brick: usize) -> [u32; 3] {
         self.bricks.place(brick)
     }
 
-    /// Unit vectors from a brick to where it is seen from: a view that looks from the first of those nearest to it
-    /// sets that bit of the voxels that it sees free.
+    /// Returns unit vectors from a brick to the cameras that see it. A view from the first of the directions nearest
+    /// to it sets the bit of that direction in the voxels that it sees free.
     pub fn directions(&self, brick: usize) -> [[f32; 3]; DIRECTIONS] {
         self.directions[brick].padded()
     }
 
-    /// Where in space a brick lies, its first node's place in nodes, and which of its directions a camera looks
-    /// from; none where it is not in the camera's sight.
+    /// Returns the place of a brick's first node, in nodes, and the number of the direction that a camera sees it
+    /// from; none if the camera does not see it.
     pub(super) fn seen_by(&self, camera: &Camera, brick: usize) -> Option<(Vec3, usize)> {
         let (centre, radius) = ball(&self.space, &self.bricks, brick);
         if !camera.sees(centre, radius) {
@@ -82,51 +80,49 @@ impl SurveyedBricks {
     }
 }
 
-/// A ball around a brick, world space.
 fn ball(space: &Space, bricks: &Bricks, brick: usize) -> (Vec3, f64) {
     let middle = bricks.place(brick).map(|p| f64::from(p) * SIDE as f64 + 3.5);
     // Half the diagonal of seven voxels.
     space.ball(middle, 3.5 * 3.0_f64.sqrt())
 }
 
-/// Voxels along a side, at most: keys of bricks would hold more, places of vertices in f32 would not.
-const MOST_VOXELS: u32 = 1 << 21;
+/// Largest number of voxels along a side. Keys of bricks could be larger, but places of vertices are f32.
+const MAX_VOXELS: u32 = 1 << 21;
 
-/// Voxels that a distance is told apart in on each side of a surface.
+/// Voxels on each side of a surface in which distances differ.
 pub const TRUNCATION_VOXELS: f64 = 4.0;
 
-/// The contracted radius beyond which nothing is kept: 20 units of the cameras' radius.
+/// Largest contracted radius: 20 units of the cameras' radius.
 pub const FARTHEST: f64 = 1.95;
 
-/// A lattice of voxels and how it lies in the world.
+/// A lattice of voxels and its place in the world.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Space {
     kind: SpaceKind,
-    /// Length of a voxel's side: scene units in a box, cameras' radii in contracted space.
+    /// Side of a voxel: scene units in a box, cameras' radii in contracted space.
     voxel: f64,
-    /// Nodes along each axis.
     nodes: [u32; 3],
 }
 
-/// Where a lattice lies, world space, scene units.
+/// Place of a lattice, world space, scene units.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SpaceKind {
-    /// In a box.
+    /// A box.
     Box {
-        /// The first node.
+        /// First node.
         low: Vec3,
     },
-    /// Everywhere, contracted.
+    /// The whole contracted world.
     Contracted {
-        /// What stays where it is.
+        /// Fixed point of the contraction.
         centre: Vec3,
-        /// A unit of contracted space near it.
+        /// Unit of contracted space near the centre.
         radius: f64,
     },
 }
 
 impl Space {
-    /// A box of the world with voxels of this size, both in scene units.
+    /// Cuts a box of the world in voxels of this size, both in scene units.
     pub fn in_box(low: Vec3, high: Vec3, voxel: f64) -> Result<Self, FusionError> {
         let sides = sub(high, low);
         let side = sides.into_iter().fold(0.0, f64::max);
@@ -134,8 +130,8 @@ impl Space {
         Ok(Self { kind: SpaceKind::Box { low }, voxel, nodes })
     }
 
-    /// All of the world: x -> x where |x| < 1 and (2 - 1/|x|) x/|x| beyond, x in units of `radius`, that of
-    /// the cameras around `centre`. The ball of radius 2 has `voxels` along its diameter.
+    /// Contracts the world: x -> x if |x| < 1 and (2 - 1/|x|) x/|x| beyond, with x in units of `radius`, that of the
+    /// cameras around `centre`. The ball of radius 2 has `voxels` along its diameter.
     pub fn contracted(centre: Vec3, radius: f64, voxels: u32) -> Result<Self, FusionError> {
         let voxel = 4.0 / f64::from(voxels);
         if !(radius.is_finite() && radius > 0.0) || voxels == 0 {
@@ -145,22 +141,22 @@ impl Space {
         Ok(Self { kind: SpaceKind::Contracted { centre, radius }, voxel, nodes })
     }
 
-    /// Its place.
+    /// Returns the place of the lattice.
     pub fn kind(&self) -> SpaceKind {
         self.kind
     }
 
-    /// The voxel's side.
+    /// Returns the side of a voxel.
     pub fn voxel(&self) -> f64 {
         self.voxel
     }
 
-    /// Nodes along each axis.
+    /// Returns the number of nodes along each axis.
     pub fn nodes(&self) -> [u32; 3] {
         self.nodes
     }
 
-    /// The world place of a place in nodes.
+    /// Returns the world place of a place in nodes.
     pub fn world(&self, nodes: Vec3) -> Vec3 {
         match self.kind {
             SpaceKind::Box { low } => add(low, scale(nodes, self.voxel)),
@@ -171,7 +167,7 @@ impl Space {
         }
     }
 
-    /// The place in nodes of a world place; none outside the box, or too far.
+    /// Returns the place in nodes of a world place; none outside the box, or too far.
     pub fn nodes_of(&self, world: Vec3) -> Option<Vec3> {
         let nodes = match self.kind {
             SpaceKind::Box { low } => scale(sub(world, low), 1.0 / self.voxel),
@@ -195,17 +191,17 @@ impl Space {
         is_near && (0..3).all(is_in)
     }
 
-    /// The distance at a place in nodes beyond which distances are not told apart, scene units.
+    /// Returns the distance at a place in nodes beyond which distances are truncated, scene units.
     pub(super) fn truncation(&self, nodes: Vec3) -> f64 {
         TRUNCATION_VOXELS * self.voxel * self.units_a_unit(nodes, 0.0)
     }
 
-    /// The centre and the radius, scene units, of a ball that holds the nodes within `reach` of a place.
+    /// Returns the centre and the radius, scene units, of a ball that holds the nodes within `reach` of a place.
     pub(super) fn ball(&self, nodes: Vec3, reach: f64) -> (Vec3, f64) {
         (self.world(nodes), reach * self.voxel * self.units_a_unit(nodes, reach))
     }
 
-    /// Scene units a unit of the lattice's space, the most within `reach` voxels of a place: the
+    /// Returns the largest number of scene units per unit of the lattice's space within `reach` voxels of a place: the
     /// derivative of 1/(2 - |y|).
     fn units_a_unit(&self, nodes: Vec3, reach: f64) -> f64 {
         match self.kind {
@@ -223,25 +219,20 @@ impl Space {
     }
 }
 
-/// |x| / |y| of a contracted place at this distance.
+/// Returns |x| / |y| of a contracted place at this distance.
 fn stretch(far: f64) -> f64 {
     if far > 1.0 { 1.0 / ((2.0 - far) * far) } else { 1.0 }
 }
 
-/// Nodes along sides cut in voxels.
+/// Returns the number of nodes along sides cut in voxels.
 fn counted(sides: Vec3, side: f64, voxel: f64) -> Result<[u32; 3], FusionError> {
     let is_size = |x: f64| x.is_finite() && x > 0.0;
     if !sides.iter().all(|&s| is_size(s)) || !is_size(voxel) {
         return Err(FusionError::NoSize { side, voxel });
     }
-    let most = f64::from(MOST_VOXELS) - 16.0;
+    let most = f64::from(MAX_VOXELS) - 16.0;
     if side / voxel > most {
-        return Err(FusionError::TooFine {
-            side,
-            voxel,
-            most: MOST_VOXELS - 16,
-            fits: side / most,
-        });
+        return Err(FusionError::TooFine { side, voxel, most: MAX_VOXELS - 16, fits: side / most });
     }
     Ok(sides.map(|s| floor_u32((s / voxel).ceil()) + 1))
 }
@@ -249,47 +240,45 @@ fn counted(sides: Vec3, side: f64, voxel: f64) -> Result<[u32; 3], FusionError> 
 /// Steps of a distance of 1.
 pub const DISTANCE_STEPS: f32 = 32767.0;
 
-/// The least weight that is kept: the least normal half-precision number.
+/// Least weight that is kept: the least normal half-precision number.
 pub const LEAST_WEIGHT: f32 = 1.0 / 16384.0;
 
-/// The largest weight: half precision ends at 65,504.
+/// Largest weight: half precision ends at 65,504.
 pub const MOST_WEIGHT: f32 = 65504.0;
 
-/// Views that a voxel needs before its distance counts.
+/// Views that a voxel needs for a valid distance.
 const VALID_FROM: u8 = 2;
 
-/// Directions from which a voxel has to be seen free before it is, whatever a view says.
+/// Directions from which a voxel has to be seen free to be free.
 const FREE_FROM: u32 = 3;
 
-/// A truncated signed distance, averaged by weight, and the colour of what is near: a word of eight bytes,
-/// in which its fields lie as they stand here.
+/// A truncated signed distance, averaged by weight, and the colour near the surface: eight bytes with this layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(8))]
 pub struct Voxel {
-    /// In 1/32767 of the truncation; above zero in front of the surface.
+    /// Distance in 1/32767 of the truncation; above zero in front of the surface.
     distance: i16,
-    /// Half precision, without a sign; 0 before the first view.
+    /// Weight in half precision, without a sign; 0 before the first view.
     weight: u16,
-    /// sRGB; all zero before the first colour, black is 1.
+    /// Colour, sRGB; all zero before the first colour, black is 1.
     color: [u8; 3],
-    /// Views in the lowest two bits, up to 3; above, a bit a direction from which it is seen free.
+    /// Number of views in the lowest two bits, up to 3; above, a bit per direction from which the voxel is seen free.
     seen: u8,
 }
 
-/// What a view says of a voxel.
 pub(super) struct DepthSample {
     /// Distance over truncation, not below -1.
     pub(super) distance: f64,
-    /// Its weight, above zero.
+    /// Weight, above zero.
     pub(super) weight: f64,
-    /// sRGB, 0 to 1.
+    /// Colour, sRGB, 0 to 1.
     pub(super) color: [f32; 3],
-    /// Which of the brick's directions the view looks from.
+    /// Number of the brick's direction that the view looks from.
     pub(super) direction: usize,
 }
 
 impl Voxel {
-    /// Takes a view's sample into the mean: D <- (D W + w min(1, s)) / (W + w).
+    /// Averages a view's sample: D <- (D W + w min(1, s)) / (W + w).
     pub(super) fn add(&mut self, sample: &DepthSample) {
         let before = decoded(self.weight);
         let weight = to_f32(sample.weight).clamp(LEAST_WEIGHT, MOST_WEIGHT);
@@ -318,7 +307,7 @@ impl Voxel {
         f32::from(self.distance) / DISTANCE_STEPS
     }
 
-    /// The distance over the truncation; NaN where too few views saw the voxel.
+    /// Returns the distance over the truncation; NaN if too few views saw the voxel.
     pub(super) fn distance(&self) -> f32 {
         if (self.seen >> 2).count_ones() >= FREE_FROM {
             1.0
@@ -329,19 +318,19 @@ impl Voxel {
         }
     }
 
-    /// sRGB, 0 to 1; none where every view saw it far from a surface.
+    /// Returns the colour, sRGB, 0 to 1; none if every view saw the voxel far from a surface.
     pub(super) fn color(&self) -> Option<[f32; 3]> {
         (self.color != [0; 3]).then(|| self.color.map(|c| f32::from(c) / 255.0))
     }
 }
 
-/// The nearest step of a distance from -1 to 1.
+/// Returns the nearest step of a distance from -1 to 1.
 fn steps(distance: f32) -> i16 {
     let steps = floor_u32(f64::from((distance.clamp(-1.0, 1.0) + 1.0) * DISTANCE_STEPS) + 0.5);
     i16::try_from(i64::from(steps) - 32767).unwrap_or(i16::MAX)
 }
 
-/// The upper bits of half precision, which has no sign here; the value is within its normal numbers.
+/// Returns a value within the normal numbers of half precision, which has no sign here, as its upper bits.
 fn encoded(weight: f32) -> u16 {
     // Ties go up: half a step is added before the lower bits go.
     let bits = weight.to_bits() + (1 << 12);

@@ -1,9 +1,9 @@
 //! Fusion of depth maps into truncated signed distances on bricks (Curless and Levoy 1996).
 //!
-//! Depth maps are seen twice, one at a time: a [`Survey`] finds the bricks near what they show, and a
-//! [`Fusion`] averages distances along the axis of view in these. Unbounded scenes are
-//! fused in contracted space (Barron et al. 2022), so that far voxels are larger. Either look can be had
-//! elsewhere, as on a GPU, and its outcome be handed in.
+//! Two passes read all depth maps, one map at a time: a [`Survey`] finds the bricks near their surfaces, and a
+//! [`Fusion`] averages distances along the axis of view in these. Unbounded scenes are fused in contracted space
+//! (Barron et al. 2022), so that far voxels are larger. Either pass can run elsewhere, such as on a GPU, and pass its
+//! results in.
 
 mod bricks;
 
@@ -25,107 +25,58 @@ pub use bricks::{FARTHEST, Space, SpaceKind, SurveyedBricks, TRUNCATION_VOXELS};
 
 /// Why there is no surface.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum FusionError {
-    /// A map of another size.
     #[error(
         "the {map} has {found} pixels, and the view {width} x {height}. Give one value a pixel"
     )]
-    MapSize {
-        /// Which map.
-        map: &'static str,
-        /// How many values it has.
-        found: usize,
-        /// Width of the view, px.
-        width: usize,
-        /// Height, px.
-        height: usize,
-    },
-    /// A camera that cannot be used.
+    MapSize { map: &'static str, found: usize, width: usize, height: usize },
     #[error("a camera's focal length of {focal_px:?} px is not above zero. Check the scene")]
-    Focal {
-        /// The focal lengths.
-        focal_px: [f64; 2],
-    },
-    /// Box or voxel without a size.
+    Focal { focal_px: [f64; 2] },
     #[error(
         "a side of {side} cannot be cut in voxels of {voxel}. Give a box and a --voxel above zero"
     )]
-    NoSize {
-        /// The longest side, scene units.
-        side: f64,
-        /// The voxel, scene units.
-        voxel: f64,
-    },
-    /// More voxels along a side than a key holds.
+    NoSize { side: f64, voxel: f64 },
     #[error(
         "a side of {side} has more than {most} voxels of {voxel}. Use a --voxel of {fits} or more"
     )]
-    TooFine {
-        /// The longest side, scene units.
-        side: f64,
-        /// The voxel, scene units.
-        voxel: f64,
-        /// Voxels that fit.
-        most: u32,
-        /// The least voxel that fits.
-        fits: f64,
-    },
-    /// No depth in any view, or all of it outside the box.
+    TooFine { side: f64, voxel: f64, most: u32, fits: f64 },
     #[error(
         "every view is empty: none of {views} shows a depth within the box. Check the model, the masks and the box"
     )]
-    Empty {
-        /// Views that were seen.
-        views: usize,
-    },
-    /// The depth maps take more bricks than the plan grants.
+    Empty { views: usize },
     #[error(
         "the surfaces take {bricks} bricks and the plan grants {granted}. Use a --voxel of {fits}"
     )]
-    TooManyBricks {
-        /// Bricks near the surfaces.
-        bricks: usize,
-        /// How many the plan grants.
-        granted: usize,
-        /// A voxel that should fit, in the space's units.
-        fits: f64,
-    },
-    /// No voxel pair in which the distance changes its sign.
+    TooManyBricks { bricks: usize, granted: usize, fits: f64 },
     #[error("no surface was seen by two of the {views} views. Give more views or a larger --voxel")]
-    NoSurface {
-        /// Views that were fused.
-        views: usize,
-    },
-    /// The surface could not be written down.
+    NoSurface { views: usize },
     #[error(transparent)]
     Extract(#[from] ExtractError),
-    /// The caller's wish.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-// A depth map and where it was seen from.
-
-/// The weight of a pixel that looks along its surface.
+/// Weight of a pixel whose ray runs along its surface.
 pub const GRAZING_WEIGHT: f64 = 0.05;
 
 /// A depth map with its camera, one value a pixel in rows.
 #[derive(Clone, Copy, Debug)]
 pub struct DepthView<'a> {
-    /// What saw it, and from where.
+    /// Camera of the map.
     pub camera: Camera,
-    /// Depth along the camera's axis, scene units; not above 0 or NaN where there is none.
+    /// Depth along the camera's axis, scene units; not above 0 or NaN if there is none.
     pub depths: &'a [f32],
-    /// Unit normals, world space, of either sign; without them they come of the depths.
+    /// Unit normals, world space, of either sign; without them, normals are computed from the depths.
     pub normals: Option<&'a [[f32; 3]]>,
-    /// Which pixels count; without it, all.
+    /// Which pixels count; all without it.
     pub mask: Option<&'a [bool]>,
     /// Colours, sRGB, 0 to 1.
     pub colors: &'a [[f32; 3]],
 }
 
 impl DepthView<'_> {
-    /// An error where a map does not fit the view, or the camera is none.
+    /// Fails if a map does not fit the view, or if the camera is not valid.
     fn check(&self) -> Result<(), FusionError> {
         let Camera { width, height, .. } = self.camera;
         let sizes = [
@@ -142,7 +93,7 @@ impl DepthView<'_> {
         check_focal(&self.camera)
     }
 
-    /// The depth at a pixel, if it counts.
+    /// Returns the depth at a pixel, if it counts.
     #[inline]
     fn depth(&self, x: usize, y: usize) -> Option<f64> {
         let pixel = y * self.camera.width + x;
@@ -151,8 +102,8 @@ impl DepthView<'_> {
         (counts && depth > 0.0 && depth.is_finite()).then(|| f64::from(depth))
     }
 
-    /// The depth that is seen at a place of the image: between the four pixels around it where they lie
-    /// within `truncation`, linear in 1/z, in which planes are; else that of the pixel it lies in.
+    /// Returns the depth at a place of the image, and its pixel: interpolated between the four pixels around it if
+    /// their depths lie within `truncation`, linear in 1/z, as planes are; else the depth of the pixel.
     #[inline]
     fn depth_at(&self, pixel: [f64; 2], truncation: f64) -> Option<(usize, f64)> {
         let nearest = pixel.map(floor_i32);
@@ -185,8 +136,8 @@ impl DepthView<'_> {
         Some((y * self.camera.width + x, own))
     }
 
-    /// For each pixel max(.05, |n · d|), n its normal and d its ray; 0 where it does not count, and NaN, which
-    /// is not above 0 either, where the normal is NaN.
+    /// Returns for each pixel max(.05, |n · d|), with n its normal and d its ray; 0 if it does not count, and NaN,
+    /// which is not above 0 either, if the normal is NaN.
     fn weights(&self) -> Vec<f32> {
         let mut weights = vec![0.0; self.camera.width * self.camera.height];
         weights.par_chunks_mut(self.camera.width.max(1)).enumerate().for_each(|(y, row)| {
@@ -207,7 +158,7 @@ impl DepthView<'_> {
         weights
     }
 
-    /// The normal in camera axes: the cross product of differences of neighbours.
+    /// Returns the normal in camera axes: the cross product of differences of neighbours.
     fn normal(&self, x: usize, y: usize, depth: f64) -> Option<Vec3> {
         let place = |x: usize, y: usize| {
             let is_in = x < self.camera.width && y < self.camera.height;
@@ -225,7 +176,6 @@ impl DepthView<'_> {
     }
 }
 
-/// An error where the camera is none.
 fn check_focal(&Camera { focal_px, .. }: &Camera) -> Result<(), FusionError> {
     if focal_px.iter().all(|f| f.is_finite() && *f > 0.0) {
         return Ok(());
@@ -233,50 +183,48 @@ fn check_focal(&Camera { focal_px, .. }: &Camera) -> Result<(), FusionError> {
     Err(FusionError::Focal { focal_px })
 }
 
-// The first look at the depth maps: which bricks lie near what they show.
-
-/// Pixels between two that are looked at, where that is fine enough.
+/// Step between examined pixels, if that is fine enough.
 const STRIDE: usize = 2;
 
-/// Voxels between two looks beyond which every pixel is looked at.
+/// Distance between examined pixels, in voxels, above which every pixel is examined.
 const COARSE_FROM: f64 = 4.0;
 
-/// Voxels around a place whose bricks it calls, so that cells have all their corners.
+/// Distance from a place, in voxels, up to which bricks are added, so that cells have all their corners.
 pub const MARGIN: f64 = 1.0;
 
-/// Share of a view's depths that are nearer than its near depth.
+/// One over the share of a view's depths that are nearer than its near depth.
 const NEAR_SHARE: usize = 20;
 
-/// Bricks near what depth maps show.
+/// First pass over the depth maps: the bricks near their surfaces.
 #[derive(Clone, Debug)]
 pub struct Survey {
     space: Space,
     keys: Vec<u64>,
-    /// Keys that were left when they were last made unique.
+    /// Number of keys after the last deduplication.
     unique: usize,
-    /// The depth that 5 % of each view's are below, scene units.
+    /// Depth below which 5 % of each view's depths are, scene units.
     near_depths: Vec<f32>,
     cameras: Vec<Camera>,
 }
 
 impl Survey {
-    /// Of a space, before the first view.
+    /// Starts before the first view.
     pub fn new(space: Space) -> Self {
         Self { space, keys: Vec::new(), unique: 0, near_depths: Vec::new(), cameras: Vec::new() }
     }
 
-    /// What views are looked at for.
+    /// Returns the space of the views.
     pub fn space(&self) -> &Space {
         &self.space
     }
 
-    /// Notes a view whose bricks are found elsewhere, by its depths in rows. Says how many pixels on the next
-    /// is that has to be looked at, along a row and from row to row; none of a view that shows nothing.
+    /// Notes a view whose bricks are found elsewhere, by its depths in rows. Returns the step between pixels to
+    /// examine, along rows and columns; none if the view has no depth.
     pub fn note(&mut self, camera: Camera, depths: &[f32]) -> Result<Option<usize>, FusionError> {
         check_focal(&camera)?;
         self.cameras.push(camera);
-        let looks = depths.iter().step_by(7).copied();
-        let mut depths: Vec<f32> = looks.filter(|d| *d > 0.0 && d.is_finite()).collect();
+        let sample = depths.iter().step_by(7).copied();
+        let mut depths: Vec<f32> = sample.filter(|d| *d > 0.0 && d.is_finite()).collect();
         if depths.is_empty() {
             return Ok(None);
         }
@@ -293,7 +241,7 @@ impl Survey {
         self.keys.extend(places.into_iter().map(key));
     }
 
-    /// Looks at a view.
+    /// Adds the bricks near a view's surfaces.
     pub fn add(&mut self, view: &DepthView<'_>, watch: &Watch<'_>) -> Result<(), FusionError> {
         watch.check()?;
         view.check()?;
@@ -318,7 +266,7 @@ impl Survey {
         self.unique = self.keys.len();
     }
 
-    /// Bricks near what a row of pixels shows, and a truncation before and behind it.
+    /// Returns the bricks near the surface of a row of pixels, and a truncation before and behind it.
     fn row(&self, view: &DepthView<'_>, y: usize, stride: usize) -> Vec<u64> {
         let mut keys = Vec::new();
         for x in (0..view.camera.width).step_by(stride) {
@@ -338,7 +286,7 @@ impl Survey {
         keys
     }
 
-    /// The bricks within a voxel of a place.
+    /// Adds the bricks within a voxel of a place.
     fn call(&self, nodes: Vec3, keys: &mut Vec<u64>) {
         let last = self.space.nodes().map(|n| f64::from(n - 1));
         let side = SIDE as f64;
@@ -357,7 +305,7 @@ impl Survey {
         }
     }
 
-    /// What the views are fused in, with at most `granted` bricks.
+    /// Returns the bricks to fuse the views in, at most `granted`.
     pub fn finish(mut self, granted: usize) -> Result<SurveyedBricks, FusionError> {
         self.make_unique();
         let bricks = self.keys.len();
@@ -365,7 +313,7 @@ impl Survey {
             return Err(FusionError::Empty { views: self.cameras.len() });
         }
         if bricks > granted {
-            // Bricks go with the square of the voxels along a side; a tenth for what does not.
+            // Bricks grow with the square of the voxels along a side; a tenth for the rest.
             let more = (bricks as f64 / granted.max(1) as f64).sqrt() * 1.1;
             let fits = self.space.voxel() * more;
             return Err(FusionError::TooManyBricks { bricks, granted, fits });
@@ -377,12 +325,10 @@ impl Survey {
     }
 }
 
-// The second look at the depth maps: distances averaged in the bricks, and the surface in them.
-
-/// Voxels that come at once from elsewhere: 32 MiB.
+/// Voxels that [`Fusion::filled`] requests at once: 32 MiB.
 const FILLED_AT_ONCE: usize = 1 << 22;
 
-/// Truncated signed distances, growing view by view.
+/// Second pass over the depth maps: truncated signed distances, averaged in the bricks.
 #[derive(Clone, Debug)]
 pub struct Fusion {
     bricks: Arc<SurveyedBricks>,
@@ -391,26 +337,26 @@ pub struct Fusion {
     views: usize,
 }
 
-/// A surface, and how it was made.
+/// A surface with its figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused {
     /// The surface, world space, with colours; open where nothing was seen.
     pub mesh: Mesh,
-    /// Bricks that it was made in.
+    /// Bricks that the surface was extracted from.
     pub bricks: usize,
-    /// Views that were fused.
+    /// Fused views.
     pub views: usize,
 }
 
 impl Fusion {
-    /// Before the first view.
+    /// Starts before the first view.
     pub fn new(bricks: Arc<SurveyedBricks>) -> Self {
         let voxels = vec![Voxel::zeroed(); bricks.len() * BRICK_NODES];
         Self { bricks, voxels, views: 0 }
     }
 
-    /// After so many views that were fused elsewhere: `fill` is called for some voxels after the other,
-    /// with the number of the first.
+    /// Starts after `views` views that were fused elsewhere. Calls `fill` for successive voxels with the index of the
+    /// first.
     pub fn filled<E>(
         bricks: Arc<SurveyedBricks>,
         views: usize,
@@ -423,12 +369,12 @@ impl Fusion {
         Ok(fusion)
     }
 
-    /// The voxels of all bricks, `[bricks, 512]`, x fastest.
+    /// Returns the voxels of all bricks, `[bricks, 512]`, x fastest.
     pub fn voxels(&self) -> &[Voxel] {
         &self.voxels
     }
 
-    /// Takes a view into the mean of the voxels in its sight.
+    /// Averages a view into the voxels that it sees.
     pub fn add(&mut self, view: &DepthView<'_>, watch: &Watch<'_>) -> Result<(), FusionError> {
         watch.check()?;
         view.check()?;
@@ -438,14 +384,14 @@ impl Fusion {
         let (space, near) = (&bricks.space, bricks.near);
         self.voxels.par_chunks_mut(BRICK_NODES).enumerate().for_each(|(brick, voxels)| {
             if let Some((corner, direction)) = bricks.seen_by(&view.camera, brick) {
-                let seen = Seen { space, view, weights: &weights, near, direction };
-                seen.add(corner, voxels);
+                let sampler = VoxelSampler { space, view, weights: &weights, near, direction };
+                sampler.add(corner, voxels);
             }
         });
         Ok(())
     }
 
-    /// The surface where the mean distance is zero.
+    /// Extracts the surface where the mean distance is zero.
     pub fn surface(self, watch: &Watch<'_>) -> Result<Fused, FusionError> {
         let distances: Vec<f32> = self.voxels.par_iter().map(Voxel::distance).collect();
         let bricks = &self.bricks.bricks;
@@ -460,7 +406,7 @@ impl Fusion {
         Ok(Fused { mesh, bricks: bricks.len(), views: self.views })
     }
 
-    /// The colour between the two voxels of a vertex.
+    /// Returns the colour between the two voxels of a vertex.
     fn color(&self, crossing: &Crossing) -> [f32; 3] {
         let node = usize::from(crossing.node);
         let mut beyond = [node % SIDE, node / SIDE % SIDE, node / (SIDE * SIDE)];
@@ -481,17 +427,17 @@ impl Fusion {
     }
 }
 
-/// A view as a brick's voxels see it.
-struct Seen<'a> {
+/// A view that is sampled at a brick's voxels.
+struct VoxelSampler<'a> {
     space: &'a Space,
     view: &'a DepthView<'a>,
-    /// A pixel.
+    /// Weight of each pixel.
     weights: &'a [f32],
     near: f64,
     direction: usize,
 }
 
-impl Seen<'_> {
+impl VoxelSampler<'_> {
     fn add(&self, corner: Vec3, voxels: &mut [Voxel]) {
         for (node, voxel) in voxels.iter_mut().enumerate() {
             let local = [node % SIDE, node / SIDE % SIDE, node / (SIDE * SIDE)];
@@ -502,7 +448,7 @@ impl Seen<'_> {
         }
     }
 
-    /// What the view says of a place in nodes; nothing where it does not see it.
+    /// Returns the view's sample at a place in nodes; none if the view does not see it.
     fn sample(&self, nodes: Vec3) -> Option<DepthSample> {
         let cam = self.view.camera.cam(self.space.world(nodes));
         if cam[2] <= 0.0 || !self.space.holds(nodes) {
@@ -521,15 +467,13 @@ impl Seen<'_> {
     }
 }
 
-// From where a brick is seen.
-
-/// Directions that a brick tells apart.
+/// Number of directions per brick.
 pub const DIRECTIONS: usize = 6;
 
-/// Cosine of the 5 degrees that two directions differ by at least.
+/// Cosine of 5 degrees, the least angle between two directions.
 const APART: f64 = 0.996_194_698_091_745_5;
 
-/// Up to six directions, more than 5 degrees apart.
+/// Up to six directions from which a brick is seen, more than 5 degrees apart.
 #[derive(Clone, Copy, Debug, Default)]
 struct Directions {
     units: [[f32; 3]; DIRECTIONS],
@@ -537,10 +481,10 @@ struct Directions {
 }
 
 impl Directions {
-    /// Of unit vectors, the first, and then each time the one that is farthest from those taken.
+    /// Chooses the first of some unit vectors, and then each time the one farthest from the chosen ones.
     fn spread(units: &[Vec3]) -> Self {
         let mut taken = Self::default();
-        // The cosine of each to the nearest that is taken.
+        // The cosine between each vector and the nearest chosen one.
         let mut nearest = vec![-2.0; units.len()];
         for number in 0..DIRECTIONS {
             let least = |a: &usize, b: &usize| f64::total_cmp(&nearest[*a], &nearest[*b]);
@@ -556,13 +500,13 @@ impl Directions {
         taken
     }
 
-    /// Unit vectors, of which the first that is nearest to another has its [`Self::number`].
+    /// Pads the directions with the first one, so that the first one nearest to a vector still has its [`Self::number`].
     fn padded(&self) -> [[f32; 3]; DIRECTIONS] {
         let count = usize::from(self.count);
         std::array::from_fn(|number| self.units[if number < count { number } else { 0 }])
     }
 
-    /// The number of the direction that is nearest to a unit vector.
+    /// Returns the number of the direction that is nearest to a unit vector.
     fn number(&self, unit: Vec3) -> usize {
         let mut nearest = (0, -2.0);
         for (number, taken) in self.units.iter().enumerate().take(usize::from(self.count)) {
@@ -577,17 +521,14 @@ impl Directions {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
     use kiddo::{ImmutableKdTree, SquaredEuclidean};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Watch;
-    use crate::mesh::{Camera, Vec3};
-    use crate::narrow::{to_f32, to_f64s};
-    use crate::place::{cross, dot, length, mul_transposed, normalize, scale, sub};
+    use crate::known_meshes::{looking, on_threads, unwatched};
+    use crate::place::{length, mul_transposed};
 
     #[test]
     fn directions_are_apart_and_the_nearest_is_found() {
@@ -614,7 +555,7 @@ mod tests {
     /// A closed room with a ball in it; or a ball in the open, far from a dome.
     #[derive(Clone, Copy)]
     struct Scene {
-        /// Half the room's sides around the origin; without it, a dome of this radius.
+        /// Half the room's sides around the origin, or the radius of a dome.
         walls: Result<Vec3, f64>,
         ball: Vec3,
         ball_radius: f64,
@@ -626,7 +567,7 @@ mod tests {
     const OPEN: Scene = Scene { walls: Err(8.0), ball: [0.1, 0.0, 0.0], ball_radius: 1.0 };
 
     impl Scene {
-        /// The distance along a ray that starts inside.
+        /// Returns the distance along a ray that starts inside.
         fn hit(&self, from: Vec3, along: Vec3) -> f64 {
             let sphere = |centre: Vec3, radius: f64, sign: f64| {
                 let d = sub(from, centre);
@@ -656,26 +597,20 @@ mod tests {
         }
     }
 
-    /// A view's maps, owned.
     #[derive(Clone)]
     struct Drawn {
-        rotation: [Vec3; 3],
-        translation: Vec3,
+        camera: Camera,
         depths: Vec<f32>,
         colors: Vec<[f32; 3]>,
     }
 
     impl Drawn {
         fn new(scene: &Scene, from: Vec3, to: Vec3) -> Self {
-            let forward = normalize(sub(to, from));
-            let right = normalize(cross(forward, [0.1, 0.2, 1.0]));
-            let rotation = [right, cross(forward, right), forward];
-            let translation = rotation.map(|row| -dot(row, from));
-            let mut drawn = Self { rotation, translation, depths: Vec::new(), colors: Vec::new() };
+            let camera = looking(from, to, [WIDTH, HEIGHT], FOCAL_PX);
+            let mut drawn = Self { camera, depths: Vec::new(), colors: Vec::new() };
             for pixel in 0..WIDTH * HEIGHT {
-                let at = [(pixel % WIDTH) as f64 + 0.5 - 80.0, (pixel / WIDTH) as f64 + 0.5 - 60.0];
-                let ray = [at[0] / FOCAL_PX, at[1] / FOCAL_PX, 1.0];
-                let along = mul_transposed(&rotation, normalize(ray));
+                let ray = camera.ray(pixel % WIDTH, pixel / WIDTH);
+                let along = mul_transposed(&camera.rotation, normalize(ray));
                 let depth = scene.hit(from, along) / length(ray);
                 drawn.depths.push(to_f32(depth));
                 let hit =
@@ -687,14 +622,7 @@ mod tests {
 
         fn view(&self) -> DepthView<'_> {
             DepthView {
-                camera: Camera {
-                    width: WIDTH,
-                    height: HEIGHT,
-                    focal_px: [FOCAL_PX; 2],
-                    centre_px: [80.0, 60.0],
-                    rotation: self.rotation,
-                    translation: self.translation,
-                },
+                camera: self.camera,
                 depths: &self.depths,
                 normals: None,
                 mask: None,
@@ -703,7 +631,7 @@ mod tests {
         }
     }
 
-    /// Cameras on a ring that look across it and a little up and down.
+    /// Returns cameras on a ring that look across it and a little up and down.
     fn ring(scene: &Scene, radius: f64, count: usize) -> Vec<Drawn> {
         (0..count)
             .map(|i| {
@@ -717,8 +645,7 @@ mod tests {
     }
 
     fn fused(space: Space, views: &[Drawn]) -> Result<Fused, FusionError> {
-        let stop = AtomicBool::new(false);
-        let watch = Watch { stop: &stop, told: &|_, _| () };
+        let watch = unwatched();
         let mut survey = Survey::new(space);
         views.iter().try_for_each(|view| survey.add(&view.view(), &watch))?;
         let mut fusion = Fusion::new(Arc::new(survey.finish(usize::MAX)?));
@@ -740,9 +667,9 @@ mod tests {
         assert!(errors.len() > 40_000, "{}", errors.len());
         let mean = errors.iter().sum::<f64>() / errors.len() as f64;
         let p99 = errors[errors.len() * 99 / 100];
-        // Planes are exact; what is left are the ball's outline and pixels coarser than a voxel.
+        // Planes are exact. Errors are at the ball's outline and where pixels are coarser than a voxel.
         assert!(mean < 0.05 && p99 < 0.3, "mean {mean}, p99 {p99}, max {:?}", errors.last());
-        // Planned: 80 N² voxels of 512 a brick.
+        // The plan: 80 N² voxels of 512 a brick.
         assert!(made.bricks < 80 * 160 * 160 / 512, "{}", made.bricks);
         for (vertex, color) in made.mesh.vertices.iter().zip(&made.mesh.colors) {
             // A voxel is .002 of colour, a step .004; half a step is lost at every view.
@@ -806,10 +733,7 @@ mod tests {
     #[test]
     fn the_bits_are_the_same_for_any_number_of_threads() {
         let views = ring(&ROOM, 1.4, 10);
-        let with = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| fused(room_space(60), &views).unwrap())
-        };
+        let with = |threads| on_threads(threads, || fused(room_space(60), &views).unwrap());
         let one = with(1);
         assert_eq!(one, with(2));
         assert_eq!(one, with(5));
@@ -821,7 +745,7 @@ mod tests {
         let speck = Drawn::new(&ROOM, [-0.6, 0.0, 0.0], [-2.0, 0.0, 0.0]);
         views.insert(0, speck);
         let clean = fused(room_space(60), &views).unwrap().mesh;
-        // A patch of a wall that is not there, near the camera, where its weight is largest.
+        // A patch of a wall that does not exist, near the camera, where its weight is largest.
         for y in 50..70 {
             views[0].depths[y * WIDTH + 70..][..20].fill(0.5);
         }
@@ -837,8 +761,7 @@ mod tests {
     #[test]
     fn masked_and_empty_pixels_show_nothing() {
         let mut views = ring(&ROOM, 1.4, 10);
-        let stop = AtomicBool::new(false);
-        let watch = Watch { stop: &stop, told: &|_, _| () };
+        let watch = unwatched();
         let mut survey = Survey::new(room_space(40));
         let mask = vec![false; WIDTH * HEIGHT];
         survey.add(&DepthView { mask: Some(&mask), ..views[0].view() }, &watch).unwrap();
@@ -851,7 +774,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_fused_is_a_named_error() {
+    fn unusable_views_and_spaces_are_refused() {
         let views = ring(&ROOM, 1.4, 4);
         let stop = AtomicBool::new(false);
         let watch = Watch { stop: &stop, told: &|_, _| () };
@@ -871,7 +794,7 @@ mod tests {
         assert!(matches!(side(1.0, f64::NAN), Err(FusionError::NoSize { .. })));
         assert!(matches!(Space::contracted([0.0; 3], 0.0, 64), Err(FusionError::NoSize { .. })));
         assert!(matches!(Space::contracted([0.0; 3], 1.0, 0), Err(FusionError::NoSize { .. })));
-        // One view alone makes nothing valid.
+        // One view is not enough for a valid voxel.
         let alone = fused(room_space(40), &views[..1]).unwrap_err();
         assert_eq!(alone, FusionError::NoSurface { views: 1 });
     }
