@@ -71,7 +71,7 @@ impl Drop for Alone {
 // Compact models and what is compared of them.
 
 pub fn open_compact(storage: Storage) -> Cuda {
-    cuda::open_with(&CudaOptions { storage, seed: 11, ..CudaOptions::default() })
+    splat::backend::cuda::open_with(&CudaOptions { storage, seed: 11, ..CudaOptions::default() })
         .expect("a CUDA device")
 }
 

@@ -495,7 +495,7 @@ mod on_the_device {
 
     use crate::common::cuda;
     use crate::common::scene::{resized, straight};
-    use crate::{
+    use super::{
         DISTANCES_RULE, assert_agrees, assert_columns_agree, assert_terms_agree, compared, crowd,
         near_surface,
     };

@@ -481,7 +481,7 @@ mod on_the_device {
     use crate::common::cuda::{self, compact, full};
     use crate::common::oracle::{gradients, mean_size, relative_error};
     use crate::common::scene::photo;
-    use crate::*;
+    use super::*;
 
     /// The bits of a picture with all that is drawn beside it.
     fn bits(device: &mut Cuda, (gaussians, view): (&Gaussians, &View), pass: Pass) -> Vec<u32> {

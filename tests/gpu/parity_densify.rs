@@ -576,7 +576,7 @@ fn relocate_rounds_follow_each_other_with_steps_between<B: TrainDevice>(device: 
 #[cfg(kernels)]
 mod compact {
     use crate::common::cuda::{compact, held, snapshot, uneven};
-    use crate::*;
+    use super::*;
 
     #[test]
     #[ignore = "needs a CUDA device"]

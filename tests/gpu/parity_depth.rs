@@ -405,7 +405,7 @@ mod on_the_device {
     use splat::backend::cuda::BandPolicy;
 
     use crate::common::cuda;
-    use crate::*;
+    use super::*;
 
     #[test]
     #[ignore = "needs a CUDA device"]

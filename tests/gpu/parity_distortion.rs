@@ -375,7 +375,7 @@ mod normal_map_on_the_device {
     use splat::backend::cuda::BandPolicy;
 
     use crate::common::cuda;
-    use crate::*;
+    use super::*;
 
     #[test]
     #[ignore = "needs a CUDA device"]

@@ -411,7 +411,7 @@ mod on_the_device {
 
     use crate::common::cuda::{self, compact, full};
     use crate::common::oracle::relative_error;
-    use crate::*;
+    use super::*;
 
     /// First moments have 16 bits in the geometry and 8 in the colours, and are rounded by chance.
     #[test]
@@ -644,7 +644,7 @@ mod large {
     use crate::common::cuda;
     use crate::common::oracle::{Counted, assert_first_steps_agree, draw, settings, shot};
     use crate::common::scene::{gaussian, together};
-    use crate::{MANY_TILES, counts, scattered, upright};
+    use super::{MANY_TILES, counts, scattered, upright};
 
     #[test]
     #[ignore = "needs a CUDA device"]

@@ -255,7 +255,7 @@ mod on_the_device {
     use splat::backend::cuda::BandPolicy;
 
     use crate::common::cuda;
-    use crate::*;
+    use super::*;
 
     /// Patches reach over the border of two bands: each band leaves its part of the maps that they are
     /// taken from, and takes its part of their gradients.
