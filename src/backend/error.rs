@@ -388,7 +388,6 @@ impl Capability {
     }
 }
 
-
 pub(crate) fn unsupported<P: Primitive>(what: &'static str) -> DeviceError {
     DeviceError::Unsupported { primitives: P::SCHEMA.many(), what }
 }

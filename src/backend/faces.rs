@@ -108,7 +108,6 @@ impl BoundStep {
         AdamStep { rates, ..self.adam }
     }
 
-
     pub(super) fn per_hinge(&self, hinges: usize) -> f64 {
         self.normal_consistency / hinges.max(1) as f64
     }

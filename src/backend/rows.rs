@@ -119,7 +119,6 @@ pub struct Snapshot<P> {
 }
 
 impl<P: Primitive> Snapshot<P> {
-
     pub(crate) fn zeros(sh_degree: u32, rows: usize, optional: OptionalColumns) -> Self {
         let zeros = || P::zeros(sh_degree, rows);
         let optional_column = |is_there| vec![0.0; if is_there { rows } else { 0 }];
@@ -133,7 +132,6 @@ impl<P: Primitive> Snapshot<P> {
             filter_3d: optional_column(optional.filter_3d),
         }
     }
-
 
     pub(crate) fn append(&mut self, others: Self) {
         self.parameters.append(others.parameters);

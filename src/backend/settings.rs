@@ -74,7 +74,6 @@ impl Footprint {
         }
     }
 
-
     pub(crate) fn require_volumes(self, what: &'static str) -> Result<(), DeviceError> {
         match self {
             Self::Ellipse { .. } => Ok(()),
@@ -82,7 +81,6 @@ impl Footprint {
             Self::Triangle(_) => Err(DeviceError::Unsupported { primitives: "triangles", what }),
         }
     }
-
 
     pub(crate) fn require_gaussians(self, what: &'static str) -> Result<(), DeviceError> {
         match self {
@@ -244,10 +242,8 @@ pub(crate) enum ColorRoom {
 }
 
 impl Drawing {
-
     #[cfg(test)]
     pub(crate) const DEFAULT: Self = Self::plain(&RenderSettings::DEFAULT);
-
 
     pub(crate) fn shown(settings: &RenderSettings, look: Look) -> Self {
         let (inverse_depths, surface, median) = match look.extra {
@@ -264,7 +260,6 @@ impl Drawing {
         }
     }
 
-
     pub(crate) fn trained(settings: &RenderSettings, wants: &Wants) -> Self {
         Self {
             inverse_depths: wants.inputs.inverse_depths,
@@ -278,7 +273,6 @@ impl Drawing {
             ..Self::plain(settings)
         }
     }
-
 
     pub(crate) fn inputs(&self) -> Inputs {
         let &Self { inverse_depths, inverse_squares, surface: maps, median, .. } = self;

@@ -53,7 +53,6 @@ pub trait Worths<P: Primitive>: Render<P> {
     fn read_worths(&mut self, sums: &Self::WorthSums) -> Result<Vec<Worth>, DeviceError>;
 }
 
-
 pub(crate) fn check_absent(absent: &[bool], len: usize) -> Result<(), DeviceError> {
     if absent.len() == len {
         return Ok(());

@@ -71,8 +71,7 @@ impl Drop for Alone {
 // Compact models and what is compared of them.
 
 pub fn open_compact(storage: Storage) -> Cuda {
-    splat::backend::cuda::open_with(&CudaOptions { storage, seed: 11, ..CudaOptions::default() })
-        .expect("a CUDA device")
+    open_with(&CudaOptions { storage, seed: 11, ..CudaOptions::default() }).expect("a CUDA device")
 }
 
 pub fn compact() -> Cuda {

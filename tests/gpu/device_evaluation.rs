@@ -15,7 +15,7 @@ use splat::memory::plan::Storage;
 use splat::model::Gaussians;
 use splat::synth::{SynthOptions, write_scene};
 
-use crate::common::cuda::{self, alone, open, snapshot};
+use crate::common::cuda::{self, alone, open_compact, snapshot};
 use crate::common::geometry::{Measurement, measured};
 use crate::common::oracle::{AT_REST, RelocateRule, Shot, multiply, settings, step};
 use crate::common::prelude::*;
@@ -342,7 +342,7 @@ fn shown_by(number: u32) -> usize {
 
 /// Steps of one view, or of two: after some of them rows are added, and what is in lines goes back.
 fn train(storage: Storage, expected: Expected, views: u32) -> Vec<Snapshot<Gaussians>> {
-    let mut device = open(storage);
+    let mut device = open_compact(storage);
     let shots = shots();
     let mut model = device.upload(&specks()).unwrap();
     let mut found = Vec::new();

@@ -9,8 +9,8 @@ use splat::backend::cuda::heap::{Heap, Region};
 use splat::backend::cuda::session::Session;
 use splat::backend::cuda::{Cuda, CudaOptions, Model, NearestLists};
 use splat::backend::{
-    AdamStep, Device as _, DeviceError, DeviceInfo, LadderState, MOST_NEIGHBOURS, NeighbourLists,
-    Neighbours, Terms, nvidia,
+    AdamStep, DeviceError, DeviceInfo, LadderState, MOST_NEIGHBOURS, NeighbourLists, Neighbours,
+    Terms, nvidia,
 };
 use splat::dataset::{Image, View};
 use splat::layout::Slot;

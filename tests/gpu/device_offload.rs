@@ -16,7 +16,9 @@ use splat::memory::plan::Storage;
 use splat::memory::{Allowance, Bytes, Limit, Rung};
 use splat::model::Gaussians;
 
-use crate::common::cuda::{self, alone, assert_same_rows, held, image, open, snapshot, uneven};
+use crate::common::cuda::{
+    self, alone, assert_same_rows, held, image, open_compact, snapshot, uneven,
+};
 use crate::common::oracle::{
     AT_REST, DensifyRule, RelocateRule, Shot, densify, multiply, relocate, score, settings, step,
 };
@@ -36,7 +38,7 @@ const LONG: u32 = 150;
 const COLORS: Rates = Rates { sh_dc: 5e-3, sh_rest: 6e-3, ..AT_REST };
 
 fn offloaded() -> Cuda {
-    open(Storage::Offloaded)
+    open_compact(Storage::Offloaded)
 }
 
 /// A camera that looks ahead, and one that looks back.
@@ -97,8 +99,8 @@ fn train(device: &mut Cuda) -> (Snapshot<Gaussians>, Vec<f64>) {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn training_with_colours_on_the_host_is_bit_for_bit_that_in_memory() {
-    let (expected, losses) = train(&mut open(Storage::Compact));
-    let (again, _) = train(&mut open(Storage::Compact));
+    let (expected, losses) = train(&mut open_compact(Storage::Compact));
+    let (again, _) = train(&mut open_compact(Storage::Compact));
     assert_same_rows(&again, &expected, "the same twice, with which this test stands");
     let (found, found_losses) = train(&mut offloaded());
     assert_same_rows(&found, &expected, "on the host");
@@ -146,7 +148,7 @@ fn rounds_and_orders_are_the_same_with_colours_on_the_host() {
     for count in [33, 20_001] {
         let start = held(&uneven(count, 3, 7));
         let [expected, found] = [Storage::Compact, Storage::Offloaded].map(|storage| {
-            let mut device = open(storage);
+            let mut device = open_compact(storage);
             let mut model = device.restore(start.clone()).unwrap();
             assert_eq!(model.storage(), storage);
             let seen = if count < 1000 { Vec::new() } else { live(&mut device, &mut model) };
@@ -181,7 +183,7 @@ fn a_living_model_goes_to_the_host_and_comes_back() {
     {
         let start = uneven(count, 3, 91);
         let expected = held(&start);
-        let mut device = open(storage);
+        let mut device = open_compact(storage);
         let mut model = device.restore(start).unwrap();
         let [on_gpu, on_host] = taken(&mut device);
         assert_eq!(on_host, 0);

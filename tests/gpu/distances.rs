@@ -493,12 +493,12 @@ mod on_the_device {
     use splat::backend::cuda::BandPolicy;
     use splat::math::Real;
 
-    use crate::common::cuda;
-    use crate::common::scene::{resized, straight};
     use super::{
         DISTANCES_RULE, assert_agrees, assert_columns_agree, assert_terms_agree, compared, crowd,
         near_surface,
     };
+    use crate::common::cuda;
+    use crate::common::scene::{resized, straight};
 
     #[test]
     #[ignore = "needs a CUDA device"]

@@ -478,10 +478,10 @@ mod on_the_device {
     use splat::backend::Terms;
     use splat::backend::cuda::{BandPolicy, Cuda};
 
+    use super::*;
     use crate::common::cuda::{self, compact, full};
     use crate::common::oracle::{gradients, mean_size, relative_error};
     use crate::common::scene::photo;
-    use super::*;
 
     /// The bits of a picture with all that is drawn beside it.
     fn bits(device: &mut Cuda, (gaussians, view): (&Gaussians, &View), pass: Pass) -> Vec<u32> {

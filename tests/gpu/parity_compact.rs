@@ -21,7 +21,7 @@ use splat::model::{Gaussians, Primitive};
 
 use crate::common::cuda::{
     self, assert_same_rows, colors, compact, full, half_step, held, image, largest_difference,
-    open, snapshot, uneven,
+    open_compact, snapshot, uneven,
 };
 use crate::common::oracle::{AT_REST, DensifyRule, Shot, densify, score, settings, step};
 use crate::common::prelude::*;
@@ -425,7 +425,7 @@ fn a_snapshot_of_a_compact_model_restores_to_the_same_image() {
     for view in [view(), straight()] {
         let mut images = Vec::new();
         for storage in [Storage::Compact, Storage::Full] {
-            let mut device = open(storage);
+            let mut device = open_compact(storage);
             let mut model = device.restore(start.clone()).unwrap();
             images.push(image(&mut device, &model, &view));
             let again = snapshot(&mut device, &mut model);
@@ -569,7 +569,7 @@ fn training_goes_on_through_both_conversions() {
 // rounding of colours.
 
 fn half() -> Cuda {
-    open(Storage::HalfColors)
+    open_compact(Storage::HalfColors)
 }
 
 /// What such a model makes of a snapshot.

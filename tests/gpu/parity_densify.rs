@@ -25,7 +25,6 @@ use crate::common::scene::{RATES, in_training, tame_gaussians};
 use crate::common::{Draws, view};
 
 #[cfg(kernels)]
-use crate::common::prelude::*;
 
 each_backend!(
     a_round_after_five_views_grows_and_prunes_the_same_gaussians,
@@ -575,8 +574,8 @@ fn relocate_rounds_follow_each_other_with_steps_between<B: TrainDevice>(device: 
 
 #[cfg(kernels)]
 mod compact {
-    use crate::common::cuda::{compact, held, snapshot, uneven};
     use super::*;
+    use crate::common::cuda::{compact, held, snapshot, uneven};
 
     #[test]
     #[ignore = "needs a CUDA device"]

@@ -404,8 +404,8 @@ fn what_a_view_does_not_see_has_no_transmittance<B: TrainDevice>(device: &mut B)
 mod on_the_device {
     use splat::backend::cuda::BandPolicy;
 
-    use crate::common::cuda;
     use super::*;
+    use crate::common::cuda;
 
     #[test]
     #[ignore = "needs a CUDA device"]

@@ -374,8 +374,8 @@ fn a_view_without_a_map_of_normals_reports_none<B: TrainDevice>(device: &mut B) 
 mod normal_map_on_the_device {
     use splat::backend::cuda::BandPolicy;
 
-    use crate::common::cuda;
     use super::*;
+    use crate::common::cuda;
 
     #[test]
     #[ignore = "needs a CUDA device"]

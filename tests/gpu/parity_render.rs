@@ -409,9 +409,9 @@ mod on_the_device {
     use splat::backend::{DeviceError, MemoryKind, Peaks};
     use splat::memory::Bytes;
 
+    use super::*;
     use crate::common::cuda::{self, compact, full};
     use crate::common::oracle::relative_error;
-    use super::*;
 
     /// First moments have 16 bits in the geometry and 8 in the colours, and are rounded by chance.
     #[test]
@@ -641,10 +641,10 @@ mod large {
 
     use splat::model::Gaussians;
 
+    use super::{MANY_TILES, counts, scattered, upright};
     use crate::common::cuda;
     use crate::common::oracle::{Counted, assert_first_steps_agree, draw, settings, shot};
     use crate::common::scene::{gaussian, together};
-    use super::{MANY_TILES, counts, scattered, upright};
 
     #[test]
     #[ignore = "needs a CUDA device"]

@@ -254,8 +254,8 @@ fn most_patches_are_compared_and_none_by_a_hair() {
 mod on_the_device {
     use splat::backend::cuda::BandPolicy;
 
-    use crate::common::cuda;
     use super::*;
+    use crate::common::cuda;
 
     /// Patches reach over the border of two bands: each band leaves its part of the maps that they are
     /// taken from, and takes its part of their gradients.

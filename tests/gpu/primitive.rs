@@ -26,7 +26,7 @@ use crate::common::cuda;
 #[cfg(kernels)]
 use splat::backend::cuda::{CudaOptions, Model};
 #[cfg(kernels)]
-use splat::backend::{Device, Peaks, Store as _};
+use splat::backend::{Device, Peaks};
 #[cfg(kernels)]
 use splat::memory::plan::Storage;
 
