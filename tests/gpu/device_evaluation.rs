@@ -172,7 +172,7 @@ fn work(device: &mut Cuda, model: &Model, view: &View, settings: &Drawing) -> Op
 #[test]
 #[ignore = "needs a CUDA device"]
 fn a_gaussian_that_covers_the_view_is_work_in_each_of_its_parts() {
-    let device = &mut crate::common::cuda::open();
+    let device = &mut cuda::open();
     let behind = gaussian([0.0, 0.0, -3.0], 0.1, 0.5, [0.5; 3]);
     let mut all = vec![behind; 40];
     all.push(gaussian([0.0, 0.0, 2.0], 50.0, 0.9, [0.0, 0.0, 1.0]));
@@ -218,7 +218,7 @@ fn a_gaussian_that_covers_the_view_is_work_in_each_of_its_parts() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn no_fewer_pairs_are_evaluated_than_change_a_pixel() {
-    let device = &mut crate::common::cuda::open();
+    let device = &mut cuda::open();
     let model = device.upload(&tame_gaussians(4000, 3, 3)).unwrap();
     let (view, settings) = (resized(&straight(), [203, 147]), settings(3, 1));
     let picture = Drawing { pass: Pass::Picture, ..settings };
@@ -239,7 +239,7 @@ fn no_fewer_pairs_are_evaluated_than_change_a_pixel() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn a_copy_takes_its_time() {
-    let mut device = crate::common::cuda::open();
+    let mut device = cuda::open();
     let profiler = Render::<Gaussians>::profiler(&mut device).unwrap();
     let copy = profiler.copy_speed().unwrap().unwrap();
     assert!(copy.bytes >= Bytes(1 << 28) && copy.bytes <= Bytes::GIB, "{copy:?}");

@@ -579,7 +579,7 @@ fn half_held(start: &Snapshot<Gaussians>) -> Snapshot<Gaussians> {
     snapshot(&mut device, &mut model)
 }
 
-fn shot(index: usize, view: &splat::dataset::View) -> Shot {
+fn shot(index: usize, view: &View) -> Shot {
     let photo = photo(view.camera.width, view.camera.height, None);
     Shot {
         index,

@@ -241,7 +241,7 @@ mod tests {
             resolution: false,
             context: CONTEXT,
             granule: Granule::default(),
-            dry_run: dry_run,
+            dry_run,
         }
     }
 
