@@ -12,7 +12,7 @@ use std::thread::{self, sleep};
 use std::time::Duration;
 
 use anyhow::Context;
-use splat_ranks::exchange::{Board, Mesh, Sockets, Watched};
+use splat_ranks::exchange::Exchange;
 use splat_ranks::join::{Claim, ClaimKind, Joined, join};
 use splat_ranks::launch::{Launch, Meeting};
 use splat_ranks::link::Link;
@@ -42,7 +42,7 @@ use crate::train::obey::{ObeyingRank, fingerprint, fingerprint_of};
 #[cfg(kernels)]
 use crate::backend::cuda::ranks::CudaShard;
 
-pub(super) use super::exit::{DeadRank, EndedRank, NoParty, StoppedMeeting};
+pub(super) use super::exit::{DeadRank, EndedRank, JoinFailed, StoppedJoin};
 pub(super) use launch::{GpuCount, RankCount, is_launched};
 
 // Role of this process in a run.
@@ -123,51 +123,39 @@ const NEWS_TIME: Duration = Duration::from_secs(8);
 /// hears then.
 const LEAD_TIME: Duration = Duration::from_secs(3);
 
-/// How long a rank waits for what the others are to send it while they work together. The longest that they take is
-/// the opening of a scene.
-const STUCK_TIME: Duration = Duration::from_secs(300);
-
 /// Most characters of a command line that are sent; of a longer one all is in a number.
 const LONGEST_LINE: usize = 2048;
 
 /// What a rank has of the others.
-pub(super) struct Party {
+pub(super) struct RankGroup {
     place: RankPlace,
     /// Nothing once it is taken.
     line: Option<RankLine>,
     link: Arc<Link>,
 }
 
-impl Party {
+impl RankGroup {
     /// Meets the other ranks of this command. From then on a rank that is gone ends this process.
     /// Until all are there, `stop` ends the waiting.
     fn join(launch: &Launch, args: &TrainArgs, stop: &AtomicBool) -> anyhow::Result<Self> {
         let joined = join_unless(stop, launch)?;
-        let Joined { rank, world, data, peers, key, link } = joined;
+        let Joined { world, data, link, .. } = joined;
         let link = Arc::new(link);
         let is_supervised = matches!(launch.meeting, Meeting::Supervisor { .. });
         let (style, command) = (args.style(), resume_command(args));
-        let told = move |departure| {
+        let end_with = move |lost| {
             if !is_supervised {
-                let died = DeadRank { departure, command: command.clone() };
+                let died = DeadRank { lost, command: command.clone() };
                 log_error(style, &died.to_string());
             }
             end();
         };
-        link.watch(signals::ask_to_stop, told)?;
-        let mesh = Mesh { rank, listener: data, peers, key, patience: JOIN_TIME };
-        let connected = Sockets::connect(mesh);
-        let is_one_host = launch.local_world == Some(world);
-        let faster = connected.and_then(|sockets| match is_one_host {
-            true => Board::among(sockets),
-            false => Ok(Board::without(sockets)),
-        });
-        let watched = faster.and_then(|exchange| Watched::new(exchange, STUCK_TIME));
-        let exchange = watched.map_err(|error| {
-            link.fail(Exit::Device.code(), &error.to_string());
-            DeviceError::from(error)
+        link.watch(signals::ask_to_stop, end_with)?;
+        let exchange = Exchange::connect(data, JOIN_TIME).map_err(|source| {
+            link.fail(Exit::Device.code(), &source.to_string());
+            JoinFailed { source }
         })?;
-        let line = Some(RankLine::new(Box::new(exchange)));
+        let line = Some(RankLine::new(exchange));
         let ranks_here = launch.local_world.unwrap_or(1);
         Ok(Self { place: RankPlace { world, ranks_here, gpu: gpu_of(launch) }, line, link })
     }
@@ -280,9 +268,9 @@ fn join_unless(stop: &AtomicBool, launch: &Launch) -> anyhow::Result<Joined> {
     thread::spawn(move || tell.send(join(&launch, &claims, JOIN_TIME)).ok());
     loop {
         match told.recv_timeout(LOOK) {
-            Ok(joined) => return Ok(joined.map_err(|source| NoParty { source })?),
+            Ok(joined) => return Ok(joined.map_err(|source| JoinFailed { source })?),
             Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
-                return Err(StoppedMeeting.into());
+                return Err(StoppedJoin.into());
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
@@ -334,7 +322,7 @@ fn wait_for_lead() {
 pub(super) fn lead<T>(
     launch: &Launch,
     args: &TrainArgs,
-    work: impl FnOnce(&mut Party) -> anyhow::Result<T>,
+    work: impl FnOnce(&mut RankGroup) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     // Held to the end: the run takes the same, and a signal that comes before it counts.
     let stop = stop_on_signals()?;
@@ -343,16 +331,16 @@ pub(super) fn lead<T>(
         // The supervisor hears it, too, and passes it on.
         signals::leave_interrupts_to_others();
     }
-    let mut party = Party::join(launch, args, &stop)?;
-    let done = work(&mut party);
+    let mut group = RankGroup::join(launch, args, &stop)?;
+    let done = work(&mut group);
     match &done {
         Err(error) if !error.is::<Interrupted>() => {
             wait_for_news(error);
-            party.link.fail(Exit::of(error).code(), &message(error));
+            group.link.fail(Exit::of(error).code(), &message(error));
         }
         _ => {
-            party.dismiss();
-            party.link.leave();
+            group.dismiss();
+            group.link.leave();
         }
     }
     done
@@ -368,11 +356,11 @@ pub(super) fn obey(launch: &Launch, args: &TrainArgs) -> anyhow::Result<()> {
     if matches!(launch.meeting, Meeting::Supervisor { .. }) {
         signals::leave_interrupts_to_others();
     }
-    let mut party = Party::join(launch, args, &stop)?;
-    pass_on(&party.link, &stop);
-    let line = party.take_line()?;
-    let done = obey_lead(&party, line);
-    let link = &party.link;
+    let mut group = RankGroup::join(launch, args, &stop)?;
+    pass_on(&group.link, &stop);
+    let line = group.take_line()?;
+    let done = obey_lead(&group, line);
+    let link = &group.link;
     match &done {
         Ok(()) => link.leave(),
         Err(error) => {
@@ -399,7 +387,7 @@ fn pass_on(link: &Arc<Link>, stop: &Arc<AtomicBool>) {
     });
 }
 
-fn obey_lead(party: &Party, line: RankLine) -> anyhow::Result<()> {
+fn obey_lead(group: &RankGroup, line: RankLine) -> anyhow::Result<()> {
     let (config, scene) = match Opening::hear(&line)? {
         Opening::Begin { config, scene } => (Config::from_toml("rank 0", &config)?, scene),
         // There was nothing to train.
@@ -412,8 +400,8 @@ fn obey_lead(party: &Party, line: RankLine) -> anyhow::Result<()> {
             return Err(problem);
         }
     };
-    let work = RankWork { config: &config, dataset: &dataset, party };
-    let options = party.device_options(&config);
+    let work = RankWork { config: &config, dataset: &dataset, group };
+    let options = group.device_options(&config);
     if options.is_gpu() {
         return work.on_gpu(&options, line);
     }
@@ -424,7 +412,7 @@ fn obey_lead(party: &Party, line: RankLine) -> anyhow::Result<()> {
 struct RankWork<'a> {
     config: &'a Config,
     dataset: &'a Dataset,
-    party: &'a Party,
+    group: &'a RankGroup,
 }
 
 impl RankWork<'_> {
@@ -448,9 +436,9 @@ impl RankWork<'_> {
     }
 
     fn obey<S: RankShard>(&self, shard: S) -> anyhow::Result<()> {
-        let &Self { config, dataset, party } = self;
+        let &Self { config, dataset, group } = self;
         let images = open_images(dataset, &config.memory, Bytes(0))?;
-        let progress = |image| party.link.progress(image);
+        let progress = |image| group.link.progress(image);
         let rank = ObeyingRank { dataset, images: &images, config, progress: &progress };
         Ok(rank.obey(&mut Obeying::join(shard)?)?)
     }
@@ -532,7 +520,7 @@ pub(super) fn supervise(world: u32, args: &TrainArgs) -> anyhow::Result<()> {
     match splat_ranks::supervise::supervise(&ranks, &stop)? {
         Verdict::Done => Ok(()),
         Verdict::Ended { code } => Err(EndedRank(code).into()),
-        Verdict::Died(departure) => Err(DeadRank { departure, command }.into()),
+        Verdict::Died(lost) => Err(DeadRank { lost, command }.into()),
     }
 }
 

@@ -18,7 +18,7 @@ use splat::math::Divisor;
 use splat::math::morton::Cube;
 use splat::memory::plan::Storage;
 use splat::model::Gaussians;
-use splat_ranks::exchange::Threads;
+use splat_ranks::exchange::Exchange;
 
 const ROWS: usize = 6000;
 const SIZE: [u32; 2] = [80, 64];
@@ -45,8 +45,8 @@ fn open(ordinal: u32, storage: Storage) -> Cuda {
     Cuda::open(&CudaOptions { ordinal, storage, ..CudaOptions::default() }).unwrap()
 }
 
-fn obey(exchange: Threads, (ordinal, storage): (u32, Storage)) {
-    let line = RankLine::new(Box::new(exchange));
+fn obey(exchange: Exchange, (ordinal, storage): (u32, Storage)) {
+    let line = RankLine::new(exchange);
     assert!(matches!(Opening::hear(&line).unwrap(), Opening::Begin { .. }));
     let mut rank = Obeying::join(CudaShard::new(open(ordinal, storage), line)).unwrap();
     loop {
@@ -72,14 +72,14 @@ fn obey(exchange: Threads, (ordinal, storage): (u32, Storage)) {
 
 /// What `work` comes to on rank 0 of two GPUs.
 fn with_gpus<T>(storage: Storage, work: impl FnOnce(&mut Ranked<CudaShard>) -> T) -> T {
-    let mut group = Threads::group(2).into_iter();
+    let mut group = Exchange::threads(2).into_iter();
     let lead = group.next().unwrap();
     thread::scope(|scope| {
         let obeying: Vec<_> = (1..)
             .zip(group)
             .map(|(ordinal, way)| scope.spawn(move || obey(way, (ordinal, storage))))
             .collect();
-        let line = RankLine::new(Box::new(lead));
+        let line = RankLine::new(lead);
         let mut lead = Ranked::new(CudaShard::new(open(0, storage), line));
         Ranks::begin(&mut lead, String::new(), 0).unwrap();
         let done = work(&mut lead);

@@ -23,12 +23,12 @@ pub enum Problem {
 pub struct RankLine {
     rank: u32,
     world: u32,
-    exchange: Arc<Mutex<Box<dyn Exchange>>>,
+    exchange: Arc<Mutex<Exchange>>,
 }
 
 impl RankLine {
     /// The way over an exchange.
-    pub fn new(exchange: Box<dyn Exchange>) -> Self {
+    pub fn new(exchange: Exchange) -> Self {
         let (rank, world) = (exchange.rank(), exchange.world());
         Self { rank, world, exchange: Arc::new(Mutex::new(exchange)) }
     }
@@ -46,10 +46,10 @@ impl RankLine {
     /// A call of the exchange, whose error is kept there for the calls that follow.
     fn call<T>(
         &self,
-        make: impl FnOnce(&mut dyn Exchange) -> Result<T, ExchangeError>,
+        make: impl FnOnce(&mut Exchange) -> Result<T, ExchangeError>,
     ) -> Result<T, DeviceError> {
         let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(make(&mut **exchange)?)
+        Ok(make(&mut exchange)?)
     }
 
     /// Rank 0 has all ranks do something.

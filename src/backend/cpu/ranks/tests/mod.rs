@@ -5,7 +5,7 @@ mod faults;
 use std::sync::Arc;
 use std::thread;
 
-use splat_ranks::exchange::Threads;
+use splat_ranks::exchange::Exchange;
 
 use super::CpuShard;
 use crate::abi::terms::{Term, Terms};
@@ -84,16 +84,16 @@ const BROKEN: usize = 99;
 type RankedCpu = Ranked<CpuShard>;
 
 /// Rank 0.
-fn lead_of(exchange: Threads, storage: Storage) -> RankedCpu {
-    let line = RankLine::new(Box::new(exchange));
+fn lead_of(exchange: Exchange, storage: Storage) -> RankedCpu {
+    let line = RankLine::new(exchange);
     let mut lead = Ranked::new(CpuShard::new(Cpu::with_storage(storage, 3), line));
     Ranks::begin(&mut lead, String::new(), 0).unwrap();
     lead
 }
 
 /// A rank that obeys until it is let go.
-fn obey(exchange: Threads, storage: Storage) -> Result<(), DeviceError> {
-    let line = RankLine::new(Box::new(exchange));
+fn obey(exchange: Exchange, storage: Storage) -> Result<(), DeviceError> {
+    let line = RankLine::new(exchange);
     assert!(matches!(Opening::hear(&line)?, Opening::Begin { .. }));
     let mut cpu = Obeying::join(CpuShard::new(Cpu::with_storage(storage, 3), line))?;
     loop {
@@ -114,7 +114,7 @@ fn obey(exchange: Threads, storage: Storage) -> Result<(), DeviceError> {
 
 /// What `work` comes to on rank 0 of so many.
 fn with_ranks<T>(world: u32, storage: Storage, work: impl FnOnce(&mut RankedCpu) -> T) -> T {
-    let mut group = Threads::group(world).into_iter();
+    let mut group = Exchange::threads(world).into_iter();
     let lead = group.next().unwrap();
     thread::scope(|scope| {
         let obeying = group.map(|exchange| scope.spawn(move || obey(exchange, storage)));
@@ -130,7 +130,7 @@ fn with_ranks<T>(world: u32, storage: Storage, work: impl FnOnce(&mut RankedCpu)
 
 /// The same of work after which all ranks have failed.
 fn with_failing_ranks<T>(world: u32, work: impl FnOnce(&mut RankedCpu) -> T) -> T {
-    let mut group = Threads::group(world).into_iter();
+    let mut group = Exchange::threads(world).into_iter();
     let lead = group.next().unwrap();
     thread::scope(|scope| {
         for exchange in group {
