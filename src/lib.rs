@@ -106,9 +106,9 @@
 //! are slots in `layout/`. Logs have its values by their names. Tests: differences of the CPU in
 //! `tests/spec/gradients.rs`, CPU against GPU in `tests/gpu/parity_step.rs`.
 //!
-//! **Have ranks do something more together.** `backend/ranks/command.rs`: a variant of `RankCommand`, and another
+//! **Have ranks do something more together.** `backend/ranks/line.rs`: a variant of `RankCommand`, and another
 //! `RANK_PROTOCOL`. `backend/ranks/shard.rs`: a method, which `backend/cpu/ranks` and `backend/cuda/ranks` implement.
-//! Rank 0 tells it in `lead.rs` and calls the method, the others call it in `obeying.rs`: between the command and its end
+//! Rank 0 tells it in `leader.rs` and calls the method, the others call it in `follower.rs`: between the command and its end
 //! all ranks make the same calls of the exchange. Tests: `backend/cpu/ranks/tests` against one process,
 //! `tests/gpu/device_ranks.rs` against one GPU.
 //!

@@ -30,14 +30,14 @@ use crate::backend::DeviceError;
 use crate::backend::cpu::Cpu;
 use crate::backend::cpu::ranks::CpuShard;
 use crate::backend::ranks::{
-    Obeying, Opening, Problem, RANK_PROTOCOL, RankLine, RankShard, Ranked,
+    Follower, Leader, Opening, Problem, RANK_PROTOCOL, RankLine, RankShard,
 };
 use crate::config::{Config, PrimitiveName};
 use crate::dataset::Dataset;
 use crate::memory::Bytes;
 use crate::telemetry::{log_error, release_notices};
 use crate::train::appearance::compensation;
-use crate::train::obey::{ObeyingRank, fingerprint, fingerprint_of};
+use crate::train::obey::{FollowerRun, fingerprint, fingerprint_of};
 
 #[cfg(kernels)]
 use crate::backend::cuda::ranks::CudaShard;
@@ -47,19 +47,19 @@ pub(super) use launch::{GpuCount, RankCount, is_launched};
 
 // Role of this process in a run.
 
-/// What a process does in a run.
+/// Role of a process in a run.
 #[derive(Debug)]
 pub(super) enum RankRole {
     /// All of it.
     Alone,
-    /// It starts the ranks, so many.
+    /// The process starts N ranks.
     Supervisor(u32),
-    /// It is one of the ranks.
+    /// The process is one of the ranks.
     Rank(Launch),
 }
 
 impl RankRole {
-    /// What this process is to do, by what was asked for and by the environment.
+    /// Returns the role of this process, by its options and the environment.
     pub(super) fn of(args: &TrainArgs) -> anyhow::Result<Self> {
         let role = Self::among(args.ranks(), &args.ranks_flag())?;
         if args.clean && !matches!(role, Self::Alone) {
@@ -113,10 +113,10 @@ pub(super) fn leaves_words_to_rank_0(args: &TrainArgs) -> bool {
 
 // A rank that has met the others: its exchange, and its line to the coordinator.
 
-/// How often a rank looks whether it was asked to stop.
+/// Interval at which a rank checks for a request to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long a rank that has lost another waits to hear what became of it.
+/// Time in which a rank that has lost another waits for the reason.
 const NEWS_TIME: Duration = Duration::from_secs(8);
 
 /// How long a rank that has failed leaves it to rank 0 to say so. Less than [`NEWS_TIME`]: what rank 0 does not know, it
@@ -126,7 +126,7 @@ const LEAD_TIME: Duration = Duration::from_secs(3);
 /// Most characters of a command line that are sent; of a longer one all is in a number.
 const LONGEST_LINE: usize = 2048;
 
-/// What a rank has of the others.
+/// A rank that has met the others: its line to their bytes, and its link to the coordinator.
 pub(super) struct RankGroup {
     place: RankPlace,
     /// Nothing once it is taken.
@@ -160,12 +160,12 @@ impl RankGroup {
         Ok(Self { place: RankPlace { world, ranks_here, gpu: gpu_of(launch) }, line, link })
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     pub(super) fn world(&self) -> u32 {
         self.place.world
     }
 
-    /// What is asked of the device of this rank.
+    /// Returns the options of this rank's device.
     pub(super) fn device_options(&self, config: &Config) -> DeviceOptions {
         DeviceOptions::of_rank(config, self.place)
     }
@@ -175,7 +175,7 @@ impl RankGroup {
         self.line.take().context("the ranks have done their work already")
     }
 
-    /// Has all ranks do the work, each on its device.
+    /// Runs a task on all ranks, each on its device.
     pub(super) fn on_all<T: Task>(
         &mut self,
         options: &DeviceOptions,
@@ -199,7 +199,7 @@ impl RankGroup {
         Err(device::no_kernels(options).into())
     }
 
-    /// Has all ranks do the work of a device, by the shard that this one has of it.
+    /// Runs a task on all ranks, by this rank's shard.
     fn by<S: RankShard, T: Task>(
         &mut self,
         shard: impl FnOnce(RankLine) -> S,
@@ -207,7 +207,7 @@ impl RankGroup {
     ) -> anyhow::Result<T::Output> {
         let link = self.link.clone();
         let shard = shard(self.take_line()?);
-        let mut device = Ranked::new(shard).with_progress(move |image| link.progress(image));
+        let mut device = Leader::new(shard).with_progress(move |image| link.progress(image));
         let done = task.run(&mut device);
         if done.as_ref().err().is_none_or(|error| error.is::<Interrupted>()) {
             // The run is over, whatever becomes of those that only have to go.
@@ -219,7 +219,7 @@ impl RankGroup {
     /// Lets the other ranks go, where there was nothing to do for them.
     fn dismiss(&mut self) {
         if let Ok(line) = self.take_line() {
-            Ranked::new(CpuShard::new(Cpu::new(), line)).end().ok();
+            Leader::new(CpuShard::new(Cpu::new(), line)).end().ok();
         }
     }
 
@@ -280,7 +280,7 @@ fn join_unless(stop: &AtomicBool, launch: &Launch) -> anyhow::Result<Joined> {
     }
 }
 
-/// What must be equal on all ranks before they work together; their scenes are compared when a run begins.
+/// Returns the facts that must be equal on all ranks; their scenes are compared when a run begins.
 fn claims() -> Vec<Claim> {
     let claim = |what: &str, value: String, kind| Claim { what: what.to_owned(), value, kind };
     let typed: Vec<_> = std::env::args_os().skip(1).map(|arg| format!("{arg:?}")).collect();
@@ -312,7 +312,7 @@ fn wait_for_news(error: &anyhow::Error) {
 }
 
 /// After an error of a rank that obeys: rank 0 may have been told of it, and ends the run and with it this process.
-fn wait_for_lead() {
+fn wait_for_leader() {
     sleep(LEAD_TIME);
 }
 
@@ -359,12 +359,12 @@ pub(super) fn obey(launch: &Launch, args: &TrainArgs) -> anyhow::Result<()> {
     let mut group = RankGroup::join(launch, args, &stop)?;
     pass_on(&group.link, &stop);
     let line = group.take_line()?;
-    let done = obey_lead(&group, line);
+    let done = follow_leader(&group, line);
     let link = &group.link;
     match &done {
         Ok(()) => link.leave(),
         Err(error) => {
-            wait_for_lead();
+            wait_for_leader();
             link.fail(Exit::of(error).code(), &message(error));
         }
     }
@@ -387,8 +387,8 @@ fn pass_on(link: &Arc<Link>, stop: &Arc<AtomicBool>) {
     });
 }
 
-fn obey_lead(group: &RankGroup, line: RankLine) -> anyhow::Result<()> {
-    let (config, scene) = match Opening::hear(&line)? {
+fn follow_leader(group: &RankGroup, line: RankLine) -> anyhow::Result<()> {
+    let (config, scene) = match Opening::receive(&line)? {
         Opening::Begin { config, scene } => (Config::from_toml("rank 0", &config)?, scene),
         // There was nothing to train.
         Opening::End => return Ok(()),
@@ -408,7 +408,7 @@ fn obey_lead(group: &RankGroup, line: RankLine) -> anyhow::Result<()> {
     work.obey(CpuShard::new(device::processor(&options)?, line))
 }
 
-/// What a rank has of a run.
+/// The run of a rank that follows rank 0.
 struct RankWork<'a> {
     config: &'a Config,
     dataset: &'a Dataset,
@@ -439,8 +439,8 @@ impl RankWork<'_> {
         let &Self { config, dataset, group } = self;
         let images = open_images(dataset, &config.memory, Bytes(0))?;
         let progress = |image| group.link.progress(image);
-        let rank = ObeyingRank { dataset, images: &images, config, progress: &progress };
-        Ok(rank.obey(&mut Obeying::join(shard)?)?)
+        let rank = FollowerRun { dataset, images: &images, config, progress: &progress };
+        Ok(rank.obey(&mut Follower::join(shard)?)?)
     }
 }
 
@@ -502,7 +502,7 @@ fn share_threads(launch: &Launch) {
 
 // The process that starts the ranks, waits for them and says how the run ended.
 
-/// How long the other ranks have to end when one is gone.
+/// Time in which the other ranks end by themselves when one is gone.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs this program's command line in so many ranks.

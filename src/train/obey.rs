@@ -6,13 +6,13 @@ use super::batches::RankImages;
 use super::feed::Views;
 use super::schedule::ViewOrder;
 use super::terms::{self, TrainingStage, ViewExtras};
-use crate::backend::ranks::{Obeying, RankOrder, RankShard, RankTarget};
+use crate::backend::ranks::{Follower, RankOrder, RankShard, RankTarget};
 use crate::backend::{Device, DeviceError, Photo, RankView, Stay};
 use crate::config::Config;
 use crate::dataset::{Dataset, ImageLoader};
 
 /// State of a run on a rank that follows rank 0.
-pub struct ObeyingRank<'a> {
+pub struct FollowerRun<'a> {
     /// The scene.
     pub dataset: &'a Dataset,
     /// Its pixels.
@@ -23,9 +23,9 @@ pub struct ObeyingRank<'a> {
     pub progress: &'a dyn Fn(u64),
 }
 
-impl ObeyingRank<'_> {
+impl FollowerRun<'_> {
     /// Does what rank 0 asks for, to the end of the run.
-    pub fn obey<S: RankShard>(&self, rank: &mut Obeying<S>) -> Result<(), DeviceError> {
+    pub fn obey<S: RankShard>(&self, rank: &mut Follower<S>) -> Result<(), DeviceError> {
         let mut views = Views::new(self.dataset, self.images);
         let mut ahead = Ahead::new(self.dataset, self.config, rank.rank(), rank.world());
         loop {
@@ -78,7 +78,7 @@ impl ObeyingRank<'_> {
     }
 }
 
-/// Has the photographs of coming views decoded ahead.
+/// Decodes the photographs of coming views ahead.
 struct Ahead {
     order: ViewOrder,
     own: RankImages,

@@ -62,7 +62,7 @@ impl fmt::Display for Turn {
     }
 }
 
-/// Why ranks do not exchange bytes.
+/// An error of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExchangeError {
     /// A rank has ended, or its connection has.
@@ -455,7 +455,7 @@ struct Message {
     parts: Vec<Vec<u8>>,
 }
 
-/// Why a message was not sent or received.
+/// An error of a line.
 #[derive(Debug)]
 enum Broken {
     /// The line ended or failed: how.
@@ -475,7 +475,7 @@ impl Line {
             }
             Self::Queues { sender, .. } => {
                 let sent = sender.send(Message { turn, parts: parts.to_vec() });
-                sent.map_err(|_| Broken::Ended("it has ended its exchange".to_owned()))
+                sent.map_err(|_gone| Broken::Ended("it has ended its exchange".to_owned()))
             }
         }
     }

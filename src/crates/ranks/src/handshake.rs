@@ -1,4 +1,4 @@
-//! How two ends of a connection prove to each other that they know a token, and how ranks find the
+//! The handshake by which two ends of a connection prove that they know a token, and the search for the
 //! listener.
 //!
 //! The links of all ranks to the coordinator, and the data connections to rank 0, begin in this way.

@@ -1,4 +1,4 @@
-//! How ranks meet: each tells the coordinator who it is and the facts that must be equal on all of them,
+//! The meeting of the ranks: each tells the coordinator who it is and the facts that must be equal on all of them,
 //! and hears how to reach rank 0.
 
 #[cfg(test)]
@@ -193,7 +193,7 @@ fn meet(
     }
 }
 
-/// Why a rank could not join.
+/// An error of a rank that joins.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// The ranks do not fit together.

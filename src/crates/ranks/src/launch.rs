@@ -21,19 +21,19 @@ pub struct Launch {
     pub local_world: Option<u32>,
     /// Its number among those, where the launcher says so.
     pub local_rank: Option<u32>,
-    /// Where the ranks meet.
+    /// Meeting place of the ranks.
     pub meeting: Meeting,
     /// The secret of the run, if the environment has one. Otherwise [`join`](crate::join::join) takes one that
     /// follows from the user and the run.
     pub token: Option<Token>,
 }
 
-/// Where ranks meet.
+/// Meeting place of ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meeting {
     /// The supervisor that started them holds the coordinator.
     Supervisor {
-        /// Where it listens.
+        /// Its address.
         address: SocketAddr,
     },
     /// Rank 0 holds the coordinator, at the first port that it can have; the others try all of

@@ -109,7 +109,7 @@ impl Link {
 
     /// Sets what happens when all are to stop, and when another rank or the coordinator is gone.
     ///
-    /// What was heard before counts, too. Both are called in a thread of the link; `on_end` at most
+    /// Earlier events count, too. Both are called in a thread of the link; `on_end` at most
     /// once, and nothing after it, and nothing once this rank has left. A second call of `watch`
     /// does nothing.
     pub fn watch(
@@ -133,7 +133,7 @@ impl Link {
 
     /// Says goodbye: the end of this rank is no death.
     ///
-    /// Where this rank holds the coordinator, it waits for the others to leave, too, but at most 10
+    /// If this rank holds the coordinator, it waits for the others to leave, too, but at most 10
     /// s.
     pub fn leave(&self) {
         self.end(&FromRank::Leave, OTHERS_TIME);

@@ -121,7 +121,7 @@ pub(crate) struct Welcome {
 pub enum ClaimKind {
     /// The program or a library.
     Version,
-    /// What the user asked for.
+    /// The user's options.
     Options,
     /// The scene's files.
     Scene,
@@ -149,7 +149,7 @@ pub struct Refusal {
     pub value: String,
     /// The rank that it differs from.
     pub from_rank: u32,
-    /// That rank's value.
+    /// Value of the rank that it differs from.
     pub from_value: String,
     /// Kind of the claim.
     pub kind: ClaimKind,
@@ -194,7 +194,7 @@ pub(crate) fn first_difference(claims: &[&[Claim]]) -> Option<Refusal> {
 
 // Ranks that are gone.
 
-/// Why a rank is gone.
+/// Cause of a rank's end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cause {
     /// A signal ended its process.
@@ -209,12 +209,12 @@ pub enum Cause {
     },
     /// Its connection ended without a goodbye.
     Closed,
-    /// It sent nothing for this time.
+    /// The rank sent nothing for this time.
     Silent {
         /// Length of the silence.
         seconds: u64,
     },
-    /// It announced an error of its own.
+    /// The rank announced an error of its own.
     Failed {
         /// The exit code that it announced.
         code: u8,
@@ -234,7 +234,7 @@ pub struct LostRank {
     pub host: Option<String>,
     /// Its process.
     pub pid: u32,
-    /// Why it is gone.
+    /// Cause of its end.
     pub cause: Cause,
     /// The last image that it reported, if any.
     pub progress: Option<u64>,
@@ -271,7 +271,7 @@ impl fmt::Display for LostRank {
 
 // Messages as bytes.
 
-/// Why a message was not read or written. `peer` is the other end.
+/// An error of a message. `peer` is the other end.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
     /// The connection ended between two messages.

@@ -36,7 +36,7 @@ pub struct Supervised {
     pub grace: Duration,
 }
 
-/// Why ranks could not be started. Those that were are ended.
+/// An error at the start of the ranks. Ranks that were started are ended.
 #[derive(Debug, thiserror::Error)]
 pub enum SuperviseError {
     /// The program cannot be started.
@@ -68,7 +68,7 @@ pub const JOIN_TIME: Duration = Duration::from_secs(120);
 /// Time between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How the ranks ended.
+/// End of the ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// All did their work.
@@ -135,7 +135,7 @@ pub fn supervise(ranks: &Supervised, stop: &AtomicBool) -> Result<Verdict, Super
     Ok(verdict(status.lost, &watch.exits))
 }
 
-/// What the supervisor sees.
+/// State of the supervisor.
 struct Watch {
     coordinator: Coordinator,
     /// In the order in which they were seen.
@@ -170,7 +170,7 @@ impl Watch {
     }
 }
 
-/// Whether what a rank wrote before a meeting that failed is shown.
+/// True if the lines of a rank before a meeting that failed are shown.
 fn shows_held(rank: u32, status: &Status, exits: &[Exit]) -> bool {
     let has_own_error = exits.iter().any(|exit| {
         let is_error = matches!(exit.cause, Cause::Exited { code } if code != 0);
@@ -211,7 +211,7 @@ fn verdict(lost: Option<LostRank>, exits: &[Exit]) -> Verdict {
     }
 }
 
-/// Whether a code says that the rank knew what it did: bad input, refused memory, a stop.
+/// True if a code stands for an expected end: bad input, refused memory, a stop.
 fn is_own(code: u8) -> bool {
     matches!(code, 1..=4 | 130)
 }

@@ -10,7 +10,7 @@ use sha2::Sha256;
 
 /// The secret of one run: 128 bits that all of its ranks know and nobody else does.
 ///
-/// It never travels: a rank and the coordinator prove to each other that they know it.
+/// The token never travels: a rank and the coordinator prove to each other that they know it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token([u8; 16]);
 

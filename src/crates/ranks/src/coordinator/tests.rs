@@ -63,7 +63,7 @@ fn framed(text: &str) -> Vec<u8> {
     [&u32::try_from(text.len()).unwrap().to_le_bytes(), text.as_bytes()].concat()
 }
 
-/// What a rank says to be let in.
+/// Bytes of a rank's introduction.
 fn hello(token: &Token, challenge: &[u8; 16], [rank, world, protocol]: [u32; 3]) -> Vec<u8> {
     let nonce = "5a".repeat(16);
     let introduction = format!(

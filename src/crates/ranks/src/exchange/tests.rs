@@ -46,8 +46,10 @@ fn on_all<T: Send>(members: &mut [Exchange], call: impl Fn(&mut Exchange) -> T +
     })
 }
 
+type AnyCall = fn(&mut Exchange) -> Result<(), ExchangeError>;
+
 /// One call of each kind.
-const CALLS: [fn(&mut Exchange) -> Result<(), ExchangeError>; 3] = [
+const CALLS: [AnyCall; 3] = [
     |member| {
         let parts = vec![vec![7]; member.world() as usize];
         member.all_to_all(parts).map(drop)

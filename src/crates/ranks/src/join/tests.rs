@@ -22,7 +22,7 @@ fn claim(what: &str, value: &str, kind: ClaimKind) -> Claim {
     Claim { what: what.to_owned(), value: value.to_owned(), kind }
 }
 
-/// What each of these ranks gets, with its claims; rank 0 holds the coordinator.
+/// Settings of ranks that join; rank 0 holds the coordinator.
 struct Meeters {
     world: u32,
     ports: Vec<u16>,
@@ -232,7 +232,7 @@ fn rank_0_waits_for_the_others_and_its_death_is_told() {
 
 // Coordinators that are none.
 
-/// What a rank says to an impostor.
+/// Introduction of a rank to an impostor.
 struct Introduced {
     introduction: String,
     proof: String,
@@ -268,7 +268,7 @@ fn welcome() -> FromCoordinator {
     FromCoordinator::Welcome(Welcome { data, salt: "00".repeat(16), coordinator })
 }
 
-/// What a rank says of somebody who listens at its coordinator's place and answers this.
+/// Returns the error of a rank about a listener at its coordinator's place that answers this.
 fn refusal_of(
     token: &Token,
     answer: impl FnOnce(&Introduced) -> Vec<FromCoordinator> + Send + 'static,

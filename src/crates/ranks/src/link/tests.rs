@@ -12,7 +12,7 @@ fn token() -> Token {
     Token::from_hex(&"5a".repeat(16)).unwrap()
 }
 
-/// What a rank heard.
+/// An event that a rank received.
 #[derive(Clone, Debug, PartialEq)]
 enum Heard {
     Stop,

@@ -17,7 +17,7 @@ const LAST_TIME: Duration = Duration::from_secs(1);
 
 /// Treatment of a line.
 enum Gate {
-    /// It is held back, behind these.
+    /// Lines are held back, behind these.
     Held(Vec<u8>),
     Passes,
     Dropped,
