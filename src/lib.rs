@@ -111,9 +111,9 @@
 //! by their names. Tests: differences of the CPU in `tests/spec/gradients.rs`, CPU against GPU in
 //! `tests/gpu/parity_step.rs`.
 //!
-//! **Add a command of the ranks.** `backend/ranks/command.rs`: a variant of `RankCommand`, and another
+//! **Add a command of the ranks.** `backend/ranks/line.rs`: a variant of `RankCommand`, and another
 //! `RANK_PROTOCOL`. `backend/ranks/shard.rs`: a method, which `backend/cpu/ranks` and `backend/cuda/ranks` implement.
-//! Rank 0 sends the command in `lead.rs` and calls the method; the others call the method in `obeying.rs`. Between
+//! Rank 0 sends the command in `leader.rs` and calls the method; the others call the method in `follower.rs`. Between
 //! the command and its end all ranks make the same calls of the exchange. Tests: `backend/cpu/ranks/tests` against
 //! one process, `tests/gpu/device_ranks.rs` against one GPU.
 //!

@@ -10,7 +10,7 @@ use splat_mesh::file::MeshFileError;
 use splat_mesh::poisson::PoissonError;
 use splat_mesh::tsdf::FusionError;
 use splat_ranks::join::{ClaimKind, JoinError};
-use splat_ranks::link::Departure;
+use splat_ranks::link::LostRank;
 
 use crate::backend::DeviceError;
 use crate::config::ConfigError;
@@ -159,7 +159,7 @@ impl Exit {
         if let Some(EndedRank(code)) = cause.downcast_ref() {
             return Some(Self::of_code(*code));
         }
-        if let Some(NoParty { source }) = cause.downcast_ref() {
+        if let Some(JoinFailed { source }) = cause.downcast_ref() {
             return Some(Self::of_join(source));
         }
         if cause.is::<DeadRank>() {
@@ -189,7 +189,7 @@ impl Exit {
         if let Some(error) = cause.downcast_ref::<DeviceError>() {
             return Some(Self::of_device(error));
         }
-        if cause.is::<Interrupted>() || cause.is::<StoppedMeeting>() {
+        if cause.is::<Interrupted>() || cause.is::<StoppedJoin>() {
             return Some(Self::Interrupted);
         }
         match cause.downcast_ref::<TrainError>() {
@@ -351,7 +351,7 @@ pub(super) struct EndedRank(pub(super) u8);
 /// Failure of the ranks to join.
 #[derive(Debug, thiserror::Error)]
 #[error("{source}")]
-pub(super) struct NoParty {
+pub(super) struct JoinFailed {
     #[source]
     pub(super) source: JoinError,
 }
@@ -359,10 +359,10 @@ pub(super) struct NoParty {
 /// Death of a rank.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{departure}. The other ranks are ended. The last checkpoint, if there is one, resumes the run: {command}"
+    "{lost}. The other ranks are ended. The last checkpoint, if there is one, resumes the run: {command}"
 )]
 pub(super) struct DeadRank {
-    pub(super) departure: Departure,
+    pub(super) lost: LostRank,
     /// Command that continues the run.
     pub(super) command: String,
 }
@@ -370,7 +370,7 @@ pub(super) struct DeadRank {
 /// Interruption while waiting for other ranks.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted before all ranks had come together; nothing is trained")]
-pub(super) struct StoppedMeeting;
+pub(super) struct StoppedJoin;
 
 #[cfg(test)]
 mod tests {

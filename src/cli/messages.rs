@@ -636,26 +636,14 @@ fn crate_errors() -> Vec<Section> {
                 &ExchangeError::WrongParts { found: 3, world: 4 },
                 &ExchangeError::NothingGiven,
                 &ExchangeError::NotTheGiver { rank: 1 },
-                &ExchangeError::Aborted,
                 &ExchangeError::Stuck { seconds: 60 },
-                &ExchangeError::NoSuchRank { rank: 7, world: 4 },
-                &ExchangeError::Missing {
-                    ranks: vec![1, 3],
-                    seconds: 60,
-                    trouble: "connection refused".to_owned(),
-                },
-                &ExchangeError::Unproven { rank: 1, address: ([10, 0, 0, 1], 29500).into() },
-                &ExchangeError::System {
-                    doing: "open a socket",
-                    why: "too many open files".to_owned(),
-                },
             ],
         ),
         section(
             "JoinError",
             &[
                 &JoinError::Missing { ranks: vec![1, 3], world: 4, seconds: 60 },
-                &JoinError::Turned {
+                &JoinError::Rejected {
                     rank: 1,
                     why: "another process has joined as rank 1".to_owned(),
                 },

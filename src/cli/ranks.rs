@@ -12,7 +12,7 @@ use std::thread::{self, sleep};
 use std::time::Duration;
 
 use anyhow::Context;
-use splat_ranks::exchange::{Board, Mesh, Sockets, Watched};
+use splat_ranks::exchange::Exchange;
 use splat_ranks::join::{Claim, ClaimKind, Joined, join};
 use splat_ranks::launch::{Launch, Meeting};
 use splat_ranks::link::Link;
@@ -30,36 +30,36 @@ use crate::backend::DeviceError;
 use crate::backend::cpu::Cpu;
 use crate::backend::cpu::ranks::CpuShard;
 use crate::backend::ranks::{
-    Obeying, Opening, Problem, RANK_PROTOCOL, RankLine, RankShard, Ranked,
+    Follower, Leader, Opening, Problem, RANK_PROTOCOL, RankLine, RankShard,
 };
 use crate::config::{Config, PrimitiveName};
 use crate::dataset::Dataset;
 use crate::memory::Bytes;
 use crate::telemetry::{log_error, release_notices};
 use crate::train::appearance::compensation;
-use crate::train::obey::{ObeyingRank, fingerprint, fingerprint_of};
+use crate::train::obey::{FollowerRun, fingerprint, fingerprint_of};
 
 #[cfg(kernels)]
 use crate::backend::cuda::ranks::CudaShard;
 
-pub(super) use super::exit::{DeadRank, EndedRank, NoParty, StoppedMeeting};
+pub(super) use super::exit::{DeadRank, EndedRank, JoinFailed, StoppedJoin};
 pub(super) use launch::{GpuCount, RankCount, is_launched};
 
 // Role of this process in a run.
 
-/// What a process does in a run.
+/// Role of a process in a run.
 #[derive(Debug)]
 pub(super) enum RankRole {
     /// All of it.
     Alone,
-    /// It starts the ranks, so many.
+    /// The process starts N ranks.
     Supervisor(u32),
-    /// It is one of the ranks.
+    /// The process is one of the ranks.
     Rank(Launch),
 }
 
 impl RankRole {
-    /// What this process is to do, by what was asked for and by the environment.
+    /// Returns the role of this process, by its options and the environment.
     pub(super) fn of(args: &TrainArgs) -> anyhow::Result<Self> {
         let role = Self::among(args.ranks(), &args.ranks_flag())?;
         if args.clean && !matches!(role, Self::Alone) {
@@ -113,71 +113,59 @@ pub(super) fn leaves_words_to_rank_0(args: &TrainArgs) -> bool {
 
 // A rank that has met the others: its exchange, and its line to the coordinator.
 
-/// How often a rank looks whether it was asked to stop.
+/// Interval at which a rank checks for a request to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long a rank that has lost another waits to hear what became of it.
+/// Time in which a rank that has lost another waits for the reason.
 const NEWS_TIME: Duration = Duration::from_secs(8);
 
 /// How long a rank that has failed leaves it to rank 0 to say so. Less than [`NEWS_TIME`]: what rank 0 does not know, it
 /// hears then.
 const LEAD_TIME: Duration = Duration::from_secs(3);
 
-/// How long a rank waits for what the others are to send it while they work together. The longest that they take is
-/// the opening of a scene.
-const STUCK_TIME: Duration = Duration::from_secs(300);
-
 /// Most characters of a command line that are sent; of a longer one all is in a number.
 const LONGEST_LINE: usize = 2048;
 
-/// What a rank has of the others.
-pub(super) struct Party {
+/// A rank that has met the others: its line to their bytes, and its link to the coordinator.
+pub(super) struct RankGroup {
     place: RankPlace,
     /// Nothing once it is taken.
     line: Option<RankLine>,
     link: Arc<Link>,
 }
 
-impl Party {
+impl RankGroup {
     /// Meets the other ranks of this command. From then on a rank that is gone ends this process.
     /// Until all are there, `stop` ends the waiting.
     fn join(launch: &Launch, args: &TrainArgs, stop: &AtomicBool) -> anyhow::Result<Self> {
         let joined = join_unless(stop, launch)?;
-        let Joined { rank, world, data, peers, key, link } = joined;
+        let Joined { world, data, link, .. } = joined;
         let link = Arc::new(link);
         let is_supervised = matches!(launch.meeting, Meeting::Supervisor { .. });
         let (style, command) = (args.style(), resume_command(args));
-        let told = move |departure| {
+        let end_with = move |lost| {
             if !is_supervised {
-                let died = DeadRank { departure, command: command.clone() };
+                let died = DeadRank { lost, command: command.clone() };
                 log_error(style, &died.to_string());
             }
             end();
         };
-        link.watch(signals::ask_to_stop, told)?;
-        let mesh = Mesh { rank, listener: data, peers, key, patience: JOIN_TIME };
-        let connected = Sockets::connect(mesh);
-        let is_one_host = launch.local_world == Some(world);
-        let faster = connected.and_then(|sockets| match is_one_host {
-            true => Board::among(sockets),
-            false => Ok(Board::without(sockets)),
-        });
-        let watched = faster.and_then(|exchange| Watched::new(exchange, STUCK_TIME));
-        let exchange = watched.map_err(|error| {
-            link.fail(Exit::Device.code(), &error.to_string());
-            DeviceError::from(error)
+        link.watch(signals::ask_to_stop, end_with)?;
+        let exchange = Exchange::connect(data, JOIN_TIME).map_err(|source| {
+            link.fail(Exit::Device.code(), &source.to_string());
+            JoinFailed { source }
         })?;
-        let line = Some(RankLine::new(Box::new(exchange)));
+        let line = Some(RankLine::new(exchange));
         let ranks_here = launch.local_world.unwrap_or(1);
         Ok(Self { place: RankPlace { world, ranks_here, gpu: gpu_of(launch) }, line, link })
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     pub(super) fn world(&self) -> u32 {
         self.place.world
     }
 
-    /// What is asked of the device of this rank.
+    /// Returns the options of this rank's device.
     pub(super) fn device_options(&self, config: &Config) -> DeviceOptions {
         DeviceOptions::of_rank(config, self.place)
     }
@@ -187,7 +175,7 @@ impl Party {
         self.line.take().context("the ranks have done their work already")
     }
 
-    /// Has all ranks do the work, each on its device.
+    /// Runs a task on all ranks, each on its device.
     pub(super) fn on_all<T: Task>(
         &mut self,
         options: &DeviceOptions,
@@ -211,7 +199,7 @@ impl Party {
         Err(device::no_kernels(options).into())
     }
 
-    /// Has all ranks do the work of a device, by the shard that this one has of it.
+    /// Runs a task on all ranks, by this rank's shard.
     fn by<S: RankShard, T: Task>(
         &mut self,
         shard: impl FnOnce(RankLine) -> S,
@@ -219,7 +207,7 @@ impl Party {
     ) -> anyhow::Result<T::Output> {
         let link = self.link.clone();
         let shard = shard(self.take_line()?);
-        let mut device = Ranked::new(shard).with_progress(move |image| link.progress(image));
+        let mut device = Leader::new(shard).with_progress(move |image| link.progress(image));
         let done = task.run(&mut device);
         if done.as_ref().err().is_none_or(|error| error.is::<Interrupted>()) {
             // The run is over, whatever becomes of those that only have to go.
@@ -231,7 +219,7 @@ impl Party {
     /// Lets the other ranks go, where there was nothing to do for them.
     fn dismiss(&mut self) {
         if let Ok(line) = self.take_line() {
-            Ranked::new(CpuShard::new(Cpu::new(), line)).end().ok();
+            Leader::new(CpuShard::new(Cpu::new(), line)).end().ok();
         }
     }
 
@@ -280,9 +268,9 @@ fn join_unless(stop: &AtomicBool, launch: &Launch) -> anyhow::Result<Joined> {
     thread::spawn(move || tell.send(join(&launch, &claims, JOIN_TIME)).ok());
     loop {
         match told.recv_timeout(LOOK) {
-            Ok(joined) => return Ok(joined.map_err(|source| NoParty { source })?),
+            Ok(joined) => return Ok(joined.map_err(|source| JoinFailed { source })?),
             Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
-                return Err(StoppedMeeting.into());
+                return Err(StoppedJoin.into());
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
@@ -292,7 +280,7 @@ fn join_unless(stop: &AtomicBool, launch: &Launch) -> anyhow::Result<Joined> {
     }
 }
 
-/// What must be equal on all ranks before they work together; their scenes are compared when a run begins.
+/// Returns the facts that must be equal on all ranks; their scenes are compared when a run begins.
 fn claims() -> Vec<Claim> {
     let claim = |what: &str, value: String, kind| Claim { what: what.to_owned(), value, kind };
     let typed: Vec<_> = std::env::args_os().skip(1).map(|arg| format!("{arg:?}")).collect();
@@ -324,7 +312,7 @@ fn wait_for_news(error: &anyhow::Error) {
 }
 
 /// After an error of a rank that obeys: rank 0 may have been told of it, and ends the run and with it this process.
-fn wait_for_lead() {
+fn wait_for_leader() {
     sleep(LEAD_TIME);
 }
 
@@ -334,7 +322,7 @@ fn wait_for_lead() {
 pub(super) fn lead<T>(
     launch: &Launch,
     args: &TrainArgs,
-    work: impl FnOnce(&mut Party) -> anyhow::Result<T>,
+    work: impl FnOnce(&mut RankGroup) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     // Held to the end: the run takes the same, and a signal that comes before it counts.
     let stop = stop_on_signals()?;
@@ -343,16 +331,16 @@ pub(super) fn lead<T>(
         // The supervisor hears it, too, and passes it on.
         signals::leave_interrupts_to_others();
     }
-    let mut party = Party::join(launch, args, &stop)?;
-    let done = work(&mut party);
+    let mut group = RankGroup::join(launch, args, &stop)?;
+    let done = work(&mut group);
     match &done {
         Err(error) if !error.is::<Interrupted>() => {
             wait_for_news(error);
-            party.link.fail(Exit::of(error).code(), &message(error));
+            group.link.fail(Exit::of(error).code(), &message(error));
         }
         _ => {
-            party.dismiss();
-            party.link.leave();
+            group.dismiss();
+            group.link.leave();
         }
     }
     done
@@ -368,15 +356,15 @@ pub(super) fn obey(launch: &Launch, args: &TrainArgs) -> anyhow::Result<()> {
     if matches!(launch.meeting, Meeting::Supervisor { .. }) {
         signals::leave_interrupts_to_others();
     }
-    let mut party = Party::join(launch, args, &stop)?;
-    pass_on(&party.link, &stop);
-    let line = party.take_line()?;
-    let done = obey_lead(&party, line);
-    let link = &party.link;
+    let mut group = RankGroup::join(launch, args, &stop)?;
+    pass_on(&group.link, &stop);
+    let line = group.take_line()?;
+    let done = follow_leader(&group, line);
+    let link = &group.link;
     match &done {
         Ok(()) => link.leave(),
         Err(error) => {
-            wait_for_lead();
+            wait_for_leader();
             link.fail(Exit::of(error).code(), &message(error));
         }
     }
@@ -399,8 +387,8 @@ fn pass_on(link: &Arc<Link>, stop: &Arc<AtomicBool>) {
     });
 }
 
-fn obey_lead(party: &Party, line: RankLine) -> anyhow::Result<()> {
-    let (config, scene) = match Opening::hear(&line)? {
+fn follow_leader(group: &RankGroup, line: RankLine) -> anyhow::Result<()> {
+    let (config, scene) = match Opening::receive(&line)? {
         Opening::Begin { config, scene } => (Config::from_toml("rank 0", &config)?, scene),
         // There was nothing to train.
         Opening::End => return Ok(()),
@@ -412,19 +400,19 @@ fn obey_lead(party: &Party, line: RankLine) -> anyhow::Result<()> {
             return Err(problem);
         }
     };
-    let work = RankWork { config: &config, dataset: &dataset, party };
-    let options = party.device_options(&config);
+    let work = RankWork { config: &config, dataset: &dataset, group };
+    let options = group.device_options(&config);
     if options.is_gpu() {
         return work.on_gpu(&options, line);
     }
     work.obey(CpuShard::new(device::processor(&options)?, line))
 }
 
-/// What a rank has of a run.
+/// The run of a rank that follows rank 0.
 struct RankWork<'a> {
     config: &'a Config,
     dataset: &'a Dataset,
-    party: &'a Party,
+    group: &'a RankGroup,
 }
 
 impl RankWork<'_> {
@@ -448,11 +436,11 @@ impl RankWork<'_> {
     }
 
     fn obey<S: RankShard>(&self, shard: S) -> anyhow::Result<()> {
-        let &Self { config, dataset, party } = self;
+        let &Self { config, dataset, group } = self;
         let images = open_images(dataset, &config.memory, Bytes(0))?;
-        let progress = |image| party.link.progress(image);
-        let rank = ObeyingRank { dataset, images: &images, config, progress: &progress };
-        Ok(rank.obey(&mut Obeying::join(shard)?)?)
+        let progress = |image| group.link.progress(image);
+        let rank = FollowerRun { dataset, images: &images, config, progress: &progress };
+        Ok(rank.obey(&mut Follower::join(shard)?)?)
     }
 }
 
@@ -514,7 +502,7 @@ fn share_threads(launch: &Launch) {
 
 // The process that starts the ranks, waits for them and says how the run ended.
 
-/// How long the other ranks have to end when one is gone.
+/// Time in which the other ranks end by themselves when one is gone.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs this program's command line in so many ranks.
@@ -532,7 +520,7 @@ pub(super) fn supervise(world: u32, args: &TrainArgs) -> anyhow::Result<()> {
     match splat_ranks::supervise::supervise(&ranks, &stop)? {
         Verdict::Done => Ok(()),
         Verdict::Ended { code } => Err(EndedRank(code).into()),
-        Verdict::Died(departure) => Err(DeadRank { departure, command }.into()),
+        Verdict::Died(lost) => Err(DeadRank { lost, command }.into()),
     }
 }
 

@@ -15,7 +15,7 @@ use super::intent::Intent;
 use super::lpips::{self, LpipsDemand, Sources};
 use super::next::{Trained, demo_summary, interrupted, tell_next};
 use super::output::{print, shell_word};
-use super::ranks::{self, Party, RankRole};
+use super::ranks::{self, RankGroup, RankRole};
 use super::scene::{absolute, open_images, open_to_train, refuse_hidden, refuse_triangles};
 use super::settle::{settle, settle_by_photographs, settle_passes};
 use super::signals::stop_on_signals;
@@ -55,7 +55,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         }
         RankRole::Rank(launch) if launch.rank > 0 => return ranks::obey(&launch, args),
         RankRole::Rank(launch) => {
-            ranks::lead(&launch, args, |party| train(args, matches, Some(party)))?
+            ranks::lead(&launch, args, |group| train(args, matches, Some(group)))?
         }
     };
     let Some(TrainedModel { model_path, config }) = trained else { return Ok(()) };
@@ -68,14 +68,14 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Trains, with other ranks if `party` is given. Returns `None` if a resumed run is already complete.
+/// Trains, with other ranks if `group` is given. Returns `None` if a resumed run is already complete.
 pub(super) fn train(
     args: &TrainArgs,
     matches: &ArgMatches,
-    party: Option<&mut Party>,
+    group: Option<&mut RankGroup>,
 ) -> anyhow::Result<Option<TrainedModel>> {
     let started = Instant::now();
-    let world = party.as_ref().map_or(1, |party| party.world());
+    let world = group.as_ref().map_or(1, |group| group.world());
     let mut intent = match Intent::make(args, matches, world) {
         Err(error) if error.is::<NothingToTrain>() => {
             tracing::warn!("{error}");
@@ -114,14 +114,14 @@ pub(super) fn train(
     if let Some(network) = lpips.as_ref().and_then(|weights| weights.files().first()) {
         intent.config.output.lpips_weights = Some(absolute(network));
     }
-    let Some(party) = party else {
+    let Some(group) = group else {
         // Options of a preset are not typed, and cause no notices.
         let options = DeviceOptions::of_earlier(&intent.config, matches);
         return device::on(&options, Training { args, intent, lpips, started }).map(Some);
     };
-    party.refuse(&intent.config)?;
-    let options = party.device_options(&intent.config);
-    party.on_all(&options, Training { args, intent, lpips, started }).map(Some)
+    group.refuse(&intent.config)?;
+    let options = group.device_options(&intent.config);
+    group.on_all(&options, Training { args, intent, lpips, started }).map(Some)
 }
 
 /// Error for `--clean` with triangles.

@@ -6,13 +6,13 @@ use super::batches::RankImages;
 use super::feed::Views;
 use super::schedule::ViewOrder;
 use super::terms::{self, TrainingStage, ViewExtras};
-use crate::backend::ranks::{Obeying, RankOrder, RankShard, RankTarget};
+use crate::backend::ranks::{Follower, RankOrder, RankShard, RankTarget};
 use crate::backend::{Device, DeviceError, Photo, RankView, Stay};
 use crate::config::Config;
 use crate::dataset::{Dataset, ImageLoader};
 
-/// State of a following rank.
-pub struct ObeyingRank<'a> {
+/// State of a run on a rank that follows rank 0.
+pub struct FollowerRun<'a> {
     /// Scene.
     pub dataset: &'a Dataset,
     /// Images of the scene.
@@ -23,9 +23,9 @@ pub struct ObeyingRank<'a> {
     pub progress: &'a dyn Fn(u64),
 }
 
-impl ObeyingRank<'_> {
+impl FollowerRun<'_> {
     /// Follows the orders of rank 0 until the run ends.
-    pub fn obey<S: RankShard>(&self, rank: &mut Obeying<S>) -> Result<(), DeviceError> {
+    pub fn obey<S: RankShard>(&self, rank: &mut Follower<S>) -> Result<(), DeviceError> {
         let mut views = Views::new(self.dataset, self.images);
         let mut ahead = Ahead::new(self.dataset, self.config, rank.rank(), rank.world());
         loop {

@@ -7,7 +7,7 @@ use crate::common::scene::{RATES, photo, resized, straight, tame_gaussians};
 use splat::abi::terms::Terms;
 use splat::backend::cuda::ranks::CudaShard;
 use splat::backend::cuda::{Cuda, CudaOptions};
-use splat::backend::ranks::{Obeying, Opening, RankLine, RankOrder, RankTarget, Ranked};
+use splat::backend::ranks::{Follower, Leader, Opening, RankLine, RankOrder, RankTarget};
 use splat::backend::{
     AdamStep, Candidates, EditRule, Edited, Footprint, Grow, Into, Keep, Look, Objective, Photo,
     Pick, RankOutcome, RankView, Ranks, RenderSettings, ScoreRule, Sight, Snapshot, Statistics,
@@ -18,7 +18,7 @@ use splat::math::Divisor;
 use splat::math::morton::Cube;
 use splat::memory::plan::Storage;
 use splat::model::Gaussians;
-use splat_ranks::exchange::Threads;
+use splat_ranks::exchange::Exchange;
 
 const ROWS: usize = 6000;
 const SIZE: [u32; 2] = [80, 64];
@@ -45,10 +45,10 @@ fn open(ordinal: u32, storage: Storage) -> Cuda {
     Cuda::open(&CudaOptions { ordinal, storage, ..CudaOptions::default() }).unwrap()
 }
 
-fn obey(exchange: Threads, (ordinal, storage): (u32, Storage)) {
-    let line = RankLine::new(Box::new(exchange));
-    assert!(matches!(Opening::hear(&line).unwrap(), Opening::Begin { .. }));
-    let mut rank = Obeying::join(CudaShard::new(open(ordinal, storage), line)).unwrap();
+fn obey(exchange: Exchange, (ordinal, storage): (u32, Storage)) {
+    let line = RankLine::new(exchange);
+    assert!(matches!(Opening::receive(&line).unwrap(), Opening::Begin { .. }));
+    let mut rank = Follower::join(CudaShard::new(open(ordinal, storage), line)).unwrap();
     loop {
         match rank.obey().unwrap() {
             RankOrder::Done => {}
@@ -71,21 +71,21 @@ fn obey(exchange: Threads, (ordinal, storage): (u32, Storage)) {
 }
 
 /// What `work` comes to on rank 0 of two GPUs.
-fn with_gpus<T>(storage: Storage, work: impl FnOnce(&mut Ranked<CudaShard>) -> T) -> T {
-    let mut group = Threads::group(2).into_iter();
+fn with_gpus<T>(storage: Storage, work: impl FnOnce(&mut Leader<CudaShard>) -> T) -> T {
+    let mut group = Exchange::threads(2).into_iter();
     let lead = group.next().unwrap();
     thread::scope(|scope| {
-        let obeying: Vec<_> = (1..)
+        let follower: Vec<_> = (1..)
             .zip(group)
             .map(|(ordinal, way)| scope.spawn(move || obey(way, (ordinal, storage))))
             .collect();
-        let line = RankLine::new(Box::new(lead));
-        let mut lead = Ranked::new(CudaShard::new(open(0, storage), line));
+        let line = RankLine::new(lead);
+        let mut lead = Leader::new(CudaShard::new(open(0, storage), line));
         Ranks::begin(&mut lead, String::new(), 0).unwrap();
         let done = work(&mut lead);
         lead.end().unwrap();
         drop(lead);
-        obeying.into_iter().for_each(|rank| rank.join().unwrap());
+        follower.into_iter().for_each(|rank| rank.join().unwrap());
         done
     })
 }

@@ -431,7 +431,7 @@ fn a_rank_without_a_token_trusts_no_stranger_at_rank_0s_port() {
     let rank = launched(&place, &[], &variables).spawn().unwrap();
     let (mut stream, _) = listener.accept().unwrap();
     let challenge = serde_json::json!({ "Challenge": {
-        "magic": "splat-ranks", "protocol": 3, "run": at, "nonce": "00".repeat(16)
+        "magic": "splat-ranks", "protocol": 4, "run": at, "nonce": "00".repeat(16)
     } });
     stream.write_all(&framed(&challenge)).unwrap();
     let mut length = [0; 4];
@@ -441,7 +441,7 @@ fn a_rank_without_a_token_trusts_no_stranger_at_rank_0s_port() {
         "rank": 0, "host": null, "pid": 1, "cause": "Closed", "progress": null
     });
     let welcome = serde_json::json!({ "Welcome": {
-        "data": [at, at], "salt": "00".repeat(16), "coordinator": gone
+        "data": at, "salt": "00".repeat(16), "coordinator": gone
     } });
     stream.write_all(&framed(&welcome)).unwrap();
     let ended = Ended::from(rank.wait_with_output().unwrap());

@@ -1,20 +1,27 @@
-//! Values between ranks, as bytes of an exchange.
+//! Values on their way between ranks: the commands of rank 0, and news of each rank's view.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use splat_ranks::exchange::{Exchange, ExchangeError};
 
-use super::command::RankCommand;
-use crate::backend::DeviceError;
+use super::view::{RankView, Sight};
+use crate::abi::terms::Terms;
+use crate::backend::{
+    AdamStep, Adjust, Candidates, DeviceError, EditRule, LossValues, Pick, RenderSettings,
+    ScoreRule,
+};
+use crate::dataset::View;
+use crate::math::morton::Cube;
 
-/// Why a rank takes no part in a run.
+/// Reason why a rank takes no part in a run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Problem {
-    /// It has not the scene.
+    /// The scene differs.
     Scene(String),
-    /// It cannot use its device.
+    /// The device cannot be used.
     Device(String),
 }
 
@@ -23,12 +30,12 @@ pub enum Problem {
 pub struct RankLine {
     rank: u32,
     world: u32,
-    exchange: Arc<Mutex<Box<dyn Exchange>>>,
+    exchange: Arc<Mutex<Exchange>>,
 }
 
 impl RankLine {
     /// The way over an exchange.
-    pub fn new(exchange: Box<dyn Exchange>) -> Self {
+    pub fn new(exchange: Exchange) -> Self {
         let (rank, world) = (exchange.rank(), exchange.world());
         Self { rank, world, exchange: Arc::new(Mutex::new(exchange)) }
     }
@@ -38,7 +45,7 @@ impl RankLine {
         self.rank
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     pub fn world(&self) -> u32 {
         self.world
     }
@@ -46,19 +53,19 @@ impl RankLine {
     /// A call of the exchange, whose error is kept there for the calls that follow.
     fn call<T>(
         &self,
-        make: impl FnOnce(&mut dyn Exchange) -> Result<T, ExchangeError>,
+        make: impl FnOnce(&mut Exchange) -> Result<T, ExchangeError>,
     ) -> Result<T, DeviceError> {
         let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(make(&mut **exchange)?)
+        Ok(make(&mut exchange)?)
     }
 
-    /// Rank 0 has all ranks do something.
-    pub(super) fn tell(&self, command: &RankCommand) -> Result<(), DeviceError> {
+    /// Sends a command of rank 0 to all ranks.
+    pub(super) fn command(&self, command: &RankCommand) -> Result<(), DeviceError> {
         self.give(command)
     }
 
-    /// What rank 0 has this one do next.
-    pub(super) fn hear(&self) -> Result<RankCommand, DeviceError> {
+    /// Receives the next command of rank 0.
+    pub(super) fn next_command(&self) -> Result<RankCommand, DeviceError> {
         self.take()
     }
 
@@ -68,7 +75,7 @@ impl RankLine {
         self.call(|exchange| exchange.broadcast(Some(bytes)).map(drop))
     }
 
-    /// What rank 0 gives.
+    /// Receives a value of rank 0.
     pub(in crate::backend) fn take<T: DeserializeOwned>(&self) -> Result<T, DeviceError> {
         decoded(0, &self.call(|exchange| exchange.broadcast(None))?)
     }
@@ -130,4 +137,146 @@ fn decoded<T: DeserializeOwned>(rank: u32, bytes: &[u8]) -> Result<T, DeviceErro
 
 fn unreadable(rank: u32, error: &postcard::Error) -> DeviceError {
     DeviceError::OfRank { rank, message: format!("what it sends cannot be read: {error}") }
+}
+
+// Commands.
+
+/// The form of what ranks send each other: another number where a command, or what it moves, has changed.
+pub const RANK_PROTOCOL: u32 = 4;
+
+/// Something that all ranks do together.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) enum RankCommand {
+    /// Open the scene of a run.
+    Begin {
+        /// The run's configuration, TOML.
+        config: String,
+        /// The scene's fingerprint.
+        scene: u64,
+    },
+    /// Take rows of a new model.
+    Load {
+        /// Highest degree of the spherical harmonics.
+        sh_degree: u32,
+        /// Rows of all ranks.
+        rows: usize,
+    },
+    /// Send rank 0 the rows of these numbers.
+    Read(Range<usize>),
+    /// Send it the parameters of the rows of these numbers.
+    Sample(Vec<usize>),
+    /// Put the rows in the order of their places along the Z-curve around a cube, and deal them anew.
+    Reorder(Cube),
+    /// Project into a view that rank 0 shows or measures.
+    Draw(Sight),
+    /// Draw, compare and differentiate these views, by rank.
+    Train(Vec<Option<RankView>>),
+    /// Say what became of the views of the last round.
+    Report,
+    /// Move down the gradients.
+    Step(AdamStep),
+    /// Sum the rows' blend weights over views.
+    Weigh {
+        /// The views.
+        views: Vec<View>,
+        /// Settings of their rendering.
+        settings: RenderSettings,
+    },
+    /// Select among candidates.
+    Select {
+        /// They.
+        candidates: Candidates,
+        /// Which.
+        pick: Pick,
+    },
+    /// Find the candidates.
+    Score(ScoreRule),
+    /// Say for how many of so many births there is memory.
+    Grant(usize),
+    /// Edit the model by what was selected.
+    Edit(EditRule),
+    /// Change all rows alike.
+    Adjust(Adjust),
+    /// Find the 3D filter anew from these views.
+    Smooth {
+        /// The views.
+        views: Vec<View>,
+        /// Depth from which on they sample the scene.
+        sampled_from: f64,
+    },
+    /// The run is over.
+    End,
+}
+
+// News of a view.
+
+/// News of a rank for the others, after it has projected its rows into the views that they draw in a round.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct RankNews {
+    /// Reason why its own view cannot be compared: the round goes on without that view.
+    pub(in crate::backend) problem: Option<String>,
+    /// Result of its view of the round before.
+    pub(in crate::backend) report: ViewReport,
+    /// How many splats its rows are in the view of each rank, and how many pairs of a splat and a tile, where
+    /// a device counts them; `[world]`. 0 for its own view, which it counts later and alone needs.
+    pub(in crate::backend) counts: Vec<[u64; 2]>,
+}
+
+impl RankNews {
+    /// None at all.
+    pub(in crate::backend) const NONE: Self =
+        Self { problem: None, report: ViewReport::NoView, counts: Vec::new() };
+}
+
+/// Result of the view of a rank.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(in crate::backend) enum ViewReport {
+    /// The rank had no view.
+    NoView,
+    /// Its gradients are added.
+    Added(Reported),
+    /// The view cannot be drawn or compared: the reason.
+    Failed(String),
+}
+
+/// The values of a view's terms at pixels.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(in crate::backend) struct Reported {
+    total: f64,
+    pairs: Vec<(String, f64)>,
+}
+
+impl ViewReport {
+    /// A view of these values.
+    pub(super) fn added(values: LossValues) -> Self {
+        let LossValues { total, pairs } = values;
+        let pairs = pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        Self::Added(Reported { total, pairs })
+    }
+
+    /// The values of the view of a rank that is compared by these terms.
+    pub(super) fn values(&self, rank: u32, terms: &Terms) -> Result<LossValues, DeviceError> {
+        match self {
+            Self::Added(Reported { total, pairs }) => {
+                let names = || terms.active().flat_map(|weighted| weighted.term.values());
+                let known = pairs.iter().filter_map(|(name, value)| {
+                    names().find(|known| known.name == name).map(|known| (known.name, *value))
+                });
+                Ok(LossValues { total: *total, pairs: known.collect() })
+            }
+            Self::Failed(message) => Err(DeviceError::OfRank { rank, message: message.clone() }),
+            Self::NoView => {
+                let message = "it has left out its view of the step".to_owned();
+                Err(DeviceError::OfRank { rank, message })
+            }
+        }
+    }
+
+    /// The error that it tells, if it does.
+    pub(super) fn check(&self, rank: u32) -> Result<(), DeviceError> {
+        match self {
+            Self::Failed(message) => Err(DeviceError::OfRank { rank, message: message.clone() }),
+            Self::NoView | Self::Added(_) => Ok(()),
+        }
+    }
 }

@@ -44,7 +44,7 @@ pub(in crate::backend) struct RankRows {
 }
 
 impl Numbering {
-    /// So many rows, dealt in runs.
+    /// Deals N rows to the ranks in runs.
     pub(in crate::backend) fn dealt(world: u32, rows: usize) -> Self {
         let share = rows / (RUNS_OF_RANK * world.max(1) as usize);
         let run = (share / LANES * LANES).clamp(LANES, RUN_ROWS);
@@ -52,7 +52,7 @@ impl Numbering {
         Self::of_owners(world, ranks.flat_map(|rank| std::iter::repeat_n(rank, run)).take(rows))
     }
 
-    /// So many rows of each rank, one rank after the other.
+    /// Numbers N rows of each rank, one rank after the other.
     pub(in crate::backend) fn of_counts(counts: impl IntoIterator<Item = usize>) -> Self {
         let mut numbering = Self { world: 0, runs: Vec::new() };
         let mut number = 0;
@@ -66,7 +66,7 @@ impl Numbering {
         numbering
     }
 
-    /// The same rows of each rank, one rank after the other.
+    /// Numbers the rows anew, one rank after the other.
     pub(in crate::backend) fn in_turn(&self) -> Self {
         Self::of_counts(self.counts())
     }
@@ -129,13 +129,13 @@ impl Numbering {
         within.map(piece).filter(|piece| !piece.places.is_empty()).collect()
     }
 
-    /// How many rows of a rank have these numbers.
+    /// Returns the number of a rank's rows among these.
     pub(in crate::backend) fn rows_of(&self, rank: u32, numbers: &Range<usize>) -> usize {
         let pieces = self.pieces(numbers).into_iter().filter(|piece| piece.rank == rank);
         pieces.map(|piece| piece.places.len()).sum()
     }
 
-    /// Whether each rank has sent as many values as it has rows, `width` a row.
+    /// Fails unless each rank has sent `width` values for each of its rows.
     pub(in crate::backend) fn check<T>(
         &self,
         of_ranks: &[Vec<T>],

@@ -3,8 +3,7 @@
 
 use std::ops::Range;
 
-use super::line::RankLine;
-use super::report::RankNews;
+use super::line::{RankLine, RankNews};
 use super::view::{RankView, Sight};
 use crate::backend::frame_state::{Drawn, Fresh, Scored};
 use crate::backend::{
@@ -29,7 +28,7 @@ pub trait Shard: Sized {
     /// The device.
     fn device(&mut self) -> &mut Self::Device;
 
-    /// The same, to ask what it is.
+    /// The device, for queries.
     fn as_device(&self) -> &Self::Device;
 
     /// The way to the other ranks.
@@ -38,7 +37,7 @@ pub trait Shard: Sized {
     /// The rank's rows.
     fn local(share: &Self::Share) -> &<Self::Device as Store<Gaussians>>::Model;
 
-    /// The same, to change what is not what all ranks know.
+    /// The rank's rows, for changes that other ranks need not know.
     fn local_mut(share: &mut Self::Share) -> &mut <Self::Device as Store<Gaussians>>::Model;
 
     /// Makes the device ready to work with those of the others.
@@ -75,19 +74,19 @@ pub trait DealtRows: Shard {
         numbers: &[usize],
     ) -> Result<Option<Gaussians>, DeviceError>;
 
-    /// What the rows of all ranks are made of.
+    /// Returns the columns and bytes of the rows of all ranks.
     fn shape(&self, share: &Self::Share) -> ModelShape;
 
     /// Puts the rows in the order of their places along the Z-curve around a cube.
     fn reorder(&mut self, share: &mut Self::Share, cube: &Cube) -> Result<(), DeviceError>;
 
-    /// Of so many births of all ranks, as many as this one has memory for.
+    /// Returns the largest part of `wish`, the number of new Gaussians of all ranks, for which this rank has memory.
     fn grant(&mut self, share: &mut Self::Share, wish: usize) -> Result<usize, DeviceError>;
 }
 
 /// Views drawn by ranks: splats on their way to who draws, and gradients on their way back.
 pub trait SharedViews: Shard {
-    /// What the rank keeps of its rows in the views of all, until gradients come back.
+    /// The rank's own splats in the views of all ranks, until gradients come back.
     type Round;
     /// The splats of the view that this rank draws.
     type Splats;
@@ -139,7 +138,7 @@ pub trait SharedViews: Shard {
 
 /// Density control and the 3D filter of the rows of all ranks.
 pub trait SharedEdits: Shard {
-    /// What was selected.
+    /// The selected rows.
     type Selection;
 
     /// Puts the blend weights of all rows in these views where the statistics were.

@@ -1,23 +1,29 @@
-//! Views of a step that several ranks draw.
+//! Views of a step that several ranks draw, and the values of their terms.
+
+use std::cell::RefCell;
+use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
+use super::line::{RankCommand, RankLine, ViewReport};
 use crate::abi::terms::{Inputs, Terms};
-use crate::backend::{DeviceError, Drawing, Render, RenderSettings, Statistics, Wants};
+use crate::backend::{
+    DeviceError, Drawing, LossValues, Pending, Render, RenderSettings, Statistics, Wants,
+};
 use crate::dataset::View;
 use crate::math::Divisor;
 use crate::model::Gaussians;
 
-/// How a view is drawn, as all ranks are told: each projects its part of the model into it.
+/// A view and its settings for all ranks: each projects its part of the model into the view.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Sight {
     /// The view.
     pub view: View,
-    /// How it is drawn.
+    /// Settings of its rendering.
     pub settings: RenderSettings,
-    /// Whether the depths and normals of the surface are drawn.
+    /// True if the depths and normals of the surface are drawn.
     pub surface: bool,
-    /// What the backward pass adds to the statistics of density control.
+    /// Statistics of density control that the backward pass adds to.
     pub observe: Option<Statistics>,
     /// By how much it is smaller than its photograph.
     pub divisor: Divisor,
@@ -30,7 +36,7 @@ impl Sight {
         Self { view, settings, surface, observe: None, divisor: Divisor::One }
     }
 
-    /// How every rank projects its rows into it.
+    /// Returns the settings by which every rank projects its rows into the view.
     pub(in crate::backend) fn drawing(&self) -> Drawing {
         let inputs = Inputs { maps: self.surface, ..Inputs::NONE };
         let &Self { observe, divisor, .. } = self;
@@ -47,14 +53,14 @@ pub struct RankView {
     pub iteration: u32,
     /// The view's index in the dataset.
     pub index: usize,
-    /// How it is drawn.
+    /// Settings of its rendering.
     pub sight: Sight,
     /// The terms that it is compared by. They do not travel: the rank has the same configuration.
     #[serde(skip)]
     pub terms: Terms,
 }
 
-/// What became of a view that another rank drew.
+/// Result of a view that another rank drew.
 #[derive(Clone, Debug)]
 pub enum RankOutcome<L> {
     /// Its gradients are among those of the step. The values of the terms at pixels, and of those at samples.
@@ -65,12 +71,12 @@ pub enum RankOutcome<L> {
 
 /// A device that may be several ranks.
 pub trait Ranks: Render<Gaussians> {
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     fn world(&self) -> u32 {
         1
     }
 
-    /// Has other ranks open the scene of a run, by its configuration in TOML and its fingerprint.
+    /// Makes other ranks open the scene of a run, by its configuration in TOML and its fingerprint.
     fn begin(&mut self, _config: String, _scene: u64) -> Result<(), DeviceError> {
         Ok(())
     }
@@ -79,8 +85,99 @@ pub trait Ranks: Render<Gaussians> {
     /// the run; from rank 1 on, at most one each.
     fn share_views(&mut self, _image: u32, _others: Vec<RankView>) {}
 
-    /// What became of them, in their order, once the backward pass of this rank's view is done.
+    /// Returns the results of these views, in their order, once the backward pass of this rank's view is done.
     fn take_shared(&mut self) -> Vec<RankOutcome<Self::Losses>> {
         Vec::new()
+    }
+}
+
+// Values of the terms. Those of other ranks come with their news of the next round, so that nobody waits.
+
+/// The values of a view's terms, which this rank or another finds.
+pub enum RankLosses<L> {
+    /// There are none.
+    None,
+    /// This rank's.
+    Own(L),
+    /// Another's.
+    Late {
+        /// Which.
+        rank: u32,
+        /// The terms that it compares its view by.
+        terms: Terms,
+        /// Its news, once it has come.
+        reports: Rc<LateReports>,
+    },
+}
+
+impl<L: Pending<LossValues>> Pending<LossValues> for RankLosses<L> {
+    fn is_ready(&self) -> bool {
+        match self {
+            Self::None => true,
+            Self::Own(values) => values.is_ready(),
+            Self::Late { reports, .. } => reports.are_there(),
+        }
+    }
+
+    fn read(self) -> Result<LossValues, DeviceError> {
+        match self {
+            Self::None => Ok(LossValues::default()),
+            Self::Own(values) => values.read(),
+            Self::Late { rank, terms, reports } => reports.of(rank)?.values(rank, &terms),
+        }
+    }
+}
+
+/// Why a step failed on rank 0 that the others had begun, if one did: they wait within it, and hear nothing.
+#[derive(Clone, Default)]
+pub(super) struct FailedStep(Rc<RefCell<Option<String>>>);
+
+impl FailedStep {
+    /// Keeps the first reason.
+    pub(super) fn note(&self, error: &DeviceError) {
+        self.0.borrow_mut().get_or_insert_with(|| error.to_string());
+    }
+
+    /// An error where a step has failed.
+    pub(super) fn check(&self) -> Result<(), DeviceError> {
+        match &*self.0.borrow() {
+            Some(message) => Err(DeviceError::OfRank { rank: 0, message: message.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// News of the ranks of their views of a round.
+pub struct LateReports {
+    line: RankLine,
+    failed: FailedStep,
+    found: RefCell<Option<Vec<ViewReport>>>,
+}
+
+impl LateReports {
+    /// News that will come by this line.
+    pub(super) fn new(line: RankLine, failed: FailedStep) -> Self {
+        Self { line, failed, found: RefCell::new(None) }
+    }
+
+    fn are_there(&self) -> bool {
+        self.found.borrow().is_some()
+    }
+
+    /// Takes the news, by rank, unless it was asked for before.
+    pub(super) fn come(&self, reports: Vec<ViewReport>) {
+        self.found.borrow_mut().get_or_insert(reports);
+    }
+
+    /// Returns the news of a rank; asks for it if it has not come.
+    fn of(&self, rank: u32) -> Result<ViewReport, DeviceError> {
+        if !self.are_there() {
+            self.failed.check()?;
+            self.line.command(&RankCommand::Report)?;
+            self.come(self.line.all_gather(&ViewReport::NoView)?);
+        }
+        let found = self.found.borrow();
+        let report = found.as_ref().and_then(|reports| reports.get(rank as usize));
+        Ok(report.cloned().unwrap_or(ViewReport::NoView))
     }
 }

@@ -7,12 +7,12 @@ use splat_ranks::launch::{Launch, detect};
 use crate::backend::{DeviceError, gpu};
 use crate::cli::exit::UsageError;
 
-/// How many processes train a model.
+/// Number of processes that train a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum RankCount {
     /// As many as the launcher has started.
     Auto,
-    /// So many.
+    /// This number.
     Count(u32),
 }
 
@@ -49,12 +49,12 @@ impl RankCount {
 
 // Number of GPUs, and the GPU of a rank.
 
-/// How many GPUs train a model: as many ranks do, one on each.
+/// Number of GPUs that train a model, with one rank on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum GpuCount {
     /// All that the driver shows.
     All,
-    /// So many.
+    /// This number.
     Count(u32),
 }
 

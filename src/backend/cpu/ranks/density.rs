@@ -5,8 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::dealing::check_block;
-use super::share::{CpuShard, ModelShare};
+use super::share::{CpuShard, ModelShare, check_block};
 use crate::backend::cpu::model::{Model, Parameter};
 use crate::backend::cpu::rows::RowBlock;
 use crate::backend::cpu::stage::densify::{self, Growing};
@@ -35,12 +34,12 @@ pub struct RankedSelection {
 #[derive(Debug)]
 enum Selected {
     Best(Vec<Growing>),
-    /// Those that stay.
+    /// Rows that stay.
     Retained(Vec<Growing>),
     Drawn(DrawnSources),
 }
 
-/// What rows are scored by.
+/// Columns by which rows are scored.
 #[derive(Debug, Deserialize, Serialize)]
 struct ScoredRows {
     log_scales: Vec<f32>,
@@ -62,7 +61,7 @@ impl ScoredRows {
     }
 }
 
-/// What an edit did on a rank.
+/// Result of an edit on a rank.
 #[derive(Debug, Deserialize, Serialize)]
 struct RankEdit {
     copied: usize,

@@ -61,7 +61,7 @@ impl GpuLink {
         Ok(link)
     }
 
-    /// Has NCCL make its connections, and take the memory for them, which it would do in the first step.
+    /// Makes NCCL connect, and take its memory, which it would do in the first step.
     fn connect(&self, line: &RankLine, session: &Session) -> Result<(), DeviceError> {
         let others: Vec<u32> = (0..line.world()).filter(|&rank| rank != line.rank()).collect();
         let places = others.len() as u64 + 1;

@@ -1,28 +1,34 @@
-//! Rows of a rank on their way to a view: its own, or one that another rank draws.
+//! Rows of a rank on their way to a view, which this rank or another draws: their projection, their counts, and
+//! the records of splats.
 
-use super::records::place;
+use std::ops::Range;
+
 use super::share::{CudaShard, CudaShare};
-use crate::abi::{Counts, Out, SHORT_KEYS_MAX, ViewCamera};
+use crate::abi::{Counts, Out, RECORD_WIDTH, SHORT_KEYS_MAX, UnpackSplatsArgs, ViewCamera};
 use crate::backend::cuda::Cuda;
+use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::frame::ViewGradients;
-use crate::backend::cuda::memory::heap::{Block, DeviceRange, Heap};
+use crate::backend::cuda::memory::heap::{Block, Buffer, DeviceRange, Heap, Pinned, Region};
 use crate::backend::cuda::memory::status::SplatCounts;
-use crate::backend::cuda::stage::project::{self, Counted, DrawnView, ProjectionRoom, Splats};
+use crate::backend::cuda::session::Session;
+use crate::backend::cuda::stage::project::{
+    self, Counted, DrawnView, Order, ProjectionRoom, Splats,
+};
 use crate::backend::{DeviceError, Drawing, Sight};
-use crate::layout::{Projected, Records, SentSplats, ViewSizes};
+use crate::layout::{Projected, RANK_COUNTS, RANK_COUNTS_READ, Records, SentSplats, ViewSizes};
 
 /// The rows of this rank in a view of another.
 pub(super) struct PartOfView {
     splat_from_gaussian: Block<u32>,
     /// The splats until they are sent, and then their gradients; [capacity, 12].
     splats: Block<f32>,
-    /// How many there are.
+    /// Number of splats.
     visible: usize,
     camera: ViewCamera,
     drawing: Drawing,
 }
 
-/// What a projection leaves.
+/// Result of a projection.
 pub(super) enum ProjectedRows {
     /// Splats of the view that this rank draws.
     Own(Splats),
@@ -30,11 +36,11 @@ pub(super) enum ProjectedRows {
     Part(PartOfView),
 }
 
-/// Where the splats of a view lie.
+/// Memory of the splats of a view.
 enum RoomOfView {
-    /// Of the view that this rank draws.
+    /// The view is drawn by this rank.
     Own(Projected<Heap>),
-    /// Of another's.
+    /// The view is drawn by another rank.
     Sent(SentSplats<Heap>),
 }
 
@@ -49,7 +55,7 @@ pub(super) struct Projection<'a> {
 }
 
 impl<'a> Projection<'a> {
-    /// Of a view that is this rank's own or not.
+    /// Reserves memory for a view that is this rank's own or not.
     pub(super) fn of(
         shard: &mut CudaShard,
         share: &CudaShare,
@@ -77,7 +83,7 @@ impl<'a> Projection<'a> {
         Ok(Self { sight, camera, drawing, room, capacity })
     }
 
-    /// Whether this rank draws the view.
+    /// True if this rank draws the view.
     pub(super) fn is_own(&self) -> bool {
         matches!(self.room, RoomOfView::Own(_))
     }
@@ -99,7 +105,7 @@ impl<'a> Projection<'a> {
         project::launch(&mut cuda.session, &share.local, drawn, room, &Counted::OfRanks(counts))
     }
 
-    /// What has come of it: so many splats, and pairs of a splat and a tile.
+    /// Returns the projected rows: this number of splats, and of pairs of a splat and a tile.
     pub(super) fn done(self, [visible, instances]: [u64; 2]) -> ProjectedRows {
         let Self { camera, drawing, room, .. } = self;
         let visible = usize::try_from(visible).unwrap_or(usize::MAX);
@@ -118,7 +124,7 @@ impl<'a> Projection<'a> {
 }
 
 impl PartOfView {
-    /// Where the splats lie, and later their gradients.
+    /// Returns the memory of the splats, and later of their gradients.
     pub(super) fn place(&self) -> Result<DeviceRange, DeviceError> {
         place(&self.splats, 0..self.visible)
     }
@@ -147,4 +153,123 @@ pub(super) fn check_drawing(drawing: &Drawing) -> Result<(), DeviceError> {
         });
     }
     Ok(())
+}
+
+// Counts of the rows that each view sees.
+
+/// Words of [`Counts`]: instances, visible.
+const WORDS: usize = 2;
+const _: () = assert!(size_of::<Counts>() == WORDS * size_of::<u64>(), "words of the counts");
+
+/// Counts of projections, of one view for each rank.
+pub(super) struct ViewCounts {
+    words: Region<u64>,
+    host: Pinned<u64>,
+    own: Pinned<u64>,
+}
+
+impl ViewCounts {
+    pub(super) fn new(session: &Session, world: u32) -> Result<Self, DeviceError> {
+        let mut words = session.heap.region(&RANK_COUNTS)?;
+        words.grow(world as usize * WORDS)?;
+        let host = session.heap.pinned(&RANK_COUNTS_READ, &world.into())?;
+        Ok(Self { words, host, own: session.heap.pinned(&RANK_COUNTS_READ, &1)? })
+    }
+
+    /// Sets all counts to 0.
+    pub(super) fn clear(&mut self, session: &Session) -> Result<(), DeviceError> {
+        self.words.zero(&session.stream)
+    }
+
+    /// Returns the counts of the projection into the view of a rank.
+    pub(super) fn of(&mut self, rank: u32) -> Out<'_, Counts> {
+        Out::at(self.words.address() + u64::from(rank) * size_of::<Counts>() as u64)
+    }
+
+    /// Copies the counts of the other ranks' views to the host, before the own view is projected.
+    pub(super) fn fetch_others(&mut self, session: &Session) -> Result<(), DeviceError> {
+        let all = 0..self.words.len();
+        self.words.download_pinned(&session.stream, all, &mut self.host)
+    }
+
+    /// Copies the counts of the own view to the host, once it is projected.
+    pub(super) fn fetch_own(&mut self, session: &Session, rank: u32) -> Result<(), DeviceError> {
+        let first = rank as usize * WORDS;
+        self.words.download_pinned(&session.stream, first..first + WORDS, &mut self.own)
+    }
+
+    /// Splats, and pairs of a splat and a tile, by rank; 0 of the own view. Waits for the device.
+    pub(super) fn others(&self) -> Result<Vec<[u64; 2]>, DeviceError> {
+        Ok(counted(self.host.as_slice()?).collect())
+    }
+
+    /// Returns the counts of the own view. Waits for the device.
+    pub(super) fn own(&self) -> Result<[u64; 2], DeviceError> {
+        Ok(counted(self.own.as_slice()?).next().unwrap_or_default())
+    }
+}
+
+fn counted(words: &[u64]) -> impl Iterator<Item = [u64; 2]> {
+    // The upper half of the second word has no meaning.
+    let counts = words.as_chunks::<WORDS>().0.iter();
+    counts.map(|&[instances, visible]| [visible & u64::from(u32::MAX), instances])
+}
+
+// Records of splats.
+
+/// Makes of splats that have come, from `first` on, what a projection leaves.
+pub(super) fn unpack(
+    session: &Session,
+    splats: &mut Splats,
+    first: usize,
+) -> Result<(), DeviceError> {
+    let Splats { visible, records, gradients, kind, .. } = splats;
+    let mut order = Order::of(gradients, *kind)?;
+    let args = UnpackSplatsArgs {
+        splats: records.write(),
+        tiles: order.tiles.write(),
+        depth_keys: order.depth_keys[0].write(),
+        splat_indices: order.splat_indices[0].write(),
+        instance_counts: order.instance_counts.write(),
+        first: count_u32(first)?,
+        end: count_u32(*visible)?,
+    };
+    session.kernels.unpack_splats.over(&session.stream, visible.saturating_sub(first), &args)
+}
+
+/// Returns the memory of the records of these splats, or of their gradients.
+pub(super) fn place(
+    records: &Block<f32>,
+    splats: Range<usize>,
+) -> Result<DeviceRange, DeviceError> {
+    let width = RECORD_WIDTH as usize;
+    records.place("exchange", &(splats.start * width..splats.end * width))
+}
+
+/// Returns the splats of each rank in the view of one: its own first, then those of the others by rank.
+pub(super) fn segments(counts: &[u64], own: u32) -> Vec<Range<usize>> {
+    let count = |rank: usize| usize::try_from(counts[rank]).unwrap_or(usize::MAX);
+    let own = own as usize;
+    let mut next = count(own);
+    let segment = |rank: usize| {
+        if rank == own {
+            return 0..count(own);
+        }
+        let first = next;
+        next += count(rank);
+        first..next
+    };
+    (0..counts.len()).map(segment).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_lie_side_by_side_the_own_one_first() {
+        assert_eq!(segments(&[3, 4, 5], 0), [0..3, 3..7, 7..12]);
+        assert_eq!(segments(&[3, 4, 5], 1), [4..7, 0..4, 7..12]);
+        assert_eq!(segments(&[3, 0, 5], 2), [5..8, 8..8, 0..5]);
+    }
 }

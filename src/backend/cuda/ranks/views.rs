@@ -1,8 +1,9 @@
 //! Views drawn by ranks: records on their way to who draws, and gradients on their way back.
 
 use super::link::RankPart;
-use super::projection::{PartOfView, ProjectedRows, Projection, check_drawing};
-use super::records::{place, segments, unpack};
+use super::projection::{
+    PartOfView, ProjectedRows, Projection, check_drawing, place, segments, unpack,
+};
 use super::share::{CudaShard, CudaShare};
 use crate::backend::cuda::frame::{Frame, Gradients};
 use crate::backend::cuda::stage::project::{self, DrawnView, Splats};
@@ -18,7 +19,7 @@ use crate::layout::splat_capacity;
 
 /// Views that ranks draw at the same time, one each at most.
 pub struct CudaRound {
-    /// What the rows of this rank are in the views that others draw, by rank.
+    /// Splats of this rank's rows in the views that others draw, by rank.
     parts: Vec<Option<PartOfView>>,
     /// Splats of each rank's rows in the view that this one draws, by rank; nothing where it draws none.
     in_own: Vec<u64>,
@@ -28,7 +29,7 @@ pub struct CudaRound {
 pub struct ViewSplats(Option<Splats>);
 
 impl CudaRound {
-    /// Where the splats of this rank's rows in the views of others lie, and later their gradients.
+    /// Returns the memory of the splats of this rank's rows in the views of others, and later of their gradients.
     fn places(&self) -> Result<Vec<RankPart>, DeviceError> {
         let parts = (0..).zip(&self.parts);
         let known = parts.filter_map(|(rank, part)| part.as_ref().map(|part| (rank, part)));
@@ -291,7 +292,7 @@ impl SharedViews for CudaShard {
     }
 }
 
-/// Whether all ranks have counted the views of all.
+/// Fails unless all ranks have counted the views of all.
 fn check_counts(all: &[RankNews], world: u32) -> Result<(), DeviceError> {
     let short = (0..).zip(all).find(|(_, news)| news.counts.len() != world as usize);
     short.map_or(Ok(()), |(rank, _)| {

@@ -4,8 +4,26 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use crate::symbols::{Config, IN_PROGRESS, RawCommunicator, SUCCESS, U8};
-use crate::transfer::check_peers;
-use crate::{Library, NcclError, Part, UniqueId};
+use crate::{Library, NcclError, UniqueId};
+
+/// Bytes for one rank, or from one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The other rank, from 0. Several parts of one peer arrive in the order in which they are sent.
+    pub peer: u32,
+    /// Address of the bytes in the device's memory.
+    pub address: u64,
+    /// Number of bytes: as many as the peer names. An empty part is skipped.
+    pub bytes: usize,
+}
+
+/// Fails unless all parts, the empty ones as well, name ranks of the group.
+pub(crate) fn check_peers(parts: &[Part], world: u32) -> Result<(), NcclError> {
+    match parts.iter().find(|part| part.peer >= world) {
+        Some(part) => Err(NcclError::NoSuchPeer { peer: part.peer, world }),
+        None => Ok(()),
+    }
+}
 
 /// One rank's part of a group, on its GPU.
 ///
@@ -61,7 +79,7 @@ impl Communicator {
         self.rank
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     pub fn world(&self) -> u32 {
         self.world
     }
@@ -127,7 +145,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// Whether what was enqueued before has failed on the network. It does not wait. On one host NCCL does
+    /// Fails if earlier work has failed on the network. It does not wait. On one host NCCL does
     /// not notice that a rank is gone.
     ///
     /// # Errors

@@ -13,18 +13,11 @@
 //! One rank makes a [`UniqueId`] and gives it to the others by any means. Then all ranks join at once.
 
 mod communicator;
-mod error;
 mod library;
-mod search;
 mod symbols;
 #[cfg(test)]
 mod tests;
-mod transfer;
-mod version;
 
-pub use communicator::Communicator;
-pub use error::NcclError;
-pub use library::Library;
+pub use communicator::{Communicator, Part};
+pub use library::{Library, NcclError, Version};
 pub use symbols::UniqueId;
-pub use transfer::Part;
-pub use version::Version;

@@ -1,13 +1,145 @@
-//! The library of this machine.
+//! The library of this machine: its versions, the search for it, and its errors.
 
-use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::OnceLock;
 
-use crate::search::{Candidate, Environment, candidates};
 use crate::symbols::{GetVersion, IN_PROGRESS, SUCCESS, Symbols, UniqueId};
-use crate::{NcclError, Version};
+
+/// A version of NCCL; it is written as `2.28.3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// The first number.
+    pub major: u32,
+    /// The second number.
+    pub minor: u32,
+    /// The third number.
+    pub patch: u32,
+}
+
+impl Version {
+    /// The oldest version that this crate works with.
+    pub const OLDEST: Self = Self { major: 2, minor: 18, patch: 0 };
+
+    /// By the library's number: 22803 is 2.28.3. Up to 2.8 the first number counted thousands.
+    pub(crate) fn from_code(code: c_int) -> Self {
+        let code = code.unsigned_abs();
+        let major_unit = if code < 10_000 { 1000 } else { 10_000 };
+        Self { major: code / major_unit, minor: code % major_unit / 100, patch: code % 100 }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+/// An error of NCCL or of the search for it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NcclError {
+    /// The library is nowhere.
+    #[error(
+        "not found, needed for --gpus. Install NCCL {} or later, and name its folder in SPLAT_NCCL: \
+         pip install nvidia-nccl-cu13",
+        Version::OLDEST
+    )]
+    NotFound {
+        /// The places, in the order of the search, for `Debug`.
+        looked_in: Vec<String>,
+    },
+    /// `SPLAT_NCCL` names a place without the library. No other place is looked at.
+    #[error(
+        "SPLAT_NCCL names {}, which is neither a file nor a folder that holds libnccl.so.2 or \
+         libnccl.so; name one of them, or unset SPLAT_NCCL",
+        path.display()
+    )]
+    NamesNothing {
+        /// Value of the variable.
+        path: PathBuf,
+    },
+    /// A file is there, but it does not load or does not answer.
+    #[error(
+        "cannot use {} as NCCL: {why}; install NCCL {} or later, and name its folder in SPLAT_NCCL",
+        path.display(),
+        Version::OLDEST
+    )]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer, or the library's.
+        why: String,
+    },
+    /// The library is too old.
+    #[error(
+        "{} is NCCL {version}, but {} or later is needed: install it, for instance by \
+         `pip install nvidia-nccl-cu13`, and name its folder in SPLAT_NCCL",
+        path.display(),
+        Version::OLDEST
+    )]
+    TooOld {
+        /// The library's file.
+        path: PathBuf,
+        /// Its version.
+        version: Version,
+    },
+    /// The library lacks a function: it is another library, or a part of one.
+    #[error(
+        "{} has no function {symbol}: it is not NCCL {} or later; name the right one in SPLAT_NCCL",
+        path.display(),
+        Version::OLDEST
+    )]
+    MissingSymbol {
+        /// The library's file.
+        path: PathBuf,
+        /// The function's name.
+        symbol: &'static str,
+    },
+    /// NCCL's communicators do not block, which only the environment can have asked for.
+    #[error("NCCL's calls do not block as they should: unset NCCL_COMM_BLOCKING on all ranks")]
+    NotBlocking,
+    /// A call of NCCL fails. The communicator is of no more use.
+    #[error(
+        "{call} failed: {message} (result {code}). Read the other ranks' messages; NCCL_DEBUG=WARN shows more"
+    )]
+    Failed {
+        /// NCCL's function.
+        call: &'static str,
+        /// Its result.
+        code: i32,
+        /// The result in words, and what NCCL says of its last error.
+        message: String,
+    },
+    /// Something that was enqueued before has failed. The communicator is of no more use.
+    #[error(
+        "an exchange between ranks failed: {message} (result {code}). Read the other ranks' messages; \
+         NCCL_DEBUG=WARN shows more"
+    )]
+    Broken {
+        /// NCCL's result.
+        code: i32,
+        /// The result in words, and what NCCL says of its last error.
+        message: String,
+    },
+    /// A rank that the group does not have was to join.
+    #[error("rank {rank} cannot be one of {world} ranks: ranks count from 0")]
+    NoSuchRank {
+        /// The rank.
+        rank: u32,
+        /// Ranks of the group.
+        world: u32,
+    },
+    /// A part is for a rank, or from one, that the group does not have. Nothing was enqueued.
+    #[error("there is no rank {peer} among {world} ranks: ranks count from 0")]
+    NoSuchPeer {
+        /// The rank that the part names.
+        peer: u32,
+        /// Ranks of the group.
+        world: u32,
+    },
+}
 
 /// NCCL, as it is on this machine. It is never unloaded: its threads go on to the end of the process.
 #[derive(Debug)]
@@ -198,4 +330,88 @@ fn file_of(function: GetVersion) -> Option<PathBuf> {
 #[cfg(not(unix))]
 fn file_of(_function: GetVersion) -> Option<PathBuf> {
     None
+}
+
+// The search.
+
+/// The library's names. The second is there where developers' packages are installed.
+const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
+
+/// Facts that the search depends on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Environment {
+    /// `SPLAT_NCCL`; an empty one counts as unset.
+    pub(crate) named: Option<OsString>,
+    /// The folder of the program's file.
+    pub(crate) program: Option<PathBuf>,
+    /// Python's environments: `VIRTUAL_ENV` and `CONDA_PREFIX`, those that are set.
+    pub(crate) prefixes: Vec<PathBuf>,
+}
+
+/// A place where the library may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Candidate {
+    /// The system's loader looks for a file of this name.
+    Loader(&'static str),
+    /// This file, if it is there.
+    File(PathBuf),
+}
+
+impl Environment {
+    /// Returns the environment of this process.
+    pub(crate) fn of_process() -> Self {
+        let program = std::env::current_exe().ok();
+        let prefixes = ["VIRTUAL_ENV", "CONDA_PREFIX"];
+        Self {
+            named: std::env::var_os("SPLAT_NCCL"),
+            program: program.and_then(|file| Some(file.parent()?.to_path_buf())),
+            prefixes: prefixes.iter().filter_map(std::env::var_os).map(PathBuf::from).collect(),
+        }
+    }
+}
+
+/// The places, in the order in which they are tried.
+///
+/// # Errors
+/// If `SPLAT_NCCL` is set, and the library is not there.
+pub(crate) fn candidates(environment: &Environment) -> Result<Vec<Candidate>, NcclError> {
+    if let Some(named) = environment.named.as_ref().filter(|named| !named.is_empty()) {
+        return Ok(vec![Candidate::File(named_file(Path::new(named))?)]);
+    }
+    let mut found: Vec<_> = NAMES.into_iter().map(Candidate::Loader).collect();
+    if let Some(program) = &environment.program {
+        found.extend(NAMES.map(|name| Candidate::File(program.join("lib").join(name))));
+    }
+    for prefix in environment.prefixes.iter().filter(|prefix| !prefix.as_os_str().is_empty()) {
+        found.extend(wheels(prefix).into_iter().map(Candidate::File));
+    }
+    Ok(found)
+}
+
+/// The file that `SPLAT_NCCL` means. Its path is absolute: the system's loader looks for bare names elsewhere.
+fn named_file(named: &Path) -> Result<PathBuf, NcclError> {
+    let nothing = || NcclError::NamesNothing { path: named.to_path_buf() };
+    let file = if named.is_dir() {
+        NAMES.iter().map(|name| named.join(name)).find(|file| file.exists())
+    } else {
+        Some(named.to_path_buf()).filter(|file| file.exists())
+    };
+    Ok(std::path::absolute(file.ok_or_else(nothing)?).unwrap_or_else(|_error| named.to_path_buf()))
+}
+
+/// The library of a Python package, for each Python of an environment, by name. Without any Python it is a
+/// pattern that names no file, which says where the search was.
+fn wheels(prefix: &Path) -> Vec<PathBuf> {
+    let folder = prefix.join("lib");
+    let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+    let mut pythons: Vec<_> = entries
+        .map(|entry| entry.file_name())
+        .filter(|name| name.to_string_lossy().starts_with("python3."))
+        .collect();
+    pythons.sort();
+    if pythons.is_empty() {
+        pythons.push("python3.*".into());
+    }
+    let inside = Path::new("site-packages/nvidia/nccl/lib").join(NAMES[0]);
+    pythons.iter().map(|python| folder.join(python).join(&inside)).collect()
 }

@@ -16,7 +16,7 @@ pub(crate) const U8: c_int = 1;
 
 /// The name of a group that is to be: 128 bytes, the same on all ranks. It is good for one group.
 ///
-/// It holds an address of the rank that made it, where the others meet: give it to ranks only.
+/// The id holds an address of the rank that made it, where the others meet: give the id to ranks only.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct UniqueId([u8; 128]);
@@ -39,7 +39,7 @@ impl fmt::Debug for UniqueId {
     }
 }
 
-/// What a communicator is asked to be: the record of NCCL 2.18, which later versions take, too.
+/// Configuration of a communicator: the record of NCCL 2.18, which later versions take, too.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Config {
@@ -55,7 +55,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// What NCCL takes for "choose yourself".
+    /// NCCL's value for "choose yourself".
     const UNSET: c_int = c_int::MIN;
 
     /// For a communicator that blocks. `max_ctas` bounds the thread blocks of a kernel.

@@ -5,22 +5,19 @@
 //!
 //! | part | what it does |
 //! |---|---|
-//! | [`launch`] | which rank this process is, by its launcher's environment |
-//! | [`supervise`] | starts the ranks of one host, and ends them together |
-//! | [`join`](mod@join) | how ranks meet: the handshake, and what must be equal on all of them |
-//! | [`link`] | each rank's line to the coordinator: who is alive, who is gone, who is asked to stop |
-//! | [`exchange`] | bytes between ranks, by threads or sockets |
+//! | [`launch`] | finds which rank this process is, by its launcher's environment |
+//! | [`supervise`](mod@supervise) | starts the ranks of one host, and ends them together |
+//! | [`join`](mod@join) | brings ranks together: the handshake, and facts that must be equal on all of them |
+//! | [`link`] | connects each rank with the coordinator: signs of life, losses, requests to stop |
+//! | [`exchange`] | carries bytes between ranks |
 
-mod claim;
-pub mod coordinator;
-mod departure;
+mod coordinator;
 pub mod exchange;
+mod handshake;
 pub mod join;
 pub mod launch;
 pub mod link;
 pub mod message;
 pub mod node_list;
-mod patient;
 pub mod supervise;
 mod token;
-mod wire;

@@ -1,29 +1,289 @@
 //! Messages between a rank and the coordinator: JSON behind its length.
 //!
-//! A message is the length of its text in bytes (`u32`, little-endian), then the text. It has at
-//! most [`MOST_BYTES`].
+//! A message is the length of its text in bytes (`u32`, little-endian), then the text. The longest has
+//! [`MOST_BYTES`].
+//!
+//! The coordinator speaks first: `Challenge`, by which a rank knows that it found its run. The rank
+//! answers with `Hello`. Both prove that they know the token of the run: the rank in `Hello`, the
+//! coordinator by `Proven`. When all ranks have joined, each gets `Welcome`, or all get `Refused`,
+//! `Missing` or `Lost`. From then on the connection is the rank's link.
+//!
+//! Messages after the proofs are neither encrypted nor signed: the proofs keep strangers out, but not an
+//! attacker who changes packets. The token of the data connections never travels.
 
+use std::fmt;
 use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 /// Length of the longest message, in bytes.
 pub const MOST_BYTES: u32 = 64 << 10;
 
-/// Why a message was not read or written. `peer` is who is at the other end.
+/// The first word of the coordinator.
+pub(crate) const MAGIC: &str = "splat-ranks";
+
+/// Version of the messages. Raise it with each change.
+pub(crate) const PROTOCOL: u32 = 4;
+
+/// A rank introduces itself. The fields up to `world` stay the same in all versions, which tells another
+/// version from garbage.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Introduction {
+    /// The rank's [`PROTOCOL`].
+    pub(crate) protocol: u32,
+    pub(crate) rank: u32,
+    pub(crate) world: u32,
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    /// Address of rank 0's data listener. An unspecified address: the host of the coordinator.
+    pub(crate) data: Option<SocketAddr>,
+    pub(crate) claims: Vec<Claim>,
+    /// The rank's number used once (32 hexadecimal digits), for the coordinator's proof.
+    pub(crate) nonce: String,
+}
+
+impl Introduction {
+    /// A rank without claims and data listener; the handshake sets the nonce.
+    pub(crate) fn of(rank: u32, world: u32) -> Self {
+        Self {
+            protocol: PROTOCOL,
+            rank,
+            world,
+            host: gethostname::gethostname().to_string_lossy().into_owned(),
+            pid: std::process::id(),
+            data: None,
+            claims: Vec::new(),
+            nonce: String::new(),
+        }
+    }
+}
+
+/// A message of a rank.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FromRank {
+    /// An [`Introduction`] as text, and the proof that its sender knows the token: over the
+    /// challenge's nonce and this text.
+    Hello { introduction: String, proof: String },
+    /// The rank lives and works at this image.
+    Beat { progress: u64 },
+    /// All ranks shall stop.
+    Stop,
+    /// The rank is done.
+    Leave,
+    /// The rank ends with an error of its own.
+    Failed { code: u8, message: String },
+}
+
+/// A message of the coordinator.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum FromCoordinator {
+    /// Name of the run, and a number used once (32 hexadecimal digits).
+    Challenge { magic: String, protocol: u32, run: String, nonce: String },
+    /// The coordinator knows the token, too: the proof is over the introduction's nonce and text.
+    Proven { proof: String },
+    /// All ranks have joined.
+    Welcome(Welcome),
+    /// This rank is rejected; the others go on waiting.
+    Rejected { why: String },
+    /// The ranks do not fit together.
+    Refused(Refusal),
+    /// These ranks did not join in time.
+    Missing { ranks: Vec<u32>, world: u32, seconds: u64 },
+    /// A rank is gone.
+    Lost(LostRank),
+    /// Stop in an orderly way.
+    Stop,
+    /// The coordinator lives.
+    Beat,
+    /// The coordinator ends in an orderly way; the ranks may go on.
+    Farewell,
+}
+
+/// Data that each rank needs to reach rank 0.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Welcome {
+    /// Address of rank 0's data listener.
+    pub(crate) data: SocketAddr,
+    /// 32 hexadecimal digits, new for every run. The token of the data connections is made of the salt
+    /// and the token of the run.
+    pub(crate) salt: String,
+    /// The coordinator as it is named if it goes.
+    pub(crate) coordinator: LostRank,
+}
+
+// Claims: facts that must be equal on all ranks.
+
+/// Kind of a claim. The program maps it to an exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClaimKind {
+    /// The program or a library.
+    Version,
+    /// The user's options.
+    Options,
+    /// The scene's files.
+    Scene,
+}
+
+/// A fact that must be equal on all ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Its name, in words: `number of photographs`.
+    pub what: String,
+    /// Its value on this rank; compared as text, shown if it differs.
+    pub value: String,
+    /// Its kind.
+    pub kind: ClaimKind,
+}
+
+/// Two ranks that do not fit together. Printed it is a sentence with the remedy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Name of the claim that differs.
+    pub what: String,
+    /// The rank that differs.
+    pub rank: u32,
+    /// Its value.
+    pub value: String,
+    /// The rank that it differs from.
+    pub from_rank: u32,
+    /// Value of the rank that it differs from.
+    pub from_value: String,
+    /// Kind of the claim.
+    pub kind: ClaimKind,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let remedy = match self.kind {
+            ClaimKind::Version => "start the same program with the same libraries on all hosts",
+            ClaimKind::Options => "start all ranks with the same options",
+            ClaimKind::Scene => "give all ranks the same files",
+        };
+        let Self { what, rank, value, from_rank, from_value, .. } = self;
+        write!(f, "{what}: {value} on rank {rank}, but {from_value} on rank {from_rank}; {remedy}")
+    }
+}
+
+/// Returns the first claim of rank 0 that another rank does not share, then the first that rank 0 lacks;
+/// `claims` are by rank.
+pub(crate) fn first_difference(claims: &[&[Claim]]) -> Option<Refusal> {
+    let (of_0, others) = claims.split_first()?;
+    let value_in = |claims: &[Claim], what: &str| {
+        claims.iter().find(|c| c.what == what).map(|c| c.value.clone())
+    };
+    let shared =
+        of_0.iter().flat_map(|claim| (1..).zip(others).map(move |(rank, _)| (rank, claim)));
+    let of_others = (1..).zip(others).flat_map(|(rank, of)| of.iter().map(move |c| (rank, c)));
+    shared.chain(of_others).find_map(|(rank, claim)| {
+        let own = value_in(claims[rank as usize], &claim.what);
+        let from = value_in(of_0, &claim.what);
+        let shown = |value: Option<String>| value.unwrap_or_else(|| "nothing".to_owned());
+        (own != from).then(|| Refusal {
+            what: claim.what.clone(),
+            rank,
+            value: shown(own),
+            from_rank: 0,
+            from_value: shown(from),
+            kind: claim.kind,
+        })
+    })
+}
+
+// Ranks that are gone.
+
+/// Cause of a rank's end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Cause {
+    /// A signal ended its process.
+    Killed {
+        /// Number of the signal.
+        signal: i32,
+    },
+    /// Its process ended with an exit code.
+    Exited {
+        /// The code.
+        code: i32,
+    },
+    /// Its connection ended without a goodbye.
+    Closed,
+    /// The rank sent nothing for this time.
+    Silent {
+        /// Length of the silence.
+        seconds: u64,
+    },
+    /// The rank announced an error of its own.
+    Failed {
+        /// The exit code that it announced.
+        code: u8,
+        /// Its error.
+        message: String,
+    },
+}
+
+/// A rank, or the coordinator, that is gone before the work was done.
+///
+/// Printed it is a clause: `rank 2 (pid 4711) was killed by signal 9 at image 12340`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostRank {
+    /// Its number; none for a coordinator that is no rank, that is the supervisor.
+    pub rank: Option<u32>,
+    /// Its host, if the ranks are on several.
+    pub host: Option<String>,
+    /// Its process.
+    pub pid: u32,
+    /// Cause of its end.
+    pub cause: Cause,
+    /// The last image that it reported, if any.
+    pub progress: Option<u64>,
+}
+
+impl fmt::Display for LostRank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.rank {
+            Some(rank) => write!(f, "rank {rank}")?,
+            None => f.write_str("the supervisor")?,
+        }
+        match &self.host {
+            Some(host) => write!(f, " (host {host}, pid {}) ", self.pid)?,
+            None => write!(f, " (pid {}) ", self.pid)?,
+        }
+        match &self.cause {
+            Cause::Killed { signal } => write!(f, "was killed by signal {signal}")?,
+            Cause::Exited { code } => write!(f, "ended with code {code}")?,
+            Cause::Closed => f.write_str("closed its connection without a goodbye")?,
+            Cause::Silent { seconds } => write!(f, "was silent for {seconds} s")?,
+            Cause::Failed { code, .. } => write!(f, "failed with code {code}")?,
+        }
+        match self.progress {
+            Some(0) => f.write_str(" before its first image")?,
+            Some(image) => write!(f, " at image {image}")?,
+            None => {}
+        }
+        match &self.cause {
+            Cause::Failed { message, .. } if !message.is_empty() => write!(f, ": {message}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+// Messages as bytes.
+
+/// An error of a message. `peer` is the other end.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
     /// The connection ended between two messages.
     #[error("{peer} closed the connection")]
     Ended {
-        /// Who.
+        /// The other end.
         peer: String,
     },
     /// The connection ended within a message.
     #[error("{peer} closed the connection within a message")]
     Cut {
-        /// Who.
+        /// The other end.
         peer: String,
     },
     /// The length is above [`MOST_BYTES`].
@@ -32,7 +292,7 @@ pub enum MessageError {
          rank of this program"
     )]
     TooLong {
-        /// Who.
+        /// The other end.
         peer: String,
         /// Length in bytes.
         bytes: u64,
@@ -40,17 +300,17 @@ pub enum MessageError {
     /// The text is not what was expected.
     #[error("{peer} sent something that is no message of this program: {source}")]
     Garbage {
-        /// Who.
+        /// The other end.
         peer: String,
-        /// What is wrong with it.
+        /// Error of the parser.
         source: serde_json::Error,
     },
     /// The connection failed, or nothing came in time.
     #[error("the connection to {peer} failed: {source}")]
     Failed {
-        /// Who.
+        /// The other end.
         peer: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -58,7 +318,10 @@ pub enum MessageError {
 /// Reads one message; `peer` stands in errors.
 ///
 /// Memory grows with what arrives, not with what the length promises.
-pub fn read<T: DeserializeOwned>(from: &mut impl Read, peer: &str) -> Result<T, MessageError> {
+pub(crate) fn read<T: DeserializeOwned>(
+    from: &mut impl Read,
+    peer: &str,
+) -> Result<T, MessageError> {
     let peer = || peer.to_owned();
     let mut head = Vec::with_capacity(4);
     let mut text = Vec::new();
@@ -79,7 +342,7 @@ pub fn read<T: DeserializeOwned>(from: &mut impl Read, peer: &str) -> Result<T, 
 }
 
 /// Writes one message, in one piece; `peer` stands in errors.
-pub fn write(
+pub(crate) fn write(
     to: &mut impl Write,
     message: &impl Serialize,
     peer: &str,
@@ -93,6 +356,59 @@ pub fn write(
     }
     let whole = [&bytes.to_le_bytes(), text.as_slice()].concat();
     to.write_all(&whole).map_err(|source| MessageError::Failed { peer: peer(), source })
+}
+
+// Reading from a connection that may be slow or silent.
+
+/// Time between two signs of life on a link, in both directions.
+pub(crate) const BEAT: Duration = Duration::from_millis(500);
+
+/// Reads until a point in time; then `TimedOut`.
+pub(crate) struct Until<'a> {
+    pub(crate) stream: &'a TcpStream,
+    pub(crate) deadline: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.stream.set_read_timeout(Some(left))?;
+            match self.stream.read(into) {
+                Err(error) if is_timeout(&error) => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+/// Reads until nothing came for a number of beats on end; then `TimedOut`.
+///
+/// Beats are counted, not seconds: if this process was stopped, that time is one beat.
+pub(crate) struct Beats<'a> {
+    pub(crate) stream: &'a TcpStream,
+    pub(crate) most: u32,
+}
+
+impl Read for Beats<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(BEAT))?;
+        for _ in 0..self.most {
+            match self.stream.read(into) {
+                Err(error) if is_timeout(&error) => {}
+                other => return other,
+            }
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
+}
+
+/// True for both errors that systems give after a timeout.
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 #[cfg(test)]
@@ -129,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_the_greatest_length_passes_and_no_longer_one() {
+    fn broken_messages_name_the_peer() {
         let of = |letters: usize| vec!["x".repeat(letters)];
         let mut bytes = Vec::new();
         let most = MOST_BYTES as usize - 4;
@@ -137,17 +453,11 @@ mod tests {
         assert_eq!(read_words(&bytes).unwrap(), of(most));
         let error = write(&mut io::sink(), &of(most + 1), "rank 7").unwrap_err();
         assert!(matches!(error, MessageError::TooLong { bytes: 65_537, .. }), "{error}");
-        for length in [MOST_BYTES + 1, u32::MAX, u32::from_le_bytes(*b"GET ")] {
-            let error = read_words(&length.to_le_bytes()).unwrap_err();
-            assert!(error.to_string().contains(&format!("{length} bytes")), "{error}");
-            assert!(error.to_string().contains("rank 7"), "{error}");
-        }
-    }
-
-    #[test]
-    fn what_is_cut_or_garbage_names_the_peer() {
         for (bytes, part) in [
-            (&b""[..], "rank 7 closed the connection"),
+            (&(MOST_BYTES + 1).to_le_bytes()[..], "65537 bytes"),
+            (b"\xff\xff\xff\xff", "4294967295 bytes"),
+            (b"GET ", "542393671 bytes"),
+            (b"", "rank 7 closed the connection"),
             (b"\x02\x00", "within a message"),
             (b"\x05\x00\x00\x00[]", "within a message"),
             (b"\x02\x00\x00\x00{}", "no message"),
@@ -161,7 +471,7 @@ mod tests {
 
     #[test]
     fn memory_grows_with_what_arrives() {
-        // The reader asks for room before each call: what it offers shows what it holds.
+        // The reader asks for room before each call: the length of the offer is the memory that it holds.
         struct Meter(usize);
         impl Read for Meter {
             fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
@@ -173,5 +483,57 @@ mod tests {
         let mut meter = head.chain(Meter(0));
         assert!(matches!(read::<u8>(&mut meter, "x"), Err(MessageError::Failed { .. })));
         assert!(meter.into_inner().1.0 < 4096);
+    }
+
+    #[test]
+    fn a_lost_rank_reads_as_a_clause() {
+        let of =
+            |cause, progress| LostRank { rank: Some(2), host: None, pid: 4711, cause, progress };
+        let failed = Cause::Failed { code: 4, message: "out of memory".to_owned() };
+        for (lost, text) in [
+            (
+                of(Cause::Killed { signal: 9 }, Some(12_340)),
+                "rank 2 (pid 4711) was killed by signal 9 at image 12340",
+            ),
+            (of(Cause::Exited { code: 7 }, None), "rank 2 (pid 4711) ended with code 7"),
+            (
+                of(Cause::Silent { seconds: 3 }, Some(0)),
+                "rank 2 (pid 4711) was silent for 3 s before its first image",
+            ),
+            (of(failed, Some(5)), "rank 2 (pid 4711) failed with code 4 at image 5: out of memory"),
+            (
+                LostRank { rank: None, host: Some("a".to_owned()), ..of(Cause::Closed, None) },
+                "the supervisor (host a, pid 4711) closed its connection without a goodbye",
+            ),
+        ] {
+            assert_eq!(lost.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_first_difference_is_told_with_both_values() {
+        let claims = |values: &[(&str, &str)]| -> Vec<Claim> {
+            let claim = |&(what, value): &(&str, &str)| Claim {
+                what: what.to_owned(),
+                value: value.to_owned(),
+                kind: ClaimKind::Scene,
+            };
+            values.iter().map(claim).collect()
+        };
+        let first = claims(&[("a", "1"), ("b", "2")]);
+        let turned = claims(&[("b", "2"), ("a", "1")]);
+        assert_eq!(first_difference(&[&first, &turned, &first]), None);
+        assert_eq!(first_difference(&[&first]), None);
+        for (last, text) in [
+            (
+                &[("a", "1"), ("b", "3")][..],
+                "b: 3 on rank 2, but 2 on rank 0; give all ranks the same files",
+            ),
+            (&[("a", "1")], "b: nothing on rank 2, but 2 on rank 0"),
+            (&[("a", "1"), ("b", "2"), ("c", "4")], "c: 4 on rank 2, but nothing on rank 0"),
+        ] {
+            let found = first_difference(&[&first, &first, &claims(last)]).unwrap().to_string();
+            assert!(found.starts_with(text), "{found}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Lists of hosts as SLURM writes them: `node[01-04,07],x3`.
 
-/// Why a list of hosts cannot be read.
+/// An error of a list of hosts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NodeListError {
     /// There is no host in it.
@@ -28,7 +28,7 @@ pub enum NodeListError {
     Range {
         /// The list.
         list: String,
-        /// What stands there.
+        /// Content of the bracket.
         found: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The secret that the ranks of one run share, and what it proves.
+//! The secret that the ranks of one run share, and proofs of it.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -10,7 +10,7 @@ use sha2::Sha256;
 
 /// The secret of one run: 128 bits that all of its ranks know and nobody else does.
 ///
-/// It never travels: a rank and the coordinator prove to each other that they know it.
+/// The token never travels: a rank and the coordinator prove to each other that they know it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token([u8; 16]);
 
@@ -23,11 +23,7 @@ impl Token {
     /// Derives the token of a run from the secret of this user: the same in all processes that share the
     /// user's files. `folder` holds the secret, which is made if it is missing.
     pub(crate) fn of_user(folder: &Path, run: &str) -> io::Result<Self> {
-        let secret = Self(user_secret(folder)?);
-        let code = secret.mac(USER_TOKEN, &[0; 16], run.as_bytes()).finalize().into_bytes();
-        let mut token = [0; 16];
-        token.copy_from_slice(&code[..16]);
-        Ok(Self(token))
+        Ok(Self(user_secret(folder)?).derived(USER_TOKEN, &[0; 16], run.as_bytes()))
     }
 
     /// Reads 32 hexadecimal digits; none for anything else.
@@ -42,7 +38,7 @@ impl Token {
         hex(&self.0)
     }
 
-    /// What shows that this prover knows the token and these bytes: 64 hexadecimal digits.
+    /// Proof that this prover knows the token and these bytes: 64 hexadecimal digits.
     ///
     /// The nonce is the receiver's and used once, so that a proof that was overheard is worth
     /// nothing.
@@ -50,7 +46,7 @@ impl Token {
         hex(&self.mac(prover.context(), nonce, bytes).finalize().into_bytes())
     }
 
-    /// Whether this is that proof; takes the same time wherever the two differ.
+    /// True if this is that proof; takes the same time wherever the two differ.
     pub(crate) fn is_proven(
         &self,
         prover: Prover,
@@ -62,12 +58,16 @@ impl Token {
         bytes_from_hex::<32>(proof).is_some_and(|proof| mac.verify_slice(&proof).is_ok())
     }
 
-    /// The key of the connections between ranks: the same for all who know the token and the salt.
-    pub(crate) fn mesh_key(&self, salt: &[u8; 16]) -> [u8; 16] {
-        let code = self.mac(MESH_KEY, salt, &[]).finalize().into_bytes();
-        let mut key = [0; 16];
-        key.copy_from_slice(&code[..16]);
-        key
+    /// The token of the data connections: the same for all who know this token and the salt.
+    pub(crate) fn of_data(&self, salt: &[u8; 16]) -> Self {
+        self.derived(DATA_TOKEN, salt, &[])
+    }
+
+    fn derived(&self, context: &[u8; 16], nonce: &[u8; 16], bytes: &[u8]) -> Self {
+        let code = self.mac(context, nonce, bytes).finalize().into_bytes();
+        let mut token = [0; 16];
+        token.copy_from_slice(&code[..16]);
+        Self(token)
     }
 
     /// The context comes first and always has the same length, so that no code made for one purpose
@@ -84,7 +84,7 @@ impl Token {
     }
 }
 
-/// Who proves that he knows a token.
+/// The end of a connection that proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prover {
     Rank,
@@ -100,8 +100,8 @@ impl Prover {
     }
 }
 
-/// The context of the key that is made of a token.
-const MESH_KEY: &[u8; 16] = b"splat-ranks mesh";
+/// The context of the token of the data connections.
+const DATA_TOKEN: &[u8; 16] = b"splat-ranks mesh";
 
 /// The context of the token that is made of a user's secret.
 const USER_TOKEN: &[u8; 16] = b"splat-ranks user";
@@ -236,7 +236,7 @@ mod tests {
         let proof = token.proof(Prover::Rank, b"0123456789abcdef", b"hello");
         assert_eq!(proof, PROOF);
         assert!(token.is_proven(Prover::Rank, b"0123456789abcdef", b"hello", &proof));
-        assert_eq!(hex(&token.mesh_key(b"0123456789abcdef")), KEY);
+        assert_eq!(token.of_data(b"0123456789abcdef").to_hex(), KEY);
     }
 
     const PROOF: &str = "0df73e95d5403b4ad4a1bdfdc2ee80b85c4a37a7a460242aaa36e8cebc961ded";
@@ -302,11 +302,11 @@ mod tests {
     }
 
     #[test]
-    fn another_token_or_salt_makes_another_key() {
+    fn another_token_or_salt_makes_another_token_of_the_data() {
         let (token, other) = (Token::fresh().unwrap(), Token::fresh().unwrap());
-        assert_eq!(token.mesh_key(&[1; 16]), token.clone().mesh_key(&[1; 16]));
-        assert_ne!(token.mesh_key(&[1; 16]), other.mesh_key(&[1; 16]));
-        assert_ne!(token.mesh_key(&[1; 16]), token.mesh_key(&[2; 16]));
-        assert_ne!(token.mesh_key(&[1; 16]), [1; 16]);
+        assert_eq!(token.of_data(&[1; 16]), token.clone().of_data(&[1; 16]));
+        assert_ne!(token.of_data(&[1; 16]), other.of_data(&[1; 16]));
+        assert_ne!(token.of_data(&[1; 16]), token.of_data(&[2; 16]));
+        assert_ne!(token.of_data(&[1; 16]), token);
     }
 }

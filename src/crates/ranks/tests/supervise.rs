@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use splat_ranks::join::{Joined, join};
 use splat_ranks::launch::detect;
-use splat_ranks::link::{Cause, Departure};
+use splat_ranks::link::{Cause, LostRank};
 use splat_ranks::supervise::{SuperviseError, Supervised, Verdict, supervise};
 
 /// What a rank does, in words: `kill 1`: rank 1 kills itself.
@@ -69,9 +69,9 @@ fn work(joined: &Joined, deed: &str, folder: &Path) {
     let asked = stop.clone();
     let is_stubborn = deed == "stubborn" && joined.rank != 1;
     let end = folder.join(format!("end-{}", joined.rank));
-    let on_end = move |departure: Departure| {
+    let on_end = move |lost: LostRank| {
         if !is_stubborn {
-            fs::write(end, departure.to_string()).unwrap();
+            fs::write(end, lost.to_string()).unwrap();
             exit(5);
         }
     };
@@ -130,8 +130,8 @@ fn a_supervisor() {
     match supervise(&ranks(&case, Path::new(&folder), 3, LONG), &AtomicBool::new(false)).unwrap() {
         Verdict::Done => exit(0),
         Verdict::Ended { code } => exit(code.into()),
-        Verdict::Died(departure) => {
-            eprintln!("verdict: {departure}");
+        Verdict::Died(lost) => {
+            eprintln!("verdict: {lost}");
             exit(5);
         }
     }
@@ -194,9 +194,9 @@ fn verdict(case: &str) -> Verdict {
     verdict_with(case, LONG, &AtomicBool::new(false))
 }
 
-fn departure(case: &str) -> Departure {
+fn lost(case: &str) -> LostRank {
     match verdict(case) {
-        Verdict::Died(departure) => departure,
+        Verdict::Died(lost) => lost,
         other => panic!("{case}: {other:?}"),
     }
 }
@@ -232,7 +232,7 @@ fn ranks_that_do_their_work_are_done() {
 #[test]
 fn a_killed_rank_is_named_with_its_signal_and_image() {
     for rank in 0..3 {
-        let found = departure(&format!("kill {rank}"));
+        let found = lost(&format!("kill {rank}"));
         assert_eq!(found.rank, Some(rank));
         assert_eq!(found.cause, Cause::Killed { signal: 9 });
         let text =
@@ -246,20 +246,20 @@ fn ranks_that_do_not_end_by_themselves_are_killed() {
     let start = Instant::now();
     let grace = Duration::from_millis(300);
     let found = verdict_with("stubborn", grace, &AtomicBool::new(false));
-    assert!(matches!(found, Verdict::Died(Departure { rank: Some(1), .. })), "{found:?}");
+    assert!(matches!(found, Verdict::Died(LostRank { rank: Some(1), .. })), "{found:?}");
     assert!(start.elapsed() < LONG / 2);
 }
 
 #[test]
 fn a_code_of_a_ranks_own_is_the_verdict() {
     assert_eq!(verdict("fail 1"), Verdict::Ended { code: 3 });
-    let found = departure("exit 2");
+    let found = lost("exit 2");
     assert_eq!((found.rank, found.cause), (Some(2), Cause::Exited { code: 7 }));
 }
 
 #[test]
 fn a_stopped_rank_is_silent_and_all_are_gone() {
-    let found = departure("freeze 1");
+    let found = lost("freeze 1");
     assert_eq!(found.rank, Some(1));
     assert!(matches!(found.cause, Cause::Silent { seconds: 3 }), "{found}");
 }

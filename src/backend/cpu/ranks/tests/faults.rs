@@ -62,26 +62,26 @@ fn small<D: TrainDevice<Target = Arc<Image>>>(device: &mut D) -> [Snapshot<Gauss
 
 #[test]
 fn a_rank_whose_scene_is_another_one_is_named_by_all() {
-    let mut group = Threads::group(3).into_iter();
+    let mut group = Exchange::threads(3).into_iter();
     let lead = group.next().unwrap();
     thread::scope(|scope| {
         for exchange in group {
             scope.spawn(|| {
-                let line = RankLine::new(Box::new(exchange));
-                let opening = Opening::hear(&line).unwrap();
+                let line = RankLine::new(exchange);
+                let opening = Opening::receive(&line).unwrap();
                 let Opening::Begin { config, scene } = opening else { panic!("no run") };
                 assert_eq!((config.as_str(), scene), ("a = 1", 7));
                 if line.rank() == 2 {
                     let problem = Problem::Scene("scene: has other points".to_owned());
                     Opening::decline(&line, problem).unwrap();
                 } else {
-                    let refused = Obeying::join(CpuShard::new(Cpu::new(), line)).err().unwrap();
+                    let refused = Follower::join(CpuShard::new(Cpu::new(), line)).err().unwrap();
                     assert_eq!(refused.to_string(), "rank 2: scene: has other points");
                 }
             });
         }
-        let line = RankLine::new(Box::new(lead));
-        let mut lead = Ranked::new(CpuShard::new(Cpu::new(), line));
+        let line = RankLine::new(lead);
+        let mut lead = Leader::new(CpuShard::new(Cpu::new(), line));
         let refused = Ranks::begin(&mut lead, "a = 1".to_owned(), 7).unwrap_err();
         assert_eq!(refused.to_string(), "rank 2: scene: has other points");
     });

@@ -5,13 +5,13 @@ mod faults;
 use std::sync::Arc;
 use std::thread;
 
-use splat_ranks::exchange::Threads;
+use splat_ranks::exchange::Exchange;
 
 use super::CpuShard;
 use crate::abi::terms::{Term, Terms};
 use crate::backend::Edited;
 use crate::backend::cpu::Cpu;
-use crate::backend::ranks::{Obeying, Opening, Problem, RankLine, RankOrder, RankTarget, Ranked};
+use crate::backend::ranks::{Follower, Leader, Opening, Problem, RankLine, RankOrder, RankTarget};
 use crate::backend::{
     AdamStep, Adjust, DeviceError, EditRule, Footprint, Grow, Into, Keep, Look, MotionReach, Noise,
     Objective, Pending, Pick, RankOutcome, RankView, Ranks, Rates, Regularisers, RenderSettings,
@@ -81,21 +81,21 @@ fn settings() -> RenderSettings {
 /// A photograph that no rank can decode.
 const BROKEN: usize = 99;
 
-type RankedCpu = Ranked<CpuShard>;
+type RankedCpu = Leader<CpuShard>;
 
 /// Rank 0.
-fn lead_of(exchange: Threads, storage: Storage) -> RankedCpu {
-    let line = RankLine::new(Box::new(exchange));
-    let mut lead = Ranked::new(CpuShard::new(Cpu::with_storage(storage, 3), line));
+fn lead_of(exchange: Exchange, storage: Storage) -> RankedCpu {
+    let line = RankLine::new(exchange);
+    let mut lead = Leader::new(CpuShard::new(Cpu::with_storage(storage, 3), line));
     Ranks::begin(&mut lead, String::new(), 0).unwrap();
     lead
 }
 
 /// A rank that obeys until it is let go.
-fn obey(exchange: Threads, storage: Storage) -> Result<(), DeviceError> {
-    let line = RankLine::new(Box::new(exchange));
-    assert!(matches!(Opening::hear(&line)?, Opening::Begin { .. }));
-    let mut cpu = Obeying::join(CpuShard::new(Cpu::with_storage(storage, 3), line))?;
+fn obey(exchange: Exchange, storage: Storage) -> Result<(), DeviceError> {
+    let line = RankLine::new(exchange);
+    assert!(matches!(Opening::receive(&line)?, Opening::Begin { .. }));
+    let mut cpu = Follower::join(CpuShard::new(Cpu::with_storage(storage, 3), line))?;
     loop {
         match cpu.obey()? {
             RankOrder::Done => {}
@@ -112,25 +112,25 @@ fn obey(exchange: Threads, storage: Storage) -> Result<(), DeviceError> {
     }
 }
 
-/// What `work` comes to on rank 0 of so many.
+/// Returns the result of `work` on rank 0 of N ranks.
 fn with_ranks<T>(world: u32, storage: Storage, work: impl FnOnce(&mut RankedCpu) -> T) -> T {
-    let mut group = Threads::group(world).into_iter();
+    let mut group = Exchange::threads(world).into_iter();
     let lead = group.next().unwrap();
     thread::scope(|scope| {
-        let obeying = group.map(|exchange| scope.spawn(move || obey(exchange, storage)));
-        let obeying: Vec<_> = obeying.collect();
+        let follower = group.map(|exchange| scope.spawn(move || obey(exchange, storage)));
+        let follower: Vec<_> = follower.collect();
         let mut lead = lead_of(lead, storage);
         let done = work(&mut lead);
         lead.end().unwrap();
         drop(lead);
-        obeying.into_iter().for_each(|rank| rank.join().unwrap().unwrap());
+        follower.into_iter().for_each(|rank| rank.join().unwrap().unwrap());
         done
     })
 }
 
-/// The same of work after which all ranks have failed.
+/// Returns the result of work after which all ranks have failed.
 fn with_failing_ranks<T>(world: u32, work: impl FnOnce(&mut RankedCpu) -> T) -> T {
-    let mut group = Threads::group(world).into_iter();
+    let mut group = Exchange::threads(world).into_iter();
     let lead = group.next().unwrap();
     thread::scope(|scope| {
         for exchange in group {
@@ -338,7 +338,7 @@ fn shown_views_and_samples_are_those_of_one_process() {
     assert_eq!(sample, Store::sample(&mut one, &mut model, &[399, 0, 0, 77]).unwrap());
 }
 
-/// What the test above asks of both devices.
+/// Calls that the test above makes on both devices.
 trait Shows: TrainDevice {
     fn upload_test(&mut self) -> Self::Model {
         self.upload(&gaussians()).unwrap()

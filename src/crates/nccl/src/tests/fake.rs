@@ -44,7 +44,7 @@ pub(super) fn fail(call: &'static str, code: c_int) {
     FAILING.set((call, code));
 }
 
-/// What the communicators of this thread tell of what was enqueued.
+/// Sets the state of the communicators of this thread.
 pub(super) fn be_in_state(code: c_int) {
     STATE.set(code);
 }

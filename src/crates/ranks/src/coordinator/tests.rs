@@ -4,8 +4,8 @@ use std::net::{SocketAddr, TcpStream};
 use super::*;
 use crate::launch::{Launch, Meeting, Token};
 use crate::message;
+use crate::message::MAGIC;
 use crate::token::{Prover, bytes_from_hex};
-use crate::wire::{MAGIC, PROTOCOL, Told};
 
 /// Longer than anything takes here.
 const LONG: Duration = Duration::from_secs(30);
@@ -33,8 +33,8 @@ struct Stranger {
 fn stranger(address: SocketAddr) -> Stranger {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
-    let told = message::read::<Told>(&mut &stream, "the coordinator").unwrap();
-    let Told::Challenge { magic, run, nonce, .. } = told else { panic!("{told:?}") };
+    let told = message::read::<FromCoordinator>(&mut &stream, "the coordinator").unwrap();
+    let FromCoordinator::Challenge { magic, run, nonce, .. } = told else { panic!("{told:?}") };
     assert_eq!((magic.as_str(), run.as_str()), (MAGIC, "a run"));
     Stranger { stream, nonce: bytes_from_hex(&nonce).unwrap() }
 }
@@ -49,10 +49,10 @@ impl Stranger {
     }
 
     /// The next that is told, behind the coordinator's proof.
-    fn told(&self) -> Told {
+    fn told(&self) -> FromCoordinator {
         loop {
             match message::read(&mut &self.stream, "the coordinator").unwrap() {
-                Told::Proven { .. } => {}
+                FromCoordinator::Proven { .. } => {}
                 told => return told,
             }
         }
@@ -63,7 +63,7 @@ fn framed(text: &str) -> Vec<u8> {
     [&u32::try_from(text.len()).unwrap().to_le_bytes(), text.as_bytes()].concat()
 }
 
-/// What a rank says to be let in.
+/// Bytes of a rank's introduction.
 fn hello(token: &Token, challenge: &[u8; 16], [rank, world, protocol]: [u32; 3]) -> Vec<u8> {
     let nonce = "5a".repeat(16);
     let introduction = format!(
@@ -96,7 +96,7 @@ fn garbage_is_sent_away_and_the_meeting_goes_on() {
         let mut told = Vec::new();
         let _ = (&stream.stream).read_to_end(&mut told);
         assert!(
-            told.is_empty() || String::from_utf8_lossy(&told).contains("Turned"),
+            told.is_empty() || String::from_utf8_lossy(&told).contains("Rejected"),
             "{garbage:?}"
         );
     }
@@ -105,7 +105,7 @@ fn garbage_is_sent_away_and_the_meeting_goes_on() {
     assert!(!coordinator.status().has_met);
     let stream = stranger(address);
     stream.introduce(0, 1, PROTOCOL);
-    assert!(matches!(stream.told(), Told::Welcome(_)));
+    assert!(matches!(stream.told(), FromCoordinator::Welcome(_)));
     wait_for(&coordinator, |status| status.has_met);
 }
 
@@ -125,9 +125,9 @@ fn a_rank_may_write_byte_by_byte_beside_a_fast_one() {
     wait_for(&coordinator, |status| status.has_joined == [true, false]);
     let fast = stranger(address);
     fast.introduce(1, 2, PROTOCOL);
-    let Told::Welcome(welcome) = slow.told() else { panic!() };
-    assert_eq!((welcome.data.len(), welcome.salt.len()), (2, 32));
-    assert!(matches!(fast.told(), Told::Welcome(_)));
+    let FromCoordinator::Welcome(welcome) = slow.told() else { panic!() };
+    assert_eq!((welcome.data.port(), welcome.salt.len()), (9, 32));
+    assert!(matches!(fast.told(), FromCoordinator::Welcome(_)));
 }
 
 #[test]
@@ -139,20 +139,20 @@ fn a_second_claim_of_a_rank_is_refused_and_the_first_stays() {
     // Only what has arrived is first.
     wait_for(&coordinator, |status| status.has_joined == [false, true]);
     second.introduce(1, 2, PROTOCOL);
-    let Told::Turned { why } = second.told() else { panic!() };
+    let FromCoordinator::Rejected { why } = second.told() else { panic!() };
     assert!(why.contains("rank 1 has already joined (host a, pid 7)"), "{why}");
     drop(second);
     let lead = stranger(address);
     lead.introduce(0, 2, PROTOCOL);
     for stream in [&first, &lead] {
-        assert!(matches!(stream.told(), Told::Welcome(_)));
+        assert!(matches!(stream.told(), FromCoordinator::Welcome(_)));
     }
 }
 
 #[test]
 fn another_protocol_or_number_of_ranks_is_refused_to_all() {
     for (wrong, parts) in [
-        ([1, 2, 7], "protocol of the ranks|7 on rank 1|3 on rank 0|same program"),
+        ([1, 2, 7], "protocol of the ranks|7 on rank 1|4 on rank 0|same program"),
         ([1, 3, PROTOCOL], "number of ranks|3 on rank 1|2 on rank 0|same options"),
         ([9, 12, PROTOCOL], "number of ranks|12 on rank 9"),
     ] {
@@ -166,7 +166,7 @@ fn another_protocol_or_number_of_ranks_is_refused_to_all() {
         let late = stranger(address);
         late.introduce(1, 2, PROTOCOL);
         for stream in [&right, &other, &late] {
-            let Told::Refused(refusal) = stream.told() else { panic!() };
+            let FromCoordinator::Refused(refusal) = stream.told() else { panic!() };
             for part in parts.split('|') {
                 assert!(refusal.to_string().contains(part), "{part}: {refusal}");
             }
@@ -181,12 +181,12 @@ fn a_rank_that_died_before_it_came_ends_the_meeting() {
     stream.introduce(0, 3, PROTOCOL);
     wait_for(&coordinator, |status| status.has_joined == [true, false, false]);
     coordinator.reaped(2, 4711, Cause::Exited { code: 2 });
-    let Told::Ended(departure) = stream.told() else { panic!() };
-    assert_eq!(departure.to_string(), "rank 2 (pid 4711) ended with code 2");
-    assert!(coordinator.settled().lead_was_told);
+    let FromCoordinator::Lost(lost) = stream.told() else { panic!() };
+    assert_eq!(lost.to_string(), "rank 2 (pid 4711) ended with code 2");
+    assert!(coordinator.settled().first_was_told);
     let late = stranger(address);
     late.introduce(1, 3, PROTOCOL);
-    assert!(matches!(late.told(), Told::Ended(_)));
+    assert!(matches!(late.told(), FromCoordinator::Lost(_)));
 }
 
 #[test]
@@ -195,9 +195,9 @@ fn nobody_is_let_in_when_all_are_there() {
     let before = stranger(address);
     let only = stranger(address);
     only.introduce(0, 1, PROTOCOL);
-    assert!(matches!(only.told(), Told::Welcome(_)));
+    assert!(matches!(only.told(), FromCoordinator::Welcome(_)));
     before.introduce(0, 1, PROTOCOL);
-    assert!(matches!(before.told(), Told::Turned { .. }));
+    assert!(matches!(before.told(), FromCoordinator::Rejected { .. }));
     let deadline = Instant::now() + LONG;
     while TcpStream::connect(address).is_ok() {
         assert!(Instant::now() < deadline, "it still listens");
@@ -212,7 +212,7 @@ fn without_the_token_nobody_speaks_for_a_rank() {
     for (token, nonce) in [(Token::fresh().unwrap(), None), (token(), Some([1; 16]))] {
         let stream = stranger(address);
         stream.say(&hello(&token, &nonce.unwrap_or(stream.nonce), [0, 1, PROTOCOL]));
-        let Told::Turned { why } = stream.told() else { panic!() };
+        let FromCoordinator::Rejected { why } = stream.told() else { panic!() };
         assert!(why.contains("SPLAT_TOKEN"), "{why}");
     }
     assert_eq!(coordinator.settled().has_joined, [false]);

@@ -1,9 +1,12 @@
+use std::io::Read;
 use std::net::TcpStream;
+use std::sync::mpsc::channel;
 use std::thread;
 
 use super::*;
-use crate::link::Cause;
-use crate::token::Token;
+use crate::exchange::Exchange;
+use crate::message::{Cause, FromRank, MAGIC, PROTOCOL};
+use crate::token::{Prover, Token};
 
 /// Longer than anything takes here.
 const LONG: Duration = Duration::from_secs(30);
@@ -19,7 +22,7 @@ fn claim(what: &str, value: &str, kind: ClaimKind) -> Claim {
     Claim { what: what.to_owned(), value: value.to_owned(), kind }
 }
 
-/// What each of these ranks gets, with its claims; rank 0 holds the coordinator.
+/// Settings of ranks that join; rank 0 holds the coordinator.
 struct Meeters {
     world: u32,
     ports: Vec<u16>,
@@ -62,9 +65,9 @@ impl Meeters {
 }
 
 /// All leave at one time, as rank 0 waits for the others.
-fn leave(ranks: Vec<Joined>) {
+fn leave(links: Vec<Link>) {
     let leaving: Vec<_> =
-        ranks.into_iter().map(|rank| thread::spawn(move || rank.link.leave())).collect();
+        links.into_iter().map(|link| thread::spawn(move || link.leave())).collect();
     leaving.into_iter().for_each(|rank| rank.join().unwrap());
 }
 
@@ -74,18 +77,22 @@ fn one_to_four_ranks_meet_and_reach_each_other() {
         let mut meeters = Meeters::new(world);
         meeters.claims.fill(vec![claim("seed", "7", ClaimKind::Options)]);
         let ranks: Vec<_> = (0..world).rev().collect();
-        let joined: Vec<_> = meeters.join(&ranks).into_iter().map(Result::unwrap).collect();
-        for (rank, joined) in ranks.iter().zip(&joined) {
+        let all: Vec<_> = meeters.join(&ranks).into_iter().map(Result::unwrap).collect();
+        for (rank, joined) in ranks.iter().zip(&all) {
             assert_eq!((joined.rank, joined.world), (*rank, world));
-            assert_eq!(joined.peers[*rank as usize], joined.data.local_addr().unwrap());
-            let to_lead = TcpStream::connect(joined.peers[0]).unwrap();
-            assert!(to_lead.local_addr().unwrap().ip().is_loopback());
+            assert_eq!((joined.data.rank, joined.data.world), (*rank, world));
+            assert!(joined.data.token == all[0].data.token);
         }
-        assert!(
-            joined.iter().all(|rank| rank.key == joined[0].key && rank.peers == joined[0].peers)
-        );
-        assert_ne!(joined[0].key, [0; 16]);
-        leave(joined);
+        let (links, routes): (Vec<_>, Vec<_>) =
+            all.into_iter().map(|joined| (joined.link, joined.data)).unzip();
+        let connecting = routes.into_iter().map(|route| {
+            thread::spawn(move || Exchange::connect(route, LONG).unwrap().all_gather(vec![]))
+        });
+        let connecting: Vec<_> = connecting.collect();
+        for rank in connecting {
+            assert_eq!(rank.join().unwrap().unwrap().len(), world as usize);
+        }
+        leave(links);
     }
 }
 
@@ -115,7 +122,7 @@ fn a_wrong_token_is_turned_away_and_the_right_one_still_joins() {
     let error = join(&launch, &[], LONG).unwrap_err().to_string();
     assert!(error.contains("rank 1 was rejected") && error.contains("SPLAT_TOKEN"), "{error}");
     let other = join(&meeters.launch(1), &[], LONG).unwrap();
-    leave(vec![lead.join().unwrap().unwrap(), other]);
+    leave(vec![lead.join().unwrap().unwrap().link, other.link]);
 }
 
 #[test]
@@ -145,16 +152,15 @@ fn a_taken_port_is_passed_over() {
     thread::spawn(move || {
         while let Ok((mut stream, _)) = stranger.accept() {
             let run = "b".to_owned();
-            let (magic, nonce) = (crate::wire::MAGIC.to_owned(), "00".repeat(16));
-            let told = Told::Challenge { magic, protocol: PROTOCOL, run, nonce };
+            let (magic, nonce) = (MAGIC.to_owned(), "00".repeat(16));
+            let told = FromCoordinator::Challenge { magic, protocol: PROTOCOL, run, nonce };
             drop(message::write(&mut stream, &told, "x"));
         }
     });
     let (lead, other) = (launch(0), launch(1));
     let lead = thread::spawn(move || join(&lead, &[], LONG).unwrap());
     let other = join(&other, &[], LONG).unwrap();
-    assert_eq!(other.peers.len(), 2);
-    leave(vec![lead.join().unwrap(), other]);
+    leave(vec![lead.join().unwrap().link, other.link]);
     // And where all are taken, rank 0 says so.
     let port = taken.local_addr().unwrap().port();
     let host = "127.0.0.1".to_owned();
@@ -198,11 +204,11 @@ fn a_rank_that_closes_before_the_meeting_ends_it_for_all() {
     let found = search(host, ports, run, Instant::now() + LONG).unwrap();
     let soon = Instant::now() + Duration::from_millis(500);
     let token = first.token.clone().unwrap();
-    assert!(meet(&first, &token, &[], &found, soon).is_err(), "the others are not there");
+    assert!(meet(&first, &token, &[], (&found, false), soon).is_err(), "the others are not there");
     drop(found);
     let error = lead.join().unwrap().unwrap_err();
-    let JoinError::Gone(departure) = error else { panic!("{error}") };
-    assert_eq!((departure.rank, departure.cause), (Some(1), Cause::Closed));
+    let JoinError::Gone(lost) = error else { panic!("{error}") };
+    assert_eq!((lost.rank, lost.cause), (Some(1), Cause::Closed));
 }
 
 #[test]
@@ -217,9 +223,157 @@ fn rank_0_waits_for_the_others_and_its_death_is_told() {
 
     let joined: Vec<_> = Meeters::new(2).join(&[0, 1]).into_iter().map(Result::unwrap).collect();
     let [lead, other] = joined.try_into().unwrap();
-    let (sender, ends) = std::sync::mpsc::channel();
-    other.link.watch(|| {}, move |departure| sender.send(departure).unwrap()).unwrap();
+    let (sender, ends) = channel();
+    other.link.watch(|| {}, move |lost| sender.send(lost).unwrap()).unwrap();
     drop(lead);
-    let departure = ends.recv_timeout(LONG).unwrap();
-    assert_eq!((departure.rank, departure.cause), (Some(0), Cause::Closed));
+    let lost = ends.recv_timeout(LONG).unwrap();
+    assert_eq!((lost.rank, lost.cause), (Some(0), Cause::Closed));
+}
+
+// Coordinators that are none.
+
+/// Introduction of a rank to an impostor.
+struct Introduced {
+    introduction: String,
+    proof: String,
+}
+
+/// Says as the coordinator that this is the right run.
+fn challenge(mut stream: &TcpStream, nonce: &str) {
+    let (magic, run, nonce) = (MAGIC.to_owned(), String::new(), nonce.to_owned());
+    let told = FromCoordinator::Challenge { magic, protocol: PROTOCOL, run, nonce };
+    message::write(&mut stream, &told, "the rank").unwrap();
+}
+
+fn heard(mut stream: &TcpStream) -> Introduced {
+    let said = message::read(&mut stream, "the rank").unwrap();
+    let FromRank::Hello { introduction, proof } = said else { panic!("{said:?}") };
+    Introduced { introduction, proof }
+}
+
+fn nonce_of(introduction: &str) -> [u8; 16] {
+    let introduction: Introduction = serde_json::from_str(introduction).unwrap();
+    bytes_from_hex(&introduction.nonce).unwrap()
+}
+
+fn launch(address: SocketAddr, token: &Token) -> Launch {
+    let (meeting, token) = (Meeting::Supervisor { address }, Some(token.clone()));
+    Launch { rank: 1, world: 2, local_world: None, local_rank: None, meeting, token }
+}
+
+fn welcome() -> FromCoordinator {
+    let data = "127.0.0.1:9".parse().unwrap();
+    let (rank, host, pid, cause, progress) = (None, None, 7, Cause::Closed, None);
+    let coordinator = LostRank { rank, host, pid, cause, progress };
+    FromCoordinator::Welcome(Welcome { data, salt: "00".repeat(16), coordinator })
+}
+
+/// Returns the error of a rank about a listener at its coordinator's place that answers this.
+fn refusal_of(
+    token: &Token,
+    answer: impl FnOnce(&Introduced) -> Vec<FromCoordinator> + Send + 'static,
+) -> (JoinError, SocketAddr) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let impostor = thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        challenge(&stream, &"17".repeat(16));
+        for told in answer(&heard(&stream)) {
+            // The rank may have left before the last one.
+            drop(message::write(&mut &stream, &told, "the rank"));
+        }
+        // Until the rank has read all and leaves.
+        let _ = (&stream).read(&mut [0]);
+    });
+    let error = join(&launch(address, token), &[], LONG).unwrap_err();
+    impostor.join().unwrap();
+    (error, address)
+}
+
+fn is_refused(
+    token: &Token,
+    answer: impl FnOnce(&Introduced) -> Vec<FromCoordinator> + Send + 'static,
+) {
+    let (error, at) = refusal_of(token, answer);
+    let text = error.to_string();
+    let JoinError::Unproven { rank: 1, address } = error else { panic!("{text}") };
+    assert_eq!(address, at);
+    assert!(text.contains(&at.to_string()) && text.contains("SPLAT_TOKEN"), "{text}");
+}
+
+#[test]
+fn an_impostor_without_the_token_is_refused() {
+    let token = Token::fresh().unwrap();
+    is_refused(&token, |_| vec![welcome()]);
+    is_refused(&token, |_| vec![FromCoordinator::Proven { proof: String::new() }, welcome()]);
+    // The rank's own proof is none of the coordinator.
+    is_refused(&token, |heard| {
+        vec![FromCoordinator::Proven { proof: heard.proof.clone() }, welcome()]
+    });
+    let kind = ClaimKind::Scene;
+    let [what, value, from_value] = ["a", "b", "c"].map(str::to_owned);
+    let lie = Refusal { what, rank: 1, value, from_rank: 0, from_value, kind };
+    is_refused(&token, |_| vec![FromCoordinator::Refused(lie)]);
+    is_refused(&token, |_| vec![FromCoordinator::Missing { ranks: vec![0], world: 2, seconds: 1 }]);
+}
+
+#[test]
+fn an_impostor_with_another_token_is_refused() {
+    let (token, other) = (Token::fresh().unwrap(), Token::fresh().unwrap());
+    is_refused(&token, move |heard| {
+        let nonce = nonce_of(&heard.introduction);
+        let text = heard.introduction.as_bytes();
+        vec![
+            FromCoordinator::Proven { proof: other.proof(Prover::Coordinator, &nonce, text) },
+            welcome(),
+        ]
+    });
+}
+
+#[test]
+fn a_proof_for_another_nonce_is_refused() {
+    let token = Token::fresh().unwrap();
+    // What the right one said to another rank, or to the same one before.
+    let knower = token.clone();
+    is_refused(&token, move |heard| {
+        let proof = knower.proof(Prover::Coordinator, &[1; 16], heard.introduction.as_bytes());
+        vec![FromCoordinator::Proven { proof }, welcome()]
+    });
+    let (sender, proofs) = channel();
+    let knower = token.clone();
+    is_refused(&token, move |heard| {
+        let nonce = nonce_of(&heard.introduction);
+        let proof = knower.proof(Prover::Coordinator, &nonce, heard.introduction.as_bytes());
+        // Taken now, told to the next one.
+        sender.send(proof).unwrap();
+        vec![welcome()]
+    });
+    let proof = proofs.recv().unwrap();
+    is_refused(&token, |_| vec![FromCoordinator::Proven { proof }, welcome()]);
+}
+
+#[test]
+fn the_right_one_is_trusted_and_its_key_does_not_travel() {
+    let token = Token::fresh().unwrap();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let options = CoordinatorOptions {
+        world: 2,
+        run: String::new(),
+        token: token.clone(),
+        holder: None,
+        patience: LONG,
+        silence: SILENCE,
+    };
+    let _coordinator = Coordinator::start(listener, options).unwrap();
+    let first = launch(address, &token);
+    let first = thread::spawn(move || join(&first, &[], LONG).unwrap());
+    // The other one shows what goes over its connection.
+    let bare = Launch { rank: 0, ..launch(address, &token) };
+    let found = ask(address, "", Instant::now() + LONG).unwrap();
+    let (_, welcome) = meet(&bare, &token, &[], (&found, false), Instant::now() + LONG).unwrap();
+    let salt = bytes_from_hex(&welcome.salt).unwrap();
+    let first = first.join().unwrap();
+    assert!(first.data.token == token.of_data(&salt));
+    first.link.leave();
 }

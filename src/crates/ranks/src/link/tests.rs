@@ -12,11 +12,11 @@ fn token() -> Token {
     Token::from_hex(&"5a".repeat(16)).unwrap()
 }
 
-/// What a rank heard.
+/// An event that a rank received.
 #[derive(Clone, Debug, PartialEq)]
 enum Heard {
     Stop,
-    End(Departure),
+    End(LostRank),
 }
 
 /// A coordinator that none of the ranks holds, and its ranks.
@@ -65,15 +65,15 @@ fn watched(link: &Link) -> Receiver<Heard> {
     let ends = sender.clone();
     link.watch(
         move || sender.send(Heard::Stop).unwrap(),
-        move |departure| ends.send(Heard::End(departure)).unwrap(),
+        move |lost| ends.send(Heard::End(lost)).unwrap(),
     )
     .unwrap();
     heard
 }
 
-fn end_of(heard: &Receiver<Heard>) -> Departure {
+fn end_of(heard: &Receiver<Heard>) -> LostRank {
     match heard.recv_timeout(LONG).unwrap() {
-        Heard::End(departure) => departure,
+        Heard::End(lost) => lost,
         Heard::Stop => panic!("a stop"),
     }
 }
@@ -101,14 +101,14 @@ fn a_rank_that_closes_is_dead_and_the_first_one_is_told() {
     // A beat must bring it.
     thread::sleep(BEAT * 3);
     drop(links.pop());
-    let departure = end_of(&heard);
+    let lost = end_of(&heard);
     let pid = std::process::id();
     let cause = Cause::Closed;
-    let expected = Departure { rank: Some(2), host: None, pid, cause, progress: Some(12_340) };
-    assert_eq!(departure, expected);
-    assert_eq!(coordinator.status().departure, Some(expected.clone()));
+    let expected = LostRank { rank: Some(2), host: None, pid, cause, progress: Some(12_340) };
+    assert_eq!(lost, expected);
+    assert_eq!(coordinator.status().lost, Some(expected.clone()));
     drop(links.pop());
-    assert!(coordinator.settled().departure == Some(expected), "the first counts");
+    assert!(coordinator.settled().lost == Some(expected), "the first counts");
 }
 
 #[test]
@@ -127,11 +127,11 @@ fn an_orderly_leave_is_no_death() {
     links[1].leave();
     coordinator.reaped(1, std::process::id(), Cause::Exited { code: 130 });
     links[2].leave();
-    assert_eq!(coordinator.settled().departure, None);
+    assert_eq!(coordinator.settled().lost, None);
     assert!(heard.try_recv().is_err());
     links[0].leave();
     assert!(heard.recv_timeout(LONG).is_err());
-    assert_eq!(coordinator.settled().departure, None);
+    assert_eq!(coordinator.settled().lost, None);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_failure_carries_code_and_message() {
         assert!(text.ends_with(": no memory for the photographs"), "{text}");
     }
     coordinator.reaped(1, std::process::id(), Cause::Exited { code: 4 });
-    let cause = coordinator.settled().departure.unwrap().cause;
+    let cause = coordinator.settled().lost.unwrap().cause;
     assert!(matches!(cause, Cause::Failed { code: 4, .. }), "{cause:?}");
 }
 
@@ -156,7 +156,7 @@ fn a_silent_rank_is_dead_and_hears_it_itself() {
     let heard = [watched(&links[0]), watched(&links[1])].map(|heard| end_of(&heard));
     assert_eq!(heard[0], heard[1]);
     assert!(matches!(heard[0].cause, Cause::Silent { .. }), "{}", heard[0]);
-    assert_eq!(coordinator.status().departure.as_ref(), Some(&heard[0]));
+    assert_eq!(coordinator.status().lost.as_ref(), Some(&heard[0]));
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn ranks_that_beat_are_not_silent() {
     let silence = BEAT * 4;
     let Group { coordinator, links } = group(3, silence);
     thread::sleep(silence + BEAT);
-    assert_eq!(coordinator.settled().departure, None);
+    assert_eq!(coordinator.settled().lost, None);
     links.iter().for_each(Link::leave);
 }
 
@@ -175,8 +175,8 @@ fn a_coordinator_that_is_gone_is_told() {
     // Its connection alone: a coordinator that ends says farewell.
     drop(watched(&links[1]));
     links[0].stream.shutdown(Shutdown::Read).unwrap();
-    let departure = end_of(&heard);
-    assert_eq!((departure.rank, departure.cause), (None, Cause::Closed));
+    let lost = end_of(&heard);
+    assert_eq!((lost.rank, lost.cause), (None, Cause::Closed));
     coordinator.finish(Duration::ZERO);
 }
 

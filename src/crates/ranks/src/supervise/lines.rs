@@ -1,4 +1,4 @@
-//! What ranks other than 0 write to their standard errors.
+//! Standard errors of the ranks other than 0.
 
 use std::io::{BufRead, BufReader, Read, Write, stderr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,9 +15,9 @@ const MOST_HELD: usize = 1 << 20;
 /// longer.
 const LAST_TIME: Duration = Duration::from_secs(1);
 
-/// What happens to a line.
+/// Treatment of a line.
 enum Gate {
-    /// It is held back, behind these.
+    /// Lines are held back, behind these.
     Held(Vec<u8>),
     Passes,
     Dropped,

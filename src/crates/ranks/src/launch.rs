@@ -1,12 +1,184 @@
-//! The launchers, each by its variables.
+//! Which rank this process is, by the environment that its launcher gave it.
+
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 
-use crate::node_list::first_host;
-use crate::token::Token;
+pub use crate::token::Token;
 
-use super::error::LaunchError;
-use super::place::{Launch, Meeting};
+use crate::node_list::{NodeListError, first_host};
+
+/// One process of several that work together, and where they meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Its number, below `world`. Rank 0 leads.
+    pub rank: u32,
+    /// Number of ranks, at least 2.
+    pub world: u32,
+    /// Number of ranks on its host, this one among them, where the launcher says so. They share the
+    /// host's processor.
+    pub local_world: Option<u32>,
+    /// Its number among those, where the launcher says so.
+    pub local_rank: Option<u32>,
+    /// Meeting place of the ranks.
+    pub meeting: Meeting,
+    /// The secret of the run, if the environment has one. Otherwise [`join`](crate::join::join) takes one that
+    /// follows from the user and the run.
+    pub token: Option<Token>,
+}
+
+/// Meeting place of ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Meeting {
+    /// The supervisor that started them holds the coordinator.
+    Supervisor {
+        /// Its address.
+        address: SocketAddr,
+    },
+    /// Rank 0 holds the coordinator, at the first port that it can have; the others try all of
+    /// them.
+    Hosts {
+        /// Name or address of rank 0's host.
+        host: String,
+        /// The ports in the order of trial.
+        ports: Vec<u16>,
+        /// Name of the run, by which its ranks know the right coordinator.
+        run: String,
+    },
+}
+
+/// A broken environment. Each error names the variable and its value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LaunchError {
+    /// A variable holds no number, or one that is out of range.
+    #[error(
+        "the environment variable {name} is `{value}`: a whole number from {least} to {most} is \
+         needed"
+    )]
+    Number {
+        /// The variable.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// Smallest value.
+        least: u32,
+        /// Greatest value.
+        most: u32,
+    },
+    /// The rank is not below the world.
+    #[error(
+        "the environment variable {name} is {rank}, but there are {world} ranks ({of_world}), \
+         counted from 0"
+    )]
+    Outside {
+        /// The variable with the rank.
+        name: &'static str,
+        /// The rank.
+        rank: u32,
+        /// The variable with the world.
+        of_world: &'static str,
+        /// Number of ranks.
+        world: u32,
+    },
+    /// A launcher set one variable without another one that belongs to it.
+    #[error(
+        "the environment variable {name} is `{value}`, but {missing} is not set: set it, or unset \
+         {name} to run as one process"
+    )]
+    Half {
+        /// The variable that is set.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// The variable that is not set.
+        missing: &'static str,
+    },
+    /// A list of hosts cannot be read.
+    #[error("the environment variable {name}: {source}")]
+    Nodes {
+        /// The variable.
+        name: &'static str,
+        /// Error of the list.
+        source: NodeListError,
+    },
+    /// No address and port.
+    #[error("the environment variable {name} is `{value}`: {form} is needed")]
+    Address {
+        /// The variable.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// Its form.
+        form: &'static str,
+    },
+    /// No secret. Its value is not shown.
+    #[error(
+        "the environment variable {name} has {letters} characters: 32 hexadecimal digits are \
+         needed, as `openssl rand -hex 16` prints them"
+    )]
+    Secret {
+        /// The variable.
+        name: &'static str,
+        /// Its length.
+        letters: usize,
+    },
+    /// The ranks are on several hosts and nothing says where they meet.
+    #[error(
+        "{name} is {here}, of {world} ranks in all. For ranks on several hosts, set SPLAT_RENDEZVOUS=HOST:PORT with the \
+         host of rank 0 and a free port"
+    )]
+    NoPlace {
+        /// The variable with the ranks of this host.
+        name: &'static str,
+        /// Ranks of this host.
+        here: u32,
+        /// Number of ranks.
+        world: u32,
+    },
+}
+
+/// Reads the environment: which rank of how many, and where they meet. None: this process works
+/// alone.
+///
+/// The first of these that is there counts:
+///
+/// | launcher | variables |
+/// |---|---|
+/// | our supervisor | `SPLAT_RANK`, `SPLAT_WORLD`, `SPLAT_COORDINATOR`, `SPLAT_TOKEN` |
+/// | by hand | `SPLAT_RANK`, `SPLAT_WORLD`, `SPLAT_RENDEZVOUS` |
+/// | torchrun | `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` |
+/// | Open MPI | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE` |
+/// | SLURM's `srun` | `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS`, `SLURM_STEP_NODELIST` |
+/// | PMI (MPICH, Intel MPI) | `PMI_RANK`, `PMI_SIZE` |
+///
+/// Open MPI comes before SLURM: its daemons are tasks of SLURM, whose variables its ranks inherit.
+/// `SPLAT_RENDEZVOUS=HOST:PORT` names the place for all launchers but the supervisor, `SPLAT_TOKEN`
+/// (32 hexadecimal digits) the secret. The ranks of this host are counted by `SPLAT_LOCAL_WORLD`,
+/// `LOCAL_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_STEP_TASKS_PER_NODE` (where it is the
+/// same for all hosts, else `SLURM_NTASKS_PER_NODE`) or `MPI_LOCALNRANKS`, each with its launcher's
+/// other variables. A rank's number among them is in `SPLAT_LOCAL_RANK`, `LOCAL_RANK`, `OMPI_COMM_WORLD_LOCAL_RANK`,
+/// `SLURM_LOCALID` or `MPI_LOCALRANKID`.
+///
+/// An error where a variable is broken or missing beside those that belong to it.
+pub fn detect(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Launch>, LaunchError> {
+    let variables = Variables { env, parent: parent_id() };
+    for launcher in [supervisor, torchrun, open_mpi, slurm, pmi] {
+        match launcher(&variables)? {
+            Role::Unknown => {}
+            Role::Alone => return Ok(None),
+            Role::Rank(launch) => return Ok(Some(launch)),
+        }
+    }
+    Ok(None)
+}
+
+fn parent_id() -> u32 {
+    #[cfg(unix)]
+    return std::os::unix::process::parent_id();
+    #[cfg(not(unix))]
+    return 0;
+}
 
 /// Ports that rank 0 tries, one after the other.
 const TRIED_PORTS: u16 = 16;
@@ -17,8 +189,8 @@ const FIRST_PORT: u16 = 20_000;
 /// Number of those ports.
 const PORTS: u16 = 20_000;
 
-/// What the variables of one launcher say.
-pub(super) enum Who {
+/// Role of this process by the variables of one launcher.
+enum Role {
     /// Nothing: it may be another launcher.
     Unknown,
     /// The only process of its run.
@@ -28,11 +200,11 @@ pub(super) enum Who {
 }
 
 /// The environment.
-pub(super) struct Variables<'a> {
-    pub(super) env: &'a dyn Fn(&str) -> Option<String>,
+struct Variables<'a> {
+    env: &'a dyn Fn(&str) -> Option<String>,
     /// Number of the parent process: on one host it is the same for all ranks that one launcher
     /// started.
-    pub(super) parent: u32,
+    parent: u32,
 }
 
 /// The variables by which a launcher tells rank and world, and the ranks of this host.
@@ -121,16 +293,16 @@ impl Variables<'_> {
         &self,
         numbers: &Numbers,
         place: impl FnOnce() -> Result<Meeting, LaunchError>,
-    ) -> Result<Who, LaunchError> {
+    ) -> Result<Role, LaunchError> {
         let &Numbers { rank, world, local_world, local_rank } = numbers;
         if world == 1 {
-            return Ok(Who::Alone);
+            return Ok(Role::Alone);
         }
         let meeting = self.rendezvous()?.map_or_else(place, Ok)?;
         // A launcher may tell the room of a host, where there are fewer ranks.
         let local_world = local_world.map(|here| here.min(world));
         let token = self.token()?;
-        Ok(Who::Rank(Launch { rank, world, local_world, local_rank, meeting, token }))
+        Ok(Role::Rank(Launch { rank, world, local_world, local_rank, meeting, token }))
     }
 
     /// A place on this host for a run that a variable or the parent process names.
@@ -165,18 +337,18 @@ impl Variables<'_> {
 }
 
 /// Our own supervisor; or by hand, with a place.
-pub(super) fn supervisor(variables: &Variables<'_>) -> Result<Who, LaunchError> {
+fn supervisor(variables: &Variables<'_>) -> Result<Role, LaunchError> {
     let (rank, world, coordinator) = ("SPLAT_RANK", "SPLAT_WORLD", "SPLAT_COORDINATOR");
     let (local_world, local_rank) = ("SPLAT_LOCAL_WORLD", "SPLAT_LOCAL_RANK");
     let names = Names { rank, world, local_world, local_rank };
-    let Some(numbers) = variables.numbers(&names)? else { return Ok(Who::Unknown) };
+    let Some(numbers) = variables.numbers(&names)? else { return Ok(Role::Unknown) };
     let half = |missing| LaunchError::Half { name: rank, value: numbers.rank.to_string(), missing };
     let Some(value) = variables.get(coordinator) else {
         return variables.launch(&numbers, || Err(half(coordinator)));
     };
     let Numbers { rank, world, local_world, local_rank } = numbers;
     if world == 1 {
-        return Ok(Who::Alone);
+        return Ok(Role::Alone);
     }
     let address: SocketAddr = match value.parse() {
         Ok(address) => address,
@@ -190,14 +362,14 @@ pub(super) fn supervisor(variables: &Variables<'_>) -> Result<Who, LaunchError> 
     let local_world = Some(local_world.unwrap_or(world).min(world));
     let meeting = Meeting::Supervisor { address };
     let local_rank = Some(local_rank.unwrap_or(rank));
-    Ok(Who::Rank(Launch { rank, world, local_world, local_rank, meeting, token }))
+    Ok(Role::Rank(Launch { rank, world, local_world, local_rank, meeting, token }))
 }
 
 /// `torchrun`, and whatever sets the same variables.
-pub(super) fn torchrun(variables: &Variables<'_>) -> Result<Who, LaunchError> {
+fn torchrun(variables: &Variables<'_>) -> Result<Role, LaunchError> {
     let (rank, world, local_world) = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE");
     let names = Names { rank, world, local_world, local_rank: "LOCAL_RANK" };
-    let Some(numbers) = variables.numbers(&names)? else { return Ok(Who::Unknown) };
+    let Some(numbers) = variables.numbers(&names)? else { return Ok(Role::Unknown) };
     variables.launch(&numbers, || {
         let half =
             |missing| LaunchError::Half { name: rank, value: numbers.rank.to_string(), missing };
@@ -218,21 +390,21 @@ pub(super) fn torchrun(variables: &Variables<'_>) -> Result<Who, LaunchError> {
 }
 
 /// SLURM's `srun`. A batch script is one process, however many tasks its job may start.
-pub(super) fn slurm(variables: &Variables<'_>) -> Result<Who, LaunchError> {
+fn slurm(variables: &Variables<'_>) -> Result<Role, LaunchError> {
     let step = "SLURM_STEP_ID";
     let of_step = "SLURM_STEP_NUM_TASKS";
     let is_in_step = variables.get(step).is_some();
     let world = match variables.get(of_step) {
         Some(_) => of_step,
         None if is_in_step => "SLURM_NTASKS",
-        None => return Ok(Who::Unknown),
+        None => return Ok(Role::Unknown),
     };
     if variables.number(world, 1, u32::MAX)?.is_none_or(|tasks| tasks == 1) {
-        return Ok(Who::Unknown);
+        return Ok(Role::Unknown);
     }
     let (local_world, local_rank) = ("SLURM_NTASKS_PER_NODE", "SLURM_LOCALID");
     let names = Names { rank: "SLURM_PROCID", world, local_world, local_rank };
-    let Some(mut numbers) = variables.numbers(&names)? else { return Ok(Who::Unknown) };
+    let Some(mut numbers) = variables.numbers(&names)? else { return Ok(Role::Unknown) };
     // The other one is what the job was asked for; a step may have fewer.
     numbers.local_world = variables.equal_tasks().or(numbers.local_world);
     variables.launch(&numbers, || {
@@ -251,12 +423,12 @@ pub(super) fn slurm(variables: &Variables<'_>) -> Result<Who, LaunchError> {
 }
 
 /// Open MPI's `mpirun`.
-pub(super) fn open_mpi(variables: &Variables<'_>) -> Result<Who, LaunchError> {
+fn open_mpi(variables: &Variables<'_>) -> Result<Role, LaunchError> {
     let local_world = "OMPI_COMM_WORLD_LOCAL_SIZE";
     let local_rank = "OMPI_COMM_WORLD_LOCAL_RANK";
     let (rank, world) = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
     let names = Names { rank, world, local_world, local_rank };
-    let Some(numbers) = variables.numbers(&names)? else { return Ok(Who::Unknown) };
+    let Some(numbers) = variables.numbers(&names)? else { return Ok(Role::Unknown) };
     variables.launch(&numbers, || {
         variables.check_one_host(local_world, &numbers)?;
         Ok(variables.place_here("mpi", &["OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"]))
@@ -264,11 +436,11 @@ pub(super) fn open_mpi(variables: &Variables<'_>) -> Result<Who, LaunchError> {
 }
 
 /// PMI, the interface of MPICH and Intel MPI.
-pub(super) fn pmi(variables: &Variables<'_>) -> Result<Who, LaunchError> {
+fn pmi(variables: &Variables<'_>) -> Result<Role, LaunchError> {
     let local_world = "MPI_LOCALNRANKS";
     let local_rank = "MPI_LOCALRANKID";
     let names = Names { rank: "PMI_RANK", world: "PMI_SIZE", local_world, local_rank };
-    let Some(numbers) = variables.numbers(&names)? else { return Ok(Who::Unknown) };
+    let Some(numbers) = variables.numbers(&names)? else { return Ok(Role::Unknown) };
     variables.launch(&numbers, || {
         variables.check_one_host(local_world, &numbers)?;
         Ok(variables.place_here("pmi", &["PMI_JOBID"]))

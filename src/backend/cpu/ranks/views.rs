@@ -1,4 +1,4 @@
-//! Views drawn by ranks: splats on their way to who draws, and gradients on their way back.
+//! Views drawn by ranks: splats on their way to the rank that draws, and gradients on their way back.
 
 use super::share::{CpuShard, ModelShare};
 use crate::backend::cpu::frame::{self, Frame};
@@ -6,6 +6,7 @@ use crate::backend::cpu::primitive::{DrawnView, Splat};
 use crate::backend::cpu::stage::densify;
 use crate::backend::cpu::stage::gradients::{Gradients, ViewGradients};
 use crate::backend::cpu::stage::project::project;
+use crate::backend::cpu::stage::{adam, densify};
 use crate::backend::frame_state::{Drawn, Fresh, Scored};
 use crate::backend::ranks::{RankNews, SharedViews};
 use crate::backend::viewpoint::viewpoint;
@@ -14,7 +15,7 @@ use crate::dataset::View;
 
 /// Views that ranks draw at the same time, one each at most.
 pub struct SharedRound {
-    /// What the rows of this rank are in the view of each.
+    /// Splats of this rank's rows in the view of each rank.
     own: Vec<Option<OwnSplats>>,
 }
 
@@ -29,7 +30,7 @@ struct OwnSplats {
 }
 
 impl OwnSplats {
-    /// True if a rank that has drawn them sends a value of each.
+    /// Fails unless the rank that has drawn the splats sends a value of each.
     fn check(&self, rank: u32, values: usize) -> Result<(), DeviceError> {
         if values == self.splats.len() {
             return Ok(());
@@ -192,4 +193,38 @@ fn own_splats(share: &ModelShare, sight: &Sight) -> OwnSplats {
     let view = DrawnView::new(viewpoint, &drawing);
     let (splats, fault) = project(&share.local, &view);
     OwnSplats { view, drawing, splats, fault }
+}
+
+// A step of Adam on the rows of each rank.
+
+impl CpuShard {
+    /// Moves the rows of this rank; an error of any rank is one of all.
+    pub(super) fn move_rows(
+        &mut self,
+        share: &mut ModelShare,
+        gradients: Gradients<f32>,
+        step: &AdamStep,
+    ) -> Result<(), DeviceError> {
+        // Rows of two ranks are rounded by different numbers.
+        let seed = self.cpu.seed ^ u64::from(self.rank()) << 32;
+        let moved = adam::step(&mut share.local, &gradients, step, seed, None);
+        let moved = gradients.views.into_iter().find_map(|view| view.fault).map_or(moved, Err);
+        let moved = moved.map_err(|error| numbered(error, share));
+        let faults = self.line.all_gather(&moved.as_ref().err().map(ToString::to_string))?;
+        moved?;
+        let mut faults = (0..).zip(faults);
+        let found = faults.find_map(|(rank, fault)| fault.map(|message| (rank, message)));
+        found.map_or(Ok(()), |(rank, message)| Err(DeviceError::OfRank { rank, message }))
+    }
+}
+
+/// The error of a row by the row's number.
+fn numbered(error: DeviceError, share: &ModelShare) -> DeviceError {
+    match error {
+        DeviceError::NotFinite { primitive, index, group, value } => {
+            let number = usize::try_from(share.local.number(index)).unwrap_or(index);
+            DeviceError::NotFinite { primitive, index: number, group, value }
+        }
+        error => error,
+    }
 }

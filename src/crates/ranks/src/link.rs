@@ -13,12 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-pub use crate::departure::{Cause, Departure};
+pub use crate::message::{Cause, LostRank};
 
 use crate::coordinator::Coordinator;
-use crate::message::{self, MessageError};
-use crate::patient::{BEAT, Beats};
-use crate::wire::{Said, Told};
+use crate::message::{self, BEAT, Beats, FromCoordinator, FromRank, MessageError};
 
 /// The coordinator is gone after so many beats without a word: 6 s. That is longer than its own
 /// patience with ranks, for it knows more: where both are silent to each other, it shall be the one
@@ -34,13 +32,13 @@ const OTHERS_TIME: Duration = Duration::from_secs(10);
 /// Time that it waits for them after an error of its own.
 const FAIL_TIME: Duration = Duration::from_secs(1);
 
-/// Letters of an error that travel to the other ranks.
+/// Most characters of an error that are sent to the other ranks.
 const LETTERS: usize = 4096;
 
-/// What a link hears.
+/// An event of a link.
 enum Notice {
     Stop,
-    End(Departure),
+    End(LostRank),
 }
 
 /// A rank's connection to the coordinator, from the meeting to the end of its work.
@@ -65,7 +63,7 @@ impl Link {
     /// `coordinator` is there where this rank holds it.
     pub(crate) fn start(
         stream: TcpStream,
-        gone: Departure,
+        gone: LostRank,
         coordinator: Option<Coordinator>,
     ) -> io::Result<Self> {
         let (sender, notices) = channel();
@@ -88,7 +86,7 @@ impl Link {
         let beats = move || {
             while beat_end.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
                 let progress = progress.load(Ordering::Relaxed);
-                if say(&stream, &writing, &Said::Beat { progress }).is_err() {
+                if send(&stream, &writing, &FromRank::Beat { progress }).is_err() {
                     // The reader sees the same, and tells it.
                     break;
                 }
@@ -106,18 +104,18 @@ impl Link {
     /// Asks that all ranks stop in an orderly way; each, this one too, hears it by
     /// [`watch`](Link::watch).
     pub fn ask_stop(&self) {
-        self.say(&Said::Stop);
+        self.send(&FromRank::Stop);
     }
 
     /// Sets what happens when all are to stop, and when another rank or the coordinator is gone.
     ///
-    /// What was heard before counts, too. Both are called in a thread of the link; `on_end` at most
+    /// Earlier events count, too. Both are called in a thread of the link; `on_end` at most
     /// once, and nothing after it, and nothing once this rank has left. A second call of `watch`
     /// does nothing.
     pub fn watch(
         &self,
         on_stop: impl Fn() + Send + 'static,
-        on_end: impl FnOnce(Departure) + Send + 'static,
+        on_end: impl FnOnce(LostRank) + Send + 'static,
     ) -> io::Result<()> {
         let Some(notices) = locked(&self.notices).take() else { return Ok(()) };
         let has_left = self.has_left.clone();
@@ -126,7 +124,7 @@ impl Link {
                 match notice {
                     _ if has_left.load(Ordering::Acquire) => return,
                     Notice::Stop => on_stop(),
-                    Notice::End(departure) => return on_end(departure),
+                    Notice::End(lost) => return on_end(lost),
                 }
             }
         };
@@ -135,24 +133,24 @@ impl Link {
 
     /// Says goodbye: the end of this rank is no death.
     ///
-    /// Where this rank holds the coordinator, it waits for the others to leave, too, but at most 10
+    /// If this rank holds the coordinator, it waits for the others to leave, too, but at most 10
     /// s.
     pub fn leave(&self) {
-        self.end(&Said::Leave, OTHERS_TIME);
+        self.end(&FromRank::Leave, OTHERS_TIME);
     }
 
     /// Ends with an error of this rank's own. The others are told its exit code and its text.
     pub fn fail(&self, code: u8, message: &str) {
         let message = message.chars().take(LETTERS).collect();
-        self.end(&Said::Failed { code, message }, FAIL_TIME);
+        self.end(&FromRank::Failed { code, message }, FAIL_TIME);
     }
 
-    fn end(&self, last: &Said, wait: Duration) {
+    fn end(&self, last: &FromRank, wait: Duration) {
         if self.has_left.swap(true, Ordering::AcqRel) {
             return;
         }
         drop(locked(&self.beat).take());
-        self.say(last);
+        self.send(last);
         // The coordinator closes the connection when it has taken the goodbye. A process that ended
         // before might take it back: the system resets a connection with bytes that nobody read.
         let deadline = Instant::now() + GOODBYE_TIME;
@@ -168,9 +166,9 @@ impl Link {
         }
     }
 
-    fn say(&self, said: &Said) {
+    fn send(&self, message: &FromRank) {
         // Where it fails the coordinator is gone: the reader tells that.
-        drop(say(&self.stream, &self.writing, said));
+        drop(send(&self.stream, &self.writing, message));
     }
 
     fn shut(&self) {
@@ -191,37 +189,41 @@ impl Drop for Link {
 }
 
 /// Hears the coordinator until one of them ends.
-fn read_all(stream: &TcpStream, gone: Departure, has_left: &AtomicBool, notices: &Sender<Notice>) {
+fn read_all(stream: &TcpStream, gone: LostRank, has_left: &AtomicBool, notices: &Sender<Notice>) {
     let mut reader = Beats { stream, most: QUIET_BEATS };
-    let departure = loop {
+    let lost = loop {
         match message::read(&mut reader, "the coordinator") {
-            Ok(Told::Stop) => drop(notices.send(Notice::Stop)),
-            Ok(Told::Ended(departure)) => break departure,
-            Ok(Told::Farewell) => return,
+            Ok(FromCoordinator::Stop) => drop(notices.send(Notice::Stop)),
+            Ok(FromCoordinator::Lost(lost)) => break lost,
+            Ok(FromCoordinator::Farewell) => return,
             Ok(_) => {}
             Err(MessageError::Failed { source, .. })
                 if source.kind() == io::ErrorKind::TimedOut =>
             {
                 let seconds = (BEAT * QUIET_BEATS).as_secs();
-                break Departure { cause: Cause::Silent { seconds }, ..gone };
+                break LostRank { cause: Cause::Silent { seconds }, ..gone };
             }
             Err(_) => break gone,
         }
     };
     // Nobody listens where this rank never watched.
-    drop(notices.send(Notice::End(departure)));
+    drop(notices.send(Notice::End(lost)));
     // What comes behind is of no interest, but read: else the system would reset the connection,
     // and a goodbye on its way with it.
     while !has_left.load(Ordering::Acquire) {
-        if message::read::<Told>(&mut reader, "the coordinator").is_err() {
+        if message::read::<FromCoordinator>(&mut reader, "the coordinator").is_err() {
             return;
         }
     }
 }
 
-fn say(mut stream: &TcpStream, writing: &Mutex<()>, said: &Said) -> Result<(), MessageError> {
+fn send(
+    mut stream: &TcpStream,
+    writing: &Mutex<()>,
+    message: &FromRank,
+) -> Result<(), MessageError> {
     let _guard = locked(writing);
-    message::write(&mut stream, said, "the coordinator")
+    message::write(&mut stream, message, "the coordinator")
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {

@@ -1,27 +1,65 @@
 //! Starts the ranks of one host, and ends them together.
 //!
 //! The supervisor has no share in the work: it starts the processes, holds the coordinator, waits
-//! for all of them, and says how it ended. No rank outlives it.
+//! for all of them, and says how the run ended. No rank outlives it.
 
-mod children;
-mod error;
 mod lines;
-mod supervised;
 
+use std::ffi::OsString;
+use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use error::SuperviseError;
-pub use supervised::Supervised;
-
 use crate::coordinator::{Coordinator, CoordinatorOptions, SILENCE, Status};
-use crate::departure::{Cause, Departure};
+use crate::message::{Cause, LostRank};
 use crate::token::Token;
 
-use children::{Children, Exit};
 use lines::{Lines, wait_for_last};
+
+/// The ranks of one host: one program in several processes.
+#[derive(Clone, Debug)]
+pub struct Supervised {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments, the same for all ranks.
+    pub args: Vec<OsString>,
+    /// Variables that are added to the environment of all ranks. Those that tell a rank its place
+    /// cannot be set.
+    pub env: Vec<(OsString, OsString)>,
+    /// Number of ranks, at least 2: one alone would look for no supervisor.
+    pub world: u32,
+    /// Time for the others to end by themselves when one is gone; then they are killed.
+    pub grace: Duration,
+}
+
+/// An error at the start of the ranks. Ranks that were started are ended.
+#[derive(Debug, thiserror::Error)]
+pub enum SuperviseError {
+    /// The program cannot be started.
+    #[error("cannot start {program} as rank {rank}: {source}. Check the program's permissions", program = program.display())]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// The rank.
+        rank: u32,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The system refused something else.
+    #[error(
+        "cannot supervise ranks, since {what} failed: {source}. End other programs, or raise the limits (ulimit -a)"
+    )]
+    System {
+        /// The action that failed.
+        what: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+}
 
 /// Time for all ranks to join. They meet before they read the scene: only a busy host or a slow
 /// network takes long.
@@ -30,7 +68,7 @@ pub const JOIN_TIME: Duration = Duration::from_secs(120);
 /// Time between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How the ranks ended.
+/// End of the ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// All did their work.
@@ -41,7 +79,7 @@ pub enum Verdict {
         code: u8,
     },
     /// One died: by a signal, in silence, or with another code.
-    Died(Departure),
+    Died(LostRank),
 }
 
 /// Starts the ranks and waits until all have ended.
@@ -94,10 +132,10 @@ pub fn supervise(ranks: &Supervised, stop: &AtomicBool) -> Result<Verdict, Super
         }
     }
     wait_for_last(&lines);
-    Ok(verdict(status.departure, &watch.exits))
+    Ok(verdict(status.lost, &watch.exits))
 }
 
-/// What the supervisor sees.
+/// State of the supervisor.
 struct Watch {
     coordinator: Coordinator,
     /// In the order in which they were seen.
@@ -119,11 +157,11 @@ impl Watch {
             }
             self.exits.push(exit);
         }
-        if let Some(departure) = status.departure {
+        if let Some(lost) = status.lost {
             self.trouble.get_or_insert_with(Instant::now);
             // A rank that fails may still write; of one that is silent nothing more is to be hoped.
-            if matches!(departure.cause, Cause::Silent { .. }) {
-                departure.rank.into_iter().for_each(|rank| children.kill(rank));
+            if matches!(lost.cause, Cause::Silent { .. }) {
+                lost.rank.into_iter().for_each(|rank| children.kill(rank));
             }
         }
         if self.trouble.is_some_and(|since| since.elapsed() >= grace) {
@@ -132,22 +170,22 @@ impl Watch {
     }
 }
 
-/// Whether what a rank wrote before a meeting that failed is shown.
+/// True if the lines of a rank before a meeting that failed are shown.
 fn shows_held(rank: u32, status: &Status, exits: &[Exit]) -> bool {
     let has_own_error = exits.iter().any(|exit| {
         let is_error = matches!(exit.cause, Cause::Exited { code } if code != 0);
-        exit.rank == 0 && is_error && !status.lead_was_told
+        exit.rank == 0 && is_error && !status.first_was_told
     });
     // What the others write is that this one is gone, or missing.
-    let is_cause = match &status.departure {
-        Some(departure) => departure.rank == Some(rank),
+    let is_cause = match &status.lost {
+        Some(lost) => lost.rank == Some(rank),
         None => status.has_joined.get(rank as usize) != Some(&true),
     };
     !has_own_error && is_cause
 }
 
 /// `exits` in the order in which they were seen.
-fn verdict(departure: Option<Departure>, exits: &[Exit]) -> Verdict {
+fn verdict(lost: Option<LostRank>, exits: &[Exit]) -> Verdict {
     let is_good = |exit: &&Exit| exit.cause == Cause::Exited { code: 0 };
     if exits.iter().all(|exit| is_good(&exit)) {
         return Verdict::Done;
@@ -157,26 +195,173 @@ fn verdict(departure: Option<Departure>, exits: &[Exit]) -> Verdict {
         Cause::Failed { code, .. } => Some(code).filter(|code| is_own(*code)),
         Cause::Killed { .. } | Cause::Closed | Cause::Silent { .. } => None,
     };
-    let first = exits.iter().find(|exit| !is_good(exit)).map(|exit| Departure {
+    let first = exits.iter().find(|exit| !is_good(exit)).map(|exit| LostRank {
         rank: Some(exit.rank),
         host: None,
         pid: exit.pid,
         cause: exit.cause.clone(),
         progress: None,
     });
-    match departure.or(first) {
-        Some(departure) => match own_code(&departure.cause) {
+    match lost.or(first) {
+        Some(lost) => match own_code(&lost.cause) {
             Some(code) => Verdict::Ended { code },
-            None => Verdict::Died(departure),
+            None => Verdict::Died(lost),
         },
         None => Verdict::Done,
     }
 }
 
-/// Whether a code says that the rank knew what it did: bad input, refused memory, a stop.
+/// True if a code stands for an expected end: bad input, refused memory, a stop.
 fn is_own(code: u8) -> bool {
     matches!(code, 1..=4 | 130)
 }
+
+// The processes of the ranks.
+
+/// A rank's process that has not ended.
+struct Running {
+    rank: u32,
+    process: Child,
+}
+
+/// A rank's process that has ended.
+#[derive(Clone, Debug)]
+struct Exit {
+    rank: u32,
+    pid: u32,
+    cause: Cause,
+}
+
+/// The ranks' processes. Dropped, it kills those that run and waits for them.
+struct Children(Vec<Running>);
+
+impl Children {
+    /// Starts all ranks; the coordinator listens at this address. Also the lines of ranks 1 and up.
+    ///
+    /// They die with the thread that called this.
+    fn start(
+        ranks: &Supervised,
+        coordinator: &str,
+        token: &Token,
+    ) -> Result<(Self, Vec<Lines>), SuperviseError> {
+        let mut children = Self(Vec::new());
+        let mut lines = Vec::new();
+        for rank in 0..ranks.world {
+            let mut command = Command::new(&ranks.program);
+            command
+                .args(&ranks.args)
+                .envs(ranks.env.iter().map(|(name, value)| (name, value)))
+                .env("SPLAT_RANK", rank.to_string())
+                .env("SPLAT_WORLD", ranks.world.to_string())
+                .env("SPLAT_LOCAL_WORLD", ranks.world.to_string())
+                .env("SPLAT_COORDINATOR", coordinator)
+                .env("SPLAT_TOKEN", token.to_hex());
+            if rank > 0 {
+                command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+            }
+            die_with_parent(&mut command);
+            let mut process = command.spawn().map_err(|source| SuperviseError::Start {
+                program: ranks.program.clone(),
+                rank,
+                source,
+            })?;
+            let errors = process.stderr.take();
+            // From here on it is killed if anything fails.
+            children.0.push(Running { rank, process });
+            if let Some(errors) = errors {
+                let of_rank = Lines::of(rank, errors);
+                let what = "starting a thread";
+                lines.push(of_rank.map_err(|source| SuperviseError::System { what, source })?);
+            }
+        }
+        Ok((children, lines))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The processes that have ended since the last call, by rank.
+    fn reap(&mut self) -> Vec<Exit> {
+        let mut ended = Vec::new();
+        self.0.retain_mut(|running| {
+            // An error says that it is no child of ours any more: nothing more will be known of it.
+            let cause = match running.process.try_wait() {
+                Ok(None) => return true,
+                Ok(Some(status)) => cause_of(status),
+                Err(_) => Cause::Closed,
+            };
+            ended.push(Exit { rank: running.rank, pid: running.process.id(), cause });
+            false
+        });
+        ended
+    }
+
+    fn kill(&mut self, rank: u32) {
+        for running in self.0.iter_mut().filter(|running| running.rank == rank) {
+            // It fails where it has ended by itself.
+            drop(running.process.kill());
+        }
+    }
+
+    fn kill_all(&mut self) {
+        for running in &mut self.0 {
+            drop(running.process.kill());
+        }
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        self.kill_all();
+        for running in &mut self.0 {
+            drop(running.process.wait());
+        }
+    }
+}
+
+fn cause_of(status: ExitStatus) -> Cause {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return Cause::Killed { signal };
+    }
+    status.code().map_or(Cause::Closed, |code| Cause::Exited { code })
+}
+
+/// The child ignores Ctrl-C, which a terminal sends to all processes: the supervisor tells it to
+/// stop. On Linux it is killed when the thread that starts it ends.
+#[cfg(unix)]
+fn die_with_parent(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+
+    #[cfg(target_os = "linux")]
+    let parent = std::process::id();
+    let prepare = move || {
+        #[cfg(target_os = "linux")]
+        die_with(parent)?;
+        // SAFETY: a system call without memory; the handler is one of the system's own.
+        let found = unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+        if found == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
+    };
+    // SAFETY: between fork and exec it makes system calls only, and takes neither memory nor locks.
+    unsafe { command.pre_exec(prepare) };
+}
+
+#[cfg(target_os = "linux")]
+fn die_with(parent: u32) -> io::Result<()> {
+    // SAFETY: a system call without memory.
+    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // The parent may have ended before the call above.
+    if std::os::unix::process::parent_id() != parent {
+        return Err(io::ErrorKind::NotConnected.into());
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn die_with_parent(_: &mut Command) {}
 
 #[cfg(test)]
 mod tests {
@@ -190,8 +375,8 @@ mod tests {
         (0..).zip(codes).map(|(rank, code)| exit(rank, Cause::Exited { code: *code })).collect()
     }
 
-    fn gone(rank: u32, cause: Cause) -> Departure {
-        Departure { rank: Some(rank), host: None, pid: 10 + rank, cause, progress: None }
+    fn gone(rank: u32, cause: Cause) -> LostRank {
+        LostRank { rank: Some(rank), host: None, pid: 10 + rank, cause, progress: None }
     }
 
     #[test]
@@ -220,10 +405,10 @@ mod tests {
         let shown = |status: &Status, codes: &[i32]| {
             [1, 2].map(|rank| shows_held(rank, status, &coded(codes)))
         };
-        let of = |has_joined: [bool; 3], departure, lead_was_told| Status {
+        let of = |has_joined: [bool; 3], lost, first_was_told| Status {
             has_joined: has_joined.to_vec(),
-            departure,
-            lead_was_told,
+            lost,
+            first_was_told,
             ..Status::default()
         };
         let first = gone(1, Cause::Exited { code: 2 });

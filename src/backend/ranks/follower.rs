@@ -1,8 +1,6 @@
 //! A rank other than 0 as a device: it does what rank 0 has all ranks do.
 
-use super::command::RankCommand;
-use super::line::{Problem, RankLine};
-use super::report::{RankNews, ViewReport};
+use super::line::{Problem, RankCommand, RankLine, RankNews, ViewReport};
 use super::shard::{RankShard, Shard};
 use super::view::{RankView, Sight};
 use crate::abi::terms::Terms;
@@ -19,16 +17,16 @@ type OwnLosses<S> = <<S as Shard>::Device as Render<Gaussians>>::Losses;
 type OwnTarget<S> = <<S as Shard>::Device as Device>::Target;
 
 /// One of the ranks that obey rank 0.
-pub struct Obeying<S: RankShard> {
+pub struct Follower<S: RankShard> {
     shard: S,
     share: Option<S::Share>,
     gradients: OwnGradients<S>,
     selection: Option<S::Selection>,
-    /// What is to be said of the view of the last round.
+    /// News of the view of the last round, not yet sent.
     report: OwedReport<OwnLosses<S>>,
 }
 
-/// What is to be said of a view.
+/// News of a view, not yet sent.
 enum OwedReport<L> {
     Known(ViewReport),
     /// The values of its terms, which the device may still be finding.
@@ -49,10 +47,10 @@ impl<L: Pending<LossValues>> OwedReport<L> {
     }
 }
 
-/// How a rank begins.
+/// First command of a run.
 #[derive(Debug)]
 pub enum Opening {
-    /// With a run, in which it takes part by [`Obeying::join`] unless it says why not.
+    /// With a run, in which it takes part by [`Follower::join`] unless it says why not.
     Begin {
         /// The run's configuration, TOML.
         config: String,
@@ -64,9 +62,9 @@ pub enum Opening {
 }
 
 impl Opening {
-    /// What rank 0 begins with.
-    pub fn hear(line: &RankLine) -> Result<Self, DeviceError> {
-        match line.hear()? {
+    /// Receives the first command of rank 0.
+    pub fn receive(line: &RankLine) -> Result<Self, DeviceError> {
+        match line.next_command()? {
             RankCommand::Begin { config, scene } => Ok(Self::Begin { config, scene }),
             RankCommand::End => Ok(Self::End),
             command => {
@@ -82,12 +80,12 @@ impl Opening {
     }
 }
 
-/// What the next command was.
+/// Result of a command.
 #[derive(Debug)]
 pub enum RankOrder {
-    /// It is done.
+    /// The command is done.
     Done,
-    /// Views are to be drawn, by rank: [`Obeying::train`] does that.
+    /// Views are to be drawn, by rank: [`Follower::train`] does that.
     Train(Vec<Option<RankView>>),
     /// No more is to come.
     End,
@@ -102,7 +100,7 @@ pub struct RankTarget<T> {
     pub terms: Terms,
 }
 
-impl<S: RankShard> Obeying<S> {
+impl<S: RankShard> Follower<S> {
     /// The device of a shard as that of a rank other than 0: says to all that the scene of the run that begins
     /// is here.
     pub fn join(mut shard: S) -> Result<Self, DeviceError> {
@@ -118,7 +116,7 @@ impl<S: RankShard> Obeying<S> {
         self.shard.line().rank()
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     pub fn world(&self) -> u32 {
         self.shard.line().world()
     }
@@ -130,7 +128,7 @@ impl<S: RankShard> Obeying<S> {
 
     /// Waits for the next command, and does it where it can alone.
     pub fn obey(&mut self) -> Result<RankOrder, DeviceError> {
-        match self.shard.line().hear()? {
+        match self.shard.line().next_command()? {
             RankCommand::Load { sh_degree, rows } => {
                 self.share = Some(self.shard.take_rows(sh_degree, rows)?);
             }
@@ -144,12 +142,12 @@ impl<S: RankShard> Obeying<S> {
             }
             RankCommand::Train(views) => return Ok(RankOrder::Train(views)),
             RankCommand::End => return Ok(RankOrder::End),
-            command => self.obey_with_model(command)?,
+            command => self.follow_with_model(command)?,
         }
         Ok(RankOrder::Done)
     }
 
-    fn obey_with_model(&mut self, command: RankCommand) -> Result<(), DeviceError> {
+    fn follow_with_model(&mut self, command: RankCommand) -> Result<(), DeviceError> {
         let Self { shard, share, gradients, selection, .. } = self;
         let share = share.as_mut().ok_or_else(no_model)?;
         match command {

@@ -1,14 +1,189 @@
-//! Rows as ranks send them: all numbers in one string of bytes, and what all rows have alike once.
+//! Rows of a model on their way from rank 0 to the ranks that hold them, and back.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::backend::{DeviceError, Snapshot};
+use super::line::RankLine;
+use super::numbering::{Numbering, RankRows};
+use crate::backend::{DeviceError, Rows, Snapshot, chunks};
 use crate::math::sh::MAX_DEGREE;
 use crate::memory::plan::OptionalColumns;
 use crate::model::{Gaussians, Group, Primitive as _};
+
+/// The rows of this rank, which come in parts.
+pub(in crate::backend) struct ReceivedRows<F> {
+    len: usize,
+    sh_degree: u32,
+    optional: OptionalColumns,
+    /// The next part; nothing after the last.
+    next_part: F,
+    /// Rows that have come and were not read.
+    waiting: Option<Snapshot<Gaussians>>,
+}
+
+impl<E: From<DeviceError>, F: FnMut() -> Result<Option<Snapshot<Gaussians>>, E>> ReceivedRows<F> {
+    /// Takes part in what is still dealt to other ranks, once all own rows were read.
+    pub(in crate::backend) fn end(mut self) -> Result<(), E> {
+        while (self.next_part)()?.is_some() {}
+        Ok(())
+    }
+}
+
+impl<E: From<DeviceError>, F: FnMut() -> Result<Option<Snapshot<Gaussians>>, E>> Rows<Gaussians>
+    for ReceivedRows<F>
+{
+    type Error = E;
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn shape(&mut self) -> Result<Gaussians, E> {
+        Ok(Gaussians::empty(self.sh_degree))
+    }
+
+    fn optional(&self) -> OptionalColumns {
+        self.optional
+    }
+
+    fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<Gaussians>, E> {
+        loop {
+            if let Some(mut waiting) = self.waiting.take_if(|waiting| waiting.len() >= rows.len()) {
+                if waiting.len() == rows.len() {
+                    return Ok(waiting);
+                }
+                let rest = waiting.read(rows.len()..waiting.len())?;
+                self.waiting = (!rest.is_empty()).then_some(rest);
+                return Ok(waiting.read(0..rows.len())?);
+            }
+            let Some(part) = (self.next_part)()? else {
+                let message = "it deals fewer rows out than this rank is to have".to_owned();
+                return Err(DeviceError::OfRank { rank: 0, message }.into());
+            };
+            match &mut self.waiting {
+                Some(waiting) => waiting.append(part),
+                None => self.waiting = Some(part),
+            }
+        }
+    }
+}
+
+/// The rows of rank 0 of those that it deals out by a numbering, of which it holds a chunk at a time.
+pub(in crate::backend) fn deal<'a, S: Rows<Gaussians>>(
+    line: &'a RankLine,
+    numbering: &'a Numbering,
+    source: &'a mut S,
+    sh_degree: u32,
+) -> ReceivedRows<impl FnMut() -> Result<Option<Snapshot<Gaussians>>, S::Error> + 'a>
+where
+    S::Error: From<DeviceError>,
+{
+    let (len, optional) = (numbering.counts()[0], source.optional());
+    let mut coming = chunks(source.len());
+    let next_part = move || {
+        let Some(numbers) = coming.next() else { return Ok(None) };
+        let mut parts = vec![Vec::new(); line.world() as usize];
+        let mut next = 0;
+        for RankRows { rank, places } in numbering.pieces(&numbers) {
+            parts[rank as usize].push(next..next + places.len());
+            next += places.len();
+        }
+        let packed = match source.fresh() {
+            Some(parameters) => {
+                PackedRows::of_each_fresh(&parameters.rows(numbers.clone()), &parts)
+            }
+            None => PackedRows::of_each(&source.read(numbers.clone())?, &parts),
+        };
+        Ok(Some(swap(line, packed, numbering.rows_of(0, &numbers))?))
+    };
+    ReceivedRows { len, sh_degree, optional, next_part, waiting: None }
+}
+
+/// The rows of another rank of so many that rank 0 deals out.
+pub(in crate::backend) fn take<'a>(
+    line: &'a RankLine,
+    numbering: &'a Numbering,
+    sh_degree: u32,
+) -> ReceivedRows<impl FnMut() -> Result<Option<Snapshot<Gaussians>>, DeviceError> + 'a> {
+    let len = numbering.counts()[line.rank() as usize];
+    let mut coming = chunks(numbering.len());
+    let next_part = move || {
+        let expected = coming.next().map(|numbers| numbering.rows_of(line.rank(), &numbers));
+        expected.map(|rows| swap(line, Vec::new(), rows)).transpose()
+    };
+    ReceivedRows { len, sh_degree, optional: OptionalColumns::NONE, next_part, waiting: None }
+}
+
+/// Gives each rank its part, where this one has any, and takes the own one, of so many rows, from rank 0.
+fn swap(
+    line: &RankLine,
+    parts: Vec<PackedRows>,
+    rows: usize,
+) -> Result<Snapshot<Gaussians>, DeviceError> {
+    let mut outgoing: Vec<_> = parts.into_iter().map(Some).collect();
+    outgoing.resize_with(line.world() as usize, || None);
+    let incoming: Vec<Option<PackedRows>> = line.all_to_all(&outgoing)?;
+    let message = || "it has dealt out no rows".to_owned();
+    let part = incoming.into_iter().next().flatten();
+    part.ok_or_else(|| DeviceError::OfRank { rank: 0, message: message() })?.unpack(0, rows)
+}
+
+/// The rows of these numbers with their moments and statistics, on rank 0. `read` reads a rank's own.
+pub(in crate::backend) fn read(
+    line: &RankLine,
+    numbering: &Numbering,
+    numbers: &Range<usize>,
+    mut read: impl FnMut(Range<usize>) -> Result<Snapshot<Gaussians>, DeviceError>,
+) -> Result<Option<Snapshot<Gaussians>>, DeviceError> {
+    let pieces = numbering.pieces(numbers);
+    let own = pieces.iter().filter(|piece| piece.rank == line.rank());
+    let packed = |rows: Snapshot<_>| PackedRows::of(&rows);
+    let own: VecDeque<_> =
+        own.map(|piece| read(piece.places.clone()).map(packed)).collect::<Result<_, _>>()?;
+    let Some(mut of_ranks) = line.gather_first(&own)? else { return Ok(None) };
+    let mut all = read(0..0)?;
+    for RankRows { rank, places } in pieces {
+        let part = of_ranks[rank as usize].pop_front();
+        let part = part.map(|part| part.unpack(rank, places.len())).transpose()?;
+        let message = || format!("it does not send its rows {places:?}");
+        all.append(part.ok_or_else(|| DeviceError::OfRank { rank, message: message() })?);
+    }
+    Ok(Some(all))
+}
+
+/// The parameters of the rows of these numbers, in their order, on rank 0. `sample` has those of a rank's own.
+pub(in crate::backend) fn sample(
+    line: &RankLine,
+    numbering: &Numbering,
+    numbers: &[usize],
+    sample: impl FnOnce(&[usize]) -> Result<Gaussians, DeviceError>,
+) -> Result<Option<Gaussians>, DeviceError> {
+    let found: Vec<_> = numbers.iter().map(|&number| numbering.find(number)).collect();
+    let own = found.iter().filter(|&&(owner, _)| owner == line.rank()).map(|&(_, place)| place);
+    let own = sample(&own.collect::<Vec<_>>())?;
+    let sh_degree = own.sh_degree;
+    let Some(of_ranks) = line.gather_first(&own)? else { return Ok(None) };
+    let asked = (0..line.world()).map(|rank| found.iter().filter(|of| of.0 == rank).count());
+    for ((rank, rows), asked) in (0..).zip(&of_ranks).zip(asked) {
+        if rows.len() != asked {
+            let message = format!("it sends {} of {asked} rows", rows.len());
+            return Err(DeviceError::OfRank { rank, message });
+        }
+    }
+    let mut next = vec![0; of_ranks.len()];
+    let mut all = Gaussians::empty(sh_degree);
+    for (owner, _) in found {
+        let row = &mut next[owner as usize];
+        all.append(of_ranks[owner as usize].rows(*row..*row + 1));
+        *row += 1;
+    }
+    Ok(Some(all))
+}
+
+// Rows as bytes: all numbers in one string, and values that all rows share once.
 
 /// Rows with their moments and statistics.
 ///
@@ -20,7 +195,7 @@ pub(super) struct PackedRows {
     rows: usize,
     has_absolute_norm_sums: bool,
     has_filter_3d: bool,
-    /// Of each column whether it is sent as one row, which all rows are like. Never of the first, the means.
+    /// True for each column that is sent as one row, since all rows are equal. Never for the first, the means.
     is_alike: Vec<bool>,
     /// Column after column.
     numbers: ByteString,
@@ -29,7 +204,7 @@ pub(super) struct PackedRows {
 /// A column of rows, as bytes.
 struct ColumnBytes<'a> {
     row_bytes: usize,
-    /// Of all rows, or of one that all others are like.
+    /// Bytes of all rows, or of one if all rows are equal.
     bytes: &'a [u8],
 }
 
@@ -38,7 +213,7 @@ impl ColumnBytes<'_> {
         &self.bytes[rows.start * self.row_bytes..rows.end * self.row_bytes]
     }
 
-    /// Whether each row is like the one before.
+    /// True if all rows are equal.
     fn is_alike(&self) -> bool {
         let before = self.bytes.len().saturating_sub(self.row_bytes);
         before > 0 && self.bytes[self.row_bytes..] == self.bytes[..before]
@@ -51,7 +226,7 @@ impl<'a> From<Group<'a>> for ColumnBytes<'a> {
     }
 }
 
-/// What is sent of rows: their columns, each of which is alike in all rows or not.
+/// Columns of rows as they are sent, each with or without equal rows.
 struct SentColumns<'a> {
     sh_degree: u32,
     has_absolute_norm_sums: bool,
@@ -72,7 +247,7 @@ impl<'a> SentColumns<'a> {
         }
     }
 
-    /// Of parameters alone: the rest is zero. `one` is a row of these, all zero.
+    /// Columns of parameters whose other columns are zero. `one` is a row of zeros.
     fn of_fresh(parameters: &'a Gaussians, one: &'a Snapshot<Gaussians>) -> Self {
         let mut sent = Self::of(one);
         let own: Vec<ColumnBytes<'_>> =
@@ -122,14 +297,14 @@ impl PackedRows {
         parts.iter().map(|ranges| sent.packed(ranges)).collect()
     }
 
-    /// The same of rows whose moments and statistics are zero.
+    /// Packs each of these ranges of rows whose moments and statistics are zero.
     pub(super) fn of_each_fresh(rows: &Gaussians, parts: &[Vec<Range<usize>>]) -> Vec<Self> {
         let one = Snapshot::zeros(rows.sh_degree, 1, OptionalColumns::NONE);
         let sent = SentColumns::of_fresh(rows, &one);
         parts.iter().map(|ranges| sent.packed(ranges)).collect()
     }
 
-    /// Whether the numbers are as many as such rows have.
+    /// True if the number of bytes is that of such rows.
     fn is_whole(&self) -> bool {
         if self.sh_degree > MAX_DEGREE {
             return false;
@@ -149,7 +324,7 @@ impl PackedRows {
         bytes == Some(self.numbers.0.len())
     }
 
-    /// So many rows of the same columns, all zero.
+    /// Returns N rows of these columns, all zero.
     fn unpacked(&self, rows: usize) -> Snapshot<Gaussians> {
         let optional = OptionalColumns {
             filter_3d: self.has_filter_3d,
@@ -208,7 +383,7 @@ fn columns(rows: &Snapshot<Gaussians>) -> Vec<ColumnBytes<'_>> {
     columns
 }
 
-/// The same columns in the same order, to be filled.
+/// Returns the columns in the order of [`columns`], to be filled.
 fn columns_mut(rows: &mut Snapshot<Gaussians>) -> Vec<&mut [u8]> {
     let groups = [&mut rows.parameters, &mut rows.first_moments, &mut rows.second_moments];
     let columns = groups.into_iter().flat_map(Gaussians::groups_mut);
@@ -222,7 +397,7 @@ fn columns_mut(rows: &mut Snapshot<Gaussians>) -> Vec<&mut [u8]> {
     columns
 }
 
-/// Of each column whether one row says all.
+/// Returns true for each column whose rows are equal.
 fn is_alike(columns: &[ColumnBytes<'_>]) -> Vec<bool> {
     (0..).zip(columns).map(|(number, column)| number > 0 && column.is_alike()).collect()
 }

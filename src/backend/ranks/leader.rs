@@ -1,0 +1,718 @@
+//! Rank 0 as a device: all ranks do the work that the trainer asks of it.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use splat_formats::{CellLists, NearRow};
+use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
+
+use super::line::{RankCommand, RankNews, ViewReport};
+use super::shard::{RankShard, Shard};
+use super::view::{FailedStep, LateReports, RankLosses, RankOutcome, RankView, Ranks, Sight};
+use crate::abi::terms::Terms;
+use crate::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
+use crate::backend::{
+    AdamStep, Adjust, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Candidates,
+    Device, DeviceError, DeviceInfo, DeviceMemory, Drawing, Edit, EditRule, Edited, FaceStatistics,
+    Faces, Filter3d, Fuse, Held, LadderState, Look, Lpips, MaskedView, Measured, ModelShape,
+    Neighbours, Objective, Palettes, Peaks, Photo, Pick, Remesh, Render, RenderSettings, Rendered,
+    Rows, ScoreRule, Snapshot, Store, TableStep, Transmittances, Wants, Worth, Worths, check_rows,
+};
+use crate::dataset::View;
+use crate::math::morton::Cube;
+use crate::memory::plan::OptionalColumns;
+use crate::memory::{Bytes, TrainingScale};
+use crate::model::{BoundTopology, Gaussians, Primitive as _};
+use crate::perceptual::{LpipsInput, LpipsWeights};
+
+/// Rank 0 of several devices that train a model together.
+pub struct Leader<S: RankShard> {
+    pub(super) shard: S,
+    most_rows: Option<usize>,
+    /// Told the number of an image of each step.
+    progress: Option<Box<dyn Fn(u64)>>,
+    /// The image that this rank draws next.
+    image: u32,
+    /// Views that other ranks draw with it.
+    others: Vec<RankView>,
+    /// The views whose gradients are on their way.
+    round: Option<LeaderRound<S>>,
+    /// Results of the views of other ranks.
+    outcomes: Vec<RankOutcome<LeaderLosses<S>>>,
+    /// The news of the other ranks of their views of the last round, once it has come.
+    awaited: Option<Rc<LateReports>>,
+    /// Why a part of a step has failed here, which the others have begun, if that is so: nothing can be asked of
+    /// them.
+    failed: FailedStep,
+}
+
+type LeaderLosses<S> = RankLosses<<<S as Shard>::Device as Render<Gaussians>>::Losses>;
+
+/// A round on its way.
+struct LeaderRound<S: RankShard> {
+    round: S::Round,
+    others: Vec<RankView>,
+    /// Reasons why views of other ranks cannot be compared, by rank.
+    problems: Vec<Option<String>>,
+}
+
+impl<S: RankShard> Leader<S> {
+    /// The device of a shard as that of rank 0.
+    pub fn new(shard: S) -> Self {
+        Self {
+            shard,
+            most_rows: None,
+            progress: None,
+            image: 0,
+            others: Vec::new(),
+            round: None,
+            outcomes: Vec::new(),
+            awaited: None,
+            failed: FailedStep::default(),
+        }
+    }
+
+    /// Registers a callback that receives the image index of each step.
+    #[must_use]
+    pub fn with_progress(self, progress: impl Fn(u64) + 'static) -> Self {
+        Self { progress: Some(Box::new(progress)), ..self }
+    }
+
+    /// Lets the other ranks go: nothing is asked of them any more.
+    pub fn end(&mut self) -> Result<(), DeviceError> {
+        self.command(&RankCommand::End)
+    }
+
+    /// Sends a command to all ranks.
+    pub(super) fn command(&self, command: &RankCommand) -> Result<(), DeviceError> {
+        self.failed.check()?;
+        self.shard.line().command(command)
+    }
+
+    /// Does a part of a step that all ranks have begun.
+    fn within_step<T>(
+        &mut self,
+        part: impl FnOnce(&mut S) -> Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
+        part(&mut self.shard).inspect_err(|error| self.failed.note(error))
+    }
+
+    /// The view that this rank draws, in the row of all ranks' views.
+    fn by_rank(&mut self, own: RankView) -> Vec<Option<RankView>> {
+        let mut views = vec![Some(own)];
+        views.extend(std::mem::take(&mut self.others).into_iter().map(Some));
+        views.resize(self.shard.line().world() as usize, None);
+        views
+    }
+
+    /// Takes the ranks' news of the round before.
+    fn take_reports(&mut self, reports: Vec<ViewReport>) -> Result<(), DeviceError> {
+        for (rank, report) in (0..).zip(&reports) {
+            report.check(rank)?;
+        }
+        if let Some(awaited) = self.awaited.take() {
+            awaited.come(reports);
+        }
+        Ok(())
+    }
+}
+
+/// Rows whose moments and statistics are zero.
+struct FreshRows<'a>(&'a Gaussians);
+
+impl Rows<Gaussians> for FreshRows<'_> {
+    type Error = DeviceError;
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn shape(&mut self) -> Result<Gaussians, DeviceError> {
+        Ok(Gaussians::empty(self.0.sh_degree))
+    }
+
+    fn fresh(&self) -> Option<&Gaussians> {
+        Some(self.0)
+    }
+
+    fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<Gaussians>, DeviceError> {
+        let zeros = Snapshot::zeros(self.0.sh_degree, rows.len(), OptionalColumns::NONE);
+        Ok(Snapshot { parameters: self.0.rows(rows), ..zeros })
+    }
+}
+
+/// Returns the value that rank 0 must have received.
+fn of_first<T>(found: Option<T>) -> Result<T, DeviceError> {
+    let message = || "it has not got what the others sent".to_owned();
+    found.ok_or_else(|| DeviceError::OfRank { rank: 0, message: message() })
+}
+
+impl<S: RankShard> Device for Leader<S> {
+    type Target = <S::Device as Device>::Target;
+
+    fn info(&self) -> DeviceInfo {
+        let DeviceInfo { name, uuid } = self.shard.as_device().info();
+        DeviceInfo { name: format!("{name}, one of {} ranks", self.world()), uuid }
+    }
+
+    fn upload_target(&mut self, photo: Photo<'_>) -> Result<Self::Target, DeviceError> {
+        self.shard.device().upload_target(photo)
+    }
+
+    fn resident(&mut self, view: usize) -> Option<Self::Target> {
+        self.shard.device().resident(view)
+    }
+
+    fn is_resident(&self, view: usize) -> bool {
+        self.shard.as_device().is_resident(view)
+    }
+
+    fn synchronize(&mut self) -> Result<(), DeviceError> {
+        self.shard.device().synchronize()
+    }
+
+    fn memory(&mut self, peaks: Peaks) -> Option<DeviceMemory> {
+        self.shard.device().memory(peaks)
+    }
+
+    fn take_peak(&mut self) -> Option<Bytes> {
+        self.shard.device().take_peak()
+    }
+
+    fn limit_rows(&mut self, most: usize) {
+        self.most_rows = Some(most);
+    }
+
+    fn aim_below(&mut self, aim: Option<Bytes>) -> Result<(), DeviceError> {
+        self.shard.device().aim_below(aim)
+    }
+
+    fn training_scale(&self) -> TrainingScale {
+        self.shard.as_device().training_scale()
+    }
+
+    fn use_training_scale(&mut self, scale: TrainingScale) -> Result<(), DeviceError> {
+        self.shard.device().use_training_scale(scale)
+    }
+
+    fn take_changes(&mut self) -> Option<LadderState> {
+        self.shard.device().take_changes()
+    }
+}
+
+impl<S: RankShard> Store<Gaussians> for Leader<S> {
+    type Model = S::Share;
+
+    fn upload(&mut self, host: &Gaussians) -> Result<S::Share, DeviceError> {
+        self.load(&mut FreshRows(host))
+    }
+
+    fn load<R: Rows<Gaussians>>(&mut self, source: &mut R) -> Result<S::Share, R::Error>
+    where
+        R::Error: From<DeviceError>,
+    {
+        let sh_degree = source.shape()?.sh_degree;
+        self.command(&RankCommand::Load { sh_degree, rows: source.len() })?;
+        self.shard.deal(source, sh_degree)
+    }
+
+    fn read_parameters(
+        &mut self,
+        model: &mut S::Share,
+        rows: Range<usize>,
+    ) -> Result<Gaussians, DeviceError> {
+        Ok(self.read(model, rows)?.parameters)
+    }
+
+    fn read(
+        &mut self,
+        model: &mut S::Share,
+        rows: Range<usize>,
+    ) -> Result<Snapshot<Gaussians>, DeviceError> {
+        check_rows(&rows, self.len(model))?;
+        self.command(&RankCommand::Read(rows.clone()))?;
+        of_first(self.shard.read(model, &rows)?)
+    }
+
+    fn sample(&mut self, model: &mut S::Share, rows: &[usize]) -> Result<Gaussians, DeviceError> {
+        self.command(&RankCommand::Sample(rows.to_vec()))?;
+        of_first(self.shard.sample(model, rows)?)
+    }
+
+    fn shape(&self, model: &S::Share) -> ModelShape {
+        self.shard.shape(model)
+    }
+
+    fn reorder(&mut self, model: &mut S::Share, cube: &Cube) -> Result<(), DeviceError> {
+        self.command(&RankCommand::Reorder(*cube))?;
+        self.shard.reorder(model, cube)
+    }
+
+    fn govern(&mut self, model: &mut S::Share, iteration: u32) -> Result<(), DeviceError> {
+        self.shard.device().govern(S::local_mut(model), iteration)
+    }
+
+    fn grant_births(
+        &mut self,
+        model: &mut S::Share,
+        requested: usize,
+    ) -> Result<usize, DeviceError> {
+        self.command(&RankCommand::Grant(requested))?;
+        let own = self.shard.grant(model, requested)?;
+        let room = self.most_rows.map_or(requested, |most| most.saturating_sub(self.len(model)));
+        let granted = self.shard.line().all_gather(&own.min(room))?;
+        Ok(granted.into_iter().fold(requested, usize::min))
+    }
+}
+
+impl<S: RankShard> Render<Gaussians> for Leader<S> {
+    type Frame<T: FrameState> = <S::Device as Render<Gaussians>>::Frame<T>;
+    type Gradients = <S::Device as Render<Gaussians>>::Gradients;
+    type Losses = RankLosses<<S::Device as Render<Gaussians>>::Losses>;
+
+    fn render(
+        &mut self,
+        model: &S::Share,
+        view: &View,
+        settings: &RenderSettings,
+        look: Look,
+    ) -> Result<Self::Frame<Shown>, DeviceError> {
+        let drawing = Drawing::shown(settings, look);
+        let sight = Sight::shown(view, settings, drawing.inputs().maps);
+        self.command(&RankCommand::Draw(sight.clone()))?;
+        let mut sights: Vec<Option<&Sight>> = vec![None; self.world() as usize];
+        sights[0] = Some(&sight);
+        let (_, splats) = self.shard.project(model, &sights)?;
+        self.shard.draw(model, view, drawing, splats)
+    }
+
+    fn render_train(
+        &mut self,
+        model: &S::Share,
+        view: &View,
+        settings: &RenderSettings,
+        wants: &Wants,
+    ) -> Result<Self::Frame<Drawn>, DeviceError> {
+        let &Wants { observe, divisor, .. } = wants;
+        let (settings, surface) = (*settings, wants.inputs.maps);
+        let sight = Sight { view: view.clone(), settings, surface, observe, divisor };
+        // What else it is compared by is this rank's own affair.
+        let (image, terms) = (self.image, Terms::default());
+        let own = RankView { image, iteration: image, index: 0, sight, terms };
+        let views = self.by_rank(own);
+        self.command(&RankCommand::Train(views.clone()))?;
+        let (round, splats, news) =
+            self.within_step(|shard| shard.project_to_train(model, &views, RankNews::NONE))?;
+        let (problems, reports) = news.into_iter().map(|news| (news.problem, news.report)).unzip();
+        self.take_reports(reports).inspect_err(|error| self.failed.note(error))?;
+        let others = views.into_iter().skip(1).flatten().collect();
+        self.round = Some(LeaderRound { round, others, problems });
+        let drawing = Drawing::trained(&settings, wants);
+        self.within_step(|shard| shard.draw(model, view, drawing, splats))
+    }
+
+    fn objective<T: Trainable>(
+        &mut self,
+        model: &S::Share,
+        frame: Self::Frame<T>,
+        objective: &Objective<'_, Self::Target, Self::Lists>,
+    ) -> Result<(Self::Frame<Scored<T>>, Self::Losses), DeviceError> {
+        let local = S::local(model);
+        let scored = self.within_step(|shard| shard.device().objective(local, frame, objective));
+        scored.map(|(frame, losses)| (frame, RankLosses::Own(losses)))
+    }
+
+    fn backward(
+        &mut self,
+        model: &mut S::Share,
+        frame: Self::Frame<Scored<Drawn>>,
+        _near: Option<&Self::Lists>,
+        gradients: &mut Self::Gradients,
+    ) -> Result<Self::Losses, DeviceError> {
+        let LeaderRound { round, others, problems } =
+            self.round.take().ok_or(DeviceError::NoView)?;
+        self.within_step(|shard| shard.add_gradients(model, round, Some(frame), gradients))?;
+        let reports = Rc::new(LateReports::new(self.shard.line().clone(), self.failed.clone()));
+        self.awaited = Some(Rc::clone(&reports));
+        let problems = problems.into_iter().skip(1).chain(std::iter::repeat(None));
+        let outcomes = (1..).zip(others).zip(problems).map(|((rank, view), problem)| {
+            let (terms, reports) = (view.terms, Rc::clone(&reports));
+            match problem {
+                Some(why) => RankOutcome::Undecodable(why),
+                None => RankOutcome::Added([
+                    RankLosses::Late { rank, terms, reports },
+                    RankLosses::None,
+                ]),
+            }
+        });
+        self.outcomes = outcomes.collect();
+        Ok(RankLosses::None)
+    }
+
+    fn step(
+        &mut self,
+        model: &mut S::Share,
+        gradients: Self::Gradients,
+        step: &AdamStep,
+    ) -> Result<(), DeviceError> {
+        self.command(&RankCommand::Step(*step))?;
+        self.shard.step(model, gradients, step)
+    }
+
+    fn measure<T: FrameState>(
+        &mut self,
+        frame: &Self::Frame<T>,
+        target: &Self::Target,
+    ) -> Result<Measured, DeviceError> {
+        self.shard.device().measure(frame, target)
+    }
+
+    fn image<T: FrameState>(&mut self, frame: &Self::Frame<T>) -> Result<Rendered, DeviceError> {
+        self.shard.device().image(frame)
+    }
+}
+
+impl<S: RankShard> Ranks for Leader<S> {
+    fn world(&self) -> u32 {
+        self.shard.line().world()
+    }
+
+    fn begin(&mut self, config: String, scene: u64) -> Result<(), DeviceError> {
+        self.command(&RankCommand::Begin { config, scene })?;
+        self.shard.line().refuse_problems()?;
+        self.shard.meet()
+    }
+
+    fn share_views(&mut self, image: u32, others: Vec<RankView>) {
+        if let Some(progress) = &self.progress {
+            progress(u64::from(image));
+        }
+        (self.image, self.others) = (image, others);
+    }
+
+    fn take_shared(&mut self) -> Vec<RankOutcome<Self::Losses>> {
+        std::mem::take(&mut self.outcomes)
+    }
+}
+
+// Density control and the 3D filter.
+
+impl<S: RankShard> Edit<Gaussians> for Leader<S> {
+    type Selection = S::Selection;
+
+    fn weigh(
+        &mut self,
+        model: &mut S::Share,
+        views: &[&View],
+        settings: &RenderSettings,
+    ) -> Result<(), DeviceError> {
+        let (views, settings): (Vec<View>, _) =
+            (views.iter().copied().cloned().collect(), *settings);
+        self.command(&RankCommand::Weigh { views: views.clone(), settings })?;
+        self.shard.weigh(model, &views, &settings)
+    }
+
+    fn read_weights(&mut self, _: &S::Share) -> Result<Vec<f32>, DeviceError> {
+        refused("weights of single Gaussians")
+    }
+
+    fn score(&mut self, model: &S::Share, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
+        if rule.by_gradient().is_none() {
+            return Ok(Candidates { rule: *rule, ..Candidates::NONE });
+        }
+        self.command(&RankCommand::Score(*rule))?;
+        self.shard.score(model, rule)
+    }
+
+    fn select(
+        &mut self,
+        model: &mut S::Share,
+        candidates: &Candidates,
+        pick: Pick,
+    ) -> Result<S::Selection, DeviceError> {
+        self.command(&RankCommand::Select { candidates: *candidates, pick })?;
+        self.shard.select(model, candidates, pick)
+    }
+
+    fn edit(
+        &mut self,
+        model: &mut S::Share,
+        selection: S::Selection,
+        rule: &EditRule,
+    ) -> Result<Edited, DeviceError> {
+        self.command(&RankCommand::Edit(*rule))?;
+        self.shard.edit(model, selection, rule)
+    }
+
+    fn adjust(&mut self, model: &mut S::Share, adjust: &Adjust) -> Result<(), DeviceError> {
+        self.command(&RankCommand::Adjust(*adjust))?;
+        self.shard.adjust(model, adjust)
+    }
+}
+
+impl<S: RankShard> Filter3d for Leader<S> {
+    fn update_filter_3d(
+        &mut self,
+        model: &mut S::Share,
+        views: &[&View],
+        sampled_from: f64,
+    ) -> Result<(), DeviceError> {
+        let views: Vec<View> = views.iter().copied().cloned().collect();
+        self.command(&RankCommand::Smooth { views: views.clone(), sampled_from })?;
+        self.shard.smooth(model, &views, sampled_from)
+    }
+}
+
+// Work on drawn views alone, which rank 0 does like any device, and work that several ranks cannot do together:
+// the command line refuses such a run before it begins.
+
+/// A type without values.
+#[derive(Clone, Copy, Debug)]
+pub enum Impossible {}
+
+impl Held for Impossible {
+    fn bytes(&self) -> Bytes {
+        match *self {}
+    }
+}
+
+pub(super) fn refused<T>(what: &'static str) -> Result<T, DeviceError> {
+    Err(DeviceError::Unsupported { primitives: "Gaussians of several ranks", what })
+}
+
+const TABLES: &str = "tables of colours";
+const TRIANGLES: &str = "triangles";
+const VOXELS: &str = "fused depths";
+const MESHES: &str = "mesh that they are bound to";
+const WORTHS: &str = "worths";
+const PALETTES: &str = "palettes";
+
+impl<S: RankShard> Lpips<Gaussians> for Leader<S> {
+    type Net = <S::Device as Lpips<Gaussians>>::Net;
+
+    fn load_lpips(&mut self, weights: &LpipsWeights) -> Result<Self::Net, DeviceError> {
+        self.shard.device().load_lpips(weights)
+    }
+
+    fn lpips(
+        &mut self,
+        net: &Self::Net,
+        frame: &Self::Frame<Shown>,
+        target: &Self::Target,
+        input: LpipsInput,
+    ) -> Result<f64, DeviceError> {
+        self.shard.device().lpips(net, frame, target, input)
+    }
+}
+
+impl<S: RankShard> Neighbours<Gaussians> for Leader<S> {
+    type Lists = <S::Device as Neighbours<Gaussians>>::Lists;
+
+    fn neighbours(&mut self, _: &S::Share, _: u32) -> Result<Self::Lists, DeviceError> {
+        refused("lists of neighbours")
+    }
+
+    fn read_neighbours(
+        &mut self,
+        lists: &Self::Lists,
+        rows: Range<usize>,
+    ) -> Result<Vec<u32>, DeviceError> {
+        self.shard.device().read_neighbours(lists, rows)
+    }
+}
+
+impl<S: RankShard> Appearance<Gaussians> for Leader<S> {
+    type Tables = Impossible;
+
+    fn upload_tables(&mut self, _: &AppearanceTables) -> Result<Impossible, DeviceError> {
+        refused(TABLES)
+    }
+
+    fn read_tables(&mut self, tables: &Impossible) -> Result<AppearanceTables, DeviceError> {
+        match *tables {}
+    }
+
+    fn compensate(
+        &mut self,
+        tables: &mut Impossible,
+        _: Self::Frame<Drawn>,
+        _: &TableStep,
+    ) -> Result<Self::Frame<Compensated>, DeviceError> {
+        match *tables {}
+    }
+
+    fn learn(
+        &mut self,
+        tables: &mut Impossible,
+        _: Self::Frame<Scored<Compensated>>,
+        _: &TableStep,
+    ) -> Result<Self::Frame<Scored<Drawn>>, DeviceError> {
+        match *tables {}
+    }
+
+    fn correct(
+        &mut self,
+        frame: Self::Frame<Shown>,
+        target: &Self::Target,
+    ) -> Result<Self::Frame<Shown>, DeviceError> {
+        self.shard.device().correct(frame, target)
+    }
+}
+
+impl<S: RankShard> Transmittances<Gaussians> for Leader<S> {
+    fn transmittances(
+        &mut self,
+        _: &S::Share,
+        _: &View,
+        _: &RenderSettings,
+        _: &[[f32; 3]],
+    ) -> Result<Vec<f32>, DeviceError> {
+        refused("transmittances between places")
+    }
+}
+
+impl<S: RankShard> Worths<Gaussians> for Leader<S> {
+    type WorthSums = Impossible;
+
+    fn no_worths(&mut self, _: &S::Share, _: &[bool]) -> Result<Impossible, DeviceError> {
+        refused(WORTHS)
+    }
+
+    fn add_worths(
+        &mut self,
+        _: &S::Share,
+        _: &View,
+        _: &RenderSettings,
+        _: &Self::Target,
+        sums: &mut Impossible,
+    ) -> Result<Measured, DeviceError> {
+        match *sums {}
+    }
+
+    fn read_worths(&mut self, sums: &Impossible) -> Result<Vec<Worth>, DeviceError> {
+        match *sums {}
+    }
+}
+
+impl<S: RankShard> Palettes for Leader<S> {
+    type PaletteRows = Impossible;
+
+    fn hold_rows(&mut self, _: &[f32], _: usize) -> Result<Impossible, DeviceError> {
+        refused(PALETTES)
+    }
+
+    fn near_entries(
+        &mut self,
+        rows: &mut Impossible,
+        _: &[f32],
+        _: &CellLists<'_>,
+    ) -> Result<Vec<NearRow>, DeviceError> {
+        match *rows {}
+    }
+
+    fn near_cells(
+        &mut self,
+        rows: &mut Impossible,
+        _: &[f32],
+        _: usize,
+    ) -> Result<Vec<u32>, DeviceError> {
+        match *rows {}
+    }
+}
+
+impl<S: RankShard> Fuse<Gaussians> for Leader<S> {
+    type BrickSurvey = Impossible;
+    type FusedVoxels = Impossible;
+
+    fn new_survey(&mut self, _: Space) -> Result<Impossible, DeviceError> {
+        refused(VOXELS)
+    }
+
+    fn survey_depths(
+        &mut self,
+        survey: &mut Impossible,
+        _: &Self::Frame<Shown>,
+        _: MaskedView<'_>,
+    ) -> Result<(), DeviceError> {
+        match *survey {}
+    }
+
+    fn read_survey(&mut self, survey: Impossible) -> Result<Survey, DeviceError> {
+        match survey {}
+    }
+
+    fn new_voxels(&mut self, _: &Arc<SurveyedBricks>) -> Result<Impossible, DeviceError> {
+        refused(VOXELS)
+    }
+
+    fn fuse_depths(
+        &mut self,
+        voxels: &mut Impossible,
+        _: &Self::Frame<Shown>,
+        _: MaskedView<'_>,
+    ) -> Result<(), DeviceError> {
+        match *voxels {}
+    }
+
+    fn read_voxels(&mut self, voxels: Impossible) -> Result<Fusion, DeviceError> {
+        match voxels {}
+    }
+}
+
+impl<S: RankShard> Bind for Leader<S> {
+    type Binding = Impossible;
+
+    fn bind(
+        &mut self,
+        _: &mut S::Share,
+        _: &Arc<BoundTopology>,
+        _: &BoundState,
+    ) -> Result<Impossible, DeviceError> {
+        refused(MESHES)
+    }
+
+    fn step_bound(
+        &mut self,
+        _: &mut S::Share,
+        binding: &mut Impossible,
+        _: Self::Gradients,
+        _: &BoundStep,
+    ) -> Result<(), DeviceError> {
+        match *binding {}
+    }
+
+    fn read_binding(&mut self, binding: &Impossible) -> Result<BoundState, DeviceError> {
+        match *binding {}
+    }
+}
+
+impl<S: RankShard> Faces for Leader<S> {
+    fn set_faces(&mut self, _: &mut S::Share, _: &[[u32; 3]]) -> Result<(), DeviceError> {
+        refused(TRIANGLES)
+    }
+
+    fn faces<'a>(&self, _: &'a S::Share) -> &'a [[u32; 3]] {
+        &[]
+    }
+
+    fn vertices(&mut self, _: &S::Share) -> Result<Vec<[f32; 4]>, DeviceError> {
+        refused(TRIANGLES)
+    }
+
+    fn face_statistics(&mut self, _: &S::Share) -> Result<FaceStatistics, DeviceError> {
+        Ok(FaceStatistics::zeros(0))
+    }
+
+    fn set_face_statistics(
+        &mut self,
+        _: &mut S::Share,
+        _: &FaceStatistics,
+    ) -> Result<(), DeviceError> {
+        refused(TRIANGLES)
+    }
+
+    fn remesh(&mut self, _: &mut S::Share, _: &Remesh<'_>) -> Result<(), DeviceError> {
+        refused(TRIANGLES)
+    }
+}

@@ -1,0 +1,378 @@
+//! Behaviour without a GPU, and for the most part without NCCL.
+
+mod fake;
+
+use std::ffi::{c_int, c_void};
+use std::fs;
+use std::mem::offset_of;
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+use self::fake::{LIBRARY, be_in_state, calls, fail};
+use crate::communicator::check_peers;
+use crate::library::{Candidate, Environment, candidates};
+use crate::symbols::Config;
+use crate::{Communicator, Library, NcclError, Part, UniqueId, Version};
+
+// Calls of a communicator, on the fake.
+
+fn joined() -> Communicator {
+    let id = UniqueId::from_bytes([9; 128]);
+    let joined = Communicator::join(&LIBRARY, id, 1, 3, Some(16)).expect("the fake joins");
+    assert_eq!(calls(), ["join 1 of 3, id 9, at most 16"]);
+    joined
+}
+
+fn part(peer: u32, address: u64, bytes: usize) -> Part {
+    Part { peer, address, bytes }
+}
+
+fn stream() -> *mut c_void {
+    ptr::without_provenance_mut(5)
+}
+
+fn exchange(of: &Communicator, sends: &[Part], receives: &[Part]) -> Result<(), NcclError> {
+    // SAFETY: the fake touches no memory.
+    unsafe { of.exchange(sends, receives, stream()) }
+}
+
+#[test]
+fn an_exchange_is_one_group_of_bytes_without_empty_parts() {
+    let rank = joined();
+    let sends = [part(0, 64, 10), part(1, 0, 0), part(2, 128, 20)];
+    let receives = [part(0, 0, 0), part(2, 256, 30)];
+    exchange(&rank, &sends, &receives).expect("the fake exchanges");
+    let expected = [
+        "start",
+        "send 10 of 1 at 64 to 0 on 5",
+        "send 20 of 1 at 128 to 2 on 5",
+        "recv 30 of 1 at 256 from 2 on 5",
+        "end",
+    ];
+    assert_eq!(calls(), expected);
+}
+
+#[test]
+fn nothing_is_enqueued_without_bytes_or_with_a_peer_beyond_the_group() {
+    let rank = joined();
+    exchange(&rank, &[part(0, 0, 0)], &[]).expect("nothing to do");
+    let refused = Err(NcclError::NoSuchPeer { peer: 3, world: 3 });
+    assert_eq!(exchange(&rank, &[part(0, 64, 1), part(3, 64, 1)], &[]), refused);
+    assert_eq!(exchange(&rank, &[part(0, 64, 1)], &[part(3, 64, 1)]), refused);
+    assert!(calls().is_empty());
+}
+
+#[test]
+fn a_group_is_ended_after_a_failure_inside_of_it() {
+    let rank = joined();
+    let parts = [part(0, 64, 1), part(2, 64, 1)];
+    for (call, name, made) in [("send", "ncclSend", 3), ("recv", "ncclRecv", 5)] {
+        fail(call, 2);
+        let message = "system error: bad luck".into();
+        let expected = NcclError::Failed { call: name, code: 2, message };
+        assert_eq!(exchange(&rank, &parts, &parts), Err(expected));
+        let calls = calls();
+        assert_eq!((calls.len(), calls.last().map(String::as_str)), (made, Some("end")));
+    }
+}
+
+#[test]
+fn a_failure_tells_the_call_the_result_nccls_words_and_a_hint() {
+    let rank = joined();
+    for (code, words) in [(2, "system error: bad luck"), (3, "bad luck")] {
+        fail("send", code);
+        let error = exchange(&rank, &[part(0, 64, 1)], &[]).expect_err("the fake fails");
+        let result = format!("(result {code})");
+        let said = error.to_string();
+        for part in ["ncclSend failed: ", words, &result, "other ranks", "NCCL_DEBUG=WARN"] {
+            assert!(said.contains(part), "{part} is not in: {said}");
+        }
+    }
+}
+
+#[test]
+fn the_failure_of_a_groups_border_is_told() {
+    let rank = joined();
+    for (call, name, made) in [("start", "ncclGroupStart", 1), ("end", "ncclGroupEnd", 3)] {
+        fail(call, 2);
+        let result = exchange(&rank, &[part(0, 64, 1)], &[]);
+        assert!(
+            matches!(result, Err(NcclError::Failed { call, .. }) if call == name),
+            "{result:?}"
+        );
+        assert_eq!(calls().len(), made);
+    }
+}
+
+#[test]
+fn a_dropped_communicator_is_aborted() {
+    drop(joined());
+    assert_eq!(calls(), ["abort"]);
+}
+
+#[test]
+fn a_fault_of_the_network_is_told() {
+    let rank = joined();
+    for (state, good) in [(0, true), (7, true), (2, false)] {
+        be_in_state(state);
+        let message = "system error: bad luck".into();
+        let told = if good { Ok(()) } else { Err(NcclError::Broken { code: 2, message }) };
+        assert_eq!(rank.check(), told);
+    }
+}
+
+#[test]
+fn a_rank_beyond_the_group_cannot_join() {
+    let id = UniqueId::from_bytes([9; 128]);
+    for (rank, world) in [(3, 3), (0, 0), (0, u32::MAX)] {
+        let refused = Communicator::join(&LIBRARY, id, rank, world, None).map(|_| ());
+        assert_eq!(refused, Err(NcclError::NoSuchRank { rank, world }));
+    }
+    assert!(calls().is_empty());
+}
+
+#[test]
+fn a_failed_join_leaves_nothing_to_abort() {
+    fail("join", 2);
+    let id = UniqueId::from_bytes([9; 128]);
+    let joined = Communicator::join(&LIBRARY, id, 0, 2, None).map(|_| ());
+    assert!(matches!(joined, Err(NcclError::Failed { code: 2, .. })), "{joined:?}");
+    assert_eq!(calls().len(), 1);
+}
+
+#[test]
+fn a_communicator_that_does_not_block_is_aborted() {
+    fail("join", 7);
+    let id = UniqueId::from_bytes([9; 128]);
+    let joined = Communicator::join(&LIBRARY, id, 0, 2, None).map(|_| ());
+    assert_eq!(joined, Err(NcclError::NotBlocking));
+    assert_eq!(calls().last().map(String::as_str), Some("abort"));
+}
+
+#[test]
+fn a_call_that_goes_on_after_its_return_is_an_error() {
+    let rank = joined();
+    fail("end", 7);
+    assert_eq!(exchange(&rank, &[part(0, 64, 1)], &[]), Err(NcclError::NotBlocking));
+}
+
+// The order of the search, over folders that stand for a machine's.
+
+const IN_A_WHEEL: &str = "site-packages/nvidia/nccl/lib/libnccl.so.2";
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+fn write(file: &Path) {
+    fs::write(file, "no library").expect("a file");
+}
+
+fn naming(path: &Path) -> Environment {
+    Environment { named: Some(path.into()), ..Environment::default() }
+}
+
+fn python(prefix: &Path, name: &str) -> Candidate {
+    Candidate::File(prefix.join("lib").join(name).join(IN_A_WHEEL))
+}
+
+#[test]
+fn the_loader_comes_first_then_the_program_then_pythons_environments() {
+    let (venv, conda) = (folder(), folder());
+    for name in ["python3.9", "python3.12", "pkgconfig"] {
+        fs::create_dir_all(venv.path().join("lib").join(name)).expect("a folder");
+    }
+    let environment = Environment {
+        named: None,
+        program: Some(PathBuf::from("/opt/program")),
+        prefixes: vec![venv.path().into(), conda.path().into()],
+    };
+    let expected = [
+        Candidate::Loader("libnccl.so.2"),
+        Candidate::Loader("libnccl.so"),
+        Candidate::File("/opt/program/lib/libnccl.so.2".into()),
+        Candidate::File("/opt/program/lib/libnccl.so".into()),
+        python(venv.path(), "python3.12"),
+        python(venv.path(), "python3.9"),
+        python(conda.path(), "python3.*"),
+    ];
+    assert_eq!(candidates(&environment).expect("candidates"), expected);
+}
+
+#[test]
+fn a_named_file_is_the_only_candidate() {
+    let folder = folder();
+    let file = folder.path().join("another.so");
+    write(&file);
+    let mut environment = naming(&file);
+    environment.program = Some(folder.path().into());
+    assert_eq!(candidates(&environment), Ok(vec![Candidate::File(file)]));
+}
+
+#[test]
+fn a_named_folder_gives_its_library_the_numbered_one_first() {
+    let folder = folder();
+    let [numbered, plain] = ["libnccl.so.2", "libnccl.so"].map(|name| folder.path().join(name));
+    write(&plain);
+    assert_eq!(candidates(&naming(folder.path())), Ok(vec![Candidate::File(plain)]));
+    write(&numbered);
+    assert_eq!(candidates(&naming(folder.path())), Ok(vec![Candidate::File(numbered)]));
+}
+
+#[test]
+fn a_relative_name_is_made_absolute() {
+    // Tests run in the package's folder.
+    let expected = std::env::current_dir().expect("a folder").join("Cargo.toml");
+    assert_eq!(candidates(&naming(Path::new("Cargo.toml"))), Ok(vec![Candidate::File(expected)]));
+}
+
+#[test]
+fn a_name_without_a_library_is_an_error_that_names_it() {
+    let folder = folder();
+    for path in [folder.path().into(), folder.path().join("nowhere")] {
+        let error = candidates(&naming(&path)).expect_err("nothing is there");
+        assert_eq!(error, NcclError::NamesNothing { path: path.clone() });
+        let said = error.to_string();
+        assert!(
+            said.contains("SPLAT_NCCL names ") && said.contains(path.to_str().expect("a name"))
+        );
+    }
+}
+
+#[test]
+fn empty_variables_count_as_unset() {
+    let environment =
+        Environment { named: Some("".into()), program: None, prefixes: vec![PathBuf::new()] };
+    let loaders = ["libnccl.so.2", "libnccl.so"].map(Candidate::Loader);
+    assert_eq!(candidates(&environment), Ok(loaders.to_vec()));
+}
+
+// Numbers and records that must be NCCL's.
+
+#[test]
+fn the_config_is_laid_out_as_in_the_header() {
+    let offsets = [
+        offset_of!(Config, size),
+        offset_of!(Config, magic),
+        offset_of!(Config, version),
+        offset_of!(Config, blocking),
+        offset_of!(Config, cga_cluster_size),
+        offset_of!(Config, min_ctas),
+        offset_of!(Config, max_ctas),
+        offset_of!(Config, net_name),
+        offset_of!(Config, split_share),
+    ];
+    assert_eq!(offsets, [0, 8, 12, 16, 20, 24, 28, 32, 40]);
+    assert_eq!(size_of::<Config>(), 48);
+}
+
+#[test]
+fn the_config_asks_to_block_and_leaves_the_rest_unset() {
+    let config = Config::blocking(None);
+    assert_eq!((config.size, config.magic), (size_of::<Config>(), 0xcafe_beef));
+    assert_eq!((config.version, config.blocking), (21805, 1));
+    let unset = [config.cga_cluster_size, config.min_ctas, config.max_ctas, config.split_share];
+    assert_eq!(unset, [c_int::MIN; 4]);
+    assert!(config.net_name.is_null());
+}
+
+#[test]
+fn the_config_bounds_thread_blocks_and_never_unsets_a_bound() {
+    assert_eq!(Config::blocking(Some(16)).max_ctas, 16);
+    // As bits, this one is "unset".
+    assert_eq!(Config::blocking(Some(1 << 31)).max_ctas, c_int::MAX);
+}
+
+#[test]
+fn an_id_keeps_its_bytes_and_does_not_show_them() {
+    let bytes = std::array::from_fn(|i| u8::try_from(i).expect("128 bytes"));
+    let id = UniqueId::from_bytes(bytes);
+    assert_eq!(size_of::<UniqueId>(), 128);
+    assert_eq!(id.to_bytes(), bytes);
+    assert_eq!(format!("{id:?}"), "UniqueId { .. }");
+}
+
+#[test]
+fn versions_are_read_from_both_forms_of_the_number() {
+    let written =
+        [22803, 23203, 21805, 20900, 2804].map(|code| Version::from_code(code).to_string());
+    assert_eq!(written, ["2.28.3", "2.32.3", "2.18.5", "2.9.0", "2.8.4"]);
+}
+
+#[test]
+fn versions_below_2_18_are_too_old() {
+    let old = [2804, 20900, 21704, 21799].map(Version::from_code);
+    assert!(old.iter().all(|version| *version < Version::OLDEST), "{old:?}");
+    let good = [21800, 21805, 22000, 30000].map(Version::from_code);
+    assert!(good.iter().all(|version| *version >= Version::OLDEST), "{good:?}");
+}
+
+#[test]
+fn a_part_for_a_rank_beyond_the_group_is_refused_also_when_empty() {
+    assert_eq!(check_peers(&[part(0, 64, 0), part(2, 64, 0)], 3), Ok(()));
+    let refused = check_peers(&[part(0, 64, 0), part(3, 64, 0)], 3);
+    assert_eq!(refused, Err(NcclError::NoSuchPeer { peer: 3, world: 3 }));
+}
+
+// Libraries that are none, or not NCCL; and the real one.
+
+#[test]
+fn a_file_that_is_no_library_is_unusable_and_named() {
+    let folder = folder();
+    let file = folder.path().join("libnccl.so.2");
+    write(&file);
+    let error = Library::first_of(&[Candidate::File(file.clone())]).expect_err("no library");
+    assert!(
+        matches!(&error, NcclError::Unusable { path, why } if *path == file && !why.is_empty()),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains(file.to_str().expect("a name")));
+}
+
+#[test]
+fn a_missing_library_is_told_with_a_remedy_and_keeps_each_place() {
+    let folder = folder();
+    let file = folder.path().join("libnccl.so.2");
+    let places = [Candidate::Loader("libsplat-is-nowhere.so"), Candidate::File(file)];
+    let error = Library::first_of(&places).expect_err("nothing is there");
+    assert!(
+        matches!(&error, NcclError::NotFound { looked_in } if looked_in.len() == 2),
+        "{error:?}"
+    );
+    let said = error.to_string();
+    for part in ["2.18", "SPLAT_NCCL"] {
+        assert!(said.contains(part), "{part} is not in: {said}");
+    }
+}
+
+#[test]
+fn the_first_trouble_is_told_whatever_comes_later() {
+    let folder = folder();
+    let [bad, worse, missing] = ["bad", "worse", "missing"].map(|name| folder.path().join(name));
+    for file in [&bad, &worse] {
+        write(file);
+    }
+    let places = [bad.clone(), worse, missing].map(Candidate::File);
+    let error = Library::first_of(&places).expect_err("no library");
+    assert!(matches!(&error, NcclError::Unusable { path, .. } if *path == bad), "{error:?}");
+}
+
+#[test]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn another_library_lacks_the_functions() {
+    let error = Library::first_of(&[Candidate::Loader("libc.so.6")]).expect_err("not NCCL");
+    let expected = NcclError::MissingSymbol { path: "libc.so.6".into(), symbol: "ncclGetVersion" };
+    assert_eq!(error, expected);
+}
+
+#[test]
+#[ignore = "needs NCCL; set SPLAT_NCCL"]
+fn the_real_library_tells_its_version_and_makes_ids_without_a_driver() {
+    let library = Library::find().expect("NCCL");
+    assert!(library.version() >= Version::OLDEST);
+    assert!(library.path().is_file(), "{}", library.path().display());
+    let ids = [(); 2].map(|()| library.unique_id().expect("an id").to_bytes());
+    assert_ne!(ids[0], ids[1]);
+    assert!(ptr::eq(library, Library::find().expect("NCCL")));
+    println!("NCCL {} of {}", library.version(), library.path().display());
+}
