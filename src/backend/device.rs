@@ -1,4 +1,4 @@
-//! A device and its facts, the photographs on it, its memory, and the models that lie there.
+//! A device: its identity, photographs, memory, and stored models.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -180,8 +180,6 @@ pub trait Held {
     /// Returns the number of bytes.
     fn bytes(&self) -> Bytes;
 }
-
-// Models on a device: how they come, go and lie there.
 
 /// Size of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Refusals of a device and their reasons; abilities that not all primitives have.
+//! Errors of a device, and capabilities that only some primitives have.
 
 use splat_mesh::tsdf::FusionError;
 use splat_ranks::exchange::ExchangeError;
@@ -387,7 +387,6 @@ impl Capability {
         }
     }
 }
-
 
 pub(crate) fn unsupported<P: Primitive>(what: &'static str) -> DeviceError {
     DeviceError::Unsupported { primitives: P::SCHEMA.many(), what }

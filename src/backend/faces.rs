@@ -69,8 +69,6 @@ pub trait Faces: Edit<Gaussians> {
     fn remesh(&mut self, model: &mut Self::Model, change: &Remesh<'_>) -> Result<(), DeviceError>;
 }
 
-// Gaussians that are bound to the triangles of a mesh, and move with it.
-
 /// Learned state of a mesh and of the Gaussians' shapes on it, on the host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BoundState {
@@ -107,7 +105,6 @@ impl BoundStep {
         let rates = Rates { means: 0.0, log_scales: 0.0, quats: 0.0, ..self.adam.rates };
         AdamStep { rates, ..self.adam }
     }
-
 
     pub(super) fn per_hinge(&self, hinges: usize) -> f64 {
         self.normal_consistency / hinges.max(1) as f64

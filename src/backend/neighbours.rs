@@ -1,4 +1,4 @@
-//! Searches over rows: the nearest centres, palettes; and the 3D filter, which looks at all views.
+//! Searches over rows (nearest centres, palettes), and the 3D filter.
 
 use std::ops::Range;
 
@@ -55,8 +55,6 @@ pub(crate) fn list_len(count: u32, len: usize) -> Result<u32, DeviceError> {
     let len = u32::try_from(len).ok().ok_or(DeviceError::TooManyGaussians { wanted: len })?;
     Ok(count.min(len))
 }
-
-// Searching rows of numbers for their nearest ones.
 
 /// Devices that find the nearest centres of rows of numbers, for the palettes of SOG ([`splat_formats::RowSearch`]).
 pub trait Palettes: Device {

@@ -1,4 +1,4 @@
-//! Views as they are judged: the worth of each Gaussian, LPIPS, depths fused into voxels.
+//! Contributions of Gaussians to views, LPIPS of views, and fusion of depths into voxels.
 
 use std::sync::Arc;
 
@@ -52,7 +52,6 @@ pub trait Worths<P: Primitive>: Render<P> {
     /// Reads the contribution of each Gaussian. Waits for the device.
     fn read_worths(&mut self, sums: &Self::WorthSums) -> Result<Vec<Worth>, DeviceError>;
 }
-
 
 pub(crate) fn check_absent(absent: &[bool], len: usize) -> Result<(), DeviceError> {
     if absent.len() == len {
