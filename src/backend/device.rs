@@ -127,7 +127,7 @@ pub trait Device: Sized {
         None
     }
 
-    /// True if the device holds the photograph of a view, so that the host need not.
+    /// Returns true if the device holds the photograph of a view, so that the host need not.
     fn is_resident(&self, _view: usize) -> bool {
         false
     }

@@ -319,17 +319,17 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// True if there is too little of the device's memory, or of the host's.
+    /// Returns true if the memory of the device or of the host is too small.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::OutOfMemory { .. }) || self.is_out_of_host_memory()
     }
 
-    /// True if there is too little of the host's memory.
+    /// Returns true if the memory of the host is too small.
     pub fn is_out_of_host_memory(&self) -> bool {
         matches!(self, Self::OutOfHostMemory { .. } | Self::HostRefused(_))
     }
 
-    /// True if the memory that is missing is held by other programs, at least in part.
+    /// Returns true if other programs hold at least a part of the missing memory.
     pub fn is_short_beside_others(&self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.sharing.is_some(),

@@ -130,7 +130,7 @@ pub enum Storage {
 }
 
 impl Storage {
-    /// True if colours have 16 bits, and moments 16 and 8.
+    /// Returns true if colours have 16 bits, and moments 16 and 8.
     pub const fn is_compact(self) -> bool {
         matches!(self, Self::Compact | Self::Offloaded)
     }

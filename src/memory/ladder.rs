@@ -222,7 +222,7 @@ impl Ladder {
         }
     }
 
-    /// True if a rung may be given up, and before another.
+    /// Returns true if a rung may be given up, and before another.
     pub fn comes_before(&self, rung: Rung, other: Rung) -> bool {
         let place = |wanted| self.order.iter().position(|&rung| rung == wanted);
         place(rung).is_some_and(|at| place(other).is_none_or(|later| at < later))
@@ -255,12 +255,12 @@ impl Ladder {
         self.is_over = is_over;
     }
 
-    /// True if a rung may be given up at all.
+    /// Returns true if a rung may be given up at all.
     pub fn allows(&self, rung: Rung) -> bool {
         self.order.contains(&rung)
     }
 
-    /// True if a rung is given up at present.
+    /// Returns true if a rung is given up at present.
     pub fn is_given_up(&self, rung: Rung) -> bool {
         self.given_up.iter().any(|&(given, _)| given == rung)
     }

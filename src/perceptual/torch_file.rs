@@ -148,7 +148,7 @@ impl TorchFile {
         self.tensors.contains_key(name)
     }
 
-    /// Kind and shape of a tensor, as errors say it.
+    /// Returns the kind and shape of a tensor, as errors name them.
     pub(super) fn kind(&self, name: &str) -> Option<(&str, &[u64])> {
         let tensor = self.tensors.get(name)?;
         let kind = if tensor.storage.kind == FLOATS { "F32" } else { tensor.storage.kind.as_str() };

@@ -118,17 +118,17 @@ impl Scene {
         Self { solids, floor: palette.floor.map(linear), floor_phase: phase(5) }
     }
 
-    /// The nearest point of what can be seen from outside; [`super::Truth::nearest`] says more.
+    /// Returns the nearest point on the outer surfaces, as [`super::Truth::nearest`].
     pub(super) fn nearest(&self, point: Vec3<f64>) -> SurfacePoint {
-        let first = self.nearest_of_things(point);
+        let first = self.nearest_of_solids(point);
         if first.distance >= 0.0 {
             let floor = nearest_of_floor(point);
             return if floor.distance < first.distance { floor } else { first };
         }
-        // Out of the solid that it is deepest in, and then out of what that surface is buried in.
+        // Leaves the deepest solid, then the solids that its surface is buried in.
         let mut found = first;
         for _ in 0..STEPS_OUT {
-            let next = self.nearest_of_things(found.position);
+            let next = self.nearest_of_solids(found.position);
             if next.distance > -BURIED {
                 break;
             }
@@ -137,8 +137,8 @@ impl Scene {
         SurfacePoint { distance: -length(sub(point, found.position)), ..found }
     }
 
-    /// The nearest point of the solids' surfaces, or that of the solid that the point is deepest in.
-    fn nearest_of_things(&self, point: Vec3<f64>) -> SurfacePoint {
+    /// Returns the nearest point on the solids' surfaces, for a point inside solids on the surface of the deepest one.
+    fn nearest_of_solids(&self, point: Vec3<f64>) -> SurfacePoint {
         let mut found = SurfacePoint { position: point, normal: [0.0; 3], distance: f64::INFINITY };
         for solid in &self.solids {
             let local = sub(point, solid.centre);

@@ -83,7 +83,7 @@ impl Played {
         Self { has_photographs: false, ..self }
     }
 
-    /// Largest end of a block.
+    /// Returns the largest end of a block.
     pub(super) fn reach(&self) -> Bytes {
         Bytes(self.scratch.reach())
     }

@@ -72,7 +72,7 @@ impl Host<'_> {
     }
 }
 
-/// Row of the tables in the host's memory.
+/// Returns the row of the tables in the host's memory.
 fn offloaded_row(bytes: u64) -> PlannedRow {
     PlannedRow { label: "colours and their moments", bytes: Bytes(bytes) }
 }

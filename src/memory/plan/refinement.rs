@@ -131,7 +131,7 @@ impl PlannedRefinement {
         stages
     }
 
-    /// Memory from the first step to the last.
+    /// Returns the memory that is held from the first step to the last.
     fn held(&self) -> Vec<PlannedRow> {
         let row = |label, bytes| PlannedRow { label, bytes: Bytes(bytes) };
         let mesh = [
