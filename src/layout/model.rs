@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_come_in_whole_lane_blocks_or_rows() {
+    fn regions_have_whole_lane_blocks_or_rows() {
         let optional = OptionalColumns { filter_3d: true, ..OptionalColumns::NONE };
         let size = ModelSize {
             gaussians: 33,

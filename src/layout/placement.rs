@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_lie_after_all_that_live() {
+    fn new_blocks_follow_all_live_blocks() {
         let mut placement = Placement::default();
         let take = |placement: &mut Placement, bytes| {
             let spot = placement.top();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn without_virtual_memory_the_first_span_with_room_is_used() {
+    fn without_virtual_memory_the_first_span_that_fits_is_used() {
         let mut placement = Placement::default();
         let spans = || [1000, 5000].into_iter();
         let spot = placement.room_in(spans(), 600).unwrap();

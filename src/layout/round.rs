@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn order_takes_a_column_at_least_and_no_more_than_a_table() {
+    fn reordering_takes_at_least_a_column_and_at_most_a_table() {
         for (rows, bytes) in
             [(100, 100 * 48 * 4), (1 << 20, 1 << 25), (3 << 20, 6 << 22), (20 << 20, 20 << 22)]
         {

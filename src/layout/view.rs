@@ -381,14 +381,14 @@ mod tests {
         assert_eq!(projected.splats.records.bytes(), 1024 * 48);
         let Ok(sent) = SentSplats::reserve(&source, &sizes);
         assert_eq!((sent.splat_from_gaussian.bytes(), sent.records.bytes()), (4000, 1024 * 48));
-        // A view that sees nothing has room for one splat.
+        // A view without splats has memory for one.
         let Ok(features) = FeatureSlots::reserve(&source, &sizes, &wants);
         assert_eq!((features.values.bytes(), features.gradients.bytes()), (16, 16));
         let Ok(canvas) = CanvasSlots::reserve(&source, &sizes, &wants);
         assert_eq!(canvas.bytes(), 800 * 533 * (12 + 16));
         let Ok(gradients) = PixelGradients::reserve(&source, &sizes, &wants);
         assert_eq!(gradients.bytes(), 800 * 533 * (12 + 16));
-        // In other room only the splats are others.
+        // Another capacity changes the splats only.
         let Ok(projected) = projected.renew(&source, &ViewSizes { capacity: 2000, ..sizes });
         assert_eq!(projected.splat_from_gaussian.bytes(), 4000);
         assert_eq!(projected.splats.gradients.bytes(), 2000 * 48);

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_and_what_is_available_both_hold() {
+    fn the_limit_and_the_available_memory_both_hold() {
         let half = HostAllowance::new(Limit::Percent(50.0), 1);
         // The limit leaves 1600 of 3200 MiB, of which 100 and 300 are held.
         assert_eq!(half.left(state(3200, 3000, 100), Bytes(300 * MIB)), Bytes(1200 * MIB));

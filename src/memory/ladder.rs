@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_given_up_while_there_is_room() {
+    fn nothing_is_given_up_while_memory_suffices() {
         let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
         ladder.climb(&mut card, |card| card.iterate(100, 400)).unwrap();
         assert_eq!(rung_changes(&mut ladder), []);
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn cheap_steps_come_first_and_only_as_far_as_they_are_needed() {
+    fn cheap_rungs_are_given_up_first_and_only_as_needed() {
         let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
         ladder.climb(&mut card, |card| card.iterate(150, 400)).unwrap();
         assert_eq!(
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn rungs_are_declared_in_the_order_in_which_they_cost() {
+    fn rungs_are_declared_in_order_of_cost() {
         let mut declared = Rung::value_variants().to_vec();
         declared.retain(|rung| *rung != Rung::Resolution);
         assert_eq!(declared, ALL);
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_comes_back_when_there_is_room_and_not_at_once() {
+    fn a_rung_is_restored_after_a_while_if_memory_suffices() {
         let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
         ladder.climb(&mut card, |card| card.iterate(150, 400)).unwrap();
         card.slack = 0;
@@ -639,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_come_back_when_there_is_room_for_them() {
+    fn neighbours_are_restored_if_memory_suffices() {
         let (mut ladder, mut card) = (Ladder::new(&ALL), card(700));
         (card.photographs, card.neighbours[0]) = (0, 16);
         ladder.climb(&mut card, |card| card.iterate(250, 40)).unwrap_err();

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn pinned_memory_is_listed_but_takes_nothing_of_the_budget() {
+    fn pinned_memory_is_listed_and_not_part_of_the_budget() {
         let mut ledger = Ledger::new(Bytes(10));
         ledger.charge("staging", Kind::Pinned, Bytes(1000)).unwrap();
         assert_eq!((ledger.total(), ledger.entries()[0].mapped), (Bytes(0), Bytes(1000)));

@@ -133,7 +133,7 @@ mod tests {
     const CARD: Bytes = Bytes(16 << 30);
 
     #[test]
-    fn limits_are_sizes_or_shares_of_the_card_and_never_more_than_the_card() {
+    fn limits_are_sizes_or_shares_and_at_most_the_card() {
         for (text, gib) in [("12GiB", 12.0), ("12G", 12.0), ("25%", 4.0), ("12.5 %", 2.0)] {
             assert_eq!(text.parse::<Limit>().unwrap().on(CARD).gib(), gib, "{text}");
         }

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn cameras_see_what_the_scene_is_about() {
+    fn cameras_see_the_content_of_the_scene() {
         for scene in [SynthScene::Sphere, SynthScene::Torus, SynthScene::Dtu] {
             let options = SynthOptions { scene, views: 49, ..SynthOptions::default() };
             let scenery = scenery_of(&options);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn cameras_of_the_room_stand_free_in_it_and_see_walls_everywhere() {
+    fn cameras_of_the_room_are_clear_of_surfaces_and_see_walls() {
         let options =
             SynthOptions { scene: SynthScene::Room, views: 120, ..SynthOptions::default() };
         let scenery = scenery_of(&options);

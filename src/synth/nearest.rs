@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ray_through_the_hole_of_the_ring_meets_nothing() {
+    fn a_ray_through_the_hole_of_the_ring_misses() {
         let ray = Ray { origin: [0.1, -2.0, 0.0], direction: [0.0, 1.0, 0.0] };
         assert!(SHAPES[1].meet(&ray, f64::INFINITY).is_none());
         assert!(SHAPES[0].meet(&ray, f64::INFINITY).is_some());

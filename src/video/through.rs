@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn one_camera_stands_still_and_none_has_no_path() {
+    fn one_camera_makes_a_constant_path_and_none_an_empty_one() {
         let camera = ring(1, [0.0; 3], 3.0, 1.0, 0.0);
         let path = through_cameras(&camera, true, 3);
         assert_eq!(path.len(), 3);

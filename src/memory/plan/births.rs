@@ -64,12 +64,12 @@ impl HostGrowth {
     }
 }
 
-/// Memory of SuGaR's coarse stage of a model that is not yet in it.
+/// Memory of SuGaR's coarse stage, before the model enters the stage.
 #[derive(Clone, Copy, Debug)]
 pub struct CoarseGrowth {
     /// Neighbours in a Gaussian's list.
     pub neighbours: u32,
-    /// Scratch that its iterations would take of the model as it is.
+    /// Scratch of the stage's iterations for the present model.
     pub scratch: Bytes,
 }
 
@@ -88,8 +88,8 @@ impl Growth {
             regions += whole.max(mapped);
         }
         let iteration = self.iteration(&grown, self.iteration_scratch);
-        let of_round = self.round(&grown, wanted, births);
-        let scratch = self.granule.after_trim(Bytes(of_round.reach())).max(iteration);
+        let step_scratch = self.round(&grown, wanted, births);
+        let scratch = self.granule.after_trim(Bytes(step_scratch.reach())).max(iteration);
         let coarse = self.coarse.map_or(Bytes(0), |coarse| self.surfaces(&grown, coarse));
         self.others + regions + (largest + scratch).max(coarse)
     }
@@ -262,7 +262,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_granted_never_exceeds_the_budget(
+        fn granted_births_never_exceed_the_budget(
             growth in growth(),
             wanted in 0_u64..3_000_000,
         ) {
@@ -292,7 +292,7 @@ mod tests {
         }
 
         #[test]
-        fn no_births_are_granted_where_not_even_the_model_fits(
+        fn no_births_are_granted_if_the_model_does_not_fit(
             growth in growth(),
             wanted in 0_u64..3_000_000,
         ) {

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_comes_in_whole_granules_and_goes_in_whole_blocks() {
+    fn memory_is_taken_in_granules_and_freed_in_blocks() {
         let granule = Granule::default();
         for (bytes, whole, after_trim) in [
             (0, 0, 2),

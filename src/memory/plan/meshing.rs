@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn bands_are_drawn_only_where_lists_do_not_fit() {
+    fn bands_are_drawn_only_if_lists_do_not_fit() {
         let seen = ViewGrowth { surface: 2e7, ..meshing(MEANS).seen };
         let whole = PlannedMeshing { seen, ..meshing(MEANS) };
         let banded = PlannedMeshing { bands: true, ..whole.clone() };

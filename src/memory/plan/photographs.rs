@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn photographs_stay_as_far_as_there_is_room() {
+    fn photographs_stay_resident_as_memory_allows() {
         let photographs =
             PlannedPhotographs { trained: vec![1_000_000; 10], held_out: vec![3_000_000] };
         let granule = Granule::default();

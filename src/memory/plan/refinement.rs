@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_iteration_takes_what_the_view_does_and_the_gradients_behind_it() {
+    fn an_iteration_takes_the_view_and_the_gradients_behind_it() {
         let wants = ViewRequest { drawn_for: Use::Backward, ..ViewRequest::default() };
         let view = ViewSize { px: [800, 533], visible: 400_000, instances: 1_000_000 };
         let scratch = |maps, gaussians, instances| {

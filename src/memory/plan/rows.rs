@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gaussian_takes_the_bytes_that_the_documentation_names() {
+    fn a_gaussian_takes_the_documented_bytes() {
         assert_eq!(
             [Storage::Full, Storage::HalfColors, Storage::Compact]
                 .map(|storage| million(3, storage)),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_come_in_whole_lane_blocks() {
+    fn tables_have_whole_lane_blocks() {
         let rows = size(33, 1, Storage::Full).regions();
         let bytes =
             |label: &str| rows.iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0);

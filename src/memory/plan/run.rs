@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn views_are_drawn_in_bands_only_where_they_do_not_fit_at_once() {
+    fn views_are_drawn_in_bands_only_if_they_do_not_fit_at_once() {
         let at_once = run(3_000_000, Storage::Full);
         let banded = PlannedRun { bands: true, ..at_once.clone() };
         let (most, least) = (at_once.least(), banded.least());
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_become_shorter_only_where_they_do_not_fit_and_not_before_bands() {
+    fn lists_become_shorter_only_if_bands_do_not_suffice() {
         let run = PlannedRun { bands: true, ..coarse(6_000_000, Maps::Undrawn) };
         let fixed = PlannedRun {
             coarse: run.coarse.map(|c| PlannedCoarse { shortens: false, ..c }),

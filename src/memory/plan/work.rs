@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn candidates_are_sorted_only_where_not_all_are_born() {
+    fn candidates_are_sorted_only_if_not_all_are_added() {
         let of = |births| run(1_000_000, &Work::Densify { births, wanted: 5000 });
         let all = of(5000);
         assert_eq!(peak(&all, "density flags") + peak(&all, "density ranks"), 8 * 1_005_000);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn moving_the_dead_takes_no_more_than_putting_all_in_order() {
+    fn moving_dead_gaussians_takes_at_most_the_memory_of_reordering() {
         for gaussians in [1, 1000, 1_000_000, 100_000_000] {
             let copies = run(gaussians, &Work::AddCopies(gaussians / 20));
             let round = run(gaussians, &Work::MoveDead).then(&copies);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_put_in_order_of_an_empty_model() {
+    fn reordering_an_empty_model_takes_nothing() {
         for work in [Work::Reorder, Work::FindNeighbours] {
             assert_eq!(run(0, &work).reach(), 0, "{work:?}");
         }
