@@ -55,7 +55,7 @@ pub enum MemoryKind {
     Region,
     /// Memory that holds the blocks of an iteration.
     Arena,
-    /// Memory that lives for an iteration. It lies in the arena.
+    /// Memory that lives for an iteration, in the arena.
     Block,
     /// Page-locked memory of the host, which is no part of the device's memory.
     Pinned,
@@ -261,7 +261,7 @@ pub trait Store<P: Primitive>: Device {
     }
 
     /// Adapts the device's memory between two iterations: frees what is not needed, takes fallbacks if other programs
-    /// need memory, and undoes fallbacks if there is room. Most calls do nothing. `_iteration` is the number of
+    /// need memory, and undoes fallbacks if memory suffices. Most calls do nothing. `_iteration` is the number of
     /// finished iterations.
     fn govern(&mut self, _model: &mut Self::Model, _iteration: u32) -> Result<(), DeviceError> {
         Ok(())

@@ -18,7 +18,6 @@ fn driver_shows_gpu() -> bool {
     super::cuda::driver::shows_gpu()
 }
 
-
 #[cfg(not(kernels))]
 fn driver_shows_gpu() -> bool {
     false

@@ -28,7 +28,6 @@ impl LossValues {
         self.pairs.iter().find(|(name, _)| *name == key).map(|&(_, value)| value)
     }
 
-
     pub(crate) fn of<'a>(terms: impl Iterator<Item = &'a Weighted>, means: &Means) -> Self {
         let mut all = Self::default();
         for Weighted { term, weight } in terms {

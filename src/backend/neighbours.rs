@@ -19,7 +19,7 @@ pub trait NeighbourLists: Held {
 /// Devices that find nearest neighbours.
 pub trait Neighbours<P: Primitive>: Store<P> {
     /// Rows of the nearest neighbours of each Gaussian, by the centres. Lists become stale when centres move, and
-    /// invalid when rows come, go or change places ([`DeviceError::StaleNeighbours`]).
+    /// invalid when rows are added, removed or moved ([`DeviceError::StaleNeighbours`]).
     type Lists: NeighbourLists;
 
     /// Finds the `count` nearest neighbours of each centre, nearest first and lower rows first among equals. A

@@ -10,7 +10,6 @@ pub use sample::{GpuSample, Throttle, watch};
 
 use crate::memory::Bytes;
 
-
 const WSL_FOLDER: &str = "/usr/lib/wsl/lib";
 
 /// Exists if the driver has found a GPU under WSL.
@@ -113,7 +112,6 @@ fn open() -> Result<nvml_wrapper::Nvml, String> {
         other => other.to_string(),
     })
 }
-
 
 #[cfg(not(feature = "cuda"))]
 const NO_FEATURE: &str = "this program was built without the feature `cuda`";

@@ -74,7 +74,6 @@ impl Footprint {
         }
     }
 
-
     pub(crate) fn require_volumes(self, what: &'static str) -> Result<(), DeviceError> {
         match self {
             Self::Ellipse { .. } => Ok(()),
@@ -82,7 +81,6 @@ impl Footprint {
             Self::Triangle(_) => Err(DeviceError::Unsupported { primitives: "triangles", what }),
         }
     }
-
 
     pub(crate) fn require_gaussians(self, what: &'static str) -> Result<(), DeviceError> {
         match self {
@@ -105,7 +103,7 @@ pub enum Statistics {
     /// Norms of the sums of the pixels' absolute values (AbsGS, Ye et al. 2024).
     AbsoluteNorms,
     /// Disagreement of the pixels of each view about the opacity: the sum over the pixels of (g - mean g)², where g
-    /// is a pixel's gradient of the opacity's logarithm. The number of views counts those that blend the splat.
+    /// is a pixel's gradient of the opacity's logarithm. Only views that blend the splat are counted.
     Disagreement,
     /// The norms, and beside them the sums of the absolute values over both axes (GOF, Yu et al. 2024).
     Both,
@@ -163,7 +161,7 @@ pub enum Extra {
 pub struct Look {
     /// Maps beside the colours.
     pub extra: Extra,
-    /// True if the frame has room for corrected colours ([`super::Appearance::correct`]).
+    /// True if the frame has a buffer for corrected colours ([`super::Appearance::correct`]).
     pub corrects_colors: bool,
 }
 
@@ -234,7 +232,7 @@ pub struct Drawing {
     pub(crate) divisor: Divisor,
 }
 
-/// Use of the room for changed colours.
+/// Use of the buffer for changed colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ColorRoom {
     /// Colours changed by a table, and the table's gradient.
@@ -244,10 +242,8 @@ pub(crate) enum ColorRoom {
 }
 
 impl Drawing {
-
     #[cfg(test)]
     pub(crate) const DEFAULT: Self = Self::plain(&RenderSettings::DEFAULT);
-
 
     pub(crate) fn shown(settings: &RenderSettings, look: Look) -> Self {
         let (inverse_depths, surface, median) = match look.extra {
@@ -264,7 +260,6 @@ impl Drawing {
         }
     }
 
-
     pub(crate) fn trained(settings: &RenderSettings, wants: &Wants) -> Self {
         Self {
             inverse_depths: wants.inputs.inverse_depths,
@@ -278,7 +273,6 @@ impl Drawing {
             ..Self::plain(settings)
         }
     }
-
 
     pub(crate) fn inputs(&self) -> Inputs {
         let &Self { inverse_depths, inverse_squares, surface: maps, median, .. } = self;
