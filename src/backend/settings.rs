@@ -147,11 +147,11 @@ pub enum Extra {
     Counts,
     /// A set of maps.
     Maps {
-        /// Inverse depths.
+        /// True if inverse depths are drawn.
         inverse_depths: bool,
-        /// Depths and normals of the surface.
+        /// True if depths and normals of the surface are drawn.
         surface: bool,
-        /// Median depths.
+        /// True if median depths are drawn.
         median: bool,
     },
 }

@@ -158,9 +158,9 @@ pub enum MemoryPlace {
 /// Columns that only some runs need.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct OptionalColumns {
-    /// Sampling limit of each Gaussian (Mip-Splatting).
+    /// True if Gaussians have a 3D filter (Mip-Splatting).
     pub filter_3d: bool,
-    /// Sums of absolute gradients for density control (GOF).
+    /// True if absolute gradients are summed for density control (GOF).
     pub absolute_norm_sums: bool,
 }
 

@@ -57,13 +57,13 @@ pub struct ViewRequest {
     pub drawn_for: Use,
     /// Kind of the records.
     pub records: Records,
-    /// Inverse depths beside the colours.
+    /// True if inverse depths are drawn.
     pub inverse_depths: bool,
-    /// Squares of inverse depths beside the colours.
+    /// True if squares of inverse depths are drawn.
     pub inverse_squares: bool,
-    /// Maps of depths and normals beside the colours.
+    /// True if maps of depths and normals are drawn.
     pub maps: bool,
-    /// Median depths beside the colours.
+    /// True if median depths are drawn.
     pub median: bool,
     /// Colour correction before the comparison with the photograph.
     pub colors: Option<ColorUse>,

@@ -69,8 +69,9 @@ fn solve(a: &Mat3<f64>, b: Vec3<f64>) -> Option<Vec3<f64>> {
     Some(scale(sum, 1.0 / determinant))
 }
 
-/// Returns the box that is meshed: the given one, or a cube around the focus that holds 95 % of the opaque Gaussians
-/// along each axis. If the cameras surround the focus, the cube ends at their distance.
+/// Returns the box that is meshed: the given one, or a cube that holds 95 % of the opaque Gaussians along each axis.
+/// The cube is centred at the focus, or at the scene's origin without [`MeshOptions::center_bbox`]. If the cameras
+/// surround the focus, the cube ends at their distance.
 pub fn meshed_box(
     dataset: &Dataset,
     gaussians: &Gaussians,

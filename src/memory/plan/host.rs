@@ -56,7 +56,7 @@ impl Host<'_> {
             (STAGING.label, 2 * STAGING.bytes(&STAGING_WORDS.into())),
             ("Gaussians at the start", parameters(self.start)),
             ("rows on their way to a file", saved(chunk)),
-            // If `--host-limit` leaves no memory, training waits in place of the following.
+            // The following queues need no memory if `--host-limit` leaves none: training waits instead.
             ("pictures on their way to TensorBoard", pictures),
             // A checkpoint and a PLY.
             (
