@@ -1,4 +1,4 @@
-//! A device and its facts, the photographs on it, its memory, and the models that lie there.
+//! A device: its identity, photographs, memory, and stored models.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub enum MemoryKind {
     Region,
     /// Memory that holds the blocks of an iteration.
     Arena,
-    /// Memory that lives for an iteration. It lies in the arena.
+    /// Memory that lives for an iteration, in the arena.
     Block,
     /// Page-locked memory of the host, which is no part of the device's memory.
     Pinned,
@@ -127,7 +127,7 @@ pub trait Device: Sized {
         None
     }
 
-    /// True if the device holds the photograph of a view, so that the host need not.
+    /// Returns true if the device holds the photograph of a view, so that the host need not.
     fn is_resident(&self, _view: usize) -> bool {
         false
     }
@@ -180,8 +180,6 @@ pub trait Held {
     /// Returns the number of bytes.
     fn bytes(&self) -> Bytes;
 }
-
-// Models on a device: how they come, go and lie there.
 
 /// Size of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -263,7 +261,7 @@ pub trait Store<P: Primitive>: Device {
     }
 
     /// Adapts the device's memory between two iterations: frees what is not needed, takes fallbacks if other programs
-    /// need memory, and undoes fallbacks if there is room. Most calls do nothing. `_iteration` is the number of
+    /// need memory, and undoes fallbacks if memory suffices. Most calls do nothing. `_iteration` is the number of
     /// finished iterations.
     fn govern(&mut self, _model: &mut Self::Model, _iteration: u32) -> Result<(), DeviceError> {
         Ok(())

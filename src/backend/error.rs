@@ -1,4 +1,4 @@
-//! Refusals of a device and their reasons; abilities that not all primitives have.
+//! Errors of a device, and capabilities that only some primitives have.
 
 use splat_mesh::tsdf::FusionError;
 use splat_ranks::exchange::ExchangeError;
@@ -61,7 +61,7 @@ pub enum DeviceError {
     RankDevice {
         /// Rank of the process.
         rank: u32,
-        /// The fault in its device, or with what it needs beside it.
+        /// Fault of the device, or of a library that training needs.
         problem: String,
     },
     /// Another process of the run does not have the scene that rank 0 trains.
@@ -102,7 +102,7 @@ pub enum DeviceError {
         /// Name of the input.
         input: &'static str,
     },
-    /// The frame has no room for changed colours.
+    /// The frame has no buffer for changed colours.
     #[error("the frame has no room for changed colours: ask for it when the view is drawn")]
     NoRoomForColors,
     /// The frame has no median depths to fuse.
@@ -159,7 +159,7 @@ pub enum DeviceError {
         /// Number of Gaussians.
         len: usize,
     },
-    /// The statistics are of other triangles than the model's.
+    /// The statistics belong to other triangles than the model's.
     #[error("{found} statistics of triangles were given, but the model has {faces} triangles")]
     OtherFaces {
         /// Length of one of the columns.
@@ -186,7 +186,7 @@ pub enum DeviceError {
         /// Their number.
         found: usize,
     },
-    /// The selection is of another model, or of rows that changed since.
+    /// The selection belongs to another model, or to rows that changed since.
     #[error(
         "Gaussians of the model came, went or changed places since some were selected: select again"
     )]
@@ -206,7 +206,7 @@ pub enum DeviceError {
         /// Requested length.
         count: u32,
     },
-    /// The neighbours are of another model, or of rows that changed since.
+    /// The neighbours belong to another model, or to rows that changed since.
     #[error(
         "the neighbours were found among {found} Gaussians, and since then Gaussians of the model, \
          which has {len}, came, went or changed places: find them again"
@@ -261,10 +261,10 @@ pub enum DeviceError {
         /// Compute capabilities with code.
         built: Vec<u32>,
     },
-    /// The budget has no room.
+    /// The request exceeds the budget.
     #[error(transparent)]
     Refused(Box<Refusal>),
-    /// The budget has room but the GPU has none, for example if other programs use it.
+    /// The budget suffices but the GPU is full, for example if other programs use it.
     #[error(
         "`{label}` needs {:.1} MiB of the GPU, and {:.1} are free; this program holds {:.1}{}. End other \
          programs that use the GPU, or lower --vram-limit",
@@ -305,7 +305,7 @@ pub enum DeviceError {
         /// Part of the model that needs the memory, if any.
         demand: Option<HostDemand>,
     },
-    /// The host has no room for a part of the model.
+    /// The host has too little memory for a part of the model.
     #[error(transparent)]
     HostRefused(Box<HostRefusal>),
     /// The driver or a library refused a call.
@@ -319,17 +319,17 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// True if there is too little of the device's memory, or of the host's.
+    /// Returns true if the memory of the device or of the host is too small.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::OutOfMemory { .. }) || self.is_out_of_host_memory()
     }
 
-    /// True if there is too little of the host's memory.
+    /// Returns true if the memory of the host is too small.
     pub fn is_out_of_host_memory(&self) -> bool {
         matches!(self, Self::OutOfHostMemory { .. } | Self::HostRefused(_))
     }
 
-    /// True if the memory that is missing is held by other programs, at least in part.
+    /// Returns true if other programs hold at least a part of the missing memory.
     pub fn is_short_beside_others(&self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.sharing.is_some(),

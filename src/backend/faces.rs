@@ -69,8 +69,6 @@ pub trait Faces: Edit<Gaussians> {
     fn remesh(&mut self, model: &mut Self::Model, change: &Remesh<'_>) -> Result<(), DeviceError>;
 }
 
-// Gaussians that are bound to the triangles of a mesh, and move with it.
-
 /// Learned state of a mesh and of the Gaussians' shapes on it, on the host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BoundState {

@@ -1,4 +1,4 @@
-//! Searches over rows: the nearest centres, palettes; and the 3D filter, which looks at all views.
+//! Searches over rows (nearest centres, palettes), and the 3D filter.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub trait NeighbourLists: Held {
 /// Devices that find nearest neighbours.
 pub trait Neighbours<P: Primitive>: Store<P> {
     /// Rows of the nearest neighbours of each Gaussian, by the centres. Lists become stale when centres move, and
-    /// invalid when rows come, go or change places ([`DeviceError::StaleNeighbours`]).
+    /// invalid when rows are added, removed or moved ([`DeviceError::StaleNeighbours`]).
     type Lists: NeighbourLists;
 
     /// Finds the `count` nearest neighbours of each centre, nearest first and lower rows first among equals. A
@@ -55,8 +55,6 @@ pub(crate) fn list_len(count: u32, len: usize) -> Result<u32, DeviceError> {
     let len = u32::try_from(len).ok().ok_or(DeviceError::TooManyGaussians { wanted: len })?;
     Ok(count.min(len))
 }
-
-// Searching rows of numbers for their nearest ones.
 
 /// Devices that find the nearest centres of rows of numbers, for the palettes of SOG ([`splat_formats::RowSearch`]).
 pub trait Palettes: Device {

@@ -13,7 +13,7 @@ pub trait Profiler<Model, Frame> {
     /// Returns the times of the stages since the last call, in the order of an iteration. Waits for them. Empty
     /// without timing.
     fn stage_times(&mut self) -> Result<Vec<StageTime>, DeviceError>;
-    /// Measures the speed of copies within the device's memory. Waits for them. `None` if there is no room.
+    /// Measures the speed of copies within the device's memory. Waits for them. `None` if memory is short.
     fn copy_speed(&mut self) -> Result<Option<CopySpeed>, DeviceError>;
     /// Counts the work of the stages and of the next step for a frame that was drawn for the backward pass; `None`
     /// for other frames. Waits for the device; slow.

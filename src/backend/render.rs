@@ -216,8 +216,8 @@ pub trait Render<P: Primitive>: Neighbours<P> {
         objective: &Objective<'_, Self::Target, Self::Lists>,
     ) -> Result<(Self::Frame<Scored<S>>, Self::Losses), DeviceError>;
 
-    /// Adds the frame's gradients and those of the terms at samples. Updates the statistics of density control if the
-    /// frame was drawn to be observed: by this view's own gradients, however many views the step takes. Returns the
+    /// Adds the gradients of the frame and of the terms at samples. Updates the statistics of density control if the
+    /// frame was drawn to be observed: by this view's own gradients, regardless of the step's other views. Returns the
     /// values of the terms at samples.
     ///
     /// After an error the gradients hold their earlier views. Returns [`DeviceError::TooManyViews`] beyond the

@@ -1,4 +1,4 @@
-//! A model passes between host and device in chunks of rows, so that the host never holds a second copy of it.
+//! Chunks of rows in which a model is copied between host and device, so that the host never holds a second copy.
 
 use std::ops::Range;
 
@@ -21,10 +21,10 @@ pub trait Rows<P> {
     /// Error of a source that cannot be read.
     type Error;
 
-    /// Their number.
+    /// Returns the number of rows.
     fn len(&self) -> usize;
 
-    /// True if there is none.
+    /// Returns true if there are no rows.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -89,15 +89,13 @@ impl<P: Primitive> Rows<P> for Snapshot<P> {
     }
 }
 
-/// True if a model of so many has these rows.
+/// Returns an error if a model of `len` rows lacks some of these rows.
 pub(crate) fn check_rows(rows: &Range<usize>, len: usize) -> Result<(), DeviceError> {
     if rows.start <= rows.end && rows.end <= len {
         return Ok(());
     }
     Err(DeviceError::NoSuchRow { row: rows.start.max(rows.end.saturating_sub(1)), len })
 }
-
-// A model on the host, with everything that training changes.
 
 /// A model's parameters, moments, statistics and filters on the host.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// Version of a model's rows. It changes when a row comes, goes or changes places.
+/// Version of a model's rows. It changes when a row is added, removed or moved.
 ///
 /// Models share a version only if one is a copy of the other. Versions are compared by address, because a number
 /// could repeat.

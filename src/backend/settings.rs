@@ -103,7 +103,7 @@ pub enum Statistics {
     /// Norms of the sums of the pixels' absolute values (AbsGS, Ye et al. 2024).
     AbsoluteNorms,
     /// Disagreement of the pixels of each view about the opacity: the sum over the pixels of (g - mean g)², where g
-    /// is a pixel's gradient of the opacity's logarithm. The number of views counts those that blend the splat.
+    /// is a pixel's gradient of the opacity's logarithm. Only views that blend the splat are counted.
     Disagreement,
     /// The norms, and beside them the sums of the absolute values over both axes (GOF, Yu et al. 2024).
     Both,
@@ -147,11 +147,11 @@ pub enum Extra {
     Counts,
     /// A set of maps.
     Maps {
-        /// Inverse depths.
+        /// True if inverse depths are drawn.
         inverse_depths: bool,
-        /// Depths and normals of the surface.
+        /// True if depths and normals of the surface are drawn.
         surface: bool,
-        /// Median depths.
+        /// True if median depths are drawn.
         median: bool,
     },
 }
@@ -161,7 +161,7 @@ pub enum Extra {
 pub struct Look {
     /// Maps beside the colours.
     pub extra: Extra,
-    /// True if the frame has room for corrected colours ([`super::Appearance::correct`]).
+    /// True if the frame has a buffer for corrected colours ([`super::Appearance::correct`]).
     pub corrects_colors: bool,
 }
 
@@ -232,7 +232,7 @@ pub struct Drawing {
     pub(crate) divisor: Divisor,
 }
 
-/// Use of the room for changed colours.
+/// Use of the buffer for changed colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ColorRoom {
     /// Colours changed by a table, and the table's gradient.

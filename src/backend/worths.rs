@@ -1,4 +1,4 @@
-//! Views as they are judged: the worth of each Gaussian, LPIPS, depths fused into voxels.
+//! Contributions of Gaussians to views, LPIPS of views, and fusion of depths into voxels.
 
 use std::sync::Arc;
 

@@ -1,16 +1,16 @@
-//! Gaussians that are bound to a mesh: the mesh, what is learned of it, and gradients.
+//! Gaussians that are bound to a mesh: the mesh, its learned values and their gradients.
 
 use super::slot::{Count, Lifetime};
 use crate::abi::SURFACE_WIDTH;
 
-/// Forms of bound Gaussians begin at a multiple of so many values, so that a thread loads one at once.
+/// Alignment of the forms of bound Gaussians, in values: a thread loads a form at once.
 const FORMS_ALIGNED: u64 = 4;
 
 /// Values of a vertex, and of a Gaussian's form.
 const VERTEX_WIDTH: u64 = 3;
 const FORM_WIDTH: u64 = 4;
 
-/// A vertex has its place, the next one and two moments; a form has itself and two moments.
+/// A vertex has its position, the next position and two moments; a form has its values and two moments.
 const VERTEX_PARTS: u64 = 4;
 const FORM_PARTS: u64 = 3;
 
@@ -25,7 +25,7 @@ slots! {
     }
 }
 
-/// A mesh and the Gaussians that are bound to its triangles.
+/// Sizes of a mesh and of the Gaussians that are bound to its triangles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BoundSizes {
     /// Vertices of the mesh.
@@ -39,8 +39,7 @@ pub struct BoundSizes {
 }
 
 impl BoundSizes {
-    /// Of a closed surface of so many triangles: each has three edges, which it shares, and V - E + F
-    /// is nearly nothing beside them.
+    /// Returns the sizes of a closed surface: each edge belongs to two triangles, and V - E + F = 2.
     pub fn closed(faces: u64, per_triangle: u64) -> Self {
         Self {
             vertices: faces / 2 + 2,
@@ -50,7 +49,7 @@ impl BoundSizes {
         }
     }
 
-    /// Where the forms of the Gaussians begin, in values, after all of the vertices'.
+    /// Returns the first value of the Gaussians' forms, after all values of the vertices.
     pub fn forms_start(&self) -> u64 {
         (VERTEX_PARTS * VERTEX_WIDTH * self.vertices).next_multiple_of(FORMS_ALIGNED)
     }
@@ -59,11 +58,11 @@ impl BoundSizes {
 /// Index spaces of bound Gaussians.
 #[derive(Clone, Copy, Debug)]
 pub enum BoundCount {
-    /// Faces and hinges, and the lists of both of each vertex.
+    /// Words of the faces and hinges, and of their lists by vertex.
     Mesh,
-    /// Values and moments of all that is learned of the mesh and of forms on it.
+    /// Values and moments of the vertices and forms.
     Values,
-    /// One for each Gaussian.
+    /// Number of Gaussians.
     Gaussians,
 }
 
@@ -75,7 +74,7 @@ impl Count for BoundCount {
     fn of(self, sizes: &BoundSizes) -> u64 {
         let BoundSizes { vertices, faces, hinges, gaussians } = *sizes;
         match self {
-            // The corners twice: of each face, and listed by vertex. Lists have a start more than vertices.
+            // The corners exist twice: by face, and listed by vertex. Lists have one start more than vertices.
             Self::Mesh => 2 * (3 * faces + 4 * hinges) + 2 * (vertices + 1),
             Self::Values => sizes.forms_start() + FORM_PARTS * FORM_WIDTH * gaussians,
             Self::Gaussians => gaussians,

@@ -1,30 +1,30 @@
-//! Lines of colours that a device takes from the host's memory.
+//! Lines of a device's cache for colours in the host's memory.
 
 use super::schema::LANES;
 
-/// Lane blocks for each line: a view of a large scene sees a few hundredths of it.
+/// Lane blocks per line: a view of a large scene shows a few hundredths of the scene.
 const BLOCKS_PER_LINE: u64 = 16;
 
-/// As many lines a small model has, if it has as many lane blocks.
+/// Lines of a small model, if it has at least this number of lane blocks.
 const LINES_MIN: u64 = 64;
 
-/// Where the numbers of the lines lie before these in one region, each a range of words.
+/// Layout of the cache's tables, which precede the lines in one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheBooks {
     /// Lane blocks of the model.
     pub lane_blocks: u64,
-    /// Lines.
+    /// Lines of the cache.
     pub lines: u64,
 }
 
 impl CacheBooks {
-    /// Of a model of so many lane blocks.
+    /// Creates the layout for a model with this number of lane blocks.
     pub fn of(lane_blocks: u64) -> Self {
         let few = lane_blocks.min(LINES_MIN);
         Self { lane_blocks, lines: lane_blocks.div_ceil(BLOCKS_PER_LINE).max(few) }
     }
 
-    /// First words of: the counts, two numbers of each lane block, four of each line.
+    /// Returns the first words of the seven tables: the counts, two columns by lane block, four by line.
     pub fn firsts(&self) -> [u64; 7] {
         let Self { lane_blocks, lines } = *self;
         let of_lines = 2 + 2 * lane_blocks;
@@ -32,7 +32,7 @@ impl CacheBooks {
         [0, 2, 2 + lane_blocks, line(0), line(1), line(2), line(3)]
     }
 
-    /// Words of all, after which whole lane blocks begin.
+    /// Returns the words of all tables, rounded up to whole lane blocks.
     pub fn words(&self) -> u64 {
         let words = 2 + 2 * self.lane_blocks + 4 * self.lines;
         if self.lane_blocks == 0 { 0 } else { words.next_multiple_of(LANES.into()) }
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_lie_side_by_side() {
+    fn tables_are_adjacent() {
         let books = CacheBooks::of(2000);
         let lengths = [2, 2000, 2000, 125, 125, 125, 125];
         let mut next = 0;

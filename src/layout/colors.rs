@@ -1,4 +1,4 @@
-//! Colours that cameras changed, beside the pixels of a view.
+//! Colours after a camera's colour correction, beside the pixels of a view.
 
 use super::placement::with_gap;
 use super::slot::{Count, Lifetime, Source, Taken as _};
@@ -17,25 +17,23 @@ slots! {
     }
 }
 
-/// What the colours that are compared with a photograph are made by.
+/// Correction of the colours that are compared with a photograph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColorUse {
-    /// An affine map that brings a render to its photograph.
+    /// Affine map fitted to the photograph.
     Fit,
-    /// A view's affine map, which is learned.
+    /// Learned affine map of a view.
     Exposure,
-    /// A view's bilateral grid, which is learned.
+    /// Learned bilateral grid of a view.
     Grid,
 }
 
-/// The colours of a view that cameras changed.
 #[derive(Clone, Copy, Debug)]
 struct ColorSizes {
     pixels: u64,
     colors: ColorUse,
 }
 
-/// Index spaces of colours that cameras changed, from the pixels and what changes them.
 #[derive(Clone, Copy, Debug)]
 enum ColorCount {
     Pixels,
@@ -51,7 +49,7 @@ impl Count for ColorCount {
     fn of(self, ColorSizes { pixels, colors }: &Self::Sizes) -> u64 {
         match (self, colors) {
             (Self::Pixels, _) => *pixels,
-            // In double precision.
+            // Sums in double precision.
             (Self::Sums, ColorUse::Fit) => {
                 with_gap(u64::from(COLOR_SHARES * FIT_SUMS) * 8) / size_of::<f32>() as u64
             }
@@ -65,18 +63,18 @@ impl Count for ColorCount {
     }
 }
 
-/// Room for the colours that are compared with a photograph, where they are not those drawn.
+/// Buffers of corrected colours, which are compared with a photograph.
 pub struct ColorSlots<A: Source> {
     /// [height, width, 3]
     pub image: A::Block<f32>,
-    /// What blocks add up, each for itself.
+    /// Partial sums of thread blocks.
     pub sums: A::Block<f32>,
-    /// The gradient of a table, or the map that brings a render to its photograph.
+    /// Gradient of a table, or the fitted map.
     pub map: A::Block<f32>,
 }
 
 impl<A: Source> ColorSlots<A> {
-    /// For colours of so many pixels that are made so.
+    /// Reserves the buffers for corrected colours of `pixels` pixels.
     pub fn reserve(source: &A, pixels: u64, colors: ColorUse) -> Result<Self, A::Error> {
         let sizes = ColorSizes { pixels, colors };
         Ok(Self {
@@ -86,7 +84,7 @@ impl<A: Source> ColorSlots<A> {
         })
     }
 
-    /// Bytes of all of it.
+    /// Returns the bytes of all buffers.
     pub fn bytes(&self) -> u64 {
         self.image.bytes() + self.sums.bytes() + self.map.bytes()
     }
@@ -97,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_and_maps_are_as_long_as_what_changes_the_colours() {
+    fn sums_and_maps_have_the_length_of_the_correction() {
         let lens = |colors| {
             let sizes = ColorSizes { pixels: 10, colors };
             [COMPENSATED.len(&sizes), COLOR_SUMS.len(&sizes), COLOR_MAP.len(&sizes)]

@@ -23,13 +23,13 @@ slots! {
 /// Bits of an element of the marks.
 const MARKS: u64 = u32::BITS as u64;
 
-/// Elements that the marks of a lattice of so many bricks take.
+/// Returns the number of elements of the marks of a lattice of bricks.
 pub fn marks_len(bricks: [u32; 3]) -> u64 {
     let all = bricks.into_iter().map(u64::from).fold(1_u64, u64::saturating_mul);
     all.div_ceil(MARKS).max(1)
 }
 
-/// The bricks that views are fused in, and their voxels.
+/// Buffers of the bricks that views are fused in, and of their voxels.
 pub struct BrickSlots<A: Source> {
     /// [bricks, 21]
     pub bricks: A::Block<f32>,
@@ -38,9 +38,9 @@ pub struct BrickSlots<A: Source> {
 }
 
 impl<A: Source> BrickSlots<A> {
-    /// For so many bricks.
+    /// Reserves the buffers for this number of bricks.
     pub fn reserve(source: &A, bricks: u64) -> Result<Self, A::Error> {
-        // A buffer has one element at least.
+        // A buffer has at least one element.
         let bricks = bricks.max(1);
         Ok(Self { bricks: source.take(&BRICKS, &bricks)?, voxels: source.take(&VOXELS, &bricks)? })
     }
@@ -49,29 +49,29 @@ impl<A: Source> BrickSlots<A> {
 /// Use of the depths of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DepthUse {
-    /// To find the bricks that surfaces pass through.
+    /// Finds the bricks that surfaces pass through.
     FindBricks,
-    /// To fill the voxels of the bricks.
+    /// Fills the voxels of the bricks.
     Fuse,
 }
 
 /// Scratch beside the depths of a view that are fused.
 pub struct DepthSlots<A: Source> {
-    /// 1 where the mask leaves a pixel, where there is a mask; [height, width].
+    /// 1 in pixels that the mask keeps, if there is a mask; [height, width].
     pub counted: Option<A::Block<u8>>,
-    /// Depths and their weights, where they are fused; [height, width, 2].
+    /// Depths and their weights, if they are fused; [height, width, 2].
     pub weighed: Option<A::Block<f32>>,
 }
 
 impl<A: Source> DepthSlots<A> {
-    /// For a view of this number of pixels.
+    /// Reserves the buffers for a view with this number of pixels.
     pub fn reserve(
         source: &A,
         pixels: u64,
         has_mask: bool,
         of_depths: DepthUse,
     ) -> Result<Self, A::Error> {
-        // A buffer has one element at least.
+        // A buffer has at least one element.
         let pixels = pixels.max(1);
         let fuses = of_depths == DepthUse::Fuse;
         Ok(Self {

@@ -1,4 +1,4 @@
-//! What Gaussians consist of.
+//! Schemas of Gaussians and of triangles.
 
 use super::model::ModelCount;
 use super::schema::{Column, Forms, Rate, RowForm, Schema, Space, Table, Width};
@@ -19,8 +19,8 @@ slots! {
     }
 }
 
-/// Place, form and opacity of the Gaussians, and their colours. Compact state (`kernels/state.cuh`) is
-/// rounded at random, so that on average nothing is lost.
+/// Position, shape, opacity and colour of Gaussians. Compact state (`kernels/state.cuh`) is rounded stochastically,
+/// so that it is unbiased.
 pub const GAUSSIANS: Schema = Schema {
     spaces: &[Space { one: "Gaussian", many: "Gaussians" }],
     tables: &[
@@ -53,7 +53,7 @@ pub const GAUSSIANS: Schema = Schema {
     ],
 };
 
-/// The same rows as vertices of triangles, whose scales and rotations nobody looks at.
+/// Vertices of triangles in the tables of Gaussians. Scales and rotations are unused.
 pub const TRIANGLES: Schema = Schema {
     spaces: &[
         Space { one: "vertex", many: "vertices" },

@@ -1,36 +1,36 @@
-//! How much scratch CUB wants for a sort or a sum, and which buffer holds the result of a sort.
+//! Scratch sizes of CUB's sorts and sums, and the buffer that holds the result of a sort.
 //!
-//! CUB picks its tile sizes by the architecture, and they differ from release to release. When the
-//! kernels are built, `kernels/scratch_sizes.cpp` asks CUB for every architecture and prints the
-//! table. A program that is built without nvcc takes the table of this folder, which the same program
-//! printed. A GPU that is opened is asked at a few sizes: where it differs, its answers count.
+//! CUB's tile sizes depend on the architecture and the release. When the kernels are built,
+//! `kernels/scratch_sizes.cpp` queries CUB for every architecture and prints the table. A build without nvcc uses the
+//! table in this folder, which came from the same program. An opened GPU is queried at a few sizes; its answers
+//! replace a table that differs.
 
-/// The table of this folder, for all architectures of a release.
+/// Table in this folder, for all architectures of a release.
 const CHECKED_IN: &[Library] = include!("library/table.rs");
 
-/// The table of the compiler that built the kernels, for the architectures that they are built for.
+/// Table of the compiler that built the kernels, for the architectures of the build.
 #[cfg(kernels)]
 const BUILT: &[Library] = include!(concat!(env!("OUT_DIR"), "/scratch_sizes.rs"));
 #[cfg(not(kernels))]
 const BUILT: &[Library] = &[];
 
-/// The architecture of a plan that knows no GPU.
+/// Architecture of a plan without a GPU.
 const PLANNED: u32 = 90;
 
-/// Numbers of values at which a GPU is asked.
+/// Numbers of values at which a GPU is queried.
 pub const ASKED: [u64; 8] = [1, 1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26];
 
 /// Bytes at each of [`ASKED`].
 pub type Answers = [u64; ASKED.len()];
 
-/// Up to `until` values: `base + rise * ceil(n / step)` bytes.
+/// Step function up to `until` values: `base + rise * ceil(n / step)` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stairs {
     until: u64,
     base: u64,
     step: u64,
     rise: u64,
-    /// The result of a sort lies in the second of its buffers.
+    /// True if the result of a sort is in its second buffer.
     in_second: bool,
 }
 
@@ -40,17 +40,16 @@ impl Stairs {
     }
 }
 
-/// As the table has it.
 const fn stairs(until: u64, base: u64, step: u64, rise: u64, in_second: bool) -> Stairs {
     Stairs { until, base, step, rise, in_second }
 }
 
-/// The stairs that `n` values lie on. CUB counts to the end of the last ones.
+/// Returns the step function for `n` values. Beyond the last one, the last one applies.
 fn stairs_of(all: &'static [Stairs], n: u64) -> Option<&'static Stairs> {
     all.iter().find(|stairs| n <= stairs.until).or(all.last())
 }
 
-/// Scratch by the number of values.
+/// Scratch as a function of the number of values.
 #[derive(Clone, Copy, Debug)]
 pub struct Curve {
     stairs: &'static [Stairs],
@@ -58,7 +57,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Bytes of scratch for `n` values; a call without values takes none.
+    /// Returns the bytes of scratch for `n` values; 0 for no values.
     pub fn bytes(&self, n: u64) -> u64 {
         match &self.answers {
             _ if n == 0 => 0,
@@ -71,23 +70,23 @@ impl Curve {
 /// Scratch of a sort of keys with a value of 32 bits each.
 #[derive(Clone, Copy, Debug)]
 pub struct Sort {
-    /// Up to so many bits of the keys that count.
+    /// Step functions by the largest number of key bits.
     by_bits: &'static [(u32, &'static [Stairs])],
     answers: Option<Answers>,
 }
 
 impl Sort {
-    /// Bytes of scratch for `n` pairs by so many bits of their keys; a call without pairs takes none.
+    /// Returns the bytes of scratch for `n` pairs with `bits` significant bits in the keys; 0 for no pairs.
     pub fn bytes(&self, n: u64, bits: u32) -> u64 {
         match &self.answers {
             _ if n == 0 => 0,
-            // Those of all bits: fewer do not take more.
+            // The answers are for all bits; fewer bits need no more.
             Some(answers) => between(answers, n),
             None => self.stairs(n, bits).map_or(0, |stairs| stairs.at(n)),
         }
     }
 
-    /// Whether the result lies in the second of its buffers.
+    /// Returns true if the result is in the second buffer.
     pub fn ends_in_second(&self, n: u64, bits: u32) -> bool {
         n > 0 && self.stairs(n, bits).is_some_and(|stairs| stairs.in_second)
     }
@@ -98,7 +97,7 @@ impl Sort {
     }
 }
 
-/// On the straight lines through a GPU's answers.
+/// Interpolates a GPU's answers linearly.
 fn between(answers: &Answers, n: u64) -> u64 {
     let last = ASKED.len() - 1;
     let right = ASKED.iter().position(|&asked| n <= asked).unwrap_or(last);
@@ -115,26 +114,26 @@ fn between(answers: &Answers, n: u64) -> u64 {
 /// A call of CUB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CubCall {
-    /// Sorts by all of 16 bits.
+    /// Sort by all of 16 bits.
     Sort16,
-    /// Sorts by all of 32 bits.
+    /// Sort by all of 32 bits.
     Sort32,
-    /// Sums up values of 32 bits.
+    /// Sum of values of 32 bits.
     Sum32,
-    /// Sums up values of 64 bits.
+    /// Sum of values of 64 bits.
     Sum64,
 }
 
-/// What a GPU wants where the table says otherwise.
+/// Scratch of a GPU that differs from the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Of which call.
+    /// The call.
     pub call: CubCall,
-    /// Of so many values.
+    /// Number of values.
     pub n: u64,
-    /// Bytes that the table says.
+    /// Bytes of the table.
     pub expected: u64,
-    /// Bytes that CUB wants.
+    /// Bytes that CUB needs.
     pub found: u64,
 }
 
@@ -152,7 +151,7 @@ pub struct Library {
     pub sum64: Curve,
 }
 
-/// As the table has it: architecture, sorts of keys of 16 and 32 bits, sums of 32 and 64 bits.
+/// Creates a row of the table: architecture, sorts of 16-bit and 32-bit keys, sums of 32 and 64 bits.
 const fn library(
     arch: u32,
     [sort16, sort32]: [&'static [(u32, &'static [Stairs])]; 2],
@@ -174,14 +173,14 @@ impl Default for Library {
 }
 
 impl Library {
-    /// Of GPUs of this architecture (10 major + minor), or else of the one below it that is nearest.
+    /// Returns the sizes for GPUs of this architecture (10 major + minor), else for the nearest lower one.
     pub fn of(arch: u32) -> Self {
         let exact = |table: &[Self]| table.iter().find(|row| row.arch == arch).copied();
         let below = || CHECKED_IN.iter().rev().find(|row| row.arch < arch).copied();
         exact(BUILT).or_else(|| exact(CHECKED_IN)).or_else(below).unwrap_or(CHECKED_IN[0])
     }
 
-    /// Bytes of scratch of a call for `n` values.
+    /// Returns the bytes of scratch of a call for `n` values.
     fn bytes(&self, call: CubCall, n: u64) -> u64 {
         match call {
             CubCall::Sort16 => self.sort16.bytes(n, u16::BITS),
@@ -191,8 +190,8 @@ impl Library {
         }
     }
 
-    /// Takes over what `ask` answers, for each call that differs. Returns the largest difference of
-    /// those in which more is wanted than the table says.
+    /// Adopts the answers of `ask` for each call that differs from the table. Returns the largest excess over the
+    /// table.
     pub fn correct<E>(
         &mut self,
         mut ask: impl FnMut(CubCall, u64) -> Result<u64, E>,
@@ -236,10 +235,10 @@ mod tests {
     fn a_sort_keeps_a_count_of_each_digit_for_every_tile() {
         let library = Library::of(90);
         assert_eq!(library.sort32.bytes(4864, 32), 1);
-        // 4 passes' digits, 1 tile's, counters, and what aligns the first.
+        // Digits of 4 passes, counters of 1 tile, global counters, and the alignment of the first part.
         assert_eq!(library.sort32.bytes(4865, 32), 4096 + 1024 + 256 + 255);
         assert_eq!(library.sort16.bytes(7_500_000, 13), 2048 + 862 * 1024 + 256 + 255);
-        // Inputs above 268 million come in portions, each with digits of its own.
+        // Inputs above 268 million are split into portions with separate digits.
         let portions = library.sort32.bytes(300_000_000, 32);
         assert_eq!(portions, 2 * 4096 + 30_393 * 1024 + 256 + 255);
     }
@@ -247,7 +246,7 @@ mod tests {
     #[test]
     fn a_sum_keeps_a_word_for_every_tile() {
         let library = Library::of(90);
-        // 1000 tiles and 32 before the first, each part aligned, and the whole once more.
+        // 1000 tiles and 32 before the first, each part aligned, and the total once more.
         assert_eq!(library.sum32.bytes(3072 * 1000), (1032 * 8 + 192) + 256 + 255);
         assert_eq!(library.sum64.bytes(2688 * 1000), (1032 * 16 + 128) + 256 + 255);
         assert_eq!(library.sum32.bytes(0), 0);
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answers_of_a_gpu_count_where_the_table_differs() {
+    fn the_answers_of_a_gpu_replace_a_table_that_differs() {
         let table = Library::of(90);
         let mut same = table;
         let agree = |call, n| Ok::<_, Infallible>(table.bytes(call, n));

@@ -1,5 +1,5 @@
-//! The lists of a view's tiles, of all of them or of a band of their rows, and what the forward pass
-//! keeps of them for the backward pass.
+//! Lists of splats by tile, for a view or a band of its tile rows, and the state that the forward pass keeps for the
+//! backward pass.
 
 use std::convert::Infallible;
 
@@ -11,8 +11,8 @@ use crate::abi::{
     BLEND_BLOCK, BLEND_CHUNK, BLEND_PARTS, FEATURES_WIDTH, SHORT_KEYS_MAX, TileRange, TileRect,
 };
 
-/// Bands that a forecast draws a view in whose lists do not fit at once. There may be as many as there
-/// are rows of tiles, but more take more time.
+/// Bands of a forecast for a view whose lists do not fit at once. The maximum is the number of tile rows, but more
+/// bands take more time.
 pub const BANDS: u64 = 4;
 
 slots! {
@@ -61,48 +61,47 @@ pub enum KeyWidth {
     Bits32,
 }
 
-/// Sizes of a list.
+/// Sizes of the lists of a view or a band.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListSizes {
-    /// Tiles of the view in a row and in a column.
+    /// Tiles of the view: columns and rows.
     pub tiles: [u32; 2],
-    /// Rows of tiles that are listed.
+    /// Listed rows of tiles.
     pub rows: u32,
-    /// Pairs of a splat and a tile that it reaches in these rows.
+    /// Pairs of a splat and a tile in the listed rows.
     pub instances: u64,
-    /// Splats whose instances are counted anew: those of a view in bands.
+    /// Splats whose instances are counted again, if the view is drawn in bands.
     pub counted: Option<u64>,
 }
 
 impl ListSizes {
-    /// Of all tiles of a view.
+    /// Returns the sizes for all tiles of a view.
     pub fn whole(tiles: [u32; 2], instances: u64) -> Self {
         Self { tiles, rows: tiles[1], instances, counted: None }
     }
 
-    /// Number of the view's tiles.
+    /// Returns the number of the view's tiles.
     pub fn tile_count(&self) -> u64 {
         self.tiles.map(u64::from).iter().product()
     }
 
-    /// Number of tiles that are listed.
+    /// Returns the number of listed tiles.
     pub fn tiles_listed(&self) -> u64 {
         u64::from(self.tiles[0]) * u64::from(self.rows)
     }
 
-    /// Most chunks of the tiles' lists that there can be.
+    /// Returns the largest possible number of chunks in the tiles' lists.
     pub fn chunks_max(&self) -> u64 {
         self.instances / u64::from(BLEND_CHUNK) + self.tiles_listed()
     }
 
-    /// Keys that tell its tiles apart.
+    /// Returns the width of keys that distinguish the tiles.
     pub fn key_width(&self) -> KeyWidth {
         let is_short = self.tile_count() <= u64::from(SHORT_KEYS_MAX);
         if is_short { KeyWidth::Bits16 } else { KeyWidth::Bits32 }
     }
 
-    /// Bits of the keys that count: the number after the last tile marks empty places, so that it has
-    /// to fit as well.
+    /// Returns the number of significant key bits. The number after the last tile marks empty slots and has to fit.
     pub fn key_bits(&self) -> u32 {
         u64::BITS - self.tile_count().leading_zeros()
     }
@@ -111,21 +110,21 @@ impl ListSizes {
 /// Index spaces of a list.
 #[derive(Clone, Copy, Debug)]
 pub enum ListCount {
-    /// One for each tile of the view.
+    /// Tiles of the view.
     Tiles,
-    /// One for each row of them.
+    /// Rows of tiles of the view.
     TileRows,
-    /// One for each instance.
+    /// Instances.
     Instances,
-    /// One for each splat that is counted anew.
+    /// Splats that are counted again.
     Counted,
-    /// Chunks after the first of their tile: two starts of chunks lie a chunk's length apart or more.
+    /// Chunks after the first of their tile: starts of chunks are at least a chunk's length apart.
     Starts,
-    /// A word for 32 instances; each tile's last may not be full.
+    /// Words of 32 instances; the last word of each tile may not be full.
     HitWords,
-    /// Chunks of the listed tiles, at most.
+    /// Upper bound on the chunks of the listed tiles.
     Chunks,
-    /// One.
+    /// A single element.
     One,
 }
 
@@ -148,17 +147,17 @@ impl Count for ListCount {
     }
 }
 
-/// What bands are listed from, in scratch of its own: the splats' order lies where the backward pass
-/// puts their gradients.
+/// Input of the lists of bands, in separate scratch: the backward pass overwrites the order of the splats with
+/// gradients.
 pub struct OrderSlots<A: Source> {
-    /// Of splats, front to back; `[visible]`.
+    /// Splats, front to back; `[visible]`.
     pub splat_indices: A::Block<u32>,
-    /// By splat; `[visible]`.
+    /// Tiles of each splat; `[visible]`.
     pub tiles: A::Block<TileRect>,
 }
 
 impl<A: Source> OrderSlots<A> {
-    /// Of the splats that are counted anew.
+    /// Reserves the buffers for the splats that are counted again.
     pub fn reserve(source: &A, sizes: &ListSizes) -> Result<Self, A::Error> {
         Ok(Self {
             splat_indices: source.take(&SPLATS_BY_DEPTH, sizes)?,
@@ -166,25 +165,25 @@ impl<A: Source> OrderSlots<A> {
         })
     }
 
-    /// Bytes of all of it.
+    /// Returns the bytes of all buffers.
     pub fn bytes(&self) -> u64 {
         self.splat_indices.bytes() + self.tiles.bytes()
     }
 }
 
-/// The list of each tile's splats, and as much again to sort it.
+/// Lists of the tiles' splats, with a second buffer for the sort.
 pub struct List<A: Source> {
-    /// Of all tiles of the view; `[tiles]`.
+    /// Range of each tile of the view; `[tiles]`.
     pub ranges: A::Block<TileRange>,
-    /// Splats, front to back within a tile; `[instances]`. The sort begins in the half from which it
-    /// ends in this one, since what follows lies after the half that stays.
+    /// Splats, front to back within a tile; `[instances]`. The sort starts in the buffer from which it ends in this
+    /// one, so that later blocks follow the buffer that stays.
     pub splat_from_instance: A::Block<u32>,
-    /// The same while it is sorted.
+    /// Second buffer of the sort.
     pub spare: A::Block<u32>,
 }
 
 impl<A: Source> List<A> {
-    /// Room for a list.
+    /// Reserves the buffers of a list.
     pub fn reserve(source: &A, sizes: &ListSizes) -> Result<Self, A::Error> {
         Ok(Self {
             ranges: source.take(&TILES, sizes)?,
@@ -194,16 +193,16 @@ impl<A: Source> List<A> {
     }
 }
 
-/// Instances of each splat in a band, and the first of each.
+/// Instances of each splat in a band, and the first instance of each.
 pub struct CountSlots<A: Source> {
-    /// By splat; `[visible]`.
+    /// Instances by splat; `[visible]`.
     pub counts: A::Block<u32>,
-    /// Front to back; `[visible]`.
+    /// First instances, front to back; `[visible]`.
     pub firsts: A::Block<u32>,
 }
 
 impl<A: Source> CountSlots<A> {
-    /// Of the splats that are counted anew.
+    /// Reserves the buffers for the splats that are counted again.
     pub fn reserve(source: &A, sizes: &ListSizes) -> Result<Self, A::Error> {
         Ok(Self {
             counts: source.take(&SPLAT_COUNTS, sizes)?,
@@ -212,16 +211,16 @@ impl<A: Source> CountSlots<A> {
     }
 }
 
-/// The tile of each instance, to sort by, and as much again.
+/// Tile of each instance as sort keys, with a second buffer.
 pub enum Keys<A: Source> {
-    /// Two bytes each.
+    /// Keys of two bytes.
     Bits16([A::Block<u16>; 2]),
-    /// Four bytes each.
+    /// Keys of four bytes.
     Bits32([A::Block<u32>; 2]),
 }
 
 impl<A: Source> Keys<A> {
-    /// As wide as the tiles need them.
+    /// Reserves keys that are wide enough for the tiles.
     pub fn reserve(source: &A, sizes: &ListSizes) -> Result<Self, A::Error> {
         Ok(match sizes.key_width() {
             KeyWidth::Bits16 => Self::Bits16(source.take_two(&KEYS_16, sizes)?),
@@ -230,36 +229,35 @@ impl<A: Source> Keys<A> {
     }
 }
 
-/// What the forward pass keeps for the backward pass.
+/// State that the forward pass keeps for the backward pass.
 pub struct BackwardSlots<A: Source> {
-    /// Instances that each part of a tile looked at; [tiles, parts].
+    /// Instances that each warp tile has read; [tiles, parts].
     pub reached: A::Block<u32>,
     /// State of a tile's pixels before each chunk of its list but the first.
     pub states: A::Block<f32>,
-    /// The same of their inverse depths.
+    /// State of the pixels' inverse depths.
     pub depth_states: Option<A::Block<f32>>,
-    /// The same of their surface, inverse depths included.
+    /// State of the pixels' surface maps, inverse depths included.
     pub map_states: Option<A::Block<f32>>,
-    /// Which instances reach which part of their tile, a bit each; [words, parts].
+    /// Bit for each instance and warp tile that the instance reaches; [words, parts].
     pub hits: A::Block<u32>,
-    /// Tile and number of each chunk that pixels got to; [chunks, 2].
+    /// Tile and index of each chunk that pixels reached; [chunks, 2].
     pub chunks: A::Block<u32>,
-    /// The number of chunks; `[1]`.
+    /// Number of chunks; `[1]`.
     pub chunk_count: A::Block<u32>,
 }
 
 impl<A: Source> BackwardSlots<A> {
-    /// Nothing where no backward pass follows, or of triangles.
+    /// Reserves the buffers; `None` for triangles or without a backward pass.
     pub fn reserve(
         source: &A,
         sizes: &ListSizes,
         wants: &ViewRequest,
     ) -> Result<Option<Self>, A::Error> {
-        // Triangles keep nothing in between.
         if !wants.backward() || wants.records == Records::Triangles {
             return Ok(None);
         }
-        // Those of maps hold the inverse depths, but not their squares.
+        // The states of maps contain the inverse depths, but not their squares.
         let has_depths = (wants.inverse_depths && !wants.maps) || wants.inverse_squares;
         Ok(Some(Self {
             reached: source.take(&REACHED, sizes)?,
@@ -272,7 +270,7 @@ impl<A: Source> BackwardSlots<A> {
         }))
     }
 
-    /// Bytes of all of it.
+    /// Returns the bytes of all buffers.
     pub fn bytes(&self) -> u64 {
         self.reached.bytes()
             + self.states.bytes()
@@ -284,8 +282,8 @@ impl<A: Source> BackwardSlots<A> {
     }
 }
 
-/// Bytes of the arena that it takes to list and draw at most: of the list the half further on stays,
-/// whatever the sort does.
+/// Returns the largest end of the arena while listing and drawing. The second buffer of the list is assumed to stay,
+/// whichever buffer the sort ends in.
 pub fn need(library: &Library, sizes: &ListSizes, wants: &ViewRequest) -> u64 {
     let source = Replay::with(*library);
     let Ok(()) = replay(&source, sizes, wants);
@@ -334,11 +332,11 @@ mod tests {
         assert_eq!((sizes.key_width(), sizes.key_bits()), (KeyWidth::Bits16, 11));
         let source = Replay::default();
         let Ok(kept) = BackwardSlots::reserve(&source, &sizes, &WANTS);
-        // Eight parts a tile; the pixels of 3907 starts; words of 32 instances; chunks and their number.
+        // Eight warp tiles per tile; the pixels of 3907 starts; words of 32 instances; chunks and their number.
         let hits = 4 * 8 * (31_250 + 1700 + 1);
         let expected = 4 * 8 * 1700 + 16 * 256 * 3907 + hits + 8 * 5606 + 4;
         assert_eq!(kept.map(|kept| kept.bytes()), Some(expected));
-        // A fifth more with inverse depths, as much again with maps, which hold them.
+        // Inverse depths take a fifth more. Maps contain them and take as much as the colours.
         let more = |inverse_depths, maps| {
             let wants = ViewRequest { inverse_depths, maps, ..WANTS };
             let Ok(kept) = BackwardSlots::reserve(&source, &sizes, &wants);

@@ -1,17 +1,14 @@
-//! Device memory, described once: every buffer with its length, and the order in which buffers are
-//! taken.
+//! Layout of device memory: every buffer with its length, and the order of allocations.
 //!
-//! A [`Slot`] is one buffer. Groups of slots reserve their buffers from a [`Source`]: from a GPU's
-//! heap, which gives memory, or from a [`Replay`], which only counts it. So what a forecast adds up
-//! is what a GPU will be asked for. Nothing here touches a device. A group whose plain name a stage
-//! of `backend/cuda/` has ends in `Slots`: the stage's `Canvas` is made of `CanvasSlots`.
+//! A [`Slot`] is one buffer. Groups of slots reserve buffers from a [`Source`]: a GPU's heap, which allocates, or a
+//! [`Replay`], which only counts, so that forecasts equal allocations. The module never touches a device. The group
+//! of slots of a stage in `backend/cuda/` has the stage's name with the suffix `Slots`: `Canvas` has `CanvasSlots`.
 
 #[macro_use]
 mod slot;
 mod bound;
 mod color_cache;
 mod colors;
-mod faces;
 mod fusion;
 mod gaussians;
 pub mod library;
@@ -33,9 +30,6 @@ mod view;
 pub use bound::{BOUND_GRADIENTS, BOUND_MESH, BOUND_VALUES, BoundCount, BoundSizes};
 pub use color_cache::CacheBooks;
 pub use colors::{ColorSlots, ColorUse};
-pub use faces::{
-    FACE_GRADIENT_NORMS, FACE_REACHES, FACE_WEIGHTS, FACES, FACES_PER_VERTEX, MIDPOINTS,
-};
 pub use fusion::{BRICK_MARKS, BRICKS, BrickSlots, DepthSlots, DepthUse, VOXELS, marks_len};
 pub use gaussians::{GAUSSIANS, TRIANGLES};
 pub use library::Library;
@@ -44,9 +38,10 @@ pub use list::{
     ROW_INSTANCES,
 };
 pub use model::{
-    ABSOLUTE_NORM_SUMS, ALL_FACES, FILTER_3D, GRADIENT_NORM_SUMS, MemoryPlace, ModelCount,
-    ModelSize, OptionalColumns, REGIONS, SH_DRIFTS, SH_LINES, SH_STEPS, Storage, VIEWS_SEEN, forms,
-    table_len, table_slots,
+    ABSOLUTE_NORM_SUMS, ALL_FACES, FACE_GRADIENT_NORMS, FACE_REACHES, FACE_WEIGHTS, FACES,
+    FACES_PER_VERTEX, FILTER_3D, GRADIENT_NORM_SUMS, MIDPOINTS, MemoryPlace, ModelCount, ModelSize,
+    OptionalColumns, REGIONS, SH_DRIFTS, SH_LINES, SH_STEPS, Storage, VIEWS_SEEN, forms, table_len,
+    table_slots,
 };
 pub use palette::{PALETTE_ROWS, SearchLengths, SearchLists};
 pub use photos::{PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after};
@@ -81,11 +76,10 @@ pub use view::{
 /// Returns the bytes of the arena that listing and drawing takes.
 pub use list::need as need_of_list;
 
-/// All slots, one table for each file.
-pub const ALL: [&[SlotInfo]; 15] = [
+/// All slots, one table per file.
+pub const ALL: [&[SlotInfo]; 14] = [
     session::ALL,
     bound::ALL,
-    faces::ALL,
     gaussians::ALL,
     model::ALL,
     photos::ALL,
@@ -100,14 +94,14 @@ pub const ALL: [&[SlotInfo]; 15] = [
     palette::ALL,
 ];
 
-/// The slot that goes by this label, where there is but one.
+/// Returns the slot with this label; `None` if there is none or more than one.
 pub fn only(label: &str) -> Option<&'static SlotInfo> {
     let mut found = ALL.into_iter().flatten().filter(|slot| slot.label == label);
     let first = found.next()?;
     found.next().is_none().then_some(first)
 }
 
-/// What is known of the slots that go by this label.
+/// Returns the first slot with this label.
 pub fn named(label: &str) -> Option<&'static SlotInfo> {
     ALL.into_iter().flatten().find(|slot| slot.label == label)
 }
@@ -117,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_of_one_label_are_for_the_same() {
+    fn slots_of_one_label_have_one_purpose() {
         for slot in ALL.into_iter().flatten() {
             let first = named(slot.label).map(|first| (first.purpose, first.words));
             assert_eq!(first, Some((slot.purpose, slot.words)), "{}", slot.label);

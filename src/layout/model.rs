@@ -1,19 +1,37 @@
-//! The model: what each Gaussian consists of, and the regions that hold it.
+//! Model sizes and the regions of a model on the device.
 
 use std::marker::PhantomData;
 
 use serde::{Deserialize, Serialize};
 
 use super::color_cache::CacheBooks;
-use super::faces::{FACE_WORDS, FACES_PER_VERTEX};
 use super::schema::{Forms, LANES, RowForm, Schema, TABLE_PARTS, Table};
-use super::slot::{Count, Lifetime, Purpose, Slot};
+use super::slot::{CallLen, Count, Lifetime, ModelLen, Purpose, Slot};
 use crate::abi;
 
-/// Regions of a model, at most.
+/// Maximum number of regions of a model.
 pub const REGIONS: usize = abi::TABLES as usize + 8;
 
+/// Corners of a triangle, and ends of an edge.
+const CORNERS: u32 = 3;
+const ENDS: u32 = 2;
+
+/// Words of a triangle and its statistics.
+const FACE_WORDS: u32 = CORNERS + 3;
+
+/// Triangles of a closed surface per vertex: V - E + F is negligible.
+pub const FACES_PER_VERTEX: u64 = 2;
+
 slots! {
+    ModelLen {
+        pub FACES: u32 = "faces", Parameters, ModelLen, CORNERS, "triangles";
+        pub FACE_WEIGHTS: f32 = "faces", Parameters, ModelLen, 1, "triangles";
+        pub FACE_REACHES: f32 = "faces", Parameters, ModelLen, 1, "triangles";
+        pub FACE_GRADIENT_NORMS: f32 = "faces", Parameters, ModelLen, 1, "triangles";
+    }
+    CallLen {
+        pub MIDPOINTS: u32 = "midpoints", Round, CallLen, ENDS, "edges that are split";
+    }
     ModelCount {
         pub SH_STEPS: u32 = "sh, steps taken", Moments, ModelCount::LaneBlocks, 1,
             "which step the colours of each 32 Gaussians are at";
@@ -33,7 +51,7 @@ slots! {
     }
 }
 
-/// The slots of a primitive's tables: parameters, first and second moments of each.
+/// Returns the slots of a primitive's tables: parameters, first and second moments of each.
 pub fn table_slots(schema: &Schema) -> impl Iterator<Item = Slot<u32, ModelCount>> + '_ {
     let labels = schema.tables.iter().flat_map(|table| table.labels.into_iter().enumerate());
     labels.enumerate().map(|(number, (part, label))| {
@@ -45,21 +63,21 @@ pub fn table_slots(schema: &Schema) -> impl Iterator<Item = Slot<u32, ModelCount
 /// Index spaces of a model.
 #[derive(Clone, Copy, Debug)]
 pub enum ModelCount {
-    /// Words of a table: whole lane blocks of rows.
+    /// Words of a table, in whole lane blocks of rows.
     Table(usize),
-    /// Blocks of 32 rows, where rows may be left behind.
+    /// Lane blocks, if the schema has lazy tables.
     LaneBlocks,
-    /// Steps that rows may be left behind for, where they may be.
+    /// Steps that a lazy row may be behind, if the schema has lazy tables.
     Drifts,
-    /// Words of the lines for what lies in the host's memory, and of the numbers that say what is in them.
+    /// Words of the cache for tables in the host's memory, the cache's tables included.
     LineWords,
-    /// One for each Gaussian.
+    /// Gaussians.
     Rows,
-    /// The same where absolute gradients are gathered.
+    /// Gaussians, if absolute gradients are summed.
     AbsoluteNormSums,
-    /// The same where there is a 3D filter.
+    /// Gaussians, if there is a 3D filter.
     Filter3d,
-    /// Triangles, where there are any, of a closed surface, and as many that will take their place.
+    /// Triangles of a closed surface, twice: the present ones and their successors.
     Faces,
 }
 
@@ -92,12 +110,12 @@ impl Count for ModelCount {
     }
 }
 
-/// Length of a table of so many rows and columns; rows that fill up the last lane block included.
+/// Returns the values of a table with this number of rows and columns, the padding of the last lane block included.
 pub const fn table_len(rows: u64, width: u64) -> u64 {
     rows.next_multiple_of(LANES as u64) * width
 }
 
-/// How colours and moments are stored.
+/// Precision of colours and moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Storage {
     /// 32 bits a value.
@@ -107,17 +125,18 @@ pub enum Storage {
     HalfColors,
     /// Colours in 16 bits, moments in 16 and 8.
     Compact,
-    /// The same, with colours and their moments in the host's memory.
+    /// Compact, with colours and their moments in the host's memory.
     Offloaded,
 }
 
 impl Storage {
-    /// True if colours have 16 bits, and moments 16 and 8.
+    /// Returns true if colours have 16 bits, and moments 16 and 8.
     pub const fn is_compact(self) -> bool {
         matches!(self, Self::Compact | Self::Offloaded)
     }
 
-    /// Whose memory a table lies in: of one that is lazy, a view needs the rows that it sees and no others.
+    /// Returns the memory that holds a table. Lazy tables may be on the host, since a view needs only the visible
+    /// rows.
     pub const fn place_of(self, table: &Table) -> MemoryPlace {
         match self {
             Self::Offloaded if table.is_lazy => MemoryPlace::Host,
@@ -126,125 +145,125 @@ impl Storage {
     }
 }
 
-/// Whose memory something lies in.
+/// Memory that holds a table or buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MemoryPlace {
-    /// The device's.
+    /// Memory of the device.
     #[default]
     Device,
-    /// The host's, page-locked, which kernels reach over the bus.
+    /// Page-locked memory of the host, which kernels access over the bus.
     Host,
 }
 
-/// Columns that a model has only where something needs them.
+/// Columns that only some runs need.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct OptionalColumns {
-    /// The smallest details that views could have told of each Gaussian (Mip-Splatting).
+    /// True if Gaussians have a 3D filter (Mip-Splatting).
     pub filter_3d: bool,
-    /// Sums of absolute gradients, for density control (GOF).
+    /// True if absolute gradients are summed for density control (GOF).
     pub absolute_norm_sums: bool,
 }
 
 impl OptionalColumns {
-    /// None of them.
+    /// No optional columns.
     pub const NONE: Self = Self { filter_3d: false, absolute_norm_sums: false };
 
-    /// Their number.
+    /// Returns the number of optional columns.
     pub fn count(self) -> u64 {
         u64::from(self.filter_3d) + u64::from(self.absolute_norm_sums)
     }
 }
 
-/// Gaussians, and what each of them consists of.
+/// Number of Gaussians, and their columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelSize {
     /// Gaussians, or rows of another primitive.
     pub gaussians: u64,
-    /// What each of them consists of.
+    /// Tables and columns.
     pub schema: &'static Schema,
     /// Highest degree of the spherical harmonics.
     pub sh_degree: u32,
-    /// How they are stored.
+    /// Precision of colours and moments.
     pub storage: Storage,
-    /// What there is beside parameters, moments and statistics.
+    /// Columns beside parameters, moments and statistics.
     pub optional: OptionalColumns,
 }
 
 impl ModelSize {
-    /// The same with another number of Gaussians.
+    /// Returns the size with another number of Gaussians.
     pub fn with(self, gaussians: u64) -> Self {
         Self { gaussians, ..self }
     }
 
-    /// Values of a row in each table, as often as it has a part: values, first and second moments.
+    /// Returns the values of a row in each part of each table: values, first and second moments.
     pub fn values(&self) -> impl Iterator<Item = u32> + use<> {
         self.schema.values(self.sh_degree).flat_map(|values| [values; TABLE_PARTS])
     }
 
-    /// How they lie in the words of each part.
+    /// Returns the encoding of each part of each table.
     pub fn forms(&self) -> impl Iterator<Item = RowForm> + use<> {
         forms(self.schema, self.storage)
     }
 
-    /// Words of a row in each part of each table.
+    /// Returns the words of a row in each part of each table.
     pub fn widths(&self) -> impl Iterator<Item = u32> + use<> {
         self.forms().zip(self.values()).map(|(form, values)| form.words(values))
     }
 
-    /// Words of all tables per row.
+    /// Returns the words of a row in all tables.
     pub fn words(&self) -> u64 {
         self.widths().map(u64::from).sum()
     }
 
-    /// Words per row of the tables that lie there.
+    /// Returns the words of a row in the tables of one memory.
     fn words_in(&self, there: MemoryPlace) -> u64 {
         self.widths_in(there).map(u64::from).sum()
     }
 
-    /// Words of a row in each part of each table that lies there.
+    /// Returns the words of a row in each part of each table of one memory.
     pub fn widths_in(&self, there: MemoryPlace) -> impl Iterator<Item = u32> + use<> {
         let tables = self.widths().zip(self.memory_places());
         tables.filter(move |&(_, place)| place == there).map(|(width, _)| width)
     }
 
-    /// How lines for what lies in the host's memory are numbered; none where nothing does.
+    /// Returns the layout of the colour cache, empty if no table is in the host's memory.
     fn books(&self) -> CacheBooks {
         let has_lines = self.memory_places().any(|place| place == MemoryPlace::Host);
         CacheBooks::of(if has_lines { self.gaussians.div_ceil(LANES.into()) } else { 0 })
     }
 
-    /// Words of the widest table per row.
+    /// Returns the words of a row in the widest part of a table.
     pub fn widest(&self) -> u64 {
         self.widths().max().unwrap_or(1).into()
     }
 
-    /// Values of the parameters per row.
+    /// Returns the parameters of a row.
     pub fn parameters(&self) -> u64 {
         self.schema.row_values(self.sh_degree).into()
     }
 
-    /// Whose memory each part of each table lies in.
+    /// Returns the memory of each part of each table.
     pub fn memory_places(&self) -> impl Iterator<Item = MemoryPlace> + use<> {
         let (schema, storage) = (self.schema, self.storage);
         schema.tables.iter().flat_map(move |table| [storage.place_of(table); TABLE_PARTS])
     }
 
-    /// Label and bytes of each table that lies there; no bytes of one that lies elsewhere.
+    /// Returns the label and size of each table; 0 bytes for a table in the other memory.
     fn table_bytes(&self, there: MemoryPlace) -> impl Iterator<Item = (&'static str, u64)> {
         table_slots(self.schema).zip(self.memory_places()).map(move |(table, place)| {
             (table.label, if place == there { table.bytes(self) } else { 0 })
         })
     }
 
-    /// Label and bytes of each table in the host's memory.
+    /// Returns the label and bytes of each table in the host's memory.
     pub fn host_tables(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.table_bytes(MemoryPlace::Host).filter(|&(_, bytes)| bytes > 0)
     }
 
-    /// Label and bytes on the device of each region, in the order in which regions grow.
+    /// Returns the label and device bytes of each region, in the order of growth.
     pub fn region_bytes(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let tables = self.table_bytes(MemoryPlace::Device);
-        let of_rows = tables.chain([
+        let row_regions = tables.chain([
             (SH_STEPS.label, SH_STEPS.bytes(self)),
             (SH_DRIFTS.label, SH_DRIFTS.bytes(self)),
             (GRADIENT_NORM_SUMS.label, GRADIENT_NORM_SUMS.bytes(self)),
@@ -254,11 +273,11 @@ impl ModelSize {
             (SH_LINES.label, SH_LINES.bytes(self)),
         ]);
         let faces = || (ALL_FACES.label, ALL_FACES.bytes(self));
-        of_rows.chain(self.schema.has_faces().then(faces))
+        row_regions.chain(self.schema.has_faces().then(faces))
     }
 }
 
-/// How the values of each part of each table lie in its words.
+/// Returns the encoding of each part of each table.
 pub fn forms(schema: &'static Schema, storage: Storage) -> impl Iterator<Item = RowForm> {
     schema.tables.iter().flat_map(move |table| {
         let forms = match storage {
@@ -276,7 +295,7 @@ mod tests {
     use crate::layout::{GAUSSIANS, TRIANGLES};
 
     #[test]
-    fn words_of_a_gaussian_are_those_of_the_documentation() {
+    fn words_of_a_gaussian_match_the_documentation() {
         let words = |storage, sh_degree| {
             let (schema, optional) = (&GAUSSIANS, OptionalColumns::NONE);
             let size = ModelSize { gaussians: 1, schema, sh_degree, storage, optional };
@@ -291,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_view_needs_in_part_lies_in_the_hosts_memory() {
+    fn lazy_tables_are_offloaded() {
         let (schema, optional) = (&GAUSSIANS, OptionalColumns::NONE);
         let size = |storage| ModelSize { gaussians: 33, schema, sh_degree: 3, storage, optional };
         let (compact, offloaded) = (size(Storage::Compact), size(Storage::Offloaded));
@@ -318,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_come_in_whole_lane_blocks_or_rows() {
+    fn regions_have_whole_lane_blocks_or_rows() {
         let optional = OptionalColumns { filter_3d: true, ..OptionalColumns::NONE };
         let size = ModelSize {
             gaussians: 33,

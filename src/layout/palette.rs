@@ -1,4 +1,4 @@
-//! Searching rows of numbers for their nearest ones.
+//! Buffers of the search for nearest palette entries.
 
 use super::slot::{CallLen, Source, StageLen, Taken as _};
 
@@ -16,21 +16,21 @@ slots! {
     }
 }
 
-/// How long what a search takes is, elements.
+/// Lengths of the buffers of a search, in elements.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchLengths {
     /// Rows.
     pub rows: u64,
-    /// Numbers of all centres.
+    /// Values of all centres.
     pub centers: u64,
-    /// Cells and one.
+    /// Starts of cells: one more than cells.
     pub starts: u64,
     /// Cells of all rows.
     pub cells: u64,
 }
 
 impl SearchLengths {
-    /// Of so many rows, each in so many cells.
+    /// Creates the lengths; each of the rows has `per_row` cells.
     pub fn of(rows: usize, centers: usize, starts: usize, per_row: usize) -> Self {
         let [rows, centers, starts, cells] =
             [rows, centers, starts, rows * per_row].map(|length| length as u64);
@@ -38,7 +38,7 @@ impl SearchLengths {
     }
 }
 
-/// What a search takes beside the rows.
+/// Buffers of a search beside the rows.
 pub struct SearchLists<A: Source> {
     /// [centres, width]
     pub centers: A::Block<f32>,
@@ -53,9 +53,9 @@ pub struct SearchLists<A: Source> {
 }
 
 impl<A: Source> SearchLists<A> {
-    /// For a search of these lengths.
+    /// Reserves the buffers for a search.
     pub fn reserve(source: &A, lengths: &SearchLengths) -> Result<Self, A::Error> {
-        // A buffer has one element at least.
+        // A buffer has at least one element.
         let cells = lengths.cells.max(1);
         Ok(Self {
             centers: source.take(&CENTERS, &lengths.centers.max(1))?,
@@ -66,7 +66,7 @@ impl<A: Source> SearchLists<A> {
         })
     }
 
-    /// Bytes of all of it.
+    /// Returns the bytes of all buffers.
     pub fn bytes(&self) -> u64 {
         let lists = self.starts.bytes() + self.cells.bytes() + self.order.bytes();
         self.centers.bytes() + lists + self.nearest.bytes()

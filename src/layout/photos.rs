@@ -1,4 +1,4 @@
-//! Photographs on the device: 8 bits a value, resident as long as there is room, else in two turns.
+//! Photographs on the device, 8 bits per value: resident while memory suffices, else in two upload buffers.
 
 use super::placement::ALIGNMENT;
 use super::slot::{ModelLen, StageLen};
@@ -16,16 +16,16 @@ slots! {
     }
 }
 
-/// Photographs stay as long as all of them together take at most this part of what the model and the
-/// scratch leave: half. The rest is for the model, which grows.
+/// Divisor of the memory that the model and the scratch leave: resident photographs take at most half, since the
+/// model grows.
 const SHARE_OF_WHAT_IS_LEFT: u64 = 2;
 
-/// Where a photograph begins after others that end here.
+/// Returns the start of a photograph after one that ends at `end`.
 pub fn photo_after(end: u64) -> u64 {
     end.next_multiple_of(ALIGNMENT)
 }
 
-/// What all photographs together may take of what nothing else holds.
+/// Returns the bytes that all resident photographs may take of `left` free bytes.
 pub fn fair_share(left: u64) -> u64 {
     left / SHARE_OF_WHAT_IS_LEFT
 }

@@ -1,43 +1,42 @@
-//! Where blocks of scratch lie: the rule of the arena, without any memory.
+//! Placement of scratch blocks in the arena, without any memory.
 
-/// Blocks and pieces of them begin at multiples of so many bytes.
+/// Alignment of blocks and of their parts, bytes.
 pub const ALIGNMENT: u64 = 256;
 
-/// The arena grows by this part of what is there beyond what is asked for: a frame that is a little
-/// larger than the last one maps nothing.
+/// Divisor of the arena's spare memory: a frame that is slightly larger than the last one maps nothing.
 const SPARE_SHARE: u64 = 8;
 
-/// At most so much beyond.
+/// Maximum of the spare memory, bytes.
 const SPARE_MAX: u64 = 64 << 20;
 
-/// The largest block of memory that is mapped at once; more saves no time.
+/// Largest block of memory that is mapped at once; larger ones save no time.
 const LARGEST_BLOCK: u64 = 64 << 20;
 
-/// A block of memory is at most this part of what lies before it, rounded to a power of two: there
-/// are few of them, yet the last one, which cannot be given back in part, is small against the whole.
+/// Divisor of a block's size, before it is rounded up to a power of two: there are few blocks, and the last one,
+/// which cannot be freed in part, is small against the arena.
 const BLOCK_SHARE: u64 = 128;
 
-/// Bytes that the arena takes beyond what is asked for where it has so many, or is to have.
+/// Returns the bytes that an arena of `bytes` bytes maps beyond the request.
 pub fn spare(bytes: u64) -> u64 {
     (bytes / SPARE_SHARE).min(SPARE_MAX)
 }
 
-/// Bytes of the block of memory that is mapped after so many, before it is rounded to granules.
+/// Returns the size of the block that is mapped after `bytes` bytes, before rounding to granules.
 pub fn block_beside(bytes: u64) -> u64 {
     (bytes / BLOCK_SHARE).next_power_of_two().min(LARGEST_BLOCK)
 }
 
-/// So many bytes with the gap after them.
+/// Returns `bytes` with the gap that follows.
 pub fn with_gap(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(u64::MAX)
 }
 
-/// A place in one of the arena's spans. With virtual memory there is one span, which grows.
+/// Position in the arena's spans. With virtual memory there is one span, which grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spot {
-    /// Which span.
+    /// Index of the span.
     pub span: usize,
-    /// Bytes from its beginning.
+    /// Offset in the span, bytes.
     pub start: u64,
 }
 
@@ -48,7 +47,7 @@ struct PlacedBlock {
     end: u64,
 }
 
-/// The live blocks, in the order of their places. A new block lies after all of them.
+/// Live blocks, in order of position. A new block follows all live blocks.
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
     live: Vec<PlacedBlock>,
@@ -56,19 +55,20 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// The first place after all live blocks.
+    /// Returns the first position after all live blocks.
     pub fn top(&self) -> Spot {
         self.live
             .last()
             .map_or(Spot::default(), |live| Spot { span: live.span, start: with_gap(live.end) })
     }
 
-    /// Whether no block lives.
+    /// Returns true if no block is live.
     pub fn is_empty(&self) -> bool {
         self.live.is_empty()
     }
 
-    /// Where a block of so many bytes has room in spans of these sizes, after all live blocks.
+    /// Returns the position of a new block of `bytes` bytes after all live blocks, in spans of these sizes; `None` if
+    /// it does not fit.
     pub fn room_in(&self, spans: impl Iterator<Item = u64>, bytes: u64) -> Option<Spot> {
         let top = self.top();
         spans
@@ -81,7 +81,7 @@ impl Placement {
             .map(|(spot, _)| spot)
     }
 
-    /// A block of so many bytes lives from now on. Its number.
+    /// Adds a block and returns its number.
     pub fn take(&mut self, spot: Spot, bytes: u64) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -89,7 +89,7 @@ impl Placement {
         id
     }
 
-    /// The block of this number is gone.
+    /// Removes the block of this number.
     pub fn give_back(&mut self, id: u64) {
         self.live.retain(|live| live.id != id);
     }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_lie_after_all_that_live() {
+    fn new_blocks_follow_all_live_blocks() {
         let mut placement = Placement::default();
         let take = |placement: &mut Placement, bytes| {
             let spot = placement.top();
@@ -117,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn without_virtual_memory_the_first_span_with_room_is_used() {
+    fn without_virtual_memory_the_first_span_that_fits_is_used() {
         let mut placement = Placement::default();
         let spans = || [1000, 5000].into_iter();
         let spot = placement.room_in(spans(), 600).unwrap();
         assert_eq!(spot, Spot { span: 0, start: 0 });
         placement.take(spot, 600);
-        // At 768 there are 232 bytes left.
+        // 232 bytes are left at 768.
         assert_eq!(placement.room_in(spans(), 232), Some(Spot { span: 0, start: 768 }));
         let spot = placement.room_in(spans(), 233).unwrap();
         assert_eq!(spot, Spot { span: 1, start: 0 });

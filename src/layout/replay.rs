@@ -1,4 +1,4 @@
-//! Blocks of the arena over time, and an arena without memory.
+//! Record of the arena's blocks over time, and an arena that only counts.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -19,7 +19,7 @@ pub struct Live {
     pub bytes: u64,
 }
 
-/// Blocks of the arena over some time.
+/// Blocks of the arena over a period.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scratch {
     reach: u64,
@@ -28,27 +28,27 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// More than any device has: of work that is refused at any size of the memory.
+    /// Returns a scratch larger than any device, for work that no memory suffices for.
     pub fn endless() -> Self {
         Self { reach: u64::MAX / 4, ..Self::default() }
     }
 
-    /// Largest end of a block, in bytes from the beginning of the arena.
+    /// Returns the largest end of a block, in bytes from the start of the arena.
     pub fn reach(&self) -> u64 {
         self.reach
     }
 
-    /// Blocks that lived at the largest end, one row for each label, the earliest first.
+    /// Returns the blocks at the largest end, one row for each label, the earliest first.
     pub fn at_peak(&self) -> &[Live] {
         &self.at_peak
     }
 
-    /// The most of each label.
+    /// Returns the peak of each label.
     pub fn peaks(&self) -> &[Live] {
         &self.peaks
     }
 
-    /// The scratch of this work and of later work, which begins with an empty arena.
+    /// Combines the scratch with the scratch of later work, which starts with an empty arena.
     pub fn then(mut self, later: &Self) -> Self {
         if later.reach > self.reach {
             (self.reach, self.at_peak) = (later.reach, later.at_peak.clone());
@@ -59,7 +59,7 @@ impl Scratch {
         self
     }
 
-    /// Returns the scratch of the work beside a block of another label that was taken before it.
+    /// Returns the scratch above a block of another label that was allocated before.
     pub fn above(mut self, block: Live) -> Self {
         self.reach = match self.reach {
             0 => block.bytes,
@@ -78,7 +78,7 @@ impl Scratch {
     }
 }
 
-/// Follows the blocks of an arena.
+/// Recorder of an arena's blocks.
 #[derive(Debug, Default)]
 pub struct ScratchLog {
     live: Vec<(u64, Live)>,
@@ -86,7 +86,7 @@ pub struct ScratchLog {
 }
 
 impl ScratchLog {
-    /// Notes a block of this number, which begins at `start`.
+    /// Records a new block.
     pub fn take(&mut self, id: u64, label: &'static str, start: u64, bytes: u64) {
         self.live.push((id, Live { label, bytes }));
         let of_label = self.live.iter().filter(|(_, live)| live.label == label);
@@ -99,17 +99,17 @@ impl ScratchLog {
         }
     }
 
-    /// Notes that the block of this number is gone.
+    /// Records that the block of this number was freed.
     pub fn give_back(&mut self, id: u64) {
         self.live.retain(|(live, _)| *live != id);
     }
 
-    /// Blocks up to now.
+    /// Returns the blocks so far.
     pub fn scratch(&self) -> &Scratch {
         &self.scratch
     }
 
-    /// All of them.
+    /// Returns the recorded blocks.
     pub fn into_scratch(self) -> Scratch {
         self.scratch
     }
@@ -121,7 +121,7 @@ struct State {
     log: ScratchLog,
 }
 
-/// A source that only counts. Blocks go when they are dropped, as those of a GPU do.
+/// Source that only counts. A block is freed when it is dropped, as on a GPU.
 #[derive(Clone, Debug, Default)]
 pub struct Replay {
     library: Library,
@@ -129,27 +129,27 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// One with these sizes of CUB's scratch.
+    /// Creates a replay with these sizes of CUB's scratch.
     pub fn with(library: Library) -> Self {
         Self { library, ..Self::default() }
     }
 
-    /// Blocks up to now.
+    /// Returns the blocks so far.
     pub fn scratch(&self) -> Scratch {
         self.state.borrow().log.scratch().clone()
     }
 
-    /// Largest end of a block.
+    /// Returns the largest end of a block.
     pub fn reach(&self) -> u64 {
         self.state.borrow().log.scratch().reach()
     }
 
-    /// Start of the next block.
+    /// Returns the start of the next block.
     pub fn start_of_next(&self) -> u64 {
         self.state.borrow().placement.top().start
     }
 
-    /// Takes a block of so many bytes, without a slot.
+    /// Allocates a block without a slot.
     pub fn take_bytes(&self, label: &'static str, bytes: u64) -> ReplayBlock {
         let mut state = self.state.borrow_mut();
         let spot = state.placement.top();
@@ -159,25 +159,25 @@ impl Replay {
         ReplayBlock { id, bytes, state: Rc::clone(&self.state) }
     }
 
-    /// Scratch of the library for one call: given back at once.
+    /// Counts the library's scratch of one call, which is freed at once.
     fn call(&self, n: u64, bytes: u64) {
         if n > 0 {
-            // A call never takes less than a byte.
+            // A call takes at least one byte.
             drop(self.take_bytes(LIBRARY_SCRATCH.label, bytes.max(1)));
         }
     }
 
-    /// The library sorts so many pairs by so many bits of keys of 16 bits.
+    /// Counts a sort of `n` pairs by `bits` bits of 16-bit keys.
     pub fn sort16(&self, n: u64, bits: u32) {
         self.call(n, self.library.sort16.bytes(n, bits));
     }
 
-    /// Sorts pairs with keys of 32 bits.
+    /// Counts a sort of `n` pairs by `bits` bits of 32-bit keys.
     pub fn sort32(&self, n: u64, bits: u32) {
         self.call(n, self.library.sort32.bytes(n, bits));
     }
 
-    /// The library adds up so many values of 4 bytes.
+    /// Counts a sum of `n` values of 4 bytes.
     pub fn sum32(&self, n: u64) {
         self.call(n, self.library.sum32.bytes(n));
     }
@@ -200,7 +200,7 @@ impl Source for Replay {
     }
 }
 
-/// One row for each label.
+/// Sums the blocks by label.
 fn gathered(blocks: impl Iterator<Item = Live>) -> Vec<Live> {
     let mut sums: Vec<Live> = Vec::new();
     for block in blocks {
@@ -212,7 +212,7 @@ fn gathered(blocks: impl Iterator<Item = Live>) -> Vec<Live> {
     sums
 }
 
-/// A block of a replay.
+/// Block of a replay.
 #[derive(Debug)]
 #[must_use = "a block lives until it is dropped"]
 pub struct ReplayBlock {
@@ -240,12 +240,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replay_knows_what_lived_when_it_reached_furthest() {
+    fn a_replay_records_the_live_blocks_at_its_peak() {
         let replay = Replay::default();
         let first = replay.take_bytes("keys", 1000);
         let second = replay.take_bytes("keys", 100);
         drop(first);
-        // After the second, at 1024 + 256.
+        // After the second block, at 1024 + 256.
         drop(replay.take_bytes("sort", 10));
         assert_eq!(replay.reach(), 1290);
         drop(second);

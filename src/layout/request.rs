@@ -1,24 +1,24 @@
-//! What a view is drawn for, and what of it.
+//! Outputs of a view, and their use.
 
 use super::colors::ColorUse;
-use super::faces::FACES_PER_VERTEX;
+use super::model::FACES_PER_VERTEX;
 use crate::abi::terms::Inputs;
 use crate::abi::{RECORD_WIDTH, SURFEL_RECORD_WIDTH, TRIANGLE_RECORD_WIDTH};
 use crate::math::Divisor;
 
-/// What a view is drawn for.
+/// Use of a drawn view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Use {
-    /// Its pixels.
+    /// The image.
     #[default]
     Image,
-    /// Its pixels, and how many Gaussians each is blended of.
+    /// The image, and the number of Gaussians blended in each pixel.
     Counts,
-    /// The backward pass, which follows.
+    /// A backward pass.
     Backward,
 }
 
-/// What the records of a view's splats hold.
+/// Content of a view's splat records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Records {
     /// Ellipses.
@@ -31,7 +31,7 @@ pub enum Records {
 }
 
 impl Records {
-    /// The most that there may be of so many rows: of triangles those of a closed surface.
+    /// Returns the largest number of records for this number of rows; triangles form a closed surface.
     pub const fn most(self, rows: u64) -> u64 {
         match self {
             Self::Ellipses | Self::Surfels => rows,
@@ -39,7 +39,7 @@ impl Records {
         }
     }
 
-    /// Floats of one, and of its gradients.
+    /// Returns the floats of a record or of its gradient.
     pub const fn width(self) -> u32 {
         match self {
             Self::Ellipses => RECORD_WIDTH,
@@ -49,41 +49,41 @@ impl Records {
     }
 }
 
-/// What is drawn of a view.
+/// Outputs of a view.
 #[expect(clippy::struct_excessive_bools, reason = "a set, of which any may be there")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ViewRequest {
-    /// What for.
+    /// Use of the view.
     pub drawn_for: Use,
-    /// As what.
+    /// Kind of the records.
     pub records: Records,
-    /// Inverse depths beside the colours.
+    /// True if inverse depths are drawn.
     pub inverse_depths: bool,
-    /// Squares of inverse depths beside the colours.
+    /// True if squares of inverse depths are drawn.
     pub inverse_squares: bool,
-    /// Maps of depths and normals beside the colours.
+    /// True if maps of depths and normals are drawn.
     pub maps: bool,
-    /// Median depths beside the colours.
+    /// True if median depths are drawn.
     pub median: bool,
-    /// Other colours that are compared in place of those drawn.
+    /// Colour correction before the comparison with the photograph.
     pub colors: Option<ColorUse>,
-    /// By how much it is smaller than its photograph, which is made smaller for it.
+    /// Divisor of the sides of the view and its photograph.
     pub divisor: Divisor,
 }
 
 impl ViewRequest {
-    /// Whether a backward pass follows.
+    /// Returns true if a backward pass follows.
     pub fn backward(&self) -> bool {
         self.drawn_for == Use::Backward
     }
 
-    /// The same with what terms need of the view beside the colours, and nothing else beside them.
+    /// Returns the request with the maps that terms need, in place of its own maps.
     pub fn beside(&self, inputs: Inputs) -> Self {
         let Inputs { inverse_depths, inverse_squares, maps, median, .. } = inputs;
         Self { inverse_depths, inverse_squares, maps, median, ..*self }
     }
 
-    /// The same of a band's forward pass: the backward pass draws the band anew.
+    /// Returns the request of a band's forward pass; the backward pass draws the band again.
     pub fn forward_only(&self) -> Self {
         match self.drawn_for {
             Use::Backward => Self { drawn_for: Use::Image, ..*self },

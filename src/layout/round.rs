@@ -1,4 +1,4 @@
-//! A round of density control, putting Gaussians in order, and the 3D filter.
+//! Buffers of a densification step, of reordering, and of the 3D filter.
 
 use super::model::{MemoryPlace, ModelSize, table_len};
 use super::slot::{CallLen, Count, Lifetime, Source};
@@ -47,27 +47,25 @@ slots! {
     }
 }
 
-/// Sizes of a round.
+/// Sizes of a densification step.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundSizes {
-    /// The model before it.
+    /// The model before the step.
     pub model: ModelSize,
-    /// Gaussians that are to be born.
+    /// New Gaussians.
     pub births: u64,
-    /// Candidates, of which these are chosen.
+    /// Candidates for new Gaussians.
     pub wanted: u64,
 }
 
-/// Index spaces of a round.
 #[derive(Clone, Copy, Debug)]
 enum RoundCount {
-    /// One for each Gaussian, newborn included.
+    /// Gaussians, new ones included.
     Rows,
-    /// Words of the rows that are moved at once.
+    /// Words of the rows that move at once.
     MovedWords,
-    /// One for each candidate.
+    /// Candidates.
     Wanted,
-    /// One.
     One,
 }
 
@@ -82,7 +80,7 @@ impl Count for RoundCount {
             Self::Rows => rows,
             Self::MovedWords => {
                 let words = sizes.model.words();
-                // One block of rows more: survivors keep their lanes, which may begin in mid-block.
+                // One more lane block: survivors keep their lanes, which may start in the middle of a block.
                 table_len(rows, words).min(MOVED_WORDS.into()) + table_len(1, words)
             }
             Self::Wanted => sizes.wanted,
@@ -91,20 +89,20 @@ impl Count for RoundCount {
     }
 }
 
-/// What one round needs besides the model: 8 bytes per Gaussian and a chunk of rows.
+/// Buffers of a densification step: 8 bytes per Gaussian and a chunk of rows.
 pub struct SelectionSlots<A: Source> {
     /// `[1]`
     pub counts: A::Block<DensityCounts>,
-    /// One per row, newborn included: first whether it grows, then whether it stays.
+    /// One per row, new ones included: first whether the row grows, then whether it stays.
     pub flags: A::Block<u32>,
     /// Exclusive sums of the flags.
     pub ranks: A::Block<u32>,
-    /// Survivors of a chunk on their way.
+    /// Survivors of a chunk that moves.
     pub rows: A::Block<u32>,
 }
 
 impl<A: Source> SelectionSlots<A> {
-    /// For all rows that there may be after the round.
+    /// Reserves the buffers for all rows that may exist after the step.
     pub fn reserve(source: &A, sizes: &RoundSizes) -> Result<Self, A::Error> {
         Ok(Self {
             counts: source.take(&COUNTS, sizes)?,
@@ -115,16 +113,16 @@ impl<A: Source> SelectionSlots<A> {
     }
 }
 
-/// Candidates by their score, where not all of them grow.
+/// Candidates by score, if not all of them grow.
 pub struct Choice<A: Source> {
-    /// Scores, and as much again.
+    /// Scores, with a second buffer for the sort.
     pub keys: [A::Block<u32>; 2],
-    /// Rows, and as much again.
+    /// Rows, with a second buffer for the sort.
     pub rows: [A::Block<u32>; 2],
 }
 
 impl<A: Source> Choice<A> {
-    /// For all candidates.
+    /// Reserves the buffers for all candidates.
     pub fn reserve(source: &A, sizes: &RoundSizes) -> Result<Self, A::Error> {
         Ok(Self {
             keys: source.take_two(&KEYS, sizes)?,
@@ -133,16 +131,15 @@ impl<A: Source> Choice<A> {
     }
 }
 
-/// Sizes of a draw: Gaussians, and copies that are made of them.
+/// Sizes of a random draw of copies.
 #[derive(Clone, Copy, Debug)]
 pub struct DrawSizes {
-    /// Gaussians before.
+    /// Gaussians before the draw.
     pub rows: u64,
     /// Copies.
     pub copies: u64,
 }
 
-/// Index spaces of a draw.
 #[derive(Clone, Copy, Debug)]
 enum DrawCount {
     Rows,
@@ -162,20 +159,19 @@ impl Count for DrawCount {
     }
 }
 
-/// What a draw needs besides the model: at most 16 bytes per Gaussian, which putting the Gaussians in
-/// order takes, too.
+/// Buffers of a draw: at most 16 bytes per Gaussian, as for reordering.
 pub struct Draw<A: Source> {
     /// Copies of each row; `[rows]`.
     pub counts: A::Block<u32>,
-    /// Weights, then their sums up to each row; `[rows]`.
+    /// Weights, then their inclusive sums; `[rows]`.
     pub sums: A::Block<u64>,
-    /// The row that each copy is of. Over the dead there is one per row: first whether it is dead,
-    /// then how many are up to it.
+    /// Source row of each copy. If dead rows move, one per row: first whether the row is dead, then the inclusive
+    /// count of dead rows.
     pub sources: A::Block<u32>,
 }
 
 impl<A: Source> Draw<A> {
-    /// For so many copies.
+    /// Reserves the buffers for the copies.
     pub fn reserve(source: &A, sizes: &DrawSizes) -> Result<Self, A::Error> {
         Ok(Self {
             counts: source.take(&COPIES, sizes)?,
@@ -185,36 +181,36 @@ impl<A: Source> Draw<A> {
     }
 }
 
-/// Sizes of putting rows in order.
+/// Sizes of reordering rows.
 #[derive(Clone, Copy, Debug)]
 pub struct MoveSizes {
-    /// Gaussians, one at least.
+    /// Number of Gaussians, at least 1.
     pub rows: u64,
     /// Words of the widest table per Gaussian.
     pub widest: u64,
-    /// Whether there are tables in the host's memory, of which columns are fetched before they are put in order.
+    /// True if tables are in the host's memory: their columns are fetched before they are reordered.
     pub fetches: bool,
 }
 
-/// Index spaces of putting rows in order.
+/// Index spaces of reordering.
 #[derive(Clone, Copy, Debug)]
 pub enum MoveCount {
-    /// One for each Gaussian.
+    /// Gaussians.
     Rows,
     /// Words of the columns that move at once.
     Columns,
-    /// One for each Gaussian where columns are fetched.
+    /// Gaussians, if columns are fetched.
     Fetched,
 }
 
 impl MoveSizes {
-    /// Of a model that has a Gaussian at least.
+    /// Returns the sizes for a model with at least one Gaussian.
     pub fn of(model: &ModelSize) -> Self {
         let fetches = model.memory_places().any(|place| place == MemoryPlace::Host);
         Self { rows: model.gaussians, widest: model.widest(), fetches }
     }
 
-    /// Columns that move at once.
+    /// Returns the number of columns that move at once.
     pub fn columns_at_once(&self) -> u64 {
         (u64::from(MOVED_WORDS) / self.rows.max(1)).clamp(1, self.widest)
     }
@@ -235,16 +231,16 @@ impl Count for MoveCount {
     }
 }
 
-/// Rows and the keys that they are sorted by; one half of the rows stays, beside [`MOVED_COLUMNS`].
+/// Rows and their sort keys; one buffer of rows stays beside [`MOVED_COLUMNS`].
 pub struct Moves<A: Source> {
-    /// The row that comes to each place, and as much again; `[rows]`.
+    /// Source row of each slot, with a second buffer for the sort; `[rows]`.
     pub rows: [A::Block<u32>; 2],
-    /// Keys of the places, and as much again; `[rows]`.
+    /// Sort keys, with a second buffer; `[rows]`.
     pub keys: [A::Block<u32>; 2],
 }
 
 impl<A: Source> Moves<A> {
-    /// For all Gaussians.
+    /// Reserves the buffers for all Gaussians.
     pub fn reserve(source: &A, sizes: &MoveSizes) -> Result<Self, A::Error> {
         Ok(Self {
             rows: source.take_two(&ORDERED_ROWS, sizes)?,
@@ -253,7 +249,7 @@ impl<A: Source> Moves<A> {
     }
 }
 
-/// What the 3D filter is made from.
+/// Buffers of the 3D filter.
 pub struct Smoothing<A: Source> {
     /// `[views]`
     pub views: A::Block<SmoothView>,
@@ -262,7 +258,7 @@ pub struct Smoothing<A: Source> {
 }
 
 impl<A: Source> Smoothing<A> {
-    /// For so many views.
+    /// Reserves the buffers for this number of views.
     pub fn reserve(source: &A, views: u64) -> Result<Self, A::Error> {
         Ok(Self { views: source.take(&VIEWS, &views)?, farthest: source.take(&FARTHEST, &1)? })
     }
@@ -275,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_takes_eight_bytes_a_gaussian_and_a_chunk_of_rows() {
+    fn a_step_takes_eight_bytes_a_gaussian_and_a_chunk_of_rows() {
         let optional = OptionalColumns::NONE;
         let model = ModelSize {
             gaussians: 1_000_000,
@@ -293,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn order_takes_a_column_at_least_and_no_more_than_a_table() {
+    fn reordering_takes_at_least_a_column_and_at_most_a_table() {
         for (rows, bytes) in
             [(100, 100 * 48 * 4), (1 << 20, 1 << 25), (3 << 20, 6 << 22), (20 << 20, 20 << 22)]
         {

@@ -1,26 +1,25 @@
-//! What a kind of primitive consists of: its columns, and the tables that hold them on a device.
+//! Schema of a primitive: its columns, and the tables that hold them on a device.
 //!
-//! A column is what files and messages name; a table is what memory and kernels know. All that only
-//! moves rows about goes by these descriptions and knows no primitive by name.
+//! Files and messages name columns; memory and kernels use tables. Code that only moves rows depends on the schema
+//! and not on the primitive.
 
 /// A kind of primitive.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Schema {
-    /// What its rows stand for: models have one number of rows. Of a mesh these are the vertices, and its
-    /// triangles are a second sort.
+    /// Kinds of rows. The first is the rows of the model; meshes have triangles as a second kind.
     pub spaces: &'static [Space],
-    /// The tables in the order in which they grow.
+    /// Tables in the order of growth.
     pub tables: &'static [Table],
-    /// The columns in the order of files; those of one table follow one another in its order.
+    /// Columns in the order of files; the columns of a table are consecutive and in its order.
     pub columns: &'static [Column],
 }
 
-/// A sort of rows.
+/// A kind of rows.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Space {
-    /// One of them, as messages call it.
+    /// Singular in messages.
     pub one: &'static str,
-    /// Several of them.
+    /// Plural in messages.
     pub many: &'static str,
 }
 
@@ -31,33 +30,33 @@ pub struct Column {
     pub name: &'static str,
     /// Values per row.
     pub width: Width,
-    /// The learning rate that it takes.
+    /// Learning rate of the column.
     pub rate: Rate,
-    /// The table that holds it.
+    /// Index of the table that holds the column.
     pub table: u8,
-    /// What messages call it.
+    /// Name in messages.
     pub words: &'static str,
 }
 
 /// Parts of a table: values, first and second moments.
 pub const TABLE_PARTS: usize = 3;
 
-/// Columns that lie together on a device, thrice: values, first and second moments.
+/// Columns that are adjacent on a device, three times: values, first and second moments.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Table {
-    /// What the ledger calls the values, the first and the second moments.
+    /// Labels in the ledger of the values, the first and the second moments.
     pub labels: [&'static str; TABLE_PARTS],
-    /// The sort of its rows.
+    /// Kind of the rows.
     pub space: u8,
-    /// How it lies in memory in full precision.
+    /// Encoding in full precision.
     pub full: Forms,
-    /// How it lies in memory in compact storage.
+    /// Encoding in compact storage.
     pub compact: Forms,
-    /// True if rows that no view sees may be left behind, and catch up when they are needed.
+    /// True if updates of invisible rows may be deferred until they are needed.
     pub is_lazy: bool,
 }
 
-/// How values and moments of a table lie in its words.
+/// Encodings of a table's values and moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forms {
     /// The values.
@@ -69,33 +68,33 @@ pub struct Forms {
 }
 
 impl Forms {
-    /// Single precision throughout.
+    /// Single precision for all parts.
     pub const FLOATS: Self =
         Self { values: RowForm::Floats, first: RowForm::Floats, second: RowForm::Floats };
 
-    /// Values, first and second moments.
+    /// Returns the encodings of the values, first and second moments.
     pub const fn all(self) -> [RowForm; TABLE_PARTS] {
         [self.values, self.first, self.second]
     }
 }
 
-/// How the values of a row lie in the words of a table.
+/// Encoding of a row's values in the words of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowForm {
-    /// One value of single precision to a word.
+    /// One value of single precision per word.
     Floats,
-    /// Two of half precision.
+    /// Two values of half precision per word.
     Halves,
-    /// Two of bfloat16.
+    /// Two values of bfloat16 per word.
     Bfloats,
-    /// Four first moments, after a word that is their scale.
+    /// Four first moments per word, after a word with their scale.
     Firsts,
-    /// Four second moments, after their scale.
+    /// Four second moments per word, after a word with their scale.
     Seconds,
 }
 
 impl RowForm {
-    /// Words that a row of so many values takes.
+    /// Returns the words of a row with this number of values.
     pub const fn words(self, values: u32) -> u32 {
         match self {
             Self::Floats => values,
@@ -108,14 +107,14 @@ impl RowForm {
 /// Values of a row in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// So many.
+    /// Fixed number.
     Fixed(u32),
-    /// Those of the spherical harmonics above degree 0, three for each.
+    /// Coefficients of the spherical harmonics above degree 0, three for each.
     ShRest,
 }
 
 impl Width {
-    /// How many where the harmonics go up to this degree.
+    /// Returns the number of values for harmonics up to this degree.
     pub const fn values(self, sh_degree: u32) -> u32 {
         match self {
             Self::Fixed(width) => width,
@@ -124,75 +123,73 @@ impl Width {
     }
 }
 
-/// Values of the harmonics above degree 0, all channels: 3 ((degree + 1)² - 1).
+/// Returns the values of the harmonics above degree 0, all channels: 3 ((degree + 1)² - 1).
 pub const fn sh_rest_values(sh_degree: u32) -> u32 {
     3 * ((sh_degree + 1) * (sh_degree + 1) - 1)
 }
 
-/// Learning rates that there are.
+/// Learning rate of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// Of places, world units.
+    /// Positions, world units.
     Means,
-    /// Of logarithms of scales.
+    /// Logarithms of scales.
     LogScales,
-    /// Of quaternions.
+    /// Quaternions.
     Quats,
-    /// Of opacity logits.
+    /// Opacity logits.
     OpacityLogits,
-    /// Of colours, or SH coefficients of degree 0.
+    /// Colours, or SH coefficients of degree 0.
     ShDc,
-    /// Of SH coefficients above.
+    /// SH coefficients above degree 0.
     ShRest,
 }
 
 impl Schema {
-    /// The columns of a table with their places among all.
+    /// Returns the columns of a table with their indices among all columns.
     pub fn columns_of(&self, table: usize) -> impl Iterator<Item = (usize, &'static Column)> + '_ {
         let columns = self.columns.iter().enumerate();
         columns.filter(move |(_, column)| usize::from(column.table) == table)
     }
 
-    /// Values of a row in each table.
+    /// Returns the values of a row in each table.
     pub fn values(&self, sh_degree: u32) -> impl Iterator<Item = u32> + '_ {
         let width = move |(_, column): (usize, &Column)| column.width.values(sh_degree);
         (0..self.tables.len()).map(move |table| self.columns_of(table).map(width).sum())
     }
 
-    /// True if there are triangles between the rows.
+    /// Returns true if there are triangles between the rows.
     pub fn has_faces(&self) -> bool {
         self.spaces.len() > 1
     }
 
-    /// True if rows of a table may be left behind.
+    /// Returns true if a table is lazy.
     pub fn is_lazy(&self) -> bool {
         self.tables.iter().any(|table| table.is_lazy)
     }
 
-    /// Values of a row in all columns.
+    /// Returns the values of a row in all columns.
     pub fn row_values(&self, sh_degree: u32) -> u32 {
         self.columns.iter().map(|column| column.width.values(sh_degree)).sum()
     }
 
-    /// What messages call one of its rows.
+    /// Returns the singular of the rows in messages.
     pub fn one(&self) -> &'static str {
         self.spaces.first().map_or("row", |space| space.one)
     }
 
-    /// What messages call several of them.
+    /// Returns the plural of the rows in messages.
     pub fn many(&self) -> &'static str {
         self.spaces.first().map_or("rows", |space| space.many)
     }
 
-    /// The column that says where a row is, which rows are put in order by; the first of its table.
+    /// Returns the index of the column of positions, by which rows are ordered; the first of its table.
     pub fn places(&self) -> Option<usize> {
         self.columns.iter().position(|column| column.rate == Rate::Means)
     }
 }
 
-// Lane blocks.
-
-/// Rows of a lane block, one for each lane of a warp: tables come in whole ones.
+/// Rows of a lane block, one for each lane of a warp. Tables have whole lane blocks.
 pub const LANES: u32 = 32;
 
 #[cfg(test)]

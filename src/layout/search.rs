@@ -1,14 +1,13 @@
-//! Finding the nearest neighbours of all Gaussians.
+//! Buffers of the search for the nearest neighbours of all Gaussians.
 
 use super::slot::{Count, Lifetime, Source};
 use crate::abi::{BOX_WIDTH, EXTENT_WIDTH, PLACED_WIDTH};
 
-/// Centres of a leaf of the tree that neighbours are found in, and boxes of a group: one for each lane
-/// of a warp.
+/// Centres of a leaf of the search tree, and boxes of a group: one for each lane of a warp.
 pub const FAN: u32 = 32;
 
-/// Bits of a key that say how far along a centre lies, at most: as many tell single-precision numbers
-/// of one sign and exponent apart.
+/// Maximum number of key bits for the position along an axis: 24 bits distinguish single-precision numbers of one
+/// sign and exponent.
 const ALONG_BITS_MAX: u32 = 24;
 
 slots! {
@@ -33,27 +32,27 @@ slots! {
 pub struct SearchSizes {
     /// Gaussians.
     pub rows: u64,
-    /// Neighbours that are found of each.
+    /// Neighbours of each Gaussian.
     pub neighbours: u64,
 }
 
 impl SearchSizes {
-    /// Lists of a model; one of fewer Gaussians than they are long has shorter ones.
+    /// Creates the sizes for a model. Lists are never longer than the model.
     pub fn of(rows: u64, neighbours: u32) -> Self {
         Self { rows, neighbours: rows.min(neighbours.into()) }
     }
 
-    /// Leaves of the tree.
+    /// Returns the number of leaves of the tree.
     pub fn leaves(&self) -> u64 {
         self.rows.div_ceil(FAN.into())
     }
 
-    /// How often all rows are sorted.
+    /// Returns the number of sorts of all rows.
     pub fn halvings(&self) -> u32 {
         self.leaves().next_power_of_two().ilog2()
     }
 
-    /// Boxes of each level of the tree, the leaves' first; the last level has at most 32.
+    /// Returns the number of boxes on each level of the tree, leaves first; the last level has at most 32.
     pub fn levels(&self) -> Vec<u64> {
         let mut boxes = self.leaves();
         let mut levels = vec![boxes];
@@ -65,8 +64,8 @@ impl SearchSizes {
     }
 }
 
-/// Bits of a key of this halving that say how far along a row lies. The number of the row's segment
-/// takes `halving` bits more.
+/// Returns the key bits of this halving for the position along an axis. The index of the row's segment takes
+/// `halving` bits more.
 pub fn along_bits(halving: u32) -> u32 {
     ALONG_BITS_MAX.min(u32::BITS - halving)
 }
@@ -76,9 +75,9 @@ pub fn along_bits(halving: u32) -> u32 {
 pub enum SearchCount {
     /// Neighbours of all Gaussians.
     Neighbours,
-    /// One for each Gaussian.
+    /// Gaussians.
     Rows,
-    /// Of the last halving, which has the most: one for each two leaves.
+    /// Segments of the last halving, which has the most: one for each two leaves.
     Segments,
     /// Rows of whole leaves.
     Places,
@@ -102,18 +101,18 @@ impl Count for SearchCount {
     }
 }
 
-/// What puts the rows in the order of the leaves; one half of the rows stays.
+/// Buffers that put rows in the order of the leaves; one buffer of rows stays.
 pub struct SearchOrder<A: Source> {
-    /// Rows, and as much again.
+    /// Rows, with a second buffer for the sort.
     pub rows: [A::Block<u32>; 2],
-    /// Their keys, and as much again.
+    /// Sort keys, with a second buffer.
     pub keys: [A::Block<u32>; 2],
-    /// What each segment fills.
+    /// Extent of each segment.
     pub extents: A::Block<u32>,
 }
 
 impl<A: Source> SearchOrder<A> {
-    /// For all Gaussians.
+    /// Reserves the buffers for all Gaussians.
     pub fn reserve(source: &A, sizes: &SearchSizes) -> Result<Self, A::Error> {
         Ok(Self {
             rows: source.take_two(&ROWS, sizes)?,
@@ -123,16 +122,16 @@ impl<A: Source> SearchOrder<A> {
     }
 }
 
-/// Boxes around the leaves, and around each 32 boxes.
+/// Boxes of the leaves, and of each group of 32 boxes.
 pub struct SearchTree<A: Source> {
-    /// The centres in the order of the leaves, [leaves, 32, 4].
+    /// Centres in the order of the leaves, [leaves, 32, 4].
     pub centres: A::Block<f32>,
-    /// [boxes, 8], level after level, the leaves' first.
+    /// Boxes, level after level, leaves first; [boxes, 8].
     pub boxes: A::Block<f32>,
 }
 
 impl<A: Source> SearchTree<A> {
-    /// For all Gaussians.
+    /// Reserves the buffers for all Gaussians.
     pub fn reserve(source: &A, sizes: &SearchSizes) -> Result<Self, A::Error> {
         Ok(Self { centres: source.take(&CENTRES, sizes)?, boxes: source.take(&BOXES, sizes)? })
     }
@@ -143,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_take_four_bytes_a_neighbour_and_none_are_longer_than_the_model() {
+    fn lists_take_four_bytes_a_neighbour_and_are_no_longer_than_the_model() {
         let bytes = |rows, count| NEIGHBOURS.bytes(&SearchSizes::of(rows, count));
         assert_eq!(bytes(6_000_000, 16), 384_000_000);
         assert_eq!(bytes(7, 16), 7 * 7 * 4);

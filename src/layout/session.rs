@@ -1,10 +1,10 @@
-//! What belongs neither to the model nor to a view: reports, learned colours, the network that compares
-//! images, places in space, what Gaussians are worth, and measurements.
+//! Buffers outside the model and the views: reports, learned colours, the LPIPS network, points in space,
+//! contributions of Gaussians, and measurements.
 
 use super::slot::{CallLen, ModelLen, ProcessLen, StageLen};
 use crate::abi::WORTH_WIDTH;
 
-/// Coordinates of a place.
+/// Coordinates of a point.
 const PLACE_WIDTH: u32 = 3;
 
 slots! {

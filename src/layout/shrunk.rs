@@ -1,4 +1,4 @@
-//! A photograph made smaller, beside the pixels of the view that is compared with it.
+//! Downsampled photograph beside the pixels of its view.
 
 use super::request::ViewRequest;
 use super::slot::{Source, Taken as _};
@@ -18,20 +18,20 @@ slots! {
     }
 }
 
-/// Room for a photograph that is made smaller.
+/// Buffers of a downsampled photograph.
 pub struct ShrunkSlots<A: Source> {
     /// [height, width, 3]
     pub colors: A::Block<u8>,
-    /// [height, width]. There may be a mask: that shows when the photograph is there.
+    /// [height, width]. Reserved without a mask too: masks are known only with the photograph.
     pub mask: A::Block<u8>,
-    /// Inverse depths, where they are compared; [height, width].
+    /// Inverse depths, if they are compared; [height, width].
     pub depths: Option<A::Block<u16>>,
-    /// Normals, with which those of inverse depths may be compared; [height, width, 3].
+    /// Normals, which may be compared with the normals of inverse depths; [height, width, 3].
     pub normals: Option<A::Block<i8>>,
 }
 
 impl<A: Source> ShrunkSlots<A> {
-    /// Of the view's size, where its photograph is larger.
+    /// Reserves the buffers for the view's size; `None` if the photograph has that size.
     pub fn reserve(
         source: &A,
         sizes: &ViewSizes,
@@ -48,7 +48,7 @@ impl<A: Source> ShrunkSlots<A> {
         }))
     }
 
-    /// Bytes of all of it.
+    /// Returns the bytes of all buffers.
     pub fn bytes(&self) -> u64 {
         self.colors.bytes() + self.mask.bytes() + self.depths.bytes() + self.normals.bytes()
     }

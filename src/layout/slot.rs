@@ -1,47 +1,47 @@
-//! One buffer: what it is called, what it is for, how long it is, and where it comes from.
+//! Description of a buffer: label, purpose, length and source.
 
 use std::marker::PhantomData;
 
 use super::library::Library;
 use crate::abi::Plain;
 
-/// How long the sizes that a buffer's length follows from stay the same.
+/// Period during which the sizes that determine a buffer's length are constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
-    /// As long as the program runs.
+    /// Run of the program.
     Process,
-    /// As long as the model has the same rows.
+    /// Number of rows of the model.
     Model,
     /// A stage of a run, such as an evaluation.
     Stage,
-    /// A round of density control.
+    /// Densification step.
     Round,
     /// A drawn view.
     View,
-    /// A band of a view's rows of tiles, or all of them.
+    /// Band of a view's tile rows, or all of them.
     Band,
     /// One call.
     Call,
 }
 
-/// What a buffer is for.
+/// Purpose of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The driver's own memory, and code.
     Context,
-    /// What kernels report.
+    /// Values that kernels report.
     Reports,
-    /// What the blocks of an iteration lie in.
+    /// Blocks of an iteration.
     Arena,
-    /// What is trained.
+    /// Learned parameters.
     Parameters,
     /// Moments of the gradients.
     Moments,
-    /// What density control decides by.
+    /// Input of density control.
     Statistics,
     /// Photographs.
     Photographs,
-    /// Rows between host and device, and from one storage to the other.
+    /// Copies of rows between host and device, and between encodings.
     Transfer,
     /// Splats of a view, and their gradients.
     Projected,
@@ -51,11 +51,11 @@ pub enum Purpose {
     Pixels,
     /// Surface terms.
     Surface,
-    /// A network that compares images.
+    /// Network that compares images.
     Lpips,
-    /// A round of density control.
+    /// Densification step.
     Round,
-    /// Rows in the order of their places.
+    /// Reordering of rows.
     Order,
     /// Nearest neighbours.
     Search,
@@ -65,19 +65,19 @@ pub enum Purpose {
     Diagnosis,
 }
 
-/// An index space: one length, in numbers of the sizes that it follows from.
+/// An index space: one length, as a function of sizes.
 pub trait Count: Copy {
-    /// What the length follows from.
+    /// Sizes that determine the length.
     type Sizes;
 
-    /// How long these stay the same.
+    /// Period during which the sizes are constant.
     const LIFETIME: Lifetime;
 
-    /// The length for these sizes.
+    /// Returns the length for these sizes.
     fn of(self, sizes: &Self::Sizes) -> u64;
 }
 
-/// Declares counts whose length only the caller knows.
+/// Declares index spaces whose length only the caller knows.
 macro_rules! given {
     ($($(#[$doc:meta])* $name:ident: $lifetime:ident;)*) => {$(
         $(#[$doc])*
@@ -97,21 +97,21 @@ macro_rules! given {
 }
 
 given! {
-    /// A length that stays as long as the program runs.
+    /// Length that is constant while the program runs.
     ProcessLen: Process;
-    /// A length that stays as long as the model.
+    /// Length that is constant for a model.
     ModelLen: Model;
-    /// A length that stays for a stage of a run.
+    /// Length that is constant for a stage of a run.
     StageLen: Stage;
-    /// A length of one call.
+    /// Length of one call.
     CallLen: Call;
 }
 
-/// A buffer: so many elements for each index of an index space.
+/// A buffer: `width` elements for each index of an index space.
 pub struct Slot<T, C> {
-    /// What the ledger calls it.
+    /// Label in the ledger.
     pub label: &'static str,
-    /// What it is for.
+    /// Purpose of the buffer.
     pub purpose: Purpose,
     pub(super) count: C,
     pub(super) width: u32,
@@ -119,7 +119,7 @@ pub struct Slot<T, C> {
 }
 
 impl<T: Plain> Slot<T, CallLen> {
-    /// A buffer in no table: a test's, or one that shares its label with a buffer in one.
+    /// Creates a slot outside the tables: for tests, or with a label that a listed slot has.
     pub const fn unlisted(label: &'static str) -> Self {
         let (purpose, element) = (Purpose::Diagnosis, PhantomData);
         Self { label, purpose, count: CallLen, width: 1, element }
@@ -127,27 +127,27 @@ impl<T: Plain> Slot<T, CallLen> {
 }
 
 impl<T: Plain, C: Count> Slot<T, C> {
-    /// How many elements it has for these sizes.
+    /// Returns the number of elements for these sizes.
     pub fn len(&self, sizes: &C::Sizes) -> u64 {
         self.count.of(sizes).saturating_mul(self.width.into())
     }
 
-    /// How many bytes.
+    /// Returns the bytes for these sizes.
     pub fn bytes(&self, sizes: &C::Sizes) -> u64 {
         self.len(sizes).saturating_mul(size_of::<T>() as u64)
     }
 }
 
-/// What `splat profile` says of a buffer.
+/// Description of a buffer in `splat profile`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotInfo {
-    /// What the ledger calls it.
+    /// Label in the ledger.
     pub label: &'static str,
-    /// What lies there, in words.
+    /// Content, in words.
     pub words: &'static str,
-    /// What it is for.
+    /// Purpose of the buffer.
     pub purpose: Purpose,
-    /// How long its sizes stay the same.
+    /// Period during which its sizes are constant.
     pub lifetime: Lifetime,
     /// Bytes of an element.
     pub element: usize,
@@ -157,25 +157,25 @@ pub struct SlotInfo {
     pub width: u32,
 }
 
-/// What buffers come from: a GPU's heap, or a replay that only counts.
+/// Source of buffers: a GPU's heap, or a replay that only counts.
 pub trait Source {
-    /// A buffer; it is given back when it is dropped.
+    /// A buffer, freed when it is dropped.
     type Block<T: Plain>: Taken;
 
-    /// Why there is none.
+    /// Error of an allocation.
     type Error;
 
-    /// What the CUB library takes of scratch.
+    /// Returns the scratch sizes of the CUB library.
     fn cub_scratch(&self) -> &Library;
 
-    /// The buffer of a slot for these sizes.
+    /// Allocates the buffer of a slot for these sizes.
     fn take<T: Plain, C: Count>(
         &self,
         slot: &Slot<T, C>,
         sizes: &C::Sizes,
     ) -> Result<Self::Block<T>, Self::Error>;
 
-    /// The same where it is wanted.
+    /// Allocates the buffer of a slot if it is wanted.
     fn take_if<T: Plain, C: Count>(
         &self,
         is_wanted: bool,
@@ -185,7 +185,7 @@ pub trait Source {
         is_wanted.then(|| self.take(slot, sizes)).transpose()
     }
 
-    /// Two buffers of a slot, one after the other.
+    /// Allocates two consecutive buffers of a slot.
     fn take_two<T: Plain, C: Count>(
         &self,
         slot: &Slot<T, C>,
@@ -195,9 +195,9 @@ pub trait Source {
     }
 }
 
-/// A buffer that was taken.
+/// An allocated buffer.
 pub trait Taken {
-    /// How many bytes it has.
+    /// Returns the size in bytes.
     fn bytes(&self) -> u64;
 }
 
@@ -207,8 +207,8 @@ impl<B: Taken> Taken for Option<B> {
     }
 }
 
-/// Declares slots and `ALL`, their table. For each count:
-/// `[pub] NAME: element = "label", Purpose, index space, elements an index, "what lies there";`.
+/// Declares slots and `ALL`, their table. For each index space: `[pub] NAME: element = "label", Purpose, index,
+/// elements per index, "content";`.
 macro_rules! slots {
     ($($count:ty {$(
         $vis:vis $name:ident: $element:ty = $label:literal, $purpose:ident, $indices:expr,

@@ -1,13 +1,13 @@
-//! Rows of the model on their way between host and device, and from one storage to the other.
+//! Buffers of copies of rows between host and device, and between encodings.
 
 use super::model::{ModelSize, table_len};
 use super::slot::{CallLen, Count, Lifetime, ProcessLen, Source};
 
-/// Page-locked memory that rows pass through between host and device, in words: 2 MiB, beyond which the
-/// bus runs no faster. There are two, so that one is packed while the other is copied.
+/// Words of page-locked memory that copies pass through: 2 MiB, beyond which the bus is no faster. There are two, so
+/// that one is packed while the other is copied.
 pub const STAGING_WORDS: u32 = 1 << 19;
 
-/// Scratch of a conversion, in words: 4 MiB, since memory is short when this is done.
+/// Words of scratch of a conversion: 4 MiB, since conversions happen when memory is short.
 const CONVERSION_WORDS: u64 = 1 << 20;
 
 slots! {
@@ -29,7 +29,7 @@ slots! {
     }
 }
 
-/// Rows that are packed, and values of each in their table.
+/// Sizes of packed rows.
 #[derive(Clone, Copy, Debug)]
 pub struct PackSizes {
     /// Rows.
@@ -38,7 +38,7 @@ pub struct PackSizes {
     pub values: u64,
 }
 
-/// Words that rows pass through.
+/// Words of packed rows in a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct PackCount;
 
@@ -52,7 +52,7 @@ impl Count for PackCount {
     }
 }
 
-/// Words that a model's rows pass through when its storage changes.
+/// Words of a model's rows in a conversion.
 #[derive(Clone, Copy, Debug)]
 pub struct ConversionCount;
 
@@ -67,16 +67,16 @@ impl Count for ConversionCount {
     }
 }
 
-/// Some rows of a model.
+/// Buffers of sampled rows of a model.
 pub struct SampleSlots<A: Source> {
-    /// Their numbers.
+    /// Indices of the rows.
     pub rows: A::Block<u32>,
-    /// Their parameters.
+    /// Parameters of the rows.
     pub values: A::Block<f32>,
 }
 
 impl<A: Source> SampleSlots<A> {
-    /// Of so many rows of so many values, as far as they come at once.
+    /// Reserves the buffers for `rows` rows of `width` values, at most [`Self::at_once`].
     pub fn reserve(source: &A, rows: u64, width: u64) -> Result<Self, A::Error> {
         let rows = rows.min(Self::at_once(width));
         Ok(Self {
@@ -85,7 +85,7 @@ impl<A: Source> SampleSlots<A> {
         })
     }
 
-    /// Rows of so many values that come at once.
+    /// Returns the number of rows of `width` values that are copied at once.
     pub fn at_once(width: u64) -> u64 {
         u64::from(STAGING_WORDS) / width.max(1)
     }
@@ -97,7 +97,7 @@ mod tests {
     use crate::layout::{GAUSSIANS, OptionalColumns, Storage};
 
     #[test]
-    fn rows_pass_through_no_more_than_there_are_of_them() {
+    fn copies_are_no_longer_than_the_rows() {
         let words = |rows| ROWS_TO_PACK.len(&PackSizes { rows, values: 48 });
         assert_eq!([33, 1 << 20].map(words), [64 * 48, 1 << 19]);
         let optional = OptionalColumns::NONE;

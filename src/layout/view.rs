@@ -1,4 +1,4 @@
-//! A view: its splats, its pixels, and what surface terms take of it.
+//! Buffers of a view: splats, pixels, and the input of surface terms.
 
 use super::request::{Records, Use, ViewRequest};
 use super::slot::{Count, Lifetime, Source, Taken};
@@ -58,14 +58,13 @@ slots! {
     }
 }
 
-/// Room for so many splats there always is: pieces of it begin at round addresses.
+/// Minimum capacity for splats: parts of the buffer begin at aligned addresses.
 const SPLATS_MIN: u64 = 1024;
 
-/// Room for splats is taken in twentieths more than a view had, so that the views after it seldom
-/// have to be projected twice.
+/// Divisor of the spare capacity for splats, so that later views seldom have to be projected twice.
 const HEADROOM: u64 = 20;
 
-/// Room for splats where a view had so many of them.
+/// Returns the capacity for splats after a view with `visible` splats.
 pub fn splat_capacity(visible: u64, gaussians: u64) -> u64 {
     (visible + visible / HEADROOM).clamp(SPLATS_MIN, gaussians.max(SPLATS_MIN))
 }
@@ -75,32 +74,32 @@ pub fn splat_capacity(visible: u64, gaussians: u64) -> u64 {
 pub struct ViewSizes {
     /// Gaussians of the model.
     pub gaussians: u64,
-    /// Those that the view sees.
+    /// Visible Gaussians.
     pub visible: u64,
-    /// Splats that there is room for; see [`splat_capacity`].
+    /// Capacity for splats; see [`splat_capacity`].
     pub capacity: u64,
-    /// What their records hold.
+    /// Kind of the splat records.
     pub records: Records,
-    /// Width times height.
+    /// Number of pixels.
     pub pixels: u64,
 }
 
 /// Index spaces of a view.
 #[derive(Clone, Copy, Debug)]
 pub enum ViewCount {
-    /// One for each Gaussian of the model.
+    /// Gaussians of the model.
     Gaussians,
-    /// One for each 32 of them.
+    /// Lane blocks of the model.
     LaneBlocks,
-    /// One for each float of the records that there is room for.
+    /// Floats of the records at full capacity.
     RecordFloats,
-    /// One for each splat.
+    /// Splats.
     Visible,
-    /// The same, but one where there is none.
+    /// Splats, at least one.
     VisibleOrOne,
-    /// One for each pixel.
+    /// Pixels.
     Pixels,
-    /// One.
+    /// A single element.
     One,
 }
 
@@ -122,26 +121,26 @@ impl Count for ViewCount {
     }
 }
 
-/// The Gaussians that a view sees.
+/// Buffers of projected Gaussians.
 pub struct Projected<A: Source> {
-    /// Number of each Gaussian's splat; `[gaussians]`.
+    /// Splat index of each Gaussian; `[gaussians]`.
     pub splat_from_gaussian: A::Block<u32>,
-    /// Vertices of triangles, where these are drawn; [gaussians, 8].
+    /// Projected vertices of triangles; [gaussians, 8].
     pub vertices: Option<A::Block<f32>>,
     /// Splats and their gradients.
     pub splats: SplatSlots<A>,
 }
 
-/// Splats, and room for their gradients.
+/// Buffers of splats and their gradients.
 pub struct SplatSlots<A: Source> {
-    /// [capacity, record]; what sorting needs lies in it first.
+    /// Gradients, [capacity, record]; scratch of the sort before the backward pass.
     pub gradients: A::Block<f32>,
     /// [capacity, record]
     pub records: A::Block<f32>,
 }
 
 impl<A: Source> Projected<A> {
-    /// Before it is known how many splats there are: with the room that earlier views needed.
+    /// Reserves the buffers with the capacity that earlier views needed, before the splats are counted.
     pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
         Ok(Self {
             splat_from_gaussian: source.take(&SPLAT_FROM_GAUSSIAN, sizes)?,
@@ -150,7 +149,7 @@ impl<A: Source> Projected<A> {
         })
     }
 
-    /// With other room for splats. The old room goes first.
+    /// Reserves another capacity for splats, after the old buffers are freed.
     pub fn renew(self, source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
         let Self { splat_from_gaussian, vertices, splats } = self;
         drop(splats);
@@ -159,7 +158,7 @@ impl<A: Source> Projected<A> {
 }
 
 impl<A: Source> SplatSlots<A> {
-    /// The splats last, so that their place is free when they go first.
+    /// Reserves the buffers. The splats are last, so that their memory is free when they are dropped first.
     pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
         Ok(Self {
             gradients: source.take(&SPLAT_GRADIENTS, sizes)?,
@@ -168,32 +167,32 @@ impl<A: Source> SplatSlots<A> {
     }
 }
 
-/// The Gaussians of a rank in a view that another draws. When the splats are sent, their gradients take their place.
+/// Buffers of a rank's Gaussians in a view of another rank. After the splats are sent, gradients overwrite them.
 pub struct SentSplats<A: Source> {
-    /// Number of each Gaussian's splat; `[gaussians]`.
+    /// Splat index of each Gaussian; `[gaussians]`.
     pub splat_from_gaussian: A::Block<u32>,
     /// [capacity, record]
     pub records: A::Block<f32>,
 }
 
 impl<A: Source> SentSplats<A> {
-    /// With the room that earlier views needed.
+    /// Reserves the buffers with the capacity that earlier views needed.
     pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
         let splat_from_gaussian = source.take(&SPLAT_FROM_GAUSSIAN, sizes)?;
         Ok(Self { splat_from_gaussian, records: source.take(&SPLATS, sizes)? })
     }
 }
 
-/// What splats give to the maps of a surface.
+/// Features of splats, which are blended into surface maps.
 pub struct FeatureSlots<A: Source> {
     /// Depth, x and y of the normal in camera axes, inverse depth; [visible, 4].
     pub values: A::Block<f32>,
-    /// Their gradients, where a backward pass follows that has any; [visible, 4].
+    /// Gradients of the features, if a backward pass follows; [visible, 4].
     pub gradients: Option<A::Block<f32>>,
 }
 
 impl<A: Source> FeatureSlots<A> {
-    /// For so many splats. A view that sees nothing has room for one splat all the same.
+    /// Reserves the buffers, for at least one splat.
     pub fn reserve(source: &A, sizes: &ViewSizes, wants: &ViewRequest) -> Result<Self, A::Error> {
         Ok(Self {
             values: source.take(&FEATURES, sizes)?,
@@ -202,16 +201,16 @@ impl<A: Source> FeatureSlots<A> {
     }
 }
 
-/// Splats as rays meet them.
+/// Buffers of splats in ray space.
 pub struct RaySlots<A: Source> {
     /// [visible, 16]
     pub values: A::Block<f32>,
-    /// Their gradients, where a backward pass follows; [visible, 16].
+    /// Gradients, if a backward pass follows; [visible, 16].
     pub gradients: Option<A::Block<f32>>,
 }
 
 impl<A: Source> RaySlots<A> {
-    /// For so many splats. A view that sees nothing has room for one splat all the same.
+    /// Reserves the buffers, for at least one splat.
     pub fn reserve(source: &A, sizes: &ViewSizes, wants: &ViewRequest) -> Result<Self, A::Error> {
         Ok(Self {
             values: source.take(&RAYS, sizes)?,
@@ -220,15 +219,15 @@ impl<A: Source> RaySlots<A> {
     }
 }
 
-/// The drawn pixels.
+/// Buffers of the drawn pixels.
 pub struct CanvasSlots<A: Source> {
-    /// Colours with the background, [height, width, 3].
+    /// Colours over the background, [height, width, 3].
     pub image: A::Block<f32>,
-    /// Splats that changed each pixel; [height, width].
+    /// Number of splats blended in each pixel; [height, width].
     pub blended: Option<A::Block<u32>>,
-    /// Sums of the weights over the depths, per world unit; [height, width].
+    /// Sums of weight / depth, per world unit; [height, width].
     pub inverse_depths: Option<A::Block<f32>>,
-    /// Sums of the weights over the squares of the depths; [height, width].
+    /// Sums of weight / depth²; [height, width].
     pub inverse_squares: Option<A::Block<f32>>,
     /// Depth, x and y of the normal, opacity; [height, width, 4].
     pub maps: Option<A::Block<f32>>,
@@ -237,7 +236,7 @@ pub struct CanvasSlots<A: Source> {
 }
 
 impl<A: Source> CanvasSlots<A> {
-    /// Room for an image that no tile is drawn in yet.
+    /// Reserves the buffers.
     pub fn reserve(source: &A, sizes: &ViewSizes, wants: &ViewRequest) -> Result<Self, A::Error> {
         Ok(Self {
             image: source.take(&IMAGE, sizes)?,
@@ -249,7 +248,7 @@ impl<A: Source> CanvasSlots<A> {
         })
     }
 
-    /// Bytes of all of it.
+    /// Returns the bytes of all buffers.
     pub fn bytes(&self) -> u64 {
         let Self { inverse_depths, inverse_squares, maps, median_depths, .. } = self;
         let maps = [inverse_depths, inverse_squares, maps, median_depths].map(Taken::bytes);
@@ -257,7 +256,7 @@ impl<A: Source> CanvasSlots<A> {
     }
 }
 
-/// Gradients of the drawn pixels, for what of them is compared.
+/// Gradients of the pixels of all compared maps.
 pub struct PixelGradients<A: Source> {
     /// [height, width, 3]
     pub image: A::Block<f32>,
@@ -272,8 +271,8 @@ pub struct PixelGradients<A: Source> {
 }
 
 impl<A: Source> PixelGradients<A> {
-    /// When the view is drawn, where a refusal finds room: the loss is computed when the photograph is
-    /// in use.
+    /// Reserves the buffers. Called when the view is drawn, when a fallback can still free memory: the photograph is
+    /// in use while the loss is computed.
     pub fn reserve(source: &A, sizes: &ViewSizes, wants: &ViewRequest) -> Result<Self, A::Error> {
         Ok(Self {
             image: source.take(&D_IMAGE, sizes)?,
@@ -284,7 +283,7 @@ impl<A: Source> PixelGradients<A> {
         })
     }
 
-    /// Bytes of all of it.
+    /// Returns the bytes of all buffers.
     pub fn bytes(&self) -> u64 {
         let Self { inverse_depths, inverse_squares, maps, median_depths, .. } = self;
         let maps = [inverse_depths, inverse_squares, maps, median_depths].map(Taken::bytes);
@@ -292,16 +291,16 @@ impl<A: Source> PixelGradients<A> {
     }
 }
 
-/// The depths that a view shows, which samples are compared with.
+/// Depths of a view, with which samples are compared.
 pub struct Samples<A: Source> {
     /// [height, width]
     pub depths: A::Block<f32>,
-    /// The largest; `[1]`.
+    /// Largest depth; `[1]`.
     pub farthest: A::Block<u32>,
 }
 
 impl<A: Source> Samples<A> {
-    /// For a view that was drawn.
+    /// Reserves the buffers for a drawn view.
     pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
         Ok(Self {
             depths: source.take(&SHOWN_DEPTHS, sizes)?,
@@ -309,22 +308,22 @@ impl<A: Source> Samples<A> {
         })
     }
 
-    /// Bytes of all of it.
+    /// Returns the bytes of all buffers.
     pub fn bytes(&self) -> u64 {
         self.depths.bytes() + self.farthest.bytes()
     }
 }
 
-/// The rows of the Gaussians that samples are taken of: of all that the view sees.
+/// Rows of all visible Gaussians, which are sampled.
 pub struct SurfaceRows<A: Source> {
     /// Ascending; `[visible]`.
     pub rows: A::Block<u32>,
-    /// How many each lane block has, and the number of its first.
+    /// Number of rows of each lane block, and the index of its first row.
     pub counts: [A::Block<u32>; 2],
 }
 
 impl<A: Source> SurfaceRows<A> {
-    /// For all that a view sees.
+    /// Reserves the buffers for all visible Gaussians.
     pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
         Ok(Self {
             rows: source.take(&SURFACE_ROWS, sizes)?,
@@ -333,20 +332,20 @@ impl<A: Source> SurfaceRows<A> {
     }
 }
 
-/// The same of those that are near the surface which the view shows.
+/// Rows of visible Gaussians near the drawn surface, which are sampled.
 pub struct NearRows<A: Source> {
-    /// Ascending; `[visible]`, of which so many are filled as `total` says.
+    /// Rows, ascending; `[visible]`, the first `total` are valid.
     pub rows: A::Block<u32>,
     /// `[1]`
     pub total: A::Block<u32>,
-    /// Which of a lane block's lanes are near.
+    /// Bit mask of the near lanes of each lane block.
     pub masks: A::Block<u32>,
-    /// How many each lane block has, and the number of its first.
+    /// Number of rows of each lane block, and the index of its first row.
     pub counts: [A::Block<u32>; 2],
 }
 
 impl<A: Source> NearRows<A> {
-    /// For as many as a view sees.
+    /// Reserves the buffers for all visible Gaussians.
     pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
         Ok(Self {
             rows: source.take(&SURFACE_ROWS, sizes)?,
@@ -363,7 +362,7 @@ mod tests {
     use crate::layout::Replay;
 
     #[test]
-    fn room_for_splats_is_a_twentieth_more_and_no_more_than_the_model() {
+    fn capacity_is_a_twentieth_more_and_no_more_than_the_model() {
         assert_eq!(splat_capacity(0, 5_000_000), 1024);
         assert_eq!(splat_capacity(400_000, 5_000_000), 420_000);
         assert_eq!(splat_capacity(400_000, 410_000), 410_000);
@@ -382,14 +381,14 @@ mod tests {
         assert_eq!(projected.splats.records.bytes(), 1024 * 48);
         let Ok(sent) = SentSplats::reserve(&source, &sizes);
         assert_eq!((sent.splat_from_gaussian.bytes(), sent.records.bytes()), (4000, 1024 * 48));
-        // A view that sees nothing has room for one splat.
+        // A view without splats has memory for one.
         let Ok(features) = FeatureSlots::reserve(&source, &sizes, &wants);
         assert_eq!((features.values.bytes(), features.gradients.bytes()), (16, 16));
         let Ok(canvas) = CanvasSlots::reserve(&source, &sizes, &wants);
         assert_eq!(canvas.bytes(), 800 * 533 * (12 + 16));
         let Ok(gradients) = PixelGradients::reserve(&source, &sizes, &wants);
         assert_eq!(gradients.bytes(), 800 * 533 * (12 + 16));
-        // In other room only the splats are others.
+        // Another capacity changes the splats only.
         let Ok(projected) = projected.renew(&source, &ViewSizes { capacity: 2000, ..sizes });
         assert_eq!(projected.splat_from_gaussian.bytes(), 4000);
         assert_eq!(projected.splats.gradients.bytes(), 2000 * 48);

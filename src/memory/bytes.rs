@@ -1,4 +1,4 @@
-//! A count of bytes that reads and prints with its unit.
+//! Sizes in bytes, with parsing and printing of units.
 
 use std::fmt;
 use std::iter::Sum;
@@ -9,31 +9,30 @@ use serde::{Deserialize, Serialize};
 
 /// A number of bytes.
 ///
-/// Reads `12GiB`, `12G`, `512M` or a plain number; `K`, `M`, `G` without `iB` are powers of 1024,
-/// as on every graphics card's box. Prints with the largest unit that loses nothing. In JSON it is
-/// a plain number; configuration files hold it [`as_text`].
+/// Reads `12GiB`, `12G`, `512M` or a plain number; `K`, `M`, `G` without `iB` are powers of 1024. Prints with the
+/// largest unit that divides the number. In JSON a plain number; configuration files store it [`as_text`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Bytes(pub u64);
 
-/// Serde of a size that people write: `"2GiB"`.
+/// Serde as text with a unit: `"2GiB"`.
 pub mod as_text {
     use serde::{Deserialize, Deserializer, Serializer, de};
 
     use super::Bytes;
 
-    /// With the largest unit that loses nothing.
+    /// Writes the size with the largest unit that divides it.
     pub fn serialize<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(bytes)
     }
 
-    /// Text with or without a unit.
+    /// Reads text with or without a unit.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }
 
-/// A size that cannot be read.
+/// Error of a text that is no size.
 #[derive(Debug, thiserror::Error)]
 #[error("`{text}` is not a size; write it like 2GiB, 512M or a number of bytes")]
 pub struct ParseBytesError {
@@ -51,22 +50,22 @@ impl Bytes {
     /// One gibibyte.
     pub const GIB: Self = Self(1 << 30);
 
-    /// Bytes that `count` values of type `T` take.
+    /// Returns the bytes of `count` values of type `T`.
     pub const fn of<T>(count: usize) -> Self {
         Self(count as u64 * size_of::<T>() as u64)
     }
 
-    /// The same quantity in gibibytes, for display.
+    /// Converts to gibibytes, for display.
     pub fn gib(self) -> f64 {
         self.0 as f64 / Self::GIB.0 as f64
     }
 
-    /// The same quantity in mebibytes, for display.
+    /// Converts to mebibytes, for display.
     pub fn mib(self) -> f64 {
         self.0 as f64 / Self::MIB.0 as f64
     }
 
-    /// The same quantity in the unit that shows it, GiB or MiB.
+    /// Formats the size in MiB below 1 GiB, else in GiB.
     pub fn in_words(self) -> String {
         if self < Self::GIB {
             format!("{:.0} MiB", self.mib())

@@ -1,25 +1,25 @@
-//! Memory of the host: what this process holds, may hold, and may use for images.
+//! Memory of the host: resident bytes of this process, limits, and the budget for images.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use super::Bytes;
 
-/// Where Linux shows control groups.
+/// Mount point of the control groups on Linux.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
-/// Resident memory of this process and the RAM that there is for it.
+/// Resident memory of this process and its RAM limit.
 #[derive(Clone, Copy, Debug)]
 pub struct HostMemory {
-    /// Bytes of this process that are in RAM now.
+    /// Bytes of this process that are in RAM.
     pub resident: Bytes,
-    /// RAM of the machine, or less where a control group (a container, a job) is held to less.
+    /// RAM of the machine, or the limit of the control group (a container, a job) if that is lower.
     pub total: Bytes,
     /// RAM of the machine.
     pub machine: Bytes,
 }
 
-/// Reads `/proc` and the control groups; `None` where the system has no such files.
+/// Reads `/proc` and the control groups. `None` if the system has no such files.
 pub fn host_memory() -> Option<HostMemory> {
     let machine = kib_after("/proc/meminfo", "MemTotal:")?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -27,19 +27,18 @@ pub fn host_memory() -> Option<HostMemory> {
     Some(HostMemory { resident: resident_memory()?, total: machine.min(held_to), machine })
 }
 
-/// What the host has, and can give, of its memory.
+/// RAM of the host that is total, available and in use by this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostState {
-    /// RAM that there is for this process.
+    /// RAM of the machine, or the limit of the control group.
     pub total: Bytes,
-    /// What the system can give without swapping.
+    /// Bytes that the system can give without swapping.
     pub available: Bytes,
-    /// Bytes of this process in RAM, without what it shares: page-locked memory counts as shared, or not at
-    /// all, and is in the books of who took it.
+    /// Bytes of this process in RAM without shared memory. Page-locked memory is not counted: ledgers record it.
     pub own: Bytes,
 }
 
-/// Reads how the host's memory stands; `None` where the system has no such files.
+/// Reads the state of the host's memory. `None` if the system has no such files.
 pub fn host_state() -> Option<HostState> {
     const STATUS: &str = "/proc/self/status";
     let available = kib_after("/proc/meminfo", "MemAvailable:")?;
@@ -49,45 +48,44 @@ pub fn host_state() -> Option<HostState> {
     Some(HostState { total, available, own })
 }
 
-/// Bytes of this process in RAM now; `None` if the system does not report them.
+/// Returns the bytes of this process in RAM; `None` if the system does not report them.
 pub fn resident_memory() -> Option<Bytes> {
     kib_after("/proc/self/status", "VmRSS:")
 }
 
-/// Gives memory that was freed back to the system, which the allocator otherwise keeps for later.
+/// Returns freed memory, which the allocator keeps for later, to the system.
 pub fn release_freed_memory() {
-    // SAFETY: glibc has this function on every version that Rust supports; it takes no pointer and locks
-    // the heaps that it looks at.
+    // SAFETY: glibc has this function on every version that Rust supports; it takes no pointer and locks its heaps.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     unsafe {
         libc::malloc_trim(0)
     };
 }
 
-/// From now on gives memory of a megabyte and more back to the system as soon as it is freed. The
-/// allocator otherwise keeps up to 64 MiB for later, which saves time.
+/// Makes the allocator return blocks of 1 MiB and more to the system as soon as they are freed. By default it keeps
+/// up to 64 MiB, which saves time.
 pub fn keep_little_freed_memory() {
-    // SAFETY: glibc has this function on every version that Rust supports; it takes numbers only, and
-    // these are in the range that it documents.
+    // SAFETY: glibc has this function on every version that Rust supports; it takes numbers only, and both are in the
+    // documented range.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20)
     };
 }
 
-/// The most that this process ever had in RAM; `None` if the system does not report it.
+/// Returns the peak of this process's bytes in RAM; `None` if the system does not report it.
 pub fn peak_resident_memory() -> Option<Bytes> {
     kib_after("/proc/self/status", "VmHWM:")
 }
 
-/// Bytes that decoded images may take: at most `cache`, and no more than the rest of the process
-/// leaves of `limit`. `images` are the bytes of images among those that are `resident`.
+/// Returns the bytes that decoded images may take: at most `cache`, and at most what the rest of the process leaves
+/// of `limit`. `images` is the number of `resident` bytes that are images.
 pub fn images_budget(cache: Bytes, limit: Bytes, resident: Bytes, images: Bytes) -> Bytes {
     let otherwise = resident.0.saturating_sub(images.0);
     Bytes(limit.0.saturating_sub(otherwise)).min(cache)
 }
 
-/// The number after `key` in a `key:   123 kB` file.
+/// Returns the number after `key` in a file with lines `key:   123 kB`.
 fn kib_after(path: &str, key: &str) -> Option<Bytes> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
@@ -95,10 +93,10 @@ fn kib_after(path: &str, key: &str) -> Option<Bytes> {
     Some(Bytes(kib * 1024))
 }
 
-/// The least memory that the control groups of a process, or those above them, are held to.
+/// Returns the lowest memory limit of a process's control groups and their ancestors.
 ///
-/// `memberships` is the text of its `/proc/PID/cgroup`, `root` where the groups are shown. Inside a
-/// container the path that is named need not exist there: what is above it does.
+/// `memberships` is the text of `/proc/PID/cgroup`, `root` the mount point of the groups. The named path may be
+/// missing inside a container; its ancestors exist.
 fn group_limit(memberships: &str, root: &Path) -> Option<Bytes> {
     let limits = memberships.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':');
@@ -110,7 +108,7 @@ fn group_limit(memberships: &str, root: &Path) -> Option<Bytes> {
         } else {
             return None;
         };
-        // A path above the root, as `/../x`, lies outside of what is shown.
+        // Parent components (`/../x`) lead outside the mounted groups and are dropped.
         let names = Path::new(path).components().filter(|c| matches!(c, Component::Normal(_)));
         let folder: PathBuf = root.components().chain(names).collect();
         let folders = folder.ancestors().take_while(|folder| folder.starts_with(&root));
@@ -119,7 +117,7 @@ fn group_limit(memberships: &str, root: &Path) -> Option<Bytes> {
     limits.min()
 }
 
-/// A number of bytes; `None` if the file says `max`.
+/// Returns the limit in bytes; `None` if the file says `max`.
 fn limit_in(file: &Path) -> Option<Bytes> {
     fs::read_to_string(file).ok()?.trim().parse().ok().map(Bytes)
 }
@@ -130,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// Control groups with these files.
+    /// Creates control groups with these files.
     fn groups(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -142,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_group_on_the_way_to_the_root_counts() {
+    fn the_lowest_limit_of_a_group_and_its_ancestors_counts() {
         let files = [
             ("memory.max", "max"),
             ("a/memory.max", "4096"),
@@ -171,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_names_a_path_outside_is_held_to_what_it_is_shown() {
+    fn a_container_with_an_outside_path_gets_the_limit_of_the_root() {
         let root = groups(&[("memory.max", "7000")]);
         for path in ["/docker/0123", "/../sibling", "/"] {
             assert_eq!(group_limit(&format!("0::{path}"), root.path()), Some(Bytes(7000)));
@@ -180,7 +178,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_process_holds_a_part_of_what_there_is() {
+    fn the_process_uses_less_than_the_available_memory() {
         let host = host_memory().unwrap();
         assert!(host.resident > Bytes(0) && host.resident < host.total, "{host:?}");
         assert!(host.total <= kib_after("/proc/meminfo", "MemTotal:").unwrap());
@@ -192,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn images_take_what_is_left_and_no_more(
+        fn images_take_the_rest_of_the_limit(
             cache in 0_u64..1 << 40,
             limit in 0_u64..1 << 40,
             otherwise in 0_u64..1 << 40,
@@ -201,18 +199,18 @@ mod tests {
             let resident = Bytes(otherwise + images);
             let budget = images_budget(Bytes(cache), Bytes(limit), resident, Bytes(images));
             prop_assert!(budget.0 <= cache);
-            // The limit is kept, unless what is no image passes it already.
+            // The budget respects the limit, unless memory that is no image exceeds the limit alone.
             prop_assert!(budget.0 + otherwise <= limit || budget.0 == 0);
-            // Nothing is held back: one of both bounds is reached.
+            // The budget reaches one of both bounds.
             prop_assert!(budget.0 == cache || budget.0 == limit.saturating_sub(otherwise));
-            // What is within both bounds stays.
+            // Images that are within both bounds may stay.
             if images <= cache && resident.0 <= limit {
                 prop_assert!(budget.0 >= images);
             }
         }
 
         #[test]
-        fn less_room_never_means_more_images(
+        fn less_memory_never_means_more_images(
             (cache, limit) in (0_u64..1 << 40, 0_u64..1 << 40),
             (resident, images) in (0_u64..1 << 40, 0_u64..1 << 40),
             less in 0_u64..1 << 40,

@@ -1,33 +1,33 @@
-//! How much of the host's memory a run may page-lock for what would otherwise lie on a GPU.
+//! Limit on the host's memory that a run page-locks for tables that would otherwise be on a GPU.
 
 use std::fmt;
 
 use super::{Bytes, HostState, Limit};
 
-/// Of the host's memory, one part in so many is left to the system: what is page-locked cannot be swapped.
+/// Divisor of the host's memory: this part stays with the system, since page-locked memory cannot be swapped.
 const RESERVED_SHARE: u64 = 32;
 
-/// What may be page-locked.
+/// Limit on page-locked memory.
 #[derive(Clone, Copy, Debug)]
 pub struct HostAllowance {
     limit: Limit,
-    /// Processes of the run on this host, which share what the system can spare.
+    /// Processes of the run on this host.
     ranks_here: u32,
-    /// The part of this one of them.
+    /// Bytes of spare memory that this process may page-lock.
     share: Bytes,
 }
 
-/// What is asked of the host's memory.
+/// Reason for a request of host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostDemand {
-    /// A part of a model as it is.
+    /// Tables of a model of the present size.
     Model,
-    /// A part of what a model grows by.
+    /// Tables of a model that grows.
     Growth,
 }
 
 impl HostDemand {
-    /// What the user can do beside others' remedies, as the end of a sentence.
+    /// Returns the remedy as the end of a sentence that names another remedy first.
     pub fn remedy(self) -> &'static str {
         match self {
             Self::Model => ", or give --offload none",
@@ -37,37 +37,36 @@ impl HostDemand {
 }
 
 impl Default for HostAllowance {
-    /// All that the system can spare.
+    /// Allows all memory that the system can spare.
     fn default() -> Self {
         Self::new(Limit::Percent(100.0), 1)
     }
 }
 
 impl HostAllowance {
-    /// Of each of so many processes of a run on this host, within `--host-limit`.
+    /// Creates the limit of one of `ranks_here` processes of a run on this host, within `--host-limit`.
     pub fn new(limit: Limit, ranks_here: u32) -> Self {
         Self { limit, ranks_here: ranks_here.max(1), share: Bytes(u64::MAX) }
     }
 
-    /// The same where all processes of the run have this before any has page-locked something: each gets as much
-    /// as the others, whoever asks first.
+    /// Divides the spare memory equally among the processes of the run. Call it before any process page-locks memory.
     pub fn shared(self, state: HostState) -> Self {
         let share = spare(state).0 / u64::from(self.ranks_here);
         Self { share: if self.ranks_here > 1 { Bytes(share) } else { self.share }, ..self }
     }
 
-    /// The most that a host with so much memory is ever asked for.
+    /// Returns the largest request on a host with this total memory.
     pub fn most(self, total: Bytes) -> Bytes {
         self.limit.on(total)
     }
 
-    /// Bytes that may be page-locked beside `held`, which are already.
+    /// Returns the bytes that may be page-locked beside `held` page-locked bytes.
     pub fn left(self, state: HostState, held: Bytes) -> Bytes {
         let share = Bytes(self.share.0.saturating_sub(held.0));
         self.within_limit(state, held).min(spare(state)).min(share)
     }
 
-    /// Whether `wanted` bytes may be.
+    /// Returns an error if `wanted` more bytes exceed the limit.
     pub fn check(
         self,
         state: HostState,
@@ -91,29 +90,29 @@ impl HostAllowance {
     }
 }
 
-/// What the system can give without being short itself.
+/// Returns the available bytes less the system's reserve.
 fn spare(state: HostState) -> Bytes {
     Bytes(state.available.0.saturating_sub(state.total.0 / RESERVED_SHARE))
 }
 
-/// The host has no room for a part of the model.
+/// Error: the host has no memory for a part of the model.
 #[derive(Clone, Debug, thiserror::Error)]
 pub struct HostRefusal {
-    /// What the memory was for.
+    /// Label of the memory.
     pub label: &'static str,
-    /// How much was asked for.
+    /// Bytes that were requested.
     pub wanted: Bytes,
-    /// For what of a model.
+    /// Reason for the request.
     pub demand: HostDemand,
-    /// How much may be taken.
+    /// Bytes that may still be taken.
     pub left: Bytes,
-    /// How much the program has page-locked.
+    /// Bytes that the program has page-locked.
     pub held: Bytes,
-    /// What may be taken at all.
+    /// Limit that applied.
     pub allowance: HostAllowance,
-    /// How the host's memory stands.
+    /// State of the host's memory.
     pub state: HostState,
-    /// Whether it is the limit that leaves too little.
+    /// True if the limit, not the available memory, refused the request.
     pub is_limited: bool,
 }
 
@@ -154,11 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_and_what_is_available_both_hold() {
+    fn the_limit_and_the_available_memory_both_hold() {
         let half = HostAllowance::new(Limit::Percent(50.0), 1);
-        // Of 3200 MiB the limit leaves 1600, of which 100 and 300 are held.
+        // The limit leaves 1600 of 3200 MiB, of which 100 and 300 are held.
         assert_eq!(half.left(state(3200, 3000, 100), Bytes(300 * MIB)), Bytes(1200 * MIB));
-        // 100 of 700 stay with the system.
+        // The system keeps 100 of 700.
         assert_eq!(half.left(state(3200, 700, 100), Bytes(300 * MIB)), Bytes(600 * MIB));
         assert_eq!(half.left(state(3200, 50, 100), Bytes(0)), Bytes(0));
         assert_eq!(half.left(state(3200, 3000, 1700), Bytes(0)), Bytes(0));
@@ -166,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_one_host_share_what_it_can_spare_whoever_asks_first() {
+    fn ranks_of_one_host_get_equal_shares_in_any_order() {
         let tight = state(3200, 700, 100);
         let [one, four] =
             [1, 4].map(|ranks| HostAllowance::new(Limit::Percent(50.0), ranks).shared(tight));
-        // 100 of 700 stay with the system; the limit is of each process.
+        // The system keeps 100 of 700; the limit applies to each process.
         assert_eq!(one.left(tight, Bytes(0)), Bytes(600 * MIB));
         assert_eq!(four.left(tight, Bytes(0)), Bytes(150 * MIB));
-        // Three others have taken their parts, or other programs have.
+        // Other ranks have taken their shares, or other programs have taken the memory.
         assert_eq!(four.left(state(3200, 250, 100), Bytes(0)), Bytes(150 * MIB));
         assert_eq!(four.left(state(3200, 200, 100), Bytes(0)), Bytes(100 * MIB));
         assert_eq!(four.left(tight, Bytes(100 * MIB)), Bytes(50 * MIB));
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_bytes_what_is_there_and_the_remedy() {
+    fn a_refusal_names_the_bytes_the_state_and_the_remedy() {
         let half = HostAllowance::new(Limit::Percent(50.0), 1);
         let held = Bytes(300 * MIB);
         let check = |state, wanted: u64| {

@@ -1,15 +1,15 @@
-//! Things that are given up when the GPU's memory is short, in their order, and when each comes back.
+//! Fallbacks for little GPU memory, in order, and the conditions under which each is restored.
 //!
-//! Nothing here knows a device: a [`Holder`] has the memory, the [`Ladder`] decides which rung is
-//! next. A rung is restored when its cost fits in memory and it was given up for a while, so that
-//! nothing flips between two iterations.
+//! The module knows no device: a [`Holder`] has the memory, the [`Ladder`] decides which rung is next. A rung is
+//! restored when its cost fits in memory and it was given up for a while, so that no rung flips between two
+//! iterations.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::Bytes;
 
-/// A rung: something that can be given up. In the default order, the cheapest first.
+/// A fallback. The default order is the order of declaration, cheapest first.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
 )]
@@ -35,7 +35,7 @@ pub enum Rung {
 }
 
 impl Rung {
-    /// What happens, in words that begin a sentence.
+    /// Returns the message for giving up or restoring this rung.
     pub fn words(self, given_up: bool) -> &'static str {
         match (self, given_up) {
             (Self::Slack, _) => "memory that is not in use goes back to the driver",
@@ -59,36 +59,36 @@ impl Rung {
     }
 }
 
-/// Iterations that a rung stays given up at least.
-const HELD_AT_LEAST: u64 = 500;
+/// Minimum iterations from giving up a rung to restoring it.
+const MIN_GIVEN_UP: u64 = 500;
 
-/// Something given up, or restored.
+/// A rung that was given up or restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RungChange {
-    /// What.
+    /// The rung.
     pub rung: Rung,
-    /// Given up, or restored.
+    /// True if the rung was given up, false if it was restored.
     pub given_up: bool,
-    /// Bytes gained, or what restoring it may cost.
+    /// Bytes gained, or the largest cost of restoring.
     pub bytes: Bytes,
 }
 
 /// The result of giving up a rung.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gain {
-    /// There was nothing to give.
+    /// The rung had nothing to give.
     Nothing,
-    /// So many bytes are free now; 0 if the next try will request less.
+    /// Bytes that are free now; 0 if the next try will request less.
     Bytes(Bytes),
-    /// So many bytes will be free once their owner drops them, which happens after the work has failed
-    /// and before it is tried again; 0 if they were promised before.
+    /// Bytes that will be free once their owner drops them, after the work has failed and before it is tried again; 0
+    /// if they were promised before.
     Promised(Bytes),
-    /// So many bytes are free now by another rung, which this one begins with and did not get beyond.
+    /// Bytes that are free now by another rung, with which this rung began and stopped.
     Begun(Rung, Bytes),
 }
 
 impl Gain {
-    /// What was given up for this rung and how many bytes it gains, if anything was.
+    /// Returns the rung that was given up and the bytes gained; `None` if nothing was given up.
     pub fn of(self, rung: Rung) -> Option<(Rung, Bytes)> {
         match self {
             Self::Nothing => None,
@@ -98,38 +98,38 @@ impl Gain {
     }
 }
 
-/// Whoever holds memory that can be given up.
+/// Owner of memory that can be given up.
 pub trait Holder {
-    /// Errors of the device.
+    /// Error of the device.
     type Error;
 
-    /// Bytes that were missing, if the error says that memory is short.
+    /// Returns the missing bytes if the error says that memory is short.
     fn missing(&self, error: &Self::Error) -> Option<Bytes>;
-    /// Gives up what the rung stands for, no more than `missing` bytes require.
+    /// Gives up the memory of a rung, at most what `missing` bytes require.
     fn give_up(&mut self, rung: Rung, missing: Bytes) -> Result<Gain, Self::Error>;
-    /// What restoring a rung costs; `None` if it cannot be restored or is still needed.
+    /// Returns the cost of restoring a rung; `None` if it cannot be restored or is still needed.
     fn cost(&self, rung: Rung) -> Option<Bytes>;
-    /// Bytes that can be taken without giving up anything.
+    /// Returns the bytes that can be taken without giving up anything.
     fn available_bytes(&self) -> Bytes;
     /// Restores a rung.
     fn restore(&mut self, rung: Rung) -> Result<(), Self::Error>;
 }
 
-/// The rungs that are given up.
+/// The order of the rungs, and the rungs that are given up.
 #[derive(Clone, Debug)]
 pub struct Ladder {
     order: Vec<Rung>,
-    /// Rungs that are given up, with the time of the last use.
+    /// Rungs that are given up, with the iteration of their last use.
     given_up: Vec<(Rung, u64)>,
     changes: Vec<RungChange>,
     now: u64,
-    /// True if more is held than may be.
+    /// True if this program holds more than its budget.
     is_over: bool,
 }
 
 impl Ladder {
-    /// A ladder of these rungs, the first of which is given up first. A rung that occurs twice counts
-    /// once; one that is missing is never given up.
+    /// Creates a ladder whose first rung is given up first. A duplicate counts once; a missing rung is never given
+    /// up.
     pub fn new(order: &[Rung]) -> Self {
         let mut steps: Vec<Rung> = Vec::with_capacity(order.len());
         for &rung in order {
@@ -140,9 +140,8 @@ impl Ladder {
         Self { order: steps, given_up: Vec::new(), changes: Vec::new(), now: 0, is_over: false }
     }
 
-    /// Runs work that needs memory. If memory is short, gives up one rung after the other, slack once
-    /// and the others as long as they free something, and tries again after each. Returns the last
-    /// error if all of them are not enough.
+    /// Runs work that needs memory. If memory is short, gives up one rung after the other and tries again after each:
+    /// slack once, other rungs as long as they free bytes. Returns the last error if all rungs are not enough.
     pub fn climb<H: Holder, R>(
         &mut self,
         holder: &mut H,
@@ -160,14 +159,13 @@ impl Ladder {
                 match holder.give_up(rung, missing)? {
                     Gain::Bytes(bytes) => {
                         self.record(rung, bytes);
-                        // A rung that frees no bytes lowers the next request, once; and every failed try
-                        // makes new slack.
+                        // A rung that frees no bytes lowers the next request, once. Every failed try makes new slack.
                         step += usize::from(bytes == Bytes(0) || rung == Rung::Slack);
                         break;
                     }
                     Gain::Promised(bytes) => {
                         self.record(rung, bytes);
-                        // Nothing dearer is given up before these bytes are free.
+                        // No dearer rung is given up before these bytes are free.
                         return Err(error);
                     }
                     Gain::Begun(begun, bytes) => {
@@ -181,19 +179,18 @@ impl Ladder {
         }
     }
 
-    /// Restores the rungs that fit in memory, the dearest first: only those given up for a while, and
-    /// none before a dearer one.
+    /// Restores the rungs that fit in memory and were given up for a while, the dearest first. A rung waits for
+    /// dearer ones.
     pub fn restore_rungs<H: Holder>(&mut self, holder: &mut H) -> Result<(), H::Error> {
         for &rung in self.order.iter().rev() {
             let Some(at) = self.given_up.iter().position(|&(given, _)| given == rung) else {
                 continue;
             };
-            let is_settled = self.now >= self.given_up[at].1 + HELD_AT_LEAST;
+            let is_settled = self.now >= self.given_up[at].1 + MIN_GIVEN_UP;
             let cost =
                 holder.cost(rung).filter(|&cost| is_settled && cost <= holder.available_bytes());
             let Some(bytes) = cost else {
-                // A rung that never comes back does not block the others, nor does one that is no
-                // longer needed, as births after the end of density control.
+                // Rungs that are never restored do not block others, nor do births after density control has ended.
                 if matches!(rung, Rung::Compact | Rung::Offload)
                     || (rung == Rung::Births && is_settled)
                 {
@@ -208,16 +205,15 @@ impl Ladder {
         Ok(())
     }
 
-    /// Records that density control requested births and was granted some; `bytes` is the size of the
-    /// others. Births count as restored only after a while of full grants.
+    /// Records the result of a request for births; `bytes` is the size of the births that were not granted. Births
+    /// count as restored only after a while of full grants.
     pub fn record_grant(&mut self, wish: usize, granted: usize, bytes: Bytes) {
         if granted < wish {
             self.record(Rung::Births, bytes);
             return;
         }
-        let held = |&(rung, since): &(Rung, u64)| {
-            rung == Rung::Births && self.now >= since + HELD_AT_LEAST
-        };
+        let held =
+            |&(rung, since): &(Rung, u64)| rung == Rung::Births && self.now >= since + MIN_GIVEN_UP;
         if wish > 0
             && let Some(at) = self.given_up.iter().position(held)
         {
@@ -226,26 +222,26 @@ impl Ladder {
         }
     }
 
-    /// True if a rung may be given up, and before another.
+    /// Returns true if a rung may be given up, and before another.
     pub fn comes_before(&self, rung: Rung, other: Rung) -> bool {
         let place = |wanted| self.order.iter().position(|&rung| rung == wanted);
         place(rung).is_some_and(|at| place(other).is_none_or(|later| at < later))
     }
 
-    /// Those of these rungs that may be given up, in their order.
+    /// Returns the given rungs that may be given up, in the ladder's order.
     pub fn in_order(&self, rungs: &[Rung]) -> Vec<Rung> {
         self.order.iter().copied().filter(|rung| rungs.contains(rung)).collect()
     }
 
-    /// Records a rung that was given up without a refusal: memory was short from the beginning.
+    /// Records a rung that was given up from the start of the run.
     pub fn record_once(&mut self, rung: Rung) {
         if self.allows(rung) && !self.is_given_up(rung) {
             self.record(rung, Bytes(0));
         }
     }
 
-    /// Warns that other programs leave less than this one holds, and nothing is left to give up. Warns
-    /// once until that is over.
+    /// Warns that this program holds `excess` bytes too many and no rung is left. Warns once until the excess is
+    /// gone.
     pub fn warn_of_excess(&mut self, excess: Bytes) {
         let is_over = excess > Bytes(0);
         if is_over && !self.is_over {
@@ -259,12 +255,12 @@ impl Ladder {
         self.is_over = is_over;
     }
 
-    /// True if a rung may be given up at all.
+    /// Returns true if a rung may be given up at all.
     pub fn allows(&self, rung: Rung) -> bool {
         self.order.contains(&rung)
     }
 
-    /// True if a rung is given up at present.
+    /// Returns true if a rung is given up at present.
     pub fn is_given_up(&self, rung: Rung) -> bool {
         self.given_up.iter().any(|&(given, _)| given == rung)
     }
@@ -274,12 +270,12 @@ impl Ladder {
         self.now = iteration;
     }
 
-    /// What changed since the last call, each rung once.
+    /// Returns the changes since the last call, each rung once.
     pub fn take_changes(&mut self) -> Vec<RungChange> {
         std::mem::take(&mut self.changes)
     }
 
-    /// Records that a rung was given up. Slack is not recorded: it costs nothing.
+    /// Records that a rung was given up. Slack is not recorded, since it costs nothing.
     pub fn record(&mut self, rung: Rung, bytes: Bytes) {
         let now = self.now;
         match self.given_up.iter_mut().find(|(given, _)| *given == rung) {
@@ -305,14 +301,13 @@ mod tests {
 
     use super::*;
 
-    /// Nothing was left to take.
     #[derive(Debug)]
     struct TooLittle;
 
-    /// True if the move of a part has begun, which gets no further than its beginning.
-    struct Beginner(bool);
+    /// True if `give_up` frees bytes by another rung than the requested one.
+    struct OtherRung(bool);
 
-    impl Holder for Beginner {
+    impl Holder for OtherRung {
         type Error = TooLittle;
 
         fn missing(&self, _error: &TooLittle) -> Option<Bytes> {
@@ -338,10 +333,10 @@ mod tests {
     }
 
     #[test]
-    fn a_rung_that_ends_where_another_does_is_told_as_that() {
+    fn a_rung_that_frees_the_memory_of_another_is_reported_as_the_other() {
         let mut ladder = Ladder::new(&[Rung::Offload]);
-        let work = |holder: &mut Beginner| if holder.0 { Ok(()) } else { Err(TooLittle) };
-        ladder.climb(&mut Beginner(false), work).unwrap();
+        let work = |holder: &mut OtherRung| if holder.0 { Ok(()) } else { Err(TooLittle) };
+        ladder.climb(&mut OtherRung(false), work).unwrap();
         let change = RungChange { rung: Rung::Compact, given_up: true, bytes: Bytes(5) };
         assert_eq!(ladder.take_changes(), [change]);
     }
@@ -356,29 +351,29 @@ mod tests {
         Rung::Births,
     ];
 
-    /// A card on which a model, photographs and an iteration's scratch lie.
+    /// A GPU with a model, photographs and the scratch of an iteration.
     #[derive(Clone, Debug)]
     struct Card {
         budget: u64,
         model: u64,
         photographs: u64,
-        /// All photographs together.
+        /// Bytes of all photographs.
         all_photographs: u64,
         slack: u64,
         banded: bool,
         compact: bool,
-        /// What the host has room for of the model.
+        /// Bytes of the model that the host has memory for.
         host: u64,
-        /// Lengths of the lists that are held, and the most allowed.
+        /// Present and largest allowed length of the neighbour lists.
         neighbours: [u64; 2],
-        /// What the lists of a view may take at most.
+        /// Limit on the bytes of a view's lists.
         most_lists: Option<u64>,
     }
 
-    /// What one neighbour of all takes.
+    /// Bytes of one neighbour in all lists.
     const NEIGHBOUR: u64 = 10;
 
-    /// So many bytes were missing.
+    /// Error: this number of bytes is missing.
     #[derive(Debug, PartialEq)]
     struct Short(u64);
 
@@ -387,7 +382,7 @@ mod tests {
             self.model + self.photographs + self.slack + NEIGHBOUR * self.neighbours[0]
         }
 
-        /// The owner drops lists that are too long.
+        /// Shortens lists that are longer than allowed, as their owner would.
         fn shorten(&mut self) {
             self.neighbours[0] = self.neighbours[0].min(self.neighbours[1]);
         }
@@ -396,14 +391,14 @@ mod tests {
             self.budget.saturating_sub(self.held())
         }
 
-        /// An iteration whose splats and lists take so much, the lists less in bands.
+        /// Runs an iteration that needs these bytes. Bands reduce the bytes of `lists`.
         fn iterate(&mut self, splats: u64, lists: u64) -> Result<(), Short> {
             let room = (self.free() + self.slack).saturating_sub(splats);
             let lists =
                 if self.banded && lists > room { lists.min(room.max(lists / 16)) } else { lists };
             let wanted = splats + lists;
             if wanted > self.free() + self.slack {
-                // Some of it was taken before the rest was refused.
+                // A part was allocated before the rest was refused.
                 let missing = wanted - self.free() - self.slack;
                 self.slack += self.free();
                 return Err(Short(missing));
@@ -452,7 +447,7 @@ mod tests {
                     self.model -= gained;
                     gained
                 }
-                // Half of what it is when compact.
+                // The colours are half of a compact model.
                 Rung::Offload => {
                     let gained = if self.host < self.model / 2 { 0 } else { self.model / 2 };
                     (self.host, self.model) = (0, self.model - gained);
@@ -509,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_given_up_while_there_is_room() {
+    fn nothing_is_given_up_while_memory_suffices() {
         let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
         ladder.climb(&mut card, |card| card.iterate(100, 400)).unwrap();
         assert_eq!(rung_changes(&mut ladder), []);
@@ -517,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn cheap_steps_come_first_and_only_as_far_as_they_are_needed() {
+    fn cheap_rungs_are_given_up_first_and_only_as_needed() {
         let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
         ladder.climb(&mut card, |card| card.iterate(150, 400)).unwrap();
         assert_eq!(
@@ -534,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_go_to_the_host_after_all_is_compact_and_never_come_back() {
+    fn colours_move_to_the_host_after_compaction_and_stay_there() {
         let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
         card.host = 75;
         ladder.climb(&mut card, |card| card.iterate(900, 16)).unwrap();
@@ -542,26 +537,26 @@ mod tests {
         assert_eq!(told[told.len() - 2..], [(Rung::Compact, true), (Rung::Offload, true)]);
         assert_eq!((card.model, card.compact), (75, true));
         (card.slack, card.budget) = (0, 9000);
-        ladder.set_time(HELD_AT_LEAST);
+        ladder.set_time(MIN_GIVEN_UP);
         ladder.restore_rungs(&mut card).unwrap();
         let told = rung_changes(&mut ladder);
         assert!(told.contains(&(Rung::Photographs, false)), "{told:?}");
         assert!(ladder.is_given_up(Rung::Offload) && ladder.is_given_up(Rung::Compact));
-        // A host without the room has nothing to give.
+        // A host without enough memory has nothing to give.
         let mut full = Card { host: 74, ..self::card(1000) };
         assert!(Ladder::new(&ALL).climb(&mut full, |card| card.iterate(900, 16)).is_err());
         assert_eq!((full.model, full.compact), (150, true));
     }
 
     #[test]
-    fn rungs_are_declared_in_the_order_in_which_they_cost() {
+    fn rungs_are_declared_in_order_of_cost() {
         let mut declared = Rung::value_variants().to_vec();
         declared.retain(|rung| *rung != Rung::Resolution);
         assert_eq!(declared, ALL);
     }
 
     #[test]
-    fn the_order_is_the_users_and_what_is_not_named_is_kept() {
+    fn the_user_sets_the_order_and_other_rungs_are_kept() {
         let (mut ladder, mut card) = (Ladder::new(&[Rung::Compact, Rung::Bands]), card(600));
         ladder.climb(&mut card, |card| card.iterate(100, 100)).unwrap();
         assert_eq!(rung_changes(&mut ladder), [(Rung::Compact, true)]);
@@ -570,15 +565,15 @@ mod tests {
     }
 
     #[test]
-    fn a_step_comes_back_when_there_is_room_and_not_at_once() {
+    fn a_rung_is_restored_after_a_while_if_memory_suffices() {
         let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
         ladder.climb(&mut card, |card| card.iterate(150, 400)).unwrap();
         card.slack = 0;
         card.budget = 2000;
-        ladder.set_time(HELD_AT_LEAST - 1);
+        ladder.set_time(MIN_GIVEN_UP - 1);
         ladder.restore_rungs(&mut card).unwrap();
         assert_eq!(card.photographs, 150);
-        ladder.set_time(HELD_AT_LEAST);
+        ladder.set_time(MIN_GIVEN_UP);
         ladder.restore_rungs(&mut card).unwrap();
         assert_eq!(card.photographs, 200);
         assert_eq!(
@@ -591,25 +586,25 @@ mod tests {
     fn births_hold_the_other_rungs_only_while_they_are_requested() {
         let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
         ladder.climb(&mut card, |card| card.iterate(150, 400)).unwrap();
-        ladder.set_time(HELD_AT_LEAST);
+        ladder.set_time(MIN_GIVEN_UP);
         ladder.record_grant(10, 4, Bytes(6));
         (card.slack, card.budget) = (0, 2000);
         ladder.restore_rungs(&mut card).unwrap();
         assert_eq!(card.photographs, 150, "births were refused just now");
-        ladder.set_time(2 * HELD_AT_LEAST);
+        ladder.set_time(2 * MIN_GIVEN_UP);
         ladder.restore_rungs(&mut card).unwrap();
         assert_eq!((card.photographs, ladder.is_given_up(Rung::Births)), (200, true));
     }
 
     #[test]
-    fn a_short_grant_is_told_once_and_a_whole_one_takes_it_back() {
+    fn a_short_grant_is_reported_once_and_a_full_one_restores_it() {
         let mut ladder = Ladder::new(&ALL);
         ladder.record_grant(10, 10, Bytes(0));
         ladder.record_grant(10, 4, Bytes(6));
         ladder.record_grant(10, 0, Bytes(10));
-        // Not while the last short one is recent, and not because nothing was asked for.
+        // Not restored while the last short grant is recent, nor by a grant of nothing.
         ladder.record_grant(3, 3, Bytes(0));
-        ladder.set_time(HELD_AT_LEAST);
+        ladder.set_time(MIN_GIVEN_UP);
         ladder.record_grant(0, 0, Bytes(0));
         assert_eq!(rung_changes(&mut ladder), [(Rung::Births, true)]);
         ladder.record_grant(3, 3, Bytes(0));
@@ -617,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_dearer_goes_before_what_was_promised_has_come() {
+    fn no_dearer_rung_is_given_up_before_promised_bytes_are_free() {
         let (mut ladder, mut card) = (Ladder::new(&ALL), card(700));
         (card.photographs, card.neighbours[0]) = (0, 16);
         let mut told_so_far = Vec::new();
@@ -631,7 +626,7 @@ mod tests {
             card.shorten();
             told_so_far.extend(ladder.take_changes());
         }
-        // Nothing is left of that: the next step.
+        // No promise is left, so the next rung follows.
         ladder.climb(&mut card, |card| card.iterate(300, 40)).unwrap();
         assert_eq!((card.neighbours, card.compact), ([10, 10], true));
         let neighbours: Vec<Bytes> = told_so_far
@@ -644,14 +639,14 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_come_back_when_there_is_room_for_them() {
+    fn neighbours_are_restored_if_memory_suffices() {
         let (mut ladder, mut card) = (Ladder::new(&ALL), card(700));
         (card.photographs, card.neighbours[0]) = (0, 16);
         ladder.climb(&mut card, |card| card.iterate(250, 40)).unwrap_err();
         card.shorten();
         card.slack = 0;
         card.budget = 2000;
-        ladder.set_time(HELD_AT_LEAST);
+        ladder.set_time(MIN_GIVEN_UP);
         ladder.restore_rungs(&mut card).unwrap();
         assert_eq!(card.neighbours, [12, 16]);
         let back = (Rung::Neighbours, false);
@@ -659,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_says_what_is_given_up_before_what() {
+    fn the_order_decides_which_rung_comes_first() {
         let ladder = Ladder::new(&[Rung::Compact, Rung::Births, Rung::Bands]);
         assert!(ladder.comes_before(Rung::Compact, Rung::Births));
         assert!(!ladder.comes_before(Rung::Bands, Rung::Births));
@@ -670,11 +665,11 @@ mod tests {
     }
 
     proptest! {
-        /// For any demands, and whatever others take: the budget is kept (the card asserts it), a
-        /// step is only taken where those before it were not enough, and when others have left all
-        /// that can return has returned.
+        /// Checks arbitrary demands of this and other programs: the budget holds (the card asserts it), a rung is
+        /// given up only if the cheaper rungs were not enough, and all rungs that can be restored are restored after
+        /// the other programs end.
         #[test]
-        fn the_budget_holds_nothing_needed_is_given_up_and_everything_returns(
+        fn the_budget_holds_and_rungs_are_restored(
             demands in prop::collection::vec((50_u64..400, 20_u64..600, 0_u64..900), 1..60),
         ) {
             let (mut ladder, mut card) = (Ladder::new(&ALL), card(2000));
@@ -702,16 +697,16 @@ mod tests {
             card.budget = 4000;
             card.slack = 0;
             for settled in 0..3 {
-                ladder.set_time(100_000 + settled * HELD_AT_LEAST);
+                ladder.set_time(100_000 + settled * MIN_GIVEN_UP);
                 ladder.climb(&mut card, |card| card.iterate(50, 20)).unwrap();
                 ladder.restore_rungs(&mut card).unwrap();
             }
             prop_assert_eq!((card.photographs, card.banded), (200, false));
         }
 
-        /// With the same demand every time, each step changes at most once.
+        /// Checks that each rung changes at most once if demand is constant.
         #[test]
-        fn nothing_flaps(splats in 50_u64..400, lists in 20_u64..900, budget in 700_u64..2000) {
+        fn no_rung_flaps(splats in 50_u64..400, lists in 20_u64..900, budget in 700_u64..2000) {
             let (mut ladder, mut card) = (Ladder::new(&ALL), card(budget));
             let mut changes = Vec::new();
             for time in 0..100 {

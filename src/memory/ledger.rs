@@ -1,4 +1,4 @@
-//! Accounts of the device's memory: which holder has how much, and whether more fits.
+//! Ledger of the device's memory: bytes of each label, and whether more fits.
 
 use std::fmt;
 
@@ -7,25 +7,25 @@ use serde::Serialize;
 use super::{Bytes, CardSharing};
 use crate::layout::MemoryPlace;
 
-/// How many entries a refusal lists.
+/// Number of entries that a refusal lists.
 const LISTED: usize = 5;
 
-/// What a piece of memory is for.
+/// Lifetime and place of a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Context and code; there is no giving it back.
+    /// Context and code; never freed.
     Fixed,
-    /// Lives as long as the model.
+    /// Kept as long as the model.
     Region,
-    /// Lives for an iteration.
+    /// Kept for an iteration.
     Scratch,
-    /// Page-locked memory of the host; no part of the device's.
+    /// Page-locked memory of the host.
     Pinned,
 }
 
 impl Kind {
-    /// Whose memory it is.
+    /// Returns the memory (device or host) that holds this kind.
     pub fn place(self) -> MemoryPlace {
         match self {
             Self::Fixed | Self::Region | Self::Scratch => MemoryPlace::Device,
@@ -34,38 +34,38 @@ impl Kind {
     }
 }
 
-/// What goes by one label.
+/// The memory of one label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// What it is called.
+    /// Name of the memory.
     pub label: &'static str,
-    /// What it is for.
+    /// Lifetime and place.
     pub kind: Kind,
-    /// Bytes that hold something.
+    /// Bytes in use.
     pub used: Bytes,
-    /// Bytes taken from the device. Scratch is mapped under the label of the arena and used under
-    /// those of its blocks.
+    /// Bytes taken from the device. Scratch is mapped under the label of the arena and used under the labels of its
+    /// blocks.
     pub mapped: Bytes,
-    /// The most that was mapped or used.
+    /// Peak of the mapped or used bytes.
     pub peak: Bytes,
-    /// What was mapped when all of the device's entries together were at their most.
+    /// Mapped bytes when the total of the device's entries was at its peak.
     pub at_peak: Bytes,
 }
 
-/// There is no room in the budget.
+/// Error: a request exceeds the budget.
 #[derive(Clone, Debug, thiserror::Error)]
 pub struct Refusal {
-    /// What the memory was for.
+    /// Label of the request.
     pub label: &'static str,
-    /// How much was asked for.
+    /// Bytes that were requested.
     pub wanted: Bytes,
-    /// How much all entries hold together.
+    /// Bytes that all entries hold.
     pub held: Bytes,
-    /// How much they may hold.
+    /// Bytes that all entries may hold.
     pub budget: Bytes,
-    /// The entries that hold most.
+    /// The largest entries.
     pub largest: Vec<Entry>,
-    /// How the card is shared, where other programs leave less of it than the limit does.
+    /// State of the card, if other programs leave less of it than the limit does.
     pub sharing: Option<CardSharing>,
 }
 
@@ -92,29 +92,29 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Returns the entry that holds most, after a comma; nothing where nothing is held.
+/// Returns the largest entry as the end of a sentence; empty if there is no entry.
 pub fn held_most(entries: &[Entry]) -> String {
     entries.first().map_or(String::new(), |entry| {
         format!(", most in {} {:.1} MiB", entry.label, entry.mapped.mib())
     })
 }
 
-/// The books of a device's memory.
+/// Ledger of a device's memory.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     budget: Bytes,
-    /// How the card is shared, where that lowers the budget.
+    /// State of the card, if other programs lower the budget.
     sharing: Option<CardSharing>,
-    /// What is not exceeded where less will do.
+    /// Soft limit: exceeded only if less memory does not suffice.
     aim: Option<Bytes>,
     entries: Vec<Entry>,
     peak: Bytes,
-    /// The most since it was taken last.
+    /// Peak since `take_phase_peak` was called last.
     phase_peak: Bytes,
 }
 
 impl Ledger {
-    /// Empty books with so much to give.
+    /// Creates an empty ledger with this budget.
     pub fn new(budget: Bytes) -> Self {
         Self {
             budget,
@@ -126,34 +126,33 @@ impl Ledger {
         }
     }
 
-    /// The most that may be held.
+    /// Returns the budget in bytes.
     pub fn budget(&self) -> Bytes {
         self.budget
     }
 
-    /// Changes the budget; held memory stays. Where other programs lower it, refusals say how the
-    /// card is shared.
+    /// Changes the budget; held memory stays. `sharing` explains a budget that other programs lower.
     pub fn set_budget(&mut self, budget: Bytes, sharing: Option<CardSharing>) {
         (self.budget, self.sharing) = (budget, sharing);
     }
 
-    /// Sets what is not to be exceeded where less will do; nothing is refused for it.
+    /// Sets the soft limit, which refuses no request.
     pub fn set_aim(&mut self, aim: Option<Bytes>) {
         self.aim = aim;
     }
 
-    /// Bytes that may be taken without exceeding the budget or what is aimed at.
+    /// Returns the bytes that may be taken without exceeding the budget or the soft limit.
     pub fn left(&self) -> Bytes {
         let most = self.aim.map_or(self.budget, |aim| aim.min(self.budget));
         Bytes(most.0.saturating_sub(self.total().0))
     }
 
-    /// Whether `wanted` more bytes are more than what is aimed at.
+    /// Returns true if `wanted` more bytes exceed the soft limit.
     pub fn exceeds_aim(&self, wanted: Bytes) -> bool {
         self.aim.is_some_and(|aim| self.total().0.saturating_add(wanted.0) > aim.0)
     }
 
-    /// Whether `wanted` more bytes fit in the budget.
+    /// Returns an error if `wanted` more bytes exceed the budget.
     pub fn check(&self, label: &'static str, wanted: Bytes) -> Result<(), Refusal> {
         let held = self.total();
         if held.0.checked_add(wanted.0).is_some_and(|sum| sum <= self.budget.0) {
@@ -163,7 +162,7 @@ impl Ledger {
         Err(Refusal { label, wanted, held, budget, largest, sharing })
     }
 
-    /// Records memory of the device or the host, or refuses it.
+    /// Records memory of the device or the host. Returns an error if it exceeds the budget.
     pub fn charge(
         &mut self,
         label: &'static str,
@@ -185,7 +184,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Removes memory that was given back.
+    /// Removes memory that was freed.
     pub fn release(&mut self, label: &'static str, kind: Kind, freed: Bytes) {
         let entry = self.entry(label, kind);
         entry.mapped.0 = entry.mapped.0.saturating_sub(freed.0);
@@ -198,34 +197,34 @@ impl Ledger {
         entry.peak = entry.peak.max(entry.used);
     }
 
-    /// All entries, in the order in which they were first charged.
+    /// Returns all entries, in the order of their first charge.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Bytes of the device that are mapped.
+    /// Returns the mapped bytes of the device.
     pub fn total(&self) -> Bytes {
         self.on_device().map(|entry| entry.mapped).sum()
     }
 
-    /// Bytes of the host that are page-locked.
+    /// Returns the page-locked bytes of the host.
     pub fn on_host(&self) -> Bytes {
         let on_host = self.entries.iter().filter(|entry| entry.kind.place() == MemoryPlace::Host);
         on_host.map(|entry| entry.mapped).sum()
     }
 
-    /// The most that was mapped at once.
+    /// Returns the peak of the mapped bytes.
     pub fn peak(&self) -> Bytes {
         self.peak
     }
 
-    /// The most that was mapped at once since this was called last.
+    /// Returns the peak of the mapped bytes since the last call.
     pub fn take_phase_peak(&mut self) -> Bytes {
         let total = self.total();
         std::mem::replace(&mut self.phase_peak, total).max(total)
     }
 
-    /// Forgets these peaks: what is held now is the most so far.
+    /// Resets all peaks to the present values.
     pub fn reset_peak(&mut self) {
         self.peak = self.total();
         for entry in &mut self.entries {
@@ -234,7 +233,7 @@ impl Ledger {
         }
     }
 
-    /// The entries that hold most of the device's memory, the largest first.
+    /// Returns the largest entries of the device, in descending order.
     pub fn largest(&self) -> Vec<Entry> {
         let mut entries: Vec<_> =
             self.on_device().filter(|entry| entry.mapped.0 > 0).copied().collect();
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_peak_are_those_of_one_moment() {
+    fn the_parts_of_a_peak_belong_to_one_moment() {
         let mut ledger = Ledger::new(Bytes(100));
         ledger.charge("photographs", Kind::Region, Bytes(40)).unwrap();
         ledger.charge("scratch", Kind::Scratch, Bytes(30)).unwrap();
@@ -300,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn each_phase_has_a_peak_of_its_own_whatever_becomes_of_the_others() {
+    fn each_phase_has_its_own_peak() {
         let mut ledger = Ledger::new(Bytes(100));
         ledger.charge("sh", Kind::Region, Bytes(40)).unwrap();
         ledger.charge("scratch", Kind::Scratch, Bytes(30)).unwrap();
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_aimed_at_lowers_what_is_left_and_refuses_nothing() {
+    fn the_soft_limit_lowers_the_bytes_left_and_refuses_nothing() {
         let mut ledger = Ledger::new(Bytes(100));
         ledger.charge("sh", Kind::Region, Bytes(40)).unwrap();
         assert_eq!(ledger.left(), Bytes(60));
@@ -329,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_who_holds_most_and_changes_nothing() {
+    fn a_refusal_names_the_largest_entries_and_changes_nothing() {
         let mut ledger = Ledger::new(Bytes(3 << 20));
         ledger.charge("small", Kind::Region, Bytes(1 << 19)).unwrap();
         ledger.charge("large", Kind::Region, Bytes(2 << 20)).unwrap();
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_beside_other_programs_says_what_they_and_the_threshold_leave() {
+    fn a_refusal_names_the_bytes_of_other_programs_and_the_threshold() {
         let mut ledger = Ledger::new(Bytes(3 << 20));
         let sharing = |card: Bytes, foreign: Bytes, reserve: Bytes| {
             Some(CardSharing { card, foreign, reserve })
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn pinned_memory_is_listed_but_takes_nothing_of_the_budget() {
+    fn pinned_memory_is_listed_and_not_part_of_the_budget() {
         let mut ledger = Ledger::new(Bytes(10));
         ledger.charge("staging", Kind::Pinned, Bytes(1000)).unwrap();
         assert_eq!((ledger.total(), ledger.entries()[0].mapped), (Bytes(0), Bytes(1000)));

@@ -1,4 +1,4 @@
-//! An upper bound on a card's memory, as people write it.
+//! Upper bound on a card's memory, with parsing and printing.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,19 +10,19 @@ use super::Bytes;
 /// A number of bytes (`12GiB`) or a share of the card (`80%`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
-    /// So many bytes.
+    /// Absolute size.
     Bytes(Bytes),
-    /// So much of the card's memory, per cent.
+    /// Share of the card's memory, per cent.
     Percent(f64),
 }
 
-/// A limit that cannot be read.
+/// Error of a text that is no limit.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is not a limit; write it like 12GiB, 512M, a number of bytes, or a share like 80%")]
 pub struct ParseLimitError(String);
 
 impl Limit {
-    /// The limit on a card with so much memory; never more than that.
+    /// Returns the limit in bytes on a card with this much memory, at most all of it.
     pub fn on(self, card: Bytes) -> Bytes {
         match self {
             Self::Bytes(bytes) => bytes.min(card),
@@ -30,7 +30,7 @@ impl Limit {
         }
     }
 
-    /// Whether anything is left, and a share is of one card at most.
+    /// Returns true if the limit is positive and a share is at most 100%.
     pub fn is_usable(self) -> bool {
         match self {
             Self::Bytes(bytes) => bytes > Bytes(0),
@@ -39,51 +39,51 @@ impl Limit {
     }
 }
 
-/// What this program may take of a card that it shares with others.
+/// Budget of this program on a card that it shares with other programs.
 ///
-/// It takes at most the threshold's share of its limit. The rest of the limit stays free on the
-/// card: if other programs take so much that less would be left, this one takes less.
+/// The budget is at most `threshold` times the limit. The rest of the limit stays free on the card: the budget
+/// shrinks if other programs would leave less free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
     card: Bytes,
     most: Bytes,
-    /// Bytes that always stay free.
+    /// Bytes that stay free.
     reserve: Bytes,
 }
 
 impl Allowance {
-    /// Of a limit, or of the whole card.
+    /// Creates the budget for a limit, or for the whole card.
     pub fn new(limit: Option<Limit>, threshold: f64, card: Bytes) -> Self {
         let limit = limit.map_or(card, |limit| limit.on(card));
         let most = share(limit, threshold);
         Self { card, most, reserve: Bytes(limit.0 - most.0) }
     }
 
-    /// Bytes that may be taken while others hold `foreign`.
+    /// Returns the budget while other programs hold `foreign` bytes.
     pub fn beside(&self, foreign: Bytes) -> Bytes {
         let left = self.card.0.saturating_sub(foreign.0).saturating_sub(self.reserve.0);
         self.most.min(Bytes(left))
     }
 
-    /// How the card is shared while others hold `foreign`, where they leave less than the limit does.
+    /// Returns the state of the card if `foreign` bytes of other programs lower the budget.
     pub fn sharing(&self, foreign: Bytes) -> Option<CardSharing> {
         let Self { card, reserve, .. } = *self;
         (self.beside(foreign) < self.most).then_some(CardSharing { card, foreign, reserve })
     }
 }
 
-/// A card of which other programs leave this one less than its own limit would.
+/// State of a card whose other programs lower this program's budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CardSharing {
-    /// All of its memory.
+    /// Total memory.
     pub card: Bytes,
-    /// What other programs hold of it.
+    /// Bytes that other programs hold.
     pub foreign: Bytes,
-    /// What stays free of it, by the threshold.
+    /// Bytes that stay free because of the threshold.
     pub reserve: Bytes,
 }
 
-/// `share` of `bytes`, 0 to 1, rounded down.
+/// Returns `share` (0 to 1) of `bytes`, rounded down.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -133,7 +133,7 @@ mod tests {
     const CARD: Bytes = Bytes(16 << 30);
 
     #[test]
-    fn limits_are_sizes_or_shares_of_the_card_and_never_more_than_the_card() {
+    fn limits_are_sizes_or_shares_and_at_most_the_card() {
         for (text, gib) in [("12GiB", 12.0), ("12G", 12.0), ("25%", 4.0), ("12.5 %", 2.0)] {
             assert_eq!(text.parse::<Limit>().unwrap().on(CARD).gib(), gib, "{text}");
         }
@@ -171,10 +171,10 @@ mod tests {
     }
 
     #[test]
-    fn what_others_hold_takes_from_the_budget_only_where_the_card_is_short() {
+    fn memory_of_other_programs_lowers_the_budget_only_on_a_full_card() {
         let half = Allowance::new(Some(Limit::Percent(50.0)), 0.75, CARD);
         assert_eq!(half.beside(Bytes(4 << 30)), Bytes(6 << 30));
-        // 16 GiB, of which 2 stay free and others hold 10.
+        // 2 of 16 GiB stay free and other programs hold 10.
         assert_eq!(half.beside(Bytes(10 << 30)), Bytes(4 << 30));
         assert_eq!(half.beside(Bytes(15 << 30)), Bytes(0));
         assert_eq!(half.beside(Bytes(u64::MAX)), Bytes(0));

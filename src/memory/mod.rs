@@ -1,5 +1,4 @@
-//! Memory as a quantity: bytes with units, limits, what the process holds, the books of a device's,
-//! and what is given up when it is short.
+//! Memory as a quantity: sizes, limits, host memory, the ledger of a device, fallbacks and forecasts.
 
 mod bytes;
 mod host;

@@ -1,61 +1,60 @@
-//! How much smaller training views are drawn where memory is short.
+//! Scale of training views when memory is short.
 
-/// What a view's sides are multiplied by each time.
+/// Factor of one reduction.
 const FACTOR: f64 = 0.9;
 
-/// Share of their size at which training views are drawn, and their photographs compared: 0.9 for each
-/// time that memory was too short for a step ([`super::Rung::Resolution`]).
+/// Scale of training views and their photographs: 0.9 to the power of the number of steps that ran out of memory
+/// ([`super::Rung::Resolution`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrainingScale {
     times: u32,
 }
 
 impl TrainingScale {
-    /// Their own size.
+    /// Full size.
     pub const FULL: Self = Self { times: 0 };
 
-    /// 0.53 of it: a view of half the width shows a quarter of what is there to learn.
+    /// Scale 0.53. Smaller views would show too little to learn from.
     pub const SMALLEST: Self = Self { times: 6 };
 
-    /// Multiplied so many times, or as often as may be.
+    /// Returns the scale after `times` reductions, at least [`Self::SMALLEST`].
     pub fn after(times: u32) -> Self {
         Self { times: times.min(Self::SMALLEST.times) }
     }
 
-    /// How often it was multiplied.
+    /// Returns the number of reductions.
     pub fn times(self) -> u32 {
         self.times
     }
 
-    /// The next smaller one, if there is one.
+    /// Returns the next smaller scale; `None` at the smallest.
     pub fn smaller(self) -> Option<Self> {
         (self != Self::SMALLEST).then_some(Self { times: self.times + 1 })
     }
 
-    /// Whether views are smaller than by another.
+    /// Returns true if this scale is smaller than another.
     pub fn is_below(self, other: Self) -> bool {
         self.times > other.times
     }
 
-    /// What a side is multiplied by.
+    /// Returns the factor of a view's sides.
     pub fn factor(self) -> f64 {
-        // Not a power function: those of two machines differ in the last bit.
+        // Repeated multiplication: the last bit of a power function differs between machines.
         (0..self.times).fold(1.0, |factor, _| factor * FACTOR)
     }
 
-    /// The size of a view of this full size, px.
+    /// Returns the scaled size of a view, px.
     pub fn px(self, full: [u32; 2]) -> [u32; 2] {
         let factor = self.factor();
         full.map(|side| rounded(f64::from(side) * factor))
     }
 
-    /// All of them, the largest first.
+    /// Returns all scales, the largest first.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..=Self::SMALLEST.times).map(|times| Self { times })
     }
 }
 
-/// A side in px; at least 1.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,4 +1,4 @@
-//! Gaussians on the triangles of a mesh, as refinement begins; and the mesh again when it is done.
+//! Binding of Gaussians to the triangles of a mesh, and the mesh after refinement.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -13,45 +13,45 @@ use crate::math::morton::Cube;
 use crate::math::{Real, inverse_sigmoid, sh};
 use crate::model::{BoundColumns, BoundTopology, Gaussians, TooManyBound};
 
-/// The colour of what nobody knows the colour of, sRGB.
+/// Colour where no Gaussian is opaque, sRGB.
 const GREY: [f32; 3] = [0.5; 3];
 
-/// Gaussians below this opacity say nothing of a surface's colour.
+/// Minimum opacity of Gaussians that a vertex takes its colour from.
 const OPAQUE: f32 = 0.5;
 
-/// Opacity of bound Gaussians at first: of a surface one sees no other side. The reference begins with 0.1,
-/// which costs 0.7 dB on held-out training views of a small scene after 120 iterations.
+/// Initial opacity of bound Gaussians, high since surfaces are opaque. The reference starts with 0.1, which costs
+/// 0.7 dB on held-out views of a small scene after 120 iterations.
 const INITIAL_OPACITY: f32 = 0.9;
 
-/// How Gaussians are bound.
+/// Options of the binding.
 #[derive(Clone, Copy, Debug)]
 pub struct BindRule {
-    /// How many to each triangle.
+    /// Gaussians per triangle.
     pub per_triangle: PerTriangle,
-    /// Degree of their harmonics.
+    /// Degree of the spherical harmonics.
     pub sh_degree: u32,
-    /// Scale of each along its triangle's normal, world units.
+    /// Scale of the Gaussians along the normals, world units.
     pub thickness: f64,
-    /// What the triangles are put in order around.
+    /// Cube of the space-filling curve that orders the triangles.
     pub cube: Cube,
 }
 
 /// Bound Gaussians before their first step.
 #[derive(Clone, Debug)]
 pub struct BoundStart {
-    /// What is fixed.
+    /// Fixed structure of the mesh.
     pub topology: Arc<BoundTopology>,
-    /// Vertices and forms.
+    /// Vertices and shapes.
     pub columns: BoundColumns,
-    /// The Gaussians, whose opacities and colours are theirs; the rest follows from the mesh.
+    /// Gaussians with opacities and colours; all other columns follow from the mesh.
     pub gaussians: Gaussians,
     /// Mean length of the edges, world units.
     pub edge: f64,
-    /// Triangles without an area, which nothing was bound to.
+    /// Number of degenerate triangles, which have no Gaussians.
     pub dropped: usize,
 }
 
-/// A mesh that nothing can be bound to.
+/// Error of a mesh without usable triangles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// No triangle has an area.
@@ -63,13 +63,13 @@ pub enum BindError {
         /// Triangles of the mesh.
         faces: usize,
     },
-    /// A model has fewer rows.
+    /// The model has too few rows.
     #[error(transparent)]
     TooMany(#[from] TooManyBound),
 }
 
-/// Binds Gaussians to the triangles of a mesh that has a colour for each vertex. Neighbours in space
-/// become neighbours in memory.
+/// Binds Gaussians to the triangles of a mesh with a colour for each vertex. Neighbours in space become neighbours in
+/// memory.
 pub fn bind_mesh(mut mesh: Mesh, rule: &BindRule) -> Result<BoundStart, BindError> {
     let all = mesh.faces.len();
     let place = |vertex: u32| mesh.vertices[vertex as usize];
@@ -105,7 +105,7 @@ pub fn bind_mesh(mut mesh: Mesh, rule: &BindRule) -> Result<BoundStart, BindErro
     Ok(BoundStart { topology: Arc::new(topology), columns, gaussians, edge, dropped })
 }
 
-/// The Gaussians where they are at first.
+/// Returns the Gaussians at their initial positions.
 pub fn placed_gaussians(start: &BoundStart) -> Gaussians {
     let BoundStart { topology, columns, gaussians, .. } = start;
     let (vertices, _) = columns.vertices.as_chunks::<3>();
@@ -128,8 +128,8 @@ pub fn placed_gaussians(start: &BoundStart) -> Gaussians {
     placed
 }
 
-/// The mesh as it was learned; its colours are those that its Gaussians have on average about each vertex,
-/// whatever they are seen from.
+/// Returns the learned mesh. The colour of a vertex is the weighted mean of the Gaussians around it, in their
+/// constant SH coefficients.
 pub fn refined_mesh(topology: &BoundTopology, vertices: &[f32], sh_dc: &[f32]) -> Mesh {
     let weights = topology.per_triangle.weights();
     let colors = (0..topology.vertices()).into_par_iter().map(|vertex| {
@@ -158,7 +158,7 @@ pub fn refined_mesh(topology: &BoundTopology, vertices: &[f32], sh_dc: &[f32]) -
     mesh
 }
 
-/// The colours that a model's Gaussians have nearest to each vertex; grey where no Gaussian is opaque.
+/// Returns the colour of the nearest opaque Gaussian for each vertex; grey if no Gaussian is opaque.
 pub fn colors_of_model(gaussians: &Gaussians, vertices: &[[f32; 3]]) -> Vec<[f32; 3]> {
     let least = inverse_sigmoid(OPAQUE);
     let rows: Vec<usize> =
@@ -183,7 +183,7 @@ pub fn colors_of_model(gaussians: &Gaussians, vertices: &[[f32; 3]]) -> Vec<[f32
         .collect()
 }
 
-/// True if a triangle's area and edges are so large that single precision can divide by them.
+/// Returns true if the triangle's area and edges are large enough to divide by in single precision.
 fn has_area(corners: [[f32; 3]; 3]) -> bool {
     let [a, b, c] = corners;
     let edges = [sub(a, b), sub(b, c), sub(c, a)];
@@ -191,7 +191,7 @@ fn has_area(corners: [[f32; 3]; 3]) -> bool {
     doubled.is_normal() && (1.0 / doubled).is_finite()
 }
 
-/// Names the vertices anew in the order in which faces use them; the old names in that order.
+/// Renumbers the vertices in the order in which faces use them. Returns the old number of each new vertex.
 fn renumbered(faces: &mut [[u32; 3]], vertices: usize) -> Vec<u32> {
     const UNUSED: u32 = u32::MAX;
     let mut names = vec![UNUSED; vertices];
@@ -209,7 +209,7 @@ fn renumbered(faces: &mut [[u32; 3]], vertices: usize) -> Vec<u32> {
     old
 }
 
-/// Constant coefficients of the colour between three corners'.
+/// Returns the constant SH coefficients of the interpolated colour of three corners.
 fn dc_of(corners: &[[f32; 3]; 3], weights: &[f64; 3]) -> [f32; 3] {
     [0, 1, 2].map(|channel| {
         let mix: f64 =
@@ -218,7 +218,7 @@ fn dc_of(corners: &[[f32; 3]; 3], weights: &[f64; 3]) -> [f32; 3] {
     })
 }
 
-/// Mean length of the faces' edges, world units.
+/// Returns the mean length of the faces' edges, world units.
 fn mean_edge(vertices: &[[f32; 3]], faces: &[[u32; 3]]) -> f64 {
     let place = |vertex: u32| vertices[vertex as usize].map(f64::from);
     let edges = faces.iter().flat_map(|face| {
@@ -238,7 +238,7 @@ mod tests {
         BindRule { per_triangle, sh_degree: 1, thickness: 1e-6, cube: CUBE }
     }
 
-    /// Two triangles far apart, the second in sight first, and one without an area.
+    /// Returns two distant triangles, the second first on the curve, and one degenerate triangle.
     fn three() -> Mesh {
         Mesh {
             vertices: vec![
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn triangles_are_put_in_order_and_come_back_with_their_colours() {
+    fn triangles_are_ordered_and_keep_their_colours() {
         for per_triangle in PerTriangle::ALL {
             let start = bind_mesh(three(), &rule(per_triangle)).unwrap();
             assert_eq!((start.dropped, start.topology.faces.len()), (1, 2));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mesh_without_an_area_is_refused() {
+    fn a_degenerate_mesh_is_an_error() {
         let mut mesh = three();
         mesh.faces = vec![[0, 1, 1]; 4];
         let error = bind_mesh(mesh, &rule(PerTriangle::One)).unwrap_err().to_string();

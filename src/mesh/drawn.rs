@@ -1,4 +1,4 @@
-//! Drawn training views: depths, colours, and which pixels count.
+//! Depths, colours and masks of drawn training views.
 
 use super::ExtractionError;
 use crate::backend::frame_state::Shown;
@@ -10,17 +10,17 @@ use crate::math::linalg::{Vec3, add, mul};
 use crate::train::Views;
 use crate::train::event::Split;
 
-/// The share of the light that passes to a view from the surface's outer side.
+/// Transmittance to a view from the outer side of the surface.
 const HALF: f32 = 0.5;
 
-/// Places that the device is asked about at a time.
+/// Points per call of the device.
 pub(super) const PLACES_AT_ONCE: usize = 1 << 22;
 
-/// Host memory of a pixel of a drawn view: colours, depths and normals as the device gives them, and what is
-/// made of them.
+/// Host memory of a pixel of a drawn view: colours, depths and normals from the device, and the maps derived from
+/// them.
 pub(super) const PIXEL_BYTES: u64 = 12 + 16 + 4 + (4 + 12 + 1);
 
-/// Every view is drawn.
+/// Step that draws every view.
 pub(super) const ALL_VIEWS: usize = 1;
 
 /// A model on a device, and the views that it is drawn from.
@@ -29,11 +29,11 @@ pub struct DrawnModel<'a, 'd, B: TrainDevice> {
     pub device: &'a mut B,
     /// The model there.
     pub model: &'a B::Model,
-    /// The scene's views.
+    /// Views of the scene.
     pub views: &'a mut Views<'d>,
-    /// How it is drawn: on black.
+    /// Settings of the drawing, with a black background.
     pub settings: RenderSettings,
-    /// Receives a stage's name and the share that is done, 0 to 1.
+    /// Callback that receives a stage's name and the finished share, 0 to 1.
     pub told: &'a (dyn Fn(&'static str, f64) + Sync),
 }
 
@@ -70,8 +70,8 @@ impl Pass {
 }
 
 impl<B: TrainDevice> DrawnModel<'_, '_, B> {
-    /// Draws the training views one after the other and hands them to `visit`. Views whose photograph
-    /// has a mask count where the mask is white; those whose mask cannot be read are left out.
+    /// Draws the training views and passes each to `visit`. If a photograph has a mask, only the white pixels count.
+    /// Views whose mask cannot be read are skipped.
     pub(super) fn each(
         &mut self,
         stage: &'static str,
@@ -81,7 +81,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
         self.each_nth(stage, ALL_VIEWS, depth, visit)
     }
 
-    /// The same with every n-th training view.
+    /// Draws every n-th training view and passes each to `visit`.
     pub(super) fn each_nth(
         &mut self,
         stage: &'static str,
@@ -100,8 +100,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
         })
     }
 
-    /// Draws all training views with their median depths and hands the frames to `visit`, which stay where they
-    /// are.
+    /// Draws all training views with median depths and passes the frames, which stay on the device, to `visit`.
     pub(super) fn each_frame(
         &mut self,
         stage: &'static str,
@@ -114,7 +113,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
         })
     }
 
-    /// Pixels of all training views.
+    /// Returns the number of pixels of all training views.
     pub(super) fn pixels(&self) -> u64 {
         let pixels = |&index: &usize| {
             let camera = self.views.view(index).camera;
@@ -123,26 +122,26 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
         self.views.split(Split::Train).iter().map(pixels).sum()
     }
 
-    /// Which places (world units) are inside: those from which less than half of the light passes to all
-    /// training views that see them, or that none sees.
+    /// Returns for each point (world units) whether it is inside: less than half of the light passes to every
+    /// training view that sees the point.
     pub(super) fn inside(
         &mut self,
         pass: Pass,
         places: &[Vec3<f64>],
     ) -> Result<Vec<bool>, ExtractionError> {
         let settings = self.settings;
-        // Those that no view has seen to be outside yet.
+        // Points that no view has found to be outside yet.
         let mut open: Vec<usize> = (0..places.len()).collect();
         self.each_view(pass, ALL_VIEWS, |device, model, MaskedView { view, mask }| {
             let mut still_open = Vec::with_capacity(open.len());
-            for asked in open.chunks(PLACES_AT_ONCE) {
+            for chunk in open.chunks(PLACES_AT_ONCE) {
                 let narrow: Vec<[f32; 3]> =
-                    asked.iter().map(|&index| splat_mesh::narrow::to_f32s(places[index])).collect();
+                    chunk.iter().map(|&index| splat_mesh::narrow::to_f32s(places[index])).collect();
                 let passes = device.transmittances(model, view, &settings, &narrow)?;
                 let is_outside = |(&index, &passed): (&usize, &f32)| {
                     passed >= HALF && mask.is_none_or(|mask| counts(view, mask, places[index]))
                 };
-                let kept = asked.iter().zip(&passes).filter(|&pair| !is_outside(pair));
+                let kept = chunk.iter().zip(&passes).filter(|&pair| !is_outside(pair));
                 still_open.extend(kept.map(|(&index, _)| index));
             }
             open = still_open;
@@ -155,8 +154,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
         Ok(inside)
     }
 
-    /// Visits every n-th of the training views with the mask of its photograph; those whose mask cannot be read
-    /// are left out.
+    /// Visits every n-th training view with the mask of its photograph. Views whose mask cannot be read are skipped.
     fn each_view(
         &mut self,
         pass: Pass,
@@ -188,7 +186,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
     }
 }
 
-/// True if a view's photograph counts where it sees a place (world units).
+/// Returns true if the mask keeps the pixel in which the view sees a point (world units).
 fn counts(view: &View, mask: &[u8], place: Vec3<f64>) -> bool {
     let camera = view.camera;
     let cam = add(mul(&view.pose.rotation, place), view.pose.translation);

@@ -11,40 +11,40 @@ use splat_mesh::tsdf::FusionError;
 use crate::backend::DeviceError;
 use crate::files::OutputError;
 
-/// Why there is no mesh.
+/// Error of a mesh extraction.
 #[derive(Debug, thiserror::Error)]
 pub enum ExtractionError {
-    /// A box that is empty.
+    /// The box is empty.
     #[error(
         "the box from {low} to {high} is empty along {axis}. Give a --bbox-max above --bbox-min"
     )]
     EmptyBox {
-        /// The axis.
+        /// Axis along which the box is empty.
         axis: char,
-        /// Its lower side, scene units.
+        /// Lower side, scene units.
         low: f64,
-        /// Its upper side, scene units.
+        /// Upper side, scene units.
         high: f64,
     },
-    /// A value that makes no surface.
+    /// The value of an option is out of range.
     #[error("--{flag} is {value}; allowed: {allowed}")]
     OutOfRange {
         /// The option.
         flag: &'static str,
-        /// What was given.
+        /// Given value.
         value: f64,
-        /// What may be given.
+        /// Allowed values.
         allowed: &'static str,
     },
     /// Only one corner of a box is given.
     #[error("--{given} is given without --{missing}. Give both, or none")]
     HalfBox {
-        /// The option that is there.
+        /// The given option.
         given: &'static str,
-        /// The one that is not.
+        /// The missing option.
         missing: &'static str,
     },
-    /// Nothing that is opaque lies in the box.
+    /// The box has too few opaque Gaussians.
     #[error(
         "no surface: {found} of {all} Gaussians in the box are opaque, {needed} are needed. {advice}"
     )]
@@ -53,24 +53,24 @@ pub enum ExtractionError {
         found: usize,
         /// Gaussians of the model.
         all: usize,
-        /// Fewest that a surface is made of.
+        /// Minimum number of opaque Gaussians.
         needed: usize,
-        /// What helps.
+        /// Remedy.
         advice: String,
     },
-    /// No photograph of the training views can be had, whose masks say what counts.
+    /// No photograph of the training views can be read, whose masks are needed.
     #[error("no training view can be drawn: {reason}. Check the photographs of the scene")]
     NoViews {
-        /// What is wrong with the first.
+        /// Error of the first photograph.
         reason: String,
     },
-    /// More Gaussians than a search tree tells apart.
+    /// The model has more Gaussians than a search tree supports.
     #[error("{found} Gaussians are more than can be searched. Train with a smaller --max-points")]
     TooManyGaussians {
-        /// How many there are.
+        /// Gaussians of the model.
         found: usize,
     },
-    /// Points of more Gaussians than there is memory for.
+    /// The host's memory is too small for the points of the Gaussians.
     #[error(
         "tetrahedra over {gaussians} Gaussians exceed --host-limit, which is enough for {fits}. Mesh a smaller box \
          (--bbox-min, --bbox-max), raise --host-limit, or use --method tsdf"
@@ -78,18 +78,18 @@ pub enum ExtractionError {
     TooManyPoints {
         /// Opaque Gaussians in the box.
         gaussians: usize,
-        /// As many as there is memory for.
+        /// Number of Gaussians that fit in memory.
         fits: usize,
     },
-    /// More points of the level set than there is memory for.
+    /// The host's memory is too small for the points of the level set.
     #[error(
         "{wanted} points of the surface need more memory than --host-limit leaves, which is enough for \
          {fits}. Give --surface-points {fits}, or raise --host-limit"
     )]
     SurfacePoints {
-        /// Points that were asked for, as far as the views have pixels.
+        /// Requested points, at most the pixels of the views.
         wanted: u64,
-        /// As many as there is memory for.
+        /// Number of points that fit in memory.
         fits: u64,
     },
     /// No tetrahedra span the points.
@@ -98,35 +98,35 @@ pub enum ExtractionError {
     /// No surface lies in the tetrahedra.
     #[error(transparent)]
     Cut(#[from] CutError),
-    /// No file is asked for that can hold a texture.
+    /// No requested file format can hold a texture.
     #[error("--texture is given, but no file that can hold one. Add glb or obj to --formats")]
     NoTexturedFormat,
-    /// A texture that the host has no memory for.
+    /// The host's memory is too small for the texture.
     #[error(
         "--texture-size {asked} needs more memory than --host-limit leaves. Give {fits} or less"
     )]
     TextureMemory {
-        /// Side that was asked for, in texels.
+        /// Requested side, texels.
         asked: u32,
-        /// Greatest side for which there is memory.
+        /// Largest side that fits in memory, texels.
         fits: u32,
     },
-    /// The mesh cannot be laid out on a picture.
+    /// The atlas of the mesh failed.
     #[error(transparent)]
     Atlas(#[from] AtlasError),
-    /// Points that are no surface.
+    /// The points are no surface.
     #[error(transparent)]
     Points(#[from] PointsError),
     /// No surface fits the points.
     #[error(transparent)]
     Poisson(#[from] PoissonError),
-    /// Trimming left nothing.
+    /// Trimming removed all triangles.
     #[error(transparent)]
     Trim(#[from] NothingLeft),
-    /// Depth maps that make no surface.
+    /// Fusing the depth maps failed.
     #[error(transparent)]
     Fusion(#[from] FusionError),
-    /// All triangles are of components that are too small.
+    /// All components are too small.
     #[error(
         "zero triangles are left of {faces}: all are in pieces smaller than --min-component \
          {min_component}. Give a smaller one, or extract a finer surface"
@@ -134,10 +134,10 @@ pub enum ExtractionError {
     NothingLeft {
         /// Triangles before cleaning.
         faces: usize,
-        /// The smallest piece that stays, as it is typed.
+        /// Smallest component that is kept, in the form of the option.
         min_component: String,
     },
-    /// Decimation left nothing.
+    /// Decimation removed all triangles.
     #[error(
         "zero triangles are left of {faces}: the surface has no form of {target} triangles or fewer. Give \
          a larger --decimation-target, or 0, which leaves all"
@@ -145,19 +145,19 @@ pub enum ExtractionError {
     DecimatedAway {
         /// Triangles before decimation.
         faces: usize,
-        /// Most triangles that were asked for.
+        /// Requested number of triangles.
         target: usize,
     },
-    /// All triangles were taken off the border.
+    /// Peeling the border removed all triangles.
     #[error(
         "zero triangles are left of {faces}: --postprocess-mesh took all of them off. Lower \
          --postprocess-density-threshold or --postprocess-iterations"
     )]
     PeeledAway {
-        /// Triangles before that.
+        /// Triangles before peeling.
         faces: usize,
     },
-    /// Cleaning left nothing.
+    /// Cleaning failed.
     #[error(transparent)]
     Clean(#[from] CleanError),
     /// The device failed.
@@ -168,7 +168,7 @@ pub enum ExtractionError {
     Output(#[from] OutputError),
 }
 
-/// Depths are as wrong on a device as elsewhere.
+/// Device errors of the fusion become fusion errors.
 impl From<DeviceError> for ExtractionError {
     fn from(error: DeviceError) -> Self {
         match error {

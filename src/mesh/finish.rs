@@ -1,4 +1,4 @@
-//! From what an extraction leaves to a mesh that other programs open.
+//! Cleaning, decimation, post-processing and export of extracted surfaces.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,34 +24,34 @@ use crate::math::Real;
 use crate::math::linalg::Vec3;
 use crate::model::Gaussians;
 
-/// Fewest triangles of a piece of a decimated surface.
-const CRUMB_FACES: usize = 10;
+/// Minimum triangles of a component after decimation.
+const MIN_DECIMATED_FACES: usize = 10;
 
 /// A clean mesh of the wanted size.
 #[derive(Clone, Debug)]
 pub struct Finished {
     /// The mesh, with normals.
     pub mesh: Mesh,
-    /// What was done to it.
+    /// Counts of the steps.
     pub work: FinishingWork,
-    /// What kind of surface it is.
+    /// Topology of the surface.
     pub report: MeshReport,
 }
 
-/// What cleaning and decimation did.
+/// Counts of cleaning and decimation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FinishingWork {
-    /// Triangles that the method made.
+    /// Triangles of the extraction.
     pub extracted: usize,
-    /// Pieces that were too small.
+    /// Components that were too small.
     pub dropped: Dropped,
-    /// What cleaning found after that, for each surface.
+    /// Counts of cleaning, for each surface.
     pub cleaned: Vec<CleanCounts>,
-    /// Triangles before decimation; none where there were few enough.
+    /// Triangles before decimation; `None` without decimation.
     pub decimated_from: Option<usize>,
-    /// Triangles that --postprocess-mesh took off the border.
+    /// Triangles that --postprocess-mesh removed from the border.
     pub peeled: usize,
-    /// Seconds that it took.
+    /// Seconds of the steps.
     pub seconds: StepSeconds,
 }
 
@@ -64,8 +64,8 @@ pub struct StepSeconds {
     pub decimation: f64,
 }
 
-/// Drops small pieces, decimates surfaces that cameras at `eyes` (world space) have seen, each to its part
-/// of the target, cleans and joins them and gives them normals.
+/// Drops small components, decimates each surface to its share of the target, cleans and merges the surfaces and adds
+/// normals. Faces are oriented towards the cameras at `eyes` (world space).
 pub fn finish(
     mut surfaces: Vec<Surface>,
     eyes: &[Vec3<f64>],
@@ -78,7 +78,7 @@ pub fn finish(
     let (mut seconds, mut dropped, mut cleaned) =
         (StepSeconds::default(), Dropped::default(), Vec::new());
     for surface in &mut surfaces {
-        // Before decimation, which would spend triangles on them.
+        // Before decimation, which would spend triangles on small components.
         let small = timed(&mut seconds.cleaning, || drop_small(&mut surface.mesh, min_component));
         dropped.components += small.components;
         dropped.faces += small.faces;
@@ -92,7 +92,11 @@ pub fn finish(
     let (mut mesh, mut decimated_away) = (Mesh::default(), Vec::new());
     for (surface, target) in targets(surfaces, decimation_target) {
         let faces = surface.mesh.faces.len();
-        let min_component = if target.is_some() { crumbs(min_component) } else { min_component };
+        let min_component = if target.is_some() {
+            min_component_after_decimation(min_component)
+        } else {
+            min_component
+        };
         let cleaning = CleanOptions {
             min_component,
             sides: Sides::Outward(eyes),
@@ -109,7 +113,7 @@ pub fn finish(
                 cleaned.push(counts);
                 append(&mut mesh, surface);
             }
-            // What is left of another surface is worth more than nothing.
+            // Other surfaces are kept if one is decimated away.
             (
                 Err(CleanError::DecimatedAway { .. } | CleanError::NothingLeft { .. }),
                 Some(target),
@@ -142,23 +146,23 @@ pub fn finish(
     Ok(Finished { mesh, work, report })
 }
 
-/// The smallest piece that stays of a decimated surface: decimation tears off some of a few triangles.
-fn crumbs(asked: MinComponent) -> MinComponent {
+/// Returns the smallest component that is kept after decimation, which tears off components of a few triangles.
+fn min_component_after_decimation(asked: MinComponent) -> MinComponent {
     match asked {
         MinComponent::Faces(0) => asked,
-        _ => MinComponent::Faces(CRUMB_FACES),
+        _ => MinComponent::Faces(MIN_DECIMATED_FACES),
     }
 }
 
-/// The surfaces, and how far each is decimated, if at all: those with fewer triangles than their part leave
-/// the rest to the others.
+/// Returns the surfaces with their targets; `None` without decimation. Surfaces below their share leave the rest to
+/// the others.
 fn targets(surfaces: Vec<Surface>, target: usize) -> Vec<(Surface, Option<usize>)> {
     let faces: Vec<usize> = surfaces.iter().map(|surface| surface.mesh.faces.len()).collect();
     let weights: Vec<f64> = surfaces.iter().map(|surface| surface.weight).collect();
-    surfaces.into_iter().zip(parted(&faces, &weights, target)).collect()
+    surfaces.into_iter().zip(divided(&faces, &weights, target)).collect()
 }
 
-fn parted(faces: &[usize], weights: &[f64], target: usize) -> Vec<Option<usize>> {
+fn divided(faces: &[usize], weights: &[f64], target: usize) -> Vec<Option<usize>> {
     let mut targets = vec![None; faces.len()];
     if target == 0 || faces.iter().sum::<usize>() <= target {
         return targets;
@@ -199,7 +203,7 @@ fn timed<T>(seconds: &mut f64, step: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Adds a mesh without joining it.
+/// Appends a mesh without merging vertices.
 fn append(mesh: &mut Mesh, other: Mesh) {
     let first = u32::try_from(mesh.vertices.len()).unwrap_or(u32::MAX);
     mesh.faces.extend(other.faces.iter().map(|face| face.map(|vertex| vertex + first)));
@@ -207,19 +211,17 @@ fn append(mesh: &mut Mesh, other: Mesh) {
     mesh.colors.extend(other.colors);
 }
 
-// Result of every method.
-
-/// What a method leaves, and how it was made.
+/// Surfaces of a method, and figures of the extraction.
 #[derive(Clone, Debug)]
 pub struct Extracted {
-    /// Surfaces that are finished each by itself and do not touch.
+    /// Surfaces that are finished separately and do not touch.
     pub surfaces: Vec<Surface>,
-    /// How they were made.
+    /// Figures of the extraction.
     pub figures: ExtractionFigures,
 }
 
 impl Extracted {
-    /// One surface.
+    /// Returns the result of a method with one surface.
     pub(super) fn whole(mesh: Mesh, figures: ExtractionFigures) -> Self {
         Self { surfaces: vec![Surface { mesh, weight: 1.0 }], figures }
     }
@@ -228,9 +230,9 @@ impl Extracted {
 /// A surface, world space, with colours.
 #[derive(Clone, Debug)]
 pub struct Surface {
-    /// Its triangles.
+    /// Triangles of the surface.
     pub mesh: Mesh,
-    /// Its part of the triangles that are wanted in all, over the sum of the parts.
+    /// Weight of the surface when the target number of triangles is divided.
     pub weight: f64,
 }
 
@@ -238,7 +240,7 @@ pub struct Surface {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExtractionFigures {
-    /// Of fused depths.
+    /// Figures of fused depths.
     Tsdf {
         /// Side of a voxel: scene units in a box, radii of the cameras in contracted space.
         voxel: f64,
@@ -247,42 +249,40 @@ pub enum ExtractionFigures {
         /// Training views.
         views: usize,
     },
-    /// Of a surface through points: the box, and then what is around it.
+    /// Figures of the surface in the box, then of the surface around the box.
     Poisson(Vec<PoissonFigures>),
-    /// Of a surface cut from tetrahedra.
+    /// Figures of a surface cut from tetrahedra.
     Tetrahedra {
-        /// Points that they span: of the Gaussians, and the corners of a box around all.
+        /// Points of the Gaussians, and the corners of a bounding box.
         points: usize,
-        /// How many there are.
+        /// Number of tetrahedra.
         tetrahedra: usize,
         /// Triangles on edges that were too long.
         dropped: usize,
     },
 }
 
-/// Figures of a surface through points.
+/// Figures of a Poisson surface.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PoissonFigures {
-    /// Points that it was fitted to.
+    /// Points of the fit.
     pub points: usize,
-    /// Points that were left out as outliers.
+    /// Outliers that were removed.
     pub outliers: usize,
-    /// Share of the normals that agree with their neighbours'.
+    /// Share of the normals that agree with the normals of their neighbours.
     pub agreement: f64,
-    /// 2^depth cells lie along the cube.
+    /// Octree depth: 2^depth cells along the cube.
     pub depth: u32,
     /// Side of a cell, scene units.
     pub cell: f64,
-    /// Triangles that were cut off because the training views look through them.
+    /// Triangles that were cut off because training views see through them.
     pub in_free_space: usize,
-    /// Triangles that were cut off because few points are around.
+    /// Triangles that were cut off because few points are nearby.
     pub trimmed: usize,
 }
 
-// The frayed border of a mesh, taken off where there are few Gaussians, as SuGaR's post-processing does it.
-
-/// Takes triangles off the border of a mesh, ring by ring, but for those in whose middle the density of the
-/// Gaussians is high; a closed mesh stays as it is.
+/// Peels the border of a mesh, ring by ring. Triangles with a high density of Gaussians at their centre stay. A
+/// closed mesh does not change.
 pub fn postprocess(
     finished: Finished,
     gaussians: &Gaussians,
@@ -314,17 +314,17 @@ pub fn postprocess(
 
 // Meshes as files.
 
-/// Which files of a mesh are written.
+/// Options of the files of a mesh.
 #[derive(Clone, Copy, Debug)]
 pub struct MeshFiles<'a> {
-    /// Formats, however often each is named.
+    /// Formats, duplicates allowed.
     pub formats: &'a [MeshFormat],
-    /// Coordinates of the vertices, which the files keep.
+    /// Frame of the vertices, which is stored with the files.
     pub frame: &'a Frame,
 }
 
-/// Writes `FOLDER/STEM.EXTENSION` for each format, however often it is named, each whole or not at all, a
-/// textured OBJ after its MTL and PNG; their paths.
+/// Writes `FOLDER/STEM.EXTENSION` once for each format, atomically, and returns the paths. A textured OBJ follows its
+/// MTL and PNG.
 pub fn write_mesh(
     folder: &Path,
     stem: &str,
@@ -384,15 +384,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn triangles_are_parted_by_weight_and_the_small_leave_theirs() {
-        assert_eq!(parted(&[900, 900], &[3.0, 1.0], 400), [Some(300), Some(100)]);
-        assert_eq!(parted(&[900, 50], &[3.0, 1.0], 400), [Some(350), None]);
-        assert_eq!(parted(&[900, 900], &[3.0, 1.0], 1800), [None, None]);
-        assert_eq!(parted(&[900], &[3.0], 0), [None]);
-        assert_eq!(parted(&[900, 10], &[0.0, 1.0], 500), [Some(490), None]);
+    fn triangles_are_divided_by_weight_and_small_surfaces_leave_the_rest() {
+        assert_eq!(divided(&[900, 900], &[3.0, 1.0], 400), [Some(300), Some(100)]);
+        assert_eq!(divided(&[900, 50], &[3.0, 1.0], 400), [Some(350), None]);
+        assert_eq!(divided(&[900, 900], &[3.0, 1.0], 1800), [None, None]);
+        assert_eq!(divided(&[900], &[3.0], 0), [None]);
+        assert_eq!(divided(&[900, 10], &[0.0, 1.0], 500), [Some(490), None]);
     }
 
-    /// A flat sheet of so many squares along each side.
+    /// Returns a flat sheet with this number of squares along each side.
     fn sheet(squares: u16) -> Mesh {
         let side = u32::from(squares) + 1;
         let places = (0..=squares).flat_map(|y| (0..=squares).map(move |x| [x, y]));
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_surface_that_is_decimated_away_does_not_take_others_with_it() {
+    fn a_surface_that_is_decimated_away_leaves_the_others() {
         let surface = |squares: u16, weight: f64| Surface { mesh: sheet(squares), weight };
         let options = MeshOptions { decimation_target: 300, ..MeshOptions::default() };
         let eyes = [[0.0, 0.0, 9.0]];

@@ -1,37 +1,37 @@
-//! The object that the cameras look at, and the box around it.
+//! Focus of the cameras, and the box that is meshed.
 
 use super::{ExtractionError, MeshOptions, WorldBox};
 use crate::dataset::{Dataset, Frame, View};
 use crate::math::linalg::{Mat3, Vec3, add, cross, dot, length, mul, mul_transposed, scale, sub};
 use crate::model::Gaussians;
 
-/// The opacity above which a Gaussian counts as part of a surface (Guédon and Lepetit 2024).
+/// Opacity above which a Gaussian is part of a surface (Guédon and Lepetit 2024).
 const OPAQUE: f32 = 0.5;
 
-/// Fewest opaque Gaussians that a surface is made of.
-const LEAST_GAUSSIANS: usize = 100;
+/// Minimum number of opaque Gaussians in the box.
+const MIN_GAUSSIANS: usize = 100;
 
-/// Share of the opaque Gaussians that the box holds along each axis.
+/// Share of the opaque Gaussians inside the box along each axis.
 const HELD_SHARE: f64 = 0.95;
 
-/// What the box is larger by than that.
+/// Factor that enlarges the box.
 const MARGIN: f64 = 1.1;
 
-/// What training cameras look at.
+/// Point that the training cameras look at.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Focus {
-    /// The place nearest to their optical axes in the least squares sense, world space; the mean of the
-    /// cameras where all look in one direction.
+    /// Point nearest to the optical axes in the least squares sense, world space; the mean of the cameras if all axes
+    /// are parallel.
     pub centre: Vec3<f64>,
-    /// The largest distance of a camera from it, scene units.
+    /// Largest distance of a camera from the point, scene units.
     pub radius: f64,
-    /// Most cameras look at it and not away from it.
+    /// True if most cameras look towards the point.
     pub is_seen: bool,
 }
 
 impl Focus {
-    /// That of some views. With d the unit direction and c the centre of a camera, the place x
-    /// minimises Σ |(I - d dᵀ)(x - c)|².
+    /// Computes the focus of views. With the unit direction d and the centre c of each camera, the point x minimises
+    /// Σ |(I - d dᵀ)(x - c)|².
     pub fn of<'a>(views: impl Iterator<Item = &'a View> + Clone) -> Self {
         let axes = views.map(|view| {
             let forward = mul_transposed(&view.pose.rotation, [0.0, 0.0, 1.0]);
@@ -55,7 +55,7 @@ impl Focus {
     }
 }
 
-/// x of A x = b by Cramer's rule; none where A is singular to rounding.
+/// Solves A x = b by Cramer's rule; `None` if A is numerically singular.
 fn solve(a: &Mat3<f64>, b: Vec3<f64>) -> Option<Vec3<f64>> {
     let [r0, r1, r2] = *a;
     let determinant = dot(r0, cross(r1, r2));
@@ -69,9 +69,9 @@ fn solve(a: &Mat3<f64>, b: Vec3<f64>) -> Option<Vec3<f64>> {
     Some(scale(sum, 1.0 / determinant))
 }
 
-/// The box that is meshed: the one that is given, or else the one around what the cameras look at that
-/// holds 95 % of the opaque Gaussians along each axis. Where the cameras stand around it, it ends where they
-/// stand.
+/// Returns the box that is meshed: the given one, or a cube that holds 95 % of the opaque Gaussians along each axis.
+/// The cube is centred at the focus, or at the scene's origin without [`MeshOptions::center_bbox`]. If the cameras
+/// surround the focus, the cube ends at their distance.
 pub fn meshed_box(
     dataset: &Dataset,
     gaussians: &Gaussians,
@@ -86,17 +86,17 @@ pub fn meshed_box(
         (None, Some(_)) => return Err(half("bbox-max", "bbox-min")),
     };
     let inside = opaque.iter().filter(|&&centre| world_box.holds(centre)).count();
-    if inside >= LEAST_GAUSSIANS {
+    if inside >= MIN_GAUSSIANS {
         return Ok(world_box);
     }
     let all = gaussians.len();
-    let advice = if options.bbox_min.is_some() && opaque.len() >= LEAST_GAUSSIANS {
+    let advice = if options.bbox_min.is_some() && opaque.len() >= MIN_GAUSSIANS {
         let found = found.converted(&dataset.frame, &Frame::SCENE);
         format!("The box that is found by itself: {found}")
     } else {
         "Train the model for longer, or mesh another one".to_owned()
     };
-    Err(ExtractionError::NoGaussians { found: inside, all, needed: LEAST_GAUSSIANS, advice })
+    Err(ExtractionError::NoGaussians { found: inside, all, needed: MIN_GAUSSIANS, advice })
 }
 
 fn half(given: &'static str, missing: &'static str) -> ExtractionError {
@@ -130,15 +130,15 @@ fn found(dataset: &Dataset, opaque: &[Vec3<f64>], is_centred: bool) -> WorldBox 
     WorldBox::cube(centre, half_side)
 }
 
-/// Rows of the Gaussians that are more opaque than not.
+/// Returns the rows of the opaque Gaussians.
 pub(super) fn opaque_rows(gaussians: &Gaussians) -> Vec<usize> {
-    // The sigmoid of a logit is above one half where the logit is above 0.
+    // The sigmoid of a logit is above one half if the logit is above 0.
     let threshold = (OPAQUE / (1.0 - OPAQUE)).ln();
     let logits = gaussians.opacity_logits.iter().enumerate();
     logits.filter(|&(_, &logit)| logit > threshold).map(|(row, _)| row).collect()
 }
 
-/// Their centres, world space.
+/// Returns the centres of the opaque Gaussians, world space.
 fn opaque_centres(gaussians: &Gaussians) -> Vec<Vec3<f64>> {
     let (centres, _) = gaussians.means.as_chunks::<3>();
     opaque_rows(gaussians).into_iter().map(|row| centres[row].map(f64::from)).collect()
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::dataset::{Camera, Pose};
 
-    /// A view from a place along a direction.
+    /// Returns a view from a point along a direction.
     fn view(centre: Vec3<f64>, forward: Vec3<f64>) -> View {
         let z = crate::math::linalg::normalize(forward);
         let x = crate::math::linalg::normalize(cross([0.3, 1.0, 0.2], z));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn cameras_around_a_place_look_at_it() {
+    fn cameras_around_a_point_have_it_as_focus() {
         let place = [1.0, -2.0, 0.5];
         let ring = [[4.0, -2.0, 0.5], [1.0, 2.0, 0.5], [0.0, -2.0, 3.0], [1.0, -3.0, -1.0]];
         let views = ring.map(|centre| view(centre, sub(place, centre)));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn cameras_that_look_one_way_have_their_mean_as_focus() {
+    fn parallel_cameras_have_their_mean_as_focus() {
         let views = [[0.0; 3], [2.0, 0.0, 0.0]].map(|centre| view(centre, [0.0, 0.0, 1.0]));
         let centre = Focus::of(views.iter()).centre;
         // Sums of two numbers of size one.

@@ -1,4 +1,4 @@
-//! Host memory of meshing beside the model, as far as it is known before anything is drawn.
+//! Forecast of the host memory of meshing, without the model.
 
 use splat_mesh::bake::Bake;
 use splat_mesh::poisson::Trim;
@@ -12,16 +12,16 @@ use crate::memory::plan::{PlannedRow, SurfaceDrawing};
 /// Cells along a brick.
 const BRICK_SIDE: u32 = 8;
 
-/// Bricks about each that a surface passes through: it has a width.
+/// Layers of bricks on a surface: truncated distances have a width.
 const LAYERS: u64 = 3;
 
-/// Bytes of a triangle with its half of a vertex while it is cleaned and decimated.
+/// Bytes of a triangle and half a vertex during cleaning and decimation.
 const TRIANGLE_BYTES: u64 = 200;
 
-/// Side of a texture whose size is not named, in texels: the largest that is made then.
+/// Default side of a texture in a plan, in texels: the largest without an option.
 const TEXTURE_PX: u64 = 8192;
 
-/// What a mesh is made of.
+/// Sizes of a scene and its mesh.
 #[derive(Clone, Copy, Debug)]
 pub struct MeshedScene {
     /// Pixels of the largest training view.
@@ -30,16 +30,16 @@ pub struct MeshedScene {
     pub pixels: u64,
     /// Gaussians of the model.
     pub gaussians: u64,
-    /// Triangles of the mesh at the most.
+    /// Maximum number of triangles of the mesh.
     pub triangles: u64,
 }
 
 impl MeshOptions {
-    /// What the method has drawn of the training views.
+    /// Returns the views that the method draws.
     pub fn drawing(&self) -> SurfaceDrawing {
         match self.method {
             MeshMethod::Tsdf => {
-                // A node more than there are voxels.
+                // One more node than voxels.
                 let along = (self.tsdf.resolution() / BRICK_SIDE).saturating_add(1);
                 let filled = bricks(self.tsdf.resolution().into());
                 SurfaceDrawing::FusedDepths { along: [along; 3], filled }
@@ -53,13 +53,13 @@ impl MeshOptions {
     }
 }
 
-/// Maps of a view on the host.
+/// Returns the bytes of a view's maps on the host.
 pub fn view_maps(pixels: u64) -> Bytes {
     Bytes(pixels * PIXEL_BYTES)
 }
 
-/// What each part takes at most; not all do at once. How many bricks a surface fills is a guess: as many
-/// as a ball that fills the box.
+/// Returns the peak of each part, at different times. The number of filled bricks is estimated from a sphere that
+/// fills the box.
 pub fn mesh_host_rows(options: &MeshOptions, scene: &MeshedScene) -> Vec<PlannedRow> {
     let row = |label, bytes| PlannedRow { label, bytes: Bytes(bytes) };
     let mut rows = vec![row("maps of a drawn view", view_maps(scene.largest).0)];
@@ -72,7 +72,7 @@ pub fn mesh_host_rows(options: &MeshOptions, scene: &MeshedScene) -> Vec<Planned
             let points = options.poisson.surface_points.min(scene.pixels);
             rows.push(row("points of the surface", points * poisson::POINT_BYTES));
             let cells = 1_u64.checked_shl(options.poisson.poisson_depth).unwrap_or(u64::MAX);
-            // There are no more cells than points on it.
+            // There are no more cells than points on the surface.
             let bricks = bricks(cells).min(points);
             rows.push(row("equations of the surface", bricks * poisson::BRICK_BYTES));
         }
@@ -86,7 +86,7 @@ pub fn mesh_host_rows(options: &MeshOptions, scene: &MeshedScene) -> Vec<Planned
     rows
 }
 
-/// A texture with what is added up for it.
+/// Returns the row of a texture and its accumulators.
 fn texture_row(options: &MeshOptions) -> Option<PlannedRow> {
     let texel = match options.texture.texture {
         TextureSource::None => return None,
@@ -98,10 +98,10 @@ fn texture_row(options: &MeshOptions) -> Option<PlannedRow> {
     Some(PlannedRow { label: "the texture", bytes })
 }
 
-/// Bricks that a ball's surface fills whose box has so many cells along its side.
+/// Returns the number of bricks on the surface of a sphere in a box with this number of cells along a side.
 fn bricks(cells: u64) -> u64 {
     let along = cells.div_ceil(BRICK_SIDE.into());
-    // Pi d².
+    // The area is π d².
     along.saturating_mul(along).saturating_mul(22 * LAYERS) / 7
 }
 
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_voxels_side_says_how_many_there_are_along_the_box() {
+    fn the_side_of_a_voxel_sets_the_resolution() {
         let mut options = MeshOptions::default();
         let world_box = WorldBox { low: [0.0; 3], high: [1.0, 3.0, 2.0] };
         assert_eq!(options.fitted_to(&world_box), options);
@@ -141,7 +141,7 @@ mod tests {
         options.tsdf.voxel = Some(0.0625);
         let expected = SurfaceDrawing::FusedDepths { along: [7; 3], filled: 6 * 6 * 66 / 7 };
         assert_eq!(drawing(&options), expected);
-        // No voxel is so small, and nothing overflows.
+        // The number of voxels is limited, and nothing overflows.
         options.tsdf.voxel = Some(1e-300);
         let most = 1 << 18;
         let expected = SurfaceDrawing::FusedDepths {

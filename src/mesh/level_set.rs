@@ -1,5 +1,5 @@
-//! Points of the surface at which the Gaussians' density passes a level: the rays of pixels of all
-//! training views are followed to it (SuGaR: Guédon and Lepetit 2024, section 4.2).
+//! Points on a level set of the Gaussians' density, found along the rays of training pixels (SuGaR: Guédon and
+//! Lepetit 2024, section 4.2).
 
 use std::num::NonZeroUsize;
 
@@ -19,17 +19,16 @@ use crate::math::splat::Shape;
 use crate::model::Gaussians;
 use crate::train::event::Split;
 
-/// Gaussians whose density is summed, those whose centres are nearest to what a pixel shows.
+/// Number of nearest Gaussians whose density is summed.
 const NEIGHBOURS: usize = 16;
 
-/// Pixels that are looked at for each point that is wanted of the first view, since not every ray meets
-/// the surface.
+/// Pixels per wanted point in the first view, since not every ray meets the surface.
 const PIXELS_A_POINT: f64 = 2.0;
 
-/// How many more are looked at in the others than would have been enough in the view before.
+/// Factor on the pixels that would have sufficed in the view before.
 const SPARE_PIXELS: f64 = 1.1;
 
-/// Opaque Gaussians, found by their centres.
+/// Search tree of the opaque Gaussians' centres.
 pub(super) struct OpaqueGaussians<'a> {
     gaussians: &'a Gaussians,
     /// Rows of the model.
@@ -38,7 +37,7 @@ pub(super) struct OpaqueGaussians<'a> {
 }
 
 impl<'a> OpaqueGaussians<'a> {
-    /// Those of a model; none where it has more than a 32-bit index tells apart.
+    /// Builds the tree; `None` if the model has more Gaussians than a 32-bit index.
     pub(super) fn of(gaussians: &'a Gaussians) -> Option<Self> {
         let rows = opaque_rows(gaussians);
         let centres: Vec<[f32; 3]> = rows.iter().map(|&row| centre(gaussians, row)).collect();
@@ -46,12 +45,12 @@ impl<'a> OpaqueGaussians<'a> {
         Some(Self { gaussians, rows, tree })
     }
 
-    /// How many there are.
+    /// Returns the number of opaque Gaussians.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// The kernels of the Gaussians nearest to a place, world space.
+    /// Collects the kernels of the Gaussians nearest to a point (world space) in `kernels`.
     fn near(&self, place: Vec3<f64>, kernels: &mut Vec<DensityKernel<f32>>) {
         kernels.clear();
         let Some(count) = NonZeroUsize::new(NEIGHBOURS.min(self.rows.len())) else { return };
@@ -60,7 +59,7 @@ impl<'a> OpaqueGaussians<'a> {
         kernels.extend(found.iter().map(|near| self.kernel(self.rows[near.item as usize])));
     }
 
-    /// The density at a place, world space; `kernels` is room for the Gaussians near it.
+    /// Returns the density at a point, world space. `kernels` is a reused buffer.
     pub(super) fn density(&self, place: Vec3<f64>, kernels: &mut Vec<DensityKernel<f32>>) -> f32 {
         self.near(place, kernels);
         density_of(kernels, &offsets(kernels, place), [0.0; 3])
@@ -78,7 +77,7 @@ impl<'a> OpaqueGaussians<'a> {
     }
 }
 
-/// A place, world space, seen from the centres of some Gaussians.
+/// Returns the offsets of a point (world space) from the centres of the kernels.
 fn offsets(kernels: &[DensityKernel<f32>], place: Vec3<f64>) -> Vec<Vec3<f32>> {
     kernels.iter().map(|k| sub(place, k.mean_world.map(f64::from)).map(narrow)).collect()
 }
@@ -94,26 +93,26 @@ fn narrow(x: f64) -> f32 {
 
 /// A point with its normal and colour, world space.
 #[derive(Clone, Copy)]
-struct SurfaceSighting {
+struct SurfacePoint {
     place: [f32; 3],
     normal: [f32; 3],
     color: [f32; 3],
 }
 
-/// Which points are looked for.
+/// Options of the search for points.
 pub(super) struct PointSearch {
-    /// About how many.
+    /// Approximate number of points.
     pub(super) wanted: u64,
-    /// The density at them.
+    /// Density of the level set.
     pub(super) level: f64,
-    /// Chooses the pixels.
+    /// Seed of the choice of pixels.
     pub(super) seed: u64,
-    /// Every n-th training view is drawn.
+    /// Step over the training views: every n-th is drawn.
     pub(super) every: usize,
 }
 
-/// Points of the level set, as many from each view that is drawn. Streamed: a view's maps are let go before
-/// the next is drawn.
+/// Finds points on the level set, with an equal share from each drawn view. Maps of a view are freed before the next
+/// view is drawn.
 pub(super) fn level_set_points<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
     opaque: &OpaqueGaussians<'_>,
@@ -129,16 +128,16 @@ pub(super) fn level_set_points<B: TrainDevice>(
             wanted: pixels_a_point * a_view as f64,
             stream: stream(RandomUse::SurfacePixel),
         };
-        let (looked_at, found) = sightings(view, opaque, &pixels, narrow(level));
+        let (looked_at, found) = points_on_rays(view, opaque, &pixels, narrow(level));
         let found_share = found.len() as f64 / looked_at.max(1) as f64;
         pixels_a_point = (SPARE_PIXELS / found_share).clamp(SPARE_PIXELS, 2.0 * PIXELS_A_POINT);
         let share = a_view as f64 / found.len().max(1) as f64;
         let keeps = stream(RandomUse::SurfacePoint);
         let kept = found.iter().zip(0..).filter(|&(_, index)| keeps.uniform(index) < share);
-        for (sighting, _) in kept {
-            points.places.push(sighting.place);
-            points.normals.push(sighting.normal);
-            points.colors.push(sighting.color);
+        for (point, _) in kept {
+            points.places.push(point.place);
+            points.normals.push(point.normal);
+            points.colors.push(point.color);
         }
         number += 1;
         Ok(())
@@ -146,21 +145,21 @@ pub(super) fn level_set_points<B: TrainDevice>(
     Ok(points)
 }
 
-/// Which pixels of a view are looked at.
+/// Random sample of a view's pixels.
 struct PixelSample {
-    /// About how many.
+    /// Approximate number of pixels.
     wanted: f64,
-    /// Chooses them.
+    /// Random numbers of the choice.
     stream: RandomStream,
 }
 
-/// How many rays of pixels of a view are followed, and what they meet.
-fn sightings(
+/// Returns the number of sampled pixels and the points on their rays.
+fn points_on_rays(
     view: &DrawnDepths,
     opaque: &OpaqueGaussians<'_>,
     pixels: &PixelSample,
     level: f32,
-) -> (usize, Vec<SurfaceSighting>) {
+) -> (usize, Vec<SurfacePoint>) {
     let mut seen: Vec<usize> = view.pixels_with_depth().collect();
     let share = pixels.wanted / seen.len().max(1) as f64;
     seen.retain(|&pixel| pixels.stream.uniform(pixel as u64) < share);
@@ -176,7 +175,7 @@ fn sightings(
             let deviation = deviation_along(kernels.get(front(kernels, &from))?, direction);
             let found = level_point(kernels, &from, direction, deviation, level)?;
             let along = found.offset.map(f64::from);
-            Some(SurfaceSighting {
+            Some(SurfacePoint {
                 place: std::array::from_fn(|axis| narrow(place[axis] + along[axis])),
                 normal: found.normal,
                 color: view.color(pixel),
@@ -187,19 +186,17 @@ fn sightings(
     (looked_at, found)
 }
 
-// Whether Gaussians show a surface at all: of places without order, every method makes a mesh that is none.
-
-/// Share of the normals that agree with their neighbours' on a surface. Of normals in all directions that
-/// one camera can see, half would.
+/// Minimum share of normals that agree with their neighbours on a surface. For random normals towards one camera the
+/// share is one half.
 const AGREEMENT_MIN: f64 = 0.6;
 
-/// Points that are looked at, and training views that show them.
+/// Points and training views of the consistency check.
 const CHECKED_POINTS: u64 = 20_000;
 
 const CHECKED_VIEWS: usize = 16;
 
-/// The share of the normals that agree with their neighbours', of points of `independent` Gaussians; an error
-/// where it is too small.
+/// Returns the share of the normals that agree with their neighbours, among points of `independent` Gaussians.
+/// Returns an error if the share is too small.
 pub(super) fn agreement(
     points: &OrientedPoints,
     independent: usize,
@@ -212,8 +209,8 @@ pub(super) fn agreement(
     normals_agreement(&thinned(points, independent), needed)
 }
 
-/// Refuses Gaussians that show no surface to some of the training views; what shows too few points is not
-/// judged.
+/// Returns an error if the Gaussians have no consistent surface in a sample of the training views. Passes if there
+/// are too few points to judge.
 pub fn check_consistency<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
     gaussians: &Gaussians,
@@ -236,8 +233,7 @@ pub fn check_consistency<B: TrainDevice>(
     Ok(())
 }
 
-/// Every n-th point, so that about one is left of each Gaussian: those of one Gaussian always agree, of
-/// whatever they are points.
+/// Keeps every n-th point, about one per Gaussian: points of one Gaussian always agree.
 fn thinned(points: &OrientedPoints, left: usize) -> OrientedPoints {
     let every = points.len().div_ceil(left.max(FEWEST_POINTS)).max(1);
     let column = |rows: &[[f32; 3]]| rows.iter().copied().step_by(every).collect();

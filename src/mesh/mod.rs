@@ -1,9 +1,9 @@
-//! From Gaussians to a triangle mesh.
+//! Extraction of triangle meshes from Gaussians.
 //!
-//! `focus` says where the object is, `drawn` what the training views show of it; a file for each method makes
-//! a surface of that; `finish` cleans and decimates it, `texture` gives it a picture, `write` puts it into
-//! files; `bound` puts Gaussians onto its triangles, `vertex_fit` fits the colours of vertices to photographs. The geometry itself is the crate `splat-mesh`, which knows
-//! nothing of Gaussians.
+//! `focus` finds the box, `drawn` draws the training views, and one file per method extracts surfaces. `finish`
+//! cleans, decimates and exports the mesh, and `texture` bakes its texture. `bound` binds Gaussians to its triangles,
+//! and `vertex_fit` fits vertex colours to photographs. The geometry is in the crate `splat-mesh`, which does not
+//! depend on Gaussians.
 
 mod bound;
 mod drawn;

@@ -11,10 +11,10 @@ use splat_mesh::poisson::Trim;
 use super::texture::TextureSource;
 use super::{Corner, ExtractionError, TextureOptions, WorldBox};
 
-/// Voxels along a box in a plan at most. Nothing is fused of more.
-const MOST_VOXELS: f64 = 2_097_152.0;
+/// Maximum number of voxels along a box in a plan. The fusion refuses more.
+const MAX_VOXELS: f64 = 2_097_152.0;
 
-/// How a surface is found.
+/// Method of surface extraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum MeshMethod {
@@ -27,7 +27,7 @@ pub enum MeshMethod {
 }
 
 impl MeshMethod {
-    /// The name that is typed, and that files have.
+    /// Returns the name of the option's value and of output files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tsdf => "tsdf",
@@ -50,7 +50,7 @@ pub enum MeshFormat {
 }
 
 impl MeshFormat {
-    /// The ending of its files.
+    /// Returns the extension of the format's files.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Ply => "ply",
@@ -60,8 +60,8 @@ impl MeshFormat {
     }
 }
 
-/// The smallest connected piece that stays, as it is typed: `1%` of the largest one's triangles, or a
-/// number of triangles.
+/// Smallest component that is kept, as text: `1%` of the triangles of the largest component, or a number of
+/// triangles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LeastComponent(pub MinComponent);
 
@@ -93,7 +93,7 @@ impl fmt::Display for LeastComponent {
     }
 }
 
-/// How a mesh is extracted.
+/// Options of a mesh extraction.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Mesh")]
 pub struct MeshOptions {
@@ -144,28 +144,28 @@ pub struct MeshOptions {
     #[arg(long, value_enum, value_name = "FORMAT,..", value_delimiter = ',', default_values_t = Self::default().formats)]
     pub formats: Vec<MeshFormat>,
 
-    /// Of the method `tsdf`.
+    /// Options of the method `tsdf`.
     #[command(flatten)]
     pub tsdf: TsdfOptions,
 
-    /// Of the method `poisson`.
+    /// Options of the method `poisson`.
     #[command(flatten)]
     pub poisson: PoissonOptions,
 
-    /// Of the method `tetrahedra`.
+    /// Options of the method `tetrahedra`.
     #[command(flatten)]
     pub tetrahedra: TetrahedraOptions,
 
-    /// The mesh's border.
+    /// Options of the border's post-processing.
     #[command(flatten)]
     pub postprocess: PostprocessOptions,
 
-    /// The mesh's picture.
+    /// Options of the texture.
     #[command(flatten)]
     pub texture: TextureOptions,
 }
 
-/// How a surface is cut.
+/// Options of the method `tetrahedra`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Mesh by tetrahedra (--method tetrahedra)")]
 pub struct TetrahedraOptions {
@@ -180,7 +180,7 @@ pub struct TetrahedraOptions {
     pub max_edge: Option<f64>,
 }
 
-/// How depths are fused.
+/// Options of the method `tsdf`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Mesh by depths (--method tsdf)")]
 pub struct TsdfOptions {
@@ -199,7 +199,7 @@ pub struct TsdfOptions {
     pub voxel: Option<f64>,
 }
 
-/// How points are found and a surface is fitted to them.
+/// Options of the method `poisson`.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Mesh by points (--method poisson)")]
 pub struct PoissonOptions {
@@ -251,17 +251,17 @@ pub enum Outliers {
     Keep,
 }
 
-/// What becomes of Gaussians whose normals disagree.
+/// Rule for Gaussians whose normals disagree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
-    /// They are refused.
+    /// Error.
     Required,
-    /// They are meshed.
+    /// No check.
     NotRequired,
 }
 
 impl MeshOptions {
-    /// The smallest connected piece that stays.
+    /// Returns the smallest component that is kept.
     pub(super) fn least_component(&self) -> LeastComponent {
         match self.num_cluster {
             Some(count) => LeastComponent(MinComponent::Largest(count as usize)),
@@ -269,8 +269,7 @@ impl MeshOptions {
         }
     }
 
-    /// The same with as many voxels along this box as `--voxel` leaves, if that is given: what memory is
-    /// planned for.
+    /// Returns the options with the resolution that `--voxel` implies for this box, for a memory plan.
     #[must_use]
     pub fn fitted_to(&self, world_box: &WorldBox) -> Self {
         let mut fitted = self.clone();
@@ -280,18 +279,18 @@ impl MeshOptions {
                 clippy::cast_sign_loss,
                 reason = "a number of voxels"
             )]
-            let along = (world_box.longest_side() / voxel).ceil().min(MOST_VOXELS) as u32;
+            let along = (world_box.longest_side() / voxel).ceil().min(MAX_VOXELS) as u32;
             fitted.tsdf.mesh_resolution = Some(along);
         }
         fitted
     }
 
-    /// What becomes of Gaussians that show no surface.
+    /// Returns the rule for Gaussians whose normals disagree.
     pub fn consistency(&self) -> Consistency {
         if self.force { Consistency::NotRequired } else { Consistency::Required }
     }
 
-    /// An error where a value makes no surface.
+    /// Returns an error if a value is out of range.
     pub fn check(&self) -> Result<(), ExtractionError> {
         self.texture.check()?;
         let has_texture = self.texture.texture != TextureSource::None;
@@ -324,23 +323,23 @@ impl MeshOptions {
 }
 
 impl TsdfOptions {
-    /// Voxels along the longest side if none are given.
+    /// Default of the voxels along the longest side.
     const RESOLUTION: u32 = 1024;
     const RESOLUTION_ON_PROCESSOR: u32 = 512;
 
-    /// Voxels along the longest side.
+    /// Returns the voxels along the longest side.
     pub fn resolution(&self) -> u32 {
         self.mesh_resolution.unwrap_or(Self::RESOLUTION)
     }
 
-    /// Takes the processor's default where nothing is given.
+    /// Sets the processor's default resolution unless one is given.
     pub fn fit_processor(&mut self) {
         self.mesh_resolution.get_or_insert(Self::RESOLUTION_ON_PROCESSOR);
     }
 }
 
 impl PoissonOptions {
-    /// What is cut off of a closed surface; with nothing it stays closed.
+    /// Returns the rule for trimming a closed surface.
     pub(super) fn trim(&self) -> Trim {
         match self.density_min {
             Some(least) if least > 0.0 => Trim::PointsACell(least),
@@ -386,9 +385,7 @@ impl Default for MeshOptions {
     }
 }
 
-// Options of the border's removal.
-
-/// How the border of a mesh is taken off.
+/// Options of the border's post-processing.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Mesh")]
 pub struct PostprocessOptions {

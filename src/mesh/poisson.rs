@@ -1,5 +1,5 @@
-//! A closed surface through points of the level set: screened Poisson (Kazhdan and Hoppe 2013), as SuGaR
-//! meshes (Guédon and Lepetit 2024).
+//! Screened Poisson reconstruction (Kazhdan and Hoppe 2013) from points of the level set, as in SuGaR (Guédon and
+//! Lepetit 2024).
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
@@ -26,26 +26,26 @@ use crate::backend::{PixelDepth, TrainDevice};
 use crate::memory::Bytes;
 use crate::model::Gaussians;
 
-/// Host memory of a brick of 512 nodes of the finest level: five vectors of the solver, a third more for
-/// the coarser levels, key and neighbours.
+/// Host memory of a brick of 512 nodes of the finest level: five vectors of the solver, a third more for the coarser
+/// levels, key and neighbours.
 pub(super) const BRICK_BYTES: u64 = 512 * 20 * 4 / 3 + 136;
 
-/// Host memory of a point of the level set: its place, normal and colour, while the lists of all grow.
+/// Host memory of a point of the level set: position, normal and colour, three times while the vectors grow.
 pub(super) const POINT_BYTES: u64 = 3 * (3 * 12);
 
-/// How much farther out the background reaches than the box.
+/// Factor from the size of the box to the size of the background.
 const BACKGROUND: f64 = 4.0;
 
-/// Nearest points, and deviations of their mean distance, of the reference's outliers.
+/// Neighbours, and standard deviations of their mean distance, of the reference's outliers.
 const OUTLIER_NEIGHBOURS: usize = 20;
 
 const OUTLIER_DEVIATIONS: f64 = 20.0;
 
-/// Levels that the cells by which outliers are told are coarser than the finest.
+/// Octree levels between the finest cells and the cells of the outlier test.
 const OUTLIERS_ABOVE: u32 = 2;
 
-/// The surface through points of the level set within a box, and with [`PoissonOptions::mesh_background`]
-/// a second one around it, in at most `room` of the host's memory.
+/// Fits a surface to points of the level set in a box, and with [`PoissonOptions::mesh_background`] a second one
+/// around the box. Uses at most `room` of the host's memory.
 pub fn fit<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
     gaussians: &Gaussians,
@@ -98,8 +98,7 @@ pub fn fit<B: TrainDevice>(
     Ok(Extracted { surfaces, figures: ExtractionFigures::Poisson(figures) })
 }
 
-/// The surfaces without what no points support. Where nothing is left around the box, there is only the mesh
-/// of the box.
+/// Removes unsupported parts of the surfaces. A background that becomes empty is dropped.
 fn opened(
     fitted: Vec<FittedSurface>,
     free: &[Vec<bool>],
@@ -116,7 +115,7 @@ fn opened(
     Ok(left)
 }
 
-/// The points in a box, and on demand those around it, up to four times as far from its centre.
+/// Splits the points into those in the box and, if requested, those of the background.
 fn parted(
     mut points: OrientedPoints,
     world_box: &WorldBox,
@@ -136,7 +135,7 @@ fn parted(
     (points, around)
 }
 
-/// The closed surface through some points of `independent` Gaussians.
+/// Fits a closed surface to points of `independent` Gaussians.
 fn surface(
     mut points: OrientedPoints,
     independent: usize,
@@ -145,7 +144,7 @@ fn surface(
     room: Bytes,
     told: &(dyn Fn(&'static str, f64) + Sync),
 ) -> Result<FittedSurface, ExtractionError> {
-    // A point stands for a part of the views.
+    // The weight of a surface is its number of points.
     let weight = points.len() as f64;
     checked(&mut points, FEWEST_POINTS)?;
     let outliers = drop_outliers(&mut points, options)?;
@@ -207,20 +206,18 @@ fn drop_outliers(
     Ok(dropped)
 }
 
-// A surface that was fitted to points, until what no points support is cut off.
-
-/// A surface and the points that it was fitted to.
+/// A fitted surface and its points.
 pub(super) struct FittedSurface {
     pub(super) surface: Surface,
-    /// Points a cell around each vertex.
+    /// Points per cell around each vertex.
     pub(super) densities: Vec<f32>,
-    /// Places of the points, world space.
+    /// Positions of the points, world space.
     pub(super) points: Vec<[f32; 3]>,
     pub(super) figures: PoissonFigures,
 }
 
 impl FittedSurface {
-    /// Cuts off the vertices in free space, and then what few points support, as the options say.
+    /// Cuts off the vertices in free space, then the vertices with few points, as the options say.
     pub(super) fn open(
         &mut self,
         is_free: &[bool],
@@ -238,21 +235,20 @@ impl FittedSurface {
     }
 }
 
-// What closes a surface through free space: a closed surface through points goes on where there are none, and
-// hides there what is behind from the cameras.
+// A closed surface also spans regions without points and hides there the surfaces behind. These parts are cut off.
 
-/// Cells from a surface up to which a place is on it: the finest cells blur it by two or three.
+/// Distance in cells below which a point is on a surface: the finest cells blur the surface by two or three.
 const MARGIN_CELLS: f64 = 4.0;
 
-/// Cells to the nearest point beyond which a vertex closes the surface through free space. A nearer one closes
-/// a small hole between points, which looks better closed.
+/// Distance in cells to the nearest point beyond which a vertex may be in free space. Nearer vertices close small
+/// holes.
 const FAR_CELLS: f64 = 8.0;
 
-/// Points a cell below which a vertex can be far from all.
+/// Points per cell below which a vertex may be far from all points.
 const SPARSE: f32 = 0.5;
 
-/// Which vertices of each surface are far from all points, and looked through by more training views than
-/// show them, at what is in the box `meshed` or at nothing.
+/// Returns for each vertex of each surface whether it is in free space: far from all points, and more training views
+/// see through it, to the box `meshed` or to nothing, than show it.
 pub(super) fn in_free_space<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
     surfaces: &[FittedSurface],
@@ -281,7 +277,7 @@ pub(super) fn in_free_space<B: TrainDevice>(
     Ok(votes.iter().zip(&far).zip(surfaces).map(of_surface).collect())
 }
 
-/// The vertices of a surface that are far from its points.
+/// Vertices of a surface that are far from its points.
 struct FarVertices {
     rows: Vec<usize>,
     /// World space.
@@ -291,7 +287,7 @@ struct FarVertices {
 impl FarVertices {
     fn of(FittedSurface { surface, densities, points, figures }: &FittedSurface) -> Self {
         let vertices = &surface.mesh.vertices;
-        // Only where the cells have no points the nearest can be far.
+        // Only vertices of sparse cells can be far from all points.
         let sparse: Vec<usize> =
             (0..vertices.len()).filter(|&row| densities[row] < SPARSE).collect();
         let places: Vec<[f32; 3]> = sparse.iter().map(|&row| vertices[row]).collect();

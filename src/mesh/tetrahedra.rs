@@ -1,5 +1,5 @@
-//! A closed surface cut from tetrahedra over the Gaussians: no lattice, so that detail is as fine as they
-//! are (after Gaussian Opacity Fields, Yu et al. 2024, and Gaussian Wrapping, 2026).
+//! A closed surface cut from a Delaunay triangulation of the Gaussians, as fine as the Gaussians (after Gaussian
+//! Opacity Fields, Yu et al. 2024, and Gaussian Wrapping, 2026).
 
 use splat_mesh::Vec3;
 use splat_mesh::delaunay::{Want, delaunay};
@@ -17,17 +17,16 @@ use crate::math::splat::Shape;
 use crate::memory::Bytes;
 use crate::model::Gaussians;
 
-/// Host memory of a point: its place, label and tetrahedra, and edges that the surface crosses.
+/// Host memory of a point: position, label, tetrahedra, and edges that the surface crosses.
 pub(super) const POINT_BYTES: u64 = 400;
 
-/// Points of a Gaussian: its centre, and one on each side, since the sign of its normal is not learned.
+/// Points per Gaussian: the centre and one on each side, since the sign of the normal is not learned.
 pub(super) const POINTS_A_GAUSSIAN: usize = 3;
 
-/// The surface of the opaque Gaussians in a box, in at most `room` of the host's memory.
+/// Cuts the surface of the opaque Gaussians in a box, in at most `room` of the host's memory.
 ///
-/// A place is outside where half of the light or more passes from it to one of the training views that see it.
-/// Were it outside only where that holds for all of them, whatever some view has behind its front would
-/// be solid.
+/// A point is outside if at least half of its light reaches any training view that sees the point. If all views were
+/// required, regions that are hidden from some view would be solid.
 pub fn cut_tetrahedra<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
     gaussians: &Gaussians,
@@ -49,7 +48,7 @@ pub fn cut_tetrahedra<B: TrainDevice>(
         rows.len()
     );
     let cutting = Cutting::default();
-    // One pass labels the points, and one each bisection.
+    // One pass labels the points, and each bisection takes one.
     let mut pass = Pass::first("tetrahedra", 1 + cutting.bisections);
     let inside = pivots.labels(drawn.inside(pass, pivots.inner())?);
     let labelled =
@@ -64,7 +63,7 @@ pub fn cut_tetrahedra<B: TrainDevice>(
         drawn.inside(pass, places)
     })?;
     let color = |&[inside, _]: &[u32; 2]| {
-        // Points that are inside are no corners of the box.
+        // Inside points are no corners of the bounding box.
         rows.get(inside as usize / POINTS_A_GAUSSIAN).map_or([0.0; 3], |&row| color(gaussians, row))
     };
     let mut mesh = made.mesh;
@@ -77,7 +76,7 @@ pub fn cut_tetrahedra<B: TrainDevice>(
     Ok(Extracted::whole(mesh, figures))
 }
 
-/// The opaque Gaussians in a box whose places are finite.
+/// Returns the rows of the opaque Gaussians in a box with finite shapes.
 fn rows_within(gaussians: &Gaussians, world_box: &WorldBox) -> Vec<usize> {
     let is_within = |&row: &usize| {
         let (mean, normal, deviation) = flat(gaussians, row);
@@ -86,7 +85,7 @@ fn rows_within(gaussians: &Gaussians, world_box: &WorldBox) -> Vec<usize> {
     opaque_rows(gaussians).into_iter().filter(is_within).collect()
 }
 
-/// Its centre (world), shortest axis and standard deviation along it (world units).
+/// Returns the centre (world), the shortest axis and the standard deviation along it (world units).
 fn flat(gaussians: &Gaussians, row: usize) -> (Vec3, Vec3, f64) {
     let shape = Shape {
         mean_world: std::array::from_fn(|axis| f64::from(gaussians.means[3 * row + axis])),
@@ -98,7 +97,7 @@ fn flat(gaussians: &Gaussians, row: usize) -> (Vec3, Vec3, f64) {
     (kernel.mean_world, kernel.normal(), kernel.thickness())
 }
 
-/// The colour of a Gaussian from all sides, sRGB.
+/// Returns the view-independent colour of a Gaussian, sRGB.
 #[expect(clippy::cast_possible_truncation, reason = "a factor of a colour")]
 fn color(gaussians: &Gaussians, row: usize) -> [f32; 3] {
     let channel = |channel: usize| 0.5 + C0 as f32 * gaussians.sh_dc[3 * row + channel];

@@ -1,4 +1,4 @@
-//! The texture of a mesh, baked of the training views.
+//! Baking of a mesh's texture from the training views.
 
 use std::time::Instant;
 
@@ -17,46 +17,46 @@ use crate::memory::Bytes;
 use crate::train::event::Split;
 use crate::train::pictures::byte;
 
-/// Greatest side of a texture that is not asked for, in texels: what browsers without a GPU still show.
-const MOST_UNASKED_PX: u32 = 8192;
+/// Largest default side of a texture, in texels: the limit of browsers without a GPU.
+const MAX_DEFAULT_PX: u32 = 8192;
 
-/// Texels of a picture for each face that are the least, of which charts fill about a half.
+/// Minimum texels of a picture per face; charts fill about half of the picture.
 const TEXELS_A_FACE: usize = 4;
 
-/// Texels about each chart that no other has.
+/// Padding around each chart, texels.
 const PADDING_PX: u32 = 2;
 
-/// Rounds over the photographs after the first, each of which leaves out what few of them show.
+/// Passes over the photographs after the first; each removes outliers.
 const ROUNDS: usize = 2;
 
-/// Bytes a texel of a picture: itself, its copy while it is dilated, flags, and the PNG.
+/// Bytes per texel of a picture: colour, copy for the dilation, flags and PNG.
 pub(super) const PICTURE_BYTES: u64 = 12;
 
 /// A mesh's texture.
 #[derive(Clone, Debug)]
 pub struct MeshTexture {
-    /// Where the faces lie on it.
+    /// Layout of the faces on the texture.
     pub atlas: Atlas,
-    /// The texture itself.
+    /// The texture.
     pub picture: Picture,
-    /// How it was made.
+    /// Figures of the baking.
     pub figures: TextureFigures,
 }
 
-/// How a texture was made.
+/// Figures of a texture.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TextureFigures {
-    /// Where its colours come from.
+    /// Source of the colours.
     pub source: TextureSource,
-    /// How the mesh is laid out.
+    /// Kind of the layout.
     pub atlas: AtlasKind,
     /// Triangles that are too crumpled for charts and lie in boxes.
     pub boxed_triangles: usize,
-    /// Pieces that the mesh is cut into.
+    /// Charts of the layout.
     pub charts: u32,
     /// Width and height in texels.
     pub size: [u32; 2],
-    /// The views' part in it.
+    /// Figures of the baked views.
     #[serde(flatten)]
     pub bake: BakeFigures,
     /// Seconds for the layout.
@@ -65,11 +65,11 @@ pub struct TextureFigures {
     pub bake_seconds: f64,
 }
 
-/// Stage of the progress.
+/// Name of the stage in progress reports.
 const TEXTURE: &str = "texture";
 
-/// Bakes the texture of a checked mesh that is seen from outside, in at most `room` of the host's memory;
-/// nothing where none is asked for. `exposures` are those of the training photographs.
+/// Bakes the texture of a checked mesh with outward faces, in at most `room` of the host's memory. Returns `None` if
+/// no texture is requested. `exposures` belong to the training photographs.
 pub fn texture<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
     mesh: &Mesh,
@@ -110,7 +110,7 @@ pub fn texture<B: TrainDevice>(
     Ok(Some(MeshTexture { atlas, picture: baked.picture, figures }))
 }
 
-/// The side of the picture in texels, as far as memory allows.
+/// Returns the side of the picture in texels, as far as memory allows.
 fn side_px<B: TrainDevice>(
     drawn: &DrawnModel<'_, '_, B>,
     mesh: &Mesh,
@@ -126,15 +126,15 @@ fn side_px<B: TrainDevice>(
         return Ok(asked);
     }
     let wanted = match options.atlas {
-        // Squares need what they need.
+        // The squares determine the size.
         AtlasKind::Squares => MOST_SIDE_PX,
         AtlasKind::Charts | AtlasKind::Boxes => {
             let mut areas = SeenAreas::new(mesh);
             for &index in drawn.views.split(Split::Train) {
                 areas.add(mesh, camera_of(drawn.views.view(index)), drawn.settings.near);
             }
-            // A picture with fewer texels than the mesh has faces is worse than the vertices' colours.
-            texture_side_px(areas.areas_px2(), MOST_UNASKED_PX).max(least_side_px(mesh))
+            // With fewer texels than faces a picture is worse than vertex colours.
+            texture_side_px(areas.areas_px2(), MAX_DEFAULT_PX).max(least_side_px(mesh))
         }
     };
     if wanted > fits && options.atlas != AtlasKind::Squares {
@@ -146,14 +146,14 @@ fn side_px<B: TrainDevice>(
     Ok(wanted.min(fits))
 }
 
-/// The side of a picture on which faces have some texels each, in texels.
+/// Returns the smallest side with [`TEXELS_A_FACE`] texels per face.
 fn least_side_px(mesh: &Mesh) -> u32 {
     let texels = TEXELS_A_FACE * mesh.faces.len();
     let side = u32::try_from(texels.isqrt()).unwrap_or(u32::MAX);
-    side.next_multiple_of(4).min(MOST_UNASKED_PX)
+    side.next_multiple_of(4).min(MAX_DEFAULT_PX)
 }
 
-/// A texture of the training views as the model shows them.
+/// Bakes a texture from the drawn training views.
 fn of_gaussians<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
     mesh: &Mesh,
@@ -174,7 +174,7 @@ fn of_gaussians<B: TrainDevice>(
     Ok(bake.finish())
 }
 
-/// A texture of the training photographs, in several rounds.
+/// Bakes a texture from the training photographs, in several passes.
 fn of_photographs<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
     mesh: &Mesh,
@@ -218,12 +218,10 @@ fn of_photographs<B: TrainDevice>(
     Ok(bake.finish())
 }
 
-// Options of a mesh's texture.
-
 /// Smallest side of a texture, in texels.
-const LEAST_SIDE_PX: u32 = 64;
+const MIN_SIDE_PX: u32 = 64;
 
-/// Where the colours of a texture come from.
+/// Source of a texture's colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum TextureSource {
@@ -235,7 +233,7 @@ pub enum TextureSource {
     Photographs,
 }
 
-/// How a mesh is cut and laid out on a texture.
+/// Layout of a mesh on a texture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum AtlasKind {
@@ -247,7 +245,7 @@ pub enum AtlasKind {
     Squares,
 }
 
-/// How a mesh is textured.
+/// Options of a texture.
 #[derive(Args, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[command(next_help_heading = "Texture")]
 pub struct TextureOptions {
@@ -271,14 +269,14 @@ pub struct TextureOptions {
 }
 
 impl TextureOptions {
-    /// An error where a value makes no texture.
+    /// Returns an error if a value is out of range.
     pub fn check(&self) -> Result<(), ExtractionError> {
-        let size = self.texture_size.unwrap_or(LEAST_SIDE_PX);
+        let size = self.texture_size.unwrap_or(MIN_SIDE_PX);
         let rules = [
             (
                 "texture-size",
                 size,
-                (LEAST_SIDE_PX..=MOST_SIDE_PX).contains(&size),
+                (MIN_SIDE_PX..=MOST_SIDE_PX).contains(&size),
                 "from 64 to 16384",
             ),
             ("square-size", self.square_size, self.square_size >= 4, "4 and more"),
@@ -289,7 +287,7 @@ impl TextureOptions {
         })
     }
 
-    /// How it is laid out.
+    /// Returns the layout of the atlas.
     pub(super) fn layout(&self) -> Layout {
         match self.atlas {
             AtlasKind::Charts => Layout::Charts,

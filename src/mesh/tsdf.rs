@@ -1,5 +1,5 @@
-//! Truncated signed distances: the depths of all training views in one lattice (Curless and Levoy 1996;
-//! after training as 2D Gaussian Splatting does it, Huang et al. 2024).
+//! Truncated signed distances: fusion of the depths of all training views (Curless and Levoy 1996; after training as
+//! in 2D Gaussian Splatting, Huang et al. 2024).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,16 +14,16 @@ use super::{DrawnModel, ExtractionError, Focus, WorldBox};
 use crate::backend::{PixelDepth, TrainDevice};
 use crate::memory::Bytes;
 
-/// Host memory of a brick of 512 voxels: distances, weights and colours, their means while the surface is
-/// extracted, the key, neighbours and directions.
+/// Host memory of a brick of 512 voxels: distances, weights and colours, their means during the extraction, key,
+/// neighbours and directions.
 pub(super) const BRICK_BYTES: u64 = 512 * (8 + 4) + 512;
 
-/// Stages of the progress.
+/// Names of the stages in progress reports.
 const SURVEY: &str = "finding the surface";
 const FUSION: &str = "fusing depths";
 
-/// Fuses the training views within a box, or in all of the world where there is none, in at most
-/// `room` of the host's memory. Each view is drawn twice, so that none is kept.
+/// Fuses the training views within a box, or in contracted space without a box, in at most `room` of the host's
+/// memory. Each view is drawn twice, so that no view is kept.
 pub fn fuse<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
     world_box: Option<&WorldBox>,
@@ -75,18 +75,18 @@ pub fn fuse<B: TrainDevice>(
     Ok(Extracted::whole(fused.mesh, ExtractionFigures::Tsdf { voxel, bricks, views }))
 }
 
-/// Where depths are fused.
+/// Processor that fuses depths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FusionPlace {
-    /// Where they are drawn.
+    /// The device that draws them.
     Device,
-    /// On the host, as the device has no memory for it.
+    /// The host, if the device has too little memory.
     Host,
 }
 
 impl FusionPlace {
-    /// Does a part of the work on the device, or from the first part on that does not fit its memory on the
-    /// host.
+    /// Runs a part of the work on the device. After the first part that exceeds the device's memory, all parts run on
+    /// the host.
     fn first_that_fits<D, R>(
         &mut self,
         drawn: &mut D,
@@ -109,7 +109,7 @@ impl FusionPlace {
     }
 }
 
-/// What the first looks at all training views find.
+/// Returns the bricks near surfaces from a first pass over all training views.
 fn surveyed<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
     space: Space,
@@ -130,7 +130,7 @@ fn surveyed_on_host<B: TrainDevice>(
     Ok(survey)
 }
 
-/// What the second looks at all training views come to.
+/// Returns the fused voxels from a second pass over all training views.
 fn fused<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
     bricks: &Arc<SurveyedBricks>,
@@ -156,7 +156,7 @@ mod tests {
     use crate::backend::DeviceError;
 
     #[test]
-    fn what_does_not_fit_the_device_is_done_on_the_host_from_then_on() {
+    fn work_moves_to_the_host_once_the_device_is_full() {
         let full = || DeviceError::OutOfMemory {
             label: "voxels",
             wanted: Bytes(2),

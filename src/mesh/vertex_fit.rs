@@ -1,4 +1,4 @@
-//! One colour for each vertex, such that the mesh looks like its photographs.
+//! Fit of vertex colours to photographs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,24 +15,24 @@ use crate::train::Views;
 use crate::train::event::Split;
 use crate::train::pictures::byte;
 
-/// Rounds over the photographs. Each takes away most of what is left of the error of large patches; later ones
-/// would sharpen what is as large as a triangle, and noise.
-const ROUNDS: usize = 6;
+/// Passes over the photographs. Each reduces the error of large patches; more would fit details of triangle size, and
+/// noise.
+const PASSES: usize = 6;
 
-/// How near to the photographs colours are.
+/// Result of a fit of vertex colours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VertexFit {
-    /// Photographs that are compared.
+    /// Number of compared photographs.
     pub photographs: usize,
-    /// PSNR of all their pixels together before, dB.
+    /// PSNR of all their pixels before the fit, dB.
     pub psnr_before: f64,
-    /// The same after the last round but one.
+    /// PSNR after the pass before the last, dB.
     pub psnr_after: f64,
 }
 
-/// Fits the colours of a checked mesh to the training photographs, as it is drawn without light before this background:
+/// Fits the colours of a checked mesh, drawn without lighting over this background, to the training photographs:
 /// least squares by simultaneous iterative reconstruction (Gilbert 1972). A vertex that no photograph shows keeps its
-/// colour; nothing where there is no photograph to compare.
+/// colour. Returns `None` without a photograph to compare.
 pub fn fit_vertex_colors(
     mesh: &mut Mesh,
     views: &mut Views<'_>,
@@ -40,8 +40,8 @@ pub fn fit_vertex_colors(
     exposures: &Exposures,
 ) -> Option<VertexFit> {
     let mut fit: Option<VertexFit> = None;
-    for number in 1..=ROUNDS {
-        let mut round = FitRound::new(mesh.vertices.len());
+    for number in 1..=PASSES {
+        let mut pass = FitPass::new(mesh.vertices.len());
         let order = views.split(Split::Train);
         views.schedule_decoding(order);
         for &index in order {
@@ -55,51 +55,51 @@ pub fn fit_vertex_colors(
                 colors: colors_of(&photograph, exposures, &view.name),
                 mask: photograph.mask.as_deref(),
             };
-            round.add(mesh, &rays, background, &shown);
+            pass.add(mesh, &rays, background, &shown);
         }
-        let (photographs, psnr) = (round.photographs, round.psnr());
+        let (photographs, psnr) = (pass.photographs, pass.psnr());
         if photographs == 0 {
             return None;
         }
         tracing::info!(
-            "before round {number} of {ROUNDS}: {psnr:.2} dB on {photographs} photographs"
+            "before round {number} of {PASSES}: {psnr:.2} dB on {photographs} photographs"
         );
-        round.apply(&mut mesh.colors);
+        pass.apply(&mut mesh.colors);
         let psnr_before = fit.map_or(psnr, |fit| fit.psnr_before);
         fit = Some(VertexFit { photographs, psnr_before, psnr_after: psnr });
     }
     fit
 }
 
-/// A photograph as the model would show it, 0 to 1.
+/// Returns the colours of a photograph without its exposure, 0 to 1.
 fn colors_of(photograph: &Image, exposures: &Exposures, name: &str) -> Vec<[f32; 3]> {
     let pixels = photograph.rgb.as_chunks::<3>().0;
     let to_share = |color: [u8; 3]| color.map(|channel| f32::from(channel) / 255.0);
     exposures.undo(name, pixels).into_iter().map(to_share).collect()
 }
 
-/// What the mesh is to look like.
+/// Target of a comparison.
 struct FitTarget<'a> {
-    /// As the model would show them, 0 to 1.
+    /// Colours without the exposure, 0 to 1.
     colors: Vec<[f32; 3]>,
-    /// 0 in pixels that say nothing.
+    /// 0 in pixels that do not count.
     mask: Option<&'a [u8]>,
 }
 
-/// What one round over the photographs finds.
-struct FitRound {
+/// Sums of a pass over the photographs.
+struct FitPass {
     sums: Vec<VertexSum>,
     photographs: usize,
     squares: f64,
     values: u64,
 }
 
-impl FitRound {
+impl FitPass {
     fn new(vertices: usize) -> Self {
         Self { sums: vec![VertexSum::default(); vertices], photographs: 0, squares: 0.0, values: 0 }
     }
 
-    /// Compares the mesh with a photograph, of which masked pixels say nothing.
+    /// Compares the mesh with a photograph outside its mask.
     fn add(
         &mut self,
         mesh: &Mesh,
@@ -129,7 +129,7 @@ impl FitRound {
         -10.0 * (self.squares / self.values.max(1) as f64).log10()
     }
 
-    /// Moves each colour by the mean of what its pixels miss.
+    /// Adds the mean residual of its pixels to each colour.
     fn apply(&self, colors: &mut [[f32; 3]]) {
         for (color, sum) in colors.iter_mut().zip(&self.sums).filter(|(_, sum)| sum.share > 0.0) {
             for (channel, value) in color.iter_mut().zip(sum.value) {
@@ -139,22 +139,20 @@ impl FitRound {
     }
 }
 
-// Learned exposures of the cameras, undone: photographs as the model would show them.
-
-/// The file in the model folder.
+/// Name of the exposure file in a model folder.
 const FILE: &str = "exposure.json";
 
-/// Least determinant of a map that can be undone.
-const LEAST_DETERMINANT: f64 = 1e-3;
+/// Minimum determinant of an invertible map.
+const MIN_DETERMINANT: f64 = 1e-3;
 
-/// The maps from colours of the model to those of each photograph, undone.
+/// Inverse exposures of the training photographs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Exposures {
-    /// By the name of the photograph.
-    undone: BTreeMap<String, UndoneExposure>,
+    /// Inverse exposures by photograph name.
+    inverses: BTreeMap<String, InverseExposure>,
 }
 
-/// An exposure file that cannot be read.
+/// Error of reading an exposure file.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{path}: {source}. Write the exposures of the run again with splat train --resume, or use the \
@@ -166,38 +164,38 @@ pub struct ExposureFileError {
     source: io::Error,
 }
 
-/// c = A^-1 (p - b), with p a photograph's colour.
+/// Inverse exposure: c = A^-1 (p - b), with a photograph's colour p.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct UndoneExposure {
+struct InverseExposure {
     inverse: Mat3<f64>,
     offset: Vec3<f64>,
 }
 
 impl Exposures {
-    /// Those that a model folder has, as [`crate::export::write_exposure_json`] writes them.
+    /// Reads the exposures of a model folder, in the format of [`crate::export::write_exposure_json`].
     pub fn read(model_path: &Path) -> Result<Self, ExposureFileError> {
         let path = model_path.join(FILE);
         let fail = |source| ExposureFileError { path: path.clone(), source };
         let text = std::fs::read(&path).map_err(fail)?;
         let maps: BTreeMap<String, [[f64; 4]; 3]> =
             serde_json::from_slice(&text).map_err(|error| fail(error.into()))?;
-        let undone = maps.into_iter().filter_map(|(name, rows)| {
-            // The file has the transposed matrix, what is added last in each row.
+        let inverses = maps.into_iter().filter_map(|(name, rows)| {
+            // The file has the transposed matrix, with the offset last in each row.
             let matrix = std::array::from_fn(|row| std::array::from_fn(|column| rows[column][row]));
             let inverse = inverse(&matrix)?;
-            Some((name, UndoneExposure { inverse, offset: rows.map(|row| row[3]) }))
+            Some((name, InverseExposure { inverse, offset: rows.map(|row| row[3]) }))
         });
-        Ok(Self { undone: undone.collect() })
+        Ok(Self { inverses: inverses.collect() })
     }
 
-    /// True if the photograph of this name has one.
+    /// Returns true if the photograph of this name has an exposure.
     pub(super) fn knows(&self, name: &str) -> bool {
-        self.undone.contains_key(name)
+        self.inverses.contains_key(name)
     }
 
-    /// Colours of a photograph as the model would show them; as they are where nothing was learned of it.
+    /// Removes the exposure from a photograph's colours; without an exposure returns them unchanged.
     pub(super) fn undo(&self, name: &str, colors: &[[u8; 3]]) -> Vec<[u8; 3]> {
-        let Some(UndoneExposure { inverse, offset }) = self.undone.get(name) else {
+        let Some(InverseExposure { inverse, offset }) = self.inverses.get(name) else {
             return colors.to_vec();
         };
         let undo = |color: &[u8; 3]| {
@@ -208,11 +206,11 @@ impl Exposures {
     }
 }
 
-/// The inverse of a matrix; none where it hardly has one.
+/// Inverts a matrix; `None` if it is nearly singular.
 fn inverse(matrix: &Mat3<f64>) -> Option<Mat3<f64>> {
     let [a, b, c] = *matrix;
     let determinant = dot(a, cross(b, c));
-    if !determinant.is_finite() || determinant.abs() < LEAST_DETERMINANT {
+    if !determinant.is_finite() || determinant.abs() < MIN_DETERMINANT {
         return None;
     }
     // The columns of the adjugate are the cross products of the rows.
@@ -238,7 +236,7 @@ mod tests {
 
     const BACKGROUND: [f32; 3] = [0.1, 0.2, 0.3];
 
-    /// Two triangles that share a side, in these colours.
+    /// Returns two triangles with a common side, in these colours.
     fn mesh(colors: [[f32; 3]; 4]) -> Mesh {
         Mesh {
             vertices: vec![[-1.0, -1.0, 2.0], [1.0, -1.0, 2.0], [-1.0, 1.0, 2.5], [1.0, 1.0, 2.5]],
@@ -249,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_find_the_colours_that_a_photograph_was_made_with() {
+    fn passes_find_the_colours_of_a_photograph() {
         let colors = [[0.9, 0.1, 0.2], [0.2, 0.8, 0.4], [0.5, 0.5, 0.9], [0.1, 0.3, 0.6]];
         let truth = mesh(colors);
         let rays = RayHits::of(&truth, &CAMERA, 0.1);
@@ -264,42 +262,42 @@ mod tests {
         let mut fitted = mesh([[0.5; 3]; 4]);
         let mut psnr = Vec::new();
         for _ in 0..60 {
-            let mut round = FitRound::new(4);
-            round.add(&fitted, &rays, BACKGROUND, &photograph);
-            psnr.push(round.psnr());
-            round.apply(&mut fitted.colors);
+            let mut pass = FitPass::new(4);
+            pass.add(&fitted, &rays, BACKGROUND, &photograph);
+            psnr.push(pass.psnr());
+            pass.apply(&mut fitted.colors);
         }
-        assert!(psnr.is_sorted(), "no round is worse than the one before: {psnr:?}");
+        assert!(psnr.is_sorted(), "no pass is worse than the one before: {psnr:?}");
         for (found, expected) in fitted.colors.as_flattened().iter().zip(colors.as_flattened()) {
             assert!((found - expected).abs() < 0.01, "{found} for {expected}");
         }
     }
 
     #[test]
-    fn what_no_pixel_shows_and_what_a_mask_hides_keeps_its_colour() {
+    fn invisible_and_masked_vertices_keep_their_colours() {
         let mut hidden = mesh([[0.4; 3]; 4]);
         hidden.vertices.push([0.0, 0.0, -3.0]);
         hidden.colors.push([0.7; 3]);
         let rays = RayHits::of(&hidden, &CAMERA, 0.1);
         let white = |mask| FitTarget { colors: vec![[1.0; 3]; 256], mask };
-        let mut round = FitRound::new(5);
-        round.add(&hidden, &rays, BACKGROUND, &white(Some(&[0; 256])));
-        round.apply(&mut hidden.colors);
+        let mut pass = FitPass::new(5);
+        pass.add(&hidden, &rays, BACKGROUND, &white(Some(&[0; 256])));
+        pass.apply(&mut hidden.colors);
         assert_eq!(
             hidden.colors,
             mesh([[0.4; 3]; 4]).colors.into_iter().chain([[0.7; 3]]).collect::<Vec<_>>()
         );
-        // A half that is hidden does not slow the other.
+        // A masked half does not slow the other half.
         let half: Vec<u8> = (0..256).map(|pixel| u8::from(pixel % 2 == 0)).collect();
-        let mut round = FitRound::new(5);
-        round.add(&hidden, &rays, BACKGROUND, &white(Some(&half)));
-        round.apply(&mut hidden.colors);
-        // The whole way, but for what the background has in pixels at the border.
+        let mut pass = FitPass::new(5);
+        pass.add(&hidden, &rays, BACKGROUND, &white(Some(&half)));
+        pass.apply(&mut hidden.colors);
+        // Full convergence, but for the background in pixels at the border.
         assert!(hidden.colors[1][0] > 0.95 && hidden.colors[4] == [0.7; 3], "{hidden:?}");
     }
 
     #[test]
-    fn what_was_learned_is_undone() {
+    fn learned_exposures_are_inverted() {
         let folder = tempfile::tempdir().unwrap();
         let map = [0.8, 0.1, 0.0, 0.02, 0.05, 0.9, 0.0, -0.01, 0.0, 0.2, 0.7, 0.03_f32];
         let none = [0.0; 12];
@@ -308,11 +306,11 @@ mod tests {
         let exposures = Exposures::read(folder.path()).unwrap();
         let color = [0.3_f32, 0.6, 0.5];
         let shown = crate::math::appearance::affine(&map, color).map(|c| byte(f64::from(c)));
-        let undone = exposures.undo("a", &[shown])[0];
-        for (found, expected) in undone.into_iter().zip(color) {
-            assert!((f32::from(found) - 255.0 * expected).abs() < 1.5, "{undone:?}");
+        let restored = exposures.undo("a", &[shown])[0];
+        for (found, expected) in restored.into_iter().zip(color) {
+            assert!((f32::from(found) - 255.0 * expected).abs() < 1.5, "{restored:?}");
         }
-        // A map that loses colours cannot be undone, nor one that is not there.
+        // Singular and missing maps have no inverse.
         assert!(exposures.knows("a") && !exposures.knows("b") && !exposures.knows("c"));
         assert_eq!(exposures.undo("b", &[[1, 2, 3]]), [[1, 2, 3]]);
         std::fs::write(folder.path().join(FILE), "{").unwrap();

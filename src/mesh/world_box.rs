@@ -1,4 +1,4 @@
-//! Boxes of the world that meshes are extracted in.
+//! Axis-aligned boxes in world space.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 use crate::dataset::Frame;
 use crate::math::linalg::Vec3;
 
-/// A corner of a box, world space, as it is typed: `X,Y,Z` or `(X, Y, Z)`.
+/// Corner of a box, world space, with the text form `X,Y,Z` or `(X, Y, Z)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Corner(pub Vec3<f64>);
 
-/// Text that is no corner.
+/// Error of a text that is no corner.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no place. Give three finite numbers: X,Y,Z")]
 pub struct ParseCornerError(String);
@@ -39,7 +39,7 @@ impl fmt::Display for Corner {
     }
 }
 
-/// A box of the world, its sides along the axes.
+/// Axis-aligned box.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WorldBox {
     /// Least coordinates.
@@ -49,18 +49,18 @@ pub struct WorldBox {
 }
 
 impl WorldBox {
-    /// The box in other coordinates.
+    /// Returns the box in other coordinates.
     #[must_use]
     pub fn converted(&self, from: &Frame, to: &Frame) -> Self {
         Self { low: from.to(to, self.low), high: from.to(to, self.high) }
     }
 
-    /// The cube of this half side around a place.
+    /// Returns the cube with this centre and half side.
     pub fn cube(centre: Vec3<f64>, half_side: f64) -> Self {
         Self { low: centre.map(|x| x - half_side), high: centre.map(|x| x + half_side) }
     }
 
-    /// The box around the same centre, larger by a factor.
+    /// Returns the box scaled about its centre.
     pub fn scaled(&self, factor: f64) -> Self {
         let centre = |axis: usize| 0.5 * (self.low[axis] + self.high[axis]);
         let half = |axis: usize| 0.5 * factor * (self.high[axis] - self.low[axis]);
@@ -70,22 +70,22 @@ impl WorldBox {
         }
     }
 
-    /// True if a place is strictly inside.
+    /// Returns true if a point is strictly inside.
     pub fn holds(&self, place: Vec3<f64>) -> bool {
         (0..3).all(|axis| self.low[axis] < place[axis] && place[axis] < self.high[axis])
     }
 
-    /// The longest side.
+    /// Returns the longest side.
     pub fn longest_side(&self) -> f64 {
         (0..3).map(|axis| self.high[axis] - self.low[axis]).fold(0.0, f64::max)
     }
 }
 
-/// As the flags that ask for it.
+/// Formats the box as the options that select it.
 impl fmt::Display for WorldBox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (low, high) = (Corner(self.low), Corner(self.high));
-        // Four digits of the longest side at least.
+        // At least four digits of the longest side.
         let side = self.longest_side();
         let mut digits = 4;
         while digits < 30 && side * 10_f64.powi(digits - 4) < 1.0 {
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn corners_are_read_as_people_and_reference_trainers_write_them() {
+    fn corners_are_read_with_and_without_parentheses() {
         for text in ["1,-2,3.5", "(1, -2, 3.5)", " 1 , -2,3.5 "] {
             assert_eq!(text.parse(), Ok(Corner([1.0, -2.0, 3.5])), "{text}");
         }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_shown_as_flags_that_give_it_back() {
+    fn a_box_is_shown_as_options() {
         let world_box = WorldBox::cube([0.5, 0.0, -1.0], 2.0);
         assert_eq!(
             world_box.to_string(),

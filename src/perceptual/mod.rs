@@ -1,10 +1,9 @@
-//! LPIPS, version 0.1 (Zhang et al. 2018): how unlike two images look, by the features of a network
-//! that was trained to classify photographs.
+//! LPIPS, version 0.1 (Zhang et al. 2018): distance of two images in the features of a network that was trained to
+//! classify photographs.
 //!
-//! This is what both devices share: the networks' layers, their weights in a file, and how an image
-//! is cut so that little of it is worked on at once.
-//! Features after five layers are brought to length 1 in each pixel; their squared differences are
-//! weighted by channel, averaged over the pixels, and added up over the layers.
+//! The module has the parts that both devices share: the layers of the networks, their weights in files, and the
+//! division of an image into strips that limits memory. Features after five layers are normalised in each pixel.
+//! Their squared differences are weighted by channel, averaged over the pixels, and summed over the layers.
 
 mod network;
 mod torch_file;
@@ -22,22 +21,22 @@ pub use weights::{
     Convolution, LpipsWeights, WEIGHTS_VARIABLE, WeightsSearch, named_by_environment,
 };
 
-/// How the networks are fed with an image of values v in 0..1.
+/// Conversion of an image with values v in 0..1 to the input of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LpipsInput {
-    /// 2 v - 1, as they learned to see images.
+    /// 2 v - 1, the range of the training.
     Stretched,
-    /// v as a PNG of 8 bits stores it: so the reference trainers' `metrics.py` feeds them.
+    /// v rounded to 8 bits, as in `metrics.py` of the reference trainers.
     EightBits,
 }
 
-/// Subtracted from each channel of 2 v - 1, before it is divided by [`SCALE`]: the mean and deviation of
-/// the photographs that the networks learned from, rounded as in the `lpips` package.
+/// Mean of each channel of 2 v - 1 in the training photographs, rounded as in the `lpips` package. Subtracted before
+/// the division by [`SCALE`].
 pub const SHIFT: [f32; 3] = [LPIPS_SHIFT_R, LPIPS_SHIFT_G, LPIPS_SHIFT_B];
 
-/// What the shifted channels are divided by.
+/// Standard deviation of each channel in the training photographs.
 pub const SCALE: [f32; 3] = [LPIPS_SCALE_R, LPIPS_SCALE_G, LPIPS_SCALE_B];
 
-/// Memory that the features of both images may take if it is plentiful: less makes thinner strips,
-/// whose surroundings are worked on more often.
+/// Bytes of both images' features if memory is plentiful. Less memory makes thinner strips, whose margins are
+/// computed more often.
 pub const PLENTY: Bytes = Bytes(768 << 20);

@@ -7,10 +7,10 @@ use serde::Serialize;
 use self::LpipsNet::{Alex, Vgg};
 use crate::memory::Bytes;
 
-/// Layers whose features are compared.
+/// Number of layers whose features are compared.
 pub const COMPARED: usize = 5;
 
-/// Which network the features come from.
+/// Network of the features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LpipsNet {
@@ -20,41 +20,41 @@ pub enum LpipsNet {
     Alex,
 }
 
-/// What a layer does.
+/// Operation of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerKind {
     /// Convolution, bias, and max(x, 0).
     Convolution {
-        /// What its tensors are called, less `.weight` and `.bias`.
+        /// Name of its tensors without `.weight` and `.bias`.
         name: &'static str,
-        /// Channels before.
+        /// Input channels.
         inputs: u32,
-        /// Channels of the output; a multiple of 64.
+        /// Output channels; a multiple of 64.
         outputs: u32,
     },
-    /// The largest value of the window.
+    /// Maximum of the window.
     MaxPool,
 }
 
-/// The square that a layer moves over the image.
+/// Square window of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerWindow {
-    /// Its side, px.
+    /// Side, px.
     pub side: u32,
-    /// How far it moves, px.
+    /// Step between positions, px.
     pub stride: u32,
     /// Zeros at each border of the image, px.
     pub padding: u32,
 }
 
-/// One layer.
+/// A layer of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layer {
-    /// What it does.
+    /// Operation of the layer.
     pub kind: LayerKind,
-    /// What it sees.
+    /// Window of the layer.
     pub window: LayerWindow,
-    /// True if its output is compared.
+    /// True if the output is compared.
     pub compared: bool,
 }
 
@@ -72,7 +72,7 @@ const fn compared(layer: Layer) -> Layer {
     Layer { compared: true, ..layer }
 }
 
-/// A window of 3x3 that leaves the size as it is.
+/// Window of 3x3 that keeps the size.
 const THREE: LayerWindow = LayerWindow { side: 3, stride: 1, padding: 1 };
 
 const VGG: [Layer; 17] = [
@@ -110,10 +110,10 @@ const ALEX: [Layer; 7] = [
 ];
 
 impl LpipsNet {
-    /// Both.
+    /// Both networks.
     pub const ALL: [Self; 2] = [Vgg, Alex];
 
-    /// As the `lpips` package calls it.
+    /// Returns the name in the `lpips` package.
     pub fn name(self) -> &'static str {
         match self {
             Vgg => "vgg",
@@ -121,7 +121,7 @@ impl LpipsNet {
         }
     }
 
-    /// The layers, from the image on.
+    /// Returns the layers in order of evaluation.
     pub fn layers(self) -> &'static [Layer] {
         match self {
             Vgg => &VGG,
@@ -129,7 +129,7 @@ impl LpipsNet {
         }
     }
 
-    /// Smallest side of an image that has features after every layer, px.
+    /// Returns the smallest side of an image that has features after every layer, px.
     pub fn side_min(self) -> u32 {
         match self {
             Vgg => 16,
@@ -137,7 +137,7 @@ impl LpipsNet {
         }
     }
 
-    /// Channels of the output of each compared layer.
+    /// Returns the output channels of each compared layer.
     pub fn channels(self) -> impl Iterator<Item = u32> {
         self.layers().iter().filter(|layer| layer.compared).filter_map(|layer| match layer.kind {
             LayerKind::Convolution { outputs, .. } => Some(outputs),
@@ -146,31 +146,31 @@ impl LpipsNet {
     }
 }
 
-// The sizes of an image's features in a network, which works on the image in strips.
+// Sizes of an image's features in strips.
 //
-// Each strip owns some rows of the output of every compared layer, and no row twice. The rows that
-// these depend on are computed with it, so that strips give the same result as the whole image: only
-// the borders of the image are padded with zeros.
+// Each row of the output of every compared layer belongs to one strip. A strip also computes the rows that its own
+// rows depend on, so that strips give the result of the whole image: only the borders of the image are padded with
+// zeros.
 
-/// One of the strips that an image is cut in.
+/// A strip of an image.
 #[derive(Clone, Copy, Debug)]
 pub struct StripPlace {
-    /// From the top, from 0 on.
+    /// Index from the top, from 0.
     pub index: u32,
-    /// Strips of the image.
+    /// Number of strips of the image.
     pub count: u32,
 }
 
-/// The sizes of an image and of its features after each layer.
+/// Sizes of an image and of its features after each layer.
 #[derive(Clone, Debug)]
 pub struct LayerSizes {
     net: LpipsNet,
-    /// Of the image and after each layer: channels, width and height.
+    /// Channels, width and height of the image and after each layer.
     sizes: Vec<[u32; 3]>,
 }
 
 impl LayerSizes {
-    /// Of an image of this width and height, px; `None` if it is smaller than
+    /// Creates the sizes for an image of this width and height, px; `None` if it is smaller than
     /// [`LpipsNet::side_min`].
     pub fn new(net: LpipsNet, [width, height]: [u32; 2]) -> Option<Self> {
         if width.min(height) < net.side_min() {
@@ -191,28 +191,27 @@ impl LayerSizes {
         Some(Self { net, sizes })
     }
 
-    /// Channels, width and height after so many layers.
+    /// Returns channels, width and height after this number of layers.
     pub fn size(&self, layers: usize) -> [u32; 3] {
         self.sizes[layers]
     }
 
-    /// The most strips that the image can be cut in: each has rows of its own after every layer.
+    /// Returns the maximum number of strips: each has rows after every layer.
     pub fn most(&self) -> u32 {
         self.sizes.last().map_or(1, |size| size[2])
     }
 
-    /// The rows that a strip owns after so many layers.
+    /// Returns the rows after this number of layers that belong to a strip.
     pub fn own(&self, layers: usize, strip: StripPlace) -> Range<u32> {
         let StripPlace { index, count } = strip;
         let rows = u64::from(self.sizes[layers][2]);
         let edge = |index: u32| {
-            // At most the number of rows.
             u32::try_from(rows * u64::from(index) / u64::from(count.max(1))).unwrap_or(u32::MAX)
         };
         edge(index)..edge(index + 1)
     }
 
-    /// The rows of the image and after each layer that are computed for a strip.
+    /// Returns the rows that are computed for a strip, of the image and after each layer.
     pub fn rows(&self, strip: StripPlace) -> Vec<Range<u32>> {
         let layers = self.net.layers();
         let mut rows = vec![0..0; layers.len() + 1];
@@ -231,8 +230,7 @@ impl LayerSizes {
         rows
     }
 
-    /// Values of one image that two places must hold in which its features lie in turns, the image
-    /// in the first of them.
+    /// Returns the values of one image that two alternating feature buffers hold. The image is in the first buffer.
     pub fn turns(&self, count: u32) -> [u64; 2] {
         let mut turns = [0, 0];
         for index in 0..count {
@@ -245,14 +243,14 @@ impl LayerSizes {
         turns
     }
 
-    /// What the features of both images take in so many strips.
+    /// Returns the bytes of both images' features with this number of strips.
     pub fn bytes(&self, count: u32) -> Bytes {
         let [first, second] = self.turns(count);
         Bytes(2 * (first + second) * size_of::<f32>() as u64)
     }
 
-    /// The fewest strips whose features take at most so many bytes; `None` if the thinnest take
-    /// more.
+    /// Returns the smallest number of strips with features of at most `bytes` bytes; `None` if the thinnest strips
+    /// take more.
     pub fn strips_within(&self, bytes: Bytes) -> Option<u32> {
         let most = self.most();
         let mut count = 1;
@@ -267,20 +265,19 @@ impl LayerSizes {
         }
     }
 
-    /// Memory to wish for: [`PLENTY`](super::PLENTY), and at least so much that strips are about as
-    /// high as what is around them.
+    /// Returns the preferred memory: [`PLENTY`](super::PLENTY), or [`Self::efficient`] if that is more.
     pub fn wish(&self) -> Bytes {
         super::PLENTY.max(self.efficient()).min(self.bytes(1))
     }
 
-    /// Memory with which strips are about as high as what is around them, and so take about twice the
-    /// time of the whole image.
+    /// Returns the memory with which strips are about as high as their margins and take about twice the time of the
+    /// whole image.
     pub fn efficient(&self) -> Bytes {
         Bytes(2 * self.bytes(self.most()).0).min(self.bytes(1))
     }
 }
 
-/// The least range that holds both.
+/// Returns the smallest range that contains both.
 fn hull(a: &Range<u32>, b: &Range<u32>) -> Range<u32> {
     match (a.is_empty(), b.is_empty()) {
         (true, _) => b.clone(),
@@ -294,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_layer_takes_the_channels_that_the_one_before_gives() {
+    fn channels_of_consecutive_layers_match() {
         for net in LpipsNet::ALL {
             let mut channels = 3;
             for layer in net.layers() {
@@ -309,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_image_has_one_pixel_behind_the_last_layer() {
+    fn the_smallest_image_has_one_pixel_after_the_last_layer() {
         for net in LpipsNet::ALL {
             let side = net.side_min();
             let sizes = LayerSizes::new(net, [side, side]).unwrap();
@@ -337,21 +334,21 @@ mod tests {
     #[test]
     fn a_strip_of_vgg_reaches_90_rows_beyond_its_own() {
         let sizes = LayerSizes::new(Vgg, [64, 1600]).unwrap();
-        // Row 50 of 100 after four poolings: rows 800 to 815 of the image. After it come three
-        // convolutions at a sixteenth, an eighth and a quarter of the size, two at half and at full.
+        // Row 50 of 100 after four poolings: rows 800 to 815 of the image. Three convolutions at a sixteenth, an
+        // eighth and a quarter of the size and two at half and full size extend them.
         let rows = |index, count| sizes.rows(StripPlace { index, count });
         let reached = rows(50, 100);
         let around = 3 * 16 + 3 * 8 + 3 * 4 + 2 * 2 + 2;
         assert_eq!(reached[0], 800 - around..816 + around);
         assert_eq!(reached[17], 50..51);
-        // Nothing beyond the image.
+        // Clipped to the image.
         assert_eq!(rows(0, 100)[0], 0..16 + around);
         assert_eq!(rows(99, 100)[0].end, 1600);
         assert_eq!(rows(0, 1)[0], 0..1600);
     }
 
     #[test]
-    fn more_strips_take_less_memory_down_to_what_is_around_them() {
+    fn more_strips_take_less_memory_down_to_their_margins() {
         let sizes = LayerSizes::new(Vgg, [1061, 1894]).unwrap();
         // 64 channels twice in single precision, of two images.
         let whole = 1061 * 1894 * 64 * 4 * 4;

@@ -1,9 +1,9 @@
-//! Tensors in a file of `PyTorch`, as `torch.save` writes a `state_dict()`. Nothing in it is run.
+//! Tensors in a file of `PyTorch`, as `torch.save` writes a `state_dict()`. No code of the file is run.
 //!
-//! Since version 1.6 that is a zip: `data.pkl`, a pickle that describes the tensors, and their values
-//! in `data/0`, `data/1` and so on. Before, it was a row of pickles (a magic number, the version of the
-//! format, what machine wrote it, the description, the keys of the storages), and then the values of each
-//! storage with their number before them. The first versions wrote tar archives, which are not read.
+//! Since version 1.6 the file is a zip with `data.pkl`, a pickle that describes the tensors, and their values in
+//! `data/0`, `data/1` and so on. Older files are a sequence of pickles (a magic number, the version of the format,
+//! the machine, the description, the keys of the storages) and the values of each storage after their count. Tar
+//! archives of the first versions are an error.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,20 +11,20 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use rawzip::{CompressionMethod, RECOMMENDED_BUFFER_SIZE, ZipArchive};
 
-/// How a row of pickles begins: with the magic number 0x1950a86a20f9469cfc6c.
+/// Start of a sequence of pickles: the magic number 0x1950a86a20f9469cfc6c.
 const MAGIC: [u8; 15] =
     [0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, b'.'];
 
-/// How a zip begins.
+/// Start of a zip.
 const ZIP: &[u8] = b"PK\x03\x04";
 
-/// What a tar archive has at byte 257.
+/// Bytes of a tar archive from byte 257 on.
 const TAR: &[u8] = b"ustar";
 
-/// The kind of storage that weights are read from.
+/// Kind of storage that weights are read from.
 const FLOATS: &str = "FloatStorage";
 
-/// Bytes of a value of the kinds of storages.
+/// Bytes per value of each kind of storage.
 const VALUE_BYTES: [(&str, u64); 9] = [
     (FLOATS, 4),
     ("DoubleStorage", 8),
@@ -37,7 +37,7 @@ const VALUE_BYTES: [(&str, u64); 9] = [
     ("ByteStorage", 1),
 ];
 
-/// Where something lies in the file.
+/// Range of bytes in the file.
 #[derive(Clone, Copy, Debug)]
 struct FileRange {
     start: u64,
@@ -49,17 +49,17 @@ struct FileRange {
 pub(super) struct TorchFile {
     file: File,
     tensors: BTreeMap<String, StoredTensor>,
-    /// The values of each storage.
+    /// Range of each storage's values.
     storages: BTreeMap<String, FileRange>,
 }
 
 impl TorchFile {
-    /// True if a file that begins like this is one of `PyTorch`.
+    /// Returns true if a file with this start is one of `PyTorch`.
     pub(super) fn is_one(head: &[u8]) -> bool {
         head.starts_with(ZIP) || head.starts_with(&MAGIC) || is_tar(head)
     }
 
-    /// Reads what the file says of its tensors, and of their values none.
+    /// Reads the description of the tensors, but no values.
     pub(super) fn open(mut file: File) -> Result<Self, String> {
         let mut head = Vec::new();
         file.by_ref().take(512).read_to_end(&mut head).map_err(|error| unreadable(&error))?;
@@ -144,24 +144,23 @@ impl TorchFile {
         Ok(Self { storages, tensors: tensors(&described)?, file })
     }
 
-    /// True if there is a tensor of this name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
 
-    /// Kind and shape of a tensor, as errors say it.
+    /// Returns the kind and shape of a tensor, as errors name them.
     pub(super) fn kind(&self, name: &str) -> Option<(&str, &[u64])> {
         let tensor = self.tensors.get(name)?;
         let kind = if tensor.storage.kind == FLOATS { "F32" } else { tensor.storage.kind.as_str() };
         Some((kind, &tensor.shape))
     }
 
-    /// The values of a tensor of `F32`, the last axis fastest.
+    /// Returns the values of an `F32` tensor, the last axis fastest.
     pub(super) fn values(&mut self, name: &str) -> Result<Vec<f32>, String> {
         let tensor = self.tensors.get(name).ok_or("is missing")?;
         let extent = self.storages.get(&tensor.storage.key).ok_or("has no values in the file")?;
         let places = places(tensor, extent.length / 4).ok_or("reaches beyond its values")?;
-        // Only the part of the storage that the tensor is a view of.
+        // Reads only the part of the storage that the tensor is a view of.
         let first = places.iter().min().copied().unwrap_or(0);
         let last = places.iter().max().copied().unwrap_or(0);
         let part = FileRange { start: extent.start + 4 * first, length: 4 * (last + 1 - first) };
@@ -175,10 +174,8 @@ impl TorchFile {
     }
 }
 
-/// Numbers of this machine are written the other way round.
 const BIG_ENDIAN: &str = "it was written on a big-endian machine, whose numbers are not read";
 
-/// The end of the file is missing.
 const BREAKS_OFF: &str = "the file breaks off";
 
 fn is_tar(head: &[u8]) -> bool {
@@ -199,18 +196,18 @@ fn read(file: &mut File, extent: FileRange) -> Result<Vec<u8>, String> {
     if (bytes.len() as u64) < extent.length { Err(BREAKS_OFF.to_owned()) } else { Ok(bytes) }
 }
 
-/// What the third pickle says of the order of bytes.
+/// Reads the byte order from the third pickle.
 fn is_big_endian(machine: &Pickle) -> bool {
     let entries = machine.entries(machine.root()).unwrap_or_default();
     let order = entries.iter().find(|[key, _]| machine.text(*key) == Some("little_endian"));
     order.is_some_and(|&[_, value]| *machine.value(value) == PickleValue::Truth(false))
 }
 
-/// Where the values of a tensor lie in its storage of so many values; `None` where one lies beyond.
+/// Returns the positions of a tensor's values in its storage of `count` values; `None` if one is out of range.
 fn places(tensor: &StoredTensor, count: u64) -> Option<Vec<u64>> {
     let first = tensor.offset.checked_add(tensor.storage.offset)?;
     let total = tensor.shape.iter().try_fold(1_u64, |total, &length| total.checked_mul(length))?;
-    // One value that stands for many is none of a network's.
+    // Broadcast values (stride 0) do not occur in networks.
     if total > count {
         return None;
     }
@@ -228,61 +225,58 @@ fn places(tensor: &StoredTensor, count: u64) -> Option<Vec<u64>> {
         .then_some(places)
 }
 
-// The part of Python's pickle format that files of tensors use. Nothing that a pickle names is run.
+// The part of Python's pickle format that files of tensors use.
 //
-// A pickle is a program for a machine with a stack. Where it asks for a call of a function, the value is
-// the name of the function and what it would be called with.
+// A pickle is a program for a stack machine. A call of a function is not run: its value is the name of the function
+// and the arguments.
 
-/// No pickle of a file of tensors is longer.
+/// Maximum length of a pickle, bytes.
 const LENGTH_MAX: usize = 8 << 20;
 
-/// A value by its place among the values of its pickle.
+/// Index of a value among the values of its pickle.
 type ValueId = usize;
 
-/// What a pickle can say.
 #[derive(Clone, Debug, PartialEq)]
 enum PickleValue {
-    /// Something that no tensor is made of: nothing, a fraction, a long number.
+    /// A value that tensors do not use: None, a fraction, a long integer.
     Other,
     Truth(bool),
     Int(i64),
     Text(String),
     /// A tuple or a list.
     List(Vec<ValueId>),
-    /// What a dictionary maps to what.
+    /// Pairs of key and value.
     Dictionary(Vec<[ValueId; 2]>),
     /// A class or a function: `torch.FloatStorage`.
     Name(String),
-    /// What a call would have made.
+    /// Record of a call.
     Object(Object),
-    /// Something outside of the pickle.
+    /// Persistent id of an object outside the pickle.
     External(ValueId),
 }
 
-/// What a call would have made.
+/// Record of a call.
 #[derive(Clone, Debug, PartialEq)]
 struct Object {
-    /// The class or the function.
+    /// Class or function.
     maker: ValueId,
-    /// What it would be called with.
     arguments: ValueId,
-    /// What is mapped to what, of a dictionary.
+    /// Pairs of key and value, if it is a dictionary.
     entries: Vec<[ValueId; 2]>,
-    /// What was set afterwards.
+    /// State that was set afterwards.
     state: Option<ValueId>,
 }
 
-/// A pickle that was read.
 #[derive(Debug)]
 struct Pickle {
     values: Vec<PickleValue>,
     root: ValueId,
-    /// Bytes up to its end.
+    /// Length in bytes.
     length: usize,
 }
 
 impl Pickle {
-    /// Reads the pickle at the beginning of these bytes.
+    /// Reads the pickle at the start of `bytes`.
     fn read(bytes: &[u8]) -> Result<Self, String> {
         let mut machine = Machine {
             bytes,
@@ -301,7 +295,6 @@ impl Pickle {
         Ok(Self { values: machine.values, root, length: machine.at })
     }
 
-    /// What the pickle is of.
     fn root(&self) -> &PickleValue {
         self.value(self.root)
     }
@@ -310,7 +303,6 @@ impl Pickle {
         &self.values[id]
     }
 
-    /// All values.
     fn values(&self) -> &[PickleValue] {
         &self.values
     }
@@ -329,7 +321,7 @@ impl Pickle {
         }
     }
 
-    /// A number that counts something.
+    /// Returns a non-negative integer.
     fn count(&self, id: ValueId) -> Option<u64> {
         match self.value(id) {
             PickleValue::Int(value) => u64::try_from(*value).ok(),
@@ -344,7 +336,7 @@ impl Pickle {
         }
     }
 
-    /// What a dictionary maps to what: a plain one, or one that keeps its order.
+    /// Returns the pairs of a dictionary, plain or ordered.
     fn entries(&self, of: &PickleValue) -> Option<Vec<[ValueId; 2]>> {
         match of {
             PickleValue::Dictionary(entries) => Some(entries.clone()),
@@ -362,25 +354,25 @@ impl Pickle {
     }
 }
 
-/// The machine that reads a pickle.
+/// Stack machine that reads a pickle.
 struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
     values: Vec<PickleValue>,
     stack: Vec<ValueId>,
-    /// How high the stack was at each mark.
+    /// Heights of the stack at the marks.
     marks: Vec<usize>,
     /// Values that are used again.
     memo: BTreeMap<u32, ValueId>,
 }
 
 impl<'a> Machine<'a> {
-    /// Does what the next byte says; false at the end.
+    /// Runs the next operation. Returns false at the end.
     fn step(&mut self) -> Result<bool, String> {
         let [operation] = self.array()?;
         match operation {
             b'.' => return Ok(false),
-            // The version of the format.
+            // Version of the format.
             0x80 => drop(self.array::<1>()?),
             b'(' => self.marks.push(self.stack.len()),
             b'N' => self.push(PickleValue::Other),
@@ -499,7 +491,7 @@ impl<'a> Machine<'a> {
         self.take(N)?.try_into().ok().ok_or_else(empty)
     }
 
-    /// Up to the end of the line.
+    /// Reads the rest of the line.
     fn line(&mut self) -> Result<String, String> {
         let rest = &self.bytes[self.at..];
         let length = rest.iter().position(|&byte| byte == b'\n').ok_or("its pickle breaks off")?;
@@ -527,7 +519,7 @@ impl<'a> Machine<'a> {
         Ok(&mut self.values[id])
     }
 
-    /// What was put on the stack since the last mark.
+    /// Pops all values since the last mark.
     fn since_mark(&mut self) -> Result<Vec<ValueId>, String> {
         let mark = self.marks.pop().filter(|&mark| mark <= self.stack.len());
         Ok(self.stack.split_off(mark.ok_or_else(empty)?))
@@ -540,7 +532,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Maps keys to values, which follow one another.
+    /// Adds pairs of consecutive keys and values.
     fn set(&mut self, items: &[ValueId]) -> Result<(), String> {
         let pairs = items.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
         if let PickleValue::Dictionary(entries) | PickleValue::Object(Object { entries, .. }) =
@@ -568,19 +560,17 @@ fn empty() -> String {
     "its pickle takes a value where there is none".to_owned()
 }
 
-// Tensors that a pickle of `PyTorch` describes, and the location of their values.
-
-/// A parameter is a tensor in a wrapper; none is wrapped more often than this.
+/// Maximum nesting of parameters, which wrap tensors.
 const WRAPPERS: usize = 4;
 
-/// Values that lie one after another in the file.
+/// Consecutive values in the file.
 #[derive(Clone, Debug, PartialEq)]
 struct TensorStorage {
     /// Name in the file.
     key: String,
-    /// What they are: `FloatStorage`.
+    /// Kind of the values: `FloatStorage`.
     kind: String,
-    /// Place of the first, counted in values: a storage may be a part of another.
+    /// Offset of the first value, in values: a storage may be part of another.
     offset: u64,
 }
 
@@ -588,14 +578,14 @@ struct TensorStorage {
 #[derive(Clone, Debug, PartialEq)]
 struct StoredTensor {
     storage: TensorStorage,
-    /// Place of its first value in the storage.
+    /// Offset of the first value in the storage.
     offset: u64,
     shape: Vec<u64>,
-    /// How many values each axis is apart.
+    /// Distance of neighbours along each axis, in values.
     strides: Vec<u64>,
 }
 
-/// The tensors of a dictionary of names and tensors; what else it holds is left alone.
+/// Returns the tensors of a dictionary by name, without its other values.
 fn tensors(pickle: &Pickle) -> Result<BTreeMap<String, StoredTensor>, String> {
     let entries = pickle
         .entries(pickle.root())
@@ -606,7 +596,7 @@ fn tensors(pickle: &Pickle) -> Result<BTreeMap<String, StoredTensor>, String> {
     Ok(named.collect())
 }
 
-/// All storages that a pickle names, by their keys.
+/// Returns all storages of a pickle by key.
 fn storages(pickle: &Pickle) -> BTreeMap<String, TensorStorage> {
     let found = pickle.values().iter().filter_map(|value| match value {
         PickleValue::External(id) => storage(pickle, *id),
@@ -615,8 +605,8 @@ fn storages(pickle: &Pickle) -> BTreeMap<String, TensorStorage> {
     found.map(|storage| (storage.key.clone(), storage)).collect()
 }
 
-/// `('storage', torch.FloatStorage, key, device, length)`, and at its end, in older files, the part of
-/// the storage that is meant: `(key, offset, length)`.
+/// Parses `('storage', torch.FloatStorage, key, device, length)`. In older files, the part of the storage follows:
+/// `(key, offset, length)`.
 fn storage(pickle: &Pickle, id: ValueId) -> Option<TensorStorage> {
     let parts = pickle.list(id)?;
     let [mark, kind, key, ..] = *parts else { return None };
@@ -642,16 +632,16 @@ fn tensor(pickle: &Pickle, id: ValueId, wrappers: usize) -> Option<StoredTensor>
         }
         "torch._utils._rebuild_parameter" => inner(*arguments.first()?),
         "torch.nn.parameter.Parameter" | "torch.autograd.variable.Variable" => match state {
-            // Before the second version, all that it consists of was set afterwards.
+            // Before the second version, parameters were set afterwards.
             [data, _, _, _, _] => inner(*data),
             _ => inner(*arguments.first()?),
         },
-        // So were the first tensors.
+        // The first tensors were set afterwards, too.
         _ => view(pickle, state),
     }
 }
 
-/// `(storage, offset, shape, strides, ...)`
+/// Parses `(storage, offset, shape, strides, ...)`.
 fn view(pickle: &Pickle, parts: &[ValueId]) -> Option<StoredTensor> {
     let [external, offset, shape, strides, ..] = *parts else { return None };
     let PickleValue::External(id) = *pickle.value(external) else { return None };
@@ -663,7 +653,7 @@ fn view(pickle: &Pickle, parts: &[ValueId]) -> Option<StoredTensor> {
     })
 }
 
-/// The numbers of a tuple, or of a `torch.Size` of one.
+/// Returns the numbers of a tuple or a `torch.Size`.
 fn counts(pickle: &Pickle, id: ValueId) -> Option<Vec<u64>> {
     let id = match pickle.value(id) {
         PickleValue::Object(size) if pickle.name(size.maker)? == "torch.Size" => {
@@ -679,7 +669,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dictionary_in_order_has_its_entries_however_python_wrote_it() {
+    fn ordered_dictionaries_of_both_pythons_have_their_entries() {
         let of_python_3 =
             b"\x80\x02ccollections\nOrderedDict\nq\x00)Rq\x01(X\x01\x00\x00\x00aq\x02K\x07u.";
         let of_python_2 = b"\x80\x02ccollections\nOrderedDict\n](](U\x01aK\x07ee\x85R.";
@@ -694,8 +684,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pickle_of_tensors_is_refused_without_a_panic() {
-        // `os.system("x")` is read, and nothing more.
+    fn invalid_pickles_are_errors() {
+        // `os.system("x")` is recorded and not run.
         let pickle = Pickle::read(b"\x80\x02cos\nsystem\nU\x01x\x85R.").unwrap();
         assert!(matches!(pickle.root(), PickleValue::Object(_)));
         let refused: [&[u8]; 9] =
@@ -705,7 +695,7 @@ mod tests {
         }
         let error = Pickle::read(b"\x80\x02i").unwrap_err();
         assert!(error.contains("0x69") && error.contains("byte 2"), "{error}");
-        // A list that holds itself.
+        // A list that contains itself.
         Pickle::read(b"]q\x00h\x00a.").unwrap();
     }
 }

@@ -1,5 +1,4 @@
-//! A network's weights, from files with the names that the `lpips` package gives their tensors, or
-//! torchvision.
+//! Weights of a network, from files with the tensor names of the `lpips` package or of torchvision.
 
 use std::env;
 use std::fs::File;
@@ -12,7 +11,7 @@ use safetensors::{Dtype, SafeTensors};
 use super::network::{COMPARED, LayerKind, LpipsNet};
 use super::torch_file::TorchFile;
 
-/// The weights of one convolution.
+/// Weights of a convolution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Convolution {
     /// [outputs, inputs, rows, columns]
@@ -30,18 +29,18 @@ pub struct LpipsWeights {
     linear: [Vec<f32>; COMPARED],
 }
 
-/// Who named the tensors of a file.
+/// Naming of the tensors in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Names {
     /// `lpips.LPIPS(net=...).state_dict()`: `net.slice1.0.weight`.
     Lpips,
-    /// `torchvision.models.vgg16(...).state_dict()`: `features.0.weight`. What LPIPS adds to the
-    /// network is in another file.
+    /// `torchvision.models.vgg16(...).state_dict()`: `features.0.weight`. The weights of LPIPS
+    /// are in another file.
     Torchvision,
 }
 
 impl Names {
-    /// The name of a tensor of a convolution that LPIPS calls this.
+    /// Returns the name of a tensor of the convolution `layer` (in the names of LPIPS).
     fn of(self, layer: &str, tensor: &str) -> String {
         match self {
             Self::Lpips => format!("{layer}.{tensor}"),
@@ -54,9 +53,9 @@ impl Names {
 }
 
 impl LpipsWeights {
-    /// Reads a file of `lpips.LPIPS(net=...).state_dict()`, or torchvision's file of the network and
-    /// that of the `lpips` package that belongs to it, which is looked for. Which network it is of
-    /// shows in the shape of the first tensor; what else the files hold is left alone.
+    /// Reads a file of `lpips.LPIPS(net=...).state_dict()`, or torchvision's file of the network together with the
+    /// file of the `lpips` package, which is searched for. The shape of the first tensor determines the network.
+    /// Other tensors are ignored.
     pub fn read(path: &Path) -> Result<Self, LpipsError> {
         let mut file = TensorFile::open(path)?;
         let (net, names) = net_of(&file)
@@ -73,7 +72,7 @@ impl LpipsWeights {
             }
         }
         let mut files = vec![path.to_owned()];
-        // A network as torchvision has it may have been saved with them.
+        // The weights of LPIPS may have been saved with torchvision's network.
         if names == Names::Torchvision && !file.has(&head_name(0)) {
             let heads = heads(net, path).ok_or_else(|| LpipsError::NoHeads {
                 path: path.to_owned(),
@@ -89,33 +88,33 @@ impl LpipsWeights {
         Ok(Self { net, files, convolutions, linear })
     }
 
-    /// Which network's they are.
+    /// Returns the network of the weights.
     pub fn net(&self) -> LpipsNet {
         self.net
     }
 
-    /// The files that they were read from: the network's first.
+    /// Returns the files of the weights, the network's first.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
     }
 
-    /// The convolutions', from the image on.
+    /// Returns the convolutions in order of evaluation.
     pub fn convolutions(&self) -> &[Convolution] {
         &self.convolutions
     }
 
-    /// What the squared differences of the compared layers' channels are multiplied by.
+    /// Returns the weight of each channel of the compared layers.
     pub fn linear(&self) -> &[Vec<f32>; COMPARED] {
         &self.linear
     }
 }
 
-/// What the weights of a compared layer's channels are called.
+/// Returns the name of the channel weights of a compared layer.
 fn head_name(layer: usize) -> String {
     format!("lin{layer}.model.1.weight")
 }
 
-/// The network whose first convolution is in the file, and who named it.
+/// Returns the network whose first convolution is in the file, and the naming.
 fn net_of(file: &TensorFile) -> Result<(LpipsNet, Names), String> {
     let all = [Names::Lpips, Names::Torchvision];
     let mut is_there = false;
@@ -145,7 +144,7 @@ fn net_of(file: &TensorFile) -> Result<(LpipsNet, Names), String> {
     Err(format!("there is no tensor `{ours}` or `{theirs}`"))
 }
 
-/// The values of a tensor of this shape.
+/// Reads the values of a tensor of this shape.
 fn values(
     file: &mut TensorFile,
     net: LpipsNet,
@@ -160,22 +159,20 @@ fn values(
     })
 }
 
-// Paths at which weights of LPIPS may lie on this machine.
-
-/// The variable of the environment that names a file.
+/// Environment variable with the path of a weights file.
 pub const WEIGHTS_VARIABLE: &str = "SPLAT_LPIPS_WEIGHTS";
 
-/// What was found in the folders where weights may lie.
+/// Result of a search for weights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WeightsSearch {
-    /// The network's file, if all that belongs to it is there.
+    /// File of the network, if all weights were found.
     pub found: Option<PathBuf>,
-    /// A network of torchvision that lacks the file of the `lpips` package.
+    /// File of torchvision without the weights of the `lpips` package.
     pub without_heads: Option<PathBuf>,
 }
 
 impl WeightsSearch {
-    /// Looks for the weights of VGG16, whose LPIPS is the usual one, and else for those of `AlexNet`.
+    /// Searches the weights of VGG16, the usual network of LPIPS, then the weights of `AlexNet`.
     pub fn run() -> Self {
         let folders = weight_folders();
         let mut search = Self::default();
@@ -194,19 +191,19 @@ impl WeightsSearch {
     }
 }
 
-/// The file that [`WEIGHTS_VARIABLE`] names.
+/// Returns the file that [`WEIGHTS_VARIABLE`] names.
 pub fn named_by_environment() -> Option<PathBuf> {
     variable(WEIGHTS_VARIABLE)
 }
 
-/// Folders in which weights are looked for: this program's cache, that of `PyTorch`, and the package
-/// `lpips` of the Python environment that is active.
+/// Returns the folders of the search: the caches of this program and of `PyTorch`, and the package `lpips` of the
+/// active Python environment.
 fn weight_folders() -> Vec<PathBuf> {
     let caches = caches();
     caches.own.into_iter().chain(caches.torch).chain(python_packages()).collect()
 }
 
-/// Folders of this program and of `PyTorch`, where it is known where they are.
+/// Cache folders of this program and of `PyTorch`, if known.
 struct Caches {
     own: Option<PathBuf>,
     torch: Option<PathBuf>,
@@ -222,21 +219,20 @@ fn caches() -> Caches {
     }
 }
 
-/// Those of the package `lpips` in the Python environment that is active.
+/// Returns the weight folders of the package `lpips` in the active Python environment.
 fn python_packages() -> Vec<PathBuf> {
     let prefixes = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable);
     prefixes.flat_map(|prefix| packages(&prefix)).collect()
 }
 
-/// The file beside the network's, or in one of the folders, that has the weights of LPIPS for its
-/// channels.
+/// Returns the file with the channel weights of LPIPS, beside the network's file or in a folder of the search.
 pub(super) fn heads(net: LpipsNet, network: &Path) -> Option<PathBuf> {
     let beside = network.parent().map(Path::to_owned);
     let folders: Vec<PathBuf> = beside.into_iter().chain(weight_folders()).collect();
     first_file(&folders, &head_files(net))
 }
 
-/// Names of that file: of the `lpips` package, and as pyiqa stores it.
+/// Returns the file's names in the `lpips` package and in pyiqa.
 pub(super) fn head_files(net: LpipsNet) -> [&'static str; 2] {
     match net {
         LpipsNet::Vgg => ["vgg.pth", "LPIPS_v0.1_vgg-a78928a0.pth"],
@@ -244,7 +240,7 @@ pub(super) fn head_files(net: LpipsNet) -> [&'static str; 2] {
     }
 }
 
-/// Names of torchvision's file.
+/// Returns the names of torchvision's file.
 fn network_files(net: LpipsNet) -> &'static [&'static str] {
     match net {
         LpipsNet::Vgg => &["vgg16-397923af.pth"],
@@ -252,13 +248,13 @@ fn network_files(net: LpipsNet) -> &'static [&'static str] {
     }
 }
 
-/// The first of these files that is there, by the order of folders.
+/// Returns the first existing file, in the order of the folders.
 fn first_file(folders: &[PathBuf], names: &[impl AsRef<Path>]) -> Option<PathBuf> {
     let paths = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name)));
     paths.into_iter().find(|path| path.is_file())
 }
 
-/// The folders of the `lpips` package's weights below a Python environment.
+/// Returns the weight folders of the `lpips` package below a Python environment.
 fn packages(prefix: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(prefix.join("lib")) else { return Vec::new() };
     let pythons = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -273,20 +269,19 @@ fn packages(prefix: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A variable of the environment that names a path.
+/// Returns the path in an environment variable.
 fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-// A file of named tensors: safetensors, or as `PyTorch` writes them.
+// Files of named tensors: safetensors or `PyTorch`.
 
-/// No safetensors file of weights is longer: VGG's is a tenth of that.
+/// Maximum length of a safetensors file, bytes: VGG's has a tenth.
 const LENGTH_MAX: u64 = 600 << 20;
 
-/// Bytes from which the kind of a file shows.
+/// Bytes that determine the kind of a file.
 const HEAD: u64 = 512;
 
-/// An open file.
 pub(super) struct TensorFile {
     path: PathBuf,
     content: Content,
@@ -296,7 +291,7 @@ enum Content {
     Safetensors {
         about: Metadata,
         bytes: Vec<u8>,
-        /// Where the values begin.
+        /// Start of the values.
         data: usize,
     },
     Torch(TorchFile),
@@ -322,7 +317,6 @@ impl TensorFile {
         &self.path
     }
 
-    /// True if there is a tensor of this name.
     pub(super) fn has(&self, name: &str) -> bool {
         match &self.content {
             Content::Safetensors { about, .. } => about.info(name).is_some(),
@@ -330,12 +324,11 @@ impl TensorFile {
         }
     }
 
-    /// True if there is a tensor of this name and shape.
     pub(super) fn has_shape(&self, name: &str, shape: &[usize]) -> bool {
         self.kind(name).is_some_and(|(_, found)| found == shape)
     }
 
-    /// Kind of the values of a tensor, and its shape.
+    /// Returns the kind and shape of a tensor.
     fn kind(&self, name: &str) -> Option<(String, Vec<usize>)> {
         match &self.content {
             Content::Safetensors { about, .. } => {
@@ -350,7 +343,7 @@ impl TensorFile {
         }
     }
 
-    /// The values of a tensor of this shape, or what is wrong with it.
+    /// Returns the values of a tensor of this shape, or its fault.
     pub(super) fn values(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, String> {
         let wanted = format!("{:?}", Dtype::F32);
         let (kind, found) = self.kind(name).ok_or("is missing")?;
@@ -374,7 +367,7 @@ impl TensorFile {
     }
 }
 
-/// Reads a file, or says what is wrong with its content.
+/// Reads a file. The inner error describes a fault of the content.
 fn safetensors(file: File) -> io::Result<Result<Content, String>> {
     let mut bytes = Vec::new();
     file.take(LENGTH_MAX + 1).read_to_end(&mut bytes)?;
@@ -382,7 +375,7 @@ fn safetensors(file: File) -> io::Result<Result<Content, String>> {
         return Ok(Err(format!("the file is longer than {} MiB", LENGTH_MAX >> 20)));
     }
     Ok(match SafeTensors::read_metadata(&bytes) {
-        // The length of the header stands before it.
+        // The header follows its length.
         Ok((header, about)) => {
             Ok(Content::Safetensors { about, bytes, data: size_of::<u64>() + header })
         }
@@ -395,9 +388,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(size_of::<f32>()).map(number).collect()
 }
 
-// Errors of the weights of LPIPS.
-
-/// Weights that cannot be used.
+/// Error of the weights of LPIPS.
 #[derive(Debug, thiserror::Error)]
 pub enum LpipsError {
     /// The file cannot be opened or read.
@@ -407,32 +398,32 @@ pub enum LpipsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// It is no file of tensors, or one of something else.
+    /// The file holds no tensors, or tensors of something else.
     #[error(
         "{path}: holds no weights of LPIPS: {problem}. Name one of the files that `splat help measuring` lists"
     )]
     NotWeights {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Fault.
         problem: String,
     },
-    /// A network as torchvision has it, without what LPIPS adds to it.
+    /// Torchvision's network without the weights of LPIPS.
     #[error(
         "{path}: is the network alone. Put lpips/weights/v0.1/{} of the lpips package beside it{}",
         .sought.first().map_or("", String::as_str),
         .sought.get(1).map_or(String::new(), |other| format!(", or pyiqa's {other}"))
     )]
     NoHeads {
-        /// The network's file.
+        /// File of the network.
         path: PathBuf,
-        /// Names that the other file may have.
+        /// Names of the missing file.
         sought: Vec<String>,
     },
-    /// A tensor is missing, or is not what the network has in its place.
+    /// A tensor is missing or does not fit the network.
     #[error(
         "{path}: `{tensor}` {problem}, as {net} requires. Write the file again with the script of `splat help measuring`"
     )]

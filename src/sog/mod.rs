@@ -1,5 +1,5 @@
-//! What a device does for a SOG: it searches for the palette of harmonics, knows by drawing from where
-//! Gaussians are seen, and fits their colours to photographs.
+//! Device work for SOG files: search for the palette of harmonics, visibility of Gaussians, and fit of colours to
+//! photographs.
 
 mod refit;
 mod search;
@@ -15,28 +15,26 @@ use crate::math::linalg::{mul, scale, transpose};
 pub use refit::{RefitError, RefitScene};
 pub use search::{DeviceTools, with_device};
 
-// From where Gaussians are seen, by drawing them.
+/// Maximum number of cameras: neighbours see nearly the same.
+const MAX_CAMERAS: usize = 512;
 
-/// Cameras that are drawn from, at most: those between see nearly the same.
-const MOST_CAMERAS: usize = 512;
+/// Maximum number of weights that are read back over all cameras, which limits the cameras of large scenes, and the
+/// minimum number of cameras.
+const MAX_WEIGHTS: usize = 300_000_000;
 
-/// Weights that are read back for all cameras, at most, and cameras that there are at least for them: of
-/// large scenes fewer views have to do.
-const MOST_WEIGHTS: usize = 300_000_000;
+const MIN_CAMERAS: usize = 24;
 
-const LEAST_CAMERAS: usize = 24;
+/// Maximum side of a drawn view, px: larger views add nothing about occlusion.
+const MAX_SIDE_PX: u32 = 1600;
 
-/// Pixels of the longer side of a drawn view, at most: more say nothing new about who hides whom.
-const MOST_SIDE_PX: u32 = 1600;
-
-/// The variance that the 2D filter of Mip-Splatting adds, px²: a file does not say it.
+/// Default variance of the 2D filter of Mip-Splatting, px², which files do not store.
 const FILTER_VARIANCE_PX2: f64 = 0.1;
 
-/// What an undrawn Gaussian counts, against what its cameras alone would say.
+/// Weight of undrawn Gaussians, relative to the weight from the cameras alone.
 const UNDRAWN_SHARE: f32 = 0.01;
 
-/// How Gaussians of a file are drawn, which says no more of the 2D filter than that there is one, or the
-/// variance that it adds, px².
+/// Returns the footprint of a file's Gaussians. Files store only whether there is a 2D filter; `filter_px2` is its
+/// variance, px².
 pub fn footprint_of(splats: &Splats, filter_px2: Option<f64>) -> Footprint {
     let variance_px2 = filter_px2.unwrap_or(FILTER_VARIANCE_PX2);
     match splats.columns().antialiasing {
@@ -45,8 +43,8 @@ pub fn footprint_of(splats: &Splats, filter_px2: Option<f64>) -> Footprint {
     }
 }
 
-/// Draws Gaussians from these cameras, and says how much they show there. What is hidden counts a hundredth
-/// of what the cameras alone would say. `near` is the depth, scene units, before which nothing is drawn.
+/// Draws Gaussians from these cameras and sums their weights. Hidden Gaussians get a hundredth of the weight from the
+/// cameras alone. `near` is the depth, scene units, before which nothing is drawn.
 pub fn drawn_looks<B: TrainDevice>(
     device: &mut B,
     splats: &Splats,
@@ -60,12 +58,12 @@ pub fn drawn_looks<B: TrainDevice>(
     let mut model = device.upload(&gaussians)?;
     drop(gaussians);
     let mut looks = Looks::at(splats.columns());
-    let most = (MOST_WEIGHTS / splats.len().max(1)).clamp(LEAST_CAMERAS, MOST_CAMERAS);
+    let most = (MAX_WEIGHTS / splats.len().max(1)).clamp(MIN_CAMERAS, MAX_CAMERAS);
     for camera in cameras.iter().step_by(cameras.len().div_ceil(most).max(1)) {
         let (view, divisor) = view_of(camera);
         device.weigh(&mut model, &[&view], &settings)?;
         let mut weights = device.read_weights(&model)?;
-        // Pixels of the photograph, as those of other views are.
+        // In pixels of the photograph, comparable between views.
         let pixels = divisor * divisor;
         weights.iter_mut().for_each(|weight| *weight *= pixels);
         looks.add(camera.position, &weights);
@@ -75,11 +73,11 @@ pub fn drawn_looks<B: TrainDevice>(
     Ok(seen)
 }
 
-/// A view of a camera, no larger than is of use, and by how much it is smaller along each axis.
+/// Returns a camera's view at a useful size, and the divisor of its sides.
 fn view_of(camera: &SceneCamera) -> (View, f32) {
     let [width, height] = camera.size_px;
     let full = Camera { width, height, focal_px: camera.focal_px, centre_px: camera.principal_px };
-    let divisor = width.max(height).div_ceil(MOST_SIDE_PX).max(1);
+    let divisor = width.max(height).div_ceil(MAX_SIDE_PX).max(1);
     let rotation = transpose(&camera.rotation);
     let translation = scale(mul(&rotation, camera.position), -1.0);
     let view = View {
@@ -124,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_is_where_its_camera_is_and_no_larger_than_is_of_use() {
+    fn a_view_has_the_pose_of_its_camera_and_a_limited_size() {
         let moved = SceneCamera {
             position: [1.0, 2.0, 3.0],
             rotation: [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]],
@@ -142,12 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_counts_less_than_the_cameras_alone_would_say() {
+    fn hidden_gaussians_have_less_weight_than_from_the_cameras_alone() {
         let (splats, cameras) = (splats(), [camera()]);
         let drawn = drawn_looks(&mut Cpu::<f32>::new(), &splats, &cameras, 0.01).unwrap();
         let alone = SeenFrom::of_cameras(splats.columns(), &cameras);
         let [drawn, alone] = [drawn, alone].map(|seen| seen.weights().to_vec());
-        // The second is right behind the first, which lets a hundredth through in its middle.
+        // The second is right behind the first, which transmits a hundredth in its middle.
         assert!(drawn[1] < 0.5 * drawn[0] && alone[1] > 0.4 * alone[0], "{drawn:?} {alone:?}");
         assert_eq!([drawn[2], alone[2]], [0.0; 2]);
     }

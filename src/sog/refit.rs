@@ -1,8 +1,8 @@
-//! Colours and opacities that fit the photographs once Gaussians share their harmonics.
+//! Fit of colours and opacities to photographs after Gaussians share their harmonics.
 //!
-//! Places, sizes and rotations stay as the file holds them. In each round all colours and the opacities go
-//! down the gradients; then the harmonics of those that share them become their weighted mean again. In the
-//! last round these rest.
+//! Positions, scales and rotations stay as the file stores them. In each round, all colours and the opacities follow
+//! the gradients; then each group of Gaussians gets the weighted mean of its harmonics. The harmonics are fixed in
+//! the last round.
 
 use splat_formats::{Antialiasing, SharedRows, Splats, SplatsError};
 
@@ -16,11 +16,10 @@ use crate::train::feed::Feed;
 use crate::train::train_step::{ViewInputs, add_view};
 use crate::train::{TrainError, Views};
 
-/// Rounds.
+/// Number of rounds.
 const ROUNDS: u32 = 5;
 
-/// Learning rates at the start: those with which 3D Gaussian splatting trains, but for the opacities, which
-/// have found their place.
+/// Initial learning rates: the rates of 3D Gaussian splatting, but lower for the opacities, which have converged.
 const RATES: Rates = Rates {
     means: 0.0,
     log_scales: 0.0,
@@ -30,47 +29,47 @@ const RATES: Rates = Rates {
     sh_rest: 0.000_125,
 };
 
-/// What they have fallen to at the end.
+/// Factor of the learning rates at the end.
 const LAST_RATE: f64 = 0.1;
 
-/// Why colours cannot be fitted.
+/// Error of a fit.
 #[derive(Debug, thiserror::Error)]
 pub enum RefitError {
-    /// A photograph or the device fails.
+    /// A photograph or the device failed.
     #[error(transparent)]
     Train(#[from] TrainError),
-    /// The device fails.
+    /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// What comes of it cannot be written.
+    /// The result cannot be written.
     #[error("what the fit came to cannot be written: {0}")]
     Columns(#[from] SplatsError),
-    /// It has no bound.
+    /// A value is not finite.
     #[error(
         "the fit left the range of numbers: colours of the model or of its photographs are broken"
     )]
     NotFinite,
 }
 
-/// Photographs to fit to.
+/// Photographs and settings of a fit.
 pub struct RefitScene<'a> {
     /// The scene.
     pub dataset: &'a Dataset,
-    /// Its photographs.
+    /// The photographs.
     pub images: &'a ImageLoader,
-    /// How the model is drawn.
+    /// Settings of the drawing.
     pub settings: RenderSettings,
     /// Weight of the structural similarity in the loss.
     pub lambda_dssim: f64,
-    /// Images that are drawn.
+    /// Number of drawn images.
     pub images_drawn: u32,
-    /// Of the order of the images.
+    /// Seed of the order of the images.
     pub seed: u64,
 }
 
 impl RefitScene<'_> {
-    /// The Gaussians with colours, harmonics and opacities that fit the training views better. Those that
-    /// share their harmonics still do.
+    /// Returns the Gaussians with colours, harmonics and opacities fitted to the training views. Groups still share
+    /// their harmonics.
     pub fn fit<B: TrainDevice>(
         &self,
         device: &mut B,
@@ -123,7 +122,7 @@ impl RefitScene<'_> {
     }
 }
 
-/// The rates for an image of so many. In the last round harmonics rest.
+/// Returns the rates for one of `images` images. The rate of the harmonics is 0 in the last round.
 fn rates_at(image: u32, images: u32, is_last_round: bool) -> Rates {
     let done = f64::from(image) / f64::from(images.max(1));
     let factor = LAST_RATE.powf(done);
@@ -135,7 +134,7 @@ fn rates_at(image: u32, images: u32, is_last_round: bool) -> Rates {
     }
 }
 
-/// Gives Gaussians that share their harmonics the weighted means of them.
+/// Sets the harmonics of each group to their weighted mean.
 fn share(gaussians: &mut Gaussians, alike: &SharedRows) {
     let width = gaussians.sh_rest.len() / gaussians.len().max(1);
     if width == 0 {
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_share_their_harmonics_get_the_weighted_mean() {
+    fn groups_get_the_weighted_mean_of_their_harmonics() {
         let mut gaussians = gaussians();
         let alike = SharedRows { labels: vec![1, 0, 1], entries: 2, weights: vec![1.0, 5.0, 2.0] };
         share(&mut gaussians, &alike);
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_fall_to_a_tenth_and_harmonics_rest_in_the_end() {
+    fn rates_fall_to_a_tenth_and_harmonics_are_fixed_at_the_end() {
         let (first, last) = (rates_at(0, 100, false), rates_at(100, 100, true));
         assert_eq!((first.sh_dc, first.sh_rest), (RATES.sh_dc, RATES.sh_rest));
         assert!((last.sh_dc - 0.1 * RATES.sh_dc).abs() < 1e-12);

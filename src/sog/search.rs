@@ -1,7 +1,7 @@
-//! What a writer with several threads asks of a device: searches for palettes, and colours that fit.
+//! Access to a device for a writer with several threads: search for palettes, and fit of colours.
 //!
-//! A device belongs to one thread. So the writer works beside it, and its threads ask through a channel;
-//! whoever asks waits. What the device cannot do, or has no memory for, the processor does.
+//! A device belongs to one thread. The writer runs in another thread, and its threads send requests through a channel
+//! and wait for the answers. The processor does the work that the device cannot do.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -16,30 +16,30 @@ use splat_formats::{
 
 use crate::backend::{DeviceError, Palettes};
 
-/// Does work that asks a device to search for palettes, and to fit colours by `fit`.
+/// Runs `work`, which may use the device to search for palettes, and to fit colours by `fit`.
 pub fn with_device<B: Palettes, T: Send>(
     device: &mut B,
     mut fit: impl FnMut(&mut B, Splats, &SharedRows) -> Option<Splats>,
     work: impl FnOnce(&DeviceTools) -> T + Send,
 ) -> T {
-    let (asks, asked) = channel();
+    let (requests, received) = channel();
     thread::scope(|scope| {
-        // Its threads wait for answers, and a device may want those of the pool that all share.
+        // The writer's threads wait for answers, and the device may need the threads of the global pool.
         let pool = ThreadPoolBuilder::new().build().ok();
         let writer = scope.spawn(move || {
-            let tools = DeviceTools { asks };
+            let tools = DeviceTools { requests };
             match &pool {
                 Some(pool) => pool.install(|| work(&tools)),
                 None => work(&tools),
             }
         });
-        serve(device, &mut fit, asked);
+        serve(device, &mut fit, received);
         writer.join().unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
 
-/// What is asked of the device, and where its answer goes: nothing where it has none.
-enum Ask {
+/// Request to the device with the channel of its answer; `None` if the device fails.
+enum Request {
     Hold { rows: Vec<f32>, width: usize, answer: Sender<Option<u64>> },
     Entries { rows: u64, search: EntrySearch, answer: Sender<Option<Vec<NearRow>>> },
     Cells { rows: u64, centers: Vec<f32>, count: usize, answer: Sender<Option<Vec<u32>>> },
@@ -47,7 +47,7 @@ enum Ask {
     Fit { stored: Splats, alike: SharedRows, answer: Sender<Option<Splats>> },
 }
 
-/// A search for entries, its lists owned.
+/// A search for entries with owned lists.
 struct EntrySearch {
     centers: Vec<f32>,
     starts: Vec<u32>,
@@ -56,20 +56,20 @@ struct EntrySearch {
     order: Vec<u32>,
 }
 
-/// Answers until nobody is left to ask. Where it panics, what is asked goes with it, and nobody waits for
-/// answers that do not come.
+/// Answers requests until all senders are gone. After a panic the requests are dropped, so that no thread waits
+/// forever.
 fn serve<B: Palettes>(
     device: &mut B,
     fit: &mut dyn FnMut(&mut B, Splats, &SharedRows) -> Option<Splats>,
-    asked: Receiver<Ask>,
+    received: Receiver<Request>,
 ) {
     let mut held: BTreeMap<u64, B::PaletteRows> = BTreeMap::new();
     let mut next = 0;
     let failures = Failures::default();
-    for ask in asked {
-        // Who no longer listens has ended, which says more than an answer that cannot be given.
-        match ask {
-            Ask::Hold { rows, width, answer } => {
+    for request in received {
+        // A closed channel of an answer means that the requester has ended; its error is reported elsewhere.
+        match request {
+            Request::Hold { rows, width, answer } => {
                 let number = failures.noted(device.hold_rows(&rows, width)).map(|rows| {
                     next += 1;
                     held.insert(next, rows);
@@ -77,7 +77,7 @@ fn serve<B: Palettes>(
                 });
                 answer.send(number).ok();
             }
-            Ask::Entries { rows, search, answer } => {
+            Request::Entries { rows, search, answer } => {
                 let EntrySearch { centers, starts, of_rows, per_row, order } = &search;
                 let cells = CellLists { starts, of_rows, per_row: *per_row, order };
                 let found = held
@@ -85,30 +85,30 @@ fn serve<B: Palettes>(
                     .and_then(|rows| failures.noted(device.near_entries(rows, centers, &cells)));
                 answer.send(found).ok();
             }
-            Ask::Cells { rows, centers, count, answer } => {
+            Request::Cells { rows, centers, count, answer } => {
                 let found = held
                     .get_mut(&rows)
                     .and_then(|rows| failures.noted(device.near_cells(rows, &centers, count)));
                 answer.send(found).ok();
             }
-            Ask::Drop { rows } => drop(held.remove(&rows)),
-            Ask::Fit { stored, alike, answer } => {
+            Request::Drop { rows } => drop(held.remove(&rows)),
+            Request::Fit { stored, alike, answer } => {
                 answer.send(fit(device, stored, &alike)).ok();
             }
         }
     }
 }
 
-/// Says once why the processor does the work.
+/// Warns once that the processor does the work.
 #[derive(Default)]
 struct Failures {
-    were_told: Cell<bool>,
+    has_warned: Cell<bool>,
 }
 
 impl Failures {
     fn noted<T>(&self, done: Result<T, DeviceError>) -> Option<T> {
         done.map_err(|error| {
-            if !self.were_told.replace(true) {
+            if !self.has_warned.replace(true) {
                 tracing::warn!(
                     "{error}. The palette of harmonics is searched for on the processor, which takes longer"
                 );
@@ -118,42 +118,42 @@ impl Failures {
     }
 }
 
-/// Asks the device.
+/// Client of the device.
 pub struct DeviceTools {
-    asks: Sender<Ask>,
+    requests: Sender<Request>,
 }
 
 impl DeviceTools {
-    /// The answer; none where the device has none, or has gone.
-    fn ask<T>(&self, ask: impl FnOnce(Sender<Option<T>>) -> Ask) -> Option<T> {
+    /// Sends a request and waits for the answer; `None` if the device fails or has ended.
+    fn request<T>(&self, request: impl FnOnce(Sender<Option<T>>) -> Request) -> Option<T> {
         let (answer, answered) = channel();
-        self.asks.send(ask(answer)).ok()?;
+        self.requests.send(request(answer)).ok()?;
         answered.recv().ok().flatten()
     }
 }
 
 impl ColorFit for DeviceTools {
     fn fit(&self, stored: Splats, alike: &SharedRows) -> Option<Splats> {
-        self.ask(|answer| Ask::Fit { stored, alike: alike.clone(), answer })
+        self.request(|answer| Request::Fit { stored, alike: alike.clone(), answer })
     }
 }
 
 impl RowSearch for DeviceTools {
     fn hold<'a>(&'a self, rows: &'a [f32], width: usize) -> Box<dyn HeldRows + 'a> {
-        let number = self.ask(|answer| Ask::Hold { rows: rows.to_vec(), width, answer });
-        Box::new(RowsThere { search: self, rows, width, number })
+        let number = self.request(|answer| Request::Hold { rows: rows.to_vec(), width, answer });
+        Box::new(DeviceRows { search: self, rows, width, number })
     }
 }
 
-/// Rows on the device, and here for what it cannot do.
-struct RowsThere<'a> {
+/// Rows on the device, with a copy on the host for work that the device cannot do.
+struct DeviceRows<'a> {
     search: &'a DeviceTools,
     rows: &'a [f32],
     width: usize,
     number: Option<u64>,
 }
 
-impl HeldRows for RowsThere<'_> {
+impl HeldRows for DeviceRows<'_> {
     fn nearest(&self, centers: &[f32], cells: &CellLists<'_>) -> Vec<NearRow> {
         let found = self.number.and_then(|rows| {
             let search = EntrySearch {
@@ -163,7 +163,7 @@ impl HeldRows for RowsThere<'_> {
                 per_row: cells.per_row,
                 order: cells.order.to_vec(),
             };
-            self.search.ask(|answer| Ask::Entries { rows, search, answer })
+            self.search.request(|answer| Request::Entries { rows, search, answer })
         });
         found.unwrap_or_else(|| HostSearch.hold(self.rows, self.width).nearest(centers, cells))
     }
@@ -171,16 +171,16 @@ impl HeldRows for RowsThere<'_> {
     fn near_cells(&self, centers: &[f32], count: usize) -> Vec<u32> {
         let found = self.number.and_then(|rows| {
             let centers = centers.to_vec();
-            self.search.ask(|answer| Ask::Cells { rows, centers, count, answer })
+            self.search.request(|answer| Request::Cells { rows, centers, count, answer })
         });
         found.unwrap_or_else(|| HostSearch.hold(self.rows, self.width).near_cells(centers, count))
     }
 }
 
-impl Drop for RowsThere<'_> {
+impl Drop for DeviceRows<'_> {
     fn drop(&mut self) {
         if let Some(rows) = self.number {
-            self.search.asks.send(Ask::Drop { rows }).ok();
+            self.search.requests.send(Request::Drop { rows }).ok();
         }
     }
 }
@@ -251,7 +251,7 @@ mod tests {
         }
     }
 
-    /// More than a palette has entries.
+    /// Returns more rows than a palette has entries.
     fn splats() -> Splats {
         let count = 3000_u16;
         let value = |i: usize| (f64::from(u32::try_from(i).unwrap()) * 0.37).sin();
@@ -281,13 +281,13 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_does_as_the_processor_writes_its_bytes() {
+    fn a_device_writes_the_bytes_of_the_processor() {
         let there = with_device(&mut Cpu::<f32>::new(), no_fit, |tools| written(tools));
         assert!(there == written(&HostSearch));
     }
 
     #[test]
-    fn files_that_are_written_beside_one_another_share_a_device() {
+    fn concurrent_files_share_a_device() {
         let written = |tools: &SogTools<'_>| {
             let mut parts = BTreeMap::new();
             let options = StreamedOptions { chunk_splats: 1100, ..StreamedOptions::default() };
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_that_a_device_fits_are_in_the_file() {
+    fn fitted_colours_are_in_the_file() {
         let written = |fit: Option<&dyn ColorFit>, search: &dyn RowSearch| {
             let mut parts = BTreeMap::new();
             let tools = SogTools { search, fit, seen: None };
@@ -320,7 +320,7 @@ mod tests {
         let there =
             with_device(&mut Cpu::<f32>::new(), brighter, |tools| written(Some(tools), tools));
         let here = written(None, &HostSearch);
-        // Places, sizes and rotations stay what they were.
+        // Positions, scales and rotations do not change.
         assert_eq!(there.columns().means, here.columns().means);
         assert_eq!(there.columns().log_scales, here.columns().log_scales);
         let pairs = there.columns().sh_dc.iter().zip(&here.columns().sh_dc);
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "the device")]
-    fn a_panic_of_the_device_leaves_nobody_waiting() {
+    fn a_panic_of_the_device_ends_all_requests() {
         let fit = |_: &mut Cpu<f32>, _: Splats, _: &SharedRows| panic!("the device");
         with_device(&mut Cpu::<f32>::new(), fit, |tools| {
             let tools = SogTools { search: tools, fit: Some(tools), seen: None };
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_device_cannot_do_the_processor_does() {
+    fn the_processor_replaces_a_failing_device() {
         let there = with_device(&mut Failing, no_fit, |tools| written(tools));
         assert!(there == written(&HostSearch));
     }

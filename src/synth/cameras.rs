@@ -9,7 +9,7 @@ use crate::dataset::{Camera, Pose, View};
 use crate::math::linalg::{Vec3, add, cross, dot, mul_transposed, normalize, scale, sub};
 use crate::math::random::{RandomStream, RandomUse};
 
-/// What the cameras look at: where the ball sits on the ring.
+/// Target of the cameras: between the ball and the ring below it.
 const TARGET: Vec3<f64> = [0.0, -0.56, 0.0];
 
 /// Mean distance of the cameras from the target.
@@ -18,7 +18,7 @@ const DISTANCE: f64 = 4.25;
 /// Lowest and highest elevation of the cameras, degrees.
 const ELEVATION: [f64; 2] = [16.0, 58.0];
 
-/// Views along a rising spiral: neighbours in it differ little, and no turn repeats another.
+/// Returns views along a rising spiral: neighbours are similar, and no turn repeats another.
 pub(super) fn dome(options: &SynthOptions) -> Vec<View> {
     let camera = camera(options);
     let stream = RandomStream::new(options.seed, 1, RandomUse::Synthesise);
@@ -43,19 +43,18 @@ pub(super) fn dome(options: &SynthOptions) -> Vec<View> {
         .collect()
 }
 
-/// Name of a photograph.
 fn name(index: u32) -> String {
     format!("view_{index:03}.png")
 }
 
-/// True if a photograph made here may have this name.
+/// Returns true if a photograph of a synthetic scene may have this name.
 pub(super) fn is_name(text: &str) -> bool {
     let number = text.strip_prefix("view_").and_then(|rest| rest.strip_suffix(".png"));
     number.and_then(|number| number.parse().ok()).is_some_and(|index| name(index) == text)
 }
 
-/// One camera for all views. Neither are its pixels quite square nor is its principal point in the
-/// middle, so that a trainer that supposes so is found out.
+/// Returns the camera of all views. Pixels are not square and the principal point is off centre, to expose trainers
+/// that assume otherwise.
 fn camera(options: &SynthOptions) -> Camera {
     let [width, height] = [f64::from(options.width), f64::from(options.height)];
     let focal = focal_share(options.scene) * width.min(height * 4.0 / 3.0);
@@ -67,7 +66,7 @@ fn camera(options: &SynthOptions) -> Camera {
     }
 }
 
-/// How the focal length of a scene's camera compares with the width of a photograph of 4:3.
+/// Returns the ratio of focal length and width of a 4:3 photograph of the scene.
 fn focal_share(scene: SynthScene) -> f64 {
     match scene {
         // Rooms are photographed with wide lenses.
@@ -76,12 +75,12 @@ fn focal_share(scene: SynthScene) -> f64 {
     }
 }
 
-/// A view of the number `index` from `eye` towards `target`.
+/// Returns the view with number `index` from `eye` towards `target`.
 pub(super) fn view(options: &SynthOptions, index: u32, eye: Vec3<f64>, target: Vec3<f64>) -> View {
     View { name: name(index), camera: camera(options), pose: looking(eye, target) }
 }
 
-/// The pose of an upright camera at `eye` that looks at `target`.
+/// Returns the pose of an upright camera at `eye` that looks at `target`.
 fn looking(eye: Vec3<f64>, target: Vec3<f64>) -> Pose {
     let forward = normalize(sub(target, eye));
     let right = normalize(cross([0.0, 1.0, 0.0], forward));
@@ -90,7 +89,7 @@ fn looking(eye: Vec3<f64>, target: Vec3<f64>) -> Pose {
     Pose { rotation, translation: rotation.map(|axis| -dot(axis, eye)) }
 }
 
-/// The ray from a view's camera through a point of its image, px.
+/// Returns the ray from a view's camera through a point of its image, px.
 pub(super) fn ray_through(view: &View, at: [f64; 2]) -> Ray {
     let Camera { focal_px, centre_px, .. } = view.camera;
     let direction_cam =
@@ -101,7 +100,7 @@ pub(super) fn ray_through(view: &View, at: [f64; 2]) -> Ray {
     }
 }
 
-/// Where a point appears in a view, px; `None` behind the camera or outside of the image.
+/// Projects a point into a view, px; `None` behind the camera or outside the image.
 pub(super) fn project(view: &View, point_world: Vec3<f64>) -> Option<[f64; 2]> {
     let Camera { width, height, focal_px, centre_px } = view.camera;
     let point = add(view.pose.rotation.map(|axis| dot(axis, point_world)), view.pose.translation);
@@ -114,15 +113,13 @@ pub(super) fn project(view: &View, point_world: Vec3<f64>) -> Option<[f64; 2]> {
     inside.then_some(at)
 }
 
-// Cameras of each scene.
-
-/// The golden angle: no two of its multiples are near each other, radians.
+/// Golden angle, radians: its multiples are never close to each other.
 const GOLDEN: f64 = 2.399_963_229_728_653;
 
-/// Highest and lowest elevation of cameras all around an object, degrees.
+/// Largest elevation of cameras around an object, degrees, above and below the horizon.
 const STEEPEST: f64 = 72.0;
 
-/// Cameras of the quarter of a sphere: distance from the target, azimuths and elevations in degrees.
+/// Cameras of the quarter sphere: distance from the target, azimuths and elevations in degrees.
 const QUARTER_DISTANCE: f64 = 4.2;
 
 const QUARTER_TARGET: Vec3<f64> = [0.0, -0.2, 0.0];
@@ -131,12 +128,12 @@ const QUARTER_AZIMUTHS: [f64; 2] = [5.0, 175.0];
 
 const QUARTER_ELEVATIONS: [f64; 2] = [12.0, 78.0];
 
-/// Least distance of a camera in the room from all surfaces, and of what it looks at, metres.
+/// Minimum distance of a camera in the room from all surfaces, and of the first surface in view, metres.
 const ROOM_CLEARANCE: f64 = 0.35;
 
 const ROOM_SIGHT: f64 = 1.3;
 
-/// Height of the drone over the city, and what it differs by, metres; how far it looks down, degrees.
+/// Height of the drone over the city and its variation, metres; angle below the horizon, degrees.
 const DRONE_HEIGHT: f64 = 60.0;
 
 const DRONE_RISE: f64 = 12.0;
@@ -146,10 +143,10 @@ const DRONE_DOWN: f64 = 58.0;
 /// Share of the city that the drone's rows cover along each axis.
 const DRONE_REACH: f64 = 0.94;
 
-/// Draws of a camera in the room, of which one nearly always serves.
+/// Maximum draws of a camera in the room.
 const ROOM_DRAWS: u64 = 64;
 
-/// The views of a scene, in the order of their names, as far as numbers have three digits.
+/// Returns the views of a scene, in the order of their names up to three digits.
 pub(super) fn views(scenery: &dyn Scenery, options: &SynthOptions) -> Vec<View> {
     match options.scene {
         SynthScene::Demo => dome(options),
@@ -161,12 +158,12 @@ pub(super) fn views(scenery: &dyn Scenery, options: &SynthOptions) -> Vec<View> 
     }
 }
 
-/// Direction of an azimuth and an elevation above the horizon, radians; up is -y.
+/// Returns the direction of an azimuth and an elevation above the horizon, radians; up is -y.
 fn direction(azimuth: f64, elevation: f64) -> Vec3<f64> {
     [elevation.cos() * azimuth.cos(), -elevation.sin(), elevation.cos() * azimuth.sin()]
 }
 
-/// Evenly all around the origin, but for the poles, where no camera is upright.
+/// Returns views evenly around the origin, without the poles, where no camera is upright.
 fn around(options: &SynthOptions, distance: f64) -> Vec<View> {
     let highest = STEEPEST.to_radians().sin();
     let at = |index: u32| {
@@ -178,7 +175,7 @@ fn around(options: &SynthOptions, distance: f64) -> Vec<View> {
     (0..options.views).map(at).collect()
 }
 
-/// In rows over a quarter of a sphere, to and fro, as a robot's arm moves.
+/// Returns views in rows over a quarter sphere, back and forth like a robot's arm.
 fn quarter(options: &SynthOptions) -> Vec<View> {
     let count = options.views;
     let rows = count.isqrt().max(1);
@@ -198,7 +195,7 @@ fn quarter(options: &SynthOptions) -> Vec<View> {
     views
 }
 
-/// On a walk round the room, looking everywhere, but not at a surface right before the camera.
+/// Returns views around the room in all directions, without a surface right before the camera.
 fn inside(scenery: &dyn Scenery, options: &SynthOptions) -> Vec<View> {
     let stream = RandomStream::new(options.seed, 4, RandomUse::Synthesise);
     let at = |index: u32| {
@@ -226,7 +223,7 @@ fn inside(scenery: &dyn Scenery, options: &SynthOptions) -> Vec<View> {
     (0..options.views).map(at).collect()
 }
 
-/// In rows over the city, to and fro, looking ahead and down. Each row looks the other way.
+/// Returns views in rows over the city that look ahead and down. Consecutive rows look in opposite directions.
 fn above(options: &SynthOptions) -> Vec<View> {
     let stream = RandomStream::new(options.seed, 6, RandomUse::Synthesise);
     let rows = options.views.isqrt().max(1);
@@ -274,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn cameras_see_what_the_scene_is_about() {
+    fn cameras_see_the_content_of_the_scene() {
         for scene in [SynthScene::Sphere, SynthScene::Torus, SynthScene::Dtu] {
             let options = SynthOptions { scene, views: 49, ..SynthOptions::default() };
             let scenery = scenery_of(&options);
@@ -297,7 +294,7 @@ mod tests {
             SynthOptions { scene: SynthScene::City, views: 400, ..SynthOptions::default() };
         let scenery = scenery_of(&options);
         let views = views(&*scenery, &options);
-        // A place of the ground, of roofs and of walls for each of some rays.
+        // A point of the ground, of roofs or of walls for each ray.
         let mut places = Vec::new();
         for view in &views {
             for at in [[30.0, 20.0], [130.0, 20.0], [80.0, 60.0], [30.0, 100.0], [130.0, 100.0]] {
@@ -315,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn cameras_of_the_room_stand_free_in_it_and_see_walls_everywhere() {
+    fn cameras_of_the_room_are_clear_of_surfaces_and_see_walls() {
         let options =
             SynthOptions { scene: SynthScene::Room, views: 120, ..SynthOptions::default() };
         let scenery = scenery_of(&options);

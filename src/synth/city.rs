@@ -1,5 +1,5 @@
-//! A city of straight streets: houses on the lots of a square grid, metres. It is as large as it is for views that see
-//! a small part of it each.
+//! A city of straight streets with houses on a square grid of lots, metres. It is so large that each view shows a
+//! small part.
 
 use splat_mesh::place::Bounds;
 
@@ -12,20 +12,20 @@ use crate::math::random::{RandomStream, RandomUse};
 /// Lots along each side of the city.
 const LOTS: i32 = 24;
 
-/// Side of a lot, and width of the street between the houses of two.
+/// Side of a lot, and width of the streets between houses.
 const LOT: f64 = 24.0;
 const STREET: f64 = 8.0;
 
-/// From its middle to the border of the city.
+/// Half the side of the city.
 pub(super) const CITY_HALF: f64 = 0.5 * LOT * LOTS as f64;
 
 /// Heights of the lowest and the highest house.
 const HEIGHTS: [f64; 2] = [6.0, 32.0];
 
-/// How far the ground reaches down.
+/// Depth of the ground.
 const GROUND: f64 = 1.0;
 
-/// Height of a floor, and way from one window to the next.
+/// Height of a floor, and distance between windows.
 const FLOOR: f64 = 3.0;
 const WINDOWS: f64 = 2.6;
 
@@ -35,10 +35,10 @@ const GRAIN: f64 = 1.8;
 /// Strength of the highlight of all surfaces.
 const GLOSS: f64 = 0.05;
 
-/// Where the surroundings are felt, along the normal.
-const FELT: [f64; 3] = [0.6, 2.0, 6.0];
+/// Distances along the normal at which openness is sampled.
+const OPENNESS_STEPS: [f64; 3] = [0.6, 2.0, 6.0];
 
-/// Two colours of plaster, of which a house has one pair.
+/// Pairs of plaster colours; a house has one pair.
 const PLASTER: [[u32; 2]; 6] = [
     [0xd8_c8a8, 0xb8_a078],
     [0xa0_503c, 0x7c_3c30],
@@ -53,7 +53,7 @@ const ASPHALT: [u32; 2] = [0x60_6060, 0x44_4448];
 const PAVEMENT: [u32; 2] = [0xa8_a498, 0x80_7c74];
 const LINE: u32 = 0xe0_e0d8;
 
-/// A box whose sides are along the axes.
+/// Axis-aligned box.
 #[derive(Clone, Copy, Debug)]
 struct AxisBox {
     low: Vec3<f64>,
@@ -61,13 +61,13 @@ struct AxisBox {
 }
 
 impl AxisBox {
-    /// Where a ray enters and leaves the box, and the axis of the side by which it enters.
+    /// Returns the distances at which a ray enters and leaves the box, and the axis of the entered side.
     fn crossed(&self, ray: &Ray) -> Option<(f64, f64, usize)> {
         let (mut enter, mut leave, mut axis) = (f64::NEG_INFINITY, f64::INFINITY, 0);
         for k in 0..3 {
             let inverse = 1.0 / ray.direction[k];
             let ways = [self.low[k], self.high[k]].map(|side| (side - ray.origin[k]) * inverse);
-            // Not a number where the ray runs in the plane of a side: it is not kept then.
+            // NaN if the ray runs in the plane of a side; `min` and `max` drop it.
             let (near, far) = (ways[0].min(ways[1]), ways[0].max(ways[1]));
             if near > enter {
                 (enter, axis) = (near, k);
@@ -77,7 +77,7 @@ impl AxisBox {
         (enter <= leave && leave > 0.0).then_some((enter, leave, axis))
     }
 
-    /// From its surface, negative inside.
+    /// Returns the distance from the surface, negative inside.
     fn distance(&self, point: Vec3<f64>) -> f64 {
         let beyond: Vec3<f64> =
             std::array::from_fn(|k| (self.low[k] - point[k]).max(point[k] - self.high[k]));
@@ -87,16 +87,15 @@ impl AxisBox {
     }
 }
 
-/// What a ray meets first.
-struct Met {
+/// First intersection of a ray.
+struct FirstHit {
     way: f64,
-    /// Of the side's normal.
+    /// Axis of the side's normal.
     axis: usize,
-    /// The house's lot; none of the ground.
+    /// Lot of the house; `None` for the ground.
     lot: Option<[i32; 2]>,
 }
 
-/// Houses and the ground.
 #[derive(Clone, Debug)]
 pub(super) struct City {
     stream: RandomStream,
@@ -116,27 +115,27 @@ impl City {
         }
     }
 
-    /// Uniform in 0..1, of a lot.
+    /// Returns a uniform random number in 0..1 of a lot.
     fn drawn(&self, [x, z]: [i32; 2], which: u64) -> f64 {
         let number = u64::from((x * LOTS + z).unsigned_abs());
         self.stream.uniform(4 * number + which)
     }
 
-    /// The house on a lot.
+    /// Returns the house on a lot.
     fn house(&self, lot: [i32; 2]) -> AxisBox {
         let [least, most] = HEIGHTS;
-        // Few are high.
+        // Few houses are high.
         let height = least + (most - least) * self.drawn(lot, 0).powi(2);
         let [x, z] = lot.map(|along| f64::from(along) * LOT - CITY_HALF);
         let (from, to) = (0.5 * STREET, LOT - 0.5 * STREET);
         AxisBox { low: [x + from, -height, z + from], high: [x + to, 0.0, z + to] }
     }
 
-    /// The first house on the ray's way between two ways.
-    fn first_house(&self, ray: &Ray, [from, to]: [f64; 2]) -> Option<Met> {
+    /// Returns the first house between two distances along the ray.
+    fn first_house(&self, ray: &Ray, [from, to]: [f64; 2]) -> Option<FirstHit> {
         let start = ray.at(from);
         let mut lot = [0, 2].map(|k| lot_at(start[k]));
-        // The way to the next lot along each axis, and from that to the one after.
+        // Distance to the next lot along each axis.
         let next = |k: usize, along: i32| {
             let direction = ray.direction[k];
             let border = f64::from(along + i32::from(direction > 0.0)) * LOT - CITY_HALF;
@@ -148,7 +147,7 @@ impl City {
             if let Some((way, _, axis)) = self.house(lot).crossed(ray)
                 && way > 0.0
             {
-                return Some(Met { way, axis, lot: Some(lot) });
+                return Some(FirstHit { way, axis, lot: Some(lot) });
             }
             let along = usize::from(ways[1] < ways[0]);
             if ways[along] > to {
@@ -162,15 +161,15 @@ impl City {
         }
     }
 
-    /// The first house that a ray meets, if any.
-    fn house_before(&self, ray: &Ray) -> Option<Met> {
+    /// Returns the first house that a ray meets.
+    fn house_before(&self, ray: &Ray) -> Option<FirstHit> {
         let [least, most] = [-CITY_HALF, CITY_HALF];
         let all = AxisBox { low: [least, -HEIGHTS[1], least], high: [most, 0.0, most] };
         let (enter, leave, _) = all.crossed(ray)?;
         self.first_house(ray, [enter.max(0.0), leave])
     }
 
-    /// What a place of a surface gives back.
+    /// Returns the albedo at a point of a surface.
     fn albedo(&self, lot: Option<[i32; 2]>, axis: usize, at: Vec3<f64>) -> LinearColor {
         let of = |pair: [u32; 2]| self.texture.color(pair.map(linear), at);
         match (lot, axis) {
@@ -198,21 +197,21 @@ impl City {
         }
     }
 
-    /// The houses on a lot and those around it.
+    /// Returns the houses on a lot and on its neighbours.
     fn houses_around(&self, lot: [i32; 2]) -> impl Iterator<Item = AxisBox> {
         let near = |along: i32| (along - 1).max(0)..(along + 2).min(LOTS);
         near(lot[0]).flat_map(move |x| near(lot[1]).map(move |z| self.house([x, z])))
     }
 }
 
-/// The lot at a place along an axis, of one beside the city the nearest.
+/// Returns the lot at a coordinate of an axis, clamped to the city.
 fn lot_at(along: f64) -> i32 {
     #[expect(clippy::cast_possible_truncation, reason = "held to the lots")]
     let lot = ((along + CITY_HALF) / LOT).floor().clamp(0.0, f64::from(LOTS - 1)) as i32;
     lot
 }
 
-/// Colours of the ground; none on the lines in the middle of streets.
+/// Returns the colours of the ground; `None` on the lines in the middle of streets.
 fn of_ground(at: Vec3<f64>) -> Option<[u32; 2]> {
     let from_line = [at[0], at[2]].map(|along| {
         let places = (along + CITY_HALF) / LOT;
@@ -233,9 +232,9 @@ fn of_ground(at: Vec3<f64>) -> Option<[u32; 2]> {
 impl Scenery for City {
     fn trace(&self, ray: &Ray) -> Option<Hit> {
         let ground = self.ground.crossed(ray).filter(|&(way, ..)| way > 0.0);
-        let ground = ground.map(|(way, _, axis)| Met { way, axis, lot: None });
+        let ground = ground.map(|(way, _, axis)| FirstHit { way, axis, lot: None });
         let house = self.house_before(ray);
-        let Met { way, axis, lot } = match (house, ground) {
+        let FirstHit { way, axis, lot } = match (house, ground) {
             (Some(house), Some(ground)) if ground.way < house.way => ground,
             (Some(met), _) | (None, Some(met)) => met,
             (None, None) => return None,
@@ -247,13 +246,13 @@ impl Scenery for City {
         Some(Hit { distance: way, position, normal, albedo, gloss: GLOSS })
     }
 
-    /// Shadows have sharp borders.
+    /// Returns 0 or `widest`: shadows are sharp.
     fn berth(&self, ray: &Ray, widest: f64) -> f64 {
         if self.house_before(ray).is_some() { 0.0 } else { widest }
     }
 
     fn openness(&self, position: Vec3<f64>, normal: Vec3<f64>) -> f64 {
-        let closed = FELT.map(|reach| {
+        let closed = OPENNESS_STEPS.map(|reach| {
             let free = self.distance(add(position, scale(normal, reach)));
             (reach - free).max(0.0) / reach
         });
@@ -264,7 +263,7 @@ impl Scenery for City {
         let lot = [point[0], point[2]].map(lot_at);
         let near = self.houses_around(lot).map(|house| house.distance(point));
         let near = near.fold(self.ground.distance(point), f64::min);
-        // No house that was left out is nearer than the borders towards it, seen from the nearest place of the city.
+        // Houses on other lots are no nearer than the borders towards them, from the nearest point of the city.
         let side = |along: f64, lot: i32| {
             let border = |number: i32| f64::from(number) * LOT - CITY_HALF;
             let along = along.clamp(-CITY_HALF, CITY_HALF);
@@ -283,7 +282,7 @@ mod tests {
     use super::*;
     use crate::math::linalg::{length, normalize, sub};
 
-    /// Rays from above the city and from within its streets, and what is drawn for each.
+    /// Returns rays from above the city and from its streets.
     fn rays() -> impl Iterator<Item = Ray> {
         let stream = RandomStream::new(3, 0, RandomUse::Sample);
         (0..3000_u64).map(move |i| {
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn rays_meet_what_marching_along_the_distances_meets() {
+    fn rays_agree_with_marching() {
         let city = City::new(7);
         let mut met = 0;
         for ray in rays() {
@@ -313,7 +312,7 @@ mod tests {
             };
             match (city.trace(&ray), marched) {
                 (Some(hit), Some(marched)) => {
-                    // Marching ends within 1e-7 of the surface, which may be met at a slant.
+                    // Marching ends within 1e-7 of the surface, which may be oblique.
                     let free = city.distance(hit.position).abs();
                     assert!(free < 1e-6 && hit.distance > marched - 1e-6, "{ray:?} {marched}");
                     let slant = dot(hit.normal, ray.direction).abs().max(1e-6);
@@ -328,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn no_distance_is_larger_than_the_way_to_a_surface() {
+    fn distances_are_lower_bounds() {
         let city = City::new(7);
         let stream = RandomStream::new(8, 0, RandomUse::Sample);
         for i in 0..4000_u64 {

@@ -1,4 +1,4 @@
-//! Scenes that are distance functions, met by sphere tracing (Hart 1996).
+//! Scenes of signed distance functions, drawn by sphere tracing (Hart 1996).
 
 use splat_mesh::place::Bounds;
 
@@ -7,10 +7,10 @@ use super::scene::{Hit, LinearColor, Scenery, linear, mix, smooth_step};
 use crate::math::linalg::{Mat3, Vec3, add, dot, length, mul, normalize, rotation, scale, sub};
 use crate::math::random::{RandomStream, RandomUse};
 
-/// Distance at which a march has arrived, world units, as in the demonstration's scene.
+/// Distance at which a march ends, world units, as in the demonstration's scene.
 const ARRIVED: f64 = 2e-4;
 
-/// Steps of a march; a ray that needs more grazes a surface and passes.
+/// Maximum steps of a march. A ray that needs more grazes a surface and passes.
 const STEPS: usize = 256;
 
 /// Strength of the highlight of all surfaces.
@@ -23,16 +23,16 @@ struct PaintedSolid {
     colors: [LinearColor; 2],
 }
 
-/// The hollow in which parts stand, where the scene is a room: all else is wall.
+/// Interior of a room. Everything outside the free shapes is wall.
 #[derive(Clone, Debug)]
 struct Hollow {
-    /// Forms whose union is free.
+    /// Shapes whose union is free.
     free: Vec<Placed>,
-    /// Colours of what faces up, down and sideways.
+    /// Colours of surfaces that face up, down and sideways.
     colors: [[LinearColor; 2]; 3],
 }
 
-/// Solids, and perhaps walls around them.
+/// Solids, with optional walls around them.
 #[derive(Clone, Debug)]
 pub(super) struct FieldScene {
     parts: Vec<PaintedSolid>,
@@ -42,14 +42,14 @@ pub(super) struct FieldScene {
 }
 
 impl Hollow {
-    /// Distance from the walls, a lower bound; negative in them.
+    /// Returns a lower bound on the distance from the walls, negative inside the walls.
     fn distance(&self, point: Vec3<f64>) -> f64 {
         self.free.iter().map(|free| -free.distance(point)).fold(f64::NEG_INFINITY, f64::max)
     }
 }
 
 impl FieldScene {
-    /// Distance from the nearest part, and which that is.
+    /// Returns the nearest part and its distance.
     fn nearest_part(&self, point: Vec3<f64>) -> (f64, Option<&PaintedSolid>) {
         self.parts.iter().fold((f64::INFINITY, None), |nearest, part| {
             if part.placed.least_distance(point) >= nearest.0 {
@@ -60,12 +60,12 @@ impl FieldScene {
         })
     }
 
-    /// Distance from the walls; infinite without walls.
+    /// Returns the distance from the walls; infinite without walls.
     fn wall_distance(&self, point: Vec3<f64>) -> f64 {
         self.hollow.as_ref().map_or(f64::INFINITY, |hollow| hollow.distance(point))
     }
 
-    /// What a ray meets at a place that it has arrived at.
+    /// Returns the intersection of a ray that has arrived at `position`.
     fn hit(&self, distance: f64, position: Vec3<f64>) -> Hit {
         let (from_part, part) = self.nearest_part(position);
         let walls = self.hollow.as_ref().filter(|hollow| hollow.distance(position) < from_part);
@@ -81,7 +81,7 @@ impl FieldScene {
         Hit { distance, position, normal, albedo, gloss: GLOSS }
     }
 
-    /// Distances at which the line of the ray enters and leaves the ball around all surfaces.
+    /// Returns the distances at which the ray's line enters and leaves the ball around all surfaces.
     fn within(&self, ray: &Ray) -> Option<[f64; 2]> {
         let centre = scale(add(self.bounds.low, self.bounds.high), 0.5);
         let radius = 0.5 * self.bounds.diagonal();
@@ -91,39 +91,39 @@ impl FieldScene {
         (half >= 0.0).then(|| [middle - half.sqrt(), middle + half.sqrt()])
     }
 
-    /// A ball of radius 1.
+    /// Creates a ball of radius 1.
     pub(super) fn sphere(seed: u64) -> Self {
         Self {
-            parts: vec![part(Form::Ball { radius: 1.0 }, [0.0; 3], TEAL)],
+            parts: vec![part(Shape::Ball { radius: 1.0 }, [0.0; 3], TEAL)],
             hollow: None,
             texture: Texture::new(seed, 0.5),
             bounds: Bounds { low: [-1.0; 3], high: [1.0; 3] },
         }
     }
 
-    /// A torus of radii 1 and 0.4 around the vertical.
+    /// Creates a torus of radii 1 and 0.4 around the vertical axis.
     pub(super) fn torus(seed: u64) -> Self {
         Self {
-            parts: vec![part(Form::Ring { radius: 1.0, thickness: 0.4 }, [0.0; 3], RED)],
+            parts: vec![part(Shape::Ring { radius: 1.0, thickness: 0.4 }, [0.0; 3], RED)],
             hollow: None,
             texture: Texture::new(seed, 0.5),
             bounds: Bounds { low: [-1.4, -0.4, -1.4], high: [1.4, 0.4, 1.4] },
         }
     }
 
-    /// Six solids on a plate, as in DTU's scans.
+    /// Creates six solids on a plate, as in DTU's scans.
     pub(super) fn dtu(seed: u64) -> Self {
         const UP: Vec3<f64> = [0.0, -1.0, 0.0];
-        let plate = Form::Block { half: [1.0, 0.04, 1.0] };
+        let plate = Shape::Block { half: [1.0, 0.04, 1.0] };
         let parts = vec![
             part(plate, [0.0, 0.04, 0.0], STONE),
-            part(Form::Ball { radius: 0.3 }, [-0.5, -0.28, 0.35], RED),
-            part(Form::Block { half: [0.24, 0.36, 0.2] }, [0.5, -0.34, -0.4], BLUE)
+            part(Shape::Ball { radius: 0.3 }, [-0.5, -0.28, 0.35], RED),
+            part(Shape::Block { half: [0.24, 0.36, 0.2] }, [0.5, -0.34, -0.4], BLUE)
                 .turned(UP, 28.0),
-            part(Form::Cylinder { radius: 0.2, half_height: 0.26 }, [-0.45, -0.24, -0.4], GREEN),
-            part(Form::Ring { radius: 0.22, thickness: 0.09 }, [0.62, -0.07, 0.45], VIOLET),
-            part(Form::Cone { radii: [0.04, 0.24], half_height: 0.3 }, [0.0, -0.28, 0.02], ORANGE),
-            part(Form::Capsule { radius: 0.1, half_height: 0.22 }, [-0.05, -0.08, 0.74], TEAL)
+            part(Shape::Cylinder { radius: 0.2, half_height: 0.26 }, [-0.45, -0.24, -0.4], GREEN),
+            part(Shape::Ring { radius: 0.22, thickness: 0.09 }, [0.62, -0.07, 0.45], VIOLET),
+            part(Shape::Cone { radii: [0.04, 0.24], half_height: 0.3 }, [0.0, -0.28, 0.02], ORANGE),
+            part(Shape::Capsule { radius: 0.1, half_height: 0.22 }, [-0.05, -0.08, 0.74], TEAL)
                 .turned([0.0, 0.0, 1.0], 90.0),
         ];
         Self {
@@ -134,23 +134,23 @@ impl FieldScene {
         }
     }
 
-    /// A room with a table, a pillar and a recess, seen from inside; in metres.
+    /// Creates a room with a table, a pillar and a recess, seen from inside; in metres.
     pub(super) fn room(seed: u64) -> Self {
         let [_, half_height, _] = ROOM_HALF;
-        let room = Placed::new(Form::Block { half: ROOM_HALF }, [0.0, -half_height, 0.0]);
-        // It reaches into the room, so that nothing is left between both.
-        let recess = Placed::new(Form::Block { half: [0.5, 0.7, 0.8] }, [3.0, -1.3, -0.4]);
+        let room = Placed::new(Shape::Block { half: ROOM_HALF }, [0.0, -half_height, 0.0]);
+        // The recess overlaps the room, so that no wall is left between them.
+        let recess = Placed::new(Shape::Block { half: [0.5, 0.7, 0.8] }, [3.0, -1.3, -0.4]);
         let mut parts = vec![
-            part(Form::Cylinder { radius: 0.22, half_height: 1.5 }, [-1.2, -1.35, 0.6], ORANGE),
-            // The table's top is 2 cm thick.
-            part(Form::Block { half: [0.7, 0.01, 0.4] }, [0.9, -0.74, 0.5], WOOD),
-            part(Form::Ball { radius: 0.14 }, [0.6, -0.88, 0.45], RED),
-            part(Form::Cylinder { radius: 0.1, half_height: 0.12 }, [1.2, -0.86, 0.6], BLUE),
-            part(Form::Block { half: [0.35, 0.3, 0.3] }, [-0.4, -0.28, -1.2], GREEN)
+            part(Shape::Cylinder { radius: 0.22, half_height: 1.5 }, [-1.2, -1.35, 0.6], ORANGE),
+            // The table top is 2 cm thick.
+            part(Shape::Block { half: [0.7, 0.01, 0.4] }, [0.9, -0.74, 0.5], WOOD),
+            part(Shape::Ball { radius: 0.14 }, [0.6, -0.88, 0.45], RED),
+            part(Shape::Cylinder { radius: 0.1, half_height: 0.12 }, [1.2, -0.86, 0.6], BLUE),
+            part(Shape::Block { half: [0.35, 0.3, 0.3] }, [-0.4, -0.28, -1.2], GREEN)
                 .turned([0.0, -1.0, 0.0], 20.0),
         ];
         for [x, z] in [[-0.62, -0.32], [-0.62, 0.32], [0.62, -0.32], [0.62, 0.32]] {
-            let leg = Form::Block { half: [0.035, 0.38, 0.035] };
+            let leg = Shape::Block { half: [0.035, 0.38, 0.035] };
             parts.push(part(leg, [0.9 + x, -0.365, 0.5 + z], WOOD));
         }
         let colors = [STONE, PLASTER, TEAL].map(|colors| colors.map(linear));
@@ -163,7 +163,7 @@ impl FieldScene {
     }
 }
 
-/// Direction out of what is solid at a place of its surface, by central differences.
+/// Returns the outward normal at a surface point, by central differences.
 fn normal(point: Vec3<f64>, distance: impl Fn(Vec3<f64>) -> f64) -> Vec3<f64> {
     const STEP: f64 = 1e-4;
     normalize(std::array::from_fn(|axis| {
@@ -173,7 +173,7 @@ fn normal(point: Vec3<f64>, distance: impl Fn(Vec3<f64>) -> f64) -> Vec3<f64> {
     }))
 }
 
-/// Which of the walls' colours: 0 facing up, 1 down, 2 sideways; up is -y.
+/// Returns the index of a wall's colours: 0 facing up, 1 down, 2 sideways; up is -y.
 fn facing(normal: Vec3<f64>) -> usize {
     match normal[1] {
         up if up < -0.7 => 0,
@@ -185,7 +185,7 @@ fn facing(normal: Vec3<f64>) -> usize {
 impl Scenery for FieldScene {
     fn trace(&self, ray: &Ray) -> Option<Hit> {
         let [enter, leave] = self.within(ray)?;
-        // The others are never met, so that no step stops for them.
+        // The ray meets no other parts.
         let before: Vec<&Placed> = self
             .parts
             .iter()
@@ -216,7 +216,7 @@ impl Scenery for FieldScene {
         None
     }
 
-    /// Walls throw no shadows: the lamp shines into the room as if they were not there.
+    /// Walls throw no shadows: the lamp shines into the room.
     fn berth(&self, ray: &Ray, widest: f64) -> f64 {
         self.parts.iter().fold(widest, |berth, part| part.placed.berth(ray, berth))
     }
@@ -241,30 +241,43 @@ impl Scenery for FieldScene {
     }
 }
 
-// Distances from solid forms, exact (Quilez, "Distance functions"). The axis of a form is y.
+// Exact signed distances of shapes (Quilez, "Distance functions"). The axis of a shape is y.
 
-/// Steps along a ray past a form, more than any took that passed it.
+/// Maximum steps along a ray past a shape.
 const BERTH_STEPS: usize = 128;
 
-/// A form around its own centre.
+/// A shape around its own centre.
 #[derive(Clone, Copy, Debug)]
-enum Form {
-    /// A ball.
-    Ball { radius: f64 },
-    /// A ring around the axis.
-    Ring { radius: f64, thickness: f64 },
-    /// A block.
-    Block { half: Vec3<f64> },
-    /// A cylinder.
-    Cylinder { radius: f64, half_height: f64 },
-    /// A cylinder with half balls at its ends.
-    Capsule { radius: f64, half_height: f64 },
-    /// A cone without its tip, with these radii at -y and at +y.
-    Cone { radii: [f64; 2], half_height: f64 },
+enum Shape {
+    Ball {
+        radius: f64,
+    },
+    /// Ring around the axis.
+    Ring {
+        radius: f64,
+        thickness: f64,
+    },
+    Block {
+        half: Vec3<f64>,
+    },
+    Cylinder {
+        radius: f64,
+        half_height: f64,
+    },
+    /// Cylinder with half balls at its ends.
+    Capsule {
+        radius: f64,
+        half_height: f64,
+    },
+    /// Truncated cone with these radii at -y and at +y.
+    Cone {
+        radii: [f64; 2],
+        half_height: f64,
+    },
 }
 
-impl Form {
-    /// Distance from the surface, world units; negative inside.
+impl Shape {
+    /// Returns the distance from the surface, world units; negative inside.
     fn distance(self, point: Vec3<f64>) -> f64 {
         let from_axis = (point[0] * point[0] + point[2] * point[2]).sqrt();
         match self {
@@ -299,7 +312,7 @@ impl Form {
         }
     }
 
-    /// Radius of the ball around the centre that holds the form.
+    /// Returns the radius of the bounding ball.
     fn bound(self) -> f64 {
         match self {
             Self::Ball { radius } => radius,
@@ -312,47 +325,46 @@ impl Form {
     }
 }
 
-/// Length of a vector of the plane.
+/// Returns the length of a 2D vector.
 fn plane([x, y]: [f64; 2]) -> f64 {
     (x * x + y * y).sqrt()
 }
 
-/// A form in its place.
+/// A shape with position and rotation.
 #[derive(Clone, Copy, Debug)]
 struct Placed {
-    form: Form,
+    shape: Shape,
     centre: Vec3<f64>,
-    /// Radius of the ball around the centre that holds the form.
+    /// Radius of the bounding ball.
     bound: f64,
-    /// From world axes to the form's, where these are not the same.
+    /// Rotation from world axes to the shape's axes, if they differ.
     turn: Option<Mat3<f64>>,
 }
 
 impl Placed {
-    fn new(form: Form, centre: Vec3<f64>) -> Self {
-        Self { form, centre, bound: form.bound(), turn: None }
+    fn new(shape: Shape, centre: Vec3<f64>) -> Self {
+        Self { shape, centre, bound: shape.bound(), turn: None }
     }
 
-    /// The same, turned about an axis of length 1 by an angle in degrees.
+    /// Rotates the shape about a unit axis by an angle in degrees.
     fn turned(self, axis: Vec3<f64>, angle_deg: f64) -> Self {
         let (sine, cosine) = (0.5 * angle_deg.to_radians()).sin_cos();
         let turn = rotation([cosine, -sine * axis[0], -sine * axis[1], -sine * axis[2]]);
         Self { turn: Some(turn), ..self }
     }
 
-    /// Distance from the surface, world units; negative inside.
+    /// Returns the distance from the surface, world units; negative inside.
     fn distance(&self, point: Vec3<f64>) -> f64 {
         let local = sub(point, self.centre);
-        self.form.distance(self.turn.as_ref().map_or(local, |turn| mul(turn, local)))
+        self.shape.distance(self.turn.as_ref().map_or(local, |turn| mul(turn, local)))
     }
 
-    /// No more than the distance from the surface, and quick.
+    /// Returns a quick lower bound on the distance from the surface.
     fn least_distance(&self, point: Vec3<f64>) -> f64 {
         length(sub(point, self.centre)) - self.bound
     }
 
-    /// Distances at which the line of a ray enters and leaves the ball around the form, of which
-    /// every radius is so much larger.
+    /// Returns the distances at which a ray's line enters and leaves the bounding ball, enlarged by `wider`.
     fn within(&self, ray: &Ray, wider: f64) -> Option<[f64; 2]> {
         let from_centre = sub(ray.origin, self.centre);
         let radius = self.bound + wider;
@@ -361,8 +373,8 @@ impl Placed {
         (half >= 0.0).then(|| [middle - half.sqrt(), middle + half.sqrt()])
     }
 
-    /// How wide a berth the ray gives the form: the smallest angle, in radians and not above `widest`,
-    /// between the ray and the surface as its origin sees it; 0 where it is met.
+    /// Returns the smallest angle between the ray and the surface as seen from the ray's origin, at most `widest`,
+    /// radians; 0 if the ray hits.
     fn berth(&self, ray: &Ray, widest: f64) -> f64 {
         let wider = widest * length(sub(ray.origin, self.centre));
         let Some([enter, leave]) = self.within(ray, wider) else { return widest };
@@ -373,15 +385,14 @@ impl Placed {
             }
             let gap = self.distance(ray.at(at));
             berth = berth.min((gap / at).max(0.0));
-            // Short steps near the surface, lest the narrowest place fall between two.
+            // Short steps near the surface find the narrowest gap.
             at += (0.8 * gap).clamp(0.01, 0.4);
         }
         berth
     }
 }
 
-// Content of each scene. Up is -y; what stands on something reaches into it, so that no two
-// surfaces only touch.
+// Content of each scene. Up is -y. Stacked parts overlap, so that no surfaces only touch.
 
 const RED: [u32; 2] = [0xb8_4a_3e, 0xf2_d4_a4];
 
@@ -401,11 +412,11 @@ const WOOD: [u32; 2] = [0x9a_68_40, 0xd8_b0_7c];
 
 const PLASTER: [u32; 2] = [0xe8_e4_d8, 0xb0_a8_b8];
 
-/// Sides of the room: 6 m long, 2.7 m high, 4 m wide.
+/// Half sides of the room: 6 m long, 2.7 m high, 4 m wide.
 pub(super) const ROOM_HALF: Vec3<f64> = [3.0, 1.35, 2.0];
 
-fn part(form: Form, centre: Vec3<f64>, colors: [u32; 2]) -> PaintedSolid {
-    PaintedSolid { placed: Placed::new(form, centre), colors: colors.map(linear) }
+fn part(shape: Shape, centre: Vec3<f64>, colors: [u32; 2]) -> PaintedSolid {
+    PaintedSolid { placed: Placed::new(shape, centre), colors: colors.map(linear) }
 }
 
 impl PaintedSolid {
@@ -414,12 +425,11 @@ impl PaintedSolid {
     }
 }
 
-// Colours over surfaces: noise of three octaves, so that no two places look alike.
+// Surface colours: noise of three octaves, so that no two places look alike.
 
-/// Octaves of the noise.
 const OCTAVES: u64 = 3;
 
-/// The first random stream of textures; those before place things and cameras.
+/// First random stream of textures; lower streams place parts and cameras.
 const FIRST_STREAM: u64 = 16;
 
 /// Noise in space.
@@ -435,14 +445,14 @@ impl Texture {
         Self { seed, grain }
     }
 
-    /// Between two colours, lighter and darker by another noise.
+    /// Blends two colours by noise and varies the brightness by another noise.
     pub(super) fn color(&self, colors: [LinearColor; 2], at: Vec3<f64>) -> LinearColor {
         let share = smooth_step(0.4, 0.6, self.octaves(0, at));
         let light = 0.5 + self.octaves(1, at);
         mix(colors[0], colors[1], share).map(|channel| (light * channel).min(1.0))
     }
 
-    /// Noise about 0.5, nearly always in 0..1.
+    /// Returns noise about 0.5, nearly always in 0..1.
     fn octaves(&self, which: u64, at: Vec3<f64>) -> f64 {
         let mut sum = 0.5;
         let (mut weight, mut size) = (1.0, self.grain);
@@ -457,7 +467,7 @@ impl Texture {
     }
 }
 
-/// Random values at whole places, blended smoothly between them (Perlin and Hoffert 1989).
+/// Interpolates random values at integer points smoothly (Perlin and Hoffert 1989).
 fn value(stream: RandomStream, at: Vec3<f64>) -> f64 {
     let floor = at.map(f64::floor);
     let share: Vec3<f64> = std::array::from_fn(|i| smooth_step(0.0, 1.0, at[i] - floor[i]));
@@ -474,7 +484,7 @@ fn blend(a: f64, b: f64, share: f64) -> f64 {
     a + (b - a) * share
 }
 
-/// A number of its own for each whole place within 2^20 of the origin.
+/// Returns a unique number for each integer point within 2^20 of the origin.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -496,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn no_distance_is_larger_than_the_way_to_a_surface() {
+    fn distances_are_lower_bounds() {
         let stream = RandomStream::new(8, 0, RandomUse::Sample);
         for (which, scene) in all().iter().enumerate() {
             let sides = scene.bounds.sides();
@@ -519,7 +529,7 @@ mod tests {
                 for (end, outward) in [(low[axis], -1.0), (high[axis], 1.0)] {
                     let mut at = middle;
                     at[axis] = end + outward * 1e-9;
-                    // Outside of open scenes nothing is solid; around the room everything is.
+                    // Outside of open scenes nothing is solid. Around the room everything is solid.
                     let is_solid = scene.distance(at) < 0.0;
                     assert_eq!(is_solid, scene.hollow.is_some(), "scene {which}, axis {axis}");
                 }
@@ -527,59 +537,59 @@ mod tests {
         }
     }
 
-    const FORMS: [Form; 6] = [
-        Form::Ball { radius: 0.7 },
-        Form::Ring { radius: 0.6, thickness: 0.2 },
-        Form::Block { half: [0.3, 0.5, 0.7] },
-        Form::Cylinder { radius: 0.4, half_height: 0.6 },
-        Form::Capsule { radius: 0.3, half_height: 0.4 },
-        Form::Cone { radii: [0.2, 0.6], half_height: 0.5 },
+    const SHAPES: [Shape; 6] = [
+        Shape::Ball { radius: 0.7 },
+        Shape::Ring { radius: 0.6, thickness: 0.2 },
+        Shape::Block { half: [0.3, 0.5, 0.7] },
+        Shape::Cylinder { radius: 0.4, half_height: 0.6 },
+        Shape::Capsule { radius: 0.3, half_height: 0.4 },
+        Shape::Cone { radii: [0.2, 0.6], half_height: 0.5 },
     ];
 
     #[test]
     fn a_step_down_the_gradient_ends_on_the_surface() {
         let stream = RandomStream::new(4, 0, RandomUse::Sample);
-        for (kind, form) in FORMS.into_iter().enumerate() {
+        for (kind, shape) in SHAPES.into_iter().enumerate() {
             let mut reached = 0;
             for i in 0..300 {
                 let at = |c: u64| 2.4 * stream.uniform(3 * i + c) - 1.2;
                 let point = [at(0), at(1), at(2)];
-                let distance = form.distance(point);
+                let distance = shape.distance(point);
                 let gradient: Vec3<f64> = std::array::from_fn(|axis| {
                     let moved = |by: f64| {
                         let mut moved = point;
                         moved[axis] += by;
-                        form.distance(moved)
+                        shape.distance(moved)
                     };
                     (moved(1e-6) - moved(-1e-6)) / 2e-6
                 });
-                // But for creases, on which few points lie, an exact distance rises by 1.
+                // An exact distance rises by 1, except at creases, on which few points lie.
                 let on: Vec3<f64> = std::array::from_fn(|i| point[i] - distance * gradient[i]);
-                reached += u32::from(form.distance(on).abs() < 1e-6);
+                reached += u32::from(shape.distance(on).abs() < 1e-6);
             }
-            assert!(reached > 295, "form {kind}: {reached}");
+            assert!(reached > 295, "shape {kind}: {reached}");
         }
     }
 
     #[test]
-    fn forms_end_where_their_sizes_say() {
+    fn shapes_have_their_sizes() {
         let reach = [0.7, 0.2, 0.5, 0.6, 0.7, 0.5];
-        for (form, reach) in FORMS.into_iter().zip(reach) {
-            let at = if let Form::Ring { radius, .. } = form { radius } else { 0.0 };
+        for (shape, reach) in SHAPES.into_iter().zip(reach) {
+            let at = if let Shape::Ring { radius, .. } = shape { radius } else { 0.0 };
             for side in [-1.0, 1.0] {
-                assert!(form.distance([at, side * reach, 0.0]).abs() < 1e-12, "{form:?}");
-                assert!(form.distance([at, side * (reach - 0.01), 0.0]) < 0.0, "{form:?}");
+                assert!(shape.distance([at, side * reach, 0.0]).abs() < 1e-12, "{shape:?}");
+                assert!(shape.distance([at, side * (reach - 0.01), 0.0]) < 0.0, "{shape:?}");
             }
         }
-        assert!(FORMS[5].distance([0.6, 0.5, 0.0]).abs() < 1e-12);
-        assert!(FORMS[5].distance([0.2, -0.5, 0.0]).abs() < 1e-12);
-        let lying = Placed::new(FORMS[3], [1.0, 0.0, 0.0]).turned([0.0, 0.0, 1.0], 90.0);
+        assert!(SHAPES[5].distance([0.6, 0.5, 0.0]).abs() < 1e-12);
+        assert!(SHAPES[5].distance([0.2, -0.5, 0.0]).abs() < 1e-12);
+        let lying = Placed::new(SHAPES[3], [1.0, 0.0, 0.0]).turned([0.0, 0.0, 1.0], 90.0);
         assert!(lying.distance([1.6, 0.0, 0.0]).abs() < 1e-12);
         assert!(lying.distance([1.0, 0.4, 0.0]).abs() < 1e-12);
-        for form in FORMS {
-            let placed = Placed::new(form, [0.0; 3]);
-            let out = [form.bound() / 3.0_f64.sqrt(); 3];
-            assert!(form.distance(out) > -1e-12 && placed.least_distance(out).abs() < 1e-12);
+        for shape in SHAPES {
+            let placed = Placed::new(shape, [0.0; 3]);
+            let out = [shape.bound() / 3.0_f64.sqrt(); 3];
+            assert!(shape.distance(out) > -1e-12 && placed.least_distance(out).abs() < 1e-12);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Lighting: a lamp of some size, a faint counter light, and a sky.
+//! Lighting: a lamp with an extent, a faint counter light, and a sky.
 
 use super::nearest::Ray;
 use super::scene::{Hit, Scenery, smooth_step};
@@ -9,10 +9,10 @@ const LAMP: Vec3<f64> = [0.55, -0.78, 0.32];
 
 const LAMP_COLOR: Vec3<f64> = [1.18, 1.08, 0.94];
 
-/// Width of the rim of a shadow as the shaded point sees it, radians.
+/// Angular width of a shadow's rim, radians.
 const PENUMBRA: f64 = 0.16;
 
-/// Direction to the counter light, which throws no shadow, and its colour.
+/// Direction and colour of the counter light, which throws no shadow.
 const COUNTER: Vec3<f64> = [-0.7, -0.25, -0.6];
 
 const COUNTER_COLOR: Vec3<f64> = [0.10, 0.14, 0.20];
@@ -20,19 +20,19 @@ const COUNTER_COLOR: Vec3<f64> = [0.10, 0.14, 0.20];
 /// Light from straight above and straight below.
 const SKY: [Vec3<f64>; 2] = [[0.30, 0.34, 0.40], [0.16, 0.13, 0.10]];
 
-/// The lights, with directions of length 1.
+/// Light sources, with unit directions.
 pub(super) struct Light {
     lamp: Vec3<f64>,
     counter: Vec3<f64>,
     finish: Finish,
 }
 
-/// What surfaces look like beside their colours.
+/// Reflection of surfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
-    /// Glossy ones have a highlight, which moves with the viewer.
+    /// Glossy surfaces have view-dependent highlights.
     Glossy,
-    /// All have the same colour from everywhere.
+    /// All surfaces are Lambertian.
     Matt,
 }
 
@@ -41,7 +41,7 @@ impl Light {
         Self { lamp: normalize(LAMP), counter: normalize(COUNTER), finish }
     }
 
-    /// Linear colour of a surface seen along `direction`.
+    /// Returns the linear colour of a surface seen along `direction`.
     pub(super) fn shade(&self, scene: &dyn Scenery, hit: &Hit, direction: Vec3<f64>) -> Vec3<f64> {
         let lit = self.lit(scene, hit);
         let halfway = normalize(sub(self.lamp, direction));
@@ -54,18 +54,18 @@ impl Light {
         std::array::from_fn(|i| matt[i] + highlight * LAMP_COLOR[i])
     }
 
-    /// Linear colour of a surface without its highlight, the same from everywhere.
+    /// Returns the linear colour of a surface without its highlight.
     pub(super) fn shade_matt(&self, scene: &dyn Scenery, hit: &Hit) -> Vec3<f64> {
         self.matt(scene, hit, self.lit(scene, hit))
     }
 
-    /// Cosine of the lamp's angle, less in a shadow's rim, 0 in the shadow.
+    /// Returns the cosine of the lamp's angle, reduced in the shadow's rim, 0 in the shadow.
     fn lit(&self, scene: &dyn Scenery, hit: &Hit) -> f64 {
         let cosine = dot(hit.normal, self.lamp);
         if cosine <= 0.0 {
             return 0.0;
         }
-        // The shadow's ray starts clear of the surface that it leaves.
+        // The shadow ray starts above the surface.
         let origin = add(hit.position, scale(hit.normal, 4e-3));
         let berth = scene.berth(&Ray { origin, direction: self.lamp }, PENUMBRA);
         cosine * smooth_step(0.0, PENUMBRA, berth)
@@ -82,14 +82,12 @@ impl Light {
     }
 }
 
-// Intensities as they are stored.
-
-/// Display value of a linear intensity; both 0..1.
+/// Encodes a linear intensity for display; both 0..1.
 pub(super) fn encode_srgb(linear: f64) -> f64 {
     linear.clamp(0.0, 1.0).powf(1.0 / 2.2)
 }
 
-/// 8 bits of a value in 0..1.
+/// Rounds values in 0..1 to 8 bits.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

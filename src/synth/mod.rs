@@ -1,8 +1,8 @@
-//! A synthetic scene: photographs of things that were never there, with cameras known exactly.
+//! Synthetic scenes: ray-traced photographs with exact cameras.
 //!
-//! The demonstration is a lobed ball on a striped ring, marbles around it, a tiled disc below; others
-//! are distance functions. All are ray traced, and all have a true mesh. The world's up is -y, as
-//! viewers of splats expect it. Everything is a function of the seed.
+//! The demonstration has a lobed ball on a striped ring, marbles, and a tiled disc below. Other scenes are distance
+//! functions. All scenes have a true mesh. The world's up is -y, as viewers of splats expect. The seed determines
+//! every output.
 
 mod cameras;
 mod city;
@@ -39,65 +39,65 @@ use field::FieldScene;
 use light::{Light, encode_srgb, quantise};
 use scene::{Scene, Scenery};
 
-/// What was written.
+/// Counts of a written scene.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SynthReport {
-    /// Photographs, each with its camera.
+    /// Number of photographs, each with its camera.
     pub views: usize,
-    /// Points.
+    /// Number of points.
     pub points: usize,
-    /// Sightings of points in photographs, over all points.
+    /// Observations of all points in photographs.
     pub observations: usize,
 }
 
-/// A scene that cannot be made.
+/// Error of making a scene.
 #[derive(Debug, thiserror::Error)]
 pub enum SynthError {
-    /// A number outside of what makes a scene.
+    /// The value of an option is out of range.
     #[error("--{flag} is {value}; allowed: {least} to {most}")]
     OutOfRange {
-        /// The flag's name.
+        /// Name of the option.
         flag: &'static str,
-        /// What was given.
+        /// Given value.
         value: u32,
-        /// The least that may be given.
+        /// Minimum.
         least: u32,
-        /// The most that may be given.
+        /// Maximum.
         most: u32,
     },
-    /// The folder holds a scene that was not made here.
+    /// The folder holds another scene.
     #[error(
         "{path}: is there already and would be lost among the files of a synthetic scene. Name \
          another folder"
     )]
     Occupied {
-        /// What is in the way.
+        /// Path of a file of the other scene.
         path: PathBuf,
     },
-    /// A true mesh that cannot be made.
+    /// The true mesh failed.
     #[error("the true mesh cannot be made: {0}. Use fewer --truth-cells")]
     Truth(#[from] ExtractError),
-    /// A file that cannot be written.
+    /// A file cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// A picture that cannot be compressed.
+    /// A picture cannot be compressed.
     #[error("{name}: the picture cannot be written as PNG: {source}")]
     Png {
         /// Name of the picture.
         name: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: image::ImageError,
     },
 }
 
-/// The folder of the masks.
+/// Folder of the masks.
 const MASKS: &str = "masks";
 
 /// Samples of a pixel along one side.
 const SAMPLES: usize = 3;
 
-/// The scene that the options choose.
+/// Creates the scene of the options.
 fn scenery_of(options: &SynthOptions) -> Box<dyn Scenery> {
     match options.scene {
         SynthScene::Demo => Box::new(Scene::new(options.seed)),
@@ -109,9 +109,8 @@ fn scenery_of(options: &SynthOptions) -> Box<dyn Scenery> {
     }
 }
 
-/// Writes `folder/truth.ply`, the true mesh of the scene that [`write_scene`] writes with the same
-/// options: closed, world space, its faces towards what is free. Gives it back as it was before it
-/// was written.
+/// Writes `folder/truth.ply`, the true mesh of the scene that [`write_scene`] writes with the same options: closed,
+/// in world space, with outward faces. Returns the mesh.
 pub fn write_truth(folder: &Path, options: &SynthOptions) -> Result<Mesh, SynthError> {
     options.validate()?;
     let mesh = truth::true_mesh(&*scenery_of(options), options.truth_cells)?;
@@ -120,13 +119,12 @@ pub fn write_truth(folder: &Path, options: &SynthOptions) -> Result<Mesh, SynthE
     Ok(mesh)
 }
 
-/// So many flat pieces, spread evenly over the true mesh of the options' scene, with its colours.
+/// Returns `count` discs, spread evenly over the true mesh, with the scene's colours.
 pub fn surfels(options: &SynthOptions, truth: &Mesh, count: usize) -> Vec<SurfaceDisc> {
     points::sample_surfels(&*scenery_of(options), truth, count, options)
 }
 
-/// Writes `folder/images/*.png` and `folder/sparse/0/{cameras,images,points3D}.bin`, and masks of
-/// scenes that have them.
+/// Writes `folder/images/*.png` and `folder/sparse/0/{cameras,images,points3D}.bin`, and masks if the scene has them.
 pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport, SynthError> {
     options.validate()?;
     refuse_other_scenes(folder, options.scene)?;
@@ -138,7 +136,7 @@ pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport,
     let _work = WorkFolder::open(folder);
     let images = create_folder(&folder.join("images"))?;
     let sparse = create_folder(&folder.join("sparse").join("0"))?;
-    // Programs that could not make the work folder leave them there.
+    // Programs that could not create the work folder leave temporary files there.
     remove_abandoned(&images);
     remove_abandoned(&sparse);
     views.par_iter().try_for_each(|view| {
@@ -160,8 +158,8 @@ pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport,
     })
 }
 
-/// Nobody's solved cameras are overwritten: a scene with photographs of other names, or with
-/// cameras and no photographs, was not made here. Nor are masks left that would hide another scene.
+/// Returns an error if the folder holds another scene: photographs with other names, cameras without photographs, or
+/// masks that would hide this scene.
 fn refuse_other_scenes(folder: &Path, scene: SynthScene) -> Result<(), SynthError> {
     let foreign = foreign_file(&folder.join("images"))
         .unwrap_or_else(|| Some(folder.join("sparse")).filter(|path| path.exists()));
@@ -173,7 +171,7 @@ fn refuse_other_scenes(folder: &Path, scene: SynthScene) -> Result<(), SynthErro
     foreign.or(hiding).map_or(Ok(()), |path| Err(SynthError::Occupied { path }))
 }
 
-/// A file of a folder that no synthetic scene has; of a folder that cannot be listed, nothing is known.
+/// Returns a file in the folder that no synthetic scene has; the outer `None` if the folder cannot be read.
 fn foreign_file(folder: &Path) -> Option<Option<PathBuf>> {
     let paths = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let mut foreign = paths.filter(|path| {
@@ -200,7 +198,7 @@ impl SynthOptions {
     }
 }
 
-/// What the camera of a view sees, [height, width, 3] in sRGB.
+/// Draws the photograph of a view, [height, width, 3] in sRGB.
 fn photograph(scene: &dyn Scenery, light: &Light, view: &View) -> Vec<u8> {
     let mut rgb = vec![0; view.camera.pixels() * 3];
     let row_bytes = view.camera.width as usize * 3;
@@ -212,7 +210,7 @@ fn photograph(scene: &dyn Scenery, light: &Light, view: &View) -> Vec<u8> {
     rgb
 }
 
-/// Mean of a pixel's samples, taken after encoding: the trainer blends encoded colours, too.
+/// Returns the mean of a pixel's samples after encoding, since the trainer blends encoded colours.
 fn pixel_color(scene: &dyn Scenery, light: &Light, view: &View, [x, y]: [usize; 2]) -> [f64; 3] {
     let mut sum = [0.0; 3];
     for at in samples([x, y]) {
@@ -225,14 +223,14 @@ fn pixel_color(scene: &dyn Scenery, light: &Light, view: &View, [x, y]: [usize; 
     sum.map(|channel| channel / (SAMPLES * SAMPLES) as f64)
 }
 
-/// Where the samples of a pixel lie in the image, px.
+/// Returns the positions of a pixel's samples in the image, px.
 fn samples([x, y]: [usize; 2]) -> impl Iterator<Item = [f64; 2]> {
     let offset = |i: usize| (i as f64 + 0.5) / SAMPLES as f64;
     (0..SAMPLES * SAMPLES)
         .map(move |i| [x as f64 + offset(i % SAMPLES), y as f64 + offset(i / SAMPLES)])
 }
 
-/// White where surfaces cover most of a pixel, else black, [height, width].
+/// Draws the mask of a view, white where surfaces cover most of a pixel, [height, width].
 fn outline(scene: &dyn Scenery, view: &View) -> Vec<u8> {
     let width = view.camera.width as usize;
     let is_covered = |pixel: usize| {
@@ -243,7 +241,7 @@ fn outline(scene: &dyn Scenery, view: &View) -> Vec<u8> {
     pixels.map(|pixel| if is_covered(pixel) { 255 } else { 0 }).collect()
 }
 
-/// Writes pixels under the view's name.
+/// Writes pixels to a PNG with the view's name.
 fn write_png(
     folder: &Path,
     view: &View,
@@ -314,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_make_no_scene_are_refused_by_name() {
+    fn out_of_range_options_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let options = SynthOptions { width: 3, ..SMALL };
         let error = write_scene(folder.path(), &options).unwrap_err().to_string();
@@ -322,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn photographs_of_other_names_are_not_written_over() {
+    fn other_scenes_are_not_overwritten() {
         let options = SynthOptions { views: 1, points: 5, ..SMALL };
         for (other, occupied) in [
             ("view_012.png", false),
@@ -350,10 +348,10 @@ mod tests {
     }
 
     #[test]
-    fn a_matt_place_has_one_colour_from_everywhere() {
+    fn a_matt_surface_has_one_colour_from_all_directions() {
         let scene = Scene::new(0);
         let views = cameras::views(&scene, &SynthOptions { views: 12, ..SMALL });
-        // What each view's middle shows, seen from there and from one's own place.
+        // The colour in the middle of each view, seen from the view and from another point.
         let apart = |light: &Light| {
             let of_view = |view: &View| {
                 let ray = ray_through(view, [20.5, 15.5]);

@@ -1,4 +1,4 @@
-//! The point of a solid's surface that is nearest to a point, exactly.
+//! Exact nearest points on the surfaces of solids.
 
 use std::f64::consts::TAU;
 
@@ -7,36 +7,35 @@ use crate::math::linalg::{Vec3, add, dot, length, normalize, scale, sub};
 /// A point of a surface.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SurfacePoint {
-    /// Where it is, world units.
+    /// Position, world units.
     pub position: Vec3<f64>,
-    /// Direction out of the solid, of length 1; up, of the floor.
+    /// Outward unit normal; upwards for the floor.
     pub normal: Vec3<f64>,
-    /// How far the point that was asked about is from it, world units; negative inside a solid.
+    /// Signed distance of the query point, world units; negative inside a solid.
     pub distance: f64,
 }
 
-/// Places around the gourd at which the search for its nearest point starts, in shares of a lobe:
-/// each lobe and each valley may hold a point nearer than all around it.
+/// Starts of the search for a gourd's nearest point, in shares of a lobe: each lobe and valley may have a local
+/// minimum.
 const STARTS: [f64; 5] = [0.0, -0.5, -0.25, 0.25, 0.5];
 
-/// Steps of a search, more than any took that ended.
+/// Maximum steps of a search.
 const NEAREST_STEPS: usize = 200;
 
-/// Step across the surface at which a search ends, world units. What is left of the distance is of
-/// its square.
+/// Tangential step at which a search ends, world units. The error of the distance is of its square.
 const STILL: f64 = 1e-9;
 
-/// More than the curvature of a gourd's surface anywhere, per world unit.
+/// Upper bound on the curvature of a gourd's surface, per world unit.
 const CURVATURE: f64 = 8.0;
 
 impl Solid {
-    /// The nearest point of the surface, both relative to the centre.
+    /// Returns the nearest point of the surface, relative to the centre.
     pub(super) fn nearest(self, point: Vec3<f64>) -> SurfacePoint {
         match self {
-            Self::Ball { radius } => around([0.0; 3], radius, point),
+            Self::Ball { radius } => nearest_of_ball([0.0; 3], radius, point),
             Self::Ring { radius, thickness } => {
                 let out = outward([point[0], 0.0, point[2]]);
-                around(scale(out, radius), thickness, point)
+                nearest_of_ball(scale(out, radius), thickness, point)
             }
             Self::Gourd { .. } => {
                 let found = STARTS.map(|share| self.searched(point, share));
@@ -48,10 +47,11 @@ impl Solid {
         }
     }
 
-    /// Of a gourd, the point that a descent along its surface ends at, that starts this share of a lobe
-    /// to the side of the point.
+    /// Descends along a gourd's surface from a start beside the point, offset by `share` of a lobe. Returns the end.
     fn searched(self, point: Vec3<f64>, share: f64) -> SurfacePoint {
-        let Self::Gourd { radius, lobes, .. } = self else { return around([0.0; 3], 0.0, point) };
+        let Self::Gourd { radius, lobes, .. } = self else {
+            return nearest_of_ball([0.0; 3], 0.0, point);
+        };
         let (sine, cosine) = (share * TAU / lobes).sin_cos();
         let out = outward(point);
         let turned = [cosine * out[0] - sine * out[2], out[1], sine * out[0] + cosine * out[2]];
@@ -62,7 +62,7 @@ impl Solid {
             let normal = normalize(self.height(at).1);
             let offset = sub(point, at);
             let across = sub(offset, scale(normal, dot(offset, normal)));
-            // A full step overshoots where the surface bends more than a ball around the point.
+            // A full step overshoots if the surface is more curved than a ball around the point.
             at = add(at, scale(across, 1.0 / (1.0 + CURVATURE * length(offset))));
             if length(across) < STILL && height.abs() < STILL {
                 break;
@@ -78,8 +78,8 @@ impl Solid {
         }
     }
 
-    /// Of a gourd, how much farther than the surface a point is from the centre, and the gradient of
-    /// that. No distance from the surface, but 0 on it.
+    /// Returns how far a point is beyond a gourd's surface in radial direction, and the gradient. The value is no
+    /// distance, but 0 on the surface.
     fn height(self, point: Vec3<f64>) -> (f64, Vec3<f64>) {
         let Self::Gourd { radius, lobes, depth, twist } = self else { return (0.0, [0.0; 3]) };
         let from_centre = length(point).max(1e-9);
@@ -88,13 +88,13 @@ impl Solid {
         let (sine, cosine) = (lobes * z.atan2(x) + twist * point[1]).sin_cos();
         let height = from_centre - radius * (1.0 + depth * across2 * cosine);
         let d_across2 = scale(sub([x, 0.0, z], scale([x, y, z], across2)), 2.0 / from_centre);
-        // across2 times the gradient of the angle, which has no bound near the axis.
+        // across2 times the gradient of the angle, which is unbounded near the axis.
         let d_angle = [-lobes * z / from_centre, twist * across2, lobes * x / from_centre];
         let d_lobes = sub(scale(d_across2, cosine), scale(d_angle, sine));
         (height, sub([x, y, z], scale(d_lobes, radius * depth)))
     }
 
-    /// Radius of the ball around the centre that holds the solid.
+    /// Returns the radius of the bounding ball.
     pub(super) fn bound(self) -> f64 {
         match self {
             Self::Ball { radius } => radius,
@@ -103,7 +103,7 @@ impl Solid {
         }
     }
 
-    /// A lower bound of the distance from the surface, negative inside.
+    /// Returns a lower bound on the distance from the surface, negative inside.
     pub(super) fn distance(self, point: Vec3<f64>) -> f64 {
         match self {
             Self::Ball { radius } => length(point) - radius,
@@ -117,12 +117,12 @@ impl Solid {
                 if outside > 0.3 {
                     return outside;
                 }
-                // The lobes fade towards the poles, where they would meet in a crease.
+                // The lobes vanish towards the poles, where they would meet in a crease.
                 let across = from_axis(point) / from_centre.max(1e-9);
                 let angle = lobes * point[2].atan2(point[0]) + twist * point[1];
                 let surface = radius * (1.0 + depth * across * across * angle.cos());
-                // The flank of a lobe is nearer than the radius says. The lobes fade into the
-                // bound, so that the distance has no jump, which a shadow would show.
+                // The flank of a lobe is nearer than the radial difference. The lobes blend into the bound, since a
+                // jump of the distance would show in shadows.
                 let near = (from_centre - surface) * 0.8;
                 let far = ((outside - 0.1) / 0.2).clamp(0.0, 1.0);
                 near + far * (outside - near)
@@ -130,8 +130,8 @@ impl Solid {
         }
     }
 
-    /// Distance along the ray, relative to the centre, to the first point of the surface, if that is
-    /// nearer than `before`.
+    /// Returns the distance along the ray, relative to the centre, to the first point of the surface, if it is below
+    /// `before`.
     pub(super) fn meet(self, ray: &Ray, before: f64) -> Option<f64> {
         let [enter, leave] = ray.within(self.bound())?;
         let leave = leave.min(before);
@@ -152,8 +152,8 @@ impl Solid {
         None
     }
 
-    /// How wide a berth the ray gives the solid: the smallest angle, in radians and not above
-    /// `widest`, between the ray and the surface as its origin sees it; 0 where it is met.
+    /// Returns the smallest angle between the ray and the surface as seen from the ray's origin, at most `widest`,
+    /// radians; 0 if the ray hits.
     pub(super) fn berth(self, ray: &Ray, widest: f64) -> f64 {
         if let Self::Ball { radius } = self {
             let nearest = -dot(ray.origin, ray.direction);
@@ -170,13 +170,13 @@ impl Solid {
             }
             let gap = self.distance(ray.at(at));
             berth = berth.min((gap / at).max(0.0));
-            // Short steps near the surface, lest the narrowest place fall between two.
+            // Short steps near the surface find the narrowest gap.
             at += (0.8 * gap).clamp(0.01, 0.4);
         }
         berth
     }
 
-    /// Direction out of the solid at a point of its surface, by central differences.
+    /// Returns the outward normal at a surface point, by central differences.
     pub(super) fn normal(self, point: Vec3<f64>) -> Vec3<f64> {
         const STEP: f64 = 1e-4;
         normalize(std::array::from_fn(|axis| {
@@ -187,8 +187,8 @@ impl Solid {
     }
 }
 
-/// The nearest point of a ball's surface.
-fn around(centre: Vec3<f64>, radius: f64, point: Vec3<f64>) -> SurfacePoint {
+/// Returns the nearest point of a ball's surface.
+fn nearest_of_ball(centre: Vec3<f64>, radius: f64, point: Vec3<f64>) -> SurfacePoint {
     let normal = outward(sub(point, centre));
     SurfacePoint {
         position: add(centre, scale(normal, radius)),
@@ -197,14 +197,12 @@ fn around(centre: Vec3<f64>, radius: f64, point: Vec3<f64>) -> SurfacePoint {
     }
 }
 
-/// The direction of a vector; of one that has none, any across the vertical axis.
+/// Normalises a vector; returns an arbitrary horizontal direction for zero.
 fn outward(vector: Vec3<f64>) -> Vec3<f64> {
     if length(vector) > 0.0 { normalize(vector) } else { [1.0, 0.0, 0.0] }
 }
 
-// Solids, and their intersections with rays.
-
-/// A half line; `direction` has length 1.
+/// A half line with a unit direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ray {
     pub origin: Vec3<f64>,
@@ -212,12 +210,12 @@ pub(super) struct Ray {
 }
 
 impl Ray {
-    /// The point at a distance from the origin.
+    /// Returns the point at a distance from the origin.
     pub(super) fn at(&self, distance: f64) -> Vec3<f64> {
         add(self.origin, scale(self.direction, distance))
     }
 
-    /// Distances at which the line of the ray enters and leaves a ball around 0.
+    /// Returns the distances at which the ray's line enters and leaves a ball around 0.
     fn within(&self, radius: f64) -> Option<[f64; 2]> {
         let middle = -dot(self.origin, self.direction);
         let half = radius * radius - (dot(self.origin, self.origin) - middle * middle);
@@ -225,27 +223,35 @@ impl Ray {
     }
 }
 
-/// A form around its own centre.
+/// A shape around its own centre.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Solid {
-    /// A ball.
-    Ball { radius: f64 },
-    /// A ring around the vertical axis.
-    Ring { radius: f64, thickness: f64 },
-    /// A ball with twisted lobes around the vertical axis, like a gourd.
-    Gourd { radius: f64, lobes: f64, depth: f64, twist: f64 },
+    Ball {
+        radius: f64,
+    },
+    /// Ring around the vertical axis.
+    Ring {
+        radius: f64,
+        thickness: f64,
+    },
+    /// Ball with twisted lobes around the vertical axis, like a gourd.
+    Gourd {
+        radius: f64,
+        lobes: f64,
+        depth: f64,
+        twist: f64,
+    },
 }
 
-/// Distance from the vertical axis. No coordinate is so large or small that its square is not a number,
-/// which is what `hypot` takes three times as long for.
+/// Returns the distance from the vertical axis. `hypot` takes three times as long, and coordinates are moderate.
 fn from_axis(point: Vec3<f64>) -> f64 {
     (point[0] * point[0] + point[2] * point[2]).sqrt()
 }
 
-/// Distance at which a march has arrived, world units: a hundredth of a pixel of the default scene.
+/// Distance at which a march ends, world units: a hundredth of a pixel of the default scene.
 const ARRIVED: f64 = 2e-4;
 
-/// Steps of a march, more than any ray took that arrived.
+/// Maximum steps of a march.
 const STEPS: usize = 96;
 
 #[cfg(test)]
@@ -265,7 +271,7 @@ mod tests {
             .map(move |i| std::array::from_fn(|c| 2.6 * stream.uniform(3 * i + c as u64) - 1.3))
     }
 
-    /// Points of a gourd's surface about 0.014 apart, found from the centre by bisection.
+    /// Returns points of a gourd's surface about 0.014 apart, by bisection from the centre.
     fn grid(shape: Solid) -> Vec<Vec3<f64>> {
         let on = |i: u32, j: u32| {
             let (up, turn) = ((f64::from(i) + 0.5) * TAU / 360.0, f64::from(j) * TAU / 360.0);
@@ -302,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_that_rays_march_by_is_no_longer_than_the_distance() {
+    fn marching_distances_are_lower_bounds() {
         for shape in GOURDS {
             for point in points(300).filter(|&point| shape.height(point).0 > 0.0) {
                 assert!(shape.distance(point) <= shape.nearest(point).distance + 1e-9, "{point:?}");
@@ -330,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_and_balls_are_met_straight_below() {
+    fn nearest_points_of_rings_and_balls_are_exact() {
         let ring = Solid::Ring { radius: 0.6, thickness: 0.2 };
         let found = ring.nearest([1.0, 0.3, 0.0]);
         // 0.5 from the circle in the ring's middle, at (0.6, 0, 0), 0.2 of it inside.
@@ -344,7 +350,7 @@ mod tests {
                 assert!((found.distance - shape.distance(point)).abs() < 1e-12);
                 assert!(shape.distance(found.position).abs() < 1e-12);
             }
-            // The centre and the axis are equally far from many.
+            // Many points are equally near to the centre and the axis.
             assert!(shape.nearest([0.0; 3]).normal.iter().all(|n| n.is_finite()));
         }
     }
@@ -372,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn the_berth_of_a_ray_falls_from_wide_to_nothing_without_jumps() {
+    fn the_berth_of_a_ray_is_continuous() {
         for shape in SHAPES {
             let mut last: Option<f64> = None;
             for i in 0..400 {
@@ -393,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ray_through_the_hole_of_the_ring_meets_nothing() {
+    fn a_ray_through_the_hole_of_the_ring_misses() {
         let ray = Ray { origin: [0.1, -2.0, 0.0], direction: [0.0, 1.0, 0.0] };
         assert!(SHAPES[1].meet(&ray, f64::INFINITY).is_none());
         assert!(SHAPES[0].meet(&ray, f64::INFINITY).is_some());

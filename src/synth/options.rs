@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 
 use super::light::Finish;
 
-/// What stands in a scene.
+/// Content of a synthetic scene.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum SynthScene {
     /// A lobed ball on a ring, marbles around it, a tiled disc below
@@ -23,13 +23,13 @@ pub enum SynthScene {
 }
 
 impl SynthScene {
-    /// True if its photographs have masks.
+    /// Returns true if the photographs have masks.
     pub(super) fn has_masks(self) -> bool {
         self == Self::Dtu
     }
 }
 
-/// What the scene looks like and how much there is of it.
+/// Options of a synthetic scene.
 #[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
 #[command(next_help_heading = "Scene")]
 pub struct SynthOptions {
@@ -78,12 +78,12 @@ pub struct SynthOptions {
 }
 
 impl SynthOptions {
-    /// What surfaces look like beside their colours.
+    /// Returns the reflection of the surfaces.
     pub(super) fn finish(&self) -> Finish {
         if self.matt { Finish::Matt } else { Finish::Glossy }
     }
 
-    /// The demonstration.
+    /// Demonstration scene.
     pub const DEMO: Self = Self {
         scene: SynthScene::Demo,
         seed: 0,

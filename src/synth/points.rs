@@ -1,4 +1,4 @@
-//! Points on the surfaces that the cameras see, as structure from motion would find them.
+//! Points on visible surfaces, as from structure from motion.
 
 use rayon::prelude::*;
 use splat_mesh::Mesh;
@@ -15,23 +15,22 @@ use crate::dataset::colmap::{Observation, TrackedPoint};
 use crate::math::linalg::{Vec3, add, length, normalize, scale, sub};
 use crate::math::random::{RandomStream, RandomUse};
 
-/// Standard deviation of a point's position in each axis, world units: a seventh of a pixel of the
-/// default scene.
+/// Standard deviation of a point's position along each axis, world units: a seventh of a pixel of the default scene.
 const NOISE: f64 = 0.004;
 
-/// How far in front of a point a surface may be met for the point to count as seen.
+/// Tolerance of the visibility test: a hit at most this distance before a point counts as the point, world units.
 const SEEN_WITHIN: f64 = 0.02;
 
-/// Darkest channel sum of a point, of 3: no feature points are found in the black of the rim.
+/// Minimum channel sum of a point, of 3: feature detectors find no points in black regions.
 const DARKEST: f64 = 0.25;
 
-/// Points of which it is noted which views see them. Of more that would take days, and files without are COLMAP's, too.
-const MOST_TRACKED: u32 = 1_000_000;
+/// Maximum number of points with tracks. Tracks of more points would take days, and COLMAP files may omit tracks.
+const MAX_TRACKED: u32 = 1_000_000;
 
-/// Rays spent on one point before it is given up, which no scene comes near.
+/// Maximum number of rays per point.
 const ATTEMPTS: u64 = 64;
 
-/// Random points of random photographs, carried to the surface that is seen there.
+/// Samples random pixels of random views and returns their surface points with noise.
 pub(super) fn sample_points(
     scene: &dyn Scenery,
     light: &Light,
@@ -55,15 +54,14 @@ pub(super) fn sample_points(
             let offset = std::array::from_fn(|i| NOISE * noise.normal(index * 3 + i as u64));
             let (position, color) = (add(surface, offset), quantise(color));
             Some(match options.points {
-                ..=MOST_TRACKED => observed(scene, views, surface, position, color),
+                ..=MAX_TRACKED => observed(scene, views, surface, position, color),
                 _ => TrackedPoint { position, color, error_px: 0.0, track: Vec::new() },
             })
         })
         .collect()
 }
 
-/// The point with all views that see it; its error is the mean distance of where it projects to
-/// from where it was seen.
+/// Returns the point with all views that see it. Its error is the mean reprojection distance, px.
 fn observed(
     scene: &dyn Scenery,
     views: &[View],
@@ -87,7 +85,7 @@ fn observed(
     TrackedPoint { position, color, error_px, track }
 }
 
-/// True if nothing stands between the view's camera and a point of a surface.
+/// Returns true if the point is not occluded in the view.
 fn is_seen(scene: &dyn Scenery, view: &View, surface: Vec3<f64>) -> bool {
     let origin = view.pose.centre_world();
     let way = sub(surface, origin);
@@ -96,25 +94,23 @@ fn is_seen(scene: &dyn Scenery, view: &View, surface: Vec3<f64>) -> bool {
     scene.trace(&ray).is_some_and(|hit| hit.distance > distance - SEEN_WITHIN)
 }
 
-// Places on the true surfaces with their colours: what a perfect model would be made of.
-
-/// How far above a surface the ray starts that finds its colour, world units.
+/// Height above a surface at which the ray for its colour starts, world units.
 const ABOVE: f64 = 1e-3;
 
 /// A flat piece of a surface.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SurfaceDisc {
-    /// Its middle, world units.
+    /// Centre, world units.
     pub position: Vec3<f64>,
-    /// Direction out of what is solid, of length 1.
+    /// Outward unit normal.
     pub normal: Vec3<f64>,
-    /// Its share of the surfaces, square world units.
+    /// Area, square world units.
     pub area: f64,
     /// Colour without highlights, sRGB, 0 to 1.
     pub color: Vec3<f64>,
 }
 
-/// So many pieces, spread evenly over a scene's true mesh.
+/// Returns `count` discs, spread evenly over a scene's true mesh.
 pub(super) fn sample_surfels(
     scenery: &dyn Scenery,
     truth: &Mesh,
@@ -136,7 +132,7 @@ pub(super) fn sample_surfels(
         .collect()
 }
 
-/// What is seen of a surface from straight above it; black where that is nothing.
+/// Returns the colour of a surface from straight above; black if the ray misses.
 fn color_at(
     scenery: &dyn Scenery,
     light: &Light,
@@ -181,8 +177,7 @@ mod tests {
             }
         }
         differences.sort_unstable();
-        // A pixel is the mean of its area and may hold a highlight; half of them differ by less
-        // than 6 of 255.
+        // A pixel is the mean of its area and may hold a highlight; half of the pixels differ by less than 6 of 255.
         assert!(differences[differences.len() / 2] < 6, "{}", differences[differences.len() / 2]);
     }
 }

@@ -1,4 +1,4 @@
-//! Things of a scene, their positions and paint.
+//! Solids of the demonstration scene, with positions and colours.
 
 use std::f64::consts::TAU;
 
@@ -8,22 +8,21 @@ use super::nearest::{Ray, Solid, SurfacePoint};
 use crate::math::linalg::{Vec3, add, length, scale, sub};
 use crate::math::random::{RandomStream, RandomUse};
 
-/// Radius at which the floor has faded to black, and where it ends.
+/// Radius of the floor, at which it has faded to black.
 const FLOOR_RADIUS: f64 = 2.3;
 
-/// How far the floor of the true mesh reaches down, world units: a disc without thickness would not be
-/// closed. No camera sees it from below.
+/// Thickness of the floor in the true mesh, which has to be closed, world units. No camera sees the floor from below.
 const FLOOR_DEPTH: f64 = 0.06;
 
-/// Depth in a solid at which a point is inside it, world units.
+/// Minimum depth of a point inside a solid, world units.
 const BURIED: f64 = 1e-6;
 
-/// Steps out of solids that overlap, more than any point took.
+/// Maximum steps out of overlapping solids.
 const STEPS_OUT: usize = 64;
 
-/// A solid in its place.
+/// A solid with position and colours.
 #[derive(Clone, Debug)]
-struct Thing {
+struct PlacedSolid {
     centre: Vec3<f64>,
     shape: Solid,
     paint: Paint,
@@ -39,18 +38,18 @@ enum Paint {
     Bands { waves: f64, phase: f64 },
     /// Stripes that wind around a ring.
     Stripes { count: f64, phase: f64 },
-    /// Two colours that swirl into each other.
+    /// Two swirling colours.
     Swirl { phase: f64 },
 }
 
-/// All that can be seen.
+/// Demonstration scene.
 pub(super) struct Scene {
-    things: Vec<Thing>,
+    solids: Vec<PlacedSolid>,
     floor: [LinearColor; 3],
     floor_phase: f64,
 }
 
-/// Colours of a scene in sRGB: ball (two and the line), ring (two), floor (two), marbles.
+/// sRGB colours of a scene: ball (two and the line), ring (two), floor (two), marbles.
 struct Palette {
     ball: [u32; 3],
     ring: [u32; 2],
@@ -80,15 +79,15 @@ const PALETTES: [Palette; 3] = [
 ];
 
 impl Scene {
-    /// The scene of a seed: the same things, but other colours, lobes and places.
+    /// Creates the scene of a seed, which determines colours, lobes and positions.
     pub(super) fn new(seed: u64) -> Self {
         let stream = RandomStream::new(seed, 0, RandomUse::Synthesise);
         let phase = |i: u64| TAU * stream.uniform(i);
         let palette = &PALETTES[stream.below(6, PALETTES.len())];
         let ball = palette.ball.map(linear);
         let ring = palette.ring.map(linear);
-        let mut things = vec![
-            Thing {
+        let mut solids = vec![
+            PlacedSolid {
                 centre: [0.0, -0.93, 0.0],
                 shape: Solid::Gourd {
                     radius: 0.76,
@@ -100,14 +99,14 @@ impl Scene {
                 colors: ball,
                 gloss: 0.16,
             },
-            Thing {
+            PlacedSolid {
                 centre: [0.0, -1.77, 0.0],
                 shape: Solid::Ball { radius: 0.15 },
                 paint: Paint::Swirl { phase: phase(3) },
                 colors: [ball[2], ball[2], ball[1]],
                 gloss: 0.2,
             },
-            Thing {
+            PlacedSolid {
                 centre: [0.0, -0.2, 0.0],
                 shape: Solid::Ring { radius: 0.62, thickness: 0.2 },
                 paint: Paint::Stripes { count: 9.0, phase: phase(4) },
@@ -115,21 +114,21 @@ impl Scene {
                 gloss: 0.1,
             },
         ];
-        things.extend((0_u64..4).map(|i| marble(stream, i, palette)));
-        Self { things, floor: palette.floor.map(linear), floor_phase: phase(5) }
+        solids.extend((0_u64..4).map(|i| marble(stream, i, palette)));
+        Self { solids, floor: palette.floor.map(linear), floor_phase: phase(5) }
     }
 
-    /// The nearest point of what can be seen from outside; [`super::Truth::nearest`] says more.
+    /// Returns the nearest point on the outer surfaces, as [`super::Truth::nearest`].
     pub(super) fn nearest(&self, point: Vec3<f64>) -> SurfacePoint {
-        let first = self.nearest_of_things(point);
+        let first = self.nearest_of_solids(point);
         if first.distance >= 0.0 {
             let floor = nearest_of_floor(point);
             return if floor.distance < first.distance { floor } else { first };
         }
-        // Out of the solid that it is deepest in, and then out of what that surface is buried in.
+        // Leaves the deepest solid, then the solids that its surface is buried in.
         let mut found = first;
         for _ in 0..STEPS_OUT {
-            let next = self.nearest_of_things(found.position);
+            let next = self.nearest_of_solids(found.position);
             if next.distance > -BURIED {
                 break;
             }
@@ -138,22 +137,22 @@ impl Scene {
         SurfacePoint { distance: -length(sub(point, found.position)), ..found }
     }
 
-    /// The nearest point of the solids' surfaces, or that of the solid that the point is deepest in.
-    fn nearest_of_things(&self, point: Vec3<f64>) -> SurfacePoint {
+    /// Returns the nearest point on the solids' surfaces, for a point inside solids on the surface of the deepest one.
+    fn nearest_of_solids(&self, point: Vec3<f64>) -> SurfacePoint {
         let mut found = SurfacePoint { position: point, normal: [0.0; 3], distance: f64::INFINITY };
-        for thing in &self.things {
-            let local = sub(point, thing.centre);
-            if length(local) - thing.shape.bound() < found.distance {
-                let near = thing.shape.nearest(local);
+        for solid in &self.solids {
+            let local = sub(point, solid.centre);
+            if length(local) - solid.shape.bound() < found.distance {
+                let near = solid.shape.nearest(local);
                 if near.distance < found.distance {
-                    found = SurfacePoint { position: add(near.position, thing.centre), ..near };
+                    found = SurfacePoint { position: add(near.position, solid.centre), ..near };
                 }
             }
         }
         found
     }
 
-    /// Distance to the disc on which everything stands, from above.
+    /// Returns the distance to the floor from above.
     fn meet_floor(&self, ray: &Ray) -> Option<f64> {
         let distance = -ray.origin[1] / ray.direction[1];
         let position = ray.at(distance);
@@ -161,7 +160,7 @@ impl Scene {
         (ray.direction[1] > 1e-6 && distance > 0.0 && on_disc).then_some(distance)
     }
 
-    /// Tiles in rings around the middle, fading to black towards the rim.
+    /// Returns the colour of the floor: tiles in rings that fade to black towards the rim.
     fn floor_color(&self, position: Vec3<f64>) -> LinearColor {
         let radius = position[0].hypot(position[2]);
         let angle = position[2].atan2(position[0]);
@@ -176,24 +175,24 @@ impl Scene {
 
 impl Scenery for Scene {
     fn trace(&self, ray: &Ray) -> Option<Hit> {
-        let mut nearest: Option<(f64, &Thing)> = None;
-        for thing in &self.things {
+        let mut nearest: Option<(f64, &PlacedSolid)> = None;
+        for solid in &self.solids {
             let before = nearest.map_or(f64::INFINITY, |(distance, _)| distance);
-            if let Some(distance) = thing.shape.meet(&thing.local(ray), before) {
-                nearest = Some((distance, thing));
+            if let Some(distance) = solid.shape.meet(&solid.local(ray), before) {
+                nearest = Some((distance, solid));
             }
         }
         let floor = self.meet_floor(ray);
         match (nearest, floor) {
-            (Some((distance, thing)), floor) if floor.is_none_or(|floor| distance < floor) => {
+            (Some((distance, solid)), floor) if floor.is_none_or(|floor| distance < floor) => {
                 let position = ray.at(distance);
-                let local = sub(position, thing.centre);
+                let local = sub(position, solid.centre);
                 Some(Hit {
                     distance,
                     position,
-                    normal: thing.shape.normal(local),
-                    albedo: thing.color(local),
-                    gloss: thing.gloss,
+                    normal: solid.shape.normal(local),
+                    albedo: solid.color(local),
+                    gloss: solid.gloss,
                 })
             }
             (_, Some(distance)) => {
@@ -212,7 +211,7 @@ impl Scenery for Scene {
     }
 
     fn berth(&self, ray: &Ray, widest: f64) -> f64 {
-        let berths = self.things.iter().map(|thing| thing.shape.berth(&thing.local(ray), widest));
+        let berths = self.solids.iter().map(|solid| solid.shape.berth(&solid.local(ray), widest));
         berths.fold(widest, f64::min)
     }
 
@@ -222,12 +221,11 @@ impl Scenery for Scene {
             .map(|reach| {
                 let probe = std::array::from_fn(|i| position[i] + normal[i] * reach);
                 let mut free = -probe[1];
-                for thing in &self.things {
-                    let local = sub(probe, thing.centre);
-                    // Distances are lower bounds by no more than a fifth: what is further away than
-                    // this closes nothing.
-                    if length(local) - thing.shape.bound() < 2.0 * reach {
-                        free = free.min(thing.shape.distance(local));
+                for solid in &self.solids {
+                    let local = sub(probe, solid.centre);
+                    // Distances are lower bounds by at most a fifth, so that solids beyond this do not matter.
+                    if length(local) - solid.shape.bound() < 2.0 * reach {
+                        free = free.min(solid.shape.distance(local));
                     }
                 }
                 (reach - free).max(0.0) / reach
@@ -240,11 +238,11 @@ impl Scenery for Scene {
         let rim = point[0].hypot(point[2]) - FLOOR_RADIUS;
         let under = (point[1] - 0.5 * FLOOR_DEPTH).abs() - 0.5 * FLOOR_DEPTH;
         let floor = rim.max(under).min(0.0) + rim.max(0.0).hypot(under.max(0.0));
-        self.things.iter().fold(floor, |nearest, thing| {
-            let local = sub(point, thing.centre);
-            // The ball around a solid is no farther away than the solid.
-            if length(local) - thing.shape.bound() < nearest {
-                nearest.min(thing.shape.distance(local))
+        self.solids.iter().fold(floor, |nearest, solid| {
+            let local = sub(point, solid.centre);
+            // The bounding ball is no farther away than the solid.
+            if length(local) - solid.shape.bound() < nearest {
+                nearest.min(solid.shape.distance(local))
             } else {
                 nearest
             }
@@ -252,7 +250,7 @@ impl Scenery for Scene {
     }
 
     fn bounds(&self) -> Bounds {
-        let tops = self.things.iter().map(|thing| thing.centre[1] - thing.shape.bound());
+        let tops = self.solids.iter().map(|solid| solid.centre[1] - solid.shape.bound());
         let top = tops.fold(0.0, f64::min);
         Bounds {
             low: [-FLOOR_RADIUS, top, -FLOOR_RADIUS],
@@ -261,21 +259,21 @@ impl Scenery for Scene {
     }
 }
 
-/// The nearest point of the disc on which everything stands.
+/// Returns the nearest point of the floor.
 fn nearest_of_floor(point: Vec3<f64>) -> SurfacePoint {
     let held = FLOOR_RADIUS / point[0].hypot(point[2]).max(FLOOR_RADIUS);
     let position = [held * point[0], 0.0, held * point[2]];
     SurfacePoint { position, normal: [0.0, -1.0, 0.0], distance: length(sub(point, position)) }
 }
 
-/// One of four balls on the floor, each in its own quarter.
-fn marble(stream: RandomStream, index: u64, palette: &Palette) -> Thing {
+/// Returns one of four balls on the floor, each in its own quarter.
+fn marble(stream: RandomStream, index: u64, palette: &Palette) -> PlacedSolid {
     let draw = |i: u64| stream.uniform(100 + 8 * index + i);
     let radius = 0.17 + 0.13 * draw(0);
     let angle = TAU * (index as f64 + 0.2 + 0.6 * draw(1)) / 4.0;
     let away = 1.22 + 0.3 * draw(2);
     let color = linear(palette.marbles[usize::try_from(index).unwrap_or(0) % 4]);
-    Thing {
+    PlacedSolid {
         centre: [away * angle.cos(), -radius, away * angle.sin()],
         shape: Solid::Ball { radius },
         paint: Paint::Swirl { phase: TAU * draw(3) },
@@ -284,8 +282,8 @@ fn marble(stream: RandomStream, index: u64, palette: &Palette) -> Thing {
     }
 }
 
-impl Thing {
-    /// The ray relative to the centre.
+impl PlacedSolid {
+    /// Returns the ray relative to the centre.
     fn local(&self, ray: &Ray) -> Ray {
         Ray { origin: sub(ray.origin, self.centre), direction: ray.direction }
     }
@@ -314,56 +312,54 @@ impl Thing {
     }
 }
 
-// Interface of a scene for rays, light and the true mesh.
-
-/// A linear colour, 0..1.
+/// Linear colour, 0..1.
 pub(super) type LinearColor = Vec3<f64>;
 
-/// Where a ray ended.
+/// Intersection of a ray and a surface.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hit {
-    /// World units from the ray's origin.
+    /// Distance from the ray's origin, world units.
     pub distance: f64,
     pub position: Vec3<f64>,
     pub normal: Vec3<f64>,
-    /// Share of the light that the surface gives back, per channel.
+    /// Albedo of each channel.
     pub albedo: LinearColor,
     /// Strength of the highlight.
     pub gloss: f64,
 }
 
-/// Surfaces that can be photographed.
+/// Surfaces of a scene.
 pub(super) trait Scenery: Sync {
-    /// The first surface that the ray meets.
+    /// Returns the first intersection of the ray.
     fn trace(&self, ray: &Ray) -> Option<Hit>;
 
-    /// How wide a berth the ray gives all that throws shadows: the smallest angle, in radians and
-    /// not above `widest`, between the ray and a surface as the ray's origin sees it; 0 where it is met.
+    /// Returns the smallest angle between the ray and a surface that throws shadows, as seen from the ray's origin,
+    /// at most `widest`, radians; 0 if the ray hits.
     fn berth(&self, ray: &Ray, widest: f64) -> f64;
 
-    /// How open the surroundings of a surface are, 0..1, felt by steps along the normal.
+    /// Returns the openness of a surface's surroundings, 0..1, sampled along the normal.
     fn openness(&self, position: Vec3<f64>, normal: Vec3<f64>) -> f64;
 
-    /// Zero on the surfaces, negative in what is solid, nowhere farther from zero than the distance
-    /// from the surface, world units.
+    /// Returns a signed lower bound on the distance from the surfaces, world units: zero on surfaces, negative inside
+    /// solids.
     fn distance(&self, point: Vec3<f64>) -> f64;
 
-    /// A box around all surfaces, world space.
+    /// Returns a box around all surfaces, world space.
     fn bounds(&self) -> Bounds;
 }
 
-/// A linear colour written as 0xRRGGBB in sRGB.
+/// Converts an sRGB colour 0xRRGGBB to a linear colour.
 pub(super) fn linear(hex: u32) -> LinearColor {
     let [_, red, green, blue] = hex.to_be_bytes();
     [red, green, blue].map(|channel| (f64::from(channel) / 255.0).powf(2.2))
 }
 
-/// `a` at 0, `b` at 1.
+/// Blends linearly from `a` at 0 to `b` at 1.
 pub(super) fn mix(a: LinearColor, b: LinearColor, share: f64) -> LinearColor {
     std::array::from_fn(|i| a[i] + (b[i] - a[i]) * share)
 }
 
-/// 0 below `low`, 1 above `high`, with a soft rise between them.
+/// Rises smoothly from 0 at `low` to 1 at `high`.
 pub(super) fn smooth_step(low: f64, high: f64, x: f64) -> f64 {
     let x = ((x - low) / (high - low)).clamp(0.0, 1.0);
     x * x * (3.0 - 2.0 * x)

@@ -1,4 +1,4 @@
-//! True surfaces of a synthetic scene, by which its models are measured.
+//! True surfaces of a synthetic scene, for the evaluation of models.
 
 use std::sync::atomic::AtomicBool;
 
@@ -14,48 +14,48 @@ use super::scene::{Scene, Scenery};
 use crate::math::linalg::{Vec3, add, dot, scale, sub};
 use splat_mesh::bricks;
 
-/// The surfaces of the scene of a seed, without colours and light.
+/// Surfaces of the demonstration scene of a seed.
 pub struct Truth {
     scene: Scene,
 }
 
 impl Truth {
-    /// Of the scene that [`super::write_scene`] makes of this seed, whatever its other options.
+    /// Creates the surfaces of the scene that [`super::write_scene`] makes of this seed.
     pub fn new(seed: u64) -> Self {
         Self { scene: Scene::new(seed) }
     }
 
-    /// The point of the surfaces, the disc below all included, that is nearest to a point of the world.
+    /// Returns the nearest point on the surfaces, the floor included, to a point in world space.
     ///
-    /// Parts of a surface that lie inside another solid are no surfaces. A point inside one solid whose
-    /// nearest surface is such a part gets a point of the surfaces that may not be the nearest.
+    /// Surfaces inside another solid do not count. For a point inside a solid whose nearest surface does not count,
+    /// the returned point may not be the nearest.
     pub fn nearest(&self, point_world: Vec3<f64>) -> SurfacePoint {
         self.scene.nearest(point_world)
     }
 }
 
-// The true mesh of a scene: marching cubes of its distances on bricks that a surface may pass, and
-// each vertex moved onto the surface.
+// True mesh of a scene: marching cubes of its distances on bricks near surfaces, with each vertex moved onto the
+// surface.
 
 /// Nodes between the scene's box and the border of the lattice.
 const MARGIN: f64 = 3.0;
 
-/// Newton's steps of a vertex onto the surface.
+/// Newton steps of a vertex onto the surface.
 const STEPS: usize = 3;
 
-/// Offset of the differences that give a gradient, world units.
+/// Step of the finite differences, world units.
 const DIFFERENCE: f64 = 1e-5;
 
-/// Longest way of a vertex to the surface, in cells. On smooth surfaces it is far shorter; beside edges
-/// a longer one would fold faces.
-const LONGEST_WAY: f64 = 0.25;
+/// Maximum displacement of a vertex, in cells. Displacements are far shorter on smooth surfaces; longer ones beside
+/// edges would fold faces.
+const MAX_DISPLACEMENT: f64 = 0.25;
 
-/// Least square of a gradient along which a vertex moves: where it is less, surfaces meet.
-const LEAST_GRADIENT: f64 = 0.1;
+/// Minimum square of a gradient along which a vertex moves. Smaller gradients occur where surfaces meet.
+const MIN_GRADIENT: f64 = 0.1;
 
-/// Nodes in the world.
+/// Lattice of nodes in world space.
 struct NodeLattice {
-    /// Place of the first node.
+    /// Position of the first node.
     low: Vec3<f64>,
     /// Side of a cell, world units.
     cell: f64,
@@ -72,13 +72,12 @@ impl NodeLattice {
         Self { low, cell, bricks: bounds.sides().map(|side| whole(count(side))) }
     }
 
-    /// Place of a node, which need not be a whole one.
+    /// Returns the position of a node, which may be fractional.
     fn place(&self, node: Vec3<f64>) -> Vec3<f64> {
         add(self.low, scale(node, self.cell))
     }
 
-    /// The bricks that a surface may pass, and those after them, which hold the last nodes of
-    /// their cells.
+    /// Returns the bricks near surfaces and their successors, which hold the last nodes of the cells.
     fn bricks(&self, scenery: &dyn Scenery) -> Bricks {
         let [x_count, y_count, z_count] = self.bricks;
         let half = 0.5 * SIDE as f64;
@@ -98,7 +97,7 @@ impl NodeLattice {
         Bricks::of_keys(slices.concat())
     }
 
-    /// Distances at all nodes of the bricks.
+    /// Returns the distances at all nodes of the bricks.
     fn distances(&self, scenery: &dyn Scenery, bricks: &Bricks) -> Vec<f32> {
         let mut values = vec![0.0; bricks.len() * BRICK_NODES];
         values.par_chunks_exact_mut(BRICK_NODES).enumerate().for_each(|(brick, values)| {
@@ -113,19 +112,18 @@ impl NodeLattice {
     }
 }
 
-/// A brick and those after it along one, two or three axes.
+/// Returns a brick and its successors along one, two or three axes.
 fn with_next([x, y, z]: [u32; 3]) -> [[u32; 3]; 8] {
     [0, 1, 2, 3, 4, 5, 6, 7].map(|bits: u32| [x + (bits & 1), y + (bits >> 1 & 1), z + (bits >> 2)])
 }
 
-/// A count of bricks; the mesh's size is limited long before it saturates.
+/// Converts a count of bricks; the mesh's size is limited long before the conversion saturates.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 fn whole(count: f64) -> u32 {
     count as u32
 }
 
-/// The surface of a scene, closed, its faces towards what is free, with so many cells along the
-/// longest side.
+/// Extracts the surface of a scene, closed and with outward faces, with `cells` cells along the longest side.
 pub(super) fn true_mesh(scenery: &dyn Scenery, cells: u32) -> Result<Mesh, ExtractError> {
     let lattice = NodeLattice::around(scenery, cells);
     let bricks = lattice.bricks(scenery);
@@ -136,9 +134,9 @@ pub(super) fn true_mesh(scenery: &dyn Scenery, cells: u32) -> Result<Mesh, Extra
     Ok(surface.mesh(&bricks, &|node| onto(scenery, lattice.place(node), lattice.cell)))
 }
 
-/// The place on the surface that Newton's steps from here lead to, not far away.
+/// Moves a point onto the surface by Newton steps, at most [`MAX_DISPLACEMENT`] cells.
 fn onto(scenery: &dyn Scenery, from: Vec3<f64>, cell: f64) -> Vec3<f64> {
-    let longest = LONGEST_WAY * cell;
+    let longest = MAX_DISPLACEMENT * cell;
     let mut at = from;
     for _ in 0..STEPS {
         let distance = scenery.distance(at);
@@ -149,7 +147,7 @@ fn onto(scenery: &dyn Scenery, from: Vec3<f64>, cell: f64) -> Vec3<f64> {
             rise / (2.0 * DIFFERENCE)
         });
         let square = dot(gradient, gradient);
-        if square < LEAST_GRADIENT {
+        if square < MIN_GRADIENT {
             break;
         }
         let moved = sub(at, scale(gradient, distance / square));
@@ -171,7 +169,7 @@ mod tests {
     use crate::synth::cameras::{dome, ray_through};
 
     #[test]
-    fn what_cameras_see_lies_on_the_surfaces_and_faces_as_they_do() {
+    fn visible_points_lie_on_the_surfaces() {
         for seed in 0..4 {
             let (scene, truth) = (Scene::new(seed), Truth::new(seed));
             let (mut rays, mut turned) = (0, 0);
@@ -180,19 +178,19 @@ mod tests {
                     let at = [f64::from(i % 20) * 8.0 + 3.7, f64::from(i / 20) * 8.0 + 2.9];
                     let Some(hit) = scene.trace(&ray_through(&view, at)) else { continue };
                     let found = truth.nearest(hit.position);
-                    // Where a march arrives, world units, and the slack of a gourd's bound.
+                    // Tolerance of a march, world units, and of a gourd's bound.
                     assert!(found.distance.abs() < 4e-4, "seed {seed} {hit:?} {found:?}");
                     rays += 1;
                     turned += u32::from(dot(found.normal, hit.normal) < 0.999);
                 }
             }
-            // Only within 4e-4 of a crease may another surface be nearer than the one met.
+            // Another surface may be nearer than the hit one only within 4e-4 of a crease.
             assert!(rays > 1000 && turned * 200 < rays, "seed {seed}: {turned} of {rays}");
         }
     }
 
     #[test]
-    fn a_step_off_a_surface_is_as_long_as_the_distance() {
+    fn a_step_off_a_surface_has_the_length_of_the_distance() {
         let (scene, truth) = (Scene::new(2), Truth::new(2));
         let view = &dome(&SynthOptions::default())[30];
         let mut seen = 0;
@@ -201,8 +199,7 @@ mod tests {
             let Some(hit) = scene.trace(&ray_through(view, at)) else { continue };
             let on = truth.nearest(hit.position);
             let off = truth.nearest(add(on.position, scale(on.normal, 0.01)));
-            // Valleys of the gourd bend by at most a fifth of 0.01; in a corner something else is
-            // nearer.
+            // Valleys of the gourd bend by at most a fifth of 0.01. In a corner another surface is nearer.
             if dot(off.normal, on.normal) > 0.999 {
                 assert!((off.distance - 0.01).abs() < 1e-9, "{on:?} {off:?}");
                 seen += 1;
@@ -252,7 +249,7 @@ mod truth_mesh_tests {
         let off = mesh.vertices.iter().map(|&v| scenery.distance(v.map(f64::from)).abs());
         let off: Vec<f64> = off.collect();
         assert!(off.iter().all(|&off| off < 0.5 * cell), "{scene:?}");
-        // But where surfaces meet in an edge.
+        // Faces at edges where surfaces meet are excepted.
         let near = off.iter().filter(|&&off| off < 1e-4).count();
         assert!(near * 100 > 97 * off.len(), "{scene:?}: {near} of {}", off.len());
         found
@@ -274,7 +271,7 @@ mod truth_mesh_tests {
     }
 
     #[test]
-    fn scenes_with_edges_are_watertight_and_face_what_is_free() {
+    fn scenes_with_edges_are_watertight_with_outward_faces() {
         let demo = report(SynthScene::Demo, 160);
         assert!(demo.volume.unwrap() > 1.0, "{demo}");
         let plate = report(SynthScene::Dtu, 128);
@@ -282,7 +279,7 @@ mod truth_mesh_tests {
         assert_eq!(plate.components, 1, "{plate}");
         assert!((0.5..1.0).contains(&plate.volume.unwrap()), "{plate}");
         let room = report(SynthScene::Room, 340);
-        // Its faces look into it: what is free of 64.8 m³ and 1.12 of the recess, less what stands in it.
+        // The faces look into the room: 64.8 m³ and 1.12 of the recess are free, less the solids in it.
         assert!((-65.6..-64.8).contains(&room.volume.unwrap()), "{room}");
     }
 }

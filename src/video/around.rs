@@ -1,4 +1,4 @@
-//! Paths around what the cameras of a scene look at.
+//! Camera paths around the focus of a scene's cameras.
 
 use std::f64::consts::{PI, TAU};
 
@@ -7,26 +7,26 @@ use super::through::even_steps;
 use crate::math::linalg::{Mat3, Vec3, add, cross, dot, length, mul, normalize, scale, sub};
 use crate::math::quantile::{median, percentile};
 
-/// Cameras that leave a larger gap than this around the scene have not seen that side: the path swings
-/// over what they have seen, radians.
-const WIDEST_GAP: f64 = 160.0 * PI / 180.0;
+/// Largest gap between the cameras' azimuths for a full orbit, radians. Beyond it one side is unseen, and the path
+/// swings over the seen arc.
+const MAX_GAP: f64 = 160.0 * PI / 180.0;
 
-/// Share of what the cameras have seen that the path swings over.
-const SWUNG: f64 = 0.8;
+/// Share of the seen arc that the path swings over.
+const SWING_SHARE: f64 = 0.8;
 
-/// Percent of the cameras within the ellipse.
+/// Percentage of the cameras within the ellipse.
 const WITHIN_PERCENT: u8 = 90;
 
-/// A circle at the cameras' median distance and height, so many times around. Where the cameras have seen
-/// one side alone, the path swings to and fro there, so many times.
+/// Returns a circle at the cameras' median distance and height with `turns` turns. If the cameras have seen one side
+/// only, the path swings back and forth there `turns` times.
 pub fn orbit(around: &Surroundings, turns: f64, frames: usize) -> Vec<PathCamera> {
     let radius = median(around.places.iter().map(|[x, y, _]| x.hypot(*y)));
     let height = median(around.places.iter().map(|[.., up]| *up));
     let angles: Vec<f64> = around.places.iter().map(|[x, y, _]| y.atan2(*x)).collect();
     let seen = Arc::of(&angles);
     let angle = |share: f64| match seen {
-        Arc { from, length } if length < TAU - WIDEST_GAP => {
-            from + 0.5 * length + 0.5 * SWUNG * length * (TAU * turns * share).sin()
+        Arc { from, length } if length < TAU - MAX_GAP => {
+            from + 0.5 * length + 0.5 * SWING_SHARE * length * (TAU * turns * share).sin()
         }
         Arc { from, .. } => from + TAU * turns * share,
     };
@@ -37,8 +37,8 @@ pub fn orbit(around: &Surroundings, turns: f64, frames: usize) -> Vec<PathCamera
     (0..frames).map(camera).collect()
 }
 
-/// An ellipse as wide as the cameras stand along their two main directions, which rises from their low to
-/// their high places and falls again, at even speed.
+/// Returns an ellipse with the cameras' extent along their two main directions. It rises from their low to their high
+/// positions and falls again, at constant speed.
 pub fn ellipse(around: &Surroundings, turns: f64, frames: usize) -> Vec<PathCamera> {
     let places = || around.places.iter();
     let [a, b] =
@@ -58,7 +58,7 @@ fn look(around: &Surroundings, place: [f64; 3]) -> PathCamera {
     PathCamera::looking_at(around.world(place), around.focus, around.up, around.focal)
 }
 
-/// A part of a circle, radians.
+/// An arc of a circle, radians.
 #[derive(Clone, Copy, Debug)]
 struct Arc {
     from: f64,
@@ -66,7 +66,7 @@ struct Arc {
 }
 
 impl Arc {
-    /// What is left of the circle beside the widest gap between these angles.
+    /// Returns the complement of the widest gap between these angles.
     fn of(angles: &[f64]) -> Self {
         let mut sorted = angles.to_vec();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -83,46 +83,43 @@ impl Arc {
     }
 }
 
-// Up, middle and distance, from the cameras of a scene.
-
-/// Cameras whose upward directions cancel out to less than this share have none in common.
+/// Minimum share of the upward directions' sum for a common up direction.
 const COMMON_UP: f64 = 0.1;
 
-/// What is added to the mean squares of x axes, so that those of cameras that look the same way serve, too.
-const LEVEL: f64 = 1e-3;
+/// Added to the diagonal of the x axes' mean squares, so that parallel cameras have a solution.
+const REGULARISATION: f64 = 1e-3;
 
-/// Steps after which a direction no longer changes.
+/// Steps of the inverse iteration.
 const ITERATIONS: u32 = 30;
 
-/// Of the largest possible determinant of the axes' normal equations, the share below which axes are
-/// parallel.
+/// Share of the largest determinant of the axes' normal equations below which the axes are parallel.
 const PARALLEL: f64 = 1e-3;
 
-/// Percent of the points on each side that may be strays.
-const STRAYS_PERCENT: u8 = 10;
+/// Percentage of outliers among the points on each side.
+const OUTLIER_PERCENT: u8 = 10;
 
-/// A scene without cameras, around which there is no path.
+/// Error of a scene without cameras.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the scene has no cameras")]
 pub struct NoSurroundings;
 
-/// A scene as its cameras stand in it.
+/// Arrangement of a scene's cameras.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Surroundings {
-    /// Up, of length 1.
+    /// Unit up direction.
     pub up: Vec3<f64>,
-    /// What the cameras look at, world units.
+    /// Focus of the cameras, world units.
     pub focus: Vec3<f64>,
-    /// Where the cameras stand: along two directions across up, and along up, from the focus, world units.
+    /// Positions of the cameras relative to the focus: along [`Self::across`] and along up, world units.
     pub places: Vec<Vec3<f64>>,
-    /// The two directions across up.
+    /// The two directions perpendicular to up.
     pub across: [Vec3<f64>; 2],
     /// Median focal length, heights of the frame.
     pub focal: f64,
 }
 
 impl Surroundings {
-    /// Those of these cameras, and of the points that the scene has.
+    /// Computes the arrangement from the cameras and the points of the scene.
     pub fn of(cameras: &[PathCamera], points: &[[f32; 3]]) -> Result<Self, NoSurroundings> {
         if cameras.is_empty() {
             return Err(NoSurroundings);
@@ -143,16 +140,15 @@ impl Surroundings {
         })
     }
 
-    /// A place given as [`Surroundings::places`] are, in the world.
+    /// Converts a position in the coordinates of [`Surroundings::places`] to world space.
     pub(super) fn world(&self, [first, second, up]: Vec3<f64>) -> Vec3<f64> {
         let on_plane = add(scale(self.across[0], first), scale(self.across[1], second));
         add(self.focus, add(on_plane, scale(self.up, up)))
     }
 }
 
-/// The direction that is most square to the cameras' x axes, which lie level however far the cameras look up or
-/// down; of several, that which is nearest to the mean of the cameras' own. Where these cancel out, as those
-/// of cameras do that are turned in all ways, that of COLMAP's axes.
+/// Returns the direction most perpendicular to the cameras' x axes, which are level at any pitch. Ties resolve
+/// towards the mean of the cameras' up directions. If these cancel out, returns the up direction of COLMAP's axes.
 fn common_up(cameras: &[PathCamera]) -> Vec3<f64> {
     let sum = cameras.iter().fold([0.0; 3], |sum, camera| sub(sum, camera.axis(1)));
     if length(sum) < COMMON_UP * cameras.len() as f64 {
@@ -166,17 +162,16 @@ fn common_up(cameras: &[PathCamera]) -> Vec3<f64> {
     }
     for (row, parts) in level.iter_mut().enumerate() {
         *parts = scale(*parts, (cameras.len() as f64).recip());
-        parts[row] += LEVEL;
+        parts[row] += REGULARISATION;
     }
-    // Inverse iteration: its limit is the eigenvector of the least eigenvalue.
+    // The inverse iteration converges to the eigenvector of the smallest eigenvalue.
     let step = |up| solve(&level, up).map_or(mean, normalize);
     let up = (0..ITERATIONS).fold(mean, |up, _| step(up));
     if dot(up, mean) < 0.0 { scale(up, -1.0) } else { up }
 }
 
-/// The point that is nearest to all optical axes, by least squares, as far as most cameras have it before
-/// them; else the middle of the points, or what lies before the cameras. It is kept within the points, strays
-/// aside.
+/// Returns the point nearest to all optical axes by least squares if most cameras have it in front, else the median
+/// of the points, or the mean point before the cameras. The result is clamped to the points without outliers.
 fn focus(cameras: &[PathCamera], points: &[[f32; 3]]) -> Vec3<f64> {
     let middle = || match points {
         [] => {
@@ -199,17 +194,17 @@ fn focus(cameras: &[PathCamera], points: &[[f32; 3]]) -> Vec3<f64> {
     [0, 1, 2].map(|axis| {
         let along = || points.iter().map(|point| f64::from(point[axis]));
         let [low, high] =
-            [STRAYS_PERCENT, 100 - STRAYS_PERCENT].map(|percent| percentile(along(), percent));
+            [OUTLIER_PERCENT, 100 - OUTLIER_PERCENT].map(|percent| percentile(along(), percent));
         met[axis].clamp(low, high)
     })
 }
 
-/// The point with the least squared distances to the optical axes; nothing where these are parallel.
+/// Returns the point with the least squared distances to the optical axes; `None` if the axes are parallel.
 fn nearest_to_axes(cameras: &[PathCamera]) -> Option<Vec3<f64>> {
     let (mut normal, mut right): (Mat3<f64>, _) = ([[0.0; 3]; 3], [0.0; 3]);
     for camera in cameras {
         let axis = camera.forward();
-        // The projection onto the plane across the axis.
+        // Projection onto the plane perpendicular to the axis.
         let across: Mat3<f64> = [0, 1, 2].map(|row| {
             [0, 1, 2].map(|column| f64::from(u8::from(row == column)) - axis[row] * axis[column])
         });
@@ -217,7 +212,7 @@ fn nearest_to_axes(cameras: &[PathCamera]) -> Option<Vec3<f64>> {
         (0..3).for_each(|row| normal[row] = add(normal[row], across[row]));
     }
     let [a, b, c] = normal;
-    // It is at most (2n / 3)³.
+    // The determinant is at most (2n / 3)³.
     let most = (2.0 * cameras.len() as f64 / 3.0).powi(3);
     if cameras.len() < 2 || dot(a, cross(b, c)) < PARALLEL * most {
         return None;
@@ -225,14 +220,14 @@ fn nearest_to_axes(cameras: &[PathCamera]) -> Option<Vec3<f64>> {
     solve(&normal, right)
 }
 
-/// What a symmetric matrix takes to `right`, by Cramer's rule; nothing where it is singular.
+/// Solves a symmetric system by Cramer's rule; `None` if the matrix is singular.
 fn solve([a, b, c]: &Mat3<f64>, right: Vec3<f64>) -> Option<Vec3<f64>> {
     let determinant = dot(*a, cross(*b, *c));
     let parts = [cross(*b, *c), cross(*c, *a), cross(*a, *b)];
     (determinant != 0.0).then(|| parts.map(|part| dot(right, part) / determinant))
 }
 
-/// Two directions across up, the first that in which the cameras are spread most.
+/// Returns two directions perpendicular to up. The first has the largest spread of the cameras.
 fn directions_across(up: Vec3<f64>, cameras: &[PathCamera], focus: Vec3<f64>) -> [Vec3<f64>; 2] {
     let start = if up[0].abs() < 0.6 { [1.0, 0.0, 0.0] } else { [0.0, 0.0, 1.0] };
     let first = normalize(sub(start, scale(up, dot(up, start))));
@@ -260,7 +255,7 @@ mod tests {
         Surroundings::of(&ring(24, MIDDLE, 4.0, 1.5, arc_degrees), &[]).unwrap()
     }
 
-    /// Distance from the vertical axis through the middle, height above it, and angle about it.
+    /// Returns the distance from the vertical axis through the middle, the height above the middle, and the azimuth.
     fn cylinder(camera: &PathCamera) -> [f64; 3] {
         let [x, y, z] = sub(camera.centre_world, MIDDLE);
         [x.hypot(z), -y, z.atan2(x)]
@@ -278,25 +273,25 @@ mod tests {
             assert_eq!(camera.focal, [1.1; 2]);
         }
         let step = |a: &PathCamera, b: &PathCamera| length(sub(a.centre_world, b.centre_world));
-        // The step from the last to the first is as long as any.
+        // The step from the last frame to the first has the same length.
         assert!((step(&path[59], &path[0]) - step(&path[0], &path[1])).abs() < 1e-9);
         let twice = orbit(&around(360.0), 2.0, 60);
         assert!((step(&twice[0], &twice[1]) / step(&path[0], &path[1]) - 2.0).abs() < 0.01);
     }
 
     #[test]
-    fn where_one_side_alone_was_seen_the_path_swings_over_it() {
+    fn the_path_swings_over_the_seen_side() {
         let seen = 90.0 * 23.0 / 24.0;
         let path = orbit(&around(90.0), 1.0, 100);
         let angles: Vec<f64> = path.iter().map(|camera| cylinder(camera)[2].to_degrees()).collect();
         let low = angles.iter().copied().fold(f64::MAX, f64::min);
         let high = angles.iter().copied().fold(f64::MIN, f64::max);
-        assert!((high - low - SWUNG * seen).abs() < 0.2, "{low} {high}");
+        assert!((high - low - SWING_SHARE * seen).abs() < 0.2, "{low} {high}");
         assert!((0.5 * (high + low) - 0.5 * seen).abs() < 0.1, "{low} {high}");
     }
 
     #[test]
-    fn an_ellipse_is_as_wide_as_the_cameras_stand_and_has_even_steps() {
+    fn an_ellipse_has_the_extent_of_the_cameras_and_even_steps() {
         let mut cameras = ring(36, MIDDLE, 4.0, 1.5, 360.0);
         for camera in &mut cameras {
             camera.centre_world[0] += 2.0 * (camera.centre_world[0] - MIDDLE[0]);
@@ -308,7 +303,7 @@ mod tests {
             .map(|i| length(sub(path[(i + 1) % 50].centre_world, path[i].centre_world)))
             .collect();
         let mean = steps.iter().sum::<f64>() / 50.0;
-        // Chords of a curve are a little shorter where it bends.
+        // Chords are slightly shorter where the curve bends.
         assert!(steps.iter().all(|step| (step / mean - 1.0).abs() < 0.03), "{steps:?}");
         let widest = path.iter().map(|camera| (camera.centre_world[0] - MIDDLE[0]).abs());
         assert!((11.0..12.1).contains(&widest.fold(0.0, f64::max)));
@@ -319,7 +314,7 @@ mod tests {
 pub(in crate::video) mod surroundings_tests {
     use super::*;
 
-    /// Cameras on a ring about a point that look at it, and up.
+    /// Returns cameras on a ring that look at its middle.
     pub(in crate::video) fn ring(
         count: usize,
         middle: Vec3<f64>,
@@ -336,7 +331,7 @@ pub(in crate::video) mod surroundings_tests {
     }
 
     #[test]
-    fn cameras_on_a_ring_look_at_its_middle() {
+    fn cameras_on_a_ring_have_its_middle_as_focus() {
         let middle = [1.0, 2.0, -3.0];
         let found = Surroundings::of(&ring(12, middle, 4.0, 1.5, 360.0), &[]).unwrap();
         (0..3).for_each(|i| assert!((found.focus[i] - middle[i]).abs() < 1e-9, "{found:?}"));
@@ -348,17 +343,17 @@ pub(in crate::video) mod surroundings_tests {
     }
 
     #[test]
-    fn up_is_up_however_far_the_cameras_look_down_and_from_one_side_alone() {
+    fn up_is_found_at_any_pitch_and_from_one_side() {
         for arc in [360.0, 90.0, 30.0] {
             let cameras = ring(12, [0.0; 3], 4.0, 3.0, arc);
             let up = Surroundings::of(&cameras, &[]).unwrap().up;
-            // By the least term that is added, an arc of 30 degrees is off by a degree.
+            // The regularisation tilts an arc of 30 degrees by a degree.
             assert!(dot(up, [0.0, -1.0, 0.0]) > 2.0_f64.to_radians().cos(), "{arc}: {up:?}");
         }
     }
 
     #[test]
-    fn cameras_that_look_in_parallel_look_at_the_points() {
+    fn parallel_cameras_look_at_the_points() {
         let camera =
             |x: f64| PathCamera::looking_at([x, 0.0, 0.0], [x, 0.0, 1.0], [0.0, -1.0, 0.0], 1.0);
         let cameras: Vec<PathCamera> = [0.0, 1.0, 2.0].map(camera).to_vec();
@@ -369,7 +364,7 @@ pub(in crate::video) mod surroundings_tests {
     }
 
     #[test]
-    fn strays_do_not_pull_the_focus_out_of_the_scene() {
+    fn outliers_do_not_move_the_focus_out_of_the_scene() {
         // The cameras look past the scene, at a point far behind it.
         let cameras = ring(8, [0.0, 0.0, 100.0], 5.0, 1.0, 360.0);
         let mut points = vec![[0.0_f32, 0.0, 1.0]; 50];

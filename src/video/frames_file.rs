@@ -1,8 +1,8 @@
-//! Paths that other programs write, a camera for each frame.
+//! Camera paths of other programs, with a camera for each frame.
 //!
-//! * nerfstudio's `camera_path.json` (its documentation of custom paths): `camera_path` has `camera_to_world`,
-//!   16 numbers row by row with OpenGL's axes, and `fov`, vertical, degrees.
-//! * Tracks: `frames` has `position`, `target`, perhaps `up`, and `fov`, vertical, degrees.
+//! * nerfstudio's `camera_path.json` (documentation of custom paths): `camera_path` has `camera_to_world`, 16 numbers
+//!   row by row with OpenGL's axes, and `fov`, vertical, degrees.
+//! * Tracks: `frames` has `position`, `target`, optionally `up`, and `fov`, vertical, degrees.
 //! * The reference trainer's `cameras.json`.
 
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::export::StoredCamera;
 use crate::files::JsonFault;
 use crate::math::linalg::{Mat3, Vec3, mul_transposed, scale, sub, transpose};
 
-/// A path with what its file says of the video.
+/// A path and its video settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FramesFile {
     /// A camera for each frame.
@@ -27,28 +27,28 @@ pub struct FramesFile {
     pub fps: Option<f64>,
 }
 
-/// A file that holds no path.
+/// Error of reading a path.
 #[derive(Debug, thiserror::Error)]
 pub enum FramesFileError {
-    /// The system refuses it.
+    /// The file cannot be read.
     #[error("{path}: cannot be read: {source}. Check the path and its permissions")]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// What it says cannot be used.
+    /// The content is invalid.
     #[error("{path}: {problem}")]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// Where and what, with what to do.
+        /// Location, fault and remedy.
         problem: String,
     },
 }
 
-/// How nerfstudio placed the scene: `dataparser_transforms.json`.
+/// Transform of a scene by nerfstudio: `dataparser_transforms.json`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SceneTransform {
     rotation: Mat3<f64>,
@@ -119,7 +119,7 @@ impl SceneTransform {
         Ok(Self { rotation, translation, scale })
     }
 
-    /// Takes a camera back to where the scene was before.
+    /// Inverts the transform for a camera.
     fn undo(&self, camera: &mut PathCamera) {
         let placed = sub(scale(camera.centre_world, self.scale.recip()), self.translation);
         camera.centre_world = mul_transposed(&self.rotation, placed);
@@ -129,7 +129,7 @@ impl SceneTransform {
     }
 }
 
-/// Reads a path. `up` is that of the scene, for tracks that name none; `transform` is undone.
+/// Reads a path. `up` applies to tracks without an up direction. The inverse of `transform` is applied.
 pub fn read_frames(
     path: &Path,
     up: Vec3<f64>,
@@ -193,9 +193,9 @@ fn parsed<T: DeserializeOwned>(path: &Path, json: Value) -> Result<T, FramesFile
     })
 }
 
-/// The focal length, in heights of the frame, of a vertical field of view.
+/// Converts a vertical field of view to a focal length, in heights of the frame.
 fn focal_of(fov_degrees: f64) -> f64 {
-    // A field without an opening, or one of a half turn, has none: the camera is then refused.
+    // Fields of 0 or 180 degrees have no focal length; NaN makes the camera invalid.
     let is_field = fov_degrees > 0.0 && fov_degrees < 180.0;
     if is_field { 0.5 / (0.5 * fov_degrees).to_radians().tan() } else { f64::NAN }
 }
@@ -295,7 +295,7 @@ mod tests {
         let FramesFile { cameras, size_px, fps } = read(text, None).unwrap();
         assert_eq!((size_px, fps, cameras.len()), (Some([1920, 1080]), Some(24.0), 1));
         assert_eq!(cameras[0].centre_world, [2.0, 3.0, 4.0]);
-        // It looks along -z of OpenGL's, and up is +y.
+        // The camera looks along OpenGL's -z, and up is +y.
         assert_eq!(
             (cameras[0].forward(), cameras[0].axis(1)),
             ([0.0, 0.0, -1.0], [0.0, -1.0, 0.0])
@@ -304,8 +304,8 @@ mod tests {
     }
 
     #[test]
-    fn the_placement_of_nerfstudio_is_undone() {
-        // A quarter turn about z, then a move, then half the size.
+    fn the_transform_of_nerfstudio_is_inverted() {
+        // A quarter turn about z, then a translation, then half the size.
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("dataparser_transforms.json");
         let text = r#"{"transform": [[0,-1,0,1],[1,0,0,2],[0,0,1,3]], "scale": 0.5}"#;
@@ -353,8 +353,8 @@ mod tests {
         r#"{"camera_path": [{"fov": 50, "camera_to_world": [2,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1]}]}"#,
         "rotation"
     )]
-    fn what_is_no_path_is_named(#[case] text: &str, #[case] said: &str) {
+    fn invalid_paths_are_named(#[case] text: &str, #[case] expected: &str) {
         let message = read(text, None).unwrap_err().to_string();
-        assert!(message.contains("path.json") && message.contains(said), "{message}");
+        assert!(message.contains("path.json") && message.contains(expected), "{message}");
     }
 }

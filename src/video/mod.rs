@@ -1,11 +1,10 @@
-//! Paths of a camera through a scene: what a video shows, frame by frame.
+//! Camera paths of videos.
 //!
-//! | file | does |
+//! | file | content |
 //! |---|---|
-//! | `path_camera.rs` | one camera of a path, for frames of any size |
-//! | `around.rs` | up, middle and distance of the scene's cameras, and paths around it: a circle, an ellipse |
+//! | `around.rs` | up, focus and distance of the scene's cameras, and circular and elliptic paths |
 //! | `through.rs` | a smooth path from camera to camera, in equal steps |
-//! | `frames_file.rs` | paths that other programs write |
+//! | `frames_file.rs` | paths of other programs |
 
 mod around;
 mod frames_file;
@@ -18,16 +17,14 @@ pub use around::{NoSurroundings, Surroundings, ellipse, orbit};
 pub use frames_file::{FramesFile, FramesFileError, SceneTransform, read_frames};
 pub use through::through_cameras;
 
-// One camera of a path, for frames of any size.
-
-/// How near to parallel the view and up may be: the sine of their angle.
+/// Sine of the smallest angle between view direction and up.
 const UPRIGHT: f64 = 1e-6;
 
-/// A camera whose frame may have any size. Lengths on the frame are in its heights, so that the same camera
-/// sees as much from top to bottom at any size and shape.
+/// A camera for frames of any size. Lengths on the frame are in heights of the frame, so that the vertical field of
+/// view is independent of the size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathCamera {
-    /// World units.
+    /// Position, world units.
     pub centre_world: Vec3<f64>,
     /// Columns are the camera's axes: x right, y down, z forward.
     pub world_from_camera: Mat3<f64>,
@@ -38,7 +35,7 @@ pub struct PathCamera {
 }
 
 impl PathCamera {
-    /// The camera of a view.
+    /// Converts the camera of a view.
     pub fn of(view: &View) -> Self {
         let Camera { width, height, focal_px, centre_px } = view.camera;
         let middle = [width, height].map(|size| 0.5 * f64::from(size));
@@ -51,8 +48,8 @@ impl PathCamera {
         }
     }
 
-    /// A camera that looks at a point, upright, with square pixels and its axis in the middle. Where it looks
-    /// along up, which way it is turned does not matter.
+    /// Returns an upright camera that looks at a point, with square pixels and a centred axis. If the camera looks
+    /// along up, its roll is arbitrary.
     pub fn looking_at(
         centre_world: Vec3<f64>,
         target: Vec3<f64>,
@@ -76,7 +73,7 @@ impl PathCamera {
         }
     }
 
-    /// Where it looks, of length 1.
+    /// Returns the unit view direction.
     pub fn forward(&self) -> Vec3<f64> {
         self.axis(2)
     }
@@ -85,7 +82,7 @@ impl PathCamera {
         [0, 1, 2].map(|row| self.world_from_camera[row][column])
     }
 
-    /// What it sees in a frame of this size, px.
+    /// Returns the view for a frame of this size, px.
     pub fn view(&self, name: String, [width, height]: [u32; 2]) -> View {
         let heights = f64::from(height);
         let rotation = transpose(&self.world_from_camera);
@@ -102,7 +99,7 @@ impl PathCamera {
         }
     }
 
-    /// True if its values are finite, its axes turn, and it sees anything.
+    /// Returns true if all values are finite, the axes are a rotation, and the focal lengths are positive.
     fn is_sound(&self) -> bool {
         let axes = [0, 1, 2].map(|column| self.axis(column));
         let values = [self.centre_world.as_slice(), axes.as_flattened(), &self.focal, &self.offset];
@@ -136,14 +133,14 @@ mod tests {
         (0..3).for_each(|i| close(back.pose.translation[i], view.pose.translation[i]));
         (0..2).for_each(|i| close(back.camera.focal_px[i], camera.focal_px[i]));
         (0..2).for_each(|i| close(back.camera.centre_px[i], camera.centre_px[i]));
-        // A wider frame shows as much from top to bottom.
+        // A wider frame shows the same height.
         let wide = PathCamera::of(&view).view("a".to_owned(), [1704, 852]).camera;
         close(wide.focal_px[1], 1019.0);
         close(wide.centre_px[0], 852.0 - 4.0);
     }
 
     #[test]
-    fn a_camera_that_looks_at_a_point_has_it_in_the_middle_and_up_above() {
+    fn looking_at_a_point_centres_it_upright() {
         for (centre, up) in [
             ([3.0, -1.0, 2.0], [0.0, -1.0, 0.0]),
             ([0.0, -5.0, 0.0], [0.0, -1.0, 0.0]),
@@ -154,7 +151,7 @@ mod tests {
             let view = camera.view(String::new(), [200, 100]);
             let [x, y, z] = view.pose.translation;
             assert!(x.abs() < 1e-12 && y.abs() < 1e-12 && z > 0.0, "{view:?}");
-            // Down is no way up.
+            // The y axis points down.
             assert!(dot(camera.axis(1), up) < 1e-12, "{camera:?}");
         }
     }

@@ -1,20 +1,20 @@
-//! A smooth path from camera to camera.
+//! Smooth camera paths through given cameras.
 //!
-//! Places follow centripetal Catmull-Rom splines (Barry and Goldman, "A recursive evaluation algorithm for a
-//! class of Catmull-Rom splines", 1988; Yuksel, Schaefer and Keyser, 2011), which do not loop between near
-//! cameras; rotations follow squad (Shoemake, "Quaternion calculus and fast animation", 1987).
+//! Positions follow centripetal Catmull-Rom splines (Barry and Goldman, "A recursive evaluation algorithm for a class
+//! of Catmull-Rom splines", 1988; Yuksel, Schaefer and Keyser, 2011), which do not loop between near cameras.
+//! Rotations follow squad (Shoemake, "Quaternion calculus and fast animation", 1987).
 
 use super::PathCamera;
 use crate::math::linalg::{Quat, Vec3, add, length, quaternion, rotation, scale, sub, transpose};
 
-/// Cameras that a path goes through.
-const MOST: usize = 60;
+/// Maximum number of cameras on a path.
+const MAX_CAMERAS: usize = 60;
 
-/// Knots of places that coincide are at least so far apart, world units to the power of a half.
-const LEAST_KNOT: f64 = 1e-6;
+/// Minimum distance of knots, for coincident positions, world units to the power of a half.
+const MIN_KNOT: f64 = 1e-6;
 
-/// A path of so many frames through the cameras in their order; of many, through some that are evenly spread.
-/// A closed one goes back to the first.
+/// Returns a path of `frames` frames through the cameras in their order, or through an even selection of many. A
+/// closed path returns to the first camera.
 pub fn through_cameras(cameras: &[PathCamera], closed: bool, frames: usize) -> Vec<PathCamera> {
     let path = Spline::through(&spread(cameras), closed);
     if path.keys.is_empty() {
@@ -24,14 +24,14 @@ pub fn through_cameras(cameras: &[PathCamera], closed: bool, frames: usize) -> V
     steps.into_iter().map(|share| path.at(share)).collect()
 }
 
-/// The first, the last and others evenly between them, [`MOST`] in all.
+/// Selects the first, the last and evenly spaced cameras between them, [`MAX_CAMERAS`] in total.
 fn spread(cameras: &[PathCamera]) -> Vec<PathCamera> {
     let last = cameras.len().saturating_sub(1);
-    let count = cameras.len().min(MOST);
+    let count = cameras.len().min(MAX_CAMERAS);
     (0..count).map(|at| cameras[(at * last).checked_div(count - 1).unwrap_or(0)]).collect()
 }
 
-/// A camera on the way.
+/// A camera on the path.
 #[derive(Clone, Copy)]
 struct Key {
     camera: PathCamera,
@@ -49,7 +49,7 @@ impl Spline {
         for camera in cameras {
             let columns = transpose(&camera.world_from_camera);
             let mut quat = quaternion(columns);
-            // Of the two quaternions of a rotation, the one that is nearer to that before.
+            // Takes the one of both quaternions of the rotation that is nearer to the last one.
             if keys.last().is_some_and(|before| dot4(before.quat, quat) < 0.0) {
                 quat = quat.map(|part| -part);
             }
@@ -58,7 +58,8 @@ impl Spline {
         Self { keys, closed: closed && cameras.len() > 2 }
     }
 
-    /// A key by its number, also before the first and behind the last.
+    /// Returns the key with this number; numbers beyond the ends wrap around or clamp. The quaternion has the sign
+    /// nearer to `beside`.
     fn key(&self, number: i64, beside: Quat<f64>) -> Key {
         let count = i64::try_from(self.keys.len()).unwrap_or(1);
         let number =
@@ -70,7 +71,7 @@ impl Spline {
         key
     }
 
-    /// The camera at a share of the way.
+    /// Returns the camera at a share of the path, 0 to 1.
     fn at(&self, share: f64) -> PathCamera {
         let spans = if self.closed { self.keys.len() } else { self.keys.len() - 1 };
         let along = share.clamp(0.0, 1.0) * spans as f64;
@@ -86,16 +87,16 @@ impl Spline {
         PathCamera {
             centre_world: place(keys.map(|key| key.camera.centre_world), within),
             world_from_camera: rotation(squad(keys.map(|key| key.quat), within)),
-            // The logarithm of a focal length changes as the eye sees it.
+            // Logarithms of focal lengths make the zoom look uniform.
             focal: mix(from.focal.map(f64::ln), to.focal.map(f64::ln)).map(f64::exp),
             offset: mix(from.offset, to.offset),
         }
     }
 }
 
-/// The spline between the second and the third of four places.
+/// Evaluates the spline between the second and the third of four positions.
 fn place([before, from, to, behind]: [Vec3<f64>; 4], within: f64) -> Vec3<f64> {
-    let knot = |a: Vec3<f64>, b: Vec3<f64>| length(sub(b, a)).sqrt().max(LEAST_KNOT);
+    let knot = |a: Vec3<f64>, b: Vec3<f64>| length(sub(b, a)).sqrt().max(MIN_KNOT);
     let t0 = 0.0;
     let t1 = t0 + knot(before, from);
     let t2 = t1 + knot(from, to);
@@ -109,7 +110,7 @@ fn place([before, from, to, behind]: [Vec3<f64>; 4], within: f64) -> Vec3<f64> {
     mix(mix(a, b, t0, t2), mix(b, c, t1, t3), t1, t2)
 }
 
-/// The rotation between the second and the third of four.
+/// Interpolates between the second and the third of four rotations.
 fn squad([before, from, to, behind]: [Quat<f64>; 4], within: f64) -> Quat<f64> {
     let inner = |before: Quat<f64>, at: Quat<f64>, next: Quat<f64>| {
         let inverse = conjugate(at);
@@ -143,7 +144,7 @@ fn product(a: Quat<f64>, b: Quat<f64>) -> Quat<f64> {
     ]
 }
 
-/// Half the rotation vector of a unit quaternion, the shorter way round.
+/// Returns half the rotation vector of a unit quaternion, along the shorter way.
 fn logarithm(quat: Quat<f64>) -> Vec3<f64> {
     let [w, x, y, z] = if quat[0] < 0.0 { quat.map(|part| -part) } else { quat };
     let sine = length([x, y, z]);
@@ -159,16 +160,14 @@ fn exponential(half: Vec3<f64>) -> Quat<f64> {
     [angle.cos(), x, y, z]
 }
 
-// Equal steps along a curve.
+/// Segments of a curve for its length.
+const SEGMENTS: u32 = 4096;
 
-/// Pieces of a curve whose lengths are summed.
-const PIECES: u32 = 4096;
-
-/// So many parameters from 0 to 1 between which a curve is equally long. A closed curve ends a step before
-/// it begins again; one without a length has equal steps of the parameter.
+/// Returns `count` parameters from 0 to 1 with equal lengths of the curve between them. A closed curve ends a step
+/// before its start. A curve without a length has equal steps of the parameter.
 pub(super) fn even_steps(count: usize, closed: bool, place: impl Fn(f64) -> Vec3<f64>) -> Vec<f64> {
-    let parameter = |piece: u32| f64::from(piece) / f64::from(PIECES);
-    let places: Vec<Vec3<f64>> = (0..=PIECES).map(|piece| place(parameter(piece))).collect();
+    let parameter = |piece: u32| f64::from(piece) / f64::from(SEGMENTS);
+    let places: Vec<Vec3<f64>> = (0..=SEGMENTS).map(|piece| place(parameter(piece))).collect();
     let mut lengths = vec![0.0];
     for pair in places.windows(2) {
         lengths.push(lengths[lengths.len() - 1] + length(sub(pair[1], pair[0])));
@@ -184,7 +183,7 @@ pub(super) fn even_steps(count: usize, closed: bool, place: impl Fn(f64) -> Vec3
         let above = lengths.partition_point(|&length| length < wanted).clamp(1, places.len() - 1);
         let (low, high) = (lengths[above - 1], lengths[above]);
         let within = if high > low { (wanted - low) / (high - low) } else { 0.0 };
-        ((above - 1) as f64 + within.clamp(0.0, 1.0)) / f64::from(PIECES)
+        ((above - 1) as f64 + within.clamp(0.0, 1.0)) / f64::from(SEGMENTS)
     };
     (0..count).map(at).collect()
 }
@@ -211,12 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn between_cameras_of_a_ring_the_path_stays_near_it_and_closes() {
+    fn the_path_stays_near_a_ring_and_closes() {
         let cameras = ring(12, [0.0; 3], 3.0, 1.0, 360.0);
         let path = through_cameras(&cameras, true, 120);
         for camera in &path {
             let [x, y, z] = camera.centre_world;
-            // Chords of twelve are 3.4 % within the circle; the spline is rounder.
+            // Chords of twelve are 3.4 % inside the circle; the spline is rounder.
             assert!((x.hypot(z) - 3.0).abs() < 0.01 && (y + 1.0).abs() < 1e-9, "{camera:?}");
             let inward = scale([x, y, z], -1.0 / length([x, y, z]));
             assert!(dot(camera.forward(), inward) > 0.9995, "{camera:?}");
@@ -226,37 +225,37 @@ mod tests {
     }
 
     #[test]
-    fn one_camera_stands_still_and_none_has_no_path() {
+    fn one_camera_makes_a_constant_path_and_none_an_empty_one() {
         let camera = ring(1, [0.0; 3], 3.0, 1.0, 0.0);
         let path = through_cameras(&camera, true, 3);
         assert_eq!(path.len(), 3);
         let moved = path.iter().map(|it| length(sub(it.centre_world, camera[0].centre_world)));
         assert!(moved.fold(0.0, f64::max) < 1e-9);
         assert!(through_cameras(&[], false, 3).is_empty());
-        // Of many, the first and the last are among those that are passed.
+        // The first and the last of many cameras are selected.
         let many = spread(&ring(1000, [0.0; 3], 3.0, 1.0, 300.0));
-        assert_eq!(many.len(), MOST);
+        assert_eq!(many.len(), MAX_CAMERAS);
         let ends = ring(1000, [0.0; 3], 3.0, 1.0, 300.0);
-        assert_eq!((many[0], many[MOST - 1]), (ends[0], ends[999]));
+        assert_eq!((many[0], many[MAX_CAMERAS - 1]), (ends[0], ends[999]));
     }
 
     #[test]
-    fn steps_are_equally_long_and_a_closed_curve_does_not_end_twice() {
-        // Three times as fast behind the middle.
+    fn steps_have_equal_lengths_and_a_closed_curve_ends_once() {
+        // Three times as fast in the second half.
         let place = |t: f64| [if t < 0.5 { t } else { 0.5 + 3.0 * (t - 0.5) }, 0.0, 0.0];
         for (closed, count) in [(false, 9), (true, 8)] {
             let places: Vec<f64> =
                 even_steps(count, closed, place).into_iter().map(|t| place(t)[0]).collect();
-            // A piece of the table is known to its length.
+            // The error is the length of a segment.
             for pair in places.windows(2) {
-                assert!((pair[1] - pair[0] - 0.25).abs() < 2.0 / f64::from(PIECES), "{places:?}");
+                assert!((pair[1] - pair[0] - 0.25).abs() < 2.0 / f64::from(SEGMENTS), "{places:?}");
             }
             assert!(places[0].abs() < 1e-9);
         }
     }
 
     #[test]
-    fn a_curve_that_stays_at_a_place_has_equal_steps() {
+    fn a_constant_curve_has_equal_steps() {
         assert_eq!(even_steps(3, false, |_| [1.0; 3]), [0.0, 0.5, 1.0]);
         assert_eq!(even_steps(1, false, |_| [1.0; 3]), [0.0]);
         assert_eq!(even_steps(0, true, |t| [t; 3]), [0.0; 0]);

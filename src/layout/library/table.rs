@@ -1,5 +1,5 @@
-// What kernels/scratch_sizes.cpp prints with CUDA 13.0.88 for all architectures of a release: a build
-// with SPLAT_CUDA_ARCHS=all leaves the same as scratch_sizes.rs in its output folder.
+// Output of kernels/scratch_sizes.cpp with CUDA 13.0.88 for all architectures of a release. A build with
+// SPLAT_CUDA_ARCHS=all writes it to scratch_sizes.rs in its output folder.
 &[
     library(
         75,

@@ -7,12 +7,12 @@ use super::work::{DryRun, Work, search_scratch};
 use crate::layout::{Library, ModelSize, REGIONS, Scratch};
 use crate::memory::Bytes;
 
-/// Growth of an iteration's scratch beyond its proportion: views differ, and room for
-/// splats is taken a twentieth too large.
+/// Divisor of the margin on an iteration's scratch: views differ, and the capacity for splats is a twentieth too
+/// large.
 const MARGIN_SHARE: u64 = 16;
 
-/// More than kernels count.
-const MOST_GAUSSIANS: u64 = u32::MAX as u64;
+/// Largest number that kernels count.
+const MAX_GAUSSIANS: u64 = u32::MAX as u64;
 
 /// The memory of a device before a densification step.
 #[derive(Clone, Copy, Debug)]
@@ -22,20 +22,19 @@ pub struct Growth {
     /// Bytes of everything that is neither the model nor scratch, and stays: context and code,
     /// photographs.
     pub others: Bytes,
-    /// The model as it is.
+    /// Size of the model before the step.
     pub model: ModelSize,
-    /// Mapped bytes of each region, in the order of [`ModelSize::regions`]; after a round
-    /// that removed Gaussians that is more than they need. What a model lacks is zero.
+    /// Mapped bytes of each region, in the order of [`ModelSize::regions`]. They exceed the region's size after a
+    /// step that removed Gaussians. Missing columns are zero.
     pub mapped: [Bytes; REGIONS],
-    /// The most scratch that an iteration of this model had in use at once, of as many views as
-    /// there are or were lately. (What the arena has mapped beyond it does not count: it is given
-    /// back where memory gets tight.)
+    /// Peak of an iteration's used scratch, for as many views as the present batch or a recent one has. Unused arena
+    /// memory does not count: it is returned when memory is short.
     pub iteration_scratch: Bytes,
-    /// Unit of the device's memory.
+    /// Allocation unit of the device.
     pub granule: Granule,
     /// True if regions grow in place; otherwise a region's old and new memory are held at once.
     pub is_virtual: bool,
-    /// Gaussians that are left when density control has ended, where they are pruned then.
+    /// Gaussians left after density control, if they are pruned then.
     pub target: Option<u64>,
     /// The coarse stage, if one follows.
     pub coarse: Option<CoarseGrowth>,
@@ -50,7 +49,7 @@ pub struct Growth {
 pub struct HostGrowth {
     /// Bytes of all tables.
     pub room: Bytes,
-    /// Unit of the host's memory.
+    /// Allocation unit of the host.
     pub granule: Granule,
     /// True if tables grow in place; otherwise a table's old and new memory are held at once.
     pub is_virtual: bool,
@@ -65,18 +64,18 @@ impl HostGrowth {
     }
 }
 
-/// Memory of SuGaR's coarse stage of a model that is not yet in it.
+/// Memory of SuGaR's coarse stage, before the model enters the stage.
 #[derive(Clone, Copy, Debug)]
 pub struct CoarseGrowth {
     /// Neighbours in a Gaussian's list.
     pub neighbours: u32,
-    /// Scratch that its iterations would take of the model as it is.
+    /// Scratch of the stage's iterations for the present model.
     pub scratch: Bytes,
 }
 
 impl Growth {
-    /// The most that is held from the round on if so many of the wanted are born: with the scratch
-    /// of the round itself, of putting the Gaussians in order, and of the iterations after it.
+    /// Returns the peak from the step on if `births` of the `wanted` Gaussians are created: scratch of the step, of
+    /// the reordering and of the iterations after it included.
     fn peak(&self, wanted: u64, births: u64) -> Bytes {
         let grown = self.model.with(self.model.gaussians + births);
         let mut regions = Bytes(0);
@@ -89,16 +88,16 @@ impl Growth {
             regions += whole.max(mapped);
         }
         let iteration = self.iteration(&grown, self.iteration_scratch);
-        let of_round = self.round(&grown, wanted, births);
-        let scratch = self.granule.after_trim(Bytes(of_round.reach())).max(iteration);
+        let step_scratch = self.round(&grown, wanted, births);
+        let scratch = self.granule.after_trim(Bytes(step_scratch.reach())).max(iteration);
         let coarse = self.coarse.map_or(Bytes(0), |coarse| self.surfaces(&grown, coarse));
         self.others + regions + (largest + scratch).max(coarse)
     }
 
-    /// Scratch of the step itself, of putting the Gaussians in order, and of the prune in the end.
+    /// Returns the scratch of the step, of the reordering and of the final prune.
     fn round(&self, grown: &ModelSize, wanted: u64, births: u64) -> Scratch {
         let dry_run = |model, work| (self.dry_run)(&Library::default(), model, &work);
-        // Moving the dead takes less than this.
+        // Moving dead Gaussians takes less than this.
         let round = dry_run(&self.model, Work::Densify { births, wanted })
             .then(&dry_run(grown, Work::Reorder));
         let candidates = grown.gaussians;
@@ -108,15 +107,15 @@ impl Growth {
         }
     }
 
-    /// Bytes of the coarse stage of the grown model, beside it.
+    /// Returns the bytes of the coarse stage beside the grown model.
     fn surfaces(&self, grown: &ModelSize, coarse: CoarseGrowth) -> Bytes {
         let lists = refinement::neighbour_lists(grown.gaussians, coarse.neighbours).bytes;
         let search = self.granule.after_trim(search_scratch(self.dry_run, grown.gaussians));
         self.granule.whole(lists) + search.max(self.iteration(grown, coarse.scratch))
     }
 
-    /// Scratch of an iteration of the grown model, which took so much before: in proportion, although
-    /// pixels stay as many and denser Gaussians are smaller.
+    /// Scales the scratch of an iteration with the number of Gaussians. The result is too large, since the pixels
+    /// stay and denser Gaussians are smaller.
     fn iteration(&self, grown: &ModelSize, scratch: Bytes) -> Bytes {
         let now = u128::from(scratch.0);
         let before = u128::from(self.model.gaussians.max(1));
@@ -126,16 +125,16 @@ impl Growth {
     }
 }
 
-/// Returns the largest number of `wanted` births that fits: with them, nothing from this round to the next exceeds the
-/// budget. None always fit, even where the budget is exceeded already.
+/// Returns the largest number of `wanted` births that stays within the budget until the next step. Zero births always
+/// fit.
 pub fn largest_births(growth: &Growth, wanted: u64) -> u64 {
-    let wanted = wanted.min(MOST_GAUSSIANS.saturating_sub(growth.model.gaussians));
+    let wanted = wanted.min(MAX_GAUSSIANS.saturating_sub(growth.model.gaussians));
     let fits = |births| {
         let grown = growth.model.with(growth.model.gaussians + births);
         growth.peak(wanted, births) <= growth.budget
             && growth.host.is_none_or(|host| host.holds(&grown))
     };
-    // To choose among the candidates takes scratch that taking all of them does not.
+    // Creating all candidates needs no scratch to choose among them.
     if fits(wanted) {
         return wanted;
     }
@@ -153,7 +152,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A device on which a round is played through, with every refusal a failure.
+    /// A device that runs a densification step and panics if it exceeds the budget.
     struct GrowingDevice {
         budget: u64,
         others: u64,
@@ -200,7 +199,7 @@ mod tests {
         }
     }
 
-    /// The round, the order of the Gaussians and the iterations until the next round.
+    /// Runs the step, the reordering and the iterations until the next step.
     fn play(growth: &Growth, wanted: u64, births: u64) {
         let mut device = GrowingDevice::of(growth);
         let grown = growth.model.with(growth.model.gaussians + births);
@@ -215,7 +214,7 @@ mod tests {
         let per_gaussian = growth.iteration_scratch.0.div_ceil(growth.model.gaussians);
         device.scratch(per_gaussian * grown.gaussians);
         let Some(coarse) = growth.coarse else { return };
-        // Density control is over, and its scratch is given back.
+        // Density control is over, and its scratch is freed.
         device.arena = 0;
         device.others += grown.gaussians * grown.gaussians.min(coarse.neighbours.into()) * 4;
         device.scratch(search_scratch(growth.dry_run, grown.gaussians).0);
@@ -263,7 +262,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_granted_never_exceeds_the_budget(
+        fn granted_births_never_exceed_the_budget(
             growth in growth(),
             wanted in 0_u64..3_000_000,
         ) {
@@ -293,7 +292,7 @@ mod tests {
         }
 
         #[test]
-        fn no_births_are_granted_where_not_even_the_model_fits(
+        fn no_births_are_granted_if_the_model_does_not_fit(
             growth in growth(),
             wanted in 0_u64..3_000_000,
         ) {
@@ -321,13 +320,13 @@ mod tests {
             dry_run,
         };
         assert_eq!(largest_births(&growth, 12_345), 12_345);
-        assert_eq!(largest_births(&growth, u64::MAX), MOST_GAUSSIANS - 1000);
-        // 716 bytes of model and 500 of scratch each, and a margin.
+        assert_eq!(largest_births(&growth, u64::MAX), MAX_GAUSSIANS - 1000);
+        // 716 bytes of model and 500 of scratch per Gaussian, and a margin.
         let tight = Growth { budget: Bytes(1 << 30), ..growth };
         let births = largest_births(&tight, 10_000_000);
         let each = (1 << 30) as f64 / (births + 1000) as f64;
         assert!((each - 1250.0).abs() < 30.0, "{each} bytes each");
-        // 64 bytes of neighbours and 100 of scratch more.
+        // 64 bytes of neighbours and 100 of scratch per Gaussian more.
         let coarse = CoarseGrowth { neighbours: 16, scratch: Bytes(600_000) };
         let births = largest_births(&Growth { coarse: Some(coarse), ..tight }, 10_000_000);
         let each = (1 << 30) as f64 / (births + 1000) as f64;
@@ -335,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_grants_births_as_far_as_it_has_room_for_their_colours() {
+    fn the_host_limits_births_by_the_memory_for_their_colours() {
         let (storage, optional) = (Storage::Offloaded, OptionalColumns::NONE);
         let model =
             ModelSize { gaussians: 1000, schema: &GAUSSIANS, sh_degree: 3, storage, optional };
@@ -355,10 +354,10 @@ mod tests {
             dry_run,
         };
         let most = |growth: &Growth| 1000 + largest_births(growth, 10_000_000);
-        // 96, 52 and 52 bytes each, in whole granules.
+        // 96, 52 and 52 bytes per Gaussian, in whole granules.
         let each = (200 * MIB) as f64 / most(&growth) as f64;
         assert!((200.0..204.0).contains(&each), "{each} bytes each");
-        // The largest table is there twice while it grows.
+        // The largest table exists twice while it grows.
         let copying = HostGrowth { is_virtual: false, ..host };
         let copying = Growth { host: Some(copying), ..growth };
         let each = (200 * MIB) as f64 / most(&copying) as f64;

@@ -1,4 +1,4 @@
-//! Memory of stages that follow one another on a device, from the memory of each.
+//! Memory of consecutive stages on a device, from the memory of each.
 
 use serde::Serialize;
 
@@ -8,19 +8,19 @@ use super::rows::PlannedRow;
 use crate::layout::{PHOTOS_IN_TURN, RESIDENT_PHOTOS, SCRATCH, STATUS, Scratch, spare};
 use crate::memory::Bytes;
 
-/// Context and code: measured on an H200, driver 580, with kernels of compute capability 9.0.
+/// Context and code, measured on an H200 (driver 580, kernels of compute capability 9.0).
 pub const CONTEXT: Bytes = Bytes(526 << 20);
 
-/// A budget below which NCCL makes do with less memory, and is slower.
+/// Budget below which NCCL uses fewer thread blocks.
 const SMALL_BUDGET: Bytes = Bytes(32 << 30);
 
-/// Thread blocks of NCCL's kernels, which its own memory goes by, within this budget of each GPU.
+/// Returns the thread blocks of NCCL's kernels for this budget of each GPU. NCCL's memory depends on them.
 pub fn nccl_blocks(budget: Bytes) -> u32 {
     if budget < SMALL_BUDGET { 16 } else { 32 }
 }
 
-/// Bytes that NCCL takes of each of several GPUs with this number of thread blocks: with 32, 1,020 MiB of each of two and
-/// 1,788 of each of four, with 16 of four 1,116; measured with 2.28 on H200s.
+/// Returns the bytes that NCCL takes on each GPU with this number of thread blocks. Fitted to NCCL 2.28 on H200s:
+/// 1,020 MiB (2 GPUs, 32 blocks), 1,788 (4, 32), 1,116 (4, 16).
 pub fn nccl(gpus: u32, blocks: u32) -> Bytes {
     if gpus < 2 {
         return Bytes(0);
@@ -28,7 +28,7 @@ pub fn nccl(gpus: u32, blocks: u32) -> Bytes {
     Bytes((444 + u64::from(blocks) * (6 + 12 * u64::from(gpus - 1))) << 20)
 }
 
-/// Memory that is held at once in a stage of a run.
+/// Memory of a stage of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedStage {
     /// Name of the stage.
@@ -44,17 +44,17 @@ pub struct PlannedStage {
 pub struct Forecast {
     /// The stages, in the order of a run.
     pub stages: Vec<PlannedStage>,
-    /// The most that is held: that of the largest stage, and what the arena keeps of others and
-    /// has beyond, as far as the budget allows.
+    /// Peak of all stages: the largest stage and the memory that the arena keeps beyond it, as far as the budget
+    /// allows.
     pub peak: Bytes,
-    /// The least budget with which the run is made: with all photographs in turns, the most demanding
-    /// views in bands if they may be, and lists of neighbours as short as they may be.
+    /// Smallest sufficient budget: photographs in turns, the most demanding views in bands and the shortest lists of
+    /// neighbours, if these are allowed.
     pub least: Bytes,
     /// True if views have to be drawn in bands.
     pub in_bands: bool,
-    /// The share of their size at which training views have to be drawn.
+    /// Scale of training views, 0 to 1.
     pub training_scale: f64,
-    /// In the coarse stage, how many neighbours lists may have.
+    /// Neighbours in the lists of the coarse stage.
     pub neighbours: Option<u32>,
     /// Number of photographs that stay on the device to the end.
     pub photographs_resident: usize,
@@ -62,39 +62,39 @@ pub struct Forecast {
     pub photographs: usize,
 }
 
-/// The regions of a stage, and its scratch.
+/// A stage: its regions and its scratch.
 pub(super) struct Played {
     pub(super) name: &'static str,
-    /// All but scratch and the photographs that stay.
+    /// Memory without scratch and resident photographs.
     pub(super) held: Vec<PlannedRow>,
-    /// True if photographs stay on the device then.
+    /// True if photographs stay on the device during the stage.
     pub(super) has_photographs: bool,
     pub(super) scratch: Scratch,
 }
 
 impl Played {
-    /// A stage with photographs that holds this beside its scratch.
+    /// Creates a stage with resident photographs.
     pub(super) fn new(name: &'static str, held: Vec<PlannedRow>, scratch: Scratch) -> Self {
         Self { name, held, has_photographs: true, scratch }
     }
 
-    /// Removes the photographs: none is sent before the stage ends.
+    /// Removes the photographs of a stage that ends before the first upload.
     pub(super) fn without_photographs(self) -> Self {
         Self { has_photographs: false, ..self }
     }
 
-    /// Largest end of a block.
+    /// Returns the largest end of a block.
     pub(super) fn reach(&self) -> Bytes {
         Bytes(self.scratch.reach())
     }
 
-    /// All that it holds but scratch and photographs that stay.
+    /// Returns the bytes without scratch and resident photographs.
     fn held_bytes(&self) -> Bytes {
         self.held.iter().map(|row| row.bytes).sum()
     }
 }
 
-/// Facts of all stages.
+/// Memory that all stages share.
 #[derive(Clone, Copy)]
 pub(super) struct Account<'a> {
     pub(super) context: Bytes,
@@ -106,12 +106,12 @@ pub(super) struct Account<'a> {
 pub(super) struct Budgeted {
     pub(super) stages: Vec<PlannedStage>,
     pub(super) peak: Bytes,
-    /// Photographs that stay to the end.
+    /// Photographs that stay on the device to the end.
     pub(super) resident: usize,
 }
 
 impl Account<'_> {
-    /// Returns the memory of all times and of these regions, in whole granules.
+    /// Returns the memory that all stages share and these regions, in whole granules.
     pub(super) fn held(&self, regions: impl IntoIterator<Item = PlannedRow>) -> Vec<PlannedRow> {
         let row = |label, bytes| PlannedRow { label, bytes };
         let whole = |row: PlannedRow| PlannedRow { bytes: self.granule.whole(row.bytes), ..row };
@@ -123,13 +123,13 @@ impl Account<'_> {
         always.into_iter().chain(regions.into_iter().map(whole)).collect()
     }
 
-    /// The least that the stages take.
+    /// Returns the smallest budget for the stages.
     pub(super) fn least_of(&self, played: &[Played]) -> Bytes {
         let need = |stage: &Played| stage.held_bytes() + self.granule.after_trim(stage.reach());
         played.iter().map(need).max().unwrap_or_default()
     }
 
-    /// The stages of the first way that fits the budget, or those of the last. There is one at least.
+    /// Returns the first way whose stages fit the budget, or the last way; `None` if there are no ways.
     pub(super) fn first_that_fits<W: Copy>(
         &self,
         ways: &[W],
@@ -160,7 +160,7 @@ impl Account<'_> {
         Budgeted { stages, peak, resident }
     }
 
-    /// Photographs come when the model is small, and leave where it needs their place.
+    /// Returns the number of resident photographs. They are uploaded beside the small model and evicted as it grows.
     fn resident(&self, played: &[Played], budget: Option<Bytes>) -> usize {
         let Some(budget) = budget else { return self.photographs.trained.len() };
         let beside = |used: Bytes| Bytes(budget.0.saturating_sub(used.0));
@@ -179,7 +179,7 @@ impl Account<'_> {
             played.scratch.at_peak().iter().copied().map(PlannedRow::from).collect();
         let used: Bytes = blocks.iter().map(|row| row.bytes).sum();
         rows.extend(blocks);
-        // What the arena's blocks leave: gaps, and the rest of the last granule.
+        // Rest of the arena: gaps, and the end of the last granule.
         let whole = self.granule.whole(played.reach());
         rows.push(PlannedRow { label: SCRATCH.label, bytes: Bytes(whole.0 - used.0) });
         rows.retain(|row| row.bytes > Bytes(0));
@@ -188,8 +188,7 @@ impl Account<'_> {
         PlannedStage { name: played.name, rows, total }
     }
 
-    /// The arena keeps what the largest stage took of it, and grew in steps on the way: it ends, on
-    /// average, half a step beyond.
+    /// Estimates the peak: the arena keeps the memory of the largest stage and, on average, half a growth step more.
     fn expected_peak(&self, played: &[Played], photographs: Bytes) -> Bytes {
         let reach = played.iter().map(Played::reach).max().unwrap_or_default();
         let spare = Bytes(spare(reach.0) / 2);
@@ -197,8 +196,7 @@ impl Account<'_> {
         held + photographs + self.granule.whole(reach + spare)
     }
 
-    /// The most that goes by each label of the ledger, at different times, with all photographs on the
-    /// device.
+    /// Returns the peak of each label, at different times, with all photographs on the device.
     pub(super) fn ledger(&self, played: &[Played]) -> Vec<PlannedRow> {
         let reach = played.iter().map(Played::reach).max().unwrap_or_default();
         let beside = [
@@ -220,7 +218,7 @@ impl Account<'_> {
     }
 }
 
-/// Returns the last number that fits, from `fit` on, which does, and below `too_many`.
+/// Returns the largest number that fits, by bisection. `fit` fits, `too_many` does not.
 pub fn largest_that_fits(mut fit: u64, mut too_many: u64, fits: impl Fn(u64) -> bool) -> u64 {
     while too_many - fit > 1 {
         let middle = fit + (too_many - fit) / 2;
@@ -238,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nccl_takes_what_was_measured() {
+    fn nccl_takes_the_measured_bytes() {
         assert_eq!([1, 2, 4].map(|gpus| nccl(gpus, 32).0 >> 20), [0, 1020, 1788]);
         assert_eq!(nccl(4, 16).0 >> 20, 1116);
         assert_eq!([16, 80].map(|gib| nccl_blocks(Bytes(gib << 30))), [16, 32]);

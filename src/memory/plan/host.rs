@@ -1,40 +1,40 @@
-//! Memory of a run on the host, beside the program and the driver.
+//! Memory of a run on the host, without the program and the driver.
 
 use super::photographs::{PlannedColorTables, PlannedPhotographs};
 use super::rows::PlannedRow;
 use crate::layout::{ModelSize, PHOTOS_ON_THEIR_WAY, STAGING, STAGING_WORDS};
 use crate::memory::Bytes;
 
-/// Threads that decode photographs ahead, at most.
+/// Maximum number of threads that decode photographs ahead.
 const DECODERS: usize = 4;
 
-/// Views of an evaluation that are shown as pictures.
+/// Views of an evaluation that are written as pictures.
 pub const PICTURED_VIEWS: usize = 5;
 
-/// Pictures of such a view, at most: render, photograph, error, density, depths and normals.
+/// Maximum number of pictures of a view: render, photograph, error, density, depths and normals.
 pub const PICTURES_OF_VIEW: u64 = 6;
 
-/// The host's side of a run.
+/// Sizes of a run on the host.
 #[derive(Clone, Debug)]
 pub struct Host<'a> {
     /// The model.
     pub model: ModelSize,
-    /// Gaussians at the start, which the host makes.
+    /// Gaussians at the start, which the host creates.
     pub start: u64,
-    /// The photographs as they are trained on.
+    /// Photographs at the size of training.
     pub photographs: &'a PlannedPhotographs,
-    /// Bytes of the photographs as they are stored, before they are resized.
+    /// Bytes of each photograph before it is resized.
     pub full_size: &'a [u64],
-    /// Bytes of decoded photographs; `None` if all are kept.
+    /// Limit on the bytes of decoded photographs; `None` if all are kept.
     pub cache: Option<Bytes>,
     /// Tables of the photographs' colours.
     pub colors: Option<PlannedColorTables>,
-    /// Rows of the model that are on their way to a file at once.
+    /// Rows of the model that are written to a file at once.
     pub chunk_rows: u64,
 }
 
 impl Host<'_> {
-    /// Returns the most that each part takes; not all do at once.
+    /// Returns the peak of each part. The peaks are at different times.
     pub fn rows(&self) -> Vec<PlannedRow> {
         let photographs = self.photographs;
         let all: u64 = photographs.trained.iter().chain(&photographs.held_out).sum();
@@ -46,7 +46,7 @@ impl Host<'_> {
         // Parameters, both moments and statistics.
         let saved = |rows| 3 * parameters(rows) + (8 + 4 * self.model.optional.count()) * rows;
         let offloaded: u64 = self.model.host_tables().map(|(_, bytes)| bytes).sum();
-        // Those that wait, and those of the next view.
+        // The waiting pictures, and the pictures of the next view.
         let pictures = (PICTURED_VIEWS as u64 + 1) * PICTURES_OF_VIEW * photographs.largest();
         [
             ("decoded photographs", kept),
@@ -56,9 +56,9 @@ impl Host<'_> {
             (STAGING.label, 2 * STAGING.bytes(&STAGING_WORDS.into())),
             ("Gaussians at the start", parameters(self.start)),
             ("rows on their way to a file", saved(chunk)),
-            // Where `--host-limit` leaves no room, none of the following wait: training does.
+            // The following queues need no memory if `--host-limit` leaves none: training waits instead.
             ("pictures on their way to TensorBoard", pictures),
-            // Of a checkpoint and of a PLY.
+            // A checkpoint and a PLY.
             (
                 "copies of the model for files",
                 saved(self.model.gaussians) + parameters(self.model.gaussians),
@@ -72,7 +72,7 @@ impl Host<'_> {
     }
 }
 
-/// The tables that lie in the host's memory.
+/// Returns the row of the tables in the host's memory.
 fn offloaded_row(bytes: u64) -> PlannedRow {
     PlannedRow { label: "colours and their moments", bytes: Bytes(bytes) }
 }

@@ -1,14 +1,14 @@
-//! Granules: a device gives memory out in whole granules, and takes back whole blocks of them.
+//! Allocation granules of a device, and the blocks of them that it takes back.
 
 use crate::layout::block_beside;
 use crate::memory::Bytes;
 
-/// The smallest unit in which a device gives memory out.
+/// Smallest allocation of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granule(pub Bytes);
 
 impl Default for Granule {
-    /// 2 MiB, that of NVIDIA's GPUs.
+    /// 2 MiB, the granule of NVIDIA's GPUs.
     fn default() -> Self {
         Self(Bytes(2 << 20))
     }
@@ -20,8 +20,7 @@ impl Granule {
         Bytes(bytes.0.checked_next_multiple_of(self.0.0.max(1)).unwrap_or(u64::MAX))
     }
 
-    /// The most that stays mapped of a range of which only the first `bytes` are wanted: the block
-    /// that they end in stays whole.
+    /// Returns the largest number of mapped bytes after a trim to `bytes`: the block in which they end stays whole.
     pub fn after_trim(self, bytes: Bytes) -> Bytes {
         let block = self.whole(Bytes(block_beside(bytes.0)));
         Bytes(self.whole(bytes).0.saturating_add(block.0))
@@ -33,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_comes_in_whole_granules_and_goes_in_whole_blocks() {
+    fn memory_is_taken_in_granules_and_freed_in_blocks() {
         let granule = Granule::default();
         for (bytes, whole, after_trim) in [
             (0, 0, 2),

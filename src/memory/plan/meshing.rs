@@ -12,26 +12,26 @@ use crate::layout::{
 };
 use crate::memory::Bytes;
 
-/// The drawings that a method needs of the training views.
+/// Views that a meshing method draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SurfaceDrawing {
-    /// Means of the Gaussians' depths, around which points of the surface are looked for.
+    /// Means of the Gaussians' depths, near which the method searches for the surface.
     MeanDepths {
-        /// True if median depths follow, which say where space is free.
+        /// True if median depths are drawn afterwards, to find free space.
         then_medians: bool,
     },
-    /// Depths by which half of the light is stopped, which are fused into voxels.
+    /// Median depths, which are fused into voxels.
     FusedDepths {
         /// Bricks of voxels along each side of the lattice.
         along: [u32; 3],
         /// Bricks near a surface.
         filled: u64,
     },
-    /// Transmittances of this number of points at a time.
+    /// Transmittances of batches of points of this size.
     Places(u64),
 }
 
-/// Drawing a model whose mesh is made. No photograph is sent to the device.
+/// Drawing of a model for its mesh, without photographs.
 #[derive(Clone, Debug)]
 pub struct PlannedMeshing {
     /// The model.
@@ -42,19 +42,18 @@ pub struct PlannedMeshing {
     pub seen: ViewGrowth,
     /// Drawings of the method.
     pub drawing: SurfaceDrawing,
-    /// True if a texture is made of the Gaussians in the end.
+    /// True if a texture is baked from the Gaussians at the end.
     pub textured: bool,
     /// True if views may be drawn in bands if their lists do not fit.
     pub bands: bool,
     /// Context and code.
     pub context: Bytes,
-    /// Unit of the device's memory.
+    /// Allocation unit of the device.
     pub granule: Granule,
     /// The stages of the device.
     pub dry_run: DryRun,
 }
 
-/// Fallbacks for little memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct MeshingWay {
     in_bands: bool,
@@ -62,12 +61,11 @@ struct MeshingWay {
     on_host: bool,
 }
 
-/// No photographs.
 static NONE: PlannedPhotographs = PlannedPhotographs { trained: Vec::new(), held_out: Vec::new() };
 
 impl PlannedMeshing {
-    /// Within so many bytes, or as many as it takes. Views are drawn at their full size: those of
-    /// another size would show another surface.
+    /// Forecasts the memory within a budget, or without a limit. Views always have their full size, since smaller
+    /// ones would show another surface.
     pub fn forecast(&self, budget: Option<Bytes>) -> Forecast {
         let account = self.account();
         let found = account.first_that_fits(&self.ways(), |way| self.play(way), budget);
@@ -85,13 +83,13 @@ impl PlannedMeshing {
         }
     }
 
-    /// The least budget with which it is made.
+    /// Returns the smallest sufficient budget.
     pub fn least(&self) -> Bytes {
         let least = |&way: &MeshingWay| self.account().least_of(&self.play(way));
         self.ways().iter().map(least).min().unwrap_or_default()
     }
 
-    /// The most that goes by each label of the ledger.
+    /// Returns the peak of each label of the ledger.
     pub fn ledger(&self, in_bands: bool) -> Vec<PlannedRow> {
         self.account().ledger(&self.play(MeshingWay { in_bands, on_host: false }))
     }
@@ -100,7 +98,7 @@ impl PlannedMeshing {
         Account { context: self.context, granule: self.granule, photographs: &NONE }
     }
 
-    /// All fallbacks, the one that gives up least first.
+    /// Returns all fallbacks, cheapest first.
     fn ways(&self) -> Vec<MeshingWay> {
         let places: &[bool] = match self.drawing {
             SurfaceDrawing::FusedDepths { .. } => &[false, true],
@@ -133,14 +131,16 @@ impl PlannedMeshing {
                 stages.push(stage("depths", draw(shown(medians))));
             }
             SurfaceDrawing::FusedDepths { along, filled } => {
-                let look = |depths| draw(PlannedViews { depths: Some(depths), ..shown(medians) });
+                let with_depths =
+                    |depths| draw(PlannedViews { depths: Some(depths), ..shown(medians) });
                 let marks = BRICK_MARKS.bytes(&marks_len(along));
                 let marks = Live { label: BRICK_MARKS.label, bytes: marks };
-                stages.push(stage("bricks", look(DepthUse::FindBricks).above(marks)));
+                stages.push(stage("bricks", with_depths(DepthUse::FindBricks).above(marks)));
                 let filled = filled.max(1);
                 let bricks = Live { label: BRICKS.label, bytes: BRICKS.bytes(&filled) };
                 let voxels = Live { label: VOXELS.label, bytes: VOXELS.bytes(&filled) };
-                stages.push(stage("voxels", look(DepthUse::Fuse).above(voxels).above(bricks)));
+                stages
+                    .push(stage("voxels", with_depths(DepthUse::Fuse).above(voxels).above(bricks)));
             }
             SurfaceDrawing::Places(count) => {
                 let wants = ViewRequest::default();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn bands_are_drawn_only_where_lists_do_not_fit() {
+    fn bands_are_drawn_only_if_lists_do_not_fit() {
         let seen = ViewGrowth { surface: 2e7, ..meshing(MEANS).seen };
         let whole = PlannedMeshing { seen, ..meshing(MEANS) };
         let banded = PlannedMeshing { bands: true, ..whole.clone() };

@@ -1,7 +1,6 @@
 //! Forecast of the memory of a run, from sizes alone: no GPU, no driver.
 //!
-//! Rows go by the labels of the ledger, one to one. The scratch of a stage comes from a dry run of the
-//! stage itself ([`DryRun`]).
+//! Rows have the labels of the ledger. The scratch of a stage comes from a dry run of the stage itself ([`DryRun`]).
 
 mod births;
 mod forecast;

@@ -1,4 +1,4 @@
-//! The photographs of a run, and what their cameras did to colours.
+//! The photographs of a run, and the tables of their colours.
 
 use super::mapping::Granule;
 use super::rows::PlannedRow;
@@ -9,46 +9,46 @@ use crate::memory::Bytes;
 /// The photographs of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlannedPhotographs {
-    /// Bytes of each that is trained on.
+    /// Bytes of each training photograph.
     pub trained: Vec<u64>,
-    /// Bytes of each that is held out.
+    /// Bytes of each held-out photograph.
     pub held_out: Vec<u64>,
 }
 
 impl PlannedPhotographs {
-    /// Bytes of both turns.
+    /// Returns the bytes of both upload buffers.
     pub fn turns(&self, granule: Granule) -> Bytes {
         let one = granule.whole(Bytes(self.largest()));
         one + one
     }
 
-    /// The largest of all.
+    /// Returns the bytes of the largest photograph.
     pub fn largest(&self) -> u64 {
         self.trained.iter().chain(&self.held_out).copied().max().unwrap_or(0)
     }
 
-    /// All that are trained on, one behind the other.
+    /// Returns the bytes of all training photographs with their gaps.
     pub fn all(&self) -> Bytes {
         Bytes(self.ends().last().unwrap_or(0))
     }
 
-    /// Number of photographs that stay if all of them may take this number of bytes.
+    /// Returns the number of photographs that fit in `most` bytes.
     pub fn that_fit(&self, most: Bytes, granule: Granule) -> usize {
         self.ends().take_while(|&end| granule.whole(Bytes(end)) <= most).count()
     }
 
-    /// Number of photographs that stay beside other users of this room.
+    /// Returns the number of resident photographs that leave memory to other users of `room` bytes.
     pub fn fair_share(&self, room: Bytes) -> usize {
         let most = fair_share(room.0);
         self.ends().take_while(|&end| end <= most).count()
     }
 
-    /// Bytes of the first `count`.
+    /// Returns the bytes of the first `count` photographs.
     pub fn first(&self, count: usize) -> Bytes {
         Bytes(self.ends().take(count).last().unwrap_or(0))
     }
 
-    /// End of each.
+    /// Returns the end of each photograph, bytes.
     fn ends(&self) -> impl Iterator<Item = u64> + '_ {
         self.trained.iter().scan(0_u64, |end, bytes| {
             *end = photo_after(*end) + bytes;
@@ -57,7 +57,7 @@ impl PlannedPhotographs {
     }
 }
 
-/// Tables of what cameras did to the colours of training views, each with both moments.
+/// Colour tables of training views, each with both moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedColorTables {
     /// Training views.
@@ -67,13 +67,13 @@ pub struct PlannedColorTables {
 }
 
 impl PlannedColorTables {
-    /// Bytes of all tables.
+    /// Returns the row of all tables.
     pub(super) fn row(&self) -> PlannedRow {
         let bytes = Bytes(COLOR_TABLES.bytes(&(3 * self.views * self.width)));
         PlannedRow { label: COLOR_TABLES.label, bytes }
     }
 
-    /// Model of the colours of a training view.
+    /// Returns the colour model of a training view.
     pub(super) fn color_use(&self) -> ColorUse {
         if self.width == u64::from(AFFINE_WIDTH) { ColorUse::Exposure } else { ColorUse::Grid }
     }
@@ -84,12 +84,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn photographs_stay_as_far_as_there_is_room() {
+    fn photographs_stay_resident_as_memory_allows() {
         let photographs =
             PlannedPhotographs { trained: vec![1_000_000; 10], held_out: vec![3_000_000] };
         let granule = Granule::default();
         assert_eq!(photographs.turns(granule), Bytes(2 << 22));
-        // Each behind a gap, but for the first.
+        // Every photograph but the first follows a gap.
         assert_eq!(photographs.all(), Bytes(9 * 1_000_192 + 1_000_000));
         assert_eq!(photographs.fair_share(Bytes(6_000_000)), 2);
         assert_eq!(photographs.fair_share(Bytes(u64::MAX)), 10);

@@ -12,7 +12,7 @@ use crate::layout::{
 };
 use crate::memory::{Bytes, TrainingScale};
 
-/// A refinement.
+/// A refinement of bound Gaussians.
 #[derive(Clone, Debug)]
 pub struct PlannedRefinement {
     /// The bound Gaussians.
@@ -21,11 +21,11 @@ pub struct PlannedRefinement {
     pub bound: BoundSizes,
     /// Splats and instances of a view.
     pub seen: ViewGrowth,
-    /// The model that the mesh was made of, with what views see of it: it is measured first.
+    /// The model that the mesh was made from, and its views. It is measured first.
     pub measured: Option<(ModelSize, ViewGrowth)>,
     /// The photographs.
     pub photographs: PlannedPhotographs,
-    /// True if a texture is made of the Gaussians in the end.
+    /// True if a texture is baked from the Gaussians at the end.
     pub textured: bool,
     /// True if views may be drawn in bands if their lists do not fit.
     pub bands: bool,
@@ -33,13 +33,12 @@ pub struct PlannedRefinement {
     pub resolution: bool,
     /// Context and code.
     pub context: Bytes,
-    /// Unit of the device's memory.
+    /// Allocation unit of the device.
     pub granule: Granule,
     /// The stages of the device.
     pub dry_run: DryRun,
 }
 
-/// Fallbacks of a refinement for little memory.
 #[derive(Clone, Copy, Debug)]
 struct RefinementWay {
     in_bands: bool,
@@ -47,7 +46,7 @@ struct RefinementWay {
 }
 
 impl PlannedRefinement {
-    /// Within so many bytes, or as many as it takes.
+    /// Forecasts the memory within a budget, or without a limit.
     pub fn forecast(&self, budget: Option<Bytes>) -> Forecast {
         let account = self.account();
         let ways = self.ways();
@@ -68,13 +67,13 @@ impl PlannedRefinement {
         }
     }
 
-    /// The least budget with which it is made.
+    /// Returns the smallest sufficient budget.
     pub fn least(&self) -> Bytes {
         let least = |way| self.account().least_of(&self.play(way));
         self.ways().into_iter().map(least).min().unwrap_or_default()
     }
 
-    /// The most that goes by each label of the ledger.
+    /// Returns the peak of each label of the ledger.
     pub fn ledger(&self, in_bands: bool) -> Vec<PlannedRow> {
         let way = RefinementWay { in_bands, scale: TrainingScale::FULL };
         self.account().ledger(&self.play(way))
@@ -85,7 +84,7 @@ impl PlannedRefinement {
         Account { context, granule, photographs }
     }
 
-    /// All ways, the first the one that gives up least.
+    /// Returns all fallbacks, cheapest first.
     fn ways(&self) -> Vec<RefinementWay> {
         let drawn = if self.bands { &[false, true][..] } else { &[false] };
         let scales = TrainingScale::all()
@@ -132,7 +131,7 @@ impl PlannedRefinement {
         stages
     }
 
-    /// Memory from the first step to the last.
+    /// Returns the memory that is held from the first step to the last.
     fn held(&self) -> Vec<PlannedRow> {
         let row = |label, bytes| PlannedRow { label, bytes: Bytes(bytes) };
         let mesh = [
@@ -143,60 +142,58 @@ impl PlannedRefinement {
     }
 }
 
-// Memory of SuGaR's coarse stage beyond an iteration: the lists of neighbours, scratch of finding
-// them, and scratch of surface terms.
+// Memory of SuGaR's coarse stage beyond an iteration: lists of neighbours, and the scratch of finding them and of
+// surface terms.
 
-/// Lengths that lists of neighbours may have where memory is short, the longest first (the ladder's
-/// rung of neighbours).
+/// Shorter lengths of neighbour lists for little memory ([`crate::memory::Rung::Neighbours`]), in descending order.
 pub const FEWER_NEIGHBOURS: [u32; 2] = [12, 10];
 
-/// Maps of surfaces that the coarse stage draws.
+/// Surface maps of the coarse stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maps {
-    /// Nothing.
+    /// No maps.
     Undrawn,
-    /// Depths and normals, which are compared before the backward pass.
+    /// Depths and normals, compared before the backward pass.
     Compared,
-    /// Depths and normals, with median depths, whose normals are compared.
+    /// Depths, normals and median depths, whose normals are compared.
     Medians,
-    /// Depths and normals, of which samples are compared with the depths before the backward pass and
-    /// after it.
+    /// Depths and normals. Samples are compared with the depths before and after the backward pass.
     Sampled,
 }
 
 impl Maps {
-    /// A request with them, in place of those of the iterations before the stage.
+    /// Returns a request of an earlier iteration with these maps in place of its own.
     fn added_to(self, wants: ViewRequest) -> ViewRequest {
         let (maps, median) = (self.are_drawn(), self == Self::Medians);
         ViewRequest { inverse_squares: false, maps, median, ..wants }
     }
 
-    /// True if there are any.
+    /// Returns true if maps are drawn.
     pub fn are_drawn(self) -> bool {
         self != Self::Undrawn
     }
 }
 
-/// The stage, as far as memory is concerned.
+/// Sizes of the coarse stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedCoarse {
     /// Neighbours in a Gaussian's list.
     pub neighbours: u32,
-    /// True if lists may become shorter.
+    /// True if lists may be shortened.
     pub shortens: bool,
     /// Maps of surfaces.
     pub maps: Maps,
 }
 
 impl PlannedCoarse {
-    /// Lengths that lists may have, the longest first.
+    /// Returns the allowed lengths of the lists, in descending order.
     pub fn lengths(&self) -> Vec<u32> {
         let fewer = FEWER_NEIGHBOURS.into_iter().filter(|&fewer| fewer < self.neighbours);
         let fewer = fewer.filter(|_| self.shortens);
         [self.neighbours].into_iter().chain(fewer).collect()
     }
 
-    /// The views of an iteration of the stage.
+    /// Returns the views of an iteration of the stage, from the views of an iteration before it.
     pub fn views(&self, before: PlannedViews) -> PlannedViews {
         let wants = self.maps.added_to(before.wants);
         let samples = match self.maps {
@@ -207,7 +204,7 @@ impl PlannedCoarse {
     }
 }
 
-/// The lists of so many Gaussians; a model of fewer than they are long has shorter ones.
+/// Returns the size of the neighbour lists. Lists are never longer than the model.
 pub fn neighbour_lists(gaussians: u64, neighbours: u32) -> PlannedRow {
     let bytes = Bytes(NEIGHBOURS.bytes(&SearchSizes::of(gaussians, neighbours)));
     PlannedRow { label: NEIGHBOURS.label, bytes }
@@ -254,7 +251,7 @@ mod tests {
             let rows = &forecast.stages[stage].rows;
             rows.iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0)
         };
-        // Corners and hinges twice with 1.5 hinges a face, and starts of half a vertex a face.
+        // Corners and hinges exist twice, with 1.5 hinges and half a vertex per face.
         let mesh = 1_000_000 * 4 * (2 * (3 + 6) + 1);
         assert!(row(1, "bound mesh").abs_diff(mesh) < 3 << 20, "{}", row(1, "bound mesh"));
         let values = 1_000_000 * 4 * (6 + 12);
@@ -266,8 +263,8 @@ mod tests {
     }
 
     #[test]
-    fn what_gives_way_is_given_up_only_where_it_must() {
-        // So many instances that their lists take more than a checkpoint.
+    fn fallbacks_are_used_only_if_memory_is_short() {
+        // With this many instances the lists take more than a checkpoint.
         let few = refinement(300_000);
         let whole = PlannedRefinement { seen: ViewGrowth { surface: 2e7, ..few.seen }, ..few };
         let (least, at_once) =
@@ -300,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_become_shorter_in_steps_that_are_shorter() {
+    fn lists_become_shorter_in_steps() {
         let lengths = |neighbours, shortens| {
             PlannedCoarse { neighbours, shortens, maps: Maps::Undrawn }.lengths()
         };
@@ -312,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_iteration_takes_what_the_view_does_and_the_gradients_behind_it() {
+    fn an_iteration_takes_the_view_and_the_gradients_behind_it() {
         let wants = ViewRequest { drawn_for: Use::Backward, ..ViewRequest::default() };
         let view = ViewSize { px: [800, 533], visible: 400_000, instances: 1_000_000 };
         let scratch = |maps, gaussians, instances| {
@@ -321,18 +318,17 @@ mod tests {
             let views = coarse.views(PlannedViews::one(&view, wants, false));
             view_scratch(dry_run, &Library::default(), gaussians, views).0
         };
-        // Of many instances: the maps take 32 bytes a pixel and a splat, and 16 an instance as the state
-        // of colours does.
+        // Many instances: maps take 32 bytes per pixel and splat, and 16 per instance as the colours' state does.
         let plain = scratch(Maps::Undrawn, 1_000_000, 40_000_000);
         let maps = scratch(Maps::Compared, 1_000_000, 40_000_000);
         let expected = 32 * (800 * 533 + 400_000) + 16 * 40_000_000;
         assert!((maps - plain).abs_diff(expected) < 8192, "{} for {expected}", maps - plain);
-        // The depths that samples are compared with lie behind the lists, and the gradients behind them.
+        // The depths lie behind the lists, and the gradients behind the depths.
         let sampled = scratch(Maps::Sampled, 1_000_000, 40_000_000) - maps;
         let expected = 4 * 800 * 533 + 48_000_000 + 1_600_000 + 3 * 125_000;
         assert!(sampled.abs_diff(expected) < 8192, "{sampled} for {expected}");
-        // Of few: what is behind the backward pass takes most, and grows by 48 bytes a Gaussian that no
-        // view sees, and 4 to number it.
+        // Few instances: the memory behind the backward pass is largest. It grows by 48 bytes per invisible Gaussian,
+        // and 4 for its number.
         let more = scratch(Maps::Undrawn, 9_000_000, 0) - scratch(Maps::Undrawn, 8_000_000, 0);
         assert!(more.abs_diff(52_250_000) < 1000, "{more}");
     }

@@ -8,7 +8,7 @@ use crate::memory::Bytes;
 /// The memory of one label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedRow {
-    /// As the ledger has it.
+    /// Label of the ledger.
     pub label: &'static str,
     /// Size.
     pub bytes: Bytes,
@@ -21,18 +21,18 @@ impl From<Live> for PlannedRow {
 }
 
 impl ModelSize {
-    /// Bytes of each region, in the order in which regions grow.
+    /// Returns the size of each region, in the order of growth.
     pub fn regions(&self) -> Vec<PlannedRow> {
         let row = |(label, bytes)| PlannedRow { label, bytes: Bytes(bytes) };
         self.region_bytes().map(row).collect()
     }
 
-    /// Bytes that all regions hold.
+    /// Returns the bytes of all regions.
     pub fn bytes(&self) -> Bytes {
         self.regions().iter().map(|row| row.bytes).sum()
     }
 
-    /// Bytes of the parameters in the host's columns.
+    /// Returns the bytes of the parameters in the host's columns.
     pub(super) fn host_bytes(&self) -> u64 {
         self.gaussians * self.parameters() * size_of::<f32>() as u64
     }
@@ -69,13 +69,13 @@ mod tests {
     }
 
     #[test]
-    fn a_gaussian_takes_the_bytes_that_the_documentation_names() {
+    fn a_gaussian_takes_the_documented_bytes() {
         assert_eq!(
             [Storage::Full, Storage::HalfColors, Storage::Compact]
                 .map(|storage| million(3, storage)),
             [716, 620, 320]
         );
-        // Of every sixteenth row the device holds colours and their moments, 200 bytes.
+        // The device holds colours and their moments, 200 bytes, of every sixteenth row.
         assert_eq!(million(3, Storage::Offloaded), 120 + 200 / 16);
         assert_eq!(million(0, Storage::Full), 4 * (3 * 11 + 3 * 3) + 8);
         assert_eq!(million(0, Storage::Compact), 4 * (11 + 6 + 11 + 2 + 2 + 2) + 8);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_come_in_whole_lane_blocks() {
+    fn tables_have_whole_lane_blocks() {
         let rows = size(33, 1, Storage::Full).regions();
         let bytes =
             |label: &str| rows.iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0);

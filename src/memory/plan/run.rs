@@ -14,7 +14,7 @@ use crate::layout::{
 use crate::math::Divisor;
 use crate::memory::{Bytes, TrainingScale};
 
-/// Share of the Gaussians that a densification step may add: more than any but the first adds.
+/// Divisor of the largest model: upper bound on the births of all densification steps but the first.
 const BIRTHS_SHARE: u64 = 10;
 
 /// A training run.
@@ -22,30 +22,30 @@ const BIRTHS_SHARE: u64 = 10;
 pub struct PlannedRun {
     /// The model at its largest.
     pub model: ModelSize,
-    /// Gaussians at its start.
+    /// Gaussians at the start.
     pub start: u64,
     /// Splats and instances of a view.
     pub seen: ViewGrowth,
     /// Views of a step.
     pub batch_views: u32,
-    /// By what the sides of training views are divided at first.
+    /// Divisor of the sides of the first training views.
     pub first_divisor: Divisor,
-    /// Kind of its splats.
+    /// Kind of the splats.
     pub records: Records,
     /// Maps that terms need of training views.
     pub inputs: Inputs,
-    /// Its photographs.
+    /// The photographs.
     pub photographs: PlannedPhotographs,
     /// Tables of the photographs' colours, if they are learned.
     pub colors: Option<PlannedColorTables>,
-    /// Gaussians that would be born in a round, and those that are; without, a tenth of the model's
-    /// are, and twice as many would be.
+    /// Wanted and granted births of the largest step. `None`: a tenth of the model is granted, and twice as many are
+    /// wanted.
     pub births: Option<[u64; 2]>,
     /// Kind of the densification steps.
     pub rounds: RoundShape,
-    /// Gaussians that are left when density control has ended, where they are pruned then.
+    /// Gaussians left after density control, if they are pruned then.
     pub target: Option<u64>,
-    /// SuGaR's coarse stage, where it follows.
+    /// SuGaR's coarse stage, if it follows.
     pub coarse: Option<PlannedCoarse>,
     /// True if views may be drawn in bands if their lists do not fit.
     pub bands: bool,
@@ -53,25 +53,22 @@ pub struct PlannedRun {
     pub resolution: bool,
     /// Context and code.
     pub context: Bytes,
-    /// Unit of the device's memory.
+    /// Allocation unit of the device.
     pub granule: Granule,
     /// The stages of the device.
     pub dry_run: DryRun,
 }
 
-/// Fallbacks of a run for little memory.
 #[derive(Clone, Copy, Debug)]
 struct Way {
-    /// Views are drawn in bands.
     in_bands: bool,
-    /// Neighbours in the lists of the coarse stage; 0 where there is none.
+    /// Neighbours in the lists of the coarse stage; 0 without the stage.
     neighbours: u32,
-    /// Size of training views.
     scale: TrainingScale,
 }
 
 impl PlannedRun {
-    /// Within so many bytes, or as many as it takes.
+    /// Forecasts the memory within a budget, or without a limit.
     pub fn forecast(&self, budget: Option<Bytes>) -> Forecast {
         let (way, played) = self.played_within(budget);
         let Budgeted { stages, peak, resident } = self.account().budgeted(&played, budget);
@@ -87,8 +84,8 @@ impl PlannedRun {
         }
     }
 
-    /// The most that goes by each label of the ledger, at different times, with all photographs on
-    /// the device and views drawn at once, or in bands; of the arena, what its blocks reach.
+    /// Returns the peak of each label of the ledger, at different times, with all photographs on the device. The
+    /// arena's row is the largest end of its blocks.
     pub fn ledger(&self, in_bands: bool) -> Vec<PlannedRow> {
         self.account().ledger(&self.play(Way { in_bands, ..self.usual() }))
     }
@@ -98,9 +95,9 @@ impl PlannedRun {
         Account { context, granule, photographs }
     }
 
-    /// The least budget with which it is made.
+    /// Returns the smallest sufficient budget.
     pub fn least(&self) -> Bytes {
-        // Bands need less in some runs and more in others; shorter lists and smaller views always less.
+        // Bands need less in some runs and more in others. Shorter lists and smaller views always need less.
         let ways = self.ways();
         let last = ways.last().copied().unwrap_or(self.usual());
         let is_least = |way: &Way| way.neighbours == last.neighbours && way.scale == last.scale;
@@ -108,13 +105,13 @@ impl PlannedRun {
         ways.into_iter().filter(is_least).map(least).min().unwrap_or_default()
     }
 
-    /// No fallback.
+    /// Returns the way without fallbacks.
     fn usual(&self) -> Way {
         let neighbours = self.coarse.map_or(0, |coarse| coarse.neighbours);
         Way { in_bands: false, neighbours, scale: TrainingScale::FULL }
     }
 
-    /// All ways, the first the one that gives up least.
+    /// Returns all fallbacks, cheapest first.
     fn ways(&self) -> Vec<Way> {
         let lengths = self.coarse.map_or(vec![0], |coarse| coarse.lengths());
         let drawn = if self.bands { &[false, true][..] } else { &[false] };
@@ -129,7 +126,7 @@ impl PlannedRun {
         ways
     }
 
-    /// The first way that fits, or the last.
+    /// Returns the first way that fits and its stages, or the last way.
     fn played_within(&self, budget: Option<Bytes>) -> (Way, Vec<Played>) {
         let found = self.account().first_that_fits(&self.ways(), |way| self.play(way), budget);
         found.unwrap_or_else(|| (self.usual(), self.play(self.usual())))
@@ -141,12 +138,12 @@ impl PlannedRun {
         Self { model: self.model.with(gaussians), start, ..self.clone() }
     }
 
-    /// The most Gaussians within a budget; nothing where not even one fits.
+    /// Returns the largest number of Gaussians within a budget; `None` if not even one fits.
     pub fn largest(&self, budget: Bytes) -> Option<u64> {
         self.largest_shared(1, budget)
     }
 
-    /// Returns the most Gaussians on several GPUs, each with this budget.
+    /// Returns the largest number of Gaussians on several GPUs with this budget each.
     pub fn largest_shared(&self, gpus: u32, budget: Bytes) -> Option<u64> {
         let nccl = nccl(gpus, nccl_blocks(budget));
         let fits = |gaussians: u64| self.with(gaussians).of_rank(gpus, nccl).least() <= budget;
@@ -158,7 +155,7 @@ impl PlannedRun {
         let most = self.model.gaussians;
         let [wanted, births] = self.births.unwrap_or_else(|| {
             let births = (most / BIRTHS_SHARE).min(most.saturating_sub(self.start));
-            // More are wanted than may be born, which takes more than all of them.
+            // Choosing among more candidates takes more memory than taking all.
             [2 * births, births]
         });
         let stage = |name, gaussians, scratch| Played::new(name, self.held(gaussians, 0), scratch);
@@ -186,12 +183,12 @@ impl PlannedRun {
         let first = transfer(&model, self.start, 0..1);
         let first = first.then(&dry_run(self.start, Work::Reorder));
         let mut stages = vec![
-            // The first photograph is sent when the model is there.
+            // The first photograph is uploaded after the model.
             stage("start", self.start, smoothed(first, self.start)).without_photographs(),
             stage("iteration", most, dry_run(most, step(&view, train).into())),
         ];
         if self.first_divisor != Divisor::One {
-            // The largest of them, as if none were born later.
+            // The largest model, as if it had no later births.
             let view = seen.resized(Divisor::Two.px(seen.px)).of(most);
             let wants = ViewRequest { divisor: Divisor::Two, ..train };
             stages.push(stage("smaller views", most, dry_run(most, step(&view, wants).into())));
@@ -209,7 +206,7 @@ impl PlannedRun {
         }
         let target = self.target.filter(|&target| target < most);
         if let Some(kept) = target {
-            // Views that are drawn to measure weights take less.
+            // Drawing views to measure weights takes less.
             let wants = ViewRequest { colors: None, ..train.beside(Inputs::NONE) };
             let drawn = dry_run(most, PlannedViews::one(&view, wants, in_bands).into());
             let retained = dry_run(most, Work::Retain { candidates: most, kept });
@@ -220,7 +217,7 @@ impl PlannedRun {
             let view = seen.of(most);
             let scratch = dry_run(most, Work::FindNeighbours)
                 .then(&dry_run(most, coarse.views(step(&view, train)).into()))
-                // Those that are too transparent are pruned once.
+                // Gaussians that are too transparent are pruned once.
                 .then(&dry_run(most, Work::Densify { births: 0, wanted: 0 }));
             let held = self.held(most, neighbours);
             stages.push(Played::new("coarse training", held, smoothed(scratch, most)));
@@ -236,7 +233,7 @@ impl PlannedRun {
         stages
     }
 
-    /// Memory of a whole stage without scratch and without the photographs that stay.
+    /// Returns the memory of a whole stage without scratch and resident photographs.
     fn held(&self, gaussians: u64, neighbours: u32) -> Vec<PlannedRow> {
         let tables = self.colors.map(|colors| colors.row());
         let regions = self.model.with(gaussians).regions();
@@ -245,18 +242,16 @@ impl PlannedRun {
     }
 }
 
-// A run on several GPUs, each of which has a share of the model.
-
-/// Bytes of the list of a view for each pair of a splat and a tile, with those to sort them.
+/// Bytes of an instance in a view's list, scratch of the sort included.
 const BYTES_OF_INSTANCE: u64 = 24;
 
-/// Bytes that say which splat a Gaussian is.
+/// Bytes of the splat's index of a Gaussian.
 const BYTES_OF_SLOT: u64 = 4;
 
 impl PlannedRun {
-    /// Returns the run on each of several GPUs: it has its share of the Gaussians and draws one view of a step of
-    /// all of them, beside the splats of its own in the views of the others. These and NCCL's memory, which is given, are
-    /// held all the time, and count as context.
+    /// Returns the run on each of several GPUs. A GPU holds its share of the Gaussians, draws one view per step of
+    /// all Gaussians, and projects its share into the views of the other GPUs. Splats for other GPUs and the memory
+    /// of NCCL are held all the time and count as context.
     pub fn of_rank(&self, gpus: u32, nccl: Bytes) -> Self {
         if gpus < 2 {
             return self.clone();
@@ -266,9 +261,9 @@ impl PlannedRun {
         let view = self.seen.of(all);
         let seen = ViewGrowth::counted(own, &view);
         let beyond = self.beyond(own, &view, &seen.of(own));
-        // Of those that are sent, splats and gradients lie in the same place.
+        // Sent splats and their gradients share one buffer.
         let part = self.splats(view.visible.div_ceil(world), own) / 2 + BYTES_OF_SLOT * own;
-        // Those of all rounds stay until the step.
+        // The splats of all views of a batch stay until the step.
         let rounds = self.batch_views.div_ceil(gpus.max(1));
         let parts = u64::from(rounds) * (world - 1) * part;
         Self {
@@ -281,20 +276,20 @@ impl PlannedRun {
         }
     }
 
-    /// Bytes of the splats of a view with their gradients.
+    /// Returns the bytes of a view's splats and their gradients.
     fn splats(&self, visible: u64, gaussians: u64) -> u64 {
         let record = u64::from(self.records.width()) * size_of::<f32>() as u64;
         2 * record * splat_capacity(visible, gaussians)
     }
 
-    /// Bytes of the splats of a view beyond the Gaussians of the share.
+    /// Returns the bytes of a view's splats beyond the splats of the own share.
     fn beyond(&self, own: u64, view: &ViewSize, counted: &ViewSize) -> u64 {
         let splats = self.splats(view.visible, u64::MAX);
         let beyond = splats.saturating_sub(self.splats(counted.visible, own));
         beyond + BYTES_OF_INSTANCE * view.instances.saturating_sub(counted.instances)
     }
 
-    /// Returns true if ranks can draw it.
+    /// Returns true if ranks can draw the run's views.
     pub fn can_be_shared(&self) -> bool {
         self.records == Records::Ellipses && self.coarse.is_none() && self.colors.is_none()
     }
@@ -309,10 +304,8 @@ mod tests {
     use crate::layout::{GAUSSIANS, splat_capacity};
     use crate::memory::plan::{CONTEXT, Maps, OptionalColumns, Storage, nccl};
 
-    /// What maps of inverse depths are compared with.
     const DEPTHS: Inputs = Inputs { inverse_depths: true, ..Inputs::NONE };
 
-    /// What the spread along rays, and normals, are found by.
     const DISTORTION: Inputs =
         Inputs { inverse_depths: true, inverse_squares: true, maps: true, ..Inputs::NONE };
 
@@ -348,10 +341,10 @@ mod tests {
         }
     }
 
-    /// Peaks that `splat bench` measured, without photographs, context and code, in GiB: see
-    /// benches/README.md. They are rounded to 0.01.
+    /// Peaks measured by `splat bench` without photographs, context and code, in GiB, rounded to 0.01: see
+    /// benches/README.md.
     #[test]
-    fn peaks_are_those_that_were_measured() {
+    fn peaks_equal_the_measured_ones() {
         let bench = |gaussians, storage, seen: ViewGrowth| {
             let run = PlannedRun {
                 seen,
@@ -376,7 +369,7 @@ mod tests {
             (6_000_000, compact, fox, 2.49),
         ] {
             let found = bench(gaussians, storage, seen);
-            // Three per cent of what is held with the context and the photographs.
+            // Three per cent of the bytes held with the context and the photographs.
             let tolerance = 0.03 * (measured + 0.75);
             assert!(
                 (found - measured).abs() < tolerance,
@@ -394,17 +387,17 @@ mod tests {
         let beside_nccl =
             |run: &PlannedRun, gpus| run.forecast(None).peak.0 - nccl(gpus, 32).0 - one.context.0;
         let alone = one.forecast(None).peak.0 - one.context.0;
-        // A quarter of the model, and more than that of a view, which does not shrink with the share.
+        // A quarter of the model, and more than a quarter of a view, which does not shrink with the share.
         let share = beside_nccl(&four, 4) as f64 / alone as f64;
         assert!((0.3..0.6).contains(&share), "{share}");
         assert!(beside_nccl(&two, 2) > beside_nccl(&four, 4));
-        // Of its rows in the view of another: an index each, and splats whose gradients come to their place.
+        // In the view of another rank: an index per row, and splats whose buffer also takes the gradients.
         let visible = one.seen.of(6_000_000).visible.div_ceil(2);
         let part = 4 * 3_000_000 + 48 * splat_capacity(visible, 3_000_000);
         let eight = PlannedRun { batch_views: 8, ..one.clone() }.of_rank(2, nccl(2, 32));
         assert_eq!((eight.context.0 - two.context.0, eight.batch_views), (3 * part, 4));
         assert_eq!(one.with(0).of_rank(4, Bytes(0)).model.gaussians, 0);
-        // More GPUs of one size hold more, but not as many times more: each view is of all Gaussians.
+        // More GPUs of one size hold more in total, but not in proportion: each view shows all Gaussians.
         let card = Bytes(24 << 30);
         let [alone, shared] = [1, 4].map(|gpus| one.largest_shared(gpus, card).unwrap());
         assert_eq!(Some(alone), one.largest(card));
@@ -465,7 +458,7 @@ mod tests {
             assert!(smaller.total < iteration.total, "{} of {}", smaller.total, iteration.total);
             let row = smaller.rows.iter().find(|row| row.label == "smaller photograph").unwrap();
             let least = 530 * 947 * bytes;
-            // Blocks begin at round addresses.
+            // Blocks begin at aligned addresses.
             assert!((least..least + 1024).contains(&row.bytes.0), "{}", row.bytes);
             let plain = PlannedRun { inputs, ..whole.clone() };
             assert_eq!(run.forecast(None).peak, plain.forecast(None).peak);
@@ -473,21 +466,21 @@ mod tests {
     }
 
     #[test]
-    fn photographs_leave_where_the_model_needs_their_place() {
+    fn photographs_are_evicted_when_the_model_needs_memory() {
         let run = run(3_000_000, Storage::Full);
         let least = run.least();
         let resident = |budget: u64| run.forecast(Some(Bytes(budget))).photographs_resident;
         assert_eq!(resident(least.0), 0);
         let some = resident(least.0 + (100 << 20));
         assert!((10..20).contains(&some), "{some}");
-        // All of them, and what the arena has beyond does not push them out.
+        // All stay resident, and unused arena memory does not evict them.
         assert_eq!(resident(least.0 + (300 << 20)), 43);
         let tight = run.forecast(Some(least));
         assert!(tight.peak <= least, "{} > {}", tight.peak, least);
     }
 
     #[test]
-    fn views_are_drawn_in_bands_only_where_they_do_not_fit_at_once() {
+    fn views_are_drawn_in_bands_only_if_they_do_not_fit_at_once() {
         let at_once = run(3_000_000, Storage::Full);
         let banded = PlannedRun { bands: true, ..at_once.clone() };
         let (most, least) = (at_once.least(), banded.least());
@@ -514,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn surfels_take_their_maps_and_gradients_where_their_terms_are_on() {
+    fn surfels_take_maps_and_gradients_if_their_terms_are_on() {
         let colours = PlannedRun { records: Records::Surfels, ..run(1_000_000, Storage::Full) };
         let normals = Inputs { maps: true, ..Inputs::NONE };
         let runs = [Inputs::NONE, normals, DISTORTION]
@@ -556,7 +549,7 @@ mod tests {
         }
     }
 
-    /// Of 48 bytes a splat there is a twentieth more than the view has.
+    /// The capacity for splats, 48 bytes each, is a twentieth larger than the view.
     #[test]
     fn each_view_of_a_batch_but_the_last_holds_its_gradients() {
         let one = run(1_000_000, Storage::Full);
@@ -586,7 +579,7 @@ mod tests {
         }
     }
 
-    /// A run with a coarse stage of this kind behind it.
+    /// Returns a run with a coarse stage.
     fn coarse(gaussians: u64, maps: Maps) -> PlannedRun {
         let coarse = PlannedCoarse { neighbours: 16, shortens: true, maps };
         PlannedRun { coarse: Some(coarse), ..run(gaussians, Storage::Full) }
@@ -605,8 +598,7 @@ mod tests {
             assert!(stage.total <= forecast.peak, "{}", stage.name);
         }
         let total = |name| forecast.stages.iter().find(|stage| stage.name == name).unwrap().total.0;
-        // What it adds to the iteration: 384 MB of lists. The 288 MB of gradients lie where the splats, the
-        // view's pairs and its pixels did, which are gone by then.
+        // The stage adds 384 MB of lists. Its 288 MB of gradients reuse the memory of splats, pairs and pixels.
         let more = total("coarse training") - total("iteration");
         assert!(more.abs_diff(384_000_000) < 4 << 20, "{more}");
         assert_eq!(run(6_000_000, Storage::Full).forecast(None).neighbours, None);
@@ -618,13 +610,13 @@ mod tests {
             .map(|maps| coarse(1_000_000, maps).least().0);
         assert!(undrawn < compared && compared <= sampled, "{undrawn} {compared} {sampled}");
         let view = coarse(1, Maps::Undrawn).seen.of(1_000_000);
-        // Maps with their gradients, features with theirs, and the state of the pixels.
+        // Maps and features with their gradients, and the state of the pixels.
         let most = 32 * (view.pixels() + view.visible) + 16 * view.instances;
         assert!(compared - undrawn <= most + (8 << 20), "{} of {most}", compared - undrawn);
     }
 
     #[test]
-    fn lists_become_shorter_only_where_they_do_not_fit_and_not_before_bands() {
+    fn lists_become_shorter_only_if_bands_do_not_suffice() {
         let run = PlannedRun { bands: true, ..coarse(6_000_000, Maps::Undrawn) };
         let fixed = PlannedRun {
             coarse: run.coarse.map(|c| PlannedCoarse { shortens: false, ..c }),
@@ -653,7 +645,7 @@ mod tests {
         let mut labels: Vec<&str> = rows.iter().map(|row| row.label).collect();
         labels.sort_unstable();
         assert!(labels.windows(2).all(|pair| pair[0] != pair[1]), "{labels:?}");
-        // What all stages hold at once is what goes by the labels then, or less.
+        // The bytes that stages hold at once are at most the sum of the labels.
         for row in run.forecast(None).stages.iter().flat_map(|stage| &stage.rows) {
             let most = rows.iter().find(|most| most.label == row.label);
             assert!(most.is_some_and(|most| most.bytes >= row.bytes), "{row:?} of {most:?}");
@@ -661,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_fits_there_is_no_largest_number() {
+    fn there_is_no_largest_number_if_nothing_fits() {
         assert_eq!(run(1000, Storage::Full).largest(Bytes(500 << 20)), None);
     }
 

@@ -1,51 +1,50 @@
-//! Splats and instances of a view, as the number of Gaussians grows.
+//! Splats and instances of a view as a function of the number of Gaussians.
 
 use serde::Serialize;
 
 use crate::abi::TILE;
 use crate::memory::TrainingScale;
 
-/// A view of a model, as far as memory is concerned.
+/// Sizes of a view that its memory depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ViewSize {
     /// Width and height, px.
     pub px: [u32; 2],
-    /// Gaussians that it sees: splats.
+    /// Number of visible Gaussians.
     pub visible: u64,
-    /// Pairs of a splat and a tile that it reaches.
+    /// Number of pairs of a splat and a tile.
     pub instances: u64,
 }
 
 impl ViewSize {
-    /// Its pixels.
+    /// Returns the number of pixels.
     pub fn pixels(&self) -> u64 {
         self.px.map(u64::from).iter().product()
     }
 
-    /// Its tiles.
+    /// Returns the number of tiles.
     pub fn tiles(&self) -> u64 {
         self.px.map(|side| u64::from(side.div_ceil(TILE))).iter().product()
     }
 }
 
-/// Growth of the most demanding view with the model.
+/// Growth of the most demanding view with the number of Gaussians.
 ///
-/// A splat counts in as many tiles as its box touches. As a model gets denser its splats get
-/// smaller while their surface stays the same, S tiles in all: V splats of side s tiles touch
-/// about (1 + s/2)² tiles each, where s² = S / V, which comes to V + √(V S) + S/4 and is reckoned
-/// as V + √(V S') + S' with S' from measurement.
+/// A splat counts in every tile that its box touches. In a denser model splats get smaller while their surface, S
+/// tiles in total, stays constant: V splats with sides of s tiles touch about (1 + s/2)² tiles each, with s² = S / V.
+/// The sum is V + √(V S) + S/4, modelled as V + √(V S') + S' with a measured S'.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ViewGrowth {
     /// Size of the largest view, px.
     pub px: [u32; 2],
-    /// Share of the Gaussians that are splats of it.
+    /// Share of the Gaussians that are visible.
     pub share: f64,
-    /// S', in tiles.
+    /// S', tiles.
     pub surface: f64,
 }
 
 impl ViewGrowth {
-    /// From what a model of so many Gaussians showed.
+    /// Fits the growth to a view of a model with this number of Gaussians.
     pub fn counted(gaussians: u64, view: &ViewSize) -> Self {
         let root = (view.visible as f64).sqrt();
         let more = view.instances.saturating_sub(view.visible) as f64;
@@ -59,14 +58,14 @@ impl ViewGrowth {
         self.resized(scale.px(self.px))
     }
 
-    /// Returns the growth of the views at another size, px: their surface is as many tiles as they have more or fewer.
+    /// Returns the growth of the views at another size, px. The surface scales with the number of tiles.
     pub fn resized(&self, px: [u32; 2]) -> Self {
         let tiles = |px: [u32; 2]| px.map(|side| f64::from(side) / f64::from(TILE));
         let ([wide, high], [new_wide, new_high]) = (tiles(self.px), tiles(px));
         Self { px, surface: self.surface * (new_wide * new_high) / (wide * high), ..*self }
     }
 
-    /// The view of a model of so many Gaussians.
+    /// Returns the view of a model with this number of Gaussians.
     pub fn of(&self, gaussians: u64) -> ViewSize {
         let visible = gaussians as f64 * self.share.clamp(0.0, 1.0);
         let instances = visible + (visible * self.surface).sqrt() + self.surface;
@@ -89,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_counted_is_what_comes_out() {
+    fn the_counted_view_is_reproduced() {
         for (gaussians, visible, instances) in
             [(1_000_000, 400_000, 900_000), (50, 50, 50), (7, 0, 0), (1000, 10, 1_000_000)]
         {

@@ -1,4 +1,4 @@
-//! The work of a device whose scratch a plan asks for. The stages of the device themselves run dry: see
+//! Work of a device and its scratch, found by a dry run of the device's stages: see
 //! [`crate::backend::cuda::dry_run`].
 
 use std::ops::Range;
@@ -57,12 +57,12 @@ pub enum Work {
     },
 }
 
-/// Gaussians that terms at samples take samples of.
+/// Gaussians that are sampled by terms at samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Samples {
-    /// All in view.
+    /// All visible Gaussians.
     Seen,
-    /// Gaussians near the depths that the view shows, with which samples are compared.
+    /// Gaussians near the depths of the view, with which samples are compared.
     Shown,
 }
 
@@ -71,15 +71,15 @@ pub enum Samples {
 pub struct PlannedViews {
     /// Views of a step.
     pub count: u32,
-    /// Each of them.
+    /// Size of each view.
     pub view: ViewSize,
-    /// Maps that are drawn, and their use.
+    /// Maps to draw, and their use.
     pub wants: ViewRequest,
-    /// Drawn in [`crate::layout::BANDS`] of equal height.
+    /// True if the views are drawn in [`crate::layout::BANDS`] bands of equal height.
     pub in_bands: bool,
     /// Terms at samples, after the backward pass.
     pub samples: Option<Samples>,
-    /// Number of points whose transmittance is found in place of the image.
+    /// Number of points whose transmittance is computed in place of the image.
     pub places: Option<u64>,
     /// Use of the depths, if they are fused.
     pub depths: Option<DepthUse>,
@@ -88,7 +88,7 @@ pub struct PlannedViews {
 }
 
 impl PlannedViews {
-    /// One view, with nothing but the maps.
+    /// Creates the request of one view without samples, points, fusion or mesh.
     pub fn one(view: &ViewSize, wants: ViewRequest, in_bands: bool) -> Self {
         Self {
             count: 1,
@@ -109,8 +109,8 @@ impl From<PlannedViews> for Work {
     }
 }
 
-/// Scratch of rows on their way between host and device: of one part of every table (parameters, first
-/// and second moments) after the other. Only rows that are not in single precision need any.
+/// Returns the scratch of copying rows between host and device, one part of every table (parameters, first and second
+/// moments) after the other. Only rows in less than single precision need scratch.
 pub(super) fn transfer(model: &ModelSize, rows: u64, parts: Range<usize>) -> Scratch {
     let source = Replay::default();
     for part in parts {
@@ -124,7 +124,7 @@ pub(super) fn transfer(model: &ModelSize, rows: u64, parts: Range<usize>) -> Scr
     source.scratch()
 }
 
-/// Scratch of rows on their way to a histogram.
+/// Returns the scratch of sampling rows for a histogram.
 pub(super) fn sample(model: &ModelSize, rows: u64) -> Scratch {
     let source = Replay::default();
     let Ok(sample) = SampleSlots::reserve(&source, rows, model.parameters());
@@ -132,14 +132,14 @@ pub(super) fn sample(model: &ModelSize, rows: u64) -> Scratch {
     source.scratch()
 }
 
-/// Bytes of scratch of training on a view of a model of this number of Gaussians.
+/// Returns the bytes of scratch of training on a view of a model with this number of Gaussians.
 pub fn view_scratch(
     dry_run: DryRun,
     library: &Library,
     gaussians: u64,
     planned: PlannedViews,
 ) -> Bytes {
-    // A rank draws splats of others beside its own.
+    // A rank also draws splats of other ranks.
     let rows = match planned.wants.records {
         Records::Ellipses | Records::Surfels => planned.view.visible,
         Records::Triangles => planned.view.visible.div_ceil(FACES_PER_VERTEX),
@@ -148,12 +148,12 @@ pub fn view_scratch(
     Bytes(dry_run(library, &model, &planned.into()).reach())
 }
 
-/// Bytes of scratch of finding the neighbours of this number of Gaussians.
+/// Returns the bytes of scratch of finding the neighbours of all Gaussians.
 pub fn search_scratch(dry_run: DryRun, gaussians: u64) -> Bytes {
     Bytes(dry_run(&Library::default(), &plain(gaussians), &Work::FindNeighbours).reach())
 }
 
-/// A model of which only the number of rows matters.
+/// Returns a model for work that depends on the number of rows only.
 fn plain(gaussians: u64) -> ModelSize {
     let (storage, optional) = (Storage::Full, OptionalColumns::NONE);
     ModelSize { gaussians, schema: &GAUSSIANS, sh_degree: 0, storage, optional }
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_takes_less_than_training() {
+    fn drawing_takes_less_than_training() {
         assert!(reach(&VIEW, PICTURE) < reach(&VIEW, TRAIN));
     }
 
@@ -225,7 +225,7 @@ mod tests {
         let each = |in_bands| (of(9_000_000, in_bands) - of(5_000_000, in_bands)) / 4e6;
         let ratio = each(true) / each(false);
         assert!((ratio - 0.25).abs() < 0.01, "{ratio}");
-        // Twelve bytes a splat stay, and eight come and go.
+        // Twelve bytes per splat stay, and eight are temporary.
         let more = of(0, true) - of(0, false);
         assert!((4.8e6..8.1e6).contains(&more), "{more}");
     }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn candidates_are_sorted_only_where_not_all_are_born() {
+    fn candidates_are_sorted_only_if_not_all_are_added() {
         let of = |births| run(1_000_000, &Work::Densify { births, wanted: 5000 });
         let all = of(5000);
         assert_eq!(peak(&all, "density flags") + peak(&all, "density ranks"), 8 * 1_005_000);
@@ -266,12 +266,12 @@ mod tests {
     }
 
     #[test]
-    fn moving_the_dead_takes_no_more_than_putting_all_in_order() {
+    fn moving_dead_gaussians_takes_at_most_the_memory_of_reordering() {
         for gaussians in [1, 1000, 1_000_000, 100_000_000] {
             let copies = run(gaussians, &Work::AddCopies(gaussians / 20));
             let round = run(gaussians, &Work::MoveDead).then(&copies);
             let order = run(gaussians + gaussians / 20, &Work::Reorder);
-            // Parts of the library's scratch begin at round addresses.
+            // Parts of the library's scratch begin at aligned addresses.
             assert!(round.reach() <= order.reach() + 2048, "{gaussians}");
         }
         let round = run(1_000_000, &Work::MoveDead);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_put_in_order_of_an_empty_model() {
+    fn reordering_an_empty_model_takes_nothing() {
         for work in [Work::Reorder, Work::FindNeighbours] {
             assert_eq!(run(0, &work).reach(), 0, "{work:?}");
         }
@@ -288,8 +288,8 @@ mod tests {
 
     #[test]
     fn finding_neighbours_takes_25_bytes_a_gaussian() {
-        // Rows and keys go before the centres come, but for the rows in order: the first sort, by 24
-        // bits, takes three passes and leaves them in the second buffer, the others leave them there.
+        // Rows and keys are freed before the centres are allocated, but for the ordered rows. The first sort, by 24
+        // bits, takes three passes and ends in the second buffer; the other sorts leave the rows there.
         let search = run(1 << 20, &Work::FindNeighbours);
         assert_eq!(peak(&search, "neighbour rows"), 8 << 20);
         assert_eq!(peak(&search, "neighbour keys"), 8 << 20);
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(run(1 << 33, &Work::Reorder), Scratch::endless());
     }
 
-    /// The search for the largest model asks for hundreds of dry runs.
+    /// The search for the largest model needs hundreds of dry runs.
     #[test]
     fn a_dry_run_of_a_large_model_takes_no_time() {
         let begun = std::time::Instant::now();
