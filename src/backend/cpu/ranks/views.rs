@@ -3,7 +3,6 @@
 use super::share::{CpuShard, ModelShare};
 use crate::backend::cpu::frame::{self, Frame};
 use crate::backend::cpu::primitive::{DrawnView, Splat};
-use crate::backend::cpu::stage::densify;
 use crate::backend::cpu::stage::gradients::{Gradients, ViewGradients};
 use crate::backend::cpu::stage::project::project;
 use crate::backend::cpu::stage::{adam, densify};
