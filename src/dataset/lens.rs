@@ -30,30 +30,17 @@ const SAFE_REACH: f64 = 0.98;
 
 /// Lens parameters that no camera can have.
 #[derive(Debug, thiserror::Error, PartialEq)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum LensError {
-    /// Not finite, or a focal length or size that is not positive.
     #[error(
         "{parameter} is {value}, which no camera has. Solve the cameras again, or correct the value"
     )]
-    Parameter {
-        /// Name of the parameter.
-        parameter: &'static str,
-        /// Value of the parameter.
-        value: f64,
-    },
-    /// No rectangle of the image plane is covered by the photograph.
+    Parameter { parameter: &'static str, value: f64 },
     #[error(
         "the distortion {distortion} folds the {width}x{height} px photograph over itself. Solve the cameras \
          again with a simpler model"
     )]
-    Folds {
-        /// The distortion, with its coefficients.
-        distortion: String,
-        /// Width of the photograph in px.
-        width: u32,
-        /// Height of the photograph in px.
-        height: u32,
-    },
+    Folds { distortion: String, width: u32, height: u32 },
 }
 
 /// A solved camera: a pinhole with distortion.

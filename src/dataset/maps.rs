@@ -37,68 +37,41 @@ const SCALE_SHARE_MAX: f64 = 5.0;
 
 /// Fault of a scene's inverse depths.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum DepthsError {
-    /// The folder is missing.
     #[error(
         "{path}: there is no such folder. Name the folder of the depth maps, relative to the scene, after \
          -d, or leave it out"
     )]
-    FolderMissing {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// The scales cannot be read.
+    FolderMissing { path: PathBuf },
     #[error(
         "{path}: the scales of the depth maps cannot be read: {source}. Make the file with the \
          make_depth_scale.py of 3DGS, or leave -d out"
     )]
     ParametersMissing {
-        /// The file.
         path: PathBuf,
-        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
-    /// The file of scales is invalid JSON.
     #[error(
         "{path}: {source}. Make the file again: {{\"NAME\": {{\"scale\": 1.0, \"offset\": 0.0}}, ...}} with an entry \
          for each photograph"
     )]
     ParametersDamaged {
-        /// The file.
         path: PathBuf,
-        /// The error of the parser.
         #[source]
         source: JsonFault,
     },
-    /// An implausible value.
     #[error(
         "{path}: the {key} of {name:?} is {value:e}, beyond {MAX_VALUE:e}. Make the file again with the \
          make_depth_scale.py of 3D Gaussian splatting"
     )]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-        /// The photograph.
-        name: String,
-        /// `scale` or `offset`.
-        key: &'static str,
-        /// Value of the key.
-        value: f64,
-    },
-    /// No photograph has a usable map.
+    TooLarge { path: PathBuf, name: String, key: &'static str, value: f64 },
     #[error(
         "{path}: none of the {views} training photographs has a map there and a scale above 0 in {parameters}. Name the \
          map of a.jpg a.png, or leave -d out"
     )]
-    NoneFits {
-        /// The folder.
-        path: PathBuf,
-        /// The file of the scales.
-        parameters: PathBuf,
-        /// Number of training photographs.
-        views: usize,
-    },
+    NoneFits { path: PathBuf, parameters: PathBuf, views: usize },
 }
 
 /// An entry of the file of scales.
@@ -179,29 +152,18 @@ const EXTENSIONS: [&str; 6] = ["png", "PNG", "jpg", "JPG", "jpeg", "JPEG"];
 
 /// Fault of a scene's normals.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum NormalsError {
-    /// The folder is missing.
     #[error(
         "{path}: there is no such folder. Name the folder of the normal maps, relative to the scene, after \
          --normals, or leave it out"
     )]
-    FolderMissing {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// No photograph has a usable map.
+    FolderMissing { path: PathBuf },
     #[error(
         "{path}: holds no usable normal map of the {views} training photographs: {reasons}. Name the map of a.jpg \
          a.png, or leave --normals out"
     )]
-    NoneFits {
-        /// The folder.
-        path: PathBuf,
-        /// Number of training photographs.
-        views: usize,
-        /// Reasons, for the first few.
-        reasons: String,
-    },
+    NoneFits { path: PathBuf, views: usize, reasons: String },
 }
 
 /// Finds the maps of the training views. Views without a valid map get none.

@@ -31,46 +31,22 @@ pub struct PlyPoints {
 
 /// A PLY of points that cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum PointsPlyError {
-    /// The file or its header cannot be read, or points are missing.
     #[error(transparent)]
     File(#[from] PlyFileError),
-    /// The header is not that of a PLY of points.
     #[error(
         "{path}: {found}. Write the points again as PLY with an element vertex that has x, y, z (and \
          red, green, blue)"
     )]
-    NoPoints {
-        /// The file.
-        path: PathBuf,
-        /// Fault of the header.
-        found: String,
-    },
-    /// A vertex is missing or is not numeric.
+    NoPoints { path: PathBuf, found: String },
     #[error("{path}: vertex {index} of {count} {found}. Copy or write the file again")]
-    Vertex {
-        /// The file.
-        path: PathBuf,
-        /// Index of the vertex, from 1.
-        index: u64,
-        /// Number of vertices in the header.
-        count: u64,
-        /// Fault of the vertex.
-        found: String,
-    },
-    /// A point too far away to be plausible.
+    Vertex { path: PathBuf, index: u64, count: u64, found: String },
     #[error(
         "{path}: vertex {index} is at {position:?}, and coordinates end at {FARTHEST:e}. Remove such \
          points, or write the file again in smaller units"
     )]
-    TooFar {
-        /// The file.
-        path: PathBuf,
-        /// Index of the vertex, from 1.
-        index: u64,
-        /// Coordinates of the vertex.
-        position: [f64; 3],
-    },
+    TooFar { path: PathBuf, index: u64, position: [f64; 3] },
 }
 
 /// Reads the points of a PLY of any encoding, and adds the offset of its comment.

@@ -31,84 +31,39 @@ const SKEW: f64 = 1e-3;
 
 /// A transforms file that cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum TransformsError {
-    /// The file cannot be opened or read.
     #[error("{path}: cannot be read: {source}. Check the path and the permissions")]
     Unreadable {
-        /// The file.
         path: PathBuf,
-        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// The file is not valid JSON.
     #[error("{path}: {source}. Correct the file there, or export the scene again")]
     Json {
-        /// The file.
         path: PathBuf,
-        /// Position and fault.
         #[source]
         source: JsonFault,
     },
-    /// A file with the content of something else.
     #[error("{path}: {found}")]
-    OtherContent {
-        /// The file.
-        path: PathBuf,
-        /// Content of the file, and the remedy.
-        found: &'static str,
-    },
-    /// A value of Python that JSON does not have.
+    OtherContent { path: PathBuf, found: &'static str },
     #[error(
         "{path}, line {line}, column {column}: {word} is no value of JSON. Correct it, or remove the frame"
     )]
-    NoNumber {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// Column, from 1.
-        column: usize,
-        /// The invalid word.
-        word: &'static str,
-    },
-    /// An invalid key of the file.
+    NoNumber { path: PathBuf, line: usize, column: usize, word: &'static str },
     #[error("{path}: {found}. Correct the key, or export the scene again")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Fault of the key.
-        found: String,
-    },
-    /// An incomplete frame.
+    File { path: PathBuf, found: String },
     #[error("{path}: frame {frame:?} {found}. {remedy}")]
-    TransformsFrame {
-        /// The file.
-        path: PathBuf,
-        /// The frame's `file_path`.
-        frame: String,
-        /// Fault of the frame.
-        found: String,
-        /// Remedy.
-        remedy: &'static str,
-    },
-    /// Invalid parameters of a camera.
+    TransformsFrame { path: PathBuf, frame: String, found: String, remedy: &'static str },
     #[error("{path}: frame {frame:?}: {source}")]
     Lens {
-        /// The file.
         path: PathBuf,
-        /// The frame's `file_path`.
         frame: String,
-        /// Fault of the parameters.
         #[source]
         source: LensError,
     },
-    /// The file has no frames.
     #[error("{path}: lists no frames. Export the scene again")]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
 }
 
 /// A transforms scene, before its photographs are searched.

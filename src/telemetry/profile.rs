@@ -600,41 +600,20 @@ impl LimitUse {
 
 /// Error of a log.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum LogError {
-    /// The log is missing.
     #[error(
         "{path}: there is no such file. Name the folder of a run (`splat train -m` says which)"
     )]
-    Missing {
-        /// The log.
-        path: PathBuf,
-    },
-    /// The log cannot be read.
+    Missing { path: PathBuf },
     #[error("{path}: cannot be read: {source}. Check its permissions")]
-    Unreadable {
-        /// The log.
-        path: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
-    /// A line is not an event.
+    Unreadable { path: PathBuf, source: io::Error },
     #[error(
         "{path}, line {line}: is not an event of a run: {reason}. Remove the line, or train anew"
     )]
-    Damaged {
-        /// The log.
-        path: PathBuf,
-        /// Number of the line, from 1.
-        line: usize,
-        /// Fault of the line.
-        reason: String,
-    },
-    /// The log has no events yet.
+    Damaged { path: PathBuf, line: usize, reason: String },
     #[error("{path}: no run has begun. Train first, or wait until the run has read its scene")]
-    Empty {
-        /// The log.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
 }
 
 /// Events of a run about memory.

@@ -124,38 +124,19 @@ impl From<&Evaluation> for MeasuredSplit {
 
 /// Error of a summary.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum SummaryError {
-    /// The summary is missing.
     #[error("{path}: there is no such file. Name the folder of a run, or a summary.json of one")]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The run was trained by a version that wrote no summary.
+    Missing { path: PathBuf },
     #[error(
         "{path}: there is no such file, though a run was trained there: by an older version, which \
          wrote none. Train it with this version"
     )]
-    Older {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The summary cannot be read.
+    Older { path: PathBuf },
     #[error("{path}: cannot be read: {source}. Check its permissions")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
-    /// The file is not a summary.
+    Unreadable { path: PathBuf, source: io::Error },
     #[error("{path}: is not the summary of a run: {reason}. Name another run, or train it anew")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Fault of the file.
-        reason: String,
-    },
+    Damaged { path: PathBuf, reason: String },
 }
 
 impl RunSummary {

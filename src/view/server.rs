@@ -47,8 +47,8 @@ const SLOW_ANSWERS: usize = 4;
 
 /// A server that cannot start or continue.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum ServerError {
-    /// The system refused a socket, thread or timer.
     #[error("the page cannot be served: {0}. Try another --port")]
     System(#[from] io::Error),
 }

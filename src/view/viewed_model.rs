@@ -78,16 +78,12 @@ struct RunPage {
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ViewError {
-    /// The requested thing does not exist, or no longer.
     #[error("{0}")]
     Missing(String),
-    /// The request is impossible now.
     #[error("{0}")]
     Conflict(String),
-    /// The request is not allowed.
     #[error("{0}")]
     Forbidden(String),
-    /// A file cannot be read or written.
     #[error("{0}")]
     Failed(String),
 }
