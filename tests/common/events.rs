@@ -34,6 +34,12 @@ pub fn events_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// The lines of the log in a model folder.
+pub fn log_lines(folder: &Path) -> Vec<serde_json::Value> {
+    let log = fs::read_to_string(folder.join("run.jsonl")).unwrap();
+    log.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
 /// Steps at which each tag stands in the file.
 pub fn steps_of_tags(path: &Path) -> BTreeMap<String, Vec<i64>> {
     let mut steps: BTreeMap<String, Vec<i64>> = BTreeMap::new();

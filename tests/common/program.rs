@@ -3,10 +3,15 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use super::synthetic::write_synthetic;
+use splat::config::Config;
+use splat::dataset::{Dataset, ImageLoader};
+use splat::perceptual::LpipsWeights;
 use splat::synth::SynthOptions;
+use splat::train::TrainerSetup;
 use tempfile::TempDir;
 
 /// Long enough for a busy machine; only a program that hangs takes it.
@@ -87,6 +92,20 @@ pub struct TestFolder {
 pub const VIEWS: usize = 8;
 /// Size of its photographs, px.
 pub const SIZE: (u32, u32) = (48, 36);
+
+/// Calls `run` with the set-up of a run in this place, and with its dataset.
+pub fn set_up<T>(
+    place: &TestFolder,
+    (config, lpips): (&Config, Option<&LpipsWeights>),
+    images: &ImageLoader,
+    run: impl FnOnce(TrainerSetup<'_>) -> T,
+) -> T {
+    let dataset = &Dataset::load(&config.scene).unwrap();
+    fs::create_dir_all(place.model()).unwrap();
+    let (model_path, stop) = (&place.model(), &AtomicBool::new(false));
+    let began = Instant::now();
+    run(TrainerSetup { lpips, dataset, images, config, model_path, began, stop })
+}
 
 impl TestFolder {
     /// The steps in the log of its model.
