@@ -55,11 +55,7 @@ pub enum DatasetError {
     #[error(transparent)]
     Mask(ImageError),
     #[error("{path}: its camera cannot be used: {source}")]
-    Lens {
-        path: PathBuf,
-        #[source]
-        source: LensError,
-    },
+    Lens { path: PathBuf, source: LensError },
     #[error("{path}: the camera of {view} has {found}. {remedy}")]
     Camera { path: PathBuf, view: String, found: String, remedy: &'static str },
     #[error("--resolution {value} is no resolution. Give -1, 1, 2, 4, 8 or a width in px")]

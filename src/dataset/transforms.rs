@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::camera::Pose;
 use super::finder::{ForeignName, first_few, other_content, utf8};
-use super::lens::{Distortion, LensError, POSSIBLE_FIELDS};
+use super::lens::{Distortion, LensError, POSSIBLE_FIELDS, whole};
 use super::shot::{Focal, Optics, SizelessLens};
 use crate::files::JsonFault;
 use crate::math::linalg::{cross, dot, length, mul, scale};
@@ -34,17 +34,9 @@ const SKEW: f64 = 1e-3;
 #[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum TransformsError {
     #[error("{path}: cannot be read: {source}. Check the path and the permissions")]
-    Unreadable {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
     #[error("{path}: {source}. Correct the file there, or export the scene again")]
-    Json {
-        path: PathBuf,
-        #[source]
-        source: JsonFault,
-    },
+    Json { path: PathBuf, source: JsonFault },
     #[error("{path}: {found}")]
     OtherContent { path: PathBuf, found: &'static str },
     #[error(
@@ -56,12 +48,7 @@ pub enum TransformsError {
     #[error("{path}: frame {frame:?} {found}. {remedy}")]
     TransformsFrame { path: PathBuf, frame: String, found: String, remedy: &'static str },
     #[error("{path}: frame {frame:?}: {source}")]
-    Lens {
-        path: PathBuf,
-        frame: String,
-        #[source]
-        source: LensError,
-    },
+    Lens { path: PathBuf, frame: String, source: LensError },
     #[error("{path}: lists no frames. Export the scene again")]
     Empty { path: PathBuf },
 }
@@ -202,10 +189,10 @@ fn read(path: &Path) -> Result<Transforms, TransformsError> {
     let mut stretch = None;
     let mut unused: BTreeSet<&str> = unused_keys(&file).collect();
     for (number, frame) in frames.iter().enumerate() {
-        let (frame, keys) = read_frame(frame, &shared, number, path)?;
-        unused.extend(unused_keys(keys.1));
-        stretch = stretch.or(keys.0.stretch());
-        read.frames.push(frame);
+        let (read_frame, own_stretch) = read_frame(frame, &shared, number, path)?;
+        unused.extend(frame.as_object().into_iter().flat_map(unused_keys));
+        stretch = stretch.or(own_stretch);
+        read.frames.push(read_frame);
     }
     apply_lists(&file, &mut read, path)?;
     if let Some(ratio) = stretch {
@@ -249,15 +236,13 @@ fn unused_keys(keys: &Map<String, Value>) -> impl Iterator<Item = &str> {
         .map(|(key, _)| key.as_str())
 }
 
-/// A frame with its camera's keys and all of its keys.
-type ReadFrame<'a> = (Frame, (CameraKeys, &'a Map<String, Value>));
-
-fn read_frame<'a>(
-    frame: &'a Value,
+/// Reads a frame. Returns the stretch of its pixels, too.
+fn read_frame(
+    frame: &Value,
     shared: &CameraKeys,
     number: usize,
     path: &Path,
-) -> Result<ReadFrame<'a>, TransformsError> {
+) -> Result<(Frame, Option<f64>), TransformsError> {
     let name = frame.get("file_path").and_then(Value::as_str).filter(|name| !name.is_empty());
     let shown = name.map_or_else(|| format!("number {number}"), str::to_owned);
     let wrong = |found, remedy| TransformsError::TransformsFrame {
@@ -283,18 +268,9 @@ fn read_frame<'a>(
         }
         CameraFault::Found(found) => wrong(found, REMEDY),
     })?;
-    let mask = text(keys, "mask_path");
-    Ok((
-        Frame {
-            name: name.to_owned(),
-            pose,
-            optics,
-            described_in: path.to_owned(),
-            mask,
-            held_out: false,
-        },
-        (camera, keys),
-    ))
+    let (name, described_in, mask) = (name.to_owned(), path.to_owned(), text(keys, "mask_path"));
+    let frame = Frame { name, pose, optics, described_in, mask, held_out: false };
+    Ok((frame, camera.stretch()))
 }
 
 /// Holds out the frames of nerfstudio's lists, and drops unlisted frames if training frames are listed.
@@ -406,11 +382,9 @@ fn pose(matrix: &Value) -> Result<Pose, &'static str> {
     let rotation = [axis(0), axis(1).map(|a| -a), axis(2).map(|a| -a)];
     let rotation = rotation.map(|axis| scale(axis, 1.0 / length(axis)));
     let handed = dot(cross(rotation[0], rotation[1]), rotation[2]);
-    let skew = dot(rotation[0], rotation[1])
-        .abs()
-        .max(dot(rotation[1], rotation[2]).abs())
-        .max(dot(rotation[2], rotation[0]).abs())
-        .max((handed - 1.0).abs());
+    let [x, y, z] = rotation;
+    let skew = [dot(x, y), dot(y, z), dot(z, x), handed - 1.0].map(f64::abs);
+    let skew = skew.into_iter().fold(0.0, f64::max);
     // `max` ignores NaN, which a zero axis leads to, so each axis is checked.
     let finite = rotation.iter().flatten().all(|x| x.is_finite());
     if !finite || skew >= SKEW {
@@ -632,14 +606,10 @@ impl CameraKeys {
 /// True if [`CameraKeys::read`] reads the key.
 fn is_read(key: &str) -> bool {
     let pairs = [FOCAL_KEYS, CENTRE_KEYS, SIZE_KEYS];
-    pairs.iter().flatten().any(|names| names.contains(&key))
-        || RADIANS_KEYS.contains(&key)
-        || DEGREES_KEYS.contains(&key)
-        || RADIAL_KEYS.contains(&key)
-        || TANGENTIAL_KEYS.contains(&key)
-        || MATRIX_KEYS.contains(&key)
-        || MODEL_KEYS.contains(&key)
-        || key == FISHEYE_KEY
+    let lists: [&[&str]; 6] =
+        [&RADIANS_KEYS, &DEGREES_KEYS, &RADIAL_KEYS, &TANGENTIAL_KEYS, &MATRIX_KEYS, &MODEL_KEYS];
+    let mut all = pairs.iter().flatten().chain(&lists);
+    key == FISHEYE_KEY || all.any(|names| names.contains(&key))
 }
 
 /// True if a key belongs to a camera, supported or not.
@@ -796,15 +766,6 @@ fn kind(keys: &Map<String, Value>) -> Result<Option<LensKind>, String> {
     }
 }
 
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "called with whole numbers that fit u32"
-)]
-fn whole(size: f64) -> u32 {
-    size as u32
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -820,9 +781,9 @@ mod tests {
     /// Returns the camera of these keys for a photograph of 100x80 px: focal lengths, principal point, distortion.
     fn camera(value: &Value) -> Result<([f64; 2], [f64; 2], Distortion), String> {
         let read = CameraKeys::read(value.as_object().unwrap())?;
-        let (straight, _) = match read.optics().map_err(|fault| format!("{fault:?}"))? {
-            Optics::Lens(lens) => (lens, ()),
-            Optics::Sizeless(lens) => (lens.of_size([100, 80]).unwrap(), ()),
+        let straight = match read.optics().map_err(|fault| format!("{fault:?}"))? {
+            Optics::Lens(lens) => lens,
+            Optics::Sizeless(lens) => lens.of_size([100, 80]).unwrap(),
         };
         let text = format!("{straight:?}");
         assert!(text.contains("width: 100, height: 80"), "{text}");

@@ -176,11 +176,7 @@ pub enum ColmapError {
     )]
     Missing { folder: PathBuf, file: &'static str },
     #[error("{path}: cannot be read: {source}. Check that it is a file and its permissions")]
-    Unreadable {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
     #[error("{path}: {found}")]
     OtherContent { path: PathBuf, found: &'static str },
     #[error(
@@ -209,13 +205,7 @@ pub enum ColmapError {
     )]
     UnsupportedModel { path: PathBuf, camera: u32, model: &'static str },
     #[error("{path}: camera {camera} ({model}): {source}")]
-    Lens {
-        path: PathBuf,
-        camera: u32,
-        model: &'static str,
-        #[source]
-        source: LensError,
-    },
+    Lens { path: PathBuf, camera: u32, model: &'static str, source: LensError },
     #[error("{path}: camera {camera} is listed twice. Export the model again with COLMAP")]
     DuplicateCamera { path: PathBuf, camera: u32 },
     #[error(

@@ -10,11 +10,7 @@ use crate::files::shell_word;
 #[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum ImageError {
     #[error("{path}: cannot be read: {source}. Check that the file is there and may be read")]
-    Unreadable {
-        path: String,
-        #[source]
-        source: io::Error,
-    },
+    Unreadable { path: String, source: io::Error },
     #[error(
         "{path}: is neither JPEG, PNG, WebP, TIFF nor BMP ({found}). Convert it: magick mogrify \
          -format png {}",
@@ -28,11 +24,7 @@ pub enum ImageError {
     #[error(
         "{path}: cannot be decoded: {source}. The file is damaged or of a rare kind; copy it again or export it anew"
     )]
-    Undecodable {
-        path: String,
-        #[source]
-        source: ::image::ImageError,
-    },
+    Undecodable { path: String, source: ::image::ImageError },
     #[error(
         "{path}: breaks off after {bytes} bytes, before the image ends. Copy it again; if it is whole and only its end marker is missing, save it anew"
     )]
