@@ -120,19 +120,7 @@ impl<W: Write> TensorBoard<W> {
                 self.scalars(*iteration, &[("train/view_divisor", f64::from(*divisor))])
             }
             Event::Surface(report) => self.surface(report),
-            Event::Round(_)
-            | Event::OpacityReset { .. }
-            | Event::Ended { .. }
-            | Event::CoarseStarted { .. }
-            | Event::Pruned { .. }
-            | Event::PrunedToTarget(_)
-            | Event::Neighbours { .. }
-            | Event::Buffers(_)
-            | Event::Control { .. }
-            | Event::TimelapsePicture { .. }
-            | Event::Saving { .. }
-            | Event::Saved { .. }
-            | Event::Warning { .. } => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -188,8 +176,7 @@ impl<W: Write> TensorBoard<W> {
         let tagged = |(phase, peak): (Phase, PhasePeak)| {
             Some((format!("memory/peak_{}_gb", phase.key()), peak.of_device()?.gib()))
         };
-        let values: Vec<_> = peaks.iter().filter_map(tagged).collect();
-        if values.is_empty() { Ok(()) } else { self.scalars(iteration, &values) }
+        self.known_scalars(iteration, peaks.iter().filter_map(tagged).collect())
     }
 
     fn gpu(&mut self, report: &GpuReport) -> io::Result<()> {
@@ -208,7 +195,8 @@ impl<W: Write> TensorBoard<W> {
             // Number of reasons; `run.jsonl` names them.
             ("gpu/throttle", sample.throttle.as_ref().map(|reasons| reasons.len() as f64)),
         ];
-        self.write_known_scalars(report.iteration, &values)
+        let known = values.into_iter().filter_map(|(tag, value)| Some((tag, value?)));
+        self.known_scalars(report.iteration, known.collect())
     }
 
     fn surface(&mut self, report: &SurfaceReport) -> io::Result<()> {
@@ -219,7 +207,7 @@ impl<W: Write> TensorBoard<W> {
         ];
         let known = known.into_iter().filter_map(|(tag, value)| Some((tag.to_owned(), value?)));
         values.extend(known);
-        if values.is_empty() { Ok(()) } else { self.scalars(report.iteration, &values) }
+        self.known_scalars(report.iteration, values)
     }
 
     fn rung(&mut self, iteration: u32, change: &RungChange) -> io::Result<()> {
@@ -291,14 +279,12 @@ impl<W: Write> TensorBoard<W> {
         Ok(())
     }
 
-    fn write_known_scalars(
+    fn known_scalars<T: AsRef<str>>(
         &mut self,
         iteration: u32,
-        values: &[(&str, Option<f64>)],
+        values: Vec<(T, f64)>,
     ) -> io::Result<()> {
-        let present = values.iter().filter_map(|&(tag, value)| Some((tag, value?)));
-        let present: Vec<_> = present.collect();
-        if present.is_empty() { Ok(()) } else { self.scalars(iteration, &present) }
+        if values.is_empty() { Ok(()) } else { self.scalars(iteration, &values) }
     }
 
     fn scalars<T: AsRef<str>>(&mut self, iteration: u32, values: &[(T, f64)]) -> io::Result<()> {
@@ -531,18 +517,7 @@ mod tests {
         let path = Path::new("model/events");
         let mut sink = TensorBoard::to_writer(path, Disk(100)).unwrap();
         sink.on(&Event::OpacityReset { iteration: 3000 }).unwrap();
-        let report = MemoryReport {
-            iteration: 100,
-            tensors: crate::train::event::Tensors::default(),
-            vram: None,
-            offloaded: None,
-            host_resident: None,
-            host_total: None,
-            host_limit: None,
-            host_creep: None,
-            peaks: PhasePeaks::default(),
-        };
-        let error = sink.on(&Event::Memory(report)).unwrap_err();
+        let error = sink.on(&Event::Memory(MemoryReport::default())).unwrap_err();
         assert!(error.to_string().contains("model/events"), "{error}");
     }
 
