@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::process;
 use crate::common::scenes::real_scenes;
-use splat::dataset::{AlphaMeaning, ImageLoader, ImageSource, Residency, decode, probe};
+use splat::dataset::{ImageLoader, ImageSource, Residency, decode, probe};
 use splat::memory::{Bytes, host_memory};
 
 /// Returns the images of a scene by name, at `1 / divisor` of their size.
@@ -20,17 +20,8 @@ fn scene(name: &str, divisor: u32) -> Option<Vec<ImageSource>> {
         let header = probe(&path).unwrap();
         assert!(!header.orientation_swaps);
         let full_size = [header.width, header.height];
-        ImageSource {
-            path,
-            mask: None,
-            full_size,
-            size: full_size.map(|side| (side + divisor / 2) / divisor),
-            apply_orientation: false,
-            undistort: None,
-            alpha: AlphaMeaning::Mask,
-            depth: None,
-            normals: None,
-        }
+        let size = full_size.map(|side| (side + divisor / 2) / divisor);
+        ImageSource { size, ..ImageSource::plain(path, full_size) }
     });
     Some(sources.collect())
 }
