@@ -9,8 +9,7 @@ use crate::common::scene::{RATES, in_training, tame_gaussians};
 use crate::common::{Draws, view};
 use splat::backend::cpu::Cpu;
 use splat::backend::{DeviceError, Snapshot, TrainDevice};
-use splat::math::relocate::opacity;
-use splat::math::{Real, inverse_sigmoid};
+use splat::math::{Real, inverse_sigmoid, sigmoid};
 use splat::model::{Gaussians, Primitive};
 
 each_backend!(
@@ -35,7 +34,7 @@ fn start(count: usize, dead: f64) -> Snapshot<Gaussians> {
 }
 
 fn is_dead(snapshot: &Snapshot<Gaussians>, row: usize) -> bool {
-    opacity(f64::from(snapshot.parameters.opacity_logits[row])) <= RULE.opacity_min
+    sigmoid(f64::from(snapshot.parameters.opacity_logits[row])) <= RULE.opacity_min
 }
 
 /// All rows alike: shares within the rounding of double to single precision, everything else, which
