@@ -1,5 +1,6 @@
 //! A model folder and the requests that a page makes of it.
 
+use std::error::Error;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -312,8 +313,8 @@ impl FolderState {
     }
 }
 
-fn failed(error: impl ToString) -> Refusal {
-    (StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+fn failed(error: impl Into<Box<dyn Error>>) -> Refusal {
+    (StatusCode::SERVICE_UNAVAILABLE, error.into().to_string())
 }
 
 fn json(value: &impl Serialize) -> Result<String, Refusal> {
