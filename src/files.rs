@@ -106,7 +106,6 @@ pub fn numbered(folder: &Path, number: impl Fn(&str) -> Option<u32>) -> Vec<(u32
 )]
 pub struct OutputError {
     path: String,
-    #[source]
     source: io::Error,
 }
 
@@ -378,6 +377,22 @@ fn fill(file: &mut File, from: u64, to: u64) -> io::Result<()> {
     }
     // Some file systems report a full disk only here.
     file.sync_data()
+}
+
+/// Removes a file if it is there.
+pub fn remove_if_there(path: &Path) -> Result<(), OutputError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(OutputError::new(path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Asserts that a text has these parts.
+#[cfg(test)]
+pub(crate) fn assert_parts(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no `{part}` in: {text}");
+    }
 }
 
 #[cfg(test)]

@@ -1,39 +1,27 @@
 //! Arguments of the probe that compares the kernels' mathematics with the host's.
+#![allow(missing_docs, reason = "constants have the names of their functions")]
 
 use super::{In, Out, ViewCamera};
 
 constants! {
     /// Threads per block of `probe`.
     pub const PROBE_BLOCK: u32 = 128;
-    /// `linalg::add`.
+    /// Functions of `linalg`.
     pub const PROBE_ADD: u32 = 0;
-    /// `linalg::sub`.
     pub const PROBE_SUB: u32 = 1;
-    /// `linalg::scale`.
     pub const PROBE_SCALE: u32 = 2;
-    /// `linalg::dot`.
     pub const PROBE_DOT: u32 = 3;
-    /// `linalg::cross`.
     pub const PROBE_CROSS: u32 = 4;
-    /// `linalg::normalize`.
     pub const PROBE_NORMALIZE: u32 = 5;
-    /// `linalg::normalize_bwd`.
     pub const PROBE_NORMALIZE_BWD: u32 = 6;
-    /// `linalg::mul`.
     pub const PROBE_MUL: u32 = 7;
-    /// `linalg::mul_transposed`.
     pub const PROBE_MUL_TRANSPOSED: u32 = 8;
-    /// `linalg::mat_mul`.
     pub const PROBE_MAT_MUL: u32 = 9;
-    /// `linalg::transpose`.
     pub const PROBE_TRANSPOSE: u32 = 10;
-    /// `linalg::rotation`.
     pub const PROBE_ROTATION: u32 = 11;
-    /// `linalg::rotation_bwd`.
     pub const PROBE_ROTATION_BWD: u32 = 12;
-    /// `sigmoid`.
+    /// Functions of `math`.
     pub const PROBE_SIGMOID: u32 = 13;
-    /// `sigmoid_bwd`.
     pub const PROBE_SIGMOID_BWD: u32 = 14;
     /// `sh::basis`.
     pub const PROBE_SH_BASIS: u32 = 15;
@@ -65,81 +53,49 @@ constants! {
     pub const PROBE_RANDOM_UNIFORM: u32 = 28;
     /// `random::RandomStream::normal`.
     pub const PROBE_RANDOM_NORMAL: u32 = 29;
-    /// `compact::encode_half`.
+    /// Functions of `compact`.
     pub const PROBE_ENCODE_HALF: u32 = 30;
-    /// `compact::decode_half`.
     pub const PROBE_DECODE_HALF: u32 = 31;
-    /// `compact::encode_bfloat`.
     pub const PROBE_ENCODE_BFLOAT: u32 = 32;
-    /// `compact::decode_bfloat`.
     pub const PROBE_DECODE_BFLOAT: u32 = 33;
-    /// `compact::with_half`.
     pub const PROBE_WITH_HALF: u32 = 34;
-    /// `compact::encode_first`.
     pub const PROBE_ENCODE_FIRST: u32 = 35;
-    /// `compact::decode_first`.
     pub const PROBE_DECODE_FIRST: u32 = 36;
-    /// `compact::encode_second`.
     pub const PROBE_ENCODE_SECOND: u32 = 37;
-    /// `compact::decode_second`.
     pub const PROBE_DECODE_SECOND: u32 = 38;
-    /// `compact::with_byte`.
     pub const PROBE_WITH_BYTE: u32 = 39;
-    /// `compact::rounded_scale`.
     pub const PROBE_ROUNDED_SCALE: u32 = 40;
-    /// `compact::inverse_scale`.
     pub const PROBE_INVERSE_SCALE: u32 = 41;
-    /// `compact::held_quotient`.
     pub const PROBE_HELD_QUOTIENT: u32 = 42;
-    /// `compact::roll`.
     pub const PROBE_ROLL: u32 = 43;
     /// `relocate::weight`.
     pub const PROBE_DRAW_WEIGHT: u32 = 60;
     /// `relocate::share`.
     pub const PROBE_SHARE: u32 = 61;
-    /// `filter::kept_on_screen`.
+    /// Functions of `filter`.
     pub const PROBE_KEPT_ON_SCREEN: u32 = 62;
-    /// `filter::kept_on_screen_bwd`.
     pub const PROBE_KEPT_ON_SCREEN_BWD: u32 = 63;
-    /// `filter::smoothed`.
     pub const PROBE_SMOOTHED: u32 = 64;
-    /// `filter::smoothed_bwd`.
     pub const PROBE_SMOOTHED_BWD: u32 = 65;
-    /// `filter::lowered_logit`.
     pub const PROBE_LOWERED_LOGIT: u32 = 66;
-    /// `field::density`.
+    /// Functions of `field`.
     pub const PROBE_DENSITY: u32 = 70;
-    /// `field::density_bwd`.
     pub const PROBE_DENSITY_BWD: u32 = 71;
-    /// `field::sample_bwd`.
     pub const PROBE_SAMPLE_BWD: u32 = 72;
-    /// `field::surface_density`.
     pub const PROBE_SURFACE_DENSITY: u32 = 73;
-    /// `field::surface_density_bwd`.
     pub const PROBE_SURFACE_DENSITY_BWD: u32 = 74;
-    /// `field::aligned`.
     pub const PROBE_ALIGNED: u32 = 75;
-    /// `field::normal_weight`.
     pub const PROBE_NORMAL_WEIGHT: u32 = 76;
-    /// `field::entropy`.
     pub const PROBE_ENTROPY: u32 = 77;
-    /// `field::entropy_bwd`.
     pub const PROBE_ENTROPY_BWD: u32 = 78;
-    /// `normals::facing_normal`.
+    /// Functions of `normals`.
     pub const PROBE_FACING_NORMAL: u32 = 80;
-    /// `normals::facing_normal_bwd`.
     pub const PROBE_FACING_NORMAL_BWD: u32 = 81;
-    /// `normals::blended_normal`.
     pub const PROBE_BLENDED_NORMAL: u32 = 82;
-    /// `normals::blended_normal_bwd`.
     pub const PROBE_BLENDED_NORMAL_BWD: u32 = 83;
-    /// `normals::slope`.
     pub const PROBE_SLOPE: u32 = 84;
-    /// `normals::slope_bwd`.
     pub const PROBE_SLOPE_BWD: u32 = 85;
-    /// `normals::surface_normal`.
     pub const PROBE_SURFACE_NORMAL: u32 = 86;
-    /// `normals::surface_normal_bwd`.
     pub const PROBE_SURFACE_NORMAL_BWD: u32 = 87;
 }
 

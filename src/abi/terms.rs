@@ -194,17 +194,7 @@ impl Term {
                 let [l1, ssim] = [VALUE_L1, VALUE_SSIM].map(|place| means[place as usize]);
                 (1.0 - lambda_dssim) * l1 + lambda_dssim * (1.0 - ssim)
             }
-            Self::InverseDepth
-            | Self::NormalMap
-            | Self::DepthNormal { .. }
-            | Self::MultiView
-            | Self::Distortion
-            | Self::Entropy
-            | Self::Density
-            | Self::Normal
-            | Self::Sdf { .. } => {
-                self.values().iter().map(|value| means[value.place as usize]).sum()
-            }
+            _ => self.values().iter().map(|value| means[value.place as usize]).sum(),
         }
     }
 
@@ -236,13 +226,8 @@ impl Term {
     /// pixels.
     pub const fn at(&self) -> At {
         match self {
-            Self::Photometric { .. }
-            | Self::InverseDepth
-            | Self::NormalMap
-            | Self::DepthNormal { .. }
-            | Self::MultiView
-            | Self::Distortion => At::Pixels,
             Self::Entropy | Self::Density | Self::Normal | Self::Sdf { .. } => At::Samples,
+            _ => At::Pixels,
         }
     }
 
@@ -250,13 +235,7 @@ impl Term {
     pub const fn topic(&self) -> Topic {
         match self {
             Self::Photometric { .. } | Self::InverseDepth | Self::NormalMap => Topic::Photograph,
-            Self::DepthNormal { .. }
-            | Self::MultiView
-            | Self::Distortion
-            | Self::Entropy
-            | Self::Density
-            | Self::Normal
-            | Self::Sdf { .. } => Topic::Surface,
+            _ => Topic::Surface,
         }
     }
 }

@@ -68,6 +68,16 @@ pub struct Rates {
 }
 
 impl Rates {
+    /// Rates that keep every parameter.
+    pub const NONE: Self = Self {
+        means: 0.0,
+        log_scales: 0.0,
+        quats: 0.0,
+        opacity_logits: 0.0,
+        sh_dc: 0.0,
+        sh_rest: 0.0,
+    };
+
     /// Returns the rate of a column.
     pub fn of(&self, rate: Rate) -> f64 {
         match rate {

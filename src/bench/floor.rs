@@ -156,46 +156,49 @@ mod tests {
     }
 
     #[test]
-    fn an_invisible_gaussian_reads_its_centre_and_moves_its_geometry() {
-        let work = Work { gaussians: 1, ..Work::default() };
-        assert_eq!(each(&work), [(Stage::Project, 12 + 4), (Stage::Step, 4 + 11 * 3 * 4 * 2)]);
-    }
-
-    #[test]
-    fn a_compact_model_moves_compact_rows() {
-        let row_words = COMPACT;
-        let work = Work { gaussians: 1, row_words, ..Work::default() };
-        assert_eq!(each(&work), [(Stage::Project, 16), (Stage::Step, 4 + 28 * 4 * 2)]);
-        let work = Work { lane_blocks_seen: 1, row_words, ..Work::default() };
-        assert_eq!(each(&work), [(Stage::Project, 4), (Stage::Step, 32 * 50 * 4 * 2 + 8)]);
-        let work = Work { rows_late: 1, row_words, ..Work::default() };
-        assert_eq!(each(&work), [(Stage::Project, 26 * 4)]);
-    }
-
-    #[test]
-    fn colours_move_in_whole_lane_blocks_and_are_read_by_sectors() {
-        let work = Work { lane_blocks_seen: 1, ..Work::default() };
-        assert_eq!(each(&work), [(Stage::Project, 4), (Stage::Step, 32 * 1_152 + 8)]);
-        let work = Work { rows_fetched: 8, ..Work::default() };
-        assert_eq!(each(&work), [(Stage::Project, 8 * (32 + 192)), (Stage::Observe, 8 * 16)]);
-        let work = Work { rows_late: 8, ..Work::default() };
-        assert_eq!(each(&work), [(Stage::Project, 8 * 384)]);
-    }
-
-    #[test]
-    fn a_splat_is_written_sorted_read_and_differentiated() {
-        let work = Work { visible: 1, ..Work::default() };
-        let expected = [
-            (Stage::Project, 48 + 8 + 12),
-            (Stage::Sort, 4 + 4 * 16 + 12),
-            (Stage::Bin, 12 + 8 + 48),
-            (Stage::BlendBackward, 48),
-            (Stage::Observe, 64),
-            (Stage::Step, 96),
+    fn each_count_moves_its_bytes() {
+        use Stage::{Bin, BlendBackward, BlendForward, Loss, Observe, Project, Sort, Step};
+        let none = Work::default();
+        let compact = Work { row_words: COMPACT, ..none };
+        let cases: &[(Work, &[(Stage, u64)])] = &[
+            // An invisible Gaussian: its centre and geometry.
+            (Work { gaussians: 1, ..none }, &[(Project, 12 + 4), (Step, 4 + 11 * 3 * 4 * 2)]),
+            (Work { gaussians: 1, ..compact }, &[(Project, 16), (Step, 4 + 28 * 4 * 2)]),
+            // Colours move in whole lane blocks and are read by sectors.
+            (Work { lane_blocks_seen: 1, ..none }, &[(Project, 4), (Step, 32 * 1_152 + 8)]),
+            (Work { lane_blocks_seen: 1, ..compact }, &[(Project, 4), (Step, 32 * 50 * 4 * 2 + 8)]),
+            (Work { rows_late: 8, ..none }, &[(Project, 8 * 384)]),
+            (Work { rows_late: 1, ..compact }, &[(Project, 26 * 4)]),
+            (Work { rows_fetched: 8, ..none }, &[(Project, 8 * (32 + 192)), (Observe, 8 * 16)]),
+            // A splat is written, sorted, read and differentiated.
+            (
+                Work { visible: 1, ..none },
+                &[
+                    (Project, 48 + 8 + 12),
+                    (Sort, 4 + 4 * 16 + 12),
+                    (Bin, 12 + 8 + 48),
+                    (BlendBackward, 48),
+                    (Observe, 64),
+                    (Step, 96),
+                ],
+            ),
+            (Work { splats_hit: 1, ..none }, &[(BlendForward, 48), (BlendBackward, 144)]),
+            // Reached instances and chunks.
+            (Work { instances_reached: 1, ..none }, &[(BlendForward, 4), (BlendBackward, 4)]),
+            (Work { hit_words: 1, ..none }, &[(BlendForward, 4), (BlendBackward, 4)]),
+            (Work { states: 1, ..none }, &[(BlendForward, 512), (BlendBackward, 512)]),
+            (Work { chunks: 1, ..none }, &[(BlendForward, 8), (BlendBackward, 16 + 32)]),
+            (Work { tiles: 1, ..none }, &[(Bin, 8), (BlendForward, 8 + 32)]),
+            // An evaluation is arithmetic.
+            (Work { pairs_evaluated: 1, ..none }, &[]),
+            (
+                Work { pixels: 1, ..none },
+                &[(BlendForward, 12), (Loss, 12 + 3 + 12), (BlendBackward, 24)],
+            ),
         ];
-        assert_eq!(each(&work), expected);
-        let work = Work { splats_hit: 1, ..Work::default() };
-        assert_eq!(each(&work), [(Stage::BlendForward, 48), (Stage::BlendBackward, 144)]);
+        for (work, expected) in cases {
+            assert_eq!(each(work), *expected, "{work:?}");
+        }
     }
 
     #[test]
@@ -211,27 +214,5 @@ mod tests {
         assert_eq!(bytes(256), 6 + 2 + 2 * 12 + 2);
         assert_eq!(bytes(65_535), 6 + 2 + 2 * 12 + 2);
         assert_eq!(bytes(65_536), 8 + 4 + 3 * 16 + 4);
-    }
-
-    #[test]
-    fn blending_reads_reached_instances_and_chunks() {
-        let both = |bytes| vec![(Stage::BlendForward, bytes), (Stage::BlendBackward, bytes)];
-        assert_eq!(each(&Work { instances_reached: 1, ..Work::default() }), both(4));
-        assert_eq!(each(&Work { hit_words: 1, ..Work::default() }), both(4));
-        assert_eq!(each(&Work { states: 1, ..Work::default() }), both(512));
-        let work = Work { chunks: 1, ..Work::default() };
-        assert_eq!(each(&work), [(Stage::BlendForward, 8), (Stage::BlendBackward, 16 + 32)]);
-        let work = Work { tiles: 1, ..Work::default() };
-        assert_eq!(each(&work), [(Stage::Bin, 8), (Stage::BlendForward, 8 + 32)]);
-        // An evaluation is arithmetic.
-        assert_eq!(each(&Work { pairs_evaluated: 1, ..Work::default() }), []);
-    }
-
-    #[test]
-    fn a_pixel_is_written_compared_and_differentiated() {
-        let work = Work { pixels: 1, ..Work::default() };
-        let expected =
-            [(Stage::BlendForward, 12), (Stage::Loss, 12 + 3 + 12), (Stage::BlendBackward, 24)];
-        assert_eq!(each(&work), expected);
     }
 }

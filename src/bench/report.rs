@@ -162,7 +162,6 @@ mod tests {
             let traffic = Traffic::new(Bytes(bytes), ms, copy);
             StageCost { stage, ms, traffic }
         };
-        let zero = Bytes(0);
         Bench {
             gaussians: 1_000_000,
             iterations: 200,
@@ -182,13 +181,7 @@ mod tests {
                 ..Work::default()
             }),
             pairs: Pairs { evaluated: Some(400_000_000), contributing: 100_000_000 },
-            peak: Peak {
-                total: zero,
-                context: zero,
-                photographs: zero,
-                training: zero,
-                pinned: zero,
-            },
+            peak: Peak::default(),
             memory: Vec::new(),
         }
     }

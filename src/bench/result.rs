@@ -34,7 +34,7 @@ pub struct Bench {
 }
 
 /// Largest use of the device's memory since the warm-up, and its parts at that moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Peak {
     /// Sum of the parts, as allocated on the device.
     pub total: Bytes,
@@ -50,9 +50,7 @@ pub struct Peak {
 
 impl Peak {
     pub(super) fn of(memory: &[MemoryEntry]) -> Self {
-        let zero = Bytes(0);
-        let mut peak =
-            Self { total: zero, context: zero, photographs: zero, training: zero, pinned: zero };
+        let mut peak = Self::default();
         for entry in memory {
             let part = match entry.kind {
                 MemoryKind::Context => &mut peak.context,

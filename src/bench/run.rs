@@ -6,12 +6,13 @@ use super::costs::costs;
 use super::denser::denser;
 use super::report::BenchReport;
 use super::result::{Bench, Peak};
-use super::steady_state::{CountedWork, SteadyState, StepInputs, SurfaceWork, median};
+use super::steady_state::{CountedWork, SteadyState, StepInputs, SurfaceWork};
 use crate::backend::{
     AdamStep, Footprint, Rates, RenderSettings, Statistics, Terms, TrainDevice, Work,
 };
 use crate::config::Config;
 use crate::dataset::{Dataset, ImageLoader};
+use crate::math::quantile::median;
 use crate::model::Gaussians;
 use crate::train::coarse::CoarseSchedule;
 use crate::train::feed::Feed;
@@ -23,16 +24,6 @@ const STEPS_PER_GROUP: u32 = 10;
 
 /// Views whose work is counted. Counting is much slower than the work.
 const VIEWS_COUNTED: u32 = 10;
-
-/// Rates that keep every parameter, so that the last iteration costs as much as the first.
-const NO_RATES: Rates = Rates {
-    means: 0.0,
-    log_scales: 0.0,
-    quats: 0.0,
-    opacity_logits: 0.0,
-    sh_dc: 0.0,
-    sh_rest: 0.0,
-};
 
 /// Inputs of a measurement.
 #[derive(Clone, Copy)]
@@ -112,7 +103,8 @@ fn bench<B: TrainDevice>(
         settings,
         observe: setup.observes.then_some(Statistics::Norms),
         terms: Terms::photometric(config.optimize.lambda_dssim),
-        step: AdamStep::new(0, NO_RATES),
+        // The last iteration costs as much as the first if every parameter stays.
+        step: AdamStep::new(0, Rates::NONE),
     };
     let surfaces = match CoarseSchedule::of(config) {
         None => None,
@@ -150,7 +142,7 @@ fn bench<B: TrainDevice>(
     Ok(Bench {
         gaussians: gaussians.len(),
         iterations: setup.iterations,
-        ms_median: median(&mut groups),
+        ms_median: median(groups.into_iter()),
         ms_mean: seconds * 1e3 / images(setup.iterations),
         stages: costs(&times, &works, copy),
         copy,

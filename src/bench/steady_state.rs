@@ -9,6 +9,7 @@ use crate::backend::{
 use crate::config::Config;
 use crate::dataset::View;
 use crate::math::Divisor;
+use crate::math::quantile::median;
 use crate::memory::Bytes;
 use crate::train::TrainError;
 use crate::train::coarse::CoarseSchedule;
@@ -233,7 +234,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         }
         let stage_time = |(stage, mut sums): (Stage, Vec<f64>)| {
             sums.resize(steps as usize, 0.0);
-            StageTime { stage, ms: median(&mut sums) }
+            StageTime { stage, ms: median(sums.into_iter()) }
         };
         Ok(times.into_iter().map(stage_time).collect())
     }
@@ -261,28 +262,5 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
             at_peak: bytes,
         })
         .to_vec()
-    }
-}
-
-/// Returns the median; 0 for no values.
-pub(super) fn median(values: &mut [f64]) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match (values.len() % 2, values.get(middle)) {
-        (_, None) => 0.0,
-        (1, Some(value)) => *value,
-        (_, Some(value)) => 0.5 * (values[middle - 1] + value),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_is_the_middle() {
-        assert_eq!(median(&mut []), 0.0);
-        assert_eq!(median(&mut [3.0, 9.0, 1.0]), 3.0);
-        assert_eq!(median(&mut [4.0, 9.0, 1.0, 2.0]), 3.0);
     }
 }

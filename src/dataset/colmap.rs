@@ -18,9 +18,9 @@ pub use raw::{CameraModel, ColmapError, SolvedCamera};
 use raw::{Points, RawImage};
 
 use super::camera::Pose;
-use super::finder::first_few;
+use super::finder::{file_in, first_few};
 use super::lens::Lens;
-use super::shot::PointCloud;
+use super::shot::{PointCloud, not_finite};
 
 /// Deepest folder below the scene that is searched for a model.
 const MAX_DEPTH: usize = 3;
@@ -62,18 +62,12 @@ impl Reconstruction {
     pub fn lens(&self, camera: u32) -> Option<Result<Lens, ColmapError>> {
         let solved = self.cameras.get(&camera)?;
         let model = solved.model.name;
+        let path = || self.cameras_path.clone();
         Some(match solved.lens() {
-            None => Err(ColmapError::UnsupportedModel {
-                path: self.cameras_path.clone(),
-                camera,
-                model,
-            }),
-            Some(lens) => lens.map_err(|source| ColmapError::Lens {
-                path: self.cameras_path.clone(),
-                camera,
-                model,
-                source,
-            }),
+            None => Err(ColmapError::UnsupportedModel { path: path(), camera, model }),
+            Some(lens) => {
+                lens.map_err(|source| ColmapError::Lens { path: path(), camera, model, source })
+            }
         })
     }
 }
@@ -101,7 +95,11 @@ pub fn find(scene: &Path, only_usual: bool) -> Option<FoundModel> {
     groups.extend(["undistorted/sparse", "distorted/sparse", "colmap"].map(|it| scene.join(it)));
     groups.push(scene.to_owned());
     groups.truncate(if only_usual { 1 } else { groups.len() });
-    groups.iter().find_map(|group| largest(scene, &with_numbered(group)))
+    groups.into_iter().find_map(|group| {
+        let mut folders = numbered(&group);
+        folders.push(group);
+        largest(scene, &folders)
+    })
 }
 
 /// Finds the model with the most images in any folder of a scene, at most three levels deep. Folders of other scenes
@@ -132,13 +130,6 @@ pub fn find_anywhere(
         level = searched_next;
     }
     largest(scene, &found)
-}
-
-/// Returns the numbered folders in a folder, and the folder itself.
-fn with_numbered(group: &Path) -> Vec<PathBuf> {
-    let mut folders = numbered(group);
-    folders.push(group.to_owned());
-    folders
 }
 
 /// Returns the model with the most images.
@@ -239,14 +230,7 @@ pub fn read(folder: &Path) -> Result<Reconstruction, ColmapError> {
         }
         Some(path) => text::points(&mut text::TextLines::open(&path)?)?,
     };
-    if points.dropped > 0 {
-        warnings.push(format!(
-            "{}: {} of its {} points have coordinates that are not finite; they are left out",
-            folder.display(),
-            points.dropped,
-            points.dropped + points.kept.positions.len()
-        ));
-    }
+    warnings.extend(not_finite(folder, points.dropped, points.kept.positions.len()));
     Ok(Reconstruction { cameras_path, cameras, images, points: points.kept, warnings })
 }
 
@@ -254,17 +238,7 @@ pub fn read(folder: &Path) -> Result<Reconstruction, ColmapError> {
 fn part(folder: &Path, name: &str) -> Option<PathBuf> {
     let names = ["bin", "txt"].map(|extension| format!("{name}.{extension}"));
     let as_written = names.iter().map(|name| folder.join(name)).find(|path| path.is_file());
-    as_written.or_else(|| {
-        let mut files: Vec<PathBuf> =
-            fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
-        files.sort_unstable();
-        names.iter().find_map(|name| {
-            let is_it = |path: &&PathBuf| {
-                path.file_name().is_some_and(|it| it.eq_ignore_ascii_case(name)) && path.is_file()
-            };
-            files.iter().find(is_it).cloned()
-        })
-    })
+    as_written.or_else(|| file_in(folder, &names.each_ref().map(String::as_str)))
 }
 
 fn is_binary(path: &Path) -> bool {

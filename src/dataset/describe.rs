@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::colmap::{self, FoundModel};
 use super::error::DatasetError;
-use super::finder::{Finder, ForeignName, Reach, Wanted, find_file, first_few};
+use super::finder::{
+    Finder, ForeignName, FoundFiles, Reach, Wanted, file_in, find_file, first_few,
+};
 use super::folders;
 use super::lens::LengthKeys;
 use super::maps::{self, Masks};
 use super::points_ply::{self, PlyPoints};
-use super::shot::{AlphaMeaning, Optics, PointCloud, Shot};
+use super::shot::{AlphaMeaning, Optics, PointCloud, Shot, not_finite};
 use super::split::Holdout;
 use super::transforms::{self, Frame, Transforms};
 use crate::config::SceneOptions;
@@ -65,13 +66,7 @@ fn describe_transforms(
     warnings.extend(drop_repeated(&mut frames));
     let names: Vec<&str> = frames.iter().map(|frame| frame.name.as_str()).collect();
     let located = folders::of_transforms(root, &options.images, &names)?;
-    if located.files.elsewhere > 0 {
-        warnings.push(format!(
-            "{} photographs were found under another extension or in another folder than the \
-             transforms file says",
-            located.files.elsewhere
-        ));
-    }
+    warnings.extend(elsewhere(&located.files, "transforms file"));
     warnings.extend(located.warnings);
     let in_scene = Finder::new(root.to_owned(), Reach::Paths);
     let originals = located.may_be_scaled.then(|| in_scene.find(&names, Wanted::Photograph).paths);
@@ -107,7 +102,8 @@ fn describe_transforms(
     warnings.extend(drop_shared_files(&mut shots));
     let points_path = match points {
         Some(name) => Some(find_file(root, &name)),
-        None => points_beside(root),
+        // By the names of Inria's trainer and nerfstudio.
+        None => file_in(root, &["points3d.ply", "sparse_pc.ply"]),
     };
     let points = match points_path {
         None => PointCloud::default(),
@@ -138,28 +134,20 @@ fn describe_transforms(
     })
 }
 
-/// Finds the points of a scene whose transforms file names none, by the names of Inria's trainer and nerfstudio.
-fn points_beside(root: &Path) -> Option<PathBuf> {
-    const NAMES: [&str; 2] = ["points3d.ply", "sparse_pc.ply"];
-    let mut files: Vec<PathBuf> = fs::read_dir(root).ok()?.flatten().map(|it| it.path()).collect();
-    files.sort_unstable();
-    NAMES.iter().find_map(|name| {
-        let is_it = |path: &&PathBuf| {
-            path.file_name().is_some_and(|it| it.eq_ignore_ascii_case(name)) && path.is_file()
-        };
-        files.iter().find(is_it).cloned()
+/// Warns of photographs in other places than the scene says.
+fn elsewhere(files: &FoundFiles, says: &str) -> Option<String> {
+    let count = files.elsewhere;
+    (count > 0).then(|| {
+        format!(
+            "{count} photographs were found under another extension or in another folder than the \
+             {says} says"
+        )
     })
 }
 
 fn read_points(path: &Path, warnings: &mut Vec<String>) -> Result<PointCloud<f64>, DatasetError> {
     let PlyPoints { points, dropped, has_colors } = points_ply::read_points_ply(path)?;
-    if dropped > 0 {
-        warnings.push(format!(
-            "{}: {dropped} of its {} points have coordinates that are not finite; they are left out",
-            path.display(),
-            dropped + points.positions.len()
-        ));
-    }
+    warnings.extend(not_finite(path, dropped, points.positions.len()));
     if !points.positions.is_empty() && !has_colors {
         warnings.push(format!(
             "{}: its points have no red, green and blue, so that all Gaussians start grey",
@@ -187,70 +175,50 @@ fn name_of(frame: &Frame, path: Option<&Path>, root: &Path) -> String {
 
 /// Drops frames with the same photograph, preferably keeping a held-out one.
 fn drop_repeated(frames: &mut Vec<Frame>) -> Option<String> {
-    let keys = frames.iter().map(|frame| (ForeignName::new(&frame.name).folded(), frame.held_out));
-    let kept = first_of_each(keys);
-    let dropped = retain_listed(frames, &kept, |frame| frame.name.clone());
-    repeated(&dropped)
+    let key = |(_, frame): (usize, &Frame)| ForeignName::new(&frame.name).folded();
+    keep_first(frames, key, |frame| (&frame.name, frame.held_out))
 }
 
 /// Drops photographs that are one file under several names, likewise.
 fn drop_shared_files(shots: &mut Vec<Shot>) -> Option<String> {
-    let keys = shots.iter().enumerate().map(|(at, shot)| {
+    let key = |(at, shot): (usize, &Shot)| {
         let file = shot.path.as_ref().map(|path| path.canonicalize().unwrap_or(path.clone()));
         // Photographs without a file are counted later.
-        (file.ok_or(at), shot.held_out)
-    });
-    let kept = first_of_each(keys);
-    let dropped = retain_listed(shots, &kept, |shot| shot.name.clone());
-    repeated(&dropped)
+        file.ok_or(at)
+    };
+    keep_first(shots, key, |shot| (&shot.name, shot.held_out))
 }
 
-fn repeated(names: &[String]) -> Option<String> {
+/// Keeps the first of items with equal keys, or the first that is held out; warns of the others by name.
+fn keep_first<T, K: Ord>(
+    items: &mut Vec<T>,
+    key: impl Fn((usize, &T)) -> K,
+    about: fn(&T) -> (&String, bool),
+) -> Option<String> {
+    let mut kept = vec![true; items.len()];
+    let mut chosen: BTreeMap<K, usize> = BTreeMap::new();
+    for (at, item) in items.iter().enumerate() {
+        match chosen.entry(key((at, item))) {
+            Entry::Vacant(place) => {
+                place.insert(at);
+            }
+            Entry::Occupied(mut place) if about(item).1 && !about(&items[*place.get()]).1 => {
+                kept[place.insert(at)] = false;
+            }
+            Entry::Occupied(_) => kept[at] = false,
+        }
+    }
+    let dropped = items.iter().zip(&kept).filter(|(_, kept)| !**kept);
+    let names: Vec<String> = dropped.map(|(item, _)| about(item).0.clone()).collect();
+    let mut kept = kept.into_iter();
+    items.retain(|_| kept.next().unwrap_or(true));
     (!names.is_empty()).then(|| {
         format!(
             "{} views are left out, since the scene lists their photographs twice: {}",
             names.len(),
-            first_few(names)
+            first_few(&names)
         )
     })
-}
-
-/// True for the first of items with equal keys, or the first that is held out.
-fn first_of_each<K: Ord>(keys: impl Iterator<Item = (K, bool)>) -> Vec<bool> {
-    let mut kept = Vec::new();
-    let mut chosen: BTreeMap<K, (usize, bool)> = BTreeMap::new();
-    for (at, (key, held_out)) in keys.enumerate() {
-        kept.push(true);
-        match chosen.entry(key) {
-            Entry::Vacant(place) => {
-                place.insert((at, held_out));
-            }
-            Entry::Occupied(mut place) => {
-                let (other, was_held_out) = *place.get();
-                if held_out && !was_held_out {
-                    kept[other] = false;
-                    place.insert((at, true));
-                } else {
-                    kept[at] = false;
-                }
-            }
-        }
-    }
-    kept
-}
-
-/// Removes items that are not kept, and returns their names.
-fn retain_listed<T>(items: &mut Vec<T>, kept: &[bool], name: fn(&T) -> String) -> Vec<String> {
-    let mut dropped = Vec::new();
-    let mut kept = kept.iter();
-    items.retain(|item| {
-        let is_kept = kept.next().copied().unwrap_or(true);
-        if !is_kept {
-            dropped.push(name(item));
-        }
-        is_kept
-    });
-    dropped
 }
 
 fn describe_colmap(
@@ -263,13 +231,7 @@ fn describe_colmap(
     let located = folders::of_colmap(root, &found.folder, &options.images, &names)?;
     let mut warnings: Vec<String> = found.notice.iter().chain(&model.warnings).cloned().collect();
     warnings.extend(located.warnings);
-    if located.files.elsewhere > 0 {
-        warnings.push(format!(
-            "{} photographs were found under another extension or in another folder than the COLMAP \
-             model says",
-            located.files.elsewhere
-        ));
-    }
+    warnings.extend(elsewhere(&located.files, "COLMAP model"));
     let masks = Masks::beside(&located.folder, root);
     let masks_of_names = masks.find(&names);
     let mut shots = Vec::with_capacity(model.images.len());

@@ -298,9 +298,9 @@ fn fold(name: &str) -> String {
     name.nfc().collect::<String>().to_lowercase().nfc().collect()
 }
 
-fn extension_of(name: &str) -> String {
-    let base = name.rsplit_once('/').map_or(name, |(_, base)| base);
-    base.rsplit_once('.').map_or(String::new(), |(_, extension)| extension.to_lowercase())
+/// Returns a file's extension in lower case.
+pub(super) fn extension_of(path: impl AsRef<Path>) -> String {
+    path.as_ref().extension().unwrap_or_default().to_string_lossy().to_lowercase()
 }
 
 /// True for photographs in a supported format.
@@ -323,6 +323,18 @@ pub(super) fn photographs_in(folder: &Path) -> usize {
     entries.flatten().filter(|entry| is_read(&entry.file_name().to_string_lossy())).count()
 }
 
+/// Returns the first of these files in a folder, whatever the case of its name.
+pub(super) fn file_in(folder: &Path, names: &[&str]) -> Option<PathBuf> {
+    let entries = fs::read_dir(folder).ok()?.flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    files.sort_unstable();
+    names.iter().find_map(|name| {
+        let is_it = |path: &&PathBuf| {
+            path.file_name().is_some_and(|it| it.eq_ignore_ascii_case(name)) && path.is_file()
+        };
+        files.iter().find(is_it).cloned()
+    })
+}
 /// Finds a file that a scene names. If it is not there, the longest existing end of the path counts.
 pub(super) fn find_file(root: &Path, name: &str) -> PathBuf {
     let as_written = root.join(name);

@@ -5,7 +5,9 @@ use std::path::{Component, Path, PathBuf};
 
 use super::colmap::{self, FoundModel};
 use super::error::DatasetError;
-use super::finder::{Finder, ForeignName, FoundFiles, Reach, Wanted, first_few, photographs_in};
+use super::finder::{
+    Finder, ForeignName, FoundFiles, Reach, Wanted, extension_of, first_few, photographs_in,
+};
 use super::shot::UNREAD_EXTENSIONS;
 use super::transforms;
 use crate::files::shell_word;
@@ -138,15 +140,14 @@ pub(super) fn of_transforms(
     if expected.is_dir() && files.count() < names.len() {
         fill(&mut files, names, &Finder::new(expected, Reach::Anywhere));
     }
-    if files.count() > 0 {
-        let folder = root.to_owned();
-        return Ok(Located { folder, files, may_be_scaled: false, warnings: Vec::new() });
-    }
-    for folder in beside(root) {
-        fill(&mut files, names, &Finder::new(folder.clone(), Reach::Anywhere));
-        if files.count() > 0 {
-            let warnings = moved(root, &root.join(DEFAULT_FOLDER), &folder).into_iter().collect();
-            return Ok(Located { folder, files, may_be_scaled: true, warnings });
+    if files.count() == 0 {
+        for folder in beside(root) {
+            fill(&mut files, names, &Finder::new(folder.clone(), Reach::Anywhere));
+            if files.count() > 0 {
+                let warnings = moved(root, &root.join(DEFAULT_FOLDER), &folder);
+                let warnings = warnings.into_iter().collect();
+                return Ok(Located { folder, files, may_be_scaled: true, warnings });
+            }
         }
     }
     let folder = root.to_owned();
@@ -276,12 +277,8 @@ pub(super) fn not_a_scene(root: &Path) -> DatasetError {
         (Some(scene), _) | (None, Some(scene)) => format!("Use -s {}", shell_word(scene)),
         (None, None) => match foreign(root, &names) {
             Some((program, remedy)) => {
-                return DatasetError::NotAScene {
-                    path,
-                    content: format!("{program}'s data"),
-                    sought: "",
-                    remedy,
-                };
+                let content = format!("{program}'s data");
+                return DatasetError::NotAScene { path, content, sought: "", remedy };
             }
             None => unsolved(root, &names),
         },
@@ -370,9 +367,8 @@ fn unsolved(root: &Path, names: &[String]) -> String {
         );
     }
     if let Some(raw) = folders.iter().find_map(|folder| first_of(folder, &UNREAD_EXTENSIONS)) {
-        let extension = extension_of(&raw);
         let folder = shell_word(raw.parent().unwrap_or(root));
-        let shown = raw.extension().map_or(extension, |it| it.to_string_lossy().into_owned());
+        let shown = raw.extension().unwrap_or_default().display();
         return format!(
             "Run mkdir -p {made} && magick mogrify -format jpg -path {made} {folder}/*.{shown}, then this again"
         );
@@ -382,10 +378,6 @@ fn unsolved(root: &Path, names: &[String]) -> String {
 
 /// Extensions of videos, lower case.
 const VIDEOS: [&str; 8] = ["mp4", "mov", "m4v", "avi", "mkv", "webm", "mts", "insv"];
-
-fn extension_of(path: &Path) -> String {
-    path.extension().unwrap_or_default().to_string_lossy().to_lowercase()
-}
 
 /// Returns the first file, by name, with one of these extensions.
 fn first_of(folder: &Path, extensions: &[&str]) -> Option<PathBuf> {

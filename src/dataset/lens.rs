@@ -30,30 +30,17 @@ const SAFE_REACH: f64 = 0.98;
 
 /// Lens parameters that no camera can have.
 #[derive(Debug, thiserror::Error, PartialEq)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum LensError {
-    /// Not finite, or a focal length or size that is not positive.
     #[error(
         "{parameter} is {value}, which no camera has. Solve the cameras again, or correct the value"
     )]
-    Parameter {
-        /// Name of the parameter.
-        parameter: &'static str,
-        /// Value of the parameter.
-        value: f64,
-    },
-    /// No rectangle of the image plane is covered by the photograph.
+    Parameter { parameter: &'static str, value: f64 },
     #[error(
         "the distortion {distortion} folds the {width}x{height} px photograph over itself. Solve the cameras \
          again with a simpler model"
     )]
-    Folds {
-        /// The distortion, with its coefficients.
-        distortion: String,
-        /// Width of the photograph in px.
-        width: u32,
-        /// Height of the photograph in px.
-        height: u32,
-    },
+    Folds { distortion: String, width: u32, height: u32 },
 }
 
 /// A solved camera: a pinhole with distortion.
@@ -291,13 +278,13 @@ impl Rectangle {
     }
 }
 
-/// Converts a whole, positive size in px.
+/// Converts a whole, positive number that fits.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "whole, positive, and at most twice a size that was a u32; `as` saturates"
+    reason = "whole and positive; `as` saturates"
 )]
-fn whole(size: f64) -> u32 {
+pub(super) fn whole(size: f64) -> u32 {
     size as u32
 }
 
@@ -797,13 +784,9 @@ mod tests {
     }
 
     #[test]
-    fn undistorted_lens_is_unchanged() {
-        let lens = lens([900.0, 901.0], Distortion::NONE);
-        assert_eq!(lens.straighten().unwrap(), (lens.camera, None));
-    }
-
-    #[test]
-    fn vanishing_distortion_keeps_the_camera() {
+    fn a_lens_without_distortion_keeps_its_camera() {
+        let none = lens([900.0, 901.0], Distortion::NONE);
+        assert_eq!(none.straighten().unwrap(), (none.camera, None));
         let nothing = Distortion::brown([1e-15, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0; 2]);
         let lens = lens([900.0, 901.0], nothing);
         let (straight, _) = lens.straighten().unwrap();

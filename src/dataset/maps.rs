@@ -11,12 +11,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::camera::{Pose, View, stem};
-use super::finder::first_few;
-use super::finder::utf8;
-use super::finder::{Finder, Reach, Wanted};
+use super::finder::{Finder, Reach, Wanted, first_few, utf8};
 use super::image::check_normals;
-use super::shot::Shot;
-use super::shot::{DepthFile, ImageSource, NormalFile};
+use super::shot::{DepthFile, ImageSource, NormalFile, Shot};
 use super::transforms::Frame;
 use crate::config::NormalsFrame;
 use crate::files::JsonFault;
@@ -37,68 +34,33 @@ const SCALE_SHARE_MAX: f64 = 5.0;
 
 /// Fault of a scene's inverse depths.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum DepthsError {
-    /// The folder is missing.
     #[error(
         "{path}: there is no such folder. Name the folder of the depth maps, relative to the scene, after \
          -d, or leave it out"
     )]
-    FolderMissing {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// The scales cannot be read.
+    FolderMissing { path: PathBuf },
     #[error(
         "{path}: the scales of the depth maps cannot be read: {source}. Make the file with the \
          make_depth_scale.py of 3DGS, or leave -d out"
     )]
-    ParametersMissing {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The file of scales is invalid JSON.
+    ParametersMissing { path: PathBuf, source: std::io::Error },
     #[error(
         "{path}: {source}. Make the file again: {{\"NAME\": {{\"scale\": 1.0, \"offset\": 0.0}}, ...}} with an entry \
          for each photograph"
     )]
-    ParametersDamaged {
-        /// The file.
-        path: PathBuf,
-        /// The error of the parser.
-        #[source]
-        source: JsonFault,
-    },
-    /// An implausible value.
+    ParametersDamaged { path: PathBuf, source: JsonFault },
     #[error(
         "{path}: the {key} of {name:?} is {value:e}, beyond {MAX_VALUE:e}. Make the file again with the \
          make_depth_scale.py of 3D Gaussian splatting"
     )]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-        /// The photograph.
-        name: String,
-        /// `scale` or `offset`.
-        key: &'static str,
-        /// Value of the key.
-        value: f64,
-    },
-    /// No photograph has a usable map.
+    TooLarge { path: PathBuf, name: String, key: &'static str, value: f64 },
     #[error(
         "{path}: none of the {views} training photographs has a map there and a scale above 0 in {parameters}. Name the \
          map of a.jpg a.png, or leave -d out"
     )]
-    NoneFits {
-        /// The folder.
-        path: PathBuf,
-        /// The file of the scales.
-        parameters: PathBuf,
-        /// Number of training photographs.
-        views: usize,
-    },
+    NoneFits { path: PathBuf, parameters: PathBuf, views: usize },
 }
 
 /// An entry of the file of scales.
@@ -179,29 +141,18 @@ const EXTENSIONS: [&str; 6] = ["png", "PNG", "jpg", "JPG", "jpeg", "JPEG"];
 
 /// Fault of a scene's normals.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum NormalsError {
-    /// The folder is missing.
     #[error(
         "{path}: there is no such folder. Name the folder of the normal maps, relative to the scene, after \
          --normals, or leave it out"
     )]
-    FolderMissing {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// No photograph has a usable map.
+    FolderMissing { path: PathBuf },
     #[error(
         "{path}: holds no usable normal map of the {views} training photographs: {reasons}. Name the map of a.jpg \
          a.png, or leave --normals out"
     )]
-    NoneFits {
-        /// The folder.
-        path: PathBuf,
-        /// Number of training photographs.
-        views: usize,
-        /// Reasons, for the first few.
-        reasons: String,
-    },
+    NoneFits { path: PathBuf, views: usize, reasons: String },
 }
 
 /// Finds the maps of the training views. Views without a valid map get none.
@@ -373,7 +324,12 @@ impl<F> FoundMaps<F> {
 
 #[cfg(test)]
 mod tests {
+    use image::{Luma, Rgb};
+
     use super::*;
+    use crate::dataset::Camera;
+    use crate::files::assert_parts;
+    use crate::math::linalg::{mul, mul_transposed, normalize};
 
     fn parameters_of(scene: &tempfile::TempDir) -> PathBuf {
         scene.path().join("sparse/0").join(PARAMETERS)
@@ -394,11 +350,8 @@ mod tests {
         scene: &tempfile::TempDir,
         names: &[&str],
     ) -> Result<FoundMaps<DepthFile>, DepthsError> {
-        find_depths(
-            scene.path().join("depths"),
-            &parameters_of(scene),
-            names.iter().copied().zip(0..),
-        )
+        let views = names.iter().copied().zip(0..);
+        find_depths(scene.path().join("depths"), &parameters_of(scene), views)
     }
 
     #[test]
@@ -419,11 +372,9 @@ mod tests {
             files.iter().map(|(index, file)| (*index, file.scale, file.offset)).collect();
         assert_eq!(used, [(0, 1.0, 0.25), (1, 0.2, 0.0), (3, 5.0, -1.0)]);
         assert!(files[1].1.path.ends_with("depths/left/b.png"), "{files:?}");
-        for part in
-            ["6 of 9", "c.jpg (its scale is far", "e.jpg", "f.jpg (its scale is not", "3 more"]
-        {
-            assert!(warning.contains(part), "no `{part}` in {warning:?}");
-        }
+        let parts =
+            ["6 of 9", "c.jpg (its scale is far", "e.jpg", "f.jpg (its scale is not", "3 more"];
+        assert_parts(&warning, &parts);
     }
 
     #[test]
@@ -439,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_file_and_the_remedy() {
+    fn errors_of_depths_name_the_file_and_the_remedy() {
         let entry = r#"{"a": {"scale": 1.0, "offset": 0.0}}"#;
         let missing = find_depths("nowhere".into(), Path::new("a.json"), [("a", 0)].into_iter());
         let damaged = found(&scene("{\"a\": 3}", &["a.png"]), &["a.jpg"]);
@@ -456,24 +407,9 @@ mod tests {
             (fits_nothing, ["depths", "none of the 2", "a.png"]),
             (unread, ["depth_params.json", "cannot be read", "make_depth_scale.py"]),
         ] {
-            let error = result.unwrap_err().to_string();
-            for part in parts {
-                assert!(error.contains(part), "no `{part}` in: {error}");
-            }
+            assert_parts(&result.unwrap_err().to_string(), &parts);
         }
     }
-}
-
-#[cfg(test)]
-mod normals_tests {
-    use std::fs;
-
-    use image::{Luma, Rgb};
-
-    use super::*;
-    use crate::dataset::{AlphaMeaning, Camera};
-    use crate::math::linalg::{mul, mul_transposed, normalize};
-
     const POSE: Pose = Pose {
         rotation: [[0.0, -0.6, 0.8], [1.0, 0.0, 0.0], [0.0, 0.8, 0.6]],
         translation: [3.0, 2.0, 1.0],
@@ -490,49 +426,28 @@ mod normals_tests {
         folder
     }
 
-    /// Returns a source whose photograph is `name`.
-    fn source(folder: &Path, name: &str) -> ImageSource {
-        ImageSource {
-            path: folder.join(name),
-            mask: None,
-            full_size: [4, 3],
-            size: [4, 3],
-            apply_orientation: false,
-            undistort: None,
-            alpha: AlphaMeaning::Mask,
-            depth: None,
-            normals: None,
-        }
-    }
-
-    fn found(path: PathBuf, names: &[&str]) -> Result<FoundMaps<NormalFile>, NormalsError> {
+    fn found_normals(path: PathBuf, names: &[&str]) -> Result<FoundMaps<NormalFile>, NormalsError> {
         let camera = Camera { width: 4, height: 3, focal_px: [4.0; 2], centre_px: [2.0, 1.5] };
         let view = |name: &&str| View { name: (*name).to_owned(), camera, pose: POSE };
         let views: Vec<View> = names.iter().map(view).collect();
-        let sources: Vec<_> = names.iter().map(|name| source(&path, name)).collect();
-        find_normals(
-            path,
-            NormalsFrame::World,
-            &views,
-            &sources,
-            &(0..views.len()).collect::<Vec<_>>(),
-        )
+        let source = |name: &&str| ImageSource::plain(path.join(name), [4, 3]);
+        let sources: Vec<_> = names.iter().map(source).collect();
+        let train: Vec<usize> = (0..views.len()).collect();
+        find_normals(path, NormalsFrame::World, &views, &sources, &train)
     }
 
     #[test]
     fn normal_maps_match_photograph_names_and_png_is_preferred() {
         let folder = folder(&["a.png", "a.jpg", "left/b.jpeg", "c.JPG", "d.tiff"]);
         let names = ["a.jpg", "left/b.JPG", "c.png", "d.jpg", "e.jpg"];
-        let maps = found(folder.path().to_owned(), &names).unwrap();
+        let maps = found_normals(folder.path().to_owned(), &names).unwrap();
         let files = maps.files.iter().map(|(index, file)| {
             (*index, file.path.strip_prefix(folder.path()).unwrap().to_str().unwrap())
         });
         let files: Vec<_> = files.collect();
         assert_eq!(files, [(0, "a.png"), (1, "left/b.jpeg"), (2, "c.JPG")]);
         let warning = maps.warning("normals").unwrap();
-        for part in ["2 of 5", "their normals", "d.jpg (no map), e.jpg (no map)"] {
-            assert!(warning.contains(part), "no `{part}` in {warning}");
-        }
+        assert_parts(&warning, &["2 of 5", "their normals", "d.jpg (no map), e.jpg (no map)"]);
     }
 
     #[test]
@@ -558,29 +473,27 @@ mod normals_tests {
         image::RgbImage::new(3, 4).save(folder.path().join("c.png")).unwrap();
         fs::copy(folder.path().join("a.jpg"), folder.path().join("c.jpg")).unwrap();
         fs::write(folder.path().join("d.png"), "text").unwrap();
-        let maps = found(folder.path().to_owned(), &["a.jpg", "b.jpg", "c.jpg", "d.jpg"]).unwrap();
+        let names = ["a.jpg", "b.jpg", "c.jpg", "d.jpg"];
+        let maps = found_normals(folder.path().to_owned(), &names).unwrap();
         assert_eq!(maps.files.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0]);
         let parts = ["is no normal map", "has 3x4 px", "neither JPEG"];
         for (reason, part) in maps.without.iter().zip(parts) {
             assert!(reason.contains(part), "no `{part}` in: {reason}");
         }
-        let error = found(folder.path().to_owned(), &["b.jpg"]).unwrap_err().to_string();
+        let error = found_normals(folder.path().to_owned(), &["b.jpg"]).unwrap_err().to_string();
         assert!(error.contains("b.jpg (") && error.contains("is no normal map"), "{error}");
     }
 
     #[test]
-    fn errors_name_the_folder_and_the_remedy() {
+    fn errors_of_normals_name_the_folder_and_the_remedy() {
         let folder = folder(&["b.png"]);
-        let missing = found(folder.path().join("nowhere"), &["a.jpg"]);
-        let fits_nothing = found(folder.path().to_owned(), &["a.jpg", "c.jpg"]);
+        let missing = found_normals(folder.path().join("nowhere"), &["a.jpg"]);
+        let fits_nothing = found_normals(folder.path().to_owned(), &["a.jpg", "c.jpg"]);
         for (result, parts) in [
             (missing, ["nowhere", "no such folder", "--normals"]),
             (fits_nothing, ["of the 2", "a.png", "--normals"]),
         ] {
-            let error = result.unwrap_err().to_string();
-            for part in parts {
-                assert!(error.contains(part), "no `{part}` in: {error}");
-            }
+            assert_parts(&result.unwrap_err().to_string(), &parts);
         }
     }
 }

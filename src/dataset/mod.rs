@@ -344,15 +344,12 @@ fn open(shot: &Shot, options: &SceneOptions, scene: &Description) -> Result<Open
     let camera = fitted.camera.resized(size[0], size[1]);
     let view = View { name: shot.name.clone(), camera, pose: shot.pose };
     let source = ImageSource {
-        path,
         mask: shot.mask.clone(),
-        full_size,
         size,
         apply_orientation: fitted.apply_orientation,
         undistort: fitted.undistort,
         alpha: scene.alpha,
-        depth: None,
-        normals: None,
+        ..ImageSource::plain(path, full_size)
     };
     Ok(Opened { view, source, doubt })
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::camera::Camera;
 use super::error::DatasetError;
-use super::image::ImageHeader;
-use super::lens::{Lens, Undistortion};
+use super::image::{ImageHeader, ROUNDED_SHARE};
+use super::lens::{Lens, Undistortion, whole};
 
 /// Width that `-r -1` scales wider photographs to, px.
 const DEFAULT_MAX_WIDTH: u32 = 1600;
@@ -47,10 +47,6 @@ pub(super) fn fit(lens: Lens, header: &ImageHeader, path: &Path) -> Result<Fitte
     let (camera, undistort) = lens.straighten().map_err(failed)?;
     Ok(Fitted { camera, undistort, apply_orientation })
 }
-
-/// Largest change of a side by rounding to a pixel, as a share of the side: for sides of a few pixels, a whole pixel
-/// would allow any shape.
-const ROUNDED_SHARE: f64 = 0.1;
 
 /// True if `size` is `solved` scaled, with either side rounded to a pixel.
 fn same_shape(size: [u32; 2], solved: [u32; 2]) -> bool {
@@ -95,14 +91,9 @@ fn size_by_resolution(full: [u32; 2], resolution: i32) -> Result<[u32; 2], Datas
     }
 }
 
-/// Converts a size to px; at least 1.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "`as` saturates, and the values are rounded before"
-)]
+/// Converts a rounded size to px; at least 1.
 fn size_px(size: f64) -> u32 {
-    (size as u32).max(1)
+    whole(size).max(1)
 }
 
 #[cfg(test)]
@@ -113,17 +104,20 @@ mod tests {
 
     #[test]
     fn resolutions_match_inria() {
-        let size = |full, r| trained_size(full, r, 1.0).unwrap();
-        assert_eq!(size([1061, 1894], 1), [1061, 1894]);
-        // Python rounds 530.5 and 132.5 to even.
-        assert_eq!(size([1061, 1894], 2), [530, 947]);
-        assert_eq!(size([1060, 1894], 8), [132, 237]);
-        assert_eq!(size([800, 533], 4), [200, 133]);
-        assert_eq!(size([800, 533], -1), [800, 533]);
-        assert_eq!(size([4000, 3000], -1), [1600, 1200]);
-        assert_eq!(size([800, 533], 400), [400, 266]);
-        assert_eq!(size([800, 533], 3), [3, 1]);
-        assert_eq!(size([3, 2], 8), [1, 1]);
+        for (full, resolution, expected) in [
+            ([1061, 1894], 1, [1061, 1894]),
+            // Python rounds 530.5 and 132.5 to even.
+            ([1061, 1894], 2, [530, 947]),
+            ([1060, 1894], 8, [132, 237]),
+            ([800, 533], 4, [200, 133]),
+            ([800, 533], -1, [800, 533]),
+            ([4000, 3000], -1, [1600, 1200]),
+            ([800, 533], 400, [400, 266]),
+            ([800, 533], 3, [3, 1]),
+            ([3, 2], 8, [1, 1]),
+        ] {
+            assert_eq!(trained_size(full, resolution, 1.0).unwrap(), expected, "{resolution}");
+        }
         for wrong in [0, -2, i32::MIN] {
             let error = trained_size([800, 533], wrong, 1.0).unwrap_err().to_string();
             assert!(error.contains(&wrong.to_string()), "{error}");
@@ -141,25 +135,22 @@ mod tests {
     }
 
     #[test]
-    fn equal_size_keeps_the_camera() {
-        for swaps in [false, true] {
-            let fitted = fit_to(1061, 1894, swaps).unwrap();
-            assert_eq!(fitted.camera.focal_px, [900.0, 910.0]);
-            assert!(!fitted.apply_orientation);
-        }
-    }
-
-    #[test]
-    fn smaller_copies_scale_the_camera() {
+    fn a_photograph_of_the_cameras_shape_scales_the_camera() {
         // 1061 / 8 = 132.6 and 1894 / 8 = 236.75, rounded either way.
-        for size in [[132, 236], [133, 237], [132, 237]] {
-            let fitted = fit_to(size[0], size[1], false).unwrap();
+        for (size, swaps) in [
+            ([1061, 1894], false),
+            ([1061, 1894], true),
+            ([132, 236], false),
+            ([133, 237], false),
+            ([132, 237], false),
+        ] {
+            let fitted = fit_to(size[0], size[1], swaps).unwrap();
             assert_eq!([fitted.camera.width, fitted.camera.height], size);
             let scale = f64::from(size[0]) / 1061.0;
             assert!((fitted.camera.focal_px[0] - 900.0 * scale).abs() < 1e-9);
+            assert!(!fitted.apply_orientation);
         }
     }
-
     #[test]
     fn tiny_sizes_do_not_fit_other_shapes() {
         assert!(same_shape([12, 8], [96, 64]) && same_shape([13, 9], [96, 64]));

@@ -31,46 +31,22 @@ pub struct PlyPoints {
 
 /// A PLY of points that cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum PointsPlyError {
-    /// The file or its header cannot be read, or points are missing.
     #[error(transparent)]
     File(#[from] PlyFileError),
-    /// The header is not that of a PLY of points.
     #[error(
         "{path}: {found}. Write the points again as PLY with an element vertex that has x, y, z (and \
          red, green, blue)"
     )]
-    NoPoints {
-        /// The file.
-        path: PathBuf,
-        /// Fault of the header.
-        found: String,
-    },
-    /// A vertex is missing or is not numeric.
+    NoPoints { path: PathBuf, found: String },
     #[error("{path}: vertex {index} of {count} {found}. Copy or write the file again")]
-    Vertex {
-        /// The file.
-        path: PathBuf,
-        /// Index of the vertex, from 1.
-        index: u64,
-        /// Number of vertices in the header.
-        count: u64,
-        /// Fault of the vertex.
-        found: String,
-    },
-    /// A point too far away to be plausible.
+    Vertex { path: PathBuf, index: u64, count: u64, found: String },
     #[error(
         "{path}: vertex {index} is at {position:?}, and coordinates end at {FARTHEST:e}. Remove such \
          points, or write the file again in smaller units"
     )]
-    TooFar {
-        /// The file.
-        path: PathBuf,
-        /// Index of the vertex, from 1.
-        index: u64,
-        /// Coordinates of the vertex.
-        position: [f64; 3],
-    },
+    TooFar { path: PathBuf, index: u64, position: [f64; 3] },
 }
 
 /// Reads the points of a PLY of any encoding, and adds the offset of its comment.
@@ -92,11 +68,9 @@ fn read(path: &Path, input: impl Read, length: u64) -> Result<PlyPoints, PointsP
         .element("vertex")
         .ok_or_else(|| no_points("there is no `element vertex`".to_owned()))?;
     for element in header.elements.iter().take_while(|element| element.name != "vertex") {
-        let mut left = if element.properties.is_empty() { 0 } else { element.rows };
-        while left > 0 {
+        for _ in 0..if element.properties.is_empty() { 0 } else { element.rows } {
             let row = rows.read(element, |_, _| {});
             row.map_err(|fault| no_points(format!("{}: {}", element.name, found_of(fault))))?;
-            left -= 1;
         }
     }
     let offset = header.offset();
@@ -249,13 +223,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::files::assert_parts;
 
-    fn parse(bytes: &[u8]) -> Result<(PointCloud<f64>, usize), PointsPlyError> {
-        parse_all(bytes).map(|read| (read.points, read.dropped))
+    fn parse(bytes: &[u8]) -> Result<PlyPoints, PointsPlyError> {
+        read(Path::new("points.ply"), bytes, bytes.len() as u64)
     }
 
-    fn parse_all(bytes: &[u8]) -> Result<PlyPoints, PointsPlyError> {
-        read(Path::new("points.ply"), bytes, bytes.len() as u64)
+    const DOUBLES: [&str; 3] = ["double x", "double y", "double z"];
+
+    const FLOATS: [&str; 3] = ["float x", "float y", "float z"];
+
+    /// Reads an ASCII file of vertices with these columns.
+    fn ascii(columns: &[&str], rows: &[&str]) -> Result<PlyPoints, PointsPlyError> {
+        let columns: String = columns.iter().map(|it| format!("property {it}\n")).collect();
+        let (count, rows) = (rows.len(), rows.join("\n"));
+        let head = format!("ply\nformat ascii 1.0\nelement vertex {count}\n");
+        parse(format!("{head}{columns}end_header\n{rows}\n").as_bytes())
     }
 
     fn cloud() -> PointCloud {
@@ -295,26 +278,21 @@ mod tests {
 
     #[test]
     fn points_keep_the_digits_of_doubles() {
-        let text = b"ply\nformat ascii 1.0\nelement vertex 1\nproperty double x\n\
-            property double y\nproperty double z\nend_header\n500000.123456 4500000.5 -0.1\n";
-        assert_eq!(parse(text).unwrap().0.positions, [[500_000.123_456, 4_500_000.5, -0.1]]);
+        let read = ascii(&DOUBLES, &["500000.123456 4500000.5 -0.1"]).unwrap();
+        assert_eq!(read.points.positions, [[500_000.123_456, 4_500_000.5, -0.1]]);
     }
 
     #[test]
     fn far_points_are_rejected() {
-        let at = |x: &str| {
-            let head = "ply\nformat ascii 1.0\nelement vertex 1\nproperty double x\n\
-                property double y\nproperty double z\nend_header\n";
-            parse(format!("{head}0 {x} 0\n").as_bytes())
-        };
-        assert_eq!(at("9e11").unwrap().0.positions, [[0.0, 9e11, 0.0]]);
+        let at = |x: &str| ascii(&DOUBLES, &[&format!("0 {x} 0")]);
+        assert_eq!(at("9e11").unwrap().points.positions, [[0.0, 9e11, 0.0]]);
         for far in ["1e25", "-2e20", "1e300"] {
-            let error = at(far).unwrap_err().to_string();
-            for part in ["points.ply", "vertex 1", far, "1e12"] {
-                assert!(error.contains(part), "{part}: {error}");
-            }
+            assert_parts(
+                &at(far).unwrap_err().to_string(),
+                &["points.ply", "vertex 1", far, "1e12"],
+            );
         }
-        assert_eq!(at("inf").unwrap().1, 1);
+        assert_eq!(at("inf").unwrap().dropped, 1);
     }
 
     #[test]
@@ -323,26 +301,19 @@ mod tests {
             property float x\nproperty float y\nproperty float red\nproperty float green\n\
             property float blue\nelement face 1\nproperty list uchar int vertex_indices\n\
             end_header\n3 1 2 0 0.5 1\nnan 1 2 0 0 0\n6 4 5 1 1 2\n3 0 1 2\n";
-        let (points, dropped) = parse(text).unwrap();
+        let PlyPoints { points, dropped, .. } = parse(text).unwrap();
         assert_eq!(points.positions, [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
         assert_eq!(points.colors, [[0, 128, 255], [255, 255, 255]]);
         assert_eq!(dropped, 1);
     }
 
-    /// Reads an ASCII point at the origin with these further columns and returns its colour.
-    fn point(properties: &str, values: &str) -> [u8; 3] {
-        let text = format!(
-            "ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nproperty float y\n\
-             property float z\n{properties}end_header\n0 0 0 {values}\n"
-        );
-        parse(text.as_bytes()).unwrap().0.colors[0]
-    }
-
     #[test]
     fn colours_have_many_names_and_ranges() {
-        let columns = |names: [&str; 3], kind: &str| -> String {
-            names.iter().map(|name| format!("property {kind} {name}\n")).collect()
+        let point = |columns: &[&str], values: &str| {
+            let columns = [&FLOATS[..], columns].concat();
+            ascii(&columns, &[&format!("0 0 0 {values}")]).unwrap().points.colors[0]
         };
+        let columns = |names: [&str; 3], kind: &str| names.map(|name| format!("{kind} {name}"));
         let rgb = ["red", "green", "blue"];
         for (names, kind, values) in [
             (rgb, "uchar", "51 102 255"),
@@ -356,13 +327,17 @@ mod tests {
             (COLOR_NAMES[2], "uchar", "51 102 255"),
             (COLOR_NAMES[4], "float", "-1.0634723 -0.35449077 1.7724539"),
         ] {
-            assert_eq!(point(&columns(names, kind), values), [51, 102, 255], "{names:?} {kind}");
+            let columns = columns(names, kind);
+            let found = point(&columns.each_ref().map(String::as_str), values);
+            assert_eq!(found, [51, 102, 255], "{names:?} {kind}");
         }
-        let list = "property list uchar int seen_by\n";
-        let with_lists = format!("{list}{}{list}", columns(rgb, "uchar"));
+        let list = "list uchar int seen_by";
+        let bytes = ["uchar red", "uchar green", "uchar blue"];
+        let with_lists = [&[list], &bytes[..], &[list]].concat();
         assert_eq!(point(&with_lists, "2 7 8 51 102 255 0"), [51, 102, 255]);
         // Bright values of 0 to 1 are not mistaken for 0 to 255.
-        assert_eq!(point(&columns(rgb, "float"), "1.5 0.2 0"), [255, 51, 0]);
+        let floats = ["float red", "float green", "float blue"];
+        assert_eq!(point(&floats, "1.5 0.2 0"), [255, 51, 0]);
     }
 
     #[test]
@@ -395,27 +370,21 @@ mod tests {
                     put(&[channel]);
                 }
             }
-            let (points, dropped) = parse(&bytes).unwrap();
+            let PlyPoints { points, dropped, .. } = parse(&bytes).unwrap();
             assert_eq!(points.positions, [[1.5, 3.0, 4.0], [-2.0, 3.0, 4.0]]);
             assert_eq!((points.colors[1], dropped), ([10, 20, 30], 0));
         }
     }
 
     #[test]
-    fn points_without_colour_are_grey() {
-        let text = b"ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\n\
-            property float y\nproperty float z\nend_header\n1 2 3\n";
-        let read = parse_all(text).unwrap();
-        assert_eq!((read.points.colors, read.has_colors), (vec![[GREY; 3]], false));
-    }
-
-    #[test]
-    fn grey_points_have_colours() {
-        let text = b"ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\n\
-            property float y\nproperty float z\nproperty uchar red\nproperty uchar green\n\
-            property uchar blue\nend_header\n1 2 3 128 128 128\n";
-        let read = parse_all(text).unwrap();
-        assert_eq!((read.points.colors, read.has_colors), (vec![[GREY; 3]], true));
+    fn points_without_colour_are_grey_and_grey_points_have_colours() {
+        let grey = [&FLOATS[..], &["uchar red", "uchar green", "uchar blue"]].concat();
+        for (columns, row, has_colors) in
+            [(&FLOATS[..], "1 2 3", false), (&grey, "1 2 3 128 128 128", true)]
+        {
+            let read = ascii(columns, &[row]).unwrap();
+            assert_eq!((read.points.colors, read.has_colors), (vec![[GREY; 3]], has_colors));
+        }
     }
 
     #[test]

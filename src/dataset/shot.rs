@@ -1,6 +1,6 @@
 //! Photographs as scenes describe them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::camera::{Camera, Pose};
 use super::lens::{Distortion, Lens, LensError, Undistortion};
@@ -117,6 +117,17 @@ pub struct PointCloud<T = f32> {
     pub colors: Vec<[u8; 3]>,
 }
 
+/// Warns of points that are left out.
+pub(super) fn not_finite(path: &Path, dropped: usize, kept: usize) -> Option<String> {
+    (dropped > 0).then(|| {
+        format!(
+            "{}: {dropped} of its {} points have coordinates that are not finite; they are left out",
+            path.display(),
+            dropped + kept
+        )
+    })
+}
+
 /// Converts colours of any usual range to 0..255.
 ///
 /// Fractions are in 0..1 if none is above 2 (slightly more than 1 is brighter than white), else in 0..255. Integers
@@ -162,6 +173,20 @@ pub struct ImageSource {
 }
 
 impl ImageSource {
+    /// Describes a photograph of this size without a mask, distortion and maps.
+    pub fn plain(path: PathBuf, size: [u32; 2]) -> Self {
+        Self {
+            path,
+            mask: None,
+            full_size: size,
+            size,
+            apply_orientation: false,
+            undistort: None,
+            alpha: AlphaMeaning::Mask,
+            depth: None,
+            normals: None,
+        }
+    }
     /// True if some pixels may not count: because of a mask's file, or of an alpha channel (not in a JPEG).
     pub fn may_have_mask(&self) -> bool {
         let is_jpeg = self.path.extension().is_some_and(|extension| {

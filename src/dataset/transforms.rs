@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::camera::Pose;
 use super::finder::{ForeignName, first_few, other_content, utf8};
-use super::lens::{Distortion, LensError, POSSIBLE_FIELDS};
+use super::lens::{Distortion, LensError, POSSIBLE_FIELDS, whole};
 use super::shot::{Focal, Optics, SizelessLens};
 use crate::files::JsonFault;
 use crate::math::linalg::{cross, dot, length, mul, scale};
@@ -31,84 +31,26 @@ const SKEW: f64 = 1e-3;
 
 /// A transforms file that cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum TransformsError {
-    /// The file cannot be opened or read.
     #[error("{path}: cannot be read: {source}. Check the path and the permissions")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        #[source]
-        source: io::Error,
-    },
-    /// The file is not valid JSON.
+    Unreadable { path: PathBuf, source: io::Error },
     #[error("{path}: {source}. Correct the file there, or export the scene again")]
-    Json {
-        /// The file.
-        path: PathBuf,
-        /// Position and fault.
-        #[source]
-        source: JsonFault,
-    },
-    /// A file with the content of something else.
+    Json { path: PathBuf, source: JsonFault },
     #[error("{path}: {found}")]
-    OtherContent {
-        /// The file.
-        path: PathBuf,
-        /// Content of the file, and the remedy.
-        found: &'static str,
-    },
-    /// A value of Python that JSON does not have.
+    OtherContent { path: PathBuf, found: &'static str },
     #[error(
         "{path}, line {line}, column {column}: {word} is no value of JSON. Correct it, or remove the frame"
     )]
-    NoNumber {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// Column, from 1.
-        column: usize,
-        /// The invalid word.
-        word: &'static str,
-    },
-    /// An invalid key of the file.
+    NoNumber { path: PathBuf, line: usize, column: usize, word: &'static str },
     #[error("{path}: {found}. Correct the key, or export the scene again")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Fault of the key.
-        found: String,
-    },
-    /// An incomplete frame.
+    File { path: PathBuf, found: String },
     #[error("{path}: frame {frame:?} {found}. {remedy}")]
-    TransformsFrame {
-        /// The file.
-        path: PathBuf,
-        /// The frame's `file_path`.
-        frame: String,
-        /// Fault of the frame.
-        found: String,
-        /// Remedy.
-        remedy: &'static str,
-    },
-    /// Invalid parameters of a camera.
+    TransformsFrame { path: PathBuf, frame: String, found: String, remedy: &'static str },
     #[error("{path}: frame {frame:?}: {source}")]
-    Lens {
-        /// The file.
-        path: PathBuf,
-        /// The frame's `file_path`.
-        frame: String,
-        /// Fault of the parameters.
-        #[source]
-        source: LensError,
-    },
-    /// The file has no frames.
+    Lens { path: PathBuf, frame: String, source: LensError },
     #[error("{path}: lists no frames. Export the scene again")]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
 }
 
 /// A transforms scene, before its photographs are searched.
@@ -247,10 +189,10 @@ fn read(path: &Path) -> Result<Transforms, TransformsError> {
     let mut stretch = None;
     let mut unused: BTreeSet<&str> = unused_keys(&file).collect();
     for (number, frame) in frames.iter().enumerate() {
-        let (frame, keys) = read_frame(frame, &shared, number, path)?;
-        unused.extend(unused_keys(keys.1));
-        stretch = stretch.or(keys.0.stretch());
-        read.frames.push(frame);
+        let (read_frame, own_stretch) = read_frame(frame, &shared, number, path)?;
+        unused.extend(frame.as_object().into_iter().flat_map(unused_keys));
+        stretch = stretch.or(own_stretch);
+        read.frames.push(read_frame);
     }
     apply_lists(&file, &mut read, path)?;
     if let Some(ratio) = stretch {
@@ -294,15 +236,13 @@ fn unused_keys(keys: &Map<String, Value>) -> impl Iterator<Item = &str> {
         .map(|(key, _)| key.as_str())
 }
 
-/// A frame with its camera's keys and all of its keys.
-type ReadFrame<'a> = (Frame, (CameraKeys, &'a Map<String, Value>));
-
-fn read_frame<'a>(
-    frame: &'a Value,
+/// Reads a frame. Returns the stretch of its pixels, too.
+fn read_frame(
+    frame: &Value,
     shared: &CameraKeys,
     number: usize,
     path: &Path,
-) -> Result<ReadFrame<'a>, TransformsError> {
+) -> Result<(Frame, Option<f64>), TransformsError> {
     let name = frame.get("file_path").and_then(Value::as_str).filter(|name| !name.is_empty());
     let shown = name.map_or_else(|| format!("number {number}"), str::to_owned);
     let wrong = |found, remedy| TransformsError::TransformsFrame {
@@ -328,18 +268,9 @@ fn read_frame<'a>(
         }
         CameraFault::Found(found) => wrong(found, REMEDY),
     })?;
-    let mask = text(keys, "mask_path");
-    Ok((
-        Frame {
-            name: name.to_owned(),
-            pose,
-            optics,
-            described_in: path.to_owned(),
-            mask,
-            held_out: false,
-        },
-        (camera, keys),
-    ))
+    let (name, described_in, mask) = (name.to_owned(), path.to_owned(), text(keys, "mask_path"));
+    let frame = Frame { name, pose, optics, described_in, mask, held_out: false };
+    Ok((frame, camera.stretch()))
 }
 
 /// Holds out the frames of nerfstudio's lists, and drops unlisted frames if training frames are listed.
@@ -451,11 +382,9 @@ fn pose(matrix: &Value) -> Result<Pose, &'static str> {
     let rotation = [axis(0), axis(1).map(|a| -a), axis(2).map(|a| -a)];
     let rotation = rotation.map(|axis| scale(axis, 1.0 / length(axis)));
     let handed = dot(cross(rotation[0], rotation[1]), rotation[2]);
-    let skew = dot(rotation[0], rotation[1])
-        .abs()
-        .max(dot(rotation[1], rotation[2]).abs())
-        .max(dot(rotation[2], rotation[0]).abs())
-        .max((handed - 1.0).abs());
+    let [x, y, z] = rotation;
+    let skew = [dot(x, y), dot(y, z), dot(z, x), handed - 1.0].map(f64::abs);
+    let skew = skew.into_iter().fold(0.0, f64::max);
     // `max` ignores NaN, which a zero axis leads to, so each axis is checked.
     let finite = rotation.iter().flatten().all(|x| x.is_finite());
     if !finite || skew >= SKEW {
@@ -677,14 +606,10 @@ impl CameraKeys {
 /// True if [`CameraKeys::read`] reads the key.
 fn is_read(key: &str) -> bool {
     let pairs = [FOCAL_KEYS, CENTRE_KEYS, SIZE_KEYS];
-    pairs.iter().flatten().any(|names| names.contains(&key))
-        || RADIANS_KEYS.contains(&key)
-        || DEGREES_KEYS.contains(&key)
-        || RADIAL_KEYS.contains(&key)
-        || TANGENTIAL_KEYS.contains(&key)
-        || MATRIX_KEYS.contains(&key)
-        || MODEL_KEYS.contains(&key)
-        || key == FISHEYE_KEY
+    let lists: [&[&str]; 6] =
+        [&RADIANS_KEYS, &DEGREES_KEYS, &RADIAL_KEYS, &TANGENTIAL_KEYS, &MATRIX_KEYS, &MODEL_KEYS];
+    let mut all = pairs.iter().flatten().chain(&lists);
+    key == FISHEYE_KEY || all.any(|names| names.contains(&key))
 }
 
 /// True if a key belongs to a camera, supported or not.
@@ -841,15 +766,6 @@ fn kind(keys: &Map<String, Value>) -> Result<Option<LensKind>, String> {
     }
 }
 
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "called with whole numbers that fit u32"
-)]
-fn whole(size: f64) -> u32 {
-    size as u32
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -865,9 +781,9 @@ mod tests {
     /// Returns the camera of these keys for a photograph of 100x80 px: focal lengths, principal point, distortion.
     fn camera(value: &Value) -> Result<([f64; 2], [f64; 2], Distortion), String> {
         let read = CameraKeys::read(value.as_object().unwrap())?;
-        let (straight, _) = match read.optics().map_err(|fault| format!("{fault:?}"))? {
-            Optics::Lens(lens) => (lens, ()),
-            Optics::Sizeless(lens) => (lens.of_size([100, 80]).unwrap(), ()),
+        let straight = match read.optics().map_err(|fault| format!("{fault:?}"))? {
+            Optics::Lens(lens) => lens,
+            Optics::Sizeless(lens) => lens.of_size([100, 80]).unwrap(),
         };
         let text = format!("{straight:?}");
         assert!(text.contains("width: 100, height: 80"), "{text}");

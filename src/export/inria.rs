@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Color, Config};
 use crate::dataset::{Dataset, Frame};
-use crate::files::{OutputError, write_atomically, write_text};
+use crate::files::{OutputError, remove_if_there, write_atomically, write_text};
 use crate::math::appearance::AFFINE_WIDTH;
 use crate::math::linalg::transpose;
 use crate::math::splat::DILATION_PX2;
@@ -162,13 +162,7 @@ pub fn write_exposure_json(
 
 /// Removes `exposure.json` from the model folder, if it is there.
 pub fn remove_exposure_json(model_path: &Path) -> Result<(), OutputError> {
-    let path = model_path.join(EXPOSURES);
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(OutputError::new(&path, error))
-        }
-        _ => Ok(()),
-    }
+    remove_if_there(&model_path.join(EXPOSURES))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use splat_mesh::file::ply::PlyHeader;
 
 use crate::dataset::Frame;
-use crate::files::{JsonFault, OutputError, write_text};
+use crate::files::{JsonFault, OutputError, remove_if_there, write_text};
 use crate::math::linalg::Vec3;
 use crate::ply;
 
@@ -73,12 +73,7 @@ pub fn write_offset(path: &Path, frame: &Frame) -> Result<(), OutputError> {
             .map_err(|error| OutputError::new(&sidecar, io::Error::other(error)))?;
         return write_text(&sidecar, &(text + "\n"));
     }
-    match fs::remove_file(&sidecar) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(OutputError::new(&sidecar, error))
-        }
-        _ => Ok(()),
-    }
+    remove_if_there(&sidecar)
 }
 
 #[cfg(test)]

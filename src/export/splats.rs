@@ -28,17 +28,10 @@ pub fn gaussians_of(splats: Splats) -> Gaussians {
 /// Converts Gaussians to splats, as reading a PLY of this mode would: with unit rotations, without rows that cannot
 /// be drawn.
 pub fn splats_of(gaussians: &Gaussians, mode: RenderMode) -> Result<CheckedSplats, SplatsError> {
-    let antialiasing = match mode {
-        RenderMode::Mip => Antialiasing::On,
-        RenderMode::Dilated | RenderMode::Surfels | RenderMode::Triangles { .. } => {
-            Antialiasing::Off
-        }
-    };
+    let antialiasing = if mode == RenderMode::Mip { Antialiasing::On } else { Antialiasing::Off };
     let primitive = match mode {
         RenderMode::Surfels => SplatPrimitive::Surfels,
-        RenderMode::Dilated | RenderMode::Mip | RenderMode::Triangles { .. } => {
-            SplatPrimitive::Gaussians
-        }
+        _ => SplatPrimitive::Gaussians,
     };
     Splats::from_columns(SplatColumns {
         sh_degree: gaussians.sh_degree,

@@ -22,19 +22,13 @@ const MAX_QUOTED: usize = 200;
 
 /// A folder that cannot be locked.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum LockError {
-    /// Another program holds it.
     #[error(
         "{folder}: another run is being trained in this folder, by {holder}. Wait for its end or \
          stop it, or name another folder with -m"
     )]
-    InUse {
-        /// The folder.
-        folder: PathBuf,
-        /// Process, machine and start of the holder.
-        holder: String,
-    },
-    /// The lock's file cannot be written.
+    InUse { folder: PathBuf, holder: String },
     #[error(transparent)]
     Output(#[from] OutputError),
 }

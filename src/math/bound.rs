@@ -268,8 +268,8 @@ mod tests {
 
     const CORNERS_AT: [Vec3<f64>; 3] = [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]];
 
-    fn normals(stream: RandomStream, from: u64) -> impl FnMut() -> f64 {
-        let mut next = from;
+    fn normals(seed: u64) -> impl FnMut() -> f64 {
+        let (stream, mut next) = (RandomStream::new(seed, 0, RandomUse::Sample), 0);
         move || {
             next += 1;
             stream.normal(next)
@@ -312,8 +312,7 @@ mod tests {
 
     #[test]
     fn place_bwd_matches_finite_differences() {
-        let stream = RandomStream::new(3, 0, RandomUse::Sample);
-        let mut next = normals(stream, 0);
+        let mut next = normals(3);
         for per_triangle in PerTriangle::ALL {
             for &weights in per_triangle.weights() {
                 // Three corners and a complex number.
@@ -353,8 +352,7 @@ mod tests {
 
     #[test]
     fn quaternions_match_the_axes() {
-        let stream = RandomStream::new(5, 0, RandomUse::Sample);
-        let mut next = normals(stream, 0);
+        let mut next = normals(5);
         for _ in 0..200 {
             let corners: [Vec3<f64>; 3] = std::array::from_fn(|_| std::array::from_fn(|_| next()));
             let form = FlatForm { log_scales: [0.0; 2], turn: [next(), next()] };

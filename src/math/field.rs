@@ -11,6 +11,7 @@ use super::linalg::{
     Mat3, Quat, Vec3, add, dot, length, mul, mul_transposed, normalize, rotation, rotation_bwd,
     scale, sub,
 };
+use super::normals::shortest_axis;
 use super::splat::{Shape, Viewpoint};
 use super::{Real, sigmoid};
 
@@ -72,7 +73,7 @@ impl<R: Real> DensityKernel<R> {
     /// Converts raw parameters.
     pub fn new(shape: &Shape<R>, opacity_logit: R) -> Self {
         let scale = shape.log_scale.map(Real::exp);
-        let thin = thinnest(scale);
+        let thin = shortest_axis(scale);
         let (axes, opacity) = (rotation(shape.quat), sigmoid(opacity_logit));
         Self { mean_world: shape.mean_world, scale, axes, opacity, thin }
     }
@@ -91,12 +92,6 @@ impl<R: Real> DensityKernel<R> {
     fn inverse_scale(&self) -> Vec3<R> {
         self.scale.map(|s| R::ONE / s.max(R::of(SCALE_MIN)))
     }
-}
-
-/// Returns the index of the smallest scale; the first of equal ones.
-pub fn thinnest<R: Real>(scale: Vec3<R>) -> usize {
-    let first = usize::from(scale[1] < scale[0]);
-    if scale[2] < scale[first] { 2 } else { first }
 }
 
 /// Gradients of a [`DensityKernel`]'s raw parameters, with the axes instead of the quaternion.

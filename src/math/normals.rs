@@ -11,11 +11,11 @@ use super::linalg::{
 };
 use super::splat::{Shape, Viewpoint};
 
-/// Returns the index of the shortest axis; the first of equal ones.
+/// Returns the index of the shortest axis by scales or log-scales; the first of equal ones.
 #[inline]
-pub fn shortest_axis<R: Real>(log_scale: Vec3<R>) -> usize {
-    let first = usize::from(log_scale[1] < log_scale[0]);
-    if log_scale[2] < log_scale[first] { 2 } else { first }
+pub fn shortest_axis<R: Real>(scale: Vec3<R>) -> usize {
+    let first = usize::from(scale[1] < scale[0]);
+    if scale[2] < scale[first] { 2 } else { first }
 }
 
 /// Returns the shape with its third axis as the shortest, which is a surfel's normal.

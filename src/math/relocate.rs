@@ -6,7 +6,7 @@
 use super::linalg::{Vec3, mul, mul_transposed, rotation};
 use super::random::RandomStream;
 use super::splat::Shape;
-use super::{Real, sigmoid};
+use super::{Real, inverse_sigmoid, sigmoid};
 
 /// Largest number of Gaussians that share one Gaussian.
 pub const SHARES_MAX: u32 = 51;
@@ -17,14 +17,9 @@ pub const OPACITY_MAX: f64 = 1.0 - 1.0 / (1 << 23) as f64;
 /// Weight of an opacity of 1 in a draw.
 const WEIGHT_OF_ONE: f64 = 65_536.0;
 
-/// Returns the opacity of a logit: 1 / (1 + e^-x).
-pub fn opacity(logit: f64) -> f64 {
-    1.0 / (1.0 + (-logit).exp())
-}
-
 /// True if the opacity is not above `opacity_min`, or NaN.
 pub fn is_dead(logit: f64, opacity_min: f64) -> bool {
-    let alive = opacity(logit) > opacity_min;
+    let alive = sigmoid(logit) > opacity_min;
     !alive
 }
 
@@ -35,7 +30,7 @@ pub fn is_dead(logit: f64, opacity_min: f64) -> bool {
     reason = "from 0 to 65,536, and NaN becomes 0"
 )]
 pub fn weight(logit: f64) -> u64 {
-    (opacity(logit) * WEIGHT_OF_ONE) as u64
+    (sigmoid(logit) * WEIGHT_OF_ONE) as u64
 }
 
 /// Maps 64 random bits to an index below `total`, which must not be 0. The bias is below `total / 2^64`.
@@ -59,7 +54,7 @@ pub struct OpacityShare {
 pub fn share(logit: f64, copies: u32, opacity_min: f64) -> OpacityShare {
     let shares = copies.saturating_add(1).min(SHARES_MAX);
     let n = f64::from(shares);
-    let whole = opacity(logit).min(OPACITY_MAX);
+    let whole = sigmoid(logit).min(OPACITY_MAX);
     let part = -((-whole).ln_1p() / n).exp_m1();
     let (mut term, mut sum) = (-1.0, 0.0);
     for k in 1..=shares {
@@ -68,7 +63,7 @@ pub fn share(logit: f64, copies: u32, opacity_min: f64) -> OpacityShare {
         sum += term / k.sqrt();
     }
     let held = part.max(opacity_min).min(OPACITY_MAX);
-    OpacityShare { logit: (held / (1.0 - held)).ln(), log_growth: (whole / sum).ln() }
+    OpacityShare { logit: inverse_sigmoid(held), log_growth: (whole / sum).ln() }
 }
 
 // Random motion of nearly transparent Gaussians (Kheradmand et al. 2024, section 4.1).
@@ -115,10 +110,6 @@ mod tests {
     use super::*;
     use crate::math::random::RandomUse;
 
-    fn logit(opacity: f64) -> f64 {
-        (opacity / (1.0 - opacity)).ln()
-    }
-
     #[test]
     fn share_matches_equation_9() {
         for (whole, copies) in [(0.3_f64, 1_u32), (0.9, 2), (0.02, 7), (0.7, 20)] {
@@ -134,8 +125,8 @@ mod tests {
                     binomial *= f64::from(i - 1 - k) / (k_f + 1.0);
                 }
             }
-            let found = share(logit(whole), copies, 0.0);
-            assert!((opacity(found.logit) - part).abs() < 1e-12);
+            let found = share(inverse_sigmoid(whole), copies, 0.0);
+            assert!((sigmoid(found.logit) - part).abs() < 1e-12);
             // Terms of up to a thousand cancel.
             assert!((found.log_growth - (whole / sum).ln()).abs() < 1e-10, "{whole} {copies}");
         }
@@ -145,8 +136,8 @@ mod tests {
     fn shares_together_cover_as_much_as_the_original() {
         for whole in [0.006, 0.1, 0.5, 0.95, OPACITY_MAX] {
             for copies in [1, 2, 5, 20, 50] {
-                let found = share(logit(whole), copies, 0.0);
-                let (part, n) = (opacity(found.logit), f64::from(copies + 1));
+                let found = share(inverse_sigmoid(whole), copies, 0.0);
+                let (part, n) = (sigmoid(found.logit), f64::from(copies + 1));
                 // Along an axis, in units of the new scale: 800 steps of a smooth function.
                 let covered: f64 = (-400..=400)
                     .map(|i| f64::from(i) / 40.0)
@@ -162,8 +153,8 @@ mod tests {
 
     #[test]
     fn shares_stay_within_their_bounds() {
-        let least = share(logit(0.006), 50, 0.005);
-        assert!((opacity(least.logit) - 0.005).abs() < 1e-15);
+        let least = share(inverse_sigmoid(0.006), 50, 0.005);
+        assert!((sigmoid(least.logit) - 0.005).abs() < 1e-15);
         assert_eq!(share(1.0, 50, 0.005), share(1.0, 5000, 0.005), "51 shares at most");
         for extreme in [-700.0, -20.0, 40.0, 800.0] {
             let share = share(extreme, 3, 0.005);
@@ -177,8 +168,8 @@ mod tests {
             [weight(0.0), weight(800.0), weight(-800.0), weight(f64::NAN)],
             [32_768, 65_536, 0, 0]
         );
-        assert!(is_dead(f64::NAN, 0.005) && is_dead(logit(0.005) - 1e-9, 0.005));
-        assert!(!is_dead(logit(0.005) + 1e-9, 0.005));
+        assert!(is_dead(f64::NAN, 0.005) && is_dead(inverse_sigmoid(0.005) - 1e-9, 0.005));
+        assert!(!is_dead(inverse_sigmoid(0.005) + 1e-9, 0.005));
         assert_eq!([place(0, 7), place(u64::MAX, 7), place(1 << 63, 7)], [0, 6, 3]);
     }
 

@@ -440,17 +440,8 @@ mod tests {
 
     #[test]
     fn on_ray_matches_the_density() {
-        let view = Viewpoint {
-            rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
-            translation: [0.1, -0.2, 0.3],
-            centre_world: [-0.1, 0.2, -0.3],
-            focal_px: [50.0; 2],
-            centre_px: [16.0; 2],
-            size: [32; 2],
-            near: 0.01,
-            variance_px2: 0.3,
-            compensates: false,
-        };
+        let rotation = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+        let view = Viewpoint { rotation, centre_world: [-0.1, 0.2, -0.3], ..view() };
         let shape = Shape {
             mean_world: [0.3, 0.1, 2.0],
             log_scale: [-1.0, -2.0, -3.0],

@@ -300,7 +300,6 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use crate::train::event::TermValues;
 
     /// Returns the log of a resumed run after its first event.
     fn resumed_log(before: &[u8]) -> String {
@@ -393,31 +392,22 @@ mod tests {
     }
 
     #[test]
-    fn every_tenth_and_last_iteration_is_recorded() {
-        let mut cadence = Cadence::default();
-        let mut recorded = Vec::new();
-        for iteration in 1..=23 {
-            let ms = f64::from(iteration);
-            let (values, total, gaussians) = (TermValues::default(), 0.0, 1);
-            let (images, iterations) = (1, 23);
-            let before = iteration - images;
-            let step = Step { before, iteration, images, iterations, values, total, gaussians, ms };
-            recorded.extend(cadence.take(&step).map(|r| (r.step.iteration, r.mean_ms)));
-        }
-        assert_eq!(recorded, [(10, 5.5), (20, 15.5), (23, 22.0)]);
-        assert!(cadence.rest().is_none());
-    }
-
-    #[test]
-    fn step_that_crosses_a_tenth_is_recorded() {
-        let mut cadence = Cadence::default();
-        let mut recorded = Vec::new();
-        for (iteration, images, ms) in [(8, 8, 1.0), (16, 8, 2.0), (19, 3, 4.0), (27, 8, 1.0)] {
-            let (values, total, gaussians) = (TermValues::default(), 0.0, 1);
-            let (before, iterations) = (iteration - images, 27);
-            let step = Step { before, iteration, images, iterations, values, total, gaussians, ms };
-            recorded.extend(cadence.take(&step).map(|r| (r.step.iteration, r.mean_ms)));
-        }
-        assert_eq!(recorded, [(16, 1.5), (27, 20.0 / 11.0)]);
+    fn steps_that_reach_a_tenth_or_the_last_iteration_are_recorded() {
+        let recorded = |steps: &[(u32, u32, f64)], iterations| {
+            let mut cadence = Cadence::default();
+            let steps = steps.iter().map(|&(iteration, images, ms)| {
+                let before = iteration - images;
+                Step { before, iteration, images, iterations, ms, ..Step::default() }
+            });
+            let recorded = steps.filter_map(|step| cadence.take(&step));
+            let recorded: Vec<_> = recorded.map(|r| (r.step.iteration, r.mean_ms)).collect();
+            assert!(cadence.rest().is_none());
+            recorded
+        };
+        let single: Vec<_> =
+            (1..=23).map(|iteration| (iteration, 1, f64::from(iteration))).collect();
+        assert_eq!(recorded(&single, 23), [(10, 5.5), (20, 15.5), (23, 22.0)]);
+        let several = [(8, 8, 1.0), (16, 8, 2.0), (19, 3, 4.0), (27, 8, 1.0)];
+        assert_eq!(recorded(&several, 27), [(16, 1.5), (27, 20.0 / 11.0)]);
     }
 }

@@ -19,7 +19,7 @@ use tracing_subscriber::{EnvFilter, Layer};
 use serde::{Deserialize, Serialize};
 
 use super::log_line::{Format, Newlines, Text, escape_controls, json_line};
-use super::opening::{OWN, Opening, give_up_run};
+use super::opening::{OWN, Opening, end_opening};
 
 /// Style of progress on stderr.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -245,7 +245,7 @@ pub fn shows_news(module: &str) -> bool {
 
 /// Shows the notices that were held back, when the program ends without a run.
 pub fn release_notices() {
-    for line in give_up_run() {
+    for line in end_opening(false) {
         writeln!(io::stderr(), "{line}").ok();
     }
 }
@@ -299,18 +299,13 @@ mod tests {
 
     #[test]
     fn lines_carry_only_their_level() {
-        assert_eq!(
-            logged(Format::Plain),
-            "50 views\nwarning: images are missing count=3\na\\u{1b}[31m\\nb.png\n"
-        );
-        assert_eq!(
-            logged(Format::Colored),
-            "50 views\n\x1b[1;33mwarning:\x1b[0m images are missing count=3\na\\u{1b}[31m\\nb.png\n"
-        );
-    }
-
-    #[test]
-    fn the_log_of_a_json_run_is_json() {
+        for (format, warning) in
+            [(Format::Plain, "warning:"), (Format::Colored, "\x1b[1;33mwarning:\x1b[0m")]
+        {
+            let expected =
+                format!("50 views\n{warning} images are missing count=3\na\\u{{1b}}[31m\\nb.png\n");
+            assert_eq!(logged(format), expected);
+        }
         for line in logged(Format::Json).lines() {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
             assert_eq!(line["event"], "log");

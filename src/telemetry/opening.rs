@@ -130,17 +130,13 @@ pub(super) fn notices_as_json() -> String {
     state.notices.iter().map(line).collect()
 }
 
-/// Ends the opening when a run starts; returns the lines to show before its progress.
-pub(super) fn begin_run() -> Vec<String> {
+/// Ends the opening and returns the lines that were held back: the most important ones if a run begins, otherwise all.
+pub(super) fn end_opening(run_begins: bool) -> Vec<String> {
     let Some(opening) = Opening::current() else { return Vec::new() };
-    let notices = shortened(opening.close());
-    notices.iter().map(|notice| opening.format.line(notice.level, &notice.message)).collect()
-}
-
-/// Ends the opening of a program without a run; returns all lines that were held back.
-pub(super) fn give_up_run() -> Vec<String> {
-    let Some(opening) = Opening::current() else { return Vec::new() };
-    let notices = opening.close();
+    let mut notices = opening.close();
+    if run_begins {
+        notices = shortened(notices);
+    }
     notices.iter().map(|notice| opening.format.line(notice.level, &notice.message)).collect()
 }
 
@@ -154,8 +150,8 @@ mod tests {
         tracing::subscriber::with_default(log, || {
             events();
             let json = notices_as_json();
-            let shown = begin_run();
-            assert!(begin_run().is_empty() && give_up_run().is_empty());
+            let shown = end_opening(true);
+            assert!(end_opening(true).is_empty() && end_opening(false).is_empty());
             tracing::warn!("too late");
             assert_eq!(notices_as_json(), "");
             (shown, json)
@@ -177,23 +173,17 @@ mod tests {
         let more = "1 more line: --verbose or run.jsonl";
         let warnings = ["warning: 2 photographs are missing", "warning: --near has no effect"];
         assert_eq!(shown, [warnings[0], warnings[1], more]);
-        let messages: Vec<(String, String)> = json
+        let messages = json
             .lines()
             .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
-            .inspect(|line| assert_eq!(line["event"], "log"))
-            .map(|line| ["level", "message"].map(|key| line[key].as_str().unwrap().to_owned()))
-            .map(|[level, message]| (level, message))
-            .collect();
-        let of = |level: &str, message: &str| (level.to_owned(), message.to_owned());
-        assert_eq!(
-            messages,
-            [
-                of("info", "continuing"),
-                of("warning", "--near has no effect"),
-                of("debug", "grey is behind the views"),
-                of("warning", "2 photographs are missing"),
-            ]
-        );
+            .map(|line| ["event", "level", "message"].map(|key| line[key].clone()));
+        let expected = [
+            ["log", "info", "continuing"],
+            ["log", "warning", "--near has no effect"],
+            ["log", "debug", "grey is behind the views"],
+            ["log", "warning", "2 photographs are missing"],
+        ];
+        assert_eq!(messages.collect::<Vec<_>>(), expected);
     }
 
     #[test]

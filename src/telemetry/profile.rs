@@ -483,25 +483,19 @@ fn leak(log: &Log) -> Option<Finding> {
     if creep < LEAK {
         return None;
     }
-    let (where_it_is, flags) = match grown(&log.buffers) {
-        Some((label, bytes)) => {
-            let text = format!("; `{label}` grew most, by {:.1} MiB", bytes.mib());
-            (
-                text,
-                "--checkpoint-iterations, and --resume in a new process, which begins without it",
-            )
-        }
+    let (grown, flags) = match grown(&log.buffers) {
+        Some((label, bytes)) => (
+            format!("; `{label}` grew most, by {:.1} MiB", bytes.mib()),
+            "--checkpoint-iterations, and --resume in a new process, which begins without it",
+        ),
         None => (String::new(), "--profile-tensors, which shows the buffer"),
     };
-    Some(Finding {
-        kind: FindingKind::Leak,
-        text: format!(
-            "{:.1} MiB of {what} were held at the end that the number of Gaussians does not \
-             explain{where_it_is}. Please report it",
-            creep.mib()
-        ),
-        flags: Some(flags.to_owned()),
-    })
+    let text = format!(
+        "{:.1} MiB of {what} were held at the end that the number of Gaussians does not \
+         explain{grown}. Please report it",
+        creep.mib()
+    );
+    Some(Finding { kind: FindingKind::Leak, text, flags: Some(flags.to_owned()) })
 }
 
 /// Returns the buffer that grew most at the end of the run while the number of Gaussians was constant.
@@ -536,19 +530,13 @@ fn evaluation(log: &Log) -> Option<Finding> {
     } else {
         "-r or --test-every: held-out views show more than those of training"
     };
-    Some(Finding {
-        kind: FindingKind::Evaluation,
-        text: format!("evaluation took {:.1} MiB more than training", beyond.mib()),
-        flags: Some(flags.to_owned()),
-    })
+    let text = format!("evaluation took {:.1} MiB more than training", beyond.mib());
+    Some(Finding { kind: FindingKind::Evaluation, text, flags: Some(flags.to_owned()) })
 }
 
 /// Returns the known limit that was approached most.
 fn limit(log: &Log) -> Option<Finding> {
-    let of_gpu = log.memory.iter().filter_map(|memory| {
-        let vram = memory.vram?;
-        Some((vram.reserved, vram.budget?))
-    });
+    let of_gpu = log.memory.iter().filter_map(|it| Some((it.vram?.reserved, it.vram?.budget?)));
     // More memory is taken within iterations than between them.
     let budget = log.memory.iter().rev().find_map(|memory| memory.vram?.budget);
     let of_gpu = of_gpu.chain(log.peaks.most().vram.zip(budget));
@@ -556,85 +544,40 @@ fn limit(log: &Log) -> Option<Finding> {
     let may_use = |memory: &LoggedMemory| memory.host_limit.or(memory.host_total);
     let of_host = log.memory.iter().filter_map(|it| Some((it.host_resident?, may_use(it)?)));
     let of_host = of_host.chain(log.peaks.most().host.zip(log.memory.last().and_then(may_use)));
-    let nearest = |what: &'static str, flags: &'static str, used: Bytes, limit: Bytes| LimitUse {
-        what,
-        flags,
-        used,
-        limit,
-    };
-    let gpu_flags = "--max-points N, -r, --offload sh, or --optimize-memory if it is off";
-    let all = of_gpu
-        .map(|(used, limit)| nearest("of the GPU memory that may be taken", gpu_flags, used, limit))
-        .chain(of_host.map(|(used, limit)| {
-            nearest("of the RAM that may be used", "--image-cache or --host-limit", used, limit)
-        }));
-    let most =
-        all.filter(|it| it.limit.0 > 0).max_by(|a, b| a.percent().total_cmp(&b.percent()))?;
-    let percent = most.percent();
-    Some(Finding {
-        kind: FindingKind::Limit,
-        text: format!(
-            "the nearest limit: {:.1} of {:.1} MiB {} ({percent:.0} %)",
-            most.used.mib(),
-            most.limit.mib(),
-            most.what
-        ),
-        flags: (percent > NEAR_PERCENT).then(|| most.flags.to_owned()),
-    })
-}
-
-struct LimitUse {
-    what: &'static str,
-    flags: &'static str,
-    used: Bytes,
-    limit: Bytes,
-}
-
-impl LimitUse {
-    fn percent(&self) -> f64 {
-        100.0 * self.used.gib() / self.limit.gib()
-    }
+    let gpu = (
+        "of the GPU memory that may be taken",
+        "--max-points N, -r, --offload sh, or --optimize-memory if it is off",
+    );
+    let ram = ("of the RAM that may be used", "--image-cache or --host-limit");
+    let all = of_gpu.map(|it| (gpu, it)).chain(of_host.map(|it| (ram, it)));
+    let (percent, (what, flags), (used, limit)) = all
+        .filter(|(_, (_, limit))| limit.0 > 0)
+        .map(|(names, (used, limit))| (percent(used, limit), names, (used, limit)))
+        .max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let (used, limit) = (used.mib(), limit.mib());
+    let text = format!("the nearest limit: {used:.1} of {limit:.1} MiB {what} ({percent:.0} %)");
+    let flags = (percent > NEAR_PERCENT).then(|| flags.to_owned());
+    Some(Finding { kind: FindingKind::Limit, text, flags })
 }
 
 // Reading `run.jsonl`.
 
 /// Error of a log.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum LogError {
-    /// The log is missing.
     #[error(
         "{path}: there is no such file. Name the folder of a run (`splat train -m` says which)"
     )]
-    Missing {
-        /// The log.
-        path: PathBuf,
-    },
-    /// The log cannot be read.
+    Missing { path: PathBuf },
     #[error("{path}: cannot be read: {source}. Check its permissions")]
-    Unreadable {
-        /// The log.
-        path: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
-    /// A line is not an event.
+    Unreadable { path: PathBuf, source: io::Error },
     #[error(
         "{path}, line {line}: is not an event of a run: {reason}. Remove the line, or train anew"
     )]
-    Damaged {
-        /// The log.
-        path: PathBuf,
-        /// Number of the line, from 1.
-        line: usize,
-        /// Fault of the line.
-        reason: String,
-    },
-    /// The log has no events yet.
+    Damaged { path: PathBuf, line: usize, reason: String },
     #[error("{path}: no run has begun. Train first, or wait until the run has read its scene")]
-    Empty {
-        /// The log.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
 }
 
 /// Events of a run about memory.
@@ -690,19 +633,15 @@ enum Record {
     Other,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 struct LoggedMemory {
     iteration: u32,
     tensors: Tensors,
     vram: Option<LoggedVram>,
     host_resident: Option<Bytes>,
-    #[serde(default)]
     host_total: Option<Bytes>,
-    /// Absent in older logs.
-    #[serde(default)]
     host_limit: Option<Bytes>,
     /// Unexplained growth of the process; only for a device without its own memory.
-    #[serde(default)]
     host_creep: Option<Bytes>,
     /// Absent in older logs.
     #[serde(default)]
@@ -745,7 +684,7 @@ struct LoggedEntry {
     at_peak: Bytes,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 struct LoggedGpu {
     iteration: u32,
     utilization: Option<u32>,
@@ -877,15 +816,12 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::train::event::PhasePeak;
 
     #[test]
-    fn a_buffer_is_described_by_its_slot() {
+    fn reserved_memory_has_a_purpose_and_a_category() {
         assert_eq!(words("sh", "region"), "colours");
         assert_eq!(words("something new", "pinned"), "page-locked memory of the host");
-    }
-
-    #[test]
-    fn reserved_memory_has_a_category() {
         for (label, kind, category) in [
             ("geometry", "region", Some(Category::Parameters)),
             ("sh, second moments", "region", Some(Category::Optimizer)),
@@ -908,7 +844,7 @@ mod tests {
         format!(r#"{{"event":"step","iteration":{iteration},"gaussians":{gaussians},"l1":0.1}}"#)
     }
 
-    fn memory(iteration: u32, parameters: u64) -> String {
+    fn memory_line(iteration: u32, parameters: u64) -> String {
         format!(
             r#"{{"event":"memory","iteration":{iteration},"tensors":{{"parameters":{parameters},"optimizer":1,"gradients":1,"activations":1,"images":1}},"vram":null,"host_resident":9,"host_total":10}}"#
         )
@@ -933,21 +869,18 @@ mod tests {
         let text = [
             STARTED,
             &step(100, 300),
-            &memory(100, 11),
+            &memory_line(100, 11),
             &step(200, 400),
-            &memory(200, 22),
+            &memory_line(200, 22),
             &resumed.replace("200,", "300,"),
             &step(110, 333),
-            &memory(200, 33),
+            &memory_line(200, 33),
         ];
         let log = read(&text.join("\n")).unwrap();
         assert_eq!((log.starts, log.iteration), (2, 110));
         assert_eq!(log.gaussians_at(250), 333);
-        let parameters: Vec<_> = log
-            .memory
-            .iter()
-            .map(|recorded| (recorded.iteration, recorded.tensors.parameters.0))
-            .collect();
+        let parameters: Vec<_> =
+            log.memory.iter().map(|it| (it.iteration, it.tensors.parameters.0)).collect();
         assert_eq!(parameters, [(100, 11), (200, 33)]);
     }
 
@@ -982,13 +915,6 @@ mod tests {
             assert!(matches!(read(text), Err(LogError::Empty { .. })), "{text}");
         }
     }
-}
-
-#[cfg(test)]
-mod profile_tests {
-    use super::*;
-    use crate::train::event::{Phase, PhasePeak};
-
     fn entry(label: &str, kind: &str, peak: u64, at_peak: u64) -> LoggedEntry {
         let [peak, at_peak] = [peak, at_peak].map(Bytes);
         let (label, kind) = (label.to_owned(), kind.to_owned());
@@ -1008,20 +934,18 @@ mod profile_tests {
             images: Bytes(7),
             knn: Bytes(3),
         };
-        let peaks = PhasePeaks::default();
-        let (host_resident, host_total) = (Some(Bytes(1000)), Some(Bytes(10_000)));
-        let host_creep = None;
-        let host_limit = None;
         LoggedMemory {
             iteration,
             tensors,
             vram,
-            host_resident,
-            host_total,
-            host_limit,
-            host_creep,
-            peaks,
+            host_resident: Some(Bytes(1000)),
+            host_total: Some(Bytes(10_000)),
+            ..LoggedMemory::default()
         }
+    }
+
+    fn log(memory: impl IntoIterator<Item = LoggedMemory>) -> Log {
+        Log { memory: memory.into_iter().collect(), ..Log::default() }
     }
 
     fn vram(reserved: u64, slack: u64) -> LoggedVram {
@@ -1043,29 +967,19 @@ mod profile_tests {
 
     #[test]
     fn buffers_have_their_own_peaks_and_categories_the_total_peak() {
-        let log = Log {
-            memory: vec![memory(100, Some(vram(100, 10)))],
-            buffers: vec![
-                recorded(
-                    100,
-                    vec![
-                        entry("geometry", "region", 32, 32),
-                        entry("scratch", "arena", 64, 64),
-                        entry("splats", "block", 50, 0),
-                        entry("staging of the model", "pinned", 500, 500),
-                    ],
-                ),
-                recorded(
-                    200,
-                    vec![
-                        entry("geometry", "region", 48, 48),
-                        entry("scratch", "arena", 60, 32),
-                        entry("splats", "block", 20, 0),
-                    ],
-                ),
-            ],
-            ..Log::default()
-        };
+        let first = vec![
+            entry("geometry", "region", 32, 32),
+            entry("scratch", "arena", 64, 64),
+            entry("splats", "block", 50, 0),
+            entry("staging of the model", "pinned", 500, 500),
+        ];
+        let second = vec![
+            entry("geometry", "region", 48, 48),
+            entry("scratch", "arena", 60, 32),
+            entry("splats", "block", 20, 0),
+        ];
+        let mut log = log([memory(100, Some(vram(100, 10)))]);
+        log.buffers = vec![recorded(100, first), recorded(200, second)];
         let profile = Profile::of(Path::new("m"), &log);
         let peak = profile.peak.unwrap();
         assert_eq!((peak.iteration, peak.bytes, peak.budget), (100, Bytes(96), Some(Bytes(200))));
@@ -1078,30 +992,21 @@ mod profile_tests {
                 (Category::Scratch, 64),
             ]
         );
-        let found: Vec<_> = profile
-            .buffers
-            .iter()
-            .map(|found| (found.label.as_str(), found.peak.0, found.iteration))
-            .collect();
+        let found = profile.buffers.iter().map(|it| (it.label.as_str(), it.peak.0, it.iteration));
         let expected = [
             ("staging of the model", 500, 100),
             ("scratch", 64, 100),
             ("splats", 50, 100),
             ("geometry", 48, 200),
         ];
-        assert_eq!(found, expected);
+        assert_eq!(found.collect::<Vec<_>>(), expected);
         assert!((profile.buffers[3].percent - 50.0).abs() < 1e-9);
     }
 
     #[test]
     fn without_buffers_categories_are_those_between_iterations() {
         let memories = [(100, 90), (200, 120), (300, 110)];
-        let log = Log {
-            memory: memories
-                .map(|(iteration, reserved)| memory(iteration, Some(vram(reserved, 12))))
-                .to_vec(),
-            ..Log::default()
-        };
+        let log = log(memories.map(|(at, reserved)| memory(at, Some(vram(reserved, 12)))));
         let profile = Profile::of(Path::new("m"), &log);
         assert!(!profile.profiled && profile.buffers.is_empty());
         assert_eq!(profile.peak.unwrap().iteration, 200);
@@ -1114,7 +1019,7 @@ mod profile_tests {
 
     #[test]
     fn cpu_run_has_neither_slack_nor_gpu() {
-        let log = Log { memory: vec![memory(100, None)], ..Log::default() };
+        let log = log([memory(100, None)]);
         let profile = Profile::of(Path::new("m"), &log);
         assert!(profile.slack.is_none() && profile.gpu.is_none());
         assert_eq!(profile.peak.unwrap().bytes, Bytes(43));
@@ -1125,8 +1030,7 @@ mod profile_tests {
     #[test]
     fn growth_has_ten_points_from_first_to_last() {
         for (reports, points) in [(0_u32, 0), (1, 1), (2, 2), (10, 10), (11, 10), (300, 10)] {
-            let log =
-                Log { memory: (1..=reports).map(|i| memory(i, None)).collect(), ..Log::default() };
+            let log = log((1..=reports).map(|i| memory(i, None)));
             let at: Vec<u32> = growth(&log).iter().map(|point| point.iteration).collect();
             assert_eq!(at.len(), points, "{reports}");
             assert!(at.is_sorted_by(|a, b| a < b), "{at:?}");
@@ -1138,19 +1042,17 @@ mod profile_tests {
     #[test]
     fn gpu_figures_ignore_missing_samples() {
         let sample = |utilization, temperature_c, throttle: Option<&[&str]>| LoggedGpu {
-            iteration: 50,
             utilization,
             memory_load: utilization.map(|load| load / 2),
             memory_used: Some(Bytes(3)),
             memory_total: Some(Bytes(4)),
             temperature_c,
-            power_w: None,
             power_limit_w: Some(700.0),
             fan_percent: temperature_c,
             clock_sm_mhz: utilization,
-            clock_memory_mhz: None,
             pstate: temperature_c.map(|degrees| degrees / 30),
             throttle: throttle.map(|all| all.iter().map(|&reason| reason.to_owned()).collect()),
+            ..LoggedGpu::default()
         };
         let summary = gpu(&[
             sample(Some(90), None, Some(&["power_limit"])),
@@ -1178,15 +1080,15 @@ mod profile_tests {
 
     #[test]
     fn plain_run_has_only_a_limit_finding() {
-        let log = Log { memory: vec![memory(100, Some(vram(100, 9)))], ..Log::default() };
-        let shown = found(&log);
-        assert_eq!(kinds(&log), [FindingKind::Limit]);
+        let plain = log([memory(100, Some(vram(100, 9)))]);
+        let shown = found(&plain);
+        assert_eq!(kinds(&plain), [FindingKind::Limit]);
         assert!(shown[0].text.contains("GPU") && shown[0].text.contains("(50 %)"), "{shown:?}");
         assert_eq!(shown[0].flags, None);
-        let near = Log { memory: vec![memory(100, Some(vram(190, 9)))], ..Log::default() };
+        let near = log([memory(100, Some(vram(190, 9)))]);
         assert!(found(&near)[0].flags.as_ref().unwrap().contains("--optimize-memory"));
         let on_cpu = LoggedMemory { host_creep: Some(Bytes(17 << 20)), ..memory(100, None) };
-        let on_cpu = Log { memory: vec![on_cpu], ..Log::default() };
+        let on_cpu = log([on_cpu]);
         assert!(found(&on_cpu)[0].text.starts_with("17.0 MiB of RAM"));
         assert!(found(&on_cpu)[1].text.contains("RAM that may be used (10 %)"));
         assert_eq!(growth(&on_cpu)[0].creep, Some(Bytes(17 << 20)));
@@ -1195,7 +1097,7 @@ mod profile_tests {
     #[test]
     fn limit_of_ram_uses_the_peak() {
         let limited = LoggedMemory { host_limit: Some(Bytes(4000)), ..memory(100, None) };
-        let mut log = Log { memory: vec![limited], ..Log::default() };
+        let mut log = log([limited]);
         assert!(found(&log)[0].text.contains("(25 %)"), "1000 bytes are held of 4000");
         log.peaks.raise(Phase::Saving, PhasePeak { vram: None, host: Some(Bytes(3900)) });
         let shown = found(&log);
@@ -1207,7 +1109,7 @@ mod profile_tests {
     fn leaks_slack_and_evaluations_are_found_with_flags() {
         let mib = |count: u64| Bytes(count << 20);
         let creeping = LoggedVram { creep: Some(mib(20)), ..vram(100, 11) };
-        let mut log = Log { memory: vec![memory(100, Some(creeping))], ..Log::default() };
+        let mut log = log([memory(100, Some(creeping))]);
         assert_eq!(kinds(&log), [FindingKind::Leak, FindingKind::Slack, FindingKind::Limit]);
         let flags = |log: &Log, place: usize| found(log)[place].flags.clone().unwrap();
         assert!(flags(&log, 0).contains("--profile-tensors"));

@@ -10,7 +10,7 @@ use super::closing::Closing;
 use super::jsonl::Encoder;
 use super::log_line::{Newlines, escape_controls};
 use super::logging::{Console, ProgressStyle, escapes_wanted};
-use super::opening::begin_run;
+use super::opening::end_opening;
 use super::status::{RunStage, RunStatus, clock, count};
 use crate::files::OutputError;
 use crate::memory::Bytes;
@@ -51,7 +51,7 @@ impl Progress {
         let console = Console::current();
         let mut this = Self::to_writer(style, console.writer());
         if style == ProgressStyle::Bar && escapes_wanted() {
-            this.bar = Some(console.add(bar()));
+            this.bar = Some(console.add(bar(BarLayout::Wide.style(RunStage::default()))));
         }
         this
     }
@@ -78,6 +78,10 @@ impl Progress {
     }
 
     fn show(&mut self, event: &Event) {
+        if let Some((iteration, text)) = occasion(event) {
+            self.print(&format!("[ITER {iteration}] {text}"));
+            return;
+        }
         match event {
             Event::Started { iteration, .. } => self.start(event, *iteration),
             Event::Step(step) => {
@@ -101,47 +105,7 @@ impl Progress {
             Event::CoarseStarted { .. } | Event::Pruned { .. } | Event::Neighbours { .. } => {
                 self.show_coarse(event);
             }
-            Event::ViewSize { iteration, divisor } => {
-                let size = match divisor {
-                    1 => "full size".to_owned(),
-                    _ => format!("1/{divisor} of their size"),
-                };
-                self.print(&format!("[ITER {iteration}] Training views are drawn at {size}"));
-            }
-            Event::PrunedToTarget(report) => self.print(&target_line(report)),
             Event::Gpu(report) => self.status.take_gpu(report),
-            Event::Evaluated(evaluation) => {
-                let (split, mean) = (evaluation.split.name(), &evaluation.mean);
-                let lpips = mean.lpips.map_or(String::new(), |lpips| format!(" LPIPS {lpips:.4}"));
-                let corrected = mean.corrected.map_or(String::new(), |corrected| {
-                    format!(
-                        "; colour-corrected PSNR {:.3} SSIM {:.4}",
-                        corrected.psnr, corrected.ssim
-                    )
-                });
-                let reference = mean.reference.map_or(String::new(), |it| {
-                    let lpips =
-                        it.lpips.map_or(String::new(), |value| format!(" LPIPS {value:.4}"));
-                    format!("; as metrics.py SSIM {:.4}{lpips}", it.ssim)
-                });
-                self.print(&format!(
-                    "[ITER {}] Evaluating {split}: L1 {:.5} PSNR {:.3} SSIM {:.4}{lpips}{corrected}\
-                     {reference}",
-                    evaluation.iteration, mean.l1, mean.psnr, mean.ssim
-                ));
-            }
-            Event::Saved { iteration, what: Saved::PointCloud, .. } => {
-                self.print(&format!("[ITER {iteration}] Saving Gaussians"));
-            }
-            Event::Control { iteration, action, .. } => {
-                self.print(&format!("[ITER {iteration}] {}", action.words()));
-            }
-            Event::Saved { iteration, what: Saved::Checkpoint, .. } => {
-                self.print(&format!("[ITER {iteration}] Saving Checkpoint"));
-            }
-            Event::Ended { iteration, message, .. } => {
-                self.print(&format!("[ITER {iteration}] {message}"));
-            }
             Event::Finished { .. } => self.finish(event),
             Event::Rung { change, held, budget, .. } => {
                 // Some fallbacks only reduce later requests and free no bytes.
@@ -157,15 +121,7 @@ impl Progress {
                 ));
             }
             // Warnings go through the log, in every style.
-            Event::Warning { .. }
-            | Event::Round(_)
-            | Event::OpacityReset { .. }
-            | Event::Surface(_)
-            | Event::Buffers(_)
-            | Event::Saving { .. }
-            | Event::Distributions(_)
-            | Event::TimelapsePicture { .. }
-            | Event::Pictures(_) => {}
+            _ => {}
         }
     }
 
@@ -253,7 +209,7 @@ impl Sink for Progress {
             tracing::warn!("{message}");
         }
         if matches!(event, Event::Started { .. }) {
-            for line in begin_run() {
+            for line in end_opening(true) {
                 self.print(&line);
             }
         }
@@ -265,20 +221,58 @@ impl Sink for Progress {
     }
 }
 
+/// Returns the iteration and the text of an occasional event.
+fn occasion(event: &Event) -> Option<(u32, String)> {
+    Some(match event {
+        Event::ViewSize { iteration, divisor } => {
+            let size = match divisor {
+                1 => "full size".to_owned(),
+                _ => format!("1/{divisor} of their size"),
+            };
+            (*iteration, format!("Training views are drawn at {size}"))
+        }
+        Event::PrunedToTarget(report) => (report.iteration, target_text(report)),
+        Event::Evaluated(evaluation) => {
+            let (split, mean) = (evaluation.split.name(), &evaluation.mean);
+            let lpips = |it: Option<f64>| it.map_or(String::new(), |it| format!(" LPIPS {it:.4}"));
+            let corrected = mean.corrected.map_or(String::new(), |it| {
+                format!("; colour-corrected PSNR {:.3} SSIM {:.4}", it.psnr, it.ssim)
+            });
+            let reference = mean.reference.map_or(String::new(), |it| {
+                format!("; as metrics.py SSIM {:.4}{}", it.ssim, lpips(it.lpips))
+            });
+            let text = format!(
+                "Evaluating {split}: L1 {:.5} PSNR {:.3} SSIM {:.4}{}{corrected}{reference}",
+                mean.l1,
+                mean.psnr,
+                mean.ssim,
+                lpips(mean.lpips)
+            );
+            (evaluation.iteration, text)
+        }
+        Event::Saved { iteration, what: Saved::PointCloud, .. } => {
+            (*iteration, "Saving Gaussians".to_owned())
+        }
+        Event::Saved { iteration, what: Saved::Checkpoint, .. } => {
+            (*iteration, "Saving Checkpoint".to_owned())
+        }
+        Event::Control { iteration, action, .. } => (*iteration, action.words().to_owned()),
+        Event::Ended { iteration, message, .. } => (*iteration, message.clone()),
+        _ => return None,
+    })
+}
+
 /// Describes the prune to `--target-gaussians`.
-fn target_line(report: &TargetReport) -> String {
-    let TargetReport { iteration, target, pruned, gaussians, psnr } = report;
+fn target_text(report: &TargetReport) -> String {
+    let TargetReport { target, pruned, gaussians, psnr, .. } = report;
     if *pruned == 0 {
-        return format!(
-            "[ITER {iteration}] Nothing to prune: {}, --target-gaussians {target}",
-            counted(*gaussians)
-        );
+        return format!("Nothing to prune: {}, --target-gaussians {target}", counted(*gaussians));
     }
     let decibels = |psnr: Option<f64>| psnr.map_or("-".to_owned(), |psnr| format!("{psnr:.3}"));
     let cost = psnr.as_ref().map_or(String::new(), |TargetPsnr { split, before, after }| {
         format!("; {split} PSNR {} before, {} after", decibels(*before), decibels(*after))
     });
-    format!("[ITER {iteration}] Pruned {}, {gaussians} left{cost}", counted(*pruned))
+    format!("Pruned {}, {gaussians} left{cost}", counted(*pruned))
 }
 
 /// Formats `1 Gaussian`, `2 Gaussians`.
@@ -287,8 +281,14 @@ fn counted(gaussians: usize) -> String {
 }
 
 /// Returns a bar, hidden until its console draws it.
-fn bar() -> ProgressBar {
-    ProgressBar::hidden().with_style(BarLayout::Wide.style(RunStage::default()))
+fn bar(style: indicatif::ProgressStyle) -> ProgressBar {
+    ProgressBar::hidden().with_style(style)
+}
+
+fn bar_style(template: &str) -> indicatif::ProgressStyle {
+    indicatif::ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| indicatif::ProgressStyle::default_bar())
+        .progress_chars("━╸ ")
 }
 
 /// Layout of the line for the width of the terminal. Its end, the remaining time, matters more than the bar.
@@ -317,14 +317,11 @@ impl BarLayout {
     /// Returns the style without colours, cut at the width of the terminal.
     fn style(self, stage: RunStage) -> indicatif::ProgressStyle {
         let stage = stage.name();
-        let template = match self {
+        bar_style(&match self {
             Self::Wide => format!("{stage} {{bar:16}} {{wide_msg}}"),
             Self::Medium => format!("{stage} {{bar:4}} {{wide_msg}}"),
             Self::Narrow => "{bar:4} {wide_msg}".to_owned(),
-        };
-        indicatif::ProgressStyle::with_template(&template)
-            .unwrap_or_else(|_| indicatif::ProgressStyle::default_bar())
-            .progress_chars("━╸ ")
+        })
     }
 
     /// Drops the least important parts of the line until it fits beside a narrow bar.
@@ -400,7 +397,10 @@ impl WorkProgress {
         let console = Console::current();
         let is_shown = console.style != ProgressStyle::None && console.shows_news(module_path!());
         let has_bar = is_shown && console.style == ProgressStyle::Bar && escapes_wanted();
-        let bar = has_bar.then(|| console.add(work_bar()));
+        let bar = has_bar.then(|| console.add(bar(bar_style("{prefix} {bar:16} {wide_msg}"))));
+        if let Some(bar) = &bar {
+            bar.set_length(FULL);
+        }
         Self { is_shown, bar, stage: Mutex::new(Stage::new("")) }
     }
 
@@ -437,16 +437,6 @@ impl Drop for WorkProgress {
             bar.finish_and_clear();
         }
     }
-}
-
-/// Returns a bar, hidden until its console draws it.
-fn work_bar() -> ProgressBar {
-    let style = indicatif::ProgressStyle::with_template("{prefix} {bar:16} {wide_msg}")
-        .unwrap_or_else(|_| indicatif::ProgressStyle::default_bar())
-        .progress_chars("━╸ ");
-    let bar = ProgressBar::hidden().with_style(style);
-    bar.set_length(FULL);
-    bar
 }
 
 #[cfg(test)]

@@ -196,7 +196,7 @@ pub(super) fn clock(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::event::{PhasePeaks, Tensors, TermValues, Vram};
+    use crate::train::event::{Tensors, Vram};
 
     fn report(iteration: u32, resident: u64) -> MemoryReport {
         MemoryReport {
@@ -206,24 +206,24 @@ mod tests {
                 images: Bytes(1 << 30),
                 ..Tensors::default()
             },
-            vram: None,
-            offloaded: None,
             host_resident: Some(Bytes(resident << 20)),
             host_total: Some(Bytes(16 << 30)),
-            host_limit: None,
-            host_creep: None,
-            peaks: PhasePeaks::default(),
+            ..MemoryReport::default()
         }
+    }
+
+    fn memory_line(report: MemoryReport) -> String {
+        RunStatus { memory: Some(report), ..RunStatus::default() }.memory_line().unwrap()
     }
 
     #[test]
     fn line_shows_the_state_of_the_run() {
         let mut status = RunStatus::default();
         assert_eq!(status.line(Duration::ZERO), "");
-        let (values, total, ms, gaussians) = (TermValues::default(), 0.2141, 50.0, 1_234_567);
-        let (iteration, images, iterations) = (491, 1, 30_000);
-        let before = iteration - images;
-        let step = Step { before, iteration, images, iterations, values, total, gaussians, ms };
+        let (total, ms, gaussians) = (0.2141, 50.0, 1_234_567);
+        let (before, iteration, images, iterations) = (490, 491, 1, 30_000);
+        let step =
+            Step { before, iteration, images, iterations, total, gaussians, ms, ..Step::default() };
         status.take_step(&step);
         assert_eq!(
             status.line(Duration::from_secs(571)),
@@ -238,12 +238,10 @@ mod tests {
         for (images_of_iteration, expected) in [(1, "0:00:45"), (10, "0:07:30")] {
             let mut status = RunStatus::default();
             for image in 1..=100 * images_of_iteration {
-                let (values, total, ms, gaussians) = (TermValues::default(), 0.2, 50.0, 1);
                 let [before, iteration] =
                     [image - 1, image].map(|image| image / images_of_iteration);
-                let (images, iterations) = (1, 1000);
-                let step =
-                    Step { before, iteration, images, iterations, values, total, gaussians, ms };
+                let (images, iterations, ms) = (1, 1000, 50.0);
+                let step = Step { before, iteration, images, iterations, ms, ..Step::default() };
                 status.take_step(&step);
             }
             let line = status.line(Duration::ZERO);
@@ -252,59 +250,44 @@ mod tests {
     }
 
     #[test]
-    fn creep_is_unexplained_growth() {
-        let mut status = RunStatus::default();
-        assert_eq!(status.memory_line(), None);
-        status.take_memory(&report(1100, 1000));
-        assert!(status.memory_line().unwrap().ends_with("Reserved: 0.98GB, Creep: -"));
-        let host_creep = Some(Bytes(1 << 29));
-        status.take_memory(&MemoryReport { host_creep, ..report(2000, 2560) });
-        assert_eq!(
-            status.memory_line().unwrap(),
-            "[Training] Iter 2000: Allocated: 2.50GB, Reserved: 2.50GB, Creep: 0.500GB"
-        );
-        status.take_memory(&MemoryReport { host_resident: None, ..report(3000, 0) });
-        assert!(status.memory_line().unwrap().ends_with("Reserved: -, Creep: -"));
-    }
-
-    #[test]
-    fn lines_about_memory_name_the_stage() {
-        let mut status = RunStatus { stage: RunStage::Coarse, ..RunStatus::default() };
-        status.take_memory(&report(8000, 2048));
-        let line = status.memory_line().unwrap();
+    fn memory_lines_name_the_stage_and_show_unexplained_growth() {
+        assert_eq!(RunStatus::default().memory_line(), None);
+        let memory = Some(report(8000, 2048));
+        let coarse = RunStatus { stage: RunStage::Coarse, memory, ..RunStatus::default() };
+        let line = coarse.memory_line().unwrap();
         assert!(line.starts_with("[Coarse Training] Iter 8000: Allocated: 2.50GB, "), "{line}");
-    }
-
-    #[test]
-    fn memory_of_a_gpu_is_reported() {
-        let mut status = RunStatus::default();
+        let host_creep = Some(Bytes(1 << 29));
         let vram = Vram {
             allocated: Bytes(5 << 30),
             reserved: Bytes(6 << 30),
             creep: Some(Bytes(1 << 28)),
             ..Vram::default()
         };
-        status.take_memory(&MemoryReport { vram: Some(vram), ..report(2500, 2560) });
-        assert_eq!(
-            status.memory_line().unwrap(),
-            "[Training] Iter 2500: Allocated: 5.00GB, Reserved: 6.00GB, Creep: 0.250GB"
-        );
-        let warming = Vram { creep: None, ..vram };
-        status.take_memory(&MemoryReport { vram: Some(warming), ..report(2500, 2560) });
-        assert!(status.memory_line().unwrap().ends_with("Reserved: 6.00GB, Creep: -"));
-        let offloaded = Some(Bytes(3 << 29));
-        status.take_memory(&MemoryReport { vram: Some(warming), offloaded, ..report(2500, 2560) });
-        assert!(status.memory_line().unwrap().ends_with("Creep: -, In RAM: 1.50GB"));
+        let of_gpu = MemoryReport { vram: Some(vram), ..report(2500, 2560) };
+        let warming = MemoryReport { vram: Some(Vram { creep: None, ..vram }), ..of_gpu };
+        for (report, end) in [
+            (report(1100, 1000), "Reserved: 0.98GB, Creep: -"),
+            (
+                MemoryReport { host_creep, ..report(2000, 2560) },
+                "[Training] Iter 2000: Allocated: 2.50GB, Reserved: 2.50GB, Creep: 0.500GB",
+            ),
+            (MemoryReport { host_resident: None, ..report(3000, 0) }, "Reserved: -, Creep: -"),
+            (of_gpu, "[Training] Iter 2500: Allocated: 5.00GB, Reserved: 6.00GB, Creep: 0.250GB"),
+            (warming, "Reserved: 6.00GB, Creep: -"),
+            (
+                MemoryReport { offloaded: Some(Bytes(3 << 29)), ..warming },
+                "Creep: -, In RAM: 1.50GB",
+            ),
+        ] {
+            let line = memory_line(report);
+            assert!(line.ends_with(end), "{line}");
+        }
     }
 
     #[test]
     fn memory_share_counts_all_programs() {
-        let (values, total, ms, gaussians) = (TermValues::default(), 0.2, 50.0, 1);
-        let (iteration, images, iterations) = (50, 1, 100);
-        let before = iteration - images;
-        let step = Step { before, iteration, images, iterations, values, total, gaussians, ms };
         let mut status = RunStatus::default();
-        status.take_step(&step);
+        status.take_step(&Step::default());
         let vram = Vram { reserved: Bytes(6 << 30), ..Vram::default() };
         let budget = Some(Bytes(8 << 30));
         for (vram, shown) in [(vram, " V:- R:34% C:- "), (Vram { budget, ..vram }, " V:75% R:34% ")]

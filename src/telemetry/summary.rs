@@ -11,8 +11,8 @@ use crate::config::{Config, ConfigError};
 use crate::files::{JsonFault, OutputError, write_text};
 use crate::memory::{Bytes, peak_resident_memory};
 use crate::train::event::{
-    Evaluation, Event, MemoryReport, Metrics, PhasePeak, PhasePeaks, Round, Saved, Sink, Split,
-    Step, TargetReport, ViewMetrics,
+    Evaluation, Event, Metrics, PhasePeak, PhasePeaks, Saved, Sink, Split, Step, TargetReport,
+    ViewMetrics,
 };
 
 /// Name of the file in the model folder.
@@ -41,10 +41,8 @@ pub struct RunSummary {
     /// Number of Gaussians.
     pub gaussians: u64,
     /// Mean opacity of a sample of the Gaussians.
-    #[serde(default)]
     pub mean_opacity: Option<f64>,
     /// Iterations per second of training.
-    #[serde(default)]
     pub iterations_per_second: Option<f64>,
     /// Seconds of training, without evaluation and saving.
     #[serde(default)]
@@ -53,10 +51,8 @@ pub struct RunSummary {
     #[serde(default)]
     pub wall_seconds: f64,
     /// Peak memory of the GPU.
-    #[serde(default)]
     pub peak_vram: Option<Bytes>,
     /// Peak RAM of the program.
-    #[serde(default)]
     pub peak_host: Option<Bytes>,
     /// Peak memory by phase.
     #[serde(default)]
@@ -65,7 +61,7 @@ pub struct RunSummary {
     #[serde(default)]
     pub losses: Figures,
     /// Prune to `--target-gaussians`, once done.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetReport>,
     /// The last evaluation of each split.
     #[serde(default)]
@@ -94,7 +90,7 @@ pub struct MeasuredSplit {
     /// Finished iterations.
     pub iteration: u32,
     /// Measured views.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub views: Option<MeasuredViews>,
     /// Means: `psnr`, `ssim` and `l1`, and if measured `lpips_vgg` or `lpips_alex`, `cc_psnr` and `cc_ssim`,
     /// `ref_ssim` and `ref_lpips`.
@@ -124,38 +120,19 @@ impl From<&Evaluation> for MeasuredSplit {
 
 /// Error of a summary.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum SummaryError {
-    /// The summary is missing.
     #[error("{path}: there is no such file. Name the folder of a run, or a summary.json of one")]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The run was trained by a version that wrote no summary.
+    Missing { path: PathBuf },
     #[error(
         "{path}: there is no such file, though a run was trained there: by an older version, which \
          wrote none. Train it with this version"
     )]
-    Older {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The summary cannot be read.
+    Older { path: PathBuf },
     #[error("{path}: cannot be read: {source}. Check its permissions")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
-    /// The file is not a summary.
+    Unreadable { path: PathBuf, source: io::Error },
     #[error("{path}: is not the summary of a run: {reason}. Name another run, or train it anew")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Fault of the file.
-        reason: String,
-    },
+    Damaged { path: PathBuf, reason: String },
 }
 
 impl RunSummary {
@@ -269,12 +246,10 @@ impl SummaryFile {
     fn start(&mut self, iteration: u32, gaussians: usize) {
         self.summary.iteration = iteration;
         self.summary.first_iteration = iteration;
-        let Some(before) =
-            (iteration > 0).then(|| RunSummary::read(&self.model_path).ok()).flatten()
-        else {
+        if iteration == 0 {
             return;
-        };
-        let is_of_start = before.iteration == iteration;
+        }
+        let Ok(before) = RunSummary::read(&self.model_path) else { return };
         let summary = &mut self.summary;
         summary.metrics = before.metrics;
         summary.metrics.retain(|_, measured| measured.iteration <= iteration);
@@ -286,7 +261,7 @@ impl SummaryFile {
             target.iteration < iteration
                 || (target.iteration == iteration && target.gaussians == gaussians)
         });
-        if is_of_start {
+        if before.iteration == iteration {
             self.earlier = Seconds { training: before.training_seconds, wall: before.wall_seconds };
             summary.training_seconds = before.training_seconds;
             summary.first_iteration = before.first_iteration;
@@ -308,28 +283,12 @@ impl SummaryFile {
         summary.mean_opacity = None;
     }
 
-    fn take_round(&mut self, round: &Round) {
-        self.summary.gaussians = round.gaussians as u64;
-        self.summary.training_seconds += round.ms * 1e-3;
-    }
-
-    fn take_memory(&mut self, report: &MemoryReport) {
-        self.take_peaks(&report.peaks);
-        let RunSummary { peak_vram, peak_host, .. } = &mut self.summary;
-        *peak_vram = (*peak_vram).max(report.vram.map(|vram| vram.reserved));
-        *peak_host = (*peak_host).max(report.host_resident);
-    }
-
     fn take_peaks(&mut self, peaks: &PhasePeaks) {
         let summary = &mut self.summary;
         summary.peaks.raise_all(peaks);
         let PhasePeak { vram, host } = peaks.most();
         summary.peak_vram = summary.peak_vram.max(vram);
         summary.peak_host = summary.peak_host.max(host);
-    }
-
-    fn take_evaluation(&mut self, evaluation: &Evaluation) {
-        self.summary.metrics.insert(evaluation.split.name().to_owned(), evaluation.into());
     }
 
     /// Returns the mean of each value over the steps that have it.
@@ -361,45 +320,47 @@ impl SummaryFile {
 
 impl Sink for SummaryFile {
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
+        let summary = &mut self.summary;
         match event {
             Event::Started { device, gaussians, iteration, iterations, .. } => {
                 self.start(*iteration, *gaussians);
-                self.summary.device.clone_from(device);
-                (self.summary.gaussians, self.summary.iterations) =
-                    (*gaussians as u64, *iterations);
-                self.write()
+                let summary = &mut self.summary;
+                summary.device.clone_from(device);
+                (summary.gaussians, summary.iterations) = (*gaussians as u64, *iterations);
             }
             Event::Step(step) => {
                 self.take_step(step);
-                Ok(())
+                return Ok(());
             }
             Event::Round(round) => {
-                self.take_round(round);
-                Ok(())
+                summary.gaussians = round.gaussians as u64;
+                summary.training_seconds += round.ms * 1e-3;
+                return Ok(());
             }
             Event::PrunedToTarget(report) => {
-                self.summary.gaussians = report.gaussians as u64;
+                summary.gaussians = report.gaussians as u64;
                 // A report without removals does not replace an earlier one with removals.
-                let earlier = self.summary.target.as_ref();
+                let earlier = summary.target.as_ref();
                 if report.pruned > 0 || earlier.is_none_or(|earlier| earlier.pruned == 0) {
-                    self.summary.target = Some(report.clone());
+                    summary.target = Some(report.clone());
                 }
-                self.write()
             }
             Event::Memory(report) => {
-                self.take_memory(report);
-                Ok(())
+                self.take_peaks(&report.peaks);
+                let RunSummary { peak_vram, peak_host, .. } = &mut self.summary;
+                *peak_vram = (*peak_vram).max(report.vram.map(|vram| vram.reserved));
+                *peak_host = (*peak_host).max(report.host_resident);
+                return Ok(());
             }
             Event::Distributions(report) => {
-                self.summary.mean_opacity = finite(report.opacity_mean);
-                Ok(())
+                summary.mean_opacity = finite(report.opacity_mean);
+                return Ok(());
             }
             Event::Evaluated(evaluation) => {
-                self.take_evaluation(evaluation);
-                self.write()
+                summary.metrics.insert(evaluation.split.name().to_owned(), evaluation.into());
             }
             // Written now, because the summary may have advanced when the checkpoint is saved.
-            Event::Saving { what: Saved::Checkpoint, .. } => self.write(),
+            Event::Saving { what: Saved::Checkpoint, .. } => {}
             Event::Finished {
                 iteration, gaussians, training_seconds, interrupted, peaks, ..
             } => {
@@ -409,25 +370,10 @@ impl Sink for SummaryFile {
                 summary.training_seconds = self.earlier.training + training_seconds;
                 summary.state =
                     if *interrupted { RunState::Interrupted } else { RunState::Complete };
-                self.write()
             }
-            Event::OpacityReset { .. }
-            | Event::Ended { .. }
-            | Event::Rung { .. }
-            | Event::ViewSize { .. }
-            | Event::CoarseStarted { .. }
-            | Event::Pruned { .. }
-            | Event::Neighbours { .. }
-            | Event::Surface(_)
-            | Event::Buffers(_)
-            | Event::Gpu(_)
-            | Event::Pictures(_)
-            | Event::TimelapsePicture { .. }
-            | Event::Control { .. }
-            | Event::Saving { .. }
-            | Event::Saved { .. }
-            | Event::Warning { .. } => Ok(()),
+            _ => return Ok(()),
         }
+        self.write()
     }
 }
 

@@ -234,6 +234,15 @@ mod tests {
         }
     }
 
+    /// Returns the text of a table in this folder.
+    fn text(folder: &Path, name: &str) -> String {
+        fs::read_to_string(folder.join(name)).unwrap()
+    }
+
+    fn json(folder: &Path, name: &str) -> Value {
+        serde_json::from_str(&text(folder, name)).unwrap()
+    }
+
     /// Writes evaluations to the tables of a new or resumed run.
     fn tell(model_path: &Path, resumed: bool, evaluations: &[Evaluation]) {
         for mut table in MetricsTable::all(model_path, resumed).unwrap() {
@@ -246,18 +255,18 @@ mod tests {
     #[test]
     fn results_are_ordered_and_keep_other_entries() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("results.json");
-        fs::write(&path, r#"{"ours_30000":{"LPIPS":0.1,"PSNR":1.0},"theirs":[1]}"#).unwrap();
+        let older = r#"{"ours_30000":{"LPIPS":0.1,"PSNR":1.0},"theirs":[1]}"#;
+        fs::write(folder.path().join("results.json"), older).unwrap();
         for iteration in [7000, 30_000, 1000] {
             write_results(folder.path(), &evaluation(iteration, Split::Test)).unwrap();
         }
         write_results(folder.path(), &evaluation(5, Split::Train)).unwrap();
-        let text = fs::read_to_string(&path).unwrap();
+        let text = text(folder.path(), "results.json");
         let at = |key: &str| text.find(&format!("\"{key}\"")).unwrap();
         assert!(at("theirs") < at("ours_1000"), "{text}");
         assert!(at("ours_1000") < at("ours_7000"), "{text}");
         assert!(at("ours_7000") < at("ours_30000"), "{text}");
-        let json: Value = serde_json::from_str(&text).unwrap();
+        let json = json(folder.path(), "results.json");
         assert_eq!(
             json["ours_30000"],
             json!({"SSIM": 0.75, "PSNR": 25.5, "L1": 0.0625, "LPIPS": 0.1})
@@ -269,10 +278,8 @@ mod tests {
     fn views_are_numbered_in_the_order_of_the_split() {
         let folder = tempfile::tempdir().unwrap();
         write_per_view(folder.path(), &evaluation(1000, Split::Test)).unwrap();
-        let text = fs::read_to_string(folder.path().join("per_view.json")).unwrap();
-        let json: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(
-            json,
+            json(folder.path(), "per_view.json"),
             json!({"ours_1000": {
                 "SSIM": {"00000.png": 0.75, "00001.png": 0.75},
                 "PSNR": {"00000.png": 25.0, "00001.png": 26.0},
@@ -284,12 +291,11 @@ mod tests {
     #[test]
     fn the_csv_has_one_header_and_one_row_for_each_evaluation() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("metrics.csv");
-        fs::write(&path, "of an older run\n").unwrap();
+        fs::write(folder.path().join("metrics.csv"), "of an older run\n").unwrap();
         tell(folder.path(), false, &[evaluation(10, Split::Test), evaluation(10, Split::Train)]);
         tell(folder.path(), true, &[evaluation(100, Split::Test), evaluation(10, Split::Test)]);
         assert_eq!(
-            fs::read_to_string(&path).unwrap(),
+            text(folder.path(), "metrics.csv"),
             "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim,ref_ssim,ref_lpips\n\
          10,train,25.500000,0.750000,0.062500,1234,,,,,\n\
          100,test,25.500000,0.750000,0.062500,1234,,,,,\n\
@@ -306,22 +312,18 @@ mod tests {
         evaluation.views[0].metrics.lpips = Some(0.125);
         evaluation.views[1].metrics.lpips = Some(0.375);
         // A row of a version without LPIPS.
-        let csv = folder.path().join("metrics.csv");
         let older = "iteration,split,psnr,ssim,l1,gaussians\n5,test,20.0,0.5,0.1,99\n";
-        fs::write(&csv, older).unwrap();
+        fs::write(folder.path().join("metrics.csv"), older).unwrap();
         tell(folder.path(), true, &[evaluation]);
         assert_eq!(
-            fs::read_to_string(&csv).unwrap(),
+            text(folder.path(), "metrics.csv"),
             "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim,ref_ssim,ref_lpips\n\
          5,test,20.0,0.5,0.1,99,,,,,\n\
          10,test,25.500000,0.750000,0.062500,1234,0.250000,,,,\n"
         );
-        let json = |name: &str| -> Value {
-            serde_json::from_str(&fs::read_to_string(folder.path().join(name)).unwrap()).unwrap()
-        };
-        let results = &json("results.json")["ours_10"];
+        let results = &json(folder.path(), "results.json")["ours_10"];
         assert_eq!((&results["LPIPS"], &results["lpips_net"]), (&json!(0.25), &json!("vgg")));
-        let views = &json("per_view.json")["ours_10"]["LPIPS"];
+        let views = &json(folder.path(), "per_view.json")["ours_10"]["LPIPS"];
         assert_eq!(*views, json!({"00000.png": 0.125, "00001.png": 0.375}));
     }
 
@@ -339,9 +341,9 @@ mod tests {
         append_metrics(folder.path(), &evaluation).unwrap();
         write_results(folder.path(), &evaluation).unwrap();
         write_per_view(folder.path(), &evaluation).unwrap();
-        let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
-        assert!(text("metrics.csv").ends_with(",1234,,28.500000,0.875000,0.625000,0.375000\n"));
-        let json = |name: &str| serde_json::from_str::<Value>(&text(name)).unwrap();
+        let row = text(folder.path(), "metrics.csv");
+        assert!(row.ends_with(",1234,,28.500000,0.875000,0.625000,0.375000\n"));
+        let json = |name| json(folder.path(), name);
         assert_eq!(json("results.json")["ours_10"]["CC_PSNR"], 28.5);
         assert_eq!(json("results.json")["ours_10"]["REF_LPIPS"], 0.375);
         assert_eq!(json("per_view.json")["ours_10"]["REF_SSIM"]["00000.png"], 0.625);
@@ -360,7 +362,7 @@ mod tests {
         assert_eq!(failed(&Event::Evaluated(evaluation(10, Split::Test))), [false, true, false]);
         fs::remove_dir(&in_the_way).unwrap();
         assert_eq!(failed(&Event::Evaluated(evaluation(20, Split::Test))), [false; 3]);
-        let text = fs::read_to_string(&in_the_way).unwrap();
+        let text = text(folder.path(), "results.json");
         assert!(text.contains("ours_10") && text.contains("ours_20"), "{text}");
     }
 
@@ -380,11 +382,9 @@ mod tests {
                 });
             }
         });
-        let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
-        assert_eq!(text("metrics.csv").lines().count(), 1 + 40);
+        assert_eq!(text(folder.path(), "metrics.csv").lines().count(), 1 + 40);
         for name in ["results.json", "per_view.json"] {
-            let json: Value = serde_json::from_str(&text(name)).unwrap();
-            assert_eq!(json.as_object().unwrap().len(), 40, "{name}");
+            assert_eq!(json(folder.path(), name).as_object().unwrap().len(), 40, "{name}");
         }
         // The lock leaves no file.
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
@@ -393,12 +393,9 @@ mod tests {
     #[test]
     fn invalid_json_is_renamed() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("results.json");
-        fs::write(&path, "{\"ours_1").unwrap();
+        fs::write(folder.path().join("results.json"), "{\"ours_1").unwrap();
         write_results(folder.path(), &evaluation(10, Split::Test)).unwrap();
-        let aside = folder.path().join("results.json.unreadable");
-        assert_eq!(fs::read_to_string(aside).unwrap(), "{\"ours_1");
-        let json: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-        assert_eq!(json["ours_10"]["PSNR"], 25.5);
+        assert_eq!(text(folder.path(), "results.json.unreadable"), "{\"ours_1");
+        assert_eq!(json(folder.path(), "results.json")["ours_10"]["PSNR"], 25.5);
     }
 }

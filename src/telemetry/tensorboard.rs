@@ -117,22 +117,10 @@ impl<W: Write> TensorBoard<W> {
             Event::Gpu(report) => self.gpu(report),
             Event::Rung { iteration, change, .. } => self.rung(*iteration, change),
             Event::ViewSize { iteration, divisor } => {
-                self.scalars(*iteration, &[("train/view_divisor", f64::from(*divisor))])
+                self.scalars(*iteration, [("train/view_divisor", f64::from(*divisor))])
             }
             Event::Surface(report) => self.surface(report),
-            Event::Round(_)
-            | Event::OpacityReset { .. }
-            | Event::Ended { .. }
-            | Event::CoarseStarted { .. }
-            | Event::Pruned { .. }
-            | Event::PrunedToTarget(_)
-            | Event::Neighbours { .. }
-            | Event::Buffers(_)
-            | Event::Control { .. }
-            | Event::TimelapsePicture { .. }
-            | Event::Saving { .. }
-            | Event::Saved { .. }
-            | Event::Warning { .. } => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -156,7 +144,7 @@ impl<W: Write> TensorBoard<W> {
         if *mean_ms > 0.0 {
             values.push(("speed/it_per_s".to_owned(), 1000.0 / mean_ms));
         }
-        self.scalars(step.iteration, &values)
+        self.scalars(step.iteration, values)
     }
 
     fn memory(&mut self, report: &MemoryReport) -> io::Result<()> {
@@ -179,7 +167,7 @@ impl<W: Write> TensorBoard<W> {
         }
         values.extend(report.offloaded.map(|bytes| ("memory/offloaded_gb", bytes.gib())));
         values.extend(report.host_resident.map(Bytes::gib).map(|gib| ("memory/host_rss_gb", gib)));
-        self.scalars(report.iteration, &values)?;
+        self.scalars(report.iteration, values)?;
         self.peaks(report.iteration, &report.peaks)
     }
 
@@ -188,8 +176,7 @@ impl<W: Write> TensorBoard<W> {
         let tagged = |(phase, peak): (Phase, PhasePeak)| {
             Some((format!("memory/peak_{}_gb", phase.key()), peak.of_device()?.gib()))
         };
-        let values: Vec<_> = peaks.iter().filter_map(tagged).collect();
-        if values.is_empty() { Ok(()) } else { self.scalars(iteration, &values) }
+        self.scalars(iteration, peaks.iter().filter_map(tagged))
     }
 
     fn gpu(&mut self, report: &GpuReport) -> io::Result<()> {
@@ -208,7 +195,8 @@ impl<W: Write> TensorBoard<W> {
             // Number of reasons; `run.jsonl` names them.
             ("gpu/throttle", sample.throttle.as_ref().map(|reasons| reasons.len() as f64)),
         ];
-        self.write_known_scalars(report.iteration, &values)
+        let known = values.into_iter().filter_map(|(tag, value)| Some((tag, value?)));
+        self.scalars(report.iteration, known)
     }
 
     fn surface(&mut self, report: &SurfaceReport) -> io::Result<()> {
@@ -219,7 +207,7 @@ impl<W: Write> TensorBoard<W> {
         ];
         let known = known.into_iter().filter_map(|(tag, value)| Some((tag.to_owned(), value?)));
         values.extend(known);
-        if values.is_empty() { Ok(()) } else { self.scalars(report.iteration, &values) }
+        self.scalars(report.iteration, values)
     }
 
     fn rung(&mut self, iteration: u32, change: &RungChange) -> io::Result<()> {
@@ -227,12 +215,12 @@ impl<W: Write> TensorBoard<W> {
         if change.given_up {
             self.given_up.push(change.rung);
         }
-        self.scalars(iteration, &[(RUNG, self.given_up.len() as f64)])
+        self.scalars(iteration, [(RUNG, self.given_up.len() as f64)])
     }
 
     fn distributions(&mut self, distributions: &Distributions) -> io::Result<()> {
         let iteration = distributions.iteration;
-        self.scalars(iteration, &[("scene/opacity_mean", distributions.opacity_mean)])?;
+        self.scalars(iteration, [("scene/opacity_mean", distributions.opacity_mean)])?;
         let histograms = [
             ("scene/scale_histogram", &distributions.scale),
             ("scene/opacity_histogram", &distributions.opacity),
@@ -256,9 +244,8 @@ impl<W: Write> TensorBoard<W> {
             .extend(mean.corrected.iter().flat_map(|c| [("cc_psnr", c.psnr), ("cc_ssim", c.ssim)]));
         values.extend(mean.reference.map(|it| ("ref_ssim", it.ssim)));
         values.extend(mean.reference.and_then(|it| Some(("ref_lpips", it.lpips?))));
-        let values: Vec<(String, f64)> =
-            values.into_iter().map(|(name, value)| (format!("{folder}/{name}"), value)).collect();
-        self.scalars(evaluation.iteration, &values)
+        let tagged = values.into_iter().map(|(name, value)| (format!("{folder}/{name}"), value));
+        self.scalars(evaluation.iteration, tagged)
     }
 
     fn pictures(&mut self, pictures: &Pictures) -> io::Result<()> {
@@ -291,22 +278,17 @@ impl<W: Write> TensorBoard<W> {
         Ok(())
     }
 
-    fn write_known_scalars(
+    /// Records values; nothing if there are none.
+    fn scalars<T: AsRef<str>>(
         &mut self,
         iteration: u32,
-        values: &[(&str, Option<f64>)],
+        values: impl IntoIterator<Item = (T, f64)>,
     ) -> io::Result<()> {
-        let present = values.iter().filter_map(|&(tag, value)| Some((tag, value?)));
-        let present: Vec<_> = present.collect();
-        if present.is_empty() { Ok(()) } else { self.scalars(iteration, &present) }
-    }
-
-    fn scalars<T: AsRef<str>>(&mut self, iteration: u32, values: &[(T, f64)]) -> io::Result<()> {
         let mut summary = Summary::new();
         for (tag, value) in values {
             summary.mut_value().extend(scalar(tag.as_ref(), value.to_f32()).take_value());
         }
-        self.summary(iteration, summary)
+        if summary.get_value().is_empty() { Ok(()) } else { self.summary(iteration, summary) }
     }
 
     fn summary(&mut self, iteration: u32, summary: Summary) -> io::Result<()> {
@@ -531,18 +513,7 @@ mod tests {
         let path = Path::new("model/events");
         let mut sink = TensorBoard::to_writer(path, Disk(100)).unwrap();
         sink.on(&Event::OpacityReset { iteration: 3000 }).unwrap();
-        let report = MemoryReport {
-            iteration: 100,
-            tensors: crate::train::event::Tensors::default(),
-            vram: None,
-            offloaded: None,
-            host_resident: None,
-            host_total: None,
-            host_limit: None,
-            host_creep: None,
-            peaks: PhasePeaks::default(),
-        };
-        let error = sink.on(&Event::Memory(report)).unwrap_err();
+        let error = sink.on(&Event::Memory(MemoryReport::default())).unwrap_err();
         assert!(error.to_string().contains("model/events"), "{error}");
     }
 

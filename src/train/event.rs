@@ -276,7 +276,7 @@ impl Serialize for TermValues {
 }
 
 /// Finished step.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Step {
     /// Finished iterations before the step.
     #[serde(skip)]
@@ -676,7 +676,7 @@ impl<'de> Deserialize<'de> for PhasePeaks {
 // Memory and GPU state.
 
 /// Memory use of the run.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct MemoryReport {
     /// Finished iterations.
     pub iteration: u32,

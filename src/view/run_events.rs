@@ -265,16 +265,36 @@ mod tests {
             Self { folder, events }
         }
 
+        fn path(&self) -> PathBuf {
+            self.folder.path().join("run.jsonl")
+        }
+
+        /// Returns a log with this text.
+        fn with(text: &str) -> Self {
+            let log = Self::new();
+            fs::write(log.path(), text).unwrap();
+            log
+        }
+
+        fn append(&self, bytes: &[u8]) {
+            let mut file = OpenOptions::new().create(true).append(true).open(self.path()).unwrap();
+            file.write_all(bytes).unwrap();
+        }
+
         fn add(&mut self, text: &str) {
-            let path = self.folder.path().join("run.jsonl");
-            let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
-            file.write_all(text.as_bytes()).unwrap();
+            self.append(text.as_bytes());
             self.events.refresh().unwrap();
         }
 
         fn replace(&mut self, text: &str) {
-            fs::write(self.folder.path().join("run.jsonl"), text).unwrap();
+            fs::write(self.path(), text).unwrap();
             self.events.refresh().unwrap();
+        }
+
+        /// Reads only the lines.
+        fn read(&mut self) -> (bool, Vec<String>, usize) {
+            let AddedLines { is_new, lines, skipped, .. } = self.events.tail.read().unwrap();
+            (is_new, lines, skipped)
         }
     }
 
@@ -355,39 +375,6 @@ mod tests {
             assert_eq!(log.events.state(), state, "{line}");
         }
     }
-}
-
-#[cfg(test)]
-mod log_tail_tests {
-    use std::fs::{self, OpenOptions};
-    use std::io::Write as _;
-
-    use super::*;
-
-    struct Log {
-        _folder: tempfile::TempDir,
-        path: PathBuf,
-        tail: LogTail,
-    }
-
-    impl Log {
-        fn with(text: &str) -> Self {
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("run.jsonl");
-            fs::write(&path, text).unwrap();
-            let tail = LogTail::new(path.clone());
-            Self { _folder: folder, path, tail }
-        }
-
-        fn add(&self, bytes: &[u8]) {
-            OpenOptions::new().append(true).open(&self.path).unwrap().write_all(bytes).unwrap();
-        }
-
-        fn read(&mut self) -> (bool, Vec<String>, usize) {
-            let AddedLines { is_new, lines, skipped, .. } = self.tail.read().unwrap();
-            (is_new, lines, skipped)
-        }
-    }
 
     fn lines(of: &[&str]) -> Vec<String> {
         of.iter().map(ToString::to_string).collect()
@@ -398,7 +385,7 @@ mod log_tail_tests {
         let mut log = Log::with("{\"a\":1}\n{\"b\"");
         assert_eq!(log.read(), (false, lines(&["{\"a\":1}"]), 0));
         assert_eq!(log.read(), (false, vec![], 0));
-        log.add(b":2}\n\n{");
+        log.append(b":2}\n\n{");
         assert_eq!(log.read(), (false, lines(&["{\"b\":2}"]), 0));
     }
 
@@ -408,13 +395,13 @@ mod log_tail_tests {
         log.read();
         // Shorter than the read part, as long, and longer.
         for text in ["new\n", "old\n", "another log\nof two lines\n"] {
-            fs::write(&log.path, text).unwrap();
+            fs::write(log.path(), text).unwrap();
             assert_eq!(log.read(), (true, lines(&text.lines().collect::<Vec<_>>()), 0));
         }
-        fs::remove_file(&log.path).unwrap();
+        fs::remove_file(log.path()).unwrap();
         assert_eq!(log.read(), (true, vec![], 0));
         assert_eq!(log.read(), (false, vec![], 0));
-        fs::write(&log.path, "again\n").unwrap();
+        fs::write(log.path(), "again\n").unwrap();
         assert_eq!(log.read(), (false, lines(&["again"]), 0));
     }
 
@@ -423,19 +410,19 @@ mod log_tail_tests {
         let mut log = Log::with("{\"a\":1}\n{\"b\":");
         log.read();
         // A resumed run drops the incomplete line.
-        OpenOptions::new().write(true).open(&log.path).unwrap().set_len(8).unwrap();
-        log.add(b"{\"c\":3}\n");
+        OpenOptions::new().write(true).open(log.path()).unwrap().set_len(8).unwrap();
+        log.append(b"{\"c\":3}\n");
         assert_eq!(log.read(), (false, lines(&["{\"c\":3}"]), 0));
     }
 
     #[test]
     fn invalid_and_long_lines_are_skipped_and_counted() {
         let mut log = Log::with("");
-        log.add(b"\xff\xfe\n{}\n");
+        log.append(b"\xff\xfe\n{}\n");
         assert_eq!(log.read(), (false, lines(&["{}"]), 1));
-        log.add(&vec![b'x'; usize::try_from(MAX_READ_BYTES).unwrap()]);
+        log.append(&vec![b'x'; usize::try_from(MAX_READ_BYTES).unwrap()]);
         assert_eq!(log.read(), (false, vec![], 1));
-        log.add(b"\n{\"after\":1}\n");
+        log.append(b"\n{\"after\":1}\n");
         assert_eq!(log.read(), (false, lines(&["{\"after\":1}"]), 0));
     }
 }

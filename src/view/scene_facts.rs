@@ -236,13 +236,10 @@ const JPEG_QUALITY: u8 = 95;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PhotographError {
-    /// There is no photograph with this number.
     #[error("there is no photograph of this camera")]
     Missing,
-    /// The photograph cannot be decoded.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// The photograph cannot be encoded.
     #[error("the photograph cannot be made a JPEG: {0}")]
     Jpeg(#[from] image::ImageError),
 }

@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::viewed_model::{ViewError, ViewedModel};
+use super::viewed_model::{Refusal, ViewedModel};
 use crate::train::event::ControlAction;
 
 /// Threads that answer. Photographs and packed Gaussians take seconds each.
@@ -47,8 +47,8 @@ const SLOW_ANSWERS: usize = 4;
 
 /// A server that cannot start or continue.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum ServerError {
-    /// The system refused a socket, thread or timer.
     #[error("the page cannot be served: {0}. Try another --port")]
     System(#[from] io::Error),
 }
@@ -139,8 +139,8 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>, slot: ConnectionSlot
 
 /// Answers a request. The first one with the token moves its connection to a reserved slot.
 async fn respond(shared: Arc<Shared>, slot: &ConnectionSlot, request: Request<Incoming>) -> Reply {
-    if let Err(refusal) = shared.access.check_names(request.headers(), shared.at) {
-        return refusal.into();
+    if let Err((status, why)) = shared.access.check_names(request.headers(), shared.at) {
+        return refused(status, why);
     }
     let uri = request.uri();
     let route = Route::of(request.method(), uri.path(), uri.query());
@@ -150,8 +150,8 @@ async fn respond(shared: Arc<Shared>, slot: &ConnectionSlot, request: Request<In
         Err(none) => Err(none),
     };
     // Without the token, even missing paths are not told apart.
-    if let Err(refusal) = shared.access.check_token(request.headers()) {
-        return refusal.into();
+    if let Err((status, why)) = shared.access.check_token(request.headers()) {
+        return refused(status, why);
     }
     if !slot.authorise() {
         return refused(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open: close some");
@@ -169,7 +169,7 @@ async fn respond(shared: Arc<Shared>, slot: &ConnectionSlot, request: Request<In
             Ok(body) => work(&shared, move |model| control(model, &body)).await,
             Err(refusal) => refusal,
         },
-        Err(none) => none.into(),
+        Err((status, why)) => refused(status, why),
     }
 }
 
@@ -311,35 +311,40 @@ pub struct Access {
     pub hosts: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AccessRefusal {
-    /// The host is another name. Protects against DNS rebinding.
-    Host,
-    /// The origin is another page.
-    Origin,
-    /// The token is missing or wrong.
-    Token,
-}
+/// The status and the reason of a reply to a request that is not answered.
+type NoAnswer = (StatusCode, &'static str);
+
+/// The host is another name. Protects against DNS rebinding.
+const OTHER_HOST: NoAnswer = (
+    StatusCode::MISDIRECTED_REQUEST,
+    "this server does not answer to that name: start it with --host NAME",
+);
+
+const OTHER_ORIGIN: NoAnswer = (StatusCode::FORBIDDEN, "another page may not ask this server");
+
+const NO_TOKEN: NoAnswer = (
+    StatusCode::UNAUTHORIZED,
+    "the token is missing or wrong: open the address that splat view has printed",
+);
 
 impl Access {
     /// Fails if the host or the origin is not this server at address `at`.
-    fn check_names(&self, headers: &HeaderMap, at: IpAddr) -> Result<(), AccessRefusal> {
+    fn check_names(&self, headers: &HeaderMap, at: IpAddr) -> Result<(), NoAnswer> {
         let host = headers.get(HOST).and_then(|host| host.to_str().ok());
         let has_one = headers.get_all(HOST).iter().count() == 1;
-        let host =
-            host.filter(|host| has_one && self.is_own_host(host, at)).ok_or(AccessRefusal::Host)?;
+        let host = host.filter(|host| has_one && self.is_own_host(host, at)).ok_or(OTHER_HOST)?;
         let is_same = |origin: &[u8]| origin == format!("http://{host}").as_bytes();
         match headers.get(ORIGIN) {
-            Some(origin) if !is_same(origin.as_bytes()) => Err(AccessRefusal::Origin),
+            Some(origin) if !is_same(origin.as_bytes()) => Err(OTHER_ORIGIN),
             _ => Ok(()),
         }
     }
 
-    fn check_token(&self, headers: &HeaderMap) -> Result<(), AccessRefusal> {
+    fn check_token(&self, headers: &HeaderMap) -> Result<(), NoAnswer> {
         let given = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
         let token = given.and_then(|given| given.strip_prefix(b"Bearer "));
         let is_right = token.is_some_and(|token| self.token.is(token));
-        if is_right { Ok(()) } else { Err(AccessRefusal::Token) }
+        if is_right { Ok(()) } else { Err(NO_TOKEN) }
     }
 
     /// Returns true if a host with any port is this server; the port may be forwarded. Addresses are safe, because
@@ -415,36 +420,6 @@ fn refused(status: StatusCode, why: &str) -> Reply {
     reply
 }
 
-impl From<AccessRefusal> for Reply {
-    fn from(refusal: AccessRefusal) -> Self {
-        match refusal {
-            AccessRefusal::Host => refused(
-                StatusCode::MISDIRECTED_REQUEST,
-                "this server does not answer to that name: start it with --host NAME",
-            ),
-            AccessRefusal::Origin => {
-                refused(StatusCode::FORBIDDEN, "another page may not ask this server")
-            }
-            AccessRefusal::Token => refused(
-                StatusCode::UNAUTHORIZED,
-                "the token is missing or wrong: open the address that splat view has printed",
-            ),
-        }
-    }
-}
-
-impl From<ViewError> for Reply {
-    fn from(error: ViewError) -> Self {
-        let status = match error {
-            ViewError::Missing(_) => StatusCode::NOT_FOUND,
-            ViewError::Conflict(_) => StatusCode::CONFLICT,
-            ViewError::Forbidden(_) => StatusCode::FORBIDDEN,
-            ViewError::Failed(_) => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        refused(status, &error.to_string())
-    }
-}
-
 // Routes of requests. None contains a path of the disk.
 
 const WIDTH_PX: u32 = 1600;
@@ -483,15 +458,11 @@ enum ApiRoute {
     Control,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NoRoute {
-    /// The path does not exist.
-    Unknown,
-    /// A number cannot be parsed.
-    NoNumber,
-    /// The path exists with another method.
-    Method,
-}
+const UNKNOWN: NoAnswer = (StatusCode::NOT_FOUND, "there is nothing of this name");
+
+const NO_NUMBER: NoAnswer = (StatusCode::BAD_REQUEST, "a number of the path is none");
+
+const OTHER_METHOD: NoAnswer = (StatusCode::METHOD_NOT_ALLOWED, "not by this method");
 
 /// JSON of `/api/control`.
 #[derive(Deserialize)]
@@ -501,13 +472,11 @@ struct ControlBody {
 
 impl Route {
     /// Finds the route of a path with a query.
-    fn of(method: &Method, path: &str, query: Option<&str>) -> Result<Self, NoRoute> {
+    fn of(method: &Method, path: &str, query: Option<&str>) -> Result<Self, NoAnswer> {
         let parts: Vec<&str> = path.split('/').skip(1).collect();
         let data = match parts.as_slice() {
             [""] => return by(method, &Method::GET, Self::Page),
-            ["api", "control"] => {
-                return by(method, &Method::POST, Self::Api(ApiRoute::Control));
-            }
+            ["api", "control"] => return by(method, &Method::POST, Self::Api(ApiRoute::Control)),
             ["api", "scene"] => Query::Scene,
             ["api", "run"] => Query::Run { from: value(query, "from", 0)? },
             ["api", "points"] => Query::Points,
@@ -517,29 +486,19 @@ impl Route {
                 let width_px = value(query, "width", WIDTH_PX)?;
                 Query::Photo { index: parsed(number)?, width_px }
             }
-            _ => return Err(NoRoute::Unknown),
+            _ => return Err(UNKNOWN),
         };
         by(method, &Method::GET, Self::Api(ApiRoute::Query(data)))
     }
 }
 
 /// Returns the route if the method is `wanted`.
-fn by(method: &Method, wanted: &Method, route: Route) -> Result<Route, NoRoute> {
-    if method == wanted { Ok(route) } else { Err(NoRoute::Method) }
-}
-
-impl From<NoRoute> for Reply {
-    fn from(none: NoRoute) -> Self {
-        match none {
-            NoRoute::Unknown => refused(StatusCode::NOT_FOUND, "there is nothing of this name"),
-            NoRoute::NoNumber => refused(StatusCode::BAD_REQUEST, "a number of the path is none"),
-            NoRoute::Method => refused(StatusCode::METHOD_NOT_ALLOWED, "not by this method"),
-        }
-    }
+fn by(method: &Method, wanted: &Method, route: Route) -> Result<Route, NoAnswer> {
+    if method == wanted { Ok(route) } else { Err(OTHER_METHOD) }
 }
 
 /// Returns the number of a key in a query such as `from=7`, or the default.
-fn value<N: FromStr>(query: Option<&str>, name: &str, or_else: N) -> Result<N, NoRoute> {
+fn value<N: FromStr>(query: Option<&str>, name: &str, or_else: N) -> Result<N, NoAnswer> {
     let pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
     match pairs.into_iter().find(|(key, _)| *key == name) {
         Some((_, text)) => parsed(text),
@@ -547,15 +506,15 @@ fn value<N: FromStr>(query: Option<&str>, name: &str, or_else: N) -> Result<N, N
     }
 }
 
-fn parsed<N: FromStr>(text: &str) -> Result<N, NoRoute> {
+fn parsed<N: FromStr>(text: &str) -> Result<N, NoAnswer> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| digits).ok_or(NoRoute::NoNumber)
+    text.parse().ok().filter(|_| digits).ok_or(NO_NUMBER)
 }
 
 /// Answers a query. May take seconds.
 fn answer(model: &ViewedModel, query: Query) -> Reply {
     let ok = |kind| move |body: Vec<u8>| reply(StatusCode::OK, kind, body);
-    let answered: Result<Reply, ViewError> = match query {
+    let answered: Result<Reply, Refusal> = match query {
         Query::Scene => model.scene().map(String::into_bytes).map(ok(JSON)),
         Query::Run { from } => model.run(from).map(String::into_bytes).map(ok(JSON)),
         Query::Splats { generation } => {
@@ -565,7 +524,7 @@ fn answer(model: &ViewedModel, query: Query) -> Reply {
         Query::Mesh { index } => model.mesh(index).map(ok(GLTF)),
         Query::Photo { index, width_px } => model.photo(index, width_px).map(ok(JPEG)),
     };
-    answered.unwrap_or_else(Reply::from)
+    answered.unwrap_or_else(|(status, why)| refused(status, &why))
 }
 
 fn control(model: &ViewedModel, body: &[u8]) -> Reply {
@@ -576,7 +535,7 @@ fn control(model: &ViewedModel, body: &[u8]) -> Reply {
         );
     };
     let asked = model.control(action).map(|id| reply(StatusCode::ACCEPTED, JSON, id));
-    asked.unwrap_or_else(Reply::from)
+    asked.unwrap_or_else(|(status, why)| refused(status, &why))
 }
 
 #[cfg(test)]
@@ -683,66 +642,51 @@ mod tests {
         let longer = format!("Bearer {right}0");
         let shorter = format!("Bearer {}", &right[1..]);
         for wrong in ["", "Bearer ", right.as_str(), longer.as_str(), shorter.as_str()] {
-            assert_eq!(ask(wrong), Err(AccessRefusal::Token), "{wrong}");
+            assert_eq!(ask(wrong), Err(NO_TOKEN), "{wrong}");
         }
-        assert_eq!(access.check_token(&HeaderMap::new()), Err(AccessRefusal::Token));
+        assert_eq!(access.check_token(&HeaderMap::new()), Err(NO_TOKEN));
     }
 
     #[test]
     fn other_hosts_are_refused() {
         let access = access(&["Workstation.lan"]);
-        let check = |host: &str| access.check_names(&names(host, None), HERE.into());
-        for ours in [
-            "127.0.0.1:7007",
-            "localhost:8080",
-            "localhost",
-            "[::1]:7007",
-            "[::1]",
-            "workstation.lan:7007",
+        let check = |host: &str, at: [u8; 4]| access.check_names(&names(host, None), at.into());
+        for (host, answer) in [
+            ("127.0.0.1:7007", Ok(())),
+            ("localhost:8080", Ok(())),
+            ("localhost", Ok(())),
+            ("[::1]:7007", Ok(())),
+            ("[::1]", Ok(())),
+            ("workstation.lan:7007", Ok(())),
+            ("127.0.0.1:", Err(OTHER_HOST)),
+            ("127.0.0.1:x", Err(OTHER_HOST)),
+            ("evil.example:7007", Err(OTHER_HOST)),
+            ("localhost.evil.example:7007", Err(OTHER_HOST)),
+            ("192.168.1.2:7007", Err(OTHER_HOST)),
+            ("", Err(OTHER_HOST)),
+            (":7007", Err(OTHER_HOST)),
+            ("localhost:7007:7007", Err(OTHER_HOST)),
         ] {
-            assert_eq!(check(ours), Ok(()), "{ours}");
+            assert_eq!(check(host, HERE), answer, "{host}");
         }
-        for other in [
-            "127.0.0.1:",
-            "127.0.0.1:x",
-            "evil.example:7007",
-            "localhost.evil.example:7007",
-            "192.168.1.2:7007",
-            "",
-            ":7007",
-            "localhost:7007:7007",
-        ] {
-            assert_eq!(check(other), Err(AccessRefusal::Host), "{other}");
-        }
-        assert_eq!(access.check_names(&HeaderMap::new(), HERE.into()), Err(AccessRefusal::Host));
+        assert_eq!(access.check_names(&HeaderMap::new(), HERE.into()), Err(OTHER_HOST));
         let mut two = names("localhost:7007", None);
         two.append(HOST, HeaderValue::from_static("evil.example:7007"));
-        assert_eq!(access.check_names(&two, HERE.into()), Err(AccessRefusal::Host));
-    }
-
-    #[test]
-    fn a_public_server_accepts_its_addresses() {
-        let at = [0, 0, 0, 0].into();
-        let check = |host: &str| access(&[]).check_names(&names(host, None), at);
-        assert_eq!(check("192.168.1.2:7007"), Ok(()));
-        assert_eq!(check("evil.example:7007"), Err(AccessRefusal::Host));
-    }
-
-    #[test]
-    fn other_origins_are_refused() {
-        let check = |origin: &str| {
-            let headers = names("localhost:7007", Some(origin));
-            access(&[]).check_names(&headers, HERE.into())
-        };
-        assert_eq!(check("http://localhost:7007"), Ok(()));
+        assert_eq!(access.check_names(&two, HERE.into()), Err(OTHER_HOST));
+        // A public server accepts its addresses.
+        assert_eq!(check("192.168.1.2:7007", [0; 4]), Ok(()));
+        assert_eq!(check("evil.example:7007", [0; 4]), Err(OTHER_HOST));
+        let of_origin =
+            |origin: &str| access.check_names(&names("localhost:7007", Some(origin)), HERE.into());
+        assert_eq!(of_origin("http://localhost:7007"), Ok(()));
         for other in
             ["null", "http://evil.example", "https://localhost:7007", "http://127.0.0.1:7007"]
         {
-            assert_eq!(check(other), Err(AccessRefusal::Origin), "{other}");
+            assert_eq!(of_origin(other), Err(OTHER_ORIGIN), "{other}");
         }
     }
 
-    fn get(path: &str) -> Result<Route, NoRoute> {
+    fn get(path: &str) -> Result<Route, NoAnswer> {
         let (path, query) = path.split_once('?').map_or((path, None), |(a, b)| (a, Some(b)));
         Route::of(&Method::GET, path, query)
     }
@@ -762,10 +706,8 @@ mod tests {
             assert_eq!(get(path), Ok(Route::Api(ApiRoute::Query(query))), "{path}");
         }
         assert_eq!(get("/"), Ok(Route::Page));
-        assert_eq!(
-            Route::of(&Method::POST, "/api/control", None),
-            Ok(Route::Api(ApiRoute::Control))
-        );
+        let control = Route::of(&Method::POST, "/api/control", None);
+        assert_eq!(control, Ok(Route::Api(ApiRoute::Control)));
     }
 
     #[test]
@@ -782,10 +724,10 @@ mod tests {
             "/api/scene/",
             "/API/scene",
         ] {
-            assert!(matches!(get(path), Err(NoRoute::Unknown | NoRoute::NoNumber)), "{path}");
+            assert!(matches!(get(path), Err(UNKNOWN | NO_NUMBER)), "{path}");
         }
         for path in ["/api/splats/-1", "/api/splats/", "/api/mesh/1e3", "/api/run?from=x"] {
-            assert_eq!(get(path), Err(NoRoute::NoNumber), "{path}");
+            assert_eq!(get(path), Err(NO_NUMBER), "{path}");
         }
         for (method, path) in [
             (Method::POST, "/"),
@@ -793,7 +735,7 @@ mod tests {
             (Method::GET, "/api/control"),
             (Method::HEAD, "/api/scene"),
         ] {
-            assert_eq!(Route::of(&method, path, None), Err(NoRoute::Method), "{method} {path}");
+            assert_eq!(Route::of(&method, path, None), Err(OTHER_METHOD), "{method} {path}");
         }
     }
 }

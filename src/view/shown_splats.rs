@@ -37,10 +37,8 @@ struct SplatsFile {
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum SplatsError {
-    /// Newer Gaussians exist.
     #[error("these Gaussians have been replaced by newer ones")]
     Replaced,
-    /// The file cannot be read or packed.
     #[error("{0}")]
     Unreadable(String),
 }

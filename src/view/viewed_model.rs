@@ -1,5 +1,6 @@
 //! A model folder and the requests that a page makes of it.
 
+use std::error::Error;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use hyper::StatusCode;
 use hyper::body::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -19,7 +21,6 @@ use super::scene_facts::{
 use super::shown_splats::{Generation, ShownSplats, SplatsError};
 use crate::config::PrimitiveName;
 use crate::dataset::Frame;
-use crate::dataset::points_ply::PointsPlyError;
 use crate::files::{LockState, OutputError, create_folder, lock_state, write_text};
 use crate::train::event::ControlAction;
 use crate::train::live::{ControlRequest, LiveFolder};
@@ -76,21 +77,8 @@ struct RunPage {
     events: Vec<Box<RawValue>>,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ViewError {
-    /// The requested thing does not exist, or no longer.
-    #[error("{0}")]
-    Missing(String),
-    /// The request is impossible now.
-    #[error("{0}")]
-    Conflict(String),
-    /// The request is not allowed.
-    #[error("{0}")]
-    Forbidden(String),
-    /// A file cannot be read or written.
-    #[error("{0}")]
-    Failed(String),
-}
+/// The status and the reason of a refused request.
+pub(super) type Refusal = (StatusCode, String);
 
 /// State that changes while a page is open.
 #[derive(Debug)]
@@ -136,7 +124,7 @@ impl ViewedModel {
     }
 
     /// Returns the current state. Reads the files if the last check is too old.
-    fn refreshed(&self) -> Result<MutexGuard<'_, FolderState>, ViewError> {
+    fn refreshed(&self) -> Result<MutexGuard<'_, FolderState>, Refusal> {
         let mut folder_state = self.folder_state();
         if folder_state.refreshed.is_some_and(|at| at.elapsed() < REFRESH_INTERVAL) {
             return Ok(folder_state);
@@ -149,7 +137,7 @@ impl ViewedModel {
         }
         events.refresh().map_err(|error| {
             let log = self.path().join("run.jsonl");
-            ViewError::Failed(format!("{}: cannot be read: {error}", log.display()))
+            failed(format!("{}: cannot be read: {error}", log.display()))
         })?;
         let done = (*lock == LockState::Held).then(|| events.iteration());
         splats.refresh(self.path(), signal.folder(), done);
@@ -158,24 +146,20 @@ impl ViewedModel {
     }
 
     /// Answers `/api/scene`.
-    pub(super) fn scene(&self) -> Result<String, ViewError> {
+    pub(super) fn scene(&self) -> Result<String, Refusal> {
         let ViewedSource { title, cameras: KnownCameras { cameras, held_out }, .. } = &self.source;
-        let points =
-            points_of(self.path(), &self.source.frame).unwrap_or_else(|error: PointsPlyError| {
-                tracing::warn!("{error}. The page has no points");
-                None
-            });
+        let points = points_of(self.path(), &self.source.frame).unwrap_or_else(|error| {
+            tracing::warn!("{error}. The page has no points");
+            None
+        });
         let points = points.map_or_else(Vec::new, |points| points.positions);
         let (center, radius) = extent_of(&points, cameras);
-        let mut viewed: Vec<ViewedCamera> = cameras
-            .iter()
-            .enumerate()
-            .map(|(index, camera)| ViewedCamera {
-                camera: camera.clone(),
-                has_photo: self.source.photographs.has(index),
-                psnr: None,
-            })
-            .collect();
+        let viewed = cameras.iter().enumerate().map(|(index, camera)| ViewedCamera {
+            camera: camera.clone(),
+            has_photo: self.source.photographs.has(index),
+            psnr: None,
+        });
+        let mut viewed: Vec<ViewedCamera> = viewed.collect();
         for (number, psnr) in measured(self.path()) {
             if let Some(&index) = held_out.get(number) {
                 viewed[index].psnr = Some(psnr);
@@ -198,7 +182,7 @@ impl ViewedModel {
 
     /// Answers `/api/run`: the state of the run and its events from a number on. Signals to the run that a page is
     /// open.
-    pub(super) fn run(&self, from: usize) -> Result<String, ViewError> {
+    pub(super) fn run(&self, from: usize) -> Result<String, Refusal> {
         let mut folder_state = self.refreshed()?;
         let state = folder_state.state();
         // A finished run holds the lock for a while and no longer removes signals.
@@ -218,7 +202,7 @@ impl ViewedModel {
             splats: folder_state.splats.newest(),
             control: folder_state.is_controllable() && self.source.accepts_control,
             page,
-            events: events.map_err(|error| ViewError::Failed(error.to_string()))?,
+            events: events.map_err(failed)?,
         })
     }
 
@@ -227,11 +211,9 @@ impl ViewedModel {
         match state {
             RunState::None => "No run has written into this folder yet.".to_owned(),
             RunState::Running | RunState::Paused | RunState::Finished => String::new(),
-            RunState::Interrupted => {
-                format!(
-                    "The run was stopped after iteration {iteration}. Continue it with: {resume}"
-                )
-            }
+            RunState::Interrupted => format!(
+                "The run was stopped after iteration {iteration}. Continue it with: {resume}"
+            ),
             RunState::Ended if self.path().join("checkpoints").is_dir() => format!(
                 "The run ended without a word after iteration {iteration} or later. Continue it from its \
                  last checkpoint with: {resume}"
@@ -254,58 +236,58 @@ impl ViewedModel {
     }
 
     /// Answers `/api/splats/G` with SPZ.
-    pub(super) fn splats(&self, generation: u64) -> Result<Bytes, ViewError> {
+    pub(super) fn splats(&self, generation: u64) -> Result<Bytes, Refusal> {
         // Packing may take long; other requests need the lock.
         let job = self.refreshed()?.splats.job(generation);
         job.and_then(|job| job.spz()).map_err(|error| match error {
-            SplatsError::Replaced => ViewError::Missing(error.to_string()),
-            SplatsError::Unreadable(why) => ViewError::Failed(why),
+            SplatsError::Replaced => (StatusCode::NOT_FOUND, error.to_string()),
+            SplatsError::Unreadable(why) => failed(why),
         })
     }
 
     /// Answers `/api/points`.
-    pub(super) fn points(&self) -> Result<Vec<u8>, ViewError> {
+    pub(super) fn points(&self) -> Result<Vec<u8>, Refusal> {
         match points_of(self.path(), &self.source.frame) {
             Ok(Some(points)) => Ok(packed(&points)),
-            Ok(None) => Err(ViewError::Missing("the model folder has no input.ply".to_owned())),
-            Err(error) => Err(ViewError::Failed(error.to_string())),
+            Ok(None) => {
+                Err((StatusCode::NOT_FOUND, "the model folder has no input.ply".to_owned()))
+            }
+            Err(error) => Err(failed(error)),
         }
     }
 
     /// Answers `/api/mesh/K` with glTF.
-    pub(super) fn mesh(&self, index: usize) -> Result<Vec<u8>, ViewError> {
+    pub(super) fn mesh(&self, index: usize) -> Result<Vec<u8>, Refusal> {
         let mesh = meshes_of(self.path()).into_iter().nth(index);
-        let mesh = mesh.ok_or_else(|| ViewError::Missing("there is no such mesh".to_owned()))?;
-        mesh.glb(&self.source.cameras.cameras, &self.source.frame).map_err(ViewError::Failed)
+        let missing = || (StatusCode::NOT_FOUND, "there is no such mesh".to_owned());
+        let mesh = mesh.ok_or_else(missing)?;
+        mesh.glb(&self.source.cameras.cameras, &self.source.frame).map_err(failed)
     }
 
     /// Answers `/api/photo/I` with JPEG.
-    pub(super) fn photo(&self, index: usize, width: u32) -> Result<Vec<u8>, ViewError> {
+    pub(super) fn photo(&self, index: usize, width: u32) -> Result<Vec<u8>, Refusal> {
         self.source.photographs.jpeg(index, width).map_err(|error| match error {
-            PhotographError::Missing => ViewError::Missing(error.to_string()),
-            other => ViewError::Failed(other.to_string()),
+            PhotographError::Missing => (StatusCode::NOT_FOUND, error.to_string()),
+            other => failed(other),
         })
     }
 
     /// Answers `/api/control`: sends a command to the run and returns the name of the request.
-    pub(super) fn control(&self, action: ControlAction) -> Result<String, ViewError> {
+    pub(super) fn control(&self, action: ControlAction) -> Result<String, Refusal> {
         if !self.source.accepts_control {
-            return Err(ViewError::Forbidden(
-                "this page may only look: the command was started with --read-only, or the run with \
-                 --live-control=false"
-                    .to_owned(),
-            ));
+            let why = "this page may only look: the command was started with --read-only, or the run \
+                       with --live-control=false";
+            return Err((StatusCode::FORBIDDEN, why.to_owned()));
         }
         // A run that is starting would not see the command.
         if !self.refreshed()?.is_controllable() {
-            return Err(ViewError::Conflict("no run trains in this folder now".to_owned()));
+            return Err((StatusCode::CONFLICT, "no run trains in this folder now".to_owned()));
         }
         // Differs from the names of an earlier server.
         let since = SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let since = since.map_or(0, |since| since.as_millis());
         let id = format!("{since:015}-{:06}", self.request_count.fetch_add(1, Ordering::Relaxed));
-        let sent = self.folder_state().signal.ask(&id, action);
-        sent.map_err(|error: OutputError| ViewError::Failed(error.to_string()))?;
+        self.folder_state().signal.ask(&id, action).map_err(failed)?;
         json(&serde_json::json!({ "id": id }))
     }
 }
@@ -331,8 +313,12 @@ impl FolderState {
     }
 }
 
-fn json(value: &impl Serialize) -> Result<String, ViewError> {
-    serde_json::to_string(value).map_err(|error| ViewError::Failed(error.to_string()))
+fn failed(error: impl Into<Box<dyn Error>>) -> Refusal {
+    (StatusCode::SERVICE_UNAVAILABLE, error.into().to_string())
+}
+
+fn json(value: &impl Serialize) -> Result<String, Refusal> {
+    serde_json::to_string(value).map_err(failed)
 }
 
 // Signals to a run that a page is open, and sends its commands.

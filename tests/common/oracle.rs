@@ -156,14 +156,7 @@ pub fn step<B: TrainDevice>(
 }
 
 /// Rates at which moments and statistics grow and parameters stay.
-pub const AT_REST: Rates = Rates {
-    means: 0.0,
-    log_scales: 0.0,
-    quats: 0.0,
-    opacity_logits: 0.0,
-    sh_dc: 0.0,
-    sh_rest: 0.0,
-};
+pub const AT_REST: Rates = Rates::NONE;
 
 /// A model that has seen these views once, its parameters as they were.
 pub fn observed<B: TrainDevice>(device: &mut B, gaussians: &Gaussians, shots: &[Shot]) -> B::Model {

@@ -6,11 +6,16 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use protobuf::Message as _;
+use splat::config::Config;
+use splat::dataset::{Dataset, ImageLoader};
+use splat::perceptual::LpipsWeights;
 use splat::synth::SynthOptions;
+use splat::train::TrainerSetup;
 use tempfile::TempDir;
 use tensorboard_proto::event::Event as Record;
 
@@ -95,6 +100,20 @@ pub const VIEWS: usize = 8;
 
 /// Size of its photographs, px.
 pub const SIZE: (u32, u32) = (48, 36);
+
+/// Calls `run` with the set-up of a run in this place, and with its dataset.
+pub fn set_up<T>(
+    place: &TestFolder,
+    (config, lpips): (&Config, Option<&LpipsWeights>),
+    images: &ImageLoader,
+    run: impl FnOnce(TrainerSetup<'_>) -> T,
+) -> T {
+    let dataset = &Dataset::load(&config.scene).unwrap();
+    fs::create_dir_all(place.model()).unwrap();
+    let (model_path, stop) = (&place.model(), &AtomicBool::new(false));
+    let began = Instant::now();
+    run(TrainerSetup { lpips, dataset, images, config, model_path, began, stop })
+}
 
 impl TestFolder {
     /// The steps in the log of its model.
@@ -337,6 +356,12 @@ pub fn records(path: &Path) -> Vec<Record> {
         at += 16 + length;
     }
     records
+}
+
+/// Returns the lines of the log in a model folder.
+pub fn log_lines(folder: &Path) -> Vec<serde_json::Value> {
+    let log = fs::read_to_string(folder.join("run.jsonl")).unwrap();
+    log.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 pub fn events_files(folder: &Path) -> Vec<PathBuf> {

@@ -12,7 +12,6 @@ use splat::backend::{
     Adjust, Candidates, DeviceError, EditRule, Edited, Grow, Keep, Pick, ScoreRule, Snapshot,
     Statistics, TrainDevice,
 };
-use splat::math::relocate::opacity;
 use splat::math::{Real, inverse_sigmoid, sigmoid};
 use splat::model::{Gaussians, Primitive};
 
@@ -449,7 +448,7 @@ fn relocate_start(count: usize, dead: f64) -> Snapshot<Gaussians> {
 }
 
 fn is_dead(snapshot: &Snapshot<Gaussians>, row: usize) -> bool {
-    opacity(f64::from(snapshot.parameters.opacity_logits[row])) <= RELOCATE_RULE.opacity_min
+    sigmoid(f64::from(snapshot.parameters.opacity_logits[row])) <= RELOCATE_RULE.opacity_min
 }
 
 /// All rows alike: shares within the rounding of double to single precision, everything else, which

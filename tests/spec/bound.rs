@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::common::oracle::AT_REST;
 use crate::common::prelude::*;
 use crate::common::scene::photo;
 use crate::common::{assert_relative, view};
 use splat::backend::cpu::Cpu;
-use splat::backend::{AdamStep, BoundState, BoundStep, Rates, Term, Terms};
+use splat::backend::{AdamStep, BoundState, BoundStep, Terms};
 use splat::math::Real;
 use splat::math::bound::PerTriangle;
 use splat::math::bound::crease;
@@ -46,21 +47,12 @@ fn loss(
     let view = view();
     let target = device.target(0, &photo(view.camera.width, view.camera.height, None)).unwrap();
     let drawing = Drawing { pass: Pass::Train, sh_degree: 0, ..Drawing::DEFAULT };
-    let mut terms = Terms::default();
-    terms.add(Term::Photometric { lambda_dssim: 0.2 }, 1.0);
+    let terms = Terms::photometric(0.2);
     let mut gradients = Default::default();
     let seen = ((&view, &drawing), (&target, &terms));
     let losses = device.add_view(&mut model, seen.0, seen.1, &mut gradients).unwrap();
     let total = losses.read().unwrap().total;
-    let rates = Rates {
-        means: 0.0,
-        log_scales: 0.0,
-        quats: 0.0,
-        opacity_logits: 0.0,
-        sh_dc: 0.0,
-        sh_rest: 0.0,
-    };
-    let step = BoundStep { adam: AdamStep::new(1, rates), normal_consistency: CREASES };
+    let step = BoundStep { adam: AdamStep::new(1, AT_REST), normal_consistency: CREASES };
     device.step_bound(&mut model, &mut binding, gradients, &step).unwrap();
     let state = device.read_binding(&binding).unwrap();
     assert_eq!(&state.values, columns, "rates of 0 move nothing");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use splat::backend::cpu::{Cpu, Model, Parameter};
+use splat::backend::cpu::{Cpu, Gradients, Model, Parameter};
 use splat::backend::{Term, Terms};
 use splat::dataset::Image;
 use splat::math::blend::{
@@ -242,6 +242,23 @@ fn gaussians() -> Gaussians {
     gaussians
 }
 
+const COLOURS: Drawing = Drawing {
+    pass: Pass::Observe,
+    sh_degree: 3,
+    background: [0.2, 0.5, 0.9],
+    near: NEAR,
+    ..Drawing::DEFAULT
+};
+
+/// Returns the model after a view of the colours, and its gradients.
+fn viewed<R: Real>(device: &mut Cpu<R>, gaussians: &Gaussians) -> (Model<R>, Gradients<R>) {
+    let mut model = device.upload(gaussians).unwrap();
+    let (target, terms) = (Arc::new(target(false)), Terms::photometric(0.2));
+    let (seen, mut gradients) = ((&view(), &COLOURS), Default::default());
+    device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
+    (model, gradients)
+}
+
 fn terms_of(settings: &Drawing) -> Terms {
     let weight = if settings.inverse_depth { 0.4 } else { 0.0 };
     Terms::photometric(0.2).with(Term::InverseDepth, weight).with(Term::NormalMap, weight)
@@ -256,16 +273,9 @@ fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &Drawing) -> f64 {
 
 #[test]
 fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
-    let colours = Drawing {
-        pass: Pass::Observe,
-        sh_degree: 3,
-        background: [0.2, 0.5, 0.9],
-        near: NEAR,
-        ..Drawing::DEFAULT
-    };
-    let depths = Drawing { inverse_depth: true, ..colours };
+    let depths = Drawing { inverse_depth: true, ..COLOURS };
     let mut device = Cpu::<f64>::new();
-    for (masked, settings) in [(false, colours), (true, colours), (true, depths)] {
+    for (masked, settings) in [(false, COLOURS), (true, COLOURS), (true, depths)] {
         let target = Arc::new(target(masked));
         let mut model = device.upload(&gaussians()).unwrap();
         let (seen, terms) = ((&view(), &settings), terms_of(&settings));
@@ -284,24 +294,8 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
 
 #[test]
 fn a_gaussian_behind_the_camera_or_outside_the_image_takes_no_gradient() {
-    let settings = Drawing {
-        pass: Pass::Observe,
-        sh_degree: 3,
-        background: [0.0; 3],
-        near: NEAR,
-        ..Drawing::DEFAULT
-    };
     let mut device = Cpu::<f64>::new();
-    let mut model = device.upload(&gaussians()).unwrap();
-    let mut gradients = Default::default();
-    device
-        .add_view(
-            &mut model,
-            (&view(), &settings),
-            (&Arc::new(target(false)), &Terms::photometric(0.2)),
-            &mut gradients,
-        )
-        .unwrap();
+    let (model, gradients) = viewed(&mut device, &gaussians());
     for index in [0, 1] {
         let gradient = device.parameter_gradient(&model, &gradients, index);
         for parameter in Parameter::ALL {
@@ -328,24 +322,8 @@ fn crowd_gradients<R: Real>() -> [Vec<f64>; 6] {
         }
         crowd.quats[i * 4..][..4].copy_from_slice(&draws.array::<4>(-1.0, 1.0).map(f64::to_f32));
     }
-    let settings = Drawing {
-        pass: Pass::Observe,
-        sh_degree: 3,
-        background: [0.2, 0.5, 0.9],
-        near: NEAR,
-        ..Drawing::DEFAULT
-    };
     let mut device = Cpu::<R>::new();
-    let mut model = device.upload(&crowd).unwrap();
-    let mut gradients = Default::default();
-    device
-        .add_view(
-            &mut model,
-            (&view(), &settings),
-            (&Arc::new(target(false)), &Terms::photometric(0.2)),
-            &mut gradients,
-        )
-        .unwrap();
+    let (model, gradients) = viewed(&mut device, &crowd);
     Parameter::ALL.map(|parameter| {
         let width = model.column(parameter).width;
         let row = |index| device.parameter_gradient(&model, &gradients, index);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use splat::dataset::{AlphaMeaning, ImageLoader, ImageSource, Residency, decode, probe};
+use splat::dataset::{ImageLoader, ImageSource, Residency, decode, probe};
 use splat::memory::{Bytes, host_memory};
 
 use crate::common::program;
@@ -21,17 +21,8 @@ fn scene(name: &str, divisor: u32) -> Option<Vec<ImageSource>> {
         let header = probe(&path).unwrap();
         assert!(!header.orientation_swaps);
         let full_size = [header.width, header.height];
-        ImageSource {
-            path,
-            mask: None,
-            full_size,
-            size: full_size.map(|side| (side + divisor / 2) / divisor),
-            apply_orientation: false,
-            undistort: None,
-            alpha: AlphaMeaning::Mask,
-            depth: None,
-            normals: None,
-        }
+        let size = full_size.map(|side| (side + divisor / 2) / divisor);
+        ImageSource { size, ..ImageSource::plain(path, full_size) }
     });
     Some(sources.collect())
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 use splat::config::Config;
 use splat::dataset::points_ply::write_points_ply;
-use splat::dataset::{AlphaMeaning, Camera, Dataset, Frame, ImageSource, PointCloud, Pose, View};
+use splat::dataset::{Camera, Dataset, Frame, ImageSource, PointCloud, Pose, View};
 use splat::export::{read_ply, write_cameras_json, write_cfg_args, write_ply};
 use splat::files::OutputError;
 use splat::memory::Bytes;
@@ -22,7 +22,7 @@ use splat::train::event::{
 };
 use splat::train::pictures::{density_map, error_map};
 
-use crate::common::program::{events_files, records, steps_of_tags};
+use crate::common::program::{events_files, log_lines, records, steps_of_tags};
 use crate::common::scene::as_in_a_ply;
 
 /// Returns a folder that outlives the test, so that other programs can read it.
@@ -59,13 +59,10 @@ fn memory(iteration: u32) -> Event {
             images: Bytes(5 << 20),
             knn: Bytes(6 << 20),
         },
-        vram: None,
-        offloaded: None,
         host_resident: Some(Bytes(u64::from(iteration) << 20)),
         host_total: Some(Bytes(8 << 30)),
-        host_limit: None,
         host_creep: (iteration > 1000).then_some(Bytes(1 << 28)),
-        peaks: PhasePeaks::default(),
+        ..MemoryReport::default()
     })
 }
 
@@ -91,50 +88,60 @@ fn picture(seed: u8) -> Arc<Picture> {
 fn pictures(iteration: u32, split: Split, name: &str) -> Event {
     let (render, ground_truth) = (picture(1), picture(2));
     let counts: Vec<u32> = (0..37 * 23).collect();
-    let error = Arc::new(error_map(&render, &ground_truth));
-    let density = Arc::new(density_map(&counts, 37, 23));
-    let name = name.to_owned();
-    let (depth, normals) = (None, Some(picture(3)));
     Event::Pictures(Pictures {
         iteration,
         split,
-        name,
+        name: name.to_owned(),
+        error: Arc::new(error_map(&render, &ground_truth)),
+        density: Arc::new(density_map(&counts, 37, 23)),
         render,
         ground_truth,
-        error,
-        density,
-        depth,
-        normals,
+        depth: None,
+        normals: Some(picture(3)),
     })
 }
 
 fn evaluated(iteration: u32, split: Split) -> Event {
+    let metrics = |psnr| {
+        let (ssim, l1, lpips) = (0.875, 0.03125, Some(0.125));
+        Metrics { psnr, ssim, l1, lpips, ..Metrics::default() }
+    };
     let view = |position, name: &str, psnr| ViewMetrics {
         position,
         name: name.to_owned(),
         px: [48, 36],
-        metrics: Metrics {
-            psnr,
-            ssim: 0.875,
-            l1: 0.03125,
-            lpips: Some(0.125),
-            ..Metrics::default()
-        },
+        metrics: metrics(psnr),
     };
     Event::Evaluated(Evaluation {
         iteration,
         split,
-        mean: Metrics {
-            psnr: 25.5,
-            ssim: 0.875,
-            l1: 0.03125,
-            lpips: Some(0.125),
-            ..Metrics::default()
-        },
+        mean: metrics(25.5),
         lpips_net: Some(LpipsNet::Alex),
         gaussians: 1000 + iteration as usize,
         views: vec![view(0, "left/a.jpg", 25.0), view(1, "left/b.jpg", 26.0)],
     })
+}
+
+fn finished(iteration: u32, interrupted: bool) -> Event {
+    let mut peaks = PhasePeaks::default();
+    peaks.raise(Phase::Evaluation, PhasePeak { vram: None, host: Some(Bytes(1 << 29)) });
+    let times = RunTimes {
+        wall_seconds: 4.0,
+        start_seconds: 0.5,
+        evaluation_seconds: 1.25,
+        saving_seconds: 0.25,
+        waiting_seconds: 0.125,
+        paused_seconds: 0.0,
+    };
+    let (gaussians, training_seconds) = (1000, 1.5);
+    Event::Finished { iteration, gaussians, training_seconds, interrupted, peaks, times }
+}
+
+/// Returns the sinks of a run in a new model folder.
+fn new_run(name: &str) -> (PathBuf, Sinks) {
+    let folder = model_folder(name);
+    let sinks = Sinks::for_run(&folder, ProgressStyle::None, None).unwrap();
+    (folder, sinks)
 }
 
 /// Sends the events of a run from iteration `from` to `to`.
@@ -166,26 +173,7 @@ fn run(sink: &mut dyn Sink, folder: &Path, from: u32, to: u32) {
         send(&Event::Saved { iteration: to, what, path: folder.join("file") });
     }
     send(&Event::Warning { message: "2 images are missing".to_owned() });
-    let (gaussians, training_seconds) = (1000, 1.5);
-    let mut peaks = PhasePeaks::default();
-    peaks.raise(Phase::Evaluation, PhasePeak { vram: None, host: Some(Bytes(1 << 29)) });
-    let times = RunTimes {
-        wall_seconds: 4.0,
-        start_seconds: 0.5,
-        evaluation_seconds: 1.25,
-        saving_seconds: 0.25,
-        waiting_seconds: 0.125,
-        paused_seconds: 0.0,
-    };
-    let interrupted = false;
-    send(&Event::Finished {
-        iteration: to,
-        gaussians,
-        training_seconds,
-        interrupted,
-        peaks,
-        times,
-    });
+    send(&finished(to, false));
 }
 
 const SCALARS_OF_STEPS: [&str; 5] =
@@ -212,10 +200,13 @@ fn a_run_and_its_continuation_fill_the_model_folder() {
     }
     assert_eq!(first["memory/host_rss_gb"], [100, 200]);
     assert_eq!(first["memory/peak_evaluation_gb"], [205]);
-    for tag in ["opacity_mean", "scale_histogram", "opacity_histogram"] {
-        assert_eq!(first[&format!("scene/{tag}")], [205]);
-    }
-    for tag in ["xyz_magnitude_histogram", "rotation_magnitude_histogram"] {
+    for tag in [
+        "opacity_mean",
+        "scale_histogram",
+        "opacity_histogram",
+        "xyz_magnitude_histogram",
+        "rotation_magnitude_histogram",
+    ] {
         assert_eq!(first[&format!("scene/{tag}")], [205]);
     }
     for tag in ["psnr", "ssim", "l1", "lpips"] {
@@ -230,8 +221,7 @@ fn a_run_and_its_continuation_fill_the_model_folder() {
     assert_eq!(first["test/left/a.jpg/normals"], [205]);
     assert!(!first.contains_key("test/left/a.jpg/depth"), "depths were not drawn");
 
-    let lines = fs::read_to_string(folder.join("run.jsonl")).unwrap();
-    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = log_lines(&folder);
     assert!(lines.iter().all(|line| line["time"].as_f64().unwrap() > 1.6e9));
     let count = |kind: &str| lines.iter().filter(|line| line["event"] == kind).count();
     // 10 to 200 and the last, 205; then 210 to 1000.
@@ -256,8 +246,7 @@ fn a_run_and_its_continuation_fill_the_model_folder() {
 
 #[test]
 fn photographs_are_in_the_events_once_a_run() {
-    let folder = model_folder("photographs");
-    let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, None).unwrap();
+    let (folder, mut sinks) = new_run("photographs");
     for iteration in [7, 9] {
         sinks.on(&pictures(iteration, Split::Test, "a.jpg")).unwrap();
         sinks.on(&evaluated(iteration, Split::Test)).unwrap();
@@ -271,8 +260,7 @@ fn photographs_are_in_the_events_once_a_run() {
 
 #[test]
 fn an_image_in_the_events_is_the_picture() {
-    let folder = model_folder("image");
-    let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, None).unwrap();
+    let (folder, mut sinks) = new_run("image");
     sinks.on(&pictures(7, Split::Test, "a.jpg")).unwrap();
     sinks.on(&evaluated(7, Split::Test)).unwrap();
     sinks.written().iter().for_each(Completion::wait);
@@ -289,21 +277,11 @@ fn an_image_in_the_events_is_the_picture() {
 
 #[test]
 fn an_interrupted_run_records_its_last_iteration() {
-    let folder = model_folder("interrupted");
-    let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, None).unwrap();
+    let (folder, mut sinks) = new_run("interrupted");
     for iteration in 1..=13 {
         sinks.on(&step(iteration, 30_000)).unwrap();
     }
-    let (gaussians, training_seconds) = (1013, 0.26);
-    let end = Event::Finished {
-        iteration: 13,
-        gaussians,
-        training_seconds,
-        interrupted: true,
-        peaks: PhasePeaks::default(),
-        times: RunTimes::default(),
-    };
-    sinks.on(&end).unwrap();
+    sinks.on(&finished(13, true)).unwrap();
     assert_eq!(steps_of_tags(&events_files(&folder)[0])["train/total"], [10, 13]);
     let lines = fs::read_to_string(folder.join("run.jsonl")).unwrap();
     assert!(lines.contains("\"iteration\":13,\"iterations\":30000"), "{lines}");
@@ -409,10 +387,8 @@ fn plain_progress_has_the_lines_that_scripts_look_for() {
 #[test]
 fn json_progress_is_one_event_a_line_and_none_is_silent() {
     let lines = progress(ProgressStyle::Json);
-    let kinds: Vec<Value> = lines
-        .iter()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap()["event"].clone())
-        .collect();
+    let event = |line: &String| serde_json::from_str::<Value>(line).unwrap()["event"].clone();
+    let kinds: Vec<Value> = lines.iter().map(event).collect();
     assert_eq!(kinds.iter().filter(|kind| *kind == "step").count(), 201);
     assert_eq!(kinds.last().unwrap(), "finished");
     assert!(progress(ProgressStyle::None).is_empty());
@@ -506,17 +482,7 @@ fn small_dataset() -> Dataset {
         camera,
         pose: Pose { rotation, translation: [1.0, 2.0, 3.0] },
     });
-    let source = ImageSource {
-        path: PathBuf::from("a.jpg"),
-        mask: None,
-        full_size: [100, 120],
-        size: [50, 40],
-        apply_orientation: false,
-        undistort: None,
-        alpha: AlphaMeaning::Mask,
-        depth: None,
-        normals: None,
-    };
+    let source = ImageSource { size: [50, 40], ..ImageSource::plain("a.jpg".into(), [100, 120]) };
     Dataset {
         root: PathBuf::from("scene"),
         frame: Frame::SCENE,

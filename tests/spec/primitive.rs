@@ -293,14 +293,8 @@ fn photographs(balls: &Balls) -> Vec<(View, Arc<Image>)> {
         let image = device.image(&frame).unwrap();
         let byte = |value: &f32| u8::try_from((value.clamp(0.0, 1.0) * 255.0 + 0.5).floor_i32());
         let rgb = image.rgb.iter().map(|value| byte(value).unwrap()).collect();
-        let photo = Image {
-            width: image.width,
-            height: image.height,
-            rgb,
-            mask: None,
-            depth: None,
-            normals: None,
-        };
+        let (width, height) = (image.width, image.height);
+        let photo = Image { width, height, rgb, mask: None, depth: None, normals: None };
         (view, Arc::new(photo))
     };
     shots().into_iter().map(photo).collect()
@@ -383,10 +377,8 @@ fn rows_are_reordered_and_have_neighbours() {
     let after = device.snapshot(&mut model).unwrap();
     for (place, &row) in row_from_place.iter().enumerate() {
         let mut before = before.clone();
-        assert_eq!(
-            after.clone().read(place..place + 1).unwrap(),
-            before.read(row..row + 1).unwrap()
-        );
+        let found = after.clone().read(place..place + 1).unwrap();
+        assert_eq!(found, before.read(row..row + 1).unwrap());
     }
     assert_eq!(
         device.sample(&mut model, &[7, 3]).unwrap().log_scales,
@@ -467,10 +459,9 @@ fn an_invalid_ball_is_left_out_and_named() {
         let gradients = gradients_of(&mut model, &shots, &SETTINGS);
         assert_eq!(model.views_seen, [2, 2, 2, 0, 2]);
         let error = device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap_err();
-        assert!(
-            matches!(error, DeviceError::NotFinite { index: 3, group, .. } if group == words),
-            "{error}"
-        );
+        let is_named =
+            matches!(error, DeviceError::NotFinite { index: 3, group, .. } if group == words);
+        assert!(is_named, "{error}");
         assert!(error.to_string().starts_with(&format!("ball 3: its {words}, or")), "{error}");
     }
 }

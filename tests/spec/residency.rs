@@ -1,6 +1,5 @@
 //! A device that keeps photographs gets each of them once, in time, and the host drops them.
 
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use splat::backend::TrainDevice;
@@ -10,11 +9,11 @@ use splat::dataset::{Dataset, ImageLoader, LoaderStatistics, Residency, decode};
 use splat::files::OutputError;
 use splat::memory::Bytes;
 use splat::model::from_points;
+use splat::train::Trainer;
 use splat::train::event::{Evaluation, Event, Sink};
-use splat::train::{Trainer, TrainerSetup};
 
 use crate::common::hooked::ConstrainedBackend;
-use crate::common::program::{TestFolder, cut};
+use crate::common::program::{TestFolder, cut, set_up};
 
 #[derive(Default)]
 struct Record {
@@ -80,11 +79,11 @@ fn dataset(place: &TestFolder) -> Dataset {
 
 fn run<B: TrainDevice>(place: &TestFolder, device: &mut B, residency: Residency) -> Run {
     let images = ImageLoader::new(dataset(place).sources, residency);
-    run_with(place, device, &images)
+    run_observed(|_| (), place, device, &images)
 }
 
-fn run_with<B: TrainDevice>(place: &TestFolder, device: &mut B, images: &ImageLoader) -> Run {
-    run_observed(|_| (), place, device, images)
+fn plain(place: &TestFolder) -> Run {
+    run(place, &mut Cpu::<f32>::new(), CACHE)
 }
 
 /// Runs the training; `observe` gets the events first.
@@ -99,23 +98,13 @@ fn run_observed<B: TrainDevice>(
     config.optimize.sh_degree = 1;
     config.output.test_iterations = vec![10];
     config.output.eval_train = TrainSample::Views(0);
-    let dataset = dataset(place);
-    assert_eq!(dataset.train.len(), TRAIN_VIEWS);
-    let model_path = place.model();
-    std::fs::create_dir_all(&model_path).unwrap();
-    let setup = TrainerSetup {
-        lpips: None,
-        dataset: &dataset,
-        images,
-        config: &config,
-        model_path: &model_path,
-        began: Instant::now(),
-        stop: &AtomicBool::new(false),
-    };
     let mut seen = Tap { observe, record: Record::default() };
-    let options = OptimizeOptions { sh_degree: 1, ..OptimizeOptions::default() };
-    let gaussians = from_points(&dataset.points, &options, 0);
-    Trainer::start(setup, device, &mut seen, &gaussians).unwrap().run().unwrap();
+    set_up(place, (&config, None), images, |setup| {
+        assert_eq!(setup.dataset.train.len(), TRAIN_VIEWS);
+        let options = OptimizeOptions { sh_degree: 1, ..OptimizeOptions::default() };
+        let gaussians = from_points(&setup.dataset.points, &options, 0);
+        Trainer::start(setup, device, &mut seen, &gaussians).unwrap().run().unwrap();
+    });
     let record = seen.record;
     let ply = std::fs::read(place.ply(EPOCHS * 7)).unwrap();
     Run { record, ply, loader: images.statistics(), host: images.held() }
@@ -139,7 +128,7 @@ fn announced_views_are_drawn_next() {
 #[test]
 fn a_device_with_room_gets_each_photograph_once_and_the_host_keeps_none() {
     let place = TestFolder::with_scene();
-    let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
+    let plain = plain(&place);
     let mut backend = ConstrainedBackend::new(8);
     let kept = run(&place, &mut backend, CACHE);
     assert!(kept.ply == plain.ply && kept.record.losses == plain.record.losses);
@@ -152,10 +141,8 @@ fn a_device_with_room_gets_each_photograph_once_and_the_host_keeps_none() {
     assert_eq!((backend.hooks.transient_uploads, kept.loader.decoded), (2, 8));
     let held_out = dataset(&place).test[0];
     let image = decode(&dataset(&place).sources[held_out]).unwrap();
-    assert_eq!(
-        kept.host,
-        Bytes::of::<u8>(image.rgb.len() + image.mask.map_or(0, |mask| mask.len()))
-    );
+    let mask = image.mask.map_or(0, |mask| mask.len());
+    assert_eq!(kept.host, Bytes::of::<u8>(image.rgb.len() + mask));
     let means = |ran: &Run| ran.record.evaluations.iter().map(|e| e.mean).collect::<Vec<_>>();
     assert_eq!(means(&kept), means(&plain));
 }
@@ -163,29 +150,21 @@ fn a_device_with_room_gets_each_photograph_once_and_the_host_keeps_none() {
 #[test]
 fn a_device_with_room_for_few_gets_every_photograph_in_time() {
     let place = TestFolder::with_scene();
-    let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
+    let plain = plain(&place);
     for room in [1, 3] {
         let mut backend = ConstrainedBackend::new(room);
         let kept = run(&place, &mut backend, CACHE);
         assert!(kept.ply == plain.ply, "room for {room}");
-        assert_eq!(
-            backend.hooks.late_uploads.len(),
-            1,
-            "room for {room}: {:?}",
-            backend.hooks.late_uploads
-        );
-        assert!(
-            backend.hooks.prefetched.len() > 7,
-            "room for {room}: {:?}",
-            backend.hooks.prefetched
-        );
+        let hooks = backend.hooks;
+        assert_eq!(hooks.late_uploads.len(), 1, "room for {room}: {:?}", hooks.late_uploads);
+        assert!(hooks.prefetched.len() > 7, "room for {room}: {:?}", hooks.prefetched);
     }
 }
 
 #[test]
 fn a_device_without_room_gets_views_read_ahead() {
     let place = TestFolder::with_scene();
-    let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
+    let plain = plain(&place);
     let mut backend = ConstrainedBackend::new(0);
     let kept = run(&place, &mut backend, CACHE);
     assert!(kept.ply == plain.ply);
@@ -200,7 +179,7 @@ fn a_device_without_room_gets_views_read_ahead() {
 fn held_out_photographs_are_decoded_before_they_are_evaluated() {
     let place = TestFolder::with_scene();
     let images = ImageLoader::new(dataset(&place).sources, CACHE);
-    let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
+    let plain = plain(&place);
     // Well before the evaluation after ten iterations, all photographs are decoded ahead.
     let wait = |event: &Event| {
         let Event::Step(step) = event else { return };
@@ -218,19 +197,15 @@ fn held_out_photographs_are_decoded_before_they_are_evaluated() {
 #[test]
 fn photographs_that_a_device_drops_are_decoded_ahead_again() {
     let place = TestFolder::with_scene();
-    let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
+    let plain = plain(&place);
     let mut backend = ConstrainedBackend::new(8);
     // With the first frame of the third epoch, after an evaluation of one view: at the start of the epoch the device
     // held everything.
     backend.hooks.gives_way = 2 * TRAIN_VIEWS + 1 + 1;
     let kept = run(&place, &mut backend, CACHE);
     assert!(kept.ply == plain.ply && kept.record.losses == plain.record.losses);
-    assert_eq!(
-        backend.hooks.late_uploads.len(),
-        1 + 2 * TRAIN_VIEWS - 1,
-        "{:?}",
-        backend.hooks.late_uploads
-    );
+    let late = backend.hooks.late_uploads;
+    assert_eq!(late.len(), 1 + 2 * TRAIN_VIEWS - 1, "{late:?}");
     // Without the announcement all other views of the epoch would be missed.
     assert!(kept.loader.missed < TRAIN_VIEWS as u64 - 1, "{:?}", kept.loader);
 }
@@ -258,7 +233,7 @@ fn broken_photographs_are_skipped_on_every_device() {
     let place = TestFolder::with_scene();
     cut(&place.image(3), 200);
     cut(&place.image(5), 200);
-    let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
+    let plain = plain(&place);
     for room in [0, 2, 8] {
         let kept = run(&place, &mut ConstrainedBackend::new(room), CACHE);
         assert!(kept.ply == plain.ply, "room for {room}");
@@ -270,11 +245,11 @@ fn broken_photographs_are_skipped_on_every_device() {
 #[test]
 fn beyond_the_host_limit_training_finishes_without_kept_photographs() {
     let place = TestFolder::with_scene();
-    let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
+    let plain = plain(&place);
     for policy in [CACHE, Residency::All] {
         // The process holds more than that in any case.
         let images = ImageLoader::within(dataset(&place).sources, policy, Bytes(1 << 16), Bytes(0));
-        let ran = run_with(&place, &mut Cpu::<f32>::new(), &images);
+        let ran = run_observed(|_| (), &place, &mut Cpu::<f32>::new(), &images);
         assert!(ran.ply == plain.ply && ran.record.losses == plain.record.losses);
         assert_eq!(ran.host, Bytes(0));
         let LoaderStatistics { ready, waited, missed, decoded } = ran.loader;
@@ -305,22 +280,13 @@ fn a_random_background_changes_each_iteration_and_not_in_evaluation() {
         (config.optimize.iterations, config.optimize.random_background) = (6, random);
         (config.optimize.sh_degree, config.run.seed) = (0, seed);
         config.output.eval_train = TrainSample::Views(0);
-        let dataset = dataset(&place);
-        let images = ImageLoader::new(dataset.sources.clone(), CACHE);
-        std::fs::create_dir_all(place.model()).unwrap();
-        let setup = TrainerSetup {
-            dataset: &dataset,
-            images: &images,
-            config: &config,
-            lpips: None,
-            model_path: &place.model(),
-            began: Instant::now(),
-            stop: &AtomicBool::new(false),
-        };
+        let images = ImageLoader::new(dataset(&place).sources, CACHE);
         let mut device = ConstrainedBackend::new(usize::MAX);
-        let gaussians = from_points(&dataset.points, &config.optimize, 0);
-        let mut record = Record::default();
-        Trainer::start(setup, &mut device, &mut record, &gaussians).unwrap().run().unwrap();
+        set_up(&place, (&config, None), &images, |setup| {
+            let gaussians = from_points(&setup.dataset.points, &config.optimize, 0);
+            let mut record = Record::default();
+            Trainer::start(setup, &mut device, &mut record, &gaussians).unwrap().run().unwrap();
+        });
         device.hooks.backgrounds
     };
     let backgrounds = |seed: u64, random: bool| of_color(seed, random, Color::WHITE);

@@ -1,9 +1,6 @@
 //! A run on a device that runs out of memory: it retries after a fallback, grows less, and in the end stops with a
 //! checkpoint to resume from.
 
-use std::sync::atomic::AtomicBool;
-use std::time::Instant;
-
 use splat::config::{Config, OptimizeOptions, Regularize, TrainSample};
 use splat::dataset::{Dataset, ImageLoader, Residency};
 use splat::files::OutputError;
@@ -12,10 +9,10 @@ use splat::model::from_points;
 use splat::perceptual::{LpipsNet, LpipsWeights};
 use splat::train::checkpoint::StoredCheckpoint;
 use splat::train::event::{Event, Round, Sink};
-use splat::train::{Outcome, TrainError, Trainer, TrainerSetup};
+use splat::train::{Outcome, TrainError, Trainer};
 
 use crate::common::hooked::ConstrainedBackend;
-use crate::common::program::TestFolder;
+use crate::common::program::{TestFolder, set_up};
 
 #[derive(Default)]
 struct Record {
@@ -39,19 +36,18 @@ impl Sink for Record {
             Event::Warning { message } => self.warnings.push(message.clone()),
             Event::Round(Round { report, gaussians, .. }) => {
                 assert_eq!(report.event, "densified");
-                let [("cloned", cloned), ("split", split), ("refused", refused), _] =
-                    report.counts[..]
-                else {
+                let counts = &report.counts[..];
+                let [("cloned", cloned), ("split", split), ("refused", refused), _] = counts else {
                     panic!("{report:?}")
                 };
-                self.rounds.push((cloned + split, refused, *gaussians));
+                self.rounds.push((cloned + split, *refused, *gaussians));
             }
             Event::Evaluated(evaluation) => {
                 let lpips = evaluation.mean.lpips;
-                assert_eq!(lpips.is_some(), evaluation.lpips_net.is_some());
-                assert!(
-                    evaluation.views.iter().all(|v| v.metrics.lpips.is_some() == lpips.is_some())
-                );
+                let is_measured = lpips.is_some();
+                assert_eq!(is_measured, evaluation.lpips_net.is_some());
+                let mut views = evaluation.views.iter();
+                assert!(views.all(|view| view.metrics.lpips.is_some() == is_measured));
                 self.evaluations.push((evaluation.iteration, lpips.is_some()));
             }
             _ => {}
@@ -87,24 +83,24 @@ fn run_as(
     config: &Config,
     lpips: Option<&LpipsWeights>,
 ) -> (Record, Result<Outcome, TrainError>) {
-    let dataset = Dataset::load(&config.scene).unwrap();
-    let images = ImageLoader::new(dataset.sources.clone(), Residency::All);
-    std::fs::create_dir_all(place.model()).unwrap();
-    let setup = TrainerSetup {
-        lpips,
-        dataset: &dataset,
-        images: &images,
-        config,
-        model_path: &place.model(),
-        began: Instant::now(),
-        stop: &AtomicBool::new(false),
-    };
     let mut record = Record::default();
-    let plain = OptimizeOptions { sh_degree: 0, ..OptimizeOptions::default() };
-    let options = OptimizeOptions { init_opacity: config.optimize.init_opacity, ..plain };
-    let gaussians = from_points(&dataset.points, &options, 0);
-    let ended = Trainer::start(setup, device, &mut record, &gaussians).unwrap().run();
+    let ended = set_up(place, (config, lpips), &loader(config), |setup| {
+        let init_opacity = config.optimize.init_opacity;
+        let options = OptimizeOptions { sh_degree: 0, init_opacity, ..OptimizeOptions::default() };
+        let gaussians = from_points(&setup.dataset.points, &options, 0);
+        Trainer::start(setup, device, &mut record, &gaussians).unwrap().run()
+    });
     (record, ended)
+}
+
+fn loader(config: &Config) -> ImageLoader {
+    ImageLoader::new(Dataset::load(&config.scene).unwrap().sources, Residency::All)
+}
+
+fn finished(place: &TestFolder, device: &mut ConstrainedBackend, config: &Config) -> Record {
+    let (record, ended) = run_as(place, device, config, None);
+    assert_eq!(ended.unwrap(), Outcome::Finished);
+    record
 }
 
 fn final_ply(place: &TestFolder) -> Vec<u8> {
@@ -114,13 +110,11 @@ fn final_ply(place: &TestFolder) -> Vec<u8> {
 #[test]
 fn a_refused_frame_is_drawn_again_after_a_fallback() {
     let (place, other) = (TestFolder::with_scene(), TestFolder::with_scene());
-    let (free, ended) = run(&place, &mut ConstrainedBackend::new(9));
-    assert_eq!(ended.unwrap(), Outcome::Finished);
+    let free = finished(&place, &mut ConstrainedBackend::new(9), &config(&place));
     let mut device = ConstrainedBackend::new(9);
     device.hooks.refused_frames = [4, 5, 17].into();
     device.hooks.reliefs = 3;
-    let (record, ended) = run(&other, &mut device);
-    assert_eq!(ended.unwrap(), Outcome::Finished);
+    let record = finished(&other, &mut device, &config(&other));
     // Reported at the end of the iteration.
     assert_eq!(record.rungs, [(4, Rung::Compact), (4, Rung::Compact), (15, Rung::Compact)]);
     assert_eq!((record.steps, record.rounds), (free.steps, free.rounds));
@@ -150,8 +144,7 @@ fn a_short_grant_adds_fewer_gaussians_and_reports_the_refused() {
     let place = TestFolder::with_scene();
     let mut device = ConstrainedBackend::new(9);
     device.hooks.births = 5;
-    let (record, ended) = run(&place, &mut device);
-    assert_eq!(ended.unwrap(), Outcome::Finished);
+    let record = finished(&place, &mut device, &config(&place));
     assert_eq!(device.hooks.rounds, [5, 5]);
     assert!(record.rounds.iter().all(|&(born, refused, _)| born == 5 && refused > 0));
 }
@@ -161,8 +154,7 @@ fn a_refused_densification_step_only_prunes() {
     let place = TestFolder::with_scene();
     let mut device = ConstrainedBackend::new(9);
     device.hooks.refused_rounds = 1;
-    let (record, ended) = run(&place, &mut device);
-    assert_eq!(ended.unwrap(), Outcome::Finished);
+    let record = finished(&place, &mut device, &config(&place));
     assert_eq!(device.hooks.rounds.len(), 3);
     assert_eq!(device.hooks.rounds[1], 0);
     let [first, second] = record.rounds[..] else { panic!("{:?}", record.rounds) };
@@ -176,8 +168,7 @@ fn a_host_without_memory_refuses_gaussians_or_stops_the_run() {
     let place = TestFolder::with_scene();
     let mut device = ConstrainedBackend::new(9);
     (device.hooks.is_host_short, device.hooks.refused_rounds) = (true, 1);
-    let (record, ended) = run(&place, &mut device);
-    assert_eq!(ended.unwrap(), Outcome::Finished);
+    let record = finished(&place, &mut device, &config(&place));
     assert!(record.rounds[0].0 == 0 && record.rounds[1].0 > 0, "{:?}", record.rounds);
     let place = TestFolder::with_scene();
     let mut device = ConstrainedBackend::new(9);
@@ -227,8 +218,7 @@ fn lists_of_neighbours_shrink_without_memory() {
     let mut device = ConstrainedBackend::new(8);
     (device.hooks.reliefs, device.hooks.fewer_neighbours) = (1, 12);
     device.hooks.refused_frames = [30 + 6 + 3].into();
-    let (record, end) = run_as(&place, &mut device, &config, None);
-    assert_eq!(end.unwrap(), Outcome::Finished);
+    let record = finished(&place, &mut device, &config);
     assert_eq!(record.lists, [(36, 16), (38, 12)]);
     assert_eq!(device.hooks.found_lists, [16, 12]);
     assert_eq!(record.steps, (1..=50).collect::<Vec<u32>>());
@@ -243,8 +233,7 @@ fn a_batch_with_a_refused_view_steps_with_the_earlier_views() {
         let mut device = ConstrainedBackend::new(9);
         device.hooks.refused_frames = [7].into();
         device.hooks.reliefs = reliefs;
-        let (record, ended) = run_as(&place, &mut device, &config, None);
-        assert_eq!(ended.unwrap(), Outcome::Finished);
+        let record = finished(&place, &mut device, &config);
         // The third view of the second step is refused; the next step ends where batches end.
         assert_eq!(record.steps, [4, 6, 8, 12, 16, 20, 24, 28, 30]);
         assert_eq!(record.rungs.len(), reliefs);
@@ -265,8 +254,7 @@ fn views_shrink_while_memory_is_short_and_grow_again() {
     device.hooks.refused_frames = [4, 9].into();
     (device.hooks.reliefs, device.hooks.smaller_views) = (2, 2);
     device.hooks.full_size_from = 25;
-    let (record, ended) = run_as(&place, &mut device, &config, None);
-    assert_eq!(ended.unwrap(), Outcome::Finished);
+    let record = finished(&place, &mut device, &config);
     assert_eq!(record.steps, (1..=30).collect::<Vec<u32>>());
     // Two frames are refused, after 3 and 7 steps; two of the others are measured after 12.
     let [full, smaller, smallest] = SIZES;
@@ -294,8 +282,7 @@ fn an_evaluation_beyond_the_memory_is_left_out() {
     // The second step, and the first measured view.
     device.hooks.refused_frames = [2, 6].into();
     (device.hooks.reliefs, device.hooks.smaller_views) = (1, 1);
-    let (record, ended) = run_as(&place, &mut device, &config, None);
-    assert_eq!(ended.unwrap(), Outcome::Finished);
+    let record = finished(&place, &mut device, &config);
     assert_eq!(record.evaluations, [(6, false)]);
     let last = record.warnings.last().unwrap();
     assert!(last.contains("this evaluation is left out"), "{:?}", record.warnings);
@@ -309,26 +296,16 @@ fn a_resumed_run_keeps_the_size_of_its_views() {
     let mut device = ConstrainedBackend::new(9);
     device.hooks.refused_frames = [11].into();
     (device.hooks.reliefs, device.hooks.smaller_views) = (1, 1);
-    let (_, ended) = run_as(&place, &mut device, &config, None);
-    assert_eq!(ended.unwrap(), Outcome::Finished);
+    finished(&place, &mut device, &config);
     let unbroken = final_ply(&place);
     let stored = place.checkpoint(20);
     let resume = |device: &mut ConstrainedBackend| {
-        let dataset = Dataset::load(&config.scene).unwrap();
-        let images = ImageLoader::new(dataset.sources.clone(), Residency::All);
-        let setup = TrainerSetup {
-            lpips: None,
-            dataset: &dataset,
-            images: &images,
-            config: &config,
-            model_path: &place.model(),
-            began: Instant::now(),
-            stop: &AtomicBool::new(false),
-        };
-        let mut record = Record::default();
         let checkpoint = StoredCheckpoint::open(&stored).unwrap();
         assert_eq!(checkpoint.about.training_scale.times(), 1);
-        let ended = Trainer::resume(setup, device, &mut record, checkpoint).unwrap().run();
+        let ended = set_up(&place, (&config, None), &loader(&config), |setup| {
+            let mut record = Record::default();
+            Trainer::resume(setup, device, &mut record, checkpoint).unwrap().run()
+        });
         assert_eq!(ended.unwrap(), Outcome::Finished);
     };
     let mut device = ConstrainedBackend::new(9);

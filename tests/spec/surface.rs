@@ -190,11 +190,10 @@ fn terms_that_are_off_have_no_value_and_no_gradient() {
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(&scattered(50)).unwrap();
     let near = device.neighbours(&model, 16).unwrap();
-    let off = SurfaceRule { entropy: 0.0, density: 0.0, normal: 0.0, ..RULE };
     let only = [
-        SurfaceRule { entropy: 0.5, ..off },
-        SurfaceRule { density: 0.5, ..off },
-        SurfaceRule { normal: 0.5, ..off },
+        SurfaceRule { entropy: 0.5, ..OFF },
+        SurfaceRule { density: 0.5, ..OFF },
+        SurfaceRule { normal: 0.5, ..OFF },
     ];
     let all = regularised(&mut device, &mut model, &near, &RULE).0;
     let all = [all.entropy, all.density, all.normal];
@@ -210,7 +209,7 @@ fn terms_that_are_off_have_no_value_and_no_gradient() {
             assert_eq!(any, touched[group], "term {term}, group {group}");
         }
     }
-    let (terms, rows) = regularised(&mut device, &mut model, &near, &off);
+    let (terms, rows) = regularised(&mut device, &mut model, &near, &OFF);
     assert_eq!(terms, SurfaceTerms::default());
     let (unsampled, _) =
         regularised(&mut device, &mut model, &near, &SurfaceRule { samples: 0, ..only[1] });
@@ -391,14 +390,8 @@ fn fit(model: &Model<f64>) -> [f64; 2] {
 
 /// Returns a sheet's fit and the terms' values, before and after 300 steps down the gradients.
 fn after_steps(rule: &SurfaceRule) -> [([f64; 2], SurfaceTerms); 2] {
-    let rates = Rates {
-        means: 2e-4,
-        log_scales: 5e-3,
-        quats: 2e-3,
-        opacity_logits: 1e-2,
-        sh_dc: 0.0,
-        sh_rest: 0.0,
-    };
+    let rates =
+        Rates { means: 2e-4, log_scales: 5e-3, quats: 2e-3, opacity_logits: 1e-2, ..AT_REST };
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(&sheet()).unwrap();
     let near = device.neighbours(&model, 16).unwrap();
@@ -417,8 +410,7 @@ fn after_steps(rule: &SurfaceRule) -> [([f64; 2], SurfaceTerms); 2] {
 }
 
 /// The two sampled terms alone.
-const ALONE: SurfaceRule =
-    SurfaceRule { entropy: 0.0, density: 0.0, normal: 0.0, samples: 2_000, seed: 3, ..RULE };
+const ALONE: SurfaceRule = SurfaceRule { samples: 2_000, seed: 3, ..OFF };
 
 #[test]
 fn densities_make_a_sheet_thinner_and_turn_it_into_its_plane() {

@@ -74,49 +74,33 @@ fn compare(surfels: &Gaussians, terms: &Terms) -> Vec<usize> {
 
 #[test]
 fn gradients_of_discs_agree_with_their_differences() {
-    let compared = compare(&facing(10, [-2.0, -1.0], 0.3), &terms());
-    assert!(compared.iter().all(|&count| count > 4), "{compared:?}");
-    assert!(compared.iter().sum::<usize>() > 200, "{compared:?}");
-}
-
-#[test]
-fn gradients_of_distortion_agree_with_differences() {
-    let terms = terms().with(Term::Distortion, DISTORTION_WEIGHT);
-    let compared = compare(&facing(13, [-2.0, -1.0], 0.3), &terms);
-    assert!(compared.iter().sum::<usize>() > 200, "{compared:?}");
-}
-
-#[test]
-fn gradients_of_surfels_below_a_pixel_agree_with_differences() {
-    let compared = compare(&facing(11, [-9.0, -8.0], 0.3), &terms());
-    let [means, log_scales, quats, ..] = compared[..] else { panic!("{compared:?}") };
+    let distortion = terms().with(Term::Distortion, DISTORTION_WEIGHT);
+    for (seed, terms) in [(10, terms()), (13, distortion)] {
+        let compared = compare(&facing(seed, [-2.0, -1.0], 0.3), &terms);
+        assert!(compared.iter().all(|&count| count > 4), "{compared:?}");
+        assert!(compared.iter().sum::<usize>() > 200, "{compared:?}");
+    }
+    let below_a_pixel = compare(&facing(11, [-9.0, -8.0], 0.3), &terms());
+    let [means, log_scales, quats, ..] = below_a_pixel[..] else { panic!("{below_a_pixel:?}") };
     // The filter's shape does not depend on the disc's.
-    assert!(means > 4 && log_scales == 0 && quats == 0, "{compared:?}");
+    assert!(means > 4 && log_scales == 0 && quats == 0, "{below_a_pixel:?}");
 }
 
 #[test]
-fn gradients_of_normals_of_discs_agree_with_differences() {
+fn gradients_of_normals_of_discs_and_depths_agree_with_differences() {
     // Discs that cover the image: at the end of a disc the depths have a step.
     let mut surfels = facing(12, [-0.5, -0.1], 0.08);
     surfels.means[2] = 1.5;
     surfels.opacity_logits.iter_mut().for_each(|logit| *logit += 1.0);
-    for depths in [NormalDepths::All, NormalDepths::Opaque] {
-        let terms = terms().with(Term::DepthNormal { depths }, NORMAL_WEIGHT);
-        let compared = compare(&surfels, &terms);
-        assert!(compared.iter().sum::<usize>() > 200, "{compared:?}");
-    }
-}
-
-#[test]
-fn gradients_of_normals_of_depths_agree_with_differences() {
-    // As above.
-    let mut surfels = facing(12, [-0.5, -0.1], 0.08);
-    surfels.means[2] = 1.5;
-    surfels.opacity_logits.iter_mut().for_each(|logit| *logit += 1.0);
-    let alone = Terms::default().with(Term::NormalMap, NORMAL_WEIGHT);
-    for terms in [alone, terms().with(Term::NormalMap, NORMAL_WEIGHT)] {
-        let compared = compare(&surfels, &terms);
-        assert!(compared.iter().sum::<usize>() > 60, "{compared:?}");
+    let of_depths = Term::NormalMap;
+    for (terms, term, least) in [
+        (terms(), Term::DepthNormal { depths: NormalDepths::All }, 200),
+        (terms(), Term::DepthNormal { depths: NormalDepths::Opaque }, 200),
+        (Terms::default(), of_depths, 60),
+        (terms(), of_depths, 60),
+    ] {
+        let compared = compare(&surfels, &terms.with(term, NORMAL_WEIGHT));
+        assert!(compared.iter().sum::<usize>() > least, "{compared:?}");
     }
 }
 

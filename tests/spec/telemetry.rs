@@ -1,18 +1,18 @@
 //! Telemetry of a run on a GPU: figures of the GPU, of its memory, and of fallbacks.
 
 use std::fs;
+use std::path::PathBuf;
 
-use serde_json::Value;
 use splat::backend::nvidia::{GpuSample, Throttle};
 use splat::backend::{MemoryEntry, MemoryKind};
 use splat::memory::{Bytes, Rung, RungChange};
 use splat::telemetry::{Progress, ProgressStyle, Sinks};
 use splat::train::event::{
-    Buffers, Completion, Event, GpuReport, MemoryReport, Phase, PhasePeaks, Sink, Step,
-    SurfaceReport, Tensors, TermValues, Vram,
+    Buffers, Completion, Event, GpuReport, MemoryReport, Phase, Sink, Step, SurfaceReport, Tensors,
+    TermValues, Vram,
 };
 
-use crate::common::program::{events_files, steps_of_tags, values_of_tags};
+use crate::common::program::{events_files, log_lines, steps_of_tags, values_of_tags};
 
 fn vram(iteration: u32, creep: Option<Bytes>) -> Event {
     let vram = Vram {
@@ -30,12 +30,9 @@ fn vram(iteration: u32, creep: Option<Bytes>) -> Event {
         iteration,
         tensors: Tensors { parameters: Bytes(1 << 20), ..Tensors::default() },
         vram: Some(vram),
-        offloaded: None,
         host_resident: Some(Bytes(1 << 30)),
         host_total: Some(Bytes(8 << 30)),
-        host_limit: None,
-        host_creep: None,
-        peaks: PhasePeaks::default(),
+        ..MemoryReport::default()
     })
 }
 
@@ -48,11 +45,20 @@ fn rung(iteration: u32, rung: Rung, given_up: bool) -> Event {
     Event::Rung { iteration, change, held: Bytes(3 << 29), budget: Bytes(2 << 30) }
 }
 
+/// Sends events to the sinks of a run; returns its folder and the file of TensorBoard.
+fn sent(events: impl IntoIterator<Item = Event>) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sinks = Sinks::for_run(folder.path(), ProgressStyle::None, None).unwrap();
+    for event in events {
+        sinks.on(&event).unwrap();
+    }
+    sinks.written().iter().for_each(Completion::wait);
+    let file = events_files(folder.path())[0].clone();
+    (folder, file)
+}
+
 #[test]
 fn figures_of_a_gpu_are_scalars_if_known() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    let mut sinks = Sinks::for_run(folder, ProgressStyle::None, None).unwrap();
     let sample = GpuSample {
         utilization: Some(97),
         memory_used: Some(Bytes(3 << 30)),
@@ -68,12 +74,10 @@ fn figures_of_a_gpu_are_scalars_if_known() {
         throttle: Some(vec![Throttle::PowerLimit, Throttle::Temperature]),
     };
     let less = GpuSample { power_w: None, throttle: None, ..sample.clone() };
-    for event in [gpu(50, sample), gpu(100, less), vram(100, None), vram(200, Some(Bytes(1 << 28)))]
-    {
-        sinks.on(&event).unwrap();
-    }
-    sinks.written().iter().for_each(Completion::wait);
-    let values = values_of_tags(&events_files(folder)[0]);
+    let creep = Some(Bytes(1 << 28));
+    let events = [gpu(50, sample), gpu(100, less), vram(100, None), vram(200, creep)];
+    let (folder, file) = sent(events);
+    let values = values_of_tags(&file);
     for (tag, value) in [
         ("utilization", 97.0),
         ("memory_percent", 75.0),
@@ -100,8 +104,7 @@ fn figures_of_a_gpu_are_scalars_if_known() {
     }
     assert_eq!(values["memory/vram_creep_gb"], [(200, 0.25)]);
 
-    let lines = fs::read_to_string(folder.join("run.jsonl")).unwrap();
-    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = log_lines(folder.path());
     assert_eq!(lines[0]["event"], "gpu");
     assert_eq!((&lines[0]["iteration"], &lines[0]["power_w"]), (&50.into(), &312.5.into()));
     assert_eq!(lines[0]["throttle"], serde_json::json!(["power_limit", "temperature"]));
@@ -111,42 +114,45 @@ fn figures_of_a_gpu_are_scalars_if_known() {
 
 #[test]
 fn fallbacks_are_counted_and_reported_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    let mut sinks = Sinks::for_run(folder, ProgressStyle::None, None).unwrap();
-    let path = folder.join("stderr");
-    sinks.add(Progress::to_writer(ProgressStyle::Plain, fs::File::create(&path).unwrap()));
-    for event in [
+    let events = [
         rung(600, Rung::Photographs, true),
         rung(700, Rung::Bands, true),
         rung(800, Rung::Bands, true),
         vram(800, None),
         rung(900, Rung::Bands, false),
         vram(950, None),
-    ] {
-        sinks.on(&event).unwrap();
-    }
-    sinks.written().iter().for_each(Completion::wait);
-    let values = values_of_tags(&events_files(folder)[0]);
+    ];
+    let (folder, file) = sent(events.clone());
+    let values = values_of_tags(&file);
     let counts = [(600, 1.0), (700, 2.0), (800, 2.0), (800, 2.0), (900, 1.0), (950, 1.0)];
     assert_eq!(values["memory/rung"], counts);
-    let shown = fs::read_to_string(&path).unwrap();
+    let shown = shown(&events, ProgressStyle::Plain);
     let first = shown.lines().next().unwrap();
     assert!(first.contains(Rung::Photographs.words(true)), "{shown}");
     assert!(first.contains("312.0 MiB") && first.contains("1.50 of 2.00 GiB"), "{shown}");
     assert_eq!(shown.lines().count(), 4);
-    let lines = fs::read_to_string(folder.join("run.jsonl")).unwrap();
-    let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    let line = &log_lines(folder.path())[0];
     assert_eq!((&line["rung"], &line["given_up"]), (&"photographs".into(), &true.into()));
     assert_eq!((&line["bytes"], &line["budget"]), (&(312 << 20).into(), &(2u64 << 30).into()));
+}
+
+/// Returns the progress of a run on stderr.
+fn shown(events: &[Event], style: ProgressStyle) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stderr");
+    let mut sink = Progress::to_writer(style, fs::File::create(&path).unwrap());
+    for event in events {
+        sink.on(event).unwrap();
+    }
+    fs::read_to_string(path).unwrap()
 }
 
 fn coarse_stage() -> Vec<Event> {
     let step = |iteration| {
         let (values, total) = (TermValues(vec![("l1", 0.25), ("ssim", 0.5)]), 0.375);
-        let (iterations, gaussians, ms) = (9000, 1_234_567, 20.0);
-        let before = iteration - 1;
-        Event::Step(Step { before, iteration, images: 1, iterations, values, total, gaussians, ms })
+        let (before, images, iterations) = (iteration - 1, 1, 9000);
+        let (gaussians, ms) = (1_234_567, 20.0);
+        Event::Step(Step { before, iteration, images, iterations, values, total, gaussians, ms })
     };
     let [early, late] = [(800, Some(0.5)), (900, None)].map(|(iteration, dn)| SurfaceReport {
         iteration,
@@ -186,14 +192,8 @@ fn coarse_stage() -> Vec<Event> {
 
 #[test]
 fn surface_figures_are_scalars_if_known() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    let mut sinks = Sinks::for_run(folder, ProgressStyle::None, None).unwrap();
-    for event in coarse_stage() {
-        sinks.on(&event).unwrap();
-    }
-    sinks.written().iter().for_each(Completion::wait);
-    let values = values_of_tags(&events_files(folder)[0]);
+    let (folder, file) = sent(coarse_stage());
+    let values = values_of_tags(&file);
     assert_eq!(values["sugar/entropy"], [(800, 0.125)]);
     assert_eq!(values["sugar/dn"], [(800, 0.5), (1000, 1.25)]);
     for (tag, value) in [
@@ -206,8 +206,7 @@ fn surface_figures_are_scalars_if_known() {
         assert_eq!(values[&format!("sugar/{tag}")], [(1000, value)], "{tag}");
     }
 
-    let lines = fs::read_to_string(folder.join("run.jsonl")).unwrap();
-    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = log_lines(folder.path());
     let events: Vec<_> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
     let stage = ["coarse_started", "surface", "pruned", "neighbours", "surface", "surface"];
     assert_eq!(events[..2], ["started", "step"]);
@@ -220,16 +219,8 @@ fn surface_figures_are_scalars_if_known() {
 
 #[test]
 fn progress_names_the_coarse_stage_after_its_start() {
-    let folder = tempfile::tempdir().unwrap();
-    let shown = |style| {
-        let path = folder.path().join(format!("{style:?}"));
-        let mut sink = Progress::to_writer(style, fs::File::create(&path).unwrap());
-        for event in coarse_stage() {
-            sink.on(&event).unwrap();
-        }
-        fs::read_to_string(path).unwrap()
-    };
-    let plain = shown(ProgressStyle::Plain);
+    let events = coarse_stage();
+    let plain = shown(&events, ProgressStyle::Plain);
     let lines: Vec<&str> = plain.lines().skip(1).collect();
     assert!(lines[0].starts_with("Training 700/9000 │ "), "{plain}");
     assert_eq!(
@@ -243,16 +234,13 @@ fn progress_names_the_coarse_stage_after_its_start() {
     );
     assert!(lines[5].starts_with("Coarse Training 9000/9000 │ "), "{plain}");
     assert_eq!(lines.len(), 6);
-    let json = shown(ProgressStyle::Json);
+    let json = shown(&events, ProgressStyle::Json);
     let stages = json.lines().filter(|line| line.contains(r#""stage":"Coarse Training""#)).count();
     assert_eq!((stages, json.lines().count()), (8, 10));
 }
 
 #[test]
 fn buffers_are_in_the_log_and_not_in_the_events() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    let mut sinks = Sinks::for_run(folder, ProgressStyle::None, None).unwrap();
     let entry = MemoryEntry {
         label: "sh",
         kind: MemoryKind::Region,
@@ -267,11 +255,9 @@ fn buffers_are_in_the_log_and_not_in_the_events() {
         gaussians: 7,
         entries: vec![entry],
     };
-    sinks.on(&Event::Buffers(report)).unwrap();
-    sinks.on(&vram(100, None)).unwrap();
-    assert!(steps_of_tags(&events_files(folder)[0]).keys().all(|tag| !tag.contains("sh")));
-    let lines = fs::read_to_string(folder.join("run.jsonl")).unwrap();
-    let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    let (folder, file) = sent([Event::Buffers(report), vram(100, None)]);
+    assert!(steps_of_tags(&file).keys().all(|tag| !tag.contains("sh")));
+    let line = &log_lines(folder.path())[0];
     assert_eq!((&line["event"], &line["after"]), (&"buffers".into(), &"density_control".into()));
     assert_eq!((&line["iteration"], &line["gaussians"]), (&100.into(), &7.into()));
     assert_eq!(

@@ -91,11 +91,7 @@ fn rendered(soup: &Soup, view: &View, window: Window) -> Rendered {
     device.image(&frame).unwrap()
 }
 
-fn trained(device: &mut Cpu<f64>, model: &mut Model<f64>, window: Window) -> Gradients<f64> {
-    trained_by(device, model, window, &terms())
-}
-
-fn trained_by(
+fn trained(
     device: &mut Cpu<f64>,
     model: &mut Model<f64>,
     window: Window,
@@ -112,7 +108,7 @@ fn compare(soup: &Soup, window: Window, terms: &Terms) -> [usize; 6] {
     let target = Arc::new(target(false));
     let mut device = Cpu::<f64>::new();
     let mut model = upload(&mut device, soup);
-    let gradients = trained_by(&mut device, &mut model, window, terms);
+    let gradients = trained(&mut device, &mut model, window, terms);
     let mut compared = [0; 6];
     for row in 0..model.len() {
         let gradient = device.parameter_gradient(&model, &gradients, row);
@@ -171,7 +167,7 @@ fn gradients_of_normals_of_depths_agree_with_differences() {
 fn a_vertex_behind_the_camera_or_without_a_face_takes_no_gradient() {
     let mut device = Cpu::<f64>::new();
     let mut model = upload(&mut device, &shared(10));
-    let gradients = trained(&mut device, &mut model, WINDOW);
+    let gradients = trained(&mut device, &mut model, WINDOW, &terms());
     // The first is behind the camera, the last has no face.
     for (row, is_seen) in [(0, false), (8, false), (1, true), (2, true)] {
         let gradient = device.parameter_gradient(&model, &gradients, row);
@@ -210,7 +206,7 @@ fn a_view_shows_the_mean_of_its_samples_by_the_definition() {
         let (window, soup) = (Window { samples, ..window }, random(seed));
         let mut device = Cpu::<f64>::new();
         let mut model = upload(&mut device, &soup);
-        trained(&mut device, &mut model, window);
+        trained(&mut device, &mut model, window, &terms());
         let statistics = device.face_statistics(&model).unwrap();
         let drawn = rendered(&soup, &view(), window);
         let (inverse_depths, faces) =
@@ -251,10 +247,8 @@ fn statistics_are_the_largest_of_all_observed_views() {
         let mut view = straight();
         view.pose.translation[2] = back;
         let drawing = Drawing { pass, ..drawing(Window { exponent: 1e-4, ..WINDOW }) };
-        let mut gradients = Default::default();
-        device
-            .add_view(&mut model, (&view, &drawing), (&target, &terms()), &mut gradients)
-            .unwrap();
+        let (drawn, mut gradients) = ((&view, &drawing), Default::default());
+        device.add_view(&mut model, drawn, (&target, &terms()), &mut gradients).unwrap();
         seen.push(device.face_statistics(&model).unwrap());
     }
     assert_eq!(seen[0], zeros);

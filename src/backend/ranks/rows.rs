@@ -433,7 +433,6 @@ impl<'de> Deserialize<'de> for ByteString {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Rows as _;
 
     fn rows(count: usize, moment: f32, has_optional: bool) -> Snapshot<Gaussians> {
         let numbered = |of: f32| {

@@ -438,14 +438,17 @@ mod tests {
     use super::*;
     use crate::math::linalg::rotation;
 
+    fn input(bytes: &[u8]) -> Input<Cursor<&[u8]>> {
+        Input::new(Path::new("a.bin"), Cursor::new(bytes), bytes.len() as u64)
+    }
+
     /// Reads the bytes as each of the three files; returns the errors' texts.
     fn read(bytes: &[u8]) -> [Result<(), String>; 3] {
-        let input = || Input::new(Path::new("a.bin"), Cursor::new(bytes), bytes.len() as u64);
         let mut warnings = Vec::new();
         [
-            cameras(&mut input(), &mut warnings).map(drop),
-            images(&mut input(), &mut warnings).map(drop),
-            points(&mut input(), &mut warnings).map(drop),
+            cameras(&mut input(bytes), &mut warnings).map(drop),
+            images(&mut input(bytes), &mut warnings).map(drop),
+            points(&mut input(bytes), &mut warnings).map(drop),
         ]
         .map(|result| result.map_err(|error| error.to_string()))
     }
@@ -484,12 +487,16 @@ mod tests {
             assert_eq!(read(bytes)[kind], Ok(()));
         }
         let [_, bytes, _] = valid();
-        let mut warnings = Vec::new();
-        let mut input = Input::new(Path::new("a.bin"), Cursor::new(&bytes), bytes.len() as u64);
+        let (mut warnings, mut input) = (Vec::new(), input(&bytes));
         let images = images(&mut input, &mut warnings).unwrap();
         assert_eq!(input.left, 0);
         assert_eq!(images[1].name, "folder/2.jpg");
         assert!(warnings.is_empty());
+
+        let [mut longer, ..] = valid();
+        longer.extend([0; 5]);
+        cameras(&mut self::input(&longer), &mut warnings).unwrap();
+        assert!(warnings[0].contains("5 bytes follow"), "{warnings:?}");
     }
 
     #[test]
@@ -501,16 +508,6 @@ mod tests {
                 assert!(error.contains("export the model again"), "{error}");
             }
         }
-    }
-
-    #[test]
-    fn trailing_bytes_are_warned_of() {
-        let [mut bytes, ..] = valid();
-        bytes.extend([0; 5]);
-        let mut warnings = Vec::new();
-        let mut input = Input::new(Path::new("a.bin"), Cursor::new(&bytes), bytes.len() as u64);
-        cameras(&mut input, &mut warnings).unwrap();
-        assert!(warnings[0].contains("5 bytes follow"), "{warnings:?}");
     }
 
     #[test]

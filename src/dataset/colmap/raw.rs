@@ -168,160 +168,61 @@ impl SolvedCamera {
 
 /// Error of a COLMAP model.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum ColmapError {
-    /// A file is missing.
     #[error(
         "{folder}: holds neither {file}.bin nor {file}.txt. Export the model again with COLMAP \
          (`colmap model_converter`), all three files into one folder"
     )]
-    Missing {
-        /// Folder of the model.
-        folder: PathBuf,
-        /// Name without extension.
-        file: &'static str,
-    },
-    /// A file cannot be opened or read.
+    Missing { folder: PathBuf, file: &'static str },
     #[error("{path}: cannot be read: {source}. Check that it is a file and its permissions")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        #[source]
-        source: io::Error,
-    },
-    /// A file with the content of something else.
+    Unreadable { path: PathBuf, source: io::Error },
     #[error("{path}: {found}")]
-    OtherContent {
-        /// The file.
-        path: PathBuf,
-        /// Content of the file, and the remedy.
-        found: &'static str,
-    },
-    /// A binary file ends too early.
+    OtherContent { path: PathBuf, found: &'static str },
     #[error(
         "{path}: ends inside {reading}: {needed} more bytes belong there, {left} are left. Copy \
          the file again, or export the model again with COLMAP"
     )]
-    Truncated {
-        /// The file.
-        path: PathBuf,
-        /// Part of the file that was being read.
-        reading: String,
-        /// Number of requested bytes.
-        needed: u64,
-        /// Number of remaining bytes.
-        left: u64,
-    },
-    /// An invalid value.
+    Truncated { path: PathBuf, reading: String, needed: u64, left: u64 },
     #[error(
         "{path}: {reading} {found}. The file is damaged or was not written by COLMAP: copy it \
          again, or export the model again with COLMAP"
     )]
-    Invalid {
-        /// The file.
-        path: PathBuf,
-        /// Part of the file that was being read.
-        reading: String,
-        /// Fault of the value.
-        found: String,
-    },
-    /// An invalid line of a text file.
+    Invalid { path: PathBuf, reading: String, found: String },
     #[error(
         "{path}, line {line}: {found:?} stands where {expected} belongs. Correct the line, or \
          export the model again with COLMAP"
     )]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// Invalid value.
-        found: String,
-        /// Expected value.
-        expected: &'static str,
-    },
-    /// A camera model that COLMAP 4.2 does not have.
+    Line { path: PathBuf, line: usize, found: String, expected: &'static str },
     #[error(
         "{path}: camera {camera} has the model {model}, which COLMAP 4.2 does not know. Export \
          the model again with COLMAP, or update splat if a newer COLMAP wrote it"
     )]
-    UnknownModel {
-        /// The file.
-        path: PathBuf,
-        /// The camera's id.
-        camera: u32,
-        /// Name or number of the model.
-        model: String,
-    },
-    /// A camera model that is not supported.
+    UnknownModel { path: PathBuf, camera: u32, model: String },
     #[error(
         "{path}: camera {camera} has the unsupported model {model}. Train on the output of `colmap \
          image_undistorter`, or solve again with OPENCV or OPENCV_FISHEYE"
     )]
-    UnsupportedModel {
-        /// The file.
-        path: PathBuf,
-        /// The camera's id.
-        camera: u32,
-        /// Name of the model.
-        model: &'static str,
-    },
-    /// Invalid parameters of a camera.
+    UnsupportedModel { path: PathBuf, camera: u32, model: &'static str },
     #[error("{path}: camera {camera} ({model}): {source}")]
-    Lens {
-        /// The file.
-        path: PathBuf,
-        /// The camera's id.
-        camera: u32,
-        /// Name of the model.
-        model: &'static str,
-        /// Fault of the parameters.
-        #[source]
-        source: LensError,
-    },
-    /// Two cameras with one id.
+    Lens { path: PathBuf, camera: u32, model: &'static str, source: LensError },
     #[error("{path}: camera {camera} is listed twice. Export the model again with COLMAP")]
-    DuplicateCamera {
-        /// The file.
-        path: PathBuf,
-        /// The id.
-        camera: u32,
-    },
-    /// Two images with one name.
+    DuplicateCamera { path: PathBuf, camera: u32 },
     #[error(
         "{path}: the image {name:?} is listed twice. Remove one, or export the model again with \
          COLMAP"
     )]
-    DuplicateName {
-        /// The file.
-        path: PathBuf,
-        /// The name.
-        name: String,
-    },
-    /// An image of an unknown camera.
+    DuplicateName { path: PathBuf, name: String },
     #[error(
         "{path}: the image {name:?} names camera {camera}, which is not among the {count} cameras \
          of the model. Take cameras and images from the same export"
     )]
-    UnknownCamera {
-        /// The file of the images.
-        path: PathBuf,
-        /// The image.
-        name: String,
-        /// Unknown id.
-        camera: u32,
-        /// Number of cameras.
-        count: usize,
-    },
-    /// A model without a usable image.
+    UnknownCamera { path: PathBuf, name: String, camera: u32, count: usize },
     #[error(
         "{path}: the model holds no image with a pose. Run COLMAP's mapper again, or point splat \
          at the larger of its models"
     )]
-    Empty {
-        /// The file of the images.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Lim
 
 use super::decoded::ImageHeader;
 use super::error::{ImageError, name};
+use crate::dataset::finder::extension_of;
 
 /// Largest decoded image, bytes: 350 million 8-bit pixels, several times the largest cameras. A larger size in a
 /// header is damage or an attack on the memory.
@@ -24,8 +25,7 @@ const JPEG_HEADER: u64 = 64 << 10;
 
 /// Reads the size and orientation of the image in `path`, without its pixels.
 pub(super) fn header(path: &Path) -> Result<ImageHeader, ImageError> {
-    let mut reader = BufReader::new(open(path)?);
-    let format = format_of(path, reader.fill_buf().map_err(|source| unreadable(path, source))?)?;
+    let (mut reader, format) = open(path)?;
     if format != ImageFormat::Jpeg {
         return guarded(path, || header_in(path, format, reader));
     }
@@ -52,8 +52,7 @@ pub(super) fn header(path: &Path) -> Result<ImageHeader, ImageError> {
 
 /// Decodes the image in `path`, and rotates it upright if `upright` is true.
 pub(super) fn pixels(path: &Path, upright: bool) -> Result<DynamicImage, ImageError> {
-    let mut reader = BufReader::new(open(path)?);
-    let format = format_of(path, reader.fill_buf().map_err(|source| unreadable(path, source))?)?;
+    let (reader, format) = open(path)?;
     if matches!(format, ImageFormat::Tiff | ImageFormat::Bmp) {
         // Such files may be as large as their pixels, so they are streamed.
         return guarded(path, || turned(path, decoder(path, format, reader)?, upright));
@@ -111,8 +110,12 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
     }
 }
 
-fn open(path: &Path) -> Result<File, ImageError> {
-    File::open(path).map_err(|source| unreadable(path, source))
+/// Opens a file and finds its format.
+fn open(path: &Path) -> Result<(BufReader<File>, ImageFormat), ImageError> {
+    let unreadable = |source| unreadable(path, source);
+    let mut reader = BufReader::new(File::open(path).map_err(unreadable)?);
+    let format = format_of(path, reader.fill_buf().map_err(unreadable)?)?;
+    Ok((reader, format))
 }
 
 fn unreadable(path: &Path, source: std::io::Error) -> ImageError {
@@ -146,8 +149,7 @@ fn format_of(path: &Path, bytes: &[u8]) -> Result<ImageFormat, ImageError> {
 const RAW_EXTENSIONS: [&str; 9] = ["dng", "nef", "cr2", "arw", "pef", "nrw", "srw", "3fr", "iiq"];
 
 fn is_raw(path: &Path) -> bool {
-    let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-    RAW_EXTENSIONS.contains(&extension.as_str())
+    RAW_EXTENSIONS.contains(&extension_of(path).as_str())
 }
 
 fn kind_of(bytes: &[u8], guessed: Option<ImageFormat>) -> String {

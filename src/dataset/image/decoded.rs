@@ -24,7 +24,7 @@ pub struct Image {
 
 impl Image {
     /// Builds an image of this width and height without maps.
-    pub(super) fn without_maps(
+    pub(in crate::dataset) fn without_maps(
         [width, height]: [u32; 2],
         rgb: Vec<u8>,
         mask: Option<Vec<u8>>,
@@ -160,7 +160,7 @@ fn counts(value: u8) -> u8 {
 
 /// Largest change of a side by rounding to a pixel, as a share of the side: for sides of a few pixels, a whole pixel
 /// would allow any shape.
-const ROUNDED_SHARE: f64 = 0.1;
+pub(in crate::dataset) const ROUNDED_SHARE: f64 = 0.1;
 
 /// True if one size is the other one scaled, up to a pixel of rounding in the smaller.
 pub(super) fn same_shape(a: [u32; 2], b: [u32; 2]) -> bool {

@@ -52,28 +52,19 @@ fn single_channel<T: Copy + PartialEq>(path: &Path, rgb: &[T]) -> Result<Vec<T>,
     channel.ok_or_else(|| ImageError::NoDepthMap { path: name(path) })
 }
 
-/// Resizes the values of a decoded map.
-pub(super) fn resized(
-    path: &Path,
-    values: &[u16],
-    [px, size]: [[u32; 2]; 2],
-) -> Result<Vec<u16>, ImageError> {
-    resize(path, Plane { px, values: values.to_vec() }, size)
-}
-
 /// Resizes the values by a filter without negative lobes, so that they stay in the range of their neighbours.
-fn resize(path: &Path, plane: Plane<u16>, size: [u32; 2]) -> Result<Vec<u16>, ImageError> {
+pub(super) fn resize(
+    path: &Path,
+    plane: Plane<u16>,
+    size: [u32; 2],
+) -> Result<Vec<u16>, ImageError> {
     let Plane { px, values } = plane;
     if px == size {
         return Ok(values);
     }
-    let failed = |error: &dyn std::error::Error| ImageError::Resize {
-        path: name(path),
-        reason: error.to_string(),
-    };
     let pixels: Vec<U16> = values.into_iter().map(U16::new).collect();
-    let source = ImageRef::from_pixels(px[0], px[1], &pixels).map_err(|error| failed(&error))?;
-    let bytes = resample::convolve::<U16>(path, &source, size, FilterType::Bilinear)?;
+    let source = ImageRef::from_pixels(px[0], px[1], &pixels);
+    let bytes = resample::convolve::<U16>(path, source, size, FilterType::Bilinear)?;
     Ok(bytes.chunks_exact(2).map(|pair| u16::from_ne_bytes([pair[0], pair[1]])).collect())
 }
 
@@ -162,17 +153,18 @@ fn nearest(at: f64, length: u32) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::path::PathBuf;
 
     use image::{ImageBuffer, Luma, LumaA, Pixel, PixelWithColorType, Rgb};
     use tempfile::TempDir;
 
     use super::*;
-    use crate::dataset::shot::{AlphaMeaning, DepthFile};
+    use crate::dataset::shot::DepthFile;
+    use crate::files::assert_parts;
     use crate::memory::Bytes;
 
-    fn write<P>(
+    pub(in super::super) fn write<P>(
         folder: &TempDir,
         [width, height]: [u32; 2],
         pixel: impl Fn(u32, u32) -> P,
@@ -191,17 +183,9 @@ mod tests {
         photograph_px: [u32; 2],
         size: [u32; 2],
     ) -> Result<InverseDepthMap, ImageError> {
-        let source = ImageSource {
-            path: PathBuf::from("a.jpg"),
-            mask: None,
-            full_size: photograph_px,
-            size,
-            apply_orientation: false,
-            undistort: None,
-            alpha: AlphaMeaning::Mask,
-            depth: Some(DepthFile { path, scale: 4.0, offset: -0.5 }),
-            normals: None,
-        };
+        let depth = Some(DepthFile { path, scale: 4.0, offset: -0.5 });
+        let source =
+            ImageSource { size, depth, ..ImageSource::plain("a.jpg".into(), photograph_px) };
         load(&source, photograph_px).map(Option::unwrap)
     }
 
@@ -251,15 +235,13 @@ mod tests {
         let size = [4, 4];
         let colours = write(&folder, size, |x, _| Rgb([u8::try_from(x).unwrap(), 0, 0]));
         let error = load_at(colours, size, size).unwrap_err().to_string();
-        assert!(error.contains("a.png") && error.contains("greyscale PNG"), "{error}");
+        assert_parts(&error, &["a.png", "greyscale PNG"]);
         let transparent = write(&folder, size, |_, _| LumaA([3_u8, 9]));
         let error = load_at(transparent, size, size).unwrap_err().to_string();
-        assert!(error.contains("is no depth map"), "{error}");
+        assert_parts(&error, &["is no depth map"]);
         let narrow = write(&folder, [20, 30], |_, _| Luma([7_u16]));
         let error = load_at(narrow, [40, 30], size).unwrap_err().to_string();
-        for part in ["a.png", "20x30 px", "a.jpg", "40x30", "--depths"] {
-            assert!(error.contains(part), "no `{part}` in: {error}");
-        }
+        assert_parts(&error, &["a.png", "20x30 px", "a.jpg", "40x30", "--depths"]);
     }
 
     #[test]

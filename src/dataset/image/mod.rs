@@ -9,7 +9,7 @@ mod resample;
 
 use std::path::Path;
 
-use self::decoded::same_shape;
+use self::depth::Plane;
 use self::error::name;
 use super::shot::{AlphaMeaning, ImageSource};
 
@@ -17,6 +17,7 @@ pub use decoded::{Image, ImageHeader, InverseDepthMap, NormalMap};
 pub use error::ImageError;
 
 pub(super) use codec::guarded;
+pub(super) use decoded::ROUNDED_SHARE;
 pub(super) use normals::check_normals;
 
 /// Reads only the header of a JPEG, PNG, WebP, TIFF or BMP file, whatever its extension.
@@ -53,15 +54,15 @@ pub(super) fn resized(path: &Path, image: &Image, size: [u32; 2]) -> Result<Imag
     check_target(path, size)?;
     let from = [image.width, image.height];
     let map = |map: &InverseDepthMap| {
-        let values = depth::resized(path, &map.values, [from, size])?;
-        Ok(InverseDepthMap { values, ..*map })
+        let plane = Plane { px: from, values: map.values.clone() };
+        Ok(InverseDepthMap { values: depth::resize(path, plane, size)?, ..*map })
     };
     let depth = image.depth.as_ref().map(map).transpose()?;
-    let normals = image.normals.as_ref().map(|map| {
-        let values = normals::resized(path, &map.values, [from, size])?;
-        Ok::<_, ImageError>(NormalMap { values })
-    });
-    let normals = normals.transpose()?;
+    let map = |map: &NormalMap| {
+        let plane = Plane { px: from, values: map.values.as_chunks().0.to_vec() };
+        Ok(NormalMap { values: normals::resize(path, plane, size)? })
+    };
+    let normals = image.normals.as_ref().map(map).transpose()?;
     let flat = Image { depth: None, normals: None, ..image.clone() };
     let smaller = resample::image(path, flat, size)?;
     Ok(Image { depth, normals, ..smaller.settled() })
@@ -146,7 +147,7 @@ fn check_size(
     photograph: &Path,
     photograph_size: [u32; 2],
 ) -> Result<(), ImageError> {
-    if same_shape(size, photograph_size) {
+    if decoded::same_shape(size, photograph_size) {
         return Ok(());
     }
     let (path, photograph) = (name(path), name(photograph));
@@ -167,23 +168,14 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::files::assert_parts;
     use crate::memory::Bytes;
 
     /// A 16x12 gradient as lossy WebP, written by libwebp through Pillow at quality 60.
     const LOSSY_WEBP: &[u8] = b"RIFF\x4a\0\0\0WEBPVP8 \x3e\0\0\0\xb0\x01\0\x9d\x01\x2a\x10\0\x0c\0\x02\x80\x42\x25\xb0\x02\x74\x01\x0e\xb5\x6f\x68\0\xfe\xf9\xfc\xd9\x6d\xd0\xa8\x21\xef\x25\x35\xa2\x14\x1a\xb4\x14\x9f\x0a\x50\xf9\x90\xf7\x07\xc3\x92\xab\xff\xfc\x0a\xea\x7b\xfe\xd3\x3c\x33\x7b\xbe\x20\0\0";
 
     fn source(path: PathBuf, size: [u32; 2]) -> ImageSource {
-        ImageSource {
-            path,
-            mask: None,
-            full_size: size,
-            size,
-            apply_orientation: false,
-            undistort: None,
-            alpha: AlphaMeaning::Mask,
-            depth: None,
-            normals: None,
-        }
+        ImageSource::plain(path, size)
     }
 
     fn write(folder: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
@@ -224,11 +216,10 @@ mod tests {
     }
 
     fn gradient(width: u32, height: u32) -> Vec<u8> {
-        (0..height)
-            .flat_map(|y| {
-                (0..width).flat_map(move |x| [(x * 255 / width) as u8, (y * 9) as u8, 60])
-            })
-            .collect()
+        let row = move |y: u32| {
+            (0..width).flat_map(move |x| [(x * 255 / width) as u8, (y * 9) as u8, 60])
+        };
+        (0..height).flat_map(row).collect()
     }
 
     #[test]
@@ -246,10 +237,9 @@ mod tests {
         for (name, bytes, tolerance) in files {
             let path = write(&folder, name, &bytes);
             let header = probe(&path).unwrap();
-            assert_eq!(
-                header,
-                ImageHeader { width: 16, height: 12, orientation_swaps: false, has_colors: true }
-            );
+            let (width, height) = (16, 12);
+            let plain = ImageHeader { width, height, orientation_swaps: false, has_colors: true };
+            assert_eq!(header, plain);
             let image = decode(&source(path, [16, 12])).unwrap();
             assert_eq!((image.width, image.height, &image.mask), (16, 12, &None));
             let expected = if name == "d.tiff" { webp_gradient() } else { pixels.clone() };
@@ -327,16 +317,12 @@ mod tests {
     }
 
     #[test]
-    fn opaque_alpha_channel_is_not_a_mask() {
+    fn opaque_alpha_grey_and_16_bit_images_become_8_bit_colours() {
         let folder = TempDir::new().unwrap();
         let bytes = png(&[1, 2, 3, 255, 4, 5, 6, 200], [2, 1], ExtendedColorType::Rgba8);
         let image = decode(&source(write(&folder, "opaque.png", &bytes), [2, 1])).unwrap();
         assert_eq!((image.rgb, image.mask), (vec![1, 2, 3, 4, 5, 6], None));
-    }
 
-    #[test]
-    fn grey_and_16_bit_images_become_8_bit_colours() {
-        let folder = TempDir::new().unwrap();
         let grey = png(&[0, 77, 255], [3, 1], ExtendedColorType::L8);
         let image = decode(&source(write(&folder, "grey.png", &grey), [3, 1])).unwrap();
         assert_eq!(image.rgb, [0, 0, 0, 77, 77, 77, 255, 255, 255]);
@@ -356,11 +342,8 @@ mod tests {
             let mask = png(&[counts, counts, 0, 0, 0, 0, 0, 0], [4, 2], ExtendedColorType::L8);
             masked.mask = Some(write(&folder, "a.mask.png", &mask));
             let mask = decode(&masked).unwrap().mask.unwrap();
-            assert_eq!(
-                &mask[..16],
-                [255, 255, 255, 255, 0, 0, 0, 0].repeat(2),
-                "white is {counts}"
-            );
+            let expected = [255, 255, 255, 255, 0, 0, 0, 0].repeat(2);
+            assert_eq!(&mask[..16], expected, "white is {counts}");
             assert!(mask[16..].iter().all(|&v| v == 0));
         }
         let white = png(&[255; 8], [4, 2], ExtendedColorType::L8);
@@ -370,9 +353,7 @@ mod tests {
         let tall = png(&[255; 8], [2, 4], ExtendedColorType::L8);
         masked.mask = Some(write(&folder, "tall.png", &tall));
         let message = decode(&masked).unwrap_err().to_string();
-        for part in ["tall.png", "2x4", "a.png", "8x4", "proportions"] {
-            assert!(message.contains(part), "{message}");
-        }
+        assert_parts(&message, &["tall.png", "2x4", "a.png", "8x4", "proportions"]);
         masked.mask = Some(folder.path().join("none.png"));
         assert!(decode(&masked).unwrap_err().to_string().contains("none.png: cannot be read"));
     }
@@ -382,8 +363,7 @@ mod tests {
         let rgb = (0..6 * 4).flat_map(|pixel| [pixel as u8 * 10, 1, 2]).collect();
         let mut mask = vec![255; 24];
         mask[8] = 0;
-        let photograph =
-            Image { width: 6, height: 4, rgb, mask: Some(mask), depth: None, normals: None };
+        let photograph = Image::without_maps([6, 4], rgb, Some(mask));
         // Two pixels to the right, one down, and a target of another size.
         let straight =
             resample::straighten(&photograph, [5, 4], |[x, y]| [x + 2.0, y + 1.0]).settled();
@@ -448,8 +428,7 @@ mod tests {
         let longer = write(&folder, "longer.jpg", &[whole.as_slice(), &[0; 999]].concat());
         assert!(decode(&source(longer, [10, 10])).is_ok());
         let text = write(&folder, "page.jpg", b"<html>404</html>");
-        let message = probe(&text).unwrap_err().to_string();
-        assert!(message.contains("page.jpg") && message.contains("web page"), "{message}");
+        assert_parts(&probe(&text).unwrap_err().to_string(), &["page.jpg", "web page"]);
         let message = probe(Path::new("nowhere/x.jpg")).unwrap_err().to_string();
         assert!(message.contains("nowhere/x.jpg: cannot be read"), "{message}");
         assert!(decode(&source(folder.path().to_owned(), [1, 1])).is_err());
@@ -460,10 +439,7 @@ mod tests {
         let path = Path::new("bad.jpg");
         let outcome: Result<(), _> = guarded(path, || panic!("index {} out of range", 7));
         let message = outcome.unwrap_err().to_string();
-        assert!(
-            message.contains("bad.jpg") && message.contains("index 7 out of range"),
-            "{message}"
-        );
+        assert_parts(&message, &["bad.jpg", "index 7 out of range"]);
     }
 
     proptest! {

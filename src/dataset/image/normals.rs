@@ -91,29 +91,19 @@ fn stored(colour: [u8; 3], cam_from_map: &Mat3<f64>) -> [i8; 3] {
     turned.map(|component| i8::try_from((component + 0.5).floor_i32()).unwrap_or(0))
 }
 
-/// Resizes the values of a decoded map.
-pub(super) fn resized(
-    path: &Path,
-    values: &[i8],
-    [px, size]: [[u32; 2]; 2],
-) -> Result<Vec<i8>, ImageError> {
-    resize(path, Plane { px, values: values.as_chunks().0.to_vec() }, size)
-}
-
 /// Resizes by means over areas. A mean is shorter if fewer pixels have a normal.
-fn resize(path: &Path, plane: Plane<[i8; 3]>, size: [u32; 2]) -> Result<Vec<i8>, ImageError> {
+pub(super) fn resize(
+    path: &Path,
+    plane: Plane<[i8; 3]>,
+    size: [u32; 2],
+) -> Result<Vec<i8>, ImageError> {
     let Plane { px, values } = plane;
     if px == size {
         return Ok(values.into_flattened());
     }
-    let failed = |error: &dyn std::error::Error| ImageError::Resize {
-        path: name(path),
-        reason: error.to_string(),
-    };
     let bytes: Vec<u8> = values.into_flattened().into_iter().map(NormalMap::biased).collect();
-    let source =
-        ImageRef::new(px[0], px[1], &bytes, PixelType::U8x3).map_err(|error| failed(&error))?;
-    let bytes = resample::convolve::<U8x3>(path, &source, size, FilterType::Box)?;
+    let source = ImageRef::new(px[0], px[1], &bytes, PixelType::U8x3);
+    let bytes = resample::convolve::<U8x3>(path, source, size, FilterType::Box)?;
     Ok(bytes.into_iter().map(NormalMap::unbiased).collect())
 }
 
@@ -121,43 +111,21 @@ fn resize(path: &Path, plane: Plane<[i8; 3]>, size: [u32; 2]) -> Result<Vec<i8>,
 mod tests {
     use std::path::PathBuf;
 
-    use image::{ImageBuffer, Luma, Pixel, PixelWithColorType, Rgb, Rgba};
-    use tempfile::TempDir;
+    use image::{Luma, Rgb, Rgba};
 
+    use super::super::depth::tests::write;
     use super::*;
-    use crate::dataset::shot::{AlphaMeaning, NormalFile};
+    use crate::dataset::shot::NormalFile;
+    use crate::files::assert_parts;
     use crate::memory::Bytes;
 
     const SAME: Mat3<f64> = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
 
     const OPENGL: Mat3<f64> = [[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]];
 
-    fn write<P>(
-        folder: &TempDir,
-        [width, height]: [u32; 2],
-        pixel: impl Fn(u32, u32) -> P,
-    ) -> PathBuf
-    where
-        P: Pixel + PixelWithColorType,
-        [P::Subpixel]: image::EncodableLayout,
-    {
-        let path = folder.path().join("a.png");
-        ImageBuffer::from_fn(width, height, pixel).save(&path).unwrap();
-        path
-    }
-
     fn source(path: PathBuf, photograph_px: [u32; 2], size: [u32; 2]) -> ImageSource {
-        ImageSource {
-            path: PathBuf::from("a.jpg"),
-            mask: None,
-            full_size: photograph_px,
-            size,
-            apply_orientation: false,
-            undistort: None,
-            alpha: AlphaMeaning::Mask,
-            depth: None,
-            normals: Some(NormalFile { path, cam_from_map: SAME }),
-        }
+        let normals = Some(NormalFile { path, cam_from_map: SAME });
+        ImageSource { size, normals, ..ImageSource::plain("a.jpg".into(), photograph_px) }
     }
 
     fn load_at(
@@ -217,14 +185,12 @@ mod tests {
         for (found, expected) in map.values.iter().zip(expected.as_flattened()) {
             assert!(found.abs_diff(*expected) <= 1, "{:?} for {expected:?}", map.values);
         }
-        let has_normal = map
-            .values
-            .as_chunks::<3>()
-            .0
-            .iter()
-            .map(|&stored| crate::math::normals::mapped_normal::<f32>(stored).is_some());
+        let pixels = map.values.as_chunks::<3>().0;
+        let mapped = crate::math::normals::mapped_normal::<f32>;
+        let has_normal = pixels.iter().map(|&stored| mapped(stored).is_some());
         assert_eq!(has_normal.collect::<Vec<_>>(), [true, true, false, false]);
-        let again = resized(Path::new("a.png"), &map.values, [[4, 1], [2, 1]]).unwrap();
+        let plane = Plane { px: [4, 1], values: pixels.to_vec() };
+        let again = resize(Path::new("a.png"), plane, [2, 1]).unwrap();
         assert!(again[0].abs_diff(95) <= 2 && again[2].abs_diff(-31) <= 2, "{again:?}");
     }
 
@@ -234,12 +200,10 @@ mod tests {
         let size = [4, 4];
         let grey = write(&folder, size, |_, _| Luma([3_u8]));
         let error = load_at(grey, size, size).unwrap_err().to_string();
-        assert!(error.contains("a.png: is no normal map"), "{error}");
+        assert_parts(&error, &["a.png: is no normal map"]);
         let narrow = write(&folder, [20, 30], |_, _| Rgb([128_u8, 128, 0]));
         let error = load_at(narrow, [40, 30], size).unwrap_err().to_string();
-        for part in ["a.png", "normal map has 20x30 px", "a.jpg", "40x30", "--normals"] {
-            assert!(error.contains(part), "no `{part}` in: {error}");
-        }
+        assert_parts(&error, &["a.png", "normal map has 20x30 px", "a.jpg", "40x30", "--normals"]);
     }
 
     #[test]
@@ -270,9 +234,7 @@ mod tests {
         };
         assert!(load_at(map(2), size, size).is_ok());
         let error = load_at(map(3), size, size).unwrap_err().to_string();
-        for part in ["a.png", "75 % of its normals point away", "--normals-frame"] {
-            assert!(error.contains(part), "no `{part}` in: {error}");
-        }
+        assert_parts(&error, &["a.png", "75 % of its normals point away", "--normals-frame"]);
         let turned = NormalFile { path: map(3), cam_from_map: OPENGL };
         let source = ImageSource { normals: Some(turned), ..source(map(3), size, size) };
         assert!(load(&source, size).is_ok());

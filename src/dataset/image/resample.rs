@@ -26,9 +26,8 @@ pub(super) fn image(path: &Path, image: Image, size: [u32; 2]) -> Result<Image, 
         return Ok(image);
     }
     let Some(old) = image.mask else {
-        let source = ImageRef::new(from[0], from[1], &image.rgb, PixelType::U8x3)
-            .map_err(|error| failure(path, &error))?;
-        let rgb = convolve::<U8x3>(path, &source, size, FilterType::Lanczos3)?;
+        let source = ImageRef::new(from[0], from[1], &image.rgb, PixelType::U8x3);
+        let rgb = convolve::<U8x3>(path, source, size, FilterType::Lanczos3)?;
         return Ok(Image::without_maps(size, rgb, None));
     };
     let rgb = masked(path, &image.rgb, &old, [from, size])?;
@@ -49,9 +48,8 @@ fn masked(
             U16::new(if counts == 0 { 0 } else { u16::from(value(pixel)) * HALF_RANGE })
         });
         let plane: Vec<U16> = plane.collect();
-        let source = ImageRef::from_pixels(from[0], from[1], &plane)
-            .map_err(|error| failure(path, &error))?;
-        convolve::<U16>(path, &source, size, FilterType::Lanczos3)
+        let source = ImageRef::from_pixels(from[0], from[1], &plane);
+        convolve::<U16>(path, source, size, FilterType::Lanczos3)
     };
     let value = |plane: &[u8], pixel: usize| {
         f32::from(u16::from_ne_bytes([plane[2 * pixel], plane[2 * pixel + 1]]))
@@ -78,10 +76,9 @@ pub(super) fn mask(
     if from == size {
         return Ok(mask);
     }
-    let source = ImageRef::new(from[0], from[1], &mask, PixelType::U8)
-        .map_err(|error| failure(path, &error))?;
+    let source = ImageRef::new(from[0], from[1], &mask, PixelType::U8);
     // A box has no negative lobes, so its result is a share of the area.
-    let mut mask = convolve::<U8>(path, &source, size, FilterType::Box)?;
+    let mut mask = convolve::<U8>(path, source, size, FilterType::Box)?;
     decoded::binarise(&mut mask);
     Ok(mask)
 }
@@ -90,10 +87,11 @@ pub(super) fn mask(
 /// types, which is most of this package's compile time.
 pub(super) fn convolve<P: PixelTrait>(
     path: &Path,
-    source: &ImageRef<'_>,
+    source: Result<ImageRef<'_>, impl std::error::Error>,
     size: [u32; 2],
     filter: FilterType,
 ) -> Result<Vec<u8>, ImageError> {
+    let source = source.map_err(|error| failure(path, &error))?;
     let mut target = Target::new(size[0], size[1], source.pixel_type());
     let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter));
     let resized = match (source.typed_image::<P>(), target.typed_image_mut::<P>()) {
@@ -165,13 +163,9 @@ pub(super) fn each_place(
 /// A row of squares of [`CELL`] px.
 struct Band {
     top: u32,
-    cells: Vec<SourceCell>,
-}
-
-/// Positions of a square's corners in the photograph, px.
-struct SourceCell {
-    /// Upper left, upper right, lower left, lower right; `None` if the interpolation error is too large.
-    corners: Option<[[f64; 2]; 4]>,
+    /// Positions of the squares' corners in the photograph, px: upper left, upper right, lower left, lower right;
+    /// `None` if the interpolation error is too large.
+    cells: Vec<Option<[[f64; 2]; 4]>>,
 }
 
 impl Band {
@@ -187,7 +181,7 @@ impl Band {
             let exact = source_px(centre(x, top).map(|at| at + half));
             let guess = between(&corners, 0.5, 0.5);
             let good = (0..2).all(|i| (exact[i] - guess[i]).abs() <= PLACE_ERROR_PX);
-            SourceCell { corners: good.then_some(corners) }
+            good.then_some(corners)
         });
         Self { top, cells: cells.collect() }
     }
@@ -204,7 +198,7 @@ impl Band {
         for (cell, start) in self.cells.iter().zip((0..width).step_by(CELL as usize)) {
             for x in start..width.min(start + CELL) {
                 let across = f64::from(x - start) / f64::from(CELL);
-                take(match &cell.corners {
+                take(match cell {
                     Some(corners) => between(corners, across, down),
                     None => source_px(centre(x, y)),
                 });
@@ -316,9 +310,9 @@ mod tests {
             let bend = 1.0 - 0.05 * (u * u + v * v);
             [100.0 + 120.0 * u * bend, 70.0 + 120.0 * v * bend]
         };
-        let cells: Vec<SourceCell> =
+        let cells: Vec<_> =
             (0..150).step_by(8).flat_map(|top| Band::new(top, 205, &lens).cells).collect();
-        let interpolated = cells.iter().filter(|cell| cell.corners.is_some()).count();
+        let interpolated = cells.iter().flatten().count();
         assert!((1..cells.len()).contains(&interpolated), "{interpolated} of {}", cells.len());
 
         let straight = straighten(&photograph, [205, 150], lens);

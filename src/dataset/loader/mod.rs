@@ -120,10 +120,7 @@ impl ImageLoader {
     /// never waits for images that are decoded ahead.
     pub fn fetch(&self, index: usize) -> Result<Arc<Image>, Arc<ImageError>> {
         let shared = &*self.shared;
-        let Some(estimate) = shared.estimate(index) else {
-            let count = shared.sources.len();
-            return Err(Arc::new(ImageError::NoSuchImage { index, count }));
-        };
+        let estimate = shared.estimate(index)?;
         shared.adapt_cache();
         let mut state = shared.lock();
         match state.cache.ask(index, estimate) {
@@ -159,9 +156,7 @@ impl ImageLoader {
         image: &Image,
         size: [u32; 2],
     ) -> Result<Image, ImageError> {
-        let count = self.shared.sources.len();
-        let source =
-            self.shared.sources.get(index).ok_or(ImageError::NoSuchImage { index, count })?;
+        let source = self.shared.source(index)?;
         guarded(&source.path, || resized(&source.path, image, size))
     }
 
@@ -276,7 +271,7 @@ impl LoaderShared {
     /// Adapts the cache to the memory that the limit leaves, if a check is due.
     fn adapt_cache(&self) {
         let Some(watch) = self.watch.as_ref().filter(|watch| watch.is_due()) else { return };
-        let all = (0..self.sources.len()).filter_map(|index| self.estimate(index)).sum();
+        let all = self.estimates().sum();
         let mut state = self.lock();
         let granted = watch.budget(self.wanted, state.cache.kept(), self.largest_decode);
         let grows = state.cache.set_capacity(granted);
@@ -307,18 +302,21 @@ impl LoaderShared {
     /// Returns the bytes that decoding the largest image ahead takes while another is in use; `None` for a single
     /// image.
     fn ahead_bytes(&self) -> Option<Bytes> {
-        let estimates = (0..self.sources.len()).filter_map(|index| self.estimate(index));
-        let largest = estimates.max().filter(|_| self.sources.len() > 1)?;
+        let largest = self.estimates().max().filter(|_| self.sources.len() > 1)?;
         Some(largest + largest)
     }
 
-    /// Returns the largest number of bytes of the decoded image: colours, a mask, and its maps.
-    fn estimate(&self, index: usize) -> Option<Bytes> {
-        let source = self.sources.get(index)?;
-        let [width, height] = source.size;
-        let each = 4 + source.map_bytes();
-        // Decoding rejects larger images, and the bound keeps sums from overflowing.
-        Some(Bytes((u64::from(width) * u64::from(height)).saturating_mul(each).min(1 << 33)))
+    fn source(&self, index: usize) -> Result<&ImageSource, ImageError> {
+        let count = self.sources.len();
+        self.sources.get(index).ok_or(ImageError::NoSuchImage { index, count })
+    }
+
+    fn estimates(&self) -> impl Iterator<Item = Bytes> {
+        self.sources.iter().map(estimate_of)
+    }
+
+    fn estimate(&self, index: usize) -> Result<Bytes, ImageError> {
+        self.source(index).map(estimate_of)
     }
 
     fn decode_ahead(&self) {
@@ -347,10 +345,7 @@ impl LoaderShared {
 
     /// Decodes an image; called without the lock.
     fn decode(&self, index: usize) -> Decoded {
-        let Some(source) = self.sources.get(index) else {
-            let count = self.sources.len();
-            return Err(Arc::new(ImageError::NoSuchImage { index, count }));
-        };
+        let source = self.source(index)?;
         // An unfinished job would block its fetchers for ever, so panics become outcomes too.
         guarded(&source.path, || (self.decoder)(source)).map(Arc::new).map_err(Arc::new)
     }
@@ -375,59 +370,47 @@ impl LoaderShared {
     }
 }
 
+/// Returns the largest number of bytes of the decoded image: colours, a mask, and its maps.
+fn estimate_of(source: &ImageSource) -> Bytes {
+    let [width, height] = source.size;
+    let each = 4 + source.map_bytes();
+    // Decoding rejects larger images, and the bound keeps sums from overflowing.
+    Bytes((u64::from(width) * u64::from(height)).saturating_mul(each).min(1 << 33))
+}
+
 #[cfg(test)]
 #[allow(clippy::cast_possible_truncation, reason = "test values are small")]
 mod tests {
-    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
     use std::sync::mpsc;
     use std::time::{Duration, Instant};
 
+    use proptest::prelude::*;
+
     use super::*;
-    use crate::dataset::AlphaMeaning;
     use crate::math::random::{RandomStream, RandomUse};
 
     /// Bytes of each test image, and of its reservation.
-    pub(super) const KEPT: u64 = 5 * 3 * 3;
+    const KEPT: u64 = 5 * 3 * 3;
 
-    pub(super) const RESERVED: u64 = 5 * 3 * 4;
+    const RESERVED: u64 = 5 * 3 * 4;
 
-    fn source(index: usize, size: [u32; 2]) -> ImageSource {
-        ImageSource {
-            path: PathBuf::from(index.to_string()),
-            mask: None,
-            full_size: size,
-            size,
-            apply_orientation: false,
-            undistort: None,
-            alpha: AlphaMeaning::Mask,
-            depth: None,
-            normals: None,
-        }
+    fn sources(count: usize) -> Vec<ImageSource> {
+        (0..count).map(|index| ImageSource::plain(index.to_string().into(), [5, 3])).collect()
     }
 
-    pub(super) fn sources(count: usize) -> Vec<ImageSource> {
-        (0..count).map(|index| source(index, [5, 3])).collect()
-    }
-
-    pub(super) fn number(source: &ImageSource) -> usize {
+    fn number(source: &ImageSource) -> usize {
         source.path.to_str().unwrap().parse().unwrap()
     }
 
     /// Returns an image that shows its index.
-    pub(super) fn picture(source: &ImageSource) -> Image {
+    fn picture(source: &ImageSource) -> Image {
         let [width, height] = source.size;
-        let value = number(source) as u8;
-        Image {
-            width,
-            height,
-            rgb: vec![value; (width * height * 3) as usize],
-            mask: None,
-            depth: None,
-            normals: None,
-        }
+        let rgb = vec![number(source) as u8; (width * height * 3) as usize];
+        Image::without_maps(source.size, rgb, None)
     }
 
-    pub(super) fn cache(images: u64) -> Residency {
+    fn cache(images: u64) -> Residency {
         Residency::OnDemand { cache: Bytes(images * RESERVED) }
     }
 
@@ -439,12 +422,17 @@ mod tests {
         ImageLoader::with_decoder(sources(count), policy, Box::new(decoder), None)
     }
 
-    pub(super) fn failing(source: &ImageSource) -> ImageError {
+    /// Returns a loader of pictures.
+    fn pictured(sources: Vec<ImageSource>, policy: Residency, watch: Option<Watch>) -> ImageLoader {
+        ImageLoader::with_decoder(sources, policy, Box::new(|source| Ok(picture(source))), watch)
+    }
+
+    fn failing(source: &ImageSource) -> ImageError {
         ImageError::Truncated { path: source.path.display().to_string(), bytes: 1 }
     }
 
     /// Waits for worker threads; fails after a timeout.
-    pub(super) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    fn eventually(what: &str, mut done: impl FnMut() -> bool) {
         let start = Instant::now();
         while !done() {
             assert!(start.elapsed() < Duration::from_secs(20), "in vain: {what}");
@@ -485,7 +473,7 @@ mod tests {
 
     #[test]
     fn images_are_decoded_once_per_epoch() {
-        let loader = loader(50, cache(6), |source| Ok(picture(source)));
+        let loader = pictured(sources(50), cache(6), None);
         for epoch in 0..4 {
             let order = RandomStream::new(1, epoch, RandomUse::ViewOrder).permutation(50);
             loader.schedule_decoding(&order);
@@ -499,7 +487,7 @@ mod tests {
 
     #[test]
     fn new_schedule_replaces_the_old_one() {
-        let loader = loader(40, cache(4), |source| Ok(picture(source)));
+        let loader = pictured(sources(40), cache(4), None);
         loader.schedule_decoding(&[0, 1, 2, 3, 4, 5, 6, 7]);
         eventually("a full cache", || loader.statistics().decoded >= 4);
         // Images 0 to 3 are still scheduled, but their turns are last now.
@@ -565,8 +553,7 @@ mod tests {
     fn oversized_image_is_decoded_and_not_kept() {
         let mut sources = sources(4);
         sources[1].size = [50, 40];
-        let decoder = Box::new(|source: &ImageSource| Ok(picture(source)));
-        let loader = ImageLoader::with_decoder(sources, cache(2), decoder, None);
+        let loader = pictured(sources, cache(2), None);
         loader.schedule_decoding(&[0, 1, 2, 1]);
         for index in [0, 1, 2, 1] {
             assert_eq!(loader.fetch(index).unwrap().rgb[0], index as u8);
@@ -578,7 +565,7 @@ mod tests {
 
     #[test]
     fn images_in_use_are_not_evicted() {
-        let loader = loader(10, cache(2), |source| Ok(picture(source)));
+        let loader = pictured(sources(10), cache(2), None);
         let (first, second) = (loader.fetch(0).unwrap(), loader.fetch(1).unwrap());
         assert_eq!(loader.held(), Bytes(2 * KEPT));
         // No room: decoded for the caller only.
@@ -593,7 +580,7 @@ mod tests {
 
     #[test]
     fn forgotten_image_is_not_decoded_again() {
-        let loader = loader(3, cache(3), |source| Ok(picture(source)));
+        let loader = pictured(sources(3), cache(3), None);
         loader.schedule_decoding(&[0, 1, 0, 2]);
         eventually("three images", || loader.statistics().decoded == 3);
         let in_use = loader.fetch(1).unwrap();
@@ -614,7 +601,7 @@ mod tests {
 
     #[test]
     fn residency_all_forgets_nothing() {
-        let loader = loader(2, Residency::All, |source| Ok(picture(source)));
+        let loader = pictured(sources(2), Residency::All, None);
         loader.load_all(|_, _| {}).unwrap();
         loader.forget(0);
         assert_eq!(loader.held(), Bytes(2 * KEPT));
@@ -623,7 +610,7 @@ mod tests {
     #[test]
     fn fetch_time_is_independent_of_the_cache_size() {
         const IMAGES: usize = 40_000;
-        let loader = loader(IMAGES, cache(IMAGES as u64 / 2), |source| Ok(picture(source)));
+        let loader = pictured(sources(IMAGES), cache(IMAGES as u64 / 2), None);
         let start = Instant::now();
         for index in 0..IMAGES {
             loader.fetch(index).unwrap();
@@ -673,15 +660,15 @@ mod tests {
 
         let hopeless = self::loader(3, Residency::All, |source| Err(failing(source)));
         assert!(hopeless.load_all(|_, _| {}).is_err());
-        let empty = self::loader(0, Residency::All, |source| Ok(picture(source)));
+        let empty = pictured(Vec::new(), Residency::All, None);
         assert!(empty.load_all(|_, _| {}).unwrap().is_empty());
     }
 
     #[test]
     fn cache_of_two_images_decodes_ahead() {
-        let small = loader(4, cache(1), |source| Ok(picture(source)));
+        let small = pictured(sources(4), cache(1), None);
         assert_eq!(small.least_to_decode_ahead(), Some(Bytes(2 * RESERVED)));
-        let loader = loader(4, cache(2), |source| Ok(picture(source)));
+        let loader = pictured(sources(4), cache(2), None);
         assert_eq!(loader.least_to_decode_ahead(), None);
         loader.schedule_decoding(&[0, 1, 2, 3]);
         eventually("the first image", || loader.statistics().decoded >= 1);
@@ -693,22 +680,6 @@ mod tests {
         }
         assert_eq!(loader.statistics().missed, 0);
     }
-}
-
-#[cfg(test)]
-#[allow(clippy::cast_possible_truncation, reason = "test values are small")]
-mod concurrency_tests {
-    use std::sync::atomic::{AtomicBool, AtomicU64};
-    use std::sync::mpsc;
-    use std::time::Duration;
-
-    use proptest::prelude::*;
-
-    use super::image_cache::ImageCache;
-    use super::tests::{KEPT, RESERVED, cache, eventually, failing, number, picture, sources};
-    use super::*;
-    use crate::math::random::{RandomStream, RandomUse};
-
     /// Returns a loader whose process holds other memory, which is checked on every call.
     fn beside(count: usize, policy: Residency, limit: u64) -> (ImageLoader, Arc<AtomicU64>) {
         let otherwise = Arc::new(AtomicU64::new(0));
@@ -718,8 +689,7 @@ mod concurrency_tests {
             Duration::ZERO,
             Box::new(move |images| Some(images + Bytes(held.load(Ordering::SeqCst)))),
         );
-        let decoder = Box::new(|source: &ImageSource| Ok(picture(source)));
-        (ImageLoader::with_decoder(sources(count), policy, decoder, Some(watch)), otherwise)
+        (pictured(sources(count), policy, Some(watch)), otherwise)
     }
 
     #[test]
@@ -778,8 +748,7 @@ mod concurrency_tests {
     #[test]
     fn unknown_memory_keeps_the_cache() {
         let watch = Watch::with(Bytes(1), Duration::ZERO, Box::new(|_| None));
-        let decoder = Box::new(|source: &ImageSource| Ok(picture(source)));
-        let loader = ImageLoader::with_decoder(sources(4), cache(4), decoder, Some(watch));
+        let loader = pictured(sources(4), cache(4), Some(watch));
         loader.load_all(|_, _| {}).unwrap();
         assert_eq!(loader.held(), Bytes(4 * KEPT));
     }
@@ -795,8 +764,7 @@ mod concurrency_tests {
     fn decoded_bytes_count_colours_and_masks() {
         let mut sources = sources(3);
         sources[1].mask = Some("mask.png".into());
-        let decoder = Box::new(|source: &ImageSource| Ok(picture(source)));
-        let loader = ImageLoader::with_decoder(sources, Residency::All, decoder, None);
+        let loader = pictured(sources, Residency::All, None);
         assert_eq!(loader.decoded_bytes(), Bytes(2 * 45 + 60));
     }
 
@@ -961,21 +929,19 @@ mod concurrency_tests {
     fn ten_thousand_random_operations_do_not_deadlock() {
         let (sender, ended) = mpsc::channel();
         thread::spawn(move || {
-            let threads: Vec<Vec<Operation>> = (0..4)
-                .map(|thread| {
-                    let stream = RandomStream::new(thread, 0, RandomUse::Sample);
-                    (0..2500)
-                        .map(|step| match stream.below(2 * step, 10) {
-                            0 => Operation::Announce(
-                                RandomStream::new(step, thread, RandomUse::ViewOrder)
-                                    .permutation(12),
-                            ),
-                            1..4 => Operation::Hold(stream.below(2 * step + 1, 12)),
-                            _ => Operation::Fetch(stream.below(2 * step + 1, 12)),
-                        })
-                        .collect()
-                })
-                .collect();
+            let operations = |thread| {
+                let stream = RandomStream::new(thread, 0, RandomUse::Sample);
+                let operation = |step| match stream.below(2 * step, 10) {
+                    0 => {
+                        let order = RandomStream::new(step, thread, RandomUse::ViewOrder);
+                        Operation::Announce(order.permutation(12))
+                    }
+                    1..4 => Operation::Hold(stream.below(2 * step + 1, 12)),
+                    _ => Operation::Fetch(stream.below(2 * step + 1, 12)),
+                };
+                (0..2500).map(operation).collect()
+            };
+            let threads: Vec<Vec<Operation>> = (0..4).map(operations).collect();
             let loader = awkward(3);
             perform(&loader, &threads, Bytes(3 * RESERVED));
             drop(loader);

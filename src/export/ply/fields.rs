@@ -415,111 +415,50 @@ pub(super) fn write(out: &mut dyn Write, faces: &[[u32; 3]], vertices: usize) ->
 /// An error of reading Gaussians from a PLY.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum PlyError {
-    /// The file or its header cannot be read, or rows are missing.
     #[error(transparent)]
     File(#[from] PlyFileError),
-    /// The triangles cannot be read.
     #[error(transparent)]
     Faces(#[from] PlyFacesError),
-    /// The numbers are text or big-endian.
     #[error(
         "{path}: its format is `{format}`; only `binary_little_endian 1.0` is read. Export it \
          as binary PLY"
     )]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// Format in the header.
-        format: String,
-    },
-    /// A column of Gaussians is missing.
+    Format { path: PathBuf, format: String },
     #[error(
         "{path}: has no column `{column}`. It is a point cloud, a mesh or a compressed file; \
          give an uncompressed PLY of Gaussians, or of triangles with harmonics"
     )]
-    MissingColumn {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        column: String,
-    },
-    /// A column is in the header twice.
+    MissingColumn { path: PathBuf, column: String },
     #[error("{path}: lists the column `{column}` twice. Export it again")]
-    DoubleColumn {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        column: String,
-    },
-    /// A column has integers in place of floating-point numbers.
+    DoubleColumn { path: PathBuf, column: String },
     #[error(
         "{path}: the column `{column}` is of type {found}; float or double is expected. Export \
          it uncompressed"
     )]
-    ColumnType {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        column: String,
-        /// Its type.
-        found: String,
-    },
-    /// The number of harmonics fits no degree.
+    ColumnType { path: PathBuf, column: String, found: String },
     #[error(
         "{path}: has {count} f_rest columns; 0, 9, 24 or 45 are expected (SH degree 0, 1, 2 or \
          3). Export it again"
     )]
-    RestCount {
-        /// The file.
-        path: PathBuf,
-        /// Columns found.
-        count: usize,
-    },
-    /// A value is NaN or infinite.
+    RestCount { path: PathBuf, count: usize },
     #[error(
         "{path}: row {row}, column `{column}` is {value}. Remove such Gaussians or export the \
          file again"
     )]
-    NotFinite {
-        /// The file.
-        path: PathBuf,
-        /// Row, from 0.
-        row: usize,
-        /// The column.
-        column: String,
-        /// The value.
-        value: f64,
-    },
-    /// A value is out of the range that can be drawn.
+    NotFinite { path: PathBuf, row: usize, column: String, value: f64 },
     #[error(
         "{path}: row {row}, column `{column}` is {}, and only {} to {} can be drawn. Remove \
          such Gaussians or export the file again",
         in_words(*value), in_words((*range.start()).into()), in_words((*range.end()).into())
     )]
-    OutOfRange {
-        /// The file.
-        path: PathBuf,
-        /// Row, from 0.
-        row: usize,
-        /// The column.
-        column: String,
-        /// The value.
-        value: f64,
-        /// Allowed range.
-        range: RangeInclusive<f32>,
-    },
-    /// A rotation is all zeros.
+    OutOfRange { path: PathBuf, row: usize, column: String, value: f64, range: RangeInclusive<f32> },
     #[error(
         "{path}: row {row} has a rotation (rot_0..3) of all zeros. Remove such Gaussians or \
          export the file again"
     )]
-    NoRotation {
-        /// The file.
-        path: PathBuf,
-        /// Row, from 0.
-        row: usize,
-    },
+    NoRotation { path: PathBuf, row: usize },
 }
 
 fn in_words(exact: f64) -> String {
@@ -530,67 +469,30 @@ fn in_words(exact: f64) -> String {
 /// An error of reading triangles.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum PlyFacesError {
-    /// The comments promise triangles that are missing.
     #[error(
         "{path}: says that it holds triangles (`SplatRenderMode: triangles`), but no `element face` follows its vertices. \
          Copy or export it again"
     )]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The properties of the faces are not those of triangles.
+    Missing { path: PathBuf },
     #[error(
         "{path}: `element face` has `{found}`, not one `property list uchar int vertex_indices`. Export it again"
     )]
-    Property {
-        /// The file.
-        path: PathBuf,
-        /// The property.
-        found: String,
-    },
-    /// A face is not a triangle.
+    Property { path: PathBuf, found: String },
     #[error(
         "{path}: face {face} has {corners} corners, where 3 are expected. Triangulate the mesh"
     )]
-    Corners {
-        /// The file.
-        path: PathBuf,
-        /// Index of the face, from 0.
-        face: usize,
-        /// Number of its corners.
-        corners: f64,
-    },
-    /// A corner is not a vertex of the file.
+    Corners { path: PathBuf, face: usize, corners: f64 },
     #[error(
         "{path}: face {face} names vertex {vertex}, and there are {vertices}, from 0. Copy or export the file \
          again"
     )]
-    NoVertex {
-        /// The file.
-        path: PathBuf,
-        /// Index of the face, from 0.
-        face: usize,
-        /// The corner.
-        vertex: f64,
-        /// Vertices of the file.
-        vertices: usize,
-    },
-    /// A comment has no number, or a number out of range.
+    NoVertex { path: PathBuf, face: usize, vertex: f64, vertices: usize },
     #[error(
         "{path}: its comment `{key}{value}` has to have a number, {allowed}. Correct it, or remove the line"
     )]
-    Comment {
-        /// The file.
-        path: PathBuf,
-        /// Prefix of the comment.
-        key: &'static str,
-        /// Rest of the comment.
-        value: String,
-        /// Allowed numbers.
-        allowed: &'static str,
-    },
+    Comment { path: PathBuf, key: &'static str, value: String, allowed: &'static str },
 }
 
 #[cfg(test)]

@@ -42,8 +42,7 @@ pub struct PlyModel {
 /// Reads Gaussians as [`read_ply`] does, with their primitive. Rows without scales are vertices of triangles if faces
 /// follow.
 pub fn read_ply_model(path: &Path) -> Result<PlyModel, PlyError> {
-    let ReadFile { rows: gaussians, primitive, triangles } = OpenedPly::open(path)?.read_any()?;
-    Ok(PlyModel { gaussians, primitive, triangles })
+    OpenedPly::open(path)?.read_any()
 }
 
 /// Reads the primitive of a file from its header.
@@ -76,12 +75,6 @@ fn read_header(path: &Path, input: &mut impl BufRead) -> Result<VertexHeader, Pl
     Err(PlyError::Format { path: path.to_owned(), format: format.to_owned() })
 }
 
-struct ReadFile<P> {
-    rows: P,
-    primitive: PrimitiveName,
-    triangles: Option<PlyTriangles>,
-}
-
 struct OpenedPly<'a> {
     path: &'a Path,
     input: BufReader<File>,
@@ -97,24 +90,25 @@ impl<'a> OpenedPly<'a> {
         Ok(Self { path, input, header, file_bytes })
     }
 
-    fn read_any<P: PlyRows>(mut self) -> Result<ReadFile<P>, PlyError> {
-        let vertex = P::VERTEX.filter(|_| fields::are_in(&self.header));
+    fn read_any(mut self) -> Result<PlyModel, PlyError> {
+        let vertex = Gaussians::VERTEX.filter(|_| fields::are_in(&self.header));
         let Some(vertex) = vertex else {
-            let (rows, is_flat) = self.read_rows(P::FIELDS)?;
-            return Ok(ReadFile { rows, primitive: primitive_of(is_flat), triangles: None });
+            let (gaussians, is_flat) = self.read_rows::<Gaussians>(Gaussians::FIELDS)?;
+            return Ok(PlyModel { gaussians, primitive: primitive_of(is_flat), triangles: None });
         };
         let Self { path, ref header, file_bytes, .. } = self;
         let count = header.rows_within(path, file_bytes)?;
         let vertices_end = header.data_start + (count * header.vertices().row_bytes) as u64;
         let layout = FaceLayout::of(path, header, vertices_end, file_bytes)?;
-        let (mut rows, _) = self.read_rows::<P>(vertex.fields)?;
-        (vertex.complete)(&mut rows, count);
+        let (mut gaussians, _) = self.read_rows::<Gaussians>(vertex.fields)?;
+        (vertex.complete)(&mut gaussians, count);
         let triangles = layout.read(path, &mut self.input, count)?;
         if self.header.after().len() == 1 {
             let end = vertices_end.saturating_add(layout.bytes());
             ply::warn_of_rest(path, file_bytes.saturating_sub(end));
         }
-        Ok(ReadFile { rows, primitive: PrimitiveName::Triangles, triangles: Some(triangles) })
+        let primitive = PrimitiveName::Triangles;
+        Ok(PlyModel { gaussians, primitive, triangles: Some(triangles) })
     }
 
     /// Reads rows of these fields. Returns true with them if they are flat.

@@ -290,21 +290,7 @@ mod tests {
     use super::*;
     use crate::math::linalg::{normalize, sub};
     use crate::math::random::{RandomStream, RandomUse};
-
-    /// Returns a rotated camera away from the origin.
-    fn view() -> Viewpoint<f64> {
-        Viewpoint {
-            rotation: rotation([0.9, 0.1, -0.2, 0.05]),
-            translation: [0.1, -0.2, 3.0],
-            centre_world: [0.0; 3],
-            focal_px: [210.0, 190.0],
-            centre_px: [80.0, 61.5],
-            size: [160, 120],
-            near: 0.2,
-            variance_px2: 0.0,
-            compensates: false,
-        }
-    }
+    use crate::math::splat::triangle::tests::view;
 
     /// Returns flat Gaussians in front of the camera, from a tenth of a pixel to half of the image.
     fn shapes() -> Vec<Shape<f64>> {

@@ -529,7 +529,7 @@ fn pixels<R: Real>(corners: &[Vertex<R>; 3], size: [u32; 2]) -> Option<Rect> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::math::blend::exponent;
     use crate::math::linalg::{cross, rotation, sub};
@@ -538,10 +538,10 @@ mod tests {
 
     const SIZE: [u32; 2] = [160, 120];
 
-    pub(super) const INRADIUS_MIN_PX: f64 = 0.01;
+    const INRADIUS_MIN_PX: f64 = 0.01;
 
     /// Returns a rotated camera away from the origin.
-    fn view() -> Viewpoint<f64> {
+    pub(in super::super) fn view() -> Viewpoint<f64> {
         Viewpoint {
             rotation: rotation([0.9, 0.1, -0.2, 0.05]),
             translation: [0.1, -0.2, 3.0],
@@ -556,10 +556,10 @@ mod tests {
     }
 
     /// A stream of uniform numbers in -1..1.
-    pub(super) struct Draws(RandomStream, u64);
+    struct Draws(RandomStream, u64);
 
     impl Draws {
-        pub(super) fn new(stream: u64) -> Self {
+        fn new(stream: u64) -> Self {
             Self(RandomStream::new(9, stream, RandomUse::Initialise), 0)
         }
 
@@ -574,7 +574,7 @@ mod tests {
     }
 
     /// Returns triangles of both orientations: from a pixel to larger than the image, and slivers.
-    pub(super) fn triangles() -> Vec<[Vertex<f64>; 3]> {
+    fn triangles() -> Vec<[Vertex<f64>; 3]> {
         let of = |(k, size): (u64, f64)| {
             let mut draws = Draws::new(k);
             let middle = [draws.within(20.0, 140.0), draws.within(15.0, 105.0)];
@@ -597,8 +597,14 @@ mod tests {
         (0..160).zip([0.7, 3.0, 20.0, 400.0].into_iter().cycle()).map(of).collect()
     }
 
-    pub(super) fn cross2(a: [f64; 2], b: [f64; 2], c: [f64; 2]) -> f64 {
+    fn cross2(a: [f64; 2], b: [f64; 2], c: [f64; 2]) -> f64 {
         (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
+    }
+
+    /// Returns the distance of a point inside from the edge opposite corner `i`, px.
+    fn distance(px: &[[f64; 2]; 3], place: [f64; 2], i: usize) -> f64 {
+        let (a, b) = (px[(i + 1) % 3], px[(i + 2) % 3]);
+        (cross2(a, b, place) / (b[0] - a[0]).hypot(b[1] - a[1])).abs()
     }
 
     /// Returns barycentric weights by areas.
@@ -608,7 +614,7 @@ mod tests {
     }
 
     /// Returns a random point inside and its barycentric weights.
-    pub(super) fn inside(corners: &[Vertex<f64>; 3], draws: &mut Draws) -> ([f64; 2], [f64; 3]) {
+    fn inside(corners: &[Vertex<f64>; 3], draws: &mut Draws) -> ([f64; 2], [f64; 3]) {
         let raw = [0; 3].map(|_| draws.within(0.02, 1.0));
         let shares = raw.map(|w| w / raw.iter().sum::<f64>());
         let px = [0, 1].map(|axis| (0..3).map(|i| shares[i] * corners[i].px[axis]).sum());
@@ -652,11 +658,8 @@ mod tests {
             let middle = triangle.hit(triangle.centre_px, 1.0).unwrap();
             assert!((middle.alpha - least).abs() < 1e-12);
             let px = corners.map(|corner| corner.px);
-            let distance = |p: [f64; 2], i: usize| {
-                let (a, b) = (px[(i + 1) % 3], px[(i + 2) % 3]);
-                cross2(a, b, p) / (b[0] - a[0]).hypot(b[1] - a[1])
-            };
-            let nearest = |p| (0..3).map(|i| distance(p, i).abs()).fold(f64::INFINITY, f64::min);
+            let nearest =
+                |place| (0..3).map(|i| distance(&px, place, i)).fold(f64::INFINITY, f64::min);
             let radius = nearest(triangle.centre_px);
             let mut draws = Draws::new(2000 + k);
             for exponent in [1.0, 0.3, 1e-4] {
@@ -704,13 +707,13 @@ mod tests {
     }
 
     /// Asserts an error below 1e-6, relative to the value and a scale.
-    pub(super) fn assert_near(found: f64, expected: f64, scale: f64, what: &str) {
+    fn assert_near(found: f64, expected: f64, scale: f64, what: &str) {
         let error = (found - expected).abs() / (scale + expected.abs());
         assert!(error < 1e-6, "{what}: {found} against {expected}, error {error:.1e}");
     }
 
     /// Returns a five-point difference over a share of the value's scale.
-    pub(super) fn difference(scale: f64, f: impl Fn(f64) -> f64) -> f64 {
+    fn difference(scale: f64, f: impl Fn(f64) -> f64) -> f64 {
         let h = 1e-4 * scale;
         (8.0 * (f(h) - f(-h)) - (f(2.0 * h) - f(-2.0 * h))) / (12.0 * h)
     }
@@ -748,7 +751,7 @@ mod tests {
     }
 
     /// Returns the smallest relative distance between two edges' shares, which is 0 at a kink.
-    pub(super) fn from_kink(triangle: &Triangle<f64>, place: [f64; 2]) -> f64 {
+    fn from_kink(triangle: &Triangle<f64>, place: [f64; 2]) -> f64 {
         let d = [place[0] - triangle.centre_px[0], place[1] - triangle.centre_px[1]];
         let mut left = triangle.slopes.map(|[x, y]| 1.0 - (x * d[0] + y * d[1]));
         left.sort_by(f64::total_cmp);
@@ -923,20 +926,6 @@ mod tests {
         let below = fine.map(|[x, y]| [x, y + 120.0]);
         assert!(cover(&at(below, 0.5), SIZE).is_none());
     }
-}
-
-#[cfg(test)]
-mod edge_distance_tests {
-    use super::tests::{
-        Draws, INRADIUS_MIN_PX, assert_near, cross2, difference, from_kink, inside, triangles,
-    };
-    use super::*;
-
-    /// Returns the distance of a point inside from the edge opposite corner `i`, px.
-    fn distance(px: &[[f64; 2]; 3], place: [f64; 2], i: usize) -> f64 {
-        let (a, b) = (px[(i + 1) % 3], px[(i + 2) % 3]);
-        (cross2(a, b, place) / (b[0] - a[0]).hypot(b[1] - a[1])).abs()
-    }
 
     #[test]
     fn edge_distances_ignore_other_dependencies() {
@@ -1002,13 +991,6 @@ mod edge_distance_tests {
         // More than half of 160 triangles have four samples away from kinks.
         assert!(compared > 60, "{compared}");
     }
-}
-
-#[cfg(test)]
-mod strip_tests {
-    use super::*;
-
-    const INRADIUS_MIN_PX: f64 = 0.01;
 
     const PLACES: [[f64; 2]; 3] = [[7.0, 9.0], [52.0, 14.0], [21.0, 55.0]];
 

@@ -9,7 +9,7 @@ fn invalid_numbers_are_left_out_and_reported_by_the_step() {
     let mut soup = shared(10);
     soup.vertices.means[3 * 3] = f32::NAN;
     let mut model = upload(&mut device, &soup);
-    let gradients = trained(&mut device, &mut model, WINDOW);
+    let gradients = trained(&mut device, &mut model, WINDOW, &terms());
     let rates = crate::common::scene::RATES;
     let result = device.step(&mut model, gradients, &splat::backend::AdamStep::new(1, rates));
     assert!(matches!(result, Err(DeviceError::NotFinite { index: 3, .. })), "{result:?}");

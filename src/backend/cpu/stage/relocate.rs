@@ -111,7 +111,6 @@ pub(crate) fn split_opacity<R: Real>(
 mod tests {
     use super::*;
     use crate::math::random::RandomUse;
-    use crate::math::relocate::opacity;
     use crate::math::{inverse_sigmoid, sigmoid};
     use crate::model::Gaussians;
 
@@ -240,6 +239,6 @@ mod tests {
         assert_eq!(copy(&mut nothing, Into::Dead).moved, 0);
         copy(&mut nothing, Into::NewRows(3));
         assert!(nothing.is_empty());
-        assert!(opacity(f64::from(before.row(Parameter::OpacityLogits, 0)[0])) < 1.0 / 65_536.0);
+        assert!(sigmoid(f64::from(before.row(Parameter::OpacityLogits, 0)[0])) < 1.0 / 65_536.0);
     }
 }
