@@ -68,7 +68,7 @@ type Section = (String, Vec<String>);
 const MAX_LINE_CHARS: usize = 200;
 
 /// Returns messages of one type under the type's name.
-fn section<E: Display, const N: usize>(messages: [E; N]) -> Section {
+fn section<E: Display>(messages: &[E]) -> Section {
     let name = type_name::<E>().rsplit("::").next().unwrap_or_default();
     (name.to_owned(), messages.iter().map(ToString::to_string).collect())
 }
@@ -380,7 +380,7 @@ fn json_error() -> serde_json::Error {
 
 fn crate_errors() -> Vec<Section> {
     vec![
-        section([
+        section(&[
             SplatFileError::Unreadable { path: "scene.spz".into(), source: denied() },
             SplatFileError::Content {
                 path: "scene.spz".into(),
@@ -396,62 +396,62 @@ fn crate_errors() -> Vec<Section> {
                 source: HtmlError::Camera("00012.jpg".to_owned()),
             },
         ]),
-        section([
+        section(&[
             FormatFault::Unreadable(denied()),
             FormatFault::Damaged("ends after 17 of 900 Gaussians".to_owned()),
             FormatFault::Unsupported(
                 "is of version 1 of glTF; 2 is read: export it as glTF 2.0".to_owned(),
             ),
         ]),
-        section([
+        section(&[
             GlbError::TooLarge { needed: 13_000_000_000, limit: 4_294_967_295, count: 50_000_000 },
             GlbError::Empty,
             GlbError::Write(denied()),
         ]),
-        section([
+        section(&[
             HtmlError::Camera("00012.jpg".to_owned()),
             HtmlError::Json(json_error()),
             HtmlError::Write(denied()),
         ]),
-        section([
+        section(&[
             PlacementError::Scale(-0.5),
             PlacementError::Rotation([0.0; 4]),
             PlacementError::Translation([0.0, 1.0, f64::INFINITY]),
         ]),
-        section([
+        section(&[
             SogError::Count(300_000_000),
             SogError::Write(denied()),
             SogError::NotFitted,
             SogError::ReadBack(FormatFault::Damaged("ends in the header".to_owned())),
         ]),
-        section([
+        section(&[
             SplatsError::Degree(4),
             SplatsError::Length { column: "opacity", found: 12, expected: 7 },
         ]),
-        section([
+        section(&[
             SpzOptionsError::ShBits(9),
             SpzOptionsError::Count(5_000_000_000),
             SpzOptionsError::Pack(denied()),
         ]),
-        section([
+        section(&[
             AtlasError::NoArea { faces: 1000 },
             AtlasError::TooLarge { found: 65_536, most: 16_384 },
             AtlasError::TooSmall { charts: 7000, side_px: 64 },
             AtlasError::Square { found: 2 },
             AtlasError::Overlap { charts: 7, rounds: 7 },
         ]),
-        section([
+        section(&[
             MeshError::UnknownVertex { face: 7, vertex: 812, vertices: 500 },
             MeshError::Unequal { what: "normals", found: 12, vertices: 500 },
             MeshError::NotFinite { vertex: 7, place: [0.0, 1.0, f32::NAN] },
             MeshError::NotFiniteValue { vertex: 7, what: "normals" },
             MeshError::TooMany { what: "vertices", found: 5_000_000_000, limit: 4_294_967_295 },
         ]),
-        section([
+        section(&[
             CleanError::NothingLeft { step: "cleaning", faces: 1000, vertices: 500 },
             CleanError::DecimatedAway { faces: 1000, target: 7 },
         ]),
-        section([
+        section(&[
             CompareError::Mesh {
                 which: "compared mesh",
                 source: MeshError::UnknownVertex { face: 3, vertex: 9, vertices: 8 },
@@ -459,18 +459,18 @@ fn crate_errors() -> Vec<Section> {
             CompareError::NoArea { which: "compared mesh", faces: 1000 },
             CompareError::Threshold { found: -0.5 },
         ]),
-        section([
+        section(&[
             ExtractError::TooManyVertices { vertices: 5_000_000_000 },
             ExtractError::Length { values: 511, bricks: 1 },
         ]),
-        section([
+        section(&[
             DelaunayError::UnfitPoint { index: 7, point: [0.0, 1.0, f64::NAN] },
             DelaunayError::TooManyPoints { count: 5_000_000_000, most: 1_000_000_000 },
             DelaunayError::Flat { distinct: 3 },
             DelaunayError::TooManyTetrahedra { most: 1_000_000_000 },
             DelaunayError::Memory { bytes: 1000 },
         ]),
-        section([
+        section(&[
             MeshFileError::Unreadable { path: "mesh.ply".into(), source: denied() },
             MeshFileError::Line {
                 path: "mesh.ply".into(),
@@ -497,7 +497,7 @@ fn crate_errors() -> Vec<Section> {
             MeshFileError::OtherAtlas { found: 12, faces: 1000 },
             MeshFileError::Invalid(MeshError::UnknownVertex { face: 3, vertex: 9, vertices: 8 }),
         ]),
-        section([
+        section(&[
             PointsError::Lengths { places: 7, normals: 7, colors: 6 },
             PointsError::TooFew { found: 12, wanted: 100 },
             PointsError::NotFinite { dropped: 7, count: 50 },
@@ -510,26 +510,26 @@ fn crate_errors() -> Vec<Section> {
                 points_high: [5.0, 6.0, 7.5],
             },
         ]),
-        section([
+        section(&[
             PoissonError::NoExtent { points: 7 },
             PoissonError::Depth { depth: 17, deepest: 14 },
             PoissonError::NotConverged { level: 7, steps: 400, residual: 0.5 },
             PoissonError::TooManyBricks { depth: 11, bricks: 9000, granted: 4000, fits: 10 },
             PoissonError::NoSurface { points: 7 },
         ]),
-        section([
+        section(&[
             RestrictedError::Neighbours { neighbours: 0, tetrahedra: 7 },
             RestrictedError::Stray { tetrahedron: 7 },
             RestrictedError::UnfitTriangle { index: 7, corners: [[0.0, 1.0, f64::NAN]; 3] },
             RestrictedError::Apart { triangles: 7 },
         ]),
-        section([
+        section(&[
             CutError::Labels { labels: 6, points: 7 },
             CutError::Corner { tetrahedron: 7, corner: 9, points: 7 },
             CutError::OneSide { inside: 7, points: 7 },
             CutError::NothingLeft { faces: 1000, longest: 0.5 },
         ]),
-        section([
+        section(&[
             FusionError::MapSize { map: "depth map", found: 12, width: 1061, height: 1894 },
             FusionError::Focal { focal_px: [0.0, 500.0] },
             FusionError::NoSize { side: 0.5, voxel: 0.0 },
@@ -538,7 +538,7 @@ fn crate_errors() -> Vec<Section> {
             FusionError::TooManyBricks { bricks: 9000, granted: 4000, fits: 0.5 },
             FusionError::NoSurface { views: 43 },
         ]),
-        section([
+        section(&[
             ExchangeError::Lost { rank: 1, why: "the connection is closed".to_owned() },
             ExchangeError::Garbled { rank: 1, found: "a frame of 7 bytes".to_owned() },
             ExchangeError::WrongParts { found: 3, world: 4 },
@@ -555,7 +555,7 @@ fn crate_errors() -> Vec<Section> {
             ExchangeError::Unproven { rank: 1, address: ([10, 0, 0, 1], 29500).into() },
             ExchangeError::System { doing: "open a socket", why: "too many open files".to_owned() },
         ]),
-        section([
+        section(&[
             JoinError::Missing { ranks: vec![1, 3], world: 4, seconds: 60 },
             JoinError::Turned { rank: 1, why: "another process has joined as rank 1".to_owned() },
             JoinError::Unproven { rank: 1, address: ([10, 0, 0, 1], 29500).into() },
@@ -575,7 +575,7 @@ fn crate_errors() -> Vec<Section> {
             },
             JoinError::System { rank: 1, what: "a thread", source: denied() },
         ]),
-        section([
+        section(&[
             LaunchError::Number { name: "RANK", value: "-1".to_owned(), least: 1, most: 8 },
             LaunchError::Outside { name: "RANK", rank: 1, of_world: "WORLD_SIZE", world: 4 },
             LaunchError::Half { name: "RANK", value: "-1".to_owned(), missing: "WORLD_SIZE" },
@@ -587,20 +587,20 @@ fn crate_errors() -> Vec<Section> {
             LaunchError::Secret { name: "RANK", letters: 12 },
             LaunchError::NoPlace { name: "RANK", here: 7, world: 4 },
         ]),
-        section([
+        section(&[
             MessageError::Ended { peer: "rank 1".to_owned() },
             MessageError::Cut { peer: "rank 1".to_owned() },
             MessageError::TooLong { peer: "rank 1".to_owned(), bytes: 1000 },
             MessageError::Garbage { peer: "rank 1".to_owned(), source: json_error() },
             MessageError::Failed { peer: "rank 1".to_owned(), source: denied() },
         ]),
-        section([
+        section(&[
             NodeListError::Empty { list: "node[01".to_owned(), place: 7 },
             NodeListError::Nested { list: "node[01".to_owned() },
             NodeListError::Unbalanced { list: "node[01".to_owned() },
             NodeListError::Range { list: "node[01".to_owned(), found: "1-".to_owned() },
         ]),
-        section([
+        section(&[
             SuperviseError::Start { program: "/usr/bin/splat".into(), rank: 1, source: denied() },
             SuperviseError::System { what: "fork", source: denied() },
         ]),
@@ -674,7 +674,7 @@ fn host_refusal() -> HostRefusal {
 
 fn program_errors() -> Vec<Section> {
     vec![
-        section([
+        section(&[
             ConfigError::Unreadable { path: "my.toml".into(), source: denied() },
             ConfigError::UnknownPreset {
                 name: "quick".to_owned(),
@@ -705,7 +705,7 @@ fn program_errors() -> Vec<Section> {
                 allowed: "0 to 1",
             },
         ]),
-        section([
+        section(&[
             DatasetError::NoScene,
             DatasetError::SceneMissing { path: "data/fox".into() },
             DatasetError::FolderUnreadable { path: "data/fox".into(), source: denied() },
@@ -758,7 +758,7 @@ fn program_errors() -> Vec<Section> {
             },
             DatasetError::TooManyTestViews { wanted: 50, count: 50 },
         ]),
-        section([
+        section(&[
             ColmapError::Missing { folder: "data/fox".into(), file: "images" },
             ColmapError::Unreadable { path: COLMAP_IMAGES.into(), source: denied() },
             ColmapError::OtherContent {
@@ -808,7 +808,7 @@ fn program_errors() -> Vec<Section> {
             },
             ColmapError::Empty { path: COLMAP_IMAGES.into() },
         ]),
-        section([
+        section(&[
             TransformsError::Unreadable { path: TRANSFORMS.into(), source: denied() },
             TransformsError::Json { path: TRANSFORMS.into(), source: json() },
             TransformsError::OtherContent {
@@ -833,7 +833,7 @@ fn program_errors() -> Vec<Section> {
             },
             TransformsError::Empty { path: TRANSFORMS.into() },
         ]),
-        section([
+        section(&[
             PointsPlyError::NoPoints {
                 path: POINTS.into(),
                 found: "has no element vertex".to_owned(),
@@ -846,7 +846,7 @@ fn program_errors() -> Vec<Section> {
             },
             PointsPlyError::TooFar { path: POINTS.into(), index: 7, position: [0.0, 1.0, 1e20] },
         ]),
-        section([
+        section(&[
             ImageError::Unreadable { path: PHOTO.to_owned(), source: denied() },
             ImageError::UnknownFormat {
                 path: PHOTO.to_owned(),
@@ -891,7 +891,7 @@ fn program_errors() -> Vec<Section> {
             },
             ImageError::NoSuchImage { index: 7, count: 50 },
         ]),
-        section([
+        section(&[
             DepthsError::FolderMissing { path: "data/fox/depths".into() },
             DepthsError::ParametersMissing { path: PARAMETERS.into(), source: denied() },
             DepthsError::ParametersDamaged { path: PARAMETERS.into(), source: json() },
@@ -907,7 +907,7 @@ fn program_errors() -> Vec<Section> {
                 views: 43,
             },
         ]),
-        section([
+        section(&[
             NormalsError::FolderMissing { path: "data/fox/normals".into() },
             NormalsError::NoneFits {
                 path: "data/fox/normals".into(),
@@ -915,11 +915,11 @@ fn program_errors() -> Vec<Section> {
                 reasons: "0001.jpg: is empty".to_owned(),
             },
         ]),
-        section([
+        section(&[
             LensError::Parameter { parameter: "the focal length", value: 0.5 },
             LensError::Folds { distortion: "k1 = -1.5".to_owned(), width: 1061, height: 1894 },
         ]),
-        section([
+        section(&[
             PlyFileError::Unreadable { path: PLY.into(), source: denied() },
             PlyFileError::Header {
                 path: PLY.into(),
@@ -933,7 +933,7 @@ fn program_errors() -> Vec<Section> {
                 found: 1_000_000,
             },
         ]),
-        section([
+        section(&[
             PlyError::Format { path: PLY.into(), format: "ascii 1.0".to_owned() },
             PlyError::MissingColumn { path: PLY.into(), column: "opacity".to_owned() },
             PlyError::DoubleColumn { path: PLY.into(), column: "opacity".to_owned() },
@@ -958,7 +958,7 @@ fn program_errors() -> Vec<Section> {
             },
             PlyError::NoRotation { path: PLY.into(), row: 17 },
         ]),
-        section([
+        section(&[
             PlyFacesError::Missing { path: PLY.into() },
             PlyFacesError::Property {
                 path: PLY.into(),
@@ -973,8 +973,8 @@ fn program_errors() -> Vec<Section> {
                 allowed: "0 to 1",
             },
         ]),
-        section([LockError::InUse { folder: "out/fox".into(), holder: "process 17".to_owned() }]),
-        section([
+        section(&[LockError::InUse { folder: "out/fox".into(), holder: "process 17".to_owned() }]),
+        section(&[
             LpipsError::Unreadable { path: WEIGHTS.into(), source: denied() },
             LpipsError::NotWeights { path: WEIGHTS.into(), problem: "it is empty".to_owned() },
             LpipsError::NoHeads { path: WEIGHTS.into(), sought: vec!["vgg.pth".to_owned()] },
@@ -985,7 +985,7 @@ fn program_errors() -> Vec<Section> {
                 net: "vgg",
             },
         ]),
-        section([
+        section(&[
             TrainError::OutOfMemory {
                 source: Box::new(refusal(false).into()),
                 checkpoint: CHECKPOINT.into(),
@@ -994,7 +994,7 @@ fn program_errors() -> Vec<Section> {
             TrainError::NoImages { views: 43, first: "0001.jpg: is empty".to_owned() },
             TrainError::Emptied { iteration: 11 },
         ]),
-        section([
+        section(&[
             CheckpointError::Unreadable { path: CHECKPOINT.into(), source: denied() },
             CheckpointError::Damaged {
                 path: CHECKPOINT.into(),
@@ -1004,7 +1004,7 @@ fn program_errors() -> Vec<Section> {
             CheckpointError::ShDegree { path: CHECKPOINT.into(), found: 1, wanted: 3 },
             CheckpointError::Config { path: CHECKPOINT.into(), source: Box::new(unknown_preset()) },
         ]),
-        section([
+        section(&[
             DeviceError::TargetSize { target_px: [640, 480], view_px: [320, 240] },
             DeviceError::NotFinite {
                 primitive: "Gaussian",
@@ -1063,7 +1063,7 @@ fn program_errors() -> Vec<Section> {
                 reason: "an illegal memory access was encountered".to_owned(),
             },
         ]),
-        section([
+        section(&[
             ExtractionError::EmptyBox { axis: 'x', low: 1.5, high: 0.5 },
             ExtractionError::OutOfRange {
                 flag: "density-trim",
@@ -1089,14 +1089,14 @@ fn program_errors() -> Vec<Section> {
             ExtractionError::DecimatedAway { faces: 1000, target: 7 },
             ExtractionError::PeeledAway { faces: 1000 },
         ]),
-        section([BindError::NoTriangles { faces: 1000 }]),
-        section([
+        section(&[BindError::NoTriangles { faces: 1000 }]),
+        section(&[
             SynthError::OutOfRange { flag: "views", value: 0, least: 1, most: 10_000 },
             SynthError::Occupied { path: "data/synthetic".into() },
             SynthError::Truth(ExtractError::Length { values: 511, bricks: 1 }),
             SynthError::Png { name: "00012.png".to_owned(), source: picture() },
         ]),
-        section([
+        section(&[
             LogError::Missing { path: LOG.into() },
             LogError::Unreadable { path: LOG.into(), source: denied() },
             LogError::Damaged {
@@ -1106,7 +1106,7 @@ fn program_errors() -> Vec<Section> {
             },
             LogError::Empty { path: LOG.into() },
         ]),
-        section([
+        section(&[
             SummaryError::Missing { path: SUMMARY.into() },
             SummaryError::Older { path: SUMMARY.into() },
             SummaryError::Unreadable { path: SUMMARY.into(), source: denied() },
@@ -1115,22 +1115,22 @@ fn program_errors() -> Vec<Section> {
                 reason: "missing field `event`".to_owned(),
             },
         ]),
-        section([
+        section(&[
             FramesFileError::Unreadable { path: "cameras.json".into(), source: denied() },
             FramesFileError::Unusable {
                 path: "cameras.json".into(),
                 problem: "has no cameras. Write one for each frame, or use --path orbit".to_owned(),
             },
         ]),
-        section([ServerError::System(denied())]),
-        section([refusal(false), refusal(true)]),
-        section([host_refusal()]),
-        section([PrintError(io::Error::from(io::ErrorKind::StorageFull))]),
-        section([
+        section(&[ServerError::System(denied())]),
+        section(&[refusal(false), refusal(true)]),
+        section(&[host_refusal()]),
+        section(&[PrintError(io::Error::from(io::ErrorKind::StorageFull))]),
+        section(&[
             Interrupted { command: None },
             Interrupted { command: Some("splat train --resume -m out/fox".to_owned()) },
         ]),
-        section([TooManyBound { faces: 1 << 31, each: 6 }]),
-        section([full_disk()]),
+        section(&[TooManyBound { faces: 1 << 31, each: 6 }]),
+        section(&[full_disk()]),
     ]
 }
