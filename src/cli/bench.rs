@@ -2,14 +2,14 @@
 
 use clap::{ArgMatches, Args};
 
+use super::check::check;
 use super::device::{self, DeviceOptions, Task};
-use super::exit::UsageError;
-use super::output::print;
+use super::output::print_report;
 use super::scene::{ModelArgs, Opened};
 use crate::abi::MAX_VIEWS;
 use crate::backend::TrainDevice;
 use crate::bench::{BenchReport, BenchSetup, measure};
-use crate::config::{Config, SugarOptions};
+use crate::config::{Config, PrimitiveName, SugarOptions};
 use crate::train::render_footprint;
 
 /// Arguments of `splat bench`.
@@ -53,24 +53,20 @@ pub(super) struct BenchArgs {
 
 /// Measures the step and prints the times.
 pub(super) fn run(args: &BenchArgs, matches: &ArgMatches) -> anyhow::Result<()> {
-    if args.iterations == 0 {
-        return Err(UsageError("--iterations: 0 iterations cannot be timed".to_owned()).into());
-    }
+    check([(args.iterations == 0, "--iterations: 0 iterations cannot be timed")])?;
     Config { sugar: args.sugar.clone(), ..Config::default() }.validate()?;
     let model = args.model.read(matches)?;
-    model.refuse_triangles(
+    model.check_primitive([(
+        PrimitiveName::Triangles,
         "splat bench makes copies of a model's Gaussians, and the model is of triangles. Name a model of \
          Gaussians",
-    )?;
+    )])?;
     let opened = model.open(None)?;
     Config { sugar: args.sugar.clone(), ..opened.config.clone() }.validate()?;
-    if opened.gaussians.is_empty() {
-        return Err(UsageError("the model has no Gaussians to make copies of".to_owned()).into());
-    }
+    check([(opened.gaussians.is_empty(), "the model has no Gaussians to make copies of")])?;
     let task = Measuring { args, opened: &opened };
     let report = device::on(&DeviceOptions::of_earlier(&opened.config, matches), task)?;
-    print(&if args.json { serde_json::to_string_pretty(&report)? } else { report.text() })?;
-    Ok(())
+    print_report(&report, args.json, BenchReport::text)
 }
 
 struct Measuring<'a> {

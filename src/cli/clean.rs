@@ -8,18 +8,19 @@ use std::time::Instant;
 use clap::{ArgMatches, Args};
 use serde::{Deserialize, Serialize};
 
+use super::check::{check, warn, warn_of_images};
 use super::crop::{CropOptions, number};
 use super::device::{self, DeviceOptions, Task};
-use super::exit::{DataError, DoesNotFit, UsageError};
+use super::exit::DataError;
 use super::folder;
 use super::held_out::{TRAINED_VIEWS, TrainedViews};
-use super::host_limit::{HostRoom, OnProcessor, showing};
-use super::output::{print, shell_word};
+use super::output::{print_report, shell_word};
 use super::parser::parse;
 use super::scene::{ModelArgs, Opened, ReadModel, absolute, none_to_compare};
 use super::stages::flag;
 use crate::backend::{RenderSettings, TrainDevice};
 use crate::clean::{CleanOptions, CleanRule, Cleaning, bytes_beside, clean};
+use crate::config::PrimitiveName;
 use crate::dataset::Frame;
 use crate::export::{PlyStyle, write_ply_chunks};
 use crate::files::{
@@ -28,8 +29,8 @@ use crate::files::{
 use crate::memory::plan::PlannedRow;
 use crate::model::Gaussians;
 use crate::train::event::Split;
-use crate::train::save::render_mode;
-use crate::train::{Views, forecast, render_footprint, scene_extent};
+use crate::train::save::{new_point_cloud, render_mode};
+use crate::train::{Views, render_footprint, scene_extent};
 
 /// Arguments of `splat clean`.
 #[derive(Args)]
@@ -88,11 +89,7 @@ fn not_negative(text: &str) -> Result<f64, String> {
 
 /// Cleans the model, prints a report and writes the remaining Gaussians to a new model folder.
 pub(super) fn run(args: &CleanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
-    clean_model(args, matches, |report| {
-        let text =
-            if args.json { serde_json::to_string_pretty(report)? } else { report.described() };
-        Ok(print(&text)?)
-    })
+    clean_model(args, matches, |report| print_report(report, args.json, CleanReport::described))
 }
 
 fn clean_model(
@@ -103,10 +100,11 @@ fn clean_model(
     let started = Instant::now();
     let model_path = &args.model.model_path;
     let model = args.model.read(matches)?;
-    model.refuse_triangles(
+    model.check_primitive([(
+        PrimitiveName::Triangles,
         "splat clean removes Gaussians, and training has removed the hidden triangles of this model already. Use it as \
          it is, or cut it with splat export --crop",
-    )?;
+    )])?;
     let options = args.rules.options(scene_extent(&model.dataset), &model.dataset.frame);
     check_model(&model, &options, model_path)?;
     let target = if args.dry_run {
@@ -116,9 +114,16 @@ fn clean_model(
         Some(CleanTarget::check(model_path, to, args.overwrite)?)
     };
     let trained = model.trained_on();
-    let room = host_room(&model)?;
+    let bytes = bytes_beside(model.gaussians.len());
+    let beside = PlannedRow { label: "what each Gaussian is worth", bytes };
+    let room = model.room(None, Some(beside))?;
     let opened = model.open_within(room)?;
-    warn_of_colors(&opened);
+    let learned = &opened.config.optimize;
+    warn([(
+        learned.exposure || learned.bilateral_grid,
+        "trained with --exposure or --bilateral-grid: their colours are not in the Gaussians and count as \
+         errors. Compare the cleaned model by eye before you delete the first",
+    )]);
     let task = ModelCleaning { opened: &opened, options: &options };
     let cleaning = device::on(&DeviceOptions::of_surface(&opened.config, matches), task)?;
     let written = target.as_ref().map(CleanTarget::path);
@@ -146,35 +151,11 @@ fn check_model(model: &ReadModel, options: &CleanOptions, path: &Path) -> Result
     Ok(())
 }
 
-/// Warns if the photographs' colours differ from those of the Gaussians.
-fn warn_of_colors(opened: &Opened) {
-    let options = &opened.config.optimize;
-    if options.exposure || options.bilateral_grid {
-        tracing::warn!(
-            "trained with --exposure or --bilateral-grid: their colours are not in the Gaussians and count as \
-             errors. Compare the cleaned model by eye before you delete the first"
-        );
-    }
-}
-
 fn nothing_left(path: &Path) -> DataError {
     DataError(format!(
         "{}: none of its Gaussians is left. Give a larger --crop or --crop-sphere",
         path.display()
     ))
-}
-
-/// Checks the work against `--host-limit`.
-fn host_room(model: &ReadModel) -> Result<HostRoom, DoesNotFit> {
-    let ReadModel { config, dataset, gaussians, .. } = model;
-    let mut work = showing(config, gaussians.len() as u64);
-    work.sh_degree = gaussians.sh_degree;
-    let most = work.gaussians;
-    let footprint = render_footprint(config);
-    let count_seen = &|| forecast::seen_of_model(dataset, gaussians, footprint);
-    let bytes = bytes_beside(gaussians.len());
-    let beside = Some(PlannedRow { label: "what each Gaussian is worth", bytes });
-    model.room_for(&OnProcessor { work, most, count_seen, lpips: None, beside })
 }
 
 impl RuleArgs {
@@ -210,9 +191,7 @@ impl Task for ModelCleaning<'_> {
             ..RenderSettings::DEFAULT
         };
         let cleaning = clean(device, gaussians, &mut views, settings, options)?;
-        for warning in views.take_warnings() {
-            tracing::warn!("{warning}");
-        }
+        warn_of_images(&mut views);
         Ok(cleaning.ok_or_else(|| none_to_compare(&views, Split::Train))?)
     }
 }
@@ -321,21 +300,17 @@ impl CleanTarget {
     /// Creates only the folder.
     fn check(from: &Path, to: PathBuf, overwrite: bool) -> anyhow::Result<Self> {
         let shown = to.display();
-        if absolute(from) == absolute(&to) {
-            return Err(UsageError(format!(
-                "-o {shown}: is the model itself, which stays as it is. Name another folder"
-            ))
-            .into());
-        }
-        if let Some(problem) = folder::not_a_folder(&to) {
-            return Err(problem.into());
-        }
-        if folder::holds_run(&to) && !overwrite {
-            return Err(UsageError(format!(
+        check([(
+            absolute(from) == absolute(&to),
+            format!("-o {shown}: is the model itself, which stays as it is. Name another folder"),
+        )])?;
+        folder::check_not_file(&to)?;
+        check([(
+            folder::holds_run(&to) && !overwrite,
+            format!(
                 "{shown}: holds a model already. Name another folder with -o, or give --overwrite"
-            ))
-            .into());
-        }
+            ),
+        )])?;
         create_folder(&to)?;
         check_writable(&to)?;
         Ok(Self { from: from.to_owned(), to })
@@ -359,12 +334,10 @@ impl CleanTarget {
             tracing::info!("--overwrite: the earlier model is moved to {}", aside.display());
         }
         let _work = WorkFolder::open(to);
-        let ply = to.join("point_cloud").join(format!("iteration_{}", opened.iteration));
-        create_folder(&ply)?;
+        let path = new_point_cloud(to, opened.iteration)?;
         let left = cleaning.left(&opened.gaussians);
         let mode = render_mode(&opened.config);
         let style = PlyStyle { mode, frame: opened.dataset.frame };
-        let path = ply.join("point_cloud.ply");
         write_ply_chunks::<Gaussians, _, _>(
             &path,
             style,

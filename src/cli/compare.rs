@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::exit::{DataError, QualityLost, UsageError};
-use super::output::{print, shell_word};
+use super::output::{print_report, shell_word};
 use crate::config::{Config, ConfigError};
 use crate::memory::Bytes;
 use crate::telemetry::{MeasuredSplit, RunState, RunSummary};
@@ -60,12 +60,8 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     }
     let runs = paths.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let comparison = Comparison::new(&runs, args.tolerance)?;
-    print(&if args.json {
-        serde_json::to_string_pretty(&comparison)?
-    } else {
-        let style = if args.markdown { Style::Markdown } else { Style::Plain };
-        comparison_text(&comparison, style)
-    })?;
+    let style = if args.markdown { Style::Markdown } else { Style::Plain };
+    print_report(&comparison, args.json, |comparison| comparison_text(comparison, style))?;
     if let Some(without) = comparison.without_quality() {
         return Err(DataError(without).into());
     }
@@ -218,7 +214,8 @@ struct Figure {
     title: String,
     unit: Unit,
     better: Better,
-    role: Role,
+    /// Views of a quality that is checked against the tolerance. `None` if the figure is only shown.
+    quality: Option<QualityOf>,
     /// Value. NaN if the measured value is not finite.
     value: f64,
 }
@@ -241,15 +238,6 @@ enum Better {
     Higher,
     Lower,
     Neither,
-}
-
-/// Role of a figure in the verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    /// Quality that is checked against the tolerance.
-    Quality(QualityOf),
-    /// Information that is only shown.
-    Information,
 }
 
 /// Views that a quality figure was measured on.
@@ -348,17 +336,12 @@ fn metrics(summary: &RunSummary) -> Vec<Figure> {
         measured.sort_by_key(|(name, _)| place(name));
         for (name, value) in measured {
             let FigureKind { title, unit, better } = FigureKind::named(name);
-            let role = if FigureKind::is_quality(name) {
-                Role::Quality(figures_of)
-            } else {
-                Role::Information
-            };
             figures.push(Figure {
                 key: format!("{split}.{name}"),
                 title: format!("{split} {title}"),
                 unit,
                 better,
-                role,
+                quality: FigureKind::is_quality(name).then_some(figures_of),
                 value: value.unwrap_or(f64::NAN),
             });
         }
@@ -374,7 +357,7 @@ fn losses(summary: &RunSummary) -> impl Iterator<Item = Figure> {
             title: format!("training {title}"),
             unit,
             better,
-            role: Role::Information,
+            quality: None,
             value: value.unwrap_or(f64::NAN),
         }
     })
@@ -388,7 +371,7 @@ fn peaks(summary: &RunSummary) -> impl Iterator<Item = Figure> {
             title: format!("peak, {}", phase.words()),
             unit: Unit::Bytes,
             better: Better::Lower,
-            role: Role::Information,
+            quality: None,
             value: peak.of_device()?.0 as f64,
         })
     })
@@ -415,7 +398,7 @@ fn resources(summary: &RunSummary) -> impl Iterator<Item = Figure> {
     ];
     rows.into_iter().filter_map(|(key, title, unit, better, value)| {
         let (key, title) = (key.to_owned(), title.to_owned());
-        Some(Figure { key, title, unit, better, role: Role::Information, value: value? })
+        Some(Figure { key, title, unit, better, quality: None, value: value? })
     })
 }
 
@@ -594,9 +577,7 @@ impl<'a> Comparison<'a> {
             ));
         }
         let has_none = |run: &ComparedRun<'_>| {
-            let is_quality =
-                |compared: &ComparedFigure| matches!(compared.figure.role, Role::Quality(_));
-            !run.figures.iter().any(is_quality)
+            !run.figures.iter().any(|compared| compared.figure.quality.is_some())
         };
         let Some(bare) = [baseline, run].into_iter().find(|run| has_none(run)) else {
             return Some(format!(
@@ -679,7 +660,7 @@ fn judged_on(
     }
     let has = |of: QualityOf| {
         figures.iter().any(|compared| {
-            compared.figure.role == Role::Quality(of) && compared.change_percent.is_some()
+            compared.figure.quality == Some(of) && compared.change_percent.is_some()
         })
     };
     [QualityOf::Test, QualityOf::Others].into_iter().find(|&of| has(of))
@@ -704,10 +685,10 @@ fn compare(
             ComparedFigure { change_percent, verdict, ..ComparedFigure::alone(figure) }
         })
         .collect();
-    let Some(gate) = judged_on(&compared, other_views) else { return compared };
+    let gate = judged_on(&compared, other_views);
     for found in &mut compared {
         let worse = found.change_percent.map_or(0.0, f64::abs);
-        let is_quality = found.figure.role == Role::Quality(gate);
+        let is_quality = gate.is_some() && found.figure.quality == gate;
         if is_quality && found.verdict == Some(Verdict::Worse) && !tolerance.accepts(worse) {
             found.verdict = Some(Verdict::OutsideTolerance);
         }

@@ -41,23 +41,19 @@ pub(super) trait Task {
 
 /// Options that choose a device and its limits.
 #[derive(Clone)]
+#[cfg_attr(not(kernels), allow(dead_code, reason = "the processor needs few of them"))]
 pub(super) struct DeviceOptions {
     device: DeviceChoice,
     /// Index of the GPU in the driver's order.
-    #[cfg_attr(not(kernels), allow(dead_code, reason = "without kernels none is opened"))]
     ordinal: u32,
     /// Processes of the run on this host.
-    #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor page-locks nothing"))]
     ranks_here: u32,
     seed: u64,
     memory: MemoryOptions,
     /// Names of the typed options. `None` warns about every idle option that differs from its default.
     typed: Option<BTreeSet<String>>,
-    #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor plans nothing"))]
     target: Option<u64>,
-    #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor plans nothing"))]
     coarse: Option<PlannedCoarse>,
-    #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor plans nothing"))]
     inputs: Inputs,
 }
 

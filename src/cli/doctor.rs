@@ -16,7 +16,7 @@ use crate::perceptual::{
 
 use super::device::{LISTED_HOLDERS, REBUILD, UsableGpu, holders_in_words, try_gpu};
 use super::lpips::{Missing, lpips_in_words};
-use super::output::print;
+use super::output::print_report;
 use super::train_args;
 
 /// Arguments of `splat doctor`.
@@ -34,7 +34,7 @@ pub(super) struct DoctorArgs {
 /// Prints the findings. Returns an error if nothing can be trained.
 pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
     let findings = Findings::gather();
-    print(&if args.json { serde_json::to_string_pretty(&findings)? } else { findings.text() })?;
+    print_report(&findings, args.json, Findings::text)?;
     if !findings.can_train {
         anyhow::bail!("`splat train` cannot run here yet: follow the lines above without \"ok\"");
     }

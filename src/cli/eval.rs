@@ -1,25 +1,25 @@
 //! `splat eval`: metrics of a trained model.
 
 use std::ffi::OsStr;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
-use std::{fs, io};
 
 use clap::{ArgMatches, Args, ValueEnum};
 use image::ExtendedColorType;
 use serde::Serialize;
 use splat_mesh::compare::{
-    Alignment, CompareOptions, Comparison, Distances, Figures, Similarity, compare,
+    Alignment, CompareOptions, Comparison, Distances, Figures, Score, Similarity, compare,
 };
 use splat_mesh::draw::{DrawnPixels, Paint, draw};
 use splat_mesh::file::{MeshPicture, PaintedMesh, read_glb, read_mesh};
 use splat_mesh::{Camera, Mesh};
 
+use super::check::warn_of_images;
 use super::device::{self, DeviceOptions, Task};
 use super::exit::{DataError, UsageError};
 use super::folder;
 use super::lpips::{self, LpipsDemand, Sources};
-use super::output::{print, shell_word};
+use super::output::{print_report, shell_word};
 use super::scene::{ModelArgs, Opened, TriangleSamples, none_to_compare};
 use crate::backend::cpu::measure;
 use crate::backend::{TrainDevice, camera_of};
@@ -27,7 +27,7 @@ use crate::config::MetricSet;
 use crate::dataset::Image;
 use crate::export::frame_of_file;
 use crate::files::{
-    OutputError, WorkFolder, check_writable, create_folder, numbered, write_atomically, write_png,
+    OutputError, WorkFolder, check_writable, create_folder, write_atomically, write_png,
 };
 use crate::mesh::convert_mesh;
 use crate::perceptual::LpipsWeights;
@@ -85,12 +85,10 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         return measure_mesh_images(mesh, args.split, &args.model, args.json, matches);
     }
     if mesh.is_some() {
-        return Err(UsageError(
+        anyhow::bail!(UsageError::new(
             "--mesh is given without --geometry TRUTH and without --mesh-images, which measure it. \
              Give one of them"
-                .to_owned(),
-        )
-        .into());
+        ));
     }
     let mut model = args.model.read(matches)?;
     args.samples.apply(model.triangles.as_mut(), matches);
@@ -114,23 +112,21 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let task = Evaluating { opened: &opened, split: args.split, metrics, lpips: lpips.as_ref() };
     let evaluation = device::on(&DeviceOptions::of_earlier(&opened.config, matches), task)?;
     // Print first: a full disk must not cost the computed result.
-    let text =
-        if args.json { serde_json::to_string_pretty(&evaluation)? } else { table(&evaluation) };
-    let printed = print(&text);
+    let printed = print_report(&evaluation, args.json, table);
     if opened.altered {
         tracing::warn!(
             "measured with other scene options than the model was trained with; the tables in {} \
              are left as they are",
             folder.display()
         );
-        return Ok(printed?);
+        return printed;
     }
     match write_tables(folder, &evaluation) {
         // With `--json` the caller reads the result from stdout.
         Err(error) if args.json => tracing::warn!("the tables are left as they were: {error}"),
         done => done?,
     }
-    Ok(printed?)
+    printed
 }
 
 fn write_tables(folder: &Path, evaluation: &Evaluation) -> Result<(), OutputError> {
@@ -160,9 +156,7 @@ impl Task for Evaluating<'_> {
         let shown = opened.request(split, ShownViews::Nothing);
         let request = EvalRequest { compensation, metrics, lpips, ..shown };
         let evaluation = evaluate(device, &model, &mut views, &request, |_| Ok(()))?;
-        for warning in views.take_warnings() {
-            tracing::warn!("{warning}");
-        }
+        warn_of_images(&mut views);
         Ok(evaluation.ok_or_else(|| none_to_compare(&views, split))?)
     }
 }
@@ -203,10 +197,14 @@ fn newest_mesh(
     extensions: &[&str],
 ) -> Result<PathBuf, DataError> {
     folder::check_readable(model_path)?;
-    let number = |name: &str| name.strip_prefix("iteration_")?.parse().ok();
-    let mut iterations = numbered(&model_path.join("mesh"), number);
+    let is_mesh = |path: &Path| {
+        let extension = path.extension().and_then(OsStr::to_str);
+        extension.is_some_and(|extension| extensions.contains(&extension))
+    };
+    let mut iterations = folder::iterations(&model_path.join("mesh"));
     iterations.retain(|&(iteration, _)| wanted.is_none_or(|wanted| wanted == iteration));
-    let newest = iterations.iter().rev().find_map(|(_, folder)| newest_of(folder, extensions));
+    let newest = |(_, folder): &(u32, PathBuf)| folder::newest_file(folder, is_mesh);
+    let newest = iterations.iter().rev().find_map(newest);
     newest.ok_or_else(|| {
         let of = wanted.map_or(String::new(), |wanted| format!(" of iteration {wanted}"));
         DataError(format!(
@@ -216,19 +214,6 @@ fn newest_mesh(
             shell_word(model_path)
         ))
     })
-}
-
-/// Returns the most recently written mesh of a folder. Ties go to the last name.
-fn newest_of(folder: &Path, extensions: &[&str]) -> Option<PathBuf> {
-    let paths = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let is_mesh = |path: &PathBuf| {
-        let extension = path.extension().and_then(OsStr::to_str);
-        extension.is_some_and(|extension| extensions.contains(&extension))
-    };
-    let time = |path: &Path| fs::metadata(path).and_then(|file| file.modified());
-    paths
-        .filter(is_mesh)
-        .max_by_key(|path| (time(path).unwrap_or(SystemTime::UNIX_EPOCH), path.clone()))
 }
 
 // Figures of geometry.
@@ -249,11 +234,8 @@ struct GeometryReport {
     comparison: Comparison,
 }
 
-/// Table row: name and formatter of one column.
-struct FigureRow {
-    name: String,
-    show: Box<dyn Fn(&Figures) -> String>,
-}
+/// Figure of some figures.
+type Figure<T> = fn(&T) -> f64;
 
 /// Returns the figures as text for the terminal.
 fn figure_table(report: &GeometryReport) -> String {
@@ -281,10 +263,42 @@ fn figure_table(report: &GeometryReport) -> String {
     let heads: String = columns.iter().map(|(head, _)| format!("{head:>COLUMN$}")).collect();
     lines.push(String::new());
     lines.push(format!("{:NAME$}{heads}", ""));
-    for FigureRow { name, show } in rows(comparison) {
+    let mut row = |name: &str, show: &dyn Fn(&Figures) -> String| {
         let cells: String =
             columns.iter().map(|(_, figures)| format!("{:>COLUMN$}", show(figures))).collect();
         lines.push(format!("{name:NAME$}{cells}"));
+    };
+    let distances: [(&str, Figure<Figures>); 7] = [
+        ("Chamfer", |figures| figures.chamfer),
+        ("mesh to truth, mean", |figures| figures.accuracy.mean),
+        ("  median", |figures| figures.accuracy.median),
+        ("  95 % are nearer than", |figures| figures.accuracy.p95),
+        ("truth to mesh, mean", |figures| figures.completeness.mean),
+        ("  median", |figures| figures.completeness.median),
+        ("  95 % are nearer than", |figures| figures.completeness.p95),
+    ];
+    for (name, of) in distances {
+        row(name, &|figures| share(of(figures), diagonal));
+    }
+    for (index, score) in comparison.uniform.scores.iter().enumerate() {
+        let of = |figures: &Figures, show: &dyn Fn(&Score) -> String| {
+            figures.scores.get(index).map_or("-".to_owned(), show)
+        };
+        let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+        row(&format!("F-score at {}", length(score.threshold)), &|figures| {
+            of(figures, &|score| percent(score.f_score))
+        });
+        row("  precision, recall", &|figures| {
+            of(figures, &|score| format!("{}, {}", percent(score.precision), percent(score.recall)))
+        });
+    }
+    let of_both: [(&str, Figure<Distances>); 3] = [
+        ("normals agree", |distances| distances.normal_agreement),
+        ("normals opposed", |distances| distances.opposed_share),
+        ("farther than counted", |distances| distances.clamped_share),
+    ];
+    for (name, of) in of_both {
+        row(name, &|figures| format!("{:.2} %", 100.0 * both(figures, of)));
     }
     lines.push(String::new());
     if let Some(scan) = scan {
@@ -305,54 +319,6 @@ fn figure_table(report: &GeometryReport) -> String {
         crossings.crossing, crossings.sampled
     ));
     lines.join("\n")
-}
-
-fn rows(comparison: &Comparison) -> Vec<FigureRow> {
-    let diagonal = comparison.diagonal;
-    let distance = |name: &str, of: fn(&Figures) -> f64| FigureRow {
-        name: name.to_owned(),
-        show: Box::new(move |figures| share(of(figures), diagonal)),
-    };
-    let percent = |name: &str, of: fn(&Figures) -> f64| FigureRow {
-        name: name.to_owned(),
-        show: Box::new(move |figures| format!("{:.2} %", 100.0 * of(figures))),
-    };
-    let mut rows = vec![
-        distance("Chamfer", |figures| figures.chamfer),
-        distance("mesh to truth, mean", |figures| figures.accuracy.mean),
-        distance("  median", |figures| figures.accuracy.median),
-        distance("  95 % are nearer than", |figures| figures.accuracy.p95),
-        distance("truth to mesh, mean", |figures| figures.completeness.mean),
-        distance("  median", |figures| figures.completeness.median),
-        distance("  95 % are nearer than", |figures| figures.completeness.p95),
-    ];
-    for (index, score) in comparison.uniform.scores.iter().enumerate() {
-        rows.push(FigureRow {
-            name: format!("F-score at {}", length(score.threshold)),
-            show: Box::new(move |figures| {
-                let score = figures.scores.get(index);
-                score.map_or("-".to_owned(), |score| format!("{:.2} %", 100.0 * score.f_score))
-            }),
-        });
-        rows.push(FigureRow {
-            name: "  precision, recall".to_owned(),
-            show: Box::new(move |figures| {
-                figures.scores.get(index).map_or("-".to_owned(), |score| {
-                    format!("{:.2} %, {:.2} %", 100.0 * score.precision, 100.0 * score.recall)
-                })
-            }),
-        });
-    }
-    rows.push(percent("normals agree", |figures| {
-        both(figures, |distances| distances.normal_agreement)
-    }));
-    rows.push(percent("normals opposed", |figures| {
-        both(figures, |distances| distances.opposed_share)
-    }));
-    rows.push(percent("farther than counted", |figures| {
-        both(figures, |distances| distances.clamped_share)
-    }));
-    rows
 }
 
 /// Returns the mean of a figure over both directions.
@@ -455,9 +421,7 @@ fn measure_geometry(
     matches: &ArgMatches,
 ) -> anyhow::Result<()> {
     let model_path = &model.model_path;
-    if let Some(problem) = folder::not_a_folder(model_path) {
-        return Err(problem.into());
-    }
+    folder::check_not_file(model_path)?;
     if !json {
         check_writable(model_path)?;
     }
@@ -491,18 +455,25 @@ fn measure_geometry(
         cameras: train_cameras.len(),
         comparison,
     };
-    let text = if json { serde_json::to_string_pretty(&report)? } else { figure_table(&report) };
-    let printed = print(&text);
+    let printed = print_report(&report, json, figure_table);
     let _work = WorkFolder::open(model_path);
-    let written = write_atomically(&model_path.join(GEOMETRY_FIGURES), |out| {
-        serde_json::to_writer_pretty(out, &report).map_err(io::Error::from)
+    write_figures(&model_path.join(GEOMETRY_FIGURES), &report, json)?;
+    printed
+}
+
+/// Writes figures as JSON. With `--json` the caller reads the result from stdout, and a failure is a warning.
+fn write_figures(path: &Path, figures: &impl Serialize, json: bool) -> Result<(), OutputError> {
+    let written = write_atomically(path, |out| {
+        serde_json::to_writer_pretty(out, figures).map_err(io::Error::from)
     });
     match written {
-        // With `--json` the caller reads the result from stdout.
-        Err(error) if json => tracing::warn!("{GEOMETRY_FIGURES} is left as it was: {error}"),
-        done => done?,
+        Err(error) if json => {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            tracing::warn!("{name} is left as it was: {error}");
+            Ok(())
+        }
+        done => done,
     }
-    Ok(printed?)
 }
 
 // `splat eval --mesh-images`: similarity of a mesh's renders and the photographs.
@@ -597,9 +568,7 @@ fn measure_mesh_images(
         }
         per_view.push(MeshImage { name: view.name.clone(), figures });
     }
-    for warning in views.take_warnings() {
-        tracing::warn!("{warning}");
-    }
+    warn_of_images(&mut views);
     if per_view.is_empty() {
         return Err(none_to_compare(&views, split).into());
     }
@@ -610,18 +579,9 @@ fn measure_mesh_images(
         mean: mean(&per_view),
         views: per_view,
     };
-    let text =
-        if json { serde_json::to_string_pretty(&report)? } else { image_table(&report, &mesh) };
-    let printed = print(&text);
-    let written = write_atomically(&args.model_path.join(FIGURES), |out| {
-        serde_json::to_writer_pretty(out, &report).map_err(io::Error::from)
-    });
-    match written {
-        // With `--json` the caller reads the result from stdout.
-        Err(error) if json => tracing::warn!("{FIGURES} is left as it was: {error}"),
-        done => done?,
-    }
-    Ok(printed?)
+    let printed = print_report(&report, json, |report| image_table(report, &mesh));
+    write_figures(&args.model_path.join(FIGURES), &report, json)?;
+    printed
 }
 
 /// Reads a GLB with its texture, or another mesh file with vertex colours.
@@ -631,11 +591,10 @@ fn read(path: &Path) -> anyhow::Result<PaintedMesh> {
         return Ok(read_glb(path)?);
     }
     if is("obj") {
-        return Err(DataError(format!(
+        anyhow::bail!(DataError(format!(
             "{}: of an OBJ the picture is not read. Name the same mesh as GLB, or as PLY",
             path.display()
-        ))
-        .into());
+        )));
     }
     Ok(PaintedMesh { mesh: read_mesh(path)?, texture: None })
 }

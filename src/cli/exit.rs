@@ -47,6 +47,12 @@ pub(super) enum Exit {
 #[error("{0}")]
 pub(super) struct UsageError(pub(super) String);
 
+impl UsageError {
+    pub(super) fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
 /// Notice that a resumed run is already complete. The program ends with success.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]

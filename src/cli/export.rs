@@ -19,10 +19,11 @@ use splat_formats::{
 pub(super) use self::args::ExportArgs;
 use self::args::{CutOptions, ExportFormat, FilePlacement, SogArgs, SpzArgs, VertexColors};
 use self::fit::{Refit, SogExport};
+use super::check::{check, warn};
 use super::crop::CropOptions;
 use super::exit::{DataError, UsageError};
 use super::folder::point_cloud;
-use super::output::print;
+use super::output::print_report;
 use super::parser::{command_of, is_typed};
 use super::scene::{cameras_of, training_cameras_of};
 use crate::backend::RenderSettings;
@@ -48,7 +49,6 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     let named = named_format(args)?;
     check_output(args, named)?;
     fit::check(args, named)?;
-    fit::check_photographs(args)?;
     let (from, iteration) = source(args)?;
     if read_ply_primitive(&from).is_ok_and(|it| it == PrimitiveName::Triangles) {
         warn_of_idle(None, matches);
@@ -90,7 +90,7 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
         return Err(DataError(format!("{}: {why}", from.display())).into());
     }
     if refit.is_some() && splats.sh_degree() == 0 {
-        return Err(fit::no_harmonics().into());
+        anyhow::bail!(UsageError::new(fit::NO_HARMONICS));
     }
     splats.flatten_for(&format);
     let to = target(args)?;
@@ -115,9 +115,7 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     let is_flat = format == SplatFormat::Splat;
     let sh_degree = if is_flat { 0 } else { splats.sh_degree() };
     let exported = Exported { from, to, sh_degree, left_out, written };
-    let text =
-        if args.json { serde_json::to_string_pretty(&exported)? } else { described(&exported) };
-    Ok(print(&text)?)
+    print_report(&exported, args.json, described)
 }
 
 /// Returns the unit of an HTML page, in units of the placed scene. The page stores SPZ, which needs another unit than
@@ -176,30 +174,13 @@ fn target(args: &ExportArgs) -> Result<PathBuf, OutputError> {
 /// Rejects outputs that would lose a file or turn the scene twice.
 fn check_output(args: &ExportArgs, format: ExportFormat) -> Result<(), UsageError> {
     let shown = args.output.display();
-    if args.output.as_os_str() == "-" {
-        return Err(UsageError("-o -: an export is a file. Name it".to_owned()));
-    }
-    if fs::metadata(&args.output).is_ok_and(|about| !about.is_file()) {
-        return Err(UsageError(format!("{shown}: is there, and is no file. Name a file with -o")));
-    }
-    if fs::symlink_metadata(&args.output).is_ok() && !args.overwrite {
-        return Err(UsageError(format!(
-            "{shown}: is there already. Name another file with -o, or give --overwrite"
-        )));
-    }
+    let is_there = fs::symlink_metadata(&args.output).is_ok();
     let folder = format.file_of_folder().and(args.output.parent());
     let has_files = |folder: &Path| {
-        fs::read_dir(folder)
-            .is_ok_and(|it| it.flatten().any(|entry| !is_of_interrupted_export(&entry)))
-            || fs::symlink_metadata(&args.output).is_ok()
+        let is_foreign = |entry: &fs::DirEntry| !is_of_interrupted_export(entry);
+        fs::read_dir(folder).is_ok_and(|it| it.flatten().any(|entry| is_foreign(&entry)))
+            || is_there
     };
-    if let Some(folder) = folder.filter(|folder| has_files(folder) && !args.overwrite) {
-        return Err(UsageError(format!(
-            "{}: is not empty, and files of these names would be replaced. Name another folder with -o, or \
-             give --overwrite",
-            folder.display()
-        )));
-    }
     let turns = match format {
         ExportFormat::Glb => Some("a GLB is y up by itself"),
         ExportFormat::Spz if args.spz.spz_axes.is_y_up() => {
@@ -207,12 +188,29 @@ fn check_output(args: &ExportArgs, format: ExportFormat) -> Result<(), UsageErro
         }
         _ => None,
     };
-    match turns.filter(|_| args.place.is_turned_up()) {
-        Some(why) => {
-            Err(UsageError(format!("--up would turn the scene twice: {why}. Leave it out")))
-        }
-        None => Ok(()),
-    }
+    check([
+        (args.output.as_os_str() == "-", "-o -: an export is a file. Name it".to_owned()),
+        (
+            fs::metadata(&args.output).is_ok_and(|about| !about.is_file()),
+            format!("{shown}: is there, and is no file. Name a file with -o"),
+        ),
+        (
+            is_there && !args.overwrite,
+            format!("{shown}: is there already. Name another file with -o, or give --overwrite"),
+        ),
+        (
+            folder.is_some_and(has_files) && !args.overwrite,
+            format!(
+                "{}: is not empty, and files of these names would be replaced. Name another folder with -o, or \
+                 give --overwrite",
+                folder.unwrap_or(Path::new("")).display()
+            ),
+        ),
+        (
+            turns.is_some() && args.place.is_turned_up(),
+            format!("--up would turn the scene twice: {}. Leave it out", turns.unwrap_or_default()),
+        ),
+    ])
 }
 
 /// True for files that an interrupted export into a folder leaves behind.
@@ -320,28 +318,32 @@ fn warn_of_idle(format: Option<&SplatFormat>, matches: &ArgMatches) {
         format,
         Some(SplatFormat::Sog(_) | SplatFormat::SogFolder(_) | SplatFormat::StreamedSog(_))
     );
-    if format.is_some() && is_typed(matches, "colors") {
-        tracing::warn!("--colors has no effect: it is an option of models of triangles");
-    }
     let colors = matches.get_one::<VertexColors>("colors");
     let fits_to_photographs = format.is_none() && colors == Some(&VertexColors::Photographs);
     let of_formats = [
         (is_spz, command_of::<SpzArgs>("spz"), "SPZ"),
         (is_sog, command_of::<SogArgs>("sog"), "SOG"),
     ];
-    if is_sog && is_typed(matches, "source_path") && !is_typed(matches, "refit") {
-        tracing::warn!("--source-path has no effect without --refit");
-    }
     let has_levels = matches!(format, Some(SplatFormat::StreamedSog(_)));
-    if is_sog && !has_levels && is_typed(matches, "lod_levels") {
-        tracing::warn!(
-            "--lod-levels has no effect: it is an option of streamed SOG (lod-meta.json)"
-        );
-    }
+    let is_typed = |id: &str| is_typed(matches, id);
+    warn([
+        (
+            format.is_some() && is_typed("colors"),
+            "--colors has no effect: it is an option of models of triangles",
+        ),
+        (
+            is_sog && is_typed("source_path") && !is_typed("refit"),
+            "--source-path has no effect without --refit",
+        ),
+        (
+            is_sog && !has_levels && is_typed("lod_levels"),
+            "--lod-levels has no effect: it is an option of streamed SOG (lod-meta.json)",
+        ),
+    ]);
     for (_, command, name) in of_formats.iter().filter(|(is_used, _, _)| !is_used) {
         let typed = command.get_arguments().filter(|arg| {
             let id = arg.get_id().as_str();
-            is_typed(matches, id) && !(id == "source_path" && fits_to_photographs)
+            is_typed(id) && !(id == "source_path" && fits_to_photographs)
         });
         for flag in typed.filter_map(|arg| arg.get_long()) {
             tracing::warn!("--{flag} has no effect: it is an option of {name}");

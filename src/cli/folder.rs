@@ -1,7 +1,13 @@
 //! Model folder: its path, contents and earlier results.
 
+use std::error::Error;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::cfg_args::{self, CFG_ARGS, ConfigText};
 use super::exit::DataError;
@@ -164,7 +170,7 @@ pub(super) fn read_config(model_path: &Path) -> Result<Option<ConfigText>, Confi
     let path = model_path.join("config.toml");
     match fs::read_to_string(&path) {
         Ok(text) => Ok(Some(ConfigText { origin: path.display().to_string(), text })),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ConfigError::Unreadable { path, source }),
     }
 }
@@ -179,19 +185,17 @@ pub(super) fn read_options(model_path: &Path) -> anyhow::Result<Option<ConfigTex
 }
 
 /// Returns an error if the model folder is a file.
-pub(super) fn not_a_folder(model_path: &Path) -> Option<DataError> {
+pub(super) fn check_not_file(model_path: &Path) -> Result<(), DataError> {
     if !model_path.is_file() {
-        return None;
+        return Ok(());
     }
     let shown = model_path.display();
     let of_ply = model_path.ancestors().nth(3).filter(|folder| !point_clouds(folder).is_empty());
-    Some(DataError(match of_ply {
-        Some(folder) => {
-            format!(
-                "{shown}: is a file, not a model folder. Its model folder is {}",
-                folder.display()
-            )
-        }
+    Err(DataError(match of_ply {
+        Some(folder) => format!(
+            "{shown}: is a file, not a model folder. Its model folder is {}",
+            folder.display()
+        ),
         None => format!("{shown}: is a file, not a model folder. Name a folder"),
     }))
 }
@@ -212,9 +216,7 @@ pub(super) fn point_cloud(
     model_path: &Path,
     wanted: Option<u32>,
 ) -> Result<(u32, PathBuf), DataError> {
-    if let Some(problem) = not_a_folder(model_path) {
-        return Err(problem);
-    }
+    check_not_file(model_path)?;
     check_readable(model_path)?;
     check_readable(&model_path.join("point_cloud"))?;
     let found = point_clouds(model_path);
@@ -235,11 +237,45 @@ pub(super) fn point_cloud(
     })
 }
 
+/// Returns the subfolders `iteration_N` of a folder by ascending iteration.
+pub(super) fn iterations(folder: &Path) -> Vec<(u32, PathBuf)> {
+    numbered(folder, |name| name.strip_prefix("iteration_")?.parse().ok())
+}
+
+/// Returns the most recently written file of a folder among the wanted ones. Ties go to the last name.
+pub(super) fn newest_file(folder: &Path, is_wanted: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    let paths = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let dated = paths.filter(|path| is_wanted(path)).map(|path| {
+        let written = fs::metadata(&path).and_then(|file| file.modified());
+        (written.unwrap_or(SystemTime::UNIX_EPOCH), path)
+    });
+    dated.max().map(|(_, path)| path)
+}
+
 /// Returns the saved point clouds of a model folder by ascending iteration.
 pub(super) fn point_clouds(model_path: &Path) -> Vec<(u32, PathBuf)> {
-    let number = |name: &str| name.strip_prefix("iteration_")?.parse().ok();
-    let mut found = numbered(&model_path.join("point_cloud"), number);
+    let mut found = iterations(&model_path.join("point_cloud"));
     found.iter_mut().for_each(|(_, path)| path.push("point_cloud.ply"));
     found.retain(|(_, ply)| ply.exists());
     found
+}
+
+/// Reads a JSON record. `None` if there is none. `unusable` describes a record that cannot be read.
+pub(super) fn read_record<T: DeserializeOwned>(
+    path: &Path,
+    unusable: impl Fn(&dyn Error) -> String,
+) -> Result<Option<T>, DataError> {
+    let refused = |error: &dyn Error| DataError(format!("{}: {}", path.display(), unusable(error)));
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(|error| refused(&error))?,
+    };
+    serde_json::from_str(&text).map(Some).map_err(|error| refused(&error))
+}
+
+/// Writes a JSON record.
+pub(super) fn write_record(path: &Path, record: &impl Serialize) -> Result<(), OutputError> {
+    let text = serde_json::to_string_pretty(record)
+        .map_err(|error| OutputError::new(path, error.into()))?;
+    write_text(path, &(text + "\n"))
 }

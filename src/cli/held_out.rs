@@ -1,16 +1,16 @@
 //! Held-out views of a run, and the check that its model was not trained on them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
-use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use super::exit::{DataError, UsageError};
+use super::folder;
 use crate::config::{Config, SceneOptions, TestList};
 use crate::dataset::Dataset;
-use crate::files::write_text;
+use crate::files::OutputError;
 use crate::train::checkpoint::StoredCheckpoint;
 
 /// Rule that selects the held-out views of a run.
@@ -116,48 +116,41 @@ fn split_error(path: &Path, seen: &str, before: &HeldOut<'_>, now: &HeldOut<'_>)
     ))
 }
 
-/// Trained model whose held-out views are measured.
-pub(super) struct MeasuredModel<'a> {
-    pub(super) model_path: &'a Path,
-    /// Its training views.
-    pub(super) trained: &'a TrainedViews,
-    /// Options of the training.
-    pub(super) before: &'a SceneOptions,
-    /// Current options.
-    pub(super) now: &'a SceneOptions,
-    /// Flags that need no held-out view.
-    pub(super) instead: &'a str,
-}
-
-impl MeasuredModel<'_> {
-    /// Returns an error if a held-out view was a training view.
-    pub(super) fn refuse_seen(&self, dataset: &Dataset) -> Result<(), DataError> {
-        let seen = self.trained.held_out_in(dataset);
-        if seen.is_empty() {
-            return Ok(());
-        }
-        let (before, now) = (HeldOut::of(self.before), HeldOut::of(self.now));
-        let remedy = if before == now {
-            let others = unseen(self.trained, dataset).map_or(String::new(), |name| {
-                format!(", name views that it was not trained on with --test-list, such as {name}")
-            });
-            format!("The scene has changed since: restore its photographs{others}")
-        } else if before == HeldOut::None {
-            format!("It was trained with no view held out: train it again with {}", now.flag())
-        } else {
-            format!(
-                "It was trained with {}, which is kept where nothing else is asked for: leave {} out",
-                before.flag(),
-                now.flag()
-            )
-        };
-        Err(DataError(format!(
-            "{}: {}. {remedy}, or use {}",
-            TrainedViews::path(self.model_path).display(),
-            describe_seen(&seen, "the"),
-            self.instead
-        )))
+/// Returns an error if a held-out view of a measured model was a training view. `before`: options of its training.
+/// `instead`: flags that need no held-out view.
+pub(super) fn check_unseen(
+    model_path: &Path,
+    trained: &TrainedViews,
+    before: &SceneOptions,
+    now: &SceneOptions,
+    instead: &str,
+    dataset: &Dataset,
+) -> Result<(), DataError> {
+    let seen = trained.held_out_in(dataset);
+    if seen.is_empty() {
+        return Ok(());
     }
+    let (before, now) = (HeldOut::of(before), HeldOut::of(now));
+    let remedy = if before == now {
+        let others = unseen(trained, dataset).map_or(String::new(), |name| {
+            format!(", name views that it was not trained on with --test-list, such as {name}")
+        });
+        format!("The scene has changed since: restore its photographs{others}")
+    } else if before == HeldOut::None {
+        format!("It was trained with no view held out: train it again with {}", now.flag())
+    } else {
+        format!(
+            "It was trained with {}, which is kept where nothing else is asked for: leave {} out",
+            before.flag(),
+            now.flag()
+        )
+    };
+    Err(DataError(format!(
+        "{}: {}. {remedy}, or use {}",
+        TrainedViews::path(model_path).display(),
+        describe_seen(&seen, "the"),
+        instead
+    )))
 }
 
 /// Returns the error of a scene without held-out views.
@@ -198,13 +191,14 @@ impl TrainedViews {
     /// Reads the training views of the model of this iteration. `None` if there is no record, as in folders of other
     /// programs.
     pub(super) fn read(model_path: &Path, iteration: u32) -> Result<Option<Self>, DataError> {
-        let path = Self::path(model_path);
-        let text = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            read => read.map_err(|error| unusable(&path, &error))?,
+        let unusable = |problem: &dyn Error| {
+            format!(
+                "the record of the training views cannot be used: {problem}. Restore it, or remove it if you know which \
+                 views are held out"
+            )
         };
-        let Self(mut first) =
-            serde_json::from_str(&text).map_err(|error| unusable(&path, &error))?;
+        let record = folder::read_record(&Self::path(model_path), unusable)?;
+        let Some(Self(mut first)) = record else { return Ok(None) };
         first.retain(|_, done| *done < iteration);
         Ok(Some(Self(first)))
     }
@@ -253,17 +247,7 @@ impl TrainedViews {
     }
 
     /// Writes the record into a model folder.
-    pub(super) fn write(&self, model_path: &Path) -> anyhow::Result<()> {
-        let text =
-            serde_json::to_string_pretty(self).context("names and numbers are plain values")?;
-        Ok(write_text(&Self::path(model_path), &(text + "\n"))?)
+    pub(super) fn write(&self, model_path: &Path) -> Result<(), OutputError> {
+        folder::write_record(&Self::path(model_path), self)
     }
-}
-
-fn unusable(path: &Path, problem: &dyn std::error::Error) -> DataError {
-    DataError(format!(
-        "{}: the record of the training views cannot be used: {problem}. Restore it, or remove it if you know which \
-         views are held out",
-        path.display()
-    ))
 }

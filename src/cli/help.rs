@@ -48,10 +48,9 @@ pub(super) fn run(args: &HelpArgs, mut program: clap::Command) -> anyhow::Result
         texts.push(shown(&command.render_long_help()));
     }
     if texts.is_empty() {
-        return Err(UsageError(format!(
+        anyhow::bail!(UsageError(format!(
             "{topic}: no guide or command has this name. List them: splat help"
-        ))
-        .into());
+        )));
     }
     show(&texts.join("\n\n"), is_screen)
 }

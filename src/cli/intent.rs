@@ -7,6 +7,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, ValueEnum as _};
 
 use super::cfg_args::ConfigText;
+use super::check::check;
 use super::continued::{
     Handover, earlier_options, keep_primitive, named_checkpoint, newest_checkpoint, refuse_spent,
     warn_of_longer, warn_of_other_preset,
@@ -18,7 +19,7 @@ use super::held_out::TrainedViews;
 use super::lpips::LpipsDemand;
 use super::output::shell_word;
 use super::parser::is_typed;
-use super::scene::{absolute, named_or_here, refuse_surfels, refuse_triangles};
+use super::scene::{absolute, named_or_here};
 use super::train_args::TrainArgs;
 use crate::config::{
     Config, ConfigLayer, Layers, OptimizeOptions, PrimitiveName, StrategyName, SugarSchedule,
@@ -65,8 +66,8 @@ impl Intent {
         let (mut config, layers) = resolve_on_device(layers)?;
         // A resumed run stays in its folder, even if its checkpoint was written elsewhere.
         let settled = resolved_folder(args, &config);
-        if let Some(problem) = settled.as_deref().and_then(folder::not_a_folder) {
-            anyhow::bail!(problem.0);
+        if let Some(folder) = &settled {
+            folder::check_not_file(folder).map_err(|problem| anyhow::anyhow!(problem.0))?;
         }
         let there = settled.as_deref().filter(|folder| folder.is_dir());
         let lock = there.map(FolderLock::take).transpose()?;
@@ -205,41 +206,35 @@ fn coarse_stage_config(
     model: &Handover,
     layers: Layers<'_>,
 ) -> anyhow::Result<Config> {
-    let primitive = read_ply_primitive(&model.ply)?;
-    refuse_triangles(
-        primitive,
-        &format!(
-            "-c {}: holds triangles, and SuGaR's coarse stage is for 3D Gaussians. To train them further, use \
-             --init {0} with --primitive triangles",
-            model.ply.display()
-        ),
-    )?;
-    refuse_surfels(
-        primitive,
-        &format!(
-            "-c {}: holds surfels, and SuGaR's coarse stage is for 3D Gaussians. To train them further, use \
-             --init {0} with --primitive surfels",
-            model.ply.display()
-        ),
-    )?;
+    let (primitive, ply) = (read_ply_primitive(&model.ply)?, model.ply.display());
+    let unsuited = [
+        (primitive == PrimitiveName::Triangles, "triangles"),
+        (primitive == PrimitiveName::Surfels, "surfels"),
+    ];
+    check(unsuited.map(|(applies, name)| {
+        let why = format!(
+            "-c {ply}: holds {name}, and SuGaR's coarse stage is for 3D Gaussians. To train them further, use \
+             --init {ply} with --primitive {name}"
+        );
+        (applies, why)
+    }))?;
     let kept = model.kept()?;
     let base = kept.as_ref().map(ConfigText::layer);
     let mut config = resolve(Layers { base: layers.base.or(base), ..layers })?;
-    let ply = model.ply.display();
-    if !config.has_coarse_stage() {
-        return Err(UsageError(format!(
-            "-c {ply}: SuGaR's coarse stage needs its terms. Give --regularize density, or use --init to train the \
-             Gaussians further"
-        ))
-        .into());
-    }
-    if args.demo || config.optimize.init.is_some() {
-        let other = if args.demo { "--demo" } else { "--init" };
-        return Err(UsageError(format!(
-            "-c {ply}: the model to start from is named twice. Leave out {other}, or -c"
-        ))
-        .into());
-    }
+    let other = if args.demo { "--demo" } else { "--init" };
+    check([
+        (
+            !config.has_coarse_stage(),
+            format!(
+                "-c {ply}: SuGaR's coarse stage needs its terms. Give --regularize density, or use --init to train the \
+                 Gaussians further"
+            ),
+        ),
+        (
+            args.demo || config.optimize.init.is_some(),
+            format!("-c {ply}: the model to start from is named twice. Leave out {other}, or -c"),
+        ),
+    ])?;
     read_test_list(&mut config.scene)?;
     model.check_split(&config.scene)?;
     config.optimize.init = Some(model.ply.clone());

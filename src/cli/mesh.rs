@@ -8,9 +8,10 @@ use clap::{ArgMatches, Args, Command};
 use serde::Serialize;
 use splat_mesh::MeshReport;
 
+use super::check::{check, warn, warn_of_images};
 use super::device::{self, DeviceOptions, DeviceRoom, DrawingPlan, Task};
 use super::exit::{DoesNotFit, UsageError};
-use super::host_limit::{HostRoom, OnProcessor, SURFACE_MAPS, showing};
+use super::host_limit::SURFACE_MAPS;
 use super::output::print_paths;
 use super::parser::{command_of, is_typed};
 use super::scene::{ModelArgs, Opened, ReadModel};
@@ -57,12 +58,16 @@ pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<
     args.options.check()?;
     warn_of_idle(&args.options, matches);
     let model = args.model.read(matches)?;
-    model.refuse_triangles(
+    model.check_primitive([(
+        PrimitiveName::Triangles,
         "the model is of triangles, and a mesh already. Write it with splat export -m MODEL -o mesh.glb, or \
          as .obj or .ply",
-    )?;
+    )])?;
     check_surfels(&args.options, &model)?;
-    let room = host_room(&model)?;
+    let largest: u64 = forecast::seen_at_most(&model.dataset).px.map(u64::from).iter().product();
+    // Each method checks its own memory.
+    let maps = PlannedRow { label: SURFACE_MAPS, bytes: view_maps(largest) };
+    let room = model.room(None, Some(maps))?;
     let opened = model.open_within(room)?;
     check_writable(&args.model.model_path)?;
     let mut options = args.options.clone();
@@ -108,37 +113,27 @@ pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<
 
 /// Rejects options that need a density in space, which surfels lack.
 fn check_surfels(options: &MeshOptions, model: &ReadModel) -> Result<(), UsageError> {
-    if options.method != MeshMethod::Tsdf {
-        model.refuse_surfels(&format!(
-            "--method {}: the model is of surfels, which have no density in space. Use --method tsdf, \
-             which fuses the depths that they show",
-            options.method.name()
-        ))?;
-    }
-    if options.postprocess.postprocess_mesh {
-        model.refuse_surfels(
-            "--postprocess-mesh: the model is of surfels, which have no density in space. Leave it out",
-        )?;
-    }
-    if options.force && model.config.optimize.primitive == PrimitiveName::Surfels {
-        tracing::warn!(
-            "--force has no effect: surfels are meshed whether or not their normals agree"
-        );
-    }
+    let is_surfels = model.config.optimize.primitive == PrimitiveName::Surfels;
+    check([
+        (
+            is_surfels && options.method != MeshMethod::Tsdf,
+            format!(
+                "--method {}: the model is of surfels, which have no density in space. Use --method tsdf, \
+                 which fuses the depths that they show",
+                options.method.name()
+            ),
+        ),
+        (
+            is_surfels && options.postprocess.postprocess_mesh,
+            "--postprocess-mesh: the model is of surfels, which have no density in space. Leave it out"
+                .to_owned(),
+        ),
+    ])?;
+    warn([(
+        is_surfels && options.force,
+        "--force has no effect: surfels are meshed whether or not their normals agree",
+    )]);
     Ok(())
-}
-
-/// Checks `--host-limit` while views are drawn. Each method checks its own memory.
-fn host_room(model: &ReadModel) -> Result<HostRoom, DoesNotFit> {
-    let ReadModel { config, dataset, gaussians, .. } = model;
-    let mut work = showing(config, gaussians.len() as u64);
-    work.sh_degree = gaussians.sh_degree;
-    let most = work.gaussians;
-    let footprint = render_footprint(config);
-    let count_seen = &|| forecast::seen_of_model(dataset, gaussians, footprint);
-    let largest: u64 = forecast::seen_at_most(dataset).px.map(u64::from).iter().product();
-    let beside = Some(PlannedRow { label: SURFACE_MAPS, bytes: view_maps(largest) });
-    model.room_for(&OnProcessor { work, most, count_seen, lpips: None, beside })
 }
 
 /// Returns the learned exposures if the texture comes from photographs.
@@ -186,9 +181,7 @@ impl Task for Meshing<'_> {
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<MadeMesh> {
         let mut views = Views::new(&self.opened.dataset, &self.opened.images);
         let made = self.make(device, &mut views);
-        for warning in views.take_warnings() {
-            tracing::warn!("{warning}");
-        }
+        warn_of_images(&mut views);
         made
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! After a change: `INSTA_UPDATE=always cargo test --lib messages`, then read the difference.
 
+use std::any::type_name;
 use std::ffi::OsString;
 use std::fmt::{Display, Write as _};
 use std::path::Path;
@@ -66,7 +67,9 @@ type Section = (String, Vec<String>);
 /// Longest line of an error message, characters.
 const MAX_LINE_CHARS: usize = 200;
 
-fn section(name: &str, messages: &[&dyn Display]) -> Section {
+/// Returns messages of one type under the type's name.
+fn section<E: Display>(messages: &[E]) -> Section {
+    let name = type_name::<E>().rsplit("::").next().unwrap_or_default();
     (name.to_owned(), messages.iter().map(ToString::to_string).collect())
 }
 
@@ -148,141 +151,106 @@ const SETUP: [&str; 3] = [
     "train -s DIR/fox -m DIR/triangles --device cpu --iterations 2 --primitive triangles --quiet",
 ];
 
-/// Wrong command lines by command.
-const WRONG: &[(&str, &[&str])] = &[
-    (
-        "train",
-        &[
-            "-m DIR/new",
-            "-s DIR/nowhere",
-            "-s DIR/empty",
-            "-s DIR/no_images",
-            "-s DIR/fox -m DIR/photo.jpg",
-            "-s DIR/fox -m DIR/new --config DIR/my.toml",
-            "-s DIR/fox -m DIR/new --preset quick",
-            "-s DIR/fox -m DIR/new --ranks 2 --clean",
-            "-s DIR/fox -m DIR/new --primitive triangles --clean --device cpu",
-            "-s DIR/fox -m DIR/new --timelapse nothing.jpg --device cpu",
-            "-s DIR/fox -m DIR/new --test-list DIR/nowhere.txt",
-            "-s DIR/fox -m DIR/new --lpips-weights DIR/nowhere.pth",
-            "-s DIR/fox -m DIR/new --init DIR/out --device cpu",
-            "-s DIR/fox -m DIR/new --init DIR/model.pth --device cpu",
-            "-s DIR/fox -m DIR/new --init DIR/out/checkpoints/chkpnt_2.safetensors --device cpu",
-            "-s DIR/fox -m DIR/new --init DIR/triangles/point_cloud/iteration_2/point_cloud.ply --device cpu",
-            "-s DIR/fox -m DIR/new --init DIR/out/point_cloud/iteration_2/point_cloud.ply --primitive triangles --device cpu",
-            "-s DIR/fox -m DIR/new --init DIR/out/point_cloud/iteration_2/point_cloud.ply --max-points 5 --device cpu",
-            "-s DIR/fox -m DIR/new --start-checkpoint DIR/out/point_cloud/iteration_2/point_cloud.ply",
-            "-s DIR/fox -m DIR/new --start-checkpoint DIR/out",
-            "-s DIR/fox -m DIR/new --start-checkpoint DIR/empty",
-            "-s DIR/fox -m DIR/new --start-checkpoint DIR/cut.safetensors",
-            "-s DIR/fox -m DIR/new --start-checkpoint DIR/out/checkpoints/chkpnt_2.safetensors --iterations 1",
-            "-m DIR/out --resume --primitive triangles --iterations 4",
-            "-s DIR/fox -m DIR/new -c DIR/out",
-            "-s DIR/fox -m DIR/new -c DIR/out/checkpoints/chkpnt_2.safetensors --regularize density",
-            "-s DIR/fox -m DIR/new --init DIR/out/point_cloud/iteration_2/point_cloud.ply -c DIR/out --regularize density",
-        ],
-    ),
-    (
-        "eval",
-        &[
-            "-m DIR/nowhere",
-            "-m DIR/empty",
-            "-m DIR/photo.jpg",
-            "-m DIR/out/point_cloud/iteration_2/point_cloud.ply",
-            "-m DIR/out --iteration 7",
-            "-m DIR/triangles --device cpu",
-            "-m DIR/out --mesh DIR/mesh.ply",
-            "-m DIR/out --geometry DIR/fox/truth.ply --device cpu",
-            "-m DIR/out --mesh-images --mesh DIR/mesh.obj --device cpu",
-            "-m DIR/out --eval false --device cpu",
-            "-m DIR/no_scene --device cpu",
-        ],
-    ),
-    ("render", &["-m DIR/out --skip-train --skip-test --device cpu"]),
-    (
-        "mesh",
-        &[
-            "-m DIR/triangles",
-            "-m DIR/out --bbox-min=0,0,0",
-            "-m DIR/out --mesh-resolution 4",
-            "-m DIR/out --texture gaussians --formats ply",
-            "-m DIR/out --offset 1,2,3",
-            "-m DIR/out --mesh-resolution 16 --device cpu --bbox-min=9,9,9 --bbox-max=10,10,10",
-        ],
-    ),
-    ("refine", &["-m DIR/out --device cpu", "-m DIR/triangles"]),
-    (
-        "sugar",
-        &[
-            "-s DIR/fox",
-            "-s DIR/fox -m DIR/new --start-checkpoint DIR/out/checkpoints/chkpnt_2.safetensors",
-            "-s DIR/fox -m DIR/new --ranks 2",
-            "-s DIR/fox -m DIR/new --clean",
-            "-s DIR/fox -m DIR/new --primitive surfels",
-            "-s DIR/fox -m DIR/out --device cpu",
-            "-m DIR/new --skip-coarse",
-            "-m DIR/new --skip-coarse --coarse-checkpoint DIR/out --device cpu",
-            "-m DIR/new --skip-coarse --coarse-checkpoint DIR/photo.jpg",
-        ],
-    ),
-    (
-        "clean",
-        &[
-            "-m DIR/out -o DIR/out --device cpu",
-            "-m DIR/triangles --device cpu",
-            "-m DIR/out -o DIR/clean --crop=90,90,90,91,91,91 --device cpu",
-        ],
-    ),
-    (
-        "export",
-        &[
-            "-m DIR/out -o DIR/scene.xyz",
-            "-m DIR/out -o - --format ply",
-            "-m DIR/out -o DIR/empty --format ply",
-            "-m DIR/out -o DIR/photo.jpg --format ply",
-            "-m DIR/out -o DIR/scene.obj",
-            "-m DIR/out -o DIR/meta.json --format ply",
-            "-m DIR/out -o DIR/scene.glb --up z",
-            "-m DIR/out -o DIR/scene.spz --refit",
-            "-m DIR/out -o DIR/scene.sog --refit --sh-degree 0",
-            "-m DIR/out -o DIR/scene.sog --refit --crop=0,0,0,1,1,1",
-            "DIR/out/point_cloud/iteration_2/point_cloud.ply -o DIR/scene.sog --refit",
-            "DIR/cut.safetensors -o DIR/scene.ply",
-            "DIR/nowhere.ply -o DIR/scene.splat",
-            "-m DIR/triangles -o DIR/scene.spz",
-            "-m DIR/triangles -o DIR/scene.glb --crop=90,90,90,91,91,91",
-            "DIR/triangles/point_cloud/iteration_2/point_cloud.ply -o DIR/scene.glb --colors views",
-            "DIR/triangles/point_cloud/iteration_2/point_cloud.ply -o DIR/scene.glb --colors photographs",
-        ],
-    ),
-    (
-        "video",
-        &[
-            "-m DIR/out --fps 0",
-            "-m DIR/out --width 0",
-            "-m DIR/out --seconds 86400 --fps 1000",
-            "-m DIR/out --path spiral",
-            "-m DIR/out --path DIR/empty.json",
-            "-m DIR/out --path DIR/out/results.json",
-            "-m DIR/out --file DIR/film.avi",
-            "-m DIR/out --file DIR/photo.jpg",
-        ],
-    ),
-    ("view", &["-m DIR/nowhere", "-m DIR/empty"]),
-    (
-        "plan",
-        &[
-            "-s DIR/fox -c DIR/out",
-            "-s DIR/fox --vram-limit 80%",
-            "-s DIR/fox --gpus 2 --primitive surfels",
-            "-s DIR/fox --model DIR/empty",
-            "-s DIR/fox --model DIR/photo.jpg",
-        ],
-    ),
-    ("synth", &["-o DIR/other --views 0"]),
-    ("profile", &["DIR/nowhere", "DIR/empty"]),
-    ("compare", &["DIR/nowhere DIR/out", "DIR/empty DIR/out", "DIR/out --baseline DIR/triangles"]),
-    ("help", &["teapots"]),
+/// Wrong command lines, those of a command one after another.
+const WRONG: &[&str] = &[
+    "train -m DIR/new",
+    "train -s DIR/nowhere",
+    "train -s DIR/empty",
+    "train -s DIR/no_images",
+    "train -s DIR/fox -m DIR/photo.jpg",
+    "train -s DIR/fox -m DIR/new --config DIR/my.toml",
+    "train -s DIR/fox -m DIR/new --preset quick",
+    "train -s DIR/fox -m DIR/new --ranks 2 --clean",
+    "train -s DIR/fox -m DIR/new --primitive triangles --clean --device cpu",
+    "train -s DIR/fox -m DIR/new --timelapse nothing.jpg --device cpu",
+    "train -s DIR/fox -m DIR/new --test-list DIR/nowhere.txt",
+    "train -s DIR/fox -m DIR/new --lpips-weights DIR/nowhere.pth",
+    "train -s DIR/fox -m DIR/new --init DIR/out --device cpu",
+    "train -s DIR/fox -m DIR/new --init DIR/model.pth --device cpu",
+    "train -s DIR/fox -m DIR/new --init DIR/out/checkpoints/chkpnt_2.safetensors --device cpu",
+    "train -s DIR/fox -m DIR/new --init DIR/triangles/point_cloud/iteration_2/point_cloud.ply --device cpu",
+    "train -s DIR/fox -m DIR/new --init DIR/out/point_cloud/iteration_2/point_cloud.ply --primitive triangles --device cpu",
+    "train -s DIR/fox -m DIR/new --init DIR/out/point_cloud/iteration_2/point_cloud.ply --max-points 5 --device cpu",
+    "train -s DIR/fox -m DIR/new --start-checkpoint DIR/out/point_cloud/iteration_2/point_cloud.ply",
+    "train -s DIR/fox -m DIR/new --start-checkpoint DIR/out",
+    "train -s DIR/fox -m DIR/new --start-checkpoint DIR/empty",
+    "train -s DIR/fox -m DIR/new --start-checkpoint DIR/cut.safetensors",
+    "train -s DIR/fox -m DIR/new --start-checkpoint DIR/out/checkpoints/chkpnt_2.safetensors --iterations 1",
+    "train -m DIR/out --resume --primitive triangles --iterations 4",
+    "train -s DIR/fox -m DIR/new -c DIR/out",
+    "train -s DIR/fox -m DIR/new -c DIR/out/checkpoints/chkpnt_2.safetensors --regularize density",
+    "train -s DIR/fox -m DIR/new --init DIR/out/point_cloud/iteration_2/point_cloud.ply -c DIR/out --regularize density",
+    "eval -m DIR/nowhere",
+    "eval -m DIR/empty",
+    "eval -m DIR/photo.jpg",
+    "eval -m DIR/out/point_cloud/iteration_2/point_cloud.ply",
+    "eval -m DIR/out --iteration 7",
+    "eval -m DIR/triangles --device cpu",
+    "eval -m DIR/out --mesh DIR/mesh.ply",
+    "eval -m DIR/out --geometry DIR/fox/truth.ply --device cpu",
+    "eval -m DIR/out --mesh-images --mesh DIR/mesh.obj --device cpu",
+    "eval -m DIR/out --eval false --device cpu",
+    "eval -m DIR/no_scene --device cpu",
+    "render -m DIR/out --skip-train --skip-test --device cpu",
+    "mesh -m DIR/triangles",
+    "mesh -m DIR/out --bbox-min=0,0,0",
+    "mesh -m DIR/out --mesh-resolution 4",
+    "mesh -m DIR/out --texture gaussians --formats ply",
+    "mesh -m DIR/out --offset 1,2,3",
+    "mesh -m DIR/out --mesh-resolution 16 --device cpu --bbox-min=9,9,9 --bbox-max=10,10,10",
+    "refine -m DIR/out --device cpu",
+    "refine -m DIR/triangles",
+    "sugar -s DIR/fox",
+    "sugar -s DIR/fox -m DIR/new --start-checkpoint DIR/out/checkpoints/chkpnt_2.safetensors",
+    "sugar -s DIR/fox -m DIR/new --ranks 2",
+    "sugar -s DIR/fox -m DIR/new --clean",
+    "sugar -s DIR/fox -m DIR/new --primitive surfels",
+    "sugar -s DIR/fox -m DIR/out --device cpu",
+    "sugar -m DIR/new --skip-coarse",
+    "sugar -m DIR/new --skip-coarse --coarse-checkpoint DIR/out --device cpu",
+    "sugar -m DIR/new --skip-coarse --coarse-checkpoint DIR/photo.jpg",
+    "clean -m DIR/out -o DIR/out --device cpu",
+    "clean -m DIR/triangles --device cpu",
+    "clean -m DIR/out -o DIR/clean --crop=90,90,90,91,91,91 --device cpu",
+    "export -m DIR/out -o DIR/scene.xyz",
+    "export -m DIR/out -o - --format ply",
+    "export -m DIR/out -o DIR/empty --format ply",
+    "export -m DIR/out -o DIR/photo.jpg --format ply",
+    "export -m DIR/out -o DIR/scene.obj",
+    "export -m DIR/out -o DIR/meta.json --format ply",
+    "export -m DIR/out -o DIR/scene.glb --up z",
+    "export -m DIR/out -o DIR/scene.spz --refit",
+    "export -m DIR/out -o DIR/scene.sog --refit --sh-degree 0",
+    "export -m DIR/out -o DIR/scene.sog --refit --crop=0,0,0,1,1,1",
+    "export DIR/out/point_cloud/iteration_2/point_cloud.ply -o DIR/scene.sog --refit",
+    "export DIR/cut.safetensors -o DIR/scene.ply",
+    "export DIR/nowhere.ply -o DIR/scene.splat",
+    "export -m DIR/triangles -o DIR/scene.spz",
+    "export -m DIR/triangles -o DIR/scene.glb --crop=90,90,90,91,91,91",
+    "export DIR/triangles/point_cloud/iteration_2/point_cloud.ply -o DIR/scene.glb --colors views",
+    "export DIR/triangles/point_cloud/iteration_2/point_cloud.ply -o DIR/scene.glb --colors photographs",
+    "video -m DIR/out --fps 0",
+    "video -m DIR/out --width 0",
+    "video -m DIR/out --seconds 86400 --fps 1000",
+    "video -m DIR/out --path spiral",
+    "video -m DIR/out --path DIR/empty.json",
+    "video -m DIR/out --path DIR/out/results.json",
+    "video -m DIR/out --file DIR/film.avi",
+    "video -m DIR/out --file DIR/photo.jpg",
+    "view -m DIR/nowhere",
+    "view -m DIR/empty",
+    "plan -s DIR/fox -c DIR/out",
+    "plan -s DIR/fox --vram-limit 80%",
+    "plan -s DIR/fox --gpus 2 --primitive surfels",
+    "plan -s DIR/fox --model DIR/empty",
+    "plan -s DIR/fox --model DIR/photo.jpg",
+    "synth -o DIR/other --views 0",
+    "profile DIR/nowhere",
+    "profile DIR/empty",
+    "compare DIR/nowhere DIR/out",
+    "compare DIR/empty DIR/out",
+    "compare DIR/out --baseline DIR/triangles",
+    "help teapots",
 ];
 
 /// Command lines that the parser rejects.
@@ -369,16 +337,20 @@ fn error(line: &str, folder: &Path) -> String {
 fn command_errors() -> Vec<Section> {
     let folder = tempfile::tempdir().unwrap();
     write_inputs(folder.path());
-    let of_command = |&(name, lines): &(&str, &[&str])| {
-        let command_errors =
-            lines.iter().map(|line| error(&format!("{name} {line}"), folder.path()));
-        (format!("splat {name}"), command_errors.collect())
+    let name = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
+    let of_command = |lines: &[&str]| -> Section {
+        let errors = lines.iter().map(|line| error(line, folder.path()));
+        (format!("splat {}", name(lines[0])), errors.collect())
     };
-    let command_errors: Vec<Section> = WRONG.iter().map(of_command).collect();
-    let found = command_errors.iter().flat_map(|(_, command_errors)| command_errors);
-    let none: Vec<&String> = found.filter(|error| error.ends_with(NO_ERROR)).collect();
+    let sections: Vec<Section> =
+        WRONG.chunk_by(|a, b| name(a) == name(b)).map(of_command).collect();
+    let none: Vec<&String> = sections
+        .iter()
+        .flat_map(|(_, errors)| errors)
+        .filter(|error| error.ends_with(NO_ERROR))
+        .collect();
     assert!(none.is_empty(), "{none:#?}");
-    command_errors
+    sections
 }
 
 fn parser_errors() -> Vec<Section> {
@@ -386,6 +358,19 @@ fn parser_errors() -> Vec<Section> {
         |line: &&str| (format!("Parser: splat {line}"), vec![error(line, Path::new("data"))]);
     UNREADABLE.iter().map(error).collect()
 }
+
+// Paths in the errors.
+
+const COLMAP_IMAGES: &str = "data/fox/sparse/0/images.txt";
+const TRANSFORMS: &str = "data/lego/transforms_train.json";
+const POINTS: &str = "data/lego/points3d.ply";
+const PHOTO: &str = "data/fox/images/0001.jpg";
+const PARAMETERS: &str = "data/fox/sparse/0/depth_params.json";
+const PLY: &str = "out/fox/point_cloud.ply";
+const WEIGHTS: &str = "weights/vgg.pth";
+const CHECKPOINT: &str = "out/fox/checkpoints/chkpnt_3000.safetensors";
+const LOG: &str = "out/fox/run.jsonl";
+const SUMMARY: &str = "out/fox/summary.json";
 
 // Errors of the crates in this repository.
 
@@ -395,321 +380,221 @@ fn json_error() -> serde_json::Error {
 
 fn crate_errors() -> Vec<Section> {
     vec![
-        section(
-            "SplatFileError",
-            &[
-                &SplatFileError::Unreadable { path: "scene.spz".into(), source: denied() },
-                &SplatFileError::Content {
-                    path: "scene.spz".into(),
-                    fault: FormatFault::Damaged("ends in the header".to_owned()),
-                },
-                &SplatFileError::Unknown { path: "scene.spz".into() },
-                &SplatFileError::Unwritable { path: "scene.spz".into(), source: denied() },
-                &SplatFileError::Spz {
-                    path: "scene.spz".into(),
-                    source: SpzOptionsError::ShBits(9),
-                },
-                &SplatFileError::Sog { path: "scene.spz".into(), source: SogError::NotFitted },
-                &SplatFileError::Glb { path: "scene.spz".into(), source: GlbError::Empty },
-                &SplatFileError::Html {
-                    path: "scene.spz".into(),
-                    source: HtmlError::Camera("00012.jpg".to_owned()),
-                },
-            ],
-        ),
-        section(
-            "FormatFault",
-            &[
-                &FormatFault::Unreadable(denied()),
-                &FormatFault::Damaged("ends after 17 of 900 Gaussians".to_owned()),
-                &FormatFault::Unsupported(
-                    "is of version 1 of glTF; 2 is read: export it as glTF 2.0".to_owned(),
-                ),
-            ],
-        ),
-        section(
-            "GlbError",
-            &[
-                &GlbError::TooLarge {
-                    needed: 13_000_000_000,
-                    limit: 4_294_967_295,
-                    count: 50_000_000,
-                },
-                &GlbError::Empty,
-                &GlbError::Write(denied()),
-            ],
-        ),
-        section(
-            "HtmlError",
-            &[
-                &HtmlError::Camera("00012.jpg".to_owned()),
-                &HtmlError::Json(json_error()),
-                &HtmlError::Write(denied()),
-            ],
-        ),
-        section(
-            "PlacementError",
-            &[
-                &PlacementError::Scale(-0.5),
-                &PlacementError::Rotation([0.0; 4]),
-                &PlacementError::Translation([0.0, 1.0, f64::INFINITY]),
-            ],
-        ),
-        section(
-            "SogError",
-            &[
-                &SogError::Count(300_000_000),
-                &SogError::Write(denied()),
-                &SogError::NotFitted,
-                &SogError::ReadBack(FormatFault::Damaged("ends in the header".to_owned())),
-            ],
-        ),
-        section(
-            "SplatsError",
-            &[
-                &SplatsError::Degree(4),
-                &SplatsError::Length { column: "opacity", found: 12, expected: 7 },
-            ],
-        ),
-        section(
-            "SpzOptionsError",
-            &[
-                &SpzOptionsError::ShBits(9),
-                &SpzOptionsError::Count(5_000_000_000),
-                &SpzOptionsError::Pack(denied()),
-            ],
-        ),
-        section(
-            "AtlasError",
-            &[
-                &AtlasError::NoArea { faces: 1000 },
-                &AtlasError::TooLarge { found: 65_536, most: 16_384 },
-                &AtlasError::TooSmall { charts: 7000, side_px: 64 },
-                &AtlasError::Square { found: 2 },
-                &AtlasError::Overlap { charts: 7, rounds: 7 },
-            ],
-        ),
-        section(
-            "MeshError",
-            &[
-                &MeshError::UnknownVertex { face: 7, vertex: 812, vertices: 500 },
-                &MeshError::Unequal { what: "normals", found: 12, vertices: 500 },
-                &MeshError::NotFinite { vertex: 7, place: [0.0, 1.0, f32::NAN] },
-                &MeshError::NotFiniteValue { vertex: 7, what: "normals" },
-                &MeshError::TooMany {
-                    what: "vertices",
-                    found: 5_000_000_000,
-                    limit: 4_294_967_295,
-                },
-            ],
-        ),
-        section(
-            "CleanError",
-            &[
-                &CleanError::NothingLeft { step: "cleaning", faces: 1000, vertices: 500 },
-                &CleanError::DecimatedAway { faces: 1000, target: 7 },
-            ],
-        ),
-        section(
-            "CompareError",
-            &[
-                &CompareError::Mesh {
-                    which: "compared mesh",
-                    source: MeshError::UnknownVertex { face: 3, vertex: 9, vertices: 8 },
-                },
-                &CompareError::NoArea { which: "compared mesh", faces: 1000 },
-                &CompareError::Threshold { found: -0.5 },
-            ],
-        ),
-        section(
-            "ExtractError",
-            &[
-                &ExtractError::TooManyVertices { vertices: 5_000_000_000 },
-                &ExtractError::Length { values: 511, bricks: 1 },
-            ],
-        ),
-        section(
-            "DelaunayError",
-            &[
-                &DelaunayError::UnfitPoint { index: 7, point: [0.0, 1.0, f64::NAN] },
-                &DelaunayError::TooManyPoints { count: 5_000_000_000, most: 1_000_000_000 },
-                &DelaunayError::Flat { distinct: 3 },
-                &DelaunayError::TooManyTetrahedra { most: 1_000_000_000 },
-                &DelaunayError::Memory { bytes: 1000 },
-            ],
-        ),
-        section(
-            "MeshFileError",
-            &[
-                &MeshFileError::Unreadable { path: "mesh.ply".into(), source: denied() },
-                &MeshFileError::Line {
-                    path: "mesh.ply".into(),
-                    line: 12,
-                    found: "`f 1 2` has 2 corners".to_owned(),
-                },
-                &MeshFileError::Row {
-                    path: "mesh.ply".into(),
-                    element: "face".to_owned(),
-                    row: 17,
-                    found: "ends early".to_owned(),
-                },
-                &MeshFileError::Nothing { path: "mesh.ply".into(), what: "faces" },
-                &MeshFileError::UnreadGlb { path: "mesh.glb".into() },
-                &MeshFileError::Glb {
-                    path: "mesh.glb".into(),
-                    found: "its picture is no PNG".to_owned(),
-                },
-                &MeshFileError::Mesh {
-                    path: "mesh.ply".into(),
-                    source: MeshError::UnknownVertex { face: 3, vertex: 9, vertices: 8 },
-                },
-                &MeshFileError::TooLarge { needed: 13_000_000_000, limit: 4_294_967_295 },
-                &MeshFileError::OtherAtlas { found: 12, faces: 1000 },
-                &MeshFileError::Invalid(MeshError::UnknownVertex {
-                    face: 3,
-                    vertex: 9,
-                    vertices: 8,
-                }),
-            ],
-        ),
-        section(
-            "PointsError",
-            &[
-                &PointsError::Lengths { places: 7, normals: 7, colors: 6 },
-                &PointsError::TooFew { found: 12, wanted: 100 },
-                &PointsError::NotFinite { dropped: 7, count: 50 },
-                &PointsError::Inconsistent { agreeing: 0.5, needed: 0.6 },
-                &PointsError::BoxTurned { low: [0.0, 1.0, 2.0], high: [0.0, 0.5, 3.0] },
-                &PointsError::BoxEmpty {
-                    low: [0.0, 1.0, 2.0],
-                    high: [1.0, 2.0, 3.0],
-                    points_low: [4.0, 5.0, 6.0],
-                    points_high: [5.0, 6.0, 7.5],
-                },
-            ],
-        ),
-        section(
-            "PoissonError",
-            &[
-                &PoissonError::NoExtent { points: 7 },
-                &PoissonError::Depth { depth: 17, deepest: 14 },
-                &PoissonError::NotConverged { level: 7, steps: 400, residual: 0.5 },
-                &PoissonError::TooManyBricks { depth: 11, bricks: 9000, granted: 4000, fits: 10 },
-                &PoissonError::NoSurface { points: 7 },
-            ],
-        ),
-        section(
-            "RestrictedError",
-            &[
-                &RestrictedError::Neighbours { neighbours: 0, tetrahedra: 7 },
-                &RestrictedError::Stray { tetrahedron: 7 },
-                &RestrictedError::UnfitTriangle { index: 7, corners: [[0.0, 1.0, f64::NAN]; 3] },
-                &RestrictedError::Apart { triangles: 7 },
-            ],
-        ),
-        section(
-            "CutError",
-            &[
-                &CutError::Labels { labels: 6, points: 7 },
-                &CutError::Corner { tetrahedron: 7, corner: 9, points: 7 },
-                &CutError::OneSide { inside: 7, points: 7 },
-                &CutError::NothingLeft { faces: 1000, longest: 0.5 },
-            ],
-        ),
-        section(
-            "FusionError",
-            &[
-                &FusionError::MapSize { map: "depth map", found: 12, width: 1061, height: 1894 },
-                &FusionError::Focal { focal_px: [0.0, 500.0] },
-                &FusionError::NoSize { side: 0.5, voxel: 0.0 },
-                &FusionError::TooFine { side: 0.5, voxel: 1e-6, most: 65_536, fits: 8e-6 },
-                &FusionError::Empty { views: 43 },
-                &FusionError::TooManyBricks { bricks: 9000, granted: 4000, fits: 0.5 },
-                &FusionError::NoSurface { views: 43 },
-            ],
-        ),
-        section(
-            "ExchangeError",
-            &[
-                &ExchangeError::Lost { rank: 1, why: "the connection is closed".to_owned() },
-                &ExchangeError::Garbled { rank: 1, found: "a frame of 7 bytes".to_owned() },
-                &ExchangeError::WrongParts { found: 3, world: 4 },
-                &ExchangeError::NothingGiven,
-                &ExchangeError::NotTheGiver { rank: 1 },
-                &ExchangeError::Stuck { seconds: 60 },
-            ],
-        ),
-        section(
-            "JoinError",
-            &[
-                &JoinError::Missing { ranks: vec![1, 3], world: 4, seconds: 60 },
-                &JoinError::Rejected {
-                    rank: 1,
-                    why: "another process has joined as rank 1".to_owned(),
-                },
-                &JoinError::Unproven { rank: 1, address: ([10, 0, 0, 1], 29500).into() },
-                &JoinError::NoCoordinator {
-                    rank: 1,
-                    place: "rank0:29500".to_owned(),
-                    seconds: 60,
-                    last: "connection refused".to_owned(),
-                },
-                &JoinError::NoPort { place: "rank0:29500".to_owned(), source: denied() },
-                &JoinError::OnlyLocal { host: "localhost".to_owned(), ip: [127, 0, 0, 1].into() },
-                &JoinError::NoHome { rank: 1 },
-                &JoinError::NoSecret { rank: 1, folder: "data/fox".into(), source: denied() },
-                &JoinError::Conversation {
-                    rank: 1,
-                    source: MessageError::Ended { peer: "rank 0".to_owned() },
-                },
-                &JoinError::System { rank: 1, what: "a thread", source: denied() },
-            ],
-        ),
-        section(
-            "LaunchError",
-            &[
-                &LaunchError::Number { name: "RANK", value: "-1".to_owned(), least: 1, most: 8 },
-                &LaunchError::Outside { name: "RANK", rank: 1, of_world: "WORLD_SIZE", world: 4 },
-                &LaunchError::Half { name: "RANK", value: "-1".to_owned(), missing: "WORLD_SIZE" },
-                &LaunchError::Nodes {
-                    name: "RANK",
-                    source: NodeListError::Unbalanced { list: "node[01".to_owned() },
-                },
-                &LaunchError::Address { name: "RANK", value: "-1".to_owned(), form: "HOST:PORT" },
-                &LaunchError::Secret { name: "RANK", letters: 12 },
-                &LaunchError::NoPlace { name: "RANK", here: 7, world: 4 },
-            ],
-        ),
-        section(
-            "MessageError",
-            &[
-                &MessageError::Ended { peer: "rank 1".to_owned() },
-                &MessageError::Cut { peer: "rank 1".to_owned() },
-                &MessageError::TooLong { peer: "rank 1".to_owned(), bytes: 1000 },
-                &MessageError::Garbage { peer: "rank 1".to_owned(), source: json_error() },
-                &MessageError::Failed { peer: "rank 1".to_owned(), source: denied() },
-            ],
-        ),
-        section(
-            "NodeListError",
-            &[
-                &NodeListError::Empty { list: "node[01".to_owned(), place: 7 },
-                &NodeListError::Nested { list: "node[01".to_owned() },
-                &NodeListError::Unbalanced { list: "node[01".to_owned() },
-                &NodeListError::Range { list: "node[01".to_owned(), found: "1-".to_owned() },
-            ],
-        ),
-        section(
-            "SuperviseError",
-            &[
-                &SuperviseError::Start {
-                    program: "/usr/bin/splat".into(),
-                    rank: 1,
-                    source: denied(),
-                },
-                &SuperviseError::System { what: "fork", source: denied() },
-            ],
-        ),
+        section(&[
+            SplatFileError::Unreadable { path: "scene.spz".into(), source: denied() },
+            SplatFileError::Content {
+                path: "scene.spz".into(),
+                fault: FormatFault::Damaged("ends in the header".to_owned()),
+            },
+            SplatFileError::Unknown { path: "scene.spz".into() },
+            SplatFileError::Unwritable { path: "scene.spz".into(), source: denied() },
+            SplatFileError::Spz { path: "scene.spz".into(), source: SpzOptionsError::ShBits(9) },
+            SplatFileError::Sog { path: "scene.spz".into(), source: SogError::NotFitted },
+            SplatFileError::Glb { path: "scene.spz".into(), source: GlbError::Empty },
+            SplatFileError::Html {
+                path: "scene.spz".into(),
+                source: HtmlError::Camera("00012.jpg".to_owned()),
+            },
+        ]),
+        section(&[
+            FormatFault::Unreadable(denied()),
+            FormatFault::Damaged("ends after 17 of 900 Gaussians".to_owned()),
+            FormatFault::Unsupported(
+                "is of version 1 of glTF; 2 is read: export it as glTF 2.0".to_owned(),
+            ),
+        ]),
+        section(&[
+            GlbError::TooLarge { needed: 13_000_000_000, limit: 4_294_967_295, count: 50_000_000 },
+            GlbError::Empty,
+            GlbError::Write(denied()),
+        ]),
+        section(&[
+            HtmlError::Camera("00012.jpg".to_owned()),
+            HtmlError::Json(json_error()),
+            HtmlError::Write(denied()),
+        ]),
+        section(&[
+            PlacementError::Scale(-0.5),
+            PlacementError::Rotation([0.0; 4]),
+            PlacementError::Translation([0.0, 1.0, f64::INFINITY]),
+        ]),
+        section(&[
+            SogError::Count(300_000_000),
+            SogError::Write(denied()),
+            SogError::NotFitted,
+            SogError::ReadBack(FormatFault::Damaged("ends in the header".to_owned())),
+        ]),
+        section(&[
+            SplatsError::Degree(4),
+            SplatsError::Length { column: "opacity", found: 12, expected: 7 },
+        ]),
+        section(&[
+            SpzOptionsError::ShBits(9),
+            SpzOptionsError::Count(5_000_000_000),
+            SpzOptionsError::Pack(denied()),
+        ]),
+        section(&[
+            AtlasError::NoArea { faces: 1000 },
+            AtlasError::TooLarge { found: 65_536, most: 16_384 },
+            AtlasError::TooSmall { charts: 7000, side_px: 64 },
+            AtlasError::Square { found: 2 },
+            AtlasError::Overlap { charts: 7, rounds: 7 },
+        ]),
+        section(&[
+            MeshError::UnknownVertex { face: 7, vertex: 812, vertices: 500 },
+            MeshError::Unequal { what: "normals", found: 12, vertices: 500 },
+            MeshError::NotFinite { vertex: 7, place: [0.0, 1.0, f32::NAN] },
+            MeshError::NotFiniteValue { vertex: 7, what: "normals" },
+            MeshError::TooMany { what: "vertices", found: 5_000_000_000, limit: 4_294_967_295 },
+        ]),
+        section(&[
+            CleanError::NothingLeft { step: "cleaning", faces: 1000, vertices: 500 },
+            CleanError::DecimatedAway { faces: 1000, target: 7 },
+        ]),
+        section(&[
+            CompareError::Mesh {
+                which: "compared mesh",
+                source: MeshError::UnknownVertex { face: 3, vertex: 9, vertices: 8 },
+            },
+            CompareError::NoArea { which: "compared mesh", faces: 1000 },
+            CompareError::Threshold { found: -0.5 },
+        ]),
+        section(&[
+            ExtractError::TooManyVertices { vertices: 5_000_000_000 },
+            ExtractError::Length { values: 511, bricks: 1 },
+        ]),
+        section(&[
+            DelaunayError::UnfitPoint { index: 7, point: [0.0, 1.0, f64::NAN] },
+            DelaunayError::TooManyPoints { count: 5_000_000_000, most: 1_000_000_000 },
+            DelaunayError::Flat { distinct: 3 },
+            DelaunayError::TooManyTetrahedra { most: 1_000_000_000 },
+            DelaunayError::Memory { bytes: 1000 },
+        ]),
+        section(&[
+            MeshFileError::Unreadable { path: "mesh.ply".into(), source: denied() },
+            MeshFileError::Line {
+                path: "mesh.ply".into(),
+                line: 12,
+                found: "`f 1 2` has 2 corners".to_owned(),
+            },
+            MeshFileError::Row {
+                path: "mesh.ply".into(),
+                element: "face".to_owned(),
+                row: 17,
+                found: "ends early".to_owned(),
+            },
+            MeshFileError::Nothing { path: "mesh.ply".into(), what: "faces" },
+            MeshFileError::UnreadGlb { path: "mesh.glb".into() },
+            MeshFileError::Glb {
+                path: "mesh.glb".into(),
+                found: "its picture is no PNG".to_owned(),
+            },
+            MeshFileError::Mesh {
+                path: "mesh.ply".into(),
+                source: MeshError::UnknownVertex { face: 3, vertex: 9, vertices: 8 },
+            },
+            MeshFileError::TooLarge { needed: 13_000_000_000, limit: 4_294_967_295 },
+            MeshFileError::OtherAtlas { found: 12, faces: 1000 },
+            MeshFileError::Invalid(MeshError::UnknownVertex { face: 3, vertex: 9, vertices: 8 }),
+        ]),
+        section(&[
+            PointsError::Lengths { places: 7, normals: 7, colors: 6 },
+            PointsError::TooFew { found: 12, wanted: 100 },
+            PointsError::NotFinite { dropped: 7, count: 50 },
+            PointsError::Inconsistent { agreeing: 0.5, needed: 0.6 },
+            PointsError::BoxTurned { low: [0.0, 1.0, 2.0], high: [0.0, 0.5, 3.0] },
+            PointsError::BoxEmpty {
+                low: [0.0, 1.0, 2.0],
+                high: [1.0, 2.0, 3.0],
+                points_low: [4.0, 5.0, 6.0],
+                points_high: [5.0, 6.0, 7.5],
+            },
+        ]),
+        section(&[
+            PoissonError::NoExtent { points: 7 },
+            PoissonError::Depth { depth: 17, deepest: 14 },
+            PoissonError::NotConverged { level: 7, steps: 400, residual: 0.5 },
+            PoissonError::TooManyBricks { depth: 11, bricks: 9000, granted: 4000, fits: 10 },
+            PoissonError::NoSurface { points: 7 },
+        ]),
+        section(&[
+            RestrictedError::Neighbours { neighbours: 0, tetrahedra: 7 },
+            RestrictedError::Stray { tetrahedron: 7 },
+            RestrictedError::UnfitTriangle { index: 7, corners: [[0.0, 1.0, f64::NAN]; 3] },
+            RestrictedError::Apart { triangles: 7 },
+        ]),
+        section(&[
+            CutError::Labels { labels: 6, points: 7 },
+            CutError::Corner { tetrahedron: 7, corner: 9, points: 7 },
+            CutError::OneSide { inside: 7, points: 7 },
+            CutError::NothingLeft { faces: 1000, longest: 0.5 },
+        ]),
+        section(&[
+            FusionError::MapSize { map: "depth map", found: 12, width: 1061, height: 1894 },
+            FusionError::Focal { focal_px: [0.0, 500.0] },
+            FusionError::NoSize { side: 0.5, voxel: 0.0 },
+            FusionError::TooFine { side: 0.5, voxel: 1e-6, most: 65_536, fits: 8e-6 },
+            FusionError::Empty { views: 43 },
+            FusionError::TooManyBricks { bricks: 9000, granted: 4000, fits: 0.5 },
+            FusionError::NoSurface { views: 43 },
+        ]),
+        section(&[
+            ExchangeError::Lost { rank: 1, why: "the connection is closed".to_owned() },
+            ExchangeError::Garbled { rank: 1, found: "a frame of 7 bytes".to_owned() },
+            ExchangeError::WrongParts { found: 3, world: 4 },
+            ExchangeError::NothingGiven,
+            ExchangeError::NotTheGiver { rank: 1 },
+            ExchangeError::Stuck { seconds: 60 },
+        ]),
+        section(&[
+            JoinError::Missing { ranks: vec![1, 3], world: 4, seconds: 60 },
+            JoinError::Rejected { rank: 1, why: "another process has joined as rank 1".to_owned() },
+            JoinError::Unproven { rank: 1, address: ([10, 0, 0, 1], 29500).into() },
+            JoinError::NoCoordinator {
+                rank: 1,
+                place: "rank0:29500".to_owned(),
+                seconds: 60,
+                last: "connection refused".to_owned(),
+            },
+            JoinError::NoPort { place: "rank0:29500".to_owned(), source: denied() },
+            JoinError::OnlyLocal { host: "localhost".to_owned(), ip: [127, 0, 0, 1].into() },
+            JoinError::NoHome { rank: 1 },
+            JoinError::NoSecret { rank: 1, folder: "data/fox".into(), source: denied() },
+            JoinError::Conversation {
+                rank: 1,
+                source: MessageError::Ended { peer: "rank 0".to_owned() },
+            },
+            JoinError::System { rank: 1, what: "a thread", source: denied() },
+        ]),
+        section(&[
+            LaunchError::Number { name: "RANK", value: "-1".to_owned(), least: 1, most: 8 },
+            LaunchError::Outside { name: "RANK", rank: 1, of_world: "WORLD_SIZE", world: 4 },
+            LaunchError::Half { name: "RANK", value: "-1".to_owned(), missing: "WORLD_SIZE" },
+            LaunchError::Nodes {
+                name: "RANK",
+                source: NodeListError::Unbalanced { list: "node[01".to_owned() },
+            },
+            LaunchError::Address { name: "RANK", value: "-1".to_owned(), form: "HOST:PORT" },
+            LaunchError::Secret { name: "RANK", letters: 12 },
+            LaunchError::NoPlace { name: "RANK", here: 7, world: 4 },
+        ]),
+        section(&[
+            MessageError::Ended { peer: "rank 1".to_owned() },
+            MessageError::Cut { peer: "rank 1".to_owned() },
+            MessageError::TooLong { peer: "rank 1".to_owned(), bytes: 1000 },
+            MessageError::Garbage { peer: "rank 1".to_owned(), source: json_error() },
+            MessageError::Failed { peer: "rank 1".to_owned(), source: denied() },
+        ]),
+        section(&[
+            NodeListError::Empty { list: "node[01".to_owned(), place: 7 },
+            NodeListError::Nested { list: "node[01".to_owned() },
+            NodeListError::Unbalanced { list: "node[01".to_owned() },
+            NodeListError::Range { list: "node[01".to_owned(), found: "1-".to_owned() },
+        ]),
+        section(&[
+            SuperviseError::Start { program: "/usr/bin/splat".into(), rank: 1, source: denied() },
+            SuperviseError::System { what: "fork", source: denied() },
+        ]),
     ]
 }
 
@@ -730,7 +615,7 @@ fn picture() -> image::ImageError {
 
 fn full_disk() -> OutputError {
     let error = io::Error::from(io::ErrorKind::StorageFull);
-    OutputError::new(Path::new("out/fox/run.jsonl"), error)
+    OutputError::new(Path::new(LOG), error)
 }
 
 fn unknown_preset() -> ConfigError {
@@ -780,614 +665,463 @@ fn host_refusal() -> HostRefusal {
 
 fn program_errors() -> Vec<Section> {
     vec![
-        section(
-            "ConfigError",
-            &[
-                &ConfigError::Unreadable { path: "my.toml".into(), source: denied() },
-                &ConfigError::UnknownPreset {
-                    name: "quick".to_owned(),
-                    like: None,
-                    known: "fast, best".to_owned(),
-                },
-                &ConfigError::Syntax { origin: "my.toml".to_owned(), source: Box::new(toml()) },
-                &ConfigError::Unknown {
-                    origin: "my.toml".to_owned(),
-                    line: 12,
-                    name: "key `iteration` in [optimize]".to_owned(),
-                    remedy: "do you mean `iterations`? All keys: splat train --help".to_owned(),
-                },
-                &ConfigError::WrongType {
-                    origin: "my.toml".to_owned(),
-                    line: 12,
-                    section: "densify".to_owned(),
-                    key: "max_points".to_owned(),
-                    message: "invalid type: string \"many\", expected a whole number of 0 or more".to_owned(),
-                },
-                &ConfigError::OutOfRange {
-                    flag: "--lambda-dssim".to_owned(),
-                    key: "lambda_dssim",
-                    section: "optimize",
-                    value: "1.5".to_owned(),
-                    allowed: "0 to 1",
-                },
-            ],
-        ),
-        section(
-            "DatasetError",
-            &[
-                &DatasetError::NoScene,
-                &DatasetError::SceneMissing { path: "data/fox".into() },
-                &DatasetError::FolderUnreadable { path: "data/fox".into(), source: denied() },
-                &DatasetError::SceneIsFile { path: "data/fox".into() },
-                &DatasetError::NotAScene {
-                    path: "data/fox".into(),
-                    content: "images/ (50 photographs), video/".to_owned(),
-                    sought: ": no sparse/0, no transforms.json",
-                    remedy: "Give the folder that holds sparse and images after -s".to_owned(),
-                },
-                &DatasetError::ImagesMissing {
-                    path: "data/fox/images".into(),
-                    others: ": photos, photos_4".to_owned(),
-                },
-                &DatasetError::NoImageLeft {
-                    folder: "data/fox/images".into(),
-                    count: 50,
-                    first: "0001.jpg (not found)".to_owned(),
-                    others: ": photos, photos_4".to_owned(),
-                },
-                &DatasetError::UnknownSize {
-                    path: "data/fox/transforms.json".into(),
-                    name: "0012.jpg".to_owned(),
-                },
-                &DatasetError::SizeMismatch {
-                    path: "data/fox/images/0001.jpg".into(),
-                    width: 1061,
-                    height: 1894,
-                    camera_width: 1060,
-                    camera_height: 1894,
-                },
-                &DatasetError::Lens {
-                    path: "data/fox/images/0001.jpg".into(),
-                    source: LensError::Parameter { parameter: "the focal length", value: -1.0 },
-                },
-                &DatasetError::Camera {
-                    path: "data/fox/sparse/0/cameras.txt".into(),
-                    view: "0012.jpg".to_owned(),
-                    found: "cx = -5000 px, outside of a photograph of 640 px".to_owned(),
-                    remedy: "Give it in px of the photograph, or solve the cameras again",
-                },
-                &DatasetError::Resolution { value: 7 },
-                &DatasetError::NothingToTrain { path: "data/fox".into(), count: 50 },
-                &DatasetError::TestListUnreadable { path: "test.txt".into(), source: denied() },
-                &DatasetError::EmptyTestList { path: "test.txt".into() },
-                &DatasetError::UnknownTestViews {
-                    count: 2,
-                    names: "0012.png, 0013.png".to_owned(),
-                    example: "0012.jpg".to_owned(),
-                },
-                &DatasetError::TooManyTestViews { wanted: 50, count: 50 },
-            ],
-        ),
-        section(
-            "ColmapError",
-            &[
-                &ColmapError::Missing { folder: "data/fox".into(), file: "images" },
-                &ColmapError::Unreadable {
-                    path: "data/fox/sparse/0/images.txt".into(),
-                    source: denied(),
-                },
-                &ColmapError::OtherContent {
-                    path: "data/fox/sparse/0/images.txt".into(),
-                    found: splat_mesh::file::ply::LFS_SAID,
-                },
-                &ColmapError::Truncated {
-                    path: "data/fox/sparse/0/images.txt".into(),
-                    reading: "image 3".to_owned(),
-                    needed: 13000,
-                    left: 7,
-                },
-                &ColmapError::Invalid {
-                    path: "data/fox/sparse/0/images.txt".into(),
-                    reading: "image 3".to_owned(),
-                    found: "has no name".to_owned(),
-                },
-                &ColmapError::Line {
-                    path: "data/fox/sparse/0/images.txt".into(),
-                    line: 12,
-                    found: "1 2 3".to_owned(),
-                    expected: "a number",
-                },
-                &ColmapError::UnknownModel {
-                    path: "data/fox/sparse/0/images.txt".into(),
-                    camera: 2,
-                    model: "17".to_owned(),
-                },
-                &ColmapError::UnsupportedModel {
-                    path: "data/fox/sparse/0/cameras.txt".into(),
-                    camera: 2,
-                    model: "FULL_OPENCV",
-                },
-                &ColmapError::Lens {
-                    path: "data/fox/sparse/0/images.txt".into(),
-                    camera: 2,
-                    model: "OPENCV",
-                    source: LensError::Parameter { parameter: "the focal length", value: -1.0 },
-                },
-                &ColmapError::DuplicateCamera {
-                    path: "data/fox/sparse/0/images.txt".into(),
-                    camera: 2,
-                },
-                &ColmapError::DuplicateName {
-                    path: "data/fox/sparse/0/images.txt".into(),
-                    name: "0012.jpg".to_owned(),
-                },
-                &ColmapError::UnknownCamera {
-                    path: "data/fox/sparse/0/images.txt".into(),
-                    name: "0012.jpg".to_owned(),
-                    camera: 2,
-                    count: 50,
-                },
-                &ColmapError::Empty { path: "data/fox/sparse/0/images.txt".into() },
-            ],
-        ),
-        section(
-            "TransformsError",
-            &[
-                &TransformsError::Unreadable {
-                    path: "data/lego/transforms_train.json".into(),
-                    source: denied(),
-                },
-                &TransformsError::Json {
-                    path: "data/lego/transforms_train.json".into(),
-                    source: json(),
-                },
-                &TransformsError::OtherContent {
-                    path: "data/lego/transforms_train.json".into(),
-                    found: splat_mesh::file::ply::LFS_SAID,
-                },
-                &TransformsError::NoNumber {
-                    path: "data/lego/transforms_train.json".into(),
-                    line: 12,
-                    column: 7,
-                    word: "NaN",
-                },
-                &TransformsError::File {
-                    path: "data/lego/transforms_train.json".into(),
-                    found: "`applied_transform` is no matrix of 3 x 4 numbers".to_owned(),
-                },
-                &TransformsError::TransformsFrame {
-                    path: "data/lego/transforms_train.json".into(),
-                    frame: "train/r_0".to_owned(),
-                    found: "has a `transform_matrix` with 3 rows".to_owned(),
-                    remedy: "Export the scene again",
-                },
-                &TransformsError::Lens {
-                    path: "data/lego/transforms_train.json".into(),
-                    frame: "train/r_0".to_owned(),
-                    source: LensError::Parameter { parameter: "the focal length", value: -1.0 },
-                },
-                &TransformsError::Empty { path: "data/lego/transforms_train.json".into() },
-            ],
-        ),
-        section(
-            "PointsPlyError",
-            &[
-                &PointsPlyError::NoPoints {
-                    path: "data/lego/points3d.ply".into(),
-                    found: "has no element vertex".to_owned(),
-                },
-                &PointsPlyError::Vertex {
-                    path: "data/lego/points3d.ply".into(),
-                    index: 7,
-                    count: 50,
-                    found: "has a z that is not finite".to_owned(),
-                },
-                &PointsPlyError::TooFar {
-                    path: "data/lego/points3d.ply".into(),
-                    index: 7,
-                    position: [0.0, 1.0, 1e20],
-                },
-            ],
-        ),
-        section(
-            "ImageError",
-            &[
-                &ImageError::Unreadable {
-                    path: "data/fox/images/0001.jpg".to_owned(),
-                    source: denied(),
-                },
-                &ImageError::UnknownFormat {
-                    path: "data/fox/images/0001.jpg".to_owned(),
-                    found: "it begins with 00 00 00 18".to_owned(),
-                },
-                &ImageError::Empty { path: "data/fox/images/0001.jpg".to_owned() },
-                &ImageError::LfsPointer { path: "data/fox/images/0001.jpg".to_owned() },
-                &ImageError::Undecodable {
-                    path: "data/fox/images/0001.jpg".to_owned(),
-                    source: picture(),
-                },
-                &ImageError::Truncated { path: "data/fox/images/0001.jpg".to_owned(), bytes: 1000 },
-                &ImageError::FileTooLarge {
-                    path: "data/fox/images/0001.jpg".to_owned(),
-                    limit: 100000,
-                },
-                &ImageError::UnusableSize {
-                    path: "data/fox/images/0001.jpg".to_owned(),
-                    width: 1061,
-                    height: 1894,
-                    limit: 100000,
-                },
-                &ImageError::UnusableTarget {
-                    path: "data/fox/images/0001.jpg".to_owned(),
-                    width: 1061,
-                    height: 1894,
-                },
-                &ImageError::MaskShape {
-                    path: "data/fox/masks/0001.png".to_owned(),
-                    size: [640, 480],
-                    photograph: "data/fox/images/0001.jpg".to_owned(),
-                    photograph_size: [1061, 1894],
-                },
-                &ImageError::MapShape {
-                    path: "data/fox/depths/0001.png".to_owned(),
-                    kind: "depth",
-                    flag: "-d",
-                    size: [640, 480],
-                    photograph: "data/fox/images/0001.jpg".to_owned(),
-                    photograph_size: [1061, 1894],
-                },
-                &ImageError::NoDepthMap { path: "data/fox/depths/0001.png".to_owned() },
-                &ImageError::NoNormalMap { path: "data/fox/normals/0001.png".to_owned() },
-                &ImageError::NormalsFaceAway {
-                    path: "data/fox/normals/0001.png".to_owned(),
-                    percent: 70,
-                },
-                &ImageError::Resize {
-                    path: "data/fox/images/0001.jpg".to_owned(),
-                    reason: "the size is 0".to_owned(),
-                },
-                &ImageError::Panicked {
-                    path: "data/fox/images/0001.jpg".to_owned(),
-                    reason: "index out of bounds".to_owned(),
-                },
-                &ImageError::NoSuchImage { index: 7, count: 50 },
-            ],
-        ),
-        section(
-            "DepthsError",
-            &[
-                &DepthsError::FolderMissing { path: "data/fox/depths".into() },
-                &DepthsError::ParametersMissing {
-                    path: "data/fox/sparse/0/depth_params.json".into(),
-                    source: denied(),
-                },
-                &DepthsError::ParametersDamaged {
-                    path: "data/fox/sparse/0/depth_params.json".into(),
-                    source: json(),
-                },
-                &DepthsError::TooLarge {
-                    path: "data/fox/sparse/0/depth_params.json".into(),
-                    name: "0012.jpg".to_owned(),
-                    key: "scale",
-                    value: 5e20,
-                },
-                &DepthsError::NoneFits {
-                    path: "data/fox/depths".into(),
-                    parameters: "data/fox/sparse/0/depth_params.json".into(),
-                    views: 43,
-                },
-            ],
-        ),
-        section(
-            "NormalsError",
-            &[
-                &NormalsError::FolderMissing { path: "data/fox/normals".into() },
-                &NormalsError::NoneFits {
-                    path: "data/fox/normals".into(),
-                    views: 43,
-                    reasons: "0001.jpg: is empty".to_owned(),
-                },
-            ],
-        ),
-        section(
-            "LensError",
-            &[
-                &LensError::Parameter { parameter: "the focal length", value: 0.5 },
-                &LensError::Folds { distortion: "k1 = -1.5".to_owned(), width: 1061, height: 1894 },
-            ],
-        ),
-        section(
-            "PlyFileError",
-            &[
-                &PlyFileError::Unreadable {
-                    path: "out/fox/point_cloud.ply".into(),
-                    source: denied(),
-                },
-                &PlyFileError::Header {
-                    path: "out/fox/point_cloud.ply".into(),
-                    line: 12,
-                    found: "`property flot x` is no property".to_owned(),
-                },
-                &PlyFileError::Truncated {
-                    path: "out/fox/point_cloud.ply".into(),
-                    rows: 12_449,
-                    row_bytes: 248,
-                    found: 1_000_000,
-                },
-            ],
-        ),
-        section(
-            "PlyError",
-            &[
-                &PlyError::Format {
-                    path: "out/fox/point_cloud.ply".into(),
-                    format: "ascii 1.0".to_owned(),
-                },
-                &PlyError::MissingColumn {
-                    path: "out/fox/point_cloud.ply".into(),
-                    column: "opacity".to_owned(),
-                },
-                &PlyError::DoubleColumn {
-                    path: "out/fox/point_cloud.ply".into(),
-                    column: "opacity".to_owned(),
-                },
-                &PlyError::ColumnType {
-                    path: "out/fox/point_cloud.ply".into(),
-                    column: "opacity".to_owned(),
-                    found: "uchar".to_owned(),
-                },
-                &PlyError::RestCount { path: "out/fox/point_cloud.ply".into(), count: 50 },
-                &PlyError::NotFinite {
-                    path: "out/fox/point_cloud.ply".into(),
-                    row: 17,
-                    column: "opacity".to_owned(),
-                    value: f64::NAN,
-                },
-                &PlyError::OutOfRange {
-                    path: "out/fox/point_cloud.ply".into(),
-                    row: 17,
-                    column: "opacity".to_owned(),
-                    value: 3e7,
-                    range: -1e6..=1e6,
-                },
-                &PlyError::NoRotation { path: "out/fox/point_cloud.ply".into(), row: 17 },
-            ],
-        ),
-        section(
-            "PlyFacesError",
-            &[
-                &PlyFacesError::Missing { path: "out/fox/point_cloud.ply".into() },
-                &PlyFacesError::Property {
-                    path: "out/fox/point_cloud.ply".into(),
-                    found: "property list uchar float vertex_indices".to_owned(),
-                },
-                &PlyFacesError::Corners {
-                    path: "out/fox/point_cloud.ply".into(),
-                    face: 7,
-                    corners: 4.0,
-                },
-                &PlyFacesError::NoVertex {
-                    path: "out/fox/point_cloud.ply".into(),
-                    face: 7,
-                    vertex: 812.0,
-                    vertices: 500,
-                },
-                &PlyFacesError::Comment {
-                    path: "out/fox/point_cloud.ply".into(),
-                    key: "SplatSigma ",
-                    value: "-1".to_owned(),
-                    allowed: "0 to 1",
-                },
-            ],
-        ),
-        section(
-            "LockError",
-            &[&LockError::InUse { folder: "out/fox".into(), holder: "process 17".to_owned() }],
-        ),
-        section(
-            "LpipsError",
-            &[
-                &LpipsError::Unreadable { path: "weights/vgg.pth".into(), source: denied() },
-                &LpipsError::NotWeights {
-                    path: "weights/vgg.pth".into(),
-                    problem: "it is empty".to_owned(),
-                },
-                &LpipsError::NoHeads {
-                    path: "weights/vgg.pth".into(),
-                    sought: vec!["vgg.pth".to_owned()],
-                },
-                &LpipsError::Tensor {
-                    path: "weights/vgg.pth".into(),
-                    tensor: "features.0.weight".to_owned(),
-                    problem: "has not 64 x 3 x 3 x 3 numbers".to_owned(),
-                    net: "vgg",
-                },
-            ],
-        ),
-        section(
-            "TrainError",
-            &[
-                &TrainError::OutOfMemory {
-                    source: Box::new(refusal(false).into()),
-                    checkpoint: "out/fox/checkpoints/chkpnt_3000.safetensors".into(),
-                },
-                &TrainError::NoSpace { source: full_disk(), checkpoint: None },
-                &TrainError::NoImages { views: 43, first: "0001.jpg: is empty".to_owned() },
-                &TrainError::Emptied { iteration: 11 },
-            ],
-        ),
-        section(
-            "CheckpointError",
-            &[
-                &CheckpointError::Unreadable {
-                    path: "out/fox/checkpoints/chkpnt_3000.safetensors".into(),
-                    source: denied(),
-                },
-                &CheckpointError::Damaged {
-                    path: "out/fox/checkpoints/chkpnt_3000.safetensors".into(),
-                    problem: "it has no `iteration`".to_owned(),
-                },
-                &CheckpointError::Version {
-                    path: "out/fox/checkpoints/chkpnt_3000.safetensors".into(),
-                    found: "2".to_owned(),
-                },
-                &CheckpointError::ShDegree {
-                    path: "out/fox/checkpoints/chkpnt_3000.safetensors".into(),
-                    found: 1,
-                    wanted: 3,
-                },
-                &CheckpointError::Config {
-                    path: "out/fox/checkpoints/chkpnt_3000.safetensors".into(),
-                    source: Box::new(unknown_preset()),
-                },
-            ],
-        ),
-        section(
-            "DeviceError",
-            &[
-                &DeviceError::TargetSize { target_px: [640, 480], view_px: [320, 240] },
-                &DeviceError::NotFinite {
-                    primitive: "Gaussian",
-                    index: 7,
-                    group: "mean",
-                    value: f64::NAN,
-                },
-                &DeviceError::LossNotFinite { value: f64::INFINITY },
-                &DeviceError::TooManyViews { most: 8 },
-                &DeviceError::OfRank { rank: 1, message: refusal(false).to_string() },
-                &DeviceError::RankDevice {
-                    rank: 1,
-                    problem: DeviceError::NoDriver.to_string(),
-                },
-                &DeviceError::OtherScene {
-                    rank: 1,
-                    problem: "data/fox: the scene here is not that of rank 0. Copy the same scene to all hosts"
-                        .to_owned(),
-                },
-                &DeviceError::Unsupported { primitives: "surfels", what: "depths" },
-                &DeviceError::NeedsSurfels { what: "depths" },
-                &DeviceError::NoView,
-                &DeviceError::MissingInput { term: "depth", input: "depths" },
-                &DeviceError::NoRoomForColors,
-                &DeviceError::NoMedianDepths,
-                &DeviceError::TooSmallForLpips { size: [24, 18], least: 32 },
-                &DeviceError::ImageTooLarge { size: [70_000, 480] },
-                &DeviceError::TooManyInstances { count: 5_000_000_000, most: 2_147_483_647 },
-                &DeviceError::TooManyGaussians { wanted: 5_000_000_000 },
-                &DeviceError::NoSuchRow { row: 17, len: 7 },
-                &DeviceError::OtherFaces { found: 12000, faces: 1000 },
-                &DeviceError::KeptNotAscending,
-                &DeviceError::NoSuchTable { view: 7, views: 43 },
-                &DeviceError::StaleCandidates { counted: 7, found: 12000 },
-                &DeviceError::StaleSelection,
-                &DeviceError::UnsuitedEdit,
-                &DeviceError::NeighbourCount { count: 50 },
-                &DeviceError::StaleNeighbours { found: 12000, len: 7 },
-                &no_kernels(&DeviceOptions::of(&Config::default())),
-                &DeviceError::NoDriver,
-                &DeviceError::DriverTooOld { found: 12000, needed: 13000 },
-                &DeviceError::NoGpu { visible: Some("7".to_owned()) },
-                &DeviceError::NoCode {
-                    name: "NVIDIA GeForce GTX 1080".to_owned(),
-                    arch: 61,
-                    built: vec![75, 90],
-                },
-                &DeviceError::OutOfMemory {
-                    label: "sort",
-                    wanted: Bytes(3 << 30),
-                    held: Bytes(7 << 30),
-                    free: Bytes(1 << 30),
-                    largest: Vec::new(),
-                },
-                &DeviceError::DriverOutOfMemory { call: "cuMemAlloc" },
-                &DeviceError::Driver {
-                    call: "cuMemAlloc",
-                    reason: "an illegal memory access was encountered".to_owned(),
-                },
-            ],
-        ),
-        section(
-            "ExtractionError",
-            &[
-                &ExtractionError::EmptyBox { axis: 'x', low: 1.5, high: 0.5 },
-                &ExtractionError::OutOfRange { flag: "density-trim", value: 1.5, allowed: "from 0 to below 1" },
-                &ExtractionError::HalfBox { given: "bbox-min", missing: "bbox-max" },
-                &ExtractionError::NoGaussians {
-                    found: 12,
-                    all: 900,
-                    needed: 100,
-                    advice: "Give a larger box (--bbox-min, --bbox-max)".to_owned(),
-                },
-                &ExtractionError::NoViews {
-                    reason: "data/fox/images/0001.jpg: there is no such file".to_owned(),
-                },
-                &ExtractionError::TooManyGaussians { found: 5_000_000_000 },
-                &ExtractionError::TooManyPoints { gaussians: 1_200_000, fits: 900_000 },
-                &ExtractionError::SurfacePoints { wanted: 2_000_000, fits: 900_000 },
-                &ExtractionError::NoTexturedFormat,
-                &ExtractionError::TextureMemory { asked: 16_384, fits: 8192 },
-                &ExtractionError::NothingLeft { faces: 1000, min_component: "1%".to_owned() },
-                &ExtractionError::DecimatedAway { faces: 1000, target: 7 },
-                &ExtractionError::PeeledAway { faces: 1000 },
-            ],
-        ),
-        section("BindError", &[&BindError::NoTriangles { faces: 1000 }]),
-        section(
-            "SynthError",
-            &[
-                &SynthError::OutOfRange { flag: "views", value: 0, least: 1, most: 10_000 },
-                &SynthError::Occupied { path: "data/synthetic".into() },
-                &SynthError::Truth(ExtractError::Length { values: 511, bricks: 1 }),
-                &SynthError::Png { name: "00012.png".to_owned(), source: picture() },
-            ],
-        ),
-        section(
-            "LogError",
-            &[
-                &LogError::Missing { path: "out/fox/run.jsonl".into() },
-                &LogError::Unreadable { path: "out/fox/run.jsonl".into(), source: denied() },
-                &LogError::Damaged {
-                    path: "out/fox/run.jsonl".into(),
-                    line: 12,
-                    reason: "missing field `event`".to_owned(),
-                },
-                &LogError::Empty { path: "out/fox/run.jsonl".into() },
-            ],
-        ),
-        section(
-            "SummaryError",
-            &[
-                &SummaryError::Missing { path: "out/fox/summary.json".into() },
-                &SummaryError::Older { path: "out/fox/summary.json".into() },
-                &SummaryError::Unreadable { path: "out/fox/summary.json".into(), source: denied() },
-                &SummaryError::Damaged {
-                    path: "out/fox/summary.json".into(),
-                    reason: "missing field `event`".to_owned(),
-                },
-            ],
-        ),
-        section(
-            "FramesFileError",
-            &[
-                &FramesFileError::Unreadable { path: "cameras.json".into(), source: denied() },
-                &FramesFileError::Unusable {
-                    path: "cameras.json".into(),
-                    problem: "has no cameras. Write one for each frame, or use --path orbit".to_owned(),
-                },
-            ],
-        ),
-        section("ServerError", &[&ServerError::System(denied())]),
-        section("Refusal", &[&refusal(false), &refusal(true)]),
-        section("HostRefusal", &[&host_refusal()]),
-        section("PrintError", &[&PrintError(io::Error::from(io::ErrorKind::StorageFull))]),
-        section(
-            "Interrupted",
-            &[
-                &Interrupted { command: None },
-                &Interrupted { command: Some("splat train --resume -m out/fox".to_owned()) },
-            ],
-        ),
-        section("TooManyBound", &[&TooManyBound { faces: 1 << 31, each: 6 }]),
-        section("OutputError", &[&full_disk()]),
+        section(&[
+            ConfigError::Unreadable { path: "my.toml".into(), source: denied() },
+            ConfigError::UnknownPreset {
+                name: "quick".to_owned(),
+                like: None,
+                known: "fast, best".to_owned(),
+            },
+            ConfigError::Syntax { origin: "my.toml".to_owned(), source: Box::new(toml()) },
+            ConfigError::Unknown {
+                origin: "my.toml".to_owned(),
+                line: 12,
+                name: "key `iteration` in [optimize]".to_owned(),
+                remedy: "do you mean `iterations`? All keys: splat train --help".to_owned(),
+            },
+            ConfigError::WrongType {
+                origin: "my.toml".to_owned(),
+                line: 12,
+                section: "densify".to_owned(),
+                key: "max_points".to_owned(),
+                message: "invalid type: string \"many\", expected a whole number of 0 or \
+ more"
+                    .to_owned(),
+            },
+            ConfigError::OutOfRange {
+                flag: "--lambda-dssim".to_owned(),
+                key: "lambda_dssim",
+                section: "optimize",
+                value: "1.5".to_owned(),
+                allowed: "0 to 1",
+            },
+        ]),
+        section(&[
+            DatasetError::NoScene,
+            DatasetError::SceneMissing { path: "data/fox".into() },
+            DatasetError::FolderUnreadable { path: "data/fox".into(), source: denied() },
+            DatasetError::SceneIsFile { path: "data/fox".into() },
+            DatasetError::NotAScene {
+                path: "data/fox".into(),
+                content: "images/ (50 photographs), video/".to_owned(),
+                sought: ": no sparse/0, no transforms.json",
+                remedy: "Give the folder that holds sparse and images after -s".to_owned(),
+            },
+            DatasetError::ImagesMissing {
+                path: "data/fox/images".into(),
+                others: ": photos, photos_4".to_owned(),
+            },
+            DatasetError::NoImageLeft {
+                folder: "data/fox/images".into(),
+                count: 50,
+                first: "0001.jpg (not found)".to_owned(),
+                others: ": photos, photos_4".to_owned(),
+            },
+            DatasetError::UnknownSize {
+                path: "data/fox/transforms.json".into(),
+                name: "0012.jpg".to_owned(),
+            },
+            DatasetError::SizeMismatch {
+                path: PHOTO.into(),
+                width: 1061,
+                height: 1894,
+                camera_width: 1060,
+                camera_height: 1894,
+            },
+            DatasetError::Lens {
+                path: PHOTO.into(),
+                source: LensError::Parameter { parameter: "the focal length", value: -1.0 },
+            },
+            DatasetError::Camera {
+                path: "data/fox/sparse/0/cameras.txt".into(),
+                view: "0012.jpg".to_owned(),
+                found: "cx = -5000 px, outside of a photograph of 640 px".to_owned(),
+                remedy: "Give it in px of the photograph, or solve the cameras again",
+            },
+            DatasetError::Resolution { value: 7 },
+            DatasetError::NothingToTrain { path: "data/fox".into(), count: 50 },
+            DatasetError::TestListUnreadable { path: "test.txt".into(), source: denied() },
+            DatasetError::EmptyTestList { path: "test.txt".into() },
+            DatasetError::UnknownTestViews {
+                count: 2,
+                names: "0012.png, 0013.png".to_owned(),
+                example: "0012.jpg".to_owned(),
+            },
+            DatasetError::TooManyTestViews { wanted: 50, count: 50 },
+        ]),
+        section(&[
+            ColmapError::Missing { folder: "data/fox".into(), file: "images" },
+            ColmapError::Unreadable { path: COLMAP_IMAGES.into(), source: denied() },
+            ColmapError::OtherContent {
+                path: COLMAP_IMAGES.into(),
+                found: splat_mesh::file::ply::LFS_SAID,
+            },
+            ColmapError::Truncated {
+                path: COLMAP_IMAGES.into(),
+                reading: "image 3".to_owned(),
+                needed: 13000,
+                left: 7,
+            },
+            ColmapError::Invalid {
+                path: COLMAP_IMAGES.into(),
+                reading: "image 3".to_owned(),
+                found: "has no name".to_owned(),
+            },
+            ColmapError::Line {
+                path: COLMAP_IMAGES.into(),
+                line: 12,
+                found: "1 2 3".to_owned(),
+                expected: "a number",
+            },
+            ColmapError::UnknownModel {
+                path: COLMAP_IMAGES.into(),
+                camera: 2,
+                model: "17".to_owned(),
+            },
+            ColmapError::UnsupportedModel {
+                path: "data/fox/sparse/0/cameras.txt".into(),
+                camera: 2,
+                model: "FULL_OPENCV",
+            },
+            ColmapError::Lens {
+                path: COLMAP_IMAGES.into(),
+                camera: 2,
+                model: "OPENCV",
+                source: LensError::Parameter { parameter: "the focal length", value: -1.0 },
+            },
+            ColmapError::DuplicateCamera { path: COLMAP_IMAGES.into(), camera: 2 },
+            ColmapError::DuplicateName { path: COLMAP_IMAGES.into(), name: "0012.jpg".to_owned() },
+            ColmapError::UnknownCamera {
+                path: COLMAP_IMAGES.into(),
+                name: "0012.jpg".to_owned(),
+                camera: 2,
+                count: 50,
+            },
+            ColmapError::Empty { path: COLMAP_IMAGES.into() },
+        ]),
+        section(&[
+            TransformsError::Unreadable { path: TRANSFORMS.into(), source: denied() },
+            TransformsError::Json { path: TRANSFORMS.into(), source: json() },
+            TransformsError::OtherContent {
+                path: TRANSFORMS.into(),
+                found: splat_mesh::file::ply::LFS_SAID,
+            },
+            TransformsError::NoNumber { path: TRANSFORMS.into(), line: 12, column: 7, word: "NaN" },
+            TransformsError::File {
+                path: TRANSFORMS.into(),
+                found: "`applied_transform` is no matrix of 3 x 4 numbers".to_owned(),
+            },
+            TransformsError::TransformsFrame {
+                path: TRANSFORMS.into(),
+                frame: "train/r_0".to_owned(),
+                found: "has a `transform_matrix` with 3 rows".to_owned(),
+                remedy: "Export the scene again",
+            },
+            TransformsError::Lens {
+                path: TRANSFORMS.into(),
+                frame: "train/r_0".to_owned(),
+                source: LensError::Parameter { parameter: "the focal length", value: -1.0 },
+            },
+            TransformsError::Empty { path: TRANSFORMS.into() },
+        ]),
+        section(&[
+            PointsPlyError::NoPoints {
+                path: POINTS.into(),
+                found: "has no element vertex".to_owned(),
+            },
+            PointsPlyError::Vertex {
+                path: POINTS.into(),
+                index: 7,
+                count: 50,
+                found: "has a z that is not finite".to_owned(),
+            },
+            PointsPlyError::TooFar { path: POINTS.into(), index: 7, position: [0.0, 1.0, 1e20] },
+        ]),
+        section(&[
+            ImageError::Unreadable { path: PHOTO.to_owned(), source: denied() },
+            ImageError::UnknownFormat {
+                path: PHOTO.to_owned(),
+                found: "it begins with 00 00 00 18".to_owned(),
+            },
+            ImageError::Empty { path: PHOTO.to_owned() },
+            ImageError::LfsPointer { path: PHOTO.to_owned() },
+            ImageError::Undecodable { path: PHOTO.to_owned(), source: picture() },
+            ImageError::Truncated { path: PHOTO.to_owned(), bytes: 1000 },
+            ImageError::FileTooLarge { path: PHOTO.to_owned(), limit: 100000 },
+            ImageError::UnusableSize {
+                path: PHOTO.to_owned(),
+                width: 1061,
+                height: 1894,
+                limit: 100000,
+            },
+            ImageError::UnusableTarget { path: PHOTO.to_owned(), width: 1061, height: 1894 },
+            ImageError::MaskShape {
+                path: "data/fox/masks/0001.png".to_owned(),
+                size: [640, 480],
+                photograph: PHOTO.to_owned(),
+                photograph_size: [1061, 1894],
+            },
+            ImageError::MapShape {
+                path: "data/fox/depths/0001.png".to_owned(),
+                kind: "depth",
+                flag: "-d",
+                size: [640, 480],
+                photograph: PHOTO.to_owned(),
+                photograph_size: [1061, 1894],
+            },
+            ImageError::NoDepthMap { path: "data/fox/depths/0001.png".to_owned() },
+            ImageError::NoNormalMap { path: "data/fox/normals/0001.png".to_owned() },
+            ImageError::NormalsFaceAway {
+                path: "data/fox/normals/0001.png".to_owned(),
+                percent: 70,
+            },
+            ImageError::Resize { path: PHOTO.to_owned(), reason: "the size is 0".to_owned() },
+            ImageError::Panicked {
+                path: PHOTO.to_owned(),
+                reason: "index out of bounds".to_owned(),
+            },
+            ImageError::NoSuchImage { index: 7, count: 50 },
+        ]),
+        section(&[
+            DepthsError::FolderMissing { path: "data/fox/depths".into() },
+            DepthsError::ParametersMissing { path: PARAMETERS.into(), source: denied() },
+            DepthsError::ParametersDamaged { path: PARAMETERS.into(), source: json() },
+            DepthsError::TooLarge {
+                path: PARAMETERS.into(),
+                name: "0012.jpg".to_owned(),
+                key: "scale",
+                value: 5e20,
+            },
+            DepthsError::NoneFits {
+                path: "data/fox/depths".into(),
+                parameters: PARAMETERS.into(),
+                views: 43,
+            },
+        ]),
+        section(&[
+            NormalsError::FolderMissing { path: "data/fox/normals".into() },
+            NormalsError::NoneFits {
+                path: "data/fox/normals".into(),
+                views: 43,
+                reasons: "0001.jpg: is empty".to_owned(),
+            },
+        ]),
+        section(&[
+            LensError::Parameter { parameter: "the focal length", value: 0.5 },
+            LensError::Folds { distortion: "k1 = -1.5".to_owned(), width: 1061, height: 1894 },
+        ]),
+        section(&[
+            PlyFileError::Unreadable { path: PLY.into(), source: denied() },
+            PlyFileError::Header {
+                path: PLY.into(),
+                line: 12,
+                found: "`property flot x` is no property".to_owned(),
+            },
+            PlyFileError::Truncated {
+                path: PLY.into(),
+                rows: 12_449,
+                row_bytes: 248,
+                found: 1_000_000,
+            },
+        ]),
+        section(&[
+            PlyError::Format { path: PLY.into(), format: "ascii 1.0".to_owned() },
+            PlyError::MissingColumn { path: PLY.into(), column: "opacity".to_owned() },
+            PlyError::DoubleColumn { path: PLY.into(), column: "opacity".to_owned() },
+            PlyError::ColumnType {
+                path: PLY.into(),
+                column: "opacity".to_owned(),
+                found: "uchar".to_owned(),
+            },
+            PlyError::RestCount { path: PLY.into(), count: 50 },
+            PlyError::NotFinite {
+                path: PLY.into(),
+                row: 17,
+                column: "opacity".to_owned(),
+                value: f64::NAN,
+            },
+            PlyError::OutOfRange {
+                path: PLY.into(),
+                row: 17,
+                column: "opacity".to_owned(),
+                value: 3e7,
+                range: -1e6..=1e6,
+            },
+            PlyError::NoRotation { path: PLY.into(), row: 17 },
+        ]),
+        section(&[
+            PlyFacesError::Missing { path: PLY.into() },
+            PlyFacesError::Property {
+                path: PLY.into(),
+                found: "property list uchar float vertex_indices".to_owned(),
+            },
+            PlyFacesError::Corners { path: PLY.into(), face: 7, corners: 4.0 },
+            PlyFacesError::NoVertex { path: PLY.into(), face: 7, vertex: 812.0, vertices: 500 },
+            PlyFacesError::Comment {
+                path: PLY.into(),
+                key: "SplatSigma ",
+                value: "-1".to_owned(),
+                allowed: "0 to 1",
+            },
+        ]),
+        section(&[LockError::InUse { folder: "out/fox".into(), holder: "process 17".to_owned() }]),
+        section(&[
+            LpipsError::Unreadable { path: WEIGHTS.into(), source: denied() },
+            LpipsError::NotWeights { path: WEIGHTS.into(), problem: "it is empty".to_owned() },
+            LpipsError::NoHeads { path: WEIGHTS.into(), sought: vec!["vgg.pth".to_owned()] },
+            LpipsError::Tensor {
+                path: WEIGHTS.into(),
+                tensor: "features.0.weight".to_owned(),
+                problem: "has not 64 x 3 x 3 x 3 numbers".to_owned(),
+                net: "vgg",
+            },
+        ]),
+        section(&[
+            TrainError::OutOfMemory {
+                source: Box::new(refusal(false).into()),
+                checkpoint: CHECKPOINT.into(),
+            },
+            TrainError::NoSpace { source: full_disk(), checkpoint: None },
+            TrainError::NoImages { views: 43, first: "0001.jpg: is empty".to_owned() },
+            TrainError::Emptied { iteration: 11 },
+        ]),
+        section(&[
+            CheckpointError::Unreadable { path: CHECKPOINT.into(), source: denied() },
+            CheckpointError::Damaged {
+                path: CHECKPOINT.into(),
+                problem: "it has no `iteration`".to_owned(),
+            },
+            CheckpointError::Version { path: CHECKPOINT.into(), found: "2".to_owned() },
+            CheckpointError::ShDegree { path: CHECKPOINT.into(), found: 1, wanted: 3 },
+            CheckpointError::Config { path: CHECKPOINT.into(), source: Box::new(unknown_preset()) },
+        ]),
+        section(&[
+            DeviceError::TargetSize { target_px: [640, 480], view_px: [320, 240] },
+            DeviceError::NotFinite {
+                primitive: "Gaussian",
+                index: 7,
+                group: "mean",
+                value: f64::NAN,
+            },
+            DeviceError::LossNotFinite { value: f64::INFINITY },
+            DeviceError::TooManyViews { most: 8 },
+            DeviceError::OfRank { rank: 1, message: refusal(false).to_string() },
+            DeviceError::RankDevice { rank: 1, problem: DeviceError::NoDriver.to_string() },
+            DeviceError::OtherScene {
+                rank: 1,
+                problem: "data/fox: the scene here is not that of rank 0. Copy the same scene \
+ to all hosts"
+                    .to_owned(),
+            },
+            DeviceError::Unsupported { primitives: "surfels", what: "depths" },
+            DeviceError::NeedsSurfels { what: "depths" },
+            DeviceError::NoView,
+            DeviceError::MissingInput { term: "depth", input: "depths" },
+            DeviceError::NoRoomForColors,
+            DeviceError::NoMedianDepths,
+            DeviceError::TooSmallForLpips { size: [24, 18], least: 32 },
+            DeviceError::ImageTooLarge { size: [70_000, 480] },
+            DeviceError::TooManyInstances { count: 5_000_000_000, most: 2_147_483_647 },
+            DeviceError::TooManyGaussians { wanted: 5_000_000_000 },
+            DeviceError::NoSuchRow { row: 17, len: 7 },
+            DeviceError::OtherFaces { found: 12000, faces: 1000 },
+            DeviceError::KeptNotAscending,
+            DeviceError::NoSuchTable { view: 7, views: 43 },
+            DeviceError::StaleCandidates { counted: 7, found: 12000 },
+            DeviceError::StaleSelection,
+            DeviceError::UnsuitedEdit,
+            DeviceError::NeighbourCount { count: 50 },
+            DeviceError::StaleNeighbours { found: 12000, len: 7 },
+            no_kernels(&DeviceOptions::of(&Config::default())),
+            DeviceError::NoDriver,
+            DeviceError::DriverTooOld { found: 12000, needed: 13000 },
+            DeviceError::NoGpu { visible: Some("7".to_owned()) },
+            DeviceError::NoCode {
+                name: "NVIDIA GeForce GTX 1080".to_owned(),
+                arch: 61,
+                built: vec![75, 90],
+            },
+            DeviceError::OutOfMemory {
+                label: "sort",
+                wanted: Bytes(3 << 30),
+                held: Bytes(7 << 30),
+                free: Bytes(1 << 30),
+                largest: Vec::new(),
+            },
+            DeviceError::DriverOutOfMemory { call: "cuMemAlloc" },
+            DeviceError::Driver {
+                call: "cuMemAlloc",
+                reason: "an illegal memory access was encountered".to_owned(),
+            },
+        ]),
+        section(&[
+            ExtractionError::EmptyBox { axis: 'x', low: 1.5, high: 0.5 },
+            ExtractionError::OutOfRange {
+                flag: "density-trim",
+                value: 1.5,
+                allowed: "from 0 to below 1",
+            },
+            ExtractionError::HalfBox { given: "bbox-min", missing: "bbox-max" },
+            ExtractionError::NoGaussians {
+                found: 12,
+                all: 900,
+                needed: 100,
+                advice: "Give a larger box (--bbox-min, --bbox-max)".to_owned(),
+            },
+            ExtractionError::NoViews {
+                reason: "data/fox/images/0001.jpg: there is no such file".to_owned(),
+            },
+            ExtractionError::TooManyGaussians { found: 5_000_000_000 },
+            ExtractionError::TooManyPoints { gaussians: 1_200_000, fits: 900_000 },
+            ExtractionError::SurfacePoints { wanted: 2_000_000, fits: 900_000 },
+            ExtractionError::NoTexturedFormat,
+            ExtractionError::TextureMemory { asked: 16_384, fits: 8192 },
+            ExtractionError::NothingLeft { faces: 1000, min_component: "1%".to_owned() },
+            ExtractionError::DecimatedAway { faces: 1000, target: 7 },
+            ExtractionError::PeeledAway { faces: 1000 },
+        ]),
+        section(&[BindError::NoTriangles { faces: 1000 }]),
+        section(&[
+            SynthError::OutOfRange { flag: "views", value: 0, least: 1, most: 10_000 },
+            SynthError::Occupied { path: "data/synthetic".into() },
+            SynthError::Truth(ExtractError::Length { values: 511, bricks: 1 }),
+            SynthError::Png { name: "00012.png".to_owned(), source: picture() },
+        ]),
+        section(&[
+            LogError::Missing { path: LOG.into() },
+            LogError::Unreadable { path: LOG.into(), source: denied() },
+            LogError::Damaged {
+                path: LOG.into(),
+                line: 12,
+                reason: "missing field `event`".to_owned(),
+            },
+            LogError::Empty { path: LOG.into() },
+        ]),
+        section(&[
+            SummaryError::Missing { path: SUMMARY.into() },
+            SummaryError::Older { path: SUMMARY.into() },
+            SummaryError::Unreadable { path: SUMMARY.into(), source: denied() },
+            SummaryError::Damaged {
+                path: SUMMARY.into(),
+                reason: "missing field `event`".to_owned(),
+            },
+        ]),
+        section(&[
+            FramesFileError::Unreadable { path: "cameras.json".into(), source: denied() },
+            FramesFileError::Unusable {
+                path: "cameras.json".into(),
+                problem: "has no cameras. Write one for each frame, or use --path orbit".to_owned(),
+            },
+        ]),
+        section(&[ServerError::System(denied())]),
+        section(&[refusal(false), refusal(true)]),
+        section(&[host_refusal()]),
+        section(&[PrintError(io::Error::from(io::ErrorKind::StorageFull))]),
+        section(&[
+            Interrupted { command: None },
+            Interrupted { command: Some("splat train --resume -m out/fox".to_owned()) },
+        ]),
+        section(&[TooManyBound { faces: 1 << 31, each: 6 }]),
+        section(&[full_disk()]),
     ]
 }

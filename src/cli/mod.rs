@@ -3,6 +3,7 @@
 #[cfg(feature = "bench")]
 mod bench;
 mod cfg_args;
+mod check;
 mod clean;
 mod compare;
 mod completions;

@@ -12,17 +12,10 @@ use crate::telemetry::{ProgressStyle, closing_row, shows_news};
 /// Width of a row without its name, columns.
 const COLUMNS: usize = 66;
 
-/// Trained model and its options.
-pub(super) struct Trained<'a> {
-    /// Folder of the model or of its cleaned version.
-    pub(super) model: &'a Path,
-    pub(super) config: &'a Config,
-}
-
-/// Prints the next commands below the figures of the run.
-pub(super) fn tell_next(trained: &Trained<'_>, style: ProgressStyle) {
+/// Prints the next commands below the figures of the run. `model`: folder of the model or of its cleaned version.
+pub(super) fn tell_next(model: &Path, config: &Config, style: ProgressStyle) {
     if has_block(style) {
-        tell(&next_lines(trained));
+        tell(&next_lines(model, config));
     }
 }
 
@@ -65,9 +58,9 @@ pub(super) fn demo_summary(model: &Path) -> String {
     )
 }
 
-fn next_lines(trained: &Trained<'_>) -> Vec<String> {
-    let model = shell_word(trained.model);
-    let is_mesh = trained.config.optimize.primitive == PrimitiveName::Triangles;
+fn next_lines(model: &Path, config: &Config) -> Vec<String> {
+    let model = shell_word(model);
+    let is_mesh = config.optimize.primitive == PrimitiveName::Triangles;
     let file = if is_mesh { "scene.glb" } else { "scene.html" };
     let mut rows = vec![
         ("view", format!("splat view -m {model}")),
@@ -76,7 +69,7 @@ fn next_lines(trained: &Trained<'_>) -> Vec<String> {
     if !is_mesh {
         rows.push(("mesh", format!("splat mesh -m {model} --texture photographs")));
     }
-    let guide = match trained.config.optimize.primitive {
+    let guide = match config.optimize.primitive {
         PrimitiveName::Gaussians => "splat help quality",
         PrimitiveName::Surfels => "splat help surfaces",
         PrimitiveName::Triangles => "splat help triangles",
@@ -120,8 +113,7 @@ pub(super) mod tests {
         let mut lines = |model: &str, primitive, iterations| {
             config.optimize.primitive = primitive;
             config.optimize.iterations = iterations;
-            let model = Path::new(model);
-            next_lines(&Trained { model, config: &config })
+            next_lines(Path::new(model), &config)
         };
         vec![
             ("of the default", lines("out/fox", PrimitiveName::Gaussians, 6000)),

@@ -3,6 +3,8 @@
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
+use serde::Serialize;
+
 pub(super) use crate::files::shell_word;
 
 /// Failure to write results to stdout.
@@ -39,4 +41,14 @@ pub(super) fn print_to_reader(text: &str) -> Result<bool, PrintError> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(PrintError(error)),
     }
+}
+
+/// Prints a report as JSON or as text.
+pub(super) fn print_report<R: Serialize>(
+    report: &R,
+    as_json: bool,
+    text: impl FnOnce(&R) -> String,
+) -> anyhow::Result<()> {
+    let text = if as_json { serde_json::to_string_pretty(report)? } else { text(report) };
+    Ok(print(&text)?)
 }

@@ -14,7 +14,7 @@ use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
 use super::host_limit::{HostRoom, HostRun, Offloaded, OnProcessor, training};
 use super::intent::tell_usual;
-use super::output::print;
+use super::output::print_report;
 use super::refine::BoundOptions;
 use super::scene::{named_or_here, open_to_train};
 use super::settle::{OF_PIXELS, settle};
@@ -108,12 +108,11 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     config.validate_schedule()?;
     args.mesh.check()?;
     if let Some(model) = &config.sugar.checkpoint_path {
-        return Err(UsageError(format!(
+        anyhow::bail!(UsageError(format!(
             "-c {}: a plan is made of numbers. Leave out -c, and say with --gaussians how many the \
              model has",
             model.display()
-        ))
-        .into());
+        )));
     }
     config.scene.source_path = Some(named_or_here(&config.scene, "")?);
     let budget = budget(&config)?;
@@ -141,11 +140,7 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         fits: found.is_ok(),
         on_processor: config.run.device == DeviceChoice::Cpu,
     });
-    print(&if args.json {
-        serde_json::to_string_pretty(&report)?
-    } else {
-        report::plan_text(&report)
-    })?;
+    print_report(&report, args.json, report::plan_text)?;
     if let Some(shortage) = report.shortage() {
         return Err(DoesNotFit(shortage).into());
     }
@@ -221,7 +216,7 @@ fn report(
         None => forecast::seen_of_points(dataset, &points.positions),
     };
     let found = model.as_ref().map(|model| model.gaussians.len());
-    let gaussians = gaussians(args, config, &*strategy, start, KnownCounts { model: found, goal });
+    let gaussians = gaussians(args, config, &*strategy, start, found, goal);
     let run = PlannedRun {
         model: ModelSize {
             gaussians: gaussians.count,
@@ -311,22 +306,15 @@ fn with_fallbacks(may: &[Rung], run: &PlannedRun) -> Option<PlannedRun> {
     may.contains(&Rung::Births).then(|| PlannedRun { model, ..run.clone() })
 }
 
-/// Known numbers of Gaussians besides the initial number.
-#[derive(Clone, Copy)]
-struct KnownCounts {
-    /// Number in the model of `--model`.
-    model: Option<usize>,
-    /// Number that the scene suggests if the options name none.
-    goal: Option<u64>,
-}
-
-/// Returns the planned number of Gaussians and its source.
+/// Returns the planned number of Gaussians and its source. `of_model`: number in the model of `--model`. `goal`: number
+/// that the scene suggests if the options name none.
 fn gaussians(
     args: &PlanArgs,
     config: &Config,
     strategy: &dyn Strategy<Cpu<f32>>,
     start: u64,
-    known: KnownCounts,
+    of_model: Option<usize>,
+    goal: Option<u64>,
 ) -> PlannedGaussians {
     let rows = match config.optimize.primitive {
         PrimitiveName::Gaussians => "Gaussians",
@@ -341,10 +329,10 @@ fn gaussians(
     if !forecast::has_rounds(config, strategy) {
         return counted(start, "those at the start: there is no round of density control");
     }
-    match (known, config.densify.max_points) {
-        (KnownCounts { goal: None, .. }, Some(count)) => counted(count, "--max-points"),
-        (KnownCounts { model: Some(count), .. }, _) => counted(count as u64, "the model"),
-        (KnownCounts { goal: Some(count), .. }, _) => counted(count, OF_PIXELS),
+    match (goal, config.densify.max_points, of_model) {
+        (None, Some(count), _) => counted(count, "--max-points"),
+        (_, _, Some(count)) => counted(count as u64, "the model"),
+        (Some(count), _, None) => counted(count, OF_PIXELS),
         _ => counted(forecast::guessed_gaussians(start), "a guess: 17 for each at the start"),
     }
 }

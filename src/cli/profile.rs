@@ -12,7 +12,7 @@ use clap::{ArgMatches, Args};
 
 use super::exit::DataError;
 use super::folder;
-use super::output::{PrintError, print, print_to_reader};
+use super::output::{PrintError, print_report, print_to_reader};
 use crate::files::is_locked;
 use crate::memory::Bytes;
 use crate::telemetry::{BufferPeak, Finding, GpuSummary, Point, Profile, is_plain_wanted};
@@ -44,9 +44,7 @@ pub(super) struct ProfileArgs {
 
 pub(super) fn run(args: &ProfileArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let model_path = named_or_newest(args.model_path.as_deref())?;
-    if let Some(problem) = folder::not_a_folder(&model_path) {
-        return Err(problem.into());
-    }
+    folder::check_not_file(&model_path)?;
     if args.follow {
         return follow(&model_path, args.top);
     }
@@ -59,12 +57,7 @@ pub(super) fn run(args: &ProfileArgs, matches: &ArgMatches) -> anyhow::Result<()
             model_path.display()
         );
     }
-    let text = if args.json {
-        serde_json::to_string_pretty(&profile)?
-    } else {
-        profile_text(&profile, args.top)
-    };
-    Ok(print(&text)?)
+    print_report(&profile, args.json, |profile| profile_text(profile, args.top))
 }
 
 // Choice of the run.
@@ -326,7 +319,8 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Shows the profile until the run ends or the reader is gone.
 fn follow(model_path: &Path, top: usize) -> anyhow::Result<()> {
-    let mut screen = Screen::of_stdout();
+    let is_terminal = io::stdout().is_terminal() && !is_plain_wanted();
+    let mut screen = Screen { is_terminal, shown: String::new() };
     loop {
         // Check this before reading the log, so that the last entry is not missed.
         let is_training = is_locked(model_path);
@@ -364,11 +358,6 @@ struct Screen {
 }
 
 impl Screen {
-    fn of_stdout() -> Self {
-        let is_terminal = io::stdout().is_terminal() && !is_plain_wanted();
-        Self { is_terminal, shown: String::new() }
-    }
-
     /// Draws a text unless it is already shown. Returns false if the reader is gone.
     fn show(&mut self, text: &str) -> Result<bool, PrintError> {
         if text == self.shown {

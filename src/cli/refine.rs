@@ -13,6 +13,7 @@ use splat_mesh::decimate::{DecimateOptions, decimate};
 use splat_mesh::file::read_mesh;
 
 use self::record::{MESH_NAME, Measurement, RefineRecord, RefineSettings, WrittenMesh};
+use super::check::{warn, warn_of_images};
 use super::device::{self, DeviceOptions, DeviceRoom, DrawingPlan, Task};
 use super::exit::{DataError, DoesNotFit, OutOfMemory};
 use super::folder;
@@ -28,7 +29,7 @@ use super::stages::{forwarded, shown};
 use crate::backend::cpu::WorkKind;
 use crate::backend::cuda::dry_run;
 use crate::backend::{BoundState, Device, RenderSettings, TrainDevice};
-use crate::config::Config;
+use crate::config::{Config, PrimitiveName};
 use crate::dataset::Dataset;
 use crate::export::{frame_of_file, read_ply};
 use crate::files::{FolderLock, OutputError, create_folder};
@@ -46,6 +47,7 @@ use crate::train::checkpoint::{self, StoredCheckpoint};
 use crate::train::eval::{ShownViews, evaluate};
 use crate::train::event::{Evaluation, Split};
 use crate::train::refine::{BoundMesh, RefineRule, RefineSetup, Refined, Refiner};
+use crate::train::save::point_cloud_path;
 use crate::train::{
     Outcome, TrainError, Views, forecast, render_footprint, scene_cube, scene_extent,
 };
@@ -69,14 +71,18 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
     args.texture.check()?;
     warn_of_idle_texture(&args.texture, matches);
     let model = args.model.read(matches)?;
-    model.refuse_surfels(
-        "splat refine binds 3D Gaussians to a mesh, and the model is of surfels. Mesh it with splat mesh \
-         --method tsdf; to refine, train with --primitive gaussians",
-    )?;
-    model.refuse_triangles(
-        "splat refine needs 3D Gaussians, and the model is of triangles, a mesh already. Write it with splat export \
-         -o mesh.glb, or train with --primitive gaussians",
-    )?;
+    model.check_primitive([
+        (
+            PrimitiveName::Surfels,
+            "splat refine binds 3D Gaussians to a mesh, and the model is of surfels. Mesh it with splat mesh \
+             --method tsdf; to refine, train with --primitive gaussians",
+        ),
+        (
+            PrimitiveName::Triangles,
+            "splat refine needs 3D Gaussians, and the model is of triangles, a mesh already. Write it with splat export \
+             -o mesh.glb, or train with --primitive gaussians",
+        ),
+    ])?;
     model.refuse_seen(&args.model.model_path, "the options of its training")?;
     let trained = model.trained_on();
     let path = mesh_file(&args.model, args.mesh.as_deref(), model.iteration())?;
@@ -119,7 +125,12 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
         }
     }
     folder::sweep(&folder);
-    warn_of_cameras(&opened);
+    let learned = &opened.config.optimize;
+    warn([(
+        learned.exposure || learned.bilateral_grid,
+        "the model was trained with colour changes of the photographs (--exposure, \
+         --bilateral-grid), which are not in its Gaussians; it is refined without them",
+    )]);
     let record = earlier.unwrap_or_else(|| RefineRecord::new(settings));
     let task = Refining {
         args,
@@ -135,28 +146,15 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
         trained,
         record,
         began,
-        command: continue_command(matches),
+        // `--overwrite` would begin again.
+        command: shown(
+            "refine",
+            &forwarded(&command_of::<RefineArgs>("refine"), matches, |id| id != "overwrite"),
+        ),
     };
     let done = device::on(&DeviceOptions::of_surface(&opened.config, matches), task);
     drop(lock);
     done.map_err(|error| explain_shortage(error, &args.model.model_path, &opened.config))
-}
-
-/// Returns the command that continues the refinement: the typed one without `--overwrite`.
-fn continue_command(matches: &ArgMatches) -> String {
-    const NAME: &str = "refine";
-    shown(NAME, &forwarded(&command_of::<RefineArgs>(NAME), matches, |id| id != "overwrite"))
-}
-
-/// Warns if the model learned colour changes of the photographs, which the refinement does not use.
-fn warn_of_cameras(opened: &Opened) {
-    let options = &opened.config.optimize;
-    if options.exposure || options.bilateral_grid {
-        tracing::warn!(
-            "the model was trained with colour changes of the photographs (--exposure, \
-             --bilateral-grid), which are not in its Gaussians; it is refined without them"
-        );
-    }
 }
 
 /// Moves the results of an earlier refinement aside.
@@ -239,7 +237,7 @@ impl Task for Refining<'_> {
             return Err(interrupted(&command, args.style()).into());
         }
         let mesh = refined_mesh(topology, &state.values.vertices, &sh_dc);
-        let ply = point_cloud(rule.iterations);
+        let ply = point_cloud_path(Path::new(""), rule.iterations);
         let texture = make_texture(device, &read_ply(&folder.join(&ply))?, &mesh, args, opened)?;
         let mut files = vec![ply];
         let made = MeshFiles { formats: &args.formats, frame: &dataset.frame };
@@ -277,18 +275,11 @@ fn make_texture<B: TrainDevice>(
     let told = &|stage, share| progress.tell(stage, share);
     let mut drawn = DrawnModel { device, model: &model, views: &mut views, settings, told };
     let made = texture(&mut drawn, mesh, &args.texture, &exposures, room)?;
-    for warning in views.take_warnings() {
-        tracing::warn!("{warning}");
-    }
+    warn_of_images(&mut views);
     if let Some(texture) = &made {
         tracing::info!("{}", texture_described(&texture.figures));
     }
     Ok(made)
-}
-
-/// Returns the path of the refined Gaussians, relative to the refinement's folder.
-fn point_cloud(iteration: u32) -> PathBuf {
-    PathBuf::from(format!("point_cloud/iteration_{iteration}/point_cloud.ply"))
 }
 
 /// Opens the newest undamaged checkpoint of a folder.
@@ -317,9 +308,7 @@ fn measure_model<B: TrainDevice>(
     let model = device.upload(&opened.gaussians)?;
     let request = opened.request(Split::Test, ShownViews::Nothing);
     let found = evaluate(device, &model, &mut views, &request, |_| Ok(()))?;
-    for warning in views.take_warnings() {
-        tracing::warn!("{warning}");
-    }
+    warn_of_images(&mut views);
     Ok(found)
 }
 
@@ -334,32 +323,24 @@ fn mesh_file(
     if let Some(named) = named {
         return Ok(named.to_owned());
     }
-    let folder = model.model_path.join("mesh");
+    let meshes = model.model_path.join("mesh");
+    // Only meshes of this program have a JSON record beside them.
+    let is_mesh = |path: &Path| {
+        path.extension().is_some_and(|it| it == "ply") && path.with_extension("json").exists()
+    };
     let newest = |iteration: u32| {
-        let entries = fs::read_dir(folder.join(format!("iteration_{iteration}"))).ok()?;
-        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-        // Only meshes of this program have a JSON record beside them.
-        let meshes = paths.filter(|path| {
-            path.extension().is_some_and(|it| it == "ply") && path.with_extension("json").exists()
-        });
-        let dated = meshes.filter_map(|path| {
-            let written = fs::metadata(&path).and_then(|about| about.modified()).ok()?;
-            Some((written, path))
-        });
-        Some(dated.max()?.1)
+        folder::newest_file(&meshes.join(format!("iteration_{iteration}")), is_mesh)
     };
     newest(iteration).ok_or_else(|| {
-        let others = crate::files::numbered(&folder, |name| {
-            name.strip_prefix("iteration_")?.parse().ok()
-        });
-        let other = others.into_iter().map(|(other, _)| other).rfind(|&at| newest(at).is_some());
+        let others = folder::iterations(&meshes).into_iter();
+        let other = others.map(|(other, _)| other).rfind(|&at| newest(at).is_some());
         let advice = other.map_or(String::new(), |other| {
             format!(". There is one of iteration {other}: take it with --iteration {other}")
         });
         DataError(format!(
             "{}: no mesh of iteration {iteration}, as PLY. Make one with splat mesh -m {}, or name one \
              with --mesh FILE{advice}",
-            folder.display(),
+            meshes.display(),
             model.model_path.display()
         ))
     })

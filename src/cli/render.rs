@@ -6,11 +6,13 @@ use anyhow::Context;
 use clap::{ArgMatches, Args};
 use image::ExtendedColorType;
 
+use super::check::{check, warn_of_images};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::output::print;
 use super::scene::{ModelArgs, Opened, TriangleSamples, none_to_compare};
 use crate::backend::{PixelDepth, TrainDevice};
+use crate::config::PrimitiveName;
 use crate::dataset::Image;
 use crate::files::{OutputError, WorkFolder, create_folder, write_png, write_text};
 use crate::train::eval::{EvalRequest, EvaluatedView, ShownSurface, ShownViews, evaluate};
@@ -62,18 +64,19 @@ pub(super) struct RenderArgs {
 /// Writes `MODEL/{train,test}/ours_N/{renders,gt}/00000.png`, and `depth`, `depth_color` and `normals` if requested.
 pub(super) fn run(args: &RenderArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let mut model = args.model.read(matches)?;
-    if args.normals {
-        model.refuse_triangles(
+    let is_triangles = model.config.optimize.primitive == PrimitiveName::Triangles;
+    check([
+        (
+            is_triangles && args.normals,
             "--normals: the model is of triangles, whose normals are not drawn. Leave it out; --depth has \
              their depths",
-        )?;
-    }
-    if args.median_depth {
-        model.refuse_triangles(
+        ),
+        (
+            is_triangles && args.median_depth,
             "--median-depth: the model is of triangles, of which --depth has the mean depths alone. Leave it \
              out",
-        )?;
-    }
+        ),
+    ])?;
     args.samples.apply(model.triangles.as_mut(), matches);
     if !args.skip_test {
         model.refuse_seen(&args.model.model_path, "--skip-test")?;
@@ -104,25 +107,22 @@ impl Task for Rendering<'_> {
             if skip || views.split(split).is_empty() {
                 continue;
             }
-            let wanted = RequestedMaps { depths: args.depth, normals: args.normals };
-            let surface = if wanted.depths || wanted.normals {
-                let depth = if args.median_depth { PixelDepth::Median } else { PixelDepth::Mean };
-                ShownSurface::Required(depth)
-            } else {
-                ShownSurface::None
+            let depth = if args.median_depth { PixelDepth::Median } else { PixelDepth::Mean };
+            let surface = match args.depth || args.normals {
+                true => ShownSurface::Required(depth),
+                false => ShownSurface::None,
             };
             let request = EvalRequest { surface, ..opened.request(split, ShownViews::All) };
-            let folder = output_folder(&args.model.model_path, &request);
-            let folders = Folders::create(&folder, wanted, scene_extent(&opened.dataset))?;
+            let folder = args.model.model_path.join(split.name());
+            let folder = folder.join(format!("ours_{}", request.iteration));
+            let folders = Folders::create(&folder, args, scene_extent(&opened.dataset))?;
             let mut pictures = 0;
             evaluate(device, &model, &mut views, &request, |view| {
                 pictures += 1;
                 Ok(folders.write(view)?)
             })
             .context("rendering")?;
-            for warning in views.take_warnings() {
-                tracing::warn!("{warning}");
-            }
+            warn_of_images(&mut views);
             // Views that masks hide are written as black images but cannot be measured.
             if pictures == 0 {
                 return Err(none_to_compare(&views, split).into());
@@ -134,27 +134,15 @@ impl Task for Rendering<'_> {
         if written {
             return Ok(printed?);
         }
-        Err(UsageError(
+        Err(UsageError::new(
             "no view is left to render: the model has no held-out views, or both splits are skipped. Leave \
              --skip-train out"
-                .to_owned(),
         )
         .into())
     }
 }
 
-fn output_folder(model_path: &Path, request: &EvalRequest<'_>) -> PathBuf {
-    model_path.join(request.split.name()).join(format!("ours_{}", request.iteration))
-}
-
 // Folders and formats of the images.
-
-/// Additional maps to write.
-#[derive(Clone, Copy)]
-struct RequestedMaps {
-    depths: bool,
-    normals: bool,
-}
 
 /// Folders of one split's images.
 struct Folders {
@@ -173,9 +161,9 @@ struct DepthFolders {
 
 impl Folders {
     /// Creates the folders in the split's `folder`. `extent`: extent of the scene's cameras.
-    fn create(folder: &Path, wanted: RequestedMaps, extent: f64) -> Result<Self, OutputError> {
+    fn create(folder: &Path, args: &RenderArgs, extent: f64) -> Result<Self, OutputError> {
         let create = |name: &str| create_folder(&folder.join(name));
-        let depths = wanted.depths.then(|| -> Result<_, OutputError> {
+        let depths = args.depth.then(|| -> Result<_, OutputError> {
             let (values, colors) = (create("depth")?, create("depth_color")?);
             let scale = DepthUnit::of(extent);
             write_text(&values.join("scale.json"), &scale.json())?;
@@ -185,7 +173,7 @@ impl Folders {
             renders: create("renders")?,
             truths: create("gt")?,
             depths: depths.transpose()?,
-            normals: wanted.normals.then(|| create("normals")).transpose()?,
+            normals: args.normals.then(|| create("normals")).transpose()?,
         })
     }
 

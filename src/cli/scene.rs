@@ -8,9 +8,10 @@ use clap::{ArgMatches, Args};
 use splat_formats::{CameraSplit, SceneCamera};
 
 use super::cfg_args::ConfigText;
+use super::check::check;
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
-use super::held_out::{MeasuredModel, TrainedViews, nothing_held_out};
+use super::held_out::{TrainedViews, check_unseen, nothing_held_out};
 use super::host_limit::{
     HostRoom, HostRun, Offloaded, OnProcessor, is_on_processor, largest_to_decode, showing,
 };
@@ -26,6 +27,7 @@ use crate::dataset::{
 use crate::export::{
     CAMERAS_JSON, PlyModel, PlyTriangles, StoredCamera, StoredWindow, frame_of_file, read_ply_model,
 };
+use crate::memory::plan::PlannedRow;
 use crate::memory::{Bytes, host_memory};
 use crate::model::Gaussians;
 use crate::perceptual::LpipsWeights;
@@ -79,18 +81,16 @@ impl ReadModel {
     pub(super) fn refuse_seen(&self, model_path: &Path, instead: &str) -> Result<(), DataError> {
         let Some(trained) = &self.trained else { return Ok(()) };
         let (before, now) = (&self.trained_scene, &self.config.scene);
-        let measured = MeasuredModel { model_path, trained, before, now, instead };
-        measured.refuse_seen(&self.dataset)
+        check_unseen(model_path, trained, before, now, instead, &self.dataset)
     }
 
-    /// Returns the error `why` if the model is of surfels.
-    pub(super) fn refuse_surfels(&self, why: &str) -> Result<(), UsageError> {
-        refuse_surfels(self.config.optimize.primitive, why)
-    }
-
-    /// Returns the error `why` if the model is of triangles.
-    pub(super) fn refuse_triangles(&self, why: &str) -> Result<(), UsageError> {
-        refuse_triangles(self.config.optimize.primitive, why)
+    /// Returns the message of the row that names the model's primitive as an error.
+    pub(super) fn check_primitive<const N: usize>(
+        &self,
+        rows: [(PrimitiveName, &str); N],
+    ) -> Result<(), UsageError> {
+        let found = self.config.optimize.primitive;
+        check(rows.map(|(primitive, why)| (primitive == found, why)))
     }
 
     /// Keeps only those training views that the model was trained on, if they are recorded.
@@ -117,9 +117,13 @@ impl ReadModel {
         Ok(())
     }
 
-    /// Opens the scene's images, within `--host-limit` and beside the memory of rendering and measuring.
-    pub(super) fn open(self, lpips: Option<&LpipsWeights>) -> anyhow::Result<Opened> {
-        let Self { config, dataset, gaussians, .. } = &self;
+    /// Checks `--host-limit` for a command that draws the model and holds `beside` as well.
+    pub(super) fn room(
+        &self,
+        lpips: Option<&LpipsWeights>,
+        beside: Option<PlannedRow>,
+    ) -> Result<HostRoom, DoesNotFit> {
+        let Self { config, dataset, gaussians, .. } = self;
         let mut work = showing(config, gaussians.len() as u64);
         work.sh_degree = gaussians.sh_degree;
         let count_seen = &|| match self.triangles {
@@ -128,7 +132,12 @@ impl ReadModel {
             None => forecast::seen_of_model(dataset, gaussians, render_footprint(config)),
         };
         let most = work.gaussians;
-        let room = self.room_for(&OnProcessor { work, most, count_seen, lpips, beside: None })?;
+        self.room_for(&OnProcessor { work, most, count_seen, lpips, beside })
+    }
+
+    /// Opens the scene's images, within `--host-limit` and beside the memory of rendering and measuring.
+    pub(super) fn open(self, lpips: Option<&LpipsWeights>) -> anyhow::Result<Opened> {
+        let room = self.room(lpips, None)?;
         self.open_within(room)
     }
 
@@ -176,7 +185,11 @@ pub(super) struct Opened {
 
 impl Opened {
     pub(super) fn upload<B: TrainDevice>(&self, device: &mut B) -> Result<B::Model, DeviceError> {
-        upload(device, &self.gaussians, self.triangles.as_ref())
+        let mut model = device.upload(&self.gaussians)?;
+        if let Some(triangles) = &self.triangles {
+            device.set_faces(&mut model, &triangles.faces)?;
+        }
+        Ok(model)
     }
 
     /// Returns the screen footprint of the Gaussians or triangles.
@@ -203,30 +216,20 @@ impl Opened {
     }
 }
 
-/// Configuration of a shown model and of its training.
-struct ShownConfig {
-    config: Config,
-    /// Scene options of the training.
-    trained_scene: SceneOptions,
-    /// True if the scene options differ from those of the training.
-    altered: bool,
-}
-
 impl ModelArgs {
     /// Reads the model's configuration, scene and Gaussians. Flags override the configuration.
     pub(super) fn read(&self, matches: &ArgMatches) -> anyhow::Result<ReadModel> {
-        let (iteration, ply) = self.point_cloud()?;
-        let ShownConfig { mut config, trained_scene, altered } = self.configure(matches)?;
+        let (iteration, ply) = folder::point_cloud(&self.model_path, self.wanted_iteration())?;
+        let (mut config, trained_scene, altered) = self.configure(matches)?;
         let PlyModel { gaussians, primitive, triangles } = read_ply_model(&ply)?;
         // The file decides about surfels and triangles, because the configuration may be missing.
         match (primitive, config.optimize.primitive) {
             (PrimitiveName::Gaussians, PrimitiveName::Triangles) => {
-                return Err(DataError(format!(
+                anyhow::bail!(DataError(format!(
                     "{}: holds Gaussians, but the model's config.toml says that they are triangles. Put \
                      the PLY of that run in its place",
                     ply.display()
-                ))
-                .into());
+                )));
             }
             (PrimitiveName::Gaussians, _) => {}
             (PrimitiveName::Surfels | PrimitiveName::Triangles, _) => {
@@ -250,17 +253,16 @@ impl ModelArgs {
 
     /// Reads only the scene that the configuration or a flag names, in the coordinates of a file.
     pub(super) fn read_scene(&self, file: &Frame, matches: &ArgMatches) -> anyhow::Result<Dataset> {
-        Ok(open_at(&mut self.configure(matches)?.config, file)?)
+        Ok(open_at(&mut self.configure(matches)?.0, file)?)
     }
 
-    /// Returns the model's configuration with the flags applied.
-    fn configure(&self, matches: &ArgMatches) -> anyhow::Result<ShownConfig> {
+    /// Returns the model's configuration with the flags applied, the scene options of its training, and true if the
+    /// scene options differ.
+    fn configure(&self, matches: &ArgMatches) -> anyhow::Result<(Config, SceneOptions, bool)> {
         if self.scene.offset.is_some() || self.scene.unit.is_some() {
-            return Err(UsageError(
+            anyhow::bail!(UsageError::new(
                 "--offset, --unit: the coordinates of a trained model are those of its file. Leave them out"
-                    .to_owned(),
-            )
-            .into());
+            ));
         }
         let base = folder::read_options(&self.model_path)?;
         let flags = Config {
@@ -281,17 +283,12 @@ impl ModelArgs {
         let same = SceneOptions { source_path, depths, ..trained_scene.clone() };
         let altered = base.is_some() && config.scene != same;
         if config.scene.source_path.is_none() {
-            return Err(UsageError(format!(
+            anyhow::bail!(UsageError(format!(
                 "{} has neither config.toml nor cfg_args that names the scene. Name it with -s SCENE",
                 self.model_path.display()
-            ))
-            .into());
+            )));
         }
-        Ok(ShownConfig { config, trained_scene, altered })
-    }
-
-    fn point_cloud(&self) -> anyhow::Result<(u32, PathBuf)> {
-        Ok(folder::point_cloud(&self.model_path, self.wanted_iteration())?)
+        Ok((config, trained_scene, altered))
     }
 
     /// Returns the requested iteration, or `None` for the last.
@@ -301,14 +298,6 @@ impl ModelArgs {
             // An impossible number matches no saved iteration.
             other => Some(u32::try_from(other).unwrap_or(u32::MAX)),
         }
-    }
-}
-
-/// Returns the error `why` if a model is of surfels.
-pub(super) fn refuse_surfels(primitive: PrimitiveName, why: &str) -> Result<(), UsageError> {
-    match primitive {
-        PrimitiveName::Surfels => Err(UsageError(why.to_owned())),
-        PrimitiveName::Gaussians | PrimitiveName::Triangles => Ok(()),
     }
 }
 
@@ -338,16 +327,12 @@ fn open_at(config: &mut Config, file: &Frame) -> Result<Dataset, DatasetError> {
 
 /// Reads a scene and logs its warnings.
 pub(super) fn open_scene(options: &SceneOptions) -> Result<Dataset, DatasetError> {
-    let dataset = Dataset::load(options)?;
-    tell_warnings(&dataset);
-    Ok(dataset)
+    Dataset::load(options).inspect(tell_warnings)
 }
 
 /// Reads a scene to train on and logs its warnings.
 pub(super) fn open_to_train(config: &Config) -> Result<Dataset, DatasetError> {
-    let dataset = Dataset::load_to_train(config)?;
-    tell_warnings(&dataset);
-    Ok(dataset)
+    Dataset::load_to_train(config).inspect(tell_warnings)
 }
 
 fn tell_warnings(dataset: &Dataset) {
@@ -572,26 +557,5 @@ impl TriangleSamples {
             ),
             _ => {}
         }
-    }
-}
-
-/// Uploads a model and its triangles, if any.
-pub(super) fn upload<B: TrainDevice>(
-    device: &mut B,
-    gaussians: &Gaussians,
-    triangles: Option<&ShownTriangles>,
-) -> Result<B::Model, DeviceError> {
-    let mut model = device.upload(gaussians)?;
-    if let Some(triangles) = triangles {
-        device.set_faces(&mut model, &triangles.faces)?;
-    }
-    Ok(model)
-}
-
-/// Returns the error `why` if a model is of triangles.
-pub(super) fn refuse_triangles(primitive: PrimitiveName, why: &str) -> Result<(), UsageError> {
-    match primitive {
-        PrimitiveName::Triangles => Err(UsageError(why.to_owned())),
-        PrimitiveName::Gaussians | PrimitiveName::Surfels => Ok(()),
     }
 }

@@ -7,260 +7,122 @@ use toml::{Table, Value};
 
 use crate::config::{Config, ConfigError, Layers, resolve};
 
-/// Group of the short help: heading and option names.
-type Group = (&'static str, &'static [&'static str]);
+/// Group of the short help: heading, and option names with a space between them.
+type Group = (&'static str, &'static str);
 
 /// Options in the short help by command. Commands that are not listed show all options.
 const USUAL: [(&str, &[Group]); 10] = [
     (
         "train",
         &[
-            (
-                "Scene and model",
-                &["source_path", "model_path", "images", "resolution", "eval", "demo"],
-            ),
+            ("Scene and model", "source_path model_path images resolution eval demo"),
             (
                 "Quality and time",
-                &[
-                    "quality",
-                    "preset",
-                    "iterations",
-                    "time_budget",
-                    "max_points",
-                    "primitive",
-                    "init",
-                    "exposure",
-                ],
+                "quality preset iterations time_budget max_points primitive init exposure",
             ),
-            ("Continue", &["resume", "checkpoint_minutes"]),
-            ("Memory and devices", &["device", "gpus", "vram_limit", "offload"]),
-            ("Program", &["clean", "config", "seed", "progress", "quiet"]),
+            ("Continue", "resume checkpoint_minutes"),
+            ("Memory and devices", "device gpus vram_limit offload"),
+            ("Program", "clean config seed progress quiet"),
         ],
     ),
     (
         "plan",
         &[
-            (
-                "Scene and run",
-                &["source_path", "resolution", "preset", "max_points", "primitive", "regularize"],
-            ),
-            ("Forecast", &["gaussians", "model", "gpus", "json"]),
-            ("Memory", &["vram_limit", "optimize_memory", "offload", "host_limit", "device"]),
+            ("Scene and run", "source_path resolution preset max_points primitive regularize"),
+            ("Forecast", "gaussians model gpus json"),
+            ("Memory", "vram_limit optimize_memory offload host_limit device"),
         ],
     ),
     (
         "eval",
         &[
-            ("Model", &["model_path", "iteration", "source_path", "resolution", "device"]),
-            ("Evaluation", &["split", "metrics", "enable_lpips", "lpips_weights", "json", "quiet"]),
-            ("Mesh", &["geometry", "mesh", "mesh_images", "align"]),
+            ("Model", "model_path iteration source_path resolution device"),
+            ("Evaluation", "split metrics enable_lpips lpips_weights json quiet"),
+            ("Mesh", "geometry mesh mesh_images align"),
         ],
     ),
     (
         "render",
         &[
-            ("Model", &["model_path", "iteration", "source_path", "resolution", "device", "quiet"]),
-            ("Images", &["skip_train", "skip_test", "depth", "median_depth", "normals"]),
+            ("Model", "model_path iteration source_path resolution device quiet"),
+            ("Images", "skip_train skip_test depth median_depth normals"),
         ],
     ),
     (
         "mesh",
         &[
-            ("Model", &["model_path", "iteration", "device", "quiet"]),
-            (
-                "Surface",
-                &[
-                    "method",
-                    "mesh_resolution",
-                    "voxel",
-                    "surface_points",
-                    "unbounded",
-                    "open",
-                    "force",
-                ],
-            ),
-            ("Box", &["bbox_min", "bbox_max"]),
-            (
-                "Mesh",
-                &[
-                    "decimation_target",
-                    "min_component",
-                    "fill_holes",
-                    "formats",
-                    "texture",
-                    "texture_size",
-                ],
-            ),
+            ("Model", "model_path iteration device quiet"),
+            ("Surface", "method mesh_resolution voxel surface_points unbounded open force"),
+            ("Box", "bbox_min bbox_max"),
+            ("Mesh", "decimation_target min_component fill_holes formats texture texture_size"),
         ],
     ),
     (
         "refine",
         &[
-            ("Model", &["model_path", "iteration", "device", "quiet"]),
+            ("Model", "model_path iteration device quiet"),
             (
                 "Refinement",
-                &[
-                    "mesh",
-                    "refinement_time",
-                    "iterations",
-                    "gaussians_per_triangle",
-                    "vertices",
-                    "overwrite",
-                ],
+                "mesh refinement_time iterations gaussians_per_triangle vertices overwrite",
             ),
-            ("Files", &["formats", "texture", "texture_size"]),
+            ("Files", "formats texture texture_size"),
         ],
     ),
     (
         "sugar",
         &[
-            ("Scene and model", &["source_path", "model_path", "resolution", "eval", "preset"]),
-            ("Surface", &["regularize", "checkpoint_path", "skip_coarse", "coarse_checkpoint"]),
-            (
-                "Mesh",
-                &[
-                    "method",
-                    "bbox_min",
-                    "bbox_max",
-                    "decimation_target",
-                    "formats",
-                    "export_obj",
-                    "texture",
-                ],
-            ),
+            ("Scene and model", "source_path model_path resolution eval preset"),
+            ("Surface", "regularize checkpoint_path skip_coarse coarse_checkpoint"),
+            ("Mesh", "method bbox_min bbox_max decimation_target formats export_obj texture"),
             (
                 "Refinement",
-                &[
-                    "skip_refinement",
-                    "refinement_time",
-                    "refinement_iterations",
-                    "gaussians_per_triangle",
-                ],
+                "skip_refinement refinement_time refinement_iterations gaussians_per_triangle",
             ),
-            ("Program", &["device", "vram_limit", "progress", "quiet"]),
+            ("Program", "device vram_limit progress quiet"),
         ],
     ),
     (
         "clean",
         &[
-            ("Model", &["model_path", "output", "overwrite", "dry_run", "device", "json", "quiet"]),
-            ("Cleaning", &["max_loss", "near", "crop", "crop_sphere"]),
+            ("Model", "model_path output overwrite dry_run device json quiet"),
+            ("Cleaning", "max_loss near crop crop_sphere"),
         ],
     ),
     (
         "export",
         &[
-            (
-                "Files",
-                &[
-                    "file",
-                    "model_path",
-                    "iteration",
-                    "output",
-                    "format",
-                    "overwrite",
-                    "json",
-                    "quiet",
-                ],
-            ),
-            ("Cut", &["crop", "crop_sphere", "min_opacity", "sh_degree"]),
-            ("Place", &["rotate", "up", "scale", "translate"]),
-            ("Formats", &["refit", "colors", "spz_version", "lod_levels", "device"]),
+            ("Files", "file model_path iteration output format overwrite json quiet"),
+            ("Cut", "crop crop_sphere min_opacity sh_degree"),
+            ("Place", "rotate up scale translate"),
+            ("Formats", "refit colors spz_version lod_levels device"),
         ],
     ),
     (
         "video",
         &[
-            ("Model", &["model_path", "iteration", "device", "quiet"]),
-            ("Path", &["path", "seconds", "turns", "closed", "timelapse", "path_transform"]),
-            ("Video", &["file", "fps", "width", "height", "overwrite", "json"]),
+            ("Model", "model_path iteration device quiet"),
+            ("Path", "path seconds turns closed timelapse path_transform"),
+            ("Video", "file fps width height overwrite json"),
         ],
     ),
 ];
 
 /// Options that set a schedule or a constant of a paper: the group "Advanced" of `--help`.
-const ADVANCED: [&str; 80] = [
-    "near_share",
-    "sh_degree_interval",
-    "no_batch_scaling",
-    "position_lr_init",
-    "position_lr_final",
-    "position_lr_max_steps",
-    "position_lr_by_size",
-    "feature_lr",
-    "feature_rest_lr",
-    "opacity_lr",
-    "scaling_lr",
-    "rotation_lr",
-    "final_lr_share",
-    "final_lr_from",
-    "lambda_dssim",
-    "lambda_normal_from",
-    "lambda_dist_from",
-    "kernel_size",
-    "opacity_reg",
-    "scale_reg",
-    "sh_decay",
-    "exposure_lr_init",
-    "exposure_lr_final",
-    "depth_l1_weight_init",
-    "depth_l1_weight_final",
-    "lambda_normals_super",
-    "normals_from_iter",
-    "init_num_pts",
-    "init_extent",
-    "init_opacity",
-    "init_scale",
-    "densify_from_iter",
-    "densify_until_iter",
-    "densification_interval",
-    "opacity_reset_interval",
-    "densify_grad_threshold",
-    "near_fade",
-    "noise_lr",
-    "unseen_noise_lr",
-    "min_opacity",
-    "prune_scale",
-    "percent_dense",
-    "set_sigma",
-    "sigma_final",
-    "sigma_start",
-    "sigma_until",
-    "edge_strip",
-    "reference_gradients",
-    "start_opacity_floor",
-    "final_opacity_iter",
-    "opacity_floor_final",
-    "opacity_floor_interval",
-    "start_upsampling",
-    "upscaling_factor",
-    "last_upsampling",
-    "last_upscaling_factor",
-    "prune_triangles_threshold",
-    "prune_threshold_rise",
-    "prune_size",
-    "start_pruning",
-    "add_percentage",
-    "split_by",
-    "split_large_triangles",
-    "size_probs_zero",
-    "lambda_weight",
-    "hidden_interval",
-    "sugar_schedule",
-    "estimation_factor",
-    "normal_factor",
-    "dn_factor",
-    "dn_by_opacity",
-    "multi_view_factor",
-    "n_samples_for_sdf",
-    "regularity_knn",
-    "sdf_every",
-    "reference_weighting",
-    "normal_consistency",
-    "postprocess_density_threshold",
-    "postprocess_iterations",
-    "checkpoint_interval",
-];
+const ADVANCED: &str = "
+    near_share sh_degree_interval no_batch_scaling position_lr_init position_lr_final position_lr_max_steps
+    position_lr_by_size feature_lr feature_rest_lr opacity_lr scaling_lr rotation_lr final_lr_share
+    final_lr_from lambda_dssim lambda_normal_from lambda_dist_from kernel_size opacity_reg scale_reg sh_decay
+    exposure_lr_init exposure_lr_final depth_l1_weight_init depth_l1_weight_final lambda_normals_super
+    normals_from_iter init_num_pts init_extent init_opacity init_scale densify_from_iter densify_until_iter
+    densification_interval opacity_reset_interval densify_grad_threshold near_fade noise_lr unseen_noise_lr
+    min_opacity prune_scale percent_dense set_sigma sigma_final sigma_start sigma_until edge_strip
+    reference_gradients start_opacity_floor final_opacity_iter opacity_floor_final opacity_floor_interval
+    start_upsampling upscaling_factor last_upsampling last_upscaling_factor prune_triangles_threshold
+    prune_threshold_rise prune_size start_pruning add_percentage split_by split_large_triangles size_probs_zero
+    lambda_weight hidden_interval sugar_schedule estimation_factor normal_factor dn_factor dn_by_opacity
+    multi_view_factor n_samples_for_sdf regularity_knn sdf_every reference_weighting normal_consistency
+    postprocess_density_threshold postprocess_iterations checkpoint_interval
+";
 
 /// Moves constants of papers to the group "Advanced" and hides rarely used options from `-h`.
 pub(super) fn grouped(command: Command) -> Command {
@@ -273,12 +135,9 @@ pub(super) fn grouped(command: Command) -> Command {
     };
     command.mut_args(|arg| {
         let id = arg.get_id().as_str();
-        let is_hidden = usual.is_some_and(|usual| !usual.iter().any(|(_, ids)| ids.contains(&id)));
-        let arg = if ADVANCED.contains(&arg.get_id().as_str()) {
-            arg.help_heading("Advanced")
-        } else {
-            arg
-        };
+        let is_hidden = usual.is_some_and(|usual| !usual.iter().any(|(_, ids)| lists(ids, id)));
+        let is_advanced = lists(ADVANCED, id);
+        let arg = if is_advanced { arg.help_heading("Advanced") } else { arg };
         arg.hide_short_help(is_hidden)
     })
 }
@@ -290,15 +149,20 @@ pub(super) fn shortened(command: Command) -> Command {
         let arg = without_defaults(arg);
         let id = arg.get_id().as_str();
         let place = usual.and_then(|usual| {
-            let group = usual.iter().position(|(_, ids)| ids.contains(&id))?;
-            let (heading, ids) = usual.get(group)?;
-            Some((*heading, 100 * group + ids.iter().position(|listed| *listed == id)?))
+            let names =
+                usual.iter().flat_map(|(heading, ids)| ids.split(' ').map(move |id| (heading, id)));
+            let (order, (heading, _)) = names.enumerate().find(|(_, (_, listed))| *listed == id)?;
+            Some((*heading, order))
         });
         match place {
             Some((heading, order)) => arg.help_heading(heading).display_order(order),
             None => arg,
         }
     })
+}
+
+fn lists(ids: &str, id: &str) -> bool {
+    ids.split_whitespace().any(|listed| listed == id)
 }
 
 /// True if a command line asks for the short help.
@@ -387,11 +251,11 @@ mod tests {
         for (name, groups) in USUAL {
             let found = program.find_subcommand(name).unwrap();
             let has = |id: &str| found.get_arguments().any(|arg| arg.get_id() == id);
-            for id in groups.iter().flat_map(|(_, ids)| ids.iter()) {
+            for id in groups.iter().flat_map(|(_, ids)| ids.split(' ')) {
                 assert!(has(id), "splat {name} has no {id}");
             }
         }
-        for id in ADVANCED {
+        for id in ADVANCED.split_whitespace() {
             let is_known = program
                 .get_subcommands()
                 .any(|command| command.get_arguments().any(|arg| arg.get_id() == id));

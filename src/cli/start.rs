@@ -68,12 +68,11 @@ impl<'a> Start<'a> {
         };
         let positions = start.positions();
         if !positions.is_empty() && !dataset.sees_any(positions) {
-            return Err(DataError(format!(
+            anyhow::bail!(DataError(format!(
                 "{}: no training camera sees any of its {} points. {remedy}",
                 from.display(),
                 positions.len()
-            ))
-            .into());
+            )));
         }
         Ok(start)
     }
@@ -125,23 +124,21 @@ fn starting_model<'a>(path: &Path, config: &Config, frame: &Frame) -> anyhow::Re
     let axes = config.optimize.init_spz_axes.as_deref().and_then(SpzAxes::of_name);
     let PlyModel { gaussians: mut model, primitive, triangles } = read_model_file(path, axes)?;
     if model.is_empty() {
-        return Err(DataError(format!(
+        anyhow::bail!(DataError(format!(
             "{}: holds no Gaussians. Name another file, or leave --init out",
             path.display()
-        ))
-        .into());
+        )));
     }
     check_trainable(path, &model)?;
     model.convert(&frame_of_file(path)?, frame);
     refuse_unlike(path, primitive, config.optimize.primitive)?;
     if let Some(cap) = config.densify.max_points.filter(|&cap| cap < model.len() as u64) {
         let rows = if triangles.is_some() { "vertices" } else { "Gaussians" };
-        return Err(UsageError(format!(
+        anyhow::bail!(UsageError(format!(
             "{}: has {} {rows}, more than --max-points {cap}. Raise it, or remove {rows} in an editor",
             path.display(),
             model.len()
-        ))
-        .into());
+        )));
     }
     match (primitive, config.optimize.primitive) {
         (PrimitiveName::Gaussians, PrimitiveName::Surfels) => {
@@ -206,13 +203,12 @@ pub(super) fn read_model_file(path: &Path, axes: Option<SpzAxes>) -> anyhow::Res
         (Ok(read), _) => read,
     };
     if dropped > 0 {
-        return Err(DataError(format!(
+        anyhow::bail!(DataError(format!(
             "{}: {dropped} of its Gaussians have values that are not finite or no rotation, and cannot be \
              trained. Leave them out: splat export {} -o finite.ply",
             path.display(),
             shell_word(path)
-        ))
-        .into());
+        )));
     }
     let primitive = match splats.columns().primitive {
         SplatPrimitive::Gaussians => PrimitiveName::Gaussians,

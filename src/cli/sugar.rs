@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::{ArgMatches, Args, Command, ValueEnum};
 
+use super::check::check;
 use super::device::{is_on_processor, resolve_on_device};
 use super::exit::{DataError, UsageError};
 use super::file_kind::model_folder_of;
@@ -13,7 +14,7 @@ use super::mesh::{self, MeshArgs};
 use super::output::{print_paths, shell_word};
 use super::parser::{command_of, is_typed, parse};
 use super::refine::{self, BoundOptions, RefineArgs};
-use super::scene::{absolute, refuse_surfels, refuse_triangles};
+use super::scene::absolute;
 use super::stages::{CommandStage, StageRecords, StageState, flag, forwarded};
 use super::train_args::TrainArgs;
 use super::{folder, train};
@@ -43,43 +44,29 @@ const ON_PROCESSOR: Lengths = Lengths { photometric: 800, coarse: 200 };
 /// Default surface terms: those of SuGaR with the best meshes.
 const TERMS: &str = "--regularize=dn-consistency";
 
-/// Error for surfels.
-const SURFELS_ERROR: &str = "splat sugar needs 3D Gaussians, and these are surfels. Train with splat train \
-                          --primitive surfels, then: splat mesh --method tsdf";
-
-const TRIANGLES_ERROR: &str = "splat sugar needs 3D Gaussians, and these are triangles, a mesh already. Train with \
-                            splat train --primitive triangles, then: splat export -o mesh.glb";
-
 /// Sections of the configuration that do not change the trained model.
 const MACHINE_SECTIONS: [&str; 3] = ["memory", "output", "run"];
 
 /// Runs each incomplete stage as its own command and prints the written files.
 pub(super) fn run(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     args.mesh.check()?;
-    if args.train.start_checkpoint.is_some() {
-        return Err(UsageError(
+    check([
+        (
+            args.train.start_checkpoint.is_some(),
             "--start-checkpoint: splat sugar continues by itself from the newest checkpoint of -m. \
-             Leave it out, or use splat train"
-                .to_owned(),
-        )
-        .into());
-    }
-    if args.train.ranks().may_be_several() {
-        return Err(UsageError(
+             Leave it out, or use splat train",
+        ),
+        (
+            args.train.ranks().may_be_several(),
             "--ranks: splat sugar trains in one process, since its coarse stage compares each Gaussian with its \
-             neighbours. Leave it out"
-                .to_owned(),
-        )
-        .into());
-    }
-    if args.train.clean {
-        return Err(UsageError(
+             neighbours. Leave it out",
+        ),
+        (
+            args.train.clean,
             "--clean: splat sugar makes its mesh of the model as it is trained. Leave it out; splat clean -m \
-             MODEL cleans the model afterwards"
-                .to_owned(),
-        )
-        .into());
-    }
+             MODEL cleans the model afterwards",
+        ),
+    ])?;
     let (model, mut stages, mut told) = if args.skip_coarse {
         (coarse_model(args)?, Vec::new(), Vec::new())
     } else {
@@ -138,8 +125,13 @@ fn claim_folder(state: StageState, stage: &CommandStage, model_path: &Path) -> a
     match state {
         StageState::Begun | StageState::Complete => Ok(()),
         StageState::New if !folder::holds_run(model_path) => Ok(()),
-        StageState::New if options_of_folder(model_path)? == stage.options => Ok(()),
         StageState::New => {
+            let found = folder::read_config(model_path)?
+                .map(|text| options_of(&Config::from_toml(&text.origin, &text.text)?))
+                .transpose()?;
+            if found.unwrap_or_default() == stage.options {
+                return Ok(());
+            }
             let model = shell_word(model_path);
             Err(UsageError(format!(
                 "{model}: holds a run of splat train with other options. Start from its Gaussians with -c {model} and \
@@ -160,12 +152,6 @@ fn claim_folder(state: StageState, stage: &CommandStage, model_path: &Path) -> a
     }
 }
 
-/// Returns the options of the run in a model folder.
-fn options_of_folder(model_path: &Path) -> anyhow::Result<Vec<String>> {
-    let Some(text) = folder::read_config(model_path)? else { return Ok(Vec::new()) };
-    options_of(&Config::from_toml(&text.origin, &text.text)?)
-}
-
 /// Returns the options that the trained model depends on.
 fn options_of(config: &Config) -> anyhow::Result<Vec<String>> {
     let matters = |key: &str| {
@@ -183,9 +169,19 @@ fn options_of(config: &Config) -> anyhow::Result<Vec<String>> {
         .collect())
 }
 
-fn refuse_other_primitives(primitive: PrimitiveName) -> Result<(), UsageError> {
-    refuse_surfels(primitive, SURFELS_ERROR)?;
-    refuse_triangles(primitive, TRIANGLES_ERROR)
+fn check_primitive(primitive: PrimitiveName) -> Result<(), UsageError> {
+    check([
+        (
+            primitive == PrimitiveName::Surfels,
+            "splat sugar needs 3D Gaussians, and these are surfels. Train with splat train --primitive surfels, \
+             then: splat mesh --method tsdf",
+        ),
+        (
+            primitive == PrimitiveName::Triangles,
+            "splat sugar needs 3D Gaussians, and these are triangles, a mesh already. Train with splat train \
+             --primitive triangles, then: splat export -o mesh.glb",
+        ),
+    ])
 }
 
 /// Returns the model of `--skip-coarse`: the last of its folder, or the named point cloud.
@@ -193,7 +189,7 @@ fn coarse_model(args: &SugarArgs) -> anyhow::Result<MeshedModel> {
     let typed = args.train.options.output.model_path.clone();
     let given = |model_path: PathBuf, iteration| {
         let (iteration, ply) = folder::point_cloud(&model_path, iteration)?;
-        refuse_other_primitives(read_ply_primitive(&ply)?)?;
+        check_primitive(read_ply_primitive(&ply)?)?;
         Ok(MeshedModel::Given(model_path, iteration))
     };
     let Some(checkpoint) = &args.coarse_checkpoint else {
@@ -228,17 +224,15 @@ fn training(
         ..Layers::default()
     };
     let (config, layers) = resolve_on_device(layers)?;
-    refuse_other_primitives(config.optimize.primitive)?;
+    check_primitive(config.optimize.primitive)?;
     let model_path = match config.output.model_path.clone() {
         Some(path) => path,
         None if *demo => Path::new("output").join("demo"),
         None => {
-            return Err(UsageError(
+            anyhow::bail!(UsageError::new(
                 "no model folder is named: splat sugar writes the model and the mesh there. Name it \
                  with -m MODEL"
-                    .to_owned(),
-            )
-            .into());
+            ));
         }
     };
     let command = command_of::<TrainArgs>(TRAIN);

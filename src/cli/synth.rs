@@ -16,6 +16,7 @@ use crate::math::linalg::Vec3;
 use crate::math::sh::C0;
 use crate::model::Gaussians;
 use crate::synth::{SurfaceDisc, SynthOptions, surfels, write_scene, write_truth};
+use crate::train::save::new_point_cloud;
 
 /// Arguments of `splat synth`.
 #[derive(Args)]
@@ -77,9 +78,7 @@ fn write(model_path: &Path, scene: &Path, surfels: &[SurfaceDisc]) -> anyhow::Re
     config.scene.eval = true;
     config.optimize.sh_degree = 0;
     let dataset = open_scene(&config.scene)?;
-    if let Some(problem) = folder::not_a_folder(model_path) {
-        return Err(problem.into());
-    }
+    folder::check_not_file(model_path)?;
     create_folder(model_path)?;
     let _work = WorkFolder::open(model_path);
     if let Some(aside) = folder::set_aside(model_path)? {
@@ -87,9 +86,7 @@ fn write(model_path: &Path, scene: &Path, surfels: &[SurfaceDisc]) -> anyhow::Re
     }
     let trained = TrainedViews::default();
     folder::describe(model_path, &config, &dataset, &dataset.points, &trained, false)?;
-    let name = format!("point_cloud/iteration_{ITERATION}");
-    let point_cloud = create_folder(&model_path.join(name))?;
-    write_ply(&point_cloud.join("point_cloud.ply"), &gaussians(surfels))?;
+    write_ply(&new_point_cloud(model_path, ITERATION)?, &gaussians(surfels))?;
     Ok(())
 }
 

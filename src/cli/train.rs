@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use clap::ArgMatches;
 
+use super::check::check;
 use super::clean::clean_trained;
 use super::device::{self, DeviceOptions, REBUILD, Task};
 use super::exit::{NothingToTrain, OutOfMemory, OutOfSpace, UsageError};
@@ -13,10 +14,10 @@ use super::held_out::{TrainedViews, refuse_seen};
 use super::host_limit::{HostRoom, HostRun, Offloaded, OnProcessor, grown, less_memory, training};
 use super::intent::Intent;
 use super::lpips::{self, LpipsDemand, Sources};
-use super::next::{Trained, demo_summary, interrupted, tell_next};
+use super::next::{demo_summary, interrupted, tell_next};
 use super::output::{print, shell_word};
 use super::ranks::{self, RankGroup, RankRole};
-use super::scene::{absolute, open_images, open_to_train, refuse_hidden, refuse_triangles};
+use super::scene::{absolute, open_images, open_to_train, refuse_hidden};
 use super::settle::{settle, settle_by_photographs, settle_passes};
 use super::signals::stop_on_signals;
 use super::start::{First, Start};
@@ -64,7 +65,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         return Ok(print(&demo_summary(&model_path))?);
     }
     let model = cleaned.as_deref().unwrap_or(&model_path);
-    tell_next(&Trained { model, config: &config }, args.style());
+    tell_next(model, &config, args.style());
     Ok(())
 }
 
@@ -83,17 +84,20 @@ pub(super) fn train(
         }
         made => made?,
     };
+    let primitive = intent.config.optimize.primitive;
+    check([
+        (
+            args.gpus.is_some() && intent.config.run.device == DeviceChoice::Cpu,
+            "--gpus trains on GPUs, and --device cpu on none: give one of both",
+        ),
+        (
+            args.clean && primitive == PrimitiveName::Triangles,
+            "--clean removes Gaussians, and --primitive triangles removes hidden triangles by itself. Leave --clean \
+             out",
+        ),
+    ])?;
     if args.gpus.is_some() {
-        if intent.config.run.device == DeviceChoice::Cpu {
-            return Err(UsageError(
-                "--gpus trains on GPUs, and --device cpu on none: give one of both".to_owned(),
-            )
-            .into());
-        }
         intent.config.run.device = DeviceChoice::Cuda;
-    }
-    if args.clean {
-        refuse_triangles(intent.config.optimize.primitive, NO_CLEANING)?;
     }
     if args.demo && device::demo_lacks_kernels(intent.config.run.device) {
         tracing::warn!(
@@ -123,10 +127,6 @@ pub(super) fn train(
     let options = group.device_options(&intent.config);
     group.on_all(&options, Training { args, intent, lpips, started }).map(Some)
 }
-
-/// Error for `--clean` with triangles.
-const NO_CLEANING: &str = "--clean removes Gaussians, and --primitive triangles removes hidden triangles by itself. Leave --clean \
-                           out";
 
 /// Task that trains a model.
 struct Training<'a> {
@@ -187,16 +187,10 @@ impl Task for Training<'_> {
             }
             device.begin(intent.config.to_toml()?, fingerprint(&dataset))?;
         }
-        let is_on_processor = device.info().uuid.is_none();
         let mut trained = TrainedViews::of_start(&intent.config, intent.checkpoint.as_ref())?;
         refuse_seen(&trained, intent.checkpoint.as_ref(), &intent.config, &dataset)?;
-        let held = RunParts {
-            start: &start,
-            checkpoint: intent.checkpoint.as_ref(),
-            lpips: lpips.as_ref(),
-            ranks: device.world() as u64,
-        };
-        let room = host_room(&intent.config, &dataset, &held, is_on_processor)?;
+        let checkpoint = intent.checkpoint.as_ref();
+        let room = host_room(device, &intent.config, &dataset, &start, checkpoint, lpips.as_ref())?;
         if let Some(most) = room.gaussians {
             device.limit_rows(usize::try_from(most).unwrap_or(usize::MAX));
         }
@@ -279,47 +273,40 @@ fn refuse_many_tiles(dataset: &Dataset) -> Result<(), UsageError> {
     )))
 }
 
-/// Inputs of the host memory check.
-struct RunParts<'a> {
-    start: &'a Start<'a>,
-    checkpoint: Option<&'a StoredCheckpoint>,
-    lpips: Option<&'a LpipsWeights>,
-    /// Number of processes that share the model.
-    ranks: u64,
-}
-
 /// Checks the run against `--host-limit`.
-fn host_room(
+fn host_room<B: TrainDevice>(
+    device: &B,
     config: &Config,
     dataset: &Dataset,
-    held: &RunParts<'_>,
-    on_processor: bool,
+    first: &Start<'_>,
+    checkpoint: Option<&StoredCheckpoint>,
+    lpips: Option<&LpipsWeights>,
 ) -> anyhow::Result<HostRoom> {
     let Some(run) = HostRun::new(config, dataset) else { return Ok(HostRoom::default()) };
     // A checkpoint is read in chunks.
-    let start = if held.checkpoint.is_some() { 0 } else { held.start.len() as u64 };
-    let gaussians = held.checkpoint.map_or(start, |checkpoint| checkpoint.len() as u64);
+    let start = if checkpoint.is_some() { 0 } else { first.len() as u64 };
+    let gaussians = checkpoint.map_or(start, |checkpoint| checkpoint.len() as u64);
     let strategy = forecast::strategy(config, dataset);
-    if !on_processor {
+    if device.info().uuid.is_some() {
         let parameters = 4 * u64::from(GAUSSIANS.row_values(config.optimize.sh_degree));
         let most = grown(config, &*strategy, dataset, gaussians);
-        let share = |all: u64| all.div_ceil(held.ranks.max(1));
+        let share = |all: u64| all.div_ceil(u64::from(device.world()).max(1));
         let offloaded = Offloaded::growing(config, share(gaussians), share(most));
         return Ok(run.on_gpu(Bytes(start * parameters), offloaded)?);
     }
     let count_seen = || -> ViewGrowth {
-        match (held.checkpoint, held.start) {
+        match (checkpoint, first) {
             (None, Start::Model(model)) => {
                 forecast::seen_of_model(dataset, model, render_footprint(config))
             }
-            _ => forecast::seen_of_points(dataset, &held.start.points().positions),
+            _ => forecast::seen_of_points(dataset, &first.points().positions),
         }
     };
     Ok(run.on_processor(&OnProcessor {
         work: training(config, &*strategy, gaussians, start),
         most: grown(config, &*strategy, dataset, gaussians),
         count_seen: &count_seen,
-        lpips: held.lpips,
+        lpips,
         beside: None,
     })?)
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use self::output::{FrameWriter, VideoOutput};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::{DataError, UsageError};
-use super::output::print;
+use super::output::print_report;
 use super::scene::{ModelArgs, Opened, ReadModel, TriangleSamples};
 use crate::backend::{Look, RenderSettings, TrainDevice};
 use crate::dataset::{Dataset, Frame};
@@ -349,12 +349,11 @@ fn common_size(pictures: &[PathBuf]) -> anyhow::Result<[u32; 2]> {
     for path in pictures {
         let found = size(path)?;
         if found != expected {
-            return Err(DataError(format!(
+            anyhow::bail!(DataError(format!(
                 "{}: is of {found:?} px, and {} of {expected:?} px: they are of two runs. Remove those of one",
                 path.display(),
                 first.display()
-            ))
-            .into());
+            )));
         }
     }
     Ok(expected)
@@ -375,10 +374,6 @@ struct VideoReport {
 impl VideoReport {
     /// Prints the report as JSON, or the path of the file.
     fn tell(&self, as_json: bool) -> anyhow::Result<()> {
-        let text = match as_json {
-            true => serde_json::to_string_pretty(self)?,
-            false => self.file.display().to_string(),
-        };
-        Ok(print(&text)?)
+        print_report(self, as_json, |report| report.file.display().to_string())
     }
 }

@@ -102,9 +102,7 @@ pub(super) fn run(args: &ViewerArgs) -> anyhow::Result<()> {
 /// Collects the data of the page.
 fn source(args: &ViewerArgs) -> anyhow::Result<ViewedSource> {
     let model_path = absolute(&args.model_path);
-    if let Some(problem) = folder::not_a_folder(&model_path) {
-        return Err(problem.into());
-    }
+    folder::check_not_file(&model_path)?;
     if !model_path.exists() {
         let shown = args.model_path.display();
         return Err(
@@ -114,11 +112,10 @@ fn source(args: &ViewerArgs) -> anyhow::Result<ViewedSource> {
     folder::check_readable(&model_path)?;
     let base = folder::read_options(&model_path)?;
     if base.is_none() && !folder::holds_run(&model_path) {
-        return Err(DataError(format!(
+        anyhow::bail!(DataError(format!(
             "{}: holds no model and no run. Train a model there first, or name another folder",
             args.model_path.display()
-        ))
-        .into());
+        )));
     }
     let layers = Layers { base: base.as_ref().map(ConfigText::layer), ..Layers::default() };
     let mut config = resolve(layers)?;

@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
 use std::path::{Path, PathBuf};
 
+use self::FlagValues::{One, Switch};
+
 /// Number of values of a flag.
 #[derive(Clone, Copy, PartialEq)]
 enum FlagValues {
@@ -28,62 +30,58 @@ const DEPTHS: &str = "meshes are made of median depths, by which half of the lig
 
 /// Flags of the reference trainer, Mip-Splatting and 2D Gaussian splatting that have no effect here, with the reason.
 const IGNORED: [(&str, FlagValues, &str); 20] = [
-    ("--convert-SHs-python", FlagValues::Switch, "colours are always computed by the renderer"),
-    (
-        "--compute-cov3D-python",
-        FlagValues::Switch,
-        "covariances are always computed by the renderer",
-    ),
-    ("--debug", FlagValues::Switch, "errors always name the stage that failed"),
-    ("--detect-anomaly", FlagValues::Switch, "no automatic differentiation is used"),
-    ("--disable-viewer", FlagValues::Switch, "there is no viewer to disable"),
-    ("--ip", FlagValues::One, "there is no viewer to connect to"),
-    ("--port", FlagValues::One, "there is no viewer to connect to"),
-    ("--debug-from", FlagValues::One, "errors always name the stage that failed"),
-    ("--data-device", FlagValues::One, "--low-dram and --high-dram say where images are kept"),
-    ("--position-lr-delay-mult", FlagValues::One, "it has no effect without a delay, its default"),
-    ("--optimizer-type", FlagValues::One, "Adam is the optimizer"),
-    ("--exposure-lr-delay-steps", FlagValues::One, WARM_UP),
-    ("--exposure-lr-delay-mult", FlagValues::One, WARM_UP),
-    ("--gpu", FlagValues::One, "CUDA_VISIBLE_DEVICES chooses the GPU"),
-    ("--ray-jitter", FlagValues::Switch, CENTRES),
-    ("--resample-gt-image", FlagValues::Switch, CENTRES),
-    ("--load-allres", FlagValues::Switch, ONE_SIZE),
-    ("--sample-more-highres", FlagValues::Switch, ONE_SIZE),
-    ("--depth-ratio", FlagValues::One, DEPTHS),
-    ("--skip-mesh", FlagValues::Switch, "splat mesh makes meshes"),
+    ("--convert-SHs-python", Switch, "colours are always computed by the renderer"),
+    ("--compute-cov3D-python", Switch, "covariances are always computed by the renderer"),
+    ("--debug", Switch, "errors always name the stage that failed"),
+    ("--detect-anomaly", Switch, "no automatic differentiation is used"),
+    ("--disable-viewer", Switch, "there is no viewer to disable"),
+    ("--ip", One, "there is no viewer to connect to"),
+    ("--port", One, "there is no viewer to connect to"),
+    ("--debug-from", One, "errors always name the stage that failed"),
+    ("--data-device", One, "--low-dram and --high-dram say where images are kept"),
+    ("--position-lr-delay-mult", One, "it has no effect without a delay, its default"),
+    ("--optimizer-type", One, "Adam is the optimizer"),
+    ("--exposure-lr-delay-steps", One, WARM_UP),
+    ("--exposure-lr-delay-mult", One, WARM_UP),
+    ("--gpu", One, "CUDA_VISIBLE_DEVICES chooses the GPU"),
+    ("--ray-jitter", Switch, CENTRES),
+    ("--resample-gt-image", Switch, CENTRES),
+    ("--load-allres", Switch, ONE_SIZE),
+    ("--sample-more-highres", Switch, ONE_SIZE),
+    ("--depth-ratio", One, DEPTHS),
+    ("--skip-mesh", Switch, "splat mesh makes meshes"),
 ];
 
 /// Flags of 2D Gaussian splatting's meshing script that have no effect on `splat mesh`, with the reason.
 const IGNORED_BY_MESH: [(&str, FlagValues, &str); 6] = [
-    ("--depth-ratio", FlagValues::One, DEPTHS),
+    ("--depth-ratio", One, DEPTHS),
     (
         "--depth-trunc",
-        FlagValues::One,
+        One,
         "the box that is meshed says how far depths count: --bbox-min and --bbox-max choose it",
     ),
-    ("--sdf-trunc", FlagValues::One, "distances are cut off a few voxels from surfaces"),
-    ("--skip-train", FlagValues::Switch, "splat render writes the images"),
-    ("--skip-test", FlagValues::Switch, "splat render writes the images"),
-    ("--render-path", FlagValues::Switch, "no path of cameras is drawn"),
+    ("--sdf-trunc", One, "distances are cut off a few voxels from surfaces"),
+    ("--skip-train", Switch, "splat render writes the images"),
+    ("--skip-test", Switch, "splat render writes the images"),
+    ("--render-path", Switch, "no path of cameras is drawn"),
 ];
 
 /// Flags of the stages after SuGaR's coarse stage.
 const LATER_STAGE_FLAGS: [(&str, FlagValues); 14] = [
-    ("--skip-coarse", FlagValues::Switch),
-    ("--coarse-checkpoint", FlagValues::One),
-    ("--refinement-time", FlagValues::One),
-    ("--refinement-iterations", FlagValues::One),
-    ("--surface-level", FlagValues::One),
-    ("--n-vertices-in-mesh", FlagValues::One),
-    ("--gaussians-per-triangle", FlagValues::One),
-    ("--low-poly", FlagValues::Switch),
-    ("--high-poly", FlagValues::Switch),
-    ("--export-obj", FlagValues::Switch),
-    ("--export-uv-textured-mesh", FlagValues::Switch),
-    ("--postprocess-mesh", FlagValues::Switch),
-    ("--postprocess-iterations", FlagValues::One),
-    ("--postprocess-density-threshold", FlagValues::One),
+    ("--skip-coarse", Switch),
+    ("--coarse-checkpoint", One),
+    ("--refinement-time", One),
+    ("--refinement-iterations", One),
+    ("--surface-level", One),
+    ("--n-vertices-in-mesh", One),
+    ("--gaussians-per-triangle", One),
+    ("--low-poly", Switch),
+    ("--high-poly", Switch),
+    ("--export-obj", Switch),
+    ("--export-uv-textured-mesh", Switch),
+    ("--postprocess-mesh", Switch),
+    ("--postprocess-iterations", One),
+    ("--postprocess-density-threshold", One),
 ];
 
 /// Spells long flags with hyphens and joins `True` and `False` to them. Harmless flags of the reference's scripts
@@ -120,9 +118,10 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
         after_long_flag = !flag.contains('=');
         let (name, value) = match flag.split_once('=') {
             Some((name, value)) => (name.replace('_', "-"), Some(value.to_owned())),
-            None => {
-                (flag.replace('_', "-"), args.next_if(is_switch_value).map(|arg| to_text(&arg)))
-            }
+            None => (
+                flag.replace('_', "-"),
+                args.next_if(is_switch_value).map(|arg| arg.to_string_lossy().into_owned()),
+            ),
         };
         let like_reference = is_one_of(&command, &["train", "sugar", "eval", "render", "plan"]);
         let ends_with_training = is_one_of(&command, &["train", "plan"]);
@@ -132,7 +131,7 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
         let missing =
             LATER_STAGE_FLAGS.iter().find(|(known, _)| ends_with_training && *known == name);
         let values = ignored.map(|(_, values, _)| values).or(missing.map(|(_, values)| values));
-        if values == Some(&FlagValues::One) && value.is_none() {
+        if values == Some(&One) && value.is_none() {
             skip_value(&mut args);
         }
         match (ignored, missing) {
@@ -140,7 +139,9 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
                 normalized.notices.push(format!("{name} is ignored: {reason}"));
             }
             // A switch that is off needs no later stage.
-            (_, Some((_, FlagValues::Switch))) if value.as_deref().is_some_and(is_false) => {
+            (_, Some((_, Switch)))
+                if value.as_deref().is_some_and(|it| it.eq_ignore_ascii_case("false")) =>
+            {
                 normalized
                     .notices
                     .push(format!("{name} is ignored: this command ends with training"));
@@ -165,16 +166,8 @@ fn skip_value(args: &mut Peekable<impl Iterator<Item = OsString>>) {
     args.next_if(|next| !next.to_string_lossy().starts_with('-') || is_number(next));
 }
 
-fn to_text(arg: &OsString) -> String {
-    arg.to_string_lossy().into_owned()
-}
-
 fn is_number(arg: &OsString) -> bool {
     arg.to_string_lossy().parse::<f64>().is_ok()
-}
-
-fn is_false(text: &str) -> bool {
-    text.eq_ignore_ascii_case("false")
 }
 
 /// True for a switch's value in Python's spelling.
@@ -348,6 +341,7 @@ mod tests {
     use super::*;
     use crate::config::normalize_args;
 
+    /// Returns the converted line and the number of notices.
     fn normalized(line: &str) -> (String, usize) {
         let result = normalize_args(line.split(' ').map(OsString::from));
         let args: Vec<_> = result.args.iter().map(|arg| arg.to_str().unwrap()).collect();
@@ -355,20 +349,14 @@ mod tests {
     }
 
     #[test]
-    fn underscores_become_hyphens_in_names_only() {
-        for (line, expected) in [
-            ("splat train --test_iterations 1 2", "splat train --test-iterations 1 2"),
-            ("splat eval --model_path=my_model", "splat eval --model-path=my_model"),
-            ("splat train -s my_scene --low_dram", "splat train -s my_scene --low-dram"),
-            ("splat train -- --a_b --debug", "splat train -- --a_b --debug"),
-        ] {
-            assert_eq!(normalized(line), (expected.to_owned(), 0), "{line}");
-        }
-    }
-
-    #[test]
-    fn harmless_flags_of_the_reference_scripts_are_left_out_with_a_notice() {
+    fn command_lines_of_other_trainers_are_converted() {
         for (line, expected, notices) in [
+            // Underscores become hyphens in names only.
+            ("splat train --test_iterations 1 2", "splat train --test-iterations 1 2", 0),
+            ("splat eval --model_path=my_model", "splat eval --model-path=my_model", 0),
+            ("splat train -s my_scene --low_dram", "splat train -s my_scene --low-dram", 0),
+            ("splat train -- --a_b --debug", "splat train -- --a_b --debug", 0),
+            // Harmless flags of the reference's scripts are left out.
             ("splat train --debug -s a", "splat train -s a", 1),
             ("splat train --ip 0.0.0.0 --port=6009 -s a", "splat train -s a", 2),
             ("splat train --debug_from -1 -s a", "splat train -s a", 1),
@@ -386,18 +374,21 @@ mod tests {
             ("splat --quiet train --debug", "splat --quiet train", 1),
             ("splat render -m train --debug", "splat render -m train", 1),
             ("splat synth -o train --debug", "splat synth -o train --debug", 0),
-        ] {
-            assert_eq!(normalized(line), (expected.to_owned(), notices), "{line}");
-        }
-    }
-
-    #[test]
-    fn switches_take_the_values_that_python_writes() {
-        for (line, expected, notices) in [
+            // Switches take the values that Python writes.
             ("splat eval --json True --quiet", "splat eval --json=True --quiet", 0),
             ("splat train --low_dram False -s a", "splat train --low-dram=False -s a", 0),
             ("splat train --debug False -s true", "splat train -s true", 1),
             ("splat train --skip_coarse False", "splat train", 1),
+            // Surface terms are not a resolution.
+            ("splat train -r density", "splat train --regularize density", 1),
+            ("splat train -rsdf -r 2", "splat train --regularize sdf -r 2", 1),
+            ("splat plan -r=dn_consistency -s a", "splat plan --regularize dn_consistency -s a", 1),
+            ("splat sugar -r median_normal", "splat sugar --regularize median_normal", 1),
+            ("splat train -r 4 -s density", "splat train -r 4 -s density", 0),
+            ("splat train -r -1 -r2", "splat train -r -1 -r2", 0),
+            ("splat train -s a -- -r density", "splat train -s a -- -r density", 0),
+            ("splat eval -r density", "splat eval -r density", 0),
+            ("splat train -r", "splat train -r", 0),
         ] {
             assert_eq!(normalized(line), (expected.to_owned(), notices), "{line}");
         }
@@ -446,30 +437,6 @@ mod tests {
         assert_eq!(normalize_args(args.into_iter()).args[1], path);
     }
 
-    /// Returns the converted line and the number of notices.
-    fn translated(line: &str) -> (String, usize) {
-        let result = normalize_args(line.split(' ').map(OsString::from));
-        let args: Vec<_> = result.args.iter().map(|arg| arg.to_str().unwrap()).collect();
-        (args.join(" "), result.notices.len())
-    }
-
-    #[test]
-    fn surface_terms_are_not_a_resolution() {
-        for (line, expected, notices) in [
-            ("splat train -r density", "splat train --regularize density", 1),
-            ("splat train -rsdf -r 2", "splat train --regularize sdf -r 2", 1),
-            ("splat plan -r=dn_consistency -s a", "splat plan --regularize dn_consistency -s a", 1),
-            ("splat sugar -r median_normal", "splat sugar --regularize median_normal", 1),
-            ("splat train -r 4 -s density", "splat train -r 4 -s density", 0),
-            ("splat train -r -1 -r2", "splat train -r -1 -r2", 0),
-            ("splat train -s a -- -r density", "splat train -s a -- -r density", 0),
-            ("splat eval -r density", "splat eval -r density", 0),
-            ("splat train -r", "splat train -r", 0),
-        ] {
-            assert_eq!(translated(line), (expected.to_owned(), notices), "{line}");
-        }
-    }
-
     #[test]
     fn a_number_with_c_is_an_iteration_unless_the_scene_has_that_folder() {
         let scene = tempfile::tempdir().unwrap();
@@ -484,11 +451,11 @@ mod tests {
             ] {
                 for place in [format!("-s {scene}"), format!("--source-path={scene}")] {
                     let spelled = model.replace('_', "-");
-                    let (line, _) = translated(&format!("splat train {place} {model} {number}"));
+                    let (line, _) = normalized(&format!("splat train {place} {model} {number}"));
                     assert_eq!(line, format!("splat train {place} {spelled} {expected}"));
                 }
             }
         }
-        assert_eq!(translated("splat train -s a -i 7000").0, "splat train -s a -i 7000");
+        assert_eq!(normalized("splat train -s a -i 7000").0, "splat train -s a -i 7000");
     }
 }

@@ -323,12 +323,20 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ConfigLayer, Layers, StrategyName, resolve};
+    use crate::config::{ConfigLayer, Layers, ResolutionSchedule, StrategyName, resolve};
 
-    fn surfels(more: &str) -> Result<Config, ConfigError> {
-        let text = format!("optimize.primitive = \"surfels\"\n{more}");
+    fn of(primitive: &str, more: &str) -> Result<Config, ConfigError> {
+        let text = format!("optimize.primitive = \"{primitive}\"\n{more}");
         let base = Some(ConfigLayer { origin: "a.toml", text: &text });
         resolve(Layers { base, ..Layers::default() })
+    }
+
+    fn surfels(more: &str) -> Result<Config, ConfigError> {
+        of("surfels", more)
+    }
+
+    fn triangles(more: &str) -> Result<Config, ConfigError> {
+        of("triangles", more)
     }
 
     #[test]
@@ -357,42 +365,6 @@ mod tests {
         assert!(gaussians.validate().is_err());
         gaussians.densify.strategy = StrategyName::Budget;
         assert!(gaussians.validate().is_ok());
-    }
-}
-
-#[cfg(test)]
-mod primitive_checks_tests {
-    use super::*;
-    use crate::config::{ConfigLayer, Layers, ResolutionSchedule, resolve};
-
-    fn surfels(more: &str) -> Result<Config, ConfigError> {
-        let text = format!("optimize.primitive = \"surfels\"\n{more}");
-        let base = Some(ConfigLayer { origin: "a.toml", text: &text });
-        resolve(Layers { base, ..Layers::default() })
-    }
-
-    #[test]
-    fn surfels_reject_options_of_volumes() {
-        for (given, names) in [
-            ("optimize.antialiasing = true", ["--antialiasing", "preset mip"]),
-            ("optimize.filter_3d = true", ["--filter-3d", "no third axis"]),
-            ("densify.strategy = \"mcmc\"", ["--strategy", "is mcmc; allowed: adc, gof or budget"]),
-            ("optimize.scale_reg = 0.01", ["--scale-reg", "allowed: 0 with"]),
-            ("sugar.regularize = \"dn-consistency\"", ["--regularize", "is dn-consistency"]),
-        ] {
-            let error = surfels(given).unwrap_err().to_string();
-            assert!(names.iter().all(|name| error.contains(name)), "{given}: {error}");
-        }
-        let mip = resolve(Layers { preset: Some("mip"), ..Layers::default() }).unwrap();
-        let mut as_surfels = mip.clone();
-        as_surfels.optimize.primitive = PrimitiveName::Surfels;
-        assert!(mip.validate().is_ok() && as_surfels.validate().is_err());
-    }
-
-    fn triangles(more: &str) -> Result<Config, ConfigError> {
-        let text = format!("optimize.primitive = \"triangles\"\n{more}");
-        let base = Some(ConfigLayer { origin: "a.toml", text: &text });
-        resolve(Layers { base, ..Layers::default() })
     }
 
     #[test]
@@ -445,8 +417,15 @@ mod primitive_checks_tests {
     }
 
     #[test]
-    fn triangles_reject_options_of_gaussians() {
-        for (given, names) in [
+    fn primitives_reject_options_of_others() {
+        let of_surfels = [
+            ("optimize.antialiasing = true", ["--antialiasing", "preset mip"]),
+            ("optimize.filter_3d = true", ["--filter-3d", "no third axis"]),
+            ("densify.strategy = \"mcmc\"", ["--strategy", "is mcmc; allowed: adc, gof or budget"]),
+            ("optimize.scale_reg = 0.01", ["--scale-reg", "allowed: 0 with"]),
+            ("sugar.regularize = \"dn-consistency\"", ["--regularize", "is dn-consistency"]),
+        ];
+        let of_triangles = [
             ("optimize.antialiasing = true", ["--antialiasing", "preset mip"]),
             ("optimize.filter_3d = true", ["--filter-3d", "no extent"]),
             ("optimize.scale_reg = 0.01", ["--scale-reg", "no scales"]),
@@ -460,9 +439,16 @@ mod primitive_checks_tests {
             ("sugar.checkpoint_path = \"a\"", ["--checkpoint-path", "--init"]),
             ("triangles.upscaling_factor = 5", ["--upscaling-factor", "1 to 4"]),
             ("triangles.add_percentage = 0.9", ["--add-percentage", "1 and more"]),
-        ] {
-            let error = triangles(given).unwrap_err().to_string();
+        ];
+        let of_surfels = of_surfels.map(|(given, names)| ("surfels", given, names));
+        let of_triangles = of_triangles.map(|(given, names)| ("triangles", given, names));
+        for (primitive, given, names) in of_surfels.into_iter().chain(of_triangles) {
+            let error = of(primitive, given).unwrap_err().to_string();
             assert!(names.iter().all(|name| error.contains(name)), "{given}: {error}");
         }
+        let mip = resolve(Layers { preset: Some("mip"), ..Layers::default() }).unwrap();
+        let mut as_surfels = mip.clone();
+        as_surfels.optimize.primitive = PrimitiveName::Surfels;
+        assert!(mip.validate().is_ok() && as_surfels.validate().is_err());
     }
 }

@@ -365,7 +365,8 @@ impl<'de> Deserialize<'de> for TimeBudget {
 }
 
 /// Compactness of the model's state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "WrittenCompactness", try_from = "WrittenCompactness")]
 pub enum Compactness {
     /// Full precision.
     #[default]
@@ -433,32 +434,34 @@ pub(super) fn parse_compactness(text: &str) -> Result<Compactness, String> {
     switch.ok_or_else(|| "write true, false, auto or sh".to_owned())
 }
 
-impl Serialize for Compactness {
-    /// Writes a switch or a word.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Off => serializer.serialize_bool(false),
-            Self::Sh => serializer.serialize_str(SH),
-            Self::Auto => serializer.serialize_str(AUTO),
-            Self::All => serializer.serialize_bool(true),
+/// Compactness in a configuration file: a switch or a word.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged, expecting = "true, false, \"auto\" or \"sh\"")]
+enum WrittenCompactness {
+    Switch(bool),
+    Word(String),
+}
+
+impl From<Compactness> for WrittenCompactness {
+    fn from(found: Compactness) -> Self {
+        match found {
+            Compactness::Off => Self::Switch(false),
+            Compactness::All => Self::Switch(true),
+            Compactness::Sh | Compactness::Auto => Self::Word(found.to_string()),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Compactness {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "true, false, \"auto\" or \"sh\"")]
-        enum WrittenCompactness {
-            Switch(bool),
-            Word(String),
-        }
-        match WrittenCompactness::deserialize(deserializer)? {
+impl TryFrom<WrittenCompactness> for Compactness {
+    type Error = String;
+
+    fn try_from(written: WrittenCompactness) -> Result<Self, String> {
+        match written {
             WrittenCompactness::Switch(is_on) => Ok(is_on.into()),
             WrittenCompactness::Word(word) if word == SH => Ok(Self::Sh),
             WrittenCompactness::Word(word) if word == AUTO => Ok(Self::Auto),
             WrittenCompactness::Word(word) => {
-                Err(de::Error::custom(format!("`{word}`: write true, false, \"auto\" or \"sh\"")))
+                Err(format!("`{word}`: write true, false, \"auto\" or \"sh\""))
             }
         }
     }

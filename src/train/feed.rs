@@ -11,7 +11,7 @@ use super::coarse::CoarseSchedule;
 use super::event::Split;
 use super::other_views::OtherViews;
 use super::schedule::ViewOrder;
-use crate::backend::{Device, OtherView, Photo, Stay, seen_from};
+use crate::backend::{Device, DeviceError, OtherView, Photo, Stay, seen_from};
 use crate::config::Config;
 use crate::dataset::{Dataset, Image, ImageLoader, View};
 use crate::math::Divisor;
@@ -43,12 +43,6 @@ struct ComparedViews {
     views: OtherViews,
     /// First iteration that compares views.
     from: u32,
-}
-
-/// View whose photograph is on the device.
-pub(crate) struct TakenView<T> {
-    pub(crate) view: usize,
-    pub(crate) target: T,
 }
 
 /// Neighbour view with its photograph on the device.
@@ -115,8 +109,7 @@ impl<'a> Feed<'a> {
         view: usize,
     ) -> Result<Option<TakenOther<B::Target>>, TrainError> {
         let taken = self.take_photograph_of_other(device, iteration, view)?;
-        let (Some(compared), Some(TakenView { view: other, target })) = (&self.others, taken)
-        else {
+        let (Some(compared), Some((other, target))) = (&self.others, taken) else {
             return Ok(None);
         };
         let views = &self.views;
@@ -129,10 +122,10 @@ impl<'a> Feed<'a> {
         device: &mut B,
         iteration: u32,
         view: usize,
-    ) -> Result<Option<TakenView<B::Target>>, TrainError> {
+    ) -> Result<Option<(usize, B::Target)>, TrainError> {
         while let Some(other) = self.other_of(iteration, view) {
             if let Some(target) = device.resident(other) {
-                return Ok(Some(TakenView { view: other, target }));
+                return Ok(Some((other, target)));
             }
             // The next choice skips views that cannot be decoded.
             let Some(image) = self.fetch(device, iteration, other) else { continue };
@@ -140,7 +133,7 @@ impl<'a> Feed<'a> {
                 device.upload_target(Photo { image: &image, stay: Stay::Resident(other) })?;
             drop(image);
             self.views.release(device, other);
-            return Ok(Some(TakenView { view: other, target }));
+            return Ok(Some((other, target)));
         }
         Ok(None)
     }
@@ -194,20 +187,26 @@ impl<'a> Feed<'a> {
         TrainError::NoImages { views: self.views.split(Split::Train).len(), first }
     }
 
-    /// Changes the size of the training views from `iteration` on. The device has already dropped their photographs.
-    pub(crate) fn set_training_scale<B: Device>(
+    /// Draws the training views at the scale that fits the device's memory, from `iteration` on. Returns the earlier
+    /// scale if it has changed.
+    pub(crate) fn follow_training_scale<B: Device>(
         &mut self,
-        device: &B,
-        scale: TrainingScale,
+        device: &mut B,
         iteration: u32,
-    ) {
+    ) -> Result<Option<TrainingScale>, DeviceError> {
+        let (scale, before) = (device.training_scale(), self.views.training_scale());
+        if scale == before {
+            return Ok(None);
+        }
+        device.use_training_scale(scale)?;
         self.views.set_training_scale(scale);
         // The prefetched image has the old size.
         self.ahead = None;
         self.schedule_decoding(device, iteration);
+        Ok(Some(before))
     }
 
-    /// Starts the upload of a coming iteration's photograph.
+    /// Starts the upload of a coming iteration's photograph. Without memory nothing is uploaded before it is needed.
     pub(crate) fn prefetch<B: Device>(
         &mut self,
         device: &mut B,
@@ -216,7 +215,10 @@ impl<'a> Feed<'a> {
         let chosen = self.choose(device, iteration)?;
         if let Some(image) = &chosen.image {
             let stay = Stay::Ahead(chosen.view);
-            device.upload_target(Photo { image, stay })?;
+            match device.upload_target(Photo { image, stay }) {
+                Err(error) if error.is_out_of_memory() => return Ok(()),
+                done => drop(done?),
+            }
         }
         self.ahead = Some(chosen);
         Ok(())

@@ -92,11 +92,45 @@ pub enum TrainError {
     },
 }
 
+impl TrainError {
+    /// True if a file cannot be written because the disk is full.
+    fn lacks_space(&self) -> bool {
+        matches!(self, Self::Output(error) if error.is_for_space())
+    }
+}
+
 /// Describes what remains of a run that a full disk stopped.
 fn outcome(checkpoint: Option<&Path>) -> String {
     match checkpoint {
         Some(path) => format!("The run stops; it can continue from {}", path.display()),
         None => "The run stops, and there is no room for a checkpoint of it".to_owned(),
+    }
+}
+
+/// Run that continues with less device memory, or ends with a checkpoint.
+trait MemoryFallbacks: Sized {
+    /// Takes the next fallback. Returns false if none is left.
+    fn relieve(&mut self, error: &DeviceError) -> Result<bool, TrainError>;
+
+    /// Writes a checkpoint and returns the error that ends the run.
+    fn stop_for_memory(&mut self, error: DeviceError) -> TrainError;
+
+    /// Runs `work`, which leaves the model unchanged if it fails. If memory is short, takes a fallback and tries
+    /// again. Without a fallback, stops the run with a checkpoint.
+    fn with_memory_retry<R>(
+        &mut self,
+        mut work: impl FnMut(&mut Self) -> Result<R, TrainError>,
+    ) -> Result<R, TrainError> {
+        loop {
+            match work(self) {
+                Err(TrainError::Device(error)) if error.is_out_of_memory() => {
+                    if !self.relieve(&error)? {
+                        return Err(self.stop_for_memory(error));
+                    }
+                }
+                other => return other,
+            }
+        }
     }
 }
 

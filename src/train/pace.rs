@@ -118,12 +118,17 @@ impl Pace {
 
     /// Returns the images since opacities were last lowered or this process began, in runs with a clock.
     pub(super) fn images_since_adjustment(&self) -> Option<u32> {
-        let budget = self.budget.filter(|budget| budget.seconds.is_some())?;
+        let budget = self.clocked()?;
         Some(self.images - self.rested_at[1].unwrap_or(budget.from.images))
     }
 
+    /// Returns the budget of a run with a clock.
+    fn clocked(&self) -> Option<PaceBudget> {
+        self.budget.filter(|budget| budget.seconds.is_some())
+    }
+
     fn rests(&mut self, kind: usize, least_images: u32) -> bool {
-        let has_clock = self.budget.is_some_and(|budget| budget.seconds.is_some());
+        let has_clock = self.clocked().is_some();
         let is_rested = self.rested_at[kind].is_none_or(|at| self.images - at >= least_images);
         let is_taken = !has_clock || is_rested;
         if is_taken {
@@ -134,7 +139,7 @@ impl Pace {
 
     /// Returns the images per iteration so far in this process, in runs with a clock.
     pub(super) fn images_per_iteration(&self, iteration: u32) -> Option<f64> {
-        let budget = self.budget.filter(|budget| budget.seconds.is_some())?;
+        let budget = self.clocked()?;
         let iterations = iteration.checked_sub(budget.from.iteration).filter(|&since| since > 0)?;
         Some(f64::from(self.images - budget.from.images) / f64::from(iterations))
     }
@@ -162,7 +167,7 @@ impl Pace {
     /// Returns the progress to store in a checkpoint, if the iterations alone do not determine it.
     pub(super) fn paced(&self, last_step: ImageSpan, seconds: f64) -> Option<Paced> {
         let ImageSpan { before, after } = last_step;
-        let has_clock = self.budget.is_some_and(|budget| budget.seconds.is_some());
+        let has_clock = self.clocked().is_some();
         let passed = self.progress(after, seconds);
         (self.has_budget() || passed.images != after).then_some(Paced {
             images: passed.images,
@@ -173,7 +178,7 @@ impl Pace {
 
     /// Returns the expected number of images of the run, without regard to the clock.
     pub(super) fn all_images(&self, iterations: u32) -> u32 {
-        let has_clock = self.budget.is_some_and(|budget| budget.seconds.is_some());
+        let has_clock = self.clocked().is_some();
         self.most_images()
             .map_or(iterations, |most| if has_clock { most.min(iterations) } else { most })
     }

@@ -6,7 +6,7 @@
 //! never stopped.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -17,10 +17,10 @@ use super::event::{
     Evaluation, Event, Phase, PhasePeak, PhasePeaks, RunTimes, Saved, Sink, Split, Step, TermValues,
 };
 use super::feed::{Feed, Views};
-use super::save::{DeviceModel, render_mode, write_point_cloud};
+use super::save::{DeviceModel, new_point_cloud, render_mode, write_point_cloud};
 use super::train_step::{ViewInputs, add_view};
 use super::trainer::Outcome;
-use super::{TrainError, render_footprint, schedule};
+use super::{MemoryFallbacks, TrainError, render_footprint, schedule};
 use crate::backend::{
     AdamStep, BoundState, BoundStep, DeviceError, Pending as _, RenderSettings, Terms, Topic,
     TrainDevice,
@@ -28,7 +28,6 @@ use crate::backend::{
 use crate::config::{Config, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
 use crate::export::PlyStyle;
-use crate::files::create_folder;
 use crate::math::Divisor;
 use crate::memory::{TrainingScale, peak_resident_memory};
 use crate::model::{BoundTopology, Gaussians};
@@ -293,7 +292,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
     /// Trains one step on one view.
     fn iterate(&mut self) -> Result<(), TrainError> {
         let started = Instant::now();
-        self.follow_training_scale()?;
+        self.feed.follow_training_scale(self.device, self.iteration + 1)?;
         let config = self.setup.config;
         let iteration = self.iteration + 1;
         let (view, target) = self.feed.take(self.device, iteration)?;
@@ -320,11 +319,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         let step = self.step_of(iteration);
         self.device.step_bound(&mut self.model, &mut self.binding, gradients, &step)?;
         if iteration < self.setup.rule.iterations {
-            match self.feed.prefetch(self.device, iteration + 1) {
-                // Without memory the prefetch is skipped, and the view is uploaded when needed.
-                Err(TrainError::Device(error)) if error.is_out_of_memory() => {}
-                done => done?,
-            }
+            self.feed.prefetch(self.device, iteration + 1)?;
         }
         self.iteration = iteration;
         self.training_seconds += started.elapsed().as_secs_f64();
@@ -376,52 +371,11 @@ impl<B: TrainDevice> Refiner<'_, B> {
         Ok(())
     }
 
-    /// Repeats work that is undone by its failure. If memory is short, takes the next fallback, or stops with a
-    /// checkpoint after the last.
-    fn with_memory_retry<R>(
-        &mut self,
-        mut work: impl FnMut(&mut Self) -> Result<R, TrainError>,
-    ) -> Result<R, TrainError> {
-        loop {
-            match work(self) {
-                Err(TrainError::Device(error)) if error.is_out_of_memory() => {
-                    if !self.device.relieve(&mut self.model, &error)? {
-                        return Err(self.stop_for_memory(error));
-                    }
-                }
-                other => return other,
-            }
-        }
-    }
-
-    /// Writes a checkpoint and returns the error that names it.
-    fn stop_for_memory(&mut self, error: DeviceError) -> TrainError {
-        let checkpoint = checkpoint::path(self.setup.folder, self.iteration);
-        if self.iteration == 0 {
-            return error.into();
-        }
-        let written = self.report_pending().and_then(|()| self.write_checkpoint());
-        match written {
-            Ok(()) => TrainError::OutOfMemory { source: Box::new(error), checkpoint },
-            Err(other) => other,
-        }
-    }
-
     fn report_memory_changes(&mut self) -> Result<(), TrainError> {
         let Some(state) = self.device.take_changes() else { return Ok(()) };
         let (iteration, held, budget) = (self.iteration, state.held, state.budget);
         for change in state.changes {
             self.sink.on(&Event::Rung { iteration, change, held, budget })?;
-        }
-        Ok(())
-    }
-
-    /// Sets the scale of the training views that fits the device's memory.
-    fn follow_training_scale(&mut self) -> Result<(), TrainError> {
-        let scale = self.device.training_scale();
-        if scale != self.feed.views.training_scale() {
-            self.device.use_training_scale(scale)?;
-            self.feed.set_training_scale(self.device, scale, self.iteration + 1);
         }
         Ok(())
     }
@@ -454,10 +408,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
 
     fn save_point_cloud(&mut self) -> Result<(), TrainError> {
         let (config, iteration) = (self.setup.config, self.iteration);
-        let path = point_cloud(self.setup.folder, iteration);
-        if let Some(folder) = path.parent() {
-            create_folder(folder)?;
-        }
+        let path = new_point_cloud(self.setup.folder, iteration)?;
         let style = PlyStyle { mode: render_mode(config), frame: self.setup.dataset.frame };
         write_point_cloud(&path, style, self.device, &mut self.model, &[])?;
         self.sink.on(&Event::Saved { iteration, what: Saved::PointCloud, path })?;
@@ -516,12 +467,24 @@ impl<B: TrainDevice> Refiner<'_, B> {
     }
 }
 
-// Evaluation and files of a refinement.
+impl<B: TrainDevice> MemoryFallbacks for Refiner<'_, B> {
+    fn relieve(&mut self, error: &DeviceError) -> Result<bool, TrainError> {
+        Ok(self.device.relieve(&mut self.model, error)?)
+    }
+
+    fn stop_for_memory(&mut self, error: DeviceError) -> TrainError {
+        let checkpoint = checkpoint::path(self.setup.folder, self.iteration);
+        if self.iteration == 0 {
+            return error.into();
+        }
+        match self.write_checkpoint() {
+            Ok(()) => TrainError::OutOfMemory { source: Box::new(error), checkpoint },
+            Err(other) => other,
+        }
+    }
+}
+
+// Evaluation of a refinement.
 
 /// Number of evaluated training views if no view is held out.
 const MEASURED_WITHOUT_TEST: usize = 5;
-
-/// Returns the path of an iteration's Gaussians in a model folder.
-fn point_cloud(folder: &Path, iteration: u32) -> PathBuf {
-    folder.join(format!("point_cloud/iteration_{iteration}/point_cloud.ply"))
-}

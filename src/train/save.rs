@@ -13,6 +13,7 @@ use crate::backend::{
 };
 use crate::config::{Config, PrimitiveName};
 use crate::export::{NewPly, PlyRows, PlyStyle, RenderMode, StoredWindow};
+use crate::files::{OutputError, create_folder};
 use crate::memory::Bytes;
 use crate::memory::plan::OptionalColumns;
 use crate::model::Primitive;
@@ -43,6 +44,18 @@ impl<P: Primitive, B: Store<P>> Rows<P> for DeviceModel<'_, P, B> {
     fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<P>, DeviceError> {
         self.device.read(self.model, rows)
     }
+}
+
+/// Returns the path of an iteration's PLY in a model folder.
+pub fn point_cloud_path(model_path: &Path, iteration: u32) -> PathBuf {
+    model_path.join(format!("point_cloud/iteration_{iteration}/point_cloud.ply"))
+}
+
+/// Returns the path of an iteration's PLY, in a new folder.
+pub fn new_point_cloud(model_path: &Path, iteration: u32) -> Result<PathBuf, OutputError> {
+    let path = point_cloud_path(model_path, iteration);
+    path.parent().map(create_folder).transpose()?;
+    Ok(path)
 }
 
 /// Returns the render mode that readers of a run's PLY should use.

@@ -18,21 +18,19 @@ const SIZE_UNIT: f64 = 0.005;
 /// Returns the learning rates of `iteration` (from 1). Position rates scale with the cameras' extent, except those of
 /// triangle vertices.
 pub fn rates(options: &OptimizeOptions, extent: f64, iteration: u32) -> Rates {
+    let unit = match options.primitive {
+        PrimitiveName::Gaussians | PrimitiveName::Surfels => extent,
+        PrimitiveName::Triangles => 1.0,
+    };
+    // The rate stays constant after `position_lr_max_steps`.
+    let positions = [options.position_lr_init, options.position_lr_final];
     Rates {
-        means: position_rate(options, iteration) * position_unit(options, extent),
+        means: log_linear(positions, iteration, options.position_lr_max_steps) * unit,
         log_scales: options.scaling_lr,
         quats: options.rotation_lr,
         opacity_logits: options.opacity_lr,
         sh_dc: options.feature_lr,
         sh_rest: options.feature_rest_lr.unwrap_or(options.feature_lr / SH_REST_SLOWDOWN),
-    }
-}
-
-/// Returns the unit of the positions' rate, world units.
-fn position_unit(options: &OptimizeOptions, extent: f64) -> f64 {
-    match options.primitive {
-        PrimitiveName::Gaussians | PrimitiveName::Surfels => extent,
-        PrimitiveName::Triangles => 1.0,
     }
 }
 
@@ -67,12 +65,6 @@ fn final_factor(options: &OptimizeOptions, iteration: u32) -> f64 {
     let from = options.final_lr_from * iterations;
     let passed = (f64::from(iteration) - from) / (iterations - from).max(1.0);
     options.final_lr_share.powf(passed.clamp(0.0, 1.0))
-}
-
-/// Falls log-linearly from the first to the last rate over `position_lr_max_steps`, then stays constant.
-fn position_rate(options: &OptimizeOptions, iteration: u32) -> f64 {
-    let rates = [options.position_lr_init, options.position_lr_final];
-    log_linear(rates, iteration, options.position_lr_max_steps)
 }
 
 /// Returns the loss weight of inverse depths in `iteration` (from 1). `None` if it is 0.

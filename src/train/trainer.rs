@@ -34,6 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use self::saving::WritingMode;
 use self::state::{
     CoarseState, PeakRecorder, PendingStep, PendingView, ReachedPsnr, Timelapse, TrainingClock,
 };
@@ -57,7 +58,7 @@ use super::span::ImageSpan;
 use super::strategy::{self, Site, StepExtras, Strategy, fade_depth};
 use super::terms::{self, TrainingStage, ViewExtras};
 use super::train_step::{MeanLosses, ViewInputs, ViewOutputs, adam_step, add_view};
-use super::{SceneScale, TrainError, scene_cube};
+use super::{MemoryFallbacks, SceneScale, TrainError, scene_cube};
 use crate::backend::{
     AdamStep, Adjust, DeviceError, Held as _, LadderState, Pending, RankOutcome, RankView,
     RenderSettings, Sight, Statistics, Terms, Topic, TrainDevice,
@@ -211,8 +212,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         if train_views != trainer.feed.views.names(Split::Train) {
             trainer.warn(
                 "the scene's training views are not those of the checkpoint; the views come in \
-                 another order than in the run before"
-                    .to_owned(),
+                 another order than in the run before",
             )?;
         }
         let earlier = |tables| EarlierTables { views: &train_views, tables };
@@ -345,7 +345,9 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
 
     /// Finishes a step: its picture, the device's memory, written files, and the prunes after the last iteration.
     fn follow_step(&mut self) -> Result<(), TrainError> {
-        self.keep_timelapse(self.last_step)?;
+        if self.timelapse.as_ref().is_some_and(|timelapse| timelapse.is_due(self.last_step)) {
+            self.keep_picture()?;
+        }
         self.govern()?;
         self.settle_written()?;
         if self.iteration == self.setup.config.optimize.iterations {
@@ -443,7 +445,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             }
             span.after = round.after;
             if span.after < whole.after {
-                self.prefetch(span.after + 1)?;
+                self.feed.prefetch(self.device, span.after + 1)?;
             }
         }
         self.tensors.gradients = gradients.bytes();
@@ -452,10 +454,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.expect(turn)?;
         self.device.step(&mut self.model, gradients, &step)?;
         if turn.iterations.after < self.setup.config.last_iteration() {
-            self.prefetch(span.after + 1)?;
+            self.feed.prefetch(self.device, span.after + 1)?;
         }
         if let Some(error) = refused {
-            self.make_room_for_batch(&error)?;
+            // If no fallback is left, steps continue with fewer views.
+            tracing::debug!("a step takes fewer views: {error}");
+            self.relieve(&error)?;
         }
         let gaussians = self.device.len(&self.model);
         Ok(PendingStep { turn, gaussians, views })
@@ -486,7 +490,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             divisor,
             compensation: compensation(options),
             terms: &terms,
-            near: self.coarse.as_ref().and_then(CoarseState::near),
+            near: self.coarse.as_ref().and_then(|coarse| coarse.near.as_ref()),
             other: other.as_ref().map(TakenOther::as_view),
         };
         let trained = self.feed.views.split(Split::Train);
@@ -512,15 +516,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Starts loading the photograph of an image while the device works.
-    fn prefetch(&mut self, image: u32) -> Result<(), TrainError> {
-        match self.feed.prefetch(self.device, image) {
-            // Without memory the prefetch is skipped, and the view is uploaded when needed.
-            Err(TrainError::Device(error)) if error.is_out_of_memory() => Ok(()),
-            done => done,
-        }
-    }
-
     /// Announces the views of the next step to the device.
     fn expect(&mut self, turn: Turn) -> Result<(), TrainError> {
         if turn.iterations.after >= self.setup.config.last_iteration() {
@@ -534,16 +529,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
             let (drawn, _) = self.feed.views.divided_view(view, divisor);
             let settings = self.settings_in(image, iteration);
             self.device.expect(&mut self.model, &drawn, &settings)?;
-        }
-        Ok(())
-    }
-
-    /// Takes a fallback after a batch that did not fit. If none is left, steps continue with fewer views.
-    fn make_room_for_batch(&mut self, error: &DeviceError) -> Result<(), TrainError> {
-        tracing::debug!("a step takes fewer views: {error}");
-        if self.device.relieve(&mut self.model, error)? {
-            self.drop_longer_neighbours();
-            self.follow_training_scale()?;
         }
         Ok(())
     }
@@ -588,22 +573,16 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// Returns the render settings of an iteration's view.
-    fn settings_of(&self, iteration: u32) -> RenderSettings {
+    /// Returns the render settings of an image's view in an iteration.
+    fn settings_in(&self, image: u32, iteration: u32) -> RenderSettings {
         let config = self.setup.config;
         RenderSettings {
             fade_depth: fade_depth(config, self.scale),
             sh_degree: schedule::sh_degree(&config.optimize, iteration),
-            background: training_background(config, iteration, iteration),
+            background: training_background(config, image, iteration),
             near: self.feed.views.near(),
             footprint: self.footprint(iteration, self.iteration),
         }
-    }
-
-    /// Returns the render settings of an image's view in an iteration.
-    fn settings_in(&self, image: u32, iteration: u32) -> RenderSettings {
-        let background = training_background(self.setup.config, image, iteration);
-        RenderSettings { background, ..self.settings_of(iteration) }
     }
 
     /// Reads the losses of a step and reports it with the milliseconds since the last report.
@@ -648,8 +627,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         if self.feed.compared_views().is_some_and(OtherViews::is_empty) {
             self.warn(
                 "--multi-view compares nothing: no training view has a neighbour 2 to 30 degrees apart that \
-                 sees the same points. Train with more photographs or with COLMAP's points"
-                    .to_owned(),
+                 sees the same points. Train with more photographs or with COLMAP's points",
             )?;
         }
         Ok(())
@@ -793,7 +771,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
         if due.evaluate {
             let started = Instant::now();
-            self.evaluate_within_training()?;
+            self.within_training(Self::evaluate)?;
             self.times.evaluation_seconds += started.elapsed().as_secs_f64();
             self.profile(Phase::Evaluation)?;
             self.end_phase(Phase::Evaluation);
@@ -810,7 +788,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         if let Some(occasion) = occasion {
             if is_over {
                 // No checkpoint follows, so no space is reserved.
-                self.write_checkpoint(occasion)?;
+                self.write_checkpoint(occasion, WritingMode::OnThread)?;
                 self.end_saving()?;
             } else {
                 self.write_checkpoint_between(occasion)?;
@@ -824,7 +802,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// Writes a checkpoint of a run that continues.
     fn write_checkpoint_between(&mut self, occasion: Occasion) -> Result<(), TrainError> {
-        self.write_checkpoint(occasion)?;
+        self.write_checkpoint(occasion, WritingMode::OnThread)?;
         self.reserve_checkpoint()?;
         // A resumed run finds its neighbours again, and this run must do the same.
         self.drop_neighbours();
@@ -869,34 +847,13 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Runs `work`, which leaves the model unchanged if it fails. If memory is short, takes a fallback and tries
-    /// again. Without a fallback, stops the run with a checkpoint.
-    fn with_memory_retry<R>(
-        &mut self,
-        mut work: impl FnMut(&mut Self) -> Result<R, TrainError>,
-    ) -> Result<R, TrainError> {
-        loop {
-            match work(self) {
-                Err(TrainError::Device(error)) if error.is_out_of_memory() => {
-                    if !self.device.relieve(&mut self.model, &error)? {
-                        return Err(self.stop_for_memory(error));
-                    }
-                    self.drop_longer_neighbours();
-                    self.follow_training_scale()?;
-                }
-                other => return other,
-            }
-        }
-    }
-
     /// Sets the scale of the training views that fits the device's memory.
     fn follow_training_scale(&mut self) -> Result<(), TrainError> {
-        let (scale, before) = (self.device.training_scale(), self.feed.views.training_scale());
-        if scale == before {
+        let next = self.pace.next_image();
+        let Some(before) = self.feed.follow_training_scale(self.device, next)? else {
             return Ok(());
-        }
-        self.device.use_training_scale(scale)?;
-        self.feed.set_training_scale(self.device, scale, self.pace.next_image());
+        };
+        let scale = self.feed.views.training_scale();
         self.creep = UnexplainedGrowth::from(self.iteration);
         if scale.is_below(before) {
             self.warn(format!(
@@ -909,27 +866,18 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Writes a checkpoint and returns the error that ends the run.
-    fn stop_for_memory(&mut self, error: DeviceError) -> TrainError {
-        let reported = self.report_pending().and_then(|()| self.report_memory_changes());
-        match reported.and_then(|()| self.write_checkpoint_now()) {
-            Ok(_) => TrainError::OutOfMemory {
-                source: Box::new(error),
-                checkpoint: checkpoint::path(self.setup.model_path, self.iteration),
-            },
-            // Ranks that wait within a step cannot send rows. Return the original error.
-            Err(TrainError::Device(DeviceError::OfRank { .. })) => error.into(),
-            Err(other) => other,
-        }
-    }
-
     /// Runs one densification step.
     fn run_round(&mut self) -> Result<RoundReport, TrainError> {
         let images = self.pace.images_per_iteration(self.iteration);
-        let site = Site::new(&mut *self.device, &mut self.model, self.last_step);
-        let mut site = site.with_pace(images);
+        let mut site = Site {
+            device: &mut *self.device,
+            model: &mut self.model,
+            span: self.last_step,
+            images_per_iteration: images,
+            left_out: Vec::new(),
+        };
         let report = self.strategy.round(&mut site);
-        let left_out = site.into_left_out();
+        let left_out = site.left_out;
         self.report_memory_changes()?;
         for message in left_out {
             self.warn(message)?;
@@ -945,6 +893,30 @@ impl<B: TrainDevice> Trainer<'_, B> {
                 Ok(())
             }
             other => Ok(other?),
+        }
+    }
+}
+
+impl<B: TrainDevice> MemoryFallbacks for Trainer<'_, B> {
+    fn relieve(&mut self, error: &DeviceError) -> Result<bool, TrainError> {
+        let is_taken = self.device.relieve(&mut self.model, error)?;
+        if is_taken {
+            self.drop_longer_neighbours();
+            self.follow_training_scale()?;
+        }
+        Ok(is_taken)
+    }
+
+    fn stop_for_memory(&mut self, error: DeviceError) -> TrainError {
+        let reported = self.report_pending().and_then(|()| self.report_memory_changes());
+        match reported.and_then(|()| self.write_checkpoint(Occasion::Asked, WritingMode::AtOnce)) {
+            Ok(_) => TrainError::OutOfMemory {
+                source: Box::new(error),
+                checkpoint: checkpoint::path(self.setup.model_path, self.iteration),
+            },
+            // Ranks that wait within a step cannot send rows. Return the original error.
+            Err(TrainError::Device(DeviceError::OfRank { .. })) => error.into(),
+            Err(other) => other,
         }
     }
 }

@@ -134,11 +134,6 @@ impl ExportFormat {
         }
     }
 
-    /// True if the format holds meshes.
-    pub(super) fn is_of_meshes(self) -> bool {
-        matches!(self, Self::Ply | Self::Glb | Self::Obj)
-    }
-
     /// Returns the name of the listing file if the format is a folder.
     pub(super) fn file_of_folder(self) -> Option<&'static str> {
         match self {

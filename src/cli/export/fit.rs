@@ -12,6 +12,7 @@ use splat_mesh::Mesh;
 
 use super::args::{ExportArgs, ExportFormat, FilePlacement, VertexColors};
 use crate::backend::{RenderSettings, TrainDevice, gpu};
+use crate::cli::check::{check as check_rows, warn_of_images};
 use crate::cli::device::{self, DeviceOptions, Task};
 use crate::cli::exit::{DataError, UsageError};
 use crate::cli::mesh::exposures;
@@ -89,60 +90,41 @@ impl Refit {
     }
 }
 
-/// Rejects `--refit` without a model, without harmonics, with a crop or with another format than SOG.
+/// Rejects `--refit` without a model, without harmonics, with a crop or with another format than SOG, and `--colors
+/// photographs` without a model.
 pub(super) fn check(args: &ExportArgs, format: ExportFormat) -> Result<(), UsageError> {
-    if args.sog.refit.is_none() {
-        return Ok(());
-    }
-    if args.model_path.is_none() {
-        return Err(UsageError(
-            "--refit fits colours to the photographs of a model's training. Give -m MODEL instead of a file"
-                .to_owned(),
-        ));
-    }
-    if args.cut.sh_degree == 0 {
-        return Err(no_harmonics());
-    }
-    if !matches!(format, ExportFormat::Sog | ExportFormat::SogFolder) {
-        return Err(UsageError(
+    let is_refit = args.sog.refit.is_some();
+    let place = &args.cut.place;
+    check_rows([
+        (
+            is_refit && args.model_path.is_none(),
+            "--refit fits colours to the photographs of a model's training. Give -m MODEL instead of a file",
+        ),
+        (is_refit && args.cut.sh_degree == 0, NO_HARMONICS),
+        (
+            is_refit && !matches!(format, ExportFormat::Sog | ExportFormat::SogFolder),
             "--refit is for SOG in one file (.sog) or a folder (meta.json), not for other formats or streamed SOG. Leave it \
-                 out"
-                .to_owned(),
-        ));
-    }
-    if !args.cut.place.crop.is_empty() || args.cut.place.crop_sphere.is_some() {
-        return Err(UsageError(
+             out",
+        ),
+        (
+            is_refit && (!place.crop.is_empty() || place.crop_sphere.is_some()),
             "--refit and --crop: the photographs show what is cut off, and what is left would take its \
-             colours. Leave one of them out"
-                .to_owned(),
-        ));
-    }
-    Ok(())
+             colours. Leave one of them out",
+        ),
+        (args.colors == Some(VertexColors::Photographs) && args.model_path.is_none(), NO_MODEL),
+    ])
 }
 
-/// Returns the error of `--refit` without harmonics.
-pub(super) fn no_harmonics() -> UsageError {
-    UsageError(
-        "--refit makes up for harmonics that Gaussians share, and there are none above degree 0. Leave it out"
-            .to_owned(),
-    )
-}
+/// Error of `--refit` without harmonics.
+pub(super) const NO_HARMONICS: &str = "--refit makes up for harmonics that Gaussians share, and there are none above degree 0. Leave it out";
 
 // `--colors photographs`: fits the vertex colours of triangles to the training photographs.
 
 const FLAG: &str = "--colors photographs";
 
-/// Rejects `--colors photographs` without a model folder.
-pub(super) fn check_photographs(args: &ExportArgs) -> Result<(), UsageError> {
-    let is_asked = args.colors == Some(VertexColors::Photographs);
-    if is_asked && args.model_path.is_none() { Err(no_model()) } else { Ok(()) }
-}
-
-fn no_model() -> UsageError {
-    UsageError(format!(
-        "{FLAG} fits colours to the photographs of a model's training. Give -m MODEL instead of a file"
-    ))
-}
+/// Error of the option without a model folder.
+const NO_MODEL: &str = "--colors photographs fits colours to the photographs of a model's training. Give -m MODEL \
+                        instead of a file";
 
 /// Fits the colours of the whole mesh in training coordinates. Returns `None` unless `--colors photographs` is given.
 pub(super) fn fit_to_photographs(
@@ -153,24 +135,23 @@ pub(super) fn fit_to_photographs(
     if args.colors != Some(VertexColors::Photographs) {
         return Ok(None);
     }
-    let Some(model_path) = args.model_path.clone() else { return Err(no_model().into()) };
+    let Some(model_path) = args.model_path.clone() else {
+        anyhow::bail!(UsageError::new(NO_MODEL))
+    };
     let run = RunOptions::default();
     let opened = open_trained_scene(args, model_path.clone(), run, FLAG, matches)?;
     if opened.dataset.train.is_empty() {
-        return Err(DataError(format!(
+        anyhow::bail!(DataError(format!(
             "{FLAG}: the scene has none of the photographs that the model was trained on. Name theirs with -s, or \
              give --colors views"
-        ))
-        .into());
+        )));
     }
     let exposures = exposures(TextureSource::Photographs, &model_path, &opened)?;
     let Opened { config, dataset, images, .. } = &opened;
     let mut views = Views::new(dataset, images);
     let background = config.scene.background_color().0;
     let fit_to_photographs = fit_vertex_colors(mesh, &mut views, background, &exposures);
-    for warning in views.take_warnings() {
-        tracing::warn!("{warning}");
-    }
+    warn_of_images(&mut views);
     match fit_to_photographs {
         Some(fit_to_photographs) => Ok(Some(fit_to_photographs)),
         None => Err(none_to_compare(&views, Split::Train).into()),

@@ -12,7 +12,7 @@ use super::args::{ExportArgs, ExportFormat, VertexColors};
 
 use crate::cli::crop::CropOptions;
 use crate::cli::exit::{DataError, UsageError};
-use crate::cli::output::print;
+use crate::cli::output::print_report;
 use crate::cli::scene::training_cameras_of;
 use crate::dataset::Frame;
 use crate::export::{PlyModel, PlyTriangles, coloured_mesh, frame_of_file, read_ply_model};
@@ -53,13 +53,12 @@ pub(super) fn run(
     target: &Path,
     matches: &ArgMatches,
 ) -> anyhow::Result<()> {
-    if !format.is_of_meshes() {
-        return Err(UsageError(format!(
+    if !matches!(format, ExportFormat::Ply | ExportFormat::Glb | ExportFormat::Obj) {
+        anyhow::bail!(UsageError(format!(
             "-o {}: the format holds Gaussians, and {} holds triangles. End the name with .glb, .obj or .ply",
             args.output.display(),
             from.display()
-        ))
-        .into());
+        )));
     }
     if args.cut.min_opacity > 0.0 {
         tracing::warn!("--min-opacity has no effect: triangles are exported as opaque");
@@ -69,7 +68,7 @@ pub(super) fn run(
     let mut mesh = TriangleMesh { vertices, faces };
     mesh.vertices.lower_sh_degree(args.cut.sh_degree);
     if mesh.faces.is_empty() {
-        return Err(DataError(format!("{}: it holds no triangles", from.display())).into());
+        anyhow::bail!(DataError(format!("{}: it holds no triangles", from.display())));
     }
     let file = frame_of_file(from)?;
     let cameras = training_cameras(args, iteration, &file)?;
@@ -85,11 +84,10 @@ pub(super) fn run(
     let left_out = crop(&mut mesh, &args.cut.place.converted(&file));
     let mut mesh = coloured_mesh(&mesh, &[]);
     if mesh.faces.is_empty() {
-        return Err(DataError(format!(
+        anyhow::bail!(DataError(format!(
             "{}: none of its triangles is left. Give a larger --crop or --crop-sphere",
             from.display()
-        ))
-        .into());
+        )));
     }
     let placement = args.place.placements(&file, &mesh.vertices)?;
     for step in &placement.steps {
@@ -108,9 +106,7 @@ pub(super) fn run(
         psnr: fit.map(|fit| fit.psnr_after),
         bytes: target.metadata().map_or(0, |about| about.len()),
     };
-    let text =
-        if args.json { serde_json::to_string_pretty(&exported)? } else { described(&exported) };
-    Ok(print(&text)?)
+    print_report(&exported, args.json, described)
 }
 
 fn described(exported: &ExportedMesh) -> String {
@@ -156,10 +152,9 @@ fn training_cameras(
         Some(cameras) => Ok(Some(cameras)),
         // The fit may also start from colours of degree 0.
         None if args.colors == Some(VertexColors::Photographs) => Ok(None),
-        None if args.colors == Some(VertexColors::Views) => Err(UsageError(
+        None if args.colors == Some(VertexColors::Views) => Err(UsageError::new(
             "--colors views: there are no training cameras. Name a model folder with -m, in which \
-             cameras.json has them, or give --colors base"
-                .to_owned(),
+             cameras.json has them, or give --colors base",
         )),
         None => {
             tracing::warn!(

@@ -16,8 +16,9 @@ use crate::cli::sugar::{SUGAR_METHOD, SUGAR_TEXTURE};
 use crate::config::{Config, DeviceChoice, Layers, preset_names, resolve};
 use crate::dataset::Dataset;
 use crate::memory::plan::{
-    BoundSizes, Forecast, Host, ModelSize, PlannedMeshing, PlannedPhotographs, PlannedRefinement,
-    PlannedRow, PlannedRun, PlannedStage, Storage, ViewGrowth, ViewSize, nccl, nccl_blocks,
+    BoundSizes, Forecast, Host, ModelSize, PlannedColorTables, PlannedMeshing, PlannedPhotographs,
+    PlannedRefinement, PlannedRow, PlannedRun, PlannedStage, Storage, ViewGrowth, ViewSize, nccl,
+    nccl_blocks,
 };
 use crate::memory::{Allowance, Bytes, Limit};
 use crate::mesh::{Corner, MeshOptions, MeshedScene, TextureSource, WorldBox, mesh_host_rows};
@@ -207,7 +208,7 @@ impl PlanReport {
             view: run.seen.of(count),
             counted: false,
             budget,
-            fits: budget.map(|budget| forecast.least <= budget.bytes),
+            fits: fits(budget, &forecast),
             forecast,
             largest: Vec::new(),
             vertex_budgets: Vec::new(),
@@ -353,17 +354,22 @@ pub(super) fn remedies(
 
 /// Returns the host memory besides the program and the driver.
 pub(super) fn host(run: &PlannedRun, config: &Config, full_size: &[u64]) -> Vec<PlannedRow> {
+    let (model, start) = (run.model, run.start);
+    host_rows(model, start, &run.photographs, run.colors, config, full_size)
+}
+
+fn host_rows(
+    model: ModelSize,
+    start: u64,
+    photographs: &PlannedPhotographs,
+    colors: Option<PlannedColorTables>,
+    config: &Config,
+    full_size: &[u64],
+) -> Vec<PlannedRow> {
     let memory = &config.memory;
-    Host {
-        model: run.model,
-        start: run.start,
-        photographs: &run.photographs,
-        full_size,
-        colors: run.colors,
-        cache: (!memory.high_dram).then_some(memory.image_cache),
-        chunk_rows: CHUNK_ROWS as u64,
-    }
-    .rows()
+    let cache = (!memory.high_dram).then_some(memory.image_cache);
+    let chunk_rows = CHUNK_ROWS as u64;
+    Host { model, start, photographs, full_size, colors, cache, chunk_rows }.rows()
 }
 
 /// Returns the usable part of a card or limit of this size.
@@ -491,18 +497,9 @@ fn refinement_host(
     dataset: &Dataset,
     bound: &BoundSizes,
 ) -> Vec<PlannedRow> {
-    let memory = &config.memory;
+    let (model, photographs) = (refinement.model, &refinement.photographs);
     let full_size = forecast::full_size(dataset);
-    let host = Host {
-        model: refinement.model,
-        start: refinement.model.gaussians,
-        photographs: &refinement.photographs,
-        full_size: &full_size,
-        colors: None,
-        cache: (!memory.high_dram).then_some(memory.image_cache),
-        chunk_rows: CHUNK_ROWS as u64,
-    };
-    let mut rows = host.rows();
+    let mut rows = host_rows(model, model.gaussians, photographs, None, config, &full_size);
     rows.push(PlannedRow { label: BOUND_MESH, bytes: bound_bytes(bound, false) });
     rows
 }

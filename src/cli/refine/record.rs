@@ -1,18 +1,18 @@
 //! `refine.json`: settings and results of a refinement.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use std::{fs, io};
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use splat_mesh::Mesh;
 
 use crate::cli::exit::{DataError, UsageError};
+use crate::cli::folder;
 use crate::cli::scene::{ModelArgs, ReadModel};
 use crate::config::SceneOptions;
-use crate::files::{OutputError, write_text};
+use crate::files::OutputError;
 use crate::math::bound::{PerTriangle, crease};
 use crate::mesh::{MeshFormat, TextureOptions};
 use crate::model::{BoundColumns, BoundTopology};
@@ -75,27 +75,22 @@ impl RefineSettings {
 
     /// Describes the differences between two settings.
     fn differences(&self, other: &Self) -> Vec<String> {
-        let mut found = Vec::new();
-        let mut note = |flag: &str, before: String, now: String| {
-            if before != now {
-                found.push(format!("{flag} {before}, now {now}"));
-            }
-        };
         let number =
             |value: Option<usize>| value.map_or("of the mesh".to_owned(), |n| n.to_string());
-        note(
-            "--gaussians-per-triangle",
-            self.gaussians_per_triangle.to_string(),
-            other.gaussians_per_triangle.to_string(),
-        );
-        note("--iterations", self.iterations.to_string(), other.iterations.to_string());
-        note(
-            "--normal-consistency",
-            self.normal_consistency.to_string(),
-            other.normal_consistency.to_string(),
-        );
-        note("--vertices", number(self.vertices), number(other.vertices));
-        note("--seed", self.seed.to_string(), other.seed.to_string());
+        let figures = |it: &Self| {
+            [
+                ("--gaussians-per-triangle", it.gaussians_per_triangle.to_string()),
+                ("--iterations", it.iterations.to_string()),
+                ("--normal-consistency", it.normal_consistency.to_string()),
+                ("--vertices", number(it.vertices)),
+                ("--seed", it.seed.to_string()),
+            ]
+        };
+        let both = figures(self).into_iter().zip(figures(other));
+        let changed = both.filter(|(before, now)| before != now);
+        let mut found: Vec<String> = changed
+            .map(|((flag, before), (_, now))| format!("{flag} {before}, now {now}"))
+            .collect();
         if self.mesh_hash != other.mesh_hash {
             found.push("another mesh".to_owned());
         }
@@ -172,20 +167,16 @@ impl RefineRecord {
 
     /// Reads the record of a folder, if it has one.
     pub(super) fn read(folder: &Path) -> Result<Option<Self>, DataError> {
-        let path = folder.join(RECORD);
-        let text = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            read => read.map_err(|error| unusable(&path, &error))?,
-        };
-        serde_json::from_str(&text).map(Some).map_err(|error| unusable(&path, &error))
+        folder::read_record(&folder.join(RECORD), |problem| {
+            format!(
+                "the record of the refinement cannot be used: {problem}. Remove its folder to refine anew"
+            )
+        })
     }
 
     /// Writes the record into a folder.
     pub(super) fn write(&self, folder: &Path) -> Result<(), OutputError> {
-        let path = folder.join(RECORD);
-        let text = serde_json::to_string_pretty(self)
-            .map_err(|error| OutputError::new(&path, io::Error::other(error)))?;
-        write_text(&path, &(text + "\n"))
+        folder::write_record(&folder.join(RECORD), self)
     }
 
     /// Returns an error if the settings differ from the record's.
@@ -282,13 +273,6 @@ fn mean_crease(topology: &BoundTopology, vertices: &[f32]) -> f64 {
     let place = |vertex: u32| places[vertex as usize].map(f64::from);
     let creases = topology.hinges.iter().map(|hinge| crease(&hinge.map(place)));
     creases.sum::<f64>() / topology.hinges.len().max(1) as f64
-}
-
-fn unusable(path: &Path, problem: &dyn std::error::Error) -> DataError {
-    DataError(format!(
-        "{}: the record of the refinement cannot be used: {problem}. Remove its folder to refine anew",
-        path.display()
-    ))
 }
 
 /// 64-bit FNV-1a hash, safe against accidental collisions only.
@@ -456,17 +440,15 @@ impl RefineArgs {
         let iterations = self.iterations.unwrap_or(bound.refinement_time.iterations());
         let vertices = self.vertices.or(vertices);
         let weight = bound.normal_consistency;
-        if iterations == 0 {
-            return Err(refused("iterations", &iterations, "1 and more"));
-        }
-        if self.checkpoint_interval == 0 {
-            return Err(refused("checkpoint-interval", &0, "1 and more"));
-        }
-        if let Some(few) = vertices.filter(|&vertices| vertices < 4) {
-            return Err(refused("vertices", &few, "4 and more"));
-        }
-        if !(weight.is_finite() && weight >= 0.0) {
-            return Err(refused("normal-consistency", &weight, "0 and more"));
+        let few = vertices.unwrap_or(usize::MAX);
+        let rules: [(bool, &str, &dyn Display, &str); 4] = [
+            (iterations == 0, "iterations", &iterations, "1 and more"),
+            (self.checkpoint_interval == 0, "checkpoint-interval", &0, "1 and more"),
+            (few < 4, "vertices", &few, "4 and more"),
+            (!(weight.is_finite() && weight >= 0.0), "normal-consistency", &weight, "0 and more"),
+        ];
+        if let Some((_, flag, value, allowed)) = rules.into_iter().find(|(applies, ..)| *applies) {
+            return Err(refused(flag, value, allowed));
         }
         Ok(RefineOptions {
             per_triangle,
@@ -479,6 +461,6 @@ impl RefineArgs {
 }
 
 /// Returns the error of a value outside of the allowed range.
-fn refused(flag: &str, value: &dyn std::fmt::Display, allowed: &str) -> UsageError {
+fn refused(flag: &str, value: &dyn Display, allowed: &str) -> UsageError {
     UsageError(format!("--{flag} is {value}; allowed: {allowed}"))
 }

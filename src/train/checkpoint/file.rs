@@ -381,22 +381,6 @@ impl Checkpoint {
         self.write_after(model_path, model, &tables, &[])
     }
 
-    /// Writes a checkpoint of triangles and their vertices.
-    pub fn write_with_faces<P: Primitive, S: Rows<P>>(
-        &self,
-        model_path: &Path,
-        model: &mut S,
-        appearance: Option<&AppearanceTables>,
-        faces: &FaceState,
-    ) -> Result<PathBuf, TrainError>
-    where
-        TrainError: From<S::Error>,
-    {
-        let mut tables = appearance.map(table_tensors).unwrap_or_default();
-        tables.extend(tensors::face_tensors(faces));
-        self.write_after(model_path, model, &tables, &[])
-    }
-
     /// Writes a checkpoint of a model that is bound to a mesh.
     pub fn write_bound<P: Primitive, S: Rows<P>>(
         &self,

@@ -119,10 +119,10 @@ impl CheckpointKeeper {
         let is_asked = checkpoint.occasion == Occasion::Asked;
         self.make_room(bytes);
         let mut written = write();
-        if lacks_space(&written) && self.remove_timed(1) {
+        if written.as_ref().is_err_and(TrainError::lacks_space) && self.remove_timed(1) {
             written = write();
         }
-        if lacks_space(&written) && is_asked && self.release() {
+        if written.as_ref().is_err_and(TrainError::lacks_space) && is_asked && self.release() {
             written = write();
         }
         match written {
@@ -223,8 +223,4 @@ fn beside_rows(config: &Config, train_views: &[String]) -> u64 {
 fn folder_on_disk(model_path: &Path) -> PathBuf {
     let folder = model_path.join("checkpoints");
     if folder.is_dir() { folder } else { model_path.to_owned() }
-}
-
-fn lacks_space(written: &Result<PathBuf, TrainError>) -> bool {
-    matches!(written, Err(TrainError::Output(error)) if error.is_for_space())
 }

@@ -151,23 +151,38 @@ pub(super) struct Tensor<'a> {
     pub(super) bytes: &'a [u8],
 }
 
+impl<'a> Tensor<'a> {
+    fn of_f32(name: &'static str, shape: Vec<usize>, values: &'a [f32]) -> Self {
+        Self { name, dtype: Dtype::F32, shape, bytes: bytemuck::cast_slice(values) }
+    }
+
+    fn of_u32(name: &'static str, shape: Vec<usize>, values: &'a [u32]) -> Self {
+        Self { name, dtype: Dtype::U32, shape, bytes: bytemuck::cast_slice(values) }
+    }
+}
+
+/// Reads the values at an offset. Returns an error for values that are not finite.
+fn read_finite(file: &mut File, name: &str, place: u64, values: &mut [f32]) -> io::Result<()> {
+    file.seek(SeekFrom::Start(place))?;
+    file.read_exact(bytemuck::cast_slice_mut(values))?;
+    match values.iter().position(|value| !value.is_finite()) {
+        Some(at) => Err(damage(format!("`{name}` is not finite at element {at}"))),
+        None => Ok(()),
+    }
+}
+
+fn damage(problem: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, problem)
+}
+
 /// Returns the tensors of colour tables in file order.
 pub(super) fn table_tensors(tables: &AppearanceTables) -> Vec<Tensor<'_>> {
     let views = tables.steps.len();
     let parts = [&tables.values, &tables.first_moments, &tables.second_moments];
-    let mut table_tensors: Vec<Tensor<'_>> = TABLE_TENSORS
-        .into_iter()
-        .zip(parts)
-        .map(|(name, values)| Tensor {
-            name,
-            dtype: Dtype::F32,
-            shape: vec![views, tables.kind.width()],
-            bytes: bytemuck::cast_slice(values),
-        })
-        .collect();
-    let bytes = bytemuck::cast_slice(&tables.steps);
-    table_tensors.push(Tensor { name: STEPS, dtype: Dtype::U32, shape: vec![views], bytes });
-    table_tensors
+    let named = TABLE_TENSORS.into_iter().zip(parts);
+    let values =
+        named.map(|(name, values)| Tensor::of_f32(name, vec![views, tables.kind.width()], values));
+    values.chain([Tensor::of_u32(STEPS, vec![views], &tables.steps)]).collect()
 }
 
 /// Location of colour tables in a file.
@@ -206,12 +221,7 @@ impl StoredTables {
         let mut tables = AppearanceTables::identity(self.kind, self.views);
         let parts = [&mut tables.values, &mut tables.first_moments, &mut tables.second_moments];
         for ((values, place), name) in parts.into_iter().zip(self.places).zip(TABLE_TENSORS) {
-            file.seek(SeekFrom::Start(place))?;
-            file.read_exact(bytemuck::cast_slice_mut(values))?;
-            if let Some(at) = values.iter().position(|value| !value.is_finite()) {
-                let problem = format!("`{name}` is not finite at element {at}");
-                return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
-            }
+            read_finite(file, name, place, values)?;
         }
         file.seek(SeekFrom::Start(self.steps))?;
         file.read_exact(bytemuck::cast_slice_mut(&mut tables.steps))?;
@@ -239,11 +249,8 @@ pub(super) fn bound_tensors(state: &BoundState) -> Vec<Tensor<'_>> {
         .into_iter()
         .zip(parts)
         .flat_map(|(names, part)| names.into_iter().zip(part.values()).zip(BoundColumns::WIDTHS));
-    all.map(|((name, values), width)| Tensor {
-        name,
-        dtype: Dtype::F32,
-        shape: vec![values.len() / width, width],
-        bytes: bytemuck::cast_slice(values),
+    all.map(|((name, values), width)| {
+        Tensor::of_f32(name, vec![values.len() / width, width], values)
     })
     .collect()
 }
@@ -281,13 +288,8 @@ impl StoredBound {
         for (part, columns) in parts.into_iter().enumerate() {
             for (column, values) in columns.values_mut().into_iter().enumerate() {
                 values.resize(self.rows[column] * BoundColumns::WIDTHS[column], 0.0);
-                file.seek(SeekFrom::Start(self.places[part][column]))?;
-                file.read_exact(bytemuck::cast_slice_mut(values))?;
-                if let Some(at) = values.iter().position(|value| !value.is_finite()) {
-                    let name = BOUND_TENSORS[part][column];
-                    let problem = format!("`{name}` is not finite at element {at}");
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
-                }
+                let name = BOUND_TENSORS[part][column];
+                read_finite(file, name, self.places[part][column], values)?;
             }
         }
         Ok(state)
@@ -323,19 +325,9 @@ pub struct FaceState {
 /// Returns the tensors of triangles in file order.
 pub(super) fn face_tensors(state: &FaceState) -> Vec<Tensor<'_>> {
     let FaceState { faces, statistics } = state;
-    let corners = Tensor {
-        name: CORNERS,
-        dtype: Dtype::U32,
-        shape: vec![faces.len(), 3],
-        bytes: bytemuck::cast_slice(faces),
-    };
+    let corners = Tensor::of_u32(CORNERS, vec![faces.len(), 3], faces.as_flattened());
     let columns = STATISTICS.into_iter().zip(statistics.columns());
-    let statistics = columns.map(|(name, values)| Tensor {
-        name,
-        dtype: Dtype::F32,
-        shape: vec![values.len()],
-        bytes: bytemuck::cast_slice(values),
-    });
+    let statistics = columns.map(|(name, values)| Tensor::of_f32(name, vec![values.len()], values));
     [corners].into_iter().chain(statistics).collect()
 }
 
@@ -371,7 +363,6 @@ impl StoredFaces {
 
     /// Reads the triangles. Returns an error for corners out of range and values that are not finite.
     pub(super) fn read(&self, file: &mut File) -> io::Result<FaceState> {
-        let damage = |problem| io::Error::new(io::ErrorKind::InvalidData, problem);
         let mut state = FaceState { faces: vec![[0; 3]; self.faces], ..FaceState::default() };
         file.seek(SeekFrom::Start(self.corners))?;
         file.read_exact(bytemuck::cast_slice_mut(&mut state.faces))?;
@@ -386,11 +377,8 @@ impl StoredFaces {
         let FaceStatistics { weights, reaches_px, gradient_norms } = &mut state.statistics;
         let columns = [weights, reaches_px, gradient_norms];
         for ((name, values), place) in STATISTICS.into_iter().zip(columns).zip(self.statistics) {
-            let Some(place) = place else { continue };
-            file.seek(SeekFrom::Start(place))?;
-            file.read_exact(bytemuck::cast_slice_mut(values))?;
-            if let Some(at) = values.iter().position(|value| !value.is_finite()) {
-                return Err(damage(format!("`{name}` is not finite at element {at}")));
+            if let Some(place) = place {
+                read_finite(file, name, place, values)?;
             }
         }
         Ok(state)
@@ -399,8 +387,13 @@ impl StoredFaces {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use safetensors::SafeTensors;
+
     use super::*;
-    use crate::backend::Snapshot;
+    use crate::backend::Rows as _;
     use crate::config::Config;
     use crate::memory::TrainingScale;
     use crate::model::Gaussians;
@@ -446,10 +439,10 @@ mod tests {
             let path = about(3).write(folder.path(), &mut model(), Some(&tables)).unwrap();
             let mut stored = StoredCheckpoint::open(&path).unwrap();
             assert_eq!(stored.appearance().unwrap(), Some(tables));
-            assert_eq!(crate::backend::Rows::read(&mut stored, 0..5).unwrap(), model());
+            assert_eq!(stored.read(0..5).unwrap(), model());
             // Another reader of the format agrees.
-            let bytes = std::fs::read(&path).unwrap();
-            let table_tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+            let bytes = fs::read(&path).unwrap();
+            let table_tensors = SafeTensors::deserialize(&bytes).unwrap();
             assert_eq!(table_tensors.tensor(TABLE_TENSORS[1]).unwrap().shape(), [3, kind.width()]);
         }
         let path = about(3).write(folder.path(), &mut model(), None).unwrap();
@@ -513,46 +506,6 @@ mod tests {
         let path = about.write(folder.path(), &mut model, None).unwrap();
         assert_eq!(StoredCheckpoint::open(&path).unwrap().bound().unwrap(), None);
     }
-}
-
-#[cfg(test)]
-mod columns_tests {
-    use std::fs;
-
-    use safetensors::SafeTensors;
-
-    use super::*;
-    use crate::backend::{AppearanceTables, Compensation, Rows as _, Snapshot};
-    use crate::config::Config;
-    use crate::memory::TrainingScale;
-    use crate::model::Gaussians;
-    use crate::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
-
-    fn about(views: usize) -> Checkpoint {
-        let train_views = (0..views).map(|view| format!("{view}.png")).collect();
-        let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
-        Checkpoint {
-            paced: None,
-            iteration: 7,
-            config: Config::default(),
-            train_views,
-            occasion,
-            training_scale,
-        }
-    }
-
-    fn model() -> Snapshot<Gaussians> {
-        let zeros = Gaussians::zeros(1, 5);
-        Snapshot {
-            parameters: zeros.clone(),
-            first_moments: zeros.clone(),
-            second_moments: zeros,
-            gradient_norm_sums: vec![0.0; 5],
-            views_seen: vec![0; 5],
-            absolute_norm_sums: Vec::new(),
-            filter_3d: Vec::new(),
-        }
-    }
 
     fn state() -> FaceState {
         let statistics = FaceStatistics {
@@ -563,14 +516,17 @@ mod columns_tests {
         FaceState { faces: vec![[0, 1, 2], [2, 1, 3], [4, 0, 2]], statistics }
     }
 
+    fn written(folder: &Path, tables: Option<&AppearanceTables>, state: &FaceState) -> PathBuf {
+        let mut tensors = tables.map(table_tensors).unwrap_or_default();
+        tensors.extend(face_tensors(state));
+        about(3).write_after(folder, &mut model(), &tensors, &[]).unwrap()
+    }
+
     #[test]
     fn triangles_and_colour_tables_are_read_as_written() {
         let folder = tempfile::tempdir().unwrap();
         for tables in [None, Some(AppearanceTables::identity(Compensation::Exposure, 3))] {
-            let written = about(3);
-            let path = written
-                .write_with_faces(folder.path(), &mut model(), tables.as_ref(), &state())
-                .unwrap();
+            let path = written(folder.path(), tables.as_ref(), &state());
             let mut stored = StoredCheckpoint::open(&path).unwrap();
             assert_eq!(stored.faces().unwrap(), Some(state()));
             assert_eq!(stored.appearance().unwrap(), tables);
@@ -583,14 +539,14 @@ mod columns_tests {
         let path = about(3).write(folder.path(), &mut model(), None).unwrap();
         assert_eq!(StoredCheckpoint::open(&path).unwrap().faces().unwrap(), None);
         let none = FaceState::default();
-        let path = about(3).write_with_faces(folder.path(), &mut model(), None, &none).unwrap();
+        let path = written(folder.path(), None, &none);
         assert_eq!(StoredCheckpoint::open(&path).unwrap().faces().unwrap(), Some(none));
     }
 
     #[test]
     fn an_older_file_lacks_only_gradients() {
         let folder = tempfile::tempdir().unwrap();
-        let path = about(0).write_with_faces(folder.path(), &mut model(), None, &state()).unwrap();
+        let path = written(folder.path(), None, &state());
         let mut bytes = fs::read(&path).unwrap();
         // Renaming hides the tensor.
         let at = bytes.windows(GRADIENT_NORMS.len()).position(|w| w == GRADIENT_NORMS.as_bytes());
@@ -606,8 +562,7 @@ mod columns_tests {
     fn invalid_corners_and_values_that_are_not_finite_are_damage() {
         let folder = tempfile::tempdir().unwrap();
         let refused = |broken: &FaceState| {
-            let path =
-                about(0).write_with_faces(folder.path(), &mut model(), None, broken).unwrap();
+            let path = written(folder.path(), None, broken);
             StoredCheckpoint::open(&path).unwrap_err().to_string()
         };
         let mut broken = state();
@@ -627,7 +582,7 @@ mod columns_tests {
     #[test]
     fn every_truncation_is_damage() {
         let folder = tempfile::tempdir().unwrap();
-        let path = about(2).write_with_faces(folder.path(), &mut model(), None, &state()).unwrap();
+        let path = written(folder.path(), None, &state());
         let bytes = fs::read(&path).unwrap();
         for length in (1..bytes.len()).step_by(41).chain([bytes.len() - 1]) {
             fs::write(&path, &bytes[..length]).unwrap();

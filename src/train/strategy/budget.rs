@@ -53,7 +53,7 @@ pub(super) struct BudgetGrowth {
     /// Largest scale of cloned Gaussians, world units. Larger ones are split.
     small_max: f64,
     /// Final number of Gaussians. Without a limit, every candidate is added.
-    most: u64,
+    most: usize,
     /// Iterations between two halvings of the opacities.
     decay_interval: u32,
     /// Maximum number of images between two halvings in runs with a clock.
@@ -66,7 +66,7 @@ pub(super) struct BudgetGrowth {
 impl BudgetGrowth {
     /// Creates the strategy for a scene with `views` training views. Densification steps are whole passes apart, so
     /// that every view is observed, unless too few steps would be left.
-    pub(super) fn new(config: &Config, scene: SceneScale, views: usize) -> Self {
+    pub(super) fn new(config: &Config, scene: SceneScale, views: usize, most: usize) -> Self {
         let options = &config.densify;
         let (from, interval) = (options.densify_from_iter, options.densification_interval);
         let until = options.densify_until_iter.min(config.optimize.iterations);
@@ -94,7 +94,7 @@ impl BudgetGrowth {
                 )
             }),
             small_max: options.percent_dense * scene.extent,
-            most: options.max_points.unwrap_or(u64::MAX),
+            most,
             decay_interval: options.opacity_reset_interval,
             decay_images: (options.opacity_reset_interval < until)
                 .then_some(DECAY_PASSES.saturating_mul(views)),
@@ -108,13 +108,12 @@ impl BudgetGrowth {
     ///
     /// If images are scarcer than iterations, steps are skipped and the remaining steps add more.
     fn births(&self, gaussians: usize, iteration: u32, images_per_iteration: Option<f64>) -> usize {
-        let most = usize::try_from(self.most).unwrap_or(usize::MAX);
         let rounds = self.rounds.left(iteration);
         let rounds = images_per_iteration.map_or(rounds, |images| {
             rounds.min(self.rounds.left_of_images(iteration, images, self.round_images))
         });
         let rounds = usize::try_from(rounds.max(1)).unwrap_or(usize::MAX);
-        most.saturating_sub(gaussians).div_ceil(rounds)
+        self.most.saturating_sub(gaussians).div_ceil(rounds)
     }
 
     fn key(&self, iteration: u32, purpose: RandomUse) -> u64 {
@@ -180,12 +179,12 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
     }
 
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
-        let iteration = site.iteration();
+        let iteration = site.span.after;
         let key = self.key(iteration, RandomUse::Multiply);
         let score = ScoreRule::Disagreement { small_max: self.small_max, key };
-        let candidates = site.score(&score)?;
+        let candidates = site.device.score(site.model, &score)?;
         let wanted =
-            self.births(site.len(), iteration, site.images_per_iteration()).min(candidates.count());
+            self.births(site.len(), iteration, site.images_per_iteration).min(candidates.count());
         let rule = EditRule::Grow {
             large: Grow::AddChild {
                 shrink: SPLIT_SHRINK,
@@ -194,7 +193,7 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
             keep: Keep {
                 opacity_min: self.opacity_min,
                 scale_max: None,
-                unseen: !self.window.covers_views(site.images_per_iteration()),
+                unseen: !self.window.covers_views(site.images_per_iteration),
             },
         };
         grow(site, &candidates, Births { wanted, most: wanted }, &rule)
@@ -221,7 +220,10 @@ mod tests {
     use super::*;
     use crate::backend::cpu::Cpu;
 
-    const UNIT: SceneScale = SceneScale { extent: 1.0, unit: 1.0 };
+    fn budget(config: &Config, views: usize) -> BudgetGrowth {
+        let most = config.densify.max_points.map_or(usize::MAX, |most| most.try_into().unwrap());
+        BudgetGrowth::new(config, SceneScale { extent: 1.0, unit: 1.0 }, views, most)
+    }
 
     #[test]
     fn harmonics_decay_in_full_with_up_to_a_hundred_views() {
@@ -234,7 +236,7 @@ mod tests {
         let mut config = Config::default();
         config.densify.unseen_noise_lr = 1.0;
         let noise = |config: &Config| {
-            let budget = BudgetGrowth::new(config, UNIT, 10);
+            let budget = budget(config, 10);
             Strategy::<Cpu<f32>>::step_extras(&budget, Turn::of(9)).noise
         };
         assert_eq!(noise(&config).map(|noise| noise.moved), Some(MotionReach::Unseen));
@@ -248,7 +250,7 @@ mod tests {
     #[test]
     fn rounds_come_after_whole_passes_over_the_views() {
         let due = |views| -> Vec<u32> {
-            let budget = BudgetGrowth::new(&Config::default(), UNIT, views);
+            let budget = budget(&Config::default(), views);
             (1..=1500).filter(|&i| Strategy::<Cpu<f32>>::due(&budget, ImageSpan::of(i))).collect()
         };
         assert_eq!(due(44), [528, 660, 792, 924, 1056, 1188, 1320, 1452]);
@@ -263,7 +265,7 @@ mod tests {
             config.optimize.iterations = iterations;
             config.densify.densify_until_iter = until;
             config.densify.densification_interval = interval;
-            let budget = BudgetGrowth::new(&config, UNIT, views);
+            let budget = budget(&config, views);
             (1..=until).filter(|&i| Strategy::<Cpu<f32>>::due(&budget, ImageSpan::of(i))).collect()
         };
         let eighths = [537, 1074, 1611, 2148, 2685, 3222, 3759, 4296];
@@ -278,7 +280,7 @@ mod tests {
         let mut config = Config::default();
         config.densify.opacity_reset_interval = 4000;
         let adjusts = |config: &Config, iteration, images| {
-            let budget = BudgetGrowth::new(config, UNIT, 10);
+            let budget = budget(config, 10);
             Strategy::<Cpu<f32>>::adjust(&budget, ImageSpan::of(iteration), Some(images)).is_some()
         };
         assert!(adjusts(&config, 601, 60) && !adjusts(&config, 601, 59), "6 passes over 10 views");
@@ -305,7 +307,7 @@ mod tests {
 
     #[test]
     fn the_first_round_of_each_thousand_iterations_and_the_last_reorder() {
-        let budget = BudgetGrowth::new(&Config::default(), UNIT, 44);
+        let budget = budget(&Config::default(), 44);
         let reorders =
             |&iteration: &u32| Strategy::<Cpu<f32>>::reorders(&budget, ImageSpan::of(iteration));
         let found: Vec<u32> = (1..=30_000).filter(reorders).collect();
@@ -317,7 +319,7 @@ mod tests {
     fn new_gaussians_come_at_an_even_pace_and_reach_the_goal() {
         let mut config = Config::default();
         config.densify.max_points = Some(10_000);
-        let budget = BudgetGrowth::new(&config, UNIT, 100);
+        let budget = budget(&config, 100);
         let mut gaussians = 1000;
         let mut born = Vec::new();
         for iteration in (600..15_000).step_by(100) {
@@ -336,7 +338,7 @@ mod tests {
     fn skipped_rounds_pass_their_growth_on() {
         let mut config = Config::default();
         config.densify.max_points = Some(10_000);
-        let budget = BudgetGrowth::new(&config, UNIT, 50);
+        let budget = budget(&config, 50);
         // Ten iterations pass per image, so that every fifth of ten steps has its 50 images.
         let (mut gaussians, mut rounds) = (1000, 0);
         for iteration in (600..15_000).step_by(500) {
@@ -352,7 +354,7 @@ mod tests {
         let mut config = Config::default();
         config.densify.max_points = Some(2000);
         config.optimize.iterations = 1500;
-        let budget = BudgetGrowth::new(&config, UNIT, 100);
+        let budget = budget(&config, 100);
         let is_due = |&i: &u32| Strategy::<Cpu<f32>>::due(&budget, ImageSpan::of(i));
         let rounds: Vec<u32> = (1..=1500).filter(is_due).collect();
         assert_eq!((rounds.len(), rounds.last()), (9, Some(&1400)));
@@ -364,7 +366,7 @@ mod tests {
     fn opacities_are_halved_at_intervals_until_the_last_round() {
         let mut config = Config::default();
         config.densify.opacity_reset_interval = 4000;
-        let budget = BudgetGrowth::new(&config, UNIT, 100);
+        let budget = budget(&config, 100);
         let decays = |iteration| {
             Strategy::<Cpu<f32>>::adjust(&budget, ImageSpan::of(iteration), None).is_some()
         };

@@ -3,7 +3,7 @@
 
 use super::interface::{Rounds, Site, StepExtras, Strategy};
 use crate::backend::{Adjust, Candidates, Edit, EditRule, Grow, Keep, Pick, ScoreRule, Statistics};
-use crate::config::{Color, Config, RESET_OPACITY};
+use crate::config::{Color, Config, RESET_OPACITY, StrategyName};
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::RoundShape;
 use crate::model::Gaussians;
@@ -21,15 +21,6 @@ pub fn fade_depth(config: &Config, scene: SceneScale) -> f64 {
     config.densify.near_fade * scene.extent.min(scene.unit)
 }
 
-/// Training pixels per Gaussian without `--max-points`.
-const PIXELS_PER_GAUSSIAN: u64 = 40;
-
-/// Smallest such limit, for scenes with few pixels.
-const MIN_LIMIT: u64 = 100_000;
-
-/// Largest such limit.
-const MAX_LIMIT: u64 = 5_000_000;
-
 /// Strategy that grows by gradients.
 #[derive(Clone, Debug)]
 pub(super) struct GradientGrowth {
@@ -41,7 +32,8 @@ pub(super) struct GradientGrowth {
     opacity_min: f64,
     /// Largest scale once large Gaussians are removed, world units.
     scale_max: f64,
-    most: Option<u64>,
+    /// Largest number of Gaussians.
+    most: usize,
     seed: u64,
     reset_interval: u32,
     /// Iteration of an additional reset: the start of density control on a white background, which
@@ -50,9 +42,15 @@ pub(super) struct GradientGrowth {
 }
 
 impl GradientGrowth {
-    /// Creates the strategy for these gradient statistics.
-    pub(super) fn new(config: &Config, scene: SceneScale, statistics: Statistics) -> Self {
+    /// Creates adc, optionally with the gradients of AbsGS (Ye et al. 2024), or GOF (Yu et al. 2024). GOF adds, by
+    /// absolute gradients, as large a share of candidates as have high gradients.
+    pub(super) fn new(config: &Config, scene: SceneScale, most: usize) -> Self {
         let options = &config.densify;
+        let statistics = match (options.strategy, options.absgrad) {
+            (StrategyName::Gof, _) => Statistics::Both,
+            (_, true) => Statistics::AbsoluteNorms,
+            (_, false) => Statistics::Norms,
+        };
         let is_white = config.scene.background_color() == Color::WHITE;
         let min = options.densify_grad_threshold;
         let small_max = options.percent_dense * scene.extent;
@@ -68,24 +66,16 @@ impl GradientGrowth {
             },
             opacity_min: options.min_opacity,
             scale_max: options.prune_scale * scene.extent,
-            most: options.max_points,
+            most,
             seed: config.run.seed,
             reset_interval: options.opacity_reset_interval,
             first_reset: is_white.then_some(options.densify_from_iter),
         }
     }
 
-    /// Sets the limit of a run without `--max-points`: one Gaussian per 40 training pixels.
-    pub(super) fn limited_by_pixels(mut self, pixels: u64) -> Self {
-        self.most.get_or_insert((pixels / PIXELS_PER_GAUSSIAN).clamp(MIN_LIMIT, MAX_LIMIT));
-        self
-    }
-
     /// Returns the number of Gaussians that may be added.
     fn room(&self, gaussians: usize) -> usize {
-        self.most.map_or(usize::MAX, |most| {
-            usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(gaussians)
-        })
+        self.most.saturating_sub(gaussians)
     }
 
     fn edit_rule(&self, iteration: u32) -> EditRule {
@@ -118,7 +108,7 @@ pub(super) fn grow<D: Edit<Gaussians>>(
     Births { wanted, most }: Births,
     rule: &EditRule,
 ) -> Result<RoundReport, TrainError> {
-    let births = site.grant(wanted.min(most))?;
+    let births = site.device.grant_births(site.model, wanted.min(most))?;
     let picks = [Pick::Best(births), Pick::Best(0)];
     let picks = if births > 0 { &picks[..] } else { &picks[1..] };
     let done = site.edit(candidates, picks, rule, "a round of density control is left out")?;
@@ -151,9 +141,9 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
     }
 
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
-        let candidates = site.score(&self.rule)?;
+        let candidates = site.device.score(site.model, &self.rule)?;
         let births = Births { wanted: candidates.count(), most: self.room(site.len()) };
-        let rule = self.edit_rule(site.iteration());
+        let rule = self.edit_rule(site.span.after);
         grow(site, &candidates, births, &rule)
     }
 
@@ -170,25 +160,6 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
     }
 }
 
-// Adaptive density control of 3DGS (Kerbl et al. 2023, section 5), optionally with the gradients of AbsGS (Ye et al.
-// 2024).
-
-/// Creates the strategy whose candidates have high gradients.
-pub(super) fn adc(config: &Config, scene: SceneScale) -> GradientGrowth {
-    let statistics = match config.densify.absgrad {
-        true => Statistics::AbsoluteNorms,
-        false => Statistics::Norms,
-    };
-    GradientGrowth::new(config, scene, statistics)
-}
-
-// Strategy of GOF (Yu et al. 2024): adaptive density control with absolute gradients as a second criterion.
-
-/// Creates the strategy that adds, by absolute gradients, as large a share of candidates as have high gradients.
-pub(super) fn gof(config: &Config, scene: SceneScale) -> GradientGrowth {
-    GradientGrowth::new(config, scene, Statistics::Both)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,7 +167,7 @@ mod tests {
     use crate::train::strategy::Strategy;
 
     fn growth(config: &Config, extent: f64) -> GradientGrowth {
-        GradientGrowth::new(config, SceneScale { extent, unit: 1.0 }, Statistics::Norms)
+        GradientGrowth::new(config, SceneScale { extent, unit: 1.0 }, 12)
     }
 
     #[test]
@@ -236,23 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn pixels_limit_a_run_without_a_cap() {
-        let mut config = Config::default();
-        for (pixels, limit) in
-            [(36_000_000, 900_000), (400_000, 100_000), (8_000_000_000, 5_000_000)]
-        {
-            assert_eq!(growth(&config, 1.0).limited_by_pixels(pixels).room(0), limit);
-        }
-        config.densify.max_points = Some(12);
-        assert_eq!(growth(&config, 1.0).limited_by_pixels(36_000_000).room(0), 12);
-    }
-
-    #[test]
     fn the_cap_limits_the_number_of_new_gaussians() {
-        let mut config = Config::default();
-        assert_eq!(growth(&config, 1.0).room(10), usize::MAX);
-        config.densify.max_points = Some(12);
-        let growth = growth(&config, 1.0);
+        let growth = growth(&Config::default(), 1.0);
         assert_eq!([growth.room(10), growth.room(15)], [2, 0]);
     }
 
@@ -260,8 +216,7 @@ mod tests {
     fn gradients_or_absolute_ones_are_observed_until_the_last_round() {
         let mut config = Config::default();
         let observed = |config: &Config, iteration| {
-            let adc = adc(config, SceneScale { extent: 1.0, unit: 1.0 });
-            Strategy::<Cpu<f32>>::observes(&adc, iteration)
+            Strategy::<Cpu<f32>>::observes(&growth(config, 1.0), iteration)
         };
         assert_eq!(observed(&config, 14_999), Some(Statistics::Norms));
         assert_eq!(observed(&config, 15_000), None);

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use crate::backend::{
-    Adjust, Candidates, DeviceError, Edit, EditRule, Edited, FaceStatistics, Faces, MotionReach,
-    Noise, Pick, Reach, Regularisers, Remesh, ScoreRule, Statistics,
+    Adjust, Candidates, Edit, EditRule, Edited, Faces, MotionReach, Noise, Pick, Reach,
+    Regularisers, Remesh, Statistics,
 };
 use crate::config::{Config, DensifyOptions, OptimizeOptions, RegReach};
 use crate::math::random::{RandomStream, RandomUse};
@@ -112,57 +112,22 @@ impl RandomMotion {
 
 /// Model of a densification step, on its device.
 pub struct Site<'a, D: Edit<Gaussians>> {
-    device: &'a mut D,
-    model: &'a mut D::Model,
-    span: ImageSpan,
-    images_per_iteration: Option<f64>,
-    left_out: Vec<String>,
+    /// Device of the model.
+    pub device: &'a mut D,
+    /// Handle of the model.
+    pub model: &'a mut D::Model,
+    /// Finished step.
+    pub span: ImageSpan,
+    /// Number of images per iteration, in runs with a clock.
+    pub images_per_iteration: Option<f64>,
+    /// Sentences about skipped work, for the user.
+    pub left_out: Vec<String>,
 }
 
-impl<'a, D: Edit<Gaussians>> Site<'a, D> {
-    /// Wraps the model after a step.
-    pub fn new(device: &'a mut D, model: &'a mut D::Model, span: ImageSpan) -> Self {
-        Self { device, model, span, images_per_iteration: None, left_out: Vec::new() }
-    }
-
-    /// Sets the number of images per iteration, for runs with a clock.
-    pub fn with_pace(self, images_per_iteration: Option<f64>) -> Self {
-        Self { images_per_iteration, ..self }
-    }
-
-    /// Returns the number of images per iteration in runs with a clock.
-    pub fn images_per_iteration(&self) -> Option<f64> {
-        self.images_per_iteration
-    }
-
-    /// Returns the finished step.
-    pub fn span(&self) -> ImageSpan {
-        self.span
-    }
-
-    /// Returns the number of finished iterations.
-    pub fn iteration(&self) -> u32 {
-        self.span.after
-    }
-
+impl<D: Edit<Gaussians>> Site<'_, D> {
     /// Returns the number of Gaussians.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.device.len(self.model)
-    }
-
-    /// True if there are no Gaussians.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Limits a number of new Gaussians to the available memory. The strategy itself applies `--max-points`.
-    pub fn grant(&mut self, wanted: usize) -> Result<usize, TrainError> {
-        Ok(self.device.grant_births(self.model, wanted)?)
-    }
-
-    /// Finds the candidates of a rule.
-    pub fn score(&mut self, rule: &ScoreRule) -> Result<Candidates, TrainError> {
-        Ok(self.device.score(self.model, rule)?)
     }
 
     /// Edits the model by the first of the picks that fits in memory. If none fits, the model stays unchanged, and
@@ -176,7 +141,8 @@ impl<'a, D: Edit<Gaussians>> Site<'a, D> {
     ) -> Result<Option<Edited>, TrainError> {
         let mut refusal = None;
         for &pick in picks {
-            match self.edit_once(candidates, pick, rule) {
+            let selected = self.device.select(self.model, candidates, pick);
+            match selected.and_then(|selected| self.device.edit(self.model, selected, rule)) {
                 Err(error) if error.is_out_of_memory() => refusal = Some(error),
                 done => return Ok(Some(done?)),
             }
@@ -184,44 +150,9 @@ impl<'a, D: Edit<Gaussians>> Site<'a, D> {
         self.left_out.extend(refusal.map(|error| format!("{what}: {error}")));
         Ok(None)
     }
-
-    fn edit_once(
-        &mut self,
-        candidates: &Candidates,
-        pick: Pick,
-        rule: &EditRule,
-    ) -> Result<Edited, DeviceError> {
-        let selection = self.device.select(self.model, candidates, pick)?;
-        self.device.edit(self.model, selection, rule)
-    }
-
-    /// Records a sentence about skipped work.
-    pub fn leave_out(&mut self, sentence: String) {
-        self.left_out.push(sentence);
-    }
-
-    /// Returns the sentences about skipped work, for the user.
-    pub fn into_left_out(self) -> Vec<String> {
-        self.left_out
-    }
 }
 
 impl<D: Faces> Site<'_, D> {
-    /// Reads position and opacity logit of each vertex.
-    pub fn vertices(&mut self) -> Result<Vec<[f32; 4]>, TrainError> {
-        Ok(self.device.vertices(self.model)?)
-    }
-
-    /// Returns the triangles.
-    pub fn faces(&self) -> Vec<[u32; 3]> {
-        self.device.faces(self.model).to_vec()
-    }
-
-    /// Reads the statistics that views have gathered.
-    pub fn face_statistics(&mut self) -> Result<FaceStatistics, TrainError> {
-        Ok(self.device.face_statistics(self.model)?)
-    }
-
     /// Applies the first of the changes that fits in memory and returns it. If none fits, the mesh stays unchanged,
     /// and the run warns with `what`.
     pub fn remesh<'c, 'm>(

@@ -17,14 +17,11 @@ use crate::train::{SceneScale, TrainError};
 /// Largest growth factor of one densification step.
 const MAX_GROWTH: f64 = 1.05;
 
-/// Default limit of Gaussians.
-const DEFAULT_LIMIT: u64 = 1_000_000;
-
 /// Strategy of the Markov chain.
 pub(super) struct Mcmc {
     rounds: Rounds,
     motion: RandomMotion,
-    most: u64,
+    most: usize,
     /// Opacity below which a Gaussian is relocated.
     opacity_min: f64,
     seed: u64,
@@ -32,11 +29,11 @@ pub(super) struct Mcmc {
 }
 
 impl Mcmc {
-    pub(super) fn new(config: &Config, scene: SceneScale) -> Self {
+    pub(super) fn new(config: &Config, scene: SceneScale, most: usize) -> Self {
         Self {
             rounds: Rounds::new(&config.densify),
             motion: RandomMotion::new(config, scene, config.densify.noise_lr, MotionReach::All),
-            most: config.densify.max_points.unwrap_or(DEFAULT_LIMIT),
+            most,
             opacity_min: config.densify.min_opacity,
             seed: config.run.seed,
             extras: StepExtras::of(config, scene),
@@ -54,9 +51,8 @@ impl Mcmc {
         reason = "a number of Gaussians a little larger"
     )]
     fn wanted_copies(&self, gaussians: usize) -> usize {
-        let most = usize::try_from(self.most).unwrap_or(usize::MAX);
         let more = (gaussians as f64 * MAX_GROWTH) as usize;
-        more.min(most).saturating_sub(gaussians)
+        more.min(self.most).saturating_sub(gaussians)
     }
 
     /// Copies Gaussians drawn in proportion to their opacities. Returns `None` without memory.
@@ -67,7 +63,8 @@ impl Mcmc {
         key: u64,
         what: &str,
     ) -> Result<Option<Edited>, TrainError> {
-        let candidates = site.score(&ScoreRule::Opacity { min: self.opacity_min })?;
+        let candidates =
+            site.device.score(site.model, &ScoreRule::Opacity { min: self.opacity_min })?;
         site.edit(&candidates, &[Pick::WithReplacement { into, key }], &EditRule::Share, what)
     }
 }
@@ -92,12 +89,12 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
 
     /// Relocates transparent Gaussians and adds copies up to the limit and the available memory.
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
-        let key = self.key(site.iteration(), RandomUse::Relocate);
+        let key = self.key(site.span.after, RandomUse::Relocate);
         let moved =
             self.copy(site, Into::Dead, key, "transparent Gaussians stay where they are")?;
         let wanted = self.wanted_copies(site.len());
-        let granted = site.grant(wanted)?;
-        let key = self.key(site.iteration(), RandomUse::Multiply);
+        let granted = site.device.grant_births(site.model, wanted)?;
+        let key = self.key(site.span.after, RandomUse::Multiply);
         let added = self.copy(site, Into::NewRows(granted), key, "no Gaussians are added")?;
         let counts = vec![
             ("relocated", moved.unwrap_or_default().moved),
@@ -126,7 +123,7 @@ mod tests {
     const UNIT: SceneScale = SceneScale { extent: 1.0, unit: 1.0 };
 
     fn mcmc(config: &Config, scene: SceneScale) -> Box<dyn Strategy<Cpu<f32>>> {
-        Box::new(Mcmc::new(config, scene))
+        Box::new(Mcmc::new(config, scene, 1_000_000))
     }
 
     #[test]
@@ -140,12 +137,9 @@ mod tests {
 
     #[test]
     fn mcmc_adds_a_twentieth_up_to_the_cap() {
-        let mut config = Config::default();
-        let mcmc = Mcmc::new(&config, UNIT);
-        assert_eq!([1000, 19, 980_000].map(|count| mcmc.wanted_copies(count)), [50, 0, 20_000]);
-        config.densify.max_points = Some(1001);
-        let mcmc = Mcmc::new(&config, UNIT);
-        assert_eq!([1000, 1001, 2000].map(|count| mcmc.wanted_copies(count)), [1, 0, 0]);
+        let copies = |most, count| Mcmc::new(&Config::default(), UNIT, most).wanted_copies(count);
+        assert_eq!([1000, 19, 980_000].map(|count| copies(1_000_000, count)), [50, 0, 20_000]);
+        assert_eq!([1000, 1001, 2000].map(|count| copies(1001, count)), [1, 0, 0]);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(super) struct TriangleRounds {
 
 impl TriangleRounds {
     /// Creates the strategy for a scene with `views` training views.
-    pub(super) fn new(config: &Config, scene: SceneScale, views: usize) -> Self {
+    pub(super) fn new(config: &Config, scene: SceneScale, views: usize, most: usize) -> Self {
         let (options, densify) = (&config.triangles, &config.densify);
         let interval = densify.densification_interval;
         // No step follows the connection of the mesh. Until then triangles are pruned.
@@ -46,13 +46,12 @@ impl TriangleRounds {
             0 => [until; 2],
             connected => [until.min(connected), connected],
         };
-        let most = densify.max_points.unwrap_or(u64::MAX);
         Self {
             options: options.clone(),
             splits: Rounds::every(interval, densify.densify_from_iter..split_until),
             rounds: Rounds::every(interval, densify.densify_from_iter..until),
             extras: StepExtras::of(config, scene),
-            most: usize::try_from(most).unwrap_or(usize::MAX),
+            most,
             sees_all: views < interval as usize,
             seed: config.run.seed,
         }
@@ -77,9 +76,10 @@ impl TriangleRounds {
 
     /// Prunes and splits triangles.
     fn reshape<D: Faces>(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
-        let span = site.span();
-        let vertices = site.vertices()?;
-        let (all, statistics) = (site.faces(), site.face_statistics()?);
+        let span = site.span;
+        let vertices = site.device.vertices(site.model)?;
+        let (all, statistics) =
+            (site.device.faces(site.model).to_vec(), site.device.face_statistics(site.model)?);
         // The floor before this step, because it rises after the densification step.
         let floor = opacity_floor(&self.options, span.before).to_f32();
         let opacities: Vec<f32> =
@@ -94,7 +94,7 @@ impl TriangleRounds {
             order = self.drawn(span, &faces, &vertices, &scores, used.kept.len());
         }
         let room = self.most.saturating_sub(used.kept.len());
-        let most = site.grant(room.min(order.len().saturating_mul(3)))?;
+        let most = site.device.grant_births(site.model, room.min(order.len().saturating_mul(3)))?;
         let mut split = split(&faces, vertices.len(), &order, most);
         used.renumber(&mut split.faces);
         used.renumber(&mut faces);
@@ -112,7 +112,7 @@ impl TriangleRounds {
                 ("split", count),
                 ("refused", order.len() - count),
                 ("pruned", if done.is_some() { removed } else { 0 }),
-                ("triangles", site.faces().len()),
+                ("triangles", site.device.faces(site.model).len()),
             ],
         })
     }
@@ -165,20 +165,20 @@ impl TriangleRounds {
     /// Connects the vertices to a new mesh.
     fn connect<D: Faces>(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
         let started = Instant::now();
-        let vertices = site.vertices()?;
-        let before = site.faces();
+        let vertices = site.device.vertices(site.model)?;
+        let before = site.device.faces(site.model).to_vec();
         let is_done = match connect(&places(&vertices), &before) {
             Ok(Connected { kept, faces }) => {
                 let change = Remesh { kept: &kept, midpoints: &[], faces: &faces };
                 site.remesh(&[change], "the mesh stays unconnected")?.is_some()
             }
             Err(error) => {
-                site.leave_out(format!("the mesh stays unconnected: {error}"));
+                site.left_out.push(format!("the mesh stays unconnected: {error}"));
                 false
             }
         };
         let (seconds, is) = (started.elapsed().as_secs_f64(), if is_done { "" } else { "not " });
-        let faces = site.faces().len();
+        let faces = site.device.faces(site.model).len();
         tracing::info!(
             "{} triangles were {is}connected to {faces} between {} vertices in {seconds:.1} s",
             before.len(),
@@ -219,7 +219,7 @@ impl<D: Faces> Strategy<D> for TriangleRounds {
     }
 
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
-        if self.connects(site.span()) { self.connect(site) } else { self.reshape(site) }
+        if self.connects(site.span) { self.connect(site) } else { self.reshape(site) }
     }
 
     fn adjust(&self, span: ImageSpan, _images_since: Option<u32>) -> Option<Adjust> {
@@ -243,7 +243,7 @@ mod tests {
         let text = format!("optimize.primitive = \"triangles\"\n{more}");
         let base = Some(ConfigLayer { origin: "a.toml", text: &text });
         let config = resolve(Layers { base, ..Layers::default() }).unwrap();
-        TriangleRounds::new(&config, SceneScale { extent: 1.0, unit: 1.0 }, views)
+        TriangleRounds::new(&config, SceneScale { extent: 1.0, unit: 1.0 }, views, 1100)
     }
 
     fn spans() -> impl Iterator<Item = ImageSpan> {
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn splits_are_limited_by_growth_and_cap() {
-        let rounds = rounds("densify.max_points = 1100", 100);
+        let rounds = rounds("", 100);
         assert_eq!([100, 1000, 1100, 2000].map(|v| rounds.births(v)), [23, 100, 0, 0]);
     }
 

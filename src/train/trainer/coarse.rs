@@ -15,7 +15,7 @@ use crate::train::event::{Event, Split, SurfaceReport, TermValues};
 use crate::train::report::{self, UnexplainedGrowth, mean_thickness, share_near_surface};
 use crate::train::span::ImageSpan;
 use crate::train::terms::open;
-use crate::train::{TrainError, render_footprint, schedule};
+use crate::train::{MemoryFallbacks as _, TrainError, render_footprint, schedule};
 
 /// Surface measures of sampled Gaussians.
 struct SurfaceMeasures {
@@ -31,13 +31,10 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.coarse.as_ref().is_some_and(|coarse| coarse.schedule.contains(self.iteration + 1))
     }
 
-    /// Begins the coarse stage, prunes and drops neighbours, as due before the next iteration.
+    /// Begins the coarse stage, prunes and drops neighbours, as due before the next iteration of the stage.
     pub(super) fn prepare_coarse(&mut self) -> Result<(), TrainError> {
         let Some(coarse) = &self.coarse else { return Ok(()) };
         let (schedule, has_begun) = (coarse.schedule.clone(), coarse.has_begun);
-        if !schedule.contains(self.iteration + 1) {
-            return Ok(());
-        }
         if !has_begun {
             self.begin_coarse(&schedule)?;
         }

@@ -12,7 +12,7 @@ use crate::memory::{Bytes, TrainingScale};
 use crate::train::appearance::compensation;
 use crate::train::eval::{EvalRequest, ShownSurface, ShownViews, evaluate};
 use crate::train::event::{Completion, Event, Phase, Split};
-use crate::train::{TrainError, report, schedule};
+use crate::train::{MemoryFallbacks as _, TrainError, report, schedule};
 
 impl<'a, B: TrainDevice> Trainer<'a, B> {
     /// Evaluates the held-out views and some training views, if there are any.

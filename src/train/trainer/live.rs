@@ -13,7 +13,6 @@ use crate::train::event::{ControlAction, Event, Phase};
 use crate::train::live::{MOST_SPLATS, most_visible, packing_bytes};
 use crate::train::pictures::render_picture;
 use crate::train::save::drawn_rows;
-use crate::train::span::ImageSpan;
 use crate::train::{TrainError, schedule};
 
 /// Interval at which a paused run checks whether to resume.
@@ -102,20 +101,13 @@ impl<B: TrainDevice> Trainer<'_, B> {
         if count > 0 && self.live.give_up(began) {
             self.warn(
                 "the page does not show the Gaussians while the run trains: there is no memory for a copy \
-                 of them. Raise --host-limit, or look at the saved PLY"
-                    .to_owned(),
+                 of them. Raise --host-limit, or look at the saved PLY",
             )?;
         }
         Ok(())
     }
 
     // Timelapse pictures.
-
-    /// Renders a picture if one is due after a step.
-    pub(super) fn keep_timelapse(&mut self, span: ImageSpan) -> Result<(), TrainError> {
-        let is_due = self.timelapse.as_ref().is_some_and(|timelapse| timelapse.is_due(span));
-        if is_due { self.keep_picture() } else { Ok(()) }
-    }
 
     /// Renders a picture of the present model, if the run keeps a timelapse.
     pub(super) fn keep_picture(&mut self) -> Result<(), TrainError> {

@@ -10,7 +10,7 @@ use crate::math::Real as _;
 use crate::train::event::{Event, Phase, Round, RoundReport, Split, TargetPsnr, TargetReport};
 use crate::train::schedule::TargetPrune;
 use crate::train::triangles::{UsedVertices, kept, schedule};
-use crate::train::{TrainError, render_footprint};
+use crate::train::{MemoryFallbacks as _, TrainError, render_footprint};
 
 impl<B: TrainDevice> Trainer<'_, B> {
     /// Prunes to the Gaussians with the largest contributions, if that is due after the last step.
@@ -60,7 +60,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     fn try_to_retain(&mut self, target: usize) -> Result<usize, TrainError> {
-        let settings = self.settings_of(self.iteration.max(1));
+        let settings = self.settings_in(self.iteration.max(1), self.iteration.max(1));
         let views = &self.feed.views;
         let trained: Vec<&View> =
             views.split(Split::Train).iter().map(|&index| views.training_view(index)).collect();
@@ -131,8 +131,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         if !self.drop_hidden(|run| run.with_memory_retry(Self::try_to_drop_hidden))? {
             self.warn(
                 "no training view shows any triangle with a weight above half of the floor under all opacities: all \
-                 stay. Train longer"
-                    .to_owned(),
+                 stay. Train longer",
             )?;
         }
         Ok(())
@@ -170,7 +169,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// Returns false, without removal, if all triangles are hidden.
     fn try_to_drop_hidden(&mut self) -> Result<bool, TrainError> {
-        let mut settings = self.settings_of(self.iteration.max(1));
+        let mut settings = self.settings_in(self.iteration.max(1), self.iteration.max(1));
         let Footprint::Triangle(window) = self.shown_footprint() else { return Ok(true) };
         // A small triangle may lie between all pixel centres.
         let samples = window.samples.max(self.setup.config.triangles.upscaling_factor);

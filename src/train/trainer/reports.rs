@@ -8,7 +8,7 @@ use crate::files::OutputError;
 use crate::memory::Bytes;
 use crate::train::event::{Buffers, Event, Phase, Tensors};
 use crate::train::schedule::Milestones;
-use crate::train::{TrainError, report};
+use crate::train::{MemoryFallbacks as _, TrainError, report};
 
 /// Divisor of the initial number of Gaussians. A run warns if fewer are left at its end.
 const FEW_LEFT: usize = 20;
@@ -119,8 +119,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    pub(super) fn warn(&mut self, message: String) -> Result<(), OutputError> {
-        self.sink.on(&Event::Warning { message })
+    pub(super) fn warn(&mut self, message: impl Into<String>) -> Result<(), OutputError> {
+        self.sink.on(&Event::Warning { message: message.into() })
     }
 
     // Phases of a run, and evaluation within the memory of training.
@@ -135,11 +135,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
     pub(super) fn end_phase(&mut self, phase: Phase) {
         let vram = self.device.take_peak();
         self.peaks.end(phase, vram);
-    }
-
-    /// Evaluates without exceeding the device memory of training, if possible.
-    pub(super) fn evaluate_within_training(&mut self) -> Result<(), TrainError> {
-        self.within_training(Self::evaluate)
     }
 
     /// Runs `work` while the device avoids exceeding the memory of training.

@@ -20,11 +20,10 @@ use crate::backend::{
 };
 use crate::config::Config;
 use crate::export::{NewPly, PlyStyle, remove_exposure_json, write_exposure_json};
-use crate::files::{OutputError, create_folder};
+use crate::files::OutputError;
 use crate::memory::plan::OptionalColumns;
 use crate::memory::{Bytes, host_memory, peak_resident_memory};
 use crate::model::{Gaussians, fuse};
-use crate::train::TrainError;
 use crate::train::appearance::{EarlierTables, compensation, tables};
 use crate::train::checkpoint::{
     self, BesideRows, Checkpoint, CheckpointKeeper, FACE_BYTES, FaceState, Occasion, row_bytes,
@@ -32,13 +31,15 @@ use crate::train::checkpoint::{
 use crate::train::event::{Completion, Event, Saved, Split};
 use crate::train::report::offloaded;
 use crate::train::save::{
-    DeviceModel, FileResult, WrittenFile, check_finite, check_tables, render_mode, triangle_mode,
-    write_point_cloud,
+    DeviceModel, FileResult, WrittenFile, check_finite, check_tables, new_point_cloud,
+    point_cloud_path, render_mode, triangle_mode, write_point_cloud,
 };
 use crate::train::schedule::Milestones;
+use crate::train::{MemoryFallbacks as _, TrainError};
 
+/// Manner of writing a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum WritingMode {
+pub(super) enum WritingMode {
     /// By a thread from a copy of the model, if the host has memory for it.
     OnThread,
     /// Immediately, in chunks.
@@ -71,23 +72,15 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// Saves the PLY of a resumed run that stopped between its checkpoint and that PLY.
     pub(super) fn save_missing(&mut self, due: Milestones) -> Result<(), TrainError> {
         let checkpoint = checkpoint::path(self.setup.model_path, self.iteration);
-        if due.save && checkpoint.exists() && !self.point_cloud_path().exists() {
+        let point_cloud = point_cloud_path(self.setup.model_path, self.iteration);
+        if due.save && checkpoint.exists() && !point_cloud.exists() {
             self.save_point_cloud()?;
         }
         Ok(())
     }
 
-    /// Writes a checkpoint, in a thread if the host has memory for a copy of the model.
-    pub(super) fn write_checkpoint(&mut self, occasion: Occasion) -> Result<(), TrainError> {
-        self.begin_and_settle_checkpoint(occasion, WritingMode::OnThread)
-    }
-
-    /// Writes a checkpoint in chunks and returns when it is complete.
-    pub(super) fn write_checkpoint_now(&mut self) -> Result<(), TrainError> {
-        self.begin_and_settle_checkpoint(Occasion::Asked, WritingMode::AtOnce)
-    }
-
-    fn begin_and_settle_checkpoint(
+    /// Writes a checkpoint.
+    pub(super) fn write_checkpoint(
         &mut self,
         occasion: Occasion,
         mode: WritingMode,
@@ -171,10 +164,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// Writes the files beside the PLY and creates its folder. Returns the path of the PLY.
     pub(super) fn prepare_point_cloud(&mut self) -> Result<PathBuf, TrainError> {
-        let path = self.point_cloud_path();
-        if let Some(folder) = path.parent() {
-            create_folder(folder)?;
-        }
+        let path = new_point_cloud(self.setup.model_path, self.iteration)?;
         self.write_exposures()?;
         Ok(path)
     }
@@ -295,28 +285,22 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.warn_of_checkpoints()?;
         match failed {
             None => Ok(()),
-            Some((Saved::PointCloud, TrainError::Output(source))) if source.is_for_space() => {
-                Err(self.stop_for_space(source))
-            }
-            Some((Saved::Checkpoint, error)) => Err(self.without_checkpoint(error)),
+            Some((what, TrainError::Output(source))) if source.is_for_space() => match what {
+                Saved::PointCloud => Err(self.stop_for_space(source)),
+                Saved::Checkpoint => {
+                    let checkpoint = checkpoint::list(self.setup.model_path).into_iter().next();
+                    Err(TrainError::NoSpace { source, checkpoint })
+                }
+            },
             Some((_, error)) => Err(error),
-        }
-    }
-
-    /// Returns the error of a checkpoint that could not be written.
-    fn without_checkpoint(&self, error: TrainError) -> TrainError {
-        match error {
-            TrainError::Output(source) if source.is_for_space() => {
-                let checkpoint = checkpoint::list(self.setup.model_path).into_iter().next();
-                TrainError::NoSpace { source, checkpoint }
-            }
-            error => error,
         }
     }
 
     /// Writes a checkpoint and returns the error of a full disk.
     fn stop_for_space(&mut self, source: OutputError) -> TrainError {
-        let written = self.report_pending().and_then(|()| self.write_checkpoint_now());
+        let written = self
+            .report_pending()
+            .and_then(|()| self.write_checkpoint(Occasion::Asked, WritingMode::AtOnce));
         match written {
             Ok(()) => {
                 let path = checkpoint::path(self.setup.model_path, self.iteration);
@@ -337,14 +321,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
         has_room(self.setup.config, copy + offloaded)
     }
 
-    fn point_cloud_path(&self) -> PathBuf {
-        let folder = self.setup.model_path.join("point_cloud");
-        folder.join(format!("iteration_{}", self.iteration)).join("point_cloud.ply")
-    }
-
     /// Writes both files. Returns false if memory or disk space is short, or if the file system cannot reserve space.
     pub(super) fn write_last_files(&mut self, occasion: Occasion) -> Result<bool, TrainError> {
-        if !has_room(self.setup.config, self.bytes_of_chunks()) {
+        let sh_degree = self.setup.config.optimize.sh_degree;
+        let row = row_bytes::<Gaussians>(sh_degree, self.device.optional(&self.model)) as u64;
+        let chunk = row * CHUNK_ROWS.min(self.device.len(&self.model)) as u64;
+        if !has_room(self.setup.config, Bytes(CHUNKS_HELD * chunk)) {
             return Ok(false);
         }
         self.wait_for_files(None)?;
@@ -360,18 +342,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
             written => written?,
         };
         self.settle(vec![ply])?;
-        if lacks_space(&checkpoint.result) {
-            self.write_checkpoint_now()?;
+        if checkpoint.result.as_ref().is_err_and(TrainError::lacks_space) {
+            self.write_checkpoint(Occasion::Asked, WritingMode::AtOnce)?;
         } else {
             self.settle(vec![checkpoint])?;
         }
         Ok(true)
-    }
-
-    fn bytes_of_chunks(&self) -> Bytes {
-        let sh_degree = self.setup.config.optimize.sh_degree;
-        let row = row_bytes::<Gaussians>(sh_degree, self.device.optional(&self.model)) as u64;
-        Bytes(CHUNKS_HELD * row * CHUNK_ROWS.min(self.device.len(&self.model)) as u64)
     }
 
     fn write_both(
@@ -451,8 +427,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         if lost {
             self.warn(
                 "what the checkpoint knows of the photographs' colours is left behind: it was \
-                 trained with other options (--exposure, --bilateral-grid)"
-                    .to_owned(),
+                 trained with other options (--exposure, --bilateral-grid)",
             )?;
         }
         if let Some(kind) = kind {
@@ -539,8 +514,4 @@ impl Rows<Gaussians> for PassedRows {
 
 fn end(thread: ScopedJoinHandle<'_, FileResult>) -> FileResult {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
-}
-
-fn lacks_space(result: &FileResult) -> bool {
-    matches!(result, Err(TrainError::Output(error)) if error.is_for_space())
 }

@@ -86,11 +86,6 @@ impl<B: TrainDevice> CoarseState<B> {
         Self { schedule, has_begun: false, near: None, losses: BTreeMap::new() }
     }
 
-    /// Returns the nearest neighbours, if they are found.
-    pub(super) fn near(&self) -> Option<&B::Lists> {
-        self.near.as_ref()
-    }
-
     /// Drops lists of more than `most` neighbours.
     pub(super) fn drop_longer_lists(&mut self, most: u32) {
         self.near.take_if(|near| near.count() > most);

@@ -48,7 +48,11 @@ fn samples(options: &TrianglesOptions, image: u32) -> u32 {
 /// Returns the opacity floor after `done` images and the changes that are due.
 pub fn opacity_floor(options: &TrianglesOptions, done: u32) -> f64 {
     let &TrianglesOptions { start_opacity_floor: start, opacity_floor_final: most, .. } = options;
-    let Some(last) = last_rise(options, done) else { return 0.0 };
+    // The last image after which the floor rose.
+    let last = last_multiple(options, done);
+    if last <= start {
+        return 0.0;
+    }
     let all = f64::from(options.final_opacity_iter.saturating_sub(start).max(1));
     let first = FIRST_FLOOR.min(most);
     (first + (most - first) * f64::from(last - start) / all).min(most)
@@ -84,12 +88,6 @@ pub fn drops_hidden(options: &TrianglesOptions, span: ImageSpan, views: usize) -
 pub fn prune_threshold(options: &TrianglesOptions, done: u32) -> f64 {
     options.prune_triangles_threshold
         + options.prune_threshold_rise * f64::from(rises_of(options, done))
-}
-
-/// Returns the last image up to `done` after which the floor rose.
-fn last_rise(options: &TrianglesOptions, done: u32) -> Option<u32> {
-    let last = last_multiple(options, done);
-    (last > options.start_opacity_floor).then_some(last)
 }
 
 fn rises_of(options: &TrianglesOptions, done: u32) -> u32 {
