@@ -10,6 +10,7 @@ use std::time::Duration;
 use std::{env, fs};
 
 use protobuf::Message as _;
+use serde_json::Value;
 use splat::synth::SynthOptions;
 use tempfile::TempDir;
 use tensorboard_proto::event::Event as Record;
@@ -73,6 +74,11 @@ impl Ended {
         self.says(parts)
     }
 
+    /// Returns what was printed, which is JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
+
     /// stderr holds all of these.
     pub fn says(self, parts: &[&str]) -> Self {
         for part in parts {
@@ -97,12 +103,27 @@ pub const VIEWS: usize = 8;
 pub const SIZE: (u32, u32) = (48, 36);
 
 impl TestFolder {
-    /// The steps in the log of its model.
-    pub fn steps(&self) -> Vec<serde_json::Value> {
-        let log = fs::read_to_string(self.model().join("run.jsonl")).unwrap();
-        let records =
-            log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        records.filter(|record| record["event"] == "step").collect()
+    /// Reads a text file of the place.
+    pub fn read(&self, name: &str) -> String {
+        let path = self.path(name);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// Reads a JSON file of the place.
+    pub fn json(&self, name: &str) -> Value {
+        serde_json::from_str(&self.read(name)).unwrap()
+    }
+
+    /// Returns the events of one kind in the log of a model.
+    pub fn events(&self, model: &str, kind: &str) -> Vec<Value> {
+        let log = self.read(&format!("{model}/run.jsonl"));
+        let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.filter(|event| event["event"] == kind).collect()
+    }
+
+    /// Runs a command on the model, on the CPU.
+    pub fn run(&self, command: &str, flags: &[&str]) -> Ended {
+        end(splat().args([command, "--device=cpu", "-m"]).arg(self.model()).args(flags))
     }
 
     /// With the tiny scene in it.
@@ -191,6 +212,11 @@ impl TestFolder {
 
     pub fn ply_of(&self, model: &str, iteration: u32) -> PathBuf {
         self.path(model).join(format!("point_cloud/iteration_{iteration}/point_cloud.ply"))
+    }
+
+    /// Returns the bytes of a model's PLY.
+    pub fn ply_bytes(&self, model: &str, iteration: u32) -> Vec<u8> {
+        fs::read(self.ply_of(model, iteration)).unwrap()
     }
 
     pub fn checkpoint(&self, iteration: u32) -> PathBuf {
@@ -285,7 +311,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub fn json(&self) -> serde_json::Value {
+    pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 

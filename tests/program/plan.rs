@@ -622,7 +622,7 @@ fn offload_plan(place: &TestFolder, flags: &[&str]) -> Ended {
 
 fn offload_json(place: &TestFolder, flags: &[&str]) -> Value {
     let ended = offload_plan(place, &[flags, &["--json"]].concat()).done();
-    serde_json::from_str(&ended.stdout).unwrap()
+    ended.json()
 }
 
 fn bytes(rows: &Value, label: &str) -> Option<u64> {
@@ -708,7 +708,7 @@ fn what_does_not_fit_a_card_is_told_that_the_host_may_have_colours() {
     // Where the rung is named, training does it by itself.
     let rungs = ["--give-up=offload,births", "--json"];
     let ended = end(splat().args(line).args(flags).args(rungs));
-    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let report = ended.json();
     assert!(report["training_ends_with"].as_u64() > Some(1_800_000), "{report}");
 }
 
@@ -718,9 +718,9 @@ fn the_processor_has_nowhere_to_put_colours_and_trains_as_without() {
     let said = place.trained_into("with", 20, &["--offload=sh", "--eval"]);
     said.says(&["without effect on the CPU: --offload"]);
     place.trained_into("without", 20, &["--eval"]);
-    let ply = |name: &str, iteration| fs::read(place.ply_of(name, iteration)).unwrap();
+    let ply = |name: &str, iteration| place.ply_bytes(name, iteration);
     assert!(ply("with", 20) == ply("without", 20));
-    let config = fs::read_to_string(place.path("with/config.toml")).unwrap();
+    let config = place.read("with/config.toml");
     assert!(config.contains("offload = \"sh\""), "{config}");
     // It is no part of the model: either goes on as the other.
     for (model, flag) in [("with", "--offload=none"), ("without", "--offload=sh")] {

@@ -1,12 +1,11 @@
 //! `splat synth --scene NAME`: the true mesh, the masks, and a model of flat Gaussians.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::f64::consts::PI;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
-use serde_json::Value;
 use splat::dataset::View;
 use splat::math::linalg::mul_transposed;
 use splat_mesh::file::read_mesh;
@@ -157,7 +156,7 @@ fn flat_gaussians_on_the_truth_are_a_model_that_looks_like_it() {
         command
     };
     let eval = end(command("eval").arg("--json")).done();
-    let figures: Value = serde_json::from_str(&eval.stdout).unwrap();
+    let figures = eval.json();
     assert_eq!((&figures["gaussians"], &figures["iteration"]), (&20_000.into(), &1.into()));
     // The screen filter widens the outline by a pixel, and highlights are missing.
     let psnr = figures["mean"]["psnr"].as_f64().unwrap();
@@ -165,10 +164,10 @@ fn flat_gaussians_on_the_truth_are_a_model_that_looks_like_it() {
     end(&mut command("render")).done();
     assert_eq!(names(&model.join("test/ours_1/renders")).len(), 2);
     // A model that was there is kept.
-    let ply = fs::read(place.ply(1)).unwrap();
+    let ply = place.ply_bytes("model", 1);
     synth().says(&["previous_1"]);
     let kept = model.join("previous_1/point_cloud/iteration_1/point_cloud.ply");
-    assert!(fs::read(kept).unwrap() == ply && fs::read(place.ply(1)).unwrap() == ply);
+    assert!(fs::read(kept).unwrap() == ply && place.ply_bytes("model", 1) == ply);
 }
 
 // Places with trained models that several tests start from. Each is trained once, when the first test
@@ -217,4 +216,20 @@ pub(crate) fn fixture_of(
     write_scene(&place);
     train(&place);
     place
+}
+
+/// Models of the tiny scene by iterations and flags.
+static MODELS: Mutex<BTreeMap<String, Arc<OnceLock<TestFolder>>>> = Mutex::new(BTreeMap::new());
+
+/// Returns a place of its own with a copy of the model that these flags train. The tiny scene is shared with
+/// other tests, so that no test may change it.
+pub(crate) fn with_model(iterations: u32, flags: &[&str]) -> TestFolder {
+    let (model, number) = {
+        let mut models = MODELS.lock().unwrap();
+        let number = models.len();
+        let line = format!("{iterations} {}", flags.join(" "));
+        (Arc::clone(models.entry(line).or_default()), number)
+    };
+    let name = format!("model-{number}");
+    copy_of(model.get_or_init(|| fixture(&name, |place| drop(place.trained(iterations, flags)))))
 }
