@@ -31,7 +31,7 @@ pub fn splat() -> assert_cmd::Command {
     command
 }
 
-/// How a run ended.
+/// Exit code and output of a run.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -183,7 +183,7 @@ impl TestFolder {
         self.train_into("model")
     }
 
-    /// The same into another folder.
+    /// As above, into another folder.
     pub fn train_into(&self, model: &str) -> assert_cmd::Command {
         let mut command = splat();
         command.args(["train", "--device", "cpu", "-s"]).arg(self.scene());
@@ -197,7 +197,7 @@ impl TestFolder {
         self.trained_into("model", iterations, flags)
     }
 
-    /// The same into another folder.
+    /// As above, into another folder.
     pub fn trained_into(&self, model: &str, iterations: u32, flags: &[&str]) -> Ended {
         end(self
             .train_into(model)

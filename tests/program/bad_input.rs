@@ -599,7 +599,7 @@ fn write_text_model(place: &TestFolder, mark: &str) {
     write("points3D.txt", (1..9).map(point).collect()).unwrap();
 }
 
-/// The same as nerfstudio writes them.
+/// Writes the views as nerfstudio does.
 fn write_transforms(place: &TestFolder, mark: &str) {
     fs::remove_dir_all(place.scene().join("sparse")).ok();
     let frame = |i: usize| {
@@ -681,7 +681,7 @@ fn points_too_far_away_to_be_meant_are_refused() {
     impossible_numbers_refused(&place, &[], &[text(&path), "line 3", "-1e25", "1e12"]);
 }
 
-/// Where the values of the first row begin in a PLY of ours, and how many each row has.
+/// Position of the first row in a PLY of ours, bytes.
 fn first_row(path: &Path) -> usize {
     let bytes = fs::read(path).unwrap();
     let end = b"end_header\n";

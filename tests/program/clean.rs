@@ -42,7 +42,7 @@ fn psnr(model: &Path, split: &str) -> f64 {
     end(&mut command).done().json()["mean"]["psnr"].as_f64().unwrap()
 }
 
-/// How many Gaussians a rule removes.
+/// Number of Gaussians that a rule removes.
 fn removed(report: &Value, rule: &str) -> u64 {
     let of = |it: &&Value| it["rule"] == rule;
     report["removed"].as_array().unwrap().iter().find(of).unwrap()["removed"].as_u64().unwrap()

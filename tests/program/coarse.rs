@@ -35,7 +35,7 @@ static PHOTOMETRIC: LazyLock<TestFolder> = LazyLock::new(|| {
     })
 });
 
-/// Where a run of both stages is stopped.
+/// Iterations at which a run of both stages is stopped.
 const STOPS: [u32; 5] = [START, START + 9, PRUNE, PRUNE + 1, PRUNE + 20];
 
 /// A run of both stages with a checkpoint at each stop, in `unbroken`.

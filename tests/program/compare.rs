@@ -60,7 +60,7 @@ impl Pair {
         compare(&[&self.place.path("kept.json"), &path], flags)
     }
 
-    /// The same with another value of a metric of the held-out views.
+    /// Compares the summary with one that has another value of a metric of the held-out views.
     fn scaled(&self, metric: &str, factor: f64, flags: &[&str]) -> Ended {
         let value = self.kept["metrics"]["test"][metric].as_f64().unwrap();
         self.changed(|it| it["metrics"]["test"][metric] = json!(value * factor), flags)

@@ -128,7 +128,7 @@ fn normal_of_ball(view: &View, pixel: [u32; 2]) -> Option<[f64; 3]> {
     (squared > 0.0).then(|| add(centre, scale(direction, middle - squared.sqrt())))
 }
 
-/// How a map stores it.
+/// The colour by which a map stores a normal.
 fn colour(normal: Option<[f64; 3]>) -> Rgb<u8> {
     let value = |n: f64| u8::try_from((127.5 * (n + 1.0) + 0.5).floor_i32()).unwrap();
     Rgb(normal.map_or([0; 3], |normal| normal.map(value)))
@@ -161,7 +161,7 @@ fn ball() -> (TestFolder, Dataset) {
     (place, dataset)
 }
 
-/// How far, as a mean of 1 - cos, the normals of the depths that the held-out views show are from the
+/// Mean of 1 - cos between the normals of the depths that the held-out views show and the
 /// ball's, away from its outline.
 fn disagreement(place: &TestFolder, model: &str, dataset: &Dataset) -> f64 {
     let mut render = splat();

@@ -1,4 +1,4 @@
-//! What ends a run beside its last iteration: `--time-budget`, passes over the views, `--until-psnr`.
+//! Ends of a run before its last iteration: `--time-budget`, passes over the views, `--until-psnr`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ fn what_is_left_of_a_budget_is_for_what_is_left_of_the_schedule() {
     assert!(half > 0 && rest.1 > half && whole.1 > half, "{half} of {whole:?}, {rest:?}");
 }
 
-/// Where a checkpoint lies that `run.jsonl` names.
+/// Path of a checkpoint that `run.jsonl` names.
 fn checkpoint_file(place: &TestFolder, named: &str) -> PathBuf {
     place.path("model").join(named)
 }
@@ -241,7 +241,7 @@ const EVENTFUL: [&str; 9] = [
     "--eval",
 ];
 
-/// So little time that every iteration is due.
+/// A time so short that every iteration is due.
 const ALWAYS: &str = "--checkpoint-minutes=0.0000001";
 
 /// The checkpoints of a model folder, newest first.

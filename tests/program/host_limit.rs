@@ -27,7 +27,7 @@ static SCENE: LazyLock<TestFolder> = LazyLock::new(|| {
 
 const FLAGS: [&str; 4] = ["--iterations=10", "-r=8", "--eval", "--eval-train=0"];
 
-/// The same at full size, where most is taken by the comparison with photographs.
+/// Flags of a run at full size, where the comparison with photographs takes most.
 const FULL_SIZE: [&str; 4] = ["--iterations=4", "-r=1", "--eval", "--eval-train=2"];
 
 /// The limit that an error proposes, MiB. The table above it adds up to that.
@@ -224,7 +224,7 @@ fn is(event: &Value, name: &str, what: &str, iteration: u64) -> bool {
     event["event"] == name && event["what"] == what && event["iteration"] == iteration
 }
 
-/// What happened from the beginning to the end of writing a file.
+/// Events from the beginning to the end of writing a file.
 fn during<'a>(events: &'a [Value], what: &str, iteration: u64) -> &'a [Value] {
     let at = |name| events.iter().position(|it| is(it, name, what, iteration)).unwrap();
     let (begin, end) = (at("saving"), at("saved"));
@@ -232,7 +232,7 @@ fn during<'a>(events: &'a [Value], what: &str, iteration: u64) -> &'a [Value] {
     &events[begin + 1..end]
 }
 
-/// What a checkpoint holds of the model: all but the header, where the options stand.
+/// The model in a checkpoint: all but the header, where the options stand.
 fn tensors(path: &Path) -> Vec<u8> {
     let file = fs::read(path).unwrap();
     let header = u64::from_le_bytes(file[..8].try_into().unwrap());

@@ -25,7 +25,7 @@ fn distance(net: &LpipsModel, size: [u32; 2], seed: u64, strips: Option<u32>) ->
 /// Width and height of two images, their seed, and their LPIPS.
 type Sample = ([u32; 2], u64, f64);
 
-/// What `lpips.LPIPS(net=..., pretrained=False, pnet_rand=True)` of lpips 0.1.4 with torch 2.15 gives
+/// Values that `lpips.LPIPS(net=..., pretrained=False, pnet_rand=True)` of lpips 0.1.4 with torch 2.15 gives
 /// in double precision for these weights and images, `normalize=True`.
 const OF_THE_PACKAGE: [(LpipsNet, [Sample; 3]); 2] = [
     (

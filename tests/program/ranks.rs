@@ -40,7 +40,7 @@ const EVENTFUL: [&str; 14] = [
 /// The first step of three after image 200, where a checkpoint is asked for.
 const CHECKPOINT: u32 = 201;
 
-/// How long processes may take to end when one of them is gone.
+/// Time in which processes have to end when one of them is gone.
 const END_TIME: Duration = Duration::from_secs(10);
 
 /// A run of one process in `unbroken`.
@@ -360,7 +360,7 @@ fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// How two processes of a launcher end, the second with something changed.
+/// Runs two processes of a launcher to their ends, the second with something changed.
 fn two(place: &TestFolder, flags: &[&str], change: impl Fn(&mut Command)) -> [Ended; 2] {
     let port = free_port();
     let of = |rank| launched(place, flags, &by_torchrun(rank, 2, port));

@@ -39,23 +39,23 @@ static UNBROKEN: LazyLock<TestFolder> = LazyLock::new(|| {
     })
 });
 
-/// Where such a run is stopped.
+/// Iterations at which such a run is stopped.
 const STOPS: [u32; 6] = [31, 35, 60, 150, 330, 355];
 
-/// The same with a checkpoint at each stop, in `unbroken`.
+/// A run with a checkpoint at each stop, in `unbroken`.
 static WITH_STOPS: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("eventful_with_stops", |place| {
         trained_with_stops(place, 400, &EVENTFUL, &STOPS);
     })
 });
 
-/// Where a run with filters is stopped.
+/// Iterations at which a run with filters is stopped.
 const STOPS_WITH_FILTERS: [u32; 3] = [60, 75, 97];
 
 /// Iterations of such a run. After density control, filters come every 100 iterations, but for the last 100.
 const FILTERED: u32 = 205;
 
-/// The same through both filters, in `unbroken`: rounds after 60 and 90 iterations, opacities that are
+/// A run with both filters, in `unbroken`: rounds after 60 and 90 iterations, opacities that are
 /// reset after 80, and a filter after 100 that follows no round.
 static WITH_FILTERS: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("eventful_with_filters", |place| {

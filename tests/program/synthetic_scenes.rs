@@ -206,7 +206,7 @@ pub(crate) fn fixture(name: &str, train: impl FnOnce(&TestFolder)) -> TestFolder
     fixture_of(name, TestFolder::write_scene, train)
 }
 
-/// The same of another scene.
+/// A place of this name with what `train` makes of another scene.
 pub(crate) fn fixture_of(
     name: &str,
     write_scene: impl FnOnce(&TestFolder),

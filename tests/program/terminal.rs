@@ -1,4 +1,4 @@
-//! What the program writes to a terminal, as `script` of every Linux shows it one.
+//! Output on a terminal, which `script` of every Linux simulates.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +13,7 @@ use crate::synthetic_scenes::with_model;
 
 const ESCAPE: char = '\x1b';
 
-/// What the program shows on a terminal of this kind.
+/// Runs the program on a terminal of this kind.
 fn shown(place: &TestFolder, arguments: &[&str], environment: [(&str, &str); 2]) -> Ended {
     let program = env!("CARGO_BIN_EXE_splat");
     let words = arguments.iter().map(|word| format!(" '{word}'")).collect::<String>();

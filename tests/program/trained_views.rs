@@ -192,7 +192,7 @@ fn figures_of_held_out_views_go_where_these_are_trained_on() {
 
 // `splat render --depth --normals`, and the same pictures in the coarse stage's TensorBoard.
 
-/// How far in front of the camera the disc is, world units.
+/// Distance of the disc from the camera, world units.
 const DEPTH: f32 = 3.0;
 
 /// Position and view axis of the first held-out camera, as the model folder lists it.

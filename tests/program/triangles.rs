@@ -327,7 +327,7 @@ fn rounds_keep_to_max_points_and_the_mesh_is_connected_once() {
     assert!(numbers(&removals, "triangles").is_sorted_by(|before, after| before >= after));
 }
 
-/// Of each vertex, the least number of those that triangles connect it with.
+/// For each vertex, the least index of the vertices that triangles connect it with.
 fn pieces(vertices: usize, faces: &[[u32; 3]]) -> Vec<u32> {
     let mut piece: Vec<u32> = (0..u32::try_from(vertices).unwrap()).collect();
     loop {
@@ -342,7 +342,7 @@ fn pieces(vertices: usize, faces: &[[u32; 3]]) -> Vec<u32> {
     }
 }
 
-/// How many vertices lie within an edge that does not end there.
+/// Number of vertices within an edge that does not end there.
 fn t_junctions(places: &[[f32; 3]], faces: &[[u32; 3]]) -> usize {
     let mut edges: Vec<[u32; 2]> = faces
         .iter()

@@ -679,7 +679,7 @@ impl WatchedRun {
         fs::rename(new, self.live("control_1.json")).unwrap();
     }
 
-    /// The same, and waits until it is done; after so many iterations.
+    /// Asks for something, waits until it is done, and returns the iteration.
     fn asked(&mut self, id: &str, action: &str) -> u32 {
         self.ask(id, action);
         let event = self
