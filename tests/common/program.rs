@@ -375,13 +375,8 @@ pub fn events_files(folder: &Path) -> Vec<PathBuf> {
 
 /// Steps at which each tag stands in the file.
 pub fn steps_of_tags(path: &Path) -> BTreeMap<String, Vec<i64>> {
-    let mut steps: BTreeMap<String, Vec<i64>> = BTreeMap::new();
-    for record in records(path) {
-        for value in record.get_summary().get_value() {
-            steps.entry(value.get_tag().to_owned()).or_default().push(record.get_step());
-        }
-    }
-    steps
+    let steps = |values: Vec<(i64, f32)>| values.into_iter().map(|(step, _)| step).collect();
+    values_of_tags(path).into_iter().map(|(tag, values)| (tag, steps(values))).collect()
 }
 
 /// Values of each tag by step.

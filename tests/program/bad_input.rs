@@ -111,10 +111,7 @@ fn a_photograph_of_another_shape_than_its_camera_is_refused() {
 
 #[rstest]
 #[case::unknown_key("[optimize]\niteration = 5\n", &["line 2", "iteration"])]
-#[case::unknown_section("[training]\niterations = 5\n", &["line 1", "training"])]
-#[case::key_outside_of_a_section("iterations = 5\n", &["line 1", "[optimize]"])]
 #[case::wrong_type("[scene]\n\neval = \"maybe\"\n", &["line 3", "eval"])]
-#[case::negative_count("[optimize]\niterations = -5\n", &["line 2", "iterations"])]
 #[case::out_of_range("[optimize]\nsh_degree = 7\n", &["sh_degree", "0 to 3"])]
 #[case::no_toml("[optimize\n", &["TOML"])]
 fn a_wrong_configuration_names_file_line_and_key(#[case] toml: &str, #[case] parts: &[&str]) {
