@@ -196,7 +196,7 @@ fn exports_start_other_runs_and_are_cut_in_scene_coordinates() {
     let kept = centres(&cut);
     assert!(!kept.is_empty() && kept.len() < far.len());
     assert!(kept.iter().all(|&centre| length(sub(centre, middle)) < 0.26));
-    // MotionReach to the origin, nothing is left of the offset.
+    // Moved to the origin, nothing is left of the offset.
     let moved = place.path("moved.ply");
     export(&["--translate=-500000,-4500000,-120", "-o", text(&moved)]);
     assert_eq!(frame_of_file(&moved).unwrap(), Frame::SCENE);

@@ -285,7 +285,7 @@ fn a_usual_run_settles_what_it_grows_to() {
     let config = stored_config(&place);
     // One for 40 pixels of eight views of 48x36 px.
     assert!(config.contains("max_points = 345\n"), "{config}");
-    place.trained_into("growing", 600, &[]).says(&["up to 345 Gaussians"]);
+    place.trained_into("growing", 220, &[]).says(&["up to 345 Gaussians"]);
     let stored = |model: &str| place.read(&format!("{model}/config.toml"));
     let best = place.trained_into("best", 2, &["--preset", "best"]);
     assert!(!best.stderr.contains("(--preset"), "another was named: {best:#?}");
@@ -297,7 +297,7 @@ fn a_usual_run_settles_what_it_grows_to() {
 #[test]
 fn a_resumed_run_that_turns_to_the_preset_fast_settles_its_number() {
     let place = with_model(20, &["--preset", "reference"]);
-    let resumed = ["--resume", "--preset", "fast", "--iterations", "400"];
+    let resumed = ["--resume", "--preset", "fast", "--iterations", "220"];
     end(place.train().args(resumed)).done();
     let config = stored_config(&place);
     for line in ["max_points = 345\n", "opacity_reset_interval = 500\n", "max_passes = 0\n"] {

@@ -1,6 +1,6 @@
 //! `splat synth --scene NAME`: the true mesh, the masks, and a model of flat Gaussians.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::f64::consts::PI;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -218,18 +218,20 @@ pub(crate) fn fixture_of(
     place
 }
 
-/// Models of the tiny scene by iterations and flags.
-static MODELS: Mutex<BTreeMap<String, Arc<OnceLock<TestFolder>>>> = Mutex::new(BTreeMap::new());
+/// Models of the tiny scene with their iterations and flags.
+static MODELS: Mutex<Vec<(String, Arc<OnceLock<TestFolder>>)>> = Mutex::new(Vec::new());
 
 /// Returns a place of its own with a copy of the model that these flags train. The tiny scene is shared with
 /// other tests, so that no test may change it.
 pub(crate) fn with_model(iterations: u32, flags: &[&str]) -> TestFolder {
-    let (model, number) = {
+    let line = format!("{iterations} {}", flags.join(" "));
+    let (name, model) = {
         let mut models = MODELS.lock().unwrap();
-        let number = models.len();
-        let line = format!("{iterations} {}", flags.join(" "));
-        (Arc::clone(models.entry(line).or_default()), number)
+        let number = models.iter().position(|(known, _)| *known == line).unwrap_or(models.len());
+        if number == models.len() {
+            models.push((line, Arc::default()));
+        }
+        (format!("model-{number}"), Arc::clone(&models[number].1))
     };
-    let name = format!("model-{number}");
     copy_of(model.get_or_init(|| fixture(&name, |place| drop(place.trained(iterations, flags)))))
 }
