@@ -21,7 +21,7 @@ pub fn training(place: &TestFolder, flags: &[&str]) -> Command {
     training_by(&[], place, flags)
 }
 
-/// The same, started by another program.
+/// `splat train` as above, started by another program.
 pub fn training_by(before: &[&str], place: &TestFolder, flags: &[&str]) -> Command {
     let mut command = program(before);
     command.args(["train", "--device", "cpu", "-s"]).arg(place.scene());

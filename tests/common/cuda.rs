@@ -20,7 +20,7 @@ use super::scene::{in_training, rows, tame_gaussians};
 
 static GPU: RwLock<()> = RwLock::new(());
 
-/// What a test has of the GPU. Each test runs on a thread of its own.
+/// A test's share of the GPU. Each test runs on a thread of its own.
 enum GpuShare {
     Nothing,
     Share(RwLockReadGuard<'static, ()>),
@@ -101,7 +101,7 @@ pub fn uneven(count: usize, sh_degree: u32, seed: u64) -> Snapshot<Gaussians> {
     start
 }
 
-/// What a compact model makes of a snapshot: values that its words hold exactly.
+/// The snapshot after it was in a compact model: values that its words hold exactly.
 pub fn held(start: &Snapshot<Gaussians>) -> Snapshot<Gaussians> {
     let mut device = compact();
     let mut model = device.restore(start.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! How tests draw views and train on them.
+//! Drawing of views and training on them in tests.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use splat::dataset::{Image, View};
 use splat::math::Divisor;
 use splat::memory::Bytes;
 
-/// What a view is drawn for.
+/// The purpose that a view is drawn for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
     /// To be shown or measured.
     Eval,
-    /// The same with the Gaussians that each pixel is blended of.
+    /// A picture with the Gaussians that each pixel is blended of.
     Picture,
     /// To be trained on.
     Train,
-    /// The same, observed by density control.
+    /// A training pass that density control observes.
     Observe,
 }
 
-/// How a view is drawn, and with what.
+/// Settings and inputs of a drawn view.
 #[expect(clippy::struct_excessive_bools, reason = "a set, of which any may be there")]
 #[derive(Clone, Copy, Debug)]
 pub struct Drawing {
@@ -67,7 +67,7 @@ impl Drawing {
         RenderSettings { sh_degree, background, near, footprint, fade_depth }
     }
 
-    /// What a shown view has of it.
+    /// Returns the settings of a view that is shown.
     pub fn look(&self) -> Look {
         let (inverse_depths, surface, median) = (self.inverse_depth, self.surface, self.median);
         let extra = match self.pass {
@@ -80,7 +80,7 @@ impl Drawing {
         Look { extra, corrects_colors: self.compensation.is_some() }
     }
 
-    /// What a view that is trained on has of it.
+    /// Returns the settings of a view that is trained on.
     pub fn wants(&self) -> Wants {
         let &Self { inverse_depth: inverse_depths, inverse_squares, surface: maps, median, .. } =
             self;
@@ -148,7 +148,7 @@ pub trait Steps: TrainDevice {
         self.render_train(model, view, &drawing.settings(), &drawing.wants())
     }
 
-    /// What the device's memory holds.
+    /// Entries of the device's memory.
     fn entries(&mut self) -> Vec<MemoryEntry> {
         self.memory(Peaks::Keep).map(|memory| memory.entries).unwrap_or_default()
     }
@@ -185,7 +185,7 @@ pub trait Steps: TrainDevice {
         Ok([pixels, self.backward(model, frame, near, gradients)?])
     }
 
-    /// The same by terms that need no neighbours; gives the values of those at pixels.
+    /// Trains by terms that need no neighbours; gives the values of those at pixels.
     fn add_view(
         &mut self,
         model: &mut Self::Model,
@@ -201,7 +201,7 @@ pub trait Steps: TrainDevice {
 
 impl<B: TrainDevice> Steps for B {}
 
-/// What a device draws of a view, to be shown or to be trained on.
+/// A device's picture of a view, to be shown or to be trained on.
 pub fn drawn_either<B: TrainDevice>(
     device: &mut B,
     model: &B::Model,

@@ -1,4 +1,4 @@
-//! How near a model of a synthetic scene is to the scene's true surfaces.
+//! Distances of a model of a synthetic scene from the scene's true surfaces.
 
 use super::prelude::*;
 use std::fs;
@@ -34,7 +34,7 @@ const OPAQUE: f64 = 0.5;
 /// Largest scales from the true surface within which a Gaussian is asked which way it faces.
 const REACH: f64 = 3.0;
 
-/// Where a Gaussian's density is looked at along a ray, in standard deviations from its peak.
+/// Samples of a Gaussian's density along a ray, in standard deviations from its peak.
 const STATIONS: [f64; 13] = [-3.0, -2.5, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0];
 
 /// As many views apart are those that are tested, where nothing else is asked for.
@@ -43,14 +43,14 @@ pub const TEST_EVERY: u32 = 8;
 /// Halvings of a step in which the density reaches the level.
 const HALVINGS: usize = 40;
 
-/// How a model lies to the true surfaces.
+/// Figures of a model against the true surfaces.
 #[derive(Clone, Copy, Debug)]
 pub struct Geometry {
     /// Gaussians of the model.
     pub gaussians: usize,
     /// Rays on which the model shows a surface.
     pub rays: usize,
-    /// Of these, rays on which its density reaches the level.
+    /// Number of rays on which its density reaches the level.
     pub points: usize,
     /// Median distance of where that is to the true surface, world units.
     pub median_distance: f64,
@@ -79,7 +79,7 @@ impl std::fmt::Display for Geometry {
 /// A model of a run beside what it is measured by.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// What the model is called in a table.
+    /// Name of the model in a table.
     pub name: String,
     /// Its finished iterations.
     pub iteration: u32,
@@ -188,7 +188,7 @@ impl Solid {
         self.axes.map(|row| row[thin])
     }
 
-    /// What it adds to the density along a ray.
+    /// Returns the density of the Gaussian along a ray.
     fn along(&self, origin: Vec3<f64>, direction: Vec3<f64>) -> RayDensity {
         let scaled = |vector| {
             let turned = mul_transposed(&self.axes, vector);
@@ -219,7 +219,7 @@ struct PixelSurface {
     origin: Vec3<f64>,
     /// From the camera through the pixel's centre, of length 1.
     direction: Vec3<f64>,
-    /// Where the mean depth of what is blended there lies.
+    /// Point at the mean depth of what is blended there.
     surface: Vec3<f64>,
 }
 
@@ -263,7 +263,7 @@ fn shown_in(view: &View, maps: &[f32], pixel: usize) -> Option<PixelSurface> {
     Some(PixelSurface { origin, direction: normalize(forward), surface })
 }
 
-/// Where each ray first meets the level of the density of the Gaussians nearest to the drawn surface;
+/// Points at which each ray first meets the level of the density of the Gaussians nearest to the drawn surface;
 /// nowhere on rays that do not.
 fn level_points(solids: &[Solid], shown: &[PixelSurface]) -> Vec<Vec3<f64>> {
     let centres: Vec<Vec3<f64>> = solids.iter().map(|solid| solid.mean).collect();
@@ -280,7 +280,7 @@ fn level_points(solids: &[Solid], shown: &[PixelSurface]) -> Vec<Vec3<f64>> {
     found.collect()
 }
 
-/// Where in front of the camera the density rises to the level first.
+/// Distance from the camera at which the density first rises to the level.
 ///
 /// At three standard deviations in front of all of them, 16 Gaussians make a density of 0.18 at most;
 /// none that reaches the level alone is missed between stations, as their peaks are among these.

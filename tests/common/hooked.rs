@@ -44,7 +44,7 @@ pub enum Call<'a> {
     LoadLpips,
 }
 
-/// What is done in place of a device, or before it.
+/// Functions that run in place of a device, or before it.
 pub trait Hooks<D: TrainDevice> {
     fn before(&mut self, _call: Call<'_>) -> Result<(), DeviceError> {
         Ok(())
@@ -561,7 +561,7 @@ pub struct Constraints {
     pub backgrounds: Vec<[f32; 3]>,
     /// The frame from which on there is no room at all.
     pub gives_way: usize,
-    /// What it takes to read any rows.
+    /// Time that reading any rows takes.
     pub pause: Duration,
     /// Frames that are refused as memory is short, counted from 1 with those refused.
     pub refused_frames: BTreeSet<usize>,
@@ -579,7 +579,7 @@ pub struct Constraints {
     pub rounds: Vec<usize>,
     /// The longest lists of neighbours that there is room for.
     pub most_neighbours: u32,
-    /// What they are from the first relief on.
+    /// The longest lists from the first relief on.
     pub fewer_neighbours: u32,
     /// Lengths of the lists that were found.
     pub found_lists: Vec<u32>,
@@ -597,7 +597,7 @@ pub struct Constraints {
     pub trained: Vec<String>,
     /// Views that were expected, each with how many had been trained on before.
     pub expected: Vec<(usize, String)>,
-    /// What was given up and not yet told.
+    /// Changes that are not yet reported.
     pub changes: Vec<RungChange>,
 }
 

@@ -164,7 +164,7 @@ impl Pickle {
     }
 }
 
-/// How `torch.save` wrote at what time.
+/// A version of the format of `torch.save`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// Since 1.6.

@@ -31,12 +31,12 @@ pub fn derivative(x: f64, f: impl FnMut(f64) -> f64) -> f64 {
     best_difference(x, [1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6], f)
 }
 
-/// The same with narrow steps only, for functions with cut-offs that a wide step would cross.
+/// Derivative by narrow steps only, for functions with cut-offs that a wide step would cross.
 pub fn derivative_between_cuts(x: f64, f: impl FnMut(f64) -> f64) -> f64 {
     best_difference(x, [3e-5, 1e-5, 3e-6], f)
 }
 
-/// The same with steps so narrow that hardly ever a sample crosses the edge of a triangle.
+/// Derivative by steps so narrow that hardly ever a sample crosses the edge of a triangle.
 pub fn derivative_between_edges(x: f64, f: impl FnMut(f64) -> f64) -> f64 {
     best_difference(x, [1e-6, 6e-7, 3e-7], f)
 }
@@ -125,7 +125,7 @@ macro_rules! each_backend {
     };
 }
 
-/// The same from a function of how to open a device, for tests after which it is of no more use.
+/// One test per device from a function that opens the device, for tests that leave it unusable.
 #[macro_export]
 macro_rules! each_backend_anew {
     ($($test:ident),+ $(,)?) => {

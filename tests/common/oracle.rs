@@ -54,7 +54,7 @@ impl Shot {
 pub enum Counted {
     /// All of them, none of which is borderline.
     All,
-    /// Those that are not borderline.
+    /// Pixels that are not borderline.
     Clear,
     /// Three in four of those that are not borderline.
     Some,
@@ -167,7 +167,7 @@ pub fn observed<B: TrainDevice>(device: &mut B, gaussians: &Gaussians, shots: &[
     model
 }
 
-/// What the first step left behind.
+/// State after the first step.
 #[derive(Clone, Debug)]
 pub struct FirstStep {
     pub loss: Loss,
@@ -219,10 +219,10 @@ pub fn assert_columns_agree(found: &Groups, expected: &Groups, of_all_share: f64
     }
 }
 
-/// What gradients of single precision agree within.
+/// Tolerance of gradients in single precision.
 pub const GRADIENT_TOLERANCE: f64 = 1e-3;
 
-/// The same for an image of this size: where the SSIM window has one tap, its variance is
+/// Tolerance for an image of this size: where the SSIM window has one tap, its variance is
 /// x² - x², of which single precision leaves rounding only.
 pub fn gradient_tolerance(size: [u32; 2]) -> f64 {
     if size[0].min(size[1]) < 3 { 2e-2 } else { GRADIENT_TOLERANCE }
@@ -479,7 +479,7 @@ impl RelocateRule {
     }
 }
 
-/// What would grow.
+/// Gaussians that would grow.
 pub fn score<D: Edit<Gaussians>>(
     device: &mut D,
     model: &D::Model,

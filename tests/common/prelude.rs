@@ -1,4 +1,4 @@
-//! What nearly every test of a device uses: its traits, and how tests draw and train.
+//! Imports of nearly every test of a device: its traits, and types that draw and train.
 #![allow(unused_imports, reason = "each test program uses its part")]
 
 pub use splat::backend::{

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use protobuf::Message as _;
+use serde_json::Value;
 use splat::config::Config;
 use splat::dataset::{Dataset, ImageLoader};
 use splat::perceptual::LpipsWeights;
@@ -35,7 +36,7 @@ pub fn splat() -> assert_cmd::Command {
     command
 }
 
-/// How a run ended.
+/// Exit code and output of a run.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -78,6 +79,11 @@ impl Ended {
         self.says(parts)
     }
 
+    /// Returns what was printed, which is JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
+
     /// stderr holds all of these.
     pub fn says(self, parts: &[&str]) -> Self {
         for part in parts {
@@ -116,12 +122,27 @@ pub fn set_up<T>(
 }
 
 impl TestFolder {
-    /// The steps in the log of its model.
-    pub fn steps(&self) -> Vec<serde_json::Value> {
-        let log = fs::read_to_string(self.model().join("run.jsonl")).unwrap();
-        let records =
-            log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        records.filter(|record| record["event"] == "step").collect()
+    /// Reads a text file of the place.
+    pub fn read(&self, name: &str) -> String {
+        let path = self.path(name);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// Reads a JSON file of the place.
+    pub fn json(&self, name: &str) -> Value {
+        serde_json::from_str(&self.read(name)).unwrap()
+    }
+
+    /// Returns the events of one kind in the log of a model.
+    pub fn events(&self, model: &str, kind: &str) -> Vec<Value> {
+        let log = self.read(&format!("{model}/run.jsonl"));
+        let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.filter(|event| event["event"] == kind).collect()
+    }
+
+    /// Runs a command on the model, on the CPU.
+    pub fn run(&self, command: &str, flags: &[&str]) -> Ended {
+        end(splat().args([command, "--device=cpu", "-m"]).arg(self.model()).args(flags))
     }
 
     /// With the tiny scene in it.
@@ -181,7 +202,7 @@ impl TestFolder {
         self.train_into("model")
     }
 
-    /// The same into another folder.
+    /// As above, into another folder.
     pub fn train_into(&self, model: &str) -> assert_cmd::Command {
         let mut command = splat();
         command.args(["train", "--device", "cpu", "-s"]).arg(self.scene());
@@ -195,7 +216,7 @@ impl TestFolder {
         self.trained_into("model", iterations, flags)
     }
 
-    /// The same into another folder.
+    /// As above, into another folder.
     pub fn trained_into(&self, model: &str, iterations: u32, flags: &[&str]) -> Ended {
         end(self
             .train_into(model)
@@ -210,6 +231,11 @@ impl TestFolder {
 
     pub fn ply_of(&self, model: &str, iteration: u32) -> PathBuf {
         self.path(model).join(format!("point_cloud/iteration_{iteration}/point_cloud.ply"))
+    }
+
+    /// Returns the bytes of a model's PLY.
+    pub fn ply_bytes(&self, model: &str, iteration: u32) -> Vec<u8> {
+        fs::read(self.ply_of(model, iteration)).unwrap()
     }
 
     pub fn checkpoint(&self, iteration: u32) -> PathBuf {
@@ -304,7 +330,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub fn json(&self) -> serde_json::Value {
+    pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
@@ -359,7 +385,7 @@ pub fn records(path: &Path) -> Vec<Record> {
 }
 
 /// Returns the lines of the log in a model folder.
-pub fn log_lines(folder: &Path) -> Vec<serde_json::Value> {
+pub fn log_lines(folder: &Path) -> Vec<Value> {
     let log = fs::read_to_string(folder.join("run.jsonl")).unwrap();
     log.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -374,13 +400,8 @@ pub fn events_files(folder: &Path) -> Vec<PathBuf> {
 
 /// Steps at which each tag stands in the file.
 pub fn steps_of_tags(path: &Path) -> BTreeMap<String, Vec<i64>> {
-    let mut steps: BTreeMap<String, Vec<i64>> = BTreeMap::new();
-    for record in records(path) {
-        for value in record.get_summary().get_value() {
-            steps.entry(value.get_tag().to_owned()).or_default().push(record.get_step());
-        }
-    }
-    steps
+    let steps = |values: Vec<(i64, f32)>| values.into_iter().map(|(step, _)| step).collect();
+    values_of_tags(path).into_iter().map(|(tag, values)| (tag, steps(values))).collect()
 }
 
 /// Values of each tag by step.

@@ -66,7 +66,7 @@ pub fn straight() -> View {
     view
 }
 
-/// The same view in an image of another size.
+/// A view in an image of another size.
 pub fn resized(view: &View, [width, height]: [u32; 2]) -> View {
     let mut view = view.clone();
     view.camera = view.camera.resized(width, height);
@@ -214,7 +214,7 @@ pub fn target(masked: bool) -> Image {
 #[derive(Clone, Copy, Debug)]
 pub struct Splat {
     pub gaussian: usize,
-    /// Of a surfel what covers it.
+    /// The surfel, if the Gaussian is one.
     pub ellipse: Ellipse<f64>,
     pub surfel: Option<Surfel<f64>>,
     pub opacity: f64,
@@ -265,7 +265,7 @@ pub fn viewpoint(view: &View, near: f64) -> Viewpoint<f64> {
     filtered_viewpoint(view, near, Footprint::DILATED)
 }
 
-/// The same with another filter.
+/// The view in double precision with another filter.
 pub fn filtered_viewpoint(view: &View, near: f64, footprint: Footprint) -> Viewpoint<f64> {
     let (variance_px2, compensates) = match footprint {
         Footprint::Ellipse { variance_px2, compensates } => (variance_px2, compensates),

@@ -34,7 +34,7 @@ pub struct SurfaceRule {
     pub density: f64,
     pub normal: f64,
     pub sdf: f64,
-    /// What distances are divided by, world units.
+    /// Unit of distances, world units.
     pub sdf_unit: f64,
     pub samples: u32,
     pub seed: u64,
@@ -152,7 +152,7 @@ pub fn regularised<R: Real>(
     (terms, rows)
 }
 
-/// Of all geometry, `[n][11]`.
+/// Gradients of all geometry, `[n][11]`.
 pub fn geometry_gradients<R: Real>(
     device: &Cpu<R>,
     model: &Model<R>,
@@ -199,7 +199,7 @@ impl Solid {
     }
 }
 
-/// What no gradient flows through: weights and sides of one sample's neighbours.
+/// Constants of the gradient: weights and sides of one sample's neighbours.
 pub type Frozen = Vec<(f64, f64)>;
 
 /// A sample by the definition.
@@ -207,7 +207,7 @@ pub struct Sample {
     pub own: usize,
     pub x: Vec3<f64>,
     pub near: Vec<usize>,
-    /// Where the weights do not follow the geometry.
+    /// Constants, unless the weights follow the geometry.
     pub frozen: Option<Frozen>,
 }
 
@@ -331,7 +331,7 @@ pub struct ShownDepths {
 }
 
 impl ShownDepths {
-    /// Of these Gaussians, of which the view sees `visible`: no tiles, no bounds.
+    /// Depths of these Gaussians, of which the view sees `visible`: no tiles, no bounds.
     pub fn new(
         gaussians: &Gaussians,
         visible: &[usize],
@@ -363,7 +363,7 @@ impl ShownDepths {
         Self { view: scene::viewpoint(view, settings.near), depths: pixels.map(depth_of).collect() }
     }
 
-    /// How far the surface lies behind a point of the world, if the view looks at it: every pixel
+    /// Distance of the surface behind a point of the world, if the view shows it: every pixel
     /// counts by how near its centre is, and what lies beyond the centres of the border as if there.
     pub fn height(&self, point: Vec3<f64>) -> Option<f64> {
         let view = &self.view;
@@ -386,7 +386,7 @@ impl ShownDepths {
         Some(depth - z)
     }
 
-    /// How far a Gaussian is from the surface, in what it may be; nothing of one outside the image.
+    /// Distance of a Gaussian from the surface in its unit; `None` outside of the image.
     pub fn nearness(&self, solid: &Solid) -> Option<f64> {
         let towards = normalize(sub(self.view.centre_world, solid.mean));
         let turned = mul_transposed(&solid.axes, towards);
@@ -394,7 +394,7 @@ impl ShownDepths {
         Some(self.height(solid.mean)?.abs() / (2.0 * deviation))
     }
 
-    /// Those of the visible that samples are taken of. Fails where single precision may decide
+    /// Visible Gaussians that samples are taken of. Fails where single precision may decide
     /// otherwise of one.
     pub fn near_surface(&self, visible: &[usize], solids: &[Solid]) -> Vec<usize> {
         let is_near = |&&row: &&usize| {

@@ -255,7 +255,7 @@ fn the_preset_mip_turns_on_both_filters_and_its_density_control() {
     assert_eq!((mip.densify.near_fade, mip.densify.densify_grad_threshold), (0.37, 4e-4));
 }
 
-/// What a new run resolves to with these flags.
+/// Resolves the options of a new run with these flags.
 fn of_new_run(words: &[&str], preset: Option<&str>) -> Config {
     let (flags, matches) = parsed(words);
     let typed = Some(Typed { flags: &flags, matches: &matches });

@@ -263,7 +263,7 @@ pub(super) struct File {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Import {
     path: Vec<String>,
-    /// What it is called in the file.
+    /// Its name in the file.
     name: String,
     is_public: bool,
 }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::LazyLock;
 
 use image::{Rgb, RgbImage};
 use rstest::rstest;
@@ -23,14 +22,12 @@ use crate::common::program::{
     Ended, SIZE, TestFolder, VIEWS, assert_no_litter, end, files_below, splat, text,
 };
 use crate::common::scene::{gaussian, together};
-use crate::synthetic_scenes::{copy_of, fixture};
+use crate::synthetic_scenes::with_model;
 
 /// A small trained model.
-static TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {
-    fixture("clean", |place| {
-        place.trained(150, &["--eval", "--sh-degree-interval=20", "--max-points=600"]);
-    })
-});
+fn trained() -> TestFolder {
+    with_model(150, &["--eval", "--sh-degree-interval=20", "--max-points=600"])
+}
 
 fn clean(place: &TestFolder, args: &[&str]) -> Ended {
     let mut command = splat();
@@ -38,18 +35,14 @@ fn clean(place: &TestFolder, args: &[&str]) -> Ended {
     end(&mut command)
 }
 
-fn json(ended: &Ended) -> Value {
-    serde_json::from_str(&ended.stdout).unwrap()
-}
-
 /// Mean PSNR of a split's views, dB.
 fn psnr(model: &Path, split: &str) -> f64 {
     let mut command = splat();
     command.args(["eval", "--json", "--device=cpu", "--split", split, "-m"]).arg(model);
-    json(&end(&mut command).done())["mean"]["psnr"].as_f64().unwrap()
+    end(&mut command).done().json()["mean"]["psnr"].as_f64().unwrap()
 }
 
-/// How many Gaussians a rule removes.
+/// Number of Gaussians that a rule removes.
 fn removed(report: &Value, rule: &str) -> u64 {
     let of = |it: &&Value| it["rule"] == rule;
     report["removed"].as_array().unwrap().iter().find(of).unwrap()["removed"].as_u64().unwrap()
@@ -57,9 +50,9 @@ fn removed(report: &Value, rule: &str) -> u64 {
 
 #[test]
 fn a_cleaned_model_is_a_model_that_is_no_worse() {
-    let place = copy_of(&TRAINED);
+    let place = trained();
     let before = files_below(&place.model());
-    let report = json(&clean(&place, &["--json"]).done());
+    let report = clean(&place, &["--json"]).done().json();
     let cleaned = place.model().join("clean");
     let ply = cleaned.join("point_cloud/iteration_150/point_cloud.ply");
     let (all, left) = (read_ply(&place.ply(150)).unwrap(), read_ply(&ply).unwrap());
@@ -90,30 +83,30 @@ fn a_cleaned_model_is_a_model_that_is_no_worse() {
 
 #[test]
 fn a_dry_run_says_the_same_and_writes_nothing() {
-    let place = copy_of(&TRAINED);
+    let place = trained();
     let before = files_below(&place.model());
     let dry = clean(&place, &["--dry-run"]).done();
     assert!(dry.stdout.contains("would be left"), "{dry:#?}");
     assert!(dry.stdout.contains("PSNR of 7 training views"), "{dry:#?}");
-    let report = json(&clean(&place, &["--dry-run", "--json"]).done());
+    let report = clean(&place, &["--dry-run", "--json"]).done().json();
     assert!(report["to"].is_null());
     assert!(files_below(&place.model()) == before);
     assert!(!place.model().join("clean").exists());
     // What is written is what was said.
-    let written = json(&clean(&place, &["--json", "-o", "other"]).done());
+    let written = clean(&place, &["--json", "-o", "other"]).done().json();
     assert_eq!(written["removed"], report["removed"]);
     assert_eq!(written["to"], "other");
 }
 
 #[test]
 fn a_model_that_is_there_is_moved_aside_and_not_lost() {
-    let place = copy_of(&TRAINED);
+    let place = trained();
     clean(&place, &["-o", "out"]).done();
-    let before = fs::read(place.ply_of("out", 150)).unwrap();
+    let before = place.ply_bytes("out", 150);
     clean(&place, &["-o", "out"]).refused(2, &["holds a model already", "--overwrite"]);
-    assert!(fs::read(place.ply_of("out", 150)).unwrap() == before);
+    assert!(place.ply_bytes("out", 150) == before);
     clean(&place, &["-o", "out", "--overwrite", "--max-loss=1"]).done();
-    assert!(fs::read(place.ply_of("out/previous_1", 150)).unwrap() == before);
+    assert!(place.ply_bytes("out/previous_1", 150) == before);
     assert!(place.path("out/previous_1/clean.json").exists());
     // More may go where more may be lost.
     let [few, many] = ["out/previous_1", "out"].map(|model| {
@@ -137,14 +130,14 @@ fn what_cannot_be_cleaned_is_refused_with_the_remedy(
     #[case] code: i32,
     #[case] says: &[&str],
 ) {
-    let place = copy_of(&TRAINED);
+    let place = trained();
     clean(&place, args).refused(code, says);
     assert!(!place.model().join("clean/point_cloud").exists());
 }
 
 #[test]
 fn a_model_without_training_views_is_not_cleaned() {
-    let place = copy_of(&TRAINED);
+    let place = trained();
     let names: Vec<String> = (0..VIEWS).map(|view| format!("view_{view:03}.png")).collect();
     fs::write(place.path("all.txt"), names.join("\n")).unwrap();
     clean(&place, &["--test-list=all.txt"])
@@ -153,9 +146,9 @@ fn a_model_without_training_views_is_not_cleaned() {
 
 #[test]
 fn a_box_and_a_ball_cut_all_outside_of_them() {
-    let place = copy_of(&TRAINED);
+    let place = trained();
     let args = ["--json", "--crop=-1,-1,-1,1,1,1", "--crop-sphere=0,0,0,1.2", "-o", "cut"];
-    let report = json(&clean(&place, &args).done());
+    let report = clean(&place, &args).done().json();
     let left = read_ply(&place.ply_of("cut", 150)).unwrap();
     let (means, _) = left.means.as_chunks::<3>();
     assert!(!means.is_empty());
@@ -243,7 +236,7 @@ fn floaters_that_a_view_shows_are_removed(#[case] opacities: [f64; 2]) {
     let all = together(&[model.clone(), floaters(&dataset, &model, planted, opacities)]);
     let shown = shown(&dataset, &all, planted);
     write_ply(&ply, &all).unwrap();
-    let report = json(&clean(&place, &["--json", "-o", "cleaned"]).done());
+    let report = clean(&place, &["--json", "-o", "cleaned"]).done().json();
     let left = read_ply(&place.ply_of("cleaned", 1)).unwrap();
     let bits = |gaussians: &Gaussians| -> Vec<[u32; 3]> {
         gaussians.means.as_chunks().0.iter().map(|mean: &[f32; 3]| mean.map(f32::to_bits)).collect()
@@ -260,7 +253,7 @@ fn floaters_that_a_view_shows_are_removed(#[case] opacities: [f64; 2]) {
 
 #[test]
 fn training_ends_with_what_clean_makes_of_its_model() {
-    let place = copy_of(&TRAINED);
+    let place = trained();
     clean(&place, &[]).done();
     let flags = ["--eval", "--sh-degree-interval=20", "--max-points=600", "--clean"];
     let ended = place.trained_into("at_once", 150, &flags);
@@ -268,7 +261,7 @@ fn training_ends_with_what_clean_makes_of_its_model() {
     let ended = ended.says(&["Training complete", "Gaussians, ", " % removed"]);
     ended.says(&["PSNR of 7 training views", " -> "]);
     let cleaned = |model: &str| fs::read(place.ply_of(&format!("{model}/clean"), 150)).unwrap();
-    assert!(fs::read(place.ply(150)).unwrap() == fs::read(place.ply_of("at_once", 150)).unwrap());
+    assert!(place.ply_bytes("model", 150) == place.ply_bytes("at_once", 150));
     assert!(cleaned("model") == cleaned("at_once"));
     // The views that were held out still are.
     psnr(&place.path("at_once/clean"), "test");
@@ -277,17 +270,17 @@ fn training_ends_with_what_clean_makes_of_its_model() {
 
 #[test]
 fn a_complete_run_is_cleaned_once_and_one_that_goes_on_again() {
-    let place = copy_of(&TRAINED);
+    let place = trained();
     let resumed = |flags: &[&str]| end(place.train().args(["--resume", "--clean"]).args(flags));
     resumed(&[]).done().says(&["already trained for", " % removed"]);
-    let first = fs::read(place.ply_of("model/clean", 150)).unwrap();
+    let first = place.ply_bytes("model/clean", 150);
     let again = resumed(&[]).done().says(&["iteration 150 is cleaned already"]);
     assert!(!again.stderr.contains("removed"), "{again:#?}");
-    assert!(fs::read(place.ply_of("model/clean", 150)).unwrap() == first);
+    assert!(place.ply_bytes("model/clean", 150) == first);
     let quiet = resumed(&["--preset=fast", "--iterations=160", "--quiet"]).done();
     assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));
     assert!(place.ply_of("model/clean", 160).exists());
-    assert!(fs::read(place.ply_of("model/clean/previous_1", 150)).unwrap() == first);
+    assert!(place.ply_bytes("model/clean/previous_1", 150) == first);
     // What is said is JSON where progress is.
     let told = resumed(&["--iterations=165", "--progress=json"]).done();
     let lines = told.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -297,7 +290,7 @@ fn a_complete_run_is_cleaned_once_and_one_that_goes_on_again() {
 
 #[test]
 fn training_that_cannot_be_followed_by_a_cleaning_is_refused_at_once() {
-    let place = copy_of(&TRAINED);
+    let place = trained();
     let mut train = place.train_into("triangles");
     end(train.args(["--primitive=triangles", "--clean"]))
         .refused(2, &["--clean", "--primitive triangles", "Leave --clean out"]);
@@ -343,13 +336,12 @@ fn a_held_out_view_that_its_mask_hides_is_left_out_of_the_means() {
     let psnr: Vec<f64> = views.values().map(|psnr| psnr.as_f64().unwrap()).collect();
     assert!((psnr.iter().sum::<f64>() / 3.0 - means).abs() < 1e-9 && means < 50.0, "{psnr:?}");
 
-    let eval = end(splat().args(["eval", "--json", "--device=cpu", "-m"]).arg(place.model()));
+    let eval = place.run("eval", &["--json"]);
     let eval = eval.done().says(&said);
-    let report: Value = serde_json::from_str(&eval.stdout).unwrap();
+    let report = eval.json();
     assert_eq!(report["views"].as_array().unwrap().len(), 3, "{report}");
     assert!((report["mean"]["psnr"].as_f64().unwrap() - means).abs() < 1e-3, "{report}");
-    let mut render = splat();
-    end(render.args(["render", "--skip-train", "--device=cpu", "-m"]).arg(place.model())).done();
+    place.run("render", &["--skip-train"]).done();
     for number in 0..4 {
         let path = place.model().join(format!("test/ours_6/renders/{number:05}.png"));
         assert!(path.is_file(), "{} is missing", path.display());
@@ -362,11 +354,8 @@ fn held_out_views_that_are_all_hidden_cannot_be_measured() {
     hide(&place, [0]);
     place.trained(4, &["--eval"]).says(&["warning", "none of them is evaluated"]);
     assert!(!place.model().join("results.json").exists());
-    let mut eval = splat();
-    eval.args(["eval", "--device=cpu", "-m"]).arg(place.model());
-    end(&mut eval).refused(3, &["test views", "hide every pixel", "invert"]);
-    let mut render = splat();
-    end(render.args(["render", "--skip-train", "--device=cpu", "-m"]).arg(place.model())).done();
+    place.run("eval", &[]).refused(3, &["test views", "hide every pixel", "invert"]);
+    place.run("render", &["--skip-train"]).done();
     assert!(place.model().join("test/ours_4/renders/00000.png").is_file());
 }
 

@@ -24,18 +24,8 @@ const START: u32 = 120;
 const PRUNE: u32 = START + 16;
 const LAST: u32 = START + 60;
 
-fn events(place: &TestFolder, model: &str, kind: &str) -> Vec<Value> {
-    let log = fs::read_to_string(place.path(model).join("run.jsonl")).unwrap();
-    let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    events.filter(|event| event["event"] == kind).collect()
-}
-
 fn iterations(events: &[Value]) -> Vec<u64> {
     events.iter().map(|event| event["iteration"].as_u64().unwrap()).collect()
-}
-
-fn ply(place: &TestFolder, model: &str, iteration: u32) -> Vec<u8> {
-    fs::read(place.ply_of(model, iteration)).unwrap()
 }
 
 /// A model of the photometric stage alone, in `photometric`.
@@ -45,7 +35,7 @@ static PHOTOMETRIC: LazyLock<TestFolder> = LazyLock::new(|| {
     })
 });
 
-/// Where a run of both stages is stopped.
+/// Iterations at which a run of both stages is stopped.
 const STOPS: [u32; 5] = [START, START + 9, PRUNE, PRUNE + 1, PRUNE + 20];
 
 /// A run of both stages with a checkpoint at each stop, in `unbroken`.
@@ -76,7 +66,7 @@ fn the_stage_follows_the_photometric_one_and_does_each_thing_in_its_time() {
         &format!("[Coarse Training] Iter {START}: "),
         &format!("[Coarse Training] Iter {PRUNE}: 8 nearest neighbours of "),
     ]);
-    let of = |kind| events(&place, "model", kind);
+    let of = |kind| place.events("model", kind);
     assert_eq!(iterations(&of("coarse_started")), [u64::from(START)]);
     let prunes = of("pruned");
     assert_eq!(iterations(&prunes), [u64::from(PRUNE)]);
@@ -88,7 +78,8 @@ fn the_stage_follows_the_photometric_one_and_does_each_thing_in_its_time() {
 
     // Both stages end in a model, and the second has the transparent no more.
     let rows = |iteration| {
-        let header = String::from_utf8_lossy(&ply(&place, "model", iteration)[..200]).into_owned();
+        let header =
+            String::from_utf8_lossy(&place.ply_bytes("model", iteration)[..200]).into_owned();
         let line = header.lines().nth(2).unwrap().to_owned();
         line.strip_prefix("element vertex ").unwrap().parse::<u64>().unwrap()
     };
@@ -114,7 +105,7 @@ fn each_kind_of_terms_is_told_in_its_time(
     let flags =
         ["--sugar-iterations=240", "--n-samples-for-sdf=200", "--test-iterations=-1", &kind];
     place.trained_into("model", 60, &flags);
-    let reports = events(&place, "model", "surface");
+    let reports = place.events("model", "surface");
     assert_eq!(iterations(&reports), [100, 200, 300]);
     assert!(reports[0]["entropy"].as_f64().unwrap() > 0.0, "{}", reports[0]);
     for term in ["density", "sdf", "normal", "dn"] {
@@ -141,11 +132,11 @@ fn straight_on_is_the_same_as_from_what_was_saved(#[case] filters: &[&str]) {
     command.args(["train", "--device=cpu", "--regularize=density", "-c"]);
     command.arg(place.path("at_once")).args(["--iteration-to-load", &START.to_string()]);
     end(command.arg("-m").arg(place.path("loaded")).args(STAGE)).done();
-    assert!(ply(&place, "at_once", LAST) == ply(&place, "loaded", LAST));
-    let config = fs::read_to_string(place.path("loaded/config.toml")).unwrap();
+    assert!(place.ply_bytes("at_once", LAST) == place.ply_bytes("loaded", LAST));
+    let config = place.read("loaded/config.toml");
     assert!(config.contains("eval = true"), "{config}");
-    assert_eq!(iterations(&events(&place, "loaded", "coarse_started")), [u64::from(START)]);
-    let steps = iterations(&events(&place, "loaded", "step"));
+    assert_eq!(iterations(&place.events("loaded", "coarse_started")), [u64::from(START)]);
+    let steps = iterations(&place.events("loaded", "step"));
     assert!(steps[0] > u64::from(START), "{steps:?}");
 }
 
@@ -159,7 +150,7 @@ fn the_stage_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(#[case] iteratio
     let place = TestFolder::beside(&UNBROKEN);
     let checkpoint = UNBROKEN.checkpoint_of("unbroken", iteration);
     end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
-    assert!(ply(&UNBROKEN, "unbroken", LAST) == ply(&place, "model", LAST));
+    assert!(UNBROKEN.ply_bytes("unbroken", LAST) == place.ply_bytes("model", LAST));
 }
 
 #[test]
@@ -175,7 +166,7 @@ fn a_run_from_a_model_goes_on_though_a_preset_says_other_iterations() {
     let name = "checkpoints/chkpnt_150.safetensors";
     fs::copy(place.path("unbroken").join(name), place.model().join(name)).unwrap();
     run("model", &["--resume"]).says(&["iteration 150"]);
-    assert!(ply(&place, "unbroken", LAST) == ply(&place, "model", LAST));
+    assert!(place.ply_bytes("unbroken", LAST) == place.ply_bytes("model", LAST));
 }
 
 #[test]
@@ -190,8 +181,9 @@ fn opacities_go_to_nothing_or_all_before_the_transparent_go() {
         end(command.arg("-c").arg(model).args(stage)).done();
         let start: u64 = start.parse().unwrap();
         let folder = start.to_string();
-        assert_eq!(iterations(&events(&place, &folder, "pruned")), [start + 101]);
-        let entropies: Vec<f64> = events(&place, &folder, "surface")
+        assert_eq!(iterations(&place.events(&folder, "pruned")), [start + 101]);
+        let entropies: Vec<f64> = place
+            .events(&folder, "surface")
             .iter()
             .filter_map(|event| event["entropy"].as_f64())
             .collect();
@@ -231,7 +223,7 @@ fn a_checkpoint_of_one_stage_does_not_go_on_in_the_other() {
         .refused(2, &["photometric stage", &format!("--iterations {START}")]);
     // Where the photometric stage ended, the other begins.
     from(&[&STAGE[..], &["--regularize=density"]].concat()).done();
-    assert_eq!(iterations(&events(&place, "model", "coarse_started")), [u64::from(START)]);
+    assert_eq!(iterations(&place.events("model", "coarse_started")), [u64::from(START)]);
 
     // And not back, nor to the other side of the prune.
     let on = |flags: &[&str]| end(place.train().arg("--resume").args(flags));
@@ -250,7 +242,7 @@ fn a_finished_run_continues_with_the_coarse_stage_from_its_own_model() {
     let mut command = place.train();
     command.args(["--resume", "--regularize=density", "-c"]).arg(place.model()).args(STAGE);
     end(&mut command).done().says(&["-c has no effect"]);
-    assert!(ply(&place, "at_once", LAST) == ply(&place, "model", LAST));
+    assert!(place.ply_bytes("at_once", LAST) == place.ply_bytes("model", LAST));
 }
 
 #[test]
@@ -265,7 +257,7 @@ fn the_references_iterations_are_those_of_a_model_that_is_loaded() {
     // The last 40 of the reference's, behind its prune.
     run("late", "14960", &[]).done().says(&["transparent Gaussians stay"]);
     assert!(place.ply_of("late", 15_000).exists());
-    assert!(events(&place, "late", "pruned").is_empty());
+    assert!(place.events("late", "pruned").is_empty());
     run("over", "15000", &[]).refused(2, &["15000", "relative"]);
 }
 
@@ -276,11 +268,11 @@ fn the_references_iterations_are_those_of_a_model_that_is_loaded() {
 fn the_stage_goes_with_other_options(#[case] flags: &[&str]) {
     let place = TestFolder::with_scene();
     trained(&place, "model", &[&["--regularize=sdf"], flags].concat());
-    let found = events(&place, "model", "finished");
+    let found = place.events("model", "finished");
     assert_eq!(iterations(&found), [u64::from(LAST)]);
     assert!(found[0]["gaussians"].as_u64().unwrap() > 0, "{found:?}");
     for kind in ["relocated", "densified"] {
-        let late = events(&place, "model", kind);
+        let late = place.events("model", kind);
         assert!(
             late.iter().all(|event| event["iteration"].as_u64() < Some(START.into())),
             "{kind}"
@@ -294,7 +286,7 @@ fn a_model_that_the_prune_empties_ends_without_an_error() {
     // Too transparent to come to more than half in so few iterations.
     let flags = ["--regularize=density", "--init-opacity=0.02", "--opacity-lr=0"];
     place.trained(40, &[&STAGE[..], &flags].concat()).says(&["the model is empty"]);
-    assert_eq!(events(&place, "model", "finished")[0]["gaussians"].as_u64(), Some(0));
+    assert_eq!(place.events("model", "finished")[0]["gaussians"].as_u64(), Some(0));
 }
 
 #[test]
@@ -303,7 +295,7 @@ fn the_processor_draws_fewer_samples_unless_a_number_is_given() {
     let stage = ["--regularize=density", "--sugar-iterations=1"];
     let notice = "on the CPU: --n-samples-for-sdf 10000; a GPU takes 1000000";
     place.trained(1, &stage).says(&[notice]);
-    let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    let config = place.read("model/config.toml");
     assert!(config.contains("n_samples_for_sdf = 10000\n"), "{config}");
     let given = [&stage[..], &["--n-samples-for-sdf=100"]].concat();
     let ended = place.trained_into("given", 1, &given);

@@ -11,7 +11,7 @@ use splat_mesh::Mesh;
 use splat_mesh::file::{read_mesh, write_ply};
 
 use crate::common::program::{Ended, TestFolder, end, splat, text};
-use crate::synthetic_scenes::fixture;
+use crate::synthetic_scenes::{fixture, with_model};
 
 /// Two runs with held-out views, of which the second is longer.
 static RUNS: LazyLock<TestFolder> = LazyLock::new(|| {
@@ -60,7 +60,7 @@ impl Pair {
         compare(&[&self.place.path("kept.json"), &path], flags)
     }
 
-    /// The same with another value of a metric of the held-out views.
+    /// Compares the summary with one that has another value of a metric of the held-out views.
     fn scaled(&self, metric: &str, factor: f64, flags: &[&str]) -> Ended {
         let value = self.kept["metrics"]["test"][metric].as_f64().unwrap();
         self.changed(|it| it["metrics"]["test"][metric] = json!(value * factor), flags)
@@ -92,8 +92,7 @@ fn a_run_leaves_its_figures_in_one_file() {
 
 #[test]
 fn a_resumed_run_counts_what_it_took_before() {
-    let place = TestFolder::with_scene();
-    place.trained(10, &["--eval"]);
+    let place = with_model(10, &["--eval"]);
     let before = summary(&place, "model");
     end(place.train().args(["--eval", "--resume", "--iterations=14"])).done();
     let after = summary(&place, "model");
@@ -139,7 +138,7 @@ fn runs_stand_side_by_side_with_changes_and_differences() {
     assert!(markdown.contains("| --- | ---: | ---: | ---: |\n| test PSNR ↑ | "), "{markdown}");
 
     let printed = compare(&[&b], &["--baseline", text(&a), "--tolerance=100%", "--json"]).done();
-    let found: Value = serde_json::from_str(&printed.stdout).unwrap();
+    let found = printed.json();
     assert_eq!((&found["baseline"], &found["within_tolerance"]), (&text(&a).into(), &true.into()));
     assert_eq!(found["tolerance_percent"], 100.0);
     let run = &found["runs"][1];
@@ -169,7 +168,7 @@ fn quality_outside_of_the_tolerance_ends_with_1(#[case] metric: &str, #[case] fa
     ended.says(&["changed.json: test ", "1.00%", "by more than 0.5%"]);
     let ended = pair.scaled(metric, factor, &["--json"]);
     assert_eq!(ended.code, Some(1));
-    let found: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let found = ended.json();
     assert_eq!(found["within_tolerance"], false);
     let key = format!("test.{metric}");
     assert_eq!(found["runs"][1]["figures"][key]["verdict"], "outside_tolerance");
@@ -249,7 +248,7 @@ fn quality_of_other_views_is_not_compared() {
         assert_eq!(row.split_whitespace().last(), Some("-"), "no change is shown: {row}");
         ended.says(&["their test views differ", &difference, "Train one again"]);
         let ended = compare(&[&a, &model], &["--json"]);
-        let found: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let found = ended.json();
         assert_eq!((ended.code, &found["within_tolerance"]), (Some(3), &Value::Null));
         assert_eq!(found["runs"][1]["figures"]["test.psnr"]["change_percent"], Value::Null);
     }
@@ -404,10 +403,6 @@ fn eval(place: &TestFolder, flags: &[&str]) -> Ended {
     end(command.args(flags))
 }
 
-fn mesh_figures_json(ended: &Ended) -> Value {
-    serde_json::from_str(&ended.stdout).unwrap()
-}
-
 fn write(path: &Path, mesh: &Mesh) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     write_ply(&mut BufWriter::new(fs::File::create(path).unwrap()), mesh).unwrap();
@@ -430,7 +425,7 @@ fn number(figures: &Value, pointer: &str) -> f64 {
 fn the_truth_against_itself_has_no_distance() {
     let place = place();
     let ended = eval(&place, &["--json", "--mesh", text(&truth(&place))]).done();
-    let figures = mesh_figures_json(&ended);
+    let figures = ended.json();
     for over in ["uniform", "visible", "scan/figures"] {
         // The places of vertices are single precision.
         assert!(number(&figures, &format!("/{over}/chamfer")) < 1e-6, "{over}");
@@ -441,8 +436,7 @@ fn the_truth_against_itself_has_no_distance() {
     assert_eq!(number(&figures, "/scan/mesh_only") + number(&figures, "/scan/truth_only"), 0.0);
     assert_eq!(number(&figures, "/report/genus"), 0.0);
     // --json leaves the same figures in the model folder.
-    let kept: Value =
-        serde_json::from_slice(&fs::read(place.model().join("geometry.json")).unwrap()).unwrap();
+    let kept = place.json("model/geometry.json");
     assert_eq!(kept, figures);
 }
 
@@ -452,7 +446,7 @@ fn a_larger_sphere_is_as_far_as_it_is_larger_until_it_is_aligned() {
     let mesh = place.path("larger.ply");
     write(&mesh, &scaled(&place, 1.01, [0.0; 3]));
     let flags = ["--json", "--threshold=0.02", "--mesh", text(&mesh)];
-    let figures = mesh_figures_json(&eval(&place, &flags).done());
+    let figures = eval(&place, &flags).done().json();
     for pointer in ["/uniform/chamfer", "/uniform/accuracy/median", "/visible/completeness/mean"] {
         // Faces of 40 cells lie up to 3e-4 below the sphere, these and those.
         let found = number(&figures, pointer);
@@ -467,8 +461,7 @@ fn a_larger_sphere_is_as_far_as_it_is_larger_until_it_is_aligned() {
     write(&mesh, &scaled(&place, 1.05, [0.02, -0.01, 0.03]));
     let aligned = eval(&place, &["--align=icp", "--mesh", text(&mesh)]).done();
     assert!(aligned.stdout.contains("moved onto the truth: scale 0.952"), "{}", aligned.stdout);
-    let kept = fs::read(place.model().join("geometry.json")).unwrap();
-    let figures: Value = serde_json::from_slice(&kept).unwrap();
+    let figures = place.json("model/geometry.json");
     assert!((1.05 * number(&figures, "/alignment/scale") - 1.0).abs() < 1e-4);
     assert!(number(&figures, "/uniform/chamfer") < 5e-4);
 }
@@ -502,7 +495,7 @@ fn the_table_has_units_and_the_mesh_is_the_newest_of_the_model() {
     }
     let longest = ended.stdout.lines().skip(2).map(|line| line.chars().count()).max();
     assert!(longest < Some(220), "{}", ended.stdout);
-    let other = mesh_figures_json(&eval(&place, &["--json", "--iteration=900"]).done());
+    let other = eval(&place, &["--json", "--iteration=900"]).done().json();
     assert_eq!(other["mesh"], text(&mesh("iteration_900/tsdf.ply")));
     eval(&place, &["--iteration=7"]).refused(3, &["iteration 7", "splat mesh -m"]);
 }
@@ -535,9 +528,7 @@ fn what_cannot_be_measured_is_named_with_what_to_do() {
         eval(&place, &[&named[..], &[threshold]].concat()).refused(2, &["threshold", "above 0"]);
     }
     eval(&place, &[&named[..], &["--align=by-eye"]].concat()).refused(2, &["by-eye", "icp"]);
-    let mut alone = splat();
-    alone.args(["eval", "-m"]).arg(place.model()).args(named);
-    end(&mut alone).refused(2, &["--geometry"]);
+    place.run("eval", &named).refused(2, &["--geometry"]);
     assert!(!place.model().join("geometry.json").exists());
     fs::remove_file(place.model().join("config.toml")).unwrap();
     eval(&place, &named).refused(2, &["-s SCENE"]);

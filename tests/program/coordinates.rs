@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use rstest::rstest;
-use serde_json::Value;
 use splat::dataset::Frame;
 use splat::export::{frame_of_file, read_ply};
 use splat::math::linalg::{Vec3, length, sub};
@@ -41,18 +40,10 @@ fn trained(factor: f64, offset: Vec3<f64>) -> TestFolder {
     place
 }
 
-fn json(path: &Path) -> Value {
-    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
-}
-
 /// PSNR of the held-out views at the end of training, dB.
 fn psnr(place: &TestFolder) -> f64 {
-    let results = json(&place.model().join("results.json"));
+    let results = place.json("model/results.json");
     results[format!("ours_{ITERATIONS}")]["PSNR"].as_f64().unwrap()
-}
-
-fn run(command: &str, place: &TestFolder, flags: &[&str]) -> Ended {
-    end(splat().arg(command).args(["--device", "cpu", "-m"]).arg(place.model()).args(flags)).done()
 }
 
 fn ply(place: &TestFolder) -> std::path::PathBuf {
@@ -90,7 +81,7 @@ fn a_scene_trains_as_well_anywhere_and_in_any_unit(#[case] factor: f64, #[case] 
     let back = [0, 1, 2].map(|axis| (there[axis] - offset[axis]) / factor);
     assert!(length(sub(here, back)) < 0.05, "{here:?} {back:?}");
     // Measured anew, the saved model is as good.
-    run("eval", &place, &[]);
+    place.run("eval", &[]).done();
     assert!((psnr(&place) - found).abs() < 0.01, "{} dB, in training {found} dB", psnr(&place));
 }
 
@@ -100,13 +91,9 @@ fn files_are_in_scene_coordinates_or_name_their_offset() {
     let header = fs::read(ply(place)).unwrap();
     let header = String::from_utf8_lossy(&header[..400]).into_owned();
     assert!(header.contains("\ncomment offset 500000 4500000 120\n"), "{header}");
-    assert!(
-        fs::read_to_string(place.model().join("config.toml"))
-            .unwrap()
-            .contains("offset = \"500000,4500000,120\"")
-    );
-    let cameras = json(&place.model().join("cameras.json"));
-    let of_origin = json(&ORIGIN.model().join("cameras.json"));
+    assert!(place.read("model/config.toml").contains("offset = \"500000,4500000,120\""));
+    let cameras = place.json("model/cameras.json");
+    let of_origin = ORIGIN.json("model/cameras.json");
     for (here, there) in of_origin.as_array().unwrap().iter().zip(cameras.as_array().unwrap()) {
         for axis in 0..3 {
             let [here, there] = [here, there].map(|it| it["position"][axis].as_f64().unwrap());
@@ -116,7 +103,7 @@ fn files_are_in_scene_coordinates_or_name_their_offset() {
     // Scenes near the origin have neither.
     let plain = fs::read(ply(&ORIGIN)).unwrap();
     assert!(!String::from_utf8_lossy(&plain[..400]).contains("offset"));
-    let config = fs::read_to_string(ORIGIN.model().join("config.toml")).unwrap();
+    let config = ORIGIN.read("model/config.toml");
     assert!(!config.contains("offset") && !config.contains("unit"), "{config}");
 }
 
@@ -140,7 +127,7 @@ fn renders_are_those_of_the_scene_at_the_origin() {
             format!("comment offset {x} {y} {z}\n")
         };
         fs::write(ply(&same), [&bytes[..end], comment.as_bytes(), &bytes[end..]].concat()).unwrap();
-        run("render", &same, &["--skip-train"]);
+        same.run("render", &["--skip-train"]).done();
         let folder = same.model().join(format!("test/ours_{ITERATIONS}/renders"));
         image::open(folder.join("00000.png")).unwrap().to_rgb8()
     });
@@ -209,7 +196,7 @@ fn exports_start_other_runs_and_are_cut_in_scene_coordinates() {
     let kept = centres(&cut);
     assert!(!kept.is_empty() && kept.len() < far.len());
     assert!(kept.iter().all(|&centre| length(sub(centre, middle)) < 0.26));
-    // MotionReach to the origin, nothing is left of the offset.
+    // Moved to the origin, nothing is left of the offset.
     let moved = place.path("moved.ply");
     export(&["--translate=-500000,-4500000,-120", "-o", text(&moved)]);
     assert_eq!(frame_of_file(&moved).unwrap(), Frame::SCENE);
@@ -221,11 +208,12 @@ fn exports_start_other_runs_and_are_cut_in_scene_coordinates() {
 fn meshes_far_away_are_where_the_scene_is() {
     let flags = ["--mesh-resolution=48", "--formats=ply", "--force"];
     for place in [&*ORIGIN, &*FAR] {
-        run("mesh", place, &flags);
+        place.run("mesh", &flags).done();
     }
+    let report = format!("model/mesh/iteration_{ITERATIONS}/tsdf.json");
     let mesh =
         |place: &TestFolder| place.model().join(format!("mesh/iteration_{ITERATIONS}/tsdf.ply"));
-    let [here, there] = [&*ORIGIN, &*FAR].map(|place| json(&mesh(place).with_extension("json")));
+    let [here, there] = [&*ORIGIN, &*FAR].map(|place| place.json(&report));
     for (corner, axis) in (0..2).flat_map(|corner| (0..3).map(move |axis| (corner, axis))) {
         let [here, there] = [&here, &there].map(|it| it["bbox"][corner][axis].as_f64().unwrap());
         assert!((there - here - UTM[axis]).abs() < 0.2, "{here} {there}");
@@ -234,11 +222,10 @@ fn meshes_far_away_are_where_the_scene_is() {
     assert!(read_mesh(&mesh(&FAR)).unwrap().vertices.iter().flatten().all(|x| x.abs() < 100.0));
     // Its own truth is where it is.
     let truth = mesh(&FAR);
-    run_eval(&FAR, &["--geometry", text(&truth), "--json"]);
+    FAR.run("eval", &["--geometry", text(&truth), "--json"]).done();
     // A box in scene coordinates.
-    run(
+    FAR.run(
         "mesh",
-        &FAR,
         &[
             "--bbox-min=499998,4499998,118",
             "--bbox-max=500002,4500001,122",
@@ -246,13 +233,10 @@ fn meshes_far_away_are_where_the_scene_is() {
             flags[1],
             flags[2],
         ],
-    );
-    let cut = json(&mesh(&FAR).with_extension("json"));
+    )
+    .done();
+    let cut = FAR.json(&report);
     assert_eq!(cut["bbox"][0][1].as_f64(), Some(4_499_998.0));
-}
-
-fn run_eval(place: &TestFolder, flags: &[&str]) -> Ended {
-    end(splat().args(["eval", "-m"]).arg(place.model()).args(flags)).done()
 }
 
 #[test]
@@ -262,8 +246,7 @@ fn an_offset_is_chosen_by_a_flag_and_kept_by_a_model() {
     assert_eq!(frame_of_file(&place.ply(2)).unwrap().offset, [499_990.0, 4_500_000.0, 100.0]);
     let places = centres(&place.ply(2));
     assert!(places.iter().all(|&it| length(sub(it, UTM)) < 100.0), "{places:?}");
-    end(splat()
-        .args(["eval", "--device=cpu", "--split=train", "--offset=0,0,0", "-m"])
-        .arg(place.model()))
-    .refused(2, &["--offset", "Leave them out"]);
+    place
+        .run("eval", &["--split=train", "--offset=0,0,0"])
+        .refused(2, &["--offset", "Leave them out"]);
 }

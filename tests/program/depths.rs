@@ -40,7 +40,7 @@ fn views_with_a_map_report_their_error_and_it_falls() {
     let flags = ["-d", "depths", "--depth-l1-weight-init=50", "--depth-l1-weight-final=50"];
     let ended = place.trained(120, &flags);
     assert!(ended.stderr.contains("1 of 8 photographs are trained without"), "{}", ended.stderr);
-    let steps = place.steps();
+    let steps = place.events("model", "step");
     let errors: Vec<f64> = steps.iter().filter_map(|step| step["depth_l1"].as_f64()).collect();
     assert!(errors.len() < steps.len() || steps.len() < VIEWS, "all views have maps");
     let (first, last) = (errors[0], errors[errors.len() - 1]);
@@ -54,7 +54,7 @@ fn views_with_a_map_report_their_error_and_it_falls() {
 fn without_the_option_nothing_is_compared() {
     let place = scene_with_depths(0..VIEWS);
     place.trained(5, &[]);
-    let steps = place.steps();
+    let steps = place.events("model", "step");
     assert!(!steps.is_empty() && steps.iter().all(|step| step.get("depth_l1").is_none()));
 }
 
@@ -98,7 +98,7 @@ fn a_plan_counts_the_maps() {
     let plan = |flags: &[&str]| -> Value {
         let flags = [&["--gaussians", "5000", "--json"], flags].concat();
         let ended = end(splat().args(["plan", "-s", text(&place.scene())]).args(flags)).done();
-        serde_json::from_str(&ended.stdout).unwrap()
+        ended.json()
     };
     let bytes = |report: &Value, label: &str| -> u64 {
         let stages = report["stages"].as_array().unwrap();
@@ -128,7 +128,7 @@ fn normal_of_ball(view: &View, pixel: [u32; 2]) -> Option<[f64; 3]> {
     (squared > 0.0).then(|| add(centre, scale(direction, middle - squared.sqrt())))
 }
 
-/// How a map stores it.
+/// The colour by which a map stores a normal.
 fn colour(normal: Option<[f64; 3]>) -> Rgb<u8> {
     let value = |n: f64| u8::try_from((127.5 * (n + 1.0) + 0.5).floor_i32()).unwrap();
     Rgb(normal.map_or([0; 3], |normal| normal.map(value)))
@@ -161,7 +161,7 @@ fn ball() -> (TestFolder, Dataset) {
     (place, dataset)
 }
 
-/// How far, as a mean of 1 - cos, the normals of the depths that the held-out views show are from the
+/// Mean of 1 - cos between the normals of the depths that the held-out views show and the
 /// ball's, away from its outline.
 fn disagreement(place: &TestFolder, model: &str, dataset: &Dataset) -> f64 {
     let mut render = splat();
@@ -241,7 +241,7 @@ fn views_with_a_map_report_their_error_from_a_given_iteration_on() {
     let flags = ["--normals=normals", "--normals-from-iter=20"];
     let ended = place.trained(60, &flags);
     assert!(ended.stderr.contains("1 of 8 photographs are trained without"), "{}", ended.stderr);
-    let steps = place.steps();
+    let steps = place.events("model", "step");
     let with: Vec<u64> = steps
         .iter()
         .filter(|step| step["normals"].as_f64().is_some_and(|normals| normals > 0.0))
@@ -262,7 +262,7 @@ fn a_weight_of_zero_trains_as_without_maps_and_another_does_not() {
     let normals = ["--normals=normals", "--normals-from-iter=0"];
     place.trained_into("off", 5, &[&normals[..], &["--lambda-normals-super=0"]].concat());
     place.trained_into("on", 5, &normals);
-    let plies = ["without", "off", "on"].map(|model| fs::read(place.ply_of(model, 5)).unwrap());
+    let plies = ["without", "off", "on"].map(|model| place.ply_bytes(model, 5));
     assert!(plies[0] == plies[1], "the maps changed the model");
     assert!(plies[0] != plies[2], "the maps did not change the model");
 }
@@ -304,9 +304,9 @@ fn a_run_goes_on_with_its_normals() {
     let place = scene_with_normals(0..VIEWS);
     place.trained(12, &["--normals=normals", "--normals-from-iter=20"]);
     let is_compared = |step: &Value| step["normals"].as_f64().is_some_and(|sum| sum > 0.0);
-    assert!(!place.steps().iter().any(is_compared));
+    assert!(!place.events("model", "step").iter().any(is_compared));
     end(place.train().args(["--resume=auto", "--iterations=40"])).done();
-    assert!(place.steps().iter().any(is_compared));
+    assert!(place.events("model", "step").iter().any(is_compared));
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn a_plan_counts_the_normals() {
     let plan = |flags: &[&str]| -> Value {
         let flags = [&["--gaussians", "5000", "--json"], flags].concat();
         let ended = end(splat().args(["plan", "-s", text(&place.scene())]).args(flags)).done();
-        serde_json::from_str(&ended.stdout).unwrap()
+        ended.json()
     };
     let bytes = |report: &Value, label: &str| -> u64 {
         let stages = report["stages"].as_array().unwrap();

@@ -1,30 +1,24 @@
-//! What ends a run beside its last iteration: `--time-budget`, passes over the views, `--until-psnr`.
+//! Ends of a run before its last iteration: `--time-budget`, passes over the views, `--until-psnr`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
 use splat::train::checkpoint::{StoredCheckpoint, is_timed, list};
 
 use crate::common::program::{Ended, TestFolder, assert_no_litter, end, text};
+use crate::synthetic_scenes::with_model;
 
 /// A run that a small scene takes.
 const GROWING: [&str; 4] =
     ["--preset=fast", "--max-points=400", "--eval", "--checkpoint-iterations=3000"];
 
 fn training_views(place: &TestFolder) -> u64 {
-    events(place, "model", "started")[0]["train_views"].as_u64().unwrap()
-}
-
-fn events(place: &TestFolder, model: &str, name: &str) -> Vec<Value> {
-    let log = fs::read_to_string(place.path(model).join("run.jsonl")).unwrap();
-    let records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    records.filter(|record| record["event"] == name).collect()
+    place.events("model", "started")[0]["train_views"].as_u64().unwrap()
 }
 
 /// Seconds of training, images, and what was said.
 fn ended(place: &TestFolder, model: &str) -> (f64, u64, String) {
-    let last = |name| events(place, model, name).pop().unwrap();
+    let last = |name| place.events(model, name).pop().unwrap();
     let (end, finished) = (last("ended"), last("finished"));
     let message = end["message"].as_str().unwrap().to_owned();
     (finished["training_seconds"].as_f64().unwrap(), end["images"].as_u64().unwrap(), message)
@@ -40,7 +34,7 @@ fn a_time_budget_ends_in_time_with_its_schedule_done() {
     assert!((1.9..20.0).contains(&seconds), "{seconds} s: {message}");
     assert!(images > 0, "{message}");
     assert!(place.ply(6000).exists());
-    assert!(!events(&place, "model", "densified").is_empty());
+    assert!(!place.events("model", "densified").is_empty());
 }
 
 #[test]
@@ -48,7 +42,7 @@ fn what_is_left_of_a_budget_is_for_what_is_left_of_the_schedule() {
     let place = TestFolder::with_scene();
     let flags = [&GROWING[..], &["--time-budget=2s", "--max-passes=0", "--save-iterations=-1"]];
     end(place.train().args(flags.concat())).done();
-    let steps = events(&place, "model", "saved");
+    let steps = place.events("model", "saved");
     let middle = steps.iter().find(|saved| saved["what"] == "checkpoint").unwrap();
     let checkpoint = middle["path"].as_str().unwrap().to_owned();
     let flags = ["--start-checkpoint", &checkpoint];
@@ -63,7 +57,7 @@ fn what_is_left_of_a_budget_is_for_what_is_left_of_the_schedule() {
     assert!(half > 0 && rest.1 > half && whole.1 > half, "{half} of {whole:?}, {rest:?}");
 }
 
-/// Where a checkpoint lies that `run.jsonl` names.
+/// Path of a checkpoint that `run.jsonl` names.
 fn checkpoint_file(place: &TestFolder, named: &str) -> PathBuf {
     place.path("model").join(named)
 }
@@ -111,7 +105,7 @@ fn same_images_and_bytes(place: &TestFolder, iterations: u32, passes: &str) -> u
         "--batch-views=2",
     ];
     end(place.train().args(flags)).done();
-    let saved = events(place, "model", "saved");
+    let saved = place.events("model", "saved");
     let middle = saved.iter().find(|saved| saved["what"] == "checkpoint").unwrap();
     let checkpoint = place.path("model").join(middle["path"].as_str().unwrap());
     let resumed = ["--start-checkpoint", text(&checkpoint)];
@@ -141,7 +135,7 @@ fn passes_over_few_views_end_a_run_and_a_resumed_one_in_the_same_bytes() {
     assert!(images < 300, "the scene has too many views to tell");
     let (_, _, message) = ended(&place, "model");
     assert!(message.contains("images: --max-passes 20 allows no more"), "{message}");
-    let saved = events(&place, "model", "saved");
+    let saved = place.events("model", "saved");
     let middle = saved.iter().find(|saved| saved["what"] == "checkpoint").unwrap();
     let checkpoint = place.path("model").join(middle["path"].as_str().unwrap());
     let spent = place
@@ -159,7 +153,7 @@ fn a_run_ends_once_its_held_out_views_have_a_psnr() {
     let flags = ["--iterations=100", "--eval", "--until-psnr=5"];
     end(place.train().args(flags)).done().says(&["reaches --until-psnr 5 after 5 images"]);
     assert!(place.ply(5).exists() && place.checkpoint(5).exists());
-    let tested = events(&place, "model", "evaluated");
+    let tested = place.events("model", "evaluated");
     let psnr = tested[0]["mean"]["psnr"].as_f64().unwrap();
     assert!(psnr >= 5.0, "{psnr}");
     // Who asks again finds it done, and nothing is written anew.
@@ -205,7 +199,7 @@ fn a_quality_is_a_preset_by_another_name() {
         let named = format!("as_{preset}");
         place.trained_into(&named, 10, &[&format!("--preset={preset}")]);
         let config = |model: &str| {
-            let config = fs::read_to_string(place.path(model).join("config.toml")).unwrap();
+            let config = place.read(&format!("{model}/config.toml"));
             config.replace(&format!("\"{}\"", text(&place.path(model))), "MODEL")
         };
         assert_eq!(config(&model), config(&named), "{quality}");
@@ -247,12 +241,8 @@ const EVENTFUL: [&str; 9] = [
     "--eval",
 ];
 
-/// So little time that every iteration is due.
+/// A time so short that every iteration is due.
 const ALWAYS: &str = "--checkpoint-minutes=0.0000001";
-
-fn ply(place: &TestFolder, model: &str, iteration: u32) -> Vec<u8> {
-    fs::read(place.ply_of(model, iteration)).unwrap()
-}
 
 /// The checkpoints of a model folder, newest first.
 fn names(place: &TestFolder, model: &str) -> Vec<String> {
@@ -273,7 +263,7 @@ fn they_change_no_result_and_a_run_resumes_from_each() {
     let paths = list(&place.path("timed"));
     let by_time: Vec<bool> = paths.iter().map(|path| is_timed(path)).collect();
     assert_eq!(by_time, [false, true, true, true, false]);
-    assert!(ply(&place, "without", 150) == ply(&place, "timed", 150));
+    assert!(place.ply_bytes("without", 150) == place.ply_bytes("timed", 150));
 
     // Of those at a round of density control and between two.
     let keep = ["--keep-checkpoints=100", "--iterations=125"];
@@ -283,15 +273,14 @@ fn they_change_no_result_and_a_run_resumes_from_each() {
         assert!(is_timed(&start), "{}", start.display());
         let on = ["--start-checkpoint", text(&start), "--iterations=150", "--checkpoint-minutes=0"];
         end(place.train_into("resumed").args(on)).done();
-        assert!(ply(&place, "without", 150) == ply(&place, "resumed", 150), "from {from}");
+        assert!(place.ply_bytes("without", 150) == place.ply_bytes("resumed", 150), "from {from}");
     }
 }
 
 #[test]
 fn a_resumed_run_removes_those_of_the_run_before() {
-    let place = TestFolder::with_scene();
     // At the end, one by time is kept besides the last.
-    place.trained(10, &[ALWAYS]);
+    let place = with_model(10, &[ALWAYS]);
     assert_eq!(names(&place, "model"), ["chkpnt_10", "chkpnt_9"]);
     end(place.train().args(["--resume", "--iterations=20"])).done();
     assert_eq!(names(&place, "model"), ["chkpnt_20", "chkpnt_19", "chkpnt_10"]);
@@ -300,10 +289,9 @@ fn a_resumed_run_removes_those_of_the_run_before() {
 
 #[test]
 fn five_minutes_have_not_passed_at_the_end_of_a_short_run() {
-    let place = TestFolder::with_scene();
-    place.trained(20, &[]);
+    let place = with_model(20, &[]);
     assert_eq!(names(&place, "model"), ["chkpnt_20"]);
-    let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    let config = place.read("model/config.toml");
     let expected =
         ["checkpoint_minutes = 5.0", "keep_checkpoints = 2", "checkpoint_reserve = true"];
     for option in expected {
@@ -331,12 +319,12 @@ fn neighbours_of_the_coarse_stage_are_not_searched_anew_for_them() {
     place.trained_into("without", 40, &[&stage[..], &["--checkpoint-minutes=0"]].concat());
     let timed = [ALWAYS, "--keep-checkpoints=100"];
     place.trained_into("timed", 40, &[&stage[..], &timed].concat());
-    assert!(ply(&place, "without", 100) == ply(&place, "timed", 100));
+    assert!(place.ply_bytes("without", 100) == place.ply_bytes("timed", 100));
     // The prune comes after 16 iterations of the stage; from then on the neighbours stay.
     let names = names(&place, "timed");
     assert_eq!(names[..2], ["chkpnt_100", "chkpnt_56"]);
     let start = place.checkpoint_of("timed", 56);
     let on = ["--start-checkpoint", text(&start), "--checkpoint-minutes=0"];
     end(place.train_into("resumed").args(on)).done();
-    assert!(ply(&place, "without", 100) == ply(&place, "resumed", 100));
+    assert!(place.ply_bytes("without", 100) == place.ply_bytes("resumed", 100));
 }

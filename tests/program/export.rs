@@ -2,30 +2,22 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::LazyLock;
 
 use rstest::rstest;
-use serde_json::Value;
 use splat::export::read_ply;
 
 use crate::common::program::{Ended, TestFolder, end, splat, text};
-use crate::synthetic_scenes::{copy_of, fixture};
+use crate::synthetic_scenes::with_model;
 
 /// A small model with learned harmonics.
-static TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {
-    fixture("export", |place| {
-        place.trained(150, &["--eval", "--sh-degree-interval=20", "--max-points=600"]);
-    })
-});
+fn trained() -> TestFolder {
+    with_model(150, &["--eval", "--sh-degree-interval=20", "--max-points=600"])
+}
 
 fn export(place: &TestFolder, args: &[&str]) -> Ended {
     let mut command = splat();
     command.current_dir(place.path("")).arg("export").args(args);
     end(&mut command)
-}
-
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap()
 }
 
 /// PSNR of the held-out views as the Gaussians of this PLY show them.
@@ -39,12 +31,12 @@ fn psnr(place: &TestFolder, ply: &Path) -> f64 {
     }
     let mut command = splat();
     command.args(["eval", "--json", "--device=cpu", "-m"]).arg(&model);
-    json(&end(&mut command).done().stdout)["mean"]["psnr"].as_f64().unwrap()
+    end(&mut command).done().json()["mean"]["psnr"].as_f64().unwrap()
 }
 
 #[test]
 fn every_format_holds_the_model_and_is_read_back() {
-    let place = copy_of(&TRAINED);
+    let place = trained();
     let ply = place.ply_of("model", 150);
     let before = psnr(&place, &ply);
     let count = read_ply(&ply).unwrap().len();
@@ -61,7 +53,7 @@ fn every_format_holds_the_model_and_is_read_back() {
     let sizes: Vec<u64> = formats
         .into_iter()
         .map(|(name, loss)| {
-            let made = json(&export(&place, &["-m", "model", "-o", name, "--json"]).done().stdout);
+            let made = export(&place, &["-m", "model", "-o", name, "--json"]).done().json();
             assert_eq!((&made["splats"], &made["sh_degree"]), (&count.into(), &3.into()), "{made}");
             export(&place, &[name, "-o", "back.ply", "--overwrite", "--quiet"]).done();
             let after = psnr(&place, &place.path("back.ply"));
@@ -81,7 +73,7 @@ fn every_format_holds_the_model_and_is_read_back() {
 
 #[test]
 fn a_run_starts_from_a_file_of_another_format() {
-    let place = copy_of(&TRAINED);
+    let place = trained();
     let count = read_ply(&place.ply_of("model", 150)).unwrap().len();
     export(&place, &["-m", "model", "-o", "model.spz"]).done();
     let from = place.path("model.spz");
@@ -95,7 +87,7 @@ fn a_run_starts_from_a_file_of_another_format() {
 
 #[test]
 fn a_run_starts_from_an_spz_of_any_axes() {
-    let place = copy_of(&TRAINED);
+    let place = trained();
     let start = |name: &str, flags: &[&str]| {
         let from = place.path(name);
         let flags = [&["--init", text(&from), "--densify-until-iter=0"], flags].concat();
@@ -116,9 +108,9 @@ fn a_run_starts_from_an_spz_of_any_axes() {
 
 #[test]
 fn a_page_has_the_cameras_of_the_model_where_the_scene_is() {
-    let place = copy_of(&TRAINED);
+    let place = trained();
     export(&place, &["-m", "model", "-o", "scene.html"]).done();
-    let page = fs::read_to_string(place.path("scene.html")).unwrap();
+    let page = place.read("scene.html");
     assert!(page.contains("<title>scene"), "the page is named as its file");
     // One of the eight views is held out.
     for (text, times) in [("view_00", 8), ("\"training\"", 7), ("\"held_out\"", 1)] {
@@ -126,19 +118,19 @@ fn a_page_has_the_cameras_of_the_model_where_the_scene_is() {
     }
     let moved = ["-m", "model", "-o", "moved.html", "--scale=2"];
     export(&place, &moved).done();
-    let moved = fs::read_to_string(place.path("moved.html")).unwrap();
+    let moved = place.read("moved.html");
     let first = |page: &str| -> f64 {
         let (_, position) = page.split_once("\"position\":[").unwrap();
         position.split(',').next().unwrap().parse().unwrap()
     };
     assert!((first(&moved) - 2.0 * first(&page)).abs() < 1e-9 && first(&page) != 0.0);
-    let cameras = fs::read_to_string(place.model().join("cameras.json")).unwrap();
+    let cameras = place.read("model/cameras.json");
     let (before, focal) = cameras.split_once("\"fx\":").unwrap();
     let broken = format!("{before}\"fx\":0{}", &focal[focal.find(['}', ',']).unwrap()..]);
     fs::write(place.model().join("cameras.json"), broken).unwrap();
     let dropped = ["-m", "model", "-o", "seven.html"];
     export(&place, &dropped).done().says(&["cameras.json: the camera view_00"]);
-    let page = fs::read_to_string(place.path("seven.html")).unwrap();
+    let page = place.read("seven.html");
     assert_eq!(page.matches("view_00").count(), 7);
     fs::write(place.model().join("cameras.json"), "[").unwrap();
     let without = ["-m", "model", "-o", "without.html"];
@@ -148,12 +140,12 @@ fn a_page_has_the_cameras_of_the_model_where_the_scene_is() {
 
 #[test]
 fn what_is_cut_and_moved_is_what_was_asked_for() {
-    let place = copy_of(&TRAINED);
+    let place = trained();
     let all = read_ply(&place.ply_of("model", 150)).unwrap();
     let flags = ["--crop=-9,-9,-9,0,9,9", "--crop", "0,-9,-9,9,0,9", "--sh-degree", "1"];
     let moved = ["--scale", "2", "--translate", "1,0,0", "--up", "y", "--json"];
     let args = [&["-m", "model", "-o", "part.ply"][..], &flags, &moved].concat();
-    let made = json(&export(&place, &args).done().stdout);
+    let made = export(&place, &args).done().json();
     let part = read_ply(&place.path("part.ply")).unwrap();
     let (places, _) = all.means.as_chunks::<3>();
     let kept: Vec<&[f32; 3]> = places.iter().filter(|[x, y, _]| *x <= 0.0 || *y <= 0.0).collect();
@@ -172,11 +164,9 @@ fn what_is_cut_and_moved_is_what_was_asked_for() {
 }
 
 /// A model with more Gaussians than the palette of a SOG has entries for.
-static LARGER: LazyLock<TestFolder> = LazyLock::new(|| {
-    fixture("export-larger", |place| {
-        place.trained(150, &["--eval", "--sh-degree-interval=20", "--max-points=2500"]);
-    })
-});
+fn larger() -> TestFolder {
+    with_model(150, &["--eval", "--sh-degree-interval=20", "--max-points=2500"])
+}
 
 /// Mean PSNR of all views as a SOG shows them.
 fn psnr_of_sog(place: &TestFolder, sog: &str) -> f64 {
@@ -186,7 +176,7 @@ fn psnr_of_sog(place: &TestFolder, sog: &str) -> f64 {
 
 #[test]
 fn colours_fitted_again_lose_less_than_a_palette() {
-    let place = copy_of(&LARGER);
+    let place = larger();
     let before = psnr(&place, &place.ply_of("model", 150));
     export(&place, &["-m", "model", "-o", "plain.sog", "--device=cpu"]).done();
     let args = ["-m", "model", "-o", "fitted.sog", "--refit=60", "--device=cpu"];
@@ -206,7 +196,7 @@ fn colours_fitted_again_lose_less_than_a_palette() {
 
 #[test]
 fn a_scene_that_is_placed_is_fitted_where_its_photographs_were_taken() {
-    let place = copy_of(&LARGER);
+    let place = larger();
     let fit = ["-m", "model", "--refit=40", "--device=cpu"];
     let turn = ["--rotate=90,0,0", "--scale=2", "--translate=1,2,3"];
     export(&place, &[&fit[..], &["-o", "still.sog"]].concat()).done();
@@ -247,7 +237,7 @@ fn what_cannot_be_exported_is_named(
     #[case] code: i32,
     #[case] parts: &[&str],
 ) {
-    let place = copy_of(&TRAINED);
+    let place = trained();
     let before = fs::read(place.model().join("config.toml")).unwrap();
     export(&place, &["-m", "model", "-o", "whole.spz"]).done();
     let whole = fs::read(place.path("whole.spz")).unwrap();
@@ -259,7 +249,7 @@ fn what_cannot_be_exported_is_named(
 
 #[test]
 fn options_of_another_format_are_said_to_change_nothing() {
-    let place = copy_of(&TRAINED);
+    let place = trained();
     let args = ["-m", "model", "-o", "a.ply", "--spz-version=4", "--sog-seed=1"];
     let said = ["--spz-version has no effect", "--sog-seed has no effect"];
     export(&place, &args).done().says(&said);

@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use crate::common::background::{program, send, started_until, training};
 use crate::common::program::{Ended, TestFolder, assert_no_litter, end, files_below, splat, text};
 use crate::common::synthetic::outside;
+use crate::synthetic_scenes::with_model;
 use crate::view::Served;
 
 /// Names the folder that holds `_base/` and a folder for each fault.
@@ -435,7 +436,7 @@ fn a_second_training_is_refused_and_readers_are_not() {
     let stop_at = ["--checkpoint-iterations=20", "--test-iterations=15"];
     let first =
         started_until(training(&place, &[&flags[..], &stop_at].concat()), &place.checkpoint(20));
-    let said = fs::read(place.ply(10)).unwrap();
+    let said = place.ply_bytes("model", 10);
     let process = format!("process {} on ", first.id());
     for resume in [&[][..], &["--resume", "auto"]] {
         let second = end(place.train().args(["--iterations=5"]).args(resume));
@@ -447,7 +448,7 @@ fn a_second_training_is_refused_and_readers_are_not() {
     end(splat().arg("profile").arg(place.model())).done();
     send("TERM", &first);
     Ended::from(first.wait_with_output().unwrap()).refused(130, &["--resume"]);
-    assert!(fs::read(place.ply(10)).unwrap() == said);
+    assert!(place.ply_bytes("model", 10) == said);
     assert!(!place.model().join("previous_1").exists());
     assert!(!work_folder(&place.model()).exists(), "a run that ended leaves nothing hidden");
     // The folder is free again.
@@ -456,9 +457,8 @@ fn a_second_training_is_refused_and_readers_are_not() {
 
 #[test]
 fn of_two_trainings_that_start_at_once_one_goes_on() {
-    let place = TestFolder::with_scene();
-    place.trained(30, &[]);
-    let expected = fs::read(place.ply(30)).unwrap();
+    let place = with_model(30, &[]);
+    let expected = place.ply_bytes("model", 30);
     fs::remove_dir_all(place.model()).unwrap();
     let flags = ["--iterations=30"];
     let both = [0, 1].map(|_| training(&place, &flags).spawn().unwrap());
@@ -536,8 +536,7 @@ fn abandoned(folder: &Path) -> PathBuf {
 
 #[test]
 fn what_a_killed_render_leaves_is_hidden_and_swept() {
-    let place = TestFolder::with_scene();
-    place.trained(3, &[]);
+    let place = with_model(3, &[]);
     let render = || {
         let mut command = program(&[]);
         command.args(["render", "--device", "cpu", "-m"]).arg(place.model());
@@ -611,12 +610,12 @@ fn evaluations_at_the_same_time_lose_no_row_of_each_other() {
             });
         }
     });
-    let table = fs::read_to_string(place.model().join("metrics.csv")).unwrap();
+    let table = place.read("model/metrics.csv");
     for iteration in iterations {
         let row = format!("\n{iteration},test,");
         assert!(table.contains(&row), "no row of iteration {iteration}: {table}");
     }
-    let results = fs::read_to_string(place.model().join("results.json")).unwrap();
+    let results = place.read("model/results.json");
     assert_eq!(results.matches("ours_").count(), iterations.len(), "{results}");
     assert_no_litter(&place.model());
 }

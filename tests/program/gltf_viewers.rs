@@ -19,7 +19,7 @@ fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gltf").join(name)
 }
 
-/// What a variable of the environment names; where it is not set, how to get it is printed.
+/// Returns the path that a variable of the environment names. Prints how to get it if it is not set.
 fn named(variable: &str, remedy: &str) -> Option<PathBuf> {
     let found = std::env::var_os(variable).map(PathBuf::from);
     if found.is_none() {

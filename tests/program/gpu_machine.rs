@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::program::{Ended, TestFolder, end, splat};
+use crate::common::program::{Ended, TestFolder, end};
 
 /// Runs its arguments where `/dev` holds the file of a GPU; `$0` is an empty folder.
 const WITH_GPU_FILE: &str = r#"
@@ -54,13 +54,4 @@ fn scenes_of_the_users_own_are_refused_unless_the_processor_is_asked_for() {
     let demo = ["train", "--demo", "--device", "cuda", "-m", model.to_str().unwrap()];
     let ended = on_gpu_machine(&place, &demo).unwrap();
     ended.refused(5, &["--device cuda: this program was built without CUDA kernels"]);
-}
-
-#[test]
-fn without_a_gpu_the_demonstration_has_nothing_to_warn_of() {
-    let place = TestFolder::empty();
-    let mut demo = splat();
-    demo.args(["train", "--demo", "--device=cpu", "--iterations=2", "-m"]).arg(place.path("demo"));
-    let ended = end(&mut demo).done();
-    assert!(!ended.stderr.contains("CUDA"), "{ended:#?}");
 }

@@ -13,7 +13,7 @@ use splat::synth::{SynthOptions, write_scene};
 
 use crate::common::background::training;
 use crate::common::program::{Ended, TestFolder, assert_no_litter, end, files_below, splat, text};
-use crate::synthetic_scenes::fixture;
+use crate::synthetic_scenes::{fixture, fixture_of, with_model};
 
 /// A scene whose photographs take most of what the program takes while they are decoded.
 static SCENE: LazyLock<TestFolder> = LazyLock::new(|| {
@@ -27,7 +27,7 @@ static SCENE: LazyLock<TestFolder> = LazyLock::new(|| {
 
 const FLAGS: [&str; 4] = ["--iterations=10", "-r=8", "--eval", "--eval-train=0"];
 
-/// The same at full size, where most is taken by the comparison with photographs.
+/// Flags of a run at full size, where the comparison with photographs takes most.
 const FULL_SIZE: [&str; 4] = ["--iterations=4", "-r=1", "--eval", "--eval-train=2"];
 
 /// The limit that an error proposes, MiB. The table above it adds up to that.
@@ -120,8 +120,7 @@ fn a_model_grows_as_far_as_the_limit_allows() {
     let ended = end(place.train().args(flags).arg(limited(limit + 2))).done();
     let (_, rest) = ended.stderr.split_once("--host-limit leaves memory for ").unwrap();
     let most: u64 = rest.split(' ').next().unwrap().parse().unwrap();
-    let summary = fs::read_to_string(place.model().join("summary.json")).unwrap();
-    let summary: Value = serde_json::from_str(&summary).unwrap();
+    let summary = place.json("model/summary.json");
     let grown = summary["gaussians"].as_u64().unwrap();
     assert!(200 < grown && grown <= most, "{grown} of {most}");
     ended.says(&["Gaussians: density control adds none beyond that"]);
@@ -169,7 +168,7 @@ fn photographs_that_are_to_be_kept_give_way_to_the_limit() {
     let limit = limited(proposed(&end(place.train().args(flags).arg("--host-limit=1MiB"))));
     let trained = |model: &str, more: &[&str]| {
         let ended = end(place.train_into(model).args(flags).args(more)).done();
-        (ended, fs::read(place.ply_of(model, 1)).unwrap())
+        (ended, place.ply_bytes(model, 1))
     };
     let (_, plain) = trained("plain", &[]);
     let (ended, limited) = trained("limited", &["--high-dram", &limit]);
@@ -180,14 +179,17 @@ fn photographs_that_are_to_be_kept_give_way_to_the_limit() {
 // Files that threads write while a run trains on: when they come, what is in them, and what a kill leaves.
 
 /// A scene whose model takes a disk longer than an iteration takes: 17 MB as a PLY, 50 as a checkpoint. It
-/// is read in two chunks.
-fn place_with_many_points() -> TestFolder {
-    let place = TestFolder::empty();
-    let options =
-        SynthOptions { views: 6, width: 48, height: 36, points: 70_000, ..SynthOptions::default() };
-    write_scene(&place.scene(), &options).unwrap();
-    place
-}
+/// is read in two chunks. A run of it is in `unbroken`.
+static MANY_POINTS: LazyLock<TestFolder> = LazyLock::new(|| {
+    let (views, width, height, points) = (6, 48, 36, 70_000);
+    let options = SynthOptions { views, width, height, points, ..SynthOptions::default() };
+    let write = |place: &TestFolder| {
+        write_scene(&place.scene(), &options).unwrap();
+    };
+    fixture_of("many_points", write, |place| {
+        end(place.train_into("unbroken").args(BACKGROUND_FILES_FLAGS)).done();
+    })
+});
 
 /// Files after some iterations; both after the one before that of which the log has a line.
 const BACKGROUND_FILES_FLAGS: [&str; 14] = [
@@ -222,7 +224,7 @@ fn is(event: &Value, name: &str, what: &str, iteration: u64) -> bool {
     event["event"] == name && event["what"] == what && event["iteration"] == iteration
 }
 
-/// What happened from the beginning to the end of writing a file.
+/// Events from the beginning to the end of writing a file.
 fn during<'a>(events: &'a [Value], what: &str, iteration: u64) -> &'a [Value] {
     let at = |name| events.iter().position(|it| is(it, name, what, iteration)).unwrap();
     let (begin, end) = (at("saving"), at("saved"));
@@ -230,11 +232,23 @@ fn during<'a>(events: &'a [Value], what: &str, iteration: u64) -> &'a [Value] {
     &events[begin + 1..end]
 }
 
-/// What a checkpoint holds of the model: all but the header, where the options stand.
+/// The model in a checkpoint: all but the header, where the options stand.
 fn tensors(path: &Path) -> Vec<u8> {
     let file = fs::read(path).unwrap();
     let header = u64::from_le_bytes(file[..8].try_into().unwrap());
     file[8 + usize::try_from(header).unwrap()..].to_vec()
+}
+
+fn assert_same_ply(place: &TestFolder, model: &str, iteration: u32) {
+    let [unbroken, found] =
+        [MANY_POINTS.ply_bytes("unbroken", iteration), place.ply_bytes(model, iteration)];
+    assert!(unbroken == found, "PLY of {iteration}");
+}
+
+fn assert_same_checkpoint(place: &TestFolder, model: &str, iteration: u32) {
+    let [unbroken, found] =
+        [MANY_POINTS.checkpoint_of("unbroken", iteration), place.checkpoint_of(model, iteration)];
+    assert!(tensors(&unbroken) == tensors(&found), "checkpoint of {iteration}");
 }
 
 /// The least limit of the host's memory that the error about one that is too low proposes.
@@ -248,10 +262,10 @@ fn least_limit(place: &TestFolder) -> String {
 
 #[test]
 fn training_continues_while_files_are_written_and_they_hold_the_same() {
-    let place = place_with_many_points();
-    end(place.train().args(BACKGROUND_FILES_FLAGS)).done();
-    assert_no_litter(&place.model());
-    let log = events(&place.model());
+    let place = TestFolder::beside(&MANY_POINTS);
+    let unbroken = MANY_POINTS.path("unbroken");
+    assert_no_litter(&unbroken);
+    let log = events(&unbroken);
     // The next iteration was done before the file was there.
     for what in ["checkpoint", "point_cloud"] {
         let is_step = |event: &Value| event["event"] == "step" && event["iteration"] == 10;
@@ -275,12 +289,10 @@ fn training_continues_while_files_are_written_and_they_hold_the_same() {
         assert!(during(&limited, "checkpoint", iteration).is_empty(), "{iteration}");
     }
     for iteration in PLYS {
-        let [a, b] = ["model", "limited"].map(|model| place.ply_of(model, iteration));
-        assert!(fs::read(a).unwrap() == fs::read(b).unwrap(), "PLY of {iteration}");
+        assert_same_ply(&place, "limited", iteration);
     }
     for iteration in [2, 4, 9, 12] {
-        let [a, b] = ["model", "limited"].map(|model| place.checkpoint_of(model, iteration));
-        assert!(tensors(&a) == tensors(&b), "checkpoint of {iteration}");
+        assert_same_checkpoint(&place, "limited", iteration);
     }
 
     let finished = log.last().unwrap();
@@ -292,9 +304,7 @@ fn training_continues_while_files_are_written_and_they_hold_the_same() {
 
 #[test]
 fn a_run_killed_while_a_checkpoint_is_written_ends_in_the_same_bytes() {
-    let place = place_with_many_points();
-    end(place.train_into("unbroken").args(BACKGROUND_FILES_FLAGS)).done();
-    let whole = tensors(&place.checkpoint_of("unbroken", 4));
+    let place = TestFolder::beside(&MANY_POINTS);
     let log = place.model().join("run.jsonl");
     for patience in [0, 30] {
         fs::remove_dir_all(place.model()).ok();
@@ -313,22 +323,22 @@ fn a_run_killed_while_a_checkpoint_is_written_ends_in_the_same_bytes() {
         child.kill().unwrap();
         child.wait().unwrap();
         // It is there whole, or not at all.
-        let checkpoint = place.checkpoint(4);
-        assert!(!checkpoint.exists() || tensors(&checkpoint) == whole);
+        if place.checkpoint(4).exists() {
+            assert_same_checkpoint(&place, "model", 4);
+        }
         end(place.train().arg("--resume").args(BACKGROUND_FILES_FLAGS)).done();
         assert_no_litter(&place.model());
         // Those of before the checkpoint, too.
         for iteration in PLYS {
-            let [a, b] = ["model", "unbroken"].map(|model| place.ply_of(model, iteration));
-            assert!(fs::read(a).unwrap() == fs::read(b).unwrap(), "PLY of {iteration}");
+            assert_same_ply(&place, "model", iteration);
         }
-        assert!(tensors(&place.checkpoint(12)) == tensors(&place.checkpoint_of("unbroken", 12)));
+        assert_same_checkpoint(&place, "model", 12);
     }
 }
 
 #[test]
 fn a_disk_that_fills_up_under_a_checkpoint_ends_the_run() {
-    let place = place_with_many_points();
+    let place = TestFolder::beside(&MANY_POINTS);
     // The PLY of an iteration fits, and no checkpoint does.
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -f 40000; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_splat")]);
@@ -357,8 +367,7 @@ fn command(args: &[&str]) -> Command {
 
 #[test]
 fn results_that_do_not_reach_stdout_end_with_1() {
-    let place = TestFolder::with_scene();
-    place.trained(2, &["--eval"]);
+    let place = with_model(2, &["--eval"]);
     let said = ["results cannot be written to the standard output", "No space left"];
     let model = place.model();
     fs::remove_file(model.join("results.json")).unwrap();
@@ -394,15 +403,14 @@ fn eval_on_a_full_disk(place: &TestFolder, flags: &[&str]) -> Ended {
 
 #[test]
 fn a_folder_that_takes_no_tables_is_said_before_anything_is_measured() {
-    let place = TestFolder::with_scene();
-    place.trained(2, &["--eval"]);
+    let place = with_model(2, &["--eval"]);
     let before = files_below(&place.model());
     let ended = eval_on_a_full_disk(&place, &[]).refused(1, &[text(&place.model()), "permissions"]);
     assert!(!ended.stderr.contains("results.json"), "{ended:#?}");
     // A table in the way shows only later; what was measured is printed all the same.
     let said = ["warning", "the tables are left as they were", "metrics.csv"];
     let ended = eval_on_a_full_disk(&place, &["--json"]).done().says(&said);
-    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let report = ended.json();
     assert!(report["mean"]["psnr"].is_number(), "{report}");
     assert!(files_below(&place.model()) == before);
 }
@@ -411,8 +419,7 @@ fn a_folder_that_takes_no_tables_is_said_before_anything_is_measured() {
 #[case::results("results.json")]
 #[case::views("per_view.json")]
 fn json_is_printed_and_done_whatever_stands_in_the_way_of_a_table(#[case] name: &str) {
-    let place = TestFolder::with_scene();
-    place.trained(2, &["--eval"]);
+    let place = with_model(2, &["--eval"]);
     fs::remove_file(place.model().join(name)).unwrap();
     fs::create_dir_all(place.model().join(name).join("occupied")).unwrap();
     let eval = || {

@@ -14,6 +14,7 @@ use crate::common::program::{
     Ended, TestFolder, end, events_files, files_below, splat, steps_of_tags, text,
 };
 use crate::common::scene::as_in_a_ply;
+use crate::synthetic_scenes::with_model;
 
 /// Learning rates of zero: what is saved is what training started from.
 const FROZEN: [&str; 14] = [
@@ -178,23 +179,18 @@ fn a_run_that_began_from_a_model_goes_on_without_the_file() {
 
 // Which views are measured: a sample of those trained on, and held-out views that are chosen.
 
-fn read(place: &TestFolder, model: &str, name: &str) -> String {
-    fs::read_to_string(place.path(model).join(name)).unwrap()
-}
-
 /// Iteration and split of each row of `metrics.csv`.
 fn rows(place: &TestFolder) -> Vec<String> {
-    let table = read(place, "model", "metrics.csv");
+    let table = place.read("model/metrics.csv");
     let start = |row: &str| row.splitn(3, ',').take(2).collect::<Vec<_>>().join(",");
     table.lines().skip(1).map(start).collect()
 }
 
 /// The evaluations of a run: split, and the names of the views.
 fn evaluations(place: &TestFolder, model: &str) -> Vec<(String, Vec<String>)> {
-    let log = read(place, model, "run.jsonl");
-    let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let evaluated = events.filter(|event| event["event"] == "evaluated");
+    let evaluated = place.events(model, "evaluated");
     evaluated
+        .iter()
         .map(|event| {
             let name = |view: &Value| view["name"].as_str().unwrap().to_owned();
             let names = event["views"].as_array().unwrap().iter().map(name).collect();
@@ -250,7 +246,7 @@ fn the_sample_is_measured_beside_held_out_views_as_large_as_asked_for() {
 fn held_out(place: &TestFolder, model: &str) -> Vec<String> {
     let mut eval = splat();
     let eval = end(eval.args(["eval", "--json", "--device=cpu", "-m"]).arg(place.path(model)));
-    let report: Value = serde_json::from_str(&eval.done().stdout).unwrap();
+    let report = eval.done().json();
     let views = report["views"].as_array().unwrap();
     views.iter().map(|view| view["name"].as_str().unwrap().to_owned()).collect()
 }
@@ -258,8 +254,7 @@ fn held_out(place: &TestFolder, model: &str) -> Vec<String> {
 /// Every later stage holds out what the run did.
 fn assert_kept(place: &TestFolder, numbers: &[usize]) {
     assert_eq!(held_out(place, "model"), names(numbers));
-    let mut render = splat();
-    end(render.args(["render", "--skip-train", "--device=cpu", "-m"]).arg(place.model())).done();
+    place.run("render", &["--skip-train"]).done();
     let folder = place.model().join("test/ours_4/renders");
     assert_eq!(fs::read_dir(folder).unwrap().count(), numbers.len());
     end(place.train().args(["--resume", "--iterations=6", "--eval-train=0"])).done();
@@ -284,9 +279,9 @@ fn assert_kept(place: &TestFolder, numbers: &[usize]) {
 fn so_many_views_as_asked_for_are_held_out() {
     let place = TestFolder::with_scene();
     place.trained(4, &["--test-views", "3"]).says(&["5 views, 3 held out"]);
-    let config = read(&place, "model", "config.toml");
+    let config = place.read("model/config.toml");
     assert!(config.contains("test_views = 3") && config.contains("eval = true"), "{config}");
-    assert!(read(&place, "model", "cfg_args").contains("eval=True"));
+    assert!(place.read("model/cfg_args").contains("eval=True"));
     assert_kept(&place, &[0, 2, 5]);
 }
 
@@ -298,15 +293,14 @@ fn listed_views_are_held_out_also_where_the_list_has_gone() {
     fs::write(&list, lines).unwrap();
     place.trained(4, &["--test-list", text(&list)]).says(&["6 views, 2 held out"]);
     fs::remove_file(&list).unwrap();
-    let config = read(&place, "model", "config.toml");
+    let config = place.read("model/config.toml");
     assert!(config.contains("test_list = [\"view_006.png\", \"view_001\"]"), "{config}");
     assert_kept(&place, &[1, 6]);
 }
 
 #[test]
 fn a_resumed_run_holds_out_what_it_did() {
-    let place = TestFolder::with_scene();
-    place.trained(2, &["--eval"]);
+    let place = with_model(2, &["--eval"]);
     let checkpoint = place.checkpoint(2);
     let before = files_below(&place.model());
     let refused = |model: &str, flags: &[&str], parts: &[&str]| {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::lpips::{Tensor, images, tensors, weights, write};
-use crate::common::program::{SIZE, TestFolder, end, splat, text};
+use crate::common::program::{SIZE, TestFolder, end, text};
 use safetensors::Dtype;
 use splat::backend::DeviceError;
 use splat::backend::cpu::LpipsModel;
@@ -25,7 +25,7 @@ fn distance(net: &LpipsModel, size: [u32; 2], seed: u64, strips: Option<u32>) ->
 /// Width and height of two images, their seed, and their LPIPS.
 type Sample = ([u32; 2], u64, f64);
 
-/// What `lpips.LPIPS(net=..., pretrained=False, pnet_rand=True)` of lpips 0.1.4 with torch 2.15 gives
+/// Values that `lpips.LPIPS(net=..., pretrained=False, pnet_rand=True)` of lpips 0.1.4 with torch 2.15 gives
 /// in double precision for these weights and images, `normalize=True`.
 const OF_THE_PACKAGE: [(LpipsNet, [Sample; 3]); 2] = [
     (
@@ -158,30 +158,22 @@ fn with_weights() -> (TestFolder, String) {
     (place, path)
 }
 
-fn json(text: &str) -> serde_json::Value {
-    serde_json::from_str(text).unwrap()
-}
-
 #[test]
 fn a_run_with_weights_measures_lpips_and_eval_finds_the_same() {
     let (place, path) = with_weights();
     let flags = ["--eval", "--enable-lpips", "--progress", "plain", "--lpips-weights", &path];
     place.trained(6, &flags).says(&["LPIPS 0."]);
     let read = |name: &str| fs::read_to_string(place.model().join(name)).unwrap();
-    let results = &json(&read("results.json"))["ours_6"];
+    let results = &place.json("model/results.json")["ours_6"];
     let lpips = results["LPIPS"].as_f64().unwrap();
     assert!(lpips > 0.0, "{results}");
     assert_eq!(results["lpips_net"], "alex");
-    assert_eq!(json(&read("per_view.json"))["ours_6"]["LPIPS"]["00000.png"], lpips);
+    assert_eq!(place.json("model/per_view.json")["ours_6"]["LPIPS"]["00000.png"], lpips);
     assert!(read("metrics.csv").contains(&format!(",{lpips:.6},,,,\n")));
 
     // Of the run's own weights, of those that are named, and without any that are there.
-    let eval = |flags: &[&str]| {
-        let mut command = splat();
-        command.args(["eval", "--device", "cpu", "-m"]).arg(place.model()).args(flags);
-        end(&mut command)
-    };
-    let found = json(&eval(&["--json"]).done().stdout);
+    let eval = |flags: &[&str]| place.run("eval", flags);
+    let found = eval(&["--json"]).done().json();
     assert!((found["mean"]["lpips"].as_f64().unwrap() - lpips).abs() < 1e-4 * lpips, "{found}");
     let printed = eval(&["--enable-lpips"]).done().stdout;
     let (_, shown) = printed.split_once("LPIPS ").unwrap();
@@ -192,9 +184,9 @@ fn a_run_with_weights_measures_lpips_and_eval_finds_the_same() {
     let moved = place.path("moved.safetensors");
     fs::rename(&path, &moved).unwrap();
     let without = eval(&["--json"]).done().says(&["warning", &path, "--lpips-weights"]);
-    assert_eq!(json(&without.stdout)["mean"].get("lpips"), None);
+    assert_eq!(without.json()["mean"].get("lpips"), None);
     eval(&["--enable-lpips"]).refused(3, &[&path, "--lpips-weights"]);
-    let found = json(&eval(&["--json", "--lpips-weights", text(&moved)]).done().stdout);
+    let found = eval(&["--json", "--lpips-weights", text(&moved)]).done().json();
     assert!((found["mean"]["lpips"].as_f64().unwrap() - lpips).abs() < 1e-4 * lpips, "{found}");
 }
 
@@ -211,25 +203,21 @@ fn who_insists_on_lpips_hears_what_is_missing() {
     train(&["--lpips-weights", text(&nowhere)]).refused(3, &["nowhere", "--lpips-weights"]);
     assert!(!place.model().exists(), "refused before anything was begun");
     place.trained(2, &["--eval"]);
-    let results = fs::read_to_string(place.model().join("results.json")).unwrap();
+    let results = place.read("model/results.json");
     assert!(!results.contains("LPIPS") && !results.contains("lpips"), "{results}");
-    end(splat().args(["eval", "--enable-lpips", "-m"]).arg(place.model()))
-        .refused(2, &["--lpips-weights FILE"]);
+    place.run("eval", &["--enable-lpips"]).refused(2, &["--lpips-weights FILE"]);
 }
 
 #[test]
 fn lpips_is_off_where_it_is_switched_off() {
     let (place, path) = with_weights();
     let flags = ["--eval", "--lpips-weights", &path];
-    let results = || fs::read_to_string(place.model().join("results.json")).unwrap();
+    let results = || place.read("model/results.json");
     place.trained(1, &[&flags[..], &["--enable_lpips", "False"]].concat());
     assert!(!results().contains("LPIPS"), "{}", results());
     place.trained(1, &flags);
     assert!(results().contains("LPIPS"), "{}", results());
-    let eval = |flags: &[&str]| {
-        let mut command = splat();
-        end(command.args(["eval", "--device=cpu", "-m"]).arg(place.model()).args(flags)).done()
-    };
+    let eval = |flags: &[&str]| place.run("eval", flags).done();
     assert!(eval(&[]).stdout.contains("LPIPS"));
     assert!(!eval(&["--enable_lpips", "False"]).stdout.contains("LPIPS"));
     assert!(eval(&["--enable_lpips", "True"]).stdout.contains("LPIPS"));
@@ -270,9 +258,9 @@ fn metrics_of_the_reference_are_those_of_the_pngs() {
     let flags = ["--lpips-weights", text(&vgg)];
     place.trained(4, &[&set[..], &flags].concat()).says(&["; as metrics.py SSIM 0.", " LPIPS 0."]);
     let read = |name: &str| fs::read_to_string(place.model().join(name)).unwrap();
-    let results = json(&read("results.json"))["ours_4"].clone();
+    let results = place.json("model/results.json")["ours_4"].clone();
 
-    end(splat().args(["render", "--device=cpu", "--skip-train", "-m"]).arg(place.model())).done();
+    place.run("render", &["--skip-train"]).done();
     let (width, height) = SIZE;
     let ready = LpipsModel::new(&LpipsWeights::read(&vgg).unwrap());
     let folder = place.model().join("test/ours_4");
@@ -291,29 +279,26 @@ fn metrics_of_the_reference_are_those_of_the_pngs() {
     close(&results["REF_LPIPS"], lpips);
     assert!((results["SSIM"].as_f64().unwrap() - ssim).abs() > 1e-4, "{results}");
     assert!((results["LPIPS"].as_f64().unwrap() - lpips).abs() > 1e-4, "{results}");
-    close(&json(&read("per_view.json"))["ours_4"]["REF_LPIPS"]["00000.png"], lpips);
+    close(&place.json("model/per_view.json")["ours_4"]["REF_LPIPS"]["00000.png"], lpips);
     assert!(read("metrics.csv").contains(&format!(",{ssim:.6},{lpips:.6}\n")), "{ssim}, {lpips}");
 
     // `eval` measures what training did, unless it is asked for another set.
-    let eval = |flags: &[&str]| {
-        let mut command = splat();
-        end(command.args(["eval", "--device=cpu", "-m"]).arg(place.model()).args(flags)).done()
-    };
-    close(&json(&eval(&["--json"]).stdout)["mean"]["ref_ssim"], ssim);
+    let eval = |flags: &[&str]| place.run("eval", flags).done();
+    close(&eval(&["--json"]).json()["mean"]["ref_ssim"], ssim);
     let printed = eval(&[]).stdout;
     assert!(printed.contains("metrics.py") && printed.contains(&format!("SSIM {ssim:.7}")));
-    let standard = json(&eval(&["--json", "--metrics", "standard"]).stdout);
+    let standard = eval(&["--json", "--metrics", "standard"]).json();
     assert_eq!(standard["mean"].get("ref_ssim"), None, "{standard}");
     // Without weights there is SSIM, and a warning; those of AlexNet are not the reference's.
     fs::remove_file(&vgg).unwrap();
     let without = eval(&["--json"]).says(&["warning", "without LPIPS", "SPLAT_LPIPS_WEIGHTS"]);
-    let mean = json(&without.stdout)["mean"].clone();
+    let mean = without.json()["mean"].clone();
     assert_eq!((mean.get("lpips"), mean.get("ref_lpips")), (None, None));
     close(&mean["ref_ssim"], ssim);
     let alex = place.path("alex.safetensors");
     write(&alex, &tensors(LpipsNet::Alex));
     let other = eval(&["--json", "--lpips-weights", text(&alex)]).says(&["warning", "AlexNet"]);
-    let mean = json(&other.stdout)["mean"].clone();
+    let mean = other.json()["mean"].clone();
     assert!(mean["lpips"].is_number() && mean.get("ref_lpips").is_none(), "{mean}");
 }
 
@@ -323,6 +308,6 @@ fn views_too_small_for_the_network_go_without() {
     // A quarter of 48 x 36 px.
     let ended = place.trained(2, &["--eval", "-r", "4", "--lpips-weights", &path]);
     ended.says(&["warning", "without LPIPS", "at least 31 x 31 px", "12 x 9"]);
-    let results = fs::read_to_string(place.model().join("results.json")).unwrap();
+    let results = place.read("model/results.json");
     assert!(results.contains("PSNR") && !results.contains("LPIPS"), "{results}");
 }

@@ -12,7 +12,7 @@ use splat::model::Gaussians;
 use splat_mesh::file::read_mesh;
 use splat_mesh::{Mesh, MeshReport};
 
-use crate::common::program::{Ended, TestFolder, end, splat};
+use crate::common::program::{Ended, TestFolder};
 use crate::common::scene::without;
 use crate::common::surface::{RADIUS, ball, write_ball_scene};
 use crate::synthetic_scenes::{copy_of, fixture};
@@ -48,8 +48,7 @@ fn half_a_ball() -> Gaussians {
 static BALL: LazyLock<TestFolder> = LazyLock::new(|| place_of(&ball()));
 
 pub(super) fn meshed(place: &TestFolder, flags: &[&str]) -> Ended {
-    let mut mesh = splat();
-    end(mesh.args(["mesh", "--device=cpu", "-m"]).arg(place.model()).args(flags))
+    place.run("mesh", flags)
 }
 
 pub(super) fn file(place: &TestFolder, name: &str) -> PathBuf {

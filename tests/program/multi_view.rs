@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use rstest::rstest;
-use serde_json::Value;
 use splat::perceptual::{LpipsError, LpipsNet, LpipsWeights};
 use splat::synth::SynthOptions;
 
 use crate::common::lpips::{Tensor, Version, file, tensors, write};
 use crate::common::program::{Ended, SIZE, TestFolder, cut, end, splat, text};
 use crate::common::synthetic::write_synthetic;
-use crate::synthetic_scenes::fixture_of;
+use crate::synthetic_scenes::{fixture_of, with_model};
 
 /// The iterations of the photometric stage, and of both.
 const START: u32 = 60;
@@ -47,19 +46,9 @@ static UNBROKEN: LazyLock<TestFolder> = LazyLock::new(|| {
     })
 });
 
-fn surface_reports(place: &TestFolder, model: &str) -> Vec<Value> {
-    let log = fs::read_to_string(place.path(model).join("run.jsonl")).unwrap();
-    let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    events.filter(|event| event["event"] == "surface").collect()
-}
-
-fn ply(place: &TestFolder, model: &str) -> Vec<u8> {
-    fs::read(place.ply_of(model, LAST)).unwrap()
-}
-
 #[test]
 fn views_are_compared_with_others_and_the_log_says_how_they_agree() {
-    let reports = surface_reports(&UNBROKEN, "unbroken");
+    let reports = UNBROKEN.events("unbroken", "surface");
     assert_eq!(reports.len(), 1, "{reports:?}");
     let value = reports[0]["multi_view"].as_f64().unwrap();
     // At most 0.9 in each pixel.
@@ -67,10 +56,13 @@ fn views_are_compared_with_others_and_the_log_says_how_they_agree() {
     let place = TestFolder::beside(&UNBROKEN);
     let run = trained(&place, "without", &[]);
     assert!(!run.stderr.contains("--multi-view"), "{run:#?}");
-    assert!(surface_reports(&place, "without")[0]["multi_view"].is_null());
-    assert!(ply(&UNBROKEN, "unbroken") != ply(&place, "without"), "it changes nothing");
+    assert!(place.events("without", "surface")[0]["multi_view"].is_null());
+    assert!(
+        UNBROKEN.ply_bytes("unbroken", LAST) != place.ply_bytes("without", LAST),
+        "it changes nothing"
+    );
     trained(&place, "weightless", &["--multi-view", "--multi-view-factor=0"]);
-    assert!(ply(&place, "weightless") == ply(&place, "without"));
+    assert!(place.ply_bytes("weightless", LAST) == place.ply_bytes("without", LAST));
 }
 
 #[test]
@@ -78,7 +70,7 @@ fn a_resumed_run_compares_what_the_unbroken_one_does() {
     let place = TestFolder::beside(&UNBROKEN);
     let checkpoint = UNBROKEN.checkpoint_of("unbroken", 95);
     end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
-    assert!(ply(&UNBROKEN, "unbroken") == ply(&place, "model"));
+    assert!(UNBROKEN.ply_bytes("unbroken", LAST) == place.ply_bytes("model", LAST));
 }
 
 #[test]
@@ -87,7 +79,7 @@ fn a_run_without_views_side_by_side_says_so_and_trains_on() {
     let place = TestFolder::with_scene();
     trained(&place, "model", &["--multi-view"])
         .says(&["--multi-view compares nothing", "30 degrees"]);
-    assert!(surface_reports(&place, "model")[0]["multi_view"].is_null());
+    assert!(place.events("model", "surface")[0]["multi_view"].is_null());
 }
 
 #[test]
@@ -251,14 +243,13 @@ fn eval(place: &TestFolder, flags: &[&str], variables: &[(&str, &Path)]) -> Ende
 }
 
 fn lpips(ended: Ended) -> Option<f64> {
-    let printed: Value = serde_json::from_str(&ended.done().stdout).unwrap();
+    let printed = ended.done().json();
     printed["mean"]["lpips"].as_f64()
 }
 
 #[test]
 fn weights_are_found_where_they_usually_are() {
-    let place = TestFolder::with_scene();
-    place.trained(2, &["--eval"]);
+    let place = with_model(2, &["--eval"]);
     torch_cache(&place, Version::Zip);
     let torch = place.path("torch");
     let in_torch: &[(&str, &Path)] = &[("TORCH_HOME", &torch)];
@@ -310,7 +301,7 @@ fn what_a_run_found_is_stored_with_it() {
     let flags = ["--iterations=2", "--eval", "--enable-lpips"];
     let mut train = place.train();
     end(train.args(flags).env("TORCH_HOME", place.path("torch"))).done();
-    let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    let config = place.read("model/config.toml");
     let stored = format!("lpips_weights = \"{}", text(&checkpoints.canonicalize().unwrap()));
     assert!(config.contains(&stored), "{config}");
     assert!(lpips(eval(&place, &[], &[])).is_some());

@@ -30,12 +30,8 @@ fn plan(place: &TestFolder, flags: &[&str]) -> Ended {
     end(splat().args(["plan", "-s", text(&place.scene())]).args(flags))
 }
 
-fn json_of(ended: &Ended) -> Value {
-    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:#?}"))
-}
-
 fn json(place: &TestFolder, flags: &[&str]) -> Value {
-    json_of(&plan(place, &[flags, &["--json"]].concat()).done())
+    plan(place, &[flags, &["--json"]].concat()).done().json()
 }
 
 fn number(value: &Value) -> u64 {
@@ -185,7 +181,7 @@ fn the_largest_number_fits_and_a_granule_more_does_not() {
         let more = (most + (2 << 20) / 4).to_string();
         let ended = plan(&place, &[flags, &["--gaussians", &more, "--json"]].concat());
         assert_eq!(ended.code, Some(4), "{ended:#?}");
-        let report = json_of(&ended);
+        let report = ended.json();
         assert!(number(&report["least"]) > number(&report["budget"]["bytes"]));
     }
 }
@@ -221,14 +217,14 @@ fn a_plan_that_does_not_fit_prints_remedies_and_exits_with_code_4() {
     let ended = ended.says(&["error", "1000000 Gaussians take", "It would fit with --optimize"]);
     assert!(!ended.stderr.contains("defect"), "{ended:#?}");
 
-    let report = json_of(&plan(&place, &[&flags[..], &["--json"]].concat()));
+    let report = plan(&place, &[&flags[..], &["--json"]].concat()).json();
     assert_eq!(report["fits"], false);
     assert_eq!(report["training_ends_with"], report["largest"][0]["full"]);
     let kept = ["--give-up", "slack", "--json"];
-    let report_of_kept = json_of(&plan(&place, &[&flags[..], &kept].concat()));
+    let report_of_kept = plan(&place, &[&flags[..], &kept].concat()).json();
     assert_eq!(report_of_kept["training_ends_with"], Value::Null, "births are not given up");
     let both = ["--give-up", "compact", "births", "--json"];
-    let report_of_both = json_of(&plan(&place, &[&flags[..], &both].concat()));
+    let report_of_both = plan(&place, &[&flags[..], &both].concat()).json();
     assert_eq!(report_of_both["training_ends_with"], report["largest"][0]["compact"]);
     let remedies = report["remedies"].as_array().unwrap();
     let flag = |remedy: &Value| remedy["flag"].as_str().unwrap().to_owned();
@@ -251,7 +247,7 @@ fn a_plan_that_does_not_fit_prints_remedies_and_exits_with_code_4() {
         let ended = plan(&place, &line);
         let fits = remedy["fits"] == true;
         assert_eq!(ended.code, Some(if fits { 0 } else { 4 }), "{flag}: {ended:#?}");
-        let (proposed, found) = (number(&remedy["least"]), number(&json_of(&ended)["least"]));
+        let (proposed, found) = (number(&remedy["least"]), number(&ended.json()["least"]));
         // Points are seen anew by smaller views, which may have another share of them at the edges.
         assert!(proposed.abs_diff(found) <= proposed / 100, "{flag}: {proposed} and {found}");
     }
@@ -336,18 +332,14 @@ fn where_lists_do_not_fit_the_plan_has_shorter_ones() {
     // A little more than the least, of which 97 of 100 are taken.
     let limit = format!("{}MiB", ((least * 100 / 97) >> 20) + 2);
     let ended = plan(&place, &[&flags[..], &["--vram-limit", &limit]].concat());
-    let report = json_of(&ended);
+    let report = ended.json();
     assert_eq!((&report["fits"], number(&report["neighbours"])), (&true.into(), 10));
     // What follows in `splat sugar` takes more than training does.
     assert_eq!(ended.code, Some(4), "{ended:#?}");
     ended.says(&["splat mesh with --method poisson"]);
     let kept = ["--vram-limit", &limit, "--give-up", "slack,photographs,bands"];
     let ended = plan(&place, &[&flags[..], &kept].concat());
-    assert_eq!(
-        (json_of(&ended)["fits"].clone(), ended.code),
-        (false.into(), Some(4)),
-        "{ended:#?}"
-    );
+    assert_eq!((ended.json()["fits"].clone(), ended.code), (false.into(), Some(4)), "{ended:#?}");
 }
 
 #[rstest]
@@ -616,13 +608,11 @@ fn training_views_get_smaller_in_a_plan_where_that_is_named() {
 const OFFLOAD_GAUSSIANS: u64 = 1 << 20;
 
 fn offload_plan(place: &TestFolder, flags: &[&str]) -> Ended {
-    let number = format!("--gaussians={OFFLOAD_GAUSSIANS}");
-    end(splat().args(["plan", "-s", text(&place.scene()), &number]).args(flags))
+    plan(place, &[&[format!("--gaussians={OFFLOAD_GAUSSIANS}").as_str()], flags].concat())
 }
 
 fn offload_json(place: &TestFolder, flags: &[&str]) -> Value {
-    let ended = offload_plan(place, &[flags, &["--json"]].concat()).done();
-    serde_json::from_str(&ended.stdout).unwrap()
+    offload_plan(place, &[flags, &["--json"]].concat()).done().json()
 }
 
 fn bytes(rows: &Value, label: &str) -> Option<u64> {
@@ -657,9 +647,7 @@ fn a_plan_takes_colours_off_the_gpu_and_shows_them_on_the_host() {
     // As many fit and no more.
     let fits = |count: u64| {
         let number = format!("--max-points={count}");
-        let flags =
-            ["plan", "-s", text(&place.scene()), &number, "--offload=sh"].map(str::to_owned);
-        end(splat().args(flags).arg("--vram-limit=16GiB")).code
+        plan(&place, &[&number, "--offload=sh", "--vram-limit=16GiB"]).code
     };
     assert_eq!([fits(with), fits(with + 1000)], [Some(0), Some(4)]);
     let shown = offload_plan(&place, &["--offload=sh"]).done().stdout;
@@ -699,16 +687,13 @@ fn a_host_limit_that_colours_do_not_fit_is_refused_with_a_table() {
 fn what_does_not_fit_a_card_is_told_that_the_host_may_have_colours() {
     let place = TestFolder::with_scene();
     let flags = ["--optimize-memory", "--vram-limit=1GiB", "--gaussians=1800000"];
-    let scene = place.scene();
-    let line = ["plan", "-s", text(&scene)];
-    let ended = end(splat().args(line).args(flags));
+    let ended = plan(&place, &flags);
     assert_eq!(ended.code, Some(4), "{ended:#?}");
     ended.says(&["It would fit with --offload sh and 343 MiB of RAM"]);
-    end(splat().args(line).args(flags).arg("--offload=sh")).done();
+    plan(&place, &[&flags[..], &["--offload=sh"]].concat()).done();
     // Where the rung is named, training does it by itself.
     let rungs = ["--give-up=offload,births", "--json"];
-    let ended = end(splat().args(line).args(flags).args(rungs));
-    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let report = plan(&place, &[&flags[..], &rungs].concat()).json();
     assert!(report["training_ends_with"].as_u64() > Some(1_800_000), "{report}");
 }
 
@@ -718,9 +703,9 @@ fn the_processor_has_nowhere_to_put_colours_and_trains_as_without() {
     let said = place.trained_into("with", 20, &["--offload=sh", "--eval"]);
     said.says(&["without effect on the CPU: --offload"]);
     place.trained_into("without", 20, &["--eval"]);
-    let ply = |name: &str, iteration| fs::read(place.ply_of(name, iteration)).unwrap();
+    let ply = |name: &str, iteration| place.ply_bytes(name, iteration);
     assert!(ply("with", 20) == ply("without", 20));
-    let config = fs::read_to_string(place.path("with/config.toml")).unwrap();
+    let config = place.read("with/config.toml");
     assert!(config.contains("offload = \"sh\""), "{config}");
     // It is no part of the model: either goes on as the other.
     for (model, flag) in [("with", "--offload=none"), ("without", "--offload=sh")] {

@@ -17,13 +17,14 @@ use splat::train::event::{
 };
 
 use crate::common::program::{Ended, TestFolder, end, events_files, splat, text, values_of_tags};
+use crate::synthetic_scenes::with_model;
 
 fn profile(model: &Path, flags: &[&str]) -> Ended {
     end(splat().arg("profile").arg(model).args(flags))
 }
 
 fn json(model: &Path) -> Value {
-    serde_json::from_str(&profile(model, &["--json"]).done().stdout).unwrap()
+    profile(model, &["--json"]).done().json()
 }
 
 fn mib(count: u64) -> Bytes {
@@ -260,8 +261,7 @@ fn of_a_resumed_run_the_later_part_counts_and_a_killed_one_is_forgiven() {
 
 #[test]
 fn a_run_on_the_processor_is_told_by_what_it_holds() {
-    let place = TestFolder::with_scene();
-    place.trained(101, &["--profile-tensors"]);
+    let place = with_model(101, &["--profile-tensors"]);
     let found = json(&place.model());
     assert_eq!((&found["iteration"], &found["finished"]), (&101.into(), &true.into()));
     assert!(found["slack"].is_null() && found["gpu"].is_null(), "{found}");
@@ -285,10 +285,8 @@ fn the_peaks_of_each_phase_are_told_wherever_a_run_reports() {
         .args(["--n-samples-for-sdf=100", "--densify-until-iter=25"]))
     .done();
     let phases = ["training", "density_control", "coarse", "evaluation", "saving"];
-    let log = fs::read_to_string(place.model().join("run.jsonl")).unwrap();
-    let finished: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
-    let summary = fs::read_to_string(place.model().join("summary.json")).unwrap();
-    let summary: Value = serde_json::from_str(&summary).unwrap();
+    let finished = &place.events("model", "finished")[0];
+    let summary = place.json("model/summary.json");
     let reported = json(&place.model());
     let tags = values_of_tags(&events_files(&place.model())[0]);
     for phase in phases {
@@ -433,8 +431,7 @@ fn a_run_is_followed_until_its_end() {
 
 #[test]
 fn a_cut_last_line_is_passed_over_and_gone_once_the_run_is_resumed() {
-    let place = TestFolder::with_scene();
-    place.trained(20, &[]);
+    let place = with_model(20, &[]);
     let log = place.model().join("run.jsonl");
     let whole = fs::read_to_string(&log).unwrap();
     let last = whole.trim_end().rfind('\n').unwrap() + 1;
@@ -458,8 +455,7 @@ fn a_cut_last_line_is_passed_over_and_gone_once_the_run_is_resumed() {
 
 #[test]
 fn a_list_of_buffers_that_nobody_recorded_is_not_asked_for_in_silence() {
-    let place = TestFolder::with_scene();
-    place.trained(2, &[]);
+    let place = with_model(2, &[]);
     for flags in [&["--top", "3"][..], &["--top=3", "--json"]] {
         let ended = profile(&place.model(), flags).done();
         ended.says(&["--top has no effect", text(&place.model()), "--profile-tensors"]);

@@ -16,7 +16,7 @@ use crate::common::lpips::{tensors, write};
 use crate::common::program::{
     TestFolder, end, events_files, files_below, splat, text, values_of_tags,
 };
-use crate::synthetic_scenes::fixture;
+use crate::synthetic_scenes::{fixture, with_model};
 
 const README: &str = include_str!("../../README.md");
 
@@ -87,12 +87,12 @@ fn the_script_for_a_card_trains_resumes_measures_and_compares() {
         let summary = json(&place.path(model).join("summary.json"));
         assert_eq!((&summary["iteration"], &summary["state"]), (&40.into(), &"complete".into()));
     }
-    let ply = fs::read(place.ply_of("out/adc", 40)).unwrap();
+    let ply = place.ply_bytes("out/adc", 40);
     assert!(!first.stdout.contains("test LPIPS"), "{first:#?}");
     let again = run(text(&weights));
     assert!(again.stdout.contains("| test LPIPS (alex) ↓ |"), "{again:#?}");
     assert!(again.stderr.contains("nothing to train"), "{again:#?}");
-    assert_eq!(fs::read(place.ply_of("out/adc", 40)).unwrap(), ply);
+    assert_eq!(place.ply_bytes("out/adc", 40), ply);
     assert_eq!(again.stdout.lines().last(), first.stdout.lines().last());
 }
 
@@ -115,8 +115,7 @@ fn the_script_for_ci_makes_a_baseline_and_its_gate_holds_to_it() {
 
 #[test]
 fn charts_that_stand_beside_those_of_other_trainers_are_written() {
-    let place = TestFolder::with_scene();
-    place.trained(100, &["--eval", "--eval-train=2"]);
+    let place = with_model(100, &["--eval", "--eval-train=2"]);
     let rows = section(markdown("files"), "TensorBoard")
         .lines()
         .skip_while(|row| !row.starts_with("| 3DGS"));

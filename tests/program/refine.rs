@@ -134,7 +134,7 @@ fn bound_gaussians_learn_the_photographs_and_stay_on_their_triangles() {
     // Its folder is a model folder: measured again, it has the same figures.
     let mut eval = splat();
     let again = end(eval.args(["eval", "--device=cpu", "--json", "-m"]).arg(folder(&place))).done();
-    let again: Value = serde_json::from_str(&again.stdout).unwrap();
+    let again = again.json();
     let found = again["mean"]["psnr"].as_f64().or(again["psnr"].as_f64()).unwrap();
     assert!((found - psnr("after")).abs() < 1e-3, "{found} {}", psnr("after"));
 }

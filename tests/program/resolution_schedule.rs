@@ -13,6 +13,7 @@ use splat::math::compact::{NEAREST, decode_half, encode_half};
 use splat::model::Gaussians;
 
 use crate::common::program::{TestFolder, end, splat, text};
+use crate::synthetic_scenes::with_model;
 
 /// Views are quartered, then halved, then whole: of 100 iterations from the 11th and the 31st on, of 400 from
 /// the 21st and the 91st.
@@ -30,17 +31,10 @@ const GROWING: [&str; 9] = [
 
 const ITERATIONS: u32 = 400;
 
-fn events(place: &TestFolder, model: &str, name: &str) -> Vec<Value> {
-    let log = fs::read_to_string(place.path(model).join("run.jsonl")).unwrap();
-    let records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    records.filter(|record| record["event"] == name).collect()
-}
-
 /// The iterations after which views have another size, and what divides it.
 fn sizes(place: &TestFolder, model: &str) -> Vec<(u64, u64)> {
-    let number = |event: &Value, key: &str| event[key].as_u64().unwrap();
-    let events = events(place, model, "view_size");
-    events.iter().map(|event| (number(event, "iteration"), number(event, "divisor"))).collect()
+    let numbers = |key: &str| numbers(place, model, "view_size", key);
+    numbers("iteration").into_iter().zip(numbers("divisor")).collect()
 }
 
 #[test]
@@ -57,9 +51,9 @@ fn views_grow_and_are_evaluated_at_full_size() {
     }
     assert_eq!(sizes(&place, "model"), [(0, 4), (20, 2), (90, 1)]);
     // There are rounds among views of every size.
-    assert!(!events(&place, "model", "densified").is_empty());
+    assert!(!place.events("model", "densified").is_empty());
     let psnr = |model| -> Vec<f64> {
-        let mut evaluated = events(&place, model, "evaluated");
+        let mut evaluated = place.events(model, "evaluated");
         evaluated.retain(|event| event["split"] == "test");
         evaluated.iter().map(|event| event["mean"]["psnr"].as_f64().unwrap()).collect()
     };
@@ -79,23 +73,24 @@ fn views_grow_and_are_evaluated_at_full_size() {
     assert_eq!([side(16), side(20)], [48, 36]);
 }
 
-#[rstest]
-#[case::at_a_quarter(5, &[(5, 4), (10, 2), (30, 1)])]
-#[case::where_it_changes(10, &[(10, 2), (30, 1)])]
-#[case::at_a_half(15, &[(15, 2), (30, 1)])]
-#[case::when_views_are_whole(31, &[])]
-fn a_run_that_stopped_goes_on_at_the_size_that_it_had(
-    #[case] iteration: u32,
-    #[case] expected: &[(u64, u64)],
-) {
+#[test]
+fn a_run_that_stopped_goes_on_at_the_size_that_it_had() {
     let place = TestFolder::with_scene();
-    let at = format!("--checkpoint-iterations={iteration}");
-    place.trained_into("unbroken", 100, &[&GROWING[..8], &[&at]].concat());
-    let checkpoint = place.checkpoint_of("unbroken", iteration);
-    end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
-    assert_eq!(sizes(&place, "model"), expected);
-    let ply = |model| fs::read(place.ply_of(model, 100)).unwrap();
-    assert!(ply("unbroken") == ply("model"));
+    let stops = ["--checkpoint-iterations=5,10,15,31"];
+    place.trained_into("unbroken", 100, &[&GROWING[..8], &stops].concat());
+    // At a quarter, where the size changes, at a half, and when views are whole.
+    for (iteration, expected) in [
+        (5, &[(5, 4), (10, 2), (30, 1)][..]),
+        (10, &[(10, 2), (30, 1)]),
+        (15, &[(15, 2), (30, 1)]),
+        (31, &[]),
+    ] {
+        let model = format!("from_{iteration}");
+        let checkpoint = place.checkpoint_of("unbroken", iteration);
+        end(place.train_into(&model).args(["--start-checkpoint", text(&checkpoint)])).done();
+        assert_eq!(sizes(&place, &model), expected, "{iteration}");
+        assert!(place.ply_bytes("unbroken", 100) == place.ply_bytes(&model, 100), "{iteration}");
+    }
 }
 
 #[rstest]
@@ -117,7 +112,7 @@ fn it_goes_with_other_options(#[case] flags: &[&str]) {
     // In batches, after the one in which that iteration lies.
     let (whole_after, divisor) = found[found.len() - 1];
     assert!((30..=32).contains(&whole_after) && divisor == 1, "{found:?}");
-    let steps = events(&place, "model", "step");
+    let steps = place.events("model", "step");
     assert!(steps.iter().all(|step| step["total"].as_f64().is_some_and(f64::is_finite)));
 }
 
@@ -127,7 +122,7 @@ fn a_plan_has_the_smaller_views_and_the_same_peak() {
     let plan = |flags: &[&str]| -> Value {
         let mut plan = splat();
         plan.args(["plan", "--json", "--gaussians=100000", "-s"]).arg(place.scene()).args(flags);
-        serde_json::from_str(&end(&mut plan).done().stdout).unwrap()
+        end(&mut plan).done().json()
     };
     let [plain, growing] = [&[][..], &["--resolution-schedule=linear"]].map(plan);
     let stage = |report: &Value| {
@@ -157,10 +152,7 @@ const EVENTFUL: [&str; 10] = [
 
 /// Values of a key of all events of a kind in `run.jsonl`.
 fn numbers(place: &TestFolder, model: &str, kind: &str, key: &str) -> Vec<u64> {
-    let log = fs::read_to_string(place.path(model).join("run.jsonl")).unwrap();
-    let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let of_kind = events.filter(|event| event["event"] == kind);
-    of_kind.map(|event| event[key].as_u64().unwrap()).collect()
+    place.events(model, kind).iter().map(|event| event[key].as_u64().unwrap()).collect()
 }
 
 /// Values of a tensor of a checkpoint.
@@ -181,40 +173,30 @@ fn tensor(checkpoint: &Path, name: &str) -> Vec<f64> {
 
 #[test]
 fn iterations_count_views_in_batches_too() {
-    let place = TestFolder::with_scene();
-    place.trained(31, &["--batch-views=2"]);
+    let place = with_model(31, &["--batch-views=2"]);
     assert!(place.ply(31).exists());
     assert_eq!(numbers(&place, "model", "step", "iteration"), [10, 20, 30, 31]);
 }
 
 #[test]
-fn what_is_due_comes_with_the_step_that_takes_its_image() {
+fn what_is_due_comes_with_the_step_that_takes_its_image_and_resumes() {
     let place = TestFolder::with_scene();
-    let flags = [&EVENTFUL[..], &["--batch-views=4", "--checkpoint-iterations=54"]].concat();
-    place.trained_into("four", 130, &flags);
-    let rounds = numbers(&place, "four", "densified", "iteration");
-    assert_eq!(rounds, [28, 52, 76]);
+    let trained = |model: &str, stops: &str, more: &[&str]| {
+        let flags = ["--batch-views=4", "--checkpoint-iterations", stops];
+        place.trained_into(model, 130, &[&EVENTFUL[..], &flags, more].concat());
+    };
+    trained("four", "52,54,66", &[]);
+    assert_eq!(numbers(&place, "four", "densified", "iteration"), [28, 52, 76]);
     assert_eq!(numbers(&place, "four", "opacity_reset", "iteration"), [64]);
     let saved = numbers(&place, "four", "saved", "iteration");
-    assert_eq!(saved, [56, 130, 130], "the checkpoint, the model, and the last checkpoint");
-}
-
-#[test]
-fn a_batch_that_is_resumed_ends_in_the_same_bytes() {
-    let place = TestFolder::with_scene();
-    // Where a round is due, within an epoch, and where colours are learned.
-    for (at, more) in [(52, &[][..]), (66, &[]), (28, &["--exposure"])] {
-        let checkpoint = format!("--checkpoint-iterations={at}");
-        let flags = [&EVENTFUL[..], &["--batch-views=4", &checkpoint], more].concat();
-        place.trained_into("model", 130, &flags);
-        let unbroken = fs::read(place.ply(130)).unwrap();
-        // What came after the checkpoint is lost.
-        fs::remove_file(place.ply(130)).unwrap();
-        fs::remove_file(place.checkpoint(130)).unwrap();
-        assert_eq!(fs::read_dir(place.model().join("checkpoints")).unwrap().count(), 1);
-        end(place.train().args(["--resume", "auto"])).done();
-        assert!(unbroken == fs::read(place.ply(130)).unwrap(), "{at}");
-        fs::remove_dir_all(place.model()).unwrap();
+    assert_eq!(saved, [52, 56, 68, 130, 130], "checkpoints, the model, and the last checkpoint");
+    trained("exposed", "28", &["--exposure"]);
+    // Where a densification step is due, within an epoch, and where colours are learned.
+    for (model, stop) in [("four", 52), ("four", 68), ("exposed", 28)] {
+        let resumed = format!("{model}_from_{stop}");
+        let checkpoint = place.checkpoint_of(model, stop);
+        end(place.train_into(&resumed).args(["--start-checkpoint", text(&checkpoint)])).done();
+        assert!(place.ply_bytes(model, 130) == place.ply_bytes(&resumed, 130), "{resumed}");
     }
 }
 
@@ -269,7 +251,7 @@ fn scaled_rates_are_others_and_a_batch_of_none_or_nine_is_refused() {
     let place = TestFolder::with_scene();
     let of = |model: &str, flags: &[&str]| {
         place.trained_into(model, 24, flags);
-        fs::read(place.ply_of(model, 24)).unwrap()
+        place.ply_bytes(model, 24)
     };
     let plain = of("plain", &["--batch-views=4", "--no-batch-scaling"]);
     assert!(plain != of("scaled", &["--batch-views=4"]));
@@ -310,17 +292,14 @@ fn model(place: &TestFolder, name: &str) -> Gaussians {
 }
 
 fn psnr(place: &TestFolder, name: &str) -> f64 {
-    let text = fs::read_to_string(place.path(name).join("results.json")).unwrap();
-    let results: Value = serde_json::from_str(&text).unwrap();
+    let results = place.json(&format!("{name}/results.json"));
     let found = results.as_object().unwrap().values().find_map(|run| run["PSNR"].as_f64());
-    found.unwrap_or_else(|| panic!("{text}"))
+    found.unwrap_or_else(|| panic!("{results}"))
 }
 
 /// Bytes of the model a Gaussian, as the log has them.
 fn bytes_each(place: &TestFolder, name: &str) -> u64 {
-    let log = fs::read_to_string(place.path(name).join("run.jsonl")).unwrap();
-    let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let memory = events.rev().find(|event| event["event"] == "memory").unwrap();
+    let memory = place.events(name, "memory").pop().unwrap();
     let tensors = &memory["tensors"];
     let bytes = tensors["parameters"].as_u64().unwrap() + tensors["optimizer"].as_u64().unwrap();
     bytes / model(place, name).len() as u64
@@ -361,14 +340,14 @@ fn with_sh_only_colours_are_compact_and_a_resumed_run_is_the_same() {
     assert!(are_halves(&rounded.sh_dc) && are_halves(&rounded.sh_rest));
     assert!(!are_halves(&rounded.means));
     assert!((620..644).contains(&bytes_each(&place, "half")));
-    let config = fs::read_to_string(place.path("half/config.toml")).unwrap();
+    let config = place.read("half/config.toml");
     assert!(config.contains("optimize_memory = \"sh\""), "{config}");
 
     place.trained_into("stopped", 50, &half);
     let mut resumed = place.train_into("stopped");
     resumed.args(["--resume", "--iterations", &COMPACT_ITERATIONS.to_string()]);
     end(&mut resumed).done();
-    let ply = |name: &str| fs::read(place.ply_of(name, COMPACT_ITERATIONS)).unwrap();
+    let ply = |name: &str| place.ply_bytes(name, COMPACT_ITERATIONS);
     assert!(ply("half") == ply("stopped"), "moments are in full precision");
 }
 
@@ -376,7 +355,7 @@ fn with_sh_only_colours_are_compact_and_a_resumed_run_is_the_same() {
 fn a_new_run_is_compact_on_gpus_only() {
     let place = TestFolder::with_scene();
     place.trained_into("usual", COMPACT_ITERATIONS, &["--preset=fast"]);
-    let config = fs::read_to_string(place.path("usual/config.toml")).unwrap();
+    let config = place.read("usual/config.toml");
     assert!(config.contains("optimize_memory = \"auto\""), "{config}");
     let trained = model(&place, "usual");
     assert!(!are_halves(&trained.sh_dc), "the CPU trains in full precision");

@@ -12,7 +12,7 @@ use splat::math::compact::{NEAREST, decode_half, encode_half};
 
 use crate::common::background::{send, started_until, training, training_by};
 use crate::common::program::{Ended, TestFolder, assert_no_litter, end, files_below, splat, text};
-use crate::synthetic_scenes::fixture;
+use crate::synthetic_scenes::{fixture, with_model};
 
 /// Density control, two steps of the SH degree, a reset of the opacities and random backgrounds
 /// within 400 iterations.
@@ -39,30 +39,30 @@ static UNBROKEN: LazyLock<TestFolder> = LazyLock::new(|| {
     })
 });
 
-/// Where such a run is stopped.
+/// Iterations at which such a run is stopped.
 const STOPS: [u32; 6] = [31, 35, 60, 150, 330, 355];
 
-/// The same with a checkpoint at each stop, in `unbroken`.
+/// A run with a checkpoint at each stop, in `unbroken`.
 static WITH_STOPS: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("eventful_with_stops", |place| {
         trained_with_stops(place, 400, &EVENTFUL, &STOPS);
     })
 });
 
-/// Where a run with filters is stopped.
+/// Iterations at which a run with filters is stopped.
 const STOPS_WITH_FILTERS: [u32; 3] = [60, 75, 97];
 
 /// Iterations of such a run. After density control, filters come every 100 iterations, but for the last 100.
 const FILTERED: u32 = 205;
 
-/// The same through both filters, in `unbroken`: rounds after 60 and 90 iterations, opacities that are
+/// A run with both filters, in `unbroken`: rounds after 60 and 90 iterations, opacities that are
 /// reset after 80, and a filter after 100 that follows no round.
 static WITH_FILTERS: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("eventful_with_filters", |place| {
         let sooner = ["--densify-until-iter=95", "--opacity-reset-interval=80"];
         let flags = [&EVENTFUL[..], &sooner, &["--antialiasing", "--filter-3d"]].concat();
         trained_with_stops(place, FILTERED, &flags, &STOPS_WITH_FILTERS);
-        let events = fs::read_to_string(place.path("unbroken/run.jsonl")).unwrap();
+        let events = place.read("unbroken/run.jsonl");
         assert_eq!(events.matches("\"densified\"").count(), 2);
         assert_eq!(events.matches("\"opacity_reset\"").count(), 1);
     })
@@ -75,10 +75,6 @@ fn trained_with_stops(place: &TestFolder, iterations: u32, flags: &[&str], stops
     place.trained_into("unbroken", iterations, &flags);
 }
 
-fn ply(place: &TestFolder, model: &str, iteration: u32) -> Vec<u8> {
-    fs::read(place.ply_of(model, iteration)).unwrap()
-}
-
 /// Goes on in `model`.
 fn resumed(place: &TestFolder, flags: &[&str]) -> Ended {
     end(place.train().args(["--resume", "auto"]).args(flags)).done()
@@ -87,7 +83,7 @@ fn resumed(place: &TestFolder, flags: &[&str]) -> Ended {
 #[test]
 fn a_killed_run_ends_in_the_same_bytes() {
     let place = TestFolder::beside(&UNBROKEN);
-    let events = fs::read_to_string(UNBROKEN.path("unbroken").join("run.jsonl")).unwrap();
+    let events = UNBROKEN.read("unbroken/run.jsonl");
     for event in ["\"densified\"", "\"opacity_reset\""] {
         assert!(events.contains(event), "the run has no {event}");
     }
@@ -100,12 +96,12 @@ fn a_killed_run_ends_in_the_same_bytes() {
     fs::write(place.model().join("checkpoints/.splat-Ab1c2D.tmp"), "half").unwrap();
     resumed(&place, &[]).says(&["iteration 200"]);
     assert_no_litter(&place.model());
-    assert!(ply(&UNBROKEN, "unbroken", 400) == ply(&place, "model", 400));
+    assert!(UNBROKEN.ply_bytes("unbroken", 400) == place.ply_bytes("model", 400));
 }
 
 #[test]
 fn checkpoints_on_the_way_do_not_change_the_result() {
-    assert!(ply(&UNBROKEN, "unbroken", 400) == ply(&WITH_STOPS, "unbroken", 400));
+    assert!(UNBROKEN.ply_bytes("unbroken", 400) == WITH_STOPS.ply_bytes("unbroken", 400));
 }
 
 #[rstest]
@@ -119,7 +115,7 @@ fn any_iteration_is_a_good_one_to_stop_at(#[case] iteration: u32) {
     let place = TestFolder::beside(&WITH_STOPS);
     let checkpoint = WITH_STOPS.checkpoint_of("unbroken", iteration);
     end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
-    assert!(ply(&WITH_STOPS, "unbroken", 400) == ply(&place, "model", 400));
+    assert!(WITH_STOPS.ply_bytes("unbroken", 400) == place.ply_bytes("model", 400));
 }
 
 #[rstest]
@@ -132,8 +128,8 @@ fn a_run_with_filters_goes_on_with_those_that_it_had(#[case] iteration: u32) {
     let header = String::from_utf8_lossy(&fs::read(&checkpoint).unwrap()).into_owned();
     assert!(header.contains("\"filter_3d\""));
     end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
-    let saved = ply(&WITH_FILTERS, "unbroken", FILTERED);
-    assert!(saved == ply(&place, "model", FILTERED));
+    let saved = WITH_FILTERS.ply_bytes("unbroken", FILTERED);
+    assert!(saved == place.ply_bytes("model", FILTERED));
     assert!(String::from_utf8_lossy(&saved[..200]).contains("comment SplatRenderMode: mip"));
 }
 
@@ -146,7 +142,7 @@ fn what_is_learned_of_colours_goes_on_too(#[case] flag: &str) {
     place.trained_into("unbroken", 60, &flags);
     let checkpoint = place.path("unbroken/checkpoints/chkpnt_31.safetensors");
     end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
-    assert!(ply(&place, "unbroken", 60) == ply(&place, "model", 60));
+    assert!(place.ply_bytes("unbroken", 60) == place.ply_bytes("model", 60));
     let tables = |path: &Path| {
         let bytes = fs::read(path).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
@@ -177,12 +173,12 @@ fn what_is_learned_of_colours_goes_on_too(#[case] flag: &str) {
     }
 
     // The held-out view is measured by corrected colours, too; and by other options it is not.
-    let results = fs::read_to_string(place.model().join("results.json")).unwrap();
+    let results = place.read("model/results.json");
     assert!(results.contains("CC_PSNR") && results.contains("PSNR"), "{results}");
     let line = ["--start-checkpoint", text(&checkpoint), flag, "False"];
     let other = end(place.train_into("other").args(line)).done();
     other.says(&["is left behind", "--exposure, --bilateral-grid"]);
-    let results = fs::read_to_string(place.path("other/results.json")).unwrap();
+    let results = place.read("other/results.json");
     assert!(!results.contains("CC_PSNR"), "{results}");
     assert!(!place.path("other/exposure.json").exists());
     // Nor does the file stay where its run goes on without.
@@ -194,27 +190,26 @@ fn what_is_learned_of_colours_goes_on_too(#[case] flag: &str) {
 #[test]
 fn a_finished_run_can_be_extended() {
     let place = TestFolder::with_scene();
-    place.trained_into("at_once", 200, &EVENTFUL);
-    place.trained(100, &EVENTFUL);
-    resumed(&place, &["--iterations", "200"]).says(&["iteration 100"]);
-    assert!(ply(&place, "at_once", 200) == ply(&place, "model", 200));
-    assert!(place.ply(100).exists(), "what was saved before stays");
-    let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
-    assert!(config.contains("iterations = 200"), "{config}");
+    place.trained_into("at_once", 100, &EVENTFUL);
+    place.trained(50, &EVENTFUL);
+    resumed(&place, &["--iterations", "100"]).says(&["iteration 50"]);
+    assert!(place.ply_bytes("at_once", 100) == place.ply_bytes("model", 100));
+    assert!(place.ply(50).exists(), "what was saved before stays");
+    let config = place.read("model/config.toml");
+    assert!(config.contains("iterations = 100"), "{config}");
     // One record of both halves.
-    let record = fs::read_to_string(place.model().join("metrics.csv")).unwrap();
+    let record = place.read("model/metrics.csv");
     assert_eq!(record.lines().count(), 1 + 2 * 2, "{record}");
 }
 
 #[test]
 fn schedules_that_follow_the_iterations_do_so_only_with_their_preset() {
-    let place = TestFolder::with_scene();
-    place.trained(10, &["--preset=fast"]);
+    let place = with_model(10, &["--preset=fast"]);
     let ended = resumed(&place, &["--iterations=20"]);
     ended.says(&["continues a schedule of 10", "--preset fast --iterations 20"]);
     let ended = resumed(&place, &["--preset=fast", "--iterations=30"]);
     assert!(!ended.stderr.contains("--position-lr-max-steps"), "{}", ended.stderr);
-    let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    let config = place.read("model/config.toml");
     for line in ["position_lr_max_steps = 30\n", "densify_until_iter = 15\n"] {
         assert!(config.contains(line), "{config}");
     }
@@ -222,8 +217,7 @@ fn schedules_that_follow_the_iterations_do_so_only_with_their_preset() {
 
 #[test]
 fn a_preset_that_the_run_did_not_begin_with_is_warned_of() {
-    let place = TestFolder::with_scene();
-    place.trained(10, &["--preset=best"]);
+    let place = with_model(10, &["--preset=best"]);
     let warned = "replaces options of a run that began with --preset best";
     let ended = resumed(&place, &["--preset=best", "--iterations=12"]);
     assert!(!ended.stderr.contains("replaces options"), "{}", ended.stderr);
@@ -238,8 +232,7 @@ fn a_preset_that_the_run_did_not_begin_with_is_warned_of() {
 
 #[test]
 fn a_run_that_is_moved_aside_goes_on_by_the_command_that_is_named() {
-    let place = TestFolder::with_scene();
-    place.trained(4, &[]);
+    let place = with_model(4, &[]);
     let aside = place.model().join("previous_1");
     let command = format!("splat train --resume -m {}", text(&aside));
     place.trained(5, &[]).says(&[&command]);
@@ -250,18 +243,16 @@ fn a_run_that_is_moved_aside_goes_on_by_the_command_that_is_named() {
 
 #[test]
 fn a_finished_run_says_that_it_is_finished() {
-    let place = TestFolder::with_scene();
-    place.trained(10, &[]);
-    let before = ply(&place, "model", 10);
+    let place = with_model(10, &[]);
+    let before = place.ply_bytes("model", 10);
     resumed(&place, &[]).says(&["--iterations"]);
-    assert!(ply(&place, "model", 10) == before);
+    assert!(place.ply_bytes("model", 10) == before);
 }
 
 #[test]
 fn fewer_iterations_than_are_done_change_nothing() {
-    let place = TestFolder::with_scene();
     // As a run that was killed after its checkpoint.
-    place.trained(20, &["--checkpoint-iterations=8"]);
+    let place = with_model(20, &["--checkpoint-iterations=8"]);
     fs::remove_file(place.checkpoint(20)).unwrap();
     let before = files_below(&place.model());
     let checkpoint = place.checkpoint(8);
@@ -282,15 +273,14 @@ fn fewer_iterations_than_are_done_change_nothing() {
 
 #[test]
 fn a_checkpoint_starts_a_run_in_another_folder_and_flags_change_it() {
-    let place = TestFolder::with_scene();
-    place.trained(10, &["--seed", "4", "--checkpoint-iterations", "5"]);
+    let place = with_model(10, &["--seed", "4", "--checkpoint-iterations", "5"]);
     let before = files_below(&place.model());
     let mut other = place.train_into("other");
     other.args(["--start-checkpoint", text(&place.checkpoint(5)), "--iterations", "12"]);
     end(&mut other).done();
     assert!(place.ply_of("other", 12).exists());
     assert!(files_below(&place.model()) == before, "the first run is not touched");
-    let config = fs::read_to_string(place.path("other").join("config.toml")).unwrap();
+    let config = place.read("other/config.toml");
     assert!(config.contains("seed = 4") && config.contains("iterations = 12"), "{config}");
 }
 
@@ -320,21 +310,19 @@ fn a_run_that_would_train_nothing_does_not_push_another_aside() {
 
 #[test]
 fn a_smaller_cap_ends_growth_and_rewrites_no_history() {
-    let place = TestFolder::with_scene();
-    place.trained(4, &[]);
+    let place = with_model(4, &[]);
     let input = fs::read(place.model().join("input.ply")).unwrap();
     let ended = resumed(&place, &["--iterations", "6", "--max-points", "5"]);
     assert!(!ended.stderr.contains("are used"), "{ended:#?}");
     ended.says(&["warning", "200 Gaussians", "--max-points 5"]);
     assert!(fs::read(place.model().join("input.ply")).unwrap() == input);
-    let header = String::from_utf8_lossy(&fs::read(place.ply(6)).unwrap()).into_owned();
+    let header = String::from_utf8_lossy(&place.ply_bytes("model", 6)).into_owned();
     assert!(header.contains("element vertex 200\n"));
 }
 
 #[test]
 fn going_back_within_a_folder_names_the_newer_checkpoint() {
-    let place = TestFolder::with_scene();
-    place.trained(10, &["--checkpoint-iterations", "5"]);
+    let place = with_model(10, &["--checkpoint-iterations", "5"]);
     let start = place.checkpoint(5);
     let mut back = place.train();
     back.args(["--start-checkpoint", text(&start), "--iterations", "7"]);
@@ -344,8 +332,7 @@ fn going_back_within_a_folder_names_the_newer_checkpoint() {
 
 #[test]
 fn a_model_folder_that_was_moved_goes_on_where_it_is() {
-    let place = TestFolder::with_scene();
-    place.trained(4, &[]);
+    let place = with_model(4, &[]);
     fs::rename(place.model(), place.path("moved")).unwrap();
     let mut resumed = place.train_into("moved");
     end(resumed.args(["--resume", "--iterations", "6"])).done();
@@ -398,7 +385,7 @@ fn a_signal_ends_the_run_after_its_iteration(
     assert!(!place.ply(400).exists(), "the run was over before the signal");
     assert_no_litter(&place.model());
     resumed(&place, &[]);
-    assert!(ply(&UNBROKEN, "unbroken", 400) == ply(&place, "model", 400));
+    assert!(UNBROKEN.ply_bytes("unbroken", 400) == place.ply_bytes("model", 400));
 }
 
 #[test]
@@ -418,10 +405,10 @@ fn the_number_of_threads_does_not_change_the_result() {
     let place = TestFolder::with_scene();
     for (model, threads) in [("one", "1"), ("three", "3")] {
         let mut command = place.train_into(model);
-        command.env("RAYON_NUM_THREADS", threads).args(EVENTFUL).args(["--iterations", "200"]);
+        command.env("RAYON_NUM_THREADS", threads).args(EVENTFUL).args(["--iterations", "100"]);
         end(&mut command).done();
     }
-    assert!(ply(&place, "one", 200) == ply(&place, "three", 200));
+    assert!(place.ply_bytes("one", 100) == place.ply_bytes("three", 100));
 }
 
 #[test]

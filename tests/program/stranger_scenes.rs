@@ -28,8 +28,7 @@ fn trained(place: &TestFolder, flags: &[&str]) -> (f64, Ended) {
         fs::remove_dir_all(place.model()).unwrap();
     }
     let ended = place.trained(ITERATIONS, &[&["--eval"], flags].concat());
-    let results = fs::read_to_string(place.model().join("results.json")).unwrap();
-    let results: Value = serde_json::from_str(&results).unwrap();
+    let results = place.json("model/results.json");
     (results[format!("ours_{ITERATIONS}")]["PSNR"].as_f64().unwrap(), ended)
 }
 
@@ -826,8 +825,7 @@ fn write_halves(place: &TestFolder, folder: &str) {
 }
 
 fn trained_size(place: &TestFolder) -> [u64; 2] {
-    let cameras = fs::read_to_string(place.model().join("cameras.json")).unwrap();
-    let cameras: Value = serde_json::from_str(&cameras).unwrap();
+    let cameras = place.json("model/cameras.json");
     ["width", "height"].map(|key| cameras[0][key].as_u64().unwrap())
 }
 
@@ -1127,7 +1125,7 @@ fn a_model_of_another_trainer_is_measured_by_its_cfg_args() {
          white_background=False, data_device='cuda', eval=True)",
         text(&place.scene())
     ));
-    let report: Value = serde_json::from_str(&eval().done().stdout).unwrap();
+    let report = eval().done().json();
     assert_eq!(report["views"].as_array().unwrap().len(), 1);
     let found = report["psnr"].as_f64().or(report["mean"]["psnr"].as_f64()).unwrap();
     assert!((found - psnr).abs() < 0.01, "{found} {psnr}");

@@ -11,6 +11,7 @@ use splat::math::sigmoid;
 use splat::model::Gaussians;
 
 use crate::common::program::{TestFolder, end, splat, text};
+use crate::synthetic_scenes::with_model;
 
 /// Rounds every 20 iterations from 40 to 120 of a run of 160, from Gaussians near death.
 const MARKOV_CHAIN: [&str; 11] = [
@@ -27,50 +28,33 @@ const MARKOV_CHAIN: [&str; 11] = [
     "--test-iterations=-1",
 ];
 
-/// The events of one kind of a run.
-fn events(place: &TestFolder, model: &str, kind: &str) -> Vec<Value> {
-    let log = fs::read_to_string(place.path(model).join("run.jsonl")).unwrap();
-    let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    events.filter(|event| event["event"] == kind).collect()
-}
-
 fn sum(events: &[Value], field: &str) -> u64 {
     events.iter().map(|event| event[field].as_u64().unwrap()).sum()
 }
 
 #[test]
-fn mcmc_relocates_and_adds_gaussians_up_to_its_cap() {
+fn mcmc_relocates_and_adds_gaussians_up_to_its_cap_and_resumes() {
     let place = TestFolder::with_scene();
-    place.trained(160, &MARKOV_CHAIN);
-    let rounds = events(&place, "model", "relocated");
-    let at: Vec<u64> = rounds.iter().map(|event| event["iteration"].as_u64().unwrap()).collect();
-    assert_eq!(at, [40, 60, 80, 100, 120]);
+    place.trained(160, &[&MARKOV_CHAIN[..], &["--checkpoint-iterations=50,80"]].concat());
+    let rounds = place.events("model", "relocated");
+    let numbers =
+        |key: &str| rounds.iter().map(|it| it[key].as_u64().unwrap()).collect::<Vec<u64>>();
+    assert_eq!(numbers("iteration"), [40, 60, 80, 100, 120]);
     // A twentieth of 200 each time, then what the cap leaves.
-    let counts: Vec<u64> =
-        rounds.iter().map(|event| event["gaussians"].as_u64().unwrap()).collect();
-    assert_eq!(counts, [210, 220, 231, 233, 233]);
+    assert_eq!(numbers("gaussians"), [210, 220, 231, 233, 233]);
     assert_eq!((sum(&rounds, "born"), sum(&rounds, "refused")), (33, 0));
     assert!(sum(&rounds, "relocated") > 0, "nobody was dead: {rounds:#?}");
     for kind in ["densified", "opacity_reset"] {
-        assert!(events(&place, "model", kind).is_empty(), "{kind}");
+        assert!(place.events("model", kind).is_empty(), "{kind}");
     }
-    let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    let config = stored_config(&place);
     // Of the preset, beneath what was typed.
     assert!(config.contains("scale_reg = 0.01\n") && config.contains("init_opacity = 0.006\n"));
-}
-
-#[test]
-fn a_markov_chain_that_is_resumed_goes_on_as_if_it_had_not_stopped() {
-    let place = TestFolder::with_scene();
-    let flags = [&MARKOV_CHAIN[..], &["--checkpoint-iterations", "50", "80"]].concat();
-    place.trained_into("unbroken", 160, &flags);
-    let unbroken = fs::read(place.ply_of("unbroken", 160)).unwrap();
-    // Between two rounds, and where one is due.
+    // Between two densification steps, and where one is due.
     for iteration in [50, 80] {
-        let name = format!("unbroken/checkpoints/chkpnt_{iteration}.safetensors");
-        let (checkpoint, model) = (place.path(&name), format!("from_{iteration}"));
+        let (checkpoint, model) = (place.checkpoint(iteration), format!("from_{iteration}"));
         end(place.train_into(&model).args(["--start-checkpoint", text(&checkpoint)])).done();
-        assert!(fs::read(place.ply_of(&model, 160)).unwrap() == unbroken, "{iteration}");
+        assert!(place.ply_bytes(&model, 160) == place.ply_bytes("model", 160), "{iteration}");
     }
 }
 
@@ -93,7 +77,7 @@ fn absgrad_and_gof_each_grow_a_model() {
         ("mip", &["--preset=mip"]),
     ] {
         place.trained_into(model, 140, &[&WINDOW[..], strategy].concat());
-        let rounds = events(&place, model, "densified");
+        let rounds = place.events(model, "densified");
         assert_eq!(rounds.len(), 3, "{model}");
         born.push(sum(&rounds[..1], "cloned") + sum(&rounds[..1], "split"));
         let checkpoint = place.path(model).join("checkpoints/chkpnt_140.safetensors");
@@ -104,7 +88,7 @@ fn absgrad_and_gof_each_grow_a_model() {
     }
     // Cameras stand about one extent away, and nearer Gaussians have less say.
     place.trained_into("faded", 140, &[&WINDOW[..], &["--near-fade=1"]].concat());
-    let faded = &events(&place, "faded", "densified")[..1];
+    let faded = &place.events("faded", "densified")[..1];
     let faded = sum(faded, "cloned") + sum(faded, "split");
     assert!(faded < born[0], "{faded} of {}", born[0]);
     // Absolute values are larger than those that cancel, and GOF takes its own beside the others.
@@ -128,7 +112,7 @@ fn budget_grows_to_its_number_at_an_even_pace_and_resumes() {
         "--seed=3",
     ];
     place.trained(160, &flags);
-    let rounds = events(&place, "model", "densified");
+    let rounds = place.events("model", "densified");
     let counts: Vec<u64> =
         rounds.iter().map(|event| event["gaussians"].as_u64().unwrap()).collect();
     let pruned: Vec<u64> = rounds.iter().map(|event| event["pruned"].as_u64().unwrap()).collect();
@@ -141,12 +125,12 @@ fn budget_grows_to_its_number_at_an_even_pace_and_resumes() {
         .collect();
     let (least, most) = (born.iter().min().unwrap(), born.iter().max().unwrap());
     assert!(rounds.len() >= 3 && *least > 0 && *most <= 3 * least, "{born:?}");
-    assert_eq!(events(&place, "model", "opacity_reset").len(), 2);
-    let unbroken = fs::read(place.ply_of("model", 160)).unwrap();
+    assert_eq!(place.events("model", "opacity_reset").len(), 2);
+    let unbroken = place.ply_bytes("model", 160);
     let checkpoint = place.path("model/checkpoints/chkpnt_70.safetensors");
     let flags = ["--start-checkpoint", text(&checkpoint)];
     end(place.train_into("from_70").args(flags)).done();
-    assert!(fs::read(place.ply_of("from_70", 160)).unwrap() == unbroken);
+    assert!(place.ply_bytes("from_70", 160) == unbroken);
 }
 
 #[test]
@@ -160,7 +144,7 @@ fn a_number_that_no_round_grows_to_is_said() {
     let ended = place.trained_into("enough", 20, &[&flags[..2], &["--max-points=200"]].concat());
     assert!(!ended.stderr.contains(words[0]), "{}", ended.stderr);
     place.trained_into("short", 20, &["--preset=fast", "--densification-interval=2"]);
-    let rounds = events(&place, "short", "densified");
+    let rounds = place.events("short", "densified");
     let first = [&rounds[0], &rounds[rounds.len() - 1]].map(|round| round["iteration"].as_u64());
     assert_eq!(first, [Some(4), Some(8)]);
 }
@@ -173,8 +157,8 @@ fn near_fade_weighs_no_disagreement() {
     place
         .trained_into("faded", 100, &[&flags[..], &["--near-fade=1"]].concat())
         .says(&["--near-fade has no effect"]);
-    assert_eq!(events(&place, "plain", "densified").len(), 2);
-    let ply = |model| fs::read(place.ply_of(model, 100)).unwrap();
+    assert_eq!(place.events("plain", "densified").len(), 2);
+    let ply = |model| place.ply_bytes(model, 100);
     assert!(ply("plain") == ply("faded"));
 }
 
@@ -184,9 +168,7 @@ fn what_is_saved_of_a_filtered_model_is_what_was_measured() {
     place.trained(140, &[&WINDOW[..], &["--preset=mip", "--eval", "--test-every=4"]].concat());
     let read = |name: &str| fs::read_to_string(place.model().join(name)).unwrap();
     let trained: Value = serde_json::from_str(&read("results.json")).unwrap();
-    let mut eval = splat();
-    eval.args(["eval", "--json", "--device", "cpu", "-m"]).arg(place.model());
-    let found: Value = serde_json::from_str(&end(&mut eval).done().stdout).unwrap();
+    let found = place.run("eval", &["--json"]).done().json();
     // The PLY holds scales and opacities as they are drawn through the filter, rounded once more.
     for (name, key) in [("psnr", "PSNR"), ("ssim", "SSIM")] {
         let trained = trained["ours_140"][key].as_f64().unwrap();
@@ -214,7 +196,7 @@ fn halved_opacities_do_not_empty_a_model(#[case] views: u32, #[case] flags: &[&s
     let size = ["--width=32", "--height=24", "--points=60"];
     end(splat().args(["synth", "-o", text(&scene), &format!("--views={views}")]).args(size)).done();
     end(place.train().args(flags)).done();
-    let left = events(&place, "model", "finished")[0]["gaussians"].as_u64().unwrap();
+    let left = place.events("model", "finished")[0]["gaussians"].as_u64().unwrap();
     assert!(left >= 60, "{left} Gaussians are left of 60");
 }
 
@@ -232,13 +214,12 @@ fn a_run_that_loses_its_model_ends_with_an_error() {
 // Presets: for cards, by name and by `auto`, and that of a run of which nothing else is said.
 
 fn stored_config(place: &TestFolder) -> String {
-    fs::read_to_string(place.model().join("config.toml")).unwrap()
+    place.read("model/config.toml")
 }
 
 #[test]
 fn the_preset_of_a_12_gib_card_is_taken_and_forecast() {
-    let place = TestFolder::with_scene();
-    place.trained(2, &["--preset", "12gb"]);
+    let place = with_model(2, &["--preset", "12gb"]);
     let config = stored_config(&place);
     assert!(config.contains("vram_limit = \"12GiB\""), "{config}");
     assert!(
@@ -253,7 +234,7 @@ fn the_preset_of_a_12_gib_card_is_taken_and_forecast() {
 fn auto_takes_the_preset_that_doctor_names() {
     let place = TestFolder::with_scene();
     let doctor = end(splat().args(["doctor", "--json"]));
-    let doctor: Value = serde_json::from_str(&doctor.stdout).unwrap();
+    let doctor = doctor.json();
     let card = doctor["gpu_memory"].as_u64();
     assert_eq!(end(splat().arg("doctor")).stdout.contains("(--preset auto)"), card.is_some());
     let limit = match doctor["preset"].as_str() {
@@ -266,7 +247,7 @@ fn auto_takes_the_preset_that_doctor_names() {
     assert!(stored_config(&place).contains(&limit), "{limit}");
     // What is typed wins over it, as over every preset.
     place.trained_into("typed", 2, &["--preset", "auto", "--vram-limit", "3GiB"]);
-    let typed = fs::read_to_string(place.path("typed/config.toml")).unwrap();
+    let typed = place.read("typed/config.toml");
     assert!(typed.contains("vram_limit = \"3GiB\""), "{typed}");
     let mut plan = splat();
     end(plan.args(["plan", "--preset", "auto", "-s"]).arg(place.scene()))
@@ -289,10 +270,7 @@ fn only_typed_options_are_named_that_have_no_effect() {
     let trained =
         place.trained(2, &train).says(&["the preset's limits of GPU memory are without effect"]);
     assert!(!trained.stderr.contains("--vram-limit"), "nobody typed it: {trained:#?}");
-    let eval = |flags: &[&str]| {
-        let mut eval = splat();
-        end(eval.args(["eval", "--device=cpu", "-m"]).arg(place.model()).args(flags)).done()
-    };
+    let eval = |flags: &[&str]| place.run("eval", flags).done();
     let ended = eval(&[]);
     assert!(!ended.stderr.contains("without effect"), "nothing was typed: {ended:#?}");
     let typed = eval(&["--vram-limit=2GiB"]);
@@ -307,8 +285,8 @@ fn a_usual_run_settles_what_it_grows_to() {
     let config = stored_config(&place);
     // One for 40 pixels of eight views of 48x36 px.
     assert!(config.contains("max_points = 345\n"), "{config}");
-    place.trained_into("growing", 600, &[]).says(&["up to 345 Gaussians"]);
-    let stored = |model: &str| fs::read_to_string(place.path(model).join("config.toml")).unwrap();
+    place.trained_into("growing", 220, &[]).says(&["up to 345 Gaussians"]);
+    let stored = |model: &str| place.read(&format!("{model}/config.toml"));
     let best = place.trained_into("best", 2, &["--preset", "best"]);
     assert!(!best.stderr.contains("(--preset"), "another was named: {best:#?}");
     place.trained_into("reference", 2, &["--preset", "reference"]);
@@ -318,9 +296,8 @@ fn a_usual_run_settles_what_it_grows_to() {
 
 #[test]
 fn a_resumed_run_that_turns_to_the_preset_fast_settles_its_number() {
-    let place = TestFolder::with_scene();
-    place.trained(20, &["--preset", "reference"]);
-    let resumed = ["--resume", "--preset", "fast", "--iterations", "400"];
+    let place = with_model(20, &["--preset", "reference"]);
+    let resumed = ["--resume", "--preset", "fast", "--iterations", "220"];
     end(place.train().args(resumed)).done();
     let config = stored_config(&place);
     for line in ["max_points = 345\n", "opacity_reset_interval = 500\n", "max_passes = 0\n"] {
@@ -334,11 +311,9 @@ fn a_longer_resumed_run_is_not_held_to_passes_of_the_shorter_one() {
     let mut first = place.train();
     end(first.args(["--max-passes=2", "--densify-until-iter=0"])).done();
     end(place.train().args(["--resume", "--iterations=6030"])).done();
-    let log = fs::read_to_string(place.model().join("run.jsonl")).unwrap();
-    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let steps =
-        lines.filter(|line| line["event"] == "step" && line["iteration"].as_u64() > Some(6000));
-    assert_eq!(steps.count(), 3, "an image an iteration, of which every tenth is told");
+    let steps = place.events("model", "step");
+    let late = steps.iter().filter(|step| step["iteration"].as_u64() > Some(6000));
+    assert_eq!(late.count(), 3, "an image an iteration, of which every tenth is told");
     assert!(place.ply(6030).exists());
 }
 
@@ -354,7 +329,7 @@ fn the_reference_keeps_what_the_demonstration_and_ranks_have() {
     let mut demo = splat();
     demo.args(["train", "--demo", "--device=cpu", "--preset=reference", "--max-passes=1", "-m"]);
     end(demo.arg(place.path("demo"))).done();
-    let config = fs::read_to_string(place.path("demo/config.toml")).unwrap();
+    let config = place.read("demo/config.toml");
     for line in ["iterations = 1500\n", "eval = true\n", "strategy = \"adc\"\n"] {
         assert!(config.contains(line), "{line}: {config}");
     }
@@ -400,7 +375,7 @@ const PRUNED: [&str; 9] = [
 ];
 
 fn summary(place: &TestFolder, model: &str) -> Value {
-    serde_json::from_slice(&fs::read(place.path(model).join("summary.json")).unwrap()).unwrap()
+    place.json(&format!("{model}/summary.json"))
 }
 
 fn gaussians(place: &TestFolder, model: &str, iteration: u32) -> usize {
@@ -416,9 +391,9 @@ fn a_run_is_pruned_once_and_stays_so(#[case] flags: &[&str], #[case] split: &str
     let place = TestFolder::with_scene();
     let ended =
         place.trained(160, &[&PRUNED[..], flags, &["--checkpoint-iterations=132"]].concat());
-    let pruned = events(&place, "model", "pruned_to_target");
+    let pruned = place.events("model", "pruned_to_target");
     let [event] = &pruned[..] else { panic!("{pruned:#?}") };
-    let steps = events(&place, "model", "step");
+    let steps = place.events("model", "step");
     let before =
         steps.iter().rfind(|step| step["iteration"].as_u64() <= event["iteration"].as_u64());
     let before = before.and_then(|step| step["gaussians"].as_u64());
@@ -446,32 +421,26 @@ fn a_run_is_pruned_once_and_stays_so(#[case] flags: &[&str], #[case] split: &str
     );
 }
 
-#[rstest]
-#[case::before(120)]
-#[case::at(130)]
-#[case::after(140)]
-fn a_pruned_run_that_is_resumed_ends_in_the_same_bytes(#[case] iteration: u32) {
+#[test]
+fn a_pruned_run_that_is_resumed_ends_in_the_same_bytes() {
     let place = TestFolder::with_scene();
+    let stops = ["--max-points=300", "--checkpoint-iterations=120,130,140"];
     for strategy in ["adc", "mcmc"] {
-        let (strategy, stop) =
-            (format!("--strategy={strategy}"), format!("--checkpoint-iterations={iteration}"));
-        let flags = [&PRUNED[..], &[&strategy, &stop, "--max-points=300"]].concat();
-        place.trained_into("unbroken", 160, &flags);
-        let unbroken = fs::read(place.ply_of("unbroken", 160)).unwrap();
-        let name = format!("unbroken/checkpoints/chkpnt_{iteration}.safetensors");
-        end(place.train_into("resumed").args(["--start-checkpoint", text(&place.path(&name))]))
-            .done();
-        assert!(fs::read(place.ply_of("resumed", 160)).unwrap() == unbroken, "{strategy}");
-        let pruned = events(&place, "resumed", "pruned_to_target").len();
-        assert_eq!(pruned, usize::from(iteration <= 130));
-        // In the folder itself the summary keeps what was done before.
-        let before = summary(&place, "unbroken")["target"].clone();
-        let longer = ["--resume", "--iterations=162"];
-        end(place.train_into("unbroken").args(longer)).done();
-        assert_eq!(summary(&place, "unbroken")["target"], before);
-        for model in ["unbroken", "resumed"] {
-            fs::remove_dir_all(place.path(model)).unwrap();
+        let flag = format!("--strategy={strategy}");
+        place.trained_into(strategy, 160, &[&PRUNED[..], &stops, &[&flag]].concat());
+        // Before the prune, where it is due, and after it.
+        for iteration in [120, 130, 140] {
+            let model = format!("{strategy}_from_{iteration}");
+            let checkpoint = place.checkpoint_of(strategy, iteration);
+            end(place.train_into(&model).args(["--start-checkpoint", text(&checkpoint)])).done();
+            assert!(place.ply_bytes(&model, 160) == place.ply_bytes(strategy, 160), "{model}");
+            let pruned = place.events(&model, "pruned_to_target").len();
+            assert_eq!(pruned, usize::from(iteration <= 130), "{model}");
         }
+        // In the folder itself the summary keeps what was done before.
+        let before = summary(&place, strategy)["target"].clone();
+        end(place.train_into(strategy).args(["--resume", "--iterations=162"])).done();
+        assert_eq!(summary(&place, strategy)["target"], before);
     }
 }
 
@@ -489,7 +458,7 @@ fn a_prune_that_falls_into_the_last_step_comes_after_it(
     let prune = ["--batch-views=4", "--densify-until-iter=13", "--target-gaussians=120"];
     let flags = [&prune, flags, &["--checkpoint-iterations=14"]].concat();
     place.trained(14, &flags).says(&["[ITER 14] Pruned", "120 left"]);
-    let pruned = events(&place, "model", "pruned_to_target");
+    let pruned = place.events("model", "pruned_to_target");
     let [event] = &pruned[..] else { panic!("{pruned:#?}") };
     assert_eq!((&event["iteration"], &event["gaussians"]), (&14.into(), &120.into()));
     assert_eq!(gaussians(&place, "model", 14), 120);
@@ -515,7 +484,7 @@ fn the_fewer_stay_the_more_it_costs() {
     let place = TestFolder::with_scene();
     let psnr = |target: &str| {
         place.trained_into(target, 160, &[&PRUNED[..], &["--target-gaussians", target]].concat());
-        let event = events(&place, target, "pruned_to_target").remove(0);
+        let event = place.events(target, "pruned_to_target").remove(0);
         ["before", "after"].map(|key| event["psnr"][key].as_f64().unwrap())
     };
     // Half of the Gaussians go, and then most of them.
@@ -532,14 +501,14 @@ fn a_target_above_the_number_of_gaussians_changes_nothing() {
     place.trained_into("plain", 160, &plain);
     let many = [&plain[..], &["--target-gaussians=100000"]].concat();
     place.trained(160, &many).says(&["Nothing to prune", "--target-gaussians 100000"]);
-    let event = events(&place, "model", "pruned_to_target").remove(0);
+    let event = place.events("model", "pruned_to_target").remove(0);
     assert_eq!((&event["pruned"], event.get("psnr")), (&0.into(), None));
     assert_eq!(summary(&place, "model")["target"], {
         let mut event = event.clone();
         event.as_object_mut().unwrap().retain(|key, _| key != "event" && key != "time");
         event
     });
-    let ply = |model: &str| fs::read(place.ply_of(model, 160)).unwrap();
+    let ply = |model: &str| place.ply_bytes(model, 160);
     assert!(ply("plain") == ply("model"));
 }
 
@@ -572,7 +541,7 @@ fn the_plan_shows_the_prune_and_what_is_left_for_the_coarse_stage() {
             .args(["--regularize=sdf"])
             .args(flags))
         .done();
-        let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let report = ended.json();
         let stages = report["stages"].as_array().unwrap().clone();
         move |name: &str| {
             let stage = stages.iter().find(|stage| stage["name"] == name)?;
@@ -593,7 +562,7 @@ fn the_plan_shows_the_prune_and_what_is_left_for_the_coarse_stage() {
 fn planned_px(place: &TestFolder, flags: &[&str]) -> Value {
     let mut plan = splat();
     plan.args(["plan", "--json", "-s"]).arg(place.scene()).args(flags);
-    let report: Value = serde_json::from_str(&end(&mut plan).done().stdout).unwrap();
+    let report = end(&mut plan).done().json();
     report["scene"]["largest_px"].clone()
 }
 
@@ -614,13 +583,9 @@ fn a_resolution_scale_multiplies_what_resolution_leaves() {
     }
     place.trained(5, &["--eval", "--resolution-scale=0.5"]);
     // It is a property of the run: what is measured and drawn later has the same size.
-    let mut eval = splat();
-    eval.args(["eval", "--device=cpu", "-m"]).arg(place.model());
-    let ended = end(&mut eval).done();
+    let ended = place.run("eval", &[]).done();
     assert!(!ended.stderr.contains("other scene options"), "{ended:#?}");
-    let mut render = splat();
-    render.args(["render", "--device=cpu", "--skip-train", "-m"]).arg(place.model());
-    end(&mut render).done();
+    place.run("render", &["--skip-train"]).done();
     let picture = fs::read(place.model().join("test/ours_5/renders/00000.png")).unwrap();
     let side = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| picture[at + i]));
     assert_eq!([side(16), side(20)], [24, 18]);
@@ -631,7 +596,7 @@ fn accumulate_is_another_name_of_batch_views() {
     let place = TestFolder::with_scene();
     place.trained_into("batch", 24, &["--batch-views=4"]);
     place.trained_into("sum", 24, &["--accumulate", "4"]);
-    let ply = |model: &str| fs::read(place.ply_of(model, 24)).unwrap();
+    let ply = |model: &str| place.ply_bytes(model, 24);
     assert!(ply("batch") == ply("sum"));
     end(place.train().arg("--accumulate=9")).refused(2, &["--batch-views", "1 to 8"]);
 }

@@ -1,4 +1,4 @@
-//! How near models are to the surfaces that they are of, and what SuGaR's coarse stage does about it.
+//! Distances of models from the true surfaces, and what SuGaR's coarse stage does about them.
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
 use std::fs;
@@ -105,7 +105,7 @@ const SMALL: SynthOptions =
 /// Iterations of the photometric stage, and of the coarse one behind it.
 const STAGES: [u32; 2] = [1000, 1600];
 
-/// Of Gaussians as large as pixels, 16 neighbours span much of what is round, and the stage is short:
+/// The 16 neighbours of Gaussians as large as pixels span much of what is round, and the stage is short:
 /// surfaces come nearer by 1.18, axes by 1.42, for 1.06 dB. More is asked of larger photographs in
 /// `device_sugar.rs`.
 #[test]
@@ -158,7 +158,7 @@ static BALL: LazyLock<TestFolder> = LazyLock::new(|| {
     })
 });
 
-/// The same in a place of its own, where the model is in `gaussians`.
+/// A copy of the place whose model is in `gaussians`.
 fn place() -> TestFolder {
     let place = copy_of(&BALL);
     fs::rename(place.model(), place.path("gaussians")).unwrap();

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::f64::consts::PI;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
-use serde_json::Value;
 use splat::dataset::View;
 use splat::math::linalg::mul_transposed;
 use splat_mesh::file::read_mesh;
@@ -157,7 +156,7 @@ fn flat_gaussians_on_the_truth_are_a_model_that_looks_like_it() {
         command
     };
     let eval = end(command("eval").arg("--json")).done();
-    let figures: Value = serde_json::from_str(&eval.stdout).unwrap();
+    let figures = eval.json();
     assert_eq!((&figures["gaussians"], &figures["iteration"]), (&20_000.into(), &1.into()));
     // The screen filter widens the outline by a pixel, and highlights are missing.
     let psnr = figures["mean"]["psnr"].as_f64().unwrap();
@@ -165,10 +164,10 @@ fn flat_gaussians_on_the_truth_are_a_model_that_looks_like_it() {
     end(&mut command("render")).done();
     assert_eq!(names(&model.join("test/ours_1/renders")).len(), 2);
     // A model that was there is kept.
-    let ply = fs::read(place.ply(1)).unwrap();
+    let ply = place.ply_bytes("model", 1);
     synth().says(&["previous_1"]);
     let kept = model.join("previous_1/point_cloud/iteration_1/point_cloud.ply");
-    assert!(fs::read(kept).unwrap() == ply && fs::read(place.ply(1)).unwrap() == ply);
+    assert!(fs::read(kept).unwrap() == ply && place.ply_bytes("model", 1) == ply);
 }
 
 // Places with trained models that several tests start from. Each is trained once, when the first test
@@ -207,7 +206,7 @@ pub(crate) fn fixture(name: &str, train: impl FnOnce(&TestFolder)) -> TestFolder
     fixture_of(name, TestFolder::write_scene, train)
 }
 
-/// The same of another scene.
+/// A place of this name with what `train` makes of another scene.
 pub(crate) fn fixture_of(
     name: &str,
     write_scene: impl FnOnce(&TestFolder),
@@ -217,4 +216,22 @@ pub(crate) fn fixture_of(
     write_scene(&place);
     train(&place);
     place
+}
+
+/// Models of the tiny scene with their iterations and flags.
+static MODELS: Mutex<Vec<(String, Arc<OnceLock<TestFolder>>)>> = Mutex::new(Vec::new());
+
+/// Returns a place of its own with a copy of the model that these flags train. The tiny scene is shared with
+/// other tests, so that no test may change it.
+pub(crate) fn with_model(iterations: u32, flags: &[&str]) -> TestFolder {
+    let line = format!("{iterations} {}", flags.join(" "));
+    let (name, model) = {
+        let mut models = MODELS.lock().unwrap();
+        let number = models.iter().position(|(known, _)| *known == line).unwrap_or(models.len());
+        if number == models.len() {
+            models.push((line, Arc::default()));
+        }
+        (format!("model-{number}"), Arc::clone(&models[number].1))
+    };
+    copy_of(model.get_or_init(|| fixture(&name, |place| drop(place.trained(iterations, flags)))))
 }

@@ -1,4 +1,4 @@
-//! What the program writes to a terminal, as `script` of every Linux shows it one.
+//! Output on a terminal, which `script` of every Linux simulates.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,10 +9,11 @@ use splat::synth::SynthOptions;
 
 use crate::common::program::{Ended, TestFolder, assert_no_litter, end, splat};
 use crate::common::synthetic::write_synthetic;
+use crate::synthetic_scenes::with_model;
 
 const ESCAPE: char = '\x1b';
 
-/// What the program shows on a terminal of this kind.
+/// Runs the program on a terminal of this kind.
 fn shown(place: &TestFolder, arguments: &[&str], environment: [(&str, &str); 2]) -> Ended {
     let program = env!("CARGO_BIN_EXE_splat");
     let words = arguments.iter().map(|word| format!(" '{word}'")).collect::<String>();
@@ -62,9 +63,7 @@ fn creep_on_the_processor_is_what_the_gaussians_do_not_explain() {
         "--sh-degree-interval=100",
     ];
     place.trained(1000, &flags).says(&["Iter 1000: ", "Creep: 0."]);
-    let log = fs::read_to_string(place.model().join("run.jsonl")).unwrap();
-    let reports = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let reports: Vec<_> = reports.filter(|line| line["event"] == "memory").collect();
+    let reports = place.events("model", "memory");
     let of = |key: &str, iteration: u64| {
         let report = reports.iter().find(|report| report["iteration"] == iteration).unwrap();
         report[key].as_u64()
@@ -105,9 +104,7 @@ fn all_warnings_come_before_the_progress_and_the_log_has_all_notices() {
     let warnings = lines[..before].iter().filter(|line| line.starts_with("warning: ")).count();
     assert_eq!(warnings, 4, "{lines:#?}");
     assert!(lines[1].contains("view_003.png"), "{lines:#?}");
-    let log = fs::read_to_string(place.model().join("run.jsonl")).unwrap();
-    let events = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let notices: Vec<_> = events.filter(|event| event["event"] == "log").collect();
+    let notices = place.events("model", "log");
     let is_warning = |notice: &&serde_json::Value| notice["level"] == "warning";
     assert_eq!(notices.iter().filter(is_warning).count(), 4, "{notices:#?}");
     for flag in ["--verbose", "--quiet"] {
@@ -196,10 +193,6 @@ fn count(ended: &Ended, part: &str) -> usize {
     ended.stderr.matches(part).count()
 }
 
-fn ply(place: &TestFolder, model: &str, iteration: u32) -> Vec<u8> {
-    fs::read(place.ply_of(model, iteration)).unwrap()
-}
-
 #[test]
 fn a_log_that_cannot_be_written_costs_its_lines_and_one_warning() {
     let place = TestFolder::with_scene();
@@ -215,15 +208,14 @@ fn a_log_that_cannot_be_written_costs_its_lines_and_one_warning() {
     let words = format!("{}: cannot be written", log.display());
     assert_eq!(count(&ended, &words), 1, "{ended:#?}");
     assert_eq!(count(&ended, "Training continues"), 1, "{ended:#?}");
-    assert!(ply(&place, "unbroken", 120) == ply(&place, "model", 120));
-    let results = fs::read_to_string(place.model().join("results.json")).unwrap();
+    assert!(place.ply_bytes("unbroken", 120) == place.ply_bytes("model", 120));
+    let results = place.read("model/results.json");
     assert!(results.contains("ours_120") && results.contains("ours_50"), "{results}");
 }
 
 #[test]
 fn tables_that_do_not_fit_stay_as_they_were_with_one_warning_each() {
-    let place = TestFolder::with_scene();
-    place.trained(5, &["--eval"]);
+    let place = with_model(5, &["--eval"]);
     let tables = ["results.json", "per_view.json"].map(|name| place.model().join(name));
     // Larger than files may be, but for what another program wrote into them.
     let large = format!("{{\"theirs\": \"{}\"}}", "a".repeat(400 << 10));
@@ -237,7 +229,7 @@ fn tables_that_do_not_fit_stay_as_they_were_with_one_warning_each() {
         assert_eq!(count(&ended, &words), 1, "{ended:#?}");
         assert!(fs::read_to_string(path).unwrap() == large);
     }
-    let rows = fs::read_to_string(place.model().join("metrics.csv")).unwrap();
+    let rows = place.read("model/metrics.csv");
     assert!(rows.contains("\n15,test,") && rows.contains("\n20,test,"), "{rows}");
 }
 
@@ -314,7 +306,7 @@ fn the_room_that_was_kept_saves_a_run_whose_disk_is_full() {
     // With space again, the run goes on, and what was missing is written, too.
     end(place.train_into("saved").args(["--resume"])).done().says(&["iteration 20"]);
     for iteration in [20, 40] {
-        assert!(ply(&place, "unbroken", iteration) == ply(&place, "saved", iteration));
+        assert!(place.ply_bytes("unbroken", iteration) == place.ply_bytes("saved", iteration));
     }
 }
 

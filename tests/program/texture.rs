@@ -181,8 +181,7 @@ pub(super) fn textured(scene: &str, [width, height]: [&str; 2]) -> TestFolder {
 }
 
 fn mesh_images(place: &TestFolder, flags: &[&str]) -> Ended {
-    let mut eval = splat();
-    end(eval.args(["eval", "--mesh-images", "-m"]).arg(place.model()).args(flags))
+    place.run("eval", &[&["--mesh-images"][..], flags].concat())
 }
 
 #[test]
@@ -190,7 +189,7 @@ fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
     let place = textured("demo", ["128", "96"]);
     let figures = |flags: &[&str]| -> Value {
         let ended = mesh_images(&place, &[&["--json"], flags].concat()).done();
-        serde_json::from_str(&ended.stdout).unwrap()
+        ended.json()
     };
     let textured = figures(&[]);
     let number = |figures: &Value, key: &str| figures[key].as_f64().unwrap();
@@ -205,8 +204,7 @@ fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
     assert!(number(&textured, "covered_psnr") > number(&colored, "covered_psnr"), "{colored}");
     let shown = figures(&["--split=train"]);
     assert!(number(&shown, "covered_psnr") > number(&textured, "covered_psnr") - 0.5, "{shown}");
-    let kept: Value =
-        serde_json::from_slice(&fs::read(place.model().join("mesh_images.json")).unwrap()).unwrap();
+    let kept = place.json("model/mesh_images.json");
     assert_eq!(kept, shown);
     let table = mesh_images(&place, &[]).done().stdout;
     for part in ["poisson.glb", "texture", "2 test views", "PSNR", "on the mesh"] {

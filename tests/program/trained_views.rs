@@ -11,12 +11,9 @@ use splat::math::Real;
 use splat::model::Gaussians;
 
 use crate::common::program::{
-    Ended, SIZE, TestFolder, end, events_files, files_below, splat, steps_of_tags, text,
+    SIZE, TestFolder, end, events_files, files_below, splat, steps_of_tags, text,
 };
-
-fn run(place: &TestFolder, command: &str, flags: &[&str]) -> Ended {
-    end(splat().args([command, "--device=cpu", "-m"]).arg(place.model()).args(flags))
-}
+use crate::synthetic_scenes::with_model;
 
 /// `eval` and `render` end with 3, name the record and say all of these, and change nothing.
 fn refused(place: &TestFolder, flags: &[&str], parts: &[&str]) {
@@ -30,7 +27,7 @@ fn refused(place: &TestFolder, flags: &[&str], parts: &[&str]) {
     ] {
         let flags: Vec<&str> = more.iter().copied().chain(flags.iter().copied()).collect();
         let parts = [&[text(&record), "trained on", instead], parts].concat();
-        run(place, command, &flags).refused(3, &parts);
+        place.run(command, &flags).refused(3, &parts);
     }
     assert!(files_below(&place.model()) == before, "nothing is changed");
 }
@@ -53,8 +50,8 @@ fn views_that_move_up_where_a_photograph_was_lost_are_not_measured() {
         &[],
         &["1 of the held-out views was trained on, for instance view_001.png", restore],
     );
-    run(&place, "eval", &["--split=train"]).done();
-    run(&place, "render", &["--skip-test"]).done();
+    place.run("eval", &["--split=train"]).done();
+    place.run("render", &["--skip-test"]).done();
     assert!(!place.model().join("test").exists());
 }
 
@@ -69,32 +66,31 @@ fn what_is_left_of_the_held_out_views_can_be_named() {
     refused(&place, &[], &[seen, "restore its photographs", such_as]);
     let tables = fs::read(place.model().join("results.json")).unwrap();
     let left = list(&place, "view_002.png\nview_005.png\n");
-    run(&place, "eval", &[&left]).done().says(&["measured with other scene options"]);
+    place.run("eval", &[&left]).done().says(&["measured with other scene options"]);
     assert!(fs::read(place.model().join("results.json")).unwrap() == tables);
-    run(&place, "render", &[&left]).done();
+    place.run("render", &[&left]).done();
     assert_eq!(fs::read_dir(place.model().join("test/ours_2/renders")).unwrap().count(), 2);
 }
 
 #[test]
 fn views_are_not_held_out_by_eval_alone() {
-    let place = TestFolder::with_scene();
-    place.trained(2, &[]);
+    let place = with_model(2, &[]);
     let none = "It was trained with no view held out: train it again with";
     refused(&place, &["--eval"], &["view_000.png", none, "--eval --test-every 8"]);
     refused(&place, &["--test-views=2"], &["2 of the held-out views were", none, "--test-views 2"]);
     let one = list(&place, "view_003\n");
     refused(&place, &[&one], &["view_003.png", none, "a --test-list of 1 view"]);
     let all = ["no view is held out", "--split train", "again with --eval", "trained on all views"];
-    run(&place, "eval", &[]).refused(2, &all);
+    place.run("eval", &[]).refused(2, &all);
 
     place.trained(2, &["--eval"]);
     let was = "It was trained with --eval --test-every 8, which is kept";
     refused(&place, &["--test-every=4"], &["view_004.png", was, "leave --eval --test-every 4 out"]);
     refused(&place, &["--test-views=2"], &["view_004.png", was, "leave --test-views 2 out"]);
     // By other options it is the same view.
-    run(&place, "eval", &[&list(&place, "view_000\n")]).done();
-    run(&place, "eval", &["--test-every=16"]).done();
-    run(&place, "eval", &["--eval=false"]).refused(2, &["--test-list, such as view_000.png"]);
+    place.run("eval", &[&list(&place, "view_000\n")]).done();
+    place.run("eval", &["--test-every=16"]).done();
+    place.run("eval", &["--eval=false"]).refused(2, &["--test-list, such as view_000.png"]);
 }
 
 #[test]
@@ -105,8 +101,8 @@ fn the_record_knows_since_when_a_view_is_trained_on() {
     resume(&["--iterations=4", "--eval=false"]).done();
     refused(&place, &["--eval"], &["view_000.png"]);
     // The model of iteration 2 has not seen it.
-    run(&place, "eval", &["--eval", "--iteration=2"]).done();
-    let record = fs::read_to_string(place.model().join("trained_views.json")).unwrap();
+    place.run("eval", &["--eval", "--iteration=2"]).done();
+    let record = place.read("model/trained_views.json");
     assert!(record.contains("\"view_000.png\": 2,\n  \"view_001.png\": 0,\n"), "{record}");
 
     // Nor is a view forgotten whose photograph was gone for a while.
@@ -121,7 +117,7 @@ fn the_record_knows_since_when_a_view_is_trained_on() {
     let start = place.checkpoint(2);
     let flags = ["--start-checkpoint", text(&start), "--iterations=3", "--eval"];
     end(place.train().args(flags)).done();
-    run(&place, "eval", &["--iteration=3"]).done();
+    place.run("eval", &["--iteration=3"]).done();
 }
 
 #[test]
@@ -145,19 +141,18 @@ fn a_coarse_stage_starts_from_no_model_that_has_seen_its_held_out_views() {
     fs::remove_file(place.image(1)).unwrap();
     end(place.train().args(["--resume", "--iterations=3", "--eval=false"])).done();
     coarse(&["--eval=false"]).done();
-    let record = fs::read_to_string(place.path("coarse").join("trained_views.json")).unwrap();
+    let record = place.read("coarse/trained_views.json");
     assert!(record.contains("view_001.png") && !record.contains("view_000.png"), "{record}");
 }
 
 #[test]
 fn folders_without_a_record_work_and_one_that_is_damaged_is_named() {
-    let place = TestFolder::with_scene();
-    place.trained(2, &[]);
+    let place = with_model(2, &[]);
     let record = place.model().join("trained_views.json");
     for content in ["", "[]", "{\"view_000.png\": -1}"] {
         fs::write(&record, content).unwrap();
         let parts = [text(&record), "cannot be used", "Restore it, or remove it"];
-        run(&place, "eval", &["--eval"]).refused(3, &parts);
+        place.run("eval", &["--eval"]).refused(3, &parts);
         end(place.train().args(["--resume", "--iterations=4"])).refused(3, &parts);
     }
     // As another program leaves its folder.
@@ -166,16 +161,15 @@ fn folders_without_a_record_work_and_one_that_is_damaged_is_named() {
     let scene = place.scene();
     let foreign = ["-s", text(&scene)];
     let own = "give the --eval, --test-views or --test-list that the model was trained with";
-    run(&place, "eval", &foreign).refused(2, &["no view is held out", own]);
-    run(&place, "eval", &[&foreign[..], &["--eval"]].concat()).done();
-    run(&place, "render", &[&foreign[..], &["--eval"]].concat()).done();
+    place.run("eval", &foreign).refused(2, &["no view is held out", own]);
+    place.run("eval", &[&foreign[..], &["--eval"]].concat()).done();
+    place.run("render", &[&foreign[..], &["--eval"]].concat()).done();
     assert!(Path::new(&place.model().join("test/ours_2/renders/00000.png")).exists());
 }
 
 #[test]
 fn figures_of_held_out_views_go_where_these_are_trained_on() {
-    let place = TestFolder::with_scene();
-    place.trained(2, &["--eval"]);
+    let place = with_model(2, &["--eval"]);
     let resume = |flags: &[&str]| end(place.train().args(["--resume", "auto"]).args(flags)).done();
     let read = |name: &str| -> Value {
         serde_json::from_str(&fs::read_to_string(place.model().join(name)).unwrap()).unwrap()
@@ -198,13 +192,12 @@ fn figures_of_held_out_views_go_where_these_are_trained_on() {
 
 // `splat render --depth --normals`, and the same pictures in the coarse stage's TensorBoard.
 
-/// How far in front of the camera the disc is, world units.
+/// Distance of the disc from the camera, world units.
 const DEPTH: f32 = 3.0;
 
 /// Position and view axis of the first held-out camera, as the model folder lists it.
 fn camera(place: &TestFolder) -> [[f32; 3]; 2] {
-    let list: Value =
-        serde_json::from_slice(&fs::read(place.model().join("cameras.json")).unwrap()).unwrap();
+    let list = place.json("model/cameras.json");
     let first = list.as_array().unwrap().iter().find(|c| c["img_name"] == "view_000").unwrap();
     let number = |value: &Value| value.as_f64().unwrap().to_f32();
     let axis = |i: usize| number(&first["rotation"][i][2]);
@@ -223,87 +216,52 @@ fn discs([position, axis]: [[f32; 3]; 2], depths: &[f32]) -> Gaussians {
 }
 
 fn rendered(place: &TestFolder, flags: &[&str]) {
-    let mut render = splat();
-    render.args(["render", "--skip-train", "--device=cpu", "-m"]).arg(place.model()).args(flags);
-    end(&mut render).done();
+    place.run("render", &[&["--skip-train"][..], flags].concat()).done();
 }
 
 fn folder(place: &TestFolder) -> PathBuf {
     place.model().join("test/ours_1")
 }
 
-fn centre(path: &Path) -> (usize, DynamicImage) {
-    let image = image::open(path).unwrap();
+/// A place with a model, whose Gaussians a test replaces.
+fn place_of_discs() -> TestFolder {
+    with_model(1, &["--eval", "--test-iterations=-1", "--sh-degree=0"])
+}
+
+/// The values of the pixel in the middle of a picture of 16 bits a channel.
+fn centre<const CHANNELS: usize>(place: &TestFolder, name: &str) -> [u16; CHANNELS] {
+    let image = image::open(folder(place).join(name)).unwrap();
     assert_eq!((image.width(), image.height()), SIZE);
-    ((SIZE.1 / 2 * SIZE.0 + SIZE.0 / 2) as usize, image)
+    assert!(matches!(image, DynamicImage::ImageLuma16(_) | DynamicImage::ImageRgb16(_)), "{name}");
+    let pixel = (SIZE.1 / 2 * SIZE.0 + SIZE.0 / 2) as usize;
+    let values = image.as_bytes().as_chunks::<2>().0.iter().skip(pixel * CHANNELS);
+    let values: Vec<u16> = values.take(CHANNELS).map(|&value| u16::from_ne_bytes(value)).collect();
+    values.try_into().unwrap()
+}
+
+/// The depth that a view has in its centre, world units, and steps of a depth a unit.
+fn depth_in_centre(place: &TestFolder) -> (f64, f64) {
+    let scale = place.json("model/test/ours_1/depth/scale.json");
+    let steps = scale["values_per_world_unit"].as_f64().unwrap();
+    let [value] = centre(place, "depth/00000.png");
+    (f64::from(value) / steps, steps)
 }
 
 #[test]
 fn depths_and_normals_of_a_disc_before_the_camera_are_its_own() {
-    let place = TestFolder::with_scene();
-    place.trained(1, &["--eval", "--test-iterations=-1", "--sh-degree=0"]);
+    let place = place_of_discs();
     write_ply(&place.ply(1), &discs(camera(&place), &[DEPTH])).unwrap();
     rendered(&place, &["--depth", "--normals"]);
-
-    let scale: Value =
-        serde_json::from_slice(&fs::read(folder(&place).join("depth/scale.json")).unwrap())
-            .unwrap();
-    let factor = scale["values_per_world_unit"].as_f64().unwrap();
-    let (at, depth) = centre(&folder(&place).join("depth/00000.png"));
-    let DynamicImage::ImageLuma16(depth) = depth else { panic!("not 16 bits of grey") };
     // Half of a value is what rounding loses, the disc's centre is known to single precision.
-    let value = f64::from(depth.as_raw()[at]);
-    assert!((value - f64::from(DEPTH) * factor).abs() < 0.6, "{value} of {scale}");
-
-    let (at, normals) = centre(&folder(&place).join("normals/00000.png"));
-    let DynamicImage::ImageRgb16(normals) = normals else { panic!("not 16 bits of colour") };
-    let normal = &normals.as_raw()[3 * at..3 * at + 3];
+    let (depth, steps) = depth_in_centre(&place);
+    assert!((depth - f64::from(DEPTH)).abs() * steps < 0.6, "{depth}, {steps} steps a unit");
     // A thousandth of the way from -1 to 1.
-    let close = |value: u16, expected: u16| value.abs_diff(expected) < 66;
-    assert!(close(normal[0], 32_768) && close(normal[1], 32_768), "{normal:?}");
-    assert!(close(normal[2], 65_535), "{normal:?}");
-    let (_, color) = centre(&folder(&place).join("depth_color/00000.png"));
+    let normal: [u16; 3] = centre(&place, "normals/00000.png");
+    let is_near = |(found, expected): (&u16, u16)| found.abs_diff(expected) < 66;
+    assert!(normal.iter().zip([32_768, 32_768, 65_535]).all(is_near), "{normal:?}");
+    let color = image::open(folder(&place).join("depth_color/00000.png")).unwrap();
     assert!(matches!(color, DynamicImage::ImageRgb8(_)));
-}
-
-/// The depth that a view has in its centre, world units.
-fn depth_in_centre(place: &TestFolder) -> f64 {
-    let scale = fs::read(folder(place).join("depth/scale.json")).unwrap();
-    let scale: Value = serde_json::from_slice(&scale).unwrap();
-    let (at, depth) = centre(&folder(place).join("depth/00000.png"));
-    let DynamicImage::ImageLuma16(depth) = depth else { panic!("not 16 bits of grey") };
-    f64::from(depth.as_raw()[at]) / scale["values_per_world_unit"].as_f64().unwrap()
-}
-
-#[test]
-fn median_depths_are_those_of_what_stops_half_of_the_light() {
-    let place = TestFolder::with_scene();
-    place.trained(1, &["--eval", "--test-iterations=-1", "--sh-degree=0"]);
-    // The first stops 0.6 of the light, the second what is left.
-    let mut model = discs(camera(&place), &[DEPTH, DEPTH + 1.0]);
-    model.opacity_logits[0] = (0.6_f32 / 0.4).ln();
-    write_ply(&place.ply(1), &model).unwrap();
-    rendered(&place, &["--depth"]);
-    let mean = depth_in_centre(&place);
-    assert!((mean - 3.4).abs() < 0.01, "{mean}");
-    rendered(&place, &["--depth", "--median-depth"]);
-    let median = depth_in_centre(&place);
-    assert!((median - f64::from(DEPTH)).abs() < 0.01, "{median}");
-    // Alone the first lets most of the light pass once it is fainter.
-    let mut model = discs(camera(&place), &[DEPTH]);
-    model.opacity_logits[0] = (0.4_f32 / 0.6).ln();
-    write_ply(&place.ply(1), &model).unwrap();
-    rendered(&place, &["--depth", "--median-depth", "--normals"]);
-    assert_eq!(depth_in_centre(&place), 0.0);
-    let (at, normals) = centre(&folder(&place).join("normals/00000.png"));
-    let DynamicImage::ImageRgb16(normals) = normals else { panic!("not 16 bits of colour") };
-    assert_eq!(normals.as_raw()[3 * at..3 * at + 3], [0; 3]);
-}
-
-#[test]
-fn where_nothing_is_drawn_depths_and_normals_are_0() {
-    let place = TestFolder::with_scene();
-    place.trained(1, &["--eval", "--test-iterations=-1", "--sh-degree=0"]);
+    // Behind the camera it is in no picture.
     let [position, axis] = camera(&place);
     write_ply(&place.ply(1), &discs([position, axis.map(|a| -a)], &[DEPTH])).unwrap();
     rendered(&place, &["--depth", "--normals"]);
@@ -314,9 +272,30 @@ fn where_nothing_is_drawn_depths_and_normals_are_0() {
 }
 
 #[test]
+fn median_depths_are_those_of_what_stops_half_of_the_light() {
+    let place = place_of_discs();
+    // The first stops 0.6 of the light, the second what is left.
+    let mut model = discs(camera(&place), &[DEPTH, DEPTH + 1.0]);
+    model.opacity_logits[0] = (0.6_f32 / 0.4).ln();
+    write_ply(&place.ply(1), &model).unwrap();
+    rendered(&place, &["--depth"]);
+    let (mean, _) = depth_in_centre(&place);
+    assert!((mean - 3.4).abs() < 0.01, "{mean}");
+    rendered(&place, &["--depth", "--median-depth"]);
+    let (median, _) = depth_in_centre(&place);
+    assert!((median - f64::from(DEPTH)).abs() < 0.01, "{median}");
+    // Alone the first lets most of the light pass once it is fainter.
+    let mut model = discs(camera(&place), &[DEPTH]);
+    model.opacity_logits[0] = (0.4_f32 / 0.6).ln();
+    write_ply(&place.ply(1), &model).unwrap();
+    rendered(&place, &["--depth", "--median-depth", "--normals"]);
+    assert_eq!(depth_in_centre(&place).0, 0.0);
+    assert_eq!(centre::<3>(&place, "normals/00000.png"), [0; 3]);
+}
+
+#[test]
 fn what_is_not_asked_for_is_not_written() {
-    let place = TestFolder::with_scene();
-    place.trained(1, &["--eval", "--test-iterations=-1"]);
+    let place = with_model(1, &["--eval", "--test-iterations=-1"]);
     let names = || -> BTreeSet<String> {
         let entries = fs::read_dir(folder(&place)).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::PathBuf;
 
 use rstest::rstest;
-use serde_json::Value;
 
 use crate::common::program::{Ended, TestFolder, cut, end, splat};
 
@@ -17,8 +16,7 @@ fn trained(place: &TestFolder, model: &str, flags: &[&str]) -> Ended {
 }
 
 fn gaussians(place: &TestFolder, model: &str) -> Vec<u8> {
-    let path = format!("point_cloud/iteration_{ITERATIONS}/point_cloud.ply");
-    fs::read(place.path(model).join(path)).unwrap()
+    place.ply_bytes(model, ITERATIONS)
 }
 
 fn stored(place: &TestFolder, model: &str) -> String {
@@ -26,7 +24,7 @@ fn stored(place: &TestFolder, model: &str) -> String {
 }
 
 fn stored_line(place: &TestFolder, model: &str, key: &str) -> String {
-    let config = fs::read_to_string(place.path(model).join("config.toml")).unwrap();
+    let config = place.read(&format!("{model}/config.toml"));
     config.lines().find(|line| line.starts_with(key)).unwrap().to_owned()
 }
 
@@ -148,11 +146,10 @@ fn write_scene(place: &TestFolder, is_masked: bool) -> PathBuf {
 
 /// The mean PSNR of a split's views after the last iteration.
 fn psnr(place: &TestFolder, model: &str, split: &str) -> f64 {
-    let log = fs::read_to_string(place.path(model).join("run.jsonl")).unwrap();
-    let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let mut of_split =
-        events.filter(|event| event["event"] == "evaluated" && event["split"] == split);
-    of_split.next_back().unwrap()["mean"]["psnr"].as_f64().unwrap()
+    let evaluated = place.events(model, "evaluated");
+    evaluated.iter().rfind(|event| event["split"] == split).unwrap()["mean"]["psnr"]
+        .as_f64()
+        .unwrap()
 }
 
 #[rstest]

@@ -54,10 +54,6 @@ fn export(place: &TestFolder, args: &[&str]) -> Ended {
     end(&mut command)
 }
 
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap()
-}
-
 /// The mesh of a file, as other commands read it.
 fn mesh_of(path: &Path) -> Mesh {
     if path.extension().is_some_and(|it| it == "glb") {
@@ -78,7 +74,7 @@ fn farthest(one: &Mesh, other: &Mesh) -> f32 {
 fn triangles_are_exported_with_the_colours_that_views_have() {
     let place = copy_of(&TRIANGLES);
     let made = ["a.glb", "a.obj", "a.ply"].map(|name| {
-        let made = json(&export(&place, &["-m", "model", "-o", name, "--json"]).done().stdout);
+        let made = export(&place, &["-m", "model", "-o", name, "--json"]).done().json();
         assert_eq!(made["colors"], "views", "{made}");
         let mesh = mesh_of(&place.path(name));
         assert_eq!(made["triangles"], mesh.faces.len());
@@ -109,11 +105,11 @@ fn colours_are_fitted_to_the_photographs_of_the_run() {
     let place = copy_of(&TRIANGLES);
     let figures = |name: &str| -> f64 {
         let flags = ["--mesh-images", "--mesh", name, "--split=train", "--json"];
-        json(&of_model(&place, "eval", &flags).done().stdout)["psnr"].as_f64().unwrap()
+        of_model(&place, "eval", &flags).done().json()["psnr"].as_f64().unwrap()
     };
     export(&place, &["-m", "model", "-o", "views.glb"]).done();
     let flags = ["-m", "model", "-o", "fitted.glb", "--colors=photographs"];
-    let made = json(&export(&place, &[&flags[..], &["--json"]].concat()).done().stdout);
+    let made = export(&place, &[&flags[..], &["--json"]].concat()).done().json();
     assert_eq!(made["colors"], "photographs");
     let [before, after] = ["psnr_before", "psnr"].map(|key| made[key].as_f64().unwrap());
     // The mesh covers a small part of the pictures, and no colour helps beside it.
@@ -154,12 +150,12 @@ fn triangles_are_cut_and_placed() {
     let flags =
         ["--crop=-99,-99,-99,0,99,99", "--scale=2", "--up=y", "--translate=1,0,0", "--json"];
     let made =
-        export(&place, &[&["-m", "model", "-o", "part.ply"][..], &flags].concat()).done().stdout;
+        export(&place, &[&["-m", "model", "-o", "part.ply"][..], &flags].concat()).done().json();
     let part = mesh_of(&place.path("part.ply"));
     let is_left = |face: &&[u32; 3]| face.iter().all(|&v| all.vertices[v as usize][0] <= 0.0);
     let kept: Vec<_> = all.faces.iter().filter(is_left).collect();
     assert!(!kept.is_empty() && kept.len() < all.faces.len());
-    assert_eq!(json(&made)["left_out"], all.faces.len() - kept.len());
+    assert_eq!(made["left_out"], all.faces.len() - kept.len());
     assert_eq!(part.faces.len(), kept.len());
     for (before, after) in kept.into_iter().flatten().zip(part.faces.as_flattened()) {
         let [x, y, z] = all.vertices[*before as usize];
@@ -239,7 +235,7 @@ fn triangles_are_measured_and_rendered_with_their_depths() {
     let place = copy_of(&TRIANGLES);
     let psnr = |flags: &[&str]| {
         let flags = [&["--json", "--device=cpu"], flags].concat();
-        let measured = json(&of_model(&place, "eval", &flags).done().stdout);
+        let measured = of_model(&place, "eval", &flags).done().json();
         measured["mean"]["psnr"].as_f64().unwrap()
     };
     let finest = psnr(&[]);
@@ -253,7 +249,7 @@ fn triangles_are_measured_and_rendered_with_their_depths() {
     of_model(&place, "render", &["--device=cpu", "--skip-train", "--depth", "--samples=1"]).done();
     let folder = place.model().join("test/ours_20");
     let depths = image::open(folder.join("depth/00000.png")).unwrap().into_luma16();
-    let scale = json(&fs::read_to_string(folder.join("depth/scale.json")).unwrap());
+    let scale = place.json("model/test/ours_20/depth/scale.json");
     let per_unit = scale["values_per_world_unit"].as_f64().unwrap();
     let drawn: Vec<f64> =
         depths.pixels().filter(|it| it[0] > 0).map(|it| f64::from(it[0]) / per_unit).collect();
@@ -286,12 +282,6 @@ static TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {
     })
 });
 
-fn events(place: &TestFolder, model: &str, kind: &str) -> Vec<Value> {
-    let log = fs::read_to_string(place.path(model).join("run.jsonl")).unwrap();
-    let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    events.filter(|event| event["event"] == kind).collect()
-}
-
 fn numbers(events: &[Value], field: &str) -> Vec<u64> {
     events.iter().map(|event| event[field].as_u64().unwrap()).collect()
 }
@@ -309,13 +299,11 @@ fn triangles_are_trained_to_an_opaque_mesh() {
     used.sort_unstable();
     used.dedup();
     assert_eq!(used.len(), vertices.opacity_logits.len(), "no vertex is without a triangle");
-    let mut eval = splat();
-    eval.args(["eval", "--json", "--device=cpu", "-m"]).arg(place.model());
-    let found: Value = serde_json::from_str(&end(&mut eval).done().stdout).unwrap();
+    let found = place.run("eval", &["--json"]).done().json();
     let psnr = found["mean"]["psnr"].as_f64().unwrap();
     assert!(psnr > 12.0, "{psnr}");
     // As the run itself measured it.
-    let evaluated = events(place, "model", "evaluated");
+    let evaluated = place.events("model", "evaluated");
     let of_run = evaluated.iter().rfind(|event| event["split"] == "test").unwrap();
     let of_run = of_run["mean"]["psnr"].as_f64().unwrap();
     assert!((of_run - psnr).abs() < 0.05, "{of_run} {psnr}");
@@ -324,22 +312,22 @@ fn triangles_are_trained_to_an_opaque_mesh() {
 #[test]
 fn rounds_keep_to_max_points_and_the_mesh_is_connected_once() {
     let place = &*TRAINED;
-    let rounds = events(place, "model", "remeshed");
+    let rounds = place.events("model", "remeshed");
     assert_eq!(numbers(&rounds, "iteration")[..3], [10, 15, 20]);
     assert!(numbers(&rounds, "split").iter().sum::<u64>() > 100);
     assert!(numbers(&rounds, "pruned").iter().sum::<u64>() > 0);
     let vertices = numbers(&rounds, "gaussians");
     assert!(vertices.iter().all(|&count| count <= MOST as u64), "{vertices:?}");
-    assert_eq!(numbers(&events(place, "model", "connected"), "iteration"), [110]);
+    assert_eq!(numbers(&place.events("model", "connected"), "iteration"), [110]);
     // Every 20 iterations then, but four passes over the seven views at least, and at the end.
-    let removals = events(place, "model", "hidden_removed");
+    let removals = place.events("model", "hidden_removed");
     assert_eq!(numbers(&removals, "iteration"), [150, 190, 230, 270, 300]);
     let removed = numbers(&removals, "pruned");
     assert!(removed[..4].iter().sum::<u64>() > removed[4], "{removed:?}");
     assert!(numbers(&removals, "triangles").is_sorted_by(|before, after| before >= after));
 }
 
-/// Of each vertex, the least number of those that triangles connect it with.
+/// For each vertex, the least index of the vertices that triangles connect it with.
 fn pieces(vertices: usize, faces: &[[u32; 3]]) -> Vec<u32> {
     let mut piece: Vec<u32> = (0..u32::try_from(vertices).unwrap()).collect();
     loop {
@@ -354,7 +342,7 @@ fn pieces(vertices: usize, faces: &[[u32; 3]]) -> Vec<u32> {
     }
 }
 
-/// How many vertices lie within an edge that does not end there.
+/// Number of vertices within an edge that does not end there.
 fn t_junctions(places: &[[f32; 3]], faces: &[[u32; 3]]) -> usize {
     let mut edges: Vec<[u32; 2]> = faces
         .iter()
@@ -426,7 +414,7 @@ fn a_model_on_the_way_is_stored_with_its_window() {
 #[test]
 fn a_resumed_run_is_one_that_never_stopped() {
     let place = copy_of(&TRAINED);
-    let whole = fs::read(place.ply(ITERATIONS)).unwrap();
+    let whole = place.ply_bytes("model", ITERATIONS);
     // Before hidden triangles are removed, and before the mesh is connected.
     for (from, later) in [(150, ITERATIONS), (85, 150)] {
         fs::remove_file(place.ply(ITERATIONS)).unwrap();
@@ -434,7 +422,7 @@ fn a_resumed_run_is_one_that_never_stopped() {
         fs::remove_file(place.checkpoint(ITERATIONS)).ok();
         let said = format!("iteration {from}");
         end(place.train().args(["--resume", "auto"])).done().says(&[&said]);
-        assert!(fs::read(place.ply(ITERATIONS)).unwrap() == whole, "{said}");
+        assert!(place.ply_bytes("model", ITERATIONS) == whole, "{said}");
     }
     end(place.train().args(["--resume", "--primitive=gaussians", "--iterations=400"]))
         .refused(2, &["trains triangles", "--primitive gaussians", "--init"]);
@@ -442,7 +430,7 @@ fn a_resumed_run_is_one_that_never_stopped() {
     end(place.train().args(["--resume", "--indoor", &more]))
         .done()
         .says(&["--indoor has no effect on a resumed run"]);
-    let said = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    let said = place.read("model/config.toml");
     assert!(said.contains("indoor = false"), "{said}");
 }
 
@@ -454,7 +442,7 @@ fn batches_and_an_earlier_mesh_are_trained_too() {
         ["--batch-views=3", "--exposure", "--prune_triangles_threshold=0.1", "--max-points=900"];
     let connected = ["--primitive=triangles", "--delaunay-iter=60", "--hidden-interval=10"];
     place.trained_into("batch", 150, &[&connected, &flags[..]].concat());
-    let removals = numbers(&events(&place, "batch", "hidden_removed"), "iteration");
+    let removals = numbers(&place.events("batch", "hidden_removed"), "iteration");
     // Eight views four times are four intervals: steps of three images end behind 100 and 140.
     assert_eq!(removals, [102, 141, 150]);
     let from = TRAINED.ply(ITERATIONS);
@@ -469,7 +457,7 @@ fn batches_and_an_earlier_mesh_are_trained_too() {
     };
     let found = [read(&place, "batch", 150), read(&place, "next", 20)];
     assert!(found.iter().all(|&triangles| triangles > 50), "{found:?}");
-    assert!(events(&place, "next", "connected").is_empty());
+    assert!(place.events("next", "connected").is_empty());
 }
 
 #[rstest]
@@ -538,7 +526,7 @@ fn ply(place: &TestFolder) -> PathBuf {
 
 /// PSNR of the held-out views.
 fn psnr(ended: Ended) -> f64 {
-    json(&ended.done().stdout)["mean"]["psnr"].as_f64().unwrap()
+    ended.done().json()["mean"]["psnr"].as_f64().unwrap()
 }
 
 #[test]
@@ -550,7 +538,7 @@ fn a_model_of_surfels_has_two_scales_and_is_measured_and_rendered() {
     let PlyModel { gaussians, primitive, .. } = read_ply_model(&ply(&place)).unwrap();
     assert_eq!(primitive, PrimitiveName::Surfels);
     assert!(gaussians.len() > 100, "{}", gaussians.len());
-    let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    let config = place.read("model/config.toml");
     assert!(config.contains("primitive = \"surfels\"") && config.contains("min_opacity = 0.05"));
     let found = psnr(of_model(&place, "eval", &["--json", "--device=cpu"]));
     assert!(found > 10.0, "{found}");
@@ -593,7 +581,7 @@ fn surfels_a_resumed_run_is_one_that_never_stopped() {
     place.trained_into("parts", SURFELS_ITERATIONS / 2, &SURFELS_FLAGS);
     let iterations = format!("--iterations={SURFELS_ITERATIONS}");
     end(place.train_into("parts").args(["--resume", &iterations]).args(SURFELS_FLAGS)).done();
-    let parts = fs::read(place.ply_of("parts", SURFELS_ITERATIONS)).unwrap();
+    let parts = place.ply_bytes("parts", SURFELS_ITERATIONS);
     assert!(parts == fs::read(ply(&SURFELS_TRAINED)).unwrap());
     end(place.train_into("parts").args(["--resume", "--primitive=gaussians", "--iterations=70"]))
         .refused(2, &["trains surfels", "--primitive gaussians", "--init"]);
@@ -669,7 +657,7 @@ fn every_format_holds_surfels_and_is_read_back() {
         "lod/lod-meta.json",
     ];
     for name in formats {
-        let made = json(&export(&["-m", "model", "-o", name, "--json"]).stdout);
+        let made = export(&["-m", "model", "-o", name, "--json"]).json();
         assert_eq!(made["splats"], surfels.len(), "{made}");
         assert!(made["errors"]["log_scale"].as_f64().unwrap() < 0.1, "{name}: {made}");
         export(&[name, "-o", "back.ply", "--overwrite"]);
@@ -749,7 +737,7 @@ fn flags_of_2dgs_are_taken_or_passed_over_with_a_notice() {
     let place = TestFolder::beside(&SURFELS_TRAINED);
     let flags = ["--primitive=surfels", "--depth_ratio", "1", "--opacity_cull=0.04"];
     place.trained(1, &flags).says(&["--depth-ratio is ignored"]);
-    let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    let config = place.read("model/config.toml");
     assert!(config.contains("min_opacity = 0.04"));
     let line =
         ["--method=poisson", "--num_cluster", "50", "--mesh_res", "64", "--sdf_trunc", "0.1"];

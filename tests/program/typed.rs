@@ -10,6 +10,7 @@ use rstest::rstest;
 use splat::config::{Compactness, Config, Fragmentation, Regularize};
 
 use crate::common::program::{Ended, TestFolder, cut, end, splat, text};
+use crate::synthetic_scenes::with_model;
 
 /// Runs a line in a folder until this file is there with these words in it, and ends the run.
 fn run_until(place: &TestFolder, folder: &str, line: &str, file: &str, words: &str) -> Ended {
@@ -122,7 +123,7 @@ fn the_lines_of_sugar_run(#[case] line: &str, #[case] terms: Regularize) {
     let place = place_of_sugar();
     let ended = run_until(&place, ".", line, "output/scene/run.jsonl", "\"coarse_started\"");
     let name = line.rsplit("-r").next().unwrap().split_whitespace().next().unwrap();
-    let log = fs::read_to_string(place.path("output/scene/run.jsonl")).unwrap();
+    let log = place.read("output/scene/run.jsonl");
     for said in [
         &format!("-r {name} is read as --regularize {name}"),
         "-i 7000 is read as --iteration-to-load 7000",
@@ -175,8 +176,7 @@ fn a_misspelt_term_is_told_what_resolutions_and_terms_there_are() {
 
 #[test]
 fn every_switch_takes_true_and_false() {
-    let place = TestFolder::with_scene();
-    place.trained(2, &["--eval", "True", "--low_dram", "False", "--quiet", "False"]);
+    let place = with_model(2, &["--eval", "True", "--low_dram", "False", "--quiet", "False"]);
     let config = config(place.model().join("config.toml"));
     assert!(config.scene.eval && config.memory.high_dram);
     let run = |line: &str| {
@@ -280,12 +280,12 @@ fn resumed(place: &TestFolder, flags: &[&str]) -> Ended {
 fn a_run_that_stopped_before_its_first_checkpoint_starts_again_as_it_was() {
     let place = TestFolder::with_scene();
     place.trained(2, &["--eval", "--seed", "7"]);
-    let ply = fs::read(place.ply(2)).unwrap();
+    let ply = place.ply_bytes("model", 2);
     fs::remove_dir_all(place.model().join("checkpoints")).unwrap();
     let path = place.model().join("config.toml");
     let said = ["has no checkpoint; training starts", "the options of", text(&path), "previous_1"];
     resumed(&place, &["--verbose"]).done().says(&said);
-    assert!(fs::read(place.ply(2)).unwrap() == ply, "other options than before");
+    assert!(place.ply_bytes("model", 2) == ply, "other options than before");
     let scene = fs::canonicalize(place.scene()).unwrap();
     assert_eq!(remedies_config(&place.model()).scene.source_path, Some(scene));
     // Flags win.
@@ -300,12 +300,12 @@ fn a_coarse_stage_that_stopped_before_its_first_checkpoint_starts_again() {
     place.trained_into("photometric", 5, &[]);
     let stage = ["--regularize=density", "--sugar-iterations=8", "--n-samples-for-sdf=100", "-c"];
     end(place.train().args(stage).arg(place.path("photometric"))).done();
-    let ply = fs::read(place.ply(13)).unwrap();
+    let ply = place.ply_bytes("model", 13);
     fs::remove_dir_all(place.model().join("checkpoints")).unwrap();
     resumed(&place, &["--device=cpu", "--verbose"])
         .done()
         .says(&["starting the coarse stage", "iteration 5"]);
-    assert!(fs::read(place.ply(13)).unwrap() == ply, "other options than before");
+    assert!(place.ply_bytes("model", 13) == ply, "other options than before");
 }
 
 #[test]
@@ -328,8 +328,7 @@ fn a_model_path_that_is_a_file_says_so() {
 
 #[test]
 fn the_only_checkpoint_gets_no_advice_to_use_another() {
-    let place = TestFolder::with_scene();
-    place.trained(4, &["--checkpoint-iterations", "2"]);
+    let place = with_model(4, &["--checkpoint-iterations", "2"]);
     let (earlier, newest, ply) = (place.checkpoint(2), place.checkpoint(4), place.ply(4));
     let start = || end(place.train().args(["--start-checkpoint", text(&newest)]));
     cut(&newest, 3000);

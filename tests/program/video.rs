@@ -15,9 +15,7 @@ use crate::synthetic_scenes::fixture;
 static TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("video", |place| {
         place.trained(30, &["--preset=reference"]);
-        let mut render = splat();
-        render.args(["render", "--device=cpu", "--quiet", "-m"]).arg(place.model());
-        end(&mut render).done();
+        place.run("render", &["--quiet"]).done();
     })
 });
 
@@ -108,11 +106,11 @@ fn a_path_around_the_scene_has_all_frames_and_ffmpeg_gets_them(#[case] path: &st
     let flags =
         ["--path", path, "--seconds=0.5", "--fps=24", "--width=33", "--height=21", "--json"];
     let made = video(&out, "round.mp4", text(&ffmpeg), &flags).done().says(&["32 x 20 px"]);
-    let made: Value = serde_json::from_str(&made.stdout).unwrap();
+    let made = made.json();
     let expected = json!({"file": out.path("round.mp4"), "frames": 12, "fps": 24.0, "width": 32,
         "height": 20});
     assert_eq!(made, expected);
-    let noted = fs::read_to_string(out.path("noted")).unwrap();
+    let noted = out.read("noted");
     let seen: Vec<&str> = noted.lines().collect();
     assert!(seen.contains(&"libx264") && seen.contains(&"24"), "{noted}");
     assert_eq!(seen.iter().filter(|line| line.ends_with(".png")).count(), 1 + 12, "{noted}");
@@ -141,7 +139,7 @@ fn what_ffmpeg_cannot_make_costs_no_frame_and_no_earlier_video() {
         video(&out, "a.mp4", text(&ffmpeg), &flags).refused(1, &said);
         assert_eq!(frames(&out.path(kept)).len(), 3);
     }
-    assert_eq!(fs::read_to_string(out.path("a.mp4")).unwrap(), "of before");
+    assert_eq!(out.read("a.mp4"), "of before");
     let names = frames(&out.path(""));
     assert!(!names.iter().any(|path| path.to_str().unwrap().contains(".frames-")), "{names:?}");
 }
@@ -179,7 +177,7 @@ fn a_track_says_its_size_and_speed_and_flags_win() {
     fs::write(&path, track.to_string()).unwrap();
     let made = |file: &str, flags: &[&str]| -> Value {
         let flags = [&["--path", text(&path), "--json"], flags].concat();
-        serde_json::from_str(&video(&out, file, "/nonexistent", &flags).done().stdout).unwrap()
+        video(&out, file, "/nonexistent", &flags).done().json()
     };
     let shown = |made: &Value| ["frames", "fps", "width", "height"].map(|key| made[key].clone());
     assert_eq!(shown(&made("a", &[])), [json!(3), json!(12.0), json!(40), json!(30)]);
@@ -239,7 +237,7 @@ fn pictures_of_a_run_are_kept_and_become_a_video() {
     assert!(apart(&last, &photograph) < 0.8 * apart(&first, &photograph), "it is that view");
     // What training does is the same without.
     place.trained_into("without", 40, &flags[2..]);
-    let plys = ["model", "without"].map(|model| fs::read(place.ply_of(model, 40)).unwrap());
+    let plys = ["model", "without"].map(|model| place.ply_bytes(model, 40));
     assert!(plys[0] == plys[1]);
 
     let ffmpeg = ffmpeg_of_test(&place, 0);
@@ -249,9 +247,9 @@ fn pictures_of_a_run_are_kept_and_become_a_video() {
         command.arg("--file").arg(place.path(file)).env("FFMPEG", &ffmpeg);
         end(&mut command)
     };
-    let made: Value = serde_json::from_str(&film("film.mp4").done().stdout).unwrap();
+    let made = film("film.mp4").done().json();
     assert_eq!((&made["frames"], &made["width"]), (&json!(41), &json!(48)), "{made}");
-    assert!(fs::read_to_string(place.path("noted")).unwrap().contains("00040.png"));
+    assert!(place.read("noted").contains("00040.png"));
     film("folder").done();
     assert_eq!(frames(&place.path("folder")).len(), 41);
     assert!(fs::read(&kept[40]).unwrap() == fs::read(place.path("folder/00040.png")).unwrap());
