@@ -86,10 +86,10 @@
 //!
 //! **Add a guide.** `guide/x.md` and its name in `guide/mod.rs`.
 //!
-//! **Add a file format of Gaussians.** `crates/formats/src/x.rs`: the reader, the writer, or both.
-//! `crates/formats/src/save.rs`: a variant of `SplatFormat`, its extension and its writer (the compiler asks for the
-//! other arms); `open.rs` beside it: its first bytes and its reader. `cli/export/args.rs`: the name for `--format`, and
-//! options if it has any. Tests: `crates/formats/tests` writes and reads every format.
+//! **Add a file format of Gaussians.** `crates/formats/src/x.rs`: the reader, the writer, or both; its `mod` in `lib.rs`
+//! there. `crates/formats/src/save.rs`: a variant of `SplatFormat`, a row of `FORMATS` (name, help, end of file names) and
+//! its arm of `write_with`; `--format` and `-o` follow from the row. `open.rs` beside it: its first bytes and its reader.
+//! Options of a format are set in `cli/export.rs`. Tests: `crates/formats/tests` writes and reads every format.
 //!
 //! **Add a command.** `cli/x.rs`: a struct of `clap::Args` and a function `run`. `cli/mod.rs`: a variant of `Command`
 //! with its line of help, and its call. `cli/exit.rs` gives each type of error its exit code. Tests: `tests/program`.

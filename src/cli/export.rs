@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use serde::Serialize;
 use splat_formats::{
-    HtmlOptions, PlacementError, ReadSplats, SPZ_LOG_SCALES, ScenePlacement, SogOptions,
-    SplatFileError, SplatFileKind, SplatFormat, Splats, SpzAxes, SpzOptions, SpzVersion,
-    StreamedOptions, WorstErrors, WriteReport, middle_and_radius, read_with_axes,
+    PlacementError, ReadSplats, SPZ_LOG_SCALES, ScenePlacement, SogOptions, SplatFileError,
+    SplatFileKind, SplatFormat, Splats, SpzAxes, SpzOptions, SpzVersion, StreamedOptions,
+    WorstErrors, WriteReport, middle_and_radius, read_with_axes,
 };
 
 pub(super) use self::args::ExportArgs;
@@ -47,13 +47,13 @@ struct Exported {
 /// Reads, cuts, places and writes Gaussians. Triangles are passed on to [`triangles::run`].
 pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let named = named_format(args)?;
-    check_output(args, named)?;
-    fit::check(args, named)?;
+    check_output(args, &named)?;
+    fit::check(args, &named)?;
     let (from, iteration) = source(args)?;
     if read_ply_primitive(&from).is_ok_and(|it| it == PrimitiveName::Triangles) {
         warn_of_idle(None, matches);
         let source = triangles::MeshSource { from: &from, iteration };
-        return triangles::run(args, named, &source, &target(args)?, matches);
+        return triangles::run(args, &named, &source, &target(args)?, matches);
     }
     let mut format = splat_format(args, named)?;
     warn_of_idle(Some(&format), matches);
@@ -172,7 +172,7 @@ fn target(args: &ExportArgs) -> Result<PathBuf, OutputError> {
 }
 
 /// Rejects outputs that would lose a file or turn the scene twice.
-fn check_output(args: &ExportArgs, format: ExportFormat) -> Result<(), UsageError> {
+fn check_output(args: &ExportArgs, format: &ExportFormat) -> Result<(), UsageError> {
     let shown = args.output.display();
     let is_there = fs::symlink_metadata(&args.output).is_ok();
     let folder = format.file_of_folder().and(args.output.parent());
@@ -182,8 +182,8 @@ fn check_output(args: &ExportArgs, format: ExportFormat) -> Result<(), UsageErro
             || is_there
     };
     let turns = match format {
-        ExportFormat::Glb => Some("a GLB is y up by itself"),
-        ExportFormat::Spz if args.spz.spz_axes.is_y_up() => {
+        ExportFormat::Splats(SplatFormat::Glb) => Some("a GLB is y up by itself"),
+        ExportFormat::Splats(SplatFormat::Spz(_)) if args.spz.spz_axes.is_y_up() => {
             Some("an SPZ is y up by itself, unless --spz-axes is rdf")
         }
         _ => None,
@@ -250,41 +250,38 @@ pub(super) fn read_splats(
 fn named_format(args: &ExportArgs) -> Result<ExportFormat, UsageError> {
     let shown = args.output.display();
     let is_obj = args.output.extension().is_some_and(|kind| kind.eq_ignore_ascii_case("obj"));
-    let of_splats = || SplatFormat::of_name(&args.output).as_ref().map(ExportFormat::of);
+    let of_splats = || SplatFormat::of_name(&args.output).map(ExportFormat::Splats);
     let of_name = if is_obj { Some(ExportFormat::Obj) } else { of_splats() };
-    let Some(format) = args.format.or(of_name) else {
+    let Some(format) = args.format.as_ref().or(of_name.as_ref()) else {
         return Err(UsageError(format!(
             "-o {shown}: the name tells no format. End it with .ply, .compressed.ply, .splat, .spz, .sog, \
              .glb or .html, of triangles with .glb, .obj or .ply, or give --format"
         )));
     };
     // The other files of such a folder have fixed names.
-    let folder =
-        [Some(format), of_name].into_iter().flatten().find_map(ExportFormat::file_of_folder);
-    if let Some(name) = folder.filter(|_| of_name != Some(format)) {
+    let formats = [Some(format), of_name.as_ref()];
+    let folder = formats.into_iter().flatten().find_map(ExportFormat::file_of_folder);
+    if let Some(name) = folder.filter(|_| of_name.as_ref() != Some(format)) {
         return Err(UsageError(format!(
             "-o {shown}: only a SOG that is a folder has a {name}, and has it under that name. Give \
              -o FOLDER/{name} without --format, or another name"
         )));
     }
-    Ok(format)
+    Ok(format.clone())
 }
 
 /// Returns a format of Gaussians with its options.
 fn splat_format(args: &ExportArgs, format: ExportFormat) -> Result<SplatFormat, UsageError> {
+    let ExportFormat::Splats(mut format) = format else {
+        return Err(UsageError(format!(
+            "-o {}: an OBJ holds triangles, and these are Gaussians. For a mesh of a model, use splat \
+             mesh -m MODEL --formats obj",
+            args.output.display()
+        )));
+    };
     let sog = SogOptions { seed: args.sog.sog_seed, cameras: Vec::new() };
-    Ok(match format {
-        ExportFormat::Obj => {
-            return Err(UsageError(format!(
-                "-o {}: an OBJ holds triangles, and these are Gaussians. For a mesh of a model, use splat \
-                 mesh -m MODEL --formats obj",
-                args.output.display()
-            )));
-        }
-        ExportFormat::Ply => SplatFormat::Ply,
-        ExportFormat::CompressedPly => SplatFormat::PackedPly,
-        ExportFormat::Splat => SplatFormat::Splat,
-        ExportFormat::Spz => {
+    match &mut format {
+        SplatFormat::Spz(options) => {
             let (version, axes) = (args.spz.spz_version.version(), args.spz.spz_axes);
             if version == SpzVersion::V3 && axes != SpzAxes::default() {
                 tracing::warn!(
@@ -293,22 +290,20 @@ fn splat_format(args: &ExportArgs, format: ExportFormat) -> Result<SplatFormat, 
                     axes.name()
                 );
             }
-            SplatFormat::Spz(SpzOptions { version, sh_bits: args.spz.spz_sh_bits, axes })
+            *options = SpzOptions { version, sh_bits: args.spz.spz_sh_bits, axes };
         }
-        ExportFormat::Sog => SplatFormat::Sog(sog),
-        ExportFormat::SogFolder => SplatFormat::SogFolder(sog),
-        ExportFormat::StreamedSog => SplatFormat::StreamedSog(StreamedOptions {
-            levels: args.sog.lod_levels,
-            sog,
-            ..StreamedOptions::default()
-        }),
-        ExportFormat::Glb => SplatFormat::Glb,
-        ExportFormat::Html => SplatFormat::Html(HtmlOptions {
-            title: args.output.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
-            cameras: Vec::new(),
-            up: args.place.up(),
-        }),
-    })
+        SplatFormat::Sog(options) | SplatFormat::SogFolder(options) => *options = sog,
+        SplatFormat::StreamedSog(options) => {
+            (options.levels, options.sog) = (args.sog.lod_levels, sog);
+        }
+        SplatFormat::Html(options) => {
+            options.title =
+                args.output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            options.up = args.place.up();
+        }
+        _ => {}
+    }
+    Ok(format)
 }
 
 /// Warns about typed options that the format ignores. `None` means triangles.

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use splat_formats::{
-    PlacementError, ScenePlacement, SplatFormat, SpzAxes, SpzVersion, StreamedOptions, UpAxis,
-    middle_and_radius,
+    FORMATS, PlacementError, ScenePlacement, SplatFormat, SpzAxes, SpzVersion, StreamedOptions,
+    UpAxis, middle_and_radius,
 };
 
 use crate::cli::crop::{CropOptions, number, numbers};
@@ -48,7 +49,7 @@ pub(in crate::cli) struct ExportArgs {
     pub(super) output: PathBuf,
 
     /// Format of the file [default: that of its name]
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = ExportFormat::parser())]
     pub(super) format: Option<ExportFormat>,
 
     /// Replace the file if it is there
@@ -94,52 +95,34 @@ pub(super) enum VertexColors {
     Base,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// Format of an exported file.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum ExportFormat {
-    /// PLY of 3D Gaussian splatting, or of 2DGS for surfels, which loses nothing; of triangles, a mesh
-    Ply,
-    /// compressed.ply of PlayCanvas and SuperSplat, a quarter of a PLY
-    #[value(alias = "compressed.ply")]
-    CompressedPly,
-    /// .splat of antimatter15, without harmonics
-    Splat,
-    /// SPZ of Niantic, a tenth of a PLY
-    Spz,
-    /// SOG of PlayCanvas in one file, for web viewers
-    Sog,
-    /// SOG as a folder: name the meta.json in it
-    SogFolder,
-    /// SOG with levels of detail, for large scenes: name the lod-meta.json in its folder
-    StreamedSog,
-    /// glTF with `KHR_gaussian_splatting`, y up; of triangles, a mesh
-    Glb,
-    /// OBJ with colours of vertices, of models of triangles alone
+    /// Gaussians, with default options.
+    Splats(SplatFormat),
+    /// OBJ with colours of vertices, for triangles only.
     Obj,
-    /// A page that shows the Gaussians in any browser, also offline
-    Html,
 }
 
 impl ExportFormat {
-    pub(super) fn of(format: &SplatFormat) -> Self {
-        match format {
-            SplatFormat::Ply => Self::Ply,
-            SplatFormat::PackedPly => Self::CompressedPly,
-            SplatFormat::Splat => Self::Splat,
-            SplatFormat::Spz(_) => Self::Spz,
-            SplatFormat::Sog(_) => Self::Sog,
-            SplatFormat::SogFolder(_) => Self::SogFolder,
-            SplatFormat::StreamedSog(_) => Self::StreamedSog,
-            SplatFormat::Glb => Self::Glb,
-            SplatFormat::Html(_) => Self::Html,
-        }
+    /// Returns the parser of `--format`. Names of formats and ends of file names are valid.
+    fn parser() -> impl TypedValueParser<Value = Self> {
+        let obj = "OBJ with colours of vertices, of models of triangles alone";
+        let values = FORMATS
+            .map(|row| PossibleValue::new(row.name).alias(row.ending()).help(row.help))
+            .into_iter()
+            .chain([PossibleValue::new("obj").help(obj)]);
+        PossibleValuesParser::new(values).map(|typed| {
+            let row = FORMATS.iter().find(|row| [row.name, row.ending()].contains(&typed.as_str()));
+            row.map_or(Self::Obj, |row| Self::Splats((row.format)()))
+        })
     }
 
     /// Returns the name of the listing file if the format is a folder.
-    pub(super) fn file_of_folder(self) -> Option<&'static str> {
+    pub(super) fn file_of_folder(&self) -> Option<&'static str> {
         match self {
-            Self::SogFolder => Some("meta.json"),
-            Self::StreamedSog => Some("lod-meta.json"),
-            _ => None,
+            Self::Splats(format) => format.row().list_of_folder(),
+            Self::Obj => None,
         }
     }
 }

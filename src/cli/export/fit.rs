@@ -92,7 +92,7 @@ impl Refit {
 
 /// Rejects `--refit` without a model, without harmonics, with a crop or with another format than SOG, and `--colors
 /// photographs` without a model.
-pub(super) fn check(args: &ExportArgs, format: ExportFormat) -> Result<(), UsageError> {
+pub(super) fn check(args: &ExportArgs, format: &ExportFormat) -> Result<(), UsageError> {
     let is_refit = args.sog.refit.is_some();
     let place = &args.cut.place;
     check_rows([
@@ -102,7 +102,11 @@ pub(super) fn check(args: &ExportArgs, format: ExportFormat) -> Result<(), Usage
         ),
         (is_refit && args.cut.sh_degree == 0, NO_HARMONICS),
         (
-            is_refit && !matches!(format, ExportFormat::Sog | ExportFormat::SogFolder),
+            is_refit
+                && !matches!(
+                    format,
+                    ExportFormat::Splats(SplatFormat::Sog(_) | SplatFormat::SogFolder(_))
+                ),
             "--refit is for SOG in one file (.sog) or a folder (meta.json), not for other formats or streamed SOG. Leave it \
              out",
         ),

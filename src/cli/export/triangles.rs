@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 use serde::Serialize;
-use splat_formats::SceneCamera;
+use splat_formats::{SceneCamera, SplatFormat};
 use splat_mesh::Mesh;
 use splat_mesh::file::{Glb, write_obj, write_ply};
 
@@ -48,12 +48,15 @@ pub(super) struct MeshSource<'a> {
 /// Reads, colours, cuts, places and writes triangles.
 pub(super) fn run(
     args: &ExportArgs,
-    format: ExportFormat,
+    format: &ExportFormat,
     &MeshSource { from, iteration }: &MeshSource<'_>,
     target: &Path,
     matches: &ArgMatches,
 ) -> anyhow::Result<()> {
-    if !matches!(format, ExportFormat::Ply | ExportFormat::Glb | ExportFormat::Obj) {
+    if !matches!(
+        format,
+        ExportFormat::Splats(SplatFormat::Ply | SplatFormat::Glb) | ExportFormat::Obj
+    ) {
         anyhow::bail!(UsageError(format!(
             "-o {}: the format holds Gaussians, and {} holds triangles. End the name with .glb, .obj or .ply",
             args.output.display(),
@@ -204,10 +207,10 @@ fn keep_used(mesh: &mut TriangleMesh) {
     mesh.vertices = used;
 }
 
-fn write(path: &Path, mesh: &Mesh, format: ExportFormat) -> Result<(), OutputError> {
+fn write(path: &Path, mesh: &Mesh, format: &ExportFormat) -> Result<(), OutputError> {
     match format {
         ExportFormat::Obj => write_atomically(path, |out| write_obj(out, mesh, None)),
-        ExportFormat::Glb => {
+        ExportFormat::Splats(SplatFormat::Glb) => {
             let refused = |error| OutputError::new(path, std::io::Error::other(error));
             let glb = Glb::new(mesh, None).map_err(refused)?;
             write_atomically(path, |out| glb.write(out))

@@ -61,7 +61,7 @@ pub use ply::{
     MIP_COMMENT, PlyKind, PlySplats, SURFELS_COMMENT, parse_ply, write_packed_ply, write_ply,
 };
 pub use save::WorstErrors;
-pub use save::{EncodedSplats, SplatFormat, WriteReport, write, write_with};
+pub use save::{EncodedSplats, FORMATS, FormatRow, SplatFormat, WriteReport, write, write_with};
 pub use sog::{
     CellLists, ColorFit, HeldRows, HostSearch, Looks, NearRow, RowSearch, SeenFrom, SharedRows,
     SogError, SogOptions, SogTools, read_sog, write_sog,

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::mem::discriminant;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
@@ -62,29 +63,111 @@ pub struct WriteReport {
     pub notes: Vec<String>,
 }
 
+/// A format on command lines and in file names.
+#[derive(Clone, Copy, Debug)]
+pub struct FormatRow {
+    /// Name on command lines.
+    pub name: &'static str,
+    /// Line of help.
+    pub help: &'static str,
+    /// End of file names, with its dot; of a folder, the name of the file that lists the others.
+    pub file_name: &'static str,
+    /// Returns the format with default options.
+    pub format: fn() -> SplatFormat,
+}
+
+/// All formats that can be written.
+pub const FORMATS: [FormatRow; 9] = [
+    FormatRow {
+        name: "ply",
+        help: "PLY of 3D Gaussian splatting, or of 2DGS for surfels, which loses nothing; of triangles, a mesh",
+        file_name: ".ply",
+        format: || SplatFormat::Ply,
+    },
+    FormatRow {
+        name: "compressed-ply",
+        help: "compressed.ply of PlayCanvas and SuperSplat, a quarter of a PLY",
+        file_name: ".compressed.ply",
+        format: || SplatFormat::PackedPly,
+    },
+    FormatRow {
+        name: "splat",
+        help: ".splat of antimatter15, without harmonics",
+        file_name: ".splat",
+        format: || SplatFormat::Splat,
+    },
+    FormatRow {
+        name: "spz",
+        help: "SPZ of Niantic, a tenth of a PLY",
+        file_name: ".spz",
+        format: || SplatFormat::Spz(SpzOptions::default()),
+    },
+    FormatRow {
+        name: "sog",
+        help: "SOG of PlayCanvas in one file, for web viewers",
+        file_name: ".sog",
+        format: || SplatFormat::Sog(SogOptions::default()),
+    },
+    FormatRow {
+        name: "sog-folder",
+        help: "SOG as a folder: name the meta.json in it",
+        file_name: "meta.json",
+        format: || SplatFormat::SogFolder(SogOptions::default()),
+    },
+    FormatRow {
+        name: "streamed-sog",
+        help: "SOG with levels of detail, for large scenes: name the lod-meta.json in its folder",
+        file_name: "lod-meta.json",
+        format: || SplatFormat::StreamedSog(StreamedOptions::default()),
+    },
+    FormatRow {
+        name: "glb",
+        help: "glTF with `KHR_gaussian_splatting`, y up; of triangles, a mesh",
+        file_name: ".glb",
+        format: || SplatFormat::Glb,
+    },
+    FormatRow {
+        name: "html",
+        help: "A page that shows the Gaussians in any browser, also offline",
+        file_name: ".html",
+        format: || SplatFormat::Html(HtmlOptions::default()),
+    },
+];
+
+impl FormatRow {
+    /// Returns the end of file names without its dot.
+    pub fn ending(&self) -> &'static str {
+        self.file_name.trim_start_matches('.')
+    }
+
+    /// Returns the name of the file that lists the others if the format is a folder.
+    pub fn list_of_folder(&self) -> Option<&'static str> {
+        (!self.file_name.starts_with('.')).then_some(self.file_name)
+    }
+}
+
 impl SplatFormat {
     /// Returns the format for a file name, with default options.
     pub fn of_name(path: &Path) -> Option<Self> {
         let typed = path.file_name()?.to_str()?;
         let name = typed.to_ascii_lowercase();
-        // These names are case-sensitive.
-        Some(match typed {
-            "lod-meta.json" => Self::StreamedSog(StreamedOptions::default()),
-            "meta.json" => Self::SogFolder(SogOptions::default()),
-            _ if name.ends_with(".compressed.ply") => Self::PackedPly,
-            _ => match name.rsplit_once('.')?.1 {
-                "ply" => Self::Ply,
-                "splat" => Self::Splat,
-                "spz" => Self::Spz(SpzOptions::default()),
-                "sog" => Self::Sog(SogOptions::default()),
-                "glb" => Self::Glb,
-                "html" => Self::Html(HtmlOptions {
-                    title: path.file_stem()?.to_str()?.to_owned(),
-                    ..HtmlOptions::default()
-                }),
-                _ => return None,
-            },
-        })
+        // The names of lists are case-sensitive.
+        let fits = |row: &&FormatRow| match row.list_of_folder() {
+            Some(list) => typed == list,
+            None => name.ends_with(row.file_name),
+        };
+        let mut format =
+            (FORMATS.iter().filter(fits).max_by_key(|row| row.file_name.len())?.format)();
+        if let Self::Html(options) = &mut format {
+            path.file_stem()?.to_str()?.clone_into(&mut options.title);
+        }
+        Some(format)
+    }
+
+    /// Returns the row of the format.
+    pub fn row(&self) -> &'static FormatRow {
+        let is_same = |row: &&FormatRow| discriminant(&(row.format)()) == discriminant(self);
+        FORMATS.iter().find(is_same).unwrap_or(&FORMATS[0])
     }
 }
 
