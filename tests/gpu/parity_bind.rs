@@ -4,12 +4,10 @@
 use std::sync::Arc;
 
 use crate::common::prelude::*;
-use crate::common::scene::photo;
+use crate::common::scene::{RATES, photo};
 use crate::common::{Draws, assert_relative, view};
 use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, BoundState, BoundStep, DeviceError, Rates, Term, Terms, TrainDevice,
-};
+use splat::backend::{AdamStep, BoundState, BoundStep, DeviceError, Terms, TrainDevice};
 use splat::math::Real;
 use splat::math::bound::PerTriangle;
 use splat::math::linalg::rotation;
@@ -21,15 +19,6 @@ each_backend!(
     what_is_bound_goes_on_from_what_was_read,
     a_vertex_that_is_no_number_is_named,
 );
-
-const RATES: Rates = Rates {
-    means: 1e-3,
-    log_scales: 2e-3,
-    quats: 3e-3,
-    opacity_logits: 4e-3,
-    sh_dc: 5e-3,
-    sh_rest: 6e-3,
-};
 
 /// A crumpled sheet of triangles before the camera of [`view`], with an edge of three faces.
 fn sheet(per_triangle: PerTriangle) -> (Arc<BoundTopology>, BoundState, Gaussians) {
@@ -63,7 +52,7 @@ fn sheet(per_triangle: PerTriangle) -> (Arc<BoundTopology>, BoundState, Gaussian
     (Arc::new(topology), BoundState::new(columns), gaussians)
 }
 
-/// So many steps from this state, from the first step on; what is learned then, and the Gaussians.
+/// Takes steps from this state, from the first step on. Returns the learned state and the Gaussians.
 fn stepped<B: TrainDevice>(
     device: &mut B,
     (topology, state, gaussians): &(Arc<BoundTopology>, BoundState, Gaussians),
@@ -74,8 +63,7 @@ fn stepped<B: TrainDevice>(
     let view = view();
     let target = device.target(0, &photo(view.camera.width, view.camera.height, None))?;
     let drawing = Drawing { pass: Pass::Train, sh_degree: 1, ..Drawing::DEFAULT };
-    let mut terms = Terms::default();
-    terms.add(Term::Photometric { lambda_dssim: 0.2 }, 1.0);
+    let terms = Terms::photometric(0.2);
     for number in 1..=steps {
         let mut gradients = B::Gradients::default();
         let seen = ((&view, &drawing), (&target, &terms));
