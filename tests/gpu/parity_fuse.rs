@@ -58,7 +58,7 @@ fn mask_of(number: usize, view: &View) -> Option<Vec<u8>> {
     number.is_multiple_of(2).then(mask)
 }
 
-/// What is fused, of what views.
+/// Gaussians to fuse, with their views and masks.
 struct FusedScene<'a> {
     gaussians: &'a Gaussians,
     views: &'a [View],
@@ -66,7 +66,7 @@ struct FusedScene<'a> {
     space: Space,
 }
 
-/// What a device and the host make of the same depths, with the bricks that the host has found.
+/// Results of a device and of the host from the same depths. Voxels lie in the bricks that the host has found.
 struct BothWays {
     bricks: [SurveyedBricks; 2],
     voxels: [Fusion; 2],
@@ -294,7 +294,7 @@ mod on_the_device {
         cuda::open_with(&options).unwrap()
     }
 
-    /// What fits is fused.
+    /// Asserts that the device still fuses a small scene.
     fn fuses(device: &mut Cuda) {
         let (gaussians, views) = (ball(), views());
         let masks = vec![None; views.len()];
