@@ -95,10 +95,8 @@ fn a_view_like_those_of_training_is_evaluated_with_no_more() {
     trained.device.aim_below(None).unwrap();
 }
 
-/// Iterations of the coarse stage.
 const COARSE: u32 = 8000;
 
-/// Rays of a measurement.
 const RAYS: usize = 20_000;
 
 /// The scene: as large as a model of tens of thousands of Gaussians wants.
@@ -243,7 +241,6 @@ fn a_copy_takes_its_time() {
 // Colours of the host's memory that come to the device ahead of the view that needs them: training is, bit for
 // bit, what it is in the device's memory, whatever was expected.
 
-/// Width and height of the views.
 const LINES_SIZE: [u32; 2] = [128, 128];
 
 /// Rotations of the views: towards the six sides of a cube, so that no two views see the same.
@@ -256,7 +253,6 @@ const AXES: [[[f64; 3]; 3]; 6] = [
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]],
 ];
 
-/// Only colours move.
 const COLORS: Rates = Rates { sh_dc: 5e-3, sh_rest: 6e-3, ..AT_REST };
 
 /// 97 lane blocks, for which there are 64 lines; some lane blocks are seen by two views.
@@ -280,7 +276,6 @@ fn shots() -> Vec<Shot> {
 #[derive(Clone, Copy, Debug)]
 enum Expected {
     Nothing,
-    /// The next view.
     Right,
     /// Several views, from the first step on.
     Several,
