@@ -9,8 +9,8 @@ use splat::backend::cuda::heap::{Heap, Region};
 use splat::backend::cuda::session::Session;
 use splat::backend::cuda::{Cuda, CudaOptions, Model, NearestLists, Target};
 use splat::backend::{
-    AdamStep, DeviceError, DeviceInfo, LadderState, MOST_NEIGHBOURS, NeighbourLists,
-    Neighbours, Terms, nvidia,
+    AdamStep, DeviceError, DeviceInfo, LadderState, MOST_NEIGHBOURS, NeighbourLists, Neighbours,
+    Terms, nvidia,
 };
 use splat::dataset::{Image, View};
 use splat::layout::Slot;
@@ -156,7 +156,6 @@ impl Bench {
         Bytes(others + heap.recent_scratch().0)
     }
 
-    /// Takes iterations. Returns the total losses.
     fn iterate(&mut self, iterations: u32) -> Vec<f64> {
         (0..iterations).map(|_| self.try_iterate().unwrap().total).collect()
     }
@@ -427,7 +426,6 @@ fn slack_goes_back_and_an_idle_run_takes_nothing_more() {
     assert_eq!(frames(&mut bench), after);
 }
 
-/// Density control ends here.
 const UNTIL: u64 = 1000;
 
 /// Long enough for the management library to be opened on the way.
