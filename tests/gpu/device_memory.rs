@@ -390,7 +390,6 @@ const MAP_WEIGHT: f64 = 0.01;
 /// Iterations before the model grows: each view once.
 const BEFORE: u32 = 3;
 
-/// Iterations after.
 const AFTER: u32 = 10;
 
 /// The model's growth takes several times as much memory as the photographs.
@@ -468,7 +467,6 @@ fn target(device: &mut Cuda, index: usize, shot: &Shot) -> Result<Target, Device
     }
 }
 
-/// One step towards a photograph.
 fn step(
     device: &mut Cuda,
     model: &mut Model,
