@@ -101,7 +101,7 @@ impl Kind {
     }
 }
 
-/// A device in training, and what its views turned out to see at most.
+/// A device in training, and the most that its views see.
 struct Training {
     device: Cuda,
     model: Model,
