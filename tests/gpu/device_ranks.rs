@@ -208,7 +208,7 @@ fn stepped<D: TrainDevice>(device: &mut D) -> Stepped {
     Stepped { start, image, losses, end: run.snapshot() }
 }
 
-/// Compares what two GPUs and one come to, but for moments; gives the row of the one of each row of the two.
+/// Compares results of two GPUs and of one, but for moments. Returns the one's row of each row of the two.
 fn assert_same_steps(two: &Stepped, one: &Stepped, loss_share: f64) -> Vec<usize> {
     let rows = rows_of(&two.start.parameters, &one.start.parameters);
     // Splats of one depth may come in another order.
