@@ -1,6 +1,6 @@
 //! Scenes that break renderers, on every device against the CPU backend in double precision.
 
-use splat::backend::{AdamStep, Adjust, DeviceError, Rendered, Snapshot, TrainDevice};
+use splat::backend::{AdamStep, Adjust, DeviceError, Rendered, TrainDevice};
 use splat::dataset::View;
 use splat::math::Real;
 use splat::memory::Bytes;
@@ -90,17 +90,11 @@ fn assert_nothing_moves<B: TrainDevice>(
     let found = FirstStep::taken_by(device, gaussians, &shot);
     let expected = FirstStep::of_the_oracle(gaussians, &shot);
     assert_losses_agree(&found.loss, &expected.loss, (shot.size(), "nothing in view"));
-    let zeros = Gaussians::zeros(gaussians.sh_degree, gaussians.len());
-    let untouched = Snapshot {
-        parameters: gaussians.clone(),
-        first_moments: zeros.clone(),
-        second_moments: zeros,
-        gradient_norm_sums: vec![0.0; gaussians.len()],
-        views_seen: vec![0; gaussians.len()],
-        absolute_norm_sums: Vec::new(),
-        filter_3d: Vec::new(),
-    };
-    assert_eq!(found.snapshot, untouched);
+    let mut untouched = device.upload(gaussians).unwrap();
+    assert_eq!(found.snapshot, device.snapshot(&mut untouched).unwrap());
+    assert_eq!(found.snapshot.parameters, *gaussians);
+    let moments = [&found.snapshot.first_moments, &found.snapshot.second_moments];
+    assert_eq!(moments, [&Gaussians::zeros(gaussians.sh_degree, gaussians.len()); 2]);
 }
 
 fn behind_an_opaque_wall_nothing_takes_a_gradient<B: TrainDevice>(device: &mut B) {
@@ -201,7 +195,7 @@ each_backend_anew!(
     a_colour_that_is_not_finite_though_its_coefficients_are_is_reported,
 );
 
-/// One iteration, and what the device has to say against it.
+/// Takes one iteration. Returns the device's objection.
 fn try_step<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
