@@ -152,7 +152,6 @@ each_backend!(
 /// Sizes of batches: today's step, and those of several views.
 const BATCHES: [usize; 4] = [1, 2, 5, 8];
 
-/// Parts of a step beside colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Colours,
@@ -161,7 +160,6 @@ enum Kind {
     Normals,
     /// The opacities' entropy is added to the geometry's gradients.
     Entropy,
-    /// The filters of Mip-Splatting.
     Filters,
     /// All of it but the filters.
     All,
@@ -226,7 +224,6 @@ fn batch(kind: Kind, count: usize, seed: u64) -> (Gaussians, Vec<Shot>) {
     (gaussians, shots)
 }
 
-/// Takes one step over these views. Returns the model.
 fn stepped_by<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
@@ -255,7 +252,6 @@ fn batches_of_every_size_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     }
 }
 
-/// Weights that are all different.
 const RULE: SurfaceRule = SurfaceRule::UNEQUAL;
 
 fn sampled_terms_of_several_views_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
@@ -357,7 +353,6 @@ mod on_the_device {
 
     type Sums = <Cuda as Render<Gaussians>>::Gradients;
 
-    /// Adds the gradients of these views.
     fn add(device: &mut Cuda, model: &mut Model, shots: &[Shot]) -> Sums {
         let mut gradients = Sums::default();
         for shot in shots {
@@ -410,7 +405,6 @@ mod on_the_device {
         device.step(&mut model, sums, &AdamStep::new(1, RATES)).unwrap();
     }
 
-    /// Bytes of all blocks with this label.
     fn held(device: &mut Cuda, label: &str) -> u64 {
         let memory = device.memory(Peaks::Keep).unwrap();
         let blocks = memory.entries.iter().filter(|entry| entry.kind == MemoryKind::Block);
@@ -759,7 +753,6 @@ fn enlarged(image: &Image, divisor: Divisor) -> Arc<Image> {
     })
 }
 
-/// Returns the shot with a larger photograph.
 fn divided(shot: &Shot, divisor: Divisor) -> Shot {
     let settings = Drawing { divisor, ..shot.settings };
     Shot { photo: enlarged(&shot.photo, divisor), settings, ..shot.clone() }
