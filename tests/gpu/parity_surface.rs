@@ -28,10 +28,9 @@ each_backend!(
     neighbours_that_are_missing_or_stale_are_errors,
 );
 
-/// Weights that are all different.
 const RULE: SurfaceRule = SurfaceRule::UNEQUAL;
 
-/// Which terms are on.
+/// Terms that are on: entropy, density, normals.
 const TERMS: [[bool; 3]; 5] = [
     [true, false, false],
     [false, true, false],
@@ -102,7 +101,7 @@ pub(super) fn assert_terms_agree(found: &SurfaceTerms, expected: &SurfaceTerms, 
 /// Share of the largest gradient of all that is allowed in a column in which all cancels.
 pub(super) const CANCELLED: f64 = 1e-5;
 
-/// Terms and gradients of the device and of the oracle, compared; what the device left is handed back.
+/// Compares terms and gradients with the oracle's. Returns those of the device.
 fn assert_agrees<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
@@ -196,7 +195,6 @@ fn what_surfaces_ask_is_added_to_what_the_view_asks<B: TrainDevice>(device: &mut
     assert!(apart, "entropy asks for nothing");
 }
 
-/// Takes a step by the pixels and by a rule.
 fn shot_and_rule<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
