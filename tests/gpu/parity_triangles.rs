@@ -225,7 +225,6 @@ pub(crate) fn shot_of(mesh: &TriangleMesh, view: &View, drawing: Drawing) -> Sho
     Shot { photo: Arc::new(Image { mask, depth, ..Image::clone(&shot.photo) }), ..shot }
 }
 
-/// Takes one step over these views.
 pub(crate) fn step<B: TrainDevice>(
     device: &mut B,
     mesh: &TriangleMesh,
