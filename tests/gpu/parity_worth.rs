@@ -63,7 +63,7 @@ fn judged<B: TrainDevice>(
     (device.read_worths(&sums).unwrap(), measured)
 }
 
-/// Through which light passes wherever they lie one behind the other, so that what is behind is known.
+/// Gaussians so transparent that light reaches all that lie behind others.
 fn clear_gaussians(count: usize) -> Gaussians {
     let mut gaussians = tame_gaussians(count, 5, 0);
     for logit in &mut gaussians.opacity_logits {
@@ -84,12 +84,10 @@ fn shown(gaussians: &Gaussians, views: &[View]) -> Vec<f64> {
     values.map(|value| f64::from(value).clamp(0.0, 1.0)).collect()
 }
 
-/// The sum of the squared differences of two series of views.
 fn squares(one: &[f64], other: &[f64]) -> f64 {
     one.iter().zip(other).map(|(one, other)| (one - other).powi(2)).sum()
 }
 
-/// The photograph, once for each of so many views.
 fn truths(image: &Image, views: usize) -> Vec<f64> {
     let truth = image.rgb.iter().map(|&value| f64::from(value) / 255.0);
     truth.collect::<Vec<_>>().repeat(views)
@@ -303,7 +301,6 @@ each_backend!(
 
 const WEIGHTS_SETTINGS: RenderSettings = RenderSettings { sh_degree: 0, ..RenderSettings::DEFAULT };
 
-/// Three views along an arc.
 fn weights_views() -> [View; 3] {
     [-0.2, 0.0, 0.3].map(|moved| {
         let mut view = view();
@@ -312,7 +309,6 @@ fn weights_views() -> [View; 3] {
     })
 }
 
-/// The sums of weights over the views.
 fn weights<B: TrainDevice>(device: &mut B, model: &mut B::Model) -> Vec<f32> {
     let views = weights_views();
     // What was there before does not count.
