@@ -53,7 +53,6 @@ fn drawing(footprint: Footprint) -> Drawing {
     }
 }
 
-/// Gaussians that are these balls.
 fn gaussians_of(balls: &Balls) -> Gaussians {
     let mut gaussians = Gaussians::zeros(0, balls.len());
     gaussians.means.clone_from(&balls.means);
@@ -86,7 +85,7 @@ fn shots(balls: &Balls, drawing: Drawing) -> Vec<Shot> {
     [view(), aside].iter().enumerate().map(numbered).collect()
 }
 
-/// Adds the gradients of a view; gives the loss.
+/// Adds the gradients of a view. Returns the loss.
 fn add<P: Primitive, B: Render<P>>(
     device: &mut B,
     model: &mut B::Model,
@@ -100,7 +99,6 @@ fn add<P: Primitive, B: Render<P>>(
     add_view::<P, B>(device, model, &seen, gradients).unwrap().total
 }
 
-/// The model after one step over these views.
 fn first_step<P: Primitive, B: Render<P>>(device: &mut B, host: &P, shots: &[Shot]) -> Snapshot<P> {
     let mut model = device.upload(host).unwrap();
     let mut gradients = B::Gradients::default();
@@ -261,7 +259,6 @@ fn balls_take_the_oracles_way_for_a_few_steps<B: Render<Balls>>(device: &mut B) 
     }
 }
 
-/// The drawn balls as a photograph.
 fn photograph<B: Render<Balls>>(device: &mut B, balls: &Balls, shot: &Shot) -> Arc<Image> {
     let values = image::<Balls, B>(device, balls, &shot.view, &shot.settings);
     let byte = |value: &f32| u8::try_from((value.clamp(0.0, 1.0) * 255.0 + 0.5).floor_i32());
