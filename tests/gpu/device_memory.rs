@@ -622,10 +622,7 @@ fn a_glance_keeps_nothing_and_lets_nothing_go() {
             measured(&mut device, shot, &target);
         }
     }
-    assert_eq!(
-        (0..3).map(|index| device.is_resident(index)).collect::<Vec<_>>(),
-        [true, false, false]
-    );
+    assert_eq!([0, 1, 2].map(|index| device.is_resident(index)), [true, false, false]);
     assert!(device.resident(1).is_none() && device.resident(2).is_none());
     let target = device.target(1, &shots[1].photo).unwrap();
     let by_target = measured(&mut device, &shots[1], &target);
