@@ -23,7 +23,7 @@ use crate::common::oracle::{
 use crate::common::prelude::*;
 use crate::common::scene::{gaussian, resized, straight, together};
 use crate::common::view;
-use crate::support::{noisy_shot, strays};
+use crate::support::{assert_near, noisy_shot, strays};
 
 const MIB: u64 = 1 << 20;
 
@@ -108,9 +108,7 @@ fn training_with_colours_on_the_host_is_bit_for_bit_that_in_memory() {
     assert_same_rows(&again, &expected, "the same twice, with which this test stands");
     let (found, found_losses) = train(&mut offloaded());
     assert_same_rows(&found, &expected, "on the host");
-    for (found, expected) in found_losses.iter().zip(&losses) {
-        assert!((found - expected).abs() <= 1e-5 * expected, "{found} instead of {expected}");
-    }
+    assert_near(&found_losses, &losses, |loss| 1e-5 * loss, "loss");
     assert_colours_moved(&specks(), &expected.parameters);
 }
 
@@ -177,9 +175,8 @@ fn taken(device: &mut Cuda) -> [u64; 2] {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn a_living_model_goes_to_the_host_and_comes_back() {
-    for (count, storage) in
-        [(33, Storage::Full), (100_003, Storage::Full), (5000, Storage::Compact)]
-    {
+    let cases = [(33, Storage::Full), (100_003, Storage::Full), (5000, Storage::Compact)];
+    for (count, storage) in cases {
         let start = uneven(count, 3, 91);
         let expected = held(&start);
         let mut device = open_compact(storage);
