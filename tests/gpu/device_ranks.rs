@@ -181,14 +181,9 @@ fn rows_of(ranks: &Gaussians, one: &Gaussians) -> Vec<usize> {
 fn assert_close(found: &[f32], one: &[f32], rows: &[usize], (width, share): (usize, f32)) {
     let largest = one.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
     assert!(largest > 0.0, "there are values");
-    for (place, &row) in rows.iter().enumerate() {
-        for column in 0..width {
-            let (found, expected) = (found[place * width + column], one[row * width + column]);
-            assert!(
-                (found - expected).abs() <= share * largest,
-                "row {row}: {found} instead of {expected}, the largest is {largest}"
-            );
-        }
+    for (found, &row) in found.chunks(width).zip(rows) {
+        let (expected, allowed) = (&one[row * width..][..width], f64::from(share * largest));
+        assert_near(found, expected, |_| allowed, format_args!("row {row}, largest {largest}:"));
     }
 }
 
@@ -394,10 +389,8 @@ fn rows_of_a_model_on_two_gpus_are_read_and_dealt_again() {
             of.first_moments.sh_rest[at * 24..][..24].to_vec()
         };
         assert_eq!(moments(&after, place), moments(&before, row), "row {row}");
-        assert_eq!(
-            after.gradient_norm_sums[place].to_bits(),
-            before.gradient_norm_sums[row].to_bits()
-        );
+        let [sum, expected] = [after.gradient_norm_sums[place], before.gradient_norm_sums[row]];
+        assert_eq!(sum.to_bits(), expected.to_bits());
     }
     assert_eq!(sample.means[3..6], after.parameters.means[..3]);
 }
