@@ -23,7 +23,7 @@ use crate::common::oracle::{
 use crate::common::prelude::*;
 use crate::common::scene::{NEAR, RATES, filtered_viewpoint, photo, tame_gaussians};
 use crate::common::{Draws, assert_relative, derivative, view};
-use crate::support::{assert_near, noisy_shot, shown, shown_of, step_over, stepped};
+use crate::support::{add_shot, assert_near, noisy_shot, shown, shown_of, step_over, stepped};
 
 each_backend!(
     the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length,
@@ -146,10 +146,8 @@ fn the_pipeline_with_filters_agrees_with_its_differences() {
     let mut model = device.upload(&dozen()).unwrap();
     device.update_filter_3d(&mut model, &[&view()], SAMPLED_FROM).unwrap();
     assert!(model.filter_3d.iter().all(|&filter| filter > 0.005));
-    let mut sums = Default::default();
-    device
-        .add_view(&mut model, (&view(), &settings), (&target, &Terms::photometric(0.2)), &mut sums)
-        .unwrap();
+    let (mut sums, shot) = (Default::default(), noisy_shot(0, &view(), settings));
+    add_shot(&mut device, &mut model, &shot, &mut sums);
     // As in `gradients.rs`: the difference is good to six digits from 1e-4 on.
     let loss = |_: &mut Cpu<f64>, moved: &Model<f64>| loss_of(moved, &target, &settings);
     let compared =
@@ -338,9 +336,8 @@ fn smoothed_steps<B: TrainDevice>(
 }
 
 fn steps_through_the_filters_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
-    for (count, seed, filter) in
-        [(1, 41, MIP), (60, 42, MIP), (200, 43, MIP), (120, 44, Footprint::DILATED)]
-    {
+    let cases = [(1, 41, MIP), (60, 42, MIP), (200, 43, MIP), (120, 44, Footprint::DILATED)];
+    for (count, seed, filter) in cases {
         let gaussians = tame_gaussians(count, seed, 3);
         let shot = smoothed_shot(&gaussians, filter, seed);
         let [(loss, found), (expected_loss, expected)] =
@@ -393,9 +390,8 @@ fn noise_moves_transparent_gaussians_as_the_oracle_does<B: TrainDevice>(device: 
     }
     let shot = smoothed_shot(&gaussians, MIP, 48);
     let still = AdamStep::new(1, AT_REST);
-    for (moved, least_far, least_at_rest) in
-        [(MotionReach::All, 100, 0), (MotionReach::Unseen, 50, 50)]
-    {
+    let cases = [(MotionReach::All, 100, 0), (MotionReach::Unseen, 50, 50)];
+    for (moved, least_far, least_at_rest) in cases {
         let noise = Some(Noise { rate: 7.0, key: 0x1234_5678_9abc_def0, moved });
         let step = AdamStep { noise, ..still };
         let [(_, found), (_, expected)] = smoothed_steps(device, (&gaussians, &shot), &step);
