@@ -75,9 +75,8 @@ fn a_compact_model_downloads_what_was_uploaded_to_half_a_step() {
             let mut model = device.upload(&host).unwrap();
             let found = device.download(&mut model).unwrap();
             assert_eq!(found, expected, "{count} of degree {sh_degree}");
-            for (found, host) in colors(&found).concat().iter().zip(colors(&host).concat()) {
-                assert!((found - host).abs() <= half_step(host) / 2.0);
-            }
+            let half = |value: f64| f64::from(half_step(value as f32)) / 2.0;
+            assert_near(&colors(&found).concat(), &colors(&host).concat(), half, "colour");
             let rows: Vec<usize> = (0..count).rev().collect();
             let sample: Gaussians = device.sample(&mut model, &rows).unwrap();
             let backwards = rows.iter().flat_map(|row| expected.sh_dc[row * 3..][..3].to_vec());
@@ -114,14 +113,10 @@ fn moments_are_restored_to_code_precision_and_then_bit_for_bit() {
             for (row, (found, start)) in colors(found).iter().zip(colors(start)).enumerate() {
                 // No scale is more than 16/8 times the largest.
                 let most = start.iter().fold(0.0_f32, |a, b| a.max(b.abs()));
-                for (found, start) in found.iter().zip(start) {
-                    let step = (start.abs() / 8.0).max(2.0 * most * 2.0_f32.powi(least));
-                    assert!(
-                        (found - start).abs() <= 0.5001 * step,
-                        "{count} rows of degree {sh_degree}, row {row}: {found} instead of {start}, \
-                         beside {most}"
-                    );
-                }
+                let least = f64::from(2.0 * most * 2.0_f32.powi(least));
+                let half = |value: f64| 0.5001 * (value.abs() / 8.0).max(least);
+                let what = format_args!("{count} rows of degree {sh_degree}, row {row}, {most}:");
+                assert_near(found, &start, half, what);
             }
         }
         assert_eq!(found.views_seen, start.views_seen);
@@ -179,15 +174,14 @@ fn a_step_is_that_of_full_precision_up_to_rounding() {
         (&found.second_moments, &expected.second_moments, -34),
     ];
     for (found, expected, least) in parts {
-        let mut strays = 0;
-        for (found, expected) in colors(found).iter().zip(colors(expected)) {
+        let rows = colors(found).into_iter().zip(colors(expected));
+        let strays = rows.map(|(found, expected)| {
             let most = expected.iter().fold(0.0_f32, |a, b| a.max(b.abs()));
-            for (found, expected) in found.iter().zip(expected) {
-                // Whole steps, which are larger where the scale is far above all values.
-                let step = (expected.abs() / 8.0).max(32.0 * most * 2.0_f32.powi(least));
-                strays += usize::from((found - expected).abs() > 1.01 * step);
-            }
-        }
+            // Whole steps, which are larger where the scale is far above all values.
+            let least = f64::from(32.0 * most * 2.0_f32.powi(least));
+            support::strays(&found, &expected, |value| 1.01 * (value.abs() / 8.0).max(least))
+        });
+        let strays: usize = strays.sum();
         assert!(strays * 100 <= 60 * 48, "{strays} moments part");
     }
     assert_ne!(found.parameters.sh_rest, start.parameters.sh_rest);
@@ -562,10 +556,9 @@ fn colours_come_back_to_half_a_step_and_all_else_bit_for_bit() {
         assert_eq!(found.second_moments, start.second_moments, "{count} of degree {sh_degree}");
         assert_eq!(found.parameters.means, start.parameters.means);
         assert_eq!(found.parameters.opacity_logits, start.parameters.opacity_logits);
-        let pairs = colors(&found.parameters).concat().into_iter();
-        for (found, start) in pairs.zip(colors(&start.parameters).concat()) {
-            assert!((found - start).abs() <= half_step(start) / 2.0, "{found} for {start}");
-        }
+        let [colours, exact] = [&found, &start].map(|s| colors(&s.parameters).concat());
+        let half = |value: f64| f64::from(half_step(value as f32)) / 2.0;
+        assert_near(&colours, &exact, half, "colour");
         assert_same_rows(&half_held(&found), &found, &format!("{count} rows again"));
     }
 }
