@@ -123,15 +123,12 @@ fn assert_same_model(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>
     // Newborn Gaussians start with moments of zero; all others keep theirs.
     let moments = found.first_moments.groups().into_iter().zip(expected.first_moments.groups());
     for (found, expected) in moments {
-        for (i, (a, b)) in found.values.iter().zip(expected.values).enumerate() {
-            assert_eq!(*a == 0.0, *b == 0.0, "first moment of {} {i}: {a}, {b}", found.name);
-        }
+        let zeros = |values: &[f32]| values.iter().map(|&m| m == 0.0).collect::<Vec<_>>();
+        assert_eq!(zeros(found.values), zeros(expected.values), "{}", found.name);
     }
     let count = expected.parameters.len();
-    assert_eq!(
-        (&found.views_seen, &found.gradient_norm_sums),
-        (&vec![0; count], &vec![0.0; count])
-    );
+    assert_eq!(found.views_seen, vec![0; count]);
+    assert_eq!(found.gradient_norm_sums, vec![0.0; count]);
 }
 
 type Round = (Candidates, Edited, Snapshot<Gaussians>);
@@ -218,13 +215,16 @@ fn rounds<B: TrainDevice>(device: &mut B, rule: &DensifyRule, shots: &[Shot]) ->
             assert!(loss.total.is_finite());
         }
     }
-    let after = device.snapshot(&mut model).unwrap();
+    assert_finite(&device.snapshot(&mut model).unwrap(), counts[3]);
+    counts
+}
+
+fn assert_finite(after: &Snapshot<Gaussians>, count: usize) {
     for (group, moments) in after.parameters.groups().iter().zip(after.second_moments.groups()) {
-        assert_eq!(group.values.len(), counts[3] * group.width);
+        assert_eq!(group.values.len(), count * group.width);
         assert!(group.values.iter().chain(moments.values).all(|value| value.is_finite()));
     }
-    assert_eq!(after.views_seen.len(), counts[3]);
-    counts
+    assert_eq!(after.views_seen.len(), count);
 }
 
 fn a_reset_of_the_opacities_lowers_the_same_ones<B: TrainDevice>(device: &mut B) {
@@ -234,9 +234,8 @@ fn a_reset_of_the_opacities_lowers_the_same_ones<B: TrainDevice>(device: &mut B)
     device.adjust(&mut model, &Adjust::ResetOpacity(ceiling)).unwrap();
     let after = device.snapshot(&mut model).unwrap();
     let (mut lowered, mut kept) = (0, 0);
-    for (found, start) in
-        after.parameters.opacity_logits.iter().zip(&before.parameters.opacity_logits)
-    {
+    let logits = after.parameters.opacity_logits.iter().zip(&before.parameters.opacity_logits);
+    for (found, start) in logits {
         if sigmoid(f64::from(*start)) < ceiling {
             kept += 1;
             assert_eq!(found, start);
@@ -482,9 +481,8 @@ fn multiplied<B: TrainDevice>(
 
 fn the_dead_move_to_the_same_gaussians<B: TrainDevice>(device: &mut B) {
     // One that is alive, one that is dead, whole lane blocks and broken ones, and several thread blocks.
-    for (count, share) in
-        [(1, 0.0), (1, 1.0), (31, 0.5), (32, 0.5), (33, 0.1), (203, 0.3), (1021, 0.95)]
-    {
+    let cases = [(1, 0.0), (1, 1.0), (31, 0.5), (32, 0.5), (33, 0.1), (203, 0.3), (1021, 0.95)];
+    for (count, share) in cases {
         let start = relocate_start(count, share);
         let dead = (0..count).filter(|&row| is_dead(&start, row)).count();
         let (moved, found) = relocated(device, &start);
@@ -529,24 +527,18 @@ fn relocate_rounds_follow_each_other_with_steps_between<B: TrainDevice>(device: 
     let of_seed = |seed| shot(&start.parameters, &view(), settings(3, 5), (seed, Counted::Clear));
     let shots = [60, 61, 62].map(of_seed);
     let mut model = device.restore(start).unwrap();
-    let mut number = 1;
-    for round in 1..=4_u32 {
-        let rule = RelocateRule { iteration: 100 * round, ..RELOCATE_RULE };
+    for round in 0..4 {
+        let rule = RelocateRule { iteration: 100 * (round + 1), ..RELOCATE_RULE };
         relocate(device, &mut model, &rule).unwrap();
         multiply(device, &mut model, &rule, 37).unwrap();
-        for shot in &shots {
+        for (number, shot) in (3 * round + 1..).zip(&shots) {
             let loss = step(device, &mut model, shot, (number, RATES));
             assert!(loss.total.is_finite());
-            number += 1;
         }
     }
     let count = 203 + 4 * 37;
     assert_eq!(device.len(&model), count);
-    let after = device.snapshot(&mut model).unwrap();
-    for (group, moments) in after.parameters.groups().iter().zip(after.second_moments.groups()) {
-        assert_eq!(group.values.len(), count * group.width);
-        assert!(group.values.iter().chain(moments.values).all(|value| value.is_finite()));
-    }
+    assert_finite(&device.snapshot(&mut model).unwrap(), count);
 }
 
 #[cfg(kernels)]
