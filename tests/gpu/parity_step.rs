@@ -283,10 +283,8 @@ fn assert_lengths<B: TrainDevice>(device: &mut B, views: u64, by_size: Option<Ra
         let length = f64::from(after.parameters.means[at]) - f64::from(gaussians.means[at]);
         let expected = RATES.means * factor;
         // Roots, quotients and powers of single precision, and the rounding of a coordinate up to 4.
-        assert!(
-            (length.abs() - expected).abs() <= 1e-5 * expected + 5e-7,
-            "row {row}: {length:e} instead of {expected:e}"
-        );
+        let error = (length.abs() - expected).abs();
+        assert!(error <= 1e-5 * expected + 5e-7, "row {row}: {length:e} for {expected:e}");
         moved += 1;
         factors.push(factor);
     }
