@@ -246,9 +246,8 @@ fn assert_steps_agree<B: TrainDevice>(
 ) {
     let (found, _) = step(device, mesh, shots);
     let (expected, _) = step(&mut Cpu::<f64>::new(), mesh, shots);
-    for ((name, _, found), (_, _, expected)) in
-        gradients(&found).into_iter().zip(gradients(&expected))
-    {
+    let groups = gradients(&found).into_iter().zip(gradients(&expected));
+    for ((name, _, found), (_, _, expected)) in groups {
         if matches!(name, "log_scales" | "quats") {
             assert!(found.iter().chain(&expected).all(|&d| d == 0.0), "{what}: {name} move");
             continue;
