@@ -31,7 +31,7 @@ thread_local! {
     static HELD: RefCell<GpuShare> = const { RefCell::new(GpuShare::Nothing) };
 }
 
-/// The first device. Who asks for the tests that need one wants to know when there is none.
+/// Opens the first device. Fails without one: whoever runs these tests wants to know.
 pub fn open() -> Cuda {
     open_with(&CudaOptions::default()).expect("a CUDA device")
 }
@@ -71,7 +71,8 @@ impl Drop for Alone {
 // Compact models and what is compared of them.
 
 pub fn open_compact(storage: Storage) -> Cuda {
-    open_with(&CudaOptions { storage, seed: 11, ..CudaOptions::default() }).expect("a CUDA device")
+    let options = CudaOptions { storage, seed: 11, ..CudaOptions::default() };
+    open_with(&options).expect("a CUDA device")
 }
 
 pub fn compact() -> Cuda {
@@ -101,7 +102,7 @@ pub fn uneven(count: usize, sh_degree: u32, seed: u64) -> Snapshot<Gaussians> {
     start
 }
 
-/// The snapshot after it was in a compact model: values that its words hold exactly.
+/// Returns a snapshot as a compact model holds it, so that its words hold the values exactly.
 pub fn held(start: &Snapshot<Gaussians>) -> Snapshot<Gaussians> {
     let mut device = compact();
     let mut model = device.restore(start.clone()).unwrap();

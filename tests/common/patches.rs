@@ -77,7 +77,7 @@ pub fn photograph(view: &View, paint: impl Fn([f64; 2]) -> [f64; 3]) -> Arc<Imag
 }
 
 impl Pair {
-    /// A pair with the straight view in an image of this size.
+    /// Makes the pair of the straight view in an image of this size.
     pub fn of_size(size: [u32; 2], first_px: [u32; 2]) -> Self {
         let (view, other) = (resized(&straight(), size), beside());
         let other = resized(&other, [size[0] + 4, size[1] + 4]);
@@ -85,8 +85,8 @@ impl Pair {
         Self { view, photo, other, other_photo, first_px }
     }
 
-    /// With another photograph of the other view, which agrees in part: the wall is moved, and there are
-    /// other waves on it. Where all agrees, gradients are what is left of terms that cancel.
+    /// Replaces the other photograph by one that agrees in part: the wall is moved, with other waves on it. If all
+    /// agreed, gradients would be remainders of terms that cancel.
     pub fn in_doubt(self) -> Self {
         let paint = |[x, y]: [f64; 2]| {
             let other = 0.1 * (5.0 * x - 9.0 * y).sin();
@@ -101,7 +101,6 @@ impl Pair {
     }
 }
 
-/// Settings by which the view of a pair is drawn.
 pub fn drawing(seed: u64) -> Drawing {
     let background = Draws::new(seed).array::<3>(0.0, 1.0).map(f64::to_f32);
     Drawing {
@@ -136,7 +135,7 @@ pub fn discs(count: usize, seed: u64) -> Gaussians {
     together(&parts)
 }
 
-/// Share of a view that is compared.
+/// Counts of the pixels that are looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     /// Patches with a gradient.
@@ -151,8 +150,8 @@ pub struct Told {
 /// what single precision leaves of numbers of this size.
 const MARGIN: f64 = 1e-3;
 
-/// Counts of patches by the definition and in double precision; `None` where a
-/// decision is so near that single precision may take another.
+/// Counts pixels by the definition and in double precision. `None` if a decision is so near that single precision may
+/// take another.
 pub fn told(gaussians: &Gaussians, pair: &Pair, drawing: &Drawing) -> Option<Told> {
     let is_borderline =
         composite(gaussians, &pair.view, drawing).iter().any(|pixel| pixel.borderline);
@@ -219,8 +218,8 @@ fn is_median_unsure(rays: &[RayGaussian<f64>], slopes: [f64; 2], depth: f64) -> 
         || on_rays().any(|on_ray| (255.0 * on_ray.peak - 1.0).abs() < 1e-4)
 }
 
-/// Margin at a jump of a photograph's slope between two squares of pixels: single precision leaves a
-/// third of this of places of 50 px, a depth's rounding with it.
+/// Distance from the squares' borders, where the slope of a photograph jumps: single precision leaves a third of this of
+/// places of 50 px, a depth's rounding with it.
 const SQUARE_MARGIN_PX: f64 = 3e-5;
 
 /// True if the medians of all pixels are the same in single precision, also of those that are not looked at.
@@ -243,7 +242,7 @@ enum Verdict {
     Compared,
 }
 
-/// Result of a pixel, `None` where single precision may decide otherwise.
+/// Returns a pixel's verdict. `None` if it is a near thing.
 fn verdict(pair: &Pair, at: [u32; 2], map: [f64; 4], depth: f64) -> Option<Verdict> {
     let [_, x, y, opacity] = map;
     let near = |value: f64, cut: f64| (value - cut).abs() < MARGIN * cut.abs().max(1.0);
@@ -319,7 +318,7 @@ pub fn clear_discs(pair: &Pair, drawing: &Drawing, seed: u64) -> Gaussians {
         .expect("one scene in two thousand without a near thing")
 }
 
-/// State after the first step, and the values of the terms at pixels.
+/// Takes the first step. Returns the model and the values of the terms at pixels.
 pub fn first_step<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,

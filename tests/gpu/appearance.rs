@@ -1,6 +1,7 @@
 //! Colours that cameras changed: gradients against differences, and every device against the CPU backend
 //! in double precision.
 
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use splat::backend::cpu::{ColorTables, Cpu, Model, Parameter};
@@ -22,6 +23,7 @@ use crate::common::oracle::{
 use crate::common::prelude::*;
 use crate::common::scene::{resized, tame_gaussians};
 use crate::common::{Draws, assert_relative, derivative_between_cuts, view};
+use crate::support::{assert_near, image, noisy_shot, shown, shown_of, stepped, wide};
 
 each_backend!(
     three_visits_take_the_same_way_as_the_oracle,
@@ -65,7 +67,7 @@ fn compensated(kind: Compensation, settings: Drawing) -> Drawing {
     Drawing { compensation: Some(kind), ..settings }
 }
 
-/// What some iterations of one view leave.
+/// Losses, tables and model after some iterations of one view.
 struct Learned {
     losses: Vec<Loss>,
     tables: AppearanceTables,
@@ -117,9 +119,7 @@ fn three_visits_take_the_same_way_as_the_oracle<B: TrainDevice>(device: &mut B) 
             assert_gradients_agree(&found.snapshot, &expected.snapshot, (tolerance, &what));
             assert_eq!(found.tables.steps, [4, 41, 5]);
             let row = kind.width()..2 * kind.width();
-            let part = |values: &[f32]| -> Vec<f64> {
-                values[row.clone()].iter().map(|&value| value.into()).collect()
-            };
+            let part = |values: &[f32]| wide(&values[row.clone()]);
             let moved = |after: &AppearanceTables| -> Vec<f64> {
                 let pairs = part(&after.values).into_iter().zip(part(&begun.values));
                 pairs.map(|(after, before)| after - before).collect()
@@ -150,54 +150,31 @@ fn three_visits_take_the_same_way_as_the_oracle<B: TrainDevice>(device: &mut B) 
 fn tables_that_change_nothing_leave_the_loss_as_it_is<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(40, 5, 3);
     let plain = shot(&gaussians, &view(), settings(3, 2), (4, Counted::All));
-    let mut model = device.upload(&gaussians).unwrap();
-    let target = device.target(0, &plain.photo).unwrap();
-    let mut gradients = Default::default();
-    let expected = device
-        .add_view(
-            &mut model,
-            (&plain.view, &plain.settings),
-            (&target, &plain.terms),
-            &mut gradients,
-        )
-        .unwrap()
-        .read()
-        .unwrap();
-    device.step(&mut model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
-    let expected_snapshot = device.snapshot(&mut model).unwrap();
+    let (losses, expected) =
+        stepped(device, &gaussians, from_ref(&plain), &AdamStep::new(1, AT_REST));
+    let expected_loss = losses[0].clone().into();
     for kind in KINDS {
         let shot = Shot { settings: compensated(kind, plain.settings), ..plain.clone() };
         let identity = AppearanceTables::identity(kind, 2);
         let found = learn(device, (&gaussians, &shot), &identity, (RULE, &[1]));
         let what = format!("{kind:?}");
         // Weights of a grid's corners add up to 1 but for their rounding.
-        assert_losses_agree(&found.losses[0], &expected.clone().into(), (shot.size(), &what));
-        assert_gradients_agree(&found.snapshot, &expected_snapshot, (1e-4, &what));
+        assert_losses_agree(&found.losses[0], &expected_loss, (shot.size(), &what));
+        assert_gradients_agree(&found.snapshot, &expected, (1e-4, &what));
     }
 }
 
-/// What a frame looks like in 8 bits after its colours are changed.
+/// Returns a photograph of the common view whose colours are changed.
 fn photographed<B: TrainDevice>(
     device: &mut B,
     (gaussians, settings): (&Gaussians, &Drawing),
     change: impl Fn([f32; 3], usize) -> [f32; 3],
 ) -> Arc<Image> {
-    let model = device.upload(gaussians).unwrap();
-    let settings = Drawing { pass: Pass::Eval, ..*settings };
-    let frame = device.show(&model, &view(), &settings).unwrap();
-    let image = device.image(&frame).unwrap();
+    let rgb = shown_of(device, gaussians, &view(), settings);
     let byte = |value: f32| u8::try_from((value * 255.0 + 0.5).floor_i32().clamp(0, 255)).unwrap();
-    let pixels = image.rgb.chunks_exact(3).enumerate();
-    let rgb = pixels
-        .flat_map(|(i, c)| change([c[0], c[1], c[2]].map(|v| v.clamp(0.0, 1.0)), i).map(byte));
-    Arc::new(Image {
-        width: image.width,
-        height: image.height,
-        rgb: rgb.collect(),
-        mask: None,
-        depth: None,
-        normals: None,
-    })
+    let pixels = rgb.as_chunks::<3>().0.iter().enumerate();
+    let rgb = pixels.flat_map(|(i, c)| change(c.map(|v| v.clamp(0.0, 1.0)), i).map(byte));
+    image([37, 29], rgb.collect())
 }
 
 /// Colours within 0..1, which a photograph of them holds.
@@ -217,17 +194,10 @@ fn learned<B: TrainDevice>(
     photo: Arc<Image>,
 ) -> [f64; 2] {
     let (gaussians, settings) = scene;
-    let rule = AppearanceRule {
-        rate_init: 0.02,
-        rate_final: 0.001,
-        iterations: 150,
-        warm_up: 0,
-        epsilon: 1e-15,
-        total_variation: 0.1,
-    };
-    let terms = Terms::photometric(0.2);
-    let settings = compensated(kind, settings);
-    let shot = Shot { index: 0, view: view(), photo, settings, terms };
+    let (rate_final, iterations, warm_up) = (0.001, 150, 0);
+    let (epsilon, total_variation) = (1e-15, 0.1);
+    let rule = AppearanceRule { rate_final, iterations, warm_up, epsilon, total_variation, ..RULE };
+    let shot = Shot { photo, ..noisy_shot(0, &view(), compensated(kind, settings)) };
     let begun = AppearanceTables::identity(kind, 2);
     let all: Vec<u32> = (1..=150).collect();
     let found = learn(device, (gaussians, &shot), &begun, (rule, &all));
@@ -277,12 +247,9 @@ fn corrected_colours_are_measured_as_the_oracle_does<B: TrainDevice>(device: &mu
             let shot = shot(&gaussians, &view, settings(3, seed), (seed, counted));
             let [raw, found] = corrected(device, &gaussians, &shot);
             let [_, expected] = corrected(&mut Cpu::<f64>::new(), &gaussians, &shot);
-            for (found, expected) in
-                [(found.mse, expected.mse), (found.l1, expected.l1), (found.ssim, expected.ssim)]
-            {
-                // Rounding of colours and of the map in single precision.
-                assert!((found - expected).abs() < 1e-5, "{size:?}: {found} {expected}");
-            }
+            let values = |of: &Measured| [of.mse, of.l1, of.ssim];
+            // Rounding of colours and of the map in single precision.
+            assert_near(&values(&found), &values(&expected), |_| 1e-5, format_args!("{size:?}"));
             // The best map of all is no worse than the one that changes nothing, save where it leaves
             // 0..1: nowhere, with a photograph of noise.
             assert!(found.mse < raw.mse, "{size:?}: {} {}", found.mse, raw.mse);
@@ -295,8 +262,7 @@ fn a_photograph_that_differs_by_an_affine_map_is_met<B: TrainDevice>(device: &mu
     let photo = photographed(device, (&gaussians, &settings), |[r, g, b], _| {
         [0.6 * r + 0.2 * b, 0.5 * g + 0.3, 0.4 * b + 0.3 * g]
     });
-    let terms = Terms::photometric(0.2);
-    let shot = Shot { index: 0, view: view(), photo, settings, terms };
+    let shot = Shot { photo, ..noisy_shot(0, &view(), settings) };
     let [raw, found] = corrected(device, &gaussians, &shot);
     // What 8 bits lose is a third of half a step, squared: 1.3e-6.
     assert!(raw.mse > 1e-3 && found.mse < 2e-6, "{} to {}", raw.mse, found.mse);
@@ -340,11 +306,10 @@ impl Case {
         let mut tables = AppearanceTables::identity(kind, 1);
         tables.values.iter_mut().for_each(|v| *v += draws.uniform(-0.1, 0.1).to_f32());
         let appearance = device.upload_tables(&tables).unwrap();
-        let frame = device.show(&model, &view(), &settings).unwrap();
-        let image = device.image(&frame).unwrap();
-        let (size, values) = ([image.width, image.height], appearance.values(0).unwrap());
-        let rgb = (0..).zip(image.rgb.chunks_exact(3)).flat_map(|(i, c)| {
-            let rgb = [c[0], c[1], c[2]].map(f64::from);
+        let rgb = shown(&mut device, &model, &view(), &settings);
+        let (size, values) = ([37, 29], appearance.values(0).unwrap());
+        let rgb = (0..).zip(rgb.as_chunks::<3>().0).flat_map(|(i, c)| {
+            let rgb = c.map(f64::from);
             let map = match kind {
                 Compensation::Exposure => std::array::from_fn(|k| values[k]),
                 Compensation::BilateralGrid => {
@@ -356,18 +321,11 @@ impl Case {
         let rgb: Vec<u8> = rgb.collect();
         let kept = |i| if i % 7 < 4 { 255 } else { 0 };
         let mask = masked.then(|| (0..rgb.len() / 3).map(kept).collect());
-        let photo = Arc::new(Image {
-            width: size[0],
-            height: size[1],
-            rgb,
-            mask,
-            depth: None,
-            normals: None,
-        });
+        let photo = Arc::new(Image { mask, ..Image::clone(&image(size, rgb)) });
         Self { model, appearance, photo, settings }
     }
 
-    /// The loss, with what the tables vary.
+    /// Returns the loss and the total variation of the tables.
     fn objective(&self, model: &Model<f64>, appearance: &ColorTables<f64>) -> f64 {
         let mut device = Cpu::<f64>::new();
         let mut appearance = appearance.clone();

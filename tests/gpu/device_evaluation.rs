@@ -2,7 +2,6 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
 use std::collections::HashMap;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +20,8 @@ use crate::common::oracle::{AT_REST, RelocateRule, Shot, multiply, settings, ste
 use crate::common::prelude::*;
 use crate::common::program::{TestFolder, end};
 use crate::common::scene::{gaussian, photo, resized, rows, straight, tame_gaussians, together};
+use crate::device_offload::{assert_colours_moved, specks_of};
+use crate::support::{noisy_shot, small_gaussians};
 
 /// A model that was trained on one view, and what that took.
 struct Trained {
@@ -32,14 +33,8 @@ struct Trained {
 impl Trained {
     fn on(size: [u32; 2]) -> Self {
         let mut device = cuda::open();
-        let mut gaussians = tame_gaussians(40_000, 91, 3);
-        // As a trained model's: a few tiles each.
-        gaussians.log_scales.iter_mut().for_each(|scale| *scale -= 2.0);
-        let mut model = device.upload(&gaussians).unwrap();
-        let view = resized(&straight(), size);
-        let photo = photo(size[0], size[1], None);
-        let terms = Terms::photometric(0.2);
-        let shot = Shot { index: 0, view, photo, settings: settings(3, 5), terms };
+        let mut model = device.upload(&small_gaussians(40_000, 91)).unwrap();
+        let shot = noisy_shot(0, &resized(&straight(), size), settings(3, 5));
         for iteration in 1..5 {
             step(&mut device, &mut model, &shot, (iteration, AT_REST));
         }
@@ -48,7 +43,7 @@ impl Trained {
         Self { device, model, peak }
     }
 
-    /// What an evaluation makes of a view: its pixels, its error and the memory that it took.
+    /// Evaluates a view. Returns its pixels, its error and the memory that the evaluation took.
     fn evaluate(&mut self, view: &View, image: &Arc<Image>) -> (Vec<f32>, f64, Bytes) {
         let Self { device, model, .. } = self;
         device.take_peak();
@@ -100,18 +95,16 @@ fn a_view_like_those_of_training_is_evaluated_with_no_more() {
     trained.device.aim_below(None).unwrap();
 }
 
-/// Iterations of the coarse stage.
 const COARSE: u32 = 8000;
 
-/// Rays of a measurement.
 const RAYS: usize = 20_000;
 
 /// The scene: as large as a model of tens of thousands of Gaussians wants.
 const SCENE: SynthOptions =
     SynthOptions { views: 100, width: 640, height: 480, points: 30_000, ..SynthOptions::DEMO };
 
-/// Both stages in one command, the first of so many iterations and the second with these terms: how the
-/// model lies before the coarse stage, and how after it.
+/// Runs both stages in one command, the first with `start` iterations and the second with these terms. Returns the
+/// model's measurements before and after the coarse stage.
 fn surfaces_of(terms: &str, start: u32, flags: &[&str]) -> [Measurement; 2] {
     cuda::share();
     let place = TestFolder::empty();
@@ -198,9 +191,7 @@ fn a_gaussian_that_covers_the_view_is_work_in_each_of_its_parts() {
         pairs_evaluated: PIXELS,
     };
     assert_eq!(work(device, &model, &view, &settings), Some(expected));
-    let photo = photo(SIZE[0], SIZE[1], None);
-    let terms = Terms::photometric(0.2);
-    let mut shot = Shot { index: 0, view: view.clone(), photo, settings, terms };
+    let mut shot = noisy_shot(0, &view, settings);
     step(device, &mut model, &shot, (1, AT_REST));
     assert_eq!(work(device, &model, &view, &settings), Some(expected));
 
@@ -250,10 +241,9 @@ fn a_copy_takes_its_time() {
 // Colours of the host's memory that come to the device ahead of the view that needs them: training is, bit for
 // bit, what it is in the device's memory, whatever was expected.
 
-/// Width and height of the views.
 const LINES_SIZE: [u32; 2] = [128, 128];
 
-/// Where the views look: six sides of a cube, of which none sees what another sees.
+/// Rotations of the views: towards the six sides of a cube, so that no two views see the same.
 const AXES: [[[f64; 3]; 3]; 6] = [
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
     [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]],
@@ -263,51 +253,29 @@ const AXES: [[[f64; 3]; 3]; 6] = [
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]],
 ];
 
-/// Only colours move.
 const COLORS: Rates = Rates { sh_dc: 5e-3, sh_rest: 6e-3, ..AT_REST };
 
-/// Gaussians for each 8x4 px of the views, far smaller than that: one warp alone adds to the gradient of each, so
-/// that the order of sums is always the same. They are 97 lane blocks, for which there are 64 lines; some lane
-/// blocks are seen by two views.
+/// 97 lane blocks, for which there are 64 lines; some lane blocks are seen by two views.
 fn specks() -> Gaussians {
-    let camera = &resized(&straight(), LINES_SIZE).camera;
-    let depth = 3.0;
-    let mut specks = vec![gaussian([0.0; 3], 1e-3, 0.8, [0.5; 3]); 7];
-    for [right, down, ahead] in AXES {
-        for y in (2..LINES_SIZE[1]).step_by(4) {
-            for x in (4..LINES_SIZE[0]).step_by(8) {
-                let along = |px: u32, axis: usize| {
-                    (f64::from(px) - camera.centre_px[axis]) / camera.focal_px[axis] * depth
-                };
-                let (x_cam, y_cam) = (along(x, 0), along(y, 1));
-                let mean = std::array::from_fn(|i| {
-                    (right[i] * x_cam + down[i] * y_cam + ahead[i] * depth) as f32
-                });
-                let shade = 0.1 + 0.8 * (x + y) as f32 / (LINES_SIZE[0] + LINES_SIZE[1]) as f32;
-                specks.push(gaussian(mean, 1e-3, 0.8, [shade, 1.0 - shade, 0.5]));
-            }
-        }
-    }
-    together(&specks)
+    let first = vec![gaussian([0.0; 3], 1e-3, 0.8, [0.5; 3]); 7];
+    let specks = AXES.map(|axes| specks_of(LINES_SIZE, axes));
+    together(&first.into_iter().chain(specks).collect::<Vec<_>>())
 }
 
 fn shots() -> Vec<Shot> {
-    let photo = photo(LINES_SIZE[0], LINES_SIZE[1], None);
     let of_axes = |(index, rotation)| {
         let mut view = resized(&straight(), LINES_SIZE);
         view.pose.rotation = rotation;
         // D-SSIM would pass on what differs from one pixel to those around it.
-        let (photo, terms) = (Arc::clone(&photo), Terms::photometric(0.0));
-        Shot { index, view, photo, settings: settings(3, 8), terms }
+        Shot { terms: Terms::photometric(0.0), ..noisy_shot(index, &view, settings(3, 8)) }
     };
     AXES.into_iter().enumerate().map(of_axes).collect()
 }
 
-/// What is expected before a step.
+/// Views that are expected before a step.
 #[derive(Clone, Copy, Debug)]
 enum Expected {
     Nothing,
-    /// The next view.
     Right,
     /// Several views, from the first step on.
     Several,
@@ -335,12 +303,12 @@ fn expect(device: &mut Cuda, model: &mut Model, shots: &[Shot], expected: Expect
     }
 }
 
-/// Which view a step shows.
+/// Returns the index of the view that a step shows.
 fn shown_by(number: u32) -> usize {
     (RandomStream::new(5, u64::from(number), RandomUse::Sample).bits(1) % 6) as usize
 }
 
-/// Steps of one view, or of two: after some of them rows are added, and what is in lines goes back.
+/// Takes steps of one view, or of two. After some of them rows are added, and the lines go back to the host.
 fn train(storage: Storage, expected: Expected, views: u32) -> Vec<Snapshot<Gaussians>> {
     let mut device = open_compact(storage);
     let shots = shots();
@@ -358,7 +326,7 @@ fn train(storage: Storage, expected: Expected, views: u32) -> Vec<Snapshot<Gauss
         device.step(&mut model, gradients, &AdamStep::new(number, COLORS)).unwrap();
         // A picture is drawn between two steps.
         if number % 50 == 0 {
-            device.show(&model, &shots[number as usize % 6].view, &shot_settings()).unwrap();
+            device.show(&model, &shots[number as usize % 6].view, &settings(3, 8)).unwrap();
         }
         if number == 60 || number == 140 {
             let rule = RelocateRule { opacity_min: 0.0, seed: 5, iteration: number };
@@ -372,12 +340,8 @@ fn train(storage: Storage, expected: Expected, views: u32) -> Vec<Snapshot<Gauss
     found
 }
 
-fn shot_settings() -> Drawing {
-    settings(3, 8)
-}
-
-/// Compares the rows that have a place of their own. Those that were born in one place are equally deep, and blended
-/// in the order in which blocks of threads ended, which may be another in the next run.
+/// Compares the rows whose places are unique. Rows at one place are equally deep, and blended in the order in which
+/// blocks of threads ended, which differs from run to run.
 fn assert_alone_are_same(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>, what: &str) {
     let places: Vec<[u32; 3]> =
         expected.parameters.means.as_chunks().0.iter().map(|mean| mean.map(f32::to_bits)).collect();
@@ -408,9 +372,6 @@ fn what_is_expected_changes_nothing_that_is_computed() {
                 assert_alone_are_same(found, expected, &format!("{what:?}, {views} views"));
             }
         }
-        let start = specks();
-        let moved = expected[0].parameters.sh_dc.iter().zip(&start.sh_dc);
-        let moved = moved.filter(|(a, b)| (*a - *b).abs() > 0.01).count();
-        assert!(moved * 2 > start.sh_dc.len(), "only {moved} colours moved");
+        assert_colours_moved(&specks(), &expected[0].parameters);
     }
 }

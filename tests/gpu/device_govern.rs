@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use splat::backend::cuda::heap::{Heap, Region};
 use splat::backend::cuda::session::Session;
-use splat::backend::cuda::{Cuda, CudaOptions, Model, NearestLists};
+use splat::backend::cuda::{Cuda, CudaOptions, Model, NearestLists, Target};
 use splat::backend::{
     AdamStep, DeviceError, DeviceInfo, LadderState, MOST_NEIGHBOURS, NeighbourLists, Neighbours,
     Terms, nvidia,
@@ -22,9 +22,10 @@ use crate::common::cuda::{self, alone};
 use crate::common::oracle::{AT_REST, DensifyRule, densify, score, settings};
 use crate::common::prelude::*;
 use crate::common::program::{Ended, TestFolder, end, events_files, splat, values_of_tags};
-use crate::common::scene::{resized, tame_gaussians};
+use crate::common::scene::resized;
 use crate::common::surface::SurfaceRule;
 use crate::common::view;
+use crate::support::{assert_near, image, small_gaussians};
 
 const MIB: u64 = 1 << 20;
 
@@ -41,17 +42,9 @@ const ROUND: u32 = 32;
 
 fn photographs() -> Vec<Arc<Image>> {
     let [width, height] = SIZE;
-    let of = |index: usize| {
-        let rgb = vec![u8::try_from(index * 7).unwrap(); (width * height * 3) as usize];
-        Arc::new(Image { width, height, rgb, mask: None, depth: None, normals: None })
-    };
+    let shade = |index: usize| u8::try_from(index * 7).unwrap();
+    let of = |index| image(SIZE, vec![shade(index); (width * height * 3) as usize]);
     (0..PHOTOGRAPHS).map(of).collect()
-}
-
-fn scene(gaussians: usize) -> Gaussians {
-    let mut gaussians = tame_gaussians(gaussians, 41, 3);
-    gaussians.log_scales.iter_mut().for_each(|scale| *scale -= 2.0);
-    gaussians
 }
 
 /// A GPU with a model and photographs in training.
@@ -66,20 +59,25 @@ struct Bench {
 impl Bench {
     fn new(options: &CudaOptions, gaussians: usize) -> Self {
         let mut device = cuda::open_with(options).expect("a CUDA device");
-        let model = device.upload(&scene(gaussians)).unwrap();
+        let model = device.upload(&small_gaussians(gaussians, 41)).unwrap();
         let view = resized(&view(), SIZE);
         Self { device, model, view, photographs: photographs(), iteration: 0 }
     }
 
-    /// An iteration without a move, so that the loss of a view is always the same.
+    /// Returns the photograph of an iteration's view, resident or uploaded now.
+    fn target(&mut self, number: u32) -> Result<Target, DeviceError> {
+        let index = number as usize % PHOTOGRAPHS;
+        match self.device.resident(index) {
+            Some(target) => Ok(target),
+            None => self.device.target(index, &self.photographs[index]),
+        }
+    }
+
+    /// Takes an iteration in which nothing moves, so that the loss of a view is always the same.
     fn try_iterate(&mut self) -> Result<Loss, DeviceError> {
         self.iteration += 1;
-        let index = self.iteration as usize % PHOTOGRAPHS;
+        let target = self.target(self.iteration)?;
         let device = &mut self.device;
-        let target = match device.resident(index) {
-            Some(target) => target,
-            None => device.target(index, &self.photographs[index])?,
-        };
         let mut gradients = Default::default();
         let loss = device.add_view(
             &mut self.model,
@@ -94,32 +92,22 @@ impl Bench {
         Ok(loss.into())
     }
 
-    /// The same with surface terms, of lists as long as there is room for.
+    /// Takes such an iteration with surface terms, of lists as long as there is room for.
     fn try_regularise(&mut self, near: &mut Option<NearestLists>) -> Result<Loss, DeviceError> {
-        let device = &mut self.device;
-        let most = Neighbours::<Gaussians>::max_neighbours(device);
+        let most = Neighbours::<Gaussians>::max_neighbours(&self.device);
         near.take_if(|near| near.count() > most);
         let near = match near {
             Some(near) => near,
-            None => near.insert(device.neighbours(&self.model, LONG.min(most))?),
+            None => near.insert(self.device.neighbours(&self.model, LONG.min(most))?),
         };
         let number = self.iteration + 1;
-        let index = number as usize % PHOTOGRAPHS;
-        let target = match device.resident(index) {
-            Some(target) => target,
-            None => device.target(index, &self.photographs[index])?,
-        };
+        let target = self.target(number)?;
+        let device = &mut self.device;
         let mut gradients = Default::default();
-        let rule = SurfaceRule {
-            entropy: 0.1,
-            density: 0.2,
-            normal: 0.2,
-            sdf: 0.0,
-            sdf_unit: 1.0,
-            samples: 10_000,
-            seed: 5,
-            iteration: number,
-        };
+        let (entropy, density, normal, samples) = (0.1, 0.2, 0.2, 10_000);
+        let iteration = number;
+        let rule =
+            SurfaceRule { entropy, density, normal, samples, iteration, ..SurfaceRule::UNEQUAL };
         let seen = Seen {
             view: &self.view,
             drawing: &settings(3, 5),
@@ -137,8 +125,7 @@ impl Bench {
         Ok(loss)
     }
 
-    /// So many such iterations, each tried again as long as something can be given up; the total loss
-    /// of each.
+    /// Takes such iterations, each tried again as long as something can be given up. Returns the total losses.
     fn regularise(&mut self, iterations: u32, near: &mut Option<NearestLists>) -> Vec<f64> {
         (0..iterations).map(|_| self.regularise_once(near).total).collect()
     }
@@ -158,21 +145,17 @@ impl Bench {
         panic!("what was given up has not helped");
     }
 
-    /// What it takes between iterations without the photographs that stay, and with as much scratch as
-    /// the last ones needed.
+    /// Returns the memory between iterations without resident photographs, and with as much scratch as the last
+    /// iterations needed.
     fn need(&mut self) -> Bytes {
         let entries = self.device.entries();
-        let resident: u64 = entries
-            .iter()
-            .filter(|entry| entry.label == "photographs")
-            .map(|entry| entry.mapped.0)
-            .sum();
+        let resident = entries.iter().filter(|entry| entry.label == "photographs");
+        let resident: u64 = resident.map(|entry| entry.mapped.0).sum();
         let heap = self.device.heap();
         let others = heap.total().0 - heap.mapped_scratch().0 - resident;
         Bytes(others + heap.recent_scratch().0)
     }
 
-    /// So many iterations; the total loss of each.
     fn iterate(&mut self, iterations: u32) -> Vec<f64> {
         (0..iterations).map(|_| self.try_iterate().unwrap().total).collect()
     }
@@ -184,6 +167,11 @@ impl Bench {
 
     fn resident(&self) -> usize {
         (0..PHOTOGRAPHS).filter(|&index| self.device.is_resident(index)).count()
+    }
+
+    fn assert_within_budget(&mut self) {
+        let (held, budget) = (self.governed().held, self.governed().budget);
+        assert!(held <= budget, "{held} of {budget}");
     }
 
     fn governed(&mut self) -> LadderState {
@@ -232,11 +220,8 @@ impl Other {
 }
 
 fn assert_same(found: &[f64], expected: &[f64]) {
-    assert_eq!(found.len(), expected.len());
-    for (found, expected) in found.iter().zip(expected) {
-        // Sums in another order.
-        assert!((found - expected).abs() < 1e-5, "{found} instead of {expected}");
-    }
+    // Sums in another order.
+    assert_near(found, expected, |_| 1e-5, "loss");
 }
 
 #[test]
@@ -295,8 +280,7 @@ fn only_as_many_photographs_leave_as_the_model_needs_room() {
     let after = bench.resident();
     assert!(0 < after && after < before, "{after} of {before} photographs stay");
     assert_eq!(bench.rung_changes(), [(Rung::Photographs, true)]);
-    let (held, budget) = (bench.governed().held, bench.governed().budget);
-    assert!(held <= budget, "{held} of {budget}");
+    bench.assert_within_budget();
     // Clones lie where their parents do: the picture is another one, and every view's alike.
     assert_same(&losses[PHOTOGRAPHS..], &losses[..PHOTOGRAPHS]);
     assert_eq!(expected.len(), PHOTOGRAPHS);
@@ -352,10 +336,8 @@ fn neighbour_lists_shrink_before_dearer_rungs_and_grow_back() {
     }
     let mut near = None;
     let expected = free.regularise(ROUND, &mut near);
-    assert_eq!(
-        (near.as_ref().map(NeighbourLists::count), free.rung_changes()),
-        (Some(LONG), vec![])
-    );
+    assert_eq!(near.as_ref().map(NeighbourLists::count), Some(LONG));
+    assert_eq!(free.rung_changes(), []);
     let need = free.need();
     drop((near.take(), free));
 
@@ -380,8 +362,7 @@ fn neighbour_lists_shrink_before_dearer_rungs_and_grow_back() {
     assert_eq!(bench.model.storage(), Storage::Full);
     assert_same(&losses[..PHOTOGRAPHS], &expected);
     assert_same(&losses[PHOTOGRAPHS..], &expected);
-    let (held, budget) = (bench.governed().held, bench.governed().budget);
-    assert!(held <= budget, "{held} of {budget}");
+    bench.assert_within_budget();
 
     // Room again, when the steps were held for long enough: all come back, the dearest first.
     bench.device.heap().set_budget(Bytes(limit.0 + 2048 * MIB));
@@ -443,7 +424,6 @@ fn slack_goes_back_and_an_idle_run_takes_nothing_more() {
     assert_eq!(frames(&mut bench), after);
 }
 
-/// Density control ends here.
 const UNTIL: u64 = 1000;
 
 /// Long enough for the management library to be opened on the way.
@@ -536,7 +516,7 @@ fn nothing_creeps(log: &[Value]) {
     }
 }
 
-/// What is mapped by the books of every buffer is what the run says it has taken.
+/// Asserts that the mapped bytes of all buffers are what the run reports as reserved.
 fn buffers_add_up(log: &[Value]) {
     let mut phases = Vec::new();
     for event in of_kind(log, "buffers") {
@@ -567,23 +547,17 @@ fn profile_names_all(place: &TestFolder) {
     let all: u64 = number(&profile["peak"]["bytes"]);
     let categories = profile["categories"].as_array().unwrap();
     assert_eq!(categories.iter().map(|it| number(&it["bytes"])).sum::<u64>(), all);
-    let unnamed: Vec<&Value> = profile["buffers"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|buffer| {
-            let purpose = buffer["purpose"].as_str().unwrap();
-            ["an iteration", "lives as long as the model", "page-locked memory of the host"]
-                .contains(&purpose)
-        })
-        .map(|buffer| &buffer["label"])
-        .collect();
+    const UNKNOWN: [&str; 3] =
+        ["an iteration", "lives as long as the model", "page-locked memory of the host"];
+    let buffers = profile["buffers"].as_array().unwrap().iter();
+    let unnamed = buffers.filter(|it| UNKNOWN.contains(&it["purpose"].as_str().unwrap()));
+    let unnamed: Vec<&Value> = unnamed.map(|buffer| &buffer["label"]).collect();
     assert!(unnamed.is_empty(), "buffers whose purpose `splat profile` does not know: {unnamed:?}");
     let budget = number(&profile["peak"]["budget"]);
     assert!(all <= budget, "{all} bytes were taken, {budget} may be");
 }
 
-/// In every place where a run tells of the peaks of its phases.
+/// Looks at every place where a run tells the peaks of its phases.
 fn evaluation_holds_no_more_than_training(place: &TestFolder, ended: &Ended, log: &[Value]) {
     let peaks = &of_kind(log, "finished").last().unwrap()["peaks"];
     let vram = |phase: &str| number(&peaks[phase]["vram"]);

@@ -6,7 +6,7 @@ use splat::abi::Plain;
 use splat::backend::cuda::heap::{Block, Buffer as _, Heap, Pinned, Region};
 use splat::backend::cuda::session::Session;
 use splat::backend::cuda::sort::{
-    SortPairs, exclusive_sum, exclusive_sum_ordered, inclusive_sum, sort_pairs,
+    SortKey, SortPairs, exclusive_sum, exclusive_sum_ordered, inclusive_sum, sort_pairs,
 };
 use splat::backend::cuda::{Cuda, CudaOptions, Model, Target};
 use splat::backend::{AdamStep, DeviceError, Photo, Rates, Stay, Term, Terms};
@@ -22,6 +22,7 @@ use crate::common::prelude::*;
 use crate::common::program::{self, TestFolder, end};
 use crate::common::scene::{RATES, resized, tame_gaussians};
 use crate::common::{Draws, view};
+use crate::support::small_gaussians;
 
 const MIB: usize = 1 << 20;
 
@@ -55,12 +56,15 @@ fn session() -> (Alone, Session) {
     (alone, session)
 }
 
+/// A heap that does without virtual memory.
+fn plain_heap(session: &Session) -> Heap {
+    let allowance = Allowance::new(None, 1.0, session.device.memory());
+    Heap::open_plain(&session.device, allowance).unwrap()
+}
+
 /// The session's heap, and one that does without virtual memory.
 fn heaps(session: &Session) -> [Heap; 2] {
-    let plain =
-        Heap::open_plain(&session.device, Allowance::new(None, 1.0, session.device.memory()))
-            .unwrap();
-    [session.heap.clone(), plain]
+    [session.heap.clone(), plain_heap(session)]
 }
 
 /// 200 rounds as density control and iterations make them.
@@ -206,9 +210,7 @@ fn more_than_the_gpu_has_is_a_value() {
     for heap in heaps(&session) {
         let before = heap.driver_free().unwrap();
         // What these books know nothing of, as if another program held it.
-        let other =
-            Heap::open_plain(&session.device, Allowance::new(None, 1.0, session.device.memory()))
-                .unwrap();
+        let other = plain_heap(&session);
         let mut foreign = region::<u8>(&other, "foreign").unwrap();
         foreign.grow(1024 * MIB).unwrap();
         // All of the card, which the budget would allow if nobody else held any.
@@ -253,69 +255,42 @@ fn numbers(n: u64) -> impl Iterator<Item = u64> {
     (1..=n).map(|index| index.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
 }
 
+fn assert_sorted<K: SortKey + Ord + Default>(session: &Session, keys: &[K], bits: u32) {
+    let (heap, stream, len) = (&session.heap, &session.stream, keys.len());
+    let values: Vec<u32> = (0..).take(len).collect();
+    let mut key_blocks = [(); 2].map(|()| scratch::<K>(heap, "keys", len).unwrap());
+    let mut value_blocks = [(); 2].map(|()| scratch::<u32>(heap, "values", len).unwrap());
+    key_blocks[0].upload(stream, 0, keys).unwrap();
+    value_blocks[0].upload(stream, 0, &values).unwrap();
+    let (keys_there, values_there) = (key_blocks.each_mut(), value_blocks.each_mut());
+    let mut pairs = SortPairs { keys: keys_there, values: values_there, n: len, bits: 0..bits };
+    let half = sort_pairs(heap, stream, &mut pairs).unwrap();
+    let mut expected: Vec<(K, u32)> = keys.iter().copied().zip(values).collect();
+    expected.sort_by_key(|&(key, _)| key);
+    let (mut found_keys, mut found_values) = (vec![K::default(); len], vec![0; len]);
+    key_blocks[half].download(stream, 0, &mut found_keys).unwrap();
+    value_blocks[half].download(stream, 0, &mut found_values).unwrap();
+    let found: Vec<(K, u32)> = found_keys.into_iter().zip(found_values).collect();
+    assert!(found == expected, "{len} pairs by {bits} bits");
+}
+
 #[test]
 #[ignore = "needs a CUDA device"]
 fn sorting_agrees_with_the_host() {
     let (_alone, session) = session();
-    let (heap, stream) = (&session.heap, &session.stream);
-    for n in [1_u32, 31, 5_003, 3_000_017] {
-        let keys: Vec<u16> = numbers(n.into()).map(|key| (key & 0x3ff) as u16).collect();
-        let values: Vec<u32> = (0..n).collect();
-        let len = keys.len();
-        let mut key_blocks = [(); 2].map(|()| scratch::<u16>(heap, "keys", len).unwrap());
-        let mut value_blocks = [(); 2].map(|()| scratch::<u32>(heap, "values", len).unwrap());
-        key_blocks[0].upload(stream, 0, &keys).unwrap();
-        value_blocks[0].upload(stream, 0, &values).unwrap();
-        let mut pairs = SortPairs {
-            keys: key_blocks.each_mut(),
-            values: value_blocks.each_mut(),
-            n: len,
-            bits: 0..10,
-        };
-        let half = sort_pairs(heap, stream, &mut pairs).unwrap();
-        let mut expected: Vec<(u16, u32)> = keys.into_iter().zip(values).collect();
-        expected.sort_by_key(|&(key, _)| key);
-        let (mut found_keys, mut found_values) = (vec![0; len], vec![0; len]);
-        key_blocks[half].download(stream, 0, &mut found_keys).unwrap();
-        value_blocks[half].download(stream, 0, &mut found_values).unwrap();
-        let found: Vec<(u16, u32)> = found_keys.into_iter().zip(found_values).collect();
-        assert!(found == expected, "{n} pairs by 10 bits");
+    for n in [1, 31, 5_003, 3_000_017] {
+        let keys: Vec<u16> = numbers(n).map(|key| (key & 0x3ff) as u16).collect();
+        assert_sorted(&session, &keys, 10);
     }
-}
-
-#[test]
-#[ignore = "needs a CUDA device"]
-fn sorting_by_32_bits_agrees_with_the_host() {
-    let (_alone, session) = session();
-    let (heap, stream) = (&session.heap, &session.stream);
     let keys: Vec<u32> = numbers(1_000_003).map(|key| (key >> 32) as u32).collect();
-    let len = keys.len();
-    let mut key_blocks = [(); 2].map(|()| scratch::<u32>(heap, "keys", len).unwrap());
-    let mut value_blocks = [(); 2].map(|()| scratch::<u32>(heap, "values", len).unwrap());
-    key_blocks[0].upload(stream, 0, &keys).unwrap();
-    value_blocks[0].upload(stream, 0, &keys).unwrap();
-    let mut pairs = SortPairs {
-        keys: key_blocks.each_mut(),
-        values: value_blocks.each_mut(),
-        n: len,
-        bits: 0..32,
-    };
-    let half = sort_pairs(heap, stream, &mut pairs).unwrap();
-    let mut expected = keys;
-    expected.sort_unstable();
-    let mut found = vec![0; len];
-    for blocks in [&key_blocks, &value_blocks] {
-        blocks[half].download(stream, 0, &mut found).unwrap();
-        assert!(found == expected, "not the host's order");
-    }
+    assert_sorted(&session, &keys, 32);
 }
 
-/// What the library's scratch was at most since the peaks were reset.
+/// Returns the library's largest scratch since the peaks were reset, bytes.
 fn library_scratch(heap: &Heap) -> u64 {
-    heap.ledger()
-        .iter()
-        .find(|entry| entry.label == LIBRARY_SCRATCH.label)
-        .map_or(0, |entry| entry.peak.0)
+    let ledger = heap.ledger();
+    let scratch = ledger.iter().find(|entry| entry.label == LIBRARY_SCRATCH.label);
+    scratch.map_or(0, |entry| entry.peak.0)
 }
 
 #[test]
@@ -372,52 +347,32 @@ fn the_library_takes_the_scratch_that_is_planned() {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn sums_agree_with_the_host() {
+fn sums_in_any_order_agree_with_the_host() {
     let (_alone, session) = session();
     let (heap, stream) = (&session.heap, &session.stream);
-    for n in [1_u64, 1_021, 2_000_003] {
-        let values: Vec<u32> = numbers(n).map(|value| (value & 0xff) as u32).collect();
-        let mut input = scratch::<u32>(heap, "counts", values.len()).unwrap();
-        let mut output = scratch::<u32>(heap, "offsets", values.len()).unwrap();
-        input.upload(stream, 0, &values).unwrap();
-        exclusive_sum(heap, stream, values.len(), &input, &mut output).unwrap();
-        let mut found = vec![0; values.len()];
-        output.download(stream, 0, &mut found).unwrap();
-        let expected: Vec<u32> = values
-            .iter()
-            .scan(0, |sum, value| {
-                *sum += value;
-                Some(*sum - value)
-            })
-            .collect();
-        assert!(found == expected, "{n} values");
-    }
-}
-
-#[test]
-#[ignore = "needs a CUDA device"]
-fn sums_in_another_order_agree_with_the_host() {
-    let (_alone, session) = session();
-    let (heap, stream) = (&session.heap, &session.stream);
-    // Primes, so that steps of 7 meet every number once.
-    for n in [2_u32, 1_021, 2_000_003] {
+    // Primes, so that steps of 7 meet every number once; but for 1.
+    for n in [1_u32, 2, 1_021, 2_000_003] {
         let values: Vec<u32> = numbers(n.into()).map(|value| (value & 0xff) as u32).collect();
         let order: Vec<u32> = (0..n).map(|index| (7 * index + 1) % n).collect();
-        let mut input = scratch::<u32>(heap, "counts", values.len()).unwrap();
-        let mut numbers = scratch::<u32>(heap, "order", values.len()).unwrap();
-        let mut output = scratch::<u32>(heap, "offsets", values.len()).unwrap();
+        let [mut input, mut numbers, mut output] = ["counts", "order", "offsets"]
+            .map(|label| scratch::<u32>(heap, label, values.len()).unwrap());
         input.upload(stream, 0, &values).unwrap();
         numbers.upload(stream, 0, &order).unwrap();
-        exclusive_sum_ordered(heap, stream, values.len(), &input, &numbers, &mut output).unwrap();
+        let sums = |order: &mut dyn Iterator<Item = u32>| -> Vec<u32> {
+            let mut sum = 0;
+            let mut before = |value| {
+                sum += value;
+                sum - value
+            };
+            order.map(|index| before(values[index as usize])).collect()
+        };
         let mut found = vec![0; values.len()];
+        exclusive_sum(heap, stream, values.len(), &input, &mut output).unwrap();
         output.download(stream, 0, &mut found).unwrap();
-        let mut sum = 0;
-        let mut expected = Vec::with_capacity(values.len());
-        for &index in &order {
-            expected.push(sum);
-            sum += values[index as usize];
-        }
-        assert!(found == expected, "{n} values");
+        assert!(found == sums(&mut (0..n)), "{n} values");
+        exclusive_sum_ordered(heap, stream, values.len(), &input, &numbers, &mut output).unwrap();
+        output.download(stream, 0, &mut found).unwrap();
+        assert!(found == sums(&mut order.iter().copied()), "{n} values in another order");
     }
 }
 
@@ -435,7 +390,6 @@ const MAP_WEIGHT: f64 = 0.01;
 /// Iterations before the model grows: each view once.
 const BEFORE: u32 = 3;
 
-/// Iterations after.
 const AFTER: u32 = 10;
 
 /// The model's growth takes several times as much memory as the photographs.
@@ -473,16 +427,6 @@ fn shots() -> Vec<Shot> {
     (0..).zip(SIZES).map(shot).collect()
 }
 
-/// Small ones, so that frames take little beside the model.
-fn scene() -> Gaussians {
-    let mut gaussians = tame_gaussians(GAUSSIANS, 41, 3);
-    gaussians.log_scales.iter_mut().for_each(|scale| *scale -= 2.0);
-    gaussians
-}
-
-/// All Gaussians are cloned and none is removed, whatever the rounding.
-const RULE: DensifyRule = DensifyRule::ALL;
-
 fn open(budget: Option<Bytes>) -> Result<Cuda, DeviceError> {
     cuda::open_with(&CudaOptions {
         vram_limit: budget.map(Limit::Bytes),
@@ -493,19 +437,19 @@ fn open(budget: Option<Bytes>) -> Result<Cuda, DeviceError> {
     })
 }
 
-/// What came of a run that the budget allowed.
+/// A run that the budget allowed.
 struct Ran {
     losses: Vec<Loss>,
     /// Views whose photographs stayed before the model grew, and at the end.
     held: [usize; 2],
-    /// More than what was ever held at once.
+    /// More memory than was held at any time.
     peak: Bytes,
 }
 
-/// What a run stopped at that the budget did not allow, if the device could be opened at all.
+/// A run that the budget did not allow.
 struct Stopped {
     error: DeviceError,
-    /// True if the model, if there was one, was after the refusal as it was before.
+    /// True if the refusal left the model as it was. `None` if there was no model.
     unchanged: Option<bool>,
 }
 
@@ -515,7 +459,7 @@ impl From<DeviceError> for Stopped {
     }
 }
 
-/// The photograph as training comes by it: brought there ahead, or now.
+/// Returns the photograph as training does: uploaded ahead, or now.
 fn target(device: &mut Cuda, index: usize, shot: &Shot) -> Result<Target, DeviceError> {
     match device.resident(index) {
         Some(target) => Ok(target),
@@ -523,7 +467,6 @@ fn target(device: &mut Cuda, index: usize, shot: &Shot) -> Result<Target, Device
     }
 }
 
-/// One step towards a photograph.
 fn step(
     device: &mut Cuda,
     model: &mut Model,
@@ -559,11 +502,11 @@ fn run(shots: &[Shot], gaussians: &Gaussians, budget: Option<Bytes>) -> Result<R
     Ok(Ran { losses: done.losses, held: [done.held, holds(&device)], peak })
 }
 
-/// How far a run has come.
+/// Progress of a run.
 struct Done {
     losses: Vec<Loss>,
     held: usize,
-    /// The model before the last thing that was tried.
+    /// The model before the last attempt.
     kept: Gaussians,
 }
 
@@ -580,7 +523,8 @@ fn iterate(
         if number == BEFORE + 1 {
             done.held = holds(device);
             early = Some(target(device, index, &shots[index])?);
-            densify(device, model, &RULE, usize::MAX)?;
+            // All are cloned and none is removed, whatever the rounding.
+            densify(device, model, &DensifyRule::ALL, usize::MAX)?;
             done.kept = device.download(model)?;
         }
         let target = match early.take() {
@@ -602,8 +546,7 @@ fn iterate(
     Ok(())
 }
 
-/// The smallest budget, to the granule, within which a run comes to its end, with that run; and
-/// what the run stopped at that had one granule less.
+/// Finds the smallest budget, to the granule, that allows a run. Returns that run, and the one with one granule less.
 fn least(shots: &[Shot], gaussians: &Gaussians, enough: Bytes) -> (Ran, Stopped) {
     const GRANULE: u64 = 2 << 20;
     let at = |granules: u64| run(shots, gaussians, Some(Bytes(granules * GRANULE)));
@@ -634,7 +577,8 @@ fn assert_same_losses(found: &Ran, expected: &Ran) {
 #[ignore = "needs a CUDA device"]
 fn photographs_make_room_for_the_model_and_the_losses_stay() {
     let _alone = alone();
-    let (shots, gaussians) = (shots(), scene());
+    // Small ones, so that frames take little beside the model.
+    let (shots, gaussians) = (shots(), small_gaussians(GAUSSIANS, 41));
     let unlimited = run(&shots, &gaussians, None).map_err(|stop| stop.error).unwrap();
     assert_eq!(unlimited.held, [SIZES.len(); 2], "a whole GPU has room for all");
     // A wrong photograph would be noticed.
@@ -646,12 +590,12 @@ fn photographs_make_room_for_the_model_and_the_losses_stay() {
     assert_same_losses(&limited, &unlimited);
 
     for (limited, unlimited) in limited.losses.iter().zip(&unlimited.losses) {
-        assert_eq!(limited.depth_l1.is_some(), unlimited.depth_l1.is_some());
-        let depths = limited.depth_l1.zip(unlimited.depth_l1);
-        assert!(depths.is_none_or(|(a, b)| (a - b).abs() < 0.02 * b), "{limited:?} {unlimited:?}");
-        assert_eq!(limited.normals.is_some(), unlimited.normals.is_some());
-        let normals = limited.normals.zip(unlimited.normals);
-        assert!(normals.is_none_or(|(a, b)| (a - b).abs() < 0.1 * b), "{limited:?} {unlimited:?}");
+        let depths = (limited.depth_l1, unlimited.depth_l1, 0.02);
+        for (a, b, share) in [depths, (limited.normals, unlimited.normals, 0.1)] {
+            assert_eq!(a.is_some(), b.is_some());
+            let is_near = a.zip(b).is_none_or(|(a, b)| (a - b).abs() < share * b);
+            assert!(is_near, "{limited:?} {unlimited:?}");
+        }
     }
 
     let error = stopped.error;
@@ -678,10 +622,7 @@ fn a_glance_keeps_nothing_and_lets_nothing_go() {
             measured(&mut device, shot, &target);
         }
     }
-    assert_eq!(
-        (0..3).map(|index| device.is_resident(index)).collect::<Vec<_>>(),
-        [true, false, false]
-    );
+    assert_eq!([0, 1, 2].map(|index| device.is_resident(index)), [true, false, false]);
     assert!(device.resident(1).is_none() && device.resident(2).is_none());
     let target = device.target(1, &shots[1].photo).unwrap();
     let by_target = measured(&mut device, &shots[1], &target);
@@ -694,8 +635,8 @@ fn a_glance_keeps_nothing_and_lets_nothing_go() {
 
 // A card that other programs fill.
 
-/// Of the card, per thousand, what is left free: less than the 3 % that a run leaves to others, and enough
-/// for a second program's context.
+/// Memory of the card that stays free, per thousand: less than the 3 % that a run leaves to others, and enough for a
+/// second program's context.
 const LEFT_PERMILLE: u64 = 25;
 
 #[test]
@@ -703,9 +644,8 @@ const LEFT_PERMILLE: u64 = 25;
 fn a_run_on_a_card_that_others_fill_says_who_and_what_helps() {
     let _alone = alone();
     let session = Session::open(None).unwrap_or_else(|error| panic!("{error}"));
-    let card = session.device.memory();
-    let heap = Heap::open_plain(&session.device, Allowance::new(None, 1.0, card)).unwrap();
-    let left = card.0 / 1000 * LEFT_PERMILLE;
+    let heap = plain_heap(&session);
+    let left = session.device.memory().0 / 1000 * LEFT_PERMILLE;
     let taken = usize::try_from(heap.driver_free().unwrap().0 - left).unwrap();
     let mut ballast: Region<u8> = heap.region(&Slot::unlisted("ballast")).unwrap();
     ballast.grow(taken).unwrap();

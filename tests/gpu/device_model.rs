@@ -2,8 +2,6 @@
 //! density control leaves the same rows in the same order.
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
-use crate::common::oracle::{DensifyRule, densify, score};
-
 use std::collections::HashSet;
 
 use splat::backend::cpu::Cpu;
@@ -15,6 +13,7 @@ use splat::memory::{Bytes, Limit};
 use splat::model::{Gaussians, Primitive};
 
 use crate::common::cuda;
+use crate::common::oracle::{DensifyRule, densify, score};
 use crate::common::prelude::*;
 
 /// Sizes around whole blocks of 32 lanes, and one that is odd.
@@ -23,15 +22,13 @@ const SIZES: [usize; 6] = [0, 1, 31, 32, 33, 1021];
 /// Enough for the largest model here, several times over.
 const BUDGET: Bytes = Bytes(4 << 30);
 
-/// What `random` has candidates, clones, splits, transparent and overlarge Gaussians for.
+/// A rule for which `random` has candidates, clones, splits, transparent and overlarge Gaussians.
 const RULE: DensifyRule = DensifyRule {
     gradient_min: 0.5,
     small_max: 0.1,
     opacity_min: 0.005,
     scale_max: Some(1.0),
-    seed: 3,
-    iteration: 600,
-    with_quantile: false,
+    ..DensifyRule::ALL
 };
 
 const ALL: usize = usize::MAX;
@@ -81,8 +78,7 @@ fn random(count: usize, sh_degree: u32, seed: u64) -> Snapshot<Gaussians> {
     }
 }
 
-/// Puts what is hardest to treat alike among the first rows: numbers that are none, and scales and
-/// opacities next to the rule's bounds.
+/// Puts NaN, infinities, and scales and opacities next to the rule's bounds into the first rows.
 fn with_edges(mut snapshot: Snapshot<Gaussians>) -> Snapshot<Gaussians> {
     let near =
         |x: f32| (-2..=2).map(move |step| f32::from_bits(x.to_bits().wrapping_add_signed(step)));
@@ -126,16 +122,14 @@ fn assert_same(
     assert_eq!(found.parameters.len(), expected.parameters.len(), "{what}: rows");
     assert_eq!(bits(&found.gradient_norm_sums), bits(&expected.gradient_norm_sums), "{what}");
     assert_eq!(found.views_seen, expected.views_seen, "{what}");
-    let parts = [
-        ("parameters", &found.parameters, &expected.parameters),
-        ("first moments", &found.first_moments, &expected.first_moments),
-        ("second moments", &found.second_moments, &expected.second_moments),
-    ];
-    for (part, found, expected) in parts {
+    let parts = |of: &Snapshot<Gaussians>| {
+        [of.parameters.clone(), of.first_moments.clone(), of.second_moments.clone()]
+    };
+    for (part, (found, expected)) in parts(found).iter().zip(&parts(expected)).enumerate() {
         for (found, expected) in found.groups().iter().zip(expected.groups()) {
-            if (part, found.name) != ("parameters", "means") {
+            if (part, found.name) != (0, "means") {
                 let same = bits(found.values) == bits(expected.values);
-                assert!(same, "{what}: {} of the {part}", found.name);
+                assert!(same, "{what}: {} of part {part}", found.name);
             }
         }
     }
@@ -156,54 +150,56 @@ fn assert_same(
         let scale = log_scale.iter().fold(f32::MIN, |a, &b| a.max(b)).exp() * 1.6;
         for (found, expected) in found.into_iter().zip(expected) {
             let term = expected.abs() + 4.0 * scale;
-            let both_none = found.is_nan() && expected.is_nan();
-            let both_infinite = found == expected;
             let near = (found - expected).abs() <= 10.0 * f32::EPSILON / 2.0 * term;
-            assert!(
-                both_none || both_infinite || near,
-                "{what}: row {row} is at {found}, not {expected}"
-            );
+            let same = found == expected || (found.is_nan() && expected.is_nan());
+            assert!(same || near, "{what}: row {row} is at {found}, not {expected}");
         }
     }
 }
 
-/// What happened, on either device.
-type Round = (Candidates, Edited);
-
-/// One round on both devices.
-fn round(
-    (cpu, on_cpu): (&mut Cpu<f32>, &mut <Cpu<f32> as Store<Gaussians>>::Model),
-    (cuda, on_cuda): (&mut Cuda, &mut <Cuda as Store<Gaussians>>::Model),
-    (rule, births): (&DensifyRule, usize),
-    what: &str,
-) -> Round {
-    let before = cpu.download(on_cpu).unwrap();
-    let surveys = [score(cpu, on_cpu, rule), score(cuda, on_cuda, rule)];
-    assert_eq!(surveys[1], surveys[0], "{what}: survey");
-    let done = [
-        densify(cpu, on_cpu, rule, births).unwrap(),
-        densify(cuda, on_cuda, rule, births).unwrap(),
-    ];
-    assert_eq!(done[1], done[0], "{what}: densify");
-    assert_eq!(cuda.len(on_cuda), cpu.len(on_cpu), "{what}: number");
-    let snapshots = [cpu.snapshot(on_cpu).unwrap(), cuda.snapshot(on_cuda).unwrap()];
-    assert_same(&snapshots[1], &snapshots[0], &before, what);
-    (surveys[0], done[0])
-}
-
-/// These rounds, one after the other, on both devices.
-fn rounds(start: &Snapshot<Gaussians>, rules: &[(DensifyRule, usize)]) -> Vec<Round> {
+/// Takes densification steps one after the other on both devices. Returns the results, which are equal.
+fn rounds(
+    start: &Snapshot<Gaussians>,
+    rules: &[(DensifyRule, usize)],
+) -> Vec<(Candidates, Edited)> {
     let (mut cpu, mut cuda) = (Cpu::<f32>::new(), cuda());
     let mut on_cuda = cuda.restore(start.clone()).unwrap();
     let mut done = Vec::new();
-    for (number, (rule, grant)) in rules.iter().enumerate() {
+    for (number, &(rule, births)) in rules.iter().enumerate() {
         let what = format!("{} rows, round {number}", start.parameters.len());
         // From the same values again: the places of the last round's children differ in rounding.
-        let values: Snapshot<Gaussians> = cuda.snapshot(&mut on_cuda).unwrap();
-        let mut on_cpu = cpu.restore(values).unwrap();
-        done.push(round((&mut cpu, &mut on_cpu), (&mut cuda, &mut on_cuda), (rule, *grant), &what));
+        let before: Snapshot<Gaussians> = cuda.snapshot(&mut on_cuda).unwrap();
+        let mut on_cpu = cpu.restore(before.clone()).unwrap();
+        let surveys = [score(&mut cpu, &on_cpu, &rule), score(&mut cuda, &on_cuda, &rule)];
+        let edits = [
+            densify(&mut cpu, &mut on_cpu, &rule, births).unwrap(),
+            densify(&mut cuda, &mut on_cuda, &rule, births).unwrap(),
+        ];
+        assert_eq!((surveys[1], edits[1]), (surveys[0], edits[0]), "{what}");
+        let expected = cpu.snapshot(&mut on_cpu).unwrap();
+        let found = cuda.snapshot(&mut on_cuda).unwrap();
+        assert_same(&found, &expected, &before.parameters, &what);
+        done.push((surveys[0], edits[0]));
     }
     done
+}
+
+/// Restores a snapshot on both devices and changes both models. Returns the GPU's snapshot, and the processor's.
+fn on_both(
+    start: &Snapshot<Gaussians>,
+    on_cuda: impl FnOnce(&mut Cuda, &mut <Cuda as Store<Gaussians>>::Model),
+    on_cpu: impl FnOnce(&mut Cpu<f32>, &mut <Cpu<f32> as Store<Gaussians>>::Model),
+) -> [Snapshot<Gaussians>; 2] {
+    fn after<D: Store<Gaussians>>(
+        device: &mut D,
+        start: &Snapshot<Gaussians>,
+        change: impl FnOnce(&mut D, &mut D::Model),
+    ) -> Snapshot<Gaussians> {
+        let mut model = device.restore(start.clone()).unwrap();
+        change(device, &mut model);
+        device.snapshot(&mut model).unwrap()
+    }
+    [after(&mut cuda(), start, on_cuda), after(&mut Cpu::<f32>::new(), start, on_cpu)]
 }
 
 #[test]
@@ -261,13 +257,9 @@ fn a_sample_holds_the_asked_rows_in_their_order() {
         let host = random(1021, sh_degree, 4).parameters;
         let mut model = device.upload(&host).unwrap();
         let rows = [1020, 0, 31, 32, 32, 33, 1020, 511];
-        let expected = Cpu::<f32>::new();
         let mut on_cpu = splat::backend::cpu::Model::<f32>::new(&host);
-        let mut cpu = expected;
-        assert_eq!(
-            device.sample(&mut model, &rows).unwrap(),
-            cpu.sample(&mut on_cpu, &rows).unwrap()
-        );
+        let expected = Cpu::<f32>::new().sample(&mut on_cpu, &rows).unwrap();
+        assert_eq!(device.sample(&mut model, &rows).unwrap(), expected);
         assert!(device.sample(&mut model, &[]).unwrap().is_empty());
         let behind: Result<Gaussians, DeviceError> = device.sample(&mut model, &[3, 1021]);
         assert!(matches!(behind, Err(DeviceError::NoSuchRow { row: 1021, len: 1021 })));
@@ -376,13 +368,13 @@ fn a_hundred_thousand_rows_are_compacted_in_their_order() {
 fn a_reset_lowers_the_opacities_that_the_processor_lowers() {
     for count in SIZES {
         let start = with_edges(random(count, 1, 11));
-        let (mut cpu, mut cuda) = (Cpu::<f32>::new(), cuda());
-        let mut on_cpu = cpu.restore(start.clone()).unwrap();
-        let mut on_cuda = cuda.restore(start.clone()).unwrap();
-        cpu.adjust(&mut on_cpu, &Adjust::ResetOpacity(0.01)).unwrap();
-        cuda.adjust(&mut on_cuda, &Adjust::ResetOpacity(0.01)).unwrap();
-        let snapshots = [cpu.snapshot(&mut on_cpu).unwrap(), cuda.snapshot(&mut on_cuda).unwrap()];
-        assert_same(&snapshots[1], &snapshots[0], &start.parameters, "reset");
+        let reset = Adjust::ResetOpacity(0.01);
+        let [found, expected] = on_both(
+            &start,
+            |cuda, model| cuda.adjust(model, &reset).unwrap(),
+            |cpu, model| cpu.adjust(model, &reset).unwrap(),
+        );
+        assert_same(&found, &expected, &start.parameters, "reset");
     }
 }
 
@@ -418,21 +410,15 @@ fn rows_are_put_in_the_order_of_the_processor() {
             for (mean, edge) in start.parameters.means.iter_mut().skip(20).step_by(4).zip(edges) {
                 *mean = edge;
             }
-            let (mut cpu, mut cuda) = (Cpu::<f32>::new(), cuda());
-            let mut on_cpu = cpu.restore(start.clone()).unwrap();
-            let mut on_cuda = cuda.restore(start.clone()).unwrap();
-            cpu.reorder(&mut on_cpu, &cube).unwrap();
-            cuda.reorder(&mut on_cuda, &cube).unwrap();
-            let snapshots =
-                [cpu.snapshot(&mut on_cpu).unwrap(), cuda.snapshot(&mut on_cuda).unwrap()];
-            let what = format!("{count} rows of degree {sh_degree}");
-            assert_same(&snapshots[1], &snapshots[0], &start.parameters, &what);
-            assert_eq!(
-                bits(&snapshots[1].parameters.means),
-                bits(&snapshots[0].parameters.means),
-                "{what}"
+            let [found, expected] = on_both(
+                &start,
+                |cuda, model| cuda.reorder(model, &cube).unwrap(),
+                |cpu, model| cpu.reorder(model, &cube).unwrap(),
             );
-            assert!(count < 2 || snapshots[1].views_seen != start.views_seen, "{what}: as before");
+            let what = format!("{count} rows of degree {sh_degree}");
+            assert_same(&found, &expected, &start.parameters, &what);
+            assert_eq!(bits(&found.parameters.means), bits(&expected.parameters.means), "{what}");
+            assert!(count < 2 || found.views_seen != start.views_seen, "{what}: as before");
         }
     }
 }

@@ -3,12 +3,10 @@
 //! as it grows.
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
-use std::sync::Arc;
-
 use splat::backend::cuda::heap::{Buffer as _, Heap, Region};
 use splat::backend::cuda::session::Session;
 use splat::backend::cuda::{Cuda, CudaOptions, Model};
-use splat::backend::{Adjust, DeviceError, MemoryKind, Rates, Snapshot, Terms};
+use splat::backend::{Adjust, DeviceError, MemoryKind, Rates, Snapshot};
 use splat::dataset::View;
 use splat::layout::{MemoryPlace, Slot};
 use splat::math::morton::Cube;
@@ -23,8 +21,9 @@ use crate::common::oracle::{
     AT_REST, DensifyRule, RelocateRule, Shot, densify, multiply, relocate, score, settings, step,
 };
 use crate::common::prelude::*;
-use crate::common::scene::{gaussian, photo, resized, straight, together};
+use crate::common::scene::{gaussian, resized, straight, together};
 use crate::common::view;
+use crate::support::{assert_near, noisy_shot, strays};
 
 const MIB: u64 = 1 << 20;
 
@@ -49,37 +48,42 @@ fn views() -> [View; 2] {
     [ahead, back]
 }
 
-/// A Gaussian for each 8x4 px of both views, far smaller than that: one warp alone adds to its gradient, so
-/// that the order of sums is always the same.
-fn specks() -> Gaussians {
-    let camera = &views()[0].camera;
+/// A Gaussian for each 8x4 px of a view of this size along these axes, far smaller than that: one warp alone adds to
+/// the gradient of each, so that the order of sums is always the same.
+pub(super) fn specks_of(size: [u32; 2], [right, down, ahead]: [[f64; 3]; 3]) -> Gaussians {
+    let camera = &resized(&straight(), size).camera;
     let depth = 3.0;
     let mut specks = Vec::new();
-    for direction in [1.0, -1.0] {
-        for y in (2..SIZE[1]).step_by(4) {
-            for x in (4..SIZE[0]).step_by(8) {
-                let place = |px: u32, axis: usize| {
-                    (f64::from(px) - camera.centre_px[axis]) / camera.focal_px[axis] * depth
-                };
-                let mean = [direction * place(x, 0), place(y, 1), direction * depth];
-                let shade = 0.1 + 0.8 * (x + y) as f32 / (SIZE[0] + SIZE[1]) as f32;
-                let color = [shade, 1.0 - shade, 0.5];
-                specks.push(gaussian(mean.map(|v| v as f32), 1e-3, 0.8, color));
-            }
+    for y in (2..size[1]).step_by(4) {
+        for x in (4..size[0]).step_by(8) {
+            let along = |px: u32, axis: usize| {
+                (f64::from(px) - camera.centre_px[axis]) / camera.focal_px[axis] * depth
+            };
+            let (x_cam, y_cam) = (along(x, 0), along(y, 1));
+            let mean = std::array::from_fn(|i| {
+                (right[i] * x_cam + down[i] * y_cam + ahead[i] * depth) as f32
+            });
+            let shade = 0.1 + 0.8 * (x + y) as f32 / (size[0] + size[1]) as f32;
+            specks.push(gaussian(mean, 1e-3, 0.8, [shade, 1.0 - shade, 0.5]));
         }
     }
     together(&specks)
 }
 
+fn specks() -> Gaussians {
+    together(&views().map(|view| specks_of(SIZE, view.pose.rotation)))
+}
+
 /// Each view with a photograph of noise.
 fn shots() -> [Shot; 2] {
-    let photo = photo(SIZE[0], SIZE[1], None);
-    let mut index = 0;
-    views().map(|view| {
-        index += 1;
-        let (photo, terms) = (Arc::clone(&photo), Terms::photometric(0.2));
-        Shot { index, view, photo, settings: settings(3, 8), terms }
-    })
+    let [ahead, back] = views();
+    [(1, ahead), (2, back)].map(|(index, view)| noisy_shot(index, &view, settings(3, 8)))
+}
+
+/// Asserts that most colours are not where they began.
+pub(super) fn assert_colours_moved(start: &Gaussians, end: &Gaussians) {
+    let moved = strays(&end.sh_dc, &start.sh_dc, |_| 0.01);
+    assert!(moved * 2 > start.sh_dc.len(), "only {moved} colours moved");
 }
 
 /// Steps over one view, then many over the other, then over both in turn.
@@ -104,16 +108,11 @@ fn training_with_colours_on_the_host_is_bit_for_bit_that_in_memory() {
     assert_same_rows(&again, &expected, "the same twice, with which this test stands");
     let (found, found_losses) = train(&mut offloaded());
     assert_same_rows(&found, &expected, "on the host");
-    for (found, expected) in found_losses.iter().zip(&losses) {
-        assert!((found - expected).abs() <= 1e-5 * expected, "{found} instead of {expected}");
-    }
-    let start = specks();
-    let moved = expected.parameters.sh_dc.iter().zip(&start.sh_dc);
-    let moved = moved.filter(|(a, b)| (*a - *b).abs() > 0.01).count();
-    assert!(moved * 2 > start.sh_dc.len(), "only {moved} colours moved");
+    assert_near(&found_losses, &losses, |loss| 1e-5 * loss, "loss");
+    assert_colours_moved(&specks(), &expected.parameters);
 }
 
-/// Rounds of all kinds, an order, a reset, pictures.
+/// Takes densification steps of all kinds, a reordering and a reset. Returns a snapshot after each.
 fn live(device: &mut Cuda, model: &mut Model) -> Vec<Snapshot<Gaussians>> {
     let mut found = vec![snapshot(device, model)];
     let cube = Cube { centre: [0.3, 0.1, 2.0], half_side: 3.0 };
@@ -124,10 +123,8 @@ fn live(device: &mut Cuda, model: &mut Model) -> Vec<Snapshot<Gaussians>> {
         gradient_min: 0.005,
         small_max: 0.2,
         opacity_min: 0.05,
-        scale_max: None,
-        seed: 3,
         iteration: 100,
-        with_quantile: false,
+        ..DensifyRule::ALL
     };
     let births = score(device, model, &rule).count();
     let done = densify(device, model, &rule, births).unwrap();
@@ -163,7 +160,7 @@ fn rounds_and_orders_are_the_same_with_colours_on_the_host() {
     }
 }
 
-/// What the GPU has of the model, and the host.
+/// Bytes of the model's colours and their moments on the GPU and on the host.
 fn taken(device: &mut Cuda) -> [u64; 2] {
     let labels = ["sh", "sh, first moments", "sh, second moments"];
     let entries = device.entries();
@@ -178,9 +175,8 @@ fn taken(device: &mut Cuda) -> [u64; 2] {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn a_living_model_goes_to_the_host_and_comes_back() {
-    for (count, storage) in
-        [(33, Storage::Full), (100_003, Storage::Full), (5000, Storage::Compact)]
-    {
+    let cases = [(33, Storage::Full), (100_003, Storage::Full), (5000, Storage::Compact)];
+    for (count, storage) in cases {
         let start = uneven(count, 3, 91);
         let expected = held(&start);
         let mut device = open_compact(storage);

@@ -24,8 +24,9 @@ use crate::common::oracle::{
     AT_REST, DensifyRule, RelocateRule, Shot, densify, multiply, relocate, score, settings, step,
 };
 use crate::common::prelude::*;
-use crate::common::scene::{photo, resized, straight, tame_gaussians};
+use crate::common::scene::{photo, resized, straight};
 use crate::common::surface::{SurfaceRule, SurfaceTerms};
+use crate::support::small_gaussians;
 
 /// Gaussians before the round of density control, and births that it is granted.
 const GAUSSIANS: usize = 60_000;
@@ -38,16 +39,8 @@ const NEIGHBOURS: u32 = 16;
 fn surface_rule(maps: Maps, iteration: u32) -> SurfaceRule {
     let [entropy, density, sdf] =
         if maps == Maps::Sampled { [0.0, 0.0, 0.2] } else { [0.1, 0.2, 0.0] };
-    SurfaceRule {
-        entropy,
-        density,
-        normal: 0.2,
-        sdf,
-        sdf_unit: 1.0,
-        samples: 10_000,
-        seed: 5,
-        iteration,
-    }
+    let samples = 10_000;
+    SurfaceRule { entropy, density, normal: 0.2, sdf, samples, iteration, ..SurfaceRule::UNEQUAL }
 }
 
 /// Tiles that are not whole.
@@ -63,7 +56,7 @@ fn photograph(with_maps: bool) -> Arc<Image> {
     Arc::new(Image { depth, normals, ..Image::clone(&plain) })
 }
 
-/// What a run does beyond the plain one.
+/// Additions of a run to the plain one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Plain,
@@ -96,7 +89,7 @@ impl Kind {
         }
     }
 
-    /// What its terms need of training views.
+    /// Returns the inputs that its terms need of training views.
     fn inputs(self) -> Inputs {
         let inverse_depths = self == Self::WithDepths;
         Inputs { inverse_depths, ..Inputs::NONE }.and(self.terms().needs())
@@ -108,7 +101,7 @@ impl Kind {
     }
 }
 
-/// A device in training, and what its views turned out to see at most.
+/// A device in training, and the most that its views see.
 struct Training {
     device: Cuda,
     model: Model,
@@ -120,35 +113,26 @@ struct Training {
 
 impl Training {
     fn start(storage: Storage, kind: Kind) -> Self {
-        let inverse_depth = matches!(kind, Kind::WithDepths | Kind::Surfels);
         let are_surfels = kind == Kind::Surfels;
-        let statistics =
-            if kind == Kind::Mip { Statistics::Both } else { Drawing::DEFAULT.statistics };
-        let pass = if kind == Kind::Markov { Pass::Train } else { Pass::Observe };
-        let mut gaussians = tame_gaussians(GAUSSIANS, 77, 3);
-        // As a trained model's: a few tiles each.
-        gaussians.log_scales.iter_mut().for_each(|scale| *scale -= 2.0);
-        let shots: Vec<Shot> = (0..PHOTOGRAPHS)
-            .map(|index| {
-                let mut view = resized(&straight(), SIZE);
-                view.pose.translation[0] += 0.05 * index as f64;
-                Shot {
-                    index,
-                    view,
-                    photo: photograph(kind == Kind::WithDepths),
-                    settings: Drawing {
-                        inverse_depth,
-                        inverse_squares: are_surfels,
-                        surface: are_surfels,
-                        footprint: kind.footprint(),
-                        statistics,
-                        pass,
-                        ..settings(3, index as u64)
-                    },
-                    terms: kind.terms(),
-                }
-            })
-            .collect();
+        let drawing = Drawing {
+            inverse_depth: are_surfels || kind == Kind::WithDepths,
+            inverse_squares: are_surfels,
+            surface: are_surfels,
+            footprint: kind.footprint(),
+            statistics: if kind == Kind::Mip { Statistics::Both } else { Statistics::Norms },
+            pass: if kind == Kind::Markov { Pass::Train } else { Pass::Observe },
+            ..settings(3, 0)
+        };
+        let gaussians = small_gaussians(GAUSSIANS, 77);
+        let shot = |index: usize| {
+            let mut view = resized(&straight(), SIZE);
+            view.pose.translation[0] += 0.05 * index as f64;
+            let background = settings(3, index as u64).background;
+            let settings = Drawing { background, ..drawing };
+            let photo = photograph(kind == Kind::WithDepths);
+            Shot { index, view, photo, settings, terms: kind.terms() }
+        };
+        let shots: Vec<Shot> = (0..PHOTOGRAPHS).map(shot).collect();
         let options = CudaOptions { storage, ..CudaOptions::default() };
         let mut device = cuda::open_with(&options).expect("a CUDA device");
         drop(device.memory(Peaks::Reset));
@@ -214,15 +198,8 @@ impl Training {
     /// A round in which more would be born than may, and none die. Says how many would.
     fn densify(&mut self) -> usize {
         let is_mip = self.kind == Kind::Mip;
-        let rule = DensifyRule {
-            gradient_min: 0.0,
-            small_max: 0.05,
-            opacity_min: 0.0,
-            scale_max: None,
-            seed: 5,
-            iteration: 600,
-            with_quantile: is_mip,
-        };
+        let rule =
+            DensifyRule { small_max: 0.05, seed: 5, with_quantile: is_mip, ..DensifyRule::ALL };
         let wanted = score(&mut self.device, &self.model, &rule).count();
         assert!(wanted > BIRTHS, "{wanted}");
         let done = densify(&mut self.device, &mut self.model, &rule, BIRTHS).unwrap();
@@ -286,15 +263,7 @@ impl Training {
     fn everything(&mut self) -> (usize, [ViewSize; 2]) {
         self.reorder();
         let before = self.iterate();
-        let wanted = match self.kind {
-            Kind::Markov => self.relocate(),
-            Kind::Plain
-            | Kind::WithDepths
-            | Kind::Smaller
-            | Kind::Mip
-            | Kind::Surfels
-            | Kind::Coarse(_) => self.densify(),
-        };
+        let wanted = if self.kind == Kind::Markov { self.relocate() } else { self.densify() };
         self.smooth();
         self.reorder();
         let after = self.iterate();
@@ -325,72 +294,26 @@ fn entry(entries: &[MemoryEntry], label: &str) -> MemoryEntry {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn the_plan_has_the_ledgers_rows_in_full_precision() {
-    the_plan_has_the_ledgers_rows(Storage::Full, Kind::Plain);
-}
-
-#[test]
-#[ignore = "needs a CUDA device"]
-fn the_plan_has_the_ledgers_rows_with_inverse_depths() {
-    the_plan_has_the_ledgers_rows(Storage::Full, Kind::WithDepths);
-}
-
-#[test]
-#[ignore = "needs a CUDA device"]
-fn the_plan_has_the_ledgers_rows_with_smaller_views() {
-    the_plan_has_the_ledgers_rows(Storage::Full, Kind::Smaller);
-}
-
-#[test]
-#[ignore = "needs a CUDA device"]
-fn the_plan_has_the_ledgers_rows_of_surfels() {
-    the_plan_has_the_ledgers_rows(Storage::Full, Kind::Surfels);
-    the_plan_has_the_ledgers_rows(Storage::Compact, Kind::Surfels);
-}
-
-#[test]
-#[ignore = "needs a CUDA device"]
-fn the_plan_has_the_ledgers_rows_in_compact_state() {
-    the_plan_has_the_ledgers_rows(Storage::Compact, Kind::Plain);
-    the_plan_has_the_ledgers_rows(Storage::Offloaded, Kind::Plain);
-}
-
-#[test]
-#[ignore = "needs a CUDA device"]
-fn the_plan_has_the_ledgers_rows_with_the_3d_filter_and_the_quantile() {
-    the_plan_has_the_ledgers_rows(Storage::Full, Kind::Mip);
-    the_plan_has_the_ledgers_rows(Storage::Compact, Kind::Mip);
-}
-
-#[test]
-#[ignore = "needs a CUDA device"]
-fn the_plan_has_the_ledgers_rows_where_the_dead_move() {
-    the_plan_has_the_ledgers_rows(Storage::Full, Kind::Markov);
-}
-
-#[test]
-#[ignore = "needs a CUDA device"]
-fn the_plan_has_the_ledgers_rows_of_the_coarse_stage() {
-    the_plan_has_the_ledgers_rows(Storage::Full, Kind::Coarse(Maps::Undrawn));
-    the_plan_has_the_ledgers_rows(Storage::Compact, Kind::Coarse(Maps::Undrawn));
-}
-
-#[test]
-#[ignore = "needs a CUDA device"]
-fn the_plan_has_the_ledgers_rows_where_normals_are_compared_with_depths() {
-    the_plan_has_the_ledgers_rows(Storage::Full, Kind::Coarse(Maps::Compared));
-}
-
-#[test]
-#[ignore = "needs a CUDA device"]
-fn the_plan_has_the_ledgers_rows_where_views_are_compared_with_others() {
-    the_plan_has_the_ledgers_rows(Storage::Full, Kind::Coarse(Maps::Medians));
-}
-
-#[test]
-#[ignore = "needs a CUDA device"]
-fn the_plan_has_the_ledgers_rows_where_samples_are_compared_with_depths() {
-    the_plan_has_the_ledgers_rows(Storage::Full, Kind::Coarse(Maps::Sampled));
+fn the_plan_has_the_ledgers_rows_of_every_kind_of_run() {
+    let cases = [
+        (Kind::Plain, &[Storage::Full, Storage::Compact, Storage::Offloaded][..]),
+        (Kind::WithDepths, &[Storage::Full]),
+        (Kind::Smaller, &[Storage::Full]),
+        (Kind::Surfels, &[Storage::Full, Storage::Compact]),
+        (Kind::Mip, &[Storage::Full, Storage::Compact]),
+        (Kind::Markov, &[Storage::Full]),
+        (Kind::Coarse(Maps::Undrawn), &[Storage::Full, Storage::Compact]),
+        (Kind::Coarse(Maps::Compared), &[Storage::Full]),
+        (Kind::Coarse(Maps::Medians), &[Storage::Full]),
+        (Kind::Coarse(Maps::Sampled), &[Storage::Full]),
+    ];
+    for (kind, storages) in cases {
+        for &storage in storages {
+            // Shown if the case fails.
+            println!("{kind:?}, {storage:?}");
+            the_plan_has_the_ledgers_rows(storage, kind);
+        }
+    }
 }
 
 fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
@@ -426,6 +349,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
         storage,
         optional: kind.optional(),
     };
+    let context = entries.iter().find(|entry| entry.kind == MemoryKind::Context);
     let run = PlannedRun {
         records: kind.footprint().records(),
         model,
@@ -440,12 +364,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
             Kind::Coarse(maps) => {
                 Some(PlannedCoarse { neighbours: NEIGHBOURS, shortens: true, maps })
             }
-            Kind::Plain
-            | Kind::WithDepths
-            | Kind::Smaller
-            | Kind::Mip
-            | Kind::Surfels
-            | Kind::Markov => None,
+            _ => None,
         },
         batch_views: 1,
         rounds: match kind {
@@ -455,10 +374,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
         target: None,
         bands: true,
         resolution: false,
-        context: entries
-            .iter()
-            .find(|entry| entry.kind == MemoryKind::Context)
-            .map_or(Bytes(0), |entry| entry.peak),
+        context: context.map_or(Bytes(0), |entry| entry.peak),
         granule: Granule::default(),
         dry_run,
     };

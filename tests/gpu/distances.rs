@@ -10,8 +10,7 @@ use splat::math::Real;
 use splat::math::field::{
     DISTANCE_ERROR_MAX, distance_error, distance_error_bwd, place_px, place_px_bwd,
 };
-use splat::math::linalg::{mul_transposed, sub};
-use splat::model::Gaussians;
+use splat::model::{Gaussians, Primitive as _};
 
 use crate::common::oracle::{self, AT_REST, gradients};
 use crate::common::prelude::*;
@@ -21,6 +20,8 @@ use crate::common::surface::{
     geometry, geometry_gradients, lists, looked_at, masked, sheet,
 };
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
+use crate::parity_surface::{assert_terms_agree, crowd_in};
+use crate::support::wide;
 
 each_backend!(
     distances_pull_a_sheet_to_the_surface_that_it_shows,
@@ -34,14 +35,14 @@ const RULE: SurfaceRule = SurfaceRule { samples: 61, ..SurfaceRule::DISTANCES };
 /// Neighbours of each Gaussian in [`pile`].
 const NEAR: u32 = 3;
 
-/// The one of [`pile`] that floats before all others.
+/// Row of [`pile`]'s Gaussian that floats before all others.
 const FLOATING: usize = 10;
 
-/// The farthest of those seen: its depth stands behind all the others, but has no gradient by that, so
-/// that differences are none of it.
+/// Row of the farthest visible Gaussian. Its depth stands behind all the others without a gradient, so that the
+/// differences do not show it.
 const FARTHEST: usize = 8;
 
-/// The one of it that is too faint to be seen.
+/// Row of the Gaussian that is too faint to be seen.
 const UNSEEN: usize = 0;
 
 /// Ten Gaussians in the middle of the view, the first too faint to be seen, and one that floats before
@@ -67,7 +68,7 @@ fn pile() -> Gaussians {
     together(&parts)
 }
 
-/// Whom the view sees.
+/// Rows that the view sees.
 fn visible() -> Vec<usize> {
     (1..=FLOATING).collect()
 }
@@ -249,14 +250,8 @@ fn errors_and_places_agree_with_their_differences() {
 }
 
 fn distances_pull_a_sheet_to_the_surface_that_it_shows<B: TrainDevice>(device: &mut B) {
-    let rates = Rates {
-        means: 2e-4,
-        log_scales: 5e-3,
-        quats: 2e-3,
-        opacity_logits: 1e-2,
-        sh_dc: 0.0,
-        sh_rest: 0.0,
-    };
+    let (means, log_scales, quats, opacity_logits) = (2e-4, 5e-3, 2e-3, 1e-2);
+    let rates = Rates { means, log_scales, quats, opacity_logits, ..AT_REST };
     let mut model = device.upload(&sheet()).unwrap();
     let near = device.neighbours(&model, 16).unwrap();
     let rule = SurfaceRule { sdf: 0.2, sdf_unit: 0.01, samples: 2_000, ..RULE };
@@ -329,48 +324,24 @@ each_backend!(
     distances_and_drawn_normals_agree_with_the_oracle_together,
 );
 
-/// Distances alone, in a unit of which they are a few.
-const DISTANCES_RULE: SurfaceRule = SurfaceRule::DISTANCES;
-
-/// A crowd in the middle of a view, of which one in three is too faint to be seen, while every precision
-/// sees the others: samples are drawn among what is seen, by place.
 fn crowd(count: usize, seed: u64, view: &View) -> Gaussians {
-    let mut draws = Draws::new(seed);
-    let parts: Vec<Gaussians> = (0..count)
-        .map(|row| {
-            let [x, y] = draws.array(-0.1, 0.1);
-            let mean_cam = [x, y, draws.uniform(0.4, 0.7)];
-            let mean = mul_transposed(&view.pose.rotation, sub(mean_cam, view.pose.translation));
-            let mut one = gaussian(mean.map(f64::to_f32), 1.0, 0.5, [0.5; 3]);
-            one.log_scales = draws.array::<3>(-3.5, -1.9).map(f64::to_f32).to_vec();
-            one.quats = draws.array::<4>(-1.0, 1.0).map(f64::to_f32).to_vec();
-            let logits = if row % 3 == 2 { [-9.0, -6.5] } else { [-2.0, 4.0] };
-            one.opacity_logits = vec![draws.uniform(logits[0], logits[1]).to_f32()];
-            one
-        })
-        .collect();
-    together(&parts)
+    crowd_in(view, count, seed, [-3.5, -1.9])
 }
 
 /// Gaussians of a [`crowd`] that samples are taken of. Fails where single precision may find others.
 fn near_surface(gaussians: &Gaussians, view: &View) -> Vec<usize> {
     let visible: Vec<usize> = (0..gaussians.len()).filter(|row| row % 3 != 2).collect();
-    let of = |values: &[f32], width: usize, row: usize| {
-        values[row * width..][..width].iter().copied().map(f64::from).collect::<Vec<_>>()
+    let solid = |row| {
+        let groups = gaussians.groups().into_iter().take(4);
+        let values =
+            groups.flat_map(|group| wide(&group.values[row * group.width..][..group.width]));
+        Solid::new(&values.collect::<Vec<f64>>())
     };
-    let solids: Vec<Solid> = (0..gaussians.len())
-        .map(|row| {
-            let groups = [(&gaussians.means, 3), (&gaussians.log_scales, 3), (&gaussians.quats, 4)];
-            let mut values: Vec<f64> =
-                groups.into_iter().flat_map(|(values, width)| of(values, width, row)).collect();
-            values.extend(of(&gaussians.opacity_logits, 1, row));
-            Solid::new(&values)
-        })
-        .collect();
+    let solids: Vec<Solid> = (0..gaussians.len()).map(solid).collect();
     ShownDepths::new(gaussians, &visible, (view, &WITH_DEPTHS)).near_surface(&visible, &solids)
 }
 
-/// What a step without the pixels' say left behind: the terms, and moments that are the gradients.
+/// Takes a step by the terms at samples alone. Returns the terms, and moments that are the gradients.
 fn compared<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
@@ -391,19 +362,6 @@ fn compared<B: TrainDevice>(
     let terms = samples.read().unwrap().into();
     device.step(&mut model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
     (terms, device.snapshot(&mut model).unwrap())
-}
-
-/// Terms within 1e-5: means of a thousand roundings, of depths that are right to a few 1e-7.
-fn assert_terms_agree(found: &SurfaceTerms, expected: &SurfaceTerms, what: &str) {
-    for (name, found, expected) in [
-        ("entropy", found.entropy, expected.entropy),
-        ("density", found.density, expected.density),
-        ("normal", found.normal, expected.normal),
-        ("distance", found.sdf, expected.sdf),
-    ] {
-        let error = (found - expected).abs();
-        assert!(error <= 1e-5 * expected.max(1.0), "{what}: {name} is {found} for {expected}");
-    }
 }
 
 /// Gradients within 5e-5 of the largest of all where the pixels' shares cancel.
@@ -435,8 +393,12 @@ fn distances_of_every_view_agree_with_the_oracle<B: TrainDevice>(device: &mut B)
             let near = near_surface(&gaussians, &view);
             let what = format!("{what}, {} near of {count} Gaussians", near.len());
             assert!(!near.is_empty() && near.len() <= count - count / 3, "{what}");
-            let terms =
-                assert_agrees(device, &gaussians, (&view, 16, 0.0), (&DISTANCES_RULE, &what));
+            let terms = assert_agrees(
+                device,
+                &gaussians,
+                (&view, 16, 0.0),
+                (&SurfaceRule::DISTANCES, &what),
+            );
             assert!(terms.sdf > 0.1, "{what}: {terms:?}");
         }
     }
@@ -448,7 +410,7 @@ fn lists_of_every_length_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     assert!(near_surface(&gaussians, &view).len() > 20);
     for count in [1, 10, 12, 16, 17, 32] {
         let what = format!("{count} neighbours");
-        assert_agrees(device, &gaussians, (&view, count, 0.0), (&DISTANCES_RULE, &what));
+        assert_agrees(device, &gaussians, (&view, count, 0.0), (&SurfaceRule::DISTANCES, &what));
     }
 }
 
@@ -459,7 +421,7 @@ fn any_number_of_samples_agrees_with_the_oracle<B: TrainDevice>(device: &mut B) 
     // Blocks take 8 samples of 12 neighbours at a time, and 4 of 20.
     for samples in [1, 2, 7, 8, 9, 33, 3_000] {
         for count in [12, 20] {
-            let rule = SurfaceRule { samples, ..DISTANCES_RULE };
+            let rule = SurfaceRule { samples, ..SurfaceRule::DISTANCES };
             let what = format!("{samples} samples of {count} neighbours");
             assert_agrees(device, &gaussians, (&view, count, 0.0), (&rule, &what));
         }
@@ -472,7 +434,7 @@ fn distances_and_the_other_terms_agree_with_the_oracle_together<B: TrainDevice>(
     let seen = near_surface(&gaussians, &view).len();
     assert!(seen > 40 && seen < 195, "{seen}");
     for (density, normal) in [(1.3, 0.0), (0.0, 0.9), (1.3, 0.9)] {
-        let rule = SurfaceRule { entropy: 0.7, density, normal, ..DISTANCES_RULE };
+        let rule = SurfaceRule { entropy: 0.7, density, normal, ..SurfaceRule::DISTANCES };
         let what = format!("density {density}, normal {normal}");
         let terms = assert_agrees(device, &gaussians, (&view, 16, 0.0), (&rule, &what));
         let on = [terms.entropy > 0.1, terms.density > 1e-3, terms.normal > 1e-3];
@@ -484,7 +446,7 @@ fn distances_and_drawn_normals_agree_with_the_oracle_together<B: TrainDevice>(de
     let view = straight();
     let gaussians = crowd(60, 41, &view);
     assert!(!near_surface(&gaussians, &view).is_empty());
-    assert_agrees(device, &gaussians, (&view, 16, 0.05), (&DISTANCES_RULE, "with normals"));
+    assert_agrees(device, &gaussians, (&view, 16, 0.05), (&SurfaceRule::DISTANCES, "with normals"));
 }
 
 #[cfg(kernels)]
@@ -494,7 +456,7 @@ mod on_the_device {
     use splat::math::Real;
 
     use super::{
-        DISTANCES_RULE, assert_agrees, assert_columns_agree, assert_terms_agree, compared, crowd,
+        SurfaceRule, assert_agrees, assert_columns_agree, assert_terms_agree, compared, crowd,
         near_surface,
     };
     use crate::common::cuda;
@@ -510,7 +472,7 @@ mod on_the_device {
         for bands in [1, 2, 3, u32::MAX] {
             device.set_bands(BandPolicy::AtLeast(bands));
             let what = format!("{bands} bands");
-            assert_agrees(device, &gaussians, (&view, 16, 0.0), (&DISTANCES_RULE, &what));
+            assert_agrees(device, &gaussians, (&view, 16, 0.0), (&SurfaceRule::DISTANCES, &what));
         }
     }
 
@@ -524,8 +486,9 @@ mod on_the_device {
         assert!(near_surface(&gaussians, &view).len() > 20);
         for count in [16, 32] {
             let at = (&view, count, 0.0);
-            let mut found = compared(&mut cuda::compact(), &gaussians, at, &DISTANCES_RULE);
-            let mut expected = compared(&mut Cpu::<f64>::new(), &gaussians, at, &DISTANCES_RULE);
+            let mut found = compared(&mut cuda::compact(), &gaussians, at, &SurfaceRule::DISTANCES);
+            let mut expected =
+                compared(&mut Cpu::<f64>::new(), &gaussians, at, &SurfaceRule::DISTANCES);
             assert_terms_agree(&found.0, &expected.0, "compact");
             // What a first moment is after one step, as far as its size goes.
             let size = |v: f32| (f64::from(v) / (1.0 - 0.999)).sqrt() * (1.0 - 0.9);

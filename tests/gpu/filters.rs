@@ -1,6 +1,7 @@
 //! The filters of Mip-Splatting, the regularisers and the random motion of MCMC: gradients against
 //! differences in double precision, and every device against the oracle.
 
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use splat::backend::cpu::{Cpu, Model, Parameter};
@@ -22,6 +23,7 @@ use crate::common::oracle::{
 use crate::common::prelude::*;
 use crate::common::scene::{NEAR, RATES, filtered_viewpoint, photo, tame_gaussians};
 use crate::common::{Draws, assert_relative, derivative, view};
+use crate::support::{add_shot, assert_near, noisy_shot, shown, shown_of, step_over, stepped};
 
 each_backend!(
     the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length,
@@ -36,9 +38,9 @@ each_backend!(
 );
 
 /// Depth from which on views tell of what they see, world units.
-const SAMPLED_FROM: f64 = 0.2;
+pub(super) const SAMPLED_FROM: f64 = 0.2;
 
-const MIP: Footprint = Footprint::Ellipse { variance_px2: 0.1, compensates: true };
+pub(super) const MIP: Footprint = Footprint::Ellipse { variance_px2: 0.1, compensates: true };
 
 /// As in `gradients.rs`: six digits.
 const EXACT: (f64, f64) = (1e-6, 1e-6);
@@ -144,10 +146,8 @@ fn the_pipeline_with_filters_agrees_with_its_differences() {
     let mut model = device.upload(&dozen()).unwrap();
     device.update_filter_3d(&mut model, &[&view()], SAMPLED_FROM).unwrap();
     assert!(model.filter_3d.iter().all(|&filter| filter > 0.005));
-    let mut sums = Default::default();
-    device
-        .add_view(&mut model, (&view(), &settings), (&target, &Terms::photometric(0.2)), &mut sums)
-        .unwrap();
+    let (mut sums, shot) = (Default::default(), noisy_shot(0, &view(), settings));
+    add_shot(&mut device, &mut model, &shot, &mut sums);
     // As in `gradients.rs`: the difference is good to six digits from 1e-4 on.
     let loss = |_: &mut Cpu<f64>, moved: &Model<f64>| loss_of(moved, &target, &settings);
     let compared =
@@ -164,6 +164,13 @@ fn three_views() -> [View; 3] {
     views[2].pose.translation = [-1.4, 0.4, 0.9];
     views[2].camera.width = 61;
     views
+}
+
+/// A view that sees nothing.
+fn far_away() -> View {
+    let mut view = view();
+    view.pose.translation = [0.0, 0.0, -1e4];
+    view
 }
 
 /// The depth of the nearest view that samples a place, and whether a decision was close.
@@ -191,11 +198,6 @@ fn the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length<B: TrainD
     device: &mut B,
 ) {
     // More views than a block of a device looks at at once, the last of which are the three.
-    let far_away = || {
-        let mut view = view();
-        view.pose.translation = [0.0, 0.0, -1e4];
-        view
-    };
     for (count, others) in [(1000, 0), (1000, 64), (1, 0), (33, 127)] {
         let mut gaussians = Gaussians::zeros(0, count);
         let mut draws = Draws::new(34);
@@ -203,9 +205,8 @@ fn the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length<B: TrainD
         gaussians.quats.iter_mut().for_each(|x| *x = 1.0);
         let views: Vec<View> = (0..others).map(|_| far_away()).chain(three_views()).collect();
         let mut model = device.upload(&gaussians).unwrap();
-        device
-            .update_filter_3d(&mut model, &views.iter().collect::<Vec<_>>(), SAMPLED_FROM)
-            .unwrap();
+        let all: Vec<&View> = views.iter().collect();
+        device.update_filter_3d(&mut model, &all, SAMPLED_FROM).unwrap();
         let found = device.snapshot(&mut model).unwrap().filter_3d;
         assert_eq!(found.len(), count);
         let means = gaussians.means.as_chunks::<3>().0;
@@ -229,9 +230,7 @@ fn without_a_view_that_samples_anything_filters_are_zero<B: TrainDevice>(device:
     device.update_filter_3d(&mut model, &[], SAMPLED_FROM).unwrap();
     assert!(device.optional(&model).filter_3d);
     assert_eq!(device.snapshot(&mut model).unwrap().filter_3d, vec![0.0; 40]);
-    let mut elsewhere = view();
-    elsewhere.pose.translation = [0.0, 0.0, -1e4];
-    device.update_filter_3d(&mut model, &[&elsewhere], SAMPLED_FROM).unwrap();
+    device.update_filter_3d(&mut model, &[&far_away()], SAMPLED_FROM).unwrap();
     assert_eq!(device.snapshot(&mut model).unwrap().filter_3d, vec![0.0; 40]);
     let mut none = device.upload(&Gaussians::zeros(2, 0)).unwrap();
     device.update_filter_3d(&mut none, &[&view()], SAMPLED_FROM).unwrap();
@@ -255,17 +254,8 @@ fn a_reset_lowers_opacities_as_they_are_through_the_filter<B: TrainDevice>(devic
     gaussians.opacity_logits.iter_mut().step_by(3).for_each(|logit| *logit -= 5.0);
     let mut model = device.upload(&gaussians).unwrap();
     device.update_filter_3d(&mut model, &[&view()], SAMPLED_FROM).unwrap();
-    let target = device.target(0, &photo(37, 29, None)).unwrap();
-    let mut sums = Default::default();
-    device
-        .add_view(
-            &mut model,
-            (&view(), &settings(0, 1)),
-            (&target, &Terms::photometric(0.2)),
-            &mut sums,
-        )
-        .unwrap();
-    device.step(&mut model, sums, &AdamStep::new(1, AT_REST)).unwrap();
+    let shot = noisy_shot(0, &view(), settings(0, 1));
+    step_over(device, &mut model, &[shot], &AdamStep::new(1, AT_REST));
     let before = device.snapshot(&mut model).unwrap();
     assert!(before.first_moments.opacity_logits.iter().any(|&moment| moment != 0.0));
     device.adjust(&mut model, &Adjust::ResetOpacity(0.01)).unwrap();
@@ -288,29 +278,21 @@ fn a_reset_lowers_opacities_as_they_are_through_the_filter<B: TrainDevice>(devic
 
 fn fused_gaussians_look_like_the_raw_ones_with_their_filter<B: TrainDevice>(device: &mut B) {
     for filter in [Footprint::DILATED, MIP] {
-        let settings = Drawing { pass: Pass::Eval, footprint: filter, ..settings(3, 40) };
+        let settings = Drawing { footprint: filter, ..settings(3, 40) };
         let mut model = device.upload(&tame_gaussians(80, 37, 3)).unwrap();
         device.update_filter_3d(&mut model, &[&view()], SAMPLED_FROM).unwrap();
-        let frame = device.show(&model, &view(), &settings).unwrap();
-        let raw = device.image(&frame).unwrap().rgb;
+        let raw = shown(device, &model, &view(), &settings);
         let Snapshot { mut parameters, filter_3d, .. } = device.snapshot(&mut model).unwrap();
-        let plain = device.upload(&parameters).unwrap();
-        let frame = device.show(&plain, &view(), &settings).unwrap();
-        let unfiltered = device.image(&frame).unwrap().rgb;
+        let unfiltered = shown_of(device, &parameters, &view(), &settings);
         fuse(&mut parameters, &filter_3d);
-        let fused = device.upload(&parameters).unwrap();
-        let frame = device.show(&fused, &view(), &settings).unwrap();
-        let fused = device.image(&frame).unwrap().rgb;
-        let apart = |a: &[f32]| {
-            a.chunks(3)
-                .zip(raw.chunks(3))
-                .map(|(a, b)| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max))
-                .collect::<Vec<_>>()
+        let fused = shown_of(device, &parameters, &view(), &settings);
+        let wrong = |image: &[f32], limit: f32| {
+            let pairs = image.chunks(3).zip(raw.chunks(3));
+            pairs.filter(|(a, b)| a.iter().zip(*b).any(|(a, b)| (a - b).abs() > limit)).count()
         };
-        assert!(apart(&unfiltered).iter().filter(|&&error| error > 1e-2).count() > 100);
+        assert!(wrong(&unfiltered, 1e-2) > 100);
         // Rounding may take a splat's opacity over the cut of 1/255, in a pixel or two.
-        let wrong = apart(&fused).iter().filter(|&&error| error > 1e-5).count();
-        assert!(wrong <= 2, "{wrong} pixels differ with {filter:?}");
+        assert!(wrong(&fused, 1e-5) <= 2, "{} pixels differ with {filter:?}", wrong(&fused, 1e-5));
     }
 }
 
@@ -323,36 +305,43 @@ fn smoothed_step<B: TrainDevice>(
 ) -> (Loss, Snapshot<Gaussians>) {
     let mut model = device.upload(gaussians).unwrap();
     device.update_filter_3d(&mut model, &[&shot.view], SAMPLED_FROM).unwrap();
-    let target = device.target(shot.index, &shot.photo).unwrap();
-    let mut sums = Default::default();
-    let loss = device
-        .add_view(&mut model, (&shot.view, &shot.settings), (&target, &shot.terms), &mut sums)
-        .unwrap();
-    device.step(&mut model, sums, step).unwrap();
-    (loss.read().unwrap().into(), device.snapshot(&mut model).unwrap())
+    let loss = step_over(device, &mut model, from_ref(shot), step).remove(0);
+    (loss.into(), device.snapshot(&mut model).unwrap())
 }
 
-/// A view of the smoothed Gaussians with a photograph in which no pixel is borderline.
-fn smoothed_shot(gaussians: &Gaussians, footprint: Footprint, seed: u64) -> Shot {
-    let settings = Drawing { footprint, ..settings(3, seed) };
+/// Returns the Gaussians as they are drawn through their 3D filter.
+pub(super) fn smoothed(gaussians: &Gaussians) -> Gaussians {
     let mut oracle = Cpu::<f64>::new();
     let mut model = oracle.upload(gaussians).unwrap();
     oracle.update_filter_3d(&mut model, &[&view()], SAMPLED_FROM).unwrap();
     let Snapshot { mut parameters, filter_3d, .. } = oracle.snapshot(&mut model).unwrap();
     fuse(&mut parameters, &filter_3d);
-    shot(&parameters, &view(), settings, (seed, Counted::Clear))
+    parameters
+}
+
+/// A view of the smoothed Gaussians with a photograph in which no pixel is borderline.
+fn smoothed_shot(gaussians: &Gaussians, footprint: Footprint, seed: u64) -> Shot {
+    let settings = Drawing { footprint, ..settings(3, seed) };
+    shot(&smoothed(gaussians), &view(), settings, (seed, Counted::Clear))
+}
+
+/// Takes a step on the device and in the oracle. Returns loss and model of both.
+fn smoothed_steps<B: TrainDevice>(
+    device: &mut B,
+    (gaussians, shot): (&Gaussians, &Shot),
+    step: &AdamStep,
+) -> [(Loss, Snapshot<Gaussians>); 2] {
+    let oracle = &mut Cpu::<f64>::new();
+    [smoothed_step(device, gaussians, shot, step), smoothed_step(oracle, gaussians, shot, step)]
 }
 
 fn steps_through_the_filters_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
-    for (count, seed, filter) in
-        [(1, 41, MIP), (60, 42, MIP), (200, 43, MIP), (120, 44, Footprint::DILATED)]
-    {
+    let cases = [(1, 41, MIP), (60, 42, MIP), (200, 43, MIP), (120, 44, Footprint::DILATED)];
+    for (count, seed, filter) in cases {
         let gaussians = tame_gaussians(count, seed, 3);
         let shot = smoothed_shot(&gaussians, filter, seed);
-        let step = AdamStep::new(1, RATES);
-        let (loss, found) = smoothed_step(device, &gaussians, &shot, &step);
-        let mut oracle = Cpu::<f64>::new();
-        let (expected_loss, expected) = smoothed_step(&mut oracle, &gaussians, &shot, &step);
+        let [(loss, found), (expected_loss, expected)] =
+            smoothed_steps(device, (&gaussians, &shot), &AdamStep::new(1, RATES));
         let what = format!("{count} Gaussians with {filter:?}");
         assert_losses_agree(&loss, &expected_loss, (shot.size(), &what));
         assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, &what));
@@ -360,41 +349,15 @@ fn steps_through_the_filters_agree_with_the_oracle<B: TrainDevice>(device: &mut 
 }
 
 fn regularisers_act_on_all_gaussians_or_on_those_that_are_seen<B: TrainDevice>(device: &mut B) {
-    for (reach, share) in [(Reach::All, 1.0), (Reach::Seen, 0.0)] {
-        regularisers_act_where_nothing_is_seen(device, reach, share);
-    }
-}
-
-/// Compares the gradients of regularisers with this share of them, where the view shows no Gaussian.
-fn regularisers_act_where_nothing_is_seen<B: TrainDevice>(
-    device: &mut B,
-    reach: Reach,
-    share: f64,
-) {
     let gaussians = tame_gaussians(150, 45, 1);
-    let mut away = view();
-    // Nothing is seen: what gradient there is comes of the regularisers alone.
-    away.pose.translation = [0.0, 0.0, -1e4];
-    let shot = Shot {
-        index: 0,
-        view: away,
-        photo: photo(37, 29, None),
-        settings: settings(1, 3),
-        terms: Terms::photometric(0.2),
-    };
-    let regularisers = Regularisers { opacity: 0.3, scale: 0.7, reach };
-    let step = AdamStep { regularisers, ..AdamStep::new(1, RATES) };
-    let mut model = device.upload(&gaussians).unwrap();
-    let target = device.target(0, &shot.photo).unwrap();
-    let mut sums = Default::default();
-    device
-        .add_view(&mut model, (&shot.view, &shot.settings), (&target, &shot.terms), &mut sums)
-        .unwrap();
-    device.step(&mut model, sums, &step).unwrap();
-    let after = device.snapshot(&mut model).unwrap();
-    for (name, width, found) in gradients(&after) {
-        for (at, &found) in found.iter().enumerate() {
-            let expected = match name {
+    // Nothing is seen: the regularisers alone have gradients.
+    let shot = noisy_shot(0, &far_away(), settings(1, 3));
+    for (reach, share) in [(Reach::All, 1.0), (Reach::Seen, 0.0)] {
+        let regularisers = Regularisers { opacity: 0.3, scale: 0.7, reach };
+        let step = AdamStep { regularisers, ..AdamStep::new(1, RATES) };
+        let (_, after) = stepped(device, &gaussians, from_ref(&shot), &step);
+        for (name, _, found) in gradients(&after) {
+            let expected = |at: usize| match name {
                 "log_scales" => share * 0.7 / 450.0 * f64::from(gaussians.log_scales[at]).exp(),
                 "opacity_logits" => {
                     let opacity = sigmoid(f64::from(gaussians.opacity_logits[at]));
@@ -402,13 +365,9 @@ fn regularisers_act_where_nothing_is_seen<B: TrainDevice>(
                 }
                 _ => 0.0,
             };
+            let expected: Vec<f64> = (0..found.len()).map(expected).collect();
             // 1 - opacity of single precision, for opacities up to 0.995.
-            let error = (found - expected).abs();
-            assert!(
-                error <= 3e-5 * expected,
-                "{name}[{}] of {width}: {found} {expected}",
-                at % width
-            );
+            assert_near(&found, &expected, |value| 3e-5 * value, name);
         }
     }
 }
@@ -431,14 +390,11 @@ fn noise_moves_transparent_gaussians_as_the_oracle_does<B: TrainDevice>(device: 
     }
     let shot = smoothed_shot(&gaussians, MIP, 48);
     let still = AdamStep::new(1, AT_REST);
-    for (moved, least_far, least_at_rest) in
-        [(MotionReach::All, 100, 0), (MotionReach::Unseen, 50, 50)]
-    {
+    let cases = [(MotionReach::All, 100, 0), (MotionReach::Unseen, 50, 50)];
+    for (moved, least_far, least_at_rest) in cases {
         let noise = Some(Noise { rate: 7.0, key: 0x1234_5678_9abc_def0, moved });
         let step = AdamStep { noise, ..still };
-        let (_, found) = smoothed_step(device, &gaussians, &shot, &step);
-        let mut oracle = Cpu::<f64>::new();
-        let (_, expected) = smoothed_step(&mut oracle, &gaussians, &shot, &step);
+        let [(_, found), (_, expected)] = smoothed_steps(device, (&gaussians, &shot), &step);
         let means = [&found, &expected].map(|s| s.parameters.means.as_chunks::<3>().0);
         let starts = gaussians.means.as_chunks::<3>().0;
         let (mut far, mut at_rest) = (0, 0);
@@ -474,8 +430,7 @@ fn harmonics_of_what_is_seen_decay<B: TrainDevice>(device: &mut B) {
     }
     let shot = smoothed_shot(&gaussians, MIP, 53);
     let step = AdamStep { sh_decay: 0.25, ..AdamStep::new(1, AT_REST) };
-    let (_, found) = smoothed_step(device, &gaussians, &shot, &step);
-    let (_, expected) = smoothed_step(&mut Cpu::<f64>::new(), &gaussians, &shot, &step);
+    let [(_, found), (_, expected)] = smoothed_steps(device, (&gaussians, &shot), &step);
     // Three quarters of a number are rounded once.
     assert_eq!(found.parameters, expected.parameters);
     assert_eq!(found.parameters.sh_dc, gaussians.sh_dc);
@@ -495,9 +450,7 @@ fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: TrainDevice>(
     use splat::math::morton::Cube;
     let gaussians = tame_gaussians(203, 49, 2);
     let mut model = device.upload(&gaussians).unwrap();
-    device
-        .update_filter_3d(&mut model, &three_views().iter().collect::<Vec<_>>(), SAMPLED_FROM)
-        .unwrap();
+    device.update_filter_3d(&mut model, &three_views().each_ref(), SAMPLED_FROM).unwrap();
     let mut before = device.snapshot(&mut model).unwrap();
     before.absolute_norm_sums = (0_u16..203).map(|row| f32::from(row) * 0.5).collect();
     let mut model = device.restore(before.clone()).unwrap();
@@ -515,15 +468,7 @@ fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: TrainDevice>(
         rows
     };
     assert_eq!(rows(&after), rows(&before));
-    let rule = DensifyRule {
-        gradient_min: 1e9,
-        small_max: 0.05,
-        opacity_min: 0.5,
-        scale_max: None,
-        seed: 5,
-        iteration: 600,
-        with_quantile: false,
-    };
+    let rule = DensifyRule { gradient_min: 1e9, opacity_min: 0.5, ..DensifyRule::ALL };
     let done = densify(device, &mut model, &rule, 9).unwrap();
     let left = device.snapshot(&mut model).unwrap();
     assert!(done.removed > 20 && left.parameters.len() == 203 - done.removed);
@@ -541,18 +486,14 @@ fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: TrainDevice>(
 #[test]
 #[ignore = "needs a CUDA device"]
 fn a_compact_model_takes_the_same_steps_through_the_filters() {
-    use splat::backend::cuda::CudaOptions;
-    use splat::memory::plan::Storage;
-    let options = CudaOptions { storage: Storage::Compact, ..CudaOptions::default() };
-    let mut device = crate::common::cuda::open_with(&options).expect("a CUDA device");
     let gaussians = tame_gaussians(200, 50, 3);
     let shot = smoothed_shot(&gaussians, MIP, 51);
     let regularisers = Regularisers { opacity: 0.01, scale: 0.01, ..Default::default() };
     let noise = Some(Noise { rate: 1e-3, key: 77, moved: MotionReach::All });
     let step = AdamStep { regularisers, noise, ..AdamStep::new(1, RATES) };
-    let (loss, found) = smoothed_step(&mut device, &gaussians, &shot, &step);
-    let mut oracle = Cpu::<f64>::new();
-    let (expected_loss, expected) = smoothed_step(&mut oracle, &gaussians, &shot, &step);
+    let device = &mut crate::common::cuda::compact();
+    let [(loss, found), (expected_loss, expected)] =
+        smoothed_steps(device, (&gaussians, &shot), &step);
     // Colours in half precision move the loss by a few units of 1e-4.
     assert!((loss.total - expected_loss.total).abs() < 1e-3);
     let groups = gradients(&found).into_iter().zip(gradients(&expected));
@@ -560,8 +501,7 @@ fn a_compact_model_takes_the_same_steps_through_the_filters() {
         let error = crate::common::oracle::relative_error(&found, &expected);
         assert!(error < 2e-2, "{name} is {error:.1e} off");
     }
-    for (found, expected) in found.parameters.means.iter().zip(&expected.parameters.means) {
-        // The rate, where rounding turns the step's sign, twice, and what the noise is off by.
-        assert!((found - expected).abs() < 2.1e-3);
-    }
+    // The rate, where rounding turns the step's sign, twice, and the error of the noise.
+    let (found, expected) = (&found.parameters.means, &expected.parameters.means);
+    assert_near(found, expected, |_| 2.1e-3, "mean");
 }

@@ -53,5 +53,6 @@ mod parity_worth;
 mod patches;
 mod primitive;
 mod stages;
+mod support;
 #[cfg(kernels)]
 mod triangle_bands;

@@ -7,7 +7,7 @@ use splat::backend::frame_state::{Drawn, Scored};
 use splat::backend::{
     AdamStep, DeviceError, NormalDepths, Rates, Statistics, Term, Terms, TrainDevice,
 };
-use splat::dataset::{Image, InverseDepthMap, View};
+use splat::dataset::{Image, View};
 use splat::math::Real;
 use splat::math::linalg::{Quat, dot, mul, rotation};
 use splat::math::normals::{
@@ -19,14 +19,15 @@ use splat::model::Gaussians;
 
 use crate::common::drawing::drawn_either;
 use crate::common::oracle::{
-    Counted, FirstStep, Shot, assert_differences, assert_gradients_agree, assert_losses_agree,
-    clear_gaussians, clear_pixels, gradient_tolerance, settings, shot,
+    AT_REST, Counted, FirstStep, Shot, assert_differences, assert_gradients_agree,
+    assert_losses_agree, clear_gaussians, clear_pixels, gradient_tolerance, settings, shot,
 };
 use crate::common::prelude::*;
 use crate::common::scene::{
     NEAR, RATES, composite, gaussian, nine, photo, resized, straight, tame_gaussians, together,
 };
-use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
+use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view, with};
+use crate::support::{add_shot, assert_near, noisy_shot, stepped, with_depth_noise};
 
 each_backend!(
     discs_that_face_the_camera_disagree_at_the_border_only,
@@ -66,11 +67,11 @@ fn compared<B: TrainDevice>(
 ) -> (f64, B::Gradients) {
     let median = depths == NormalDepths::Median;
     let settings = Drawing { median, ..with_surface(settings(3, 7)) };
-    let target = device.target(0, &photo(37, 29, None)).unwrap();
-    let terms = Terms::photometric(0.2).with(Term::DepthNormal { depths }, weight);
-    let (seen, mut gradients) = ((&straight(), &settings), B::Gradients::default());
-    let loss = device.add_view(model, seen, (&target, &terms), &mut gradients).unwrap();
-    (loss.read().unwrap().get("dn").unwrap(), gradients)
+    let mut shot = noisy_shot(0, &straight(), settings);
+    shot.terms.add(Term::DepthNormal { depths }, weight);
+    let mut gradients = B::Gradients::default();
+    let values = add_shot(device, model, &shot, &mut gradients);
+    (values.get("dn").unwrap(), gradients)
 }
 
 fn discs_that_face_the_camera_disagree_at_the_border_only<B: TrainDevice>(device: &mut B) {
@@ -89,14 +90,7 @@ fn discs_turn_into_the_surface_that_they_make_up<B: TrainDevice>(device: &mut B)
     // By 0.5 rad about an oblique axis.
     let (sine, cosine) = 0.25_f32.sin_cos();
     let mut model = device.upload(&wall([cosine, 0.8 * sine, -0.6 * sine, 0.0])).unwrap();
-    let only_turn = Rates {
-        means: 0.0,
-        log_scales: 0.0,
-        quats: 0.01,
-        opacity_logits: 0.0,
-        sh_dc: 0.0,
-        sh_rest: 0.0,
-    };
+    let only_turn = Rates { quats: 0.01, ..AT_REST };
     let mut means = Vec::new();
     for number in 1..=40 {
         let (mean, gradients) = compared(device, &mut model, (100.0, NormalDepths::All));
@@ -133,29 +127,14 @@ fn colours_and_their_gradients_are_the_same_with_a_surface_and_without<B: TrainD
         assert_eq!(maps, [false, pass != Pass::Picture], "{pass:?}");
     }
     // What is drawn and not compared gives no gradient.
-    let target = device.target(0, &photo(37, 29, None)).unwrap();
     let [plain, beside] = [settings(3, 4), with_surface(settings(3, 4))].map(|settings| {
-        let mut model = device.upload(&gaussians).unwrap();
-        let mut gradients = Default::default();
-        device
-            .add_view(
-                &mut model,
-                (&view(), &settings),
-                (&target, &Terms::photometric(0.2)),
-                &mut gradients,
-            )
-            .unwrap();
-        device
-            .step(&mut model, gradients, &AdamStep::new(1, crate::common::oracle::AT_REST))
-            .unwrap();
-        device.snapshot(&mut model).unwrap().first_moments
+        let shot = noisy_shot(0, &view(), settings);
+        stepped(device, &gaussians, &[shot], &AdamStep::new(1, AT_REST)).1.first_moments
     });
     let groups = [&plain.quats, &plain.means, &plain.sh_dc].into_iter();
-    for (a, b) in groups.zip([&beside.quats, &beside.means, &beside.sh_dc]) {
-        for (a, b) in a.iter().zip(b) {
-            // Sums over pixels in any order.
-            assert!((a - b).abs() <= 1e-4 * a.abs().max(1e-4), "{a} and {b}");
-        }
+    for (plain, beside) in groups.zip([&beside.quats, &beside.means, &beside.sh_dc]) {
+        // Sums over pixels in any order.
+        assert_near(beside, plain, |value| 1e-4 * value.abs().max(1e-4), "moment");
     }
 }
 
@@ -184,11 +163,8 @@ fn normals_of_gaussians_face_the_camera_and_agree_with_their_differences() {
         let d_normal = draws.array(-1.0, 1.0);
         let found = facing_normal_bwd(&view, &shape, d_normal);
         for (k, found) in found.into_iter().enumerate() {
-            let f = |x| {
-                let mut moved = shape;
-                moved.quat[k] = x;
-                dot(facing_normal(&view, &moved), d_normal)
-            };
+            let moved = |x| Shape { quat: with(shape.quat, k, x), ..shape };
+            let f = |x| dot(facing_normal(&view, &moved(x)), d_normal);
             let expected = derivative_between_cuts(shape.quat[k], f);
             assert_relative(found, expected, EXACT, "quaternion");
         }
@@ -201,11 +177,6 @@ fn normals_of_maps_agree_with_their_differences() {
     for _ in 0..30 {
         let (xy, d_normal) = (draws.array::<2>(-0.65, 0.65), draws.array::<3>(-1.0, 1.0));
         let (slopes, ray) = (draws.array::<2>(-3.0, 3.0), draws.array::<2>(-0.7, 0.7));
-        let with = |values: [f64; 2], k: usize, x: f64| {
-            let mut values = values;
-            values[k] = x;
-            values
-        };
         let found = blended_normal_bwd(xy, d_normal);
         let of_slopes = surface_normal_bwd(slopes, ray, d_normal);
         let [before, behind] = draws.array::<2>(0.3, 4.0);
@@ -232,7 +203,7 @@ fn scene() -> Gaussians {
     nine(&mut Draws::new(10), [-2.6, -1.2])
 }
 
-/// Of the normals in the objective of the whole pipeline.
+/// Weight of the normals in the objective of the whole pipeline.
 const WEIGHT: f64 = 0.4;
 
 fn objective(
@@ -284,13 +255,10 @@ fn a_view_smaller_than_three_pixels_is_all_border() {
     for size in [[1, 1], [2, 9], [9, 2]] {
         let view = resized(&straight(), size);
         let mut model = device.upload(&wall([1.0, 0.0, 0.0, 0.0])).unwrap();
-        let target = photo(size[0], size[1], None);
-        let terms =
-            Terms::photometric(0.2).with(Term::DepthNormal { depths: NormalDepths::All }, 0.05);
-        let (drawing, mut gradients) = (with_surface(settings(3, 1)), Default::default());
-        let seen = (&view, &drawing);
-        let loss = device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
-        assert_eq!(loss.read().unwrap().get("dn"), Some(1.0));
+        let mut shot = noisy_shot(0, &view, with_surface(settings(3, 1)));
+        shot.terms.add(Term::DepthNormal { depths: NormalDepths::All }, 0.05);
+        let values = add_shot(device, &mut model, &shot, &mut Default::default());
+        assert_eq!(values.get("dn"), Some(1.0));
     }
 }
 
@@ -305,10 +273,10 @@ each_backend!(
     a_view_that_sees_nothing_has_no_surface,
 );
 
-/// Of the normals in the loss.
+/// Weight of the normals in the loss.
 const NORMALS_WEIGHT: f64 = 0.3;
 
-/// Which pixels count.
+/// Rules for which pixels count.
 const RULES: [NormalDepths; 3] = [NormalDepths::All, NormalDepths::Opaque, NormalDepths::Median];
 
 /// Depth, x and y of the normal, and opacity of each pixel.
@@ -334,38 +302,27 @@ fn maps_of_surfaces_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
                 let clear = clear_pixels(&composite(&gaussians, &view, &settings));
                 assert_eq!(found.len(), clear.len() * 4);
                 for (pixel, _) in clear.iter().enumerate().filter(|&(_, &clear)| clear) {
-                    for channel in pixel * 4..pixel * 4 + 4 {
-                        // What colours may differ by, times depths of up to 4.
-                        let error = (found[channel] - expected[channel]).abs();
-                        let what = format!("{size:?} px, {count}, {pass:?}, value {channel}");
-                        assert!(
-                            error < 4e-4,
-                            "{what}: {} for {}",
-                            found[channel],
-                            expected[channel]
-                        );
-                    }
+                    let [found, expected] = [&found, &expected].map(|map| &map[pixel * 4..][..4]);
+                    let what = format_args!("{size:?} px, {count}, {pass:?}, pixel {pixel}");
+                    // The tolerance of colours times depths of up to 4.
+                    assert_near(found, expected, |_| 4e-4, what);
                 }
             }
         }
     }
 }
 
-/// What the first step leaves where normals are compared, too; with their mean.
+/// Takes the first step with normals compared. Returns the step and their mean.
 pub(super) fn first_step<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     (shot, depths): (&Shot, NormalDepths),
 ) -> (FirstStep, f64) {
-    let mut model = device.upload(gaussians).unwrap();
-    let target = device.target(shot.index, &shot.photo).unwrap();
     let terms = shot.terms_drawn().with(Term::DepthNormal { depths }, NORMALS_WEIGHT);
-    let drawing = Drawing { median: depths == NormalDepths::Median, ..shot.settings };
-    let (seen, mut gradients) = ((&shot.view, &drawing), Default::default());
-    let loss = device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
-    device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
-    let snapshot = device.snapshot(&mut model).unwrap();
-    let values = loss.read().unwrap();
+    let settings = Drawing { median: depths == NormalDepths::Median, ..shot.settings };
+    let shot = Shot { terms, settings, ..shot.clone() };
+    let (mut losses, snapshot) = stepped(device, gaussians, &[shot], &AdamStep::new(1, RATES));
+    let values = losses.remove(0);
     let mean = values.get("dn").unwrap();
     (FirstStep { loss: values.into(), snapshot }, mean)
 }
@@ -400,23 +357,10 @@ fn losses_and_gradients_of_normals_agree_with_the_oracle<B: TrainDevice>(device:
     }
 }
 
-/// The shot with a map of noise beside the photograph, in every value far from what is drawn.
+/// The shot with a map of noise beside the photograph, and all statistics.
 pub(super) fn with_depths(shot: Shot, gaussians: &Gaussians) -> Shot {
-    let settings = Drawing { inverse_depth: true, statistics: Statistics::Both, ..shot.settings };
-    let oracle = &mut Cpu::<f64>::new();
-    let model = oracle.upload(gaussians).unwrap();
-    let frame = oracle.show(&model, &shot.view, &settings).unwrap();
-    let drawn = oracle.image(&frame).unwrap().inverse_depths.unwrap();
-    let mut draws = Draws::new(72);
-    let (scale, offset) = (2.0, 0.1);
-    let value = |inverse_depth: f32| {
-        let value = u16::try_from(draws.uniform(0.0, 65_536.0).floor_i32()).unwrap();
-        let expected = f32::from(value) / 65_536.0 * scale + offset;
-        if (expected - inverse_depth).abs() < 1e-3 { value ^ 0x4000 } else { value }
-    };
-    let depth =
-        Some(InverseDepthMap { values: drawn.into_iter().map(value).collect(), scale, offset });
-    Shot { photo: Arc::new(Image { depth, ..Image::clone(&shot.photo) }), settings, ..shot }
+    let shot = with_depth_noise(shot, gaussians, 72);
+    Shot { settings: Drawing { statistics: Statistics::Both, ..shot.settings }, ..shot }
 }
 
 fn normals_and_inverse_depths_agree_with_the_oracle_together<B: TrainDevice>(device: &mut B) {
@@ -475,15 +419,13 @@ fn a_view_that_sees_nothing_has_no_surface<B: TrainDevice>(device: &mut B) {
 
 #[cfg(kernels)]
 mod on_the_device {
-    use splat::backend::Terms;
     use splat::backend::cuda::{BandPolicy, Cuda};
 
     use super::*;
     use crate::common::cuda::{self, compact, full};
     use crate::common::oracle::{gradients, mean_size, relative_error};
-    use crate::common::scene::photo;
 
-    /// The bits of a picture with all that is drawn beside it.
+    /// Returns the bits of a picture and of its maps.
     fn bits(device: &mut Cuda, (gaussians, view): (&Gaussians, &View), pass: Pass) -> Vec<u32> {
         let model = device.upload(gaussians).unwrap();
         let settings = with_surface(settings(3, 5));
@@ -495,13 +437,7 @@ mod on_the_device {
 
     /// A view with a photograph of noise, whatever lies near a cut-off: a device against itself.
     fn noisy(view: &View) -> Shot {
-        Shot {
-            index: 0,
-            view: view.clone(),
-            photo: photo(view.camera.width, view.camera.height, None),
-            settings: with_surface(settings(3, 5)),
-            terms: Terms::photometric(0.2),
-        }
+        noisy_shot(0, view, with_surface(settings(3, 5)))
     }
 
     #[test]
@@ -528,10 +464,8 @@ mod on_the_device {
             for bands in [1, 2, 3, u32::MAX] {
                 device.set_bands(BandPolicy::AtLeast(bands));
                 for pass in [Pass::Eval, Pass::Train] {
-                    assert!(
-                        bits(device, (&gaussians, &view), pass) == look,
-                        "{size:?} px, {bands}"
-                    );
+                    let found = bits(device, (&gaussians, &view), pass);
+                    assert!(found == look, "{size:?} px, {bands}");
                 }
                 let (found, mean) = first_step(device, &gaussians, (&shot, NormalDepths::All));
                 assert!((mean - wholes[0].1).abs() < 1e-12, "{size:?} px, {bands}: {mean}");
@@ -560,12 +494,8 @@ mod on_the_device {
         assert!((found.1 - expected.1).abs() < 1e-6, "{} and {}", found.1, expected.1);
         for ((name, _, found), (_, _, expected)) in found.0.iter().zip(&expected.0).take(4) {
             let floor = 0.1 * mean_size(expected);
-            for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
-                // First moments of 8 bits, rounded by chance.
-                let error = (found - expected).abs();
-                let limit = 1e-2 * expected.abs().max(floor);
-                assert!(error <= limit, "{name} {i}: {found:e} for {expected:e}");
-            }
+            // First moments of 8 bits, rounded by chance.
+            assert_near(found, expected, |value| 1e-2 * value.abs().max(floor), name);
         }
     }
 }

@@ -1,15 +1,16 @@
 //! Views that a GPU draws in bands of rows of tiles, against the same views drawn at once.
 
-use crate::common::prelude::*;
 use std::sync::Arc;
 
 use crate::common::oracle::{AT_REST, FirstStep, Shot, gradients, relative_error, settings, step};
+use crate::common::prelude::*;
 use crate::common::scene::{
-    RATES, gaussian, photo, random_gaussians, resized, straight, tame_gaussians, together,
+    RATES, gaussian, random_gaussians, resized, straight, tame_gaussians, together,
 };
 use crate::common::{Draws, cuda, view};
+use crate::support::{add_shot, assert_near, noisy_shot, wide};
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
-use splat::backend::{DeviceError, Rendered, Statistics, Terms, Work};
+use splat::backend::{DeviceError, Rendered, Statistics, Work};
 use splat::dataset::{Image, InverseDepthMap, View};
 use splat::math::Real as _;
 use splat::memory::Bytes;
@@ -65,7 +66,7 @@ fn render(
     })
 }
 
-/// What came of drawing a view.
+/// A drawn view.
 struct DrawnBands {
     image: Rendered,
     bands: u32,
@@ -143,17 +144,10 @@ fn bands_have_the_pixels_of_more_than_65535_tiles() {
 }
 
 fn shot(view: &View) -> Shot {
-    let [width, height] = [view.camera.width, view.camera.height];
-    Shot {
-        index: 0,
-        view: view.clone(),
-        photo: photo(width, height, None),
-        settings: settings(3, 5),
-        terms: Terms::photometric(0.2),
-    }
+    noisy_shot(0, view, settings(3, 5))
 }
 
-/// The same with inverse depths that are compared, and all statistics.
+/// A [`shot`] with inverse depths that are compared, and all statistics.
 fn deep_shot(view: &View) -> Shot {
     let plain = shot(view);
     let mut draws = Draws::new(71);
@@ -174,24 +168,19 @@ fn first_step(
     FirstStep::taken_by(device, gaussians, shot)
 }
 
-/// Of equal images: sums in double precision of which only the order is open.
+/// Compares losses of equal images: sums in double precision of which only the order is open.
 fn assert_same_loss(found: &Loss, expected: &Loss) {
     let depths = |loss: &Loss| loss.depth_l1.unwrap_or(-1.0);
-    let pairs =
-        [(found.l1, expected.l1), (found.ssim, expected.ssim), (depths(found), depths(expected))];
-    for (found, expected) in pairs {
-        assert!((found - expected).abs() <= 1e-12, "{found}, not {expected}");
-    }
+    let values = |loss: &Loss| [loss.l1, loss.ssim, depths(loss)];
+    assert_near(&values(found), &values(expected), |_| 1e-12, "l1, ssim, depths");
 }
 
-/// How far gradients and density statistics of two steps are apart, by group.
+/// Returns the relative errors between gradients and density statistics of two steps, by group.
 fn apart(found: &FirstStep, expected: &FirstStep) -> Vec<(&'static str, f64)> {
     let values = |step: &FirstStep| {
-        let sums = step.snapshot.gradient_norm_sums.iter().copied().map(f64::from).collect();
         let mut all = gradients(&step.snapshot);
-        all.push(("density statistics", 1, sums));
-        let absolute = &step.snapshot.absolute_norm_sums;
-        all.push(("absolute gradients", 1, absolute.iter().copied().map(f64::from).collect()));
+        all.push(("density statistics", 1, wide(&step.snapshot.gradient_norm_sums)));
+        all.push(("absolute gradients", 1, wide(&step.snapshot.absolute_norm_sums)));
         all
     };
     let pairs = values(found).into_iter().zip(values(expected));
@@ -203,18 +192,12 @@ fn assert_same_step(found: &FirstStep, wholes: &[FirstStep], (roundings, what): 
     let expected = &wholes[0];
     assert_same_loss(&found.loss, &expected.loss);
     assert_eq!(found.snapshot.views_seen, expected.snapshot.views_seen, "{what}");
-    let mut noise: Vec<f64> = Vec::new();
-    for other in &wholes[1..] {
-        let errors = apart(other, expected).into_iter().map(|(_, error)| error);
-        noise =
-            errors.enumerate().map(|(i, e)| noise.get(i).map_or(e, |most| most.max(e))).collect();
-    }
+    let noise: Vec<_> = wholes[1..].iter().map(|other| apart(other, expected)).collect();
     assert!(!noise.is_empty());
-    for ((name, error), noise) in apart(found, expected).into_iter().zip(noise) {
-        assert!(
-            error <= 4.0 * noise + roundings,
-            "{what}: {name} {error:.1e} apart, not {noise:.1e}"
-        );
+    for (group, (name, error)) in apart(found, expected).into_iter().enumerate() {
+        let noise = noise.iter().map(|errors| errors[group].1).fold(0.0, f64::max);
+        let is_near = error <= 4.0 * noise + roundings;
+        assert!(is_near, "{what}: {name} {error:.1e} apart, not {noise:.1e}");
     }
 }
 
@@ -263,9 +246,11 @@ fn a_view_that_sees_nothing_is_drawn_in_bands_too() {
     assert!(after.means.chunks(3).all(|mean| mean == [0.0, 0.0, -3.0]));
 }
 
-/// A device that gives up nothing when memory is short, whatever it refuses.
-fn stubborn() -> Cuda {
-    cuda::open_with(&CudaOptions { give_up: Vec::new(), ..CudaOptions::default() }).unwrap()
+/// A device that gives up nothing when memory is short. `None` without virtual memory, where blocks lie where there is
+/// room for them, not one behind the other.
+fn stubborn() -> Option<Cuda> {
+    let options = CudaOptions { give_up: Vec::new(), ..CudaOptions::default() };
+    Some(cuda::open_with(&options).unwrap()).filter(|device| device.heap().is_virtual())
 }
 
 /// Gaussians each of which is in every tile of a view; no pixel is finished before the last.
@@ -297,11 +282,7 @@ fn scratch(device: &mut Cuda, model: &mut Model, shot: &Shot) -> u64 {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn a_view_that_does_not_fit_is_drawn_in_bands_within_the_budget() {
-    let device = &mut stubborn();
-    if !device.heap().is_virtual() {
-        // Its blocks lie where there is room for them, not one behind the other.
-        return;
-    }
+    let Some(device) = &mut stubborn() else { return };
     let gaussians = layers(1900);
     let shot = shot(&resized(&straight(), [1000, 1023]));
     let whole = [(); 3].map(|()| first_step(device, &gaussians, &shot, BandPolicy::Never));
@@ -339,11 +320,7 @@ fn a_view_that_does_not_fit_is_drawn_in_bands_within_the_budget() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn a_view_is_drawn_at_once_as_long_as_it_fits() {
-    let device = &mut stubborn();
-    if !device.heap().is_virtual() {
-        // Its blocks lie where there is room for them, not one behind the other.
-        return;
-    }
+    let Some(device) = &mut stubborn() else { return };
     let gaussians = layers(1500);
     let shot = shot(&resized(&straight(), [1000, 1023]));
     let mut model = device.upload(&gaussians).unwrap();
@@ -370,11 +347,7 @@ fn a_view_is_drawn_at_once_as_long_as_it_fits() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn a_row_of_tiles_that_does_not_fit_is_refused_and_nothing_breaks() {
-    let device = &mut stubborn();
-    if !device.heap().is_virtual() {
-        // Its blocks lie where there is room for them, not one behind the other.
-        return;
-    }
+    let Some(device) = &mut stubborn() else { return };
     let gaussians = layers(1900);
     let shot = shot(&resized(&straight(), [4001, 61]));
     let mut model = device.upload(&gaussians).unwrap();
@@ -398,16 +371,10 @@ fn gradients_that_no_step_takes_do_not_show_in_the_next() {
     let wholes = [(); 3].map(|()| first_step(device, &gaussians, &shot, BandPolicy::Never));
     device.set_bands(BandPolicy::AtLeast(2));
     let mut model = device.upload(&gaussians).unwrap();
-    let target = device.target(shot.index, &shot.photo).unwrap();
     // Density control does not count it either.
-    let unobserved = Drawing { pass: Pass::Train, ..shot.settings };
-    let mut nobodys = Default::default();
-    let lost = device
-        .add_view(&mut model, (&shot.view, &unobserved), (&target, &shot.terms), &mut nobodys)
-        .unwrap()
-        .read()
-        .unwrap();
-    drop(nobodys);
+    let settings = Drawing { pass: Pass::Train, ..shot.settings };
+    let unobserved = Shot { settings, ..shot.clone() };
+    let lost = add_shot(device, &mut model, &unobserved, &mut Default::default());
     let loss = step(device, &mut model, &shot, (1, RATES));
     assert_same_loss(&lost.into(), &loss);
     let found = FirstStep { loss, snapshot: device.snapshot(&mut model).unwrap() };

@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use crate::common::prelude::*;
-use crate::common::scene::photo;
-use crate::common::{Draws, assert_relative, view};
+use crate::common::scene::{RATES, photo};
+use crate::common::{Draws, view};
+use crate::support::assert_near;
 use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, BoundState, BoundStep, DeviceError, Rates, Term, Terms, TrainDevice,
-};
+use splat::backend::{AdamStep, BoundState, BoundStep, DeviceError, Terms, TrainDevice};
 use splat::math::Real;
 use splat::math::bound::PerTriangle;
 use splat::math::linalg::rotation;
@@ -21,15 +20,6 @@ each_backend!(
     what_is_bound_goes_on_from_what_was_read,
     a_vertex_that_is_no_number_is_named,
 );
-
-const RATES: Rates = Rates {
-    means: 1e-3,
-    log_scales: 2e-3,
-    quats: 3e-3,
-    opacity_logits: 4e-3,
-    sh_dc: 5e-3,
-    sh_rest: 6e-3,
-};
 
 /// A crumpled sheet of triangles before the camera of [`view`], with an edge of three faces.
 fn sheet(per_triangle: PerTriangle) -> (Arc<BoundTopology>, BoundState, Gaussians) {
@@ -63,7 +53,7 @@ fn sheet(per_triangle: PerTriangle) -> (Arc<BoundTopology>, BoundState, Gaussian
     (Arc::new(topology), BoundState::new(columns), gaussians)
 }
 
-/// So many steps from this state, from the first step on; what is learned then, and the Gaussians.
+/// Takes steps from this state, from the first step on. Returns the learned state and the Gaussians.
 fn stepped<B: TrainDevice>(
     device: &mut B,
     (topology, state, gaussians): &(Arc<BoundTopology>, BoundState, Gaussians),
@@ -74,8 +64,7 @@ fn stepped<B: TrainDevice>(
     let view = view();
     let target = device.target(0, &photo(view.camera.width, view.camera.height, None))?;
     let drawing = Drawing { pass: Pass::Train, sh_degree: 1, ..Drawing::DEFAULT };
-    let mut terms = Terms::default();
-    terms.add(Term::Photometric { lambda_dssim: 0.2 }, 1.0);
+    let terms = Terms::photometric(0.2);
     for number in 1..=steps {
         let mut gradients = B::Gradients::default();
         let seen = ((&view, &drawing), (&target, &terms));
@@ -99,29 +88,18 @@ fn a_step_moves_the_mesh_and_the_forms_as_in_double_precision<B: TrainDevice>(de
         for (column, (found, expected)) in moments.enumerate() {
             let largest = expected.iter().fold(0.0, |most: f32, value| most.max(value.abs()));
             assert!(largest > 0.0, "{what}: nothing moves column {column}");
-            for (row, (&found, &expected)) in found.iter().zip(expected).enumerate() {
-                // A pixel of a borderline splat is seen in one precision alone.
-                let tolerance = (2e-3, f64::from(largest));
-                let what = format!("{what}, gradient {row} of column {column}");
-                assert_relative(found.into(), expected.into(), tolerance, &what);
-            }
+            // A pixel of a borderline splat is seen in one precision alone.
+            let allowed = |_| 2e-3 * f64::from(largest);
+            assert_near(found, expected, allowed, format_args!("{what}, column {column}"));
         }
         // The step of Adam has the length of its rate, whatever the gradient: signs alone may differ where it is 0.
-        for (row, (&found, &expected)) in
-            found_gaussians.means.iter().zip(&expected_gaussians.means).enumerate()
-        {
-            let what = format!("{what}, mean {row}");
-            assert_relative(found.into(), expected.into(), (3e-3, 1.0), &what);
-        }
+        let (means, exact) = (&found_gaussians.means, &expected_gaussians.means);
+        assert_near(means, exact, |mean| 3e-3 * mean.abs().max(1.0), format_args!("{what}, mean"));
         let quats = found_gaussians.quats.as_chunks::<4>().0.iter();
-        for (row, (found, expected)) in
-            quats.zip(expected_gaussians.quats.as_chunks::<4>().0).enumerate()
-        {
+        for (found, expected) in quats.zip(expected_gaussians.quats.as_chunks::<4>().0) {
             let [found, expected] = [found, expected].map(|quat| rotation(quat.map(f64::from)));
-            for (found, expected) in found.as_flattened().iter().zip(expected.as_flattened()) {
-                let what = format!("{what}, rotation {row}");
-                assert_relative(*found, *expected, (2e-2, 1.0), &what);
-            }
+            let (found, expected) = (found.as_flattened(), expected.as_flattened());
+            assert_near(found, expected, |_| 2e-2, format_args!("{what}, rotation"));
         }
         assert_eq!(found_gaussians.log_scales[0], sheet.0.log_thickness);
         assert_eq!(found_gaussians.log_scales[1..3], found.values.log_scales[..2]);

@@ -7,10 +7,9 @@
 )]
 
 use splat::backend::cpu::Cpu;
-
 use splat::backend::{
-    Adjust, Candidates, DeviceError, EditRule, Edited, Grow, Keep, Pick, ScoreRule, Snapshot,
-    Statistics, TrainDevice,
+    Adjust, Candidates, EditRule, Edited, Grow, Keep, Pick, ScoreRule, Snapshot, Statistics,
+    TrainDevice,
 };
 use splat::math::{Real, inverse_sigmoid, sigmoid};
 use splat::model::{Gaussians, Primitive};
@@ -22,8 +21,7 @@ use crate::common::oracle::{
 use crate::common::prelude::*;
 use crate::common::scene::{RATES, in_training, tame_gaussians};
 use crate::common::{Draws, view};
-
-#[cfg(kernels)]
+use crate::support::assert_near;
 
 each_backend!(
     a_round_after_five_views_grows_and_prunes_the_same_gaussians,
@@ -39,23 +37,23 @@ fn scene() -> Gaussians {
     tame_gaussians(203, 71, 3)
 }
 
-/// Five views along an arc.
-fn five_shots(gaussians: &Gaussians) -> Vec<Shot> {
-    (0..5_u32)
-        .map(|i| {
-            let mut view = view();
-            view.pose.translation[0] += 0.07 * f64::from(i) - 0.13;
-            let shot = shot(gaussians, &view, settings(3, 5), (u64::from(80 + i), Counted::Clear));
-            Shot { index: i as usize, ..shot }
-        })
-        .collect()
+/// Five views along an arc, observed by these statistics.
+fn five_shots(gaussians: &Gaussians, statistics: Statistics) -> Vec<Shot> {
+    let of_view = |i: u32| {
+        let mut view = view();
+        view.pose.translation[0] += 0.07 * f64::from(i) - 0.13;
+        let settings = Drawing { statistics, ..settings(3, 5) };
+        let shot = shot(gaussians, &view, settings, (u64::from(80 + i), Counted::Clear));
+        Shot { index: i as usize, ..shot }
+    };
+    (0..5).map(of_view).collect()
 }
 
 /// A model after five observed views. Nothing has moved: every device reaches density control with
 /// the same parameters.
 fn observed<B: TrainDevice>(device: &mut B) -> B::Model {
     let gaussians = scene();
-    oracle::observed(device, &gaussians, &five_shots(&gaussians))
+    oracle::observed(device, &gaussians, &five_shots(&gaussians, Statistics::Norms))
 }
 
 /// The middle of the widest gap, in ratio, between values in these quantiles; and where it lies.
@@ -107,34 +105,29 @@ fn rule() -> DensifyRule {
     }
 }
 
-/// The same Gaussians in the same order: parents and clones bit for bit, children within rounding.
+/// Asserts the same Gaussians in the same order: parents and clones bit for bit, children within rounding.
 fn assert_same_model(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>) {
     let groups = found.parameters.groups().into_iter().zip(expected.parameters.groups());
     for (found, expected) in groups {
-        assert_eq!(found.values.len(), expected.values.len(), "{}", found.name);
-        for (i, (&a, &b)) in found.values.iter().zip(expected.values).enumerate() {
-            // A child's place is its parent's plus a product of three factors; its scale a
-            // difference. Everything else is copied.
-            let rounding = match found.name {
-                "means" => 1e-5 * b.abs().max(1.0),
-                "log_scales" => 1e-6 * b.abs().max(1.0),
-                _ => 0.0,
-            };
-            assert!((a - b).abs() <= rounding, "{} {i}: {a} instead of {b}", found.name);
-        }
+        // A child's place is its parent's plus a product of three factors; its scale a
+        // difference. Everything else is copied.
+        let rounding = match found.name {
+            "means" => 1e-5,
+            "log_scales" => 1e-6,
+            _ => 0.0,
+        };
+        let allowed = |value: f64| rounding * value.abs().max(1.0);
+        assert_near(found.values, expected.values, allowed, found.name);
     }
     // Newborn Gaussians start with moments of zero; all others keep theirs.
     let moments = found.first_moments.groups().into_iter().zip(expected.first_moments.groups());
     for (found, expected) in moments {
-        for (i, (a, b)) in found.values.iter().zip(expected.values).enumerate() {
-            assert_eq!(*a == 0.0, *b == 0.0, "first moment of {} {i}: {a}, {b}", found.name);
-        }
+        let zeros = |values: &[f32]| values.iter().map(|&m| m == 0.0).collect::<Vec<_>>();
+        assert_eq!(zeros(found.values), zeros(expected.values), "{}", found.name);
     }
     let count = expected.parameters.len();
-    assert_eq!(
-        (&found.views_seen, &found.gradient_norm_sums),
-        (&vec![0; count], &vec![0.0; count])
-    );
+    assert_eq!(found.views_seen, vec![0; count]);
+    assert_eq!(found.gradient_norm_sums, vec![0.0; count]);
 }
 
 type Round = (Candidates, Edited, Snapshot<Gaussians>);
@@ -202,7 +195,7 @@ fn rounds_follow_each_other_with_steps_between<B: TrainDevice>(device: &mut B) {
     // is the number of Gaussians and that none is broken.
     let rule = rule();
     let mut oracle = Cpu::<f64>::new();
-    let shots = five_shots(&scene());
+    let shots = five_shots(&scene(), Statistics::Norms);
     let counts = rounds(device, &rule, &shots);
     assert_eq!(counts[0], rounds(&mut oracle, &rule, &shots)[0]);
     assert!(counts.windows(2).all(|pair| pair[0] != pair[1]), "{counts:?}");
@@ -221,13 +214,16 @@ fn rounds<B: TrainDevice>(device: &mut B, rule: &DensifyRule, shots: &[Shot]) ->
             assert!(loss.total.is_finite());
         }
     }
-    let after = device.snapshot(&mut model).unwrap();
+    assert_finite(&device.snapshot(&mut model).unwrap(), counts[3]);
+    counts
+}
+
+fn assert_finite(after: &Snapshot<Gaussians>, count: usize) {
     for (group, moments) in after.parameters.groups().iter().zip(after.second_moments.groups()) {
-        assert_eq!(group.values.len(), counts[3] * group.width);
+        assert_eq!(group.values.len(), count * group.width);
         assert!(group.values.iter().chain(moments.values).all(|value| value.is_finite()));
     }
-    assert_eq!(after.views_seen.len(), counts[3]);
-    counts
+    assert_eq!(after.views_seen.len(), count);
 }
 
 fn a_reset_of_the_opacities_lowers_the_same_ones<B: TrainDevice>(device: &mut B) {
@@ -237,9 +233,8 @@ fn a_reset_of_the_opacities_lowers_the_same_ones<B: TrainDevice>(device: &mut B)
     device.adjust(&mut model, &Adjust::ResetOpacity(ceiling)).unwrap();
     let after = device.snapshot(&mut model).unwrap();
     let (mut lowered, mut kept) = (0, 0);
-    for (found, start) in
-        after.parameters.opacity_logits.iter().zip(&before.parameters.opacity_logits)
-    {
+    let logits = after.parameters.opacity_logits.iter().zip(&before.parameters.opacity_logits);
+    for (found, start) in logits {
         if sigmoid(f64::from(*start)) < ceiling {
             kept += 1;
             assert_eq!(found, start);
@@ -266,15 +261,8 @@ each_backend!(
     statistics_that_were_never_gathered_leave_the_gradient_alone,
 );
 
-const RULE: DensifyRule = DensifyRule {
-    gradient_min: 0.5,
-    small_max: 0.05,
-    opacity_min: 0.0,
-    scale_max: None,
-    seed: 3,
-    iteration: 600,
-    with_quantile: true,
-};
+const RULE: DensifyRule =
+    DensifyRule { gradient_min: 0.5, small_max: 0.05, with_quantile: true, ..DensifyRule::ALL };
 
 /// Gaussians of which such a share was seen, with gradients from 0 to 1 of which few are high.
 fn start(count: usize, seen: f64) -> Snapshot<Gaussians> {
@@ -325,7 +313,7 @@ fn survey<B: TrainDevice>(
     score(device, &model, rule)
 }
 
-/// The same but for the rounding of a mean in single precision, half a unit of 2⁻²³.
+/// Asserts equality but for the rounding of a mean in single precision, half a unit of 2⁻²³.
 fn assert_alike(found: Candidates, expected: Candidates) {
     let known = |c: Candidates| c.absolute_min.unwrap();
     let error = (known(found) / known(expected) - 1.0).abs();
@@ -459,46 +447,45 @@ fn assert_same(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>, what
     };
     for (part, (found, expected)) in parts(found).iter().zip(&parts(expected)).enumerate() {
         for (found, expected) in found.groups().iter().zip(expected.groups()) {
-            assert_eq!(found.values.len(), expected.values.len(), "{what}: {}", found.name);
             let shared = part == 0 && ["opacity_logits", "log_scales"].contains(&found.name);
-            for (i, (&a, &b)) in found.values.iter().zip(expected.values).enumerate() {
-                let rounding = if shared { 1e-6 * b.abs().max(1.0) } else { 0.0 };
-                let row = i / found.width;
-                assert!(
-                    (a - b).abs() <= rounding,
-                    "{what}: {} of Gaussian {row}, part {part}: {a} instead of {b}",
-                    found.name
-                );
-            }
+            let allowed = |value: f64| if shared { 1e-6 * value.abs().max(1.0) } else { 0.0 };
+            let what = format_args!("{what}: {} of part {part}", found.name);
+            assert_near(found.values, expected.values, allowed, what);
         }
     }
     assert_eq!(found.views_seen, expected.views_seen, "{what}");
     assert_eq!(found.gradient_norm_sums, expected.gradient_norm_sums, "{what}");
 }
 
-/// What a round leaves of a snapshot, and what it says.
-fn after<B: TrainDevice, T>(
+/// Moves the dead of a snapshot. Returns their number and the model.
+fn relocated<B: TrainDevice>(
     device: &mut B,
     start: &Snapshot<Gaussians>,
-    round: impl FnOnce(&mut B, &mut B::Model) -> Result<T, DeviceError>,
-) -> (T, Snapshot<Gaussians>) {
+) -> (usize, Snapshot<Gaussians>) {
     let mut model = device.restore(start.clone()).unwrap();
-    let said = round(device, &mut model).unwrap();
-    (said, device.snapshot(&mut model).unwrap())
+    let moved = relocate(device, &mut model, &RELOCATE_RULE).unwrap();
+    (moved, device.snapshot(&mut model).unwrap())
+}
+
+/// Adds copies to a snapshot.
+fn multiplied<B: TrainDevice>(
+    device: &mut B,
+    start: &Snapshot<Gaussians>,
+    births: usize,
+) -> Snapshot<Gaussians> {
+    let mut model = device.restore(start.clone()).unwrap();
+    multiply(device, &mut model, &RELOCATE_RULE, births).unwrap();
+    device.snapshot(&mut model).unwrap()
 }
 
 fn the_dead_move_to_the_same_gaussians<B: TrainDevice>(device: &mut B) {
     // One that is alive, one that is dead, whole lane blocks and broken ones, and several thread blocks.
-    for (count, share) in
-        [(1, 0.0), (1, 1.0), (31, 0.5), (32, 0.5), (33, 0.1), (203, 0.3), (1021, 0.95)]
-    {
+    let cases = [(1, 0.0), (1, 1.0), (31, 0.5), (32, 0.5), (33, 0.1), (203, 0.3), (1021, 0.95)];
+    for (count, share) in cases {
         let start = relocate_start(count, share);
         let dead = (0..count).filter(|&row| is_dead(&start, row)).count();
-        let (moved, found) =
-            after(device, &start, |device, model| relocate(device, model, &RELOCATE_RULE));
-        let (expected_moved, expected) = after(&mut Cpu::<f64>::new(), &start, |device, model| {
-            relocate(device, model, &RELOCATE_RULE)
-        });
+        let (moved, found) = relocated(device, &start);
+        let (expected_moved, expected) = relocated(&mut Cpu::<f64>::new(), &start);
         assert_eq!(moved, expected_moved, "{count} {share}");
         assert_eq!(moved, if dead == count { 0 } else { dead }, "{count} {share}");
         assert_same(&found, &expected, &format!("{count} Gaussians, {dead} dead"));
@@ -509,11 +496,8 @@ fn the_dead_move_to_the_same_gaussians<B: TrainDevice>(device: &mut B) {
 fn the_same_gaussians_get_copies<B: TrainDevice>(device: &mut B) {
     for (count, births) in [(1, 1), (1, 100), (31, 2), (32, 1), (203, 11), (203, 500), (1021, 51)] {
         let start = relocate_start(count, 0.2);
-        let (_, found) =
-            after(device, &start, |device, model| multiply(device, model, &RELOCATE_RULE, births));
-        let (_, expected) = after(&mut Cpu::<f64>::new(), &start, |device, model| {
-            multiply(device, model, &RELOCATE_RULE, births)
-        });
+        let found = multiplied(device, &start, births);
+        let expected = multiplied(&mut Cpu::<f64>::new(), &start, births);
         assert_eq!(found.parameters.len(), count + births);
         assert_same(&found, &expected, &format!("{count} Gaussians, {births} births"));
         assert_eq!(found.first_moments.rows(0..count), start.first_moments);
@@ -528,53 +512,38 @@ fn nothing_happens_to_a_model_without_gaussians_or_without_living_ones<B: TrainD
     let mut gone = relocate_start(40, 0.0);
     gone.parameters.opacity_logits.fill(-30.0);
     for start in [nothing, gone] {
-        let (moved, found) =
-            after(device, &start, |device, model| relocate(device, model, &RELOCATE_RULE));
+        let (moved, found) = relocated(device, &start);
         assert_eq!(moved, 0);
         assert_same(&found, &start, "nothing to draw");
-        let (_, found) =
-            after(device, &start, |device, model| multiply(device, model, &RELOCATE_RULE, 7));
-        assert_same(&found, &start, "nothing to draw");
+        assert_same(&multiplied(device, &start, 7), &start, "nothing to draw");
     }
     let start = relocate_start(40, 0.5);
-    let (_, found) =
-        after(device, &start, |device, model| multiply(device, model, &RELOCATE_RULE, 0));
-    assert_same(&found, &start, "no births");
+    assert_same(&multiplied(device, &start, 0), &start, "no births");
 }
 
 fn relocate_rounds_follow_each_other_with_steps_between<B: TrainDevice>(device: &mut B) {
     let start = relocate_start(203, 0.3);
-    let shots: Vec<Shot> = (0..3)
-        .map(|i| {
-            let seed = (60 + i, Counted::Clear);
-            shot(&start.parameters, &view(), settings(3, 5), seed)
-        })
-        .collect();
+    let of_seed = |seed| shot(&start.parameters, &view(), settings(3, 5), (seed, Counted::Clear));
+    let shots = [60, 61, 62].map(of_seed);
     let mut model = device.restore(start).unwrap();
-    let mut number = 1;
-    for round in 1..=4_u32 {
-        let rule = RelocateRule { iteration: 100 * round, ..RELOCATE_RULE };
+    for round in 0..4 {
+        let rule = RelocateRule { iteration: 100 * (round + 1), ..RELOCATE_RULE };
         relocate(device, &mut model, &rule).unwrap();
         multiply(device, &mut model, &rule, 37).unwrap();
-        for shot in &shots {
+        for (number, shot) in (3 * round + 1..).zip(&shots) {
             let loss = step(device, &mut model, shot, (number, RATES));
             assert!(loss.total.is_finite());
-            number += 1;
         }
     }
     let count = 203 + 4 * 37;
     assert_eq!(device.len(&model), count);
-    let after = device.snapshot(&mut model).unwrap();
-    for (group, moments) in after.parameters.groups().iter().zip(after.second_moments.groups()) {
-        assert_eq!(group.values.len(), count * group.width);
-        assert!(group.values.iter().chain(moments.values).all(|value| value.is_finite()));
-    }
+    assert_finite(&device.snapshot(&mut model).unwrap(), count);
 }
 
 #[cfg(kernels)]
 mod compact {
     use super::*;
-    use crate::common::cuda::{compact, held, snapshot, uneven};
+    use crate::common::cuda::{compact, held, uneven};
 
     #[test]
     #[ignore = "needs a CUDA device"]
@@ -583,20 +552,15 @@ mod compact {
         for logit in start.parameters.opacity_logits.iter_mut().step_by(3) {
             *logit = -7.0;
         }
-        let start = held(&start);
-        let mut device = compact();
+        let (start, mut device, mut cpu) = (held(&start), compact(), Cpu::<f32>::new());
         let mut model = device.restore(start.clone()).unwrap();
         let moved = relocate(&mut device, &mut model, &RELOCATE_RULE).unwrap();
-        let (expected_moved, expected) = after(&mut Cpu::<f32>::new(), &start, |device, model| {
-            relocate(device, model, &RELOCATE_RULE)
-        });
+        let (expected_moved, expected) = relocated(&mut cpu, &start);
         assert_eq!(moved, expected_moved);
-        assert_same(&snapshot(&mut device, &mut model), &expected, "moved");
+        assert_same(&device.snapshot(&mut model).unwrap(), &expected, "moved");
         multiply(&mut device, &mut model, &RELOCATE_RULE, 70).unwrap();
-        let (_, expected) = after(&mut Cpu::<f32>::new(), &expected, |device, model| {
-            multiply(device, model, &RELOCATE_RULE, 70)
-        });
-        assert_same(&snapshot(&mut device, &mut model), &expected, "copied");
+        let expected = multiplied(&mut cpu, &expected, 70);
+        assert_same(&device.snapshot(&mut model).unwrap(), &expected, "copied");
     }
 }
 
@@ -608,7 +572,7 @@ each_backend!(
     a_fade_lowers_opacities_to_its_floor,
 );
 
-/// Of 203 Gaussians some are behind the cameras.
+/// 203 Gaussians, some of them behind the cameras.
 fn budget_scene() -> Gaussians {
     let mut gaussians = tame_gaussians(203, 71, 3);
     for row in (0..203).step_by(7) {
@@ -617,23 +581,12 @@ fn budget_scene() -> Gaussians {
     gaussians
 }
 
-/// Five views along an arc.
-fn shots(gaussians: &Gaussians) -> Vec<Shot> {
-    let of_view = |i: u32| {
-        let mut view = view();
-        view.pose.translation[0] += 0.07 * f64::from(i) - 0.13;
-        let settings = Drawing { statistics: Statistics::Disagreement, ..settings(3, 5) };
-        let shot = shot(gaussians, &view, settings, (u64::from(80 + i), Counted::Clear));
-        Shot { index: i as usize, ..shot }
-    };
-    (0..5).map(of_view).collect()
-}
-
 type BudgetRound = (usize, Edited, Snapshot<Gaussians>);
 
 fn budget_round<B: TrainDevice>(device: &mut B, births: usize, large: Grow) -> BudgetRound {
     let gaussians = budget_scene();
-    let mut model = oracle::observed(device, &gaussians, &shots(&gaussians));
+    let shots = five_shots(&gaussians, Statistics::Disagreement);
+    let mut model = oracle::observed(device, &gaussians, &shots);
     let score = ScoreRule::Disagreement { small_max: 0.1, key: 5 };
     let candidates = device.score(&model, &score).unwrap();
     let selection = device.select(&mut model, &candidates, Pick::Best(births)).unwrap();
@@ -652,16 +605,12 @@ fn a_round_draws_the_same_gaussians_and_removes_the_unseen<B: TrainDevice>(devic
             budget_round(&mut Cpu::<f64>::new(), births, large);
         assert!(expected_done.removed >= 29 && expected_candidates > 60, "{expected_done:?}");
         assert_eq!((candidates, done), (expected_candidates, expected_done));
-        let places = after.parameters.means.iter().zip(&expected.parameters.means);
-        for (i, (&found, &expected)) in places.enumerate() {
-            // A child's place is its parent's plus a product of three factors.
-            assert!((found - expected).abs() <= 1e-5 * expected.abs().max(1.0), "mean {i}");
-        }
-        assert_eq!(after.parameters.opacity_logits, expected.parameters.opacity_logits);
-        let scales = after.parameters.log_scales.iter().zip(&expected.parameters.log_scales);
-        for (i, (&found, &expected)) in scales.enumerate() {
-            assert!((found - expected).abs() <= 1e-6 * expected.abs().max(1.0), "scale {i}");
-        }
+        let (of, exact) = (&after.parameters, &expected.parameters);
+        // A child's place is its parent's plus a product of three factors.
+        assert_near(&of.means, &exact.means, |mean| 1e-5 * mean.abs().max(1.0), "mean");
+        assert_eq!(of.opacity_logits, exact.opacity_logits);
+        let allowed = |scale: f64| 1e-6 * scale.abs().max(1.0);
+        assert_near(&of.log_scales, &exact.log_scales, allowed, "scale");
         assert_eq!(forgotten(&after), forgotten(&expected), "{births} births");
     }
 }
@@ -674,7 +623,8 @@ fn forgotten(snapshot: &Snapshot<Gaussians>) -> Vec<usize> {
 
 fn a_fade_lowers_opacities_to_its_floor<B: TrainDevice>(device: &mut B) {
     let gaussians = budget_scene();
-    let mut model = oracle::observed(device, &gaussians, &shots(&gaussians));
+    let shots = five_shots(&gaussians, Statistics::Disagreement);
+    let mut model = oracle::observed(device, &gaussians, &shots);
     device.adjust(&mut model, &Adjust::FadeOpacity { factor: 0.5, floor: 0.3 }).unwrap();
     let after = device.snapshot(&mut model).unwrap();
     let (mut floored, mut halved) = (0, 0);
@@ -689,15 +639,7 @@ fn a_fade_lowers_opacities_to_its_floor<B: TrainDevice>(device: &mut B) {
     }
     assert!(floored > 10 && halved > 10, "{floored} at the floor, {halved} halved");
     for moments in [&after.first_moments, &after.second_moments] {
-        for values in [
-            &moments.means,
-            &moments.log_scales,
-            &moments.quats,
-            &moments.opacity_logits,
-            &moments.sh_dc,
-            &moments.sh_rest,
-        ] {
-            assert!(values.iter().all(|&moment| moment == 0.0));
-        }
+        let mut values = moments.groups().into_iter().flat_map(|group| group.values);
+        assert!(values.all(|&moment| moment == 0.0));
     }
 }

@@ -1,11 +1,9 @@
 //! Inverse depths and absolute gradients of every device against the CPU backend in double precision.
 
-use std::sync::Arc;
-
 use splat::backend::cpu::Cpu;
 use splat::backend::transmittances::NOT_SEEN;
 use splat::backend::{Statistics, TrainDevice};
-use splat::dataset::{Image, InverseDepthMap, View};
+use splat::dataset::View;
 use splat::math::Real;
 use splat::math::linalg::{dot, mul_transposed, sub};
 use splat::model::Gaussians;
@@ -13,11 +11,12 @@ use splat::model::Gaussians;
 use crate::common::drawing::drawn_either;
 use crate::common::oracle::{
     Counted, DEPTH_WEIGHT, FirstStep, Shot, assert_first_steps_agree, clear_gaussians,
-    clear_pixels, mean_size, observed, settings, shot,
+    clear_pixels, observed, settings, shot,
 };
 use crate::common::prelude::*;
 use crate::common::scene::{composite, gaussian, resized, straight, tame_gaussians, together};
 use crate::common::{Draws, view};
+use crate::support::{assert_near, assert_sums_agree, strays, with_depth_noise};
 
 each_backend!(
     maps_of_inverse_depths_agree_with_the_oracle,
@@ -45,28 +44,15 @@ fn with_depths(settings: Drawing) -> Drawing {
     Drawing { inverse_depth: true, ..settings }
 }
 
-/// A shot with a map of noise beside the photograph, in every value so far from what is drawn that no
-/// precision takes the error's sign for another.
+/// A shot with a map of noise beside the photograph.
 fn shot_with_depths(
     gaussians: &Gaussians,
     view: &View,
     settings: Drawing,
     (seed, counted): (u64, Counted),
 ) -> Shot {
-    let mut shot = shot(gaussians, view, with_depths(settings), (seed, counted));
-    let drawn = inverse_depths(&mut Cpu::<f64>::new(), (gaussians, view), &shot.settings);
-    let mut draws = Draws::new(seed + 50);
-    let (scale, offset) = (2.0, 0.1);
-    let value = |&inverse_depth: &f32| {
-        let value = u16::try_from(draws.uniform(0.0, 65_536.0).floor_i32()).unwrap();
-        let expected = f32::from(value) / 65_536.0 * scale + offset;
-        let tied = (expected - inverse_depth).abs() < 1e-3;
-        if tied { value ^ 0x4000 } else { value }
-    };
-    let values = drawn.iter().map(value).collect();
-    let depth = Some(InverseDepthMap { values, scale, offset });
-    shot.photo = Arc::new(Image { depth, ..Image::clone(&shot.photo) });
-    shot
+    let shot = shot(gaussians, view, with_depths(settings), (seed, counted));
+    with_depth_noise(shot, gaussians, seed + 50)
 }
 
 fn maps_of_inverse_depths_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
@@ -170,10 +156,8 @@ fn a_view_without_a_map_has_the_loss_of_its_colours_alone<B: TrainDevice>(device
     assert_eq!(asked.loss.depth_l1, None);
     // Sums of pixels in any order.
     assert!((asked.loss.total - before.loss.total).abs() < 1e-9);
-    let moments = [&before, &asked].map(|step| step.snapshot.first_moments.means.clone());
-    for (a, b) in moments[0].iter().zip(&moments[1]) {
-        assert!((a - b).abs() <= 1e-4 * a.abs().max(1e-4), "{a} and {b}");
-    }
+    let moments = [&asked, &before].map(|step| &step.snapshot.first_moments.means);
+    assert_near(moments[0], moments[1], |value| 1e-4 * value.abs().max(1e-4), "moment");
     // And where nobody compares the map that there is.
     let target = device.target(0, &deep.photo).unwrap();
     let model = device.upload(&gaussians).unwrap();
@@ -192,18 +176,6 @@ fn two_shots(gaussians: &Gaussians, statistics: Statistics, depths: bool) -> Vec
         Shot { index, ..made(gaussians, view, settings, (seed, Counted::Clear)) }
     };
     views.iter().enumerate().map(numbered).collect()
-}
-
-/// Within this, small ones against a tenth of the mean.
-fn assert_sums_agree(found: &[f32], expected: &[f32], relative: f64, what: &str) {
-    let wide = |sums: &[f32]| sums.iter().copied().map(f64::from).collect::<Vec<_>>();
-    let (found, expected) = (wide(found), wide(expected));
-    assert_eq!(found.len(), expected.len(), "{what}");
-    let floor = 0.1 * mean_size(&expected);
-    for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
-        let error = (found - expected).abs();
-        assert!(error <= relative * expected.max(floor), "{what} {i}: {found:e} for {expected:e}");
-    }
 }
 
 fn absolute_gradients_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
@@ -262,12 +234,8 @@ fn what_is_near_tells_by_the_square_of_its_depth<B: TrainDevice>(device: &mut B)
         let shots = [shot(&gaussians, &view(), settings, (7, Counted::Clear))];
         let mut model = observed(device, &gaussians, &shots);
         let snapshot = device.snapshot(&mut model).unwrap();
-        match statistics {
-            Statistics::Both => snapshot.absolute_norm_sums,
-            Statistics::AbsoluteNorms | Statistics::Norms | Statistics::Disagreement => {
-                snapshot.gradient_norm_sums
-            }
-        }
+        let is_both = statistics == Statistics::Both;
+        if is_both { snapshot.absolute_norm_sums } else { snapshot.gradient_norm_sums }
     };
     for statistics in [Statistics::AbsoluteNorms, Statistics::Both] {
         let (all, faded) = (observed(statistics, 0.0), observed(statistics, FADE_DEPTH));
@@ -318,7 +286,7 @@ fn transmittances<B: TrainDevice>(
     device.transmittances(&model, view, &Drawing::DEFAULT.settings(), places).unwrap()
 }
 
-/// What a pixel shows at a depth, world space.
+/// Returns the point that a pixel shows at a depth, world space.
 fn place(view: &View, pixel: usize, depth: f64) -> [f32; 3] {
     let width = view.camera.width as usize;
     let at_px = [pixel % width, pixel / width].map(|at| at as f64 + 0.5);
@@ -343,7 +311,6 @@ fn half_of_the_light_passes_to_the_median_depths<B: TrainDevice>(device: &mut B)
             let places: Vec<[f32; 3]> =
                 (0..found.len()).map(|pixel| place(&view, pixel, depth(found[pixel]))).collect();
             let passes = transmittances(oracle, (&gaussians, &view), &places);
-            let mut apart = 0;
             for (pixel, &passed) in passes.iter().enumerate() {
                 let what = format!("{size:?} px, {count}, {pixel}: {} {passed}", found[pixel]);
                 if found[pixel] > 0.0 {
@@ -352,8 +319,8 @@ fn half_of_the_light_passes_to_the_median_depths<B: TrainDevice>(device: &mut B)
                 } else {
                     assert!(passed > 0.5 - BARELY_MET || expected[pixel] <= 0.0, "{what}");
                 }
-                apart += usize::from((found[pixel] - expected[pixel]).abs() > 1e-3);
             }
+            let apart = strays(&found, &expected, |_| 1e-3);
             // A few rays barely meet one more, or lose their half where next to nothing is.
             assert!(apart * 50 <= found.len(), "{size:?} px, {count}: {apart} apart");
         }
@@ -370,11 +337,8 @@ fn light_that_passes_to_places_agrees_with_the_oracle<B: TrainDevice>(device: &m
             (0..2000).map(|_| draws.array::<3>(-1.0, 4.0).map(f64::to_f32)).collect();
         let found = transmittances(device, (&gaussians, &view), &places);
         let expected = transmittances(&mut Cpu::<f64>::new(), (&gaussians, &view), &places);
-        assert_eq!(found.len(), places.len());
-        for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
-            let what = format!("{count}, {:?}: {found} for {expected}", places[index]);
-            assert!((found - expected).abs() < BARELY_MET, "{what}");
-        }
+        let what = format_args!("{count} Gaussians, place");
+        assert_near(&found, &expected, |_| f64::from(BARELY_MET), what);
         assert!(transmittances(device, (&gaussians, &view), &[]).is_empty());
     }
 }

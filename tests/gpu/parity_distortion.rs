@@ -1,9 +1,10 @@
-//! How far apart along rays lies what pixels are blended of: every device against the CPU backend in
-//! double precision.
+//! Distortion along rays, and normals of depths against maps: every device against the CPU backend in double
+//! precision.
 //!
 //! All surfels cover all of the view, none is cut off, and no ray is finished before the last: what is
 //! compared is arithmetic, and not which side of an edge rounding falls on.
 
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use splat::backend::cpu::Cpu;
@@ -22,6 +23,7 @@ use crate::common::oracle::{GRADIENT_TOLERANCE, Shot, assert_gradients_agree, se
 use crate::common::prelude::*;
 use crate::common::scene::{RATES, gaussian, photo, resized, straight, tame_gaussians, together};
 use crate::normals::with_depths;
+use crate::support::step_over;
 
 each_backend!(
     a_mean_is_that_of_the_maps_that_are_drawn,
@@ -31,7 +33,7 @@ each_backend!(
     ellipses_have_no_distortion,
 );
 
-/// Of the distortion in the loss: so much that it counts as much as other terms do.
+/// Weight of the distortion, so large that its gradients count as much as others'.
 const WEIGHT: f64 = 100.0;
 
 fn with_rays(settings: Drawing) -> Drawing {
@@ -40,7 +42,7 @@ fn with_rays(settings: Drawing) -> Drawing {
 }
 
 /// Surfels that all cover all of a view, one behind the other, turned this way and that.
-pub(super) fn layers(count: u32, seed: u64) -> Gaussians {
+fn layers(count: u32, seed: u64) -> Gaussians {
     let mut draws = Draws::new(seed);
     let parts: Vec<Gaussians> = (0..count)
         .map(|i| {
@@ -71,8 +73,8 @@ fn shot(size: [u32; 2], seed: u64, has_mask: bool) -> Shot {
     }
 }
 
-/// What a view shows before the first step, and what that leaves.
-pub(super) fn first_step<B: TrainDevice>(
+/// Draws a view and takes the first step. Returns what was drawn, the terms and the model.
+fn first_step<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     shot: &Shot,
@@ -81,30 +83,37 @@ pub(super) fn first_step<B: TrainDevice>(
     let frame = device.draw(&model, &shot.view, &shot.settings).unwrap();
     let drawn = device.image(&frame).unwrap();
     drop(frame);
-    let target = device.target(shot.index, &shot.photo).unwrap();
-    let (seen, mut gradients) = ((&shot.view, &shot.settings), Default::default());
-    let loss = device.add_view(&mut model, seen, (&target, &shot.terms), &mut gradients).unwrap();
-    device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
-    (drawn, loss.read().unwrap(), device.snapshot(&mut model).unwrap())
+    let step = AdamStep::new(1, RATES);
+    let values = step_over(device, &mut model, from_ref(shot), &step).remove(0);
+    (drawn, values, device.snapshot(&mut model).unwrap())
 }
 
-fn mean_of(values: &LossValues) -> f64 {
-    values.get("distortion").expect("the term is on")
-}
-
+/// Asserts that the mean of a term and all gradients agree with the oracle's. Returns the mean.
 fn assert_steps_agree<B: TrainDevice>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    shot: &Shot,
+    (term, tolerance, what): (&str, f64, &str),
+) -> f64 {
+    let (_, values, found) = first_step(device, gaussians, shot);
+    let (_, expected_values, expected) = first_step(&mut Cpu::<f64>::new(), gaussians, shot);
+    let [mean, expected_mean] =
+        [values, expected_values].map(|values| values.get(term).expect("the term is on"));
+    let error = (mean - expected_mean).abs();
+    assert!(error < tolerance, "{what}: {mean} for {expected_mean}");
+    assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, what));
+    mean
+}
+
+fn assert_distortions_agree<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     shot: &Shot,
     what: &str,
 ) {
-    let (_, values, found) = first_step(device, gaussians, shot);
-    let (_, expected_values, expected) = first_step(&mut Cpu::<f64>::new(), gaussians, shot);
-    // What is left of sums of about 1, times c² = 0.04.
-    let [mean, expected_mean] = [mean_of(&values), mean_of(&expected_values)];
-    assert!((mean - expected_mean).abs() < 1e-7, "{what}: {mean} for {expected_mean}");
+    // Rounding of sums of about 1, times c² = 0.04.
+    let mean = assert_steps_agree(device, gaussians, shot, ("distortion", 1e-7, what));
     assert!(mean.abs() > 1e-5, "{what}: {mean} says nothing");
-    assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, what));
 }
 
 fn a_mean_is_that_of_the_maps_that_are_drawn<B: TrainDevice>(device: &mut B) {
@@ -126,7 +135,7 @@ fn a_mean_is_that_of_the_maps_that_are_drawn<B: TrainDevice>(device: &mut B) {
             let sum: f64 = (0..pixels).filter(counts).map(|pixel| distortion(sums(pixel))).sum();
             let expected = sum / pixels as f64;
             // A rounding or two of numbers of about 1, times c² = 0.04.
-            let error = (mean_of(&values) - expected).abs();
+            let error = (values.get("distortion").unwrap() - expected).abs();
             assert!(error < 1e-8, "{size:?} px, {has_mask}: {error:e} from {expected:e}");
         }
     }
@@ -136,7 +145,7 @@ fn gradients_of_distortion_agree_with_the_oracle<B: TrainDevice>(device: &mut B)
     for (seed, size) in (11..).zip([[1, 1], [17, 33], [37, 29], [65, 18]]) {
         for has_mask in [false, true] {
             let what = format!("{size:?} px, {has_mask}");
-            assert_steps_agree(device, &layers(24, seed), &shot(size, seed, has_mask), &what);
+            assert_distortions_agree(device, &layers(24, seed), &shot(size, seed, has_mask), &what);
         }
     }
 }
@@ -153,7 +162,7 @@ fn gradients_of_several_terms_add_up_as_the_oracles_do<B: TrainDevice>(device: &
             (alone.with(Term::InverseDepth, 0.4).with(normals, 0.3), "with both"),
         ] {
             shot.terms = terms;
-            assert_steps_agree(device, &gaussians, &shot, what);
+            assert_distortions_agree(device, &gaussians, &shot, what);
         }
     }
 }
@@ -191,25 +200,6 @@ fn ellipses_have_no_distortion<B: TrainDevice>(device: &mut B) {
     assert!(error.to_string().contains("--primitive surfels"), "{error}");
 }
 
-#[cfg(kernels)]
-mod on_the_device {
-    use splat::backend::cuda::BandPolicy;
-
-    use super::*;
-    use crate::common::cuda;
-
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn distortions_of_a_view_in_bands_agree_with_the_oracle() {
-        let device = &mut cuda::open();
-        for bands in [1, 2, u32::MAX] {
-            device.set_bands(BandPolicy::AtLeast(bands));
-            let what = format!("{bands} bands");
-            assert_steps_agree(device, &layers(24, 51), &shot([37, 61], 51, true), &what);
-        }
-    }
-}
-
 // Normals of drawn depths against a map of normals: every device against the CPU backend in double
 // precision.
 //
@@ -223,7 +213,7 @@ each_backend!(
     a_view_without_a_map_of_normals_reports_none,
 );
 
-/// Of the term in the loss: so much that its gradients count as much as others'.
+/// Weight of the normals, so large that their gradients count as much as others'.
 const NORMAL_MAP_WEIGHT: f64 = 0.5;
 
 /// Normals towards the camera that lean anywhere, of which one in seven is none.
@@ -253,20 +243,14 @@ fn normal_map_shot(size: [u32; 2], seed: u64, has_mask: bool) -> Shot {
     }
 }
 
-fn normal_map_assert_steps_agree<B: TrainDevice>(
+fn assert_normals_agree<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     shot: &Shot,
     what: &str,
 ) -> f64 {
-    let (_, values, found) = first_step(device, gaussians, shot);
-    let (_, expected_values, expected) = first_step(&mut Cpu::<f64>::new(), gaussians, shot);
-    let [mean, expected_mean] =
-        [values, expected_values].map(|values| values.get("normals").expect("a map"));
     // Slopes are differences of depths that single precision has to 1e-7, times a focal length of 50 px.
-    assert!((mean - expected_mean).abs() < 1e-5, "{what}: {mean} for {expected_mean}");
-    assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, what));
-    mean
+    assert_steps_agree(device, gaussians, shot, ("normals", 1e-5, what))
 }
 
 fn normals_of_depths_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
@@ -276,7 +260,7 @@ fn normals_of_depths_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
                 let mut shot = normal_map_shot(size, seed, has_mask);
                 shot.settings.footprint = footprint;
                 let what = format!("{size:?} px, {footprint:?}, {has_mask}");
-                let mean = normal_map_assert_steps_agree(device, &layers(24, seed), &shot, &what);
+                let mean = assert_normals_agree(device, &layers(24, seed), &shot, &what);
                 // An image of two rows has no pixel with four beside it.
                 assert_eq!(mean > 0.05, size[1] > 2, "{what}: {mean}");
             }
@@ -286,16 +270,9 @@ fn normals_of_depths_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
 
 fn several_terms_of_inverse_depths_add_up_as_the_oracles_do<B: TrainDevice>(device: &mut B) {
     let gaussians = layers(24, 21);
-    let surfels = Drawing {
-        footprint: Footprint::Surfel,
-        inverse_squares: true,
-        surface: true,
-        ..Drawing::DEFAULT
-    };
     for has_mask in [false, true] {
         let mut shot = with_depths(normal_map_shot([37, 29], 21, has_mask), &gaussians);
-        let Drawing { footprint, inverse_squares, surface, .. } = surfels;
-        shot.settings = Drawing { footprint, inverse_squares, surface, ..shot.settings };
+        shot.settings = with_rays(shot.settings);
         let alone = shot.terms.clone();
         let normals = Term::DepthNormal { depths: NormalDepths::Opaque };
         for (terms, what) in [
@@ -304,7 +281,7 @@ fn several_terms_of_inverse_depths_add_up_as_the_oracles_do<B: TrainDevice>(devi
             (alone.with(Term::InverseDepth, 0.4).with(normals, 0.3), "with depths and normals"),
         ] {
             shot.terms = terms;
-            normal_map_assert_steps_agree(device, &gaussians, &shot, what);
+            assert_normals_agree(device, &gaussians, &shot, what);
         }
     }
 }
@@ -341,7 +318,7 @@ fn a_smaller_view_is_compared_with_means_of_the_map<B: TrainDevice>(device: &mut
         let mixed =
             Image { normals: Some(map((width * height) as usize, 32)), ..Image::clone(&plain) };
         let mixed = Shot { photo: Arc::new(mixed), settings, ..small.clone() };
-        assert!(normal_map_assert_steps_agree(device, &gaussians, &mixed, &what) > 1e-3, "{what}");
+        assert!(assert_normals_agree(device, &gaussians, &mixed, &what) > 1e-3, "{what}");
         assert_gradients_agree(&after, &expected_after, (GRADIENT_TOLERANCE, &what));
         // In squares of which three quarters have no normal, none is left.
         for (at, normal) in normals.values.as_chunks_mut::<3>().0.iter_mut().enumerate() {
@@ -371,7 +348,7 @@ fn a_view_without_a_map_of_normals_reports_none<B: TrainDevice>(device: &mut B) 
 }
 
 #[cfg(kernels)]
-mod normal_map_on_the_device {
+mod on_the_device {
     use splat::backend::cuda::BandPolicy;
 
     use super::*;
@@ -379,17 +356,14 @@ mod normal_map_on_the_device {
 
     #[test]
     #[ignore = "needs a CUDA device"]
-    fn normals_of_depths_of_a_view_in_bands_agree_with_the_oracle() {
+    fn views_in_bands_agree_with_the_oracle() {
         let device = &mut cuda::open();
+        let (gaussians, size) = (layers(24, 51), [37, 61]);
         for bands in [1, 2, u32::MAX] {
             device.set_bands(BandPolicy::AtLeast(bands));
             let what = format!("{bands} bands");
-            normal_map_assert_steps_agree(
-                device,
-                &layers(24, 51),
-                &normal_map_shot([37, 61], 51, true),
-                &what,
-            );
+            assert_distortions_agree(device, &gaussians, &shot(size, 51, true), &what);
+            assert_normals_agree(device, &gaussians, &normal_map_shot(size, 51, true), &what);
         }
     }
 }

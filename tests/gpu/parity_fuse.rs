@@ -10,7 +10,7 @@ use splat::model::Gaussians;
 use splat_mesh::Watch;
 use splat_mesh::tsdf::{Fusion, FusionError, Space, Survey, SurveyedBricks, Voxel};
 
-use crate::common::surface::{RADIUS, ball};
+use crate::common::surface::{RADIUS, ball, masked};
 
 each_backend!(
     bricks_and_voxels_agree_with_the_hosts,
@@ -58,21 +58,32 @@ fn mask_of(number: usize, view: &View) -> Option<Vec<u8>> {
     number.is_multiple_of(2).then(mask)
 }
 
-/// What is fused, of what views.
-struct FusedScene<'a> {
-    gaussians: &'a Gaussians,
-    views: &'a [View],
-    masks: &'a [Option<Vec<u8>>],
+/// Gaussians to fuse, with their views and masks.
+struct FusedScene {
+    gaussians: Gaussians,
+    views: Vec<View>,
+    masks: Vec<Option<Vec<u8>>>,
     space: Space,
 }
 
-/// What a device and the host make of the same depths, with the bricks that the host has found.
+/// Results of a device and of the host from the same depths. Voxels lie in the bricks that the host has found.
 struct BothWays {
     bricks: [SurveyedBricks; 2],
     voxels: [Fusion; 2],
 }
 
-impl FusedScene<'_> {
+impl FusedScene {
+    /// The ball without masks.
+    fn ball(space: Space) -> Self {
+        Self { gaussians: ball(), views: views(), masks: vec![None; VIEWS], space }
+    }
+
+    fn masked(space: Space, mask: impl Fn(usize, &View) -> Option<Vec<u8>>) -> Self {
+        let scene = Self::ball(space);
+        let masks = scene.views.iter().enumerate().map(|(n, view)| mask(n, view)).collect();
+        Self { masks, ..scene }
+    }
+
     /// Hands the frame of each view to a device, and its depths to the host.
     fn each<B: TrainDevice>(
         &self,
@@ -80,7 +91,7 @@ impl FusedScene<'_> {
         model: &B::Model,
         mut visit: impl FnMut(&mut B, &B::Frame<splat::backend::frame_state::Shown>, MaskedView<'_>),
     ) {
-        for (view, mask) in self.views.iter().zip(self.masks) {
+        for (view, mask) in self.views.iter().zip(&self.masks) {
             let frame = device.render(model, view, &RenderSettings::DEFAULT, Look::MEDIAN).unwrap();
             visit(device, &frame, MaskedView { view, mask: mask.as_deref() });
         }
@@ -89,7 +100,7 @@ impl FusedScene<'_> {
     fn both_ways<B: TrainDevice>(&self, device: &mut B) -> BothWays {
         let stop = AtomicBool::new(false);
         let watch = Watch { stop: &stop, told: &|_, _| () };
-        let model = device.upload(self.gaussians).unwrap();
+        let model = device.upload(&self.gaussians).unwrap();
         let mut survey = device.new_survey(self.space).unwrap();
         let mut on_host = Survey::new(self.space);
         self.each(device, &model, |device, frame, seen| {
@@ -116,7 +127,7 @@ impl FusedScene<'_> {
         device: &mut B,
     ) -> Result<splat_mesh::tsdf::Fused, FusionError> {
         let stop = AtomicBool::new(false);
-        let model = device.upload(self.gaussians).unwrap();
+        let model = device.upload(&self.gaussians).unwrap();
         let mut survey = device.new_survey(self.space).unwrap();
         self.each(device, &model, |device, frame, seen| {
             device.survey_depths(&mut survey, frame, seen).unwrap();
@@ -135,12 +146,9 @@ fn places(bricks: &SurveyedBricks) -> Vec<[u32; 3]> {
     (0..bricks.len()).map(|brick| bricks.place(brick)).collect()
 }
 
-/// The fields of a voxel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Fields {
-    /// Steps.
     distance: i32,
-    /// As a number of half precision.
     half: i32,
     color: [u8; 3],
     seen: u8,
@@ -168,11 +176,9 @@ impl Fields {
 }
 
 fn bricks_and_voxels_agree_with_the_hosts<B: TrainDevice>(device: &mut B) {
-    let (gaussians, views) = (ball(), views());
     let is_host = device.memory(splat::backend::Peaks::Keep).is_none();
-    let masks: Vec<_> = views.iter().enumerate().map(|(n, view)| mask_of(n, view)).collect();
     for space in spaces() {
-        let scene = FusedScene { gaussians: &gaussians, views: &views, masks: &masks, space };
+        let scene = FusedScene::masked(space, mask_of);
         let BothWays { bricks: [found, expected], voxels } = scene.both_ways(device);
         let [found, expected] = [&found, &expected].map(places);
         assert!(expected.len() > 100, "{}", expected.len());
@@ -194,11 +200,8 @@ fn bricks_and_voxels_agree_with_the_hosts<B: TrainDevice>(device: &mut B) {
 }
 
 fn fused_depths_of_a_ball_are_the_ball<B: TrainDevice>(device: &mut B) {
-    let (gaussians, views) = (ball(), views());
-    let masks = vec![None; views.len()];
     for space in spaces() {
-        let scene = FusedScene { gaussians: &gaussians, views: &views, masks: &masks, space };
-        let made = scene.surface(device).unwrap();
+        let made = FusedScene::ball(space).surface(device).unwrap();
         assert_eq!(made.views, VIEWS);
         assert!(made.mesh.vertices.len() > 4000, "{}", made.mesh.vertices.len());
         let radius =
@@ -214,11 +217,8 @@ fn fused_depths_of_a_ball_are_the_ball<B: TrainDevice>(device: &mut B) {
 }
 
 fn pixels_that_do_not_count_show_nothing<B: TrainDevice>(device: &mut B) {
-    let (gaussians, views) = (ball(), views());
-    let none = |view: &View| Some(vec![0; (view.camera.width * view.camera.height) as usize]);
-    let masks: Vec<_> = views.iter().map(none).collect();
     let [space, _] = spaces();
-    let scene = FusedScene { gaussians: &gaussians, views: &views, masks: &masks, space };
+    let scene = FusedScene::masked(space, |_, view| masked(view));
     assert_eq!(scene.surface(device).unwrap_err(), FusionError::Empty { views: VIEWS });
 }
 
@@ -294,12 +294,9 @@ mod on_the_device {
         cuda::open_with(&options).unwrap()
     }
 
-    /// What fits is fused.
+    /// Asserts that the device still fuses a small scene.
     fn fuses(device: &mut Cuda) {
-        let (gaussians, views) = (ball(), views());
-        let masks = vec![None; views.len()];
         let [space, _] = spaces();
-        let scene = FusedScene { gaussians: &gaussians, views: &views, masks: &masks, space };
-        assert!(scene.surface(device).is_ok());
+        assert!(FusedScene::ball(space).surface(device).is_ok());
     }
 }

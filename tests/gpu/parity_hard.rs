@@ -1,6 +1,6 @@
 //! Scenes that break renderers, on every device against the CPU backend in double precision.
 
-use splat::backend::{AdamStep, Adjust, DeviceError, Rendered, Snapshot, TrainDevice};
+use splat::backend::{AdamStep, Adjust, DeviceError, Rendered, TrainDevice};
 use splat::dataset::View;
 use splat::math::Real;
 use splat::memory::Bytes;
@@ -16,6 +16,7 @@ use crate::common::scene::{
     RATES, composite, gaussian, resized, straight, tame_gaussians, together, without,
 };
 use crate::common::{Draws, view};
+use crate::support::{shown, strays};
 
 each_backend!(
     one_gaussian_is_drawn_and_moved,
@@ -43,15 +44,7 @@ fn no_gaussians_at_all_are_drawn_and_moved<B: TrainDevice>(device: &mut B) {
         let settings = settings(sh_degree, 2);
         assert_nothing_moves(device, &none, &view(), &settings);
         let mut model = device.upload(&none).unwrap();
-        let rule = DensifyRule {
-            gradient_min: 0.0,
-            small_max: 1.0,
-            opacity_min: 0.005,
-            scale_max: None,
-            seed: 1,
-            iteration: 100,
-            with_quantile: false,
-        };
+        let rule = DensifyRule { opacity_min: 0.005, ..DensifyRule::ALL };
         assert_eq!(score(device, &model, &rule).count(), 0);
         densify(device, &mut model, &rule, 10).unwrap();
         device.adjust(&mut model, &Adjust::ResetOpacity(0.01)).unwrap();
@@ -97,17 +90,11 @@ fn assert_nothing_moves<B: TrainDevice>(
     let found = FirstStep::taken_by(device, gaussians, &shot);
     let expected = FirstStep::of_the_oracle(gaussians, &shot);
     assert_losses_agree(&found.loss, &expected.loss, (shot.size(), "nothing in view"));
-    let zeros = Gaussians::zeros(gaussians.sh_degree, gaussians.len());
-    let untouched = Snapshot {
-        parameters: gaussians.clone(),
-        first_moments: zeros.clone(),
-        second_moments: zeros,
-        gradient_norm_sums: vec![0.0; gaussians.len()],
-        views_seen: vec![0; gaussians.len()],
-        absolute_norm_sums: Vec::new(),
-        filter_3d: Vec::new(),
-    };
-    assert_eq!(found.snapshot, untouched);
+    let mut untouched = device.upload(gaussians).unwrap();
+    assert_eq!(found.snapshot, device.snapshot(&mut untouched).unwrap());
+    assert_eq!(found.snapshot.parameters, *gaussians);
+    let moments = [&found.snapshot.first_moments, &found.snapshot.second_moments];
+    assert_eq!(moments, [&Gaussians::zeros(gaussians.sh_degree, gaussians.len()); 2]);
 }
 
 fn behind_an_opaque_wall_nothing_takes_a_gradient<B: TrainDevice>(device: &mut B) {
@@ -208,7 +195,7 @@ each_backend_anew!(
     a_colour_that_is_not_finite_though_its_coefficients_are_is_reported,
 );
 
-/// One iteration, and what the device has to say against it.
+/// Takes one iteration. Returns the device's objection.
 fn try_step<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
@@ -216,13 +203,8 @@ fn try_step<B: TrainDevice>(
     step: &AdamStep,
 ) -> Result<(), DeviceError> {
     let target = device.target(shot.index, &shot.photo)?;
-    let mut gradients = Default::default();
-    let loss = device.add_view(
-        model,
-        (&shot.view, &shot.settings),
-        (&target, &shot.terms),
-        &mut gradients,
-    )?;
+    let (seen, mut gradients) = ((&shot.view, &shot.settings), Default::default());
+    let loss = device.add_view(model, seen, (&target, &shot.terms), &mut gradients)?;
     let stepped = device.step(model, gradients, step);
     loss.read()?;
     stepped
@@ -326,9 +308,9 @@ fn a_colour_that_is_not_finite_though_its_coefficients_are_is_reported<B: TrainD
     broken.sh_rest.fill(3e38);
     let mut device = open();
     let model = device.upload(&broken).unwrap();
-    let frame = device.show(&model, &shot.view, &shot.settings).unwrap();
     // In double precision the sum is a number.
-    let held = device.image(&frame).unwrap().rgb.iter().any(|&value| value.abs() > 1e30);
+    let image = shown(&mut device, &model, &shot.view, &shot.settings);
+    let held = image.iter().any(|&value| value.abs() > 1e30);
     let (index, _) = reported(&mut open(), &broken, &shot, &[]);
     assert_eq!(index, (!held).then_some(0));
 }
@@ -339,8 +321,7 @@ fn assert_moved_alike(found: &Gaussians, expected: &Gaussians, what: &str) {
     let rates = [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3];
     for ((found, expected), rate) in found.groups().iter().zip(expected.groups()).zip(rates) {
         assert!(found.values.iter().all(|value| value.is_finite()), "{what}: {}", found.name);
-        let apart = found.values.iter().zip(expected.values).map(|(a, b)| (a - b).abs());
-        let strays = apart.filter(|&apart| apart > 0.01 * rate).count();
+        let strays = strays(found.values, expected.values, |_| 0.01 * rate);
         let share = strays as f64 / found.values.len() as f64;
         assert!(share < 0.02, "{what}: {strays} strays in {}", found.name);
     }
@@ -358,15 +339,11 @@ fn two_hundred_iterations_over_the_same_views_take_no_more_memory<B: TrainDevice
     let _alone = crate::common::cuda::alone();
     let device = &mut open();
     let gaussians = tame_gaussians(1021, 91, 3);
-    let shots: Vec<Shot> = [[37, 29], [203, 47], [64, 131]]
-        .iter()
-        .enumerate()
-        .map(|(index, &size)| {
-            let counted = (index as u64, Counted::Clear);
-            let shot = shot(&gaussians, &resized(&view(), size), settings(3, 5), counted);
-            Shot { index, ..shot }
-        })
-        .collect();
+    let shots = [(0, [37, 29]), (1, [203, 47]), (2, [64, 131])].map(|(index, size)| {
+        let counted = (index as u64, Counted::Clear);
+        let shot = shot(&gaussians, &resized(&view(), size), settings(3, 5), counted);
+        Shot { index, ..shot }
+    });
     let mut model = device.upload(&gaussians).unwrap();
     // Nothing moves, so that every round over the views asks for the same.
     let run = |device: &mut B, model: &mut B::Model, from: u32, to: u32| {

@@ -1,10 +1,10 @@
 //! LPIPS of every device against the CPU's, which is held against the `lpips` package elsewhere.
 
-use crate::common::prelude::*;
 use std::sync::Arc;
 
 use crate::common::lpips::{images, weights};
 use crate::common::oracle::settings;
+use crate::common::prelude::*;
 use crate::common::scene::{resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
@@ -88,7 +88,7 @@ fn what_is_too_small_or_of_another_size_is_refused<B: TrainDevice>(device: &mut 
     assert!(matches!(error, DeviceError::TargetSize { .. }), "{error}");
 }
 
-/// Of a GPU with little memory left.
+/// LPIPS on a GPU with little memory left.
 #[cfg(kernels)]
 mod short_of_memory {
     use splat::memory::Bytes;

@@ -11,8 +11,8 @@ use splat::math::morton::Cube;
 use splat::model::Gaussians;
 use splat::sog::{drawn_looks, with_device};
 use splat_formats::{
-    CameraSplit, CellLists, HostSearch, SceneCamera, SharedRows, SogOptions, SogTools,
-    SplatColumns, Splats, read_sog, write_sog,
+    CameraSplit, CellLists, HostSearch, RowSearch as _, SceneCamera, SharedRows, SogOptions,
+    SogTools, SplatColumns, Splats, read_sog, write_sog,
 };
 
 use crate::common::Draws;
@@ -212,9 +212,8 @@ fn lists_are_as_long_as_asked_for_and_as_the_model_allows<B: TrainDevice>(device
     let model = device.upload(&model_of(&points)).unwrap();
     for count in [0, MOST_NEIGHBOURS + 1] {
         let error = device.neighbours(&model, count).err().unwrap();
-        assert!(
-            matches!(error, DeviceError::NeighbourCount { count: reported } if reported == count)
-        );
+        let DeviceError::NeighbourCount { count: reported } = error else { panic!("{error}") };
+        assert_eq!(reported, count);
     }
     // A part of the rows.
     let near = device.neighbours(&model, 5).unwrap();
@@ -245,16 +244,8 @@ fn some_dying() -> Gaussians {
 }
 
 /// Density alone, at a few places.
-const DENSITY: SurfaceRule = SurfaceRule {
-    entropy: 0.0,
-    density: 1.0,
-    normal: 0.0,
-    sdf: 0.0,
-    sdf_unit: 1.0,
-    samples: 100,
-    seed: 5,
-    iteration: 7_001,
-};
+const DENSITY: SurfaceRule =
+    SurfaceRule { entropy: 0.0, density: 1.0, normal: 0.0, samples: 100, ..SurfaceRule::UNEQUAL };
 
 /// No surface terms.
 const NOTHING: SurfaceRule = SurfaceRule { density: 0.0, ..DENSITY };
@@ -276,17 +267,10 @@ fn is_stale<B: TrainDevice>(device: &mut B, model: &mut B::Model, near: &B::List
 }
 
 /// Nothing of opacity above 0.01 is removed, and nothing grows.
-const DENSIFY: DensifyRule = DensifyRule {
-    gradient_min: 1e9,
-    small_max: 1.0,
-    opacity_min: 0.01,
-    scale_max: None,
-    seed: 3,
-    iteration: 600,
-    with_quantile: false,
-};
+const DENSIFY: DensifyRule =
+    DensifyRule { gradient_min: 1e9, small_max: 1.0, opacity_min: 0.01, ..DensifyRule::ALL };
 
-/// What may happen to the rows of a model on the way.
+/// A change of the rows of a model.
 type Change<B> = fn(&mut B, &mut <B as Store<Gaussians>>::Model);
 
 fn lists_know_when_rows_have_come_gone_or_changed_places<B: TrainDevice>(device: &mut B) {
@@ -348,8 +332,7 @@ proptest! {
         count in 1..=MOST_NEIGHBOURS,
     ) {
         let points: Vec<Point> = grid.iter().map(|p| p.map(f32::from)).collect();
-        let lists = found(&mut Cpu::<f32>::new(), &points, count);
-        assert_exact(&lists, &points, points.len().min(count as usize), 1);
+        assert_found_on_the_processor(&points, count);
     }
 
     #[test]
@@ -358,9 +341,13 @@ proptest! {
         count in 1..=MOST_NEIGHBOURS,
     ) {
         let points: Vec<Point> = bits.iter().map(|p| p.map(f32::from_bits)).collect();
-        let lists = found(&mut Cpu::<f32>::new(), &points, count);
-        assert_exact(&lists, &points, points.len().min(count as usize), 1);
+        assert_found_on_the_processor(&points, count);
     }
+}
+
+fn assert_found_on_the_processor(points: &[Point], count: u32) {
+    let lists = found(&mut Cpu::<f32>::new(), points, count);
+    assert_exact(&lists, points, points.len().min(count as usize), 1);
 }
 
 #[cfg(kernels)]
@@ -369,8 +356,8 @@ mod cuda {
 
     use super::*;
 
-    /// What finding the neighbours of a large model may take: they are found again every 500
-    /// iterations, of which each takes hundredths of that.
+    /// Time limit for the neighbours of a large model, which are found again every 500 iterations of hundredths of a
+    /// second each.
     const SECONDS: f64 = 1.0;
 
     /// Surfaces of all sizes with some noise, and a haze around them.
@@ -609,25 +596,17 @@ fn weights_of_drawn_views_are_those_of_the_processor<B: TrainDevice>(device: &mu
 fn what_the_kernels_do_not_know_is_left_to_the_processor<B: TrainDevice>(device: &mut B) {
     let order: Vec<u32> = (0..30).collect();
     let rows = rows(30, 32, 1);
+    let cells = CellLists { starts: &[0, 30], of_rows: &[0; 30], per_row: 1, order: &order };
     match device.hold_rows(&rows, 32) {
         // The processor searches rows of any width.
         Ok(mut held) => {
-            let cells =
-                CellLists { starts: &[0, 30], of_rows: &[0; 30], per_row: 1, order: &order };
             let found = device.near_entries(&mut held, &rows, &cells).unwrap();
             assert!(found.iter().zip(0..).all(|(near, row)| near.number == row));
         }
         Err(DeviceError::Unsupported { .. }) => {
-            let found = with_device(device, no_fit, |tools| {
-                use splat_formats::RowSearch as _;
-                let cells =
-                    CellLists { starts: &[0, 30], of_rows: &[0; 30], per_row: 1, order: &order };
-                tools.hold(&rows, 32).nearest(&rows, &cells)
-            });
-            let cells =
-                CellLists { starts: &[0, 30], of_rows: &[0; 30], per_row: 1, order: &order };
-            let held = splat_formats::RowSearch::hold(&HostSearch, &rows, 32);
-            assert_eq!(found, held.nearest(&rows, &cells));
+            let found =
+                with_device(device, no_fit, |tools| tools.hold(&rows, 32).nearest(&rows, &cells));
+            assert_eq!(found, HostSearch.hold(&rows, 32).nearest(&rows, &cells));
         }
         Err(error) => panic!("{error}"),
     }

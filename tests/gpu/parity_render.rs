@@ -4,29 +4,31 @@ use std::sync::Arc;
 
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, DeviceError, Footprint, Measured, MotionReach, Noise, NormalDepths, Rates, Reach,
-    Regularisers, Rendered, Snapshot, Statistics, Term, Terms, TrainDevice,
+    AdamStep, DeviceError, Measured, MotionReach, Noise, NormalDepths, Rates, Reach, Regularisers,
+    Rendered, Snapshot, Statistics, Term, Terms, TrainDevice,
 };
 use splat::dataset::{Image, InverseDepthMap, View};
 use splat::math::adam::Moments;
 use splat::math::splat::bounds;
 use splat::math::{Divisor, Real};
-use splat::model::{Gaussians, fuse};
+use splat::model::Gaussians;
 
 use crate::common::oracle::{
     AT_REST, Counted, FirstStep, GRADIENT_TOLERANCE, Shot, assert_agrees, assert_columns_agree,
     assert_gradients_agree, assert_images_agree, assert_losses_agree, clear_gaussians, draw,
-    gradient_tolerance, gradients, mean_size, noise, settings, shot,
+    gradient_tolerance, gradients, settings, shot,
 };
 use crate::common::prelude::*;
 use crate::common::scene::{
-    RATES, Splat, composite, composite_pixel, photo, resized, splats, straight, tame_gaussians,
+    RATES, Splat, composite_pixel, in_training, photo, resized, splats, straight, tame_gaussians,
 };
 use crate::common::surface::{SurfaceRule, add_rule, masked};
 use crate::common::{Draws, view};
+use crate::filters::{MIP, SAMPLED_FROM, smoothed};
 use crate::normals::with_depths;
 use crate::parity_step::{assert_alike, gaussians as seen_and_behind};
 use crate::parity_surface::{CANCELLED, crowd};
+use crate::support::{assert_near, assert_sums_agree, step_over, stepped};
 
 each_backend!(
     images_agree_with_the_oracle,
@@ -95,23 +97,17 @@ fn losses_agree_with_the_oracle_where_a_mask_excludes_pixels<B: TrainDevice>(dev
 
 fn losses_agree_with_the_oracle_whatever_the_weights<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(60, 9, 3);
-    let shots = [0.0, 0.2, 0.7, 1.0].map(|lambda_dssim| {
-        let mut shot = shot(&gaussians, &view(), settings(3, 4), (3, Counted::Clear));
+    let mut shot = shot(&gaussians, &view(), settings(3, 4), (3, Counted::Clear));
+    for lambda_dssim in [0.0, 0.2, 0.7, 1.0] {
         shot.terms = Terms::photometric(lambda_dssim);
-        shot
-    });
-    for shot in shots {
         assert_losses_like_the_oracles(device, &gaussians, &shot);
     }
 }
 
 fn a_mask_that_excludes_everything_leaves_no_loss<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(20, 3, 3);
-    let pixels = composite(&gaussians, &view(), &settings(3, 1));
-    let mut photo = Image::clone(&noise(&pixels, &view(), 1, Counted::Clear));
-    photo.mask = Some(vec![0; pixels.len()]);
     let mut shot = shot(&gaussians, &view(), settings(3, 1), (1, Counted::Clear));
-    shot.photo = Arc::new(photo);
+    shot.photo = Arc::new(Image { mask: masked(&view()), ..Image::clone(&shot.photo) });
     let step = FirstStep::taken_by(device, &gaussians, &shot);
     // Both images are black: nothing differs and everything is alike. SSIM is a mean of ones that
     // single precision adds up.
@@ -129,14 +125,9 @@ fn metrics_agree_with_the_oracle_with_and_without_a_mask<B: TrainDevice>(device:
             let shot = shot(&gaussians, &view, settings, (seed, counted));
             let found = measured(device, &gaussians, &shot);
             let expected = measured(&mut Cpu::<f64>::new(), &gaussians, &shot);
-            for (name, found, expected) in [
-                ("mse", found.mse, expected.mse),
-                ("l1", found.l1, expected.l1),
-                ("ssim", found.ssim, expected.ssim),
-            ] {
-                let error = (found - expected).abs();
-                assert!(error < 1e-5, "{size:?} px: {name} is {found} instead of {expected}");
-            }
+            let values = |of: &Measured| [of.mse, of.l1, of.ssim];
+            let what = format_args!("{size:?} px: mse, l1, ssim");
+            assert_near(&values(&found), &values(&expected), |_| 1e-5, what);
         }
     }
 }
@@ -161,7 +152,6 @@ each_backend!(
 /// Sizes of batches: today's step, and those of several views.
 const BATCHES: [usize; 4] = [1, 2, 5, 8];
 
-/// What a step has to do beside colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Colours,
@@ -170,7 +160,6 @@ enum Kind {
     Normals,
     /// The opacities' entropy is added to the geometry's gradients.
     Entropy,
-    /// The filters of Mip-Splatting.
     Filters,
     /// All of it but the filters.
     All,
@@ -179,12 +168,7 @@ enum Kind {
 const KINDS: [Kind; 6] =
     [Kind::Colours, Kind::InverseDepths, Kind::Normals, Kind::Entropy, Kind::Filters, Kind::All];
 
-const MIP: Footprint = Footprint::Ellipse { variance_px2: 0.1, compensates: true };
-
-/// Depth from which on views tell of what they see, world units.
-const SAMPLED_FROM: f64 = 0.2;
-
-/// Of the normals, and of the entropy, in the loss.
+/// Weight of the normals, and of the entropy, in the loss.
 const WEIGHT: f64 = 0.3;
 
 /// Views from so many places, of sizes that differ.
@@ -240,29 +224,7 @@ fn batch(kind: Kind, count: usize, seed: u64) -> (Gaussians, Vec<Shot>) {
     (gaussians, shots)
 }
 
-/// The Gaussians as they are drawn through their 3D filter.
-fn smoothed(gaussians: &Gaussians) -> Gaussians {
-    let mut oracle = Cpu::<f64>::new();
-    let mut model = oracle.upload(gaussians).unwrap();
-    oracle.update_filter_3d(&mut model, &[&view()], SAMPLED_FROM).unwrap();
-    let Snapshot { mut parameters, filter_3d, .. } = oracle.snapshot(&mut model).unwrap();
-    fuse(&mut parameters, &filter_3d);
-    parameters
-}
-
-/// Adds the gradients of these views.
-fn add<B: TrainDevice>(device: &mut B, model: &mut B::Model, shots: &[Shot]) -> B::Gradients {
-    let mut gradients = B::Gradients::default();
-    for Shot { index, view, photo, settings, terms } in shots {
-        let target = device.target(*index, photo).unwrap();
-        let losses = device.add_view(model, (view, settings), (&target, terms), &mut gradients);
-        losses.unwrap().read().unwrap();
-    }
-    gradients
-}
-
-/// What one step over these views left behind.
-fn stepped<B: TrainDevice>(
+fn stepped_by<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     (shots, kind): (&[Shot], Kind),
@@ -271,8 +233,7 @@ fn stepped<B: TrainDevice>(
     if kind == Kind::Filters {
         device.update_filter_3d(&mut model, &[&view()], SAMPLED_FROM).unwrap();
     }
-    let gradients = add(device, &mut model, shots);
-    device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
+    step_over(device, &mut model, shots, &AdamStep::new(1, RATES));
     device.snapshot(&mut model).unwrap()
 }
 
@@ -280,26 +241,17 @@ fn batches_of_every_size_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (seed, kind) in (300..).zip(KINDS) {
         for count in BATCHES {
             let (gaussians, shots) = batch(kind, count, seed);
-            let found = stepped(device, &gaussians, (&shots, kind));
-            let expected = stepped(&mut Cpu::<f64>::new(), &gaussians, (&shots, kind));
+            let found = stepped_by(device, &gaussians, (&shots, kind));
+            let expected = stepped_by(&mut Cpu::<f64>::new(), &gaussians, (&shots, kind));
             let what = format!("{count} views, {kind:?}");
             assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, &what));
             // Density control learns of each view's own gradients.
-            let expected: Vec<f64> = wide(&expected.gradient_norm_sums);
-            let floor = 0.1 * mean_size(&expected);
-            for (found, expected) in wide(&found.gradient_norm_sums).iter().zip(&expected) {
-                let error = (found - expected).abs();
-                assert!(error <= 1e-3 * expected.max(floor), "{what}: {found} for {expected}");
-            }
+            let sums = [&found, &expected].map(|snapshot| &snapshot.gradient_norm_sums);
+            assert_sums_agree(sums[0], sums[1], 1e-3, &what);
         }
     }
 }
 
-fn wide(values: &[f32]) -> Vec<f64> {
-    values.iter().copied().map(f64::from).collect()
-}
-
-/// Weights that are all different.
 const RULE: SurfaceRule = SurfaceRule::UNEQUAL;
 
 fn sampled_terms_of_several_views_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
@@ -312,7 +264,7 @@ fn sampled_terms_of_several_views_agree_with_the_oracle<B: TrainDevice>(device: 
     }
 }
 
-/// What a step left behind by terms at samples alone, each view with samples of its own.
+/// Takes a step by terms at samples alone, each view with samples of its own.
 fn sampled<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
@@ -343,9 +295,8 @@ fn regularisers_and_noise_come_once_a_step<B: TrainDevice>(device: &mut B) {
             sh_decay: 0.25,
             ..AdamStep::new(1, AT_REST)
         };
-        let [found, expected] = [after(device, &gaussians, &shots, &step), {
-            after(&mut Cpu::<f64>::new(), &gaussians, &shots, &step)
-        }];
+        let (_, found) = stepped(device, &gaussians, &shots, &step);
+        let (_, expected) = stepped(&mut Cpu::<f64>::new(), &gaussians, &shots, &step);
         assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, "with regularisers"));
         let pairs = found.parameters.means.iter().zip(&expected.parameters.means);
         for ((found, expected), start) in pairs.zip(&gaussians.means) {
@@ -357,36 +308,22 @@ fn regularisers_and_noise_come_once_a_step<B: TrainDevice>(device: &mut B) {
     }
 }
 
-/// What this step over the views left behind.
-fn after<B: TrainDevice>(
-    device: &mut B,
-    gaussians: &Gaussians,
-    shots: &[Shot],
-    step: &AdamStep,
-) -> Snapshot<Gaussians> {
-    let mut model = device.upload(gaussians).unwrap();
-    let gradients = add(device, &mut model, shots);
-    device.step(&mut model, gradients, step).unwrap();
-    device.snapshot(&mut model).unwrap()
-}
-
 /// Only colours move, so that rows stay alike on both sides to the bit.
 const COLOUR_RATES: Rates = Rates { sh_dc: 5e-3, sh_rest: 6e-3, ..AT_REST };
 
 /// Steps of batches of these sizes, all over views that look ahead.
 fn batches<B: TrainDevice>(device: &mut B, sizes: &[u32]) -> Snapshot<Gaussians> {
     let gaussians = seen_and_behind();
-    let start = crate::common::scene::in_training(gaussians.clone(), 82);
+    let start = in_training(gaussians.clone(), 82);
     let mut model = device.restore(start).unwrap();
     let mut shot = shot(&gaussians, &straight(), settings(3, 8), (9, Counted::Some));
     shot.settings.pass = Pass::Train;
     let mut images = 0;
     for &size in sizes {
         images += size;
-        let gradients = add(device, &mut model, &vec![shot.clone(); size as usize]);
         let moments = Moments::of_batch(images, size);
         let step = AdamStep { moments, ..AdamStep::new(images, COLOUR_RATES) };
-        device.step(&mut model, gradients, &step).unwrap();
+        step_over(device, &mut model, &vec![shot.clone(); size as usize], &step);
     }
     device.snapshot(&mut model).unwrap()
 }
@@ -405,13 +342,24 @@ fn colours_that_no_view_of_a_batch_sees_move_on_as_the_oracles<B: TrainDevice>(d
 
 #[cfg(kernels)]
 mod on_the_device {
-    use splat::backend::cuda::Cuda;
-    use splat::backend::{DeviceError, MemoryKind, Peaks};
+    use splat::backend::cuda::{Cuda, Model};
+    use splat::backend::{DeviceError, MemoryKind, Peaks, Render};
     use splat::memory::Bytes;
 
     use super::*;
     use crate::common::cuda::{self, compact, full};
-    use crate::common::oracle::relative_error;
+    use crate::common::oracle::{mean_size, relative_error};
+    use crate::support::add_shot;
+
+    type Sums = <Cuda as Render<Gaussians>>::Gradients;
+
+    fn add(device: &mut Cuda, model: &mut Model, shots: &[Shot]) -> Sums {
+        let mut gradients = Sums::default();
+        for shot in shots {
+            add_shot(device, model, shot, &mut gradients);
+        }
+        gradients
+    }
 
     /// First moments have 16 bits in the geometry and 8 in the colours, and are rounded by chance.
     #[test]
@@ -425,18 +373,13 @@ mod on_the_device {
                 let mut model = device.upload(&gaussians).unwrap();
                 let gaussians = device.download(&mut model).unwrap();
                 let [found, expected] = [compact(), full()]
-                    .map(|mut device| gradients(&stepped(&mut device, &gaussians, (&shots, kind))));
-                for (group, ((name, _, found), (_, _, expected))) in
-                    found.iter().zip(&expected).enumerate()
-                {
+                    .map(|mut device| stepped_by(&mut device, &gaussians, (&shots, kind)))
+                    .map(|after| gradients(&after));
+                for ((name, _, found), (_, _, expected)) in found.iter().zip(&expected) {
                     let what = format!("{count} views, {kind:?}, {name}");
-                    if group < 4 {
+                    if !name.starts_with("sh_") {
                         let floor = 0.1 * mean_size(expected);
-                        for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
-                            let error = (found - expected).abs();
-                            let limit = 1e-2 * expected.abs().max(floor);
-                            assert!(error <= limit, "{what} {i}: {found:e} for {expected:e}");
-                        }
+                        assert_near(found, expected, |d| 1e-2 * d.abs().max(floor), what);
                     } else {
                         // Codes are an eighth of their value apart.
                         let error = relative_error(found, expected);
@@ -462,7 +405,6 @@ mod on_the_device {
         device.step(&mut model, sums, &AdamStep::new(1, RATES)).unwrap();
     }
 
-    /// Bytes of all blocks with this label.
     fn held(device: &mut Cuda, label: &str) -> u64 {
         let memory = device.memory(Peaks::Keep).unwrap();
         let blocks = memory.entries.iter().filter(|entry| entry.kind == MemoryKind::Block);
@@ -635,15 +577,11 @@ fn assert_background_elsewhere(
 
 #[cfg(kernels)]
 mod large {
-    //! What only a GPU does in a bearable time.
+    //! Images that only a GPU draws in a bearable time.
 
-    use splat::math::Real;
-
-    use splat::model::Gaussians;
-
-    use super::{MANY_TILES, counts, scattered, upright};
+    use super::*;
     use crate::common::cuda;
-    use crate::common::oracle::{Counted, assert_first_steps_agree, draw, settings, shot};
+    use crate::common::oracle::assert_first_steps_agree;
     use crate::common::scene::{gaussian, together};
 
     #[test]
@@ -704,7 +642,7 @@ each_backend!(
     a_photograph_of_another_size_is_refused,
 );
 
-/// What its bytes should be, pixel by pixel.
+/// Returns the smaller photograph by definition, pixel by pixel.
 fn shrunk(image: &Image, divisor: Divisor) -> Image {
     let (side, [width, height]) = (divisor.get(), divisor.px([image.width, image.height]));
     let mut small =
@@ -815,7 +753,6 @@ fn enlarged(image: &Image, divisor: Divisor) -> Arc<Image> {
     })
 }
 
-/// The same shot with a larger photograph.
 fn divided(shot: &Shot, divisor: Divisor) -> Shot {
     let settings = Drawing { divisor, ..shot.settings };
     Shot { photo: enlarged(&shot.photo, divisor), settings, ..shot.clone() }
@@ -833,9 +770,7 @@ fn a_step_is_that_over_a_photograph_of_the_views_size<B: TrainDevice>(device: &m
             let tolerance = gradient_tolerance(small.size());
             assert_gradients_agree(&found.snapshot, &expected.snapshot, (tolerance, &what));
             let norms = [&found, &expected].map(|step| &step.snapshot.gradient_norm_sums);
-            for (found, expected) in norms[0].iter().zip(norms[1]) {
-                assert!((found - expected).abs() <= 1e-3 * expected.max(1e-4), "{what}");
-            }
+            assert_near(norms[0], norms[1], |norm| 1e-3 * norm.max(1e-4), &what);
         }
     }
 }
@@ -851,13 +786,10 @@ fn smaller_views_count_as_much_in_disagreement<B: TrainDevice>(device: &mut B) {
         let found = sums(FirstStep::taken_by(device, &gaussians, &divided(&small, divisor)));
         // Each pixel stands for a square of them.
         let times = (divisor.get() * divisor.get()) as f32;
-        let largest = alone.iter().fold(0.0_f32, |most, &sum| most.max(sum)) * times;
+        let expected: Vec<f32> = alone.iter().map(|sum| sum * times).collect();
+        let largest = f64::from(expected.iter().fold(0.0_f32, |most, &sum| most.max(sum)));
         assert!(largest > 0.0);
-        for (&found, &alone) in found.iter().zip(&alone) {
-            let expected = alone * times;
-            let allowed = 5e-3 * expected + 1e-5 * largest;
-            assert!((found - expected).abs() <= allowed, "{found} instead of {expected}");
-        }
+        assert_near(&found, &expected, |sum| 5e-3 * sum + 1e-5 * largest, "sum");
     }
 }
 

@@ -21,14 +21,15 @@ use splat::train::save::{DeviceModel, write_point_cloud};
 use crate::common::oracle::{
     AT_REST, Counted, DensifyRule, FirstStep, GRADIENT_TOLERANCE, Shot, assert_first_steps_agree,
     assert_gradients_agree, assert_images_agree, clear_gaussians, densify, gradient_tolerance,
-    gradients, mean_size, observed, score, settings, shot, step,
+    gradients, observed, score, settings, shot, step,
 };
 use crate::common::prelude::*;
 use crate::common::scene::{
-    NEAR, RATES, as_in_a_ply, gaussian, in_training, resized, splats, straight, tame_gaussians,
-    together,
+    NEAR, RATES, as_in_a_ply, gaussian, in_training, resized, rows, splats, straight,
+    tame_gaussians, together,
 };
 use crate::common::{Draws, view};
+use crate::support::{assert_near, assert_sums_agree, shown, stepped, strays};
 
 each_backend!(
     gradients_agree_with_the_oracle,
@@ -109,26 +110,10 @@ fn gradients_agree_where_the_jacobian_is_held_to_the_guard_band<B: TrainDevice>(
 fn a_step_goes_down_the_mean_gradient_of_its_views<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(70, 31, 3);
     let shots = three_shots(&gaussians);
-    let expected = step_over(&mut Cpu::<f64>::new(), &gaussians, &shots).unwrap();
-    let found = step_over(device, &gaussians, &shots).unwrap();
+    let step = AdamStep::new(1, RATES);
+    let (_, expected) = stepped(&mut Cpu::<f64>::new(), &gaussians, &shots, &step);
+    let (_, found) = stepped(device, &gaussians, &shots, &step);
     assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, "three views"));
-}
-
-/// One step over several views at once.
-fn step_over<B: TrainDevice>(
-    device: &mut B,
-    gaussians: &Gaussians,
-    shots: &[Shot],
-) -> Result<Snapshot<Gaussians>, DeviceError> {
-    let mut model = device.upload(gaussians)?;
-    let mut gradients = Default::default();
-    for shot in shots {
-        let target = device.target(shot.index, &shot.photo)?;
-        let seen = (&shot.view, &shot.settings);
-        device.add_view(&mut model, seen, (&target, &shot.terms), &mut gradients)?.read()?;
-    }
-    device.step(&mut model, gradients, &AdamStep::new(1, RATES))?;
-    device.snapshot(&mut model)
 }
 
 /// Views from three sides and of three sizes.
@@ -186,7 +171,8 @@ fn what_density_control_is_told_agrees_with_the_oracle<B: TrainDevice>(device: &
             assert_eq!(expected.views_seen[i], sightings, "the oracle's Gaussian {i}");
             assert_eq!(found.views_seen[i], sightings, "Gaussian {i}");
         }
-        assert_sums_agree(&found, &expected);
+        let sums = (&found.gradient_norm_sums, &expected.gradient_norm_sums);
+        assert_sums_agree(sums.0, sums.1, 1e-3, "sum");
     }
     let gaussians = tame_gaussians(250, 43, 3);
     let counts = sightings(&gaussians, &[&view(), &straight()]);
@@ -195,7 +181,7 @@ fn what_density_control_is_told_agrees_with_the_oracle<B: TrainDevice>(device: &
     }
 }
 
-/// What is left of the views after a step over each.
+/// Takes a step over each view. Returns the model with its statistics.
 fn statistics<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
@@ -203,17 +189,6 @@ fn statistics<B: TrainDevice>(
 ) -> Snapshot<Gaussians> {
     let mut model = observed(device, gaussians, shots);
     device.snapshot(&mut model).unwrap()
-}
-
-/// The sums of the norms of the gradients within 1e-3, small ones against a tenth of the mean.
-fn assert_sums_agree(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>) {
-    let wide = |sums: &[f32]| sums.iter().copied().map(f64::from).collect::<Vec<_>>();
-    let (found, expected) = (wide(&found.gradient_norm_sums), wide(&expected.gradient_norm_sums));
-    let floor = 0.1 * mean_size(&expected);
-    for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
-        let error = (found - expected).abs();
-        assert!(error <= 1e-3 * expected.max(floor), "{i}: {found:e} instead of {expected:e}");
-    }
 }
 
 fn only_frames_that_observe_are_counted<B: TrainDevice>(device: &mut B) {
@@ -230,20 +205,19 @@ fn only_frames_that_observe_are_counted<B: TrainDevice>(device: &mut B) {
     let mixed = statistics(device, &gaussians, &shots);
     let alone = statistics(device, &gaussians, &shots[1..2]);
     assert_eq!(mixed.views_seen, alone.views_seen);
-    assert_sums_agree(&mixed, &alone);
+    assert_sums_agree(&mixed.gradient_norm_sums, &alone.gradient_norm_sums, 1e-3, "sum");
     assert!(alone.views_seen.contains(&1));
 }
 
-/// Losses and the model after ten steps over three views in turn.
 fn ten_steps<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     shots: &[Shot],
-) -> (Vec<Loss>, Snapshot<Gaussians>) {
+) -> (Vec<f64>, Snapshot<Gaussians>) {
     let mut model = device.upload(gaussians).unwrap();
     let losses = (1..=10)
         .zip(shots.iter().cycle())
-        .map(|(number, shot)| step(device, &mut model, shot, (number, RATES)))
+        .map(|(number, shot)| step(device, &mut model, shot, (number, RATES)).total)
         .collect();
     (losses, device.snapshot(&mut model).unwrap())
 }
@@ -253,12 +227,9 @@ fn ten_steps_take_the_same_way_as_the_oracle<B: TrainDevice>(device: &mut B) {
     let shots = three_shots(&gaussians);
     let (found_losses, found) = ten_steps(device, &gaussians, &shots);
     let (expected_losses, expected) = ten_steps(&mut Cpu::<f64>::new(), &gaussians, &shots);
-    for (i, (found, expected)) in found_losses.iter().zip(&expected_losses).enumerate() {
-        // The masks keep only the first step clear of cuts. After it a pixel in a hundred may part
-        // by one quantum of 1/255.
-        let error = (found.total - expected.total).abs();
-        assert!(error < 4e-5, "step {}: {} instead of {}", i + 1, found.total, expected.total);
-    }
+    // The masks keep only the first step clear of cuts. After it a pixel in a hundred may part
+    // by one quantum of 1/255.
+    assert_near(&found_losses, &expected_losses, |_| 4e-5, "loss of step");
     let expected_second = expected.second_moments.groups();
     let rates = [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3];
     let groups = found.parameters.groups().into_iter().zip(expected.parameters.groups());
@@ -266,17 +237,9 @@ fn ten_steps_take_the_same_way_as_the_oracle<B: TrainDevice>(device: &mut B) {
         // Adam moves by the sign of a gradient however small, and a gradient that cancels to
         // rounding may have either sign: such elements part by up to two rates a step. They are
         // few, and the rest stay within a hundredth of what ten steps can move.
-        let apart: Vec<f32> =
-            found.values.iter().zip(expected.values).map(|(a, b)| (a - b).abs()).collect();
-        let strays = apart.iter().filter(|&&apart| apart > 0.1 * rate).count();
-        assert!(
-            strays * 50 <= apart.len(),
-            "{}: {strays} of {} part by more than a hundredth of ten rates",
-            found.name,
-            apart.len()
-        );
-        let largest = apart.iter().copied().fold(0.0, f32::max);
-        assert!(largest <= 25.0 * rate, "{}: {largest} apart", found.name);
+        let strays = strays(found.values, expected.values, |_| 0.1 * rate);
+        assert!(strays * 50 <= found.values.len(), "{}: {strays} strays", found.name);
+        assert_near(found.values, expected.values, |_| 25.0 * rate, found.name);
 
         // What no view moved stays exactly where it was.
         let start = gaussians.groups()[group].values;
@@ -289,33 +252,11 @@ fn ten_steps_take_the_same_way_as_the_oracle<B: TrainDevice>(device: &mut B) {
 
 // Learning rates of centres that follow sizes, on every backend, against what they are by definition.
 
-each_backend!(
-    first_steps_of_centres_are_as_long_as_their_sizes_say,
-    steps_of_two_views_follow_sizes_as_well,
-    without_an_exponent_all_centres_go_as_far,
-);
+each_backend!(first_steps_of_centres_are_as_long_as_their_sizes_say,);
 
 const BY_SIZE: RateBySize = RateBySize { exponent: 0.5, unit: 0.05 };
 
-/// The model after a first step down the gradients of these views.
-fn stepped<B: TrainDevice>(
-    device: &mut B,
-    gaussians: &Gaussians,
-    shots: &[Shot],
-    by_size: Option<RateBySize>,
-) -> Snapshot<Gaussians> {
-    let mut model = device.upload(gaussians).unwrap();
-    let mut sums = Default::default();
-    for shot in shots {
-        let target = device.target(shot.index, &shot.photo).unwrap();
-        let drawing = (&shot.view, &shot.settings);
-        device.add_view(&mut model, drawing, (&target, &shot.terms), &mut sums).unwrap();
-    }
-    device.step(&mut model, sums, &AdamStep { by_size, ..AdamStep::new(1, RATES) }).unwrap();
-    device.snapshot(&mut model).unwrap()
-}
-
-/// How far a first step moves a coordinate that has a gradient: by the learning rate of its row.
+/// Asserts that a first step moves each coordinate that has a gradient by the learning rate of its row.
 fn assert_lengths<B: TrainDevice>(device: &mut B, views: u64, by_size: Option<RateBySize>) {
     let mut gaussians = tame_gaussians(300, 61, 3);
     // The largest are twenty times as large as the smallest.
@@ -326,7 +267,8 @@ fn assert_lengths<B: TrainDevice>(device: &mut B, views: u64, by_size: Option<Ra
     let shots: Vec<Shot> = (0..views)
         .map(|at| shot(&gaussians, &view(), settings(3, 62 + at), (62 + at, Counted::Clear)))
         .collect();
-    let after = stepped(device, &gaussians, &shots, by_size);
+    let step = AdamStep { by_size, ..AdamStep::new(1, RATES) };
+    let (_, after) = stepped(device, &gaussians, &shots, &step);
     let firsts = &after.first_moments.means;
     let largest = firsts.iter().fold(0.0_f32, |most, first| most.max(first.abs()));
     let (mut moved, mut factors) = (0, Vec::new());
@@ -341,18 +283,15 @@ fn assert_lengths<B: TrainDevice>(device: &mut B, views: u64, by_size: Option<Ra
         let length = f64::from(after.parameters.means[at]) - f64::from(gaussians.means[at]);
         let expected = RATES.means * factor;
         // Roots, quotients and powers of single precision, and the rounding of a coordinate up to 4.
-        assert!(
-            (length.abs() - expected).abs() <= 1e-5 * expected + 5e-7,
-            "row {row}: {length:e} instead of {expected:e}"
-        );
+        let error = (length.abs() - expected).abs();
+        assert!(error <= 1e-5 * expected + 5e-7, "row {row}: {length:e} for {expected:e}");
         moved += 1;
         factors.push(factor);
     }
     assert!(moved > 60, "only {moved} coordinates have moved");
-    let range = factors
-        .iter()
-        .fold([f64::INFINITY, 0.0_f64], |[low, high], &factor| [low.min(factor), high.max(factor)]);
-    assert!(by_size.is_none() || range[1] > 3.0 * range[0], "{range:?}");
+    factors.sort_by(f64::total_cmp);
+    let (low, high) = (factors[0], factors[factors.len() - 1]);
+    assert!(by_size.is_none() || high > 3.0 * low, "{low} to {high}");
 }
 
 /// Geometry is in single precision in any storage.
@@ -377,15 +316,9 @@ fn compact_models_follow_sizes_on_a_gpu() {
 }
 
 fn first_steps_of_centres_are_as_long_as_their_sizes_say<B: TrainDevice>(device: &mut B) {
-    assert_lengths(device, 1, Some(BY_SIZE));
-}
-
-fn steps_of_two_views_follow_sizes_as_well<B: TrainDevice>(device: &mut B) {
-    assert_lengths(device, 2, Some(BY_SIZE));
-}
-
-fn without_an_exponent_all_centres_go_as_far<B: TrainDevice>(device: &mut B) {
-    assert_lengths(device, 1, None);
+    for (views, by_size) in [(1, Some(BY_SIZE)), (2, Some(BY_SIZE)), (1, None)] {
+        assert_lengths(device, views, by_size);
+    }
 }
 
 // Colours that a device may leave behind while no view sees them: whoever reads or moves them finds
@@ -418,7 +351,6 @@ fn looking_ahead(gaussians: &Gaussians) -> Shot {
     shot
 }
 
-/// Steps of these numbers.
 fn steps<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
@@ -451,16 +383,11 @@ pub(super) fn assert_alike(
     };
     for (found, expected) in parts(found).into_iter().zip(parts(expected)) {
         for ((name, found), (_, expected)) in found.into_iter().zip(expected) {
-            assert_eq!(found.len(), expected.len(), "{what}: {name}");
             assert!(!found.is_empty());
-            for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                // Rounding in single precision of up to 300 steps, each a ten-millionth of values
-                // and moments of the order of 1.
-                assert!(
-                    (found - expected).abs() <= 3e-5 * expected.abs().max(0.1),
-                    "{what}: {name} {i} is {found} instead of {expected}"
-                );
-            }
+            // Rounding in single precision of up to 300 steps, each a ten-millionth of values
+            // and moments of the order of 1.
+            let allowed = |value: f64| 3e-5 * value.abs().max(0.1);
+            assert_near(&found, &expected, allowed, format_args!("{what}: {name}"));
         }
     }
 }
@@ -484,7 +411,7 @@ fn colours_that_no_view_sees_move_on_as_the_oracles<B: TrainDevice>(device: &mut
     }
 }
 
-/// What is done to a model of which something is behind.
+/// Operations on a model of which some colours are behind.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Download,
@@ -501,13 +428,12 @@ fn after<B: TrainDevice>(
     let mut model = device.restore(start.clone()).unwrap();
     steps(device, &mut model, (shot, 1..=20));
     match deed {
-        Deed::Download => {
-            let parameters = device.download(&mut model).unwrap();
-            return Snapshot { parameters, ..device.snapshot(&mut model).unwrap() };
-        }
-        Deed::Sample => {
+        Deed::Download | Deed::Sample => {
             let rows: Vec<usize> = (0..start.parameters.len()).collect();
-            let parameters = device.sample(&mut model, &rows).unwrap();
+            let parameters = match deed {
+                Deed::Sample => device.sample(&mut model, &rows).unwrap(),
+                _ => device.download(&mut model).unwrap(),
+            };
             return Snapshot { parameters, ..device.snapshot(&mut model).unwrap() };
         }
         Deed::Reorder => {
@@ -519,10 +445,8 @@ fn after<B: TrainDevice>(
                 gradient_min: 0.02,
                 small_max: 0.2,
                 opacity_min: 0.005,
-                scale_max: None,
-                seed: 3,
                 iteration: 100,
-                with_quantile: false,
+                ..DensifyRule::ALL
             };
             let before = device.len(&model);
             let births = score(device, &model, &rule).count();
@@ -551,29 +475,21 @@ fn a_view_that_looks_where_no_other_did_sees_the_oracles_colours<B: TrainDevice>
     let shot = looking_ahead(&start.parameters);
     let mut back = straight();
     back.pose.rotation = [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]];
-    let look = Drawing { pass: Pass::Eval, ..settings(3, 8) };
+    let look = settings(3, 8);
     let oracle = &mut Cpu::<f64>::new();
     let mut model = device.restore(start.clone()).unwrap();
     let mut twin = oracle.restore(start).unwrap();
-    let frame = device.show(&model, &back, &look).unwrap();
-    let before = device.image(&frame).unwrap().rgb;
+    let before = shown(device, &model, &back, &look);
     steps(device, &mut model, (&shot, 1..=90));
     steps(oracle, &mut twin, (&shot, 1..=90));
-    let frame = device.show(&model, &back, &look).unwrap();
-    let found = device.image(&frame).unwrap().rgb;
-    let frame = oracle.show(&twin, &back, &look).unwrap();
-    let expected = oracle.image(&frame).unwrap().rgb;
-    let apart = |a: &[f32], b: &[f32]| -> Vec<f32> {
-        a.iter().zip(b).map(|(a, b)| (a - b).abs()).collect()
-    };
-    assert!(apart(&before, &found).iter().any(|&d| d > 5e-3), "the colours have moved");
-    let apart = apart(&found, &expected);
+    let found = shown(device, &model, &back, &look);
+    let expected = shown(oracle, &twin, &back, &look);
+    assert!(strays(&before, &found, |_| 5e-3) > 0, "the colours have moved");
     // Images agree within 1e-4 of colours of the order of 1; these are of the order of 10. A splat
     // at the cut of 1/255 changes a pixel by more, and few pixels are at a cut.
-    let strays = apart.iter().filter(|&&d| d > 1e-3).count();
-    assert!(strays * 100 <= apart.len(), "{strays} of {}", apart.len());
-    let largest = apart.iter().copied().fold(0.0, f32::max);
-    assert!(largest < 10.0 * 2.0 / 255.0, "{largest}");
+    let strays = strays(&found, &expected, |_| 1e-3);
+    assert!(strays * 100 <= found.len(), "{strays} of {}", found.len());
+    assert_near(&found, &expected, |_| 10.0 * 2.0 / 255.0, "value");
 }
 
 // Models pass between devices, through memory and through a checkpoint's file.
@@ -626,20 +542,10 @@ fn assert_passes_on<A: TrainDevice, B: TrainDevice>(first: &mut A, second: &mut 
 }
 
 fn assert_same_bits(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>) {
-    let parts = |s: &Snapshot<Gaussians>| -> Vec<Vec<u32>> {
-        [&s.parameters, &s.first_moments, &s.second_moments]
-            .iter()
-            .flat_map(|part| part.groups())
-            .map(|group| group.values.iter().map(|v| v.to_bits()).collect())
-            .chain([s.gradient_norm_sums.iter().map(|v| v.to_bits()).collect()])
-            .chain([s.views_seen.clone()])
-            .chain(
-                [&s.absolute_norm_sums, &s.filter_3d]
-                    .map(|v| v.iter().map(|v| v.to_bits()).collect()),
-            )
-            .collect()
-    };
-    assert_eq!(parts(found), parts(expected));
+    let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    let optional = |s: &Snapshot<Gaussians>| [&s.absolute_norm_sums, &s.filter_3d].map(|v| bits(v));
+    assert_eq!(rows(found), rows(expected));
+    assert_eq!(optional(found), optional(expected));
 }
 
 fn a_model_trained_here_is_the_same_on_the_processor<B: TrainDevice>(device: &mut B) {
@@ -692,8 +598,7 @@ fn training_goes_on_the_same_way_after_a_change_of_device<B: TrainDevice>(device
     let rates = [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3];
     let groups = here.parameters.groups().into_iter().zip(there.parameters.groups());
     for ((here, there), rate) in groups.zip(rates) {
-        let apart = here.values.iter().zip(there.values).map(|(a, b)| (a - b).abs());
-        let strays = apart.filter(|&apart| apart > 0.05 * rate).count();
+        let strays = strays(here.values, there.values, |_| 0.05 * rate);
         assert!(strays * 50 <= here.values.len(), "{}: {strays} strays", here.name);
     }
     assert_eq!(here.views_seen, there.views_seen);
@@ -788,13 +693,10 @@ fn a_model_of_lower_degree_looks_like_one_with_zero_harmonics<B: TrainDevice>(de
     let zeroed = device.restore(whole).unwrap();
     for shot in &shots {
         let mut draw = |model: &B::Model, sh_degree| {
-            let settings = Drawing { sh_degree, ..shot.settings };
-            let frame = device.show(model, &shot.view, &settings).unwrap();
-            device.image(&frame).unwrap()
+            shown(device, model, &shot.view, &Drawing { sh_degree, ..shot.settings })
         };
         let (lower, zeroed) = (draw(&lower, 1), draw(&zeroed, 2));
         // Adding zeros changes nothing but, where sums are rounded in another order, the last place.
-        let apart = lower.rgb.iter().zip(&zeroed.rgb).map(|(a, b)| (a - b).abs());
-        assert!(apart.fold(0.0, f32::max) < 1e-6);
+        assert_near(&lower, &zeroed, |_| 1e-6, "value");
     }
 }

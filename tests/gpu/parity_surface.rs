@@ -2,17 +2,19 @@
 
 use splat::backend::cpu::Cpu;
 use splat::backend::{AdamStep, DeviceError, Snapshot, TrainDevice};
+use splat::dataset::View;
 use splat::math::Real;
+use splat::math::linalg::{mul_transposed, sub};
 use splat::model::Gaussians;
 
 use crate::common::Draws;
 use crate::common::oracle::{
-    AT_REST, Counted, GRADIENT_TOLERANCE, assert_columns_agree, assert_gradients_agree, gradients,
-    settings, shot,
+    AT_REST, Counted, GRADIENT_TOLERANCE, Shot, assert_columns_agree, assert_gradients_agree,
+    gradients, settings, shot,
 };
-use crate::common::prelude::*;
 use crate::common::scene::{gaussian, straight, tame_gaussians, together};
 use crate::common::surface::{SurfaceRule, SurfaceTerms, add_rule, masked};
+use crate::support::{assert_near, stepped};
 
 each_backend!(
     each_term_and_all_of_them_agree_with_the_oracle,
@@ -26,10 +28,9 @@ each_backend!(
     neighbours_that_are_missing_or_stale_are_errors,
 );
 
-/// Weights that are all different.
 const RULE: SurfaceRule = SurfaceRule::UNEQUAL;
 
-/// Which terms are on.
+/// Terms that are on: entropy, density, normals.
 const TERMS: [[bool; 3]; 5] = [
     [true, false, false],
     [false, true, false],
@@ -52,13 +53,19 @@ fn with_terms([entropy, density, normal]: [bool; 3]) -> SurfaceRule {
 /// in view that every precision sees the same ones: samples are drawn among what is seen, by place.
 /// What is unseen is a neighbour of what is seen.
 pub(super) fn crowd(count: usize, seed: u64) -> Gaussians {
+    crowd_in(&straight(), count, seed, [-3.5, -1.5])
+}
+
+/// A [`crowd`] in the middle of another view, with log-scales between these.
+pub(super) fn crowd_in(view: &View, count: usize, seed: u64, [low, high]: [f64; 2]) -> Gaussians {
     let mut draws = Draws::new(seed);
     let parts: Vec<Gaussians> = (0..count)
         .map(|row| {
             let [x, y] = draws.array(-0.1, 0.1);
-            let mean = [x, y, draws.uniform(0.4, 0.7)];
+            let mean_cam = [x, y, draws.uniform(0.4, 0.7)];
+            let mean = mul_transposed(&view.pose.rotation, sub(mean_cam, view.pose.translation));
             let mut one = gaussian(mean.map(f64::to_f32), 1.0, 0.5, [0.5; 3]);
-            one.log_scales = draws.array::<3>(-3.5, -1.5).map(f64::to_f32).to_vec();
+            one.log_scales = draws.array::<3>(low, high).map(f64::to_f32).to_vec();
             one.quats = draws.array::<4>(-1.0, 1.0).map(f64::to_f32).to_vec();
             let logits = if row % 3 == 2 { [-9.0, -6.5] } else { [-2.0, 4.0] };
             one.opacity_logits = vec![draws.uniform(logits[0], logits[1]).to_f32()];
@@ -68,7 +75,7 @@ pub(super) fn crowd(count: usize, seed: u64) -> Gaussians {
     together(&parts)
 }
 
-/// What a step by a rule alone left behind: the terms, and moments that are the gradients.
+/// Takes a step by a rule alone. Returns the terms, and moments that are the gradients.
 fn regularised<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
@@ -84,22 +91,17 @@ fn regularised<B: TrainDevice>(
     (terms, device.snapshot(&mut model).unwrap())
 }
 
-/// Terms within 1e-5: means of a thousand roundings.
-fn assert_terms_agree(found: &SurfaceTerms, expected: &SurfaceTerms, what: &str) {
-    for (name, found, expected) in [
-        ("entropy", found.entropy, expected.entropy),
-        ("density", found.density, expected.density),
-        ("normal", found.normal, expected.normal),
-    ] {
-        let error = (found - expected).abs();
-        assert!(error <= 1e-5 * expected.max(1.0), "{what}: {name} is {found} for {expected}");
-    }
+/// Terms within 1e-5: means of a thousand roundings, of depths that are right to a few 1e-7.
+pub(super) fn assert_terms_agree(found: &SurfaceTerms, expected: &SurfaceTerms, what: &str) {
+    let values = |of: &SurfaceTerms| [of.entropy, of.density, of.normal, of.sdf];
+    let what = format_args!("{what}: entropy, density, normal or distance");
+    assert_near(&values(found), &values(expected), |value| 1e-5 * value.max(1.0), what);
 }
 
-/// Of the largest gradient of all, what a column in which all cancels is held to.
+/// Share of the largest gradient of all that is allowed in a column in which all cancels.
 pub(super) const CANCELLED: f64 = 1e-5;
 
-/// Terms and gradients of the device and of the oracle, compared; what the device left is handed back.
+/// Compares terms and gradients with the oracle's. Returns those of the device.
 fn assert_agrees<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
@@ -193,20 +195,14 @@ fn what_surfaces_ask_is_added_to_what_the_view_asks<B: TrainDevice>(device: &mut
     assert!(apart, "entropy asks for nothing");
 }
 
-/// What a step by the pixels and by a rule left behind.
 fn shot_and_rule<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
-    shot: &crate::common::oracle::Shot,
+    shot: &Shot,
     rule: &SurfaceRule,
 ) -> Snapshot<Gaussians> {
-    let mut model = device.upload(gaussians).unwrap();
-    let target = device.target(shot.index, &shot.photo).unwrap();
-    let terms = rule.terms();
-    let (seen, mut gradients) = ((&shot.view, &shot.settings), Default::default());
-    device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap().read().unwrap();
-    device.step(&mut model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
-    device.snapshot(&mut model).unwrap()
+    let shot = Shot { terms: rule.terms(), ..shot.clone() };
+    stepped(device, gaussians, &[shot], &AdamStep::new(1, AT_REST)).1
 }
 
 fn what_two_terms_ask_adds_up<B: TrainDevice>(device: &mut B) {
@@ -295,12 +291,8 @@ mod on_the_device {
             let mut expected = gradients(&expected);
             expected.truncate(found.len());
             expected.iter_mut().flat_map(|(.., v)| v).for_each(|v| *v = v.abs());
-            assert_columns_agree(
-                &found,
-                &expected,
-                CANCELLED,
-                &format!("{count} neighbours, compact"),
-            );
+            let what = format!("{count} neighbours, compact");
+            assert_columns_agree(&found, &expected, CANCELLED, &what);
         }
     }
 

@@ -18,6 +18,7 @@ use crate::common::prelude::*;
 use crate::common::scene::{RATES, composite, gaussian, photo, resized, tame_gaussians, together};
 use crate::common::{Draws, view};
 use crate::normals::{first_step, with_depths};
+use crate::support::{assert_near, stepped};
 
 each_backend!(
     images_of_surfels_agree_with_the_oracle,
@@ -86,12 +87,9 @@ fn depths_and_normals_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &
             };
             for (pixel, _) in clear.iter().enumerate().filter(|&(_, &clear)| clear) {
                 let (found, expected) = (of(&found, pixel), of(&expected, pixel));
-                // What colours may differ by, times depths of up to 4 and inverse depths of up to 10.
-                for k in 0..5 {
-                    let error = (found[k] - expected[k]).abs();
-                    let what = format!("{size:?} px, {count}, pixel {pixel}, value {k}");
-                    assert!(error < 1e-3, "{what}: {} for {}", found[k], expected[k]);
-                }
+                let what = format_args!("{size:?} px, {count}, pixel {pixel}");
+                // The tolerance of colours times depths of up to 4 and inverse depths of up to 10.
+                assert_near(&found[..5], &expected[..5], |_| 1e-3, what);
                 medians += usize::from(expected[5] > 0.0);
                 off += usize::from((found[5] - expected[5]).abs() > 1e-3);
             }
@@ -147,25 +145,13 @@ fn a_step_of_surfels_goes_down_the_mean_gradient_of_its_views<B: TrainDevice>(de
     let surfels = facing_surfels(70, 31);
     let mut aside = view();
     aside.pose.translation = [0.4, -0.2, 0.5];
-    let views = [view(), resized(&aside, [45, 23])];
-    let shots =
-        views.each_ref().map(|view| shot(&surfels, view, surfel_settings(5), (5, Counted::Clear)));
-    fn step<B: TrainDevice>(device: &mut B, surfels: &Gaussians, shots: &[Shot]) -> FirstStep {
-        let mut model = device.upload(surfels).unwrap();
-        let mut gradients = Default::default();
-        let mut losses = Vec::new();
-        for (index, shot) in shots.iter().enumerate() {
-            let target = device.target(index, &shot.photo).unwrap();
-            let seen = (&shot.view, &shot.settings);
-            let terms = (&target, &shot.terms);
-            losses.push(device.add_view(&mut model, seen, terms, &mut gradients).unwrap());
-        }
-        device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
-        let snapshot = device.snapshot(&mut model).unwrap();
-        FirstStep { loss: losses.remove(0).read().unwrap().into(), snapshot }
-    }
-    let expected = step(&mut Cpu::<f64>::new(), &surfels, &shots).snapshot;
-    let found = step(device, &surfels, &shots).snapshot;
+    let shots = [(0, view()), (1, resized(&aside, [45, 23]))].map(|(index, view)| {
+        let shot = shot(&surfels, &view, surfel_settings(5), (5, Counted::Clear));
+        Shot { index, ..shot }
+    });
+    let step = &AdamStep::new(1, RATES);
+    let (_, expected) = stepped(&mut Cpu::<f64>::new(), &surfels, &shots, step);
+    let (_, found) = stepped(device, &surfels, &shots, step);
     assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, "two views"));
 }
 
@@ -201,7 +187,7 @@ fn surfels_that_are_hard_to_see_agree_with_the_oracle<B: TrainDevice>(device: &m
     }
 }
 
-/// What each is worth in a view, and its weight there.
+/// Returns the weight of each surfel in a view, and its worth.
 fn weights_and_worths<B: TrainDevice>(
     device: &mut B,
     surfels: &Gaussians,
@@ -222,14 +208,11 @@ fn weights_and_worths_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &
     let surfels = facing_surfels(40, 9);
     let (weights, worths) = weights_and_worths(device, &surfels);
     let (expected_weights, expected_worths) = weights_and_worths(&mut Cpu::<f64>::new(), &surfels);
-    for i in 0..surfels.len() {
-        // A pixel of a borderline splat, whose weight is 1/255, is seen in one precision alone.
-        let allowed = 0.02 + 1e-3 * expected_weights[i];
-        let error = (weights[i] - expected_weights[i]).abs();
-        assert!(error < allowed, "{i}: {} for {}", weights[i], expected_weights[i]);
-        let error = (worths[i].weight - expected_worths[i].weight).abs();
-        assert!(error < allowed, "{i}: {:?} for {:?}", worths[i], expected_worths[i]);
-    }
+    // A pixel of a borderline splat, whose weight is 1/255, is seen in one precision alone.
+    let allowed = |weight: f64| 0.02 + 1e-3 * weight;
+    let of_worths = |all: &[Worth]| all.iter().map(|worth| worth.weight).collect::<Vec<_>>();
+    assert_near(&weights, &expected_weights, allowed, "weight");
+    assert_near(&of_worths(&worths), &of_worths(&expected_worths), allowed, "worth");
     assert!(weights.iter().filter(|&&weight| weight > 0.5).count() > 5);
 }
 

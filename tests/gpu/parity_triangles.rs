@@ -1,23 +1,24 @@
 //! Triangles: what every device draws of them, its steps, and what it does with meshes, against the CPU backend in
 //! double precision.
 
-use crate::common::Draws;
 use crate::common::drawing::drawn_either;
-use crate::common::oracle::{assert_gradients_agree, gradients, relative_error, settings};
+use crate::common::oracle::{Shot, assert_gradients_agree, gradients, relative_error, settings};
 use crate::common::prelude::*;
-use crate::common::scene::{RATES, filtered_viewpoint, photo, resized, tame_gaussians};
-use crate::common::view;
+use crate::common::scene::{RATES, filtered_viewpoint, resized, tame_gaussians};
+use crate::common::{Draws, view};
+use crate::support::{assert_near, noisy_shot, step_over};
 use splat::backend::cpu::Cpu;
 use splat::backend::{
     AdamStep, Adjust, DeviceError, FaceStatistics, Footprint, Remesh, Rendered, Snapshot, Term,
-    Terms, TrainDevice, Window,
+    TrainDevice, Window,
 };
 use splat::dataset::{Image, InverseDepthMap, View};
 use splat::math::Real;
 use splat::math::adam::RateBySize;
 use splat::math::linalg::mul_transposed;
 use splat::math::splat::{PlaceGradients, Vertex, place_vertex, triangle};
-use splat::model::{Gaussians, TriangleMesh};
+use splat::model::{Gaussians, Primitive as _, TriangleMesh};
+use std::slice::from_ref;
 use std::sync::Arc;
 
 each_backend!(
@@ -206,36 +207,31 @@ fn images_of_triangles_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     assert!(clear * 2 > all, "{clear} of {all} pixels tell");
 }
 
-/// A photograph of which the clear pixels count, with inverse depths.
-pub(crate) fn photo_of(mesh: &TriangleMesh, view: &View, drawing: &Drawing) -> Arc<Image> {
-    let clear = clear_pixels(mesh, view, drawing);
-    let mask = clear.iter().map(|&clear| if clear { 255 } else { 0 }).collect();
-    let mut image = (*photo(view.camera.width, view.camera.height, Some(mask))).clone();
-    image.depth = drawing.inverse_depth.then(|| InverseDepthMap {
-        values: (0..view.camera.pixels())
-            .map(|i| u16::try_from(i * 7919 % 65_536).unwrap())
-            .collect(),
+/// A view whose photograph counts in the clear pixels, with inverse depths where they are drawn.
+pub(crate) fn shot_of(mesh: &TriangleMesh, view: &View, drawing: Drawing) -> Shot {
+    let clear = clear_pixels(mesh, view, &drawing);
+    let mask = Some(clear.iter().map(|&clear| if clear { 255 } else { 0 }).collect());
+    let mut shot = noisy_shot(0, view, drawing);
+    let value = |i: usize| u16::try_from(i * 7919 % 65_536).unwrap();
+    let values = || (0..view.camera.pixels()).map(value).collect();
+    let depth = drawing.inverse_depth.then(|| InverseDepthMap {
+        values: values(),
         scale: 1.0,
         offset: 0.0,
     });
-    Arc::new(image)
+    if depth.is_some() {
+        shot.terms.add(Term::InverseDepth, 0.5);
+    }
+    Shot { photo: Arc::new(Image { mask, depth, ..Image::clone(&shot.photo) }), ..shot }
 }
 
-/// What is left of one step over these views.
 pub(crate) fn step<B: TrainDevice>(
     device: &mut B,
     mesh: &TriangleMesh,
-    shots: &[(View, Drawing, Arc<Image>)],
+    shots: &[Shot],
 ) -> (Snapshot<Gaussians>, FaceStatistics) {
     let mut model = upload(device, mesh);
-    let mut sums = Default::default();
-    for (index, (view, drawing, image)) in shots.iter().enumerate() {
-        let target = device.target(index, image).unwrap();
-        let terms = Terms::photometric(0.2);
-        let terms = if drawing.inverse_depth { terms.with(Term::InverseDepth, 0.5) } else { terms };
-        device.add_view(&mut model, (view, drawing), (&target, &terms), &mut sums).unwrap();
-    }
-    device.step(&mut model, sums, &AdamStep::new(1, RATES)).unwrap();
+    step_over(device, &mut model, shots, &AdamStep::new(1, RATES));
     let statistics = device.face_statistics(&model).unwrap();
     (device.snapshot(&mut model).unwrap(), statistics)
 }
@@ -245,14 +241,13 @@ pub(crate) fn step<B: TrainDevice>(
 fn assert_steps_agree<B: TrainDevice>(
     device: &mut B,
     mesh: &TriangleMesh,
-    shots: &[(View, Drawing, Arc<Image>)],
+    shots: &[Shot],
     what: &str,
 ) {
     let (found, _) = step(device, mesh, shots);
     let (expected, _) = step(&mut Cpu::<f64>::new(), mesh, shots);
-    for ((name, _, found), (_, _, expected)) in
-        gradients(&found).into_iter().zip(gradients(&expected))
-    {
+    let groups = gradients(&found).into_iter().zip(gradients(&expected));
+    for ((name, _, found), (_, _, expected)) in groups {
         if matches!(name, "log_scales" | "quats") {
             assert!(found.iter().chain(&expected).all(|&d| d == 0.0), "{what}: {name} move");
             continue;
@@ -278,11 +273,8 @@ fn steps_of_triangles_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
                 let window = Window { strip_px, gradients, ..window(exponent, samples) };
                 let inverse_depth = seed % 2 == 0;
                 let drawing = Drawing { inverse_depth, ..drawing(seed, window) };
-                let image = photo_of(&mesh, &view(), &drawing);
-                let what = format!(
-                    "{count} triangles, exponent {exponent}, {samples} samples, {gradients:?}, strip {strip_px} px"
-                );
-                assert_steps_agree(device, &mesh, &[(view(), drawing, image)], &what);
+                let what = format!("{count} triangles, {window:?}");
+                assert_steps_agree(device, &mesh, &[shot_of(&mesh, &view(), drawing)], &what);
             }
         }
     }
@@ -294,16 +286,11 @@ fn a_step_of_triangles_goes_down_the_mean_gradient_of_its_views<B: TrainDevice>(
     aside.pose.translation = [0.4, -0.2, 0.5];
     let (all, distances) = (PlaceGradients::All, PlaceGradients::EdgeDistances);
     for of_views in [[all, all], [distances, distances], [all, distances]] {
-        let views = [view(), resized(&aside, [45, 23])];
-        let shots: Vec<_> = views
-            .into_iter()
-            .zip(of_views)
-            .map(|(view, gradients)| {
-                let drawing = drawing(5, Window { gradients, ..window(0.7, 2) });
-                let image = photo_of(&mesh, &view, &drawing);
-                (view, drawing, image)
-            })
-            .collect();
+        let shot = |index: usize, view: &View| {
+            let window = Window { gradients: of_views[index], ..window(0.7, 2) };
+            Shot { index, ..shot_of(&mesh, view, drawing(5, window)) }
+        };
+        let shots = [shot(0, &view()), shot(1, &resized(&aside, [45, 23]))];
         assert_steps_agree(device, &mesh, &shots, &format!("two views, {of_views:?}"));
     }
 }
@@ -340,8 +327,7 @@ fn triangles_that_are_hard_to_see_agree_with_the_oracle<B: TrainDevice>(device: 
         for samples in [1, 4] {
             let drawing = drawing(seed, window(0.8, samples));
             assert_images_agree(device, &mesh, (&view(), &drawing), what);
-            let image = photo_of(&mesh, &view(), &drawing);
-            let shots = [(view(), drawing, image)];
+            let shots = [shot_of(&mesh, &view(), drawing)];
             let (found, _) = step(device, &mesh, &shots);
             let values = found.first_moments.means.iter().chain(&found.first_moments.sh_dc);
             assert!(values.clone().all(|d| d.is_finite()), "{what}: {values:?}");
@@ -353,40 +339,29 @@ fn triangles_that_are_hard_to_see_agree_with_the_oracle<B: TrainDevice>(device: 
 
 fn what_views_show_of_triangles_agrees_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for samples in [1, 2] {
-        assert_shown_agrees(device, samples);
-    }
-}
-
-fn assert_shown_agrees<B: TrainDevice>(device: &mut B, samples: u32) {
-    let mesh = mesh(120, 7);
-    let drawing = drawing(3, window(0.9, samples));
-    let image = photo_of(&mesh, &view(), &drawing);
-    let shots = [(view(), drawing, image)];
-    let (_, found) = step(device, &mesh, &shots);
-    let (_, expected) = step(&mut Cpu::<f64>::new(), &mesh, &shots);
-    assert!(expected.weights.iter().filter(|&&weight| weight > 0.1).count() > 20);
-    let largest = expected.gradient_norms.iter().copied().fold(0.0, f32::max);
-    assert!(expected.gradient_norms.iter().filter(|&&norm| norm > 0.01 * largest).count() > 20);
-    for face in 0..mesh.faces.len() {
-        let error = (found.reaches_px[face] - expected.reaches_px[face]).abs();
-        assert!(error <= 1e-3 * expected.reaches_px[face], "{face}: {found:?}");
+        let mesh = mesh(120, 7);
+        let mut shots = [shot_of(&mesh, &view(), drawing(3, window(0.9, samples)))];
+        let (_, found) = step(device, &mesh, &shots);
+        let (_, expected) = step(&mut Cpu::<f64>::new(), &mesh, &shots);
+        assert!(expected.weights.iter().filter(|&&weight| weight > 0.1).count() > 20);
+        let norms = &expected.gradient_norms;
+        let largest = norms.iter().copied().fold(0.0, f32::max);
+        assert!(norms.iter().filter(|&&norm| norm > 0.01 * largest).count() > 20);
+        assert_near(&found.reaches_px, &expected.reaches_px, |reach| 1e-3 * reach, "reach");
         // A sample on an edge is of little weight at this exponent.
-        let error = (found.weights[face] - expected.weights[face]).abs();
-        assert!(error < 0.02, "{face}: {} for {}", found.weights[face], expected.weights[face]);
-        let [norm, exact] = [&found, &expected].map(|shown| shown.gradient_norms[face]);
+        assert_near(&found.weights, &expected.weights, |_| 0.02, "weight");
         // As gradients agree: relative to the largest.
-        assert!((norm - exact).abs() <= 5e-3 * largest, "{face}: {norm} for {exact}");
+        assert_near(&found.gradient_norms, norms, |_| 5e-3 * f64::from(largest), "norm");
+        // A view that is not observed leaves no trace.
+        shots[0].settings.pass = Pass::Train;
+        let (_, found) = step(device, &mesh, &shots);
+        assert_eq!(found, FaceStatistics::zeros(mesh.faces.len()));
     }
-    // Who is not observed leaves no trace.
-    let unobserved = [(view(), Drawing { pass: Pass::Train, ..drawing }, shots[0].2.clone())];
-    let (_, found) = step(device, &mesh, &unobserved);
-    assert_eq!(found, FaceStatistics::zeros(mesh.faces.len()));
 }
 
 fn meshes_change_as_the_oracle_changes_them<B: TrainDevice>(device: &mut B) {
     let mesh = mesh(60, 11);
-    let drawing = drawing(3, window(0.9, 1));
-    let image = photo_of(&mesh, &view(), &drawing);
+    let shot = shot_of(&mesh, &view(), drawing(3, window(0.9, 1)));
     let rows = u32::try_from(mesh.vertices.len()).unwrap();
     let kept: Vec<u32> = (0..rows).filter(|row| row % 5 != 2).collect();
     let midpoints: Vec<[u32; 2]> = (0..40).map(|i| [i, (i * 7 + 3) % rows]).collect();
@@ -396,15 +371,11 @@ fn meshes_change_as_the_oracle_changes_them<B: TrainDevice>(device: &mut B) {
     fn changed<B: TrainDevice>(
         device: &mut B,
         mesh: &TriangleMesh,
-        (drawing, image): (&Drawing, &Arc<Image>),
+        shot: &Shot,
         change: &Remesh<'_>,
     ) -> Snapshot<Gaussians> {
         let mut model = upload(device, mesh);
-        let target = device.target(0, image).unwrap();
-        let mut sums = Default::default();
-        let terms = Terms::photometric(0.2);
-        device.add_view(&mut model, (&view(), drawing), (&target, &terms), &mut sums).unwrap();
-        device.step(&mut model, sums, &AdamStep::new(1, RATES)).unwrap();
+        step_over(device, &mut model, from_ref(shot), &AdamStep::new(1, RATES));
         device.remesh(&mut model, change).unwrap();
         assert_eq!(device.faces(&model), change.faces);
         let statistics = device.face_statistics(&model).unwrap();
@@ -412,17 +383,14 @@ fn meshes_change_as_the_oracle_changes_them<B: TrainDevice>(device: &mut B) {
         assert_eq!(statistics.weights.len(), change.faces.len());
         device.snapshot(&mut model).unwrap()
     }
-    let found = changed(device, &mesh, (&drawing, &image), &change);
-    let expected = changed(&mut Cpu::<f64>::new(), &mesh, (&drawing, &image), &change);
-    assert_eq!(found.parameters.len(), expected.parameters.len());
+    let found = changed(device, &mesh, &shot, &change);
+    let expected = changed(&mut Cpu::<f64>::new(), &mesh, &shot, &change);
     let parts = |of: &Snapshot<Gaussians>| [of.parameters.clone(), of.first_moments.clone()];
-    use splat::model::Primitive as _;
     for (found, expected) in parts(&found).iter().zip(&parts(&expected)) {
         for (found, expected) in found.groups().iter().zip(expected.groups()) {
-            for (found, expected) in found.values.iter().zip(expected.values) {
-                // A first step moves by the sign of the gradient, whatever its size.
-                assert!((found - expected).abs() < 2e-3 * expected.abs().max(1.0));
-            }
+            // A first step moves by the sign of the gradient, whatever its size.
+            let allowed = |value: f64| 2e-3 * value.abs().max(1.0);
+            assert_near(found.values, expected.values, allowed, found.name);
         }
     }
     let mut model = upload(device, &mesh);
@@ -450,24 +418,18 @@ fn floors_rise_as_those_of_the_oracle<B: TrainDevice>(device: &mut B) {
     }
     let found = raised(device, &mesh);
     let expected = raised(&mut Cpu::<f64>::new(), &mesh);
-    for (found, expected) in found.iter().zip(&expected) {
-        // Of opacities next to the floor, of whose distance single precision has three digits.
-        assert!((found - expected).abs() < 0.1 + 1e-3 * expected.abs(), "{found} for {expected}");
-    }
+    // Of opacities next to the floor, of whose distance single precision has three digits.
+    assert_near(&found, &expected, |logit| 0.1 + 1e-3 * logit.abs(), "logit");
 }
 
 fn vertices_move_by_the_size_of_their_triangles<B: TrainDevice>(device: &mut B) {
     let mut mesh = mesh(60, 17);
     mesh.size_vertices();
-    let drawing = drawing(3, window(0.9, 1));
-    let image = photo_of(&mesh, &view(), &drawing);
+    let shot = shot_of(&mesh, &view(), drawing(3, window(0.9, 1)));
     let mut moved = |by_size: Option<RateBySize>| -> Vec<f32> {
         let mut model = upload(device, &mesh);
-        let target = device.target(0, &image).unwrap();
-        let (mut sums, terms) = (Default::default(), Terms::photometric(0.2));
-        device.add_view(&mut model, (&view(), &drawing), (&target, &terms), &mut sums).unwrap();
         let step = AdamStep { by_size, ..AdamStep::new(1, RATES) };
-        device.step(&mut model, sums, &step).unwrap();
+        step_over(device, &mut model, from_ref(&shot), &step);
         let after = device.snapshot(&mut model).unwrap().parameters.means;
         after.iter().zip(&mesh.vertices.means).map(|(after, before)| after - before).collect()
     };

@@ -1,5 +1,5 @@
-//! What Gaussians are worth, on every device: against images without each of them, and against the CPU
-//! backend in double precision.
+//! Worths and weights of Gaussians on every device: against images without each of them, and against the CPU backend
+//! in double precision.
 
 use std::slice::from_ref;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn noise(view: &View, mask: Option<Vec<u8>>) -> Arc<Image> {
     photo(view.camera.width, view.camera.height, mask)
 }
 
-/// What each is worth in these views, and how much these look like the photograph.
+/// Returns the worth of each Gaussian in these views, and each view's likeness to the photograph.
 fn judged<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
@@ -63,7 +63,7 @@ fn judged<B: TrainDevice>(
     (device.read_worths(&sums).unwrap(), measured)
 }
 
-/// Through which light passes wherever they lie one behind the other, so that what is behind is known.
+/// Gaussians so transparent that light reaches all that lie behind others.
 fn clear_gaussians(count: usize) -> Gaussians {
     let mut gaussians = tame_gaussians(count, 5, 0);
     for logit in &mut gaussians.opacity_logits {
@@ -72,7 +72,7 @@ fn clear_gaussians(count: usize) -> Gaussians {
     gaussians
 }
 
-/// What a screen shows of the views, one after the other; [views, h, w, 3].
+/// Returns the images of the views on a screen, [views, h, w, 3].
 fn shown(gaussians: &Gaussians, views: &[View]) -> Vec<f64> {
     let mut device = Cpu::<f64>::new();
     let model = device.upload(gaussians).unwrap();
@@ -84,12 +84,10 @@ fn shown(gaussians: &Gaussians, views: &[View]) -> Vec<f64> {
     values.map(|value| f64::from(value).clamp(0.0, 1.0)).collect()
 }
 
-/// The sum of the squared differences of two series of views.
 fn squares(one: &[f64], other: &[f64]) -> f64 {
     one.iter().zip(other).map(|(one, other)| (one - other).powi(2)).sum()
 }
 
-/// The photograph, once for each of so many views.
 fn truths(image: &Image, views: usize) -> Vec<f64> {
     let truth = image.rgb.iter().map(|&value| f64::from(value) / 255.0);
     truth.collect::<Vec<_>>().repeat(views)
@@ -99,7 +97,7 @@ fn truths(image: &Image, views: usize) -> Vec<f64> {
 /// error by as much. A handful of them may be.
 const BORDERLINE: f64 = 0.02;
 
-/// Of sums of squared changes: a borderline pixel has (1/255)² in each channel, and a handful are this.
+/// Tolerance and floor of sums of squared changes: a handful of borderline pixels, with (1/255)² in each channel.
 const SQUARED: (f64, f64) = (5e-3, 5e-4 / 5e-3);
 
 fn worths_are_what_images_without_a_gaussian_tell<B: TrainDevice>(device: &mut B) {
@@ -182,6 +180,10 @@ fn worths_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     }
 }
 
+fn sums(worth: &Worth) -> [f32; 3] {
+    [worth.weight, worth.error_change, worth.squared_change]
+}
+
 fn pixels_under_a_mask_do_not_count<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(40, 6, 0);
     let [view, _] = views();
@@ -195,7 +197,6 @@ fn pixels_under_a_mask_do_not_count<B: TrainDevice>(device: &mut B) {
     for (row, whole) in whole.iter().enumerate() {
         let what = format!("Gaussian {row}");
         // Each pixel is in one of the halves; sums are rounded.
-        let sums = |worth: &Worth| [worth.weight, worth.error_change, worth.squared_change];
         for ((odd, even), whole) in sums(&odd[row]).iter().zip(sums(&even[row])).zip(sums(whole)) {
             assert_relative((odd + even).into(), whole.into(), (1e-4, 1.0), &what);
         }
@@ -279,12 +280,7 @@ mod on_the_device {
                     let what = format!("{size:?} px, {bands} bands, Gaussian {row}");
                     assert_eq!(found.weight_max, whole.weight_max, "{what}");
                     // Warps add in any order.
-                    let pairs = [
-                        (found.weight, whole.weight),
-                        (found.error_change, whole.error_change),
-                        (found.squared_change, whole.squared_change),
-                    ];
-                    for (found, whole) in pairs {
+                    for (found, whole) in sums(found).into_iter().zip(sums(whole)) {
                         assert_relative(found.into(), whole.into(), (1e-4, 1.0), &what);
                     }
                 }
@@ -305,7 +301,6 @@ each_backend!(
 
 const WEIGHTS_SETTINGS: RenderSettings = RenderSettings { sh_degree: 0, ..RenderSettings::DEFAULT };
 
-/// Three views along an arc.
 fn weights_views() -> [View; 3] {
     [-0.2, 0.0, 0.3].map(|moved| {
         let mut view = view();
@@ -314,7 +309,6 @@ fn weights_views() -> [View; 3] {
     })
 }
 
-/// The sums of weights over the views.
 fn weights<B: TrainDevice>(device: &mut B, model: &mut B::Model) -> Vec<f32> {
     let views = weights_views();
     // What was there before does not count.
@@ -324,7 +318,7 @@ fn weights<B: TrainDevice>(device: &mut B, model: &mut B::Model) -> Vec<f32> {
     device.snapshot(model).unwrap().gradient_norm_sums
 }
 
-/// The same by definition: of all Gaussians black but one, the image is that one's weight.
+/// Returns the weights by definition: if all Gaussians are black but one, the image is that one's weight.
 fn weights_by_images(gaussians: &Gaussians) -> Vec<f64> {
     let mut device = Cpu::<f64>::new();
     let shade = |white: usize| {
@@ -339,8 +333,7 @@ fn weights_by_images(gaussians: &Gaussians) -> Vec<f64> {
         .map(|row| {
             let model = device.upload(&shade(row)).unwrap();
             let sum = |view: &View| {
-                let look = Look::IMAGE;
-                let frame = device.render(&model, view, &WEIGHTS_SETTINGS, look).unwrap();
+                let frame = device.render(&model, view, &WEIGHTS_SETTINGS, Look::IMAGE).unwrap();
                 let image = device.image(&frame).unwrap();
                 image.rgb.chunks(3).map(|pixel| f64::from(pixel[0])).sum::<f64>()
             };

@@ -14,12 +14,11 @@ use splat::math::{Real, sh};
 use splat::model::{Gaussians, Primitive};
 
 use crate::common::isotropic::{Balls, Seen, add_view, visible_balls};
-use crate::common::oracle::{
-    Counted, GRADIENT_TOLERANCE, Shot, assert_gradients_agree, mean_size, shot,
-};
+use crate::common::oracle::{Counted, GRADIENT_TOLERANCE, Shot, assert_gradients_agree, shot};
 use crate::common::prelude::{Drawing, Pass};
 use crate::common::scene::{NEAR, RATES, composite, photo, resized, straight};
-use crate::common::{Draws, assert_relative, view};
+use crate::common::{Draws, view};
+use crate::support::{self, assert_near, strays};
 
 #[cfg(kernels)]
 use crate::common::cuda;
@@ -54,7 +53,6 @@ fn drawing(footprint: Footprint) -> Drawing {
     }
 }
 
-/// Gaussians that are these balls.
 fn gaussians_of(balls: &Balls) -> Gaussians {
     let mut gaussians = Gaussians::zeros(0, balls.len());
     gaussians.means.clone_from(&balls.means);
@@ -87,7 +85,7 @@ fn shots(balls: &Balls, drawing: Drawing) -> Vec<Shot> {
     [view(), aside].iter().enumerate().map(numbered).collect()
 }
 
-/// Adds the gradients of a view; gives the loss.
+/// Adds the gradients of a view. Returns the loss.
 fn add<P: Primitive, B: Render<P>>(
     device: &mut B,
     model: &mut B::Model,
@@ -101,7 +99,6 @@ fn add<P: Primitive, B: Render<P>>(
     add_view::<P, B>(device, model, &seen, gradients).unwrap().total
 }
 
-/// The model after one step over these views.
 fn first_step<P: Primitive, B: Render<P>>(device: &mut B, host: &P, shots: &[Shot]) -> Snapshot<P> {
     let mut model = device.upload(host).unwrap();
     let mut gradients = B::Gradients::default();
@@ -141,20 +138,16 @@ where
                 // Where rounding may decide, a splat is left out: a quantum of 1/255 or two.
                 let tolerance = if pixel.borderline { 2e-2 } else { 1e-4 };
                 for k in 0..3 {
+                    let what = format_args!("{count} balls, {filter:?}, pixel {at}");
                     let expected = [f64::from(alike[k]), pixel.rgb[k]];
-                    let apart = expected.map(|expected| (f64::from(found[k]) - expected).abs());
-                    assert!(
-                        apart.iter().all(|&apart| apart < tolerance),
-                        "{count} balls, {filter:?}, pixel {at}: {} for {expected:?}",
-                        found[k]
-                    );
+                    assert_near(&[f64::from(found[k]); 2], &expected, |_| tolerance, what);
                 }
             }
         }
     }
 }
 
-/// What Gaussians that look like balls came to, as balls: by the chain rule.
+/// Converts Gaussians that look like balls to balls, by the chain rule.
 fn as_balls(after: &Snapshot<Gaussians>) -> Snapshot<Balls> {
     let of = |part: &Gaussians| Balls {
         means: part.means.clone(),
@@ -173,15 +166,9 @@ fn as_balls(after: &Snapshot<Gaussians>) -> Snapshot<Balls> {
     }
 }
 
-/// That the gradients' norms agree; small ones are held against a tenth of the mean.
 fn assert_sums_agree(found: &Snapshot<Balls>, expected: &Snapshot<Balls>, what: &str) {
-    let [found, expected] = [found, expected].map(|snapshot| {
-        snapshot.gradient_norm_sums.iter().map(|&sum| f64::from(sum)).collect::<Vec<_>>()
-    });
-    let tolerance = (2.0 * GRADIENT_TOLERANCE, 0.1 * mean_size(&expected));
-    for (&found, &expected) in found.iter().zip(&expected) {
-        assert_relative(found, expected, tolerance, what);
-    }
+    let sums = (&found.gradient_norm_sums, &expected.gradient_norm_sums);
+    support::assert_sums_agree(sums.0, sums.1, 2.0 * GRADIENT_TOLERANCE, what);
 }
 
 fn balls_move_as_gaussians_of_three_equal_scales<B>(device: &mut B)
@@ -206,12 +193,8 @@ where
                 (&found.parameters.opacity_logits, opacities, RATES.opacity_logits)
             }];
             for (found, alike, rate) in steps {
-                let strays = found
-                    .iter()
-                    .zip(alike)
-                    .filter(|(a, b)| f64::from((*a - *b).abs()) > 1e-2 * rate);
                 // Of a gradient that cancels to rounding the sign is open.
-                assert!(strays.count() * 20 <= found.len(), "{what}");
+                assert!(strays(found, alike, |_| 1e-2 * rate) * 20 <= found.len(), "{what}");
             }
             // Their first step is as long as the rate, but for what a float near 1 can tell.
             let moved = found.parameters.log_scales.iter().zip(&balls.log_scales);
@@ -264,30 +247,23 @@ fn balls_take_the_oracles_way_for_a_few_steps<B: Render<Balls>>(device: &mut B) 
     let shots = shots(&balls, drawing(Footprint::DILATED));
     let (found_losses, found) = steps(device, &balls, (&shots, RATES), 5);
     let (losses, expected) = steps(&mut Cpu::<f64>::new(), &balls, (&shots, RATES), 5);
-    for (found, expected) in found_losses.iter().zip(&losses) {
-        // As of Gaussians: after the first step a pixel in a hundred may part by a quantum of 1/255.
-        assert!((found - expected).abs() < 4e-5, "{found_losses:?} for {losses:?}");
-    }
+    // As of Gaussians: after the first step a pixel in a hundred may part by a quantum of 1/255.
+    assert_near(&found_losses, &losses, |_| 4e-5, "loss");
     let groups = found.parameters.groups().into_iter().zip(expected.parameters.groups());
     for ((found, expected), column) in groups.zip(Balls::SCHEMA.columns) {
-        let rate = RATES.of(column.rate).to_f32();
-        let apart: Vec<f32> =
-            found.values.iter().zip(expected.values).map(|(a, b)| (a - b).abs()).collect();
+        let rate = RATES.of(column.rate);
         // Adam moves by the sign of a gradient however small: such elements part, and are few.
-        let strays = apart.iter().filter(|&&apart| apart > 0.05 * rate).count();
-        assert!(strays * 20 <= apart.len(), "{}: {strays} of {}", found.name, apart.len());
-        let largest = apart.iter().copied().fold(0.0, f32::max);
-        assert!(largest <= 12.5 * rate, "{}: {largest} apart", found.name);
+        let strays = strays(found.values, expected.values, |_| 0.05 * rate);
+        assert!(strays * 20 <= found.values.len(), "{}: {strays}", found.name);
+        assert_near(found.values, expected.values, |_| 12.5 * rate, found.name);
     }
 }
 
-/// The drawn balls as a photograph.
 fn photograph<B: Render<Balls>>(device: &mut B, balls: &Balls, shot: &Shot) -> Arc<Image> {
     let values = image::<Balls, B>(device, balls, &shot.view, &shot.settings);
     let byte = |value: &f32| u8::try_from((value.clamp(0.0, 1.0) * 255.0 + 0.5).floor_i32());
     let rgb = values.iter().map(|value| byte(value).unwrap()).collect();
-    let [width, height] = shot.size();
-    Arc::new(Image { width, height, rgb, mask: None, depth: None, normals: None })
+    support::image(shot.size(), rgb)
 }
 
 fn a_short_training_comes_close_to_the_photographs<B: Render<Balls>>(device: &mut B) {
@@ -305,7 +281,7 @@ fn a_short_training_comes_close_to_the_photographs<B: Render<Balls>>(device: &mu
     assert!(after.parameters.colors.iter().all(|color| color.is_finite()));
 }
 
-/// That something is refused, and by what words.
+/// Asserts that something is refused with these words.
 fn assert_unsupported<T>(result: Result<T, DeviceError>, words: &str) {
     let Err(error) = result else { panic!("{words} of balls are not refused") };
     assert!(matches!(error, DeviceError::Unsupported { .. }), "{error}");
@@ -447,11 +423,8 @@ fn balls_are_reordered_and_have_neighbours<B: Neighbours<Balls>>(device: &mut B)
         assert!(count == 1 || after != before);
         let found = device.neighbours(&model, 5).unwrap();
         let near = host.neighbours(&expected, 5).unwrap();
-        assert_eq!(
-            device.read_neighbours(&found, 0..count).unwrap(),
-            host.read_neighbours(&near, 0..count).unwrap(),
-            "{count} balls"
-        );
+        let found = device.read_neighbours(&found, 0..count).unwrap();
+        assert_eq!(found, host.read_neighbours(&near, 0..count).unwrap(), "{count} balls");
         device.reorder(&mut model, &Cube { centre: [0.0; 3], half_side: 0.3 }).unwrap();
     }
 }

@@ -1,13 +1,16 @@
-//! What every backend's stages must do, as functions of a backend.
+//! Requirements on the stages of every backend, as functions of a backend.
 
-use crate::common::prelude::*;
+use std::slice::from_ref;
 use std::sync::Arc;
 
+use crate::common::oracle::Shot;
+use crate::common::prelude::*;
 use crate::common::scene::{
-    NEAR, RATES, composite, gaussian, in_training, photo, random_gaussians, rows, straight,
+    NEAR, Pixel, RATES, composite, gaussian, in_training, photo, random_gaussians, rows, straight,
     together, viewpoint,
 };
 use crate::common::{Draws, view};
+use crate::support::{add_shot, assert_near, image, noisy_shot, step_over};
 use proptest::prelude::*;
 use splat::backend::{AdamStep, Rates, Rendered, Terms, TrainDevice};
 use splat::dataset::{Image, View};
@@ -105,17 +108,8 @@ fn what_the_near_plane_cuts_off_takes_neither_colour_nor_gradient<B: TrainDevice
         let frame = device.draw(&model, &view, &settings).unwrap();
         assert!(device.image(&frame).unwrap().rgb == expected, "{near}");
 
-        let target = device.target(0, &photo(37, 29, None)).unwrap();
-        let mut gradients = Default::default();
-        device
-            .add_view(
-                &mut model,
-                (&view, &settings),
-                (&target, &Terms::photometric(0.2)),
-                &mut gradients,
-            )
-            .unwrap();
-        device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
+        let shot = noisy_shot(0, &view, settings);
+        step_over(device, &mut model, &[shot], &AdamStep::new(1, RATES));
         let after = device.snapshot(&mut model).unwrap();
         let seen = [0.5, 1.0].map(|depth| u32::from(depth > near));
         assert_eq!(after.views_seen, seen, "{near}");
@@ -131,14 +125,11 @@ fn the_image_is_what_compositing_every_gaussian_in_every_pixel_gives<B: TrainDev
         let gaussians = random_gaussians(count, seed);
         let image = draw(device, &gaussians, &view());
         let expected = composite(&gaussians, &view(), &SETTINGS);
-        let errors: Vec<f64> = image
-            .rgb
-            .chunks(3)
-            .zip(&expected)
-            .map(|(found, expected)| {
-                (0..3).map(|c| (f64::from(found[c]) - expected.rgb[c]).abs()).fold(0.0, f64::max)
-            })
-            .collect();
+        let pairs = image.rgb.as_chunks::<3>().0.iter().zip(&expected);
+        let error = |(found, expected): (&[f32; 3], &Pixel)| {
+            (0..3).map(|c| (f64::from(found[c]) - expected.rgb[c]).abs()).fold(0.0, f64::max)
+        };
+        let errors: Vec<f64> = pairs.map(error).collect();
         // 1e-4 is the noise of single precision over 200 layers. Where an opacity lies within
         // rounding of the cut at 1/255 or a pixel's transmittance of its end, precisions part by
         // one quantum at most: a few pixels in a thousand may.
@@ -182,7 +173,7 @@ fn metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes<B: Trai
         let settings = Drawing { pass: Pass::Eval, background: [render; 3], ..SETTINGS };
         let frame = device.show(&model, &view, &settings).unwrap();
         let rgb = vec![photo; 576];
-        let photo = Image { width: 16, height: 12, rgb, mask, depth: None, normals: None };
+        let photo = Image { mask, ..Image::clone(&image([16, 12], rgb)) };
         let target = device.target(0, &Arc::new(photo)).unwrap();
         device.measure(&frame, &target).unwrap()
     };
@@ -210,13 +201,9 @@ fn step_once<B: TrainDevice>(
     target: &Arc<Image>,
     number: u32,
 ) -> f64 {
-    let target = device.target(0, target).unwrap();
-    let mut gradients = Default::default();
-    let loss = device
-        .add_view(model, (view, &SETTINGS), (&target, &Terms::photometric(0.2)), &mut gradients)
-        .unwrap();
-    device.step(model, gradients, &AdamStep::new(number, RATES)).unwrap();
-    loss.read().unwrap().total
+    let photo = Arc::clone(target);
+    let shot = Shot { photo, ..noisy_shot(0, view, SETTINGS) };
+    step_over(device, model, &[shot], &AdamStep::new(number, RATES))[0].total
 }
 
 fn the_first_step_of_adam_moves_every_parameter_by_its_rate<B: TrainDevice>(device: &mut B) {
@@ -266,14 +253,8 @@ fn a_view_is_learnt_by_heart<B: TrainDevice>(device: &mut B) {
     let view = straight();
     let truth = draw(device, &random_gaussians(40, 9), &view);
     let bytes = |v: f32| u8::try_from((v.clamp(0.0, 1.0) * 255.0).floor_i32()).unwrap();
-    let target = Arc::new(Image {
-        width: truth.width,
-        height: truth.height,
-        rgb: truth.rgb.iter().map(|&v| bytes(v)).collect(),
-        mask: None,
-        depth: None,
-        normals: None,
-    });
+    let rgb = truth.rgb.iter().map(|&v| bytes(v)).collect();
+    let target = image([truth.width, truth.height], rgb);
     let mut draws = Draws::new(10);
     let start: Vec<Gaussians> = (0..150)
         .map(|_| {
@@ -356,10 +337,8 @@ fn reordered_rows_follow_their_keys_with_all_their_values<B: TrainDevice>(device
         assert_eq!(after == rows(&before), count < 2, "{count} rows");
 
         device.reorder(&mut model, &CUBE).unwrap();
-        assert!(
-            rows(&device.snapshot(&mut model).unwrap()) == after,
-            "{count} rows, in order already"
-        );
+        let again = rows(&device.snapshot(&mut model).unwrap());
+        assert!(again == after, "{count} rows, in order already");
     }
 }
 
@@ -397,9 +376,7 @@ fn what_the_mask_excludes_changes_nothing<B: TrainDevice>(device: &mut B) {
     // A device may add up what pixels and tiles contribute in any order: a few roundings of a
     // gradient, which move a parameter by a part of its rate.
     for (one, other) in after[0].groups().iter().zip(after[1].groups()) {
-        for (a, b) in one.values.iter().zip(other.values) {
-            assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{}: {a} and {b}", one.name);
-        }
+        assert_near(other.values, one.values, |value| 1e-5 * value.abs().max(1.0), one.name);
     }
 }
 
@@ -414,33 +391,20 @@ fn parameters_that_are_not_numbers_are_reported_with_their_index() {
 
     // A learning rate that overflows shows at once, with the Gaussian that it broke.
     let view = straight();
-    let target = photo(view.camera.width, view.camera.height, None);
-    let target = device.target(0, &target).unwrap();
-    let mut model = device.upload(&gaussian([0.1, -0.1, 1.0], 0.1, 0.6, [0.4; 3])).unwrap();
-    let mut gradients = Default::default();
-    device
-        .add_view(
-            &mut model,
-            (&view, &SETTINGS),
-            (&target, &Terms::photometric(0.2)),
-            &mut gradients,
-        )
-        .unwrap();
-    let rates = Rates { means: f64::INFINITY, ..RATES };
-    let error = device.step(&mut model, gradients, &AdamStep::new(1, rates)).unwrap_err();
-    assert!(error.to_string().contains("Gaussian 0: its centre, or"), "{error}");
-
     // Also where another view comes after the one that saw it.
-    let mut model = device.upload(&gaussian([0.1, -0.1, 1.0], 0.1, 0.6, [0.4; 3])).unwrap();
-    let mut gradients = Default::default();
     let mut away = view.clone();
     away.pose.translation = [0.0, 0.0, -50.0];
-    for view in [&view, &away] {
-        let terms = Terms::photometric(0.2);
-        let seen = (view, &SETTINGS);
-        device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
+    let step = AdamStep::new(1, Rates { means: f64::INFINITY, ..RATES });
+    for views in [from_ref(&view), &[view.clone(), away]] {
+        let mut model = device.upload(&gaussian([0.1, -0.1, 1.0], 0.1, 0.6, [0.4; 3])).unwrap();
+        let mut gradients = Default::default();
+        for view in views {
+            let shot = noisy_shot(0, view, SETTINGS);
+            add_shot(&mut device, &mut model, &shot, &mut gradients);
+        }
+        let error = device.step(&mut model, gradients, &step).unwrap_err();
+        assert!(error.to_string().contains("Gaussian 0: its centre, or"), "{error}");
     }
-    assert!(device.step(&mut model, gradients, &AdamStep::new(1, rates)).is_err());
 }
 
 proptest! {
@@ -530,7 +494,7 @@ fn check_spans<R: Real>(
     Ok(())
 }
 
-/// Whether a splat reaches an exponent at some point between the pixel centres of `pixels`. The
+/// True if a splat reaches an exponent at some point between the pixel centres of `pixels`. The
 /// exponent is concave: where the centre lies outside, its maximum is on the border.
 fn reaches(mean: [f64; 2], conic: [f64; 3], exponent_min: f64, pixels: Rect) -> bool {
     let low = [pixels.x0, pixels.y0].map(|p| f64::from(p) + 0.5);

@@ -5,7 +5,8 @@ use crate::common::oracle::{gradients, relative_error};
 use crate::common::prelude::*;
 use crate::common::scene::resized;
 use crate::common::view;
-use crate::parity_triangles::{drawing, mesh, photo_of, step, upload, window};
+use crate::parity_triangles::{drawing, mesh, shot_of, step, upload, window};
+use crate::support::wide;
 use splat::backend::Rendered;
 use splat::backend::cuda::{BandPolicy, Cuda};
 use splat::dataset::View;
@@ -36,7 +37,7 @@ fn triangles_in_bands_have_the_image_and_the_step_of_the_view_at_once() {
         let drawing = Drawing { inverse_depth: true, ..drawing(4, window(0.5, samples)) };
         let (whole, in_bands) = drawn(device, &mesh, (&view, &drawing), BandPolicy::Never);
         assert!(!in_bands);
-        let shots = [(view.clone(), drawing, photo_of(&mesh, &view, &drawing))];
+        let shots = [shot_of(&mesh, &view, drawing)];
         let (expected, shown) = step(device, &mesh, &shots);
         for policy in POLICIES {
             let (image, in_bands) = drawn(device, &mesh, (&view, &drawing), policy);
@@ -52,9 +53,7 @@ fn triangles_in_bands_have_the_image_and_the_step_of_the_view_at_once() {
             }
             assert_eq!(shown_in_bands.weights, shown.weights);
             assert_eq!(shown_in_bands.reaches_px, shown.reaches_px);
-            let norms = [&shown_in_bands, &shown].map(|shown| {
-                shown.gradient_norms.iter().map(|&n| f64::from(n)).collect::<Vec<_>>()
-            });
+            let norms = [&shown_in_bands, &shown].map(|shown| wide(&shown.gradient_norms));
             assert!(relative_error(&norms[0], &norms[1]) < 1e-4, "{samples} samples, {policy:?}");
         }
         device.set_bands(BandPolicy::Never);

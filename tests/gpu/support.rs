@@ -1,0 +1,149 @@
+//! Shots, steps and comparisons that the tests of several stages share.
+#![allow(dead_code, reason = "some are for tests on a GPU only")]
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use splat::backend::cpu::Cpu;
+use splat::backend::{AdamStep, LossValues, Snapshot, Terms, TrainDevice};
+use splat::dataset::{Image, InverseDepthMap, View};
+use splat::math::Real;
+use splat::model::Gaussians;
+
+use crate::common::Draws;
+use crate::common::oracle::{Shot, mean_size};
+use crate::common::prelude::*;
+use crate::common::scene::{photo, tame_gaussians};
+
+/// A photograph without a mask and without maps.
+pub(crate) fn image([width, height]: [u32; 2], rgb: Vec<u8>) -> Arc<Image> {
+    Arc::new(Image { width, height, rgb, mask: None, depth: None, normals: None })
+}
+
+/// A view whose photograph is noise, compared by colours.
+pub(crate) fn noisy_shot(index: usize, view: &View, settings: Drawing) -> Shot {
+    let photo = photo(view.camera.width, view.camera.height, None);
+    Shot { index, view: view.clone(), photo, settings, terms: Terms::photometric(0.2) }
+}
+
+/// Gaussians as large as those of a trained model: a few tiles each.
+pub(crate) fn small_gaussians(count: usize, seed: u64) -> Gaussians {
+    let mut gaussians = tame_gaussians(count, seed, 3);
+    gaussians.log_scales.iter_mut().for_each(|scale| *scale -= 2.0);
+    gaussians
+}
+
+/// Adds the gradients of a shot. Returns the values of its terms at pixels.
+pub(crate) fn add_shot<B: TrainDevice>(
+    device: &mut B,
+    model: &mut B::Model,
+    shot: &Shot,
+    gradients: &mut B::Gradients,
+) -> LossValues {
+    let target = device.target(shot.index, &shot.photo).unwrap();
+    let seen = (&shot.view, &shot.settings);
+    device.add_view(model, seen, (&target, &shot.terms), gradients).unwrap().read().unwrap()
+}
+
+/// Takes one step over all shots. Returns the values of each shot's terms at pixels.
+pub(crate) fn step_over<B: TrainDevice>(
+    device: &mut B,
+    model: &mut B::Model,
+    shots: &[Shot],
+    step: &AdamStep,
+) -> Vec<LossValues> {
+    let mut gradients = B::Gradients::default();
+    let losses = shots.iter().map(|shot| add_shot(device, model, shot, &mut gradients)).collect();
+    device.step(model, gradients, step).unwrap();
+    losses
+}
+
+/// Takes one step over all shots with a new model. Returns the losses and the model.
+pub(crate) fn stepped<B: TrainDevice>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    shots: &[Shot],
+    step: &AdamStep,
+) -> (Vec<LossValues>, Snapshot<Gaussians>) {
+    let mut model = device.upload(gaussians).unwrap();
+    let losses = step_over(device, &mut model, shots, step);
+    (losses, device.snapshot(&mut model).unwrap())
+}
+
+/// Draws a view of a resident model, colours only.
+pub(crate) fn shown<B: TrainDevice>(
+    device: &mut B,
+    model: &B::Model,
+    view: &View,
+    settings: &Drawing,
+) -> Vec<f32> {
+    let frame = device.show(model, view, &Drawing { pass: Pass::Eval, ..*settings }).unwrap();
+    device.image(&frame).unwrap().rgb
+}
+
+/// Draws a view of these Gaussians, colours only.
+pub(crate) fn shown_of<B: TrainDevice>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    view: &View,
+    settings: &Drawing,
+) -> Vec<f32> {
+    let model = device.upload(gaussians).unwrap();
+    shown(device, &model, view, settings)
+}
+
+/// Asserts that each value is within what is allowed for the expected one.
+pub(crate) fn assert_near<T: Copy + Into<f64>>(
+    found: &[T],
+    expected: &[T],
+    allowed: impl Fn(f64) -> f64,
+    what: impl Display,
+) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (i, (&found, &expected)) in found.iter().zip(expected).enumerate() {
+        let (found, expected): (f64, f64) = (found.into(), expected.into());
+        let error = (found - expected).abs();
+        assert!(error <= allowed(expected), "{what} {i}: {found:e} instead of {expected:e}");
+    }
+}
+
+/// Counts the values that are further from the expected ones than allowed.
+pub(crate) fn strays<T: Copy + Into<f64>>(
+    found: &[T],
+    expected: &[T],
+    allowed: impl Fn(f64) -> f64,
+) -> usize {
+    assert_eq!(found.len(), expected.len());
+    let pairs = found.iter().zip(expected).map(|(&a, &b)| -> (f64, f64) { (a.into(), b.into()) });
+    pairs.filter(|&(found, expected)| (found - expected).abs() > allowed(expected)).count()
+}
+
+/// Asserts that sums of norms agree within a share of them, small ones against a tenth of the mean.
+pub(crate) fn assert_sums_agree(found: &[f32], expected: &[f32], share: f64, what: impl Display) {
+    let floor = 0.1 * mean_size(&wide(expected));
+    assert_near(found, expected, |sum| share * sum.max(floor), what);
+}
+
+pub(crate) fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().copied().map(f64::from).collect()
+}
+
+/// Adds a map of noise beside the photograph, in every value so far from what is drawn that no precision takes the
+/// error's sign for another.
+pub(crate) fn with_depth_noise(shot: Shot, gaussians: &Gaussians, seed: u64) -> Shot {
+    let settings = Drawing { inverse_depth: true, ..shot.settings };
+    let oracle = &mut Cpu::<f64>::new();
+    let model = oracle.upload(gaussians).unwrap();
+    let frame = oracle.show(&model, &shot.view, &settings).unwrap();
+    let drawn = oracle.image(&frame).unwrap().inverse_depths.unwrap();
+    let mut draws = Draws::new(seed);
+    let (scale, offset) = (2.0, 0.1);
+    let value = |inverse_depth: f32| {
+        let value = u16::try_from(draws.uniform(0.0, 65_536.0).floor_i32()).unwrap();
+        let expected = f32::from(value) / 65_536.0 * scale + offset;
+        if (expected - inverse_depth).abs() < 1e-3 { value ^ 0x4000 } else { value }
+    };
+    let values = drawn.into_iter().map(value).collect();
+    let depth = Some(InverseDepthMap { values, scale, offset });
+    Shot { photo: Arc::new(Image { depth, ..Image::clone(&shot.photo) }), settings, ..shot }
+}
