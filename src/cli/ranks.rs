@@ -119,8 +119,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Time in which a rank that has lost another waits for the reason.
 const NEWS_TIME: Duration = Duration::from_secs(8);
 
-/// How long a rank that has failed leaves it to rank 0 to say so. Less than [`NEWS_TIME`]: what rank 0 does not know, it
-/// hears then.
+/// Time in which a failed rank leaves the report to rank 0. Shorter than [`NEWS_TIME`], so that rank 0 hears of a
+/// failure that it does not know.
 const LEAD_TIME: Duration = Duration::from_secs(3);
 
 /// Most characters of a command line that are sent; of a longer one all is in a number.

@@ -217,8 +217,8 @@ pub struct RankNews {
     pub(in crate::backend) problem: Option<String>,
     /// Result of its view of the round before.
     pub(in crate::backend) report: ViewReport,
-    /// How many splats its rows are in the view of each rank, and how many pairs of a splat and a tile, where
-    /// a device counts them; `[world]`. 0 for its own view, which it counts later and alone needs.
+    /// Numbers of splats of its rows in the view of each rank, and of their pairs with tiles if the device counts
+    /// them; `[world]`. 0 for its own view, which it counts later.
     pub(in crate::backend) counts: Vec<[u64; 2]>,
 }
 

@@ -1,5 +1,5 @@
-//! What a device adds to be one of several ranks. All ranks call the same method of what is done together at the
-//! same time; each has its rows of the model, its share.
+//! Operations that ranks do together. All ranks call the same method at the same time. Each rank holds a share of the
+//! rows of the model.
 
 use std::ops::Range;
 
@@ -21,8 +21,8 @@ pub trait Shard: Sized {
     /// The rows of a model that the rank has, and what all ranks know of all rows.
     type Share;
 
-    /// Whether the others wait for the gradients of this rank's view whatever becomes of it: then what goes wrong
-    /// with it ends the rank.
+    /// True if the other ranks always wait for the gradients of this rank's view. A failure of the view then ends the
+    /// rank.
     const MUST_DRAW: bool;
 
     /// The device.
@@ -98,8 +98,7 @@ pub trait SharedViews: Shard {
         sights: &[Option<&Sight>],
     ) -> Result<(Self::Round, Self::Splats), DeviceError>;
 
-    /// The same of views that are trained on, but for those that their ranks cannot compare; what all ranks
-    /// have to say, by rank.
+    /// Projects training views, except those that their ranks cannot compare. Returns the news of all ranks too.
     #[expect(clippy::type_complexity, reason = "a few associated types")]
     fn project_to_train(
         &mut self,

@@ -19,9 +19,9 @@ use splat_ranks::launch::detect;
 use splat_ranks::link::{Cause, LostRank};
 use splat_ranks::supervise::{SuperviseError, Supervised, Verdict, supervise};
 
-/// What a rank does, in words: `kill 1`: rank 1 kills itself.
+/// Variable with the behaviour of the ranks. `kill 1`: rank 1 kills itself.
 const CASE: &str = "SPLAT_RANKS_TEST_CASE";
-/// Where ranks leave their process numbers, and what they hear.
+/// Variable with the folder in which ranks write their process numbers and messages.
 const FOLDER: &str = "SPLAT_RANKS_TEST_FOLDER";
 
 /// A variable that the supervisor adds.
@@ -164,7 +164,7 @@ fn pids(folder: &Path, world: u32) -> Vec<u32> {
     (0..world).filter_map(read).collect()
 }
 
-/// Whether a process runs; one that ended and nobody asked after does not.
+/// Returns true if a process runs. A zombie does not.
 fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
@@ -179,7 +179,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// How three ranks end. None of them may be left.
+/// Returns the end of three ranks. None of them may be left.
 fn verdict_with(case: &str, grace: Duration, stop: &AtomicBool) -> Verdict {
     let folder = folder(case);
     let verdict = supervise(&ranks(case, &folder, 3, grace), stop).unwrap();
