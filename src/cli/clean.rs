@@ -13,7 +13,7 @@ use super::crop::{CropOptions, number};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::DataError;
 use super::folder;
-use super::held_out::{TRAINED_VIEWS, TrainedViews};
+use super::folder::{TRAINED_VIEWS, TrainedViews};
 use super::output::{print_report, shell_word};
 use super::parser::parse;
 use super::scene::{ModelArgs, Opened, ReadModel, absolute, none_to_compare};

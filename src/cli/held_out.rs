@@ -1,16 +1,12 @@
 //! Held-out views of a run, and the check that its model was not trained on them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error;
-use std::path::{Path, PathBuf};
-
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::path::Path;
 
 use super::exit::{DataError, UsageError};
-use super::folder;
+use super::folder::TrainedViews;
 use crate::config::{Config, SceneOptions, TestList};
 use crate::dataset::Dataset;
-use crate::files::OutputError;
 use crate::train::checkpoint::StoredCheckpoint;
 
 /// Rule that selects the held-out views of a run.
@@ -170,84 +166,4 @@ pub(super) fn nothing_held_out(trained: Option<&TrainedViews>, dataset: &Dataset
 fn unseen<'a>(trained: &TrainedViews, dataset: &'a Dataset) -> Option<&'a str> {
     let mut names = dataset.views.iter().map(|view| view.name.as_str());
     names.find(|name| !trained.contains(name))
-}
-
-// Record of the training views in the model folder.
-
-/// File name in the model folder.
-pub(super) const TRAINED_VIEWS: &str = "trained_views.json";
-
-/// Names of training views, each with the number of iterations done before its first use.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub(super) struct TrainedViews(BTreeMap<String, u32>);
-
-impl TrainedViews {
-    /// Returns the path of the record in a model folder.
-    pub(super) fn path(model_path: &Path) -> PathBuf {
-        model_path.join(TRAINED_VIEWS)
-    }
-
-    /// Reads the training views of the model of this iteration. `None` if there is no record, as in folders of other
-    /// programs.
-    pub(super) fn read(model_path: &Path, iteration: u32) -> Result<Option<Self>, DataError> {
-        let unusable = |problem: &dyn Error| {
-            format!(
-                "the record of the training views cannot be used: {problem}. Restore it, or remove it if you know which \
-                 views are held out"
-            )
-        };
-        let record = folder::read_record(&Self::path(model_path), unusable)?;
-        let Some(Self(mut first)) = record else { return Ok(None) };
-        first.retain(|_, done| *done < iteration);
-        Ok(Some(Self(first)))
-    }
-
-    /// Returns the training views of the model that a run starts from.
-    pub(super) fn of_start(
-        config: &Config,
-        checkpoint: Option<&StoredCheckpoint>,
-    ) -> Result<Self, DataError> {
-        let Some(checkpoint) = checkpoint else {
-            let model = config.sugar.checkpoint_path.as_deref().filter(|path| path.is_dir());
-            let read = model.map(|folder| Self::read(folder, config.optimize.iterations));
-            return Ok(read.transpose()?.flatten().unwrap_or_default());
-        };
-        let about = &checkpoint.about;
-        // The record also has views whose photographs were gone when the checkpoint was written.
-        let real = checkpoint.path().canonicalize().ok();
-        let folder = real.as_deref().and_then(|path| path.ancestors().nth(2));
-        let read = folder.map(|folder| Self::read(folder, about.iteration)).transpose()?;
-        let mut views = read.flatten().unwrap_or_default();
-        views.add(about.train_views.iter().map(String::as_str), 0);
-        Ok(views)
-    }
-
-    /// Adds views whose training begins after `done` iterations.
-    pub(super) fn add<'a>(&mut self, names: impl Iterator<Item = &'a str>, done: u32) {
-        for name in names {
-            self.0.entry(name.to_owned()).or_insert(done);
-        }
-    }
-
-    /// True if the model was trained on the view.
-    pub(super) fn contains(&self, name: &str) -> bool {
-        self.0.contains_key(name)
-    }
-
-    /// True if the model was trained on a view with this name, compared without extension.
-    pub(super) fn contains_stem(&self, stem: &str) -> bool {
-        self.0.keys().any(|name| Path::new(name).with_extension("") == Path::new(stem))
-    }
-
-    /// Returns the training views that a scene holds out now.
-    pub(super) fn held_out_in<'a>(&self, dataset: &'a Dataset) -> Vec<&'a str> {
-        let held_out = dataset.test.iter().map(|&view| dataset.views[view].name.as_str());
-        held_out.filter(|name| self.contains(name)).collect()
-    }
-
-    /// Writes the record into a model folder.
-    pub(super) fn write(&self, model_path: &Path) -> Result<(), OutputError> {
-        folder::write_record(&Self::path(model_path), self)
-    }
 }

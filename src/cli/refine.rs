@@ -17,7 +17,7 @@ use super::check::{warn, warn_of_images};
 use super::device::{self, DeviceOptions, DeviceRoom, DrawingPlan, Task};
 use super::exit::{DataError, DoesNotFit, OutOfMemory};
 use super::folder;
-use super::held_out::TrainedViews;
+use super::folder::TrainedViews;
 use super::host_limit::{BOUND_MESH, HostRoom, OnProcessor, less_host_memory, showing};
 use super::mesh::{exposures, planned_model, room, texture_described, warn_of_idle_texture};
 use super::next::interrupted;

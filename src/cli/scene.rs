@@ -11,7 +11,8 @@ use super::cfg_args::ConfigText;
 use super::check::check;
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
-use super::held_out::{TrainedViews, check_unseen, nothing_held_out};
+use super::folder::TrainedViews;
+use super::held_out::{check_unseen, nothing_held_out};
 use super::host_limit::{
     HostRoom, HostRun, Offloaded, OnProcessor, is_on_processor, largest_to_decode, showing,
 };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf, absolute};
 use clap::Args;
 
 use super::folder;
-use super::held_out::TrainedViews;
+use super::folder::TrainedViews;
 use super::output::print;
 use super::scene::open_scene;
 use crate::config::Config;

@@ -34,9 +34,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use self::saving::WritingMode;
 use self::state::{
     CoarseState, PeakRecorder, PendingStep, PendingView, ReachedPsnr, Timelapse, TrainingClock,
+    WritingMode,
 };
 use super::appearance::{EarlierTables, color_step, compensation};
 use super::batches::{Batches, RankImages};

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use splat_formats::{CellLists, NearRow};
 use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 
+use super::line::{FailedStep, LateReports, RankLosses};
 use super::line::{RankCommand, RankNews, ViewReport};
 use super::shard::{RankShard, Shard};
-use super::view::{FailedStep, LateReports, RankLosses, RankOutcome, RankView, Ranks, Sight};
+use super::view::{RankOutcome, RankView, Ranks, Sight};
 use crate::abi::terms::Terms;
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
 use crate::backend::{

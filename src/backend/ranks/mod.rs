@@ -10,9 +10,9 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `view.rs` | views of a step, as the trainer deals them out, and the values of their terms |
+//! | `view.rs` | views of a step, as the trainer deals them out |
 //! | `shard.rs` | methods that a device adds to be one of several ranks |
-//! | `line.rs` | values on their way between ranks: commands and news |
+//! | `line.rs` | values on their way between ranks: commands, news, and values of terms |
 //! | `numbering.rs` | the rank that holds each row |
 //! | `rows.rs` | rows on their way from rank 0 to their ranks, and back |
 //! | `leader.rs` | rank 0 as a device |
@@ -28,6 +28,6 @@ mod view;
 
 pub use follower::{Follower, Opening, RankOrder, RankTarget};
 pub use leader::Leader;
-pub use line::{Problem, RANK_PROTOCOL, RankLine, RankNews};
+pub use line::{Problem, RANK_PROTOCOL, RankLine, RankLosses, RankNews};
 pub use shard::{DealtRows, RankShard, Shard, SharedEdits, SharedViews};
-pub use view::{RankLosses, RankOutcome, RankView, Ranks, Sight};
+pub use view::{RankOutcome, RankView, Ranks, Sight};

@@ -1,15 +1,9 @@
-//! Views of a step that several ranks draw, and the values of their terms.
-
-use std::cell::RefCell;
-use std::rc::Rc;
+//! Views of a step that several ranks draw.
 
 use serde::{Deserialize, Serialize};
 
-use super::line::{RankCommand, RankLine, ViewReport};
 use crate::abi::terms::{Inputs, Terms};
-use crate::backend::{
-    DeviceError, Drawing, LossValues, Pending, Render, RenderSettings, Statistics, Wants,
-};
+use crate::backend::{DeviceError, Drawing, Render, RenderSettings, Statistics, Wants};
 use crate::dataset::View;
 use crate::math::Divisor;
 use crate::model::Gaussians;
@@ -88,96 +82,5 @@ pub trait Ranks: Render<Gaussians> {
     /// Returns the results of these views, in their order, once the backward pass of this rank's view is done.
     fn take_shared(&mut self) -> Vec<RankOutcome<Self::Losses>> {
         Vec::new()
-    }
-}
-
-// Values of the terms. Those of other ranks come with their news of the next round, so that nobody waits.
-
-/// The values of a view's terms, which this rank or another finds.
-pub enum RankLosses<L> {
-    /// There are none.
-    None,
-    /// This rank's.
-    Own(L),
-    /// Another's.
-    Late {
-        /// Which.
-        rank: u32,
-        /// The terms that it compares its view by.
-        terms: Terms,
-        /// Its news, once it has come.
-        reports: Rc<LateReports>,
-    },
-}
-
-impl<L: Pending<LossValues>> Pending<LossValues> for RankLosses<L> {
-    fn is_ready(&self) -> bool {
-        match self {
-            Self::None => true,
-            Self::Own(values) => values.is_ready(),
-            Self::Late { reports, .. } => reports.are_there(),
-        }
-    }
-
-    fn read(self) -> Result<LossValues, DeviceError> {
-        match self {
-            Self::None => Ok(LossValues::default()),
-            Self::Own(values) => values.read(),
-            Self::Late { rank, terms, reports } => reports.of(rank)?.values(rank, &terms),
-        }
-    }
-}
-
-/// Why a step failed on rank 0 that the others had begun, if one did: they wait within it, and hear nothing.
-#[derive(Clone, Default)]
-pub(super) struct FailedStep(Rc<RefCell<Option<String>>>);
-
-impl FailedStep {
-    /// Keeps the first reason.
-    pub(super) fn note(&self, error: &DeviceError) {
-        self.0.borrow_mut().get_or_insert_with(|| error.to_string());
-    }
-
-    /// An error where a step has failed.
-    pub(super) fn check(&self) -> Result<(), DeviceError> {
-        match &*self.0.borrow() {
-            Some(message) => Err(DeviceError::OfRank { rank: 0, message: message.clone() }),
-            None => Ok(()),
-        }
-    }
-}
-
-/// News of the ranks of their views of a round.
-pub struct LateReports {
-    line: RankLine,
-    failed: FailedStep,
-    found: RefCell<Option<Vec<ViewReport>>>,
-}
-
-impl LateReports {
-    /// News that will come by this line.
-    pub(super) fn new(line: RankLine, failed: FailedStep) -> Self {
-        Self { line, failed, found: RefCell::new(None) }
-    }
-
-    fn are_there(&self) -> bool {
-        self.found.borrow().is_some()
-    }
-
-    /// Takes the news, by rank, unless it was asked for before.
-    pub(super) fn come(&self, reports: Vec<ViewReport>) {
-        self.found.borrow_mut().get_or_insert(reports);
-    }
-
-    /// Returns the news of a rank; asks for it if it has not come.
-    fn of(&self, rank: u32) -> Result<ViewReport, DeviceError> {
-        if !self.are_there() {
-            self.failed.check()?;
-            self.line.command(&RankCommand::Report)?;
-            self.come(self.line.all_gather(&ViewReport::NoView)?);
-        }
-        let found = self.found.borrow();
-        let report = found.as_ref().and_then(|reports| reports.get(rank as usize));
-        Ok(report.cloned().unwrap_or(ViewReport::NoView))
     }
 }

@@ -14,6 +14,7 @@ use std::thread::{ScopedJoinHandle, scope};
 use std::time::Instant;
 
 use super::Trainer;
+use super::state::WritingMode;
 use crate::backend::{
     AppearanceTables, CHUNK_ROWS, Compensation, DeviceError, Footprint, Peaks, Rows, Snapshot,
     TrainDevice, chunks,
@@ -36,15 +37,6 @@ use crate::train::save::{
 };
 use crate::train::schedule::Milestones;
 use crate::train::{MemoryFallbacks as _, TrainError};
-
-/// Manner of writing a checkpoint.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum WritingMode {
-    /// By a thread from a copy of the model, if the host has memory for it.
-    OnThread,
-    /// Immediately, in chunks.
-    AtOnce,
-}
 
 impl<B: TrainDevice> Trainer<'_, B> {
     /// Returns the occasion for a checkpoint after the last step, if any.

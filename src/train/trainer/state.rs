@@ -183,6 +183,15 @@ fn even_within(width: u32, height: u32) -> [u32; 2] {
     [side(width), side(height)]
 }
 
+/// Manner of writing a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum WritingMode {
+    /// By a thread from a copy of the model, if the host has memory for it.
+    OnThread,
+    /// Immediately, in chunks.
+    AtOnce,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

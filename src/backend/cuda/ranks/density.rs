@@ -1,7 +1,7 @@
 //! Density control of all ranks. Each share is a sample of the whole scene: what is so many of the best of all
 //! rows is of each rank its part of them.
 
-use super::share::{CudaShard, CudaShare, ScoredShares};
+use super::share::{CudaShard, CudaShare, ScoredShares, parts};
 use crate::backend::cuda::Selection;
 use crate::backend::cuda::memory::heap::Buffer as _;
 use crate::backend::cuda::stage::smooth;
@@ -12,20 +12,6 @@ use crate::backend::{
     ScoreRule,
 };
 use crate::dataset::View;
-
-/// The part of each rank of so many of what all ranks have together, in proportion to what each has.
-pub(super) fn parts(wanted: usize, counts: &[usize]) -> Vec<usize> {
-    let total = counts.iter().sum::<usize>().max(1) as u128;
-    // The sums are rounded, so that the parts are as many as there are wanted.
-    let upto = |sum: usize| usize::try_from(wanted as u128 * sum as u128 / total).unwrap_or(wanted);
-    let mut before = 0;
-    let part = |&count: &usize| {
-        let first = upto(before);
-        before += count;
-        upto(before) - first
-    };
-    counts.iter().map(part).collect()
-}
 
 impl SharedEdits for CudaShard {
     type Selection = Selection;
@@ -144,28 +130,5 @@ impl CudaShard {
             }
             other => other,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_add_up_and_none_is_more_than_there_is() {
-        for (wanted, counts) in [
-            (10, vec![5, 5, 5]),
-            (15, vec![5, 5, 5]),
-            (7, vec![1, 0, 9]),
-            (0, vec![3, 4]),
-            (1, vec![0, 0, 2]),
-            (1_000_003, vec![900_000, 30, 800_000, 1]),
-        ] {
-            let found = parts(wanted, &counts);
-            assert_eq!(found.iter().sum::<usize>(), wanted, "{counts:?}");
-            assert!(found.iter().zip(&counts).all(|(part, count)| part <= count), "{found:?}");
-        }
-        assert_eq!(parts(5, &[0, 0]), [0, 0]);
-        assert_eq!(parts(100, &[300, 100]), [75, 25]);
     }
 }

@@ -8,14 +8,14 @@ use crate::abi::{Counts, Out, RECORD_WIDTH, SHORT_KEYS_MAX, UnpackSplatsArgs, Vi
 use crate::backend::cuda::Cuda;
 use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::frame::ViewGradients;
-use crate::backend::cuda::memory::heap::{Block, Buffer, DeviceRange, Heap, Pinned, Region};
+use crate::backend::cuda::memory::heap::{Block, Buffer, DeviceRange, Heap};
 use crate::backend::cuda::memory::status::SplatCounts;
 use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::project::{
     self, Counted, DrawnView, Order, ProjectionRoom, Splats,
 };
 use crate::backend::{DeviceError, Drawing, Sight};
-use crate::layout::{Projected, RANK_COUNTS, RANK_COUNTS_READ, Records, SentSplats, ViewSizes};
+use crate::layout::{Projected, Records, SentSplats, ViewSizes};
 
 /// The rows of this rank in a view of another.
 pub(super) struct PartOfView {
@@ -156,64 +156,6 @@ pub(super) fn check_drawing(drawing: &Drawing) -> Result<(), DeviceError> {
 }
 
 // Counts of the rows that each view sees.
-
-/// Words of [`Counts`]: instances, visible.
-const WORDS: usize = 2;
-const _: () = assert!(size_of::<Counts>() == WORDS * size_of::<u64>(), "words of the counts");
-
-/// Counts of projections, of one view for each rank.
-pub(super) struct ViewCounts {
-    words: Region<u64>,
-    host: Pinned<u64>,
-    own: Pinned<u64>,
-}
-
-impl ViewCounts {
-    pub(super) fn new(session: &Session, world: u32) -> Result<Self, DeviceError> {
-        let mut words = session.heap.region(&RANK_COUNTS)?;
-        words.grow(world as usize * WORDS)?;
-        let host = session.heap.pinned(&RANK_COUNTS_READ, &world.into())?;
-        Ok(Self { words, host, own: session.heap.pinned(&RANK_COUNTS_READ, &1)? })
-    }
-
-    /// Sets all counts to 0.
-    pub(super) fn clear(&mut self, session: &Session) -> Result<(), DeviceError> {
-        self.words.zero(&session.stream)
-    }
-
-    /// Returns the counts of the projection into the view of a rank.
-    pub(super) fn of(&mut self, rank: u32) -> Out<'_, Counts> {
-        Out::at(self.words.address() + u64::from(rank) * size_of::<Counts>() as u64)
-    }
-
-    /// Copies the counts of the other ranks' views to the host, before the own view is projected.
-    pub(super) fn fetch_others(&mut self, session: &Session) -> Result<(), DeviceError> {
-        let all = 0..self.words.len();
-        self.words.download_pinned(&session.stream, all, &mut self.host)
-    }
-
-    /// Copies the counts of the own view to the host, once it is projected.
-    pub(super) fn fetch_own(&mut self, session: &Session, rank: u32) -> Result<(), DeviceError> {
-        let first = rank as usize * WORDS;
-        self.words.download_pinned(&session.stream, first..first + WORDS, &mut self.own)
-    }
-
-    /// Splats, and pairs of a splat and a tile, by rank; 0 of the own view. Waits for the device.
-    pub(super) fn others(&self) -> Result<Vec<[u64; 2]>, DeviceError> {
-        Ok(counted(self.host.as_slice()?).collect())
-    }
-
-    /// Returns the counts of the own view. Waits for the device.
-    pub(super) fn own(&self) -> Result<[u64; 2], DeviceError> {
-        Ok(counted(self.own.as_slice()?).next().unwrap_or_default())
-    }
-}
-
-fn counted(words: &[u64]) -> impl Iterator<Item = [u64; 2]> {
-    // The upper half of the second word has no meaning.
-    let counts = words.as_chunks::<WORDS>().0.iter();
-    counts.map(|&[instances, visible]| [visible & u64::from(u32::MAX), instances])
-}
 
 // Records of splats.
 

@@ -2,14 +2,16 @@
 
 use std::ops::Range;
 
-use super::density::parts;
 use super::link::GpuLink;
-use super::projection::ViewCounts;
+use crate::abi::{Counts, Out};
 use crate::backend::cuda::Cuda;
+use crate::backend::cuda::memory::heap::{Buffer, Pinned, Region};
 use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::session::Session;
 use crate::backend::ranks::numbering::Numbering;
 use crate::backend::ranks::{DealtRows, RankLine, Shard, rows};
 use crate::backend::{Candidates, DeviceError, ModelShape, Rows, Snapshot, Store as _};
+use crate::layout::{RANK_COUNTS, RANK_COUNTS_READ};
 use crate::math::morton::Cube;
 use crate::memory::Bytes;
 use crate::memory::plan::OptionalColumns;
@@ -192,5 +194,100 @@ impl DealtRows for CudaShard {
         let all = counts.iter().sum::<usize>() as u128;
         let allowed = granted.saturating_sub(1) as u128 * all / counts[rank].max(1) as u128;
         Ok(usize::try_from(allowed).unwrap_or(wish).min(wish))
+    }
+}
+
+/// The part of each rank of so many of what all ranks have together, in proportion to what each has.
+pub(super) fn parts(wanted: usize, counts: &[usize]) -> Vec<usize> {
+    let total = counts.iter().sum::<usize>().max(1) as u128;
+    // The sums are rounded, so that the parts are as many as there are wanted.
+    let upto = |sum: usize| usize::try_from(wanted as u128 * sum as u128 / total).unwrap_or(wanted);
+    let mut before = 0;
+    let part = |&count: &usize| {
+        let first = upto(before);
+        before += count;
+        upto(before) - first
+    };
+    counts.iter().map(part).collect()
+}
+
+/// Words of [`Counts`]: instances, visible.
+const WORDS: usize = 2;
+const _: () = assert!(size_of::<Counts>() == WORDS * size_of::<u64>(), "words of the counts");
+
+/// Counts of projections, of one view for each rank.
+pub(super) struct ViewCounts {
+    words: Region<u64>,
+    host: Pinned<u64>,
+    own: Pinned<u64>,
+}
+
+impl ViewCounts {
+    pub(super) fn new(session: &Session, world: u32) -> Result<Self, DeviceError> {
+        let mut words = session.heap.region(&RANK_COUNTS)?;
+        words.grow(world as usize * WORDS)?;
+        let host = session.heap.pinned(&RANK_COUNTS_READ, &world.into())?;
+        Ok(Self { words, host, own: session.heap.pinned(&RANK_COUNTS_READ, &1)? })
+    }
+
+    /// Sets all counts to 0.
+    pub(super) fn clear(&mut self, session: &Session) -> Result<(), DeviceError> {
+        self.words.zero(&session.stream)
+    }
+
+    /// Returns the counts of the projection into the view of a rank.
+    pub(super) fn of(&mut self, rank: u32) -> Out<'_, Counts> {
+        Out::at(self.words.address() + u64::from(rank) * size_of::<Counts>() as u64)
+    }
+
+    /// Copies the counts of the other ranks' views to the host, before the own view is projected.
+    pub(super) fn fetch_others(&mut self, session: &Session) -> Result<(), DeviceError> {
+        let all = 0..self.words.len();
+        self.words.download_pinned(&session.stream, all, &mut self.host)
+    }
+
+    /// Copies the counts of the own view to the host, once it is projected.
+    pub(super) fn fetch_own(&mut self, session: &Session, rank: u32) -> Result<(), DeviceError> {
+        let first = rank as usize * WORDS;
+        self.words.download_pinned(&session.stream, first..first + WORDS, &mut self.own)
+    }
+
+    /// Splats, and pairs of a splat and a tile, by rank; 0 of the own view. Waits for the device.
+    pub(super) fn others(&self) -> Result<Vec<[u64; 2]>, DeviceError> {
+        Ok(counted(self.host.as_slice()?).collect())
+    }
+
+    /// Returns the counts of the own view. Waits for the device.
+    pub(super) fn own(&self) -> Result<[u64; 2], DeviceError> {
+        Ok(counted(self.own.as_slice()?).next().unwrap_or_default())
+    }
+}
+
+fn counted(words: &[u64]) -> impl Iterator<Item = [u64; 2]> {
+    // The upper half of the second word has no meaning.
+    let counts = words.as_chunks::<WORDS>().0.iter();
+    counts.map(|&[instances, visible]| [visible & u64::from(u32::MAX), instances])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_add_up_and_none_is_more_than_there_is() {
+        for (wanted, counts) in [
+            (10, vec![5, 5, 5]),
+            (15, vec![5, 5, 5]),
+            (7, vec![1, 0, 9]),
+            (0, vec![3, 4]),
+            (1, vec![0, 0, 2]),
+            (1_000_003, vec![900_000, 30, 800_000, 1]),
+        ] {
+            let found = parts(wanted, &counts);
+            assert_eq!(found.iter().sum::<usize>(), wanted, "{counts:?}");
+            assert!(found.iter().zip(&counts).all(|(part, count)| part <= count), "{found:?}");
+        }
+        assert_eq!(parts(5, &[0, 0]), [0, 0]);
+        assert_eq!(parts(100, &[300, 100]), [75, 25]);
     }
 }
