@@ -155,7 +155,6 @@ pub(super) fn check_drawing(drawing: &Drawing) -> Result<(), DeviceError> {
     Ok(())
 }
 
-// Counts of the rows that each view sees.
 
 // Records of splats.
 
