@@ -155,7 +155,6 @@ pub(super) fn check_drawing(drawing: &Drawing) -> Result<(), DeviceError> {
     Ok(())
 }
 
-
 // Records of splats.
 
 /// Makes of splats that have come, from `first` on, what a projection leaves.
