@@ -561,7 +561,8 @@ fn no_files_import_one_another_in_a_circle() {
 
 fn check_circles(files: &[File], folder: &str) {
     let arrows = arrows(files);
-    assert!(arrows.iter().map(Vec::len).sum::<usize>() > files.len(), "no imports are seen");
+    // A small crate has fewer imports between its files than files.
+    assert!(2 * arrows.iter().map(Vec::len).sum::<usize>() > files.len(), "no imports are seen");
     let circles = circles(&arrows);
     let mut shown = String::new();
     for circle in &circles {
