@@ -26,8 +26,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::error::JoinError;
 use crate::handshake::{Gate, Peer, ask};
-use crate::join::JoinError;
 use crate::message::{BEAT, Introduction, is_timeout};
 use crate::token::Token;
 

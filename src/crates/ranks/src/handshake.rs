@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::join::JoinError;
+use crate::error::JoinError;
 use crate::message::{
     self, ClaimKind, FromCoordinator, FromRank, Introduction, MAGIC, PROTOCOL, Until,
 };

@@ -12,6 +12,7 @@
 //! | [`exchange`] | carries bytes between ranks |
 
 mod coordinator;
+mod error;
 pub mod exchange;
 mod handshake;
 pub mod join;

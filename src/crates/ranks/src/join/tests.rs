@@ -1,11 +1,11 @@
 use std::io::Read;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::channel;
 use std::thread;
 
 use super::*;
 use crate::exchange::Exchange;
-use crate::message::{Cause, FromRank, MAGIC, PROTOCOL};
+use crate::message::{Cause, FromRank, LostRank, MAGIC, PROTOCOL};
 use crate::token::{Prover, Token};
 
 /// Longer than anything takes here.
