@@ -333,7 +333,7 @@ pub struct VertexSum {
 }
 
 impl RayHits {
-    /// Finds the hits on a checked mesh, from the depth `near` on, with the rays of [`draw`](draw).
+    /// Finds the hits on a checked mesh, from the depth `near` on, with the rays of [`draw()`].
     pub fn of(mesh: &Mesh, camera: &Camera, near: f64) -> Self {
         let fine = camera.finer(RAYS);
         let front = FrontFaces::of(mesh, &fine, near);
