@@ -2,8 +2,8 @@
 // rounding up is the part that is cut off.
 //
 // Each encoder scales a float so that single precision becomes denormal where the code does. The code, including its
-// denormal numbers, is then the upper bits of the float, and rounding is the addition of random bits below. `random` is
-// 32 bits of which the upper ones count; half of the range rounds to nearest.
+// denormal numbers, is then the upper bits of the float, and rounding is the addition of random bits below. The upper
+// bits of the 32 of `random` count; half of the range rounds to nearest.
 #pragma once
 
 #include <cmath>

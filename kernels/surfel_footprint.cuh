@@ -92,7 +92,7 @@ __device__ inline ShapeGradient project_surfel_bwd(const ViewCamera& view, const
     const float3 d_to_v = {d_v.x * c.per_px.x, d_v.y * c.per_px.y, 0.0f};
     ShapeGradient d;
     d.d_log_scale = {-dot(c.to_u, d_to_u), -dot(c.to_v, d_to_v), 0.0f};
-    // Of the cross products: c = a x b gives d_a = b x d_c and d_b = d_c x a.
+    // Gradients of the cross products: c = a x b gives d_a = b x d_c and d_b = d_c x a.
     const float3 d_cross_u = scale(d_to_u, c.inverse_scale.x);
     const float3 d_cross_v = scale(d_to_v, c.inverse_scale.y);
     const float3 d_normal = add(float3{d_tilt.x * c.per_px.x, d_tilt.y * c.per_px.y, 0.0f},

@@ -88,7 +88,7 @@ abi! {
         pub counts: Out<'a, u32>,
         /// Number of them before each lane block, for `list_near` only; [lane blocks].
         pub firsts: In<'a, u32>,
-        /// Rows near the surface, for `list_near` only; `[seen]`, of which the first `total` are written.
+        /// Rows near the surface, for `list_near` only; `[seen]`. The first `total` are written.
         pub rows: Out<'a, u32>,
         /// Number of rows near the surface, for `list_near` only; one element.
         pub total: Out<'a, u32>,

@@ -115,7 +115,7 @@ pub struct CleanOptions {
     pub max_loss: f64,
     /// Distance to a training camera below which Gaussians count as right before it, world units.
     pub near: f64,
-    /// Boxes of which at least one must contain a Gaussian; empty for no limit.
+    /// Boxes. At least one must contain a Gaussian; empty for no limit.
     pub boxes: Vec<CropBox>,
     /// Sphere that must contain a Gaussian.
     pub sphere: Option<CropSphere>,

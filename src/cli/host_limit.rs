@@ -309,7 +309,7 @@ pub(super) fn largest_to_decode(dataset: &Dataset) -> Bytes {
     dataset.sources.iter().map(bytes_to_decode).max().unwrap_or_default()
 }
 
-/// Returns the work of a training on the processor that starts from `gaussians`, `start` of which the host creates.
+/// Returns the work of a training on the processor that starts from `gaussians`. The host creates `start` of them.
 pub(super) fn training(
     config: &Config,
     strategy: &dyn Strategy<Cpu<f32>>,

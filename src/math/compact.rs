@@ -3,7 +3,7 @@
 //!
 //! Each encoder scales a float down so that the smallest normal number of single precision falls on that of the
 //! format. The code, denormal numbers included, is then in the upper bits of the float, and rounding adds random bits
-//! below. Codes are in the upper bits of a word. `random` is 32 bits, of which the upper count; half of the range
+//! below. Codes are in the upper bits of a word. The upper bits of the 32 of `random` count; half of the range
 //! rounds to nearest.
 
 use super::Real;

@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn the_limit_and_the_available_memory_both_hold() {
         let half = HostAllowance::new(Limit::Percent(50.0), 1);
-        // The limit leaves 1600 of 3200 MiB, of which 100 and 300 are held.
+        // The limit leaves 1600 of 3200 MiB; 100 and 300 are held.
         assert_eq!(half.left(state(3200, 3000, 100), Bytes(300 * MIB)), Bytes(1200 * MIB));
         // The system keeps 100 of 700.
         assert_eq!(half.left(state(3200, 700, 100), Bytes(300 * MIB)), Bytes(600 * MIB));

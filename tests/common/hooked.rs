@@ -543,8 +543,8 @@ impl<D: TrainDevice, H: Hooks<D>> Bind for Hooked<D, H> {
 /// The CPU with such constraints.
 pub type ConstrainedBackend = Hooked<Cpu<f32>, Constraints>;
 
-/// Room of its own for so many photographs, of which the one used longest ago goes first; and where
-/// memory is short.
+/// Limits of the backend under test: room for `room` photographs, and calls that run out of memory. The photograph used
+/// longest ago goes first.
 pub struct Constraints {
     pub room: usize,
     pub held: BTreeMap<usize, (u64, Arc<Image>)>,
@@ -565,7 +565,7 @@ pub struct Constraints {
     pub pause: Duration,
     /// Frames that are refused as memory is short, counted from 1 with those refused.
     pub refused_frames: BTreeSet<usize>,
-    /// True if it is the host's memory that is short, of which nothing can be given up.
+    /// True if the host's memory is short. No fallback frees host memory.
     pub is_host_short: bool,
     /// True if there is too little memory for LPIPS.
     pub refuses_lpips: bool,

@@ -488,7 +488,7 @@ pub fn score<D: Edit<Gaussians>>(
     device.score(model, &rule.score()).unwrap()
 }
 
-/// One round with at most so many births.
+/// Runs one densification step with a limit of new Gaussians.
 pub fn densify<D: Edit<Gaussians>>(
     device: &mut D,
     model: &mut D::Model,
@@ -509,7 +509,7 @@ pub fn relocate<D: Edit<Gaussians>>(
     Ok(rule.apply(device, model, (Into::Dead, RandomUse::Relocate))?.moved)
 }
 
-/// Adds so many copies.
+/// Adds copies of Gaussians.
 pub fn multiply<D: Edit<Gaussians>>(
     device: &mut D,
     model: &mut D::Model,

@@ -331,7 +331,7 @@ pub struct ShownDepths {
 }
 
 impl ShownDepths {
-    /// Depths of these Gaussians, of which the view sees `visible`: no tiles, no bounds.
+    /// Computes the depths of the `visible` Gaussians, without tiles and bounds.
     pub fn new(
         gaussians: &Gaussians,
         visible: &[usize],

@@ -530,7 +530,7 @@ fn buffers_add_up(log: &[Value]) {
         }
         let memory = of_kind(log, "memory").find(|it| it["iteration"] == event["iteration"]);
         assert_eq!(number(&memory.unwrap()["vram"]["reserved"]), mapped, "{event}");
-        // What lives for an iteration is gone by now, but not forgotten.
+        // Blocks of an iteration are freed by now, but their peak stays.
         let splats = entries.iter().find(|entry| entry["label"] == "splats").unwrap();
         assert_eq!(number(&splats["bytes"]), 0, "{event}");
         assert!(number(&splats["peak"]) > 0, "{event}");

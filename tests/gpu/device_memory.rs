@@ -379,8 +379,7 @@ fn sums_in_any_order_agree_with_the_host() {
 // Photographs that leave a GPU when the model needs their room: training goes on as if they had
 // stayed.
 
-/// Sizes of the photographs, of which some have masks, others inverse depths, and others normals: 15 MiB
-/// together.
+/// Sizes of the photographs, with masks, inverse depths or normals: 15 MiB together.
 const SIZES: [([u32; 2], bool); 3] =
     [([1279, 719], false), ([801, 601], true), ([1021, 767], true)];
 
@@ -416,7 +415,7 @@ fn shots() -> Vec<Shot> {
         // Each far from what is drawn, and from the others.
         let values = vec![u16::try_from(9000 * (index + 1)).unwrap(); (width * height) as usize];
         let depth = (index != 1).then_some(InverseDepthMap { values, scale: 20.0, offset: 0.0 });
-        // Of every pixel in one, of every third in the other.
+        // Normals at every pixel of the first map, at every third of the other.
         let step = if index == 0 { 1 } else { 3 };
         let normal = |pixel| if pixel % step == 0 { [0, 0, -127] } else { [0; 3] };
         let values = (0..width * height).flat_map(normal).collect();
@@ -531,7 +530,7 @@ fn iterate(
             Some(target) => target,
             None => target(device, index, &shots[index])?,
         };
-        // What is cloned lies where its parent does: it stays there, so that it is seen alike.
+        // Clones lie at their parents. Without a rate they stay there, so that both are seen alike.
         let rates = if number <= BEFORE { AT_REST } else { RATES };
         let loss = step(device, model, (&shots[index], &target), (number, rates))?;
         done.losses.push(loss);

@@ -490,7 +490,7 @@ mod on_the_device {
             let mut expected =
                 compared(&mut Cpu::<f64>::new(), &gaussians, at, &SurfaceRule::DISTANCES);
             assert_terms_agree(&found.0, &expected.0, "compact");
-            // What a first moment is after one step, as far as its size goes.
+            // Size of a first moment after one step.
             let size = |v: f32| (f64::from(v) / (1.0 - 0.999)).sqrt() * (1.0 - 0.9);
             for after in [&mut found.1, &mut expected.1] {
                 let (first, second) = (&mut after.first_moments, &after.second_moments);

@@ -527,7 +527,7 @@ fn components<const N: usize>(draws: &mut Draws) -> Vec<f64> {
     draws.array::<N>(-0.65, 0.65).to_vec()
 }
 
-/// A focal length, two depths of which some are 0, and a gradient.
+/// Returns a focal length, two depths (some are 0) and a gradient.
 fn depths(draws: &mut Draws) -> Vec<f64> {
     let mut depth = || draws.uniform(-0.2, 3.0).max(0.0);
     let [before, behind] = [depth(), depth() + 1e-3];
@@ -540,8 +540,7 @@ fn layers(draws: &mut Draws) -> Vec<f64> {
     [&[distance, draws.uniform(0.3, 2.0)][..], &normals(draws, 1)].concat()
 }
 
-/// Logits of opacities of which single precision tells how much lacks to 0 and to 1, and N
-/// numbers.
+/// Returns logits whose opacities single precision can tell from 0 and 1, and N numbers.
 fn logits<const N: usize>(draws: &mut Draws) -> Vec<f64> {
     [&[draws.uniform(-6.0, 6.0)][..], &normals(draws, N)].concat()
 }

@@ -337,7 +337,7 @@ fn assert_steps_agree<B: TrainDevice>(
         let (found, mean) = first_step(device, gaussians, (shot, rule));
         let (expected, expected_mean) = first_step(&mut Cpu::<f64>::new(), gaussians, (shot, rule));
         let what = format!("{what}, {rule:?}");
-        // Where a depth begins its slope is as steep as the pixels allow and has a rounding of 1e-6.
+        // At the edge of a surface the slope is as steep as the pixels allow and has a rounding of 1e-6.
         let error = (mean - expected_mean).abs();
         assert!(error < 1e-5, "{what}: {mean} for {expected_mean}");
         assert_losses_agree(&found.loss, &expected.loss, (shot.size(), &what));
@@ -384,7 +384,7 @@ fn layers(count: u32) -> Gaussians {
             let mut one = gaussian([x * depth, y * depth, depth], 0.9 * depth, 0.009, color);
             let [a, b] = draws.array::<2>(-0.3, 0.3).map(f64::to_f32);
             one.quats = vec![1.0, a, b, 0.1];
-            // What is round has no gradient of its rotation, and rounding would be held against nothing.
+            // A sphere has no gradient of its rotation: rounding would be compared with zero.
             one.log_scales[0] += 0.3;
             one.log_scales[2] -= 0.2;
             one

@@ -168,7 +168,7 @@ fn first_step(
     FirstStep::taken_by(device, gaussians, shot)
 }
 
-/// Compares losses of equal images: sums in double precision of which only the order is open.
+/// Compares losses of equal images: sums in double precision, in any order.
 fn assert_same_loss(found: &Loss, expected: &Loss) {
     let depths = |loss: &Loss| loss.depth_l1.unwrap_or(-1.0);
     let values = |loss: &Loss| [loss.l1, loss.ssim, depths(loss)];

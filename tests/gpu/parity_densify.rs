@@ -264,7 +264,7 @@ each_backend!(
 const RULE: DensifyRule =
     DensifyRule { gradient_min: 0.5, small_max: 0.05, with_quantile: true, ..DensifyRule::ALL };
 
-/// Gaussians of which such a share was seen, with gradients from 0 to 1 of which few are high.
+/// Returns Gaussians with a share `seen` that views have seen, and gradients from 0 to 1, few of them high.
 fn start(count: usize, seen: f64) -> Snapshot<Gaussians> {
     let mut start = in_training(tame_gaussians(count, 5, 0), 6);
     let mut draws = Draws::new(count as u64);
@@ -423,7 +423,7 @@ each_backend!(
 
 const RELOCATE_RULE: RelocateRule = RelocateRule { opacity_min: 0.005, seed: 23, iteration: 700 };
 
-/// Gaussians in training, of which such a share is dead.
+/// Returns Gaussians in training with a share `dead` of dead ones.
 fn relocate_start(count: usize, dead: f64) -> Snapshot<Gaussians> {
     let mut gaussians = tame_gaussians(count, 31, 3);
     let mut draws = Draws::new(9);

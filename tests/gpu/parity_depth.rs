@@ -348,7 +348,7 @@ fn a_wall_is_seen_before_its_middle<B: TrainDevice>(device: &mut B) {
     let mut wall = gaussian([0.0, 0.0, 2.0], 5.0, 0.95, [0.5; 3]);
     wall.log_scales[2] = 0.02_f32.ln();
     let found = medians(device, &wall, &view);
-    // Where its opacity is 3/4.
+    // Depth at which the opacity of the wall is 3/4.
     let expected = 2.0 - 0.02 * (2.0_f32 * (0.95_f32 / 0.75).ln()).sqrt();
     let centre = found[16 * 33 + 16];
     assert!((centre - expected).abs() < 1e-4, "{centre} for {expected}");

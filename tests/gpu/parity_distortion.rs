@@ -216,7 +216,7 @@ each_backend!(
 /// Weight of the normals, so large that their gradients count as much as others'.
 const NORMAL_MAP_WEIGHT: f64 = 0.5;
 
-/// Normals towards the camera that lean anywhere, of which one in seven is none.
+/// Returns tilted normals towards the camera. One pixel in seven has none.
 fn map(pixels: usize, seed: u64) -> NormalMap {
     let mut draws = Draws::new(seed);
     let stored = |pixel: usize| {
@@ -320,7 +320,7 @@ fn a_smaller_view_is_compared_with_means_of_the_map<B: TrainDevice>(device: &mut
         let mixed = Shot { photo: Arc::new(mixed), settings, ..small.clone() };
         assert!(assert_normals_agree(device, &gaussians, &mixed, &what) > 1e-3, "{what}");
         assert_gradients_agree(&after, &expected_after, (GRADIENT_TOLERANCE, &what));
-        // In squares of which three quarters have no normal, none is left.
+        // Squares with normals at one pixel of four have none.
         for (at, normal) in normals.values.as_chunks_mut::<3>().0.iter_mut().enumerate() {
             let [x, y] = [at % width as usize, at / width as usize];
             if x % 2 == 1 || y % 2 == 1 {

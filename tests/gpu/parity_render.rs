@@ -171,7 +171,7 @@ const KINDS: [Kind; 6] =
 /// Weight of the normals, and of the entropy, in the loss.
 const WEIGHT: f64 = 0.3;
 
-/// Views from so many places, of sizes that differ.
+/// Returns views from `count` places, of different sizes.
 fn views(count: usize) -> Vec<View> {
     let aside = |i: usize| {
         let at = u8::try_from(i).map(f64::from).unwrap();
@@ -274,7 +274,7 @@ fn sampled<B: TrainDevice>(
     let near = device.neighbours(&model, 16).unwrap();
     let mut gradients = B::Gradients::default();
     for (iteration, side) in (7_001..).zip(0..count) {
-        // Of other sizes; what is seen is the same in every precision.
+        // Views of other sizes, with the same visible set in every precision.
         let side = u32::try_from(side).unwrap();
         let view = resized(&straight(), [48 + side, 40 + side]);
         let rule = SurfaceRule { iteration, ..RULE };
@@ -671,7 +671,7 @@ fn shrunk(image: &Image, divisor: Divisor) -> Image {
     small
 }
 
-/// Noise of this size, of which one pixel in 31 may not count.
+/// Returns noise of this size. With a mask, one pixel in 31 does not count.
 fn photograph([width, height]: [u32; 2], has_mask: bool) -> Arc<Image> {
     let pixels = width * height;
     let mask = has_mask.then(|| (0..pixels).map(|i| if i % 31 == 7 { 0 } else { 255 }).collect());
@@ -734,7 +734,7 @@ fn a_smaller_photograph_has_these_bytes<B: TrainDevice>(device: &mut B) {
     }
 }
 
-/// A photograph of which this one is made, with columns and rows that fill no square.
+/// Returns a photograph that scales down to this one, with extra columns and rows that fill no square.
 fn enlarged(image: &Image, divisor: Divisor) -> Arc<Image> {
     let side = divisor.get();
     let [width, height] = [image.width, image.height].map(|length| length * side + side - 1);

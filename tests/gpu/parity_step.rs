@@ -411,7 +411,7 @@ fn colours_that_no_view_sees_move_on_as_the_oracles<B: TrainDevice>(device: &mut
     }
 }
 
-/// Operations on a model of which some colours are behind.
+/// Operations on a model with colours that lag behind.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Download,
@@ -455,7 +455,7 @@ fn after<B: TrainDevice>(
             assert_ne!(device.len(&model), before);
         }
     }
-    // What has moved is where it belongs, if it goes on from there alike.
+    // Equal further steps show that all rows are in their places.
     steps(device, &mut model, (shot, 21..=40));
     device.snapshot(&mut model).unwrap()
 }
@@ -566,7 +566,7 @@ fn about() -> Checkpoint {
 fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: TrainDevice>(device: &mut B) {
     let (mut model, _) = trained(device);
     let folder = tempfile::tempdir().unwrap();
-    // Straight after the last step, of which a device may have put off a part.
+    // Directly after the last step: a device may have postponed a part of it.
     let mut resident = DeviceModel { device: &mut *device, model: &mut model };
     let path = about().write(folder.path(), &mut resident, None).unwrap();
     let ply = folder.path().join("point_cloud.ply");
@@ -685,7 +685,7 @@ fn a_model_of_lower_degree_looks_like_one_with_zero_harmonics<B: TrainDevice>(de
     let mut stored = StoredCheckpoint::open(&path).unwrap();
     stored.lower_sh_degree(1).unwrap();
     let lower = device.load(&mut stored).unwrap();
-    // Of degree 2: eight coefficients above the constant one, of which three are of degree 1.
+    // Degree 2 has eight coefficients above the constant one; three are of degree 1.
     for row in whole.parameters.sh_rest.chunks_exact_mut(24) {
         assert!(row[9..].iter().any(|&value| value != 0.0));
         row[9..].fill(0.0);

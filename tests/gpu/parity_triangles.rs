@@ -418,7 +418,7 @@ fn floors_rise_as_those_of_the_oracle<B: TrainDevice>(device: &mut B) {
     }
     let found = raised(device, &mesh);
     let expected = raised(&mut Cpu::<f64>::new(), &mesh);
-    // Of opacities next to the floor, of whose distance single precision has three digits.
+    // Single precision has three digits of the distance of an opacity to the floor.
     assert_near(&found, &expected, |logit| 0.1 + 1e-3 * logit.abs(), "logit");
 }
 

@@ -311,7 +311,7 @@ fn weights_views() -> [View; 3] {
 
 fn weights<B: TrainDevice>(device: &mut B, model: &mut B::Model) -> Vec<f32> {
     let views = weights_views();
-    // What was there before does not count.
+    // A second pass starts from zero.
     for _ in 0..2 {
         device.weigh(model, &views.each_ref(), &WEIGHTS_SETTINGS).unwrap();
     }

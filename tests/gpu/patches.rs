@@ -124,8 +124,8 @@ fn a_photograph_of_the_wall_shows_the_same_place_in_both_views() {
 // The comparison of patches in neighbouring views: every device against the CPU backend in double
 // precision.
 //
-// The scenes are such that no patch is left out or taken for hidden by a hair, and the photographs are
-// smooth: what is compared is arithmetic, and not which side of an edge rounding falls on.
+// No patch of the scenes is near the limits at which it is left out or hidden, and the photographs are smooth. So the
+// tests compare arithmetic, not the side of an edge on which rounding falls.
 
 each_backend!(
     losses_and_gradients_of_patches_agree_with_the_oracle,
@@ -238,7 +238,7 @@ fn most_patches_are_compared_and_none_by_a_hair() {
     let Some(Told { compared, hidden, left_out }) = told(&gaussians, &pair, &drawing) else {
         panic!("a decision is a near thing");
     };
-    // 19 by 14 pixels are looked at, of which 16 by 11 or so have a patch.
+    // 19 by 14 pixels are tried; about 16 by 11 have a patch.
     assert_eq!(compared + hidden + left_out, 19 * 14);
     assert!(compared > 80, "{compared} compared, {hidden} hidden, {left_out} left out");
 }

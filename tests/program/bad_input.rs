@@ -350,7 +350,7 @@ fn pytorch_files_are_named_with_the_ply_to_use(#[case] flag: &str, #[case] inste
     let use_ply = |iteration| format!("use {instead} {}", text(&FILES.ply(iteration)));
     let folder = FILES.model();
     train(flag, &folder.join("chkpnt2.pth")).refused(3, &[said, "chkpnt2.pth", &use_ply(2)]);
-    // Of an iteration without a PLY, the last one.
+    // For an iteration without a PLY, the last PLY is suggested.
     train(flag, &folder.join("chkpnt9.pth")).refused(3, &[said, &use_ply(4)]);
     for name in ["15000.pt", "renamed.bin"] {
         let generic = format!("use {instead} MODEL/point_cloud/iteration_N/point_cloud.ply");

@@ -265,7 +265,7 @@ fn they_change_no_result_and_a_run_resumes_from_each() {
     assert_eq!(by_time, [false, true, true, true, false]);
     assert!(place.ply_bytes("without", 150) == place.ply_bytes("timed", 150));
 
-    // Of those at a round of density control and between two.
+    // Checkpoints at a densification step and between two.
     let keep = ["--keep-checkpoints=100", "--iterations=125"];
     end(place.train_into("kept").args(EVENTFUL).args([ALWAYS]).args(keep)).done();
     for from in [60, 75, 101] {

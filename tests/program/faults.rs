@@ -391,7 +391,7 @@ fn every_fault_does_what_is_right() {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-// Several programs in one folder at the same time, some of which are killed.
+// Several programs in one folder at the same time. Some are killed.
 
 /// Rounds of random kills; this variable asks for another number of them.
 const ROUNDS: (&str, u32) = ("SPLAT_TEST_KILLS", 4);
@@ -548,7 +548,7 @@ fn what_a_killed_render_leaves_is_hidden_and_swept() {
     ended(&mut render()).done();
     assert_no_litter(&place.model());
     assert!(!work_folder(&place.model()).exists());
-    // What an older program left, or one on a disk where the hidden folder cannot be made.
+    // Files of an older program, or of a disk where the hidden folder cannot be made.
     let beside = [abandoned(&folder.join("gt")), abandoned(place.ply(3).parent().unwrap())];
     abandoned(&work_folder(&place.model()));
     end(place.train().args(["--resume", "--iterations=4"])).done();

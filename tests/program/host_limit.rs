@@ -191,7 +191,7 @@ static MANY_POINTS: LazyLock<TestFolder> = LazyLock::new(|| {
     })
 });
 
-/// Files after some iterations; both after the one before that of which the log has a line.
+/// Flags that write files after some iterations, and both kinds just before an iteration with a line in the log.
 const BACKGROUND_FILES_FLAGS: [&str; 14] = [
     "--eval",
     "--test-iterations=-1",
@@ -281,7 +281,7 @@ fn training_continues_while_files_are_written_and_they_hold_the_same() {
         assert!(names.chunks(2).all(|pair| pair == ["saving", "saved"]), "{what}: {names:?}");
     }
 
-    // Where memory is short nothing is copied, and training waits.
+    // Without memory for a copy, training waits for the files.
     let limit = format!("--host-limit={}", least_limit(&place));
     end(place.train_into("limited").args(BACKGROUND_FILES_FLAGS).arg(limit)).done();
     let limited = events(&place.path("limited"));
@@ -328,7 +328,7 @@ fn a_run_killed_while_a_checkpoint_is_written_ends_in_the_same_bytes() {
         }
         end(place.train().arg("--resume").args(BACKGROUND_FILES_FLAGS)).done();
         assert_no_litter(&place.model());
-        // Those of before the checkpoint, too.
+        // Files from before the checkpoint are there too.
         for iteration in PLYS {
             assert_same_ply(&place, "model", iteration);
         }

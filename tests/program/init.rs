@@ -177,7 +177,7 @@ fn a_run_that_began_from_a_model_goes_on_without_the_file() {
     assert_eq!(sorted(&read_ply(&place.ply(2)).unwrap()), sorted(&model(1)));
 }
 
-// Which views are measured: a sample of those trained on, and held-out views that are chosen.
+// Measured views: a sample of the training views, and chosen held-out views.
 
 /// Iteration and split of each row of `metrics.csv`.
 fn rows(place: &TestFolder) -> Vec<String> {
@@ -320,7 +320,7 @@ fn a_resumed_run_holds_out_what_it_did() {
     }
     assert!(!place.path("other").exists());
     assert!(files_below(&place.model()) == before, "nothing is changed");
-    // The same again, and no views at all, are no harm.
+    // Equal options, or none for held-out views, are accepted.
     end(place.train().args(["--resume", "--iterations=3", "--eval", "--test-every=8"])).done();
     // By other options the same view is held out.
     let list = place.path("list.txt");
@@ -379,7 +379,7 @@ fn a_configuration_file_may_list_the_views() {
     fs::write(&config, "[scene]\ntest_list = [\"view_003.png\"]\n").unwrap();
     place.trained(1, &["--config", text(&config)]);
     assert_eq!(held_out(&place, "model"), names(&[3]));
-    // What is typed wins over it.
+    // Typed options win over the file.
     place.trained_into("typed", 1, &["--config", text(&config), "--test-views", "2"]);
     assert_eq!(held_out(&place, "typed"), names(&[0, 4]));
     let none = ["--config", text(&config), "--eval", "false"];

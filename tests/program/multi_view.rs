@@ -254,7 +254,7 @@ fn weights_are_found_where_they_usually_are() {
     let torch = place.path("torch");
     let in_torch: &[(&str, &Path)] = &[("TORCH_HOME", &torch)];
     let expected = lpips(eval(&place, &["--enable-lpips"], in_torch)).unwrap();
-    // Who does not ask for LPIPS waits for none because of files that lie there for others.
+    // LPIPS is not measured unless requested, even if torch's files are there.
     assert_eq!(lpips(eval(&place, &[], in_torch)), None);
     let doctor = |variables: &[(&str, &Path)]| {
         end(splat().arg("doctor").envs(variables.iter().copied())).stdout

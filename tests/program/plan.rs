@@ -691,7 +691,7 @@ fn what_does_not_fit_a_card_is_told_that_the_host_may_have_colours() {
     assert_eq!(ended.code, Some(4), "{ended:#?}");
     ended.says(&["It would fit with --offload sh and 343 MiB of RAM"]);
     plan(&place, &[&flags[..], &["--offload=sh"]].concat()).done();
-    // Where the rung is named, training does it by itself.
+    // With the fallback named, training takes it by itself.
     let rungs = ["--give-up=offload,births", "--json"];
     let report = plan(&place, &[&flags[..], &rungs].concat()).json();
     assert!(report["training_ends_with"].as_u64() > Some(1_800_000), "{report}");

@@ -191,7 +191,7 @@ fn what_is_due_comes_with_the_step_that_takes_its_image_and_resumes() {
     let saved = numbers(&place, "four", "saved", "iteration");
     assert_eq!(saved, [52, 56, 68, 130, 130], "checkpoints, the model, and the last checkpoint");
     trained("exposed", "28", &["--exposure"]);
-    // Where a densification step is due, within an epoch, and where colours are learned.
+    // At a densification step, within an epoch, and with learned colours.
     for (model, stop) in [("four", 52), ("four", 68), ("exposed", 28)] {
         let resumed = format!("{model}_from_{stop}");
         let checkpoint = place.checkpoint_of(model, stop);
@@ -218,7 +218,7 @@ fn a_run_is_resumed_with_another_batch() {
     scaled.args(["--start-checkpoint", text(&before), "--iterations=32", "--batch-views=8"]);
     end(&mut scaled).done();
 
-    // The same two views in both.
+    // Both runs see two views.
     let seen = |checkpoint: &Path| {
         let counts = tensor(checkpoint, "statistics.views_seen");
         counts.into_iter().fold(0.0, f64::max)

@@ -211,7 +211,7 @@ fn a_run_that_loses_its_model_ends_with_an_error() {
     assert!(!place.path("model/point_cloud").exists());
 }
 
-// Presets: for cards, by name and by `auto`, and that of a run of which nothing else is said.
+// Presets: for cards, by name and by `auto`, and the default.
 
 fn stored_config(place: &TestFolder) -> String {
     place.read("model/config.toml")
@@ -245,7 +245,7 @@ fn auto_takes_the_preset_that_doctor_names() {
     let said = place.trained(2, &["--preset", "auto"]).says(&["--preset auto: "]);
     assert_eq!(said.stderr.contains("for a card of"), card.is_some(), "{said:#?}");
     assert!(stored_config(&place).contains(&limit), "{limit}");
-    // What is typed wins over it, as over every preset.
+    // A typed option wins over it, as over every preset.
     place.trained_into("typed", 2, &["--preset", "auto", "--vram-limit", "3GiB"]);
     let typed = place.read("typed/config.toml");
     assert!(typed.contains("vram_limit = \"3GiB\""), "{typed}");

@@ -165,7 +165,7 @@ fn place() -> TestFolder {
     place
 }
 
-/// A tiny scene with a model, in a place of which no test writes any.
+/// A tiny scene with a model. No test writes into its place.
 static TINY: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("sugar_refused", |place| {
         place.trained(1, &["--sh-degree=0", "--test-iterations=-1"]);
@@ -222,7 +222,7 @@ fn each_stage_runs_once_and_again_where_its_options_change() {
     let report = MeshReport::of(&read_mesh(&mesh(&place)).unwrap()).unwrap();
     assert!(report.watertight && report.components == 1, "{report:?}");
 
-    // What does not change the result does not repeat it.
+    // Options that do not change the result do not repeat the stages.
     let again = sugar(&place, "density", &["--quiet", "False", "--host-limit=8GiB"]).says(&[
         "1 of 3: complete already",
         "2 of 3: complete already",

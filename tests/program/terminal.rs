@@ -182,7 +182,7 @@ fn training_after(before: &str, place: &TestFolder, model: &Path, flags: &[&str]
     command
 }
 
-/// Files may have at most so many KiB, as a disk may that is full.
+/// Returns a shell command that limits files to `kib` KiB, like a full disk.
 fn limited(kib: u32) -> String {
     // The signal that comes with it would end the program, and so do no full disks.
     format!("ulimit -f {}; exec \"$@\"", 2 * kib)
@@ -196,7 +196,7 @@ fn count(ended: &Ended, part: &str) -> usize {
 #[test]
 fn a_log_that_cannot_be_written_costs_its_lines_and_one_warning() {
     let place = TestFolder::with_scene();
-    // Of a schedule that does not follow the length of the run.
+    // A preset whose schedule does not follow the length of the run.
     let flags = ["--preset=reference", "--eval"];
     place.trained_into("unbroken", 120, &flags);
     place.trained(5, &flags);
@@ -265,8 +265,8 @@ fn a_checkpoint_by_time_that_does_not_fit_is_left_out() {
     assert_no_litter(&place.model());
 }
 
-/// Runs `splat train` on a disk of so many KiB and copies what it leaves to the place's `saved`. Nothing
-/// where the system does not let its users mount such disks.
+/// Runs `splat train` on a disk of `kib` KiB and copies its files to the place's `saved`. `None` if the system does not
+/// let its users mount such disks.
 fn on_small_disk(place: &TestFolder, kib: u32, flags: &[&str]) -> Option<Ended> {
     let disk = place.path("disk");
     fs::create_dir(&disk).unwrap();

@@ -153,7 +153,7 @@ fn psnr(place: &TestFolder, model: &str, split: &str) -> f64 {
 }
 
 #[rstest]
-// What covers the object is seen from other sides.
+// Floaters before the object show from other sides.
 #[case::black(false, Stage { iterations: 1200, weight: "0.5", split: "test" })]
 // Pixels around the object do not count, so that what is drawn there soon grows over it.
 #[case::masked(true, Stage { iterations: 300, weight: "0.3", split: "eval_train" })]

@@ -386,7 +386,7 @@ fn a_mesh_that_was_connected_is_one_piece_without_t_junctions() {
     let (connected, junctions) = largest_share(111);
     assert!(connected > 0.95, "{connected}");
     assert_eq!(junctions, 0);
-    // What is hidden or pruned later leaves a few triangles apart.
+    // Triangles that are hidden or pruned later leave a few others apart.
     let (at_the_end, _) = largest_share(ITERATIONS);
     assert!(at_the_end > 0.9, "{at_the_end}");
 }
@@ -437,7 +437,7 @@ fn a_resumed_run_is_one_that_never_stopped() {
 #[test]
 fn batches_and_an_earlier_mesh_are_trained_too() {
     let place = TestFolder::beside(&TRAINED);
-    // So few steps raise no opacity above the usual threshold.
+    // These few steps raise no opacity above the default threshold.
     let flags =
         ["--batch-views=3", "--exposure", "--prune_triangles_threshold=0.1", "--max-points=900"];
     let connected = ["--primitive=triangles", "--delaunay-iter=60", "--hidden-interval=10"];
@@ -551,7 +551,7 @@ fn a_model_of_surfels_has_two_scales_and_is_measured_and_rendered() {
 #[test]
 fn a_mesh_is_made_of_the_depths_at_which_rays_meet_surfels() {
     let place = TestFolder::beside(&SURFELS_TRAINED);
-    // So that a hundred of them are opaque, which a surface needs.
+    // A surface needs opaque surfels: about a hundred are.
     let flags = ["--primitive=surfels", "--init-opacity=0.8", "--densify-from-iter=300"];
     place.trained_into("opaque", 200, &flags);
     let mut mesh = splat();
@@ -670,7 +670,7 @@ fn every_format_holds_surfels_and_is_read_back() {
         }
     }
     export(&["-m", "model", "-o", "all.html"]);
-    // Of a PLY nothing is lost but the length of rotations.
+    // A PLY loses nothing but the length of rotations.
     export(&["-m", "model", "-o", "all.ply"]);
     let PlyModel { gaussians, primitive, .. } = read_ply_model(&place.path("all.ply")).unwrap();
     assert_eq!(primitive, PrimitiveName::Surfels);

@@ -174,7 +174,7 @@ impl DryRun {
 
 const MIB: u64 = 1 << 20;
 
-/// Initial Gaussians: 7.2 MB in full precision; 3.2 MB compact, of which 2 MB are colours with their moments.
+/// Initial Gaussians: 7.2 MB in full precision; 3.2 MB compact (2 MB are colours with their moments).
 const START: usize = 10_000;
 
 const CARD: Bytes = Bytes(1 << 30);

@@ -248,7 +248,7 @@ impl PhotoStore {
         Ok(Bytes((held - self.resident.capacity()) as u64))
     }
 
-    /// Drops all photographs, none of which is in use, before photographs of other sizes come.
+    /// Drops all photographs before photographs of other sizes come. None may be in use.
     pub(super) fn forget_all(&mut self, session: &Session) -> Result<(), DeviceError> {
         session.copies.synchronize()?;
         session.stream.synchronize()?;

@@ -151,7 +151,7 @@ fn kind(entry: &Entry) -> MemoryKind {
         Kind::Fixed => MemoryKind::Context,
         Kind::Region if is_photographs(entry.label) => MemoryKind::Photographs,
         Kind::Region => MemoryKind::Region,
-        // Of all scratch, only the arena is charged for memory.
+        // Only the arena is charged for the memory of all scratch.
         Kind::Scratch if entry.mapped.max(entry.at_peak) > Bytes(0) => MemoryKind::Arena,
         Kind::Scratch => MemoryKind::Block,
         Kind::Pinned => MemoryKind::Pinned,

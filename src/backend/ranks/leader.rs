@@ -298,7 +298,7 @@ impl<S: RankShard> Render<Gaussians> for Leader<S> {
         let &Wants { observe, divisor, .. } = wants;
         let (settings, surface) = (*settings, wants.inputs.maps);
         let sight = Sight { view: view.clone(), settings, surface, observe, divisor };
-        // What else it is compared by is this rank's own affair.
+        // The other ranks do not need the terms of this rank's view.
         let (image, terms) = (self.image, Terms::default());
         let own = RankView { image, iteration: image, index: 0, sight, terms };
         let views = self.by_rank(own);

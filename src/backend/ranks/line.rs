@@ -167,7 +167,7 @@ pub(super) enum RankCommand {
     Read(Range<usize>),
     /// Send it the parameters of the rows of these numbers.
     Sample(Vec<usize>),
-    /// Put the rows in the order of their places along the Z-curve around a cube, and deal them anew.
+    /// Sort the rows along the Z-curve of a cube, and distribute them again.
     Reorder(Cube),
     /// Project into a view that rank 0 shows or measures.
     Draw(Sight),
@@ -186,20 +186,20 @@ pub(super) enum RankCommand {
     },
     /// Select among candidates.
     Select {
-        /// They.
+        /// All candidates.
         candidates: Candidates,
-        /// Which.
+        /// Rule that selects among them.
         pick: Pick,
     },
     /// Find the candidates.
     Score(ScoreRule),
-    /// Say for how many of so many births there is memory.
+    /// Report the number of new Gaussians, at most this one, for which there is memory.
     Grant(usize),
     /// Edit the model by what was selected.
     Edit(EditRule),
     /// Change all rows alike.
     Adjust(Adjust),
-    /// Find the 3D filter anew from these views.
+    /// Compute the 3D filter from these views.
     Smooth {
         /// The views.
         views: Vec<View>,
@@ -285,19 +285,19 @@ impl ViewReport {
 
 // Values of the terms. Those of other ranks come with their news of the next round, so that nobody waits.
 
-/// The values of a view's terms, which this rank or another finds.
+/// Values of a view's terms, computed by this rank or another.
 pub enum RankLosses<L> {
-    /// There are none.
+    /// No values.
     None,
-    /// This rank's.
+    /// Values of this rank.
     Own(L),
-    /// Another's.
+    /// Values of another rank.
     Late {
-        /// Which.
+        /// Rank that draws the view.
         rank: u32,
-        /// The terms that it compares its view by.
+        /// Terms of its view.
         terms: Terms,
-        /// Its news, once it has come.
+        /// Reports of all ranks, once they have come.
         reports: Rc<LateReports>,
     },
 }

@@ -66,7 +66,7 @@ impl Numbering {
         numbering
     }
 
-    /// Numbers the rows anew, one rank after the other.
+    /// Returns the numbering with the rows of each rank in turn.
     pub(in crate::backend) fn in_turn(&self) -> Self {
         Self::of_counts(self.counts())
     }

@@ -71,7 +71,7 @@ impl<E: From<DeviceError>, F: FnMut() -> Result<Option<Snapshot<Gaussians>>, E>>
     }
 }
 
-/// The rows of rank 0 of those that it deals out by a numbering, of which it holds a chunk at a time.
+/// Distributes the rows of `source`, a chunk at a time. Returns those of rank 0.
 pub(in crate::backend) fn deal<'a, S: Rows<Gaussians>>(
     line: &'a RankLine,
     numbering: &'a Numbering,
@@ -102,7 +102,7 @@ where
     ReceivedRows { len, sh_degree, optional, next_part, waiting: None }
 }
 
-/// The rows of another rank of so many that rank 0 deals out.
+/// Receives this rank's share of the rows that rank 0 distributes.
 pub(in crate::backend) fn take<'a>(
     line: &'a RankLine,
     numbering: &'a Numbering,
@@ -117,7 +117,7 @@ pub(in crate::backend) fn take<'a>(
     ReceivedRows { len, sh_degree, optional: OptionalColumns::NONE, next_part, waiting: None }
 }
 
-/// Gives each rank its part, where this one has any, and takes the own one, of so many rows, from rank 0.
+/// Sends the parts to their ranks (rank 0 has parts, the others none) and returns this rank's part, with `rows` rows.
 fn swap(
     line: &RankLine,
     parts: Vec<PackedRows>,

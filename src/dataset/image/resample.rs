@@ -59,7 +59,7 @@ fn masked(
     for channel in 0..3 {
         let sum = filtered(&|pixel| rgb[3 * pixel + channel])?;
         for (pixel, colour) in resized.chunks_exact_mut(3).enumerate() {
-            // Where the share is zero, the colour is dropped later.
+            // A colour whose share is zero is dropped later.
             colour[channel] = rounded(255.0 * value(&sum, pixel) / value(&share, pixel).max(1.0));
         }
     }

@@ -452,7 +452,7 @@ mod tests {
         let order = [7, 3, 19, 0, 11, 4, 8, 2];
         loader.schedule_decoding(&order);
         for (done, &index) in order.iter().enumerate() {
-            // Room for three, one of which is the image used last until the next fetch.
+            // Room for three: the image used last stays until the next fetch.
             let ahead = (done + 2).min(order.len());
             eventually("decoding ahead", || log.lock().unwrap().len() >= ahead);
             let image = loader.fetch(index).unwrap();

@@ -42,7 +42,7 @@ impl BesideRows {
 /// Writer of a run's checkpoints.
 pub(in crate::train) struct CheckpointKeeper {
     model_path: PathBuf,
-    /// Number of newest checkpoints of which none is removed.
+    /// Number of newest checkpoints that stay.
     kept: usize,
     sh_degree: u32,
     /// Approximate size of a checkpoint without the model's rows, bytes.

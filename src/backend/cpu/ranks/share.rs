@@ -132,7 +132,7 @@ impl DealtRows for CpuShard {
         rows::sample(&self.line, &share.numbering, numbers, own)
     }
 
-    /// Puts the rows in the order of their places' keys, as one rank does, and deals them anew.
+    /// Sorts the rows along the Z-curve, as one rank does, and distributes them again.
     fn reorder(&mut self, share: &mut ModelShare, cube: &Cube) -> Result<(), DeviceError> {
         let places = &share.local.columns[0].values;
         let keys = places.as_chunks::<3>().0.iter().map(|&place| cube.key(place));
@@ -146,7 +146,7 @@ impl DealtRows for CpuShard {
     }
 
     fn shape(&self, share: &ModelShare) -> ModelShape {
-        // Of all ranks, as those of this one are.
+        // An estimate for all ranks from the bytes of this one.
         let (rows, own) = (share.numbering.len(), share.local.len().max(1) as u64);
         let [parameters, optimizer] =
             share.local.bytes().map(|bytes| Bytes(bytes.0 * rows as u64 / own));

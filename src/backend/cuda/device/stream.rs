@@ -33,7 +33,7 @@ pub(crate) trait Queue {
     /// Fills memory of the device with one 32-bit word.
     ///
     /// # Safety
-    /// The same as for [`Self::fill`].
+    /// Requirements as for [`Self::fill`].
     unsafe fn fill_words(&self, to: u64, word: u32, words: usize) -> Result<(), DeviceError>;
 
     /// Copies between addresses that kernels can use, in the memory of the device or the host.

@@ -152,7 +152,7 @@ fn bit_range<K: SortKey>(bits: &Range<u32>) -> Range<c_int> {
     bit(bits.start)..bit(bits.end)
 }
 
-/// Returns the address of the first of `n` values, all of which the buffer must hold.
+/// Returns the address of the first of `n` values. The buffer must hold all of them.
 fn first<B: Buffer>(call: &'static str, buffer: &B, n: usize) -> Result<u64, DeviceError> {
     buffer.place(call, &(0..n)).map(|range| range.address)
 }

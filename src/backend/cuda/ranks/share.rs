@@ -190,14 +190,14 @@ impl DealtRows for CudaShard {
         if granted == own {
             return Ok(wish);
         }
-        // Of which this rank's part, rounded either way, is at most what is granted.
+        // This rank's part of the result, rounded either way, is at most what is granted.
         let all = counts.iter().sum::<usize>() as u128;
         let allowed = granted.saturating_sub(1) as u128 * all / counts[rank].max(1) as u128;
         Ok(usize::try_from(allowed).unwrap_or(wish).min(wish))
     }
 }
 
-/// The part of each rank of so many of what all ranks have together, in proportion to what each has.
+/// Divides `wanted` among the ranks in proportion to `counts`.
 pub(super) fn parts(wanted: usize, counts: &[usize]) -> Vec<usize> {
     let total = counts.iter().sum::<usize>().max(1) as u128;
     // The sums are rounded, so that the parts are as many as there are wanted.

@@ -562,7 +562,7 @@ struct Digit {
 const PASSES: [Digit; 3] =
     [Digit { shift: 20, width: 11 }, Digit { shift: 10, width: 10 }, Digit { shift: 0, width: 10 }];
 
-/// Maximum number of blocks of a pass, each of which adds up all counts.
+/// Maximum number of blocks of a pass. Each block adds up all counts.
 const MAX_BLOCKS: usize = 512;
 
 /// Minimum number of Gaussians per block of a pass.

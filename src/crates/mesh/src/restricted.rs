@@ -249,7 +249,7 @@ struct Hierarchy<'a> {
     triangles: &'a [[Vec3; 3]],
     /// Triangles, leaf after leaf.
     order: Vec<u32>,
-    /// Nodes, the box around all first. A box of n triangles has 2n - 1 places, some of which stay empty.
+    /// Nodes, the box around all first. A box of n triangles has 2n - 1 places; some stay empty.
     nodes: Vec<Node>,
 }
 
@@ -297,7 +297,7 @@ impl<'a> Hierarchy<'a> {
     }
 }
 
-/// Sorts the items of a box, the first of which is `first` in the order, into halves.
+/// Sorts the items of a box into halves. `first` is the index of its first item in the order.
 fn halve(items: &mut [Item], nodes: &mut [Node], first: usize, level: usize) {
     let count = items.len();
     let span = items.iter().fold(Bounds::EMPTY, |span, item| span.joined(item.span));

@@ -1,4 +1,4 @@
-//! Which rank this process is, by the environment that its launcher gave it.
+//! Rank of this process, from the environment of its launcher.
 
 #[cfg(test)]
 mod tests;

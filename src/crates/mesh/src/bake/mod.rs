@@ -169,7 +169,7 @@ pub struct ColorView<'a> {
     pub near: f64,
     /// Colours, sRGB.
     pub colors: &'a [[u8; 3]],
-    /// Which pixels count; all without it.
+    /// True for pixels that count. `None` if all count.
     pub counts: Option<&'a [bool]>,
 }
 

@@ -471,7 +471,7 @@ mod tests {
         let most = agreed(&[100, 102, 98, 250, 101, 240, 99]);
         assert!(most.allows([104, 100, 50]) && !most.allows([240, 100, 50]));
         assert!(!most.allows([100, 140, 50]));
-        // Of two different colours, neither is the odd one.
+        // Two different colours: neither is the outlier.
         let two = agreed(&[20, 220]);
         assert!(two.allows([20, 100, 50]) && two.allows([220, 100, 50]));
         assert_eq!(agreed(&[]), AgreedColor::ANY);

@@ -1,8 +1,8 @@
 //! The parts that all PLY files share: the header, read and written, the types of values and rows in any encoding
 //! (Turk, "The PLY Polygon File Format", 1994).
 //!
-//! Which columns a reader needs, and their meaning, is up to the reader: meshes here, Gaussians in `splat-formats` and
-//! `export`, points of a scene in `dataset`.
+//! Readers choose columns and their meaning: meshes here, Gaussians in `splat-formats` and `export`, points of a scene in
+//! `dataset`.
 
 use std::fmt;
 use std::io::{self, BufRead, Read as _, Write};

@@ -69,7 +69,7 @@ pub struct DepthView<'a> {
     pub depths: &'a [f32],
     /// Unit normals, world space, of either sign; without them, normals are computed from the depths.
     pub normals: Option<&'a [[f32; 3]]>,
-    /// Which pixels count; all without it.
+    /// True for pixels that count. `None` if all count.
     pub mask: Option<&'a [bool]>,
     /// Colours, sRGB, 0 to 1.
     pub colors: &'a [[f32; 3]],
@@ -725,7 +725,7 @@ mod tests {
         };
         let mut apart: Vec<f64> = forth.vertices.iter().map(apart).collect();
         apart.sort_unstable_by(f64::total_cmp);
-        // Where a voxel lies on the surface, its sign may go either way: one in a thousand.
+        // The sign of a voxel on the surface may go either way: one in a thousand.
         assert!(apart[apart.len() * 999 / 1000] < 1e-3, "{}", apart[apart.len() * 999 / 1000]);
         assert!(apart[apart.len() / 2] < 1e-4);
     }

@@ -14,7 +14,7 @@ fn token() -> Token {
     Token::from_hex(&"5a".repeat(16)).unwrap()
 }
 
-/// Routes of so many ranks, by rank.
+/// Returns the routes of all ranks, by rank.
 fn routes(world: u32) -> Vec<DataRoute> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

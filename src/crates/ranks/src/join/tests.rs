@@ -333,7 +333,7 @@ fn an_impostor_with_another_token_is_refused() {
 #[test]
 fn a_proof_for_another_nonce_is_refused() {
     let token = Token::fresh().unwrap();
-    // What the right one said to another rank, or to the same one before.
+    // A proof of the true coordinator for another rank, or for this rank earlier.
     let knower = token.clone();
     is_refused(&token, move |heard| {
         let proof = knower.proof(Prover::Coordinator, &[1; 16], heard.introduction.as_bytes());
