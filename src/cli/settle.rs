@@ -51,8 +51,7 @@ fn gaussians_for(pixels: u64, pixels_for_one: u32) -> u64 {
     (pixels / u64::from(pixels_for_one.max(1))).clamp(least, MAX_GAUSSIANS)
 }
 
-/// Limits within which few training views get more passes: images and pixels. Beyond this number of pixels for each
-/// 6,000 iterations, large photographs get fewer passes.
+/// Limits within which few training views get more passes: images and pixels.
 const FEW_IMAGES: u64 = 6000;
 
 const FEW_PIXELS_TRAINED: u64 = 5_600_000_000;
@@ -105,14 +104,7 @@ fn settle_few_views(config: &mut Config, views: u32, pixels: u64) {
     } else {
         passes > optimize.max_passes
     };
-    if !allows || few == 0 {
-        return;
-    }
-    if !is_more {
-        if !is_timed {
-            let most = passes_over_large_photographs(optimize.iterations, pixels);
-            optimize.max_passes = optimize.max_passes.min(most.max(optimize.min_passes.max(1)));
-        }
+    if !allows || few == 0 || !is_more {
         return;
     }
     optimize.max_passes = passes;
@@ -139,12 +131,6 @@ fn settle_few_views(config: &mut Config, views: u32, pixels: u64) {
 fn passes_for(few: u32, views: u32, pixels: u64) -> u32 {
     let allowed = (FEW_IMAGES / u64::from(views)).min(FEW_PIXELS_TRAINED / pixels.max(1));
     few.min(u32::try_from(allowed).unwrap_or(u32::MAX))
-}
-
-/// Returns the passes over `pixels` of training views that a run of this many iterations has time for.
-fn passes_over_large_photographs(iterations: u32, pixels: u64) -> u32 {
-    let trained = FEW_PIXELS_TRAINED / FEW_IMAGES * u64::from(iterations);
-    u32::try_from(trained / pixels.max(1)).unwrap_or(u32::MAX)
 }
 
 /// Source of the number of Gaussians, for messages.
@@ -323,26 +309,6 @@ mod tests {
             assert_eq!(passes_for(100, views, pixels), passes, "{views} views");
         }
         assert_eq!(passes_for(0, 26, 1), 0);
-    }
-
-    #[test]
-    fn large_photographs_have_fewer_passes_but_the_minimum() {
-        for (iterations, min_passes, pixels, passes) in [
-            // fox, cattoy, twice cattoy, and cattoy with the iterations of the preset best.
-            (6000, 28, 43 * 1061 * 1894, 64),
-            (6000, 28, 68 * 1440 * 1080, 52),
-            (6000, 28, 2 * 68 * 1440 * 1080, 28),
-            (24_000, 28, 68 * 1440 * 1080, 65),
-            (6000, 0, u64::MAX, 1),
-        ] {
-            let mut config = Config::default();
-            config.densify.strategy = StrategyName::Budget;
-            let optimize = &mut config.optimize;
-            (optimize.iterations, optimize.min_passes) = (iterations, min_passes);
-            (optimize.max_passes, optimize.few_view_passes) = (65, 100);
-            settle_passes(&mut config, 68, pixels);
-            assert_eq!(config.optimize.max_passes, passes, "{iterations}, {pixels}");
-        }
     }
 
     #[test]

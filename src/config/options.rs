@@ -118,9 +118,8 @@ options! {
         ///
         /// Replaces a lower --max-passes if the run then trains on at most 6,000 images and 5.6 billion pixels. Density
         /// control goes on until 32 passes are left. Opacities are halved every 6 passes. With --time-budget, both
-        /// limits hold for N passes. Without it, --max-passes falls to 5.6 billion pixels for each 6,000 iterations, but not
-        /// below --min-passes. 0 disables the option. A preset's value counts if none of --iterations, --max-passes,
-        /// --densify-until-iter and --opacity-reset-interval is given.
+        /// limits hold for N passes. 0 disables the option. A preset's value counts if none of --iterations,
+        /// --max-passes, --densify-until-iter and --opacity-reset-interval is given.
         #[arg(value_name = "N")]
         few_view_passes: u32 = 0, idle Idle::When {
             is: |config| !config.allows_few_view_passes(),
