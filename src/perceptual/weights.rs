@@ -390,51 +390,24 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 
 /// Error of the weights of LPIPS.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum LpipsError {
-    /// The file cannot be opened or read.
     #[error(
         "{path}: the weights of LPIPS cannot be read: {source}. Check the path and its permissions"
     )]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Cause.
-        source: io::Error,
-    },
-    /// The file holds no tensors, or tensors of something else.
+    Unreadable { path: PathBuf, source: io::Error },
     #[error(
         "{path}: holds no weights of LPIPS: {problem}. Name one of the files that `splat help measuring` lists"
     )]
-    NotWeights {
-        /// The file.
-        path: PathBuf,
-        /// Fault.
-        problem: String,
-    },
-    /// Torchvision's network without the weights of LPIPS.
+    NotWeights { path: PathBuf, problem: String },
     #[error(
         "{path}: is the network alone. Put lpips/weights/v0.1/{} of the lpips package beside it{}",
         .sought.first().map_or("", String::as_str),
         .sought.get(1).map_or(String::new(), |other| format!(", or pyiqa's {other}"))
     )]
-    NoHeads {
-        /// File of the network.
-        path: PathBuf,
-        /// Names of the missing file.
-        sought: Vec<String>,
-    },
-    /// A tensor is missing or does not fit the network.
+    NoHeads { path: PathBuf, sought: Vec<String> },
     #[error(
         "{path}: `{tensor}` {problem}, as {net} requires. Write the file again with the script of `splat help measuring`"
     )]
-    Tensor {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        tensor: String,
-        /// The fault.
-        problem: String,
-        /// The network.
-        net: &'static str,
-    },
+    Tensor { path: PathBuf, tensor: String, problem: String, net: &'static str },
 }

@@ -34,17 +34,14 @@ const LAST_RATE: f64 = 0.1;
 
 /// Error of a fit.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum RefitError {
-    /// A photograph or the device failed.
     #[error(transparent)]
     Train(#[from] TrainError),
-    /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The result cannot be written.
     #[error("what the fit came to cannot be written: {0}")]
     Columns(#[from] SplatsError),
-    /// A value is not finite.
     #[error(
         "the fit left the range of numbers: colours of the model or of its photographs are broken"
     )]

@@ -52,40 +52,22 @@ pub struct SynthReport {
 
 /// Error of making a scene.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum SynthError {
-    /// The value of an option is out of range.
     #[error("--{flag} is {value}; allowed: {least} to {most}")]
-    OutOfRange {
-        /// Name of the option.
-        flag: &'static str,
-        /// Given value.
-        value: u32,
-        /// Minimum.
-        least: u32,
-        /// Maximum.
-        most: u32,
-    },
-    /// The folder holds another scene.
+    OutOfRange { flag: &'static str, value: u32, least: u32, most: u32 },
     #[error(
         "{path}: is there already and would be lost among the files of a synthetic scene. Name \
          another folder"
     )]
-    Occupied {
-        /// Path of a file of the other scene.
-        path: PathBuf,
-    },
-    /// The true mesh failed.
+    Occupied { path: PathBuf },
     #[error("the true mesh cannot be made: {0}. Use fewer --truth-cells")]
     Truth(#[from] ExtractError),
-    /// A file cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// A picture cannot be compressed.
     #[error("{name}: the picture cannot be written as PNG: {source}")]
     Png {
-        /// Name of the picture.
         name: String,
-        /// Cause.
         #[source]
         source: image::ImageError,
     },

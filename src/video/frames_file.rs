@@ -29,23 +29,12 @@ pub struct FramesFile {
 
 /// Error of reading a path.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum FramesFileError {
-    /// The file cannot be read.
     #[error("{path}: cannot be read: {source}. Check the path and its permissions")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Cause.
-        source: std::io::Error,
-    },
-    /// The content is invalid.
+    Unreadable { path: PathBuf, source: std::io::Error },
     #[error("{path}: {problem}")]
-    Unusable {
-        /// The file.
-        path: PathBuf,
-        /// Location, fault and remedy.
-        problem: String,
-    },
+    Unusable { path: PathBuf, problem: String },
 }
 
 /// Transform of a scene by nerfstudio: `dataparser_transforms.json`.
