@@ -13,8 +13,7 @@ use super::folders;
 use super::lens::LengthKeys;
 use super::maps::{self, Masks};
 use super::points_ply::{self, PlyPoints};
-use super::shot::{AlphaMeaning, Optics, PointCloud, Shot, not_finite};
-use super::split::Holdout;
+use super::shot::{AlphaMeaning, Holdout, Optics, PointCloud, Shot, not_finite};
 use super::transforms::{self, Frame, Transforms};
 use crate::config::SceneOptions;
 

@@ -104,6 +104,15 @@ impl SizelessLens {
     }
 }
 
+/// Held-out views with `--eval` alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Holdout {
+    /// Every n-th by name.
+    EveryNth,
+    /// The views of the scene's own test file.
+    AsListed,
+}
+
 /// Largest valid coordinate of points and Gaussians, world units. Beyond it, products with squared distances exceed
 /// the range of single precision.
 pub const FARTHEST: f32 = 1e12;

@@ -1,13 +1,107 @@
-//! Cameras on a dome around the scene.
+//! Options of a synthetic scene, and its cameras.
+
+use clap::{Args, ValueEnum};
 
 use super::city::CITY_HALF;
 use super::field::ROOM_HALF;
 use super::nearest::Ray;
-use super::options::{SynthOptions, SynthScene};
 use super::scene::Scenery;
 use crate::dataset::{Camera, Pose, View};
 use crate::math::linalg::{Vec3, add, cross, dot, mul_transposed, normalize, scale, sub};
 use crate::math::random::{RandomStream, RandomUse};
+
+/// Content of a synthetic scene.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SynthScene {
+    /// A lobed ball on a ring, marbles around it, a tiled disc below
+    #[default]
+    Demo,
+    /// A ball of radius 1, seen from all around
+    Sphere,
+    /// A torus of radii 1 and 0.4, seen from all around
+    Torus,
+    /// Six solids on a plate, seen from a quarter of a sphere, with masks
+    Dtu,
+    /// A room of 6 x 4 x 2.7 m with a table, a pillar and a recess, seen from inside
+    Room,
+    /// Streets and houses on 576 x 576 m, seen from a drone, a small part in each view
+    City,
+}
+
+impl SynthScene {
+    /// True if the photographs have masks.
+    pub(super) fn has_masks(self) -> bool {
+        self == Self::Dtu
+    }
+}
+
+/// Options of a synthetic scene.
+#[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
+#[command(next_help_heading = "Scene")]
+pub struct SynthOptions {
+    /// Contents of the scene
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Self::default().scene)]
+    pub scene: SynthScene,
+
+    /// Seed: the same seed gives the same files
+    #[arg(long, value_name = "N", default_value_t = Self::default().seed)]
+    pub seed: u64,
+
+    /// Leave out highlights
+    ///
+    /// Every surface is matt: it has the same colour from everywhere.
+    #[arg(long)]
+    pub matt: bool,
+
+    /// Number of photographs
+    ///
+    /// The default is 49 of the scene `dtu`, 120 of the room and 2000 of the city.
+    #[arg(long, value_name = "N", default_value_t = Self::default().views,
+        default_value_ifs = [("scene", "dtu", "49"), ("scene", "room", "120"), ("scene", "city", "2000")])]
+    pub views: u32,
+
+    /// Width of the photographs, px
+    #[arg(long, value_name = "PX", default_value_t = Self::default().width)]
+    pub width: u32,
+
+    /// Height of the photographs, px
+    #[arg(long, value_name = "PX", default_value_t = Self::default().height)]
+    pub height: u32,
+
+    /// Number of points on the surfaces
+    ///
+    /// Each takes 64 bytes of memory, for a moment twice as much. Above 1,000,000 points the scene does not record which
+    /// views see them.
+    #[arg(long, value_name = "N", default_value_t = Self::default().points)]
+    pub points: u32,
+
+    /// Cells of the true mesh, truth.ply, along its longest side
+    ///
+    /// The default is 512 of the room, whose table is 2 cm thick.
+    #[arg(long, value_name = "N", default_value_t = Self::default().truth_cells,
+        default_value_ifs = [("scene", "room", "512")])]
+    pub truth_cells: u32,
+}
+
+impl SynthOptions {
+    /// Demonstration scene.
+    pub const DEMO: Self = Self {
+        scene: SynthScene::Demo,
+        seed: 0,
+        matt: false,
+        views: 48,
+        width: 160,
+        height: 120,
+        points: 4000,
+        truth_cells: 256,
+    };
+}
+
+impl Default for SynthOptions {
+    fn default() -> Self {
+        Self::DEMO
+    }
+}
 
 /// Target of the cameras: between the ball and the ring below it.
 const TARGET: Vec3<f64> = [0.0, -0.56, 0.0];
@@ -20,7 +114,6 @@ const ELEVATION: [f64; 2] = [16.0, 58.0];
 
 /// Returns views along a rising spiral: neighbours are similar, and no turn repeats another.
 pub(super) fn dome(options: &SynthOptions) -> Vec<View> {
-    let camera = camera(options);
     let stream = RandomStream::new(options.seed, 1, RandomUse::Synthesise);
     let turns = 0.38 + f64::max(1.0, (f64::from(options.views) / 15.0).round());
     (0..options.views)
@@ -31,14 +124,10 @@ pub(super) fn dome(options: &SynthOptions) -> Vec<View> {
             let elevation =
                 (ELEVATION[0] + (ELEVATION[1] - ELEVATION[0]) * along + 3.0 * jitter(0))
                     .to_radians();
-            let outward = [
-                elevation.cos() * azimuth.cos(),
-                -elevation.sin(),
-                elevation.cos() * azimuth.sin(),
-            ];
+            let outward = direction(azimuth, elevation);
             let target = add(TARGET, scale([jitter(1), jitter(2), jitter(3)], 0.12));
             let eye = add(TARGET, scale(outward, DISTANCE * (1.0 + 0.1 * jitter(4))));
-            View { name: name(index), camera, pose: looking(eye, target) }
+            view(options, index, eye, target)
         })
         .collect()
 }

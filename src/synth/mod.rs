@@ -7,21 +7,18 @@
 mod cameras;
 mod city;
 mod field;
-mod light;
 mod nearest;
-mod options;
 mod points;
 mod scene;
 mod truth;
 
+pub use cameras::{SynthOptions, SynthScene};
 pub use nearest::SurfacePoint;
 pub use points::SurfaceDisc;
 pub use truth::Truth;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-
-pub use options::{SynthOptions, SynthScene};
 
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
@@ -36,8 +33,7 @@ use crate::files::{OutputError, WorkFolder, create_folder, remove_abandoned, wri
 use cameras::ray_through;
 use city::City;
 use field::FieldScene;
-use light::{Light, encode_srgb, quantise};
-use scene::{Scene, Scenery};
+use scene::{Light, Scene, Scenery, encode_srgb, quantise};
 
 /// Counts of a written scene.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +107,7 @@ pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport,
     options.validate()?;
     refuse_other_scenes(folder, options.scene)?;
     let scene = &*scenery_of(options);
-    let light = Light::new(options.finish());
+    let light = Light::new(options.matt);
     let views = cameras::views(scene, options);
     let points = points::sample_points(scene, &light, &views, options);
 
@@ -243,7 +239,6 @@ mod tests {
     use std::collections::BTreeMap;
     use std::fs;
 
-    use super::light::Finish;
     use super::*;
     use crate::math::linalg::{add, normalize};
 
@@ -344,9 +339,8 @@ mod tests {
             };
             views.iter().filter_map(of_view).fold(0.0, f64::max)
         };
-        let light = |matt| Light::new(SynthOptions { matt, ..SMALL }.finish());
-        assert_eq!(apart(&light(true)), 0.0);
-        assert!(apart(&light(false)) > 0.01);
+        assert_eq!(apart(&Light::new(true)), 0.0);
+        assert!(apart(&Light::new(false)) > 0.01);
     }
 
     #[test]
@@ -354,7 +348,7 @@ mod tests {
         let scene = Scene::new(0);
         let options = SynthOptions { views: 5, ..SMALL };
         for view in cameras::views(&scene, &options) {
-            let rgb = photograph(&scene, &Light::new(Finish::Glossy), &view);
+            let rgb = photograph(&scene, &Light::new(false), &view);
             let middle = (15 * 41 + 20) * 3;
             assert!(rgb[middle..middle + 3].iter().any(|&channel| channel > 40), "{}", view.name);
             assert_eq!(rgb[..3], [0, 0, 0], "{}", view.name);

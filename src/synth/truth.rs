@@ -235,8 +235,8 @@ mod truth_mesh_tests {
     use splat_mesh::MeshReport;
 
     use super::*;
-    use crate::synth::options::{SynthOptions, SynthScene};
     use crate::synth::scenery_of;
+    use crate::synth::{SynthOptions, SynthScene};
 
     fn report(scene: SynthScene, cells: u32) -> MeshReport {
         let options = SynthOptions { scene, ..SynthOptions::default() };

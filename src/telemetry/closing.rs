@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::log_line::{Newlines, escape_controls};
+use super::logging::{Newlines, escape_controls};
 use super::status::{clock, grouped};
 use crate::memory::Bytes;
 use crate::train::event::{Evaluation, Event, Metrics, PhasePeaks, RunTimes, Saved, Split};

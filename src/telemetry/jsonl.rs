@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::log_line::unix_seconds;
-use super::opening::notices_as_json;
+use super::logging::{notices_as_json, unix_seconds};
 use super::status::RunStage;
 use crate::files::{OutputError, write_atomically};
 use crate::train::event::{Event, Sink, Step};

@@ -8,9 +8,9 @@ use indicatif::ProgressBar;
 
 use super::closing::Closing;
 use super::jsonl::Encoder;
-use super::log_line::{Newlines, escape_controls};
-use super::logging::{Console, ProgressStyle, escapes_wanted};
-use super::opening::end_opening;
+use super::logging::{
+    Console, Newlines, ProgressStyle, end_opening, escape_controls, escapes_wanted,
+};
 use super::status::{RunStage, RunStatus, clock, count};
 use crate::files::OutputError;
 use crate::memory::Bytes;

@@ -16,7 +16,7 @@ use tensorboard_rs::record_writer::RecordWriter;
 use tensorboard_rs::summary::{histogram_raw, scalar};
 
 use super::jsonl::{Cadence, Recorded, WholeRecords};
-use super::log_line::unix_seconds;
+use super::logging::unix_seconds;
 use crate::files::{OutputError, create_folder, write_png};
 use crate::math::Real;
 use crate::memory::{Bytes, Rung, RungChange};

@@ -10,7 +10,7 @@ use image::metadata::Orientation;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
 use super::decoded::ImageHeader;
-use super::error::{ImageError, name};
+use super::decoded::{ImageError, name};
 use crate::dataset::finder::extension_of;
 
 /// Largest decoded image, bytes: 350 million 8-bit pixels, several times the largest cameras. A larger size in a

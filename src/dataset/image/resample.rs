@@ -14,7 +14,7 @@ use fast_image_resize::{
 };
 
 use super::decoded::Image;
-use super::error::{ImageError, name};
+use super::decoded::{ImageError, name};
 
 use super::decoded;
 
