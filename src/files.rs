@@ -2,7 +2,6 @@
 
 mod locks;
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -395,20 +394,13 @@ pub(crate) fn assert_parts(text: &str, parts: &[&str]) {
 // Errors in JSON that people edit.
 
 /// Position and kind of an error in JSON text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {found}")]
 pub struct JsonFault {
     line: usize,
     column: usize,
     found: String,
 }
-
-impl fmt::Display for JsonFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}: {}", self.line, self.column, self.found)
-    }
-}
-
-impl std::error::Error for JsonFault {}
 
 impl JsonFault {
     /// Creates the fault from the parser's error.

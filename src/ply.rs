@@ -13,11 +13,7 @@ use splat_mesh::file::ply::{HeaderFault, PlyElement, PlyFault, PlyHeader};
 #[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum PlyFileError {
     #[error("{path}: cannot be read: {source}. Check the path and its permissions")]
-    Unreadable {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
     #[error(
         "{path}, line {line} of the header: {found}. Name another file, or copy or export this \
          one again as PLY"

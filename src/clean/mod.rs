@@ -318,7 +318,6 @@ impl Extents {
     }
 }
 
-/// Returns the longest side of the box around most centres.
 fn box_side(means: &[[f32; 3]]) -> f64 {
     let side = |axis: usize| {
         let mut values: Vec<f32> = means.iter().map(|mean| mean[axis]).collect();
@@ -349,7 +348,6 @@ fn isolation(gaussians: &Gaussians, rows: &[usize]) -> Vec<f64> {
     apart.iter().map(|apart| if spread > 0.0 { apart / spread } else { 0.0 }).collect()
 }
 
-/// Returns the logarithms of the mean distances to the nearest others.
 fn mean_distances(means: &[[f32; 3]]) -> Vec<f64> {
     let wanted = NonZeroUsize::new((NEIGHBOURS + 1).min(means.len()));
     let Some(wanted) = wanted.filter(|wanted| wanted.get() > 1) else {

@@ -37,7 +37,6 @@ pub(super) struct Description {
     pub(super) length_keys: LengthKeys,
 }
 
-/// Reads the description of the scene in a folder.
 pub(super) fn describe(root: &Path, options: &SceneOptions) -> Result<Description, DatasetError> {
     if let Some(model) = folders::model(root, &options.images) {
         return describe_colmap(root, &model, options);

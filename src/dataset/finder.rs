@@ -65,7 +65,6 @@ struct Found {
     by: Match,
 }
 
-/// Kind of file that a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// The photograph of this name.
@@ -298,7 +297,6 @@ fn fold(name: &str) -> String {
     name.nfc().collect::<String>().to_lowercase().nfc().collect()
 }
 
-/// Returns a file's extension in lower case.
 pub(super) fn extension_of(path: impl AsRef<Path>) -> String {
     path.as_ref().extension().unwrap_or_default().to_string_lossy().to_lowercase()
 }

@@ -30,20 +30,16 @@ const METASHAPE: &str = "cameras.xml";
 /// Files that a folder without a scene lacks, for its error.
 const SOUGHT: &str = ": no sparse/0, no transforms.json";
 
-/// The photographs of a scene.
 #[derive(Debug)]
 pub(super) struct Located {
     /// Folder of most photographs.
     pub(super) folder: PathBuf,
-    /// Files of the names.
     pub(super) files: FoundFiles,
     /// True if a file may be a resized copy of its camera's photograph.
     pub(super) may_be_scaled: bool,
-    /// Warnings, one sentence each.
     pub(super) warnings: Vec<String>,
 }
 
-/// True if the scene has a transforms file.
 pub(super) fn has_transforms(root: &Path) -> bool {
     [transforms::BLENDER_TRAIN, transforms::NERFSTUDIO].iter().any(|name| root.join(name).is_file())
 }
@@ -53,7 +49,6 @@ pub(super) fn model(root: &Path, images: &str) -> Option<FoundModel> {
     usual_model(root).or_else(|| model_anywhere(root, images))
 }
 
-/// Finds the COLMAP model of a scene in a usual folder.
 fn usual_model(root: &Path) -> Option<FoundModel> {
     colmap::find(root, has_transforms(root))
 }
@@ -85,7 +80,6 @@ fn beside_model(root: &Path, images: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// Finds the photographs of a COLMAP model.
 pub(super) fn of_colmap(
     root: &Path,
     model: &Path,

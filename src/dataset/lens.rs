@@ -243,7 +243,6 @@ impl Lens {
     }
 }
 
-/// An axis-aligned rectangle of the plane.
 #[derive(Clone, Copy, Debug)]
 struct Rectangle {
     low: [f64; 2],
@@ -326,7 +325,6 @@ pub enum Distortion {
     Fisheye([f64; 4]),
 }
 
-/// The value of a function, and its derivative.
 #[derive(Clone, Copy)]
 struct Sloped {
     value: f64,
@@ -547,9 +545,7 @@ const MAX_STRETCH: f64 = 2.1;
 /// Names of a camera's lengths in the files of a scene, for x and y.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LengthKeys {
-    /// Names of the focal lengths.
     pub(super) focal: [&'static str; 2],
-    /// Names of the principal point.
     pub(super) centre: [&'static str; 2],
 }
 
@@ -560,7 +556,6 @@ pub(super) struct Implausible {
     pub(super) is_impossible: bool,
     /// The number with its name and meaning.
     pub(super) found: String,
-    /// Remedy.
     pub(super) remedy: &'static str,
 }
 

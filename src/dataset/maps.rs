@@ -206,7 +206,6 @@ pub(super) struct Masks {
     finder: Option<Finder>,
 }
 
-/// The masks that frames name.
 #[derive(Debug)]
 pub(super) struct NamedMasks {
     /// Masks by frame.
@@ -233,7 +232,6 @@ impl Masks {
         }
     }
 
-    /// Finds the masks that frames name.
     pub(super) fn named(frames: &[Frame], in_scene: &Finder) -> NamedMasks {
         let names: Vec<&str> = frames.iter().filter_map(|frame| frame.mask.as_deref()).collect();
         let mut found = in_scene.find(&names, Wanted::Photograph).paths.into_iter();
@@ -268,7 +266,6 @@ impl Masks {
 }
 
 impl NamedMasks {
-    /// Warns of missing masks.
     pub(super) fn warning(&self) -> Option<String> {
         (!self.missing.is_empty()).then(|| {
             format!(
@@ -280,7 +277,6 @@ impl NamedMasks {
     }
 }
 
-/// The maps of a scene.
 #[derive(Debug)]
 pub(super) struct FoundMaps<F> {
     /// Maps with the index of their view.

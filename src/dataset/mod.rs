@@ -226,7 +226,6 @@ fn stray_cameras(views: &[View]) -> Option<String> {
     ))
 }
 
-/// The views with a usable photograph.
 #[derive(Default)]
 struct KeptViews {
     views: Vec<View>,

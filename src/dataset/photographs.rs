@@ -13,9 +13,7 @@ const DEFAULT_MAX_WIDTH: u32 = 1600;
 /// A camera at the photograph's full size.
 #[derive(Clone, Debug)]
 pub(super) struct Fitted {
-    /// The straightened camera.
     pub(super) camera: Camera,
-    /// Removal of the lens distortion.
     pub(super) undistort: Option<Undistortion>,
     /// True if the pixels are rotated by the EXIF orientation.
     pub(super) apply_orientation: bool,

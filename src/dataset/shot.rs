@@ -18,25 +18,19 @@ pub(super) const UNREAD_EXTENSIONS: [&str; 22] = [
 /// A photograph as the scene describes it, before its file is opened.
 #[derive(Debug)]
 pub(super) struct Shot {
-    /// Name in the scene.
     pub(super) name: String,
-    /// Pose of the camera.
     pub(super) pose: Pose,
-    /// Lens of the camera.
     pub(super) optics: Optics,
     /// File that describes the camera.
     pub(super) described_in: PathBuf,
-    /// Path of the file, if it exists.
     pub(super) path: Option<PathBuf>,
     /// Photograph with the camera's size, if that is another file.
     pub(super) sized_by: Option<PathBuf>,
-    /// Mask, if there is one.
     pub(super) mask: Option<PathBuf>,
     /// True if the scene itself holds the photograph out.
     pub(super) held_out: bool,
 }
 
-/// Lens of a photograph.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Optics {
     /// A lens for photographs of a known size.
@@ -52,20 +46,16 @@ pub(super) struct SizelessLens {
     pub(super) focal: [Focal; 2],
     /// Principal point in px; the middle without one.
     pub(super) centre_px: [Option<f64>; 2],
-    /// Distortion of the rays.
     pub(super) distortion: Distortion,
 }
 
-/// A focal length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Focal {
-    /// Focal length in px.
     Px(f64),
     /// Field of view.
     Angle {
         /// 0: along the width; 1: along the height.
         axis: usize,
-        /// Angle in radians.
         angle: f64,
     },
 }

@@ -17,13 +17,11 @@ use super::shot::{Focal, Optics, SizelessLens};
 use crate::files::JsonFault;
 use crate::math::linalg::{cross, dot, length, mul, scale};
 
-/// The file of Blender's training views.
 pub(super) const BLENDER_TRAIN: &str = "transforms_train.json";
 
 /// Files of Blender's held-out views, in search order.
 const BLENDER_HELD_OUT: [&str; 2] = ["transforms_test.json", "transforms_val.json"];
 
-/// The file of nerfstudio's views.
 pub(super) const NERFSTUDIO: &str = "transforms.json";
 
 /// Largest deviation of a camera's normalised axes from orthonormal. Text with four digits stays below.
@@ -62,7 +60,6 @@ pub(super) struct Transforms {
     pub(super) points: Option<String>,
     /// True if the scene selects the held-out frames.
     pub(super) has_split: bool,
-    /// Warnings, one sentence each.
     pub(super) warnings: Vec<String>,
 }
 
@@ -80,54 +77,17 @@ pub(super) struct Frame {
     pub(super) held_out: bool,
 }
 
-/// Keys of a file or a frame that do not affect any image.
-const HARMLESS_KEYS: [&str; 41] = [
-    "frames",
-    "file_path",
-    "transform_matrix",
-    "mask_path",
-    POINTS_KEY,
-    "rotation",
-    TRAIN_KEY,
-    HELD_OUT_KEYS[0],
-    HELD_OUT_KEYS[1],
-    // instant-ngp
-    "sharpness",
-    "aabb_scale",
-    "aabb",
-    "render_aabb",
-    "scale",
-    "offset",
-    "up",
-    "from_na",
-    "n_extra_learnable_dims",
-    "enable_depth_loading",
-    "integer_depth_scale",
-    "depth_path",
-    "fix_premult",
-    // nerfstudio
-    "applied_transform",
-    "applied_scale",
-    "orientation_override",
-    "auto_scale_poses_override",
-    "depth_file_path",
-    "depth_unit_scale_factor",
-    "colmap_im_id",
-    "colmap_image_id",
-    "camera_label",
-    "camera_id",
-    "image_id",
-    "frame_id",
-    "id",
-    "name",
-    "timestamp",
-    "blur_score",
-    "original_fps",
-    "version",
-    "comment",
+/// Keys of a file or a frame that do not affect any image: of every program, of instant-ngp, and of nerfstudio.
+const HARMLESS_KEYS: [&str; 3] = [
+    "frames file_path transform_matrix mask_path ply_file_path rotation \
+     train_filenames val_filenames test_filenames",
+    "sharpness aabb_scale aabb render_aabb scale offset up from_na n_extra_learnable_dims \
+     enable_depth_loading integer_depth_scale depth_path fix_premult",
+    "applied_transform applied_scale orientation_override auto_scale_poses_override depth_file_path \
+     depth_unit_scale_factor colmap_im_id colmap_image_id camera_label camera_id image_id frame_id id name \
+     timestamp blur_score original_fps version comment",
 ];
 
-/// Key of the points' file.
 const POINTS_KEY: &str = "ply_file_path";
 
 /// Keys of nerfstudio's lists.
@@ -149,7 +109,6 @@ pub(super) fn read_blender(scene: &Path) -> Result<Transforms, TransformsError> 
     Ok(transforms)
 }
 
-/// Reads a nerfstudio scene.
 pub(super) fn read_nerfstudio(scene: &Path) -> Result<Transforms, TransformsError> {
     read(&scene.join(NERFSTUDIO))
 }
@@ -231,7 +190,9 @@ fn text(keys: &Map<String, Value>, key: &str) -> Option<String> {
 fn unused_keys(keys: &Map<String, Value>) -> impl Iterator<Item = &str> {
     keys.iter()
         .filter(|(key, value)| {
-            is_meant(value) && !is_of_camera(key) && !HARMLESS_KEYS.contains(&key.as_str())
+            let is_harmless =
+                || HARMLESS_KEYS.iter().any(|keys| keys.split(' ').any(|it| it == *key));
+            is_meant(value) && !is_of_camera(key) && !is_harmless()
         })
         .map(|(key, _)| key.as_str())
 }
@@ -527,7 +488,6 @@ impl CameraKeys {
         }
     }
 
-    /// Returns the camera that the keys describe.
     fn optics(&self) -> Result<Optics, CameraFault> {
         let found = |text: String| CameraFault::Found(text);
         if let Some(key) = self.unread.first() {
@@ -628,20 +588,8 @@ fn is_focal(key: &str) -> bool {
 
 /// True if an unsupported key changes the camera that the supported keys describe.
 fn changes_camera(key: &str) -> bool {
-    const PARTS: [&str; 12] = [
-        "distort",
-        "lens_shift",
-        "lens_model",
-        "ftheta",
-        "latlong",
-        "equirect",
-        "panoram",
-        "fisheye",
-        "principal",
-        "skew",
-        "camera_angle",
-        "ortho",
-    ];
+    const PARTS: &str = "distort lens_shift lens_model ftheta latlong equirect panoram fisheye principal skew \
+        camera_angle ortho";
     const WHOLE: [&str; 5] = ["xi", "shift_x", "shift_y", "k", "pixel_aspect"];
     // Names that only resemble camera keys.
     const NOT: [&str; 3] = ["fisheye_crop_radius", "orthonormal", "undistort"];
@@ -651,7 +599,7 @@ fn changes_camera(key: &str) -> bool {
         !number.is_empty() && number.bytes().all(|letter| letter.is_ascii_digit())
     };
     !NOT.iter().any(|part| key.contains(part))
-        && (PARTS.iter().any(|part| key.contains(part))
+        && (PARTS.split(' ').any(|part| key.contains(part))
             || WHOLE.contains(&key.as_str())
             || is_coefficient())
 }

@@ -37,13 +37,10 @@ pub struct DrawnModel<'a, 'd, B: TrainDevice> {
     pub told: &'a (dyn Fn(&'static str, f64) + Sync),
 }
 
-/// One pass of a stage over the training views.
 #[derive(Clone, Copy)]
 pub(super) struct Pass {
     stage: &'static str,
-    /// Passes of the stage before this one.
     done: u32,
-    /// Passes of the stage.
     count: u32,
 }
 
@@ -58,7 +55,6 @@ impl Pass {
         Self { stage, done: 0, count }
     }
 
-    /// Returns the pass after this one.
     pub(super) fn next(self) -> Self {
         Self { done: self.done + 1, ..self }
     }

@@ -84,7 +84,6 @@ pub enum ExtractionError {
     Output(#[from] OutputError),
 }
 
-/// Device errors of the fusion become fusion errors.
 impl From<DeviceError> for ExtractionError {
     fn from(error: DeviceError) -> Self {
         match error {

@@ -8,13 +8,11 @@ use crate::model::Gaussians;
 /// Opacity above which a Gaussian is part of a surface (Guédon and Lepetit 2024).
 const OPAQUE: f32 = 0.5;
 
-/// Minimum number of opaque Gaussians in the box.
 const MIN_GAUSSIANS: usize = 100;
 
 /// Share of the opaque Gaussians inside the box along each axis.
 const HELD_SHARE: f64 = 0.95;
 
-/// Factor that enlarges the box.
 const MARGIN: f64 = 1.1;
 
 /// Point that the training cameras look at.
@@ -130,7 +128,6 @@ fn found(dataset: &Dataset, opaque: &[Vec3<f64>], is_centred: bool) -> WorldBox 
     WorldBox::cube(centre, half_side)
 }
 
-/// Returns the rows of the opaque Gaussians.
 pub(super) fn opaque_rows(gaussians: &Gaussians) -> Vec<usize> {
     // The sigmoid of a logit is above one half if the logit is above 0.
     let threshold = (OPAQUE / (1.0 - OPAQUE)).ln();

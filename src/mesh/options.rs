@@ -263,7 +263,6 @@ pub enum Consistency {
 }
 
 impl MeshOptions {
-    /// Returns the smallest component that is kept.
     pub(super) fn least_component(&self) -> LeastComponent {
         match self.num_cluster {
             Some(count) => LeastComponent(MinComponent::Largest(count as usize)),
@@ -491,7 +490,6 @@ impl WorldBox {
     }
 }
 
-/// Formats the box as the options that select it.
 impl fmt::Display for WorldBox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (low, high) = (Corner(self.low), Corner(self.high));

@@ -206,7 +206,6 @@ fn drop_outliers(
     Ok(dropped)
 }
 
-/// A fitted surface and its points.
 pub(super) struct FittedSurface {
     pub(super) surface: Surface,
     /// Points per cell around each vertex.

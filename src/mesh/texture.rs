@@ -65,7 +65,6 @@ pub struct TextureFigures {
     pub bake_seconds: f64,
 }
 
-/// Name of the stage in progress reports.
 const TEXTURE: &str = "texture";
 
 /// Bakes the texture of a checked mesh with outward faces, in at most `room` of the host's memory. Returns `None` if
@@ -218,7 +217,6 @@ fn of_photographs<B: TrainDevice>(
     Ok(bake.finish())
 }
 
-/// Smallest side of a texture, in texels.
 const MIN_SIDE_PX: u32 = 64;
 
 /// Source of a texture's colours.
@@ -287,7 +285,6 @@ impl TextureOptions {
         })
     }
 
-    /// Returns the layout of the atlas.
     pub(super) fn layout(&self) -> Layout {
         match self.atlas {
             AtlasKind::Charts => Layout::Charts,

@@ -18,7 +18,6 @@ use crate::memory::Bytes;
 /// neighbours and directions.
 pub(super) const BRICK_BYTES: u64 = 512 * (8 + 4) + 512;
 
-/// Names of the stages in progress reports.
 const SURVEY: &str = "finding the surface";
 const FUSION: &str = "fusing depths";
 

@@ -29,7 +29,6 @@ pub struct LpipsWeights {
     linear: [Vec<f32>; COMPARED],
 }
 
-/// Naming of the tensors in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Names {
     /// `lpips.LPIPS(net=...).state_dict()`: `net.slice1.0.weight`.
@@ -144,7 +143,6 @@ fn net_of(file: &TensorFile) -> Result<(LpipsNet, Names), String> {
     Err(format!("there is no tensor `{ours}` or `{theirs}`"))
 }
 
-/// Reads the values of a tensor of this shape.
 fn values(
     file: &mut TensorFile,
     net: LpipsNet,
@@ -199,30 +197,14 @@ pub fn named_by_environment() -> Option<PathBuf> {
 /// Returns the folders of the search: the caches of this program and of `PyTorch`, and the package `lpips` of the
 /// active Python environment.
 fn weight_folders() -> Vec<PathBuf> {
-    let caches = caches();
-    caches.own.into_iter().chain(caches.torch).chain(python_packages()).collect()
-}
-
-/// Cache folders of this program and of `PyTorch`, if known.
-struct Caches {
-    own: Option<PathBuf>,
-    torch: Option<PathBuf>,
-}
-
-fn caches() -> Caches {
     let home = variable("HOME");
     let cache = variable("XDG_CACHE_HOME").or_else(|| Some(home.as_ref()?.join(".cache")));
     let torch = variable("TORCH_HOME").or_else(|| Some(cache.as_ref()?.join("torch")));
-    Caches {
-        own: cache.map(|cache| cache.join("splat")),
-        torch: torch.map(|torch| torch.join("hub").join("checkpoints")),
-    }
-}
-
-/// Returns the weight folders of the package `lpips` in the active Python environment.
-fn python_packages() -> Vec<PathBuf> {
+    let own = cache.map(|cache| cache.join("splat"));
+    let torch = torch.map(|torch| torch.join("hub").join("checkpoints"));
     let prefixes = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable);
-    prefixes.flat_map(|prefix| packages(&prefix)).collect()
+    let packages = prefixes.flat_map(|prefix| packages(&prefix));
+    own.into_iter().chain(torch).chain(packages).collect()
 }
 
 /// Returns the file with the channel weights of LPIPS, beside the network's file or in a folder of the search.
@@ -269,7 +251,6 @@ fn packages(prefix: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the path in an environment variable.
 fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
@@ -288,12 +269,7 @@ pub(super) struct TensorFile {
 }
 
 enum Content {
-    Safetensors {
-        about: Metadata,
-        bytes: Vec<u8>,
-        /// Start of the values.
-        data: usize,
-    },
+    Safetensors { about: Metadata, bytes: Vec<u8>, data: usize },
     Torch(TorchFile),
 }
 
@@ -328,7 +304,6 @@ impl TensorFile {
         self.kind(name).is_some_and(|(_, found)| found == shape)
     }
 
-    /// Returns the kind and shape of a tensor.
     fn kind(&self, name: &str) -> Option<(String, Vec<usize>)> {
         match &self.content {
             Content::Safetensors { about, .. } => {

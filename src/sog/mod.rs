@@ -94,7 +94,6 @@ fn view_of(camera: &SceneCamera) -> (View, f32) {
     (view, f64::from(divisor).to_f32())
 }
 
-/// Number of rounds.
 const ROUNDS: u32 = 5;
 
 /// Initial learning rates: the rates of 3D Gaussian splatting, but lower for the opacities, which have converged.

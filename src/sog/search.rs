@@ -47,7 +47,6 @@ enum Request {
     Fit { stored: Splats, alike: SharedRows, answer: Sender<Option<Splats>> },
 }
 
-/// A search for entries with owned lists.
 struct EntrySearch {
     centers: Vec<f32>,
     starts: Vec<u32>,

@@ -29,7 +29,6 @@ pub enum SynthScene {
 }
 
 impl SynthScene {
-    /// True if the photographs have masks.
     pub(super) fn has_masks(self) -> bool {
         self == Self::Dtu
     }
@@ -164,12 +163,10 @@ fn focal_share(scene: SynthScene) -> f64 {
     }
 }
 
-/// Returns the view with number `index` from `eye` towards `target`.
 pub(super) fn view(options: &SynthOptions, index: u32, eye: Vec3<f64>, target: Vec3<f64>) -> View {
     View { name: name(index), camera: camera(options), pose: looking(eye, target) }
 }
 
-/// Returns the pose of an upright camera at `eye` that looks at `target`.
 fn looking(eye: Vec3<f64>, target: Vec3<f64>) -> Pose {
     let forward = normalize(sub(target, eye));
     let right = normalize(cross([0.0, 1.0, 0.0], forward));
@@ -232,7 +229,6 @@ const DRONE_DOWN: f64 = 58.0;
 /// Share of the city that the drone's rows cover along each axis.
 const DRONE_REACH: f64 = 0.94;
 
-/// Maximum draws of a camera in the room.
 const ROOM_DRAWS: u64 = 64;
 
 /// Returns the views of a scene, in the order of their names up to three digits.

@@ -62,20 +62,14 @@ pub enum SynthError {
     #[error(transparent)]
     Output(#[from] OutputError),
     #[error("{name}: the picture cannot be written as PNG: {source}")]
-    Png {
-        name: String,
-        #[source]
-        source: image::ImageError,
-    },
+    Png { name: String, source: image::ImageError },
 }
 
-/// Folder of the masks.
 const MASKS: &str = "masks";
 
 /// Samples of a pixel along one side.
 const SAMPLES: usize = 3;
 
-/// Creates the scene of the options.
 fn scenery_of(options: &SynthOptions) -> Box<dyn Scenery> {
     match options.scene {
         SynthScene::Demo => Box::new(Scene::new(options.seed)),

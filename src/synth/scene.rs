@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 
 use splat_mesh::place::Bounds;
 
-use super::nearest::{Ray, Solid, SurfacePoint};
+use super::nearest::{Ray, Solid, SurfacePoint, normal};
 use crate::math::linalg::{Vec3, add, dot, length, normalize, scale, sub};
 use crate::math::random::{RandomStream, RandomUse};
 
@@ -18,17 +18,14 @@ const FLOOR_DEPTH: f64 = 0.06;
 /// Minimum depth of a point inside a solid, world units.
 const BURIED: f64 = 1e-6;
 
-/// Maximum steps out of overlapping solids.
 const STEPS_OUT: usize = 64;
 
-/// A solid with position and colours.
 #[derive(Clone, Debug)]
 struct PlacedSolid {
     centre: Vec3<f64>,
     shape: Solid,
     paint: Paint,
     colors: [LinearColor; 3],
-    /// Strength of the highlight.
     gloss: f64,
 }
 
@@ -43,7 +40,6 @@ enum Paint {
     Swirl { phase: f64 },
 }
 
-/// Demonstration scene.
 pub(super) struct Scene {
     solids: Vec<PlacedSolid>,
     floor: [LinearColor; 3],
@@ -191,21 +187,15 @@ impl Scenery for Scene {
                 Some(Hit {
                     distance,
                     position,
-                    normal: solid.shape.normal(local),
+                    normal: normal(local, |at| solid.shape.distance(at)),
                     albedo: solid.color(local),
                     gloss: solid.gloss,
                 })
             }
             (_, Some(distance)) => {
-                let position = ray.at(distance);
-                let normal = [0.0, -1.0, 0.0];
-                Some(Hit {
-                    distance,
-                    position,
-                    normal,
-                    albedo: self.floor_color(position),
-                    gloss: 0.0,
-                })
+                let (position, normal) = (ray.at(distance), [0.0, -1.0, 0.0]);
+                let albedo = self.floor_color(position);
+                Some(Hit { distance, position, normal, albedo, gloss: 0.0 })
             }
             _ => None,
         }
@@ -217,22 +207,18 @@ impl Scenery for Scene {
     }
 
     fn openness(&self, position: Vec3<f64>, normal: Vec3<f64>) -> f64 {
-        let closed: f64 = [0.06, 0.16, 0.34]
-            .into_iter()
-            .map(|reach| {
-                let probe = std::array::from_fn(|i| position[i] + normal[i] * reach);
-                let mut free = -probe[1];
-                for solid in &self.solids {
-                    let local = sub(probe, solid.centre);
-                    // Distances are lower bounds by at most a fifth, so that solids beyond this do not matter.
-                    if length(local) - solid.shape.bound() < 2.0 * reach {
-                        free = free.min(solid.shape.distance(local));
-                    }
+        openness(OPENNESS_STEPS, |reach| {
+            let probe = std::array::from_fn(|i| position[i] + normal[i] * reach);
+            let mut free = -probe[1];
+            for solid in &self.solids {
+                let local = sub(probe, solid.centre);
+                // Distances are lower bounds by at most a fifth, so that solids beyond this do not matter.
+                if length(local) - solid.shape.bound() < 2.0 * reach {
+                    free = free.min(solid.shape.distance(local));
                 }
-                (reach - free).max(0.0) / reach
-            })
-            .sum();
-        (1.0 - 0.3 * closed).max(0.1)
+            }
+            free
+        })
     }
 
     fn distance(&self, point: Vec3<f64>) -> f64 {
@@ -260,7 +246,6 @@ impl Scenery for Scene {
     }
 }
 
-/// Returns the nearest point of the floor.
 fn nearest_of_floor(point: Vec3<f64>) -> SurfacePoint {
     let held = FLOOR_RADIUS / point[0].hypot(point[2]).max(FLOOR_RADIUS);
     let position = [held * point[0], 0.0, held * point[2]];
@@ -316,7 +301,6 @@ impl PlacedSolid {
 /// Linear colour, 0..1.
 pub(super) type LinearColor = Vec3<f64>;
 
-/// Intersection of a ray and a surface.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hit {
     /// Distance from the ray's origin, world units.
@@ -329,7 +313,6 @@ pub(super) struct Hit {
     pub gloss: f64,
 }
 
-/// Surfaces of a scene.
 pub(super) trait Scenery: Sync {
     /// Returns the first intersection of the ray.
     fn trace(&self, ray: &Ray) -> Option<Hit>;
@@ -347,6 +330,15 @@ pub(super) trait Scenery: Sync {
 
     /// Returns a box around all surfaces, world space.
     fn bounds(&self) -> Bounds;
+}
+
+/// Distances along the normal at which openness is sampled, world units.
+pub(super) const OPENNESS_STEPS: [f64; 3] = [0.06, 0.16, 0.34];
+
+/// Returns the openness of surroundings whose surfaces are `free` away at these distances along the normal.
+pub(super) fn openness(steps: [f64; 3], free: impl Fn(f64) -> f64) -> f64 {
+    let closed = steps.map(|reach| (reach - free(reach)).max(0.0) / reach);
+    (1.0 - 0.3 * closed.iter().sum::<f64>()).max(0.1)
 }
 
 /// Converts an sRGB colour 0xRRGGBB to a linear colour.

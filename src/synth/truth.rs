@@ -3,16 +3,14 @@
 use std::sync::atomic::AtomicBool;
 
 use rayon::prelude::*;
-use splat_mesh::Mesh;
-use splat_mesh::Watch;
-use splat_mesh::bricks::{BRICK_NODES, Bricks, SIDE};
+use splat_mesh::bricks::{self, BRICK_NODES, Bricks, SIDE};
 use splat_mesh::cubes::{ExtractError, extract};
 use splat_mesh::narrow::to_f32;
+use splat_mesh::{Mesh, Watch};
 
 use super::nearest::SurfacePoint;
 use super::scene::{Scene, Scenery};
 use crate::math::linalg::{Vec3, add, dot, scale, sub};
-use splat_mesh::bricks;
 
 /// Surfaces of the demonstration scene of a seed.
 pub struct Truth {
@@ -53,13 +51,10 @@ const MAX_DISPLACEMENT: f64 = 0.25;
 /// Minimum square of a gradient along which a vertex moves. Smaller gradients occur where surfaces meet.
 const MIN_GRADIENT: f64 = 0.1;
 
-/// Lattice of nodes in world space.
 struct NodeLattice {
-    /// Position of the first node.
     low: Vec3<f64>,
     /// Side of a cell, world units.
     cell: f64,
-    /// Bricks along each axis.
     bricks: [u32; 3],
 }
 
@@ -162,11 +157,15 @@ fn onto(scenery: &dyn Scenery, from: Vec3<f64>, cell: f64) -> Vec3<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::f64::consts::PI;
+
+    use splat_mesh::MeshReport;
+
     use super::*;
-    use crate::math::linalg::{add, dot, length, scale, sub};
+    use crate::math::linalg::length;
     use crate::math::random::{RandomStream, RandomUse};
-    use crate::synth::SynthOptions;
     use crate::synth::cameras::{dome, ray_through};
+    use crate::synth::{SynthOptions, SynthScene, scenery_of};
 
     #[test]
     fn visible_points_lie_on_the_surfaces() {
@@ -226,17 +225,6 @@ mod tests {
         let beside = truth.nearest([2.0, -0.1, 0.0]);
         assert!((beside.distance - 0.1).abs() < 1e-12 && beside.position == [2.0, 0.0, 0.0]);
     }
-}
-
-#[cfg(test)]
-mod truth_mesh_tests {
-    use std::f64::consts::PI;
-
-    use splat_mesh::MeshReport;
-
-    use super::*;
-    use crate::synth::scenery_of;
-    use crate::synth::{SynthOptions, SynthScene};
 
     fn report(scene: SynthScene, cells: u32) -> MeshReport {
         let options = SynthOptions { scene, ..SynthOptions::default() };

@@ -12,7 +12,6 @@ pub fn closing_row(name: &str, text: &str) -> String {
     format!("  {name:<10}{text}")
 }
 
-/// Facts of a run for its closing block.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     model_path: PathBuf,

@@ -1,7 +1,7 @@
 //! `run.jsonl`: the events of a run, one per line.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -11,15 +11,11 @@ use super::status::RunStage;
 use crate::files::{OutputError, write_atomically};
 use crate::train::event::{Event, Sink, Step};
 
-/// Bytes per read in the search for the last newline.
-const BLOCK: u64 = 1 << 16;
-
 /// Largest number of buffered bytes.
-const BUFFER_BYTES: usize = 1 << 16;
+pub(super) const BUFFER_BYTES: usize = 1 << 16;
 
 #[derive(Serialize)]
 struct Line<'a> {
-    /// Seconds since the Unix epoch.
     time: f64,
     /// Stage of the run, if it is the coarse one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,17 +132,20 @@ fn each_line(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::
 
 /// Opens the file and drops an incomplete last line, which a killed run may leave.
 fn open_to_append(path: &Path) -> io::Result<File> {
-    let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
-    let kept = file.metadata()?;
+    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
     // Devices and pipes have no earlier lines, and may never end.
-    if !kept.is_file() {
+    if !file.metadata()?.is_file() {
         return Ok(file);
     }
-    let end = kept.len();
-    let begin = last_line(&mut file, end)?;
-    file.seek(SeekFrom::Start(begin))?;
-    let mut last = Vec::new();
-    (&mut file).take(end - begin).read_to_end(&mut last)?;
+    let (mut whole_bytes, mut last) = (0, Vec::new());
+    each_line(path, |line| {
+        if line.ends_with(b"\n") {
+            whole_bytes += line.len() as u64;
+        } else {
+            last = line.to_vec();
+        }
+        Ok(())
+    })?;
     if last.is_empty() {
         return Ok(file);
     }
@@ -154,26 +153,9 @@ fn open_to_append(path: &Path) -> io::Result<File> {
     if serde_json::from_slice::<serde_json::Value>(&last).is_ok_and(|line| line.is_object()) {
         file.write_all(b"\n")?;
     } else {
-        file.set_len(begin)?;
+        file.set_len(whole_bytes)?;
     }
     Ok(file)
-}
-
-/// Returns the offset of the text after the last newline.
-fn last_line(file: &mut File, end: u64) -> io::Result<u64> {
-    let mut block = Vec::new();
-    let mut stop = end;
-    while stop > 0 {
-        let start = stop.saturating_sub(BLOCK);
-        file.seek(SeekFrom::Start(start))?;
-        block.clear();
-        (&mut *file).take(stop - start).read_to_end(&mut block)?;
-        if let Some(at) = block.iter().rposition(|&byte| byte == b'\n') {
-            return Ok(start + at as u64 + 1);
-        }
-        stop = start;
-    }
-    Ok(0)
 }
 
 impl<W: Write> JsonLines<W> {
@@ -263,7 +245,6 @@ pub(super) struct Cadence {
     count: u32,
 }
 
-/// An iteration to record.
 #[derive(Clone, Debug)]
 pub(super) struct Recorded {
     pub(super) step: Step,

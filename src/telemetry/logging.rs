@@ -71,7 +71,6 @@ impl LogDetail {
 /// Environment variable with the level of the log, such as `debug` or `splat::dataset=trace`.
 const LEVEL: &str = "SPLAT_LOG";
 
-/// Largest number of redraws of bars per second.
 const DRAWS_PER_SECOND: u8 = 20;
 
 /// Sends the log to stderr: `warning: ...`, without time and module; as JSON lines with [`ProgressStyle::Json`].
@@ -130,7 +129,6 @@ pub(super) fn escapes_wanted() -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct Console {
     bars: MultiProgress,
-    /// Style of the command's progress.
     pub(super) style: ProgressStyle,
     /// Levels that the log shows, by module. Other layers of the subscriber may take more.
     shown: Targets,
@@ -151,7 +149,6 @@ impl Console {
             .unwrap_or_else(|| Self::stderr(ProgressStyle::None))
     }
 
-    /// True if the log shows info events of this module.
     pub(super) fn shows_news(&self, module: &str) -> bool {
         self.shown.would_enable(module, &Level::INFO)
     }
@@ -161,7 +158,6 @@ impl Console {
         IndicatifWriter::new(self.bars.clone())
     }
 
-    /// Adds a bar at the bottom.
     pub(super) fn add(&self, bar: indicatif::ProgressBar) -> indicatif::ProgressBar {
         self.bars.add(bar)
     }
@@ -266,7 +262,6 @@ pub fn log_error(style: ProgressStyle, message: &str) {
 /// Number of notices before a run, if there are not more warnings. Two more lines are about the run itself.
 const MAX_SHOWN: usize = 2;
 
-/// Crate whose notices are kept.
 const OWN: &str = "splat";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -397,7 +392,6 @@ pub(super) fn end_opening(run_begins: bool) -> Vec<String> {
 
 // Lines of the log.
 
-/// Format of a line of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     /// `warning: text`.
@@ -429,7 +423,6 @@ impl Format {
     }
 }
 
-/// Formats a line of the log as JSON.
 fn json_line(level: Level, message: &str) -> serde_json::Value {
     serde_json::json!({
         "time": unix_seconds(), "event": "log", "level": name_of(level), "message": message,

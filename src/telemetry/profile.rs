@@ -382,7 +382,6 @@ pub enum Category {
 }
 
 impl Category {
-    /// All categories, in the order of the report.
     const ALL: [Self; 6] = [
         Self::Parameters,
         Self::Optimizer,
@@ -421,7 +420,6 @@ impl Category {
     }
 }
 
-/// Returns the purpose of a buffer.
 fn words(label: &str, kind: &str) -> &'static str {
     layout::named(label).map_or_else(
         || match kind {
@@ -580,7 +578,6 @@ pub enum LogError {
     Empty { path: PathBuf },
 }
 
-/// Events of a run about memory.
 #[derive(Clone, Debug, Default)]
 struct Log {
     device: String,
@@ -719,7 +716,6 @@ pub struct LoggedChange {
 }
 
 impl Log {
-    /// Reads the log in a model folder.
     fn read(model_path: &Path) -> Result<Self, LogError> {
         let path = model_path.join("run.jsonl");
         let file = File::open(&path).map_err(|source| match source.kind() {

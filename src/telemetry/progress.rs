@@ -17,13 +17,10 @@ use crate::memory::Bytes;
 use crate::train::event::{Event, Saved, Sink, TargetPsnr, TargetReport};
 use crate::train::span::ImageSpan;
 
-/// Time between two lines without a bar.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Time between two updates of the bar.
 const BAR_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Iterations between two lines about memory.
 const MEMORY_INTERVAL: u32 = 1000;
 
 /// The sink that shows progress. It never fails, because training should outlive its terminal.
@@ -93,7 +90,7 @@ impl Progress {
                 }
             }
             Event::Memory(report) => {
-                self.status.take_memory(report);
+                self.status.memory = Some(*report);
                 let since = ImageSpan { before: self.memory_reported, after: report.iteration };
                 self.memory_reported = report.iteration;
                 if since.crosses(MEMORY_INTERVAL)
@@ -105,7 +102,7 @@ impl Progress {
             Event::CoarseStarted { .. } | Event::Pruned { .. } | Event::Neighbours { .. } => {
                 self.show_coarse(event);
             }
-            Event::Gpu(report) => self.status.take_gpu(report),
+            Event::Gpu(report) => self.status.gpu.clone_from(&report.sample),
             Event::Finished { .. } => self.finish(event),
             Event::Rung { change, held, budget, .. } => {
                 // Some fallbacks only reduce later requests and free no bytes.
@@ -143,7 +140,6 @@ impl Progress {
         }
     }
 
-    /// Shows occasional events of the coarse stage.
     fn show_coarse(&mut self, event: &Event) {
         let (iteration, what) = match event {
             Event::CoarseStarted { iteration, iterations, gaussians } => {
@@ -163,7 +159,7 @@ impl Progress {
     }
 
     fn show_line(&mut self) {
-        let Some(step) = self.status.step() else { return };
+        let Some(step) = &self.status.step else { return };
         let (iteration, iterations) = (step.iteration, step.iterations);
         let line = self.status.line(self.started.elapsed());
         let stage = self.status.stage;
@@ -188,7 +184,7 @@ impl Progress {
             bar.finish_and_clear();
         }
         let shown = self.shown.map(|shown| shown.iteration);
-        if bar.is_some() || self.status.step().map(|step| step.iteration) != shown {
+        if bar.is_some() || self.status.step.as_ref().map(|step| step.iteration) != shown {
             self.show_line();
         }
         for line in self.closing.lines(event) {
@@ -346,7 +342,6 @@ impl BarLayout {
 
 // Progress of other work: a bar if stderr takes escape sequences, else a line every 5 seconds.
 
-/// Positions of a full bar.
 const FULL: u64 = 1000;
 
 /// Progress of the stages of some work, in the command's style, unless the log shows only warnings.

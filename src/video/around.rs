@@ -14,7 +14,6 @@ const MAX_GAP: f64 = 160.0 * PI / 180.0;
 /// Share of the seen arc that the path swings over.
 const SWING_SHARE: f64 = 0.8;
 
-/// Percentage of the cameras within the ellipse.
 const WITHIN_PERCENT: u8 = 90;
 
 /// Returns a circle at the cameras' median distance and height with `turns` turns. If the cameras have seen one side
@@ -58,7 +57,6 @@ fn look(around: &Surroundings, place: [f64; 3]) -> PathCamera {
     PathCamera::looking_at(around.world(place), around.focus, around.up, around.focal)
 }
 
-/// An arc of a circle, radians.
 #[derive(Clone, Copy, Debug)]
 struct Arc {
     from: f64,
@@ -89,7 +87,6 @@ const COMMON_UP: f64 = 0.1;
 /// Added to the diagonal of the x axes' mean squares, so that parallel cameras have a solution.
 const REGULARISATION: f64 = 1e-3;
 
-/// Steps of the inverse iteration.
 const ITERATIONS: u32 = 30;
 
 /// Share of the largest determinant of the axes' normal equations below which the axes are parallel.
@@ -244,10 +241,8 @@ fn directions_across(up: Vec3<f64>, cameras: &[PathCamera], focus: Vec3<f64>) ->
 }
 
 #[cfg(test)]
-mod tests {
-    use super::surroundings_tests::ring;
+pub(in crate::video) mod tests {
     use super::*;
-    use crate::math::linalg::{Vec3, dot, length, sub};
 
     const MIDDLE: Vec3<f64> = [1.0, 2.0, -3.0];
 
@@ -308,11 +303,6 @@ mod tests {
         let widest = path.iter().map(|camera| (camera.centre_world[0] - MIDDLE[0]).abs());
         assert!((11.0..12.1).contains(&widest.fold(0.0, f64::max)));
     }
-}
-
-#[cfg(test)]
-pub(in crate::video) mod surroundings_tests {
-    use super::*;
 
     /// Returns cameras on a ring that look at its middle.
     pub(in crate::video) fn ring(

@@ -53,13 +53,9 @@ struct StoredTransform {
 
 #[derive(Deserialize)]
 struct NerfstudioPath {
-    #[serde(default)]
     camera_type: Option<String>,
-    #[serde(default)]
     render_width: Option<f64>,
-    #[serde(default)]
     render_height: Option<f64>,
-    #[serde(default)]
     fps: Option<f64>,
     camera_path: Vec<NerfstudioCamera>,
 }
@@ -72,11 +68,8 @@ struct NerfstudioCamera {
 
 #[derive(Deserialize)]
 struct Track {
-    #[serde(default)]
     width: Option<f64>,
-    #[serde(default)]
     height: Option<f64>,
-    #[serde(default)]
     fps: Option<f64>,
     frames: Vec<TrackFrame>,
 }
@@ -85,7 +78,6 @@ struct Track {
 struct TrackFrame {
     position: Vec3<f64>,
     target: Vec3<f64>,
-    #[serde(default)]
     up: Option<Vec3<f64>>,
     fov: f64,
 }

@@ -7,7 +7,6 @@
 use super::PathCamera;
 use crate::math::linalg::{Quat, Vec3, add, length, quaternion, rotation, scale, sub, transpose};
 
-/// Maximum number of cameras on a path.
 const MAX_CAMERAS: usize = 60;
 
 /// Minimum distance of knots, for coincident positions, world units to the power of a half.
@@ -31,7 +30,6 @@ fn spread(cameras: &[PathCamera]) -> Vec<PathCamera> {
     (0..count).map(|at| cameras[(at * last).checked_div(count - 1).unwrap_or(0)]).collect()
 }
 
-/// A camera on the path.
 #[derive(Clone, Copy)]
 struct Key {
     camera: PathCamera,
@@ -192,7 +190,7 @@ pub(super) fn even_steps(count: usize, closed: bool, place: impl Fn(f64) -> Vec3
 mod tests {
     use super::*;
     use crate::math::linalg::dot;
-    use crate::video::around::surroundings_tests::ring;
+    use crate::video::around::tests::ring;
 
     #[test]
     fn a_path_of_two_cameras_begins_and_ends_at_them() {

@@ -55,7 +55,6 @@ impl KnownCameras {
     }
 }
 
-/// The JSON of `/api/scene`.
 #[derive(Debug, Serialize)]
 pub(super) struct SceneFacts<'a> {
     pub(super) title: &'a str,
@@ -68,7 +67,6 @@ pub(super) struct SceneFacts<'a> {
     pub(super) radius: f32,
     pub(super) up: [f64; 3],
     pub(super) cameras: Vec<ViewedCamera>,
-    /// Number of initial points.
     pub(super) points: usize,
     pub(super) meshes: Vec<KnownMesh>,
     /// True if the page cannot control a run.
@@ -109,7 +107,6 @@ pub(super) fn measured(model_path: &Path) -> Vec<(usize, f64)> {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct KnownMesh {
-    /// Path in the model folder.
     pub(super) name: String,
     pub(super) bytes: u64,
     #[serde(skip)]

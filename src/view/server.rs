@@ -206,7 +206,6 @@ struct Connections(Mutex<UsedSlots>);
 
 #[derive(Debug, Default)]
 struct UsedSlots {
-    /// Number of the next connection.
     next: u64,
     /// Connections without the token, the oldest first.
     anonymous: VecDeque<(u64, AbortHandle)>,
@@ -424,7 +423,6 @@ fn refused(status: StatusCode, why: &str) -> Reply {
 
 const WIDTH_PX: u32 = 1600;
 
-/// A request for data of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Query {
     Scene,
@@ -452,9 +450,7 @@ enum Route {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ApiRoute {
-    /// Data of a model.
     Query(Query),
-    /// A command for the run.
     Control,
 }
 
@@ -464,7 +460,6 @@ const NO_NUMBER: NoAnswer = (StatusCode::BAD_REQUEST, "a number of the path is n
 
 const OTHER_METHOD: NoAnswer = (StatusCode::METHOD_NOT_ALLOWED, "not by this method");
 
-/// JSON of `/api/control`.
 #[derive(Deserialize)]
 struct ControlBody {
     action: ControlAction,
@@ -492,7 +487,6 @@ impl Route {
     }
 }
 
-/// Returns the route if the method is `wanted`.
 fn by(method: &Method, wanted: &Method, route: Route) -> Result<Route, NoAnswer> {
     if method == wanted { Ok(route) } else { Err(OTHER_METHOD) }
 }

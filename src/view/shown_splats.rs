@@ -43,7 +43,6 @@ pub(super) enum SplatsError {
     Unreadable(String),
 }
 
-/// The newest file of Gaussians.
 #[derive(Debug, Default)]
 pub(super) struct ShownSplats {
     seen: Option<SplatsFile>,

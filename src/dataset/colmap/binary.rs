@@ -20,13 +20,11 @@ const MIN_CAMERA_BYTES: u64 = 24;
 /// Smallest size of an image, bytes: id, pose, camera, an empty name and the number of observations.
 const MIN_IMAGE_BYTES: u64 = 73;
 
-/// Size of an observation in an image, bytes.
 const OBSERVATION_BYTES: u64 = 24;
 
 /// Smallest size of a point, bytes: id, position, colour, error and the length of its track.
 const MIN_POINT_BYTES: u64 = 51;
 
-/// Size of an element of a track, bytes.
 const TRACK_ELEMENT_BYTES: u64 = 8;
 
 /// Longest name of an image, bytes; the limit of a path in file systems.
@@ -183,7 +181,6 @@ impl<R: Read + Seek> Input<R> {
     }
 }
 
-/// Reads `cameras.bin`.
 pub(super) fn cameras<R: Read + Seek>(
     input: &mut Input<R>,
     warnings: &mut Vec<String>,
@@ -315,7 +312,6 @@ struct PointInView {
     at_px: [f64; 2],
 }
 
-/// Returns the points of each view, in their order.
 fn points_in_views(views: usize, points: &[TrackedPoint]) -> Vec<Vec<PointInView>> {
     let mut of_view = vec![Vec::new(); views];
     for (index, point) in points.iter().enumerate() {

@@ -10,10 +10,8 @@ use crate::dataset::lens::{Distortion, Lens, LensError};
 use crate::dataset::shot::{FARTHEST, PointCloud};
 use crate::math::linalg::rotation;
 
-/// An unchecked image.
 pub(super) struct RawImage {
     pub(super) name: String,
-    /// Id of the camera.
     pub(super) camera: u32,
     /// `None` if the pose is not finite.
     pub(super) pose: Option<Pose>,
@@ -97,7 +95,6 @@ const fn model(id: i32, name: &'static str, params: usize) -> CameraModel {
     CameraModel { id, name, params }
 }
 
-/// Number of the model PINHOLE, which the writer uses.
 pub(super) const PINHOLE: i32 = 1;
 
 /// All models of COLMAP 4.2.

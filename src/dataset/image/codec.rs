@@ -17,7 +17,6 @@ use crate::dataset::finder::extension_of;
 /// header is damage or an attack on the memory.
 pub(super) const MAX_DECODED: u64 = 1 << 30;
 
-/// Largest file, bytes.
 const MAX_FILE: u64 = 1 << 30;
 
 /// Initial part of a JPEG that is searched for its header, bytes. It is extended if EXIF does not fit.
@@ -71,7 +70,6 @@ pub(super) fn pixels(path: &Path, upright: bool) -> Result<DynamicImage, ImageEr
     })
 }
 
-/// Decodes the pixels, and rotates them upright if `upright` is true.
 fn turned(
     path: &Path,
     mut decoder: impl ImageDecoder,
@@ -110,7 +108,6 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
     }
 }
 
-/// Opens a file and finds its format.
 fn open(path: &Path) -> Result<(BufReader<File>, ImageFormat), ImageError> {
     let unreadable = |source| unreadable(path, source);
     let mut reader = BufReader::new(File::open(path).map_err(unreadable)?);

@@ -72,10 +72,8 @@ pub(super) fn resize_depths(
 
 // A map of a photograph, before it has the trained size.
 
-/// Kind of a map.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MapKind {
-    /// Name in messages.
     pub(super) name: &'static str,
     /// Option of the maps' folder.
     pub(super) flag: &'static str,

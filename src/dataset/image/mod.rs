@@ -245,7 +245,6 @@ mod tests {
         }
     }
 
-    /// Returns the image stored in `LOSSY_WEBP`.
     fn webp_gradient() -> Vec<u8> {
         (0..12).flat_map(|y| (0..16).flat_map(move |x| [x * 16, y * 20, 90])).collect()
     }

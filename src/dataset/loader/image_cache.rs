@@ -33,7 +33,6 @@ pub(super) enum Lookup {
     Miss(Job),
 }
 
-/// The state of an image that the cache knows.
 #[derive(Debug)]
 enum CachedImage {
     Loading(Ticket),
@@ -304,7 +303,6 @@ pub(super) struct PrefetchQueue {
 }
 
 impl PrefetchQueue {
-    /// Builds a queue of these images.
     pub(super) fn new(order: impl Iterator<Item = usize>) -> Self {
         let mut queue = Self::default();
         for (turn, image) in (0..).zip(order) {
@@ -314,7 +312,6 @@ impl PrefetchQueue {
         queue
     }
 
-    /// Returns the image's next turn.
     pub(super) fn turn_of(&self, image: usize) -> Option<u64> {
         self.turns_from_image.get(&image)?.first().copied()
     }
@@ -330,7 +327,6 @@ impl PrefetchQueue {
         }
     }
 
-    /// Removes all of the image's turns.
     pub(super) fn remove(&mut self, image: usize) {
         for turn in self.turns_from_image.remove(&image).unwrap_or_default() {
             self.image_from_turn.remove(&turn);

@@ -277,9 +277,7 @@ pub(super) struct FaceLayout {
     row_bytes: usize,
     /// Bytes of a row before the list.
     start: usize,
-    /// Type of the number of corners.
     count: Scalar,
-    /// Type of the corners.
     corner: Scalar,
 }
 
