@@ -4,6 +4,7 @@ mod locks;
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use image::{ExtendedColorType, ImageEncoder, ImageError};
@@ -261,8 +262,10 @@ impl NewFile {
     /// cannot reserve space.
     pub fn with_room(path: &Path, bytes: u64) -> Result<Option<Self>, OutputError> {
         let file = Self::begin(path)?;
-        let keeps = reserve_space(file.temporary.as_file(), bytes)
-            .map_err(|source| OutputError::new(path, source))?;
+        // An empty range cannot be reserved.
+        let keeps = bytes == 0
+            || reserve_space(file.temporary.as_file(), 0..bytes, true)
+                .map_err(|source| OutputError::new(path, source))?;
         Ok(keeps.then_some(file))
     }
 
@@ -279,22 +282,20 @@ impl NewFile {
     }
 }
 
-/// Reserves disk space for an empty file without making it longer. Returns false if the file system cannot.
+/// Reserves disk space for a range of a file. Returns false if the file system cannot.
 #[cfg(target_os = "linux")]
-fn reserve_space(file: &File, bytes: u64) -> io::Result<bool> {
+fn reserve_space(file: &File, range: Range<u64>, keeps_length: bool) -> io::Result<bool> {
     use rustix::fs::{FallocateFlags, fallocate};
     use rustix::io::Errno;
-    if bytes == 0 {
-        return Ok(true);
-    }
-    match fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes) {
+    let flags = if keeps_length { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
+    match fallocate(file, flags, range.start, range.end - range.start) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
         done => Ok(done.map(|()| true)?),
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn reserve_space(_file: &File, _bytes: u64) -> std::io::Result<bool> {
+fn reserve_space(_file: &File, _range: Range<u64>, _keeps_length: bool) -> io::Result<bool> {
     Ok(false)
 }
 
@@ -332,7 +333,7 @@ impl DiskReserve {
             return Ok(());
         };
         let file = held.file.as_file_mut();
-        if let Err(error) = extend(file, held.bytes, bytes) {
+        if let Err(error) = extend(file, held.bytes..bytes) {
             // A part of the growth would be of no use.
             file.set_len(held.bytes).ok();
             return Err(fail(error));
@@ -347,25 +348,15 @@ impl DiskReserve {
     }
 }
 
-#[cfg(target_os = "linux")]
-fn extend(file: &mut File, from: u64, to: u64) -> io::Result<()> {
-    use rustix::fs::{FallocateFlags, fallocate};
-    use rustix::io::Errno;
-    match fallocate(&*file, FallocateFlags::empty(), from, to - from) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => fill(file, from, to),
-        done => Ok(done?),
-    }
+/// Makes a file longer by a range with disk space.
+fn extend(file: &mut File, range: Range<u64>) -> io::Result<()> {
+    if reserve_space(file, range.clone(), false)? { Ok(()) } else { fill(file, range) }
 }
 
-#[cfg(not(target_os = "linux"))]
-fn extend(file: &mut File, from: u64, to: u64) -> io::Result<()> {
-    fill(file, from, to)
-}
-
-fn fill(file: &mut File, from: u64, to: u64) -> io::Result<()> {
+fn fill(file: &mut File, range: Range<u64>) -> io::Result<()> {
     let zeros = vec![0; ZEROS];
-    file.seek(SeekFrom::Start(from))?;
-    let mut left = to - from;
+    file.seek(SeekFrom::Start(range.start))?;
+    let mut left = range.end - range.start;
     while left > 0 {
         let now = usize::try_from(left).map_or(ZEROS, |left| left.min(ZEROS));
         file.write_all(&zeros[..now])?;
@@ -539,8 +530,8 @@ mod tests {
     #[test]
     fn zeros_reserve_space_without_fallocate() {
         let mut file = tempfile::tempfile().unwrap();
-        fill(&mut file, 0, 10).unwrap();
-        fill(&mut file, 10, (ZEROS + 100) as u64).unwrap();
+        fill(&mut file, 0..10).unwrap();
+        fill(&mut file, 10..(ZEROS + 100) as u64).unwrap();
         assert_eq!(file.metadata().unwrap().len(), (ZEROS + 100) as u64);
     }
 

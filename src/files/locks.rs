@@ -58,7 +58,7 @@ impl FolderLock {
     /// Locks the folder, which is created if it is missing.
     pub fn take(folder: &Path) -> Result<Self, LockError> {
         let path = folder.join(WORK_FOLDER).join(RUN_LOCK);
-        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        let mut last = io::Error::from(ErrorKind::NotFound);
         let mut is_held = false;
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
@@ -188,7 +188,7 @@ const TABLE_PAUSE: Duration = Duration::from_millis(5);
 /// The exclusive right to read, change and write tables. It ends with this value or with the process.
 #[derive(Debug)]
 pub struct TableLock {
-    held: Option<LockedFile>,
+    _held: Option<LockedFile>,
 }
 
 impl TableLock {
@@ -207,15 +207,15 @@ impl TableLock {
                     sleep(TABLE_PAUSE);
                     continue;
                 }
-                Err(_) => return Self { held: None },
+                Err(_) => return Self { _held: None },
             };
             match file.try_lock() {
                 Ok(()) if is_at(&file, &path) => {
-                    return Self { held: Some(LockedFile { _file: file, path, _work: work }) };
+                    return Self { _held: Some(LockedFile { _file: file, path, _work: work }) };
                 }
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => sleep(TABLE_PAUSE),
-                Err(TryLockError::Error(_)) => return Self { held: None },
+                Err(TryLockError::Error(_)) => return Self { _held: None },
             }
         }
         tracing::warn!(
@@ -223,7 +223,7 @@ impl TableLock {
             folder.display(),
             TIMEOUT.as_secs()
         );
-        Self { held: None }
+        Self { _held: None }
     }
 }
 
@@ -298,10 +298,10 @@ mod tests {
         let (file, taken) = (folder.path().join("file"), folder.path().join("folder"));
         fs::write(&file, "").unwrap();
         let begun = Instant::now();
-        assert!(TableLock::take(&file).held.is_none());
+        assert!(TableLock::take(&file)._held.is_none());
         // The name of the lock is in use.
         fs::create_dir_all(taken.join(WORK_FOLDER).join(TABLE_LOCK)).unwrap();
-        assert!(TableLock::take(&taken).held.is_none());
+        assert!(TableLock::take(&taken)._held.is_none());
         assert!(begun.elapsed() < TIMEOUT / 2, "{:?}", begun.elapsed());
     }
 
@@ -314,7 +314,7 @@ mod tests {
             let second = scope.spawn(|| TableLock::take(folder.path()));
             sleep(20 * TABLE_PAUSE);
             drop(first);
-            assert!(second.join().unwrap().held.is_some());
+            assert!(second.join().unwrap()._held.is_some());
         });
         // Without waiting the second lock would come at once; without the release it would fail after the timeout.
         assert!((20 * TABLE_PAUSE..TIMEOUT).contains(&begun.elapsed()), "{:?}", begun.elapsed());

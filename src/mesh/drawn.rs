@@ -66,19 +66,9 @@ impl Pass {
 }
 
 impl<B: TrainDevice> DrawnModel<'_, '_, B> {
-    /// Draws the training views and passes each to `visit`. If a photograph has a mask, only the white pixels count.
-    /// Views whose mask cannot be read are skipped.
+    /// Draws every n-th training view and passes each to `visit`. If a photograph has a mask, only the white pixels
+    /// count. Views whose mask cannot be read are skipped.
     pub(super) fn each(
-        &mut self,
-        stage: &'static str,
-        depth: PixelDepth,
-        visit: impl FnMut(&DrawnDepths) -> Result<(), ExtractionError>,
-    ) -> Result<(), ExtractionError> {
-        self.each_nth(stage, ALL_VIEWS, depth, visit)
-    }
-
-    /// Draws every n-th training view and passes each to `visit`.
-    pub(super) fn each_nth(
         &mut self,
         stage: &'static str,
         every: usize,

@@ -112,7 +112,7 @@ pub(super) fn level_set_points<B: TrainDevice>(
     let a_view = wanted.div_ceil(views as u64);
     let mut points = OrientedPoints::default();
     let (mut number, mut pixels_a_point) = (0, PIXELS_A_POINT);
-    drawn.each_nth("finding points", every, PixelDepth::Mean, |view| {
+    drawn.each("finding points", every, PixelDepth::Mean, |view| {
         let stream = |drawn_for| RandomStream::new(seed, number, drawn_for);
         let pixels = PixelSample {
             wanted: pixels_a_point * a_view as f64,

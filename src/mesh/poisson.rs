@@ -262,7 +262,7 @@ pub(super) fn in_free_space<B: TrainDevice>(
             SightVotes::new(&far.places, MARGIN_CELLS * figures.cell, meshed)
         })
         .collect();
-    drawn.each("finding free space", PixelDepth::Median, |view| {
+    drawn.each("finding free space", ALL_VIEWS, PixelDepth::Median, |view| {
         votes.iter_mut().for_each(|votes| votes.add(&view.depth_view()));
         Ok(())
     })?;

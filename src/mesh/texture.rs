@@ -11,6 +11,7 @@ use splat_mesh::atlas::{
 use splat_mesh::bake::{Bake, BakeFigures, Baked, ColorView, SeenAreas};
 use splat_mesh::file::Picture;
 
+use super::drawn::ALL_VIEWS;
 use super::{DrawnModel, Exposures, ExtractionError};
 use crate::backend::{PixelDepth, TrainDevice, camera_of};
 use crate::memory::Bytes;
@@ -160,7 +161,7 @@ fn of_gaussians<B: TrainDevice>(
 ) -> Result<Baked, ExtractionError> {
     let near = drawn.settings.near;
     let mut bake = Bake::new(mesh, atlas, false);
-    drawn.each(TEXTURE, PixelDepth::Mean, |view| {
+    drawn.each(TEXTURE, ALL_VIEWS, PixelDepth::Mean, |view| {
         let pixels = view.camera().width * view.camera().height;
         let color = |pixel| view.color(pixel).map(|channel| byte(f64::from(channel)));
         let colors: Vec<[u8; 3]> = (0..pixels).map(color).collect();

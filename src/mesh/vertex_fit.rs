@@ -148,6 +148,7 @@ pub struct Exposures {
     inverses: BTreeMap<String, InverseExposure>,
 }
 
+/// Error of reading an exposure file.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{path}: {source}. Write the exposures of the run again with splat train --resume, or use the \

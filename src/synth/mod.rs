@@ -15,7 +15,7 @@ mod truth;
 pub use cameras::{SynthOptions, SynthScene};
 pub use nearest::SurfacePoint;
 pub use points::SurfaceDisc;
-pub use truth::Truth;
+pub use scene::Scene as Truth;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -40,7 +40,8 @@ enum Paint {
     Swirl { phase: f64 },
 }
 
-pub(super) struct Scene {
+/// Surfaces of the demonstration scene of a seed.
+pub struct Scene {
     solids: Vec<PlacedSolid>,
     floor: [LinearColor; 3],
     floor_phase: f64,
@@ -77,7 +78,7 @@ const PALETTES: [Palette; 3] = [
 
 impl Scene {
     /// Creates the scene of a seed, which determines colours, lobes and positions.
-    pub(super) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         let stream = RandomStream::new(seed, 0, RandomUse::Synthesise);
         let phase = |i: u64| TAU * stream.uniform(i);
         let palette = &PALETTES[stream.below(6, PALETTES.len())];
@@ -115,8 +116,11 @@ impl Scene {
         Self { solids, floor: palette.floor.map(linear), floor_phase: phase(5) }
     }
 
-    /// Returns the nearest point on the outer surfaces, as [`super::Truth::nearest`].
-    pub(super) fn nearest(&self, point: Vec3<f64>) -> SurfacePoint {
+    /// Returns the nearest point on the surfaces, the floor included, to a point in world space.
+    ///
+    /// Surfaces inside another solid do not count. For a point inside a solid whose nearest surface does not count,
+    /// the returned point may not be the nearest.
+    pub fn nearest(&self, point: Vec3<f64>) -> SurfacePoint {
         let first = self.nearest_of_solids(point);
         if first.distance >= 0.0 {
             let floor = nearest_of_floor(point);

@@ -1,4 +1,5 @@
-//! True surfaces of a synthetic scene, for the evaluation of models.
+//! True mesh of a synthetic scene, for the evaluation of models: marching cubes of its distances on bricks near
+//! surfaces, with each vertex moved onto the surface.
 
 use std::sync::atomic::AtomicBool;
 
@@ -8,32 +9,8 @@ use splat_mesh::cubes::{ExtractError, extract};
 use splat_mesh::narrow::to_f32;
 use splat_mesh::{Mesh, Watch};
 
-use super::nearest::SurfacePoint;
-use super::scene::{Scene, Scenery};
+use super::scene::Scenery;
 use crate::math::linalg::{Vec3, add, dot, scale, sub};
-
-/// Surfaces of the demonstration scene of a seed.
-pub struct Truth {
-    scene: Scene,
-}
-
-impl Truth {
-    /// Creates the surfaces of the scene that [`super::write_scene`] makes of this seed.
-    pub fn new(seed: u64) -> Self {
-        Self { scene: Scene::new(seed) }
-    }
-
-    /// Returns the nearest point on the surfaces, the floor included, to a point in world space.
-    ///
-    /// Surfaces inside another solid do not count. For a point inside a solid whose nearest surface does not count,
-    /// the returned point may not be the nearest.
-    pub fn nearest(&self, point_world: Vec3<f64>) -> SurfacePoint {
-        self.scene.nearest(point_world)
-    }
-}
-
-// True mesh of a scene: marching cubes of its distances on bricks near surfaces, with each vertex moved onto the
-// surface.
 
 /// Nodes between the scene's box and the border of the lattice.
 const MARGIN: f64 = 3.0;
@@ -165,18 +142,19 @@ mod tests {
     use crate::math::linalg::length;
     use crate::math::random::{RandomStream, RandomUse};
     use crate::synth::cameras::{dome, ray_through};
+    use crate::synth::scene::Scene;
     use crate::synth::{SynthOptions, SynthScene, scenery_of};
 
     #[test]
     fn visible_points_lie_on_the_surfaces() {
         for seed in 0..4 {
-            let (scene, truth) = (Scene::new(seed), Truth::new(seed));
+            let scene = Scene::new(seed);
             let (mut rays, mut turned) = (0, 0);
             for view in dome(&SynthOptions { seed, views: 6, ..SynthOptions::default() }) {
                 for i in 0..300_u32 {
                     let at = [f64::from(i % 20) * 8.0 + 3.7, f64::from(i / 20) * 8.0 + 2.9];
                     let Some(hit) = scene.trace(&ray_through(&view, at)) else { continue };
-                    let found = truth.nearest(hit.position);
+                    let found = scene.nearest(hit.position);
                     // Tolerance of a march, world units, and of a gourd's bound.
                     assert!(found.distance.abs() < 4e-4, "seed {seed} {hit:?} {found:?}");
                     rays += 1;
@@ -190,14 +168,14 @@ mod tests {
 
     #[test]
     fn a_step_off_a_surface_has_the_length_of_the_distance() {
-        let (scene, truth) = (Scene::new(2), Truth::new(2));
+        let scene = Scene::new(2);
         let view = &dome(&SynthOptions::default())[30];
         let mut seen = 0;
         for i in 0..400_u32 {
             let at = [f64::from(i % 20) * 8.0 + 3.7, f64::from(i / 20) * 6.0 + 1.9];
             let Some(hit) = scene.trace(&ray_through(view, at)) else { continue };
-            let on = truth.nearest(hit.position);
-            let off = truth.nearest(add(on.position, scale(on.normal, 0.01)));
+            let on = scene.nearest(hit.position);
+            let off = scene.nearest(add(on.position, scale(on.normal, 0.01)));
             // Valleys of the gourd bend by at most a fifth of 0.01. In a corner another surface is nearer.
             if dot(off.normal, on.normal) > 0.999 {
                 assert!((off.distance - 0.01).abs() < 1e-9, "{on:?} {off:?}");
@@ -209,20 +187,20 @@ mod tests {
 
     #[test]
     fn no_surface_found_is_inside_a_solid_and_the_floor_ends_at_its_rim() {
-        let truth = Truth::new(1);
+        let scene = Scene::new(1);
         let stream = RandomStream::new(3, 0, RandomUse::Sample);
         for i in 0..500_u64 {
             let draw = |c: u64| stream.uniform(3 * i + c) - 0.5;
             let point = [5.0 * draw(0), -1.0 + 2.4 * draw(1), 5.0 * draw(2)];
-            let found = truth.nearest(point);
+            let found = scene.nearest(point);
             let apart = length(sub(point, found.position));
             assert!((found.distance.abs() - apart).abs() < 1e-9, "{point:?} {found:?}");
-            let again = truth.nearest(found.position).distance;
+            let again = scene.nearest(found.position).distance;
             assert!(again.abs() < 1e-6, "{point:?} {found:?} {again}");
         }
-        let below = truth.nearest([3.3, 0.0, 0.0]);
+        let below = scene.nearest([3.3, 0.0, 0.0]);
         assert!((below.distance - 1.0).abs() < 1e-12 && below.normal == [0.0, -1.0, 0.0]);
-        let beside = truth.nearest([2.0, -0.1, 0.0]);
+        let beside = scene.nearest([2.0, -0.1, 0.0]);
         assert!((beside.distance - 0.1).abs() < 1e-12 && beside.position == [2.0, 0.0, 0.0]);
     }
 

@@ -144,20 +144,18 @@ async fn respond(shared: Arc<Shared>, slot: &ConnectionSlot, request: Request<In
     }
     let uri = request.uri();
     let route = Route::of(request.method(), uri.path(), uri.query());
-    let route = match route {
-        Ok(Route::Page) => return page(shared.html.clone(), &shared.policy),
-        Ok(Route::Api(route)) => Ok(route),
-        Err(none) => Err(none),
-    };
-    // Without the token, even missing paths are not told apart.
-    if let Err((status, why)) = shared.access.check_token(request.headers()) {
-        return refused(status, why);
-    }
-    if !slot.authorise() {
-        return refused(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open: close some");
+    if route != Ok(Route::Page) {
+        // Without the token, even missing paths are not told apart.
+        if let Err((status, why)) = shared.access.check_token(request.headers()) {
+            return refused(status, why);
+        }
+        if !slot.authorise() {
+            return refused(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open: close some");
+        }
     }
     match route {
-        Ok(ApiRoute::Query(query)) => {
+        Ok(Route::Page) => page(shared.html.clone(), &shared.policy),
+        Ok(Route::Query(query)) => {
             // Wait here, where no thread is blocked.
             let _slow = match query.is_slow() {
                 true => shared.slow.acquire().await.ok(),
@@ -165,7 +163,7 @@ async fn respond(shared: Arc<Shared>, slot: &ConnectionSlot, request: Request<In
             };
             work(&shared, move |model| answer(model, query)).await
         }
-        Ok(ApiRoute::Control) => match body_of(request).await {
+        Ok(Route::Control) => match body_of(request).await {
             Ok(body) => work(&shared, move |model| control(model, &body)).await,
             Err(refusal) => refusal,
         },
@@ -442,15 +440,10 @@ impl Query {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
-    /// The page itself, without the token.
+    /// The page itself, the only route without the token.
     Page,
-    /// A route that needs the token.
-    Api(ApiRoute),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ApiRoute {
     Query(Query),
+    /// A command for the run.
     Control,
 }
 
@@ -471,7 +464,7 @@ impl Route {
         let parts: Vec<&str> = path.split('/').skip(1).collect();
         let data = match parts.as_slice() {
             [""] => return by(method, &Method::GET, Self::Page),
-            ["api", "control"] => return by(method, &Method::POST, Self::Api(ApiRoute::Control)),
+            ["api", "control"] => return by(method, &Method::POST, Self::Control),
             ["api", "scene"] => Query::Scene,
             ["api", "run"] => Query::Run { from: value(query, "from", 0)? },
             ["api", "points"] => Query::Points,
@@ -483,7 +476,7 @@ impl Route {
             }
             _ => return Err(UNKNOWN),
         };
-        by(method, &Method::GET, Self::Api(ApiRoute::Query(data)))
+        by(method, &Method::GET, Self::Query(data))
     }
 }
 
@@ -697,11 +690,11 @@ mod tests {
             ("/api/photo/17", Query::Photo { index: 17, width_px: 1600 }),
             ("/api/photo/17?a=b&width=640", Query::Photo { index: 17, width_px: 640 }),
         ] {
-            assert_eq!(get(path), Ok(Route::Api(ApiRoute::Query(query))), "{path}");
+            assert_eq!(get(path), Ok(Route::Query(query)), "{path}");
         }
         assert_eq!(get("/"), Ok(Route::Page));
         let control = Route::of(&Method::POST, "/api/control", None);
-        assert_eq!(control, Ok(Route::Api(ApiRoute::Control)));
+        assert_eq!(control, Ok(Route::Control));
     }
 
     #[test]

@@ -298,28 +298,17 @@ pub fn write_colmap(
             cameras.push(view.camera);
         }
     }
-    let points_in_views = points_in_views(views.len(), points);
+    let mut points_in_views = vec![Vec::new(); views.len()];
+    for (index, point) in points.iter().enumerate() {
+        for &Observation { view, at_px } in &point.track {
+            points_in_views[view].push((index, at_px));
+        }
+    }
     write_atomically(&folder.join("cameras.bin"), |out| write_cameras(out, &cameras))?;
     write_atomically(&folder.join("images.bin"), |out| {
         write_images(out, views, &camera_from_view, &points_in_views)
     })?;
     write_atomically(&folder.join("points3D.bin"), |out| write_points(out, points, views.len()))
-}
-
-#[derive(Clone, Copy)]
-struct PointInView {
-    point: usize,
-    at_px: [f64; 2],
-}
-
-fn points_in_views(views: usize, points: &[TrackedPoint]) -> Vec<Vec<PointInView>> {
-    let mut of_view = vec![Vec::new(); views];
-    for (index, point) in points.iter().enumerate() {
-        for seen in &point.track {
-            of_view[seen.view].push(PointInView { point: index, at_px: seen.at_px });
-        }
-    }
-    of_view
 }
 
 fn write_cameras(out: &mut dyn Write, cameras: &[Camera]) -> io::Result<()> {
@@ -339,7 +328,7 @@ fn write_images(
     out: &mut dyn Write,
     views: &[View],
     camera_from_view: &[usize],
-    points_in_views: &[Vec<PointInView>],
+    points_in_views: &[Vec<(usize, [f64; 2])>],
 ) -> io::Result<()> {
     write_count(out, views.len())?;
     for (index, view) in views.iter().enumerate() {
@@ -353,7 +342,7 @@ fn write_images(
         out.write_all(view.name.as_bytes())?;
         out.write_all(&[0])?;
         write_count(out, points_in_views[index].len())?;
-        for PointInView { point, at_px } in &points_in_views[index] {
+        for (point, at_px) in &points_in_views[index] {
             write_reals(out, at_px)?;
             write_count(out, point + 1)?;
         }

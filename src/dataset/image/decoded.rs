@@ -50,9 +50,7 @@ impl Image {
 
     /// Drops a mask without masked pixels, and blackens masked pixels.
     pub(super) fn settled(mut self) -> Self {
-        if let Some(mask) = self.mask.take_if(|mask| mask.iter().all(|&counts| counts == 255)) {
-            drop(mask);
-        }
+        self.mask = self.mask.filter(|mask| mask.iter().any(|&counts| counts != 255));
         if let Some(mask) = &self.mask {
             for (pixel, &counts) in self.rgb.chunks_exact_mut(3).zip(mask) {
                 if counts == 0 {

@@ -254,6 +254,7 @@ mod tests {
 
     use super::*;
     use crate::dataset::shot::{DepthFile, NormalFile};
+    use crate::dataset::{Camera, Distortion, Lens};
     use crate::files::assert_parts;
     use crate::memory::Bytes;
 
@@ -337,15 +338,17 @@ mod tests {
         assert_parts(&error, &["a.png", "20x30 px", "a.jpg", "40x30", "--depths"]);
     }
 
-    #[test]
-    fn map_is_undistorted_like_the_photograph() {
-        use crate::dataset::{Camera, Distortion, Lens};
-        let camera =
-            Camera { width: 64, height: 48, focal_px: [50.0, 50.0], centre_px: [32.0, 24.0] };
+    /// Returns the size of a straightened photograph of 64x48 px, and its undistortion.
+    fn undistortion() -> ([u32; 2], Undistortion) {
+        let camera = Camera { width: 64, height: 48, focal_px: [50.0; 2], centre_px: [32.0, 24.0] };
         let distortion = Distortion::brown([-0.12, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0; 2]);
         let (straight, undistort) = Lens::new(camera, distortion).unwrap().straighten().unwrap();
-        let lens = undistort.unwrap();
-        let full_px = [straight.width, straight.height];
+        ([straight.width, straight.height], undistort.unwrap())
+    }
+
+    #[test]
+    fn map_is_undistorted_like_the_photograph() {
+        let (full_px, lens) = undistortion();
         // At half the photograph's size.
         let values = (0..24 * 32).map(|i| u16::try_from(i % 32 * 100).unwrap()).collect();
         let plane = Plane { px: [32, 24], values };
@@ -483,12 +486,9 @@ mod tests {
 
     #[test]
     fn undistortion_moves_normals_without_rotation() {
-        use crate::dataset::{Camera, Distortion, Lens};
         let folder = tempfile::tempdir().unwrap();
-        let camera = Camera { width: 64, height: 48, focal_px: [50.0; 2], centre_px: [32.0, 24.0] };
-        let distortion = Distortion::brown([-0.12, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0; 2]);
-        let (straight, undistort) = Lens::new(camera, distortion).unwrap().straighten().unwrap();
-        let size = [straight.width, straight.height];
+        let (size, lens) = undistortion();
+        let undistort = Some(lens);
         // Two halves that face each other.
         let path =
             write(&folder, [64, 48], |x, _| Rgb([if x < 20 { 255_u8 } else { 0 }, 128, 128]));

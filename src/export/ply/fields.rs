@@ -338,27 +338,32 @@ impl FaceLayout {
             let chunk = &mut chunk[..rows * self.row_bytes];
             input.read_exact(chunk).map_err(|source| PlyFileError::unreadable(path, source))?;
             for row in chunk.chunks_exact(self.row_bytes) {
-                let face = self
-                    .face(row, vertices)
-                    .map_err(|fault| fault.at(path, faces.len(), vertices))?;
-                faces.push(face);
+                faces.push(self.face(path, faces.len(), row, vertices)?);
             }
         }
         Ok(PlyTriangles { faces, window: self.window })
     }
 
-    fn face(&self, row: &[u8], vertices: usize) -> Result<[u32; 3], FaceFault> {
+    /// Reads the triangle of this index.
+    fn face(
+        &self,
+        path: &Path,
+        index: usize,
+        row: &[u8],
+        vertices: usize,
+    ) -> Result<[u32; 3], PlyFacesError> {
         let value = |scalar: Scalar, at: usize| scalar.value(&row[at..]).unwrap_or(f64::NAN);
         let corners = value(self.count, self.start);
         if corners != 3.0 {
-            return Err(FaceFault::Corners(corners));
+            return Err(PlyFacesError::Corners { path: path.to_owned(), face: index, corners });
         }
         let first = self.start + self.count.bytes();
         let mut face = [0; 3];
         for (i, corner) in face.iter_mut().enumerate() {
             let vertex = value(self.corner, first + i * self.corner.bytes());
             if !(0.0..vertices as f64).contains(&vertex) {
-                return Err(FaceFault::NoVertex(vertex));
+                let path = path.to_owned();
+                return Err(PlyFacesError::NoVertex { path, face: index, vertex, vertices });
             }
             #[expect(
                 clippy::cast_possible_truncation,
@@ -369,21 +374,6 @@ impl FaceLayout {
             *corner = vertex;
         }
         Ok(face)
-    }
-}
-
-enum FaceFault {
-    Corners(f64),
-    NoVertex(f64),
-}
-
-impl FaceFault {
-    fn at(self, path: &Path, face: usize, vertices: usize) -> PlyFacesError {
-        let path = path.to_owned();
-        match self {
-            Self::Corners(corners) => PlyFacesError::Corners { path, face, corners },
-            Self::NoVertex(vertex) => PlyFacesError::NoVertex { path, face, vertex, vertices },
-        }
     }
 }
 
