@@ -158,9 +158,7 @@ pub fn shell_word(path: &Path) -> String {
 
 /// Hidden folder in an output folder for unfinished files.
 const WORK_FOLDER: &str = ".splat";
-
 const PREFIX: &str = ".splat-";
-
 const SUFFIX: &str = ".tmp";
 
 /// Number of folders searched for a work folder: renders are four levels deep in a model folder.

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gaussian_far_from_a_crowd_is_isolated() {
+    fn only_gaussians_far_from_a_crowd_are_isolated() {
         let mut means: Vec<[f32; 3]> = (0..1000_u16)
             .map(|i| {
                 let grid = [i % 10, i / 10 % 10, i / 100];
@@ -399,10 +399,6 @@ mod tests {
         assert!(3.0 * crowd < found[1000], "{crowd} {}", found[1000]);
         // A single row has no neighbours.
         assert_eq!(isolation(&at(&means), &[1000]), [0.0]);
-    }
-
-    #[test]
-    fn coinciding_and_no_gaussians_are_not_isolated() {
         assert_eq!(isolation(&at(&[[1.0; 3]; 20]), &(0..20).collect::<Vec<_>>()), [0.0; 20]);
         assert!(isolation(&at(&[]), &[]).is_empty());
     }

@@ -21,7 +21,6 @@ pub(super) const BLENDER_TRAIN: &str = "transforms_train.json";
 
 /// Files of Blender's held-out views, in search order.
 const BLENDER_HELD_OUT: [&str; 2] = ["transforms_test.json", "transforms_val.json"];
-
 pub(super) const NERFSTUDIO: &str = "transforms.json";
 
 /// Largest deviation of a camera's normalised axes from orthonormal. Text with four digits stays below.
@@ -92,7 +91,6 @@ const POINTS_KEY: &str = "ply_file_path";
 
 /// Keys of nerfstudio's lists.
 const TRAIN_KEY: &str = "train_filenames";
-
 const HELD_OUT_KEYS: [&str; 2] = ["val_filenames", "test_filenames"];
 
 /// Reads a Blender scene: the training file, and the test file if it exists, else the validation file.
@@ -368,23 +366,17 @@ const FOCAL_KEYS: [&[&str]; 2] =
     [&["fl_x", "fx", "focal_x", "f_x"], &["fl_y", "fy", "focal_y", "f_y"]];
 
 const CENTRE_KEYS: [&[&str]; 2] = [&["cx", "c_x"], &["cy", "c_y"]];
-
 const SIZE_KEYS: [&[&str]; 2] = [&["w", "width", "image_width"], &["h", "height", "image_height"]];
 
 /// Keys of fields of view in radians and in degrees.
 const RADIANS_KEYS: [&str; 2] = ["camera_angle_x", "camera_angle_y"];
-
 const DEGREES_KEYS: [&str; 2] = ["x_fov", "y_fov"];
-
 const RADIAL_KEYS: [&str; 6] = ["k1", "k2", "k3", "k4", "k5", "k6"];
-
 const TANGENTIAL_KEYS: [&str; 2] = ["p1", "p2"];
 
 /// Keys of matrices of focal lengths and principal point.
 const MATRIX_KEYS: [&str; 3] = ["K", "intrinsic_matrix", "camera_matrix"];
-
 const MODEL_KEYS: [&str; 2] = ["camera_model", "camera_type"];
-
 const FISHEYE_KEY: &str = "is_fisheye";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

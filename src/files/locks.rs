@@ -15,9 +15,7 @@ const RUN_LOCK: &str = "lock";
 
 /// Number of attempts, for holders that are ending or have not signed yet.
 const ATTEMPTS: u32 = 10;
-
 const PAUSE: Duration = Duration::from_millis(20);
-
 const MAX_QUOTED: usize = 200;
 
 /// A folder that cannot be locked.
@@ -182,7 +180,6 @@ const TABLE_LOCK: &str = "tables";
 
 /// Longest wait. Tables are written faster, even on a slow disk.
 const TIMEOUT: Duration = Duration::from_secs(10);
-
 const TABLE_PAUSE: Duration = Duration::from_millis(5);
 
 /// The exclusive right to read, change and write tables. It ends with this value or with the process.

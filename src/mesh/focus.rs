@@ -7,12 +7,10 @@ use crate::model::Gaussians;
 
 /// Opacity above which a Gaussian is part of a surface (Guédon and Lepetit 2024).
 const OPAQUE: f32 = 0.5;
-
 const MIN_GAUSSIANS: usize = 100;
 
 /// Share of the opaque Gaussians inside the box along each axis.
 const HELD_SHARE: f64 = 0.95;
-
 const MARGIN: f64 = 1.1;
 
 /// Point that the training cameras look at.
@@ -157,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn cameras_around_a_point_have_it_as_focus() {
+    fn the_focus_is_the_point_in_view_or_the_mean_of_parallel_cameras() {
         let place = [1.0, -2.0, 0.5];
         let ring = [[4.0, -2.0, 0.5], [1.0, 2.0, 0.5], [0.0, -2.0, 3.0], [1.0, -3.0, -1.0]];
         let views = ring.map(|centre| view(centre, sub(place, centre)));
@@ -167,10 +165,6 @@ mod tests {
         assert!((focus.radius - 4.0).abs() < 1e-12 && focus.is_seen, "{focus:?}");
         let away = ring.map(|centre| view(centre, sub(centre, place)));
         assert!(!Focus::of(away.iter()).is_seen);
-    }
-
-    #[test]
-    fn parallel_cameras_have_their_mean_as_focus() {
         let views = [[0.0; 3], [2.0, 0.0, 0.0]].map(|centre| view(centre, [0.0, 0.0, 1.0]));
         let centre = Focus::of(views.iter()).centre;
         // Sums of two numbers of size one.

@@ -179,7 +179,6 @@ const AGREEMENT_MIN: f64 = 0.6;
 
 /// Points and training views of the consistency check.
 const CHECKED_POINTS: u64 = 20_000;
-
 const CHECKED_VIEWS: usize = 16;
 
 /// Returns the share of the normals that agree with their neighbours, among points of `independent` Gaussians.

@@ -38,7 +38,6 @@ const BACKGROUND: f64 = 4.0;
 
 /// Neighbours, and standard deviations of their mean distance, of the reference's outliers.
 const OUTLIER_NEIGHBOURS: usize = 20;
-
 const OUTLIER_DEVIATIONS: f64 = 20.0;
 
 /// Octree levels between the finest cells and the cells of the outlier test.

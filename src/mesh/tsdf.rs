@@ -18,7 +18,6 @@ use crate::memory::Bytes;
 /// Host memory of a brick of 512 voxels: distances, weights and colours, their means during the extraction, key,
 /// neighbours and directions.
 pub(super) const BRICK_BYTES: u64 = 512 * (8 + 4) + 512;
-
 const SURVEY: &str = "finding the surface";
 const FUSION: &str = "fusing depths";
 

@@ -138,7 +138,6 @@ impl FitPass {
 }
 
 const FILE: &str = "exposure.json";
-
 const MIN_DETERMINANT: f64 = 1e-3;
 
 /// Inverse exposures of the training photographs.

@@ -171,7 +171,6 @@ impl TorchFile {
 }
 
 const BIG_ENDIAN: &str = "it was written on a big-endian machine, whose numbers are not read";
-
 const BREAKS_OFF: &str = "the file breaks off";
 
 fn is_tar(head: &[u8]) -> bool {

@@ -27,7 +27,6 @@ const MAX_CAMERAS: usize = 512;
 /// Maximum number of weights that are read back over all cameras, which limits the cameras of large scenes, and the
 /// minimum number of cameras.
 const MAX_WEIGHTS: usize = 300_000_000;
-
 const MIN_CAMERAS: usize = 24;
 
 /// Maximum side of a drawn view, px: larger views add nothing about occlusion.
@@ -307,16 +306,12 @@ mod tests {
     }
 
     #[test]
-    fn groups_get_the_weighted_mean_of_their_harmonics() {
+    fn groups_get_the_weighted_mean_of_their_harmonics_if_there_are_any() {
         let mut gaussians = gaussians();
         let alike = SharedRows { labels: vec![1, 0, 1], entries: 2, weights: vec![1.0, 5.0, 2.0] };
         share(&mut gaussians, &alike);
         let expected = [vec![5.0; 9], vec![4.0; 9], vec![5.0; 9]].concat();
         assert_eq!(gaussians.sh_rest, expected);
-    }
-
-    #[test]
-    fn without_harmonics_there_is_nothing_to_share() {
         let mut flat = Gaussians { sh_degree: 0, sh_rest: Vec::new(), ..gaussians() };
         let before = flat.clone();
         let alike = SharedRows { labels: vec![0; 3], entries: 1, weights: vec![1.0; 3] };

@@ -207,28 +207,21 @@ const STEEPEST: f64 = 72.0;
 
 /// Cameras of the quarter sphere: distance from the target, azimuths and elevations in degrees.
 const QUARTER_DISTANCE: f64 = 4.2;
-
 const QUARTER_TARGET: Vec3<f64> = [0.0, -0.2, 0.0];
-
 const QUARTER_AZIMUTHS: [f64; 2] = [5.0, 175.0];
-
 const QUARTER_ELEVATIONS: [f64; 2] = [12.0, 78.0];
 
 /// Minimum distance of a camera in the room from all surfaces, and of the first surface in view, metres.
 const ROOM_CLEARANCE: f64 = 0.35;
-
 const ROOM_SIGHT: f64 = 1.3;
 
 /// Height of the drone over the city and its variation, metres; angle below the horizon, degrees.
 const DRONE_HEIGHT: f64 = 60.0;
-
 const DRONE_RISE: f64 = 12.0;
-
 const DRONE_DOWN: f64 = 58.0;
 
 /// Share of the city that the drone's rows cover along each axis.
 const DRONE_REACH: f64 = 0.94;
-
 const ROOM_DRAWS: u64 = 64;
 
 /// Returns the views of a scene, in the order of their names up to three digits.

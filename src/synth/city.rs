@@ -14,11 +14,8 @@ const LOTS: i32 = 24;
 /// Side of a lot, and width of the streets between houses.
 const LOT: f64 = 24.0;
 const STREET: f64 = 8.0;
-
 pub(super) const CITY_HALF: f64 = 0.5 * LOT * LOTS as f64;
-
 const HEIGHTS: [f64; 2] = [6.0, 32.0];
-
 const GROUND: f64 = 1.0;
 
 /// Height of a floor, and distance between windows.

@@ -341,21 +341,13 @@ impl Placed {
 // Content of each scene. Up is -y. Stacked parts overlap, so that no surfaces only touch.
 
 const RED: [u32; 2] = [0xb8_4a_3e, 0xf2_d4_a4];
-
 const BLUE: [u32; 2] = [0x2f_62_a8, 0xcf_e0_ea];
-
 const GREEN: [u32; 2] = [0x3c_86_52, 0xe4_e2_a8];
-
 const VIOLET: [u32; 2] = [0x78_4a_92, 0xe8_c8_d8];
-
 const ORANGE: [u32; 2] = [0xd8_84_2c, 0x4a_5a_6a];
-
 const TEAL: [u32; 2] = [0x1f_8a_8a, 0xf3_e6_cc];
-
 const STONE: [u32; 2] = [0xc8_c0_b0, 0x80_74_68];
-
 const WOOD: [u32; 2] = [0x9a_68_40, 0xd8_b0_7c];
-
 const PLASTER: [u32; 2] = [0xe8_e4_d8, 0xb0_a8_b8];
 
 /// Half sides of the room: 6 m long, 2.7 m high, 4 m wide.

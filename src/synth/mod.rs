@@ -283,11 +283,16 @@ mod tests {
     }
 
     #[test]
-    fn out_of_range_options_are_named() {
+    fn options_out_of_range_and_unusable_folders_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let options = SynthOptions { width: 3, ..SMALL };
         let error = write_scene(folder.path(), &options).unwrap_err().to_string();
         assert_eq!(error, "--width is 3; allowed: 16 to 8192");
+        let folder = tempfile::tempdir().unwrap();
+        let taken = folder.path().join("taken");
+        fs::write(&taken, "a file").unwrap();
+        let error = write_scene(&taken, &SMALL).unwrap_err().to_string();
+        assert!(error.contains("taken"), "{error}");
     }
 
     #[test]
@@ -307,15 +312,6 @@ mod tests {
             let outcome = write_scene(folder.path(), &options);
             assert_eq!(matches!(outcome, Err(SynthError::Occupied { .. })), occupied, "{other}");
         }
-    }
-
-    #[test]
-    fn a_folder_that_cannot_be_made_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let taken = folder.path().join("taken");
-        fs::write(&taken, "a file").unwrap();
-        let error = write_scene(&taken, &SMALL).unwrap_err().to_string();
-        assert!(error.contains("taken"), "{error}");
     }
 
     #[test]

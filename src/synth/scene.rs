@@ -17,7 +17,6 @@ const FLOOR_DEPTH: f64 = 0.06;
 
 /// Minimum depth of a point inside a solid, world units.
 const BURIED: f64 = 1e-6;
-
 const STEPS_OUT: usize = 64;
 
 #[derive(Clone, Debug)]
@@ -366,7 +365,6 @@ pub(super) fn smooth_step(low: f64, high: f64, x: f64) -> f64 {
 
 /// Direction to the lamp, and its colour and strength.
 const LAMP: Vec3<f64> = [0.55, -0.78, 0.32];
-
 const LAMP_COLOR: Vec3<f64> = [1.18, 1.08, 0.94];
 
 /// Angular width of a shadow's rim, radians.
@@ -374,7 +372,6 @@ const PENUMBRA: f64 = 0.16;
 
 /// Direction and colour of the counter light, which throws no shadow.
 const COUNTER: Vec3<f64> = [-0.7, -0.25, -0.6];
-
 const COUNTER_COLOR: Vec3<f64> = [0.10, 0.14, 0.20];
 
 /// Light from straight above and straight below.

@@ -70,7 +70,6 @@ impl LogDetail {
 
 /// Environment variable with the level of the log, such as `debug` or `splat::dataset=trace`.
 const LEVEL: &str = "SPLAT_LOG";
-
 const DRAWS_PER_SECOND: u8 = 20;
 
 /// Sends the log to stderr: `warning: ...`, without time and module; as JSON lines with [`ProgressStyle::Json`].
@@ -261,7 +260,6 @@ pub fn log_error(style: ProgressStyle, message: &str) {
 
 /// Number of notices before a run, if there are not more warnings. Two more lines are about the run itself.
 const MAX_SHOWN: usize = 2;
-
 const OWN: &str = "splat";
 
 #[derive(Clone, Debug, PartialEq, Eq)]

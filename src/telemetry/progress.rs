@@ -18,9 +18,7 @@ use crate::train::event::{Event, Saved, Sink, TargetPsnr, TargetReport};
 use crate::train::span::ImageSpan;
 
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
-
 const BAR_INTERVAL: Duration = Duration::from_millis(50);
-
 const MEMORY_INTERVAL: u32 = 1000;
 
 /// The sink that shows progress. It never fails, because training should outlive its terminal.

@@ -137,16 +137,12 @@ mod tests {
     }
 
     #[test]
-    fn empty_samples_are_not_reported() {
+    fn empty_samples_and_an_ended_thread_are_not_reported() {
         let work = |asks: Receiver<()>, samples: Sender<GpuSample>| {
             answer(&asks, &samples, &GpuSample::default);
         };
         let sampler = GpuSampler::start(work).unwrap();
         assert_eq!(reports(&sampler, 30..=60), []);
-    }
-
-    #[test]
-    fn ended_thread_is_ignored() {
         let sampler = GpuSampler::start(|_, _| {}).unwrap();
         assert_eq!(reports(&sampler, 30..=60), []);
     }

@@ -465,10 +465,6 @@ mod tests {
         assert!(histogram.limits.is_sorted_by(|a, b| a < b));
         // Every thirtieth of the samples ends a bucket, so no bucket has more.
         assert!(histogram.counts.iter().all(|&count| count <= 35.0), "{:?}", histogram.counts);
-    }
-
-    #[test]
-    fn equal_samples_make_one_bucket_and_no_samples_no_histogram() {
         let histogram = Histogram::of(&[2.0; 5]).unwrap();
         assert_eq!((histogram.limits, histogram.counts), (vec![2.0], vec![5.0]));
         assert!(Histogram::of(&[f64::NAN]).is_none());

@@ -353,14 +353,10 @@ mod tests {
     }
 
     #[test]
-    fn a_point_is_sixteen_bytes() {
+    fn a_point_is_sixteen_bytes_and_many_are_thinned() {
         let points = PointCloud { positions: vec![[1.0, -2.0, 0.5]], colors: vec![[1, 2, 255]] };
         let expected = [0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0, 0, 0, 0, 0x3f, 1, 2, 255, 0];
         assert_eq!(packed(&points), expected);
-    }
-
-    #[test]
-    fn many_points_are_thinned() {
         let count = 3 * MAX_POINTS + 1;
         let points = PointCloud { positions: vec![[0.0; 3]; count], colors: vec![[7; 3]; count] };
         assert_eq!(packed(&points).len(), 16 * count.div_ceil(4));

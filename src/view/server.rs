@@ -31,9 +31,7 @@ use crate::train::event::ControlAction;
 
 /// Threads that answer. Photographs and packed Gaussians take seconds each.
 const WORKERS: usize = 8;
-
 const HEAD_BYTES: usize = 16 << 10;
-
 const BODY_BYTES: usize = 4 << 10;
 
 /// Longest time for the head of a request, and for its body.
@@ -366,13 +364,9 @@ impl Access {
 type Reply = Response<Full<Bytes>>;
 
 const JSON: &str = "application/json";
-
 const BINARY: &str = "application/octet-stream";
-
 const GLTF: &str = "model/gltf-binary";
-
 const JPEG: &str = "image/jpeg";
-
 const HTML: &str = "text/html; charset=utf-8";
 
 /// Keeps pages of other origins from reading the replies.
@@ -448,9 +442,7 @@ enum Route {
 }
 
 const UNKNOWN: NoAnswer = (StatusCode::NOT_FOUND, "there is nothing of this name");
-
 const NO_NUMBER: NoAnswer = (StatusCode::BAD_REQUEST, "a number of the path is none");
-
 const OTHER_METHOD: NoAnswer = (StatusCode::METHOD_NOT_ALLOWED, "not by this method");
 
 #[derive(Deserialize)]
@@ -610,14 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_have_32_digits_and_differ() {
-        let [a, b] = [0, 1].map(|_| AccessToken::random().unwrap());
-        assert!(a.text().len() == 32 && a.text().chars().all(|digit| digit.is_ascii_hexdigit()));
-        assert_ne!(a.text(), b.text());
-    }
-
-    #[test]
-    fn only_the_whole_token_is_right() {
+    fn tokens_have_32_digits_and_only_the_whole_one_is_right() {
         let access = access(&[]);
         let right = access.token.text().to_owned();
         let ask = |value: &str| {
@@ -632,6 +617,9 @@ mod tests {
             assert_eq!(ask(wrong), Err(NO_TOKEN), "{wrong}");
         }
         assert_eq!(access.check_token(&HeaderMap::new()), Err(NO_TOKEN));
+        let [a, b] = [0, 1].map(|_| AccessToken::random().unwrap());
+        assert!(a.text().len() == 32 && a.text().chars().all(|digit| digit.is_ascii_hexdigit()));
+        assert_ne!(a.text(), b.text());
     }
 
     #[test]

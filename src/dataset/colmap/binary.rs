@@ -19,12 +19,10 @@ const MIN_CAMERA_BYTES: u64 = 24;
 
 /// Smallest size of an image, bytes: id, pose, camera, an empty name and the number of observations.
 const MIN_IMAGE_BYTES: u64 = 73;
-
 const OBSERVATION_BYTES: u64 = 24;
 
 /// Smallest size of a point, bytes: id, position, colour, error and the length of its track.
 const MIN_POINT_BYTES: u64 = 51;
-
 const TRACK_ELEMENT_BYTES: u64 = 8;
 
 /// Longest name of an image, bytes; the limit of a path in file systems.
@@ -485,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn every_truncation_is_an_error_that_names_file_and_record() {
+    fn truncations_and_counts_beyond_the_file_are_errors() {
         for (kind, bytes) in valid().iter().enumerate() {
             for length in 0..bytes.len() {
                 let error = read(&bytes[..length])[kind].clone().unwrap_err();
@@ -493,10 +491,6 @@ mod tests {
                 assert!(error.contains("export the model again"), "{error}");
             }
         }
-    }
-
-    #[test]
-    fn count_beyond_the_file_is_rejected_before_allocation() {
         for count in [3, 1_u64 << 40, u64::MAX] {
             for (kind, mut bytes) in valid().into_iter().enumerate() {
                 bytes[..8].copy_from_slice(&count.to_le_bytes());

@@ -16,7 +16,6 @@ use crate::dataset::finder::extension_of;
 /// Largest decoded image, bytes: 350 million 8-bit pixels, several times the largest cameras. A larger size in a
 /// header is damage or an attack on the memory.
 pub(super) const MAX_DECODED: u64 = 1 << 30;
-
 const MAX_FILE: u64 = 1 << 30;
 
 /// Initial part of a JPEG that is searched for its header, bytes. It is extended if EXIF does not fit.

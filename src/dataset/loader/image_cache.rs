@@ -441,7 +441,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_are_queued_in_the_scheduled_order() {
+    fn images_are_queued_in_the_scheduled_order_until_they_are_removed() {
         let mut queue = PrefetchQueue::new([5, 2, 5, 9].into_iter());
         assert_eq!(queue.next_from(0), Some((0, 5)));
         assert_eq!(queue.next_from(3), Some((3, 9)));
@@ -450,10 +450,6 @@ mod tests {
         assert_eq!((queue.next_from(0), queue.turn_of(5)), (Some((1, 2)), Some(2)));
         queue.pop(5);
         assert_eq!((queue.turn_of(5), queue.next_from(2)), (None, Some((3, 9))));
-    }
-
-    #[test]
-    fn removed_image_is_not_queued_again() {
         let mut queue = PrefetchQueue::new([5, 2, 5].into_iter());
         queue.remove(5);
         queue.remove(7);

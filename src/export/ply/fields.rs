@@ -205,9 +205,7 @@ const LIST_NAMES: [&str; 2] = ["vertex_indices", "vertex_index"];
 
 /// The word of the comment `SplatRenderMode` for triangles.
 pub(super) const RENDER_MODE: &str = "SplatRenderMode: triangles";
-
 const EXPONENT: &str = "SplatWindowExponent: ";
-
 const OPACITY_FLOOR: &str = "SplatOpacityFloor: ";
 
 /// Bytes of a triangle in this program's files: the number of corners, and the corners.

@@ -16,7 +16,6 @@ use crate::model::{Gaussians, Group, TriangleMesh, unit_rotation};
 
 /// Rows of a write: about a megabyte.
 const ROWS_AT_ONCE: usize = 4096;
-
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Way in which Gaussians are meant to be drawn.
