@@ -83,15 +83,18 @@ fn is_refusal(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
+/// Returns the paths of a folder's entries, sorted; none if the folder cannot be listed.
+pub fn entries(folder: &Path) -> Vec<PathBuf> {
+    let read = fs::read_dir(folder).into_iter().flatten();
+    let mut paths: Vec<PathBuf> = read.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    paths
+}
+
 /// Returns the entries of a folder whose names contain a number, ascending; none if the folder does not exist.
 pub fn numbered(folder: &Path, number: impl Fn(&str) -> Option<u32>) -> Vec<(u32, PathBuf)> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let mut found: Vec<(u32, PathBuf)> = entries
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            Some((number(path.file_name()?.to_str()?)?, path))
-        })
-        .collect();
+    let numbered = |path: PathBuf| Some((number(path.file_name()?.to_str()?)?, path));
+    let mut found: Vec<(u32, PathBuf)> = entries(folder).into_iter().filter_map(numbered).collect();
     found.sort();
     found
 }

@@ -12,6 +12,7 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::camera::stem;
 use super::shot::{EXTENSIONS, UNREAD_EXTENSIONS};
+use crate::files::entries;
 
 /// Deepest folder below the finder's folder that is searched.
 const MAX_DEPTH: usize = 16;
@@ -323,9 +324,7 @@ pub(super) fn photographs_in(folder: &Path) -> usize {
 
 /// Returns the first of these files in a folder, whatever the case of its name.
 pub(super) fn file_in(folder: &Path, names: &[&str]) -> Option<PathBuf> {
-    let entries = fs::read_dir(folder).ok()?.flatten();
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-    files.sort_unstable();
+    let files = entries(folder);
     names.iter().find_map(|name| {
         let is_it = |path: &&PathBuf| {
             path.file_name().is_some_and(|it| it.eq_ignore_ascii_case(name)) && path.is_file()

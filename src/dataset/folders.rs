@@ -10,7 +10,7 @@ use super::finder::{
 };
 use super::shot::UNREAD_EXTENSIONS;
 use super::transforms;
-use crate::files::shell_word;
+use crate::files::{entries, shell_word};
 
 /// Default folder of photographs.
 const DEFAULT_FOLDER: &str = "images";
@@ -381,10 +381,9 @@ fn first_of(folder: &Path, extensions: &[&str]) -> Option<PathBuf> {
 
 /// Returns a file whose name is nearly that of a transforms file.
 fn misnamed_transforms(root: &Path) -> Option<String> {
-    let names = fs::read_dir(root).ok()?.flatten().map(|entry| entry.file_name());
-    let mut names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
-    names.sort_unstable();
-    names.into_iter().find(|name| {
+    let entries = entries(root).into_iter();
+    let mut names = entries.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));
+    names.find(|name| {
         let name = name.to_lowercase();
         name.starts_with("transforms") && name.ends_with(".json")
     })
@@ -392,10 +391,6 @@ fn misnamed_transforms(root: &Path) -> Option<String> {
 
 /// Lists the names of the folders in a folder, sorted; empty if it cannot be listed.
 fn names_in(folder: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let folders = entries.flatten().filter(|entry| entry.path().is_dir());
-    let mut names: Vec<String> =
-        folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort_unstable();
-    names
+    let folders = entries(folder).into_iter().filter(|path| path.is_dir());
+    folders.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect()
 }

@@ -10,6 +10,7 @@ use safetensors::{Dtype, SafeTensors};
 
 use super::network::{COMPARED, LayerKind, LpipsNet};
 use super::torch_file::TorchFile;
+use crate::files::entries;
 
 /// Weights of a convolution.
 #[derive(Clone, Debug, PartialEq)]
@@ -238,17 +239,11 @@ fn first_file(folders: &[PathBuf], names: &[impl AsRef<Path>]) -> Option<PathBuf
 
 /// Returns the weight folders of the `lpips` package below a Python environment.
 fn packages(prefix: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(prefix.join("lib")) else { return Vec::new() };
-    let pythons = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let is_python = |path: &PathBuf| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|it| it.starts_with("python3"))
     };
-    let mut found: Vec<PathBuf> = pythons
-        .filter(is_python)
-        .map(|path| path.join("site-packages/lpips/weights/v0.1"))
-        .collect();
-    found.sort();
-    found
+    let pythons = entries(&prefix.join("lib")).into_iter().filter(is_python);
+    pythons.map(|path| path.join("site-packages/lpips/weights/v0.1")).collect()
 }
 
 fn variable(name: &str) -> Option<PathBuf> {

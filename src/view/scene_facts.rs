@@ -18,7 +18,7 @@ use crate::dataset::{Frame, ImageError, ImageSource, PointCloud, decode};
 use crate::export::{
     PlyTriangles, coloured_mesh, frame_of_file, read_ply_model, read_ply_primitive,
 };
-use crate::files::numbered;
+use crate::files::{entries, numbered};
 use crate::mesh::convert_mesh;
 use crate::model::TriangleMesh;
 
@@ -184,13 +184,6 @@ pub(super) fn newest_ply(model_path: &Path, last: Option<u32>) -> Option<(u32, P
     let saved = saved.into_iter().rev();
     let mut files = saved.map(|(iteration, folder)| (iteration, folder.join("point_cloud.ply")));
     files.find(|(_, ply)| ply.is_file())
-}
-
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    let read = std::fs::read_dir(folder).into_iter().flatten();
-    let mut paths: Vec<PathBuf> = read.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    paths.sort();
-    paths
 }
 
 fn is_glb(path: &Path) -> bool {
