@@ -137,7 +137,9 @@ impl<B: TrainDevice> Cleaner<'_, '_, B> {
     }
 
     fn drop_huge(&mut self, extents: &Extents) -> Result<(), TrainError> {
-        let mut rows = self.left(|row| extents.is_huge(row) && self.weight_max(row) < 0.05);
+        let mut rows = self.left(|row| {
+            extents.scale[row] > HUGE_FACTOR * extents.box_side && self.weight_max(row) < 0.05
+        });
         rows.sort_by(|&a, &b| extents.scale[b].total_cmp(&extents.scale[a]));
         self.drop_within(rows, CleanRule::Huge, 0.5)
     }
@@ -311,10 +313,6 @@ impl Extents {
             scale: gaussians.log_scales.as_chunks().0.iter().map(scale).collect(),
             box_side: box_side(means),
         }
-    }
-
-    fn is_huge(&self, row: usize) -> bool {
-        self.scale[row] > HUGE_FACTOR * self.box_side
     }
 }
 

@@ -59,7 +59,7 @@ fn describe_transforms(
     let Transforms { mut frames, points, has_split, mut warnings } = if is_blender {
         transforms::read_blender(root)?
     } else {
-        transforms::read_nerfstudio(root)?
+        transforms::read(&root.join(transforms::NERFSTUDIO))?
     };
     warnings.extend(drop_repeated(&mut frames));
     let names: Vec<&str> = frames.iter().map(|frame| frame.name.as_str()).collect();

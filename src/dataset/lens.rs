@@ -7,6 +7,8 @@ use std::f64::consts::TAU;
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use splat_mesh::narrow::floor_u32;
+
 use super::camera::Camera;
 
 /// Tangent of the widest ray on either side of a straightened image: tan 60°.
@@ -121,7 +123,7 @@ impl Lens {
                 return Err(self.folds());
             }
             straight.centre_px[axis] = (size - (high - low)) / 2.0 - low;
-            let size = whole(size);
+            let size = floor_u32(size);
             if axis == 0 { straight.width = size } else { straight.height = size }
         }
         Ok((straight, Some(Undistortion { lens: *self, straight })))
@@ -275,16 +277,6 @@ impl Rectangle {
         let x = self.low[0].abs().max(self.high[0].abs());
         x.hypot(self.low[1].abs().max(self.high[1].abs()))
     }
-}
-
-/// Converts a whole, positive number that fits.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "whole and positive; `as` saturates"
-)]
-pub(super) fn whole(size: f64) -> u32 {
-    size as u32
 }
 
 /// Mapping from the pixels of a straightened image to the photograph, both at full size.

@@ -17,6 +17,7 @@ use super::shot::{DepthFile, ImageSource, NormalFile, Shot};
 use super::transforms::Frame;
 use crate::config::NormalsFrame;
 use crate::files::JsonFault;
+use crate::math::Real as _;
 use crate::math::linalg::Mat3;
 use crate::math::quantile::median;
 
@@ -129,9 +130,7 @@ fn fitting(path: &Path, fit: Option<&DepthScale>, median: f64) -> Result<DepthFi
     if !path.is_file() {
         return Err("no map");
     }
-    #[expect(clippy::cast_possible_truncation, reason = "rounded to the maps' precision")]
-    let (scale, offset) = (scale as f32, offset as f32);
-    Ok(DepthFile { path: path.to_owned(), scale, offset })
+    Ok(DepthFile { path: path.to_owned(), scale: scale.to_f32(), offset: offset.to_f32() })
 }
 
 // Maps of normals, and their axes. `NORMALS/a.png` belongs to the photograph `a.jpg`, else `NORMALS/a.jpg`.

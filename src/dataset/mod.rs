@@ -25,8 +25,9 @@ use camera::{OpticalAxis, stem, viewing_distance};
 use describe::{Description, describe};
 use finder::{first_few, utf8};
 use image::{ROUNDED_SHARE, check_mask};
-use lens::{Implausible, whole};
+use lens::Implausible;
 use shot::{Holdout, Shot};
+use splat_mesh::narrow::floor_u32;
 
 use crate::config::{Config, SceneOptions, TestList};
 use crate::math::Real as _;
@@ -526,7 +527,7 @@ fn size_by_resolution(full: [u32; 2], resolution: i32) -> Result<[u32; 2], Datas
 
 /// Converts a rounded size to px; at least 1.
 fn size_px(size: f64) -> u32 {
-    whole(size).max(1)
+    floor_u32(size).max(1)
 }
 
 #[cfg(test)]

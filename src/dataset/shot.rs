@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use splat_mesh::narrow::round_u8;
+
 use super::camera::{Camera, Pose};
 use super::lens::{Distortion, Lens, LensError, Undistortion};
 use crate::math::linalg::Mat3;
@@ -131,11 +133,6 @@ pub(super) fn not_finite(path: &Path, dropped: usize, kept: usize) -> Option<Str
 ///
 /// Fractions are in 0..1 if none is above 2 (slightly more than 1 is brighter than white), else in 0..255. Integers
 /// above 255 make the range 0..65535.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "`as` saturates to 0..=255 and makes NaN 0"
-)]
 pub(super) fn bytes_of_colors(colors: &[[f32; 3]], has_fractions: bool) -> Vec<[u8; 3]> {
     let brightest = colors.iter().flatten().copied().filter(|it| it.is_finite());
     let brightest = brightest.fold(0.0_f32, f32::max);
@@ -144,7 +141,8 @@ pub(super) fn bytes_of_colors(colors: &[[f32; 3]], has_fractions: bool) -> Vec<[
         (false, 255.5..) => 255.0 / 65_535.0,
         _ => 1.0,
     };
-    colors.iter().map(|color| color.map(|channel| (channel * scale).round() as u8)).collect()
+    let byte = |channel: f32| round_u8(f64::from(channel * scale));
+    colors.iter().map(|color| color.map(byte)).collect()
 }
 
 /// Source of a view's pixels, and their processing.

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use serde_json::{Map, Value};
+use splat_mesh::narrow::floor_u32;
 
 use super::camera::Pose;
 use super::finder::{ForeignName, first_few, other_content, utf8};
-use super::lens::{Distortion, LensError, POSSIBLE_FIELDS, whole};
+use super::lens::{Distortion, LensError, POSSIBLE_FIELDS};
 use super::shot::{Focal, Optics, SizelessLens};
 use crate::files::JsonFault;
 use crate::math::linalg::{cross, dot, length, mul, scale};
@@ -107,11 +108,7 @@ pub(super) fn read_blender(scene: &Path) -> Result<Transforms, TransformsError> 
     Ok(transforms)
 }
 
-pub(super) fn read_nerfstudio(scene: &Path) -> Result<Transforms, TransformsError> {
-    read(&scene.join(NERFSTUDIO))
-}
-
-fn read(path: &Path) -> Result<Transforms, TransformsError> {
+pub(super) fn read(path: &Path) -> Result<Transforms, TransformsError> {
     let bytes = fs::read(path)
         .map_err(|source| TransformsError::Unreadable { path: path.to_owned(), source })?;
     let empty = bytes.trim_ascii().is_empty().then_some("is empty. Export the scene again");
@@ -190,7 +187,8 @@ fn unused_keys(keys: &Map<String, Value>) -> impl Iterator<Item = &str> {
         .filter(|(key, value)| {
             let is_harmless =
                 || HARMLESS_KEYS.iter().any(|keys| keys.split(' ').any(|it| it == *key));
-            is_meant(value) && !is_of_camera(key) && !is_harmless()
+            let is_of_camera = is_read(key) || is_focal(key) || changes_camera(key);
+            is_meant(value) && !is_of_camera && !is_harmless()
         })
         .map(|(key, _)| key.as_str())
 }
@@ -502,7 +500,7 @@ impl CameraKeys {
         let size = |axis: usize, value: f64| {
             let good = value.fract() == 0.0 && value >= 1.0 && value <= f64::from(u32::MAX);
             let key = SIZE_KEYS[axis][0];
-            if good { Ok(whole(value)) } else { Err(found(format!("has {key} = {value}"))) }
+            if good { Ok(floor_u32(value)) } else { Err(found(format!("has {key} = {value}"))) }
         };
         match self.size_px {
             [Some(width), Some(height)] => {
@@ -562,11 +560,6 @@ fn is_read(key: &str) -> bool {
         [&RADIANS_KEYS, &DEGREES_KEYS, &RADIAL_KEYS, &TANGENTIAL_KEYS, &MATRIX_KEYS, &MODEL_KEYS];
     let mut all = pairs.iter().flatten().chain(&lists);
     key == FISHEYE_KEY || all.any(|names| names.contains(&key))
-}
-
-/// True if a key belongs to a camera, supported or not.
-fn is_of_camera(key: &str) -> bool {
-    is_read(key) || is_focal(key) || changes_camera(key)
 }
 
 /// True if an unsupported key gives a focal length or a field of view.

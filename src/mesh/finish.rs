@@ -12,6 +12,7 @@ use splat_mesh::clean::{
 };
 use splat_mesh::decimate::{DecimateOptions, decimate};
 use splat_mesh::file::{Glb, ObjTexture, write_mtl, write_obj, write_ply};
+use splat_mesh::narrow::floor_usize;
 use splat_mesh::{Mesh, MeshReport, vertex_normals};
 
 use super::level_set::OpaqueGaussians;
@@ -161,12 +162,7 @@ fn divided(faces: &[usize], weights: &[f64], target: usize) -> Vec<Option<usize>
         let all: f64 = open.iter().map(|&index| weights[index]).sum();
         let share =
             |index: usize| if all > 0.0 { weights[index] / all } else { 1.0 / open.len() as f64 };
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "at most `left`"
-        )]
-        let part = |index: usize| ((left as f64 * share(index)) as usize).max(1);
+        let part = |index: usize| floor_usize(left as f64 * share(index)).max(1);
         let (small, large): (Vec<usize>, Vec<usize>) =
             open.iter().partition(|&&index| faces[index] <= part(index));
         if small.is_empty() {

@@ -1,5 +1,7 @@
 //! Focus of the cameras, and the box that is meshed.
 
+use splat_mesh::narrow::floor_usize;
+
 use super::{ExtractionError, MeshOptions, WorldBox};
 use crate::dataset::{Dataset, Frame, View};
 use crate::math::linalg::{Mat3, Vec3, add, cross, dot, length, mul, mul_transposed, scale, sub};
@@ -73,7 +75,9 @@ pub fn meshed_box(
     gaussians: &Gaussians,
     options: &MeshOptions,
 ) -> Result<WorldBox, ExtractionError> {
-    let opaque = opaque_centres(gaussians);
+    let (centres, _) = gaussians.means.as_chunks::<3>();
+    let opaque: Vec<Vec3<f64>> =
+        opaque_rows(gaussians).into_iter().map(|row| centres[row].map(f64::from)).collect();
     let found = found(dataset, &opaque, options.center_bbox);
     let world_box = match (options.bbox_min, options.bbox_max) {
         (Some(low), Some(high)) => given(low.0, high.0)?.converted(&Frame::SCENE, &dataset.frame),
@@ -118,8 +122,7 @@ fn found(dataset: &Dataset, opaque: &[Vec3<f64>], is_centred: bool) -> WorldBox 
         .collect();
     let mut half_side = focus.radius;
     if !offsets.is_empty() {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
-        let at = (HELD_SHARE * (offsets.len() - 1) as f64) as usize;
+        let at = floor_usize(HELD_SHARE * (offsets.len() - 1) as f64);
         let held = MARGIN * *offsets.select_nth_unstable_by(at, f64::total_cmp).1;
         half_side = if focus.is_seen { held.min(focus.radius) } else { held };
     }
@@ -131,12 +134,6 @@ pub(super) fn opaque_rows(gaussians: &Gaussians) -> Vec<usize> {
     let threshold = (OPAQUE / (1.0 - OPAQUE)).ln();
     let logits = gaussians.opacity_logits.iter().enumerate();
     logits.filter(|&(_, &logit)| logit > threshold).map(|(row, _)| row).collect()
-}
-
-/// Returns the centres of the opaque Gaussians, world space.
-fn opaque_centres(gaussians: &Gaussians) -> Vec<Vec3<f64>> {
-    let (centres, _) = gaussians.means.as_chunks::<3>();
-    opaque_rows(gaussians).into_iter().map(|row| centres[row].map(f64::from)).collect()
 }
 
 #[cfg(test)]

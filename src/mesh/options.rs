@@ -6,6 +6,7 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use splat_mesh::clean::MinComponent;
+use splat_mesh::narrow::floor_u32;
 use splat_mesh::poisson::Trim;
 
 use super::texture::TextureSource;
@@ -275,13 +276,8 @@ impl MeshOptions {
     pub fn fitted_to(&self, world_box: &WorldBox) -> Self {
         let mut fitted = self.clone();
         if let Some(voxel) = self.tsdf.voxel {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a number of voxels"
-            )]
-            let along = (world_box.longest_side() / voxel).ceil().min(MAX_VOXELS) as u32;
-            fitted.tsdf.mesh_resolution = Some(along);
+            let along = (world_box.longest_side() / voxel).ceil().min(MAX_VOXELS);
+            fitted.tsdf.mesh_resolution = Some(floor_u32(along));
         }
         fitted
     }

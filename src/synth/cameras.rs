@@ -145,21 +145,14 @@ pub(super) fn is_name(text: &str) -> bool {
 /// that assume otherwise.
 fn camera(options: &SynthOptions) -> Camera {
     let [width, height] = [f64::from(options.width), f64::from(options.height)];
-    let focal = focal_share(options.scene) * width.min(height * 4.0 / 3.0);
+    // Shares of the width of a 4:3 photograph. Rooms are photographed with wide lenses.
+    let focal_share = if options.scene == SynthScene::Room { 0.6 } else { 0.95 };
+    let focal = focal_share * width.min(height * 4.0 / 3.0);
     Camera {
         width: options.width,
         height: options.height,
         focal_px: [focal, 0.99 * focal],
         centre_px: [0.513 * width, 0.483 * height],
-    }
-}
-
-/// Returns the ratio of focal length and width of a 4:3 photograph of the scene.
-fn focal_share(scene: SynthScene) -> f64 {
-    match scene {
-        // Rooms are photographed with wide lenses.
-        SynthScene::Room => 0.6,
-        _ => 0.95,
     }
 }
 

@@ -1,6 +1,7 @@
 //! A city of straight streets with houses on a square grid of lots, metres. It is so large that each view shows a
 //! small part.
 
+use splat_mesh::narrow::{floor_i32, floor_usize};
 use splat_mesh::place::Bounds;
 
 use super::field::Texture;
@@ -165,13 +166,7 @@ impl City {
                     return of(GLASS);
                 }
                 let which = self.drawn(lot, 1) * PLASTER.len() as f64;
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a uniform number times the length"
-                )]
-                let pair = PLASTER[which as usize % PLASTER.len()];
-                of(pair)
+                of(PLASTER[floor_usize(which) % PLASTER.len()])
             }
         }
     }
@@ -185,9 +180,7 @@ impl City {
 
 /// Returns the lot at a coordinate of an axis, clamped to the city.
 fn lot_at(along: f64) -> i32 {
-    #[expect(clippy::cast_possible_truncation, reason = "held to the lots")]
-    let lot = ((along + CITY_HALF) / LOT).floor().clamp(0.0, f64::from(LOTS - 1)) as i32;
-    lot
+    floor_i32(((along + CITY_HALF) / LOT).floor().clamp(0.0, f64::from(LOTS - 1)))
 }
 
 /// Returns the colours of the ground; `None` on the lines in the middle of streets.

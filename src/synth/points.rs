@@ -145,6 +145,8 @@ fn color_at(
 
 #[cfg(test)]
 mod tests {
+    use splat_mesh::narrow::floor_usize;
+
     use super::*;
     use crate::synth::cameras::dome;
     use crate::synth::photograph;
@@ -163,12 +165,7 @@ mod tests {
             // NOISE is a seventh of a pixel at the mean distance; five times that is an outlier.
             assert!(point.error_px < 1.0, "{}", point.error_px);
             for &Observation { view, at_px } in &point.track {
-                #[allow(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "projected points lie inside of the image"
-                )]
-                let [x, y] = at_px.map(|at| at as usize);
+                let [x, y] = at_px.map(floor_usize);
                 let pixel = &images[view][(y * 160 + x) * 3..][..3];
                 differences.extend((0..3).map(|i| pixel[i].abs_diff(point.color[i])));
             }

@@ -3,6 +3,7 @@
 
 use std::f64::consts::TAU;
 
+use splat_mesh::narrow::round_u8;
 use splat_mesh::place::Bounds;
 
 use super::nearest::{Ray, Solid, SurfacePoint, normal};
@@ -434,11 +435,6 @@ pub(super) fn encode_srgb(linear: f64) -> f64 {
 }
 
 /// Rounds values in 0..1 to 8 bits.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the value is held to 0..=255"
-)]
 pub(super) fn quantise(color: [f64; 3]) -> [u8; 3] {
-    color.map(|channel| (channel.clamp(0.0, 1.0) * 255.0).round() as u8)
+    color.map(|channel| round_u8(channel.clamp(0.0, 1.0) * 255.0))
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use rayon::prelude::*;
 use splat_mesh::bricks::{self, BRICK_NODES, Bricks, SIDE};
 use splat_mesh::cubes::{ExtractError, extract};
-use splat_mesh::narrow::to_f32;
+use splat_mesh::narrow::{floor_u32, to_f32};
 use splat_mesh::{Mesh, Watch};
 
 use super::scene::Scenery;
@@ -41,7 +41,7 @@ impl NodeLattice {
         let cell = bounds.longest_side() / f64::from(cells.max(1));
         let low = bounds.low.map(|low| low - MARGIN * cell);
         let count = |side: f64| ((side / cell + 2.0 * MARGIN) / SIDE as f64).ceil() + 1.0;
-        Self { low, cell, bricks: bounds.sides().map(|side| whole(count(side))) }
+        Self { low, cell, bricks: bounds.sides().map(|side| floor_u32(count(side))) }
     }
 
     /// Returns the position of a node, which may be fractional.
@@ -87,12 +87,6 @@ impl NodeLattice {
 /// Returns a brick and its successors along one, two or three axes.
 fn with_next([x, y, z]: [u32; 3]) -> [[u32; 3]; 8] {
     [0, 1, 2, 3, 4, 5, 6, 7].map(|bits: u32| [x + (bits & 1), y + (bits >> 1 & 1), z + (bits >> 2)])
-}
-
-/// Converts a count of bricks; the mesh's size is limited long before the conversion saturates.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
-fn whole(count: f64) -> u32 {
-    count as u32
 }
 
 /// Extracts the surface of a scene, closed and with outward faces, with `cells` cells along the longest side.

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
+use splat_mesh::narrow::floor_u32;
 
 use super::closing::Closing;
 use super::jsonl::Encoder;
@@ -408,12 +409,7 @@ impl WorkProgress {
             Some(bar) => {
                 bar.set_prefix(name);
                 bar.set_message(stage.described());
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "0 to FULL"
-                )]
-                bar.set_position((share.clamp(0.0, 1.0) * FULL as f64) as u64);
+                bar.set_position(floor_u32(share.clamp(0.0, 1.0) * FULL as f64).into());
             }
             None if self.is_shown && stage.shown.elapsed() >= LINE_INTERVAL => {
                 stage.shown = Instant::now();

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use splat_mesh::narrow::floor_u32;
 
 use super::PathCamera;
 use crate::export::StoredCamera;
@@ -182,11 +183,8 @@ fn focal_of(fov_degrees: f64) -> f64 {
 }
 
 fn size(width: Option<f64>, height: Option<f64>) -> Option<[u32; 2]> {
-    let whole = |value: f64| {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as checked")]
-        let px = value as u32;
-        (value >= 1.0 && value <= f64::from(u32::MAX)).then_some(px)
-    };
+    let is_size = |value: &f64| *value >= 1.0 && *value <= f64::from(u32::MAX);
+    let whole = |value: f64| Some(value).filter(is_size).map(floor_u32);
     Some([whole(width?)?, whole(height?)?])
 }
 

@@ -11,6 +11,7 @@ use splat_formats::{CameraSplit, SceneCamera, middle_and_radius};
 use splat_mesh::Mesh;
 use splat_mesh::atlas::Atlas;
 use splat_mesh::file::{Glb, PaintedMesh, read_glb};
+use splat_mesh::narrow::to_f32s;
 
 use crate::config::PrimitiveName;
 use crate::dataset::points_ply::{PointsPlyError, read_points_ply};
@@ -78,9 +79,7 @@ pub(super) fn extent_of(points: &[[f32; 3]], cameras: &[SceneCamera]) -> ([f32; 
     if !points.is_empty() {
         return middle_and_radius(points);
     }
-    #[expect(clippy::cast_possible_truncation, reason = "places for a first look")]
-    let places: Vec<[f32; 3]> =
-        cameras.iter().map(|camera| camera.position.map(|x| x as f32)).collect();
+    let places: Vec<_> = cameras.iter().map(|camera| to_f32s(camera.position)).collect();
     middle_and_radius(&places)
 }
 

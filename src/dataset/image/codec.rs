@@ -134,7 +134,9 @@ fn format_of(path: &Path, bytes: &[u8]) -> Result<ImageFormat, ImageError> {
         Ok(format @ (ImageFormat::Jpeg | ImageFormat::Png | ImageFormat::WebP)) => Ok(format),
         Ok(ImageFormat::Bmp) => Ok(ImageFormat::Bmp),
         // The first image in a camera's raw file is a thumbnail.
-        Ok(ImageFormat::Tiff) if !is_raw(path) => Ok(ImageFormat::Tiff),
+        Ok(ImageFormat::Tiff) if !RAW_EXTENSIONS.contains(&extension_of(path).as_str()) => {
+            Ok(ImageFormat::Tiff)
+        }
         guessed => {
             Err(ImageError::UnknownFormat { path: name(path), found: kind_of(bytes, guessed.ok()) })
         }
@@ -143,10 +145,6 @@ fn format_of(path: &Path, bytes: &[u8]) -> Result<ImageFormat, ImageError> {
 
 /// Extensions of cameras' raw files that are TIFF files, lower case.
 const RAW_EXTENSIONS: [&str; 9] = ["dng", "nef", "cr2", "arw", "pef", "nrw", "srw", "3fr", "iiq"];
-
-fn is_raw(path: &Path) -> bool {
-    RAW_EXTENSIONS.contains(&extension_of(path).as_str())
-}
 
 fn kind_of(bytes: &[u8], guessed: Option<ImageFormat>) -> String {
     let brand = bytes.get(4..12).unwrap_or_default();

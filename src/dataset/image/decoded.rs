@@ -136,18 +136,6 @@ impl NormalMap {
 /// Smallest averaged mask value of a pixel that counts.
 const HALF: u8 = 128;
 
-/// Returns the mask of an alpha channel, from `[n][4]`: pixels below half opacity are masked.
-pub(super) fn from_alpha(rgba: &[u8]) -> Vec<u8> {
-    rgba.chunks_exact(4).map(|pixel| counts(pixel[3])).collect()
-}
-
-/// Thresholds averages to 0 or 255.
-pub(super) fn binarise(mask: &mut [u8]) {
-    for value in mask {
-        *value = counts(*value);
-    }
-}
-
 /// Returns the pixels that count in both masks.
 pub(super) fn intersect(mask: Option<Vec<u8>>, other: Vec<u8>) -> Vec<u8> {
     match mask {
@@ -156,7 +144,8 @@ pub(super) fn intersect(mask: Option<Vec<u8>>, other: Vec<u8>) -> Vec<u8> {
     }
 }
 
-fn counts(value: u8) -> u8 {
+/// Thresholds an average to 0 or 255.
+pub(super) fn counts(value: u8) -> u8 {
     if value >= HALF { 255 } else { 0 }
 }
 

@@ -6,6 +6,7 @@ use fast_image_resize::FilterType;
 use fast_image_resize::images::ImageRef;
 use fast_image_resize::pixels::{PixelType, U8x3, U16};
 use image::{DynamicImage, Rgba};
+use splat_mesh::narrow::floor_usize;
 
 use super::decoded::{self, ImageError, InverseDepthMap, NormalMap, name};
 use super::{codec, resample};
@@ -135,21 +136,12 @@ impl<T: Copy> Plane<T> {
         let ratio = [0, 1].map(|i| f64::from(self.px[i]) / f64::from(photograph_px[i]));
         let mut values = Vec::with_capacity(full_px[0] as usize * full_px[1] as usize);
         resample::each_place(full_px, &|at| lens.source_px(at), |at| {
-            let [x, y] = [0, 1].map(|i| nearest(at[i] * ratio[i], self.px[i]));
+            let [x, y] = [0, 1]
+                .map(|i| floor_usize((at[i] * ratio[i]).clamp(0.0, f64::from(self.px[i]) - 1.0)));
             values.push(self.values[y * self.px[0] as usize + x]);
         });
         Self { px: full_px, values }
     }
-}
-
-/// Returns the nearest pixel of a row or column to `at`.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "clamped to the row first; what is not a number becomes pixel 0"
-)]
-fn nearest(at: f64, length: u32) -> usize {
-    at.clamp(0.0, f64::from(length) - 1.0) as usize
 }
 
 // Normals.

@@ -76,8 +76,8 @@ fn photograph(source: &ImageSource) -> Result<Image, ImageError> {
     let colours = rgba.chunks_exact(4);
     let (rgb, mask) = match source.alpha {
         AlphaMeaning::Mask => {
-            let rgb = colours.flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect();
-            (rgb, Some(decoded::from_alpha(&rgba)))
+            let mask = colours.clone().map(|pixel| decoded::counts(pixel[3])).collect();
+            (colours.flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect(), Some(mask))
         }
         AlphaMeaning::BlendOver(background) => {
             (colours.flat_map(|pixel| over(pixel, background)).collect(), None)

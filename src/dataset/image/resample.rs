@@ -12,6 +12,7 @@ use fast_image_resize::pixels::{U8, U8x3, U16};
 use fast_image_resize::{
     FilterType, PixelTrait, PixelType, ResizeAlg, ResizeError, ResizeOptions, Resizer,
 };
+use splat_mesh::narrow::{floor_usize, to_f32};
 
 use super::decoded::Image;
 use super::decoded::{ImageError, name};
@@ -79,7 +80,7 @@ pub(super) fn mask(
     let source = ImageRef::new(from[0], from[1], &mask, PixelType::U8);
     // A box has no negative lobes, so its result is a share of the area.
     let mut mask = convolve::<U8>(path, source, size, FilterType::Box)?;
-    decoded::binarise(&mut mask);
+    mask.iter_mut().for_each(|value| *value = decoded::counts(*value));
     Ok(mask)
 }
 
@@ -255,18 +256,13 @@ struct PixelPair {
     share: f32,
 }
 
-/// Returns the pixels around `at`.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "clamped to the row first; what is not a number becomes pixel 0"
-)]
+/// Returns the pixels around `at`; pixel 0 around what is not a number.
 fn neighbours(at: f64, length: u32) -> PixelPair {
     let last = length as usize - 1;
     let at = if at.is_nan() { 0.0 } else { (at - 0.5).clamp(0.0, last as f64) };
     // The cast is a floor here, and ten times faster where floor is a call.
-    let low = at as usize;
-    PixelPair { low, high: (low + 1).min(last), share: (at - low as f64) as f32 }
+    let low = floor_usize(at);
+    PixelPair { low, high: (low + 1).min(last), share: to_f32(at - low as f64) }
 }
 
 /// Rounds to the nearest 8-bit value.

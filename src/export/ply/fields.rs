@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use splat_mesh::file::ply::{NewPlyHeader, PlyElement, Scalar};
+use splat_mesh::narrow::floor_u32;
 
 use crate::dataset::FARTHEST;
 use crate::math::Real;
@@ -189,14 +190,12 @@ impl PlyRows for Gaussians {
             PlyField::Harmonics { column: 5, prefix: "f_rest_" },
             PlyField::Values { column: 3, names: &["opacity"], meaning: Meaning::Other },
         ],
-        complete: fill_shapes,
+        // Nothing reads the scales and rotations of vertices.
+        complete: |vertices, count| {
+            vertices.log_scales = vec![0.0; 3 * count];
+            vertices.quats = [1.0, 0.0, 0.0, 0.0].repeat(count);
+        },
     });
-}
-
-/// Fills the scales and rotations of vertices, which nothing reads.
-fn fill_shapes(vertices: &mut Gaussians, count: usize) {
-    vertices.log_scales = vec![0.0; 3 * count];
-    vertices.quats = [1.0, 0.0, 0.0, 0.0].repeat(count);
 }
 
 // Triangles of a PLY, and the comments about drawing them.
@@ -363,13 +362,7 @@ impl FaceLayout {
                 let path = path.to_owned();
                 return Err(PlyFacesError::NoVertex { path, face: index, vertex, vertices });
             }
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a whole number of 32 bits that is not below 0"
-            )]
-            let vertex = vertex as u32;
-            *corner = vertex;
+            *corner = floor_u32(vertex);
         }
         Ok(face)
     }
