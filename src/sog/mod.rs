@@ -307,11 +307,11 @@ mod tests {
 
     #[test]
     fn groups_get_the_weighted_mean_of_their_harmonics_if_there_are_any() {
-        let mut gaussians = gaussians();
+        let mut grouped = gaussians();
         let alike = SharedRows { labels: vec![1, 0, 1], entries: 2, weights: vec![1.0, 5.0, 2.0] };
-        share(&mut gaussians, &alike);
+        share(&mut grouped, &alike);
         let expected = [vec![5.0; 9], vec![4.0; 9], vec![5.0; 9]].concat();
-        assert_eq!(gaussians.sh_rest, expected);
+        assert_eq!(grouped.sh_rest, expected);
         let mut flat = Gaussians { sh_degree: 0, sh_rest: Vec::new(), ..gaussians() };
         let before = flat.clone();
         let alike = SharedRows { labels: vec![0; 3], entries: 1, weights: vec![1.0; 3] };
