@@ -585,6 +585,7 @@ mod tests {
             assert!(!fitted.apply_orientation);
         }
     }
+
     #[test]
     fn tiny_sizes_do_not_fit_other_shapes() {
         assert!(same_shape([12, 8], [96, 64]) && same_shape([13, 9], [96, 64]));

@@ -9,8 +9,7 @@ use std::path::Path;
 use image::metadata::Orientation;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use super::decoded::ImageHeader;
-use super::decoded::{ImageError, name};
+use super::decoded::{ImageError, ImageHeader, name};
 use crate::dataset::finder::extension_of;
 
 /// Largest decoded image, bytes: 350 million 8-bit pixels, several times the largest cameras. A larger size in a

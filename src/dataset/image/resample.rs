@@ -14,10 +14,7 @@ use fast_image_resize::{
 };
 use splat_mesh::narrow::{floor_usize, to_f32};
 
-use super::decoded::Image;
-use super::decoded::{ImageError, name};
-
-use super::decoded;
+use super::decoded::{self, Image, ImageError, name};
 
 /// Resizes an image. A new pixel counts if at least half of its area does. Masked colours do not affect the average
 /// of the others.
