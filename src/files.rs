@@ -1,21 +1,18 @@
 //! Files that a failure leaves whole, and searches for files.
 
-mod folder_lock;
-mod json_fault;
-mod table_lock;
+mod locks;
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use image::{ExtendedColorType, ImageEncoder, ImageError};
 use splat_formats::{UnfinishedFile, folder_of};
 use tempfile::NamedTempFile;
 
-pub use folder_lock::{FolderLock, LockError, LockState, is_locked, lock_state};
-pub use json_fault::JsonFault;
+pub use locks::{FolderLock, LockError, LockState, TableLock, is_locked, lock_state};
 pub use splat_formats::{follow_links, remove_abandoned};
-pub use table_lock::TableLock;
 
 /// Replaces `path` with the result of `write` on an empty file. After an error `path` is unchanged.
 ///
@@ -86,15 +83,18 @@ fn is_refusal(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
+/// Returns the paths of a folder's entries, sorted; none if the folder cannot be listed.
+pub fn entries(folder: &Path) -> Vec<PathBuf> {
+    let read = fs::read_dir(folder).into_iter().flatten();
+    let mut paths: Vec<PathBuf> = read.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    paths
+}
+
 /// Returns the entries of a folder whose names contain a number, ascending; none if the folder does not exist.
 pub fn numbered(folder: &Path, number: impl Fn(&str) -> Option<u32>) -> Vec<(u32, PathBuf)> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let mut found: Vec<(u32, PathBuf)> = entries
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            Some((number(path.file_name()?.to_str()?)?, path))
-        })
-        .collect();
+    let numbered = |path: PathBuf| Some((number(path.file_name()?.to_str()?)?, path));
+    let mut found: Vec<(u32, PathBuf)> = entries(folder).into_iter().filter_map(numbered).collect();
     found.sort();
     found
 }
@@ -161,9 +161,7 @@ pub fn shell_word(path: &Path) -> String {
 
 /// Hidden folder in an output folder for unfinished files.
 const WORK_FOLDER: &str = ".splat";
-
 const PREFIX: &str = ".splat-";
-
 const SUFFIX: &str = ".tmp";
 
 /// Number of folders searched for a work folder: renders are four levels deep in a model folder.
@@ -265,8 +263,10 @@ impl NewFile {
     /// cannot reserve space.
     pub fn with_room(path: &Path, bytes: u64) -> Result<Option<Self>, OutputError> {
         let file = Self::begin(path)?;
-        let keeps = reserve_space(file.temporary.as_file(), bytes)
-            .map_err(|source| OutputError::new(path, source))?;
+        // An empty range cannot be reserved.
+        let keeps = bytes == 0
+            || reserve_space(file.temporary.as_file(), 0..bytes, true)
+                .map_err(|source| OutputError::new(path, source))?;
         Ok(keeps.then_some(file))
     }
 
@@ -283,22 +283,20 @@ impl NewFile {
     }
 }
 
-/// Reserves disk space for an empty file without making it longer. Returns false if the file system cannot.
+/// Reserves disk space for a range of a file. Returns false if the file system cannot.
 #[cfg(target_os = "linux")]
-fn reserve_space(file: &File, bytes: u64) -> io::Result<bool> {
+fn reserve_space(file: &File, range: Range<u64>, keeps_length: bool) -> io::Result<bool> {
     use rustix::fs::{FallocateFlags, fallocate};
     use rustix::io::Errno;
-    if bytes == 0 {
-        return Ok(true);
-    }
-    match fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes) {
+    let flags = if keeps_length { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
+    match fallocate(file, flags, range.start, range.end - range.start) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
         done => Ok(done.map(|()| true)?),
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn reserve_space(_file: &File, _bytes: u64) -> std::io::Result<bool> {
+fn reserve_space(_file: &File, _range: Range<u64>, _keeps_length: bool) -> io::Result<bool> {
     Ok(false)
 }
 
@@ -336,7 +334,7 @@ impl DiskReserve {
             return Ok(());
         };
         let file = held.file.as_file_mut();
-        if let Err(error) = extend(file, held.bytes, bytes) {
+        if let Err(error) = extend(file, held.bytes..bytes) {
             // A part of the growth would be of no use.
             file.set_len(held.bytes).ok();
             return Err(fail(error));
@@ -351,25 +349,15 @@ impl DiskReserve {
     }
 }
 
-#[cfg(target_os = "linux")]
-fn extend(file: &mut File, from: u64, to: u64) -> io::Result<()> {
-    use rustix::fs::{FallocateFlags, fallocate};
-    use rustix::io::Errno;
-    match fallocate(&*file, FallocateFlags::empty(), from, to - from) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => fill(file, from, to),
-        done => Ok(done?),
-    }
+/// Makes a file longer by a range with disk space.
+fn extend(file: &mut File, range: Range<u64>) -> io::Result<()> {
+    if reserve_space(file, range.clone(), false)? { Ok(()) } else { fill(file, range) }
 }
 
-#[cfg(not(target_os = "linux"))]
-fn extend(file: &mut File, from: u64, to: u64) -> io::Result<()> {
-    fill(file, from, to)
-}
-
-fn fill(file: &mut File, from: u64, to: u64) -> io::Result<()> {
+fn fill(file: &mut File, range: Range<u64>) -> io::Result<()> {
     let zeros = vec![0; ZEROS];
-    file.seek(SeekFrom::Start(from))?;
-    let mut left = to - from;
+    file.seek(SeekFrom::Start(range.start))?;
+    let mut left = range.end - range.start;
     while left > 0 {
         let now = usize::try_from(left).map_or(ZEROS, |left| left.min(ZEROS));
         file.write_all(&zeros[..now])?;
@@ -393,6 +381,54 @@ pub(crate) fn assert_parts(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "no `{part}` in: {text}");
     }
+}
+
+// Errors in JSON that people edit.
+
+/// Position and kind of an error in JSON text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {found}")]
+pub struct JsonFault {
+    line: usize,
+    column: usize,
+    found: String,
+}
+
+impl JsonFault {
+    /// Creates the fault from the parser's error.
+    pub fn new(text: &[u8], error: &serde_json::Error) -> Self {
+        if let Some(at) = text.iter().position(|&byte| byte == 0) {
+            let before = &text[..at];
+            let start = before.iter().rposition(|&byte| byte == b'\n').map_or(0, |it| it + 1);
+            let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+            let found = "a NUL byte, so the file is damaged".to_owned();
+            return Self { line, column: at - start + 1, found };
+        }
+        let (line, column) = (error.line(), error.column());
+        let found = if error.is_eof() {
+            "the file ends too early".to_owned()
+        } else if error.is_syntax() && has_comment(text, line, column) {
+            "a comment, which JSON does not allow".to_owned()
+        } else {
+            let text = error.to_string();
+            let place = format!(" at line {line} column {column}");
+            match text.strip_suffix(&place).unwrap_or(&text) {
+                "trailing comma" => "a comma before the closing bracket".to_owned(),
+                other => other.to_owned(),
+            }
+        };
+        Self { line, column, found }
+    }
+}
+
+/// Returns true if a comment starts where the parser stopped, or one character beside.
+fn has_comment(text: &[u8], line: usize, column: usize) -> bool {
+    let line = text.split(|&byte| byte == b'\n').nth(line.saturating_sub(1)).unwrap_or_default();
+    let rest = line.get(column.saturating_sub(2)..).unwrap_or_default();
+    let first = rest.trim_ascii_start();
+    [&b"//"[..], b"/*", b"#"]
+        .iter()
+        .any(|mark| first.starts_with(mark) || rest[1.min(rest.len())..].starts_with(mark))
 }
 
 #[cfg(test)]
@@ -495,8 +531,27 @@ mod tests {
     #[test]
     fn zeros_reserve_space_without_fallocate() {
         let mut file = tempfile::tempfile().unwrap();
-        fill(&mut file, 0, 10).unwrap();
-        fill(&mut file, 10, (ZEROS + 100) as u64).unwrap();
+        fill(&mut file, 0..10).unwrap();
+        fill(&mut file, 10..(ZEROS + 100) as u64).unwrap();
         assert_eq!(file.metadata().unwrap().len(), (ZEROS + 100) as u64);
+    }
+
+    #[test]
+    fn faults_are_named_with_their_line() {
+        let cases: [(&[u8], &str); 8] = [
+            (b"{\n  \"a\": 1, // one\n  \"b\": 2\n}", "line 2, column 11: a comment"),
+            (b"{\n  # first\n  \"a\": 1\n}", "line 2, column 3: a comment"),
+            (b"{\"a\": /* one */ 1}", "line 1, column 7: a comment"),
+            (b"{\n  \"a\": [1, 2,]\n}", "line 2, column 14: a comma before"),
+            (b"{\n  \"a\": 1,\n}", "line 3, column 1: a comma before"),
+            (b"{\n\"a\": \"b\0\"}", "line 2, column 8: a NUL byte"),
+            (b"{\"a\": [1", "line 1, column 8: the file ends too early"),
+            (b"{\"a\" 1}", "line 1, column 6: expected `:`"),
+        ];
+        for (text, expected) in cases {
+            let error = serde_json::from_slice::<serde_json::Value>(text).unwrap_err();
+            let found = JsonFault::new(text, &error).to_string();
+            assert!(found.starts_with(expected), "{found} for {expected}");
+        }
     }
 }

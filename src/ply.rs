@@ -10,44 +10,20 @@ use splat_mesh::file::ply::{HeaderFault, PlyElement, PlyFault, PlyHeader};
 
 /// A file that cannot be read as PLY, whatever its contents.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum PlyFileError {
-    /// The system refuses the file.
     #[error("{path}: cannot be read: {source}. Check the path and its permissions")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Error of the system.
-        #[source]
-        source: io::Error,
-    },
-    /// The header is not one of a PLY with vertices.
+    Unreadable { path: PathBuf, source: io::Error },
     #[error(
         "{path}, line {line} of the header: {found}. Name another file, or copy or export this \
          one again as PLY"
     )]
-    Header {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// Problem in the line.
-        found: String,
-    },
-    /// The file has fewer bytes than its rows need.
+    Header { path: PathBuf, line: usize, found: String },
     #[error(
         "{path}: is truncated: {rows} rows of {row_bytes} bytes are announced, but the file has \
          {found} bytes for them. Copy or export it again"
     )]
-    Truncated {
-        /// The file.
-        path: PathBuf,
-        /// Rows in the header.
-        rows: u64,
-        /// Bytes of a row.
-        row_bytes: usize,
-        /// Bytes after the header.
-        found: u64,
-    },
+    Truncated { path: PathBuf, rows: u64, row_bytes: usize, found: u64 },
 }
 
 impl PlyFileError {

@@ -66,7 +66,6 @@ impl<B: TrainDevice> Cleaner<'_, '_, B> {
         self.propose(gone)
     }
 
-    /// Evaluates the model without all these Gaussians.
     pub(super) fn propose(&mut self, gone: Vec<Option<CleanRule>>) -> Result<Proposal, TrainError> {
         // `clean` has found an image of a training view.
         let evaluation = self.evaluator.evaluate(&gone)?.unwrap_or_default();
@@ -122,7 +121,6 @@ pub struct CleanOptions {
 }
 
 impl CleanOptions {
-    /// Returns true if a position is inside the crop.
     pub(super) fn keeps(&self, place: [f32; 3]) -> bool {
         let in_box = self.boxes.is_empty() || self.boxes.iter().any(|it| it.contains(place));
         in_box && self.sphere.is_none_or(|sphere| sphere.contains(place))

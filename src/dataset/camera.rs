@@ -113,10 +113,8 @@ pub(super) fn stem(name: &str) -> &str {
     }
 }
 
-/// The optical axis of a camera.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpticalAxis {
-    /// Position of the camera.
     pub(super) centre: Vec3<f64>,
     /// Unit vector along the view.
     pub(super) forward: Vec3<f64>,

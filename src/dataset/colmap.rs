@@ -21,6 +21,7 @@ use super::camera::Pose;
 use super::finder::{file_in, first_few};
 use super::lens::Lens;
 use super::shot::{PointCloud, not_finite};
+use crate::files;
 
 /// Deepest folder below the scene that is searched for a model.
 const MAX_DEPTH: usize = 3;
@@ -132,7 +133,6 @@ pub fn find_anywhere(
     largest(scene, &found)
 }
 
-/// Returns the model with the most images.
 fn largest(scene: &Path, folders: &[PathBuf]) -> Option<FoundModel> {
     let has_model =
         |folder: &&PathBuf| ["cameras", "images"].iter().any(|file| part(folder, file).is_some());
@@ -175,13 +175,8 @@ fn subfolders(folder: &Path) -> Vec<PathBuf> {
 
 /// Lists the folders whose names are numbers, in numeric order.
 fn numbered(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let mut numbered: Vec<(u32, PathBuf)> = entries
-        .flatten()
-        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
-        .collect();
-    numbered.sort_unstable();
-    numbered.into_iter().map(|(_, path)| path).collect()
+    let found = files::numbered(folder, |name| name.parse().ok());
+    found.into_iter().map(|(_, path)| path).collect()
 }
 
 /// Returns the number of images of a model; 0 if they cannot be read.

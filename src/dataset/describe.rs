@@ -13,8 +13,7 @@ use super::folders;
 use super::lens::LengthKeys;
 use super::maps::{self, Masks};
 use super::points_ply::{self, PlyPoints};
-use super::shot::{AlphaMeaning, Optics, PointCloud, Shot, not_finite};
-use super::split::Holdout;
+use super::shot::{AlphaMeaning, Holdout, Optics, PointCloud, Shot, not_finite};
 use super::transforms::{self, Frame, Transforms};
 use crate::config::SceneOptions;
 
@@ -38,7 +37,6 @@ pub(super) struct Description {
     pub(super) length_keys: LengthKeys,
 }
 
-/// Reads the description of the scene in a folder.
 pub(super) fn describe(root: &Path, options: &SceneOptions) -> Result<Description, DatasetError> {
     if let Some(model) = folders::model(root, &options.images) {
         return describe_colmap(root, &model, options);
@@ -61,7 +59,7 @@ fn describe_transforms(
     let Transforms { mut frames, points, has_split, mut warnings } = if is_blender {
         transforms::read_blender(root)?
     } else {
-        transforms::read_nerfstudio(root)?
+        transforms::read(&root.join(transforms::NERFSTUDIO))?
     };
     warnings.extend(drop_repeated(&mut frames));
     let names: Vec<&str> = frames.iter().map(|frame| frame.name.as_str()).collect();

@@ -12,6 +12,7 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::camera::stem;
 use super::shot::{EXTENSIONS, UNREAD_EXTENSIONS};
+use crate::files::entries;
 
 /// Deepest folder below the finder's folder that is searched.
 const MAX_DEPTH: usize = 16;
@@ -65,7 +66,6 @@ struct Found {
     by: Match,
 }
 
-/// Kind of file that a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// The photograph of this name.
@@ -298,7 +298,6 @@ fn fold(name: &str) -> String {
     name.nfc().collect::<String>().to_lowercase().nfc().collect()
 }
 
-/// Returns a file's extension in lower case.
 pub(super) fn extension_of(path: impl AsRef<Path>) -> String {
     path.as_ref().extension().unwrap_or_default().to_string_lossy().to_lowercase()
 }
@@ -325,9 +324,7 @@ pub(super) fn photographs_in(folder: &Path) -> usize {
 
 /// Returns the first of these files in a folder, whatever the case of its name.
 pub(super) fn file_in(folder: &Path, names: &[&str]) -> Option<PathBuf> {
-    let entries = fs::read_dir(folder).ok()?.flatten();
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-    files.sort_unstable();
+    let files = entries(folder);
     names.iter().find_map(|name| {
         let is_it = |path: &&PathBuf| {
             path.file_name().is_some_and(|it| it.eq_ignore_ascii_case(name)) && path.is_file()

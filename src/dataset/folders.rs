@@ -10,7 +10,7 @@ use super::finder::{
 };
 use super::shot::UNREAD_EXTENSIONS;
 use super::transforms;
-use crate::files::shell_word;
+use crate::files::{entries, shell_word};
 
 /// Default folder of photographs.
 const DEFAULT_FOLDER: &str = "images";
@@ -30,20 +30,16 @@ const METASHAPE: &str = "cameras.xml";
 /// Files that a folder without a scene lacks, for its error.
 const SOUGHT: &str = ": no sparse/0, no transforms.json";
 
-/// The photographs of a scene.
 #[derive(Debug)]
 pub(super) struct Located {
     /// Folder of most photographs.
     pub(super) folder: PathBuf,
-    /// Files of the names.
     pub(super) files: FoundFiles,
     /// True if a file may be a resized copy of its camera's photograph.
     pub(super) may_be_scaled: bool,
-    /// Warnings, one sentence each.
     pub(super) warnings: Vec<String>,
 }
 
-/// True if the scene has a transforms file.
 pub(super) fn has_transforms(root: &Path) -> bool {
     [transforms::BLENDER_TRAIN, transforms::NERFSTUDIO].iter().any(|name| root.join(name).is_file())
 }
@@ -53,7 +49,6 @@ pub(super) fn model(root: &Path, images: &str) -> Option<FoundModel> {
     usual_model(root).or_else(|| model_anywhere(root, images))
 }
 
-/// Finds the COLMAP model of a scene in a usual folder.
 fn usual_model(root: &Path) -> Option<FoundModel> {
     colmap::find(root, has_transforms(root))
 }
@@ -85,7 +80,6 @@ fn beside_model(root: &Path, images: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// Finds the photographs of a COLMAP model.
 pub(super) fn of_colmap(
     root: &Path,
     model: &Path,
@@ -387,10 +381,9 @@ fn first_of(folder: &Path, extensions: &[&str]) -> Option<PathBuf> {
 
 /// Returns a file whose name is nearly that of a transforms file.
 fn misnamed_transforms(root: &Path) -> Option<String> {
-    let names = fs::read_dir(root).ok()?.flatten().map(|entry| entry.file_name());
-    let mut names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
-    names.sort_unstable();
-    names.into_iter().find(|name| {
+    let entries = entries(root).into_iter();
+    let mut names = entries.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));
+    names.find(|name| {
         let name = name.to_lowercase();
         name.starts_with("transforms") && name.ends_with(".json")
     })
@@ -398,10 +391,6 @@ fn misnamed_transforms(root: &Path) -> Option<String> {
 
 /// Lists the names of the folders in a folder, sorted; empty if it cannot be listed.
 fn names_in(folder: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let folders = entries.flatten().filter(|entry| entry.path().is_dir());
-    let mut names: Vec<String> =
-        folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort_unstable();
-    names
+    let folders = entries(folder).into_iter().filter(|path| path.is_dir());
+    folders.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect()
 }

@@ -182,16 +182,12 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_scenes_keep_their_coordinates() {
+    fn only_scenes_far_away_have_an_offset_which_is_rounded() {
         for (middle, radius) in
             [([0.0; 3], 4.0), ([3.0, -60.0, 9.0], 4.0), ([0.0; 3], 0.02), ([0.0; 3], 900.0)]
         {
             assert_eq!(found(middle, radius), Frame::SCENE, "{middle:?} {radius}");
         }
-    }
-
-    #[test]
-    fn scenes_far_away_have_a_rounded_offset() {
         let far = [500_003.2, 4_500_001.7, -120.4];
         assert_eq!(found(far, 4.0), Frame::of_file([500_000.0, 4_500_000.0, -120.0]));
         assert_eq!(found(far, 80.0).offset, [500_000.0, 4_500_000.0, -100.0]);

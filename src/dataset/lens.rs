@@ -7,6 +7,8 @@ use std::f64::consts::TAU;
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use splat_mesh::narrow::floor_u32;
+
 use super::camera::Camera;
 
 /// Tangent of the widest ray on either side of a straightened image: tan 60°.
@@ -121,7 +123,7 @@ impl Lens {
                 return Err(self.folds());
             }
             straight.centre_px[axis] = (size - (high - low)) / 2.0 - low;
-            let size = whole(size);
+            let size = floor_u32(size);
             if axis == 0 { straight.width = size } else { straight.height = size }
         }
         Ok((straight, Some(Undistortion { lens: *self, straight })))
@@ -243,7 +245,6 @@ impl Lens {
     }
 }
 
-/// An axis-aligned rectangle of the plane.
 #[derive(Clone, Copy, Debug)]
 struct Rectangle {
     low: [f64; 2],
@@ -278,16 +279,6 @@ impl Rectangle {
     }
 }
 
-/// Converts a whole, positive number that fits.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "whole and positive; `as` saturates"
-)]
-pub(super) fn whole(size: f64) -> u32 {
-    size as u32
-}
-
 /// Mapping from the pixels of a straightened image to the photograph, both at full size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Undistortion {
@@ -309,7 +300,6 @@ impl Undistortion {
 
 /// Step of the search for a distortion's fold, and number of steps (up to 84° off the axis).
 const SCAN_STEP: f64 = 1.0 / 512.0;
-
 const SCAN_STEPS: u32 = 5120;
 
 /// Newton steps before a point counts as having no inverse; a dozen suffice if there is one.
@@ -326,7 +316,6 @@ pub enum Distortion {
     Fisheye([f64; 4]),
 }
 
-/// The value of a function, and its derivative.
 #[derive(Clone, Copy)]
 struct Sloped {
     value: f64,
@@ -547,9 +536,7 @@ const MAX_STRETCH: f64 = 2.1;
 /// Names of a camera's lengths in the files of a scene, for x and y.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LengthKeys {
-    /// Names of the focal lengths.
     pub(super) focal: [&'static str; 2],
-    /// Names of the principal point.
     pub(super) centre: [&'static str; 2],
 }
 
@@ -560,7 +547,6 @@ pub(super) struct Implausible {
     pub(super) is_impossible: bool,
     /// The number with its name and meaning.
     pub(super) found: String,
-    /// Remedy.
     pub(super) remedy: &'static str,
 }
 
@@ -764,16 +750,12 @@ mod tests {
     }
 
     #[test]
-    fn wide_fisheye_is_cropped_to_sixty_degrees() {
+    fn wide_and_folding_lenses_are_cropped() {
         // 180° across the diagonal and more: the corners see behind the camera.
         let fisheye = lens([420.0; 2], Distortion::Fisheye([0.01, 0.002, -0.001, 0.0001]));
         let straight = assert_covered(&fisheye);
         let half = f64::from(straight.width) / 2.0 / straight.focal_px[0];
         assert!(half <= MAX_TANGENT && half > 1.5, "{straight:?}");
-    }
-
-    #[test]
-    fn folding_lens_is_cropped_before_the_fold() {
         // r (1 - 0.6 r²) grows up to r = 0.745 only, and the corners lie at 0.89.
         let folding = Distortion::brown([-0.6, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0; 2]);
         let lens = lens([900.0; 2], folding);

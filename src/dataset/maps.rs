@@ -17,6 +17,7 @@ use super::shot::{DepthFile, ImageSource, NormalFile, Shot};
 use super::transforms::Frame;
 use crate::config::NormalsFrame;
 use crate::files::JsonFault;
+use crate::math::Real as _;
 use crate::math::linalg::Mat3;
 use crate::math::quantile::median;
 
@@ -129,9 +130,7 @@ fn fitting(path: &Path, fit: Option<&DepthScale>, median: f64) -> Result<DepthFi
     if !path.is_file() {
         return Err("no map");
     }
-    #[expect(clippy::cast_possible_truncation, reason = "rounded to the maps' precision")]
-    let (scale, offset) = (scale as f32, offset as f32);
-    Ok(DepthFile { path: path.to_owned(), scale, offset })
+    Ok(DepthFile { path: path.to_owned(), scale: scale.to_f32(), offset: offset.to_f32() })
 }
 
 // Maps of normals, and their axes. `NORMALS/a.png` belongs to the photograph `a.jpg`, else `NORMALS/a.jpg`.
@@ -206,7 +205,6 @@ pub(super) struct Masks {
     finder: Option<Finder>,
 }
 
-/// The masks that frames name.
 #[derive(Debug)]
 pub(super) struct NamedMasks {
     /// Masks by frame.
@@ -233,7 +231,6 @@ impl Masks {
         }
     }
 
-    /// Finds the masks that frames name.
     pub(super) fn named(frames: &[Frame], in_scene: &Finder) -> NamedMasks {
         let names: Vec<&str> = frames.iter().filter_map(|frame| frame.mask.as_deref()).collect();
         let mut found = in_scene.find(&names, Wanted::Photograph).paths.into_iter();
@@ -268,7 +265,6 @@ impl Masks {
 }
 
 impl NamedMasks {
-    /// Warns of missing masks.
     pub(super) fn warning(&self) -> Option<String> {
         (!self.missing.is_empty()).then(|| {
             format!(
@@ -280,7 +276,6 @@ impl NamedMasks {
     }
 }
 
-/// The maps of a scene.
 #[derive(Debug)]
 pub(super) struct FoundMaps<F> {
     /// Maps with the index of their view.

@@ -86,7 +86,10 @@ fn read(path: &Path, input: impl Read, length: u64) -> Result<PlyPoints, PointsP
                 position[axis] = value;
             }
             if let Some(channel) = columns.color.iter().flatten().position(|&column| column == at) {
-                color[channel] = columns.coding.decoded(value).to_f32();
+                // The harmonic of degree 0 is 1 / (2 sqrt(pi)).
+                let decoded = 0.5 + value * 0.25 * std::f64::consts::FRAC_2_SQRT_PI;
+                let share = if columns.are_harmonics { decoded.clamp(0.0, 1.0) } else { value };
+                color[channel] = share.to_f32();
             }
         });
         row.map_err(|fault| PointsPlyError::Vertex {
@@ -110,7 +113,7 @@ fn read(path: &Path, input: impl Read, length: u64) -> Result<PlyPoints, PointsP
         ply::warn_of_rest(path, input.get_ref().limit() + input.buffer().len() as u64);
     }
     points.colors = match columns.color {
-        Some(_) => bytes_of_colors(&colors, columns.coding.has_fractions()),
+        Some(_) => bytes_of_colors(&colors, columns.has_fractions),
         None => vec![[GREY; 3]; points.positions.len()],
     };
     Ok(PlyPoints { points, dropped, has_colors: columns.color.is_some() })
@@ -120,33 +123,6 @@ fn found_of(fault: PlyFault) -> String {
     match fault {
         PlyFault::Unreadable(error) => format!("cannot be read: {error}"),
         PlyFault::Found(found) => found,
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Coding {
-    /// Integers.
-    Whole,
-    /// Fractions.
-    Fractions,
-    /// Coefficients of degree 0 of a model of Gaussians.
-    Harmonics,
-}
-
-impl Coding {
-    /// Returns the channel, converted from the harmonics.
-    fn decoded(self, value: f64) -> f64 {
-        match self {
-            Self::Whole | Self::Fractions => value,
-            // The harmonic of degree 0 is 1 / (2 sqrt(pi)).
-            Self::Harmonics => {
-                (0.5 + value * 0.25 * std::f64::consts::FRAC_2_SQRT_PI).clamp(0.0, 1.0)
-            }
-        }
-    }
-
-    fn has_fractions(self) -> bool {
-        self != Self::Whole
     }
 }
 
@@ -162,7 +138,9 @@ const COLOR_NAMES: [[&str; 3]; 5] = [
 struct Columns {
     position: [usize; 3],
     color: Option<[usize; 3]>,
-    coding: Coding,
+    has_fractions: bool,
+    /// True if colours are coefficients of degree 0 of a model of Gaussians.
+    are_harmonics: bool,
 }
 
 impl Columns {
@@ -178,14 +156,11 @@ impl Columns {
         let color = COLOR_NAMES.iter().find_map(|[red, green, blue]| {
             Some(([find(red)?, find(green)?, find(blue)?], red.starts_with("f_dc")))
         });
-        let coding = match color {
-            Some((_, true)) => Coding::Harmonics,
-            Some(([red, ..], false)) if vertices.properties[red].scalar.is_float() => {
-                Coding::Fractions
-            }
-            _ => Coding::Whole,
-        };
-        Ok(Self { position, color: color.map(|(columns, _)| columns), coding })
+        let are_harmonics = color.is_some_and(|(_, are_harmonics)| are_harmonics);
+        let color = color.map(|(columns, _)| columns);
+        let is_float = |[red, ..]: [usize; 3]| vertices.properties[red].scalar.is_float();
+        let has_fractions = are_harmonics || color.is_some_and(is_float);
+        Ok(Self { position, color, has_fractions, are_harmonics })
     }
 }
 
@@ -258,15 +233,11 @@ mod tests {
     }
 
     #[test]
-    fn written_points_are_read_back() {
+    fn written_points_and_their_offset_are_read_back() {
         let bytes = written();
         // Header, then 6 floats and 3 bytes per point.
         let header = bytes.windows(11).position(|part| part == b"end_header\n").unwrap() + 11;
         assert_eq!(bytes.len() - header, 3 * 27);
-    }
-
-    #[test]
-    fn an_offset_is_kept_in_doubles() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("input.ply");
         let frame = Frame { offset: [500_000.0, 4_500_000.0, -0.1], unit: 0.25 };
@@ -277,13 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn points_keep_the_digits_of_doubles() {
-        let read = ascii(&DOUBLES, &["500000.123456 4500000.5 -0.1"]).unwrap();
-        assert_eq!(read.points.positions, [[500_000.123_456, 4_500_000.5, -0.1]]);
-    }
-
-    #[test]
-    fn far_points_are_rejected() {
+    fn points_keep_the_digits_of_doubles_and_far_ones_are_rejected() {
         let at = |x: &str| ascii(&DOUBLES, &[&format!("0 {x} 0")]);
         assert_eq!(at("9e11").unwrap().points.positions, [[0.0, 9e11, 0.0]]);
         for far in ["1e25", "-2e20", "1e300"] {
@@ -293,6 +258,8 @@ mod tests {
             );
         }
         assert_eq!(at("inf").unwrap().dropped, 1);
+        let read = ascii(&DOUBLES, &["500000.123456 4500000.5 -0.1"]).unwrap();
+        assert_eq!(read.points.positions, [[500_000.123_456, 4_500_000.5, -0.1]]);
     }
 
     #[test]

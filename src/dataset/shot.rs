@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use splat_mesh::narrow::round_u8;
+
 use super::camera::{Camera, Pose};
 use super::lens::{Distortion, Lens, LensError, Undistortion};
 use crate::math::linalg::Mat3;
@@ -18,25 +20,19 @@ pub(super) const UNREAD_EXTENSIONS: [&str; 22] = [
 /// A photograph as the scene describes it, before its file is opened.
 #[derive(Debug)]
 pub(super) struct Shot {
-    /// Name in the scene.
     pub(super) name: String,
-    /// Pose of the camera.
     pub(super) pose: Pose,
-    /// Lens of the camera.
     pub(super) optics: Optics,
     /// File that describes the camera.
     pub(super) described_in: PathBuf,
-    /// Path of the file, if it exists.
     pub(super) path: Option<PathBuf>,
     /// Photograph with the camera's size, if that is another file.
     pub(super) sized_by: Option<PathBuf>,
-    /// Mask, if there is one.
     pub(super) mask: Option<PathBuf>,
     /// True if the scene itself holds the photograph out.
     pub(super) held_out: bool,
 }
 
-/// Lens of a photograph.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Optics {
     /// A lens for photographs of a known size.
@@ -52,20 +48,16 @@ pub(super) struct SizelessLens {
     pub(super) focal: [Focal; 2],
     /// Principal point in px; the middle without one.
     pub(super) centre_px: [Option<f64>; 2],
-    /// Distortion of the rays.
     pub(super) distortion: Distortion,
 }
 
-/// A focal length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Focal {
-    /// Focal length in px.
     Px(f64),
     /// Field of view.
     Angle {
         /// 0: along the width; 1: along the height.
         axis: usize,
-        /// Angle in radians.
         angle: f64,
     },
 }
@@ -104,6 +96,15 @@ impl SizelessLens {
     }
 }
 
+/// Held-out views with `--eval` alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Holdout {
+    /// Every n-th by name.
+    EveryNth,
+    /// The views of the scene's own test file.
+    AsListed,
+}
+
 /// Largest valid coordinate of points and Gaussians, world units. Beyond it, products with squared distances exceed
 /// the range of single precision.
 pub const FARTHEST: f32 = 1e12;
@@ -132,11 +133,6 @@ pub(super) fn not_finite(path: &Path, dropped: usize, kept: usize) -> Option<Str
 ///
 /// Fractions are in 0..1 if none is above 2 (slightly more than 1 is brighter than white), else in 0..255. Integers
 /// above 255 make the range 0..65535.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "`as` saturates to 0..=255 and makes NaN 0"
-)]
 pub(super) fn bytes_of_colors(colors: &[[f32; 3]], has_fractions: bool) -> Vec<[u8; 3]> {
     let brightest = colors.iter().flatten().copied().filter(|it| it.is_finite());
     let brightest = brightest.fold(0.0_f32, f32::max);
@@ -145,7 +141,8 @@ pub(super) fn bytes_of_colors(colors: &[[f32; 3]], has_fractions: bool) -> Vec<[
         (false, 255.5..) => 255.0 / 65_535.0,
         _ => 1.0,
     };
-    colors.iter().map(|color| color.map(|channel| (channel * scale).round() as u8)).collect()
+    let byte = |channel: f32| round_u8(f64::from(channel * scale));
+    colors.iter().map(|color| color.map(byte)).collect()
 }
 
 /// Source of a view's pixels, and their processing.

@@ -9,21 +9,19 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use serde_json::{Map, Value};
+use splat_mesh::narrow::floor_u32;
 
 use super::camera::Pose;
 use super::finder::{ForeignName, first_few, other_content, utf8};
-use super::lens::{Distortion, LensError, POSSIBLE_FIELDS, whole};
+use super::lens::{Distortion, LensError, POSSIBLE_FIELDS};
 use super::shot::{Focal, Optics, SizelessLens};
 use crate::files::JsonFault;
 use crate::math::linalg::{cross, dot, length, mul, scale};
 
-/// The file of Blender's training views.
 pub(super) const BLENDER_TRAIN: &str = "transforms_train.json";
 
 /// Files of Blender's held-out views, in search order.
 const BLENDER_HELD_OUT: [&str; 2] = ["transforms_test.json", "transforms_val.json"];
-
-/// The file of nerfstudio's views.
 pub(super) const NERFSTUDIO: &str = "transforms.json";
 
 /// Largest deviation of a camera's normalised axes from orthonormal. Text with four digits stays below.
@@ -62,7 +60,6 @@ pub(super) struct Transforms {
     pub(super) points: Option<String>,
     /// True if the scene selects the held-out frames.
     pub(super) has_split: bool,
-    /// Warnings, one sentence each.
     pub(super) warnings: Vec<String>,
 }
 
@@ -80,59 +77,21 @@ pub(super) struct Frame {
     pub(super) held_out: bool,
 }
 
-/// Keys of a file or a frame that do not affect any image.
-const HARMLESS_KEYS: [&str; 41] = [
-    "frames",
-    "file_path",
-    "transform_matrix",
-    "mask_path",
-    POINTS_KEY,
-    "rotation",
-    TRAIN_KEY,
-    HELD_OUT_KEYS[0],
-    HELD_OUT_KEYS[1],
-    // instant-ngp
-    "sharpness",
-    "aabb_scale",
-    "aabb",
-    "render_aabb",
-    "scale",
-    "offset",
-    "up",
-    "from_na",
-    "n_extra_learnable_dims",
-    "enable_depth_loading",
-    "integer_depth_scale",
-    "depth_path",
-    "fix_premult",
-    // nerfstudio
-    "applied_transform",
-    "applied_scale",
-    "orientation_override",
-    "auto_scale_poses_override",
-    "depth_file_path",
-    "depth_unit_scale_factor",
-    "colmap_im_id",
-    "colmap_image_id",
-    "camera_label",
-    "camera_id",
-    "image_id",
-    "frame_id",
-    "id",
-    "name",
-    "timestamp",
-    "blur_score",
-    "original_fps",
-    "version",
-    "comment",
+/// Keys of a file or a frame that do not affect any image: of every program, of instant-ngp, and of nerfstudio.
+const HARMLESS_KEYS: [&str; 3] = [
+    "frames file_path transform_matrix mask_path ply_file_path rotation \
+     train_filenames val_filenames test_filenames",
+    "sharpness aabb_scale aabb render_aabb scale offset up from_na n_extra_learnable_dims \
+     enable_depth_loading integer_depth_scale depth_path fix_premult",
+    "applied_transform applied_scale orientation_override auto_scale_poses_override depth_file_path \
+     depth_unit_scale_factor colmap_im_id colmap_image_id camera_label camera_id image_id frame_id id name \
+     timestamp blur_score original_fps version comment",
 ];
 
-/// Key of the points' file.
 const POINTS_KEY: &str = "ply_file_path";
 
 /// Keys of nerfstudio's lists.
 const TRAIN_KEY: &str = "train_filenames";
-
 const HELD_OUT_KEYS: [&str; 2] = ["val_filenames", "test_filenames"];
 
 /// Reads a Blender scene: the training file, and the test file if it exists, else the validation file.
@@ -149,12 +108,7 @@ pub(super) fn read_blender(scene: &Path) -> Result<Transforms, TransformsError> 
     Ok(transforms)
 }
 
-/// Reads a nerfstudio scene.
-pub(super) fn read_nerfstudio(scene: &Path) -> Result<Transforms, TransformsError> {
-    read(&scene.join(NERFSTUDIO))
-}
-
-fn read(path: &Path) -> Result<Transforms, TransformsError> {
+pub(super) fn read(path: &Path) -> Result<Transforms, TransformsError> {
     let bytes = fs::read(path)
         .map_err(|source| TransformsError::Unreadable { path: path.to_owned(), source })?;
     let empty = bytes.trim_ascii().is_empty().then_some("is empty. Export the scene again");
@@ -231,7 +185,10 @@ fn text(keys: &Map<String, Value>, key: &str) -> Option<String> {
 fn unused_keys(keys: &Map<String, Value>) -> impl Iterator<Item = &str> {
     keys.iter()
         .filter(|(key, value)| {
-            is_meant(value) && !is_of_camera(key) && !HARMLESS_KEYS.contains(&key.as_str())
+            let is_harmless =
+                || HARMLESS_KEYS.iter().any(|keys| keys.split(' ').any(|it| it == *key));
+            let is_of_camera = is_read(key) || is_focal(key) || changes_camera(key);
+            is_meant(value) && !is_of_camera && !is_harmless()
         })
         .map(|(key, _)| key.as_str())
 }
@@ -407,23 +364,17 @@ const FOCAL_KEYS: [&[&str]; 2] =
     [&["fl_x", "fx", "focal_x", "f_x"], &["fl_y", "fy", "focal_y", "f_y"]];
 
 const CENTRE_KEYS: [&[&str]; 2] = [&["cx", "c_x"], &["cy", "c_y"]];
-
 const SIZE_KEYS: [&[&str]; 2] = [&["w", "width", "image_width"], &["h", "height", "image_height"]];
 
 /// Keys of fields of view in radians and in degrees.
 const RADIANS_KEYS: [&str; 2] = ["camera_angle_x", "camera_angle_y"];
-
 const DEGREES_KEYS: [&str; 2] = ["x_fov", "y_fov"];
-
 const RADIAL_KEYS: [&str; 6] = ["k1", "k2", "k3", "k4", "k5", "k6"];
-
 const TANGENTIAL_KEYS: [&str; 2] = ["p1", "p2"];
 
 /// Keys of matrices of focal lengths and principal point.
 const MATRIX_KEYS: [&str; 3] = ["K", "intrinsic_matrix", "camera_matrix"];
-
 const MODEL_KEYS: [&str; 2] = ["camera_model", "camera_type"];
-
 const FISHEYE_KEY: &str = "is_fisheye";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -527,7 +478,6 @@ impl CameraKeys {
         }
     }
 
-    /// Returns the camera that the keys describe.
     fn optics(&self) -> Result<Optics, CameraFault> {
         let found = |text: String| CameraFault::Found(text);
         if let Some(key) = self.unread.first() {
@@ -550,7 +500,7 @@ impl CameraKeys {
         let size = |axis: usize, value: f64| {
             let good = value.fract() == 0.0 && value >= 1.0 && value <= f64::from(u32::MAX);
             let key = SIZE_KEYS[axis][0];
-            if good { Ok(whole(value)) } else { Err(found(format!("has {key} = {value}"))) }
+            if good { Ok(floor_u32(value)) } else { Err(found(format!("has {key} = {value}"))) }
         };
         match self.size_px {
             [Some(width), Some(height)] => {
@@ -612,11 +562,6 @@ fn is_read(key: &str) -> bool {
     key == FISHEYE_KEY || all.any(|names| names.contains(&key))
 }
 
-/// True if a key belongs to a camera, supported or not.
-fn is_of_camera(key: &str) -> bool {
-    is_read(key) || is_focal(key) || changes_camera(key)
-}
-
 /// True if an unsupported key gives a focal length or a field of view.
 fn is_focal(key: &str) -> bool {
     let key = key.to_lowercase();
@@ -628,20 +573,8 @@ fn is_focal(key: &str) -> bool {
 
 /// True if an unsupported key changes the camera that the supported keys describe.
 fn changes_camera(key: &str) -> bool {
-    const PARTS: [&str; 12] = [
-        "distort",
-        "lens_shift",
-        "lens_model",
-        "ftheta",
-        "latlong",
-        "equirect",
-        "panoram",
-        "fisheye",
-        "principal",
-        "skew",
-        "camera_angle",
-        "ortho",
-    ];
+    const PARTS: &str = "distort lens_shift lens_model ftheta latlong equirect panoram fisheye principal skew \
+        camera_angle ortho";
     const WHOLE: [&str; 5] = ["xi", "shift_x", "shift_y", "k", "pixel_aspect"];
     // Names that only resemble camera keys.
     const NOT: [&str; 3] = ["fisheye_crop_radius", "orthonormal", "undistort"];
@@ -651,7 +584,7 @@ fn changes_camera(key: &str) -> bool {
         !number.is_empty() && number.bytes().all(|letter| letter.is_ascii_digit())
     };
     !NOT.iter().any(|part| key.contains(part))
-        && (PARTS.iter().any(|part| key.contains(part))
+        && (PARTS.split(' ').any(|part| key.contains(part))
             || WHOLE.contains(&key.as_str())
             || is_coefficient())
 }

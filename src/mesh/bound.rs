@@ -53,17 +53,13 @@ pub struct BoundStart {
 
 /// Error of a mesh without usable triangles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum BindError {
-    /// No triangle has an area.
     #[error(
         "zero triangles are left of {faces}: none has an area. Make another mesh with splat mesh, or \
          name one with --mesh FILE"
     )]
-    NoTriangles {
-        /// Triangles of the mesh.
-        faces: usize,
-    },
-    /// The model has too few rows.
+    NoTriangles { faces: usize },
     #[error(transparent)]
     TooMany(#[from] TooManyBound),
 }

@@ -37,13 +37,10 @@ pub struct DrawnModel<'a, 'd, B: TrainDevice> {
     pub told: &'a (dyn Fn(&'static str, f64) + Sync),
 }
 
-/// One pass of a stage over the training views.
 #[derive(Clone, Copy)]
 pub(super) struct Pass {
     stage: &'static str,
-    /// Passes of the stage before this one.
     done: u32,
-    /// Passes of the stage.
     count: u32,
 }
 
@@ -58,7 +55,6 @@ impl Pass {
         Self { stage, done: 0, count }
     }
 
-    /// Returns the pass after this one.
     pub(super) fn next(self) -> Self {
         Self { done: self.done + 1, ..self }
     }
@@ -70,19 +66,9 @@ impl Pass {
 }
 
 impl<B: TrainDevice> DrawnModel<'_, '_, B> {
-    /// Draws the training views and passes each to `visit`. If a photograph has a mask, only the white pixels count.
-    /// Views whose mask cannot be read are skipped.
+    /// Draws every n-th training view and passes each to `visit`. If a photograph has a mask, only the white pixels
+    /// count. Views whose mask cannot be read are skipped.
     pub(super) fn each(
-        &mut self,
-        stage: &'static str,
-        depth: PixelDepth,
-        visit: impl FnMut(&DrawnDepths) -> Result<(), ExtractionError>,
-    ) -> Result<(), ExtractionError> {
-        self.each_nth(stage, ALL_VIEWS, depth, visit)
-    }
-
-    /// Draws every n-th training view and passes each to `visit`.
-    pub(super) fn each_nth(
         &mut self,
         stage: &'static str,
         every: usize,

@@ -12,6 +12,7 @@ use splat_mesh::clean::{
 };
 use splat_mesh::decimate::{DecimateOptions, decimate};
 use splat_mesh::file::{Glb, ObjTexture, write_mtl, write_obj, write_ply};
+use splat_mesh::narrow::floor_usize;
 use splat_mesh::{Mesh, MeshReport, vertex_normals};
 
 use super::level_set::OpaqueGaussians;
@@ -90,20 +91,23 @@ pub fn finish(
     }
     surfaces.retain(|surface| extracted == 0 || !surface.mesh.faces.is_empty());
     let (mut mesh, mut decimated_away) = (Mesh::default(), Vec::new());
-    for (surface, target) in targets(surfaces, decimation_target) {
+    let all_faces: Vec<usize> = surfaces.iter().map(|it| it.mesh.faces.len()).collect();
+    let weights: Vec<f64> = surfaces.iter().map(|it| it.weight).collect();
+    let targets = divided(&all_faces, &weights, decimation_target);
+    for (surface, target) in surfaces.into_iter().zip(targets) {
         let faces = surface.mesh.faces.len();
-        let min_component = if target.is_some() {
-            min_component_after_decimation(min_component)
-        } else {
-            min_component
+        let min_component = match min_component {
+            MinComponent::Faces(0) => min_component,
+            // Decimation tears off components of a few triangles.
+            _ if target.is_some() => MinComponent::Faces(MIN_DECIMATED_FACES),
+            _ => min_component,
         };
-        let cleaning = CleanOptions {
-            min_component,
-            sides: Sides::Outward(eyes),
-            fill_hole_edges: fill_holes,
-        };
-        let smaller = match target {
-            Some(target) => timed(&mut seconds.decimation, || decimated(surface.mesh, target)),
+        let sides = Sides::Outward(eyes);
+        let cleaning = CleanOptions { min_component, sides, fill_hole_edges: fill_holes };
+        let smaller: Result<Mesh, CleanError> = match target {
+            Some(target) => timed(&mut seconds.decimation, || {
+                Ok(decimate(surface.mesh, &DecimateOptions::to(target))?.0)
+            }),
             None => Ok(surface.mesh),
         };
         let cleaned_up =
@@ -146,22 +150,8 @@ pub fn finish(
     Ok(Finished { mesh, work, report })
 }
 
-/// Returns the smallest component that is kept after decimation, which tears off components of a few triangles.
-fn min_component_after_decimation(asked: MinComponent) -> MinComponent {
-    match asked {
-        MinComponent::Faces(0) => asked,
-        _ => MinComponent::Faces(MIN_DECIMATED_FACES),
-    }
-}
-
-/// Returns the surfaces with their targets; `None` without decimation. Surfaces below their share leave the rest to
-/// the others.
-fn targets(surfaces: Vec<Surface>, target: usize) -> Vec<(Surface, Option<usize>)> {
-    let faces: Vec<usize> = surfaces.iter().map(|surface| surface.mesh.faces.len()).collect();
-    let weights: Vec<f64> = surfaces.iter().map(|surface| surface.weight).collect();
-    surfaces.into_iter().zip(divided(&faces, &weights, target)).collect()
-}
-
+/// Divides a target of triangles among surfaces; `None` without decimation. Surfaces below their share leave the rest
+/// to the others.
 fn divided(faces: &[usize], weights: &[f64], target: usize) -> Vec<Option<usize>> {
     let mut targets = vec![None; faces.len()];
     if target == 0 || faces.iter().sum::<usize>() <= target {
@@ -172,12 +162,7 @@ fn divided(faces: &[usize], weights: &[f64], target: usize) -> Vec<Option<usize>
         let all: f64 = open.iter().map(|&index| weights[index]).sum();
         let share =
             |index: usize| if all > 0.0 { weights[index] / all } else { 1.0 / open.len() as f64 };
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "at most `left`"
-        )]
-        let part = |index: usize| ((left as f64 * share(index)) as usize).max(1);
+        let part = |index: usize| floor_usize(left as f64 * share(index)).max(1);
         let (small, large): (Vec<usize>, Vec<usize>) =
             open.iter().partition(|&&index| faces[index] <= part(index));
         if small.is_empty() {
@@ -191,10 +176,6 @@ fn divided(faces: &[usize], weights: &[f64], target: usize) -> Vec<Option<usize>
     }
 }
 
-fn decimated(mesh: Mesh, target: usize) -> Result<Mesh, CleanError> {
-    Ok(decimate(mesh, &DecimateOptions::to(target))?.0)
-}
-
 /// Adds the seconds that a step takes.
 fn timed<T>(seconds: &mut f64, step: impl FnOnce() -> T) -> T {
     let started = Instant::now();
@@ -203,7 +184,6 @@ fn timed<T>(seconds: &mut f64, step: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Appends a mesh without merging vertices.
 fn append(mesh: &mut Mesh, other: Mesh) {
     let first = u32::try_from(mesh.vertices.len()).unwrap_or(u32::MAX);
     mesh.faces.extend(other.faces.iter().map(|face| face.map(|vertex| vertex + first)));

@@ -1,5 +1,7 @@
 //! Focus of the cameras, and the box that is meshed.
 
+use splat_mesh::narrow::floor_usize;
+
 use super::{ExtractionError, MeshOptions, WorldBox};
 use crate::dataset::{Dataset, Frame, View};
 use crate::math::linalg::{Mat3, Vec3, add, cross, dot, length, mul, mul_transposed, scale, sub};
@@ -7,14 +9,10 @@ use crate::model::Gaussians;
 
 /// Opacity above which a Gaussian is part of a surface (Guédon and Lepetit 2024).
 const OPAQUE: f32 = 0.5;
-
-/// Minimum number of opaque Gaussians in the box.
 const MIN_GAUSSIANS: usize = 100;
 
 /// Share of the opaque Gaussians inside the box along each axis.
 const HELD_SHARE: f64 = 0.95;
-
-/// Factor that enlarges the box.
 const MARGIN: f64 = 1.1;
 
 /// Point that the training cameras look at.
@@ -77,7 +75,9 @@ pub fn meshed_box(
     gaussians: &Gaussians,
     options: &MeshOptions,
 ) -> Result<WorldBox, ExtractionError> {
-    let opaque = opaque_centres(gaussians);
+    let (centres, _) = gaussians.means.as_chunks::<3>();
+    let opaque: Vec<Vec3<f64>> =
+        opaque_rows(gaussians).into_iter().map(|row| centres[row].map(f64::from)).collect();
     let found = found(dataset, &opaque, options.center_bbox);
     let world_box = match (options.bbox_min, options.bbox_max) {
         (Some(low), Some(high)) => given(low.0, high.0)?.converted(&Frame::SCENE, &dataset.frame),
@@ -122,26 +122,18 @@ fn found(dataset: &Dataset, opaque: &[Vec3<f64>], is_centred: bool) -> WorldBox 
         .collect();
     let mut half_side = focus.radius;
     if !offsets.is_empty() {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
-        let at = (HELD_SHARE * (offsets.len() - 1) as f64) as usize;
+        let at = floor_usize(HELD_SHARE * (offsets.len() - 1) as f64);
         let held = MARGIN * *offsets.select_nth_unstable_by(at, f64::total_cmp).1;
         half_side = if focus.is_seen { held.min(focus.radius) } else { held };
     }
     WorldBox::cube(centre, half_side)
 }
 
-/// Returns the rows of the opaque Gaussians.
 pub(super) fn opaque_rows(gaussians: &Gaussians) -> Vec<usize> {
     // The sigmoid of a logit is above one half if the logit is above 0.
     let threshold = (OPAQUE / (1.0 - OPAQUE)).ln();
     let logits = gaussians.opacity_logits.iter().enumerate();
     logits.filter(|&(_, &logit)| logit > threshold).map(|(row, _)| row).collect()
-}
-
-/// Returns the centres of the opaque Gaussians, world space.
-fn opaque_centres(gaussians: &Gaussians) -> Vec<Vec3<f64>> {
-    let (centres, _) = gaussians.means.as_chunks::<3>();
-    opaque_rows(gaussians).into_iter().map(|row| centres[row].map(f64::from)).collect()
 }
 
 #[cfg(test)]
@@ -160,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn cameras_around_a_point_have_it_as_focus() {
+    fn the_focus_is_the_point_in_view_or_the_mean_of_parallel_cameras() {
         let place = [1.0, -2.0, 0.5];
         let ring = [[4.0, -2.0, 0.5], [1.0, 2.0, 0.5], [0.0, -2.0, 3.0], [1.0, -3.0, -1.0]];
         let views = ring.map(|centre| view(centre, sub(place, centre)));
@@ -170,10 +162,6 @@ mod tests {
         assert!((focus.radius - 4.0).abs() < 1e-12 && focus.is_seen, "{focus:?}");
         let away = ring.map(|centre| view(centre, sub(centre, place)));
         assert!(!Focus::of(away.iter()).is_seen);
-    }
-
-    #[test]
-    fn parallel_cameras_have_their_mean_as_focus() {
         let views = [[0.0; 3], [2.0, 0.0, 0.0]].map(|centre| view(centre, [0.0, 0.0, 1.0]));
         let centre = Focus::of(views.iter()).centre;
         // Sums of two numbers of size one.

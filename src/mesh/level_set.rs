@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 
 use kiddo::{ImmutableKdTree, SquaredEuclidean};
 use rayon::prelude::*;
+use splat_mesh::narrow::{to_f32, to_f32s};
 use splat_mesh::points::{OrientedPoints, PointsError, normals_agreement};
 use splat_mesh::poisson::FEWEST_POINTS;
 
@@ -31,7 +32,6 @@ const SPARE_PIXELS: f64 = 1.1;
 /// Search tree of the opaque Gaussians' centres.
 pub(super) struct OpaqueGaussians<'a> {
     gaussians: &'a Gaussians,
-    /// Rows of the model.
     rows: Vec<usize>,
     tree: ImmutableKdTree<f32, 3>,
 }
@@ -45,7 +45,6 @@ impl<'a> OpaqueGaussians<'a> {
         Some(Self { gaussians, rows, tree })
     }
 
-    /// Returns the number of opaque Gaussians.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
@@ -55,7 +54,7 @@ impl<'a> OpaqueGaussians<'a> {
         kernels.clear();
         let Some(count) = NonZeroUsize::new(NEIGHBOURS.min(self.rows.len())) else { return };
         let found =
-            self.tree.query(&place.map(narrow)).nearest_n::<SquaredEuclidean<f32>>(count).execute();
+            self.tree.query(&to_f32s(place)).nearest_n::<SquaredEuclidean<f32>>(count).execute();
         kernels.extend(found.iter().map(|near| self.kernel(self.rows[near.item as usize])));
     }
 
@@ -79,16 +78,11 @@ impl<'a> OpaqueGaussians<'a> {
 
 /// Returns the offsets of a point (world space) from the centres of the kernels.
 fn offsets(kernels: &[DensityKernel<f32>], place: Vec3<f64>) -> Vec<Vec3<f32>> {
-    kernels.iter().map(|k| sub(place, k.mean_world.map(f64::from)).map(narrow)).collect()
+    kernels.iter().map(|k| to_f32s(sub(place, k.mean_world.map(f64::from)))).collect()
 }
 
 fn centre(gaussians: &Gaussians, row: usize) -> [f32; 3] {
     std::array::from_fn(|axis| gaussians.means[3 * row + axis])
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "rounded to the points' precision")]
-fn narrow(x: f64) -> f32 {
-    x as f32
 }
 
 /// A point with its normal and colour, world space.
@@ -99,13 +93,9 @@ struct SurfacePoint {
     color: [f32; 3],
 }
 
-/// Options of the search for points.
 pub(super) struct PointSearch {
-    /// Approximate number of points.
     pub(super) wanted: u64,
-    /// Density of the level set.
     pub(super) level: f64,
-    /// Seed of the choice of pixels.
     pub(super) seed: u64,
     /// Step over the training views: every n-th is drawn.
     pub(super) every: usize,
@@ -122,13 +112,13 @@ pub(super) fn level_set_points<B: TrainDevice>(
     let a_view = wanted.div_ceil(views as u64);
     let mut points = OrientedPoints::default();
     let (mut number, mut pixels_a_point) = (0, PIXELS_A_POINT);
-    drawn.each_nth("finding points", every, PixelDepth::Mean, |view| {
+    drawn.each("finding points", every, PixelDepth::Mean, |view| {
         let stream = |drawn_for| RandomStream::new(seed, number, drawn_for);
         let pixels = PixelSample {
             wanted: pixels_a_point * a_view as f64,
             stream: stream(RandomUse::SurfacePixel),
         };
-        let (looked_at, found) = points_on_rays(view, opaque, &pixels, narrow(level));
+        let (looked_at, found) = points_on_rays(view, opaque, &pixels, to_f32(level));
         let found_share = found.len() as f64 / looked_at.max(1) as f64;
         pixels_a_point = (SPARE_PIXELS / found_share).clamp(SPARE_PIXELS, 2.0 * PIXELS_A_POINT);
         let share = a_view as f64 / found.len().max(1) as f64;
@@ -145,11 +135,8 @@ pub(super) fn level_set_points<B: TrainDevice>(
     Ok(points)
 }
 
-/// Random sample of a view's pixels.
 struct PixelSample {
-    /// Approximate number of pixels.
     wanted: f64,
-    /// Random numbers of the choice.
     stream: RandomStream,
 }
 
@@ -171,12 +158,12 @@ fn points_on_rays(
             let place = view.place(pixel);
             opaque.near(place, kernels);
             let from = offsets(kernels, place);
-            let direction = normalize(sub(place, eye)).map(narrow);
+            let direction = to_f32s(normalize(sub(place, eye)));
             let deviation = deviation_along(kernels.get(front(kernels, &from))?, direction);
             let found = level_point(kernels, &from, direction, deviation, level)?;
             let along = found.offset.map(f64::from);
             Some(SurfacePoint {
-                place: std::array::from_fn(|axis| narrow(place[axis] + along[axis])),
+                place: std::array::from_fn(|axis| to_f32(place[axis] + along[axis])),
                 normal: found.normal,
                 color: view.color(pixel),
             })
@@ -192,7 +179,6 @@ const AGREEMENT_MIN: f64 = 0.6;
 
 /// Points and training views of the consistency check.
 const CHECKED_POINTS: u64 = 20_000;
-
 const CHECKED_VIEWS: usize = 16;
 
 /// Returns the share of the normals that agree with their neighbours, among points of `independent` Gaussians.

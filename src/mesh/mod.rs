@@ -18,7 +18,6 @@ mod tetrahedra;
 mod texture;
 mod tsdf;
 mod vertex_fit;
-mod world_box;
 
 pub use bound::{
     BindError, BindRule, BoundStart, bind_mesh, colors_of_model, placed_gaussians, refined_mesh,
@@ -33,12 +32,11 @@ pub use focus::{Focus, meshed_box};
 pub use host_plan::{MeshedScene, mesh_host_rows, view_maps};
 pub use level_set::check_consistency;
 pub use options::{
-    Consistency, LeastComponent, MeshFormat, MeshMethod, MeshOptions, Outliers, PoissonOptions,
-    PostprocessOptions, TetrahedraOptions, TsdfOptions,
+    Consistency, Corner, LeastComponent, MeshFormat, MeshMethod, MeshOptions, Outliers,
+    ParseCornerError, PoissonOptions, PostprocessOptions, TetrahedraOptions, TsdfOptions, WorldBox,
 };
 pub use poisson::fit;
 pub use tetrahedra::cut_tetrahedra;
 pub use texture::{AtlasKind, MeshTexture, TextureFigures, TextureOptions, TextureSource, texture};
 pub use tsdf::fuse;
 pub use vertex_fit::{ExposureFileError, Exposures, VertexFit, fit_vertex_colors};
-pub use world_box::{Corner, ParseCornerError, WorldBox};

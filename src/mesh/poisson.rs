@@ -38,7 +38,6 @@ const BACKGROUND: f64 = 4.0;
 
 /// Neighbours, and standard deviations of their mean distance, of the reference's outliers.
 const OUTLIER_NEIGHBOURS: usize = 20;
-
 const OUTLIER_DEVIATIONS: f64 = 20.0;
 
 /// Octree levels between the finest cells and the cells of the outlier test.
@@ -206,7 +205,6 @@ fn drop_outliers(
     Ok(dropped)
 }
 
-/// A fitted surface and its points.
 pub(super) struct FittedSurface {
     pub(super) surface: Surface,
     /// Points per cell around each vertex.
@@ -263,7 +261,7 @@ pub(super) fn in_free_space<B: TrainDevice>(
             SightVotes::new(&far.places, MARGIN_CELLS * figures.cell, meshed)
         })
         .collect();
-    drawn.each("finding free space", PixelDepth::Median, |view| {
+    drawn.each("finding free space", ALL_VIEWS, PixelDepth::Median, |view| {
         votes.iter_mut().for_each(|votes| votes.add(&view.depth_view()));
         Ok(())
     })?;

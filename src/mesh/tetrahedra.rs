@@ -11,6 +11,7 @@ use super::focus::opaque_rows;
 use super::options::TetrahedraOptions;
 use super::{DrawnModel, ExtractionError, WorldBox};
 use crate::backend::TrainDevice;
+use crate::math::Real as _;
 use crate::math::field::DensityKernel;
 use crate::math::sh::C0;
 use crate::math::splat::Shape;
@@ -98,8 +99,7 @@ fn flat(gaussians: &Gaussians, row: usize) -> (Vec3, Vec3, f64) {
 }
 
 /// Returns the view-independent colour of a Gaussian, sRGB.
-#[expect(clippy::cast_possible_truncation, reason = "a factor of a colour")]
 fn color(gaussians: &Gaussians, row: usize) -> [f32; 3] {
-    let channel = |channel: usize| 0.5 + C0 as f32 * gaussians.sh_dc[3 * row + channel];
+    let channel = |channel: usize| 0.5 + C0.to_f32() * gaussians.sh_dc[3 * row + channel];
     std::array::from_fn(|c| channel(c).clamp(0.0, 1.0))
 }

@@ -11,6 +11,7 @@ use splat_mesh::atlas::{
 use splat_mesh::bake::{Bake, BakeFigures, Baked, ColorView, SeenAreas};
 use splat_mesh::file::Picture;
 
+use super::drawn::ALL_VIEWS;
 use super::{DrawnModel, Exposures, ExtractionError};
 use crate::backend::{PixelDepth, TrainDevice, camera_of};
 use crate::memory::Bytes;
@@ -65,7 +66,6 @@ pub struct TextureFigures {
     pub bake_seconds: f64,
 }
 
-/// Name of the stage in progress reports.
 const TEXTURE: &str = "texture";
 
 /// Bakes the texture of a checked mesh with outward faces, in at most `room` of the host's memory. Returns `None` if
@@ -161,7 +161,7 @@ fn of_gaussians<B: TrainDevice>(
 ) -> Result<Baked, ExtractionError> {
     let near = drawn.settings.near;
     let mut bake = Bake::new(mesh, atlas, false);
-    drawn.each(TEXTURE, PixelDepth::Mean, |view| {
+    drawn.each(TEXTURE, ALL_VIEWS, PixelDepth::Mean, |view| {
         let pixels = view.camera().width * view.camera().height;
         let color = |pixel| view.color(pixel).map(|channel| byte(f64::from(channel)));
         let colors: Vec<[u8; 3]> = (0..pixels).map(color).collect();
@@ -218,7 +218,6 @@ fn of_photographs<B: TrainDevice>(
     Ok(bake.finish())
 }
 
-/// Smallest side of a texture, in texels.
 const MIN_SIDE_PX: u32 = 64;
 
 /// Source of a texture's colours.
@@ -287,7 +286,6 @@ impl TextureOptions {
         })
     }
 
-    /// Returns the layout of the atlas.
     pub(super) fn layout(&self) -> Layout {
         match self.atlas {
             AtlasKind::Charts => Layout::Charts,

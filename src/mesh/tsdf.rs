@@ -6,8 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use splat_mesh::Watch;
-use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
+use splat_mesh::tsdf::{Fusion, Space, Survey};
 
+use super::drawn::ALL_VIEWS;
 use super::finish::{Extracted, ExtractionFigures};
 use super::options::TsdfOptions;
 use super::{DrawnModel, ExtractionError, Focus, WorldBox};
@@ -17,13 +18,12 @@ use crate::memory::Bytes;
 /// Host memory of a brick of 512 voxels: distances, weights and colours, their means during the extraction, key,
 /// neighbours and directions.
 pub(super) const BRICK_BYTES: u64 = 512 * (8 + 4) + 512;
-
-/// Names of the stages in progress reports.
 const SURVEY: &str = "finding the surface";
 const FUSION: &str = "fusing depths";
 
 /// Fuses the training views within a box, or in contracted space without a box, in at most `room` of the host's
-/// memory. Each view is drawn twice, so that no view is kept.
+/// memory. Each view is drawn twice, so that no view is kept: a first pass finds the bricks near surfaces, a second one
+/// fuses the voxels.
 pub fn fuse<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
     world_box: Option<&WorldBox>,
@@ -34,11 +34,9 @@ pub fn fuse<B: TrainDevice>(
     let stop = AtomicBool::new(false);
     let watch = Watch { stop: &stop, told: drawn.told };
     let space = match world_box {
-        Some(WorldBox { low, high }) => {
-            let voxel = options.voxel.unwrap_or_else(|| {
-                world_box.map_or(0.0, WorldBox::longest_side) / f64::from(options.resolution())
-            });
-            Space::in_box(*low, *high, voxel)?
+        Some(within) => {
+            let fitted = within.longest_side() / f64::from(options.resolution());
+            Space::in_box(within.low, within.high, options.voxel.unwrap_or(fitted))?
         }
         None => Space::contracted(focus.centre, focus.radius, options.resolution())?,
     };
@@ -46,8 +44,20 @@ pub fn fuse<B: TrainDevice>(
     let begun = Instant::now();
     let survey = place.first_that_fits(
         drawn,
-        |drawn| surveyed(drawn, space),
-        |drawn| surveyed_on_host(drawn, space, &watch),
+        |drawn| {
+            let mut survey = drawn.device.new_survey(space)?;
+            drawn.each_frame(SURVEY, |device, frame, seen| {
+                device.survey_depths(&mut survey, frame, seen)
+            })?;
+            Ok(drawn.device.read_survey(survey)?)
+        },
+        |drawn| {
+            let mut survey = Survey::new(space);
+            drawn.each(SURVEY, ALL_VIEWS, PixelDepth::Median, |view| {
+                Ok(survey.add(&view.depth_view(), &watch)?)
+            })?;
+            Ok(survey)
+        },
     )?;
     let granted = usize::try_from(room.0 / BRICK_BYTES).unwrap_or(usize::MAX);
     let bricks = Arc::new(survey.finish(granted)?);
@@ -60,8 +70,20 @@ pub fn fuse<B: TrainDevice>(
     let begun = Instant::now();
     let fusion = place.first_that_fits(
         drawn,
-        |drawn| fused(drawn, &bricks),
-        |drawn| fused_on_host(drawn, &bricks, &watch),
+        |drawn| {
+            let mut voxels = drawn.device.new_voxels(&bricks)?;
+            drawn.each_frame(FUSION, |device, frame, seen| {
+                device.fuse_depths(&mut voxels, frame, seen)
+            })?;
+            Ok(drawn.device.read_voxels(voxels)?)
+        },
+        |drawn| {
+            let mut fusion = Fusion::new(Arc::clone(&bricks));
+            drawn.each(FUSION, ALL_VIEWS, PixelDepth::Median, |view| {
+                Ok(fusion.add(&view.depth_view(), &watch)?)
+            })?;
+            Ok(fusion)
+        },
     )?;
     let seconds = begun.elapsed().as_secs_f64();
     let begun = Instant::now();
@@ -107,47 +129,6 @@ impl FusionPlace {
         }
         on_host(drawn)
     }
-}
-
-/// Returns the bricks near surfaces from a first pass over all training views.
-fn surveyed<B: TrainDevice>(
-    drawn: &mut DrawnModel<'_, '_, B>,
-    space: Space,
-) -> Result<Survey, ExtractionError> {
-    let mut survey = drawn.device.new_survey(space)?;
-    drawn
-        .each_frame(SURVEY, |device, frame, seen| device.survey_depths(&mut survey, frame, seen))?;
-    Ok(drawn.device.read_survey(survey)?)
-}
-
-fn surveyed_on_host<B: TrainDevice>(
-    drawn: &mut DrawnModel<'_, '_, B>,
-    space: Space,
-    watch: &Watch<'_>,
-) -> Result<Survey, ExtractionError> {
-    let mut survey = Survey::new(space);
-    drawn.each(SURVEY, PixelDepth::Median, |view| Ok(survey.add(&view.depth_view(), watch)?))?;
-    Ok(survey)
-}
-
-/// Returns the fused voxels from a second pass over all training views.
-fn fused<B: TrainDevice>(
-    drawn: &mut DrawnModel<'_, '_, B>,
-    bricks: &Arc<SurveyedBricks>,
-) -> Result<Fusion, ExtractionError> {
-    let mut voxels = drawn.device.new_voxels(bricks)?;
-    drawn.each_frame(FUSION, |device, frame, seen| device.fuse_depths(&mut voxels, frame, seen))?;
-    Ok(drawn.device.read_voxels(voxels)?)
-}
-
-fn fused_on_host<B: TrainDevice>(
-    drawn: &mut DrawnModel<'_, '_, B>,
-    bricks: &Arc<SurveyedBricks>,
-    watch: &Watch<'_>,
-) -> Result<Fusion, ExtractionError> {
-    let mut fusion = Fusion::new(Arc::clone(bricks));
-    drawn.each(FUSION, PixelDepth::Median, |view| Ok(fusion.add(&view.depth_view(), watch)?))?;
-    Ok(fusion)
 }
 
 #[cfg(test)]

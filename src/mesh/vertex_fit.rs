@@ -78,7 +78,6 @@ fn colors_of(photograph: &Image, exposures: &Exposures, name: &str) -> Vec<[f32;
     exposures.undo(name, pixels).into_iter().map(to_share).collect()
 }
 
-/// Target of a comparison.
 struct FitTarget<'a> {
     /// Colours without the exposure, 0 to 1.
     colors: Vec<[f32; 3]>,
@@ -86,7 +85,6 @@ struct FitTarget<'a> {
     mask: Option<&'a [u8]>,
 }
 
-/// Sums of a pass over the photographs.
 struct FitPass {
     sums: Vec<VertexSum>,
     photographs: usize,
@@ -139,10 +137,7 @@ impl FitPass {
     }
 }
 
-/// Name of the exposure file in a model folder.
 const FILE: &str = "exposure.json";
-
-/// Minimum determinant of an invertible map.
 const MIN_DETERMINANT: f64 = 1e-3;
 
 /// Inverse exposures of the training photographs.
@@ -160,7 +155,6 @@ pub struct Exposures {
 )]
 pub struct ExposureFileError {
     path: PathBuf,
-    #[source]
     source: io::Error,
 }
 

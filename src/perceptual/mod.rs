@@ -16,9 +16,8 @@ use crate::memory::Bytes;
 
 pub use crate::abi::LPIPS_EPSILON as EPSILON;
 pub use network::{COMPARED, Layer, LayerKind, LayerSizes, LayerWindow, LpipsNet, StripPlace};
-pub use weights::LpipsError;
 pub use weights::{
-    Convolution, LpipsWeights, WEIGHTS_VARIABLE, WeightsSearch, named_by_environment,
+    Convolution, LpipsError, LpipsWeights, WEIGHTS_VARIABLE, WeightsSearch, named_by_environment,
 };
 
 /// Conversion of an image with values v in 0..1 to the input of a network.

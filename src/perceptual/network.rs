@@ -72,7 +72,6 @@ const fn compared(layer: Layer) -> Layer {
     Layer { compared: true, ..layer }
 }
 
-/// Window of 3x3 that keeps the size.
 const THREE: LayerWindow = LayerWindow { side: 3, stride: 1, padding: 1 };
 
 const VGG: [Layer; 17] = [

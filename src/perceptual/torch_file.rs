@@ -15,7 +15,6 @@ use rawzip::{CompressionMethod, RECOMMENDED_BUFFER_SIZE, ZipArchive};
 const MAGIC: [u8; 15] =
     [0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, b'.'];
 
-/// Start of a zip.
 const ZIP: &[u8] = b"PK\x03\x04";
 
 /// Bytes of a tar archive from byte 257 on.
@@ -37,19 +36,16 @@ const VALUE_BYTES: [(&str, u64); 9] = [
     ("ByteStorage", 1),
 ];
 
-/// Range of bytes in the file.
 #[derive(Clone, Copy, Debug)]
 struct FileRange {
     start: u64,
     length: u64,
 }
 
-/// An open file of `PyTorch`.
 #[derive(Debug)]
 pub(super) struct TorchFile {
     file: File,
     tensors: BTreeMap<String, StoredTensor>,
-    /// Range of each storage's values.
     storages: BTreeMap<String, FileRange>,
 }
 
@@ -175,7 +171,6 @@ impl TorchFile {
 }
 
 const BIG_ENDIAN: &str = "it was written on a big-endian machine, whose numbers are not read";
-
 const BREAKS_OFF: &str = "the file breaks off";
 
 fn is_tar(head: &[u8]) -> bool {
@@ -230,7 +225,6 @@ fn places(tensor: &StoredTensor, count: u64) -> Option<Vec<u64>> {
 // A pickle is a program for a stack machine. A call of a function is not run: its value is the name of the function
 // and the arguments.
 
-/// Maximum length of a pickle, bytes.
 const LENGTH_MAX: usize = 8 << 20;
 
 /// Index of a value among the values of its pickle.
@@ -271,7 +265,6 @@ struct Object {
 struct Pickle {
     values: Vec<PickleValue>,
     root: ValueId,
-    /// Length in bytes.
     length: usize,
 }
 
@@ -301,10 +294,6 @@ impl Pickle {
 
     fn value(&self, id: ValueId) -> &PickleValue {
         &self.values[id]
-    }
-
-    fn values(&self) -> &[PickleValue] {
-        &self.values
     }
 
     fn text(&self, id: ValueId) -> Option<&str> {
@@ -354,7 +343,6 @@ impl Pickle {
     }
 }
 
-/// Stack machine that reads a pickle.
 struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -370,72 +358,65 @@ impl<'a> Machine<'a> {
     /// Runs the next operation. Returns false at the end.
     fn step(&mut self) -> Result<bool, String> {
         let [operation] = self.array()?;
-        match operation {
+        let value = match operation {
             b'.' => return Ok(false),
-            // Version of the format.
-            0x80 => drop(self.array::<1>()?),
-            b'(' => self.marks.push(self.stack.len()),
-            b'N' => self.push(PickleValue::Other),
-            0x88 | 0x89 => self.push(PickleValue::Truth(operation == 0x88)),
+            b'N' => PickleValue::Other,
+            0x88 | 0x89 => PickleValue::Truth(operation == 0x88),
             b'G' => {
                 self.take(8)?;
-                self.push(PickleValue::Other);
+                PickleValue::Other
             }
             0x8a => {
                 let [length] = self.array()?;
                 self.take(length.into())?;
-                self.push(PickleValue::Other);
+                PickleValue::Other
             }
-            b'J' => {
-                let value = i32::from_le_bytes(self.array()?);
-                self.push(PickleValue::Int(value.into()));
-            }
-            b'K' => {
-                let [value] = self.array()?;
-                self.push(PickleValue::Int(value.into()));
-            }
-            b'M' => {
-                let value = u16::from_le_bytes(self.array()?);
-                self.push(PickleValue::Int(value.into()));
-            }
+            b'J' => PickleValue::Int(i32::from_le_bytes(self.array()?).into()),
+            b'K' => PickleValue::Int(u8::from_le_bytes(self.array()?).into()),
+            b'M' => PickleValue::Int(u16::from_le_bytes(self.array()?).into()),
             b'X' | b'T' => {
                 let length = u32::from_le_bytes(self.array()?);
-                self.text(length as usize)?;
+                self.text(length as usize)?
             }
             b'U' => {
                 let [length] = self.array()?;
-                self.text(length.into())?;
+                self.text(length.into())?
             }
             b'c' => {
                 let (module, name) = (self.line()?, self.line()?);
-                self.push(PickleValue::Name(format!("{module}.{name}")));
+                PickleValue::Name(format!("{module}.{name}"))
             }
-            b'Q' => {
-                let id = self.pop()?;
-                self.push(PickleValue::External(id));
-            }
+            b'Q' => PickleValue::External(self.pop()?),
             b'R' | 0x81 => {
                 let (arguments, maker) = (self.pop()?, self.pop()?);
-                let object = Object { maker, arguments, entries: Vec::new(), state: None };
-                self.push(PickleValue::Object(object));
+                PickleValue::Object(Object { maker, arguments, entries: Vec::new(), state: None })
             }
+            b')' | b']' => PickleValue::List(Vec::new()),
+            0x85..=0x87 => {
+                let first = self.stack.len().checked_sub(usize::from(operation - 0x84));
+                PickleValue::List(self.stack.split_off(first.ok_or_else(empty)?))
+            }
+            b't' => PickleValue::List(self.since_mark()?),
+            b'}' => PickleValue::Dictionary(Vec::new()),
+            other => return self.change(other).map(|()| true),
+        };
+        self.stack.push(self.values.len());
+        self.values.push(value);
+        Ok(true)
+    }
+
+    /// Runs an operation that makes no value.
+    fn change(&mut self, operation: u8) -> Result<(), String> {
+        match operation {
+            // Version of the format.
+            0x80 => drop(self.array::<1>()?),
+            b'(' => self.marks.push(self.stack.len()),
             b'b' => {
                 let state = self.pop()?;
                 if let PickleValue::Object(object) = self.top()? {
                     object.state = Some(state);
                 }
             }
-            b')' | b']' => self.push(PickleValue::List(Vec::new())),
-            0x85..=0x87 => {
-                let first = self.stack.len().checked_sub(usize::from(operation - 0x84));
-                let items = self.stack.split_off(first.ok_or_else(empty)?);
-                self.push(PickleValue::List(items));
-            }
-            b't' => {
-                let items = self.since_mark()?;
-                self.push(PickleValue::List(items));
-            }
-            b'}' => self.push(PickleValue::Dictionary(Vec::new())),
             b'a' => {
                 let item = self.pop()?;
                 self.append(&[item])?;
@@ -452,21 +433,15 @@ impl<'a> Machine<'a> {
                 let items = self.since_mark()?;
                 self.set(&items)?;
             }
-            b'q' => {
-                let [key] = self.array()?;
-                self.keep(key.into())?;
+            b'q' | b'r' => {
+                let key = self.key(operation == b'q')?;
+                let id = *self.stack.last().ok_or_else(empty)?;
+                self.memo.insert(key, id);
             }
-            b'r' => {
-                let key = u32::from_le_bytes(self.array()?);
-                self.keep(key)?;
-            }
-            b'h' => {
-                let [key] = self.array()?;
-                self.fetch(key.into())?;
-            }
-            b'j' => {
-                let key = u32::from_le_bytes(self.array()?);
-                self.fetch(key)?;
+            b'h' | b'j' => {
+                let key = self.key(operation == b'h')?;
+                let id = self.memo.get(&key);
+                self.stack.push(*id.ok_or("its pickle uses a value that it does not have")?);
             }
             other => {
                 return Err(format!(
@@ -476,7 +451,15 @@ impl<'a> Machine<'a> {
                 ));
             }
         }
-        Ok(true)
+        Ok(())
+    }
+
+    /// Reads a key of the memo, of one or of four bytes.
+    fn key(&mut self, is_short: bool) -> Result<u32, String> {
+        if is_short {
+            return Ok(u8::from_le_bytes(self.array()?).into());
+        }
+        self.array().map(u32::from_le_bytes)
     }
 
     fn take(&mut self, length: usize) -> Result<&'a [u8], String> {
@@ -491,7 +474,6 @@ impl<'a> Machine<'a> {
         self.take(N)?.try_into().ok().ok_or_else(empty)
     }
 
-    /// Reads the rest of the line.
     fn line(&mut self) -> Result<String, String> {
         let rest = &self.bytes[self.at..];
         let length = rest.iter().position(|&byte| byte == b'\n').ok_or("its pickle breaks off")?;
@@ -499,15 +481,8 @@ impl<'a> Machine<'a> {
         Ok(String::from_utf8_lossy(&line[..length]).into_owned())
     }
 
-    fn text(&mut self, length: usize) -> Result<(), String> {
-        let text = String::from_utf8_lossy(self.take(length)?).into_owned();
-        self.push(PickleValue::Text(text));
-        Ok(())
-    }
-
-    fn push(&mut self, value: PickleValue) {
-        self.stack.push(self.values.len());
-        self.values.push(value);
+    fn text(&mut self, length: usize) -> Result<PickleValue, String> {
+        Ok(PickleValue::Text(String::from_utf8_lossy(self.take(length)?).into_owned()))
     }
 
     fn pop(&mut self) -> Result<ValueId, String> {
@@ -542,18 +517,6 @@ impl<'a> Machine<'a> {
         }
         Ok(())
     }
-
-    fn keep(&mut self, key: u32) -> Result<(), String> {
-        let id = *self.stack.last().ok_or_else(empty)?;
-        self.memo.insert(key, id);
-        Ok(())
-    }
-
-    fn fetch(&mut self, key: u32) -> Result<(), String> {
-        let id = self.memo.get(&key).ok_or("its pickle uses a value that it does not have")?;
-        self.stack.push(*id);
-        Ok(())
-    }
 }
 
 fn empty() -> String {
@@ -568,7 +531,6 @@ const WRAPPERS: usize = 4;
 struct TensorStorage {
     /// Name in the file.
     key: String,
-    /// Kind of the values: `FloatStorage`.
     kind: String,
     /// Offset of the first value, in values: a storage may be part of another.
     offset: u64,
@@ -596,9 +558,8 @@ fn tensors(pickle: &Pickle) -> Result<BTreeMap<String, StoredTensor>, String> {
     Ok(named.collect())
 }
 
-/// Returns all storages of a pickle by key.
 fn storages(pickle: &Pickle) -> BTreeMap<String, TensorStorage> {
-    let found = pickle.values().iter().filter_map(|value| match value {
+    let found = pickle.values.iter().filter_map(|value| match value {
         PickleValue::External(id) => storage(pickle, *id),
         _ => None,
     });

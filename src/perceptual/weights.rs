@@ -10,6 +10,7 @@ use safetensors::{Dtype, SafeTensors};
 
 use super::network::{COMPARED, LayerKind, LpipsNet};
 use super::torch_file::TorchFile;
+use crate::files::entries;
 
 /// Weights of a convolution.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,7 +30,6 @@ pub struct LpipsWeights {
     linear: [Vec<f32>; COMPARED],
 }
 
-/// Naming of the tensors in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Names {
     /// `lpips.LPIPS(net=...).state_dict()`: `net.slice1.0.weight`.
@@ -144,7 +144,6 @@ fn net_of(file: &TensorFile) -> Result<(LpipsNet, Names), String> {
     Err(format!("there is no tensor `{ours}` or `{theirs}`"))
 }
 
-/// Reads the values of a tensor of this shape.
 fn values(
     file: &mut TensorFile,
     net: LpipsNet,
@@ -199,30 +198,14 @@ pub fn named_by_environment() -> Option<PathBuf> {
 /// Returns the folders of the search: the caches of this program and of `PyTorch`, and the package `lpips` of the
 /// active Python environment.
 fn weight_folders() -> Vec<PathBuf> {
-    let caches = caches();
-    caches.own.into_iter().chain(caches.torch).chain(python_packages()).collect()
-}
-
-/// Cache folders of this program and of `PyTorch`, if known.
-struct Caches {
-    own: Option<PathBuf>,
-    torch: Option<PathBuf>,
-}
-
-fn caches() -> Caches {
     let home = variable("HOME");
     let cache = variable("XDG_CACHE_HOME").or_else(|| Some(home.as_ref()?.join(".cache")));
     let torch = variable("TORCH_HOME").or_else(|| Some(cache.as_ref()?.join("torch")));
-    Caches {
-        own: cache.map(|cache| cache.join("splat")),
-        torch: torch.map(|torch| torch.join("hub").join("checkpoints")),
-    }
-}
-
-/// Returns the weight folders of the package `lpips` in the active Python environment.
-fn python_packages() -> Vec<PathBuf> {
+    let own = cache.map(|cache| cache.join("splat"));
+    let torch = torch.map(|torch| torch.join("hub").join("checkpoints"));
     let prefixes = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable);
-    prefixes.flat_map(|prefix| packages(&prefix)).collect()
+    let packages = prefixes.flat_map(|prefix| packages(&prefix));
+    own.into_iter().chain(torch).chain(packages).collect()
 }
 
 /// Returns the file with the channel weights of LPIPS, beside the network's file or in a folder of the search.
@@ -256,20 +239,13 @@ fn first_file(folders: &[PathBuf], names: &[impl AsRef<Path>]) -> Option<PathBuf
 
 /// Returns the weight folders of the `lpips` package below a Python environment.
 fn packages(prefix: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(prefix.join("lib")) else { return Vec::new() };
-    let pythons = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let is_python = |path: &PathBuf| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|it| it.starts_with("python3"))
     };
-    let mut found: Vec<PathBuf> = pythons
-        .filter(is_python)
-        .map(|path| path.join("site-packages/lpips/weights/v0.1"))
-        .collect();
-    found.sort();
-    found
+    let pythons = entries(&prefix.join("lib")).into_iter().filter(is_python);
+    pythons.map(|path| path.join("site-packages/lpips/weights/v0.1")).collect()
 }
 
-/// Returns the path in an environment variable.
 fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
@@ -288,12 +264,7 @@ pub(super) struct TensorFile {
 }
 
 enum Content {
-    Safetensors {
-        about: Metadata,
-        bytes: Vec<u8>,
-        /// Start of the values.
-        data: usize,
-    },
+    Safetensors { about: Metadata, bytes: Vec<u8>, data: usize },
     Torch(TorchFile),
 }
 
@@ -328,7 +299,6 @@ impl TensorFile {
         self.kind(name).is_some_and(|(_, found)| found == shape)
     }
 
-    /// Returns the kind and shape of a tensor.
     fn kind(&self, name: &str) -> Option<(String, Vec<usize>)> {
         match &self.content {
             Content::Safetensors { about, .. } => {
@@ -390,51 +360,24 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 
 /// Error of the weights of LPIPS.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum LpipsError {
-    /// The file cannot be opened or read.
     #[error(
         "{path}: the weights of LPIPS cannot be read: {source}. Check the path and its permissions"
     )]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Cause.
-        source: io::Error,
-    },
-    /// The file holds no tensors, or tensors of something else.
+    Unreadable { path: PathBuf, source: io::Error },
     #[error(
         "{path}: holds no weights of LPIPS: {problem}. Name one of the files that `splat help measuring` lists"
     )]
-    NotWeights {
-        /// The file.
-        path: PathBuf,
-        /// Fault.
-        problem: String,
-    },
-    /// Torchvision's network without the weights of LPIPS.
+    NotWeights { path: PathBuf, problem: String },
     #[error(
         "{path}: is the network alone. Put lpips/weights/v0.1/{} of the lpips package beside it{}",
         .sought.first().map_or("", String::as_str),
         .sought.get(1).map_or(String::new(), |other| format!(", or pyiqa's {other}"))
     )]
-    NoHeads {
-        /// File of the network.
-        path: PathBuf,
-        /// Names of the missing file.
-        sought: Vec<String>,
-    },
-    /// A tensor is missing or does not fit the network.
+    NoHeads { path: PathBuf, sought: Vec<String> },
     #[error(
         "{path}: `{tensor}` {problem}, as {net} requires. Write the file again with the script of `splat help measuring`"
     )]
-    Tensor {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        tensor: String,
-        /// The fault.
-        problem: String,
-        /// The network.
-        net: &'static str,
-    },
+    Tensor { path: PathBuf, tensor: String, problem: String, net: &'static str },
 }

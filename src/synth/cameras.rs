@@ -1,13 +1,106 @@
-//! Cameras on a dome around the scene.
+//! Options of a synthetic scene, and its cameras.
+
+use clap::{Args, ValueEnum};
 
 use super::city::CITY_HALF;
 use super::field::ROOM_HALF;
 use super::nearest::Ray;
-use super::options::{SynthOptions, SynthScene};
 use super::scene::Scenery;
 use crate::dataset::{Camera, Pose, View};
 use crate::math::linalg::{Vec3, add, cross, dot, mul_transposed, normalize, scale, sub};
 use crate::math::random::{RandomStream, RandomUse};
+
+/// Content of a synthetic scene.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SynthScene {
+    /// A lobed ball on a ring, marbles around it, a tiled disc below
+    #[default]
+    Demo,
+    /// A ball of radius 1, seen from all around
+    Sphere,
+    /// A torus of radii 1 and 0.4, seen from all around
+    Torus,
+    /// Six solids on a plate, seen from a quarter of a sphere, with masks
+    Dtu,
+    /// A room of 6 x 4 x 2.7 m with a table, a pillar and a recess, seen from inside
+    Room,
+    /// Streets and houses on 576 x 576 m, seen from a drone, a small part in each view
+    City,
+}
+
+impl SynthScene {
+    pub(super) fn has_masks(self) -> bool {
+        self == Self::Dtu
+    }
+}
+
+/// Options of a synthetic scene.
+#[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
+#[command(next_help_heading = "Scene")]
+pub struct SynthOptions {
+    /// Contents of the scene
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Self::default().scene)]
+    pub scene: SynthScene,
+
+    /// Seed: the same seed gives the same files
+    #[arg(long, value_name = "N", default_value_t = Self::default().seed)]
+    pub seed: u64,
+
+    /// Leave out highlights
+    ///
+    /// Every surface is matt: it has the same colour from everywhere.
+    #[arg(long)]
+    pub matt: bool,
+
+    /// Number of photographs
+    ///
+    /// The default is 49 of the scene `dtu`, 120 of the room and 2000 of the city.
+    #[arg(long, value_name = "N", default_value_t = Self::default().views,
+        default_value_ifs = [("scene", "dtu", "49"), ("scene", "room", "120"), ("scene", "city", "2000")])]
+    pub views: u32,
+
+    /// Width of the photographs, px
+    #[arg(long, value_name = "PX", default_value_t = Self::default().width)]
+    pub width: u32,
+
+    /// Height of the photographs, px
+    #[arg(long, value_name = "PX", default_value_t = Self::default().height)]
+    pub height: u32,
+
+    /// Number of points on the surfaces
+    ///
+    /// Each takes 64 bytes of memory, for a moment twice as much. Above 1,000,000 points the scene does not record which
+    /// views see them.
+    #[arg(long, value_name = "N", default_value_t = Self::default().points)]
+    pub points: u32,
+
+    /// Cells of the true mesh, truth.ply, along its longest side
+    ///
+    /// The default is 512 of the room, whose table is 2 cm thick.
+    #[arg(long, value_name = "N", default_value_t = Self::default().truth_cells,
+        default_value_ifs = [("scene", "room", "512")])]
+    pub truth_cells: u32,
+}
+
+impl SynthOptions {
+    /// Demonstration scene.
+    pub const DEMO: Self = Self {
+        scene: SynthScene::Demo,
+        seed: 0,
+        matt: false,
+        views: 48,
+        width: 160,
+        height: 120,
+        points: 4000,
+        truth_cells: 256,
+    };
+}
+
+impl Default for SynthOptions {
+    fn default() -> Self {
+        Self::DEMO
+    }
+}
 
 /// Target of the cameras: between the ball and the ring below it.
 const TARGET: Vec3<f64> = [0.0, -0.56, 0.0];
@@ -20,7 +113,6 @@ const ELEVATION: [f64; 2] = [16.0, 58.0];
 
 /// Returns views along a rising spiral: neighbours are similar, and no turn repeats another.
 pub(super) fn dome(options: &SynthOptions) -> Vec<View> {
-    let camera = camera(options);
     let stream = RandomStream::new(options.seed, 1, RandomUse::Synthesise);
     let turns = 0.38 + f64::max(1.0, (f64::from(options.views) / 15.0).round());
     (0..options.views)
@@ -31,14 +123,10 @@ pub(super) fn dome(options: &SynthOptions) -> Vec<View> {
             let elevation =
                 (ELEVATION[0] + (ELEVATION[1] - ELEVATION[0]) * along + 3.0 * jitter(0))
                     .to_radians();
-            let outward = [
-                elevation.cos() * azimuth.cos(),
-                -elevation.sin(),
-                elevation.cos() * azimuth.sin(),
-            ];
+            let outward = direction(azimuth, elevation);
             let target = add(TARGET, scale([jitter(1), jitter(2), jitter(3)], 0.12));
             let eye = add(TARGET, scale(outward, DISTANCE * (1.0 + 0.1 * jitter(4))));
-            View { name: name(index), camera, pose: looking(eye, target) }
+            view(options, index, eye, target)
         })
         .collect()
 }
@@ -57,7 +145,9 @@ pub(super) fn is_name(text: &str) -> bool {
 /// that assume otherwise.
 fn camera(options: &SynthOptions) -> Camera {
     let [width, height] = [f64::from(options.width), f64::from(options.height)];
-    let focal = focal_share(options.scene) * width.min(height * 4.0 / 3.0);
+    // Shares of the width of a 4:3 photograph. Rooms are photographed with wide lenses.
+    let focal_share = if options.scene == SynthScene::Room { 0.6 } else { 0.95 };
+    let focal = focal_share * width.min(height * 4.0 / 3.0);
     Camera {
         width: options.width,
         height: options.height,
@@ -66,21 +156,10 @@ fn camera(options: &SynthOptions) -> Camera {
     }
 }
 
-/// Returns the ratio of focal length and width of a 4:3 photograph of the scene.
-fn focal_share(scene: SynthScene) -> f64 {
-    match scene {
-        // Rooms are photographed with wide lenses.
-        SynthScene::Room => 0.6,
-        _ => 0.95,
-    }
-}
-
-/// Returns the view with number `index` from `eye` towards `target`.
 pub(super) fn view(options: &SynthOptions, index: u32, eye: Vec3<f64>, target: Vec3<f64>) -> View {
     View { name: name(index), camera: camera(options), pose: looking(eye, target) }
 }
 
-/// Returns the pose of an upright camera at `eye` that looks at `target`.
 fn looking(eye: Vec3<f64>, target: Vec3<f64>) -> Pose {
     let forward = normalize(sub(target, eye));
     let right = normalize(cross([0.0, 1.0, 0.0], forward));
@@ -121,29 +200,21 @@ const STEEPEST: f64 = 72.0;
 
 /// Cameras of the quarter sphere: distance from the target, azimuths and elevations in degrees.
 const QUARTER_DISTANCE: f64 = 4.2;
-
 const QUARTER_TARGET: Vec3<f64> = [0.0, -0.2, 0.0];
-
 const QUARTER_AZIMUTHS: [f64; 2] = [5.0, 175.0];
-
 const QUARTER_ELEVATIONS: [f64; 2] = [12.0, 78.0];
 
 /// Minimum distance of a camera in the room from all surfaces, and of the first surface in view, metres.
 const ROOM_CLEARANCE: f64 = 0.35;
-
 const ROOM_SIGHT: f64 = 1.3;
 
 /// Height of the drone over the city and its variation, metres; angle below the horizon, degrees.
 const DRONE_HEIGHT: f64 = 60.0;
-
 const DRONE_RISE: f64 = 12.0;
-
 const DRONE_DOWN: f64 = 58.0;
 
 /// Share of the city that the drone's rows cover along each axis.
 const DRONE_REACH: f64 = 0.94;
-
-/// Maximum draws of a camera in the room.
 const ROOM_DRAWS: u64 = 64;
 
 /// Returns the views of a scene, in the order of their names up to three digits.

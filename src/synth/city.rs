@@ -1,28 +1,22 @@
 //! A city of straight streets with houses on a square grid of lots, metres. It is so large that each view shows a
 //! small part.
 
+use splat_mesh::narrow::{floor_i32, floor_usize};
 use splat_mesh::place::Bounds;
 
 use super::field::Texture;
 use super::nearest::Ray;
-use super::scene::{Hit, LinearColor, Scenery, linear};
+use super::scene::{Hit, LinearColor, Scenery, linear, openness};
 use crate::math::linalg::{Vec3, add, dot, scale};
 use crate::math::random::{RandomStream, RandomUse};
 
-/// Lots along each side of the city.
 const LOTS: i32 = 24;
 
 /// Side of a lot, and width of the streets between houses.
 const LOT: f64 = 24.0;
 const STREET: f64 = 8.0;
-
-/// Half the side of the city.
 pub(super) const CITY_HALF: f64 = 0.5 * LOT * LOTS as f64;
-
-/// Heights of the lowest and the highest house.
 const HEIGHTS: [f64; 2] = [6.0, 32.0];
-
-/// Depth of the ground.
 const GROUND: f64 = 1.0;
 
 /// Height of a floor, and distance between windows.
@@ -53,41 +47,30 @@ const ASPHALT: [u32; 2] = [0x60_6060, 0x44_4448];
 const PAVEMENT: [u32; 2] = [0xa8_a498, 0x80_7c74];
 const LINE: u32 = 0xe0_e0d8;
 
-/// Axis-aligned box.
-#[derive(Clone, Copy, Debug)]
-struct AxisBox {
-    low: Vec3<f64>,
-    high: Vec3<f64>,
-}
-
-impl AxisBox {
-    /// Returns the distances at which a ray enters and leaves the box, and the axis of the entered side.
-    fn crossed(&self, ray: &Ray) -> Option<(f64, f64, usize)> {
-        let (mut enter, mut leave, mut axis) = (f64::NEG_INFINITY, f64::INFINITY, 0);
-        for k in 0..3 {
-            let inverse = 1.0 / ray.direction[k];
-            let ways = [self.low[k], self.high[k]].map(|side| (side - ray.origin[k]) * inverse);
-            // NaN if the ray runs in the plane of a side; `min` and `max` drop it.
-            let (near, far) = (ways[0].min(ways[1]), ways[0].max(ways[1]));
-            if near > enter {
-                (enter, axis) = (near, k);
-            }
-            leave = leave.min(far);
+/// Returns the distances at which a ray enters and leaves a box, and the axis of the entered side.
+fn crossed(Bounds { low, high }: Bounds, ray: &Ray) -> Option<(f64, f64, usize)> {
+    let (mut enter, mut leave, mut axis) = (f64::NEG_INFINITY, f64::INFINITY, 0);
+    for k in 0..3 {
+        let inverse = 1.0 / ray.direction[k];
+        let ways = [low[k], high[k]].map(|side| (side - ray.origin[k]) * inverse);
+        // NaN if the ray runs in the plane of a side; `min` and `max` drop it.
+        let (near, far) = (ways[0].min(ways[1]), ways[0].max(ways[1]));
+        if near > enter {
+            (enter, axis) = (near, k);
         }
-        (enter <= leave && leave > 0.0).then_some((enter, leave, axis))
+        leave = leave.min(far);
     }
-
-    /// Returns the distance from the surface, negative inside.
-    fn distance(&self, point: Vec3<f64>) -> f64 {
-        let beyond: Vec3<f64> =
-            std::array::from_fn(|k| (self.low[k] - point[k]).max(point[k] - self.high[k]));
-        let outside = beyond.map(|b| b.max(0.0));
-        let inside = beyond.into_iter().fold(f64::NEG_INFINITY, f64::max).min(0.0);
-        dot(outside, outside).sqrt() + inside
-    }
+    (enter <= leave && leave > 0.0).then_some((enter, leave, axis))
 }
 
-/// First intersection of a ray.
+/// Returns the distance from the surface of a box, negative inside.
+fn box_distance(Bounds { low, high }: Bounds, point: Vec3<f64>) -> f64 {
+    let beyond: Vec3<f64> = std::array::from_fn(|k| (low[k] - point[k]).max(point[k] - high[k]));
+    let outside = beyond.map(|b| b.max(0.0));
+    let inside = beyond.into_iter().fold(f64::NEG_INFINITY, f64::max).min(0.0);
+    dot(outside, outside).sqrt() + inside
+}
+
 struct FirstHit {
     way: f64,
     /// Axis of the side's normal.
@@ -100,7 +83,7 @@ struct FirstHit {
 pub(super) struct City {
     stream: RandomStream,
     texture: Texture,
-    ground: AxisBox,
+    ground: Bounds,
 }
 
 impl City {
@@ -108,7 +91,7 @@ impl City {
         Self {
             stream: RandomStream::new(seed, 5, RandomUse::Synthesise),
             texture: Texture::new(seed, GRAIN),
-            ground: AxisBox {
+            ground: Bounds {
                 low: [-CITY_HALF, 0.0, -CITY_HALF],
                 high: [CITY_HALF, GROUND, CITY_HALF],
             },
@@ -121,14 +104,13 @@ impl City {
         self.stream.uniform(4 * number + which)
     }
 
-    /// Returns the house on a lot.
-    fn house(&self, lot: [i32; 2]) -> AxisBox {
+    fn house(&self, lot: [i32; 2]) -> Bounds {
         let [least, most] = HEIGHTS;
         // Few houses are high.
         let height = least + (most - least) * self.drawn(lot, 0).powi(2);
         let [x, z] = lot.map(|along| f64::from(along) * LOT - CITY_HALF);
         let (from, to) = (0.5 * STREET, LOT - 0.5 * STREET);
-        AxisBox { low: [x + from, -height, z + from], high: [x + to, 0.0, z + to] }
+        Bounds { low: [x + from, -height, z + from], high: [x + to, 0.0, z + to] }
     }
 
     /// Returns the first house between two distances along the ray.
@@ -144,7 +126,7 @@ impl City {
         let mut ways = [next(0, lot[0]), next(2, lot[1])];
         let steps = [0, 2].map(|k: usize| LOT / ray.direction[k].abs());
         loop {
-            if let Some((way, _, axis)) = self.house(lot).crossed(ray)
+            if let Some((way, _, axis)) = crossed(self.house(lot), ray)
                 && way > 0.0
             {
                 return Some(FirstHit { way, axis, lot: Some(lot) });
@@ -161,15 +143,13 @@ impl City {
         }
     }
 
-    /// Returns the first house that a ray meets.
     fn house_before(&self, ray: &Ray) -> Option<FirstHit> {
         let [least, most] = [-CITY_HALF, CITY_HALF];
-        let all = AxisBox { low: [least, -HEIGHTS[1], least], high: [most, 0.0, most] };
-        let (enter, leave, _) = all.crossed(ray)?;
+        let all = Bounds { low: [least, -HEIGHTS[1], least], high: [most, 0.0, most] };
+        let (enter, leave, _) = crossed(all, ray)?;
         self.first_house(ray, [enter.max(0.0), leave])
     }
 
-    /// Returns the albedo at a point of a surface.
     fn albedo(&self, lot: Option<[i32; 2]>, axis: usize, at: Vec3<f64>) -> LinearColor {
         let of = |pair: [u32; 2]| self.texture.color(pair.map(linear), at);
         match (lot, axis) {
@@ -186,19 +166,13 @@ impl City {
                     return of(GLASS);
                 }
                 let which = self.drawn(lot, 1) * PLASTER.len() as f64;
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a uniform number times the length"
-                )]
-                let pair = PLASTER[which as usize % PLASTER.len()];
-                of(pair)
+                of(PLASTER[floor_usize(which) % PLASTER.len()])
             }
         }
     }
 
     /// Returns the houses on a lot and on its neighbours.
-    fn houses_around(&self, lot: [i32; 2]) -> impl Iterator<Item = AxisBox> {
+    fn houses_around(&self, lot: [i32; 2]) -> impl Iterator<Item = Bounds> {
         let near = |along: i32| (along - 1).max(0)..(along + 2).min(LOTS);
         near(lot[0]).flat_map(move |x| near(lot[1]).map(move |z| self.house([x, z])))
     }
@@ -206,9 +180,7 @@ impl City {
 
 /// Returns the lot at a coordinate of an axis, clamped to the city.
 fn lot_at(along: f64) -> i32 {
-    #[expect(clippy::cast_possible_truncation, reason = "held to the lots")]
-    let lot = ((along + CITY_HALF) / LOT).floor().clamp(0.0, f64::from(LOTS - 1)) as i32;
-    lot
+    floor_i32(((along + CITY_HALF) / LOT).floor().clamp(0.0, f64::from(LOTS - 1)))
 }
 
 /// Returns the colours of the ground; `None` on the lines in the middle of streets.
@@ -231,7 +203,7 @@ fn of_ground(at: Vec3<f64>) -> Option<[u32; 2]> {
 
 impl Scenery for City {
     fn trace(&self, ray: &Ray) -> Option<Hit> {
-        let ground = self.ground.crossed(ray).filter(|&(way, ..)| way > 0.0);
+        let ground = crossed(self.ground, ray).filter(|&(way, ..)| way > 0.0);
         let ground = ground.map(|(way, _, axis)| FirstHit { way, axis, lot: None });
         let house = self.house_before(ray);
         let FirstHit { way, axis, lot } = match (house, ground) {
@@ -252,17 +224,13 @@ impl Scenery for City {
     }
 
     fn openness(&self, position: Vec3<f64>, normal: Vec3<f64>) -> f64 {
-        let closed = OPENNESS_STEPS.map(|reach| {
-            let free = self.distance(add(position, scale(normal, reach)));
-            (reach - free).max(0.0) / reach
-        });
-        (1.0 - 0.3 * closed.iter().sum::<f64>()).max(0.1)
+        openness(OPENNESS_STEPS, |reach| self.distance(add(position, scale(normal, reach))))
     }
 
     fn distance(&self, point: Vec3<f64>) -> f64 {
         let lot = [point[0], point[2]].map(lot_at);
-        let near = self.houses_around(lot).map(|house| house.distance(point));
-        let near = near.fold(self.ground.distance(point), f64::min);
+        let near = self.houses_around(lot).map(|house| box_distance(house, point));
+        let near = near.fold(box_distance(self.ground, point), f64::min);
         // Houses on other lots are no nearer than the borders towards them, from the nearest point of the city.
         let side = |along: f64, lot: i32| {
             let border = |number: i32| f64::from(number) * LOT - CITY_HALF;

@@ -2,13 +2,10 @@
 
 use splat_mesh::place::Bounds;
 
-use super::nearest::Ray;
-use super::scene::{Hit, LinearColor, Scenery, linear, mix, smooth_step};
-use crate::math::linalg::{Mat3, Vec3, add, dot, length, mul, normalize, rotation, scale, sub};
+use super::nearest::{Ray, normal};
+use super::scene::{Hit, LinearColor, OPENNESS_STEPS, Scenery, linear, mix, openness, smooth_step};
+use crate::math::linalg::{Mat3, Vec3, add, length, mul, rotation, scale, sub};
 use crate::math::random::{RandomStream, RandomUse};
-
-/// Distance at which a march ends, world units, as in the demonstration's scene.
-const ARRIVED: f64 = 2e-4;
 
 /// Maximum steps of a march. A ray that needs more grazes a surface and passes.
 const STEPS: usize = 256;
@@ -16,7 +13,6 @@ const STEPS: usize = 256;
 /// Strength of the highlight of all surfaces.
 const GLOSS: f64 = 0.1;
 
-/// A solid and its two colours.
 #[derive(Clone, Copy, Debug)]
 struct PaintedSolid {
     placed: Placed,
@@ -49,7 +45,6 @@ impl Hollow {
 }
 
 impl FieldScene {
-    /// Returns the nearest part and its distance.
     fn nearest_part(&self, point: Vec3<f64>) -> (f64, Option<&PaintedSolid>) {
         self.parts.iter().fold((f64::INFINITY, None), |nearest, part| {
             if part.placed.least_distance(point) >= nearest.0 {
@@ -84,11 +79,7 @@ impl FieldScene {
     /// Returns the distances at which the ray's line enters and leaves the ball around all surfaces.
     fn within(&self, ray: &Ray) -> Option<[f64; 2]> {
         let centre = scale(add(self.bounds.low, self.bounds.high), 0.5);
-        let radius = 0.5 * self.bounds.diagonal();
-        let from_centre = sub(ray.origin, centre);
-        let middle = -dot(from_centre, ray.direction);
-        let half = radius * radius - (dot(from_centre, from_centre) - middle * middle);
-        (half >= 0.0).then(|| [middle - half.sqrt(), middle + half.sqrt()])
+        ray.within(centre, 0.5 * self.bounds.diagonal())
     }
 
     /// Creates a ball of radius 1.
@@ -163,16 +154,6 @@ impl FieldScene {
     }
 }
 
-/// Returns the outward normal at a surface point, by central differences.
-fn normal(point: Vec3<f64>, distance: impl Fn(Vec3<f64>) -> f64) -> Vec3<f64> {
-    const STEP: f64 = 1e-4;
-    normalize(std::array::from_fn(|axis| {
-        let mut offset = [0.0; 3];
-        offset[axis] = STEP;
-        distance(add(point, offset)) - distance(sub(point, offset))
-    }))
-}
-
 /// Returns the index of a wall's colours: 0 facing up, 1 down, 2 sideways; up is -y.
 fn facing(normal: Vec3<f64>) -> usize {
     match normal[1] {
@@ -184,7 +165,7 @@ fn facing(normal: Vec3<f64>) -> usize {
 
 impl Scenery for FieldScene {
     fn trace(&self, ray: &Ray) -> Option<Hit> {
-        let [enter, leave] = self.within(ray)?;
+        let within = self.within(ray)?;
         // The ray meets no other parts.
         let before: Vec<&Placed> = self
             .parts
@@ -195,25 +176,17 @@ impl Scenery for FieldScene {
         if before.is_empty() && self.hollow.is_none() {
             return None;
         }
-        let mut at = enter.max(0.0);
-        for _ in 0..STEPS {
-            if at > leave {
-                return None;
-            }
-            let point = ray.at(at);
-            let step = before.iter().fold(self.wall_distance(point), |nearest, placed| {
+        let distance = |point| {
+            before.iter().fold(self.wall_distance(point), |nearest, placed| {
                 if placed.least_distance(point) < nearest {
                     nearest.min(placed.distance(point))
                 } else {
                     nearest
                 }
-            });
-            if step < ARRIVED {
-                return Some(self.hit(at, point));
-            }
-            at += step;
-        }
-        None
+            })
+        };
+        let at = ray.march(within, STEPS, distance)?;
+        Some(self.hit(at, ray.at(at)))
     }
 
     /// Walls throw no shadows: the lamp shines into the room.
@@ -222,14 +195,7 @@ impl Scenery for FieldScene {
     }
 
     fn openness(&self, position: Vec3<f64>, normal: Vec3<f64>) -> f64 {
-        let closed: f64 = [0.06, 0.16, 0.34]
-            .into_iter()
-            .map(|reach| {
-                let free = self.distance(add(position, scale(normal, reach)));
-                (reach - free).max(0.0) / reach
-            })
-            .sum();
-        (1.0 - 0.3 * closed).max(0.1)
+        openness(OPENNESS_STEPS, |reach| self.distance(add(position, scale(normal, reach))))
     }
 
     fn distance(&self, point: Vec3<f64>) -> f64 {
@@ -243,10 +209,8 @@ impl Scenery for FieldScene {
 
 // Exact signed distances of shapes (Quilez, "Distance functions"). The axis of a shape is y.
 
-/// Maximum steps along a ray past a shape.
 const BERTH_STEPS: usize = 128;
 
-/// A shape around its own centre.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     Ball {
@@ -312,7 +276,6 @@ impl Shape {
         }
     }
 
-    /// Returns the radius of the bounding ball.
     fn bound(self) -> f64 {
         match self {
             Self::Ball { radius } => radius,
@@ -325,12 +288,10 @@ impl Shape {
     }
 }
 
-/// Returns the length of a 2D vector.
 fn plane([x, y]: [f64; 2]) -> f64 {
     (x * x + y * y).sqrt()
 }
 
-/// A shape with position and rotation.
 #[derive(Clone, Copy, Debug)]
 struct Placed {
     shape: Shape,
@@ -366,50 +327,27 @@ impl Placed {
 
     /// Returns the distances at which a ray's line enters and leaves the bounding ball, enlarged by `wider`.
     fn within(&self, ray: &Ray, wider: f64) -> Option<[f64; 2]> {
-        let from_centre = sub(ray.origin, self.centre);
-        let radius = self.bound + wider;
-        let middle = -dot(from_centre, ray.direction);
-        let half = radius * radius - (dot(from_centre, from_centre) - middle * middle);
-        (half >= 0.0).then(|| [middle - half.sqrt(), middle + half.sqrt()])
+        ray.within(self.centre, self.bound + wider)
     }
 
-    /// Returns the smallest angle between the ray and the surface as seen from the ray's origin, at most `widest`,
-    /// radians; 0 if the ray hits.
+    /// Returns the ray's [`Ray::berth`] along the whole surface.
     fn berth(&self, ray: &Ray, widest: f64) -> f64 {
         let wider = widest * length(sub(ray.origin, self.centre));
-        let Some([enter, leave]) = self.within(ray, wider) else { return widest };
-        let (mut berth, mut at) = (widest, enter.max(0.01));
-        for _ in 0..BERTH_STEPS {
-            if at > leave || berth <= 0.0 {
-                break;
-            }
-            let gap = self.distance(ray.at(at));
-            berth = berth.min((gap / at).max(0.0));
-            // Short steps near the surface find the narrowest gap.
-            at += (0.8 * gap).clamp(0.01, 0.4);
-        }
-        berth
+        let Some(within) = self.within(ray, wider) else { return widest };
+        ray.berth(within, BERTH_STEPS, widest, |at| self.distance(at))
     }
 }
 
 // Content of each scene. Up is -y. Stacked parts overlap, so that no surfaces only touch.
 
 const RED: [u32; 2] = [0xb8_4a_3e, 0xf2_d4_a4];
-
 const BLUE: [u32; 2] = [0x2f_62_a8, 0xcf_e0_ea];
-
 const GREEN: [u32; 2] = [0x3c_86_52, 0xe4_e2_a8];
-
 const VIOLET: [u32; 2] = [0x78_4a_92, 0xe8_c8_d8];
-
 const ORANGE: [u32; 2] = [0xd8_84_2c, 0x4a_5a_6a];
-
 const TEAL: [u32; 2] = [0x1f_8a_8a, 0xf3_e6_cc];
-
 const STONE: [u32; 2] = [0xc8_c0_b0, 0x80_74_68];
-
 const WOOD: [u32; 2] = [0x9a_68_40, 0xd8_b0_7c];
-
 const PLASTER: [u32; 2] = [0xe8_e4_d8, 0xb0_a8_b8];
 
 /// Half sides of the room: 6 m long, 2.7 m high, 4 m wide.
@@ -432,7 +370,6 @@ const OCTAVES: u64 = 3;
 /// First random stream of textures; lower streams place parts and cameras.
 const FIRST_STREAM: u64 = 16;
 
-/// Noise in space.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Texture {
     seed: u64,

@@ -7,21 +7,18 @@
 mod cameras;
 mod city;
 mod field;
-mod light;
 mod nearest;
-mod options;
 mod points;
 mod scene;
 mod truth;
 
+pub use cameras::{SynthOptions, SynthScene};
 pub use nearest::SurfacePoint;
 pub use points::SurfaceDisc;
-pub use truth::Truth;
+pub use scene::Scene as Truth;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-
-pub use options::{SynthOptions, SynthScene};
 
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
@@ -36,8 +33,7 @@ use crate::files::{OutputError, WorkFolder, create_folder, remove_abandoned, wri
 use cameras::ray_through;
 use city::City;
 use field::FieldScene;
-use light::{Light, encode_srgb, quantise};
-use scene::{Scene, Scenery};
+use scene::{Light, Scene, Scenery, encode_srgb, quantise};
 
 /// Counts of a written scene.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,52 +48,28 @@ pub struct SynthReport {
 
 /// Error of making a scene.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum SynthError {
-    /// The value of an option is out of range.
     #[error("--{flag} is {value}; allowed: {least} to {most}")]
-    OutOfRange {
-        /// Name of the option.
-        flag: &'static str,
-        /// Given value.
-        value: u32,
-        /// Minimum.
-        least: u32,
-        /// Maximum.
-        most: u32,
-    },
-    /// The folder holds another scene.
+    OutOfRange { flag: &'static str, value: u32, least: u32, most: u32 },
     #[error(
         "{path}: is there already and would be lost among the files of a synthetic scene. Name \
          another folder"
     )]
-    Occupied {
-        /// Path of a file of the other scene.
-        path: PathBuf,
-    },
-    /// The true mesh failed.
+    Occupied { path: PathBuf },
     #[error("the true mesh cannot be made: {0}. Use fewer --truth-cells")]
     Truth(#[from] ExtractError),
-    /// A file cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// A picture cannot be compressed.
     #[error("{name}: the picture cannot be written as PNG: {source}")]
-    Png {
-        /// Name of the picture.
-        name: String,
-        /// Cause.
-        #[source]
-        source: image::ImageError,
-    },
+    Png { name: String, source: image::ImageError },
 }
 
-/// Folder of the masks.
 const MASKS: &str = "masks";
 
 /// Samples of a pixel along one side.
 const SAMPLES: usize = 3;
 
-/// Creates the scene of the options.
 fn scenery_of(options: &SynthOptions) -> Box<dyn Scenery> {
     match options.scene {
         SynthScene::Demo => Box::new(Scene::new(options.seed)),
@@ -129,7 +101,7 @@ pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport,
     options.validate()?;
     refuse_other_scenes(folder, options.scene)?;
     let scene = &*scenery_of(options);
-    let light = Light::new(options.finish());
+    let light = Light::new(options.matt);
     let views = cameras::views(scene, options);
     let points = points::sample_points(scene, &light, &views, options);
 
@@ -261,7 +233,6 @@ mod tests {
     use std::collections::BTreeMap;
     use std::fs;
 
-    use super::light::Finish;
     use super::*;
     use crate::math::linalg::{add, normalize};
 
@@ -312,11 +283,16 @@ mod tests {
     }
 
     #[test]
-    fn out_of_range_options_are_named() {
+    fn options_out_of_range_and_unusable_folders_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let options = SynthOptions { width: 3, ..SMALL };
         let error = write_scene(folder.path(), &options).unwrap_err().to_string();
         assert_eq!(error, "--width is 3; allowed: 16 to 8192");
+        let folder = tempfile::tempdir().unwrap();
+        let taken = folder.path().join("taken");
+        fs::write(&taken, "a file").unwrap();
+        let error = write_scene(&taken, &SMALL).unwrap_err().to_string();
+        assert!(error.contains("taken"), "{error}");
     }
 
     #[test]
@@ -339,15 +315,6 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_made_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let taken = folder.path().join("taken");
-        fs::write(&taken, "a file").unwrap();
-        let error = write_scene(&taken, &SMALL).unwrap_err().to_string();
-        assert!(error.contains("taken"), "{error}");
-    }
-
-    #[test]
     fn a_matt_surface_has_one_colour_from_all_directions() {
         let scene = Scene::new(0);
         let views = cameras::views(&scene, &SynthOptions { views: 12, ..SMALL });
@@ -362,9 +329,8 @@ mod tests {
             };
             views.iter().filter_map(of_view).fold(0.0, f64::max)
         };
-        let light = |matt| Light::new(SynthOptions { matt, ..SMALL }.finish());
-        assert_eq!(apart(&light(true)), 0.0);
-        assert!(apart(&light(false)) > 0.01);
+        assert_eq!(apart(&Light::new(true)), 0.0);
+        assert!(apart(&Light::new(false)) > 0.01);
     }
 
     #[test]
@@ -372,7 +338,7 @@ mod tests {
         let scene = Scene::new(0);
         let options = SynthOptions { views: 5, ..SMALL };
         for view in cameras::views(&scene, &options) {
-            let rgb = photograph(&scene, &Light::new(Finish::Glossy), &view);
+            let rgb = photograph(&scene, &Light::new(false), &view);
             let middle = (15 * 41 + 20) * 3;
             assert!(rgb[middle..middle + 3].iter().any(|&channel| channel > 40), "{}", view.name);
             assert_eq!(rgb[..3], [0, 0, 0], "{}", view.name);

@@ -5,11 +5,9 @@ use splat_mesh::Mesh;
 use splat_mesh::compare::SurfaceSamples;
 use splat_mesh::place::{corners, doubled_area};
 
-use super::cameras::{project, ray_through};
-use super::light::{Finish, Light, encode_srgb, quantise};
+use super::cameras::{SynthOptions, project, ray_through};
 use super::nearest::Ray;
-use super::options::SynthOptions;
-use super::scene::Scenery;
+use super::scene::{Light, Scenery, encode_srgb, quantise};
 use crate::dataset::View;
 use crate::dataset::colmap::{Observation, TrackedPoint};
 use crate::math::linalg::{Vec3, add, length, normalize, scale, sub};
@@ -117,7 +115,7 @@ pub(super) fn sample_surfels(
     count: usize,
     options: &SynthOptions,
 ) -> Vec<SurfaceDisc> {
-    let light = Light::new(Finish::Glossy);
+    let light = Light::new(false);
     let samples = SurfaceSamples::new(truth, |_| count, options.seed);
     let area = SurfaceSamples::area(truth) / count.max(1) as f64;
     (0..samples.len())
@@ -147,16 +145,17 @@ fn color_at(
 
 #[cfg(test)]
 mod tests {
+    use splat_mesh::narrow::floor_usize;
+
     use super::*;
     use crate::synth::cameras::dome;
-    use crate::synth::light::Finish;
     use crate::synth::photograph;
     use crate::synth::scene::Scene;
 
     #[test]
     fn points_project_into_the_views_onto_pixels_of_their_color() {
         let options = SynthOptions { views: 6, points: 300, ..SynthOptions::default() };
-        let (scene, light, views) = (Scene::new(0), Light::new(Finish::Glossy), dome(&options));
+        let (scene, light, views) = (Scene::new(0), Light::new(false), dome(&options));
         let points = sample_points(&scene, &light, &views, &options);
         assert_eq!(points.len(), 300);
         let images: Vec<_> = views.iter().map(|view| photograph(&scene, &light, view)).collect();
@@ -166,12 +165,7 @@ mod tests {
             // NOISE is a seventh of a pixel at the mean distance; five times that is an outlier.
             assert!(point.error_px < 1.0, "{}", point.error_px);
             for &Observation { view, at_px } in &point.track {
-                #[allow(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "projected points lie inside of the image"
-                )]
-                let [x, y] = at_px.map(|at| at as usize);
+                let [x, y] = at_px.map(floor_usize);
                 let pixel = &images[view][(y * 160 + x) * 3..][..3];
                 differences.extend((0..3).map(|i| pixel[i].abs_diff(point.color[i])));
             }

@@ -1,11 +1,13 @@
-//! Solids of the demonstration scene, with positions and colours.
+//! Solids of the demonstration scene with positions and colours, the trait of all scenes, and lighting: a lamp with an
+//! extent, a faint counter light, and a sky.
 
 use std::f64::consts::TAU;
 
+use splat_mesh::narrow::round_u8;
 use splat_mesh::place::Bounds;
 
-use super::nearest::{Ray, Solid, SurfacePoint};
-use crate::math::linalg::{Vec3, add, length, scale, sub};
+use super::nearest::{Ray, Solid, SurfacePoint, normal};
+use crate::math::linalg::{Vec3, add, dot, length, normalize, scale, sub};
 use crate::math::random::{RandomStream, RandomUse};
 
 /// Radius of the floor, at which it has faded to black.
@@ -16,18 +18,14 @@ const FLOOR_DEPTH: f64 = 0.06;
 
 /// Minimum depth of a point inside a solid, world units.
 const BURIED: f64 = 1e-6;
-
-/// Maximum steps out of overlapping solids.
 const STEPS_OUT: usize = 64;
 
-/// A solid with position and colours.
 #[derive(Clone, Debug)]
 struct PlacedSolid {
     centre: Vec3<f64>,
     shape: Solid,
     paint: Paint,
     colors: [LinearColor; 3],
-    /// Strength of the highlight.
     gloss: f64,
 }
 
@@ -42,8 +40,8 @@ enum Paint {
     Swirl { phase: f64 },
 }
 
-/// Demonstration scene.
-pub(super) struct Scene {
+/// Surfaces of the demonstration scene of a seed.
+pub struct Scene {
     solids: Vec<PlacedSolid>,
     floor: [LinearColor; 3],
     floor_phase: f64,
@@ -80,7 +78,7 @@ const PALETTES: [Palette; 3] = [
 
 impl Scene {
     /// Creates the scene of a seed, which determines colours, lobes and positions.
-    pub(super) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         let stream = RandomStream::new(seed, 0, RandomUse::Synthesise);
         let phase = |i: u64| TAU * stream.uniform(i);
         let palette = &PALETTES[stream.below(6, PALETTES.len())];
@@ -118,8 +116,11 @@ impl Scene {
         Self { solids, floor: palette.floor.map(linear), floor_phase: phase(5) }
     }
 
-    /// Returns the nearest point on the outer surfaces, as [`super::Truth::nearest`].
-    pub(super) fn nearest(&self, point: Vec3<f64>) -> SurfacePoint {
+    /// Returns the nearest point on the surfaces, the floor included, to a point in world space.
+    ///
+    /// Surfaces inside another solid do not count. For a point inside a solid whose nearest surface does not count,
+    /// the returned point may not be the nearest.
+    pub fn nearest(&self, point: Vec3<f64>) -> SurfacePoint {
         let first = self.nearest_of_solids(point);
         if first.distance >= 0.0 {
             let floor = nearest_of_floor(point);
@@ -190,21 +191,15 @@ impl Scenery for Scene {
                 Some(Hit {
                     distance,
                     position,
-                    normal: solid.shape.normal(local),
+                    normal: normal(local, |at| solid.shape.distance(at)),
                     albedo: solid.color(local),
                     gloss: solid.gloss,
                 })
             }
             (_, Some(distance)) => {
-                let position = ray.at(distance);
-                let normal = [0.0, -1.0, 0.0];
-                Some(Hit {
-                    distance,
-                    position,
-                    normal,
-                    albedo: self.floor_color(position),
-                    gloss: 0.0,
-                })
+                let (position, normal) = (ray.at(distance), [0.0, -1.0, 0.0]);
+                let albedo = self.floor_color(position);
+                Some(Hit { distance, position, normal, albedo, gloss: 0.0 })
             }
             _ => None,
         }
@@ -216,22 +211,18 @@ impl Scenery for Scene {
     }
 
     fn openness(&self, position: Vec3<f64>, normal: Vec3<f64>) -> f64 {
-        let closed: f64 = [0.06, 0.16, 0.34]
-            .into_iter()
-            .map(|reach| {
-                let probe = std::array::from_fn(|i| position[i] + normal[i] * reach);
-                let mut free = -probe[1];
-                for solid in &self.solids {
-                    let local = sub(probe, solid.centre);
-                    // Distances are lower bounds by at most a fifth, so that solids beyond this do not matter.
-                    if length(local) - solid.shape.bound() < 2.0 * reach {
-                        free = free.min(solid.shape.distance(local));
-                    }
+        openness(OPENNESS_STEPS, |reach| {
+            let probe = std::array::from_fn(|i| position[i] + normal[i] * reach);
+            let mut free = -probe[1];
+            for solid in &self.solids {
+                let local = sub(probe, solid.centre);
+                // Distances are lower bounds by at most a fifth, so that solids beyond this do not matter.
+                if length(local) - solid.shape.bound() < 2.0 * reach {
+                    free = free.min(solid.shape.distance(local));
                 }
-                (reach - free).max(0.0) / reach
-            })
-            .sum();
-        (1.0 - 0.3 * closed).max(0.1)
+            }
+            free
+        })
     }
 
     fn distance(&self, point: Vec3<f64>) -> f64 {
@@ -259,7 +250,6 @@ impl Scenery for Scene {
     }
 }
 
-/// Returns the nearest point of the floor.
 fn nearest_of_floor(point: Vec3<f64>) -> SurfacePoint {
     let held = FLOOR_RADIUS / point[0].hypot(point[2]).max(FLOOR_RADIUS);
     let position = [held * point[0], 0.0, held * point[2]];
@@ -315,7 +305,6 @@ impl PlacedSolid {
 /// Linear colour, 0..1.
 pub(super) type LinearColor = Vec3<f64>;
 
-/// Intersection of a ray and a surface.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hit {
     /// Distance from the ray's origin, world units.
@@ -328,7 +317,6 @@ pub(super) struct Hit {
     pub gloss: f64,
 }
 
-/// Surfaces of a scene.
 pub(super) trait Scenery: Sync {
     /// Returns the first intersection of the ray.
     fn trace(&self, ray: &Ray) -> Option<Hit>;
@@ -348,6 +336,15 @@ pub(super) trait Scenery: Sync {
     fn bounds(&self) -> Bounds;
 }
 
+/// Distances along the normal at which openness is sampled, world units.
+pub(super) const OPENNESS_STEPS: [f64; 3] = [0.06, 0.16, 0.34];
+
+/// Returns the openness of surroundings whose surfaces are `free` away at these distances along the normal.
+pub(super) fn openness(steps: [f64; 3], free: impl Fn(f64) -> f64) -> f64 {
+    let closed = steps.map(|reach| (reach - free(reach)).max(0.0) / reach);
+    (1.0 - 0.3 * closed.iter().sum::<f64>()).max(0.1)
+}
+
 /// Converts an sRGB colour 0xRRGGBB to a linear colour.
 pub(super) fn linear(hex: u32) -> LinearColor {
     let [_, red, green, blue] = hex.to_be_bytes();
@@ -363,4 +360,81 @@ pub(super) fn mix(a: LinearColor, b: LinearColor, share: f64) -> LinearColor {
 pub(super) fn smooth_step(low: f64, high: f64, x: f64) -> f64 {
     let x = ((x - low) / (high - low)).clamp(0.0, 1.0);
     x * x * (3.0 - 2.0 * x)
+}
+
+// Lighting.
+
+/// Direction to the lamp, and its colour and strength.
+const LAMP: Vec3<f64> = [0.55, -0.78, 0.32];
+const LAMP_COLOR: Vec3<f64> = [1.18, 1.08, 0.94];
+
+/// Angular width of a shadow's rim, radians.
+const PENUMBRA: f64 = 0.16;
+
+/// Direction and colour of the counter light, which throws no shadow.
+const COUNTER: Vec3<f64> = [-0.7, -0.25, -0.6];
+const COUNTER_COLOR: Vec3<f64> = [0.10, 0.14, 0.20];
+
+/// Light from straight above and straight below.
+const SKY: [Vec3<f64>; 2] = [[0.30, 0.34, 0.40], [0.16, 0.13, 0.10]];
+
+/// Light sources, with unit directions.
+pub(super) struct Light {
+    lamp: Vec3<f64>,
+    counter: Vec3<f64>,
+    /// True if all surfaces are Lambertian, without view-dependent highlights.
+    is_matt: bool,
+}
+
+impl Light {
+    pub(super) fn new(is_matt: bool) -> Self {
+        Self { lamp: normalize(LAMP), counter: normalize(COUNTER), is_matt }
+    }
+
+    /// Returns the linear colour of a surface seen along `direction`.
+    pub(super) fn shade(&self, scene: &dyn Scenery, hit: &Hit, direction: Vec3<f64>) -> Vec3<f64> {
+        let lit = self.lit(scene, hit);
+        let halfway = normalize(sub(self.lamp, direction));
+        let gloss = if self.is_matt { 0.0 } else { hit.gloss };
+        let highlight = gloss * lit * dot(hit.normal, halfway).max(0.0).powi(22);
+        let matt = self.matt(scene, hit, lit);
+        std::array::from_fn(|i| matt[i] + highlight * LAMP_COLOR[i])
+    }
+
+    /// Returns the linear colour of a surface without its highlight.
+    pub(super) fn shade_matt(&self, scene: &dyn Scenery, hit: &Hit) -> Vec3<f64> {
+        self.matt(scene, hit, self.lit(scene, hit))
+    }
+
+    /// Returns the cosine of the lamp's angle, reduced in the shadow's rim, 0 in the shadow.
+    fn lit(&self, scene: &dyn Scenery, hit: &Hit) -> f64 {
+        let cosine = dot(hit.normal, self.lamp);
+        if cosine <= 0.0 {
+            return 0.0;
+        }
+        // The shadow ray starts above the surface.
+        let origin = add(hit.position, scale(hit.normal, 4e-3));
+        let berth = scene.berth(&Ray { origin, direction: self.lamp }, PENUMBRA);
+        cosine * smooth_step(0.0, PENUMBRA, berth)
+    }
+
+    fn matt(&self, scene: &dyn Scenery, hit: &Hit, lit: f64) -> Vec3<f64> {
+        let open = scene.openness(hit.position, hit.normal);
+        let upward = 0.5 - 0.5 * hit.normal[1];
+        let counter = dot(hit.normal, self.counter).max(0.0);
+        std::array::from_fn(|i| {
+            let sky = SKY[1][i] + (SKY[0][i] - SKY[1][i]) * upward;
+            hit.albedo[i] * (lit * LAMP_COLOR[i] + open * (sky + counter * COUNTER_COLOR[i]))
+        })
+    }
+}
+
+/// Encodes a linear intensity for display; both 0..1.
+pub(super) fn encode_srgb(linear: f64) -> f64 {
+    linear.clamp(0.0, 1.0).powf(1.0 / 2.2)
+}
+
+/// Rounds values in 0..1 to 8 bits.
+pub(super) fn quantise(color: [f64; 3]) -> [u8; 3] {
+    color.map(|channel| round_u8(channel.clamp(0.0, 1.0) * 255.0))
 }

@@ -1,41 +1,16 @@
-//! True surfaces of a synthetic scene, for the evaluation of models.
+//! True mesh of a synthetic scene, for the evaluation of models: marching cubes of its distances on bricks near
+//! surfaces, with each vertex moved onto the surface.
 
 use std::sync::atomic::AtomicBool;
 
 use rayon::prelude::*;
-use splat_mesh::Mesh;
-use splat_mesh::Watch;
-use splat_mesh::bricks::{BRICK_NODES, Bricks, SIDE};
+use splat_mesh::bricks::{self, BRICK_NODES, Bricks, SIDE};
 use splat_mesh::cubes::{ExtractError, extract};
-use splat_mesh::narrow::to_f32;
+use splat_mesh::narrow::{floor_u32, to_f32};
+use splat_mesh::{Mesh, Watch};
 
-use super::nearest::SurfacePoint;
-use super::scene::{Scene, Scenery};
+use super::scene::Scenery;
 use crate::math::linalg::{Vec3, add, dot, scale, sub};
-use splat_mesh::bricks;
-
-/// Surfaces of the demonstration scene of a seed.
-pub struct Truth {
-    scene: Scene,
-}
-
-impl Truth {
-    /// Creates the surfaces of the scene that [`super::write_scene`] makes of this seed.
-    pub fn new(seed: u64) -> Self {
-        Self { scene: Scene::new(seed) }
-    }
-
-    /// Returns the nearest point on the surfaces, the floor included, to a point in world space.
-    ///
-    /// Surfaces inside another solid do not count. For a point inside a solid whose nearest surface does not count,
-    /// the returned point may not be the nearest.
-    pub fn nearest(&self, point_world: Vec3<f64>) -> SurfacePoint {
-        self.scene.nearest(point_world)
-    }
-}
-
-// True mesh of a scene: marching cubes of its distances on bricks near surfaces, with each vertex moved onto the
-// surface.
 
 /// Nodes between the scene's box and the border of the lattice.
 const MARGIN: f64 = 3.0;
@@ -53,13 +28,10 @@ const MAX_DISPLACEMENT: f64 = 0.25;
 /// Minimum square of a gradient along which a vertex moves. Smaller gradients occur where surfaces meet.
 const MIN_GRADIENT: f64 = 0.1;
 
-/// Lattice of nodes in world space.
 struct NodeLattice {
-    /// Position of the first node.
     low: Vec3<f64>,
     /// Side of a cell, world units.
     cell: f64,
-    /// Bricks along each axis.
     bricks: [u32; 3],
 }
 
@@ -69,7 +41,7 @@ impl NodeLattice {
         let cell = bounds.longest_side() / f64::from(cells.max(1));
         let low = bounds.low.map(|low| low - MARGIN * cell);
         let count = |side: f64| ((side / cell + 2.0 * MARGIN) / SIDE as f64).ceil() + 1.0;
-        Self { low, cell, bricks: bounds.sides().map(|side| whole(count(side))) }
+        Self { low, cell, bricks: bounds.sides().map(|side| floor_u32(count(side))) }
     }
 
     /// Returns the position of a node, which may be fractional.
@@ -117,12 +89,6 @@ fn with_next([x, y, z]: [u32; 3]) -> [[u32; 3]; 8] {
     [0, 1, 2, 3, 4, 5, 6, 7].map(|bits: u32| [x + (bits & 1), y + (bits >> 1 & 1), z + (bits >> 2)])
 }
 
-/// Converts a count of bricks; the mesh's size is limited long before the conversion saturates.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
-fn whole(count: f64) -> u32 {
-    count as u32
-}
-
 /// Extracts the surface of a scene, closed and with outward faces, with `cells` cells along the longest side.
 pub(super) fn true_mesh(scenery: &dyn Scenery, cells: u32) -> Result<Mesh, ExtractError> {
     let lattice = NodeLattice::around(scenery, cells);
@@ -162,22 +128,27 @@ fn onto(scenery: &dyn Scenery, from: Vec3<f64>, cell: f64) -> Vec3<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::f64::consts::PI;
+
+    use splat_mesh::MeshReport;
+
     use super::*;
-    use crate::math::linalg::{add, dot, length, scale, sub};
+    use crate::math::linalg::length;
     use crate::math::random::{RandomStream, RandomUse};
-    use crate::synth::SynthOptions;
     use crate::synth::cameras::{dome, ray_through};
+    use crate::synth::scene::Scene;
+    use crate::synth::{SynthOptions, SynthScene, scenery_of};
 
     #[test]
     fn visible_points_lie_on_the_surfaces() {
         for seed in 0..4 {
-            let (scene, truth) = (Scene::new(seed), Truth::new(seed));
+            let scene = Scene::new(seed);
             let (mut rays, mut turned) = (0, 0);
             for view in dome(&SynthOptions { seed, views: 6, ..SynthOptions::default() }) {
                 for i in 0..300_u32 {
                     let at = [f64::from(i % 20) * 8.0 + 3.7, f64::from(i / 20) * 8.0 + 2.9];
                     let Some(hit) = scene.trace(&ray_through(&view, at)) else { continue };
-                    let found = truth.nearest(hit.position);
+                    let found = scene.nearest(hit.position);
                     // Tolerance of a march, world units, and of a gourd's bound.
                     assert!(found.distance.abs() < 4e-4, "seed {seed} {hit:?} {found:?}");
                     rays += 1;
@@ -191,14 +162,14 @@ mod tests {
 
     #[test]
     fn a_step_off_a_surface_has_the_length_of_the_distance() {
-        let (scene, truth) = (Scene::new(2), Truth::new(2));
+        let scene = Scene::new(2);
         let view = &dome(&SynthOptions::default())[30];
         let mut seen = 0;
         for i in 0..400_u32 {
             let at = [f64::from(i % 20) * 8.0 + 3.7, f64::from(i / 20) * 6.0 + 1.9];
             let Some(hit) = scene.trace(&ray_through(view, at)) else { continue };
-            let on = truth.nearest(hit.position);
-            let off = truth.nearest(add(on.position, scale(on.normal, 0.01)));
+            let on = scene.nearest(hit.position);
+            let off = scene.nearest(add(on.position, scale(on.normal, 0.01)));
             // Valleys of the gourd bend by at most a fifth of 0.01. In a corner another surface is nearer.
             if dot(off.normal, on.normal) > 0.999 {
                 assert!((off.distance - 0.01).abs() < 1e-9, "{on:?} {off:?}");
@@ -210,33 +181,22 @@ mod tests {
 
     #[test]
     fn no_surface_found_is_inside_a_solid_and_the_floor_ends_at_its_rim() {
-        let truth = Truth::new(1);
+        let scene = Scene::new(1);
         let stream = RandomStream::new(3, 0, RandomUse::Sample);
         for i in 0..500_u64 {
             let draw = |c: u64| stream.uniform(3 * i + c) - 0.5;
             let point = [5.0 * draw(0), -1.0 + 2.4 * draw(1), 5.0 * draw(2)];
-            let found = truth.nearest(point);
+            let found = scene.nearest(point);
             let apart = length(sub(point, found.position));
             assert!((found.distance.abs() - apart).abs() < 1e-9, "{point:?} {found:?}");
-            let again = truth.nearest(found.position).distance;
+            let again = scene.nearest(found.position).distance;
             assert!(again.abs() < 1e-6, "{point:?} {found:?} {again}");
         }
-        let below = truth.nearest([3.3, 0.0, 0.0]);
+        let below = scene.nearest([3.3, 0.0, 0.0]);
         assert!((below.distance - 1.0).abs() < 1e-12 && below.normal == [0.0, -1.0, 0.0]);
-        let beside = truth.nearest([2.0, -0.1, 0.0]);
+        let beside = scene.nearest([2.0, -0.1, 0.0]);
         assert!((beside.distance - 0.1).abs() < 1e-12 && beside.position == [2.0, 0.0, 0.0]);
     }
-}
-
-#[cfg(test)]
-mod truth_mesh_tests {
-    use std::f64::consts::PI;
-
-    use splat_mesh::MeshReport;
-
-    use super::*;
-    use crate::synth::options::{SynthOptions, SynthScene};
-    use crate::synth::scenery_of;
 
     fn report(scene: SynthScene, cells: u32) -> MeshReport {
         let options = SynthOptions { scene, ..SynthOptions::default() };

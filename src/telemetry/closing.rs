@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::log_line::{Newlines, escape_controls};
+use super::logging::{Newlines, escape_controls};
 use super::status::{clock, grouped};
 use crate::memory::Bytes;
 use crate::train::event::{Evaluation, Event, Metrics, PhasePeaks, RunTimes, Saved, Split};
@@ -12,7 +12,6 @@ pub fn closing_row(name: &str, text: &str) -> String {
     format!("  {name:<10}{text}")
 }
 
-/// Facts of a run for its closing block.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     model_path: PathBuf,

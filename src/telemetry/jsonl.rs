@@ -1,26 +1,21 @@
 //! `run.jsonl`: the events of a run, one per line.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::log_line::unix_seconds;
-use super::opening::notices_as_json;
+use super::logging::{notices_as_json, unix_seconds};
 use super::status::RunStage;
 use crate::files::{OutputError, write_atomically};
 use crate::train::event::{Event, Sink, Step};
 
-/// Bytes per read in the search for the last newline.
-const BLOCK: u64 = 1 << 16;
-
 /// Largest number of buffered bytes.
-const BUFFER_BYTES: usize = 1 << 16;
+pub(super) const BUFFER_BYTES: usize = 1 << 16;
 
 #[derive(Serialize)]
 struct Line<'a> {
-    /// Seconds since the Unix epoch.
     time: f64,
     /// Stage of the run, if it is the coarse one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,17 +132,20 @@ fn each_line(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::
 
 /// Opens the file and drops an incomplete last line, which a killed run may leave.
 fn open_to_append(path: &Path) -> io::Result<File> {
-    let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
-    let kept = file.metadata()?;
+    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
     // Devices and pipes have no earlier lines, and may never end.
-    if !kept.is_file() {
+    if !file.metadata()?.is_file() {
         return Ok(file);
     }
-    let end = kept.len();
-    let begin = last_line(&mut file, end)?;
-    file.seek(SeekFrom::Start(begin))?;
-    let mut last = Vec::new();
-    (&mut file).take(end - begin).read_to_end(&mut last)?;
+    let (mut whole_bytes, mut last) = (0, Vec::new());
+    each_line(path, |line| {
+        if line.ends_with(b"\n") {
+            whole_bytes += line.len() as u64;
+        } else {
+            last = line.to_vec();
+        }
+        Ok(())
+    })?;
     if last.is_empty() {
         return Ok(file);
     }
@@ -155,26 +153,9 @@ fn open_to_append(path: &Path) -> io::Result<File> {
     if serde_json::from_slice::<serde_json::Value>(&last).is_ok_and(|line| line.is_object()) {
         file.write_all(b"\n")?;
     } else {
-        file.set_len(begin)?;
+        file.set_len(whole_bytes)?;
     }
     Ok(file)
-}
-
-/// Returns the offset of the text after the last newline.
-fn last_line(file: &mut File, end: u64) -> io::Result<u64> {
-    let mut block = Vec::new();
-    let mut stop = end;
-    while stop > 0 {
-        let start = stop.saturating_sub(BLOCK);
-        file.seek(SeekFrom::Start(start))?;
-        block.clear();
-        (&mut *file).take(stop - start).read_to_end(&mut block)?;
-        if let Some(at) = block.iter().rposition(|&byte| byte == b'\n') {
-            return Ok(start + at as u64 + 1);
-        }
-        stop = start;
-    }
-    Ok(0)
 }
 
 impl<W: Write> JsonLines<W> {
@@ -264,7 +245,6 @@ pub(super) struct Cadence {
     count: u32,
 }
 
-/// An iteration to record.
 #[derive(Clone, Debug)]
 pub(super) struct Recorded {
     pub(super) step: Step,
@@ -312,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_line_is_dropped() {
+    fn a_last_line_without_newline_is_kept_if_it_is_complete() {
         let long = format!("{{\"time\":1.0,\"message\":\"{}", "a".repeat(200_000));
         for part in ["", "{", "{\"ti", "\0\0\0", "\u{1b}", "12", &long] {
             let text = resumed_log(format!("{{\"time\":1.0}}\n{part}").as_bytes());
@@ -323,6 +303,11 @@ mod tests {
         }
         assert_eq!(resumed_log(b"{\"ti").lines().count(), 1);
         assert_eq!(resumed_log(b"").lines().count(), 1);
+        let long = format!("{{}}\n{{\"a\":\"{}\"}}", "b".repeat(200_000));
+        for before in ["{\"time\":1.0}", &long] {
+            let text = resumed_log(before.as_bytes());
+            assert!(text.starts_with(&format!("{before}\n{{")), "{}", &text[..40]);
+        }
     }
 
     #[test]
@@ -334,15 +319,6 @@ mod tests {
         // An incomplete line after them is dropped too.
         let text = resumed_log(format!("{kept}{}{{\"ev", line(3010)).as_bytes());
         assert_eq!((&text[..kept.len()], text.lines().count()), (&kept[..], 4));
-    }
-
-    #[test]
-    fn complete_line_without_newline_is_kept() {
-        let long = format!("{{}}\n{{\"a\":\"{}\"}}", "b".repeat(200_000));
-        for before in ["{\"time\":1.0}", &long] {
-            let text = resumed_log(before.as_bytes());
-            assert!(text.starts_with(&format!("{before}\n{{")), "{}", &text[..40]);
-        }
     }
 
     #[derive(Clone, Default)]

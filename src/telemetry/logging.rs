@@ -1,25 +1,26 @@
 //! The log on stderr, which shares the terminal with the progress bar.
+//!
+//! Before the progress of a run the terminal shows all warnings and little info; `run.jsonl` gets everything.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal, Write as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use console::Term;
 use indicatif::{MultiProgress, ProgressDrawTarget, TermLike};
+use serde::{Deserialize, Serialize};
+use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_indicatif::IndicatifWriter;
 use tracing_indicatif::writer::Stderr;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer};
-
-use serde::{Deserialize, Serialize};
-
-use super::log_line::{Format, Newlines, Text, escape_controls, json_line};
-use super::opening::{OWN, Opening, end_opening};
 
 /// Style of progress on stderr.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -69,8 +70,6 @@ impl LogDetail {
 
 /// Environment variable with the level of the log, such as `debug` or `splat::dataset=trace`.
 const LEVEL: &str = "SPLAT_LOG";
-
-/// Largest number of redraws of bars per second.
 const DRAWS_PER_SECOND: u8 = 20;
 
 /// Sends the log to stderr: `warning: ...`, without time and module; as JSON lines with [`ProgressStyle::Json`].
@@ -129,7 +128,6 @@ pub(super) fn escapes_wanted() -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct Console {
     bars: MultiProgress,
-    /// Style of the command's progress.
     pub(super) style: ProgressStyle,
     /// Levels that the log shows, by module. Other layers of the subscriber may take more.
     shown: Targets,
@@ -150,7 +148,6 @@ impl Console {
             .unwrap_or_else(|| Self::stderr(ProgressStyle::None))
     }
 
-    /// True if the log shows info events of this module.
     pub(super) fn shows_news(&self, module: &str) -> bool {
         self.shown.would_enable(module, &Level::INFO)
     }
@@ -160,7 +157,6 @@ impl Console {
         IndicatifWriter::new(self.bars.clone())
     }
 
-    /// Adds a bar at the bottom.
     pub(super) fn add(&self, bar: indicatif::ProgressBar) -> indicatif::ProgressBar {
         self.bars.add(bar)
     }
@@ -260,14 +256,267 @@ pub fn log_error(style: ProgressStyle, message: &str) {
     writeln!(io::stderr(), "{line}").ok();
 }
 
+// Notices before a run.
+
+/// Number of notices before a run, if there are not more warnings. Two more lines are about the run itself.
+const MAX_SHOWN: usize = 2;
+const OWN: &str = "splat";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Notice {
+    level: Level,
+    /// True if the line says that a part of the input is not used.
+    is_about_data: bool,
+    message: String,
+}
+
+impl Notice {
+    /// Returns the rank; lower is more important.
+    fn rank(&self) -> u8 {
+        match (self.level, self.is_about_data) {
+            (_, true) => 0,
+            (Level::WARN, false) => 1,
+            _ => NEWS,
+        }
+    }
+}
+
+/// Rank of notices that do not affect the result.
+const NEWS: u8 = 2;
+
+/// Layer of the log that keeps the notices until a run starts.
+#[derive(Clone, Debug)]
+struct Opening {
+    format: Format,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// True while notices wait for the run.
+    is_held: bool,
+    /// True until a run has taken the notices.
+    is_open: bool,
+    notices: Vec<Notice>,
+}
+
+impl Opening {
+    /// Keeps notices, and holds them back from the terminal if `is_held`.
+    fn new(format: Format, is_held: bool) -> Self {
+        let state = State { is_held, is_open: true, notices: Vec::new() };
+        Self { format, state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn current() -> Option<Self> {
+        tracing::dispatcher::get_default(|log| log.downcast_ref::<Self>().cloned())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if lines of this level are held back for the run.
+    fn holds(&self, level: Level) -> bool {
+        is_notice(level) && self.lock().is_held
+    }
+
+    /// Ends the opening; returns the notices that were held back.
+    fn close(&self) -> Vec<Notice> {
+        let State { is_held, is_open, notices } = &mut *self.lock();
+        *is_open = false;
+        let notices = std::mem::take(notices);
+        let shown = std::mem::take(is_held);
+        notices.into_iter().filter(|notice| shown && is_notice(notice.level)).collect()
+    }
+}
+
+fn is_notice(level: Level) -> bool {
+    level == Level::WARN || level == Level::INFO
+}
+
+impl<S: Subscriber> Layer<S> for Opening {
+    fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+        let about = event.metadata();
+        let level = *about.level();
+        if !about.target().starts_with(OWN) || !(is_notice(level) || level == Level::DEBUG) {
+            return;
+        }
+        if !self.lock().is_open {
+            return;
+        }
+        // Formatting a value may log, which takes the lock.
+        let text = Text::of(event);
+        // Headlines are shown at once.
+        if !text.is_headline {
+            let is_about_data = text.is_about_data;
+            self.lock().notices.push(Notice { level, is_about_data, message: text.message() });
+        }
+    }
+}
+
+/// Keeps all warnings, most important first, and as much info as fits. A last line counts the others.
+fn shortened(mut notices: Vec<Notice>) -> Vec<Notice> {
+    if notices.len() <= MAX_SHOWN {
+        return notices;
+    }
+    notices.sort_by_key(Notice::rank);
+    let important = notices.iter().filter(|notice| notice.rank() < NEWS).count();
+    let hidden = notices.split_off(important.max(MAX_SHOWN - 1).min(notices.len()));
+    if !hidden.is_empty() {
+        let lines = if hidden.len() == 1 { "line" } else { "lines" };
+        let message = format!("{} more {lines}: --verbose or run.jsonl", hidden.len());
+        notices.push(Notice { level: Level::INFO, is_about_data: false, message });
+    }
+    notices
+}
+
+/// Returns the notices so far as lines of `run.jsonl`.
+pub(super) fn notices_as_json() -> String {
+    let Some(opening) = Opening::current() else { return String::new() };
+    let state = opening.lock();
+    let line = |notice: &Notice| format!("{}\n", json_line(notice.level, &notice.message));
+    state.notices.iter().map(line).collect()
+}
+
+/// Ends the opening and returns the lines that were held back: the most important ones if a run begins, otherwise all.
+pub(super) fn end_opening(run_begins: bool) -> Vec<String> {
+    let Some(opening) = Opening::current() else { return Vec::new() };
+    let mut notices = opening.close();
+    if run_begins {
+        notices = shortened(notices);
+    }
+    notices.iter().map(|notice| opening.format.line(notice.level, &notice.message)).collect()
+}
+
+// Lines of the log.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    /// `warning: text`.
+    Plain,
+    /// `Plain` with a coloured level.
+    Colored,
+    /// `{"time":..,"event":"log","level":"warning","message":".."}`.
+    Json,
+}
+
+impl Format {
+    /// Formats a line without its newline.
+    fn line(self, level: Level, message: &str) -> String {
+        let color = match level {
+            Level::ERROR => "\x1b[1;31m",
+            Level::WARN => "\x1b[1;33m",
+            _ => "\x1b[2m",
+        };
+        let name = name_of(level);
+        let shown = escape_controls(message, Newlines::Escaped);
+        match self {
+            // The JSON encoder escapes by itself.
+            Self::Json => json_line(level, message).to_string(),
+            // Info lines have no label.
+            _ if level == Level::INFO => shown,
+            Self::Plain => format!("{name}: {shown}"),
+            Self::Colored => format!("{color}{name}:\x1b[0m {shown}"),
+        }
+    }
+}
+
+fn json_line(level: Level, message: &str) -> serde_json::Value {
+    serde_json::json!({
+        "time": unix_seconds(), "event": "log", "level": name_of(level), "message": message,
+    })
+}
+
+fn name_of(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "error",
+        Level::WARN => "warning",
+        Level::INFO => "info",
+        Level::DEBUG => "debug",
+        Level::TRACE => "trace",
+    }
+}
+
+/// The message of an event, and its other fields as ` key=value`.
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+    /// True if the line is about the run itself and is never held back.
+    is_headline: bool,
+    /// True if the line says that a part of the input is not used.
+    is_about_data: bool,
+}
+
+impl Text {
+    fn of(event: &Event<'_>) -> Self {
+        let mut text = Self::default();
+        event.record(&mut text);
+        text
+    }
+
+    fn message(self) -> String {
+        self.message + &self.fields
+    }
+}
+
+impl Visit for Text {
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        match field.name() {
+            "is_headline" => self.is_headline = value,
+            "is_about_data" => self.is_about_data = value,
+            _ => self.record_debug(field, &value),
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string does not fail.
+        match field.name() {
+            "message" => write!(self.message, "{value:?}").ok(),
+            name => write!(self.fields, " {name}={value:?}").ok(),
+        };
+    }
+}
+
+/// Returns the seconds since the Unix epoch; 0 if the clock is before it.
+pub(super) fn unix_seconds() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+}
+
+// Names of files and folders in messages must not move the cursor, end a line or colour the terminal.
+
+/// Treatment of newlines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Newlines {
+    /// Kept: the message has several lines.
+    Kept,
+    /// Escaped like other control characters, because only names contain them.
+    Escaped,
+}
+
+/// Escapes control characters as in Rust literals: `\u{1b}`, `\r`, `\n`.
+pub fn escape_controls(text: &str, newlines: Newlines) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() && (letter != '\n' || newlines == Newlines::Escaped) {
+            escaped.extend(letter.escape_default());
+        } else {
+            escaped.push(letter);
+        }
+    }
+    escaped
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use tracing_subscriber::layer::SubscriberExt as _;
+
     use super::*;
 
     /// Returns the output of a log of this format for three events.
-    fn logged(format: Format) -> String {
+    fn output_of(format: Format) -> String {
         let out = Arc::new(Mutex::new(Vec::new()));
         let sink = out.clone();
         let lines = tracing_subscriber::fmt::layer()
@@ -304,9 +553,9 @@ mod tests {
         {
             let expected =
                 format!("50 views\n{warning} images are missing count=3\na\\u{{1b}}[31m\\nb.png\n");
-            assert_eq!(logged(format), expected);
+            assert_eq!(output_of(format), expected);
         }
-        for line in logged(Format::Json).lines() {
+        for line in output_of(Format::Json).lines() {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
             assert_eq!(line["event"], "log");
             assert!(line["time"].as_f64().unwrap() > 0.0);
@@ -335,5 +584,67 @@ mod tests {
             // Removing a bar that another console draws would panic in indicatif.
             Console::current().bars.remove(&bar);
         });
+    }
+
+    fn logged(is_held: bool, events: impl FnOnce()) -> (Vec<String>, String) {
+        let log = tracing_subscriber::registry().with(Opening::new(Format::Plain, is_held));
+        tracing::subscriber::with_default(log, || {
+            events();
+            let json = notices_as_json();
+            let shown = end_opening(true);
+            assert!(end_opening(true).is_empty() && end_opening(false).is_empty());
+            tracing::warn!("too late");
+            assert_eq!(notices_as_json(), "");
+            (shown, json)
+        })
+    }
+
+    fn many() {
+        tracing::info!("continuing");
+        tracing::warn!("--near has no effect");
+        tracing::debug!("grey is behind the views");
+        tracing::info!(is_headline = true, "6,000 iterations");
+        tracing::warn!(is_about_data = true, "2 photographs are missing");
+        tracing::warn!(target: "hyper", "of a library");
+    }
+
+    #[test]
+    fn all_warnings_are_shown_and_other_notices_counted() {
+        let (shown, json) = logged(true, many);
+        let more = "1 more line: --verbose or run.jsonl";
+        let warnings = ["warning: 2 photographs are missing", "warning: --near has no effect"];
+        assert_eq!(shown, [warnings[0], warnings[1], more]);
+        let messages = json
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+            .map(|line| ["event", "level", "message"].map(|key| line[key].clone()));
+        let expected = [
+            ["log", "info", "continuing"],
+            ["log", "warning", "--near has no effect"],
+            ["log", "debug", "grey is behind the views"],
+            ["log", "warning", "2 photographs are missing"],
+        ];
+        assert_eq!(messages.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn few_notices_are_shown_once_in_order() {
+        let few = || {
+            tracing::info!("continuing");
+            tracing::warn!(is_about_data = true, "2 photographs are missing");
+        };
+        let (shown, _) = logged(true, few);
+        assert_eq!(shown, ["continuing", "warning: 2 photographs are missing"]);
+        let (shown, json) = logged(false, few);
+        assert_eq!((shown.len(), json.lines().count()), (0, 2));
+    }
+
+    #[test]
+    fn only_control_characters_are_escaped() {
+        let text = "käse \u{1b}[31m\r\n\u{9b}1m\t\"it's\" \\n";
+        let kept = escape_controls(text, Newlines::Kept);
+        assert_eq!(kept, "käse \\u{1b}[31m\\r\n\\u{9b}1m\\t\"it's\" \\n");
+        let escaped = escape_controls(text, Newlines::Escaped);
+        assert_eq!(escaped, kept.replace('\n', "\\n"));
     }
 }

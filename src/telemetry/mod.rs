@@ -2,10 +2,8 @@
 
 mod closing;
 mod jsonl;
-mod log_line;
 mod logging;
 mod on_thread;
-mod opening;
 mod profile;
 mod progress;
 mod sampler;
@@ -21,22 +19,23 @@ pub use closing::closing_row;
 #[cfg(test)]
 pub(crate) use closing::tests::samples as closing_blocks;
 pub use jsonl::JsonLines;
-pub use log_line::{Newlines, escape_controls};
 pub(crate) use logging::is_plain_wanted;
-pub use logging::{LogDetail, ProgressStyle, init_logging, log_error, release_notices, shows_news};
+pub use logging::{
+    LogDetail, Newlines, ProgressStyle, escape_controls, init_logging, log_error, release_notices,
+    shows_news,
+};
 pub use profile::{
     BufferPeak, Category, CategoryShare, Finding, FindingKind, GpuSummary, LogError, LoggedChange,
     MemoryPeak, Point, Profile, Slack,
 };
-pub use progress::Progress;
-pub use progress::WorkProgress;
+pub use progress::{Progress, WorkProgress};
 pub use status::grouped;
-pub use summary::MeasuredViews;
-pub use summary::SummaryFile;
-pub use summary::{Figures, MeasuredSplit, RunState, RunSummary, SummaryError, update_summary};
+pub use summary::{
+    Figures, MeasuredSplit, MeasuredViews, RunState, RunSummary, SummaryError, SummaryFile,
+    update_summary,
+};
 pub use tables::{MetricsTable, append_metrics, write_per_view, write_results};
-pub use tensorboard::TensorBoard;
-pub use tensorboard::{TIMELAPSE, TimelapseFolder, pictures as timelapse_pictures};
+pub use tensorboard::{TIMELAPSE, TensorBoard, TimelapseFolder, pictures as timelapse_pictures};
 
 use self::on_thread::OnThread;
 use self::sampler::GpuSampler;

@@ -1,9 +1,8 @@
 //! A sink on its own thread, so that training does not wait for writes.
 
-use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
@@ -36,12 +35,30 @@ impl OnThread {
     /// Starts the thread; if it cannot be started, the error names `path`.
     pub(super) fn start<S: Sink + Send + 'static>(
         path: &Path,
-        sink: S,
+        mut sink: S,
     ) -> Result<Self, OutputError> {
         let (messages, received) = channel();
         let report = Arc::<ThreadReport>::default();
-        let thread = start(sink, received, Arc::clone(&report))
-            .map_err(|source| OutputError::new(path, source))?;
+        let shared = Arc::clone(&report);
+        let work = move || {
+            for message in received {
+                let event: Box<Event> = match message {
+                    Message::Event(event) => event,
+                    Message::Written(completes) => {
+                        drop(completes);
+                        continue;
+                    }
+                };
+                if let Err(error) = sink.on(&event) {
+                    *shared.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                }
+                if is_large(&event) {
+                    shared.pictured.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        };
+        let thread = Builder::new().name("telemetry".to_owned()).spawn(work);
+        let thread = thread.map_err(|source| OutputError::new(path, source))?;
         Ok(Self { messages: Some(messages), thread: Some(thread), report })
     }
 
@@ -59,30 +76,6 @@ impl OnThread {
             std::panic::resume_unwind(panic);
         }
     }
-}
-
-fn start<S: Sink + Send + 'static>(
-    mut sink: S,
-    messages: Receiver<Message>,
-    report: Arc<ThreadReport>,
-) -> io::Result<JoinHandle<()>> {
-    Builder::new().name("telemetry".to_owned()).spawn(move || {
-        for message in messages {
-            let event = match message {
-                Message::Event(event) => event,
-                Message::Written(completes) => {
-                    drop(completes);
-                    continue;
-                }
-            };
-            if let Err(error) = sink.on(&event) {
-                *report.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-            }
-            if is_large(&event) {
-                report.pictured.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
-    })
 }
 
 fn is_large(event: &Event) -> bool {

@@ -382,7 +382,6 @@ pub enum Category {
 }
 
 impl Category {
-    /// All categories, in the order of the report.
     const ALL: [Self; 6] = [
         Self::Parameters,
         Self::Optimizer,
@@ -421,7 +420,6 @@ impl Category {
     }
 }
 
-/// Returns the purpose of a buffer.
 fn words(label: &str, kind: &str) -> &'static str {
     layout::named(label).map_or_else(
         || match kind {
@@ -580,7 +578,6 @@ pub enum LogError {
     Empty { path: PathBuf },
 }
 
-/// Events of a run about memory.
 #[derive(Clone, Debug, Default)]
 struct Log {
     device: String,
@@ -719,7 +716,6 @@ pub struct LoggedChange {
 }
 
 impl Log {
-    /// Reads the log in a model folder.
     fn read(model_path: &Path) -> Result<Self, LogError> {
         let path = model_path.join("run.jsonl");
         let file = File::open(&path).map_err(|source| match source.kind() {
@@ -855,12 +851,15 @@ mod tests {
     }
 
     #[test]
-    fn unknown_events_are_skipped() {
+    fn unknown_events_are_skipped_and_a_log_without_a_run_is_empty() {
         let text = [STARTED, r#"{"event":"from the future","x":{}}"#, &step(10, 210)].join("\n");
         let log = read(&(text + "\n")).unwrap();
         assert_eq!((log.starts, log.iteration, log.gaussians_at(9)), (1, 10, 200));
         assert_eq!(log.gaussians_at(10), 210);
         assert!(!log.is_finished);
+        for text in ["", "{\"ti", &step(10, 1)] {
+            assert!(matches!(read(text), Err(LogError::Empty { .. })), "{text}");
+        }
     }
 
     #[test]
@@ -906,13 +905,6 @@ mod tests {
         ] {
             let error = read(&text).unwrap_err().to_string();
             assert!(error.contains(&format!("m/run.jsonl, line {line}: ")), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_log_without_a_run_is_empty() {
-        for text in ["", "{\"ti", &step(10, 1)] {
-            assert!(matches!(read(text), Err(LogError::Empty { .. })), "{text}");
         }
     }
     fn entry(label: &str, kind: &str, peak: u64, at_peak: u64) -> LoggedEntry {

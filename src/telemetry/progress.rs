@@ -5,25 +5,21 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
+use splat_mesh::narrow::floor_u32;
 
 use super::closing::Closing;
 use super::jsonl::Encoder;
-use super::log_line::{Newlines, escape_controls};
-use super::logging::{Console, ProgressStyle, escapes_wanted};
-use super::opening::end_opening;
+use super::logging::{
+    Console, Newlines, ProgressStyle, end_opening, escape_controls, escapes_wanted,
+};
 use super::status::{RunStage, RunStatus, clock, count};
 use crate::files::OutputError;
 use crate::memory::Bytes;
 use crate::train::event::{Event, Saved, Sink, TargetPsnr, TargetReport};
 use crate::train::span::ImageSpan;
 
-/// Time between two lines without a bar.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Time between two updates of the bar.
 const BAR_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Iterations between two lines about memory.
 const MEMORY_INTERVAL: u32 = 1000;
 
 /// The sink that shows progress. It never fails, because training should outlive its terminal.
@@ -93,7 +89,7 @@ impl Progress {
                 }
             }
             Event::Memory(report) => {
-                self.status.take_memory(report);
+                self.status.memory = Some(*report);
                 let since = ImageSpan { before: self.memory_reported, after: report.iteration };
                 self.memory_reported = report.iteration;
                 if since.crosses(MEMORY_INTERVAL)
@@ -105,7 +101,7 @@ impl Progress {
             Event::CoarseStarted { .. } | Event::Pruned { .. } | Event::Neighbours { .. } => {
                 self.show_coarse(event);
             }
-            Event::Gpu(report) => self.status.take_gpu(report),
+            Event::Gpu(report) => self.status.gpu.clone_from(&report.sample),
             Event::Finished { .. } => self.finish(event),
             Event::Rung { change, held, budget, .. } => {
                 // Some fallbacks only reduce later requests and free no bytes.
@@ -143,7 +139,6 @@ impl Progress {
         }
     }
 
-    /// Shows occasional events of the coarse stage.
     fn show_coarse(&mut self, event: &Event) {
         let (iteration, what) = match event {
             Event::CoarseStarted { iteration, iterations, gaussians } => {
@@ -163,7 +158,7 @@ impl Progress {
     }
 
     fn show_line(&mut self) {
-        let Some(step) = self.status.step() else { return };
+        let Some(step) = &self.status.step else { return };
         let (iteration, iterations) = (step.iteration, step.iterations);
         let line = self.status.line(self.started.elapsed());
         let stage = self.status.stage;
@@ -188,7 +183,7 @@ impl Progress {
             bar.finish_and_clear();
         }
         let shown = self.shown.map(|shown| shown.iteration);
-        if bar.is_some() || self.status.step().map(|step| step.iteration) != shown {
+        if bar.is_some() || self.status.step.as_ref().map(|step| step.iteration) != shown {
             self.show_line();
         }
         for line in self.closing.lines(event) {
@@ -346,7 +341,6 @@ impl BarLayout {
 
 // Progress of other work: a bar if stderr takes escape sequences, else a line every 5 seconds.
 
-/// Positions of a full bar.
 const FULL: u64 = 1000;
 
 /// Progress of the stages of some work, in the command's style, unless the log shows only warnings.
@@ -415,12 +409,7 @@ impl WorkProgress {
             Some(bar) => {
                 bar.set_prefix(name);
                 bar.set_message(stage.described());
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "0 to FULL"
-                )]
-                bar.set_position((share.clamp(0.0, 1.0) * FULL as f64) as u64);
+                bar.set_position(floor_u32(share.clamp(0.0, 1.0) * FULL as f64).into());
             }
             None if self.is_shown && stage.shown.elapsed() >= LINE_INTERVAL => {
                 stage.shown = Instant::now();

@@ -8,7 +8,6 @@ use crate::backend::nvidia::{self, GpuSample};
 use crate::train::event::GpuReport;
 use crate::train::span::ImageSpan;
 
-/// Iterations between two reports.
 const INTERVAL: u32 = 50;
 
 /// Iterations between the request of a sample, which takes some milliseconds, and its report.
@@ -66,7 +65,6 @@ impl GpuSampler {
     }
 }
 
-/// Answers requests until the other end is closed.
 fn answer(asks: &Receiver<()>, samples: &Sender<GpuSample>, look: &dyn Fn() -> GpuSample) {
     while asks.recv().is_ok() && samples.send(look()).is_ok() {}
 }
@@ -139,16 +137,12 @@ mod tests {
     }
 
     #[test]
-    fn empty_samples_are_not_reported() {
+    fn empty_samples_and_an_ended_thread_are_not_reported() {
         let work = |asks: Receiver<()>, samples: Sender<GpuSample>| {
             answer(&asks, &samples, &GpuSample::default);
         };
         let sampler = GpuSampler::start(work).unwrap();
         assert_eq!(reports(&sampler, 30..=60), []);
-    }
-
-    #[test]
-    fn ended_thread_is_ignored() {
         let sampler = GpuSampler::start(|_, _| {}).unwrap();
         assert_eq!(reports(&sampler, 30..=60), []);
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::backend::nvidia::GpuSample;
 use crate::memory::Bytes;
-use crate::train::event::{GpuReport, MemoryReport, Step};
+use crate::train::event::{MemoryReport, Step};
 
 /// Weight of the newest iteration in the smoothed loss.
 const LOSS_WEIGHT: f64 = 0.4;
@@ -12,7 +12,6 @@ const LOSS_WEIGHT: f64 = 0.4;
 /// Weight of the newest iteration in the smoothed time of an iteration.
 const TIME_WEIGHT: f64 = 0.05;
 
-/// Stage of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RunStage {
     /// Training on photographs only.
@@ -32,11 +31,10 @@ impl RunStage {
     }
 }
 
-/// Current state of a run.
 #[derive(Debug, Default)]
 pub(super) struct RunStatus {
     pub(super) stage: RunStage,
-    step: Option<Step>,
+    pub(super) step: Option<Step>,
     loss: f64,
     /// Smoothed milliseconds per image.
     ms: f64,
@@ -46,8 +44,8 @@ pub(super) struct RunStatus {
     timed: u32,
     /// Milliseconds since the last step that completed an iteration.
     waiting_ms: f64,
-    memory: Option<MemoryReport>,
-    gpu: GpuSample,
+    pub(super) memory: Option<MemoryReport>,
+    pub(super) gpu: GpuSample,
 }
 
 impl RunStatus {
@@ -68,19 +66,6 @@ impl RunStatus {
         self.loss += LOSS_WEIGHT * (step.total - self.loss);
         self.ms += TIME_WEIGHT * (step.ms - self.ms);
         self.step = Some(step.clone());
-    }
-
-    pub(super) fn take_memory(&mut self, report: &MemoryReport) {
-        self.memory = Some(*report);
-    }
-
-    pub(super) fn take_gpu(&mut self, report: &GpuReport) {
-        self.gpu = report.sample.clone();
-    }
-
-    /// Returns the last iteration.
-    pub(super) fn step(&self) -> Option<&Step> {
-        self.step.as_ref()
     }
 
     /// Formats `491/30000 │ L:0.214 │ N:1.2M │ V:83% R:34% C:14% │ 17.2it/s │ 0:09:31 │ 0:23:10`: iterations,
@@ -164,15 +149,7 @@ pub(super) fn count(n: usize) -> String {
 
 /// Formats `246,768`.
 pub fn grouped(n: usize) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    indicatif::HumanCount(n as u64).to_string()
 }
 
 /// Formats `17.2it/s`, with three significant digits.
@@ -229,7 +206,7 @@ mod tests {
             status.line(Duration::from_secs(571)),
             "491/30000 │ L:0.214 │ N:1.2M │ V:- R:- C:- │ 20.0it/s │ 0:09:31 │ 0:24:35"
         );
-        status.take_memory(&report(400, 5571));
+        status.memory = Some(report(400, 5571));
         assert!(status.line(Duration::ZERO).contains(" R:34% "));
     }
 
@@ -292,16 +269,15 @@ mod tests {
         let budget = Some(Bytes(8 << 30));
         for (vram, shown) in [(vram, " V:- R:34% C:- "), (Vram { budget, ..vram }, " V:75% R:34% ")]
         {
-            status.take_memory(&MemoryReport { vram: Some(vram), ..report(50, 5571) });
+            status.memory = Some(MemoryReport { vram: Some(vram), ..report(50, 5571) });
             assert!(status.line(Duration::ZERO).contains(shown), "{shown}");
         }
-        let sample = GpuSample {
+        status.gpu = GpuSample {
             utilization: Some(97),
             memory_used: Some(Bytes(83 << 28)),
             memory_total: Some(Bytes(100 << 28)),
             ..GpuSample::default()
         };
-        status.take_gpu(&GpuReport { iteration: 50, sample });
         assert!(status.line(Duration::ZERO).contains(" V:83% R:34% C:97% "));
     }
 

@@ -7,15 +7,14 @@ use std::{fmt, fs, io};
 
 use serde::{Deserialize, Serialize};
 
+use super::tables::named;
 use crate::config::{Config, ConfigError};
 use crate::files::{JsonFault, OutputError, write_text};
 use crate::memory::{Bytes, peak_resident_memory};
 use crate::train::event::{
-    Evaluation, Event, Metrics, PhasePeak, PhasePeaks, Saved, Sink, Split, Step, TargetReport,
-    ViewMetrics,
+    Evaluation, Event, PhasePeak, PhasePeaks, Saved, Sink, Split, Step, TargetReport, ViewMetrics,
 };
 
-/// Name of the file in the model folder.
 const SUMMARY: &str = "summary.json";
 
 /// Figures by name; `None` if a figure is not finite.
@@ -100,18 +99,13 @@ pub struct MeasuredSplit {
 
 impl From<&Evaluation> for MeasuredSplit {
     fn from(evaluation: &Evaluation) -> Self {
-        let Metrics { psnr, ssim, l1, lpips, corrected, reference } = evaluation.mean;
-        let mut figures = vec![("psnr", psnr), ("ssim", ssim), ("l1", l1)];
-        if let Some(corrected) = corrected {
-            figures.extend([("cc_psnr", corrected.psnr), ("cc_ssim", corrected.ssim)]);
-        }
-        figures.extend(reference.map(|reference| ("ref_ssim", reference.ssim)));
-        figures.extend(reference.and_then(|reference| Some(("ref_lpips", reference.lpips?))));
-        let mut figures: Figures =
-            figures.into_iter().map(|(name, value)| (name.to_owned(), finite(value))).collect();
+        let measured = |(name, value): (&str, Option<f64>)| Some((name.to_owned(), finite(value?)));
+        let named = named(&evaluation.mean).into_iter();
+        let mut figures: Figures = named.filter_map(measured).collect();
         // LPIPS of different networks are different metrics.
+        let lpips = figures.remove("lpips");
         if let Some((lpips, net)) = lpips.zip(evaluation.lpips_net) {
-            figures.insert(format!("lpips_{}", net.name()), finite(lpips));
+            figures.insert(format!("lpips_{}", net.name()), lpips);
         }
         let views = Some(MeasuredViews::of(&evaluation.views));
         Self { iteration: evaluation.iteration, views, figures }
@@ -155,7 +149,6 @@ impl RunSummary {
         parse(&text).map_err(|reason| SummaryError::Damaged { path, reason })
     }
 
-    /// Writes the file into the model folder.
     pub(super) fn write(&self, model_path: &Path) -> Result<(), OutputError> {
         let path = model_path.join(SUMMARY);
         let text = serde_json::to_string_pretty(self)
@@ -421,7 +414,7 @@ fn fnv_1a(text: &str) -> u64 {
 mod tests {
     use super::*;
     use crate::perceptual::LpipsNet;
-    use crate::train::event::{Metrics, Split};
+    use crate::train::event::Metrics;
 
     fn evaluation(iteration: u32, psnr: f64) -> Evaluation {
         let (split, gaussians, views) = (Split::Test, 5, Vec::new());

@@ -8,7 +8,7 @@ use serde::Serializer;
 use serde_json::{Map, Value, json};
 
 use crate::files::{OutputError, TableLock, write_atomically, write_text};
-use crate::train::event::{Evaluation, Event, Metrics, Sink, Split};
+use crate::train::event::{Evaluation, Event, Metrics, Sink, Split, ViewMetrics};
 
 /// A function that enters an evaluation into a table of the model folder.
 type WriteTable = fn(&Path, &Evaluation) -> Result<(), OutputError>;
@@ -73,17 +73,10 @@ pub fn append_metrics(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
         .lines()
         .filter(|line| !line.is_empty() && !is_header(line) && !line.starts_with(&key))
         .map(filled_up);
-    let Metrics { psnr, ssim, l1, lpips, corrected, reference } = evaluation.mean;
-    let optional = [
-        lpips,
-        corrected.map(|it| it.psnr),
-        corrected.map(|it| it.ssim),
-        reference.map(|it| it.ssim),
-        reference.and_then(|it| it.lpips),
-    ];
-    let optional =
-        optional.map(|value| value.map_or(String::new(), |value| format!("{value:.6}"))).join(",");
-    let row = format!("{key}{psnr:.6},{ssim:.6},{l1:.6},{},{optional}", evaluation.gaussians);
+    let text = |(_, value): (_, Option<f64>)| value.map_or(String::new(), |it| format!("{it:.6}"));
+    let [psnr, ssim, l1, optional @ ..] = named(&evaluation.mean).map(text);
+    let (gaussians, optional) = (evaluation.gaussians, optional.join(","));
+    let row = format!("{key}{psnr},{ssim},{l1},{gaussians},{optional}");
     let lines: Vec<String> = [HEADER.to_owned()].into_iter().chain(kept).chain([row]).collect();
     write_text(&path, &(lines.join("\n") + "\n"))
 }
@@ -99,8 +92,8 @@ pub fn write_results(model_path: &Path, evaluation: &Evaluation) -> Result<(), O
     if evaluation.split != Split::Test {
         return Ok(());
     }
-    let mut metrics = columns(evaluation, |metric| json!(metric(&evaluation.mean)));
-    metrics.extend(evaluation.lpips_net.map(|net| (LPIPS_NET, json!(net))));
+    let mut metrics = columns(evaluation, |at| json!(named(&evaluation.mean)[at].1));
+    metrics.extend(evaluation.lpips_net.map(|net| (LPIPS_NET.to_owned(), json!(net))));
     merge(&model_path.join("results.json"), evaluation.iteration, metrics)
 }
 
@@ -110,50 +103,41 @@ pub fn write_per_view(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
     if evaluation.split != Split::Test {
         return Ok(());
     }
-    let by_view = |value: &dyn Fn(&Metrics) -> Value| -> Value {
-        let views = evaluation.views.iter();
-        views
-            .map(|view| (format!("{:05}.png", view.position), value(&view.metrics)))
-            .collect::<Map<_, _>>()
-            .into()
-    };
-    let metrics = columns(evaluation, |metric| by_view(&|view| json!(metric(view))));
+    let metrics = columns(evaluation, |at| {
+        let entry = |view: &ViewMetrics| {
+            (format!("{:05}.png", view.position), json!(named(&view.metrics)[at].1))
+        };
+        evaluation.views.iter().map(entry).collect::<Map<_, _>>().into()
+    });
     merge(&model_path.join("per_view.json"), evaluation.iteration, metrics)
 }
 
-/// Returns the measured metrics by their names in the files.
-fn columns(
-    evaluation: &Evaluation,
-    value: impl Fn(fn(&Metrics) -> Option<f64>) -> Value,
-) -> Vec<(&'static str, Value)> {
-    let measured = COLUMNS.iter().filter(|(_, metric)| metric(&evaluation.mean).is_some());
-    measured.map(|&(name, metric)| (name, value(metric))).collect()
+/// Returns the measured metrics by their names in the files. `value` gets a metric's index in [`named`].
+fn columns(evaluation: &Evaluation, value: impl Fn(usize) -> Value) -> Vec<(String, Value)> {
+    let all = named(&evaluation.mean).into_iter().enumerate();
+    let measured = all.filter(|(_, (_, mean))| mean.is_some());
+    measured.map(|(at, (name, _))| (name.to_uppercase(), value(at))).collect()
 }
 
-/// A metric's name in the files, and its accessor.
-type MetricColumn = (&'static str, fn(&Metrics) -> Option<f64>);
+/// Returns all metrics by name, in the order of the table; `None` if a metric was not measured.
+pub(super) fn named(metrics: &Metrics) -> [(&'static str, Option<f64>); 8] {
+    let Metrics { psnr, ssim, l1, lpips, corrected, reference } = *metrics;
+    [
+        ("psnr", Some(psnr)),
+        ("ssim", Some(ssim)),
+        ("l1", Some(l1)),
+        ("lpips", lpips),
+        ("cc_psnr", corrected.map(|it| it.psnr)),
+        ("cc_ssim", corrected.map(|it| it.ssim)),
+        ("ref_ssim", reference.map(|it| it.ssim)),
+        ("ref_lpips", reference.and_then(|it| it.lpips)),
+    ]
+}
 
-/// All metrics.
-const COLUMNS: [MetricColumn; 8] = [
-    ("SSIM", |m| Some(m.ssim)),
-    ("PSNR", |m| Some(m.psnr)),
-    ("L1", |m| Some(m.l1)),
-    ("LPIPS", |m| m.lpips),
-    ("CC_SSIM", |m| Some(m.corrected?.ssim)),
-    ("CC_PSNR", |m| Some(m.corrected?.psnr)),
-    ("REF_SSIM", |m| Some(m.reference?.ssim)),
-    ("REF_LPIPS", |m| m.reference?.lpips),
-];
-
-/// Key of the network that measured LPIPS.
 const LPIPS_NET: &str = "lpips_net";
 
 /// Sets the metrics of one iteration and keeps everything else in the file.
-fn merge(
-    path: &Path,
-    iteration: u32,
-    metrics: Vec<(&'static str, Value)>,
-) -> Result<(), OutputError> {
+fn merge(path: &Path, iteration: u32, metrics: Vec<(String, Value)>) -> Result<(), OutputError> {
     let _lock = path.parent().map(TableLock::take);
     let mut methods = read_object(path)?;
     let entry = methods.entry(format!("ours_{iteration}")).or_insert_with(|| json!({}));
@@ -168,7 +152,7 @@ fn merge(
             ["CC_", "REF_"].iter().any(|it| name.starts_with(it)) || ours.contains(&name)
         };
         entry.retain(|name, _| !is_ours(name));
-        entry.extend(metrics.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        entry.extend(metrics);
     }
     let mut methods: Vec<_> = methods.into_iter().collect();
     methods.sort_by(|(a, _), (b, _)| by_iteration(a, b));
@@ -215,7 +199,7 @@ fn read_if_there(path: &Path) -> Result<Option<String>, OutputError> {
 mod tests {
     use super::*;
     use crate::perceptual::LpipsNet;
-    use crate::train::event::{Corrected, ReferenceMetrics, ViewMetrics};
+    use crate::train::event::{Corrected, ReferenceMetrics};
 
     fn evaluation(iteration: u32, split: Split) -> Evaluation {
         let view = |position, name: &str, psnr| ViewMetrics {
@@ -234,7 +218,6 @@ mod tests {
         }
     }
 
-    /// Returns the text of a table in this folder.
     fn text(folder: &Path, name: &str) -> String {
         fs::read_to_string(folder.join(name)).unwrap()
     }

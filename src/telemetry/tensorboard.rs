@@ -15,8 +15,9 @@ use tensorboard_proto::summary::{Summary, Summary_Image, Summary_Value};
 use tensorboard_rs::record_writer::RecordWriter;
 use tensorboard_rs::summary::{histogram_raw, scalar};
 
-use super::jsonl::{Cadence, Recorded, WholeRecords};
-use super::log_line::unix_seconds;
+use super::jsonl::{BUFFER_BYTES, Cadence, Recorded, WholeRecords};
+use super::logging::unix_seconds;
+use super::tables::named;
 use crate::files::{OutputError, create_folder, write_png};
 use crate::math::Real;
 use crate::memory::{Bytes, Rung, RungChange};
@@ -25,11 +26,7 @@ use crate::train::event::{
     Picture, Pictures, Saved, Sink, Split, SurfaceReport, TermValues,
 };
 
-/// Tag of the number of applied fallbacks.
 const RUNG: &str = "memory/rung";
-
-/// Largest number of buffered bytes.
-const BUFFER_BYTES: usize = 1 << 16;
 
 /// The sink that writes TensorBoard's events file.
 pub struct TensorBoard<W: Write> {
@@ -237,15 +234,8 @@ impl<W: Write> TensorBoard<W> {
 
     fn evaluation(&mut self, evaluation: &Evaluation) -> io::Result<()> {
         let folder = folder(evaluation.split);
-        let mean = &evaluation.mean;
-        let mut values = vec![("psnr", mean.psnr), ("ssim", mean.ssim), ("l1", mean.l1)];
-        values.extend(mean.lpips.map(|lpips| ("lpips", lpips)));
-        values
-            .extend(mean.corrected.iter().flat_map(|c| [("cc_psnr", c.psnr), ("cc_ssim", c.ssim)]));
-        values.extend(mean.reference.map(|it| ("ref_ssim", it.ssim)));
-        values.extend(mean.reference.and_then(|it| Some(("ref_lpips", it.lpips?))));
-        let tagged = values.into_iter().map(|(name, value)| (format!("{folder}/{name}"), value));
-        self.scalars(evaluation.iteration, tagged)
+        let tagged = |(name, value): (_, Option<_>)| Some((format!("{folder}/{name}"), value?));
+        self.scalars(evaluation.iteration, named(&evaluation.mean).into_iter().filter_map(tagged))
     }
 
     fn pictures(&mut self, pictures: &Pictures) -> io::Result<()> {
@@ -475,10 +465,6 @@ mod tests {
         assert!(histogram.limits.is_sorted_by(|a, b| a < b));
         // Every thirtieth of the samples ends a bucket, so no bucket has more.
         assert!(histogram.counts.iter().all(|&count| count <= 35.0), "{:?}", histogram.counts);
-    }
-
-    #[test]
-    fn equal_samples_make_one_bucket_and_no_samples_no_histogram() {
         let histogram = Histogram::of(&[2.0; 5]).unwrap();
         assert_eq!((histogram.limits, histogram.counts), (vec![2.0], vec![5.0]));
         assert!(Histogram::of(&[f64::NAN]).is_none());

@@ -13,8 +13,6 @@ const MAX_GAP: f64 = 160.0 * PI / 180.0;
 
 /// Share of the seen arc that the path swings over.
 const SWING_SHARE: f64 = 0.8;
-
-/// Percentage of the cameras within the ellipse.
 const WITHIN_PERCENT: u8 = 90;
 
 /// Returns a circle at the cameras' median distance and height with `turns` turns. If the cameras have seen one side
@@ -58,7 +56,6 @@ fn look(around: &Surroundings, place: [f64; 3]) -> PathCamera {
     PathCamera::looking_at(around.world(place), around.focus, around.up, around.focal)
 }
 
-/// An arc of a circle, radians.
 #[derive(Clone, Copy, Debug)]
 struct Arc {
     from: f64,
@@ -88,8 +85,6 @@ const COMMON_UP: f64 = 0.1;
 
 /// Added to the diagonal of the x axes' mean squares, so that parallel cameras have a solution.
 const REGULARISATION: f64 = 1e-3;
-
-/// Steps of the inverse iteration.
 const ITERATIONS: u32 = 30;
 
 /// Share of the largest determinant of the axes' normal equations below which the axes are parallel.
@@ -244,10 +239,8 @@ fn directions_across(up: Vec3<f64>, cameras: &[PathCamera], focus: Vec3<f64>) ->
 }
 
 #[cfg(test)]
-mod tests {
-    use super::surroundings_tests::ring;
+pub(in crate::video) mod tests {
     use super::*;
-    use crate::math::linalg::{Vec3, dot, length, sub};
 
     const MIDDLE: Vec3<f64> = [1.0, 2.0, -3.0];
 
@@ -308,11 +301,6 @@ mod tests {
         let widest = path.iter().map(|camera| (camera.centre_world[0] - MIDDLE[0]).abs());
         assert!((11.0..12.1).contains(&widest.fold(0.0, f64::max)));
     }
-}
-
-#[cfg(test)]
-pub(in crate::video) mod surroundings_tests {
-    use super::*;
 
     /// Returns cameras on a ring that look at its middle.
     pub(in crate::video) fn ring(
@@ -353,7 +341,7 @@ pub(in crate::video) mod surroundings_tests {
     }
 
     #[test]
-    fn parallel_cameras_look_at_the_points() {
+    fn parallel_and_outlying_cameras_look_at_the_points() {
         let camera =
             |x: f64| PathCamera::looking_at([x, 0.0, 0.0], [x, 0.0, 1.0], [0.0, -1.0, 0.0], 1.0);
         let cameras: Vec<PathCamera> = [0.0, 1.0, 2.0].map(camera).to_vec();
@@ -361,10 +349,6 @@ pub(in crate::video) mod surroundings_tests {
         assert_eq!(Surroundings::of(&cameras, &points).unwrap().focus, [1.0, 0.5, 6.0]);
         assert_eq!(Surroundings::of(&cameras, &[]).unwrap().focus, [1.0, 0.0, 1.0]);
         assert_eq!(Surroundings::of(&[], &points), Err(NoSurroundings));
-    }
-
-    #[test]
-    fn outliers_do_not_move_the_focus_out_of_the_scene() {
         // The cameras look past the scene, at a point far behind it.
         let cameras = ring(8, [0.0, 0.0, 100.0], 5.0, 1.0, 360.0);
         let mut points = vec![[0.0_f32, 0.0, 1.0]; 50];

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use splat_mesh::narrow::floor_u32;
 
 use super::PathCamera;
 use crate::export::StoredCamera;
@@ -29,23 +30,12 @@ pub struct FramesFile {
 
 /// Error of reading a path.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum FramesFileError {
-    /// The file cannot be read.
     #[error("{path}: cannot be read: {source}. Check the path and its permissions")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Cause.
-        source: std::io::Error,
-    },
-    /// The content is invalid.
+    Unreadable { path: PathBuf, source: std::io::Error },
     #[error("{path}: {problem}")]
-    Unusable {
-        /// The file.
-        path: PathBuf,
-        /// Location, fault and remedy.
-        problem: String,
-    },
+    Unusable { path: PathBuf, problem: String },
 }
 
 /// Transform of a scene by nerfstudio: `dataparser_transforms.json`.
@@ -64,13 +54,9 @@ struct StoredTransform {
 
 #[derive(Deserialize)]
 struct NerfstudioPath {
-    #[serde(default)]
     camera_type: Option<String>,
-    #[serde(default)]
     render_width: Option<f64>,
-    #[serde(default)]
     render_height: Option<f64>,
-    #[serde(default)]
     fps: Option<f64>,
     camera_path: Vec<NerfstudioCamera>,
 }
@@ -83,11 +69,8 @@ struct NerfstudioCamera {
 
 #[derive(Deserialize)]
 struct Track {
-    #[serde(default)]
     width: Option<f64>,
-    #[serde(default)]
     height: Option<f64>,
-    #[serde(default)]
     fps: Option<f64>,
     frames: Vec<TrackFrame>,
 }
@@ -96,7 +79,6 @@ struct Track {
 struct TrackFrame {
     position: Vec3<f64>,
     target: Vec3<f64>,
-    #[serde(default)]
     up: Option<Vec3<f64>>,
     fov: f64,
 }
@@ -201,11 +183,8 @@ fn focal_of(fov_degrees: f64) -> f64 {
 }
 
 fn size(width: Option<f64>, height: Option<f64>) -> Option<[u32; 2]> {
-    let whole = |value: f64| {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as checked")]
-        let px = value as u32;
-        (value >= 1.0 && value <= f64::from(u32::MAX)).then_some(px)
-    };
+    let is_size = |value: &f64| *value >= 1.0 && *value <= f64::from(u32::MAX);
+    let whole = |value: f64| Some(value).filter(is_size).map(floor_u32);
     Some([whole(width?)?, whole(height?)?])
 }
 

@@ -24,30 +24,24 @@ struct EventHead {
     iteration: u32,
     #[serde(default)]
     interrupted: bool,
-    #[serde(default)]
     action: Option<String>,
 }
 
 #[derive(Debug)]
 struct LoggedEvent {
     event: String,
-    /// JSON.
     line: String,
 }
 
-/// State of a run according to its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum LoggedState {
-    /// No run has started.
     #[default]
     None,
     /// The run started, and its end is not logged.
     Begun,
     /// The run started and is paused.
     Paused,
-    /// The run finished all iterations.
     Finished,
-    /// The run was stopped.
     Interrupted,
 }
 
@@ -76,7 +70,6 @@ pub(super) struct RunEvents {
 }
 
 impl RunEvents {
-    /// Follows a log that may not exist yet.
     pub(super) fn of_log(path: PathBuf) -> Self {
         let tail = LogTail::new(path);
         let (events, state) = (Vec::new(), LoggedState::None);
@@ -184,7 +177,6 @@ pub(super) struct AddedLines {
     pub(super) has_more: bool,
 }
 
-/// A position in a log.
 #[derive(Debug)]
 pub(super) struct LogTail {
     path: PathBuf,
@@ -269,7 +261,6 @@ mod tests {
             self.folder.path().join("run.jsonl")
         }
 
-        /// Returns a log with this text.
         fn with(text: &str) -> Self {
             let log = Self::new();
             fs::write(log.path(), text).unwrap();

@@ -11,6 +11,7 @@ use splat_formats::{CameraSplit, SceneCamera, middle_and_radius};
 use splat_mesh::Mesh;
 use splat_mesh::atlas::Atlas;
 use splat_mesh::file::{Glb, PaintedMesh, read_glb};
+use splat_mesh::narrow::to_f32s;
 
 use crate::config::PrimitiveName;
 use crate::dataset::points_ply::{PointsPlyError, read_points_ply};
@@ -18,7 +19,7 @@ use crate::dataset::{Frame, ImageError, ImageSource, PointCloud, decode};
 use crate::export::{
     PlyTriangles, coloured_mesh, frame_of_file, read_ply_model, read_ply_primitive,
 };
-use crate::files::numbered;
+use crate::files::{entries, numbered};
 use crate::mesh::convert_mesh;
 use crate::model::TriangleMesh;
 
@@ -55,7 +56,6 @@ impl KnownCameras {
     }
 }
 
-/// The JSON of `/api/scene`.
 #[derive(Debug, Serialize)]
 pub(super) struct SceneFacts<'a> {
     pub(super) title: &'a str,
@@ -68,7 +68,6 @@ pub(super) struct SceneFacts<'a> {
     pub(super) radius: f32,
     pub(super) up: [f64; 3],
     pub(super) cameras: Vec<ViewedCamera>,
-    /// Number of initial points.
     pub(super) points: usize,
     pub(super) meshes: Vec<KnownMesh>,
     /// True if the page cannot control a run.
@@ -80,9 +79,7 @@ pub(super) fn extent_of(points: &[[f32; 3]], cameras: &[SceneCamera]) -> ([f32; 
     if !points.is_empty() {
         return middle_and_radius(points);
     }
-    #[expect(clippy::cast_possible_truncation, reason = "places for a first look")]
-    let places: Vec<[f32; 3]> =
-        cameras.iter().map(|camera| camera.position.map(|x| x as f32)).collect();
+    let places: Vec<_> = cameras.iter().map(|camera| to_f32s(camera.position)).collect();
     middle_and_radius(&places)
 }
 
@@ -109,7 +106,6 @@ pub(super) fn measured(model_path: &Path) -> Vec<(usize, f64)> {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct KnownMesh {
-    /// Path in the model folder.
     pub(super) name: String,
     pub(super) bytes: u64,
     #[serde(skip)]
@@ -187,13 +183,6 @@ pub(super) fn newest_ply(model_path: &Path, last: Option<u32>) -> Option<(u32, P
     let saved = saved.into_iter().rev();
     let mut files = saved.map(|(iteration, folder)| (iteration, folder.join("point_cloud.ply")));
     files.find(|(_, ply)| ply.is_file())
-}
-
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    let read = std::fs::read_dir(folder).into_iter().flatten();
-    let mut paths: Vec<PathBuf> = read.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    paths.sort();
-    paths
 }
 
 fn is_glb(path: &Path) -> bool {
@@ -356,14 +345,10 @@ mod tests {
     }
 
     #[test]
-    fn a_point_is_sixteen_bytes() {
+    fn a_point_is_sixteen_bytes_and_many_are_thinned() {
         let points = PointCloud { positions: vec![[1.0, -2.0, 0.5]], colors: vec![[1, 2, 255]] };
         let expected = [0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0, 0, 0, 0, 0x3f, 1, 2, 255, 0];
         assert_eq!(packed(&points), expected);
-    }
-
-    #[test]
-    fn many_points_are_thinned() {
         let count = 3 * MAX_POINTS + 1;
         let points = PointCloud { positions: vec![[0.0; 3]; count], colors: vec![[7; 3]; count] };
         assert_eq!(packed(&points).len(), 16 * count.div_ceil(4));

@@ -31,9 +31,7 @@ use crate::train::event::ControlAction;
 
 /// Threads that answer. Photographs and packed Gaussians take seconds each.
 const WORKERS: usize = 8;
-
 const HEAD_BYTES: usize = 16 << 10;
-
 const BODY_BYTES: usize = 4 << 10;
 
 /// Longest time for the head of a request, and for its body.
@@ -144,20 +142,18 @@ async fn respond(shared: Arc<Shared>, slot: &ConnectionSlot, request: Request<In
     }
     let uri = request.uri();
     let route = Route::of(request.method(), uri.path(), uri.query());
-    let route = match route {
-        Ok(Route::Page) => return page(shared.html.clone(), &shared.policy),
-        Ok(Route::Api(route)) => Ok(route),
-        Err(none) => Err(none),
-    };
-    // Without the token, even missing paths are not told apart.
-    if let Err((status, why)) = shared.access.check_token(request.headers()) {
-        return refused(status, why);
-    }
-    if !slot.authorise() {
-        return refused(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open: close some");
+    if route != Ok(Route::Page) {
+        // Without the token, even missing paths are not told apart.
+        if let Err((status, why)) = shared.access.check_token(request.headers()) {
+            return refused(status, why);
+        }
+        if !slot.authorise() {
+            return refused(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open: close some");
+        }
     }
     match route {
-        Ok(ApiRoute::Query(query)) => {
+        Ok(Route::Page) => page(shared.html.clone(), &shared.policy),
+        Ok(Route::Query(query)) => {
             // Wait here, where no thread is blocked.
             let _slow = match query.is_slow() {
                 true => shared.slow.acquire().await.ok(),
@@ -165,7 +161,7 @@ async fn respond(shared: Arc<Shared>, slot: &ConnectionSlot, request: Request<In
             };
             work(&shared, move |model| answer(model, query)).await
         }
-        Ok(ApiRoute::Control) => match body_of(request).await {
+        Ok(Route::Control) => match body_of(request).await {
             Ok(body) => work(&shared, move |model| control(model, &body)).await,
             Err(refusal) => refusal,
         },
@@ -206,7 +202,6 @@ struct Connections(Mutex<UsedSlots>);
 
 #[derive(Debug, Default)]
 struct UsedSlots {
-    /// Number of the next connection.
     next: u64,
     /// Connections without the token, the oldest first.
     anonymous: VecDeque<(u64, AbortHandle)>,
@@ -369,13 +364,9 @@ impl Access {
 type Reply = Response<Full<Bytes>>;
 
 const JSON: &str = "application/json";
-
 const BINARY: &str = "application/octet-stream";
-
 const GLTF: &str = "model/gltf-binary";
-
 const JPEG: &str = "image/jpeg";
-
 const HTML: &str = "text/html; charset=utf-8";
 
 /// Keeps pages of other origins from reading the replies.
@@ -424,7 +415,6 @@ fn refused(status: StatusCode, why: &str) -> Reply {
 
 const WIDTH_PX: u32 = 1600;
 
-/// A request for data of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Query {
     Scene,
@@ -444,27 +434,17 @@ impl Query {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
-    /// The page itself, without the token.
+    /// The page itself, the only route without the token.
     Page,
-    /// A route that needs the token.
-    Api(ApiRoute),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ApiRoute {
-    /// Data of a model.
     Query(Query),
     /// A command for the run.
     Control,
 }
 
 const UNKNOWN: NoAnswer = (StatusCode::NOT_FOUND, "there is nothing of this name");
-
 const NO_NUMBER: NoAnswer = (StatusCode::BAD_REQUEST, "a number of the path is none");
-
 const OTHER_METHOD: NoAnswer = (StatusCode::METHOD_NOT_ALLOWED, "not by this method");
 
-/// JSON of `/api/control`.
 #[derive(Deserialize)]
 struct ControlBody {
     action: ControlAction,
@@ -476,7 +456,7 @@ impl Route {
         let parts: Vec<&str> = path.split('/').skip(1).collect();
         let data = match parts.as_slice() {
             [""] => return by(method, &Method::GET, Self::Page),
-            ["api", "control"] => return by(method, &Method::POST, Self::Api(ApiRoute::Control)),
+            ["api", "control"] => return by(method, &Method::POST, Self::Control),
             ["api", "scene"] => Query::Scene,
             ["api", "run"] => Query::Run { from: value(query, "from", 0)? },
             ["api", "points"] => Query::Points,
@@ -488,11 +468,10 @@ impl Route {
             }
             _ => return Err(UNKNOWN),
         };
-        by(method, &Method::GET, Self::Api(ApiRoute::Query(data)))
+        by(method, &Method::GET, Self::Query(data))
     }
 }
 
-/// Returns the route if the method is `wanted`.
 fn by(method: &Method, wanted: &Method, route: Route) -> Result<Route, NoAnswer> {
     if method == wanted { Ok(route) } else { Err(OTHER_METHOD) }
 }
@@ -623,14 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_have_32_digits_and_differ() {
-        let [a, b] = [0, 1].map(|_| AccessToken::random().unwrap());
-        assert!(a.text().len() == 32 && a.text().chars().all(|digit| digit.is_ascii_hexdigit()));
-        assert_ne!(a.text(), b.text());
-    }
-
-    #[test]
-    fn only_the_whole_token_is_right() {
+    fn tokens_have_32_digits_and_only_the_whole_one_is_right() {
         let access = access(&[]);
         let right = access.token.text().to_owned();
         let ask = |value: &str| {
@@ -645,6 +617,9 @@ mod tests {
             assert_eq!(ask(wrong), Err(NO_TOKEN), "{wrong}");
         }
         assert_eq!(access.check_token(&HeaderMap::new()), Err(NO_TOKEN));
+        let [a, b] = [0, 1].map(|_| AccessToken::random().unwrap());
+        assert!(a.text().len() == 32 && a.text().chars().all(|digit| digit.is_ascii_hexdigit()));
+        assert_ne!(a.text(), b.text());
     }
 
     #[test]
@@ -703,11 +678,11 @@ mod tests {
             ("/api/photo/17", Query::Photo { index: 17, width_px: 1600 }),
             ("/api/photo/17?a=b&width=640", Query::Photo { index: 17, width_px: 640 }),
         ] {
-            assert_eq!(get(path), Ok(Route::Api(ApiRoute::Query(query))), "{path}");
+            assert_eq!(get(path), Ok(Route::Query(query)), "{path}");
         }
         assert_eq!(get("/"), Ok(Route::Page));
         let control = Route::of(&Method::POST, "/api/control", None);
-        assert_eq!(control, Ok(Route::Api(ApiRoute::Control)));
+        assert_eq!(control, Ok(Route::Control));
     }
 
     #[test]

@@ -43,7 +43,6 @@ pub(super) enum SplatsError {
     Unreadable(String),
 }
 
-/// The newest file of Gaussians.
 #[derive(Debug, Default)]
 pub(super) struct ShownSplats {
     seen: Option<SplatsFile>,
@@ -231,23 +230,18 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_spz_is_not_sent() {
-        let mut model = Model::new();
-        fs::create_dir(model.folder.path().join("live")).unwrap();
-        fs::write(model.folder.path().join("live/splats_5.spz"), "a secret").unwrap();
-        let (generation, ..) = model.newest().unwrap();
-        let refused = model.shown.job(generation).unwrap().spz().unwrap_err();
-        assert!(refused.to_string().contains("splats_5.spz"), "{refused}");
-    }
-
-    #[test]
-    fn an_unreadable_file_is_named() {
-        let mut model = Model::new();
-        let path = model.folder.path().join("point_cloud/iteration_1/point_cloud.ply");
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, "ply\nformat").unwrap();
-        let (generation, ..) = model.newest().unwrap();
-        let refused = model.shown.job(generation).unwrap().spz().unwrap_err();
-        assert!(refused.to_string().contains("iteration_1/point_cloud.ply"), "{refused}");
+    fn other_and_unreadable_files_are_named_and_not_sent() {
+        for (name, text) in [
+            ("live/splats_5.spz", "a secret"),
+            ("point_cloud/iteration_1/point_cloud.ply", "ply\nformat"),
+        ] {
+            let mut model = Model::new();
+            let path = model.folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            let (generation, ..) = model.newest().unwrap();
+            let refused = model.shown.job(generation).unwrap().spz().unwrap_err();
+            assert!(refused.to_string().contains(path.to_str().unwrap()), "{refused}");
+        }
     }
 }

@@ -52,7 +52,6 @@ pub struct ViewedSource {
     pub resume: String,
 }
 
-/// State of the run in the page's JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum RunState {
@@ -64,7 +63,6 @@ enum RunState {
     Ended,
 }
 
-/// The JSON of `/api/run`.
 #[derive(Debug, Serialize)]
 struct RunPage {
     state: RunState,
@@ -80,13 +78,11 @@ struct RunPage {
 /// The status and the reason of a refused request.
 pub(super) type Refusal = (StatusCode, String);
 
-/// State that changes while a page is open.
 #[derive(Debug)]
 struct FolderState {
     events: RunEvents,
     splats: ShownSplats,
     signal: PageSignal,
-    /// Lock of an active run.
     lock: LockState,
     /// True if the warning about an unreachable run was printed.
     has_warned: bool,

@@ -19,14 +19,10 @@ const MIN_CAMERA_BYTES: u64 = 24;
 
 /// Smallest size of an image, bytes: id, pose, camera, an empty name and the number of observations.
 const MIN_IMAGE_BYTES: u64 = 73;
-
-/// Size of an observation in an image, bytes.
 const OBSERVATION_BYTES: u64 = 24;
 
 /// Smallest size of a point, bytes: id, position, colour, error and the length of its track.
 const MIN_POINT_BYTES: u64 = 51;
-
-/// Size of an element of a track, bytes.
 const TRACK_ELEMENT_BYTES: u64 = 8;
 
 /// Longest name of an image, bytes; the limit of a path in file systems.
@@ -183,7 +179,6 @@ impl<R: Read + Seek> Input<R> {
     }
 }
 
-/// Reads `cameras.bin`.
 pub(super) fn cameras<R: Read + Seek>(
     input: &mut Input<R>,
     warnings: &mut Vec<String>,
@@ -301,29 +296,17 @@ pub fn write_colmap(
             cameras.push(view.camera);
         }
     }
-    let points_in_views = points_in_views(views.len(), points);
+    let mut points_in_views = vec![Vec::new(); views.len()];
+    for (index, point) in points.iter().enumerate() {
+        for &Observation { view, at_px } in &point.track {
+            points_in_views[view].push((index, at_px));
+        }
+    }
     write_atomically(&folder.join("cameras.bin"), |out| write_cameras(out, &cameras))?;
     write_atomically(&folder.join("images.bin"), |out| {
         write_images(out, views, &camera_from_view, &points_in_views)
     })?;
     write_atomically(&folder.join("points3D.bin"), |out| write_points(out, points, views.len()))
-}
-
-#[derive(Clone, Copy)]
-struct PointInView {
-    point: usize,
-    at_px: [f64; 2],
-}
-
-/// Returns the points of each view, in their order.
-fn points_in_views(views: usize, points: &[TrackedPoint]) -> Vec<Vec<PointInView>> {
-    let mut of_view = vec![Vec::new(); views];
-    for (index, point) in points.iter().enumerate() {
-        for seen in &point.track {
-            of_view[seen.view].push(PointInView { point: index, at_px: seen.at_px });
-        }
-    }
-    of_view
 }
 
 fn write_cameras(out: &mut dyn Write, cameras: &[Camera]) -> io::Result<()> {
@@ -343,7 +326,7 @@ fn write_images(
     out: &mut dyn Write,
     views: &[View],
     camera_from_view: &[usize],
-    points_in_views: &[Vec<PointInView>],
+    points_in_views: &[Vec<(usize, [f64; 2])>],
 ) -> io::Result<()> {
     write_count(out, views.len())?;
     for (index, view) in views.iter().enumerate() {
@@ -357,7 +340,7 @@ fn write_images(
         out.write_all(view.name.as_bytes())?;
         out.write_all(&[0])?;
         write_count(out, points_in_views[index].len())?;
-        for PointInView { point, at_px } in &points_in_views[index] {
+        for (point, at_px) in &points_in_views[index] {
             write_reals(out, at_px)?;
             write_count(out, point + 1)?;
         }
@@ -500,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn every_truncation_is_an_error_that_names_file_and_record() {
+    fn truncations_and_counts_beyond_the_file_are_errors() {
         for (kind, bytes) in valid().iter().enumerate() {
             for length in 0..bytes.len() {
                 let error = read(&bytes[..length])[kind].clone().unwrap_err();
@@ -508,10 +491,6 @@ mod tests {
                 assert!(error.contains("export the model again"), "{error}");
             }
         }
-    }
-
-    #[test]
-    fn count_beyond_the_file_is_rejected_before_allocation() {
         for count in [3, 1_u64 << 40, u64::MAX] {
             for (kind, mut bytes) in valid().into_iter().enumerate() {
                 bytes[..8].copy_from_slice(&count.to_le_bytes());

@@ -10,10 +10,8 @@ use crate::dataset::lens::{Distortion, Lens, LensError};
 use crate::dataset::shot::{FARTHEST, PointCloud};
 use crate::math::linalg::rotation;
 
-/// An unchecked image.
 pub(super) struct RawImage {
     pub(super) name: String,
-    /// Id of the camera.
     pub(super) camera: u32,
     /// `None` if the pose is not finite.
     pub(super) pose: Option<Pose>,
@@ -97,7 +95,6 @@ const fn model(id: i32, name: &'static str, params: usize) -> CameraModel {
     CameraModel { id, name, params }
 }
 
-/// Number of the model PINHOLE, which the writer uses.
 pub(super) const PINHOLE: i32 = 1;
 
 /// All models of COLMAP 4.2.
@@ -230,16 +227,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_numbers_are_unique() {
+    fn models_are_unique_and_seven_have_a_lens() {
         for (index, model) in MODELS.iter().enumerate() {
             assert_eq!(CameraModel::by_id(model.id), Some(model));
             assert_eq!(CameraModel::by_name(model.name), Some(model));
             assert_eq!(usize::try_from(model.id), Ok(index));
         }
-    }
-
-    #[test]
-    fn seven_models_have_a_lens_and_the_others_none() {
         let with_lens = MODELS.iter().filter(|model| {
             let params = vec![1.0; model.params];
             SolvedCamera { model, size: [3, 2], params }.lens().is_some()

@@ -13,7 +13,6 @@ use crate::dataset::shot::bytes_of_colors;
 /// Largest number of characters of an invalid value in a message.
 const MAX_QUOTED: usize = 40;
 
-/// The lines of a file.
 #[derive(Debug)]
 pub(super) struct TextLines<R> {
     path: PathBuf,

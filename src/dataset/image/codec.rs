@@ -9,15 +9,12 @@ use std::path::Path;
 use image::metadata::Orientation;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use super::decoded::ImageHeader;
-use super::error::{ImageError, name};
+use super::decoded::{ImageError, ImageHeader, name};
 use crate::dataset::finder::extension_of;
 
 /// Largest decoded image, bytes: 350 million 8-bit pixels, several times the largest cameras. A larger size in a
 /// header is damage or an attack on the memory.
 pub(super) const MAX_DECODED: u64 = 1 << 30;
-
-/// Largest file, bytes.
 const MAX_FILE: u64 = 1 << 30;
 
 /// Initial part of a JPEG that is searched for its header, bytes. It is extended if EXIF does not fit.
@@ -71,7 +68,6 @@ pub(super) fn pixels(path: &Path, upright: bool) -> Result<DynamicImage, ImageEr
     })
 }
 
-/// Decodes the pixels, and rotates them upright if `upright` is true.
 fn turned(
     path: &Path,
     mut decoder: impl ImageDecoder,
@@ -110,7 +106,6 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
     }
 }
 
-/// Opens a file and finds its format.
 fn open(path: &Path) -> Result<(BufReader<File>, ImageFormat), ImageError> {
     let unreadable = |source| unreadable(path, source);
     let mut reader = BufReader::new(File::open(path).map_err(unreadable)?);
@@ -138,7 +133,9 @@ fn format_of(path: &Path, bytes: &[u8]) -> Result<ImageFormat, ImageError> {
         Ok(format @ (ImageFormat::Jpeg | ImageFormat::Png | ImageFormat::WebP)) => Ok(format),
         Ok(ImageFormat::Bmp) => Ok(ImageFormat::Bmp),
         // The first image in a camera's raw file is a thumbnail.
-        Ok(ImageFormat::Tiff) if !is_raw(path) => Ok(ImageFormat::Tiff),
+        Ok(ImageFormat::Tiff) if !RAW_EXTENSIONS.contains(&extension_of(path).as_str()) => {
+            Ok(ImageFormat::Tiff)
+        }
         guessed => {
             Err(ImageError::UnknownFormat { path: name(path), found: kind_of(bytes, guessed.ok()) })
         }
@@ -147,10 +144,6 @@ fn format_of(path: &Path, bytes: &[u8]) -> Result<ImageFormat, ImageError> {
 
 /// Extensions of cameras' raw files that are TIFF files, lower case.
 const RAW_EXTENSIONS: [&str; 9] = ["dng", "nef", "cr2", "arw", "pef", "nrw", "srw", "3fr", "iiq"];
-
-fn is_raw(path: &Path) -> bool {
-    RAW_EXTENSIONS.contains(&extension_of(path).as_str())
-}
 
 fn kind_of(bytes: &[u8], guessed: Option<ImageFormat>) -> String {
     let brand = bytes.get(4..12).unwrap_or_default();

@@ -2,23 +2,20 @@
 
 mod codec;
 mod decoded;
-mod depth;
-mod error;
-mod normals;
+mod maps;
 mod resample;
 
 use std::path::Path;
 
-use self::depth::Plane;
-use self::error::name;
+use self::decoded::name;
+use self::maps::Plane;
 use super::shot::{AlphaMeaning, ImageSource};
 
-pub use decoded::{Image, ImageHeader, InverseDepthMap, NormalMap};
-pub use error::ImageError;
+pub use decoded::{Image, ImageError, ImageHeader, InverseDepthMap, NormalMap};
 
 pub(super) use codec::guarded;
 pub(super) use decoded::ROUNDED_SHARE;
-pub(super) use normals::check_normals;
+pub(super) use maps::check_normals;
 
 /// Reads only the header of a JPEG, PNG, WebP, TIFF or BMP file, whatever its extension.
 pub fn probe(path: &Path) -> Result<ImageHeader, ImageError> {
@@ -33,8 +30,8 @@ pub fn decode(source: &ImageSource) -> Result<Image, ImageError> {
     check_target(&source.path, source.size)?;
     let mut image = photograph(source)?;
     let photograph_px = [image.width, image.height];
-    let depth = depth::load(source, photograph_px)?;
-    let normals = normals::load(source, photograph_px)?;
+    let depth = maps::load_depths(source, photograph_px)?;
+    let normals = maps::load_normals(source, photograph_px)?;
     if let Some(path) = &source.mask {
         let upright = source.apply_orientation;
         let loaded = load_mask(path, upright, &source.path, photograph_px)?;
@@ -55,12 +52,12 @@ pub(super) fn resized(path: &Path, image: &Image, size: [u32; 2]) -> Result<Imag
     let from = [image.width, image.height];
     let map = |map: &InverseDepthMap| {
         let plane = Plane { px: from, values: map.values.clone() };
-        Ok(InverseDepthMap { values: depth::resize(path, plane, size)?, ..*map })
+        Ok(InverseDepthMap { values: maps::resize_depths(path, plane, size)?, ..*map })
     };
     let depth = image.depth.as_ref().map(map).transpose()?;
     let map = |map: &NormalMap| {
         let plane = Plane { px: from, values: map.values.as_chunks().0.to_vec() };
-        Ok(NormalMap { values: normals::resize(path, plane, size)? })
+        Ok(NormalMap { values: maps::resize_normals(path, plane, size)? })
     };
     let normals = image.normals.as_ref().map(map).transpose()?;
     let flat = Image { depth: None, normals: None, ..image.clone() };
@@ -79,8 +76,8 @@ fn photograph(source: &ImageSource) -> Result<Image, ImageError> {
     let colours = rgba.chunks_exact(4);
     let (rgb, mask) = match source.alpha {
         AlphaMeaning::Mask => {
-            let rgb = colours.flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect();
-            (rgb, Some(decoded::from_alpha(&rgba)))
+            let mask = colours.clone().map(|pixel| decoded::counts(pixel[3])).collect();
+            (colours.flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect(), Some(mask))
         }
         AlphaMeaning::BlendOver(background) => {
             (colours.flat_map(|pixel| over(pixel, background)).collect(), None)
@@ -248,7 +245,6 @@ mod tests {
         }
     }
 
-    /// Returns the image stored in `LOSSY_WEBP`.
     fn webp_gradient() -> Vec<u8> {
         (0..12).flat_map(|y| (0..16).flat_map(move |x| [x * 16, y * 20, 90])).collect()
     }

@@ -12,11 +12,9 @@ use fast_image_resize::pixels::{U8, U8x3, U16};
 use fast_image_resize::{
     FilterType, PixelTrait, PixelType, ResizeAlg, ResizeError, ResizeOptions, Resizer,
 };
+use splat_mesh::narrow::{floor_usize, to_f32};
 
-use super::decoded::Image;
-use super::error::{ImageError, name};
-
-use super::decoded;
+use super::decoded::{self, Image, ImageError, name};
 
 /// Resizes an image. A new pixel counts if at least half of its area does. Masked colours do not affect the average
 /// of the others.
@@ -79,7 +77,7 @@ pub(super) fn mask(
     let source = ImageRef::new(from[0], from[1], &mask, PixelType::U8);
     // A box has no negative lobes, so its result is a share of the area.
     let mut mask = convolve::<U8>(path, source, size, FilterType::Box)?;
-    decoded::binarise(&mut mask);
+    mask.iter_mut().for_each(|value| *value = decoded::counts(*value));
     Ok(mask)
 }
 
@@ -255,18 +253,13 @@ struct PixelPair {
     share: f32,
 }
 
-/// Returns the pixels around `at`.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "clamped to the row first; what is not a number becomes pixel 0"
-)]
+/// Returns the pixels around `at`; pixel 0 around what is not a number.
 fn neighbours(at: f64, length: u32) -> PixelPair {
     let last = length as usize - 1;
     let at = if at.is_nan() { 0.0 } else { (at - 0.5).clamp(0.0, last as f64) };
     // The cast is a floor here, and ten times faster where floor is a call.
-    let low = at as usize;
-    PixelPair { low, high: (low + 1).min(last), share: (at - low as f64) as f32 }
+    let low = floor_usize(at);
+    PixelPair { low, high: (low + 1).min(last), share: to_f32(at - low as f64) }
 }
 
 /// Rounds to the nearest 8-bit value.
@@ -290,12 +283,16 @@ mod tests {
     }
 
     #[test]
-    fn sampling_at_centres_gives_the_pixels_and_between_them_their_mean() {
+    fn sampling_interpolates_inside_the_photograph_and_masks_outside() {
         let image = gradient(5, 3);
         assert_eq!(sample(&image, [3.5, 1.5]), ([30, 20, 7], 255));
         assert_eq!(sample(&image, [4.0, 2.0]), ([35, 30, 7], 255));
         // The outer half pixel belongs to the photograph and has its edge's colour.
         assert_eq!(sample(&image, [0.0, 3.0]), ([0, 40, 7], 255));
+        let image = gradient(5, 3);
+        assert_eq!(sample(&image, [5.1, 1.5]), ([40, 20, 7], 0));
+        assert_eq!(sample(&image, [-1e300, 1.5]).1, 0);
+        assert_eq!(sample(&image, [f64::NAN, f64::INFINITY]).1, 0);
     }
 
     #[test]
@@ -325,14 +322,6 @@ mod tests {
                 assert!(found.abs_diff(exact) <= 3, "{x} {y}: {found} {exact}");
             }
         }
-    }
-
-    #[test]
-    fn pixels_outside_the_photograph_are_masked() {
-        let image = gradient(5, 3);
-        assert_eq!(sample(&image, [5.1, 1.5]), ([40, 20, 7], 0));
-        assert_eq!(sample(&image, [-1e300, 1.5]).1, 0);
-        assert_eq!(sample(&image, [f64::NAN, f64::INFINITY]).1, 0);
     }
 
     #[test]

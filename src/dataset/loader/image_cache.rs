@@ -33,7 +33,6 @@ pub(super) enum Lookup {
     Miss(Job),
 }
 
-/// The state of an image that the cache knows.
 #[derive(Debug)]
 enum CachedImage {
     Loading(Ticket),
@@ -304,7 +303,6 @@ pub(super) struct PrefetchQueue {
 }
 
 impl PrefetchQueue {
-    /// Builds a queue of these images.
     pub(super) fn new(order: impl Iterator<Item = usize>) -> Self {
         let mut queue = Self::default();
         for (turn, image) in (0..).zip(order) {
@@ -314,7 +312,6 @@ impl PrefetchQueue {
         queue
     }
 
-    /// Returns the image's next turn.
     pub(super) fn turn_of(&self, image: usize) -> Option<u64> {
         self.turns_from_image.get(&image)?.first().copied()
     }
@@ -330,7 +327,6 @@ impl PrefetchQueue {
         }
     }
 
-    /// Removes all of the image's turns.
     pub(super) fn remove(&mut self, image: usize) {
         for turn in self.turns_from_image.remove(&image).unwrap_or_default() {
             self.image_from_turn.remove(&turn);
@@ -445,7 +441,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_are_queued_in_the_scheduled_order() {
+    fn images_are_queued_in_the_scheduled_order_until_they_are_removed() {
         let mut queue = PrefetchQueue::new([5, 2, 5, 9].into_iter());
         assert_eq!(queue.next_from(0), Some((0, 5)));
         assert_eq!(queue.next_from(3), Some((3, 9)));
@@ -454,10 +450,6 @@ mod tests {
         assert_eq!((queue.next_from(0), queue.turn_of(5)), (Some((1, 2)), Some(2)));
         queue.pop(5);
         assert_eq!((queue.turn_of(5), queue.next_from(2)), (None, Some((3, 9))));
-    }
-
-    #[test]
-    fn removed_image_is_not_queued_again() {
         let mut queue = PrefetchQueue::new([5, 2, 5].into_iter());
         queue.remove(5);
         queue.remove(7);

@@ -403,7 +403,6 @@ mod tests {
         source.path.to_str().unwrap().parse().unwrap()
     }
 
-    /// Returns an image that shows its index.
     fn picture(source: &ImageSource) -> Image {
         let [width, height] = source.size;
         let rgb = vec![number(source) as u8; (width * height * 3) as usize];
@@ -422,7 +421,6 @@ mod tests {
         ImageLoader::with_decoder(sources(count), policy, Box::new(decoder), None)
     }
 
-    /// Returns a loader of pictures.
     fn pictured(sources: Vec<ImageSource>, policy: Residency, watch: Option<Watch>) -> ImageLoader {
         ImageLoader::with_decoder(sources, policy, Box::new(|source| Ok(picture(source))), watch)
     }

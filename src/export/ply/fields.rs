@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use splat_mesh::file::ply::{NewPlyHeader, PlyElement, Scalar};
+use splat_mesh::narrow::floor_u32;
 
 use crate::dataset::FARTHEST;
 use crate::math::Real;
@@ -189,14 +190,12 @@ impl PlyRows for Gaussians {
             PlyField::Harmonics { column: 5, prefix: "f_rest_" },
             PlyField::Values { column: 3, names: &["opacity"], meaning: Meaning::Other },
         ],
-        complete: fill_shapes,
+        // Nothing reads the scales and rotations of vertices.
+        complete: |vertices, count| {
+            vertices.log_scales = vec![0.0; 3 * count];
+            vertices.quats = [1.0, 0.0, 0.0, 0.0].repeat(count);
+        },
     });
-}
-
-/// Fills the scales and rotations of vertices, which nothing reads.
-fn fill_shapes(vertices: &mut Gaussians, count: usize) {
-    vertices.log_scales = vec![0.0; 3 * count];
-    vertices.quats = [1.0, 0.0, 0.0, 0.0].repeat(count);
 }
 
 // Triangles of a PLY, and the comments about drawing them.
@@ -205,9 +204,7 @@ const LIST_NAMES: [&str; 2] = ["vertex_indices", "vertex_index"];
 
 /// The word of the comment `SplatRenderMode` for triangles.
 pub(super) const RENDER_MODE: &str = "SplatRenderMode: triangles";
-
 const EXPONENT: &str = "SplatWindowExponent: ";
-
 const OPACITY_FLOOR: &str = "SplatOpacityFloor: ";
 
 /// Bytes of a triangle in this program's files: the number of corners, and the corners.
@@ -277,9 +274,7 @@ pub(super) struct FaceLayout {
     row_bytes: usize,
     /// Bytes of a row before the list.
     start: usize,
-    /// Type of the number of corners.
     count: Scalar,
-    /// Type of the corners.
     corner: Scalar,
 }
 
@@ -340,52 +335,36 @@ impl FaceLayout {
             let chunk = &mut chunk[..rows * self.row_bytes];
             input.read_exact(chunk).map_err(|source| PlyFileError::unreadable(path, source))?;
             for row in chunk.chunks_exact(self.row_bytes) {
-                let face = self
-                    .face(row, vertices)
-                    .map_err(|fault| fault.at(path, faces.len(), vertices))?;
-                faces.push(face);
+                faces.push(self.face(path, faces.len(), row, vertices)?);
             }
         }
         Ok(PlyTriangles { faces, window: self.window })
     }
 
-    fn face(&self, row: &[u8], vertices: usize) -> Result<[u32; 3], FaceFault> {
+    /// Reads the triangle of this index.
+    fn face(
+        &self,
+        path: &Path,
+        index: usize,
+        row: &[u8],
+        vertices: usize,
+    ) -> Result<[u32; 3], PlyFacesError> {
         let value = |scalar: Scalar, at: usize| scalar.value(&row[at..]).unwrap_or(f64::NAN);
         let corners = value(self.count, self.start);
         if corners != 3.0 {
-            return Err(FaceFault::Corners(corners));
+            return Err(PlyFacesError::Corners { path: path.to_owned(), face: index, corners });
         }
         let first = self.start + self.count.bytes();
         let mut face = [0; 3];
         for (i, corner) in face.iter_mut().enumerate() {
             let vertex = value(self.corner, first + i * self.corner.bytes());
             if !(0.0..vertices as f64).contains(&vertex) {
-                return Err(FaceFault::NoVertex(vertex));
+                let path = path.to_owned();
+                return Err(PlyFacesError::NoVertex { path, face: index, vertex, vertices });
             }
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a whole number of 32 bits that is not below 0"
-            )]
-            let vertex = vertex as u32;
-            *corner = vertex;
+            *corner = floor_u32(vertex);
         }
         Ok(face)
-    }
-}
-
-enum FaceFault {
-    Corners(f64),
-    NoVertex(f64),
-}
-
-impl FaceFault {
-    fn at(self, path: &Path, face: usize, vertices: usize) -> PlyFacesError {
-        let path = path.to_owned();
-        match self {
-            Self::Corners(corners) => PlyFacesError::Corners { path, face, corners },
-            Self::NoVertex(vertex) => PlyFacesError::NoVertex { path, face, vertex, vertices },
-        }
     }
 }
 

@@ -99,7 +99,6 @@ mod tests {
         written(|path| write_ply_chunks::<Gaussians, _, _>(path, mode, degree, count, rows))
     }
 
-    /// Returns the bytes of a new file.
     fn written(write: impl FnOnce(&Path) -> Result<(), OutputError>) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.ply");
@@ -416,7 +415,6 @@ mod tests {
         written(|path| write_ply_triangles(path, mesh, WINDOW))
     }
 
-    /// Reads triangles with another header.
     fn read_edited(from: &str, to: &str) -> Result<PlyModel, PlyError> {
         read_model(&edited(&bytes_of(&strip(7, 1)), from, to))
     }

@@ -158,7 +158,6 @@ struct PlyLayout {
 
 struct LocatedField {
     field: PlyField,
-    /// Index of the column in the schema.
     column: usize,
     values: Vec<PlyProperty>,
     /// Last value of the column if the file lacks it.

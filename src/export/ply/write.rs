@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use splat_formats::{MIP_COMMENT, SURFELS_COMMENT};
 use splat_mesh::file::ply::NewPlyHeader;
+use splat_mesh::narrow::round_u8;
 
 use super::fields::{self, FACE_BYTES, Meaning, PlyField, PlyRows, StoredWindow};
 use crate::dataset::Frame;
@@ -16,7 +17,6 @@ use crate::model::{Gaussians, Group, TriangleMesh, unit_rotation};
 
 /// Rows of a write: about a megabyte.
 const ROWS_AT_ONCE: usize = 4096;
-
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Way in which Gaussians are meant to be drawn.
@@ -292,7 +292,10 @@ fn put(written: &WrittenField, groups: &[Group<'_>], row: usize, frame: &Frame, 
     let mut put = |value: f32| to.extend_from_slice(&value.to_le_bytes());
     match written.field {
         PlyField::Zeros(names) => names.iter().for_each(|_| put(0.0)),
-        PlyField::Colors { column, .. } => to.extend(values(column).iter().map(color_byte)),
+        PlyField::Colors { column, .. } => {
+            let color = |harmonic: &f32| (0.5 + harmonic * sh::C0.to_f32()).clamp(0.0, 1.0) * 255.0;
+            to.extend(values(column).iter().map(|harmonic| round_u8(color(harmonic).into())));
+        }
         PlyField::Values { column, meaning, .. } => match (meaning, values(column)) {
             (Meaning::Position, &[x, y, z]) if frame.unit != 1.0 => {
                 let place = frame.to(&frame.file(), [x, y, z].map(f64::from));
@@ -314,14 +317,4 @@ fn put(written: &WrittenField, groups: &[Group<'_>], row: usize, frame: &Frame, 
             }
         }
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::trivially_copy_pass_by_ref,
-    reason = "held to what 8 bits hold before; it is mapped over a slice"
-)]
-fn color_byte(harmonic: &f32) -> u8 {
-    ((0.5 + harmonic * sh::C0.to_f32()).clamp(0.0, 1.0) * 255.0).round() as u8
 }

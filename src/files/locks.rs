@@ -1,23 +1,21 @@
-//! The lock of a folder that only one program at a time may write a run into.
+//! Locks in the hidden folder of an output folder: of a run, and of the tables, which a run and `splat eval` both
+//! change.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::thread::sleep;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::OutputError;
-use super::{WORK_FOLDER, WorkFolder};
+use super::{OutputError, WORK_FOLDER, WorkFolder};
 
 /// File in the work folder that is locked. It names the holder.
-const LOCK: &str = "lock";
+const RUN_LOCK: &str = "lock";
 
 /// Number of attempts, for holders that are ending or have not signed yet.
 const ATTEMPTS: u32 = 10;
-
 const PAUSE: Duration = Duration::from_millis(20);
-
 const MAX_QUOTED: usize = 200;
 
 /// A folder that cannot be locked.
@@ -36,17 +34,29 @@ pub enum LockError {
 /// The exclusive right to write a run into a folder. It ends with this value or with the process.
 #[derive(Debug)]
 pub struct FolderLock {
+    _held: LockedFile,
+}
+
+#[derive(Debug)]
+struct LockedFile {
     /// Locked while it is open.
     _file: File,
     path: PathBuf,
     _work: WorkFolder,
 }
 
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // While it is locked, so that waiting programs see the removal and create a new file.
+        fs::remove_file(&self.path).ok();
+    }
+}
+
 impl FolderLock {
     /// Locks the folder, which is created if it is missing.
     pub fn take(folder: &Path) -> Result<Self, LockError> {
-        let path = folder.join(WORK_FOLDER).join(LOCK);
-        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        let path = folder.join(WORK_FOLDER).join(RUN_LOCK);
+        let mut last = io::Error::from(ErrorKind::NotFound);
         let mut is_held = false;
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
@@ -75,7 +85,7 @@ impl FolderLock {
                 ),
             }
             write_holder(&file).map_err(|source| OutputError::new(&path, source))?;
-            return Ok(Self { _file: file, path, _work: work });
+            return Ok(Self { _held: LockedFile { _file: file, path, _work: work } });
         }
         if is_held {
             return Err(LockError::InUse { folder: folder.to_owned(), holder: holder(&path) });
@@ -102,7 +112,9 @@ pub enum LockState {
 
 /// Returns the state of this folder's lock.
 pub fn lock_state(folder: &Path) -> LockState {
-    let Ok(file) = File::open(folder.join(WORK_FOLDER).join(LOCK)) else { return LockState::Free };
+    let Ok(file) = File::open(folder.join(WORK_FOLDER).join(RUN_LOCK)) else {
+        return LockState::Free;
+    };
     match file.try_lock_shared() {
         Ok(()) => LockState::Free,
         Err(TryLockError::WouldBlock) => LockState::Held,
@@ -110,20 +122,13 @@ pub fn lock_state(folder: &Path) -> LockState {
     }
 }
 
-impl Drop for FolderLock {
-    fn drop(&mut self) {
-        // While it is locked, so that waiting programs see the removal and create a new file.
-        fs::remove_file(&self.path).ok();
-    }
-}
-
-pub(super) fn open(path: &Path) -> io::Result<File> {
+fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(false).open(path)
 }
 
 /// Returns true if the open file is still the one at `path`, which the last holder removes.
 #[cfg(unix)]
-pub(super) fn is_at(file: &File, path: &Path) -> bool {
+fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let place = |about: fs::Metadata| (about.dev(), about.ino());
     let found = path.metadata().ok().map(place);
@@ -131,7 +136,7 @@ pub(super) fn is_at(file: &File, path: &Path) -> bool {
 }
 
 #[cfg(not(unix))]
-pub(super) fn is_at(_file: &File, path: &Path) -> bool {
+fn is_at(_file: &File, path: &Path) -> bool {
     path.exists()
 }
 
@@ -171,6 +176,59 @@ fn utc(seconds: u64) -> String {
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
+const TABLE_LOCK: &str = "tables";
+
+/// Longest wait. Tables are written faster, even on a slow disk.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const TABLE_PAUSE: Duration = Duration::from_millis(5);
+
+/// The exclusive right to read, change and write tables. It ends with this value or with the process.
+#[derive(Debug)]
+pub struct TableLock {
+    _held: Option<LockedFile>,
+}
+
+impl TableLock {
+    /// Waits for other programs. Continues without a lock if the folder cannot be locked: a read-only folder fails on
+    /// writing, and a file system without locks is used by one program at a time.
+    pub fn take(folder: &Path) -> Self {
+        let work_folder = folder.join(WORK_FOLDER);
+        let path = work_folder.join(TABLE_LOCK);
+        let begun = Instant::now();
+        while begun.elapsed() < TIMEOUT {
+            // In each attempt, because the previous holder may have removed the folder last.
+            let work = WorkFolder::open(folder);
+            let file = match open(&path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == ErrorKind::NotFound && can_create(&work_folder) => {
+                    sleep(TABLE_PAUSE);
+                    continue;
+                }
+                Err(_) => return Self { _held: None },
+            };
+            match file.try_lock() {
+                Ok(()) if is_at(&file, &path) => {
+                    return Self { _held: Some(LockedFile { _file: file, path, _work: work }) };
+                }
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => sleep(TABLE_PAUSE),
+                Err(TryLockError::Error(_)) => return Self { _held: None },
+            }
+        }
+        tracing::warn!(
+            "{}: another program has held the tables for {} s; they are written without waiting for it",
+            folder.display(),
+            TIMEOUT.as_secs()
+        );
+        Self { _held: None }
+    }
+}
+
+/// Returns true if a missing folder was only removed a moment ago.
+fn can_create(folder: &Path) -> bool {
+    fs::create_dir(folder).map_or_else(|error| error.kind() == ErrorKind::AlreadyExists, |()| true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,9 +262,10 @@ mod tests {
         // A killed program leaves an unlocked file, whose text the next holder replaces.
         let left = folder.path().join(WORK_FOLDER);
         fs::create_dir(&left).unwrap();
-        fs::write(left.join(LOCK), "process 1, of the last century, with a long name\n").unwrap();
+        fs::write(left.join(RUN_LOCK), "process 1, of the last century, with a long name\n")
+            .unwrap();
         let _lock = FolderLock::take(folder.path()).unwrap();
-        let text = fs::read_to_string(left.join(LOCK)).unwrap();
+        let text = fs::read_to_string(left.join(RUN_LOCK)).unwrap();
         assert!(text.starts_with(&process) && text.lines().count() == 1, "{text}");
     }
 
@@ -228,5 +287,34 @@ mod tests {
             }
         });
         assert!(taken.into_inner() > 50);
+    }
+
+    #[test]
+    fn an_unusable_folder_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, taken) = (folder.path().join("file"), folder.path().join("folder"));
+        fs::write(&file, "").unwrap();
+        let begun = Instant::now();
+        assert!(TableLock::take(&file)._held.is_none());
+        // The name of the lock is in use.
+        fs::create_dir_all(taken.join(WORK_FOLDER).join(TABLE_LOCK)).unwrap();
+        assert!(TableLock::take(&taken)._held.is_none());
+        assert!(begun.elapsed() < TIMEOUT / 2, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn tables_have_one_holder_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = TableLock::take(folder.path());
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| TableLock::take(folder.path()));
+            sleep(20 * TABLE_PAUSE);
+            drop(first);
+            assert!(second.join().unwrap()._held.is_some());
+        });
+        // Without waiting the second lock would come at once; without the release it would fail after the timeout.
+        assert!((20 * TABLE_PAUSE..TIMEOUT).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        assert!(!folder.path().join(WORK_FOLDER).exists(), "nothing is left in the folder");
     }
 }
