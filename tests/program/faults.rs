@@ -17,7 +17,9 @@ use splat_formats::{Splats, SpzAxes, read, read_with_axes};
 use tempfile::TempDir;
 
 use crate::common::background::{program, send, started_until, training};
-use crate::common::program::{Ended, TestFolder, assert_no_litter, end, files_below, splat, text};
+use crate::common::program::{
+    Ended, TestFolder, Text as _, assert_no_litter, end, files_below, kill, splat, text,
+};
 use crate::common::synthetic::outside;
 use crate::synthetic_scenes::with_model;
 use crate::view::Served;
@@ -191,10 +193,9 @@ type Check = fn(&Faults, &str);
 const TABLE: [(&str, Check); 29] = [
     ("C1-compare-panic", |all, name| {
         // The test views differ: a table, and code 3.
-        let mut compare = splat();
-        compare.arg("compare").current_dir(all.path(name)).args(["a.json", "b.json"]);
-        let ended = end(&mut compare).says(&["a.json and b.json", "test views differ"]);
-        assert!(ended.code == Some(3) && ended.stdout.contains("test PSNR"), "{ended:#?}");
+        let args = ["compare", "a.json", "b.json"];
+        let ended = end(splat().current_dir(all.path(name)).args(args)).ends(3);
+        let ended = ended.says(&["a.json and b.json", "test views differ"]).prints(&["test PSNR"]);
         assert!(ended.stdout.lines().all(|line| line.chars().count() < 200), "{ended:#?}");
     }),
     ("E1-export-tmp", interrupted_exports),
@@ -443,9 +444,9 @@ fn a_second_training_is_refused_and_readers_are_not() {
         second.refused(1, &[text(&place.model()), &process, ", started 20", "-m"]);
     }
     for reader in ["render", "eval"] {
-        end(splat().args([reader, "--device", "cpu", "-m"]).arg(place.model())).done();
+        place.run(reader, &[]).done();
     }
-    end(splat().arg("profile").arg(place.model())).done();
+    place.splat("profile MODEL", &[]).done();
     send("TERM", &first);
     Ended::from(first.wait_with_output().unwrap()).refused(130, &["--resume"]);
     assert!(place.ply_bytes("model", 10) == said);
@@ -496,8 +497,7 @@ fn two_trainings_in_one_folder_and_kills_lose_no_byte() {
         chance.wait(whole / 2);
         let second = run().spawn().unwrap();
         chance.wait(whole / 2);
-        first.kill().unwrap();
-        first.wait().unwrap();
+        kill(&mut first);
         let second = Ended::from(second.wait_with_output().unwrap());
         match second.code {
             Some(0) => {}
@@ -585,8 +585,7 @@ fn killed_at_random(start: impl Fn() -> Command, folder: &Path, first: &Path) {
             sleep(Duration::from_micros(100));
         }
         chance.wait(Duration::from_millis(20));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        kill(&mut child);
         for (path, _) in files_below(folder) {
             let is_whole = path.extension() != Some(OsStr::new("tmp"));
             assert!(is_whole || path.starts_with(work_folder(folder)), "{}", path.display());
@@ -602,18 +601,13 @@ fn evaluations_at_the_same_time_lose_no_row_of_each_other() {
     fs::remove_file(place.model().join("metrics.csv")).unwrap();
     std::thread::scope(|scope| {
         for iteration in iterations {
-            let model = place.model();
-            scope.spawn(move || {
-                let mut eval = splat();
-                eval.args(["eval", "--device=cpu", "--iteration", iteration, "-m"]).arg(model);
-                end(&mut eval).done();
-            });
+            let place = &place;
+            scope.spawn(move || place.run("eval", &["--iteration", iteration]).done());
         }
     });
     let table = place.read("model/metrics.csv");
     for iteration in iterations {
-        let row = format!("\n{iteration},test,");
-        assert!(table.contains(&row), "no row of iteration {iteration}: {table}");
+        table.assert_holds(&[&format!("\n{iteration},test,")]);
     }
     let results = place.read("model/results.json");
     assert_eq!(results.matches("ours_").count(), iterations.len(), "{results}");

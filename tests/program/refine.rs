@@ -11,12 +11,12 @@ use std::time::Duration;
 use serde_json::Value;
 use splat::export::{read_ply, write_ply};
 use splat::math::Real;
-use splat::model::Gaussians;
+use splat::model::Primitive as _;
 use splat_mesh::file::{read_mesh, write_ply as write_mesh_ply};
 use splat_mesh::{Mesh, MeshReport};
 
 use crate::common::background::{send, started_until};
-use crate::common::program::{Ended, TestFolder, cut, end, files_below, splat, text};
+use crate::common::program::{Ended, TestFolder, cut, files_below, kill, text};
 use crate::common::surface::{ball, write_ball_scene};
 use crate::synthetic_scenes::{copy_of, fixture};
 
@@ -27,47 +27,21 @@ static BALL: LazyLock<TestFolder> = LazyLock::new(|| {
         write_ball_scene(&place.scene(), 64, 48);
         place.trained(1, &["--sh-degree=1", "--eval", "--test-every=4"]);
         let mut model = ball();
-        model.set_degree(1);
+        model.set_sh_degree(1);
         write_ply(&place.ply(1), &model).unwrap();
-        let flags = [
-            "--surface-points=5000",
-            "--poisson-depth=5",
-            "--density-trim=0",
-            "--decimation-target=800",
-        ];
-        let mut mesh = splat();
-        mesh.args(["mesh", "--device=cpu", "--method=poisson", "-m"]).arg(place.model());
-        end(mesh.args(flags)).done();
+        let line = "mesh --device=cpu --method=poisson -m MODEL --surface-points=5000 \
+                    --poisson-depth=5 --density-trim=0 --decimation-target=800";
+        place.splat(line, &[]).done();
     })
 });
-
-/// Harmonics of a model that has none.
-trait SetDegree {
-    fn set_degree(&mut self, sh_degree: u32);
-}
-
-impl SetDegree for Gaussians {
-    fn set_degree(&mut self, sh_degree: u32) {
-        splat::model::Primitive::set_sh_degree(self, sh_degree);
-    }
-}
 
 /// The meshed ball in a place of its own.
 fn ball_place() -> TestFolder {
     copy_of(&BALL)
 }
 
-fn refine(place: &TestFolder, flags: &[&str]) -> assert_cmd::Command {
-    let mut refine = splat();
-    refine
-        .args(["refine", "--device=cpu", "--progress=plain", "-m"])
-        .arg(place.model())
-        .args(flags);
-    refine
-}
-
 fn refined(place: &TestFolder, flags: &[&str]) -> Ended {
-    end(&mut refine(place, flags))
+    place.splat("refine --device=cpu --progress=plain -m MODEL", flags)
 }
 
 fn folder(place: &TestFolder) -> PathBuf {
@@ -75,7 +49,7 @@ fn folder(place: &TestFolder) -> PathBuf {
 }
 
 fn record(place: &TestFolder) -> Value {
-    serde_json::from_slice(&fs::read(folder(place).join("refine.json")).unwrap()).unwrap()
+    place.json("model/refined/iteration_1/poisson/refine.json")
 }
 
 fn point_cloud(place: &TestFolder, iterations: u32) -> PathBuf {
@@ -96,10 +70,8 @@ fn bound_gaussians_learn_the_photographs_and_stay_on_their_triangles() {
 
     let mesh = read_mesh(&folder(&place).join("mesh.ply")).unwrap();
     let before = read_mesh(&place.model().join("mesh/iteration_1/poisson.ply")).unwrap();
-    assert_eq!(
-        (mesh.faces.len(), mesh.vertices.len()),
-        (before.faces.len(), before.vertices.len())
-    );
+    let sizes = [&mesh, &before].map(|mesh| (mesh.faces.len(), mesh.vertices.len()));
+    assert_eq!(sizes[0], sizes[1]);
     assert_eq!(mesh.colors.len(), mesh.vertices.len());
     assert!(MeshReport::of(&mesh).unwrap().watertight);
     assert!(fs::metadata(folder(&place).join("mesh.glb")).unwrap().len() > 10_000);
@@ -123,18 +95,15 @@ fn bound_gaussians_learn_the_photographs_and_stay_on_their_triangles() {
 
     // Training does not go on with what is bound.
     let checkpoint = folder(&place).join("checkpoints/chkpnt_30.safetensors");
-    let resumed = ["--resume".to_owned()];
-    let started = ["--start-checkpoint".to_owned(), checkpoint.display().to_string()];
-    for from in [&resumed[..], &started[..]] {
-        let mut train = splat();
-        train.args(["train", "--device=cpu", "--iterations=1000", "-m"]).arg(folder(&place));
-        end(train.args(from)).refused(3, &["splat refine", "--init", "point_cloud.ply"]);
+    let bound = folder(&place);
+    for from in [&["--resume"][..], &["--start-checkpoint", text(&checkpoint)]] {
+        place
+            .splat("train --device=cpu --iterations=1000 -m", &[&[text(&bound)], from].concat())
+            .refused(3, &["splat refine", "--init", "point_cloud.ply"]);
     }
 
     // Its folder is a model folder: measured again, it has the same figures.
-    let mut eval = splat();
-    let again = end(eval.args(["eval", "--device=cpu", "--json", "-m"]).arg(folder(&place))).done();
-    let again = again.json();
+    let again = place.splat("eval --device=cpu --json -m", &[text(&bound)]).done().json();
     let found = again["mean"]["psnr"].as_f64().or(again["psnr"].as_f64()).unwrap();
     assert!((found - psnr("after")).abs() < 1e-3, "{found} {}", psnr("after"));
 }
@@ -189,16 +158,13 @@ fn a_killed_refinement_ends_in_the_same_bytes() {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
         sleep(Duration::from_millis(2));
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill(&mut child);
     assert!(!point_cloud(&killed, 24).exists(), "it was over before it was killed");
     refined(&killed, &flags).done().says(&["continuing from", "resumed at"]);
-    let same = [point_cloud(&whole, 24), folder(&whole).join("mesh.ply")];
-    for (one, other) in
-        same.iter().zip([point_cloud(&killed, 24), folder(&killed).join("mesh.ply")])
-    {
-        assert!(fs::read(one).unwrap() == fs::read(other).unwrap(), "{} differs", one.display());
-    }
+    let results = |place: &TestFolder| {
+        [point_cloud(place, 24), folder(place).join("mesh.ply")].map(|path| fs::read(path).unwrap())
+    };
+    assert!(results(&whole) == results(&killed));
     let psnr = |place: &TestFolder| record(place)["after"]["psnr"].as_f64();
     assert_eq!(psnr(&whole), psnr(&killed));
     assert_eq!(fs::read_dir(folder(&killed).join("checkpoints")).unwrap().count(), 1);
@@ -213,15 +179,8 @@ fn an_interrupted_refinement_says_how_to_go_on() {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = started_until(command, &folder(&place).join("checkpoints"));
     send("INT", &child);
-    let ended = Ended::from(child.wait_with_output().unwrap());
-    assert!(!ended.stderr.contains("--overwrite"), "it would begin anew: {}", ended.stderr);
+    let ended = Ended::from(child.wait_with_output().unwrap()).omits(&["--overwrite"]);
     ended.refused(130, &["splat refine", "--gaussians-per-triangle=3", "--iterations=1000000"]);
-}
-
-/// The limit that a refusal proposes.
-fn proposed(ended: &Ended) -> String {
-    let (_, rest) = ended.stderr.split_once("Give ").unwrap_or_else(|| panic!("{ended:#?}"));
-    format!("--host-limit={}", rest.split(' ').next().unwrap())
 }
 
 #[test]
@@ -229,12 +188,12 @@ fn proposed(ended: &Ended) -> String {
 fn a_limit_below_the_mesh_is_refused_and_the_proposed_one_holds() {
     let place = ball_place();
     let flags = ["--iterations=2", "-g=6"];
-    let refused = refined(&place, &[&flags[..], &["--host-limit=1MiB"]].concat()).refused(
-        4,
-        &["--host-limit 1MiB", "cannot be kept", "the mesh, and what is learned of it"],
-    );
+    let parts = ["--host-limit 1MiB", "cannot be kept", "the mesh, and what is learned of it"];
+    let refused = refined(&place, &[&flags[..], &["--host-limit=1MiB"]].concat());
+    let refused = refused.refused(4, &parts);
     assert!(!place.model().join("refined").exists(), "something was written");
-    let limit = proposed(&refused);
+    let (_, rest) = refused.stderr.split_once("Give ").unwrap();
+    let limit = format!("--host-limit={}", rest.split(' ').next().unwrap());
     refined(&place, &[&flags[..], &[&limit, "--give-up=slack,births"]].concat())
         .done()
         .says(&["--give-up births has no effect here"]);

@@ -2,25 +2,18 @@
 //! same, and what cannot be read is named.
 
 use std::fs;
-use std::path::Path;
 use std::sync::LazyLock;
 
-use crate::common::program::{Ended, TestFolder, VIEWS, end, splat, text};
+use crate::bad_input::overwrite;
+use crate::common::program::{Ended, TestFolder, VIEWS, end, header, text};
 use image::{Rgb, RgbImage};
 use rstest::rstest;
 use serde_json::{Value, json};
-use splat::config::SceneOptions;
-use splat::dataset::Dataset;
 
 const ITERATIONS: u32 = 30;
 
 /// Largest difference in PSNR between scenes that mean the same, dB: rounding of poses.
 const SAME_DB: f64 = 0.02;
-
-fn dataset(place: &TestFolder) -> Dataset {
-    let source_path = Some(place.scene());
-    Dataset::load(&SceneOptions { source_path, ..SceneOptions::default() }).unwrap()
-}
 
 /// Trains with held-out views, and returns their PSNR and what was said.
 fn trained(place: &TestFolder, flags: &[&str]) -> (f64, Ended) {
@@ -28,8 +21,7 @@ fn trained(place: &TestFolder, flags: &[&str]) -> (f64, Ended) {
         fs::remove_dir_all(place.model()).unwrap();
     }
     let ended = place.trained(ITERATIONS, &[&["--eval"], flags].concat());
-    let results = place.json("model/results.json");
-    (results[format!("ours_{ITERATIONS}")]["PSNR"].as_f64().unwrap(), ended)
+    (place.psnr("model", ITERATIONS), ended)
 }
 
 fn refused(place: &TestFolder, flags: &[&str], parts: &[&str]) {
@@ -45,15 +37,10 @@ fn assert_usual(place: &TestFolder, flags: &[&str]) -> Ended {
     ended
 }
 
-/// No warning was given.
-fn assert_silent(ended: &Ended) {
-    assert!(!ended.stderr.contains("warning"), "{ended:#?}");
-}
-
 /// The tiny scene as nerfstudio would write it, with its points in `p.ply`.
 fn transforms(place: &TestFolder) -> Value {
     place.write_scene();
-    let dataset = dataset(place);
+    let dataset = place.dataset();
     let frame = |view: &splat::dataset::View| {
         let (rotation, centre) = (view.pose.rotation, view.pose.centre_world());
         // Camera to world; OpenGL's camera has y up and z backwards.
@@ -84,7 +71,7 @@ enum Colors {
 
 /// Writes the points of the scene as PLY.
 fn write_points(place: &TestFolder, name: &str, colors: Colors) {
-    let points = dataset(place).points;
+    let points = place.dataset().points;
     let (format, names, kind) = match colors {
         Colors::Bytes => ("ascii", "", "uchar"),
         Colors::Floats(prefix, _) => ("ascii", prefix, "float"),
@@ -252,7 +239,7 @@ fn the_same_scene_in_other_words_trains_the_same() {
     ];
     for (case, change) in cases {
         println!("{case}");
-        assert_silent(&assert_usual(&changed(change), &[]));
+        assert_usual(&changed(change), &[]).omits(&["warning"]);
     }
 }
 
@@ -322,7 +309,7 @@ fn text_may_be_wide_or_marked() {
     };
     for bytes in [wide(u16::to_le_bytes), wide(u16::to_be_bytes)] {
         fs::write(&path, bytes).unwrap();
-        assert_silent(&assert_usual(&place, &[]));
+        assert_usual(&place, &[]).omits(&["warning"]);
     }
 }
 
@@ -485,9 +472,8 @@ fn lists_of_file_names_choose_the_held_out_views() {
     let expected = trained(&listed, &["--test-list", text(&list)]).0;
     assert!((psnr - expected).abs() < 1e-9, "{psnr} {expected}");
     place.trained_into("all", 2, &[]).says(&["7 views"]);
-    place
-        .trained_into("split", 2, &["--eval", "--test-every=3"])
-        .says(&["--test-every 3: not used"]);
+    let split = place.trained_into("split", 2, &["--eval", "--test-every=3"]);
+    split.says(&["--test-every 3: not used"]);
 }
 
 #[test]
@@ -500,12 +486,12 @@ fn lists_name_frames_by_their_files_and_say_nothing_if_empty() {
             scene["train_filenames"] = (0..6).map(name).collect();
             scene["test_filenames"] = (6..8).map(name).collect();
         });
-        assert_silent(&trained(&place, &[]).1.says(&["6 views, 2 held out"]));
+        trained(&place, &[]).1.says(&["6 views, 2 held out"]).omits(&["warning"]);
     }
     let place = changed(|_, scene| {
         (scene["train_filenames"], scene["test_filenames"]) = (json!([]), json!([]));
     });
-    assert_silent(&assert_usual(&place, &[]));
+    assert_usual(&place, &[]).omits(&["warning"]);
     // Two frames have the name.
     let place = changed(|place, scene| {
         fs::create_dir(place.scene().join("b")).unwrap();
@@ -553,10 +539,7 @@ fn numbers_that_no_camera_has_are_named_with_file_key_and_value() {
         write_model(&text_scene, &model, utf8);
         let binary = TestFolder::with_scene();
         let path = binary.scene().join("sparse/0/cameras.bin");
-        let mut bytes = fs::read(&path).unwrap();
-        let at = 32 + 8 * place_of;
-        bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-        fs::write(&path, bytes).unwrap();
+        overwrite(&path, 32 + 8 * place_of, &value.to_le_bytes());
         for (place, file) in
             [(transforms, "transforms.json"), (text_scene, "cameras.txt"), (binary, "cameras.bin")]
         {
@@ -671,7 +654,7 @@ fn data_of_other_programs_is_named_with_a_command() {
     fs::write(scene.join("images/a.png"), "x").unwrap();
     let shown = text(&scene);
     let command = format!("--workspace_path '{shown}' --image_path '{shown}/images'");
-    end(splat().args(["train", "--device=cpu", "-s", shown])).refused(3, &[&command]);
+    place.splat("train --device=cpu -s", &[shown]).refused(3, &[&command]);
 }
 
 #[test]
@@ -680,23 +663,20 @@ fn a_start_that_no_camera_sees_is_refused() {
     place.trained_into("first", 2, &[]);
     let model = place.ply_of("first", 2);
     let far = place.path("far.ply");
-    let export = |flags: &[&str]| {
-        end(splat().arg("export").arg(&model).args(["--overwrite", "-o", text(&far)]).args(flags))
-            .done()
+    let export = |by| {
+        let flags = [text(&model), "--overwrite", "-o", "far.ply", "--translate", by];
+        place.splat("export", &flags).done()
     };
-    export(&["--translate", "5e4,0,0"]);
-    refused(
-        &place,
-        &["--init", text(&far)],
-        &["far.ply", "no training camera sees any of its 200", "splat export --translate"],
-    );
-    export(&["--translate", "0.1,0,0"]);
-    place.trained(1, &["--init", text(&far)]);
-    let header = fs::read(&model).unwrap();
-    let length = header.windows(11).position(|part| part == b"end_header\n").unwrap() + 11;
-    let header = String::from_utf8_lossy(&header[..length]).into_owned();
-    fs::write(&far, header.replace("vertex 200", "vertex 0")).unwrap();
-    refused(&place, &["--init", text(&far)], &["far.ply", "holds no Gaussians"]);
+    let init = ["--init", text(&far)];
+    export("5e4,0,0");
+    let parts = ["far.ply", "no training camera sees any of its 200", "splat export --translate"];
+    refused(&place, &init, &parts);
+    export("0.1,0,0");
+    place.trained(1, &init);
+    let header = header(&model);
+    let (header, _) = header.split_once("end_header\n").unwrap();
+    fs::write(&far, header.replace("vertex 200", "vertex 0") + "end_header\n").unwrap();
+    refused(&place, &init, &["far.ply", "holds no Gaussians"]);
     // Points of another coordinate system than the cameras.
     let moved = changed(|_, scene| {
         each_frame(scene, |_, frame| {
@@ -704,27 +684,19 @@ fn a_start_that_no_camera_sees_is_refused() {
             frame["transform_matrix"][0][3] = json!(x + 5e5);
         });
     });
-    refused(
-        &moved,
-        &[],
-        &[
-            "scene",
-            "no training camera sees any of its 200 points",
-            "Export cameras and points together",
-        ],
-    );
+    let parts = ["scene", "no training camera sees any of its 200 points"];
+    refused(&moved, &[], &[&parts[..], &["Export cameras and points together"]].concat());
 }
 
 #[test]
 fn the_folder_of_a_model_leads_to_its_scene() {
     let place = TestFolder::with_scene();
     for folder in ["sparse", "sparse/0"] {
-        let mut train = splat();
-        train.args(["train", "--device=cpu", "-m", text(&place.model()), "-s"]);
-        end(train.arg(place.scene().join(folder))).refused(
-            3,
-            &["no such folder of photographs", &format!("or use -s {}", text(&place.scene()))],
-        );
+        let scene = place.scene();
+        let parts = ["no such folder of photographs", &format!("or use -s {}", text(&scene))];
+        place
+            .splat("train --device=cpu -m MODEL -s", &[text(&scene.join(folder))])
+            .refused(3, &parts);
     }
 }
 
@@ -793,7 +765,7 @@ fn masks_of_transforms_count_as_those_of_colmap() {
             change(place, scene);
         });
         let (psnr, ended) = trained(&place, &[]);
-        assert_silent(&ended);
+        ended.omits(&["warning"]);
         assert!((psnr - *MASKED_PSNR).abs() < SAME_DB, "{psnr} {}", *MASKED_PSNR);
         assert!((psnr - *USUAL_PSNR).abs() > 0.05, "the masks change nothing");
     }
@@ -935,7 +907,7 @@ fn text_model(
     second_line: &str,
     white: Option<f64>,
 ) -> [String; 3] {
-    let dataset = dataset(&TestFolder::with_scene());
+    let dataset = TestFolder::with_scene().dataset();
     let camera = dataset.views[0].camera;
     let ([fx, fy], [cx, cy]) = (camera.focal_px, camera.centre_px);
     let cameras = format!("1 PINHOLE {} {} {fx} {fy} {cx} {cy}\n", camera.width, camera.height);
@@ -1012,7 +984,7 @@ fn text_models_are_read() {
         let place = TestFolder::with_scene();
         rename_photographs(&place, name);
         write_model(&place, &text_model(name, second_line, white), bytes);
-        assert_silent(&assert_usual(&place, &[]));
+        assert_usual(&place, &[]).omits(&["warning"]);
     }
 }
 
@@ -1077,14 +1049,13 @@ fn a_converted_photograph_takes_the_place_of_one_that_is_not_read() {
 fn what_a_folder_holds_is_listed() {
     let place = TestFolder::with_scene();
     let scene = place.scene();
-    end(splat()
-        .args(["train", "--device=cpu", "-m", text(&place.model()), "-s"])
-        .arg(scene.parent().unwrap()))
-    .refused(3, &["and no scene", &format!("Use -s {}", text(&scene))]);
-    end(splat()
-        .args(["train", "--device=cpu", "-m", text(&place.model()), "-s"])
-        .arg(scene.join("images")))
-    .refused(3, &["8 photographs", &format!("Use -s {}", text(&scene))]);
+    let remedy = format!("Use -s {}", text(&scene));
+    for (folder, said) in
+        [(place.path(""), "and no scene"), (scene.join("images"), "8 photographs")]
+    {
+        let train = place.splat("train --device=cpu -m MODEL -s", &[text(&folder)]);
+        train.refused(3, &[said, &remedy]);
+    }
     fs::remove_dir_all(scene.join("sparse")).unwrap();
     refused(&place, &[], &["images/ (8 photographs)", "sparse/0", "transforms.json"]);
 }
@@ -1095,14 +1066,14 @@ fn what_a_folder_holds_is_listed() {
 fn depth_scales_that_no_scene_has_are_named(#[case] key: &str, #[case] value: f64) {
     let place = TestFolder::with_scene();
     fs::create_dir(place.scene().join("depths")).unwrap();
-    let mut all = serde_json::Map::new();
+    let mut all = json!({});
     for number in 0..VIEWS {
-        let mut fit = json!({"scale": 1.0, "offset": 0.1});
+        let fit = &mut all[format!("view_{number:03}")];
+        *fit = json!({"scale": 1.0, "offset": 0.1});
         fit[key] = value.into();
-        all.insert(format!("view_{number:03}"), fit);
     }
     let path = place.scene().join("sparse/0/depth_params.json");
-    fs::write(&path, Value::Object(all).to_string()).unwrap();
+    fs::write(&path, all.to_string()).unwrap();
     refused(&place, &["-d", "depths"], &[text(&path), key, "view_000"]);
 }
 
@@ -1111,15 +1082,11 @@ fn a_model_of_another_trainer_is_measured_by_its_cfg_args() {
     let place = TestFolder::with_scene();
     let (psnr, _) = trained(&place, &[]);
     let folder = place.path("inria");
-    let points = format!("point_cloud/iteration_{ITERATIONS}");
-    fs::create_dir_all(folder.join(&points)).unwrap();
-    let ply = Path::new(&points).join("point_cloud.ply");
-    fs::copy(place.model().join(&ply), folder.join(&ply)).unwrap();
+    let ply = place.ply_of("inria", ITERATIONS);
+    fs::create_dir_all(ply.parent().unwrap()).unwrap();
+    fs::copy(place.ply(ITERATIONS), ply).unwrap();
     let cfg_args = |text: String| fs::write(folder.join("cfg_args"), text).unwrap();
-    let eval = || {
-        let mut eval = splat();
-        end(eval.args(["eval", "--json", "--device=cpu", "-m"]).arg(&folder))
-    };
+    let eval = || place.splat("eval --json --device=cpu -m inria", &[]);
     cfg_args(format!(
         "Namespace(sh_degree=3, source_path='{}', model_path='/x', images='images', resolution=-1, \
          white_background=False, data_device='cuda', eval=True)",

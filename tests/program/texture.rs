@@ -12,7 +12,7 @@ use image::RgbImage;
 use serde_json::Value;
 
 use super::mesh::{file, meshed, place_of};
-use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::common::program::{Ended, TestFolder, text, words};
 use crate::common::surface::ball;
 
 /// A ball, red where x is positive and blue where it is negative.
@@ -153,8 +153,7 @@ fn files_have_the_texture_where_it_belongs() {
             assert!(share > 0.995, "{atlas}: {share}");
         }
         assert!(obj.agrees_with(&glb), "{atlas}: the files differ");
-        let record: Value =
-            serde_json::from_slice(&fs::read(file(&BALL, "tsdf.json")).unwrap()).unwrap();
+        let record = BALL.json("model/mesh/iteration_1/tsdf.json");
         let texture = &record["texture"];
         assert_eq!((&texture["atlas"], &texture["views"]), (&atlas.into(), &16.into()));
         let [seen, all] = ["seen_texels", "texels"].map(|key| texture[key].as_u64().unwrap());
@@ -167,16 +166,14 @@ fn files_have_the_texture_where_it_belongs() {
 /// A scene in views of this size, px, as a closed mesh with a texture of its photographs.
 pub(super) fn textured(scene: &str, [width, height]: [&str; 2]) -> TestFolder {
     let place = TestFolder::empty();
-    let mut synth = splat();
-    synth.args(["synth", "--views=16", "--scene", scene, "--width", width, "--height", height]);
-    synth.args(["--points=300", "--gaussian-count=10000", "--truth-cells=48"]);
-    end(synth.arg("--gaussians").arg(place.model()).arg("-o").arg(place.scene())).done();
-    let surface = ["--method=poisson", "--surface-points=20000", "--poisson-depth=6"];
-    let around = ["--density-trim=0", "--bbox-min=-4,-4,-4", "--bbox-max=4,4,4"];
-    let texture = ["--texture=photographs", "--texture-size=400"];
-    meshed(&place, &[&surface[..], &around[..], &texture[..]].concat())
-        .done()
-        .says(&["watertight", "texture of 400 x"]);
+    let line = "synth --views=16 --points=300 --gaussian-count=10000 --truth-cells=48 \
+                --gaussians MODEL -o SCENE";
+    place.splat(line, &["--scene", scene, "--width", width, "--height", height]).done();
+    let flags = words::<8>(
+        "--method=poisson --surface-points=20000 --poisson-depth=6 --density-trim=0 \
+         --bbox-min=-4,-4,-4 --bbox-max=4,4,4 --texture=photographs --texture-size=400",
+    );
+    meshed(&place, &flags).done().says(&["watertight", "texture of 400 x"]);
     place
 }
 
@@ -187,10 +184,8 @@ fn mesh_images(place: &TestFolder, flags: &[&str]) -> Ended {
 #[test]
 fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
     let place = textured("demo", ["128", "96"]);
-    let figures = |flags: &[&str]| -> Value {
-        let ended = mesh_images(&place, &[&["--json"], flags].concat()).done();
-        ended.json()
-    };
+    let figures =
+        |flags: &[&str]| mesh_images(&place, &[&["--json"], flags].concat()).done().json();
     let textured = figures(&[]);
     let number = |figures: &Value, key: &str| figures[key].as_f64().unwrap();
     assert_eq!(textured["mesh"], text(&file(&place, "poisson.glb")));
@@ -204,12 +199,9 @@ fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
     assert!(number(&textured, "covered_psnr") > number(&colored, "covered_psnr"), "{colored}");
     let shown = figures(&["--split=train"]);
     assert!(number(&shown, "covered_psnr") > number(&textured, "covered_psnr") - 0.5, "{shown}");
-    let kept = place.json("model/mesh_images.json");
-    assert_eq!(kept, shown);
-    let table = mesh_images(&place, &[]).done().stdout;
-    for part in ["poisson.glb", "texture", "2 test views", "PSNR", "on the mesh"] {
-        assert!(table.contains(part), "{part} is missing:\n{table}");
-    }
+    assert_eq!(place.json("model/mesh_images.json"), shown);
+    let parts = ["poisson.glb", "texture", "2 test views", "PSNR", "on the mesh"];
+    mesh_images(&place, &[]).done().prints(&parts);
     for name in ["00000.png", "00001.png"] {
         let picture = place.model().join("mesh_images/test").join(name);
         let pixels = image::open(&picture).unwrap().to_rgb8();
@@ -235,12 +227,9 @@ fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
 #[test]
 fn photographs_make_the_same_texture_twice() {
     let place = place_of(&ball());
-    let flags = [
-        "--mesh-resolution=40",
-        "--texture=photographs",
-        "--texture-size=128",
-        "--formats=ply,glb",
-    ];
+    let flags = words::<4>(
+        "--mesh-resolution=40 --texture=photographs --texture-size=128 --formats=ply,glb",
+    );
     let bytes = || {
         meshed(&place, &flags).done().says(&["texture of 128 x"]);
         fs::read(file(&place, "tsdf.glb")).unwrap()
@@ -255,28 +244,21 @@ fn photographs_make_the_same_texture_twice() {
 
 #[test]
 fn what_makes_no_texture_is_named() {
-    let cases: [(&[&str], &str); 7] = [
-        (&["--texture-size=63"], "--texture-size is 63; allowed: from 64 to 16384"),
-        (&["--texture-size=20000"], "--texture-size is 20000"),
-        (&["--square-size=3"], "--square-size is 3; allowed: 4 and more"),
-        (&["--texture=paint"], "photographs"),
-        (&["--atlas=xatlas"], "squares"),
-        (&["--texture=gaussians", "--formats=ply"], "Add glb or obj to --formats"),
-        (
-            &[
-                "--texture=gaussians",
-                "--mesh-resolution=40",
-                "--atlas=squares",
-                "--texture-size=64",
-            ],
-            "do not fit a texture of 64 x 64",
-        ),
-    ];
     let place = place_of(&ball());
     meshed(&place, &["--square-size=8", "--bbox-min=5,5,5", "--bbox-max=6,6,6"])
         .refused(3, &["--square-size has no effect without --texture"]);
-    for (flags, message) in cases {
-        meshed(&place, flags).refused(2, &[message]);
+    let small = "--texture=gaussians --mesh-resolution=40 --atlas=squares --texture-size=64";
+    for (line, message) in [
+        ("--texture-size=63", "--texture-size is 63; allowed: from 64 to 16384"),
+        ("--texture-size=20000", "--texture-size is 20000"),
+        ("--square-size=3", "--square-size is 3; allowed: 4 and more"),
+        ("--texture=paint", "photographs"),
+        ("--atlas=xatlas", "squares"),
+        ("--texture=gaussians --formats=ply", "Add glb or obj to --formats"),
+        (small, "do not fit a texture of 64 x 64"),
+    ] {
+        let flags: Vec<&str> = line.split(' ').collect();
+        meshed(&place, &flags).refused(2, &[message]);
     }
     assert!(!place.model().join("mesh").exists());
 }
