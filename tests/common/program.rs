@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -408,6 +408,45 @@ pub fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
 /// A path as the program writes it in messages.
 pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
+}
+
+// The program while it runs: started, signalled and killed by a test.
+
+/// The program, or another one that starts it, with what it says kept for the test.
+pub fn program(before: &[&str]) -> Command {
+    let line = [before, &[env!("CARGO_BIN_EXE_splat")]].concat();
+    let mut command = Command::new(line[0]);
+    command.args(&line[1..]).env_remove("SPLAT_LOG");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// `splat train` of the place's scene into `model`, on the CPU.
+pub fn training(place: &TestFolder, flags: &[&str]) -> Command {
+    training_by(&[], place, flags)
+}
+
+/// `splat train` as above, started by another program.
+pub fn training_by(before: &[&str], place: &TestFolder, flags: &[&str]) -> Command {
+    let mut command = program(before);
+    command.args(["train", "--device", "cpu", "-s"]).arg(place.scene());
+    command.arg("-m").arg(place.model()).args(flags);
+    command
+}
+
+/// Starts a program and comes back once this file is there.
+pub fn started_until(mut command: Command, file: &Path) -> Child {
+    let mut child = command.spawn().unwrap();
+    wait_until(text(file), || {
+        assert!(child.try_wait().unwrap().is_none() || file.exists(), "the run has ended");
+        file.exists()
+    });
+    child
+}
+
+pub fn send(signal: &str, child: &Child) {
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
 }
 
 // Tests that look at their whole process, in which no other test may run meanwhile.

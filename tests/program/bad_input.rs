@@ -112,6 +112,8 @@ fn a_photograph_of_another_shape_than_its_camera_is_refused() {
 #[case::unknown_key("[optimize]\niteration = 5\n", &["line 2", "iteration"])]
 #[case::wrong_type("[scene]\n\neval = \"maybe\"\n", &["line 3", "eval"])]
 #[case::out_of_range("[optimize]\nsh_degree = 7\n", &["sh_degree", "0 to 3"])]
+#[case::compactness("[memory]\noptimize_memory = \"colours\"\n", &["optimize_memory", "\"sh\""])]
+#[case::offloading("[memory]\noffload = \"geometry\"\n", &["geometry", "sh"])]
 #[case::no_toml("[optimize\n", &["TOML"])]
 fn a_wrong_configuration_names_file_line_and_key(#[case] toml: &str, #[case] parts: &[&str]) {
     let place = TestFolder::with_scene();
@@ -121,6 +123,77 @@ fn a_wrong_configuration_names_file_line_and_key(#[case] toml: &str, #[case] par
     // A value out of range may come from any layer; its key is named instead of the file.
     assert!(toml.contains("= 7") || ended.stderr.contains("mine.toml"), "{}", ended.stderr);
     assert!(!place.model().exists(), "a refused run leaves no folder");
+}
+
+#[rstest]
+#[case("--exposure --bilateral-grid", 2, &["--bilateral-grid", "--exposure"])]
+#[case("--preset=10gb", 2, &["`10gb`", "8gb, 12gb, 16gb, 24gb", "auto"])]
+#[case("--strategy=adc --min-opacity=0.02", 2, &["--min-opacity", "less than 0.01", "--opacity-reset-interval"])]
+#[case("--prune-scale=0", 2, &["--prune-scale", "above 0"])]
+#[case("--resolution-scale=0.05", 2, &["--resolution-scale", "0.1 to 1"])]
+#[case("--resolution-scale=1.5", 2, &["--resolution-scale", "0.1 to 1"])]
+#[case("--resolution-scale=nan", 2, &["--resolution-scale", "0.1 to 1"])]
+#[case("--accumulate=9", 2, &["--batch-views", "1 to 8"])]
+#[case("--batch-views=0", 2, &["batch-views", "1 to 8"])]
+#[case("--batch-views=9", 2, &["batch-views", "1 to 8"])]
+#[case("--iterations=40 --target-gaussians=0", 2, &["--target-gaussians", "0", "1 to"])]
+#[case("--iterations=40 --max-gaussian=9", 2, &["--max-gaussians"])]
+#[case("--optimize-memory=colours", 2, &["--optimize-memory", "write true, false, auto or sh"])]
+#[case("--offload=colours", 2, &["--offload", "none, sh"])]
+#[case("--give-up=offload,nothing", 2, &["nothing", "offload"])]
+#[case("--time-budget=0s", 2, &["is no time"])]
+#[case("--time-budget=5x", 2, &["60s, 2m or 1h30m"])]
+#[case("--time-budget=5s --exposure", 2, &["--exposure"])]
+#[case("--time-budget=5s --regularize=sdf", 2, &["--regularize"])]
+#[case("--until-psnr=0", 2, &["--until-psnr"])]
+#[case("--until-psnr=20 --primitive=triangles", 2, &["--primitive triangles"])]
+#[case("--quality=draft --preset=fast", 2, &["--preset"])]
+#[case("--quality=superb", 2, &["draft, normal, high"])]
+#[case("--checkpoint-minutes=-1", 2, &["--checkpoint-minutes", "0 and more"])]
+#[case("--checkpoint-minutes=inf", 2, &["--checkpoint-minutes", "a finite number"])]
+#[case("--keep-checkpoints=0", 2, &["--keep-checkpoints", "1 and more"])]
+#[case("--live-every=-1", 2, &["--live-every", "0 to 86400"])]
+#[case("--live-every=nan", 2, &["--live-every", "0 to 86400"])]
+#[case("--live-control=perhaps", 2, &["--live-control"])]
+#[case("-r densty", 2, &["densty", "1, 2, 4 or 8", "density", "dn_consistency"])]
+#[case("--test-views 8", 3, &["--test-views 8", "8 views", "less than 8"])]
+#[case("--test-views 0", 2, &["--test-views", "1 and more"])]
+#[case("--eval False --test-views=3", 2, &["--eval", "is false", "--test-views"])]
+#[case("--test-list nowhere.txt", 3, &["nowhere.txt", "--test-list"])]
+#[case("--primitive=triangles --clean", 2, &["--clean", "--primitive triangles", "Leave --clean out"])]
+#[case("--sugar-schedule=absolute --iterations=15000 --regularize=density", 2, &["15000", "relative"])]
+#[case("--multi-view", 2, &["--multi-view", "--regularize median-normal"])]
+#[case("--multi-view --regularize=density", 2, &["--multi-view", "--regularize median-normal"])]
+#[case("--multi-view --regularize=dn-consistency", 2, &["--multi-view", "--regularize median-normal"])]
+#[case("--primitive=triangles --antialiasing", 2, &["--antialiasing", "--upscaling-factor"])]
+#[case("--primitive=triangles --preset=mip", 2, &["triangles"])]
+#[case("--primitive=triangles --filter-3d", 2, &["--filter-3d", "no extent"])]
+#[case("--primitive=triangles --strategy=mcmc", 2, &["--strategy", "mcmc", "density control of their own"])]
+#[case("--primitive=triangles --strategy=budget", 2, &["--strategy", "budget", "--add-percentage"])]
+#[case("--primitive=triangles --target-gaussians=100", 2, &["--target-gaussians", "--max-points"])]
+#[case("--primitive=triangles --regularize=density", 2, &["--regularize", "density", "triangles"])]
+#[case("--primitive=triangles --upscaling_factor=8", 2, &["--upscaling-factor", "1 to 4"])]
+#[case("--primitive=surfels --antialiasing", 2, &["--antialiasing", "surfels"])]
+#[case("--primitive=surfels --preset=mip", 2, &["surfels", "preset mip"])]
+#[case("--primitive=surfels --filter-3d", 2, &["--filter-3d", "surfels"])]
+#[case("--primitive=surfels --strategy=mcmc", 2, &["--strategy", "mcmc", "adc, gof or budget"])]
+#[case("--primitive=surfels --scale-reg=0.1", 2, &["--scale-reg", "surfels"])]
+#[case("--primitive=surfels --regularize=density", 2, &["--regularize", "density", "surfels"])]
+#[case("--primitive=surfels --densification-interval=10", 2, &["--min-opacity", "is 0.05", "--opacity-lr"])]
+#[case("--skip_coarse", 2, &["--skip-coarse", "after training", "splat sugar -s", "splat mesh -m"])]
+#[case("--coarse_checkpoint out/15000.pt", 2, &["--coarse-checkpoint", "after training", "splat sugar -s", "splat mesh -m"])]
+#[case("--refinement_time short", 2, &["--refinement-time", "after training", "splat sugar -s", "splat mesh -m"])]
+#[case("-r refinement", 2, &["-r refinement", "after training", "splat sugar -s", "splat mesh -m"])]
+#[case("-r density --high_poly True", 2, &["--high-poly", "after training", "splat sugar -s", "splat mesh -m"])]
+#[case("--preset=reference --target-gaussians=9 --iterations=40", 2, &["--densify-until-iter", "15000", "--target-gaussians", "less than --iterations"])]
+fn options_that_cannot_be_are_refused_before_anything_is_written(
+    #[case] line: &str,
+    #[case] code: i32,
+    #[case] parts: &[&str],
+) {
+    let place = TestFolder::with_scene();
+    end(place.train().args(line.split(' '))).refused(code, parts);
+    assert!(!place.model().exists());
 }
 
 #[test]
@@ -369,8 +442,7 @@ fn folders_are_named_with_what_lies_in_them() {
     let model = text(&folder);
     let ended = train("--init", &folder);
     ended.refused(3, &["is a folder", text(&FILES.ply(4)), &format!("-c {model}")]);
-    let ended = train("--start-checkpoint", &folder);
-    ended.refused(3, &["--resume -m", text(&FILES.checkpoint(4))]);
+    train("--start-checkpoint", &folder).refused(3, &["--resume -m", text(&FILES.checkpoint(4))]);
     train("--start-checkpoint", &FILES.scene()).refused(3, &["is a folder, not a checkpoint"]);
 }
 
@@ -520,97 +592,6 @@ fn masks_leave_pixels_out(#[case] name: &str) {
         assert!((0..height).all(|y| picture.get_pixel(3, y).0 == [0; 3]), "{kind}");
         assert!((0..height).any(|y| picture.get_pixel(width - 3, y).0 != [0; 3]), "{kind}");
     }
-}
-
-#[test]
-fn a_transforms_scene_trains_as_its_colmap_twin() {
-    let place = TestFolder::with_scene();
-    place.trained_into("colmap", 2, &[]);
-    let frames: Vec<serde_json::Value> = place
-        .dataset()
-        .views
-        .iter()
-        .map(|view| {
-            let (rotation, centre) = (view.pose.rotation, view.pose.centre_world());
-            // Camera to world; OpenGL's camera has y up and z backwards.
-            let row = |i: usize| [rotation[0][i], -rotation[1][i], -rotation[2][i], centre[i]];
-            serde_json::json!({
-                "file_path": format!("images/{}", view.name),
-                "transform_matrix": [row(0), row(1), row(2), [0.0, 0.0, 0.0, 1.0]],
-            })
-        })
-        .collect();
-    let camera = place.dataset().views[0].camera;
-    let transforms = serde_json::json!({
-        "w": camera.width, "h": camera.height,
-        "fl_x": camera.focal_px[0], "fl_y": camera.focal_px[1],
-        "cx": camera.centre_px[0], "cy": camera.centre_px[1],
-        "frames": frames,
-    });
-    fs::remove_dir_all(place.scene().join("sparse")).unwrap();
-    let path = place.scene().join("transforms.json");
-    fs::write(&path, transforms.to_string()).unwrap();
-    place.trained(5, &["--init-num-pts", "200", "--eval"]).says(&["7 views, 1 held out"]);
-
-    let cameras = |model: &str| -> Vec<[f64; 3]> {
-        let list = place.json(&format!("{model}/cameras.json"));
-        let list = list.as_array().unwrap();
-        let position =
-            |camera: &serde_json::Value| [0, 1, 2].map(|i| camera["position"][i].as_f64().unwrap());
-        let mut found: Vec<_> =
-            list.iter().map(|camera| (camera["img_name"].to_string(), position(camera))).collect();
-        found.sort_by(|a, b| a.0.cmp(&b.0));
-        found.into_iter().map(|(_, position)| position).collect()
-    };
-    for (a, b) in cameras("colmap").into_iter().zip(cameras("model")) {
-        // Both read doubles; only the rounding of a rotation differs.
-        assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9), "{a:?} {b:?}");
-    }
-
-    fs::write(&path, &transforms.to_string()[..200]).unwrap();
-    end(&mut place.train()).refused(3, &[text(&path)]);
-}
-
-/// Views of the scene side by side, as COLMAP writes them as text.
-fn write_text_model(place: &TestFolder, mark: &str) {
-    let sparse = place.scene().join("sparse/0");
-    fs::remove_dir_all(&sparse).unwrap();
-    fs::create_dir(&sparse).unwrap();
-    let write = |name: &str, text: String| fs::write(sparse.join(name), mark.to_owned() + &text);
-    let image = |i: usize| format!("{i} 1 0 0 0 0.{i} 0 4 3 view_{i:03}.png\n\n");
-    write("cameras.txt", "3 PINHOLE 48 36 40 40 24 18\n".to_owned()).unwrap();
-    write("images.txt", (0..VIEWS).map(image).collect()).unwrap();
-    let point = |i: usize| format!("{i} 0.{i} 0.2 0 200 100 50 0.5\n");
-    write("points3D.txt", (1..9).map(point).collect()).unwrap();
-}
-
-/// Writes the views as nerfstudio does.
-fn write_transforms(place: &TestFolder, mark: &str) {
-    fs::remove_dir_all(place.scene().join("sparse")).ok();
-    let frame = |i: usize| {
-        serde_json::json!({
-            "file_path": format!("images/view_{i:03}.png"),
-            "transform_matrix": [[1, 0, 0, i], [0, 1, 0, 0], [0, 0, 1, 4], [0, 0, 0, 1]],
-        })
-    };
-    let frames: Vec<_> = (0..VIEWS).map(frame).collect();
-    let scene = serde_json::json!({
-        "w": 48, "h": 36, "fl_x": 40, "fl_y": 40, "cx": 24, "cy": 18, "frames": frames,
-    });
-    fs::write(place.scene().join("transforms.json"), format!("{mark}{scene}")).unwrap();
-}
-
-#[rstest]
-#[case::colmap(write_text_model as fn(&TestFolder, &str))]
-#[case::nerfstudio(write_transforms as fn(&TestFolder, &str))]
-fn a_byte_order_mark_before_text_is_passed_over(#[case] write: fn(&TestFolder, &str)) {
-    let place = TestFolder::with_scene();
-    let [plain, marked] = [("plain", ""), ("marked", "\u{feff}")].map(|(model, mark)| {
-        write(&place, mark);
-        place.trained_into(model, 2, &["--init-num-pts=50"]);
-        place.ply_bytes(model, 2)
-    });
-    assert!(plain == marked);
 }
 
 #[test]

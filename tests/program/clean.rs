@@ -269,11 +269,8 @@ fn a_complete_run_is_cleaned_once_and_one_that_goes_on_again() {
 }
 
 #[test]
-fn training_that_cannot_be_followed_by_a_cleaning_is_refused_at_once() {
-    let place = trained();
-    end(place.train_into("triangles").args(["--primitive=triangles", "--clean"]))
-        .refused(2, &["--clean", "--primitive triangles", "Leave --clean out"]);
-    assert!(!place.path("triangles").exists());
+fn sugar_is_not_followed_by_a_cleaning() {
+    let place = TestFolder::with_scene();
     place
         .splat("sugar --clean -s SCENE -m sugar", &[])
         .refused(2, &["--clean", "splat clean -m MODEL"]);

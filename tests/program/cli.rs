@@ -60,7 +60,6 @@ fn help_finds_guides_by_words_of_their_text() {
         let (found, all) = (help(word), help(topic));
         assert!(!found.is_empty() && all.starts_with(found.trim_end()), "{word}: {found}");
     }
-    end(splat().args(["help", "teapots"])).refused(2, &["splat help"]);
 }
 
 /// The default of what a model's configuration says is what that says.
@@ -131,11 +130,8 @@ fn limits_of_a_gpu_are_taken_with_a_notice_on_the_cpu() {
 }
 
 #[test]
-fn an_exposure_and_a_grid_exclude_each_other() {
+fn rates_of_exposures_are_taken_by_the_reference_trainers_names() {
     let place = TestFolder::with_scene();
-    end(place.train().args(["--exposure", "--bilateral-grid"]))
-        .refused(2, &["--bilateral-grid", "--exposure"]);
-    // The rates of the reference trainer's flags are taken.
     place.trained(2, &words::<4>("--exposure --exposure_lr_init=0.02 --exposure_lr_final 0.002"));
     let options = place.config("model").optimize;
     assert_eq!((options.exposure_lr_init, options.exposure_lr_final), (0.02, 0.002));
@@ -414,8 +410,7 @@ fn render_without_a_photograph_that_can_be_decoded_is_refused() {
         // The header stays, so that the scene opens.
         cut(&place.image(number), 100);
     }
-    let ended = place.run("render", &[]);
-    ended.refused(3, &["no image of the train views", text(&place.image(1))]);
+    place.run("render", &[]).refused(3, &["no image of the train views", text(&place.image(1))]);
 }
 
 #[test]
@@ -549,4 +544,62 @@ fn the_manual_has_a_page_for_the_program_and_for_each_command() {
     let train = place.read("man1/splat-train.1");
     assert!(train.contains("vram\\-limit"), "{train}");
     end(splat().args(["completions", "tcsh"])).refused(2, &["tcsh", "bash", "man"]);
+}
+
+/// A program without CUDA kernels on a machine with an NVIDIA GPU.
+#[cfg(all(target_os = "linux", not(kernels)))]
+mod on_a_machine_with_a_gpu {
+    use super::*;
+
+    /// Runs its arguments where `/dev` holds the file of a GPU; `$0` is an empty folder.
+    const WITH_GPU_FILE: &str = r#"
+        mount -t tmpfs tmpfs "$0" && touch "$0/nvidia0" "$0/null" &&
+        mount --bind /dev/null "$0/null" && mount --bind "$0" /dev && exec "$@"
+    "#;
+
+    /// The program on a machine with the files of a GPU. Nothing where this user may not mount, even in a
+    /// namespace of their own.
+    fn on_gpu_machine(place: &TestFolder, args: &[&str]) -> Option<Ended> {
+        let devices = place.path("dev");
+        fs::create_dir_all(&devices).unwrap();
+        let run = |command: &[&str]| {
+            let mut unshare = assert_cmd::Command::new("unshare");
+            unshare.args(["--map-root-user", "--mount", "sh", "-c", WITH_GPU_FILE]).arg(&devices);
+            end(unshare.env_remove("SPLAT_LOG").args(command))
+        };
+        if run(&["true"]).code != Some(0) {
+            eprintln!("no mount namespace can be made here");
+            return None;
+        }
+        Some(run(&[&[env!("CARGO_BIN_EXE_splat")], args].concat()))
+    }
+
+    #[test]
+    fn the_demonstration_trains_and_says_what_is_missing() {
+        let place = TestFolder::empty();
+        let model = place.path("demo");
+        let demo = ["train", "--demo", "--iterations", "3", "-m", text(&model)];
+        let Some(ended) = on_gpu_machine(&place, &demo) else { return };
+        let said = ["warning", "has no CUDA kernels", "nvcc", "NVCC or CUDA_HOME"];
+        ended.done().says(&said);
+        // What comes next works there, too.
+        let render = ["render", "--skip-train", "-m", text(&model)];
+        on_gpu_machine(&place, &render).unwrap().done();
+        let resume = [&demo[..], &["--resume"]].concat();
+        on_gpu_machine(&place, &resume).unwrap().done();
+    }
+
+    #[test]
+    fn scenes_of_the_users_own_are_refused_unless_the_processor_is_asked_for() {
+        let place = TestFolder::with_scene();
+        let (scene, model) = (place.scene(), place.model());
+        let train = ["train", "-s", text(&scene), "-m", text(&model)];
+        let train = [&train[..], &["--iterations", "2"]].concat();
+        let Some(ended) = on_gpu_machine(&place, &train) else { return };
+        ended.refused(5, &["has an NVIDIA GPU", "built without CUDA kernels", "--device cpu"]);
+        on_gpu_machine(&place, &[&train[..], &["--device", "cpu"]].concat()).unwrap().done();
+        let demo = ["train", "--demo", "--device", "cuda", "-m", text(&model)];
+        let ended = on_gpu_machine(&place, &demo).unwrap();
+        ended.refused(5, &["--device cuda: this program was built without CUDA kernels"]);
+    }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use image::{DynamicImage, ImageBuffer, Luma, Rgb, RgbImage};
+use rstest::rstest;
 use serde_json::{Value, json};
 use splat::config::{Config, SceneOptions};
 use splat::dataset::{Dataset, View};
@@ -55,15 +56,6 @@ fn without_the_option_nothing_is_compared() {
     place.trained(5, &[]);
     let steps = place.events("model", "step");
     assert!(!steps.is_empty() && steps.iter().all(|step| step.get("depth_l1").is_none()));
-}
-
-#[test]
-fn weights_of_zero_train_as_without_maps() {
-    let place = scene_with_depths(0..VIEWS);
-    place.trained_into("without", 5, &[]);
-    let off = ["--depth-l1-weight-init", "0", "--depth-l1-weight-final", "0"];
-    place.trained(5, &[&["-d", "depths"], &off[..]].concat());
-    place.assert_same(["without", "model"], 5);
 }
 
 #[test]
@@ -248,16 +240,27 @@ fn views_with_a_map_report_their_error_from_a_given_iteration_on() {
     place.run("render", &[]).done();
 }
 
-#[test]
-fn a_weight_of_zero_trains_as_without_maps_and_another_does_not() {
-    let place = scene_with_normals(0..VIEWS);
+#[rstest]
+#[case::depths(
+    scene_with_depths(0..VIEWS),
+    &["-d", "depths"],
+    &["--depth-l1-weight-init", "0", "--depth-l1-weight-final", "0"],
+)]
+#[case::normals(
+    scene_with_normals(0..VIEWS),
+    &["--normals=normals", "--normals-from-iter=0"],
+    &["--lambda-normals-super=0"],
+)]
+fn weights_of_zero_train_as_without_maps_and_others_do_not(
+    #[case] place: TestFolder,
+    #[case] maps: &[&str],
+    #[case] zero: &[&str],
+) {
     place.trained_into("without", 5, &[]);
-    let normals = ["--normals=normals", "--normals-from-iter=0"];
-    place.trained_into("off", 5, &[&normals[..], &["--lambda-normals-super=0"]].concat());
-    place.trained_into("on", 5, &normals);
-    let plies = ["without", "off", "on"].map(|model| place.ply_bytes(model, 5));
-    assert!(plies[0] == plies[1], "the maps changed the model");
-    assert!(plies[0] != plies[2], "the maps did not change the model");
+    place.trained_into("off", 5, &[maps, zero].concat());
+    place.assert_same(["without", "off"], 5);
+    place.trained_into("on", 5, maps);
+    assert!(place.ply_bytes("without", 5) != place.ply_bytes("on", 5), "the maps change nothing");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use rstest::rstest;
 use splat::train::checkpoint::{StoredCheckpoint, is_timed, list};
 
 use crate::common::program::{TestFolder, Text as _, assert_no_litter, end, text, words};
@@ -84,48 +85,35 @@ fn triangles_become_opaque_in_the_time_that_there_is() {
     assert!(place.ply(30_000).exists());
 }
 
-/// Trains with a limit of passes, and again from the checkpoint in the middle; the images of both.
-fn same_images_and_bytes(place: &TestFolder, iterations: u32, passes: &str) -> u64 {
-    let lengths = [
-        format!("--iterations={iterations}"),
-        format!("--checkpoint-iterations={}", iterations / 2 - 1),
-        passes.to_owned(),
-    ];
+#[rstest]
+#[case::many(100, "--min-passes=20", "--min-passes 20 asks for more")]
+#[case::few(300, "--max-passes=20", "images: --max-passes 20 allows no more")]
+fn passes_over_views_set_the_length_of_a_run_and_of_a_resumed_one(
+    #[case] iterations: u32,
+    #[case] passes: &str,
+    #[case] said: &str,
+) {
+    let place = TestFolder::with_scene();
+    let middle = format!("--checkpoint-iterations={}", iterations / 2 - 1);
     let flags = words::<6>(
         "--densify-from-iter=20 --densify-until-iter=200 --densification-interval=49 \
          --opacity-reset-interval=90 --sh-degree-interval=50 --batch-views=2",
     );
-    end(place.train().args(lengths).args(flags)).done();
-    let checkpoint = first_checkpoint(place);
-    end(place.train_into("second").args(["--start-checkpoint", text(&checkpoint)])).done();
-    let [(_, images, _), (_, second, _)] = ["model", "second"].map(|model| ended(place, model));
-    assert_eq!(images, second);
-    place.assert_same(["model", "second"], iterations);
-    images
-}
-
-#[test]
-fn passes_over_many_views_make_a_run_longer_and_a_resumed_one_too() {
-    let place = TestFolder::with_scene();
-    let images = same_images_and_bytes(&place, 100, "--min-passes=20");
-    assert_eq!(images, 20 * training_views(&place));
-    assert!(images > 100, "the scene has too few views to tell");
-    let (_, _, message) = ended(&place, "model");
-    assert!(message.contains("--min-passes 20 asks for more"), "{message}");
-}
-
-#[test]
-fn passes_over_few_views_end_a_run_and_a_resumed_one_in_the_same_bytes() {
-    let place = TestFolder::with_scene();
-    let images = same_images_and_bytes(&place, 300, "--max-passes=20");
-    assert_eq!(images, 20 * training_views(&place));
-    assert!(images < 300, "the scene has too many views to tell");
-    let (_, _, message) = ended(&place, "model");
-    assert!(message.contains("images: --max-passes 20 allows no more"), "{message}");
+    place.trained(iterations, &[&flags[..], &[passes, &middle]].concat());
     let checkpoint = first_checkpoint(&place);
-    let spent = ["--max-passes=5", "--start-checkpoint", text(&checkpoint)];
-    end(place.train_into("third").args(spent))
-        .refused(2, &["--max-passes 5 allows", "0 for no limit"]);
+    let start = ["--start-checkpoint", text(&checkpoint)];
+    end(place.train_into("second").args(start)).done();
+    let [(_, images, message), (_, second, _)] =
+        ["model", "second"].map(|model| ended(&place, model));
+    assert_eq!((images, second), (20 * training_views(&place), images));
+    message.assert_holds(&[said]);
+    place.assert_same(["model", "second"], iterations);
+    let is_longer = passes.starts_with("--min");
+    assert_eq!(images > iterations.into(), is_longer, "the scene has other views");
+    if !is_longer {
+        end(place.train_into("third").args(start).arg("--max-passes=5"))
+            .refused(2, &["--max-passes 5 allows", "0 for no limit"]);
+    }
 }
 
 #[test]
@@ -184,24 +172,6 @@ fn a_quality_is_a_preset_by_another_name() {
         };
         assert_eq!(config(&model), config(&named), "{quality}");
     }
-}
-
-#[test]
-fn what_cannot_end_early_is_refused_by_name() {
-    let place = TestFolder::with_scene();
-    for (flags, words) in [
-        (&["--time-budget=0s"][..], "is no time"),
-        (&["--time-budget=5x"], "60s, 2m or 1h30m"),
-        (&["--time-budget=5s", "--exposure"], "--exposure"),
-        (&["--time-budget=5s", "--regularize=sdf"], "--regularize"),
-        (&["--until-psnr=0"], "--until-psnr"),
-        (&["--until-psnr=20", "--primitive=triangles"], "--primitive triangles"),
-        (&["--quality=draft", "--preset=fast"], "--preset"),
-        (&["--quality=superb"], "draft, normal, high"),
-    ] {
-        end(place.train().args(flags)).ends(2).says(&[words]);
-    }
-    assert!(!place.model().exists());
 }
 
 // Checkpoints by time: they change nothing in a run, and the newest stay.
@@ -265,13 +235,6 @@ fn five_minutes_have_not_passed_at_the_end_of_a_short_run() {
     assert_eq!(names(&place, "model"), ["chkpnt_20"]);
     let options = ["checkpoint_minutes = 5.0", "keep_checkpoints = 2", "checkpoint_reserve = true"];
     place.read("model/config.toml").assert_holds(&options);
-    for (flag, problem) in [
-        ("--checkpoint-minutes=-1", "0 and more"),
-        ("--checkpoint-minutes=inf", "a finite number"),
-        ("--keep-checkpoints=0", "1 and more"),
-    ] {
-        end(place.train().arg(flag)).refused(2, &[flag.split('=').next().unwrap(), problem]);
-    }
 }
 
 #[test]

@@ -11,9 +11,9 @@ use rstest::rstest;
 use serde_json::Value;
 use splat::synth::{SynthOptions, write_scene};
 
-use crate::common::background::training;
 use crate::common::program::{
-    Ended, TestFolder, Text as _, assert_no_litter, end, files_below, kill, log_lines, text, words,
+    Ended, TestFolder, Text as _, assert_no_litter, end, files_below, kill, log_lines, text,
+    training, words,
 };
 use crate::synthetic_scenes::{fixture, fixture_of, with_model};
 

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use rstest::rstest;
 use serde_json::Value;
 use splat::export::{read_ply, write_ply};
 use splat::math::Real;
@@ -354,21 +353,6 @@ fn a_configuration_file_may_list_the_views() {
     assert_eq!(held_out(&place, "typed"), names(&[0, 4]));
     let none = ["--config", text(&config), "--eval", "false"];
     place.trained_into("none", 1, &none).says(&["8 views, 0 held out"]);
-}
-
-#[rstest]
-#[case::all_views(&["--test-views", "8"], 3, &["--test-views 8", "8 views", "less than 8"])]
-#[case::no_view(&["--test-views", "0"], 2, &["--test-views", "1 and more"])]
-#[case::at_once(&["--eval", "False", "--test-views=3"], 2, &["--eval", "is false", "--test-views"])]
-#[case::no_file(&["--test-list", "nowhere.txt"], 3, &["nowhere.txt", "--test-list"])]
-fn splits_that_cannot_be_are_refused(
-    #[case] flags: &[&str],
-    #[case] code: i32,
-    #[case] parts: &[&str],
-) {
-    let place = TestFolder::with_scene();
-    end(place.train().args(flags)).refused(code, parts);
-    assert!(!place.model().exists());
 }
 
 #[test]

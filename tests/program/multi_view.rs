@@ -75,14 +75,8 @@ fn a_run_without_views_side_by_side_says_so_and_trains_on() {
 }
 
 #[test]
-fn views_are_compared_with_median_normals_alone() {
-    let place = TestFolder::with_scene();
-    for kind in [&[][..], &["--regularize=density"], &["--regularize=dn-consistency"]] {
-        end(place.train().arg("--multi-view").args(kind))
-            .refused(2, &["--multi-view", "--regularize median-normal"]);
-    }
-    assert!(!place.model().exists());
-    let idle = place.trained(1, &["--multi-view-factor=0.3"]);
+fn a_factor_without_the_comparison_has_no_effect() {
+    let idle = TestFolder::with_scene().trained(1, &["--multi-view-factor=0.3"]);
     idle.says(&["--multi-view-factor has no effect", "--multi-view"]);
 }
 

@@ -632,8 +632,7 @@ fn a_host_limit_that_colours_do_not_fit_is_refused_with_a_table() {
 fn what_does_not_fit_a_card_is_told_that_the_host_may_have_colours() {
     let place = TestFolder::with_scene();
     let flags = ["--optimize-memory", "--vram-limit=1GiB", "--gaussians=1800000"];
-    let ended = plan(&place, &flags);
-    ended.ends(4).says(&["It would fit with --offload sh and 343 MiB of RAM"]);
+    plan(&place, &flags).ends(4).says(&["It would fit with --offload sh and 343 MiB of RAM"]);
     plan(&place, &[&flags[..], &["--offload=sh"]].concat()).done();
     // With the fallback named, training takes it by itself.
     let rungs = ["--give-up=offload,births", "--json"];
@@ -655,16 +654,6 @@ fn the_processor_has_nowhere_to_put_colours_and_trains_as_without() {
         end(resumed.args(["--resume", "--iterations=30", flag])).done().says(&["iteration 20"]);
     }
     place.assert_same(["with", "without"], 30);
-}
-
-#[test]
-fn what_can_be_offloaded_is_said() {
-    let place = TestFolder::with_scene();
-    end(place.train().arg("--offload=colours")).refused(2, &["--offload", "none, sh"]);
-    fs::write(place.path("run.toml"), "[memory]\noffload = \"geometry\"\n").unwrap();
-    end(place.train().arg("--config").arg(place.path("run.toml")))
-        .refused(2, &["run.toml", "geometry", "sh"]);
-    end(place.train().args(["--give-up", "offload,nothing"])).refused(2, &["nothing", "offload"]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use splat::train::event::{
 };
 
 use crate::common::program::{
-    Ended, TestFolder, Text as _, end, events_files, splat, text, values_of_tags, words,
+    Ended, TestFolder, Text as _, end, events_files, send, splat, text, values_of_tags, words,
 };
 use crate::synthetic_scenes::with_model;
 

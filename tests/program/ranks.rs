@@ -176,8 +176,8 @@ impl Background {
         run
     }
 
-    /// The exit code, which has to come in time, and what was said.
-    fn end_in_time(mut self, ranks: &[u32]) -> (Option<i32>, String) {
+    /// Ends in time with this code, and all ranks with it; returns what was said.
+    fn ends_in_time(mut self, ranks: &[u32], code: Option<i32>) -> String {
         let begun = Instant::now();
         let status = loop {
             if let Some(status) = self.supervisor.try_wait().unwrap() {
@@ -193,7 +193,8 @@ impl Background {
             assert!(begun.elapsed() < END_TIME, "{ranks:?} are left: {}", self.told());
             sleep(Duration::from_millis(20));
         }
-        (status.code(), self.told())
+        assert_eq!(status.code(), code, "{}", self.told());
+        self.told()
     }
 }
 
@@ -211,8 +212,7 @@ fn a_rank_that_is_killed_ends_all_and_the_checkpoint_resumes(#[case] rank: usize
     let ranks = run.ranks();
     assert_eq!(ranks.len(), 3);
     signal(ranks[rank], "KILL");
-    let (code, told) = run.end_in_time(&ranks);
-    assert_eq!(code, Some(5), "{told}");
+    let told = run.ends_in_time(&ranks, Some(5));
     told.assert_holds(&[
         &format!("rank {rank} (pid {}", ranks[rank]),
         "signal 9",
@@ -234,8 +234,7 @@ fn a_kill_at_any_moment_of_a_rank_or_the_supervisor_ends_all() {
         sleep(Duration::from_millis(u64::from(number) * 7 % 12 * 130));
         let victim = usize::from(number) % 4;
         signal(ranks.get(victim).copied().unwrap_or(run.supervisor.id()), "KILL");
-        let (code, told) = run.end_in_time(&ranks);
-        assert_eq!(code, if victim < 3 { Some(5) } else { None }, "{number}: {told}");
+        let told = run.ends_in_time(&ranks, (victim < 3).then_some(5));
         let named = format!("rank {victim} (pid");
         assert!(victim == 3 || told.contains(&named), "{number}: {told}");
         if number % 3 == 0 {
@@ -272,10 +271,9 @@ fn a_signal_stops_all_ranks_with_a_checkpoint(#[case] receiver: Receiver, #[case
             ranks.iter().chain([&run.supervisor.id()]).for_each(|&process| signal(process, name));
         }
     }
-    let (code, told) = run.end_in_time(&ranks);
-    assert_eq!(code, Some(130), "{told}");
+    let told = run.ends_in_time(&ranks, Some(130));
     assert_eq!(told.matches("stopping after this iteration").count(), 1, "{told}");
-    assert!(told.contains("the checkpoint is written") && told.contains("--ranks 3"), "{told}");
+    told.assert_holds(&["the checkpoint is written", "--ranks 3"]);
     let checkpoints = fs::read_dir(place.model().join("checkpoints")).unwrap().count();
     assert_eq!(checkpoints, 2, "{told}");
 }
@@ -286,19 +284,14 @@ fn a_signal_that_comes_before_the_first_iteration_counts() {
     let run = Background::with_ranks(&place);
     let ranks = run.ranks();
     signal(run.supervisor.id(), "TERM");
-    let (code, told) = run.end_in_time(&ranks);
-    assert_eq!(code, Some(130), "{told}");
+    run.ends_in_time(&ranks, Some(130));
 }
 
 #[test]
 fn a_signal_ends_the_waiting_for_other_ranks() {
     let place = TestFolder::beside(&ONE);
     let port = free_port();
-    let variables = [
-        ("SPLAT_RANK", "0".to_owned()),
-        ("SPLAT_WORLD", "2".to_owned()),
-        ("SPLAT_RENDEZVOUS", format!("127.0.0.1:{port}")),
-    ];
+    let variables = by_hand(0, &format!("127.0.0.1:{port}"));
     let alone = launched(&place, &[], &variables).spawn().unwrap();
     wait_until("its port", || TcpStream::connect(("127.0.0.1", port)).is_ok());
     let signalled = Instant::now();
@@ -314,9 +307,8 @@ fn a_rank_that_stands_still_ends_all() {
     let run = Background::with_checkpoint(&place, &["--iterations=100000"]);
     let ranks = run.ranks();
     signal(ranks[1], "STOP");
-    let (code, told) = run.end_in_time(&ranks);
-    assert_eq!(code, Some(5), "{told}");
-    assert!(told.contains("rank 1 (pid") && told.contains("was silent"), "{told}");
+    let told = run.ends_in_time(&ranks, Some(5));
+    told.assert_holds(&["rank 1 (pid", "was silent"]);
 }
 
 /// One of so many processes of a launcher that sets these variables, without its rank.
@@ -330,14 +322,22 @@ fn launched(place: &TestFolder, flags: &[&str], variables: &[(&str, String)]) ->
     command
 }
 
+/// The variables of one of two ranks that are started by hand.
+fn by_hand(rank: u32, at: &str) -> [(&'static str, String); 3] {
+    [
+        ("SPLAT_RANK", rank.to_string()),
+        ("SPLAT_WORLD", "2".to_owned()),
+        ("SPLAT_RENDEZVOUS", at.to_owned()),
+    ]
+}
+
 /// The variables that torchrun sets for a rank.
 fn by_torchrun(rank: u32, world: u32, port: u16) -> Vec<(&'static str, String)> {
-    let numbers = [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", world)];
-    let mut variables: Vec<_> =
-        numbers.iter().map(|&(name, number)| (name, number.to_string())).collect();
-    variables.push(("MASTER_ADDR", "127.0.0.1".to_owned()));
-    variables.push(("MASTER_PORT", port.to_string()));
-    variables
+    let port = port.into();
+    let numbers =
+        [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", world), ("MASTER_PORT", port)];
+    let numbers = numbers.map(|(name, number)| (name, number.to_string()));
+    numbers.into_iter().chain([("MASTER_ADDR", "127.0.0.1".to_owned())]).collect()
 }
 
 /// A port that was free a moment ago.
@@ -401,12 +401,8 @@ fn a_rank_without_a_token_trusts_no_stranger_at_rank_0s_port() {
     let place = TestFolder::beside(&ONE);
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let at = listener.local_addr().unwrap().to_string();
-    let variables = [
-        ("SPLAT_RANK", "1".to_owned()),
-        ("SPLAT_WORLD", "2".to_owned()),
-        ("SPLAT_LOCAL_WORLD", "2".to_owned()),
-        ("SPLAT_RENDEZVOUS", at.clone()),
-    ];
+    let local = [("SPLAT_LOCAL_WORLD", "2".to_owned())];
+    let variables = [&by_hand(1, &at)[..], &local].concat();
     let rank = launched(&place, &[], &variables).spawn().unwrap();
     let (mut stream, _) = listener.accept().unwrap();
     let challenge = serde_json::json!({ "Challenge": {
@@ -437,20 +433,14 @@ fn a_rank_without_a_token_trusts_no_stranger_at_rank_0s_port() {
 fn processes_that_are_started_by_hand_need_the_same_secret() {
     let place = TestFolder::beside(&ONE);
     let port = free_port();
-    let by_hand = |rank: u32, token: &str| {
-        let variables = [
-            ("SPLAT_RANK", rank.to_string()),
-            ("SPLAT_WORLD", "2".to_owned()),
-            ("SPLAT_RENDEZVOUS", format!("127.0.0.1:{port}")),
-            ("SPLAT_TOKEN", token.repeat(32)),
-        ];
-        launched(&place, &[], &variables).spawn().unwrap()
+    let start = |rank: u32, token: &str| {
+        let variables = by_hand(rank, &format!("127.0.0.1:{port}"));
+        launched(&place, &[], &variables).env("SPLAT_TOKEN", token.repeat(32)).spawn().unwrap()
     };
-    let [mut first, stranger] = [by_hand(0, "a"), by_hand(1, "b")];
-    let stranger = Ended::from(stranger.wait_with_output().unwrap());
-    stranger.refused(5, &["SPLAT_TOKEN"]);
+    let [mut first, stranger] = [start(0, "a"), start(1, "b")];
+    Ended::from(stranger.wait_with_output().unwrap()).refused(5, &["SPLAT_TOKEN"]);
     assert!(first.try_wait().unwrap().is_none(), "the meeting goes on");
-    let second = by_hand(1, "a");
+    let second = start(1, "a");
     for rank in [first, second] {
         Ended::from(rank.wait_with_output().unwrap()).done();
     }

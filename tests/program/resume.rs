@@ -9,9 +9,9 @@ use safetensors::SafeTensors;
 use splat::export::read_ply;
 use splat::math::compact::{NEAREST, decode_half, encode_half};
 
-use crate::common::background::{send, started_until, training, training_by};
 use crate::common::program::{
-    Ended, TestFolder, Text as _, assert_no_litter, end, files_below, header, kill, text, words,
+    Ended, TestFolder, Text as _, assert_no_litter, end, files_below, header, kill, send,
+    started_until, text, training, training_by, words,
 };
 use crate::synthetic_scenes::{fixture, with_model};
 
@@ -75,8 +75,7 @@ fn resumed(place: &TestFolder, flags: &[&str]) -> Ended {
 #[test]
 fn a_killed_run_ends_in_the_same_bytes() {
     let place = TestFolder::beside(&UNBROKEN);
-    let events = UNBROKEN.read("unbroken/run.jsonl");
-    events.assert_holds(&["\"densified\"", "\"opacity_reset\""]);
+    UNBROKEN.read("unbroken/run.jsonl").assert_holds(&["\"densified\"", "\"opacity_reset\""]);
     let flags = [&EVENTFUL[..], &["--iterations=400", "--checkpoint-iterations=200"]].concat();
     let mut child = started_until(training(&place, &flags), &place.checkpoint(200));
     kill(&mut child);
@@ -266,8 +265,7 @@ fn a_checkpoint_of_another_folder_does_not_mix_two_runs() {
     place.trained_into("first", 10, &["--checkpoint-iterations", "5"]);
     place.trained(20, &[]);
     let checkpoint = place.checkpoint_of("first", 5);
-    let ended = end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
-    ended.says(&["previous_1"]);
+    end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done().says(&["previous_1"]);
     assert!(place.ply(10).exists() && !place.ply(20).exists());
     assert!(place.model().join("previous_1/checkpoints/chkpnt_20.safetensors").exists());
 }

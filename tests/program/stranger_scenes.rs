@@ -1,11 +1,12 @@
 //! Scenes as other programs, other systems and other people write them: what means the same trains the
 //! same, and what cannot be read is named.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::sync::LazyLock;
 
 use crate::bad_input::overwrite;
-use crate::common::program::{Ended, TestFolder, VIEWS, end, header, text};
+use crate::common::program::{Ended, TestFolder, VIEWS, cut, end, header, text};
 use image::{Rgb, RgbImage};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -251,6 +252,29 @@ fn rewrite(place: &TestFolder, colors: Colors) {
 }
 
 #[test]
+fn cameras_of_transforms_are_those_of_their_colmap_twin() {
+    let twin = TestFolder::with_scene();
+    twin.trained(2, &[]);
+    let place = changed(|_, scene| remove(scene, &["ply_file_path"]));
+    place.trained(5, &["--init-num-pts", "200", "--eval"]).says(&["7 views, 1 held out"]);
+    let positions = |place: &TestFolder| {
+        let cameras = place.json("model/cameras.json");
+        let number = |value: &Value| value.as_f64().unwrap();
+        let named = cameras.as_array().unwrap().iter().map(|camera| {
+            (camera["img_name"].to_string(), [0, 1, 2].map(|i| number(&camera["position"][i])))
+        });
+        named.collect::<BTreeMap<String, [f64; 3]>>().into_values()
+    };
+    for (a, b) in positions(&twin).zip(positions(&place)) {
+        // Both read doubles; only the rounding of a rotation differs.
+        assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9), "{a:?} {b:?}");
+    }
+    let path = place.scene().join("transforms.json");
+    cut(&path, 200);
+    refused(&place, &[], &[text(&path)]);
+}
+
+#[test]
 fn names_of_other_systems_are_found() {
     let cases: [(&str, Change); 7] = [
         ("backslashes", |_, scene| {
@@ -307,7 +331,8 @@ fn text_may_be_wide_or_marked() {
     let wide = |order: fn(u16) -> [u8; 2]| -> Vec<u8> {
         format!("\u{feff}{json}").encode_utf16().flat_map(order).collect()
     };
-    for bytes in [wide(u16::to_le_bytes), wide(u16::to_be_bytes)] {
+    let marked = utf8_with_mark(&json);
+    for bytes in [wide(u16::to_le_bytes), wide(u16::to_be_bytes), marked] {
         fs::write(&path, bytes).unwrap();
         assert_usual(&place, &[]).omits(&["warning"]);
     }
@@ -343,62 +368,38 @@ fn a_camera_that_is_not_read_is_named() {
     fn write_points(place: &TestFolder, bytes: &str) {
         fs::write(place.scene().join("p.ply"), bytes).unwrap();
     }
-    let cases: [(&str, Change, &str); 15] = [
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\n";
+    let place = changed(|place, _| write_points(place, pointer));
+    refused(&place, &[], &["git lfs pull", "scene"]);
+    let cases: [(Change, &str); 14] = [
+        (|place, _| write_points(place, ""), "p.ply: line 1 of the header: the file is empty"),
+        (|_, scene| scene["camera_model"] = "EQUIRECTANGULAR".into(), "EQUIRECTANGULAR"),
+        (|_, scene| scene["ortho"] = true.into(), "ortho"),
+        (|_, scene| scene["ftheta_p1"] = json!(0.3), "ftheta_p1"),
+        (|_, scene| scene["frames"][3]["latlong"] = true.into(), "view_003.png"),
         (
-            "points_empty",
-            |place, _| write_points(place, ""),
-            "p.ply: line 1 of the header: the file is empty",
-        ),
-        (
-            "points_pointer",
-            |place, _| {
-                write_points(place, "version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
-            },
-            "git lfs pull",
-        ),
-        (
-            "panorama",
-            |_, scene| scene["camera_model"] = "EQUIRECTANGULAR".into(),
-            "EQUIRECTANGULAR",
-        ),
-        ("orthographic", |_, scene| scene["ortho"] = true.into(), "ortho"),
-        ("ftheta", |_, scene| scene["ftheta_p1"] = json!(0.3), "ftheta_p1"),
-        ("one_frame", |_, scene| scene["frames"][3]["latlong"] = true.into(), "view_003.png"),
-        (
-            "contradiction",
             |_, scene| {
                 (scene["camera_model"], scene["is_fisheye"]) = ("OPENCV".into(), true.into());
             },
             "is_fisheye",
         ),
-        ("another_term", |_, scene| scene["k4"] = json!(0.3), "k4"),
+        (|_, scene| scene["k4"] = json!(0.3), "k4"),
         (
-            "focal_length_in_mm",
             |_, scene| {
                 remove(scene, &["fl_x", "fl_y"]);
                 scene["focal_length"] = 35.into();
             },
             "focal_length",
         ),
-        (
-            "skew",
-            |_, scene| {
-                scene["frames"][0]["K"] = json!([[40, 2, 24], [0, 40, 18], [0, 0, 1]]);
-            },
-            "skew",
-        ),
-        (
-            "no_matrix",
-            |_, scene| remove(&mut scene["frames"][2], &["transform_matrix"]),
-            "transform_matrix",
-        ),
-        ("no_name", |_, scene| remove(&mut scene["frames"][2], &["file_path"]), "number 2"),
-        ("no_list", |_, scene| scene["test_filenames"] = "a.png".into(), "test_filenames"),
-        ("no_frames", |_, scene| scene["frames"] = json!([]), "no frames"),
-        ("points_missing", |_, scene| scene["ply_file_path"] = "q.ply".into(), "q.ply"),
+        (|_, scene| scene["frames"][0]["K"] = json!([[40, 2, 24], [0, 40, 18], [0, 0, 1]]), "skew"),
+        (|_, scene| remove(&mut scene["frames"][2], &["transform_matrix"]), "transform_matrix"),
+        (|_, scene| remove(&mut scene["frames"][2], &["file_path"]), "number 2"),
+        (|_, scene| scene["test_filenames"] = "a.png".into(), "test_filenames"),
+        (|_, scene| scene["frames"] = json!([]), "no frames"),
+        (|_, scene| scene["ply_file_path"] = "q.ply".into(), "q.ply"),
     ];
-    for (case, change, named) in cases {
-        println!("{case}");
+    for (change, named) in cases {
+        println!("{named}");
         refused(&changed(change), &[], &[named, "scene"]);
     }
 }
@@ -503,33 +504,28 @@ fn lists_name_frames_by_their_files_and_say_nothing_if_empty() {
 }
 
 /// A number of a camera in each form of a scene, and what becomes of the scene.
-type Intrinsic = (usize, &'static str, f64, u8, &'static [&'static str]);
+type Intrinsic = (&'static str, f64, u8, &'static [&'static str]);
 
 #[test]
 fn numbers_that_no_camera_has_are_named_with_file_key_and_value() {
-    // Places in the parameters of PINHOLE.
     let cases: [Intrinsic; 11] = [
-        (2, "cx", -5000.0, 3, &["outside of a photograph of 48 px", "Give it in px"]),
-        (3, "cy", 1e7, 3, &["outside of a photograph of 36 px"]),
-        (0, "fl_x", 1e9, 3, &["a field of view of 2.8e-6 degrees over 48 px", "Give it in px"]),
-        (1, "fl_y", 1e-3, 3, &["a field of view of 179.99 degrees over 36 px"]),
+        ("cx", -5000.0, 3, &["outside of a photograph of 48 px", "Give it in px"]),
+        ("cy", 1e7, 3, &["outside of a photograph of 36 px"]),
+        ("fl_x", 1e9, 3, &["a field of view of 2.8e-6 degrees over 48 px", "Give it in px"]),
+        ("fl_y", 1e-3, 3, &["a field of view of 179.99 degrees over 36 px"]),
         // A share of the width.
-        (0, "fl_x", 0.9, 3, &["a field of view of"]),
-        (0, "fl_x", -40.0, 3, &["focal length", "no camera has"]),
-        (0, "fl_x", 0.0, 3, &["focal length", "no camera has"]),
-        (
-            2,
-            "cx",
-            0.5,
-            0,
-            &["8 of 8 cameras are unusual", "at the edge of", "Right for crops alone"],
-        ),
-        (3, "cy", 37.0, 0, &["outside of a photograph of 36 px"]),
-        (0, "fl_x", 6.0, 0, &["a field of view of 151.93 degrees"]),
-        (1, "fl_y", 200.0, 0, &["pixels that are far from square"]),
+        ("fl_x", 0.9, 3, &["a field of view of"]),
+        ("fl_x", -40.0, 3, &["focal length", "no camera has"]),
+        ("fl_x", 0.0, 3, &["focal length", "no camera has"]),
+        ("cx", 0.5, 0, &["8 of 8 cameras are unusual", "at the edge of", "Right for crops alone"]),
+        ("cy", 37.0, 0, &["outside of a photograph of 36 px"]),
+        ("fl_x", 6.0, 0, &["a field of view of 151.93 degrees"]),
+        ("fl_y", 200.0, 0, &["pixels that are far from square"]),
     ];
-    for (place_of, key, value, code, parts) in cases {
+    for (key, value, code, parts) in cases {
         println!("{key} = {value}");
+        // Its place in the parameters of PINHOLE.
+        let place_of = ["fl_x", "fl_y", "cx", "cy"].iter().position(|it| *it == key).unwrap();
         let transforms = changed(|_, scene| scene[key] = value.into());
         let text_scene = TestFolder::with_scene();
         let mut model = text_model(view_name, "\n", None);
@@ -728,33 +724,18 @@ fn write_masks(place: &TestFolder, name: impl Fn(usize) -> String) {
 
 #[test]
 fn masks_of_transforms_count_as_those_of_colmap() {
-    let cases: [(&str, Name, Change); 7] = [
-        ("singular", |number| format!("mask/view_{number:03}.png"), |_, _| {}),
-        ("beside", |number| format!("masks/view_{number:03}.png"), |_, _| {}),
-        ("as_colmap", |number| format!("masks/view_{number:03}.png.png"), |_, _| {}),
-        ("with_folder", |number| format!("masks/images/view_{number:03}.png"), |_, _| {}),
-        ("other_case", |number| format!("masks/VIEW_{number:03}.PNG"), |_, _| {}),
-        (
-            "named",
-            |number| format!("m/{number}.png"),
-            |_, scene: &mut Value| {
-                each_frame(scene, |number, frame| {
-                    frame["mask_path"] = format!("m\\{number}.png").into()
-                });
-            },
-        ),
-        (
-            "named_elsewhere",
-            |number| format!("m/{number}.png"),
-            |_, scene: &mut Value| {
-                each_frame(scene, |number, frame| {
-                    frame["mask_path"] = format!("/home/a/m/{number}.png").into()
-                });
-            },
-        ),
+    // Where masks are, and how frames name them.
+    let cases: [(Name, Option<Name>); 7] = [
+        (|number| format!("mask/view_{number:03}.png"), None),
+        (|number| format!("masks/view_{number:03}.png"), None),
+        (|number| format!("masks/view_{number:03}.png.png"), None),
+        (|number| format!("masks/images/view_{number:03}.png"), None),
+        (|number| format!("masks/VIEW_{number:03}.PNG"), None),
+        (|number| format!("m/{number}.png"), Some(|number| format!("m\\{number}.png"))),
+        (|number| format!("m/{number}.png"), Some(|number| format!("/home/a/m/{number}.png"))),
     ];
-    for (case, name, change) in cases {
-        println!("{case}");
+    for (name, path) in cases {
+        println!("{} {:?}", name(0), path.map(|path| path(0)));
         static MASKED_PSNR: LazyLock<f64> = LazyLock::new(|| {
             let place = TestFolder::with_scene();
             write_masks(&place, |number| format!("masks/view_{number:03}.png"));
@@ -762,7 +743,9 @@ fn masks_of_transforms_count_as_those_of_colmap() {
         });
         let place = changed(|place, scene| {
             write_masks(place, name);
-            change(place, scene);
+            if let Some(path) = path {
+                each_frame(scene, |number, frame| frame["mask_path"] = path(number).into());
+            }
         });
         let (psnr, ended) = trained(&place, &[]);
         ended.omits(&["warning"]);
@@ -961,6 +944,10 @@ fn utf8(text: &str) -> Vec<u8> {
     text.as_bytes().to_vec()
 }
 
+fn utf8_with_mark(text: &str) -> Vec<u8> {
+    format!("\u{feff}{text}").into_bytes()
+}
+
 fn utf16(text: &str) -> Vec<u8> {
     format!("\u{feff}{text}").encode_utf16().flat_map(u16::to_le_bytes).collect()
 }
@@ -968,7 +955,7 @@ fn utf16(text: &str) -> Vec<u8> {
 #[test]
 fn text_models_are_read() {
     type Case = (&'static str, Name, &'static str, Option<f64>, fn(&str) -> Vec<u8>);
-    let cases: [Case; 9] = [
+    let cases: [Case; 10] = [
         ("plain", view_name, "\n", None, utf8),
         ("no_empty_lines", view_name, "", None, utf8),
         ("observed", view_name, "1.5 2.5 -1 3 4 17\n", None, utf8),
@@ -978,6 +965,7 @@ fn text_models_are_read() {
         ("colours_to_255", view_name, "\n", Some(255.0), utf8),
         ("colours_to_1", view_name, "\n", Some(1.0), utf8),
         ("wide", view_name, "\n", None, utf16),
+        ("marked", view_name, "\n", None, utf8_with_mark),
     ];
     for (case, name, second_line, white, bytes) in cases {
         println!("{case}");

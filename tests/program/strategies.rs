@@ -204,14 +204,6 @@ fn auto_takes_the_preset_that_doctor_names() {
 }
 
 #[test]
-fn a_preset_that_does_not_exist_is_refused_with_the_names_of_all() {
-    let place = TestFolder::with_scene();
-    let ended = end(place.train().args(["--preset", "10gb"]));
-    ended.refused(2, &["`10gb`", "8gb, 12gb, 16gb, 24gb", "auto"]);
-    assert!(!place.model().exists(), "{} is made", text(&place.model()));
-}
-
-#[test]
 fn only_typed_options_are_named_that_have_no_effect() {
     let place = TestFolder::with_scene();
     let train = ["--preset", "16gb", "--eval"];
@@ -454,14 +446,9 @@ fn a_target_above_the_number_of_gaussians_changes_nothing() {
 }
 
 #[test]
-fn a_target_that_cannot_be_met_is_refused_or_said() {
+fn a_target_after_the_end_of_density_control_is_said_to_have_no_effect() {
     let place = TestFolder::with_scene();
-    let train = |flags: &[&str]| end(place.train().args(["--iterations=40"]).args(flags));
-    train(&["--target-gaussians", "0"]).refused(2, &["--target-gaussians", "0", "1 to"]);
-    let parts = ["--densify-until-iter", "15000", "--target-gaussians", "less than --iterations"];
-    train(&["--preset=reference", "--target-gaussians=9"]).refused(2, &parts);
-    train(&["--max-gaussian=9"]).refused(2, &["--max-gaussians"]);
-    train(&["--preset=reference", "--max-gaussians=250"]).done();
+    place.trained(40, &["--preset=reference", "--max-gaussians=250"]);
     // Density control ended before: the run continues from a later checkpoint.
     let late = ["--resume", "--iterations=50", "--densify-until-iter=30", "--target-gaussians=9"];
     end(place.train().args(late)).done().says(&[
@@ -505,10 +492,6 @@ fn a_resolution_scale_multiplies_what_resolution_leaves() {
     ] {
         assert_eq!(place.plan(flags)["scene"]["largest_px"], Value::from(px.to_vec()), "{flags:?}");
     }
-    for wrong in ["0.05", "1.5", "nan"] {
-        let flag = format!("--resolution-scale={wrong}");
-        end(place.train().arg(flag)).refused(2, &["--resolution-scale", "0.1 to 1"]);
-    }
     place.trained(5, &["--eval", "--resolution-scale=0.5"]);
     // It is a property of the run: what is measured and drawn later has the same size.
     place.run("eval", &[]).done().omits(&["other scene options"]);
@@ -523,7 +506,6 @@ fn accumulate_is_another_name_of_batch_views() {
     place.trained_into("batch", 24, &["--batch-views=4"]);
     place.trained_into("sum", 24, &["--accumulate", "4"]);
     place.assert_same(["batch", "sum"], 24);
-    end(place.train().arg("--accumulate=9")).refused(2, &["--batch-views", "1 to 8"]);
 }
 
 /// The model after one round of density control, after 30 of 31 iterations.
@@ -572,14 +554,6 @@ fn a_round_removes_what_is_larger_than_prune_scale() {
     let most = (0..pruned.len()).map(|row| largest_scale(&pruned, row)).fold(0.0, f32::max);
     // One step follows the round: 5e-3 of a logarithm.
     assert!(f64::from(most) <= share * extent * 1.02, "{most}");
-}
-
-#[test]
-fn thresholds_that_would_remove_all_are_refused() {
-    let place = TestFolder::with_scene();
-    end(place.train().args(["--strategy=adc", "--min-opacity=0.02"]))
-        .refused(2, &["--min-opacity", "less than 0.01", "--opacity-reset-interval"]);
-    end(place.train().arg("--prune-scale=0")).refused(2, &["--prune-scale", "above 0"]);
 }
 
 #[test]

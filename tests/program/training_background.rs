@@ -52,38 +52,29 @@ fn weights_act_on_all_gaussians_of_an_object_and_on_those_seen_of_a_place() {
     assert_eq!(reach("place"), "reg_reach = \"seen\"");
 }
 
-#[test]
-fn photographs_without_the_background_s_colour_bring_grey() {
+/// The photographs' backdrop is black: 13 steps of 255 from the third, and 20 from the last.
+#[rstest]
+#[case::of_another_colour("1,0,0", "grey", "grey is behind the training views")]
+#[case::black("0,0,0", "same", "% of the photographs' pixels have the background's colour")]
+#[case::nearly_black("0.05,0.05,0.05", "same", "the background's colour to 16 steps of 255")]
+#[case::dark("0.08,0.08,0.08", "grey", "grey is behind the training views")]
+fn photographs_without_the_colour_of_the_background_bring_grey(
+    #[case] background: &str,
+    #[case] chosen: &str,
+    #[case] said: &str,
+) {
     let place = TestFolder::with_scene();
-    let flags = ["--training-background=auto", "--background=1,0,0"];
-    trained(&place, "auto", &flags).says(&["grey is behind the training views"]);
-    assert_eq!(stored(&place, "auto"), "training_background = \"grey\"");
-    trained(&place, "grey", &["--training-background=grey", "--background=1,0,0"]);
-    place.assert_same(["auto", "grey"], ITERATIONS);
-    trained(&place, "same", &["--training-background=same", "--background=1,0,0"]);
-    assert!(gaussians(&place, "same") != gaussians(&place, "grey"));
-}
-
-#[test]
-fn photographs_of_an_object_before_black_keep_black() {
-    let place = TestFolder::with_scene();
-    let ended = trained(&place, "auto", &["--training-background=auto"]);
-    ended.says(&["% of the photographs' pixels have the background's colour"]);
-    assert_eq!(stored(&place, "auto"), "training_background = \"same\"");
-    trained(&place, "same", &["--training-background=same"]);
-    place.assert_same(["auto", "same"], ITERATIONS);
-}
-
-#[test]
-fn photographs_before_a_backdrop_that_is_nearly_the_background_keep_it() {
-    let place = TestFolder::with_scene();
-    // The backdrop is black: 13 steps of 255 from this one, and 20 from the other.
-    let flags = |background| ["--training-background=auto", background];
-    let ended = trained(&place, "near", &flags("--background=0.05,0.05,0.05"));
-    ended.says(&["have the background's colour to 16 steps of 255"]);
-    assert_eq!(stored(&place, "near"), "training_background = \"same\"");
-    trained(&place, "far", &flags("--background=0.08,0.08,0.08"));
-    assert_eq!(stored(&place, "far"), "training_background = \"grey\"");
+    let train = |kind: &str| {
+        let kind_flag = format!("--training-background={kind}");
+        trained(&place, kind, &[&kind_flag, &format!("--background={background}")])
+    };
+    train("auto").says(&[said]);
+    assert_eq!(stored(&place, "auto"), format!("training_background = \"{chosen}\""));
+    for kind in ["grey", "same"] {
+        train(kind);
+        let is_same = gaussians(&place, "auto") == gaussians(&place, kind);
+        assert_eq!(is_same, kind == chosen, "{kind}");
+    }
 }
 
 #[test]

@@ -435,29 +435,6 @@ fn batches_and_an_earlier_mesh_are_trained_too() {
     assert!(place.events("next", "connected").is_empty());
 }
 
-#[rstest]
-#[case("triangles --antialiasing", &["--antialiasing", "--upscaling-factor"])]
-#[case("triangles --preset=mip", &["triangles"])]
-#[case("triangles --filter-3d", &["--filter-3d", "no extent"])]
-#[case("triangles --strategy=mcmc", &["--strategy", "mcmc", "density control of their own"])]
-#[case("triangles --strategy=budget", &["--strategy", "budget", "--add-percentage"])]
-#[case("triangles --target-gaussians=100", &["--target-gaussians", "--max-points"])]
-#[case("triangles --regularize=density", &["--regularize", "density", "triangles"])]
-#[case("triangles --upscaling_factor=8", &["--upscaling-factor", "1 to 4"])]
-#[case("surfels --antialiasing", &["--antialiasing", "surfels"])]
-#[case("surfels --preset=mip", &["surfels", "preset mip"])]
-#[case("surfels --filter-3d", &["--filter-3d", "surfels"])]
-#[case("surfels --strategy=mcmc", &["--strategy", "mcmc", "adc, gof or budget"])]
-#[case("surfels --scale-reg=0.1", &["--scale-reg", "surfels"])]
-#[case("surfels --regularize=density", &["--regularize", "density", "surfels"])]
-#[case("surfels --densification-interval=10", &["--min-opacity", "is 0.05", "--opacity-lr"])]
-fn what_a_primitive_has_no_use_for_is_refused(#[case] line: &str, #[case] said: &[&str]) {
-    let place = TestFolder::beside(&TRAINED);
-    let (primitive, flag) = line.split_once(' ').unwrap();
-    end(place.train().args(["--primitive", primitive, flag])).refused(2, said);
-    assert!(!place.model().exists());
-}
-
 #[test]
 fn options_of_triangles_are_idle_on_gaussians_and_the_other_way_round() {
     let place = TestFolder::beside(&TRAINED);

@@ -140,29 +140,6 @@ fn a_folder_of_photographs_may_be_called_7000() {
     assert_eq!((config.scene.images.as_str(), config.optimize.iterations), ("7000", 30_000));
 }
 
-#[rstest]
-#[case::the_coarse_stage("--skip_coarse", "--skip-coarse")]
-#[case::its_checkpoint("--coarse_checkpoint out/15000.pt", "--coarse-checkpoint")]
-#[case::refinement("--refinement_time short", "--refinement-time")]
-#[case::by_name("-r refinement", "-r refinement")]
-#[case::a_mesh("-r density --high_poly True", "--high-poly")]
-fn flags_of_later_stages_are_refused_with_the_command_that_takes_them(
-    #[case] flags: &str,
-    #[case] name: &str,
-) {
-    let place = TestFolder::with_scene();
-    let ended = end(place.train().args(flags.split_whitespace()));
-    ended.refused(2, &[name, "after training", "splat sugar -s", "splat mesh -m"]);
-    assert!(!place.model().exists());
-}
-
-#[test]
-fn a_misspelt_term_is_told_what_resolutions_and_terms_there_are() {
-    let place = TestFolder::with_scene();
-    let ended = end(place.train().args(["-r", "densty"]));
-    ended.refused(2, &["densty", "1, 2, 4 or 8", "density", "dn_consistency"]);
-}
-
 #[test]
 fn every_switch_takes_true_and_false() {
     let place = with_model(2, &["--eval", "True", "--low_dram", "False", "--quiet", "False"]);
@@ -217,8 +194,6 @@ fn the_parser_escapes_what_it_quotes() {
     ended.refused(2, &["\\u{1b}[2J", "--iterations"]);
 }
 
-// Errors of what people type point to what works.
-
 #[rstest]
 #[case::of_other_programs("gpu")]
 #[case::by_its_maker("NVIDIA")]
@@ -227,7 +202,7 @@ fn other_names_of_the_gpu_point_to_cuda(#[case] name: &str) {
     let ended = end(splat().args(["train", "-s", ".", "--device", name]));
     ended.refused(2, &["--device", name, "'cuda'", "auto, cuda, cpu"]);
     let other = end(splat().args(["train", "-s", ".", "--device", "toaster"]));
-    assert!(!other.refused(2, &["toaster"]).stderr.contains("'cuda'"));
+    other.refused(2, &["toaster"]).omits(&["'cuda'"]);
 }
 
 #[rstest]
@@ -395,8 +370,7 @@ mod permissions {
         }
         // A run locks its folder before it reads there, and cannot.
         set_mode(&place.model(), 0o000);
-        let ended = run(&place, &resume);
-        ended.refused(1, &[model, "Permission denied", "permissions"]);
+        run(&place, &resume).refused(1, &[model, "Permission denied", "permissions"]);
         set_mode(&place.model(), 0o777);
         let checkpoints = place.model().join("checkpoints");
         set_mode(&checkpoints, 0o000);

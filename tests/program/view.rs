@@ -15,10 +15,9 @@ use splat::math::linalg::{length, sub};
 use splat_formats::parse_spz;
 use splat_mesh::file::read_glb;
 
-use crate::common::background::{send, started_until, training};
 use crate::common::program::{
-    Answer, Ended, SIZE, TestFolder, VIEWS, assert_no_litter, end, exchange, kill, request, text,
-    wait_until, words,
+    Answer, Ended, SIZE, TestFolder, VIEWS, assert_no_litter, end, exchange, kill, request, send,
+    started_until, text, training, wait_until, words,
 };
 use crate::common::synthetic::with_moved_scene;
 use crate::synthetic_scenes::{fixture, with_model};
@@ -799,13 +798,4 @@ fn what_a_killed_run_leaves_is_no_request_to_the_next() {
         .unwrap();
     end(place.train().args(["--resume", "--checkpoint-minutes=0"])).done();
     assert_unchanged(&place);
-}
-
-#[rstest]
-#[case("--live-every=-1", "0 to 86400")]
-#[case("--live-every=nan", "0 to 86400")]
-#[case("--live-control=perhaps", "--live-control")]
-fn values_that_make_no_sense_are_refused(#[case] flag: &str, #[case] said: &str) {
-    let place = TestFolder::beside(&UNWATCHED);
-    end(place.train().arg(flag)).refused(2, &[flag.split('=').next().unwrap(), said]);
 }
