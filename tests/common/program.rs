@@ -401,7 +401,7 @@ pub fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_true() {
         assert!(begun.elapsed() < Duration::from_secs(120), "{what} never came");
-        sleep(Duration::from_millis(1));
+        sleep(Duration::from_millis(5));
     }
 }
 

@@ -8,9 +8,7 @@ use image::{Rgb, RgbImage};
 use rstest::rstest;
 use safetensors::{Dtype, SafeTensors};
 
-use crate::common::program::{
-    Ended, SIZE, TestFolder, VIEWS, assert_no_litter, cut, end, files_below, patch, text,
-};
+use crate::common::program::{Ended, SIZE, TestFolder, VIEWS, assert_no_litter, cut, end, files_below, patch, text};
 use crate::synthetic_scenes::{fixture, with_model};
 
 /// Trains for two iterations; refused with this code and these words.
@@ -581,10 +579,8 @@ fn masks_leave_pixels_out(#[case] name: &str) {
         .save(masks.join(name))
         .unwrap();
     place.trained(10, &[]);
-    assert!(
-        place.ply_bytes("whole", 10) != place.ply_bytes("model", 10),
-        "the mask changes nothing"
-    );
+    let [whole, masked] = ["whole", "model"].map(|model| place.ply_bytes(model, 10));
+    assert!(whole != masked, "the mask changes nothing");
     place.run("render", &[]).done();
     for kind in ["gt", "renders"] {
         let path = place.model().join(format!("train/ours_10/{kind}/00000.png"));

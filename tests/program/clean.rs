@@ -16,9 +16,7 @@ use splat::train::Views;
 
 use crate::common::Draws;
 use crate::common::prelude::*;
-use crate::common::program::{
-    Ended, SIZE, TestFolder, VIEWS, assert_no_litter, end, files_below, text, words,
-};
+use crate::common::program::{Ended, SIZE, TestFolder, VIEWS, assert_no_litter, end, files_below, text, words};
 use crate::common::scene::{gaussian, together};
 use crate::synthetic_scenes::with_model;
 
@@ -270,10 +268,8 @@ fn a_complete_run_is_cleaned_once_and_one_that_goes_on_again() {
 
 #[test]
 fn sugar_is_not_followed_by_a_cleaning() {
-    let place = TestFolder::with_scene();
-    place
-        .splat("sugar --clean -s SCENE -m sugar", &[])
-        .refused(2, &["--clean", "splat clean -m MODEL"]);
+    let sugar = TestFolder::with_scene().splat("sugar --clean -s SCENE -m sugar", &[]);
+    sugar.refused(2, &["--clean", "splat clean -m MODEL"]);
 }
 
 // Views that their masks hide: nothing is learned from them, and nothing measured by them.

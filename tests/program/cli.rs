@@ -5,9 +5,7 @@ use std::process::{Command, Stdio};
 
 use rstest::rstest;
 
-use crate::common::program::{
-    Ended, SIZE, TestFolder, Text as _, VIEWS, cut, end, files_below, splat, text, words,
-};
+use crate::common::program::{Ended, SIZE, TestFolder, Text as _, VIEWS, cut, end, files_below, splat, text, words};
 use crate::synthetic_scenes::with_model;
 
 /// The folder of the demonstration, as a user may call one.
@@ -127,6 +125,22 @@ fn limits_of_a_gpu_are_taken_with_a_notice_on_the_cpu() {
     // Nobody typed it for `eval`.
     place.run("eval", &["--split=train"]).done().omits(&["without effect"]);
     place.read("model/config.toml").assert_holds(&["vram_limit = \"80%\""]);
+}
+
+#[rstest]
+#[case("--multi-view-factor=0.3", &["--multi-view-factor has no effect", "--multi-view"])]
+#[case("--set_sigma=0.5 --set_weight=0.2 --indoor", &["--set-sigma has no effect without --primitive triangles",
+    "--indoor has no effect without --primitive triangles"])]
+#[case("--primitive=triangles --min-opacity=0.1 --scaling-lr=0.1", &["--scaling-lr has no effect",
+    "--min-opacity has no effect with --primitive triangles"])]
+#[case("--normals-frame=world --lambda-normals-super=1 --normals-from-iter=1", &["--normals-frame has no effect without --normals",
+    "--lambda-normals-super has no effect without --normals", "--normals-from-iter has no effect without --normals"])]
+#[case("--ray_jitter --resample_gt_image --load_allres --sample_more_highres", &["--resample-gt-image is ignored",
+    "--ray-jitter is ignored: pixels are drawn and compared at their centres", "--sample-more-highres is ignored",
+    "--load-allres is ignored: photographs are trained at the one size of --resolution"])]
+fn options_without_effect_are_named(#[case] line: &str, #[case] said: &[&str]) {
+    let flags: Vec<&str> = line.split(' ').collect();
+    TestFolder::with_scene().trained(1, &flags).says(said);
 }
 
 #[test]
@@ -328,10 +342,7 @@ fn doctor_speaks_text_and_json() {
     let json = doctor.json();
     // A GPU that this program cannot use keeps training from running, as does a full disk.
     let can_train = json["can_train"].as_bool().unwrap();
-    assert_eq!(
-        (ended.code, doctor.code),
-        if can_train { (Some(0), Some(0)) } else { (Some(1), Some(1)) }
-    );
+    assert_eq!([ended.code, doctor.code], [Some(i32::from(!can_train)); 2]);
     let usable = json["gpu_problem"].is_null() && json["disk_free"].as_u64().unwrap() > 1 << 26;
     assert_eq!(can_train, usable, "{json}");
     assert!(["GPU ", "NVML ", "RAM ", "disk "].iter().all(|part| text.contains(part)), "{text}");

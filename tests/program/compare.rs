@@ -130,10 +130,8 @@ fn runs_stand_side_by_side_with_changes_and_differences() {
     assert_eq!((&found["baseline"], &found["within_tolerance"]), (&text(&a).into(), &true.into()));
     assert_eq!(found["tolerance_percent"], 100.0);
     let run = &found["runs"][1];
-    assert_eq!(
-        (&run["path"], &run["figures"]["iteration"]["value"]),
-        (&text(&b).into(), &30.0.into())
-    );
+    assert_eq!(run["path"], text(&b));
+    assert_eq!(run["figures"]["iteration"]["value"], 30.0);
     assert_eq!(run["figures"]["iteration"]["change_percent"], 50.0);
     assert_eq!(run["figures"]["iteration"]["verdict"], Value::Null);
     assert_eq!(run["summary"], summary(&RUNS, "b"));
@@ -460,24 +458,23 @@ fn the_table_has_units_and_the_mesh_is_the_newest_of_the_model() {
 fn what_cannot_be_measured_is_named_with_what_to_do() {
     let place = place();
     eval(&place, &[]).refused(3, &[text(&place.model()), "splat mesh -m", "--mesh"]);
-    let file = |name: &str, content: &[u8]| {
-        let path = place.path(name);
-        fs::write(&path, content).unwrap();
-        path
-    };
-    let words = file("words.ply", b"these are words");
-    eval(&place, &["--mesh", text(&words)]).refused(3, &[text(&words), "line 1"]);
     let points = b"ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nproperty float y\n\
                    property float z\nend_header\n0 0 0\n";
-    let points = file("points.ply", points);
-    eval(&place, &["--mesh", text(&points)]).refused(3, &[text(&points), "faces"]);
-    let flat = place.path("flat.ply");
-    write(&flat, &scaled(&place, 0.0, [0.0; 3]));
-    eval(&place, &["--mesh", text(&flat)]).refused(3, &["mesh has no area"]);
-    let glb = file("mesh.glb", b"glTF");
-    eval(&place, &["--mesh", text(&glb)]).refused(3, &[text(&glb), "PLY or OBJ"]);
-    let missing = place.path("missing.ply");
-    eval(&place, &["--mesh", text(&missing)]).refused(3, &[text(&missing)]);
+    let file = |name: &str, content: &[u8]| fs::write(place.path(name), content).unwrap();
+    file("words.ply", b"these are words");
+    file("points.ply", points);
+    file("mesh.glb", b"glTF");
+    write(&place.path("flat.ply"), &scaled(&place, 0.0, [0.0; 3]));
+    let cases: [(&str, &[&str]); 5] = [
+        ("words.ply", &["words.ply", "line 1"]),
+        ("points.ply", &["points.ply", "faces"]),
+        ("flat.ply", &["mesh has no area"]),
+        ("mesh.glb", &["mesh.glb", "PLY or OBJ"]),
+        ("missing.ply", &["missing.ply"]),
+    ];
+    for (name, parts) in cases {
+        eval(&place, &["--mesh", name]).refused(3, parts);
+    }
     let truth = truth(&place);
     let named = ["--mesh", text(&truth)];
     for threshold in ["--threshold=0", "--threshold=-1", "--threshold=nan"] {

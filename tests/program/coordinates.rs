@@ -216,7 +216,6 @@ fn an_offset_is_chosen_by_a_flag_and_kept_by_a_model() {
     assert_eq!(frame_of_file(&place.ply(2)).unwrap().offset, [499_990.0, 4_500_000.0, 100.0]);
     let places = centres(&place.ply(2));
     assert!(places.iter().all(|&it| length(sub(it, UTM)) < 100.0), "{places:?}");
-    place
-        .run("eval", &["--split=train", "--offset=0,0,0"])
-        .refused(2, &["--offset", "Leave them out"]);
+    let eval = place.run("eval", &["--split=train", "--offset=0,0,0"]);
+    eval.refused(2, &["--offset", "Leave them out"]);
 }

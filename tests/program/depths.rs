@@ -270,12 +270,6 @@ fn what_is_wrong_with_normals_is_named_with_a_remedy() {
     train(&["--normals", "nowhere"]).refused(3, &["nowhere", "no such folder", "--normals"]);
     let none = ["of the 8", "a.png", "--normals", "(no map) and 5 more"];
     train(&["--normals", "normals"]).refused(3, &none);
-    let idle = ["--normals-frame=world", "--lambda-normals-super=1", "--normals-from-iter=1"];
-    let words = idle.map(|flag| {
-        let (flag, _) = flag.split_once('=').unwrap();
-        format!("{flag} has no effect without --normals")
-    });
-    train(&idle).done().says(&words.each_ref().map(String::as_str));
 }
 
 #[test]

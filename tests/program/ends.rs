@@ -109,7 +109,7 @@ fn passes_over_views_set_the_length_of_a_run_and_of_a_resumed_one(
     message.assert_holds(&[said]);
     place.assert_same(["model", "second"], iterations);
     let is_longer = passes.starts_with("--min");
-    assert_eq!(images > iterations.into(), is_longer, "the scene has other views");
+    assert_eq!(images > u64::from(iterations), is_longer, "the scene has other views");
     if !is_longer {
         end(place.train_into("third").args(start).arg("--max-passes=5"))
             .refused(2, &["--max-passes 5 allows", "0 for no limit"]);
@@ -128,9 +128,8 @@ fn a_run_ends_once_its_held_out_views_have_a_psnr() {
     end(place.train().args(["--resume", "auto"])).done().says(&["reaches --until-psnr 5"]);
     assert_eq!(fs::read_dir(place.path("model").join("point_cloud")).unwrap().count(), 1);
     // The rest of the run can still be had.
-    end(place.train().args(["--resume", "auto", "--until-psnr=80"]))
-        .done()
-        .says(&["--until-psnr 80 is not reached: the highest PSNR was"]);
+    let rest = end(place.train().args(["--resume", "auto", "--until-psnr=80"])).done();
+    rest.says(&["--until-psnr 80 is not reached: the highest PSNR was"]);
     assert!(place.ply(100).exists());
 }
 
@@ -149,12 +148,10 @@ fn a_psnr_ends_no_run_before_its_prune() {
 #[test]
 fn without_held_out_views_training_views_are_measured() {
     let place = TestFolder::with_scene();
-    end(place.train().args(["--iterations=40", "--until-psnr=5", "--eval-train=2"]))
-        .done()
-        .says(&["reaches --until-psnr 5 after 2 images"]);
-    end(place.train_into("none").args(["--iterations=40", "--until-psnr=5", "--eval-train=0"]))
-        .done()
-        .says(&["--until-psnr 5 is not reached: no view could be measured"]);
+    let two = place.trained(40, &["--until-psnr=5", "--eval-train=2"]);
+    two.says(&["reaches --until-psnr 5 after 2 images"]);
+    let none = place.trained_into("none", 40, &["--until-psnr=5", "--eval-train=0"]);
+    none.says(&["--until-psnr 5 is not reached: no view could be measured"]);
 }
 
 #[test]

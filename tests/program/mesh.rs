@@ -13,7 +13,7 @@ use splat_mesh::file::read_mesh;
 use splat_mesh::{Mesh, MeshReport};
 
 use crate::common::program::{Ended, TestFolder};
-use crate::common::scene::without;
+use crate::common::scene::{together, without};
 use crate::common::surface::{RADIUS, ball, write_ball_scene};
 use crate::synthetic_scenes::{copy_of, fixture};
 
@@ -75,9 +75,8 @@ fn assert_colours(mesh: &Mesh) {
 
 #[test]
 fn depths_of_a_ball_are_fused_to_the_ball() {
-    meshed(&BALL, &["--mesh-resolution=64", "--formats=ply,glb,obj"])
-        .done()
-        .says(&["meshing the box --bbox-min", "triangles"]);
+    let ended = meshed(&BALL, &["--mesh-resolution=64", "--formats=ply,glb,obj"]).done();
+    ended.says(&["meshing the box --bbox-min", "triangles"]);
     let mesh = read_mesh(&file(&BALL, "tsdf.ply")).unwrap();
     let distance = mean_distance(&mesh);
     // Half of the light is stopped up to two standard deviations, of 0.002, before the Gaussians' centres; the
@@ -138,9 +137,8 @@ fn a_ball_becomes_a_watertight_ball_that_looks_outwards(
 fn an_open_surface_of_tetrahedra_has_no_long_edges() {
     let place = place_of(&half_a_ball());
     meshed(&place, &["--method=tetrahedra", "--formats=ply"]).done().says(&["watertight"]);
-    meshed(&place, &["--method=tetrahedra", "--formats=ply", "--open", "--max-edge=0.4"])
-        .done()
-        .says(&["open: "]);
+    let flags = ["--method=tetrahedra", "--formats=ply", "--open", "--max-edge=0.4"];
+    meshed(&place, &flags).done().says(&["open: "]);
     let mesh = read_mesh(&file(&place, "tetrahedra.ply")).unwrap();
     assert!(mean_distance(&mesh) < ACCURACY, "{}", mean_distance(&mesh));
     let short = ["--method=tetrahedra", "--open", "--max-edge=1e-9"];
@@ -301,22 +299,13 @@ fn what_leaves_no_mesh_is_named_by_every_method_and_nothing_is_lost() {
 }
 
 /// Balls, each a little larger than the one before.
-fn balls(count: usize) -> Gaussians {
-    let one = ball();
-    let mut all = Gaussians::zeros(0, count * one.len());
-    for number in 0..count {
-        let factor = 1.0 + 0.02 * u16::try_from(number).map_or(0.0, f32::from);
-        let means: Vec<f32> = one.means.iter().map(|x| factor * x).collect();
-        let put = |all: &mut Vec<f32>, of: &[f32]| {
-            all[number * of.len()..][..of.len()].copy_from_slice(of);
-        };
-        put(&mut all.means, &means);
-        put(&mut all.log_scales, &one.log_scales);
-        put(&mut all.quats, &one.quats);
-        put(&mut all.sh_dc, &one.sh_dc);
-        put(&mut all.opacity_logits, &one.opacity_logits);
-    }
-    all
+fn balls(count: u8) -> Gaussians {
+    let larger = |number| {
+        let mut ball = ball();
+        ball.means.iter_mut().for_each(|x| *x *= 1.0 + 0.02 * f32::from(number));
+        ball
+    };
+    together(&(0..count).map(larger).collect::<Vec<_>>())
 }
 
 #[test]

@@ -15,9 +15,7 @@ use splat::model::Primitive as _;
 use splat_mesh::file::{read_mesh, write_ply as write_mesh_ply};
 use splat_mesh::{Mesh, MeshReport};
 
-use crate::common::program::{
-    Ended, TestFolder, cut, files_below, kill, send, started_until, text,
-};
+use crate::common::program::{Ended, TestFolder, cut, files_below, kill, patch, send, started_until, text};
 use crate::common::surface::{ball, write_ball_scene};
 use crate::synthetic_scenes::{copy_of, fixture};
 
@@ -136,9 +134,8 @@ fn what_is_complete_is_left_and_other_options_need_overwrite() {
     refined(&place, &asked).done().says(&["is complete already"]);
     refined(&place, &["--iterations=5", "-g", "4"])
         .refused(2, &["--iterations 4, now 5", "--gaussians-per-triangle 1, now 4", "--overwrite"]);
-    refined(&place, &["--iterations=5", "--overwrite", "True"])
-        .done()
-        .says(&["poisson.previous_1"]);
+    let again = refined(&place, &["--iterations=5", "--overwrite", "True"]).done();
+    again.says(&["poisson.previous_1"]);
     assert!(point_cloud(&place, 5).exists() && !point_cloud(&place, 4).exists());
     let aside = folder(&place).with_file_name("poisson.previous_1");
     assert!(aside.join("point_cloud/iteration_4/point_cloud.ply").exists());
@@ -244,63 +241,50 @@ fn a_mesh_without_colours_takes_those_of_the_model() {
 #[test]
 fn what_cannot_be_refined_is_named() {
     let place = ball_place();
-    let file = |name: &str, mesh: &Mesh| {
-        let path = place.path(name);
-        write(&path, mesh);
-        path
-    };
-    let points = file("points.ply", &Mesh { faces: Vec::new(), ..square() });
-    let flat = file("flat.ply", &Mesh { faces: vec![[0, 1, 1], [2, 2, 3]], ..square() });
+    let file = |name: &str, mesh: &Mesh| write(&place.path(name), mesh);
+    file("points.ply", &Mesh { faces: Vec::new(), ..square() });
+    file("flat.ply", &Mesh { faces: vec![[0, 1, 1], [2, 2, 3]], ..square() });
     let mut broken = square();
     broken.vertices[2][1] = 0.25;
-    let broken = file("broken.ply", &broken);
-    let mut bytes = fs::read(&broken).unwrap();
-    let (from, to) = (0.25_f32.to_le_bytes(), f32::NAN.to_le_bytes());
-    let at = bytes.windows(4).rposition(|window| window == from).unwrap();
-    bytes[at..at + 4].copy_from_slice(&to);
-    fs::write(&broken, bytes).unwrap();
-    let missing = place.path("missing.ply");
-    let glb = place.path("mesh.glb");
-    fs::write(&glb, b"glTF").unwrap();
-    let obj = |name: &str, line: &str| {
-        let path = place.path(name);
-        let coloured = "0.5 0.5 0.5";
-        let corners = format!("v 0 0 0 {coloured}\nv 1 0 0 {coloured}\nv 0 1 0 {coloured}\n");
-        fs::write(&path, format!("{corners}{line}\nf 1 2 3\n")).unwrap();
-        path
-    };
-    let objs = [
-        obj("nan.obj", "v 0 nan 0 1 1 1"),
-        obj("far.obj", "v 0 0 1e20 1 1 1"),
-        obj("colour.obj", "v 0 0 1 inf 1 1"),
-        obj("corner.obj", "f 1 2 9"),
-        obj("word.obj", "v 0 0 x"),
+    file("broken.ply", &broken);
+    patch(&place.path("broken.ply"), &0.25_f32.to_le_bytes(), &f32::NAN.to_le_bytes());
+    fs::write(place.path("mesh.glb"), b"glTF").unwrap();
+    for (name, line) in [
+        ("nan.obj", "v 0 nan 0 1 1 1"),
+        ("far.obj", "v 0 0 1e20 1 1 1"),
+        ("colour.obj", "v 0 0 1 inf 1 1"),
+        ("corner.obj", "f 1 2 9"),
+        ("word.obj", "v 0 0 x"),
+    ] {
+        let corners = "v 0 0 0 0.5 0.5 0.5\nv 1 0 0 0.5 0.5 0.5\nv 0 1 0 0.5 0.5 0.5\n";
+        fs::write(place.path(name), format!("{corners}{line}\nf 1 2 3\n")).unwrap();
+    }
+    let cases: [(&str, i32, &[&str]); 16] = [
+        ("--mesh nan.obj", 3, &["nan.obj", "NaN"]),
+        ("--mesh far.obj", 3, &["far.obj", "1e20"]),
+        ("--mesh colour.obj", 3, &["colour.obj", "colours"]),
+        ("--mesh corner.obj", 3, &["corner.obj", "line 4", "vertex 9"]),
+        ("--mesh word.obj", 3, &["word.obj", "line 4", "\"x\""]),
+        ("--mesh mesh.glb", 3, &["mesh.glb", "PLY or OBJ"]),
+        ("--mesh points.ply", 3, &["points.ply", "no faces"]),
+        ("--mesh flat.ply", 3, &["flat.ply", "zero triangles"]),
+        ("--mesh broken.ply", 3, &["broken.ply", "NaN"]),
+        ("--mesh missing.ply", 3, &["missing.ply", "cannot be read"]),
+        ("-g 2", 2, &["--gaussians-per-triangle is 2", "1, 3, 4 and 6"]),
+        ("--low-poly --high-poly", 2, &["--low-poly", "--high-poly"]),
+        ("--iterations=0", 2, &["--iterations is 0"]),
+        ("--vertices=3", 2, &["--vertices is 3"]),
+        ("--normal-consistency=-1", 2, &["--normal-consistency is -1"]),
+        ("--refinement-time=forever", 2, &["--refinement-time", "short"]),
     ];
-    let [nan, far, colour, corner, word] = objs.each_ref().map(|path| text(path));
-    let cases: [(&[&str], i32, &[&str]); 16] = [
-        (&["--mesh", nan], 3, &["nan.obj", "NaN"]),
-        (&["--mesh", far], 3, &["far.obj", "1e20"]),
-        (&["--mesh", colour], 3, &["colour.obj", "colours"]),
-        (&["--mesh", corner], 3, &["corner.obj", "line 4", "vertex 9"]),
-        (&["--mesh", word], 3, &["word.obj", "line 4", "\"x\""]),
-        (&["--mesh", text(&glb)], 3, &["mesh.glb", "PLY or OBJ"]),
-        (&["--mesh", text(&points)], 3, &["points.ply", "no faces"]),
-        (&["--mesh", text(&flat)], 3, &["flat.ply", "zero triangles"]),
-        (&["--mesh", text(&broken)], 3, &["broken.ply", "NaN"]),
-        (&["--mesh", text(&missing)], 3, &["missing.ply", "cannot be read"]),
-        (&["-g", "2"], 2, &["--gaussians-per-triangle is 2", "1, 3, 4 and 6"]),
-        (&["--low-poly", "--high-poly"], 2, &["--low-poly", "--high-poly"]),
-        (&["--iterations=0"], 2, &["--iterations is 0"]),
-        (&["--vertices=3"], 2, &["--vertices is 3"]),
-        (&["--normal-consistency=-1"], 2, &["--normal-consistency is -1"]),
-        (&["--refinement-time=forever"], 2, &["--refinement-time", "short"]),
-    ];
-    for (flags, code, parts) in cases {
-        refined(&place, flags).refused(code, parts);
+    for (line, code, parts) in cases {
+        let flags: Vec<&str> = line.split(' ').collect();
+        refined(&place, &flags).refused(code, parts);
     }
     assert!(!place.model().join("refined").exists(), "something was written");
-    fs::rename(place.model().join("mesh/iteration_1"), place.model().join("mesh/iteration_7"))
-        .unwrap();
+    let [first, seventh] =
+        [1, 7].map(|number| place.path(&format!("model/mesh/iteration_{number}")));
+    fs::rename(first, seventh).unwrap();
     refined(&place, &[]).refused(3, &["no mesh of iteration 1", "splat mesh -m", "--iteration 7"]);
 }
 

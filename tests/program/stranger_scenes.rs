@@ -10,6 +10,7 @@ use crate::common::program::{Ended, TestFolder, VIEWS, cut, end, header, text};
 use image::{Rgb, RgbImage};
 use rstest::rstest;
 use serde_json::{Value, json};
+use splat::math::linalg::{quaternion, transpose};
 
 const ITERATIONS: u32 = 30;
 
@@ -113,16 +114,12 @@ fn write_points(place: &TestFolder, name: &str, colors: Colors) {
     fs::write(place.scene().join(name), file).unwrap();
 }
 
-fn write_json(place: &TestFolder, scene: &Value) {
-    fs::write(place.scene().join("transforms.json"), scene.to_string()).unwrap();
-}
-
 /// A scene of transforms after a change.
 fn changed(change: impl Fn(&TestFolder, &mut Value)) -> TestFolder {
     let place = TestFolder::empty();
     let mut scene = transforms(&place);
     change(&place, &mut scene);
-    write_json(&place, &scene);
+    fs::write(place.scene().join("transforms.json"), scene.to_string()).unwrap();
     place
 }
 
@@ -896,7 +893,7 @@ fn text_model(
     let cameras = format!("1 PINHOLE {} {} {fx} {fy} {cx} {cy}\n", camera.width, camera.height);
     let mut images = "# images\n".to_owned();
     for (number, view) in dataset.views.iter().enumerate() {
-        let [w, x, y, z] = quaternion(&view.pose.rotation);
+        let [w, x, y, z] = quaternion(transpose(&view.pose.rotation));
         let [tx, ty, tz] = view.pose.translation;
         let name = rename(number);
         images += &format!("{} {w} {x} {y} {z} {tx} {ty} {tz} 1 {name}\n{second_line}", number + 1);
@@ -913,18 +910,6 @@ fn text_model(
         points += &format!("{number} {x} {y} {z} {r} {g} {b} 0.5 1 2\n");
     }
     [cameras, images, points]
-}
-
-/// w, x, y, z of a rotation.
-fn quaternion(r: &[[f64; 3]; 3]) -> [f64; 4] {
-    let squares = [
-        1.0 + r[0][0] + r[1][1] + r[2][2],
-        1.0 + r[0][0] - r[1][1] - r[2][2],
-        1.0 - r[0][0] + r[1][1] - r[2][2],
-        1.0 - r[0][0] - r[1][1] + r[2][2],
-    ];
-    let signs = [1.0, r[2][1] - r[1][2], r[0][2] - r[2][0], r[1][0] - r[0][1]];
-    std::array::from_fn(|i| f64::copysign(0.5 * squares[i].max(0.0).sqrt(), signs[i]))
 }
 
 fn write_model(place: &TestFolder, model: &[String; 3], bytes: fn(&str) -> Vec<u8>) {

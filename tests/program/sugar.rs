@@ -70,19 +70,19 @@ fn discs_are_found_at_their_distance_and_angle_from_the_surface() {
         let model = discs(&on, off, normal_of);
         let found = measure(&mut Cpu::<f32>::new(), &model, (&truth, &views), RAYS);
         // Not every disc shows, and gaps between them do.
-        assert!(found.rays > RAYS / 2 && found.points > found.rays * 9 / 10, "{found}");
+        assert!(found.rays > RAYS / 2 && found.points > found.rays * 9 / 10, "{found:?}");
         found
     };
     let straight = |row: usize| on[row].normal;
     let still = measured(0.0, &straight);
     // Discs lie flat on what is round, and their density falls to the level within 1.6 standard
     // deviations: both a few thousandths of a unit.
-    assert!(still.median_distance < 0.006, "{still}");
-    assert!(still.mean_angle_deg < 0.5, "{still}");
-    assert!(still.facing > on.len() * 99 / 100, "{still}");
+    assert!(still.median_distance < 0.006, "{still:?}");
+    assert!(still.mean_angle_deg < 0.5, "{still:?}");
+    assert!(still.facing > on.len() * 99 / 100, "{still:?}");
 
     let moved = measured(0.03, &straight);
-    assert!((moved.median_distance - 0.03).abs() < 0.006, "{moved}");
+    assert!((moved.median_distance - 0.03).abs() < 0.006, "{moved:?}");
 
     let stream = RandomStream::new(5, 0, RandomUse::Sample);
     let by_chance = |row: usize| {
@@ -90,8 +90,8 @@ fn discs_are_found_at_their_distance_and_angle_from_the_surface() {
     };
     let turned = measured(0.0, &by_chance);
     // A mean of 6000 angles of a standard deviation of 21.6 degrees: 1.5 are five of its own.
-    assert!((turned.mean_angle_deg - 57.3).abs() < 1.5, "{turned}");
-    assert!(turned.median_distance > 2.0 * still.median_distance, "{turned}");
+    assert!((turned.mean_angle_deg - 57.3).abs() < 1.5, "{turned:?}");
+    assert!(turned.median_distance > 2.0 * still.median_distance, "{turned:?}");
 }
 
 /// A scene that the processor trains in no time.
@@ -120,7 +120,7 @@ fn gaussians_come_nearer_to_the_true_surfaces() {
     end(command.timeout(Duration::from_secs(600))).done();
     let [before, after] =
         both.map(|at| measured((&place.model(), at), (&place.scene(), SMALL.seed), RAYS));
-    println!("{before}\n{after}");
+    println!("{before:?}\n{after:?}");
     after.assert_better_than(&before, (1.1, 1.3, 1.5));
 }
 

@@ -86,9 +86,8 @@ fn the_usual_preset_asks_the_photographs_that_can_be_read() {
     assert_eq!(stored(&place, "model"), "training_background = \"grey\"");
     // What was chosen stays, and nothing is said of it once density control is over.
     let longer = ["--resume", "--preset=fast", "--densify-until-iter=8", "--iterations=20"];
-    end(place.train_into("model").args(longer).args(flags))
-        .done()
-        .omits(&["is behind the training views"]);
+    let ended = end(place.train_into("model").args(longer).args(flags)).done();
+    ended.omits(&["is behind the training views"]);
 }
 
 #[test]
@@ -96,9 +95,8 @@ fn without_density_control_nothing_else_is_behind_the_views() {
     let place = TestFolder::with_scene();
     let none = "--densify-until-iter=0";
     let flags = ["--seed=4", none, "--training-background=grey"];
-    place
-        .trained_into("grey", ITERATIONS, &flags)
-        .says(&["--training-background has no effect with --densify-until-iter 0"]);
+    let grey = place.trained_into("grey", ITERATIONS, &flags);
+    grey.says(&["--training-background has no effect with --densify-until-iter 0"]);
     place.trained_into("same", ITERATIONS, &["--seed=4", none]);
     place.assert_same(["grey", "same"], ITERATIONS);
 }

@@ -435,19 +435,6 @@ fn batches_and_an_earlier_mesh_are_trained_too() {
     assert!(place.events("next", "connected").is_empty());
 }
 
-#[test]
-fn options_of_triangles_are_idle_on_gaussians_and_the_other_way_round() {
-    let place = TestFolder::beside(&TRAINED);
-    place.trained_into("round", 1, &["--set_sigma=0.5", "--set_weight=0.2", "--indoor"]).says(&[
-        "--set-sigma has no effect without --primitive triangles",
-        "--indoor has no effect without --primitive triangles",
-    ]);
-    let flags = ["--primitive=triangles", "--min-opacity=0.1", "--scaling-lr=0.1"];
-    let said =
-        ["--min-opacity has no effect with --primitive triangles", "--scaling-lr has no effect"];
-    place.trained_into("flat", 1, &flags).says(&said);
-}
-
 // `--primitive surfels`: flat Gaussians that rays meet, as 2DGS trains them.
 
 const SURFELS_ITERATIONS: u32 = 60;

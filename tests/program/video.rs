@@ -201,7 +201,8 @@ fn what_makes_no_video_is_refused(
 ) {
     let out = TestFolder::empty();
     let line = if flags[0].starts_with("--file") { "video -m" } else { "video --file frames -m" };
-    let flags = [&[text(&TRAINED.model()), "--device=cpu"], flags].concat();
+    let model = TRAINED.model();
+    let flags = [&[text(&model), "--device=cpu"], flags].concat();
     out.splat(line, &flags).refused(code, said);
     assert!(!out.path("frames").join("00000.png").exists());
 }
