@@ -8,7 +8,9 @@ use image::{Rgb, RgbImage};
 use rstest::rstest;
 use safetensors::{Dtype, SafeTensors};
 
-use crate::common::program::{Ended, SIZE, TestFolder, VIEWS, assert_no_litter, cut, end, files_below, patch, text};
+use crate::common::program::{
+    Ended, SIZE, TestFolder, VIEWS, assert_no_litter, cut, end, files_below, patch, text,
+};
 use crate::synthetic_scenes::{fixture, with_model};
 
 /// Trains for two iterations; refused with this code and these words.

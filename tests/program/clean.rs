@@ -16,7 +16,9 @@ use splat::train::Views;
 
 use crate::common::Draws;
 use crate::common::prelude::*;
-use crate::common::program::{Ended, SIZE, TestFolder, VIEWS, assert_no_litter, end, files_below, text, words};
+use crate::common::program::{
+    Ended, SIZE, TestFolder, VIEWS, assert_no_litter, end, files_below, text, words,
+};
 use crate::common::scene::{gaussian, together};
 use crate::synthetic_scenes::with_model;
 

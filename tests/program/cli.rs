@@ -5,7 +5,9 @@ use std::process::{Command, Stdio};
 
 use rstest::rstest;
 
-use crate::common::program::{Ended, SIZE, TestFolder, Text as _, VIEWS, cut, end, files_below, splat, text, words};
+use crate::common::program::{
+    Ended, SIZE, TestFolder, Text as _, VIEWS, cut, end, files_below, splat, text, words,
+};
 use crate::synthetic_scenes::with_model;
 
 /// The folder of the demonstration, as a user may call one.

@@ -16,7 +16,10 @@ use serde_json::Value;
 use splat_formats::{Splats, SpzAxes, read, read_with_axes};
 use tempfile::TempDir;
 
-use crate::common::program::{Ended, TestFolder, Text as _, assert_no_litter, end, files_below, kill, program, send, splat, started_until, text, training};
+use crate::common::program::{
+    Ended, TestFolder, Text as _, assert_no_litter, end, files_below, kill, program, send, splat,
+    started_until, text, training,
+};
 use crate::common::synthetic::outside;
 use crate::synthetic_scenes::with_model;
 use crate::view::Served;

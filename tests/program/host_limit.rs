@@ -11,7 +11,10 @@ use rstest::rstest;
 use serde_json::Value;
 use splat::synth::{SynthOptions, write_scene};
 
-use crate::common::program::{Ended, TestFolder, Text as _, assert_no_litter, end, files_below, kill, log_lines, text, training, words};
+use crate::common::program::{
+    Ended, TestFolder, Text as _, assert_no_litter, end, files_below, kill, log_lines, text,
+    training, words,
+};
 use crate::synthetic_scenes::{fixture, fixture_of, with_model};
 
 /// A scene whose photographs take most of what the program takes while they are decoded.

@@ -9,7 +9,10 @@ use splat::math::Real;
 use splat::math::random::{RandomStream, RandomUse};
 use splat::model::{Gaussians, Primitive};
 
-use crate::common::program::{Ended, TestFolder, Text as _, end, events_files, files_below, header, steps_of_tags, text, words};
+use crate::common::program::{
+    Ended, TestFolder, Text as _, end, events_files, files_below, header, steps_of_tags, text,
+    words,
+};
 use crate::common::scene::as_in_a_ply;
 use crate::synthetic_scenes::with_model;
 

@@ -16,7 +16,9 @@ use splat::train::event::{
     Tensors, TermValues, Vram,
 };
 
-use crate::common::program::{Ended, TestFolder, Text as _, end, events_files, send, splat, text, values_of_tags, words};
+use crate::common::program::{
+    Ended, TestFolder, Text as _, end, events_files, splat, text, values_of_tags, words,
+};
 use crate::synthetic_scenes::with_model;
 
 fn profile(model: &Path, flags: &[&str]) -> Ended {

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 use serde_json::Value;
 
-use crate::common::program::{Ended, TestFolder, Text as _, assert_no_litter, cut, end, kill, splat, text, wait_until, words};
+use crate::common::program::{
+    Ended, TestFolder, Text as _, assert_no_litter, cut, end, kill, splat, text, wait_until, words,
+};
 use crate::synthetic_scenes::fixture;
 
 /// Images of a run.

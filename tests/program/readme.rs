@@ -12,7 +12,9 @@ use splat::guide::{GUIDES, guide};
 use splat::perceptual::LpipsNet;
 
 use crate::common::lpips::{tensors, write};
-use crate::common::program::{TestFolder, Text as _, end, events_files, files_below, splat, text, values_of_tags};
+use crate::common::program::{
+    TestFolder, Text as _, end, events_files, files_below, splat, text, values_of_tags,
+};
 use crate::synthetic_scenes::{fixture, with_model};
 
 const README: &str = include_str!("../../README.md");

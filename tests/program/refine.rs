@@ -15,7 +15,9 @@ use splat::model::Primitive as _;
 use splat_mesh::file::{read_mesh, write_ply as write_mesh_ply};
 use splat_mesh::{Mesh, MeshReport};
 
-use crate::common::program::{Ended, TestFolder, cut, files_below, kill, patch, send, started_until, text};
+use crate::common::program::{
+    Ended, TestFolder, cut, files_below, kill, patch, send, started_until, text,
+};
 use crate::common::surface::{ball, write_ball_scene};
 use crate::synthetic_scenes::{copy_of, fixture};
 

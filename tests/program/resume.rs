@@ -9,7 +9,10 @@ use safetensors::SafeTensors;
 use splat::export::read_ply;
 use splat::math::compact::{NEAREST, decode_half, encode_half};
 
-use crate::common::program::{Ended, TestFolder, Text as _, assert_no_litter, end, files_below, header, kill, send, started_until, text, training, training_by, words};
+use crate::common::program::{
+    Ended, TestFolder, Text as _, assert_no_litter, end, files_below, header, kill, send,
+    started_until, text, training, training_by, words,
+};
 use crate::synthetic_scenes::{fixture, with_model};
 
 /// Density control, two steps of the SH degree, a reset of the opacities and random backgrounds

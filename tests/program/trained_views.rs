@@ -10,7 +10,9 @@ use splat::export::write_ply;
 use splat::math::Real;
 use splat::model::Gaussians;
 
-use crate::common::program::{SIZE, TestFolder, Text as _, end, events_files, files_below, steps_of_tags, text, words};
+use crate::common::program::{
+    SIZE, TestFolder, Text as _, end, events_files, files_below, steps_of_tags, text, words,
+};
 use crate::synthetic_scenes::with_model;
 
 /// `eval` and `render` end with 3, name the record and say all of these, and change nothing.

@@ -307,9 +307,6 @@ mod permissions {
     use std::io::ErrorKind;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     use std::os::unix::process::CommandExt as _;
-    use std::path::PathBuf;
-    use std::process::Command;
-    use std::time::Duration;
 
     use super::*;
 

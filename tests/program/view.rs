@@ -15,7 +15,10 @@ use splat::math::linalg::{length, sub};
 use splat_formats::parse_spz;
 use splat_mesh::file::read_glb;
 
-use crate::common::program::{Answer, Ended, SIZE, TestFolder, VIEWS, assert_no_litter, end, exchange, kill, request, send, started_until, text, training, wait_until, words};
+use crate::common::program::{
+    Answer, Ended, SIZE, TestFolder, VIEWS, assert_no_litter, end, exchange, kill, request, send,
+    started_until, text, training, wait_until, words,
+};
 use crate::common::synthetic::with_moved_scene;
 use crate::synthetic_scenes::{fixture, with_model};
 
