@@ -61,21 +61,6 @@ pub struct Geometry {
     pub mean_angle_deg: f64,
 }
 
-impl std::fmt::Display for Geometry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "median distance {:.5}, mean angle {:.2}°, {} Gaussians ({} facing), {} points on {} rays",
-            self.median_distance,
-            self.mean_angle_deg,
-            self.gaussians,
-            self.facing,
-            self.points,
-            self.rays
-        )
-    }
-}
-
 /// A model of a run beside what it is measured by.
 #[derive(Clone, Debug)]
 pub struct Measurement {
@@ -88,19 +73,12 @@ pub struct Measurement {
     pub geometry: Geometry,
 }
 
-impl std::fmt::Display for Measurement {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { name, iteration, psnr, geometry } = self;
-        write!(f, "{name:>14} {iteration:>6}: PSNR {psnr:.3}, {geometry}")
-    }
-}
-
 impl Measurement {
     /// Its points are nearer to the surface and its axes nearer to the normal than another's by these
     /// factors, for at most so many dB; and it shows as much.
     pub fn assert_better_than(&self, other: &Self, (nearer, straighter, dearest): (f64, f64, f64)) {
         let (now, then) = (&self.geometry, &other.geometry);
-        let both = format!("{other}\n{self}");
+        let both = format!("{other:?}\n{self:?}");
         assert!(now.median_distance * nearer <= then.median_distance, "distance:\n{both}");
         assert!(now.mean_angle_deg * straighter <= then.mean_angle_deg, "angle:\n{both}");
         assert!(self.psnr > other.psnr - dearest, "PSNR:\n{both}");

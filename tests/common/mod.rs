@@ -1,8 +1,6 @@
 //! Small scenes and derivatives that several tests share.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
-#[cfg(unix)]
-pub mod background;
 #[cfg(kernels)]
 pub mod cuda;
 pub mod drawing;

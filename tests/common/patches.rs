@@ -8,7 +8,7 @@ use splat::backend::{
     seen_from,
 };
 use splat::dataset::{Camera, Image, Pose, View};
-use splat::math::linalg::{add, dot, length, mul_transposed, rotation, scale};
+use splat::math::linalg::{add, dot, length, mul, mul_transposed, rotation, scale};
 use splat::math::normals::{OPAQUE_MIN, blended_normal};
 use splat::math::patches::{
     AGREEMENT_MIN, CONTRAST_MIN, FACING_MAX, PATCH_PIXELS, PATCH_REACH, PATCH_SIDE, PatchPlane,
@@ -44,12 +44,8 @@ pub fn beside() -> View {
     View {
         name: "beside.png".to_owned(),
         camera: Camera { width: 41, height: 33, focal_px: [38.0, 40.0], centre_px: [20.1, 16.6] },
-        pose: Pose { rotation, translation: scale(rotated(&rotation, centre), -1.0) },
+        pose: Pose { rotation, translation: scale(mul(&rotation, centre), -1.0) },
     }
-}
-
-fn rotated(rotation: &[[f64; 3]; 3], vector: [f64; 3]) -> [f64; 3] {
-    rotation.map(|row| dot(row, vector))
 }
 
 /// Colours of the wall: waves of a dozen pixels, so that the slope of the photograph hardly jumps from one

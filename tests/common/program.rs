@@ -5,14 +5,15 @@ use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use protobuf::Message as _;
 use serde_json::Value;
-use splat::config::Config;
+use splat::config::{Config, SceneOptions};
 use splat::dataset::{Dataset, ImageLoader};
 use splat::perceptual::LpipsWeights;
 use splat::synth::SynthOptions;
@@ -60,23 +61,22 @@ impl From<std::process::Output> for Ended {
 }
 
 impl Ended {
+    /// The run ended with this code.
+    pub fn ends(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        self
+    }
+
     /// The run reached its end.
     pub fn done(self) -> Self {
-        assert_eq!(self.code, Some(0), "{self:#?}");
-        assert!(!self.stderr.contains("panicked"), "{self:#?}");
-        self
+        self.ends(0).omits(&["panicked"])
     }
 
     /// The run ended with this code, nothing on stdout and one clear error that says all of these.
     pub fn refused(self, code: i32, parts: &[&str]) -> Self {
-        assert_eq!(self.code, Some(code), "{self:#?}");
         assert_eq!(self.stdout, "", "{self:#?}");
-        for bad in ["panicked", "defect", "RUST_BACKTRACE"] {
-            assert!(!self.stderr.contains(bad), "{self:#?}");
-        }
-        let error = self.stderr.lines().find(|line| line.contains("error")).map(str::to_owned);
-        assert!(error.is_some(), "no error is named: {self:#?}");
-        self.says(parts)
+        assert!(self.stderr.contains("error"), "no error is named: {self:#?}");
+        self.ends(code).omits(&["panicked", "defect", "RUST_BACKTRACE"]).says(parts)
     }
 
     /// Returns what was printed, which is JSON.
@@ -91,6 +91,51 @@ impl Ended {
         }
         self
     }
+
+    /// stderr holds none of these.
+    pub fn omits(self, parts: &[&str]) -> Self {
+        for part in parts {
+            assert!(!self.stderr.contains(part), "`{part}` is said: {self:#?}");
+        }
+        self
+    }
+
+    /// stdout holds all of these.
+    pub fn prints(self, parts: &[&str]) -> Self {
+        for part in parts {
+            assert!(self.stdout.contains(part), "`{part}` is not printed: {self:#?}");
+        }
+        self
+    }
+}
+
+/// A text that tests look into.
+pub trait Text {
+    /// Asserts that all of these are in the text.
+    fn assert_holds(&self, parts: &[&str]);
+}
+
+impl Text for str {
+    fn assert_holds(&self, parts: &[&str]) {
+        for part in parts {
+            assert!(self.contains(part), "`{part}` is missing:\n{self}");
+        }
+    }
+}
+
+/// Returns the words of a line, between which there is one space.
+pub const fn words<const N: usize>(line: &str) -> [&str; N] {
+    let mut words = [""; N];
+    let (mut count, mut from, mut at) = (0, 0, 0);
+    while at <= line.len() {
+        if at == line.len() || line.as_bytes()[at] == b' ' {
+            words[count] = line.split_at(at).0.split_at(from).1;
+            (count, from) = (count + 1, at + 1);
+        }
+        at += 1;
+    }
+    assert!(count == N, "another number of words");
+    words
 }
 
 /// A temporary folder with a tiny COLMAP scene in `scene`; the model goes to `model`.
@@ -133,6 +178,23 @@ impl TestFolder {
         serde_json::from_str(&self.read(name)).unwrap()
     }
 
+    /// Returns the configuration that a run stored.
+    pub fn config(&self, model: &str) -> Config {
+        Config::from_toml("config.toml", &self.read(&format!("{model}/config.toml"))).unwrap()
+    }
+
+    /// Opens the scene.
+    pub fn dataset(&self) -> Dataset {
+        let source_path = Some(self.scene());
+        Dataset::load(&SceneOptions { source_path, ..SceneOptions::default() }).unwrap()
+    }
+
+    /// Returns the PSNR of the held-out views after an iteration, dB.
+    pub fn psnr(&self, model: &str, iteration: u32) -> f64 {
+        let results = self.json(&format!("{model}/results.json"));
+        results[format!("ours_{iteration}")]["PSNR"].as_f64().unwrap()
+    }
+
     /// Returns the events of one kind in the log of a model.
     pub fn events(&self, model: &str, kind: &str) -> Vec<Value> {
         let log = self.read(&format!("{model}/run.jsonl"));
@@ -140,9 +202,29 @@ impl TestFolder {
         events.filter(|event| event["event"] == kind).collect()
     }
 
+    /// Returns a number of each event of one kind.
+    pub fn numbers(&self, model: &str, kind: &str, key: &str) -> Vec<u64> {
+        self.events(model, kind).iter().map(|event| event[key].as_u64().unwrap()).collect()
+    }
+
+    /// Runs a line in the folder with `more` at its end. SCENE and MODEL stand for the paths.
+    pub fn splat(&self, line: &str, more: &[&str]) -> Ended {
+        let word = |word: &str| match word {
+            "SCENE" => self.scene(),
+            "MODEL" => self.model(),
+            _ => PathBuf::from(word),
+        };
+        end(splat().current_dir(&self.folder).args(line.split_whitespace().map(word)).args(more))
+    }
+
     /// Runs a command on the model, on the CPU.
     pub fn run(&self, command: &str, flags: &[&str]) -> Ended {
         end(splat().args([command, "--device=cpu", "-m"]).arg(self.model()).args(flags))
+    }
+
+    /// Returns the plan of a run on the scene.
+    pub fn plan(&self, flags: &[&str]) -> Value {
+        self.splat("plan --json -s SCENE", flags).done().json()
     }
 
     /// With the tiny scene in it.
@@ -238,6 +320,19 @@ impl TestFolder {
         fs::read(self.ply_of(model, iteration)).unwrap()
     }
 
+    /// Two models are the same, byte by byte.
+    pub fn assert_same(&self, [one, other]: [&str; 2], iteration: u32) {
+        let are_same = self.ply_bytes(one, iteration) == self.ply_bytes(other, iteration);
+        assert!(are_same, "{one} and {other}");
+    }
+
+    /// A run that starts from a checkpoint of a model ends in the same bytes.
+    pub fn assert_continues(&self, model: &str, from: u32, last: u32) {
+        let (place, checkpoint) = (Self::beside(self), self.checkpoint_of(model, from));
+        end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
+        assert!(self.ply_bytes(model, last) == place.ply_bytes("model", last), "{model}, {from}");
+    }
+
     pub fn checkpoint(&self, iteration: u32) -> PathBuf {
         self.checkpoint_of("model", iteration)
     }
@@ -289,9 +384,69 @@ pub fn assert_no_litter(folder: &Path) {
     }
 }
 
+/// Returns the header of a PLY or a checkpoint as text.
+pub fn header(path: &Path) -> String {
+    let bytes = fs::read(path).unwrap();
+    String::from_utf8_lossy(&bytes[..bytes.len().min(6000)]).into_owned()
+}
+
+/// Kills a program.
+pub fn kill(child: &mut Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Waits for something that a busy machine may need two minutes for.
+pub fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_true() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "{what} never came");
+        sleep(Duration::from_millis(5));
+    }
+}
+
 /// A path as the program writes it in messages.
 pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
+}
+
+// The program while it runs: started, signalled and killed by a test.
+
+/// The program, or another one that starts it, with what it says kept for the test.
+pub fn program(before: &[&str]) -> Command {
+    let line = [before, &[env!("CARGO_BIN_EXE_splat")]].concat();
+    let mut command = Command::new(line[0]);
+    command.args(&line[1..]).env_remove("SPLAT_LOG");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// `splat train` of the place's scene into `model`, on the CPU.
+pub fn training(place: &TestFolder, flags: &[&str]) -> Command {
+    training_by(&[], place, flags)
+}
+
+/// `splat train` as above, started by another program.
+pub fn training_by(before: &[&str], place: &TestFolder, flags: &[&str]) -> Command {
+    let mut command = program(before);
+    command.args(["train", "--device", "cpu", "-s"]).arg(place.scene());
+    command.arg("-m").arg(place.model()).args(flags);
+    command
+}
+
+/// Starts a program and comes back once this file is there.
+pub fn started_until(mut command: Command, file: &Path) -> Child {
+    let mut child = command.spawn().unwrap();
+    wait_until(text(file), || {
+        assert!(child.try_wait().unwrap().is_none() || file.exists(), "the run has ended");
+        file.exists()
+    });
+    child
+}
+
+pub fn send(signal: &str, child: &Child) {
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
 }
 
 // Tests that look at their whole process, in which no other test may run meanwhile.

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::{env, fs, thread};
 
 use splat::dataset::colmap::{TrackedPoint, write_colmap};
-use splat::dataset::{Dataset, Frame, View};
+use splat::dataset::{Frame, View};
 use splat::math::linalg::{Vec3, mul, scale};
 use splat::synth::{SynthOptions, write_scene};
 
-use super::program::{TestFolder, files_below};
+use super::program::TestFolder;
 
 /// Contents of a scene's files, by their paths in its folder.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
@@ -69,14 +69,10 @@ pub fn outside(variable: &str) -> Option<PathBuf> {
 
 // A scene in other coordinates.
 
-/// Writes a scene whose points p are at `factor x p + offset`, with the same photographs.
-pub fn write_moved(from: &Path, to: &Path, factor: f64, offset: Vec3<f64>) {
-    let options = splat::config::SceneOptions {
-        source_path: Some(from.to_owned()),
-        resolution: 1,
-        ..Default::default()
-    };
-    let dataset = Dataset::load(&options).unwrap();
+/// A folder with the tiny scene, its points p at `factor x p + offset`, and the same photographs.
+pub fn with_moved_scene(factor: f64, offset: Vec3<f64>) -> TestFolder {
+    let place = TestFolder::with_scene();
+    let dataset = place.dataset();
     assert_eq!(dataset.frame, Frame::SCENE);
     let moved = |place: Vec3<f64>| [0, 1, 2].map(|axis| factor * place[axis] + offset[axis]);
     let view = |view: &View| {
@@ -93,16 +89,7 @@ pub fn write_moved(from: &Path, to: &Path, factor: f64, offset: Vec3<f64>) {
         error_px: 0.5,
         track: Vec::new(),
     };
-    write_colmap(&to.join("sparse/0"), &views, &points.map(point).collect::<Vec<_>>()).unwrap();
-    fs::create_dir_all(to.join("images")).unwrap();
-    for (path, bytes) in files_below(&from.join("images")) {
-        fs::write(to.join("images").join(path.file_name().unwrap()), bytes).unwrap();
-    }
-}
-
-/// A folder with the tiny scene in other coordinates.
-pub fn with_moved_scene(factor: f64, offset: Vec3<f64>) -> TestFolder {
-    let (place, original) = (TestFolder::empty(), TestFolder::with_scene());
-    write_moved(&original.scene(), &place.scene(), factor, offset);
+    let points: Vec<TrackedPoint> = points.map(point).collect();
+    write_colmap(&place.scene().join("sparse/0"), &views, &points).unwrap();
     place
 }

@@ -120,7 +120,7 @@ fn surfaces_of(terms: &str, start: u32, flags: &[&str]) -> [Measurement; 2] {
     end(command.args(flags).timeout(Duration::from_secs(600))).done();
     let measured =
         both.map(|at| measured((&place.path(terms), at), (&place.scene(), SCENE.seed), RAYS));
-    println!("{}\n{}", measured[0], measured[1]);
+    println!("{measured:?}");
     measured
 }
 

@@ -7,11 +7,9 @@ use std::sync::LazyLock;
 use image::{Rgb, RgbImage};
 use rstest::rstest;
 use safetensors::{Dtype, SafeTensors};
-use splat::config::SceneOptions;
-use splat::dataset::Dataset;
 
 use crate::common::program::{
-    Ended, SIZE, TestFolder, VIEWS, assert_no_litter, cut, end, files_below, patch, splat, text,
+    Ended, SIZE, TestFolder, VIEWS, assert_no_litter, cut, end, files_below, patch, text,
 };
 use crate::synthetic_scenes::{fixture, with_model};
 
@@ -20,14 +18,19 @@ fn refused(place: &TestFolder, flags: &[&str], code: i32, parts: &[&str]) -> End
     end(place.train().args(["--iterations", "2"]).args(flags)).refused(code, parts)
 }
 
+/// Refused as bad input before a folder is made.
+fn refused_before(place: &TestFolder, flags: &[&str], parts: &[&str]) {
+    refused(place, flags, 3, parts);
+    assert!(!place.model().exists(), "a refused run leaves no folder");
+}
+
 #[test]
 fn a_scene_that_is_not_there_and_a_folder_without_sparse_are_refused() {
     let place = TestFolder::empty();
     refused(&place, &[], 3, &[text(&place.scene())]);
     place.write_scene();
     fs::remove_dir_all(place.scene().join("sparse")).unwrap();
-    refused(&place, &[], 3, &[text(&place.scene()), "sparse"]);
-    assert!(!place.model().exists(), "a refused run leaves no folder");
+    refused_before(&place, &[], &[text(&place.scene()), "sparse"]);
 }
 
 #[rstest]
@@ -43,17 +46,14 @@ fn a_truncated_or_garbage_model_is_refused(#[case] name: &str) {
         refused(&place, &[], 3, &[text(&path)]);
     }
     fs::write(&path, [0xff; 300]).unwrap();
-    refused(&place, &[], 3, &[text(&path)]);
-    assert!(!place.model().exists(), "a refused run leaves no folder");
+    refused_before(&place, &[], &[text(&path)]);
 }
 
 #[test]
 fn points_that_are_no_numbers_are_left_out_and_counted() {
     let place = TestFolder::with_scene();
-    let mut points = fs::read(place.points()).unwrap();
     // The count and the first point's number come before its position.
-    points[16..24].copy_from_slice(&f64::NAN.to_le_bytes());
-    fs::write(place.points(), points).unwrap();
+    overwrite(&place.points(), 16, &f64::NAN.to_le_bytes());
     place.trained(2, &[]).says(&["warning", "1 of its 200 points", "199 Gaussians"]);
 }
 
@@ -104,8 +104,7 @@ fn a_photograph_of_another_shape_than_its_camera_is_refused() {
     for (width, height) in [(30, 40), (1, 1)] {
         RgbImage::from_pixel(width, height, Rgb([9, 9, 9])).save(place.image(5)).unwrap();
         let size = format!("{width}x{height}");
-        refused(&place, &[], 3, &[text(&place.image(5)), &size, "48x36"]);
-        assert!(!place.model().exists(), "a refused run leaves no folder");
+        refused_before(&place, &[], &[text(&place.image(5)), &size, "48x36"]);
     }
 }
 
@@ -113,6 +112,8 @@ fn a_photograph_of_another_shape_than_its_camera_is_refused() {
 #[case::unknown_key("[optimize]\niteration = 5\n", &["line 2", "iteration"])]
 #[case::wrong_type("[scene]\n\neval = \"maybe\"\n", &["line 3", "eval"])]
 #[case::out_of_range("[optimize]\nsh_degree = 7\n", &["sh_degree", "0 to 3"])]
+#[case::compactness("[memory]\noptimize_memory = \"colours\"\n", &["optimize_memory", "\"sh\""])]
+#[case::offloading("[memory]\noffload = \"geometry\"\n", &["geometry", "sh"])]
 #[case::no_toml("[optimize\n", &["TOML"])]
 fn a_wrong_configuration_names_file_line_and_key(#[case] toml: &str, #[case] parts: &[&str]) {
     let place = TestFolder::with_scene();
@@ -122,6 +123,77 @@ fn a_wrong_configuration_names_file_line_and_key(#[case] toml: &str, #[case] par
     // A value out of range may come from any layer; its key is named instead of the file.
     assert!(toml.contains("= 7") || ended.stderr.contains("mine.toml"), "{}", ended.stderr);
     assert!(!place.model().exists(), "a refused run leaves no folder");
+}
+
+#[rstest]
+#[case("--exposure --bilateral-grid", 2, &["--bilateral-grid", "--exposure"])]
+#[case("--preset=10gb", 2, &["`10gb`", "8gb, 12gb, 16gb, 24gb", "auto"])]
+#[case("--strategy=adc --min-opacity=0.02", 2, &["--min-opacity", "less than 0.01", "--opacity-reset-interval"])]
+#[case("--prune-scale=0", 2, &["--prune-scale", "above 0"])]
+#[case("--resolution-scale=0.05", 2, &["--resolution-scale", "0.1 to 1"])]
+#[case("--resolution-scale=1.5", 2, &["--resolution-scale", "0.1 to 1"])]
+#[case("--resolution-scale=nan", 2, &["--resolution-scale", "0.1 to 1"])]
+#[case("--accumulate=9", 2, &["--batch-views", "1 to 8"])]
+#[case("--batch-views=0", 2, &["batch-views", "1 to 8"])]
+#[case("--batch-views=9", 2, &["batch-views", "1 to 8"])]
+#[case("--iterations=40 --target-gaussians=0", 2, &["--target-gaussians", "0", "1 to"])]
+#[case("--iterations=40 --max-gaussian=9", 2, &["--max-gaussians"])]
+#[case("--optimize-memory=colours", 2, &["--optimize-memory", "write true, false, auto or sh"])]
+#[case("--offload=colours", 2, &["--offload", "none, sh"])]
+#[case("--give-up=offload,nothing", 2, &["nothing", "offload"])]
+#[case("--time-budget=0s", 2, &["is no time"])]
+#[case("--time-budget=5x", 2, &["60s, 2m or 1h30m"])]
+#[case("--time-budget=5s --exposure", 2, &["--exposure"])]
+#[case("--time-budget=5s --regularize=sdf", 2, &["--regularize"])]
+#[case("--until-psnr=0", 2, &["--until-psnr"])]
+#[case("--until-psnr=20 --primitive=triangles", 2, &["--primitive triangles"])]
+#[case("--quality=draft --preset=fast", 2, &["--preset"])]
+#[case("--quality=superb", 2, &["draft, normal, high"])]
+#[case("--checkpoint-minutes=-1", 2, &["--checkpoint-minutes", "0 and more"])]
+#[case("--checkpoint-minutes=inf", 2, &["--checkpoint-minutes", "a finite number"])]
+#[case("--keep-checkpoints=0", 2, &["--keep-checkpoints", "1 and more"])]
+#[case("--live-every=-1", 2, &["--live-every", "0 to 86400"])]
+#[case("--live-every=nan", 2, &["--live-every", "0 to 86400"])]
+#[case("--live-control=perhaps", 2, &["--live-control"])]
+#[case("-r densty", 2, &["densty", "1, 2, 4 or 8", "density", "dn_consistency"])]
+#[case("--test-views 8", 3, &["--test-views 8", "8 views", "less than 8"])]
+#[case("--test-views 0", 2, &["--test-views", "1 and more"])]
+#[case("--eval False --test-views=3", 2, &["--eval", "is false", "--test-views"])]
+#[case("--test-list nowhere.txt", 3, &["nowhere.txt", "--test-list"])]
+#[case("--primitive=triangles --clean", 2, &["--clean", "--primitive triangles", "Leave --clean out"])]
+#[case("--sugar-schedule=absolute --iterations=15000 --regularize=density", 2, &["15000", "relative"])]
+#[case("--multi-view", 2, &["--multi-view", "--regularize median-normal"])]
+#[case("--multi-view --regularize=density", 2, &["--multi-view", "--regularize median-normal"])]
+#[case("--multi-view --regularize=dn-consistency", 2, &["--multi-view", "--regularize median-normal"])]
+#[case("--primitive=triangles --antialiasing", 2, &["--antialiasing", "--upscaling-factor"])]
+#[case("--primitive=triangles --preset=mip", 2, &["triangles"])]
+#[case("--primitive=triangles --filter-3d", 2, &["--filter-3d", "no extent"])]
+#[case("--primitive=triangles --strategy=mcmc", 2, &["--strategy", "mcmc", "density control of their own"])]
+#[case("--primitive=triangles --strategy=budget", 2, &["--strategy", "budget", "--add-percentage"])]
+#[case("--primitive=triangles --target-gaussians=100", 2, &["--target-gaussians", "--max-points"])]
+#[case("--primitive=triangles --regularize=density", 2, &["--regularize", "density", "triangles"])]
+#[case("--primitive=triangles --upscaling_factor=8", 2, &["--upscaling-factor", "1 to 4"])]
+#[case("--primitive=surfels --antialiasing", 2, &["--antialiasing", "surfels"])]
+#[case("--primitive=surfels --preset=mip", 2, &["surfels", "preset mip"])]
+#[case("--primitive=surfels --filter-3d", 2, &["--filter-3d", "surfels"])]
+#[case("--primitive=surfels --strategy=mcmc", 2, &["--strategy", "mcmc", "adc, gof or budget"])]
+#[case("--primitive=surfels --scale-reg=0.1", 2, &["--scale-reg", "surfels"])]
+#[case("--primitive=surfels --regularize=density", 2, &["--regularize", "density", "surfels"])]
+#[case("--primitive=surfels --densification-interval=10", 2, &["--min-opacity", "is 0.05", "--opacity-lr"])]
+#[case("--skip_coarse", 2, &["--skip-coarse", "after training", "splat sugar -s", "splat mesh -m"])]
+#[case("--coarse_checkpoint out/15000.pt", 2, &["--coarse-checkpoint", "after training", "splat sugar -s", "splat mesh -m"])]
+#[case("--refinement_time short", 2, &["--refinement-time", "after training", "splat sugar -s", "splat mesh -m"])]
+#[case("-r refinement", 2, &["-r refinement", "after training", "splat sugar -s", "splat mesh -m"])]
+#[case("-r density --high_poly True", 2, &["--high-poly", "after training", "splat sugar -s", "splat mesh -m"])]
+#[case("--preset=reference --target-gaussians=9 --iterations=40", 2, &["--densify-until-iter", "15000", "--target-gaussians", "less than --iterations"])]
+fn options_that_cannot_be_are_refused_before_anything_is_written(
+    #[case] line: &str,
+    #[case] code: i32,
+    #[case] parts: &[&str],
+) {
+    let place = TestFolder::with_scene();
+    end(place.train().args(line.split(' '))).refused(code, parts);
+    assert!(!place.model().exists());
 }
 
 #[test]
@@ -140,8 +212,7 @@ fn a_model_folder_that_cannot_be_written_ends_with_1() {
     fs::write(place.model(), "a file in the way").unwrap();
     refused(&place, &[], 1, &[text(&place.model())]);
     let below = place.path("model/below");
-    let ended = end(place.train_into("model/below").args(["--iterations", "2"]));
-    ended.refused(1, &[text(&below)]);
+    end(&mut place.train_into("model/below")).refused(1, &[text(&below)]);
     assert_eq!(fs::read_to_string(place.model()).unwrap(), "a file in the way");
 }
 
@@ -154,8 +225,7 @@ fn a_folder_where_a_result_should_go_ends_with_1() {
     end(place.train().args(["--iterations", "2", "--eval"])).done();
     fs::remove_file(place.model().join("results.json")).unwrap();
     fs::create_dir_all(place.model().join("results.json/occupied")).unwrap();
-    let ended = end(place.train().args(["--iterations", "4", "--eval", "--resume", "auto"]));
-    ended.refused(1, &["results.json"]);
+    end(place.train().args(["--iterations=4", "--eval", "--resume"])).refused(1, &["results.json"]);
     assert_no_litter(&place.model());
 }
 
@@ -163,22 +233,21 @@ fn a_folder_where_a_result_should_go_ends_with_1() {
 fn a_scene_cannot_be_written_into_a_file() {
     let place = TestFolder::empty();
     fs::write(place.scene(), "a file in the way").unwrap();
-    end(splat().args(["synth", "-o"]).arg(place.scene())).refused(1, &[text(&place.scene())]);
+    place.splat("synth -o SCENE", &[]).refused(1, &[text(&place.scene())]);
 }
 
 #[test]
 fn a_scene_of_other_photographs_is_not_overwritten_by_a_synthetic_one() {
     let place = TestFolder::with_scene();
-    let synth = || end(splat().args(["synth", "--views", "2", "-o"]).arg(place.scene()));
+    let synth = || place.splat("synth --views=2 -o SCENE", &[]);
     let photograph = place.scene().join("images/DSC_0001.jpg");
     fs::write(&photograph, "precious").unwrap();
     let before = files_below(&place.scene());
     synth().refused(1, &[text(&photograph)]);
     assert!(files_below(&place.scene()) == before);
     // The demonstration's scene goes into `scene` of the model folder.
-    let mut demo = splat();
-    demo.args(["train", "--demo", "--device", "cpu", "-m"]).arg(place.path(""));
-    end(&mut demo).refused(1, &[text(&photograph)]);
+    let folder = place.path("");
+    place.splat("train --demo --device=cpu -m", &[text(&folder)]).refused(1, &[text(&photograph)]);
     fs::remove_dir_all(place.scene().join("images")).unwrap();
     synth().refused(1, &["sparse"]);
     fs::create_dir(place.scene().join("images")).unwrap();
@@ -212,10 +281,10 @@ fn the_cap_holds_from_the_start() {
 fn a_checkpoint_of_another_sh_degree_is_refused() {
     let place = with_model(2, &["--sh-degree", "1"]);
     let path = place.checkpoint(2);
-    let flags = ["--resume", "auto", "--sh-degree", "3"];
-    refused(&place, &flags, 3, &[text(&path), "--sh-degree 1"]);
-    let flags = ["--start-checkpoint", text(&path), "--sh-degree", "3"];
-    refused(&place, &flags, 3, &[text(&path), "--sh-degree 1"]);
+    for from in [&["--resume=auto"][..], &["--start-checkpoint", text(&path)]] {
+        let flags = [from, &["--sh-degree=3"]].concat();
+        refused(&place, &flags, 3, &[text(&path), "--sh-degree 1"]);
+    }
 }
 
 #[test]
@@ -233,8 +302,8 @@ fn a_truncated_checkpoint_gives_way_to_the_one_before_aloud() {
     for iteration in [4, 6] {
         cut(&place.checkpoint(iteration), 5000);
     }
-    let ended = end(place.train().args(["--iterations", "8", "--resume", "auto"])).done();
     let (newest, before) = (place.checkpoint(6), place.checkpoint(4));
+    let ended = end(place.train().args(["--iterations=8", "--resume=auto"])).done();
     ended.says(&["warning", text(&newest), text(&before), "iteration 2"]);
     assert!(place.ply(8).exists());
 }
@@ -245,20 +314,17 @@ fn when_no_checkpoint_is_whole_nothing_is_thrown_away() {
     cut(&place.checkpoint(2), 7);
     fs::write(place.checkpoint(4), "").unwrap();
     let before = files_below(&place.model());
-    let ended = refused(&place, &["--resume", "auto"], 3, &[text(&place.checkpoint(4))]);
-    ended.says(&[text(&place.checkpoint(2))]);
+    let [earlier, last] = [2, 4].map(|iteration| place.checkpoint(iteration));
+    refused(&place, &["--resume=auto"], 3, &[text(&last), text(&earlier)]);
     assert!(files_below(&place.model()) == before);
 }
 
 #[test]
 fn a_checkpoint_that_is_none_is_refused() {
     let place = TestFolder::with_scene();
-    let missing = place.path("missing.safetensors");
-    refused(&place, &["--start-checkpoint", text(&missing)], 3, &[text(&missing)]);
-    let image = place.image(0);
-    refused(&place, &["--start-checkpoint", text(&image)], 3, &[text(&image)]);
-    let folder = place.scene();
-    refused(&place, &["--start-checkpoint", text(&folder)], 3, &[text(&folder)]);
+    for path in [place.path("missing.safetensors"), place.image(0), place.scene()] {
+        refused(&place, &["--start-checkpoint", text(&path)], 3, &[text(&path)]);
+    }
 }
 
 #[test]
@@ -376,8 +442,7 @@ fn folders_are_named_with_what_lies_in_them() {
     let model = text(&folder);
     let ended = train("--init", &folder);
     ended.refused(3, &["is a folder", text(&FILES.ply(4)), &format!("-c {model}")]);
-    let ended = train("--start-checkpoint", &folder);
-    ended.refused(3, &["--resume -m", text(&FILES.checkpoint(4))]);
+    train("--start-checkpoint", &folder).refused(3, &["--resume -m", text(&FILES.checkpoint(4))]);
     train("--start-checkpoint", &FILES.scene()).refused(3, &["is a folder, not a checkpoint"]);
 }
 
@@ -434,11 +499,6 @@ fn git_lfs_pointers_are_named(#[case] name: &str) {
 
 // Unusual input that still trains: backgrounds, sizes, masks, scenes without points, JPEG.
 
-fn dataset(place: &TestFolder) -> Dataset {
-    let source_path = Some(place.scene());
-    Dataset::load(&SceneOptions { source_path, ..SceneOptions::default() }).unwrap()
-}
-
 #[test]
 fn a_corrupt_jpeg_among_good_ones_is_passed_over() {
     let place = TestFolder::with_scene();
@@ -470,9 +530,7 @@ fn photographs_of_another_size_but_the_same_shape_train() {
         picture.thumbnail_exact(24, 18).save(place.image(number)).unwrap();
     }
     place.trained(2, &[]);
-    let path = place.model().join("cameras.json");
-    let cameras: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let cameras = place.json("model/cameras.json");
     assert_eq!((&cameras[0]["width"], &cameras[0]["height"]), (&24.into(), &18.into()));
 }
 
@@ -485,9 +543,8 @@ fn photographs_of_another_size_but_the_same_shape_train() {
 #[case::few_gaussians("--max-points=100")]
 fn unusual_choices_train(#[case] flag: &str) {
     let place = with_model(10, &["--eval", flag]);
-    let results = place.json("model/results.json");
     // Far from trained, but an image: black or noise would be below.
-    assert!(results["ours_10"]["PSNR"].as_f64().unwrap() > 3.0, "{results}");
+    assert!(place.psnr("model", 10) > 3.0);
 }
 
 #[test]
@@ -498,8 +555,8 @@ fn where_decoded_photographs_are_kept_does_not_change_the_result() {
     {
         place.trained_into(model, 10, &[flags]);
     }
-    let ply = |model| place.ply_bytes(model, 10);
-    assert!(ply("low") == ply("high") && ply("low") == ply("tiny"));
+    place.assert_same(["low", "high"], 10);
+    place.assert_same(["low", "tiny"], 10);
 }
 
 #[test]
@@ -524,8 +581,8 @@ fn masks_leave_pixels_out(#[case] name: &str) {
         .save(masks.join(name))
         .unwrap();
     place.trained(10, &[]);
-    let ply = |model| place.ply_bytes(model, 10);
-    assert!(ply("whole") != ply("model"), "the mask changes nothing");
+    let [whole, masked] = ["whole", "model"].map(|model| place.ply_bytes(model, 10));
+    assert!(whole != masked, "the mask changes nothing");
     place.run("render", &[]).done();
     for kind in ["gt", "renders"] {
         let path = place.model().join(format!("train/ours_10/{kind}/00000.png"));
@@ -533,96 +590,6 @@ fn masks_leave_pixels_out(#[case] name: &str) {
         assert!((0..height).all(|y| picture.get_pixel(3, y).0 == [0; 3]), "{kind}");
         assert!((0..height).any(|y| picture.get_pixel(width - 3, y).0 != [0; 3]), "{kind}");
     }
-}
-
-#[test]
-fn a_transforms_scene_trains_as_its_colmap_twin() {
-    let place = TestFolder::with_scene();
-    place.trained_into("colmap", 2, &[]);
-    let frames: Vec<serde_json::Value> = dataset(&place)
-        .views
-        .iter()
-        .map(|view| {
-            let (rotation, centre) = (view.pose.rotation, view.pose.centre_world());
-            // Camera to world; OpenGL's camera has y up and z backwards.
-            let row = |i: usize| [rotation[0][i], -rotation[1][i], -rotation[2][i], centre[i]];
-            serde_json::json!({
-                "file_path": format!("images/{}", view.name),
-                "transform_matrix": [row(0), row(1), row(2), [0.0, 0.0, 0.0, 1.0]],
-            })
-        })
-        .collect();
-    let camera = dataset(&place).views[0].camera;
-    let transforms = serde_json::json!({
-        "w": camera.width, "h": camera.height,
-        "fl_x": camera.focal_px[0], "fl_y": camera.focal_px[1],
-        "cx": camera.centre_px[0], "cy": camera.centre_px[1],
-        "frames": frames,
-    });
-    fs::remove_dir_all(place.scene().join("sparse")).unwrap();
-    let path = place.scene().join("transforms.json");
-    fs::write(&path, transforms.to_string()).unwrap();
-    place.trained(5, &["--init-num-pts", "200", "--eval"]).says(&["7 views, 1 held out"]);
-
-    let cameras = |model: &str| -> Vec<[f64; 3]> {
-        let text = place.read(&format!("{model}/cameras.json"));
-        let list: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
-        let position =
-            |camera: &serde_json::Value| [0, 1, 2].map(|i| camera["position"][i].as_f64().unwrap());
-        let mut found: Vec<_> =
-            list.iter().map(|camera| (camera["img_name"].to_string(), position(camera))).collect();
-        found.sort_by(|a, b| a.0.cmp(&b.0));
-        found.into_iter().map(|(_, position)| position).collect()
-    };
-    for (a, b) in cameras("colmap").into_iter().zip(cameras("model")) {
-        // Both read doubles; only the rounding of a rotation differs.
-        assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9), "{a:?} {b:?}");
-    }
-
-    fs::write(&path, &transforms.to_string()[..200]).unwrap();
-    end(&mut place.train()).refused(3, &[text(&path)]);
-}
-
-/// Views of the scene side by side, as COLMAP writes them as text.
-fn write_text_model(place: &TestFolder, mark: &str) {
-    let sparse = place.scene().join("sparse/0");
-    fs::remove_dir_all(&sparse).unwrap();
-    fs::create_dir(&sparse).unwrap();
-    let write = |name: &str, text: String| fs::write(sparse.join(name), mark.to_owned() + &text);
-    let image = |i: usize| format!("{i} 1 0 0 0 0.{i} 0 4 3 view_{i:03}.png\n\n");
-    write("cameras.txt", "3 PINHOLE 48 36 40 40 24 18\n".to_owned()).unwrap();
-    write("images.txt", (0..VIEWS).map(image).collect()).unwrap();
-    let point = |i: usize| format!("{i} 0.{i} 0.2 0 200 100 50 0.5\n");
-    write("points3D.txt", (1..9).map(point).collect()).unwrap();
-}
-
-/// Writes the views as nerfstudio does.
-fn write_transforms(place: &TestFolder, mark: &str) {
-    fs::remove_dir_all(place.scene().join("sparse")).ok();
-    let frame = |i: usize| {
-        serde_json::json!({
-            "file_path": format!("images/view_{i:03}.png"),
-            "transform_matrix": [[1, 0, 0, i], [0, 1, 0, 0], [0, 0, 1, 4], [0, 0, 0, 1]],
-        })
-    };
-    let frames: Vec<_> = (0..VIEWS).map(frame).collect();
-    let scene = serde_json::json!({
-        "w": 48, "h": 36, "fl_x": 40, "fl_y": 40, "cx": 24, "cy": 18, "frames": frames,
-    });
-    fs::write(place.scene().join("transforms.json"), format!("{mark}{scene}")).unwrap();
-}
-
-#[rstest]
-#[case::colmap(write_text_model as fn(&TestFolder, &str))]
-#[case::nerfstudio(write_transforms as fn(&TestFolder, &str))]
-fn a_byte_order_mark_before_text_is_passed_over(#[case] write: fn(&TestFolder, &str)) {
-    let place = TestFolder::with_scene();
-    let [plain, marked] = [("plain", ""), ("marked", "\u{feff}")].map(|(model, mark)| {
-        write(&place, mark);
-        place.trained_into(model, 2, &["--init-num-pts=50"]);
-        place.ply_bytes(model, 2)
-    });
-    assert!(plain == marked);
 }
 
 #[test]
@@ -644,7 +611,7 @@ fn control_characters_of_names_are_escaped_in_messages() {
     assert!(trained.stderr.chars().all(|letter| letter == '\n' || !letter.is_control()));
     place.trained_into("new\nline", 1, &[]).says(&[", into ", r"new\nline"]);
     let nowhere = place.path("no\u{9b}2J\nerror: all is lost");
-    let refused = end(splat().args(["train", "--device", "cpu", "-s"]).arg(&nowhere));
+    let refused = place.splat("train --device=cpu -s", &[text(&nowhere)]);
     let refused = refused.refused(3, &[r"no\u{9b}2J\nerror: all is lost"]);
     assert_eq!(refused.stderr.lines().count(), 1, "{refused:#?}");
 }
@@ -652,15 +619,8 @@ fn control_characters_of_names_are_escaped_in_messages() {
 // Input whose numbers cannot be meant: points and Gaussians beyond what can be drawn, photographs of
 // a pixel.
 
-/// Trains for two iterations; refused as bad input with these words, before a folder is made.
-fn impossible_numbers_refused(place: &TestFolder, flags: &[&str], parts: &[&str]) -> Ended {
-    let ended = end(place.train().args(["--iterations", "2"]).args(flags)).refused(3, parts);
-    assert!(!place.model().exists(), "a refused run leaves no folder");
-    ended
-}
-
 /// Bytes of a binary file from `at` on become those of `value`.
-fn overwrite(path: &Path, at: usize, value: &[u8]) {
+pub(super) fn overwrite(path: &Path, at: usize, value: &[u8]) {
     let mut bytes = fs::read(path).unwrap();
     bytes[at..at + value.len()].copy_from_slice(value);
     fs::write(path, bytes).unwrap();
@@ -671,11 +631,11 @@ fn points_too_far_away_to_be_meant_are_refused() {
     let place = TestFolder::with_scene();
     // The count and the first point's number come before its position.
     overwrite(&place.points(), 16, &1e25_f64.to_le_bytes());
-    impossible_numbers_refused(&place, &[], &[text(&place.points()), "point 1", "1e25", "1e12"]);
+    refused_before(&place, &[], &[text(&place.points()), "point 1", "1e25", "1e12"]);
     fs::remove_file(place.points()).unwrap();
     let path = place.points().with_extension("txt");
     fs::write(&path, "# points\n7 0 0 0 1 2 3 0.5\n8 0 -1e25 0 1 2 3 0.5\n").unwrap();
-    impossible_numbers_refused(&place, &[], &[text(&path), "line 3", "-1e25", "1e12"]);
+    refused_before(&place, &[], &[text(&path), "line 3", "-1e25", "1e12"]);
 }
 
 /// Position of the first row in a PLY of ours, bytes.
@@ -702,9 +662,8 @@ fn gaussians_that_cannot_be_drawn_are_refused(
     let written = if value.abs() < 1e6 { value.to_string() } else { format!("{value:e}") };
     let parts = [text(&path), "row 0", name, &written];
     let of_init = [text(&path), "Gaussian 0", &format!("{value:e}")];
-    impossible_numbers_refused(&place, &["--init", text(&path)], &of_init);
-    let mut eval = splat();
-    end(eval.args(["eval", "--device=cpu", "-m"]).arg(place.path("first"))).refused(3, &parts);
+    refused_before(&place, &["--init", text(&path)], &of_init);
+    place.splat("eval --device=cpu -m first", &[]).refused(3, &parts);
 }
 
 /// Every number of these kinds that a model's files hold.
@@ -748,7 +707,7 @@ fn a_mask_of_one_pixel_does_not_pass_for_any_photograph() {
     let mask = place.scene().join("masks/view_005.png");
     fs::create_dir_all(mask.parent().unwrap()).unwrap();
     RgbImage::from_pixel(1, 1, Rgb([255; 3])).save(&mask).unwrap();
-    impossible_numbers_refused(&place, &[], &[text(&mask), "1x1", "48x36", "proportions"]);
+    refused_before(&place, &[], &[text(&mask), "1x1", "48x36", "proportions"]);
     // Half of the size is the same shape.
     RgbImage::from_pixel(24, 18, Rgb([255; 3])).save(&mask).unwrap();
     place.trained(1, &[]);

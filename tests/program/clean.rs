@@ -1,14 +1,12 @@
 //! `splat clean`: what it removes, what it writes, and what it leaves alone.
 
 use std::fs;
-use std::path::Path;
 
 use image::{Rgb, RgbImage};
 use rstest::rstest;
 use serde_json::Value;
 use splat::backend::cpu::Cpu;
 use splat::backend::{Photo, RenderSettings, Stay};
-use splat::config::SceneOptions;
 use splat::dataset::{Dataset, ImageLoader, Residency};
 use splat::export::{read_ply, write_ply};
 use splat::math::Real;
@@ -19,7 +17,7 @@ use splat::train::Views;
 use crate::common::Draws;
 use crate::common::prelude::*;
 use crate::common::program::{
-    Ended, SIZE, TestFolder, VIEWS, assert_no_litter, end, files_below, splat, text,
+    Ended, SIZE, TestFolder, VIEWS, assert_no_litter, end, files_below, text, words,
 };
 use crate::common::scene::{gaussian, together};
 use crate::synthetic_scenes::with_model;
@@ -30,16 +28,13 @@ fn trained() -> TestFolder {
 }
 
 fn clean(place: &TestFolder, args: &[&str]) -> Ended {
-    let mut command = splat();
-    command.current_dir(place.path("")).args(["clean", "--device=cpu", "-m", "model"]).args(args);
-    end(&mut command)
+    place.splat("clean --device=cpu -m model", args)
 }
 
 /// Mean PSNR of a split's views, dB.
-fn psnr(model: &Path, split: &str) -> f64 {
-    let mut command = splat();
-    command.args(["eval", "--json", "--device=cpu", "--split", split, "-m"]).arg(model);
-    end(&mut command).done().json()["mean"]["psnr"].as_f64().unwrap()
+fn psnr(place: &TestFolder, model: &str, split: &str) -> f64 {
+    let report = place.splat("eval --json --device=cpu", &["--split", split, "-m", model]);
+    report.done().json()["mean"]["psnr"].as_f64().unwrap()
 }
 
 /// Number of Gaussians that a rule removes.
@@ -53,9 +48,8 @@ fn a_cleaned_model_is_a_model_that_is_no_worse() {
     let place = trained();
     let before = files_below(&place.model());
     let report = clean(&place, &["--json"]).done().json();
-    let cleaned = place.model().join("clean");
-    let ply = cleaned.join("point_cloud/iteration_150/point_cloud.ply");
-    let (all, left) = (read_ply(&place.ply(150)).unwrap(), read_ply(&ply).unwrap());
+    let [all, left] =
+        ["model", "model/clean"].map(|model| read_ply(&place.ply_of(model, 150)).unwrap());
     assert_eq!(report["gaussians_before"], all.len());
     assert_eq!(report["gaussians_after"], left.len());
     assert!(left.len() < all.len() && removed(&report, "redundant") > 0, "{report}");
@@ -63,21 +57,20 @@ fn a_cleaned_model_is_a_model_that_is_no_worse() {
     let sum: u64 = rules.iter().map(|rule| rule["removed"].as_u64().unwrap()).sum();
     assert_eq!(sum, (all.len() - left.len()) as u64);
     // It says what `splat eval` measures, of which both draw in single precision.
-    let (said, found) = (report["psnr_before"].as_f64().unwrap(), psnr(&place.model(), "train"));
+    let (said, found) = (report["psnr_before"].as_f64().unwrap(), psnr(&place, "model", "train"));
     assert!((said - found).abs() < 1e-3, "{said} {found}");
-    let (said, found) = (report["psnr_after"].as_f64().unwrap(), psnr(&cleaned, "train"));
+    let (said, found) =
+        (report["psnr_after"].as_f64().unwrap(), psnr(&place, "model/clean", "train"));
     assert!((said - found).abs() < 1e-3, "{said} {found}");
     assert!(found >= report["psnr_before"].as_f64().unwrap() - 0.05, "{report}");
     // The views that were held out still are.
-    psnr(&cleaned, "test");
+    psnr(&place, "model/clean", "test");
     // The model itself is what it was, but for what is beside its Gaussians.
     for (path, content) in &before {
         let is_table = path.parent() == Some(&place.model());
         assert!(is_table || fs::read(path).unwrap() == *content, "{}", path.display());
     }
-    let kept: Value =
-        serde_json::from_str(&fs::read_to_string(cleaned.join("clean.json")).unwrap()).unwrap();
-    assert_eq!(kept["gaussians_after"], left.len());
+    assert_eq!(place.json("model/clean/clean.json")["gaussians_after"], left.len());
     assert_no_litter(&place.model());
 }
 
@@ -85,9 +78,7 @@ fn a_cleaned_model_is_a_model_that_is_no_worse() {
 fn a_dry_run_says_the_same_and_writes_nothing() {
     let place = trained();
     let before = files_below(&place.model());
-    let dry = clean(&place, &["--dry-run"]).done();
-    assert!(dry.stdout.contains("would be left"), "{dry:#?}");
-    assert!(dry.stdout.contains("PSNR of 7 training views"), "{dry:#?}");
+    clean(&place, &["--dry-run"]).done().prints(&["would be left", "PSNR of 7 training views"]);
     let report = clean(&place, &["--dry-run", "--json"]).done().json();
     assert!(report["to"].is_null());
     assert!(files_below(&place.model()) == before);
@@ -109,10 +100,8 @@ fn a_model_that_is_there_is_moved_aside_and_not_lost() {
     assert!(place.ply_bytes("out/previous_1", 150) == before);
     assert!(place.path("out/previous_1/clean.json").exists());
     // More may go where more may be lost.
-    let [few, many] = ["out/previous_1", "out"].map(|model| {
-        let ply = place.ply_of(model, 150);
-        read_ply(&ply).unwrap().len()
-    });
+    let [few, many] =
+        ["out/previous_1", "out"].map(|model| read_ply(&place.ply_of(model, 150)).unwrap().len());
     assert!(many < few, "{many} {few}");
 }
 
@@ -163,16 +152,10 @@ fn a_box_and_a_ball_cut_all_outside_of_them() {
 }
 
 /// Views and Gaussians of the scene of the next tests.
-const PLANTED_SCENE: [&str; 8] = [
-    "--views=12",
-    "--width=72",
-    "--height=54",
-    "--points=500",
-    "--gaussians=model",
-    "--gaussian-count=6000",
-    "--output=scene",
-    "--seed=3",
-];
+const PLANTED_SCENE: [&str; 8] = words(
+    "--views=12 --width=72 --height=54 --points=500 --gaussians=model --gaussian-count=6000 \
+     --output=scene --seed=3",
+);
 
 /// Floaters between the cameras and what these look at, of a colour that the scene does not have.
 fn floaters(dataset: &Dataset, model: &Gaussians, count: usize, opacities: [f64; 2]) -> Gaussians {
@@ -226,13 +209,11 @@ fn shown(dataset: &Dataset, all: &Gaussians, planted: usize) -> Vec<bool> {
 fn floaters_that_a_view_shows_are_removed(#[case] opacities: [f64; 2]) {
     let planted = 1000;
     let place = TestFolder::empty();
-    let mut command = splat();
-    end(command.current_dir(place.path("")).arg("synth").args(PLANTED_SCENE)).done();
-    let healthy = psnr(&place.model(), "train");
+    place.splat("synth", &PLANTED_SCENE).done();
+    let healthy = psnr(&place, "model", "train");
     let ply = place.ply(1);
     let model = read_ply(&ply).unwrap();
-    let scene = SceneOptions { source_path: Some(place.scene()), ..SceneOptions::default() };
-    let dataset = Dataset::load(&scene).unwrap();
+    let dataset = place.dataset();
     let all = together(&[model.clone(), floaters(&dataset, &model, planted, opacities)]);
     let shown = shown(&dataset, &all, planted);
     write_ply(&ply, &all).unwrap();
@@ -258,13 +239,13 @@ fn training_ends_with_what_clean_makes_of_its_model() {
     let flags = ["--eval", "--sh-degree-interval=20", "--max-points=600", "--clean"];
     let ended = place.trained_into("at_once", 150, &flags);
     assert_eq!(ended.stdout, "");
-    let ended = ended.says(&["Training complete", "Gaussians, ", " % removed"]);
-    ended.says(&["PSNR of 7 training views", " -> "]);
-    let cleaned = |model: &str| fs::read(place.ply_of(&format!("{model}/clean"), 150)).unwrap();
-    assert!(place.ply_bytes("model", 150) == place.ply_bytes("at_once", 150));
-    assert!(cleaned("model") == cleaned("at_once"));
+    let parts =
+        ["Training complete", "Gaussians, ", " % removed", "PSNR of 7 training views", " -> "];
+    ended.says(&parts);
+    place.assert_same(["model", "at_once"], 150);
+    place.assert_same(["model/clean", "at_once/clean"], 150);
     // The views that were held out still are.
-    psnr(&place.path("at_once/clean"), "test");
+    psnr(&place, "at_once/clean", "test");
     assert_no_litter(&place.path("at_once"));
 }
 
@@ -274,8 +255,7 @@ fn a_complete_run_is_cleaned_once_and_one_that_goes_on_again() {
     let resumed = |flags: &[&str]| end(place.train().args(["--resume", "--clean"]).args(flags));
     resumed(&[]).done().says(&["already trained for", " % removed"]);
     let first = place.ply_bytes("model/clean", 150);
-    let again = resumed(&[]).done().says(&["iteration 150 is cleaned already"]);
-    assert!(!again.stderr.contains("removed"), "{again:#?}");
+    resumed(&[]).done().says(&["iteration 150 is cleaned already"]).omits(&["removed"]);
     assert!(place.ply_bytes("model/clean", 150) == first);
     let quiet = resumed(&["--preset=fast", "--iterations=160", "--quiet"]).done();
     assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));
@@ -289,15 +269,9 @@ fn a_complete_run_is_cleaned_once_and_one_that_goes_on_again() {
 }
 
 #[test]
-fn training_that_cannot_be_followed_by_a_cleaning_is_refused_at_once() {
-    let place = trained();
-    let mut train = place.train_into("triangles");
-    end(train.args(["--primitive=triangles", "--clean"]))
-        .refused(2, &["--clean", "--primitive triangles", "Leave --clean out"]);
-    assert!(!place.path("triangles").exists());
-    let mut sugar = splat();
-    sugar.args(["sugar", "--clean", "-s"]).arg(place.scene()).arg("-m").arg(place.path("sugar"));
-    end(&mut sugar).refused(2, &["--clean", "splat clean -m MODEL"]);
+fn sugar_is_not_followed_by_a_cleaning() {
+    let sugar = TestFolder::with_scene().splat("sugar --clean -s SCENE -m sugar", &[]);
+    sugar.refused(2, &["--clean", "splat clean -m MODEL"]);
 }
 
 // Views that their masks hide: nothing is learned from them, and nothing measured by them.
@@ -312,11 +286,6 @@ fn hide(place: &TestFolder, views: impl IntoIterator<Item = usize>) {
     }
 }
 
-fn hidden_views_json(place: &TestFolder, name: &str) -> Value {
-    let text = fs::read_to_string(place.model().join(name)).unwrap();
-    serde_json::from_str(&text).unwrap()
-}
-
 #[test]
 fn a_held_out_view_that_its_mask_hides_is_left_out_of_the_means() {
     let place = TestFolder::with_scene();
@@ -326,9 +295,8 @@ fn a_held_out_view_that_its_mask_hides_is_left_out_of_the_means() {
     hide(&place, [2, 3]);
     let said = ["view_002.png: its mask hides every pixel", "left out of the means"];
     place.trained(6, &every_other).says(&said);
-    let results = hidden_views_json(&place, "results.json");
-    let means = results["ours_6"]["PSNR"].as_f64().unwrap();
-    let per_view = hidden_views_json(&place, "per_view.json");
+    let means = place.psnr("model", 6);
+    let per_view = place.json("model/per_view.json");
     let views = per_view["ours_6"]["PSNR"].as_object().unwrap();
     let numbers: Vec<&String> = views.keys().collect();
     // Numbered as their renders are.
@@ -336,9 +304,7 @@ fn a_held_out_view_that_its_mask_hides_is_left_out_of_the_means() {
     let psnr: Vec<f64> = views.values().map(|psnr| psnr.as_f64().unwrap()).collect();
     assert!((psnr.iter().sum::<f64>() / 3.0 - means).abs() < 1e-9 && means < 50.0, "{psnr:?}");
 
-    let eval = place.run("eval", &["--json"]);
-    let eval = eval.done().says(&said);
-    let report = eval.json();
+    let report = place.run("eval", &["--json"]).done().says(&said).json();
     assert_eq!(report["views"].as_array().unwrap().len(), 3, "{report}");
     assert!((report["mean"]["psnr"].as_f64().unwrap() - means).abs() < 1e-3, "{report}");
     place.run("render", &["--skip-train"]).done();

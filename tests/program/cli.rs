@@ -4,18 +4,14 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use rstest::rstest;
-use splat::config::Config;
 
-use crate::common::program::{Ended, SIZE, TestFolder, VIEWS, cut, end, files_below, splat, text};
+use crate::common::program::{
+    Ended, SIZE, TestFolder, Text as _, VIEWS, cut, end, files_below, splat, text, words,
+};
 use crate::synthetic_scenes::with_model;
 
 /// The folder of the demonstration, as a user may call one.
 const DEMO_MODEL: &str = "it's a demo";
-
-fn config(place: &TestFolder, model: &str) -> Config {
-    let path = place.path(model).join("config.toml");
-    Config::from_toml("config.toml", &fs::read_to_string(path).unwrap()).unwrap()
-}
 
 #[rstest]
 #[case::program("", &["train", "eval", "render", "plan", "synth", "profile", "compare", "doctor", "Exit codes"])]
@@ -35,9 +31,7 @@ fn config(place: &TestFolder, model: &str) -> Config {
 fn every_command_explains_itself(#[case] command: &str, #[case] parts: &[&str]) {
     let ended = end(splat().args(command.split_whitespace()).arg("--help")).done();
     assert_eq!(ended.stderr, "");
-    for part in parts {
-        assert!(ended.stdout.contains(part), "{part} is missing:\n{}", ended.stdout);
-    }
+    ended.stdout.assert_holds(parts);
 }
 
 #[rstest]
@@ -54,9 +48,7 @@ fn a_misspelt_line_is_told_what_is_meant(#[case] line: &str, #[case] said: &str)
     let place = TestFolder::empty();
     fs::write(place.path("c.toml"), "[optimise]\niterations = 3\n").unwrap();
     fs::write(place.path("d.toml"), "[optimize]\niterations = \"a\"\n").unwrap();
-    let mut command = splat();
-    command.current_dir(place.path("")).args(line.split(' '));
-    end(&mut command).refused(2, &[said]);
+    place.splat(line, &[]).refused(2, &[said]);
 }
 
 #[test]
@@ -68,7 +60,6 @@ fn help_finds_guides_by_words_of_their_text() {
         let (found, all) = (help(word), help(topic));
         assert!(!found.is_empty() && all.starts_with(found.trim_end()), "{word}: {found}");
     }
-    end(splat().args(["help", "teapots"])).refused(2, &["splat help"]);
 }
 
 /// The default of what a model's configuration says is what that says.
@@ -109,11 +100,8 @@ fn the_version_is_a_result() {
 #[case::synth_without_views("synth --views 0 -o scene", "--views")]
 fn bad_usage_names_the_flag_and_ends_with_2(#[case] line: &str, #[case] part: &str) {
     let place = TestFolder::empty();
-    let mut command = splat();
-    let ended = end(command.current_dir(place.path("")).args(line.split_whitespace()));
-    assert_eq!(ended.code, Some(2), "{ended:#?}");
+    let ended = place.splat(line, &[]).ends(2).says(&[part]);
     assert_eq!(ended.stdout, "");
-    let ended = ended.says(&[part]);
     assert!(files_below(&place.path("")).is_empty(), "something was written");
     if !line.is_empty() {
         assert!(ended.stderr.lines().count() <= 4, "{}", ended.stderr);
@@ -127,10 +115,8 @@ fn a_gpu_that_cannot_be_used_is_refused_with_the_reason_and_the_way_out() {
         return;
     }
     let place = TestFolder::with_scene();
-    // The later flag would be a repetition; so no helper here.
-    let mut command = splat();
-    command.args(["train", "--device", "cuda", "-s"]).arg(place.scene());
-    end(command.arg("-m").arg(place.model())).refused(5, &["--device cuda", "--device cpu"]);
+    let parts = ["--device cuda", "--device cpu"];
+    place.splat("train --device cuda -s SCENE -m MODEL", &[]).refused(5, &parts);
     assert!(!place.model().exists());
 }
 
@@ -139,38 +125,45 @@ fn limits_of_a_gpu_are_taken_with_a_notice_on_the_cpu() {
     let place = TestFolder::with_scene();
     place.trained(1, &["--vram-limit", "80%"]).says(&["without effect on the CPU: --vram-limit"]);
     // Nobody typed it for `eval`.
-    let eval = place.run("eval", &["--split=train"]).done();
-    assert!(!eval.stderr.contains("without effect"), "{eval:#?}");
-    let config = place.read("model/config.toml");
-    assert!(config.contains("vram_limit = \"80%\""), "{config}");
+    place.run("eval", &["--split=train"]).done().omits(&["without effect"]);
+    place.read("model/config.toml").assert_holds(&["vram_limit = \"80%\""]);
+}
+
+#[rstest]
+#[case("--multi-view-factor=0.3", &["--multi-view-factor has no effect", "--multi-view"])]
+#[case("--set_sigma=0.5 --set_weight=0.2 --indoor", &["--set-sigma has no effect without --primitive triangles",
+    "--indoor has no effect without --primitive triangles"])]
+#[case("--primitive=triangles --min-opacity=0.1 --scaling-lr=0.1", &["--scaling-lr has no effect",
+    "--min-opacity has no effect with --primitive triangles"])]
+#[case("--normals-frame=world --lambda-normals-super=1 --normals-from-iter=1", &["--normals-frame has no effect without --normals",
+    "--lambda-normals-super has no effect without --normals", "--normals-from-iter has no effect without --normals"])]
+#[case("--ray_jitter --resample_gt_image --load_allres --sample_more_highres", &["--resample-gt-image is ignored",
+    "--ray-jitter is ignored: pixels are drawn and compared at their centres", "--sample-more-highres is ignored",
+    "--load-allres is ignored: photographs are trained at the one size of --resolution"])]
+fn options_without_effect_are_named(#[case] line: &str, #[case] said: &[&str]) {
+    let flags: Vec<&str> = line.split(' ').collect();
+    TestFolder::with_scene().trained(1, &flags).says(said);
 }
 
 #[test]
-fn an_exposure_and_a_grid_exclude_each_other() {
+fn rates_of_exposures_are_taken_by_the_reference_trainers_names() {
     let place = TestFolder::with_scene();
-    end(place.train().args(["--exposure", "--bilateral-grid"]))
-        .refused(2, &["--bilateral-grid", "--exposure"]);
-    // The rates of the reference trainer's flags are taken.
-    let flags = ["--exposure", "--exposure_lr_init=0.02", "--exposure_lr_final", "0.002"];
-    place.trained(2, &flags);
-    let options = config(&place, "model").optimize;
+    place.trained(2, &words::<4>("--exposure --exposure_lr_init=0.02 --exposure_lr_final 0.002"));
+    let options = place.config("model").optimize;
     assert_eq!((options.exposure_lr_init, options.exposure_lr_final), (0.02, 0.002));
 }
 
 #[test]
 fn hyphens_and_underscores_are_the_same() {
     let place = TestFolder::with_scene();
-    place.trained_into(
-        "a",
-        2,
-        &["--test-iterations", "1", "--densify-until-iter=9", "--high-dram"],
-    );
+    let flags = words::<4>("--test-iterations 1 --densify-until-iter=9 --high-dram");
+    place.trained_into("a", 2, &flags);
     place.trained_into(
         "b",
         2,
-        &["--test_iterations", "1", "--densify_until_iter=9", "--high_dram"],
+        &words::<4>("--test_iterations 1 --densify_until_iter=9 --high_dram"),
     );
-    let (mut a, b) = (config(&place, "a"), config(&place, "b"));
+    let (mut a, b) = (place.config("a"), place.config("b"));
     assert_eq!((a.densify.densify_until_iter, a.memory.high_dram), (9, true));
     a.output.model_path.clone_from(&b.output.model_path);
     assert_eq!(a, b);
@@ -179,18 +172,18 @@ fn hyphens_and_underscores_are_the_same() {
 #[test]
 fn harmless_flags_of_the_reference_trainer_get_one_notice_each() {
     let place = TestFolder::with_scene();
-    let flags = ["--convert_SHs_python", "--debug", "--ip", "127.0.0.1", "--port", "6009"];
-    let ended = place.trained(2, &flags);
-    let notices = ended.stderr.lines().filter(|line| line.contains("is ignored")).count();
-    assert_eq!(notices, 4, "{}", ended.stderr);
+    let flags = words::<6>("--convert_SHs_python --debug --ip 127.0.0.1 --port 6009");
+    let said = place.trained(2, &flags).stderr;
+    assert_eq!(said.lines().filter(|line| line.contains("is ignored")).count(), 4, "{said}");
 }
 
 #[test]
 fn customary_ways_to_write_switches_and_never_are_understood() {
     let place = TestFolder::with_scene();
-    let never = ["--eval", "True", "--test_iterations", "-1", "--save_iterations", "-1"];
-    place.trained(3, &[&never[..], &["-w", "False", "--checkpoint_iterations", "-1"]].concat());
-    let config = config(&place, "model");
+    let flags = "--eval True --test_iterations -1 --save_iterations -1 -w False \
+                 --checkpoint_iterations -1";
+    place.trained(3, &words::<10>(flags));
+    let config = place.config("model");
     assert!(config.scene.eval && !config.scene.white_background);
     // The last iteration is saved and measured nevertheless.
     assert!(place.ply(3).exists());
@@ -202,12 +195,9 @@ fn flags_win_over_the_file_and_the_file_over_the_preset() {
     let place = TestFolder::with_scene();
     let file = place.path("mine.toml");
     fs::write(&file, "[optimize]\niterations = 4\nsh_degree = 1\n").unwrap();
-    end(place
-        .train()
-        .args(["--preset", "smoke", "--sh-degree", "2", "-r", "1", "--config"])
-        .arg(&file))
-    .done();
-    let config = config(&place, "model");
+    let flags = words::<7>("--preset smoke --sh-degree 2 -r 1 --config");
+    end(place.train().args(flags).arg(&file)).done();
+    let config = place.config("model");
     assert_eq!(config.optimize.sh_degree, 2, "flags come last");
     assert_eq!(config.optimize.iterations, 4, "the file wins over the preset");
     assert_eq!(config.optimize.sh_degree_interval, 50, "the preset wins over the defaults");
@@ -216,15 +206,12 @@ fn flags_win_over_the_file_and_the_file_over_the_preset() {
 #[test]
 fn the_written_configuration_reproduces_the_run() {
     let place = TestFolder::with_scene();
-    place.trained_into("a", 8, &["--seed", "5", "--random-background", "--feature-lr", "0.01"]);
-    let written = place.path("a").join("config.toml");
-    let mut again = splat();
-    again.arg("train").arg("--config").arg(written).arg("-m").arg(place.path("b"));
-    end(&mut again).done();
-    let ply = |model| place.ply_bytes(model, 8);
-    assert!(ply("a") == ply("b"), "the second run differs");
-    place.trained_into("c", 8, &["--seed", "6", "--random-background", "--feature-lr", "0.01"]);
-    assert!(ply("a") != ply("c"), "the seed changes nothing");
+    let flags = |seed| [seed, "--random-background", "--feature-lr", "0.01"];
+    place.trained_into("a", 8, &flags("--seed=5"));
+    place.splat("train --config a/config.toml -m b", &[]).done();
+    place.assert_same(["a", "b"], 8);
+    place.trained_into("c", 8, &flags("--seed=6"));
+    assert!(place.ply_bytes("a", 8) != place.ply_bytes("c", 8), "the seed changes nothing");
 }
 
 #[test]
@@ -259,8 +246,8 @@ fn the_error_of_a_json_run_is_json_too() {
 #[test]
 fn quiet_says_nothing_when_all_is_well() {
     let place = TestFolder::with_scene();
-    let ended = place.trained(3, &["--quiet", "--eval"]);
-    assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
+    let Ended { stdout, stderr, .. } = place.trained(3, &["--quiet", "--eval"]);
+    assert_eq!([stdout, stderr], ["", ""]);
 }
 
 #[rstest]
@@ -319,21 +306,8 @@ fn a_scene_that_is_its_own_model_folder_keeps_its_photographs() {
 fn synth_says_where_the_scene_is_and_writes_the_same_for_the_same_seed() {
     let place = TestFolder::empty();
     let synth = |name: &str, seed: &str| {
-        let size = [
-            "--views",
-            "3",
-            "--width",
-            "24",
-            "--height",
-            "18",
-            "--points",
-            "20",
-            "--truth-cells",
-            "64",
-        ];
-        let mut command = splat();
-        command.args(["synth", "--seed", seed, "-o"]).arg(place.path(name)).args(size);
-        end(&mut command).done()
+        let line = "synth --views 3 --width 24 --height 18 --points 20 --truth-cells 64";
+        place.splat(line, &["--seed", seed, "-o", text(&place.path(name))]).done()
     };
     assert_eq!(synth("a", "1").stdout.trim(), text(&place.path("a")));
     synth("b", "1");
@@ -370,10 +344,7 @@ fn doctor_speaks_text_and_json() {
     let json = doctor.json();
     // A GPU that this program cannot use keeps training from running, as does a full disk.
     let can_train = json["can_train"].as_bool().unwrap();
-    assert_eq!(
-        (ended.code, doctor.code),
-        if can_train { (Some(0), Some(0)) } else { (Some(1), Some(1)) }
-    );
+    assert_eq!([ended.code, doctor.code], [Some(i32::from(!can_train)); 2]);
     let usable = json["gpu_problem"].is_null() && json["disk_free"].as_u64().unwrap() > 1 << 26;
     assert_eq!(can_train, usable, "{json}");
     assert!(["GPU ", "NVML ", "RAM ", "disk "].iter().all(|part| text.contains(part)), "{text}");
@@ -391,13 +362,9 @@ fn doctor_speaks_text_and_json() {
 fn bench_measures_a_model_at_the_sizes_asked_for_and_changes_nothing() {
     let place = with_model(3, &["--eval"]);
     let before = files_below(&place.model());
-    let bench = |flags: &[&str]| {
-        let mut command = splat();
-        command.args(["bench", "--iterations=12", "--warm-up=2", "-m"]).arg(place.model());
-        end(command.args(flags)).done().stdout
-    };
-    let json: serde_json::Value =
-        serde_json::from_str(&bench(&["--json", "--gaussians", "777", "50"])).unwrap();
+    let bench =
+        |flags: &[&str]| place.splat("bench --iterations=12 --warm-up=2 -m MODEL", flags).done();
+    let json = bench(&["--json", "--gaussians", "777", "50"]).json();
     assert_eq!((&json["train_views"], &json["view_px"][0]), (&7.into(), &48.into()));
     let runs = json["runs"].as_array().unwrap();
     for (run, gaussians) in runs.iter().zip([50, 777]) {
@@ -418,15 +385,12 @@ fn bench_measures_a_model_at_the_sizes_asked_for_and_changes_nothing() {
         assert!(run["stages"].as_array().unwrap().is_empty() && run["copy"].is_null());
     }
     assert_eq!(runs.len(), 2);
-    let text = bench(&["--observe"]);
-    for part in [
+    bench(&["--observe"]).prints(&[
         "density control's statistics",
         "200 Gaussians, 12 steps",
         "ms (median)",
         "pairs contributing",
-    ] {
-        assert!(text.contains(part), "{text}");
-    }
+    ]);
     assert!(files_below(&place.model()) == before, "the model is not touched");
 }
 
@@ -459,16 +423,14 @@ fn render_without_a_photograph_that_can_be_decoded_is_refused() {
         // The header stays, so that the scene opens.
         cut(&place.image(number), 100);
     }
-    let ended = place.run("render", &[]);
-    ended.refused(3, &["no image of the train views", text(&place.image(1))]);
+    place.run("render", &[]).refused(3, &["no image of the train views", text(&place.image(1))]);
 }
 
 #[test]
 fn eval_gives_the_figures_of_the_run() {
     let place = with_model(6, &["--eval"]);
     let written = place.json("model/results.json");
-    let ended = place.run("eval", &["--json"]).done();
-    let json = ended.json();
+    let json = place.run("eval", &["--json"]).done().json();
     assert_eq!(json["iteration"], 6);
     assert_eq!(json["views"].as_array().unwrap().len(), 1);
     let difference = |found: &serde_json::Value, name: &str| {
@@ -477,9 +439,7 @@ fn eval_gives_the_figures_of_the_run() {
     // The PLY holds all that the run had, so only the printed digits differ.
     assert!(difference(&json["mean"]["psnr"], "PSNR") < 1e-4, "{json} {written}");
     assert!(difference(&json["mean"]["ssim"], "SSIM") < 1e-5, "{json} {written}");
-    let train = ["eval", "--split", "train", "--json", "-m"];
-    let train = end(splat().args(train).arg(place.model())).done();
-    let train = train.json();
+    let train = place.splat("eval --split train --json -m MODEL", &[]).done().json();
     assert_eq!(train["views"].as_array().unwrap().len(), 7);
 }
 
@@ -491,8 +451,7 @@ fn eval_of_another_iteration_or_scene_follows_the_flags() {
     fs::rename(place.scene(), &moved).unwrap();
     let eval = |flags: &[&str]| -> Ended { place.run("eval", &[&["--json"][..], flags].concat()) };
     eval(&[]).refused(3, &[text(&place.scene())]);
-    let ended = eval(&["-s", text(&moved), "--iteration", "2"]).done();
-    let json = ended.json();
+    let json = eval(&["-s", text(&moved), "--iteration", "2"]).done().json();
     assert_eq!(json["iteration"], 2);
     eval(&["-s", text(&moved), "--iteration", "5"]).refused(3, &["5", "2, 6"]);
 }
@@ -514,16 +473,14 @@ fn the_demonstration_trains_says_what_is_next_and_is_found_from_every_folder() {
     let said = ended.stdout;
     // Commands that it suggests can be pasted.
     let quoted = format!("-m '{}'", DEMO_MODEL.replace('\'', r"'\''"));
-    for part in [
+    said.assert_holds(&[
         "scene",
         "iteration_5/point_cloud.ply",
         "results.json",
         "tensorboard",
         "splat export -m",
         &quoted,
-    ] {
-        assert!(said.contains(part), "{part} is missing: {said}");
-    }
+    ]);
     assert!(place.ply_of(DEMO_MODEL, 5).exists());
     fs::create_dir(place.path("elsewhere")).unwrap();
     let model = format!("../{DEMO_MODEL}");
@@ -542,8 +499,7 @@ fn measuring_with_other_scene_options_leaves_the_tables_alone() {
     let place = with_model(3, &["--eval"]);
     let read = || place.read("model/results.json");
     let before = read();
-    let ended = place.run("eval", &["-r", "2"]).done().says(&["left as they are"]);
-    assert!(ended.stdout.contains("PSNR") && ended.stdout.contains("SSIM"), "{}", ended.stdout);
+    place.run("eval", &["-r", "2"]).done().says(&["left as they are"]).prints(&["PSNR", "SSIM"]);
     assert_eq!(read(), before);
 }
 
@@ -551,9 +507,7 @@ fn measuring_with_other_scene_options_leaves_the_tables_alone() {
 fn eval_and_render_accept_harmless_flags_of_the_reference_scripts() {
     let place = with_model(2, &["--eval"]);
     for command in ["eval", "render"] {
-        let mut run = splat();
-        run.args([command, "--quiet", "--device", "cpu", "--convert_SHs_python", "-m"]);
-        end(run.arg(place.model())).done();
+        place.run(command, &["--quiet", "--convert_SHs_python"]).done();
     }
 }
 
@@ -567,15 +521,12 @@ fn eval_and_render_accept_harmless_flags_of_the_reference_scripts() {
 #[case::zsh("zsh", "_splat")]
 fn completions_know_commands_and_flags(#[case] shell: &str, #[case] file: &str) {
     let printed = end(splat().args(["completions", shell])).done().stdout;
-    for part in ["train", "doctor", "vram-limit", "densify-grad-threshold"] {
-        assert!(printed.contains(part), "{part} is missing:\n{printed}");
-    }
+    printed.assert_holds(&["train", "doctor", "vram-limit", "densify-grad-threshold"]);
     let place = TestFolder::empty();
     let folder = place.path("made/here");
-    let ended = end(splat().args(["completions", shell, "-o", text(&folder)])).done();
-    let path = folder.join(file);
-    assert_eq!(ended.stdout.trim(), text(&path));
-    assert_eq!(fs::read_to_string(path).unwrap().trim_end(), printed.trim_end());
+    let listed = end(splat().args(["completions", shell, "-o", text(&folder)])).done().stdout;
+    assert_eq!(listed.trim(), text(&folder.join(file)));
+    assert_eq!(fs::read_to_string(folder.join(file)).unwrap().trim_end(), printed.trim_end());
 }
 
 #[test]
@@ -593,9 +544,7 @@ fn bash_completes_a_flag_with_them() {
 #[test]
 fn the_manual_has_a_page_for_the_program_and_for_each_command() {
     let page = end(splat().args(["completions", "man"])).done().stdout;
-    for part in [".TH splat 1", "splat\\-train(1)", "Exit codes"] {
-        assert!(page.contains(part), "{part} is missing:\n{page}");
-    }
+    page.assert_holds(&[".TH splat 1", "splat\\-train(1)", "Exit codes"]);
     let place = TestFolder::empty();
     let listed = end(splat().args(["completions", "man", "-o", text(&place.path("man1"))])).done();
     let names: Vec<_> =
@@ -607,9 +556,63 @@ fn the_manual_has_a_page_for_the_program_and_for_each_command() {
     assert!(!names.contains(&"splat-bench.1"), "the hidden command has a page");
     let train = place.read("man1/splat-train.1");
     assert!(train.contains("vram\\-limit"), "{train}");
+    end(splat().args(["completions", "tcsh"])).refused(2, &["tcsh", "bash", "man"]);
 }
 
-#[test]
-fn a_shell_that_is_not_known_is_bad_usage() {
-    end(splat().args(["completions", "tcsh"])).refused(2, &["tcsh", "bash", "man"]);
+/// A program without CUDA kernels on a machine with an NVIDIA GPU.
+#[cfg(all(target_os = "linux", not(kernels)))]
+mod on_a_machine_with_a_gpu {
+    use super::*;
+
+    /// Runs its arguments where `/dev` holds the file of a GPU; `$0` is an empty folder.
+    const WITH_GPU_FILE: &str = r#"
+        mount -t tmpfs tmpfs "$0" && touch "$0/nvidia0" "$0/null" &&
+        mount --bind /dev/null "$0/null" && mount --bind "$0" /dev && exec "$@"
+    "#;
+
+    /// The program on a machine with the files of a GPU. Nothing where this user may not mount, even in a
+    /// namespace of their own.
+    fn on_gpu_machine(place: &TestFolder, args: &[&str]) -> Option<Ended> {
+        let devices = place.path("dev");
+        fs::create_dir_all(&devices).unwrap();
+        let run = |command: &[&str]| {
+            let mut unshare = assert_cmd::Command::new("unshare");
+            unshare.args(["--map-root-user", "--mount", "sh", "-c", WITH_GPU_FILE]).arg(&devices);
+            end(unshare.env_remove("SPLAT_LOG").args(command))
+        };
+        if run(&["true"]).code != Some(0) {
+            eprintln!("no mount namespace can be made here");
+            return None;
+        }
+        Some(run(&[&[env!("CARGO_BIN_EXE_splat")], args].concat()))
+    }
+
+    #[test]
+    fn the_demonstration_trains_and_says_what_is_missing() {
+        let place = TestFolder::empty();
+        let model = place.path("demo");
+        let demo = ["train", "--demo", "--iterations", "3", "-m", text(&model)];
+        let Some(ended) = on_gpu_machine(&place, &demo) else { return };
+        let said = ["warning", "has no CUDA kernels", "nvcc", "NVCC or CUDA_HOME"];
+        ended.done().says(&said);
+        // What comes next works there, too.
+        let render = ["render", "--skip-train", "-m", text(&model)];
+        on_gpu_machine(&place, &render).unwrap().done();
+        let resume = [&demo[..], &["--resume"]].concat();
+        on_gpu_machine(&place, &resume).unwrap().done();
+    }
+
+    #[test]
+    fn scenes_of_the_users_own_are_refused_unless_the_processor_is_asked_for() {
+        let place = TestFolder::with_scene();
+        let (scene, model) = (place.scene(), place.model());
+        let train = ["train", "-s", text(&scene), "-m", text(&model)];
+        let train = [&train[..], &["--iterations", "2"]].concat();
+        let Some(ended) = on_gpu_machine(&place, &train) else { return };
+        ended.refused(5, &["has an NVIDIA GPU", "built without CUDA kernels", "--device cpu"]);
+        on_gpu_machine(&place, &[&train[..], &["--device", "cpu"]].concat()).unwrap().done();
+        let demo = ["train", "--demo", "--device", "cuda", "-m", text(&model)];
+        let ended = on_gpu_machine(&place, &demo).unwrap();
+        ended.refused(5, &["--device cuda: this program was built without CUDA kernels"]);
+    }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use splat_mesh::Mesh;
 use splat_mesh::file::{read_mesh, write_ply};
 
-use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::common::program::{Ended, TestFolder, Text as _, end, splat, text};
 use crate::synthetic_scenes::{fixture, with_model};
 
 /// Two runs with held-out views, of which the second is longer.
@@ -21,12 +21,8 @@ static RUNS: LazyLock<TestFolder> = LazyLock::new(|| {
     })
 });
 
-fn read(path: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
-}
-
 fn summary(place: &TestFolder, model: &str) -> Value {
-    read(&place.path(model).join("summary.json"))
+    place.json(&format!("{model}/summary.json"))
 }
 
 fn compare(paths: &[&Path], flags: &[&str]) -> Ended {
@@ -70,8 +66,7 @@ impl Pair {
 #[test]
 fn a_run_leaves_its_figures_in_one_file() {
     let found = summary(&RUNS, "b");
-    let results = read(&RUNS.path("b").join("results.json"));
-    assert_eq!(found["metrics"]["test"]["psnr"], results["ours_30"]["PSNR"]);
+    assert_eq!(found["metrics"]["test"]["psnr"], RUNS.psnr("b", 30));
     assert_eq!(found["metrics"]["test"]["iteration"], 30);
     assert_eq!((&found["state"], &found["iteration"]), (&"complete".into(), &30.into()));
     assert_eq!((&found["iterations"], &found["first_iteration"]), (&30.into(), &0.into()));
@@ -102,50 +97,41 @@ fn a_resumed_run_counts_what_it_took_before() {
     }
     // From another checkpoint it is not known what came before.
     let path = place.model().join("summary.json");
-    fs::write(
-        &path,
-        fs::read_to_string(&path).unwrap().replace("\"iteration\": 14", "\"iteration\": 12"),
-    )
-    .unwrap();
+    let known = fs::read_to_string(&path).unwrap();
+    fs::write(&path, known.replace("\"iteration\": 14", "\"iteration\": 12")).unwrap();
     end(place.train().args(["--eval", "--resume", "--iterations=16"])).done();
     let after = summary(&place, "model");
     assert_eq!((&after["iteration"], &after["first_iteration"]), (&16.into(), &14.into()));
-    let shown = compare(&[&place.model()], &[]).done().stdout;
-    assert!(shown.contains("of the iterations after 14"), "{shown}");
+    compare(&[&place.model()], &[]).done().prints(&["of the iterations after 14"]);
     // A new run there is another one.
     place.trained(3, &[]);
     assert_eq!(summary(&place, "model")["iteration"], 3);
-    assert_eq!(read(&place.model().join("previous_1/summary.json"))["iteration"], 16);
+    assert_eq!(summary(&place, "model/previous_1")["iteration"], 16);
 }
 
 #[test]
 fn runs_stand_side_by_side_with_changes_and_differences() {
     let (a, b) = (RUNS.path("a"), RUNS.path("b"));
     let shown = compare(&[&a, &b], &["--tolerance=100%"]).done().stdout;
-    for part in ["test PSNR ↑", "test L1 ↓", "training loss ↓", "iterations a second ↑"] {
-        assert!(shown.contains(part), "`{part}` is missing:\n{shown}");
-    }
-    for part in ["+50.00%", "optimize.feature_lr", "0.0025", "0.005", "no run is worse than"] {
-        assert!(shown.contains(part), "`{part}` is missing:\n{shown}");
-    }
+    shown.assert_holds(&["test PSNR ↑", "test L1 ↓", "training loss ↓", "iterations a second ↑"]);
+    shown.assert_holds(&["+50.00%", "optimize.feature_lr", "0.0025", "0.005"]);
+    shown.assert_holds(&["no run is worse than"]);
     // They are other folders by nature.
     assert!(!shown.contains("output.model_path"), "{shown}");
     let row = shown.lines().find(|line| line.starts_with("peak of GPU memory"));
     assert_eq!(row, None, "neither run has used a GPU");
     assert!(shown.lines().all(|line| line.trim_end() == line), "{shown}");
 
-    let markdown = compare(&[&a, &b], &["--tolerance=100%", "--markdown"]).done().stdout;
-    assert!(markdown.contains("| --- | ---: | ---: | ---: |\n| test PSNR ↑ | "), "{markdown}");
+    let markdown = compare(&[&a, &b], &["--tolerance=100%", "--markdown"]).done();
+    markdown.prints(&["| --- | ---: | ---: | ---: |\n| test PSNR ↑ | "]);
 
-    let printed = compare(&[&b], &["--baseline", text(&a), "--tolerance=100%", "--json"]).done();
-    let found = printed.json();
+    let flags = ["--baseline", text(&a), "--tolerance=100%", "--json"];
+    let found = compare(&[&b], &flags).done().json();
     assert_eq!((&found["baseline"], &found["within_tolerance"]), (&text(&a).into(), &true.into()));
     assert_eq!(found["tolerance_percent"], 100.0);
     let run = &found["runs"][1];
-    assert_eq!(
-        (&run["path"], &run["figures"]["iteration"]["value"]),
-        (&text(&b).into(), &30.0.into())
-    );
+    assert_eq!(run["path"], text(&b));
+    assert_eq!(run["figures"]["iteration"]["value"], 30.0);
     assert_eq!(run["figures"]["iteration"]["change_percent"], 50.0);
     assert_eq!(run["figures"]["iteration"]["verdict"], Value::Null);
     assert_eq!(run["summary"], summary(&RUNS, "b"));
@@ -162,13 +148,9 @@ fn quality_outside_of_the_tolerance_ends_with_1(#[case] metric: &str, #[case] fa
     let mut pair = Pair::new();
     pair.kept["metrics"]["test"]["lpips_vgg"] = json!(0.25);
     pair.write("kept.json", &pair.kept);
-    let ended = pair.scaled(metric, factor, &[]);
-    assert_eq!(ended.code, Some(1), "{ended:#?}");
-    assert!(ended.stdout.contains("1.00% !"), "{}", ended.stdout);
+    let ended = pair.scaled(metric, factor, &[]).ends(1).prints(&["1.00% !"]);
     ended.says(&["changed.json: test ", "1.00%", "by more than 0.5%"]);
-    let ended = pair.scaled(metric, factor, &["--json"]);
-    assert_eq!(ended.code, Some(1));
-    let found = ended.json();
+    let found = pair.scaled(metric, factor, &["--json"]).ends(1).json();
     assert_eq!(found["within_tolerance"], false);
     let key = format!("test.{metric}");
     assert_eq!(found["runs"][1]["figures"][key]["verdict"], "outside_tolerance");
@@ -192,8 +174,7 @@ fn what_is_no_quality_or_not_known_is_no_failure() {
     // What was measured and is no number is as bad as can be.
     let ended =
         pair.changed(|it| it["metrics"]["test"]["psnr"] = Value::Null, &["--tolerance=100%"]);
-    assert_eq!(ended.code, Some(1), "{ended:#?}");
-    ended.says(&["test PSNR not finite"]);
+    ended.ends(1).says(&["test PSNR not finite"]);
 }
 
 #[test]
@@ -203,26 +184,21 @@ fn runs_without_quality_end_with_3_and_the_remedy_works() {
         place.trained_into(model, 2, &["--eval-train=0"]);
     }
     let (a, b) = (place.path("a"), place.path("b"));
-    let ended = compare(&[&a, &b], &[]);
-    assert_eq!(ended.code, Some(3), "{ended:#?}");
-    assert!(ended.stdout.contains("training time"), "{ended:#?}");
+    let ended = compare(&[&a, &b], &[]).ends(3).prints(&["training time"]);
     ended.says(&[text(&a), "no PSNR, SSIM or LPIPS", "splat eval -m", "--split train"]);
     // In the folder itself, it is no copy.
-    let ended = compare(&[&a.join("summary.json"), &b], &[]);
-    assert!(!ended.stderr.contains("copy"), "{ended:#?}");
+    let ended = compare(&[&a.join("summary.json"), &b], &[]).omits(&["copy"]);
     ended.says(&[&format!("splat eval -m {} ", text(&a))]);
-    for model in [&a, &b] {
-        end(splat().args(["eval", "--split=train", "-m"]).arg(model)).done();
-        assert!(read(&model.join("summary.json"))["metrics"]["train"]["psnr"].is_f64());
+    for model in ["a", "b"] {
+        place.splat("eval --split=train -m", &[model]).done();
+        assert!(summary(&place, model)["metrics"]["train"]["psnr"].is_f64());
     }
-    let shown = compare(&[&a, &b], &["--tolerance=0%"]).done().stdout;
-    assert!(shown.contains("train PSNR ↑") && shown.contains("0.00%"), "{shown}");
+    compare(&[&a, &b], &["--tolerance=0%"]).done().prints(&["train PSNR ↑", "0.00%"]);
     // One run is only shown.
     compare(&[&a], &[]).done();
     // Its training views say nothing of another's held-out ones.
     let ended = compare(&[&RUNS.path("a"), &b], &[]);
-    assert_eq!(ended.code, Some(3));
-    ended.says(&["measured on different views", "splat eval"]);
+    ended.ends(3).says(&["measured on different views", "splat eval"]);
 }
 
 #[test]
@@ -240,34 +216,26 @@ fn quality_of_other_views_is_not_compared() {
         place.trained_into(model, 2, flags);
         let model = place.path(model);
         // Not even where all loss is accepted.
-        let ended = compare(&[&a, &model], &["--tolerance=100%"]);
-        assert_eq!(ended.code, Some(3), "{ended:#?}");
         let difference = format!("{words}, and 1 view of up to 48x36 px of the baseline");
-        assert!(ended.stdout.contains(&format!("{note}{difference}")), "{ended:#?}");
+        let ended = compare(&[&a, &model], &["--tolerance=100%"]).ends(3);
+        let ended = ended.prints(&[&format!("{note}{difference}")]);
         let row = ended.stdout.lines().find(|line| line.starts_with("test PSNR ↑")).unwrap();
         assert_eq!(row.split_whitespace().last(), Some("-"), "no change is shown: {row}");
         ended.says(&["their test views differ", &difference, "Train one again"]);
-        let ended = compare(&[&a, &model], &["--json"]);
-        let found = ended.json();
-        assert_eq!((ended.code, &found["within_tolerance"]), (Some(3), &Value::Null));
+        let found = compare(&[&a, &model], &["--json"]).ends(3).json();
+        assert_eq!(found["within_tolerance"], Value::Null);
         assert_eq!(found["runs"][1]["figures"]["test.psnr"]["change_percent"], Value::Null);
     }
-    // By name alone.
     let pair = Pair::new();
-    let other = |it: &mut Value| it["metrics"]["test"]["views"]["digest"] = json!("0");
-    let ended = pair.changed(other, &[]);
-    assert_eq!(ended.code, Some(3), "{ended:#?}");
-    assert!(ended.stdout.contains("1 view of up to 48x36 px by other names"), "{ended:#?}");
+    let renamed =
+        |split: &str| pair.changed(|it| it["metrics"][split]["views"]["digest"] = json!("0"), &[]);
+    // By name alone.
+    renamed("test").ends(3).prints(&["1 view of up to 48x36 px by other names"]);
     // Training views are no gate where held-out ones are compared.
-    let other = |it: &mut Value| it["metrics"]["eval_train"]["views"]["digest"] = json!("0");
-    let ended = pair.changed(other, &[]).done();
-    assert!(ended.stdout.contains("its eval_train views are not those"), "{ended:#?}");
+    renamed("eval_train").done().prints(&["its eval_train views are not those"]);
     // A summary of an older version does not say.
-    let ended = pair.changed(|it| it["metrics"]["test"]["views"] = Value::Null, &[]).done();
-    assert!(
-        ended.stdout.contains("which test views it was measured on is not known"),
-        "{ended:#?}"
-    );
+    let older = pair.changed(|it| it["metrics"]["test"]["views"] = Value::Null, &[]);
+    older.done().prints(&["which test views it was measured on is not known"]);
 }
 
 #[test]
@@ -275,10 +243,7 @@ fn a_tolerance_of_0_accepts_no_loss_however_small() {
     let pair = Pair::new();
     for zero in ["--tolerance=0", "--tolerance=0%"] {
         pair.scaled("psnr", 1.0, &[zero]).done();
-        let ended = pair.scaled("psnr", 1.0 - 1e-13, &[zero]);
-        assert_eq!(ended.code, Some(1), "{ended:#?}");
-        assert!(ended.stdout.contains('!'), "{ended:#?}");
-        assert!(!ended.stderr.contains("0.00%"), "{ended:#?}");
+        pair.scaled("psnr", 1.0 - 1e-13, &[zero]).ends(1).prints(&["!"]).omits(&["0.00%"]);
     }
     pair.scaled("psnr", 1.0 - 1e-13, &["--tolerance=0.1%"]).done();
 }
@@ -286,8 +251,7 @@ fn a_tolerance_of_0_accepts_no_loss_however_small() {
 #[test]
 fn the_remedy_for_a_file_names_its_model_folder() {
     let pair = Pair::new();
-    let ended = pair.changed(|it| it["metrics"] = json!({}), &[]);
-    assert_eq!(ended.code, Some(3), "{ended:#?}");
+    let ended = pair.changed(|it| it["metrics"] = json!({}), &[]).ends(3);
     let command = format!("splat eval -m {} ", text(&RUNS.path("a")));
     let ended = ended.says(&["changed.json: has no PSNR", &command]);
     // Figures that are measured there are not in the copy.
@@ -330,13 +294,11 @@ fn a_run_that_is_not_finished_is_named() {
         [("training", "20 of 50 iterations"), ("interrupted", "interrupted after 20")]
     {
         let change = |it: &mut Value| (it["state"], it["iterations"]) = (json!(state), json!(50));
-        let shown = pair.changed(change, &[]).done().stdout;
-        assert!(shown.contains("changed.json: it is not finished"), "{shown}");
-        assert!(shown.contains(words), "{shown}");
+        let parts = ["changed.json: it is not finished", words];
+        pair.changed(change, &[]).done().prints(&parts);
     }
     let shown = pair.changed(|it| it["metrics"]["test"]["iteration"] = json!(7), &["--markdown"]);
-    let shown = shown.done().stdout;
-    assert!(shown.contains("measured at iteration 7, those of the baseline at 20"), "{shown}");
+    shown.done().prints(&["measured at iteration 7, those of the baseline at 20"]);
 }
 
 #[test]
@@ -380,11 +342,9 @@ fn place() -> TestFolder {
     static SPHERE: OnceLock<TestFolder> = OnceLock::new();
     let made = SPHERE.get_or_init(|| {
         let place = TestFolder::empty();
-        let mut command = splat();
-        command.args(["synth", "--scene=sphere", "--views=4", "--width=24", "--height=18"]);
-        command.args(["--points=20", "--truth-cells=40", "--gaussian-count=100"]);
-        command.arg("--gaussians").arg(place.model()).arg("-o").arg(place.scene());
-        end(&mut command).done();
+        let line = "synth --scene=sphere --views=4 --width=24 --height=18 --points=20 \
+                    --truth-cells=40 --gaussian-count=100 --gaussians MODEL -o SCENE";
+        place.splat(line, &[]).done();
         place
     });
     let place = TestFolder::beside(made);
@@ -398,9 +358,7 @@ fn truth(place: &TestFolder) -> PathBuf {
 }
 
 fn eval(place: &TestFolder, flags: &[&str]) -> Ended {
-    let mut command = splat();
-    command.args(["eval", "-m"]).arg(place.model()).arg("--geometry").arg(truth(place));
-    end(command.args(flags))
+    place.splat("eval -m MODEL --geometry", &[&[text(&truth(place))], flags].concat())
 }
 
 fn write(path: &Path, mesh: &Mesh) {
@@ -424,8 +382,7 @@ fn number(figures: &Value, pointer: &str) -> f64 {
 #[test]
 fn the_truth_against_itself_has_no_distance() {
     let place = place();
-    let ended = eval(&place, &["--json", "--mesh", text(&truth(&place))]).done();
-    let figures = ended.json();
+    let figures = eval(&place, &["--json", "--mesh", text(&truth(&place))]).done().json();
     for over in ["uniform", "visible", "scan/figures"] {
         // The places of vertices are single precision.
         assert!(number(&figures, &format!("/{over}/chamfer")) < 1e-6, "{over}");
@@ -436,8 +393,7 @@ fn the_truth_against_itself_has_no_distance() {
     assert_eq!(number(&figures, "/scan/mesh_only") + number(&figures, "/scan/truth_only"), 0.0);
     assert_eq!(number(&figures, "/report/genus"), 0.0);
     // --json leaves the same figures in the model folder.
-    let kept = place.json("model/geometry.json");
-    assert_eq!(kept, figures);
+    assert_eq!(place.json("model/geometry.json"), figures);
 }
 
 #[test]
@@ -460,7 +416,7 @@ fn a_larger_sphere_is_as_far_as_it_is_larger_until_it_is_aligned() {
 
     write(&mesh, &scaled(&place, 1.05, [0.02, -0.01, 0.03]));
     let aligned = eval(&place, &["--align=icp", "--mesh", text(&mesh)]).done();
-    assert!(aligned.stdout.contains("moved onto the truth: scale 0.952"), "{}", aligned.stdout);
+    aligned.prints(&["moved onto the truth: scale 0.952"]);
     let figures = place.json("model/geometry.json");
     assert!((1.05 * number(&figures, "/alignment/scale") - 1.0).abs() < 1e-4);
     assert!(number(&figures, "/uniform/chamfer") < 5e-4);
@@ -479,7 +435,7 @@ fn the_table_has_units_and_the_mesh_is_the_newest_of_the_model() {
     fs::File::open(&newest).unwrap().set_modified(later).unwrap();
     fs::write(mesh("iteration_1000/tsdf.glb"), "another form of it").unwrap();
     let ended = eval(&place, &[]).done();
-    for part in [
+    ended.stdout.assert_holds(&[
         text(&newest),
         text(&truth(&place)),
         "seen by cameras",
@@ -490,9 +446,7 @@ fn the_table_has_units_and_the_mesh_is_the_newest_of_the_model() {
         "normals agree",
         "watertight",
         "genus 0",
-    ] {
-        assert!(ended.stdout.contains(part), "{part} is missing:\n{}", ended.stdout);
-    }
+    ]);
     let longest = ended.stdout.lines().skip(2).map(|line| line.chars().count()).max();
     assert!(longest < Some(220), "{}", ended.stdout);
     let other = eval(&place, &["--json", "--iteration=900"]).done().json();
@@ -504,24 +458,23 @@ fn the_table_has_units_and_the_mesh_is_the_newest_of_the_model() {
 fn what_cannot_be_measured_is_named_with_what_to_do() {
     let place = place();
     eval(&place, &[]).refused(3, &[text(&place.model()), "splat mesh -m", "--mesh"]);
-    let file = |name: &str, content: &[u8]| {
-        let path = place.path(name);
-        fs::write(&path, content).unwrap();
-        path
-    };
-    let words = file("words.ply", b"these are words");
-    eval(&place, &["--mesh", text(&words)]).refused(3, &[text(&words), "line 1"]);
     let points = b"ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nproperty float y\n\
                    property float z\nend_header\n0 0 0\n";
-    let points = file("points.ply", points);
-    eval(&place, &["--mesh", text(&points)]).refused(3, &[text(&points), "faces"]);
-    let flat = place.path("flat.ply");
-    write(&flat, &scaled(&place, 0.0, [0.0; 3]));
-    eval(&place, &["--mesh", text(&flat)]).refused(3, &["mesh has no area"]);
-    let glb = file("mesh.glb", b"glTF");
-    eval(&place, &["--mesh", text(&glb)]).refused(3, &[text(&glb), "PLY or OBJ"]);
-    let missing = place.path("missing.ply");
-    eval(&place, &["--mesh", text(&missing)]).refused(3, &[text(&missing)]);
+    let file = |name: &str, content: &[u8]| fs::write(place.path(name), content).unwrap();
+    file("words.ply", b"these are words");
+    file("points.ply", points);
+    file("mesh.glb", b"glTF");
+    write(&place.path("flat.ply"), &scaled(&place, 0.0, [0.0; 3]));
+    let cases: [(&str, &[&str]); 5] = [
+        ("words.ply", &["words.ply", "line 1"]),
+        ("points.ply", &["points.ply", "faces"]),
+        ("flat.ply", &["mesh has no area"]),
+        ("mesh.glb", &["mesh.glb", "PLY or OBJ"]),
+        ("missing.ply", &["missing.ply"]),
+    ];
+    for (name, parts) in cases {
+        eval(&place, &["--mesh", name]).refused(3, parts);
+    }
     let truth = truth(&place);
     let named = ["--mesh", text(&truth)];
     for threshold in ["--threshold=0", "--threshold=-1", "--threshold=nan"] {

@@ -11,19 +11,15 @@ use splat::export::{frame_of_file, read_ply};
 use splat::math::linalg::{Vec3, length, sub};
 use splat_mesh::file::read_mesh;
 
-use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::common::program::{Ended, TestFolder, Text as _, end, header, splat, text, words};
 use crate::common::synthetic::with_moved_scene;
+use crate::synthetic_scenes::copy_of;
 
 const ITERATIONS: u32 = 60;
 
 // A mesh needs a hundred opaque Gaussians.
-const FLAGS: [&str; 5] = [
-    "--eval",
-    "--test-every=4",
-    "--sh-degree=1",
-    "--checkpoint-iterations=30",
-    "--init-opacity=0.9",
-];
+const FLAGS: [&str; 5] =
+    words("--eval --test-every=4 --sh-degree=1 --checkpoint-iterations=30 --init-opacity=0.9");
 
 /// UTM coordinates.
 const UTM: Vec3<f64> = [500_000.0, 4_500_000.0, 120.0];
@@ -42,8 +38,7 @@ fn trained(factor: f64, offset: Vec3<f64>) -> TestFolder {
 
 /// PSNR of the held-out views at the end of training, dB.
 fn psnr(place: &TestFolder) -> f64 {
-    let results = place.json("model/results.json");
-    results[format!("ours_{ITERATIONS}")]["PSNR"].as_f64().unwrap()
+    place.psnr("model", ITERATIONS)
 }
 
 fn ply(place: &TestFolder) -> std::path::PathBuf {
@@ -88,10 +83,8 @@ fn a_scene_trains_as_well_anywhere_and_in_any_unit(#[case] factor: f64, #[case] 
 #[test]
 fn files_are_in_scene_coordinates_or_name_their_offset() {
     let place = &*FAR;
-    let header = fs::read(ply(place)).unwrap();
-    let header = String::from_utf8_lossy(&header[..400]).into_owned();
-    assert!(header.contains("\ncomment offset 500000 4500000 120\n"), "{header}");
-    assert!(place.read("model/config.toml").contains("offset = \"500000,4500000,120\""));
+    header(&ply(place)).assert_holds(&["\ncomment offset 500000 4500000 120\n"]);
+    place.read("model/config.toml").assert_holds(&["offset = \"500000,4500000,120\""]);
     let cameras = place.json("model/cameras.json");
     let of_origin = ORIGIN.json("model/cameras.json");
     for (here, there) in of_origin.as_array().unwrap().iter().zip(cameras.as_array().unwrap()) {
@@ -101,8 +94,7 @@ fn files_are_in_scene_coordinates_or_name_their_offset() {
         }
     }
     // Scenes near the origin have neither.
-    let plain = fs::read(ply(&ORIGIN)).unwrap();
-    assert!(!String::from_utf8_lossy(&plain[..400]).contains("offset"));
+    assert!(!header(&ply(&ORIGIN)).contains("offset"));
     let config = ORIGIN.read("model/config.toml");
     assert!(!config.contains("offset") && !config.contains("unit"), "{config}");
 }
@@ -111,21 +103,13 @@ fn files_are_in_scene_coordinates_or_name_their_offset() {
 fn renders_are_those_of_the_scene_at_the_origin() {
     let pictures = [&*ORIGIN, &*FAR].map(|place| {
         // The same Gaussians: what differs is where they are.
-        let same = TestFolder::beside(place);
-        for name in ["config.toml", "cameras.json", "trained_views.json"] {
-            fs::create_dir_all(same.model()).unwrap();
-            fs::copy(place.model().join(name), same.model().join(name)).unwrap();
-        }
-        fs::create_dir_all(ply(&same).parent().unwrap()).unwrap();
+        let same = copy_of(place);
         let bytes = fs::read(ply(&ORIGIN)).unwrap();
         let end = bytes.windows(15).position(|it| it == b"property float ").unwrap();
         let offset = frame_of_file(&ply(place)).unwrap().offset;
         let [x, y, z] = offset;
-        let comment = if offset == [0.0; 3] {
-            String::new()
-        } else {
-            format!("comment offset {x} {y} {z}\n")
-        };
+        let comment = format!("comment offset {x} {y} {z}\n");
+        let comment = if offset == [0.0; 3] { "" } else { &comment };
         fs::write(ply(&same), [&bytes[..end], comment.as_bytes(), &bytes[end..]].concat()).unwrap();
         same.run("render", &["--skip-train"]).done();
         let folder = same.model().join(format!("test/ours_{ITERATIONS}/renders"));
@@ -140,10 +124,7 @@ fn renders_are_those_of_the_scene_at_the_origin() {
 fn a_run_far_away_resumes_where_it_was() {
     let place = TestFolder::beside(&FAR);
     place.trained(30, &FLAGS);
-    end(splat()
-        .args(["train", "--device=cpu", "--resume", "--iterations=60", "-m"])
-        .arg(place.model()))
-    .done();
+    place.splat("train --device=cpu --resume --iterations=60 -m MODEL", &[]).done();
     let [here, there] = [&place, &*FAR].map(|place| centres(&ply(place)));
     assert_eq!(here.len(), there.len());
 }
@@ -152,9 +133,7 @@ fn a_run_far_away_resumes_where_it_was() {
 fn exports_of_a_tiny_scene_keep_its_sizes_or_say_what_does() {
     let place = trained(1e-5, [0.0; 3]);
     let export = |from: &TestFolder, name: &str, flags: &[&str]| {
-        let to = place.path(name);
-        end(splat().arg("export").arg(ply(from)).args(["--overwrite", "-o", text(&to)]).args(flags))
-            .done()
+        place.splat("export --overwrite", &[&[text(&ply(from)), "-o", name], flags].concat()).done()
     };
     let has_clipped = |ended: &Ended| ended.stdout.contains("beyond the range");
     let spz =
@@ -224,17 +203,8 @@ fn meshes_far_away_are_where_the_scene_is() {
     let truth = mesh(&FAR);
     FAR.run("eval", &["--geometry", text(&truth), "--json"]).done();
     // A box in scene coordinates.
-    FAR.run(
-        "mesh",
-        &[
-            "--bbox-min=499998,4499998,118",
-            "--bbox-max=500002,4500001,122",
-            flags[0],
-            flags[1],
-            flags[2],
-        ],
-    )
-    .done();
+    let bounds = ["--bbox-min=499998,4499998,118", "--bbox-max=500002,4500001,122"];
+    FAR.run("mesh", &[&bounds[..], &flags].concat()).done();
     let cut = FAR.json(&report);
     assert_eq!(cut["bbox"][0][1].as_f64(), Some(4_499_998.0));
 }
@@ -246,7 +216,6 @@ fn an_offset_is_chosen_by_a_flag_and_kept_by_a_model() {
     assert_eq!(frame_of_file(&place.ply(2)).unwrap().offset, [499_990.0, 4_500_000.0, 100.0]);
     let places = centres(&place.ply(2));
     assert!(places.iter().all(|&it| length(sub(it, UTM)) < 100.0), "{places:?}");
-    place
-        .run("eval", &["--split=train", "--offset=0,0,0"])
-        .refused(2, &["--offset", "Leave them out"]);
+    let eval = place.run("eval", &["--split=train", "--offset=0,0,0"]);
+    eval.refused(2, &["--offset", "Leave them out"]);
 }

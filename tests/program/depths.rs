@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use image::{DynamicImage, ImageBuffer, Luma, Rgb, RgbImage};
+use rstest::rstest;
 use serde_json::{Value, json};
 use splat::config::{Config, SceneOptions};
 use splat::dataset::{Dataset, View};
@@ -12,7 +13,7 @@ use splat::math::linalg::{add, cross, dot, mul, mul_transposed, normalize, scale
 use splat::synth::{SynthOptions, SynthScene};
 use splat::train::forecast::{full_size, photographs};
 
-use crate::common::program::{SIZE, TestFolder, VIEWS, end, splat, text};
+use crate::common::program::{SIZE, TestFolder, VIEWS, end};
 use crate::common::synthetic::write_synthetic;
 
 const PARAMETERS: &str = "sparse/0/depth_params.json";
@@ -38,8 +39,7 @@ fn views_with_a_map_report_their_error_and_it_falls() {
     let place = scene_with_depths(0..VIEWS - 1);
     // So much that colours hardly matter: over the black of the photographs both want the same.
     let flags = ["-d", "depths", "--depth-l1-weight-init=50", "--depth-l1-weight-final=50"];
-    let ended = place.trained(120, &flags);
-    assert!(ended.stderr.contains("1 of 8 photographs are trained without"), "{}", ended.stderr);
+    place.trained(120, &flags).says(&["1 of 8 photographs are trained without"]);
     let steps = place.events("model", "step");
     let errors: Vec<f64> = steps.iter().filter_map(|step| step["depth_l1"].as_f64()).collect();
     assert!(errors.len() < steps.len() || steps.len() < VIEWS, "all views have maps");
@@ -47,7 +47,7 @@ fn views_with_a_map_report_their_error_and_it_falls() {
     assert!(last < 0.7 * first, "{errors:?}");
     // Looking at the model takes no maps.
     fs::remove_dir_all(place.scene().join("depths")).unwrap();
-    end(splat().args(["render", "--device", "cpu", "-m", text(&place.model())])).done();
+    place.run("render", &[]).done();
 }
 
 #[test]
@@ -56,16 +56,6 @@ fn without_the_option_nothing_is_compared() {
     place.trained(5, &[]);
     let steps = place.events("model", "step");
     assert!(!steps.is_empty() && steps.iter().all(|step| step.get("depth_l1").is_none()));
-}
-
-#[test]
-fn weights_of_zero_train_as_without_maps() {
-    let place = scene_with_depths(0..VIEWS);
-    place.trained_into("without", 5, &[]);
-    let off = ["--depth-l1-weight-init", "0", "--depth-l1-weight-final", "0"];
-    place.trained(5, &[&["-d", "depths"], &off[..]].concat());
-    let plies = [place.ply_of("without", 5), place.ply(5)].map(|ply| fs::read(ply).unwrap());
-    assert!(plies[0] == plies[1], "the maps changed the model");
 }
 
 #[test]
@@ -86,32 +76,30 @@ fn a_damaged_map_costs_its_view_and_a_warning() {
         Rgb([u8::try_from(x).unwrap(), u8::try_from(y).unwrap(), 0])
     });
     colours.save(place.scene().join("depths/view_003.png")).unwrap();
-    let ended = place.trained(12, &["-d", "depths"]);
-    for part in ["depths/view_003.png", "is no depth map", "The view is left out"] {
-        assert!(ended.stderr.contains(part), "no `{part}` in {}", ended.stderr);
-    }
+    place.trained(12, &["-d", "depths"]).says(&[
+        "depths/view_003.png",
+        "is no depth map",
+        "The view is left out",
+    ]);
+}
+
+/// The largest planned sizes of inverse depths and of their gradient.
+fn planned_bytes(place: &TestFolder, flags: &[&str]) -> [u64; 2] {
+    let report = place.plan(&[&["--gaussians=5000"], flags].concat());
+    ["inverse depths", "gradient of inverse depths"].map(|label| {
+        let stages = report["stages"].as_array().unwrap();
+        let rows = stages.iter().flat_map(|stage| stage["rows"].as_array().unwrap());
+        let all = rows.filter(|row| row["label"] == label);
+        all.map(|row| row["bytes"].as_u64().unwrap()).max().unwrap_or(0)
+    })
 }
 
 #[test]
 fn a_plan_counts_the_maps() {
     let place = scene_with_depths(0..VIEWS);
-    let plan = |flags: &[&str]| -> Value {
-        let flags = [&["--gaussians", "5000", "--json"], flags].concat();
-        let ended = end(splat().args(["plan", "-s", text(&place.scene())]).args(flags)).done();
-        ended.json()
-    };
-    let bytes = |report: &Value, label: &str| -> u64 {
-        let stages = report["stages"].as_array().unwrap();
-        let iteration = stages.iter().find(|stage| stage["name"] == "iteration").unwrap();
-        let rows = iteration["rows"].as_array().unwrap();
-        let row = rows.iter().find(|row| row["label"] == label);
-        row.map_or(0, |row| row["bytes"].as_u64().unwrap())
-    };
-    let (without, with) = (plan(&[]), plan(&["-d", "depths"]));
+    let [without, with] = [&[][..], &["-d", "depths"]].map(|flags| planned_bytes(&place, flags));
     let map = u64::from(SIZE.0 * SIZE.1) * 4;
-    for label in ["inverse depths", "gradient of inverse depths"] {
-        assert_eq!((bytes(&without, label), bytes(&with, label)), (0, map), "{label}");
-    }
+    assert_eq!((without, with), ([0; 2], [map; 2]));
 }
 
 // `--normals`: what training does with maps of normals, and what is said where they are wrong.
@@ -164,9 +152,7 @@ fn ball() -> (TestFolder, Dataset) {
 /// Mean of 1 - cos between the normals of the depths that the held-out views show and the
 /// ball's, away from its outline.
 fn disagreement(place: &TestFolder, model: &str, dataset: &Dataset) -> f64 {
-    let mut render = splat();
-    render.args(["render", "--skip-train", "--depth", "--device=cpu", "-m"]).arg(place.path(model));
-    end(&mut render).done();
+    place.splat("render --skip-train --depth --device=cpu -m", &[model]).done();
     let test = fs::read_dir(place.path(model).join("test")).unwrap().next().unwrap().unwrap();
     let folder = test.path().join("depth");
     let scale_of: Value =
@@ -203,14 +189,14 @@ fn depths_get_the_normals_of_the_maps_whatever_axes_these_are_in() {
     let in_camera = |view: &View, pixel| {
         normal_of_ball(view, pixel).map(|normal| mul(&view.pose.rotation, normal))
     };
-    write_maps(&place.scene().join("world"), trained(), normal_of_ball);
-    write_maps(&place.scene().join("camera"), trained(), in_camera);
-    write_maps(&place.scene().join("opengl"), trained(), |view, pixel| {
-        in_camera(view, pixel).map(|[x, y, z]| [x, -y, -z])
-    });
-    write_maps(&place.scene().join("inverted"), trained(), |view, pixel| {
-        in_camera(view, pixel).map(|normal| normal.map(|component| -component))
-    });
+    let folder = |name| place.scene().join(name);
+    write_maps(&folder("world"), trained(), normal_of_ball);
+    write_maps(&folder("camera"), trained(), in_camera);
+    let turned = |view: &View, pixel, signs: [f64; 3]| {
+        in_camera(view, pixel).map(|normal| [0, 1, 2].map(|axis| signs[axis] * normal[axis]))
+    };
+    write_maps(&folder("opengl"), trained(), |view, at| turned(view, at, [1.0, -1.0, -1.0]));
+    write_maps(&folder("inverted"), trained(), |view, at| turned(view, at, [-1.0; 3]));
     let flags = ["--eval", "--test-iterations=-1", "--sh-degree=0", "--lambda-dssim=0.2"];
     place.trained_into("without", 300, &flags);
     let without = disagreement(&place, "without", &dataset);
@@ -239,8 +225,7 @@ fn scene_with_normals(views: impl Iterator<Item = usize>) -> TestFolder {
 fn views_with_a_map_report_their_error_from_a_given_iteration_on() {
     let place = scene_with_normals(0..VIEWS - 1);
     let flags = ["--normals=normals", "--normals-from-iter=20"];
-    let ended = place.trained(60, &flags);
-    assert!(ended.stderr.contains("1 of 8 photographs are trained without"), "{}", ended.stderr);
+    place.trained(60, &flags).says(&["1 of 8 photographs are trained without"]);
     let steps = place.events("model", "step");
     let with: Vec<u64> = steps
         .iter()
@@ -252,19 +237,30 @@ fn views_with_a_map_report_their_error_from_a_given_iteration_on() {
     assert!(with.iter().all(|&iteration| iteration > 20), "{with:?}");
     // Looking at the model takes no maps.
     fs::remove_dir_all(place.scene().join("normals")).unwrap();
-    end(splat().args(["render", "--device", "cpu", "-m", text(&place.model())])).done();
+    place.run("render", &[]).done();
 }
 
-#[test]
-fn a_weight_of_zero_trains_as_without_maps_and_another_does_not() {
-    let place = scene_with_normals(0..VIEWS);
+#[rstest]
+#[case::depths(
+    scene_with_depths(0..VIEWS),
+    &["-d", "depths"],
+    &["--depth-l1-weight-init", "0", "--depth-l1-weight-final", "0"],
+)]
+#[case::normals(
+    scene_with_normals(0..VIEWS),
+    &["--normals=normals", "--normals-from-iter=0"],
+    &["--lambda-normals-super=0"],
+)]
+fn weights_of_zero_train_as_without_maps_and_others_do_not(
+    #[case] place: TestFolder,
+    #[case] maps: &[&str],
+    #[case] zero: &[&str],
+) {
     place.trained_into("without", 5, &[]);
-    let normals = ["--normals=normals", "--normals-from-iter=0"];
-    place.trained_into("off", 5, &[&normals[..], &["--lambda-normals-super=0"]].concat());
-    place.trained_into("on", 5, &normals);
-    let plies = ["without", "off", "on"].map(|model| place.ply_bytes(model, 5));
-    assert!(plies[0] == plies[1], "the maps changed the model");
-    assert!(plies[0] != plies[2], "the maps did not change the model");
+    place.trained_into("off", 5, &[maps, zero].concat());
+    place.assert_same(["without", "off"], 5);
+    place.trained_into("on", 5, maps);
+    assert!(place.ply_bytes("without", 5) != place.ply_bytes("on", 5), "the maps change nothing");
 }
 
 #[test]
@@ -274,12 +270,6 @@ fn what_is_wrong_with_normals_is_named_with_a_remedy() {
     train(&["--normals", "nowhere"]).refused(3, &["nowhere", "no such folder", "--normals"]);
     let none = ["of the 8", "a.png", "--normals", "(no map) and 5 more"];
     train(&["--normals", "normals"]).refused(3, &none);
-    let idle = ["--normals-frame=world", "--lambda-normals-super=1", "--normals-from-iter=1"];
-    let words = idle.map(|flag| {
-        let (flag, _) = flag.split_once('=').unwrap();
-        format!("{flag} has no effect without --normals")
-    });
-    train(&idle).done().says(&words.each_ref().map(String::as_str));
 }
 
 #[test]
@@ -287,8 +277,7 @@ fn maps_that_count_after_the_end_of_the_run_are_said_to_have_no_effect() {
     let place = scene_with_normals(0..VIEWS);
     let ended = place.trained(2, &["--normals=normals", "--normals-from-iter=2"]);
     ended.says(&["--normals has no effect", "--normals-from-iter"]);
-    let ended = place.trained(2, &["--normals=normals", "--normals-from-iter=1"]);
-    assert!(!ended.stderr.contains("no effect"), "{}", ended.stderr);
+    place.trained(2, &["--normals=normals", "--normals-from-iter=1"]).omits(&["no effect"]);
 }
 
 #[test]
@@ -317,31 +306,19 @@ fn a_map_that_is_none_costs_its_term_and_a_warning() {
     let narrow = RgbImage::from_pixel(SIZE.1, SIZE.0, Rgb([128, 128, 0]));
     narrow.save(place.scene().join("normals/view_004.png")).unwrap();
     let ended = place.trained(12, &["--normals=normals", "--normals-from-iter=0"]);
-    let ended = ended
+    ended
         .says(&["2 of 8 photographs are trained without", "view_003.png: is no normal map"])
-        .says(&["normals/view_004.png", "the normal map has 36x48 px", "48x36"]);
-    assert!(!ended.stderr.contains("view is left out"), "{}", ended.stderr);
+        .says(&["normals/view_004.png", "the normal map has 36x48 px", "48x36"])
+        .omits(&["view is left out"]);
 }
 
 #[test]
 fn a_plan_counts_the_normals() {
     let place = scene_with_normals(0..VIEWS);
-    let plan = |flags: &[&str]| -> Value {
-        let flags = [&["--gaussians", "5000", "--json"], flags].concat();
-        let ended = end(splat().args(["plan", "-s", text(&place.scene())]).args(flags)).done();
-        ended.json()
-    };
-    let bytes = |report: &Value, label: &str| -> u64 {
-        let stages = report["stages"].as_array().unwrap();
-        let rows = stages.iter().flat_map(|stage| stage["rows"].as_array().unwrap());
-        let all = rows.filter(|row| row["label"] == label);
-        all.map(|row| row["bytes"].as_u64().unwrap()).max().unwrap_or(0)
-    };
-    let (without, with) = (plan(&[]), plan(&["--normals", "normals"]));
+    let [without, with] =
+        [&[][..], &["--normals", "normals"]].map(|flags| planned_bytes(&place, flags));
     let pixels = u64::from(SIZE.0 * SIZE.1);
-    for label in ["inverse depths", "gradient of inverse depths"] {
-        assert_eq!((bytes(&without, label), bytes(&with, label)), (0, 4 * pixels), "{label}");
-    }
+    assert_eq!((without, with), ([0; 2], [4 * pixels; 2]));
     let options = |normals: Option<&str>| {
         let mut config = Config::default();
         config.scene.source_path = Some(place.scene());

@@ -1,11 +1,12 @@
 //! Ends of a run before its last iteration: `--time-budget`, passes over the views, `--until-psnr`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use rstest::rstest;
 use splat::train::checkpoint::{StoredCheckpoint, is_timed, list};
 
-use crate::common::program::{Ended, TestFolder, assert_no_litter, end, text};
+use crate::common::program::{TestFolder, Text as _, assert_no_litter, end, text, words};
 use crate::synthetic_scenes::with_model;
 
 /// A run that a small scene takes.
@@ -13,7 +14,7 @@ const GROWING: [&str; 4] =
     ["--preset=fast", "--max-points=400", "--eval", "--checkpoint-iterations=3000"];
 
 fn training_views(place: &TestFolder) -> u64 {
-    place.events("model", "started")[0]["train_views"].as_u64().unwrap()
+    place.numbers("model", "started", "train_views")[0]
 }
 
 /// Seconds of training, images, and what was said.
@@ -42,10 +43,8 @@ fn what_is_left_of_a_budget_is_for_what_is_left_of_the_schedule() {
     let place = TestFolder::with_scene();
     let flags = [&GROWING[..], &["--time-budget=2s", "--max-passes=0", "--save-iterations=-1"]];
     end(place.train().args(flags.concat())).done();
-    let steps = place.events("model", "saved");
-    let middle = steps.iter().find(|saved| saved["what"] == "checkpoint").unwrap();
-    let checkpoint = middle["path"].as_str().unwrap().to_owned();
-    let flags = ["--start-checkpoint", &checkpoint];
+    let checkpoint = first_checkpoint(&place);
+    let flags = ["--start-checkpoint", text(&checkpoint)];
     end(place.train_into("second").args(flags)).done().says(&["the time budget of 2s is over"]);
     let [whole, rest] = ["model", "second"].map(|model| ended(&place, model));
     // What a shared machine may stop for is in both.
@@ -53,19 +52,16 @@ fn what_is_left_of_a_budget_is_for_what_is_left_of_the_schedule() {
     let spent = ["--time-budget=0.1s"];
     end(place.train_into("third").args(flags).args(spent)).refused(2, &["0.1s is over", "longer"]);
     // It counts on from the images of the first half.
-    let half = images_of(&checkpoint_file(&place, &checkpoint));
+    let stored = StoredCheckpoint::open(&checkpoint).unwrap();
+    let half = u64::from(stored.about.progress().images);
     assert!(half > 0 && rest.1 > half && whole.1 > half, "{half} of {whole:?}, {rest:?}");
 }
 
-/// Path of a checkpoint that `run.jsonl` names.
-fn checkpoint_file(place: &TestFolder, named: &str) -> PathBuf {
-    place.path("model").join(named)
-}
-
-/// The images of a run that a checkpoint was written in.
-fn images_of(checkpoint: &Path) -> u64 {
-    let stored = StoredCheckpoint::open(checkpoint).unwrap();
-    u64::from(stored.about.progress().images)
+/// The checkpoint that `run.jsonl` names first.
+fn first_checkpoint(place: &TestFolder) -> PathBuf {
+    let saved = place.events("model", "saved");
+    let first = saved.iter().find(|saved| saved["what"] == "checkpoint").unwrap();
+    place.model().join(first["path"].as_str().unwrap())
 }
 
 #[test]
@@ -89,62 +85,35 @@ fn triangles_become_opaque_in_the_time_that_there_is() {
     assert!(place.ply(30_000).exists());
 }
 
-/// Trains with a limit of passes, and again from the checkpoint in the middle; the images of both.
-fn same_images_and_bytes(place: &TestFolder, iterations: u32, passes: &str) -> u64 {
-    let (length, middle) = (format!("--iterations={iterations}"), iterations / 2 - 1);
-    let checkpoint = format!("--checkpoint-iterations={middle}");
-    let flags = [
-        length.as_str(),
-        passes,
-        checkpoint.as_str(),
-        "--densify-from-iter=20",
-        "--densify-until-iter=200",
-        "--densification-interval=49",
-        "--opacity-reset-interval=90",
-        "--sh-degree-interval=50",
-        "--batch-views=2",
-    ];
-    end(place.train().args(flags)).done();
-    let saved = place.events("model", "saved");
-    let middle = saved.iter().find(|saved| saved["what"] == "checkpoint").unwrap();
-    let checkpoint = place.path("model").join(middle["path"].as_str().unwrap());
-    let resumed = ["--start-checkpoint", text(&checkpoint)];
-    end(place.train_into("second").args(resumed)).done();
-    let [(_, images, _), (_, second, _)] = ["model", "second"].map(|model| ended(place, model));
-    assert_eq!(images, second);
-    let [first, second] = ["model", "second"].map(|model| place.ply_of(model, iterations));
-    assert!(fs::read(first).unwrap() == fs::read(second).unwrap());
-    images
-}
-
-#[test]
-fn passes_over_many_views_make_a_run_longer_and_a_resumed_one_too() {
+#[rstest]
+#[case::many(100, "--min-passes=20", "--min-passes 20 asks for more")]
+#[case::few(300, "--max-passes=20", "images: --max-passes 20 allows no more")]
+fn passes_over_views_set_the_length_of_a_run_and_of_a_resumed_one(
+    #[case] iterations: u32,
+    #[case] passes: &str,
+    #[case] said: &str,
+) {
     let place = TestFolder::with_scene();
-    let images = same_images_and_bytes(&place, 100, "--min-passes=20");
-    assert_eq!(images, 20 * training_views(&place));
-    assert!(images > 100, "the scene has too few views to tell");
-    let (_, _, message) = ended(&place, "model");
-    assert!(message.contains("--min-passes 20 asks for more"), "{message}");
-}
-
-#[test]
-fn passes_over_few_views_end_a_run_and_a_resumed_one_in_the_same_bytes() {
-    let place = TestFolder::with_scene();
-    let images = same_images_and_bytes(&place, 300, "--max-passes=20");
-    assert_eq!(images, 20 * training_views(&place));
-    assert!(images < 300, "the scene has too many views to tell");
-    let (_, _, message) = ended(&place, "model");
-    assert!(message.contains("images: --max-passes 20 allows no more"), "{message}");
-    let saved = place.events("model", "saved");
-    let middle = saved.iter().find(|saved| saved["what"] == "checkpoint").unwrap();
-    let checkpoint = place.path("model").join(middle["path"].as_str().unwrap());
-    let spent = place
-        .train_into("third")
-        .args(["--start-checkpoint", text(&checkpoint)])
-        .args(["--max-passes=5"])
-        .output()
-        .unwrap();
-    Ended::from(spent).refused(2, &["--max-passes 5 allows", "0 for no limit"]);
+    let middle = format!("--checkpoint-iterations={}", iterations / 2 - 1);
+    let flags = words::<6>(
+        "--densify-from-iter=20 --densify-until-iter=200 --densification-interval=49 \
+         --opacity-reset-interval=90 --sh-degree-interval=50 --batch-views=2",
+    );
+    place.trained(iterations, &[&flags[..], &[passes, &middle]].concat());
+    let checkpoint = first_checkpoint(&place);
+    let start = ["--start-checkpoint", text(&checkpoint)];
+    end(place.train_into("second").args(start)).done();
+    let [(_, images, message), (_, second, _)] =
+        ["model", "second"].map(|model| ended(&place, model));
+    assert_eq!((images, second), (20 * training_views(&place), images));
+    message.assert_holds(&[said]);
+    place.assert_same(["model", "second"], iterations);
+    let is_longer = passes.starts_with("--min");
+    assert_eq!(images > u64::from(iterations), is_longer, "the scene has other views");
+    if !is_longer {
+        end(place.train_into("third").args(start).arg("--max-passes=5"))
+            .refused(2, &["--max-passes 5 allows", "0 for no limit"]);
+    }
 }
 
 #[test]
@@ -154,15 +123,13 @@ fn a_run_ends_once_its_held_out_views_have_a_psnr() {
     end(place.train().args(flags)).done().says(&["reaches --until-psnr 5 after 5 images"]);
     assert!(place.ply(5).exists() && place.checkpoint(5).exists());
     let tested = place.events("model", "evaluated");
-    let psnr = tested[0]["mean"]["psnr"].as_f64().unwrap();
-    assert!(psnr >= 5.0, "{psnr}");
+    assert!(tested[0]["mean"]["psnr"].as_f64() >= Some(5.0), "{tested:?}");
     // Who asks again finds it done, and nothing is written anew.
     end(place.train().args(["--resume", "auto"])).done().says(&["reaches --until-psnr 5"]);
     assert_eq!(fs::read_dir(place.path("model").join("point_cloud")).unwrap().count(), 1);
     // The rest of the run can still be had.
-    end(place.train().args(["--resume", "auto", "--until-psnr=80"]))
-        .done()
-        .says(&["--until-psnr 80 is not reached: the highest PSNR was"]);
+    let rest = end(place.train().args(["--resume", "auto", "--until-psnr=80"])).done();
+    rest.says(&["--until-psnr 80 is not reached: the highest PSNR was"]);
     assert!(place.ply(100).exists());
 }
 
@@ -181,12 +148,10 @@ fn a_psnr_ends_no_run_before_its_prune() {
 #[test]
 fn without_held_out_views_training_views_are_measured() {
     let place = TestFolder::with_scene();
-    end(place.train().args(["--iterations=40", "--until-psnr=5", "--eval-train=2"]))
-        .done()
-        .says(&["reaches --until-psnr 5 after 2 images"]);
-    end(place.train_into("none").args(["--iterations=40", "--until-psnr=5", "--eval-train=0"]))
-        .done()
-        .says(&["--until-psnr 5 is not reached: no view could be measured"]);
+    let two = place.trained(40, &["--until-psnr=5", "--eval-train=2"]);
+    two.says(&["reaches --until-psnr 5 after 2 images"]);
+    let none = place.trained_into("none", 40, &["--until-psnr=5", "--eval-train=0"]);
+    none.says(&["--until-psnr 5 is not reached: no view could be measured"]);
 }
 
 #[test]
@@ -206,40 +171,14 @@ fn a_quality_is_a_preset_by_another_name() {
     }
 }
 
-#[test]
-fn what_cannot_end_early_is_refused_by_name() {
-    let place = TestFolder::with_scene();
-    for (flags, words) in [
-        (&["--time-budget=0s"][..], "is no time"),
-        (&["--time-budget=5x"], "60s, 2m or 1h30m"),
-        (&["--time-budget=5s", "--exposure"], "--exposure"),
-        (&["--time-budget=5s", "--regularize=sdf"], "--regularize"),
-        (&["--until-psnr=0"], "--until-psnr"),
-        (&["--until-psnr=20", "--primitive=triangles"], "--primitive triangles"),
-        (&["--quality=draft", "--preset=fast"], "--preset"),
-        (&["--quality=superb"], "draft, normal, high"),
-    ] {
-        let ended = end(place.train().args(flags));
-        assert_eq!(ended.code, Some(2), "{flags:?}");
-        assert!(ended.stderr.contains(words), "{flags:?}: {}", ended.stderr);
-    }
-    assert!(!place.model().exists());
-}
-
 // Checkpoints by time: they change nothing in a run, and the newest stay.
 
 /// Density control with random backgrounds.
-const EVENTFUL: [&str; 9] = [
-    "--densify-from-iter=40",
-    "--densification-interval=30",
-    "--densify-grad-threshold=0.00005",
-    "--max-points=900",
-    "--random-background",
-    "--seed=3",
-    "--save-iterations=-1",
-    "--test-iterations=-1",
-    "--eval",
-];
+const EVENTFUL: [&str; 9] = words(
+    "--densify-from-iter=40 --densification-interval=30 --densify-grad-threshold=0.00005 \
+     --max-points=900 --random-background --seed=3 --save-iterations=-1 --test-iterations=-1 \
+     --eval",
+);
 
 /// A time so short that every iteration is due.
 const ALWAYS: &str = "--checkpoint-minutes=0.0000001";
@@ -263,7 +202,7 @@ fn they_change_no_result_and_a_run_resumes_from_each() {
     let paths = list(&place.path("timed"));
     let by_time: Vec<bool> = paths.iter().map(|path| is_timed(path)).collect();
     assert_eq!(by_time, [false, true, true, true, false]);
-    assert!(place.ply_bytes("without", 150) == place.ply_bytes("timed", 150));
+    place.assert_same(["without", "timed"], 150);
 
     // Checkpoints at a densification step and between two.
     let keep = ["--keep-checkpoints=100", "--iterations=125"];
@@ -273,7 +212,7 @@ fn they_change_no_result_and_a_run_resumes_from_each() {
         assert!(is_timed(&start), "{}", start.display());
         let on = ["--start-checkpoint", text(&start), "--iterations=150", "--checkpoint-minutes=0"];
         end(place.train_into("resumed").args(on)).done();
-        assert!(place.ply_bytes("without", 150) == place.ply_bytes("resumed", 150), "from {from}");
+        place.assert_same(["without", "resumed"], 150);
     }
 }
 
@@ -291,40 +230,26 @@ fn a_resumed_run_removes_those_of_the_run_before() {
 fn five_minutes_have_not_passed_at_the_end_of_a_short_run() {
     let place = with_model(20, &[]);
     assert_eq!(names(&place, "model"), ["chkpnt_20"]);
-    let config = place.read("model/config.toml");
-    let expected =
-        ["checkpoint_minutes = 5.0", "keep_checkpoints = 2", "checkpoint_reserve = true"];
-    for option in expected {
-        assert!(config.contains(option), "{option}: {config}");
-    }
-    for (flag, problem) in [
-        ("--checkpoint-minutes=-1", "0 and more"),
-        ("--checkpoint-minutes=inf", "a finite number"),
-        ("--keep-checkpoints=0", "1 and more"),
-    ] {
-        end(place.train().arg(flag)).refused(2, &[flag.split('=').next().unwrap(), problem]);
-    }
+    let options = ["checkpoint_minutes = 5.0", "keep_checkpoints = 2", "checkpoint_reserve = true"];
+    place.read("model/config.toml").assert_holds(&options);
 }
 
 #[test]
 fn neighbours_of_the_coarse_stage_are_not_searched_anew_for_them() {
     let place = TestFolder::with_scene();
-    let stage = [
-        "--regularize=dn-consistency",
-        "--sugar-iterations=60",
-        "--n-samples-for-sdf=300",
-        "--regularity-knn=8",
-        "--test-iterations=-1",
-    ];
+    let stage = words::<5>(
+        "--regularize=dn-consistency --sugar-iterations=60 --n-samples-for-sdf=300 \
+         --regularity-knn=8 --test-iterations=-1",
+    );
     place.trained_into("without", 40, &[&stage[..], &["--checkpoint-minutes=0"]].concat());
     let timed = [ALWAYS, "--keep-checkpoints=100"];
     place.trained_into("timed", 40, &[&stage[..], &timed].concat());
-    assert!(place.ply_bytes("without", 100) == place.ply_bytes("timed", 100));
+    place.assert_same(["without", "timed"], 100);
     // The prune comes after 16 iterations of the stage; from then on the neighbours stay.
     let names = names(&place, "timed");
     assert_eq!(names[..2], ["chkpnt_100", "chkpnt_56"]);
     let start = place.checkpoint_of("timed", 56);
     let on = ["--start-checkpoint", text(&start), "--checkpoint-minutes=0"];
     end(place.train_into("resumed").args(on)).done();
-    assert!(place.ply_bytes("without", 100) == place.ply_bytes("resumed", 100));
+    place.assert_same(["without", "resumed"], 100);
 }

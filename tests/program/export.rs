@@ -6,7 +6,7 @@ use std::path::Path;
 use rstest::rstest;
 use splat::export::read_ply;
 
-use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::common::program::{Ended, TestFolder, kill, text, words};
 use crate::synthetic_scenes::with_model;
 
 /// A small model with learned harmonics.
@@ -15,23 +15,19 @@ fn trained() -> TestFolder {
 }
 
 fn export(place: &TestFolder, args: &[&str]) -> Ended {
-    let mut command = splat();
-    command.current_dir(place.path("")).arg("export").args(args);
-    end(&mut command)
+    place.splat("export", args)
 }
 
 /// PSNR of the held-out views as the Gaussians of this PLY show them.
 fn psnr(place: &TestFolder, ply: &Path) -> f64 {
-    let model = place.path("measured");
-    let folder = model.join("point_cloud/iteration_150");
-    fs::create_dir_all(&folder).unwrap();
-    fs::copy(ply, folder.join("point_cloud.ply")).unwrap();
+    let copy = place.ply_of("measured", 150);
+    fs::create_dir_all(copy.parent().unwrap()).unwrap();
+    fs::copy(ply, copy).unwrap();
     for file in ["config.toml", "trained_views.json"] {
-        fs::copy(place.model().join(file), model.join(file)).unwrap();
+        fs::copy(place.model().join(file), place.path("measured").join(file)).unwrap();
     }
-    let mut command = splat();
-    command.args(["eval", "--json", "--device=cpu", "-m"]).arg(&model);
-    end(&mut command).done().json()["mean"]["psnr"].as_f64().unwrap()
+    let report = place.splat("eval --json --device=cpu -m measured", &[]).done().json();
+    report["mean"]["psnr"].as_f64().unwrap()
 }
 
 #[test]
@@ -116,8 +112,7 @@ fn a_page_has_the_cameras_of_the_model_where_the_scene_is() {
     for (text, times) in [("view_00", 8), ("\"training\"", 7), ("\"held_out\"", 1)] {
         assert_eq!(page.matches(text).count(), times, "{text}");
     }
-    let moved = ["-m", "model", "-o", "moved.html", "--scale=2"];
-    export(&place, &moved).done();
+    export(&place, &["-m", "model", "-o", "moved.html", "--scale=2"]).done();
     let moved = place.read("moved.html");
     let first = |page: &str| -> f64 {
         let (_, position) = page.split_once("\"position\":[").unwrap();
@@ -128,13 +123,12 @@ fn a_page_has_the_cameras_of_the_model_where_the_scene_is() {
     let (before, focal) = cameras.split_once("\"fx\":").unwrap();
     let broken = format!("{before}\"fx\":0{}", &focal[focal.find(['}', ',']).unwrap()..]);
     fs::write(place.model().join("cameras.json"), broken).unwrap();
-    let dropped = ["-m", "model", "-o", "seven.html"];
-    export(&place, &dropped).done().says(&["cameras.json: the camera view_00"]);
-    let page = place.read("seven.html");
-    assert_eq!(page.matches("view_00").count(), 7);
+    let dropped = export(&place, &["-m", "model", "-o", "seven.html"]).done();
+    dropped.says(&["cameras.json: the camera view_00"]);
+    assert_eq!(place.read("seven.html").matches("view_00").count(), 7);
     fs::write(place.model().join("cameras.json"), "[").unwrap();
-    let without = ["-m", "model", "-o", "without.html"];
-    export(&place, &without).done().says(&["cameras.json: cannot be read", "not known"]);
+    let without = export(&place, &["-m", "model", "-o", "without.html"]).done();
+    without.says(&["cameras.json: cannot be read", "not known"]);
     export(&place, &["scene.html", "-o", "back.ply"]).refused(3, &["scene.html"]);
 }
 
@@ -142,10 +136,9 @@ fn a_page_has_the_cameras_of_the_model_where_the_scene_is() {
 fn what_is_cut_and_moved_is_what_was_asked_for() {
     let place = trained();
     let all = read_ply(&place.ply_of("model", 150)).unwrap();
-    let flags = ["--crop=-9,-9,-9,0,9,9", "--crop", "0,-9,-9,9,0,9", "--sh-degree", "1"];
-    let moved = ["--scale", "2", "--translate", "1,0,0", "--up", "y", "--json"];
-    let args = [&["-m", "model", "-o", "part.ply"][..], &flags, &moved].concat();
-    let made = export(&place, &args).done().json();
+    let line = "export -m model -o part.ply --crop=-9,-9,-9,0,9,9 --crop 0,-9,-9,9,0,9 --sh-degree 1 \
+                --scale 2 --translate 1,0,0 --up y --json";
+    let made = place.splat(line, &[]).done().json();
     let part = read_ply(&place.path("part.ply")).unwrap();
     let (places, _) = all.means.as_chunks::<3>();
     let kept: Vec<&[f32; 3]> = places.iter().filter(|[x, y, _]| *x <= 0.0 || *y <= 0.0).collect();
@@ -179,8 +172,7 @@ fn colours_fitted_again_lose_less_than_a_palette() {
     let place = larger();
     let before = psnr(&place, &place.ply_of("model", 150));
     export(&place, &["-m", "model", "-o", "plain.sog", "--device=cpu"]).done();
-    let args = ["-m", "model", "-o", "fitted.sog", "--refit=60", "--device=cpu"];
-    export(&place, &args).done();
+    place.splat("export -m model -o fitted.sog --refit=60 --device=cpu", &[]).done();
     let [plain, fitted] = ["plain.sog", "fitted.sog"].map(|sog| psnr_of_sog(&place, sog));
     // A model that has just begun to train goes on to learn its colours.
     assert!(fitted > plain && plain > before - 0.3, "{before} {plain} {fitted}");
@@ -250,14 +242,14 @@ fn what_cannot_be_exported_is_named(
 #[test]
 fn options_of_another_format_are_said_to_change_nothing() {
     let place = trained();
-    let args = ["-m", "model", "-o", "a.ply", "--spz-version=4", "--sog-seed=1"];
     let said = ["--spz-version has no effect", "--sog-seed has no effect"];
-    export(&place, &args).done().says(&said);
-    let args = ["-m", "model", "-o", "b.ply", "--device=cpu", "--refit"];
-    export(&place, &args).refused(2, &["--refit is for SOG"]);
-    let args = ["-m", "model", "-o", "a.sog", "-s", "elsewhere", "--lod-levels=2"];
+    let line = "export -m model -o a.ply --spz-version=4 --sog-seed=1";
+    place.splat(line, &[]).done().says(&said);
+    let line = "export -m model -o b.ply --device=cpu --refit";
+    place.splat(line, &[]).refused(2, &["--refit is for SOG"]);
     let said = ["--source-path has no effect without --refit", "--lod-levels has no effect"];
-    export(&place, &args).done().says(&said);
+    let line = "export -m model -o a.sog -s elsewhere --lod-levels=2";
+    place.splat(line, &[]).done().says(&said);
     export(&place, &["-m", "model", "-o", "a.spz", "--spz-version=4"]).done();
     assert!(fs::read(place.path("a.spz")).unwrap().starts_with(b"NGSP"));
 }
@@ -304,11 +296,8 @@ fn an_spz_has_the_axes_of_the_format_and_all_others_come_back() {
             let ended = export(&place, &args).done();
             // Other programs find the name of axes in version 4 alone.
             let is_warned = ended.stderr.contains("--spz-version 4");
-            assert_eq!(
-                is_warned,
-                version.ends_with('3') && stored != [1.0, -2.0, -3.0],
-                "{axes:?}"
-            );
+            let is_other = stored != [1.0, -2.0, -3.0];
+            assert_eq!(is_warned, version.ends_with('3') && is_other, "{axes:?}");
             assert_eq!(stored_means(&place.path("a.spz")), [stored], "{axes:?}");
             export(&place, &["a.spz", "-o", "back.ply", "--overwrite"]).done();
             assert_eq!(stored_means(&place.path("back.ply")), [[1.0, 2.0, 3.0]], "{axes:?}");
@@ -316,13 +305,11 @@ fn an_spz_has_the_axes_of_the_format_and_all_others_come_back() {
     }
     // A file of another program in the axes of a PLY, which does not say so.
     export(&place, &["a.ply", "-o", "a.spz", "--overwrite"]).done();
-    let odd = ["a.spz", "-o", "odd.ply", "--input-spz-axes=rdf"];
-    export(&place, &odd).done();
+    let odd = |axes| export(&place, &["a.spz", "-o", "odd.ply", axes]);
+    odd("--input-spz-axes=rdf").done();
     assert_eq!(stored_means(&place.path("odd.ply")), [[1.0, -2.0, -3.0]]);
-    let odd = ["a.spz", "-o", "b.ply", "--input-spz-axes=rdx"];
-    export(&place, &odd).refused(2, &["rdx", "rub"]);
-    let up = ["a.ply", "-o", "b.spz", "--up=y"];
-    export(&place, &up).refused(2, &["--up", "--spz-axes"]);
+    odd("--input-spz-axes=rdx").refused(2, &["rdx", "rub"]);
+    export(&place, &["a.ply", "-o", "b.spz", "--up=y"]).refused(2, &["--up", "--spz-axes"]);
 }
 
 #[rstest]
@@ -374,17 +361,11 @@ fn an_interrupted_export_leaves_nothing_and_is_repeated() {
     };
     for wait in [5, 20, 40, 80, 160, 320] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_splat"));
-        command.current_dir(place.path("")).args([
-            "export",
-            "a.ply",
-            "-o",
-            "lod/lod-meta.json",
-            "--quiet",
-        ]);
+        let line = words::<5>("export a.ply -o lod/lod-meta.json --quiet");
+        command.current_dir(place.path("")).args(line);
         let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(wait));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        kill(&mut child);
         assert_eq!(unfinished(&place.path("lod")), Vec::<String>::new(), "after {wait} ms");
         fs::remove_dir_all(place.path("lod")).ok();
     }

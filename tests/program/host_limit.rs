@@ -11,8 +11,10 @@ use rstest::rstest;
 use serde_json::Value;
 use splat::synth::{SynthOptions, write_scene};
 
-use crate::common::background::training;
-use crate::common::program::{Ended, TestFolder, assert_no_litter, end, files_below, splat, text};
+use crate::common::program::{
+    Ended, TestFolder, Text as _, assert_no_litter, end, files_below, kill, log_lines, text,
+    training, words,
+};
 use crate::synthetic_scenes::{fixture, fixture_of, with_model};
 
 /// A scene whose photographs take most of what the program takes while they are decoded.
@@ -84,11 +86,11 @@ fn a_limit_that_cannot_be_kept_is_refused_and_the_one_proposed_is_kept(
     let place = TestFolder::beside(&SCENE);
     let parts = ["--host-limit 1MiB", "cannot be kept", "Gaussians and their moments"];
     let refused = end(place.train().args(flags).arg("--host-limit=1MiB")).refused(4, &parts);
-    assert!(refused.stderr.to_lowercase().contains(most), "{refused:#?}");
-    assert!(!refused.stderr.contains("warning"), "nothing before the refusal: {refused:#?}");
+    // Nothing comes before the refusal, and nothing else helps.
+    let refused = refused.omits(&["warning", "or more, or "]);
+    refused.stderr.to_lowercase().assert_holds(&[most]);
     assert!(!place.model().exists(), "nothing is begun");
     let limit = proposed(&refused);
-    assert!(!refused.stderr.contains("or more, or "), "nothing else helps: {refused:#?}");
     let nearly = limited(limit - 5);
     end(place.train().args(flags).arg(nearly)).refused(4, &["MiB or more, or ", remedy]);
     let (scene, model, limited) = (place.scene(), place.model(), limited(limit));
@@ -98,30 +100,24 @@ fn a_limit_that_cannot_be_kept_is_refused_and_the_one_proposed_is_kept(
     assert!(model.join("summary.json").is_file());
     // It is refused where a model is measured, too, and the one that is proposed is kept.
     let eval = ["eval", "--device=cpu", "-m", text(&model)];
-    let refused = end(splat().args(eval).arg("--host-limit=1MiB"));
+    let refused = place.run("eval", &["--host-limit=1MiB"]);
     let limit = proposed(&refused.refused(4, &["--host-limit 1MiB", "cannot be kept"]));
-    let peak = peak_of(&[&eval[..], &[&format!("--host-limit={limit}MiB")]].concat());
+    let peak = peak_of(&[&eval[..], &[&self::limited(limit)]].concat());
     assert!(10 * peak <= 11 * limit, "{peak} MiB of {limit}");
 }
 
 #[test]
 fn a_model_grows_as_far_as_the_limit_allows() {
     let place = TestFolder::with_scene();
-    let flags = [
-        "--iterations=60",
-        "--densify-from-iter=1",
-        "--densify-until-iter=60",
-        "--densification-interval=4",
-        "--densify-grad-threshold=0",
-        "--sh-degree=0",
-        "--eval-train=0",
-    ];
+    let flags = words::<7>(
+        "--iterations=60 --densify-from-iter=1 --densify-until-iter=60 --densification-interval=4 \
+         --densify-grad-threshold=0 --sh-degree=0 --eval-train=0",
+    );
     let limit = proposed(&end(place.train().args(flags).arg("--host-limit=1MiB")));
     let ended = end(place.train().args(flags).arg(limited(limit + 2))).done();
     let (_, rest) = ended.stderr.split_once("--host-limit leaves memory for ").unwrap();
     let most: u64 = rest.split(' ').next().unwrap().parse().unwrap();
-    let summary = place.json("model/summary.json");
-    let grown = summary["gaussians"].as_u64().unwrap();
+    let grown = place.json("model/summary.json")["gaussians"].as_u64().unwrap();
     assert!(200 < grown && grown <= most, "{grown} of {most}");
     ended.says(&["Gaussians: density control adds none beyond that"]);
 }
@@ -129,36 +125,25 @@ fn a_model_grows_as_far_as_the_limit_allows() {
 #[test]
 fn a_plan_says_whether_the_limit_is_kept() {
     let place = TestFolder::beside(&SCENE);
-    let plan = |flags: &[&str]| {
-        let mut plan = splat();
-        end(plan.args(["plan", "--gaussians=20000", "-s"]).arg(place.scene()).args(flags))
-    };
+    let plan = |flags: &[&str]| place.splat("plan --gaussians=20000 -s SCENE", flags);
     let cpu = ["--device=cpu", "-r=1"];
-    let printed = plan(&cpu).done().stdout;
-    assert!(printed.contains("RAM of the processor, which trains"), "{printed}");
-    assert!(printed.contains("MiB at most: fits --host-limit 60%"), "{printed}");
-    let refused = plan(&[&cpu[..], &["--host-limit=50MiB"]].concat());
-    assert_eq!(refused.code, Some(4), "{refused:#?}");
-    assert!(refused.stdout.contains("does not fit --host-limit 50MiB"), "{refused:#?}");
+    let parts = ["RAM of the processor, which trains", "MiB at most: fits --host-limit 60%"];
+    plan(&cpu).done().prints(&parts);
+    let refused = plan(&[&cpu[..], &["--host-limit=50MiB"]].concat()).ends(4);
+    let refused = refused.prints(&["does not fit --host-limit 50MiB"]);
     let limit = limited(proposed(&refused) + 6);
-    let printed = plan(&[&cpu[..], &[&limit, "--json"]].concat()).done().stdout;
-    let report: Value = serde_json::from_str(&printed).unwrap();
+    let report = plan(&[&cpu[..], &[&limit, "--json"]].concat()).done().json();
     assert_eq!(report["host_limit"]["fits"], true);
     assert_eq!(report["host_limit"]["on_processor"], true);
     // A guess of how far it grows is no demand: as in training, it grows as far as there is memory.
-    let grows = |flags: &[&str]| {
-        end(splat().args(["plan", "--device=cpu", "-r=8", "-s"]).arg(place.scene()).args(flags))
-    };
+    let grows = |flags: &[&str]| place.splat("plan --device=cpu -r=8 -s SCENE", flags);
     let start = proposed(&grows(&["--host-limit=1MiB"]));
-    let printed = grows(&[&limited(start)]).done().stdout;
-    assert!(printed.contains(&format!("fits --host-limit {start}MiB")), "{printed}");
+    grows(&[&limited(start)]).done().prints(&[&format!("fits --host-limit {start}MiB")]);
     // Beside a GPU the model is no part of it.
     assert!(!plan(&[]).done().stdout.contains("--host-limit"));
-    let printed = plan(&["--host-limit=4GiB"]).done().stdout;
-    assert!(printed.contains("RAM beside a GPU: "), "{printed}");
+    plan(&["--host-limit=4GiB"]).done().prints(&["RAM beside a GPU: "]);
     let refused = plan(&["--host-limit=2MiB"]);
-    assert_eq!(refused.code, Some(4), "{refused:#?}");
-    refused.says(&["--host-limit 2MiB", "cannot be kept", "Gaussians at the start"]);
+    refused.ends(4).says(&["--host-limit 2MiB", "cannot be kept", "Gaussians at the start"]);
 }
 
 #[test]
@@ -192,32 +177,14 @@ static MANY_POINTS: LazyLock<TestFolder> = LazyLock::new(|| {
 });
 
 /// Flags that write files after some iterations, and both kinds just before an iteration with a line in the log.
-const BACKGROUND_FILES_FLAGS: [&str; 14] = [
-    "--eval",
-    "--test-iterations=-1",
-    "--densify-until-iter=0",
-    "--checkpoint-iterations",
-    "2",
-    "4",
-    "9",
-    "--save-iterations",
-    "3",
-    "7",
-    "9",
-    "--seed=3",
-    "--checkpoint-minutes=0",
-    "--iterations=12",
-];
+const BACKGROUND_FILES_FLAGS: [&str; 14] = words(
+    "--eval --test-iterations=-1 --densify-until-iter=0 --checkpoint-iterations 2 4 9 \
+     --save-iterations 3 7 9 --seed=3 --checkpoint-minutes=0 --iterations=12",
+);
 
 const CHECKPOINTS: [u64; 3] = [2, 4, 9];
 
 const PLYS: [u32; 4] = [3, 7, 9, 12];
-
-/// The lines of `run.jsonl`.
-fn events(model: &Path) -> Vec<Value> {
-    let log = fs::read_to_string(model.join("run.jsonl")).unwrap();
-    log.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
 
 /// True if this is the beginning or the end of writing a file of an iteration.
 fn is(event: &Value, name: &str, what: &str, iteration: u64) -> bool {
@@ -251,21 +218,12 @@ fn assert_same_checkpoint(place: &TestFolder, model: &str, iteration: u32) {
     assert!(tensors(&unbroken) == tensors(&found), "checkpoint of {iteration}");
 }
 
-/// The least limit of the host's memory that the error about one that is too low proposes.
-fn least_limit(place: &TestFolder) -> String {
-    let Ended { stderr, .. } =
-        end(place.train().args(BACKGROUND_FILES_FLAGS).arg("--host-limit=1MiB"))
-            .refused(4, &["Give "]);
-    let (_, rest) = stderr.split_once("Give ").unwrap();
-    rest.split_whitespace().next().unwrap().trim_end_matches(['.', ',']).to_owned()
-}
-
 #[test]
 fn training_continues_while_files_are_written_and_they_hold_the_same() {
     let place = TestFolder::beside(&MANY_POINTS);
     let unbroken = MANY_POINTS.path("unbroken");
     assert_no_litter(&unbroken);
-    let log = events(&unbroken);
+    let log = log_lines(&unbroken);
     // The next iteration was done before the file was there.
     for what in ["checkpoint", "point_cloud"] {
         let is_step = |event: &Value| event["event"] == "step" && event["iteration"] == 10;
@@ -282,11 +240,12 @@ fn training_continues_while_files_are_written_and_they_hold_the_same() {
     }
 
     // Without memory for a copy, training waits for the files.
-    let limit = format!("--host-limit={}", least_limit(&place));
+    let refused = end(place.train().args(BACKGROUND_FILES_FLAGS).arg("--host-limit=1MiB"));
+    let limit = limited(proposed(&refused.refused(4, &["Give "])));
     end(place.train_into("limited").args(BACKGROUND_FILES_FLAGS).arg(limit)).done();
-    let limited = events(&place.path("limited"));
+    let waited = log_lines(&place.path("limited"));
     for iteration in CHECKPOINTS {
-        assert!(during(&limited, "checkpoint", iteration).is_empty(), "{iteration}");
+        assert!(during(&waited, "checkpoint", iteration).is_empty(), "{iteration}");
     }
     for iteration in PLYS {
         assert_same_ply(&place, "limited", iteration);
@@ -320,8 +279,7 @@ fn a_run_killed_while_a_checkpoint_is_written_ends_in_the_same_bytes() {
             sleep(Duration::from_millis(1));
         }
         sleep(Duration::from_millis(patience));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        kill(&mut child);
         // It is there whole, or not at all.
         if place.checkpoint(4).exists() {
             assert_same_checkpoint(&place, "model", 4);
@@ -342,8 +300,7 @@ fn a_disk_that_fills_up_under_a_checkpoint_ends_the_run() {
     // The PLY of an iteration fits, and no checkpoint does.
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -f 40000; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_splat")]);
-    command.args(["train", "--device=cpu", "-s"]).arg(place.scene());
-    command.arg("-m").arg(place.model());
+    command.args(["train", "--device=cpu", "-s"]).arg(place.scene()).arg("-m").arg(place.model());
     command.args(["--iterations=100000", "--save-iterations=1", "--checkpoint-iterations=2"]);
     let ended = Ended::from(command.output().unwrap());
     ended.refused(1, &["chkpnt_2.safetensors: cannot be written", "no room for a checkpoint"]);
@@ -405,12 +362,12 @@ fn eval_on_a_full_disk(place: &TestFolder, flags: &[&str]) -> Ended {
 fn a_folder_that_takes_no_tables_is_said_before_anything_is_measured() {
     let place = with_model(2, &["--eval"]);
     let before = files_below(&place.model());
-    let ended = eval_on_a_full_disk(&place, &[]).refused(1, &[text(&place.model()), "permissions"]);
-    assert!(!ended.stderr.contains("results.json"), "{ended:#?}");
+    eval_on_a_full_disk(&place, &[])
+        .refused(1, &[text(&place.model()), "permissions"])
+        .omits(&["results.json"]);
     // A table in the way shows only later; what was measured is printed all the same.
     let said = ["warning", "the tables are left as they were", "metrics.csv"];
-    let ended = eval_on_a_full_disk(&place, &["--json"]).done().says(&said);
-    let report = ended.json();
+    let report = eval_on_a_full_disk(&place, &["--json"]).done().says(&said).json();
     assert!(report["mean"]["psnr"].is_number(), "{report}");
     assert!(files_below(&place.model()) == before);
 }
@@ -422,13 +379,6 @@ fn json_is_printed_and_done_whatever_stands_in_the_way_of_a_table(#[case] name: 
     let place = with_model(2, &["--eval"]);
     fs::remove_file(place.model().join(name)).unwrap();
     fs::create_dir_all(place.model().join(name).join("occupied")).unwrap();
-    let eval = || {
-        let mut command = splat();
-        command.args(["eval", "--device=cpu", "-m"]).arg(place.model());
-        command
-    };
-    let ended = end(eval().arg("--json")).done().says(&["warning", name]);
-    assert!(ended.stdout.contains("psnr"), "{ended:#?}");
-    let ended = end(&mut eval());
-    assert!(ended.code == Some(1) && ended.stdout.contains("PSNR"), "{ended:#?}");
+    place.run("eval", &["--json"]).done().says(&["warning", name]).prints(&["psnr"]);
+    place.run("eval", &[]).ends(1).prints(&["PSNR"]);
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::lpips::{Tensor, images, tensors, weights, write};
-use crate::common::program::{SIZE, TestFolder, end, text};
+use crate::common::program::{SIZE, TestFolder, Text as _, end, text};
 use safetensors::Dtype;
 use splat::backend::DeviceError;
 use splat::backend::cpu::LpipsModel;
@@ -102,45 +102,31 @@ fn refused(path: &Path, tensors: &[Tensor]) -> String {
 fn weights_that_do_not_serve_are_refused_with_file_tensor_and_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weights.safetensors");
-    let says = |error: &str, parts: &[&str]| {
-        for part in [&[text(&path)], parts].concat() {
-            assert!(error.contains(part), "`{part}` is not said: {error}");
-        }
+    // AlexNet's weights without the named one, or with a change of it.
+    let refused_without = |name: &str, parts: &[&str]| {
+        let mut given = tensors(LpipsNet::Alex);
+        given.retain(|tensor| tensor.name != name);
+        refused(&path, &given).assert_holds(&[&[text(&path)], parts].concat());
     };
-    let alex = || tensors(LpipsNet::Alex);
-    let at = |name: &str| alex().iter().position(|tensor| tensor.name == name).unwrap();
-
-    let mut given = alex();
-    given.remove(at("lin3.model.1.weight"));
-    says(
-        &refused(&path, &given),
-        &["`lin3.model.1.weight` is missing", "splat help measuring", "as alex requires"],
-    );
-
-    let mut given = alex();
-    given.remove(at("net.slice1.0.weight"));
-    says(
-        &refused(&path, &given),
-        &["no tensor `net.slice1.0.weight` or `features.0.weight`", "splat help measuring"],
-    );
-
-    let mut given = alex();
-    given[at("net.slice2.3.bias")].shape = vec![192, 1];
-    let error = refused(&path, &given);
-    says(&error, &["`net.slice2.3.bias` is F32 [192, 1] instead of F32 [192]"]);
-
-    let mut given = alex();
-    let halved = &mut given[at("net.slice4.8.bias")];
-    (halved.dtype, halved.shape) = (Dtype::F16, vec![512]);
-    says(&refused(&path, &given), &["`net.slice4.8.bias` is F16 [512] instead of F32 [256]"]);
-
-    let mut given = alex();
-    given[at("net.slice5.10.weight")].bytes[40..44].copy_from_slice(&f32::NAN.to_le_bytes());
-    says(&refused(&path, &given), &["`net.slice5.10.weight` is not finite at element 10"]);
-
-    let mut given = alex();
-    given[at("net.slice1.0.weight")].shape = vec![64, 11, 3, 11];
-    says(&refused(&path, &given), &["neither VGG16's nor AlexNet's"]);
+    let refused_with = |name: &str, change: &dyn Fn(&mut Tensor), said: &str| {
+        let mut given = tensors(LpipsNet::Alex);
+        change(given.iter_mut().find(|tensor| tensor.name == name).unwrap());
+        refused(&path, &given).assert_holds(&[text(&path), said]);
+    };
+    let parts = ["`lin3.model.1.weight` is missing", "splat help measuring", "as alex requires"];
+    refused_without("lin3.model.1.weight", &parts);
+    let said = "no tensor `net.slice1.0.weight` or `features.0.weight`";
+    refused_without("net.slice1.0.weight", &[said, "splat help measuring"]);
+    let said = "`net.slice2.3.bias` is F32 [192, 1] instead of F32 [192]";
+    refused_with("net.slice2.3.bias", &|it: &mut Tensor| it.shape = vec![192, 1], said);
+    let halve = |it: &mut Tensor| (it.dtype, it.shape) = (Dtype::F16, vec![512]);
+    let said = "`net.slice4.8.bias` is F16 [512] instead of F32 [256]";
+    refused_with("net.slice4.8.bias", &halve, said);
+    let spoil = |it: &mut Tensor| it.bytes[40..44].copy_from_slice(&f32::NAN.to_le_bytes());
+    let said = "`net.slice5.10.weight` is not finite at element 10";
+    refused_with("net.slice5.10.weight", &spoil, said);
+    let turn = |it: &mut Tensor| it.shape = vec![64, 11, 3, 11];
+    refused_with("net.slice1.0.weight", &turn, "neither VGG16's nor AlexNet's");
 
     fs::write(&path, b"PK\x03\x04 a zip that is none").unwrap();
     let error = LpipsWeights::read(&path).unwrap_err();
@@ -163,13 +149,12 @@ fn a_run_with_weights_measures_lpips_and_eval_finds_the_same() {
     let (place, path) = with_weights();
     let flags = ["--eval", "--enable-lpips", "--progress", "plain", "--lpips-weights", &path];
     place.trained(6, &flags).says(&["LPIPS 0."]);
-    let read = |name: &str| fs::read_to_string(place.model().join(name)).unwrap();
     let results = &place.json("model/results.json")["ours_6"];
     let lpips = results["LPIPS"].as_f64().unwrap();
     assert!(lpips > 0.0, "{results}");
     assert_eq!(results["lpips_net"], "alex");
     assert_eq!(place.json("model/per_view.json")["ours_6"]["LPIPS"]["00000.png"], lpips);
-    assert!(read("metrics.csv").contains(&format!(",{lpips:.6},,,,\n")));
+    place.read("model/metrics.csv").assert_holds(&[&format!(",{lpips:.6},,,,\n")]);
 
     // Of the run's own weights, of those that are named, and without any that are there.
     let eval = |flags: &[&str]| place.run("eval", flags);
@@ -218,9 +203,9 @@ fn lpips_is_off_where_it_is_switched_off() {
     place.trained(1, &flags);
     assert!(results().contains("LPIPS"), "{}", results());
     let eval = |flags: &[&str]| place.run("eval", flags).done();
-    assert!(eval(&[]).stdout.contains("LPIPS"));
+    eval(&[]).prints(&["LPIPS"]);
     assert!(!eval(&["--enable_lpips", "False"]).stdout.contains("LPIPS"));
-    assert!(eval(&["--enable_lpips", "True"]).stdout.contains("LPIPS"));
+    eval(&["--enable_lpips", "True"]).prints(&["LPIPS"]);
     // A resumed run forgets the weights that it was given before.
     let last = ["--resume", "--iterations=2", "--enable-lpips=false"];
     end(place.train().args(last)).done();
@@ -257,7 +242,6 @@ fn metrics_of_the_reference_are_those_of_the_pngs() {
     let set = ["--eval", "--metrics", "reference", "--progress", "plain"];
     let flags = ["--lpips-weights", text(&vgg)];
     place.trained(4, &[&set[..], &flags].concat()).says(&["; as metrics.py SSIM 0.", " LPIPS 0."]);
-    let read = |name: &str| fs::read_to_string(place.model().join(name)).unwrap();
     let results = place.json("model/results.json")["ours_4"].clone();
 
     place.run("render", &["--skip-train"]).done();
@@ -280,13 +264,12 @@ fn metrics_of_the_reference_are_those_of_the_pngs() {
     assert!((results["SSIM"].as_f64().unwrap() - ssim).abs() > 1e-4, "{results}");
     assert!((results["LPIPS"].as_f64().unwrap() - lpips).abs() > 1e-4, "{results}");
     close(&place.json("model/per_view.json")["ours_4"]["REF_LPIPS"]["00000.png"], lpips);
-    assert!(read("metrics.csv").contains(&format!(",{ssim:.6},{lpips:.6}\n")), "{ssim}, {lpips}");
+    place.read("model/metrics.csv").assert_holds(&[&format!(",{ssim:.6},{lpips:.6}\n")]);
 
     // `eval` measures what training did, unless it is asked for another set.
     let eval = |flags: &[&str]| place.run("eval", flags).done();
     close(&eval(&["--json"]).json()["mean"]["ref_ssim"], ssim);
-    let printed = eval(&[]).stdout;
-    assert!(printed.contains("metrics.py") && printed.contains(&format!("SSIM {ssim:.7}")));
+    eval(&[]).prints(&["metrics.py", &format!("SSIM {ssim:.7}")]);
     let standard = eval(&["--json", "--metrics", "standard"]).json();
     assert_eq!(standard["mean"].get("ref_ssim"), None, "{standard}");
     // Without weights there is SSIM, and a warning; those of AlexNet are not the reference's.

@@ -22,9 +22,6 @@ mod ends;
 mod export;
 #[cfg(unix)]
 mod faults;
-mod gltf_viewers;
-#[cfg(all(target_os = "linux", not(kernels)))]
-mod gpu_machine;
 #[cfg(target_os = "linux")]
 mod host_limit;
 mod init;

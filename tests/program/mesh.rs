@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use serde_json::Value;
+use rstest::rstest;
 use splat::export::write_ply;
 use splat::math::Real;
 use splat::math::random::{RandomStream, RandomUse};
@@ -13,7 +13,7 @@ use splat_mesh::file::read_mesh;
 use splat_mesh::{Mesh, MeshReport};
 
 use crate::common::program::{Ended, TestFolder};
-use crate::common::scene::without;
+use crate::common::scene::{together, without};
 use crate::common::surface::{RADIUS, ball, write_ball_scene};
 use crate::synthetic_scenes::{copy_of, fixture};
 
@@ -75,9 +75,8 @@ fn assert_colours(mesh: &Mesh) {
 
 #[test]
 fn depths_of_a_ball_are_fused_to_the_ball() {
-    meshed(&BALL, &["--mesh-resolution=64", "--formats=ply,glb,obj"])
-        .done()
-        .says(&["meshing the box --bbox-min", "triangles"]);
+    let ended = meshed(&BALL, &["--mesh-resolution=64", "--formats=ply,glb,obj"]).done();
+    ended.says(&["meshing the box --bbox-min", "triangles"]);
     let mesh = read_mesh(&file(&BALL, "tsdf.ply")).unwrap();
     let distance = mean_distance(&mesh);
     // Half of the light is stopped up to two standard deviations, of 0.002, before the Gaussians' centres; the
@@ -91,17 +90,30 @@ fn depths_of_a_ball_are_fused_to_the_ball() {
     }
     let obj = read_mesh(&file(&BALL, "tsdf.obj")).unwrap();
     assert_eq!((obj.vertices, obj.faces), (mesh.vertices, mesh.faces));
-    let record: Value =
-        serde_json::from_slice(&fs::read(file(&BALL, "tsdf.json")).unwrap()).unwrap();
+    let record = BALL.json("model/mesh/iteration_1/tsdf.json");
     assert_eq!(record["mesh"]["faces"].as_u64(), Some(report.faces as u64));
     assert_eq!(record["extraction"]["tsdf"]["views"].as_u64(), Some(16));
 }
 
-#[test]
-fn points_of_a_ball_become_a_watertight_ball_that_looks_outwards() {
-    let flags = ["--method=poisson", "--surface-points=60000", "--density-trim=0"];
-    meshed(&BALL, &flags).done().says(&["points found where the density is 0.3", "watertight"]);
-    let mesh = read_mesh(&file(&BALL, "poisson.ply")).unwrap();
+#[rstest]
+#[case::poisson(
+    "poisson",
+    &["--method=poisson", "--surface-points=60000", "--density-trim=0"],
+    "points found where the density is 0.3",
+)]
+#[case::tetrahedra(
+    "tetrahedra",
+    &["--method=tetrahedra", "--formats=ply"],
+    "tetrahedra over 9008 points of 3000",
+)]
+fn a_ball_becomes_a_watertight_ball_that_looks_outwards(
+    #[case] method: &str,
+    #[case] flags: &[&str],
+    #[case] said: &str,
+) {
+    meshed(&BALL, flags).done().says(&[said, "watertight"]);
+    let path = file(&BALL, &format!("{method}.ply"));
+    let mesh = read_mesh(&path).unwrap();
     let distance = mean_distance(&mesh);
     assert!(distance < ACCURACY, "{distance}");
     assert_colours(&mesh);
@@ -110,40 +122,23 @@ fn points_of_a_ball_become_a_watertight_ball_that_looks_outwards() {
     // Three times what the accuracy of the radius allows.
     let exact = 4.0 / 3.0 * std::f64::consts::PI * RADIUS.powi(3);
     assert!((report.volume.unwrap() / exact - 1.0).abs() < 9.0 * ACCURACY, "{report:?}");
+    if method == "tetrahedra" {
+        let record = BALL.json("model/mesh/iteration_1/tetrahedra.json");
+        assert_eq!(record["extraction"]["tetrahedra"]["points"].as_u64(), Some(9008));
+        assert_eq!(report.components, 1, "{report:?}");
+    }
 
-    let before = fs::read(file(&BALL, "poisson.ply")).unwrap();
-    meshed(&BALL, &flags).done();
-    assert!(before == fs::read(file(&BALL, "poisson.ply")).unwrap(), "another mesh of the same");
-}
-
-#[test]
-fn tetrahedra_over_a_ball_are_cut_to_a_watertight_ball() {
-    let flags = ["--method=tetrahedra", "--formats=ply"];
-    meshed(&BALL, &flags).done().says(&["tetrahedra over 9008 points of 3000", "watertight"]);
-    let mesh = read_mesh(&file(&BALL, "tetrahedra.ply")).unwrap();
-    let distance = mean_distance(&mesh);
-    assert!(distance < ACCURACY, "{distance}");
-    assert_colours(&mesh);
-    let report = MeshReport::of(&mesh).unwrap();
-    assert_eq!((report.watertight, report.components), (true, 1), "{report:?}");
-    let exact = 4.0 / 3.0 * std::f64::consts::PI * RADIUS.powi(3);
-    assert!((report.volume.unwrap() / exact - 1.0).abs() < 9.0 * ACCURACY, "{report:?}");
-    let record: Value =
-        serde_json::from_slice(&fs::read(file(&BALL, "tetrahedra.json")).unwrap()).unwrap();
-    assert_eq!(record["extraction"]["tetrahedra"]["points"].as_u64(), Some(9008));
-
-    let before = fs::read(file(&BALL, "tetrahedra.ply")).unwrap();
-    meshed(&BALL, &flags).done();
-    assert!(before == fs::read(file(&BALL, "tetrahedra.ply")).unwrap(), "another mesh of the same");
+    let before = fs::read(&path).unwrap();
+    meshed(&BALL, flags).done();
+    assert!(before == fs::read(&path).unwrap(), "another mesh of the same");
 }
 
 #[test]
 fn an_open_surface_of_tetrahedra_has_no_long_edges() {
     let place = place_of(&half_a_ball());
     meshed(&place, &["--method=tetrahedra", "--formats=ply"]).done().says(&["watertight"]);
-    meshed(&place, &["--method=tetrahedra", "--formats=ply", "--open", "--max-edge=0.4"])
-        .done()
-        .says(&["open: "]);
+    let flags = ["--method=tetrahedra", "--formats=ply", "--open", "--max-edge=0.4"];
+    meshed(&place, &flags).done().says(&["open: "]);
     let mesh = read_mesh(&file(&place, "tetrahedra.ply")).unwrap();
     assert!(mean_distance(&mesh) < ACCURACY, "{}", mean_distance(&mesh));
     let short = ["--method=tetrahedra", "--open", "--max-edge=1e-9"];
@@ -153,12 +148,9 @@ fn an_open_surface_of_tetrahedra_has_no_long_edges() {
 #[test]
 fn a_mesh_has_at_most_the_triangles_that_are_asked_for() {
     let place = place_of(&ball());
-    meshed(
-        &place,
-        &["--mesh-resolution=64", "--decimation-target=1000", "--formats=ply", "--open"],
-    )
-    .done()
-    .says(&["decimated from", "--open has no effect with --method tsdf"]);
+    let flags = ["--mesh-resolution=64", "--decimation-target=1000", "--formats=ply", "--open"];
+    let said = ["decimated from", "--open has no effect with --method tsdf"];
+    meshed(&place, &flags).done().says(&said);
     let mesh = read_mesh(&file(&place, "tsdf.ply")).unwrap();
     assert!((500..=1000).contains(&mesh.faces.len()), "{}", mesh.faces.len());
     // Of a thousand triangles each stands off by a two-hundredth of the radius.
@@ -195,14 +187,12 @@ fn options_that_others_replace_are_named() {
     let nothing = ["--bbox-min=5,5,5", "--bbox-max=6,6,6", "--center-bbox=false"];
     let voxels = ["--voxel=0.1", "--mesh-resolution=64"];
     let texture = ["--texture=gaussians", "--square-size=20"];
-    meshed(&BALL, &[&nothing[..], &voxels, &texture].concat()).refused(
-        3,
-        &[
-            "--mesh-resolution has no effect with --voxel",
-            "--center-bbox has no effect with --bbox-min and --bbox-max",
-            "--square-size has no effect without --atlas squares",
-        ],
-    );
+    let said = [
+        "--mesh-resolution has no effect with --voxel",
+        "--center-bbox has no effect with --bbox-min and --bbox-max",
+        "--square-size has no effect without --atlas squares",
+    ];
+    meshed(&BALL, &[&nothing[..], &voxels, &texture].concat()).refused(3, &said);
 }
 
 #[test]
@@ -216,28 +206,21 @@ fn everything_is_meshed_without_a_box() {
 #[test]
 fn a_box_that_cannot_be_meshed_is_named() {
     let before = fs::read_dir(BALL.model()).unwrap().count();
-    let cases: [(&[&str], i32, &str); 10] = [
-        (
-            &["--postprocess-mesh", "--postprocess-density-threshold=-1"],
-            2,
-            "--postprocess-density-threshold is -1",
-        ),
-        (
-            &["--bbox-min=5,5,5", "--bbox-max=6,6,6"],
-            3,
-            "The box that is found by itself: --bbox-min",
-        ),
-        (&["--bbox-min=1,0,0", "--bbox-max=1,2,2"], 2, "empty along x"),
-        (&["--bbox-min=1,0,0"], 2, "without --bbox-max"),
-        (&["--bbox-min=1,0", "--bbox-max=1,2,2"], 2, "Give three finite numbers"),
-        (&["--voxel=0"], 2, "--voxel above zero"),
-        (&["--voxel=1e-9"], 2, "Use a --voxel of"),
-        (&["--method=poisson", "--surface-level=1"], 2, "--surface-level is 1"),
-        (&["--method=tetrahedra", "--open", "--max-edge=0"], 2, "--max-edge is 0"),
-        (&["--method=tetrahedra", "--max-edge=1"], 2, "--open"),
-    ];
-    for (flags, code, message) in cases {
-        meshed(&BALL, flags).refused(code, &[message]);
+    let trim = "--postprocess-mesh --postprocess-density-threshold=-1";
+    for (line, code, message) in [
+        (trim, 2, "--postprocess-density-threshold is -1"),
+        ("--bbox-min=5,5,5 --bbox-max=6,6,6", 3, "The box that is found by itself: --bbox-min"),
+        ("--bbox-min=1,0,0 --bbox-max=1,2,2", 2, "empty along x"),
+        ("--bbox-min=1,0,0", 2, "without --bbox-max"),
+        ("--bbox-min=1,0 --bbox-max=1,2,2", 2, "Give three finite numbers"),
+        ("--voxel=0", 2, "--voxel above zero"),
+        ("--voxel=1e-9", 2, "Use a --voxel of"),
+        ("--method=poisson --surface-level=1", 2, "--surface-level is 1"),
+        ("--method=tetrahedra --open --max-edge=0", 2, "--max-edge is 0"),
+        ("--method=tetrahedra --max-edge=1", 2, "--open"),
+    ] {
+        let flags: Vec<&str> = line.split(' ').collect();
+        meshed(&BALL, &flags).refused(code, &[message]);
     }
     assert!(fs::read_dir(BALL.model()).unwrap().count() <= before + 1);
 }
@@ -248,8 +231,7 @@ fn what_closes_half_a_ball_through_free_space_is_cut_off() {
     let meshed_with = |flags: &[&str]| {
         let poisson = ["--method=poisson", "--surface-points=20000", "--formats=ply"];
         let ended = meshed(&place, &[&poisson, flags].concat()).done();
-        let record = fs::read_to_string(file(&place, "poisson.json")).unwrap();
-        let record: Value = serde_json::from_str(&record).unwrap();
+        let record = place.json("model/mesh/iteration_1/poisson.json");
         let cut = record["extraction"]["poisson"][0]["in_free_space"].as_u64().unwrap();
         (ended, cut, mean_distance(&read_mesh(&file(&place, "poisson.ply")).unwrap()))
     };
@@ -317,22 +299,13 @@ fn what_leaves_no_mesh_is_named_by_every_method_and_nothing_is_lost() {
 }
 
 /// Balls, each a little larger than the one before.
-fn balls(count: usize) -> Gaussians {
-    let one = ball();
-    let mut all = Gaussians::zeros(0, count * one.len());
-    for number in 0..count {
-        let factor = 1.0 + 0.02 * u16::try_from(number).map_or(0.0, f32::from);
-        let means: Vec<f32> = one.means.iter().map(|x| factor * x).collect();
-        let put = |all: &mut Vec<f32>, of: &[f32]| {
-            all[number * of.len()..][..of.len()].copy_from_slice(of);
-        };
-        put(&mut all.means, &means);
-        put(&mut all.log_scales, &one.log_scales);
-        put(&mut all.quats, &one.quats);
-        put(&mut all.sh_dc, &one.sh_dc);
-        put(&mut all.opacity_logits, &one.opacity_logits);
-    }
-    all
+fn balls(count: u8) -> Gaussians {
+    let larger = |number| {
+        let mut ball = ball();
+        ball.means.iter_mut().for_each(|x| *x *= 1.0 + 0.02 * f32::from(number));
+        ball
+    };
+    together(&(0..count).map(larger).collect::<Vec<_>>())
 }
 
 #[test]

@@ -9,7 +9,7 @@ use splat::perceptual::{LpipsError, LpipsNet, LpipsWeights};
 use splat::synth::SynthOptions;
 
 use crate::common::lpips::{Tensor, Version, file, tensors, write};
-use crate::common::program::{Ended, SIZE, TestFolder, cut, end, splat, text};
+use crate::common::program::{Ended, SIZE, TestFolder, Text as _, cut, end, splat, text, words};
 use crate::common::synthetic::write_synthetic;
 use crate::synthetic_scenes::{fixture_of, with_model};
 
@@ -19,14 +19,10 @@ const START: u32 = 60;
 const LAST: u32 = START + 60;
 
 /// A stage whose surface terms come after 16 iterations and are told of after the hundredth of all.
-const STAGE: [&str; 6] = [
-    "--sugar-iterations=60",
-    "--n-samples-for-sdf=200",
-    "--regularity-knn=8",
-    "--test-iterations=-1",
-    "--regularize=median-normal",
-    "--init-opacity=0.6",
-];
+const STAGE: [&str; 6] = words(
+    "--sugar-iterations=60 --n-samples-for-sdf=200 --regularity-knn=8 --test-iterations=-1 \
+     --regularize=median-normal --init-opacity=0.6",
+);
 
 /// Photographs from 25 degrees aside, of which each has others beside it.
 fn write_scene(place: &TestFolder) {
@@ -54,23 +50,17 @@ fn views_are_compared_with_others_and_the_log_says_how_they_agree() {
     // At most 0.9 in each pixel.
     assert!(value > 0.0 && value < 0.9, "{}", reports[0]);
     let place = TestFolder::beside(&UNBROKEN);
-    let run = trained(&place, "without", &[]);
-    assert!(!run.stderr.contains("--multi-view"), "{run:#?}");
+    trained(&place, "without", &[]).omits(&["--multi-view"]);
     assert!(place.events("without", "surface")[0]["multi_view"].is_null());
-    assert!(
-        UNBROKEN.ply_bytes("unbroken", LAST) != place.ply_bytes("without", LAST),
-        "it changes nothing"
-    );
+    let without = place.ply_bytes("without", LAST);
+    assert!(UNBROKEN.ply_bytes("unbroken", LAST) != without, "it changes nothing");
     trained(&place, "weightless", &["--multi-view", "--multi-view-factor=0"]);
-    assert!(place.ply_bytes("weightless", LAST) == place.ply_bytes("without", LAST));
+    place.assert_same(["weightless", "without"], LAST);
 }
 
 #[test]
 fn a_resumed_run_compares_what_the_unbroken_one_does() {
-    let place = TestFolder::beside(&UNBROKEN);
-    let checkpoint = UNBROKEN.checkpoint_of("unbroken", 95);
-    end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
-    assert!(UNBROKEN.ply_bytes("unbroken", LAST) == place.ply_bytes("model", LAST));
+    UNBROKEN.assert_continues("unbroken", 95, LAST);
 }
 
 #[test]
@@ -83,26 +73,10 @@ fn a_run_without_views_side_by_side_says_so_and_trains_on() {
 }
 
 #[test]
-fn views_are_compared_with_median_normals_alone() {
-    let place = TestFolder::with_scene();
-    for kind in [&[][..], &["--regularize=density"], &["--regularize=dn-consistency"]] {
-        end(place.train().arg("--multi-view").args(kind))
-            .refused(2, &["--multi-view", "--regularize median-normal"]);
-    }
-    assert!(!place.model().exists());
-    let idle = ["--iterations=1", "--multi-view-factor=0.3"];
-    end(place.train().args(idle))
-        .done()
-        .says(&["--multi-view-factor has no effect", "--multi-view"]);
-}
-
-#[test]
 fn a_measurement_of_speed_compares_views_too() {
-    let mut command = splat();
-    command.args(["bench", "--device=cpu", "--iterations=2", "--warm-up=1", "-m"]);
-    command.arg(UNBROKEN.path("unbroken")).args(["--regularize=median-normal", "--multi-view"]);
-    let ended = end(command.args(["--n-samples-for-sdf=200", "--regularity-knn=8"])).done();
-    assert!(ended.stdout.contains("each view compared with another"), "{}", ended.stdout);
+    let line = "bench --device=cpu --iterations=2 --warm-up=1 -m unbroken --multi-view \
+                --regularize=median-normal --n-samples-for-sdf=200 --regularity-knn=8";
+    UNBROKEN.splat(line, &[]).done().prints(&["each view compared with another"]);
 }
 
 /// The convolutions as torchvision names them, with a layer that LPIPS does not have.
@@ -120,14 +94,10 @@ fn network(net: LpipsNet) -> Vec<Tensor> {
         bytes: values,
         ..network.remove(0)
     };
-    network.insert(0, tensors_first(net));
+    let first = "features.0.weight".to_owned();
+    network.insert(0, Tensor { name: first, ..tensors(net).remove(0) });
     network.insert(1, classifier);
     network
-}
-
-/// The first of the tensors, as torchvision names it.
-fn tensors_first(net: LpipsNet) -> Tensor {
-    Tensor { name: "features.0.weight".to_owned(), ..tensors(net).remove(0) }
 }
 
 /// The weights that the `lpips` package learned.
@@ -189,10 +159,7 @@ fn refused(path: &Path, parts: &[&str]) {
         Ok(_) => panic!("{} was read", path.display()),
     };
     assert!(!matches!(error, LpipsError::Unreadable { .. }), "{error}");
-    let error = error.to_string();
-    for part in [&[text(path)], parts].concat() {
-        assert!(error.contains(part), "`{part}` is not said: {error}");
-    }
+    error.to_string().assert_holds(&[&[text(path)], parts].concat());
 }
 
 #[rstest]
@@ -259,8 +226,7 @@ fn weights_are_found_where_they_usually_are() {
     let doctor = |variables: &[(&str, &Path)]| {
         end(splat().arg("doctor").envs(variables.iter().copied())).stdout
     };
-    let said = doctor(in_torch);
-    assert!(said.contains("LPIPS      ok: alex, ") && said.contains("alex.pth"), "{said}");
+    doctor(in_torch).assert_holds(&["LPIPS      ok: alex, ", "alex.pth"]);
 
     // The cache of this program, and the variable, which asks for it.
     let caches = place.path("caches");
@@ -274,24 +240,22 @@ fn weights_are_found_where_they_usually_are() {
     assert_eq!(lpips(eval(&place, &[], named)), Some(expected));
     let nowhere = place.path("nowhere.pth");
     let variable: &[(&str, &Path)] = &[("SPLAT_LPIPS_WEIGHTS", &nowhere)];
-    let ended = eval(&place, &[], variable).refused(3, &["SPLAT_LPIPS_WEIGHTS: ", "nowhere.pth"]);
-    assert!(!ended.stderr.contains("--lpips-weights"), "that was not typed: {ended:#?}");
-    let said = doctor(variable);
-    assert!(said.contains("weights that cannot be used: SPLAT_LPIPS_WEIGHTS: "), "{said}");
+    eval(&place, &[], variable)
+        .refused(3, &["SPLAT_LPIPS_WEIGHTS: ", "nowhere.pth"])
+        .omits(&["--lpips-weights"]);
+    doctor(variable).assert_holds(&["weights that cannot be used: SPLAT_LPIPS_WEIGHTS: "]);
 
     // The network alone.
     fs::remove_file(torch.join("hub/checkpoints/alex.pth")).unwrap();
     let missing = ["alexnet-owt-7be5be79.pth is the network alone", "copy alex.pth"];
     eval(&place, &["--enable-lpips"], in_torch).refused(2, &missing);
-    let said = doctor(in_torch);
-    assert!(missing.iter().all(|part| said.contains(part)), "{said}");
-    let said = doctor(&[]);
-    assert!(said.contains("LPIPS      no weights. Name a file"), "{said}");
+    doctor(in_torch).assert_holds(&missing);
+    doctor(&[]).assert_holds(&["LPIPS      no weights. Name a file"]);
     // A file that is broken is there all the same.
     cut(&own, 1000);
     let said = doctor(in_own);
-    assert!(said.contains("weights that cannot be used: "), "{said}");
-    assert!(said.contains(text(&own)) && !said.contains("no weights. "), "{said}");
+    said.assert_holds(&["weights that cannot be used: ", text(&own)]);
+    assert!(!said.contains("no weights. "), "{said}");
 }
 
 #[test]
@@ -301,8 +265,7 @@ fn what_a_run_found_is_stored_with_it() {
     let flags = ["--iterations=2", "--eval", "--enable-lpips"];
     let mut train = place.train();
     end(train.args(flags).env("TORCH_HOME", place.path("torch"))).done();
-    let config = place.read("model/config.toml");
     let stored = format!("lpips_weights = \"{}", text(&checkpoints.canonicalize().unwrap()));
-    assert!(config.contains(&stored), "{config}");
+    place.read("model/config.toml").assert_holds(&[&stored]);
     assert!(lpips(eval(&place, &[], &[])).is_some());
 }

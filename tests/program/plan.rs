@@ -8,8 +8,6 @@ use serde_json::Value;
 use splat::backend::cpu::count;
 use splat::backend::cuda::dry_run;
 use splat::backend::{Footprint, Inputs};
-use splat::config::SceneOptions;
-use splat::dataset::Dataset;
 use splat::export::{read_ply, write_ply};
 use splat::layout::{GAUSSIANS, Records, TRIANGLES};
 use splat::math::{Divisor, Real};
@@ -23,15 +21,11 @@ use splat::synth::SynthOptions;
 use splat::train::forecast::seen_of_points;
 use splat::train::near;
 
-use crate::common::program::{Ended, SIZE, TestFolder, VIEWS, end, splat, text};
+use crate::common::program::{Ended, SIZE, TestFolder, Text as _, VIEWS, end, splat, text};
 use crate::common::synthetic::write_synthetic;
 
 fn plan(place: &TestFolder, flags: &[&str]) -> Ended {
-    end(splat().args(["plan", "-s", text(&place.scene())]).args(flags))
-}
-
-fn json(place: &TestFolder, flags: &[&str]) -> Value {
-    plan(place, &[flags, &["--json"]].concat()).done().json()
+    place.splat("plan -s SCENE", flags)
 }
 
 fn number(value: &Value) -> u64 {
@@ -45,7 +39,7 @@ fn stages(report: &Value) -> &[Value] {
 #[test]
 fn the_preset_fast_is_planned_for_the_number_that_it_grows_to() {
     let place = TestFolder::with_scene();
-    let gaussians = |flags: &[&str]| json(&place, flags)["gaussians"].clone();
+    let gaussians = |flags: &[&str]| place.plan(flags)["gaussians"].clone();
     // One for 40 pixels of eight views of 48x36 px, since these are small.
     for flags in [&[][..], &["--preset=fast"]] {
         let fast = gaussians(flags);
@@ -62,7 +56,7 @@ fn the_preset_fast_is_planned_for_the_number_that_it_grows_to() {
 fn every_stage_is_a_table_and_the_peak_is_told() {
     let place = TestFolder::with_scene();
     let ended = plan(&place, &["--eval", "--gaussians", "100000"]).done();
-    for part in [
+    ended.stdout.assert_holds(&[
         "\n100000 Gaussians (--gaussians), 200 at the start; SH degree 3, --optimize-memory\n",
         "\nstart ",
         "\niteration ",
@@ -76,20 +70,17 @@ fn every_stage_is_a_table_and_the_peak_is_told() {
         "a card of 8GiB",
         "--preset 16gb",
         "\nhost, ",
-    ] {
-        assert!(ended.stdout.contains(part), "no `{part}` in\n{}", ended.stdout);
-    }
+    ]);
     assert!(ended.stdout.lines().all(|line| line.trim_end() == line), "{}", ended.stdout);
     // Nothing was held out, no model is trained, and no folder is made.
-    let ended = plan(&place, &["--gaussians", "100000"]).done();
-    assert!(!ended.stdout.contains("\nevaluation "), "{}", ended.stdout);
-    assert!(!place.model().exists());
+    let shown = plan(&place, &["--gaussians", "100000"]).done().stdout;
+    assert!(!shown.contains("\nevaluation ") && !place.model().exists(), "{shown}");
 }
 
 #[test]
 fn the_same_comes_as_json_whose_rows_add_up() {
     let place = TestFolder::with_scene();
-    let report = json(&place, &["--eval", "--gaussians", "100000", "--vram-limit", "4GiB"]);
+    let report = place.plan(&["--eval", "--gaussians", "100000", "--vram-limit", "4GiB"]);
     assert_eq!(number(&report["gaussians"]["count"]), 100_000);
     assert_eq!(number(&report["scene"]["train_views"]), VIEWS as u64 - 1);
     assert_eq!((&report["storage"], &report["fits"]), (&"compact".into(), &true.into()));
@@ -122,14 +113,11 @@ fn triangles_are_planned_in_vertices_and_usual_numbers_of_them_are_tabled() {
     assert!(rows.iter().all(|row| row[2] < 0.8 * row[1]), "{rows:?}");
     // The row of as many is the plan's own peak.
     let peak = format!("\npeak {:>39.1} MiB: fits", rows[1][1]);
-    assert!(text.contains(&peak), "{text}");
-    assert!(
-        text.contains("\n8000000 vertices (--gaussians), ") && text.contains("\nmost vertices ")
-    );
-    assert_eq!(json(&place, &flags)["gaussians"]["rows"], "vertices");
-    assert!(json(&place, &["--gaussians", "1000"]).get("vertex_budgets").is_none());
+    text.assert_holds(&[&peak, "\n8000000 vertices (--gaussians), ", "\nmost vertices "]);
+    assert_eq!(place.plan(&flags)["gaussians"]["rows"], "vertices");
+    assert!(place.plan(&["--gaussians", "1000"]).get("vertex_budgets").is_none());
     // Without a number, the photographs limit them; small ones to those of the start.
-    let limited = json(&place, &flags[..2]);
+    let limited = place.plan(&flags[..2]);
     assert_eq!(limited["gaussians"]["from"], "by the pixels of the training views");
     assert_eq!(limited["gaussians"]["count"], 600);
 }
@@ -138,8 +126,8 @@ fn triangles_are_planned_in_vertices_and_usual_numbers_of_them_are_tabled() {
 fn each_of_several_gpus_is_planned_with_its_share() {
     let place = TestFolder::with_scene();
     let million = ["--gaussians", "1000000", "--optimize-memory=false"];
-    let one = json(&place, &million);
-    let four = json(&place, &[&million[..], &["--gpus", "4"]].concat());
+    let one = place.plan(&million);
+    let four = place.plan(&[&million[..], &["--gpus", "4"]].concat());
     let nccl = number(&four["gpus"]["nccl"]);
     assert_eq!((number(&four["gpus"]["count"]), nccl), (4, 1788 << 20));
     assert_eq!(four["gaussians"]["count"], one["gaussians"]["count"]);
@@ -147,16 +135,15 @@ fn each_of_several_gpus_is_planned_with_its_share() {
     let beside = |report: &Value, nccl| number(&report["peak"]) - nccl - CONTEXT.0;
     let share = beside(&four, nccl) as f64 / beside(&one, 0) as f64;
     assert!((0.25..0.6).contains(&share), "{share}");
-    let limited = json(&place, &[&million[..], &["--gpus", "4", "--vram-limit", "16GiB"]].concat());
+    let limited = place.plan(&[&million[..], &["--gpus", "4", "--vram-limit", "16GiB"]].concat());
     assert_eq!(number(&limited["gpus"]["nccl"]), 1116 << 20, "it makes do with less");
     let most = |report: &Value| number(&report["largest"][0]["full"]);
     assert!(most(&four) > 2 * most(&one), "{} {}", most(&four), most(&one));
     let short = [&million[..], &["--gpus", "4", "--vram-limit", "1900MiB"]].concat();
-    let short = plan(&place, &short);
-    assert!(short.code == Some(4) && short.stdout.contains("--max-points"), "{short:#?}");
-    let told = plan(&place, &["--gpus", "4"]).done().stdout;
-    assert!(told.contains("SH degree 3, --optimize-memory\n"), "as on one GPU: {told}");
-    assert!(told.contains("on each of 4 GPUs") && told.contains("NCCL"), "{told}");
+    plan(&place, &short).ends(4).prints(&["--max-points"]);
+    // As on one GPU.
+    let parts = ["SH degree 3, --optimize-memory\n", "on each of 4 GPUs", "NCCL"];
+    plan(&place, &["--gpus", "4"]).done().prints(&parts);
     let triangles = plan(&place, &["--gpus", "4", "--primitive", "triangles"]);
     triangles.refused(2, &["--gpus 4", "triangles"]);
 }
@@ -172,16 +159,15 @@ fn the_largest_number_fits_and_a_granule_more_does_not() {
     for flags in
         [&["--vram-limit", "1GiB", full][..], &["--vram-limit", "3GiB", "--sh-degree", "1", full]]
     {
-        let most = largest(&json(&place, &[flags, &["--gaussians", "1"]].concat()));
+        let most = largest(&place.plan(&[flags, &["--gaussians", "1"]].concat()));
         let fitting = most.to_string();
-        let report = json(&place, &[flags, &["--max-points", &fitting]].concat());
+        let report = place.plan(&[flags, &["--max-points", &fitting]].concat());
         assert_eq!(largest(&report), most);
         assert!(number(&report["least"]) <= number(&report["budget"]["bytes"]));
         // 2 MiB of the narrowest table that grows by the Gaussian.
         let more = (most + (2 << 20) / 4).to_string();
         let ended = plan(&place, &[flags, &["--gaussians", &more, "--json"]].concat());
-        assert_eq!(ended.code, Some(4), "{ended:#?}");
-        let report = ended.json();
+        let report = ended.ends(4).json();
         assert!(number(&report["least"]) > number(&report["budget"]["bytes"]));
     }
 }
@@ -196,7 +182,7 @@ fn smaller_photographs_never_take_more() {
     for may in ["slack,photographs", "slack,photographs,bands"] {
         let of = |divisor: &str| {
             let flags = ["--gaussians", "6000000", "--give-up", may, "-r", divisor];
-            let report = json(&place, &flags);
+            let report = place.plan(&flags);
             [number(&report["peak"]), number(&report["least"]), u64::MAX - largest(&report)]
         };
         let costs = ["1", "2", "4", "8"].map(of);
@@ -211,21 +197,18 @@ fn a_plan_that_does_not_fit_prints_remedies_and_exits_with_code_4() {
     let place = TestFolder::with_scene();
     let full = "--optimize-memory=false";
     let flags = ["--vram-limit", "1GiB", "--gaussians", "1000000", full];
-    let ended = plan(&place, &flags);
-    assert_eq!(ended.code, Some(4), "{ended:#?}");
-    assert!(ended.stdout.contains("does not fit the 993.3 MiB"), "{}", ended.stdout);
-    let ended = ended.says(&["error", "1000000 Gaussians take", "It would fit with --optimize"]);
-    assert!(!ended.stderr.contains("defect"), "{ended:#?}");
+    let ended = plan(&place, &flags).ends(4).prints(&["does not fit the 993.3 MiB"]);
+    let parts = ["error", "1000000 Gaussians take", "It would fit with --optimize"];
+    ended.says(&parts).omits(&["defect"]);
 
-    let report = plan(&place, &[&flags[..], &["--json"]].concat()).json();
+    let with = |more: &[&str]| plan(&place, &[&flags[..], &["--json"], more].concat()).json();
+    let report = with(&[]);
     assert_eq!(report["fits"], false);
     assert_eq!(report["training_ends_with"], report["largest"][0]["full"]);
-    let kept = ["--give-up", "slack", "--json"];
-    let report_of_kept = plan(&place, &[&flags[..], &kept].concat()).json();
-    assert_eq!(report_of_kept["training_ends_with"], Value::Null, "births are not given up");
-    let both = ["--give-up", "compact", "births", "--json"];
-    let report_of_both = plan(&place, &[&flags[..], &both].concat()).json();
-    assert_eq!(report_of_both["training_ends_with"], report["largest"][0]["compact"]);
+    let kept = with(&["--give-up", "slack"]);
+    assert_eq!(kept["training_ends_with"], Value::Null, "births are not given up");
+    let both = with(&["--give-up", "compact", "births"]);
+    assert_eq!(both["training_ends_with"], report["largest"][0]["compact"]);
     let remedies = report["remedies"].as_array().unwrap();
     let flag = |remedy: &Value| remedy["flag"].as_str().unwrap().to_owned();
     let names: Vec<String> = remedies.iter().map(flag).collect();
@@ -244,9 +227,7 @@ fn a_plan_that_does_not_fit_prints_remedies_and_exits_with_code_4() {
         if words[0] != "--max-points" {
             line.extend(["--gaussians", "1000000"]);
         }
-        let ended = plan(&place, &line);
-        let fits = remedy["fits"] == true;
-        assert_eq!(ended.code, Some(if fits { 0 } else { 4 }), "{flag}: {ended:#?}");
+        let ended = plan(&place, &line).ends(if remedy["fits"] == true { 0 } else { 4 });
         let (proposed, found) = (number(&remedy["least"]), number(&ended.json()["least"]));
         // Points are seen anew by smaller views, which may have another share of them at the edges.
         assert!(proposed.abs_diff(found) <= proposed / 100, "{flag}: {proposed} and {found}");
@@ -257,7 +238,7 @@ fn a_plan_that_does_not_fit_prints_remedies_and_exits_with_code_4() {
 fn options_count_as_they_do_in_training() {
     let place = TestFolder::with_scene();
     let least = |flags: &[&str]| {
-        number(&json(&place, &[flags, &["--gaussians", "1000000"]].concat())["least"])
+        number(&place.plan(&[flags, &["--gaussians", "1000000"]].concat())["least"])
     };
     let (usual, full) = (least(&[]), least(&["--optimize-memory=false"]));
     assert!(least(&["--sh-degree", "0"]) < usual);
@@ -273,9 +254,9 @@ fn options_count_as_they_do_in_training() {
     // As `train`, it takes the reference trainer's flags.
     plan(&place, &["--debug", "--max_points", "1000"]).done().says(&["--debug is ignored"]);
     // Without density control their number stays.
-    let report = json(&place, &["--densify-until-iter", "0"]);
+    let report = place.plan(&["--densify-until-iter", "0"]);
     assert_eq!(number(&report["gaussians"]["count"]), 200);
-    let guess = json(&place, &["--preset=reference"]);
+    let guess = place.plan(&["--preset=reference"]);
     assert_eq!(number(&guess["gaussians"]["count"]), 17 * 200);
     assert!(guess["gaussians"]["from"].as_str().unwrap().starts_with("a guess"));
     assert_eq!((&guess["budget"], &guess["fits"]), (&Value::Null, &Value::Null));
@@ -289,20 +270,17 @@ fn stage<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
 fn a_coarse_stage_that_follows_is_planned_and_the_largest_minimum_counts() {
     let place = TestFolder::with_scene();
     let flags = ["--gaussians", "1000000"];
-    let plain = json(&place, &flags);
+    let plain = place.plan(&flags);
     assert_eq!((stage(&plain, "coarse training"), &plain["neighbours"]), (None, &Value::Null));
     let with = |more: &[&str]| {
         let density = ["--regularize", "density"];
-        json(&place, &[&flags[..], &density, more].concat())
+        place.plan(&[&flags[..], &density, more].concat())
     };
     let report = with(&[]);
     let coarse = stage(&report, "coarse training").unwrap();
-    let rows = coarse["rows"].as_array().unwrap();
-    let row = |label: &str| {
-        rows.iter().find(|row| row["label"] == label).map(|row| number(&row["bytes"]))
-    };
     // 16 neighbours of four bytes, in whole granules of 2 MiB.
-    assert_eq!(row("neighbours"), Some(64_000_000_u64.next_multiple_of(2 << 20)));
+    let neighbours = bytes(&coarse["rows"], "neighbours");
+    assert_eq!(neighbours, Some(64_000_000_u64.next_multiple_of(2 << 20)));
     assert_eq!(number(&report["neighbours"]), 16);
     // Ten at the least, beside no less than an iteration takes.
     let more = number(&report["least"]) - number(&plain["least"]);
@@ -315,31 +293,29 @@ fn a_coarse_stage_that_follows_is_planned_and_the_largest_minimum_counts() {
     }
     let most = |flags: &[&str]| number(&with(flags)["largest"][0]["full"]);
     // Normals are drawn beside colours, and what samples are compared with stays longer.
-    let dn = json(&place, &[&flags[..], &["--regularize", "dn-consistency"]].concat());
+    let dn = place.plan(&[&flags[..], &["--regularize", "dn-consistency"]].concat());
     assert!(number(&dn["least"]) > number(&report["least"]), "{dn}");
     // What may not be given up is planned for as it is.
     assert!(most(&["--give-up", "slack,photographs,bands,births"]) < most(&[]));
     let ended = plan(&place, &[&flags[..], &["--regularize", "density"]].concat()).done();
-    assert!(ended.stdout.contains("\ncoarse training "), "{}", ended.stdout);
-    assert!(ended.stdout.contains("a list of 16 neighbours"), "{}", ended.stdout);
+    ended.prints(&["\ncoarse training ", "a list of 16 neighbours"]);
 }
 
 #[test]
 fn where_lists_do_not_fit_the_plan_has_shorter_ones() {
     let place = TestFolder::with_scene();
     let flags = ["--gaussians", "1000000", "--regularize", "density", "--json"];
-    let least = number(&json(&place, &flags[..4])["least"]);
+    let least = number(&place.plan(&flags[..4])["least"]);
     // A little more than the least, of which 97 of 100 are taken.
     let limit = format!("{}MiB", ((least * 100 / 97) >> 20) + 2);
     let ended = plan(&place, &[&flags[..], &["--vram-limit", &limit]].concat());
     let report = ended.json();
     assert_eq!((&report["fits"], number(&report["neighbours"])), (&true.into(), 10));
     // What follows in `splat sugar` takes more than training does.
-    assert_eq!(ended.code, Some(4), "{ended:#?}");
-    ended.says(&["splat mesh with --method poisson"]);
+    ended.ends(4).says(&["splat mesh with --method poisson"]);
     let kept = ["--vram-limit", &limit, "--give-up", "slack,photographs,bands"];
-    let ended = plan(&place, &[&flags[..], &kept].concat());
-    assert_eq!((ended.json()["fits"].clone(), ended.code), (false.into(), Some(4)), "{ended:#?}");
+    let ended = plan(&place, &[&flags[..], &kept].concat()).ends(4);
+    assert_eq!(ended.json()["fits"], false, "{ended:#?}");
 }
 
 #[rstest]
@@ -348,8 +324,7 @@ fn where_lists_do_not_fit_the_plan_has_shorter_ones() {
 fn what_views_see_is_counted_on_a_model(#[case] flags: &[&str], #[case] footprint: Footprint) {
     let place = TestFolder::with_scene();
     place.trained(30, flags);
-    let options = SceneOptions { source_path: Some(place.scene()), ..SceneOptions::default() };
-    let dataset = Dataset::load(&options).unwrap();
+    let dataset = place.dataset();
     let gaussians = read_ply(&place.ply(30)).unwrap();
     let (near, views) = (near(&dataset), &dataset.views);
     let counts = dataset.train.iter().map(|&view| count(&gaussians, &views[view], near, footprint));
@@ -359,7 +334,7 @@ fn what_views_see_is_counted_on_a_model(#[case] flags: &[&str], #[case] footprin
     assert!(visible > 0 && instances >= visible);
 
     for model in [place.model(), place.ply(30)] {
-        let report = json(&place, &[&["--model", text(&model)], flags].concat());
+        let report = place.plan(&[&["--model", text(&model)], flags].concat());
         assert_eq!(report["counted"], true);
         assert_eq!(number(&report["gaussians"]["count"]), gaussians.len() as u64);
         assert!(number(&report["view"]["visible"]).abs_diff(visible) <= 1, "{report}");
@@ -370,7 +345,7 @@ fn what_views_see_is_counted_on_a_model(#[case] flags: &[&str], #[case] footprin
         let file = place.path("exported").join(name);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         end(splat().arg("export").arg(place.ply(30)).args(["--overwrite", "-o"]).arg(&file)).done();
-        let report = json(&place, &[&["--model", text(&file)], flags].concat());
+        let report = place.plan(&[&["--model", text(&file)], flags].concat());
         assert_eq!(report["counted"], true);
         assert!(number(&report["view"]["visible"]).abs_diff(visible) <= 2, "{name}: {report}");
         let found = number(&report["view"]["instances"]);
@@ -379,15 +354,14 @@ fn what_views_see_is_counted_on_a_model(#[case] flags: &[&str], #[case] footprin
     let twice = (2 * gaussians.len()).to_string();
     let model = place.model();
     let asked = ["--model", text(&model), "--gaussians", &twice];
-    let report = json(&place, &[&asked[..], flags].concat());
+    let report = place.plan(&[&asked[..], flags].concat());
     assert!(number(&report["view"]["visible"]).abs_diff(2 * visible) <= 1, "{report}");
 }
 
 #[test]
 fn what_views_will_see_is_estimated_from_the_points_before_them() {
     let place = TestFolder::with_scene();
-    let options = SceneOptions { source_path: Some(place.scene()), ..SceneOptions::default() };
-    let dataset = Dataset::load(&options).unwrap();
+    let dataset = place.dataset();
     let share = |points: &[[f32; 3]]| seen_of_points(&dataset, points).share;
     // All cameras look at the middle of the scene.
     let middle = dataset.centre().map(f64::to_f32);
@@ -405,41 +379,35 @@ fn what_views_will_see_is_estimated_from_the_points_before_them() {
 #[test]
 fn what_is_wrong_is_said_with_its_remedy() {
     let place = TestFolder::with_scene();
-    end(splat().arg("plan"))
-        .refused(2, &["no scene is given", "-s SCENE", "inside a scene folder"]);
+    let parts = ["no scene is given", "-s SCENE", "inside a scene folder"];
+    place.splat("plan", &[]).refused(2, &parts);
     plan(&place, &["--vram-limit", "80%"]).refused(2, &["--vram-limit 80%", "16GiB"]);
     plan(&place, &["--gaussians", "0"]).refused(2, &["--gaussians"]);
     plan(&place, &["--preset", "tiny"]).refused(2, &["no preset `tiny`", "8gb, 12gb, 16gb, 24gb"]);
-    let nowhere = place.path("nowhere");
-    end(splat().args(["plan", "-s", text(&nowhere)])).refused(3, &["nowhere"]);
-    plan(&place, &["--model", text(&nowhere)]).refused(3, &["nowhere"]);
-    let scene = place.scene();
-    plan(&place, &["--model", text(&scene)]).refused(3, &["--model", "point_cloud.ply"]);
+    place.splat("plan -s nowhere", &[]).refused(3, &["nowhere"]);
+    plan(&place, &["--model", "nowhere"]).refused(3, &["nowhere"]);
+    plan(&place, &["--model", "scene"]).refused(3, &["--model", "point_cloud.ply"]);
 }
 
 #[test]
 fn each_stage_of_splat_sugar_has_a_row_and_each_has_to_fit() {
     let place = TestFolder::with_scene();
     let flags = ["--gaussians=200000", "--regularize=density"];
-    assert_eq!(json(&place, &flags[..1])["sugar"], serde_json::json!([]));
+    assert_eq!(place.plan(&flags[..1])["sugar"], serde_json::json!([]));
     let ended = plan(&place, &flags).done();
-    for part in [
+    ended.stdout.assert_holds(&[
         "\nsplat sugar ",
         "\n  train, 200000 Gaussians ",
         "\n  mesh, --method poisson, 1000000 triangles ",
         "\n  refine, 1000000 Gaussians on 1000000 triangles ",
-    ] {
-        assert!(ended.stdout.contains(part), "no `{part}` in\n{}", ended.stdout);
-    }
-    let with = |more: &[&str]| json(&place, &[&flags[..], more].concat());
+    ]);
+    let with = |more: &[&str]| place.plan(&[&flags[..], more].concat());
     let report = with(&[]);
     let stages = report["sugar"].as_array().unwrap();
     assert_eq!(stages.len(), 2);
     let least = |report: &Value, stage: usize| number(&report["sugar"][stage]["least"]);
-    let host = |report: &Value, stage: usize, label: &str| {
-        let rows = report["sugar"][stage]["host"].as_array().unwrap();
-        rows.iter().find(|row| row["label"] == label).map(|row| number(&row["bytes"]))
-    };
+    let host =
+        |report: &Value, stage: usize, label: &str| bytes(&report["sugar"][stage]["host"], label);
     let points = (VIEWS as u64) * u64::from(SIZE.0 * SIZE.1);
     assert_eq!(host(&report, 0, "points of the surface"), Some(108 * points));
     assert!(host(&report, 1, "the mesh, and what is learned of it") > Some(1_000_000));
@@ -451,9 +419,7 @@ fn each_stage_of_splat_sugar_has_a_row_and_each_has_to_fit() {
     assert!(least(&with(&["-g=3", "--decimation-target=300000"]), 1) < least(&report, 1));
     // What the last stage lacks is no less lacking.
     let tight = ["--vram-limit=2GiB", "--decimation-target=3000000"];
-    let ended = plan(&place, &[&flags[..], &tight].concat());
-    assert_eq!(ended.code, Some(4), "{ended:#?}");
-    assert!(ended.stdout.contains("does not fit\n"), "{}", ended.stdout);
+    let ended = plan(&place, &[&flags[..], &tight].concat()).ends(4).prints(&["does not fit\n"]);
     ended.says(&["splat refine with 3000000 Gaussians", "--decimation-target"]);
     plan(&place, &["--regularize=density", "-g=2"]).refused(2, &["--gaussians-per-triangle is 2"]);
 }
@@ -531,27 +497,15 @@ fn every_buffer_of_the_layout_is_planned() {
     // Of tables in the host's memory columns are fetched before they are put in order.
     let model_on_host = ModelSize { storage: Storage::Offloaded, ..model };
     let offloaded = PlannedRun { model: model_on_host, ..run.clone() };
-    let training = [
-        run.ledger(false),
-        run.ledger(true),
-        offloaded.ledger(false),
-        moving.ledger(false),
-        median.ledger(false),
-        surfels.ledger(false),
-        mesh.ledger(false),
-    ];
+    let others = [offloaded, moving, median, surfels, mesh].map(|run| run.ledger(false));
+    let training = [run.ledger(false), run.ledger(true)].into_iter().chain(others);
     let later = meshing.map(|meshing| meshing.ledger(false));
-    let rows = training.into_iter().chain(later).chain([refinement.ledger(false)]);
+    let rows = training.chain(later).chain([refinement.ledger(false)]);
     let rows: Vec<_> = rows.flatten().collect();
     let planned: BTreeSet<&str> = rows.iter().map(|row| row.label).collect();
     // Page-locked memory of the host.
-    let pinned = [
-        "counts",
-        "counts of ranks read",
-        "photographs on their way",
-        "reports",
-        "staging of the model",
-    ];
+    let pinned = ["counts", "counts of ranks read", "photographs on their way", "reports"];
+    let staging = ["staging of the model"];
     // A granule, where several GPUs share a model.
     let ranks = ["counts of ranks"];
     // A measurement of `splat bench`, the one time that a model changes to compact state, the tests of
@@ -572,7 +526,7 @@ fn every_buffer_of_the_layout_is_planned() {
     let slots: BTreeSet<&str> =
         splat::layout::ALL.into_iter().flatten().map(|slot| slot.label).collect();
     let unplanned: BTreeSet<&str> = slots.difference(&planned).copied().collect();
-    let of_runs = pinned.into_iter().chain(ranks).chain(rare).chain(lpips);
+    let of_runs = pinned.into_iter().chain(staging).chain(ranks).chain(rare).chain(lpips);
     let others: BTreeSet<&str> = of_runs.chain(cleaning).chain(palettes).collect();
     assert_eq!(unplanned, others);
 }
@@ -584,8 +538,7 @@ fn training_views_get_smaller_in_a_plan_where_that_is_named() {
         SynthOptions { views: 3, width: 800, height: 600, points: 200, ..SynthOptions::default() };
     write_synthetic(&place.scene(), &options);
     let flags = ["--gaussians=20000", "--eval=false", "--give-up"];
-    let with =
-        |give_up: &str, more: &[&str]| json(&place, &[&flags[..], &[give_up], more].concat());
+    let with = |give_up: &str, more: &[&str]| place.plan(&[&flags[..], &[give_up], more].concat());
     let plain = with("slack", &[]);
     let smaller = with("slack,resolution", &[]);
     assert_eq!((&plain["training_scale"], &smaller["training_scale"]), (&1.0.into(), &1.0.into()));
@@ -599,8 +552,8 @@ fn training_views_get_smaller_in_a_plan_where_that_is_named() {
     let scale = between["training_scale"].as_f64().unwrap();
     assert!((0.5..0.95).contains(&scale), "{scale}");
     let line = [&flags[..], &["slack,resolution", "--vram-limit", &limit]].concat();
-    let said = plan(&place, &line).done().stdout;
-    assert!(said.contains(&format!("training views are drawn at {scale:.2} of their size")));
+    let said = format!("training views are drawn at {scale:.2} of their size");
+    plan(&place, &line).done().prints(&[&said]);
 }
 
 // `--offload`: what is planned of it on both sides of the bus, and what it does where there is no bus.
@@ -617,7 +570,7 @@ fn offload_json(place: &TestFolder, flags: &[&str]) -> Value {
 
 fn bytes(rows: &Value, label: &str) -> Option<u64> {
     let rows = rows.as_array().unwrap();
-    rows.iter().find(|row| row["label"] == label).map(|row| row["bytes"].as_u64().unwrap())
+    rows.iter().find(|row| row["label"] == label).map(|row| number(&row["bytes"]))
 }
 
 #[test]
@@ -625,10 +578,7 @@ fn a_plan_takes_colours_off_the_gpu_and_shows_them_on_the_host() {
     let place = TestFolder::with_scene();
     let [compact, offloaded] = [&["--optimize-memory"][..], &["--offload=sh"]]
         .map(|flags| offload_json(&place, &[flags, &["--vram-limit=16GiB"]].concat()));
-    assert_eq!(
-        (&compact["storage"], &offloaded["storage"]),
-        (&"compact".into(), &"offloaded".into())
-    );
+    assert_eq!([&compact["storage"], &offloaded["storage"]], ["compact", "offloaded"]);
     let host = "colours and their moments";
     assert_eq!(bytes(&compact["host"], host), None);
     // 24, 13 and 13 words.
@@ -650,12 +600,9 @@ fn a_plan_takes_colours_off_the_gpu_and_shows_them_on_the_host() {
         plan(&place, &[&number, "--offload=sh", "--vram-limit=16GiB"]).code
     };
     assert_eq!([fits(with), fits(with + 1000)], [Some(0), Some(4)]);
-    let shown = offload_plan(&place, &["--offload=sh"]).done().stdout;
-    for part in
-        ["SH degree 3, --offload sh", "--optimize-memory     --offload sh", host, "GiB of RAM"]
-    {
-        assert!(shown.contains(part), "no `{part}` in\n{shown}");
-    }
+    let parts =
+        ["SH degree 3, --offload sh", "--optimize-memory     --offload sh", host, "GiB of RAM"];
+    offload_plan(&place, &["--offload=sh"]).done().prints(&parts);
 }
 
 #[test]
@@ -672,9 +619,7 @@ fn a_plan_for_ranks_has_the_share_of_each_on_the_gpu() {
 fn a_host_limit_that_colours_do_not_fit_is_refused_with_a_table() {
     let place = TestFolder::with_scene();
     let flags = ["--offload=sh", "--host-limit=150MiB"];
-    let refused = offload_plan(&place, &flags);
-    assert_eq!(refused.code, Some(4), "{refused:#?}");
-    refused.says(&[
+    offload_plan(&place, &flags).ends(4).says(&[
         "--host-limit 150MiB (150 MiB) cannot be kept",
         "       200 MiB  colours and their moments (--offload)\n",
         "fewer Gaussians (--max-points), or --offload none",
@@ -687,9 +632,7 @@ fn a_host_limit_that_colours_do_not_fit_is_refused_with_a_table() {
 fn what_does_not_fit_a_card_is_told_that_the_host_may_have_colours() {
     let place = TestFolder::with_scene();
     let flags = ["--optimize-memory", "--vram-limit=1GiB", "--gaussians=1800000"];
-    let ended = plan(&place, &flags);
-    assert_eq!(ended.code, Some(4), "{ended:#?}");
-    ended.says(&["It would fit with --offload sh and 343 MiB of RAM"]);
+    plan(&place, &flags).ends(4).says(&["It would fit with --offload sh and 343 MiB of RAM"]);
     plan(&place, &[&flags[..], &["--offload=sh"]].concat()).done();
     // With the fallback named, training takes it by itself.
     let rungs = ["--give-up=offload,births", "--json"];
@@ -703,26 +646,14 @@ fn the_processor_has_nowhere_to_put_colours_and_trains_as_without() {
     let said = place.trained_into("with", 20, &["--offload=sh", "--eval"]);
     said.says(&["without effect on the CPU: --offload"]);
     place.trained_into("without", 20, &["--eval"]);
-    let ply = |name: &str, iteration| place.ply_bytes(name, iteration);
-    assert!(ply("with", 20) == ply("without", 20));
-    let config = place.read("with/config.toml");
-    assert!(config.contains("offload = \"sh\""), "{config}");
+    place.assert_same(["with", "without"], 20);
+    place.read("with/config.toml").assert_holds(&["offload = \"sh\""]);
     // It is no part of the model: either goes on as the other.
     for (model, flag) in [("with", "--offload=none"), ("without", "--offload=sh")] {
         let mut resumed = place.train_into(model);
         end(resumed.args(["--resume", "--iterations=30", flag])).done().says(&["iteration 20"]);
     }
-    assert!(ply("with", 30) == ply("without", 30));
-}
-
-#[test]
-fn what_can_be_offloaded_is_said() {
-    let place = TestFolder::with_scene();
-    end(place.train().arg("--offload=colours")).refused(2, &["--offload", "none, sh"]);
-    fs::write(place.path("run.toml"), "[memory]\noffload = \"geometry\"\n").unwrap();
-    end(place.train().arg("--config").arg(place.path("run.toml")))
-        .refused(2, &["run.toml", "geometry", "sh"]);
-    end(place.train().args(["--give-up", "offload,nothing"])).refused(2, &["nothing", "offload"]);
+    place.assert_same(["with", "without"], 30);
 }
 
 #[test]
@@ -733,18 +664,14 @@ fn a_model_that_is_looked_at_is_refused_a_small_limit_with_what_helps() {
     let mut gaussians = Gaussians::zeros(3, count);
     gaussians.quats = [1.0, 0.0, 0.0, 0.0].repeat(count);
     write_ply(&place.ply_of("model", 2), &gaussians).unwrap();
-    let model = place.path("model");
     let eval = |limit: u64| {
         let limit = format!("--host-limit={limit}MiB");
-        end(splat().args(["eval", "--device=cuda", &limit, "-m"]).arg(&model))
+        place.splat("eval --device=cuda -m MODEL", &[&limit]).ends(4)
     };
     let refused = eval(1);
-    assert_eq!(refused.code, Some(4), "{refused:#?}");
     let (_, least) = refused.stderr.split_once("Give ").unwrap();
     let least: u64 = least.split_once("MiB").unwrap().0.parse().unwrap();
     // 58 MiB are colours, which need not be there.
-    let refused = eval(least - 30);
-    assert_eq!(refused.code, Some(4), "{refused:#?}");
     let words = ["58 MiB  colours and their moments (--offload)", "MiB or more, or --offload none"];
-    assert!(!refused.says(&words).stderr.contains("--max-points"));
+    eval(least - 30).says(&words).omits(&["--max-points"]);
 }

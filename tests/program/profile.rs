@@ -16,7 +16,9 @@ use splat::train::event::{
     Tensors, TermValues, Vram,
 };
 
-use crate::common::program::{Ended, TestFolder, end, events_files, splat, text, values_of_tags};
+use crate::common::program::{
+    Ended, TestFolder, Text as _, end, events_files, splat, text, values_of_tags, words,
+};
 use crate::synthetic_scenes::with_model;
 
 fn profile(model: &Path, flags: &[&str]) -> Ended {
@@ -37,20 +39,10 @@ fn entry(label: &'static str, kind: MemoryKind, mapped: u64, peak: u64) -> Memor
 }
 
 fn step(iteration: u32) -> Event {
-    let (total, ms) = (0.2, 20.0);
+    let (before, images, iterations, total, ms) = (iteration - 1, 1, 300, 0.2, 20.0);
     let values = TermValues(vec![("l1", 0.1), ("ssim", 0.9)]);
     let gaussians = 1000 + 10 * iteration as usize;
-    let before = iteration - 1;
-    Event::Step(Step {
-        before,
-        iteration,
-        images: 1,
-        iterations: 300,
-        values,
-        total,
-        gaussians,
-        ms,
-    })
+    Event::Step(Step { before, iteration, images, iterations, values, total, gaussians, ms })
 }
 
 /// A GPU that holds more by 64 MiB every 100 iterations.
@@ -171,11 +163,8 @@ fn a_profiled_run_names_its_largest_buffers_and_what_they_are_for() {
     let peak = 400 + 128 + 640 + 320 + 256;
     assert_eq!(found["peak"]["bytes"], mib(peak).0);
     assert_eq!(found["peak"]["budget"], mib(2048).0);
-    let category = |at: usize| (found["categories"][at]["category"].as_str().unwrap(), at);
-    assert_eq!(
-        [category(0).0, category(1).0, category(3).0],
-        ["parameters", "optimizer", "scratch"]
-    );
+    let categories = [0, 1, 3].map(|at| &found["categories"][at]["category"]);
+    assert_eq!(categories, ["parameters", "optimizer", "scratch"]);
     assert_eq!(found["categories"][0]["bytes"], mib(768).0);
     let first = &found["buffers"][0];
     assert_eq!((&first["label"], &first["peak"]), (&"sh".into(), &mib(640).0.into()));
@@ -192,7 +181,7 @@ fn a_profiled_run_names_its_largest_buffers_and_what_they_are_for() {
     assert!(gpu["power_mean_w"].is_null());
 
     let shown = profile(&model, &[]).done().stdout;
-    for part in [
+    shown.assert_holds(&[
         "300 of 300 iterations, complete; 4000 Gaussians",
         "1744.0 MiB of 2048.0 MiB that may be taken",
         "parameters                               768.0 MiB    44.0 %",
@@ -208,9 +197,7 @@ fn a_profiled_run_names_its_largest_buffers_and_what_they_are_for() {
         "memory read or written, mean              40.0 % of the time",
         "slack: 8.6 % of the memory served nothing at the end",
         "      300        4000     1192.0 MiB     1392.0 MiB        2.0 MiB      700.0 MiB",
-    ] {
-        assert!(shown.contains(part), "`{part}` is missing:\n{shown}");
-    }
+    ]);
     assert!(!shown.contains("--profile-tensors"), "{shown}");
     assert!(shown.lines().all(|line| line.trim_end() == line), "{shown}");
 }
@@ -245,18 +232,14 @@ fn of_a_resumed_run_the_later_part_counts_and_a_killed_one_is_forgiven() {
     let found = json(&model);
     assert_eq!((&found["finished"], &found["starts"]), (&true.into(), &2.into()));
     // Of the buffers, only the first part's up to where it was resumed.
-    let reports: Vec<u64> = found["buffers"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|it| it["iteration"].as_u64().unwrap())
-        .collect();
+    let iterations = |key: &str| -> Vec<u64> {
+        let reports = found[key].as_array().unwrap().iter();
+        reports.map(|it| it["iteration"].as_u64().unwrap()).collect()
+    };
+    let reports = iterations("buffers");
     assert!(reports.iter().all(|&iteration| iteration == 100), "{reports:?}");
-    let growth = found["growth"].as_array().unwrap().iter();
-    let growth: Vec<u64> = growth.map(|it| it["iteration"].as_u64().unwrap()).collect();
-    assert_eq!(growth, [100, 200, 300]);
-    let shown = profile(&model, &[]).done().stdout;
-    assert!(shown.contains("resumed 1 time"), "{shown}");
+    assert_eq!(iterations("growth"), [100, 200, 300]);
+    profile(&model, &[]).done().prints(&["resumed 1 time"]);
 }
 
 #[test]
@@ -277,13 +260,12 @@ fn a_run_on_the_processor_is_told_by_what_it_holds() {
 #[test]
 fn the_peaks_of_each_phase_are_told_wherever_a_run_reports() {
     let place = TestFolder::with_scene();
-    let mut command = place.train();
-    command.args(["--eval", "--progress=plain", "--iterations=30", "--test-iterations=12"]);
-    command.args(["--densify-from-iter=5", "--densification-interval=10"]);
-    let ended = end(command
-        .args(["--regularize=density", "--sugar-iterations=6"])
-        .args(["--n-samples-for-sdf=100", "--densify-until-iter=25"]))
-    .done();
+    let flags = words::<9>(
+        "--eval --progress=plain --test-iterations=12 --densify-from-iter=5 \
+         --densification-interval=10 --densify-until-iter=25 --regularize=density \
+         --sugar-iterations=6 --n-samples-for-sdf=100",
+    );
+    let ended = place.trained(30, &flags);
     let phases = ["training", "density_control", "coarse", "evaluation", "saving"];
     let finished = &place.events("model", "finished")[0];
     let summary = place.json("model/summary.json");
@@ -292,10 +274,9 @@ fn the_peaks_of_each_phase_are_told_wherever_a_run_reports() {
     for phase in phases {
         let peak = &finished["peaks"][phase]["host"];
         assert!(peak.as_u64().unwrap() > 1_000_000, "{phase}: {finished}");
-        assert_eq!(
-            (peak, peak),
-            (&summary["peaks"][phase]["host"], &reported["peaks"][phase]["host"])
-        );
+        for report in [&summary, &reported] {
+            assert_eq!(&report["peaks"][phase]["host"], peak);
+        }
         let tagged = &tags[&format!("memory/peak_{phase}_gb")];
         assert!(tagged.last().unwrap().1 > 0.0, "{phase}: {tagged:?}");
     }
@@ -303,8 +284,7 @@ fn the_peaks_of_each_phase_are_told_wherever_a_run_reports() {
     assert!(line.is_some(), "{ended:#?}");
     let most = phases.map(|phase| finished["peaks"][phase]["host"].as_u64()).into_iter().max();
     assert!(summary["peak_host"].as_u64() >= most.unwrap());
-    let shown = profile(&place.model(), &[]).done().stdout;
-    assert!(shown.contains("peaks of RAM\n  training  "), "{shown}");
+    profile(&place.model(), &[]).done().prints(&["peaks of RAM\n  training  "]);
 }
 
 #[test]
@@ -333,8 +313,7 @@ fn a_folder_without_a_log_and_a_damaged_line_are_refused_by_name() {
 #[test]
 fn without_a_folder_the_newest_run_below_output_is_taken() {
     let place = TestFolder::empty();
-    let profile =
-        |flags: &[&str]| end(splat().current_dir(place.path(".")).arg("profile").args(flags));
+    let profile = |flags: &[&str]| place.splat("profile", flags);
     for flags in [&[][..], &["latest"]] {
         profile(flags).refused(3, &["output: there is no run", "Name the model folder"]);
     }
@@ -362,17 +341,14 @@ fn as_many_buffers_are_listed_as_asked_for_with_types_and_shapes() {
     let model = place.model();
     log(&model, 0, 300, true);
     let shown = profile(&model, &["--top=2"]).done().stdout;
-    assert!(shown.contains("colours: u32[167772160]\n"), "{shown}");
-    assert!(shown.contains("and 5 smaller ones (--top 7 lists all)"), "{shown}");
+    shown.assert_holds(&["colours: u32[167772160]\n", "and 5 smaller ones (--top 7 lists all)"]);
     assert!(!shown.contains("splats "), "{shown}");
     let all = profile(&model, &["--top=7"]).done().stdout;
     assert!(all.contains("splats ") && !all.contains("smaller ones"), "{all}");
     let found = json(&model);
     let sh = &found["buffers"][0];
-    assert_eq!(
-        (&sh["element"], &sh["shape"]),
-        (&"u32".into(), &serde_json::json!([167_772_160, 1]))
-    );
+    let shape = serde_json::json!([167_772_160, 1]);
+    assert_eq!((&sh["element"], &sh["shape"]), (&"u32".into(), &shape));
     profile(&model, &["--top=many"]).refused(2, &["--top"]);
 }
 
@@ -393,22 +369,16 @@ fn a_report_ends_with_findings_and_the_flags_that_help() {
     assert!(text.contains(&slack));
     fs::write(&path, text.replace(&slack, &format!("\"slack\":{}", mib(300).0))).unwrap();
     let shown = profile(&model, &[]).done().stdout;
-    assert!(
-        shown.contains("served nothing on average\n    what helps: --fragmentation aggressive")
-    );
+    shown.assert_holds(&["served nothing on average\n    what helps: --fragmentation aggressive"]);
     assert_eq!(json(&model)["findings"][0]["kind"], "slack");
 }
 
 #[test]
 fn a_run_is_followed_until_its_end() {
     let place = TestFolder::with_scene();
-    let mut training = Command::new(env!("CARGO_BIN_EXE_splat"))
-        .args(["train", "--device=cpu", "--iterations=400", "--progress=none", "-s"])
-        .arg(place.scene())
-        .arg("-m")
-        .arg(place.model())
-        .spawn()
-        .unwrap();
+    let mut training = Command::new(env!("CARGO_BIN_EXE_splat"));
+    training.args(["train", "--device=cpu", "--iterations=400", "--progress=none", "-s"]);
+    let mut training = training.arg(place.scene()).arg("-m").arg(place.model()).spawn().unwrap();
     let log = place.model().join("run.jsonl");
     let has_begun = || fs::read_to_string(&log).is_ok_and(|text| text.contains("\"started\""));
     while !has_begun() && training.try_wait().unwrap().is_none() {

@@ -8,13 +8,12 @@ use std::sync::LazyLock;
 
 use assert_cmd::Command;
 use rstest::rstest;
-use serde_json::Value;
 use splat::guide::{GUIDES, guide};
 use splat::perceptual::LpipsNet;
 
 use crate::common::lpips::{tensors, write};
 use crate::common::program::{
-    TestFolder, end, events_files, files_below, splat, text, values_of_tags,
+    TestFolder, Text as _, end, events_files, files_below, splat, text, values_of_tags,
 };
 use crate::synthetic_scenes::{fixture, with_model};
 
@@ -60,57 +59,46 @@ fn sh(script: &str, folder: &Path) -> Command {
     shell
 }
 
-fn json(path: &Path) -> Value {
-    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
-}
-
 #[test]
 fn the_script_for_a_card_trains_resumes_measures_and_compares() {
     let place = TestFolder::with_scene();
     let weights = place.path("alex.safetensors");
     write(&weights, &tensors(LpipsNet::Alex));
     let run = |weights: &str| {
-        let mut shell = sh(
-            scripts(section(markdown("ci"), "A long run with fallbacks")).next().unwrap(),
-            &place.path(""),
-        );
+        let script = scripts(section(markdown("ci"), "A long run with fallbacks")).next().unwrap();
+        let mut shell = sh(script, &place.path(""));
         shell.env("SPLAT_LPIPS_WEIGHTS", weights);
         // The CPU stands in for the card.
         end(shell.args(["scene", "out", "40", "--device", "cpu", "--max-points", "1000"])).done()
     };
     let first = run("");
-    for part in ["trains on", "6000000", "test PSNR", "adc"] {
-        assert!(first.stdout.contains(part), "{part}: {first:#?}");
-    }
+    first.stdout.assert_holds(&["trains on", "6000000", "test PSNR", "adc"]);
     assert!(first.stderr.contains("chkpnt_10.safetensors, iteration 10"), "{first:#?}");
     for model in ["out/adc", "out/mcmc"] {
-        let summary = json(&place.path(model).join("summary.json"));
+        let summary = place.json(&format!("{model}/summary.json"));
         assert_eq!((&summary["iteration"], &summary["state"]), (&40.into(), &"complete".into()));
     }
     let ply = place.ply_bytes("out/adc", 40);
     assert!(!first.stdout.contains("test LPIPS"), "{first:#?}");
-    let again = run(text(&weights));
-    assert!(again.stdout.contains("| test LPIPS (alex) ↓ |"), "{again:#?}");
-    assert!(again.stderr.contains("nothing to train"), "{again:#?}");
+    let again = run(text(&weights)).says(&["nothing to train"]);
+    again.stdout.assert_holds(&["| test LPIPS (alex) ↓ |"]);
     assert_eq!(place.ply_bytes("out/adc", 40), ply);
     assert_eq!(again.stdout.lines().last(), first.stdout.lines().last());
 }
 
 #[test]
 fn the_script_for_ci_makes_a_baseline_and_its_gate_holds_to_it() {
-    let folder = tempfile::tempdir().unwrap();
+    let place = TestFolder::empty();
     let script = scripts(markdown("ci")).next().unwrap();
-    end(&mut sh(script, folder.path())).done();
+    end(&mut sh(script, &place.path(""))).done();
     // The gate alone, with a baseline that was better.
-    let path = folder.path().join("ci/baseline.json");
-    let mut baseline = json(&path);
+    let mut baseline = place.json("ci/baseline.json");
     let psnr = &mut baseline["metrics"]["test"]["psnr"];
     *psnr = (1.05 * psnr.as_f64().unwrap()).into();
-    fs::write(&path, baseline.to_string()).unwrap();
+    fs::write(place.path("ci/baseline.json"), baseline.to_string()).unwrap();
     let gate = script.lines().find(|line| line.starts_with("splat compare")).unwrap();
-    let refused = end(&mut sh(gate, folder.path()));
-    assert_eq!(refused.code, Some(1), "{refused:#?}");
-    refused.says(&["quality is worse", "ci/baseline.json", "PSNR"]);
+    let refused = end(&mut sh(gate, &place.path("")));
+    refused.ends(1).says(&["quality is worse", "ci/baseline.json", "PSNR"]);
 }
 
 #[test]
@@ -249,9 +237,7 @@ fn run_lines(name: &str, text: &str) {
         // A plan may not fit this machine, a comparison may find losses, and ffmpeg may be missing.
         let allowed: &[i32] = match line.split_whitespace().nth(1) {
             Some("plan") => &[0, 4],
-            Some("compare") => &[0, 1],
-            Some("video") => &[0, 1],
-            Some("doctor") => &[0, 1],
+            Some("compare" | "video" | "doctor") => &[0, 1],
             _ => &[0],
         };
         let code = ended.code.unwrap();
@@ -279,9 +265,7 @@ fn guides_run() {
 #[case::both("export", &["# Export, web pages, videos", "Usage: splat export"])]
 fn help_prints_guides_and_commands(#[case] topic: &str, #[case] parts: &[&str]) {
     let ended = end(splat().args(["help", topic])).done();
-    for part in parts {
-        assert!(ended.stdout.contains(part), "{part} is missing:\n{}", ended.stdout);
-    }
+    ended.stdout.assert_holds(parts);
     assert!(!ended.stdout.contains('\u{1b}'));
 }
 

@@ -11,12 +11,13 @@ use std::time::Duration;
 use serde_json::Value;
 use splat::export::{read_ply, write_ply};
 use splat::math::Real;
-use splat::model::Gaussians;
+use splat::model::Primitive as _;
 use splat_mesh::file::{read_mesh, write_ply as write_mesh_ply};
 use splat_mesh::{Mesh, MeshReport};
 
-use crate::common::background::{send, started_until};
-use crate::common::program::{Ended, TestFolder, cut, end, files_below, splat, text};
+use crate::common::program::{
+    Ended, TestFolder, cut, files_below, kill, patch, send, started_until, text,
+};
 use crate::common::surface::{ball, write_ball_scene};
 use crate::synthetic_scenes::{copy_of, fixture};
 
@@ -27,47 +28,21 @@ static BALL: LazyLock<TestFolder> = LazyLock::new(|| {
         write_ball_scene(&place.scene(), 64, 48);
         place.trained(1, &["--sh-degree=1", "--eval", "--test-every=4"]);
         let mut model = ball();
-        model.set_degree(1);
+        model.set_sh_degree(1);
         write_ply(&place.ply(1), &model).unwrap();
-        let flags = [
-            "--surface-points=5000",
-            "--poisson-depth=5",
-            "--density-trim=0",
-            "--decimation-target=800",
-        ];
-        let mut mesh = splat();
-        mesh.args(["mesh", "--device=cpu", "--method=poisson", "-m"]).arg(place.model());
-        end(mesh.args(flags)).done();
+        let line = "mesh --device=cpu --method=poisson -m MODEL --surface-points=5000 \
+                    --poisson-depth=5 --density-trim=0 --decimation-target=800";
+        place.splat(line, &[]).done();
     })
 });
-
-/// Harmonics of a model that has none.
-trait SetDegree {
-    fn set_degree(&mut self, sh_degree: u32);
-}
-
-impl SetDegree for Gaussians {
-    fn set_degree(&mut self, sh_degree: u32) {
-        splat::model::Primitive::set_sh_degree(self, sh_degree);
-    }
-}
 
 /// The meshed ball in a place of its own.
 fn ball_place() -> TestFolder {
     copy_of(&BALL)
 }
 
-fn refine(place: &TestFolder, flags: &[&str]) -> assert_cmd::Command {
-    let mut refine = splat();
-    refine
-        .args(["refine", "--device=cpu", "--progress=plain", "-m"])
-        .arg(place.model())
-        .args(flags);
-    refine
-}
-
 fn refined(place: &TestFolder, flags: &[&str]) -> Ended {
-    end(&mut refine(place, flags))
+    place.splat("refine --device=cpu --progress=plain -m MODEL", flags)
 }
 
 fn folder(place: &TestFolder) -> PathBuf {
@@ -75,7 +50,7 @@ fn folder(place: &TestFolder) -> PathBuf {
 }
 
 fn record(place: &TestFolder) -> Value {
-    serde_json::from_slice(&fs::read(folder(place).join("refine.json")).unwrap()).unwrap()
+    place.json("model/refined/iteration_1/poisson/refine.json")
 }
 
 fn point_cloud(place: &TestFolder, iterations: u32) -> PathBuf {
@@ -96,10 +71,8 @@ fn bound_gaussians_learn_the_photographs_and_stay_on_their_triangles() {
 
     let mesh = read_mesh(&folder(&place).join("mesh.ply")).unwrap();
     let before = read_mesh(&place.model().join("mesh/iteration_1/poisson.ply")).unwrap();
-    assert_eq!(
-        (mesh.faces.len(), mesh.vertices.len()),
-        (before.faces.len(), before.vertices.len())
-    );
+    let sizes = [&mesh, &before].map(|mesh| (mesh.faces.len(), mesh.vertices.len()));
+    assert_eq!(sizes[0], sizes[1]);
     assert_eq!(mesh.colors.len(), mesh.vertices.len());
     assert!(MeshReport::of(&mesh).unwrap().watertight);
     assert!(fs::metadata(folder(&place).join("mesh.glb")).unwrap().len() > 10_000);
@@ -123,18 +96,15 @@ fn bound_gaussians_learn_the_photographs_and_stay_on_their_triangles() {
 
     // Training does not go on with what is bound.
     let checkpoint = folder(&place).join("checkpoints/chkpnt_30.safetensors");
-    let resumed = ["--resume".to_owned()];
-    let started = ["--start-checkpoint".to_owned(), checkpoint.display().to_string()];
-    for from in [&resumed[..], &started[..]] {
-        let mut train = splat();
-        train.args(["train", "--device=cpu", "--iterations=1000", "-m"]).arg(folder(&place));
-        end(train.args(from)).refused(3, &["splat refine", "--init", "point_cloud.ply"]);
+    let bound = folder(&place);
+    for from in [&["--resume"][..], &["--start-checkpoint", text(&checkpoint)]] {
+        place
+            .splat("train --device=cpu --iterations=1000 -m", &[&[text(&bound)], from].concat())
+            .refused(3, &["splat refine", "--init", "point_cloud.ply"]);
     }
 
     // Its folder is a model folder: measured again, it has the same figures.
-    let mut eval = splat();
-    let again = end(eval.args(["eval", "--device=cpu", "--json", "-m"]).arg(folder(&place))).done();
-    let again = again.json();
+    let again = place.splat("eval --device=cpu --json -m", &[text(&bound)]).done().json();
     let found = again["mean"]["psnr"].as_f64().or(again["psnr"].as_f64()).unwrap();
     assert!((found - psnr("after")).abs() < 1e-3, "{found} {}", psnr("after"));
 }
@@ -166,9 +136,8 @@ fn what_is_complete_is_left_and_other_options_need_overwrite() {
     refined(&place, &asked).done().says(&["is complete already"]);
     refined(&place, &["--iterations=5", "-g", "4"])
         .refused(2, &["--iterations 4, now 5", "--gaussians-per-triangle 1, now 4", "--overwrite"]);
-    refined(&place, &["--iterations=5", "--overwrite", "True"])
-        .done()
-        .says(&["poisson.previous_1"]);
+    let again = refined(&place, &["--iterations=5", "--overwrite", "True"]).done();
+    again.says(&["poisson.previous_1"]);
     assert!(point_cloud(&place, 5).exists() && !point_cloud(&place, 4).exists());
     let aside = folder(&place).with_file_name("poisson.previous_1");
     assert!(aside.join("point_cloud/iteration_4/point_cloud.ply").exists());
@@ -189,16 +158,13 @@ fn a_killed_refinement_ends_in_the_same_bytes() {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
         sleep(Duration::from_millis(2));
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill(&mut child);
     assert!(!point_cloud(&killed, 24).exists(), "it was over before it was killed");
     refined(&killed, &flags).done().says(&["continuing from", "resumed at"]);
-    let same = [point_cloud(&whole, 24), folder(&whole).join("mesh.ply")];
-    for (one, other) in
-        same.iter().zip([point_cloud(&killed, 24), folder(&killed).join("mesh.ply")])
-    {
-        assert!(fs::read(one).unwrap() == fs::read(other).unwrap(), "{} differs", one.display());
-    }
+    let results = |place: &TestFolder| {
+        [point_cloud(place, 24), folder(place).join("mesh.ply")].map(|path| fs::read(path).unwrap())
+    };
+    assert!(results(&whole) == results(&killed));
     let psnr = |place: &TestFolder| record(place)["after"]["psnr"].as_f64();
     assert_eq!(psnr(&whole), psnr(&killed));
     assert_eq!(fs::read_dir(folder(&killed).join("checkpoints")).unwrap().count(), 1);
@@ -213,15 +179,8 @@ fn an_interrupted_refinement_says_how_to_go_on() {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = started_until(command, &folder(&place).join("checkpoints"));
     send("INT", &child);
-    let ended = Ended::from(child.wait_with_output().unwrap());
-    assert!(!ended.stderr.contains("--overwrite"), "it would begin anew: {}", ended.stderr);
+    let ended = Ended::from(child.wait_with_output().unwrap()).omits(&["--overwrite"]);
     ended.refused(130, &["splat refine", "--gaussians-per-triangle=3", "--iterations=1000000"]);
-}
-
-/// The limit that a refusal proposes.
-fn proposed(ended: &Ended) -> String {
-    let (_, rest) = ended.stderr.split_once("Give ").unwrap_or_else(|| panic!("{ended:#?}"));
-    format!("--host-limit={}", rest.split(' ').next().unwrap())
 }
 
 #[test]
@@ -229,12 +188,12 @@ fn proposed(ended: &Ended) -> String {
 fn a_limit_below_the_mesh_is_refused_and_the_proposed_one_holds() {
     let place = ball_place();
     let flags = ["--iterations=2", "-g=6"];
-    let refused = refined(&place, &[&flags[..], &["--host-limit=1MiB"]].concat()).refused(
-        4,
-        &["--host-limit 1MiB", "cannot be kept", "the mesh, and what is learned of it"],
-    );
+    let parts = ["--host-limit 1MiB", "cannot be kept", "the mesh, and what is learned of it"];
+    let refused = refined(&place, &[&flags[..], &["--host-limit=1MiB"]].concat());
+    let refused = refused.refused(4, &parts);
     assert!(!place.model().join("refined").exists(), "something was written");
-    let limit = proposed(&refused);
+    let (_, rest) = refused.stderr.split_once("Give ").unwrap();
+    let limit = format!("--host-limit={}", rest.split(' ').next().unwrap());
     refined(&place, &[&flags[..], &[&limit, "--give-up=slack,births"]].concat())
         .done()
         .says(&["--give-up births has no effect here"]);
@@ -284,63 +243,50 @@ fn a_mesh_without_colours_takes_those_of_the_model() {
 #[test]
 fn what_cannot_be_refined_is_named() {
     let place = ball_place();
-    let file = |name: &str, mesh: &Mesh| {
-        let path = place.path(name);
-        write(&path, mesh);
-        path
-    };
-    let points = file("points.ply", &Mesh { faces: Vec::new(), ..square() });
-    let flat = file("flat.ply", &Mesh { faces: vec![[0, 1, 1], [2, 2, 3]], ..square() });
+    let file = |name: &str, mesh: &Mesh| write(&place.path(name), mesh);
+    file("points.ply", &Mesh { faces: Vec::new(), ..square() });
+    file("flat.ply", &Mesh { faces: vec![[0, 1, 1], [2, 2, 3]], ..square() });
     let mut broken = square();
     broken.vertices[2][1] = 0.25;
-    let broken = file("broken.ply", &broken);
-    let mut bytes = fs::read(&broken).unwrap();
-    let (from, to) = (0.25_f32.to_le_bytes(), f32::NAN.to_le_bytes());
-    let at = bytes.windows(4).rposition(|window| window == from).unwrap();
-    bytes[at..at + 4].copy_from_slice(&to);
-    fs::write(&broken, bytes).unwrap();
-    let missing = place.path("missing.ply");
-    let glb = place.path("mesh.glb");
-    fs::write(&glb, b"glTF").unwrap();
-    let obj = |name: &str, line: &str| {
-        let path = place.path(name);
-        let coloured = "0.5 0.5 0.5";
-        let corners = format!("v 0 0 0 {coloured}\nv 1 0 0 {coloured}\nv 0 1 0 {coloured}\n");
-        fs::write(&path, format!("{corners}{line}\nf 1 2 3\n")).unwrap();
-        path
-    };
-    let objs = [
-        obj("nan.obj", "v 0 nan 0 1 1 1"),
-        obj("far.obj", "v 0 0 1e20 1 1 1"),
-        obj("colour.obj", "v 0 0 1 inf 1 1"),
-        obj("corner.obj", "f 1 2 9"),
-        obj("word.obj", "v 0 0 x"),
+    file("broken.ply", &broken);
+    patch(&place.path("broken.ply"), &0.25_f32.to_le_bytes(), &f32::NAN.to_le_bytes());
+    fs::write(place.path("mesh.glb"), b"glTF").unwrap();
+    for (name, line) in [
+        ("nan.obj", "v 0 nan 0 1 1 1"),
+        ("far.obj", "v 0 0 1e20 1 1 1"),
+        ("colour.obj", "v 0 0 1 inf 1 1"),
+        ("corner.obj", "f 1 2 9"),
+        ("word.obj", "v 0 0 x"),
+    ] {
+        let corners = "v 0 0 0 0.5 0.5 0.5\nv 1 0 0 0.5 0.5 0.5\nv 0 1 0 0.5 0.5 0.5\n";
+        fs::write(place.path(name), format!("{corners}{line}\nf 1 2 3\n")).unwrap();
+    }
+    let cases: [(&str, i32, &[&str]); 16] = [
+        ("--mesh nan.obj", 3, &["nan.obj", "NaN"]),
+        ("--mesh far.obj", 3, &["far.obj", "1e20"]),
+        ("--mesh colour.obj", 3, &["colour.obj", "colours"]),
+        ("--mesh corner.obj", 3, &["corner.obj", "line 4", "vertex 9"]),
+        ("--mesh word.obj", 3, &["word.obj", "line 4", "\"x\""]),
+        ("--mesh mesh.glb", 3, &["mesh.glb", "PLY or OBJ"]),
+        ("--mesh points.ply", 3, &["points.ply", "no faces"]),
+        ("--mesh flat.ply", 3, &["flat.ply", "zero triangles"]),
+        ("--mesh broken.ply", 3, &["broken.ply", "NaN"]),
+        ("--mesh missing.ply", 3, &["missing.ply", "cannot be read"]),
+        ("-g 2", 2, &["--gaussians-per-triangle is 2", "1, 3, 4 and 6"]),
+        ("--low-poly --high-poly", 2, &["--low-poly", "--high-poly"]),
+        ("--iterations=0", 2, &["--iterations is 0"]),
+        ("--vertices=3", 2, &["--vertices is 3"]),
+        ("--normal-consistency=-1", 2, &["--normal-consistency is -1"]),
+        ("--refinement-time=forever", 2, &["--refinement-time", "short"]),
     ];
-    let [nan, far, colour, corner, word] = objs.each_ref().map(|path| text(path));
-    let cases: [(&[&str], i32, &[&str]); 16] = [
-        (&["--mesh", nan], 3, &["nan.obj", "NaN"]),
-        (&["--mesh", far], 3, &["far.obj", "1e20"]),
-        (&["--mesh", colour], 3, &["colour.obj", "colours"]),
-        (&["--mesh", corner], 3, &["corner.obj", "line 4", "vertex 9"]),
-        (&["--mesh", word], 3, &["word.obj", "line 4", "\"x\""]),
-        (&["--mesh", text(&glb)], 3, &["mesh.glb", "PLY or OBJ"]),
-        (&["--mesh", text(&points)], 3, &["points.ply", "no faces"]),
-        (&["--mesh", text(&flat)], 3, &["flat.ply", "zero triangles"]),
-        (&["--mesh", text(&broken)], 3, &["broken.ply", "NaN"]),
-        (&["--mesh", text(&missing)], 3, &["missing.ply", "cannot be read"]),
-        (&["-g", "2"], 2, &["--gaussians-per-triangle is 2", "1, 3, 4 and 6"]),
-        (&["--low-poly", "--high-poly"], 2, &["--low-poly", "--high-poly"]),
-        (&["--iterations=0"], 2, &["--iterations is 0"]),
-        (&["--vertices=3"], 2, &["--vertices is 3"]),
-        (&["--normal-consistency=-1"], 2, &["--normal-consistency is -1"]),
-        (&["--refinement-time=forever"], 2, &["--refinement-time", "short"]),
-    ];
-    for (flags, code, parts) in cases {
-        refined(&place, flags).refused(code, parts);
+    for (line, code, parts) in cases {
+        let flags: Vec<&str> = line.split(' ').collect();
+        refined(&place, &flags).refused(code, parts);
     }
     assert!(!place.model().join("refined").exists(), "something was written");
-    fs::rename(place.model().join("mesh/iteration_1"), place.model().join("mesh/iteration_7"))
-        .unwrap();
+    let [first, seventh] =
+        [1, 7].map(|number| place.path(&format!("model/mesh/iteration_{number}")));
+    fs::rename(first, seventh).unwrap();
     refined(&place, &[]).refused(3, &["no mesh of iteration 1", "splat mesh -m", "--iteration 7"]);
 }
 

@@ -20,7 +20,7 @@ use splat_mesh::MeshReport;
 use splat_mesh::file::read_mesh;
 
 use crate::common::geometry::{Geometry, TEST_EVERY, measure, measured, training_views};
-use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::common::program::{Ended, TestFolder, end, kill, splat, text, words};
 use crate::common::surface::{ball, write_ball_scene};
 use crate::common::synthetic::write_synthetic;
 use crate::synthetic_scenes::{copy_of, fixture};
@@ -52,41 +52,37 @@ fn turned_to(direction: Vec3<f64>) -> [f32; 4] {
 }
 
 /// The default scene with its true surfaces, and discs' places on these.
-fn known() -> (tempfile::TempDir, Truth, Vec<SurfacePoint>) {
-    let folder = tempfile::tempdir().unwrap();
+fn known() -> (TestFolder, Truth, Vec<SurfacePoint>) {
+    let place = TestFolder::empty();
     let options = SynthOptions { views: 9, points: 6000, ..SynthOptions::default() };
-    write_synthetic(folder.path(), &options);
+    write_synthetic(&place.scene(), &options);
     let truth = Truth::new(options.seed);
-    let points = splat::dataset::Dataset::load(&splat::config::SceneOptions {
-        source_path: Some(folder.path().to_owned()),
-        ..Default::default()
-    });
-    let positions = points.unwrap().points.positions;
+    let positions = place.dataset().points.positions;
     let on = positions.iter().map(|&at| truth.nearest(at.map(f64::from))).collect();
-    (folder, truth, on)
+    (place, truth, on)
 }
 
 #[test]
 fn discs_are_found_at_their_distance_and_angle_from_the_surface() {
-    let (folder, truth, on) = known();
-    let views = training_views(folder.path(), TEST_EVERY);
+    let (place, truth, on) = known();
+    let views = training_views(&place.scene(), TEST_EVERY);
     let measured = |off: f64, normal_of: &dyn Fn(usize) -> Vec3<f64>| -> Geometry {
         let model = discs(&on, off, normal_of);
         let found = measure(&mut Cpu::<f32>::new(), &model, (&truth, &views), RAYS);
         // Not every disc shows, and gaps between them do.
-        assert!(found.rays > RAYS / 2 && found.points > found.rays * 9 / 10, "{found}");
+        assert!(found.rays > RAYS / 2 && found.points > found.rays * 9 / 10, "{found:?}");
         found
     };
     let straight = |row: usize| on[row].normal;
     let still = measured(0.0, &straight);
     // Discs lie flat on what is round, and their density falls to the level within 1.6 standard
     // deviations: both a few thousandths of a unit.
-    assert!(still.median_distance < 0.006, "{still}");
-    assert!(still.mean_angle_deg < 0.5, "{still}");
-    assert!(still.facing > on.len() * 99 / 100, "{still}");
+    assert!(still.median_distance < 0.006, "{still:?}");
+    assert!(still.mean_angle_deg < 0.5, "{still:?}");
+    assert!(still.facing > on.len() * 99 / 100, "{still:?}");
 
     let moved = measured(0.03, &straight);
-    assert!((moved.median_distance - 0.03).abs() < 0.006, "{moved}");
+    assert!((moved.median_distance - 0.03).abs() < 0.006, "{moved:?}");
 
     let stream = RandomStream::new(5, 0, RandomUse::Sample);
     let by_chance = |row: usize| {
@@ -94,8 +90,8 @@ fn discs_are_found_at_their_distance_and_angle_from_the_surface() {
     };
     let turned = measured(0.0, &by_chance);
     // A mean of 6000 angles of a standard deviation of 21.6 degrees: 1.5 are five of its own.
-    assert!((turned.mean_angle_deg - 57.3).abs() < 1.5, "{turned}");
-    assert!(turned.median_distance > 2.0 * still.median_distance, "{turned}");
+    assert!((turned.mean_angle_deg - 57.3).abs() < 1.5, "{turned:?}");
+    assert!(turned.median_distance > 2.0 * still.median_distance, "{turned:?}");
 }
 
 /// A scene that the processor trains in no time.
@@ -124,7 +120,7 @@ fn gaussians_come_nearer_to_the_true_surfaces() {
     end(command.timeout(Duration::from_secs(600))).done();
     let [before, after] =
         both.map(|at| measured((&place.model(), at), (&place.scene(), SMALL.seed), RAYS));
-    println!("{before}\n{after}");
+    println!("{before:?}\n{after:?}");
     after.assert_better_than(&before, (1.1, 1.3, 1.5));
 }
 
@@ -132,21 +128,11 @@ fn gaussians_come_nearer_to_the_true_surfaces() {
 
 /// From the ball's Gaussians, in `gaussians`: a coarse stage that is short, a coarse mesh, a refinement that is
 /// short.
-const FLAGS: [&str; 13] = [
-    "--device=cpu",
-    "--sugar-iterations=6",
-    "--n-samples-for-sdf=500",
-    "--sh-degree=0",
-    "--test-iterations=-1",
-    "--checkpoint-iterations=3",
-    "--surface-points=20000",
-    "--poisson-depth=5",
-    "--density-trim=0",
-    "--iteration-to-load=1",
-    "--refinement-iterations=3",
-    "--texture-size=256",
-    "--atlas=boxes",
-];
+const FLAGS: [&str; 13] = words(
+    "--device=cpu --sugar-iterations=6 --n-samples-for-sdf=500 --sh-degree=0 --test-iterations=-1 \
+     --checkpoint-iterations=3 --surface-points=20000 --poisson-depth=5 --density-trim=0 \
+     --iteration-to-load=1 --refinement-iterations=3 --texture-size=256 --atlas=boxes",
+);
 
 /// A scene of the ball, with a model of it.
 static BALL: LazyLock<TestFolder> = LazyLock::new(|| {
@@ -207,11 +193,8 @@ fn mesh(place: &TestFolder) -> PathBuf {
 #[test]
 fn each_stage_runs_once_and_again_where_its_options_change() {
     let place = place();
-    let first = sugar(&place, "density", &[]).says(&[
-        "stage 1 of 3: splat train",
-        "stage 2 of 3: splat mesh",
-        "--method=poisson",
-    ]);
+    let stages = ["stage 1 of 3: splat train", "stage 2 of 3: splat mesh", "--method=poisson"];
+    let first = sugar(&place, "density", &[]).says(&stages);
     let written: Vec<&Path> = first.stdout.lines().map(Path::new).collect();
     assert_eq!(written[..2], [place.ply(7), mesh(&place)]);
     assert!(written.iter().all(|path| path.is_file()), "{written:?}");
@@ -271,8 +254,7 @@ fn a_killed_command_ends_in_the_same_bytes() {
             assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
             sleep(Duration::from_millis(1));
         }
-        child.kill().unwrap();
-        child.wait().unwrap();
+        kill(&mut child);
         assert!(!refined(&place, "mesh.ply").exists(), "it was over before it was killed");
     }
     sugar(&place, "density", &[]).says(&[
@@ -286,18 +268,10 @@ fn a_killed_command_ends_in_the_same_bytes() {
 #[test]
 fn a_model_with_surface_terms_is_meshed_as_it_is() {
     let place = place();
-    let flags = [
-        "--device=cpu",
-        "--skip-refinement",
-        "--gaussians-per-triangle=3",
-        "--surface-points=20000",
-        "--poisson-depth=5",
-    ];
+    let line = "sugar --skip_coarse True --device=cpu --skip-refinement --gaussians-per-triangle=3 \
+                --surface-points=20000 --poisson-depth=5 --coarse_checkpoint";
     let ply = place.ply_of("gaussians", 1);
-    let named = ply.display().to_string();
-    let mut command = splat();
-    command.args(["sugar", "--skip_coarse", "True", "--coarse_checkpoint", &named]).args(flags);
-    let ended = end(&mut command).done().says(&[
+    let ended = place.splat(line, &[text(&ply)]).done().says(&[
         "--gaussians-per-triangle has no effect with --skip-refinement",
         "stage 1 of 1: splat mesh",
     ]);
@@ -319,20 +293,10 @@ fn all_stages_take_the_named_iteration_scene_and_seed() {
     let elsewhere = options.replace(text(&scene), "/elsewhere");
     assert!(elsewhere != options, "{options}");
     fs::write(config, elsewhere).unwrap();
-    let flags = [
-        "--device=cpu",
-        "--progress=none",
-        "--surface-points=20000",
-        "--poisson-depth=5",
-        "--refinement-iterations=1",
-        "--texture-size=128",
-        "--atlas=boxes",
-    ];
-    let run = |more: &[&str]| {
-        let mut command = splat();
-        command.args(["sugar", "--skip-coarse"]).args(flags).arg("-s").arg(&scene);
-        end(command.arg("--coarse-checkpoint").arg(&named).args(more)).done()
-    };
+    let line = "sugar --skip-coarse --device=cpu --progress=none --surface-points=20000 \
+                --poisson-depth=5 --refinement-iterations=1 --texture-size=128 --atlas=boxes \
+                -s SCENE --coarse-checkpoint";
+    let run = |more: &[&str]| place.splat(line, &[&[text(&named)], more].concat()).done();
     let first = run(&["--seed=4", "--sugar-iterations=9"])
         .says(&["--sugar-iterations has no effect with --skip-coarse", "2 of 2: splat refine"]);
     let refined = place.path("gaussians/refined/iteration_1/poisson/mesh.glb");
@@ -342,16 +306,16 @@ fn all_stages_take_the_named_iteration_scene_and_seed() {
 }
 
 #[rstest]
-#[case::no_folder("-s scene", 2, &["no model folder", "-m MODEL"])]
-#[case::a_checkpoint("-s scene -m model --start-checkpoint a", 2, &["--start-checkpoint", "splat train"])]
+#[case::no_folder("-s SCENE", 2, &["no model folder", "-m MODEL"])]
+#[case::a_checkpoint("-s SCENE -m model --start-checkpoint a", 2, &["--start-checkpoint", "splat train"])]
 #[case::no_model("--skip-coarse", 2, &["--skip-coarse", "--coarse-checkpoint MODEL"])]
-#[case::no_skipping("-s scene -m model --coarse-checkpoint gaussians", 2, &["--skip-coarse"])]
+#[case::no_skipping("-s SCENE -m model --coarse-checkpoint gaussians", 2, &["--skip-coarse"])]
 #[case::of_pytorch("--skip-coarse --coarse-checkpoint 15000.pt", 3, &["PyTorch", "use -c"])]
 #[case::of_no_folder("--skip-coarse --coarse-checkpoint lone.ply", 3, &["lone.ply", "-c lone.ply"])]
 #[case::two_folders("--skip-coarse --coarse-checkpoint gaussians -m other", 2, &["-m other", "Leave -m out"])]
-#[case::another_run("-s scene -m gaussians -r sdf", 2, &["gaussians", "other options", "--skip-coarse"])]
-#[case::no_count("-s scene -m model -g 5", 2, &["gaussians-per-triangle", "1, 3, 4 and 6"])]
-#[case::no_level("-s scene -m model --surface-level 2", 2, &["surface-level", "below 1"])]
+#[case::another_run("-s SCENE -m gaussians -r sdf", 2, &["gaussians", "other options", "--skip-coarse"])]
+#[case::no_count("-s SCENE -m model -g 5", 2, &["gaussians-per-triangle", "1, 3, 4 and 6"])]
+#[case::no_level("-s SCENE -m model --surface-level 2", 2, &["surface-level", "below 1"])]
 fn what_cannot_be_run_is_refused_before_anything_is_written(
     #[case] line: &str,
     #[case] code: i32,
@@ -359,12 +323,8 @@ fn what_cannot_be_run_is_refused_before_anything_is_written(
 ) {
     let place = copy_of(&TINY);
     fs::rename(place.model(), place.path("gaussians")).unwrap();
-    let scene = place.scene();
-    let line = line.replace("-s scene", &format!("-s {}", scene.display()));
     fs::write(place.path("15000.pt"), b"PK\x03\x04\0\0\0\0archive/data.pkl").unwrap();
     fs::copy(place.ply_of("gaussians", 1), place.path("lone.ply")).unwrap();
-    let mut command = splat();
-    command.current_dir(place.path("")).arg("sugar").args(line.split(' '));
-    end(command.arg("--device=cpu")).refused(code, parts);
+    place.splat(&format!("sugar --device=cpu {line}"), &[]).refused(code, parts);
     assert!(!place.model().exists() && !place.path("gaussians/sugar.json").exists());
 }

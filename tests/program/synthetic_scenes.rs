@@ -13,13 +13,12 @@ use splat_mesh::search::BoxTree;
 use splat_mesh::{Mesh, MeshReport};
 
 use crate::common::geometry::training_views;
-use crate::common::program::{Ended, TestFolder, end, files_below, splat, text};
+use crate::common::program::{Ended, TestFolder, files_below, text};
 
 /// Writes a small scene into a folder of the place.
 fn synth(place: &TestFolder, scene: &str, flags: &[&str]) -> Ended {
-    let mut command = splat();
-    command.args(["synth", "--scene", scene, "--width=40", "--height=30", "--points=50", "-o"]);
-    end(command.arg(place.path(scene)).args(flags))
+    let line = format!("synth --scene {scene} --width=40 --height=30 --points=50 -o {scene}");
+    place.splat(&line, flags)
 }
 
 fn truth(place: &TestFolder, scene: &str) -> Mesh {
@@ -107,11 +106,9 @@ fn photographs_and_masks_show_what_the_true_mesh_covers() {
 #[test]
 fn scenes_have_the_views_that_their_names_promise() {
     let place = TestFolder::empty();
-    let flags = ["--truth-cells=32", "--width=16", "--height=16"];
     for (scene, views) in [("sphere", 48), ("dtu", 49), ("room", 120)] {
-        let mut command = splat();
-        command.args(["synth", "--scene", scene, "--points=5", "-o"]).arg(place.path(scene));
-        end(command.args(flags)).done();
+        let line = "synth --points=5 --truth-cells=32 --width=16 --height=16";
+        place.splat(line, &["--scene", scene, "-o", scene]).done();
         assert_eq!(names(&place.path(scene).join("images")).len(), views, "{scene}");
     }
     assert_eq!(names(&place.path("dtu/masks")), names(&place.path("dtu/images")));
@@ -122,9 +119,10 @@ fn masks_of_another_scene_are_not_left_to_hide_a_new_one() {
     let place = TestFolder::empty();
     synth(&place, "dtu", &["--views=2", "--truth-cells=32"]).done();
     let before = files_below(&place.path("dtu"));
-    let mut command = splat();
-    command.args(["synth", "--views=2", "-o"]).arg(place.path("dtu"));
-    end(&mut command).refused(1, &[text(&place.path("dtu/masks")), "Name another folder"]);
+    let (dtu, masks) = (place.path("dtu"), place.path("dtu/masks"));
+    place
+        .splat("synth --views=2 -o", &[text(&dtu)])
+        .refused(1, &[text(&masks), "Name another folder"]);
     assert!(files_below(&place.path("dtu")) == before);
     synth(&place, "dtu", &["--views=2", "--truth-cells=32"]).done();
     assert!(files_below(&place.path("dtu")) == before);
@@ -142,32 +140,21 @@ fn numbers_and_names_that_no_scene_has_are_refused() {
 #[test]
 fn flat_gaussians_on_the_truth_are_a_model_that_looks_like_it() {
     let place = TestFolder::empty();
-    let model = place.model();
-    let synth = || {
-        let mut command = splat();
-        command.args(["synth", "--scene=torus", "--views=10", "--truth-cells=64", "--points=50"]);
-        command.args(["--gaussian-count=20000", "--gaussians"]).arg(&model);
-        end(command.arg("-o").arg(place.scene())).done()
-    };
+    let line = "synth --scene=torus --views=10 --truth-cells=64 --points=50 --gaussian-count=20000 \
+                --gaussians MODEL -o SCENE";
+    let synth = || place.splat(line, &[]).done();
     synth().says(&["20000 flat"]);
-    let command = |name: &str| {
-        let mut command = splat();
-        command.args([name, "--device=cpu", "-m"]).arg(&model);
-        command
-    };
-    let eval = end(command("eval").arg("--json")).done();
-    let figures = eval.json();
+    let figures = place.run("eval", &["--json"]).done().json();
     assert_eq!((&figures["gaussians"], &figures["iteration"]), (&20_000.into(), &1.into()));
     // The screen filter widens the outline by a pixel, and highlights are missing.
     let psnr = figures["mean"]["psnr"].as_f64().unwrap();
     assert!(psnr > 19.0, "{psnr}");
-    end(&mut command("render")).done();
-    assert_eq!(names(&model.join("test/ours_1/renders")).len(), 2);
+    place.run("render", &[]).done();
+    assert_eq!(names(&place.path("model/test/ours_1/renders")).len(), 2);
     // A model that was there is kept.
     let ply = place.ply_bytes("model", 1);
     synth().says(&["previous_1"]);
-    let kept = model.join("previous_1/point_cloud/iteration_1/point_cloud.ply");
-    assert!(fs::read(kept).unwrap() == ply && place.ply_bytes("model", 1) == ply);
+    assert!(place.ply_bytes("model/previous_1", 1) == ply && place.ply_bytes("model", 1) == ply);
 }
 
 // Places with trained models that several tests start from. Each is trained once, when the first test

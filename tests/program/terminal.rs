@@ -7,7 +7,7 @@ use std::path::Path;
 use assert_cmd::Command;
 use splat::synth::SynthOptions;
 
-use crate::common::program::{Ended, TestFolder, assert_no_litter, end, splat};
+use crate::common::program::{Ended, TestFolder, Text as _, assert_no_litter, end, words};
 use crate::common::synthetic::write_synthetic;
 use crate::synthetic_scenes::with_model;
 
@@ -37,9 +37,7 @@ fn a_terminal_without_escape_sequences_gets_none() {
     for plain in [[("TERM", "dumb"), ("NO_COLOR", "")], [("TERM", "xterm"), ("NO_COLOR", "1")]] {
         // The model folder is there already: a warning is shown, too.
         let run = shown(&place, &train, plain).done().stdout;
-        for part in ["Training 20/20", "warning: "] {
-            assert!(run.contains(part), "{run:?}");
-        }
+        run.assert_holds(&["Training 20/20", "warning: "]);
         let help = shown(&place, &["--help"], plain).stdout;
         assert!(help.contains("Usage:"), "{help}");
         let refused = shown(&place, &wrong, plain);
@@ -54,45 +52,37 @@ fn a_terminal_without_escape_sequences_gets_none() {
 fn creep_on_the_processor_is_what_the_gaussians_do_not_explain() {
     let place = TestFolder::with_scene();
     // Gaussians are born up to iteration 600.
-    let flags = [
-        "--densify-from-iter=100",
-        "--densify-until-iter=650",
-        "--densify-grad-threshold=0.00001",
-        "--max-points=20000",
-        "--progress=plain",
-        "--sh-degree-interval=100",
-    ];
+    let flags = words::<6>(
+        "--densify-from-iter=100 --densify-until-iter=650 --densify-grad-threshold=0.00001 \
+         --max-points=20000 --progress=plain --sh-degree-interval=100",
+    );
     place.trained(1000, &flags).says(&["Iter 1000: ", "Creep: 0."]);
     let reports = place.events("model", "memory");
     let of = |key: &str, iteration: u64| {
-        let report = reports.iter().find(|report| report["iteration"] == iteration).unwrap();
-        report[key].as_u64()
+        reports.iter().find(|report| report["iteration"] == iteration).unwrap()[key].as_u64()
     };
     let resident = |iteration| of("host_resident", iteration).unwrap();
     assert!(resident(700) > resident(100) + (4 << 20), "the model did not grow");
     // The model has had its size since iteration 600.
     assert_eq!((of("host_creep", 100), of("host_creep", 700)), (Some(0), Some(0)));
     assert!(of("host_creep", 1000).unwrap() < 4 << 20, "{:?}", of("host_creep", 1000));
-    end(splat().arg("profile").arg(place.model())).done();
+    place.splat("profile MODEL", &[]).done();
 }
 
 /// A run with four warnings: a photograph is missing, and three options have no effect.
 fn noticed(place: &TestFolder, flags: &[&str]) -> Vec<String> {
-    let mut command = splat();
-    command.args(["train", "--device=cpu", "--iterations=5", "-s"]).arg(place.scene());
-    command.args(["--test-iterations=99", "--save-iterations=99", "--checkpoint-iterations=99"]);
-    let ended = end(command.arg("-m").arg(place.model()).args(flags)).done();
-    ended.stderr.lines().map(str::to_owned).collect()
+    let line = "train --device=cpu --iterations=5 -s SCENE -m MODEL --test-iterations=99 \
+                --save-iterations=99 --checkpoint-iterations=99";
+    place.splat(line, flags).done().stderr.lines().map(str::to_owned).collect()
 }
 
 #[test]
 fn a_run_without_warnings_prints_at_most_four_lines_before_the_progress() {
     let place = TestFolder::with_scene();
-    let mut command = splat();
-    command.args(["train", "--device=cpu", "--iterations=5", "-s"]).arg(place.scene());
-    let ended = end(command.arg("-m").arg(place.model())).done();
-    let before = ended.stderr.lines().position(|line| line.starts_with("Training 1/5"));
-    assert!(before.unwrap() <= 4, "{}", ended.stderr);
+    let line = "train --device=cpu --iterations=5 -s SCENE -m MODEL";
+    let said = place.splat(line, &[]).done().stderr;
+    let before = said.lines().position(|line| line.starts_with("Training 1/5"));
+    assert!(before.unwrap() <= 4, "{said}");
 }
 
 #[test]
@@ -118,11 +108,9 @@ fn all_warnings_come_before_the_progress_and_the_log_has_all_notices() {
 #[test]
 fn notices_of_a_run_that_cannot_begin_come_before_its_error() {
     let place = TestFolder::with_scene();
-    let flags = ["--iterations=5", "--test-iterations=99", "--save-iterations=99"];
-    let mut command = splat();
-    command.args(["train", "--device=cpu", "-s"]).arg(place.path("nowhere")).args(flags);
-    let ended = end(command.args(["--checkpoint-iterations=99", "-m"]).arg(place.model()));
-    let ended = ended.refused(3, &["nowhere"]);
+    let line = "train --device=cpu -s nowhere -m MODEL --iterations=5 --test-iterations=99 \
+                --save-iterations=99 --checkpoint-iterations=99";
+    let ended = place.splat(line, &[]).refused(3, &["nowhere"]);
     let kinds: Vec<&str> =
         ended.stderr.lines().filter_map(|line| line.split(": ").next()).collect();
     assert_eq!(kinds, ["warning", "warning", "warning", "error"], "{ended:#?}");
@@ -154,9 +142,7 @@ fn a_mesh_shows_its_progress_and_the_resolution_of_the_device() {
     let mesh = ["mesh", "-m", "model", "--device=cpu", "--force"];
     let terminal = [("TERM", "xterm"), ("NO_COLOR", "")];
     let said = shown(&place, &mesh, terminal).stdout;
-    for part in ["512 voxels along it", "finding the surface"] {
-        assert!(said.contains(part), "{part}: {said}");
-    }
+    said.assert_holds(&["512 voxels along it", "finding the surface"]);
     let quiet = shown(&place, &[&mesh[..], &["--quiet"]].concat(), terminal).done();
     assert!(!quiet.stdout.contains("finding the surface"), "{quiet:#?}");
 }
@@ -208,9 +194,8 @@ fn a_log_that_cannot_be_written_costs_its_lines_and_one_warning() {
     let words = format!("{}: cannot be written", log.display());
     assert_eq!(count(&ended, &words), 1, "{ended:#?}");
     assert_eq!(count(&ended, "Training continues"), 1, "{ended:#?}");
-    assert!(place.ply_bytes("unbroken", 120) == place.ply_bytes("model", 120));
-    let results = place.read("model/results.json");
-    assert!(results.contains("ours_120") && results.contains("ours_50"), "{results}");
+    place.assert_same(["unbroken", "model"], 120);
+    place.read("model/results.json").assert_holds(&["ours_120", "ours_50"]);
 }
 
 #[test]
@@ -229,23 +214,19 @@ fn tables_that_do_not_fit_stay_as_they_were_with_one_warning_each() {
         assert_eq!(count(&ended, &words), 1, "{ended:#?}");
         assert!(fs::read_to_string(path).unwrap() == large);
     }
-    let rows = place.read("model/metrics.csv");
-    assert!(rows.contains("\n15,test,") && rows.contains("\n20,test,"), "{rows}");
+    place.read("model/metrics.csv").assert_holds(&["\n15,test,", "\n20,test,"]);
 }
 
 #[test]
 fn tensorboard_loses_what_does_not_fit_and_the_run_goes_on() {
     let place = TestFolder::with_scene();
     // Pictures of a view take most of these files' bytes.
-    let flags = ["--iterations=60", "--eval", "--sh-degree=0", "--checkpoint-reserve=false"];
     let evaluations: Vec<String> = (1..=60).map(|at| at.to_string()).collect();
-    let flags = flags.iter().map(|&flag| flag.to_owned());
-    let flags: Vec<String> =
-        flags.chain(["--test-iterations".to_owned()]).chain(evaluations).collect();
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let evaluations = format!("--test-iterations={}", evaluations.join(","));
+    let flags =
+        ["--iterations=60", "--eval", "--sh-degree=0", "--checkpoint-reserve=false", &evaluations];
     let ended = end(&mut training_after(&limited(128), &place, &place.model(), &flags)).done();
-    let words = "tfevents";
-    assert_eq!(count(&ended, words), 1, "{ended:#?}");
+    assert_eq!(count(&ended, "tfevents"), 1, "{ended:#?}");
     ended.says(&["warning: ", "File too large", "Training continues"]);
     assert!(place.ply(60).exists() && place.checkpoint(60).exists());
 }
@@ -259,8 +240,7 @@ fn a_checkpoint_by_time_that_does_not_fit_is_left_out() {
     assert!(place.ply(6).exists());
     assert_eq!(count(&ended, "Training continues without this checkpoint"), 1, "{ended:#?}");
     assert_eq!(count(&ended, "--checkpoint-reserve: no room can be kept"), 1, "{ended:#?}");
-    let parts = ["chkpnt_6.safetensors: cannot be written", "no room for a checkpoint"];
-    ended.refused(1, &parts);
+    ended.refused(1, &["chkpnt_6.safetensors: cannot be written", "no room for a checkpoint"]);
     assert!(!place.checkpoint(6).exists());
     assert_no_litter(&place.model());
 }
@@ -325,7 +305,6 @@ fn old_checkpoints_by_time_make_way_for_new_ones() {
     // Room for two checkpoints, but not for the three that there are while the oldest is replaced.
     let flags = ["--iterations=12", "--checkpoint-minutes=0.0000001", "--checkpoint-reserve=false"];
     let Some(ended) = on_small_disk(&place, 3900, &flags) else { return };
-    let ended = ended.done();
-    assert!(!ended.stderr.contains("cannot be written"), "{ended:#?}");
+    ended.done().omits(&["cannot be written"]);
     assert!(place.ply_of("saved", 12).exists() && place.checkpoint_of("saved", 12).exists());
 }

@@ -3,17 +3,19 @@
 #![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
 
 use std::collections::BTreeMap;
-
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::LazyLock;
 
-use image::RgbImage;
-use serde_json::Value;
+use image::{RgbImage, RgbaImage};
+use serde_json::{Value, json};
+use splat::dataset::View;
 
 use super::mesh::{file, meshed, place_of};
-use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::common::program::{Ended, TestFolder, text, words};
 use crate::common::surface::ball;
+use crate::common::synthetic::outside;
 
 /// A ball, red where x is positive and blue where it is negative.
 static BALL: LazyLock<TestFolder> = LazyLock::new(|| place_of(&ball()));
@@ -145,16 +147,14 @@ fn files_have_the_texture_where_it_belongs() {
     for atlas in ["charts", "boxes", "squares"] {
         let flags = ["--mesh-resolution=40", "--texture=gaussians", "--formats=glb,obj"];
         let atlas_flag = format!("--atlas={atlas}");
-        let done = meshed(&BALL, &[&flags[..], &[&atlas_flag]].concat()).done();
-        done.says(&["texture of"]);
+        meshed(&BALL, &[&flags[..], &[&atlas_flag]].concat()).done().says(&["texture of"]);
         let [obj, glb] = [read_obj(&file(&BALL, "tsdf.obj")), read_glb(&file(&BALL, "tsdf.glb"))];
         for read in [&obj, &glb] {
             let share = read.share_as_the_ball();
             assert!(share > 0.995, "{atlas}: {share}");
         }
         assert!(obj.agrees_with(&glb), "{atlas}: the files differ");
-        let record: Value =
-            serde_json::from_slice(&fs::read(file(&BALL, "tsdf.json")).unwrap()).unwrap();
+        let record = BALL.json("model/mesh/iteration_1/tsdf.json");
         let texture = &record["texture"];
         assert_eq!((&texture["atlas"], &texture["views"]), (&atlas.into(), &16.into()));
         let [seen, all] = ["seen_texels", "texels"].map(|key| texture[key].as_u64().unwrap());
@@ -165,18 +165,16 @@ fn files_have_the_texture_where_it_belongs() {
 }
 
 /// A scene in views of this size, px, as a closed mesh with a texture of its photographs.
-pub(super) fn textured(scene: &str, [width, height]: [&str; 2]) -> TestFolder {
+fn textured(scene: &str, [width, height]: [&str; 2]) -> TestFolder {
     let place = TestFolder::empty();
-    let mut synth = splat();
-    synth.args(["synth", "--views=16", "--scene", scene, "--width", width, "--height", height]);
-    synth.args(["--points=300", "--gaussian-count=10000", "--truth-cells=48"]);
-    end(synth.arg("--gaussians").arg(place.model()).arg("-o").arg(place.scene())).done();
-    let surface = ["--method=poisson", "--surface-points=20000", "--poisson-depth=6"];
-    let around = ["--density-trim=0", "--bbox-min=-4,-4,-4", "--bbox-max=4,4,4"];
-    let texture = ["--texture=photographs", "--texture-size=400"];
-    meshed(&place, &[&surface[..], &around[..], &texture[..]].concat())
-        .done()
-        .says(&["watertight", "texture of 400 x"]);
+    let line = "synth --views=16 --points=300 --gaussian-count=10000 --truth-cells=48 \
+                --gaussians MODEL -o SCENE";
+    place.splat(line, &["--scene", scene, "--width", width, "--height", height]).done();
+    let flags = words::<8>(
+        "--method=poisson --surface-points=20000 --poisson-depth=6 --density-trim=0 \
+         --bbox-min=-4,-4,-4 --bbox-max=4,4,4 --texture=photographs --texture-size=400",
+    );
+    meshed(&place, &flags).done().says(&["watertight", "texture of 400 x"]);
     place
 }
 
@@ -187,10 +185,8 @@ fn mesh_images(place: &TestFolder, flags: &[&str]) -> Ended {
 #[test]
 fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
     let place = textured("demo", ["128", "96"]);
-    let figures = |flags: &[&str]| -> Value {
-        let ended = mesh_images(&place, &[&["--json"], flags].concat()).done();
-        ended.json()
-    };
+    let figures =
+        |flags: &[&str]| mesh_images(&place, &[&["--json"], flags].concat()).done().json();
     let textured = figures(&[]);
     let number = |figures: &Value, key: &str| figures[key].as_f64().unwrap();
     assert_eq!(textured["mesh"], text(&file(&place, "poisson.glb")));
@@ -204,12 +200,9 @@ fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
     assert!(number(&textured, "covered_psnr") > number(&colored, "covered_psnr"), "{colored}");
     let shown = figures(&["--split=train"]);
     assert!(number(&shown, "covered_psnr") > number(&textured, "covered_psnr") - 0.5, "{shown}");
-    let kept = place.json("model/mesh_images.json");
-    assert_eq!(kept, shown);
-    let table = mesh_images(&place, &[]).done().stdout;
-    for part in ["poisson.glb", "texture", "2 test views", "PSNR", "on the mesh"] {
-        assert!(table.contains(part), "{part} is missing:\n{table}");
-    }
+    assert_eq!(place.json("model/mesh_images.json"), shown);
+    let parts = ["poisson.glb", "texture", "2 test views", "PSNR", "on the mesh"];
+    mesh_images(&place, &[]).done().prints(&parts);
     for name in ["00000.png", "00001.png"] {
         let picture = place.model().join("mesh_images/test").join(name);
         let pixels = image::open(&picture).unwrap().to_rgb8();
@@ -235,12 +228,9 @@ fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
 #[test]
 fn photographs_make_the_same_texture_twice() {
     let place = place_of(&ball());
-    let flags = [
-        "--mesh-resolution=40",
-        "--texture=photographs",
-        "--texture-size=128",
-        "--formats=ply,glb",
-    ];
+    let flags = words::<4>(
+        "--mesh-resolution=40 --texture=photographs --texture-size=128 --formats=ply,glb",
+    );
     let bytes = || {
         meshed(&place, &flags).done().says(&["texture of 128 x"]);
         fs::read(file(&place, "tsdf.glb")).unwrap()
@@ -255,28 +245,117 @@ fn photographs_make_the_same_texture_twice() {
 
 #[test]
 fn what_makes_no_texture_is_named() {
-    let cases: [(&[&str], &str); 7] = [
-        (&["--texture-size=63"], "--texture-size is 63; allowed: from 64 to 16384"),
-        (&["--texture-size=20000"], "--texture-size is 20000"),
-        (&["--square-size=3"], "--square-size is 3; allowed: 4 and more"),
-        (&["--texture=paint"], "photographs"),
-        (&["--atlas=xatlas"], "squares"),
-        (&["--texture=gaussians", "--formats=ply"], "Add glb or obj to --formats"),
-        (
-            &[
-                "--texture=gaussians",
-                "--mesh-resolution=40",
-                "--atlas=squares",
-                "--texture-size=64",
-            ],
-            "do not fit a texture of 64 x 64",
-        ),
-    ];
     let place = place_of(&ball());
     meshed(&place, &["--square-size=8", "--bbox-min=5,5,5", "--bbox-max=6,6,6"])
         .refused(3, &["--square-size has no effect without --texture"]);
-    for (flags, message) in cases {
-        meshed(&place, flags).refused(2, &[message]);
+    let small = "--texture=gaussians --mesh-resolution=40 --atlas=squares --texture-size=64";
+    for (line, message) in [
+        ("--texture-size=63", "--texture-size is 63; allowed: from 64 to 16384"),
+        ("--texture-size=20000", "--texture-size is 20000"),
+        ("--square-size=3", "--square-size is 3; allowed: 4 and more"),
+        ("--texture=paint", "photographs"),
+        ("--atlas=xatlas", "squares"),
+        ("--texture=gaussians --formats=ply", "Add glb or obj to --formats"),
+        (small, "do not fit a texture of 64 x 64"),
+    ] {
+        let flags: Vec<&str> = line.split(' ').collect();
+        meshed(&place, &flags).refused(2, &[message]);
     }
     assert!(!place.model().join("mesh").exists());
+}
+
+// The program's GLB in programs of others: three.js in a browser, and trimesh. These tests run where variables of
+// the environment name the programs, and pass elsewhere.
+
+/// The scripts of these tests.
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gltf").join(name)
+}
+
+/// Runs a script to its end; what it prints.
+fn printed(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn camera(view: &View) -> Value {
+    let camera = view.camera;
+    json!({
+        "size": [camera.width, camera.height],
+        "focal": camera.focal_px,
+        "centre": camera.centre_px,
+        "rotation": view.pose.rotation,
+        "eye": view.pose.centre_world(),
+    })
+}
+
+/// PSNR of the pixels that are drawn, dB, but for the rim, where photographs mix the mesh with what is beside
+/// it.
+fn psnr_on_mesh(drawn: &RgbaImage, photograph: &RgbImage) -> f64 {
+    let (mut sum, mut count) = (0.0, 0.0);
+    let is_drawn = |x: u32, y: u32| drawn.get_pixel_checked(x, y).is_some_and(|p| p.0[3] == 255);
+    for (x, y, truth) in photograph.enumerate_pixels() {
+        let around = [(x.wrapping_sub(1), y), (x + 1, y), (x, y.wrapping_sub(1)), (x, y + 1)];
+        if !is_drawn(x, y) || !around.iter().all(|&(x, y)| is_drawn(x, y)) {
+            continue;
+        }
+        let pixel = drawn.get_pixel(x, y);
+        for channel in 0..3 {
+            sum += (f64::from(pixel.0[channel]) - f64::from(truth.0[channel])).powi(2);
+            count += 1.0;
+        }
+    }
+    assert!(count > 3000.0, "{count} values drawn");
+    10.0 * (255.0_f64.powi(2) / (sum / count)).log10()
+}
+
+/// The variable names a folder where `npm install three puppeteer-core` was run; Chromium is needed.
+#[test]
+fn a_browser_shows_the_mesh_as_the_photographs_do() {
+    let Some(modules) = outside("SPLAT_GLTF_NODE") else { return };
+    let place = textured("sphere", ["256", "192"]);
+    let dataset = place.dataset();
+    let chosen: Vec<&View> =
+        [0, dataset.train.len() / 2].iter().map(|&at| &dataset.views[dataset.train[at]]).collect();
+    let cameras = place.path("cameras.json");
+    let list: Vec<Value> = chosen.iter().map(|view| camera(view)).collect();
+    fs::write(&cameras, serde_json::to_string(&list).unwrap()).unwrap();
+    let mut node = Command::new("node");
+    node.arg(script("draw.mjs")).arg(file(&place, "poisson.glb")).arg(&cameras);
+    let turns = printed(node.arg(place.path("")).current_dir(modules));
+    // Half a turn about x, so that y runs up.
+    assert!(turns.lines().all(|turn| turn == "[1,0,0,0]"), "{turns}");
+    for (number, view) in chosen.iter().enumerate() {
+        let drawn = image::open(place.path(&format!("{number}.png"))).unwrap().into_rgba8();
+        let photograph = image::open(place.scene().join("images").join(&view.name)).unwrap();
+        let found = psnr_on_mesh(&drawn, &photograph.into_rgb8());
+        println!("{}: {found:.2} dB on the mesh", view.name);
+        assert!(found >= 24.0, "{}: {found}", view.name);
+    }
+}
+
+/// The variable names a Python with trimesh, networkx, scipy and pillow.
+#[test]
+fn trimesh_finds_a_closed_ball_and_its_colours() {
+    let Some(python) = outside("SPLAT_GLTF_PYTHON") else { return };
+    let place = place_of(&ball());
+    let flags = ["--method=poisson", "--surface-points=60000", "--density-trim=0"];
+    let texture = ["--texture=gaussians", "--formats=ply,glb,obj"];
+    meshed(&place, &[&flags[..], &texture[..]].concat()).done().says(&["watertight"]);
+    for name in ["poisson.ply", "poisson.glb", "poisson.obj"] {
+        let path = file(&place, name);
+        let found = printed(Command::new(&python).arg(script("read.py")).arg(text(&path)));
+        println!("{name}: {found}");
+        let found: Value = serde_json::from_str(&found).unwrap();
+        assert_eq!(found["watertight"], true, "{name}: {found}");
+        assert_eq!(found["winding"], true, "{name}: {found}");
+        // A ball of radius 1 whose faces look outwards.
+        let volume = found["volume"].as_f64().unwrap();
+        let exact = 4.0 / 3.0 * std::f64::consts::PI;
+        assert!((volume / exact - 1.0).abs() < 0.06, "{name}: {found}");
+        if name != "poisson.ply" {
+            assert!(found["as_the_ball"].as_f64().unwrap() > 0.99, "{name}: {found}");
+        }
+    }
 }

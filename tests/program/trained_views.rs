@@ -11,7 +11,7 @@ use splat::math::Real;
 use splat::model::Gaussians;
 
 use crate::common::program::{
-    SIZE, TestFolder, end, events_files, files_below, splat, steps_of_tags, text,
+    SIZE, TestFolder, Text as _, end, events_files, files_below, steps_of_tags, text, words,
 };
 use crate::synthetic_scenes::with_model;
 
@@ -45,11 +45,8 @@ fn views_that_move_up_where_a_photograph_was_lost_are_not_measured() {
     place.trained(2, &["--eval"]);
     fs::remove_file(place.image(0)).unwrap();
     let restore = "The scene has changed since: restore its photographs, or use";
-    refused(
-        &place,
-        &[],
-        &["1 of the held-out views was trained on, for instance view_001.png", restore],
-    );
+    let seen = "1 of the held-out views was trained on, for instance view_001.png";
+    refused(&place, &[], &[seen, restore]);
     place.run("eval", &["--split=train"]).done();
     place.run("render", &["--skip-test"]).done();
     assert!(!place.model().join("test").exists());
@@ -102,8 +99,8 @@ fn the_record_knows_since_when_a_view_is_trained_on() {
     refused(&place, &["--eval"], &["view_000.png"]);
     // The model of iteration 2 has not seen it.
     place.run("eval", &["--eval", "--iteration=2"]).done();
-    let record = place.read("model/trained_views.json");
-    assert!(record.contains("\"view_000.png\": 2,\n  \"view_001.png\": 0,\n"), "{record}");
+    let since = "\"view_000.png\": 2,\n  \"view_001.png\": 0,\n";
+    place.read("model/trained_views.json").assert_holds(&[since]);
 
     // Nor is a view forgotten whose photograph was gone for a while.
     let photograph = fs::read(place.image(3)).unwrap();
@@ -132,10 +129,8 @@ fn a_coarse_stage_starts_from_no_model_that_has_seen_its_held_out_views() {
         end(command.args(flags))
     };
     let changed = "the scene has changed since the model of -c was trained";
-    coarse(&[]).refused(
-        3,
-        &[changed, "1 of its held-out views was trained on, for instance view_001.png"],
-    );
+    let seen = "1 of its held-out views was trained on, for instance view_001.png";
+    coarse(&[]).refused(3, &[changed, seen]);
     assert!(!place.path("coarse").exists());
     // What the model has seen is in the record of the next.
     fs::remove_file(place.image(1)).unwrap();
@@ -171,10 +166,7 @@ fn folders_without_a_record_work_and_one_that_is_damaged_is_named() {
 fn figures_of_held_out_views_go_where_these_are_trained_on() {
     let place = with_model(2, &["--eval"]);
     let resume = |flags: &[&str]| end(place.train().args(["--resume", "auto"]).args(flags)).done();
-    let read = |name: &str| -> Value {
-        serde_json::from_str(&fs::read_to_string(place.model().join(name)).unwrap()).unwrap()
-    };
-    let metrics = || read("summary.json")["metrics"].clone();
+    let metrics = || place.json("model/summary.json")["metrics"].clone();
     let before = metrics();
     assert!(before["test"]["psnr"].is_f64(), "{before}");
     resume(&["--iterations=4", "--test-iterations=-1"]);
@@ -184,9 +176,9 @@ fn figures_of_held_out_views_go_where_these_are_trained_on() {
     assert!(after["test"].is_null(), "{after}");
     assert_eq!(after["eval_train"]["iteration"], 6);
     // Tables keep what was measured while they were held out, by iteration.
-    let results = read("results.json");
+    let results = place.json("model/results.json");
     assert!(results["ours_4"]["PSNR"].is_f64() && results["ours_6"].is_null(), "{results}");
-    let shown = end(splat().arg("compare").arg(place.model())).done().stdout;
+    let shown = place.splat("compare MODEL", &[]).done().stdout;
     assert!(!shown.contains("test PSNR"), "{shown}");
 }
 
@@ -311,15 +303,8 @@ fn evaluations_of_the_coarse_stage_show_depths_and_normals() {
     let place = TestFolder::with_scene();
     let stage = ["--regularize=density", "--sugar-iterations=20", "--n-samples-for-sdf=100"];
     // Opaque from the beginning, so that the prune before the stage leaves them.
-    let often = [
-        "--eval",
-        "--init-opacity=0.8",
-        "--regularity-knn=4",
-        "--test-iterations",
-        "5",
-        "10",
-        "20",
-    ];
+    let often =
+        words::<7>("--eval --init-opacity=0.8 --regularity-knn=4 --test-iterations 5 10 20");
     place.trained(10, &[&stage[..], &often].concat());
     let tags = steps_of_tags(&events_files(&place.model())[0]);
     // The first shows what the stage begins with.

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use rstest::rstest;
-use serde_json::Value;
 use splat::config::PrimitiveName;
 use splat::export::{
     PlyModel, PlyTriangles, StoredWindow, read_ply, read_ply_model, read_ply_primitive, write_ply,
@@ -17,7 +16,7 @@ use splat::model::{FLAT_LOG_SCALE, Gaussians, Primitive as _, TriangleMesh};
 use splat_mesh::Mesh;
 use splat_mesh::file::{read_glb, read_mesh};
 
-use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::common::program::{Ended, TestFolder, Text as _, end, header, text, words};
 use crate::synthetic_scenes::{copy_of, fixture};
 
 const WINDOW: StoredWindow = StoredWindow { exponent: 0.25, opacity_floor: 0.5 };
@@ -35,23 +34,18 @@ static TRIANGLES: LazyLock<TestFolder> = LazyLock::new(|| {
         let count = u32::try_from(vertices.len()).unwrap() / 3 * 3;
         let faces = (0..count).step_by(3).map(|first| [first, first + 1, first + 2]).collect();
         write_ply_triangles(&ply, &TriangleMesh { vertices, faces }, WINDOW).unwrap();
-        let config = place.model().join("config.toml");
-        let text = fs::read_to_string(&config).unwrap();
-        let text = text.replace("primitive = \"gaussians\"", "primitive = \"triangles\"");
-        fs::write(config, text).unwrap();
+        let config = place.read("model/config.toml");
+        let config = config.replace("primitive = \"gaussians\"", "primitive = \"triangles\"");
+        fs::write(place.path("model/config.toml"), config).unwrap();
     })
 });
 
 fn of_model(place: &TestFolder, command: &str, flags: &[&str]) -> Ended {
-    let mut line = splat();
-    line.current_dir(place.path("")).args([command, "-m", "model"]).args(flags);
-    end(&mut line)
+    place.splat(&format!("{command} -m model"), flags)
 }
 
 fn export(place: &TestFolder, args: &[&str]) -> Ended {
-    let mut command = splat();
-    command.current_dir(place.path("")).arg("export").args(args);
-    end(&mut command)
+    place.splat("export", args)
 }
 
 /// The mesh of a file, as other commands read it.
@@ -117,8 +111,8 @@ fn colours_are_fitted_to_the_photographs_of_the_run() {
     let [views, fitted] = ["views.glb", "fitted.glb"].map(figures);
     // Means over views are other means than that of all pixels; the last round counts, too.
     assert!(fitted > views + 0.3 && (views - before).abs() < 1.0, "{views} {fitted} {made}");
-    let ended = export(&place, &[&flags[..], &["--overwrite"]].concat()).done();
-    assert!(ended.stdout.contains("fitted to the training photographs"), "{}", ended.stdout);
+    let again = export(&place, &[&flags[..], &["--overwrite"]].concat()).done();
+    again.prints(&["fitted to the training photographs"]);
     let whole = mesh_of(&place.path("fitted.glb"));
     let moved = mesh_of(&place.path("views.glb"));
     assert_eq!((&whole.vertices, &whole.faces), (&moved.vertices, &moved.faces));
@@ -147,10 +141,9 @@ fn triangles_are_cut_and_placed() {
     let place = copy_of(&TRIANGLES);
     export(&place, &["-m", "model", "-o", "all.ply"]).done();
     let all = mesh_of(&place.path("all.ply"));
-    let flags =
-        ["--crop=-99,-99,-99,0,99,99", "--scale=2", "--up=y", "--translate=1,0,0", "--json"];
-    let made =
-        export(&place, &[&["-m", "model", "-o", "part.ply"][..], &flags].concat()).done().json();
+    let line = "export -m model -o part.ply --crop=-99,-99,-99,0,99,99 --scale=2 --up=y \
+                --translate=1,0,0 --json";
+    let made = place.splat(line, &[]).done().json();
     let part = mesh_of(&place.path("part.ply"));
     let is_left = |face: &&[u32; 3]| face.iter().all(|&v| all.vertices[v as usize][0] <= 0.0);
     let kept: Vec<_> = all.faces.iter().filter(is_left).collect();
@@ -187,9 +180,8 @@ fn an_obj_of_gaussians_is_refused_with_the_command_that_makes_a_mesh() {
     let gaussians = place.path("gaussians.ply");
     write_ply(&gaussians, &read_ply_vertices(&place)).unwrap();
     export(&place, &["gaussians.ply", "-o", "a.obj"]).refused(2, &["a.obj", "splat mesh"]);
-    export(&place, &["gaussians.ply", "-o", "a.ply", "--colors=base"])
-        .done()
-        .says(&["--colors has no effect"]);
+    let base = export(&place, &["gaussians.ply", "-o", "a.ply", "--colors=base"]);
+    base.done().says(&["--colors has no effect"]);
 }
 
 #[rstest]
@@ -242,9 +234,8 @@ fn triangles_are_measured_and_rendered_with_their_depths() {
     assert_eq!(psnr(&["--samples=4"]), finest);
     assert!(psnr(&["--samples=1"]) != finest);
     // As another program leaves it.
-    let config = place.model().join("config.toml");
-    let text_of = fs::read_to_string(&config).unwrap();
-    fs::write(config, text_of.replace("\"triangles\"", "\"gaussians\"")).unwrap();
+    let config = place.read("model/config.toml").replace("\"triangles\"", "\"gaussians\"");
+    fs::write(place.path("model/config.toml"), config).unwrap();
     assert_eq!(psnr(&[]), finest, "the PLY says what it holds");
     of_model(&place, "render", &["--device=cpu", "--skip-train", "--depth", "--samples=1"]).done();
     let folder = place.model().join("test/ours_20");
@@ -265,26 +256,17 @@ const ITERATIONS: u32 = 300;
 /// More vertices than 200 points have at first.
 const MOST: usize = 1500;
 
-const FLAGS: [&str; 8] = [
-    "--primitive=triangles",
-    "--eval",
-    "--max_points=1500",
-    "--size_probs_zero=0",
-    "--splitt_large_triangles=10",
-    "--delaunay-iter=110",
-    "--checkpoint-iterations=85,150",
-    "--save-iterations=100,111",
-];
+const FLAGS: [&str; 8] = words(
+    "--primitive=triangles --eval --max_points=1500 --size_probs_zero=0 \
+     --splitt_large_triangles=10 --delaunay-iter=110 --checkpoint-iterations=85,150 \
+     --save-iterations=100,111",
+);
 
 static TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("train_triangles", |place| {
         place.trained(ITERATIONS, &FLAGS);
     })
 });
-
-fn numbers(events: &[Value], field: &str) -> Vec<u64> {
-    events.iter().map(|event| event[field].as_u64().unwrap()).collect()
-}
 
 #[test]
 fn triangles_are_trained_to_an_opaque_mesh() {
@@ -312,19 +294,19 @@ fn triangles_are_trained_to_an_opaque_mesh() {
 #[test]
 fn rounds_keep_to_max_points_and_the_mesh_is_connected_once() {
     let place = &*TRAINED;
-    let rounds = place.events("model", "remeshed");
-    assert_eq!(numbers(&rounds, "iteration")[..3], [10, 15, 20]);
-    assert!(numbers(&rounds, "split").iter().sum::<u64>() > 100);
-    assert!(numbers(&rounds, "pruned").iter().sum::<u64>() > 0);
-    let vertices = numbers(&rounds, "gaussians");
+    let rounds = |key| place.numbers("model", "remeshed", key);
+    assert_eq!(rounds("iteration")[..3], [10, 15, 20]);
+    assert!(rounds("split").iter().sum::<u64>() > 100);
+    assert!(rounds("pruned").iter().sum::<u64>() > 0);
+    let vertices = rounds("gaussians");
     assert!(vertices.iter().all(|&count| count <= MOST as u64), "{vertices:?}");
-    assert_eq!(numbers(&place.events("model", "connected"), "iteration"), [110]);
+    assert_eq!(place.numbers("model", "connected", "iteration"), [110]);
     // Every 20 iterations then, but four passes over the seven views at least, and at the end.
-    let removals = place.events("model", "hidden_removed");
-    assert_eq!(numbers(&removals, "iteration"), [150, 190, 230, 270, 300]);
-    let removed = numbers(&removals, "pruned");
+    let removals = |key| place.numbers("model", "hidden_removed", key);
+    assert_eq!(removals("iteration"), [150, 190, 230, 270, 300]);
+    let removed = removals("pruned");
     assert!(removed[..4].iter().sum::<u64>() > removed[4], "{removed:?}");
-    assert!(numbers(&removals, "triangles").is_sorted_by(|before, after| before >= after));
+    assert!(removals("triangles").is_sorted_by(|before, after| before >= after));
 }
 
 /// For each vertex, the least index of the vertices that triangles connect it with.
@@ -427,11 +409,9 @@ fn a_resumed_run_is_one_that_never_stopped() {
     end(place.train().args(["--resume", "--primitive=gaussians", "--iterations=400"]))
         .refused(2, &["trains triangles", "--primitive gaussians", "--init"]);
     let more = format!("--iterations={}", ITERATIONS + 1);
-    end(place.train().args(["--resume", "--indoor", &more]))
-        .done()
-        .says(&["--indoor has no effect on a resumed run"]);
-    let said = place.read("model/config.toml");
-    assert!(said.contains("indoor = false"), "{said}");
+    let resumed = end(place.train().args(["--resume", "--indoor", &more])).done();
+    resumed.says(&["--indoor has no effect on a resumed run"]);
+    place.read("model/config.toml").assert_holds(&["indoor = false"]);
 }
 
 #[test]
@@ -442,56 +422,17 @@ fn batches_and_an_earlier_mesh_are_trained_too() {
         ["--batch-views=3", "--exposure", "--prune_triangles_threshold=0.1", "--max-points=900"];
     let connected = ["--primitive=triangles", "--delaunay-iter=60", "--hidden-interval=10"];
     place.trained_into("batch", 150, &[&connected, &flags[..]].concat());
-    let removals = numbers(&place.events("batch", "hidden_removed"), "iteration");
+    let removals = place.numbers("batch", "hidden_removed", "iteration");
     // Eight views four times are four intervals: steps of three images end behind 100 and 140.
     assert_eq!(removals, [102, 141, 150]);
-    let from = TRAINED.ply(ITERATIONS);
-    let init = format!("--init={}", from.display());
-    place.trained_into(
-        "next",
-        20,
-        &["--primitive=triangles", &init, "--delaunay-iter=0", "--max-points=1500"],
-    );
-    let read = |place: &TestFolder, model: &str, iteration| {
+    let init = format!("--init={}", TRAINED.ply(ITERATIONS).display());
+    let flags = ["--primitive=triangles", &init, "--delaunay-iter=0", "--max-points=1500"];
+    place.trained_into("next", 20, &flags);
+    let found = [("batch", 150), ("next", 20)].map(|(model, iteration)| {
         read_ply_model(&place.ply_of(model, iteration)).unwrap().triangles.unwrap().faces.len()
-    };
-    let found = [read(&place, "batch", 150), read(&place, "next", 20)];
+    });
     assert!(found.iter().all(|&triangles| triangles > 50), "{found:?}");
     assert!(place.events("next", "connected").is_empty());
-}
-
-#[rstest]
-#[case::antialiasing(&["--antialiasing"], &["--antialiasing", "--upscaling-factor"])]
-#[case::mip(&["--preset=mip"], &["triangles"])]
-#[case::filter(&["--filter-3d"], &["--filter-3d", "no extent"])]
-#[case::mcmc(&["--strategy=mcmc"], &["--strategy", "mcmc", "density control of their own"])]
-#[case::budget(&["--strategy=budget"], &["--strategy", "budget", "--add-percentage"])]
-#[case::target(&["--target-gaussians=100"], &["--target-gaussians", "--max-points"])]
-#[case::terms(&["--regularize=density"], &["--regularize", "density", "triangles"])]
-#[case::samples(&["--upscaling_factor=8"], &["--upscaling-factor", "1 to 4"])]
-fn what_is_for_gaussians_is_refused(#[case] flags: &[&str], #[case] said: &[&str]) {
-    let place = TestFolder::beside(&TRAINED);
-    end(place.train().arg("--primitive=triangles").args(flags)).refused(2, said);
-    assert!(!place.model().exists());
-}
-
-#[test]
-fn options_of_triangles_are_idle_on_gaussians_and_the_other_way_round() {
-    let place = TestFolder::beside(&TRAINED);
-    place.trained_into("round", 1, &["--set_sigma=0.5", "--set_weight=0.2", "--indoor"]).says(&[
-        "--set-sigma has no effect without --primitive triangles",
-        "--indoor has no effect without --primitive triangles",
-    ]);
-    place
-        .trained_into(
-            "flat",
-            1,
-            &["--primitive=triangles", "--min-opacity=0.1", "--scaling-lr=0.1"],
-        )
-        .says(&[
-            "--min-opacity has no effect with --primitive triangles",
-            "--scaling-lr has no effect",
-        ]);
 }
 
 // `--primitive surfels`: flat Gaussians that rays meet, as 2DGS trains them.
@@ -499,26 +440,16 @@ fn options_of_triangles_are_idle_on_gaussians_and_the_other_way_round() {
 const SURFELS_ITERATIONS: u32 = 60;
 
 /// With a round of density control.
-const SURFELS_FLAGS: [&str; 6] = [
-    "--primitive=surfels",
-    "--eval",
-    "--densify-from-iter=10",
-    "--densification-interval=40",
-    "--sh-degree-interval=20",
-    "--max-points=600",
-];
+const SURFELS_FLAGS: [&str; 6] = words(
+    "--primitive=surfels --eval --densify-from-iter=10 --densification-interval=40 \
+     --sh-degree-interval=20 --max-points=600",
+);
 
 static SURFELS_TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("surfels", |place| {
         place.trained(SURFELS_ITERATIONS, &SURFELS_FLAGS);
     })
 });
-
-fn header(ply: &Path) -> String {
-    let bytes = fs::read(ply).unwrap();
-    let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
-    String::from_utf8(bytes[..end].to_vec()).unwrap()
-}
 
 fn ply(place: &TestFolder) -> PathBuf {
     place.ply(SURFELS_ITERATIONS)
@@ -538,14 +469,13 @@ fn a_model_of_surfels_has_two_scales_and_is_measured_and_rendered() {
     let PlyModel { gaussians, primitive, .. } = read_ply_model(&ply(&place)).unwrap();
     assert_eq!(primitive, PrimitiveName::Surfels);
     assert!(gaussians.len() > 100, "{}", gaussians.len());
-    let config = place.read("model/config.toml");
-    assert!(config.contains("primitive = \"surfels\"") && config.contains("min_opacity = 0.05"));
+    let parts = ["primitive = \"surfels\"", "min_opacity = 0.05"];
+    place.read("model/config.toml").assert_holds(&parts);
     let found = psnr(of_model(&place, "eval", &["--json", "--device=cpu"]));
     assert!(found > 10.0, "{found}");
     of_model(&place, "render", &["--device=cpu", "--skip-train"]).done();
-    assert!(
-        place.model().join(format!("test/ours_{SURFELS_ITERATIONS}/renders/00000.png")).exists()
-    );
+    let render = format!("model/test/ours_{SURFELS_ITERATIONS}/renders/00000.png");
+    assert!(place.path(&render).exists());
 }
 
 #[test]
@@ -554,10 +484,8 @@ fn a_mesh_is_made_of_the_depths_at_which_rays_meet_surfels() {
     // A surface needs opaque surfels: about a hundred are.
     let flags = ["--primitive=surfels", "--init-opacity=0.8", "--densify-from-iter=300"];
     place.trained_into("opaque", 200, &flags);
-    let mut mesh = splat();
-    mesh.current_dir(place.path("")).args(["mesh", "-m", "opaque", "--device=cpu"]);
-    end(mesh.args(["--mesh-resolution=64", "--formats=ply"])).done();
-    let mesh = place.path("opaque").join("mesh/iteration_200/tsdf.ply");
+    place.splat("mesh -m opaque --device=cpu --mesh-resolution=64 --formats=ply", &[]).done();
+    let mesh = place.path("opaque/mesh/iteration_200/tsdf.ply");
     assert!(fs::metadata(&mesh).unwrap().len() > 100_000);
 }
 
@@ -590,20 +518,6 @@ fn surfels_a_resumed_run_is_one_that_never_stopped() {
         .refused(2, &["trains gaussians", "--primitive surfels", "--init"]);
 }
 
-#[rstest]
-#[case::antialiasing(&["--antialiasing"], &["--antialiasing", "surfels"])]
-#[case::mip(&["--preset=mip"], &["surfels", "preset mip"])]
-#[case::filter(&["--filter-3d"], &["--filter-3d", "surfels"])]
-#[case::mcmc(&["--strategy=mcmc"], &["--strategy", "mcmc", "adc, gof or budget"])]
-#[case::scales(&["--scale-reg=0.1"], &["--scale-reg", "surfels"])]
-#[case::terms(&["--regularize=density"], &["--regularize", "density", "surfels"])]
-#[case::pruned(&["--densification-interval=10"], &["--min-opacity", "is 0.05", "--opacity-lr"])]
-fn what_is_for_gaussians_with_a_volume_is_refused(#[case] flags: &[&str], #[case] said: &[&str]) {
-    let place = TestFolder::beside(&SURFELS_TRAINED);
-    end(place.train().arg("--primitive=surfels").args(flags)).refused(2, said);
-    assert!(!place.model().exists());
-}
-
 #[test]
 fn commands_for_gaussians_with_a_volume_say_so() {
     let place = copy_of(&SURFELS_TRAINED);
@@ -631,32 +545,18 @@ fn surfels_are_cleaned_planned_and_profiled() {
     of_model(&place, "clean", &["--device=cpu", "-o", "cleaned"]).done();
     let cleaned = header(&place.ply_of("cleaned", SURFELS_ITERATIONS));
     assert!(cleaned.contains("SplatRenderMode: 2dgs") && !cleaned.contains("scale_2"), "{cleaned}");
-    let (scene, model) = (place.scene(), place.model());
-    let mut plan = splat();
-    plan.args(["plan", "--primitive=surfels", "-s", text(&scene), "--model", text(&model)]);
-    end(&mut plan).done();
-    end(splat().args(["profile", text(&model)])).done();
+    place.splat("plan --primitive=surfels -s SCENE --model MODEL", &[]).done();
+    place.splat("profile MODEL", &[]).done();
 }
 
 #[test]
 fn every_format_holds_surfels_and_is_read_back() {
     let place = copy_of(&SURFELS_TRAINED);
     let surfels = read_ply(&ply(&place)).unwrap();
-    let export = |args: &[&str]| {
-        let mut command = splat();
-        command.current_dir(place.path("")).arg("export").args(args);
-        end(&mut command).done()
-    };
-    let formats = [
-        "all.compressed.ply",
-        "all.splat",
-        "all.spz",
-        "all.sog",
-        "all.glb",
-        "sog/meta.json",
-        "lod/lod-meta.json",
-    ];
-    for name in formats {
+    let export = |args: &[&str]| export(&place, args).done();
+    let files =
+        "all.compressed.ply all.splat all.spz all.sog all.glb sog/meta.json lod/lod-meta.json";
+    for name in files.split(' ') {
         let made = export(&["-m", "model", "-o", name, "--json"]).json();
         assert_eq!(made["splats"], surfels.len(), "{made}");
         assert!(made["errors"]["log_scale"].as_f64().unwrap() < 0.1, "{name}: {made}");
@@ -679,15 +579,10 @@ fn every_format_holds_surfels_and_is_read_back() {
 
 /// Trains a step with rates of zero from a file; what is saved, and what was said.
 fn begun(place: &TestFolder, init: &Path, flags: &[&str]) -> (PlyModel, Ended) {
-    let frozen = [
-        "position-lr-init",
-        "position-lr-final",
-        "feature-lr",
-        "opacity-lr",
-        "scaling-lr",
-        "rotation-lr",
-    ];
-    let frozen: Vec<String> = frozen.iter().map(|rate| format!("--{rate}=0")).collect();
+    let frozen = words::<6>(
+        "--position-lr-init=0 --position-lr-final=0 --feature-lr=0 --opacity-lr=0 --scaling-lr=0 \
+         --rotation-lr=0",
+    );
     let mut train = place.train_into("next");
     train.args(["--iterations=1", "--densify-until-iter=0", "--init", text(init)]);
     train.args(frozen).args(flags);
@@ -737,10 +632,9 @@ fn flags_of_2dgs_are_taken_or_passed_over_with_a_notice() {
     let place = TestFolder::beside(&SURFELS_TRAINED);
     let flags = ["--primitive=surfels", "--depth_ratio", "1", "--opacity_cull=0.04"];
     place.trained(1, &flags).says(&["--depth-ratio is ignored"]);
-    let config = place.read("model/config.toml");
-    assert!(config.contains("min_opacity = 0.04"));
-    let line =
-        ["--method=poisson", "--num_cluster", "50", "--mesh_res", "64", "--sdf_trunc", "0.1"];
-    of_model(&place, "mesh", &[&line[..], &["--depth_trunc=3", "--device=cpu"]].concat())
-        .refused(2, &["--sdf-trunc is ignored", "--depth-trunc is ignored", "surfels"]);
+    place.read("model/config.toml").assert_holds(&["min_opacity = 0.04"]);
+    let line = "mesh -m model --method=poisson --num_cluster 50 --mesh_res 64 --sdf_trunc 0.1 \
+                --depth_trunc=3 --device=cpu";
+    let said = ["--sdf-trunc is ignored", "--depth-trunc is ignored", "surfels"];
+    place.splat(line, &[]).refused(2, &said);
 }

@@ -199,13 +199,11 @@ fn what_makes_no_video_is_refused(
     #[case] code: i32,
     #[case] said: &[&str],
 ) {
-    let mut command = splat();
-    command.args(["video", "--device=cpu", "-m"]).arg(TRAINED.model());
     let out = TestFolder::empty();
-    if !flags[0].starts_with("--file") {
-        command.arg("--file").arg(out.path("frames"));
-    }
-    end(command.args(flags)).refused(code, said);
+    let line = if flags[0].starts_with("--file") { "video -m" } else { "video --file frames -m" };
+    let model = TRAINED.model();
+    let flags = [&[text(&model), "--device=cpu"], flags].concat();
+    out.splat(line, &flags).refused(code, said);
     assert!(!out.path("frames").join("00000.png").exists());
 }
 
@@ -237,8 +235,7 @@ fn pictures_of_a_run_are_kept_and_become_a_video() {
     assert!(apart(&last, &photograph) < 0.8 * apart(&first, &photograph), "it is that view");
     // What training does is the same without.
     place.trained_into("without", 40, &flags[2..]);
-    let plys = ["model", "without"].map(|model| place.ply_bytes(model, 40));
-    assert!(plys[0] == plys[1]);
+    place.assert_same(["model", "without"], 40);
 
     let ffmpeg = ffmpeg_of_test(&place, 0);
     let film = |file: &str| {
@@ -253,10 +250,8 @@ fn pictures_of_a_run_are_kept_and_become_a_video() {
     film("folder").done();
     assert_eq!(frames(&place.path("folder")).len(), 41);
     assert!(fs::read(&kept[40]).unwrap() == fs::read(place.path("folder/00040.png")).unwrap());
-    let own = folder.to_str().unwrap();
-    let mut command = splat();
-    command.args(["video", "--timelapse", "--overwrite", "-m"]).arg(place.model());
-    end(command.args(["--file", own])).refused(2, &["the pictures themselves"]);
+    let line = "video --timelapse --overwrite -m MODEL --file";
+    place.splat(line, &[text(&folder)]).refused(2, &["the pictures themselves"]);
     assert_eq!(frames(&folder), kept);
     // Another run into the folder has pictures of its own alone, and a run that goes on has none of another view.
     place.trained(20, &flags);
@@ -272,8 +267,7 @@ fn a_timelapse_of_no_view_or_without_pictures_is_refused() {
     let place = TestFolder::beside(&TRAINED);
     let flags = ["--timelapse", "view_99.png", "--iterations=5"];
     end(place.train().args(flags)).refused(2, &["view_99.png", "like view_000.png"]);
-    let mut command = splat();
-    command.args(["video", "--timelapse", "-m"]).arg(TRAINED.model());
-    command.arg("--file").arg(place.path("film.mp4"));
-    end(&mut command).refused(3, &["timelapse", "0 pictures", "--timelapse IMAGE"]);
+    let line = "video --timelapse --file film.mp4 -m";
+    let parts = ["timelapse", "0 pictures", "--timelapse IMAGE"];
+    place.splat(line, &[text(&TRAINED.model())]).refused(3, &parts);
 }

@@ -15,9 +15,9 @@ use splat::math::linalg::{length, sub};
 use splat_formats::parse_spz;
 use splat_mesh::file::read_glb;
 
-use crate::common::background::{send, started_until, training};
 use crate::common::program::{
-    Answer, Ended, SIZE, TestFolder, VIEWS, assert_no_litter, end, exchange, request, splat, text,
+    Answer, Ended, SIZE, TestFolder, VIEWS, assert_no_litter, end, exchange, kill, request, send,
+    started_until, text, training, wait_until, words,
 };
 use crate::common::synthetic::with_moved_scene;
 use crate::synthetic_scenes::{fixture, with_model};
@@ -72,15 +72,13 @@ impl Served {
 
     /// Asks for the run until it is as wanted.
     fn run_until(&self, wanted: impl Fn(&Value) -> bool) -> Value {
-        let begun = Instant::now();
-        loop {
-            let run = self.json("/api/run");
-            if wanted(&run) {
-                return run;
-            }
-            assert!(begun.elapsed() < PATIENCE, "{run}");
-            sleep(Duration::from_millis(50));
-        }
+        let mut run = Value::Null;
+        wait_until("the run", || {
+            sleep(Duration::from_millis(45));
+            run = self.json("/api/run");
+            wanted(&run)
+        });
+        run
     }
 }
 
@@ -94,11 +92,7 @@ impl Training {
         command.args(["train", "--device=cpu", "--quiet", "--iterations=1000000", "-s"]);
         command.arg(place.scene()).arg("-m").arg(place.model()).args(flags);
         let this = Self(command.env_remove("SPLAT_LOG").stderr(Stdio::null()).spawn().unwrap());
-        let begun = Instant::now();
-        while fs::metadata(log_of(place)).map_or(0, |about| about.len()) == 0 {
-            assert!(begun.elapsed() < PATIENCE);
-            sleep(Duration::from_millis(20));
-        }
+        wait_until("a log", || fs::metadata(log_of(place)).is_ok_and(|about| about.len() > 0));
         this
     }
 }
@@ -180,12 +174,8 @@ fn a_page_is_told_all_of_a_trained_model() {
     assert_eq!(cameras.len(), VIEWS);
     assert_eq!(cameras[0]["name"], "view_000.png");
     assert_eq!(cameras[0]["size_px"], serde_json::json!([SIZE.0, SIZE.1]));
-    assert_eq!(
-        (&cameras[0]["split"], &cameras[1]["split"]),
-        (&"held_out".into(), &"training".into())
-    );
-    let results = place.json("model/results.json");
-    assert_eq!(cameras[0]["psnr"], results["ours_40"]["PSNR"], "the one held-out view");
+    assert_eq!([&cameras[0]["split"], &cameras[1]["split"]], ["held_out", "training"]);
+    assert_eq!(cameras[0]["psnr"], place.psnr("model", 40), "the one held-out view");
     assert!(cameras[1]["psnr"].is_null());
     assert_eq!((&scene["points"], &scene["sh_degree"]), (&200.into(), &3.into()));
     assert_eq!(scene["meshes"][0]["name"], "mesh/iteration_40/tsdf.glb");
@@ -220,12 +210,8 @@ fn photographs_are_those_that_were_trained_on() {
     let shown = image::load_from_memory(&answer.body).unwrap().to_rgb8();
     assert_eq!(shown.dimensions(), (SIZE.0 / 2, SIZE.1 / 2));
     let photograph = image::open(place.image(3)).unwrap().to_rgb8();
-    let expected = image::imageops::resize(
-        &photograph,
-        SIZE.0 / 2,
-        SIZE.1 / 2,
-        image::imageops::FilterType::Triangle,
-    );
+    let filter = image::imageops::FilterType::Triangle;
+    let expected = image::imageops::resize(&photograph, SIZE.0 / 2, SIZE.1 / 2, filter);
     let differences = shown.as_raw().iter().zip(expected.as_raw());
     let mean = differences.map(|(a, b)| f64::from(a.abs_diff(*b))).sum::<f64>()
         / expected.as_raw().len() as f64;
@@ -277,10 +263,8 @@ fn nobody_else_is_served_and_nothing_else() {
     assert_eq!(as_host("other.lan", ""), 421);
     assert_eq!(as_host(&format!("evil.example:{port}"), ""), 421);
     assert_eq!(as_host(&format!("localhost:{port}"), "Origin: http://evil.example\r\n"), 403);
-    assert_eq!(
-        as_host(&format!("localhost:{port}"), &format!("Origin: http://localhost:{port}\r\n")),
-        200
-    );
+    let own = format!("Origin: http://localhost:{port}\r\n");
+    assert_eq!(as_host(&format!("localhost:{port}"), &own), 200);
     for (method, path) in [("DELETE", "/api/mesh/0"), ("PUT", "/"), ("GET", "/api/control")] {
         assert_eq!(request(port, method, path, &[&right]).status, 405, "{method} {path}");
     }
@@ -325,15 +309,12 @@ fn a_run_is_followed_while_it_trains_and_when_it_is_killed() {
     served.run_until(|run| run["next"].as_u64().unwrap() > next);
     // The run hears that somebody looks.
     assert!(place.model().join("live/watch").exists());
-    training.0.kill().unwrap();
-    training.0.wait().unwrap();
+    kill(&mut training.0);
     let run = served.run_until(|run| run["state"] == "ended");
     let message = run["message"].as_str().unwrap();
     assert!(message.contains("before its first checkpoint: start it again"), "{message}");
-    assert_eq!(
-        (&run["control"], served.post("{\"action\": \"pause\"}").status),
-        (&false.into(), 409)
-    );
+    let status = served.post("{\"action\": \"pause\"}").status;
+    assert_eq!((&run["control"], status), (&false.into(), 409));
     // What a crash leaves in the log is passed over.
     OpenOptions::new().append(true).open(&log).unwrap().write_all(b"\n\xff\xfe\n{\"ev").unwrap();
     let run = served.run_until(|run| run["skipped_lines"].as_u64().unwrap() > 0);
@@ -341,13 +322,8 @@ fn a_run_is_followed_while_it_trains_and_when_it_is_killed() {
     // A new run in the folder: what was shown is gone.
     fs::write(&log, "{\"event\":\"started\",\"iteration\":0}\n").unwrap();
     let from = format!("/api/run?from={}", run["next"]);
-    let begun = Instant::now();
-    let mut run = served.json(&from);
-    while run["reset"] != true && begun.elapsed() < PATIENCE {
-        sleep(Duration::from_millis(50));
-        run = served.json(&from);
-    }
-    assert_eq!((&run["reset"], run["events"].as_array().unwrap().len()), (&true.into(), 1));
+    wait_until("a reset", || served.json(&from)["reset"] == true);
+    assert_eq!(served.json(&from)["events"].as_array().unwrap().len(), 1);
 }
 
 #[test]
@@ -416,16 +392,14 @@ fn a_model_without_its_scene_is_shown_without_photographs() {
     assert_eq!(served.json("/api/scene")["cameras"][0]["has_photo"], true);
     // Nor is there a configuration in models of other trainers.
     fs::remove_file(place.model().join("config.toml")).unwrap();
-    assert_eq!(
-        Served::of(&place, &[]).json("/api/scene")["cameras"].as_array().unwrap().len(),
-        VIEWS
-    );
+    let scene = Served::of(&place, &[]).json("/api/scene");
+    assert_eq!(scene["cameras"].as_array().unwrap().len(), VIEWS);
 }
 
 #[test]
 fn what_cannot_be_shown_is_refused_with_what_to_do() {
     let place = TestFolder::with_scene();
-    let view = |flags: &[&str]| end(splat().args(["view", "-m", text(&place.model())]).args(flags));
+    let view = |flags: &[&str]| place.splat("view -m MODEL", flags);
     view(&[]).refused(3, &["model: there is no such folder"]);
     fs::create_dir(place.model()).unwrap();
     view(&[]).refused(3, &["model: holds no model and no run", "Train a model there first"]);
@@ -435,8 +409,8 @@ fn what_cannot_be_shown_is_refused_with_what_to_do() {
     fs::remove_file(place.model()).unwrap();
     place.trained(1, &[]);
     view(&["-s", "/nonexistent"]).refused(3, &["/nonexistent"]);
-    view(&["--listen=203.0.113.7"])
-        .refused(2, &["--listen 203.0.113.7", "address of this machine"]);
+    let parts = ["--listen 203.0.113.7", "address of this machine"];
+    view(&["--listen=203.0.113.7"]).refused(2, &parts);
     view(&["--port=99999"]).refused(2, &["--port"]);
     for host in ["--host=http://ws", "--host=ws:7007", "--host="] {
         view(&[host]).refused(2, &["--host", "a name alone"]);
@@ -581,21 +555,12 @@ fn the_page_of_a_tiny_scene_far_away_shows_what_it_shows_of_others() {
 const LAST: u32 = 1500;
 
 /// Density control, harmonics, a reset of the opacities and both filters.
-const EVENTFUL: [&str; 13] = [
-    "--iterations=1500",
-    "--sh-degree-interval=70",
-    "--densify-from-iter=40",
-    "--densify-until-iter=1200",
-    "--densification-interval=30",
-    "--densify-grad-threshold=0.00005",
-    "--opacity-reset-interval=400",
-    "--position-lr-max-steps=1500",
-    "--max-points=900",
-    "--save-iterations=-1",
-    "--test-iterations=-1",
-    "--antialiasing",
-    "--filter-3d",
-];
+const EVENTFUL: [&str; 13] = words(
+    "--iterations=1500 --sh-degree-interval=70 --densify-from-iter=40 --densify-until-iter=1200 \
+     --densification-interval=30 --densify-grad-threshold=0.00005 --opacity-reset-interval=400 \
+     --position-lr-max-steps=1500 --max-points=900 --save-iterations=-1 --test-iterations=-1 \
+     --antialiasing --filter-3d",
+);
 
 /// A run that nobody looks at.
 static UNWATCHED: LazyLock<TestFolder> = LazyLock::new(|| {
@@ -718,13 +683,9 @@ fn what_is_shown_is_what_the_ply_of_that_iteration_is_exported_as() {
     let shorter = format!("--iterations={iteration}");
     end(place.train_into("at").args(EVENTFUL).arg(shorter)).done();
     let exported = |from: &str, to: &str| {
-        let mut command = splat();
-        command.current_dir(place.path("")).args(["export", from, "-o", to]);
-        if to.ends_with(".spz") {
-            // The page has the axes of the model.
-            command.args(["--spz-axes", "rdf"]);
-        }
-        end(&mut command).done();
+        // The page has the axes of the model.
+        let axes: &[&str] = if to.ends_with(".spz") { &["--spz-axes=rdf"] } else { &[] };
+        place.splat("export", &[&[from, "-o", to], axes].concat()).done();
         fs::read(place.path(to)).unwrap()
     };
     let saved = place.ply_of("at", iteration);
@@ -838,13 +799,4 @@ fn what_a_killed_run_leaves_is_no_request_to_the_next() {
         .unwrap();
     end(place.train().args(["--resume", "--checkpoint-minutes=0"])).done();
     assert_unchanged(&place);
-}
-
-#[rstest]
-#[case("--live-every=-1", "0 to 86400")]
-#[case("--live-every=nan", "0 to 86400")]
-#[case("--live-control=perhaps", "--live-control")]
-fn values_that_make_no_sense_are_refused(#[case] flag: &str, #[case] said: &str) {
-    let place = TestFolder::beside(&UNWATCHED);
-    end(place.train().arg(flag)).refused(2, &[flag.split('=').next().unwrap(), said]);
 }
