@@ -136,6 +136,17 @@ pub fn shot(
     Shot { index: 0, view: view.clone(), photo, settings, terms }
 }
 
+/// Views from three sides and of three sizes, the last one's given, with photographs of noise.
+pub fn three_shots(gaussians: &Gaussians, last: [u32; 2]) -> Vec<Shot> {
+    let aside = moved(&resized(&view(), last), [0.4, -0.2, 0.5]);
+    let numbered = |(index, view): (usize, View)| {
+        let seed = index as u64;
+        let shot = shot(gaussians, &view, settings(3, seed), (seed, Counted::Clear));
+        Shot { index, ..shot }
+    };
+    [view(), straight(), aside].into_iter().enumerate().map(numbered).collect()
+}
+
 /// Weight of the inverse depths in the loss, where they are drawn.
 pub const DEPTH_WEIGHT: f64 = 0.4;
 

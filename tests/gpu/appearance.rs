@@ -2,28 +2,15 @@
 //! in double precision.
 
 use std::slice::from_ref;
-use std::sync::Arc;
 
-use splat::backend::cpu::{ColorTables, Cpu, Model, Parameter};
-use splat::backend::{
-    AdamStep, AppearanceRule, AppearanceTables, Compensation, DeviceError, Measured, Snapshot,
-    TableStep, Terms, TrainDevice,
-};
-use splat::dataset::Image;
-use splat::math::Real;
+use splat::backend::cpu::{ColorTables, Model, Parameter};
+use splat::backend::{AppearanceRule, AppearanceTables, Compensation, TableStep};
 use splat::math::appearance::{
     GRID_WIDTH, GridPlace, affine, total_variation, total_variation_bwd,
 };
-use splat::model::Gaussians;
 
-use crate::common::oracle::{
-    AT_REST, Counted, Shot, assert_differences, assert_gradients_agree, assert_losses_agree,
-    gradient_tolerance, relative_error, settings, shot,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{resized, tame_gaussians};
-use crate::common::{Draws, assert_relative, derivative_between_cuts, view};
-use crate::support::{assert_near, image, noisy_shot, shown, shown_of, stepped, wide};
+use crate::prelude::*;
+use crate::support::{image, shown_of};
 
 each_backend!(
     three_visits_take_the_same_way_as_the_oracle,

@@ -2,26 +2,18 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use splat::backend::cuda::{Cuda, Model};
-use splat::backend::{AdamStep, Rates, Render, RowWords, Snapshot, Terms, Work};
-use splat::dataset::{Image, View};
+use splat::backend::cuda::Model;
+use splat::backend::{Render, RowWords, Work};
 use splat::math::random::{RandomStream, RandomUse};
-use splat::memory::Bytes;
-use splat::memory::plan::Storage;
-use splat::model::Gaussians;
 use splat::synth::{SynthOptions, write_scene};
 
-use crate::common::cuda::{self, alone, open_compact, snapshot};
+use crate::common::cuda::snapshot;
 use crate::common::geometry::{Measurement, measured};
-use crate::common::oracle::{AT_REST, RelocateRule, Shot, multiply, settings, step};
-use crate::common::prelude::*;
 use crate::common::program::{TestFolder, end};
-use crate::common::scene::{gaussian, photo, resized, rows, straight, tame_gaussians, together};
 use crate::device_offload::{assert_colours_moved, specks_of};
-use crate::support::{noisy_shot, small_gaussians};
+use crate::prelude::*;
 
 /// A model that was trained on one view, and what that took.
 struct Trained {
@@ -253,8 +245,6 @@ const AXES: [[[f64; 3]; 3]; 6] = [
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]],
 ];
 
-const COLORS: Rates = Rates { sh_dc: 5e-3, sh_rest: 6e-3, ..AT_REST };
-
 /// 97 lane blocks, for which there are 64 lines; some lane blocks are seen by two views.
 fn specks() -> Gaussians {
     let first = vec![gaussian([0.0; 3], 1e-3, 0.8, [0.5; 3]); 7];
@@ -323,7 +313,7 @@ fn train(storage: Storage, expected: Expected, views: u32) -> Vec<Snapshot<Gauss
             let _ = device.add_view(&mut model, seen, compared, &mut gradients).unwrap();
         }
         expect(&mut device, &mut model, &shots, expected, number);
-        device.step(&mut model, gradients, &AdamStep::new(number, COLORS)).unwrap();
+        device.step(&mut model, gradients, &AdamStep::new(number, COLOUR_RATES)).unwrap();
         // A picture is drawn between two steps.
         if number % 50 == 0 {
             device.show(&model, &shots[number as usize % 6].view, &settings(3, 8)).unwrap();

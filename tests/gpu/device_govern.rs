@@ -2,30 +2,20 @@
 //! goes on within the budget, and what was given up comes back.
 
 use std::fs;
-use std::sync::Arc;
 
 use serde_json::Value;
 use splat::backend::cuda::heap::{Heap, Region};
 use splat::backend::cuda::session::Session;
-use splat::backend::cuda::{Cuda, CudaOptions, Model, NearestLists, Target};
+use splat::backend::cuda::{Model, NearestLists, Target};
 use splat::backend::{
-    AdamStep, DeviceError, DeviceInfo, LadderState, MOST_NEIGHBOURS, NeighbourLists, Neighbours,
-    Terms, nvidia,
+    DeviceInfo, LadderState, MOST_NEIGHBOURS, NeighbourLists, Neighbours, nvidia,
 };
-use splat::dataset::{Image, View};
 use splat::layout::Slot;
-use splat::memory::plan::Storage;
-use splat::memory::{Allowance, Bytes, Limit, Rung, RungChange};
-use splat::model::Gaussians;
+use splat::memory::{Allowance, Limit, Rung, RungChange};
 
-use crate::common::cuda::{self, alone};
-use crate::common::oracle::{AT_REST, DensifyRule, densify, score, settings};
-use crate::common::prelude::*;
 use crate::common::program::{Ended, TestFolder, end, events_files, splat, values_of_tags};
-use crate::common::scene::resized;
-use crate::common::surface::SurfaceRule;
-use crate::common::view;
-use crate::support::{assert_near, image, small_gaussians};
+use crate::prelude::*;
+use crate::support::image;
 
 const MIB: u64 = 1 << 20;
 

@@ -1,28 +1,18 @@
 //! The heap on a GPU: what the books say is what the driver says.
 
-use std::sync::Arc;
-
 use splat::abi::Plain;
 use splat::backend::cuda::heap::{Block, Buffer as _, Heap, Pinned, Region};
 use splat::backend::cuda::session::Session;
 use splat::backend::cuda::sort::{
     SortKey, SortPairs, exclusive_sum, exclusive_sum_ordered, inclusive_sum, sort_pairs,
 };
-use splat::backend::cuda::{Cuda, CudaOptions, Model, Target};
-use splat::backend::{AdamStep, DeviceError, Photo, Rates, Stay, Term, Terms};
-use splat::dataset::{Image, InverseDepthMap, NormalMap, View};
+use splat::backend::cuda::{Model, Target};
 use splat::layout::{LIBRARY_SCRATCH, Slot};
-use splat::math::Real;
-use splat::memory::{Allowance, Bytes, Limit, Rung};
-use splat::model::Gaussians;
+use splat::memory::{Allowance, Limit, Rung};
 
-use crate::common::cuda::{self, Alone, alone};
-use crate::common::oracle::{AT_REST, DensifyRule, densify, settings};
-use crate::common::prelude::*;
+use crate::common::cuda::Alone;
 use crate::common::program::{self, TestFolder, end};
-use crate::common::scene::{RATES, resized, tame_gaussians};
-use crate::common::{Draws, view};
-use crate::support::small_gaussians;
+use crate::prelude::*;
 
 const MIB: usize = 1 << 20;
 

@@ -4,17 +4,11 @@
 
 use std::collections::HashSet;
 
-use splat::backend::cpu::Cpu;
-use splat::backend::cuda::{Cuda, CudaOptions};
-use splat::backend::{Adjust, Candidates, DeviceError, Edited, MemoryKind, Snapshot, Store};
-use splat::math::morton::Cube;
+use splat::backend::Store;
 use splat::math::random::{RandomStream, RandomUse};
-use splat::memory::{Bytes, Limit};
-use splat::model::{Gaussians, Primitive};
+use splat::memory::Limit;
 
-use crate::common::cuda;
-use crate::common::oracle::{DensifyRule, densify, score};
-use crate::common::prelude::*;
+use crate::prelude::*;
 
 /// Sizes around whole blocks of 32 lanes, and one that is odd.
 const SIZES: [usize; 6] = [0, 1, 31, 32, 33, 1021];
@@ -122,16 +116,13 @@ fn assert_same(
     assert_eq!(found.parameters.len(), expected.parameters.len(), "{what}: rows");
     assert_eq!(bits(&found.gradient_norm_sums), bits(&expected.gradient_norm_sums), "{what}");
     assert_eq!(found.views_seen, expected.views_seen, "{what}");
-    let parts = |of: &Snapshot<Gaussians>| {
-        [of.parameters.clone(), of.first_moments.clone(), of.second_moments.clone()]
-    };
-    for (part, (found, expected)) in parts(found).iter().zip(&parts(expected)).enumerate() {
-        for (found, expected) in found.groups().iter().zip(expected.groups()) {
-            if (part, found.name) != (0, "means") {
-                let same = bits(found.values) == bits(expected.values);
-                assert!(same, "{what}: {} of part {part}", found.name);
-            }
-        }
+    for (part, found, expected) in paired_parts(found, expected) {
+        let same = bits(found.values) == bits(expected.values);
+        assert!(
+            same || (part, found.name) == (0, "means"),
+            "{what}: {} of part {part}",
+            found.name
+        );
     }
     let originals: HashSet<[u32; 3]> =
         triples(&before.means).map(|mean| mean.map(f32::to_bits)).collect();
@@ -190,16 +181,7 @@ fn on_both(
     on_cuda: impl FnOnce(&mut Cuda, &mut <Cuda as Store<Gaussians>>::Model),
     on_cpu: impl FnOnce(&mut Cpu<f32>, &mut <Cpu<f32> as Store<Gaussians>>::Model),
 ) -> [Snapshot<Gaussians>; 2] {
-    fn after<D: Store<Gaussians>>(
-        device: &mut D,
-        start: &Snapshot<Gaussians>,
-        change: impl FnOnce(&mut D, &mut D::Model),
-    ) -> Snapshot<Gaussians> {
-        let mut model = device.restore(start.clone()).unwrap();
-        change(device, &mut model);
-        device.snapshot(&mut model).unwrap()
-    }
-    [after(&mut cuda(), start, on_cuda), after(&mut Cpu::<f32>::new(), start, on_cpu)]
+    [changed(&mut cuda(), start, on_cuda).1, changed(&mut Cpu::<f32>::new(), start, on_cpu).1]
 }
 
 #[test]

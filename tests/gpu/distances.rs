@@ -1,27 +1,18 @@
 //! Distances from the surface that a view's depths show: by their definition, their gradients against
 //! differences of the whole pipeline, and what they do to Gaussians.
 
-use splat::backend::cpu::{Cpu, Model, NearestLists, Parameter};
-use splat::backend::{
-    AdamStep, DeviceError, NormalDepths, Objective, Rates, Snapshot, Term, TrainDevice,
-};
-use splat::dataset::View;
-use splat::math::Real;
+use splat::backend::cpu::{Model, NearestLists, Parameter};
 use splat::math::field::{
     DISTANCE_ERROR_MAX, distance_error, distance_error_bwd, place_px, place_px_bwd,
 };
-use splat::model::{Gaussians, Primitive as _};
 
-use crate::common::oracle::{self, AT_REST, gradients};
-use crate::common::prelude::*;
-use crate::common::scene::{gaussian, photo, resized, straight, together};
+use crate::common::oracle;
 use crate::common::surface::{
-    Definition, Sample, ShownDepths, Solid, SurfaceRule, SurfaceTerms, WITH_DEPTHS, add_rule,
-    geometry, geometry_gradients, lists, looked_at, masked, sheet,
+    Definition, Sample, ShownDepths, Solid, WITH_DEPTHS, geometry, geometry_gradients, lists,
+    looked_at, sheet,
 };
-use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
 use crate::parity_surface::{assert_terms_agree, crowd_in};
-use crate::support::wide;
+use crate::prelude::*;
 
 each_backend!(
     distances_pull_a_sheet_to_the_surface_that_it_shows,
@@ -450,64 +441,52 @@ fn distances_and_drawn_normals_agree_with_the_oracle_together<B: TrainDevice>(de
 }
 
 #[cfg(kernels)]
-mod on_the_device {
-    use splat::backend::cpu::Cpu;
-    use splat::backend::cuda::BandPolicy;
-    use splat::math::Real;
-
-    use super::{
-        SurfaceRule, assert_agrees, assert_columns_agree, assert_terms_agree, compared, crowd,
-        near_surface,
-    };
-    use crate::common::cuda;
-    use crate::common::scene::{resized, straight};
-
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn views_in_bands_agree_with_the_oracle() {
-        let view = resized(&straight(), [203, 147]);
-        let gaussians = crowd(200, 51, &view);
-        assert!(near_surface(&gaussians, &view).len() > 20);
-        let device = &mut cuda::open();
-        for bands in [1, 2, 3, u32::MAX] {
-            device.set_bands(BandPolicy::AtLeast(bands));
-            let what = format!("{bands} bands");
-            assert_agrees(device, &gaussians, (&view, 16, 0.0), (&SurfaceRule::DISTANCES, &what));
-        }
+#[test]
+#[ignore = "needs a CUDA device"]
+fn views_in_bands_agree_with_the_oracle() {
+    let view = resized(&straight(), [203, 147]);
+    let gaussians = crowd(200, 51, &view);
+    assert!(near_surface(&gaussians, &view).len() > 20);
+    let device = &mut cuda::open();
+    for bands in [1, 2, 3, u32::MAX] {
+        device.set_bands(BandPolicy::AtLeast(bands));
+        let what = format!("{bands} bands");
+        assert_agrees(device, &gaussians, (&view, 16, 0.0), (&SurfaceRule::DISTANCES, &what));
     }
+}
 
-    /// A compact model keeps second moments of its geometry in full: their roots are the gradients'
-    /// sizes. Its first moments are bfloats.
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn a_compact_model_gets_the_same_gradients() {
-        let view = straight();
-        let gaussians = crowd(200, 61, &view);
-        assert!(near_surface(&gaussians, &view).len() > 20);
-        for count in [16, 32] {
-            let at = (&view, count, 0.0);
-            let mut found = compared(&mut cuda::compact(), &gaussians, at, &SurfaceRule::DISTANCES);
-            let mut expected =
-                compared(&mut Cpu::<f64>::new(), &gaussians, at, &SurfaceRule::DISTANCES);
-            assert_terms_agree(&found.0, &expected.0, "compact");
-            // Size of a first moment after one step.
-            let size = |v: f32| (f64::from(v) / (1.0 - 0.999)).sqrt() * (1.0 - 0.9);
-            for after in [&mut found.1, &mut expected.1] {
-                let (first, second) = (&mut after.first_moments, &after.second_moments);
-                for (first, second) in [
-                    (&mut first.means, &second.means),
-                    (&mut first.log_scales, &second.log_scales),
-                    (&mut first.quats, &second.quats),
-                    (&mut first.opacity_logits, &second.opacity_logits),
-                ] {
-                    for (first, &second) in first.iter_mut().zip(second) {
-                        *first = size(second).to_f32();
-                    }
+/// A compact model keeps second moments of its geometry in full: their roots are the gradients'
+/// sizes. Its first moments are bfloats.
+#[cfg(kernels)]
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_compact_model_gets_the_same_gradients() {
+    let view = straight();
+    let gaussians = crowd(200, 61, &view);
+    assert!(near_surface(&gaussians, &view).len() > 20);
+    for count in [16, 32] {
+        let at = (&view, count, 0.0);
+        let mut found = compared(&mut cuda::compact(), &gaussians, at, &SurfaceRule::DISTANCES);
+        let mut expected =
+            compared(&mut Cpu::<f64>::new(), &gaussians, at, &SurfaceRule::DISTANCES);
+        assert_terms_agree(&found.0, &expected.0, "compact");
+        // Size of a first moment after one step.
+        let size = |v: f32| (f64::from(v) / (1.0 - 0.999)).sqrt() * (1.0 - 0.9);
+        for after in [&mut found.1, &mut expected.1] {
+            let (first, second) = (&mut after.first_moments, &after.second_moments);
+            for (first, second) in [
+                (&mut first.means, &second.means),
+                (&mut first.log_scales, &second.log_scales),
+                (&mut first.quats, &second.quats),
+                (&mut first.opacity_logits, &second.opacity_logits),
+            ] {
+                for (first, &second) in first.iter_mut().zip(second) {
+                    *first = size(second).to_f32();
                 }
-                first.sh_dc.fill(0.0);
-                first.sh_rest.fill(0.0);
             }
-            assert_columns_agree(&found.1, &expected.1, &format!("{count} neighbours, compact"));
+            first.sh_dc.fill(0.0);
+            first.sh_rest.fill(0.0);
         }
+        assert_columns_agree(&found.1, &expected.1, &format!("{count} neighbours, compact"));
     }
 }

@@ -2,28 +2,19 @@
 //! differences in double precision, and every device against the oracle.
 
 use std::slice::from_ref;
-use std::sync::Arc;
 
-use splat::backend::cpu::{Cpu, Model, Parameter};
-use splat::backend::{
-    AdamStep, Adjust, Footprint, MotionReach, Noise, Reach, Regularisers, Snapshot, Terms,
-    TrainDevice,
-};
-use splat::dataset::{Image, View};
+use splat::backend::Reach;
+use splat::backend::cpu::{Model, Parameter};
 use splat::math::filter::{kept_on_screen, kept_on_screen_bwd};
 use splat::math::linalg::{add, dot, mul};
 use splat::math::splat::{EllipseGradient, Shape, project, project_bwd};
-use splat::math::{Real, inverse_sigmoid, sigmoid};
-use splat::model::{Gaussians, fuse};
+use splat::math::{inverse_sigmoid, sigmoid};
+use splat::model::fuse;
 
-use crate::common::oracle::{
-    AT_REST, Counted, GRADIENT_TOLERANCE, Shot, assert_differences, assert_gradients_agree,
-    assert_losses_agree, assert_projection_differences, gradients, settings, shot,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{NEAR, RATES, filtered_viewpoint, photo, tame_gaussians};
-use crate::common::{Draws, assert_relative, derivative, view};
-use crate::support::{add_shot, assert_near, noisy_shot, shown, shown_of, step_over, stepped};
+use crate::common::oracle::assert_projection_differences;
+use crate::common::scene::filtered_viewpoint;
+use crate::prelude::*;
+use crate::support::shown_of;
 
 each_backend!(
     the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length,

@@ -16,7 +16,6 @@ use std::path::Path;
 
 use Kind::{Exact, Real as Rounded};
 use splat::abi::probe;
-use splat::dataset::View;
 use splat::math::field::{self, DensityKernel, DensityKernelGradient};
 use splat::math::linalg::{
     Mat3, Quat, Sym2, Vec3, add, cross, dot, mat_mul, mul, mul_transposed, normalize,
@@ -30,10 +29,9 @@ use splat::math::splat::{
     DILATION_PX2, Ellipse, EllipseGradient, Rect, Shape, ShapeGradient, Spans, Viewpoint, bounds,
     project, project_bwd,
 };
-use splat::math::{Real, compact, filter, relocate, sh, sigmoid, sigmoid_bwd};
+use splat::math::{compact, filter, relocate, sh, sigmoid, sigmoid_bwd};
 
-use crate::common::scene::NEAR;
-use crate::common::{Draws, view};
+use crate::prelude::*;
 
 /// Kind of a function's results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,33 +1,16 @@
 //! Depths and normals of surfaces: what is drawn of them, how they are compared, and the gradients.
 
-use std::sync::Arc;
-
-use splat::backend::cpu::{Cpu, Frame, Model, Parameter};
+use splat::backend::cpu::{Frame, Model, Parameter};
 use splat::backend::frame_state::{Drawn, Scored};
-use splat::backend::{
-    AdamStep, DeviceError, NormalDepths, Rates, Statistics, Term, Terms, TrainDevice,
-};
-use splat::dataset::{Image, View};
-use splat::math::Real;
 use splat::math::linalg::{Quat, dot, mul, rotation};
 use splat::math::normals::{
     blended_normal, blended_normal_bwd, facing_normal, facing_normal_bwd, slope, slope_bwd,
     surface_normal, surface_normal_bwd,
 };
 use splat::math::splat::Shape;
-use splat::model::Gaussians;
 
-use crate::common::drawing::drawn_either;
-use crate::common::oracle::{
-    AT_REST, Counted, FirstStep, Shot, assert_differences, assert_gradients_agree,
-    assert_losses_agree, clear_gaussians, clear_pixels, gradient_tolerance, settings, shot,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{
-    NEAR, RATES, composite, gaussian, nine, photo, resized, straight, tame_gaussians, together,
-};
-use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view, with};
-use crate::support::{add_shot, assert_near, noisy_shot, stepped, with_depth_noise};
+use crate::prelude::*;
+use crate::support::with_depth_noise;
 
 each_backend!(
     discs_that_face_the_camera_disagree_at_the_border_only,
@@ -417,85 +400,75 @@ fn a_view_that_sees_nothing_has_no_surface<B: TrainDevice>(device: &mut B) {
     }
 }
 
+/// Returns the bits of a picture and of its maps.
 #[cfg(kernels)]
-mod on_the_device {
-    use splat::backend::cuda::{BandPolicy, Cuda};
+fn bits(device: &mut Cuda, (gaussians, view): (&Gaussians, &View), pass: Pass) -> Vec<u32> {
+    let model = device.upload(gaussians).unwrap();
+    let settings = with_surface(settings(3, 5));
+    let settings = Drawing { pass, inverse_depth: true, ..settings };
+    let image = drawn_either(device, &model, (view, &settings));
+    let beside = [image.inverse_depths, image.surface].into_iter().flatten().flatten();
+    image.rgb.into_iter().chain(beside).map(f32::to_bits).collect()
+}
 
-    use super::*;
-    use crate::common::cuda::{self, compact, full};
-    use crate::common::oracle::{gradients, mean_size, relative_error};
+/// A view with a photograph of noise, whatever lies near a cut-off: a device against itself.
+#[cfg(kernels)]
+fn noisy(view: &View) -> Shot {
+    noisy_shot(0, view, with_surface(settings(3, 5)))
+}
 
-    /// Returns the bits of a picture and of its maps.
-    fn bits(device: &mut Cuda, (gaussians, view): (&Gaussians, &View), pass: Pass) -> Vec<u32> {
-        let model = device.upload(gaussians).unwrap();
-        let settings = with_surface(settings(3, 5));
-        let settings = Drawing { pass, inverse_depth: true, ..settings };
-        let image = drawn_either(device, &model, (view, &settings));
-        let beside = [image.inverse_depths, image.surface].into_iter().flatten().flatten();
-        image.rgb.into_iter().chain(beside).map(f32::to_bits).collect()
-    }
-
-    /// A view with a photograph of noise, whatever lies near a cut-off: a device against itself.
-    fn noisy(view: &View) -> Shot {
-        noisy_shot(0, view, with_surface(settings(3, 5)))
-    }
-
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn bands_give_the_maps_the_loss_and_the_gradients_of_the_view_at_once() {
-        let device = &mut cuda::open();
-        for (seed, size) in (1..).zip([[203, 147], [37, 29], [64, 131], [1, 130], [16, 16]]) {
-            let view = resized(&straight(), size);
-            let gaussians = tame_gaussians(1500, seed, 3);
-            let shot = with_depths(noisy(&view), &gaussians);
-            device.set_bands(BandPolicy::Never);
-            let [look, train] =
-                [Pass::Eval, Pass::Train].map(|pass| bits(device, (&gaussians, &view), pass));
-            assert!(look == train, "{size:?} px");
-            let wholes =
-                [(); 4].map(|()| first_step(device, &gaussians, (&shot, NormalDepths::All)));
-            let expected = gradients(&wholes[0].0.snapshot);
-            let apart = |other: &FirstStep| -> Vec<f64> {
-                let pairs = gradients(&other.snapshot).into_iter().zip(&expected);
-                pairs.map(|(found, expected)| relative_error(&found.2, &expected.2)).collect()
-            };
-            // Gradients are added up in any order: steps over the whole view say how much that changes.
-            let noise: Vec<Vec<f64>> = wholes[1..].iter().map(|(step, _)| apart(step)).collect();
-            for bands in [1, 2, 3, u32::MAX] {
-                device.set_bands(BandPolicy::AtLeast(bands));
-                for pass in [Pass::Eval, Pass::Train] {
-                    let found = bits(device, (&gaussians, &view), pass);
-                    assert!(found == look, "{size:?} px, {bands}");
-                }
-                let (found, mean) = first_step(device, &gaussians, (&shot, NormalDepths::All));
-                assert!((mean - wholes[0].1).abs() < 1e-12, "{size:?} px, {bands}: {mean}");
-                for (group, error) in apart(&found).into_iter().enumerate() {
-                    let noise = noise.iter().map(|errors| errors[group]).fold(0.0, f64::max);
-                    // As of inverse depths: terms of pixels that nearly cancel.
-                    let what = format!("{size:?} px, {bands} bands, {}", expected[group].0);
-                    assert!(error <= 4.0 * noise + 2e-5, "{what}: {error:.1e}, not {noise:.1e}");
-                }
+#[cfg(kernels)]
+#[test]
+#[ignore = "needs a CUDA device"]
+fn bands_give_the_maps_the_loss_and_the_gradients_of_the_view_at_once() {
+    let device = &mut cuda::open();
+    for (seed, size) in (1..).zip([[203, 147], [37, 29], [64, 131], [1, 130], [16, 16]]) {
+        let view = resized(&straight(), size);
+        let gaussians = tame_gaussians(1500, seed, 3);
+        let shot = with_depths(noisy(&view), &gaussians);
+        device.set_bands(BandPolicy::Never);
+        let [look, train] =
+            [Pass::Eval, Pass::Train].map(|pass| bits(device, (&gaussians, &view), pass));
+        assert!(look == train, "{size:?} px");
+        let wholes = [(); 4].map(|()| first_step(device, &gaussians, (&shot, NormalDepths::All)));
+        let apart = |other: &FirstStep| gradient_errors(&other.snapshot, &wholes[0].0.snapshot);
+        // Gradients are added up in any order: steps over the whole view say how much that changes.
+        let noise: Vec<_> = wholes[1..].iter().map(|(step, _)| apart(step)).collect();
+        for bands in [1, 2, 3, u32::MAX] {
+            device.set_bands(BandPolicy::AtLeast(bands));
+            for pass in [Pass::Eval, Pass::Train] {
+                let found = bits(device, (&gaussians, &view), pass);
+                assert!(found == look, "{size:?} px, {bands}");
+            }
+            let (found, mean) = first_step(device, &gaussians, (&shot, NormalDepths::All));
+            assert!((mean - wholes[0].1).abs() < 1e-12, "{size:?} px, {bands}: {mean}");
+            for (group, (name, error)) in apart(&found).into_iter().enumerate() {
+                let noise = noise.iter().map(|errors| errors[group].1).fold(0.0, f64::max);
+                // As of inverse depths: terms of pixels that nearly cancel.
+                let what = format!("{size:?} px, {bands} bands, {name}");
+                assert!(error <= 4.0 * noise + 2e-5, "{what}: {error:.1e}, not {noise:.1e}");
             }
         }
     }
+}
 
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn a_compact_model_takes_the_gradients_of_one_in_full_precision() {
-        // Values that both storages hold exactly.
-        let mut device = compact();
-        let mut model = device.upload(&tame_gaussians(203, 4, 3)).unwrap();
-        let gaussians = device.download(&mut model).unwrap();
-        let shot = noisy(&view());
-        let [found, expected] = [compact(), full()].map(|mut device| {
-            let (step, mean) = first_step(&mut device, &gaussians, (&shot, NormalDepths::All));
-            (gradients(&step.snapshot), mean)
-        });
-        assert!((found.1 - expected.1).abs() < 1e-6, "{} and {}", found.1, expected.1);
-        for ((name, _, found), (_, _, expected)) in found.0.iter().zip(&expected.0).take(4) {
-            let floor = 0.1 * mean_size(expected);
-            // First moments of 8 bits, rounded by chance.
-            assert_near(found, expected, |value| 1e-2 * value.abs().max(floor), name);
-        }
+#[cfg(kernels)]
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_compact_model_takes_the_gradients_of_one_in_full_precision() {
+    // Values that both storages hold exactly.
+    let mut device = compact();
+    let mut model = device.upload(&tame_gaussians(203, 4, 3)).unwrap();
+    let gaussians = device.download(&mut model).unwrap();
+    let shot = noisy(&view());
+    let [found, expected] = [compact(), full()].map(|mut device| {
+        let (step, mean) = first_step(&mut device, &gaussians, (&shot, NormalDepths::All));
+        (gradients(&step.snapshot), mean)
+    });
+    assert!((found.1 - expected.1).abs() < 1e-6, "{} and {}", found.1, expected.1);
+    for ((name, _, found), (_, _, expected)) in found.0.iter().zip(&expected.0).take(4) {
+        let floor = 0.1 * mean_size(expected);
+        // First moments of 8 bits, rounded by chance.
+        assert_near(found, expected, |value| 1e-2 * value.abs().max(floor), name);
     }
 }

@@ -1,22 +1,11 @@
 //! Inverse depths and absolute gradients of every device against the CPU backend in double precision.
 
-use splat::backend::cpu::Cpu;
 use splat::backend::transmittances::NOT_SEEN;
-use splat::backend::{Statistics, TrainDevice};
-use splat::dataset::View;
-use splat::math::Real;
 use splat::math::linalg::{dot, mul_transposed, sub};
-use splat::model::Gaussians;
 
-use crate::common::drawing::drawn_either;
-use crate::common::oracle::{
-    Counted, DEPTH_WEIGHT, FirstStep, Shot, assert_first_steps_agree, clear_gaussians,
-    clear_pixels, observed, settings, shot,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{composite, gaussian, resized, straight, tame_gaussians, together};
-use crate::common::{Draws, view};
-use crate::support::{assert_near, assert_sums_agree, strays, with_depth_noise};
+use crate::common::oracle::DEPTH_WEIGHT;
+use crate::prelude::*;
+use crate::support::with_depth_noise;
 
 each_backend!(
     maps_of_inverse_depths_agree_with_the_oracle,
@@ -365,33 +354,26 @@ fn what_a_view_does_not_see_has_no_transmittance<B: TrainDevice>(device: &mut B)
 }
 
 #[cfg(kernels)]
-mod on_the_device {
-    use splat::backend::cuda::BandPolicy;
-
-    use super::*;
-    use crate::common::cuda;
-
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn bands_give_the_medians_and_the_light_of_the_view_at_once() {
-        let device = &mut cuda::open();
-        let mut draws = Draws::new(8);
-        for (seed, size) in (1..).zip([[203, 147], [37, 29], [64, 131], [1, 130], [16, 16]]) {
-            let view = resized(&straight(), size);
-            let gaussians = tame_gaussians(1500, seed, 3);
-            let places: Vec<[f32; 3]> =
-                (0..5000).map(|_| draws.array::<3>(-1.0, 4.0).map(f64::to_f32)).collect();
-            let bits = |device: &mut _| -> Vec<u32> {
-                let depths = medians(device, &gaussians, &view);
-                let passes = transmittances(device, (&gaussians, &view), &places);
-                depths.into_iter().chain(passes).map(f32::to_bits).collect()
-            };
-            device.set_bands(BandPolicy::Never);
-            let whole = bits(device);
-            for bands in [1, 2, 3, u32::MAX] {
-                device.set_bands(BandPolicy::AtLeast(bands));
-                assert!(bits(device) == whole, "{size:?} px, {bands} bands");
-            }
+#[test]
+#[ignore = "needs a CUDA device"]
+fn bands_give_the_medians_and_the_light_of_the_view_at_once() {
+    let device = &mut cuda::open();
+    let mut draws = Draws::new(8);
+    for (seed, size) in (1..).zip([[203, 147], [37, 29], [64, 131], [1, 130], [16, 16]]) {
+        let view = resized(&straight(), size);
+        let gaussians = tame_gaussians(1500, seed, 3);
+        let places: Vec<[f32; 3]> =
+            (0..5000).map(|_| draws.array::<3>(-1.0, 4.0).map(f64::to_f32)).collect();
+        let bits = |device: &mut _| -> Vec<u32> {
+            let depths = medians(device, &gaussians, &view);
+            let passes = transmittances(device, (&gaussians, &view), &places);
+            depths.into_iter().chain(passes).map(f32::to_bits).collect()
+        };
+        device.set_bands(BandPolicy::Never);
+        let whole = bits(device);
+        for bands in [1, 2, 3, u32::MAX] {
+            device.set_bands(BandPolicy::AtLeast(bands));
+            assert!(bits(device) == whole, "{size:?} px, {bands} bands");
         }
     }
 }

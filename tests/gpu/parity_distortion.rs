@@ -5,25 +5,12 @@
 //! compared is arithmetic, and not which side of an edge rounding falls on.
 
 use std::slice::from_ref;
-use std::sync::Arc;
 
-use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, DeviceError, Footprint, LossValues, NormalDepths, Rendered, Snapshot, Term, Terms,
-    TrainDevice,
-};
-use splat::dataset::{Image, NormalMap};
 use splat::math::distortion::{RaySums, distortion};
 use splat::math::linalg::normalize;
-use splat::math::{Divisor, Real};
-use splat::model::Gaussians;
 
-use crate::common::Draws;
-use crate::common::oracle::{GRADIENT_TOLERANCE, Shot, assert_gradients_agree, settings};
-use crate::common::prelude::*;
-use crate::common::scene::{RATES, gaussian, photo, resized, straight, tame_gaussians, together};
 use crate::normals::with_depths;
-use crate::support::step_over;
+use crate::prelude::*;
 
 each_backend!(
     a_mean_is_that_of_the_maps_that_are_drawn,
@@ -348,22 +335,15 @@ fn a_view_without_a_map_of_normals_reports_none<B: TrainDevice>(device: &mut B) 
 }
 
 #[cfg(kernels)]
-mod on_the_device {
-    use splat::backend::cuda::BandPolicy;
-
-    use super::*;
-    use crate::common::cuda;
-
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn views_in_bands_agree_with_the_oracle() {
-        let device = &mut cuda::open();
-        let (gaussians, size) = (layers(24, 51), [37, 61]);
-        for bands in [1, 2, u32::MAX] {
-            device.set_bands(BandPolicy::AtLeast(bands));
-            let what = format!("{bands} bands");
-            assert_distortions_agree(device, &gaussians, &shot(size, 51, true), &what);
-            assert_normals_agree(device, &gaussians, &normal_map_shot(size, 51, true), &what);
-        }
+#[test]
+#[ignore = "needs a CUDA device"]
+fn views_in_bands_agree_with_the_oracle() {
+    let device = &mut cuda::open();
+    let (gaussians, size) = (layers(24, 51), [37, 61]);
+    for bands in [1, 2, u32::MAX] {
+        device.set_bands(BandPolicy::AtLeast(bands));
+        let what = format!("{bands} bands");
+        assert_distortions_agree(device, &gaussians, &shot(size, 51, true), &what);
+        assert_normals_agree(device, &gaussians, &normal_map_shot(size, 51, true), &what);
     }
 }

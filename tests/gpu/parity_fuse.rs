@@ -1,16 +1,15 @@
 //! Fused depths: every device against the fusion of `splat-mesh` on the host, of the same drawn depths.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use splat::backend::{DeviceError, DrawnDepths, Look, MaskedView, RenderSettings, TrainDevice};
-use splat::dataset::{Camera, Pose, View};
+use splat::backend::{DrawnDepths, MaskedView};
+use splat::dataset::{Camera, Pose};
 use splat::math::linalg::{Vec3, cross, mul, normalize, scale};
-use splat::model::Gaussians;
 use splat_mesh::Watch;
 use splat_mesh::tsdf::{Fusion, FusionError, Space, Survey, SurveyedBricks, Voxel};
 
-use crate::common::surface::{RADIUS, ball, masked};
+use crate::common::surface::{RADIUS, ball};
+use crate::prelude::*;
 
 each_backend!(
     bricks_and_voxels_agree_with_the_hosts,
@@ -241,12 +240,9 @@ fn what_was_drawn_without_median_depths_is_refused<B: TrainDevice>(device: &mut 
 
 #[cfg(kernels)]
 mod on_the_device {
-    use splat::backend::cuda::{Cuda, CudaOptions};
-    use splat::memory::{Bytes, Limit};
+    use splat::memory::Limit;
 
     use super::*;
-    use crate::common::cuda;
-    use crate::common::prelude::*;
 
     #[test]
     #[ignore = "needs a CUDA device"]

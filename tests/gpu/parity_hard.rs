@@ -1,22 +1,8 @@
 //! Scenes that break renderers, on every device against the CPU backend in double precision.
 
-use splat::backend::{AdamStep, Adjust, DeviceError, Rendered, TrainDevice};
-use splat::dataset::View;
-use splat::math::Real;
-use splat::memory::Bytes;
-use splat::model::{Gaussians, Primitive};
-
-use crate::common::oracle::{
-    AT_REST, Counted, DensifyRule, FirstStep, GRADIENT_TOLERANCE, Shot, assert_agrees,
-    assert_gradients_agree, assert_losses_agree, densify, draw, gradients, score, settings, shot,
-    step,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{
-    RATES, composite, gaussian, resized, straight, tame_gaussians, together, without,
-};
-use crate::common::{Draws, view};
-use crate::support::{shown, strays};
+use crate::common::oracle::{assert_agrees, draw};
+use crate::common::scene::without;
+use crate::prelude::*;
 
 each_backend!(
     one_gaussian_is_drawn_and_moved,
@@ -318,8 +304,7 @@ fn a_colour_that_is_not_finite_though_its_coefficients_are_is_reported<B: TrainD
 /// The others took the oracle's step. Adam's first goes by the gradient's sign, so that gradients
 /// that cancel to rounding may part by two rates; they are few.
 fn assert_moved_alike(found: &Gaussians, expected: &Gaussians, what: &str) {
-    let rates = [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3];
-    for ((found, expected), rate) in found.groups().iter().zip(expected.groups()).zip(rates) {
+    for ((found, expected), rate) in paired(found, expected).zip(EACH_RATE) {
         assert!(found.values.iter().all(|value| value.is_finite()), "{what}: {}", found.name);
         let strays = strays(found.values, expected.values, |_| 0.01 * rate);
         let share = strays as f64 / found.values.len() as f64;

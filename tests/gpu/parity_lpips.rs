@@ -1,16 +1,9 @@
 //! LPIPS of every device against the CPU's, which is held against the `lpips` package elsewhere.
 
-use std::sync::Arc;
+use splat::perceptual::{LpipsInput, LpipsNet};
 
 use crate::common::lpips::{images, weights};
-use crate::common::oracle::settings;
-use crate::common::prelude::*;
-use crate::common::scene::{resized, tame_gaussians};
-use crate::common::view;
-use splat::backend::cpu::Cpu;
-use splat::backend::{DeviceError, TrainDevice};
-use splat::dataset::{Image, View};
-use splat::perceptual::{LpipsInput, LpipsNet};
+use crate::prelude::*;
 
 each_backend!(
     both_networks_agree_with_the_cpus_whatever_the_size,
@@ -91,7 +84,6 @@ fn what_is_too_small_or_of_another_size_is_refused<B: TrainDevice>(device: &mut 
 /// LPIPS on a GPU with little memory left.
 #[cfg(kernels)]
 mod short_of_memory {
-    use splat::memory::Bytes;
     use splat::perceptual::LayerSizes;
 
     use super::*;

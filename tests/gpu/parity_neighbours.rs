@@ -4,24 +4,14 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use rayon::prelude::*;
-use splat::backend::cpu::Cpu;
-use splat::backend::{AdamStep, Adjust, DeviceError, MOST_NEIGHBOURS, Store, TrainDevice};
-use splat::math::Real;
-use splat::math::morton::Cube;
-use splat::model::Gaussians;
+use splat::backend::{MOST_NEIGHBOURS, Store};
 use splat::sog::{drawn_looks, with_device};
 use splat_formats::{
     CameraSplit, CellLists, HostSearch, RowSearch as _, SceneCamera, SharedRows, SogOptions,
     SogTools, SplatColumns, Splats, read_sog, write_sog,
 };
 
-use crate::common::Draws;
-use crate::common::oracle::{AT_REST, DensifyRule, RelocateRule, densify, multiply, relocate};
-use crate::common::scene::{gaussian, straight, together};
-use crate::common::surface::{SurfaceRule, add_rule};
-
-#[cfg(kernels)]
-use crate::common::prelude::*;
+use crate::prelude::*;
 
 each_backend!(
     clusters_with_duplicates_get_what_looking_at_all_centres_finds,

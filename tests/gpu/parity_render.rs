@@ -1,34 +1,16 @@
 //! Images and losses of every device against the CPU backend in double precision.
 
-use std::sync::Arc;
-
-use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, DeviceError, Measured, MotionReach, Noise, NormalDepths, Rates, Reach, Regularisers,
-    Rendered, Snapshot, Statistics, Term, Terms, TrainDevice,
-};
-use splat::dataset::{Image, InverseDepthMap, View};
+use splat::backend::Reach;
 use splat::math::adam::Moments;
 use splat::math::splat::bounds;
-use splat::math::{Divisor, Real};
-use splat::model::Gaussians;
 
-use crate::common::oracle::{
-    AT_REST, Counted, FirstStep, GRADIENT_TOLERANCE, Shot, assert_agrees, assert_columns_agree,
-    assert_gradients_agree, assert_images_agree, assert_losses_agree, clear_gaussians, draw,
-    gradient_tolerance, gradients, settings, shot,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{
-    RATES, Splat, composite_pixel, in_training, photo, resized, splats, straight, tame_gaussians,
-};
-use crate::common::surface::{SurfaceRule, add_rule, masked};
-use crate::common::{Draws, view};
+use crate::common::oracle::{assert_agrees, draw};
+use crate::common::scene::{Splat, composite_pixel, splats};
 use crate::filters::{MIP, SAMPLED_FROM, smoothed};
 use crate::normals::with_depths;
 use crate::parity_step::{assert_alike, gaussians as seen_and_behind};
 use crate::parity_surface::{CANCELLED, crowd};
-use crate::support::{assert_near, assert_sums_agree, step_over, stepped};
+use crate::prelude::*;
 
 each_backend!(
     images_agree_with_the_oracle,
@@ -308,9 +290,6 @@ fn regularisers_and_noise_come_once_a_step<B: TrainDevice>(device: &mut B) {
     }
 }
 
-/// Only colours move, so that rows stay alike on both sides to the bit.
-const COLOUR_RATES: Rates = Rates { sh_dc: 5e-3, sh_rest: 6e-3, ..AT_REST };
-
 /// Steps of batches of these sizes, all over views that look ahead.
 fn batches<B: TrainDevice>(device: &mut B, sizes: &[u32]) -> Snapshot<Gaussians> {
     let gaussians = seen_and_behind();
@@ -342,14 +321,10 @@ fn colours_that_no_view_of_a_batch_sees_move_on_as_the_oracles<B: TrainDevice>(d
 
 #[cfg(kernels)]
 mod on_the_device {
-    use splat::backend::cuda::{Cuda, Model};
-    use splat::backend::{DeviceError, MemoryKind, Peaks, Render};
-    use splat::memory::Bytes;
+    use splat::backend::Render;
+    use splat::backend::cuda::Model;
 
     use super::*;
-    use crate::common::cuda::{self, compact, full};
-    use crate::common::oracle::{mean_size, relative_error};
-    use crate::support::add_shot;
 
     type Sums = <Cuda as Render<Gaussians>>::Gradients;
 
@@ -580,9 +555,6 @@ mod large {
     //! Images that only a GPU draws in a bearable time.
 
     use super::*;
-    use crate::common::cuda;
-    use crate::common::oracle::assert_first_steps_agree;
-    use crate::common::scene::{gaussian, together};
 
     #[test]
     #[ignore = "needs a CUDA device"]

@@ -1,35 +1,17 @@
 //! Gradients, density statistics and whole steps of every device against the CPU backend in double
 //! precision.
 
-use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, CHUNK_ROWS, DeviceError, Rates, Rows, Snapshot, Terms, TrainDevice, chunks,
-};
+use splat::backend::{CHUNK_ROWS, Rows, chunks};
 use splat::config::Config;
-use splat::dataset::View;
 use splat::export::{RenderMode, read_ply};
-use splat::math::Real;
 use splat::math::adam::RateBySize;
-use splat::math::morton::Cube;
 use splat::math::splat::{Ellipse, bounds};
 use splat::memory::TrainingScale;
-use splat::memory::plan::Storage;
-use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
 use splat::train::save::{DeviceModel, write_point_cloud};
 
-use crate::common::oracle::{
-    AT_REST, Counted, DensifyRule, FirstStep, GRADIENT_TOLERANCE, Shot, assert_first_steps_agree,
-    assert_gradients_agree, assert_images_agree, clear_gaussians, densify, gradient_tolerance,
-    gradients, observed, score, settings, shot, step,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{
-    NEAR, RATES, as_in_a_ply, gaussian, in_training, resized, rows, splats, straight,
-    tame_gaussians, together,
-};
-use crate::common::{Draws, view};
-use crate::support::{assert_near, assert_sums_agree, shown, stepped, strays};
+use crate::common::scene::{as_in_a_ply, splats};
+use crate::prelude::*;
 
 each_backend!(
     gradients_agree_with_the_oracle,
@@ -76,8 +58,8 @@ fn gradients_agree_whatever_the_size_and_the_loss<B: TrainDevice>(device: &mut B
         let view = resized(&view(), size);
         let settings = settings(3, seed);
         let gaussians = clear_gaussians(12, seed, &[(&view, settings)]);
+        let mut shot = shot(&gaussians, &view, settings, (seed, Counted::All));
         for lambda_dssim in [0.0, 0.2, 1.0] {
-            let mut shot = shot(&gaussians, &view, settings, (seed, Counted::All));
             shot.terms = Terms::photometric(lambda_dssim);
             let found = FirstStep::taken_by(device, &gaussians, &shot).snapshot;
             let expected = FirstStep::of_the_oracle(&gaussians, &shot).snapshot;
@@ -109,24 +91,7 @@ fn gradients_agree_where_the_jacobian_is_held_to_the_guard_band<B: TrainDevice>(
 
 fn a_step_goes_down_the_mean_gradient_of_its_views<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(70, 31, 3);
-    let shots = three_shots(&gaussians);
-    let step = AdamStep::new(1, RATES);
-    let (_, expected) = stepped(&mut Cpu::<f64>::new(), &gaussians, &shots, &step);
-    let (_, found) = stepped(device, &gaussians, &shots, &step);
-    assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, "three views"));
-}
-
-/// Views from three sides and of three sizes.
-fn three_shots(gaussians: &Gaussians) -> Vec<Shot> {
-    let mut aside = view();
-    aside.pose.translation = [0.4, -0.2, 0.5];
-    let views = [view(), straight(), resized(&aside, [45, 23])];
-    let numbered = |(index, view): (usize, &View)| {
-        let seed = index as u64;
-        let shot = shot(gaussians, view, settings(3, seed), (seed, Counted::Clear));
-        Shot { index, ..shot }
-    };
-    views.iter().enumerate().map(numbered).collect()
+    assert_step_agrees(device, &gaussians, &three_shots(&gaussians, [45, 23]), "three views");
 }
 
 /// True if a view sees the splat, where rounding cannot change the answer.
@@ -159,7 +124,7 @@ fn sightings(gaussians: &Gaussians, views: &[&View]) -> Vec<Option<u32>> {
 fn what_density_control_is_told_agrees_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (count, seed) in [(1, 41), (90, 42), (250, 43)] {
         let gaussians = tame_gaussians(count, seed, 3);
-        let shots = three_shots(&gaussians);
+        let shots = three_shots(&gaussians, [45, 23]);
         let found = statistics(device, &gaussians, &shots);
         let expected = statistics(&mut Cpu::<f64>::new(), &gaussians, &shots);
         let views: Vec<&View> = shots.iter().map(|shot| &shot.view).collect();
@@ -193,7 +158,7 @@ fn statistics<B: TrainDevice>(
 
 fn only_frames_that_observe_are_counted<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(50, 51, 3);
-    let mut shots = three_shots(&gaussians);
+    let mut shots = three_shots(&gaussians, [45, 23]);
     for shot in &mut shots {
         shot.settings.pass = Pass::Train;
     }
@@ -224,16 +189,15 @@ fn ten_steps<B: TrainDevice>(
 
 fn ten_steps_take_the_same_way_as_the_oracle<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(60, 61, 3);
-    let shots = three_shots(&gaussians);
+    let shots = three_shots(&gaussians, [45, 23]);
     let (found_losses, found) = ten_steps(device, &gaussians, &shots);
     let (expected_losses, expected) = ten_steps(&mut Cpu::<f64>::new(), &gaussians, &shots);
     // The masks keep only the first step clear of cuts. After it a pixel in a hundred may part
     // by one quantum of 1/255.
     assert_near(&found_losses, &expected_losses, |_| 4e-5, "loss of step");
     let expected_second = expected.second_moments.groups();
-    let rates = [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3];
-    let groups = found.parameters.groups().into_iter().zip(expected.parameters.groups());
-    for (group, ((found, expected), rate)) in groups.zip(rates).enumerate() {
+    let groups = paired(&found.parameters, &expected.parameters);
+    for (group, ((found, expected), rate)) in groups.zip(EACH_RATE).enumerate() {
         // Adam moves by the sign of a gradient however small, and a gradient that cancels to
         // rounding may have either sign: such elements part by up to two rates a step. They are
         // few, and the rest stay within a hundredth of what ten steps can move.
@@ -333,9 +297,6 @@ each_backend!(
 /// Gaussians in front of the camera: as many as a GPU handles together.
 const SEEN: usize = 32;
 
-/// Only colours move, so that rows stay alike on both sides to the bit.
-const LATE_RATES: Rates = Rates { sh_dc: 5e-3, sh_rest: 6e-3, ..AT_REST };
-
 /// Some Gaussians that the camera sees, and more behind it, some of them all but transparent.
 pub(super) fn gaussians() -> Gaussians {
     let behind = (0..70).map(|i| {
@@ -357,7 +318,7 @@ fn steps<B: TrainDevice>(
     (shot, numbers): (&Shot, std::ops::RangeInclusive<u32>),
 ) {
     for number in numbers {
-        step(device, model, shot, (number, LATE_RATES));
+        step(device, model, shot, (number, COLOUR_RATES));
     }
 }
 
@@ -403,9 +364,8 @@ fn colours_that_no_view_sees_move_on_as_the_oracles<B: TrainDevice>(device: &mut
         let mut twin = oracle.restore(start.clone()).unwrap();
         steps(device, &mut model, (&shot, 1..=count));
         steps(oracle, &mut twin, (&shot, 1..=count));
-        let (found, expected) =
-            (device.snapshot(&mut model).unwrap(), oracle.snapshot(&mut twin).unwrap());
-        assert_alike(&found, &expected, &format!("{count} steps"));
+        let found = device.snapshot(&mut model).unwrap();
+        assert_alike(&found, &oracle.snapshot(&mut twin).unwrap(), &format!("{count} steps"));
         let moved = |s: &Snapshot<Gaussians>| behind(&s.parameters, &s.parameters.means)[4].1[0];
         assert_ne!(moved(&found), moved(&start), "momentum moves them");
     }
@@ -473,9 +433,7 @@ fn whatever_reads_or_moves_rows_lets_their_colours_catch_up<B: TrainDevice>(devi
 fn a_view_that_looks_where_no_other_did_sees_the_oracles_colours<B: TrainDevice>(device: &mut B) {
     let start = in_training(gaussians(), 84);
     let shot = looking_ahead(&start.parameters);
-    let mut back = straight();
-    back.pose.rotation = [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]];
-    let look = settings(3, 8);
+    let (back, look) = (looking_back(), settings(3, 8));
     let oracle = &mut Cpu::<f64>::new();
     let mut model = device.restore(start.clone()).unwrap();
     let mut twin = oracle.restore(start).unwrap();
@@ -593,11 +551,9 @@ fn training_goes_on_the_same_way_after_a_change_of_device<B: TrainDevice>(device
         assert!((here - there).abs() < 4e-5, "step {number}: {here} here, {there} there");
     }
     // Moments of twenty steps outweigh rounding in the next gradients: nothing changes its sign.
-    let (here, there) =
-        (device.snapshot(&mut model).unwrap(), oracle.snapshot(&mut elsewhere).unwrap());
-    let rates = [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3];
-    let groups = here.parameters.groups().into_iter().zip(there.parameters.groups());
-    for ((here, there), rate) in groups.zip(rates) {
+    let here = device.snapshot(&mut model).unwrap();
+    let there = oracle.snapshot(&mut elsewhere).unwrap();
+    for ((here, there), rate) in paired(&here.parameters, &there.parameters).zip(EACH_RATE) {
         let strays = strays(here.values, there.values, |_| 0.05 * rate);
         assert!(strays * 50 <= here.values.len(), "{}: {strays} strays", here.name);
     }

@@ -1,20 +1,8 @@
 //! Terms of surfaces and their gradients of every device against the CPU backend in double precision.
 
-use splat::backend::cpu::Cpu;
-use splat::backend::{AdamStep, DeviceError, Snapshot, TrainDevice};
-use splat::dataset::View;
-use splat::math::Real;
 use splat::math::linalg::{mul_transposed, sub};
-use splat::model::Gaussians;
 
-use crate::common::Draws;
-use crate::common::oracle::{
-    AT_REST, Counted, GRADIENT_TOLERANCE, Shot, assert_columns_agree, assert_gradients_agree,
-    gradients, settings, shot,
-};
-use crate::common::scene::{gaussian, straight, tame_gaussians, together};
-use crate::common::surface::{SurfaceRule, SurfaceTerms, add_rule, masked};
-use crate::support::{assert_near, stepped};
+use crate::prelude::*;
 
 each_backend!(
     each_term_and_all_of_them_agree_with_the_oracle,
@@ -254,135 +242,119 @@ fn neighbours_that_are_missing_or_stale_are_errors<B: TrainDevice>(device: &mut 
     assert!(expected, "{error:?}");
 }
 
+/// A compact model keeps second moments of its geometry in full: their roots are the gradients'
+/// sizes.
 #[cfg(kernels)]
-mod on_the_device {
-    use std::time::Instant;
-
-    use splat::backend::Objective;
-    use splat::backend::cpu::Cpu;
-    use splat::backend::cuda::Cuda;
-    use splat::math::Real;
-    use splat::math::morton::Cube;
-    use splat::model::{Gaussians, Primitive};
-
-    use super::{CANCELLED, RULE, assert_terms_agree, crowd, regularised};
-    use crate::common::oracle::{Groups, assert_columns_agree, gradients};
-    use crate::common::prelude::*;
-    use crate::common::scene::{photo, resized, straight};
-    use crate::common::surface::{SurfaceRule, SurfaceTerms};
-    use crate::common::{Draws, cuda};
-
-    /// A compact model keeps second moments of its geometry in full: their roots are the gradients'
-    /// sizes.
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn a_compact_model_gets_the_same_gradients() {
-        let gaussians = crowd(300, 81);
-        for count in [16, 32] {
-            let (terms, after) = regularised(&mut cuda::compact(), &gaussians, count, &RULE);
-            let oracle = &mut Cpu::<f64>::new();
-            let (expected_terms, expected) = regularised(oracle, &gaussians, count, &RULE);
-            assert_terms_agree(&terms, &expected_terms, "compact");
-            let size = |v: &f32| (f64::from(*v) / (1.0 - 0.999)).sqrt();
-            let groups = after.second_moments.groups();
-            let geometry = groups.iter().take(4);
-            let found: Groups =
-                geometry.map(|g| (g.name, g.width, g.values.iter().map(size).collect())).collect();
-            let mut expected = gradients(&expected);
-            expected.truncate(found.len());
-            expected.iter_mut().flat_map(|(.., v)| v).for_each(|v| *v = v.abs());
-            let what = format!("{count} neighbours, compact");
-            assert_columns_agree(&found, &expected, CANCELLED, &what);
-        }
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_compact_model_gets_the_same_gradients() {
+    let gaussians = crowd(300, 81);
+    for count in [16, 32] {
+        let (terms, after) = regularised(&mut cuda::compact(), &gaussians, count, &RULE);
+        let oracle = &mut Cpu::<f64>::new();
+        let (expected_terms, expected) = regularised(oracle, &gaussians, count, &RULE);
+        assert_terms_agree(&terms, &expected_terms, "compact");
+        let size = |v: &f32| (f64::from(*v) / (1.0 - 0.999)).sqrt();
+        let groups = after.second_moments.groups();
+        let geometry = groups.iter().take(4);
+        let found: Groups =
+            geometry.map(|g| (g.name, g.width, g.values.iter().map(size).collect())).collect();
+        let mut expected = gradients(&expected);
+        expected.truncate(found.len());
+        expected.iter_mut().flat_map(|(.., v)| v).for_each(|v| *v = v.abs());
+        let what = format!("{count} neighbours, compact");
+        assert_columns_agree(&found, &expected, CANCELLED, &what);
     }
+}
 
-    /// Flat Gaussians on a wavy sheet, as close together as they are large; the view sees some two in
-    /// five.
-    fn sheet(count: usize) -> Gaussians {
-        let mut draws = Draws::new(91);
-        let mut all = Gaussians::zeros(0, count);
-        let spacing = 2.4 / (count as f64).sqrt();
-        for row in 0..count {
-            let [x, y] = draws.array::<2>(-1.2, 1.2);
-            let z = 2.0 + 0.1 * (3.0 * x).sin() * (3.0 * y).cos() + draws.uniform(-1e-3, 1e-3);
-            all.means[row * 3..][..3].copy_from_slice(&[x, y, z].map(f64::to_f32));
-            let [a, b, thin] = draws.array::<3>(0.5, 1.0);
-            let scales = [a * spacing, b * spacing, 0.1 * thin * spacing];
-            let log_scales = scales.map(|s| s.ln().to_f32());
-            all.log_scales[row * 3..][..3].copy_from_slice(&log_scales);
-            let quat = [1.0, draws.uniform(-0.2, 0.2), draws.uniform(-0.2, 0.2), 0.0];
-            all.quats[row * 4..][..4].copy_from_slice(&quat.map(f64::to_f32));
-            all.opacity_logits[row] = draws.uniform(-1.0, 3.0).to_f32();
-        }
-        all
+/// Flat Gaussians on a wavy sheet, as close together as they are large; the view sees some two in
+/// five.
+#[cfg(kernels)]
+fn sheet(count: usize) -> Gaussians {
+    let mut draws = Draws::new(91);
+    let mut all = Gaussians::zeros(0, count);
+    let spacing = 2.4 / (count as f64).sqrt();
+    for row in 0..count {
+        let [x, y] = draws.array::<2>(-1.2, 1.2);
+        let z = 2.0 + 0.1 * (3.0 * x).sin() * (3.0 * y).cos() + draws.uniform(-1e-3, 1e-3);
+        all.means[row * 3..][..3].copy_from_slice(&[x, y, z].map(f64::to_f32));
+        let [a, b, thin] = draws.array::<3>(0.5, 1.0);
+        let scales = [a * spacing, b * spacing, 0.1 * thin * spacing];
+        let log_scales = scales.map(|s| s.ln().to_f32());
+        all.log_scales[row * 3..][..3].copy_from_slice(&log_scales);
+        let quat = [1.0, draws.uniform(-0.2, 0.2), draws.uniform(-0.2, 0.2), 0.0];
+        all.quats[row * 4..][..4].copy_from_slice(&quat.map(f64::to_f32));
+        all.opacity_logits[row] = draws.uniform(-1.0, 3.0).to_f32();
     }
+    all
+}
 
-    /// Most milliseconds that the stage may take on a data centre's GPU.
-    const MOST_MS: f64 = 6.0;
+/// Most milliseconds that the stage may take on a data centre's GPU.
+#[cfg(kernels)]
+const MOST_MS: f64 = 6.0;
 
-    #[test]
-    #[ignore = "needs a CUDA device, and time"]
-    fn a_million_samples_among_six_million_gaussians_take_milliseconds() {
-        let mut device: Cuda = cuda::open();
-        let mut model = device.upload(&sheet(6_000_000)).unwrap();
-        // As training has them: neighbours lie side by side.
-        device.reorder(&mut model, &Cube { centre: [0.0, 0.0, 2.0], half_side: 1.2 }).unwrap();
-        let near = device.neighbours(&model, 16).unwrap();
-        let (view, size) = (resized(&straight(), [800, 600]), 800 * 600);
-        let target = device.target(0, &photo(800, 600, Some(vec![0; size]))).unwrap();
-        let drawing = Drawing { pass: Pass::Train, surface: true, ..Drawing::DEFAULT };
-        let (rounds, samples) = (10, 1_000_000);
-        let none = SurfaceRule { entropy: 0.0, density: 0.0, normal: 0.0, ..RULE };
-        let none = SurfaceRule { sdf_unit: 0.1, samples, ..none };
-        // Milliseconds of an objective and a backward pass by a rule, and the terms' values.
-        let mut timed = |rule: SurfaceRule| {
-            let mut run = |iteration| {
-                let rule = SurfaceRule { iteration, ..rule };
-                let terms = rule.terms();
-                let lists = Some(&near);
-                let frame = device.draw(&model, &view, &drawing).unwrap();
-                device.synchronize().unwrap();
-                let began = Instant::now();
-                let objective =
-                    Objective { target: &target, terms: &terms, near: lists, other: None };
-                let (frame, _) = device.objective(&model, frame, &objective).unwrap();
-                let mut gradients = Default::default();
-                let samples = device.backward(&mut model, frame, lists, &mut gradients);
-                let samples = samples.unwrap();
-                device.synchronize().unwrap();
-                let ms = began.elapsed().as_secs_f64() * 1e3;
-                (ms, SurfaceTerms::from(samples.read().unwrap()))
-            };
-            // The first finds room, and shows that what is timed is worth it.
-            let (_, terms) = run(rounds);
-            let sum: f64 = (0..rounds).map(|iteration| run(iteration).0).sum();
-            (sum / f64::from(rounds), terms)
+#[cfg(kernels)]
+#[test]
+#[ignore = "needs a CUDA device, and time"]
+fn a_million_samples_among_six_million_gaussians_take_milliseconds() {
+    let mut device: Cuda = cuda::open();
+    let mut model = device.upload(&sheet(6_000_000)).unwrap();
+    // As training has them: neighbours lie side by side.
+    device.reorder(&mut model, &Cube { centre: [0.0, 0.0, 2.0], half_side: 1.2 }).unwrap();
+    let near = device.neighbours(&model, 16).unwrap();
+    let (view, size) = (resized(&straight(), [800, 600]), 800 * 600);
+    let target = device.target(0, &photo(800, 600, Some(vec![0; size]))).unwrap();
+    let drawing = Drawing { pass: Pass::Train, surface: true, ..Drawing::DEFAULT };
+    let (rounds, samples) = (10, 1_000_000);
+    let none = SurfaceRule { entropy: 0.0, density: 0.0, normal: 0.0, ..RULE };
+    let none = SurfaceRule { sdf_unit: 0.1, samples, ..none };
+    // Milliseconds of an objective and a backward pass by a rule, and the terms' values.
+    let mut timed = |rule: SurfaceRule| {
+        let mut run = |iteration| {
+            let rule = SurfaceRule { iteration, ..rule };
+            let terms = rule.terms();
+            let lists = Some(&near);
+            let frame = device.draw(&model, &view, &drawing).unwrap();
+            device.synchronize().unwrap();
+            let began = Instant::now();
+            let objective = Objective { target: &target, terms: &terms, near: lists, other: None };
+            let (frame, _) = device.objective(&model, frame, &objective).unwrap();
+            let mut gradients = Default::default();
+            let samples = device.backward(&mut model, frame, lists, &mut gradients);
+            let samples = samples.unwrap();
+            device.synchronize().unwrap();
+            let ms = began.elapsed().as_secs_f64() * 1e3;
+            (ms, SurfaceTerms::from(samples.read().unwrap()))
         };
-        let (without, _) = timed(none);
-        let weights = [
-            [0.1, 0.0, 0.0, 0.0],
-            [0.0, 0.2, 0.0, 0.0],
-            [0.0, 0.0, 0.2, 0.0],
-            [0.0, 0.0, 0.0, 0.2],
-            [0.0, 0.0, 0.2, 0.2],
-            [0.1, 0.2, 0.2, 0.0],
-        ];
-        let (mut all, mut with_distances) = (0.0, 0.0);
-        for [entropy, density, normal, sdf] in weights {
-            let (ms, terms) = timed(SurfaceRule { entropy, density, normal, sdf, ..none });
-            let values = [terms.entropy, terms.density, terms.normal, terms.sdf];
-            let on = [entropy > 0.0, density > 0.0, normal > 0.0, sdf > 0.0];
-            assert_eq!(values.map(|value| value > 0.0), on, "{terms:?}");
-            all = ms - without;
-            if sdf > 0.0 {
-                with_distances = all;
-            }
-            println!(
-                "entropy {entropy}, density {density}, normal {normal}, distance {sdf}: {all:.2} ms, \
-                 {terms:?}"
-            );
+        // The first finds room, and shows that what is timed is worth it.
+        let (_, terms) = run(rounds);
+        let sum: f64 = (0..rounds).map(|iteration| run(iteration).0).sum();
+        (sum / f64::from(rounds), terms)
+    };
+    let (without, _) = timed(none);
+    let weights = [
+        [0.1, 0.0, 0.0, 0.0],
+        [0.0, 0.2, 0.0, 0.0],
+        [0.0, 0.0, 0.2, 0.0],
+        [0.0, 0.0, 0.0, 0.2],
+        [0.0, 0.0, 0.2, 0.2],
+        [0.1, 0.2, 0.2, 0.0],
+    ];
+    let (mut all, mut with_distances) = (0.0, 0.0);
+    for [entropy, density, normal, sdf] in weights {
+        let (ms, terms) = timed(SurfaceRule { entropy, density, normal, sdf, ..none });
+        let values = [terms.entropy, terms.density, terms.normal, terms.sdf];
+        let on = [entropy > 0.0, density > 0.0, normal > 0.0, sdf > 0.0];
+        assert_eq!(values.map(|value| value > 0.0), on, "{terms:?}");
+        all = ms - without;
+        if sdf > 0.0 {
+            with_distances = all;
         }
-        assert!(all <= MOST_MS, "{all:.2} ms");
-        assert!(with_distances <= MOST_MS, "{with_distances:.2} ms");
+        println!(
+            "entropy {entropy}, density {density}, normal {normal}, distance {sdf}: {all:.2} ms, \
+             {terms:?}"
+        );
     }
+    assert!(all <= MOST_MS, "{all:.2} ms");
+    assert!(with_distances <= MOST_MS, "{with_distances:.2} ms");
 }

@@ -2,22 +2,12 @@
 //! in double precision.
 
 use std::slice::from_ref;
-use std::sync::Arc;
 
-use splat::backend::cpu::Cpu;
-use splat::backend::{
-    Candidates, DeviceError, EditRule, Edited, Grow, Keep, Look, Measured, Photo, Pick,
-    RenderSettings, ScoreRule, Snapshot, Stay, TrainDevice, Worth,
-};
-use splat::dataset::{Image, View};
-use splat::math::{Real, inverse_sigmoid};
-use splat::model::{Gaussians, Primitive};
+use splat::backend::Worth;
+use splat::math::inverse_sigmoid;
 
-use crate::common::prelude::*;
-use crate::common::scene::{
-    gaussian, in_training, photo, straight, tame_gaussians, together, without,
-};
-use crate::common::{assert_relative, view};
+use crate::common::scene::without;
+use crate::prelude::*;
 
 each_backend!(
     worths_are_what_images_without_a_gaussian_tell,
@@ -254,35 +244,27 @@ fn as_many_are_left_out_or_not_as_there_are<B: TrainDevice>(device: &mut B) {
 }
 
 #[cfg(kernels)]
-mod on_the_device {
-    use splat::backend::cuda::BandPolicy;
-
-    use super::*;
-    use crate::common::cuda;
-    use crate::common::scene::resized;
-
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn bands_give_the_worths_of_the_view_at_once() {
-        let device = &mut cuda::open();
-        for (seed, size) in (1..).zip([[203, 147], [37, 29], [64, 131], [16, 16]]) {
-            let view = resized(&straight(), size);
-            let (gaussians, image) = (tame_gaussians(1500, seed, 0), noise(&view, None));
-            let absent: Vec<bool> = (0..1500).map(|row| row % 7 == 3).collect();
-            device.set_bands(BandPolicy::Never);
-            let views = [view];
-            let (whole, at_once) = judged(device, &gaussians, &absent, &views, &image);
-            for bands in [1, 2, 3, u32::MAX] {
-                device.set_bands(BandPolicy::AtLeast(bands));
-                let (found, measured) = judged(device, &gaussians, &absent, &views, &image);
-                assert_eq!(measured, at_once, "{size:?} px, {bands} bands");
-                for (row, (found, whole)) in found.iter().zip(&whole).enumerate() {
-                    let what = format!("{size:?} px, {bands} bands, Gaussian {row}");
-                    assert_eq!(found.weight_max, whole.weight_max, "{what}");
-                    // Warps add in any order.
-                    for (found, whole) in sums(found).into_iter().zip(sums(whole)) {
-                        assert_relative(found.into(), whole.into(), (1e-4, 1.0), &what);
-                    }
+#[test]
+#[ignore = "needs a CUDA device"]
+fn bands_give_the_worths_of_the_view_at_once() {
+    let device = &mut cuda::open();
+    for (seed, size) in (1..).zip([[203, 147], [37, 29], [64, 131], [16, 16]]) {
+        let view = resized(&straight(), size);
+        let (gaussians, image) = (tame_gaussians(1500, seed, 0), noise(&view, None));
+        let absent: Vec<bool> = (0..1500).map(|row| row % 7 == 3).collect();
+        device.set_bands(BandPolicy::Never);
+        let views = [view];
+        let (whole, at_once) = judged(device, &gaussians, &absent, &views, &image);
+        for bands in [1, 2, 3, u32::MAX] {
+            device.set_bands(BandPolicy::AtLeast(bands));
+            let (found, measured) = judged(device, &gaussians, &absent, &views, &image);
+            assert_eq!(measured, at_once, "{size:?} px, {bands} bands");
+            for (row, (found, whole)) in found.iter().zip(&whole).enumerate() {
+                let what = format!("{size:?} px, {bands} bands, Gaussian {row}");
+                assert_eq!(found.weight_max, whole.weight_max, "{what}");
+                // Warps add in any order.
+                for (found, whole) in sums(found).into_iter().zip(sums(whole)) {
+                    assert_relative(found.into(), whole.into(), (1e-4, 1.0), &what);
                 }
             }
         }
@@ -382,17 +364,11 @@ fn a_prune_keeps_the_heaviest_of_three_views<B: TrainDevice>(device: &mut B) {
         let removed = count - stay.len();
         assert_eq!(done, Edited { removed, ..Edited::default() });
         let after = device.snapshot(&mut model).unwrap();
-        let parts = |s: &Snapshot<Gaussians>| {
-            [s.parameters.clone(), s.first_moments.clone(), s.second_moments.clone()]
-        };
-        for (found, expected) in parts(&after).iter().zip(&parts(&start)) {
-            assert_eq!(found.len(), stay.len());
-            for (found, expected) in found.groups().iter().zip(expected.groups()) {
-                let rows = stay
-                    .iter()
-                    .flat_map(|&row| &expected.values[row * expected.width..][..expected.width]);
-                assert!(found.values.iter().eq(rows), "{}: {count} to {target}", found.name);
-            }
+        assert_eq!(after.parameters.len(), stay.len());
+        for (_, found, expected) in paired_parts(&after, &start) {
+            let row = |&row: &usize| &expected.values[row * expected.width..][..expected.width];
+            let rows = stay.iter().flat_map(row);
+            assert!(found.values.iter().eq(rows), "{}: {count} to {target}", found.name);
         }
         assert!(after.gradient_norm_sums.iter().all(|&sum| sum == 0.0));
         assert!(after.views_seen.iter().all(|&seen| seen == 0));

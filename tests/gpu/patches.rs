@@ -1,21 +1,12 @@
 //! Patches in neighbouring views: their term of a surface, and its gradients.
 
-use std::sync::Arc;
+use splat::backend::cpu::{Model, Parameter};
 
-use splat::backend::cpu::{Cpu, Model, Parameter};
-use splat::backend::{AdamStep, DeviceError, NormalDepths, Rates, Term, Terms, TrainDevice};
-use splat::dataset::Image;
-use splat::model::Gaussians;
-
-use crate::common::oracle::{
-    AT_REST, GRADIENT_TOLERANCE, assert_differences, assert_gradients_agree,
-};
 use crate::common::patches::{
     Pair, Told, beside, clear_discs, drawing, first_step, gradients_of, has_sure_medians,
     photograph, told, wall,
 };
-use crate::common::prelude::*;
-use crate::common::scene::straight;
+use crate::prelude::*;
 
 each_backend!(
     a_wall_that_stands_where_it_was_photographed_costs_least,
@@ -243,37 +234,30 @@ fn most_patches_are_compared_and_none_by_a_hair() {
     assert!(compared > 80, "{compared} compared, {hidden} hidden, {left_out} left out");
 }
 
+/// Patches reach over the border of two bands: each band leaves its part of the maps that they are
+/// taken from, and takes its part of their gradients.
 #[cfg(kernels)]
-mod on_the_device {
-    use splat::backend::cuda::BandPolicy;
-
-    use super::*;
-    use crate::common::cuda;
-
-    /// Patches reach over the border of two bands: each band leaves its part of the maps that they are
-    /// taken from, and takes its part of their gradients.
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn patches_of_a_view_in_bands_agree_with_the_oracle() {
-        let device = &mut cuda::open();
-        for (seed, size) in (1..).zip([[37, 29], [65, 43]]) {
-            let (pair, drawing) = (Pair::of_size(size, [0, 1]).in_doubt(), drawing(seed));
-            let gaussians = clear_discs(&pair, &drawing, seed);
-            let terms = patches_alone();
-            for bands in [1, 2, u32::MAX] {
-                device.set_bands(BandPolicy::AtLeast(bands));
-                let model = device.upload(&gaussians).unwrap();
-                let frame = device.draw(&model, &pair.view, &drawing).unwrap();
-                assert!(frame.is_in_bands() && frame.bands() >= bands.min(size[1].div_ceil(16)));
-                drop(frame);
-                let what = format!("{size:?} px, {bands} bands");
-                assert_steps_agree(
-                    device,
-                    &gaussians,
-                    (&pair, &drawing),
-                    (&terms, GRADIENT_TOLERANCE, &what),
-                );
-            }
+#[test]
+#[ignore = "needs a CUDA device"]
+fn patches_of_a_view_in_bands_agree_with_the_oracle() {
+    let device = &mut cuda::open();
+    for (seed, size) in (1..).zip([[37, 29], [65, 43]]) {
+        let (pair, drawing) = (Pair::of_size(size, [0, 1]).in_doubt(), drawing(seed));
+        let gaussians = clear_discs(&pair, &drawing, seed);
+        let terms = patches_alone();
+        for bands in [1, 2, u32::MAX] {
+            device.set_bands(BandPolicy::AtLeast(bands));
+            let model = device.upload(&gaussians).unwrap();
+            let frame = device.draw(&model, &pair.view, &drawing).unwrap();
+            assert!(frame.is_in_bands() && frame.bands() >= bands.min(size[1].div_ceil(16)));
+            drop(frame);
+            let what = format!("{size:?} px, {bands} bands");
+            assert_steps_agree(
+                device,
+                &gaussians,
+                (&pair, &drawing),
+                (&terms, GRADIENT_TOLERANCE, &what),
+            );
         }
     }
 }

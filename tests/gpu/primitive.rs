@@ -1,33 +1,16 @@
 //! The tests' own primitive on every device: balls, which the product does not know, are drawn and
 //! trained through the same traits as Gaussians, and as Gaussians that look the same.
 
-use std::sync::Arc;
-
-use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, DeviceError, Footprint, Inputs, Look, MotionReach, Neighbours, Noise, Objective,
-    Photo, Rates, Regularisers, Render, Snapshot, Statistics, Stay, Store, Term, Terms, Wants,
-};
-use splat::dataset::{Image, View};
-use splat::math::morton::Cube;
-use splat::math::{Real, sh};
-use splat::model::{Gaussians, Primitive};
+use splat::backend::{Neighbours, Render, Store};
+use splat::math::sh;
 
 use crate::common::isotropic::{Balls, Seen, add_view, visible_balls};
-use crate::common::oracle::{Counted, GRADIENT_TOLERANCE, Shot, assert_gradients_agree, shot};
-use crate::common::prelude::{Drawing, Pass};
-use crate::common::scene::{NEAR, RATES, composite, photo, resized, straight};
-use crate::common::{Draws, view};
-use crate::support::{self, assert_near, strays};
-
+use crate::prelude::*;
+use crate::support;
 #[cfg(kernels)]
-use crate::common::cuda;
+use splat::backend::Device;
 #[cfg(kernels)]
-use splat::backend::cuda::{CudaOptions, Model};
-#[cfg(kernels)]
-use splat::backend::{Device, Peaks};
-#[cfg(kernels)]
-use splat::memory::plan::Storage;
+use splat::backend::cuda::Model;
 
 each_backend!(
     balls_look_like_gaussians_of_three_equal_scales,
@@ -75,8 +58,7 @@ fn balls(count: usize, seed: u64) -> Balls {
 /// Views from two places and of two sizes, with photographs of noise in which no pixel that counts is
 /// near a decision.
 fn shots(balls: &Balls, drawing: Drawing) -> Vec<Shot> {
-    let mut aside = resized(&straight(), [45, 23]);
-    aside.pose.translation = [0.2, -0.1, 0.3];
+    let aside = moved(&resized(&straight(), [45, 23]), [0.2, -0.1, 0.3]);
     let gaussians = gaussians_of(balls);
     let numbered = |(index, view): (usize, &View)| {
         let shot = shot(&gaussians, view, drawing, (index as u64, Counted::Clear));
@@ -249,7 +231,7 @@ fn balls_take_the_oracles_way_for_a_few_steps<B: Render<Balls>>(device: &mut B) 
     let (losses, expected) = steps(&mut Cpu::<f64>::new(), &balls, (&shots, RATES), 5);
     // As of Gaussians: after the first step a pixel in a hundred may part by a quantum of 1/255.
     assert_near(&found_losses, &losses, |_| 4e-5, "loss");
-    let groups = found.parameters.groups().into_iter().zip(expected.parameters.groups());
+    let groups = paired(&found.parameters, &expected.parameters);
     for ((found, expected), column) in groups.zip(Balls::SCHEMA.columns) {
         let rate = RATES.of(column.rate);
         // Adam moves by the sign of a gradient however small: such elements part, and are few.

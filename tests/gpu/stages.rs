@@ -1,24 +1,14 @@
 //! Requirements on the stages of every backend, as functions of a backend.
 
 use std::slice::from_ref;
-use std::sync::Arc;
 
-use crate::common::oracle::Shot;
-use crate::common::prelude::*;
-use crate::common::scene::{
-    NEAR, Pixel, RATES, composite, gaussian, in_training, photo, random_gaussians, rows, straight,
-    together, viewpoint,
-};
-use crate::common::{Draws, view};
-use crate::support::{add_shot, assert_near, image, noisy_shot, step_over};
 use proptest::prelude::*;
-use splat::backend::{AdamStep, Rates, Rendered, Terms, TrainDevice};
-use splat::dataset::{Image, View};
-use splat::math::Real;
 use splat::math::blend::{ALPHA_MIN, exponent};
-use splat::math::morton::Cube;
 use splat::math::splat::{Ellipse, Rect, Shape, Spans, TILE, bounds, project};
-use splat::model::{Gaussians, Primitive};
+
+use crate::common::scene::{Pixel, viewpoint};
+use crate::prelude::*;
+use crate::support::image;
 
 each_backend!(
     an_opaque_gaussian_hides_what_is_behind_it,
@@ -214,8 +204,8 @@ fn the_first_step_of_adam_moves_every_parameter_by_its_rate<B: TrainDevice>(devi
     let mut model = device.upload(&before).unwrap();
     step_once(device, &mut model, &view, &target, 1);
     let after = device.download(&mut model).unwrap();
-    let rates = [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3_f32];
-    for ((before, after), rate) in before.groups().iter().zip(after.groups()).zip(rates) {
+    let rates = EACH_RATE.map(f64::to_f32);
+    for ((before, after), rate) in paired(&before, &after).zip(rates) {
         // Isotropic, so that the rotation takes no gradient but rounding, which Adam scales up to
         // a whole step too: at most the rate.
         for (before, after) in before.values.iter().zip(after.values) {
@@ -302,7 +292,7 @@ fn a_sample_holds_the_asked_rows_in_their_order<B: TrainDevice>(device: &mut B) 
     let mut model = device.upload(&all).unwrap();
     let rows = [6, 0, 3, 3];
     let sample = device.sample(&mut model, &rows).unwrap();
-    for (found, all) in sample.groups().iter().zip(all.groups()) {
+    for (found, all) in paired(&sample, &all) {
         let expected: Vec<f32> = rows
             .iter()
             .flat_map(|row| &all.values[row * all.width..][..all.width])
@@ -375,7 +365,7 @@ fn what_the_mask_excludes_changes_nothing<B: TrainDevice>(device: &mut B) {
         .collect();
     // A device may add up what pixels and tiles contribute in any order: a few roundings of a
     // gradient, which move a parameter by a part of its rate.
-    for (one, other) in after[0].groups().iter().zip(after[1].groups()) {
+    for (one, other) in paired(&after[0], &after[1]) {
         assert_near(other.values, one.values, |value| 1e-5 * value.abs().max(1.0), one.name);
     }
 }

@@ -2,18 +2,10 @@
 #![allow(dead_code, reason = "some are for tests on a GPU only")]
 
 use std::fmt::Display;
-use std::sync::Arc;
 
-use splat::backend::cpu::Cpu;
-use splat::backend::{AdamStep, LossValues, Snapshot, Terms, TrainDevice};
-use splat::dataset::{Image, InverseDepthMap, View};
-use splat::math::Real;
-use splat::model::Gaussians;
+use splat::model::Group;
 
-use crate::common::Draws;
-use crate::common::oracle::{Shot, mean_size};
 use crate::common::prelude::*;
-use crate::common::scene::{photo, tame_gaussians};
 
 /// A photograph without a mask and without maps.
 pub(crate) fn image([width, height]: [u32; 2], rgb: Vec<u8>) -> Arc<Image> {
@@ -70,6 +62,19 @@ pub(crate) fn stepped<B: TrainDevice>(
     (losses, device.snapshot(&mut model).unwrap())
 }
 
+/// Asserts that the first step over all shots has the oracle's gradients.
+pub(crate) fn assert_step_agrees<B: TrainDevice>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    shots: &[Shot],
+    what: &str,
+) {
+    let step = AdamStep::new(1, RATES);
+    let (_, found) = stepped(device, gaussians, shots, &step);
+    let (_, expected) = stepped(&mut Cpu::<f64>::new(), gaussians, shots, &step);
+    assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, what));
+}
+
 /// Draws a view of a resident model, colours only.
 pub(crate) fn shown<B: TrainDevice>(
     device: &mut B,
@@ -122,6 +127,48 @@ pub(crate) fn strays<T: Copy + Into<f64>>(
 pub(crate) fn assert_sums_agree(found: &[f32], expected: &[f32], share: f64, what: impl Display) {
     let floor = 0.1 * mean_size(&wide(expected));
     assert_near(found, expected, |sum| share * sum.max(floor), what);
+}
+
+/// Returns the relative error of the gradients of each group after one step.
+pub(crate) fn gradient_errors<P: Primitive>(
+    found: &Snapshot<P>,
+    expected: &Snapshot<P>,
+) -> Vec<(&'static str, f64)> {
+    let pairs = gradients(found).into_iter().zip(gradients(expected));
+    pairs.map(|(found, expected)| (found.0, relative_error(&found.2, &expected.2))).collect()
+}
+
+/// Restores a snapshot and changes the model. Returns the result of the change and the changed model.
+pub(crate) fn changed<B: TrainDevice, T>(
+    device: &mut B,
+    start: &Snapshot<Gaussians>,
+    change: impl FnOnce(&mut B, &mut B::Model) -> T,
+) -> (T, Snapshot<Gaussians>) {
+    let mut model = device.restore(start.clone()).unwrap();
+    let done = change(device, &mut model);
+    (done, device.snapshot(&mut model).unwrap())
+}
+
+/// Pairs the groups of two models.
+pub(crate) fn paired<'a, P: Primitive>(
+    found: &'a P,
+    expected: &'a P,
+) -> impl Iterator<Item = (Group<'a>, Group<'a>)> {
+    found.groups().into_iter().zip(expected.groups())
+}
+
+/// Pairs the groups of the parameters, the first and the second moments of two snapshots, with the number of the part.
+pub(crate) fn paired_parts<'a>(
+    found: &'a Snapshot<Gaussians>,
+    expected: &'a Snapshot<Gaussians>,
+) -> impl Iterator<Item = (usize, Group<'a>, Group<'a>)> {
+    let parts = |of: &'a Snapshot<Gaussians>| {
+        [&of.parameters, &of.first_moments, &of.second_moments].into_iter()
+    };
+    let parts = parts(found).zip(parts(expected)).enumerate();
+    parts.flat_map(|(part, (found, expected))| {
+        paired(found, expected).map(move |(found, expected)| (part, found, expected))
+    })
 }
 
 pub(crate) fn wide(values: &[f32]) -> Vec<f64> {

@@ -1,19 +1,8 @@
 //! Steps down the mean gradient of several views.
 
-use std::sync::Arc;
+use splat::backend::cpu::{Model, Parameter};
 
-use splat::backend::cpu::{Cpu, Model, Parameter};
-use splat::backend::{AdamStep, DeviceError, Rates, Snapshot};
-use splat::dataset::Image;
-use splat::model::{Gaussians, Primitive};
-
-use crate::common::oracle::{
-    AT_REST, Counted, Shot, assert_differences, gradients, relative_error, settings, shot,
-};
 use crate::common::prelude::*;
-use crate::common::scene::{RATES, resized, straight, tame_gaussians};
-use crate::common::surface::{SurfaceRule, add_rule, masked};
-use crate::common::view;
 
 /// Surface terms whose weights are all different.
 const RULE: SurfaceRule = SurfaceRule { samples: 501, ..SurfaceRule::UNEQUAL };

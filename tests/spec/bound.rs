@@ -1,17 +1,10 @@
 //! Gradients of Gaussians that are bound to a mesh, through raster and loss, against differences.
 
-use std::sync::Arc;
+use splat::backend::{BoundState, BoundStep};
+use splat::math::bound::{PerTriangle, crease};
+use splat::model::{BoundColumns, BoundTopology};
 
-use crate::common::oracle::AT_REST;
 use crate::common::prelude::*;
-use crate::common::scene::photo;
-use crate::common::{assert_relative, view};
-use splat::backend::cpu::Cpu;
-use splat::backend::{AdamStep, BoundState, BoundStep, Terms};
-use splat::math::Real;
-use splat::math::bound::PerTriangle;
-use splat::math::bound::crease;
-use splat::model::{BoundColumns, BoundTopology, Gaussians};
 
 /// Weight of the creases, large enough beside the photograph.
 const CREASES: f64 = 0.3;

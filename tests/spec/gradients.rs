@@ -1,10 +1,6 @@
 //! Every backward pass against central differences of its forward pass, in double precision.
 
-use std::sync::Arc;
-
-use splat::backend::cpu::{Cpu, Gradients, Model, Parameter};
-use splat::backend::{Term, Terms};
-use splat::dataset::Image;
+use splat::backend::cpu::{Gradients, Model, Parameter};
 use splat::math::blend::{
     PixelWalk, ScreenGradient, Shade, alpha, alpha_bwd, blend_bwd_of, exponent,
 };
@@ -13,13 +9,11 @@ use splat::math::splat::{EllipseGradient, Shape};
 use splat::math::ssim::{
     Pair, WindowMoments, similarity, similarity_bwd, ssim, ssim_with_gradient,
 };
-use splat::math::{Real, sh, sigmoid, sigmoid_bwd};
-use splat::model::Gaussians;
+use splat::math::{sh, sigmoid, sigmoid_bwd};
 
-use crate::common::oracle::{assert_differences, assert_projection_differences};
+use crate::common::oracle::assert_projection_differences;
 use crate::common::prelude::*;
-use crate::common::scene::{NEAR, nine, target, viewpoint};
-use crate::common::{Draws, assert_relative, derivative, view, with};
+use crate::common::scene::{target, viewpoint};
 
 /// Tolerances of every backward pass. Gradients below the floor of 1e-6 drown in the rounding of the difference and
 /// are compared absolutely.

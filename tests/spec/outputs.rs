@@ -3,16 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use serde_json::Value;
 use splat::config::Config;
 use splat::dataset::points_ply::write_points_ply;
-use splat::dataset::{Camera, Dataset, Frame, ImageSource, PointCloud, Pose, View};
+use splat::dataset::{Camera, Dataset, Frame, ImageSource, PointCloud, Pose};
 use splat::export::{read_ply, write_cameras_json, write_cfg_args, write_ply};
 use splat::files::OutputError;
-use splat::memory::Bytes;
-use splat::model::{Gaussians, sh_rest_count};
+use splat::model::sh_rest_count;
 use splat::perceptual::LpipsNet;
 use splat::telemetry::{LogDetail, Progress, ProgressStyle, Sinks, init_logging};
 use splat::train::event::{
@@ -22,6 +21,7 @@ use splat::train::event::{
 };
 use splat::train::pictures::{density_map, error_map};
 
+use crate::common::prelude::*;
 use crate::common::program::{events_files, log_lines, records, steps_of_tags};
 use crate::common::scene::as_in_a_ply;
 

@@ -2,28 +2,19 @@
 //! primitive that can be drawn.
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
-use splat::backend::cpu::{Cpu, Drawable, Gradients, Model, Parameter};
-use splat::backend::{
-    AdamStep, DeviceError, Footprint, Inputs, Look, MotionReach, Noise, Objective, Photo, Rates,
-    Regularisers, RenderSettings, Rows, Snapshot, Statistics, Stay, Term, Terms, Wants,
-};
+use splat::backend::Rows;
+use splat::backend::cpu::{Drawable, Gradients, Model, Parameter};
 use splat::config::Config;
-use splat::dataset::{Image, InverseDepthMap, View};
 use splat::export::{read_ply_rows, write_ply};
-use splat::math::morton::Cube;
-use splat::math::{Divisor, Real, sh};
+use splat::math::sh;
 use splat::memory::TrainingScale;
-use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
 
 use crate::common::isotropic::{
     Balls, COLORS, LOG_SCALES, MEANS, OPACITY_LOGITS, Seen, add_view, visible_balls,
 };
 use crate::common::prelude::*;
-use crate::common::scene::{RATES, resized, straight};
-use crate::common::{Draws, assert_relative, derivative_between_cuts, view};
 
 /// Returns balls whose numbers are all different, starting at `from`.
 fn balls(count: usize, from: f32) -> Balls {
@@ -131,8 +122,7 @@ fn terms() -> Terms {
 }
 
 fn shots() -> [(View, Arc<Image>); 2] {
-    let mut aside = resized(&straight(), [31, 23]);
-    aside.pose.translation = [0.2, -0.1, 0.3];
+    let aside = moved(&resized(&straight(), [31, 23]), [0.2, -0.1, 0.3]);
     [(view(), 7), (aside, 8)].map(|(view, seed)| {
         let photo = noise(&view, seed);
         (view, photo)

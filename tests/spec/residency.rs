@@ -2,17 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use splat::backend::TrainDevice;
-use splat::backend::cpu::Cpu;
 use splat::config::{Color, Config, OptimizeOptions, SceneOptions, TrainSample};
 use splat::dataset::{Dataset, ImageLoader, LoaderStatistics, Residency, decode};
 use splat::files::OutputError;
-use splat::memory::Bytes;
 use splat::model::from_points;
 use splat::train::Trainer;
 use splat::train::event::{Evaluation, Event, Sink};
 
 use crate::common::hooked::ConstrainedBackend;
+use crate::common::prelude::*;
 use crate::common::program::{TestFolder, cut, set_up};
 
 #[derive(Default)]

@@ -1,20 +1,13 @@
 //! The surface terms of the stage `surface` against their definition, their gradients against central differences,
 //! and their effect on Gaussians.
 
-use crate::common::oracle::AT_REST;
-use crate::common::prelude::*;
-use crate::common::scene::{gaussian, straight, together};
-use crate::common::surface::{
-    Definition, Frozen, Solid, SurfaceRule, SurfaceTerms, add_rule, geometry, geometry_gradients,
-    lists, masked, regularised, seeing, sheet,
-};
-use crate::common::{Draws, assert_relative, derivative};
-use splat::backend::cpu::{Cpu, Gradients, Model};
-use splat::backend::{AdamStep, DeviceError, Rates};
-use splat::math::Real;
+use splat::backend::cpu::{Gradients, Model};
 use splat::math::field::{distance, distance_bwd, entropy, entropy_bwd};
-use splat::memory::Bytes;
-use splat::model::Gaussians;
+
+use crate::common::prelude::*;
+use crate::common::surface::{
+    Definition, Frozen, Solid, geometry, geometry_gradients, lists, regularised, seeing, sheet,
+};
 
 /// Tolerances of every backward pass. Below the floor gradients drown in the rounding of the difference.
 const EXACT: (f64, f64) = (1e-6, 1e-6);

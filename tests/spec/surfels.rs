@@ -1,19 +1,12 @@
 //! Surfels: gradients against differences, and drawn images against the definition.
 
-use std::sync::Arc;
-
-use splat::backend::cpu::{Cpu, Model, Parameter};
-use splat::backend::{
-    Extra, Footprint, Look, NormalDepths, Render, RenderSettings, Store, Term, Terms,
-};
+use splat::backend::cpu::{Model, Parameter};
+use splat::backend::{Extra, Render, Store};
 use splat::math::linalg::{add, dot, mul, rotation, scale, sub};
-use splat::math::{Real, sh, sigmoid};
-use splat::model::Gaussians;
+use splat::math::{sh, sigmoid};
 
-use crate::common::oracle::assert_differences;
 use crate::common::prelude::*;
-use crate::common::scene::{NEAR, nine, target};
-use crate::common::{Draws, view};
+use crate::common::scene::target;
 
 /// Returns surfels turned from the camera by at most about twice `turn` radians, all but the first in front of the
 /// common view.
