@@ -184,39 +184,6 @@ fn on_both(
     [changed(&mut cuda(), start, on_cuda).1, changed(&mut Cpu::<f32>::new(), start, on_cpu).1]
 }
 
-#[test]
-#[ignore = "needs a CUDA device"]
-fn what_is_uploaded_comes_back_bit_for_bit() {
-    let mut device = cuda();
-    for count in SIZES {
-        for sh_degree in 0..=3 {
-            let host = random(count, sh_degree, 1).parameters;
-            let mut model = device.upload(&host).unwrap();
-            assert_eq!(device.len(&model), count);
-            assert_eq!(device.download(&mut model).unwrap(), host);
-            let snapshot: Snapshot<Gaussians> = device.snapshot(&mut model).unwrap();
-            let zeros = Gaussians::zeros(sh_degree, count);
-            assert_eq!(snapshot.parameters, host);
-            assert_eq!([&snapshot.first_moments, &snapshot.second_moments], [&zeros, &zeros]);
-            assert_eq!(snapshot.gradient_norm_sums, vec![0.0; count]);
-            assert_eq!(snapshot.views_seen, vec![0; count]);
-        }
-    }
-}
-
-#[test]
-#[ignore = "needs a CUDA device"]
-fn a_snapshot_restores_every_column_moment_and_statistic() {
-    let mut device = cuda();
-    for count in SIZES {
-        for sh_degree in 0..=3 {
-            let snapshot = random(count, sh_degree, 2);
-            let mut model = device.restore(snapshot.clone()).unwrap();
-            assert_eq!(device.snapshot(&mut model).unwrap(), snapshot);
-        }
-    }
-}
-
 /// Longer than the memory that rows pass through: 21,824 rows of SH of degree 3.
 #[test]
 #[ignore = "needs a CUDA device"]
@@ -229,23 +196,8 @@ fn a_model_of_many_chunks_comes_back_whole() {
     let mut cpu = Cpu::<f32>::new();
     let mut on_cpu = cpu.restore(snapshot).unwrap();
     assert_eq!(device.sample(&mut model, &rows).unwrap(), cpu.sample(&mut on_cpu, &rows).unwrap());
-}
-
-#[test]
-#[ignore = "needs a CUDA device"]
-fn a_sample_holds_the_asked_rows_in_their_order() {
-    let mut device = cuda();
-    for sh_degree in 0..=3 {
-        let host = random(1021, sh_degree, 4).parameters;
-        let mut model = device.upload(&host).unwrap();
-        let rows = [1020, 0, 31, 32, 32, 33, 1020, 511];
-        let mut on_cpu = splat::backend::cpu::Model::<f32>::new(&host);
-        let expected = Cpu::<f32>::new().sample(&mut on_cpu, &rows).unwrap();
-        assert_eq!(device.sample(&mut model, &rows).unwrap(), expected);
-        assert!(device.sample(&mut model, &[]).unwrap().is_empty());
-        let behind: Result<Gaussians, DeviceError> = device.sample(&mut model, &[3, 1021]);
-        assert!(matches!(behind, Err(DeviceError::NoSuchRow { row: 1021, len: 1021 })));
-    }
+    let behind: Result<Gaussians, DeviceError> = device.sample(&mut model, &[3, 100_003]);
+    assert!(matches!(behind, Err(DeviceError::NoSuchRow { row: 100_003, len: 100_003 })));
 }
 
 #[test]
