@@ -6,12 +6,13 @@ use splat::math::field::{
     DISTANCE_ERROR_MAX, distance_error, distance_error_bwd, place_px, place_px_bwd,
 };
 
-use crate::common::oracle;
 use crate::common::surface::{
     Definition, Sample, ShownDepths, Solid, WITH_DEPTHS, geometry, geometry_gradients, lists,
     looked_at, sheet,
 };
-use crate::parity_surface::{assert_terms_agree, crowd_in};
+#[cfg(kernels)]
+use crate::parity_surface::assert_compact_agrees;
+use crate::parity_surface::{assert_terms_agree, compared, crowd_in};
 use crate::prelude::*;
 
 each_backend!(
@@ -332,36 +333,8 @@ fn near_surface(gaussians: &Gaussians, view: &View) -> Vec<usize> {
     ShownDepths::new(gaussians, &visible, (view, &WITH_DEPTHS)).near_surface(&visible, &solids)
 }
 
-/// Takes a step by the terms at samples alone. Returns the terms, and moments that are the gradients.
-fn compared<B: TrainDevice>(
-    device: &mut B,
-    gaussians: &Gaussians,
-    (view, count, normals): (&View, u32, f64),
-    rule: &SurfaceRule,
-) -> (SurfaceTerms, Snapshot<Gaussians>) {
-    let mut model = device.upload(gaussians).unwrap();
-    let near = device.neighbours(&model, count).unwrap();
-    let [width, height] = [view.camera.width, view.camera.height];
-    let masked = photo(width, height, Some(vec![0; (width * height) as usize]));
-    let target = device.target(0, &masked).unwrap();
-    let settings = Drawing { inverse_depth: normals != 0.0, ..WITH_DEPTHS };
-    let terms = rule.terms().with(Term::DepthNormal { depths: NormalDepths::All }, normals);
-    let near = Some(&near);
-    let seen = Seen { view, drawing: &settings, target: &target, terms: &terms, near };
-    let mut gradients = Default::default();
-    let [_, samples] = device.add_seen(&mut model, &seen, &mut gradients).unwrap();
-    let terms = samples.read().unwrap().into();
-    device.step(&mut model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
-    (terms, device.snapshot(&mut model).unwrap())
-}
-
-/// Gradients within 5e-5 of the largest of all where the pixels' shares cancel.
-fn assert_columns_agree(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>, what: &str) {
-    let (found, expected) = (gradients(found), gradients(expected));
-    let mut all = expected.iter().flat_map(|(.., values)| values);
-    assert!(all.any(|value| value.abs() > 1e-4), "{what}: there are no gradients");
-    oracle::assert_columns_agree(&found, &expected, 5e-5, what);
-}
+/// Share of the largest gradient of all that is allowed where the pixels' shares cancel.
+const CANCELLED: f64 = 5e-5;
 
 fn assert_agrees<B: TrainDevice>(
     device: &mut B,
@@ -372,7 +345,10 @@ fn assert_agrees<B: TrainDevice>(
     let found = compared(device, gaussians, (view, count, normals), rule);
     let expected = compared(&mut Cpu::<f64>::new(), gaussians, (view, count, normals), rule);
     assert_terms_agree(&found.0, &expected.0, what);
-    assert_columns_agree(&found.1, &expected.1, what);
+    let (moments, expected) = (gradients(&found.1), gradients(&expected.1));
+    let mut all = expected.iter().flat_map(|(.., values)| values);
+    assert!(all.any(|value| value.abs() > 1e-4), "{what}: there are no gradients");
+    assert_columns_agree(&moments, &expected, CANCELLED, what);
     found.0
 }
 
@@ -455,8 +431,6 @@ fn views_in_bands_agree_with_the_oracle() {
     }
 }
 
-/// A compact model keeps second moments of its geometry in full: their roots are the gradients'
-/// sizes. Its first moments are bfloats.
 #[cfg(kernels)]
 #[test]
 #[ignore = "needs a CUDA device"]
@@ -465,28 +439,6 @@ fn a_compact_model_gets_the_same_gradients() {
     let gaussians = crowd(200, 61, &view);
     assert!(near_surface(&gaussians, &view).len() > 20);
     for count in [16, 32] {
-        let at = (&view, count, 0.0);
-        let mut found = compared(&mut cuda::compact(), &gaussians, at, &SurfaceRule::DISTANCES);
-        let mut expected =
-            compared(&mut Cpu::<f64>::new(), &gaussians, at, &SurfaceRule::DISTANCES);
-        assert_terms_agree(&found.0, &expected.0, "compact");
-        // Size of a first moment after one step.
-        let size = |v: f32| (f64::from(v) / (1.0 - 0.999)).sqrt() * (1.0 - 0.9);
-        for after in [&mut found.1, &mut expected.1] {
-            let (first, second) = (&mut after.first_moments, &after.second_moments);
-            for (first, second) in [
-                (&mut first.means, &second.means),
-                (&mut first.log_scales, &second.log_scales),
-                (&mut first.quats, &second.quats),
-                (&mut first.opacity_logits, &second.opacity_logits),
-            ] {
-                for (first, &second) in first.iter_mut().zip(second) {
-                    *first = size(second).to_f32();
-                }
-            }
-            first.sh_dc.fill(0.0);
-            first.sh_rest.fill(0.0);
-        }
-        assert_columns_agree(&found.1, &expected.1, &format!("{count} neighbours, compact"));
+        assert_compact_agrees(&gaussians, (&view, count), &SurfaceRule::DISTANCES, CANCELLED);
     }
 }

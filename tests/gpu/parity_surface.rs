@@ -2,7 +2,12 @@
 
 use splat::math::linalg::{mul_transposed, sub};
 
+#[cfg(kernels)]
+use crate::common::oracle::Groups;
+use crate::common::surface::drawn_for;
 use crate::prelude::*;
+#[cfg(kernels)]
+use std::time::Instant;
 
 each_backend!(
     each_term_and_all_of_them_agree_with_the_oracle,
@@ -63,20 +68,36 @@ pub(super) fn crowd_in(view: &View, count: usize, seed: u64, [low, high]: [f64; 
     together(&parts)
 }
 
-/// Takes a step by a rule alone. Returns the terms, and moments that are the gradients.
+/// Takes a step by the terms at samples alone, and by drawn normals of this weight. Returns the terms, and moments that
+/// are the gradients.
+pub(super) fn compared<B: TrainDevice>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    (view, count, normals): (&View, u32, f64),
+    rule: &SurfaceRule,
+) -> (SurfaceTerms, Snapshot<Gaussians>) {
+    let mut model = device.upload(gaussians).unwrap();
+    let near = &device.neighbours(&model, count).unwrap();
+    let photo = photo(view.camera.width, view.camera.height, masked(view));
+    let target = &device.target(0, &photo).unwrap();
+    let drawing = &Drawing { inverse_depth: normals != 0.0, ..drawn_for(rule) };
+    let terms = &rule.terms().with(Term::DepthNormal { depths: NormalDepths::All }, normals);
+    let (seen, mut gradients) =
+        (Seen { view, drawing, target, terms, near: Some(near) }, Default::default());
+    let [_, samples] = device.add_seen(&mut model, &seen, &mut gradients).unwrap();
+    let terms = samples.read().unwrap().into();
+    device.step(&mut model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
+    (terms, device.snapshot(&mut model).unwrap())
+}
+
+/// Takes a step of the straight view by a rule alone.
 fn regularised<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     count: u32,
     rule: &SurfaceRule,
 ) -> (SurfaceTerms, Snapshot<Gaussians>) {
-    let mut model = device.upload(gaussians).unwrap();
-    let near = device.neighbours(&model, count).unwrap();
-    let (view, mut gradients) = (straight(), Default::default());
-    let seen = (&view, masked(&view));
-    let terms = add_rule(device, &mut model, seen, (Some(&near), rule), &mut gradients).unwrap();
-    device.step(&mut model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
-    (terms, device.snapshot(&mut model).unwrap())
+    compared(device, gaussians, (&straight(), count, 0.0), rule)
 }
 
 /// Terms within 1e-5: means of a thousand roundings, of depths that are right to a few 1e-7.
@@ -242,29 +263,41 @@ fn neighbours_that_are_missing_or_stale_are_errors<B: TrainDevice>(device: &mut 
     assert!(expected, "{error:?}");
 }
 
-/// A compact model keeps second moments of its geometry in full: their roots are the gradients'
-/// sizes.
 #[cfg(kernels)]
 #[test]
 #[ignore = "needs a CUDA device"]
 fn a_compact_model_gets_the_same_gradients() {
     let gaussians = crowd(300, 81);
     for count in [16, 32] {
-        let (terms, after) = regularised(&mut cuda::compact(), &gaussians, count, &RULE);
-        let oracle = &mut Cpu::<f64>::new();
-        let (expected_terms, expected) = regularised(oracle, &gaussians, count, &RULE);
-        assert_terms_agree(&terms, &expected_terms, "compact");
-        let size = |v: &f32| (f64::from(*v) / (1.0 - 0.999)).sqrt();
-        let groups = after.second_moments.groups();
-        let geometry = groups.iter().take(4);
-        let found: Groups =
-            geometry.map(|g| (g.name, g.width, g.values.iter().map(size).collect())).collect();
-        let mut expected = gradients(&expected);
-        expected.truncate(found.len());
-        expected.iter_mut().flat_map(|(.., v)| v).for_each(|v| *v = v.abs());
-        let what = format!("{count} neighbours, compact");
-        assert_columns_agree(&found, &expected, CANCELLED, &what);
+        assert_compact_agrees(&gaussians, (&straight(), count), &RULE, CANCELLED);
     }
+}
+
+/// Asserts that a step of a compact model has the oracle's terms and gradients. It keeps second moments of its geometry
+/// in full: their roots are the gradients' sizes.
+#[cfg(kernels)]
+pub(super) fn assert_compact_agrees(
+    gaussians: &Gaussians,
+    (view, count): (&View, u32),
+    rule: &SurfaceRule,
+    cancelled: f64,
+) {
+    let (terms, after) = compared(&mut compact(), gaussians, (view, count, 0.0), rule);
+    let oracle = &mut Cpu::<f64>::new();
+    let (expected_terms, expected) = compared(oracle, gaussians, (view, count, 0.0), rule);
+    assert_terms_agree(&terms, &expected_terms, "compact");
+    let size = |v: &f32| (f64::from(*v) / (1.0 - 0.999)).sqrt();
+    let groups = after.second_moments.groups();
+    let found: Groups = groups
+        .iter()
+        .take(4)
+        .map(|group| (group.name, group.width, group.values.iter().map(size).collect()))
+        .collect();
+    let mut expected = gradients(&expected);
+    expected.truncate(found.len());
+    expected.iter_mut().flat_map(|(.., v)| v).for_each(|v| *v = v.abs());
+    assert!(expected.iter().flat_map(|(.., v)| v).any(|&value| value > 1e-4), "no gradients");
+    assert_columns_agree(&found, &expected, cancelled, &format!("{count} neighbours, compact"));
 }
 
 /// Flat Gaussians on a wavy sheet, as close together as they are large; the view sees some two in
