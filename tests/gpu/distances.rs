@@ -192,26 +192,6 @@ fn what_two_views_ask_is_averaged() {
 }
 
 #[test]
-fn the_number_of_threads_changes_nothing() {
-    let rule = SurfaceRule { density: 0.2, normal: 0.2, samples: 9_001, ..RULE };
-    let run = |threads| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| {
-            let device = &mut Cpu::<f32>::new();
-            let mut model = device.upload(&sheet()).unwrap();
-            let near = device.neighbours(&model, 16).unwrap();
-            let drawn = (&straight(), &WITH_DEPTHS);
-            let (terms, gradients) = looked_at(device, &mut model, drawn, (&near, &rule));
-            (terms, geometry_gradients(device, &model, &gradients))
-        })
-    };
-    let (alone, together) = (run(1), run(3));
-    assert_eq!(alone.0, together.0);
-    assert!(alone.0.sdf > 0.0);
-    assert!(alone.1 == together.1, "the gradients differ");
-}
-
-#[test]
 fn errors_and_places_agree_with_their_differences() {
     for (distance, height) in [(0.3, 0.1), (0.1, -0.3), (0.2, -0.1), (0.4, 0.7)] {
         let [d_distance, d_height] = distance_error_bwd(distance, height, 0.05, 1.7);

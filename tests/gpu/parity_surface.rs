@@ -251,16 +251,23 @@ fn neighbours_that_are_missing_or_stale_are_errors<B: TrainDevice>(device: &mut 
     let mut model = device.upload(&crowd(50, 71)).unwrap();
     let other = device.upload(&crowd(49, 72)).unwrap();
     let stale = device.neighbours(&other, 16).unwrap();
+    let near = device.neighbours(&model, 16).unwrap();
     let view = straight();
-    let mut refused = |near| {
+    let mut added = |near, rule: &SurfaceRule| {
         let (seen, mut gradients) = ((&view, masked(&view)), Default::default());
-        add_rule(device, &mut model, seen, (near, &RULE), &mut gradients).err()
+        add_rule(device, &mut model, seen, (near, rule), &mut gradients)
     };
-    let error = refused(None);
-    assert!(matches!(error, Some(DeviceError::MissingInput { .. })), "{error:?}");
-    let error = refused(Some(&stale));
-    let expected = matches!(error, Some(DeviceError::StaleNeighbours { found: 49, len: 50 }));
-    assert!(expected, "{error:?}");
+    let found = added(None, &RULE);
+    assert!(matches!(found, Err(DeviceError::MissingInput { .. })), "{found:?}");
+    let found = added(Some(&stale), &RULE);
+    let expected = matches!(found, Err(DeviceError::StaleNeighbours { found: 49, len: 50 }));
+    assert!(expected, "{found:?}");
+    added(Some(&near), &RULE).unwrap();
+    // Opacities have no neighbours.
+    for near in [None, Some(&stale)] {
+        added(near, &with_terms([true, false, false])).unwrap();
+        added(near, &SurfaceRule { samples: 0, ..RULE }).unwrap();
+    }
 }
 
 #[cfg(kernels)]

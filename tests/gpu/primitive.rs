@@ -290,8 +290,10 @@ fn what_needs_a_density_in_space_is_refused<B: Render<Balls>>(device: &mut B) {
 
     let plain = AdamStep::new(1, RATES);
     let by_opacity = Regularisers { opacity: 0.01, ..Default::default() };
+    let by_scale = Regularisers { scale: 0.01, ..Default::default() };
     for (step, words) in [
         (AdamStep { regularisers: by_opacity, ..plain }, "weights on opacity and scale"),
+        (AdamStep { regularisers: by_scale, ..plain }, "weights on opacity and scale"),
         (
             AdamStep { noise: Some(Noise { rate: 0.1, key: 1, moved: MotionReach::All }), ..plain },
             "random motion",

@@ -7,21 +7,6 @@ use crate::common::prelude::*;
 /// Surface terms whose weights are all different.
 const RULE: SurfaceRule = SurfaceRule { samples: 501, ..SurfaceRule::UNEQUAL };
 
-/// Views from three sides and of three sizes, with photographs of noise.
-fn shots(gaussians: &Gaussians) -> Vec<Shot> {
-    let mut aside = view();
-    aside.pose.translation = [0.4, -0.2, 0.5];
-    let views = [view(), straight(), resized(&aside, [31, 23])];
-    (0_u64..)
-        .zip(&views)
-        .map(|(seed, view)| {
-            let drawing = settings(3, seed);
-            let one = shot(gaussians, view, drawing, (seed, Counted::Clear));
-            Shot { index: usize::try_from(seed).unwrap(), ..one }
-        })
-        .collect()
-}
-
 /// Takes a step over these views and returns the model's snapshot.
 fn stepped(gaussians: &Gaussians, shots: &[&Shot], rates: Rates) -> Snapshot<Gaussians> {
     let mut device = Cpu::<f64>::new();
@@ -39,7 +24,7 @@ fn stepped(gaussians: &Gaussians, shots: &[&Shot], rates: Rates) -> Snapshot<Gau
 #[test]
 fn several_views_of_one_photograph_step_as_one() {
     let gaussians = tame_gaussians(40, 31, 3);
-    let shots = shots(&gaussians);
+    let shots = three_shots(&gaussians, [31, 23]);
     let one = stepped(&gaussians, &[&shots[0]], RATES);
     for count in [2, 3, 5, 8] {
         let several = stepped(&gaussians, &vec![&shots[0]; count], RATES);
@@ -64,7 +49,7 @@ fn several_views_of_one_photograph_step_as_one() {
 #[test]
 fn a_step_takes_the_mean_of_the_views_gradients() {
     let gaussians = tame_gaussians(40, 32, 3);
-    let shots = shots(&gaussians);
+    let shots = three_shots(&gaussians, [31, 23]);
     let all = gradients(&stepped(&gaussians, &shots.iter().collect::<Vec<_>>(), AT_REST));
     let each: Vec<_> =
         shots.iter().map(|shot| gradients(&stepped(&gaussians, &[shot], AT_REST))).collect();
@@ -90,7 +75,7 @@ fn mean_loss(model: &Model<f64>, shots: &[(Shot, Arc<Image>)]) -> f64 {
 fn the_gradient_of_a_batch_is_that_of_the_mean_loss() {
     let gaussians = tame_gaussians(5, 33, 3);
     let mut device = Cpu::<f64>::new();
-    let shots: Vec<(Shot, Arc<Image>)> = shots(&gaussians)
+    let shots: Vec<(Shot, Arc<Image>)> = three_shots(&gaussians, [31, 23])
         .into_iter()
         .map(|shot| {
             let target = device.target(shot.index, &shot.photo).unwrap();
@@ -114,7 +99,7 @@ fn the_gradient_of_a_batch_is_that_of_the_mean_loss() {
 #[test]
 fn surface_terms_of_several_views_are_averaged() {
     let gaussians = tame_gaussians(40, 34, 3);
-    let shots = shots(&gaussians);
+    let shots = three_shots(&gaussians, [31, 23]);
     let of = |shots: &[&Shot]| -> Result<Snapshot<Gaussians>, DeviceError> {
         let mut device = Cpu::<f64>::new();
         let mut model = device.upload(&gaussians)?;
