@@ -90,54 +90,52 @@ const BORDERLINE: f64 = 0.02;
 /// Tolerance and floor of sums of squared changes: a handful of borderline pixels, with (1/255)² in each channel.
 const SQUARED: (f64, f64) = (5e-3, 5e-4 / 5e-3);
 
-fn worths_are_what_images_without_a_gaussian_tell<B: TrainDevice>(device: &mut B) {
-    let (gaussians, views) = (clear_gaussians(25), views());
+/// Compares worths with images in which a Gaussian is left out, or no longer left out. Returns those compared, each with
+/// the change of the error that images tell.
+fn assert_told_by_images<B: TrainDevice>(
+    device: &mut B,
+    count: usize,
+    left_out: &[usize],
+) -> Vec<(Worth, f64)> {
+    let (gaussians, views) = (clear_gaussians(count), views());
     let image = noise(&views[0], None);
-    let (found, measured) = judged(device, &gaussians, &[false; 25], &views, &image);
-    let (drawn, truth) = (shown(&gaussians, &views), truths(&image, views.len()));
+    let absent: Vec<bool> = (0..count).map(|row| left_out.contains(&row)).collect();
+    let (found, measured) = judged(device, &gaussians, &absent, &views, &image);
+    let truth = truths(&image, views.len());
+    let drawn = shown(&without(&gaussians, left_out), &views);
     let before = squares(&drawn, &truth);
     let values = image.rgb.len() as f64;
     let all: f64 = measured.iter().map(|measured| measured.mse * values).sum();
     // Sums of thousands of squares that single precision rounds.
     assert_relative(all, before, (1e-4, 1.0), "the views");
-    let mut seen = 0;
-    for (row, found) in found.iter().enumerate() {
-        let changed = shown(&without(&gaussians, &[row]), &views);
-        let change = squares(&changed, &truth) - before;
-        let what = format!("Gaussian {row}");
+    let compared = (0..count).filter(|&row| left_out.is_empty() || absent[row]);
+    let worth_of = |row: usize| {
+        let others = left_out.iter().copied().filter(|&other| other != row);
+        let toggled: Vec<usize> = others.chain((!absent[row]).then_some(row)).collect();
+        let changed = shown(&without(&gaussians, &toggled), &views);
+        let (change, what) = (squares(&changed, &truth) - before, format!("Gaussian {row}"));
+        let found = found[row];
         assert_relative(found.error_change.into(), change, (5e-3, BORDERLINE / 5e-3), &what);
         let squared = squares(&changed, &drawn);
         assert_relative(found.squared_change.into(), squared, SQUARED, &what);
-        seen += usize::from(found.weight > 1.0 && change.abs() > 0.1);
+        (found, change)
+    };
+    compared.map(worth_of).collect()
+}
+
+fn worths_are_what_images_without_a_gaussian_tell<B: TrainDevice>(device: &mut B) {
+    let told = assert_told_by_images(device, 25, &[]);
+    let is_seen = |(found, change): &&(Worth, f64)| found.weight > 1.0 && change.abs() > 0.1;
+    assert!(told.iter().filter(is_seen).count() > 5, "{told:?}");
+    for (found, _) in told {
         assert!(found.weight_max <= found.weight && found.weight_max <= 0.4 + 1e-6, "{found:?}");
     }
-    assert!(seen > 5, "{seen}");
 }
 
 fn those_left_out_are_worth_what_they_would_add<B: TrainDevice>(device: &mut B) {
-    let (gaussians, views) = (clear_gaussians(50), views());
-    let image = noise(&views[0], None);
-    let absent: Vec<bool> = (0..50).map(|row| row % 2 == 1).collect();
-    let rows: Vec<usize> = (0..50).filter(|&row| absent[row]).collect();
-    let (found, measured) = judged(device, &gaussians, &absent, &views, &image);
-    let (drawn, truth) = (shown(&without(&gaussians, &rows), &views), truths(&image, views.len()));
-    let before = squares(&drawn, &truth);
-    let values = image.rgb.len() as f64;
-    let all: f64 = measured.iter().map(|measured| measured.mse * values).sum();
-    assert_relative(all, before, (1e-4, 1.0), "the views");
-    let mut seen = 0;
-    for &row in &rows {
-        let rest: Vec<usize> = rows.iter().copied().filter(|&other| other != row).collect();
-        let changed = shown(&without(&gaussians, &rest), &views);
-        let change = squares(&changed, &truth) - before;
-        let what = format!("Gaussian {row}");
-        let error_change = found[row].error_change.into();
-        assert_relative(error_change, change, (5e-3, BORDERLINE / 5e-3), &what);
-        let squared = squares(&changed, &drawn);
-        assert_relative(found[row].squared_change.into(), squared, SQUARED, &what);
-        seen += usize::from(change.abs() > 0.1);
-    }
-    assert!(seen > 2, "{seen}");
+    let left_out: Vec<usize> = (0..50).filter(|row| row % 2 == 1).collect();
+    let told = assert_told_by_images(device, 50, &left_out);
+    assert!(told.iter().filter(|(_, change)| change.abs() > 0.1).count() > 2, "{told:?}");
 }
 
 fn worths_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
