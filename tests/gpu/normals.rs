@@ -16,7 +16,7 @@ each_backend!(
     discs_that_face_the_camera_disagree_at_the_border_only,
     discs_turn_into_the_surface_that_they_make_up,
     what_was_not_drawn_is_not_compared,
-    colours_and_their_gradients_are_the_same_with_a_surface_and_without,
+    gradients_of_colours_are_the_same_with_a_surface_and_without,
 );
 
 fn with_surface(settings: Drawing) -> Drawing {
@@ -95,20 +95,8 @@ fn what_was_not_drawn_is_not_compared<B: TrainDevice>(device: &mut B) {
     assert!(expected, "{refused:?}");
 }
 
-fn colours_and_their_gradients_are_the_same_with_a_surface_and_without<B: TrainDevice>(
-    device: &mut B,
-) {
+fn gradients_of_colours_are_the_same_with_a_surface_and_without<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(300, 4, 3);
-    for pass in [Pass::Eval, Pass::Train, Pass::Picture] {
-        let settings = Drawing { pass, ..settings(3, 4) };
-        let model = device.upload(&gaussians).unwrap();
-        let [plain, beside] = [settings, with_surface(settings)]
-            .map(|settings| drawn_either(device, &model, (&view(), &settings)));
-        // The same operations in the same order.
-        assert_eq!(plain.rgb, beside.rgb, "{pass:?}");
-        let maps = [plain.surface, beside.surface].map(|map| map.is_some());
-        assert_eq!(maps, [false, pass != Pass::Picture], "{pass:?}");
-    }
     // What is drawn and not compared gives no gradient.
     let [plain, beside] = [settings(3, 4), with_surface(settings(3, 4))].map(|settings| {
         let shot = noisy_shot(0, &view(), settings);
@@ -249,7 +237,6 @@ fn a_view_smaller_than_three_pixels_is_all_border() {
 // precision.
 
 each_backend!(
-    maps_of_surfaces_agree_with_the_oracle,
     losses_and_gradients_of_normals_agree_with_the_oracle,
     normals_and_inverse_depths_agree_with_the_oracle_together,
     lists_of_several_chunks_agree_with_the_oracle,
@@ -261,39 +248,6 @@ const NORMALS_WEIGHT: f64 = 0.3;
 
 /// Rules for which pixels count.
 const RULES: [NormalDepths; 3] = [NormalDepths::All, NormalDepths::Opaque, NormalDepths::Median];
-
-/// Depth, x and y of the normal, and opacity of each pixel.
-fn maps<B: TrainDevice>(
-    device: &mut B,
-    (gaussians, view): (&Gaussians, &View),
-    settings: &Drawing,
-) -> Vec<f32> {
-    let model = device.upload(gaussians).unwrap();
-    drawn_either(device, &model, (view, settings)).surface.expect("a surface was asked for")
-}
-
-fn maps_of_surfaces_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
-    for (seed, size) in (1..).zip([[1, 1], [16, 16], [17, 33], [37, 29], [15, 130], [203, 47]]) {
-        let view = resized(&view(), size);
-        for count in [0, 3, 40, 300] {
-            let gaussians = tame_gaussians(count, seed, 3);
-            for (pass, inverse_depth) in [(Pass::Eval, false), (Pass::Train, true)] {
-                let settings = with_surface(settings(3, seed));
-                let settings = Drawing { pass, inverse_depth, ..settings };
-                let found = maps(device, (&gaussians, &view), &settings);
-                let expected = maps(&mut Cpu::<f64>::new(), (&gaussians, &view), &settings);
-                let clear = clear_pixels(&composite(&gaussians, &view, &settings));
-                assert_eq!(found.len(), clear.len() * 4);
-                for (pixel, _) in clear.iter().enumerate().filter(|&(_, &clear)| clear) {
-                    let [found, expected] = [&found, &expected].map(|map| &map[pixel * 4..][..4]);
-                    let what = format_args!("{size:?} px, {count}, {pass:?}, pixel {pixel}");
-                    // The tolerance of colours times depths of up to 4.
-                    assert_near(found, expected, |_| 4e-4, what);
-                }
-            }
-        }
-    }
-}
 
 /// Takes the first step with normals compared. Returns the step and their mean.
 pub(super) fn first_step<B: TrainDevice>(
@@ -332,10 +286,7 @@ fn assert_steps_agree<B: TrainDevice>(
 fn losses_and_gradients_of_normals_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip([[1, 1], [3, 2], [3, 3], [11, 11], [17, 33], [37, 29], [65, 18]])
     {
-        let view = resized(&view(), size);
-        let settings = with_surface(settings(3, seed));
-        let gaussians = clear_gaussians(12, seed, &[(&view, settings)]);
-        let shot = shot(&gaussians, &view, settings, (seed, Counted::All));
+        let (gaussians, shot) = clear_shot(size, seed, with_surface(settings(3, seed)));
         assert_steps_agree(device, &gaussians, &shot, &format!("{size:?} px"));
     }
 }
@@ -347,10 +298,7 @@ pub(super) fn with_depths(shot: Shot, gaussians: &Gaussians) -> Shot {
 }
 
 fn normals_and_inverse_depths_agree_with_the_oracle_together<B: TrainDevice>(device: &mut B) {
-    let view = resized(&view(), [37, 29]);
-    let settings = with_surface(settings(3, 8));
-    let gaussians = clear_gaussians(12, 8, &[(&view, settings)]);
-    let shot = shot(&gaussians, &view, settings, (8, Counted::All));
+    let (gaussians, shot) = clear_shot([37, 29], 8, with_surface(settings(3, 8)));
     let shot = with_depths(shot, &gaussians);
     assert_steps_agree(device, &gaussians, &shot, "with inverse depths");
 }

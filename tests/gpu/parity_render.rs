@@ -4,7 +4,7 @@ use splat::backend::Reach;
 use splat::math::adam::Moments;
 use splat::math::splat::bounds;
 
-use crate::common::oracle::{assert_agrees, draw};
+use crate::common::oracle::{self, assert_agrees, draw};
 use crate::common::scene::{Splat, composite_pixel, splats};
 use crate::filters::{MIP, SAMPLED_FROM, smoothed};
 use crate::normals::with_depths;
@@ -16,7 +16,6 @@ each_backend!(
     images_agree_with_the_oracle,
     images_agree_with_every_degree_stored_and_in_use,
     losses_agree_with_the_oracle_whatever_the_size,
-    losses_agree_with_the_oracle_where_a_mask_excludes_pixels,
     losses_agree_with_the_oracle_whatever_the_weights,
     a_mask_that_excludes_everything_leaves_no_loss,
     metrics_agree_with_the_oracle_with_and_without_a_mask,
@@ -60,19 +59,11 @@ fn assert_losses_like_the_oracles<B: TrainDevice>(
 
 fn losses_agree_with_the_oracle_whatever_the_size<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip(SIZES) {
-        let view = resized(&view(), size);
-        let settings = settings(3, seed);
-        let gaussians = clear_gaussians(12, seed, &[(&view, settings)]);
-        let shot = shot(&gaussians, &view, settings, (seed, Counted::All));
+        let (gaussians, shot) = clear_shot(size, seed, settings(3, seed));
         assert_losses_like_the_oracles(device, &gaussians, &shot);
-    }
-}
-
-fn losses_agree_with_the_oracle_where_a_mask_excludes_pixels<B: TrainDevice>(device: &mut B) {
-    for (seed, size) in (1..).zip(SIZES) {
-        let view = resized(&view(), size);
+        // A mask excludes pixels.
         let gaussians = tame_gaussians(60, seed, 3);
-        let shot = shot(&gaussians, &view, settings(3, seed), (seed, Counted::Some));
+        let shot = oracle::shot(&gaussians, &shot.view, shot.settings, (seed, Counted::Some));
         assert_losses_like_the_oracles(device, &gaussians, &shot);
     }
 }
@@ -100,11 +91,9 @@ fn a_mask_that_excludes_everything_leaves_no_loss<B: TrainDevice>(device: &mut B
 
 fn metrics_agree_with_the_oracle_with_and_without_a_mask<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip(SIZES) {
-        let view = resized(&view(), size);
-        let settings = settings(3, seed);
-        let gaussians = clear_gaussians(12, seed, &[(&view, settings)]);
-        for counted in [Counted::All, Counted::Some] {
-            let shot = shot(&gaussians, &view, settings, (seed, counted));
+        let (gaussians, all) = clear_shot(size, seed, settings(3, seed));
+        let some = shot(&gaussians, &all.view, all.settings, (seed, Counted::Some));
+        for shot in [all, some] {
             let found = measured(device, &gaussians, &shot);
             let expected = measured(&mut Cpu::<f64>::new(), &gaussians, &shot);
             let values = |of: &Measured| [of.mse, of.l1, of.ssim];

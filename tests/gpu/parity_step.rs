@@ -55,10 +55,7 @@ fn gradients_agree_at_every_degree_stored_and_in_use<B: TrainDevice>(device: &mu
 
 fn gradients_agree_whatever_the_size_and_the_loss<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip([[1, 1], [3, 2], [11, 11], [17, 33]]) {
-        let view = resized(&view(), size);
-        let settings = settings(3, seed);
-        let gaussians = clear_gaussians(12, seed, &[(&view, settings)]);
-        let mut shot = shot(&gaussians, &view, settings, (seed, Counted::All));
+        let (gaussians, mut shot) = clear_shot(size, seed, settings(3, seed));
         for lambda_dssim in [0.0, 0.2, 1.0] {
             shot.terms = Terms::photometric(lambda_dssim);
             let found = FirstStep::taken_by(device, &gaussians, &shot).snapshot;

@@ -18,6 +18,14 @@ pub(crate) fn noisy_shot(index: usize, view: &View, settings: Drawing) -> Shot {
     Shot { index, view: view.clone(), photo, settings, terms: Terms::photometric(0.2) }
 }
 
+/// A dozen Gaussians in a view of this size, whose photograph of noise has no borderline pixel.
+pub(crate) fn clear_shot(size: [u32; 2], seed: u64, drawing: Drawing) -> (Gaussians, Shot) {
+    let view = resized(&view(), size);
+    let gaussians = clear_gaussians(12, seed, &[(&view, drawing)]);
+    let shot = shot(&gaussians, &view, drawing, (seed, Counted::All));
+    (gaussians, shot)
+}
+
 /// Gaussians as large as those of a trained model: a few tiles each.
 pub(crate) fn small_gaussians(count: usize, seed: u64) -> Gaussians {
     let mut gaussians = tame_gaussians(count, seed, 3);
