@@ -54,7 +54,6 @@ fn compensated(kind: Compensation, settings: Drawing) -> Drawing {
     Drawing { compensation: Some(kind), ..settings }
 }
 
-/// Losses, tables and model after some iterations of one view.
 struct Learned {
     losses: Vec<Loss>,
     tables: AppearanceTables,
@@ -151,7 +150,6 @@ fn tables_that_change_nothing_leave_the_loss_as_it_is<B: TrainDevice>(device: &m
     }
 }
 
-/// Returns a photograph of the common view whose colours are changed.
 fn photographed<B: TrainDevice>(
     device: &mut B,
     (gaussians, settings): (&Gaussians, &Drawing),
@@ -164,7 +162,6 @@ fn photographed<B: TrainDevice>(
     image([37, 29], rgb.collect())
 }
 
-/// Colours within 0..1, which a photograph of them holds.
 fn calm(count: usize, seed: u64) -> (Gaussians, Drawing) {
     let mut gaussians = tame_gaussians(count, seed, 0);
     for value in &mut gaussians.sh_dc {
@@ -173,7 +170,6 @@ fn calm(count: usize, seed: u64) -> (Gaussians, Drawing) {
     (gaussians, Drawing { background: [0.3, 0.5, 0.7], ..settings(0, seed) })
 }
 
-/// Loss before and after so many iterations of one view.
 fn learned<B: TrainDevice>(
     device: &mut B,
     kind: Compensation,
@@ -312,7 +308,6 @@ impl Case {
         Self { model, appearance, photo, settings }
     }
 
-    /// Returns the loss and the total variation of the tables.
     fn objective(&self, model: &Model<f64>, appearance: &ColorTables<f64>) -> f64 {
         let mut device = Cpu::<f64>::new();
         let mut appearance = appearance.clone();

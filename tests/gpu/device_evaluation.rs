@@ -35,7 +35,6 @@ impl Trained {
         Self { device, model, peak }
     }
 
-    /// Evaluates a view. Returns its pixels, its error and the memory that the evaluation took.
     fn evaluate(&mut self, view: &View, image: &Arc<Image>) -> (Vec<f32>, f64, Bytes) {
         let Self { device, model, .. } = self;
         device.take_peak();
@@ -293,7 +292,6 @@ fn expect(device: &mut Cuda, model: &mut Model, shots: &[Shot], expected: Expect
     }
 }
 
-/// Returns the index of the view that a step shows.
 fn shown_by(number: u32) -> usize {
     (RandomStream::new(5, u64::from(number), RandomUse::Sample).bits(1) % 6) as usize
 }

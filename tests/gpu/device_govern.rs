@@ -24,7 +24,6 @@ const SIZE: [u32; 2] = [1024, 1024];
 
 const PHOTOGRAPHS: usize = 32;
 
-/// Neighbours in the lists that are asked for.
 const LONG: u32 = 32;
 
 /// Iterations in which each view comes up once.
@@ -37,7 +36,6 @@ fn photographs() -> Vec<Arc<Image>> {
     (0..PHOTOGRAPHS).map(of).collect()
 }
 
-/// A GPU with a model and photographs in training.
 struct Bench {
     device: Cuda,
     model: Model,
@@ -419,7 +417,6 @@ const UNTIL: u64 = 1000;
 /// Long enough for the management library to be opened on the way.
 const ITERATIONS: u64 = 3000;
 
-/// A run on the GPU that records its buffers, and its log.
 fn run() -> (TestFolder, Ended, Vec<Value>) {
     cuda::share();
     let place = TestFolder::with_scene();

@@ -39,7 +39,6 @@ fn pinned<T: Plain>(
     heap.pinned(&Slot::unlisted(label), &(len as u64))
 }
 
-/// A session alone on the GPU: free memory is a figure of the whole of it.
 fn session() -> (Alone, Session) {
     let alone = alone();
     let session = Session::open(None).unwrap_or_else(|error| panic!("{error}"));
@@ -426,7 +425,6 @@ fn open(budget: Option<Bytes>) -> Result<Cuda, DeviceError> {
     })
 }
 
-/// A run that the budget allowed.
 struct Ran {
     losses: Vec<Loss>,
     /// Views whose photographs stayed before the model grew, and at the end.
@@ -435,7 +433,6 @@ struct Ran {
     peak: Bytes,
 }
 
-/// A run that the budget did not allow.
 struct Stopped {
     error: DeviceError,
     /// True if the refusal left the model as it was. `None` if there was no model.
@@ -491,7 +488,6 @@ fn run(shots: &[Shot], gaussians: &Gaussians, budget: Option<Bytes>) -> Result<R
     Ok(Ran { losses: done.losses, held: [done.held, holds(&device)], peak })
 }
 
-/// Progress of a run.
 struct Done {
     losses: Vec<Loss>,
     held: usize,

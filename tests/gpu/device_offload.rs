@@ -14,7 +14,6 @@ use crate::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Width and height of the views that specks are seen in.
 const SIZE: [u32; 2] = [64, 64];
 
 /// More steps than those whose drifts the kernels' arguments hold.
@@ -24,7 +23,6 @@ fn offloaded() -> Cuda {
     open_compact(Storage::Offloaded)
 }
 
-/// A camera that looks ahead, and one that looks back.
 fn views() -> [View; 2] {
     [straight(), looking_back()].map(|view| resized(&view, SIZE))
 }
@@ -55,13 +53,11 @@ fn specks() -> Gaussians {
     together(&views().map(|view| specks_of(SIZE, view.pose.rotation)))
 }
 
-/// Each view with a photograph of noise.
 fn shots() -> [Shot; 2] {
     let [ahead, back] = views();
     [(1, ahead), (2, back)].map(|(index, view)| noisy_shot(index, &view, settings(3, 8)))
 }
 
-/// Asserts that most colours are not where they began.
 pub(super) fn assert_colours_moved(start: &Gaussians, end: &Gaussians) {
     let moved = strays(&end.sh_dc, &start.sh_dc, |_| 0.01);
     assert!(moved * 2 > start.sh_dc.len(), "only {moved} colours moved");

@@ -17,7 +17,6 @@ use crate::prelude::*;
 const GAUSSIANS: usize = 60_000;
 const BIRTHS: usize = 9_001;
 
-/// Neighbours of each Gaussian, in the coarse stage.
 const NEIGHBOURS: u32 = 16;
 
 /// All terms that take no maps, or those that are asked for beside distances.
@@ -32,7 +31,6 @@ fn surface_rule(maps: Maps, iteration: u32) -> SurfaceRule {
 const SIZE: [u32; 2] = [1021, 771];
 const PHOTOGRAPHS: usize = 5;
 
-/// With or without maps of inverse depths and normals.
 fn photograph(with_maps: bool) -> Arc<Image> {
     let plain = photo(SIZE[0], SIZE[1], None);
     let values = vec![20_000; SIZE[0] as usize * SIZE[1] as usize];

@@ -97,7 +97,6 @@ impl<'a, D: TrainDevice> TestRun<'a, D> {
         RenderSettings { sh_degree: 2, footprint: self.footprint, ..RenderSettings::DEFAULT }
     }
 
-    /// A step over these views; returns their losses.
     fn step(&mut self, indices: &[usize]) -> Vec<f64> {
         let (all, settings, observe) = (views(), self.settings(), Some(Statistics::Both));
         let mut gradients = D::Gradients::default();

@@ -21,20 +21,16 @@ each_backend!(
     a_view_whose_surface_no_gaussian_is_near_has_no_samples,
 );
 
-/// Distances alone, in a unit of which they are a few.
 const RULE: SurfaceRule = SurfaceRule { samples: 61, ..SurfaceRule::DISTANCES };
 
-/// Neighbours of each Gaussian in [`pile`].
 const NEAR: u32 = 3;
 
-/// Row of [`pile`]'s Gaussian that floats before all others.
 const FLOATING: usize = 10;
 
 /// Row of the farthest visible Gaussian. Its depth stands behind all the others without a gradient, so that the
 /// differences do not show it.
 const FARTHEST: usize = 8;
 
-/// Row of the Gaussian that is too faint to be seen.
 const UNSEEN: usize = 0;
 
 /// Ten Gaussians in the middle of the view, the first too faint to be seen, and one that floats before
@@ -60,7 +56,6 @@ fn pile() -> Gaussians {
     together(&parts)
 }
 
-/// Rows that the view sees.
 fn visible() -> Vec<usize> {
     (1..=FLOATING).collect()
 }
@@ -113,7 +108,6 @@ fn distances_agree_with_their_definition() {
     assert!(held > 20 && counted < 806, "{held} held, {counted} counted");
 }
 
-/// The terms of a model by the whole pipeline.
 fn total(model: &Model<f64>, near: &NearestLists, rule: &SurfaceRule) -> f64 {
     let (device, mut model) = (&mut Cpu::<f64>::new(), model.clone());
     let view = straight();

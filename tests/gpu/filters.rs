@@ -157,7 +157,6 @@ fn three_views() -> [View; 3] {
     views
 }
 
-/// A view that sees nothing.
 fn far_away() -> View {
     let mut view = view();
     view.pose.translation = [0.0, 0.0, -1e4];
@@ -228,7 +227,6 @@ fn without_a_view_that_samples_anything_filters_are_zero<B: TrainDevice>(device:
     assert!(device.snapshot(&mut none).unwrap().filter_3d.is_empty());
 }
 
-/// Opacities as they are through the 3D filter.
 fn through_the_filter(snapshot: &Snapshot<Gaussians>) -> Vec<f64> {
     let Snapshot { parameters, filter_3d, .. } = snapshot;
     let scales = parameters.log_scales.as_chunks::<3>().0;
@@ -363,7 +361,6 @@ fn regularisers_act_on_all_gaussians_or_on_those_that_are_seen<B: TrainDevice>(d
     }
 }
 
-/// True if a place lies before a view's camera.
 fn is_before(view: &View, place: &[f32; 3]) -> bool {
     let pose = &view.pose;
     dot(pose.rotation[2], place.map(f64::from)) + pose.translation[2] > 0.0

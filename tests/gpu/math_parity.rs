@@ -33,7 +33,6 @@ use splat::math::{compact, filter, relocate, sh, sigmoid, sigmoid_bwd};
 
 use crate::prelude::*;
 
-/// Kind of a function's results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Real numbers, which rounding changes.
@@ -44,9 +43,7 @@ enum Kind {
 
 /// A device function with its twin in both precisions.
 struct Probe {
-    /// Name of the constant that chooses the function.
     name: &'static str,
-    /// The device function.
     function: &'static str,
     number: u32,
     kind: Kind,

@@ -39,7 +39,6 @@ fn wall(quat: Quat<f32>) -> Gaussians {
     together(&discs)
 }
 
-/// Share of the border among the pixels of [`view`].
 const BORDER: f64 = 1.0 - (35.0 * 27.0) / (37.0 * 29.0);
 
 /// The mean of a model's view, with the gradients of it and of the colours.
@@ -109,7 +108,6 @@ fn gradients_of_colours_are_the_same_with_a_surface_and_without<B: TrainDevice>(
     }
 }
 
-/// Relative, and below the second absolute.
 const EXACT: (f64, f64) = (1e-6, 1e-6);
 
 #[test]
@@ -243,10 +241,8 @@ each_backend!(
     a_view_that_sees_nothing_has_no_surface,
 );
 
-/// Weight of the normals in the loss.
 const NORMALS_WEIGHT: f64 = 0.3;
 
-/// Rules for which pixels count.
 const RULES: [NormalDepths; 3] = [NormalDepths::All, NormalDepths::Opaque, NormalDepths::Median];
 
 /// Takes the first step with normals compared. Returns the step and their mean.
@@ -348,7 +344,6 @@ fn a_view_that_sees_nothing_has_no_surface<B: TrainDevice>(device: &mut B) {
     }
 }
 
-/// Returns the bits of a picture and of its maps.
 #[cfg(kernels)]
 fn bits(device: &mut Cuda, (gaussians, view): (&Gaussians, &View), pass: Pass) -> Vec<u32> {
     let model = device.upload(gaussians).unwrap();

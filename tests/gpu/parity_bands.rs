@@ -55,12 +55,10 @@ fn render(
     })
 }
 
-/// A drawn view.
 struct DrawnBands {
     image: Rendered,
     bands: u32,
     in_bands: bool,
-    /// Nothing of a view in bands.
     work: Option<Work>,
 }
 

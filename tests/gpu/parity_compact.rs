@@ -112,7 +112,6 @@ fn moments_are_restored_to_code_precision_and_then_bit_for_bit() {
     }
 }
 
-/// A view with a photograph of noise.
 fn shot_of(index: usize, view: &View) -> Shot {
     noisy_shot(index, view, settings(3, 8))
 }
@@ -175,7 +174,6 @@ fn a_step_is_that_of_full_precision_up_to_rounding() {
     assert_ne!(found.parameters.sh_rest, start.parameters.sh_rest);
 }
 
-/// A photograph of other Gaussians.
 fn photograph(gaussians: &Gaussians, view: &View) -> Arc<Image> {
     let mut device = full();
     let model = device.upload(gaussians).unwrap();
@@ -294,7 +292,6 @@ fn rows_keep_their_colours_and_moments_where_they_are_moved() {
     assert_same_rows(&found, &expected, "densify");
 }
 
-/// Only colours move, and fast.
 const COLORS: Rates = Rates { sh_dc: 5e-2, sh_rest: 6e-2, ..AT_REST };
 
 /// Steps of these numbers, which see nothing of what is behind the camera.
@@ -507,7 +504,6 @@ fn half() -> Cuda {
     open_compact(Storage::HalfColors)
 }
 
-/// Returns a snapshot as such a model holds it.
 fn half_held(start: &Snapshot<Gaussians>) -> Snapshot<Gaussians> {
     let mut device = half();
     let mut model = device.restore(start.clone()).unwrap();

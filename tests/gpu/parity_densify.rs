@@ -189,7 +189,6 @@ fn rounds_follow_each_other_with_steps_between<B: TrainDevice>(device: &mut B) {
     assert!(counts.windows(2).all(|pair| pair[0] != pair[1]), "{counts:?}");
 }
 
-/// Numbers of Gaussians after each of four rounds.
 fn rounds<B: TrainDevice>(device: &mut B, rule: &DensifyRule, shots: &[Shot]) -> Vec<usize> {
     let mut model = observed(device);
     let mut counts = Vec::new();
@@ -427,7 +426,6 @@ fn assert_same(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>, what
     assert_eq!(found.gradient_norm_sums, expected.gradient_norm_sums, "{what}");
 }
 
-/// Moves the dead of a snapshot. Returns their number and the model.
 fn relocated<B: TrainDevice>(
     device: &mut B,
     start: &Snapshot<Gaussians>,
@@ -435,7 +433,6 @@ fn relocated<B: TrainDevice>(
     changed(device, start, |device, model| relocate(device, model, &RELOCATE_RULE).unwrap())
 }
 
-/// Adds copies to a snapshot.
 fn multiplied<B: TrainDevice>(
     device: &mut B,
     start: &Snapshot<Gaussians>,
@@ -580,7 +577,6 @@ fn a_round_draws_the_same_gaussians_and_removes_the_unseen<B: TrainDevice>(devic
     }
 }
 
-/// Rows whose centres have no moments.
 fn forgotten(snapshot: &Snapshot<Gaussians>) -> Vec<usize> {
     let moments = snapshot.second_moments.means.chunks(3).enumerate();
     moments.filter(|(_, moments)| moments.iter().all(|&m| m == 0.0)).map(|(row, _)| row).collect()

@@ -21,7 +21,6 @@ fn with_depths(settings: Drawing) -> Drawing {
     Drawing { inverse_depth: true, ..settings }
 }
 
-/// A shot with a map of noise beside the photograph.
 fn shot_with_depths(
     gaussians: &Gaussians,
     view: &View,
@@ -285,7 +284,6 @@ fn transmittances<B: TrainDevice>(
     device.transmittances(&model, view, &Drawing::DEFAULT.settings(), places).unwrap()
 }
 
-/// Returns the point that a pixel shows at a depth, world space.
 fn place(view: &View, pixel: usize, depth: f64) -> [f32; 3] {
     let width = view.camera.width as usize;
     let at_px = [pixel % width, pixel / width].map(|at| at as f64 + 0.5);

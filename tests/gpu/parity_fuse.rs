@@ -20,7 +20,6 @@ each_backend!(
 
 const VIEWS: usize = 14;
 
-/// Views from around the ball of the place in between.
 fn views() -> Vec<View> {
     (0..VIEWS)
         .map(|number| {
@@ -57,7 +56,6 @@ fn mask_of(number: usize, view: &View) -> Option<Vec<u8>> {
     number.is_multiple_of(2).then(mask)
 }
 
-/// Gaussians to fuse, with their views and masks.
 struct FusedScene {
     gaussians: Gaussians,
     views: Vec<View>,
@@ -72,7 +70,6 @@ struct BothWays {
 }
 
 impl FusedScene {
-    /// The ball without masks.
     fn ball(space: Space) -> Self {
         Self { gaussians: ball(), views: views(), masks: vec![None; VIEWS], space }
     }
@@ -120,7 +117,6 @@ impl FusedScene {
         BothWays { bricks: [found, Arc::unwrap_or_clone(bricks)], voxels }
     }
 
-    /// The surface as a device makes it.
     fn surface<B: TrainDevice>(
         &self,
         device: &mut B,
@@ -283,14 +279,12 @@ mod on_the_device {
         fuses(device);
     }
 
-    /// A device with room for little.
     fn small_device() -> Cuda {
         let limit = Some(Limit::Bytes(Bytes(800 << 20)));
         let options = CudaOptions { vram_limit: limit, ..CudaOptions::default() };
         cuda::open_with(&options).unwrap()
     }
 
-    /// Asserts that the device still fuses a small scene.
     fn fuses(device: &mut Cuda) {
         let [space, _] = spaces();
         assert!(FusedScene::ball(space).surface(device).is_ok());

@@ -177,7 +177,6 @@ each_backend_anew!(
     a_colour_that_is_not_finite_though_its_coefficients_are_is_reported,
 );
 
-/// Takes one iteration. Returns the device's objection.
 fn try_step<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
@@ -265,7 +264,6 @@ fn a_gaussian_that_is_not_finite_harms_no_other_and_is_reported<B: TrainDevice>(
     }
 }
 
-/// Alone, and alone in the lanes that a GPU handles together.
 fn a_broken_gaussian_that_has_no_seen_neighbour_is_reported<B: TrainDevice>(open: impl Fn() -> B) {
     let settings = settings(3, 9);
     let ahead = gaussian([0.0, 0.05, 1.0], 0.1, 0.8, [0.5; 3]);

@@ -11,7 +11,6 @@ each_backend!(
     what_is_too_small_or_of_another_size_is_refused,
 );
 
-/// A view of this size and a photograph of noisy stripes.
 fn shot(size: [u32; 2], seed: u64) -> (View, Image) {
     let [_, rgb] = images(size, seed);
     let [width, height] = size;

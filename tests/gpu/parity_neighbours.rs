@@ -34,7 +34,6 @@ fn model_of(points: &[Point]) -> Gaussians {
     gaussians
 }
 
-/// All lists, `[n, k]`.
 fn found<B: TrainDevice>(device: &mut B, points: &[Point], count: u32) -> Vec<u32> {
     let model = device.upload(&model_of(points)).unwrap();
     let near = device.neighbours(&model, count).unwrap();
@@ -233,11 +232,9 @@ fn some_dying() -> Gaussians {
     together(&parts)
 }
 
-/// Density alone, at a few places.
 const DENSITY: SurfaceRule =
     SurfaceRule { entropy: 0.0, density: 1.0, normal: 0.0, samples: 100, ..SurfaceRule::UNEQUAL };
 
-/// No surface terms.
 const NOTHING: SurfaceRule = SurfaceRule { density: 0.0, ..DENSITY };
 
 /// True if the surface terms of a view refuse these lists for another generation's, after a step.
@@ -260,7 +257,6 @@ fn is_stale<B: TrainDevice>(device: &mut B, model: &mut B::Model, near: &B::List
 const DENSIFY: DensifyRule =
     DensifyRule { gradient_min: 1e9, small_max: 1.0, opacity_min: 0.01, ..DensifyRule::ALL };
 
-/// A change of the rows of a model.
 type Change<B> = fn(&mut B, &mut <B as Store<Gaussians>>::Model);
 
 fn lists_know_when_rows_have_come_gone_or_changed_places<B: TrainDevice>(device: &mut B) {

@@ -127,12 +127,10 @@ const BATCHES: [usize; 4] = [1, 2, 5, 8];
 enum Kind {
     Colours,
     InverseDepths,
-    /// Depths and normals are drawn and compared.
     Normals,
     /// The opacities' entropy is added to the geometry's gradients.
     Entropy,
     Filters,
-    /// All of it but the filters.
     All,
 }
 

@@ -143,7 +143,6 @@ fn what_density_control_is_told_agrees_with_the_oracle<B: TrainDevice>(device: &
     }
 }
 
-/// Takes a step over each view. Returns the model with its statistics.
 fn statistics<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
@@ -471,7 +470,6 @@ fn shots(gaussians: &Gaussians) -> Vec<Shot> {
         .collect()
 }
 
-/// A model of 71 Gaussians of degree 2 after twenty steps.
 fn trained<B: TrainDevice>(device: &mut B) -> (B::Model, Vec<Shot>) {
     let gaussians = tame_gaussians(71, 19, 2);
     let shots = shots(&gaussians);

@@ -23,7 +23,6 @@ each_backend!(
 
 const RULE: SurfaceRule = SurfaceRule::UNEQUAL;
 
-/// Terms that are on: entropy, density, normals.
 const TERMS: [[bool; 3]; 5] = [
     [true, false, false],
     [false, true, false],
@@ -90,7 +89,6 @@ pub(super) fn compared<B: TrainDevice>(
     (terms, device.snapshot(&mut model).unwrap())
 }
 
-/// Takes a step of the straight view by a rule alone.
 fn regularised<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
@@ -110,7 +108,6 @@ pub(super) fn assert_terms_agree(found: &SurfaceTerms, expected: &SurfaceTerms, 
 /// Share of the largest gradient of all that is allowed in a column in which all cancels.
 pub(super) const CANCELLED: f64 = 1e-5;
 
-/// Compares terms and gradients with the oracle's. Returns those of the device.
 fn assert_agrees<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
@@ -124,7 +121,6 @@ fn assert_agrees<B: TrainDevice>(
     found
 }
 
-/// Gaussians with a gradient.
 fn moved(after: &Snapshot<Gaussians>) -> Vec<bool> {
     let logits = after.first_moments.opacity_logits.iter();
     let scales = after.first_moments.log_scales.chunks(3);

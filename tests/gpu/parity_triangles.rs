@@ -150,7 +150,6 @@ fn drawn<B: TrainDevice>(device: &mut B, mesh: &TriangleMesh, at: (&View, &Drawi
     drawn_either(device, &model, at)
 }
 
-/// The image and the inverse depths in all clear pixels.
 fn assert_images_agree<B: TrainDevice>(
     device: &mut B,
     mesh: &TriangleMesh,

@@ -22,7 +22,6 @@ each_backend!(
 const SETTINGS: RenderSettings =
     RenderSettings { background: [0.1, 0.4, 0.7], ..RenderSettings::DEFAULT };
 
-/// Two views that are apart.
 fn views() -> [View; 2] {
     [-0.2, 0.3].map(|moved| {
         let mut view = view();

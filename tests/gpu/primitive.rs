@@ -8,8 +8,6 @@ use crate::common::isotropic::{Balls, Seen, add_view, visible_balls};
 use crate::prelude::*;
 use crate::support;
 #[cfg(kernels)]
-use splat::backend::Device;
-#[cfg(kernels)]
 use splat::backend::cuda::Model;
 
 each_backend!(
@@ -67,7 +65,6 @@ fn shots(balls: &Balls, drawing: Drawing) -> Vec<Shot> {
     [view(), aside].iter().enumerate().map(numbered).collect()
 }
 
-/// Adds the gradients of a view. Returns the loss.
 fn add<P: Primitive, B: Render<P>>(
     device: &mut B,
     model: &mut B::Model,
@@ -206,7 +203,6 @@ fn several_views_move_balls_as_the_oracle_does<B: Render<Balls>>(device: &mut B)
     }
 }
 
-/// The losses of steps over one view after the other, and the model after them.
 fn steps<B: Render<Balls>>(
     device: &mut B,
     balls: &Balls,
@@ -263,7 +259,6 @@ fn a_short_training_comes_close_to_the_photographs<B: Render<Balls>>(device: &mu
     assert!(after.parameters.colors.iter().all(|color| color.is_finite()));
 }
 
-/// Asserts that something is refused with these words.
 fn assert_unsupported<T>(result: Result<T, DeviceError>, words: &str) {
     let Err(error) = result else { panic!("{words} of balls are not refused") };
     assert!(matches!(error, DeviceError::Unsupported { .. }), "{error}");
@@ -353,7 +348,6 @@ each_backend!(balls_come_back_as_they_were_put_there, balls_are_reordered_and_ha
 /// Sizes around whole blocks of 32 lanes, an odd one, and one of several chunks.
 const SIZES: [usize; 7] = [0, 1, 31, 32, 33, 1021, 70_001];
 
-/// Balls in training, every number of noise.
 pub(crate) fn in_training(count: usize, seed: u64) -> Snapshot<Balls> {
     let mut draws = Draws::new(seed);
     let mut noise = || draws.uniform(-1.0, 1.0).to_f32();

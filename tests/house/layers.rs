@@ -221,7 +221,6 @@ fn the_scanner_sees_what_it_should() {
 
 /// A file of the product and what it imports.
 struct File {
-    /// Path relative to `src`.
     relative: PathBuf,
     /// Path of its module below the crate.
     module: Vec<String>,
@@ -234,7 +233,6 @@ struct File {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Import {
     path: Vec<String>,
-    /// Its name in the file.
     name: String,
     is_public: bool,
 }

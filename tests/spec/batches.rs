@@ -5,10 +5,8 @@ use splat::backend::cpu::{Model, Parameter};
 use crate::common::oracle::Groups;
 use crate::common::prelude::*;
 
-/// Surface terms whose weights are all different.
 const RULE: SurfaceRule = SurfaceRule { samples: 501, ..SurfaceRule::UNEQUAL };
 
-/// Takes a step over these views and returns the model's snapshot.
 fn stepped(gaussians: &Gaussians, shots: &[&Shot], rates: Rates) -> Snapshot<Gaussians> {
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(gaussians).unwrap();

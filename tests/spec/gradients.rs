@@ -303,7 +303,6 @@ fn a_gaussian_behind_the_camera_or_outside_the_image_takes_no_gradient() {
     assert!(model.views_seen[2..].iter().all(|&seen| seen == 1));
 }
 
-/// Returns the gradients of 400 Gaussians in one view by parameter, in this precision.
 fn crowd_gradients<R: Real>() -> [Vec<f64>; 6] {
     let mut draws = Draws::new(21);
     let count = 400;

@@ -137,7 +137,6 @@ fn finished(iteration: u32, interrupted: bool) -> Event {
     Event::Finished { iteration, gaussians, training_seconds, interrupted, peaks, times }
 }
 
-/// Returns the sinks of a run in a new model folder.
 fn new_run(name: &str) -> (PathBuf, Sinks) {
     let folder = model_folder(name);
     let sinks = Sinks::for_run(&folder, ProgressStyle::None, None).unwrap();
@@ -299,7 +298,6 @@ fn an_impossible_model_folder_is_a_named_error() {
     assert!(error.to_string().contains("file"), "{error}");
 }
 
-/// Records the warnings that reach a sink.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
@@ -345,7 +343,6 @@ fn a_full_device_under_a_file_of_a_run_costs_one_warning() {
     assert_eq!(steps_of_tags(&events_files(&folder)[0])["test/psnr"], [10, 20, 30]);
 }
 
-/// Returns the progress lines of a run.
 fn progress(style: ProgressStyle) -> Vec<String> {
     let path = model_folder("progress").with_extension(format!("{style:?}"));
     fs::create_dir_all(path.parent().unwrap()).unwrap();

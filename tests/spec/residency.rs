@@ -40,7 +40,6 @@ impl Sink for Record {
     }
 }
 
-/// A sink that passes each event to a closure first.
 struct Tap<S> {
     observe: S,
     record: Record,

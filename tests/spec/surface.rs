@@ -15,13 +15,10 @@ const EXACT: (f64, f64) = (1e-6, 1e-6);
 /// Tolerances of a total of order 1, whose own rounding is 1e-11 of a difference over a step of 1e-4.
 const EXACT_IN_SUM: (f64, f64) = (1e-6, 1e-5);
 
-/// Weights that are all different.
 const RULE: SurfaceRule = SurfaceRule { samples: 203, ..SurfaceRule::UNEQUAL };
 
-/// All terms off.
 const OFF: SurfaceRule = SurfaceRule { entropy: 0.0, density: 0.0, normal: 0.0, ..RULE };
 
-/// Neighbours of each Gaussian in [`every_kind`].
 const NEAR: u32 = 5;
 
 /// Returns Gaussians that meet every branch: overlapping ones in all directions, some too transparent to be seen, and
@@ -49,7 +46,6 @@ fn every_kind() -> (Gaussians, Vec<usize>) {
     (all, visible)
 }
 
-/// Logit of an opacity just below the visible 1/255.
 const UNSEEN_LOGIT: f64 = -5.6;
 
 #[test]
@@ -381,7 +377,6 @@ fn after_steps(rule: &SurfaceRule) -> [([f64; 2], SurfaceTerms); 2] {
     [before, after]
 }
 
-/// The two sampled terms alone.
 const ALONE: SurfaceRule = SurfaceRule { samples: 2_000, seed: 3, ..OFF };
 
 #[test]

@@ -1,7 +1,7 @@
 //! Surfels: gradients against differences, and drawn images against the definition.
 
+use splat::backend::Extra;
 use splat::backend::cpu::{Model, Parameter};
-use splat::backend::{Extra, Render, Store};
 use splat::math::linalg::{add, dot, mul, rotation, scale, sub};
 use splat::math::{sh, sigmoid};
 
@@ -38,7 +38,6 @@ const DRAWING: Drawing = Drawing {
 
 const NORMAL_WEIGHT: f64 = 0.3;
 
-/// Distortions are small.
 const DISTORTION_WEIGHT: f64 = 20.0;
 
 fn terms() -> Terms {
