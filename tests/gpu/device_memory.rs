@@ -39,6 +39,7 @@ fn pinned<T: Plain>(
     heap.pinned(&Slot::unlisted(label), &(len as u64))
 }
 
+/// A session alone on the GPU: free memory is a figure of the whole of it.
 fn session() -> (Alone, Session) {
     let alone = alone();
     let session = Session::open(None).unwrap_or_else(|error| panic!("{error}"));

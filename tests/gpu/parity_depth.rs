@@ -284,6 +284,7 @@ fn transmittances<B: TrainDevice>(
     device.transmittances(&model, view, &Drawing::DEFAULT.settings(), places).unwrap()
 }
 
+/// The point that a pixel shows at a depth, world space.
 fn place(view: &View, pixel: usize, depth: f64) -> [f32; 3] {
     let width = view.camera.width as usize;
     let at_px = [pixel % width, pixel / width].map(|at| at as f64 + 0.5);

@@ -264,6 +264,7 @@ fn a_gaussian_that_is_not_finite_harms_no_other_and_is_reported<B: TrainDevice>(
     }
 }
 
+/// Alone, and alone in the lanes that a GPU handles together.
 fn a_broken_gaussian_that_has_no_seen_neighbour_is_reported<B: TrainDevice>(open: impl Fn() -> B) {
     let settings = settings(3, 9);
     let ahead = gaussian([0.0, 0.05, 1.0], 0.1, 0.8, [0.5; 3]);

@@ -34,6 +34,7 @@ fn model_of(points: &[Point]) -> Gaussians {
     gaussians
 }
 
+/// All lists, `[n, k]`.
 fn found<B: TrainDevice>(device: &mut B, points: &[Point], count: u32) -> Vec<u32> {
     let model = device.upload(&model_of(points)).unwrap();
     let near = device.neighbours(&model, count).unwrap();

@@ -23,6 +23,7 @@ each_backend!(
 
 const RULE: SurfaceRule = SurfaceRule::UNEQUAL;
 
+/// Terms that are on: entropy, density, normals.
 const TERMS: [[bool; 3]; 5] = [
     [true, false, false],
     [false, true, false],

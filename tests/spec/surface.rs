@@ -46,6 +46,7 @@ fn every_kind() -> (Gaussians, Vec<usize>) {
     (all, visible)
 }
 
+/// Logit of an opacity just below the visible 1/255.
 const UNSEEN_LOGIT: f64 = -5.6;
 
 #[test]

@@ -38,6 +38,7 @@ const DRAWING: Drawing = Drawing {
 
 const NORMAL_WEIGHT: f64 = 0.3;
 
+/// Distortions are small.
 const DISTORTION_WEIGHT: f64 = 20.0;
 
 fn terms() -> Terms {
