@@ -244,26 +244,19 @@ fn a_run_and_its_continuation_fill_the_model_folder() {
 }
 
 #[test]
-fn photographs_are_in_the_events_once_a_run() {
-    let (folder, mut sinks) = new_run("photographs");
+fn pictures_are_in_the_events_and_photographs_once_a_run() {
+    let (folder, mut sinks) = new_run("pictures");
     for iteration in [7, 9] {
         sinks.on(&pictures(iteration, Split::Test, "a.jpg")).unwrap();
         sinks.on(&evaluated(iteration, Split::Test)).unwrap();
     }
     // Read while the sink is alive: an evaluation flushes.
     sinks.written().iter().for_each(Completion::wait);
-    let steps = steps_of_tags(&events_files(&folder)[0]);
+    let file = &events_files(&folder)[0];
+    let steps = steps_of_tags(file);
     assert_eq!(steps["test/a.jpg/render"], [7, 9]);
     assert_eq!(steps["test/a.jpg/ground_truth"], [7]);
-}
-
-#[test]
-fn an_image_in_the_events_is_the_picture() {
-    let (folder, mut sinks) = new_run("image");
-    sinks.on(&pictures(7, Split::Test, "a.jpg")).unwrap();
-    sinks.on(&evaluated(7, Split::Test)).unwrap();
-    sinks.written().iter().for_each(Completion::wait);
-    let found = records(&events_files(&folder)[0]).into_iter().find_map(|record| {
+    let found = records(file).into_iter().find_map(|record| {
         let values = record.get_summary().get_value().to_vec();
         values.into_iter().find(|value| value.get_tag() == "test/a.jpg/render")
     });
