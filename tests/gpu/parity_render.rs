@@ -96,9 +96,7 @@ fn metrics_agree_with_the_oracle_with_and_without_a_mask<B: TrainDevice>(device:
         for shot in [all, some] {
             let found = measured(device, &gaussians, &shot);
             let expected = measured(&mut Cpu::<f64>::new(), &gaussians, &shot);
-            let values = |of: &Measured| [of.mse, of.l1, of.ssim];
-            let what = format_args!("{size:?} px: mse, l1, ssim");
-            assert_near(&values(&found), &values(&expected), |_| 1e-5, what);
+            assert_measured_alike(&found, &expected, format_args!("{size:?} px"));
         }
     }
 }

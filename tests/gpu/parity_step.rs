@@ -449,8 +449,7 @@ fn a_view_that_looks_where_no_other_did_sees_the_oracles_colours<B: TrainDevice>
 // Models pass between devices, through memory and through a checkpoint's file.
 
 each_backend!(
-    a_model_trained_here_is_the_same_on_the_processor,
-    a_model_trained_on_the_processor_is_the_same_here,
+    a_model_is_the_same_on_the_processor_and_here,
     a_model_goes_through_a_checkpoints_file_bit_for_bit,
     training_goes_on_the_same_way_after_a_change_of_device,
     every_row_of_a_model_of_any_size_comes_back,
@@ -501,11 +500,8 @@ fn assert_same_bits(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>)
     assert_eq!(optional(found), optional(expected));
 }
 
-fn a_model_trained_here_is_the_same_on_the_processor<B: TrainDevice>(device: &mut B) {
+fn a_model_is_the_same_on_the_processor_and_here<B: TrainDevice>(device: &mut B) {
     assert_passes_on(device, &mut Cpu::<f32>::new());
-}
-
-fn a_model_trained_on_the_processor_is_the_same_here<B: TrainDevice>(device: &mut B) {
     assert_passes_on(&mut Cpu::<f32>::new(), device);
 }
 

@@ -120,6 +120,13 @@ pub(crate) fn assert_near<T: Copy + Into<f64>>(
     }
 }
 
+/// Asserts that metrics agree but for the rounding of colours in single precision.
+pub(crate) fn assert_measured_alike(found: &Measured, expected: &Measured, what: impl Display) {
+    let values = |of: &Measured| [of.mse, of.l1, of.ssim];
+    let what = format_args!("{what}: mse, l1, ssim");
+    assert_near(&values(found), &values(expected), |_| 1e-5, what);
+}
+
 /// Counts the values that are further from the expected ones than allowed.
 pub(crate) fn strays<T: Copy + Into<f64>>(
     found: &[T],
