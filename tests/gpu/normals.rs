@@ -299,30 +299,10 @@ fn normals_and_inverse_depths_agree_with_the_oracle_together<B: TrainDevice>(dev
     assert_steps_agree(device, &gaussians, &shot, "with inverse depths");
 }
 
-/// Faint discs that all cover all of a view, one behind the other, turned this way and that.
-fn layers(count: u32) -> Gaussians {
-    let mut draws = Draws::new(9);
-    let parts: Vec<Gaussians> = (0..count)
-        .map(|i| {
-            let depth = 1.0 + 4e-3 * i as f32;
-            let [x, y] = draws.array::<2>(-0.2, 0.2).map(f64::to_f32);
-            let color = draws.array::<3>(0.1, 0.9).map(f64::to_f32);
-            // Twice the least opacity that shows at the centre, and more than it anywhere in view.
-            let mut one = gaussian([x * depth, y * depth, depth], 0.9 * depth, 0.009, color);
-            let [a, b] = draws.array::<2>(-0.3, 0.3).map(f64::to_f32);
-            one.quats = vec![1.0, a, b, 0.1];
-            // A sphere has no gradient of its rotation: rounding would be compared with zero.
-            one.log_scales[0] += 0.3;
-            one.log_scales[2] -= 0.2;
-            one
-        })
-        .collect();
-    together(&parts)
-}
-
 fn lists_of_several_chunks_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     // 256 instances are a chunk: this is two of them and a part.
-    let gaussians = layers(600);
+    let depths = (0..600).map(|i| 1.0 + 4e-3 * i as f32);
+    let gaussians = layers(depths, 9, (0.9, 0.009, 0.2), Some(0.3));
     let view = resized(&straight(), [37, 21]);
     let settings = with_surface(settings(3, 6));
     let plain = shot(&gaussians, &view, settings, (6, Counted::All));

@@ -26,6 +26,31 @@ pub(crate) fn clear_shot(size: [u32; 2], seed: u64, drawing: Drawing) -> (Gaussi
     (gaussians, shot)
 }
 
+/// Discs at these depths, one behind the other, each wider than the view and turned by at most about twice `turn`.
+/// `opacity` is at least twice the least that shows at the centre, and more than it anywhere in view.
+pub(crate) fn layers(
+    depths: impl Iterator<Item = f32>,
+    seed: u64,
+    (size, opacity, thinner): (f32, f32, f32),
+    turn: Option<f64>,
+) -> Gaussians {
+    let mut draws = Draws::new(seed);
+    let layer = |depth: f32| {
+        let [x, y] = draws.array::<2>(-0.2, 0.2).map(f64::to_f32);
+        let color = draws.array::<3>(0.1, 0.9).map(f64::to_f32);
+        let mut one = gaussian([x * depth, y * depth, depth], size * depth, opacity, color);
+        if let Some(turn) = turn {
+            let [a, b] = draws.array::<2>(-turn, turn).map(f64::to_f32);
+            one.quats = vec![1.0, a, b, 0.1];
+        }
+        // A sphere has no gradient of its rotation: rounding would be compared with zero.
+        one.log_scales[0] += 0.3;
+        one.log_scales[2] -= thinner;
+        one
+    };
+    together(&depths.map(layer).collect::<Vec<_>>())
+}
+
 /// Gaussians as large as those of a trained model: a few tiles each.
 pub(crate) fn small_gaussians(count: usize, seed: u64) -> Gaussians {
     let mut gaussians = tame_gaussians(count, seed, 3);
