@@ -30,15 +30,6 @@ fn scratch<T: Plain>(
     heap.take(&Slot::unlisted(label), &(len as u64))
 }
 
-/// Page-locked memory without a slot of the program.
-fn pinned<T: Plain>(
-    heap: &Heap,
-    label: &'static str,
-    len: usize,
-) -> Result<Pinned<T>, DeviceError> {
-    heap.pinned(&Slot::unlisted(label), &(len as u64))
-}
-
 /// A session alone on the GPU: free memory is a figure of the whole of it.
 fn session() -> (Alone, Session) {
     let alone = alone();
@@ -224,14 +215,14 @@ fn more_than_the_gpu_has_is_a_value() {
 fn pinned_values_go_there_and_back() {
     let (_alone, session) = session();
     let (heap, stream) = (&session.heap, &session.stream);
-    let mut host = pinned::<u32>(heap, "staging", 4_099).unwrap();
+    let mut host: Pinned<u32> = heap.pinned(&Slot::unlisted("staging"), &4_099).unwrap();
     for (index, value) in (0..).zip(host.as_mut_slice().unwrap()) {
         *value = index * 3 + 5;
     }
     let mut block = scratch::<u32>(heap, "block", 5_003).unwrap();
     block.fill_ones(stream).unwrap();
     block.upload_pinned(stream, 904, &host, 0..4_099).unwrap();
-    let mut back = pinned::<u32>(heap, "back", 4_100).unwrap();
+    let mut back: Pinned<u32> = heap.pinned(&Slot::unlisted("back"), &4_100).unwrap();
     block.download_pinned(stream, 903..5_003, &mut back).unwrap();
     let found = back.as_slice().unwrap();
     assert_eq!(found[0], u32::MAX);

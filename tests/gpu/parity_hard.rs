@@ -3,6 +3,8 @@
 use crate::common::oracle::{assert_agrees, draw};
 use crate::common::scene::without;
 use crate::prelude::*;
+#[cfg(kernels)]
+use splat::backend::cuda::driver::CudaDevice;
 
 each_backend!(
     one_gaussian_is_drawn_and_moved,
@@ -319,7 +321,7 @@ fn two_hundred_iterations_over_the_same_views_take_no_more_memory<B: TrainDevice
     open: impl Fn() -> B,
 ) {
     #[cfg(kernels)]
-    let _alone = crate::common::cuda::alone();
+    let _alone = alone();
     let device = &mut open();
     let gaussians = tame_gaussians(1021, 91, 3);
     let shots = [(0, [37, 29]), (1, [203, 47]), (2, [64, 131])].map(|(index, size)| {
@@ -346,18 +348,11 @@ type MemoryInUse = (Vec<(&'static str, [Bytes; 2])>, [Bytes; 2], Option<Bytes>);
 /// Bytes and peaks of what the device holds, the model's share, and what the driver has left.
 fn held<B: TrainDevice>(device: &mut B, model: &B::Model) -> MemoryInUse {
     let entries = device.entries();
-    let left = if entries.is_empty() { None } else { driver_free() };
+    // Only a device with a driver has memory of its own.
+    #[cfg(kernels)]
+    let left = (!entries.is_empty()).then(|| CudaDevice::open(0).unwrap().free().unwrap());
+    #[cfg(not(kernels))]
+    let left = None;
     let entries = entries.iter().map(|entry| (entry.label, [entry.bytes, entry.peak])).collect();
     (entries, device.model_bytes(model), left)
-}
-
-#[cfg(kernels)]
-fn driver_free() -> Option<Bytes> {
-    Some(splat::backend::cuda::driver::CudaDevice::open(0).unwrap().free().unwrap())
-}
-
-/// Only a device with a driver has memory of its own.
-#[cfg(not(kernels))]
-fn driver_free() -> Option<Bytes> {
-    None
 }
