@@ -424,6 +424,37 @@ pub fn assert_differences(
     compared
 }
 
+/// Colours of the common view in training.
+pub const COLOURS: Drawing = Drawing {
+    pass: Pass::Observe,
+    sh_degree: 3,
+    background: [0.2, 0.5, 0.9],
+    near: NEAR,
+    ..Drawing::DEFAULT
+};
+
+/// Holds the gradients of a view of the common camera to their differences. Terms that compare a surface with itself are
+/// not in the total of the loss: `beside` has their names and weights.
+pub fn assert_view_differences(
+    model: &mut Model<f64>,
+    drawing: &Drawing,
+    (target, terms, beside): (&Arc<Image>, &Terms, &[(&str, f64)]),
+    parameters: &[Parameter],
+) -> Vec<usize> {
+    let (device, mut gradients) = (&mut Cpu::<f64>::new(), Gradients::default());
+    device.add_view(model, (&view(), drawing), (target, terms), &mut gradients).unwrap();
+    let loss = |device: &mut Cpu<f64>, moved: &Model<f64>| {
+        let frame = device.draw(moved, &view(), drawing).unwrap();
+        let (_, loss) = device.compare(moved, frame, target, terms).unwrap();
+        let values = loss.read().unwrap();
+        let beside = beside.iter().map(|(name, weight)| weight * values.get(name).unwrap_or(0.0));
+        values.total + beside.sum::<f64>()
+    };
+    // A loss of 0.3 has a rounding of 3e-17, 1e-11 after division by the step: above 1e-4 the difference has six
+    // digits.
+    assert_differences(device, (model, &gradients), parameters, (1e-6, 1e-4), loss)
+}
+
 // Rounds of density control as tests state them.
 
 /// A round of growth by gradients.

@@ -24,11 +24,11 @@ pub use splat::model::{Gaussians, Primitive};
 
 pub use super::drawing::{Drawing, Loss, Pass, Seen, Steps, drawn_either};
 pub use super::oracle::{
-    AT_REST, Counted, DensifyRule, FirstStep, GRADIENT_TOLERANCE, RelocateRule, Shot,
+    AT_REST, COLOURS, Counted, DensifyRule, FirstStep, GRADIENT_TOLERANCE, RelocateRule, Shot,
     assert_columns_agree, assert_differences, assert_first_steps_agree, assert_gradients_agree,
-    assert_images_agree, assert_losses_agree, clear_gaussians, clear_pixels, densify,
-    gradient_tolerance, gradients, mean_size, multiply, observed, relative_error, relocate, score,
-    settings, shot, step, three_shots,
+    assert_images_agree, assert_losses_agree, assert_view_differences, clear_gaussians,
+    clear_pixels, densify, gradient_tolerance, gradients, mean_size, multiply, observed,
+    relative_error, relocate, score, settings, shot, step, three_shots,
 };
 pub use super::scene::{
     COLOUR_RATES, EACH_RATE, NEAR, RATES, composite, gaussian, in_training, looking_back, moved,

@@ -1,7 +1,6 @@
 //! Depths and normals of surfaces: what is drawn of them, how they are compared, and the gradients.
 
-use splat::backend::cpu::{Frame, Model, Parameter};
-use splat::backend::frame_state::{Drawn, Scored};
+use splat::backend::cpu::Parameter;
 use splat::math::linalg::{Quat, dot, mul, rotation};
 use splat::math::normals::{
     blended_normal, blended_normal_bwd, facing_normal, facing_normal_bwd, slope, slope_bwd,
@@ -175,44 +174,17 @@ fn scene() -> Gaussians {
 /// Weight of the normals in the objective of the whole pipeline.
 const WEIGHT: f64 = 0.4;
 
-fn objective(
-    device: &mut Cpu<f64>,
-    model: &Model<f64>,
-    (target, settings): (&Arc<Image>, &Drawing),
-) -> (f64, Frame<f64, Scored<Drawn>>) {
-    let frame = device.draw(model, &view(), settings).unwrap();
-    let depths = if settings.inverse_depth { 0.3 } else { 0.0 };
-    let terms = Terms::photometric(0.2)
-        .with(Term::InverseDepth, depths)
-        .with(Term::DepthNormal { depths: NormalDepths::All }, WEIGHT);
-    let (frame, loss) = device.compare(model, frame, target, &terms).unwrap();
-    let values = loss.read().unwrap();
-    (values.total + WEIGHT * values.get("dn").unwrap(), frame)
-}
-
 #[test]
 fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
-    let surface = with_surface(Drawing {
-        pass: Pass::Observe,
-        sh_degree: 3,
-        background: [0.2, 0.5, 0.9],
-        near: NEAR,
-        ..Drawing::DEFAULT
-    });
-    let both = Drawing { inverse_depth: true, ..surface };
-    let device = &mut Cpu::<f64>::new();
-    let target = photo(37, 29, None);
-    for settings in [surface, both] {
-        let mut model = device.upload(&scene()).unwrap();
-        let (_, frame) = objective(device, &model, (&target, &settings));
-        let mut gradients = Default::default();
-        device.backward(&mut model, frame, None, &mut gradients).unwrap();
-        // As of the loss of the colours alone.
-        let loss = |device: &mut Cpu<f64>, moved: &Model<f64>| {
-            objective(device, moved, (&target, &settings)).0
-        };
-        let found = (&model, &gradients);
-        let compared = assert_differences(device, found, &Parameter::ALL[..4], (1e-6, 1e-4), loss);
+    for inverse_depth in [false, true] {
+        let drawing = Drawing { surface: true, inverse_depth, ..COLOURS };
+        let terms = Terms::photometric(0.2)
+            .with(Term::InverseDepth, if inverse_depth { 0.3 } else { 0.0 })
+            .with(Term::DepthNormal { depths: NormalDepths::All }, WEIGHT);
+        let mut model = Cpu::<f64>::new().upload(&scene()).unwrap();
+        let compared = (&photo(37, 29, None), &terms, &[("dn", WEIGHT)][..]);
+        let compared =
+            assert_view_differences(&mut model, &drawing, compared, &Parameter::ALL[..4]);
         // Of 8 that are seen: 24 of means and scales, 32 of quaternions, 8 of opacities.
         assert!(compared.iter().zip([20, 20, 26, 7]).all(|(n, least)| *n >= least), "{compared:?}");
     }

@@ -24,14 +24,7 @@ each_backend!(
 const COMPENSATED: Footprint = Footprint::Ellipse { variance_px2: 0.5, compensates: true };
 
 fn drawing(footprint: Footprint) -> Drawing {
-    Drawing {
-        pass: Pass::Observe,
-        sh_degree: 0,
-        background: [0.2, 0.5, 0.9],
-        near: NEAR,
-        footprint,
-        ..Drawing::DEFAULT
-    }
+    Drawing { sh_degree: 0, footprint, ..COLOURS }
 }
 
 fn gaussians_of(balls: &Balls) -> Gaussians {

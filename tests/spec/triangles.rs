@@ -19,20 +19,12 @@ struct Soup {
     faces: Vec<[u32; 3]>,
 }
 
-const BACKGROUND: [f32; 3] = [0.2, 0.5, 0.9];
+const BACKGROUND: [f32; 3] = COLOURS.background;
 
 const WINDOW: Window = Window { exponent: 0.6, opacity_floor: 0.2, strip_px: 0.0, ..Window::SOLID };
 
 fn drawing(window: Window) -> Drawing {
-    Drawing {
-        pass: Pass::Observe,
-        sh_degree: 3,
-        background: BACKGROUND,
-        near: NEAR,
-        footprint: Footprint::Triangle(window),
-        inverse_depth: true,
-        ..Drawing::DEFAULT
-    }
+    Drawing { footprint: Footprint::Triangle(window), inverse_depth: true, ..COLOURS }
 }
 
 fn terms() -> Terms {
