@@ -18,7 +18,6 @@ pub use splat::backend::{
 pub use splat::dataset::{Image, InverseDepthMap, NormalMap, View};
 pub use splat::math::morton::Cube;
 pub use splat::math::{Divisor, Real};
-pub use splat::memory::Bytes;
 pub use splat::memory::plan::Storage;
 pub use splat::model::{Gaussians, Primitive};
 

@@ -361,7 +361,7 @@ fn rows_are_put_in_the_order_of_the_processor() {
 #[ignore = "needs a CUDA device"]
 fn an_order_that_there_is_no_scratch_for_is_refused_and_nothing_moves() {
     // Context and code are measured by what is free on the card, which other tests change.
-    let _gpu = cuda::alone();
+    let _gpu = alone();
     let cube = Cube { centre: [0.0; 3], half_side: 1.0 };
     let host = random(6_000_000, 0, 15).parameters;
     let held = {

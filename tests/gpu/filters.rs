@@ -4,7 +4,7 @@
 use std::slice::from_ref;
 
 use splat::backend::Reach;
-use splat::backend::cpu::{Model, Parameter};
+use splat::backend::cpu::Parameter;
 use splat::math::filter::{kept_on_screen, kept_on_screen_bwd};
 use splat::math::linalg::{add, dot, mul};
 use splat::math::splat::{EllipseGradient, Shape, project, project_bwd};
@@ -415,8 +415,6 @@ fn harmonics_of_what_is_seen_decay<B: TrainDevice>(device: &mut B) {
 }
 
 fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: TrainDevice>(device: &mut B) {
-    use crate::common::oracle::{DensifyRule, densify};
-    use splat::math::morton::Cube;
     let gaussians = tame_gaussians(203, 49, 2);
     let mut model = device.upload(&gaussians).unwrap();
     device.update_filter_3d(&mut model, &three_views().each_ref(), SAMPLED_FROM).unwrap();
@@ -460,14 +458,12 @@ fn a_compact_model_takes_the_same_steps_through_the_filters() {
     let regularisers = Regularisers { opacity: 0.01, scale: 0.01, ..Default::default() };
     let noise = Some(Noise { rate: 1e-3, key: 77, moved: MotionReach::All });
     let step = AdamStep { regularisers, noise, ..AdamStep::new(1, RATES) };
-    let device = &mut crate::common::cuda::compact();
+    let device = &mut compact();
     let [(loss, found), (expected_loss, expected)] =
         smoothed_steps(device, (&gaussians, &shot), &step);
     // Colours in half precision move the loss by a few units of 1e-4.
     assert!((loss.total - expected_loss.total).abs() < 1e-3);
-    let groups = gradients(&found).into_iter().zip(gradients(&expected));
-    for ((name, _, found), (_, _, expected)) in groups.take(4) {
-        let error = crate::common::oracle::relative_error(&found, &expected);
+    for (name, error) in gradient_errors(&found, &expected).into_iter().take(4) {
         assert!(error < 2e-2, "{name} is {error:.1e} off");
     }
     // The rate, where rounding turns the step's sign, twice, and the error of the noise.

@@ -8,6 +8,8 @@
 
 use splat::math::{inverse_sigmoid, sigmoid};
 
+#[cfg(kernels)]
+use crate::common::cuda::{held, uneven};
 use crate::common::oracle;
 use crate::prelude::*;
 

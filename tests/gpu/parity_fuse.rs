@@ -171,7 +171,7 @@ impl Fields {
 }
 
 fn bricks_and_voxels_agree_with_the_hosts<B: TrainDevice>(device: &mut B) {
-    let is_host = device.memory(splat::backend::Peaks::Keep).is_none();
+    let is_host = device.memory(Peaks::Keep).is_none();
     for space in spaces() {
         let scene = FusedScene::masked(space, mask_of);
         let BothWays { bricks: [found, expected], voxels } = scene.both_ways(device);

@@ -98,7 +98,7 @@ mod short_of_memory {
     #[test]
     #[ignore = "needs a CUDA device"]
     fn strips_give_what_the_whole_image_gives_or_lpips_is_refused() {
-        let mut device = crate::common::cuda::open();
+        let mut device = cuda::open();
         for net in LpipsNet::ALL {
             let shot = shot(size(net), 3);
             let weights = weights(net);

@@ -272,7 +272,7 @@ fn compact_models_follow_sizes_on_the_processor() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn compact_models_follow_sizes_on_a_gpu() {
-    stored_models_follow_sizes(crate::common::cuda::open_compact);
+    stored_models_follow_sizes(open_compact);
 }
 
 fn first_steps_of_centres_are_as_long_as_their_sizes_say<B: TrainDevice>(device: &mut B) {

@@ -7,6 +7,7 @@ pub(crate) use crate::support::{
     clear_shot, gradient_errors, layers, noisy_shot, paired, paired_parts, shown, small_gaussians,
     step_over, stepped, strays, wide,
 };
+pub(crate) use splat::memory::Bytes;
 
 #[cfg(kernels)]
 pub(crate) use crate::common::cuda::{self, alone, compact, full, open_compact};

@@ -343,7 +343,7 @@ fn what_the_mask_excludes_changes_nothing<B: TrainDevice>(device: &mut B) {
 
 #[test]
 fn parameters_that_are_not_numbers_are_reported_with_their_index() {
-    let mut device = splat::backend::cpu::Cpu::<f32>::new();
+    let mut device = Cpu::<f32>::new();
     let mut gaussians = random_gaussians(5, 13);
     gaussians.means[3 * 2 + 1] = f32::NAN;
     gaussians.log_scales[3 * 4] = f32::INFINITY;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use splat::config::{Color, Config, OptimizeOptions, SceneOptions, TrainSample};
 use splat::dataset::{Dataset, ImageLoader, LoaderStatistics, Residency, decode};
 use splat::files::OutputError;
+use splat::memory::Bytes;
 use splat::model::from_points;
 use splat::train::Trainer;
 use splat::train::event::{Evaluation, Event, Sink};

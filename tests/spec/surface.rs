@@ -3,6 +3,7 @@
 
 use splat::backend::cpu::{Gradients, Model};
 use splat::math::field::{distance, distance_bwd, entropy, entropy_bwd};
+use splat::memory::Bytes;
 
 use crate::common::prelude::*;
 use crate::common::surface::{
