@@ -10,6 +10,8 @@ use splat_mesh::tsdf::{Fusion, FusionError, Space, Survey, SurveyedBricks, Voxel
 
 use crate::common::surface::{RADIUS, ball};
 use crate::prelude::*;
+#[cfg(kernels)]
+use splat::memory::Limit;
 
 each_backend!(
     bricks_and_voxels_agree_with_the_hosts,
@@ -235,58 +237,55 @@ fn what_was_drawn_without_median_depths_is_refused<B: TrainDevice>(device: &mut 
 }
 
 #[cfg(kernels)]
-mod on_the_device {
-    use splat::memory::Limit;
+#[test]
+#[ignore = "needs a CUDA device"]
+fn marks_that_do_not_fit_are_refused_and_leave_the_device_as_it_was() {
+    let device = &mut small_device();
+    // 2048 bricks along each side are a gigabyte of marks.
+    let space = Space::in_box([-1.2; 3], [1.2; 3], 2.4 / 16_384.0).unwrap();
+    let refused = device.new_survey(space).err().unwrap();
+    assert!(refused.is_out_of_memory(), "{refused}");
+    fuses(device);
+}
 
-    use super::*;
+#[cfg(kernels)]
+#[test]
+#[ignore = "needs a CUDA device"]
+fn voxels_that_do_not_fit_are_refused_and_leave_the_device_as_it_was() {
+    let device = &mut small_device();
+    let space = Space::in_box([-1.2; 3], [1.2; 3], 2.4 / 640.0).unwrap();
+    let views = views();
+    let view = &views[0];
+    let model = device.upload(&ball()).unwrap();
+    let frame = device.render(&model, view, &RenderSettings::DEFAULT, Look::MEDIAN).unwrap();
+    let seen = MaskedView { view, mask: None };
+    let depths = DrawnDepths::new(seen, &device.image(&frame).unwrap());
+    drop((frame, model));
+    let stop = AtomicBool::new(false);
+    let mut survey = Survey::new(space);
+    survey.add(&depths.depth_view(), &Watch { stop: &stop, told: &|_, _| () }).unwrap();
+    // So many bricks are more than a gigabyte of voxels.
+    let side = 0..70;
+    survey.call_bricks(side.clone().flat_map(|z| {
+        let row = side.clone();
+        row.clone().flat_map(move |y| row.clone().map(move |x| [x, y, z]))
+    }));
+    let bricks = Arc::new(survey.finish(usize::MAX).unwrap());
+    assert!(bricks.len() >= 343_000, "{}", bricks.len());
+    let refused = device.new_voxels(&bricks).err().unwrap();
+    assert!(refused.is_out_of_memory(), "{refused}");
+    fuses(device);
+}
 
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn marks_that_do_not_fit_are_refused_and_leave_the_device_as_it_was() {
-        let device = &mut small_device();
-        // 2048 bricks along each side are a gigabyte of marks.
-        let space = Space::in_box([-1.2; 3], [1.2; 3], 2.4 / 16_384.0).unwrap();
-        let refused = device.new_survey(space).err().unwrap();
-        assert!(refused.is_out_of_memory(), "{refused}");
-        fuses(device);
-    }
+#[cfg(kernels)]
+fn small_device() -> Cuda {
+    let limit = Some(Limit::Bytes(Bytes(800 << 20)));
+    let options = CudaOptions { vram_limit: limit, ..CudaOptions::default() };
+    cuda::open_with(&options).unwrap()
+}
 
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn voxels_that_do_not_fit_are_refused_and_leave_the_device_as_it_was() {
-        let device = &mut small_device();
-        let space = Space::in_box([-1.2; 3], [1.2; 3], 2.4 / 640.0).unwrap();
-        let views = views();
-        let view = &views[0];
-        let model = device.upload(&ball()).unwrap();
-        let frame = device.render(&model, view, &RenderSettings::DEFAULT, Look::MEDIAN).unwrap();
-        let seen = MaskedView { view, mask: None };
-        let depths = DrawnDepths::new(seen, &device.image(&frame).unwrap());
-        drop((frame, model));
-        let stop = AtomicBool::new(false);
-        let mut survey = Survey::new(space);
-        survey.add(&depths.depth_view(), &Watch { stop: &stop, told: &|_, _| () }).unwrap();
-        // So many bricks are more than a gigabyte of voxels.
-        let side = 0..70;
-        survey.call_bricks(side.clone().flat_map(|z| {
-            let row = side.clone();
-            row.clone().flat_map(move |y| row.clone().map(move |x| [x, y, z]))
-        }));
-        let bricks = Arc::new(survey.finish(usize::MAX).unwrap());
-        assert!(bricks.len() >= 343_000, "{}", bricks.len());
-        let refused = device.new_voxels(&bricks).err().unwrap();
-        assert!(refused.is_out_of_memory(), "{refused}");
-        fuses(device);
-    }
-
-    fn small_device() -> Cuda {
-        let limit = Some(Limit::Bytes(Bytes(800 << 20)));
-        let options = CudaOptions { vram_limit: limit, ..CudaOptions::default() };
-        cuda::open_with(&options).unwrap()
-    }
-
-    fn fuses(device: &mut Cuda) {
-        let [space, _] = spaces();
-        assert!(FusedScene::ball(space).surface(device).is_ok());
-    }
+#[cfg(kernels)]
+fn fuses(device: &mut Cuda) {
+    let [space, _] = spaces();
+    assert!(FusedScene::ball(space).surface(device).is_ok());
 }
