@@ -22,12 +22,14 @@ each_backend!(
 const SETTINGS: RenderSettings =
     RenderSettings { background: [0.1, 0.4, 0.7], ..RenderSettings::DEFAULT };
 
+fn aside(along: f64) -> View {
+    let mut view = view();
+    view.pose.translation[0] += along;
+    view
+}
+
 fn views() -> [View; 2] {
-    [-0.2, 0.3].map(|moved| {
-        let mut view = view();
-        view.pose.translation[0] += moved;
-        view
-    })
+    [-0.2, 0.3].map(aside)
 }
 
 fn noise(view: &View, mask: Option<Vec<u8>>) -> Arc<Image> {
@@ -281,11 +283,7 @@ each_backend!(
 const WEIGHTS_SETTINGS: RenderSettings = RenderSettings { sh_degree: 0, ..RenderSettings::DEFAULT };
 
 fn weights_views() -> [View; 3] {
-    [-0.2, 0.0, 0.3].map(|moved| {
-        let mut view = view();
-        view.pose.translation[0] += moved;
-        view
-    })
+    [-0.2, 0.0, 0.3].map(aside)
 }
 
 fn weights<B: TrainDevice>(device: &mut B, model: &mut B::Model) -> Vec<f32> {
