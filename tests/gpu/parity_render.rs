@@ -535,56 +535,53 @@ fn assert_background_elsewhere(
     }
 }
 
+// Images that only a GPU draws in a bearable time.
+
 #[cfg(kernels)]
-mod large {
-    //! Images that only a GPU draws in a bearable time.
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_step_over_an_image_of_more_than_65535_tiles_agrees_with_the_oracle() {
+    let view = upright(MANY_TILES);
+    let gaussians = scattered(25, 13, &view);
+    let shot = shot(&gaussians, &view, settings(3, 12), (15, Counted::Clear));
+    assert_first_steps_agree(&mut cuda::open(), &gaussians, &shot, "66,048 tiles");
+}
 
-    use super::*;
-
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn a_step_over_an_image_of_more_than_65535_tiles_agrees_with_the_oracle() {
-        let view = upright(MANY_TILES);
-        let gaussians = scattered(25, 13, &view);
-        let shot = shot(&gaussians, &view, settings(3, 12), (15, Counted::Clear));
-        assert_first_steps_agree(&mut cuda::open(), &gaussians, &shot, "66,048 tiles");
-    }
-
-    #[test]
-    #[ignore = "needs a CUDA device with 24 GiB of memory"]
-    fn more_than_four_gibibytes_of_tile_instances_are_blended_in_their_order() {
-        // 2,100 Gaussians in each of 262,144 tiles: 550 million instances, more than 2^31 bytes
-        // however few bytes an instance takes.
-        const COUNT: u32 = 2100;
-        const OPACITY: f64 = 0.0041;
-        let (red, blue) = ([0.9, 0.2, 0.1], [0.1, 0.3, 0.8]);
-        let view = upright([8192, 8192]);
-        let parts: Vec<Gaussians> = (0..COUNT)
-            .map(|i| {
-                // Every other one is far away, so that the order of the indices is not the order of
-                // the depths. A million pixels wide: over the image the exponent falls by 2e-5.
-                let (near, color) = if i % 2 == 0 { (1.0, red) } else { (4.0, blue) };
-                let depth = near + 1e-3 * i as f32;
-                gaussian([0.0, 0.0, depth], 111.0 * depth, OPACITY.to_f32(), color)
-            })
-            .collect();
-        let gaussians = together(&parts);
-        let settings = settings(3, 16);
-        let image = draw(&mut cuda::open(), &gaussians, &view, &settings);
-        assert!(counts(&image).iter().all(|&count| count == COUNT));
-        // (1 - α)^1050 of the far half, of the near half, of the background.
-        let half = (1.0 - OPACITY).powi(1050);
-        let expected = [0, 1, 2].map(|c| {
-            (1.0 - half) * f64::from(red[c])
-                + half * (1.0 - half) * f64::from(blue[c])
-                + half * half * f64::from(settings.background[c])
-        });
-        for (i, pixel) in image.rgb.chunks(3).enumerate() {
-            for c in 0..3 {
-                // 2,100 factors rounded in single precision, and the exponent of up to 2e-5.
-                let error = (f64::from(pixel[c]) - expected[c]).abs();
-                assert!(error < 5e-4, "pixel {i}: {pixel:?} instead of {expected:?}");
-            }
+#[cfg(kernels)]
+#[test]
+#[ignore = "needs a CUDA device with 24 GiB of memory"]
+fn more_than_four_gibibytes_of_tile_instances_are_blended_in_their_order() {
+    // 2,100 Gaussians in each of 262,144 tiles: 550 million instances, more than 2^31 bytes
+    // however few bytes an instance takes.
+    const COUNT: u32 = 2100;
+    const OPACITY: f64 = 0.0041;
+    let (red, blue) = ([0.9, 0.2, 0.1], [0.1, 0.3, 0.8]);
+    let view = upright([8192, 8192]);
+    let parts: Vec<Gaussians> = (0..COUNT)
+        .map(|i| {
+            // Every other one is far away, so that the order of the indices is not the order of
+            // the depths. A million pixels wide: over the image the exponent falls by 2e-5.
+            let (near, color) = if i % 2 == 0 { (1.0, red) } else { (4.0, blue) };
+            let depth = near + 1e-3 * i as f32;
+            gaussian([0.0, 0.0, depth], 111.0 * depth, OPACITY.to_f32(), color)
+        })
+        .collect();
+    let gaussians = together(&parts);
+    let settings = settings(3, 16);
+    let image = draw(&mut cuda::open(), &gaussians, &view, &settings);
+    assert!(counts(&image).iter().all(|&count| count == COUNT));
+    // (1 - α)^1050 of the far half, of the near half, of the background.
+    let half = (1.0 - OPACITY).powi(1050);
+    let expected = [0, 1, 2].map(|c| {
+        (1.0 - half) * f64::from(red[c])
+            + half * (1.0 - half) * f64::from(blue[c])
+            + half * half * f64::from(settings.background[c])
+    });
+    for (i, pixel) in image.rgb.chunks(3).enumerate() {
+        for c in 0..3 {
+            // 2,100 factors rounded in single precision, and the exponent of up to 2e-5.
+            let error = (f64::from(pixel[c]) - expected[c]).abs();
+            assert!(error < 5e-4, "pixel {i}: {pixel:?} instead of {expected:?}");
         }
     }
 }
