@@ -17,7 +17,7 @@ use crate::prelude::*;
 use crate::support::shown_of;
 
 each_backend!(
-    the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length,
+    filters_are_of_the_nearest_view_and_largest_focal_length,
     without_a_view_that_samples_anything_filters_are_zero,
     a_reset_lowers_opacities_as_they_are_through_the_filter,
     fused_gaussians_look_like_the_raw_ones_with_their_filter,
@@ -165,9 +165,7 @@ fn sampled(views: &[View], mean: [f64; 3]) -> (Option<f64>, bool) {
     (nearest, close)
 }
 
-fn the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length<B: TrainDevice>(
-    device: &mut B,
-) {
+fn filters_are_of_the_nearest_view_and_largest_focal_length<B: TrainDevice>(device: &mut B) {
     // More views than a block of a device looks at at once, the last of which are the three.
     for (count, others) in [(1000, 0), (1000, 64), (1, 0), (33, 127)] {
         let mut gaussians = Gaussians::zeros(0, count);

@@ -246,7 +246,7 @@ fn a_reset_of_the_opacities_lowers_the_same_ones<B: TrainDevice>(device: &mut B)
 each_backend!(
     candidates_are_those_that_a_sort_finds,
     gradients_of_zero_are_no_candidates_where_the_quantile_is_zero,
-    where_not_all_may_grow_the_highest_in_units_of_their_bars_come_first,
+    the_highest_in_units_of_their_bars_grow_first,
     statistics_that_were_never_gathered_leave_the_gradient_alone,
     a_million_values,
 );
@@ -352,9 +352,7 @@ fn quantile_round<B: TrainDevice>(
     changed(device, start, |device, model| densify(device, model, &RULE, births).unwrap())
 }
 
-fn where_not_all_may_grow_the_highest_in_units_of_their_bars_come_first<B: TrainDevice>(
-    device: &mut B,
-) {
+fn the_highest_in_units_of_their_bars_grow_first<B: TrainDevice>(device: &mut B) {
     let start = start(1021, 0.9);
     for births in [0, 1, 60, usize::MAX] {
         let (done, after) = quantile_round(device, &start, births);
@@ -393,7 +391,7 @@ fn a_million_values<B: TrainDevice>(device: &mut B) {
 each_backend!(
     the_dead_move_to_the_same_gaussians,
     the_same_gaussians_get_copies,
-    nothing_happens_to_a_model_without_gaussians_or_without_living_ones,
+    nothing_happens_to_a_model_without_living_gaussians,
     relocate_rounds_follow_each_other_with_steps_between,
 );
 
@@ -471,9 +469,7 @@ fn the_same_gaussians_get_copies<B: TrainDevice>(device: &mut B) {
     }
 }
 
-fn nothing_happens_to_a_model_without_gaussians_or_without_living_ones<B: TrainDevice>(
-    device: &mut B,
-) {
+fn nothing_happens_to_a_model_without_living_gaussians<B: TrainDevice>(device: &mut B) {
     let nothing = in_training(Gaussians::zeros(3, 0), 1);
     let mut gone = relocate_start(40, 0.0);
     gone.parameters.opacity_logits.fill(-30.0);

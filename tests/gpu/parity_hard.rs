@@ -174,9 +174,9 @@ fn quaternions_of_any_length_turn_alike<B: TrainDevice>(device: &mut B) {
 // Gaussians that are not finite, on every device.
 
 each_backend_anew!(
-    a_gaussian_that_is_not_finite_harms_no_other_and_is_reported,
+    a_broken_gaussian_harms_no_other_and_is_reported,
     a_broken_gaussian_that_has_no_seen_neighbour_is_reported,
-    a_colour_that_is_not_finite_though_its_coefficients_are_is_reported,
+    a_colour_beyond_all_numbers_is_reported,
 );
 
 fn try_step<B: TrainDevice>(
@@ -233,9 +233,7 @@ fn each_broken(whole: &Gaussians, rows: &[usize]) -> Vec<(Gaussians, String)> {
 /// Two Gaussians that the view sees well.
 const BROKEN: [usize; 2] = [5, 17];
 
-fn a_gaussian_that_is_not_finite_harms_no_other_and_is_reported<B: TrainDevice>(
-    open: impl Fn() -> B,
-) {
+fn a_broken_gaussian_harms_no_other_and_is_reported<B: TrainDevice>(open: impl Fn() -> B) {
     let mut whole = tame_gaussians(40, 13, 3);
     for (i, index) in BROKEN.into_iter().enumerate() {
         whole.means[index * 3..][..3].copy_from_slice(&[0.1 - 0.2 * i as f32, 0.05, 1.0]);
@@ -284,9 +282,7 @@ fn a_broken_gaussian_that_has_no_seen_neighbour_is_reported<B: TrainDevice>(open
     }
 }
 
-fn a_colour_that_is_not_finite_though_its_coefficients_are_is_reported<B: TrainDevice>(
-    open: impl Fn() -> B,
-) {
+fn a_colour_beyond_all_numbers_is_reported<B: TrainDevice>(open: impl Fn() -> B) {
     let whole = gaussian([0.0, 0.05, 1.0], 0.1, 0.8, [0.5; 3]);
     let shot = shot(&whole, &view(), settings(3, 9), (10, Counted::Clear));
     let mut broken = whole;
@@ -315,11 +311,9 @@ fn assert_moved_alike(found: &Gaussians, expected: &Gaussians, what: &str) {
 // A device's memory in the steady state. It is measured alone: tests that run beside it would
 // take and give back memory of the same device.
 
-each_backend_anew!(two_hundred_iterations_over_the_same_views_take_no_more_memory);
+each_backend_anew!(two_hundred_iterations_take_no_more_memory);
 
-fn two_hundred_iterations_over_the_same_views_take_no_more_memory<B: TrainDevice>(
-    open: impl Fn() -> B,
-) {
+fn two_hundred_iterations_take_no_more_memory<B: TrainDevice>(open: impl Fn() -> B) {
     #[cfg(kernels)]
     let _alone = alone();
     let device = &mut open();

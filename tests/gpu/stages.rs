@@ -14,7 +14,7 @@ each_backend!(
     an_opaque_gaussian_hides_what_is_behind_it,
     a_gaussian_on_the_axis_lights_the_principal_point,
     what_the_near_plane_cuts_off_takes_neither_colour_nor_gradient,
-    the_image_is_what_compositing_every_gaussian_in_every_pixel_gives,
+    images_composite_every_gaussian_in_every_pixel,
     images_of_any_size_are_drawn_and_compared,
     the_first_step_of_adam_moves_every_parameter_by_its_rate,
     gaussians_that_are_not_seen_move_on_by_their_momentum,
@@ -24,7 +24,7 @@ each_backend!(
     reordered_rows_follow_their_keys_with_all_their_values,
     the_order_of_the_rows_does_not_show,
     what_the_mask_excludes_changes_nothing,
-    metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes,
+    metrics_are_of_the_clamped_image_under_the_mask,
 );
 
 const SETTINGS: Drawing = Drawing {
@@ -95,9 +95,7 @@ fn what_the_near_plane_cuts_off_takes_neither_colour_nor_gradient<B: TrainDevice
     }
 }
 
-fn the_image_is_what_compositing_every_gaussian_in_every_pixel_gives<B: TrainDevice>(
-    device: &mut B,
-) {
+fn images_composite_every_gaussian_in_every_pixel<B: TrainDevice>(device: &mut B) {
     for (count, seed) in [(1, 1), (20, 2), (200, 3), (200, 4)] {
         let gaussians = random_gaussians(count, seed);
         let image = draw(device, &gaussians, &view());
@@ -140,9 +138,7 @@ fn images_of_any_size_are_drawn_and_compared<B: TrainDevice>(device: &mut B) {
     }
 }
 
-fn metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes<B: TrainDevice>(
-    device: &mut B,
-) {
+fn metrics_are_of_the_clamped_image_under_the_mask<B: TrainDevice>(device: &mut B) {
     let mut view = straight();
     view.camera = view.camera.resized(16, 12);
     let model = device.upload(&Gaussians::zeros(3, 0)).unwrap();
