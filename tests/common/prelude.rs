@@ -3,7 +3,7 @@
 
 pub use std::sync::Arc;
 
-pub use splat::backend::cpu::Cpu;
+pub use splat::backend::cpu::{Cpu, Parameter};
 pub use splat::backend::{
     AdamStep, Adjust, Candidates, DeviceError, EditRule, Edited, Footprint, Grow, Inputs, Keep,
     Look, LossValues, Measured, MemoryKind, MotionReach, Noise, NormalDepths, Objective, Peaks,

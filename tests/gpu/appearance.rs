@@ -3,7 +3,7 @@
 
 use std::slice::from_ref;
 
-use splat::backend::cpu::{ColorTables, Model, Parameter};
+use splat::backend::cpu::{ColorTables, Model};
 use splat::backend::{AppearanceRule, AppearanceTables, Compensation, TableStep};
 use splat::math::appearance::{
     GRID_WIDTH, GridPlace, affine, total_variation, total_variation_bwd,

@@ -1,7 +1,7 @@
 //! Distances from the surface that a view's depths show: by their definition, their gradients against
 //! differences of the whole pipeline, and what they do to Gaussians.
 
-use splat::backend::cpu::{Model, NearestLists, Parameter};
+use splat::backend::cpu::{Model, NearestLists};
 use splat::math::field::{
     DISTANCE_ERROR_MAX, distance_error, distance_error_bwd, place_px, place_px_bwd,
 };

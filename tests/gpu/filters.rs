@@ -4,7 +4,6 @@
 use std::slice::from_ref;
 
 use splat::backend::Reach;
-use splat::backend::cpu::Parameter;
 use splat::math::filter::{kept_on_screen, kept_on_screen_bwd};
 use splat::math::linalg::{add, dot, mul};
 use splat::math::splat::{EllipseGradient, Shape, project, project_bwd};

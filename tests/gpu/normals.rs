@@ -1,6 +1,5 @@
 //! Depths and normals of surfaces: what is drawn of them, how they are compared, and the gradients.
 
-use splat::backend::cpu::Parameter;
 use splat::math::linalg::{Quat, dot, mul, rotation};
 use splat::math::normals::{
     blended_normal, blended_normal_bwd, facing_normal, facing_normal_bwd, slope, slope_bwd,

@@ -1,6 +1,6 @@
 //! Patches in neighbouring views: their term of a surface, and its gradients.
 
-use splat::backend::cpu::{Model, Parameter};
+use splat::backend::cpu::Model;
 
 use crate::common::patches::{
     Pair, Told, beside, clear_discs, drawing, first_step, gradients_of, has_sure_medians,

@@ -1,6 +1,6 @@
 //! Steps down the mean gradient of several views.
 
-use splat::backend::cpu::{Model, Parameter};
+use splat::backend::cpu::Model;
 
 use crate::common::oracle::Groups;
 use crate::common::prelude::*;

@@ -1,6 +1,6 @@
 //! Every backward pass against central differences of its forward pass, in double precision.
 
-use splat::backend::cpu::{Gradients, Model, Parameter};
+use splat::backend::cpu::{Gradients, Model};
 use splat::backend::{BoundState, BoundStep};
 use splat::math::blend::{
     PixelWalk, ScreenGradient, Shade, alpha, alpha_bwd, blend_bwd_of, exponent,

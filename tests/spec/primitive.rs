@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 
 use splat::backend::Rows;
-use splat::backend::cpu::{Drawable, Gradients, Model, Parameter};
+use splat::backend::cpu::{Drawable, Gradients, Model};
 use splat::config::Config;
 use splat::export::{read_ply_rows, write_ply};
 use splat::math::sh;

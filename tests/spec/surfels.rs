@@ -1,7 +1,6 @@
 //! Surfels: gradients against differences, and drawn images against the definition.
 
 use splat::backend::Extra;
-use splat::backend::cpu::Parameter;
 use splat::math::linalg::{add, dot, mul, rotation, scale, sub};
 use splat::math::{sh, sigmoid};
 

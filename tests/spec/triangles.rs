@@ -1,6 +1,6 @@
 //! Triangles between shared vertices: gradients against differences, and drawn images against the definition.
 
-use splat::backend::cpu::{Gradients, Model, Parameter};
+use splat::backend::cpu::{Gradients, Model};
 use splat::backend::{FaceStatistics, Window};
 use splat::math::sh;
 
