@@ -125,8 +125,6 @@ impl Bench {
                 Ok(loss) => return loss,
                 Err(error) => {
                     assert!(self.device.relieve(&mut self.model, &error).unwrap(), "{error}");
-                    let most = Neighbours::<Gaussians>::max_neighbours(&self.device);
-                    near.take_if(|near| near.count() > most);
                 }
             }
         }
@@ -254,7 +252,7 @@ fn only_as_many_photographs_leave_as_the_model_needs_room() {
     if !free.is_virtual() {
         return;
     }
-    let expected = free.iterate(ROUND);
+    free.iterate(ROUND);
     let held = free.governed().held;
     drop(free);
     // Room for a part of what twice as many Gaussians take: 27 MiB, and their splats.
@@ -271,7 +269,6 @@ fn only_as_many_photographs_leave_as_the_model_needs_room() {
     bench.assert_within_budget();
     // Clones lie where their parents do: the picture is another one, and every view's alike.
     assert_same(&losses[PHOTOGRAPHS..], &losses[..PHOTOGRAPHS]);
-    assert_eq!(expected.len(), PHOTOGRAPHS);
 }
 
 #[test]

@@ -375,14 +375,9 @@ const AFTER: u32 = 10;
 /// The model's growth takes several times as much memory as the photographs.
 const GAUSSIANS: usize = 60_000;
 
-/// A view with a photograph whose brightness is unlike that of the others.
-struct Shot {
-    view: View,
-    photo: Arc<Image>,
-}
-
+/// Views with photographs of unlike brightness.
 fn shots() -> Vec<Shot> {
-    let shot = |(index, ([width, height], masked)): (u32, ([u32; 2], bool))| {
+    let shot = |(index, (size @ [width, height], masked)): (u32, ([u32; 2], bool))| {
         let mut draws = Draws::new(u64::from(index) + 31);
         let dark = 80.0 * f64::from(index);
         let mut bytes = |count: u32, low: f64, high: f64| -> Vec<u8> {
@@ -401,8 +396,14 @@ fn shots() -> Vec<Shot> {
         let normal = |pixel| if pixel % step == 0 { [0, 0, -127] } else { [0; 3] };
         let values = (0..width * height).flat_map(normal).collect();
         let normals = (index != 2).then_some(NormalMap { values });
+        let maps = [depth.is_some(), normals.is_some()];
+        let settings = Drawing { inverse_depth: maps.contains(&true), ..settings(3, 5) };
+        let [depths, of_normals] = maps.map(|has_map| if has_map { MAP_WEIGHT } else { 0.0 });
+        let terms = Terms::photometric(0.2)
+            .with(Term::InverseDepth, depths)
+            .with(Term::NormalMap, of_normals);
         let photo = Arc::new(Image { width, height, rgb, mask, depth, normals });
-        Shot { view: resized(&view(), [width, height]), photo }
+        Shot { index: index as usize, view: resized(&view(), size), photo, settings, terms }
     };
     (0..).zip(SIZES).map(shot).collect()
 }
@@ -438,11 +439,8 @@ impl From<DeviceError> for Stopped {
 }
 
 /// Returns the photograph as training does: uploaded ahead, or now.
-fn target(device: &mut Cuda, index: usize, shot: &Shot) -> Result<Target, DeviceError> {
-    match device.resident(index) {
-        Some(target) => Ok(target),
-        None => device.target(index, &shot.photo),
-    }
+fn target(device: &mut Cuda, shot: &Shot) -> Result<Target, DeviceError> {
+    device.resident(shot.index).map_or_else(|| device.target(shot.index, &shot.photo), Ok)
 }
 
 fn step(
@@ -451,13 +449,8 @@ fn step(
     (shot, target): (&Shot, &Target),
     (number, rates): (u32, Rates),
 ) -> Result<Loss, DeviceError> {
-    let maps = [shot.photo.depth.is_some(), shot.photo.normals.is_some()];
-    let settings = Drawing { inverse_depth: maps.contains(&true), ..settings(3, 5) };
-    let [depths, normals] = maps.map(|has_map| if has_map { MAP_WEIGHT } else { 0.0 });
-    let terms =
-        Terms::photometric(0.2).with(Term::InverseDepth, depths).with(Term::NormalMap, normals);
-    let (seen, mut gradients) = ((&shot.view, &settings), Default::default());
-    let loss = device.add_view(model, seen, (target, &terms), &mut gradients)?;
+    let (seen, mut gradients) = ((&shot.view, &shot.settings), Default::default());
+    let loss = device.add_view(model, seen, (target, &shot.terms), &mut gradients)?;
     device.step(model, gradients, &AdamStep::new(number, rates))?;
     Ok(loss.read()?.into())
 }
@@ -493,31 +486,31 @@ fn iterate(
     shots: &[Shot],
     done: &mut Done,
 ) -> Result<(), DeviceError> {
-    let order = |number: u32| number as usize % shots.len();
+    let of = |number: u32| &shots[number as usize % shots.len()];
     let mut early = None;
     for number in 1..=BEFORE + AFTER {
-        let index = order(number);
+        let shot = of(number);
         if number == BEFORE + 1 {
             done.held = holds(device);
-            early = Some(target(device, index, &shots[index])?);
+            early = Some(target(device, shot)?);
             // All are cloned and none is removed, whatever the rounding.
             densify(device, model, &DensifyRule::ALL, usize::MAX)?;
             done.kept = device.download(model)?;
         }
         let target = match early.take() {
             Some(target) => target,
-            None => target(device, index, &shots[index])?,
+            None => target(device, shot)?,
         };
         // Clones lie at their parents. Without a rate they stay there, so that both are seen alike.
         let rates = if number <= BEFORE { AT_REST } else { RATES };
-        let loss = step(device, model, (&shots[index], &target), (number, rates))?;
+        let loss = step(device, model, (shot, &target), (number, rates))?;
         done.losses.push(loss);
         done.kept = device.download(model)?;
         drop(target);
         if number != BEFORE && number < BEFORE + AFTER {
-            let next = order(number + 1);
-            let stay = Stay::Ahead(next);
-            device.upload_target(Photo { image: &shots[next].photo, stay })?;
+            let next = of(number + 1);
+            let stay = Stay::Ahead(next.index);
+            device.upload_target(Photo { image: &next.photo, stay })?;
         }
     }
     Ok(())
