@@ -391,18 +391,15 @@ fn errors(probe: &Probe, rows: &[Vec<f32>], results: &[Vec<f32>]) -> Vec<f64> {
 #[cfg(kernels)]
 mod on_the_device {
     use splat::backend::cuda::probe::ProbeFunction;
-    use splat::backend::cuda::{Cuda, CudaOptions};
     use splat::math::random::{RandomStream, RandomUse};
-    use splat::memory::{Bytes, Limit};
+    use splat::memory::Limit;
 
-    use super::{Exact, Probe, errors, inputs, probe, probes, view};
-    use crate::common::cuda::open_with;
-    use crate::common::oracle::settings;
+    use super::*;
 
-    fn cuda() -> Cuda {
+    fn open() -> Cuda {
         let vram_limit = Some(Limit::Bytes(Bytes(2 << 30)));
-        open_with(&CudaOptions { vram_limit, vram_threshold: 1.0, ..CudaOptions::default() })
-            .expect("a CUDA device")
+        let options = CudaOptions { vram_limit, vram_threshold: 1.0, ..CudaOptions::default() };
+        cuda::open_with(&options).expect("a CUDA device")
     }
 
     fn probed(device: &mut Cuda, call: ProbeFunction, inputs: &[f32]) -> Vec<f32> {
@@ -419,7 +416,7 @@ mod on_the_device {
     #[test]
     #[ignore = "needs a CUDA device"]
     fn every_function_is_its_twin_up_to_rounding() {
-        let mut device = cuda();
+        let mut device = open();
         for probe in probes() {
             let rows = inputs(&probe);
             let found = errors(&probe, &rows, &call(&mut device, &probe, &rows));
@@ -450,7 +447,7 @@ mod on_the_device {
     #[test]
     #[ignore = "needs a CUDA device"]
     fn streams_of_random_numbers_are_the_hosts() {
-        let mut device = cuda();
+        let mut device = open();
         let stream = RandomStream::new(7, 600, RandomUse::Split);
         let indices: Vec<u64> = (0..5000).chain([u64::from(u32::MAX) * 6, u64::MAX / 3]).collect();
         let inputs: Vec<f32> = indices

@@ -40,19 +40,19 @@ fn render(
     bands: BandPolicy,
 ) -> Result<DrawnBands, DeviceError> {
     device.set_bands(bands);
-    Ok(match settings.pass {
+    let (image, bands, in_bands, work) = match settings.pass {
         Pass::Eval | Pass::Picture => {
             let frame = device.show(model, view, settings)?;
-            let image = device.image(&frame)?;
-            DrawnBands { image, bands: frame.bands(), in_bands: frame.is_in_bands(), work: None }
+            (device.image(&frame)?, frame.bands(), frame.is_in_bands(), None)
         }
         Pass::Train | Pass::Observe => {
             let frame = device.draw(model, view, settings)?;
             let image = device.image(&frame)?;
             let work = device.profiler().unwrap().work(model, &frame)?;
-            DrawnBands { image, bands: frame.bands(), in_bands: frame.is_in_bands(), work }
+            (image, frame.bands(), frame.is_in_bands(), work)
         }
-    })
+    };
+    Ok(DrawnBands { image, bands, in_bands, work })
 }
 
 struct DrawnBands {
