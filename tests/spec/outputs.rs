@@ -11,6 +11,7 @@ use splat::dataset::points_ply::write_points_ply;
 use splat::dataset::{Camera, Dataset, Frame, ImageSource, PointCloud, Pose};
 use splat::export::{read_ply, write_cameras_json, write_cfg_args, write_ply};
 use splat::files::OutputError;
+use splat::memory::Bytes;
 use splat::model::sh_rest_count;
 use splat::perceptual::LpipsNet;
 use splat::telemetry::{LogDetail, Progress, ProgressStyle, Sinks, init_logging};
