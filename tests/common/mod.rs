@@ -99,27 +99,7 @@ pub fn view() -> View {
 #[macro_export]
 macro_rules! each_backend {
     ($($test:ident),+ $(,)?) => {
-        $(
-            mod $test {
-                #[test]
-                fn cpu_f32() {
-                    super::$test(&mut splat::backend::cpu::Cpu::<f32>::new());
-                }
-
-                #[test]
-                #[ignore = "for releases: repeats in double precision what cpu_f32 tests"]
-                fn cpu_f64() {
-                    super::$test(&mut splat::backend::cpu::Cpu::<f64>::new());
-                }
-
-                #[cfg(kernels)]
-                #[test]
-                #[ignore = "needs a CUDA device"]
-                fn cuda() {
-                    super::$test(&mut $crate::common::cuda::open());
-                }
-            }
-        )+
+        $($crate::test_with_each_backend!($test, open, super::$test(&mut open()));)+
     };
 }
 
@@ -127,26 +107,35 @@ macro_rules! each_backend {
 #[macro_export]
 macro_rules! each_backend_anew {
     ($($test:ident),+ $(,)?) => {
-        $(
-            mod $test {
-                #[test]
-                fn cpu_f32() {
-                    super::$test(splat::backend::cpu::Cpu::<f32>::new);
-                }
+        $($crate::test_with_each_backend!($test, open, super::$test(open));)+
+    };
+}
 
-                #[test]
-                #[ignore = "for releases: repeats in double precision what cpu_f32 tests"]
-                fn cpu_f64() {
-                    super::$test(splat::backend::cpu::Cpu::<f64>::new);
-                }
-
-                #[cfg(kernels)]
-                #[test]
-                #[ignore = "needs a CUDA device"]
-                fn cuda() {
-                    super::$test($crate::common::cuda::open);
-                }
+/// A module of tests that each call a function with `open`, which opens a device.
+#[macro_export]
+macro_rules! test_with_each_backend {
+    ($module:ident, $open:ident, $call:expr) => {
+        mod $module {
+            #[test]
+            fn cpu_f32() {
+                let $open = splat::backend::cpu::Cpu::<f32>::new;
+                $call;
             }
-        )+
+
+            #[test]
+            #[ignore = "for releases: repeats in double precision what cpu_f32 tests"]
+            fn cpu_f64() {
+                let $open = splat::backend::cpu::Cpu::<f64>::new;
+                $call;
+            }
+
+            #[cfg(kernels)]
+            #[test]
+            #[ignore = "needs a CUDA device"]
+            fn cuda() {
+                let $open = $crate::common::cuda::open;
+                $call;
+            }
+        }
     };
 }

@@ -136,6 +136,17 @@ pub fn shot(
     Shot { index: 0, view: view.clone(), photo, settings, terms }
 }
 
+/// Views from three sides and of three sizes, the last one's given, with photographs of noise.
+pub fn three_shots(gaussians: &Gaussians, last: [u32; 2]) -> Vec<Shot> {
+    let aside = moved(&resized(&view(), last), [0.4, -0.2, 0.5]);
+    let numbered = |(index, view): (usize, View)| {
+        let seed = index as u64;
+        let shot = shot(gaussians, &view, settings(3, seed), (seed, Counted::Clear));
+        Shot { index, ..shot }
+    };
+    [view(), straight(), aside].into_iter().enumerate().map(numbered).collect()
+}
+
 /// Weight of the inverse depths in the loss, where they are drawn.
 pub const DEPTH_WEIGHT: f64 = 0.4;
 
@@ -411,6 +422,37 @@ pub fn assert_differences(
         }
     }
     compared
+}
+
+/// Colours of the common view in training.
+pub const COLOURS: Drawing = Drawing {
+    pass: Pass::Observe,
+    sh_degree: 3,
+    background: [0.2, 0.5, 0.9],
+    near: NEAR,
+    ..Drawing::DEFAULT
+};
+
+/// Holds the gradients of a view of the common camera to their differences. Terms that compare a surface with itself are
+/// not in the total of the loss: `beside` has their names and weights.
+pub fn assert_view_differences(
+    model: &mut Model<f64>,
+    drawing: &Drawing,
+    (target, terms, beside): (&Arc<Image>, &Terms, &[(&str, f64)]),
+    parameters: &[Parameter],
+) -> Vec<usize> {
+    let (device, mut gradients) = (&mut Cpu::<f64>::new(), Gradients::default());
+    device.add_view(model, (&view(), drawing), (target, terms), &mut gradients).unwrap();
+    let loss = |device: &mut Cpu<f64>, moved: &Model<f64>| {
+        let frame = device.draw(moved, &view(), drawing).unwrap();
+        let (_, loss) = device.compare(moved, frame, target, terms).unwrap();
+        let values = loss.read().unwrap();
+        let beside = beside.iter().map(|(name, weight)| weight * values.get(name).unwrap_or(0.0));
+        values.total + beside.sum::<f64>()
+    };
+    // A loss of 0.3 has a rounding of 3e-17, 1e-11 after division by the step: above 1e-4 the difference has six
+    // digits.
+    assert_differences(device, (model, &gradients), parameters, (1e-6, 1e-4), loss)
 }
 
 // Rounds of density control as tests state them.

@@ -26,6 +26,12 @@ pub const RATES: Rates = Rates {
     sh_rest: 6e-3,
 };
 
+/// [`RATES`] of the groups, in their order.
+pub const EACH_RATE: [f64; 6] = [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3];
+
+/// Only colours move, so that rows stay alike on both sides to the bit.
+pub const COLOUR_RATES: Rates = Rates { sh_dc: 5e-3, sh_rest: 6e-3, ..Rates::NONE };
+
 /// A Gaussian with the same colour from everywhere.
 pub fn gaussian(mean: [f32; 3], scale: f32, opacity: f32, color: [f32; 3]) -> Gaussians {
     let mut one = Gaussians::zeros(3, 1);
@@ -63,6 +69,20 @@ pub fn straight() -> View {
     let mut view = view();
     view.pose.rotation = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
     view.pose.translation = [0.0; 3];
+    view
+}
+
+/// A view from another place.
+pub fn moved(view: &View, translation: [f64; 3]) -> View {
+    let mut view = view.clone();
+    view.pose.translation = translation;
+    view
+}
+
+/// The straight camera turned to what is behind it.
+pub fn looking_back() -> View {
+    let mut view = straight();
+    view.pose.rotation = [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]];
     view
 }
 

@@ -2,28 +2,15 @@
 //! in double precision.
 
 use std::slice::from_ref;
-use std::sync::Arc;
 
-use splat::backend::cpu::{ColorTables, Cpu, Model, Parameter};
-use splat::backend::{
-    AdamStep, AppearanceRule, AppearanceTables, Compensation, DeviceError, Measured, Snapshot,
-    TableStep, Terms, TrainDevice,
-};
-use splat::dataset::Image;
-use splat::math::Real;
+use splat::backend::cpu::{ColorTables, Model};
+use splat::backend::{AppearanceRule, AppearanceTables, Compensation, TableStep};
 use splat::math::appearance::{
     GRID_WIDTH, GridPlace, affine, total_variation, total_variation_bwd,
 };
-use splat::model::Gaussians;
 
-use crate::common::oracle::{
-    AT_REST, Counted, Shot, assert_differences, assert_gradients_agree, assert_losses_agree,
-    gradient_tolerance, relative_error, settings, shot,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{resized, tame_gaussians};
-use crate::common::{Draws, assert_relative, derivative_between_cuts, view};
-use crate::support::{assert_near, image, noisy_shot, shown, shown_of, stepped, wide};
+use crate::prelude::*;
+use crate::support::{image, shown_of};
 
 each_backend!(
     three_visits_take_the_same_way_as_the_oracle,
@@ -67,7 +54,6 @@ fn compensated(kind: Compensation, settings: Drawing) -> Drawing {
     Drawing { compensation: Some(kind), ..settings }
 }
 
-/// Losses, tables and model after some iterations of one view.
 struct Learned {
     losses: Vec<Loss>,
     tables: AppearanceTables,
@@ -119,29 +105,25 @@ fn three_visits_take_the_same_way_as_the_oracle<B: TrainDevice>(device: &mut B) 
             assert_gradients_agree(&found.snapshot, &expected.snapshot, (tolerance, &what));
             assert_eq!(found.tables.steps, [4, 41, 5]);
             let row = kind.width()..2 * kind.width();
-            let part = |values: &[f32]| wide(&values[row.clone()]);
-            let moved = |after: &AppearanceTables| -> Vec<f64> {
-                let pairs = part(&after.values).into_iter().zip(part(&begun.values));
-                pairs.map(|(after, before)| after - before).collect()
-            };
-            let (found, expected) = (&found.tables, &expected.tables);
-            for (name, found_values, expected_values) in [
-                // Values of 1 carry a rounding of 6e-8, and move by 1e-2.
-                ("values", moved(found), moved(expected)),
-                ("first", part(&found.first_moments), part(&expected.first_moments)),
-                ("second", part(&found.second_moments), part(&expected.second_moments)),
-            ] {
-                let error = relative_error(&found_values, &expected_values);
-                assert!(error < tolerance, "{what}: {name} is {error:.1e} off");
+            fn columns(of: &AppearanceTables) -> [&[f32]; 3] {
+                [&of.values, &of.first_moments, &of.second_moments]
             }
-            // Those of other views stay as they are, to the bit.
-            for (found, begun) in [
-                (&found.values, &begun.values),
-                (&found.first_moments, &begun.first_moments),
-                (&found.second_moments, &begun.second_moments),
-            ] {
-                assert_eq!(found[..row.start], begun[..row.start], "{what}");
-                assert_eq!(found[row.end..], begun[row.end..], "{what}");
+            let [found, expected, begun] = [&found.tables, &expected.tables, &begun].map(columns);
+            for k in 0..3 {
+                // Values of 1 carry a rounding of 6e-8, and move by 1e-2: their moves are compared.
+                let part = |of: &[f32]| -> Vec<f64> {
+                    let pairs =
+                        wide(&of[row.clone()]).into_iter().zip(wide(&begun[k][row.clone()]));
+                    pairs
+                        .map(|(after, before)| if k == 0 { after - before } else { after })
+                        .collect()
+                };
+                let error = relative_error(&part(found[k]), &part(expected[k]));
+                let name = ["values", "first moments", "second moments"][k];
+                assert!(error < tolerance, "{what}: {name} are {error:.1e} off");
+                // Those of other views stay as they are, to the bit.
+                assert_eq!(found[k][..row.start], begun[k][..row.start], "{what}");
+                assert_eq!(found[k][row.end..], begun[k][row.end..], "{what}");
             }
         }
     }
@@ -164,7 +146,6 @@ fn tables_that_change_nothing_leave_the_loss_as_it_is<B: TrainDevice>(device: &m
     }
 }
 
-/// Returns a photograph of the common view whose colours are changed.
 fn photographed<B: TrainDevice>(
     device: &mut B,
     (gaussians, settings): (&Gaussians, &Drawing),
@@ -177,7 +158,6 @@ fn photographed<B: TrainDevice>(
     image([37, 29], rgb.collect())
 }
 
-/// Colours within 0..1, which a photograph of them holds.
 fn calm(count: usize, seed: u64) -> (Gaussians, Drawing) {
     let mut gaussians = tame_gaussians(count, seed, 0);
     for value in &mut gaussians.sh_dc {
@@ -186,7 +166,6 @@ fn calm(count: usize, seed: u64) -> (Gaussians, Drawing) {
     (gaussians, Drawing { background: [0.3, 0.5, 0.7], ..settings(0, seed) })
 }
 
-/// Loss before and after so many iterations of one view.
 fn learned<B: TrainDevice>(
     device: &mut B,
     kind: Compensation,
@@ -247,9 +226,7 @@ fn corrected_colours_are_measured_as_the_oracle_does<B: TrainDevice>(device: &mu
             let shot = shot(&gaussians, &view, settings(3, seed), (seed, counted));
             let [raw, found] = corrected(device, &gaussians, &shot);
             let [_, expected] = corrected(&mut Cpu::<f64>::new(), &gaussians, &shot);
-            let values = |of: &Measured| [of.mse, of.l1, of.ssim];
-            // Rounding of colours and of the map in single precision.
-            assert_near(&values(&found), &values(&expected), |_| 1e-5, format_args!("{size:?}"));
+            assert_measured_alike(&found, &expected, format_args!("{size:?}"));
             // The best map of all is no worse than the one that changes nothing, save where it leaves
             // 0..1: nowhere, with a photograph of noise.
             assert!(found.mse < raw.mse, "{size:?}: {} {}", found.mse, raw.mse);
@@ -325,7 +302,6 @@ impl Case {
         Self { model, appearance, photo, settings }
     }
 
-    /// Returns the loss and the total variation of the tables.
     fn objective(&self, model: &Model<f64>, appearance: &ColorTables<f64>) -> f64 {
         let mut device = Cpu::<f64>::new();
         let mut appearance = appearance.clone();

@@ -2,26 +2,18 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use splat::backend::cuda::{Cuda, Model};
-use splat::backend::{AdamStep, Rates, Render, RowWords, Snapshot, Terms, Work};
-use splat::dataset::{Image, View};
+use splat::backend::cuda::Model;
+use splat::backend::{Render, RowWords, Work};
 use splat::math::random::{RandomStream, RandomUse};
-use splat::memory::Bytes;
-use splat::memory::plan::Storage;
-use splat::model::Gaussians;
 use splat::synth::{SynthOptions, write_scene};
 
-use crate::common::cuda::{self, alone, open_compact, snapshot};
+use crate::common::cuda::snapshot;
 use crate::common::geometry::{Measurement, measured};
-use crate::common::oracle::{AT_REST, RelocateRule, Shot, multiply, settings, step};
-use crate::common::prelude::*;
 use crate::common::program::{TestFolder, end};
-use crate::common::scene::{gaussian, photo, resized, rows, straight, tame_gaussians, together};
 use crate::device_offload::{assert_colours_moved, specks_of};
-use crate::support::{noisy_shot, small_gaussians};
+use crate::prelude::*;
 
 /// A model that was trained on one view, and what that took.
 struct Trained {
@@ -43,7 +35,6 @@ impl Trained {
         Self { device, model, peak }
     }
 
-    /// Evaluates a view. Returns its pixels, its error and the memory that the evaluation took.
     fn evaluate(&mut self, view: &View, image: &Arc<Image>) -> (Vec<f32>, f64, Bytes) {
         let Self { device, model, .. } = self;
         device.take_peak();
@@ -124,32 +115,24 @@ fn surfaces_of(terms: &str, start: u32, flags: &[&str]) -> [Measurement; 2] {
     measured
 }
 
-/// Distances fall to a third and angles to half, for less than 1 dB of 45: a fifth of them was found,
-/// and a quarter, for half a decibel. With the usual weights of 0.2 this photometric model, which shows
-/// the scene far better than photographs can be shown, loses 3.5 dB.
 #[test]
 #[ignore = "needs a CUDA device"]
-fn gaussians_come_to_lie_on_the_true_surfaces_by_their_distance_field() {
+fn gaussians_come_to_lie_on_the_true_surfaces() {
     let flags = ["--estimation-factor=0.05", "--normal-factor=0.05"];
-    let [before, after] = surfaces_of("sdf", 7000, &flags);
-    after.assert_better_than(&before, (3.0, 2.0, 1.0));
-}
-
-/// The usual weights, and a model whose photometric stage was short: it loses nothing.
-#[test]
-#[ignore = "needs a CUDA device"]
-fn a_model_that_is_still_learning_finds_surfaces_for_nothing() {
-    let [before, after] = surfaces_of("sdf", 2000, &[]);
-    after.assert_better_than(&before, (3.0, 2.0, 1.0));
-}
-
-/// Density knows of no surface but the Gaussians' own: it makes them flat and turns them, and brings
-/// them half as near as the distance field does.
-#[test]
-#[ignore = "needs a CUDA device"]
-fn gaussians_come_nearer_to_the_true_surfaces_by_their_density() {
-    let [before, after] = surfaces_of("density", 2000, &[]);
-    after.assert_better_than(&before, (1.6, 1.6, 1.0));
+    for (terms, start, flags, nearer, flatter) in [
+        // Distances fall to a third and angles to half, for less than 1 dB of 45: a fifth of them was found, and a
+        // quarter, for half a decibel. With the usual weights of 0.2 this photometric model, which shows the scene far
+        // better than photographs can be shown, loses 3.5 dB.
+        ("sdf", 7000, &flags[..], 3.0, 2.0),
+        // The usual weights, and a model whose photometric stage was short: it loses nothing.
+        ("sdf", 2000, &flags[..0], 3.0, 2.0),
+        // Density knows of no surface but the Gaussians' own: it makes them flat and turns them, and brings them half
+        // as near as the distance field does.
+        ("density", 2000, &flags[..0], 1.6, 1.6),
+    ] {
+        let [before, after] = surfaces_of(terms, start, flags);
+        after.assert_better_than(&before, (nearer, flatter, 1.0));
+    }
 }
 
 /// Whole parts of 8 x 4 pixels, and tiles that are not whole.
@@ -253,8 +236,6 @@ const AXES: [[[f64; 3]; 3]; 6] = [
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]],
 ];
 
-const COLORS: Rates = Rates { sh_dc: 5e-3, sh_rest: 6e-3, ..AT_REST };
-
 /// 97 lane blocks, for which there are 64 lines; some lane blocks are seen by two views.
 fn specks() -> Gaussians {
     let first = vec![gaussian([0.0; 3], 1e-3, 0.8, [0.5; 3]); 7];
@@ -303,7 +284,6 @@ fn expect(device: &mut Cuda, model: &mut Model, shots: &[Shot], expected: Expect
     }
 }
 
-/// Returns the index of the view that a step shows.
 fn shown_by(number: u32) -> usize {
     (RandomStream::new(5, u64::from(number), RandomUse::Sample).bits(1) % 6) as usize
 }
@@ -323,7 +303,7 @@ fn train(storage: Storage, expected: Expected, views: u32) -> Vec<Snapshot<Gauss
             let _ = device.add_view(&mut model, seen, compared, &mut gradients).unwrap();
         }
         expect(&mut device, &mut model, &shots, expected, number);
-        device.step(&mut model, gradients, &AdamStep::new(number, COLORS)).unwrap();
+        device.step(&mut model, gradients, &AdamStep::new(number, COLOUR_RATES)).unwrap();
         // A picture is drawn between two steps.
         if number % 50 == 0 {
             device.show(&model, &shots[number as usize % 6].view, &settings(3, 8)).unwrap();

@@ -1,28 +1,18 @@
 //! The heap on a GPU: what the books say is what the driver says.
 
-use std::sync::Arc;
-
 use splat::abi::Plain;
 use splat::backend::cuda::heap::{Block, Buffer as _, Heap, Pinned, Region};
 use splat::backend::cuda::session::Session;
 use splat::backend::cuda::sort::{
     SortKey, SortPairs, exclusive_sum, exclusive_sum_ordered, inclusive_sum, sort_pairs,
 };
-use splat::backend::cuda::{Cuda, CudaOptions, Model, Target};
-use splat::backend::{AdamStep, DeviceError, Photo, Rates, Stay, Term, Terms};
-use splat::dataset::{Image, InverseDepthMap, NormalMap, View};
+use splat::backend::cuda::{Model, Target};
 use splat::layout::{LIBRARY_SCRATCH, Slot};
-use splat::math::Real;
-use splat::memory::{Allowance, Bytes, Limit, Rung};
-use splat::model::Gaussians;
+use splat::memory::{Allowance, Limit, Rung};
 
-use crate::common::cuda::{self, Alone, alone};
-use crate::common::oracle::{AT_REST, DensifyRule, densify, settings};
-use crate::common::prelude::*;
+use crate::common::cuda::Alone;
 use crate::common::program::{self, TestFolder, end};
-use crate::common::scene::{RATES, resized, tame_gaussians};
-use crate::common::{Draws, view};
-use crate::support::small_gaussians;
+use crate::prelude::*;
 
 const MIB: usize = 1 << 20;
 
@@ -38,15 +28,6 @@ fn scratch<T: Plain>(
     len: usize,
 ) -> Result<Block<T>, DeviceError> {
     heap.take(&Slot::unlisted(label), &(len as u64))
-}
-
-/// Page-locked memory without a slot of the program.
-fn pinned<T: Plain>(
-    heap: &Heap,
-    label: &'static str,
-    len: usize,
-) -> Result<Pinned<T>, DeviceError> {
-    heap.pinned(&Slot::unlisted(label), &(len as u64))
 }
 
 /// A session alone on the GPU: free memory is a figure of the whole of it.
@@ -234,14 +215,14 @@ fn more_than_the_gpu_has_is_a_value() {
 fn pinned_values_go_there_and_back() {
     let (_alone, session) = session();
     let (heap, stream) = (&session.heap, &session.stream);
-    let mut host = pinned::<u32>(heap, "staging", 4_099).unwrap();
+    let mut host: Pinned<u32> = heap.pinned(&Slot::unlisted("staging"), &4_099).unwrap();
     for (index, value) in (0..).zip(host.as_mut_slice().unwrap()) {
         *value = index * 3 + 5;
     }
     let mut block = scratch::<u32>(heap, "block", 5_003).unwrap();
     block.fill_ones(stream).unwrap();
     block.upload_pinned(stream, 904, &host, 0..4_099).unwrap();
-    let mut back = pinned::<u32>(heap, "back", 4_100).unwrap();
+    let mut back: Pinned<u32> = heap.pinned(&Slot::unlisted("back"), &4_100).unwrap();
     block.download_pinned(stream, 903..5_003, &mut back).unwrap();
     let found = back.as_slice().unwrap();
     assert_eq!(found[0], u32::MAX);
@@ -394,14 +375,9 @@ const AFTER: u32 = 10;
 /// The model's growth takes several times as much memory as the photographs.
 const GAUSSIANS: usize = 60_000;
 
-/// A view with a photograph whose brightness is unlike that of the others.
-struct Shot {
-    view: View,
-    photo: Arc<Image>,
-}
-
+/// Views with photographs of unlike brightness.
 fn shots() -> Vec<Shot> {
-    let shot = |(index, ([width, height], masked)): (u32, ([u32; 2], bool))| {
+    let shot = |(index, (size @ [width, height], masked)): (u32, ([u32; 2], bool))| {
         let mut draws = Draws::new(u64::from(index) + 31);
         let dark = 80.0 * f64::from(index);
         let mut bytes = |count: u32, low: f64, high: f64| -> Vec<u8> {
@@ -420,8 +396,14 @@ fn shots() -> Vec<Shot> {
         let normal = |pixel| if pixel % step == 0 { [0, 0, -127] } else { [0; 3] };
         let values = (0..width * height).flat_map(normal).collect();
         let normals = (index != 2).then_some(NormalMap { values });
+        let maps = [depth.is_some(), normals.is_some()];
+        let settings = Drawing { inverse_depth: maps.contains(&true), ..settings(3, 5) };
+        let [depths, of_normals] = maps.map(|has_map| if has_map { MAP_WEIGHT } else { 0.0 });
+        let terms = Terms::photometric(0.2)
+            .with(Term::InverseDepth, depths)
+            .with(Term::NormalMap, of_normals);
         let photo = Arc::new(Image { width, height, rgb, mask, depth, normals });
-        Shot { view: resized(&view(), [width, height]), photo }
+        Shot { index: index as usize, view: resized(&view(), size), photo, settings, terms }
     };
     (0..).zip(SIZES).map(shot).collect()
 }
@@ -436,7 +418,6 @@ fn open(budget: Option<Bytes>) -> Result<Cuda, DeviceError> {
     })
 }
 
-/// A run that the budget allowed.
 struct Ran {
     losses: Vec<Loss>,
     /// Views whose photographs stayed before the model grew, and at the end.
@@ -445,7 +426,6 @@ struct Ran {
     peak: Bytes,
 }
 
-/// A run that the budget did not allow.
 struct Stopped {
     error: DeviceError,
     /// True if the refusal left the model as it was. `None` if there was no model.
@@ -459,11 +439,8 @@ impl From<DeviceError> for Stopped {
 }
 
 /// Returns the photograph as training does: uploaded ahead, or now.
-fn target(device: &mut Cuda, index: usize, shot: &Shot) -> Result<Target, DeviceError> {
-    match device.resident(index) {
-        Some(target) => Ok(target),
-        None => device.target(index, &shot.photo),
-    }
+fn target(device: &mut Cuda, shot: &Shot) -> Result<Target, DeviceError> {
+    device.resident(shot.index).map_or_else(|| device.target(shot.index, &shot.photo), Ok)
 }
 
 fn step(
@@ -472,13 +449,8 @@ fn step(
     (shot, target): (&Shot, &Target),
     (number, rates): (u32, Rates),
 ) -> Result<Loss, DeviceError> {
-    let maps = [shot.photo.depth.is_some(), shot.photo.normals.is_some()];
-    let settings = Drawing { inverse_depth: maps.contains(&true), ..settings(3, 5) };
-    let [depths, normals] = maps.map(|has_map| if has_map { MAP_WEIGHT } else { 0.0 });
-    let terms =
-        Terms::photometric(0.2).with(Term::InverseDepth, depths).with(Term::NormalMap, normals);
-    let (seen, mut gradients) = ((&shot.view, &settings), Default::default());
-    let loss = device.add_view(model, seen, (target, &terms), &mut gradients)?;
+    let (seen, mut gradients) = ((&shot.view, &shot.settings), Default::default());
+    let loss = device.add_view(model, seen, (target, &shot.terms), &mut gradients)?;
     device.step(model, gradients, &AdamStep::new(number, rates))?;
     Ok(loss.read()?.into())
 }
@@ -501,7 +473,6 @@ fn run(shots: &[Shot], gaussians: &Gaussians, budget: Option<Bytes>) -> Result<R
     Ok(Ran { losses: done.losses, held: [done.held, holds(&device)], peak })
 }
 
-/// Progress of a run.
 struct Done {
     losses: Vec<Loss>,
     held: usize,
@@ -515,31 +486,31 @@ fn iterate(
     shots: &[Shot],
     done: &mut Done,
 ) -> Result<(), DeviceError> {
-    let order = |number: u32| number as usize % shots.len();
+    let of = |number: u32| &shots[number as usize % shots.len()];
     let mut early = None;
     for number in 1..=BEFORE + AFTER {
-        let index = order(number);
+        let shot = of(number);
         if number == BEFORE + 1 {
             done.held = holds(device);
-            early = Some(target(device, index, &shots[index])?);
+            early = Some(target(device, shot)?);
             // All are cloned and none is removed, whatever the rounding.
             densify(device, model, &DensifyRule::ALL, usize::MAX)?;
             done.kept = device.download(model)?;
         }
         let target = match early.take() {
             Some(target) => target,
-            None => target(device, index, &shots[index])?,
+            None => target(device, shot)?,
         };
         // Clones lie at their parents. Without a rate they stay there, so that both are seen alike.
         let rates = if number <= BEFORE { AT_REST } else { RATES };
-        let loss = step(device, model, (&shots[index], &target), (number, rates))?;
+        let loss = step(device, model, (shot, &target), (number, rates))?;
         done.losses.push(loss);
         done.kept = device.download(model)?;
         drop(target);
         if number != BEFORE && number < BEFORE + AFTER {
-            let next = order(number + 1);
-            let stay = Stay::Ahead(next);
-            device.upload_target(Photo { image: &shots[next].photo, stay })?;
+            let next = of(number + 1);
+            let stay = Stay::Ahead(next.index);
+            device.upload_target(Photo { image: &next.photo, stay })?;
         }
     }
     Ok(())

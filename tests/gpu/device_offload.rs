@@ -3,49 +3,28 @@
 //! as it grows.
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
+use splat::backend::cuda::Model;
 use splat::backend::cuda::heap::{Buffer as _, Heap, Region};
 use splat::backend::cuda::session::Session;
-use splat::backend::cuda::{Cuda, CudaOptions, Model};
-use splat::backend::{Adjust, DeviceError, MemoryKind, Rates, Snapshot};
-use splat::dataset::View;
 use splat::layout::{MemoryPlace, Slot};
-use splat::math::morton::Cube;
-use splat::memory::plan::Storage;
-use splat::memory::{Allowance, Bytes, Limit, Rung};
-use splat::model::Gaussians;
+use splat::memory::{Allowance, Limit, Rung};
 
-use crate::common::cuda::{
-    self, alone, assert_same_rows, held, image, open_compact, snapshot, uneven,
-};
-use crate::common::oracle::{
-    AT_REST, DensifyRule, RelocateRule, Shot, densify, multiply, relocate, score, settings, step,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{gaussian, resized, straight, together};
-use crate::common::view;
-use crate::support::{assert_near, noisy_shot, strays};
+use crate::common::cuda::{assert_same_rows, held, image, snapshot, uneven};
+use crate::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Width and height of the views that specks are seen in.
 const SIZE: [u32; 2] = [64, 64];
 
 /// More steps than those whose drifts the kernels' arguments hold.
 const LONG: u32 = 150;
 
-/// Only colours move.
-const COLORS: Rates = Rates { sh_dc: 5e-3, sh_rest: 6e-3, ..AT_REST };
-
 fn offloaded() -> Cuda {
     open_compact(Storage::Offloaded)
 }
 
-/// A camera that looks ahead, and one that looks back.
 fn views() -> [View; 2] {
-    let ahead = resized(&straight(), SIZE);
-    let mut back = ahead.clone();
-    back.pose.rotation = [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]];
-    [ahead, back]
+    [straight(), looking_back()].map(|view| resized(&view, SIZE))
 }
 
 /// A Gaussian for each 8x4 px of a view of this size along these axes, far smaller than that: one warp alone adds to
@@ -74,13 +53,11 @@ fn specks() -> Gaussians {
     together(&views().map(|view| specks_of(SIZE, view.pose.rotation)))
 }
 
-/// Each view with a photograph of noise.
 fn shots() -> [Shot; 2] {
     let [ahead, back] = views();
     [(1, ahead), (2, back)].map(|(index, view)| noisy_shot(index, &view, settings(3, 8)))
 }
 
-/// Asserts that most colours are not where they began.
 pub(super) fn assert_colours_moved(start: &Gaussians, end: &Gaussians) {
     // New Gaussians come after those of the start.
     let moved = strays(&end.sh_dc[..start.sh_dc.len()], &start.sh_dc, |_| 0.01);
@@ -96,7 +73,7 @@ fn train(device: &mut Cuda) -> (Snapshot<Gaussians>, Vec<f64>) {
         [&ahead; 5].into_iter().chain(std::iter::repeat_n(&back, LONG as usize)).chain(turns);
     let mut losses = Vec::new();
     for (number, shot) in (1..).zip(steps) {
-        losses.push(step(device, &mut model, shot, (number, COLORS)).total);
+        losses.push(step(device, &mut model, shot, (number, COLOUR_RATES)).total);
     }
     (snapshot(device, &mut model), losses)
 }

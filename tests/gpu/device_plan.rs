@@ -1,38 +1,22 @@
 //! The plan against a GPU's ledger: the same labels, and what goes by each of them.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use splat::backend::cpu::count;
-use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model, dry_run};
-use splat::backend::{
-    AdamStep, CHUNK_ROWS, Footprint, Inputs, MemoryEntry, MemoryKind, NormalDepths, Objective,
-    OtherView, Peaks, Statistics, Term, Terms, chunks, seen_from,
-};
-use splat::dataset::{Image, InverseDepthMap, NormalMap, View};
+use splat::backend::cuda::{Model, dry_run};
+use splat::backend::{CHUNK_ROWS, MemoryEntry, OtherView, chunks, seen_from};
 use splat::layout;
-use splat::math::Divisor;
-use splat::math::morton::Cube;
-use splat::memory::Bytes;
 use splat::memory::plan::{
     CONTEXT, Granule, Host, Maps, ModelSize, OptionalColumns, PlannedCoarse, PlannedPhotographs,
-    PlannedRow, PlannedRun, RoundShape, Storage, ViewGrowth, ViewSize,
+    PlannedRow, PlannedRun, RoundShape, ViewGrowth, ViewSize,
 };
 
-use crate::common::cuda::{self, alone};
-use crate::common::oracle::{
-    AT_REST, DensifyRule, RelocateRule, Shot, densify, multiply, relocate, score, settings, step,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{photo, resized, straight};
-use crate::common::surface::{SurfaceRule, SurfaceTerms};
-use crate::support::small_gaussians;
+use crate::prelude::*;
 
 /// Gaussians before the round of density control, and births that it is granted.
 const GAUSSIANS: usize = 60_000;
 const BIRTHS: usize = 9_001;
 
-/// Neighbours of each Gaussian, in the coarse stage.
 const NEIGHBOURS: u32 = 16;
 
 /// All terms that take no maps, or those that are asked for beside distances.
@@ -47,7 +31,6 @@ fn surface_rule(maps: Maps, iteration: u32) -> SurfaceRule {
 const SIZE: [u32; 2] = [1021, 771];
 const PHOTOGRAPHS: usize = 5;
 
-/// With or without maps of inverse depths and normals.
 fn photograph(with_maps: bool) -> Arc<Image> {
     let plain = photo(SIZE[0], SIZE[1], None);
     let values = vec![20_000; SIZE[0] as usize * SIZE[1] as usize];

@@ -2,24 +2,13 @@
 
 use std::thread;
 
-use crate::common::prelude::*;
-use crate::common::scene::{RATES, photo, resized, straight, tame_gaussians};
-use crate::support::assert_near;
 use splat::abi::terms::Terms;
 use splat::backend::cuda::ranks::CudaShard;
-use splat::backend::cuda::{Cuda, CudaOptions};
 use splat::backend::ranks::{Follower, Leader, Opening, RankLine, RankOrder, RankTarget};
-use splat::backend::{
-    AdamStep, Candidates, EditRule, Edited, Footprint, Grow, Into, Keep, Look, Objective, Photo,
-    Pick, RankOutcome, RankView, Ranks, RenderSettings, ScoreRule, Sight, Snapshot, Statistics,
-    Stay, TrainDevice, Wants,
-};
-use splat::dataset::View;
-use splat::math::Divisor;
-use splat::math::morton::Cube;
-use splat::memory::plan::Storage;
-use splat::model::{Gaussians, Primitive as _};
+use splat::backend::{Into, RankOutcome, RankView, Ranks, Sight};
 use splat_ranks::exchange::Exchange;
+
+use crate::prelude::*;
 
 const ROWS: usize = 6000;
 const SIZE: [u32; 2] = [80, 64];
@@ -30,11 +19,7 @@ const CUBE: Cube = Cube { centre: [0.0; 3], half_side: 8.0 };
 const BROKEN: usize = 2;
 
 fn views() -> Vec<View> {
-    let aside = |i: u8| {
-        let mut aside = resized(&straight(), SIZE);
-        aside.pose.translation = [0.1 * f64::from(i) - 0.2, 0.05, 0.3];
-        aside
-    };
+    let aside = |i: u8| moved(&resized(&straight(), SIZE), [0.1 * f64::from(i) - 0.2, 0.05, 0.3]);
     (0..4).map(aside).collect()
 }
 
@@ -112,7 +97,6 @@ impl<'a, D: TrainDevice> TestRun<'a, D> {
         RenderSettings { sh_degree: 2, footprint: self.footprint, ..RenderSettings::DEFAULT }
     }
 
-    /// A step over these views; returns their losses.
     fn step(&mut self, indices: &[usize]) -> Vec<f64> {
         let (all, settings, observe) = (views(), self.settings(), Some(Statistics::Both));
         let mut gradients = D::Gradients::default();
@@ -223,8 +207,7 @@ fn steps_of_two_gpus_are_those_of_one_with_as_many_views() {
     // Gradients are summed in the order of arrival, and steps of Adam go by their signs: moments add up what is
     // within 1e-5 of the largest, but for rows whose gradients cancel.
     let (two, one) = (&two.end, &one.end);
-    let groups = two.first_moments.groups().into_iter().zip(one.first_moments.groups());
-    for (two, one) in groups {
+    for (two, one) in paired(&two.first_moments, &one.first_moments) {
         assert_close(two.values, one.values, &rows, (two.width, 1e-3));
     }
     assert_close(&two.gradient_norm_sums, &one.gradient_norm_sums, &rows, (1, 1e-3));
@@ -268,8 +251,7 @@ fn compact_steps_of_two_gpus_are_those_of_one_up_to_rounding() {
     // Steps of 0.005, and colours of about 1 that are rounded by a 1,024th at most in each, on both sides.
     assert_same_but_rounded(&moved(&two), &moved(&one), &rows, (3, 0.4));
     let (two, one) = (&two.end, &one.end);
-    let groups = two.first_moments.groups().into_iter().zip(one.first_moments.groups());
-    for (two, one) in groups {
+    for (two, one) in paired(&two.first_moments, &one.first_moments) {
         // In each of three steps first moments are rounded by a 128th of themselves at most, those of colours by an
         // eighth; of what cancels, more is left.
         let share = if two.name.starts_with("sh_") { 0.2 } else { 0.02 };

@@ -2,31 +2,21 @@
 //! differences in double precision, and every device against the oracle.
 
 use std::slice::from_ref;
-use std::sync::Arc;
 
-use splat::backend::cpu::{Cpu, Model, Parameter};
-use splat::backend::{
-    AdamStep, Adjust, Footprint, MotionReach, Noise, Reach, Regularisers, Snapshot, Terms,
-    TrainDevice,
-};
-use splat::dataset::{Image, View};
+use splat::backend::Reach;
 use splat::math::filter::{kept_on_screen, kept_on_screen_bwd};
 use splat::math::linalg::{add, dot, mul};
 use splat::math::splat::{EllipseGradient, Shape, project, project_bwd};
-use splat::math::{Real, inverse_sigmoid, sigmoid};
-use splat::model::{Gaussians, fuse};
+use splat::math::{inverse_sigmoid, sigmoid};
+use splat::model::fuse;
 
-use crate::common::oracle::{
-    AT_REST, Counted, GRADIENT_TOLERANCE, Shot, assert_differences, assert_gradients_agree,
-    assert_losses_agree, assert_projection_differences, gradients, settings, shot,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{NEAR, RATES, filtered_viewpoint, photo, tame_gaussians};
-use crate::common::{Draws, assert_relative, derivative, view};
-use crate::support::{add_shot, assert_near, noisy_shot, shown, shown_of, step_over, stepped};
+use crate::common::oracle::assert_projection_differences;
+use crate::common::scene::filtered_viewpoint;
+use crate::prelude::*;
+use crate::support::shown_of;
 
 each_backend!(
-    the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length,
+    filters_are_of_the_nearest_view_and_largest_focal_length,
     without_a_view_that_samples_anything_filters_are_zero,
     a_reset_lowers_opacities_as_they_are_through_the_filter,
     fused_gaussians_look_like_the_raw_ones_with_their_filter,
@@ -124,34 +114,15 @@ fn dozen() -> Gaussians {
     all
 }
 
-fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &Drawing) -> f64 {
-    let mut device = Cpu::<f64>::new();
-    let frame = device.draw(model, &view(), settings).unwrap();
-    let (_, loss) = device.compare(model, frame, target, &Terms::photometric(0.2)).unwrap();
-    loss.read().unwrap().total
-}
-
 #[test]
 fn the_pipeline_with_filters_agrees_with_its_differences() {
-    let settings = Drawing {
-        pass: Pass::Train,
-        sh_degree: 1,
-        background: [0.2, 0.5, 0.9],
-        near: NEAR,
-        footprint: MIP,
-        ..Drawing::DEFAULT
-    };
-    let target = photo(37, 29, None);
+    let drawing = Drawing { pass: Pass::Train, sh_degree: 1, footprint: MIP, ..COLOURS };
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(&dozen()).unwrap();
     device.update_filter_3d(&mut model, &[&view()], SAMPLED_FROM).unwrap();
     assert!(model.filter_3d.iter().all(|&filter| filter > 0.005));
-    let (mut sums, shot) = (Default::default(), noisy_shot(0, &view(), settings));
-    add_shot(&mut device, &mut model, &shot, &mut sums);
-    // As in `gradients.rs`: the difference is good to six digits from 1e-4 on.
-    let loss = |_: &mut Cpu<f64>, moved: &Model<f64>| loss_of(moved, &target, &settings);
-    let compared =
-        assert_differences(&mut device, (&model, &sums), &Parameter::ALL, (1e-6, 1e-4), loss);
+    let compared = (&photo(37, 29, None), &Terms::photometric(0.2), &[][..]);
+    let compared = assert_view_differences(&mut model, &drawing, compared, &Parameter::ALL);
     let compared: usize = compared.iter().sum();
     assert!(compared > 80, "only {compared} gradients were large enough to tell");
 }
@@ -166,7 +137,6 @@ fn three_views() -> [View; 3] {
     views
 }
 
-/// A view that sees nothing.
 fn far_away() -> View {
     let mut view = view();
     view.pose.translation = [0.0, 0.0, -1e4];
@@ -194,9 +164,7 @@ fn sampled(views: &[View], mean: [f64; 3]) -> (Option<f64>, bool) {
     (nearest, close)
 }
 
-fn the_filter_is_that_of_the_nearest_view_and_the_largest_focal_length<B: TrainDevice>(
-    device: &mut B,
-) {
+fn filters_are_of_the_nearest_view_and_largest_focal_length<B: TrainDevice>(device: &mut B) {
     // More views than a block of a device looks at at once, the last of which are the three.
     for (count, others) in [(1000, 0), (1000, 64), (1, 0), (33, 127)] {
         let mut gaussians = Gaussians::zeros(0, count);
@@ -237,7 +205,6 @@ fn without_a_view_that_samples_anything_filters_are_zero<B: TrainDevice>(device:
     assert!(device.snapshot(&mut none).unwrap().filter_3d.is_empty());
 }
 
-/// Opacities as they are through the 3D filter.
 fn through_the_filter(snapshot: &Snapshot<Gaussians>) -> Vec<f64> {
     let Snapshot { parameters, filter_3d, .. } = snapshot;
     let scales = parameters.log_scales.as_chunks::<3>().0;
@@ -372,7 +339,6 @@ fn regularisers_act_on_all_gaussians_or_on_those_that_are_seen<B: TrainDevice>(d
     }
 }
 
-/// True if a place lies before a view's camera.
 fn is_before(view: &View, place: &[f32; 3]) -> bool {
     let pose = &view.pose;
     dot(pose.rotation[2], place.map(f64::from)) + pose.translation[2] > 0.0
@@ -446,8 +412,6 @@ fn harmonics_of_what_is_seen_decay<B: TrainDevice>(device: &mut B) {
 }
 
 fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: TrainDevice>(device: &mut B) {
-    use crate::common::oracle::{DensifyRule, densify};
-    use splat::math::morton::Cube;
     let gaussians = tame_gaussians(203, 49, 2);
     let mut model = device.upload(&gaussians).unwrap();
     device.update_filter_3d(&mut model, &three_views().each_ref(), SAMPLED_FROM).unwrap();
@@ -491,14 +455,12 @@ fn a_compact_model_takes_the_same_steps_through_the_filters() {
     let regularisers = Regularisers { opacity: 0.01, scale: 0.01, ..Default::default() };
     let noise = Some(Noise { rate: 1e-3, key: 77, moved: MotionReach::All });
     let step = AdamStep { regularisers, noise, ..AdamStep::new(1, RATES) };
-    let device = &mut crate::common::cuda::compact();
+    let device = &mut compact();
     let [(loss, found), (expected_loss, expected)] =
         smoothed_steps(device, (&gaussians, &shot), &step);
     // Colours in half precision move the loss by a few units of 1e-4.
     assert!((loss.total - expected_loss.total).abs() < 1e-3);
-    let groups = gradients(&found).into_iter().zip(gradients(&expected));
-    for ((name, _, found), (_, _, expected)) in groups.take(4) {
-        let error = crate::common::oracle::relative_error(&found, &expected);
+    for (name, error) in gradient_errors(&found, &expected).into_iter().take(4) {
         assert!(error < 2e-2, "{name} is {error:.1e} off");
     }
     // The rate, where rounding turns the step's sign, twice, and the error of the noise.

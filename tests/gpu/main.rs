@@ -51,8 +51,7 @@ mod parity_surfels;
 mod parity_triangles;
 mod parity_worth;
 mod patches;
+mod prelude;
 mod primitive;
 mod stages;
 mod support;
-#[cfg(kernels)]
-mod triangle_bands;

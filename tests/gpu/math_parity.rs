@@ -16,7 +16,6 @@ use std::path::Path;
 
 use Kind::{Exact, Real as Rounded};
 use splat::abi::probe;
-use splat::dataset::View;
 use splat::math::field::{self, DensityKernel, DensityKernelGradient};
 use splat::math::linalg::{
     Mat3, Quat, Sym2, Vec3, add, cross, dot, mat_mul, mul, mul_transposed, normalize,
@@ -30,12 +29,10 @@ use splat::math::splat::{
     DILATION_PX2, Ellipse, EllipseGradient, Rect, Shape, ShapeGradient, Spans, Viewpoint, bounds,
     project, project_bwd,
 };
-use splat::math::{Real, compact, filter, relocate, sh, sigmoid, sigmoid_bwd};
+use splat::math::{compact, filter, relocate, sh, sigmoid, sigmoid_bwd};
 
-use crate::common::scene::NEAR;
-use crate::common::{Draws, view};
+use crate::prelude::*;
 
-/// Kind of a function's results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Real numbers, which rounding changes.
@@ -46,9 +43,7 @@ enum Kind {
 
 /// A device function with its twin in both precisions.
 struct Probe {
-    /// Name of the constant that chooses the function.
     name: &'static str,
-    /// The device function.
     function: &'static str,
     number: u32,
     kind: Kind,
@@ -396,18 +391,15 @@ fn errors(probe: &Probe, rows: &[Vec<f32>], results: &[Vec<f32>]) -> Vec<f64> {
 #[cfg(kernels)]
 mod on_the_device {
     use splat::backend::cuda::probe::ProbeFunction;
-    use splat::backend::cuda::{Cuda, CudaOptions};
     use splat::math::random::{RandomStream, RandomUse};
-    use splat::memory::{Bytes, Limit};
+    use splat::memory::Limit;
 
-    use super::{Exact, Probe, errors, inputs, probe, probes, view};
-    use crate::common::cuda::open_with;
-    use crate::common::oracle::settings;
+    use super::*;
 
-    fn cuda() -> Cuda {
+    fn open() -> Cuda {
         let vram_limit = Some(Limit::Bytes(Bytes(2 << 30)));
-        open_with(&CudaOptions { vram_limit, vram_threshold: 1.0, ..CudaOptions::default() })
-            .expect("a CUDA device")
+        let options = CudaOptions { vram_limit, vram_threshold: 1.0, ..CudaOptions::default() };
+        cuda::open_with(&options).expect("a CUDA device")
     }
 
     fn probed(device: &mut Cuda, call: ProbeFunction, inputs: &[f32]) -> Vec<f32> {
@@ -424,7 +416,7 @@ mod on_the_device {
     #[test]
     #[ignore = "needs a CUDA device"]
     fn every_function_is_its_twin_up_to_rounding() {
-        let mut device = cuda();
+        let mut device = open();
         for probe in probes() {
             let rows = inputs(&probe);
             let found = errors(&probe, &rows, &call(&mut device, &probe, &rows));
@@ -455,7 +447,7 @@ mod on_the_device {
     #[test]
     #[ignore = "needs a CUDA device"]
     fn streams_of_random_numbers_are_the_hosts() {
-        let mut device = cuda();
+        let mut device = open();
         let stream = RandomStream::new(7, 600, RandomUse::Split);
         let indices: Vec<u64> = (0..5000).chain([u64::from(u32::MAX) * 6, u64::MAX / 3]).collect();
         let inputs: Vec<f32> = indices

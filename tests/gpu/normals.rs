@@ -1,39 +1,20 @@
 //! Depths and normals of surfaces: what is drawn of them, how they are compared, and the gradients.
 
-use std::sync::Arc;
-
-use splat::backend::cpu::{Cpu, Frame, Model, Parameter};
-use splat::backend::frame_state::{Drawn, Scored};
-use splat::backend::{
-    AdamStep, DeviceError, NormalDepths, Rates, Statistics, Term, Terms, TrainDevice,
-};
-use splat::dataset::{Image, View};
-use splat::math::Real;
 use splat::math::linalg::{Quat, dot, mul, rotation};
 use splat::math::normals::{
     blended_normal, blended_normal_bwd, facing_normal, facing_normal_bwd, slope, slope_bwd,
     surface_normal, surface_normal_bwd,
 };
 use splat::math::splat::Shape;
-use splat::model::Gaussians;
 
-use crate::common::drawing::drawn_either;
-use crate::common::oracle::{
-    AT_REST, Counted, FirstStep, Shot, assert_differences, assert_gradients_agree,
-    assert_losses_agree, clear_gaussians, clear_pixels, gradient_tolerance, settings, shot,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{
-    NEAR, RATES, composite, gaussian, nine, photo, resized, straight, tame_gaussians, together,
-};
-use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view, with};
-use crate::support::{add_shot, assert_near, noisy_shot, stepped, with_depth_noise};
+use crate::prelude::*;
+use crate::support::with_depth_noise;
 
 each_backend!(
     discs_that_face_the_camera_disagree_at_the_border_only,
     discs_turn_into_the_surface_that_they_make_up,
     what_was_not_drawn_is_not_compared,
-    colours_and_their_gradients_are_the_same_with_a_surface_and_without,
+    gradients_of_colours_are_the_same_with_a_surface_and_without,
 );
 
 fn with_surface(settings: Drawing) -> Drawing {
@@ -56,7 +37,6 @@ fn wall(quat: Quat<f32>) -> Gaussians {
     together(&discs)
 }
 
-/// Share of the border among the pixels of [`view`].
 const BORDER: f64 = 1.0 - (35.0 * 27.0) / (37.0 * 29.0);
 
 /// The mean of a model's view, with the gradients of it and of the colours.
@@ -112,20 +92,8 @@ fn what_was_not_drawn_is_not_compared<B: TrainDevice>(device: &mut B) {
     assert!(expected, "{refused:?}");
 }
 
-fn colours_and_their_gradients_are_the_same_with_a_surface_and_without<B: TrainDevice>(
-    device: &mut B,
-) {
+fn gradients_of_colours_are_the_same_with_a_surface_and_without<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(300, 4, 3);
-    for pass in [Pass::Eval, Pass::Train, Pass::Picture] {
-        let settings = Drawing { pass, ..settings(3, 4) };
-        let model = device.upload(&gaussians).unwrap();
-        let [plain, beside] = [settings, with_surface(settings)]
-            .map(|settings| drawn_either(device, &model, (&view(), &settings)));
-        // The same operations in the same order.
-        assert_eq!(plain.rgb, beside.rgb, "{pass:?}");
-        let maps = [plain.surface, beside.surface].map(|map| map.is_some());
-        assert_eq!(maps, [false, pass != Pass::Picture], "{pass:?}");
-    }
     // What is drawn and not compared gives no gradient.
     let [plain, beside] = [settings(3, 4), with_surface(settings(3, 4))].map(|settings| {
         let shot = noisy_shot(0, &view(), settings);
@@ -138,7 +106,6 @@ fn colours_and_their_gradients_are_the_same_with_a_surface_and_without<B: TrainD
     }
 }
 
-/// Relative, and below the second absolute.
 const EXACT: (f64, f64) = (1e-6, 1e-6);
 
 #[test]
@@ -206,44 +173,17 @@ fn scene() -> Gaussians {
 /// Weight of the normals in the objective of the whole pipeline.
 const WEIGHT: f64 = 0.4;
 
-fn objective(
-    device: &mut Cpu<f64>,
-    model: &Model<f64>,
-    (target, settings): (&Arc<Image>, &Drawing),
-) -> (f64, Frame<f64, Scored<Drawn>>) {
-    let frame = device.draw(model, &view(), settings).unwrap();
-    let depths = if settings.inverse_depth { 0.3 } else { 0.0 };
-    let terms = Terms::photometric(0.2)
-        .with(Term::InverseDepth, depths)
-        .with(Term::DepthNormal { depths: NormalDepths::All }, WEIGHT);
-    let (frame, loss) = device.compare(model, frame, target, &terms).unwrap();
-    let values = loss.read().unwrap();
-    (values.total + WEIGHT * values.get("dn").unwrap(), frame)
-}
-
 #[test]
 fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
-    let surface = with_surface(Drawing {
-        pass: Pass::Observe,
-        sh_degree: 3,
-        background: [0.2, 0.5, 0.9],
-        near: NEAR,
-        ..Drawing::DEFAULT
-    });
-    let both = Drawing { inverse_depth: true, ..surface };
-    let device = &mut Cpu::<f64>::new();
-    let target = photo(37, 29, None);
-    for settings in [surface, both] {
-        let mut model = device.upload(&scene()).unwrap();
-        let (_, frame) = objective(device, &model, (&target, &settings));
-        let mut gradients = Default::default();
-        device.backward(&mut model, frame, None, &mut gradients).unwrap();
-        // As of the loss of the colours alone.
-        let loss = |device: &mut Cpu<f64>, moved: &Model<f64>| {
-            objective(device, moved, (&target, &settings)).0
-        };
-        let found = (&model, &gradients);
-        let compared = assert_differences(device, found, &Parameter::ALL[..4], (1e-6, 1e-4), loss);
+    for inverse_depth in [false, true] {
+        let drawing = Drawing { surface: true, inverse_depth, ..COLOURS };
+        let terms = Terms::photometric(0.2)
+            .with(Term::InverseDepth, if inverse_depth { 0.3 } else { 0.0 })
+            .with(Term::DepthNormal { depths: NormalDepths::All }, WEIGHT);
+        let mut model = Cpu::<f64>::new().upload(&scene()).unwrap();
+        let compared = (&photo(37, 29, None), &terms, &[("dn", WEIGHT)][..]);
+        let compared =
+            assert_view_differences(&mut model, &drawing, compared, &Parameter::ALL[..4]);
         // Of 8 that are seen: 24 of means and scales, 32 of quaternions, 8 of opacities.
         assert!(compared.iter().zip([20, 20, 26, 7]).all(|(n, least)| *n >= least), "{compared:?}");
     }
@@ -266,51 +206,15 @@ fn a_view_smaller_than_three_pixels_is_all_border() {
 // precision.
 
 each_backend!(
-    maps_of_surfaces_agree_with_the_oracle,
     losses_and_gradients_of_normals_agree_with_the_oracle,
     normals_and_inverse_depths_agree_with_the_oracle_together,
     lists_of_several_chunks_agree_with_the_oracle,
     a_view_that_sees_nothing_has_no_surface,
 );
 
-/// Weight of the normals in the loss.
 const NORMALS_WEIGHT: f64 = 0.3;
 
-/// Rules for which pixels count.
 const RULES: [NormalDepths; 3] = [NormalDepths::All, NormalDepths::Opaque, NormalDepths::Median];
-
-/// Depth, x and y of the normal, and opacity of each pixel.
-fn maps<B: TrainDevice>(
-    device: &mut B,
-    (gaussians, view): (&Gaussians, &View),
-    settings: &Drawing,
-) -> Vec<f32> {
-    let model = device.upload(gaussians).unwrap();
-    drawn_either(device, &model, (view, settings)).surface.expect("a surface was asked for")
-}
-
-fn maps_of_surfaces_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
-    for (seed, size) in (1..).zip([[1, 1], [16, 16], [17, 33], [37, 29], [15, 130], [203, 47]]) {
-        let view = resized(&view(), size);
-        for count in [0, 3, 40, 300] {
-            let gaussians = tame_gaussians(count, seed, 3);
-            for (pass, inverse_depth) in [(Pass::Eval, false), (Pass::Train, true)] {
-                let settings = with_surface(settings(3, seed));
-                let settings = Drawing { pass, inverse_depth, ..settings };
-                let found = maps(device, (&gaussians, &view), &settings);
-                let expected = maps(&mut Cpu::<f64>::new(), (&gaussians, &view), &settings);
-                let clear = clear_pixels(&composite(&gaussians, &view, &settings));
-                assert_eq!(found.len(), clear.len() * 4);
-                for (pixel, _) in clear.iter().enumerate().filter(|&(_, &clear)| clear) {
-                    let [found, expected] = [&found, &expected].map(|map| &map[pixel * 4..][..4]);
-                    let what = format_args!("{size:?} px, {count}, {pass:?}, pixel {pixel}");
-                    // The tolerance of colours times depths of up to 4.
-                    assert_near(found, expected, |_| 4e-4, what);
-                }
-            }
-        }
-    }
-}
 
 /// Takes the first step with normals compared. Returns the step and their mean.
 pub(super) fn first_step<B: TrainDevice>(
@@ -349,10 +253,7 @@ fn assert_steps_agree<B: TrainDevice>(
 fn losses_and_gradients_of_normals_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip([[1, 1], [3, 2], [3, 3], [11, 11], [17, 33], [37, 29], [65, 18]])
     {
-        let view = resized(&view(), size);
-        let settings = with_surface(settings(3, seed));
-        let gaussians = clear_gaussians(12, seed, &[(&view, settings)]);
-        let shot = shot(&gaussians, &view, settings, (seed, Counted::All));
+        let (gaussians, shot) = clear_shot(size, seed, with_surface(settings(3, seed)));
         assert_steps_agree(device, &gaussians, &shot, &format!("{size:?} px"));
     }
 }
@@ -364,38 +265,15 @@ pub(super) fn with_depths(shot: Shot, gaussians: &Gaussians) -> Shot {
 }
 
 fn normals_and_inverse_depths_agree_with_the_oracle_together<B: TrainDevice>(device: &mut B) {
-    let view = resized(&view(), [37, 29]);
-    let settings = with_surface(settings(3, 8));
-    let gaussians = clear_gaussians(12, 8, &[(&view, settings)]);
-    let shot = shot(&gaussians, &view, settings, (8, Counted::All));
+    let (gaussians, shot) = clear_shot([37, 29], 8, with_surface(settings(3, 8)));
     let shot = with_depths(shot, &gaussians);
     assert_steps_agree(device, &gaussians, &shot, "with inverse depths");
 }
 
-/// Faint discs that all cover all of a view, one behind the other, turned this way and that.
-fn layers(count: u32) -> Gaussians {
-    let mut draws = Draws::new(9);
-    let parts: Vec<Gaussians> = (0..count)
-        .map(|i| {
-            let depth = 1.0 + 4e-3 * i as f32;
-            let [x, y] = draws.array::<2>(-0.2, 0.2).map(f64::to_f32);
-            let color = draws.array::<3>(0.1, 0.9).map(f64::to_f32);
-            // Twice the least opacity that shows at the centre, and more than it anywhere in view.
-            let mut one = gaussian([x * depth, y * depth, depth], 0.9 * depth, 0.009, color);
-            let [a, b] = draws.array::<2>(-0.3, 0.3).map(f64::to_f32);
-            one.quats = vec![1.0, a, b, 0.1];
-            // A sphere has no gradient of its rotation: rounding would be compared with zero.
-            one.log_scales[0] += 0.3;
-            one.log_scales[2] -= 0.2;
-            one
-        })
-        .collect();
-    together(&parts)
-}
-
 fn lists_of_several_chunks_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     // 256 instances are a chunk: this is two of them and a part.
-    let gaussians = layers(600);
+    let depths = (0..600).map(|i| 1.0 + 4e-3 * i as f32);
+    let gaussians = layers(depths, 9, (0.9, 0.009, 0.2), Some(0.3));
     let view = resized(&straight(), [37, 21]);
     let settings = with_surface(settings(3, 6));
     let plain = shot(&gaussians, &view, settings, (6, Counted::All));
@@ -418,84 +296,73 @@ fn a_view_that_sees_nothing_has_no_surface<B: TrainDevice>(device: &mut B) {
 }
 
 #[cfg(kernels)]
-mod on_the_device {
-    use splat::backend::cuda::{BandPolicy, Cuda};
+fn bits(device: &mut Cuda, (gaussians, view): (&Gaussians, &View), pass: Pass) -> Vec<u32> {
+    let model = device.upload(gaussians).unwrap();
+    let settings = with_surface(settings(3, 5));
+    let settings = Drawing { pass, inverse_depth: true, ..settings };
+    let image = drawn_either(device, &model, (view, &settings));
+    let beside = [image.inverse_depths, image.surface].into_iter().flatten().flatten();
+    image.rgb.into_iter().chain(beside).map(f32::to_bits).collect()
+}
 
-    use super::*;
-    use crate::common::cuda::{self, compact, full};
-    use crate::common::oracle::{gradients, mean_size, relative_error};
+/// A view with a photograph of noise, whatever lies near a cut-off: a device against itself.
+#[cfg(kernels)]
+fn noisy(view: &View) -> Shot {
+    noisy_shot(0, view, with_surface(settings(3, 5)))
+}
 
-    /// Returns the bits of a picture and of its maps.
-    fn bits(device: &mut Cuda, (gaussians, view): (&Gaussians, &View), pass: Pass) -> Vec<u32> {
-        let model = device.upload(gaussians).unwrap();
-        let settings = with_surface(settings(3, 5));
-        let settings = Drawing { pass, inverse_depth: true, ..settings };
-        let image = drawn_either(device, &model, (view, &settings));
-        let beside = [image.inverse_depths, image.surface].into_iter().flatten().flatten();
-        image.rgb.into_iter().chain(beside).map(f32::to_bits).collect()
-    }
-
-    /// A view with a photograph of noise, whatever lies near a cut-off: a device against itself.
-    fn noisy(view: &View) -> Shot {
-        noisy_shot(0, view, with_surface(settings(3, 5)))
-    }
-
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn bands_give_the_maps_the_loss_and_the_gradients_of_the_view_at_once() {
-        let device = &mut cuda::open();
-        for (seed, size) in (1..).zip([[203, 147], [37, 29], [64, 131], [1, 130], [16, 16]]) {
-            let view = resized(&straight(), size);
-            let gaussians = tame_gaussians(1500, seed, 3);
-            let shot = with_depths(noisy(&view), &gaussians);
-            device.set_bands(BandPolicy::Never);
-            let [look, train] =
-                [Pass::Eval, Pass::Train].map(|pass| bits(device, (&gaussians, &view), pass));
-            assert!(look == train, "{size:?} px");
-            let wholes =
-                [(); 4].map(|()| first_step(device, &gaussians, (&shot, NormalDepths::All)));
-            let expected = gradients(&wholes[0].0.snapshot);
-            let apart = |other: &FirstStep| -> Vec<f64> {
-                let pairs = gradients(&other.snapshot).into_iter().zip(&expected);
-                pairs.map(|(found, expected)| relative_error(&found.2, &expected.2)).collect()
-            };
-            // Gradients are added up in any order: steps over the whole view say how much that changes.
-            let noise: Vec<Vec<f64>> = wholes[1..].iter().map(|(step, _)| apart(step)).collect();
-            for bands in [1, 2, 3, u32::MAX] {
-                device.set_bands(BandPolicy::AtLeast(bands));
-                for pass in [Pass::Eval, Pass::Train] {
-                    let found = bits(device, (&gaussians, &view), pass);
-                    assert!(found == look, "{size:?} px, {bands}");
-                }
-                let (found, mean) = first_step(device, &gaussians, (&shot, NormalDepths::All));
-                assert!((mean - wholes[0].1).abs() < 1e-12, "{size:?} px, {bands}: {mean}");
-                for (group, error) in apart(&found).into_iter().enumerate() {
-                    let noise = noise.iter().map(|errors| errors[group]).fold(0.0, f64::max);
-                    // As of inverse depths: terms of pixels that nearly cancel.
-                    let what = format!("{size:?} px, {bands} bands, {}", expected[group].0);
-                    assert!(error <= 4.0 * noise + 2e-5, "{what}: {error:.1e}, not {noise:.1e}");
-                }
+#[cfg(kernels)]
+#[test]
+#[ignore = "needs a CUDA device"]
+fn bands_give_the_maps_the_loss_and_the_gradients_of_the_view_at_once() {
+    let device = &mut cuda::open();
+    for (seed, size) in (1..).zip([[203, 147], [37, 29], [64, 131], [1, 130], [16, 16]]) {
+        let view = resized(&straight(), size);
+        let gaussians = tame_gaussians(1500, seed, 3);
+        let shot = with_depths(noisy(&view), &gaussians);
+        device.set_bands(BandPolicy::Never);
+        let [look, train] =
+            [Pass::Eval, Pass::Train].map(|pass| bits(device, (&gaussians, &view), pass));
+        assert!(look == train, "{size:?} px");
+        let wholes = [(); 4].map(|()| first_step(device, &gaussians, (&shot, NormalDepths::All)));
+        let apart = |other: &FirstStep| gradient_errors(&other.snapshot, &wholes[0].0.snapshot);
+        // Gradients are added up in any order: steps over the whole view say how much that changes.
+        let noise: Vec<_> = wholes[1..].iter().map(|(step, _)| apart(step)).collect();
+        for bands in [1, 2, 3, u32::MAX] {
+            device.set_bands(BandPolicy::AtLeast(bands));
+            for pass in [Pass::Eval, Pass::Train] {
+                let found = bits(device, (&gaussians, &view), pass);
+                assert!(found == look, "{size:?} px, {bands}");
+            }
+            let (found, mean) = first_step(device, &gaussians, (&shot, NormalDepths::All));
+            assert!((mean - wholes[0].1).abs() < 1e-12, "{size:?} px, {bands}: {mean}");
+            for (group, (name, error)) in apart(&found).into_iter().enumerate() {
+                let noise = noise.iter().map(|errors| errors[group].1).fold(0.0, f64::max);
+                // As of inverse depths: terms of pixels that nearly cancel.
+                let what = format!("{size:?} px, {bands} bands, {name}");
+                assert!(error <= 4.0 * noise + 2e-5, "{what}: {error:.1e}, not {noise:.1e}");
             }
         }
     }
+}
 
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn a_compact_model_takes_the_gradients_of_one_in_full_precision() {
-        // Values that both storages hold exactly.
-        let mut device = compact();
-        let mut model = device.upload(&tame_gaussians(203, 4, 3)).unwrap();
-        let gaussians = device.download(&mut model).unwrap();
-        let shot = noisy(&view());
-        let [found, expected] = [compact(), full()].map(|mut device| {
-            let (step, mean) = first_step(&mut device, &gaussians, (&shot, NormalDepths::All));
-            (gradients(&step.snapshot), mean)
-        });
-        assert!((found.1 - expected.1).abs() < 1e-6, "{} and {}", found.1, expected.1);
-        for ((name, _, found), (_, _, expected)) in found.0.iter().zip(&expected.0).take(4) {
-            let floor = 0.1 * mean_size(expected);
-            // First moments of 8 bits, rounded by chance.
-            assert_near(found, expected, |value| 1e-2 * value.abs().max(floor), name);
-        }
+#[cfg(kernels)]
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_compact_model_takes_the_gradients_of_one_in_full_precision() {
+    // Values that both storages hold exactly.
+    let mut device = compact();
+    let mut model = device.upload(&tame_gaussians(203, 4, 3)).unwrap();
+    let gaussians = device.download(&mut model).unwrap();
+    let shot = noisy(&view());
+    let [found, expected] = [compact(), full()].map(|mut device| {
+        let (step, mean) = first_step(&mut device, &gaussians, (&shot, NormalDepths::All));
+        (gradients(&step.snapshot), mean)
+    });
+    assert!((found.1 - expected.1).abs() < 1e-6, "{} and {}", found.1, expected.1);
+    for ((name, _, found), (_, _, expected)) in found.0.iter().zip(&expected.0).take(4) {
+        let floor = 0.1 * mean_size(expected);
+        // First moments of 8 bits, rounded by chance.
+        assert_near(found, expected, |value| 1e-2 * value.abs().max(floor), name);
     }
 }

@@ -1,20 +1,9 @@
 //! Views that a GPU draws in bands of rows of tiles, against the same views drawn at once.
 
-use std::sync::Arc;
+use splat::backend::Work;
+use splat::backend::cuda::Model;
 
-use crate::common::oracle::{AT_REST, FirstStep, Shot, gradients, relative_error, settings, step};
-use crate::common::prelude::*;
-use crate::common::scene::{
-    RATES, gaussian, random_gaussians, resized, straight, tame_gaussians, together,
-};
-use crate::common::{Draws, cuda, view};
-use crate::support::{add_shot, assert_near, noisy_shot, wide};
-use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
-use splat::backend::{DeviceError, Rendered, Statistics, Work};
-use splat::dataset::{Image, InverseDepthMap, View};
-use splat::math::Real as _;
-use splat::memory::Bytes;
-use splat::model::Gaussians;
+use crate::prelude::*;
 
 /// Drawn by the machinery of bands in a single one, in a few, and in one for each row of tiles.
 const POLICIES: [BandPolicy; 4] = [
@@ -51,27 +40,25 @@ fn render(
     bands: BandPolicy,
 ) -> Result<DrawnBands, DeviceError> {
     device.set_bands(bands);
-    Ok(match settings.pass {
+    let (image, bands, in_bands, work) = match settings.pass {
         Pass::Eval | Pass::Picture => {
             let frame = device.show(model, view, settings)?;
-            let image = device.image(&frame)?;
-            DrawnBands { image, bands: frame.bands(), in_bands: frame.is_in_bands(), work: None }
+            (device.image(&frame)?, frame.bands(), frame.is_in_bands(), None)
         }
         Pass::Train | Pass::Observe => {
             let frame = device.draw(model, view, settings)?;
             let image = device.image(&frame)?;
             let work = device.profiler().unwrap().work(model, &frame)?;
-            DrawnBands { image, bands: frame.bands(), in_bands: frame.is_in_bands(), work }
+            (image, frame.bands(), frame.is_in_bands(), work)
         }
-    })
+    };
+    Ok(DrawnBands { image, bands, in_bands, work })
 }
 
-/// A drawn view.
 struct DrawnBands {
     image: Rendered,
     bands: u32,
     in_bands: bool,
-    /// Nothing of a view in bands.
     work: Option<Work>,
 }
 
@@ -177,14 +164,13 @@ fn assert_same_loss(found: &Loss, expected: &Loss) {
 
 /// Returns the relative errors between gradients and density statistics of two steps, by group.
 fn apart(found: &FirstStep, expected: &FirstStep) -> Vec<(&'static str, f64)> {
-    let values = |step: &FirstStep| {
-        let mut all = gradients(&step.snapshot);
-        all.push(("density statistics", 1, wide(&step.snapshot.gradient_norm_sums)));
-        all.push(("absolute gradients", 1, wide(&step.snapshot.absolute_norm_sums)));
-        all
-    };
-    let pairs = values(found).into_iter().zip(values(expected));
-    pairs.map(|(found, expected)| (found.0, relative_error(&found.2, &expected.2))).collect()
+    let (found, expected) = (&found.snapshot, &expected.snapshot);
+    let error = |a: &[f32], b: &[f32]| relative_error(&wide(a), &wide(b));
+    let statistics = error(&found.gradient_norm_sums, &expected.gradient_norm_sums);
+    let absolute = error(&found.absolute_norm_sums, &expected.absolute_norm_sums);
+    let mut all = gradient_errors(found, expected);
+    all.extend([("density statistics", statistics), ("absolute gradients", absolute)]);
+    all
 }
 
 /// Gradients are added up in any order: steps over the whole view say how much that changes.

@@ -1,18 +1,12 @@
 //! Gaussians bound to a mesh on every device, held against the CPU backend in double precision: where they
 //! are, how the mesh and their form move, and that each run has the same bits.
 
-use std::sync::Arc;
-
-use crate::common::prelude::*;
-use crate::common::scene::{RATES, photo};
-use crate::common::{Draws, view};
-use crate::support::assert_near;
-use splat::backend::cpu::Cpu;
-use splat::backend::{AdamStep, BoundState, BoundStep, DeviceError, Terms, TrainDevice};
-use splat::math::Real;
+use splat::backend::{BoundState, BoundStep};
 use splat::math::bound::PerTriangle;
 use splat::math::linalg::rotation;
-use splat::model::{BoundColumns, BoundTopology, Gaussians};
+use splat::model::{BoundColumns, BoundTopology};
+
+use crate::prelude::*;
 
 each_backend!(
     a_step_moves_the_mesh_and_the_forms_as_in_double_precision,

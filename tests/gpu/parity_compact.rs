@@ -3,30 +3,18 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
-use splat::backend::cpu::Cpu;
-use splat::backend::cuda::{Cuda, CudaOptions};
-use splat::backend::{Adjust, DeviceError, MemoryKind, Rates, Snapshot, TrainDevice};
-use splat::dataset::{Image, View};
 use splat::layout::GAUSSIANS;
 use splat::math::compact::{
     NEAREST, QUOTIENT_MAX, decode_bfloat, decode_half, encode_bfloat, encode_half,
 };
-use splat::math::morton::Cube;
-use splat::memory::Bytes;
-use splat::memory::plan::{ModelSize, OptionalColumns, Storage};
-use splat::model::{Gaussians, Primitive};
+use splat::memory::plan::{ModelSize, OptionalColumns};
 
 use crate::common::cuda::{
-    self, assert_same_rows, colors, compact, full, half_step, held, image, largest_difference,
-    open_compact, snapshot, uneven,
+    assert_same_rows, colors, half_step, held, image, largest_difference, snapshot, uneven,
 };
-use crate::common::oracle::{AT_REST, DensifyRule, Shot, densify, score, settings, step};
-use crate::common::prelude::*;
-use crate::common::scene::{RATES, gaussian, in_training, straight, tame_gaussians, together};
-use crate::common::{Draws, view};
-use crate::support::{self, assert_near, noisy_shot, strays};
+use crate::prelude::*;
+use crate::support;
 
 /// Largest sum of the sizes of the sixteen basis functions, whose squares add up to 16 / 4π.
 const BASIS: f32 = 4.6;
@@ -124,7 +112,6 @@ fn moments_are_restored_to_code_precision_and_then_bit_for_bit() {
     }
 }
 
-/// A view with a photograph of noise.
 fn shot_of(index: usize, view: &View) -> Shot {
     noisy_shot(index, view, settings(3, 8))
 }
@@ -187,7 +174,6 @@ fn a_step_is_that_of_full_precision_up_to_rounding() {
     assert_ne!(found.parameters.sh_rest, start.parameters.sh_rest);
 }
 
-/// A photograph of other Gaussians.
 fn photograph(gaussians: &Gaussians, view: &View) -> Arc<Image> {
     let mut device = full();
     let model = device.upload(gaussians).unwrap();
@@ -306,7 +292,6 @@ fn rows_keep_their_colours_and_moments_where_they_are_moved() {
     assert_same_rows(&found, &expected, "densify");
 }
 
-/// Only colours move, and fast.
 const COLORS: Rates = Rates { sh_dc: 5e-2, sh_rest: 6e-2, ..AT_REST };
 
 /// Steps of these numbers, which see nothing of what is behind the camera.
@@ -322,8 +307,7 @@ fn look_ahead<B: TrainDevice>(device: &mut B, model: &mut B::Model, numbers: Ran
 #[ignore = "needs a CUDA device"]
 fn late_colours_are_drawn_as_they_will_be_after_catching_up() {
     let start = held_in_training(84);
-    let mut back = straight();
-    back.pose.rotation = [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]];
+    let back = looking_back();
     let mut device = compact();
     let mut model = device.restore(start).unwrap();
     let before = image(&mut device, &model, &back);
@@ -520,7 +504,6 @@ fn half() -> Cuda {
     open_compact(Storage::HalfColors)
 }
 
-/// Returns a snapshot as such a model holds it.
 fn half_held(start: &Snapshot<Gaussians>) -> Snapshot<Gaussians> {
     let mut device = half();
     let mut model = device.restore(start.clone()).unwrap();
@@ -533,16 +516,11 @@ fn assert_mostly_near(
     expected: &Snapshot<Gaussians>,
     tolerance: impl Fn(usize, usize, f32) -> f32,
 ) {
-    let parts = |s: &Snapshot<Gaussians>| {
-        [s.parameters.clone(), s.first_moments.clone(), s.second_moments.clone()]
-    };
-    for (part, (found, expected)) in parts(found).iter().zip(parts(expected)).enumerate() {
-        let columns = found.groups().into_iter().zip(expected.groups()).enumerate();
-        for (column, (found, expected)) in columns {
-            let allowed = |value: f64| f64::from(tolerance(part, column, value as f32));
-            let strays = strays(found.values, expected.values, allowed);
-            assert!(strays * 100 <= found.values.len(), "part {part} of {}: {strays}", found.name);
-        }
+    for (at, (part, found, expected)) in paired_parts(found, expected).enumerate() {
+        // Each part has six columns.
+        let allowed = |value: f64| f64::from(tolerance(part, at % 6, value as f32));
+        let strays = strays(found.values, expected.values, allowed);
+        assert!(strays * 100 <= found.values.len(), "part {part} of {}: {strays}", found.name);
     }
 }
 

@@ -6,22 +6,12 @@
     reason = "numbers of a test are small"
 )]
 
-use splat::backend::cpu::Cpu;
-use splat::backend::{
-    Adjust, Candidates, EditRule, Edited, Grow, Keep, Pick, ScoreRule, Snapshot, Statistics,
-    TrainDevice,
-};
-use splat::math::{Real, inverse_sigmoid, sigmoid};
-use splat::model::{Gaussians, Primitive};
+use splat::math::{inverse_sigmoid, sigmoid};
 
-use crate::common::oracle::{
-    self, Counted, DensifyRule, RelocateRule, Shot, densify, multiply, relocate, score, settings,
-    shot, step,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{RATES, in_training, tame_gaussians};
-use crate::common::{Draws, view};
-use crate::support::assert_near;
+#[cfg(kernels)]
+use crate::common::cuda::{held, uneven};
+use crate::common::oracle;
+use crate::prelude::*;
 
 each_backend!(
     a_round_after_five_views_grows_and_prunes_the_same_gaussians,
@@ -107,8 +97,7 @@ fn rule() -> DensifyRule {
 
 /// Asserts the same Gaussians in the same order: parents and clones bit for bit, children within rounding.
 fn assert_same_model(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>) {
-    let groups = found.parameters.groups().into_iter().zip(expected.parameters.groups());
-    for (found, expected) in groups {
+    for (found, expected) in paired(&found.parameters, &expected.parameters) {
         // A child's place is its parent's plus a product of three factors; its scale a
         // difference. Everything else is copied.
         let rounding = match found.name {
@@ -120,8 +109,7 @@ fn assert_same_model(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>
         assert_near(found.values, expected.values, allowed, found.name);
     }
     // Newborn Gaussians start with moments of zero; all others keep theirs.
-    let moments = found.first_moments.groups().into_iter().zip(expected.first_moments.groups());
-    for (found, expected) in moments {
+    for (found, expected) in paired(&found.first_moments, &expected.first_moments) {
         let zeros = |values: &[f32]| values.iter().map(|&m| m == 0.0).collect::<Vec<_>>();
         assert_eq!(zeros(found.values), zeros(expected.values), "{}", found.name);
     }
@@ -141,24 +129,29 @@ fn round<B: TrainDevice>(device: &mut B, rule: &DensifyRule, births: usize) -> R
     (survey, done, device.snapshot(&mut model).unwrap())
 }
 
+/// Asserts that a round is the oracle's. Returns its numbers.
+fn assert_same_round<B: TrainDevice>(
+    device: &mut B,
+    rule: &DensifyRule,
+    births: usize,
+) -> (Candidates, Edited) {
+    let (survey, done, after) = round(device, rule, births);
+    let (oracle_survey, oracle_done, oracle_after) = round(&mut Cpu::<f64>::new(), rule, births);
+    assert_eq!((survey, done), (oracle_survey, oracle_done));
+    assert_same_model(&after, &oracle_after);
+    (survey, done)
+}
+
 fn a_round_after_five_views_grows_and_prunes_the_same_gaussians<B: TrainDevice>(device: &mut B) {
     let rule = rule();
-    let (survey, done, after) = round(device, &rule, ALL);
-    let (oracle_survey, oracle_done, oracle_after) = round(&mut Cpu::<f64>::new(), &rule, ALL);
-    assert_eq!(survey, oracle_survey);
-    assert_eq!(done, oracle_done);
+    let (survey, done) = assert_same_round(device, &rule, ALL);
     assert!(done.copied > 5 && done.split > 5 && done.removed > 5, "{done:?}");
     assert_eq!(survey.count(), done.copied + done.split);
-    assert_same_model(&after, &oracle_after);
 
     // Neither kind of removal hides behind the other.
     for rule in [DensifyRule { opacity_min: 0.0, ..rule }, DensifyRule { scale_max: None, ..rule }]
     {
-        let (_, done, after) = round(device, &rule, ALL);
-        let (_, oracle_done, oracle_after) = round(&mut Cpu::<f64>::new(), &rule, ALL);
-        assert_eq!(done, oracle_done);
-        assert!(done.removed > 0);
-        assert_same_model(&after, &oracle_after);
+        assert!(assert_same_round(device, &rule, ALL).1.removed > 0);
     }
 }
 
@@ -170,12 +163,9 @@ fn a_round_with_a_grant_grows_those_with_the_highest_gradients<B: TrainDevice>(d
     // As many births as lie above a wide gap.
     let above = between(&gradients, [0.8, 0.9]);
     let births = gradients.iter().filter(|&&gradient| gradient > above).count();
-    let (survey, done, after) = round(device, &rule, births);
-    let (_, oracle_done, oracle_after) = round(&mut oracle, &rule, births);
-    assert_eq!(done, oracle_done);
+    let (survey, done) = assert_same_round(device, &rule, births);
     assert_eq!(done.copied + done.split, births);
     assert!(done.copied > 3 && done.split > 3 && survey.count() > births + 10, "{done:?}");
-    assert_same_model(&after, &oracle_after);
 
     let (_, none, _) = round(device, &rule, 0);
     assert_eq!((none.copied, none.split), (0, 0));
@@ -201,7 +191,6 @@ fn rounds_follow_each_other_with_steps_between<B: TrainDevice>(device: &mut B) {
     assert!(counts.windows(2).all(|pair| pair[0] != pair[1]), "{counts:?}");
 }
 
-/// Numbers of Gaussians after each of four rounds.
 fn rounds<B: TrainDevice>(device: &mut B, rule: &DensifyRule, shots: &[Shot]) -> Vec<usize> {
     let mut model = observed(device);
     let mut counts = Vec::new();
@@ -257,8 +246,9 @@ fn a_reset_of_the_opacities_lowers_the_same_ones<B: TrainDevice>(device: &mut B)
 each_backend!(
     candidates_are_those_that_a_sort_finds,
     gradients_of_zero_are_no_candidates_where_the_quantile_is_zero,
-    where_not_all_may_grow_the_highest_in_units_of_their_bars_come_first,
+    the_highest_in_units_of_their_bars_grow_first,
     statistics_that_were_never_gathered_leave_the_gradient_alone,
+    a_million_values,
 );
 
 const RULE: DensifyRule =
@@ -359,14 +349,10 @@ fn quantile_round<B: TrainDevice>(
     start: &Snapshot<Gaussians>,
     births: usize,
 ) -> (Edited, Snapshot<Gaussians>) {
-    let mut model = device.restore(start.clone()).unwrap();
-    let done = densify(device, &mut model, &RULE, births).unwrap();
-    (done, device.snapshot(&mut model).unwrap())
+    changed(device, start, |device, model| densify(device, model, &RULE, births).unwrap())
 }
 
-fn where_not_all_may_grow_the_highest_in_units_of_their_bars_come_first<B: TrainDevice>(
-    device: &mut B,
-) {
+fn the_highest_in_units_of_their_bars_grow_first<B: TrainDevice>(device: &mut B) {
     let start = start(1021, 0.9);
     for births in [0, 1, 60, usize::MAX] {
         let (done, after) = quantile_round(device, &start, births);
@@ -389,7 +375,7 @@ fn statistics_that_were_never_gathered_leave_the_gradient_alone<B: TrainDevice>(
     assert_eq!((with.small, with.large), (without.small, without.large));
 }
 
-/// Once, as it takes long: as many values as matter, with repetitions among them.
+/// As many values as matter, with repetitions among them.
 fn a_million_values<B: TrainDevice>(device: &mut B) {
     let mut start = start(1_000_000, 0.7);
     for sum in start.absolute_norm_sums.iter_mut().step_by(3) {
@@ -399,25 +385,13 @@ fn a_million_values<B: TrainDevice>(device: &mut B) {
     assert_eq!(found.count(), candidates(&start, &RULE));
 }
 
-#[test]
-fn a_million_values_on_the_processor() {
-    a_million_values(&mut Cpu::<f32>::new());
-}
-
-#[cfg(kernels)]
-#[test]
-#[ignore = "needs a CUDA device"]
-fn a_million_values_on_the_device() {
-    a_million_values(&mut crate::common::cuda::open());
-}
-
 // Density control as a Markov chain: every device draws the Gaussians that the CPU backend draws in
 // double precision, and makes the same of them.
 
 each_backend!(
     the_dead_move_to_the_same_gaussians,
     the_same_gaussians_get_copies,
-    nothing_happens_to_a_model_without_gaussians_or_without_living_ones,
+    nothing_happens_to_a_model_without_living_gaussians,
     relocate_rounds_follow_each_other_with_steps_between,
 );
 
@@ -442,40 +416,30 @@ fn is_dead(snapshot: &Snapshot<Gaussians>, row: usize) -> bool {
 /// All rows alike: shares within the rounding of double to single precision, everything else, which
 /// is copied or stays, bit for bit.
 fn assert_same(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>, what: &str) {
-    let parts = |s: &Snapshot<Gaussians>| {
-        [s.parameters.clone(), s.first_moments.clone(), s.second_moments.clone()]
-    };
-    for (part, (found, expected)) in parts(found).iter().zip(&parts(expected)).enumerate() {
-        for (found, expected) in found.groups().iter().zip(expected.groups()) {
-            let shared = part == 0 && ["opacity_logits", "log_scales"].contains(&found.name);
-            let allowed = |value: f64| if shared { 1e-6 * value.abs().max(1.0) } else { 0.0 };
-            let what = format_args!("{what}: {} of part {part}", found.name);
-            assert_near(found.values, expected.values, allowed, what);
-        }
+    for (part, found, expected) in paired_parts(found, expected) {
+        let shared = part == 0 && ["opacity_logits", "log_scales"].contains(&found.name);
+        let allowed = |value: f64| if shared { 1e-6 * value.abs().max(1.0) } else { 0.0 };
+        let what = format_args!("{what}: {} of part {part}", found.name);
+        assert_near(found.values, expected.values, allowed, what);
     }
     assert_eq!(found.views_seen, expected.views_seen, "{what}");
     assert_eq!(found.gradient_norm_sums, expected.gradient_norm_sums, "{what}");
 }
 
-/// Moves the dead of a snapshot. Returns their number and the model.
 fn relocated<B: TrainDevice>(
     device: &mut B,
     start: &Snapshot<Gaussians>,
 ) -> (usize, Snapshot<Gaussians>) {
-    let mut model = device.restore(start.clone()).unwrap();
-    let moved = relocate(device, &mut model, &RELOCATE_RULE).unwrap();
-    (moved, device.snapshot(&mut model).unwrap())
+    changed(device, start, |device, model| relocate(device, model, &RELOCATE_RULE).unwrap())
 }
 
-/// Adds copies to a snapshot.
 fn multiplied<B: TrainDevice>(
     device: &mut B,
     start: &Snapshot<Gaussians>,
     births: usize,
 ) -> Snapshot<Gaussians> {
-    let mut model = device.restore(start.clone()).unwrap();
-    multiply(device, &mut model, &RELOCATE_RULE, births).unwrap();
-    device.snapshot(&mut model).unwrap()
+    changed(device, start, |device, model| multiply(device, model, &RELOCATE_RULE, births).unwrap())
+        .1
 }
 
 fn the_dead_move_to_the_same_gaussians<B: TrainDevice>(device: &mut B) {
@@ -505,9 +469,7 @@ fn the_same_gaussians_get_copies<B: TrainDevice>(device: &mut B) {
     }
 }
 
-fn nothing_happens_to_a_model_without_gaussians_or_without_living_ones<B: TrainDevice>(
-    device: &mut B,
-) {
+fn nothing_happens_to_a_model_without_living_gaussians<B: TrainDevice>(device: &mut B) {
     let nothing = in_training(Gaussians::zeros(3, 0), 1);
     let mut gone = relocate_start(40, 0.0);
     gone.parameters.opacity_logits.fill(-30.0);
@@ -541,27 +503,22 @@ fn relocate_rounds_follow_each_other_with_steps_between<B: TrainDevice>(device: 
 }
 
 #[cfg(kernels)]
-mod compact {
-    use super::*;
-    use crate::common::cuda::{compact, held, uneven};
-
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn compact_models_move_and_copy_words_as_they_are() {
-        let mut start = uneven(333, 3, 41);
-        for logit in start.parameters.opacity_logits.iter_mut().step_by(3) {
-            *logit = -7.0;
-        }
-        let (start, mut device, mut cpu) = (held(&start), compact(), Cpu::<f32>::new());
-        let mut model = device.restore(start.clone()).unwrap();
-        let moved = relocate(&mut device, &mut model, &RELOCATE_RULE).unwrap();
-        let (expected_moved, expected) = relocated(&mut cpu, &start);
-        assert_eq!(moved, expected_moved);
-        assert_same(&device.snapshot(&mut model).unwrap(), &expected, "moved");
-        multiply(&mut device, &mut model, &RELOCATE_RULE, 70).unwrap();
-        let expected = multiplied(&mut cpu, &expected, 70);
-        assert_same(&device.snapshot(&mut model).unwrap(), &expected, "copied");
+#[test]
+#[ignore = "needs a CUDA device"]
+fn compact_models_move_and_copy_words_as_they_are() {
+    let mut start = uneven(333, 3, 41);
+    for logit in start.parameters.opacity_logits.iter_mut().step_by(3) {
+        *logit = -7.0;
     }
+    let (start, mut device, mut cpu) = (held(&start), compact(), Cpu::<f32>::new());
+    let mut model = device.restore(start.clone()).unwrap();
+    let moved = relocate(&mut device, &mut model, &RELOCATE_RULE).unwrap();
+    let (expected_moved, expected) = relocated(&mut cpu, &start);
+    assert_eq!(moved, expected_moved);
+    assert_same(&device.snapshot(&mut model).unwrap(), &expected, "moved");
+    multiply(&mut device, &mut model, &RELOCATE_RULE, 70).unwrap();
+    let expected = multiplied(&mut cpu, &expected, 70);
+    assert_same(&device.snapshot(&mut model).unwrap(), &expected, "copied");
 }
 
 // Density control by disagreement on every device against the CPU backend in double precision: the same
@@ -581,12 +538,15 @@ fn budget_scene() -> Gaussians {
     gaussians
 }
 
+fn disagreeing<B: TrainDevice>(device: &mut B) -> B::Model {
+    let gaussians = budget_scene();
+    oracle::observed(device, &gaussians, &five_shots(&gaussians, Statistics::Disagreement))
+}
+
 type BudgetRound = (usize, Edited, Snapshot<Gaussians>);
 
 fn budget_round<B: TrainDevice>(device: &mut B, births: usize, large: Grow) -> BudgetRound {
-    let gaussians = budget_scene();
-    let shots = five_shots(&gaussians, Statistics::Disagreement);
-    let mut model = oracle::observed(device, &gaussians, &shots);
+    let mut model = disagreeing(device);
     let score = ScoreRule::Disagreement { small_max: 0.1, key: 5 };
     let candidates = device.score(&model, &score).unwrap();
     let selection = device.select(&mut model, &candidates, Pick::Best(births)).unwrap();
@@ -615,22 +575,18 @@ fn a_round_draws_the_same_gaussians_and_removes_the_unseen<B: TrainDevice>(devic
     }
 }
 
-/// Rows whose centres have no moments.
 fn forgotten(snapshot: &Snapshot<Gaussians>) -> Vec<usize> {
     let moments = snapshot.second_moments.means.chunks(3).enumerate();
     moments.filter(|(_, moments)| moments.iter().all(|&m| m == 0.0)).map(|(row, _)| row).collect()
 }
 
 fn a_fade_lowers_opacities_to_its_floor<B: TrainDevice>(device: &mut B) {
-    let gaussians = budget_scene();
-    let shots = five_shots(&gaussians, Statistics::Disagreement);
-    let mut model = oracle::observed(device, &gaussians, &shots);
+    let mut model = disagreeing(device);
     device.adjust(&mut model, &Adjust::FadeOpacity { factor: 0.5, floor: 0.3 }).unwrap();
     let after = device.snapshot(&mut model).unwrap();
     let (mut floored, mut halved) = (0, 0);
-    let logits = gaussians.opacity_logits.iter().zip(&after.parameters.opacity_logits);
-    for (row, (&before, &after)) in logits.enumerate() {
-        let (before, after) = (sigmoid(f64::from(before)), sigmoid(f64::from(after)));
+    let logits = opacities(&budget_scene()).into_iter().zip(opacities(&after.parameters));
+    for (row, (before, after)) in logits.enumerate() {
         let expected = before.min((0.5 * before).max(0.3));
         // Rounding of a sigmoid and a logit in single precision.
         assert!((after - expected).abs() < 1e-6, "{row}: {after} instead of {expected}");

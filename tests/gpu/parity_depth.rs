@@ -1,26 +1,15 @@
 //! Inverse depths and absolute gradients of every device against the CPU backend in double precision.
 
-use splat::backend::cpu::Cpu;
 use splat::backend::transmittances::NOT_SEEN;
-use splat::backend::{Statistics, TrainDevice};
-use splat::dataset::View;
-use splat::math::Real;
 use splat::math::linalg::{dot, mul_transposed, sub};
-use splat::model::Gaussians;
 
-use crate::common::drawing::drawn_either;
-use crate::common::oracle::{
-    Counted, DEPTH_WEIGHT, FirstStep, Shot, assert_first_steps_agree, clear_gaussians,
-    clear_pixels, observed, settings, shot,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{composite, gaussian, resized, straight, tame_gaussians, together};
-use crate::common::{Draws, view};
-use crate::support::{assert_near, assert_sums_agree, strays, with_depth_noise};
+use crate::common::oracle::DEPTH_WEIGHT;
+use crate::prelude::*;
+use crate::support::with_depth_noise;
 
 each_backend!(
-    maps_of_inverse_depths_agree_with_the_oracle,
-    images_are_the_same_with_inverse_depths_and_without,
+    maps_agree_with_the_oracle,
+    images_are_the_same_with_maps_and_without,
     losses_and_gradients_of_inverse_depths_agree_with_the_oracle,
     lists_of_several_chunks_agree_with_the_oracle,
     a_view_without_a_map_has_the_loss_of_its_colours_alone,
@@ -28,23 +17,10 @@ each_backend!(
     what_is_near_tells_by_the_square_of_its_depth,
 );
 
-/// The inverse depths of these Gaussians in a view.
-fn inverse_depths<B: TrainDevice>(
-    device: &mut B,
-    (gaussians, view): (&Gaussians, &View),
-    settings: &Drawing,
-) -> Vec<f32> {
-    let model = device.upload(gaussians).unwrap();
-    drawn_either(device, &model, (view, settings))
-        .inverse_depths
-        .expect("inverse depths were asked for")
-}
-
 fn with_depths(settings: Drawing) -> Drawing {
     Drawing { inverse_depth: true, ..settings }
 }
 
-/// A shot with a map of noise beside the photograph.
 fn shot_with_depths(
     gaussians: &Gaussians,
     view: &View,
@@ -55,41 +31,65 @@ fn shot_with_depths(
     with_depth_noise(shot, gaussians, seed + 50)
 }
 
-fn maps_of_inverse_depths_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
+/// Surfaces (depth, x and y of the normal, and opacity of each pixel) or else inverse depths of a view.
+fn map<B: TrainDevice>(
+    device: &mut B,
+    (gaussians, view): (&Gaussians, &View),
+    drawing: &Drawing,
+) -> Vec<f32> {
+    let model = device.upload(gaussians).unwrap();
+    let drawn = drawn_either(device, &model, (view, drawing));
+    let map = if drawing.surface { drawn.surface } else { drawn.inverse_depths };
+    map.expect("it was asked for")
+}
+
+fn maps_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
+    // Pass, inverse depths and surfaces.
+    let cases = [
+        (Pass::Eval, true, false),
+        (Pass::Train, true, false),
+        (Pass::Eval, false, true),
+        (Pass::Train, true, true),
+    ];
     for (seed, size) in (1..).zip([[1, 1], [16, 16], [17, 33], [37, 29], [15, 130], [203, 47]]) {
         let view = resized(&view(), size);
         for count in [0, 3, 40, 300] {
             let gaussians = tame_gaussians(count, seed, 3);
-            for pass in [Pass::Eval, Pass::Train] {
-                let settings = Drawing { pass, ..with_depths(settings(3, seed)) };
-                let found = inverse_depths(device, (&gaussians, &view), &settings);
-                let oracle = &mut Cpu::<f64>::new();
-                let expected = inverse_depths(oracle, (&gaussians, &view), &settings);
-                let clear = clear_pixels(&composite(&gaussians, &view, &settings));
-                assert_eq!(found.len(), clear.len());
+            for (pass, inverse_depth, surface) in cases {
+                let drawing = Drawing { pass, inverse_depth, surface, ..settings(3, seed) };
+                let found = map(device, (&gaussians, &view), &drawing);
+                let expected = map(&mut Cpu::<f64>::new(), (&gaussians, &view), &drawing);
+                let clear = clear_pixels(&composite(&gaussians, &view, &drawing));
+                // The tolerance of colours times depths of up to 4, or inverse depths of up to 3.
+                let (width, tolerance) = if surface { (4, 4e-4) } else { (1, 3e-4) };
+                assert_eq!(found.len(), clear.len() * width);
                 for (pixel, _) in clear.iter().enumerate().filter(|&(_, &clear)| clear) {
-                    // Three times what colours may differ by, which are a third of the largest.
-                    let error = (found[pixel] - expected[pixel]).abs();
-                    let what = format!("{size:?} px, {count}, {pass:?}, pixel {pixel}");
-                    assert!(error < 3e-4, "{what}: {} for {}", found[pixel], expected[pixel]);
+                    let values = pixel * width..(pixel + 1) * width;
+                    let what = format_args!("{size:?} px, {count}, {drawing:?}, pixel {pixel}");
+                    assert_near(&found[values.clone()], &expected[values], |_| tolerance, what);
                 }
             }
         }
     }
 }
 
-fn images_are_the_same_with_inverse_depths_and_without<B: TrainDevice>(device: &mut B) {
+fn images_are_the_same_with_maps_and_without<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(300, 4, 3);
     let model = device.upload(&gaussians).unwrap();
     for pass in [Pass::Eval, Pass::Train, Pass::Picture] {
-        let settings = Drawing { pass, ..settings(3, 4) };
-        let [plain, deep] = [settings, with_depths(settings)]
-            .map(|settings| drawn_either(device, &model, (&view(), &settings)));
-        // The same operations in the same order.
-        assert_eq!(plain.rgb, deep.rgb, "{pass:?}");
-        assert_eq!(plain.blended, deep.blended, "{pass:?}");
-        let depths = [plain.inverse_depths, deep.inverse_depths].map(|map| map.is_some());
-        assert_eq!(depths, [false, pass != Pass::Picture], "{pass:?}");
+        let plain = Drawing { pass, ..settings(3, 4) };
+        for beside in [with_depths(plain), Drawing { surface: true, ..plain }] {
+            let [alone, with_map] =
+                [plain, beside].map(|drawing| drawn_either(device, &model, (&view(), &drawing)));
+            // The same operations in the same order.
+            assert_eq!(alone.rgb, with_map.rgb, "{beside:?}");
+            assert_eq!(alone.blended, with_map.blended, "{beside:?}");
+            let is_drawn = pass != Pass::Picture;
+            let maps = |of: &Rendered| [of.inverse_depths.is_some(), of.surface.is_some()];
+            assert_eq!(maps(&alone), [false; 2], "{beside:?}");
+            let expected = [beside.inverse_depth && is_drawn, beside.surface && is_drawn];
+            assert_eq!(maps(&with_map), expected, "{beside:?}");
+        }
     }
 }
 
@@ -107,37 +107,16 @@ fn losses_and_gradients_of_inverse_depths_agree_with_the_oracle<B: TrainDevice>(
         }
     }
     for (seed, size) in (1..).zip([[1, 1], [3, 2], [11, 11], [17, 33], [65, 18]]) {
-        let view = resized(&view(), size);
-        let settings = with_depths(settings(3, seed));
-        let gaussians = clear_gaussians(12, seed, &[(&view, settings)]);
-        let shot = shot_with_depths(&gaussians, &view, settings, (seed, Counted::All));
+        let (gaussians, shot) = clear_shot(size, seed, with_depths(settings(3, seed)));
+        let shot = with_depth_noise(shot, &gaussians, seed + 50);
         assert_first_steps_agree(device, &gaussians, &shot, &format!("{size:?} px"));
     }
 }
 
-/// Faint Gaussians that all cover all of a view, one behind the other.
-fn layers(count: u32) -> Gaussians {
-    let mut draws = Draws::new(9);
-    let parts: Vec<Gaussians> = (0..count)
-        .map(|i| {
-            let depth = 1.0 + 4e-3 * i as f32;
-            let [x, y] = draws.array::<2>(-0.2, 0.2).map(f64::to_f32);
-            let color = draws.array::<3>(0.1, 0.9).map(f64::to_f32);
-            // Twice the least opacity that shows at the centre, and more than it anywhere in view.
-            gaussian([x * depth, y * depth, depth], 0.9 * depth, 0.009, color)
-        })
-        .collect();
-    together(&parts)
-}
-
 fn lists_of_several_chunks_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     // 256 instances are a chunk: this is two of them and a part.
-    let mut gaussians = layers(600);
-    // What is round has no gradient of its rotation, and rounding would be held against nothing.
-    for scales in gaussians.log_scales.as_chunks_mut::<3>().0 {
-        scales[0] += 0.3;
-        scales[2] -= 0.2;
-    }
+    let depths = (0..600).map(|i| 1.0 + 4e-3 * i as f32);
+    let gaussians = layers(depths, 9, (0.9, 0.009, 0.2), None);
     let view = resized(&straight(), [37, 21]);
     let shot = shot_with_depths(&gaussians, &view, settings(3, 6), (6, Counted::All));
     let step = assert_first_steps_agree(device, &gaussians, &shot, "600 layers");
@@ -286,7 +265,7 @@ fn transmittances<B: TrainDevice>(
     device.transmittances(&model, view, &Drawing::DEFAULT.settings(), places).unwrap()
 }
 
-/// Returns the point that a pixel shows at a depth, world space.
+/// The point that a pixel shows at a depth, world space.
 fn place(view: &View, pixel: usize, depth: f64) -> [f32; 3] {
     let width = view.camera.width as usize;
     let at_px = [pixel % width, pixel / width].map(|at| at as f64 + 0.5);
@@ -365,33 +344,26 @@ fn what_a_view_does_not_see_has_no_transmittance<B: TrainDevice>(device: &mut B)
 }
 
 #[cfg(kernels)]
-mod on_the_device {
-    use splat::backend::cuda::BandPolicy;
-
-    use super::*;
-    use crate::common::cuda;
-
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn bands_give_the_medians_and_the_light_of_the_view_at_once() {
-        let device = &mut cuda::open();
-        let mut draws = Draws::new(8);
-        for (seed, size) in (1..).zip([[203, 147], [37, 29], [64, 131], [1, 130], [16, 16]]) {
-            let view = resized(&straight(), size);
-            let gaussians = tame_gaussians(1500, seed, 3);
-            let places: Vec<[f32; 3]> =
-                (0..5000).map(|_| draws.array::<3>(-1.0, 4.0).map(f64::to_f32)).collect();
-            let bits = |device: &mut _| -> Vec<u32> {
-                let depths = medians(device, &gaussians, &view);
-                let passes = transmittances(device, (&gaussians, &view), &places);
-                depths.into_iter().chain(passes).map(f32::to_bits).collect()
-            };
-            device.set_bands(BandPolicy::Never);
-            let whole = bits(device);
-            for bands in [1, 2, 3, u32::MAX] {
-                device.set_bands(BandPolicy::AtLeast(bands));
-                assert!(bits(device) == whole, "{size:?} px, {bands} bands");
-            }
+#[test]
+#[ignore = "needs a CUDA device"]
+fn bands_give_the_medians_and_the_light_of_the_view_at_once() {
+    let device = &mut cuda::open();
+    let mut draws = Draws::new(8);
+    for (seed, size) in (1..).zip([[203, 147], [37, 29], [64, 131], [1, 130], [16, 16]]) {
+        let view = resized(&straight(), size);
+        let gaussians = tame_gaussians(1500, seed, 3);
+        let places: Vec<[f32; 3]> =
+            (0..5000).map(|_| draws.array::<3>(-1.0, 4.0).map(f64::to_f32)).collect();
+        let bits = |device: &mut _| -> Vec<u32> {
+            let depths = medians(device, &gaussians, &view);
+            let passes = transmittances(device, (&gaussians, &view), &places);
+            depths.into_iter().chain(passes).map(f32::to_bits).collect()
+        };
+        device.set_bands(BandPolicy::Never);
+        let whole = bits(device);
+        for bands in [1, 2, 3, u32::MAX] {
+            device.set_bands(BandPolicy::AtLeast(bands));
+            assert!(bits(device) == whole, "{size:?} px, {bands} bands");
         }
     }
 }

@@ -5,25 +5,12 @@
 //! compared is arithmetic, and not which side of an edge rounding falls on.
 
 use std::slice::from_ref;
-use std::sync::Arc;
 
-use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, DeviceError, Footprint, LossValues, NormalDepths, Rendered, Snapshot, Term, Terms,
-    TrainDevice,
-};
-use splat::dataset::{Image, NormalMap};
 use splat::math::distortion::{RaySums, distortion};
 use splat::math::linalg::normalize;
-use splat::math::{Divisor, Real};
-use splat::model::Gaussians;
 
-use crate::common::Draws;
-use crate::common::oracle::{GRADIENT_TOLERANCE, Shot, assert_gradients_agree, settings};
-use crate::common::prelude::*;
-use crate::common::scene::{RATES, gaussian, photo, resized, straight, tame_gaussians, together};
 use crate::normals::with_depths;
-use crate::support::step_over;
+use crate::prelude::*;
 
 each_backend!(
     a_mean_is_that_of_the_maps_that_are_drawn,
@@ -36,28 +23,15 @@ each_backend!(
 /// Weight of the distortion, so large that its gradients count as much as others'.
 const WEIGHT: f64 = 100.0;
 
+/// Surfels that all cover all of a view.
+fn surfels(seed: u64) -> Gaussians {
+    let depths = (0..24).map(|i| 1.0 + 2.0 * i as f32 / 24.0);
+    layers(depths, seed, (1.2, 0.06, 4.0), Some(0.2))
+}
+
 fn with_rays(settings: Drawing) -> Drawing {
     let footprint = Footprint::Surfel;
     Drawing { footprint, inverse_depth: true, inverse_squares: true, surface: true, ..settings }
-}
-
-/// Surfels that all cover all of a view, one behind the other, turned this way and that.
-fn layers(count: u32, seed: u64) -> Gaussians {
-    let mut draws = Draws::new(seed);
-    let parts: Vec<Gaussians> = (0..count)
-        .map(|i| {
-            let depth = 1.0 + 2.0 * i as f32 / count as f32;
-            let [x, y] = draws.array::<2>(-0.2, 0.2).map(f64::to_f32);
-            let color = draws.array::<3>(0.1, 0.9).map(f64::to_f32);
-            let mut one = gaussian([x * depth, y * depth, depth], 1.2 * depth, 0.06, color);
-            let [a, b] = draws.array::<2>(-0.2, 0.2).map(f64::to_f32);
-            one.quats = vec![1.0, a, b, 0.1];
-            one.log_scales[0] += 0.3;
-            one.log_scales[2] -= 4.0;
-            one
-        })
-        .collect();
-    together(&parts)
 }
 
 /// A view of them; its photograph excludes every third pixel where it has a mask.
@@ -120,7 +94,7 @@ fn a_mean_is_that_of_the_maps_that_are_drawn<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip([[1, 1], [3, 2], [17, 33], [37, 29], [65, 18]]) {
         for has_mask in [false, true] {
             let shot = shot(size, seed, has_mask);
-            let (drawn, values, _) = first_step(device, &layers(24, seed), &shot);
+            let (drawn, values, _) = first_step(device, &surfels(seed), &shot);
             let map = |map: Option<Vec<f32>>| map.expect("it was asked for");
             let (surface, inverse) = (map(drawn.surface), map(drawn.inverse_depths));
             let squares = map(drawn.inverse_squares);
@@ -145,13 +119,13 @@ fn gradients_of_distortion_agree_with_the_oracle<B: TrainDevice>(device: &mut B)
     for (seed, size) in (11..).zip([[1, 1], [17, 33], [37, 29], [65, 18]]) {
         for has_mask in [false, true] {
             let what = format!("{size:?} px, {has_mask}");
-            assert_distortions_agree(device, &layers(24, seed), &shot(size, seed, has_mask), &what);
+            assert_distortions_agree(device, &surfels(seed), &shot(size, seed, has_mask), &what);
         }
     }
 }
 
 fn gradients_of_several_terms_add_up_as_the_oracles_do<B: TrainDevice>(device: &mut B) {
-    let gaussians = layers(24, 21);
+    let gaussians = surfels(21);
     let normals = Term::DepthNormal { depths: NormalDepths::Opaque };
     for has_mask in [false, true] {
         let mut shot = with_depths(shot([37, 29], 21, has_mask), &gaussians);
@@ -169,7 +143,7 @@ fn gradients_of_several_terms_add_up_as_the_oracles_do<B: TrainDevice>(device: &
 
 /// A frame that is compared by other terms has no gradient of squares, drawn or not.
 fn a_frame_without_squares_has_no_distortion<B: TrainDevice>(device: &mut B) {
-    let gaussians = layers(24, 31);
+    let gaussians = surfels(31);
     let with_squares = shot([37, 29], 31, false);
     let normals = Term::DepthNormal { depths: NormalDepths::Opaque };
     let without = Drawing { inverse_squares: false, ..with_squares.settings };
@@ -260,7 +234,7 @@ fn normals_of_depths_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
                 let mut shot = normal_map_shot(size, seed, has_mask);
                 shot.settings.footprint = footprint;
                 let what = format!("{size:?} px, {footprint:?}, {has_mask}");
-                let mean = assert_normals_agree(device, &layers(24, seed), &shot, &what);
+                let mean = assert_normals_agree(device, &surfels(seed), &shot, &what);
                 // An image of two rows has no pixel with four beside it.
                 assert_eq!(mean > 0.05, size[1] > 2, "{what}: {mean}");
             }
@@ -269,7 +243,7 @@ fn normals_of_depths_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
 }
 
 fn several_terms_of_inverse_depths_add_up_as_the_oracles_do<B: TrainDevice>(device: &mut B) {
-    let gaussians = layers(24, 21);
+    let gaussians = surfels(21);
     for has_mask in [false, true] {
         let mut shot = with_depths(normal_map_shot([37, 29], 21, has_mask), &gaussians);
         shot.settings = with_rays(shot.settings);
@@ -297,7 +271,7 @@ fn enlarged(map: &NormalMap, [width, height]: [u32; 2], side: u32) -> NormalMap 
 }
 
 fn a_smaller_view_is_compared_with_means_of_the_map<B: TrainDevice>(device: &mut B) {
-    let (gaussians, size) = (layers(24, 31), [37, 29]);
+    let (gaussians, size) = (surfels(31), [37, 29]);
     for divisor in [Divisor::Two, Divisor::Four] {
         let small = normal_map_shot(size, 31, false);
         let [width, height] = size.map(|side| side * divisor.get());
@@ -332,7 +306,7 @@ fn a_smaller_view_is_compared_with_means_of_the_map<B: TrainDevice>(device: &mut
 }
 
 fn a_view_without_a_map_of_normals_reports_none<B: TrainDevice>(device: &mut B) {
-    let gaussians = layers(24, 41);
+    let gaussians = surfels(41);
     let mut shot = normal_map_shot([37, 29], 41, false);
     shot.terms = Terms::photometric(0.2).with(Term::NormalMap, NORMAL_MAP_WEIGHT);
     let (_, with, _) = first_step(device, &gaussians, &shot);
@@ -348,22 +322,15 @@ fn a_view_without_a_map_of_normals_reports_none<B: TrainDevice>(device: &mut B) 
 }
 
 #[cfg(kernels)]
-mod on_the_device {
-    use splat::backend::cuda::BandPolicy;
-
-    use super::*;
-    use crate::common::cuda;
-
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn views_in_bands_agree_with_the_oracle() {
-        let device = &mut cuda::open();
-        let (gaussians, size) = (layers(24, 51), [37, 61]);
-        for bands in [1, 2, u32::MAX] {
-            device.set_bands(BandPolicy::AtLeast(bands));
-            let what = format!("{bands} bands");
-            assert_distortions_agree(device, &gaussians, &shot(size, 51, true), &what);
-            assert_normals_agree(device, &gaussians, &normal_map_shot(size, 51, true), &what);
-        }
+#[test]
+#[ignore = "needs a CUDA device"]
+fn views_in_bands_agree_with_the_oracle() {
+    let device = &mut cuda::open();
+    let (gaussians, size) = (surfels(51), [37, 61]);
+    for bands in [1, 2, u32::MAX] {
+        device.set_bands(BandPolicy::AtLeast(bands));
+        let what = format!("{bands} bands");
+        assert_distortions_agree(device, &gaussians, &shot(size, 51, true), &what);
+        assert_normals_agree(device, &gaussians, &normal_map_shot(size, 51, true), &what);
     }
 }

@@ -1,16 +1,17 @@
 //! Fused depths: every device against the fusion of `splat-mesh` on the host, of the same drawn depths.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use splat::backend::{DeviceError, DrawnDepths, Look, MaskedView, RenderSettings, TrainDevice};
-use splat::dataset::{Camera, Pose, View};
+use splat::backend::{DrawnDepths, MaskedView};
+use splat::dataset::{Camera, Pose};
 use splat::math::linalg::{Vec3, cross, mul, normalize, scale};
-use splat::model::Gaussians;
 use splat_mesh::Watch;
 use splat_mesh::tsdf::{Fusion, FusionError, Space, Survey, SurveyedBricks, Voxel};
 
-use crate::common::surface::{RADIUS, ball, masked};
+use crate::common::surface::{RADIUS, ball};
+use crate::prelude::*;
+#[cfg(kernels)]
+use splat::memory::Limit;
 
 each_backend!(
     bricks_and_voxels_agree_with_the_hosts,
@@ -21,7 +22,6 @@ each_backend!(
 
 const VIEWS: usize = 14;
 
-/// Views from around the ball of the place in between.
 fn views() -> Vec<View> {
     (0..VIEWS)
         .map(|number| {
@@ -58,7 +58,6 @@ fn mask_of(number: usize, view: &View) -> Option<Vec<u8>> {
     number.is_multiple_of(2).then(mask)
 }
 
-/// Gaussians to fuse, with their views and masks.
 struct FusedScene {
     gaussians: Gaussians,
     views: Vec<View>,
@@ -73,7 +72,6 @@ struct BothWays {
 }
 
 impl FusedScene {
-    /// The ball without masks.
     fn ball(space: Space) -> Self {
         Self { gaussians: ball(), views: views(), masks: vec![None; VIEWS], space }
     }
@@ -121,7 +119,6 @@ impl FusedScene {
         BothWays { bricks: [found, Arc::unwrap_or_clone(bricks)], voxels }
     }
 
-    /// The surface as a device makes it.
     fn surface<B: TrainDevice>(
         &self,
         device: &mut B,
@@ -176,7 +173,7 @@ impl Fields {
 }
 
 fn bricks_and_voxels_agree_with_the_hosts<B: TrainDevice>(device: &mut B) {
-    let is_host = device.memory(splat::backend::Peaks::Keep).is_none();
+    let is_host = device.memory(Peaks::Keep).is_none();
     for space in spaces() {
         let scene = FusedScene::masked(space, mask_of);
         let BothWays { bricks: [found, expected], voxels } = scene.both_ways(device);
@@ -240,63 +237,55 @@ fn what_was_drawn_without_median_depths_is_refused<B: TrainDevice>(device: &mut 
 }
 
 #[cfg(kernels)]
-mod on_the_device {
-    use splat::backend::cuda::{Cuda, CudaOptions};
-    use splat::memory::{Bytes, Limit};
+#[test]
+#[ignore = "needs a CUDA device"]
+fn marks_that_do_not_fit_are_refused_and_leave_the_device_as_it_was() {
+    let device = &mut small_device();
+    // 2048 bricks along each side are a gigabyte of marks.
+    let space = Space::in_box([-1.2; 3], [1.2; 3], 2.4 / 16_384.0).unwrap();
+    let refused = device.new_survey(space).err().unwrap();
+    assert!(refused.is_out_of_memory(), "{refused}");
+    fuses(device);
+}
 
-    use super::*;
-    use crate::common::cuda;
-    use crate::common::prelude::*;
+#[cfg(kernels)]
+#[test]
+#[ignore = "needs a CUDA device"]
+fn voxels_that_do_not_fit_are_refused_and_leave_the_device_as_it_was() {
+    let device = &mut small_device();
+    let space = Space::in_box([-1.2; 3], [1.2; 3], 2.4 / 640.0).unwrap();
+    let views = views();
+    let view = &views[0];
+    let model = device.upload(&ball()).unwrap();
+    let frame = device.render(&model, view, &RenderSettings::DEFAULT, Look::MEDIAN).unwrap();
+    let seen = MaskedView { view, mask: None };
+    let depths = DrawnDepths::new(seen, &device.image(&frame).unwrap());
+    drop((frame, model));
+    let stop = AtomicBool::new(false);
+    let mut survey = Survey::new(space);
+    survey.add(&depths.depth_view(), &Watch { stop: &stop, told: &|_, _| () }).unwrap();
+    // So many bricks are more than a gigabyte of voxels.
+    let side = 0..70;
+    survey.call_bricks(side.clone().flat_map(|z| {
+        let row = side.clone();
+        row.clone().flat_map(move |y| row.clone().map(move |x| [x, y, z]))
+    }));
+    let bricks = Arc::new(survey.finish(usize::MAX).unwrap());
+    assert!(bricks.len() >= 343_000, "{}", bricks.len());
+    let refused = device.new_voxels(&bricks).err().unwrap();
+    assert!(refused.is_out_of_memory(), "{refused}");
+    fuses(device);
+}
 
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn marks_that_do_not_fit_are_refused_and_leave_the_device_as_it_was() {
-        let device = &mut small_device();
-        // 2048 bricks along each side are a gigabyte of marks.
-        let space = Space::in_box([-1.2; 3], [1.2; 3], 2.4 / 16_384.0).unwrap();
-        let refused = device.new_survey(space).err().unwrap();
-        assert!(refused.is_out_of_memory(), "{refused}");
-        fuses(device);
-    }
+#[cfg(kernels)]
+fn small_device() -> Cuda {
+    let limit = Some(Limit::Bytes(Bytes(800 << 20)));
+    let options = CudaOptions { vram_limit: limit, ..CudaOptions::default() };
+    cuda::open_with(&options).unwrap()
+}
 
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn voxels_that_do_not_fit_are_refused_and_leave_the_device_as_it_was() {
-        let device = &mut small_device();
-        let space = Space::in_box([-1.2; 3], [1.2; 3], 2.4 / 640.0).unwrap();
-        let views = views();
-        let view = &views[0];
-        let model = device.upload(&ball()).unwrap();
-        let frame = device.render(&model, view, &RenderSettings::DEFAULT, Look::MEDIAN).unwrap();
-        let seen = MaskedView { view, mask: None };
-        let depths = DrawnDepths::new(seen, &device.image(&frame).unwrap());
-        drop((frame, model));
-        let stop = AtomicBool::new(false);
-        let mut survey = Survey::new(space);
-        survey.add(&depths.depth_view(), &Watch { stop: &stop, told: &|_, _| () }).unwrap();
-        // So many bricks are more than a gigabyte of voxels.
-        let side = 0..70;
-        survey.call_bricks(side.clone().flat_map(|z| {
-            let row = side.clone();
-            row.clone().flat_map(move |y| row.clone().map(move |x| [x, y, z]))
-        }));
-        let bricks = Arc::new(survey.finish(usize::MAX).unwrap());
-        assert!(bricks.len() >= 343_000, "{}", bricks.len());
-        let refused = device.new_voxels(&bricks).err().unwrap();
-        assert!(refused.is_out_of_memory(), "{refused}");
-        fuses(device);
-    }
-
-    /// A device with room for little.
-    fn small_device() -> Cuda {
-        let limit = Some(Limit::Bytes(Bytes(800 << 20)));
-        let options = CudaOptions { vram_limit: limit, ..CudaOptions::default() };
-        cuda::open_with(&options).unwrap()
-    }
-
-    /// Asserts that the device still fuses a small scene.
-    fn fuses(device: &mut Cuda) {
-        let [space, _] = spaces();
-        assert!(FusedScene::ball(space).surface(device).is_ok());
-    }
+#[cfg(kernels)]
+fn fuses(device: &mut Cuda) {
+    let [space, _] = spaces();
+    assert!(FusedScene::ball(space).surface(device).is_ok());
 }

@@ -1,16 +1,11 @@
 //! LPIPS of every device against the CPU's, which is held against the `lpips` package elsewhere.
 
-use std::sync::Arc;
+use splat::perceptual::{LpipsInput, LpipsNet};
 
 use crate::common::lpips::{images, weights};
-use crate::common::oracle::settings;
-use crate::common::prelude::*;
-use crate::common::scene::{resized, tame_gaussians};
-use crate::common::view;
-use splat::backend::cpu::Cpu;
-use splat::backend::{DeviceError, TrainDevice};
-use splat::dataset::{Image, View};
-use splat::perceptual::{LpipsInput, LpipsNet};
+use crate::prelude::*;
+#[cfg(kernels)]
+use splat::perceptual::LayerSizes;
 
 each_backend!(
     both_networks_agree_with_the_cpus_whatever_the_size,
@@ -18,7 +13,6 @@ each_backend!(
     what_is_too_small_or_of_another_size_is_refused,
 );
 
-/// A view of this size and a photograph of noisy stripes.
 fn shot(size: [u32; 2], seed: u64) -> (View, Image) {
     let [_, rgb] = images(size, seed);
     let [width, height] = size;
@@ -88,63 +82,48 @@ fn what_is_too_small_or_of_another_size_is_refused<B: TrainDevice>(device: &mut 
     assert!(matches!(error, DeviceError::TargetSize { .. }), "{error}");
 }
 
-/// LPIPS on a GPU with little memory left.
 #[cfg(kernels)]
-mod short_of_memory {
-    use splat::memory::Bytes;
-    use splat::perceptual::LayerSizes;
+#[test]
+#[ignore = "needs a CUDA device"]
+fn strips_give_what_the_whole_image_gives_or_lpips_is_refused() {
+    let mut device = cuda::open();
+    // High, so that a strip is little of it; and so wide that no strip fits a granule.
+    for (net, size) in [(LpipsNet::Vgg, [64, 1500]), (LpipsNet::Alex, [640, 1500])] {
+        let shot = shot(size, 3);
+        let weights = weights(net);
+        let sizes = LayerSizes::new(net, size).unwrap();
+        let model = device.upload(&tame_gaussians(60, 5, 3)).unwrap();
+        let settings = Drawing { pass: Pass::Eval, ..settings(3, 5) };
+        let frame = device.show(&model, &shot.0, &settings).unwrap();
+        let target = device.glance(&Arc::new(shot.1.clone())).unwrap();
+        let ready = device.load_lpips(&weights).unwrap();
+        let whole = device.lpips(&ready, &frame, &target, LpipsInput::Stretched).unwrap();
+        let cpu = perceived(&mut Cpu::<f32>::new(), net, &shot, LpipsInput::Stretched).unwrap();
+        assert!((whole - cpu).abs() < TOLERANCE * cpu, "{net:?}: {whole} instead of {cpu}");
 
-    use super::*;
-
-    /// High, so that a strip is little of it; and so wide that no strip fits a granule.
-    fn size(net: LpipsNet) -> [u32; 2] {
-        match net {
-            LpipsNet::Vgg => [64, 1500],
-            LpipsNet::Alex => [640, 1500],
-        }
-    }
-
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn strips_give_what_the_whole_image_gives_or_lpips_is_refused() {
-        let mut device = crate::common::cuda::open();
-        for net in LpipsNet::ALL {
-            let shot = shot(size(net), 3);
-            let weights = weights(net);
-            let sizes = LayerSizes::new(net, size(net)).unwrap();
-            let model = device.upload(&tame_gaussians(60, 5, 3)).unwrap();
-            let settings = Drawing { pass: Pass::Eval, ..settings(3, 5) };
-            let frame = device.show(&model, &shot.0, &settings).unwrap();
-            let target = device.glance(&Arc::new(shot.1.clone())).unwrap();
-            let ready = device.load_lpips(&weights).unwrap();
-            let whole = device.lpips(&ready, &frame, &target, LpipsInput::Stretched).unwrap();
-            let cpu = perceived(&mut Cpu::<f32>::new(), net, &shot, LpipsInput::Stretched).unwrap();
-            assert!((whole - cpu).abs() < TOLERANCE * cpu, "{net:?}: {whole} instead of {cpu}");
-
-            let least = sizes.bytes(sizes.most());
-            assert!(Bytes(2 * least.0) < sizes.bytes(1), "strips would save nothing");
-            assert!(least > device.heap().granule(), "a strip would fit in what is left over");
-            device.heap().trim_scratch().unwrap();
-            let unlimited = device.heap().budget();
-            for beyond in [least.0 / 2, least.0 / 4] {
-                // Some granules for what is rounded up.
-                let granules = 4 * device.heap().granule().0;
-                let budget = Bytes(device.heap().total().0 + least.0 + beyond + granules);
-                device.heap().set_budget(budget);
-                let found = device.lpips(&ready, &frame, &target, LpipsInput::Stretched).unwrap();
-                assert!(device.heap().total() <= budget);
-                // Sums in another order.
-                assert!((found - whole).abs() < 1e-5 * whole, "{net:?}: {found}, not {whole}");
-                device.heap().trim_scratch().unwrap();
-            }
-            device.heap().set_budget(device.heap().total());
-            let error = device.lpips(&ready, &frame, &target, LpipsInput::Stretched).unwrap_err();
-            assert!(error.is_out_of_memory(), "{error}");
-            device.heap().set_budget(unlimited);
-            // Nothing was broken by the refusal.
-            let again = device.lpips(&ready, &frame, &target, LpipsInput::Stretched).unwrap();
-            assert!((again - whole).abs() < 1e-6 * whole, "{net:?}: {again}, not {whole}");
+        let least = sizes.bytes(sizes.most());
+        assert!(Bytes(2 * least.0) < sizes.bytes(1), "strips would save nothing");
+        assert!(least > device.heap().granule(), "a strip would fit in what is left over");
+        device.heap().trim_scratch().unwrap();
+        let unlimited = device.heap().budget();
+        for beyond in [least.0 / 2, least.0 / 4] {
+            // Some granules for what is rounded up.
+            let granules = 4 * device.heap().granule().0;
+            let budget = Bytes(device.heap().total().0 + least.0 + beyond + granules);
+            device.heap().set_budget(budget);
+            let found = device.lpips(&ready, &frame, &target, LpipsInput::Stretched).unwrap();
+            assert!(device.heap().total() <= budget);
+            // Sums in another order.
+            assert!((found - whole).abs() < 1e-5 * whole, "{net:?}: {found}, not {whole}");
             device.heap().trim_scratch().unwrap();
         }
+        device.heap().set_budget(device.heap().total());
+        let error = device.lpips(&ready, &frame, &target, LpipsInput::Stretched).unwrap_err();
+        assert!(error.is_out_of_memory(), "{error}");
+        device.heap().set_budget(unlimited);
+        // Nothing was broken by the refusal.
+        let again = device.lpips(&ready, &frame, &target, LpipsInput::Stretched).unwrap();
+        assert!((again - whole).abs() < 1e-6 * whole, "{net:?}: {again}, not {whole}");
+        device.heap().trim_scratch().unwrap();
     }
 }

@@ -4,24 +4,14 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use rayon::prelude::*;
-use splat::backend::cpu::Cpu;
-use splat::backend::{AdamStep, Adjust, DeviceError, MOST_NEIGHBOURS, Store, TrainDevice};
-use splat::math::Real;
-use splat::math::morton::Cube;
-use splat::model::Gaussians;
+use splat::backend::{MOST_NEIGHBOURS, Store};
 use splat::sog::{drawn_looks, with_device};
 use splat_formats::{
     CameraSplit, CellLists, HostSearch, RowSearch as _, SceneCamera, SharedRows, SogOptions,
     SogTools, SplatColumns, Splats, read_sog, write_sog,
 };
 
-use crate::common::Draws;
-use crate::common::oracle::{AT_REST, DensifyRule, RelocateRule, densify, multiply, relocate};
-use crate::common::scene::{gaussian, straight, together};
-use crate::common::surface::{SurfaceRule, add_rule};
-
-#[cfg(kernels)]
-use crate::common::prelude::*;
+use crate::prelude::*;
 
 each_backend!(
     clusters_with_duplicates_get_what_looking_at_all_centres_finds,
@@ -243,11 +233,9 @@ fn some_dying() -> Gaussians {
     together(&parts)
 }
 
-/// Density alone, at a few places.
 const DENSITY: SurfaceRule =
     SurfaceRule { entropy: 0.0, density: 1.0, normal: 0.0, samples: 100, ..SurfaceRule::UNEQUAL };
 
-/// No surface terms.
 const NOTHING: SurfaceRule = SurfaceRule { density: 0.0, ..DENSITY };
 
 /// True if the surface terms of a view refuse these lists for another generation's, after a step.
@@ -270,7 +258,6 @@ fn is_stale<B: TrainDevice>(device: &mut B, model: &mut B::Model, near: &B::List
 const DENSIFY: DensifyRule =
     DensifyRule { gradient_min: 1e9, small_max: 1.0, opacity_min: 0.01, ..DensifyRule::ALL };
 
-/// A change of the rows of a model.
 type Change<B> = fn(&mut B, &mut <B as Store<Gaussians>>::Model);
 
 fn lists_know_when_rows_have_come_gone_or_changed_places<B: TrainDevice>(device: &mut B) {

@@ -1,40 +1,21 @@
 //! Images and losses of every device against the CPU backend in double precision.
 
-use std::sync::Arc;
-
-use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, DeviceError, Measured, MotionReach, Noise, NormalDepths, Rates, Reach, Regularisers,
-    Rendered, Snapshot, Statistics, Term, Terms, TrainDevice,
-};
-use splat::dataset::{Image, InverseDepthMap, View};
+use splat::backend::Reach;
 use splat::math::adam::Moments;
 use splat::math::splat::bounds;
-use splat::math::{Divisor, Real};
-use splat::model::Gaussians;
 
-use crate::common::oracle::{
-    AT_REST, Counted, FirstStep, GRADIENT_TOLERANCE, Shot, assert_agrees, assert_columns_agree,
-    assert_gradients_agree, assert_images_agree, assert_losses_agree, clear_gaussians, draw,
-    gradient_tolerance, gradients, settings, shot,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{
-    RATES, Splat, composite_pixel, in_training, photo, resized, splats, straight, tame_gaussians,
-};
-use crate::common::surface::{SurfaceRule, add_rule, masked};
-use crate::common::{Draws, view};
+use crate::common::oracle::{self, assert_agrees, draw};
+use crate::common::scene::{Splat, composite_pixel, splats};
 use crate::filters::{MIP, SAMPLED_FROM, smoothed};
 use crate::normals::with_depths;
 use crate::parity_step::{assert_alike, gaussians as seen_and_behind};
 use crate::parity_surface::{CANCELLED, crowd};
-use crate::support::{assert_near, assert_sums_agree, step_over, stepped};
+use crate::prelude::*;
 
 each_backend!(
     images_agree_with_the_oracle,
     images_agree_with_every_degree_stored_and_in_use,
     losses_agree_with_the_oracle_whatever_the_size,
-    losses_agree_with_the_oracle_where_a_mask_excludes_pixels,
     losses_agree_with_the_oracle_whatever_the_weights,
     a_mask_that_excludes_everything_leaves_no_loss,
     metrics_agree_with_the_oracle_with_and_without_a_mask,
@@ -78,19 +59,11 @@ fn assert_losses_like_the_oracles<B: TrainDevice>(
 
 fn losses_agree_with_the_oracle_whatever_the_size<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip(SIZES) {
-        let view = resized(&view(), size);
-        let settings = settings(3, seed);
-        let gaussians = clear_gaussians(12, seed, &[(&view, settings)]);
-        let shot = shot(&gaussians, &view, settings, (seed, Counted::All));
+        let (gaussians, shot) = clear_shot(size, seed, settings(3, seed));
         assert_losses_like_the_oracles(device, &gaussians, &shot);
-    }
-}
-
-fn losses_agree_with_the_oracle_where_a_mask_excludes_pixels<B: TrainDevice>(device: &mut B) {
-    for (seed, size) in (1..).zip(SIZES) {
-        let view = resized(&view(), size);
+        // A mask excludes pixels.
         let gaussians = tame_gaussians(60, seed, 3);
-        let shot = shot(&gaussians, &view, settings(3, seed), (seed, Counted::Some));
+        let shot = oracle::shot(&gaussians, &shot.view, shot.settings, (seed, Counted::Some));
         assert_losses_like_the_oracles(device, &gaussians, &shot);
     }
 }
@@ -118,16 +91,12 @@ fn a_mask_that_excludes_everything_leaves_no_loss<B: TrainDevice>(device: &mut B
 
 fn metrics_agree_with_the_oracle_with_and_without_a_mask<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip(SIZES) {
-        let view = resized(&view(), size);
-        let settings = settings(3, seed);
-        let gaussians = clear_gaussians(12, seed, &[(&view, settings)]);
-        for counted in [Counted::All, Counted::Some] {
-            let shot = shot(&gaussians, &view, settings, (seed, counted));
+        let (gaussians, all) = clear_shot(size, seed, settings(3, seed));
+        let some = shot(&gaussians, &all.view, all.settings, (seed, Counted::Some));
+        for shot in [all, some] {
             let found = measured(device, &gaussians, &shot);
             let expected = measured(&mut Cpu::<f64>::new(), &gaussians, &shot);
-            let values = |of: &Measured| [of.mse, of.l1, of.ssim];
-            let what = format_args!("{size:?} px: mse, l1, ssim");
-            assert_near(&values(&found), &values(&expected), |_| 1e-5, what);
+            assert_measured_alike(&found, &expected, format_args!("{size:?} px"));
         }
     }
 }
@@ -156,12 +125,10 @@ const BATCHES: [usize; 4] = [1, 2, 5, 8];
 enum Kind {
     Colours,
     InverseDepths,
-    /// Depths and normals are drawn and compared.
     Normals,
     /// The opacities' entropy is added to the geometry's gradients.
     Entropy,
     Filters,
-    /// All of it but the filters.
     All,
 }
 
@@ -308,9 +275,6 @@ fn regularisers_and_noise_come_once_a_step<B: TrainDevice>(device: &mut B) {
     }
 }
 
-/// Only colours move, so that rows stay alike on both sides to the bit.
-const COLOUR_RATES: Rates = Rates { sh_dc: 5e-3, sh_rest: 6e-3, ..AT_REST };
-
 /// Steps of batches of these sizes, all over views that look ahead.
 fn batches<B: TrainDevice>(device: &mut B, sizes: &[u32]) -> Snapshot<Gaussians> {
     let gaussians = seen_and_behind();
@@ -342,14 +306,10 @@ fn colours_that_no_view_of_a_batch_sees_move_on_as_the_oracles<B: TrainDevice>(d
 
 #[cfg(kernels)]
 mod on_the_device {
-    use splat::backend::cuda::{Cuda, Model};
-    use splat::backend::{DeviceError, MemoryKind, Peaks, Render};
-    use splat::memory::Bytes;
+    use splat::backend::Render;
+    use splat::backend::cuda::Model;
 
     use super::*;
-    use crate::common::cuda::{self, compact, full};
-    use crate::common::oracle::{mean_size, relative_error};
-    use crate::support::add_shot;
 
     type Sums = <Cuda as Render<Gaussians>>::Gradients;
 
@@ -575,59 +535,53 @@ fn assert_background_elsewhere(
     }
 }
 
+// Images that only a GPU draws in a bearable time.
+
 #[cfg(kernels)]
-mod large {
-    //! Images that only a GPU draws in a bearable time.
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_step_over_an_image_of_more_than_65535_tiles_agrees_with_the_oracle() {
+    let view = upright(MANY_TILES);
+    let gaussians = scattered(25, 13, &view);
+    let shot = shot(&gaussians, &view, settings(3, 12), (15, Counted::Clear));
+    assert_first_steps_agree(&mut cuda::open(), &gaussians, &shot, "66,048 tiles");
+}
 
-    use super::*;
-    use crate::common::cuda;
-    use crate::common::oracle::assert_first_steps_agree;
-    use crate::common::scene::{gaussian, together};
-
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn a_step_over_an_image_of_more_than_65535_tiles_agrees_with_the_oracle() {
-        let view = upright(MANY_TILES);
-        let gaussians = scattered(25, 13, &view);
-        let shot = shot(&gaussians, &view, settings(3, 12), (15, Counted::Clear));
-        assert_first_steps_agree(&mut cuda::open(), &gaussians, &shot, "66,048 tiles");
-    }
-
-    #[test]
-    #[ignore = "needs a CUDA device with 24 GiB of memory"]
-    fn more_than_four_gibibytes_of_tile_instances_are_blended_in_their_order() {
-        // 2,100 Gaussians in each of 262,144 tiles: 550 million instances, more than 2^31 bytes
-        // however few bytes an instance takes.
-        const COUNT: u32 = 2100;
-        const OPACITY: f64 = 0.0041;
-        let (red, blue) = ([0.9, 0.2, 0.1], [0.1, 0.3, 0.8]);
-        let view = upright([8192, 8192]);
-        let parts: Vec<Gaussians> = (0..COUNT)
-            .map(|i| {
-                // Every other one is far away, so that the order of the indices is not the order of
-                // the depths. A million pixels wide: over the image the exponent falls by 2e-5.
-                let (near, color) = if i % 2 == 0 { (1.0, red) } else { (4.0, blue) };
-                let depth = near + 1e-3 * i as f32;
-                gaussian([0.0, 0.0, depth], 111.0 * depth, OPACITY.to_f32(), color)
-            })
-            .collect();
-        let gaussians = together(&parts);
-        let settings = settings(3, 16);
-        let image = draw(&mut cuda::open(), &gaussians, &view, &settings);
-        assert!(counts(&image).iter().all(|&count| count == COUNT));
-        // (1 - α)^1050 of the far half, of the near half, of the background.
-        let half = (1.0 - OPACITY).powi(1050);
-        let expected = [0, 1, 2].map(|c| {
-            (1.0 - half) * f64::from(red[c])
-                + half * (1.0 - half) * f64::from(blue[c])
-                + half * half * f64::from(settings.background[c])
-        });
-        for (i, pixel) in image.rgb.chunks(3).enumerate() {
-            for c in 0..3 {
-                // 2,100 factors rounded in single precision, and the exponent of up to 2e-5.
-                let error = (f64::from(pixel[c]) - expected[c]).abs();
-                assert!(error < 5e-4, "pixel {i}: {pixel:?} instead of {expected:?}");
-            }
+#[cfg(kernels)]
+#[test]
+#[ignore = "needs a CUDA device with 24 GiB of memory"]
+fn more_than_four_gibibytes_of_tile_instances_are_blended_in_their_order() {
+    // 2,100 Gaussians in each of 262,144 tiles: 550 million instances, more than 2^31 bytes
+    // however few bytes an instance takes.
+    const COUNT: u32 = 2100;
+    const OPACITY: f64 = 0.0041;
+    let (red, blue) = ([0.9, 0.2, 0.1], [0.1, 0.3, 0.8]);
+    let view = upright([8192, 8192]);
+    let parts: Vec<Gaussians> = (0..COUNT)
+        .map(|i| {
+            // Every other one is far away, so that the order of the indices is not the order of
+            // the depths. A million pixels wide: over the image the exponent falls by 2e-5.
+            let (near, color) = if i % 2 == 0 { (1.0, red) } else { (4.0, blue) };
+            let depth = near + 1e-3 * i as f32;
+            gaussian([0.0, 0.0, depth], 111.0 * depth, OPACITY.to_f32(), color)
+        })
+        .collect();
+    let gaussians = together(&parts);
+    let settings = settings(3, 16);
+    let image = draw(&mut cuda::open(), &gaussians, &view, &settings);
+    assert!(counts(&image).iter().all(|&count| count == COUNT));
+    // (1 - α)^1050 of the far half, of the near half, of the background.
+    let half = (1.0 - OPACITY).powi(1050);
+    let expected = [0, 1, 2].map(|c| {
+        (1.0 - half) * f64::from(red[c])
+            + half * (1.0 - half) * f64::from(blue[c])
+            + half * half * f64::from(settings.background[c])
+    });
+    for (i, pixel) in image.rgb.chunks(3).enumerate() {
+        for c in 0..3 {
+            // 2,100 factors rounded in single precision, and the exponent of up to 2e-5.
+            let error = (f64::from(pixel[c]) - expected[c]).abs();
+            assert!(error < 5e-4, "pixel {i}: {pixel:?} instead of {expected:?}");
         }
     }
 }

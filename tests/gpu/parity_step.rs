@@ -1,35 +1,17 @@
 //! Gradients, density statistics and whole steps of every device against the CPU backend in double
 //! precision.
 
-use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, CHUNK_ROWS, DeviceError, Rates, Rows, Snapshot, Terms, TrainDevice, chunks,
-};
+use splat::backend::{CHUNK_ROWS, Rows, chunks};
 use splat::config::Config;
-use splat::dataset::View;
 use splat::export::{RenderMode, read_ply};
-use splat::math::Real;
 use splat::math::adam::RateBySize;
-use splat::math::morton::Cube;
 use splat::math::splat::{Ellipse, bounds};
 use splat::memory::TrainingScale;
-use splat::memory::plan::Storage;
-use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
 use splat::train::save::{DeviceModel, write_point_cloud};
 
-use crate::common::oracle::{
-    AT_REST, Counted, DensifyRule, FirstStep, GRADIENT_TOLERANCE, Shot, assert_first_steps_agree,
-    assert_gradients_agree, assert_images_agree, clear_gaussians, densify, gradient_tolerance,
-    gradients, observed, score, settings, shot, step,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{
-    NEAR, RATES, as_in_a_ply, gaussian, in_training, resized, rows, splats, straight,
-    tame_gaussians, together,
-};
-use crate::common::{Draws, view};
-use crate::support::{assert_near, assert_sums_agree, shown, stepped, strays};
+use crate::common::scene::{as_in_a_ply, splats};
+use crate::prelude::*;
 
 each_backend!(
     gradients_agree_with_the_oracle,
@@ -73,11 +55,8 @@ fn gradients_agree_at_every_degree_stored_and_in_use<B: TrainDevice>(device: &mu
 
 fn gradients_agree_whatever_the_size_and_the_loss<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip([[1, 1], [3, 2], [11, 11], [17, 33]]) {
-        let view = resized(&view(), size);
-        let settings = settings(3, seed);
-        let gaussians = clear_gaussians(12, seed, &[(&view, settings)]);
+        let (gaussians, mut shot) = clear_shot(size, seed, settings(3, seed));
         for lambda_dssim in [0.0, 0.2, 1.0] {
-            let mut shot = shot(&gaussians, &view, settings, (seed, Counted::All));
             shot.terms = Terms::photometric(lambda_dssim);
             let found = FirstStep::taken_by(device, &gaussians, &shot).snapshot;
             let expected = FirstStep::of_the_oracle(&gaussians, &shot).snapshot;
@@ -109,24 +88,7 @@ fn gradients_agree_where_the_jacobian_is_held_to_the_guard_band<B: TrainDevice>(
 
 fn a_step_goes_down_the_mean_gradient_of_its_views<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(70, 31, 3);
-    let shots = three_shots(&gaussians);
-    let step = AdamStep::new(1, RATES);
-    let (_, expected) = stepped(&mut Cpu::<f64>::new(), &gaussians, &shots, &step);
-    let (_, found) = stepped(device, &gaussians, &shots, &step);
-    assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, "three views"));
-}
-
-/// Views from three sides and of three sizes.
-fn three_shots(gaussians: &Gaussians) -> Vec<Shot> {
-    let mut aside = view();
-    aside.pose.translation = [0.4, -0.2, 0.5];
-    let views = [view(), straight(), resized(&aside, [45, 23])];
-    let numbered = |(index, view): (usize, &View)| {
-        let seed = index as u64;
-        let shot = shot(gaussians, view, settings(3, seed), (seed, Counted::Clear));
-        Shot { index, ..shot }
-    };
-    views.iter().enumerate().map(numbered).collect()
+    assert_step_agrees(device, &gaussians, &three_shots(&gaussians, [45, 23]), "three views");
 }
 
 /// True if a view sees the splat, where rounding cannot change the answer.
@@ -159,7 +121,7 @@ fn sightings(gaussians: &Gaussians, views: &[&View]) -> Vec<Option<u32>> {
 fn what_density_control_is_told_agrees_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (count, seed) in [(1, 41), (90, 42), (250, 43)] {
         let gaussians = tame_gaussians(count, seed, 3);
-        let shots = three_shots(&gaussians);
+        let shots = three_shots(&gaussians, [45, 23]);
         let found = statistics(device, &gaussians, &shots);
         let expected = statistics(&mut Cpu::<f64>::new(), &gaussians, &shots);
         let views: Vec<&View> = shots.iter().map(|shot| &shot.view).collect();
@@ -181,7 +143,6 @@ fn what_density_control_is_told_agrees_with_the_oracle<B: TrainDevice>(device: &
     }
 }
 
-/// Takes a step over each view. Returns the model with its statistics.
 fn statistics<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
@@ -193,7 +154,7 @@ fn statistics<B: TrainDevice>(
 
 fn only_frames_that_observe_are_counted<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(50, 51, 3);
-    let mut shots = three_shots(&gaussians);
+    let mut shots = three_shots(&gaussians, [45, 23]);
     for shot in &mut shots {
         shot.settings.pass = Pass::Train;
     }
@@ -224,16 +185,15 @@ fn ten_steps<B: TrainDevice>(
 
 fn ten_steps_take_the_same_way_as_the_oracle<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(60, 61, 3);
-    let shots = three_shots(&gaussians);
+    let shots = three_shots(&gaussians, [45, 23]);
     let (found_losses, found) = ten_steps(device, &gaussians, &shots);
     let (expected_losses, expected) = ten_steps(&mut Cpu::<f64>::new(), &gaussians, &shots);
     // The masks keep only the first step clear of cuts. After it a pixel in a hundred may part
     // by one quantum of 1/255.
     assert_near(&found_losses, &expected_losses, |_| 4e-5, "loss of step");
     let expected_second = expected.second_moments.groups();
-    let rates = [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3];
-    let groups = found.parameters.groups().into_iter().zip(expected.parameters.groups());
-    for (group, ((found, expected), rate)) in groups.zip(rates).enumerate() {
+    let groups = paired(&found.parameters, &expected.parameters);
+    for (group, ((found, expected), rate)) in groups.zip(EACH_RATE).enumerate() {
         // Adam moves by the sign of a gradient however small, and a gradient that cancels to
         // rounding may have either sign: such elements part by up to two rates a step. They are
         // few, and the rest stay within a hundredth of what ten steps can move.
@@ -312,7 +272,7 @@ fn compact_models_follow_sizes_on_the_processor() {
 #[test]
 #[ignore = "needs a CUDA device"]
 fn compact_models_follow_sizes_on_a_gpu() {
-    stored_models_follow_sizes(crate::common::cuda::open_compact);
+    stored_models_follow_sizes(open_compact);
 }
 
 fn first_steps_of_centres_are_as_long_as_their_sizes_say<B: TrainDevice>(device: &mut B) {
@@ -332,9 +292,6 @@ each_backend!(
 
 /// Gaussians in front of the camera: as many as a GPU handles together.
 const SEEN: usize = 32;
-
-/// Only colours move, so that rows stay alike on both sides to the bit.
-const LATE_RATES: Rates = Rates { sh_dc: 5e-3, sh_rest: 6e-3, ..AT_REST };
 
 /// Some Gaussians that the camera sees, and more behind it, some of them all but transparent.
 pub(super) fn gaussians() -> Gaussians {
@@ -357,7 +314,7 @@ fn steps<B: TrainDevice>(
     (shot, numbers): (&Shot, std::ops::RangeInclusive<u32>),
 ) {
     for number in numbers {
-        step(device, model, shot, (number, LATE_RATES));
+        step(device, model, shot, (number, COLOUR_RATES));
     }
 }
 
@@ -403,9 +360,8 @@ fn colours_that_no_view_sees_move_on_as_the_oracles<B: TrainDevice>(device: &mut
         let mut twin = oracle.restore(start.clone()).unwrap();
         steps(device, &mut model, (&shot, 1..=count));
         steps(oracle, &mut twin, (&shot, 1..=count));
-        let (found, expected) =
-            (device.snapshot(&mut model).unwrap(), oracle.snapshot(&mut twin).unwrap());
-        assert_alike(&found, &expected, &format!("{count} steps"));
+        let found = device.snapshot(&mut model).unwrap();
+        assert_alike(&found, &oracle.snapshot(&mut twin).unwrap(), &format!("{count} steps"));
         let moved = |s: &Snapshot<Gaussians>| behind(&s.parameters, &s.parameters.means)[4].1[0];
         assert_ne!(moved(&found), moved(&start), "momentum moves them");
     }
@@ -473,9 +429,7 @@ fn whatever_reads_or_moves_rows_lets_their_colours_catch_up<B: TrainDevice>(devi
 fn a_view_that_looks_where_no_other_did_sees_the_oracles_colours<B: TrainDevice>(device: &mut B) {
     let start = in_training(gaussians(), 84);
     let shot = looking_ahead(&start.parameters);
-    let mut back = straight();
-    back.pose.rotation = [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]];
-    let look = settings(3, 8);
+    let (back, look) = (looking_back(), settings(3, 8));
     let oracle = &mut Cpu::<f64>::new();
     let mut model = device.restore(start.clone()).unwrap();
     let mut twin = oracle.restore(start).unwrap();
@@ -495,8 +449,7 @@ fn a_view_that_looks_where_no_other_did_sees_the_oracles_colours<B: TrainDevice>
 // Models pass between devices, through memory and through a checkpoint's file.
 
 each_backend!(
-    a_model_trained_here_is_the_same_on_the_processor,
-    a_model_trained_on_the_processor_is_the_same_here,
+    a_model_is_the_same_on_the_processor_and_here,
     a_model_goes_through_a_checkpoints_file_bit_for_bit,
     training_goes_on_the_same_way_after_a_change_of_device,
     every_row_of_a_model_of_any_size_comes_back,
@@ -516,7 +469,6 @@ fn shots(gaussians: &Gaussians) -> Vec<Shot> {
         .collect()
 }
 
-/// A model of 71 Gaussians of degree 2 after twenty steps.
 fn trained<B: TrainDevice>(device: &mut B) -> (B::Model, Vec<Shot>) {
     let gaussians = tame_gaussians(71, 19, 2);
     let shots = shots(&gaussians);
@@ -548,11 +500,8 @@ fn assert_same_bits(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>)
     assert_eq!(optional(found), optional(expected));
 }
 
-fn a_model_trained_here_is_the_same_on_the_processor<B: TrainDevice>(device: &mut B) {
+fn a_model_is_the_same_on_the_processor_and_here<B: TrainDevice>(device: &mut B) {
     assert_passes_on(device, &mut Cpu::<f32>::new());
-}
-
-fn a_model_trained_on_the_processor_is_the_same_here<B: TrainDevice>(device: &mut B) {
     assert_passes_on(&mut Cpu::<f32>::new(), device);
 }
 
@@ -593,11 +542,9 @@ fn training_goes_on_the_same_way_after_a_change_of_device<B: TrainDevice>(device
         assert!((here - there).abs() < 4e-5, "step {number}: {here} here, {there} there");
     }
     // Moments of twenty steps outweigh rounding in the next gradients: nothing changes its sign.
-    let (here, there) =
-        (device.snapshot(&mut model).unwrap(), oracle.snapshot(&mut elsewhere).unwrap());
-    let rates = [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3];
-    let groups = here.parameters.groups().into_iter().zip(there.parameters.groups());
-    for ((here, there), rate) in groups.zip(rates) {
+    let here = device.snapshot(&mut model).unwrap();
+    let there = oracle.snapshot(&mut elsewhere).unwrap();
+    for ((here, there), rate) in paired(&here.parameters, &there.parameters).zip(EACH_RATE) {
         let strays = strays(here.values, there.values, |_| 0.05 * rate);
         assert!(strays * 50 <= here.values.len(), "{}: {strays} strays", here.name);
     }
@@ -607,19 +554,26 @@ fn training_goes_on_the_same_way_after_a_change_of_device<B: TrainDevice>(device
 
 fn every_row_of_a_model_of_any_size_comes_back<B: TrainDevice>(device: &mut B) {
     // Around the blocks of 32 in which a device may keep its columns.
-    for (count, sh_degree) in [(1, 0), (31, 1), (32, 2), (33, 3), (64, 0), (1025, 1)] {
-        let gaussians = tame_gaussians(count, 23, sh_degree);
+    let sizes = [0, 1, 31, 32, 33, 64, 1021, 1025];
+    for (count, sh_degree) in sizes.into_iter().flat_map(|n| (0..=3).map(move |degree| (n, degree)))
+    {
+        let all = numbered(count, sh_degree);
+        let mut model = device.restore(all.clone()).unwrap();
+        assert_same_bits(&device.snapshot(&mut model).unwrap(), &all);
+        let gaussians = all.parameters;
         let mut model = device.upload(&gaussians).unwrap();
         assert_eq!(device.len(&model), count);
         assert_eq!(device.download(&mut model).unwrap(), gaussians);
         let backwards: Vec<usize> = (0..count).rev().collect();
         let sample = device.sample(&mut model, &backwards).unwrap();
-        let last = &gaussians.means[(count - 1) * 3..];
-        assert_eq!(&sample.means[..3], last);
+        let last = &gaussians.means[count.saturating_sub(1) * 3..];
+        assert_eq!(&sample.means[..last.len()], last);
         assert_eq!(sample.sh_rest.len(), gaussians.sh_rest.len());
         let snapshot = device.snapshot(&mut model).unwrap();
         let zeros = Gaussians::zeros(sh_degree, count);
+        assert_eq!(snapshot.parameters, gaussians);
         assert_eq!((&snapshot.first_moments, &snapshot.second_moments), (&zeros, &zeros));
+        assert_eq!(snapshot.gradient_norm_sums, vec![0.0; count]);
         assert_eq!(snapshot.views_seen, vec![0; count]);
     }
 }

@@ -1,24 +1,9 @@
 //! Surfels: what every device draws of them, and its steps, against the CPU backend in double precision.
 
-use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, DeviceError, Footprint, NormalDepths, Photo, RenderSettings, Rendered, Statistics,
-    Stay, TrainDevice, Worth,
-};
-use splat::dataset::View;
-use splat::math::Real;
-use splat::model::Gaussians;
+use splat::backend::Worth;
 
-use crate::common::drawing::drawn_either;
-use crate::common::oracle::{
-    Counted, FirstStep, GRADIENT_TOLERANCE, Shot, assert_first_steps_agree, assert_gradients_agree,
-    assert_images_agree, clear_gaussians, clear_pixels, settings, shot,
-};
-use crate::common::prelude::*;
-use crate::common::scene::{RATES, composite, gaussian, photo, resized, tame_gaussians, together};
-use crate::common::{Draws, view};
 use crate::normals::{first_step, with_depths};
-use crate::support::{assert_near, stepped};
+use crate::prelude::*;
 
 each_backend!(
     images_of_surfels_agree_with_the_oracle,
@@ -143,16 +128,12 @@ fn steps_by_normals_and_depths_of_surfels_agree_with_the_oracle<B: TrainDevice>(
 
 fn a_step_of_surfels_goes_down_the_mean_gradient_of_its_views<B: TrainDevice>(device: &mut B) {
     let surfels = facing_surfels(70, 31);
-    let mut aside = view();
-    aside.pose.translation = [0.4, -0.2, 0.5];
-    let shots = [(0, view()), (1, resized(&aside, [45, 23]))].map(|(index, view)| {
+    let aside = moved(&resized(&view(), [45, 23]), [0.4, -0.2, 0.5]);
+    let shots = [(0, view()), (1, aside)].map(|(index, view)| {
         let shot = shot(&surfels, &view, surfel_settings(5), (5, Counted::Clear));
         Shot { index, ..shot }
     });
-    let step = &AdamStep::new(1, RATES);
-    let (_, expected) = stepped(&mut Cpu::<f64>::new(), &surfels, &shots, step);
-    let (_, found) = stepped(device, &surfels, &shots, step);
-    assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, "two views"));
+    assert_step_agrees(device, &surfels, &shots, "two views");
 }
 
 /// One surfel at a depth of 2 with these scales, turned about the x axis by an angle.

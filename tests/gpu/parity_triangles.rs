@@ -1,25 +1,16 @@
 //! Triangles: what every device draws of them, its steps, and what it does with meshes, against the CPU backend in
 //! double precision.
 
-use crate::common::drawing::drawn_either;
-use crate::common::oracle::{Shot, assert_gradients_agree, gradients, relative_error, settings};
-use crate::common::prelude::*;
-use crate::common::scene::{RATES, filtered_viewpoint, resized, tame_gaussians};
-use crate::common::{Draws, view};
-use crate::support::{assert_near, noisy_shot, step_over};
-use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, Adjust, DeviceError, FaceStatistics, Footprint, Remesh, Rendered, Snapshot, Term,
-    TrainDevice, Window,
-};
-use splat::dataset::{Image, InverseDepthMap, View};
-use splat::math::Real;
+use std::slice::from_ref;
+
+use splat::backend::{FaceStatistics, Remesh, Window};
 use splat::math::adam::RateBySize;
 use splat::math::linalg::mul_transposed;
 use splat::math::splat::{PlaceGradients, Vertex, place_vertex, triangle};
-use splat::model::{Gaussians, Primitive as _, TriangleMesh};
-use std::slice::from_ref;
-use std::sync::Arc;
+use splat::model::TriangleMesh;
+
+use crate::common::scene::filtered_viewpoint;
+use crate::prelude::*;
 
 each_backend!(
     images_of_triangles_agree_with_the_oracle,
@@ -39,16 +30,16 @@ const SIZES: [[u32; 2]; 5] = [[1, 1], [16, 16], [17, 33], [37, 29], [203, 47]];
 /// A sample nearer than this to an edge, as a share of the way to it, may be on either side of it in single precision.
 const EDGE_SHARE: f64 = 5e-3;
 
-pub(crate) fn window(exponent: f64, samples: u32) -> Window {
+fn window(exponent: f64, samples: u32) -> Window {
     Window { exponent, opacity_floor: 0.1, samples, inradius_min_px: 0.02, ..Window::SOLID }
 }
 
-pub(crate) fn drawing(seed: u64, window: Window) -> Drawing {
+fn drawing(seed: u64, window: Window) -> Drawing {
     Drawing { footprint: Footprint::Triangle(window), ..settings(3, seed) }
 }
 
 /// Triangles before the common camera, of which every second shares an edge with the one before.
-pub(crate) fn mesh(count: usize, seed: u64) -> TriangleMesh {
+fn mesh(count: usize, seed: u64) -> TriangleMesh {
     let mut draws = Draws::new(seed + 50);
     let view = view();
     let mut means: Vec<f32> = Vec::new();
@@ -76,7 +67,7 @@ pub(crate) fn mesh(count: usize, seed: u64) -> TriangleMesh {
     TriangleMesh { vertices, faces }
 }
 
-pub(crate) fn upload<B: TrainDevice>(device: &mut B, mesh: &TriangleMesh) -> B::Model {
+fn upload<B: TrainDevice>(device: &mut B, mesh: &TriangleMesh) -> B::Model {
     let mut model = device.upload(&mesh.vertices).unwrap();
     device.set_faces(&mut model, &mesh.faces).unwrap();
     model
@@ -159,7 +150,6 @@ fn drawn<B: TrainDevice>(device: &mut B, mesh: &TriangleMesh, at: (&View, &Drawi
     drawn_either(device, &model, at)
 }
 
-/// The image and the inverse depths in all clear pixels.
 fn assert_images_agree<B: TrainDevice>(
     device: &mut B,
     mesh: &TriangleMesh,
@@ -208,7 +198,7 @@ fn images_of_triangles_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
 }
 
 /// A view whose photograph counts in the clear pixels, with inverse depths where they are drawn.
-pub(crate) fn shot_of(mesh: &TriangleMesh, view: &View, drawing: Drawing) -> Shot {
+fn shot_of(mesh: &TriangleMesh, view: &View, drawing: Drawing) -> Shot {
     let clear = clear_pixels(mesh, view, &drawing);
     let mask = Some(clear.iter().map(|&clear| if clear { 255 } else { 0 }).collect());
     let mut shot = noisy_shot(0, view, drawing);
@@ -225,7 +215,7 @@ pub(crate) fn shot_of(mesh: &TriangleMesh, view: &View, drawing: Drawing) -> Sho
     Shot { photo: Arc::new(Image { mask, depth, ..Image::clone(&shot.photo) }), ..shot }
 }
 
-pub(crate) fn step<B: TrainDevice>(
+fn step<B: TrainDevice>(
     device: &mut B,
     mesh: &TriangleMesh,
     shots: &[Shot],
@@ -282,15 +272,14 @@ fn steps_of_triangles_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
 
 fn a_step_of_triangles_goes_down_the_mean_gradient_of_its_views<B: TrainDevice>(device: &mut B) {
     let mesh = mesh(70, 31);
-    let mut aside = view();
-    aside.pose.translation = [0.4, -0.2, 0.5];
+    let aside = moved(&resized(&view(), [45, 23]), [0.4, -0.2, 0.5]);
     let (all, distances) = (PlaceGradients::All, PlaceGradients::EdgeDistances);
     for of_views in [[all, all], [distances, distances], [all, distances]] {
         let shot = |index: usize, view: &View| {
             let window = Window { gradients: of_views[index], ..window(0.7, 2) };
             Shot { index, ..shot_of(&mesh, view, drawing(5, window)) }
         };
-        let shots = [shot(0, &view()), shot(1, &resized(&aside, [45, 23]))];
+        let shots = [shot(0, &view()), shot(1, &aside)];
         assert_steps_agree(device, &mesh, &shots, &format!("two views, {of_views:?}"));
     }
 }
@@ -480,4 +469,43 @@ fn what_triangles_lack_is_refused<B: TrainDevice>(device: &mut B) {
     let drawing = Drawing { surface: false, pass: Pass::Eval, ..drawing };
     let image = drawn_either(device, &bare, (&view(), &drawing));
     assert!(image.rgb.as_chunks().0.iter().all(|rgb| *rgb == drawing.background));
+}
+
+#[cfg(kernels)]
+#[test]
+#[ignore = "needs a CUDA device"]
+fn triangles_in_bands_have_the_image_and_the_step_of_the_view_at_once() {
+    let device = &mut cuda::open();
+    let view = resized(&view(), [203, 147]);
+    let mesh = mesh(150, 5);
+    let drawn = |device: &mut Cuda, drawing: &Drawing, bands: BandPolicy| {
+        device.set_bands(bands);
+        let model = upload(device, &mesh);
+        let frame = device.draw(&model, &view, drawing).unwrap();
+        (device.image(&frame).unwrap(), frame.is_in_bands())
+    };
+    for samples in [1, 2, 4] {
+        let drawing = Drawing { inverse_depth: true, ..drawing(4, window(0.5, samples)) };
+        let (whole, in_bands) = drawn(device, &drawing, BandPolicy::Never);
+        assert!(!in_bands);
+        let shots = [shot_of(&mesh, &view, drawing)];
+        let (expected, shown) = step(device, &mesh, &shots);
+        for bands in [1, 2, u32::MAX] {
+            let (image, in_bands) = drawn(device, &drawing, BandPolicy::AtLeast(bands));
+            let what = format!("{samples} samples, {bands} bands");
+            assert!(in_bands, "{what}");
+            assert_eq!(image.rgb, whole.rgb, "{what}");
+            assert_eq!(image.inverse_depths, whole.inverse_depths, "{what}");
+            let (found, shown_in_bands) = step(device, &mesh, &shots);
+            for (name, error) in gradient_errors(&found, &expected) {
+                // Sums in another order.
+                assert!(error < 1e-4, "{what}: {name} is {error:.1e} off");
+            }
+            assert_eq!(shown_in_bands.weights, shown.weights);
+            assert_eq!(shown_in_bands.reaches_px, shown.reaches_px);
+            let norms = [&shown_in_bands, &shown].map(|shown| wide(&shown.gradient_norms));
+            assert!(relative_error(&norms[0], &norms[1]) < 1e-4, "{what}");
+        }
+        device.set_bands(BandPolicy::Never);
+    }
 }

@@ -2,22 +2,12 @@
 //! in double precision.
 
 use std::slice::from_ref;
-use std::sync::Arc;
 
-use splat::backend::cpu::Cpu;
-use splat::backend::{
-    Candidates, DeviceError, EditRule, Edited, Grow, Keep, Look, Measured, Photo, Pick,
-    RenderSettings, ScoreRule, Snapshot, Stay, TrainDevice, Worth,
-};
-use splat::dataset::{Image, View};
-use splat::math::{Real, inverse_sigmoid};
-use splat::model::{Gaussians, Primitive};
+use splat::backend::Worth;
+use splat::math::inverse_sigmoid;
 
-use crate::common::prelude::*;
-use crate::common::scene::{
-    gaussian, in_training, photo, straight, tame_gaussians, together, without,
-};
-use crate::common::{assert_relative, view};
+use crate::common::scene::without;
+use crate::prelude::*;
 
 each_backend!(
     worths_are_what_images_without_a_gaussian_tell,
@@ -32,13 +22,14 @@ each_backend!(
 const SETTINGS: RenderSettings =
     RenderSettings { background: [0.1, 0.4, 0.7], ..RenderSettings::DEFAULT };
 
-/// Two views that are apart.
+fn aside(along: f64) -> View {
+    let mut view = view();
+    view.pose.translation[0] += along;
+    view
+}
+
 fn views() -> [View; 2] {
-    [-0.2, 0.3].map(|moved| {
-        let mut view = view();
-        view.pose.translation[0] += moved;
-        view
-    })
+    [-0.2, 0.3].map(aside)
 }
 
 fn noise(view: &View, mask: Option<Vec<u8>>) -> Arc<Image> {
@@ -100,54 +91,52 @@ const BORDERLINE: f64 = 0.02;
 /// Tolerance and floor of sums of squared changes: a handful of borderline pixels, with (1/255)² in each channel.
 const SQUARED: (f64, f64) = (5e-3, 5e-4 / 5e-3);
 
-fn worths_are_what_images_without_a_gaussian_tell<B: TrainDevice>(device: &mut B) {
-    let (gaussians, views) = (clear_gaussians(25), views());
+/// Compares worths with images in which a Gaussian is left out, or no longer left out. Returns those compared, each with
+/// the change of the error that images tell.
+fn assert_told_by_images<B: TrainDevice>(
+    device: &mut B,
+    count: usize,
+    left_out: &[usize],
+) -> Vec<(Worth, f64)> {
+    let (gaussians, views) = (clear_gaussians(count), views());
     let image = noise(&views[0], None);
-    let (found, measured) = judged(device, &gaussians, &[false; 25], &views, &image);
-    let (drawn, truth) = (shown(&gaussians, &views), truths(&image, views.len()));
+    let absent: Vec<bool> = (0..count).map(|row| left_out.contains(&row)).collect();
+    let (found, measured) = judged(device, &gaussians, &absent, &views, &image);
+    let truth = truths(&image, views.len());
+    let drawn = shown(&without(&gaussians, left_out), &views);
     let before = squares(&drawn, &truth);
     let values = image.rgb.len() as f64;
     let all: f64 = measured.iter().map(|measured| measured.mse * values).sum();
     // Sums of thousands of squares that single precision rounds.
     assert_relative(all, before, (1e-4, 1.0), "the views");
-    let mut seen = 0;
-    for (row, found) in found.iter().enumerate() {
-        let changed = shown(&without(&gaussians, &[row]), &views);
-        let change = squares(&changed, &truth) - before;
-        let what = format!("Gaussian {row}");
+    let compared = (0..count).filter(|&row| left_out.is_empty() || absent[row]);
+    let worth_of = |row: usize| {
+        let others = left_out.iter().copied().filter(|&other| other != row);
+        let toggled: Vec<usize> = others.chain((!absent[row]).then_some(row)).collect();
+        let changed = shown(&without(&gaussians, &toggled), &views);
+        let (change, what) = (squares(&changed, &truth) - before, format!("Gaussian {row}"));
+        let found = found[row];
         assert_relative(found.error_change.into(), change, (5e-3, BORDERLINE / 5e-3), &what);
         let squared = squares(&changed, &drawn);
         assert_relative(found.squared_change.into(), squared, SQUARED, &what);
-        seen += usize::from(found.weight > 1.0 && change.abs() > 0.1);
+        (found, change)
+    };
+    compared.map(worth_of).collect()
+}
+
+fn worths_are_what_images_without_a_gaussian_tell<B: TrainDevice>(device: &mut B) {
+    let told = assert_told_by_images(device, 25, &[]);
+    let is_seen = |(found, change): &&(Worth, f64)| found.weight > 1.0 && change.abs() > 0.1;
+    assert!(told.iter().filter(is_seen).count() > 5, "{told:?}");
+    for (found, _) in told {
         assert!(found.weight_max <= found.weight && found.weight_max <= 0.4 + 1e-6, "{found:?}");
     }
-    assert!(seen > 5, "{seen}");
 }
 
 fn those_left_out_are_worth_what_they_would_add<B: TrainDevice>(device: &mut B) {
-    let (gaussians, views) = (clear_gaussians(50), views());
-    let image = noise(&views[0], None);
-    let absent: Vec<bool> = (0..50).map(|row| row % 2 == 1).collect();
-    let rows: Vec<usize> = (0..50).filter(|&row| absent[row]).collect();
-    let (found, measured) = judged(device, &gaussians, &absent, &views, &image);
-    let (drawn, truth) = (shown(&without(&gaussians, &rows), &views), truths(&image, views.len()));
-    let before = squares(&drawn, &truth);
-    let values = image.rgb.len() as f64;
-    let all: f64 = measured.iter().map(|measured| measured.mse * values).sum();
-    assert_relative(all, before, (1e-4, 1.0), "the views");
-    let mut seen = 0;
-    for &row in &rows {
-        let rest: Vec<usize> = rows.iter().copied().filter(|&other| other != row).collect();
-        let changed = shown(&without(&gaussians, &rest), &views);
-        let change = squares(&changed, &truth) - before;
-        let what = format!("Gaussian {row}");
-        let error_change = found[row].error_change.into();
-        assert_relative(error_change, change, (5e-3, BORDERLINE / 5e-3), &what);
-        let squared = squares(&changed, &drawn);
-        assert_relative(found[row].squared_change.into(), squared, SQUARED, &what);
-        seen += usize::from(change.abs() > 0.1);
-    }
-    assert!(seen > 2, "{seen}");
+    let left_out: Vec<usize> = (0..50).filter(|row| row % 2 == 1).collect();
+    let told = assert_told_by_images(device, 50, &left_out);
+    assert!(told.iter().filter(|(_, change)| change.abs() > 0.1).count() > 2, "{told:?}");
 }
 
 fn worths_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
@@ -254,35 +243,27 @@ fn as_many_are_left_out_or_not_as_there_are<B: TrainDevice>(device: &mut B) {
 }
 
 #[cfg(kernels)]
-mod on_the_device {
-    use splat::backend::cuda::BandPolicy;
-
-    use super::*;
-    use crate::common::cuda;
-    use crate::common::scene::resized;
-
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn bands_give_the_worths_of_the_view_at_once() {
-        let device = &mut cuda::open();
-        for (seed, size) in (1..).zip([[203, 147], [37, 29], [64, 131], [16, 16]]) {
-            let view = resized(&straight(), size);
-            let (gaussians, image) = (tame_gaussians(1500, seed, 0), noise(&view, None));
-            let absent: Vec<bool> = (0..1500).map(|row| row % 7 == 3).collect();
-            device.set_bands(BandPolicy::Never);
-            let views = [view];
-            let (whole, at_once) = judged(device, &gaussians, &absent, &views, &image);
-            for bands in [1, 2, 3, u32::MAX] {
-                device.set_bands(BandPolicy::AtLeast(bands));
-                let (found, measured) = judged(device, &gaussians, &absent, &views, &image);
-                assert_eq!(measured, at_once, "{size:?} px, {bands} bands");
-                for (row, (found, whole)) in found.iter().zip(&whole).enumerate() {
-                    let what = format!("{size:?} px, {bands} bands, Gaussian {row}");
-                    assert_eq!(found.weight_max, whole.weight_max, "{what}");
-                    // Warps add in any order.
-                    for (found, whole) in sums(found).into_iter().zip(sums(whole)) {
-                        assert_relative(found.into(), whole.into(), (1e-4, 1.0), &what);
-                    }
+#[test]
+#[ignore = "needs a CUDA device"]
+fn bands_give_the_worths_of_the_view_at_once() {
+    let device = &mut cuda::open();
+    for (seed, size) in (1..).zip([[203, 147], [37, 29], [64, 131], [16, 16]]) {
+        let view = resized(&straight(), size);
+        let (gaussians, image) = (tame_gaussians(1500, seed, 0), noise(&view, None));
+        let absent: Vec<bool> = (0..1500).map(|row| row % 7 == 3).collect();
+        device.set_bands(BandPolicy::Never);
+        let views = [view];
+        let (whole, at_once) = judged(device, &gaussians, &absent, &views, &image);
+        for bands in [1, 2, 3, u32::MAX] {
+            device.set_bands(BandPolicy::AtLeast(bands));
+            let (found, measured) = judged(device, &gaussians, &absent, &views, &image);
+            assert_eq!(measured, at_once, "{size:?} px, {bands} bands");
+            for (row, (found, whole)) in found.iter().zip(&whole).enumerate() {
+                let what = format!("{size:?} px, {bands} bands, Gaussian {row}");
+                assert_eq!(found.weight_max, whole.weight_max, "{what}");
+                // Warps add in any order.
+                for (found, whole) in sums(found).into_iter().zip(sums(whole)) {
+                    assert_relative(found.into(), whole.into(), (1e-4, 1.0), &what);
                 }
             }
         }
@@ -302,11 +283,7 @@ each_backend!(
 const WEIGHTS_SETTINGS: RenderSettings = RenderSettings { sh_degree: 0, ..RenderSettings::DEFAULT };
 
 fn weights_views() -> [View; 3] {
-    [-0.2, 0.0, 0.3].map(|moved| {
-        let mut view = view();
-        view.pose.translation[0] += moved;
-        view
-    })
+    [-0.2, 0.0, 0.3].map(aside)
 }
 
 fn weights<B: TrainDevice>(device: &mut B, model: &mut B::Model) -> Vec<f32> {
@@ -382,17 +359,11 @@ fn a_prune_keeps_the_heaviest_of_three_views<B: TrainDevice>(device: &mut B) {
         let removed = count - stay.len();
         assert_eq!(done, Edited { removed, ..Edited::default() });
         let after = device.snapshot(&mut model).unwrap();
-        let parts = |s: &Snapshot<Gaussians>| {
-            [s.parameters.clone(), s.first_moments.clone(), s.second_moments.clone()]
-        };
-        for (found, expected) in parts(&after).iter().zip(&parts(&start)) {
-            assert_eq!(found.len(), stay.len());
-            for (found, expected) in found.groups().iter().zip(expected.groups()) {
-                let rows = stay
-                    .iter()
-                    .flat_map(|&row| &expected.values[row * expected.width..][..expected.width]);
-                assert!(found.values.iter().eq(rows), "{}: {count} to {target}", found.name);
-            }
+        assert_eq!(after.parameters.len(), stay.len());
+        for (_, found, expected) in paired_parts(&after, &start) {
+            let row = |&row: &usize| &expected.values[row * expected.width..][..expected.width];
+            let rows = stay.iter().flat_map(row);
+            assert!(found.values.iter().eq(rows), "{}: {count} to {target}", found.name);
         }
         assert!(after.gradient_norm_sums.iter().all(|&sum| sum == 0.0));
         assert!(after.views_seen.iter().all(|&seen| seen == 0));

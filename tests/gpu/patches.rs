@@ -1,21 +1,12 @@
 //! Patches in neighbouring views: their term of a surface, and its gradients.
 
-use std::sync::Arc;
+use splat::backend::cpu::Model;
 
-use splat::backend::cpu::{Cpu, Model, Parameter};
-use splat::backend::{AdamStep, DeviceError, NormalDepths, Rates, Term, Terms, TrainDevice};
-use splat::dataset::Image;
-use splat::model::Gaussians;
-
-use crate::common::oracle::{
-    AT_REST, GRADIENT_TOLERANCE, assert_differences, assert_gradients_agree,
-};
 use crate::common::patches::{
     Pair, Told, beside, clear_discs, drawing, first_step, gradients_of, has_sure_medians,
     photograph, told, wall,
 };
-use crate::common::prelude::*;
-use crate::common::scene::straight;
+use crate::prelude::*;
 
 each_backend!(
     a_wall_that_stands_where_it_was_photographed_costs_least,
@@ -136,9 +127,9 @@ each_backend!(
 
 fn assert_steps_agree<B: TrainDevice>(
     device: &mut B,
-    gaussians: &Gaussians,
-    (pair, drawing): (&Pair, &Drawing),
-    (terms, tolerance, what): (&Terms, f64, &str),
+    (gaussians, pair, drawing): (&Gaussians, &Pair, &Drawing),
+    terms: &Terms,
+    (share, what): (f64, &str),
 ) {
     let (found, values) = first_step(device, gaussians, (pair, drawing), terms);
     let oracle = &mut Cpu::<f64>::new();
@@ -150,7 +141,7 @@ fn assert_steps_agree<B: TrainDevice>(
     // pixel where its deviation is a tenth.
     let error = (value - expected_value).abs();
     assert!(error < 1e-5, "{what}: {value} for {expected_value}");
-    assert_gradients_agree(&found, &expected, (tolerance, what));
+    assert_gradients_agree(&found, &expected, (share * GRADIENT_TOLERANCE, what));
 }
 
 fn losses_and_gradients_of_patches_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
@@ -158,13 +149,8 @@ fn losses_and_gradients_of_patches_agree_with_the_oracle<B: TrainDevice>(device:
         let first_px = [u32::from(seed % 2 == 0), u32::from(seed > 1)];
         let (pair, drawing) = (Pair::of_size(size, first_px).in_doubt(), drawing(seed));
         let gaussians = clear_discs(&pair, &drawing, seed);
-        let what = format!("{size:?} px");
-        assert_steps_agree(
-            device,
-            &gaussians,
-            (&pair, &drawing),
-            (&patches_alone(), GRADIENT_TOLERANCE, &what),
-        );
+        let (scene, what) = ((&gaussians, &pair, &drawing), format!("{size:?} px"));
+        assert_steps_agree(device, scene, &patches_alone(), (1.0, &what));
     }
 }
 
@@ -175,13 +161,8 @@ fn patches_and_normals_agree_with_the_oracle_together<B: TrainDevice>(device: &m
     let gaussians = gaussians.expect("one scene in a hundred without a near thing");
     for depths in [NormalDepths::Median, NormalDepths::Opaque, NormalDepths::All] {
         let terms = patches_alone().with(Term::DepthNormal { depths }, 0.05);
-        let what = format!("with {depths:?}");
-        assert_steps_agree(
-            device,
-            &gaussians,
-            (&pair, &drawing),
-            (&terms, GRADIENT_TOLERANCE, &what),
-        );
+        let (scene, what) = ((&gaussians, &pair, &drawing), format!("with {depths:?}"));
+        assert_steps_agree(device, scene, &terms, (1.0, &what));
     }
 }
 
@@ -199,12 +180,7 @@ fn patches_beside_masks_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     pair.other_photo = hide(&pair.other_photo, [33, 0]);
     let left = told(&gaussians, &pair, &drawing).unwrap();
     assert!(left.compared + 20 < all.compared, "{left:?} of {all:?}");
-    assert_steps_agree(
-        device,
-        &gaussians,
-        (&pair, &drawing),
-        (&patches_alone(), GRADIENT_TOLERANCE, "masks"),
-    );
+    assert_steps_agree(device, (&gaussians, &pair, &drawing), &patches_alone(), (1.0, "masks"));
 }
 
 fn an_image_smaller_than_a_patch_has_no_term<B: TrainDevice>(device: &mut B) {
@@ -224,8 +200,8 @@ fn single_precision_leaves_room_for_another_order_of_rounding() {
     for seed in 20..26 {
         let (pair, drawing) = (Pair::of_size([37, 29], [0, 0]).in_doubt(), drawing(seed));
         let gaussians = clear_discs(&pair, &drawing, seed);
-        let compared = (&patches_alone(), GRADIENT_TOLERANCE / 3.0, &*format!("scene {seed}"));
-        assert_steps_agree(device, &gaussians, (&pair, &drawing), compared);
+        let (scene, what) = ((&gaussians, &pair, &drawing), format!("scene {seed}"));
+        assert_steps_agree(device, scene, &patches_alone(), (1.0 / 3.0, &what));
     }
 }
 
@@ -243,37 +219,25 @@ fn most_patches_are_compared_and_none_by_a_hair() {
     assert!(compared > 80, "{compared} compared, {hidden} hidden, {left_out} left out");
 }
 
+/// Patches reach over the border of two bands: each band leaves its part of the maps that they are
+/// taken from, and takes its part of their gradients.
 #[cfg(kernels)]
-mod on_the_device {
-    use splat::backend::cuda::BandPolicy;
-
-    use super::*;
-    use crate::common::cuda;
-
-    /// Patches reach over the border of two bands: each band leaves its part of the maps that they are
-    /// taken from, and takes its part of their gradients.
-    #[test]
-    #[ignore = "needs a CUDA device"]
-    fn patches_of_a_view_in_bands_agree_with_the_oracle() {
-        let device = &mut cuda::open();
-        for (seed, size) in (1..).zip([[37, 29], [65, 43]]) {
-            let (pair, drawing) = (Pair::of_size(size, [0, 1]).in_doubt(), drawing(seed));
-            let gaussians = clear_discs(&pair, &drawing, seed);
-            let terms = patches_alone();
-            for bands in [1, 2, u32::MAX] {
-                device.set_bands(BandPolicy::AtLeast(bands));
-                let model = device.upload(&gaussians).unwrap();
-                let frame = device.draw(&model, &pair.view, &drawing).unwrap();
-                assert!(frame.is_in_bands() && frame.bands() >= bands.min(size[1].div_ceil(16)));
-                drop(frame);
-                let what = format!("{size:?} px, {bands} bands");
-                assert_steps_agree(
-                    device,
-                    &gaussians,
-                    (&pair, &drawing),
-                    (&terms, GRADIENT_TOLERANCE, &what),
-                );
-            }
+#[test]
+#[ignore = "needs a CUDA device"]
+fn patches_of_a_view_in_bands_agree_with_the_oracle() {
+    let device = &mut cuda::open();
+    for (seed, size) in (1..).zip([[37, 29], [65, 43]]) {
+        let (pair, drawing) = (Pair::of_size(size, [0, 1]).in_doubt(), drawing(seed));
+        let gaussians = clear_discs(&pair, &drawing, seed);
+        for bands in [1, 2, u32::MAX] {
+            device.set_bands(BandPolicy::AtLeast(bands));
+            let model = device.upload(&gaussians).unwrap();
+            let frame = device.draw(&model, &pair.view, &drawing).unwrap();
+            assert!(frame.is_in_bands() && frame.bands() >= bands.min(size[1].div_ceil(16)));
+            drop(frame);
+            let scene = (&gaussians, &pair, &drawing);
+            let what = format!("{size:?} px, {bands} bands");
+            assert_steps_agree(device, scene, &patches_alone(), (1.0, &what));
         }
     }
 }

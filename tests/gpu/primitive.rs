@@ -1,33 +1,14 @@
 //! The tests' own primitive on every device: balls, which the product does not know, are drawn and
 //! trained through the same traits as Gaussians, and as Gaussians that look the same.
 
-use std::sync::Arc;
-
-use splat::backend::cpu::Cpu;
-use splat::backend::{
-    AdamStep, DeviceError, Footprint, Inputs, Look, MotionReach, Neighbours, Noise, Objective,
-    Photo, Rates, Regularisers, Render, Snapshot, Statistics, Stay, Store, Term, Terms, Wants,
-};
-use splat::dataset::{Image, View};
-use splat::math::morton::Cube;
-use splat::math::{Real, sh};
-use splat::model::{Gaussians, Primitive};
+use splat::backend::{Neighbours, Render, Store};
+use splat::math::sh;
 
 use crate::common::isotropic::{Balls, Seen, add_view, visible_balls};
-use crate::common::oracle::{Counted, GRADIENT_TOLERANCE, Shot, assert_gradients_agree, shot};
-use crate::common::prelude::{Drawing, Pass};
-use crate::common::scene::{NEAR, RATES, composite, photo, resized, straight};
-use crate::common::{Draws, view};
-use crate::support::{self, assert_near, strays};
-
+use crate::prelude::*;
+use crate::support;
 #[cfg(kernels)]
-use crate::common::cuda;
-#[cfg(kernels)]
-use splat::backend::cuda::{CudaOptions, Model};
-#[cfg(kernels)]
-use splat::backend::{Device, Peaks};
-#[cfg(kernels)]
-use splat::memory::plan::Storage;
+use splat::backend::cuda::Model;
 
 each_backend!(
     balls_look_like_gaussians_of_three_equal_scales,
@@ -43,14 +24,7 @@ each_backend!(
 const COMPENSATED: Footprint = Footprint::Ellipse { variance_px2: 0.5, compensates: true };
 
 fn drawing(footprint: Footprint) -> Drawing {
-    Drawing {
-        pass: Pass::Observe,
-        sh_degree: 0,
-        background: [0.2, 0.5, 0.9],
-        near: NEAR,
-        footprint,
-        ..Drawing::DEFAULT
-    }
+    Drawing { sh_degree: 0, footprint, ..COLOURS }
 }
 
 fn gaussians_of(balls: &Balls) -> Gaussians {
@@ -75,8 +49,7 @@ fn balls(count: usize, seed: u64) -> Balls {
 /// Views from two places and of two sizes, with photographs of noise in which no pixel that counts is
 /// near a decision.
 fn shots(balls: &Balls, drawing: Drawing) -> Vec<Shot> {
-    let mut aside = resized(&straight(), [45, 23]);
-    aside.pose.translation = [0.2, -0.1, 0.3];
+    let aside = moved(&resized(&straight(), [45, 23]), [0.2, -0.1, 0.3]);
     let gaussians = gaussians_of(balls);
     let numbered = |(index, view): (usize, &View)| {
         let shot = shot(&gaussians, view, drawing, (index as u64, Counted::Clear));
@@ -85,7 +58,6 @@ fn shots(balls: &Balls, drawing: Drawing) -> Vec<Shot> {
     [view(), aside].iter().enumerate().map(numbered).collect()
 }
 
-/// Adds the gradients of a view. Returns the loss.
 fn add<P: Primitive, B: Render<P>>(
     device: &mut B,
     model: &mut B::Model,
@@ -224,7 +196,6 @@ fn several_views_move_balls_as_the_oracle_does<B: Render<Balls>>(device: &mut B)
     }
 }
 
-/// The losses of steps over one view after the other, and the model after them.
 fn steps<B: Render<Balls>>(
     device: &mut B,
     balls: &Balls,
@@ -249,7 +220,7 @@ fn balls_take_the_oracles_way_for_a_few_steps<B: Render<Balls>>(device: &mut B) 
     let (losses, expected) = steps(&mut Cpu::<f64>::new(), &balls, (&shots, RATES), 5);
     // As of Gaussians: after the first step a pixel in a hundred may part by a quantum of 1/255.
     assert_near(&found_losses, &losses, |_| 4e-5, "loss");
-    let groups = found.parameters.groups().into_iter().zip(expected.parameters.groups());
+    let groups = paired(&found.parameters, &expected.parameters);
     for ((found, expected), column) in groups.zip(Balls::SCHEMA.columns) {
         let rate = RATES.of(column.rate);
         // Adam moves by the sign of a gradient however small: such elements part, and are few.
@@ -281,7 +252,6 @@ fn a_short_training_comes_close_to_the_photographs<B: Render<Balls>>(device: &mu
     assert!(after.parameters.colors.iter().all(|color| color.is_finite()));
 }
 
-/// Asserts that something is refused with these words.
 fn assert_unsupported<T>(result: Result<T, DeviceError>, words: &str) {
     let Err(error) = result else { panic!("{words} of balls are not refused") };
     assert!(matches!(error, DeviceError::Unsupported { .. }), "{error}");
@@ -308,8 +278,10 @@ fn what_needs_a_density_in_space_is_refused<B: Render<Balls>>(device: &mut B) {
 
     let plain = AdamStep::new(1, RATES);
     let by_opacity = Regularisers { opacity: 0.01, ..Default::default() };
+    let by_scale = Regularisers { scale: 0.01, ..Default::default() };
     for (step, words) in [
         (AdamStep { regularisers: by_opacity, ..plain }, "weights on opacity and scale"),
+        (AdamStep { regularisers: by_scale, ..plain }, "weights on opacity and scale"),
         (
             AdamStep { noise: Some(Noise { rate: 0.1, key: 1, moved: MotionReach::All }), ..plain },
             "random motion",
@@ -369,7 +341,6 @@ each_backend!(balls_come_back_as_they_were_put_there, balls_are_reordered_and_ha
 /// Sizes around whole blocks of 32 lanes, an odd one, and one of several chunks.
 const SIZES: [usize; 7] = [0, 1, 31, 32, 33, 1021, 70_001];
 
-/// Balls in training, every number of noise.
 pub(crate) fn in_training(count: usize, seed: u64) -> Snapshot<Balls> {
     let mut draws = Draws::new(seed);
     let mut noise = || draws.uniform(-1.0, 1.0).to_f32();

@@ -2,18 +2,10 @@
 #![allow(dead_code, reason = "some are for tests on a GPU only")]
 
 use std::fmt::Display;
-use std::sync::Arc;
 
-use splat::backend::cpu::Cpu;
-use splat::backend::{AdamStep, LossValues, Snapshot, Terms, TrainDevice};
-use splat::dataset::{Image, InverseDepthMap, View};
-use splat::math::Real;
-use splat::model::Gaussians;
+use splat::model::Group;
 
-use crate::common::Draws;
-use crate::common::oracle::{Shot, mean_size};
 use crate::common::prelude::*;
-use crate::common::scene::{photo, tame_gaussians};
 
 /// A photograph without a mask and without maps.
 pub(crate) fn image([width, height]: [u32; 2], rgb: Vec<u8>) -> Arc<Image> {
@@ -24,6 +16,39 @@ pub(crate) fn image([width, height]: [u32; 2], rgb: Vec<u8>) -> Arc<Image> {
 pub(crate) fn noisy_shot(index: usize, view: &View, settings: Drawing) -> Shot {
     let photo = photo(view.camera.width, view.camera.height, None);
     Shot { index, view: view.clone(), photo, settings, terms: Terms::photometric(0.2) }
+}
+
+/// A dozen Gaussians in a view of this size, whose photograph of noise has no borderline pixel.
+pub(crate) fn clear_shot(size: [u32; 2], seed: u64, drawing: Drawing) -> (Gaussians, Shot) {
+    let view = resized(&view(), size);
+    let gaussians = clear_gaussians(12, seed, &[(&view, drawing)]);
+    let shot = shot(&gaussians, &view, drawing, (seed, Counted::All));
+    (gaussians, shot)
+}
+
+/// Discs at these depths, one behind the other, each wider than the view and turned by at most about twice `turn`.
+/// `opacity` is at least twice the least that shows at the centre, and more than it anywhere in view.
+pub(crate) fn layers(
+    depths: impl Iterator<Item = f32>,
+    seed: u64,
+    (size, opacity, thinner): (f32, f32, f32),
+    turn: Option<f64>,
+) -> Gaussians {
+    let mut draws = Draws::new(seed);
+    let layer = |depth: f32| {
+        let [x, y] = draws.array::<2>(-0.2, 0.2).map(f64::to_f32);
+        let color = draws.array::<3>(0.1, 0.9).map(f64::to_f32);
+        let mut one = gaussian([x * depth, y * depth, depth], size * depth, opacity, color);
+        if let Some(turn) = turn {
+            let [a, b] = draws.array::<2>(-turn, turn).map(f64::to_f32);
+            one.quats = vec![1.0, a, b, 0.1];
+        }
+        // A sphere has no gradient of its rotation: rounding would be compared with zero.
+        one.log_scales[0] += 0.3;
+        one.log_scales[2] -= thinner;
+        one
+    };
+    together(&depths.map(layer).collect::<Vec<_>>())
 }
 
 /// Gaussians as large as those of a trained model: a few tiles each.
@@ -70,6 +95,19 @@ pub(crate) fn stepped<B: TrainDevice>(
     (losses, device.snapshot(&mut model).unwrap())
 }
 
+/// Asserts that the first step over all shots has the oracle's gradients.
+pub(crate) fn assert_step_agrees<B: TrainDevice>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    shots: &[Shot],
+    what: &str,
+) {
+    let step = AdamStep::new(1, RATES);
+    let (_, found) = stepped(device, gaussians, shots, &step);
+    let (_, expected) = stepped(&mut Cpu::<f64>::new(), gaussians, shots, &step);
+    assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, what));
+}
+
 /// Draws a view of a resident model, colours only.
 pub(crate) fn shown<B: TrainDevice>(
     device: &mut B,
@@ -107,6 +145,13 @@ pub(crate) fn assert_near<T: Copy + Into<f64>>(
     }
 }
 
+/// Asserts that metrics agree but for the rounding of colours in single precision.
+pub(crate) fn assert_measured_alike(found: &Measured, expected: &Measured, what: impl Display) {
+    let values = |of: &Measured| [of.mse, of.l1, of.ssim];
+    let what = format_args!("{what}: mse, l1, ssim");
+    assert_near(&values(found), &values(expected), |_| 1e-5, what);
+}
+
 /// Counts the values that are further from the expected ones than allowed.
 pub(crate) fn strays<T: Copy + Into<f64>>(
     found: &[T],
@@ -122,6 +167,48 @@ pub(crate) fn strays<T: Copy + Into<f64>>(
 pub(crate) fn assert_sums_agree(found: &[f32], expected: &[f32], share: f64, what: impl Display) {
     let floor = 0.1 * mean_size(&wide(expected));
     assert_near(found, expected, |sum| share * sum.max(floor), what);
+}
+
+/// Returns the relative error of the gradients of each group after one step.
+pub(crate) fn gradient_errors<P: Primitive>(
+    found: &Snapshot<P>,
+    expected: &Snapshot<P>,
+) -> Vec<(&'static str, f64)> {
+    let pairs = gradients(found).into_iter().zip(gradients(expected));
+    pairs.map(|(found, expected)| (found.0, relative_error(&found.2, &expected.2))).collect()
+}
+
+/// Restores a snapshot and changes the model. Returns the result of the change and the changed model.
+pub(crate) fn changed<B: TrainDevice, T>(
+    device: &mut B,
+    start: &Snapshot<Gaussians>,
+    change: impl FnOnce(&mut B, &mut B::Model) -> T,
+) -> (T, Snapshot<Gaussians>) {
+    let mut model = device.restore(start.clone()).unwrap();
+    let done = change(device, &mut model);
+    (done, device.snapshot(&mut model).unwrap())
+}
+
+/// Pairs the groups of two models.
+pub(crate) fn paired<'a, P: Primitive>(
+    found: &'a P,
+    expected: &'a P,
+) -> impl Iterator<Item = (Group<'a>, Group<'a>)> {
+    found.groups().into_iter().zip(expected.groups())
+}
+
+/// Pairs the groups of the parameters, the first and the second moments of two snapshots, with the number of the part.
+pub(crate) fn paired_parts<'a>(
+    found: &'a Snapshot<Gaussians>,
+    expected: &'a Snapshot<Gaussians>,
+) -> impl Iterator<Item = (usize, Group<'a>, Group<'a>)> {
+    let parts = |of: &'a Snapshot<Gaussians>| {
+        [&of.parameters, &of.first_moments, &of.second_moments].into_iter()
+    };
+    let parts = parts(found).zip(parts(expected)).enumerate();
+    parts.flat_map(|(part, (found, expected))| {
+        paired(found, expected).map(move |(found, expected)| (part, found, expected))
+    })
 }
 
 pub(crate) fn wide(values: &[f32]) -> Vec<f64> {

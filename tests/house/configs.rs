@@ -36,6 +36,20 @@ fn configs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("configs")
 }
 
+fn of_preset(name: &str) -> Config {
+    resolve(Layers { preset: Some(name), ..Layers::default() }).unwrap()
+}
+
+/// Resolves configurations that are refused with messages of these parts, separated by `|`.
+fn assert_refused(cases: &[(&str, &[&str], &str)]) {
+    for (toml, words, parts) in cases {
+        let message = resolved(toml, words).unwrap_err().to_string();
+        for part in parts.split('|') {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+    }
+}
+
 /// (section, key) of each line `key = value`, commented out or not.
 fn keys_of(text: &str) -> BTreeSet<(String, String)> {
     let mut section = String::new();
@@ -78,10 +92,10 @@ fn every_file_in_configs_is_a_preset_and_can_be_used() {
     let names: BTreeSet<_> = preset_names().map(str::to_owned).collect();
     assert_eq!(files, names);
     for name in preset_names() {
-        resolve(Layers { preset: Some(name), ..Layers::default() }).unwrap();
+        of_preset(name);
         assert!(preset_text(name).unwrap().ends_with('\n'), "{name}");
     }
-    let smoke = resolve(Layers { preset: Some("smoke"), ..Layers::default() }).unwrap();
+    let smoke = of_preset("smoke");
     assert_eq!((smoke.optimize.iterations, smoke.scene.resolution), (200, 8));
     assert_eq!(smoke.optimize.feature_lr, Config::default().optimize.feature_lr);
 }
@@ -91,7 +105,7 @@ fn presets_of_cards_differ_in_memory_alone() {
     for (name, gib, compact) in
         [("8gb", 8, true), ("12gb", 12, false), ("16gb", 16, false), ("24gb", 24, false)]
     {
-        let preset = resolve(Layers { preset: Some(name), ..Layers::default() }).unwrap();
+        let preset = of_preset(name);
         assert_eq!(preset.memory.vram_limit, Some(Limit::Bytes(Bytes(gib << 30))), "{name}");
         assert_eq!(preset.memory.optimize_memory, Compactness::from(compact), "{name}");
         let memory = Config::default().memory;
@@ -157,31 +171,12 @@ fn the_commented_examples_of_the_reference_file_are_valid() {
 
 #[test]
 fn a_written_configuration_reads_back_equal() {
-    let (mut config, _) = parsed(&[
-        "-s",
-        "a \"quoted\" name",
-        "--feature_lr",
-        "0.1",
-        "--lambda-dssim",
-        "1e-7",
-        "--max-points",
-        "9223372036854775807",
-        "--image-cache",
-        "1.5GiB",
-        "--vram-limit",
-        "87.5%",
-        "--test-iterations",
-        "1",
-        "-1",
-        "3",
-        "--device",
-        "cpu",
-        "-w",
-        "--eval",
-        "True",
-        "--seed",
-        "12345678901234567",
-    ]);
+    let line = "--feature_lr 0.1 --lambda-dssim 1e-7 --max-points 9223372036854775807 \
+                --image-cache 1.5GiB --vram-limit 87.5% --test-iterations 1 -1 3 --device cpu -w \
+                --eval True --seed 12345678901234567";
+    let words: Vec<&str> =
+        ["-s", "a \"quoted\" name"].into_iter().chain(line.split_whitespace()).collect();
+    let (mut config, _) = parsed(&words);
     config.optimize.position_lr_init = 1.0 / 3.0;
     let text = config.to_toml().unwrap();
     assert_eq!(Config::from_toml("config.toml", &text).unwrap(), config, "{text}");
@@ -217,7 +212,7 @@ fn later_layers_win_and_only_typed_flags_count() {
 
 #[test]
 fn the_strategy_mcmc_brings_its_preset_beneath_all_that_is_given() {
-    let preset = resolve(Layers { preset: Some("mcmc"), ..Layers::default() }).unwrap();
+    let preset = of_preset("mcmc");
     assert_eq!(resolved("", &["--strategy", "mcmc"]).unwrap(), preset);
     let densify = &preset.densify;
     assert_eq!((densify.densify_until_iter, densify.max_points), (25_000, Some(1_000_000)));
@@ -249,7 +244,7 @@ fn absgrad_brings_its_threshold_unless_one_is_given() {
 
 #[test]
 fn the_preset_mip_turns_on_both_filters_and_its_density_control() {
-    let mip = resolve(Layers { preset: Some("mip"), ..Layers::default() }).unwrap();
+    let mip = of_preset("mip");
     assert!(mip.optimize.antialiasing && mip.optimize.filter_3d);
     assert_eq!((mip.optimize.kernel_size, mip.densify.strategy), (0.1, StrategyName::Gof));
     assert_eq!((mip.densify.near_fade, mip.densify.densify_grad_threshold), (0.37, 4e-4));
@@ -335,10 +330,9 @@ fn the_length_of_a_lower_layer_stays_beneath_the_usual_preset() {
 
 #[test]
 fn draft_and_best_are_the_preset_fast_of_another_length() {
-    let preset = |name| resolve(Layers { preset: Some(name), ..Layers::default() }).unwrap();
-    let fast = preset("fast");
+    let fast = of_preset("fast");
     for (name, iterations) in [("draft", 2000), ("best", 24_000)] {
-        let other = preset(name);
+        let other = of_preset(name);
         let (optimize, densify) = (other.optimize, other.densify);
         assert_eq!((optimize.iterations, densify.densify_until_iter), (iterations, iterations / 2));
         assert_eq!(optimize.normals_from_iter, iterations / 5);
@@ -361,7 +355,7 @@ fn draft_and_best_are_the_preset_fast_of_another_length() {
 
 #[test]
 fn the_preset_fast_has_schedules_that_end_with_its_iterations() {
-    let fast = resolve(Layers { preset: Some("fast"), ..Layers::default() }).unwrap();
+    let fast = of_preset("fast");
     let (optimize, densify) = (&fast.optimize, &fast.densify);
     assert_eq!(optimize.position_lr_max_steps, optimize.iterations);
     assert!(densify.densify_until_iter < optimize.iterations && optimize.final_lr_share < 1.0);
@@ -399,65 +393,50 @@ fn gof_brings_its_threshold_and_fade_unless_they_are_given() {
 
 #[test]
 fn a_background_and_white_are_one_or_the_other() {
-    let color = |words: &[&str]| resolved("", words).map(|config| config.scene.background_color());
-    assert_eq!(color(&[]).unwrap(), Color::BLACK);
-    assert_eq!(color(&["-w"]).unwrap(), Color::WHITE);
-    assert_eq!(color(&["-w", "--background=1,1,1"]).unwrap(), Color::WHITE);
-    assert_eq!(color(&["-w", "false", "--background=0,0.5,1"]).unwrap(), Color([0.0, 0.5, 1.0]));
-    let error = color(&["-w", "--background=0,0.5,1"]).unwrap_err().to_string();
-    for part in ["--background", "0,0.5,1", "--white-background false", "1,1,1"] {
-        assert!(error.contains(part), "{error}");
-    }
+    let color = |words: &[&str]| resolved("", words).unwrap().scene.background_color();
+    assert_eq!(color(&[]), Color::BLACK);
+    assert_eq!(color(&["-w"]), Color::WHITE);
+    assert_eq!(color(&["-w", "--background=1,1,1"]), Color::WHITE);
+    assert_eq!(color(&["-w", "false", "--background=0,0.5,1"]), Color([0.0, 0.5, 1.0]));
 }
 
 #[test]
 fn of_two_opposite_flags_the_last_wins() {
-    for (words, high) in
-        [(["--low-dram", "--high-dram"], true), (["--high-dram", "--low-dram"], false)]
-    {
-        assert_eq!(resolved("", &words).unwrap().memory.high_dram, high, "{words:?}");
-    }
+    let is_high = |words: &[&str]| resolved("", words).unwrap().memory.high_dram;
+    assert!(is_high(&["--low-dram", "--high-dram"]) && !is_high(&["--high-dram", "--low-dram"]));
 }
 
 #[test]
-fn a_key_that_does_not_exist_is_named_with_its_line_and_its_place() {
-    for (toml, parts) in [
-        ("[scene]\neval = true\nsh_degree = 1\n", "line 3|`sh_degree`|[scene]|section [optimize]"),
-        ("[optimise]\n", "line 1|section `optimise`|[scene] [optimize]"),
-        ("\niterations = 3\n", "line 2|outside of sections `iterations`|section [optimize]"),
-        ("[optimize]\nsh-degree = 1\n", "line 2|`sh-degree`|write `sh_degree`"),
-        ("[memory]\nlow_dram = true\n", "high_dram = false"),
-        ("[run]\nsede = 1\n", "line 2|`sede`|do you mean `seed`?"),
-    ] {
-        let message = resolved(toml, &[]).unwrap_err().to_string();
-        for part in parts.split('|').chain(["base.toml"]) {
-            assert!(message.contains(part), "{part}: {message}");
-        }
-    }
-}
-
-#[test]
-fn a_value_of_the_wrong_type_is_named_with_its_line_and_key() {
-    for (toml, parts) in [
-        ("[scene]\n\nresolution = \"big\"\n", "line 3|`resolution`|[scene]|\"big\"|a whole number"),
-        ("[optimize]\niterations = -1\n", "line 2|`iterations`|-1"),
-        ("[memory]\nimage_cache = \"lots\"\n", "line 2|`image_cache`|`lots` is not a size"),
-        ("[memory]\nvram_limit = \"most\"\n", "line 2|`vram_limit`|`most` is not a limit|80%"),
-        ("[run]\ndevice = \"tpu\"\n", "line 2|`device`|tpu|cuda"),
-        ("scene = 3\n", "base.toml|3"),
-        ("[scene\n", "not valid TOML|line 1"),
-    ] {
-        let message = resolved(toml, &[]).unwrap_err().to_string();
-        for part in parts.split('|') {
-            assert!(message.contains(part), "{part}: {message}");
-        }
-    }
+fn what_a_file_has_wrong_is_named_with_its_line_and_its_place() {
+    let sections = "base.toml|line 3|`sh_degree`|[scene]|section [optimize]";
+    let number = "line 3|`resolution`|[scene]|\"big\"|a whole number";
+    assert_refused(&[
+        // Keys that do not exist.
+        ("[scene]\neval = true\nsh_degree = 1\n", &[], sections),
+        ("[optimise]\n", &[], "base.toml|line 1|section `optimise`|[scene] [optimize]"),
+        (
+            "\niterations = 3\n",
+            &[],
+            "base.toml|line 2|outside of sections `iterations`|section [optimize]",
+        ),
+        ("[optimize]\nsh-degree = 1\n", &[], "base.toml|line 2|`sh-degree`|write `sh_degree`"),
+        ("[memory]\nlow_dram = true\n", &[], "base.toml|high_dram = false"),
+        ("[run]\nsede = 1\n", &[], "base.toml|line 2|`sede`|do you mean `seed`?"),
+        // Values of the wrong type.
+        ("[scene]\n\nresolution = \"big\"\n", &[], number),
+        ("[optimize]\niterations = -1\n", &[], "line 2|`iterations`|-1"),
+        ("[memory]\nimage_cache = \"lots\"\n", &[], "line 2|`image_cache`|`lots` is not a size"),
+        ("[memory]\nvram_limit = \"most\"\n", &[], "line 2|`vram_limit`|`most` is not a limit|80%"),
+        ("[run]\ndevice = \"tpu\"\n", &[], "line 2|`device`|tpu|cuda"),
+        ("scene = 3\n", &[], "base.toml|3"),
+        ("[scene\n", &[], "not valid TOML|line 1"),
+    ]);
 }
 
 #[test]
 fn a_value_out_of_range_is_named_with_flag_key_and_range() {
-    for (toml, words, parts) in [
-        ("", &["--sh-degree", "4"][..], "--sh-degree|`sh_degree` in [optimize]|is 4|0 to 3"),
+    assert_refused(&[
+        ("", &["--sh-degree", "4"], "--sh-degree|`sh_degree` in [optimize]|is 4|0 to 3"),
         ("", &["-r", "0"], "--resolution|is 0|-1"),
         ("", &["-r", "-2"], "--resolution|is -2"),
         ("[optimize]\niterations = 0", &[], "--iterations|is 0|1 and more"),
@@ -474,12 +453,12 @@ fn a_value_out_of_range_is_named_with_flag_key_and_range() {
         ("", &["--save-iterations", "5", "0"], "--save-iterations|is 0|-1"),
         ("", &["--experiment-name", "a/b"], "--experiment-name|`a/b`|slashes"),
         ("[scene]\nsource_path = \"\"", &[], "--source-path|empty"),
-    ] {
-        let message = resolved(toml, words).unwrap_err().to_string();
-        for part in parts.split('|') {
-            assert!(message.contains(part), "{part}: {message}");
-        }
-    }
+        (
+            "",
+            &["-w", "--background=0,0.5,1"],
+            "--background|0,0.5,1|--white-background false|1,1,1",
+        ),
+    ]);
     assert!(resolved("", &["--test-every", "1"]).is_ok(), "it means nothing without --eval");
 }
 

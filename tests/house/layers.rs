@@ -1,11 +1,12 @@
 //! The shape of the source: imports point up the list in lib.rs, no files import one another in a
 //! circle, rooms of a backend use only those below them, the stages are where the map says.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folders of the crates' sources, relative to the root.
-pub(super) const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 5] = [
     "src",
     "src/crates/formats/src",
     "src/crates/mesh/src",
@@ -13,17 +14,17 @@ pub(super) const SOURCES: [&str; 5] = [
     "src/crates/ranks/src",
 ];
 
-pub(super) fn source() -> PathBuf {
+fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
 /// The files of a crate with their text, by path relative to the folder, which stands in [`SOURCES`].
-pub(super) fn sources_of(folder: &str) -> Vec<(PathBuf, String)> {
+fn sources_of(folder: &str) -> Vec<(PathBuf, String)> {
     files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
 }
 
 /// All Rust files below a folder with their text, by path relative to the folder.
-pub(super) fn files_below(root: &Path) -> Vec<(PathBuf, String)> {
+fn files_below(root: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut open = vec![root.to_owned()];
     while let Some(folder) = open.pop() {
@@ -63,49 +64,23 @@ fn stage_files(lib: &str) -> Vec<String> {
 }
 
 /// The code without its comments; strings stay.
-pub(super) fn code(text: &str) -> String {
+fn code(text: &str) -> String {
     text.lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n")
 }
 
 /// The identifier that a text starts with.
-pub(super) fn identifier(text: &str) -> String {
+fn identifier(text: &str) -> String {
     text.trim_start()
         .chars()
         .take_while(|&letter| letter.is_alphanumeric() || letter == '_')
         .collect()
 }
 
-/// The modules that `crate::x` and `crate::{x, y::z}` name.
-fn used_modules(text: &str) -> Vec<String> {
-    let code = code(text);
-    let mut used = Vec::new();
-    for (at, path) in code.match_indices("crate::") {
-        if code[..at].ends_with(['$', '_']) || code[..at].ends_with(char::is_alphanumeric) {
-            continue;
-        }
-        let rest = &code[at + path.len()..];
-        let Some(list) = rest.strip_prefix('{') else {
-            used.push(identifier(rest));
-            continue;
-        };
-        let mut depth = 0;
-        let mut starts_item = true;
-        for (at, letter) in list.char_indices() {
-            match letter {
-                '}' if depth == 0 => break,
-                '{' => depth += 1,
-                '}' => depth -= 1,
-                ',' => starts_item |= depth == 0,
-                letter if letter.is_whitespace() => {}
-                _ if starts_item && depth == 0 => {
-                    used.push(identifier(&list[at..]));
-                    starts_item = false;
-                }
-                _ => {}
-            }
-        }
-    }
-    used
+/// The modules that paths from the root of the crate lead into.
+fn used_modules(file: &File) -> BTreeSet<String> {
+    let paths = file.imports.iter().map(|import| import.path.clone()).chain(paths(&file.body));
+    let from_root = paths.filter(|path| path[0] == "crate");
+    from_root.map(|path| path.get(1).cloned().unwrap_or_default()).collect()
 }
 
 /// Lines that climb by `super::` to the root of the crate, from where every module is in reach.
@@ -128,25 +103,20 @@ fn modules_use_only_those_above_them() {
     let rank = |name: &str| modules.iter().position(|module| module == name);
     let mut wrong = Vec::new();
     let sources = files_below(&source());
-    let of_product: Vec<PathBuf> =
-        product_files(sources.clone()).into_iter().map(|file| file.relative).collect();
-    for (relative, text) in sources {
-        let first = Path::new(relative.components().next().unwrap().as_os_str());
-        let own = first.file_stem().unwrap().to_str().unwrap();
-        if own == "lib" || own == "main" {
-            continue;
-        }
-        let own_rank = rank(own);
-        assert!(own_rank.is_some(), "{}: `pub mod {own};` is not in lib.rs", relative.display());
-        // Tests may use modules below: those of plans run the stages of a GPU.
-        let is_product = of_product.contains(&relative);
-        for used in used_modules(&product(&text).0).into_iter().filter(|_| is_product) {
-            if rank(&used).is_none() || rank(&used) > own_rank {
-                wrong.push(format!("{}: {own} uses {used}", relative.display()));
-            }
-        }
-        for line in climbs(&relative, &text) {
+    for (relative, text) in &sources {
+        for line in climbs(relative, text) {
             wrong.push(format!("{}: write `crate::`: {line}", relative.display()));
+        }
+    }
+    // Tests may use modules below: those of plans run the stages of a GPU.
+    for file in product_files(sources) {
+        let (path, Some(own)) = (file.relative.display(), file.module.first()) else { continue };
+        let own_rank = rank(own);
+        assert!(own_rank.is_some(), "{path}: `pub mod {own};` is not in lib.rs");
+        for used in used_modules(&file) {
+            if rank(&used).is_none() || rank(&used) > own_rank {
+                wrong.push(format!("{path}: {own} uses {used}"));
+            }
         }
     }
     assert!(wrong.is_empty(), "not above it in lib.rs:\n{}", wrong.join("\n"));
@@ -180,11 +150,15 @@ const OTHERS: [(&str, &str); 7] = [
     ("kernels/ranks.cu", "splats between ranks"),
 ];
 
-/// Each file of a stage is in the table of lib.rs, or is named above.
+/// Each file of a stage is in the table of lib.rs, or is named above, and each stage of the table has its files.
 #[test]
-fn every_file_of_a_stage_is_in_the_table() {
+fn files_of_stages_are_those_of_the_table() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let stages = stage_files(&fs::read_to_string(source().join("lib.rs")).unwrap());
+    assert!(
+        !stages.is_empty(),
+        "lib.rs's head should hold the stage grid: rows like `//! | blend | `blend.rs` | ... |`"
+    );
     let is_stage = |name: &str| stages.contains(&format!("{name}.rs"));
     for (path, stage) in PARTS {
         assert!(root.join(path).is_file() && is_stage(stage), "there is no {path} of {stage}");
@@ -196,6 +170,10 @@ fn every_file_of_a_stage_is_in_the_table() {
     let folders =
         [("src/backend/cpu/stage", "rs"), ("src/backend/cuda/stage", "rs"), ("kernels", "cu")];
     for (folder, extension) in folders {
+        for stage in &stages {
+            let file = root.join(folder).join(Path::new(stage).with_extension(extension));
+            assert!(file.is_file(), "{} is in the grid only", file.display());
+        }
         for entry in fs::read_dir(root.join(folder)).unwrap() {
             let path = entry.unwrap().path();
             let relative = path.strip_prefix(root).unwrap();
@@ -214,32 +192,11 @@ fn every_file_of_a_stage_is_in_the_table() {
 }
 
 #[test]
-fn every_stage_has_its_file() {
-    let backends = source().join("backend");
-    let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
-    let stages = stage_files(&fs::read_to_string(source().join("lib.rs")).unwrap());
-    assert!(
-        !stages.is_empty(),
-        "lib.rs's head should hold the stage grid: rows like `//! | blend | `blend.rs` | ... |`"
-    );
-    for stage in stages {
-        let kernel = Path::new(&stage).with_extension("cu");
-        let files = [
-            backends.join("cpu/stage").join(&stage),
-            backends.join("cuda/stage").join(&stage),
-            kernels.join(kernel),
-        ];
-        for file in files {
-            assert!(file.is_file(), "{} is in the grid only", file.display());
-        }
-    }
-}
-
-#[test]
 fn the_scanner_sees_what_it_should() {
     let text = "use crate::a::{b, c};\nuse crate::{d, e::{f, g}, h as i,\n    j};\n\
                 // use crate::k;\nlet x = crate::l::m(); $crate::n; my_crate::o; pub(crate) use p;";
-    assert_eq!(used_modules(text), ["a", "d", "e", "h", "j", "l"]);
+    let file = &product_files(vec![(PathBuf::from("x.rs"), text.to_owned())])[0];
+    assert_eq!(Vec::from_iter(used_modules(file)), ["a", "d", "e", "h", "j", "l"]);
     assert_eq!(modules("pub mod a;\n\n/// x\npub mod b;\nmod c;"), ["a", "b"]);
     let grid = "//! | blend | `math/blend.rs` | `blend.rs` |\n//! see `other.rs`";
     assert_eq!(stage_files(grid), ["blend.rs"]);
@@ -249,13 +206,12 @@ fn the_scanner_sees_what_it_should() {
 }
 
 /// A file of the product and what it imports.
-pub(super) struct File {
-    /// Path relative to `src`.
-    pub(super) relative: PathBuf,
+struct File {
+    relative: PathBuf,
     /// Path of its module below the crate.
     module: Vec<String>,
     /// Its code without comments, tests and imports.
-    pub(super) body: String,
+    body: String,
     imports: Vec<Import>,
 }
 
@@ -263,7 +219,6 @@ pub(super) struct File {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Import {
     path: Vec<String>,
-    /// Its name in the file.
     name: String,
     is_public: bool,
 }
@@ -409,7 +364,7 @@ fn module_of(relative: &Path) -> Option<Vec<String>> {
 }
 
 /// The files of the product among these: without those of tests.
-pub(super) fn product_files(sources: Vec<(PathBuf, String)>) -> Vec<File> {
+fn product_files(sources: Vec<(PathBuf, String)>) -> Vec<File> {
     let mut files = Vec::new();
     let mut of_tests = Vec::new();
     for (relative, text) in sources {
@@ -650,4 +605,21 @@ fn a_circle_is_seen_through_what_modules_pass_on() {
     tree[1].1 = uses_child.to_owned();
     tree[2].1 = "use super::Own;".to_owned();
     assert_eq!(seen(&tree), of(&["a/mod.rs", "a/b.rs"]));
+}
+
+/// Whoever has a GPU runs the ignored tests of the program `gpu`: others would be forgotten.
+#[test]
+fn tests_that_are_ignored_stand_in_the_program_for_gpus() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let is_marked = |(_, text): &(PathBuf, String)| {
+        ["#[ignore", "each_backend"].iter().any(|&mark| text.contains(mark))
+    };
+    let mut found =
+        ["spec", "program", "house"].map(|name| files_below(&tests.join(name))).concat();
+    // `.ci/release` runs the targets that fuzz.
+    let others = [Path::new("layers.rs"), Path::new("fuzz.rs")];
+    found.retain(|file| is_marked(file) && !others.contains(&file.0.as_path()));
+    let found: Vec<_> = found.into_iter().map(|(path, _)| path).collect();
+    assert!(found.is_empty(), "ignored tests outside of tests/gpu: {found:?}");
+    assert!(files_below(&tests.join("gpu")).iter().any(is_marked), "the marks are out of date");
 }

@@ -9,5 +9,4 @@
 
 mod configs;
 mod layers;
-mod programs;
 mod words;

@@ -1,39 +1,12 @@
 //! Steps down the mean gradient of several views.
 
-use std::sync::Arc;
+use splat::backend::cpu::Model;
 
-use splat::backend::cpu::{Cpu, Model, Parameter};
-use splat::backend::{AdamStep, DeviceError, Rates, Snapshot};
-use splat::dataset::Image;
-use splat::model::{Gaussians, Primitive};
-
-use crate::common::oracle::{
-    AT_REST, Counted, Shot, assert_differences, gradients, relative_error, settings, shot,
-};
+use crate::common::oracle::Groups;
 use crate::common::prelude::*;
-use crate::common::scene::{RATES, resized, straight, tame_gaussians};
-use crate::common::surface::{SurfaceRule, add_rule, masked};
-use crate::common::view;
 
-/// Surface terms whose weights are all different.
 const RULE: SurfaceRule = SurfaceRule { samples: 501, ..SurfaceRule::UNEQUAL };
 
-/// Views from three sides and of three sizes, with photographs of noise.
-fn shots(gaussians: &Gaussians) -> Vec<Shot> {
-    let mut aside = view();
-    aside.pose.translation = [0.4, -0.2, 0.5];
-    let views = [view(), straight(), resized(&aside, [31, 23])];
-    (0_u64..)
-        .zip(&views)
-        .map(|(seed, view)| {
-            let drawing = settings(3, seed);
-            let one = shot(gaussians, view, drawing, (seed, Counted::Clear));
-            Shot { index: usize::try_from(seed).unwrap(), ..one }
-        })
-        .collect()
-}
-
-/// Takes a step over these views and returns the model's snapshot.
 fn stepped(gaussians: &Gaussians, shots: &[&Shot], rates: Rates) -> Snapshot<Gaussians> {
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(gaussians).unwrap();
@@ -50,7 +23,7 @@ fn stepped(gaussians: &Gaussians, shots: &[&Shot], rates: Rates) -> Snapshot<Gau
 #[test]
 fn several_views_of_one_photograph_step_as_one() {
     let gaussians = tame_gaussians(40, 31, 3);
-    let shots = shots(&gaussians);
+    let shots = three_shots(&gaussians, [31, 23]);
     let one = stepped(&gaussians, &[&shots[0]], RATES);
     for count in [2, 3, 5, 8] {
         let several = stepped(&gaussians, &vec![&shots[0]; count], RATES);
@@ -75,16 +48,24 @@ fn several_views_of_one_photograph_step_as_one() {
 #[test]
 fn a_step_takes_the_mean_of_the_views_gradients() {
     let gaussians = tame_gaussians(40, 32, 3);
-    let shots = shots(&gaussians);
+    let shots = three_shots(&gaussians, [31, 23]);
     let all = gradients(&stepped(&gaussians, &shots.iter().collect::<Vec<_>>(), AT_REST));
     let each: Vec<_> =
         shots.iter().map(|shot| gradients(&stepped(&gaussians, &[shot], AT_REST))).collect();
-    for (group, (name, _, found)) in all.into_iter().enumerate() {
+    assert_are_means(&all, &each);
+}
+
+/// Asserts that gradients are the means of those of each view. Returns the number of gradients that are not zero.
+fn assert_are_means(all: &Groups, each: &[Groups]) -> usize {
+    let mut moved = 0;
+    for (group, (name, _, found)) in all.iter().enumerate() {
         let mean = |i: usize| each.iter().map(|view| view[group].2[i]).sum::<f64>() / 3.0;
         let expected: Vec<f64> = (0..found.len()).map(mean).collect();
         // Snapshots have single precision.
-        assert!(relative_error(&found, &expected) < 1e-6, "{name}");
+        assert!(relative_error(found, &expected) < 1e-6, "{name}");
+        moved += expected.iter().filter(|&&d| d != 0.0).count();
     }
+    moved
 }
 
 fn mean_loss(model: &Model<f64>, shots: &[(Shot, Arc<Image>)]) -> f64 {
@@ -101,7 +82,7 @@ fn mean_loss(model: &Model<f64>, shots: &[(Shot, Arc<Image>)]) -> f64 {
 fn the_gradient_of_a_batch_is_that_of_the_mean_loss() {
     let gaussians = tame_gaussians(5, 33, 3);
     let mut device = Cpu::<f64>::new();
-    let shots: Vec<(Shot, Arc<Image>)> = shots(&gaussians)
+    let shots: Vec<(Shot, Arc<Image>)> = three_shots(&gaussians, [31, 23])
         .into_iter()
         .map(|shot| {
             let target = device.target(shot.index, &shot.photo).unwrap();
@@ -125,7 +106,7 @@ fn the_gradient_of_a_batch_is_that_of_the_mean_loss() {
 #[test]
 fn surface_terms_of_several_views_are_averaged() {
     let gaussians = tame_gaussians(40, 34, 3);
-    let shots = shots(&gaussians);
+    let shots = three_shots(&gaussians, [31, 23]);
     let of = |shots: &[&Shot]| -> Result<Snapshot<Gaussians>, DeviceError> {
         let mut device = Cpu::<f64>::new();
         let mut model = device.upload(&gaussians)?;
@@ -140,12 +121,6 @@ fn surface_terms_of_several_views_are_averaged() {
     };
     let all = gradients(&of(&shots.iter().collect::<Vec<_>>()).unwrap());
     let each: Vec<_> = shots.iter().map(|shot| gradients(&of(&[shot]).unwrap())).collect();
-    let mut moved = 0;
-    for (group, (name, _, found)) in all.into_iter().enumerate() {
-        let mean = |i: usize| each.iter().map(|view| view[group].2[i]).sum::<f64>() / 3.0;
-        let expected: Vec<f64> = (0..found.len()).map(mean).collect();
-        assert!(relative_error(&found, &expected) < 1e-6, "{name}");
-        moved += expected.iter().filter(|&&d| d != 0.0).count();
-    }
+    let moved = assert_are_means(&all, &each);
     assert!(moved > 100, "only {moved} gradients");
 }

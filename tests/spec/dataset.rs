@@ -73,7 +73,6 @@ fn load(scene: &Path) -> Dataset {
     Dataset::load(&options(scene)).unwrap()
 }
 
-/// Asserts that the scene is refused with an error that has these parts.
 fn refused(scene: &Path, parts: &[&str]) {
     refused_with(&options(scene), parts);
 }
@@ -85,7 +84,6 @@ fn refused_with(options: &SceneOptions, parts: &[&str]) {
     }
 }
 
-/// Asserts that the first warning has these parts.
 fn warned(dataset: &Dataset, parts: &[&str]) {
     for part in parts {
         assert!(dataset.warnings[0].contains(part), "{part}: {:?}", dataset.warnings);

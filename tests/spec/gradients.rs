@@ -1,25 +1,22 @@
 //! Every backward pass against central differences of its forward pass, in double precision.
 
-use std::sync::Arc;
-
-use splat::backend::cpu::{Cpu, Gradients, Model, Parameter};
-use splat::backend::{Term, Terms};
-use splat::dataset::Image;
+use splat::backend::cpu::{Gradients, Model};
+use splat::backend::{BoundState, BoundStep};
 use splat::math::blend::{
     PixelWalk, ScreenGradient, Shade, alpha, alpha_bwd, blend_bwd_of, exponent,
 };
+use splat::math::bound::{PerTriangle, crease};
 use splat::math::linalg::{add, dot, mul, normalize, normalize_bwd, rotation, rotation_bwd, scale};
 use splat::math::splat::{EllipseGradient, Shape};
 use splat::math::ssim::{
     Pair, WindowMoments, similarity, similarity_bwd, ssim, ssim_with_gradient,
 };
-use splat::math::{Real, sh, sigmoid, sigmoid_bwd};
-use splat::model::Gaussians;
+use splat::math::{sh, sigmoid, sigmoid_bwd};
+use splat::model::{BoundColumns, BoundTopology};
 
-use crate::common::oracle::{assert_differences, assert_projection_differences};
+use crate::common::oracle::assert_projection_differences;
 use crate::common::prelude::*;
-use crate::common::scene::{NEAR, nine, target, viewpoint};
-use crate::common::{Draws, assert_relative, derivative, view, with};
+use crate::common::scene::{target, viewpoint};
 
 /// Tolerances of every backward pass. Gradients below the floor of 1e-6 drown in the rounding of the difference and
 /// are compared absolutely.
@@ -242,14 +239,6 @@ fn gaussians() -> Gaussians {
     gaussians
 }
 
-const COLOURS: Drawing = Drawing {
-    pass: Pass::Observe,
-    sh_degree: 3,
-    background: [0.2, 0.5, 0.9],
-    near: NEAR,
-    ..Drawing::DEFAULT
-};
-
 /// Returns the model after a view of the colours, and its gradients.
 fn viewed<R: Real>(device: &mut Cpu<R>, gaussians: &Gaussians) -> (Model<R>, Gradients<R>) {
     let mut model = device.upload(gaussians).unwrap();
@@ -259,34 +248,17 @@ fn viewed<R: Real>(device: &mut Cpu<R>, gaussians: &Gaussians) -> (Model<R>, Gra
     (model, gradients)
 }
 
-fn terms_of(settings: &Drawing) -> Terms {
-    let weight = if settings.inverse_depth { 0.4 } else { 0.0 };
-    Terms::photometric(0.2).with(Term::InverseDepth, weight).with(Term::NormalMap, weight)
-}
-
-fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &Drawing) -> f64 {
-    let mut device = Cpu::<f64>::new();
-    let frame = device.draw(model, &view(), settings).unwrap();
-    let (_, loss) = device.compare(model, frame, target, &terms_of(settings)).unwrap();
-    loss.read().unwrap().total
-}
-
 #[test]
 fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
     let depths = Drawing { inverse_depth: true, ..COLOURS };
-    let mut device = Cpu::<f64>::new();
-    for (masked, settings) in [(false, COLOURS), (true, COLOURS), (true, depths)] {
-        let target = Arc::new(target(masked));
-        let mut model = device.upload(&gaussians()).unwrap();
-        let (seen, terms) = ((&view(), &settings), terms_of(&settings));
-        let mut gradients = Default::default();
-        device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
-
-        // A loss of 0.3 has a rounding of 3e-17, 1e-11 after division by the step: above 1e-4 the difference has six
-        // digits.
-        let loss = |_: &mut Cpu<f64>, moved: &Model<f64>| loss_of(moved, &target, &settings);
-        let found = (&model, &gradients);
-        let compared = assert_differences(&mut device, found, &Parameter::ALL, (1e-6, 1e-4), loss);
+    for (masked, drawing, weight) in
+        [(false, COLOURS, 0.0), (true, COLOURS, 0.0), (true, depths, 0.4)]
+    {
+        let terms =
+            Terms::photometric(0.2).with(Term::InverseDepth, weight).with(Term::NormalMap, weight);
+        let mut model = Cpu::<f64>::new().upload(&gaussians()).unwrap();
+        let compared = (&Arc::new(target(masked)), &terms, &[][..]);
+        let compared = assert_view_differences(&mut model, &drawing, compared, &Parameter::ALL);
         let compared: usize = compared.iter().sum();
         assert!(compared > 200, "only {compared} gradients were large enough to tell");
     }
@@ -306,7 +278,6 @@ fn a_gaussian_behind_the_camera_or_outside_the_image_takes_no_gradient() {
     assert!(model.views_seen[2..].iter().all(|&seen| seen == 1));
 }
 
-/// Returns the gradients of 400 Gaussians in one view by parameter, in this precision.
 fn crowd_gradients<R: Real>() -> [Vec<f64>; 6] {
     let mut draws = Draws::new(21);
     let count = 400;
@@ -345,5 +316,95 @@ fn single_precision_agrees_with_double_precision() {
         // as much.
         assert!(norm(&apart) < 5e-5 * norm(double), "{parameter:?}: {:.1e}", norm(&apart));
         assert!(norm(double) > 0.0, "{parameter:?} takes no gradient");
+    }
+}
+
+// Gaussians that are bound to a mesh, through raster and loss.
+
+/// Weight of the creases, large enough beside the photograph.
+const CREASES: f64 = 0.3;
+
+/// Two triangles folded at an edge, with large Gaussians, before the camera of [`view`].
+fn folded(per_triangle: PerTriangle) -> (Arc<BoundTopology>, BoundColumns, Gaussians) {
+    let vertices = [[-0.8, -0.6, 3.0], [0.7, -0.7, 3.1], [-0.6, 0.7, 2.9], [0.9, 0.8, 3.4_f32]];
+    let faces = vec![[0, 1, 2], [2, 1, 3]];
+    let topology = BoundTopology::new(faces, 4, per_triangle, 1e-3_f32.ln()).unwrap();
+    let mut columns = BoundColumns::at_rest(&vertices, &topology);
+    for (row, turn) in columns.turns.iter_mut().enumerate() {
+        *turn += [0.25, 0.75, -0.5][row % 3];
+    }
+    for (row, log_scale) in columns.log_scales.iter_mut().enumerate() {
+        *log_scale += [0.25, -0.125][row % 2];
+    }
+    let mut gaussians = Gaussians::zeros(0, topology.gaussians());
+    for (row, value) in gaussians.sh_dc.iter_mut().enumerate() {
+        *value = [0.5, -0.25, 0.75, 0.0][row % 4];
+    }
+    (Arc::new(topology), columns, gaussians)
+}
+
+fn loss(
+    topology: &Arc<BoundTopology>,
+    columns: &BoundColumns,
+    gaussians: &Gaussians,
+) -> (f64, BoundColumns) {
+    let mut device = Cpu::<f64>::new();
+    let mut model = device.upload(gaussians).unwrap();
+    let state = BoundState::new(columns.clone());
+    let mut binding = device.bind(&mut model, topology, &state).unwrap();
+    let view = view();
+    let target = device.target(0, &photo(view.camera.width, view.camera.height, None)).unwrap();
+    let drawing = Drawing { pass: Pass::Train, sh_degree: 0, ..Drawing::DEFAULT };
+    let terms = Terms::photometric(0.2);
+    let mut gradients = Default::default();
+    let seen = ((&view, &drawing), (&target, &terms));
+    let losses = device.add_view(&mut model, seen.0, seen.1, &mut gradients).unwrap();
+    let total = losses.read().unwrap().total;
+    let step = BoundStep { adam: AdamStep::new(1, AT_REST), normal_consistency: CREASES };
+    device.step_bound(&mut model, &mut binding, gradients, &step).unwrap();
+    let state = device.read_binding(&binding).unwrap();
+    assert_eq!(&state.values, columns, "rates of 0 move nothing");
+    let place =
+        |vertex: u32| [0, 1, 2].map(|axis| f64::from(columns.vertices[3 * vertex as usize + axis]));
+    let creases: f64 = topology.hinges.iter().map(|hinge| crease(&hinge.map(place))).sum();
+    (total + CREASES * creases / topology.hinges.len() as f64, state.first_moments)
+}
+
+/// Returns the derivative of the loss by a value, from the two neighbouring step widths that agree best: too wide a
+/// step crosses pixels at which splats end.
+fn difference(value: f32, mut loss_at: impl FnMut(f32) -> f64) -> f64 {
+    let estimates = [-13, -14, -15, -16].map(|power| {
+        let step = 2.0_f32.powi(power);
+        // The distance after rounding to single precision.
+        let (before, after) = (value - step, value + step);
+        (loss_at(after) - loss_at(before)) / (f64::from(after) - f64::from(before))
+    });
+    let disagreement = |pair: &[f64]| (pair[0] - pair[1]).abs();
+    let best =
+        estimates.windows(2).min_by(|a, b| disagreement(a).total_cmp(&disagreement(b))).unwrap();
+    best[1]
+}
+
+#[test]
+fn gradients_of_bound_gaussians_agree_with_differences() {
+    for per_triangle in PerTriangle::ALL {
+        let (topology, columns, gaussians) = folded(per_triangle);
+        let (_, tenths) = loss(&topology, &columns, &gaussians);
+        for column in 0..3 {
+            let found = tenths.values()[column];
+            let largest = found.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+            for at in (0..found.len()).step_by(if column == 0 { 1 } else { 5 }) {
+                let loss_at = |value: f32| {
+                    let mut columns = columns.clone();
+                    columns.values_mut()[column][at] = value;
+                    loss(&topology, &columns, &gaussians).0
+                };
+                let expected = difference(columns.values()[column][at], loss_at);
+                let found = 10.0 * f64::from(found[at]);
+                let floor = 10.0 * largest.to_f64();
+                let what = format!("{per_triangle:?}, value {at} of column {column}");
+                assert_relative(found, expected, (1e-3, floor), &what);
+            }
+        }
     }
 }

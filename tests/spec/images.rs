@@ -11,7 +11,6 @@ use splat::memory::{Bytes, host_memory};
 use crate::common::program;
 use crate::common::synthetic::real_scenes;
 
-/// Returns the images of a scene by name, at `1 / divisor` of their size.
 fn scene(name: &str, divisor: u32) -> Option<Vec<ImageSource>> {
     let folder = real_scenes()?.join(name).join("images");
     let mut paths: Vec<PathBuf> =

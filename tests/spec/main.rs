@@ -11,7 +11,6 @@
 mod common;
 
 mod batches;
-mod bound;
 mod dataset;
 mod fuzz;
 mod gradients;

@@ -3,16 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use serde_json::Value;
 use splat::config::Config;
 use splat::dataset::points_ply::write_points_ply;
-use splat::dataset::{Camera, Dataset, Frame, ImageSource, PointCloud, Pose, View};
+use splat::dataset::{Camera, Dataset, Frame, ImageSource, PointCloud, Pose};
 use splat::export::{read_ply, write_cameras_json, write_cfg_args, write_ply};
 use splat::files::OutputError;
 use splat::memory::Bytes;
-use splat::model::{Gaussians, sh_rest_count};
+use splat::model::sh_rest_count;
 use splat::perceptual::LpipsNet;
 use splat::telemetry::{LogDetail, Progress, ProgressStyle, Sinks, init_logging};
 use splat::train::event::{
@@ -22,6 +22,7 @@ use splat::train::event::{
 };
 use splat::train::pictures::{density_map, error_map};
 
+use crate::common::prelude::*;
 use crate::common::program::{events_files, log_lines, records, steps_of_tags};
 use crate::common::scene::as_in_a_ply;
 
@@ -137,7 +138,6 @@ fn finished(iteration: u32, interrupted: bool) -> Event {
     Event::Finished { iteration, gaussians, training_seconds, interrupted, peaks, times }
 }
 
-/// Returns the sinks of a run in a new model folder.
 fn new_run(name: &str) -> (PathBuf, Sinks) {
     let folder = model_folder(name);
     let sinks = Sinks::for_run(&folder, ProgressStyle::None, None).unwrap();
@@ -245,26 +245,19 @@ fn a_run_and_its_continuation_fill_the_model_folder() {
 }
 
 #[test]
-fn photographs_are_in_the_events_once_a_run() {
-    let (folder, mut sinks) = new_run("photographs");
+fn pictures_are_in_the_events_and_photographs_once_a_run() {
+    let (folder, mut sinks) = new_run("pictures");
     for iteration in [7, 9] {
         sinks.on(&pictures(iteration, Split::Test, "a.jpg")).unwrap();
         sinks.on(&evaluated(iteration, Split::Test)).unwrap();
     }
     // Read while the sink is alive: an evaluation flushes.
     sinks.written().iter().for_each(Completion::wait);
-    let steps = steps_of_tags(&events_files(&folder)[0]);
+    let file = &events_files(&folder)[0];
+    let steps = steps_of_tags(file);
     assert_eq!(steps["test/a.jpg/render"], [7, 9]);
     assert_eq!(steps["test/a.jpg/ground_truth"], [7]);
-}
-
-#[test]
-fn an_image_in_the_events_is_the_picture() {
-    let (folder, mut sinks) = new_run("image");
-    sinks.on(&pictures(7, Split::Test, "a.jpg")).unwrap();
-    sinks.on(&evaluated(7, Split::Test)).unwrap();
-    sinks.written().iter().for_each(Completion::wait);
-    let found = records(&events_files(&folder)[0]).into_iter().find_map(|record| {
+    let found = records(file).into_iter().find_map(|record| {
         let values = record.get_summary().get_value().to_vec();
         values.into_iter().find(|value| value.get_tag() == "test/a.jpg/render")
     });
@@ -299,7 +292,6 @@ fn an_impossible_model_folder_is_a_named_error() {
     assert!(error.to_string().contains("file"), "{error}");
 }
 
-/// Records the warnings that reach a sink.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
@@ -345,7 +337,6 @@ fn a_full_device_under_a_file_of_a_run_costs_one_warning() {
     assert_eq!(steps_of_tags(&events_files(&folder)[0])["test/psnr"], [10, 20, 30]);
 }
 
-/// Returns the progress lines of a run.
 fn progress(style: ProgressStyle) -> Vec<String> {
     let path = model_folder("progress").with_extension(format!("{style:?}"));
     fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use splat::backend::TrainDevice;
-use splat::backend::cpu::Cpu;
 use splat::config::{Color, Config, OptimizeOptions, SceneOptions, TrainSample};
 use splat::dataset::{Dataset, ImageLoader, LoaderStatistics, Residency, decode};
 use splat::files::OutputError;
@@ -13,6 +11,7 @@ use splat::train::Trainer;
 use splat::train::event::{Evaluation, Event, Sink};
 
 use crate::common::hooked::ConstrainedBackend;
+use crate::common::prelude::*;
 use crate::common::program::{TestFolder, cut, set_up};
 
 #[derive(Default)]
@@ -42,7 +41,6 @@ impl Sink for Record {
     }
 }
 
-/// A sink that passes each event to a closure first.
 struct Tap<S> {
     observe: S,
     record: Record,
@@ -113,34 +111,28 @@ fn run_observed<B: TrainDevice>(
 const CACHE: Residency = Residency::OnDemand { cache: Bytes(1 << 20) };
 
 #[test]
-fn announced_views_are_drawn_next() {
-    let place = TestFolder::with_scene();
-    let mut backend = ConstrainedBackend::new(8);
-    run(&place, &mut backend, CACHE);
-    let (trained, expected) = (&backend.hooks.trained, &backend.hooks.expected);
-    // No view is announced before the first step and after the last.
-    assert_eq!(expected.len(), trained.len() - 1);
-    for (after, (before, name)) in (1..).zip(expected) {
-        assert_eq!((*before, name), (after, &trained[after]));
-    }
-}
-
-#[test]
 fn a_device_with_room_gets_each_photograph_once_and_the_host_keeps_none() {
     let place = TestFolder::with_scene();
     let plain = plain(&place);
     let mut backend = ConstrainedBackend::new(8);
     let kept = run(&place, &mut backend, CACHE);
+    let (hooks, dataset) = (backend.hooks, dataset(&place));
     assert!(kept.ply == plain.ply && kept.record.losses == plain.record.losses);
-    assert_eq!(backend.hooks.late_uploads.len(), 1, "the first: {:?}", backend.hooks.late_uploads);
-    let mut given = [backend.hooks.late_uploads, backend.hooks.prefetched].concat();
+    assert_eq!(hooks.late_uploads.len(), 1, "the first: {:?}", hooks.late_uploads);
+    let mut given = [hooks.late_uploads, hooks.prefetched].concat();
     given.sort_unstable();
-    assert_eq!(given, dataset(&place).train);
+    assert_eq!(given, dataset.train);
+    // Announced views are drawn next. None is announced before the first step and after the last.
+    assert_eq!(hooks.expected.len(), hooks.trained.len() - 1);
+    for (after, (before, name)) in (1..).zip(&hooks.expected) {
+        assert_eq!((*before, name), (after, &hooks.trained[after]));
+    }
+    assert_eq!(hooks.nears.len(), EPOCHS as usize * TRAIN_VIEWS + 2);
+    assert!(hooks.nears.iter().all(|&near| near == 0.01 * dataset.extent()));
     // The held-out photograph is uploaded each time and stays on the host.
     assert_eq!((kept.record.evaluations.len(), kept.record.pictures), (2, 2));
-    assert_eq!((backend.hooks.transient_uploads, kept.loader.decoded), (2, 8));
-    let held_out = dataset(&place).test[0];
-    let image = decode(&dataset(&place).sources[held_out]).unwrap();
+    assert_eq!((hooks.transient_uploads, kept.loader.decoded), (2, 8));
+    let image = decode(&dataset.sources[dataset.test[0]]).unwrap();
     let mask = image.mask.map_or(0, |mask| mask.len());
     assert_eq!(kept.host, Bytes::of::<u8>(image.rgb.len() + mask));
     let means = |ran: &Run| ran.record.evaluations.iter().map(|e| e.mean).collect::<Vec<_>>();
@@ -208,16 +200,6 @@ fn photographs_that_a_device_drops_are_decoded_ahead_again() {
     assert_eq!(late.len(), 1 + 2 * TRAIN_VIEWS - 1, "{late:?}");
     // Without the announcement all other views of the epoch would be missed.
     assert!(kept.loader.missed < TRAIN_VIEWS as u64 - 1, "{:?}", kept.loader);
-}
-
-#[test]
-fn the_near_plane_is_a_hundredth_of_the_extent_of_the_cameras() {
-    let place = TestFolder::with_scene();
-    let mut backend = ConstrainedBackend::new(8);
-    run(&place, &mut backend, CACHE);
-    let dataset = dataset(&place);
-    assert_eq!(backend.hooks.nears.len(), EPOCHS as usize * TRAIN_VIEWS + 2);
-    assert!(backend.hooks.nears.iter().all(|&near| near == 0.01 * dataset.extent()));
 }
 
 #[test]

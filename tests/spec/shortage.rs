@@ -11,7 +11,7 @@ use splat::train::checkpoint::StoredCheckpoint;
 use splat::train::event::{Event, Round, Sink};
 use splat::train::{Outcome, TrainError, Trainer};
 
-use crate::common::hooked::ConstrainedBackend;
+use crate::common::hooked::{ConstrainedBackend, Constraints};
 use crate::common::program::{TestFolder, set_up};
 
 #[derive(Default)]
@@ -103,6 +103,24 @@ fn finished(place: &TestFolder, device: &mut ConstrainedBackend, config: &Config
     record
 }
 
+/// A finished run of these options on a device with these limits, and what the device was asked for.
+fn limited(
+    choose: impl FnOnce(&mut Config),
+    limit: impl FnOnce(&mut Constraints),
+) -> (Record, Constraints) {
+    let (place, mut device) = (TestFolder::with_scene(), ConstrainedBackend::new(9));
+    let mut config = config(&place);
+    choose(&mut config);
+    limit(&mut device.hooks);
+    (finished(&place, &mut device, &config), device.hooks)
+}
+
+/// Evaluations use the full size, held-out or not.
+fn evaluated(config: &mut Config, iterations: u32, at: u32) {
+    (config.scene.eval, config.scene.test_every) = (true, 4);
+    (config.optimize.iterations, config.output.test_iterations) = (iterations, vec![at.into()]);
+}
+
 fn final_ply(place: &TestFolder) -> Vec<u8> {
     std::fs::read(place.model().join("point_cloud/iteration_30/point_cloud.ply")).unwrap()
 }
@@ -141,22 +159,16 @@ fn a_run_without_fallbacks_left_stops_with_a_checkpoint() {
 
 #[test]
 fn a_short_grant_adds_fewer_gaussians_and_reports_the_refused() {
-    let place = TestFolder::with_scene();
-    let mut device = ConstrainedBackend::new(9);
-    device.hooks.births = 5;
-    let record = finished(&place, &mut device, &config(&place));
-    assert_eq!(device.hooks.rounds, [5, 5]);
+    let (record, hooks) = limited(|_| (), |hooks| hooks.births = 5);
+    assert_eq!(hooks.rounds, [5, 5]);
     assert!(record.rounds.iter().all(|&(born, refused, _)| born == 5 && refused > 0));
 }
 
 #[test]
 fn a_refused_densification_step_only_prunes() {
-    let place = TestFolder::with_scene();
-    let mut device = ConstrainedBackend::new(9);
-    device.hooks.refused_rounds = 1;
-    let record = finished(&place, &mut device, &config(&place));
-    assert_eq!(device.hooks.rounds.len(), 3);
-    assert_eq!(device.hooks.rounds[1], 0);
+    let (record, hooks) = limited(|_| (), |hooks| hooks.refused_rounds = 1);
+    assert_eq!(hooks.rounds.len(), 3);
+    assert_eq!(hooks.rounds[1], 0);
     let [first, second] = record.rounds[..] else { panic!("{:?}", record.rounds) };
     assert_eq!(first.0, 0);
     assert!(first.1 > 0 && second.0 > 0, "{first:?}, {second:?}");
@@ -165,10 +177,8 @@ fn a_refused_densification_step_only_prunes() {
 
 #[test]
 fn a_host_without_memory_refuses_gaussians_or_stops_the_run() {
-    let place = TestFolder::with_scene();
-    let mut device = ConstrainedBackend::new(9);
-    (device.hooks.is_host_short, device.hooks.refused_rounds) = (true, 1);
-    let record = finished(&place, &mut device, &config(&place));
+    let (record, _) =
+        limited(|_| (), |hooks| (hooks.is_host_short, hooks.refused_rounds) = (true, 1));
     assert!(record.rounds[0].0 == 0 && record.rounds[1].0 > 0, "{:?}", record.rounds);
     let place = TestFolder::with_scene();
     let mut device = ConstrainedBackend::new(9);
@@ -185,9 +195,7 @@ fn an_evaluation_without_memory_omits_lpips() {
     let measured = |refuse: fn(&mut ConstrainedBackend)| {
         let place = TestFolder::with_scene();
         let mut config = config(&place);
-        (config.scene.eval, config.scene.test_every) = (true, 4);
-        config.optimize.iterations = 4;
-        config.output.test_iterations = vec![2];
+        evaluated(&mut config, 4, 2);
         let mut device = ConstrainedBackend::new(9);
         refuse(&mut device);
         let (record, ended) = run_as(&place, &mut device, &config, Some(&weights));
@@ -227,13 +235,10 @@ fn lists_of_neighbours_shrink_without_memory() {
 #[test]
 fn a_batch_with_a_refused_view_steps_with_the_earlier_views() {
     for reliefs in [0, 1] {
-        let place = TestFolder::with_scene();
-        let mut config = config(&place);
-        config.optimize.batch_views = 4;
-        let mut device = ConstrainedBackend::new(9);
-        device.hooks.refused_frames = [7].into();
-        device.hooks.reliefs = reliefs;
-        let record = finished(&place, &mut device, &config);
+        let refuse = |hooks: &mut Constraints| {
+            (hooks.refused_frames, hooks.reliefs) = ([7].into(), reliefs);
+        };
+        let (record, _) = limited(|config| config.optimize.batch_views = 4, refuse);
         // The third view of the second step is refused; the next step ends where batches end.
         assert_eq!(record.steps, [4, 6, 8, 12, 16, 20, 24, 28, 30]);
         assert_eq!(record.rungs.len(), reliefs);
@@ -245,21 +250,16 @@ const SIZES: [[u32; 2]; 3] = [[48, 36], [43, 32], [39, 29]];
 
 #[test]
 fn views_shrink_while_memory_is_short_and_grow_again() {
-    let place = TestFolder::with_scene();
-    let mut config = config(&place);
-    // Evaluations use the full size, held-out or not.
-    (config.scene.eval, config.scene.test_every) = (true, 4);
-    config.output.test_iterations = vec![12];
-    let mut device = ConstrainedBackend::new(9);
-    device.hooks.refused_frames = [4, 9].into();
-    (device.hooks.reliefs, device.hooks.smaller_views) = (2, 2);
-    device.hooks.full_size_from = 25;
-    let record = finished(&place, &mut device, &config);
+    let refuse = |hooks: &mut Constraints| {
+        hooks.refused_frames = [4, 9].into();
+        (hooks.reliefs, hooks.smaller_views, hooks.full_size_from) = (2, 2, 25);
+    };
+    let (record, hooks) = limited(|config| evaluated(config, 30, 12), refuse);
     assert_eq!(record.steps, (1..=30).collect::<Vec<u32>>());
     // Two frames are refused, after 3 and 7 steps; two of the others are measured after 12.
     let [full, smaller, smallest] = SIZES;
     let trained = [(full, 4), (smaller, 5), (smallest, 14), (full, 9)];
-    assert_eq!(device.hooks.trained_px, trained);
+    assert_eq!(hooks.trained_px, trained);
     let rungs = record.rungs.iter().map(|&(_, rung)| rung).collect::<Vec<_>>();
     assert_eq!(rungs, [Rung::Resolution; 3]);
     let expected = [("0.90", "iteration 3"), ("0.81", "iteration 7")];
@@ -274,15 +274,12 @@ fn views_shrink_while_memory_is_short_and_grow_again() {
 
 #[test]
 fn an_evaluation_beyond_the_memory_is_left_out() {
-    let place = TestFolder::with_scene();
-    let mut config = config(&place);
-    (config.scene.eval, config.scene.test_every) = (true, 4);
-    (config.optimize.iterations, config.output.test_iterations) = (6, vec![4]);
-    let mut device = ConstrainedBackend::new(9);
-    // The second step, and the first measured view.
-    device.hooks.refused_frames = [2, 6].into();
-    (device.hooks.reliefs, device.hooks.smaller_views) = (1, 1);
-    let record = finished(&place, &mut device, &config);
+    let refuse = |hooks: &mut Constraints| {
+        // The second step, and the first measured view.
+        hooks.refused_frames = [2, 6].into();
+        (hooks.reliefs, hooks.smaller_views) = (1, 1);
+    };
+    let (record, _) = limited(|config| evaluated(config, 6, 4), refuse);
     assert_eq!(record.evaluations, [(6, false)]);
     let last = record.warnings.last().unwrap();
     assert!(last.contains("this evaluation is left out"), "{:?}", record.warnings);

@@ -3,12 +3,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use splat::backend::cpu::Cpu;
-use splat::backend::{CHUNK_ROWS, Snapshot};
+use splat::backend::CHUNK_ROWS;
 use splat::config::Config;
 use splat::export::{RenderMode, read_ply};
 use splat::memory::TrainingScale;
-use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
 use splat::train::save::{DeviceModel, write_point_cloud};
 

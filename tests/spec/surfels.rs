@@ -1,19 +1,11 @@
 //! Surfels: gradients against differences, and drawn images against the definition.
 
-use std::sync::Arc;
-
-use splat::backend::cpu::{Cpu, Model, Parameter};
-use splat::backend::{
-    Extra, Footprint, Look, NormalDepths, Render, RenderSettings, Store, Term, Terms,
-};
+use splat::backend::Extra;
 use splat::math::linalg::{add, dot, mul, rotation, scale, sub};
-use splat::math::{Real, sh, sigmoid};
-use splat::model::Gaussians;
+use splat::math::{sh, sigmoid};
 
-use crate::common::oracle::assert_differences;
 use crate::common::prelude::*;
-use crate::common::scene::{NEAR, nine, target};
-use crate::common::{Draws, view};
+use crate::common::scene::target;
 
 /// Returns surfels turned from the camera by at most about twice `turn` radians, all but the first in front of the
 /// common view.
@@ -32,15 +24,11 @@ fn facing(seed: u64, log_scales: [f64; 2], turn: f64) -> Gaussians {
 }
 
 const DRAWING: Drawing = Drawing {
-    pass: Pass::Observe,
-    sh_degree: 3,
-    background: [0.2, 0.5, 0.9],
-    near: NEAR,
     footprint: Footprint::Surfel,
     inverse_depth: true,
     inverse_squares: true,
     surface: true,
-    ..Drawing::DEFAULT
+    ..COLOURS
 };
 
 const NORMAL_WEIGHT: f64 = 0.3;
@@ -54,22 +42,10 @@ fn terms() -> Terms {
 
 /// Compares all gradients with differences. Returns how many of each parameter were large enough.
 fn compare(surfels: &Gaussians, terms: &Terms) -> Vec<usize> {
-    let target = Arc::new(target(false));
-    let mut device = Cpu::<f64>::new();
-    let mut model = device.upload(surfels).unwrap();
-    let mut gradients = Default::default();
-    let seen = (&view(), &DRAWING);
-    device.add_view(&mut model, seen, (&target, terms), &mut gradients).unwrap();
-    let loss = |device: &mut Cpu<f64>, moved: &Model<f64>| {
-        let frame = device.draw(moved, &view(), &DRAWING).unwrap();
-        let (_, loss) = device.compare(moved, frame, &target, terms).unwrap();
-        let values = loss.read().unwrap();
-        // Terms that compare the surface with itself are not in the total.
-        let of = |name| values.get(name).unwrap_or(0.0);
-        values.total + NORMAL_WEIGHT * of("dn") + DISTORTION_WEIGHT * of("distortion")
-    };
-    // As for Gaussians: rounding of the loss over the step.
-    assert_differences(&mut device, (&model, &gradients), &Parameter::ALL, (1e-6, 1e-4), loss)
+    let mut model = Cpu::<f64>::new().upload(surfels).unwrap();
+    let beside = &[("dn", NORMAL_WEIGHT), ("distortion", DISTORTION_WEIGHT)][..];
+    let compared = (&Arc::new(target(false)), terms, beside);
+    assert_view_differences(&mut model, &DRAWING, compared, &Parameter::ALL)
 }
 
 #[test]

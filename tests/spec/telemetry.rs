@@ -136,7 +136,6 @@ fn fallbacks_are_counted_and_reported_once() {
     assert_eq!((&line["bytes"], &line["budget"]), (&(312 << 20).into(), &(2u64 << 30).into()));
 }
 
-/// Returns the progress of a run on stderr.
 fn shown(events: &[Event], style: ProgressStyle) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("stderr");

@@ -1,21 +1,15 @@
 //! Triangles between shared vertices: gradients against differences, and drawn images against the definition.
 
-use std::sync::Arc;
+use splat::backend::cpu::{Gradients, Model};
+use splat::backend::{FaceStatistics, Window};
+use splat::math::sh;
 
+use crate::common::derivative_between_edges;
 use crate::common::prelude::*;
-use crate::common::scene::{NEAR, nine, straight, target};
-use crate::common::{
-    Draws, assert_relative, derivative_between_cuts, derivative_between_edges, view,
-};
-use splat::backend::cpu::{Cpu, Gradients, Model, Parameter};
-use splat::backend::{DeviceError, FaceStatistics, Footprint, Rendered, Term, Terms, Window};
-use splat::dataset::View;
-use splat::math::{Real, sh};
-use splat::model::Gaussians;
+use crate::common::scene::target;
 
 mod definition;
 mod mesh;
-mod refusals;
 
 use self::definition::{by_definition, flattened};
 
@@ -25,20 +19,12 @@ struct Soup {
     faces: Vec<[u32; 3]>,
 }
 
-const BACKGROUND: [f32; 3] = [0.2, 0.5, 0.9];
+const BACKGROUND: [f32; 3] = COLOURS.background;
 
 const WINDOW: Window = Window { exponent: 0.6, opacity_floor: 0.2, strip_px: 0.0, ..Window::SOLID };
 
 fn drawing(window: Window) -> Drawing {
-    Drawing {
-        pass: Pass::Observe,
-        sh_degree: 3,
-        background: BACKGROUND,
-        near: NEAR,
-        footprint: Footprint::Triangle(window),
-        inverse_depth: true,
-        ..Drawing::DEFAULT
-    }
+    Drawing { footprint: Footprint::Triangle(window), inverse_depth: true, ..COLOURS }
 }
 
 fn terms() -> Terms {

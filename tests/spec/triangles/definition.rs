@@ -9,7 +9,6 @@ use splat::math::linalg::{add, mul, normalize, scale, sub};
 use splat::math::sh;
 use splat::math::splat::TRIANGLE_ALPHA_MAX;
 
-/// A projected face by the definition.
 pub(super) struct Flat {
     px: [[f64; 2]; 3],
     inverse_depths: [f64; 3],
