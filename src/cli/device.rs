@@ -2,18 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use clap::builder::PossibleValue;
-use clap::parser::ValueSource;
-use clap::{ArgMatches, ValueEnum};
+use clap::ArgMatches;
 use serde::Serialize;
 
 use super::exit::DoesNotFit;
-use super::host_limit;
 use super::parser::is_typed;
 use crate::backend::cpu::Cpu;
 use crate::backend::nvidia::User;
 use crate::backend::{Device, DeviceError, Inputs, MemoryKind, Peaks, TrainDevice, gpu};
-use crate::config::{Config, ConfigError, DeviceChoice, Layers, MemoryOptions, resolve};
+use crate::config::{
+    Config, ConfigError, DeviceChoice, Layers, MemoryOptions, resolve, value_name,
+};
 use crate::memory::plan::{Forecast, PlannedCoarse, PlannedRow, PlannedStage, ViewGrowth};
 use crate::memory::{Bytes, Rung};
 use crate::train::forecast;
@@ -96,18 +95,14 @@ impl DeviceOptions {
 
     /// True if the options choose a GPU.
     pub(super) fn is_gpu(&self) -> bool {
-        match self.device {
-            DeviceChoice::Cpu => false,
-            DeviceChoice::Cuda => true,
-            DeviceChoice::Auto => gpu::is_present(),
-        }
+        !self.device.is_cpu(gpu::is_present())
     }
 
     /// Returns the options of a command that reads an earlier run's configuration. Only typed options without effect
     /// are reported.
     pub(super) fn of_earlier(config: &Config, matches: &ArgMatches) -> Self {
-        let is_typed = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
-        let typed = matches.ids().map(|id| id.as_str().to_owned()).filter(|id| is_typed(id));
+        let typed = matches.ids().map(|id| id.as_str().to_owned());
+        let typed = typed.filter(|id| is_typed(matches, id));
         Self { typed: Some(typed.collect()), ..Self::of(config) }
     }
 
@@ -120,8 +115,7 @@ impl DeviceOptions {
         this.memory.give_up = kept;
         let idle: Vec<Rung> = idle;
         if is_typed(matches, "give_up") && !idle.is_empty() {
-            let names: Vec<_> = idle.iter().filter_map(ValueEnum::to_possible_value).collect();
-            let names: Vec<&str> = names.iter().map(PossibleValue::get_name).collect();
+            let names: Vec<String> = idle.iter().map(value_name).collect();
             tracing::warn!(
                 "--give-up {} has no effect here: it is about what splat train does with the model",
                 names.join(",")
@@ -149,8 +143,7 @@ pub(super) fn demo_lacks_kernels(device: DeviceChoice) -> bool {
 
 /// True if these options run on the processor.
 pub(super) fn is_on_processor(config: &Config) -> bool {
-    let has_gpu = gpu::is_present() && gpu::kernels().is_some();
-    host_limit::is_on_processor(config.run.device, has_gpu)
+    config.run.device.is_cpu(gpu::is_present() && gpu::kernels().is_some())
 }
 
 /// Resolves options with the defaults of the device that they choose. Returns the layers adapted to that device.

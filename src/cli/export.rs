@@ -52,8 +52,7 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     let (from, iteration) = source(args)?;
     if read_ply_primitive(&from).is_ok_and(|it| it == PrimitiveName::Triangles) {
         warn_of_idle(None, matches);
-        let source = triangles::MeshSource { from: &from, iteration };
-        return triangles::run(args, &named, &source, &target(args)?, matches);
+        return triangles::run(args, &named, &from, iteration, &target(args)?, matches);
     }
     let mut format = splat_format(args, named)?;
     warn_of_idle(Some(&format), matches);

@@ -12,7 +12,7 @@ use splat_mesh::clean::CleanError;
 use splat_mesh::decimate::{DecimateOptions, decimate};
 use splat_mesh::file::read_mesh;
 
-use self::record::{MESH_NAME, Measurement, RefineRecord, RefineSettings, WrittenMesh};
+use self::record::{MESH_NAME, Measurement, RefineRecord, RefineSettings};
 use super::check::{warn, warn_of_images};
 use super::device::{self, DeviceOptions, DeviceRoom, DrawingPlan, Task};
 use super::exit::{DataError, DoesNotFit, OutOfMemory};
@@ -243,8 +243,8 @@ impl Task for Refining<'_> {
         let made = MeshFiles { formats: &args.formats, frame: &dataset.frame };
         let written = write_mesh(folder, MESH_NAME, &made, &mesh, texture.as_ref())?;
         files.extend(written.iter().filter_map(|path| path.file_name()).map(PathBuf::from));
-        let written = WrittenMesh { texture: &args.texture, files };
-        record.complete(topology, &start.columns, &state.values, written, began);
+        let after_columns = &state.values;
+        record.complete(topology, &start.columns, after_columns, &args.texture, files, began);
         record.after = after.as_ref().map(Measurement::of);
         record.write(folder)?;
         tracing::info!("{}", record.described());

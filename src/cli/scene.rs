@@ -13,9 +13,7 @@ use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
 use super::folder::TrainedViews;
 use super::held_out::{check_unseen, nothing_held_out};
-use super::host_limit::{
-    HostRoom, HostRun, Offloaded, OnProcessor, is_on_processor, largest_to_decode, showing,
-};
+use super::host_limit::{HostRoom, HostRun, Offloaded, OnProcessor, largest_to_decode, showing};
 use super::parser::is_typed;
 use crate::backend::{DeviceError, Footprint, MOST_SAMPLES, TrainDevice, Window, gpu};
 use crate::config::{
@@ -144,7 +142,7 @@ impl ReadModel {
 
     /// True if the model will be on the processor.
     pub(super) fn is_on_processor(&self) -> bool {
-        is_on_processor(self.config.run.device, gpu::is_present())
+        self.config.run.device.is_cpu(gpu::is_present())
     }
 
     /// Checks `--host-limit` for a command that does this work on the processor. On a GPU the host only holds

@@ -129,11 +129,7 @@ impl<'a> Feed<'a> {
             }
             // The next choice skips views that cannot be decoded.
             let Some(image) = self.fetch(device, iteration, other) else { continue };
-            let target =
-                device.upload_target(Photo { image: &image, stay: Stay::Resident(other) })?;
-            drop(image);
-            self.views.release(device, other);
-            return Ok(Some((other, target)));
+            return Ok(Some((other, self.upload(device, other, image)?)));
         }
         Ok(None)
     }
@@ -165,12 +161,20 @@ impl<'a> Feed<'a> {
             let Some(image) = image.or_else(|| self.fetch(device, iteration, view)) else {
                 continue;
             };
-            let target =
-                device.upload_target(Photo { image: &image, stay: Stay::Resident(view) })?;
-            drop(image);
-            self.views.release(device, view);
-            return Ok((view, target));
+            return Ok((view, self.upload(device, view, image)?));
         }
+    }
+
+    fn upload<B: Device>(
+        &self,
+        device: &mut B,
+        view: usize,
+        image: Arc<Image>,
+    ) -> Result<B::Target, DeviceError> {
+        let target = device.upload_target(Photo { image: &image, stay: Stay::Resident(view) })?;
+        drop(image);
+        self.views.release(device, view);
+        Ok(target)
     }
 
     /// Returns the view of an iteration whose photograph another rank loads.
@@ -268,12 +272,9 @@ impl<'a> Feed<'a> {
             }
             next += 1;
         }
-        for view in self.order.following(iteration) {
-            if let Some(chosen) = self.try_view(device, iteration, view) {
-                return Ok(chosen);
-            }
-        }
-        Err(self.no_images())
+        let following = self.order.following(iteration);
+        let chosen = following.into_iter().find_map(|it| self.try_view(device, iteration, it));
+        chosen.ok_or_else(|| self.no_images())
     }
 
     /// Returns the epoch of an iteration, from 0.

@@ -139,18 +139,11 @@ pub struct Refiner<'a, B: TrainDevice> {
     feed: Feed<'a>,
     /// Finished iterations.
     iteration: u32,
-    /// Step whose losses are not read yet.
-    pending: Option<PendingLoss<B>>,
+    /// Iteration, terms and losses of the step whose losses are not read yet.
+    pending: Option<(u32, Terms, B::Losses)>,
     training_seconds: f64,
     reported: Instant,
     times: RunTimes,
-}
-
-/// Losses of a step.
-struct PendingLoss<B: TrainDevice> {
-    iteration: u32,
-    terms: Terms,
-    losses: B::Losses,
 }
 
 impl<'a, B: TrainDevice> Refiner<'a, B> {
@@ -316,7 +309,9 @@ impl<B: TrainDevice> Refiner<'_, B> {
         let mut gradients = B::Gradients::default();
         let model = &mut self.model;
         let outputs = add_view(self.device, model, &target, &inputs, None, &mut gradients)?;
-        let step = self.step_of(iteration);
+        let rates = schedule::rates(&config.optimize, self.setup.rule.vertex_unit(), iteration);
+        let normal_consistency = self.setup.rule.normal_consistency;
+        let step = BoundStep { adam: AdamStep::new(iteration, rates), normal_consistency };
         self.device.step_bound(&mut self.model, &mut self.binding, gradients, &step)?;
         if iteration < self.setup.rule.iterations {
             self.feed.prefetch(self.device, iteration + 1)?;
@@ -325,7 +320,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         self.training_seconds += started.elapsed().as_secs_f64();
         let losses = outputs.pixels;
         let is_ready = losses.is_ready();
-        let before = self.pending.replace(PendingLoss { iteration, terms, losses });
+        let before = self.pending.replace((iteration, terms, losses));
         self.report(before)?;
         if is_ready {
             self.report_pending()?;
@@ -333,16 +328,9 @@ impl<B: TrainDevice> Refiner<'_, B> {
         self.warn_of_images()
     }
 
-    fn step_of(&self, iteration: u32) -> BoundStep {
-        let RefineRule { normal_consistency, .. } = *self.setup.rule;
-        let unit = self.setup.rule.vertex_unit();
-        let rates = schedule::rates(&self.setup.config.optimize, unit, iteration);
-        BoundStep { adam: AdamStep::new(iteration, rates), normal_consistency }
-    }
-
     /// Reports a step once its losses are available.
-    fn report(&mut self, pending: Option<PendingLoss<B>>) -> Result<(), TrainError> {
-        let Some(PendingLoss { iteration, terms, losses }) = pending else { return Ok(()) };
+    fn report(&mut self, pending: Option<(u32, Terms, B::Losses)>) -> Result<(), TrainError> {
+        let Some((iteration, terms, losses)) = pending else { return Ok(()) };
         let losses = losses.read()?;
         let ms = self.reported.elapsed().as_secs_f64() * 1e3;
         self.reported = Instant::now();

@@ -83,6 +83,8 @@ pub struct TrainerSetup<'a> {
     pub images: &'a ImageLoader,
     /// Resolved configuration.
     pub config: &'a Config,
+    /// Largest number of Gaussians or vertices.
+    pub max_points: usize,
     /// Network weights for LPIPS in evaluations.
     pub lpips: Option<&'a LpipsWeights>,
     /// Existing model folder.
@@ -243,7 +245,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         }
         Self {
             scale,
-            strategy: strategy::of(setup.config, scale, setup.dataset),
+            strategy: strategy::of(setup.config, setup.dataset, setup.max_points),
             setup,
             device,
             sink,

@@ -111,7 +111,7 @@ impl<P: Primitive> StoredCheckpoint<P> {
             primitive: PhantomData,
         };
         stored.check_values().map_err(&damaged)?;
-        let read = stored.read_tables().and_then(|()| stored.read_bound().map(drop));
+        let read = stored.read_tables().and_then(|_| stored.read_bound().map(drop));
         let read = read.and_then(|()| stored.read_faces().map(drop));
         read.map_err(|error| damaged(error.to_string()))?;
         Ok(stored)
@@ -119,12 +119,8 @@ impl<P: Primitive> StoredCheckpoint<P> {
 
     /// Reads the colour tables in the order of [`Checkpoint::train_views`]. `None` without tables.
     pub fn appearance(&mut self) -> Result<Option<AppearanceTables>, CheckpointError> {
-        let unreadable = |source| CheckpointError::Unreadable { path: self.path.clone(), source };
-        self.tables
-            .as_ref()
-            .map(|tables| tables.read(&mut self.file))
-            .transpose()
-            .map_err(unreadable)
+        let read = self.read_tables();
+        read.map_err(|source| CheckpointError::Unreadable { path: self.path.clone(), source })
     }
 
     /// True if the model is bound to a mesh.
@@ -152,8 +148,8 @@ impl<P: Primitive> StoredCheckpoint<P> {
         self.bound.as_ref().map(|bound| bound.read(&mut self.file)).transpose()
     }
 
-    fn read_tables(&mut self) -> io::Result<()> {
-        self.tables.as_ref().map_or(Ok(()), |tables| tables.read(&mut self.file).map(drop))
+    fn read_tables(&mut self) -> io::Result<Option<AppearanceTables>> {
+        self.tables.as_ref().map(|tables| tables.read(&mut self.file)).transpose()
     }
 
     /// Returns the degree of the harmonics that are read.
