@@ -133,7 +133,7 @@ impl DeviceOptions {
 ///
 /// On a machine with an NVIDIA GPU the processor has to be named.
 pub(super) fn on<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
-    if options.is_gpu() { on_cuda(options, task) } else { on_cpu(options, task) }
+    if options.is_gpu() { on_cuda(options, task) } else { task.run(&mut processor(options)?) }
 }
 
 /// True if the demonstration trains on the processor of a machine whose GPU this program cannot use.
@@ -154,10 +154,6 @@ pub(super) fn resolve_on_device(layers: Layers<'_>) -> Result<(Config, Layers<'_
     }
     let layers = Layers { on_processor: true, ..layers };
     Ok((resolve(layers)?, layers))
-}
-
-fn on_cpu<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
-    task.run(&mut processor(options)?)
 }
 
 /// Opens the processor with these options.

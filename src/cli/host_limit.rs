@@ -49,7 +49,7 @@ const GAUSSIAN_ROWS: [&str; 6] = [
 const SAVED_ROWS: &str = "rows on their way to a file";
 
 /// Rows in addition to those of the model's stages.
-const AT_START: &str = "Gaussians at the start";
+pub(super) const AT_START: &str = "Gaussians at the start";
 
 const LARGEST_PHOTOGRAPH: &str = "the largest photograph and its copies";
 
@@ -109,22 +109,15 @@ impl<'a> HostRun<'a> {
         Some(Self { bytes, config, dataset, program })
     }
 
-    /// Checks a command whose model is on a GPU. `gaussians`: bytes of Gaussians that the host creates.
+    /// Checks a command whose model is on a GPU while the host holds this row. The offloaded tables of `now` Gaussians
+    /// may grow to those of `most`.
     pub(super) fn on_gpu(
         &self,
-        gaussians: Bytes,
-        offloaded: Offloaded,
-    ) -> Result<HostRoom, DoesNotFit> {
-        self.beside_gpu(PlannedRow { label: AT_START, bytes: gaussians }, offloaded)
-    }
-
-    /// Checks a command whose model is on a GPU while the host holds this row.
-    pub(super) fn beside_gpu(
-        &self,
         row: PlannedRow,
-        offloaded: Offloaded,
+        now: u64,
+        most: u64,
     ) -> Result<HostRoom, DoesNotFit> {
-        let Offloaded { now, most } = offloaded;
+        let [now, most] = [now, most].map(|gaussians| offloaded_bytes(self.config, gaussians));
         let stage = PlannedStage { name: START, rows: vec![row], total: row.bytes };
         let tables = PlannedRow { label: OFFLOADED, bytes: now };
         let decoding = with_row(self.decoding(&stage), tables);
@@ -387,31 +380,17 @@ pub(super) fn less_host_memory(stopped: &TrainError) -> Option<&'static str> {
     }
 }
 
-/// Host memory of a GPU model's offloaded tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Offloaded {
-    /// Size now.
-    pub(super) now: Bytes,
-    /// Size after growth.
-    pub(super) most: Bytes,
+/// Returns the host memory of a GPU model's offloaded tables.
+fn offloaded_bytes(config: &Config, gaussians: u64) -> Bytes {
+    let model = planned_model(config, config.optimize.sh_degree, gaussians);
+    Bytes(model.host_tables().map(|(_, bytes)| bytes).sum())
 }
 
-impl Offloaded {
-    /// Returns the sizes of a model that does not grow.
-    pub(super) fn of(config: &Config, gaussians: u64) -> Self {
-        Self::growing(config, gaussians, gaussians)
-    }
-
-    /// Returns the sizes of a model that may grow.
-    pub(super) fn growing(config: &Config, now: u64, most: u64) -> Self {
-        let (storage, optional) = (config.memory.storage_on_gpu(), OptionalColumns::NONE);
-        let (schema, sh_degree) = (&GAUSSIANS, config.optimize.sh_degree);
-        let bytes = |gaussians| {
-            let size = ModelSize { gaussians, schema, sh_degree, storage, optional };
-            Bytes(size.host_tables().map(|(_, bytes)| bytes).sum())
-        };
-        Self { now: bytes(now), most: bytes(most) }
-    }
+/// Returns the size of a model on a GPU that is only drawn.
+pub(super) fn planned_model(config: &Config, sh_degree: u32, gaussians: u64) -> ModelSize {
+    let (schema, optional) = (&GAUSSIANS, OptionalColumns::NONE);
+    let storage = config.memory.storage_on_gpu();
+    ModelSize { gaussians, schema, sh_degree, storage, optional }
 }
 
 #[cfg(test)]

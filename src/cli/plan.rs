@@ -11,7 +11,7 @@ use self::report::{
 };
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
-use super::host_limit::{HostRoom, HostRun, Offloaded, OnProcessor, training};
+use super::host_limit::{AT_START, HostRoom, HostRun, OnProcessor, training};
 use super::intent::tell_usual;
 use super::output::print_report;
 use super::refine::BoundOptions;
@@ -26,7 +26,7 @@ use crate::dataset::{Dataset, Frame};
 use crate::export::{PlyModel, frame_of_file};
 use crate::layout::{GAUSSIANS, TRIANGLES};
 use crate::memory::plan::{
-    self, Granule, ModelSize, PlannedRun, Storage, ViewGrowth, nccl, nccl_blocks,
+    self, Granule, ModelSize, PlannedRow, PlannedRun, Storage, ViewGrowth, nccl, nccl_blocks,
 };
 use crate::memory::{Bytes, Limit, Rung};
 use crate::mesh::MeshOptions;
@@ -154,8 +154,8 @@ fn check_host(
     let count = start.len() as u64;
     if !on_processor {
         let parameters = 4 * u64::from(GAUSSIANS.row_values(config.optimize.sh_degree));
-        let offloaded = Offloaded::of(config, most);
-        return Some(run.on_gpu(Bytes(count * parameters), offloaded));
+        let row = PlannedRow { label: AT_START, bytes: Bytes(count * parameters) };
+        return Some(run.on_gpu(row, most, most));
     }
     Some(run.on_processor(&OnProcessor {
         work: training(config, dataset, typed.unwrap_or(count), count),

@@ -18,8 +18,10 @@ use super::device::{self, DeviceOptions, DeviceRoom, DrawingPlan, Task};
 use super::exit::{DataError, DoesNotFit, OutOfMemory};
 use super::folder;
 use super::folder::TrainedViews;
-use super::host_limit::{BOUND_MESH, HostRoom, OnProcessor, less_host_memory, showing};
-use super::mesh::{exposures, planned_model, room, texture_described, warn_of_idle_texture};
+use super::host_limit::{
+    BOUND_MESH, HostRoom, OnProcessor, less_host_memory, planned_model, showing,
+};
+use super::mesh::{exposures, room, texture_described, warn_of_idle_texture};
 use super::next::interrupted;
 use super::output::{print_paths, shell_word};
 use super::parser::command_of;
@@ -85,12 +87,12 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
     ])?;
     model.refuse_seen(&args.model.model_path, "the options of its training")?;
     let trained = model.trained_on();
-    let path = mesh_file(&args.model, args.mesh.as_deref(), model.iteration())?;
+    let path = mesh_file(&args.model, args.mesh.as_deref(), model.iteration)?;
     let mesh = prepare_mesh(&path, options.vertices, &model)?;
     let settings = RefineSettings::new(&options, &path, &mesh, &model);
     let name = path.file_stem().unwrap_or_default();
     let folder = args.model.model_path.join("refined");
-    let folder = folder.join(format!("iteration_{}", model.iteration())).join(name);
+    let folder = folder.join(format!("iteration_{}", model.iteration)).join(name);
     let rule = BindRule {
         per_triangle: options.per_triangle,
         sh_degree: model.config.optimize.sh_degree,

@@ -13,7 +13,7 @@ use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
 use super::folder::TrainedViews;
 use super::held_out::{check_unseen, nothing_held_out};
-use super::host_limit::{HostRoom, HostRun, Offloaded, OnProcessor, largest_to_decode, showing};
+use super::host_limit::{AT_START, HostRoom, HostRun, OnProcessor, largest_to_decode, showing};
 use super::parser::is_typed;
 use crate::backend::{DeviceError, Footprint, MOST_SAMPLES, TrainDevice, Window, gpu};
 use crate::config::{
@@ -66,7 +66,7 @@ pub(super) struct ReadModel {
     pub(super) gaussians: Gaussians,
     /// Triangles, if the Gaussians are their vertices.
     pub(super) triangles: Option<ShownTriangles>,
-    iteration: u32,
+    pub(super) iteration: u32,
     /// True if the scene options differ from those of the training.
     pub(super) altered: bool,
     /// Scene options of the training.
@@ -97,10 +97,6 @@ impl ReadModel {
         let Some(trained) = &self.trained else { return };
         let Dataset { train, views, .. } = &mut self.dataset;
         train.retain(|&view| trained.contains_stem(views[view].stem()));
-    }
-
-    pub(super) fn iteration(&self) -> u32 {
-        self.iteration
     }
 
     /// Returns the recorded training views, or none without a record.
@@ -152,11 +148,8 @@ impl ReadModel {
         match HostRun::new(config, dataset) {
             Some(run) if self.is_on_processor() => run.on_processor(model),
             Some(run) => {
-                let offloaded = Offloaded::of(config, model.most);
-                match model.beside {
-                    Some(row) => run.beside_gpu(row, offloaded),
-                    None => run.on_gpu(Bytes(0), offloaded),
-                }
+                let nothing = PlannedRow { label: AT_START, bytes: Bytes(0) };
+                run.on_gpu(model.beside.unwrap_or(nothing), model.most, model.most)
             }
             None => Ok(HostRoom::default()),
         }

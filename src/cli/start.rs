@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use super::check::check;
 use super::exit::{DataError, UsageError};
 use super::export::read_splats;
 use super::file_kind::check_init;
@@ -131,7 +132,22 @@ fn starting_model<'a>(path: &Path, config: &Config, frame: &Frame) -> anyhow::Re
     }
     check_trainable(path, &model)?;
     model.convert(&frame_of_file(path)?, frame);
-    refuse_unlike(path, primitive, config.optimize.primitive)?;
+    let (shown, is_mesh) = (path.display(), primitive == PrimitiveName::Triangles);
+    let wants_mesh = config.optimize.primitive == PrimitiveName::Triangles;
+    check([
+        (
+            is_mesh && !wants_mesh,
+            format!(
+                "--init {shown}: holds triangles, not Gaussians. Give --primitive triangles, or leave --init out"
+            ),
+        ),
+        (
+            wants_mesh && !is_mesh,
+            format!(
+                "--init {shown}: holds Gaussians, and --primitive triangles needs triangles. Leave --init out to start from the scene's points"
+            ),
+        ),
+    ])?;
     if let Some(cap) = config.densify.max_points.filter(|&cap| cap < model.len() as u64) {
         let rows = if triangles.is_some() { "vertices" } else { "Gaussians" };
         anyhow::bail!(UsageError(format!(
@@ -244,24 +260,6 @@ fn check_trainable(path: &Path, model: &Gaussians) -> Result<(), DataError> {
         }
     }
     Ok(())
-}
-
-/// Returns an error if a file of triangles starts a run of Gaussians, or the reverse.
-fn refuse_unlike(
-    path: &Path,
-    found: PrimitiveName,
-    wanted: PrimitiveName,
-) -> Result<(), UsageError> {
-    let shown = path.display();
-    match (found == PrimitiveName::Triangles, wanted == PrimitiveName::Triangles) {
-        (true, false) => Err(UsageError(format!(
-            "--init {shown}: holds triangles, not Gaussians. Give --primitive triangles, or leave --init out"
-        ))),
-        (false, true) => Err(UsageError(format!(
-            "--init {shown}: holds Gaussians, and --primitive triangles needs triangles. Leave --init out to start from the scene's points"
-        ))),
-        _ => Ok(()),
-    }
 }
 
 /// Largest opacity whose logit is computed for a floor of 0.

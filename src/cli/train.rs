@@ -12,7 +12,7 @@ use super::device::{self, DeviceOptions, REBUILD, Task};
 use super::exit::{NothingToTrain, OutOfMemory, OutOfSpace, UsageError};
 use super::folder::TrainedViews;
 use super::held_out::refuse_seen;
-use super::host_limit::{HostRoom, HostRun, Offloaded, OnProcessor, less_memory, training};
+use super::host_limit::{AT_START, HostRoom, HostRun, OnProcessor, less_memory, training};
 use super::intent::Intent;
 use super::lpips::{self, LpipsDemand, Sources};
 use super::next::{demo_summary, interrupted, tell_next};
@@ -29,7 +29,7 @@ use crate::config::{Config, DeviceChoice, Offset, PrimitiveName, TrainSample, Tr
 use crate::dataset::{AlphaMeaning, Dataset, Frame, ImageSource, View};
 use crate::layout::GAUSSIANS;
 use crate::memory::Bytes;
-use crate::memory::plan::ViewGrowth;
+use crate::memory::plan::{PlannedRow, ViewGrowth};
 use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{Sinks, SummaryFile, grouped, release_notices};
@@ -286,8 +286,8 @@ fn host_room<B: TrainDevice>(
     if device.info().uuid.is_some() {
         let parameters = 4 * u64::from(GAUSSIANS.row_values(config.optimize.sh_degree));
         let share = |all: u64| all.div_ceil(u64::from(device.world()).max(1));
-        let offloaded = Offloaded::growing(config, share(gaussians), share(most));
-        return Ok(run.on_gpu(Bytes(start * parameters), offloaded)?);
+        let row = PlannedRow { label: AT_START, bytes: Bytes(start * parameters) };
+        return Ok(run.on_gpu(row, share(gaussians), share(most))?);
     }
     let count_seen = || -> ViewGrowth {
         match (checkpoint, first) {

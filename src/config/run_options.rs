@@ -120,7 +120,11 @@ options! {
 impl MemoryOptions {
     /// Returns the storage of the model's state on a GPU.
     pub fn storage_on_gpu(&self) -> Storage {
-        self.offload.storage(self.optimize_memory)
+        match (self.offload, self.optimize_memory) {
+            (Offload::Sh, _) => Storage::Offloaded,
+            (Offload::None, Compactness::Auto) => Storage::Compact,
+            (Offload::None, compactness) => compactness.storage_on_cpu(),
+        }
     }
 }
 

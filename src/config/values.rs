@@ -129,16 +129,6 @@ pub enum Offload {
     Sh,
 }
 
-impl Offload {
-    /// Returns the storage on a GPU of a model with this compactness.
-    pub fn storage(self, compactness: Compactness) -> Storage {
-        match self {
-            Self::None => compactness.storage_on_gpu(),
-            Self::Sh => Storage::Offloaded,
-        }
-    }
-}
-
 /// Gaussians on which the weights of opacity and scale act.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -379,14 +369,6 @@ impl Compactness {
             Self::Off | Self::Auto => Storage::Full,
             Self::Sh => Storage::HalfColors,
             Self::All => Storage::Compact,
-        }
-    }
-
-    /// Returns the storage of the model's state on a GPU.
-    pub fn storage_on_gpu(self) -> Storage {
-        match self {
-            Self::Auto => Storage::Compact,
-            Self::Off | Self::Sh | Self::All => self.storage_on_cpu(),
         }
     }
 }

@@ -26,15 +26,15 @@ const EVALUATED_AHEAD: usize = 2000;
 pub(crate) struct Feed<'a> {
     pub(crate) views: Views<'a>,
     order: ViewOrder,
-    /// Images of this process, if other ranks draw the rest.
-    own: Option<RankImages>,
+    /// Images of this process, whose photographs are decoded ahead, if other ranks draw the rest.
+    pub(super) own: Option<RankImages>,
     /// Epoch whose views are decoded ahead.
     epoch: Option<usize>,
     ahead: Option<Chosen>,
     /// Views that were not scheduled for decoding because the device held them.
     left_out: BTreeSet<usize>,
-    /// Iterations after which held-out views are evaluated.
-    evaluations: Vec<u32>,
+    /// Iterations after which held-out views are evaluated. Their photographs are decoded ahead.
+    pub(super) evaluations: Vec<u32>,
     others: Option<ComparedViews>,
 }
 
@@ -73,11 +73,6 @@ impl<'a> Feed<'a> {
         let (left_out, evaluations) = (BTreeSet::new(), Vec::new());
         let (own, epoch) = (None, None);
         Self { views, order, own, epoch, ahead: None, left_out, evaluations, others: None }
-    }
-
-    /// Decodes only photographs of these images ahead, because other ranks draw the rest.
-    pub(super) fn share_images(&mut self, own: RankImages) {
-        self.own = Some(own);
     }
 
     /// Enables comparisons with neighbour views in the iterations that need them.
@@ -132,11 +127,6 @@ impl<'a> Feed<'a> {
             return Ok(Some((other, self.upload(device, other, image)?)));
         }
         Ok(None)
-    }
-
-    /// Decodes held-out photographs ahead of the evaluations after these iterations.
-    pub(crate) fn expect_evaluations(&mut self, iterations: Vec<u32>) {
-        self.evaluations = iterations;
     }
 
     /// Returns the view of an iteration with its photograph on the device.

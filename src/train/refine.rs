@@ -200,7 +200,7 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
     ) -> Result<Self, TrainError> {
         let binding = device.bind(&mut model, mesh.topology, mesh.state)?;
         let mut feed = Feed::new(Views::new(setup.dataset, setup.images), setup.config.run.seed);
-        feed.expect_evaluations(vec![setup.rule.iterations]);
+        feed.evaluations = vec![setup.rule.iterations];
         let (pending, training_seconds, reported) = (None, 0.0, Instant::now());
         let times = RunTimes::default();
         Ok(Self {
@@ -265,7 +265,7 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
 
     fn announce(&mut self) -> Result<(), TrainError> {
         let info = self.device.info();
-        self.sink.on(&Event::Started {
+        Ok(self.sink.on(&Event::Started {
             model_path: self.setup.folder.to_owned(),
             device: info.name,
             gpu: info.uuid,
@@ -274,8 +274,7 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
             gaussians: self.device.len(&self.model),
             iteration: self.iteration,
             iterations: self.setup.rule.iterations,
-        })?;
-        Ok(())
+        })?)
     }
 }
 
@@ -334,7 +333,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         let losses = losses.read()?;
         let ms = self.reported.elapsed().as_secs_f64() * 1e3;
         self.reported = Instant::now();
-        self.sink.on(&Event::Step(Step {
+        Ok(self.sink.on(&Event::Step(Step {
             before: iteration.saturating_sub(1),
             iteration,
             images: 1,
@@ -343,8 +342,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
             total: losses.total,
             gaussians: self.device.len(&self.model),
             ms,
-        }))?;
-        Ok(())
+        }))?)
     }
 
     fn report_pending(&mut self) -> Result<(), TrainError> {
@@ -399,8 +397,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         let path = new_point_cloud(self.setup.folder, iteration)?;
         let style = PlyStyle { mode: render_mode(config), frame: self.setup.dataset.frame };
         write_point_cloud(&path, style, self.device, &mut self.model, &[])?;
-        self.sink.on(&Event::Saved { iteration, what: Saved::PointCloud, path })?;
-        Ok(())
+        Ok(self.sink.on(&Event::Saved { iteration, what: Saved::PointCloud, path })?)
     }
 
     /// Evaluates the held-out views, or else some training views.
@@ -443,15 +440,14 @@ impl<B: TrainDevice> Refiner<'_, B> {
             Phase::Training,
             PhasePeak { vram: self.device.take_peak(), host: peak_resident_memory() },
         );
-        self.sink.on(&Event::Finished {
+        Ok(self.sink.on(&Event::Finished {
             iteration: self.iteration,
             gaussians: self.device.len(&self.model),
             training_seconds: self.training_seconds,
             interrupted: outcome == Outcome::Interrupted,
             peaks,
             times: self.times,
-        })?;
-        Ok(())
+        })?)
     }
 }
 

@@ -237,11 +237,11 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let mut feed = Feed::new(views, setup.config.run.seed);
         let pace = Pace::new(setup.config, setup.dataset.train.len(), progress);
         if !pace.has_budget() {
-            feed.expect_evaluations(schedule::evaluations(setup.config));
+            feed.evaluations = schedule::evaluations(setup.config);
         }
         feed.compare_views(setup.dataset, setup.config);
         if device.world() > 1 {
-            feed.share_images(RankImages::of(setup.config, 0, device.world()));
+            feed.own = Some(RankImages::of(setup.config, 0, device.world()));
         }
         Self {
             scale,
@@ -367,21 +367,20 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         self.sink.written().iter().for_each(Completion::wait);
         self.times.waiting_seconds += waited.elapsed().as_secs_f64();
         self.times.wall_seconds = self.setup.began.elapsed().as_secs_f64();
-        self.sink.on(&Event::Finished {
+        Ok(self.sink.on(&Event::Finished {
             iteration: self.iteration,
             gaussians: self.device.len(&self.model),
             training_seconds: self.clock.seconds(),
             interrupted,
             peaks: self.peaks.peaks,
             times: self.times,
-        })?;
-        Ok(())
+        })?)
     }
 
     fn announce_start(&mut self, last: u32) -> Result<(), TrainError> {
         self.feed.schedule_decoding(self.device, self.pace.next_image());
         let info = self.device.info();
-        self.sink.on(&Event::Started {
+        Ok(self.sink.on(&Event::Started {
             model_path: self.setup.model_path.to_owned(),
             device: info.name,
             gpu: info.uuid,
@@ -390,8 +389,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             gaussians: self.device.len(&self.model),
             iteration: self.iteration,
             iterations: last,
-        })?;
-        Ok(())
+        })?)
     }
 }
 

@@ -165,8 +165,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             coarse.near = Some(near);
         }
         let (iteration, gaussians) = (self.iteration, self.device.len(&self.model));
-        self.sink.on(&Event::Neighbours { iteration, count, gaussians, seconds })?;
-        Ok(())
+        Ok(self.sink.on(&Event::Neighbours { iteration, count, gaussians, seconds })?)
     }
 
     /// Keeps the last value of each surface term. Values of terms that are no longer used are dropped.
@@ -208,8 +207,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             (report.share_near_surface, report.mean_thickness) =
                 self.with_memory_retry(Self::measure_surface)?;
         }
-        self.sink.on(&Event::Surface(report))?;
-        Ok(())
+        Ok(self.sink.on(&Event::Surface(report))?)
     }
 
     /// Returns the share of sampled Gaussians near the visible surface, and the mean of their smallest scales, world
