@@ -95,7 +95,7 @@ impl DeviceOptions {
 
     /// True if the options choose a GPU.
     pub(super) fn is_gpu(&self) -> bool {
-        !self.device.is_cpu(gpu::is_present())
+        !self.device.is_cpu(gpu::is_present)
     }
 
     /// Returns the options of a command that reads an earlier run's configuration. Only typed options without effect
@@ -111,9 +111,9 @@ impl DeviceOptions {
     pub(super) fn of_surface(config: &Config, matches: &ArgMatches) -> Self {
         let earlier = Self::of_earlier(config, matches);
         let mut this = Self { target: None, coarse: None, inputs: Inputs::NONE, ..earlier };
-        let (idle, kept) = this.memory.give_up.iter().copied().partition(Self::is_of_training);
-        this.memory.give_up = kept;
-        let idle: Vec<Rung> = idle;
+        let give_up = &mut this.memory.give_up;
+        let idle = give_up.extract_if(.., |it| matches!(it, Rung::Births | Rung::Neighbours));
+        let idle: Vec<Rung> = idle.collect();
         if is_typed(matches, "give_up") && !idle.is_empty() {
             let names: Vec<String> = idle.iter().map(value_name).collect();
             tracing::warn!(
@@ -122,10 +122,6 @@ impl DeviceOptions {
             );
         }
         this
-    }
-
-    fn is_of_training(rung: &Rung) -> bool {
-        matches!(rung, Rung::Births | Rung::Neighbours)
     }
 }
 
@@ -143,7 +139,7 @@ pub(super) fn demo_lacks_kernels(device: DeviceChoice) -> bool {
 
 /// True if these options run on the processor.
 pub(super) fn is_on_processor(config: &Config) -> bool {
-    config.run.device.is_cpu(gpu::is_present() && gpu::kernels().is_some())
+    config.run.device.is_cpu(|| gpu::is_present() && gpu::kernels().is_some())
 }
 
 /// Resolves options with the defaults of the device that they choose. Returns the layers adapted to that device.

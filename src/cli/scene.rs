@@ -138,7 +138,7 @@ impl ReadModel {
 
     /// True if the model will be on the processor.
     pub(super) fn is_on_processor(&self) -> bool {
-        self.config.run.device.is_cpu(gpu::is_present())
+        self.config.run.device.is_cpu(gpu::is_present)
     }
 
     /// Checks `--host-limit` for a command that does this work on the processor. On a GPU the host only holds

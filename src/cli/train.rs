@@ -39,11 +39,8 @@ use crate::train::{Outcome, TrainError, Trainer, TrainerSetup, forecast, render_
 #[cfg(test)]
 pub(super) use self::tests::samples as run_lines;
 
-/// A finished training run.
-pub(super) struct TrainedModel {
-    model_path: PathBuf,
-    config: Config,
-}
+/// Folder and options of a finished training run.
+type TrainedModel = (PathBuf, Config);
 
 /// Trains, cleans the model if requested and prints the next commands.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
@@ -59,7 +56,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
             ranks::lead(&launch, args, |group| train(args, matches, Some(group)))?
         }
     };
-    let Some(TrainedModel { model_path, config }) = trained else { return Ok(()) };
+    let Some((model_path, config)) = trained else { return Ok(()) };
     let cleaned = if args.clean { Some(clean_trained(&model_path)?) } else { None };
     if args.demo {
         return Ok(print(&demo_summary(&model_path))?);
@@ -229,7 +226,7 @@ impl Task for Training<'_> {
                 let Intent { model_path, mut config, .. } = intent;
                 // Messages show the path as it was typed.
                 config.scene.source_path = args.options.scene.source_path.clone();
-                Ok(TrainedModel { model_path, config })
+                Ok((model_path, config))
             }
         }
     }

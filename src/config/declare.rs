@@ -14,8 +14,8 @@
 //! }
 //! ```
 //!
-//! `is` is a function of `values.rs` or a closure, applied to given values from any source. `idle` is a list of [`Idle`]. Both
-//! are optional. The type of an option determines its flag:
+//! `is` is a function of `values.rs` or a closure, applied to given values from any source. `idle` is a list of
+//! [`Idle`]. Both are optional. The type of an option determines its flag:
 //!
 //! | type | flag | default |
 //! |---|---|---|

@@ -300,12 +300,12 @@ pub enum DeviceChoice {
 }
 
 impl DeviceChoice {
-    /// True if the processor does the work of a machine with or without a GPU.
-    pub fn is_cpu(self, has_gpu: bool) -> bool {
+    /// True if the processor does the work. `has_gpu` is asked only if the choice depends on it.
+    pub fn is_cpu(self, has_gpu: impl FnOnce() -> bool) -> bool {
         match self {
             Self::Cpu => true,
             Self::Cuda => false,
-            Self::Auto => !has_gpu,
+            Self::Auto => !has_gpu(),
         }
     }
 }

@@ -211,11 +211,11 @@ impl SogExport<'_> {
     }
 
     pub(super) fn write(self, device: DeviceChoice) -> anyhow::Result<WriteReport> {
-        let has_gpu = gpu::is_present()
-            && gpu::kernels().is_some()
-            && self.splats.len() >= MIN_GAUSSIANS_FOR_GPU;
+        let count = self.splats.len();
+        let has_gpu =
+            || gpu::is_present() && gpu::kernels().is_some() && count >= MIN_GAUSSIANS_FOR_GPU;
         if let Some(refit) = self.refit {
-            return Ok(device::on(&refit.options, OnDevice(self))??);
+            return Ok(device::on(&refit.options, self)??);
         }
         if !self.has_palette() || device.is_cpu(has_gpu) {
             return Ok(write(self.to, self.splats, self.format)?);
@@ -223,7 +223,7 @@ impl SogExport<'_> {
         let mut config = Config::default();
         config.run.device = DeviceChoice::Cuda;
         let (to, splats, format) = (self.to, self.splats, self.format);
-        match device::on(&DeviceOptions::of(&config), OnDevice(self)) {
+        match device::on(&DeviceOptions::of(&config), self) {
             Ok(written) => Ok(written?),
             Err(error) if device == DeviceChoice::Auto => {
                 tracing::warn!(
@@ -246,20 +246,17 @@ fn near_of(cameras: &[SceneCamera]) -> f64 {
     if is_spread { RenderSettings::DEFAULT.near * reach } else { f64::INFINITY }
 }
 
-/// Task of a device. Errors of the file format are part of the output, not failures of the device.
-struct OnDevice<'a>(SogExport<'a>);
-
-impl Task for OnDevice<'_> {
+impl Task for SogExport<'_> {
+    /// Errors of the file format are part of the output, not failures of the device.
     type Output = Result<WriteReport, SplatFileError>;
 
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Self::Output> {
-        let Self(export) = self;
-        let cameras = export.cameras();
+        let cameras = self.cameras();
         // A small scene needs a nearer plane, as in training without `--near-share`.
-        let near = export.near.min(near_of(cameras));
+        let near = self.near.min(near_of(cameras));
         let seen = match cameras {
             [] => None,
-            _ => drawn_looks(device, export.splats, cameras, near)
+            _ => drawn_looks(device, self.splats, cameras, near)
                 .map_err(|error| {
                     tracing::warn!(
                         "the Gaussians cannot be drawn: {error}. How much each counts in the palette of \
@@ -268,7 +265,7 @@ impl Task for OnDevice<'_> {
                 })
                 .ok(),
         };
-        let SogExport { to, splats, format, refit, .. } = export;
+        let Self { to, splats, format, refit, .. } = self;
         let mut failure = None;
         let fit = |device: &mut B, stored: Splats, alike: &SharedRows| match refit?
             .fit(device, stored, alike)
