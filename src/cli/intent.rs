@@ -86,7 +86,15 @@ impl Intent {
             config = resolve(Layers { base, is_new: false, ..layers })?;
             read_test_list(&mut config.scene)?;
             keep_primitive(path, before, &config)?;
-            keep_filter(path, before, &config)?;
+            // Gaussians trained with the filter are too small and too opaque without it.
+            check([(
+                before.optimize.filter_3d && !config.optimize.filter_3d,
+                format!(
+                    "{}: the run was trained with --filter-3d and cannot continue without it. To start from its \
+                     Gaussians as they are drawn, use --init with its point_cloud.ply",
+                    path.display()
+                ),
+            )])?;
             keep_origin(before, &mut config, matches);
             keep_start(path, &checkpoint.about, &config)?;
             warn_of_other_preset(before, layers.preset);
@@ -299,18 +307,6 @@ fn keep_start(path: &Path, about: &Checkpoint, now: &Config) -> Result<(), Usage
     Err(UsageError(format!(
         "{path}: iteration {iteration} belongs to the {stage} stage of this run, but with these \
          options it would not: {remedy}"
-    )))
-}
-
-/// Rejects a lost 3D filter, because Gaussians trained with it are too small and too opaque without it.
-fn keep_filter(path: &Path, before: &Config, now: &Config) -> Result<(), UsageError> {
-    if now.optimize.filter_3d || !before.optimize.filter_3d {
-        return Ok(());
-    }
-    Err(UsageError(format!(
-        "{}: the run was trained with --filter-3d and cannot continue without it. To start from its \
-         Gaussians as they are drawn, use --init with its point_cloud.ply",
-        path.display()
     )))
 }
 

@@ -308,7 +308,17 @@ fn starting_points<'a>(
     }
     let count =
         u32::try_from(cap).map_or(options.init_num_pts, |cap| cap.min(options.init_num_pts));
-    refuse_more_than_memory(count)?;
+    // At most 59 parameters, each with two moments and a gradient. More than the RAM would kill the process without a
+    // message.
+    let needed = Bytes(u64::from(count) * 59 * 4 * 4);
+    if let Some(host) = host_memory().filter(|host| needed > host.total) {
+        return Err(UsageError(format!(
+            "--init-num-pts: {count} Gaussians take {:.0} GiB, and this machine has {:.0} GiB. \
+             Start with fewer",
+            needed.gib(),
+            host.total.gib()
+        )));
+    }
     let (centre, half_side) = match dataset.random_half_side {
         Some(half_side) => (Frame::SCENE.to(&dataset.frame, [0.0; 3]), half_side),
         None => (dataset.centre(), options.init_extent * scene_extent(dataset)),
@@ -317,19 +327,4 @@ fn starting_points<'a>(
         "the scene has no points; {count} random ones within {half_side:.3} of {centre:.3?}"
     );
     Ok(Cow::Owned(random_points(count, centre, half_side, config.run.seed)))
-}
-
-/// Returns an error if the Gaussians exceed the RAM, because the process would be killed without a message.
-fn refuse_more_than_memory(count: u32) -> Result<(), UsageError> {
-    // At most 59 parameters, each with two moments and a gradient.
-    let needed = Bytes(u64::from(count) * 59 * 4 * 4);
-    match host_memory() {
-        Some(host) if needed > host.total => Err(UsageError(format!(
-            "--init-num-pts: {count} Gaussians take {:.0} GiB, and this machine has {:.0} GiB. \
-             Start with fewer",
-            needed.gib(),
-            host.total.gib()
-        ))),
-        _ => Ok(()),
-    }
 }
