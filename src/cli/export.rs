@@ -17,7 +17,9 @@ use splat_formats::{
 };
 
 pub(super) use self::args::ExportArgs;
-use self::args::{CutOptions, ExportFormat, FilePlacement, SogArgs, SpzArgs, VertexColors};
+use self::args::{
+    CutOptions, ExportFormat, FilePlacement, SCENE_UP, SogArgs, SpzArgs, VertexColors,
+};
 use self::fit::{Refit, SogExport};
 use super::check::{check, warn};
 use super::crop::CropOptions;
@@ -206,7 +208,7 @@ fn check_output(args: &ExportArgs, format: &ExportFormat) -> Result<(), UsageErr
             ),
         ),
         (
-            turns.is_some() && args.place.is_turned_up(),
+            turns.is_some() && args.place.up() != SCENE_UP,
             format!("--up would turn the scene twice: {}. Leave it out", turns.unwrap_or_default()),
         ),
     ])

@@ -243,14 +243,12 @@ impl ModelArgs {
         })
     }
 
-    /// Reads only the scene that the configuration or a flag names, in the coordinates of a file.
-    pub(super) fn read_scene(&self, file: &Frame, matches: &ArgMatches) -> anyhow::Result<Dataset> {
-        Ok(open_at(&mut self.configure(matches)?.0, file)?)
-    }
-
     /// Returns the model's configuration with the flags applied, the scene options of its training, and true if the
     /// scene options differ.
-    fn configure(&self, matches: &ArgMatches) -> anyhow::Result<(Config, SceneOptions, bool)> {
+    pub(super) fn configure(
+        &self,
+        matches: &ArgMatches,
+    ) -> anyhow::Result<(Config, SceneOptions, bool)> {
         if self.scene.offset.is_some() || self.scene.unit.is_some() {
             anyhow::bail!(UsageError::new(
                 "--offset, --unit: the coordinates of a trained model are those of its file. Leave them out"
@@ -309,7 +307,7 @@ pub(super) fn named_or_here(scene: &SceneOptions, or_else: &str) -> Result<PathB
 }
 
 /// Reads the scene of a trained model in the coordinates of its file, without depth maps, which are for training.
-fn open_at(config: &mut Config, file: &Frame) -> Result<Dataset, DatasetError> {
+pub(super) fn open_at(config: &mut Config, file: &Frame) -> Result<Dataset, DatasetError> {
     config.scene.offset = Some(Offset(file.offset));
     config.scene.unit = Some(file.unit);
     let dataset = open_scene(&SceneOptions { depths: None, ..config.scene.clone() })?;
@@ -335,7 +333,7 @@ fn tell_warnings(dataset: &Dataset) {
 
 /// Returns the error of a split without a measurable image.
 pub(super) fn none_to_compare(views: &Views<'_>, split: Split) -> DataError {
-    if views.hides_all(split) {
+    if views.split(split).iter().all(|&index| views.is_hidden(index)) {
         return DataError(format!(
             "the {} views cannot be measured: their masks hide every pixel. {WHITE_COUNTS}",
             split.name()

@@ -35,12 +35,12 @@ pub(crate) struct Feed<'a> {
     left_out: BTreeSet<usize>,
     /// Iterations after which held-out views are evaluated. Their photographs are decoded ahead.
     pub(super) evaluations: Vec<u32>,
-    others: Option<ComparedViews>,
+    pub(super) others: Option<ComparedViews>,
 }
 
 /// Neighbour views for comparisons.
-struct ComparedViews {
-    views: OtherViews,
+pub(super) struct ComparedViews {
+    pub(super) views: OtherViews,
     /// First iteration that compares views.
     from: u32,
 }
@@ -82,11 +82,6 @@ impl<'a> Feed<'a> {
             views: OtherViews::of(dataset, config.run.seed),
             from: schedule.prune.max(schedule.start).saturating_add(1),
         });
-    }
-
-    /// Returns the neighbour views, if comparisons are enabled.
-    pub(crate) fn compared_views(&self) -> Option<&OtherViews> {
-        self.others.as_ref().map(|others| &others.views)
     }
 
     /// Returns the neighbour view of an iteration's view.
@@ -447,11 +442,6 @@ impl<'a> Views<'a> {
     /// True if a view is known to be hidden by its mask.
     pub fn is_hidden(&self, index: usize) -> bool {
         self.hidden.contains(&index)
-    }
-
-    /// True if all views of a split are known to be hidden by their masks.
-    pub fn hides_all(&self, split: Split) -> bool {
-        self.split(split).iter().all(|&index| self.is_hidden(index))
     }
 
     /// Returns the reason why a view's image cannot be loaded, if known.

@@ -49,7 +49,6 @@ use super::event::{
 };
 use super::feed::{Feed, TakenOther, Views};
 use super::live::LivePage;
-use super::other_views::OtherViews;
 use super::pace::{Pace, Paced, Passed, Turn};
 use super::report::UnexplainedGrowth;
 use super::save::BackgroundFiles;
@@ -624,7 +623,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// Warns if `--multi-view` is on and no view has a neighbour.
     fn warn_of_lone_views(&mut self) -> Result<(), TrainError> {
-        if self.feed.compared_views().is_some_and(OtherViews::is_empty) {
+        if self.feed.others.as_ref().is_some_and(|others| others.views.is_empty()) {
             self.warn(
                 "--multi-view compares nothing: no training view has a neighbour 2 to 30 degrees apart that \
                  sees the same points. Train with more photographs or with COLMAP's points",
